@@ -4,7 +4,7 @@ PYTHON ?= /usr/bin/python3
 BUILD := build/release
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build test demo parity nightly fmt tidy bench gpu-test gpu-sanitize gpu-bench gpu-sass gpu-kit clean
+.PHONY: help deps build build-report test demo parity nightly fmt tidy bench gpu-test gpu-sanitize gpu-bench gpu-sass gpu-kit clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-9s %s\n' "$$name" "$$what"; done
@@ -60,6 +60,9 @@ gpu-sass: build ## what the compiler made of the CUDA kernels against docs/inter
 
 gpu-kit: build ## pack what a GPU is tried with into one file for a machine without compiler, network or our libraries
 	@tools/gpu_kit $(BUILD)
+
+build-report: ## where the time of the last build went, by directory and unit
+	@tools/build_report $(BUILD)
 
 clean: ## remove everything built
 	rm -rf build

@@ -21,9 +21,9 @@ using namespace llorch::sim;
 
 namespace {
 
-int run_one(std::uint64_t seed, Plant plant, bool trace) {
+int run_one(std::uint64_t seed, InjectedBug bug, bool trace) {
   Options options = swarm_options(seed);
-  options.plant = plant;
+  options.bug = bug;
   const RunResult result = run(options, trace);
   if (trace) fmt::print("{}", result.text);
   for (const auto& [what, times] : result.counts) fmt::print("  {:>8} {}\n", times, what);
@@ -51,7 +51,7 @@ bool go_on(const BatchResult& so_far) {
 std::string summary(const BatchOptions& options, const BatchResult& result) {
   std::string out = fmt::format("{} schedules from seed {}, {} events, longest drain {} ms of virtual time",
                                 result.schedules, options.first_seed, result.events, result.drain_ms_max);
-  if (options.plant != Plant::kNone) out += fmt::format(", with {}", name(options.plant));
+  if (options.bug != InjectedBug::kNone) out += fmt::format(", with {}", name(options.bug));
   if (interrupted != 0) out += ", interrupted";
   return out;
 }
@@ -96,20 +96,20 @@ int main(int argc, char** argv) {
   BatchOptions batch;
   bool trace = false;
   Reporting reporting;
-  std::string plant_name;
+  std::string bug_name;
   app.add_option("--seed", seed, "run this one");
   app.add_flag("--trace", trace, "with --seed: print every event and command");
   app.add_option("--from", from, "first seed of a batch; omitted: a random one");
   app.add_option("--schedules", batch.schedules, "runs of the batch");
   app.add_option("--seconds", batch.seconds, "real time for the batch");
   app.add_flag("--probes", reporting.probes_must_be_reached, "fail when a probe was never reached");
-  app.add_option("--plant", plant_name, "put this bug in, to see it found");
+  app.add_option("--bug", bug_name, "put this bug in, to see it found");
   app.add_option("--keep", reporting.keep, "add one line on the batch to this file");
   CLI11_PARSE(app, argc, argv);
-  for (int p = 0; p < kPlantsCount && !plant_name.empty(); ++p) {
-    if (plant_name == name(static_cast<Plant>(p))) batch.plant = static_cast<Plant>(p);
+  for (int p = 0; p < kBugsCount && !bug_name.empty(); ++p) {
+    if (bug_name == name(static_cast<InjectedBug>(p))) batch.bug = static_cast<InjectedBug>(p);
   }
-  if (seed) return run_one(*seed, batch.plant, trace);
+  if (seed) return run_one(*seed, batch.bug, trace);
   if (batch.schedules <= 0 && batch.seconds <= 0) {
     fmt::print(stderr, "sim: give --seed, --schedules or --seconds\n");
     return 2;

@@ -28,7 +28,9 @@ TEST(Schedules, EveryRuleHoldsAndEveryProbeIsReached) {
   const BatchResult result = run_batch({.first_seed = seed, .schedules = schedules});
   for (const auto& [what, times] : result.counts) std::cout << "  " << what << ": " << times << "\n";
   EXPECT_EQ(result.violation, "") << "replay: sim --seed " << result.violating_seed << " --trace";
-  if (is_nightly()) EXPECT_EQ(result.missed(), std::vector<std::string>{});
+  if (is_nightly()) {
+    EXPECT_EQ(result.missed(), std::vector<std::string>{});
+  }
   EXPECT_LT(result.drain_ms_max, kDrainBoundMs);
 }
 
@@ -45,17 +47,17 @@ TEST(Schedules, AreReplayedBitForBit) {
 // A bug put in on purpose at the seam of a core is found.
 // Control of SYS-6.1.2, SYS-6.1.3, SYS-7.5.1, OC-CORE-1003#arrival-order, OC-CORE-1004, SYS-6.2.5, POOL-2043, ORCH-1072
 // Control of SYS-5.2.2#missing, SYS-8.3.2, POOLREG-18010, ORCH-3903, OC-CORE-1022, ORCH-3099
-class Planted : public testing::TestWithParam<int> {};
-TEST_P(Planted, IsFound) {
-  const auto plant = static_cast<Plant>(GetParam());
-  const bool found_late = plant == Plant::kSilentPoolServes || plant == Plant::kPurgeForgotten;
+class Injected : public testing::TestWithParam<int> {};
+TEST_P(Injected, IsFound) {
+  const auto bug = static_cast<InjectedBug>(GetParam());
+  const bool found_late = bug == InjectedBug::kSilentPoolServes || bug == InjectedBug::kPurgeForgotten;
   if (found_late && !is_nightly()) GTEST_SKIP() << "takes thousands of schedules: make nightly";
-  const BatchResult result = run_batch({.first_seed = first_seed(), .schedules = 10'000, .plant = plant});
-  EXPECT_NE(result.violation, "") << name(plant);
-  std::cout << name(plant) << ": found by schedule " << result.schedules << ": " << result.violation << "\n";
+  const BatchResult result = run_batch({.first_seed = first_seed(), .schedules = 10'000, .bug = bug});
+  EXPECT_NE(result.violation, "") << name(bug);
+  std::cout << name(bug) << ": found by schedule " << result.schedules << ": " << result.violation << "\n";
 }
-INSTANTIATE_TEST_SUITE_P(Plants, Planted, testing::Range(1, kSwarmPlantsCount), [](const auto& plant) {
-  std::string text = name(static_cast<Plant>(plant.param));
+INSTANTIATE_TEST_SUITE_P(InjectedBugs, Injected, testing::Range(1, kSwarmBugsCount), [](const auto& bug) {
+  std::string text = name(static_cast<InjectedBug>(bug.param));
   for (char& c : text) c = c == '-' ? '_' : c;
   return text;
 });

@@ -17,16 +17,16 @@
 #include "engine/compute/cuda/adapters/attention/attend.h"
 #include "engine/compute/cuda/adapters/support.h"
 #include "engine/compute/cuda/emulation/driver.h"
-#include "engine/contract/quant_blocks.h"
-#include "engine/io/quant/quantise.h"
+#include "engine/plan/quant_blocks.h"
+#include "engine/io/quant/quantize.h"
 
 namespace {
 
 using namespace llorch;
 using engine::compute::cuda::CudaBackend;
 using engine::compute::cuda::CudaWeight;
-using engine::contract::DType;
-using engine::contract::MemoryPurpose;
+using engine::plan::DType;
+using engine::plan::MemoryPurpose;
 namespace adapters = engine::compute::cuda::adapters;
 namespace kernels = engine::compute::cuda::kernels;
 namespace emulation = engine::compute::cuda::emulation;
@@ -64,8 +64,8 @@ Plan tiny() {
 // Device seconds of one of `plan.launches` calls of `work`, which is told which it is.
 template <class Work>
 double device_time(CudaBackend& backend, const Plan& plan, std::uint32_t rows, const Work& work) {
-  engine::contract::ExecutionContext step;
-  step.mode = engine::contract::ExecutionMode::kDecode;  // replayed, once it has come twice
+  engine::plan::ExecutionContext step;
+  step.mode = engine::plan::ExecutionMode::kDecode;  // replayed, once it has come twice
   step.total_rows = rows;
   const auto run = [&] {
     backend.begin_step(step);
@@ -115,10 +115,10 @@ double read_limit(CudaBackend& backend, const Plan& plan) {
   return 2.0 * static_cast<double>(plan.copy_bytes) * 10 / took.count();
 }
 
-// No file holds these, so no quantiser makes them: any codes that are numbers, under scales as weights have them.
+// No file holds these, so no quantizer makes them: any codes that are numbers, under scales as weights have them.
 void random_f8_row(std::span<std::byte> row, std::mt19937& random) {
-  for (std::size_t at = 0; at < row.size(); at += sizeof(engine::contract::BlockF8_E4M3)) {
-    engine::contract::BlockF8_E4M3 block{.d = std::uniform_real_distribution<float>(1e-4f, 3e-4f)(random), .qs = {}};
+  for (std::size_t at = 0; at < row.size(); at += sizeof(engine::plan::BlockF8_E4M3)) {
+    engine::plan::BlockF8_E4M3 block{.d = std::uniform_real_distribution<float>(1e-4f, 3e-4f)(random), .qs = {}};
     for (std::uint8_t& code : block.qs) {
       code = static_cast<std::uint8_t>(random());
       if ((code & 0x7F) == 0x7F) code = 0;
@@ -130,7 +130,7 @@ void random_f8_row(std::span<std::byte> row, std::mt19937& random) {
 // Rows of normal numbers as `dtype` stores them: some, repeated.
 std::vector<std::byte> random_weights(DType dtype, std::uint32_t n, std::uint32_t k, std::mt19937& random) {
   constexpr std::uint32_t kRows = 16;
-  const std::size_t row_bytes = engine::contract::row_bytes(dtype, k);
+  const std::size_t row_bytes = engine::plan::row_bytes(dtype, k);
   std::vector<std::byte> some(kRows * row_bytes), all(n * row_bytes);
   std::normal_distribution<float> normal(0, 0.02f);
   std::vector<float> values(k);
@@ -166,7 +166,7 @@ void measure_matrix(CudaBackend& backend, const Plan& plan, DType dtype, const C
                                  .rank = 2,
                                  .shape = {shape.n, shape.k},
                                  .bytes = stored,
-                                 .uses = static_cast<std::uint8_t>(engine::contract::WeightUse::kMatrix)})
+                                 .uses = static_cast<std::uint8_t>(engine::plan::WeightUse::kMatrix)})
                  .value();
   for (const std::uint32_t rows : plan.rows) {
     const Memory x(backend, std::uint64_t{rows} * shape.k * 4), y(backend, std::uint64_t{rows} * shape.n * 4);
@@ -174,7 +174,7 @@ void measure_matrix(CudaBackend& backend, const Plan& plan, DType dtype, const C
     adapters::Carver size;
     size.take_narrowed(rows, shape.k);
     const Memory scratch(backend, size.used_bytes());
-    adapters::Carver carver(engine::contract::Workspace{scratch.get(), size.used_bytes()});
+    adapters::Carver carver(engine::plan::Workspace{scratch.get(), size.used_bytes()});
     adapters::ProjectionInput input{.x = x.as<const float>(),
                                     .x_stride = shape.k,
                                     .rows = rows,
@@ -195,7 +195,7 @@ void measure_matrix(CudaBackend& backend, const Plan& plan, DType dtype, const C
     fmt::print(R"({{"stage":"speed","name":"matmul","type":"{}","shape":"{}","n":{},"k":{},"rows":{},"us":{:.2f},"narrow_us":{:.2f},)"
                R"("GB_s":{:.1f},"of_read_limit":{:.3f},"TFLOP_s":{:.2f}}})"
                "\n",
-               engine::contract::dtype_info(dtype).name, shape.name, shape.n, shape.k, rows, seconds * 1e6,
+               engine::plan::dtype_info(dtype).name, shape.name, shape.n, shape.k, rows, seconds * 1e6,
                (both - seconds) * 1e6, bandwidth / 1e9, bandwidth / limit, 2.0 * shape.n * shape.k * rows / seconds / 1e12);
   }
   for (void* weight : weights) backend.release_weight(weight);
@@ -205,7 +205,7 @@ void measure_matrix(CudaBackend& backend, const Plan& plan, DType dtype, const C
 void measure_attention(CudaBackend& backend, const Plan& plan, std::uint32_t batch, std::uint32_t context, double limit) {
   constexpr std::uint32_t kHeads = 32, kKvHeads = 8, kWidth = 128;
   std::mt19937 random(2);
-  const engine::contract::KvLayout layout{.dtype = DType::kF16, .kv_heads = kKvHeads, .d_qk = kWidth, .d_v = kWidth};
+  const engine::plan::KvLayout layout{.dtype = DType::kF16, .kv_heads = kKvHeads, .d_qk = kWidth, .d_v = kWidth};
   const std::uint32_t pages_each = adapters::blocks_of(context, kernels::kPage);
   const std::uint64_t page_bytes = layout.page_bytes(), pages_count = std::uint64_t{batch} * pages_each;
   const Memory cache(backend, pages_count * page_bytes);
@@ -252,8 +252,8 @@ void measure_attention(CudaBackend& backend, const Plan& plan, std::uint32_t bat
 
 // A draw from each of some rows, from the copy that gives them back their values to the ids on the host.
 void measure_draws(CudaBackend& backend, const Plan& plan, const char* name, float spread, std::uint32_t rows, float temperature) {
-  const engine::contract::DrawLimits limits{.rows_max = rows, .width = plan.vocabulary, .edits_max = 1};
-  const auto drawer = backend.make_drawer(limits).value();
+  const engine::plan::DrawLimits limits{.rows_max = rows, .width = plan.vocabulary, .edits_max = 1};
+  const auto device_sampler = backend.make_device_sampler(limits).value();
   const std::uint64_t bytes = std::uint64_t{rows} * plan.vocabulary * sizeof(float);
   std::mt19937 random(3);
   std::uniform_real_distribution<float> uniform(-spread, 0);
@@ -261,12 +261,12 @@ void measure_draws(CudaBackend& backend, const Plan& plan, const char* name, flo
   for (float& value : values) value = uniform(random);
   const Memory kept(backend, bytes), drawn_from(backend, bytes);
   kept.fill(values);
-  std::vector<engine::contract::RowDraw> draws(rows);
+  std::vector<engine::plan::RowDraw> draws(rows);
   for (std::uint32_t i = 0; i < rows; ++i) draws[i] = {.row = i, .temperature = temperature, .top_p = 0.95f, .uniform = 0.5f};
   const auto draw = [&] {
     backend.copy_on_device(drawn_from.get(), kept.get(), bytes);
-    drawer->draw(drawn_from.as<float>(), draws);
-    return drawer->wait().has_value();
+    device_sampler->draw(drawn_from.as<float>(), draws);
+    return device_sampler->wait().has_value();
   };
   if (!draw()) return;
   const auto begin = std::chrono::steady_clock::now();
@@ -282,18 +282,18 @@ void measure_load(CudaBackend& backend, const Plan& plan, DType dtype) {
   const Case shape = plan.matrices.back().n > plan.matrices.front().n ? Case{"up", 14336, 4096} : plan.matrices.front();
   std::mt19937 random(4);
   const std::vector<std::byte> stored = random_weights(dtype, shape.n, shape.k, random);
-  const std::vector<engine::contract::StoredTensor> tensors(
+  const std::vector<engine::plan::StoredTensor> tensors(
       std::max<std::size_t>(1, plan.load_bytes / (std::size_t{shape.n} * shape.k * 2)),
       {.dtype = dtype,
        .rank = 2,
        .shape = {shape.n, shape.k},
        .bytes = stored,
-       .uses = static_cast<std::uint8_t>(engine::contract::WeightUse::kMatrix)});
+       .uses = static_cast<std::uint8_t>(engine::plan::WeightUse::kMatrix)});
   std::vector<void*> weights(tensors.size());
   const auto begin = std::chrono::steady_clock::now();
   const auto loaded = backend.upload_weights(tensors, weights, {});
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  const char* const type = engine::contract::dtype_info(dtype).name.data();
+  const char* const type = engine::plan::dtype_info(dtype).name.data();
   if (!loaded) {
     fmt::print(R"({{"stage":"speed","name":"load","type":"{}","error":"{}"}})" "\n", type, loaded.error().name());
     return;

@@ -17,7 +17,7 @@ namespace {
 using namespace llorch;
 using engine::compute::cuda::CudaBackend;
 using engine::compute::cuda::LaunchCounters;
-using engine::contract::MemoryPurpose;
+using engine::plan::MemoryPurpose;
 using engine::inference::Engine;
 using engine::inference::SlotRows;
 namespace emulation = engine::compute::cuda::emulation;

@@ -15,14 +15,14 @@
 #include <unordered_set>
 #include <vector>
 
-#include "engine/sampling/grammar/matcher.h"
+#include "grammar/matcher.h"
 
 namespace {
 
 using llorch::base::TokenId;
-using llorch::engine::sampling::grammar::Grammar;
-using llorch::engine::sampling::grammar::Matcher;
-using llorch::engine::sampling::grammar::TokenTrie;
+using llorch::grammar::Grammar;
+using llorch::grammar::Matcher;
+using llorch::grammar::TokenTrie;
 
 // Of this thread's processor time, which other processes do not disturb much.
 struct Clock {

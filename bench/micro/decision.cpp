@@ -1,7 +1,7 @@
-// Microseconds of the brain's decisions with 1,000 jobs waiting and 64 workers busy. Prints one JSON line per measure:
+// Microseconds of the core's decisions with 1,000 jobs waiting and 64 workers busy. Prints one JSON line per measure:
 //   dispatch   a job ends; the step that records it, decides about the waiting jobs and dispatches the next one
 //   submit     a job comes while every worker is busy; the step that admits it, and says when it will run
-//   decide     scheduling::decide alone, over 64 workers and 64 devices, each of three outcomes
+//   decide     core::placement::decide alone, over 64 workers and 64 devices, each of three outcomes
 // Usage: decision_bench [ROUNDS]. Build in release; run with nothing else on.
 #include <fmt/core.h>
 
@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/entropy.h"
-#include "orchestratord/brain/brain.h"
-#include "orchestratord/scheduling/placement.h"
+#include "orchestratord/core/core.h"
+#include "orchestratord/core/placement/placement.h"
 
 namespace {
 
@@ -46,12 +46,12 @@ class Times {
   std::vector<double> us_;
 };
 
-// A brain whose store commits at once: 64 pools with a device and a busy worker each, and jobs that wait for them.
+// A core whose store commits at once: 64 pools with a device and a busy worker each, and jobs that wait for them.
 class Load {
  public:
-  explicit Load(int models) : models_(models), brain_(config(), entropy_) {
-    send(brain::Restored{});
-    for (int i = 0; i < kWorkers; ++i) send(brain::PoolSeen{.request = {}, .state = pool(i), .asked_endpoint = {}});
+  explicit Load(int models) : models_(models), core_(config(), entropy_) {
+    send(core::Restored{});
+    for (int i = 0; i < kWorkers; ++i) send(core::PoolSeen{.request = {}, .state = pool(i), .asked_endpoint = {}});
     for (int i = 0; i < kWorkers + kWaiting; ++i) submit();
     if (running_.size() != kWorkers) std::abort();
   }
@@ -59,7 +59,7 @@ class Load {
   void submit() {
     const int n = submitted_++;
     const std::string id = fmt::format("{:08x}-0000-4000-8000-000000000000", n);
-    send(brain::Submit{{static_cast<std::uint64_t>(n) + 1},
+    send(core::Submit{{static_cast<std::uint64_t>(n) + 1},
                        {.job_id = base::JobId(id),
                         .correlation_id = base::CorrelationId("c"),
                         .model = facts(n % models_),
@@ -69,33 +69,33 @@ class Load {
   void end_one() {
     const auto execution = running_.front();
     running_.pop_front();
-    send(brain::ExecuteEnded{execution, 20, contract::EndEvent{.tokens_in = 10, .tokens_out = 20}, {}});
+    send(core::ExecuteEnded{execution, 20, wire::EndEvent{.tokens_in = 10, .tokens_out = 20}, {}});
   }
 
  private:
-  static brain::BrainConfig config() {
-    brain::BrainConfig c;
-    c.queue = {.capacity = -1, .policy = contract::QueuePolicy::kQueue};
+  static core::CoreConfig config() {
+    core::CoreConfig c;
+    c.queue = {.capacity = -1, .policy = config::QueuePolicy::kQueue};
     return c;
   }
-  contract::ModelFacts facts(int model) const {
+  wire::ModelFacts facts(int model) const {
     return {.model_ref = fmt::format("file:/{}.gguf", model),
             .digest = fmt::format("sha256:{}", model),
             .context_length = 1000,
             .memory_bytes = 4 * kGb};
   }
-  contract::PoolState pool(int i) const {
-    contract::PoolState s{.pool_id = fmt::format("pool-{:02}", i), .endpoint = fmt::format("http://pool-{}", i)};
+  wire::PoolState pool(int i) const {
+    wire::PoolState s{.pool_id = fmt::format("pool-{:02}", i), .endpoint = fmt::format("http://pool-{}", i)};
     s.timestamp_ms = now_.unix_ms;
     s.boot_id = "boot";
     s.gpus.push_back(
         {.gpu_id = "0", .vram_total_bytes = 5 * kGb, .vram_allocated_bytes = 4 * kGb, .vram_available_bytes = kGb});
-    const contract::ModelFacts model = facts(i % models_);
+    const wire::ModelFacts model = facts(i % models_);
     s.workers.push_back({.worker_id = fmt::format("worker-{:02}", i),
                          .model_ref = model.model_ref,
                          .model_digest = model.digest,
                          .gpu_id = "0",
-                         .status = contract::WorkerStatus::kReady,
+                         .status = wire::WorkerStatus::kReady,
                          .uri = "http://worker",
                          .vram_bytes = 4 * kGb,
                          .slots_total = 1,
@@ -103,30 +103,30 @@ class Load {
                          .kv_dtype = "f16"});
     return s;
   }
-  void send(brain::Event event) {
+  void send(core::Event event) {
     commands_.clear();
-    brain_.step(std::move(event), now_, commands_);
+    core_.step(std::move(event), now_, commands_);
     for (std::size_t i = 0; i < commands_.size(); ++i) {
-      if (const auto* a = std::get_if<brain::CommitAdmission>(&commands_[i]))
+      if (const auto* a = std::get_if<core::CommitAdmission>(&commands_[i]))
         commit(a->commit);
-      else if (const auto* t = std::get_if<brain::CommitTransition>(&commands_[i]))
+      else if (const auto* t = std::get_if<core::CommitTransition>(&commands_[i]))
         commit(t->commit);
-      else if (const auto* x = std::get_if<brain::Execute>(&commands_[i]))
+      else if (const auto* x = std::get_if<core::Execute>(&commands_[i]))
         running_.push_back(x->execution);
     }
   }
-  void commit(brain::CommitId id) { brain_.step(brain::Committed{{id}}, now_, commands_); }
+  void commit(core::CommitId id) { core_.step(core::Committed{{id}}, now_, commands_); }
 
   const int models_;
   base::Time now_{1'000'000, 1'700'000'000'000};
   base::SeededEntropy entropy_{1};
-  brain::Brain brain_;
-  std::vector<brain::Command> commands_;
-  std::deque<brain::ExecutionId> running_;
+  core::Core core_;
+  std::vector<core::Command> commands_;
+  std::deque<core::ExecutionId> running_;
   int submitted_ = 0;
 };
 
-void measure_brain(int models, int rounds) {
+void measure_core(int models, int rounds) {
   Load load(models);
   Times dispatch, submit;
   for (int i = 0; i < rounds; ++i) {
@@ -175,6 +175,6 @@ void measure_decide(int rounds) {
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 20'000;
   measure_decide(rounds);
-  for (const int models : {1, kWorkers}) measure_brain(models, rounds);
+  for (const int models : {1, kWorkers}) measure_core(models, rounds);
   return 0;
 }

@@ -41,7 +41,7 @@ BatchResult run_batch(const BatchOptions& options) {
   while (out.schedules < limit && !time_is_up()) {
     const std::uint64_t seed = options.first_seed + static_cast<std::uint64_t>(out.schedules);
     Options o = swarm_options(seed);
-    o.plant = options.plant;
+    o.bug = options.bug;
     RunResult result = run(o);
     out.events += result.events;
     out.drain_ms_max = std::max(out.drain_ms_max, result.drain_ms);

@@ -33,7 +33,7 @@ struct BatchOptions {
   std::uint64_t first_seed = 1;
   std::int64_t schedules = 0;  // at most
   std::int64_t seconds = 0;    // of real time; 0: no limit
-  Plant plant = Plant::kNone;
+  InjectedBug bug = InjectedBug::kNone;
   std::function<bool(const BatchResult&)> go_on;  // asked after every run; none: always
 };
 // Every twentieth run happens twice, and must be the same twice.

@@ -5,15 +5,15 @@
 #include <algorithm>
 #include <limits>
 
-#include "contract/device_mask.h"
-#include "contract/json.h"
-#include "orchestratord/retry/backoff.h"
-#include "orchestratord/scheduling/preference.h"
+#include "orchestratord/core/jobs/backoff.h"
+#include "orchestratord/core/placement/preference.h"
+#include "wire/device_mask.h"
+#include "wire/json.h"
 
 namespace llorch::sim {
 
 using base::ErrorCode;
-using contract::JobStatus;
+using wire::JobStatus;
 
 void Oracle::violate(const std::string& what) {
   if (violation_.empty()) violation_ = fmt::format("seed {} at {} ms: {}", options_.seed, loop_.now_ms(), what);
@@ -39,8 +39,8 @@ void Oracle::told_status(const std::string& job, JobStatus status, std::int64_t 
   }
   if (!story.ending) return;
   const bool completed = story.ending->first == "end";
-  if (completed != (status == JobStatus::kCompleted) || !contract::is_terminal(status)) {
-    violate(fmt::format("{} ended with \"{}\" and is {} now", job, story.ending->first, contract::enum_name(status)));
+  if (completed != (status == JobStatus::kCompleted) || !wire::is_terminal(status)) {
+    violate(fmt::format("{} ended with \"{}\" and is {} now", job, story.ending->first, wire::enum_name(status)));
   }
 }
 
@@ -75,7 +75,7 @@ void Oracle::life_begins(const Disk& disk, base::Time now) {
       drained_[pool] = {loop_.now_ms()};
       reached("restart with a drained pool");
     }
-    if (orders.reload && orders.reload->state == contract::PoolOperationState::kRunning) {
+    if (orders.reload && orders.reload->state == wire::PoolOperationState::kRunning) {
       reloading_.insert(pool);
       reached("restart with a reload");
     }
@@ -87,8 +87,8 @@ void Oracle::life_begins(const Disk& disk, base::Time now) {
   for (const std::string& job : disk.order) {
     const Row& row = disk.rows.at(job);
     Story& story = stories_.at(job);
-    story.told = contract::is_terminal(row.status) ? row.status : JobStatus::kQueued;
-    if (contract::is_terminal(row.status)) continue;
+    story.told = wire::is_terminal(row.status) ? row.status : JobStatus::kQueued;
+    if (wire::is_terminal(row.status)) continue;
     story.here = true;
     story.waits = true;
     story.arrival = ++arrivals_;
@@ -108,13 +108,13 @@ void Oracle::arrives(const std::string& job) {
   story.here = true;
 }
 
-void Oracle::commanded(const brain::Command& command, const Disk& disk) {
+void Oracle::commanded(const core::Command& command, const Disk& disk) {
   sessions_.commanded(command, disk);
   restarts_.commanded(command);
   std::visit([&](const auto& c) { on(c, disk); }, command);
 }
 
-void Oracle::on(const brain::AnswerSubmit& c, const Disk& disk) {
+void Oracle::on(const core::AnswerSubmit& c, const Disk& disk) {
   const std::string& job = c.job_id.value;
   Story& story = stories_.at(job);
   if (!c.result) {
@@ -132,28 +132,28 @@ void Oracle::gives_202(const std::string& job, const Disk& disk) {
   stories_.at(job).accepted = true;
 }
 
-void Oracle::on(const brain::CommitTransition& c, const Disk& disk) {
+void Oracle::on(const core::CommitTransition& c, const Disk& disk) {
   const std::string& job = c.record.job_id.value;
   Story& story = stories_.at(job);
-  const bool again = contract::is_terminal(story.told) && story.told == c.record.status;
+  const bool again = wire::is_terminal(story.told) && story.told == c.record.status;
   const bool restored = story.told == JobStatus::kQueued && c.record.status == JobStatus::kQueued;
-  if (!again && !restored && !orchestratord::jobs::is_legal(story.told, c.record.status)) {
-    violate(fmt::format("illegal transition of {}: {} -> {}", job, contract::enum_name(story.told),
-                        contract::enum_name(c.record.status)));
+  if (!again && !restored && !orchestratord::core::jobs::is_legal(story.told, c.record.status)) {
+    violate(fmt::format("illegal transition of {}: {} -> {}", job, wire::enum_name(story.told),
+                        wire::enum_name(c.record.status)));
   }
   // An ending may be written in the same commit as the admission, when the queue drops a job that is still on its way.
-  if (!disk.rows.contains(job) && !contract::is_terminal(c.record.status))
+  if (!disk.rows.contains(job) && !wire::is_terminal(c.record.status))
     violate("a transition before its admission: " + job);
   if (again) reached("disk refused an ending, which was written again");
   if (!again && c.record.error) check_verdict(job, story, *c.record.error);
   story.told = c.record.status;
-  if (contract::is_terminal(c.record.status)) {
+  if (wire::is_terminal(c.record.status)) {
     story.decided = true;
     story.waits = false;
   }
 }
 
-void Oracle::on(const brain::Finish& c, const Disk& disk) {
+void Oracle::on(const core::Finish& c, const Disk& disk) {
   const std::string& job = c.job_id.value;
   const Story& story = stories_.at(job);
   const auto row = disk.rows.find(job);
@@ -164,7 +164,7 @@ void Oracle::on(const brain::Finish& c, const Disk& disk) {
   reached(c.error ? fmt::format("ended: {}", c.error->name()) : std::string("job completed"));
 }
 
-void Oracle::check_reason(const std::string& job, const Story& story, const brain::Finish& c) {
+void Oracle::check_reason(const std::string& job, const Story& story, const core::Finish& c) {
   if (!c.error) return;
   const ErrorCode code = c.error->code;
   if ((c.status == JobStatus::kCancelled) != (code == ErrorCode::kCancelled))
@@ -173,8 +173,8 @@ void Oracle::check_reason(const std::string& job, const Story& story, const brai
     switch (code) {
       case ErrorCode::kCancelled: return story.may_be_cancelled;
       case ErrorCode::kReplayDiverged: return options_.faults.diverges > 0;
-      case ErrorCode::kQueueFullDropLru: return options_.brain.queue.policy == contract::QueuePolicy::kDropLru;
-      case ErrorCode::kQueueFull: return options_.brain.queue.policy == contract::QueuePolicy::kShedLowPriority;
+      case ErrorCode::kQueueFullDropLru: return options_.core.queue.policy == config::QueuePolicy::kDropLru;
+      case ErrorCode::kQueueFull: return options_.core.queue.policy == config::QueuePolicy::kShedLowPriority;
       case ErrorCode::kPayloadLost:
       case ErrorCode::kInternal:
       case ErrorCode::kConflict:
@@ -188,7 +188,7 @@ void Oracle::check_reason(const std::string& job, const Story& story, const brai
 
 // When it is decided, which may be long before the disk has it.
 void Oracle::check_verdict(const std::string& job, const Story& story, const base::Error& error) {
-  if (error.code == ErrorCode::kRetryExhausted && story.runs < options_.brain.retry.max_attempts) {
+  if (error.code == ErrorCode::kRetryExhausted && story.runs < options_.core.retry.max_attempts) {
     violate(fmt::format("{} is given up after {} runs", job, story.runs));
   }
   if (error.code != ErrorCode::kTimeout) return;
@@ -201,7 +201,7 @@ void Oracle::check_verdict(const std::string& job, const Story& story, const bas
 }
 
 bool Oracle::ran_out(const Story& story, std::string_view limit) const {
-  const auto& limits = options_.brain.timeout;
+  const auto& limits = options_.core.timeout;
   const std::int64_t run_ms = loop_.now_ms() - story.begun_ms, age_ms = loop_.now_ms() - story.submitted_ms;
   if (limit == "wall") return run_ms >= std::min(story.request.timeout_ms.value_or(limits.default_ms), limits.max_ms);
   if (limit == "idle") return run_ms >= limits.idle_ms;
@@ -212,25 +212,25 @@ bool Oracle::ran_out(const Story& story, std::string_view limit) const {
 
 void Oracle::cancel_settled(const std::string& job, const Disk& disk) {
   const auto row = disk.rows.find(job);
-  if (row != disk.rows.end() && !contract::is_terminal(row->second.status))
+  if (row != disk.rows.end() && !wire::is_terminal(row->second.status))
     violate("a cancel is settled in words only: " + job);
 }
 
 // Simulated wishes name pools only.
 bool Oracle::accepts(const Story& story, const base::PoolId& pool) {
-  using orchestratord::scheduling::Tier;
-  return orchestratord::scheduling::tier_of(story.request.placement, pool, "") != Tier::kExcluded;
+  using orchestratord::core::placement::Tier;
+  return orchestratord::core::placement::tier_of(story.request.placement, pool, "") != Tier::kExcluded;
 }
 
 std::pair<int, std::uint64_t> Oracle::rank(const Story& story) const {
-  const bool promoted = loop_.now_ms() - story.submitted_ms >= options_.brain.queue.batch_promotion_ms;
-  const bool batch = story.request.priority == contract::Priority::kBatch && !promoted;
+  const bool promoted = loop_.now_ms() - story.submitted_ms >= options_.core.queue.batch_promotion_ms;
+  const bool batch = story.request.priority == wire::Priority::kBatch && !promoted;
   return {batch ? 1 : 0, story.arrival};
 }
 
 void Oracle::check_order(const std::string& job, const Story& story, const base::PoolId& pool) {
-  if (story.request.priority == contract::Priority::kBatch && rank(story).first == 0) reached("batch job promoted");
-  const std::int64_t tenant_max = options_.brain.quotas.max_concurrent_jobs;
+  if (story.request.priority == wire::Priority::kBatch && rank(story).first == 0) reached("batch job promoted");
+  const std::int64_t tenant_max = options_.core.quotas.max_concurrent_jobs;
   const auto at_its_limit = [&](const JobRequest& request) {
     const auto running = std::count_if(attempts_.begin(), attempts_.end(), [&](const auto& item) {
       return item.second.job != job && caller(item.second.job) == caller_of(request);
@@ -250,31 +250,31 @@ void Oracle::check_order(const std::string& job, const Story& story, const base:
   }
 }
 
-void Oracle::on(const brain::Execute& c, const Disk& disk) {
-  const std::int64_t tenant_max = options_.brain.quotas.max_concurrent_jobs;
+void Oracle::on(const core::Execute& c, const Disk& disk) {
+  const std::int64_t tenant_max = options_.core.quotas.max_concurrent_jobs;
   const std::string& job = c.job_id.value;
   Story& story = stories_.at(job);
   if (!disk.rows.contains(job)) violate("dispatched before its admission was on disk: " + job);
   if (story.decided) violate("dispatched after its end: " + job);
   if (!accepts(story, c.pool_id)) violate("dispatched where it must not run: " + job);
-  if (story.request.placement != contract::Placement{}) reached("job with a placement dispatched");
+  if (story.request.placement != wire::Placement{}) reached("job with a placement dispatched");
   std::erase_if(attempts_, [&](const auto& item) {
     return item.second.aborted_ms &&
-           loop_.now_ms() >= *item.second.aborted_ms + options_.brain.timeout.cancellation_deadline_ms;
+           loop_.now_ms() >= *item.second.aborted_ms + options_.core.timeout.cancellation_deadline_ms;
   });
   std::int64_t on_worker = 0;
   for (const auto& [id, attempt] : attempts_) {
     if (attempt.job == job) violate("two attempts at once: " + job);
     on_worker += attempt.worker == c.worker_id.value;
   }
-  if (on_worker >= options_.brain.worker_slots) violate("more attempts than slots on " + c.worker_id.value);
+  if (on_worker >= options_.core.worker_slots) violate("more attempts than slots on " + c.worker_id.value);
   const auto of_tenant = std::count_if(attempts_.begin(), attempts_.end(), [&](const auto& item) {
     return !item.second.aborted_ms && caller(item.second.job) == caller(job);
   });
   if (tenant_max > 0 && of_tenant >= tenant_max) violate("more jobs run than the tenant may have: " + job);
   if (tenant_max > 0 && of_tenant + 1 == tenant_max) reached("tenant with all the jobs it may run");
   check_open(c.pool_id, "a job");
-  const auto& heartbeat = options_.brain.heartbeat;
+  const auto& heartbeat = options_.core.heartbeat;
   const std::int64_t silent_ms = loop_.now_ms() - heard_ms_[c.pool_id.value];
   if (silent_ms > heartbeat.interval_ms * heartbeat.missed_threshold + kBoundSlackMs) {
     violate(fmt::format("a job goes to a pool that has been silent for {} ms: {}", silent_ms, c.pool_id.value));
@@ -283,17 +283,17 @@ void Oracle::on(const brain::Execute& c, const Disk& disk) {
   ++story.runs;
   story.begun_ms = loop_.now_ms();
   attempts_[c.execution.value] = {job, c.worker_id.value, c.pool_id.value, loop_.now_ms(), {}};
-  // A retried job is exempt: how long its backoff lasts is the brain's own.
+  // A retried job is exempt: how long its backoff lasts is the core's own.
   if (story.waits) check_order(job, story, c.pool_id);
   story.waits = false;
 }
 
-void Oracle::on(const brain::AbortExecute& c, const Disk&) {
+void Oracle::on(const core::AbortExecute& c, const Disk&) {
   if (const auto it = attempts_.find(c.execution.value); it != attempts_.end()) it->second.aborted_ms = loop_.now_ms();
 }
 
-void Oracle::on(const brain::StartWorker& c, const Disk&) {
-  const auto devices = contract::devices_of(c.request.gpu_id);
+void Oracle::on(const core::StartWorker& c, const Disk&) {
+  const auto devices = wire::devices_of(c.request.gpu_id);
   const auto overlaps = [&](const Start& start) {
     return start.model_ref == c.request.model_ref && start.pool == c.pool_id.value &&
            std::ranges::any_of(devices, [&](const auto& gpu) { return std::ranges::count(start.devices, gpu) > 0; });
@@ -306,31 +306,31 @@ void Oracle::on(const brain::StartWorker& c, const Disk&) {
   if (!starts_.emplace(c.request.worker_id, Start{c.request.model_ref, c.pool_id.value, devices, loop_.now_ms()})
            .second)
     violate("a worker id was used twice");
-  workers_[c.request.worker_id] = contract::WorkerStatus::kStarting;
+  workers_[c.request.worker_id] = wire::WorkerStatus::kStarting;
 }
 
 void Oracle::settle(const std::string& worker) {
   if (const auto it = starts_.find(worker); it != starts_.end()) it->second.settled = true;
 }
 
-void Oracle::heard(const brain::Event& event) {
+void Oracle::heard(const core::Event& event) {
   sessions_.heard(event);
   restarts_.heard(event);
-  if (const auto* e = std::get_if<brain::ExecuteEnded>(&event)) {
+  if (const auto* e = std::get_if<core::ExecuteEnded>(&event)) {
     const auto it = attempts_.find(e->execution.value);
     if (it == attempts_.end()) return;
-    if (e->error && orchestratord::retry::is_transient(e->error->code)) reached("retry after worker death");
+    if (e->error && orchestratord::core::jobs::is_transient(e->error->code)) reached("retry after worker death");
     // One that was given up on before has freed its slot then.
     const auto& aborted_ms = it->second.aborted_ms;
-    if (!aborted_ms || loop_.now_ms() < *aborted_ms + options_.brain.timeout.cancellation_deadline_ms) {
+    if (!aborted_ms || loop_.now_ms() < *aborted_ms + options_.core.timeout.cancellation_deadline_ms) {
       used_ms_[it->second.worker] = loop_.now_ms();
     }
     attempts_.erase(it);
-  } else if (const auto* drain = std::get_if<brain::DrainPool>(&event)) {
+  } else if (const auto* drain = std::get_if<core::DrainPool>(&event)) {
     drains_asked_ms_[drain->request.value] = drain->deadline_ms;
-  } else if (const auto* undrain = std::get_if<brain::UndrainPool>(&event)) {
+  } else if (const auto* undrain = std::get_if<core::UndrainPool>(&event)) {
     undrain_asked_.insert(undrain->pool_id.value);
-  } else if (const auto* answered = std::get_if<brain::StartWorkerAnswered>(&event)) {
+  } else if (const auto* answered = std::get_if<core::StartWorkerAnswered>(&event)) {
     if (answered->error) {
       settle(answered->worker_id.value);
       if (const auto it = starts_.find(answered->worker_id.value); it != starts_.end()) it->second.lost = true;
@@ -338,20 +338,20 @@ void Oracle::heard(const brain::Event& event) {
     if (answered->error && answered->error->code == ErrorCode::kInsufficientVram) {
       reached("start refused: not enough memory");
     }
-  } else if (const auto* ready = std::get_if<brain::WorkerReady>(&event)) {
-    workers_[ready->ready.worker.worker_id] = contract::WorkerStatus::kReady;
+  } else if (const auto* ready = std::get_if<core::WorkerReady>(&event)) {
+    workers_[ready->ready.worker.worker_id] = wire::WorkerStatus::kReady;
     settle(ready->ready.worker.worker_id);
-  } else if (const auto* failed = std::get_if<brain::WorkerFailed>(&event)) {
+  } else if (const auto* failed = std::get_if<core::WorkerFailed>(&event)) {
     settle(failed->failed.worker_id);
-  } else if (const auto* pool = std::get_if<brain::PoolSeen>(&event)) {
+  } else if (const auto* pool = std::get_if<core::PoolSeen>(&event)) {
     heard_ms_[pool->state.pool_id] = loop_.now_ms();
     heard_pool(pool->state);
-  } else if (const auto* left = std::get_if<brain::PoolLeft>(&event)) {
+  } else if (const auto* left = std::get_if<core::PoolLeft>(&event)) {
     leaving_.insert(left->pool_id.value);
     forget_orders(left->pool_id.value);
-  } else if (const auto* cancel = std::get_if<brain::CancelRequested>(&event)) {
+  } else if (const auto* cancel = std::get_if<core::CancelRequested>(&event)) {
     heard_cancel(cancel->job_id.value);
-  } else if (const auto* submit = std::get_if<brain::Submit>(&event)) {
+  } else if (const auto* submit = std::get_if<core::Submit>(&event)) {
     arrives(submit->job.job_id.value);
   }
 }
@@ -365,12 +365,12 @@ void Oracle::heard_cancel(const std::string& job) {
   }
 }
 
-void Oracle::heard_pool(const contract::PoolState& state) {
+void Oracle::heard_pool(const wire::PoolState& state) {
   std::set<std::string> starting;
-  for (const contract::WorkerInfo& w : state.workers) {
-    if (w.status == contract::WorkerStatus::kStarting) starting.insert(w.worker_id);
-    if (w.status != contract::WorkerStatus::kStarting) workers_[w.worker_id] = w.status;
-    if (lives_ > 1 && w.status == contract::WorkerStatus::kReady && !starts_.contains(w.worker_id)) {
+  for (const wire::WorkerInfo& w : state.workers) {
+    if (w.status == wire::WorkerStatus::kStarting) starting.insert(w.worker_id);
+    if (w.status != wire::WorkerStatus::kStarting) workers_[w.worker_id] = w.status;
+    if (lives_ > 1 && w.status == wire::WorkerStatus::kReady && !starts_.contains(w.worker_id)) {
       reached("old orchestratord's worker adopted");
     }
   }
@@ -390,24 +390,24 @@ void Oracle::forget_orders(const std::string& pool) {
   }
 }
 
-void Oracle::on(const brain::StopWorker& c, const Disk&) {
+void Oracle::on(const core::StopWorker& c, const Disk&) {
   for (const auto& [id, attempt] : attempts_) {
     if (attempt.worker == c.worker_id.value && !attempt.aborted_ms)
       violate("a busy worker is stopped: " + c.worker_id.value);
   }
   const auto start = starts_.find(c.worker_id.value);
-  const bool loading = workers_[c.worker_id.value] == contract::WorkerStatus::kStarting && start != starts_.end() &&
-                       !start->second.settled;
+  const bool loading =
+      workers_[c.worker_id.value] == wire::WorkerStatus::kStarting && start != starts_.end() && !start->second.settled;
   const bool forced = std::any_of(drained_.begin(), drained_.end(), [&](const auto& item) {
     return item.first == c.pool_id.value && loop_.now_ms() >= item.second.until_ms;
   });
-  if (loading && !forced && loop_.now_ms() - start->second.started_ms < options_.brain.worker_start_timeout_ms) {
+  if (loading && !forced && loop_.now_ms() - start->second.started_ms < options_.core.worker_start_timeout_ms) {
     violate("a loading worker is stopped: " + c.worker_id.value);
   }
   settle(c.worker_id.value);
 }
 
-void Oracle::on(const brain::Log& c, const Disk& disk) {
+void Oracle::on(const core::Log& c, const Disk& disk) {
   const auto field = [&](std::string_view wanted) -> std::string_view {
     for (const base::LogField& f : c.fields) {
       if (f.name == wanted) {
@@ -437,7 +437,7 @@ void Oracle::on(const brain::Log& c, const Disk& disk) {
     const std::string pool(field("pool_id"));
     const auto orders = disk.orders.find(pool);
     const bool there = orders != disk.orders.end() && orders->second.reload &&
-                       contract::enum_name(orders->second.reload->state) == field("state");
+                       wire::enum_name(orders->second.reload->state) == field("state");
     if (!there && !leaving_.contains(pool)) violate("the end of a reload is told before it is on disk: " + pool);
     if (there && field("state") != "done" && !orders->second.reload->error) violate("a reload failed untold: " + pool);
     reloading_.erase(pool);
@@ -446,7 +446,7 @@ void Oracle::on(const brain::Log& c, const Disk& disk) {
   if (c.event == "schedule.decided" && field("outcome") == "claim") reached("claimed a worker for a model that waited");
 }
 
-void Oracle::on(const brain::AnswerPoolControl& c, const Disk& disk) {
+void Oracle::on(const core::AnswerPoolControl& c, const Disk& disk) {
   const auto asked = drains_asked_ms_.find(c.request.value);
   if (!c.result) return;
   const std::string& pool = c.result->pool_id;
@@ -484,7 +484,7 @@ void Oracle::check_stop_reason(std::string_view worker, std::string_view reason)
   const std::string id(worker);
   if (reason == "idle") {
     const auto used = used_ms_.find(id);
-    if (used != used_ms_.end() && loop_.now_ms() - used->second < options_.brain.eviction.worker_idle_ttl_ms) {
+    if (used != used_ms_.end() && loop_.now_ms() - used->second < options_.core.eviction.worker_idle_ttl_ms) {
       violate("a worker is unloaded before its time: " + id);
     }
   }
@@ -502,7 +502,7 @@ void Oracle::check_bounds() {
   for (const auto& [id, attempt] : attempts_) {
     if (attempt.aborted_ms) continue;
     const JobRequest& request = stories_.at(attempt.job).request;
-    const auto& limits = options_.brain.timeout;
+    const auto& limits = options_.core.timeout;
     const std::int64_t limit_ms = std::min(request.timeout_ms.value_or(limits.default_ms), limits.max_ms);
     if (loop_.now_ms() - attempt.begun_ms > limit_ms + kBoundSlackMs) {
       violate(fmt::format("{} runs for {} ms, its limit was {} ms", attempt.job, loop_.now_ms() - attempt.begun_ms,
@@ -519,7 +519,7 @@ void Oracle::check_bounds() {
     if (story.request.deadline_ms && age_ms > *story.request.deadline_ms + kBoundSlackMs) {
       violate(fmt::format("{} lives {} ms, its deadline was {} ms", job, age_ms, *story.request.deadline_ms));
     }
-    const std::int64_t queue_ms = options_.brain.timeout.queue_ms;
+    const std::int64_t queue_ms = options_.core.timeout.queue_ms;
     if (queue_ms > 0 && story.waits && loop_.now_ms() - story.queued_ms > queue_ms + kBoundSlackMs) {
       violate(fmt::format("{} waits {} ms, the limit is {} ms", job, loop_.now_ms() - story.queued_ms, queue_ms));
     }
@@ -535,9 +535,9 @@ void Oracle::retired(const std::string& job) {
 
 void Oracle::row_moves(const Row& row, JobStatus to) {
   const bool crash_redo = row.status == to;
-  if (contract::is_terminal(row.status) && !crash_redo) {
-    violate(fmt::format("{} was {} on disk and becomes {}", row.request.task_id, contract::enum_name(row.status),
-                        contract::enum_name(to)));
+  if (wire::is_terminal(row.status) && !crash_redo) {
+    violate(fmt::format("{} was {} on disk and becomes {}", row.request.task_id, wire::enum_name(row.status),
+                        wire::enum_name(to)));
   }
 }
 
@@ -547,8 +547,8 @@ void Oracle::check_end(const Disk& disk) {
     const auto row = disk.rows.find(job);
     if (story.accepted && !story.retired && row == disk.rows.end()) violate("an accepted job has no row: " + job);
     if (row == disk.rows.end()) continue;
-    if (!contract::is_terminal(row->second.status)) {
-      violate(fmt::format("never ended: {} is {}", job, contract::enum_name(row->second.status)));
+    if (!wire::is_terminal(row->second.status)) {
+      violate(fmt::format("never ended: {} is {}", job, wire::enum_name(row->second.status)));
     }
     if (!story.ending) continue;
     if (row->second.event != story.ending->first || row->second.data != story.ending->second) {

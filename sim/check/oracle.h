@@ -24,8 +24,8 @@
 #include <string_view>
 #include <vector>
 
-#include "orchestratord/brain/commands.h"
-#include "orchestratord/brain/events.h"
+#include "orchestratord/core/commands.h"
+#include "orchestratord/core/events.h"
 #include "sim/check/probes.h"
 #include "sim/check/restart_rules.h"
 #include "sim/check/session_rules.h"
@@ -35,7 +35,7 @@
 
 namespace llorch::sim {
 
-namespace brain = orchestratord::brain;
+namespace core = orchestratord::core;
 
 class Oracle {
  public:
@@ -51,7 +51,7 @@ class Oracle {
   void asks(const JobRequest& request);
   void told_202(const std::string& job);
   void told_unknown(const std::string& job);
-  void told_status(const std::string& job, contract::JobStatus status, std::int64_t tokens_out);
+  void told_status(const std::string& job, wire::JobStatus status, std::int64_t tokens_out);
   void told_ending(const std::string& job, std::string_view event, std::string_view data);
   void asks_cancel(const std::string& job) { stories_.at(job).may_be_cancelled = true; }
   void stream_lost(const std::string& job) { stories_.at(job).may_be_cancelled = true; }
@@ -68,16 +68,16 @@ class Oracle {
   void gives_202(const std::string& job, const Disk& disk);
   // Somebody is told that his cancel has come through, or too late.
   void cancel_settled(const std::string& job, const Disk& disk);
-  void commanded(const brain::Command& command, const Disk& disk);
-  // What the brain learns with its next step.
-  void heard(const brain::Event& event);
+  void commanded(const core::Command& command, const Disk& disk);
+  // What the core learns with its next step.
+  void heard(const core::Event& event);
   // Between events, about once a second of virtual time.
   void check_bounds();
 
   // ---- disk ----
   // Its row has gone after its time.
   void retired(const std::string& job);
-  void row_moves(const Row& row, contract::JobStatus to);
+  void row_moves(const Row& row, wire::JobStatus to);
 
   // ---- the end of a run ----
   void check_end(const Disk& disk);
@@ -99,7 +99,7 @@ class Oracle {
     std::int64_t queued_ms = 0;  // begin of its first stay in the queue of this life
     std::int64_t runs = 0;       // of all lives
     std::int64_t begun_ms = 0;   // of the last one
-    contract::JobStatus told = contract::JobStatus::kQueued;
+    wire::JobStatus told = wire::JobStatus::kQueued;
   };
   struct Attempt {
     std::string job, worker, pool;
@@ -112,33 +112,33 @@ class Oracle {
     std::int64_t started_ms = 0;
     bool settled = false;
     std::int64_t ready_ms = 0;
-    bool lost = false;  // the brain forgot it meanwhile, so it does not know how long it took
+    bool lost = false;  // the core forgot it meanwhile, so it does not know how long it took
   };
   struct Drain {
     std::int64_t until_ms = 0;
   };
 
-  void on(const brain::AnswerSubmit& c, const Disk& disk);
-  void on(const brain::CommitTransition& c, const Disk& disk);
-  void on(const brain::Finish& c, const Disk& disk);
-  void on(const brain::Execute& c, const Disk& disk);
-  void on(const brain::AbortExecute& c, const Disk& disk);
-  void on(const brain::StartWorker& c, const Disk& disk);
-  void on(const brain::StopWorker& c, const Disk& disk);
-  void on(const brain::Log& c, const Disk& disk);
-  void on(const brain::AnswerPoolControl& c, const Disk& disk);
+  void on(const core::AnswerSubmit& c, const Disk& disk);
+  void on(const core::CommitTransition& c, const Disk& disk);
+  void on(const core::Finish& c, const Disk& disk);
+  void on(const core::Execute& c, const Disk& disk);
+  void on(const core::AbortExecute& c, const Disk& disk);
+  void on(const core::StartWorker& c, const Disk& disk);
+  void on(const core::StopWorker& c, const Disk& disk);
+  void on(const core::Log& c, const Disk& disk);
+  void on(const core::AnswerPoolControl& c, const Disk& disk);
   void check_open(const base::PoolId& pool, std::string_view what);
   void check_stop_reason(std::string_view worker, std::string_view reason);
   template <class T>
   void on(const T&, const Disk&) {}
   static bool accepts(const Story& story, const base::PoolId& pool);
   void check_order(const std::string& job, const Story& story, const base::PoolId& pool);
-  void check_reason(const std::string& job, const Story& story, const brain::Finish& c);
+  void check_reason(const std::string& job, const Story& story, const core::Finish& c);
   void check_verdict(const std::string& job, const Story& story, const base::Error& error);
   bool ran_out(const Story& story, std::string_view limit) const;
   std::pair<int, std::uint64_t> rank(const Story& story) const;
   void settle(const std::string& worker);
-  void heard_pool(const contract::PoolState& state);
+  void heard_pool(const wire::PoolState& state);
   void forget_orders(const std::string& pool);
   void heard_cancel(const std::string& job);
   void arrives(const std::string& job);
@@ -151,7 +151,7 @@ class Oracle {
   std::uint64_t arrivals_ = 0;
   std::map<std::uint64_t, Attempt> attempts_;
   std::map<std::string, Start> starts_;
-  std::map<std::string, contract::WorkerStatus> workers_;  // as the brain heard
+  std::map<std::string, wire::WorkerStatus> workers_;      // as the core heard
   std::map<std::string, std::int64_t> used_ms_;            // by worker: when its last attempt ended
   std::map<std::string, std::int64_t> heard_ms_;           // by pool: when it last said something
   std::map<std::string, Drain> drained_;                   // by pool, from the 202 to the word that takes it back

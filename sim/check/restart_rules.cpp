@@ -4,19 +4,19 @@
 
 #include <algorithm>
 
-#include "contract/json.h"
 #include "sim/check/oracle.h"
+#include "wire/json.h"
 
 namespace llorch::sim {
 
-namespace jobs = orchestratord::jobs;
+namespace jobs = orchestratord::core::jobs;
 
 namespace {
 
 // The first thing that differs; empty: nothing.
-std::string difference(const jobs::JobSpec& one, const jobs::JobSpec& other) {
+std::string difference(const core::jobs::JobSpec& one, const core::jobs::JobSpec& other) {
   if (one.correlation_id.value != other.correlation_id.value) return "correlation_id";
-  if (contract::encode(one.model) != contract::encode(other.model)) return "model";
+  if (wire::encode(one.model) != wire::encode(other.model)) return "model";
   if (one.priority != other.priority) return "priority";
   if (one.tokens_in != other.tokens_in) return "tokens_in";
   if (one.max_tokens != other.max_tokens) return "max_tokens";
@@ -30,8 +30,8 @@ std::string difference(const jobs::JobSpec& one, const jobs::JobSpec& other) {
 
 }  // namespace
 
-void RestartRules::commanded(const brain::Command& command) {
-  if (const auto* admission = std::get_if<brain::CommitAdmission>(&command)) {
+void RestartRules::commanded(const core::Command& command) {
+  if (const auto* admission = std::get_if<core::CommitAdmission>(&command)) {
     Known& known = jobs_.at(admission->job_id.value);
     known.session_key.reset();
     if (admission->session) known.session_key = admission->session->key;
@@ -39,9 +39,9 @@ void RestartRules::commanded(const brain::Command& command) {
     known.may_be = {known.told};
     return;
   }
-  const auto* transition = std::get_if<brain::CommitTransition>(&command);
+  const auto* transition = std::get_if<core::CommitTransition>(&command);
   if (transition == nullptr) return;
-  const jobs::JobRecord& record = transition->record;
+  const core::jobs::JobRecord& record = transition->record;
   Known& known = jobs_.at(record.job_id.value);
   known.told.status = record.status;
   known.told.attempts = record.attempts;
@@ -50,24 +50,24 @@ void RestartRules::commanded(const brain::Command& command) {
   open_[transition->commit.value] = {record.job_id.value, known.told};
 }
 
-void RestartRules::heard(const brain::Event& event) {
-  if (const auto* submit = std::get_if<brain::Submit>(&event)) {
+void RestartRules::heard(const core::Event& event) {
+  if (const auto* submit = std::get_if<core::Submit>(&event)) {
     jobs_[submit->job.job_id.value] = {.spec = submit->job};
-  } else if (const auto* committed = std::get_if<brain::Committed>(&event)) {
-    for (const brain::CommitId& commit : committed->commits) {
+  } else if (const auto* committed = std::get_if<core::Committed>(&event)) {
+    for (const core::CommitId& commit : committed->commits) {
       const auto node = open_.extract(commit.value);
       if (!node) continue;
       // What was told before it can not be found any more.
       auto& may_be = jobs_.at(node.mapped().first).may_be;
       may_be.erase(may_be.begin(), std::find(may_be.begin(), may_be.end(), node.mapped().second));
     }
-  } else if (const auto* restored = std::get_if<brain::Restored>(&event)) {
+  } else if (const auto* restored = std::get_if<core::Restored>(&event)) {
     open_.clear();
-    for (const jobs::RestoredJob& job : restored->jobs) check(job);
+    for (const core::jobs::RestoredJob& job : restored->jobs) check(job);
   }
 }
 
-void RestartRules::check(const jobs::RestoredJob& job) {
+void RestartRules::check(const core::jobs::RestoredJob& job) {
   const std::string& id = job.spec.job_id.value;
   const auto it = jobs_.find(id);
   if (it == jobs_.end()) return oracle_.violate("a restart brings a job that nobody submitted: " + id);
@@ -80,9 +80,8 @@ void RestartRules::check(const jobs::RestoredJob& job) {
   const Progress found{job.status, job.attempts, job.worker_version};
   if (std::find(known.may_be.begin(), known.may_be.end(), found) == known.may_be.end()) {
     oracle_.violate(fmt::format("a restart takes {} for {} after {} attempts, last on '{}'; told was {}, {}, '{}'", id,
-                                contract::enum_name(found.status), found.attempts, found.worker_version,
-                                contract::enum_name(known.told.status), known.told.attempts,
-                                known.told.worker_version));
+                                wire::enum_name(found.status), found.attempts, found.worker_version,
+                                wire::enum_name(known.told.status), known.told.attempts, known.told.worker_version));
   }
   known.told = found;
   known.may_be = {found};

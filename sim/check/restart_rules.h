@@ -1,5 +1,5 @@
 #pragma once
-// What the brain gets back after a restart is what it had committed: of every job the whole specification, its status, its
+// What the core gets back after a restart is what it had committed: of every job the whole specification, its status, its
 // attempts, the version of the worker that last began it, its session. Part of the oracle.
 #include <cstdint>
 #include <map>
@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "orchestratord/brain/commands.h"
-#include "orchestratord/brain/events.h"
+#include "orchestratord/core/commands.h"
+#include "orchestratord/core/events.h"
 
 namespace llorch::sim {
 
@@ -18,23 +18,23 @@ class RestartRules {
  public:
   explicit RestartRules(Oracle& oracle) : oracle_(oracle) {}
 
-  void heard(const orchestratord::brain::Event& event);
-  void commanded(const orchestratord::brain::Command& command);
+  void heard(const orchestratord::core::Event& event);
+  void commanded(const orchestratord::core::Command& command);
 
  private:
   struct Progress {
-    contract::JobStatus status = contract::JobStatus::kQueued;
+    wire::JobStatus status = wire::JobStatus::kQueued;
     std::int64_t attempts = 0;
     std::string worker_version;
     bool operator==(const Progress&) const = default;
   };
   struct Known {
-    orchestratord::jobs::JobSpec spec;
+    orchestratord::core::jobs::JobSpec spec;
     std::optional<std::int64_t> session_key;
-    Progress told;                 // by the brain
+    Progress told;                 // by the core
     std::vector<Progress> may_be;  // on disk: the last that was answered, and what was told since
   };
-  void check(const orchestratord::jobs::RestoredJob& job);
+  void check(const orchestratord::core::jobs::RestoredJob& job);
 
   Oracle& oracle_;
   std::map<std::string, Known> jobs_;

@@ -35,7 +35,7 @@ std::int64_t tokens_of_day(const Disk& disk, const std::string& tenant, std::int
   std::int64_t tokens = 0;
   for (const auto& [job, row] : disk.rows) {
     if (caller_of(row.request) != tenant) continue;
-    const bool over = contract::is_terminal(row.status);
+    const bool over = wire::is_terminal(row.status);
     if (!over) tokens += row.request.tokens_in + row.request.max_tokens;
     if (over && row.finished_unix_ms / kDayMs == day) {
       tokens += row.tokens_out + (row.attempts > 0 ? row.request.tokens_in : 0);
@@ -59,30 +59,30 @@ void SessionRules::life_begins(const Disk& disk) {
     if (!row.session_key) continue;
     key_of_[job] = *row.session_key;
     const auto session = sessions_.find(*row.session_key);
-    if (session != sessions_.end() && !contract::is_terminal(row.status)) ++session->second.jobs_live;
+    if (session != sessions_.end() && !wire::is_terminal(row.status)) ++session->second.jobs_live;
   }
 }
 
-void SessionRules::heard(const brain::Event& event) {
-  const bool may_forget = std::holds_alternative<brain::CloseSession>(event) ||
-                          std::holds_alternative<brain::CommitFailed>(event) ||
-                          std::holds_alternative<brain::Restored>(event);
+void SessionRules::heard(const core::Event& event) {
+  const bool may_forget = std::holds_alternative<core::CloseSession>(event) ||
+                          std::holds_alternative<core::CommitFailed>(event) ||
+                          std::holds_alternative<core::Restored>(event);
   hearing_ = may_forget ? Hearing::kMayForget : Hearing::kOther;
   submission_.reset();
-  if (const auto* submit = std::get_if<brain::Submit>(&event)) {
+  if (const auto* submit = std::get_if<core::Submit>(&event)) {
     submission_ = {.job = submit->job.job_id.value,
                    .caller = oracle_.caller(submit->job.job_id.value),
                    .tokens = submit->job.tokens_in + submit->job.max_tokens};
   }
 }
 
-void SessionRules::commanded(const brain::Command& command, const Disk& disk) {
+void SessionRules::commanded(const core::Command& command, const Disk& disk) {
   std::visit([&](const auto& c) { on(c, disk); }, command);
 }
 
 // ---- sessions -------------------------------------------------------------------------------------------------------
 
-void SessionRules::on(const brain::CommitAdmission& c, const Disk&) {
+void SessionRules::on(const core::CommitAdmission& c, const Disk&) {
   if (submission_ && submission_->job == c.job_id.value) throttled(true, true);
   if (!c.session) return;
   const std::int64_t key = c.session->key;
@@ -93,12 +93,12 @@ void SessionRules::on(const brain::CommitAdmission& c, const Disk&) {
   ++session.jobs_live;
 }
 
-void SessionRules::on(const brain::AnswerSubmit& c, const Disk& disk) {
+void SessionRules::on(const core::AnswerSubmit& c, const Disk& disk) {
   const std::string& job = c.job_id.value;
   const auto key = key_of_.find(job);
   if (c.result) {
     // Days are those of the process's wall clock; where nobody sets it, they are the loop's.
-    const std::int64_t daily = options_.brain.quotas.token_budget_daily, day = loop_.now().unix_ms / kDayMs;
+    const std::int64_t daily = options_.core.quotas.token_budget_daily, day = loop_.now().unix_ms / kDayMs;
     if (daily > 0 && options_.faults.clock_jump_ms == 0 && tokens_of_day(disk, oracle_.caller(job), day) > daily) {
       oracle_.violate("a tenant may take more than its tokens of the day: " + oracle_.caller(job));
     }
@@ -137,14 +137,14 @@ void SessionRules::check_budgets(std::int64_t key, const Disk& disk) {
   const auto use = use_of(disk.rows, key);
   std::int64_t tokens_in = use.tokens_in, tokens_out = use.tokens_out, tokens = 0;
   for (const auto& [job, row] : disk.rows) {
-    if (row.session_key != key || contract::is_terminal(row.status)) continue;
+    if (row.session_key != key || wire::is_terminal(row.status)) continue;
     tokens_in += row.request.tokens_in;
     tokens_out += row.request.max_tokens;
   }
   tokens = tokens_in + tokens_out;
   const std::int64_t cost = tokens_in * record.prompt_token_cost_nano + tokens_out * record.output_token_cost_nano;
   const std::string name = record.session_id.value;
-  if (use.turns > options_.brain.sessions.turns_max) oracle_.violate("a session has more turns than it may: " + name);
+  if (use.turns > options_.core.sessions.turns_max) oracle_.violate("a session has more turns than it may: " + name);
   if (record.token_budget && tokens > *record.token_budget) {
     oracle_.violate(fmt::format("{} may take {} tokens of {}", name, tokens, *record.token_budget));
   }
@@ -157,35 +157,35 @@ void SessionRules::check_budgets(std::int64_t key, const Disk& disk) {
   }
 }
 
-void SessionRules::on(const brain::CommitSession& c, const Disk&) {
+void SessionRules::on(const core::CommitSession& c, const Disk&) {
   records_.emplace(c.session.key, c.session);
   sessions_[c.session.key].active_ms = loop_.now_ms();
 }
 
-void SessionRules::on(const brain::ForgetSession& c, const Disk&) {
+void SessionRules::on(const core::ForgetSession& c, const Disk&) {
   const auto session = sessions_.find(c.session_key);
   if (session == sessions_.end()) return;
   const auto& [active_ms, jobs_live, last_worker] = session->second;
   if (hearing_ == Hearing::kOther) {
     oracle_.reached("session ended by its age");
     if (jobs_live > 0) oracle_.violate("a session ends by its age under a job");
-    if (active_ms && loop_.now_ms() < *active_ms + options_.brain.sessions.ttl_ms) {
+    if (active_ms && loop_.now_ms() < *active_ms + options_.core.sessions.ttl_ms) {
       oracle_.violate("a session ends before its time");
     }
   }
   sessions_.erase(session);
 }
 
-void SessionRules::on(const brain::AnswerSession& c, const Disk&) {
+void SessionRules::on(const core::AnswerSession& c, const Disk&) {
   if (c.created) oracle_.reached("session opened");
   if (!c.result) return;
-  const contract::SessionView& view = *c.result;
+  const wire::SessionView& view = *c.result;
   if (view.token_budget && view.tokens_used + view.tokens_reserved > *view.token_budget) {
     oracle_.violate("a session says that it has overspent: " + view.session_id);
   }
 }
 
-void SessionRules::on(const brain::Execute& c, const Disk& disk) {
+void SessionRules::on(const core::Execute& c, const Disk& disk) {
   worker_of_[c.job_id.value] = c.worker_id.value;
   const auto key = key_of_.find(c.job_id.value);
   if (key == key_of_.end()) return;
@@ -194,7 +194,7 @@ void SessionRules::on(const brain::Execute& c, const Disk& disk) {
   const auto& record = records_.at(key->second);
   if (record.time_budget_ms) {
     const std::int64_t left_ms = *record.time_budget_ms - use_of(disk.rows, key->second).decode_time_ms;
-    if (c.timeout_ms > std::max<std::int64_t>(1, left_ms + lives_ * options_.brain.sessions.turns_max)) {
+    if (c.timeout_ms > std::max<std::int64_t>(1, left_ms + lives_ * options_.core.sessions.turns_max)) {
       oracle_.violate(fmt::format("{} may run for {} ms, its session has {}", c.job_id.value, c.timeout_ms, left_ms));
     }
   }
@@ -205,21 +205,21 @@ void SessionRules::on(const brain::Execute& c, const Disk& disk) {
   if (c.session->kv_warmth) oracle_.reached("session went back to its worker");
 }
 
-void SessionRules::on(const brain::Finish& c, const Disk&) {
+void SessionRules::on(const core::Finish& c, const Disk&) {
   const auto key = key_of_.find(c.job_id.value);
   if (key == key_of_.end()) return;
   const auto session = sessions_.find(key->second);
   if (session == sessions_.end()) return;
   --session->second.jobs_live;
   session->second.active_ms = loop_.now_ms();
-  if (c.status == contract::JobStatus::kCompleted) session->second.last_worker = worker_of_[c.job_id.value];
+  if (c.status == wire::JobStatus::kCompleted) session->second.last_worker = worker_of_[c.job_id.value];
 }
 
 void SessionRules::check_bounds() {
   for (const auto& [key, session] : sessions_) {
     if (session.jobs_live > 0 || !session.active_ms) continue;
     const std::int64_t idle_ms = loop_.now_ms() - *session.active_ms;
-    if (idle_ms > options_.brain.sessions.ttl_ms + kBoundSlackMs) {
+    if (idle_ms > options_.core.sessions.ttl_ms + kBoundSlackMs) {
       oracle_.violate(fmt::format("{} is there {} ms after its last use", records_.at(key).session_id.value, idle_ms));
     }
   }
@@ -228,7 +228,7 @@ void SessionRules::check_bounds() {
 // ---- throttles ------------------------------------------------------------------------------------------------------
 
 double SessionRules::burst(double per_second) const {
-  return std::max(1.0, per_second * options_.brain.throttle.burst_seconds);
+  return std::max(1.0, per_second * options_.core.throttle.burst_seconds);
 }
 
 void SessionRules::fill(Bucket& bucket, double per_second, double burst, std::int64_t now_ms) {
@@ -238,7 +238,7 @@ void SessionRules::fill(Bucket& bucket, double per_second, double burst, std::in
 
 void SessionRules::throttled(bool passed, bool enqueued) {
   const auto submission = std::exchange(submission_, std::nullopt);
-  const auto& throttle = options_.brain.throttle;
+  const auto& throttle = options_.core.throttle;
   const std::int64_t now_ms = loop_.now_ms();
   const double requests_max = burst(throttle.requests_per_second), tokens_max = burst(throttle.tokens_per_second);
   const Caller full{.requests = {requests_max, now_ms}, .tokens = {tokens_max, now_ms}};

@@ -12,8 +12,8 @@
 #include <string>
 #include <utility>
 
-#include "orchestratord/brain/commands.h"
-#include "orchestratord/brain/events.h"
+#include "orchestratord/core/commands.h"
+#include "orchestratord/core/events.h"
 #include "sim/kernel/loop.h"
 #include "sim/world/disk.h"
 #include "sim/world/options.h"
@@ -31,12 +31,12 @@ class SessionRules {
       : oracle_(oracle), options_(options), loop_(loop) {}
 
   void life_begins(const Disk& disk);
-  void heard(const orchestratord::brain::Event& event);
-  void commanded(const orchestratord::brain::Command& command, const Disk& disk);
+  void heard(const orchestratord::core::Event& event);
+  void commanded(const orchestratord::core::Command& command, const Disk& disk);
   void check_bounds();
 
  private:
-  // Of a session that the brain knows.
+  // Of a session that the core knows.
   struct Session {
     std::optional<std::int64_t> active_ms;  // its last use in this life
     std::int64_t jobs_live = 0;
@@ -56,13 +56,13 @@ class SessionRules {
   // Whether the last event is a reason to forget a session before its time.
   enum class Hearing : std::uint8_t { kOther, kMayForget };
 
-  void on(const orchestratord::brain::CommitAdmission& c, const Disk& disk);
-  void on(const orchestratord::brain::AnswerSubmit& c, const Disk& disk);
-  void on(const orchestratord::brain::CommitSession& c, const Disk& disk);
-  void on(const orchestratord::brain::ForgetSession& c, const Disk& disk);
-  void on(const orchestratord::brain::AnswerSession& c, const Disk& disk);
-  void on(const orchestratord::brain::Execute& c, const Disk& disk);
-  void on(const orchestratord::brain::Finish& c, const Disk& disk);
+  void on(const orchestratord::core::CommitAdmission& c, const Disk& disk);
+  void on(const orchestratord::core::AnswerSubmit& c, const Disk& disk);
+  void on(const orchestratord::core::CommitSession& c, const Disk& disk);
+  void on(const orchestratord::core::ForgetSession& c, const Disk& disk);
+  void on(const orchestratord::core::AnswerSession& c, const Disk& disk);
+  void on(const orchestratord::core::Execute& c, const Disk& disk);
+  void on(const orchestratord::core::Finish& c, const Disk& disk);
   template <class T>
   void on(const T&, const Disk&) {}
   void check_budgets(std::int64_t key, const Disk& disk);
@@ -74,9 +74,9 @@ class SessionRules {
   Oracle& oracle_;
   const Options& options_;
   const Loop& loop_;
-  std::map<std::int64_t, orchestratord::sessions::SessionRecord> records_;  // of all lives
-  std::map<std::string, std::int64_t> key_of_;                              // by job
-  std::map<std::string, std::string> worker_of_;                            // by job: where it ran last
+  std::map<std::int64_t, orchestratord::core::sessions::SessionRecord> records_;  // of all lives
+  std::map<std::string, std::int64_t> key_of_;                                    // by job
+  std::map<std::string, std::string> worker_of_;                                  // by job: where it ran last
   std::int64_t lives_ = 0;
   // Of this life:
   std::map<std::int64_t, Session> sessions_;

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "base/result.h"
-#include "contract/json.h"
 #include "net/server.h"
 #include "sim/kernel/network.h"
+#include "wire/json.h"
 
 namespace llorch::sim {
 
@@ -34,7 +34,7 @@ std::int64_t retry_after_ms(const base::Error& error);
 template <class T>
 base::Result<T> decoded(const ApiAnswer& answer) {
   if (!answer) return base::fail(answer.error());
-  return contract::decode<T>(*answer);
+  return wire::decode<T>(*answer);
 }
 
 // A request that waits for its whole answer, in orchestratord's process.

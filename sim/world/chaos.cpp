@@ -88,7 +88,7 @@ void Chaos::reset() {
 }
 
 void Chaos::fill_disk() {
-  world_.disk_fault = static_cast<orchestratord::state_store::testing::Fault>(world_.dice_faults.between(1, 5));
+  world_.disk_fault = static_cast<orchestratord::store::testing::Fault>(world_.dice_faults.between(1, 5));
   world_.disk_refuses_until_ms = world_.loop.now_ms() + world_.dice_faults.between(100, 15'000);
 }
 

@@ -2,11 +2,11 @@
 
 #include <fmt/core.h>
 
-#include "contract/json.h"
-#include "orchestratord/streaming/log/event_id.h"
+#include "orchestratord/streams/log/event_id.h"
 #include "sim/world/api.h"
 #include "sim/world/orchestrator.h"
 #include "sim/world/world.h"
+#include "wire/json.h"
 
 namespace llorch::sim {
 
@@ -18,8 +18,8 @@ constexpr std::int64_t kClientTimeoutMs = 30'000;
 constexpr std::int64_t kPollMs = 2'000;
 constexpr std::int64_t kPatienceMs = 120'000;  // of one whose job was refused; a day's budget comes back at midnight
 
-contract::SubmitRequest submit_request_of(const Options& options, const JobRequest& r) {
-  contract::SubmitRequest out;
+wire::SubmitRequest submit_request_of(const Options& options, const JobRequest& r) {
+  wire::SubmitRequest out;
   out.model = options.models[static_cast<std::size_t>(r.model)].name;
   out.prompt = std::string(static_cast<std::size_t>(r.tokens_in), 'p');
   out.max_tokens = r.max_tokens;
@@ -104,7 +104,7 @@ void Client::submit() {
   ask_api(world_, process_,
           {.caller = principal(),
            .path = "/v2/tasks",
-           .body = contract::encode(submit_request_of(world_.options, plan_.request)),
+           .body = wire::encode(submit_request_of(world_.options, plan_.request)),
            .timeout_ms = kClientTimeoutMs},
           [this](const ApiAnswer& answer) {
             if (answer) {
@@ -121,7 +121,7 @@ void Client::submit() {
 void Client::refused(const base::Error& error) {
   const std::int64_t after_ms = retry_after_ms(error);
   // The pool its placement names may not be registered yet.
-  const bool no_pool = error.code == ErrorCode::kInvalidParams && plan_.request.placement != contract::Placement{};
+  const bool no_pool = error.code == ErrorCode::kInvalidParams && plan_.request.placement != wire::Placement{};
   if (error.code == ErrorCode::kInternal || error.code == ErrorCode::kConflict ||
       (error.code == ErrorCode::kInvalidParams && !no_pool)) {
     wrong(fmt::format("its job is refused with {}: {}", error.name(), error.message));
@@ -169,8 +169,8 @@ void Client::poll() {
           [this](const ApiAnswer& answer) {
             if (!answer && answer.error().code == ErrorCode::kJobNotFound) unknown();
             if (done_) return;
-            const auto view = decoded<contract::JobView>(answer);
-            if (view && contract::is_terminal(view->status)) {
+            const auto view = decoded<wire::JobView>(answer);
+            if (view && wire::is_terminal(view->status)) {
               world_.oracle.told_status(plan_.request.task_id, view->status, view->tokens_out);
               done_ = true;
               return;
@@ -227,7 +227,7 @@ bool Client::take(const net::sse::Event& event) {
 }
 
 bool Client::take_numbered(const net::sse::Event& event) {
-  const auto id = orchestratord::streaming::parse_event_id(*event.id);
+  const auto id = orchestratord::streams::parse_event_id(*event.id);
   if (!id) {
     wrong("an event id is not valid");
     return false;
@@ -256,7 +256,7 @@ bool Client::take_numbered(const net::sse::Event& event) {
 }
 
 void Client::take_token(const net::sse::Event& event) {
-  const auto token = contract::decode<contract::TokenEvent>(event.data);
+  const auto token = wire::decode<wire::TokenEvent>(event.data);
   if (!token || token->i != tokens_) return wrong(fmt::format("a token came instead of number {}", tokens_));
   const std::string right = token_text(plan_.request, token->i);
   const bool other = token->t != right;

@@ -6,18 +6,18 @@
 #include <set>
 
 #include "base/assert.h"
-#include "contract/json.h"
-#include "orchestratord/state_store/payload/sealing.h"
-#include "orchestratord/state_store/sqlite/sqlite_core.h"
+#include "orchestratord/store/payload/sealing.h"
+#include "orchestratord/store/sqlite/sqlite_core.h"
 #include "sim/world/world.h"
+#include "wire/json.h"
 
 namespace llorch::sim {
 
-namespace store = orchestratord::state_store;
+namespace store = orchestratord::store;
 
 namespace {
 
-// DECISIONS §5 allows a second; a group commit that takes 800 ms may stand in the way.
+// The store has a second to overwrite a key on disk; a group commit that takes 800 ms may stand in the way.
 constexpr std::int64_t kErasedWithinMs = 1'900;
 // Longer than an answer takes.
 constexpr std::int64_t kMomentMs = 30'000;
@@ -37,7 +37,7 @@ Row row_of(const World& world, const store::JobRecord& job) {
                  .seed = job.seed,
                  .timeout_ms = job.timeout_ms,
                  .deadline_ms = job.deadline_ms,
-                 .placement = *contract::decode<contract::StoredParams>(job.params).value().placement,
+                 .placement = *wire::decode<wire::StoredParams>(job.params).value().placement,
                  .session = job.session_id};
   row.session_key = job.session_key;
   row.submitted_unix_ms = job.submitted_unix_ms;
@@ -50,19 +50,19 @@ Row changed(Row row, const store::JobProgress& p) {
   if (p.tokens_out) row.tokens_out = *p.tokens_out;
   if (p.decode_time_ms) row.decode_time_ms = *p.decode_time_ms;
   if (p.finished_unix_ms) row.finished_unix_ms = *p.finished_unix_ms;
-  if (!contract::is_terminal(p.status)) return row;
+  if (!wire::is_terminal(p.status)) return row;
   row.event = p.end ? "end" : "error";
-  row.data = p.end ? contract::encode(*p.end) : contract::encode(*p.error);
+  row.data = p.end ? wire::encode(*p.end) : wire::encode(*p.error);
   row.last_event_id = p.last_event_id.value_or("");
   return row;
 }
 
-orchestratord::sessions::Use use_of(const std::map<std::string, Row>& rows, std::int64_t session_key) {
-  orchestratord::sessions::Use use;
+orchestratord::core::sessions::Use use_of(const std::map<std::string, Row>& rows, std::int64_t session_key) {
+  orchestratord::core::sessions::Use use;
   for (const auto& [job, row] : rows) {
     if (row.session_key != session_key) continue;
     ++use.turns;
-    if (!contract::is_terminal(row.status)) continue;
+    if (!wire::is_terminal(row.status)) continue;
     if (row.attempts > 0) use.tokens_in += row.request.tokens_in;
     use.tokens_out += row.tokens_out;
     use.decode_time_ms += row.decode_time_ms;
@@ -124,7 +124,7 @@ void DiskCheck::committed(const Write& write) {
   if (row == disk.rows.end()) return world_.oracle.violate("a change without a row: " + write.job);
   world_.oracle.row_moves(row->second, write.change.status);
   row->second = changed(std::move(row->second), write.change);
-  if (contract::is_terminal(write.change.status)) key_dies(write.job);
+  if (wire::is_terminal(write.change.status)) key_dies(write.job);
 }
 
 void DiskCheck::refused(const Write& write) {
@@ -147,12 +147,11 @@ void DiskCheck::check_found(const std::string& job, const Row& found) {
   for (const Write& write : open_) {
     if (write.job != job || write.admission || changed(before, write.change) != found) continue;
     world_.oracle.row_moves(before, found.status);
-    if (contract::is_terminal(found.status))
-      world_.oracle.reached("an ending without an answer is there after a crash");
+    if (wire::is_terminal(found.status)) world_.oracle.reached("an ending without an answer is there after a crash");
     return;
   }
   world_.oracle.violate(fmt::format("the row of {} is not what was committed: {} instead of {}", job,
-                                    contract::enum_name(found.status), contract::enum_name(before.status)));
+                                    wire::enum_name(found.status), wire::enum_name(before.status)));
 }
 
 void DiskCheck::check_groups(const std::map<std::string, const Row*>& found) {
@@ -171,9 +170,9 @@ void DiskCheck::session_forgotten(std::int64_t key) {
 }
 
 // Their rows, and what the store sums up of their jobs. REQUIRES: `disk.rows` are the found ones.
-void DiskCheck::check_sessions(const std::vector<orchestratord::sessions::RestoredSession>& found) {
+void DiskCheck::check_sessions(const std::vector<orchestratord::core::sessions::RestoredSession>& found) {
   Disk& disk = world_.disk;
-  std::map<std::int64_t, orchestratord::sessions::SessionRecord> there;
+  std::map<std::int64_t, orchestratord::core::sessions::SessionRecord> there;
   for (const auto& [record, use, last_activity] : found) {
     const auto known = disk.sessions.find(record.key);
     const bool is_open =
@@ -207,17 +206,17 @@ void DiskCheck::check_sessions(const std::vector<orchestratord::sessions::Restor
   forgotten_sessions_.clear();
 }
 
-void DiskCheck::check_orders(const std::map<std::string, contract::PoolOrders>& found) {
+void DiskCheck::check_orders(const std::map<std::string, wire::PoolOrders>& found) {
   const auto is_open = [this](const std::string& pool) {
     return std::any_of(open_.begin(), open_.end(), [&](const Write& write) {
       return (write.pool && write.pool->pool_id.value == pool) || (write.pool_gone && write.pool_gone->value == pool);
     });
   };
-  const std::map<std::string, contract::PoolOrders>& known = world_.disk.orders;
-  const auto text = [](const std::map<std::string, contract::PoolOrders>& side, const std::string& pool) {
+  const std::map<std::string, wire::PoolOrders>& known = world_.disk.orders;
+  const auto text = [](const std::map<std::string, wire::PoolOrders>& side, const std::string& pool) {
     const auto orders = side.find(pool);
     if (orders == side.end()) return std::string();
-    return fmt::format("draining {} {}", orders->second.draining, contract::encode(orders->second));
+    return fmt::format("draining {} {}", orders->second.draining, wire::encode(orders->second));
   };
   for (const auto* side : {&found, &known}) {
     for (const auto& [pool, orders] : *side) {
@@ -232,7 +231,7 @@ void DiskCheck::time_is(std::int64_t unix_ms) {
   unix_ms_ = unix_ms;
   const Disk& disk = world_.disk;
   const auto look = [&](const Row& row) {
-    if (!contract::is_terminal(row.status) || row.finished_unix_ms >= unix_ms - world_.options.retention_ms) return;
+    if (!wire::is_terminal(row.status) || row.finished_unix_ms >= unix_ms - world_.options.retention_ms) return;
     may_be_gone_.insert(row.request.task_id);
   };
   for (const auto& [job, row] : disk.rows) look(row);
@@ -260,8 +259,7 @@ bool DiskCheck::retires(const std::string& job) {
 
 void DiskCheck::check_retention(const Found& found) {
   for (const Row& row : found.rows) {
-    const bool over =
-        contract::is_terminal(row.status) && row.finished_unix_ms < unix_ms_ - world_.options.retention_ms;
+    const bool over = wire::is_terminal(row.status) && row.finished_unix_ms < unix_ms_ - world_.options.retention_ms;
     if (over && found.cleaned) {
       world_.oracle.violate("a finished job is there after its retention: " + row.request.task_id);
     }
@@ -272,7 +270,7 @@ void DiskCheck::opened(const Found& all) {
   const auto& [state, found, cleaned] = all;
   Disk& disk = world_.disk;
   check_retention(all);
-  std::map<std::string, contract::PoolOrders> orders;
+  std::map<std::string, wire::PoolOrders> orders;
   for (const auto& [pool, of_it] : state.pool_orders) orders.emplace(pool.value, of_it);
   check_orders(orders);
   disk.orders = std::move(orders);
@@ -300,7 +298,7 @@ void DiskCheck::opened(const Found& all) {
   }
   for (const Write& write : open_) {
     const auto row = by_job.find(write.job);
-    const bool over = row == by_job.end() || contract::is_terminal(row->second->status);
+    const bool over = row == by_job.end() || wire::is_terminal(row->second->status);
     if (over) key_dies(write.job);
   }
   disk.order = std::move(order);
@@ -322,7 +320,7 @@ void DiskCheck::looked_up(const std::string& job, const std::optional<Row>& foun
 bool DiskCheck::is_too_late(const std::string& job) const {
   const auto row = world_.disk.rows.find(job);
   if (row == world_.disk.rows.end()) return world_.disk.retired.contains(job);
-  return contract::is_terminal(row->second.status) &&
+  return wire::is_terminal(row->second.status) &&
          row->second.finished_unix_ms + world_.options.retention_ms < unix_ms_ + kMomentMs;
 }
 

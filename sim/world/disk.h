@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "base/entropy.h"
-#include "orchestratord/sessions/session.h"
-#include "orchestratord/state_store/store.h"
-#include "orchestratord/state_store/testing/faulty_disk.h"
+#include "orchestratord/core/sessions/session.h"
+#include "orchestratord/store/store.h"
+#include "orchestratord/store/testing/faulty_disk.h"
 #include "sim/world/request.h"
 
 namespace llorch::sim {
@@ -27,7 +27,7 @@ inline constexpr const char* kPayloadNeedle = "prompt of ";
 
 struct Row {
   JobRequest request;
-  contract::JobStatus status = contract::JobStatus::kQueued;
+  wire::JobStatus status = wire::JobStatus::kQueued;
   std::int64_t attempts = 0;
   std::int64_t submitted_unix_ms = 0;
   std::int64_t tokens_out = 0;
@@ -42,30 +42,30 @@ struct Row {
 // What has been answered with success.
 struct Disk {
   std::map<std::string, Row> rows;
-  std::vector<std::string> order;                      // of arrival
-  std::set<std::string> retired;                       // jobs that had rows until their retention was over
-  std::map<std::string, contract::PoolOrders> orders;  // of operators, by pool id; of those that have any
-  std::map<std::int64_t, orchestratord::sessions::SessionRecord> sessions;  // by key
+  std::vector<std::string> order;                  // of arrival
+  std::set<std::string> retired;                   // jobs that had rows until their retention was over
+  std::map<std::string, wire::PoolOrders> orders;  // of operators, by pool id; of those that have any
+  std::map<std::int64_t, orchestratord::core::sessions::SessionRecord> sessions;  // by key
 };
 
-// What the rows say that the jobs of a session have used, by the rules of sessions/session.h.
-orchestratord::sessions::Use use_of(const std::map<std::string, Row>& rows, std::int64_t session_key);
+// What the rows say that the jobs of a session have used, by the rules of core/sessions/session.h.
+orchestratord::core::sessions::Use use_of(const std::map<std::string, Row>& rows, std::int64_t session_key);
 
 // An admission (perhaps with its session), a transition, the orders of a pool, its end, or a session.
 struct Write {
-  orchestratord::state_store::Store::Done done;
+  orchestratord::store::Store::Done done;
   std::string job;
   std::optional<Row> admission;
-  orchestratord::state_store::JobProgress change;
-  std::optional<orchestratord::state_store::KnownPool> pool;
+  orchestratord::store::JobProgress change;
+  std::optional<orchestratord::store::KnownPool> pool;
   std::optional<base::PoolId> pool_gone;
-  std::optional<orchestratord::sessions::SessionRecord> session;
+  std::optional<orchestratord::core::sessions::SessionRecord> session;
   std::int64_t group = 0;  // writes of one group are there together or not at all
 };
 using WritePtr = std::shared_ptr<Write>;
 
-Row row_of(const World& world, const orchestratord::state_store::JobRecord& record);
-Row changed(Row row, const orchestratord::state_store::JobProgress& progress);
+Row row_of(const World& world, const orchestratord::store::JobRecord& record);
+Row changed(Row row, const orchestratord::store::JobProgress& progress);
 
 // The store's randomness. Keys are drawn ahead and used in that order, each with the nonce that is drawn for its payload.
 class KeyWatch final : public base::Entropy {
@@ -98,7 +98,7 @@ class DiskCheck {
   void time_is(std::int64_t unix_ms);
   // A new life has found these, in order of arrival; `cleaned`: and nothing has kept it from removing what is past its time.
   struct Found {
-    const orchestratord::state_store::RestoredState& state;
+    const orchestratord::store::RestoredState& state;
     const std::vector<Row>& rows;
     bool cleaned = false;
   };
@@ -127,8 +127,8 @@ class DiskCheck {
   bool retires(const std::string& job);
   void check_retention(const Found& found);
   void check_found(const std::string& job, const Row& found);
-  void check_orders(const std::map<std::string, contract::PoolOrders>& found);
-  void check_sessions(const std::vector<orchestratord::sessions::RestoredSession>& found);
+  void check_orders(const std::map<std::string, wire::PoolOrders>& found);
+  void check_sessions(const std::vector<orchestratord::core::sessions::RestoredSession>& found);
   void check_groups(const std::map<std::string, const Row*>& found);
 
   World& world_;
@@ -144,7 +144,7 @@ class DiskCheck {
 };
 
 // The content every run begins with: a database with the schema. One run in some begins with nothing instead.
-const orchestratord::state_store::testing::FaultyDisk& prepared_disk();
-const orchestratord::state_store::testing::FaultyDisk& empty_disk();
+const orchestratord::store::testing::FaultyDisk& prepared_disk();
+const orchestratord::store::testing::FaultyDisk& empty_disk();
 
 }  // namespace llorch::sim

@@ -45,7 +45,7 @@ class SimExchange final : public net::Exchange, public std::enable_shared_from_t
   void on_lost(std::function<void(net::CloseReason)> fn) { on_lost_ = std::move(fn); }
   // Called with the status of the answer.
   void on_status(std::function<void(int)> fn) { on_status_ = std::move(fn); }
-  // A planted bug: the first event is never sent.
+  // A injected bug: the first event is never sent.
   void lose_first_event() { lose_first_event_ = true; }
   // The server's process is gone: nothing is called any more.
   void drop();

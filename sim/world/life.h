@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "net/http/router.h"
-#include "orchestratord/app/shell.h"
+#include "orchestratord/daemon/shell.h"
 #include "sim/world/http.h"
 #include "sim/world/orchestrator.h"
 #include "sim/world/world.h"
@@ -33,21 +33,21 @@ class Turns final : public net::Executor {
 };
 
 struct Orchestrator::Life {
-  Life(Orchestrator& self, orchestratord::brain::BrainConfig brain_config);
+  Life(Orchestrator& self, orchestratord::core::CoreConfig core_config);
 
-  const contract::Config config;
-  orchestratord::brain::Brain brain;
+  const config::Config config;
+  orchestratord::core::Core core;
   Store store;
   HttpClient http;
   const std::unique_ptr<orchestratord::pool_access::PoolAccess> access;
   Turns desk, aside;
-  orchestratord::app::Shell shell;
+  orchestratord::daemon::Shell shell;
   Watch watch;
   net::http::Router router;
-  std::vector<orchestratord::api::Api::Route> routes;
+  std::vector<orchestratord::http::Api::Route> routes;
   std::vector<std::weak_ptr<SimExchange>> exchanges;
   std::map<const StreamSink*, std::weak_ptr<SimExchange>> exchange_of;
-  std::deque<orchestratord::brain::Event> mailbox;
+  std::deque<orchestratord::core::Event> mailbox;
   bool draining = false;  // the mailbox is about to be read
   std::uint64_t wakes = 0;
   std::int64_t next_wake_ms = -1;

@@ -4,12 +4,12 @@
 
 #include <utility>
 
-#include "contract/json.h"
-#include "contract/pool_control.h"
-#include "contract/session.h"
 #include "sim/world/api.h"
 #include "sim/world/orchestrator.h"
 #include "sim/world/world.h"
+#include "wire/json.h"
+#include "wire/pool_control.h"
+#include "wire/session.h"
 
 namespace llorch::sim {
 
@@ -64,7 +64,7 @@ void Operator::order(std::string method, std::string path, std::string body) {
 }
 
 void Operator::drain(const std::string& pool, std::int64_t deadline_ms) {
-  order("POST", fmt::format("/v2/pools/{}/drain", pool), contract::encode(contract::DrainRequest{deadline_ms}));
+  order("POST", fmt::format("/v2/pools/{}/drain", pool), wire::encode(wire::DrainRequest{deadline_ms}));
 }
 
 void Operator::drain_any() {
@@ -79,11 +79,11 @@ void Operator::reload() {
   const auto models = static_cast<std::int64_t>(world_.options.models.size());
   const auto& model = world_.options.models[static_cast<std::size_t>(world_.dice_operations.below(models))];
   order("POST", fmt::format("/v2/pools/{}/reload", pool),
-        contract::encode(contract::ReloadRequest{.new_model_ref = model.name, .deadline_ms = 10'000}));
+        wire::encode(wire::ReloadRequest{.new_model_ref = model.name, .deadline_ms = 10'000}));
 }
 
 void Operator::purge(const std::string& pool, bool force) {
-  order("POST", fmt::format("/v2/pools/{}/purge", pool), contract::encode(contract::PurgeRequest{.force = force}));
+  order("POST", fmt::format("/v2/pools/{}/purge", pool), wire::encode(wire::PurgeRequest{.force = force}));
 }
 
 void Operator::purge_any() {
@@ -93,25 +93,27 @@ void Operator::purge_any() {
 
 void Operator::say_goodbye() {
   const std::string pool = any_pool();
-  ask_api(
-      world_, process_,
-      {.caller = node_principal(pool), .method = "DELETE", .path = "/v2/pools/" + pool, .timeout_ms = kOperatorTimeoutMs},
-      [](const ApiAnswer&) {});
+  ask_api(world_, process_,
+          {.caller = node_principal(pool),
+           .method = "DELETE",
+           .path = "/v2/pools/" + pool,
+           .timeout_ms = kOperatorTimeoutMs},
+          [](const ApiAnswer&) {});
 }
 
 void Operator::tend_session() {
   Dice& dice = world_.dice_operations;
   const std::string session = session_name(dice.below(world_.options.work.sessions));
-  contract::CreateSessionRequest wanted{.session_id = session};
+  wire::CreateSessionRequest wanted{.session_id = session};
   if (dice.chance(300)) wanted.token_budget = dice.between(20, 200);
   const std::int64_t act = dice.below(10);
-  if (act < 5) return order("POST", "/v2/sessions", contract::encode(wanted));
+  if (act < 5) return order("POST", "/v2/sessions", wire::encode(wanted));
   order(act < 8 ? "GET" : "DELETE", "/v2/sessions/" + session);
 }
 
 void Operator::heal() {
   for (std::size_t p = 0; p < world_.pools.size(); ++p) take_back("pool-" + std::to_string(p));
-  if (world_.options.brain.eviction.worker_policy == contract::EvictionPolicy::kManual) make_room();
+  if (world_.options.core.eviction.worker_policy == config::EvictionPolicy::kManual) make_room();
 }
 
 void Operator::take_back(const std::string& pool) {

@@ -41,11 +41,11 @@ FaultOptions draw_faults(Dice& dice) {
 }
 
 void draw_limits(Dice& dice, Options& o) {
-  auto& b = o.brain;
+  auto& b = o.core;
   b.queue.capacity = dice.chance(300) ? dice.between(2, 5) : 100;
-  b.queue.policy = static_cast<contract::QueuePolicy>(dice.below(3));
+  b.queue.policy = static_cast<config::QueuePolicy>(dice.below(3));
   b.queue.batch_promotion_ms = dice.chance(300) ? dice.between(1'000, 20'000) : 300'000;
-  b.scheduling.algorithm = static_cast<contract::PlacementAlgorithm>(dice.below(3));
+  b.scheduling.algorithm = static_cast<config::PlacementAlgorithm>(dice.below(3));
   b.worker_slots = dice.between(1, 4);
   b.workers_per_gpu = dice.between(1, 3);
   b.retry.max_attempts = dice.chance(200) ? dice.between(1, 2) : 5;
@@ -53,7 +53,7 @@ void draw_limits(Dice& dice, Options& o) {
   b.timeout.queue_ms = dice.chance(100) ? dice.between(2'000, 20'000) : 0;
   b.worker_start_timeout_ms = dice.chance(500) ? 15'000 : 60'000;
   b.memory_patience_ms = dice.chance(500) ? 3'000 : 30'000;
-  b.restart.running_jobs = dice.chance(50) ? contract::RunningJobs::kFail : contract::RunningJobs::kReplay;
+  b.restart.running_jobs = dice.chance(50) ? config::RunningJobs::kFail : config::RunningJobs::kReplay;
   b.heartbeat.interval_ms = dice.chance(500) ? 5'000 : 15'000;
   o.worker_start_timeout_ms = dice.chance(300) ? 10'000 : b.worker_start_timeout_ms;
   o.health_interval_ms = dice.chance(500) ? 500 : 10'000;
@@ -63,15 +63,15 @@ void draw_limits(Dice& dice, Options& o) {
 }
 
 void draw_operations(Dice& dice, Options& o) {
-  auto& e = o.brain.eviction;
+  auto& e = o.core.eviction;
   const std::int64_t policy = dice.below(10);
-  e.worker_policy = policy == 0  ? contract::EvictionPolicy::kManual
-                    : policy < 4 ? contract::EvictionPolicy::kLfu
-                                 : contract::EvictionPolicy::kLru;
+  e.worker_policy = policy == 0  ? config::EvictionPolicy::kManual
+                    : policy < 4 ? config::EvictionPolicy::kLfu
+                                 : config::EvictionPolicy::kLru;
   e.worker_idle_ttl_ms = dice.chance(300) ? dice.between(500, 20'000) : 0;
   if (dice.chance(300)) e.vram_threshold = static_cast<double>(dice.between(40, 95)) / 100;
-  o.brain.restart.worker_crashes_max = dice.chance(500) ? dice.between(1, 5) : 0;
-  o.brain.restart.worker_crash_window_ms = dice.between(10, 300) * 1'000;
+  o.core.restart.worker_crashes_max = dice.chance(500) ? dice.between(1, 5) : 0;
+  o.core.restart.worker_crash_window_ms = dice.between(10, 300) * 1'000;
   o.operations.drain_ms = mean_ms(dice, 4'000, 40'000);
   o.operations.reload_ms = mean_ms(dice, 4'000, 40'000);
   o.operations.purge_ms = mean_ms(dice, 3'000, 40'000);
@@ -80,11 +80,11 @@ void draw_operations(Dice& dice, Options& o) {
 
 void draw_placement(Options& o) {
   Dice dice(o.seed, DiceStream::kPlacement);
-  if (dice.chance(250)) o.brain.scheduling.algorithm = contract::PlacementAlgorithm::kPredictedEnd;
-  o.brain.queue_optimizer = {.enabled = dice.chance(700),
-                             .threshold_jobs = dice.below(6),
-                             .interval_ms = dice.between(500, 30'000),
-                             .max_runtime_ms = 5'000};
+  if (dice.chance(250)) o.core.scheduling.algorithm = config::PlacementAlgorithm::kPredictedEnd;
+  o.core.queue_optimizer = {.enabled = dice.chance(700),
+                            .threshold_jobs = dice.below(6),
+                            .interval_ms = dice.between(500, 30'000),
+                            .max_runtime_ms = 5'000};
   o.work.placements = dice.chance(500) ? static_cast<int>(dice.between(1, 700)) : 0;
 }
 
@@ -97,7 +97,7 @@ std::optional<T> maybe(Dice& dice, int permille, std::int64_t low, std::int64_t 
 void draw_sessions(Options& o) {
   Dice dice(o.seed, DiceStream::kSessions);
   if (dice.chance(500)) {
-    auto& s = o.brain.sessions;
+    auto& s = o.core.sessions;
     s.ttl_ms = dice.between(500, 30'000);
     s.turns_max = dice.between(2, 12);
     s.count_max = dice.chance(300) ? 1 : 10;
@@ -111,13 +111,13 @@ void draw_sessions(Options& o) {
     o.operations.session_ms = mean_ms(dice, 500, 20'000);
   }
   if (dice.chance(200)) {
-    auto& t = o.brain.throttle;
+    auto& t = o.core.throttle;
     t.requests_per_second = static_cast<double>(dice.below(8)) / 2;
     t.tokens_per_second = static_cast<double>(dice.below(6) * 10);
     t.burst_seconds = static_cast<double>(dice.between(1, 8));
   }
-  if (dice.chance(150)) o.brain.quotas.max_concurrent_jobs = dice.between(1, 3);
-  if (dice.chance(150)) o.brain.quotas.token_budget_daily = dice.between(30, 400);
+  if (dice.chance(150)) o.core.quotas.max_concurrent_jobs = dice.between(1, 3);
+  if (dice.chance(150)) o.core.quotas.token_budget_daily = dice.between(30, 400);
 }
 
 // Models that several devices of a pool share, and pools that have as many.
@@ -138,54 +138,54 @@ void draw_sharing(Options& o) {
 
 }  // namespace
 
-const char* name(Plant plant) {
-  switch (plant) {
-    case Plant::kNone: return "none";
-    case Plant::kAnswerBeforeCommit: return "answer-before-commit";
-    case Plant::kForgetRunningJobs: return "forget-running-jobs";
-    case Plant::kDispatchTwice: return "dispatch-twice";
-    case Plant::kRestoreNewestFirst: return "restore-newest-first";
-    case Plant::kFinishTwice: return "finish-twice";
-    case Plant::kReplayAppends: return "replay-appends";
-    case Plant::kResumeOneLate: return "resume-one-late";
-    case Plant::kFreeMemoryAtSignal: return "free-memory-at-signal";
-    case Plant::kSpawnTwice: return "spawn-twice";
-    case Plant::kStopBusyWorkers: return "stop-busy-workers";
-    case Plant::kUnloadRacesRequest: return "unload-races-request";
-    case Plant::kEvictsLoading: return "evicts-loading";
-    case Plant::kStopIsLost: return "stop-is-lost";
-    case Plant::kSwapLosesJobs: return "swap-loses-jobs";
-    case Plant::kNoStartBackoff: return "no-start-backoff";
-    case Plant::kDrainForgotten: return "drain-forgotten";
-    case Plant::kDrainKillsJobs: return "drain-kills-jobs";
-    case Plant::kReloadForgotten: return "reload-forgotten";
-    case Plant::kPurgeForgotten: return "purge-forgotten";
-    case Plant::kGoodbyeUnheard: return "goodbye-unheard";
-    case Plant::kRefillSessions: return "refill-sessions";
-    case Plant::kSessionsOutlive: return "sessions-outlive";
-    case Plant::kNewCallers: return "new-callers";
-    case Plant::kRefillQuotas: return "refill-quotas";
-    case Plant::kQuotaOneMore: return "quota-one-more";
-    case Plant::kRetireEarly: return "retire-early";
-    case Plant::kFirstDeviceOnly: return "first-device-only";
-    case Plant::kOutlivesItsDevice: return "outlives-its-device";
-    case Plant::kNeverRegisters: return "never-registers";
-    case Plant::kSilentPoolServes: return "silent-pool-serves";
-    case Plant::kPlacementIgnored: return "placement-ignored";
-    case Plant::kTimesOutEarly: return "times-out-early";
-    case Plant::kTimesOutLate: return "times-out-late";
-    case Plant::kGivesUpEarly: return "gives-up-early";
-    case Plant::kCancelsInWordsOnly: return "cancels-in-words-only";
-    case Plant::kVersionForgotten: return "version-forgotten";
-    case Plant::kTenantForgotten: return "tenant-forgotten";
-    case Plant::kStreamsForgotten: return "streams-forgotten";
-    case Plant::kRefusesCommitted: return "refuses-committed";
-    case Plant::kLoseSyncs: return "lose-syncs";
-    case Plant::kRowsBeforeKeys: return "rows-before-keys";
-    case Plant::kKeepKeys: return "keep-keys";
-    case Plant::kRefuseInDoubt: return "refuse-in-doubt";
-    case Plant::kTrustTheLog: return "trust-the-log";
-    case Plant::kDropFromFailedGroup: return "drop-from-failed-group";
+const char* name(InjectedBug bug) {
+  switch (bug) {
+    case InjectedBug::kNone: return "none";
+    case InjectedBug::kAnswerBeforeCommit: return "answer-before-commit";
+    case InjectedBug::kForgetRunningJobs: return "forget-running-jobs";
+    case InjectedBug::kDispatchTwice: return "dispatch-twice";
+    case InjectedBug::kRestoreNewestFirst: return "restore-newest-first";
+    case InjectedBug::kFinishTwice: return "finish-twice";
+    case InjectedBug::kReplayAppends: return "replay-appends";
+    case InjectedBug::kResumeOneLate: return "resume-one-late";
+    case InjectedBug::kFreeMemoryAtSignal: return "free-memory-at-signal";
+    case InjectedBug::kSpawnTwice: return "spawn-twice";
+    case InjectedBug::kStopBusyWorkers: return "stop-busy-workers";
+    case InjectedBug::kUnloadRacesRequest: return "unload-races-request";
+    case InjectedBug::kEvictsLoading: return "evicts-loading";
+    case InjectedBug::kStopIsLost: return "stop-is-lost";
+    case InjectedBug::kSwapLosesJobs: return "swap-loses-jobs";
+    case InjectedBug::kNoStartBackoff: return "no-start-backoff";
+    case InjectedBug::kDrainForgotten: return "drain-forgotten";
+    case InjectedBug::kDrainKillsJobs: return "drain-kills-jobs";
+    case InjectedBug::kReloadForgotten: return "reload-forgotten";
+    case InjectedBug::kPurgeForgotten: return "purge-forgotten";
+    case InjectedBug::kGoodbyeUnheard: return "goodbye-unheard";
+    case InjectedBug::kRefillSessions: return "refill-sessions";
+    case InjectedBug::kSessionsOutlive: return "sessions-outlive";
+    case InjectedBug::kNewCallers: return "new-callers";
+    case InjectedBug::kRefillQuotas: return "refill-quotas";
+    case InjectedBug::kQuotaOneMore: return "quota-one-more";
+    case InjectedBug::kRetireEarly: return "retire-early";
+    case InjectedBug::kFirstDeviceOnly: return "first-device-only";
+    case InjectedBug::kOutlivesItsDevice: return "outlives-its-device";
+    case InjectedBug::kNeverRegisters: return "never-registers";
+    case InjectedBug::kSilentPoolServes: return "silent-pool-serves";
+    case InjectedBug::kPlacementIgnored: return "placement-ignored";
+    case InjectedBug::kTimesOutEarly: return "times-out-early";
+    case InjectedBug::kTimesOutLate: return "times-out-late";
+    case InjectedBug::kGivesUpEarly: return "gives-up-early";
+    case InjectedBug::kCancelsInWordsOnly: return "cancels-in-words-only";
+    case InjectedBug::kVersionForgotten: return "version-forgotten";
+    case InjectedBug::kTenantForgotten: return "tenant-forgotten";
+    case InjectedBug::kStreamsForgotten: return "streams-forgotten";
+    case InjectedBug::kRefusesCommitted: return "refuses-committed";
+    case InjectedBug::kLoseSyncs: return "lose-syncs";
+    case InjectedBug::kRowsBeforeKeys: return "rows-before-keys";
+    case InjectedBug::kKeepKeys: return "keep-keys";
+    case InjectedBug::kRefuseInDoubt: return "refuse-in-doubt";
+    case InjectedBug::kTrustTheLog: return "trust-the-log";
+    case InjectedBug::kDropFromFailedGroup: return "drop-from-failed-group";
   }
   return "none";
 }
@@ -211,9 +211,9 @@ Options swarm_options(std::uint64_t seed) {
     }
     o.pools.push_back(std::move(pool));
   }
-  o.brain.workers_per_gpu = std::max<std::int64_t>(1, o.brain.workers_per_gpu);
+  o.core.workers_per_gpu = std::max<std::int64_t>(1, o.core.workers_per_gpu);
   for (std::size_t p = 0; p < o.pools.size(); ++p) {
-    if (dice.chance(500)) o.brain.pool_endpoints.push_back(fmt::format("http://pool-{}", p));
+    if (dice.chance(500)) o.core.pool_endpoints.push_back(fmt::format("http://pool-{}", p));
   }
   o.network.delay_us_max = dice.between(100, 20 * kMs);
   o.network.slow_permille = dice.chance(400) ? static_cast<int>(dice.between(1, 100)) : 0;
@@ -256,7 +256,7 @@ Options quiet_options() {
   Options o;
   o.models = {{.name = "a", .bytes = 6 * kGb, .load_ms = 1'000}, {.name = "b", .bytes = 6 * kGb, .load_ms = 1'000}};
   o.pools = {{.devices = {{.bytes = 10 * kGb}}}};
-  o.brain.pool_endpoints = {"http://pool-0"};
+  o.core.pool_endpoints = {"http://pool-0"};
   o.work.jobs = 0;
   o.work.clients = 1;
   o.chaos_ms = 0;

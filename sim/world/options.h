@@ -5,17 +5,17 @@
 #include <string>
 #include <vector>
 
-#include "orchestratord/brain/config.h"
+#include "orchestratord/core/config.h"
 #include "sim/kernel/network.h"
 
 namespace llorch::sim {
 
 // A bug put in on purpose, at the seam between a core and the world, to show that the checkers find its kind.
-enum class Plant : std::uint8_t {
+enum class InjectedBug : std::uint8_t {
   kNone,
   kAnswerBeforeCommit,   // store: 202 without waiting for the disk
-  kForgetRunningJobs,    // brain: a restart brings back only jobs that were queued
-  kDispatchTwice,        // brain: a job goes to its worker twice
+  kForgetRunningJobs,    // core: a restart brings back only jobs that were queued
+  kDispatchTwice,        // core: a job goes to its worker twice
   kRestoreNewestFirst,   // queue: the order of arrival is lost over a restart
   kFinishTwice,          // store: an ending does not stick, the job runs again after a restart
   kReplayAppends,        // stream: a retried job's tokens are not compared with the ones held, but added
@@ -60,9 +60,9 @@ enum class Plant : std::uint8_t {
   kSwapLosesJobs,   // eviction: jobs sent after a swap do not arrive
   kNoStartBackoff,  // start control: a broken model is loaded again at once, and again
 };
-inline constexpr int kPlantsCount = static_cast<int>(Plant::kNoStartBackoff) + 1;
-inline constexpr int kSwarmPlantsCount = static_cast<int>(Plant::kRefusesCommitted) + 1;
-const char* name(Plant plant);
+inline constexpr int kBugsCount = static_cast<int>(InjectedBug::kNoStartBackoff) + 1;
+inline constexpr int kSwarmBugsCount = static_cast<int>(InjectedBug::kRefusesCommitted) + 1;
+const char* name(InjectedBug bug);
 
 struct ModelOptions {
   std::string name;
@@ -135,8 +135,8 @@ struct OperationOptions {
 
 struct Options {
   std::uint64_t seed = 0;
-  orchestratord::brain::BrainConfig brain;
-  contract::StreamConfig stream;
+  orchestratord::core::CoreConfig core;
+  config::StreamConfig stream;
   std::vector<ModelOptions> models;
   std::vector<PoolOptions> pools;
   std::int64_t builds = 1;                        // how many the pools run, each one of them after each start
@@ -153,7 +153,7 @@ struct Options {
   std::int64_t checkpoint_pages = 30;                  // of the store's log
   int power_failures = 500;                            // per mille of orchestratord's crashes; the others are kills
   std::int64_t chaos_ms = 30'000;                      // after this no fault happens any more
-  Plant plant = Plant::kNone;
+  InjectedBug bug = InjectedBug::kNone;
 };
 
 Options swarm_options(std::uint64_t seed);

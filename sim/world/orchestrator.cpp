@@ -8,17 +8,17 @@
 
 #include "base/assert.h"
 #include "base/sha256.h"
-#include "contract/json.h"
 #include "net/http/url.h"
 #include "sim/world/api.h"
 #include "sim/world/life.h"
 #include "sim/world/world.h"
+#include "wire/json.h"
 
 namespace llorch::sim {
 
-namespace brain = orchestratord::brain;
-namespace jobs = orchestratord::jobs;
-namespace state_store = orchestratord::state_store;
+namespace core = orchestratord::core;
+namespace jobs = orchestratord::core::jobs;
+namespace store = orchestratord::store;
 using base::ErrorCode;
 using orchestratord::pool_access::PoolAccess;
 
@@ -30,19 +30,19 @@ constexpr std::int64_t kSettledUs = 3'000 * kMs;
 constexpr int kPoolsMax = 8;
 constexpr std::int64_t kDeskUs = 10, kAsideUs = 1'000;
 
-brain::BrainConfig brain_config(const Options& o) {
-  brain::BrainConfig config = o.brain;
-  if (o.plant == Plant::kSessionsOutlive) config.sessions.ttl_ms *= 3;
-  if (o.plant == Plant::kGivesUpEarly) config.retry.max_attempts = 1;
-  if (o.plant == Plant::kSilentPoolServes) config.heartbeat.missed_threshold = 1'000;
-  if (o.plant == Plant::kQuotaOneMore && config.quotas.max_concurrent_jobs > 0) ++config.quotas.max_concurrent_jobs;
+core::CoreConfig core_config(const Options& o) {
+  core::CoreConfig config = o.core;
+  if (o.bug == InjectedBug::kSessionsOutlive) config.sessions.ttl_ms *= 3;
+  if (o.bug == InjectedBug::kGivesUpEarly) config.retry.max_attempts = 1;
+  if (o.bug == InjectedBug::kSilentPoolServes) config.heartbeat.missed_threshold = 1'000;
+  if (o.bug == InjectedBug::kQuotaOneMore && config.quotas.max_concurrent_jobs > 0) ++config.quotas.max_concurrent_jobs;
   return config;
 }
 
-contract::Config shell_config(const Options& o) {
-  contract::Config config;
+config::Config shell_config(const Options& o) {
+  config::Config config;
   config.orchestratord.stream = o.stream;
-  config.orchestratord.worker_slots = o.brain.worker_slots;
+  config.orchestratord.worker_slots = o.core.worker_slots;
   for (const ModelOptions& model : o.models) {
     config.models.aliases[model.name] = model_ref_of(model.name);
     if (model.devices > 1) config.models.tensor_split[model.name] = model.devices;
@@ -51,19 +51,19 @@ contract::Config shell_config(const Options& o) {
 }
 
 // Nobody reads them here, and they take long to make.
-orchestratord::telemetry::Metrics& metrics() {
-  static orchestratord::telemetry::Metrics metrics({.engine_version = "simulated", .algorithm = "simulated"});
+orchestratord::http::Metrics& metrics() {
+  static orchestratord::http::Metrics metrics({.engine_version = "simulated", .algorithm = "simulated"});
   return metrics;
 }
 
 // Every pool of every run is paired, by a file that is written once: pairing is not simulated.
 struct Pairing {
-  std::filesystem::path folder = [] {
+  std::filesystem::path directory = [] {
     std::string name = (std::filesystem::temp_directory_path() / "llorch-sim-XXXXXX").string();
     ASSERT(::mkdtemp(name.data()) != nullptr, "{}", name);
     return name;
   }();
-  std::filesystem::path file = folder / orchestratord::pool_access::kFileName;
+  std::filesystem::path file = directory / orchestratord::pool_access::kFileName;
   std::map<std::string, net::http::Principal> callers;  // by pool
 
   Pairing() {
@@ -78,7 +78,7 @@ struct Pairing {
   }
   ~Pairing() {
     std::error_code ignored;
-    std::filesystem::remove_all(folder, ignored);
+    std::filesystem::remove_all(directory, ignored);
   }
   Pairing(const Pairing&) = delete;
   Pairing& operator=(const Pairing&) = delete;
@@ -92,9 +92,9 @@ const Pairing& pairing() {
 
 net::http::Principal node_principal(const std::string& pool_id) { return pairing().callers.at(pool_id); }
 
-Orchestrator::Life::Life(Orchestrator& self, brain::BrainConfig brain_config)
+Orchestrator::Life::Life(Orchestrator& self, core::CoreConfig core_config)
     : config(shell_config(self.world_.options)),
-      brain(std::move(brain_config), self.entropy_),
+      core(std::move(core_config), self.entropy_),
       store(self.world_),
       http(self.world_, self.world_.orchestrator_process),
       access(PoolAccess::open(pairing().file, self.entropy_).value()),
@@ -109,9 +109,9 @@ Orchestrator::Life::Life(Orchestrator& self, brain::BrainConfig brain_config)
              .access = access.get(),
              .desk = &desk,
              .aside = &aside,
-             .post = [&self](brain::Event event) { self.post(std::move(event)); },
+             .post = [&self](core::Event event) { self.post(std::move(event)); },
              .on_drained = {},
-             .roots = {.folders = {kModelsFolder}},
+             .roots = {.directories = {kModelsDirectory}},
              .state_directory = {}}),
       watch(self.world_) {
   for (auto& route : shell.routes()) {
@@ -129,11 +129,11 @@ Orchestrator::~Orchestrator() = default;
 void Orchestrator::start() {
   world_.orchestrator_process.start();
   world_.trace("orchestratord starts", "", static_cast<std::int64_t>(world_.orchestrator_process.life));
-  life_ = std::make_unique<Life>(*this, brain_config(world_.options));
+  life_ = std::make_unique<Life>(*this, core_config(world_.options));
   auto state = life_->store.restore();
   if (!state) return world_.crash_orchestrator();
   world_.oracle.life_begins(world_.disk, clock_.now());
-  plant(*state);
+  bug(*state);
   post(life_->shell.restore(std::move(*state)));
   world_.loop.post(world_.orchestrator_process, kTickMs * kMs, [this] { tick(); });
 }
@@ -164,9 +164,9 @@ void Orchestrator::shut_down() {
   }
 }
 
-// ---- the brain's thread ---------------------------------------------------------------------------------------------
+// ---- the core's thread ---------------------------------------------------------------------------------------------
 
-void Orchestrator::post(brain::Event event) {
+void Orchestrator::post(core::Event event) {
   life_->mailbox.push_back(std::move(event));
   if (std::exchange(life_->draining, true)) return;
   world_.loop.post(world_.orchestrator_process, 10, [this] { drain(); });
@@ -174,7 +174,7 @@ void Orchestrator::post(brain::Event event) {
 
 void Orchestrator::drain() {
   while (!life_->mailbox.empty()) {
-    brain::Event event = std::move(life_->mailbox.front());
+    core::Event event = std::move(life_->mailbox.front());
     life_->mailbox.pop_front();
     step(std::move(event));
   }
@@ -182,15 +182,15 @@ void Orchestrator::drain() {
   arm();
 }
 
-void Orchestrator::step(brain::Event event) {
+void Orchestrator::step(core::Event event) {
   world_.trace_event(event);
   world_.oracle.heard(event);
   life_->watch.heard(event);
-  if (world_.options.plant != Plant::kNone) plant(event);
+  if (world_.options.bug != InjectedBug::kNone) bug(event);
   std::vector<Command> commands;
-  life_->brain.step(std::move(event), clock_.now(), commands);
-  life_->brain.verify();
-  if (world_.options.plant != Plant::kNone) plant(commands);
+  life_->core.step(std::move(event), clock_.now(), commands);
+  life_->core.verify();
+  if (world_.options.bug != InjectedBug::kNone) bug(commands);
   for (Command& command : commands) {
     world_.trace_command(command);
     world_.oracle.commanded(command, world_.disk);
@@ -201,23 +201,23 @@ void Orchestrator::step(brain::Event event) {
 
 void Orchestrator::execute(Command command) {
   if (is_lost(command)) return;
-  const auto* admission = std::get_if<brain::CommitAdmission>(&command);
-  const std::optional<brain::CommitId> early =
-      admission != nullptr && world_.options.plant == Plant::kAnswerBeforeCommit ? std::optional(admission->commit)
-                                                                                 : std::nullopt;
+  const auto* admission = std::get_if<core::CommitAdmission>(&command);
+  const std::optional<core::CommitId> early =
+      admission != nullptr && world_.options.bug == InjectedBug::kAnswerBeforeCommit ? std::optional(admission->commit)
+                                                                                     : std::nullopt;
   life_->shell.execute(std::move(command));
-  if (early) post(brain::Committed{{*early}});
+  if (early) post(core::Committed{{*early}});
 }
 
 void Orchestrator::arm() {
-  const std::int64_t next = life_->brain.next_wakeup_ms();
+  const std::int64_t next = life_->core.next_wakeup_ms();
   if (next == kForever || next == life_->next_wake_ms) return;
   life_->next_wake_ms = next;
   const std::int64_t delay_us = std::max<std::int64_t>(0, next - world_.loop.now_ms()) * kMs;
   world_.loop.post(world_.orchestrator_process, delay_us, [this, ticket = ++life_->wakes] {
     if (ticket != life_->wakes) return;
     life_->next_wake_ms = -1;
-    post(brain::Tick{});
+    post(core::Tick{});
   });
 }
 
@@ -257,30 +257,31 @@ void Orchestrator::serve(net::Request request, Reply<net::Response> reply) {
   const bool submits = request.method == "POST" && request.path == kTasks;
   const bool cancels = request.method == "DELETE" && request.path.starts_with(kTasks);
   if (!submits && !cancels) return handle(std::move(request), std::make_shared<ApiExchange>(std::move(reply)));
-  const std::string job = submits ? *contract::decode<contract::SubmitRequest>(request.body)->task_id
-                                  : request.path.substr(kTasks.size() + 1);
+  const std::string job =
+      submits ? *wire::decode<wire::SubmitRequest>(request.body)->task_id : request.path.substr(kTasks.size() + 1);
   Watch& watch = life_->watch;
   if (submits) {
     // Who comes back after its job's row has gone would start it again; nobody here waits for that long.
     if (world_.disk_check.is_too_late(job)) {
       return reply(net::http::error_response({ErrorCode::kDeadlineUnmet, "too late", {}}, {}));
     }
-    if (world_.options.plant == Plant::kNewCallers) request.peer.principal.account += fmt::format("-{}", ++callers_);
+    if (world_.options.bug == InjectedBug::kNewCallers)
+      request.peer.principal.account += fmt::format("-{}", ++callers_);
     watch.submitted(job);
   } else {
     watch.cancel_asked(job);
   }
   const auto answered = [this, &watch, submits, job, reply = std::move(reply)](net::Response response) {
-    if (world_.options.plant == Plant::kRefusesCommitted && submits && response.status == 202) {
-      response = net::http::error_response({ErrorCode::kDeadlineUnmet, "planted", {}}, {});
+    if (world_.options.bug == InjectedBug::kRefusesCommitted && submits && response.status == 202) {
+      response = net::http::error_response({ErrorCode::kDeadlineUnmet, "injected", {}}, {});
     }
     submits ? watch.submission_answered(job, response) : watch.cancel_answered(job, response);
     reply(std::move(response));
   };
   const auto exchange = std::make_shared<ApiExchange>(answered);
-  if (cancels && world_.options.plant == Plant::kCancelsInWordsOnly) {
-    const contract::CancelReply done{.job_id = job, .status = "cancelled"};
-    return void(exchange->respond(net::http::json_response(202, contract::encode(done))));
+  if (cancels && world_.options.bug == InjectedBug::kCancelsInWordsOnly) {
+    const wire::CancelReply done{.job_id = job, .status = "cancelled"};
+    return void(exchange->respond(net::http::json_response(202, wire::encode(done))));
   }
   handle(std::move(request), exchange);
 }
@@ -304,7 +305,7 @@ void Orchestrator::events(const EventsWanted& wanted, const WirePtr& wire, const
   if (wanted.last_event_id) {
     request.headers.add("Last-Event-ID", *wanted.last_event_id);
     life_->watch.events_asked(stream, *wanted.last_event_id);
-    if (world_.options.plant == Plant::kResumeOneLate) exchange->lose_first_event();
+    if (world_.options.bug == InjectedBug::kResumeOneLate) exchange->lose_first_event();
   }
   handle(std::move(request), exchange);
 }

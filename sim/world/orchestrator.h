@@ -1,5 +1,5 @@
 #pragma once
-// One orchestratord: the real brain and the real shell around it, in one process of the simulated world. What is simulated
+// One orchestratord: the real core and the real shell around it, in one process of the simulated world. What is simulated
 // are its threads, sockets and disk.
 #include <map>
 #include <memory>
@@ -9,8 +9,8 @@
 
 #include "base/entropy.h"
 #include "net/server.h"
-#include "orchestratord/brain/brain.h"
-#include "orchestratord/state_store/store.h"
+#include "orchestratord/core/core.h"
+#include "orchestratord/store/store.h"
 #include "sim/world/exchange.h"
 #include "sim/world/watch.h"
 
@@ -45,25 +45,25 @@ class Orchestrator {
 
  private:
   struct Life;
-  using Command = orchestratord::brain::Command;
+  using Command = orchestratord::core::Command;
 
-  void post(orchestratord::brain::Event event);
+  void post(orchestratord::core::Event event);
   void drain();
-  void step(orchestratord::brain::Event event);
+  void step(orchestratord::core::Event event);
   void execute(Command command);
   void handle(net::Request request, const net::ExchangePtr& exchange);
-  void plant(orchestratord::state_store::RestoredState& state) const;
-  void plant(orchestratord::brain::Event& event);
-  void plant(std::vector<Command>& commands);
+  void bug(orchestratord::store::RestoredState& state) const;
+  void bug(orchestratord::core::Event& event);
+  void bug(std::vector<Command>& commands);
   bool is_lost(const Command& command);
   void arm();
   void tick();
 
   World& world_;
-  // Of planted bugs.
+  // Of injected bugs.
   std::int64_t swaps_ = 0;
   std::map<std::string, std::int64_t> used_ms_;
-  std::optional<orchestratord::brain::StartWorker> last_start_;
+  std::optional<orchestratord::core::StartWorker> last_start_;
   std::int64_t last_start_ms_ = 0;
   std::int64_t callers_ = 0;
   const ProcessClock clock_;

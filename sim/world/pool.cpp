@@ -6,14 +6,14 @@
 #include <utility>
 
 #include "base/assert.h"
-#include "contract/device_mask.h"
-#include "contract/json.h"
-#include "engine/text/test_vocabularies.h"
-#include "engine/text/tokenizer_data.h"
 #include "net/http/error_response.h"
 #include "sim/world/api.h"
 #include "sim/world/orchestrator.h"
 #include "sim/world/world.h"
+#include "text/test_vocabularies.h"
+#include "text/tokenizer_data.h"
+#include "wire/device_mask.h"
+#include "wire/json.h"
 
 namespace llorch::sim {
 
@@ -51,7 +51,7 @@ void Pool::start() {
                                                      .start_timeout_ms = o.worker_start_timeout_ms,
                                                      .health_interval_ms = o.health_interval_ms,
                                                      .drain_grace_ms = o.drain_grace_ms,
-                                                     .workers_per_gpu = o.brain.workers_per_gpu},
+                                                     .workers_per_gpu = o.core.workers_per_gpu},
                                  entropy_, reg::RegistrationConfig{});
   life_->boot_id = fmt::format("{}-boot-{}", pool_id_, process_.life);
   life_->build = world_.draw_build();
@@ -189,13 +189,13 @@ wl::RequestId Pool::remember(std::function<void(MaybeError)> reply) {
   return id;
 }
 
-void Pool::start_worker(const contract::StartWorkerRequest& wanted, const HttpReplyPtr& reply) {
+void Pool::start_worker(const wire::StartWorkerRequest& wanted, const HttpReplyPtr& reply) {
   // Reading the model's header takes a moment, on a thread of its own.
   world_.loop.post(
       process_, world_.dice_processes.between(1, 30) * kMs,
-      [this, wanted = contract::StartWorkerRequest(wanted), reply]() mutable {
-        auto devices = contract::devices_of(wanted.gpu_id);
-        if (world_.options.plant == Plant::kFirstDeviceOnly) {
+      [this, wanted = wire::StartWorkerRequest(wanted), reply]() mutable {
+        auto devices = wire::devices_of(wanted.gpu_id);
+        if (world_.options.bug == InjectedBug::kFirstDeviceOnly) {
           life_->known[wanted.worker_id].mask = std::exchange(wanted.gpu_id, devices.front());
           devices.resize(1);
         }
@@ -207,8 +207,7 @@ void Pool::start_worker(const contract::StartWorkerRequest& wanted, const HttpRe
         step(wl::DevicesRead{read_devices()});
         const auto answered = [reply, worker = wanted.worker_id](const MaybeError& error) {
           if (error) return reply->respond(net::http::error_response(*error, {}));
-          reply->respond(
-              net::http::json_response(202, contract::encode(contract::StartWorkerReply{worker, "starting"})));
+          reply->respond(net::http::json_response(202, wire::encode(wire::StartWorkerReply{worker, "starting"})));
         };
         step(wl::StartAsked{remember(answered), wanted, plan, {}});
       });
@@ -219,13 +218,13 @@ void Pool::stop_worker(const std::string& worker, const HttpReplyPtr& reply) {
   life_->known[worker].stop_asked = true;
   const auto answered = [reply, worker](const MaybeError& error) {
     if (error) return reply->respond(net::http::error_response(*error, {}));
-    reply->respond(net::http::json_response(202, contract::encode(contract::WorkerStatusReply{worker, "stopping"})));
+    reply->respond(net::http::json_response(202, wire::encode(wire::WorkerStatusReply{worker, "stopping"})));
   };
   step(wl::StopAsked{remember(answered), base::WorkerId(worker), false});
 }
 
 void Pool::describe(const net::http::Target& target, const HttpReplyPtr& reply) const {
-  contract::ModelFacts facts{.model_ref = target.query.at("ref")};
+  wire::ModelFacts facts{.model_ref = target.query.at("ref")};
   const auto& model = world_.options.models[static_cast<std::size_t>(world_.model_of(facts.model_ref))];
   facts.digest = model_digest_of(model.name);
   facts.context_length = kContextTokens;
@@ -233,33 +232,33 @@ void Pool::describe(const net::http::Target& target, const HttpReplyPtr& reply) 
   facts.memory_bytes = model.bytes;
   const auto devices = target.query.find("devices");
   facts.devices = devices == target.query.end() ? 1 : std::stoll(devices->second);
-  reply->respond(net::http::json_response(200, contract::encode(facts)));
+  reply->respond(net::http::json_response(200, wire::encode(facts)));
 }
 
 void Pool::serve(HttpRequest request, const HttpReplyPtr& reply) {
-  static const std::string tokenizer = engine::text::serialize(engine::text::byte_bpe_data({}));
+  static const std::string tokenizer = text::serialize(text::byte_bpe_data({}));
   const auto target = net::http::parse_target(request.target).value();
   if (target.path == "/v2/state") {
     link(reg::Heard{});
-    return reply->respond(net::http::json_response(200, contract::encode(state())));
+    return reply->respond(net::http::json_response(200, wire::encode(state())));
   }
   if (target.path == "/v2/models/describe") return describe(target, reply);
   if (target.path.ends_with("/tokenizer")) return reply->respond({200, {}, tokenizer});
   if (target.path == "/v2/workers/start") {
-    return start_worker(contract::decode<contract::StartWorkerRequest>(request.body).value(), reply);
+    return start_worker(wire::decode<wire::StartWorkerRequest>(request.body).value(), reply);
   }
   ASSERT(target.path == "/v2/workers/stop", "{}", target.path);
-  stop_worker(contract::decode<contract::StopWorkerRequest>(request.body)->worker_id, reply);
+  stop_worker(wire::decode<wire::StopWorkerRequest>(request.body)->worker_id, reply);
 }
 
-void Pool::worker_ready(const contract::ReadyCallback& callback, Reply<bool> reply) {
+void Pool::worker_ready(const wire::ReadyCallback& callback, Reply<bool> reply) {
   step(wl::ReadyReceived{remember([reply = std::move(reply)](const MaybeError& error) { reply(!error); }), callback});
 }
 
 void Pool::worker_exited(const WorkerProcess& worker, const wl::ExitFacts& facts) {
   if (!process_.alive || worker.pool_life() != process_.life) return;
   world_.loop.post(process_, world_.dice_processes.below(5 * kMs), [this, id = worker.id(), facts] {
-    if (!life_->lifecycle.worker(base::WorkerId(id))) return;  // a planted bug has said so before
+    if (!life_->lifecycle.worker(base::WorkerId(id))) return;  // a injected bug has said so before
     step(wl::Exited{base::WorkerId(id), facts});
     world_.loop.post(process_, world_.dice_processes.between(1, 20) * kMs, [this] {
       step(wl::DevicesRead{read_devices()});
@@ -268,7 +267,7 @@ void Pool::worker_exited(const WorkerProcess& worker, const wl::ExitFacts& facts
   });
 }
 
-contract::PoolState Pool::state() {
+wire::PoolState Pool::state() {
   const base::Time now = world_.loop.now(process_);
   return {.pool_id = pool_id_,
           .endpoint = endpoint_,
@@ -317,7 +316,7 @@ void Pool::execute(const wl::Spawn& c) {
     world_.oracle.reached("worker could not be spawned");
     return step(wl::SpawnFailed{c.worker_id, {ErrorCode::kWorkerStartFailed, "no process", {}}});
   }
-  const auto devices = contract::devices_of(c.gpu_id);
+  const auto devices = wire::devices_of(c.gpu_id);
   for (WorkerProcess* other : workers()) {
     const bool there = std::ranges::any_of(devices, [&](const auto& gpu_id) { return other->is_on(gpu_id); });
     if (there && other->model() == world_.model_of(c.model_ref) && other->loading() && !other->hung()) {
@@ -326,16 +325,16 @@ void Pool::execute(const wl::Spawn& c) {
   }
   world_.trace("worker spawns", c.worker_id.value);
   const WorkerProcess* worker = spawn(c);
-  if (world_.options.plant == Plant::kSpawnTwice) spawn(c);
+  if (world_.options.bug == InjectedBug::kSpawnTwice) spawn(c);
   step(wl::Spawned{base::WorkerId(worker->id()), 1'000 + static_cast<std::int64_t>(processes_.size())});
 }
 
 void Pool::execute(const wl::Probe& c) {
   WorkerProcess* worker = find(c.worker_id.value);
-  const auto ended = [this, id = c.worker_id, probe = c.probe](const CallResult<contract::WorkerHealth>& health) {
-    std::optional<contract::WorkerHealth> answer;
+  const auto ended = [this, id = c.worker_id, probe = c.probe](const CallResult<wire::WorkerHealth>& health) {
+    std::optional<wire::WorkerHealth> answer;
     if (health) answer = *health;
-    if (answer && answer->slots_free == 0 && world_.options.plant == Plant::kStopBusyWorkers) answer.reset();
+    if (answer && answer->slots_free == 0 && world_.options.bug == InjectedBug::kStopBusyWorkers) answer.reset();
     int& misses = life_->known[id.value].misses;
     misses = health ? 0 : misses + 1;
     step(wl::ProbeEnded{id, probe, answer});
@@ -343,9 +342,9 @@ void Pool::execute(const wl::Probe& c) {
   if (worker == nullptr) {
     return world_.loop.post(process_, kMs, [ended] { ended(tl::unexpected(CallError::kUnreachable)); });
   }
-  call<contract::WorkerHealth>(
+  call<wire::WorkerHealth>(
       world_.network, process_, worker->process(), kProbeTimeoutMs,
-      [worker](const Reply<contract::WorkerHealth>& reply) { reply(worker->health()); }, ended);
+      [worker](const Reply<wire::WorkerHealth>& reply) { reply(worker->health()); }, ended);
 }
 
 void Pool::execute(const wl::PostShutdown& c) {
@@ -358,14 +357,14 @@ void Pool::execute(const wl::PostShutdown& c) {
         worker->shut_down();
       },
       [](const CallResult<bool>&) {});
-  if (world_.options.plant == Plant::kFreeMemoryAtSignal) step(wl::Exited{c.worker_id, {.exit_code = 0}});
+  if (world_.options.bug == InjectedBug::kFreeMemoryAtSignal) step(wl::Exited{c.worker_id, {.exit_code = 0}});
 }
 
 void Pool::execute(const wl::SendSignal& c) {
   WorkerProcess* worker = find(c.worker_id.value);
   if (worker == nullptr) return;
   const bool first_is_well = healthy(devices_[static_cast<std::size_t>(std::stoul(worker->devices().front()))]);
-  if (world_.options.plant == Plant::kOutlivesItsDevice && first_is_well && !is_well(*worker)) return;
+  if (world_.options.bug == InjectedBug::kOutlivesItsDevice && first_is_well && !is_well(*worker)) return;
   world_.trace(c.kill == wl::Kill::kKill ? "SIGKILL" : "SIGTERM", worker->id());
   const Known& known = life_->known[worker->id()];
   const bool start_over = worker->started_ms() + world_.options.worker_start_timeout_ms <= world_.loop.now_ms();
@@ -376,7 +375,7 @@ void Pool::execute(const wl::SendSignal& c) {
     world_.oracle.violate("a worker is killed that works: " + worker->id());
   }
   c.kill == wl::Kill::kKill ? worker->kill() : worker->terminate();
-  if (world_.options.plant == Plant::kFreeMemoryAtSignal) step(wl::Exited{c.worker_id, {.exit_code = 0}});
+  if (world_.options.bug == InjectedBug::kFreeMemoryAtSignal) step(wl::Exited{c.worker_id, {.exit_code = 0}});
 }
 
 void Pool::execute(const wl::ReportReady& c) { link(reg::Queue{c.report}); }
@@ -387,7 +386,7 @@ void Pool::execute(const wl::Note&) {}
 // ---- the registration core ------------------------------------------------------------------------------------------
 
 void Pool::link(const reg::Event& event) {
-  if (world_.options.plant == Plant::kNeverRegisters) return;
+  if (world_.options.bug == InjectedBug::kNeverRegisters) return;
   std::vector<reg::Command> commands;
   life_->registration.step(event, world_.loop.now(), commands);
   for (const reg::Command& command : commands) {
@@ -399,22 +398,22 @@ void Pool::link(const reg::Event& event) {
 void Pool::send(const reg::SendRegister&) {
   // The state as it is now travels; the answer may come to a later one.
   ask_api(world_, process_,
-          {.caller = node_principal(pool_id_), .path = "/v2/pools/register", .body = contract::encode(state())},
-          [this](const ApiAnswer& answer) { link(reg::RegisterEnded{decoded<contract::RegisterReply>(answer)}); });
+          {.caller = node_principal(pool_id_), .path = "/v2/pools/register", .body = wire::encode(state())},
+          [this](const ApiAnswer& answer) { link(reg::RegisterEnded{decoded<wire::RegisterReply>(answer)}); });
 }
 
 void Pool::send(const reg::SendHeartbeat&) {
   ask_api(world_, process_,
           {.caller = node_principal(pool_id_),
            .path = fmt::format("/v2/pools/{}/heartbeat", pool_id_),
-           .body = contract::encode(state())},
-          [this](const ApiAnswer& answer) { link(reg::HeartbeatEnded{decoded<contract::HeartbeatReply>(answer)}); });
+           .body = wire::encode(state())},
+          [this](const ApiAnswer& answer) { link(reg::HeartbeatEnded{decoded<wire::HeartbeatReply>(answer)}); });
 }
 
 void Pool::send(const reg::SendReport& c) {
-  const auto* ready = std::get_if<contract::WorkerReady>(&c.report);
+  const auto* ready = std::get_if<wire::WorkerReady>(&c.report);
   const std::string body =
-      ready != nullptr ? contract::encode(*ready) : contract::encode(std::get<contract::WorkerFailed>(c.report));
+      ready != nullptr ? wire::encode(*ready) : wire::encode(std::get<wire::WorkerFailed>(c.report));
   ask_api(world_, process_,
           {.caller = node_principal(pool_id_),
            .path = ready != nullptr ? "/v2/internal/workers/ready" : "/v2/internal/workers/failed",

@@ -42,7 +42,7 @@ class Pool final : public HttpServer {
   // ---- its HTTP API, called in its process ----
   using MaybeError = std::optional<base::Error>;
   void serve(HttpRequest request, const HttpReplyPtr& reply) override;
-  void worker_ready(const contract::ReadyCallback& callback, Reply<bool> reply);
+  void worker_ready(const wire::ReadyCallback& callback, Reply<bool> reply);
 
   // ---- its host ----
   void allocated(const WorkerProcess& worker);
@@ -58,7 +58,7 @@ class Pool final : public HttpServer {
   // What only this process knows of a worker, for the check of its death.
   struct Known {
     bool stop_asked = false;
-    std::string mask;  // of a planted bug: what the worker has in fact
+    std::string mask;  // of a injected bug: what the worker has in fact
     int misses = 0;
   };
   struct Life {
@@ -76,9 +76,9 @@ class Pool final : public HttpServer {
     std::int64_t started_ms = 0;
   };
 
-  contract::PoolState state();
+  wire::PoolState state();
   void describe(const net::http::Target& target, const HttpReplyPtr& reply) const;
-  void start_worker(const contract::StartWorkerRequest& wanted, const HttpReplyPtr& reply);
+  void start_worker(const wire::StartWorkerRequest& wanted, const HttpReplyPtr& reply);
   void stop_worker(const std::string& worker, const HttpReplyPtr& reply);
   void step(const pool_managerd::worker_lifecycle::Event& event);
   void execute(const pool_managerd::worker_lifecycle::Answer& c);

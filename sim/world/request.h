@@ -9,7 +9,7 @@
 #include <fmt/core.h>
 
 #include "base/philox.h"
-#include "contract/task.h"
+#include "wire/task.h"
 
 namespace llorch::sim {
 
@@ -19,13 +19,13 @@ constexpr std::int64_t kDivergesAt = 3;
 struct JobRequest {
   std::string task_id;  // the job's id as well
   int model = 0;
-  contract::Priority priority = contract::Priority::kInteractive;
-  contract::OnDisconnect on_disconnect = contract::OnDisconnect::kCancel;
+  wire::Priority priority = wire::Priority::kInteractive;
+  wire::OnDisconnect on_disconnect = wire::OnDisconnect::kCancel;
   std::int64_t tokens_in = 5;
   std::int64_t max_tokens = 10;
   std::uint64_t seed = 0;
   std::optional<std::int64_t> timeout_ms, deadline_ms;
-  contract::Placement placement;
+  wire::Placement placement;
   std::optional<std::string> session;
 
   bool operator==(const JobRequest&) const = default;
@@ -33,9 +33,9 @@ struct JobRequest {
 
 // A UUID: the client's name of a job is the job's id then.
 inline std::string job_name(std::int64_t number) { return fmt::format("00000000-0000-4000-8000-{:012}", number); }
-// Models lie in a folder that no machine has.
-inline constexpr const char* kModelsFolder = "/llorch-simulated-models";
-inline std::string model_ref_of(std::string_view model) { return fmt::format("file:{}/{}", kModelsFolder, model); }
+// Models lie in a directory that no machine has.
+inline constexpr const char* kModelsDirectory = "/llorch-simulated-models";
+inline std::string model_ref_of(std::string_view model) { return fmt::format("file:{}/{}", kModelsDirectory, model); }
 inline std::string model_digest_of(std::string_view model) { return fmt::format("sha256:{}", model); }
 inline std::string session_name(std::int64_t number) { return fmt::format("session-{}", number); }
 // Whose throttle counts it.

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "orchestratord/state_store/sqlite/sqlite_core.h"
+#include "orchestratord/store/sqlite/sqlite_core.h"
 #include "sim/world/world.h"
 
 namespace llorch::sim {
 
-namespace store = orchestratord::state_store;
+namespace store = orchestratord::store;
 using store::testing::Crash;
 using store::testing::Fault;
 
@@ -47,19 +47,19 @@ class EmptyFile final : public store::files::StateFile {
 };
 
 store::files::OpenFile door_of(World& world) {
-  const Plant plant = world.options.plant;
-  if (plant != Plant::kKeepKeys && plant != Plant::kTrustTheLog) return world.device.door();
-  return [plant,
-          door = world.device.door()](const std::filesystem::path& path) -> base::Result<store::files::StateFilePtr> {
-    auto file = TRY(door(path));
-    if (plant == Plant::kKeepKeys && path.filename() == "payload.keys") {
-      return store::files::StateFilePtr(std::make_unique<KeepsKeys>(std::move(file)));
-    }
-    if (plant == Plant::kTrustTheLog && path.filename() != "payload.keys") {
-      return store::files::StateFilePtr(std::make_unique<EmptyFile>());
-    }
-    return file;
-  };
+  const InjectedBug bug = world.options.bug;
+  if (bug != InjectedBug::kKeepKeys && bug != InjectedBug::kTrustTheLog) return world.device.door();
+  return
+      [bug, door = world.device.door()](const std::filesystem::path& path) -> base::Result<store::files::StateFilePtr> {
+        auto file = TRY(door(path));
+        if (bug == InjectedBug::kKeepKeys && path.filename() == "payload.keys") {
+          return store::files::StateFilePtr(std::make_unique<KeepsKeys>(std::move(file)));
+        }
+        if (bug == InjectedBug::kTrustTheLog && path.filename() != "payload.keys") {
+          return store::files::StateFilePtr(std::make_unique<EmptyFile>());
+        }
+        return file;
+      };
 }
 
 }  // namespace
@@ -72,7 +72,7 @@ base::Result<store::RestoredState> Store::restore() {
   store::SqliteStoreOptions options;
   options.directory = kStateDirectory;
   options.clock = &clock_;
-  options.retention.ms = world_.options.retention_ms / (world_.options.plant == Plant::kRetireEarly ? 2 : 1);
+  options.retention.ms = world_.options.retention_ms / (world_.options.bug == InjectedBug::kRetireEarly ? 2 : 1);
   options.entropy = &world_.store_entropy;
   options.checkpoint_pages = world_.options.checkpoint_pages;
   options.sqlite_vfs = world_.device.sqlite_vfs();
@@ -175,8 +175,8 @@ void Store::admit(store::Admission admission, Done done) {
 
 void Store::transition(store::Transition transition, Done done) {
   Write write{.done = std::move(done), .job = transition.job_id.value, .change = transition.progress};
-  if (world_.options.plant == Plant::kFinishTwice && contract::is_terminal(transition.progress.status)) {
-    transition.progress = {.status = contract::JobStatus::kRunning, .attempts = transition.progress.attempts};
+  if (world_.options.bug == InjectedBug::kFinishTwice && wire::is_terminal(transition.progress.status)) {
+    transition.progress = {.status = wire::JobStatus::kRunning, .attempts = transition.progress.attempts};
   }
   post(std::move(write), store::Move{std::move(transition), {}});
 }
@@ -185,7 +185,7 @@ void Store::checkpoint(std::vector<store::Checkpoint> checkpoints) {
   note(store::SaveCheckpoints{std::move(checkpoints)});
 }
 
-void Store::remember_session(orchestratord::sessions::SessionRecord session, Done done) {
+void Store::remember_session(orchestratord::core::sessions::SessionRecord session, Done done) {
   Write write{.done = std::move(done), .session = session};
   post(std::move(write), store::RememberSession{std::move(session), {}});
 }
@@ -326,7 +326,7 @@ void Store::arm_timer() {
 }
 
 void Store::deliver() {
-  plant();
+  bug();
   bool refuses = false;
   for (const auto& [write, result] : std::exchange(answers_, {})) {
     if (std::erase(unanswered_, write) == 0) continue;
@@ -348,12 +348,13 @@ void Store::deliver() {
 }
 
 // Bugs put in on purpose, between the core and who asked.
-void Store::plant() {
+void Store::bug() {
   const auto refused = [](const auto& answer) { return !answer.second; };
-  if (world_.options.plant == Plant::kDropFromFailedGroup && std::any_of(answers_.begin(), answers_.end(), refused)) {
+  if (world_.options.bug == InjectedBug::kDropFromFailedGroup &&
+      std::any_of(answers_.begin(), answers_.end(), refused)) {
     std::erase(unanswered_, answers_.back().first);
   }
-  if (world_.options.plant == Plant::kRefuseInDoubt) {
+  if (world_.options.bug == InjectedBug::kRefuseInDoubt) {
     for (const WritePtr& write : unanswered_) {
       const auto same = [&](const auto& answer) { return answer.first == write; };
       if (std::none_of(answers_.begin(), answers_.end(), same)) {

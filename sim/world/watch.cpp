@@ -2,41 +2,41 @@
 
 #include <algorithm>
 
-#include "contract/json.h"
-#include "orchestratord/streaming/log/event_id.h"
+#include "orchestratord/streams/log/event_id.h"
 #include "sim/world/world.h"
+#include "wire/json.h"
 
 namespace llorch::sim {
 
-namespace brain = orchestratord::brain;
-namespace streaming = orchestratord::streaming;
+namespace core = orchestratord::core;
+namespace streams = orchestratord::streams;
 
-void Watch::heard(const brain::Event& event) {
-  if (const auto* progress = std::get_if<brain::ExecuteProgress>(&event)) {
+void Watch::heard(const core::Event& event) {
+  if (const auto* progress = std::get_if<core::ExecuteProgress>(&event)) {
     if (progress->tokens_out > 0) in_mid_stream_.insert(progress->execution.value);
-  } else if (const auto* ended = std::get_if<brain::ExecuteEnded>(&event)) {
+  } else if (const auto* ended = std::get_if<core::ExecuteEnded>(&event)) {
     in_mid_stream_.erase(ended->execution.value);
-  } else if (const auto* answered = std::get_if<brain::StartWorkerAnswered>(&event)) {
+  } else if (const auto* answered = std::get_if<core::StartWorkerAnswered>(&event)) {
     starting_.erase(answered->worker_id.value);
-  } else if (const auto* cancel = std::get_if<brain::CancelRequested>(&event)) {
-    if (cancel->reason == orchestratord::jobs::CancelReason::kDisconnect) {
+  } else if (const auto* cancel = std::get_if<core::CancelRequested>(&event)) {
+    if (cancel->reason == orchestratord::core::jobs::CancelReason::kDisconnect) {
       world_.oracle.reached("clients gone cancelled a job");
     }
   }
 }
 
-void Watch::commanded(const brain::Command& command, const streaming::StreamHub& hub) {
-  if (const auto* execute = std::get_if<brain::Execute>(&command)) {
-    const streaming::StreamPtr stream = hub.find(execute->job_id);
+void Watch::commanded(const core::Command& command, const streams::StreamHub& hub) {
+  if (const auto* execute = std::get_if<core::Execute>(&command)) {
+    const streams::StreamPtr stream = hub.find(execute->job_id);
     if (stream == nullptr) return world_.oracle.violate("a job is sent without a stream: " + execute->job_id.value);
     const auto progress = stream->progress();
     if (progress.tokens_count > 0 && progress.clients_count > 0) world_.oracle.reached("replay under a reading client");
-    world_.planted_shift[execute->job_id.value] = progress.tokens_count;
-  } else if (const auto* finish = std::get_if<brain::Finish>(&command)) {
+    world_.bug_shift[execute->job_id.value] = progress.tokens_count;
+  } else if (const auto* finish = std::get_if<core::Finish>(&command)) {
     finished_ms_[finish->job_id.value] = world_.loop.now_ms();
-  } else if (const auto* start = std::get_if<brain::StartWorker>(&command)) {
+  } else if (const auto* start = std::get_if<core::StartWorker>(&command)) {
     starting_.insert(start->request.worker_id);
-  } else if (std::holds_alternative<brain::ReviewQueue>(command)) {
+  } else if (std::holds_alternative<core::ReviewQueue>(command)) {
     world_.oracle.reached("long queue reviewed");
   }
 }
@@ -69,16 +69,16 @@ void Watch::cancel_asked(const std::string& job) const {
 
 void Watch::cancel_answered(const std::string& job, const net::Response& response) const {
   if (response.status >= 400) return;
-  const std::string status = contract::decode<contract::CancelReply>(response.body).value().status;
+  const std::string status = wire::decode<wire::CancelReply>(response.body).value().status;
   if (status != "cancelling" && status != "queued" && status != "dispatched" && status != "running") {
     world_.oracle.cancel_settled(job, world_.disk);
   }
 }
 
-void Watch::events_asked(const streaming::StreamPtr& stream, const std::string& last_event_id) const {
+void Watch::events_asked(const streams::StreamPtr& stream, const std::string& last_event_id) const {
   if (stream == nullptr) return;
   const auto progress = stream->progress();
-  if (streaming::parse_event_id(last_event_id)->seq > progress.id.seq && !progress.finished) {
+  if (streams::parse_event_id(last_event_id)->seq > progress.id.seq && !progress.finished) {
     world_.oracle.reached("reconnect after restart before the replay came so far");
   }
 }
@@ -91,7 +91,7 @@ void Watch::events_answered(const std::string& job, int status, bool from_store)
   const auto finished = finished_ms_.find(job);
   const auto& limits = world_.options.stream;
   // Where memory is short, what was sent goes first (ADR 0018).
-  const bool is_short = limits.buffer_bytes_max < contract::StreamConfig{}.buffer_bytes_max;
+  const bool is_short = limits.buffer_bytes_max < config::StreamConfig{}.buffer_bytes_max;
   if (finished != finished_ms_.end() && !is_short &&
       world_.loop.now_ms() - finished->second < std::min(limits.retain_ms, limits.reconnect_grace_ms)) {
     world_.oracle.violate("events are gone before their client could come back: " + job);

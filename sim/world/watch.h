@@ -6,9 +6,9 @@
 #include <string>
 
 #include "net/server.h"
-#include "orchestratord/brain/commands.h"
-#include "orchestratord/brain/events.h"
-#include "orchestratord/streaming/stream_hub.h"
+#include "orchestratord/core/commands.h"
+#include "orchestratord/core/events.h"
+#include "orchestratord/streams/stream_hub.h"
 
 namespace llorch::sim {
 
@@ -18,15 +18,15 @@ class Watch {
  public:
   explicit Watch(World& world) : world_(world) {}
 
-  void heard(const orchestratord::brain::Event& event);
-  void commanded(const orchestratord::brain::Command& command, const orchestratord::streaming::StreamHub& hub);
+  void heard(const orchestratord::core::Event& event);
+  void commanded(const orchestratord::core::Command& command, const orchestratord::streams::StreamHub& hub);
   // A submission has come, and is answered.
   void submitted(const std::string& job);
   void submission_answered(const std::string& job, const net::Response& response);
   void cancel_asked(const std::string& job) const;
   void cancel_answered(const std::string& job, const net::Response& response) const;
   // Somebody wants the events of a job; and the status of the answer is known.
-  void events_asked(const orchestratord::streaming::StreamPtr& stream, const std::string& last_event_id) const;
+  void events_asked(const orchestratord::streams::StreamPtr& stream, const std::string& last_event_id) const;
   void events_answered(const std::string& job, int status, bool from_store) const;
   void crashes() const;
 

@@ -4,12 +4,12 @@
 
 #include <numeric>
 
-#include "contract/device_mask.h"
-#include "contract/json.h"
 #include "net/http/error_response.h"
 #include "net/sse/sse.h"
 #include "sim/world/pool.h"
 #include "sim/world/world.h"
+#include "wire/device_mask.h"
+#include "wire/json.h"
 
 namespace llorch::sim {
 
@@ -31,7 +31,7 @@ WorkerProcess::WorkerProcess(World& world, Pool& pool, wl::Spawn spawn, std::siz
       build_(pool.build()),
       uri_(fmt::format("{}:{}", pool.endpoint(), port)),
       process_{.name = spawn_.worker_id.value, .host = pool.process().host},
-      devices_(contract::devices_of(spawn_.gpu_id)) {}
+      devices_(wire::devices_of(spawn_.gpu_id)) {}
 
 void WorkerProcess::begin() {
   Dice& dice = world_.dice_processes;
@@ -78,18 +78,18 @@ std::int64_t WorkerProcess::held_bytes_on(const std::string& gpu_id) const {
 void WorkerProcess::say_ready() {
   const ModelOptions& model = world_.options.models[static_cast<std::size_t>(model_)];
   const std::int64_t bytes = std::accumulate(actual_bytes_.begin(), actual_bytes_.end(), std::int64_t{0});
-  const contract::ReadyCallback callback{.worker_id = id(),
-                                         .spawn_token = spawn_.spawn_token,
-                                         .model_ref = spawn_.model_ref,
-                                         .model_digest = model_digest_of(model.name),
-                                         .uri = uri(),
-                                         .vram_bytes = bytes,
-                                         .memory_bytes = bytes,
-                                         .vram_bytes_by_device = actual_bytes_,
-                                         .slots_total = spawn_.model.shape.slots,
-                                         .context_length = spawn_.model.shape.context_tokens,
-                                         .engine_build = build_,
-                                         .kv_dtype = spawn_.model.shape.kv_dtype};
+  const wire::ReadyCallback callback{.worker_id = id(),
+                                     .spawn_token = spawn_.spawn_token,
+                                     .model_ref = spawn_.model_ref,
+                                     .model_digest = model_digest_of(model.name),
+                                     .uri = uri(),
+                                     .vram_bytes = bytes,
+                                     .memory_bytes = bytes,
+                                     .vram_bytes_by_device = actual_bytes_,
+                                     .slots_total = spawn_.model.shape.slots,
+                                     .context_length = spawn_.model.shape.context_tokens,
+                                     .engine_build = build_,
+                                     .kv_dtype = spawn_.model.shape.kv_dtype};
   ready_ = true;  // it serves before it says so: the pool probes its health first
   call<bool>(
       world_.network, process_, pool_.process(), kReadyTimeoutMs,
@@ -99,7 +99,7 @@ void WorkerProcess::say_ready() {
       });
 }
 
-contract::WorkerHealth WorkerProcess::health() const {
+wire::WorkerHealth WorkerProcess::health() const {
   const auto slots = spawn_.model.shape.slots;
   return {.status = "healthy",
           .worker_id = id(),
@@ -109,15 +109,15 @@ contract::WorkerHealth WorkerProcess::health() const {
 
 void WorkerProcess::serve(HttpRequest request, const HttpReplyPtr& reply) {
   if (request.target == "/execute") {
-    return execute(contract::decode<contract::ExecuteRequest>(request.body).value(), reply);
+    return execute(wire::decode<wire::ExecuteRequest>(request.body).value(), reply);
   }
-  const auto asked = contract::decode<contract::WorkerCancelRequest>(request.body).value();
+  const auto asked = wire::decode<wire::WorkerCancelRequest>(request.body).value();
   const bool known = cancel(asked);
   reply->respond(net::http::json_response(
-      202, contract::encode(contract::WorkerCancelReply{asked.job_id, known ? "cancelling" : "unknown"})));
+      202, wire::encode(wire::WorkerCancelReply{asked.job_id, known ? "cancelling" : "unknown"})));
 }
 
-void WorkerProcess::execute(const contract::ExecuteRequest& asked, const HttpReplyPtr& reply) {
+void WorkerProcess::execute(const wire::ExecuteRequest& asked, const HttpReplyPtr& reply) {
   const auto refuse = [&](ErrorCode code) {
     reply->respond(net::http::error_response(Error{code, "the worker refuses", {}}, {}));
   };
@@ -136,14 +136,14 @@ void WorkerProcess::execute(const contract::ExecuteRequest& asked, const HttpRep
   run = {.request = request,
          .execution_id = asked.execution_id,
          .prompt_sha256 = asked.prompt_sha256.value_or(""),
-         .parameters_sha256 = contract::parameters_sha256(asked.temperature, asked.sampling, asked.stop),
+         .parameters_sha256 = wire::parameters_sha256(asked.temperature, asked.sampling, asked.stop),
          .reply = reply,
          .tokens = tokens_count(request),
          .output_hash = {},
          .begun_ms = world_.loop.now_ms(),
          .deadline_ms = world_.loop.now_ms() + *asked.timeout_ms};
-  if (world_.options.plant == Plant::kReplayAppends) {
-    run.shift = world_.planted_shift[asked.job_id];
+  if (world_.options.bug == InjectedBug::kReplayAppends) {
+    run.shift = world_.bug_shift[asked.job_id];
     run.tokens = std::min(request.max_tokens, run.tokens + run.shift);
   }
   if (world_.dice_processes.chance(world_.faults().job_fails)) run.fails_at = world_.dice_processes.below(run.tokens);
@@ -152,7 +152,7 @@ void WorkerProcess::execute(const contract::ExecuteRequest& asked, const HttpRep
     world_.loop.post(process_, world_.dice_processes.below(100 * kMs), [this, number] { finish(number); });
   });
   reply->start_stream();
-  tell(run, "started", contract::encode(contract::StartedEvent{.job_id = asked.job_id, .seed = request.seed}));
+  tell(run, "started", wire::encode(wire::StartedEvent{.job_id = asked.job_id, .seed = request.seed}));
   world_.loop.post(process_, world_.dice_processes.between(1, 2 * world_.options.work.token_ms) * kMs,
                    [this, number] { decode(number); });
 }
@@ -167,7 +167,7 @@ void WorkerProcess::decode(std::uint64_t number) {
   if (it == runs_.end()) return;
   Run& run = it->second;
   const auto fail = [&](ErrorCode code) {
-    tell(run, "error", contract::encode(contract::error_body(Error{code, "in the middle of a job", {}}, {})));
+    tell(run, "error", wire::encode(wire::error_body(Error{code, "in the middle of a job", {}}, {})));
     run.reply->end();
     finish(number);
   };
@@ -178,23 +178,23 @@ void WorkerProcess::decode(std::uint64_t number) {
     if (run.next == run.fails_at) return fail(ErrorCode::kVramOom);
     const std::string text = text_of(run, run.next);
     run.output_hash.update(text);
-    tell(run, "token", contract::encode(contract::TokenEvent{.t = text, .i = run.next, .logprobs = {}}));
+    tell(run, "token", wire::encode(wire::TokenEvent{.t = text, .i = run.next, .logprobs = {}}));
   }
   if (run.next < run.tokens) {
     return world_.loop.post(process_, count * world_.options.work.token_ms * kMs, [this, number] { decode(number); });
   }
-  contract::EndEvent end{.job_id = run.request.task_id,
-                         .tokens_in = run.request.tokens_in,
-                         .tokens_out = run.tokens,
-                         .decode_time_ms = world_.loop.now_ms() - run.begun_ms};
-  contract::Receipt& receipt = end.receipt.emplace();
+  wire::EndEvent end{.job_id = run.request.task_id,
+                     .tokens_in = run.request.tokens_in,
+                     .tokens_out = run.tokens,
+                     .decode_time_ms = world_.loop.now_ms() - run.begun_ms};
+  wire::Receipt& receipt = end.receipt.emplace();
   receipt.model_digest = model_digest_of(world_.options.models[static_cast<std::size_t>(model_)].name);
   receipt.seed = run.request.seed;
   receipt.prompt_sha256 = run.prompt_sha256;
   receipt.parameters_sha256 = run.parameters_sha256;
   receipt.output_sha256 = base::to_hex(run.output_hash.digest());
   receipt.tokens_out = run.tokens;
-  tell(run, "end", contract::encode(end));
+  tell(run, "end", wire::encode(end));
   run.reply->end();
   finish(number);
 }
@@ -210,7 +210,7 @@ void WorkerProcess::finish(std::uint64_t number) {
   exit_when_idle();
 }
 
-bool WorkerProcess::cancel(const contract::WorkerCancelRequest& asked) {
+bool WorkerProcess::cancel(const wire::WorkerCancelRequest& asked) {
   for (const auto& [number, run] : runs_) {
     if (run.request.task_id != asked.job_id || run.execution_id != asked.execution_id) continue;
     cancel(number);
@@ -221,7 +221,7 @@ bool WorkerProcess::cancel(const contract::WorkerCancelRequest& asked) {
 
 void WorkerProcess::cancel(std::uint64_t number) {
   const Run& run = runs_.at(number);
-  tell(run, "error", contract::encode(contract::error_body(Error{ErrorCode::kCancelled, "cancelled", {}}, {})));
+  tell(run, "error", wire::encode(wire::error_body(Error{ErrorCode::kCancelled, "cancelled", {}}, {})));
   run.reply->end();
   finish(number);
 }

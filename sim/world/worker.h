@@ -10,11 +10,11 @@
 
 #include "base/error.h"
 #include "base/sha256.h"
-#include "contract/task.h"
-#include "contract/worker.h"
 #include "pool_managerd/worker_lifecycle/lifecycle.h"
 #include "sim/world/http.h"
 #include "sim/world/request.h"
+#include "wire/task.h"
+#include "wire/worker.h"
 
 namespace llorch::sim {
 
@@ -44,7 +44,7 @@ class WorkerProcess final : public HttpServer {
   void begin();
   // ---- its HTTP API, called in its process ----
   void serve(HttpRequest request, const HttpReplyPtr& reply) override;
-  contract::WorkerHealth health() const;
+  wire::WorkerHealth health() const;
   void shut_down();
   // ---- what happens to it ----
   void terminate();  // SIGTERM
@@ -59,7 +59,7 @@ class WorkerProcess final : public HttpServer {
     std::string prompt_sha256, parameters_sha256;
     HttpReplyPtr reply;
     std::int64_t next = 0, tokens = 0;
-    std::int64_t shift = 0;  // of a planted bug: tokens of an earlier attempt, sent before its own
+    std::int64_t shift = 0;  // of a injected bug: tokens of an earlier attempt, sent before its own
     base::Sha256 output_hash;
     std::int64_t begun_ms = 0, deadline_ms = 0;
     std::int64_t fails_at = -1;
@@ -67,8 +67,8 @@ class WorkerProcess final : public HttpServer {
 
   void allocate();
   void say_ready();
-  void execute(const contract::ExecuteRequest& request, const HttpReplyPtr& reply);
-  bool cancel(const contract::WorkerCancelRequest& asked);
+  void execute(const wire::ExecuteRequest& request, const HttpReplyPtr& reply);
+  bool cancel(const wire::WorkerCancelRequest& asked);
   void cancel(std::uint64_t run);
   static void tell(const Run& run, std::string_view event, const std::string& json);
   void decode(std::uint64_t run);

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "contract/json.h"
-#include "orchestratord/brain/test/describe.h"
+#include "orchestratord/core/testing/describe.h"
 #include "sim/world/chaos.h"
+#include "wire/json.h"
 
 namespace llorch::sim {
 namespace {
@@ -15,16 +15,16 @@ namespace {
 constexpr std::int64_t kEventsMax = 3'000'000;
 constexpr std::int64_t kLooksEvery = 8;
 
-// A planted bug that is a value of the configuration, or that only a rare meeting of faults shows.
-Options with_plant(Options o) {
-  if (o.plant == Plant::kTrustTheLog) {
+// A injected bug that is a value of the configuration, or that only a rare meeting of faults shows.
+Options with_bug(Options o) {
+  if (o.bug == InjectedBug::kTrustTheLog) {
     o.faults.orchestrator_crash_ms = 1'500;
     o.faults.disk_refuses_ms = 4'000;
     o.faults.commit_fails = 100;
     o.faults.crash_in_commit = 25;
   }
-  if (o.plant == Plant::kSilentPoolServes) o.faults.pool_hang_ms = o.faults.partition_ms = 6'000;
-  if (o.plant == Plant::kNoStartBackoff) o.brain.retry.initial_delay_ms = o.brain.retry.max_delay_ms = 1;
+  if (o.bug == InjectedBug::kSilentPoolServes) o.faults.pool_hang_ms = o.faults.partition_ms = 6'000;
+  if (o.bug == InjectedBug::kNoStartBackoff) o.core.retry.initial_delay_ms = o.core.retry.max_delay_ms = 1;
   return o;
 }
 
@@ -36,7 +36,7 @@ void mix(std::uint64_t& hash, std::uint64_t value) { hash = (hash ^ value) * 0x1
 }  // namespace
 
 World::World(Options options_in, bool keep_trace)
-    : options(with_plant(std::move(options_in))),
+    : options(with_bug(std::move(options_in))),
       dice_processes(options.seed, DiceStream::kProcesses),
       dice_store(options.seed, DiceStream::kStore),
       dice_work(options.seed, DiceStream::kWorkload),
@@ -51,8 +51,8 @@ World::World(Options options_in, bool keep_trace)
       orchestrator(std::make_unique<Orchestrator>(*this)),
       keep_trace_(keep_trace) {
   device.forbid(kPayloadNeedle);
-  if (options.plant == Plant::kLoseSyncs) device.ignore_syncs("state/orchestrator.db-wal");
-  if (options.plant == Plant::kRowsBeforeKeys) device.ignore_syncs("state/payload.keys");
+  if (options.bug == InjectedBug::kLoseSyncs) device.ignore_syncs("state/orchestrator.db-wal");
+  if (options.bug == InjectedBug::kRowsBeforeKeys) device.ignore_syncs("state/payload.keys");
   for (std::size_t p = 0; p < options.pools.size(); ++p) pools.push_back(std::make_unique<Pool>(*this, p));
   operators = std::make_unique<Operator>(*this);
 }
@@ -75,7 +75,7 @@ void World::trace(std::string_view what, std::string_view who, std::int64_t n) {
   if (keep_trace_) text += fmt::format("{:>12} {} {} {}\n", loop.now_us(), what, who, n);
 }
 
-void World::trace_event(const orchestratord::brain::Event& event) {
+void World::trace_event(const orchestratord::core::Event& event) {
   constexpr const char* kNames[] = {
       "Submit",          "CancelRequested",     "QueryJob",        "QueryJobs",       "QueryPools",    "QueryGauges",
       "OpenSession",     "QuerySession",        "QuerySessions",   "CloseSession",    "StreamCounted", "Restored",
@@ -83,9 +83,9 @@ void World::trace_event(const orchestratord::brain::Event& event) {
       "WorkerFailed",    "StartWorkerAnswered", "DrainPool",       "UndrainPool",     "ReloadPool",    "PurgePool",
       "QueryPoolHealth", "ExecuteStarted",      "ExecuteProgress", "ExecuteEnded",    "QueueReviewed", "Tick",
       "Shutdown"};
-  static_assert(std::size(kNames) == std::variant_size_v<orchestratord::brain::Event>);
+  static_assert(std::size(kNames) == std::variant_size_v<orchestratord::core::Event>);
   trace(kNames[event.index()], "");
-  const auto* seen = std::get_if<orchestratord::brain::PoolSeen>(&event);
+  const auto* seen = std::get_if<orchestratord::core::PoolSeen>(&event);
   if (!keep_trace_ || seen == nullptr) return;
   text += fmt::format("{:>14} {}", "", seen->state.pool_id);
   for (const auto& gpu : seen->state.gpus) {
@@ -93,15 +93,15 @@ void World::trace_event(const orchestratord::brain::Event& event) {
                         gpu.healthy ? "" : ", lost");
   }
   for (const auto& w : seen->state.workers) {
-    text += fmt::format(" {}:{}:{}", w.worker_id.substr(0, 15), w.gpu_id, contract::enum_name(w.status));
+    text += fmt::format(" {}:{}:{}", w.worker_id.substr(0, 15), w.gpu_id, wire::enum_name(w.status));
   }
   text += '\n';
 }
 
-void World::trace_command(const orchestratord::brain::Command& command) {
+void World::trace_command(const orchestratord::core::Command& command) {
   mix(hash_, command.index());
   if (!keep_trace_) return;
-  const std::string line = orchestratord::brain::describe(command);
+  const std::string line = orchestratord::core::describe(command);
   mix(hash_, line);
   if (!line.starts_with("Count ")) text += fmt::format("{:>12}   {}\n", loop.now_us(), line);
 }
@@ -139,8 +139,8 @@ void World::start() {
 
 void World::add_client(ClientPlan plan) { clients.push_back(std::make_unique<Client>(*this, std::move(plan))); }
 
-contract::Placement World::draw_placement(Dice& dice) const {
-  using contract::PlacementMode;
+wire::Placement World::draw_placement(Dice& dice) const {
+  using wire::PlacementMode;
   const auto any_pool = [&] { return fmt::format("pool-{}", dice.below(static_cast<std::int64_t>(pools.size()))); };
   switch (dice.below(3)) {
     case 0: return {.mode = PlacementMode::kPin, .pin_pool_id = any_pool()};
@@ -158,8 +158,8 @@ void World::draw_workload() {
     JobRequest& r = plan.request;
     r.task_id = job_name(j);
     r.model = static_cast<int>(dice.below(static_cast<std::int64_t>(options.models.size())));
-    r.priority = dice.chance(w.batch) ? contract::Priority::kBatch : contract::Priority::kInteractive;
-    r.on_disconnect = dice.chance(w.resumes) ? contract::OnDisconnect::kResume : contract::OnDisconnect::kCancel;
+    r.priority = dice.chance(w.batch) ? wire::Priority::kBatch : wire::Priority::kInteractive;
+    r.on_disconnect = dice.chance(w.resumes) ? wire::OnDisconnect::kResume : wire::OnDisconnect::kCancel;
     r.max_tokens = dice.between(1, w.tokens_max);
     r.seed = static_cast<std::uint64_t>(dice.below(1'000'000'000));
     if (dice.chance(w.deadlines)) r.deadline_ms = dice.between(1, 60'000);
@@ -227,7 +227,7 @@ bool World::everything_ended() const {
     }
   }
   return !oracle.reloads() && std::all_of(disk.rows.begin(), disk.rows.end(),
-                                          [](const auto& item) { return contract::is_terminal(item.second.status); });
+                                          [](const auto& item) { return wire::is_terminal(item.second.status); });
 }
 
 void World::run_to_the_end() {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "orchestratord/brain/commands.h"
-#include "orchestratord/brain/events.h"
+#include "orchestratord/core/commands.h"
+#include "orchestratord/core/events.h"
 #include "sim/check/oracle.h"
 #include "sim/kernel/dice.h"
 #include "sim/kernel/loop.h"
@@ -56,8 +56,8 @@ struct World {
   std::string draw_build();
   int model_of(const std::string& model_ref) const;
   void trace(std::string_view what, std::string_view who, std::int64_t n = 0);
-  void trace_event(const orchestratord::brain::Event& event);
-  void trace_command(const orchestratord::brain::Command& command);
+  void trace_event(const orchestratord::core::Event& event);
+  void trace_command(const orchestratord::core::Command& command);
 
   // ---- results ----
   std::uint64_t hash() const { return hash_; }
@@ -69,15 +69,15 @@ struct World {
   Dice dice_processes, dice_store, dice_work, dice_faults, dice_operations, dice_bytes, dice_builds;
   Network network;
   Oracle oracle;
-  orchestratord::state_store::testing::FaultyDisk device;  // of orchestratord's host
+  orchestratord::store::testing::FaultyDisk device;  // of orchestratord's host
   KeyWatch store_entropy;
-  bool power_fails_next = false;                      // the next crash of orchestratord takes the machine with it
-  std::map<std::string, std::int64_t> planted_shift;  // by job: tokens that a bug has a worker send before its own
+  bool power_fails_next = false;                  // the next crash of orchestratord takes the machine with it
+  std::map<std::string, std::int64_t> bug_shift;  // by job: tokens that a bug has a worker send before its own
   Disk disk;
   DiskCheck disk_check{*this};
   std::int64_t store_groups = 0;
   std::int64_t disk_refuses_until_ms = 0;
-  orchestratord::state_store::testing::Fault disk_fault{};
+  orchestratord::store::testing::Fault disk_fault{};
   Process orchestrator_process{.name = "orchestratord", .host = 0};
   std::unique_ptr<Orchestrator> orchestrator;
   std::vector<std::unique_ptr<Pool>> pools;
@@ -87,7 +87,7 @@ struct World {
  private:
   bool step();
   bool everything_ended() const;
-  contract::Placement draw_placement(Dice& dice) const;
+  wire::Placement draw_placement(Dice& dice) const;
   void draw_workload();
 
   const FaultOptions no_faults_;

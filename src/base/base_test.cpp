@@ -164,36 +164,37 @@ TEST(Log, LineHasTheRequiredFields) {
 }
 
 TEST(File, AtomicWriteReplacesAndErrorsNameTheFile) {
-  const auto folder = std::filesystem::temp_directory_path() / ("llorch_base_test_" + std::to_string(::getpid()));
-  ASSERT_TRUE(ensure_private_directory(folder).has_value());
-  EXPECT_EQ(std::filesystem::status(folder).permissions(), std::filesystem::perms::owner_all);
-  const auto path = folder / "f";
+  const auto directory = std::filesystem::temp_directory_path() / ("llorch_base_test_" + std::to_string(::getpid()));
+  ASSERT_TRUE(ensure_private_directory(directory).has_value());
+  EXPECT_EQ(std::filesystem::status(directory).permissions(), std::filesystem::perms::owner_all);
+  const auto path = directory / "f";
   ASSERT_TRUE(write_file_atomic(path, "one").has_value());
   ASSERT_TRUE(write_file_atomic(path, "two").has_value());
   EXPECT_EQ(read_file(path, 100).value(), "two");
   EXPECT_EQ(read_file(path, 2).error().code, ErrorCode::kIoError);
   // A write that fails at its last step leaves nothing behind.
-  std::filesystem::create_directories(folder / "in_the_way" / "child");
-  EXPECT_FALSE(write_file_atomic(folder / "in_the_way", "x").has_value());
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 2);
+  std::filesystem::create_directories(directory / "in_the_way" / "child");
+  EXPECT_FALSE(write_file_atomic(directory / "in_the_way", "x").has_value());
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory), {}), 2);
   EXPECT_EQ(MappedFile::open(path).value().bytes().size(), 3u);
-  EXPECT_NE(MappedFile::open(folder / "none").error().message.find("none"), std::string::npos);
-  std::filesystem::remove_all(folder);
+  EXPECT_NE(MappedFile::open(directory / "none").error().message.find("none"), std::string::npos);
+  std::filesystem::remove_all(directory);
 }
 
-TEST(File, AnExistingFolderIsTightenedOnlyWhileItIsEmpty) {
+TEST(File, AnExistingDirectoryIsTightenedOnlyWhileItIsEmpty) {
   using std::filesystem::perms;
-  const auto folder = std::filesystem::temp_directory_path() / ("llorch_base_test_dir_" + std::to_string(::getpid()));
-  std::filesystem::create_directory(folder);
+  const auto directory =
+      std::filesystem::temp_directory_path() / ("llorch_base_test_dir_" + std::to_string(::getpid()));
+  std::filesystem::create_directory(directory);
   const perms wide = perms::owner_all | perms::group_read | perms::others_read;
-  std::filesystem::permissions(folder, wide);
-  ASSERT_TRUE(ensure_private_directory(folder).has_value());
-  EXPECT_EQ(std::filesystem::status(folder).permissions(), perms::owner_all);
-  ASSERT_TRUE(write_file_atomic(folder / "f", "x").has_value());
-  std::filesystem::permissions(folder, wide);
-  ASSERT_TRUE(ensure_private_directory(folder).has_value());
-  EXPECT_EQ(std::filesystem::status(folder).permissions(), wide);
-  std::filesystem::remove_all(folder);
+  std::filesystem::permissions(directory, wide);
+  ASSERT_TRUE(ensure_private_directory(directory).has_value());
+  EXPECT_EQ(std::filesystem::status(directory).permissions(), perms::owner_all);
+  ASSERT_TRUE(write_file_atomic(directory / "f", "x").has_value());
+  std::filesystem::permissions(directory, wide);
+  ASSERT_TRUE(ensure_private_directory(directory).has_value());
+  EXPECT_EQ(std::filesystem::status(directory).permissions(), wide);
+  std::filesystem::remove_all(directory);
 }
 
 TEST(BuildId, NamesTheBinary) {

@@ -118,28 +118,30 @@ Result<> write_file_atomic(const std::filesystem::path& path, std::string_view c
     ::unlink(temporary.c_str());
     return fail(io_error("cannot replace", path, error));
   }
-  const auto folder = path.parent_path().empty() ? std::filesystem::path(".") : path.parent_path();
-  const Fd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (directory.get() < 0 || ::fsync(directory.get()) != 0) return fail(io_error("cannot sync", folder, errno));
+  const auto directory = path.parent_path().empty() ? std::filesystem::path(".") : path.parent_path();
+  const Fd parent(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (parent.get() < 0 || ::fsync(parent.get()) != 0) return fail(io_error("cannot sync", directory, errno));
   return {};
 }
 
 Result<> ensure_private_directory(const std::filesystem::path& path) {
   std::error_code ec;
   if (std::filesystem::is_directory(path, ec)) {
-    // Somebody made it for us. A folder that holds anything may serve others too ("/", a home): it stays as it is.
-    const Fd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    // Somebody made it for us. A directory that holds anything may serve others too ("/", a home): it stays as it is.
+    const Fd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     struct stat st {};
-    if (folder.get() >= 0 && ::fstat(folder.get(), &st) == 0 && st.st_uid == ::geteuid() && (st.st_mode & 07077) != 0 &&
-        std::filesystem::is_empty(path, ec) && !ec && ::fchmod(folder.get(), 0700) != 0) {
+    if (directory.get() >= 0 && ::fstat(directory.get(), &st) == 0 && st.st_uid == ::geteuid() &&
+        (st.st_mode & 07077) != 0 && std::filesystem::is_empty(path, ec) && !ec &&
+        ::fchmod(directory.get(), 0700) != 0) {
       return fail(io_error("cannot make private", path, errno));
     }
     return {};
   }
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), ec);
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return fail(io_error("cannot create folder", path, errno));
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    return fail(io_error("cannot create directory", path, errno));
   if (!std::filesystem::is_directory(path, ec)) {
-    return fail(ErrorCode::kIoError, fmt::format("{} exists and is not a folder", path.string()));
+    return fail(ErrorCode::kIoError, fmt::format("{} exists and is not a directory", path.string()));
   }
   return {};
 }

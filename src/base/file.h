@@ -26,7 +26,7 @@ class MappedFile {
 };
 
 Result<std::string> read_file(const std::filesystem::path& path, std::size_t bytes_max);
-// Writes beside `path`, fsyncs, renames, fsyncs the folder: readers see the old or the new file, never a part. On
+// Writes beside `path`, fsyncs, renames, fsyncs the directory: readers see the old or the new file, never a part. On
 // failure nothing is left beside it.
 Result<> write_file_atomic(const std::filesystem::path& path, std::string_view content, unsigned mode = 0600);
 // Creates `path` and its parents. The last one gets mode 0700 if it is new, or ours and still empty.
@@ -34,7 +34,7 @@ Result<> ensure_private_directory(const std::filesystem::path& path);
 // "cannot open FILE: No such file or directory"
 Error io_error(std::string_view action, const std::filesystem::path& path, int error_number);
 
-// Folder for run-time state: $LLORCH_STATE_DIR, else $XDG_STATE_HOME/llorch, else ~/.local/state/llorch.
+// Directory for run-time state: $LLORCH_STATE_DIR, else $XDG_STATE_HOME/llorch, else ~/.local/state/llorch.
 std::filesystem::path default_state_directory();
 // $LLORCH_CONFIG, else ~/.config/llorch/config.yaml
 std::filesystem::path default_config_path();

@@ -7,7 +7,7 @@
 
 namespace llorch::base {
 
-// No core files, no ptrace by others: prompts live in this process's memory (DECISIONS §3).
+// Allows no core files and no ptrace by others: prompts live in this process's memory.
 void harden_process();
 
 // Blocks SIGINT and SIGTERM in every later thread and SIGPIPE everywhere; call first in main.
@@ -19,7 +19,7 @@ int wait_for_stop_signal();
 // for ever. IO_ERROR if there is no such process or it has ended and only waits to be reaped.
 Result<std::uint64_t> process_start_ticks(int pid);
 
-// Folder of the running executable, where its sibling binaries are.
+// Directory of the running executable, where its sibling binaries are.
 std::string executable_directory();
 
 }  // namespace llorch::base

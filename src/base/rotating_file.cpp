@@ -93,7 +93,7 @@ std::size_t RotatingFile::write_whole_lines(std::string_view lines) {
   return done;
 }
 
-// Somebody may have removed the file, its folder, or moved it away.
+// Somebody may have removed the file, its directory, or moved it away.
 void RotatingFile::open_if_gone() {
   struct stat at_path {
   }, held{};

@@ -14,7 +14,7 @@ struct RotatingFileLimits {
   std::size_t line_bytes_max = 256 << 10;  // a longer line is cut in several
 };
 
-// Nothing about it ever fails for its owner. Whole lines are written, and a file ends where a line does. A file or folder
+// Nothing about it ever fails for its owner. Whole lines are written, and a file ends where a line does. A file or directory
 // that has gone is made again. While the disk takes nothing, lines are dropped, and a line "log.dropped" says how many once
 // it does. One owner; not thread-safe.
 class RotatingFile {

@@ -13,17 +13,17 @@ namespace {
 class RotatingFileTest : public ::testing::Test {
  protected:
   RotatingFileTest()
-      : folder_(std::filesystem::temp_directory_path() / ("llorch_rotating_" + std::to_string(::getpid()))) {
-    std::filesystem::remove_all(folder_);
+      : directory_(std::filesystem::temp_directory_path() / ("llorch_rotating_" + std::to_string(::getpid()))) {
+    std::filesystem::remove_all(directory_);
   }
-  ~RotatingFileTest() override { std::filesystem::remove_all(folder_); }
+  ~RotatingFileTest() override { std::filesystem::remove_all(directory_); }
   std::string held(int n = 0) const {
     std::ifstream in(n == 0 ? file_.string() : file_.string() + "." + std::to_string(n), std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
   }
 
-  const std::filesystem::path folder_;
-  const std::filesystem::path file_ = folder_ / "logs" / "d.log";
+  const std::filesystem::path directory_;
+  const std::filesystem::path file_ = directory_ / "logs" / "d.log";
 };
 
 TEST_F(RotatingFileTest, OldLinesMoveOnWholeAndTheOldestGo) {
@@ -51,7 +51,7 @@ TEST_F(RotatingFileTest, NoLineIsLostOrCutAtATurn) {
   for (int i = 0; i < 200; ++i)
     all += "line " + std::to_string(i) + std::string(static_cast<std::size_t>(i % 13), '.') + '\n';
   for (const std::size_t piece : {1u, 7u, 64u, 5000u}) {
-    std::filesystem::remove_all(folder_);
+    std::filesystem::remove_all(directory_);
     RotatingFile log(file_, {.file_bytes_max = 100, .files_kept = 100});
     for (std::size_t at = 0; at < all.size(); at += piece) log.append(std::string_view(all).substr(at, piece));
     std::string found;
@@ -63,13 +63,13 @@ TEST_F(RotatingFileTest, NoLineIsLostOrCutAtATurn) {
   }
 }
 
-TEST_F(RotatingFileTest, AFileOrFolderThatHasGoneIsMadeAgain) {
+TEST_F(RotatingFileTest, AFileOrDirectoryThatHasGoneIsMadeAgain) {
   RotatingFile log(file_);
   log.append("one\n");
   std::filesystem::rename(file_, file_.string() + ".moved");
   log.append("two\n");
   EXPECT_EQ(held(), "two\n");
-  std::filesystem::remove_all(folder_);
+  std::filesystem::remove_all(directory_);
   log.append("three\n");
   EXPECT_EQ(held(), "three\n");
 }
@@ -89,11 +89,11 @@ TEST_F(RotatingFileTest, WhatAFullDiskCostsIsCountedInWholeLines) {
   EXPECT_TRUE(held().ends_with("\"lines_dropped\":2}\nfive\n")) << held();
 }
 
-TEST_F(RotatingFileTest, AFolderThatCannotBeMadeCostsLinesOnly) {
-  std::ofstream(folder_) << "a file where the folder would be";
+TEST_F(RotatingFileTest, ADirectoryThatCannotBeMadeCostsLinesOnly) {
+  std::ofstream(directory_) << "a file where the directory would be";
   RotatingFile log(file_);
   log.append("one\n");
-  std::filesystem::remove(folder_);
+  std::filesystem::remove(directory_);
   log.append("two\n");
   EXPECT_TRUE(held().ends_with("\"lines_dropped\":1}\ntwo\n")) << held();
 }

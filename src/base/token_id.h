@@ -3,7 +3,7 @@
 
 namespace llorch::base {
 
-// Index of a vocabulary entry. engine/text makes and reads them, engine/sampling draws them, the wire carries them as
+// Index of a vocabulary entry. text makes and reads them, engine/sampling draws them, the wire carries them as
 // plain numbers: cross over with TokenId{n} and index(id).
 enum class TokenId : std::uint32_t {};
 

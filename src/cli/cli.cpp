@@ -18,7 +18,7 @@ namespace {
 
 // The common ones; the API takes all (docs/guide/sampling.md). orchestratord checks them together.
 void add_sampling_options(CLI::App& prompt, RunOptions& run) {
-  contract::SamplingRequest& s = run.sampling;
+  wire::SamplingRequest& s = run.sampling;
   prompt.add_option("--top-p", s.top_p, "Probability mass kept; 1 is off")->check(CLI::Range(0.0, 1.0));
   prompt.add_option("--top-k", s.top_k, "Most likely tokens kept; 0 is off")->check(CLI::Range(0, 10'000'000));
   prompt.add_option("--min-p", s.min_p, "Least probability relative to the likeliest token; 0 is off")
@@ -67,7 +67,7 @@ void add_verify(CLI::App& app, const GlobalOptions& global, VerifyOptions& optio
   determinism::CommandOptions& matrix = options.determinism;
   CLI::Option* model = verify
                            ->add_option("--determinism", matrix.model,
-                                        "A .gguf file or Hugging Face folder: run the corpus in every company, on "
+                                        "A .gguf file or Hugging Face directory: run the corpus in every company, on "
                                         "every path, and compare; no daemon is needed")
                            ->type_name("MODEL")
                            ->excludes(receipt);
@@ -91,7 +91,7 @@ void add_verify(CLI::App& app, const GlobalOptions& global, VerifyOptions& optio
 }
 
 struct SessionOptions {
-  contract::CreateSessionRequest create;
+  wire::CreateSessionRequest create;
   std::string id;
 };
 
@@ -118,7 +118,7 @@ void add_session_commands(CLI::App& app, const GlobalOptions& global, SessionOpt
 
 void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std::string& job_id, int& code) {
   CLI::App* prompt = app.add_subcommand("run", "Run a prompt and stream the answer; Ctrl-C cancels the job");
-  prompt->add_option("MODEL", run.model, "Alias, .gguf file, Hugging Face folder, or file:/path")->required();
+  prompt->add_option("MODEL", run.model, "Alias, .gguf file, Hugging Face directory, or file:/path")->required();
   prompt->add_option("PROMPT", run.prompt, "Text; absent: standard input");
   CLI::Option* chat = prompt->add_flag("--chat", run.chat, "PROMPT is a user's message for the model's chat template");
   prompt->add_option("--system", run.system, "A system message before it")->needs(chat);
@@ -217,13 +217,13 @@ int run_cli(int argc, const char* const* argv) {
   app.set_version_flag("--version", base::build_id());
   app.add_option("--config", global.config_file, "Configuration file (LLORCH_CONFIG)");
   app.add_option("--set", global.set, "One configuration value, key=value; may be repeated")->allow_extra_args(false);
-  app.add_option("--state-dir", global.state_dir, "Folder for run-time state (LLORCH_STATE_DIR)");
+  app.add_option("--state-dir", global.state_dir, "Directory for run-time state (LLORCH_STATE_DIR)");
   app.add_option("--url", global.url, "Where orchestratord answers (LLORCH_URL)");
   app.add_flag("--json", global.json, "Machine-readable output");
 
   CLI::App* up_command = app.add_subcommand("up", "Start orchestratord and pool-managerd and keep them running");
   up_command->add_flag("--cpu", up_options.cpu, "Offer the CPU reference device");
-  up_command->add_option("--model", up_options.model, "A .gguf file, a Hugging Face folder or an alias to offer");
+  up_command->add_option("--model", up_options.model, "A .gguf file, a Hugging Face directory or an alias to offer");
   up_command->add_flag("--detach", up_options.detach, "Return when the stack serves, and leave it running");
   up_command->callback([&] { code = up(global, up_options); });
   app.add_subcommand("down", "Stop what `up` started")->callback([&] { code = down(global); });
@@ -231,7 +231,7 @@ int run_cli(int argc, const char* const* argv) {
   CLI::App* backup = app.add_subcommand("backup", "Write the jobs to a file, whether the stack serves or not");
   backup->add_option("FILE", backup_file, "A new file; it opens the prompts of waiting jobs")->required();
   backup->callback([&] { code = copy_store(global, StoreCopy::kBackup, backup_file); });
-  CLI::App* restore = app.add_subcommand("restore", "Read jobs from such a file into an empty state folder");
+  CLI::App* restore = app.add_subcommand("restore", "Read jobs from such a file into an empty state directory");
   restore->add_option("FILE", backup_file)->required();
   restore->callback([&] { code = copy_store(global, StoreCopy::kRestore, backup_file); });
   add_job_commands(app, global, run, job_id, code);

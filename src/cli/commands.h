@@ -8,7 +8,7 @@
 #include "cli/context.h"
 #include "cli/determinism/command.h"
 #include "cli/stream/request.h"
-#include "contract/session.h"
+#include "wire/session.h"
 
 namespace llorch::cli {
 
@@ -40,7 +40,7 @@ int show_job(const GlobalOptions& global, const std::string& job_id);
 int cancel_job(const GlobalOptions& global, const std::string& job_id);
 int clear_cache(const GlobalOptions& global);
 
-int create_session(const GlobalOptions& global, const contract::CreateSessionRequest& request);
+int create_session(const GlobalOptions& global, const wire::CreateSessionRequest& request);
 int list_sessions(const GlobalOptions& global);
 int show_session(const GlobalOptions& global, const std::string& session_id);
 int delete_session(const GlobalOptions& global, const std::string& session_id);

@@ -8,8 +8,8 @@
 
 #include "base/file.h"
 #include "cli/stack/processes.h"
-#include "contract/json.h"
-#include "contract/task.h"
+#include "wire/json.h"
+#include "wire/task.h"
 
 namespace llorch::cli {
 
@@ -42,7 +42,7 @@ int exit_code_of(const base::Error& error) {
 
 int report(const base::Error& error, bool json) {
   if (json) {
-    fmt::print(stderr, "{{\"error\":{}}}\n", contract::encode(contract::error_body(error, {})));
+    fmt::print(stderr, "{{\"error\":{}}}\n", wire::encode(wire::error_body(error, {})));
   } else {
     fmt::print(stderr, "error: {}: {}\n", error.name(), error.message);
     for (const auto& [key, value] : error.details) {
@@ -56,15 +56,15 @@ int report(const base::Error& error, bool json) {
   return exit_code_of(error);
 }
 
-base::Result<contract::Config> load_config(const GlobalOptions& options) {
-  contract::ConfigSources sources{.getenv = [](const char* name) { return std::getenv(name); }};
+base::Result<config::Config> load_config(const GlobalOptions& options) {
+  config::ConfigSources sources{.getenv = [](const char* name) { return std::getenv(name); }};
   if (!options.config_file.empty()) sources.file = options.config_file;
   for (const std::string& item : options.set) {
     const std::size_t equals = item.find('=');
     if (equals == std::string::npos) return base::fail(ErrorCode::kConfigInvalid, "--set takes key=value");
     sources.overrides.emplace_back(item.substr(0, equals), item.substr(equals + 1));
   }
-  return contract::load_config(sources);
+  return config::load_config(sources);
 }
 
 std::filesystem::path state_directory(const GlobalOptions& options) {
@@ -72,9 +72,9 @@ std::filesystem::path state_directory(const GlobalOptions& options) {
 }
 
 base::Result<std::unique_ptr<Api>> Api::connect(const GlobalOptions& options) {
-  const contract::Config config = TRY(load_config(options));
+  const config::Config config = TRY(load_config(options));
   const auto getenv = [](const char* name) { return std::getenv(name); };
-  std::string token = TRY(contract::load_api_token(config, getenv));
+  std::string token = TRY(config::load_api_token(config, getenv));
   std::string url = options.url;
   if (const char* env = std::getenv("LLORCH_URL"); url.empty() && env != nullptr) url = env;
   if (url.empty()) {

@@ -7,13 +7,14 @@
 #include <vector>
 
 #include "base/result.h"
-#include "contract/config.h"
+#include "config/config.h"
 #include "net/client.h"
 #include "net/io_runtime.h"
 
 namespace llorch::cli {
 
-// DECISIONS §3.
+// 1 the job or action failed; 2 wrong usage or configuration; 3 no daemon answered; 4 refused by policy (no GPU, too
+// little memory, allow-list); 130 interrupted by a signal.
 enum ExitCode : int { kOk = 0, kFailed = 1, kUsage = 2, kUnreachable = 3, kRefused = 4, kInterrupted = 130 };
 
 struct GlobalOptions {
@@ -29,7 +30,7 @@ int exit_code_of(const base::Error& error);
 // "error: CODE: message" on standard error, or the error object as JSON. Returns exit_code_of(error).
 int report(const base::Error& error, bool json);
 
-base::Result<contract::Config> load_config(const GlobalOptions& options);
+base::Result<config::Config> load_config(const GlobalOptions& options);
 std::filesystem::path state_directory(const GlobalOptions& options);
 
 // Talks to orchestratord. Owns its io thread.

@@ -11,10 +11,10 @@
 #include "base/file.h"
 #include "base/shared_library.h"
 #include "cli/commands.h"
-#include "contract/json.h"
-#include "contract/meta.h"
-#include "contract/pool.h"
 #include "engine/compute/cpu/backend.h"
+#include "wire/json.h"
+#include "wire/meta.h"
+#include "wire/pool.h"
 
 namespace llorch::cli {
 namespace {
@@ -44,12 +44,13 @@ Check check_cpu() {
 
 Check check_state(const std::filesystem::path& state_dir) {
   if (auto made = base::ensure_private_directory(state_dir); !made) {
-    return {"state folder", false, made.error().message, "choose another folder with --state-dir or LLORCH_STATE_DIR"};
+    return {"state directory", false, made.error().message,
+            "choose another directory with --state-dir or LLORCH_STATE_DIR"};
   }
   struct statvfs fs {};
-  if (::statvfs(state_dir.c_str(), &fs) != 0) return {"state folder", false, "cannot be examined", ""};
+  if (::statvfs(state_dir.c_str(), &fs) != 0) return {"state directory", false, "cannot be examined", ""};
   const auto free_bytes = static_cast<std::int64_t>(fs.f_bavail) * static_cast<std::int64_t>(fs.f_frsize);
-  return {"state folder", free_bytes > (64 << 20),
+  return {"state directory", free_bytes > (64 << 20),
           fmt::format("{}, {} free", state_dir.string(), human_bytes(free_bytes)),
           "free some disk space: without it no job can be accepted"};
 }
@@ -59,10 +60,10 @@ Check check_stack(const GlobalOptions& global) {
   if (!api) return {"stack", false, api.error().message, ""};
   const auto health = (*api)->call("GET", "/v2/health");
   if (!health) return {"stack", false, health.error().message, ""};
-  const auto reply = contract::decode<contract::HealthReply>(*health);
+  const auto reply = wire::decode<wire::HealthReply>(*health);
   if (!reply) return {"stack", false, reply.error().message, ""};
   std::string wrong;
-  for (const contract::HealthReason& reason : reply->reasons) wrong += (wrong.empty() ? "" : " ") + reason.human;
+  for (const wire::HealthReason& reason : reply->reasons) wrong += (wrong.empty() ? "" : " ") + reason.human;
   if (!wrong.empty()) return {"stack", false, wrong, ""};
   return {"stack", true, "orchestratord answers at " + (*api)->url(), ""};
 }
@@ -73,11 +74,11 @@ std::optional<Check> check_devices(const GlobalOptions& global) {
   if (!api) return std::nullopt;
   const auto body = (*api)->call("GET", "/v2/pools");
   if (!body) return std::nullopt;
-  const auto pools = contract::decode<contract::PoolList>(*body);
+  const auto pools = wire::decode<wire::PoolList>(*body);
   if (!pools) return Check{"devices", false, pools.error().message, ""};
   std::string listed, faults;
-  for (const contract::PoolInfo& pool : pools->pools) {
-    for (const contract::GpuInfo& gpu : pool.gpus) {
+  for (const wire::PoolInfo& pool : pools->pools) {
+    for (const wire::GpuInfo& gpu : pool.gpus) {
       listed += fmt::format("{}{} of {}", listed.empty() ? "" : ", ", gpu.gpu_id, pool.pool_id);
       if (gpu.healthy) continue;
       faults += fmt::format("{}{} of {}: {}", faults.empty() ? "" : "; ", gpu.gpu_id, pool.pool_id,
@@ -97,7 +98,7 @@ int clear_cache(const GlobalOptions& global) {
   if (!api) return report(api.error(), global.json);
   const auto body = (*api)->call("POST", "/v2/cache/clear");
   if (!body) return report(body.error(), global.json);
-  const auto reply = contract::decode<contract::CacheCleared>(*body);
+  const auto reply = wire::decode<wire::CacheCleared>(*body);
   if (!reply) return report(reply.error(), global.json);
   if (global.json) {
     fmt::print("{}\n", *body);
@@ -115,21 +116,21 @@ int ls(const GlobalOptions& global) {
   const auto body = (*api)->call("GET", "/v2/catalog/models");
   if (!body) return report(body.error(), global.json);
   if (global.json) return fmt::print("{}\n", *body), kOk;
-  const auto models = contract::decode<contract::CatalogModelList>(*body);
+  const auto models = wire::decode<wire::CatalogModelList>(*body);
   if (!models) return report(models.error(), global.json);
   const auto pools_body = (*api)->call("GET", "/v2/pools");
   if (!pools_body) return report(pools_body.error(), global.json);
-  const auto pools = contract::decode<contract::PoolList>(*pools_body);
+  const auto pools = wire::decode<wire::PoolList>(*pools_body);
   if (!pools) return report(pools.error(), global.json);
 
   std::map<std::string, std::map<std::string, int>> counts;  // model_ref -> status -> workers
-  for (const contract::PoolInfo& pool : pools->pools) {
-    for (const contract::WorkerInfo& worker : pool.workers) {
-      ++counts[worker.model_ref][std::string(contract::enum_name(worker.status))];
+  for (const wire::PoolInfo& pool : pools->pools) {
+    for (const wire::WorkerInfo& worker : pool.workers) {
+      ++counts[worker.model_ref][std::string(wire::enum_name(worker.status))];
     }
   }
   std::vector<std::vector<std::string>> rows;
-  for (const contract::CatalogModel& model : models->models) {
+  for (const wire::CatalogModel& model : models->models) {
     std::string workers;
     for (const auto& [status, count] : counts[model.model_ref]) {
       workers += fmt::format("{}{} {}", workers.empty() ? "" : ", ", count, status);
@@ -155,7 +156,7 @@ int doctor(const GlobalOptions& global) {
       if (!c.ok && !c.next.empty()) fmt::print("     {:<14} -> {}\n", "", c.next);
     }
   }
-  // The CPU and a writable state folder are what nothing works without.
+  // The CPU and a writable state directory are what nothing works without.
   return checks[0].ok && checks[2].ok ? kOk : kFailed;
 }
 

@@ -3,15 +3,15 @@
 
 #include "base/id.h"
 #include "cli/commands.h"
-#include "contract/json.h"
-#include "contract/task.h"
+#include "wire/json.h"
+#include "wire/task.h"
 
 namespace llorch::cli {
 namespace {
 
-using contract::JobView;
+using wire::JobView;
 
-std::string status_word(const JobView& job) { return std::string(contract::enum_name(job.status)); }
+std::string status_word(const JobView& job) { return std::string(wire::enum_name(job.status)); }
 
 std::string waiting_for(const JobView& job) {
   if (job.error) return job.error->code;
@@ -35,7 +35,7 @@ int ps(const GlobalOptions& global) {
   const auto body = fetch(global, "GET", "/v2/tasks");
   if (!body) return report(body.error(), global.json);
   if (global.json) return fmt::print("{}\n", *body), kOk;
-  const auto list = contract::decode<contract::JobList>(*body);
+  const auto list = wire::decode<wire::JobList>(*body);
   if (!list) return report(list.error(), global.json);
   std::vector<std::vector<std::string>> rows;
   for (const JobView& job : list->tasks) {
@@ -53,7 +53,7 @@ int show_job(const GlobalOptions& global, const std::string& job_id) {
   const auto body = fetch(global, "GET", "/v2/tasks/" + *id);
   if (!body) return report(body.error(), global.json);
   if (global.json) return fmt::print("{}\n", *body), kOk;
-  const auto job = contract::decode<JobView>(*body);
+  const auto job = wire::decode<JobView>(*body);
   if (!job) return report(job.error(), global.json);
   fmt::print(
       "job        {}\nstatus     {}\nmodel      {} ({})\nsubmitted  {}\nattempts   {}\ntokens     {} in, {} out\n",
@@ -82,7 +82,7 @@ int cancel_job(const GlobalOptions& global, const std::string& job_id) {
   const auto body = fetch(global, "POST", "/v2/tasks/" + *id + "/cancel");
   if (!body) return report(body.error(), global.json);
   if (global.json) return fmt::print("{}\n", *body), kOk;
-  const auto reply = contract::decode<contract::CancelReply>(*body);
+  const auto reply = wire::decode<wire::CancelReply>(*body);
   if (!reply) return report(reply.error(), global.json);
   fmt::print("{}: {}\n", reply->job_id, reply->status);
   return kOk;

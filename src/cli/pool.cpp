@@ -5,10 +5,10 @@
 
 #include "base/id.h"
 #include "cli/commands.h"
-#include "contract/json.h"
-#include "contract/pool.h"
-#include "contract/pool_control.h"
-#include "contract/pool_credential.h"
+#include "config/pool_credential.h"
+#include "wire/json.h"
+#include "wire/pool.h"
+#include "wire/pool_control.h"
 
 namespace llorch::cli {
 namespace {
@@ -29,7 +29,7 @@ int control(const GlobalOptions& global, const PoolOptions& options, const std::
   const auto answer = ask(global, options, method, what, body);
   if (!answer) return report(answer.error(), global.json);
   if (global.json) return fmt::print("{}\n", *answer), kOk;
-  const auto reply = contract::decode<contract::PoolControlReply>(*answer);
+  const auto reply = wire::decode<wire::PoolControlReply>(*answer);
   if (!reply) return report(reply.error(), global.json);
   fmt::print("{}: {}\n", reply->pool_id, reply->status);
   const std::string_view when = options.force ? "now, and its jobs go back to the queue" : "when it is idle";
@@ -37,25 +37,25 @@ int control(const GlobalOptions& global, const PoolOptions& options, const std::
   return kOk;
 }
 
-void print_operation(const contract::PoolOperation& operation) {
-  fmt::print("{:10} {}", contract::enum_name(operation.kind), contract::enum_name(operation.state));
+void print_operation(const wire::PoolOperation& operation) {
+  fmt::print("{:10} {}", wire::enum_name(operation.kind), wire::enum_name(operation.state));
   if (!operation.model_ref.empty()) fmt::print(" of {}", operation.model_ref);
   if (!operation.step.empty()) fmt::print(": {}", operation.step);
   if (operation.deadline_ms) fmt::print("; {} ms left", *operation.deadline_ms);
   fmt::print("\n");
 }
 
-void print_loads(const contract::PoolInfo& pool) {
-  for (const contract::WorkerInfo& worker : pool.workers) {
+void print_loads(const wire::PoolInfo& pool) {
+  for (const wire::WorkerInfo& worker : pool.workers) {
     if (!worker.load_percent) continue;
     fmt::print("loading    {} on {}: {} %\n", worker.model_ref, worker.gpu_id, *worker.load_percent);
   }
 }
 
-void print_gpus(const contract::PoolList& pools, const std::string& pool_id) {
-  for (const contract::PoolInfo& pool : pools.pools) {
+void print_gpus(const wire::PoolList& pools, const std::string& pool_id) {
+  for (const wire::PoolInfo& pool : pools.pools) {
     if (pool.pool_id != pool_id) continue;
-    for (const contract::GpuInfo& gpu : pool.gpus) {
+    for (const wire::GpuInfo& gpu : pool.gpus) {
       fmt::print("gpu {:6} {}, ", gpu.gpu_id, gpu.model);
       if (gpu.healthy) {
         fmt::print("{} free of {}\n", human_bytes(gpu.vram_available_bytes), human_bytes(gpu.vram_total_bytes));
@@ -72,7 +72,7 @@ void print_gpus(const contract::PoolList& pools, const std::string& pool_id) {
 int pair_pool(const GlobalOptions& global, const PoolOptions& options) {
   const auto answer = ask(global, options, "POST", "credential", "");
   if (!answer) return report(answer.error(), global.json);
-  const auto reply = contract::decode<contract::PoolCredentialReply>(*answer);
+  const auto reply = wire::decode<wire::PoolCredentialReply>(*answer);
   if (!reply) return report(reply.error(), global.json);
   if (options.credential_file.empty()) {
     if (global.json) return fmt::print("{}\n", *answer), kOk;
@@ -83,9 +83,9 @@ int pair_pool(const GlobalOptions& global, const PoolOptions& options) {
                reply->pool_id, reply->pool_id);
     return kOk;
   }
-  const auto credential = contract::PoolCredential::parse(reply->credential);
+  const auto credential = config::PoolCredential::parse(reply->credential);
   if (!credential) return report(credential.error(), global.json);
-  const auto written = contract::store_pool_credential(options.credential_file, *credential);
+  const auto written = config::store_pool_credential(options.credential_file, *credential);
   if (!written) return report(written.error(), global.json);
   if (global.json) {
     fmt::print("{}\n", boost::json::serialize(
@@ -108,7 +108,7 @@ int unpair_pool(const GlobalOptions& global, const PoolOptions& options) {
 }
 
 int drain_pool(const GlobalOptions& global, const PoolOptions& options) {
-  return control(global, options, "POST", "drain", contract::encode(contract::DrainRequest{options.deadline_ms}));
+  return control(global, options, "POST", "drain", wire::encode(wire::DrainRequest{options.deadline_ms}));
 }
 
 int undrain_pool(const GlobalOptions& global, const PoolOptions& options) {
@@ -117,12 +117,12 @@ int undrain_pool(const GlobalOptions& global, const PoolOptions& options) {
 
 int reload_pool(const GlobalOptions& global, const PoolOptions& options) {
   return control(global, options, "POST", "reload",
-                 contract::encode(contract::ReloadRequest{options.model, options.deadline_ms}));
+                 wire::encode(wire::ReloadRequest{options.model, options.deadline_ms}));
 }
 
 int purge_pool(const GlobalOptions& global, const PoolOptions& options) {
   return control(global, options, "POST", "purge",
-                 contract::encode(contract::PurgeRequest{
+                 wire::encode(wire::PurgeRequest{
                      .purge_models = options.models, .drain_first = !options.idle_only, .force = options.force}));
 }
 
@@ -132,7 +132,7 @@ int pool_health(const GlobalOptions& global, const PoolOptions& options) {
   const auto answer = (*api)->call("GET", "/v2/pools/" + options.pool + "/health");
   if (!answer) return report(answer.error(), global.json);
   if (global.json) return fmt::print("{}\n", *answer), kOk;
-  const auto health = contract::decode<contract::PoolHealthReport>(*answer);
+  const auto health = wire::decode<wire::PoolHealthReport>(*answer);
   if (!health) return report(health.error(), global.json);
   const auto& m = health->metrics;
   fmt::print("pool       {}\nlive       {}\nready      {}\ndraining   {}\n", health->pool_id, health->live,
@@ -143,7 +143,7 @@ int pool_health(const GlobalOptions& global, const PoolOptions& options) {
   fmt::print("memory     {} free of {}\n", human_bytes(m.vram_available_bytes), human_bytes(m.vram_total_bytes));
   const auto pools = (*api)->call("GET", "/v2/pools");
   if (!pools) return report(pools.error(), global.json);
-  const auto listed = contract::decode<contract::PoolList>(*pools);
+  const auto listed = wire::decode<wire::PoolList>(*pools);
   if (!listed) return report(listed.error(), global.json);
   print_gpus(*listed, health->pool_id);
   if (health->operation) print_operation(*health->operation);

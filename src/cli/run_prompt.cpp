@@ -7,7 +7,7 @@
 #include "base/process.h"
 #include "cli/commands.h"
 #include "cli/stream/run_job.h"
-#include "contract/json.h"
+#include "wire/json.h"
 
 namespace llorch::cli {
 namespace {
@@ -31,7 +31,7 @@ void print_json(const stream::FinishedJob& job) {
                           {"queue_wait_ms", o.queue_wait_ms},
                           {"first_token_ms", job.times.first_token_ms},
                           {"total_ms", job.times.total_ms},
-                          {"end", bj::parse(contract::encode(*o.end))}};
+                          {"end", bj::parse(wire::encode(*o.end))}};
   fmt::print("{}\n", bj::serialize(result));
 }
 

@@ -3,16 +3,16 @@
 
 #include "base/id.h"
 #include "cli/commands.h"
-#include "contract/json.h"
-#include "contract/session.h"
+#include "wire/json.h"
+#include "wire/session.h"
 
 namespace llorch::cli {
 namespace {
 
-using contract::SessionView;
+using wire::SessionView;
 
 base::Result<std::string> call(const GlobalOptions& global, const std::string& method, const std::string& path,
-                                const std::string& body = "") {
+                               const std::string& body = "") {
   auto api = TRY(Api::connect(global));
   return api->call(method, path, body);
 }
@@ -32,7 +32,7 @@ std::string left_of(const std::optional<T>& left, const std::optional<T>& budget
 int print(const GlobalOptions& global, const base::Result<std::string>& body) {
   if (!body) return report(body.error(), global.json);
   if (global.json) return fmt::print("{}\n", *body), kOk;
-  const auto s = contract::decode<SessionView>(*body);
+  const auto s = wire::decode<SessionView>(*body);
   if (!s) return report(s.error(), global.json);
   fmt::print(
       "session    {}\nturns      {} of {}, {} running\ntokens     {}\ntime (ms)  {}\ncost       {}\nends in    {} ms "
@@ -47,15 +47,15 @@ int print(const GlobalOptions& global, const base::Result<std::string>& body) {
 
 }  // namespace
 
-int create_session(const GlobalOptions& global, const contract::CreateSessionRequest& request) {
-  return print(global, call(global, "POST", "/v2/sessions", contract::encode(request)));
+int create_session(const GlobalOptions& global, const wire::CreateSessionRequest& request) {
+  return print(global, call(global, "POST", "/v2/sessions", wire::encode(request)));
 }
 
 int list_sessions(const GlobalOptions& global) {
   const auto body = call(global, "GET", "/v2/sessions");
   if (!body) return report(body.error(), global.json);
   if (global.json) return fmt::print("{}\n", *body), kOk;
-  const auto list = contract::decode<contract::SessionList>(*body);
+  const auto list = wire::decode<wire::SessionList>(*body);
   if (!list) return report(list.error(), global.json);
   std::vector<std::vector<std::string>> rows;
   for (const SessionView& s : list->sessions) {

@@ -27,7 +27,7 @@
 #include "cli/stack/log_pump.h"
 #include "cli/stack/processes.h"
 #include "cli/stack/start_error.h"
-#include "contract/pool_credential.h"
+#include "config/pool_credential.h"
 
 namespace llorch::cli {
 namespace {
@@ -250,10 +250,10 @@ struct Launch {
 };
 
 base::Result<Launch> launch_of(const GlobalOptions& global, const UpOptions& options) {
-  const contract::Config config = TRY(load_config(global));
+  const config::Config config = TRY(load_config(global));
   Launch out{.set = global.set};
   out.pairing = {"--pair-pool", config.pool_managerd.pool_id, "--credential-file",
-                 contract::pool_credential_file(config, state_directory(global)).string()};
+                 config::pool_credential_file(config, state_directory(global)).string()};
   std::error_code ec;
   if (const auto here = std::filesystem::current_path(ec); !ec) out.model_roots.push_back(here.string());
   if (options.cpu) out.set.push_back("devices.allow_cpu=true");
@@ -274,9 +274,9 @@ base::Result<Launch> launch_of(const GlobalOptions& global, const UpOptions& opt
     return out;
   }
   if (!config.models.aliases.contains(options.model)) {
-    return base::fail(
-        ErrorCode::kModelNotFound,
-        fmt::format("{} is neither a model file, a Hugging Face folder nor an alias of models.aliases", options.model));
+    return base::fail(ErrorCode::kModelNotFound,
+                      fmt::format("{} is neither a model file, a Hugging Face directory nor an alias of models.aliases",
+                                  options.model));
   }
   out.offered = options.model;
   return out;
@@ -378,7 +378,7 @@ int supervise_detached(const GlobalOptions& global, const std::filesystem::path&
   ::close(pipe_fds[1]);
   const int code = wait_started(pipe_fds[0], child);
   ::close(pipe_fds[0]);
-  // One that failed holds the lock until it is gone: whoever tries again at once is to find the folder free.
+  // One that failed holds the lock until it is gone: whoever tries again at once is to find the directory free.
   if (code != kOk) ::waitpid(child, nullptr, 0);
   return code;
 }
@@ -389,7 +389,7 @@ base::Error already_runs(const RunningProcess& process) {
           {}};
 }
 
-// One supervisor per state folder. The descriptor is meant to live as long as this process.
+// One supervisor per state directory. The descriptor is meant to live as long as this process.
 base::Result<int> lock_state(const std::filesystem::path& state_dir) {
   const auto path = state_dir / "run" / "supervisor.lock";
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -406,8 +406,8 @@ base::Result<int> lock_state(const std::filesystem::path& state_dir) {
 
 int up(const GlobalOptions& global, const UpOptions& options) {
   const std::filesystem::path state_dir = state_directory(global);
-  for (const auto& folder : {state_dir, state_dir / "run", state_dir / "logs"}) {
-    if (auto made = base::ensure_private_directory(folder); !made) return report(made.error(), global.json);
+  for (const auto& directory : {state_dir, state_dir / "run", state_dir / "logs"}) {
+    if (auto made = base::ensure_private_directory(directory); !made) return report(made.error(), global.json);
   }
   // Held by the supervisor until it ends, by whatever way; the kernel lets go of it then.
   const auto lock = lock_state(state_dir);

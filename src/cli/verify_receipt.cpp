@@ -12,9 +12,9 @@
 #include "cli/commands.h"
 #include "cli/stream/run_job.h"
 #include "cli/verify/receipt_check.h"
-#include "contract/json.h"
-#include "contract/meta.h"
-#include "contract/pool.h"
+#include "wire/json.h"
+#include "wire/meta.h"
+#include "wire/pool.h"
 
 namespace llorch::cli {
 namespace {
@@ -46,19 +46,19 @@ base::Result<std::string> text_of(const std::string& path, std::size_t bytes_max
 // What is read before anything is asked of the stack.
 struct Inputs {
   std::optional<Claim> claim;  // absent: options.receipt is a job's id
-  contract::SubmitRequest request;
+  wire::SubmitRequest request;
 };
 
 // As it was sent. Whatever named the old job or limited it does not belong to the new one.
-base::Result<contract::SubmitRequest> read_request(const std::string& path) {
-  auto request = TRY(
-      contract::decode<contract::SubmitRequest>(TRY(text_of(path, kPromptBytesMax)), contract::UnknownKeys::kRefuse));
+base::Result<wire::SubmitRequest> read_request(const std::string& path) {
+  auto request =
+      TRY(wire::decode<wire::SubmitRequest>(TRY(text_of(path, kPromptBytesMax)), wire::UnknownKeys::kRefuse));
   request.task_id.reset();
   request.session_id.reset();
   request.timeout_ms.reset();
   request.deadline_ms.reset();
   request.model_ref.reset();
-  request.on_disconnect = contract::OnDisconnect::kResume;
+  request.on_disconnect = wire::OnDisconnect::kResume;
   return request;
 }
 
@@ -86,17 +86,17 @@ base::Result<Inputs> read_inputs(const VerifyOptions& options) {
 }
 
 struct Stack {
-  std::vector<contract::CatalogModel> models;
-  std::vector<contract::WorkerInfo> workers;  // that take jobs
+  std::vector<wire::CatalogModel> models;
+  std::vector<wire::WorkerInfo> workers;  // that take jobs
 };
 
 base::Result<Stack> look_at_stack(Api& api) {
   Stack stack;
-  stack.models = TRY(contract::decode<contract::CatalogModelList>(TRY(api.call("GET", "/v2/catalog/models")))).models;
-  const auto pools = TRY(contract::decode<contract::PoolList>(TRY(api.call("GET", "/v2/pools"))));
-  for (const contract::PoolInfo& pool : pools.pools) {
-    for (const contract::WorkerInfo& worker : pool.workers) {
-      using contract::WorkerStatus;
+  stack.models = TRY(wire::decode<wire::CatalogModelList>(TRY(api.call("GET", "/v2/catalog/models")))).models;
+  const auto pools = TRY(wire::decode<wire::PoolList>(TRY(api.call("GET", "/v2/pools"))));
+  for (const wire::PoolInfo& pool : pools.pools) {
+    for (const wire::WorkerInfo& worker : pool.workers) {
+      using wire::WorkerStatus;
       if (worker.status == WorkerStatus::kReady || worker.status == WorkerStatus::kBusy)
         stack.workers.push_back(worker);
     }
@@ -108,9 +108,9 @@ base::Result<Stack> look_at_stack(Api& api) {
 base::Result<std::string> model_name(const std::string& asked, const Claim& claim, const Stack& stack) {
   if (!asked.empty()) return stream::model_reference(asked);
   if (claim.model) return *claim.model;
-  for (const contract::WorkerInfo& worker : stack.workers) {
+  for (const wire::WorkerInfo& worker : stack.workers) {
     if (worker.model_digest != claim.receipt.model_digest) continue;
-    for (const contract::CatalogModel& model : stack.models) {
+    for (const wire::CatalogModel& model : stack.models) {
       if (model.model_ref == worker.model_ref) return model.model_id;
     }
     return worker.model_ref;
@@ -125,12 +125,12 @@ base::Result<std::string> model_name(const std::string& asked, const Claim& clai
 // What is known of the workers that would run it; a match when there is none yet, or one that can be compared.
 Finding compare_workers(const std::string& model, const Claim& claim, const Stack& stack) {
   std::string ref = model;
-  for (const contract::CatalogModel& known : stack.models) {
+  for (const wire::CatalogModel& known : stack.models) {
     if (known.model_id == model) ref = known.model_ref;
   }
   Finding best;
   bool any = false;
-  for (const contract::WorkerInfo& worker : stack.workers) {
+  for (const wire::WorkerInfo& worker : stack.workers) {
     if (worker.model_ref != ref) continue;
     Finding finding = verify::compare_worker(claim, worker);
     if (!any || finding.differences.size() < best.differences.size()) best = std::move(finding);
@@ -159,10 +159,10 @@ void print_finding_json(const Finding& finding, const Claim& claim, const std::o
   bj::object out{{"verdict", verify::name(finding.verdict)},
                  {"explanation", finding.explanation},
                  {"differences", std::move(differences)},
-                 {"receipt", bj::parse(contract::encode(claim.receipt))}};
+                 {"receipt", bj::parse(wire::encode(claim.receipt))}};
   if (job) {
     out["job_id"] = job->job_id;
-    if (job->outcome.end->receipt) out["here"] = bj::parse(contract::encode(*job->outcome.end->receipt));
+    if (job->outcome.end->receipt) out["here"] = bj::parse(wire::encode(*job->outcome.end->receipt));
   }
   fmt::print("{}\n", bj::serialize(out));
 }
@@ -177,7 +177,7 @@ base::Result<Checked> check(Api& api, const VerifyOptions& options, Inputs input
   Checked out;
   out.claim = inputs.claim ? std::move(*inputs.claim)
                            : TRY(verify::parse_claim(TRY(api.call("GET", "/v2/tasks/" + options.receipt))));
-  contract::SubmitRequest& request = inputs.request;
+  wire::SubmitRequest& request = inputs.request;
   request.seed = out.claim.receipt.seed;
   // As long as the original and no longer: whatever ended it there ends it here.
   request.max_tokens = out.claim.receipt.tokens_out;

@@ -13,7 +13,7 @@
 
 #include "base/result.h"
 
-namespace llorch::contract {
+namespace llorch::config {
 
 enum class QueuePolicy : std::uint8_t { kReject, kDropLru, kShedLowPriority, kQueue };
 enum class PlacementAlgorithm : std::uint8_t { kLeastLoaded, kMostVramFree, kRoundRobin, kPredictedEnd };
@@ -152,7 +152,7 @@ struct OrchestratordConfig {
 struct PoolManagerdConfig {
   std::string bind = "127.0.0.1:9200";
   std::string advertise;        // host; empty: that of bind
-  std::string credential_file;  // mode 0600; empty: pool_credential in the state folder
+  std::string credential_file;  // mode 0600; empty: pool_credential in the state directory
   std::string pool_id = "pool-1";
   std::string orchestrator_url = "http://127.0.0.1:8080";
   std::int64_t heartbeat_interval_ms = 15000;
@@ -222,4 +222,4 @@ base::Result<std::string> read_secret(const std::string& file);
 // The text of persistence.postgresql.connection_file; empty if none is configured. Refuses files others can read.
 base::Result<std::string> load_postgresql_connection(const Config& config);
 
-}  // namespace llorch::contract
+}  // namespace llorch::config

@@ -1,4 +1,4 @@
-#include "contract/config.h"
+#include "config/config.h"
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
@@ -9,19 +9,19 @@
 #include <fstream>
 #include <map>
 
-namespace llorch::contract {
+namespace llorch::config {
 namespace {
 
 class ConfigTest : public testing::Test {
  protected:
   ConfigTest()
-      : folder_(std::filesystem::temp_directory_path() / ("llorch_config_test_" + std::to_string(::getpid()))) {
-    std::filesystem::create_directories(folder_);
+      : directory_(std::filesystem::temp_directory_path() / ("llorch_config_test_" + std::to_string(::getpid()))) {
+    std::filesystem::create_directories(directory_);
   }
-  ~ConfigTest() override { std::filesystem::remove_all(folder_); }
+  ~ConfigTest() override { std::filesystem::remove_all(directory_); }
 
   std::filesystem::path write(const std::string& text) {
-    const auto path = folder_ / "config.yaml";
+    const auto path = directory_ / "config.yaml";
     std::ofstream(path) << text;
     return path;
   }
@@ -37,7 +37,7 @@ class ConfigTest : public testing::Test {
     };
   }
 
-  std::filesystem::path folder_;
+  std::filesystem::path directory_;
   std::map<std::string, std::string> env_;
 };
 
@@ -107,7 +107,7 @@ TEST_F(ConfigTest, RefusalsNameTheKey) {
     EXPECT_NE(result.error().message.find(part), std::string::npos) << yaml << " -> " << result.error().message;
   }
   EXPECT_FALSE(load("", {}, {{"no.such.key", "1"}}).has_value());
-  EXPECT_FALSE(load_config({.file = folder_ / "absent.yaml"}).has_value());
+  EXPECT_FALSE(load_config({.file = directory_ / "absent.yaml"}).has_value());
 }
 
 // SYS-11.1.1: a message blames the source the value came from.
@@ -127,7 +127,7 @@ TEST_F(ConfigTest, RefusalsNameTheSource) {
   EXPECT_TRUE(message({}, {{"models.aliases.demo", "x"}}).starts_with("--set models.aliases.demo: "));
   // A good override is not blamed for a bad file.
   const auto file = load("log: {level: loud}", {}, {{"orchestratord.queue.capacity", "7"}});
-  EXPECT_TRUE(file.error().message.starts_with(folder_.string())) << file.error().message;
+  EXPECT_TRUE(file.error().message.starts_with(directory_.string())) << file.error().message;
 }
 
 TEST_F(ConfigTest, EmptySectionsAndListElements) {
@@ -159,7 +159,7 @@ TEST_F(ConfigTest, ExamplesOfTheSchemaLoad) {
 // OC-CONFIG-6010: the schema is deterministic.
 TEST(ConfigSchema, IsDeterministic) { EXPECT_EQ(config_json_schema(), config_json_schema()); }
 
-// SEC-AUTH-4001, C-6: at least 32 characters, from a file only its owner can read.
+// SEC-AUTH-4001: a token has at least 32 characters and comes from a file that only its owner can read.
 TEST_F(ConfigTest, ApiToken) {
   Config c;
   env_ = {};
@@ -176,7 +176,7 @@ TEST_F(ConfigTest, ApiToken) {
 // SYS-9.3.2: tenants are told apart by tokens of their own.
 TEST_F(ConfigTest, TenantTokens) {
   const auto secret = [&](const std::string& name, char c) {
-    const auto path = folder_ / name;
+    const auto path = directory_ / name;
     std::ofstream(path) << std::string(32, c) << "\n";
     ::chmod(path.c_str(), 0600);
     return path.string();
@@ -197,7 +197,7 @@ TEST_F(ConfigTest, TenantTokens) {
   EXPECT_FALSE(load_tenant_tokens(c, std::string(32, 'a')));  // whose call would it be?
   secret("b", 'a');
   EXPECT_FALSE(load_tenant_tokens(c, token));
-  ::chmod((folder_ / "b").c_str(), 0644);
+  ::chmod((directory_ / "b").c_str(), 0644);
   EXPECT_FALSE(load_tenant_tokens(c, token));
   EXPECT_TRUE(load_tenant_tokens(Config{}, "").value().empty());
 }
@@ -217,4 +217,4 @@ TEST_F(ConfigTest, PostgresqlConnection) {
 }
 
 }  // namespace
-}  // namespace llorch::contract
+}  // namespace llorch::config

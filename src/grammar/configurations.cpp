@@ -1,11 +1,11 @@
-#include "engine/sampling/grammar/configurations.h"
+#include "grammar/configurations.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "base/assert.h"
 
-namespace llorch::engine::sampling::grammar {
+namespace llorch::grammar {
 namespace {
 
 std::size_t hash_of(std::span<const Item> list) {
@@ -229,4 +229,4 @@ std::shared_ptr<Configurations> Configurations::extract(std::span<ConfigurationI
   return out;
 }
 
-}  // namespace llorch::engine::sampling::grammar
+}  // namespace llorch::grammar

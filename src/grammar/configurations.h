@@ -12,9 +12,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/sampling/grammar/ir/rules.h"
+#include "grammar/ir/rules.h"
 
-namespace llorch::engine::sampling::grammar {
+namespace llorch::grammar {
 
 enum class FrameId : std::uint32_t {};
 enum class ConfigurationId : std::uint32_t {};
@@ -136,4 +136,4 @@ class Configurations {
   bool overflowed_ = false;
 };
 
-}  // namespace llorch::engine::sampling::grammar
+}  // namespace llorch::grammar

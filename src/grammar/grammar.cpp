@@ -1,14 +1,14 @@
-#include "engine/sampling/grammar/grammar.h"
+#include "grammar/grammar.h"
 
 #include <utility>
 
-#include "engine/sampling/grammar/frontend/gbnf.h"
-#include "engine/sampling/grammar/frontend/pattern.h"
-#include "engine/sampling/grammar/ir/builder.h"
-#include "engine/sampling/grammar/ir/compiler.h"
-#include "engine/sampling/grammar/json_schema/schema_compiler.h"
+#include "grammar/frontend/gbnf.h"
+#include "grammar/frontend/pattern.h"
+#include "grammar/ir/builder.h"
+#include "grammar/ir/compiler.h"
+#include "grammar/json_schema/schema_compiler.h"
 
-namespace llorch::engine::sampling::grammar {
+namespace llorch::grammar {
 
 base::Result<std::shared_ptr<const Grammar>> Grammar::from_json_schema(std::string_view schema, const Limits& limits) {
   const json_schema::Document document = TRY(json_schema::Document::parse(schema, limits));
@@ -34,4 +34,4 @@ base::Result<std::shared_ptr<const Grammar>> Grammar::from_gbnf(std::string_view
   return std::shared_ptr<const Grammar>(new Grammar(std::move(rules)));
 }
 
-}  // namespace llorch::engine::sampling::grammar
+}  // namespace llorch::grammar

@@ -5,9 +5,9 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "engine/sampling/grammar/limits.h"
+#include "grammar/limits.h"
 
-namespace llorch::engine::sampling::grammar {
+namespace llorch::grammar {
 
 namespace ir {
 class RuleSet;
@@ -38,4 +38,4 @@ class Grammar {
   std::shared_ptr<const ir::RuleSet> rules_;
 };
 
-}  // namespace llorch::engine::sampling::grammar
+}  // namespace llorch::grammar

@@ -1,7 +1,7 @@
 #pragma once
 #include <cstddef>
 
-namespace llorch::engine::sampling::grammar {
+namespace llorch::grammar {
 
 // What a grammar's text may cost. A text past a limit is refused with INVALID_PARAMS and the limit it broke, so a hostile
 // schema costs no more than these allow. The defaults take the largest published tool schemas with room to spare.
@@ -14,4 +14,4 @@ struct Limits {
   std::size_t alternatives_max = 1024;   // combinations of anyOf branches of one sub-schema
 };
 
-}  // namespace llorch::engine::sampling::grammar
+}  // namespace llorch::grammar

@@ -1,9 +1,9 @@
-#include "engine/sampling/grammar/mask_cache.h"
+#include "grammar/mask_cache.h"
 
 #include <cstring>
 #include <utility>
 
-namespace llorch::engine::sampling::grammar {
+namespace llorch::grammar {
 
 std::size_t PlaceMask::bytes() const {
   std::size_t bytes = sizeof(PlaceMask) + 256;  // list and hash nodes, control block
@@ -48,4 +48,4 @@ std::size_t MaskCache::bytes() const {
   return bytes_;
 }
 
-}  // namespace llorch::engine::sampling::grammar
+}  // namespace llorch::grammar

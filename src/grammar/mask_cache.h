@@ -13,7 +13,7 @@
 
 #include "base/token_id.h"
 
-namespace llorch::engine::sampling::grammar {
+namespace llorch::grammar {
 
 // The tokens a place in a rule allows, whatever called the rule. Of a place that counts it holds a layer per number of
 // items a token takes part in, so that one walk of the vocabulary serves every count; of any other place one layer.
@@ -75,4 +75,4 @@ class MaskCache {
   std::unordered_map<PlaceKey, std::list<Entry>::iterator, Hash> index_;
 };
 
-}  // namespace llorch::engine::sampling::grammar
+}  // namespace llorch::grammar

@@ -1,4 +1,4 @@
-#include "engine/sampling/grammar/matcher.h"
+#include "grammar/matcher.h"
 
 #include <fmt/core.h>
 
@@ -8,7 +8,7 @@
 
 #include "base/assert.h"
 
-namespace llorch::engine::sampling::grammar {
+namespace llorch::grammar {
 namespace {
 
 using base::ErrorCode;
@@ -237,4 +237,4 @@ base::Result<> Matcher::accept(TokenId id) {
   return {};
 }
 
-}  // namespace llorch::engine::sampling::grammar
+}  // namespace llorch::grammar

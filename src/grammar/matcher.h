@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/sampling/grammar/configurations.h"
-#include "engine/sampling/grammar/grammar.h"
-#include "engine/sampling/grammar/token_trie.h"
+#include "grammar/configurations.h"
+#include "grammar/grammar.h"
+#include "grammar/token_trie.h"
 
-namespace llorch::engine::sampling::grammar {
+namespace llorch::grammar {
 
 // One per sequence. A copy is a fork, or a checkpoint to roll back to; the history is shared, so it costs one mask at
 // most. Copies share caches without locks: a matcher and its copies are used by one thread at a time.
@@ -58,4 +58,4 @@ class Matcher {
   std::vector<ConfigurationId> path_;  // of a walk, by depth
 };
 
-}  // namespace llorch::engine::sampling::grammar
+}  // namespace llorch::grammar

@@ -1,4 +1,4 @@
-#include "engine/sampling/grammar/matcher.h"
+#include "grammar/matcher.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <set>
 
 #include "base/utf8.h"
-#include "engine/sampling/grammar/testing/small_vocabulary.h"
+#include "grammar/testing/small_vocabulary.h"
 
-namespace llorch::engine::sampling::grammar {
+namespace llorch::grammar {
 namespace {
 
 using testing::bytes_and;
@@ -314,4 +314,4 @@ TEST(MaskCache, GrammarsShareMasks) {
 }
 
 }  // namespace
-}  // namespace llorch::engine::sampling::grammar
+}  // namespace llorch::grammar

@@ -1,11 +1,11 @@
-#include "engine/sampling/grammar/token_trie.h"
+#include "grammar/token_trie.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <numeric>
 
-namespace llorch::engine::sampling::grammar {
+namespace llorch::grammar {
 namespace {
 
 using base::ErrorCode;
@@ -91,4 +91,4 @@ std::string_view TokenTrie::bytes(TokenId id) const {
 
 bool TokenTrie::is_end(TokenId id) const { return std::binary_search(end_ids_.begin(), end_ids_.end(), id); }
 
-}  // namespace llorch::engine::sampling::grammar
+}  // namespace llorch::grammar

@@ -11,9 +11,9 @@
 
 #include "base/result.h"
 #include "base/token_id.h"
-#include "engine/sampling/grammar/mask_cache.h"
+#include "grammar/mask_cache.h"
 
-namespace llorch::engine::sampling::grammar {
+namespace llorch::grammar {
 
 using base::TokenId;
 
@@ -78,4 +78,4 @@ class TokenTrie {
   mutable MaskCache mask_cache_;
 };
 
-}  // namespace llorch::engine::sampling::grammar
+}  // namespace llorch::grammar

@@ -1,8 +1,8 @@
-#include "engine/images/data_url.h"
+#include "images/data_url.h"
 
-#include "engine/images/header.h"
+#include "images/header.h"
 
-namespace llorch::engine::images {
+namespace llorch::images {
 
 base::Result<std::string_view> data_url_payload(std::string_view url) {
   for (const std::string_view start : {"data:image/png;base64,", "data:image/jpeg;base64,", "data:image/jpg;base64,"}) {
@@ -18,4 +18,4 @@ base::Result<std::string_view> data_url_payload(std::string_view url) {
       "fetched");
 }
 
-}  // namespace llorch::engine::images
+}  // namespace llorch::images

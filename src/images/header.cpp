@@ -1,4 +1,4 @@
-#include "engine/images/header.h"
+#include "images/header.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <array>
 #include <optional>
 
-namespace llorch::engine::images {
+namespace llorch::images {
 namespace {
 
 using Bytes = std::span<const std::byte>;
@@ -143,4 +143,4 @@ base::Result<Header> read_header(Bytes file, const FileLimits& limits) {
   return header;
 }
 
-}  // namespace llorch::engine::images
+}  // namespace llorch::images

@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 
-namespace llorch::engine::images {
+namespace llorch::images {
 
 enum class FileKind : std::uint8_t { kPng, kJpeg };
 
@@ -41,4 +41,4 @@ base::Result<Header> read_header(std::span<const std::byte> file, const FileLimi
 // INVALID_PARAMS with details {reason}.
 tl::unexpected<base::Error> image_error(std::string_view reason, std::string message);
 
-}  // namespace llorch::engine::images
+}  // namespace llorch::images

@@ -1,8 +1,8 @@
-#include "engine/images/header.h"
+#include "images/header.h"
 
 #include <gtest/gtest.h>
 
-namespace llorch::engine::images {
+namespace llorch::images {
 namespace {
 
 std::string text(std::initializer_list<int> bytes) {
@@ -90,4 +90,4 @@ TEST(Header, OtherFilesAreNamedAsSuch) {
 }
 
 }  // namespace
-}  // namespace llorch::engine::images
+}  // namespace llorch::images

@@ -1,13 +1,13 @@
-#include "engine/images/image_tokens.h"
+#include "images/image_tokens.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
 
-#include "engine/images/header.h"
+#include "images/header.h"
 
-namespace llorch::engine::images {
+namespace llorch::images {
 
 base::Result<std::vector<base::TokenId>> expand_image_tokens(std::span<const base::TokenId> prompt,
                                                              base::TokenId image_token,
@@ -26,4 +26,4 @@ base::Result<std::vector<base::TokenId>> expand_image_tokens(std::span<const bas
   return out;
 }
 
-}  // namespace llorch::engine::images
+}  // namespace llorch::images

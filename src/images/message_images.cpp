@@ -1,13 +1,13 @@
-#include "engine/images/message_images.h"
+#include "images/message_images.h"
 
 #include <fmt/format.h>
 
 #include <boost/json.hpp>
 
-#include "engine/images/data_url.h"
-#include "engine/images/header.h"
+#include "images/data_url.h"
+#include "images/header.h"
 
-namespace llorch::engine::images {
+namespace llorch::images {
 namespace {
 
 namespace bj = boost::json;
@@ -77,4 +77,4 @@ base::Result<MessageImages> take_images(std::string messages, std::size_t images
   return out;
 }
 
-}  // namespace llorch::engine::images
+}  // namespace llorch::images

@@ -5,7 +5,7 @@
 
 #include "base/result.h"
 
-namespace llorch::engine::images {
+namespace llorch::images {
 
 struct MessageImages {
   std::string messages;             // the array with every image replaced by a short word
@@ -19,4 +19,4 @@ struct MessageImages {
 // without an image, or of a type that is never read: video, audio), image_count (more than `images_max`).
 base::Result<MessageImages> take_images(std::string messages, std::size_t images_max);
 
-}  // namespace llorch::engine::images
+}  // namespace llorch::images

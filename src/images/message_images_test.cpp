@@ -1,10 +1,10 @@
-#include "engine/images/message_images.h"
+#include "images/message_images.h"
 
 #include <gtest/gtest.h>
 
-#include "engine/images/image_tokens.h"
+#include "images/image_tokens.h"
 
-namespace llorch::engine::images {
+namespace llorch::images {
 namespace {
 
 std::string reason_of(const base::Error& error) {
@@ -68,4 +68,4 @@ TEST(ImageTokens, OnePlaceBecomesTheRowsOfItsImage) {
 }
 
 }  // namespace
-}  // namespace llorch::engine::images
+}  // namespace llorch::images

@@ -1,4 +1,4 @@
-#include "engine/images/target_size.h"
+#include "images/target_size.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 #include "base/assert.h"
 
-namespace llorch::engine::images {
+namespace llorch::images {
 namespace {
 
 constexpr std::uint32_t kAspectMax = 200;
@@ -59,4 +59,4 @@ base::Result<Size> target_size(const Size& image, const SizeRules& rules) {
   return Size{units.width * rules.unit, units.height * rules.unit};
 }
 
-}  // namespace llorch::engine::images
+}  // namespace llorch::images

@@ -3,9 +3,9 @@
 #include <cstdint>
 
 #include "base/result.h"
-#include "engine/images/header.h"
+#include "images/header.h"
 
-namespace llorch::engine::images {
+namespace llorch::images {
 
 struct SizeRules {
   std::uint32_t unit = 0;        // pixels per side of the square that becomes one row: patch x merge
@@ -24,4 +24,4 @@ std::uint64_t rows_of(const Size& target, const SizeRules& rules);
 // even one row wide it has more than rows_max. REQUIRES: image has pixels; unit, pixels_max and rows_max > 0.
 base::Result<Size> target_size(const Size& image, const SizeRules& rules);
 
-}  // namespace llorch::engine::images
+}  // namespace llorch::images

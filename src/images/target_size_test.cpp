@@ -1,9 +1,9 @@
-#include "engine/images/target_size.h"
+#include "images/target_size.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-namespace llorch::engine::images {
+namespace llorch::images {
 namespace {
 
 constexpr SizeRules kRules{.unit = 32, .pixels_min = 65536, .pixels_max = 16777216, .rows_max = 16384};
@@ -41,4 +41,4 @@ RC_GTEST_PROP(TargetSize, ObeysItsBounds, ()) {
 }
 
 }  // namespace
-}  // namespace llorch::engine::images
+}  // namespace llorch::images

@@ -1,5 +1,5 @@
 #pragma once
-// The Asio types of this folder. Internal to net. Bound to the io_context itself: its one thread makes strands needless, and
+// The Asio types of this directory. Internal to net. Bound to the io_context itself: its one thread makes strands needless, and
 // a known executor saves the allocations of a type-erased one.
 #include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/basic_stream_socket.hpp>

@@ -50,7 +50,7 @@ struct StreamCallbacks {
 // Controls one streamed response; thread-safe; may be dropped while the stream goes on. None of its members blocks.
 class StreamHandle {
  public:
-  // What a transport has behind a handle; the members are those of the handle.
+  // A transport implements this behind each handle; the handle's members call these.
   class Control {
    public:
     virtual ~Control() = default;
@@ -74,7 +74,7 @@ class StreamHandle {
   std::weak_ptr<Control> control_;
 };
 
-// Sends requests: a Client over sockets, or what a simulator has in its place. Thread-safe.
+// Sends requests: Client does so over sockets, a simulator by other means. Thread-safe.
 // Errors of a request: INVALID_PARAMS (the URL), UNREACHABLE (cannot connect: nothing was delivered), TIMEOUT
 // (connected, too slow), IO_ERROR (closed early, or not HTTP), PAYLOAD_TOO_LARGE (the response), CANCELLED. A status >=
 // 400 is a Response, not an error; see http::error_of.

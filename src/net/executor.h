@@ -1,5 +1,5 @@
 #pragma once
-// Where calls wait for their turn: a runtime's thread, or what a simulator has in its place.
+// Runs posted calls one by one: RuntimeExecutor on a runtime's thread, a simulator in virtual time.
 #include <cstdint>
 #include <functional>
 #include <utility>

@@ -16,9 +16,9 @@ struct IoUse {
   std::int64_t wakes = 0;
   std::int64_t requests = 0;  // that servers received and clients sent
 };
-// Whether a thread that does so should go before ordinary ones: one that carries streams, and leaves others their share.
-// Not one that needs nearly all of its core; nor one that wakes for every event of a flood, or that hands on many requests
-// to other threads, which it would find gathered if it waited for its turn.
+// Whether a thread with this use should have a real-time priority. Yes for one that carries streams and leaves others
+// their share. No for one that needs nearly all of its core, that wakes for every event of a flood, or that hands many
+// requests to other threads: if it waits for its turn, it finds several of them at once.
 bool should_go_first(const IoUse& use);
 
 // A pending call. Destroying or cancelling it cancels the call and waits for one that is running, so that what the call

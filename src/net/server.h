@@ -67,8 +67,8 @@ using ExchangePtr = std::shared_ptr<Exchange>;
 // Called on the io thread; must not block.
 using Handler = std::function<void(Request request, ExchangePtr exchange)>;
 
-// Asked once the head was read, before the body is: whether this caller is served now. On the io thread; must not block,
-// and should cost little.
+// Decides, after the head was read and before the body is, whether this caller is served now. Runs on the io thread;
+// must not block, and should cost little.
 using HeadCheck = std::function<base::Result<>(const http::Principal& caller)>;
 
 struct ServerOptions {
@@ -85,7 +85,7 @@ struct ServerOptions {
   std::size_t header_bytes_max = 16 << 10;     // request line and fields; 431 past it
   std::int64_t request_timeout_ms = 15'000;    // from a request's first byte to its last; 408 past it
   std::int64_t idle_timeout_ms = 75'000;       // between requests of a connection
-  // A finished response whose bytes nobody takes. A stream that goes on is its writer's to bound.
+  // Limit for a finished response of which the client takes no bytes. A stream that goes on is bounded by its writer.
   std::int64_t write_stall_timeout_ms = 30'000;
   int send_buffer_bytes = 128 << 10;  // kernel buffer per connection; what bounds 10,000 slow readers
 };

@@ -49,12 +49,12 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   std::vector<std::string> sets, roots;
   bool cpu = false;
   app.add_option("--config", config, "Configuration file");
-  app.add_option("--state-dir", state_directory, "Folder for locks, logs and the digest cache");
+  app.add_option("--state-dir", state_directory, "Directory for locks, logs and the digest cache");
   app.add_option("--bind", bind, "address:port; beyond loopback only with a token");
   app.add_option("--orchestrator", orchestrator, "Base URL of orchestratord; empty works alone");
   app.add_option("--pool-id", pool_id, "Name of this pool, unique at its orchestratord");
   app.add_flag("--cpu", cpu, "Offer the CPU reference device (devices.allow_cpu)");
-  app.add_option("--model-root", roots, "Folder that file: references may point into; repeatable")
+  app.add_option("--model-root", roots, "Directory that file: references may point into; repeatable")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--set", sets, "One configuration key: dotted.key=value; repeatable")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
@@ -90,9 +90,9 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
 
 base::Result<PoolManagerOptions> load_options(const CommandLine& command_line) {
   PoolManagerOptions out;
-  out.config = TRY(contract::load_config(command_line.sources));
-  out.api_token = TRY(contract::load_api_token(out.config, command_line.sources.getenv));
-  out.reader_tokens = TRY(contract::load_reader_tokens(out.config, out.api_token));
+  out.config = TRY(config::load_config(command_line.sources));
+  out.api_token = TRY(config::load_api_token(out.config, command_line.sources.getenv));
+  out.reader_tokens = TRY(config::load_reader_tokens(out.config, out.api_token));
   out.state_directory = command_line.state_directory.value_or(base::default_state_directory());
   out.model_roots = command_line.model_roots;
   out.nvml_library = command_line.nvml_library;

@@ -10,7 +10,7 @@ namespace llorch::pool_managerd {
 
 // `exit_code` set: print `message` (help, version, usage error) and exit with it.
 struct CommandLine {
-  contract::ConfigSources sources;
+  config::ConfigSources sources;
   std::optional<std::filesystem::path> state_directory;
   std::vector<std::filesystem::path> model_roots;
   std::string nvml_library = "libnvidia-ml.so.1";

@@ -17,9 +17,6 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/version.h"
-#include "contract/device_mask.h"
-#include "contract/json.h"
-#include "contract/worker.h"
 #include "engine/compute/cuda/backend.h"
 #include "net/client.h"
 #include "net/http/url.h"
@@ -36,6 +33,9 @@
 #include "pool_managerd/task_thread.h"
 #include "pool_managerd/worker_host.h"
 #include "pool_managerd/worker_lifecycle/lifecycle.h"
+#include "wire/device_mask.h"
+#include "wire/json.h"
+#include "wire/worker.h"
 
 namespace llorch::pool_managerd {
 
@@ -78,7 +78,7 @@ std::int64_t cores_count() {
   return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
 }
 
-std::int64_t worker_threads(const contract::Config& config) {
+std::int64_t worker_threads(const config::Config& config) {
   return config.pool_managerd.worker_threads > 0 ? config.pool_managerd.worker_threads : cores_count();
 }
 
@@ -99,7 +99,7 @@ model_catalog::ModelCatalogOptions catalog_options(const PoolManagerOptions& opt
   return out;
 }
 
-wl::LifecycleConfig lifecycle_config(const contract::Config& config) {
+wl::LifecycleConfig lifecycle_config(const config::Config& config) {
   const auto& pool = config.pool_managerd;
   wl::LifecycleConfig out;
   out.pool_id = pool.pool_id;
@@ -124,13 +124,13 @@ class PoolManager::Impl {
 
  private:
   control_api::Operations operations();
-  void start_worker(contract::StartWorkerRequest wanted, base::CorrelationId correlation_id, ExchangePtr exchange);
+  void start_worker(wire::StartWorkerRequest wanted, base::CorrelationId correlation_id, ExchangePtr exchange);
   void describe(std::string ref, model_catalog::WorkerShape shape, ExchangePtr exchange);
   void serve_tokenizer(std::string digest, ExchangePtr exchange);
   // Runs `fn` on the main thread.
   void on_main(std::function<void()> fn) { loop_.post(std::move(fn)); }
   wl::RequestId remember(ExchangePtr exchange);
-  contract::PoolState state();
+  wire::PoolState state();
 
   void step(const wl::Event& event);
   // Where this process reaches a worker that others reach at `uri`.
@@ -284,7 +284,7 @@ wl::RequestId PoolManager::Impl::remember(ExchangePtr exchange) {
 
 control_api::Operations PoolManager::Impl::operations() {
   control_api::Operations out;
-  out.start = [this](contract::StartWorkerRequest wanted, base::CorrelationId correlation_id, ExchangePtr exchange) {
+  out.start = [this](wire::StartWorkerRequest wanted, base::CorrelationId correlation_id, ExchangePtr exchange) {
     start_worker(std::move(wanted), std::move(correlation_id), std::move(exchange));
   };
   out.stop = [this](WorkerId id, bool drain, ExchangePtr exchange) {
@@ -293,17 +293,17 @@ control_api::Operations PoolManager::Impl::operations() {
       step(wl::StopAsked{remember(exchange), id, drain});
     });
   };
-  out.ready = [this](contract::ReadyCallback callback, ExchangePtr exchange) {
+  out.ready = [this](wire::ReadyCallback callback, ExchangePtr exchange) {
     on_main([this, callback, exchange] { step(wl::ReadyReceived{remember(exchange), callback}); });
   };
-  out.progress = [this](contract::LoadProgress progress, ExchangePtr exchange) {
+  out.progress = [this](wire::LoadProgress progress, ExchangePtr exchange) {
     on_main([this, progress, exchange] { step(wl::ProgressReceived{remember(exchange), progress}); });
   };
   out.worker = [this](WorkerId id, ExchangePtr exchange) {
     on_main([this, id, exchange] {
       const auto worker = lifecycle_.worker(id);
       if (worker) {
-        exchange->respond(net::http::json_response(200, contract::encode(*worker)));
+        exchange->respond(net::http::json_response(200, wire::encode(*worker)));
       } else {
         exchange->respond_error(
             {ErrorCode::kWorkerNotFound, "no worker here has this id; it may have exited already", {}});
@@ -313,7 +313,7 @@ control_api::Operations PoolManager::Impl::operations() {
   out.state = [this](ExchangePtr exchange) {
     on_main([this, exchange] {
       link_->heard();
-      exchange->respond(net::http::json_response(200, contract::encode(state())));
+      exchange->respond(net::http::json_response(200, wire::encode(state())));
     });
   };
   out.health = [this](ExchangePtr exchange) {
@@ -344,10 +344,10 @@ control_api::Operations PoolManager::Impl::operations() {
   return out;
 }
 
-void PoolManager::Impl::start_worker(contract::StartWorkerRequest wanted, base::CorrelationId correlation_id,
+void PoolManager::Impl::start_worker(wire::StartWorkerRequest wanted, base::CorrelationId correlation_id,
                                      ExchangePtr exchange) {
   inspect_thread_.post([this, wanted, correlation_id, exchange] {
-    const auto mask = contract::devices_of(wanted.gpu_id);
+    const auto mask = wire::devices_of(wanted.gpu_id);
     const auto device = mask.front() == "cpu" ? model_catalog::DeviceKind::kCpu : model_catalog::DeviceKind::kCuda;
     auto plan = catalog_.plan(wanted.model_ref,
                               {.context_tokens = wanted.context_tokens.value_or(0),
@@ -369,7 +369,7 @@ void PoolManager::Impl::describe(std::string ref, model_catalog::WorkerShape sha
   hash_thread_.post([this, ref = std::move(ref), shape = std::move(shape), exchange = std::move(exchange)] {
     const auto facts = catalog_.describe(ref, shape);
     if (facts) {
-      exchange->respond(net::http::json_response(200, contract::encode(*facts)));
+      exchange->respond(net::http::json_response(200, wire::encode(*facts)));
     } else {
       exchange->respond_error(facts.error());
     }
@@ -387,9 +387,9 @@ void PoolManager::Impl::serve_tokenizer(std::string digest, ExchangePtr exchange
   });
 }
 
-contract::PoolState PoolManager::Impl::state() {
+wire::PoolState PoolManager::Impl::state() {
   const base::Time now = clock_.now();
-  contract::PoolState out;
+  wire::PoolState out;
   out.pool_id = options_.config.pool_managerd.pool_id;
   out.endpoint = net::http::base_url(access_.advertised_host, server_.port());
   out.version = base::kVersion;
@@ -442,10 +442,9 @@ void PoolManager::Impl::execute(const wl::Probe& command) {
   request.timeout_ms = std::min(kProbeTimeoutMaxMs, options_.config.pool_managerd.worker_health_interval_ms);
   client_.request(std::move(request),
                   [this, id = command.worker_id, probe = command.probe](base::Result<net::Response> response) {
-                    std::optional<contract::WorkerHealth> answer;
+                    std::optional<wire::WorkerHealth> answer;
                     if (response) {
-                      if (auto health = contract::decode<contract::WorkerHealth>(response->body))
-                        answer = std::move(*health);
+                      if (auto health = wire::decode<wire::WorkerHealth>(response->body)) answer = std::move(*health);
                     }
                     on_main([this, id, probe, answer = std::move(answer)] { step(wl::ProbeEnded{id, probe, answer}); });
                   });
@@ -467,14 +466,14 @@ void PoolManager::Impl::execute(const wl::ReportReady& command) { link_->report(
 
 void PoolManager::Impl::execute(const wl::ReportFailed& command) {
   const auto& report = command.report;
-  const bool asked = report.category == contract::FailureCategory::kExplicitStop;
+  const bool asked = report.category == wire::FailureCategory::kExplicitStop;
   base::log_event(asked ? LogLevel::kInfo : LogLevel::kError, asked ? "worker_stopped" : "worker_failed",
                   command.correlation_id, asked ? "A worker has stopped." : "A worker was lost.",
                   {{"pool_id", report.pool_id},
                    {"worker_id", report.worker_id},
                    {"gpu_id", report.gpu_id},
                    {"exit_code", report.exit_code},
-                   {"category", contract::enum_name(report.category)},
+                   {"category", wire::enum_name(report.category)},
                    {"error_code", report.error_code},
                    {"message", report.error_message},
                    {"vram_released_bytes", report.vram_released_bytes},

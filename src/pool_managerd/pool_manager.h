@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "base/result.h"
-#include "contract/config.h"
+#include "config/config.h"
 
 namespace llorch::pool_managerd {
 
 struct PoolManagerOptions {
-  contract::Config config;
+  config::Config config;
   std::filesystem::path state_directory;
   std::vector<std::filesystem::path> model_roots;  // besides the model cache and models.allowed_roots
   std::string api_token;                           // empty: loopback only

@@ -15,23 +15,23 @@ namespace llorch::pool_managerd {
 
 using base::ErrorCode;
 
-StateLock::StateLock(std::filesystem::path folder, int fd) : folder_(std::move(folder)), fd_(fd) {}
+StateLock::StateLock(std::filesystem::path directory, int fd) : directory_(std::move(directory)), fd_(fd) {}
 
 StateLock::StateLock(StateLock&& other) noexcept
-    : folder_(std::move(other.folder_)), fd_(std::exchange(other.fd_, -1)) {}
+    : directory_(std::move(other.directory_)), fd_(std::exchange(other.fd_, -1)) {}
 
 StateLock::~StateLock() {
   if (fd_ < 0) return;
   std::error_code ignored;
-  std::filesystem::remove(folder_ / "pool-managerd.json", ignored);
+  std::filesystem::remove(directory_ / "pool-managerd.json", ignored);
   close(fd_);
 }
 
 base::Result<StateLock> StateLock::take(const std::filesystem::path& state_directory) {
   TRY(base::ensure_private_directory(state_directory));
-  const auto folder = state_directory / "run";
-  TRY(base::ensure_private_directory(folder));
-  const auto file = folder / "pool-managerd.lock";
+  const auto directory = state_directory / "run";
+  TRY(base::ensure_private_directory(directory));
+  const auto file = directory / "pool-managerd.lock";
   const int fd = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) return base::fail(base::io_error("open", file, errno));
   if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
@@ -43,11 +43,11 @@ base::Result<StateLock> StateLock::take(const std::filesystem::path& state_direc
                                   "directory of its own with --state-dir",
                                   state_directory.string()));
   }
-  return StateLock(folder, fd);
+  return StateLock(directory, fd);
 }
 
 base::Result<> StateLock::announce(const std::string& bind) {
-  return base::write_run_file(folder_ / "pool-managerd.json", bind);
+  return base::write_run_file(directory_ / "pool-managerd.json", bind);
 }
 
 }  // namespace llorch::pool_managerd

@@ -20,8 +20,8 @@ class StateLock {
   base::Result<> announce(const std::string& bind);
 
  private:
-  explicit StateLock(std::filesystem::path folder, int fd);
-  std::filesystem::path folder_;
+  explicit StateLock(std::filesystem::path directory, int fd);
+  std::filesystem::path directory_;
   int fd_ = -1;
 };
 

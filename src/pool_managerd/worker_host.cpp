@@ -10,8 +10,8 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "contract/device_mask.h"
 #include "pool_managerd/gpu_inventory/host_memory.h"
+#include "wire/device_mask.h"
 
 namespace llorch::pool_managerd {
 
@@ -23,21 +23,21 @@ using worker_lifecycle::WorkerProcess;
 namespace {
 
 constexpr std::size_t kWorkerLogsKept = 50;
-bool names_cpu(const std::string& mask) { return contract::devices_of(mask).front() == "cpu"; }
+bool names_cpu(const std::string& mask) { return wire::devices_of(mask).front() == "cpu"; }
 
 // What the worker calls its devices: it sees those of its mask and no others, numbered from 0.
 std::string names_inside(const std::string& mask) {
   if (names_cpu(mask)) return mask;
   std::vector<std::string> names;
-  for (std::size_t rank = 0; rank < contract::devices_of(mask).size(); ++rank) names.push_back(std::to_string(rank));
-  return contract::mask_of(names);
+  for (std::size_t rank = 0; rank < wire::devices_of(mask).size(); ++rank) names.push_back(std::to_string(rank));
+  return wire::mask_of(names);
 }
 
 // By UUID where the driver tells that of every one.
 std::string visible_devices(const worker_lifecycle::Spawn& command) {
   if (names_cpu(command.gpu_id)) return "";
   const bool all_told = std::ranges::none_of(command.gpu_uuids, &std::string::empty);
-  return all_told ? contract::mask_of(command.gpu_uuids) : command.gpu_id;
+  return all_told ? wire::mask_of(command.gpu_uuids) : command.gpu_id;
 }
 
 // How often the kernel's memory killer has struck in our cgroup; 0 where cgroup v2 does not tell.

@@ -1,10 +1,10 @@
-#include "engine/text/chat.h"
+#include "text/chat.h"
 
 #include <fmt/format.h>
 
 #include <boost/json.hpp>
 
-namespace llorch::engine::text {
+namespace llorch::text {
 namespace {
 
 namespace json = boost::json;
@@ -92,4 +92,4 @@ base::Result<ChatPrompt> Chat::prompt(const Tokenizer& tokenizer, const ChatInpu
   return ChatPrompt{.tokens = tokenizer.encode(rendered->runs, false), .text = rendered->text()};
 }
 
-}  // namespace llorch::engine::text
+}  // namespace llorch::text

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/text/jinja/chat_template.h"
-#include "engine/text/tokenizer.h"
+#include "text/jinja/chat_template.h"
+#include "text/tokenizer.h"
 
-namespace llorch::engine::text {
+namespace llorch::text {
 
 // As a client sends them: JSON texts.
 struct ChatInput {
@@ -43,4 +43,4 @@ class Chat {
   std::optional<std::string> bos_token_, eos_token_;
 };
 
-}  // namespace llorch::engine::text
+}  // namespace llorch::text

@@ -1,10 +1,10 @@
-#include "engine/text/chat.h"
+#include "text/chat.h"
 
 #include <gtest/gtest.h>
 
-#include "engine/text/test_vocabularies.h"
+#include "text/test_vocabularies.h"
 
-namespace llorch::engine::text {
+namespace llorch::text {
 namespace {
 
 constexpr TokenId kBos{256}, kStart{257}, kEnd{258};
@@ -80,4 +80,4 @@ TEST(Chat, RefusalsSayWhatToDo) {
 }
 
 }  // namespace
-}  // namespace llorch::engine::text
+}  // namespace llorch::text

@@ -1,11 +1,11 @@
 #pragma once
 // What a Hugging Face tokenizer.json puts around its model, as plain data: the steps that text goes through before it
-// and tokens after it (engine.md §4.5). A GGUF file has none of this; its names stand for such steps.
+// and tokens after it. A GGUF file has none of this; its names stand for such steps.
 #include <cstdint>
 #include <string>
 #include <vector>
 
-namespace llorch::engine::text {
+namespace llorch::text {
 
 struct TextPattern {
   std::string text;
@@ -62,4 +62,4 @@ struct Pipeline {
   bool operator==(const Pipeline&) const = default;
 };
 
-}  // namespace llorch::engine::text
+}  // namespace llorch::text

@@ -1,11 +1,11 @@
-#include "engine/text/stop_matcher.h"
+#include "text/stop_matcher.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "base/assert.h"
 
-namespace llorch::engine::text {
+namespace llorch::text {
 namespace {
 
 std::vector<std::size_t> borders_of(std::string_view text) {
@@ -55,4 +55,4 @@ StopMatcher::Output StopMatcher::push(std::string_view text) {
 
 std::string StopMatcher::finish() { return std::exchange(held_, {}); }
 
-}  // namespace llorch::engine::text
+}  // namespace llorch::text

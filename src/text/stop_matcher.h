@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-namespace llorch::engine::text {
+namespace llorch::text {
 
 // The first match to end wins; of those that end on one byte, the longest. So the result is a function of the text and
 // never of how it was cut into pieces. O(1) amortised per byte and stop string (Knuth, Morris, Pratt, 1977).
@@ -35,4 +35,4 @@ class StopMatcher {
   bool stopped_ = false;
 };
 
-}  // namespace llorch::engine::text
+}  // namespace llorch::text

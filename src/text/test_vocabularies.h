@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "engine/text/tokenizer_data.h"
+#include "text/tokenizer_data.h"
 
-namespace llorch::engine::text {
+namespace llorch::text {
 
 // As files spell a byte in byte-level BPE; printable ASCII only stands for itself.
 inline std::string byte_bpe_spelling(unsigned byte) {
@@ -86,4 +86,4 @@ inline std::vector<std::uint32_t> numbers(const std::vector<TokenId>& ids) {
   return out;
 }
 
-}  // namespace llorch::engine::text
+}  // namespace llorch::text

@@ -1,9 +1,9 @@
 #pragma once
-// Text with its origin, so that what a user wrote can never become a control token (engine.md §4.2, §4.6).
+// Text with its origin, so that what a user wrote can never become a control token.
 #include <cstdint>
 #include <string>
 
-namespace llorch::engine::text {
+namespace llorch::text {
 
 enum class TextOrigin : std::uint8_t {
   kTemplate,  // written by the model's chat template or by us: may spell control tokens
@@ -17,4 +17,4 @@ struct TextRun {
   bool operator==(const TextRun&) const = default;
 };
 
-}  // namespace llorch::engine::text
+}  // namespace llorch::text

@@ -1,4 +1,4 @@
-#include "engine/text/text_stream.h"
+#include "text/text_stream.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include "base/assert.h"
 #include "base/utf8.h"
 
-namespace llorch::engine::text {
+namespace llorch::text {
 namespace {
 
 tl::unexpected<base::Error> invalid(std::string message) {
@@ -72,4 +72,4 @@ TextPiece TextStream::finish() {
   return {std::move(text), stopped};
 }
 
-}  // namespace llorch::engine::text
+}  // namespace llorch::text

@@ -1,21 +1,21 @@
 #pragma once
-// Sampled tokens to text that may be shown: whole code points only, nothing of a stop string (engine.md §4.6).
+// Sampled tokens to text that may be shown: whole code points only, nothing of a stop string.
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
-#include "engine/text/stop_matcher.h"
-#include "engine/text/tokenizer.h"
+#include "text/stop_matcher.h"
+#include "text/tokenizer.h"
 
-namespace llorch::engine::text {
+namespace llorch::text {
 
 inline constexpr std::size_t kStopStringsMax = 4;
 inline constexpr std::size_t kStopStringTokensMax = 32;
 
 // INVALID_PARAMS when there are more than kStopStringsMax, one is empty, or one is longer than kStopStringTokensMax
-// tokens (control-plane §8.4).
+// tokens.
 base::Result<> validate_stop_strings(const Tokenizer& tokenizer, std::span<const std::string> stop_strings);
 
 // Bytes of tokens in, well-formed UTF-8 out. At most three bytes wait for the rest of their code point; what can no
@@ -56,4 +56,4 @@ class TextStream {
   StopMatcher matcher_;
 };
 
-}  // namespace llorch::engine::text
+}  // namespace llorch::text

@@ -1,4 +1,4 @@
-#include "engine/text/text_stream.h"
+#include "text/text_stream.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -6,9 +6,9 @@
 #include <algorithm>
 
 #include "base/utf8.h"
-#include "engine/text/test_vocabularies.h"
+#include "text/test_vocabularies.h"
 
-namespace llorch::engine::text {
+namespace llorch::text {
 namespace {
 
 std::vector<std::string> random_split(const std::string& text) {
@@ -52,7 +52,7 @@ std::string naive_replace(std::string_view bytes) {
   return out;
 }
 
-// engine.md §4.6
+// However valid text is cut, the parts that come out are whole code points, and together they are the text.
 TEST(Utf8Assembler, AnySplitOfValidTextRejoinsBitwise) {
   EXPECT_TRUE(rc::check("split and rejoin", [] {
     const auto text = *any_utf8();
@@ -129,8 +129,8 @@ std::size_t longest_open_prefix(const std::string& text, const std::vector<std::
 
 rc::Gen<std::string> ab_text() { return rc::gen::container<std::string>(rc::gen::element('a', 'b', 'c')); }
 
-// M0-W-1422 on text (DECISIONS §6): nothing lost, nothing doubled, nothing of a stop string shown, no byte held back
-// without need, whatever the split.
+// M0-W-1422, on text instead of tokens: nothing lost, nothing doubled, nothing of a stop string shown, no byte held
+// back without need, whatever the split.
 TEST(StopMatcher, EqualsTheNaiveSearchForAnySplit) {
   EXPECT_TRUE(rc::check("stop matcher == naive", [] {
     const auto stops = *rc::gen::resize(4, rc::gen::container<std::vector<std::string>>(rc::gen::nonEmpty(ab_text())));
@@ -237,4 +237,4 @@ TEST(StopStrings, LimitsAreCheckedAndNamed) {
 }
 
 }  // namespace
-}  // namespace llorch::engine::text
+}  // namespace llorch::text

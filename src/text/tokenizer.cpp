@@ -1,11 +1,11 @@
-#include "engine/text/tokenizer.h"
+#include "text/tokenizer.h"
 
 #include <algorithm>
 
 #include "base/assert.h"
-#include "engine/text/tokenizer_parts.h"
+#include "text/tokenizer_parts.h"
 
-namespace llorch::engine::text {
+namespace llorch::text {
 
 Tokenizer::Tokenizer(std::unique_ptr<const TokenizerParts> parts) : parts_(std::move(parts)) {}
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
@@ -81,4 +81,4 @@ bool Tokenizer::is_end_of_generation(TokenId token) const {
   return std::binary_search(facts().end_of_generation.begin(), facts().end_of_generation.end(), token);
 }
 
-}  // namespace llorch::engine::text
+}  // namespace llorch::text

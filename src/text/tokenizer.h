@@ -10,10 +10,10 @@
 
 #include "base/result.h"
 #include "base/token_id.h"
-#include "engine/text/text_run.h"
-#include "engine/text/tokenizer_data.h"
+#include "text/text_run.h"
+#include "text/tokenizer_data.h"
 
-namespace llorch::engine::text {
+namespace llorch::text {
 
 namespace partition {
 struct TrustedSpan;
@@ -22,7 +22,7 @@ struct TokenizerParts;
 
 struct EncodeOptions {
   bool add_special = true;     // BOS and EOS where the model wants them
-  bool parse_special = false;  // spelled control tokens become tokens; never for text of a user (engine.md §4.2)
+  bool parse_special = false;  // spelled control tokens become tokens; never for text of a user
 };
 
 struct TokenizerFacts {
@@ -72,4 +72,4 @@ class Tokenizer {
   std::unique_ptr<const TokenizerParts> parts_;
 };
 
-}  // namespace llorch::engine::text
+}  // namespace llorch::text

@@ -1,4 +1,4 @@
-#include "engine/text/tokenizer_data.h"
+#include "text/tokenizer_data.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 #include "base/assert.h"
 
-namespace llorch::engine::text {
+namespace llorch::text {
 namespace {
 
 constexpr std::string_view kMagic = "LLTK";
@@ -321,4 +321,4 @@ base::Result<TokenizerData> parse_tokenizer_data(std::span<const std::byte> blob
   return data;
 }
 
-}  // namespace llorch::engine::text
+}  // namespace llorch::text

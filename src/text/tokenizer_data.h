@@ -1,6 +1,6 @@
 #pragma once
 // What a model file says about its tokenizer, free of any file format, and its form on the wire: pool-managerd serves it
-// under GET /v2/models/{digest}/tokenizer so that orchestratord can count tokens at admission (DECISIONS §2).
+// under GET /v2/models/{digest}/tokenizer so that orchestratord can count tokens at admission.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -10,9 +10,9 @@
 
 #include "base/result.h"
 #include "base/token_id.h"
-#include "engine/text/pipeline.h"
+#include "text/pipeline.h"
 
-namespace llorch::engine::text {
+namespace llorch::text {
 
 using base::TokenId;
 
@@ -95,4 +95,4 @@ std::string serialize(const TokenizerData& data);
 // CORRUPT_FILE, UNSUPPORTED_FORMAT_VERSION. Whether the data makes a tokenizer is Tokenizer::create's to say.
 base::Result<TokenizerData> parse_tokenizer_data(std::span<const std::byte> blob);
 
-}  // namespace llorch::engine::text
+}  // namespace llorch::text

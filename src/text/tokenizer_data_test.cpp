@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "engine/text/test_vocabularies.h"
+#include "text/test_vocabularies.h"
 
-namespace llorch::engine::text {
+namespace llorch::text {
 namespace {
 
 base::Result<TokenizerData> parse(std::string_view blob) {
@@ -89,4 +89,4 @@ TEST(TokenizerBlob, DamagedBytesNeverCrashAndStayCanonical) {
 }
 
 }  // namespace
-}  // namespace llorch::engine::text
+}  // namespace llorch::text

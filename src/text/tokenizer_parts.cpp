@@ -1,4 +1,4 @@
-#include "engine/text/tokenizer_parts.h"
+#include "text/tokenizer_parts.h"
 
 #include <fmt/format.h>
 
@@ -6,17 +6,17 @@
 #include <array>
 #include <cmath>
 
-#include "engine/text/model/bpe.h"
-#include "engine/text/model/spm.h"
-#include "engine/text/model/unigram.h"
+#include "text/model/bpe.h"
+#include "text/model/spm.h"
+#include "text/model/unigram.h"
 
-namespace llorch::engine::text {
+namespace llorch::text {
 
 using base::ErrorCode;
 
 namespace {
 
-// Control tokens that end a generation although no key of the file says so (engine.md §4.1).
+// Control tokens that end a generation although no key of the file says so.
 constexpr auto kEndSpellings =
     std::to_array<std::string_view>({"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|end_of_text|>",
                                      "<|endoftext|>", "<end_of_turn>", "<|return|>", "<|call|>", "<EOT>",
@@ -31,8 +31,8 @@ base::Result<> check_shape(const TokenizerData& data) {
   using L = TokenizerLimits;
   const std::size_t count = data.tokens.size();
   if (count == 0 || count > L::kTokensMax || data.merges.size() > L::kMergesMax) {
-    return invalid_key(fmt::format("tokenizer: {} tokens and {} merges, limits are 1..{} and {}", count, data.merges.size(),
-                               L::kTokensMax, L::kMergesMax));
+    return invalid_key(fmt::format("tokenizer: {} tokens and {} merges, limits are 1..{} and {}", count,
+                                   data.merges.size(), L::kTokensMax, L::kMergesMax));
   }
   if (!data.kinds.empty() && data.kinds.size() != count) {
     return invalid_key(fmt::format("tokenizer.ggml.token_type has {} entries for {} tokens", data.kinds.size(), count));
@@ -54,7 +54,8 @@ base::Result<> check_shape(const TokenizerData& data) {
   }
   for (const auto* ids : {&data.more_end_of_generation, &data.json.prefix, &data.json.suffix}) {
     if (std::any_of(ids->begin(), ids->end(), outside)) {
-      return invalid_key("tokenizer: an end-of-generation id or one of those around every text is not in the vocabulary");
+      return invalid_key(
+          "tokenizer: an end-of-generation id or one of those around every text is not in the vocabulary");
     }
   }
   const auto rule_outside = [&](const AddedTokenRule& rule) { return outside(rule.id); };
@@ -276,4 +277,4 @@ base::Result<TokenizerParts> build_tokenizer(TokenizerData data) {
   return parts;
 }
 
-}  // namespace llorch::engine::text
+}  // namespace llorch::text

@@ -1,17 +1,17 @@
 #pragma once
-// What a tokenizer is built of; inside of engine/text.
+// What a tokenizer is built of; inside of text.
 #include <memory>
 #include <vector>
 
 #include "base/result.h"
-#include "engine/text/model/model.h"
-#include "engine/text/model/spelling.h"
-#include "engine/text/model/vocabulary.h"
-#include "engine/text/partition/partition.h"
-#include "engine/text/pre_tokenizer/pre_tokenizer.h"
-#include "engine/text/tokenizer.h"
+#include "text/model/model.h"
+#include "text/model/spelling.h"
+#include "text/model/vocabulary.h"
+#include "text/partition/partition.h"
+#include "text/pre_tokenizer/pre_tokenizer.h"
+#include "text/tokenizer.h"
 
-namespace llorch::engine::text {
+namespace llorch::text {
 
 struct TokenizerParts {
   TokenizerFacts facts;
@@ -26,4 +26,4 @@ struct TokenizerParts {
 // Errors as Tokenizer::create.
 base::Result<TokenizerParts> build_tokenizer(TokenizerData data);
 
-}  // namespace llorch::engine::text
+}  // namespace llorch::text

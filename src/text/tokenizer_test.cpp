@@ -1,4 +1,4 @@
-#include "engine/text/tokenizer.h"
+#include "text/tokenizer.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -7,9 +7,9 @@
 #include <limits>
 #include <map>
 
-#include "engine/text/test_vocabularies.h"
+#include "text/test_vocabularies.h"
 
-namespace llorch::engine::text {
+namespace llorch::text {
 namespace {
 
 using base::ErrorCode;
@@ -158,7 +158,7 @@ TEST(Tokenizer, AddsSpecialTokensAsTheFileOrTheFamilySays) {
   EXPECT_EQ(encode(bpe, "a", with_special), (Ids{256, 'a'}));
 }
 
-// engine.md §4.2: text of a user cannot spell a control token.
+// Text of a user cannot spell a control token.
 TEST(Tokenizer, ControlTokensOnlyWhenAskedUserDefinedAlways) {
   const TokenizerData bpe = byte_bpe_data(
       {{"<", "="}, {"<=", ">"}},
@@ -172,7 +172,7 @@ TEST(Tokenizer, ControlTokensOnlyWhenAskedUserDefinedAlways) {
   EXPECT_EQ(encode(spm, "a<s>", {.add_special = false, .parse_special = true}), (Ids{'a' + 3, 1}));
 }
 
-// engine.md §4.2: what a template writes may be a control token, what a user wrote never; borders change nothing else.
+// A template's text may hold control tokens, a user's never; the borders between the two change nothing else.
 TEST(Tokenizer, RunsKeepTheOriginOfEveryByte) {
   const Tokenizer bpe =
       make(byte_bpe_data({{"h", "i"}, {"\n", "\n"}}, {{"<s>", TokenKind::kControl}, {"<u>", TokenKind::kUserDefined}}));
@@ -283,4 +283,4 @@ TEST(Tokenizer, RefusesDataThatContradictsItself) {
 }
 
 }  // namespace
-}  // namespace llorch::engine::text
+}  // namespace llorch::text

@@ -1,9 +1,9 @@
 #pragma once
-// The field table of BudgetRemaining, for the messages that carry it. Included only by the .cpp files of this folder.
-#include "contract/field.h"
-#include "contract/session.h"
+// The field table of BudgetRemaining, for the messages that carry it. Included only by the .cpp files of this directory.
+#include "wire/field.h"
+#include "wire/session.h"
 
-namespace llorch::contract {
+namespace llorch::wire {
 
 template <>
 struct Table<BudgetRemaining> {
@@ -14,4 +14,4 @@ struct Table<BudgetRemaining> {
                  optional("cost_budget_remaining", &S::cost_budget_remaining)};
 };
 
-}  // namespace llorch::contract
+}  // namespace llorch::wire

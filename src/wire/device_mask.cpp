@@ -1,10 +1,10 @@
-#include "contract/device_mask.h"
+#include "wire/device_mask.h"
 
 #include <algorithm>
 
-#include "contract/field.h"
+#include "wire/field.h"
 
-namespace llorch::contract {
+namespace llorch::wire {
 namespace {
 constexpr std::string_view kCpuDevice = "cpu";
 }  // namespace
@@ -41,4 +41,4 @@ base::Result<> check_device_mask(std::string_view mask, std::string_view field) 
   return {};
 }
 
-}  // namespace llorch::contract
+}  // namespace llorch::wire

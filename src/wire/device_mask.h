@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 
-namespace llorch::contract {
+namespace llorch::wire {
 
 inline constexpr std::size_t kMaskDevicesMax = 16;
 
@@ -18,4 +18,4 @@ std::string mask_of(const std::vector<std::string>& gpu_ids);
 // INVALID_PARAMS, naming `field`: an empty name, too many, a GPU twice, the CPU device beside a GPU.
 base::Result<> check_device_mask(std::string_view mask, std::string_view field);
 
-}  // namespace llorch::contract
+}  // namespace llorch::wire

@@ -1,4 +1,4 @@
-#include "contract/duplicate_keys.h"
+#include "wire/duplicate_keys.h"
 
 #include <fmt/core.h>
 
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace llorch::contract {
+namespace llorch::wire {
 namespace {
 
 namespace bj = boost::json;
@@ -88,4 +88,4 @@ base::Result<> refuse_duplicate_keys(std::string_view json, const bj::value& par
                         .with("reason", std::string("duplicate")));
 }
 
-}  // namespace llorch::contract
+}  // namespace llorch::wire

@@ -1,6 +1,6 @@
 #pragma once
 // The machinery behind json.h: a field table per type, read by the decoder, the encoder and the schema writer.
-// Included only by the .cpp files of this folder.
+// Included only by the .cpp files of this directory.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,10 +15,10 @@
 
 #include "base/assert.h"
 #include "base/utf8.h"
-#include "contract/duplicate_keys.h"
-#include "contract/json.h"
+#include "wire/duplicate_keys.h"
+#include "wire/json.h"
 
-namespace llorch::contract {
+namespace llorch::wire {
 
 namespace bj = boost::json;
 
@@ -112,17 +112,17 @@ struct Path {
   }
 };
 
-}  // namespace llorch::contract
+}  // namespace llorch::wire
 
 template <>
-struct fmt::formatter<llorch::contract::Path> : fmt::formatter<std::string> {
+struct fmt::formatter<llorch::wire::Path> : fmt::formatter<std::string> {
   template <class Context>
-  auto format(const llorch::contract::Path& path, Context& context) const {
+  auto format(const llorch::wire::Path& path, Context& context) const {
     return fmt::formatter<std::string>::format(path.text(), context);
   }
 };
 
-namespace llorch::contract {
+namespace llorch::wire {
 
 inline tl::unexpected<base::Error> field_error(std::string_view path, std::string_view reason, std::string message) {
   return base::fail(base::Error{base::ErrorCode::kInvalidParams, std::move(message), {}}
@@ -531,13 +531,13 @@ std::optional<E> enum_from_name(std::string_view text) {
   return std::nullopt;
 }
 
-}  // namespace llorch::contract
+}  // namespace llorch::wire
 
 // At the end of a .cpp, outside any namespace.
-#define LLORCH_INSTANTIATE_WIRE(T)                                                             \
-  template llorch::base::Result<T> llorch::contract::decode<T>(std::string_view, UnknownKeys); \
-  template std::string llorch::contract::encode<T>(const T&);                                  \
-  template std::string llorch::contract::json_schema<T>();
-#define LLORCH_INSTANTIATE_ENUM(E)                             \
-  template std::string_view llorch::contract::enum_name<E>(E); \
-  template std::optional<E> llorch::contract::enum_from_name<E>(std::string_view);
+#define LLORCH_INSTANTIATE_WIRE(T)                                                         \
+  template llorch::base::Result<T> llorch::wire::decode<T>(std::string_view, UnknownKeys); \
+  template std::string llorch::wire::encode<T>(const T&);                                  \
+  template std::string llorch::wire::json_schema<T>();
+#define LLORCH_INSTANTIATE_ENUM(E)                         \
+  template std::string_view llorch::wire::enum_name<E>(E); \
+  template std::optional<E> llorch::wire::enum_from_name<E>(std::string_view);

@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 
-namespace llorch::contract {
+namespace llorch::wire {
 
 enum class UnknownKeys { kRefuse, kIgnore };
 
@@ -31,4 +31,4 @@ std::string_view enum_name(E value);
 template <class E>
 std::optional<E> enum_from_name(std::string_view name);
 
-}  // namespace llorch::contract
+}  // namespace llorch::wire

@@ -1,13 +1,13 @@
-#include "contract/json.h"
+#include "wire/json.h"
 
 #include <gtest/gtest.h>
 
-#include "contract/device_mask.h"
-#include "contract/pool.h"
-#include "contract/task.h"
-#include "contract/worker.h"
+#include "wire/device_mask.h"
+#include "wire/pool.h"
+#include "wire/task.h"
+#include "wire/worker.h"
 
-namespace llorch::contract {
+namespace llorch::wire {
 namespace {
 
 std::string reason_of(const base::Error& error) {
@@ -198,4 +198,4 @@ TEST(EnumNames, NameAndValueAreInverse) {
 }
 
 }  // namespace
-}  // namespace llorch::contract
+}  // namespace llorch::wire

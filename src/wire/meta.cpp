@@ -1,8 +1,8 @@
-#include "contract/meta.h"
+#include "wire/meta.h"
 
-#include "contract/field.h"
+#include "wire/field.h"
 
-namespace llorch::contract {
+namespace llorch::wire {
 
 template <>
 struct Table<PoolHealth> {
@@ -81,9 +81,9 @@ struct Table<CatalogModelList> {
   static constexpr auto fields = std::tuple{required("models", &CatalogModelList::models)};
 };
 
-}  // namespace llorch::contract
+}  // namespace llorch::wire
 
-using namespace llorch::contract;
+using namespace llorch::wire;
 LLORCH_INSTANTIATE_WIRE(HealthReply)
 LLORCH_INSTANTIATE_WIRE(VersionReply)
 LLORCH_INSTANTIATE_WIRE(CapabilitiesReply)

@@ -1,10 +1,10 @@
 #pragma once
-// Wire types in which orchestratord tells about itself (control-plane §2.5). Field tables: meta.cpp.
+// Wire types in which orchestratord tells about itself. Field tables: meta.cpp.
 #include <cstdint>
 #include <string>
 #include <vector>
 
-namespace llorch::contract {
+namespace llorch::wire {
 
 // GET /v2/health
 struct PoolHealth {
@@ -31,7 +31,7 @@ struct VersionReply {
   std::string build;
 };
 
-// GET /v2/meta/capabilities: the founding documents' two forms in one document.
+// GET /v2/meta/capabilities: engines with what each can do, and the service's features and limits.
 struct EngineCapability {
   std::string engine;
   std::string engine_version;
@@ -79,4 +79,4 @@ struct CatalogModelList {
   std::vector<CatalogModel> models;
 };
 
-}  // namespace llorch::contract
+}  // namespace llorch::wire

@@ -1,10 +1,10 @@
 #pragma once
 // The field table of ModelFacts, which stands alone and inside the orders of a pool.
-#include "contract/device_mask.h"
-#include "contract/field.h"
-#include "contract/pool.h"
+#include "wire/device_mask.h"
+#include "wire/field.h"
+#include "wire/pool.h"
 
-namespace llorch::contract {
+namespace llorch::wire {
 
 template <>
 struct Table<ModelImages> {
@@ -33,4 +33,4 @@ struct Table<ModelFacts> {
                  optional("images", &S::images, "Omitted: takes no images.")};
 };
 
-}  // namespace llorch::contract
+}  // namespace llorch::wire

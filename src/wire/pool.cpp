@@ -1,10 +1,10 @@
-#include "contract/pool.h"
+#include "wire/pool.h"
 
-#include "contract/device_mask.h"
-#include "contract/field.h"
-#include "contract/model_facts_fields.h"
+#include "wire/device_mask.h"
+#include "wire/field.h"
+#include "wire/model_facts_fields.h"
 
-namespace llorch::contract {
+namespace llorch::wire {
 
 template <>
 struct EnumNames<WorkerStatus> {
@@ -201,9 +201,9 @@ struct Table<WorkerFailed> {
                                             optional("uptime_seconds", &S::uptime_seconds)};
 };
 
-}  // namespace llorch::contract
+}  // namespace llorch::wire
 
-using namespace llorch::contract;
+using namespace llorch::wire;
 LLORCH_INSTANTIATE_WIRE(PoolState)
 LLORCH_INSTANTIATE_WIRE(PoolList)
 LLORCH_INSTANTIATE_WIRE(RegisterReply)

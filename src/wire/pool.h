@@ -1,11 +1,11 @@
 #pragma once
-// Wire types between pool-managerd, orchestratord and workers (control-plane §2.3, §2.5, §7). Field tables: pool.cpp.
+// Wire types between pool-managerd, orchestratord and workers. Field tables: pool.cpp.
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-namespace llorch::contract {
+namespace llorch::wire {
 
 enum class WorkerStatus : std::uint8_t { kStarting, kReady, kBusy, kDraining, kFailed };
 enum class PoolStatus : std::uint8_t { kHealthy, kUnhealthy, kDraining, kOffline };
@@ -129,7 +129,7 @@ struct ReadyCallback {
   std::string model_stamp{};  // of the files that the digest is of (engine/io/model_digest.h)
   std::string uri;
   std::int64_t vram_bytes = 0;                       // on all its devices
-  std::int64_t memory_bytes = 0;                     // same figure; both spellings are on the wire (C-49)
+  std::int64_t memory_bytes = 0;                     // same figure; both spellings are on the wire
   std::vector<std::int64_t> vram_bytes_by_device{};  // by rank; empty: of one device
   std::string memory_architecture;
   std::string worker_type;
@@ -197,4 +197,4 @@ struct ModelFacts {
   std::optional<ModelImages> images;  // omitted: takes none
 };
 
-}  // namespace llorch::contract
+}  // namespace llorch::wire

@@ -1,9 +1,9 @@
-#include "contract/pool_control.h"
+#include "wire/pool_control.h"
 
-#include "contract/field.h"
-#include "contract/model_facts_fields.h"
+#include "wire/field.h"
+#include "wire/model_facts_fields.h"
 
-namespace llorch::contract {
+namespace llorch::wire {
 
 namespace {
 constexpr Bounds kDeadline{0, 1e9};
@@ -105,9 +105,9 @@ struct Table<PoolHealthReport> {
       optional("last_error", &S::last_error)};
 };
 
-}  // namespace llorch::contract
+}  // namespace llorch::wire
 
-using namespace llorch::contract;
+using namespace llorch::wire;
 LLORCH_INSTANTIATE_WIRE(PoolCredentialReply)
 LLORCH_INSTANTIATE_WIRE(DrainRequest)
 LLORCH_INSTANTIATE_WIRE(ReloadRequest)

@@ -1,15 +1,15 @@
 #pragma once
-// Wire types of an operator's levers on a pool: drain, reload, purge, health (control-plane §2.2, §2.5, §5.9); and what of
-// them outlives orchestratord.
+// Wire types of an operator's levers on a pool: drain, reload, purge, health; and the part of them that outlives
+// orchestratord.
 // Field tables: pool_control.cpp.
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "contract/pool.h"
+#include "wire/pool.h"
 
-namespace llorch::contract {
+namespace llorch::wire {
 
 // 201 of POST /v2/pools/{id}/credential
 struct PoolCredentialReply {
@@ -101,4 +101,4 @@ struct PoolHealthReport {
   std::optional<std::string> last_error;
 };
 
-}  // namespace llorch::contract
+}  // namespace llorch::wire

@@ -1,8 +1,8 @@
-#include "contract/sampling.h"
+#include "wire/sampling.h"
 
-#include "contract/sampling_fields.h"
+#include "wire/sampling_fields.h"
 
-namespace llorch::contract {
+namespace llorch::wire {
 namespace {
 
 tl::unexpected<base::Error> contradiction(std::string_view field, std::string_view why) {
@@ -84,9 +84,9 @@ std::string changed_sampling_fields(const SamplingRequest& request) {
   return text.substr(1, text.size() - 2);
 }
 
-}  // namespace llorch::contract
+}  // namespace llorch::wire
 
-using namespace llorch::contract;
+using namespace llorch::wire;
 LLORCH_INSTANTIATE_WIRE(SamplingRequest)
 LLORCH_INSTANTIATE_WIRE(TokenLogprobs)
 LLORCH_INSTANTIATE_ENUM(SamplerOrder)

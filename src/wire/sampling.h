@@ -9,7 +9,7 @@
 
 #include "base/result.h"
 
-namespace llorch::contract {
+namespace llorch::wire {
 
 enum class SamplerOrder : std::uint8_t { kTemperatureFirst = 0, kTemperatureLast = 1 };
 enum class PenaltyScope : std::uint8_t { kAll = 0, kOutput = 1 };
@@ -87,4 +87,4 @@ struct TokenLogprobs {
   std::vector<TokenLogprob> top_logprobs;  // likeliest first
 };
 
-}  // namespace llorch::contract
+}  // namespace llorch::wire

@@ -1,11 +1,11 @@
 #pragma once
-// Field table of SamplingRequest. Included only by the .cpp files of this folder.
+// Field table of SamplingRequest. Included only by the .cpp files of this directory.
 #include <charconv>
 
-#include "contract/field.h"
-#include "contract/sampling.h"
+#include "wire/field.h"
+#include "wire/sampling.h"
 
-namespace llorch::contract {
+namespace llorch::wire {
 
 template <>
 struct EnumNames<SamplerOrder> {
@@ -149,4 +149,4 @@ struct Table<TokenLogprobs> {
       required("bytes", &S::bytes), required("top_logprobs", &S::top_logprobs, "Likeliest first.")};
 };
 
-}  // namespace llorch::contract
+}  // namespace llorch::wire

@@ -1,12 +1,12 @@
-#include "contract/sampling.h"
+#include "wire/sampling.h"
 
 #include <gtest/gtest.h>
 
-#include "contract/json.h"
-#include "contract/task.h"
-#include "contract/worker.h"
+#include "wire/json.h"
+#include "wire/task.h"
+#include "wire/worker.h"
 
-namespace llorch::contract {
+namespace llorch::wire {
 namespace {
 
 std::string detail(const base::Error& error, std::string_view name) {
@@ -147,4 +147,4 @@ TEST(Sampling, TokenEventsCarryLogprobsOnlyWhenAsked) {
 }
 
 }  // namespace
-}  // namespace llorch::contract
+}  // namespace llorch::wire

@@ -1,9 +1,9 @@
-#include "contract/session.h"
+#include "wire/session.h"
 
 #include "base/id.h"
-#include "contract/budget_fields.h"
+#include "wire/budget_fields.h"
 
-namespace llorch::contract {
+namespace llorch::wire {
 
 template <>
 struct EnumNames<ContextMode> {
@@ -60,9 +60,9 @@ struct Table<SessionDeleted> {
   static constexpr auto fields = std::tuple{required("session_id", &S::session_id), required("deleted", &S::deleted)};
 };
 
-}  // namespace llorch::contract
+}  // namespace llorch::wire
 
-using namespace llorch::contract;
+using namespace llorch::wire;
 LLORCH_INSTANTIATE_WIRE(CreateSessionRequest)
 LLORCH_INSTANTIATE_WIRE(SessionView)
 LLORCH_INSTANTIATE_WIRE(SessionList)

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace llorch::contract {
+namespace llorch::wire {
 
 enum class ContextMode : std::uint8_t { kStateless = 0 };  // every request brings its whole context
 
@@ -27,7 +27,7 @@ struct CreateSessionRequest {
   ContextMode context_mode = ContextMode::kStateless;
 };
 
-// GET /v2/sessions/{id}; also the answer of POST. The founding documents' two forms in one object.
+// GET /v2/sessions/{id}; also the answer of POST. What is left stands twice, as `*_remaining` and as `remaining`.
 struct SessionView {
   std::string session_id;
   ContextMode context_mode = ContextMode::kStateless;
@@ -60,4 +60,4 @@ struct SessionDeleted {
   bool deleted = true;
 };
 
-}  // namespace llorch::contract
+}  // namespace llorch::wire

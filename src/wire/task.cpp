@@ -1,14 +1,14 @@
-#include "contract/task.h"
+#include "wire/task.h"
 
 #include <algorithm>
 
 #include "base/sha256.h"
-#include "contract/budget_fields.h"
-#include "contract/device_mask.h"
-#include "contract/field.h"
-#include "contract/sampling_fields.h"
+#include "wire/budget_fields.h"
+#include "wire/device_mask.h"
+#include "wire/field.h"
+#include "wire/sampling_fields.h"
 
-namespace llorch::contract {
+namespace llorch::wire {
 
 template <>
 struct EnumNames<Priority> {
@@ -138,9 +138,10 @@ template <>
 struct Table<SubmitRequest> {
   using S = SubmitRequest;
   static constexpr auto own = std::tuple{
-      optional("model", &S::model,
-               "Model reference: an alias, file:/absolute/path (a .gguf file or a Hugging Face folder) or hf:org/repo.",
-               {1, 512}),
+      optional(
+          "model", &S::model,
+          "Model reference: an alias, file:/absolute/path (a .gguf file or a Hugging Face directory) or hf:org/repo.",
+          {1, 512}),
       optional("model_ref", &S::model_ref, "Older spelling of `model`; give exactly one of the two.", {1, 512}),
       optional("prompt", &S::prompt, "Text to continue; this or `messages`.", {1, 4 << 20}),
       optional("messages", &S::messages, "Conversation to continue, for the model's chat template.", {0, 4 << 20}),
@@ -385,9 +386,9 @@ base::Error to_error(const ErrorBody& body) {
   return error;
 }
 
-}  // namespace llorch::contract
+}  // namespace llorch::wire
 
-using namespace llorch::contract;
+using namespace llorch::wire;
 LLORCH_INSTANTIATE_WIRE(SubmitRequest)
 LLORCH_INSTANTIATE_WIRE(Placement)
 LLORCH_INSTANTIATE_WIRE(StoredParams)

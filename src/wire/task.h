@@ -8,10 +8,10 @@
 
 #include "base/error.h"
 #include "base/id.h"
-#include "contract/sampling.h"
-#include "contract/session.h"
+#include "wire/sampling.h"
+#include "wire/session.h"
 
-namespace llorch::contract {
+namespace llorch::wire {
 
 enum class Priority : std::uint8_t { kInteractive = 0, kBatch = 1 };
 enum class OnDisconnect : std::uint8_t { kCancel = 0, kResume = 1 };
@@ -92,7 +92,7 @@ struct SubmitReply {
   BudgetRemaining budget;  // of its session, with this job's part reserved
 };
 
-// What a result can be checked against (DECISIONS §2).
+// Names everything that decided a result and the result's hash, so that a second run can be compared with it.
 struct Receipt {
   std::string model_digest;
   std::string engine_build;
@@ -171,7 +171,7 @@ struct CancelReply {
   std::string status;  // "cancelling" | "cancelled" | the terminal status it already had
 };
 
-// Payloads of the SSE events, both worker -> orchestratord and orchestratord -> client (control-plane §4).
+// Payloads of the SSE events, both worker -> orchestratord and orchestratord -> client.
 struct QueuedEvent {
   std::string job_id;
   std::int64_t queue_position = 0;
@@ -214,4 +214,4 @@ struct EndEvent {
   BudgetRemaining budget;  // of its session
 };
 
-}  // namespace llorch::contract
+}  // namespace llorch::wire

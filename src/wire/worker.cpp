@@ -1,10 +1,10 @@
-#include "contract/worker.h"
+#include "wire/worker.h"
 
 #include "base/id.h"
-#include "contract/field.h"
-#include "contract/sampling_fields.h"
+#include "wire/field.h"
+#include "wire/sampling_fields.h"
 
-namespace llorch::contract {
+namespace llorch::wire {
 
 template <>
 struct Table<ExecuteImage> {
@@ -86,9 +86,9 @@ struct Table<WorkerHealth> {
                                             required("uptime_seconds", &S::uptime_seconds)};
 };
 
-}  // namespace llorch::contract
+}  // namespace llorch::wire
 
-using namespace llorch::contract;
+using namespace llorch::wire;
 LLORCH_INSTANTIATE_WIRE(ExecuteRequest)
 LLORCH_INSTANTIATE_WIRE(WorkerCancelRequest)
 LLORCH_INSTANTIATE_WIRE(WorkerCancelReply)

@@ -1,13 +1,13 @@
 #pragma once
-// Wire types of worker-orcd (control-plane §8.4, §8.5). Field tables: worker.cpp.
+// Wire types of worker-orcd. Field tables: worker.cpp.
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "contract/sampling.h"
+#include "wire/sampling.h"
 
-namespace llorch::contract {
+namespace llorch::wire {
 
 // Of the files of one request together, as base64.
 inline constexpr std::size_t kImagesBytesMax = 48 << 20;
@@ -76,4 +76,4 @@ struct WorkerHealth {
   std::int64_t uptime_seconds = 0;
 };
 
-}  // namespace llorch::contract
+}  // namespace llorch::wire

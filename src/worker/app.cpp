@@ -15,12 +15,12 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/process.h"
-#include "contract/config.h"
-#include "contract/json.h"
-#include "contract/pool.h"
+#include "config/config.h"
 #include "engine/inference/devices/open_devices.h"
-#include "engine/io/tokenizer_json/tokenizer_folder.h"
+#include "engine/io/tokenizer_json/tokenizer_directory.h"
 #include "net/http/url.h"
+#include "wire/json.h"
+#include "wire/pool.h"
 #include "worker/http_api.h"
 #include "worker/loading/announcement.h"
 #include "worker/loading/digest_beside_load.h"
@@ -63,7 +63,7 @@ class KvLog final : public engine::inference::kv_cache::KvObserver {
 };
 
 // The images of a request, and the ids of a prompt that fills the longest context.
-constexpr std::size_t kRequestBytesMax = contract::kImagesBytesMax + (16 << 20);
+constexpr std::size_t kRequestBytesMax = wire::kImagesBytesMax + (16 << 20);
 
 // How long a word about the load may take; the next one says more.
 constexpr std::int64_t kProgressTimeoutMs = 5'000;
@@ -72,7 +72,7 @@ constexpr std::int64_t kProgressTimeoutMs = 5'000;
 struct Loaded {
   engine::inference::devices::OpenDevices devices;
   std::unique_ptr<engine::inference::Engine> engine;
-  std::optional<engine::text::Tokenizer> tokenizer;
+  std::optional<text::Tokenizer> tokenizer;
   std::string model_digest, model_stamp;
 };
 
@@ -98,12 +98,12 @@ std::string callback_token() { return environment("LLORCH_WORKER_CALLBACK_TOKEN"
 void say_progress(net::Client& client, const Options& o, unsigned percent) {
   base::log_event(LogLevel::kInfo, "model_load_progress", {}, "The model is loading.", {{"percent", percent}});
   if (o.progress_url.empty()) return;
-  const contract::LoadProgress progress{.worker_id = o.worker_id, .spawn_token = spawn_token(), .percent = percent};
+  const wire::LoadProgress progress{.worker_id = o.worker_id, .spawn_token = spawn_token(), .percent = percent};
   client.request({.method = "POST",
                   .url = o.progress_url,
                   .headers = {{"Content-Type", "application/json"}},
                   .bearer = callback_token(),
-                  .body = contract::encode(progress),
+                  .body = wire::encode(progress),
                   .timeout_ms = kProgressTimeoutMs},
                  [](const base::Result<net::Response>&) {});
 }
@@ -143,7 +143,7 @@ base::Result<Loaded> load(const Options& o, net::Client& client) {
   const engine::inference::EngineOptions options{
       .context_tokens = static_cast<std::uint32_t>(o.context_tokens),
       .slots = static_cast<std::uint32_t>(o.slots),
-      .kv_dtype = o.kv_dtype == "f32" ? engine::contract::DType::kF32 : engine::contract::DType::kF16,
+      .kv_dtype = o.kv_dtype == "f32" ? engine::plan::DType::kF32 : engine::plan::DType::kF16,
       .prefill_chunk = static_cast<std::uint32_t>(o.prefill_chunk),
       .kv_tokens = static_cast<std::uint64_t>(o.kv_tokens),
       .kv_tokens_max = static_cast<std::uint64_t>(o.kv_tokens_max),
@@ -153,7 +153,7 @@ base::Result<Loaded> load(const Options& o, net::Client& client) {
   const auto report = [&](unsigned percent) { say_progress(client, o, percent); };
   loaded.engine = TRY(engine::inference::Engine::load(o.model, options, loaded.devices.of_engine(), report));
   for (const auto& record : loaded.engine->facts().oom) KvLog::log_oom(record);
-  loaded.tokenizer = TRY(engine::text::Tokenizer::create(TRY(engine::io::tokenizer_json::read_tokenizer(o.model))));
+  loaded.tokenizer = TRY(text::Tokenizer::create(TRY(engine::io::tokenizer_json::read_tokenizer(o.model))));
   loaded.model_digest = "sha256:" + TRY(digest.finish());
   loaded.model_stamp = digest.stamp();
   note_memory(loaded);
@@ -173,20 +173,20 @@ loading::Announcement announcement_of(const Options& o, const Loaded& loaded) {
 
 base::Result<> report_ready(net::Client& client, const Options& o, const loading::Announcement& announcement,
                             const std::string& uri) {
-  contract::ReadyCallback callback = loading::ready_call_of(announcement);
+  wire::ReadyCallback callback = loading::ready_call_of(announcement);
   callback.spawn_token = spawn_token();
   callback.uri = uri;
   const auto response = TRY(client.call({.method = "POST",
                                          .url = o.callback_url,
                                          .headers = {{"Content-Type", "application/json"}},
                                          .bearer = callback_token(),
-                                         .body = contract::encode(callback)}));
+                                         .body = wire::encode(callback)}));
   if (response.status >= 400) return base::fail(net::http::error_of(response));
   return {};
 }
 
-std::vector<const engine::contract::StepMeter*> meters_of(const engine::inference::devices::OpenDevices& devices) {
-  std::vector<const engine::contract::StepMeter*> meters;
+std::vector<const engine::plan::StepMeter*> meters_of(const engine::inference::devices::OpenDevices& devices) {
+  std::vector<const engine::plan::StepMeter*> meters;
   for (const auto& meter : devices.meters) meters.push_back(meter.get());
   return meters;
 }
@@ -194,13 +194,13 @@ std::vector<const engine::contract::StepMeter*> meters_of(const engine::inferenc
 base::Result<> self_test_engine(const Options& o, Loaded& loaded) {
   const auto& facts = loaded.engine->facts();
   const std::string hash = TRY(self_test_hash(*loaded.engine));
-  const std::filesystem::path folder =
+  const std::filesystem::path directory =
       o.self_test_dir.empty() ? base::default_state_directory() / "self_test" : std::filesystem::path(o.self_test_dir);
   std::string key =
       fmt::format("{}-{}-{}-{}", loaded.model_digest.substr(7), facts.numerics, facts.device_class, facts.kv_dtype);
   std::replace_if(
       key.begin(), key.end(), [](char c) { return c == '/' || c == ' '; }, '_');
-  return check_self_test_record(folder, key, hash);
+  return check_self_test_record(directory, key, hash);
 }
 
 engine::inference::ContinuousBatchOptions batch_options(const Options& o, base::Entropy& entropy) {
@@ -233,7 +233,7 @@ struct Network {
 base::Result<std::string> control_token() {
   std::string token = environment("LLORCH_WORKER_CONTROL_TOKEN");
   if (!token.empty()) return token;
-  return contract::load_api_token({}, [](const char* name) { return std::getenv(name); });
+  return config::load_api_token({}, [](const char* name) { return std::getenv(name); });
 }
 
 base::Result<net::http::AuthRules> auth_rules(const Options& o, const std::string& token) {
@@ -247,7 +247,7 @@ base::Result<> serve(const Options& o, Loaded& loaded, Network& network) {
   base::SystemEntropy entropy;
   net::IoRuntime desk;
   const loading::Announcement announcement = announcement_of(o, loaded);  // before the loop has the engine
-  const contract::WorkerHealth health = loading::health_of(announcement);
+  const wire::WorkerHealth health = loading::health_of(announcement);
   // The main thread waits for the signal; one way to stop.
   const auto ask_to_stop = [] { ::kill(::getpid(), SIGTERM); };
   const std::unique_ptr<StepGate> gate = TRY(step_gate());

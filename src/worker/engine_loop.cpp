@@ -33,7 +33,7 @@ struct EngineLoop::Job {
 };
 
 EngineLoop::EngineLoop(engine::inference::Engine& engine, const EngineLoopOptions& options,
-                       const engine::text::Tokenizer& tokenizer, Identity identity, const base::Clock& clock)
+                       const text::Tokenizer& tokenizer, Identity identity, const base::Clock& clock)
     : engine_(engine),
       tokenizer_(tokenizer),
       identity_(std::move(identity)),
@@ -117,7 +117,7 @@ JobCounts EngineLoop::counts() const {
   return counts_;
 }
 
-std::vector<engine::contract::StepMeasures> EngineLoop::measures() const {
+std::vector<engine::plan::StepMeasures> EngineLoop::measures() const {
   const std::lock_guard lock(mutex_);
   return measures_;
 }
@@ -243,7 +243,7 @@ bool EngineLoop::step() {
   engine::inference::DrawSinks draws;
   if (engine_.draws()) {
     draws.draw = [&](SequenceId id) { return running_.at(id)->sequence.device_draw(engine::inference::kDrawEditsMax); };
-    draws.drawn = [&](SequenceId id, const engine::contract::RowDrawn& drawn) { accept_drawn(id, drawn); };
+    draws.drawn = [&](SequenceId id, const engine::plan::RowDrawn& drawn) { accept_drawn(id, drawn); };
     draws.meanwhile = [&] { say_taken(); };
   }
   const auto ran = batch_.step(
@@ -274,7 +274,7 @@ void EngineLoop::accept_logits(SequenceId id, std::span<const float> logits) {
   if (!token->finished) batch_.append(id, token->token);
 }
 
-void EngineLoop::accept_drawn(SequenceId id, const engine::contract::RowDrawn& drawn) {
+void EngineLoop::accept_drawn(SequenceId id, const engine::plan::RowDrawn& drawn) {
   const std::shared_ptr<Job> job = running_.at(id);
   if (job->cancelled.load()) return;
   const auto token = job->sequence.take(drawn);
@@ -298,27 +298,27 @@ void EngineLoop::hand_out(SequenceId id, Job& job, const TokenOut& token) {
   if (token.finished) finish(id, *token.finished);
 }
 
-void EngineLoop::finish(SequenceId id, contract::StopReason reason) {
+void EngineLoop::finish(SequenceId id, wire::StopReason reason) {
   const std::shared_ptr<Job> job = release(id, &JobCounts::succeeded);
   const Sequence& s = job->sequence;
   const std::int64_t now = clock_.now().mono_ms;
-  contract::EndEvent end{.job_id = s.spec().job_id.value,
-                         .tokens_in = static_cast<std::int64_t>(s.spec().prompt.size()),
-                         .tokens_out = s.tokens_out(),
-                         .decode_time_ms = now - job->first_token_ms,
-                         .first_token_ms = job->first_token_ms - job->accepted_ms,
-                         .stop_reason = reason,
-                         .receipt = contract::Receipt{.model_digest = identity_.model_digest,
-                                                      .engine_build = identity_.engine_build,
-                                                      .numerics = identity_.numerics,
-                                                      .device_class = identity_.device_class,
-                                                      .sampler = std::string(engine::sampling::kSamplerVersion),
-                                                      .kv_dtype = identity_.kv_dtype,
-                                                      .seed = s.spec().sampling.seed,
-                                                      .prompt_sha256 = s.spec().prompt_sha256,
-                                                      .output_sha256 = s.output_sha256(),
-                                                      .tokens_out = s.tokens_out(),
-                                                      .parameters_sha256 = s.spec().parameters_sha256}};
+  wire::EndEvent end{.job_id = s.spec().job_id.value,
+                     .tokens_in = static_cast<std::int64_t>(s.spec().prompt.size()),
+                     .tokens_out = s.tokens_out(),
+                     .decode_time_ms = now - job->first_token_ms,
+                     .first_token_ms = job->first_token_ms - job->accepted_ms,
+                     .stop_reason = reason,
+                     .receipt = wire::Receipt{.model_digest = identity_.model_digest,
+                                              .engine_build = identity_.engine_build,
+                                              .numerics = identity_.numerics,
+                                              .device_class = identity_.device_class,
+                                              .sampler = std::string(engine::sampling::kSamplerVersion),
+                                              .kv_dtype = identity_.kv_dtype,
+                                              .seed = s.spec().sampling.seed,
+                                              .prompt_sha256 = s.spec().prompt_sha256,
+                                              .output_sha256 = s.output_sha256(),
+                                              .tokens_out = s.tokens_out(),
+                                              .parameters_sha256 = s.spec().parameters_sha256}};
   job->sink->end(std::move(end));
 }
 

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "contract/task.h"
-#include "engine/contract/step_meter.h"
 #include "engine/inference/continuous_batch.h"
+#include "engine/plan/step_meter.h"
+#include "wire/task.h"
 #include "worker/sequence.h"
 
 namespace llorch::worker {
@@ -23,13 +23,13 @@ class JobSink {
  public:
   virtual ~JobSink() = default;
   virtual void token(const TokenOut& token) = 0;
-  virtual void end(contract::EndEvent end) = 0;
+  virtual void end(wire::EndEvent end) = 0;
   virtual void error(const base::Error& error) = 0;
   // True while the reader is too slow: the loop computes nothing for the job until EngineLoop::wake().
   virtual bool congested() = 0;
 };
 
-// What every receipt of this worker says.
+// The fields that are the same in every receipt of this worker.
 struct Identity {
   std::string model_digest;
   std::string engine_build;
@@ -51,10 +51,10 @@ struct JobCounts {
 struct EngineLoopOptions {
   engine::inference::ContinuousBatchOptions batch{};
   std::int64_t residency_check_ms = 60'000;  // between looks at where the model and its caches lie
-  // Called once, on the loop's thread, when they no longer lie where they were put: every job has been failed and no new one
-  // is taken. Whoever owns the process ends it.
+  // Called once, on the loop's thread, when the model or a cache has left the device's memory: every job has been
+  // failed and no new one is taken. Whoever owns the process ends it.
   std::function<void()> on_residency_lost{};
-  std::vector<const engine::contract::StepMeter*> meters{};  // of the engine's devices; they outlive the loop
+  std::vector<const engine::plan::StepMeter*> meters{};  // of the engine's devices; they outlive the loop
   // Asked on the loop's thread before every step while a job runs; false: the step waits, and it is asked again. Jobs are
   // taken in and ended meanwhile. Empty: no step waits.
   std::function<bool()> may_step{};
@@ -71,8 +71,8 @@ class EngineLoop {
   };
 
   // The engine, tokenizer and clock outlive the loop. The thread starts at once.
-  EngineLoop(engine::inference::Engine& engine, const EngineLoopOptions& options,
-             const engine::text::Tokenizer& tokenizer, Identity identity, const base::Clock& clock);
+  EngineLoop(engine::inference::Engine& engine, const EngineLoopOptions& options, const text::Tokenizer& tokenizer,
+             Identity identity, const base::Clock& clock);
   ~EngineLoop();  // stop(0)
   EngineLoop(const EngineLoop&) = delete;
   EngineLoop& operator=(const EngineLoop&) = delete;
@@ -93,8 +93,8 @@ class EngineLoop {
   std::int64_t slots_total() const { return slots_total_; }
   std::int64_t slots_free() const;
   JobCounts counts() const;
-  engine::inference::BatchUsage usage() const;                   // as of the last step
-  std::vector<engine::contract::StepMeasures> measures() const;  // by meter, as of the last step
+  engine::inference::BatchUsage usage() const;               // as of the last step
+  std::vector<engine::plan::StepMeasures> measures() const;  // by meter, as of the last step
   // False after the engine failed in a way that later jobs would share.
   bool healthy() const { return healthy_.load(); }
   // Whether all the engine holds lay in its device's memory when it was last looked at.
@@ -112,35 +112,35 @@ class EngineLoop {
   bool step();  // false when there was nothing to run
   void accept_logits(engine::inference::SequenceId id, std::span<const float> logits);
   // Where the device draws: the token is settled at once, so that the next step can begin; its text waits until that runs.
-  void accept_drawn(engine::inference::SequenceId id, const engine::contract::RowDrawn& drawn);
+  void accept_drawn(engine::inference::SequenceId id, const engine::plan::RowDrawn& drawn);
   void say_taken();
   void say(engine::inference::SequenceId id, const std::shared_ptr<Job>& job);
   void hand_out(engine::inference::SequenceId id, Job& job, const TokenOut& token);
-  void finish(engine::inference::SequenceId id, contract::StopReason reason);
+  void finish(engine::inference::SequenceId id, wire::StopReason reason);
   void fail(engine::inference::SequenceId id, base::Error error);
   // Takes the job out of the batch and of everything that knows it.
   std::shared_ptr<Job> release(engine::inference::SequenceId id, std::int64_t JobCounts::*outcome);
 
   engine::inference::Engine& engine_;
-  const engine::text::Tokenizer& tokenizer_;
+  const text::Tokenizer& tokenizer_;
   const Identity identity_;
   const base::Clock& clock_;
   const std::int64_t slots_total_;
   const std::int64_t residency_check_ms_;
   const std::function<void()> on_residency_lost_;
-  const std::vector<const engine::contract::StepMeter*> meters_;
+  const std::vector<const engine::plan::StepMeter*> meters_;
   const std::function<bool()> may_step_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::shared_ptr<Job>> incoming_;            // guarded by mutex_
-  bool stopping_ = false;                                 // guarded by mutex_
-  bool woken_ = false;                                    // guarded by mutex_
-  bool clear_cache_ = false;                              // guarded by mutex_
-  std::vector<std::shared_ptr<Job>> known_;               // guarded by mutex_: every job not yet ended
-  JobCounts counts_;                                      // guarded by mutex_
-  engine::inference::BatchUsage usage_;                   // guarded by mutex_
-  std::vector<engine::contract::StepMeasures> measures_;  // guarded by mutex_
+  std::vector<std::shared_ptr<Job>> incoming_;        // guarded by mutex_
+  bool stopping_ = false;                             // guarded by mutex_
+  bool woken_ = false;                                // guarded by mutex_
+  bool clear_cache_ = false;                          // guarded by mutex_
+  std::vector<std::shared_ptr<Job>> known_;           // guarded by mutex_: every job not yet ended
+  JobCounts counts_;                                  // guarded by mutex_
+  engine::inference::BatchUsage usage_;               // guarded by mutex_
+  std::vector<engine::plan::StepMeasures> measures_;  // guarded by mutex_
   std::atomic<bool> healthy_{true};
   std::atomic<bool> resident_{true};
 

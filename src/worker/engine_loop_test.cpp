@@ -31,7 +31,7 @@ class Recorder final : public JobSink {
       first_.set_value();
     }
   }
-  void end(contract::EndEvent end) override {
+  void end(wire::EndEvent end) override {
     const std::lock_guard lock(mutex_);
     ++endings_;
     end_ = std::move(end);
@@ -51,7 +51,7 @@ class Recorder final : public JobSink {
   int tokens() const { return locked(tokens_); }
   int endings() const { return locked(endings_); }
   std::optional<base::Error> error() const { return locked(error_); }
-  std::optional<contract::EndEvent> ended() const { return locked(end_); }
+  std::optional<wire::EndEvent> ended() const { return locked(end_); }
 
   std::atomic<bool> hold{false};
   bool hold_after_first = false;  // set before the job starts
@@ -67,7 +67,7 @@ class Recorder final : public JobSink {
   int tokens_ = 0;
   int endings_ = 0;
   std::optional<base::Error> error_;
-  std::optional<contract::EndEvent> end_;
+  std::optional<wire::EndEvent> end_;
   std::promise<void> first_, done_;
   std::future<void> first_future_ = first_.get_future(), done_future_ = done_.get_future();
 };
@@ -83,7 +83,7 @@ class EngineLoopTest : public testing::Test {
             kModel, {.context_tokens = 256, .slots = slots, .prefill_chunk = 16, .kv_tokens = kv_tokens}, *backend_)
             .value();
     const auto file = engine::io::GgufFile::open(kModel).value();
-    tokenizer_.emplace(engine::text::Tokenizer::create(engine::io::read_tokenizer_data(file).value()).value());
+    tokenizer_.emplace(text::Tokenizer::create(engine::io::read_tokenizer_data(file).value()).value());
     engine::inference::ContinuousBatchOptions batch;
     if (caches) batch.cache_salt.assign(16, std::byte{7});
     loop_.emplace(*engine_,
@@ -116,9 +116,9 @@ class EngineLoopTest : public testing::Test {
   std::int64_t residency_check_ms_ = kPlenty;
   std::promise<void> lost_;
   std::function<bool()> may_step_;
-  std::unique_ptr<engine::contract::Backend> backend_;
+  std::unique_ptr<engine::plan::Backend> backend_;
   std::unique_ptr<engine::inference::Engine> engine_;
-  std::optional<engine::text::Tokenizer> tokenizer_;
+  std::optional<text::Tokenizer> tokenizer_;
   std::optional<EngineLoop> loop_;
 };
 
@@ -135,7 +135,7 @@ TEST_F(EngineLoopTest, RunsOneJobPerSlotAndRefusesMore) {
   first->wait_done();
   EXPECT_EQ(first->tokens(), 8);
   EXPECT_EQ(first->endings(), 1);
-  EXPECT_EQ(first->ended()->stop_reason, contract::StopReason::kMaxTokens);
+  EXPECT_EQ(first->ended()->stop_reason, wire::StopReason::kMaxTokens);
   EXPECT_EQ(first->ended()->receipt->seed, 5u);
   EXPECT_EQ(loop_->slots_free(), 1);
 }
@@ -350,7 +350,7 @@ TEST_F(EngineLoopTest, AFailedStepSaysWhy) {
   auto& device = *backend;
   backend_ = std::move(backend);
   load(1);
-  device.failing = engine::contract::Opcode::kSwiglu;
+  device.failing = engine::plan::Opcode::kSwiglu;
   std::mutex mutex;
   std::string log;
   base::capture_log_lines([&](std::string_view line) {

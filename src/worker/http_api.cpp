@@ -5,8 +5,8 @@
 #include <mutex>
 
 #include "base/log.h"
-#include "contract/json.h"
 #include "net/sse/sse.h"
+#include "wire/json.h"
 #include "worker/images/work_thread.h"
 #include "worker/metrics.h"
 #include "worker/sampling/constraint.h"
@@ -29,21 +29,21 @@ class ExecuteStream final : public JobSink, public std::enable_shared_from_this<
   ExecuteStream(net::ExchangePtr exchange, EngineLoop& loop, base::CorrelationId correlation_id)
       : exchange_(std::move(exchange)), loop_(loop), correlation_id_(std::move(correlation_id)) {}
 
-  void begin(const contract::StartedEvent& started) {
+  void begin(const wire::StartedEvent& started) {
     exchange_->start_stream(200, net::http::sse_headers());
     std::string bytes;
-    append(bytes, "started", contract::encode(started));
+    append(bytes, "started", wire::encode(started));
     exchange_->write(std::move(bytes));
   }
   void token(const TokenOut& token) override {
     std::string bytes;
     append(bytes, "token",
-           contract::encode(contract::TokenEvent{.t = token.text, .i = token.index, .logprobs = token.logprobs}));
+           wire::encode(wire::TokenEvent{.t = token.text, .i = token.index, .logprobs = token.logprobs}));
     exchange_->write(std::move(bytes));
   }
-  void end(contract::EndEvent end) override {
+  void end(wire::EndEvent end) override {
     std::string bytes;
-    append(bytes, "end", contract::encode(end));
+    append(bytes, "end", wire::encode(end));
     exchange_->write(std::move(bytes));
     exchange_->end();
     base::log_event(LogLevel::kDebug, "execute_end", correlation_id_, "The job ended.",
@@ -54,7 +54,7 @@ class ExecuteStream final : public JobSink, public std::enable_shared_from_this<
   }
   void error(const base::Error& error) override {
     std::string bytes;
-    append(bytes, "error", contract::encode(contract::error_body(error, correlation_id_)));
+    append(bytes, "error", wire::encode(wire::error_body(error, correlation_id_)));
     exchange_->write(std::move(bytes));
     exchange_->end();
     base::log_event(error.code == base::ErrorCode::kCancelled ? LogLevel::kDebug : LogLevel::kError, "execute_end",
@@ -90,7 +90,7 @@ class HttpApi {
   net::IoRuntime& desk() { return c_.desk; }
 
   void execute(const net::Request& request, const net::ExchangePtr& exchange) {
-    auto decoded = contract::decode<contract::ExecuteRequest>(request.body, contract::UnknownKeys::kRefuse);
+    auto decoded = wire::decode<wire::ExecuteRequest>(request.body, wire::UnknownKeys::kRefuse);
     if (!decoded) return void(exchange->respond_error(decoded.error()));
     auto spec = make_sequence_spec(*decoded, c_.tokenizer, c_.context_tokens, fresh_seed());
     if (!spec) return void(exchange->respond_error(spec.error()));
@@ -121,11 +121,11 @@ class HttpApi {
     SequenceSpec* const spec = &job.spec;
     const base::JobId job_id = spec->job_id;
     const auto tokens_in = static_cast<std::int64_t>(spec->prompt.size());
-    const contract::StartedEvent started{.job_id = job_id.value,
-                                         .worker_id = c_.health.worker_id,
-                                         .model = c_.health.model,
-                                         .started_at = base::rfc3339(c_.clock.now().unix_ms),
-                                         .seed = spec->sampling.seed};
+    const wire::StartedEvent started{.job_id = job_id.value,
+                                     .worker_id = c_.health.worker_id,
+                                     .model = c_.health.model,
+                                     .started_at = base::rfc3339(c_.clock.now().unix_ms),
+                                     .seed = spec->sampling.seed};
     const std::int64_t max_tokens = spec->max_tokens;
     auto stream = std::make_shared<ExecuteStream>(exchange, c_.loop, job.correlation_id);
     // The loop starts the job only after the stream's head and `started` are queued.
@@ -140,16 +140,16 @@ class HttpApi {
   }
 
   void cancel(const net::Request& request, const net::ExchangePtr& exchange) {
-    auto decoded = contract::decode<contract::WorkerCancelRequest>(request.body, contract::UnknownKeys::kRefuse);
+    auto decoded = wire::decode<wire::WorkerCancelRequest>(request.body, wire::UnknownKeys::kRefuse);
     if (!decoded) return void(exchange->respond_error(decoded.error()));
     const bool known = c_.loop.cancel(base::JobId(decoded->job_id), decoded->execution_id);
-    exchange->respond(
-        net::http::json_response(202, contract::encode(contract::WorkerCancelReply{
-                                          .job_id = decoded->job_id, .status = known ? "cancelling" : "unknown"})));
+    exchange->respond(net::http::json_response(
+        202,
+        wire::encode(wire::WorkerCancelReply{.job_id = decoded->job_id, .status = known ? "cancelling" : "unknown"})));
   }
 
   void health(const net::ExchangePtr& exchange) {
-    contract::WorkerHealth health = c_.health;
+    wire::WorkerHealth health = c_.health;
     health.status = c_.loop.healthy() ? "healthy" : "unhealthy";
     health.resident = c_.loop.resident();
     health.slots_total = c_.loop.slots_total();
@@ -159,7 +159,7 @@ class HttpApi {
     health.vram_bytes_used = static_cast<std::int64_t>(usage.memory_bytes);
     health.kv_pages_total = static_cast<std::int64_t>(usage.pages_total);
     health.kv_pages_used = static_cast<std::int64_t>(usage.pages_used);
-    exchange->respond(net::http::json_response(200, contract::encode(health)));
+    exchange->respond(net::http::json_response(200, wire::encode(health)));
   }
 
   void metrics(const net::ExchangePtr& exchange) {

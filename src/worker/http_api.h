@@ -1,22 +1,22 @@
 #pragma once
-// worker-orcd's HTTP surface: /execute (SSE), /cancel, /health, /metrics, /cache/clear, /shutdown (control-plane §2.4, §8.4, §8.5).
+// worker-orcd's HTTP surface: /execute (SSE), /cancel, /health, /metrics, /cache/clear, /shutdown.
 #include <functional>
 #include <memory>
 
 #include "base/entropy.h"
-#include "contract/worker.h"
 #include "net/server.h"
+#include "wire/worker.h"
 #include "worker/engine_loop.h"
 
 namespace llorch::worker {
 
 struct HttpApiContext {
   EngineLoop& loop;
-  const engine::text::Tokenizer& tokenizer;
+  const text::Tokenizer& tokenizer;
   const base::Clock& clock;
-  base::Entropy& entropy;         // seeds of requests that name none
-  net::IoRuntime& desk;           // its thread reads and tokenises jobs, so that no socket waits for a long one
-  contract::WorkerHealth health;  // the constant part
+  base::Entropy& entropy;     // seeds of requests that name none
+  net::IoRuntime& desk;       // its thread reads and tokenises jobs, so that no socket waits for a long one
+  wire::WorkerHealth health;  // the constant part
   const engine::models::VisionConfig& vision;
   std::int64_t context_tokens = 0;
   std::int64_t timeout_ms_max = 0;

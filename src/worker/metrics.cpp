@@ -10,8 +10,8 @@ namespace {
 
 // What the devices were given to do, and what it took: one series per rank.
 void add_devices(prometheus::Registry& registry, const prometheus::Labels& own,
-                 const std::vector<engine::contract::StepMeasures>& devices) {
-  using engine::contract::StepMeasures;
+                 const std::vector<engine::plan::StepMeasures>& devices) {
+  using engine::plan::StepMeasures;
   const auto count = [&](const char* name, const char* help, auto value_of, const prometheus::Labels& more = {}) {
     auto& family = prometheus::BuildCounter().Name(name).Help(help).Register(registry);
     for (std::size_t rank = 0; rank < devices.size(); ++rank) {

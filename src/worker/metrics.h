@@ -16,9 +16,9 @@ struct MetricsInput {
   std::int64_t log_lines_dropped = 0;  // since the process began
   JobCounts counts;
   engine::inference::BatchUsage usage;
-  std::vector<engine::contract::StepMeasures> devices;  // by rank; empty: nobody asked for them
+  std::vector<engine::plan::StepMeasures> devices;  // by rank; empty: nobody asked for them
 };
-// Prometheus text format 0.0.4 of the worker contract (control-plane §15.2).
+// The worker_* series in Prometheus text format 0.0.4.
 std::string metrics_text(const MetricsInput& input);
 
 }  // namespace llorch::worker

@@ -5,7 +5,7 @@
 
 #include "base/id.h"
 #include "base/version.h"
-#include "contract/config.h"
+#include "config/config.h"
 #include "engine/inference/devices/open_devices.h"
 
 namespace llorch::worker {
@@ -84,7 +84,7 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
       ->capture_default_str();
   app.add_option("--image-tokens-max", o.image_tokens_max,
                  "Tokens that the images of one request may take; 0 takes no images. Each slot holds memory for them")
-      ->check(CLI::Range(std::int64_t{0}, contract::kImageTokensMax))
+      ->check(CLI::Range(std::int64_t{0}, config::kImageTokensMax))
       ->capture_default_str();
   app.add_option("--threads", o.threads, "CPU device: threads; 0 is all cores; never changes an answer")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1024}));
@@ -107,7 +107,7 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
       ->capture_default_str();
   app.add_flag("--step-counters", o.step_counters,
                "GPUs: count kernel launches and time steps, for GET /metrics; off costs nothing");
-  app.add_option("--self-test-dir", o.self_test_dir, "Folder of recorded self-test hashes");
+  app.add_option("--self-test-dir", o.self_test_dir, "Directory of recorded self-test hashes");
   app.add_option("--log-level", o.log_level, "Least level logged")
       ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}))
       ->capture_default_str();

@@ -1,5 +1,5 @@
 #pragma once
-// worker-orcd's command line (control-plane §8.1).
+// worker-orcd's command line.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,8 +11,9 @@ namespace llorch::worker {
 
 struct Options {
   std::string worker_id = "worker-standalone";
-  std::string model;  // absolute path of a .gguf file or a Hugging Face folder
-  // Its digest and the stamp of the files it was computed of (engine/io/model_digest.h), where somebody knows; empty: nobody.
+  std::string model;  // absolute path of a .gguf file or a Hugging Face directory
+  // The model's digest, and the stamp of the files that it was computed of (engine/io/model_digest.h), if pool-managerd
+  // knows them; else empty.
   std::string model_digest, model_stamp;
   std::string model_ref;   // what the callback reports; empty: file:<model>
   std::string gpu_device;  // "cpu", the number of a GPU, or a list of either

@@ -8,9 +8,9 @@
 
 #include "base/file.h"
 #include "base/sha256.h"
-#include "contract/json.h"
-#include "contract/worker.h"
 #include "net/sse/sse.h"
+#include "wire/json.h"
+#include "wire/worker.h"
 
 namespace llorch::worker {
 namespace {
@@ -107,16 +107,16 @@ struct Server {
 
 net::ClientRequest execute_request(const Server& server, std::int64_t max_tokens) {
   // One token of prompt keeps the whole context free for a job that must still run when it is cancelled.
-  const contract::ExecuteRequest request{.job_id = "self-test",
-                                         .prompt_tokens = std::vector<std::int32_t>{0},
-                                         .max_tokens = max_tokens,
-                                         .temperature = 1.0,
-                                         .seed = 0};
+  const wire::ExecuteRequest request{.job_id = "self-test",
+                                     .prompt_tokens = std::vector<std::int32_t>{0},
+                                     .max_tokens = max_tokens,
+                                     .temperature = 1.0,
+                                     .seed = 0};
   return {.method = "POST",
           .url = server.url + "/execute",
           .headers = {{"Content-Type", "application/json"}},
           .bearer = server.bearer,
-          .body = contract::encode(request),
+          .body = wire::encode(request),
           .timeout_ms = kStepTimeoutMs};
 }
 
@@ -139,10 +139,10 @@ base::Result<std::string> self_test_hash(engine::inference::Engine& engine) {
   return base::to_hex(hash.digest());
 }
 
-base::Result<> check_self_test_record(const std::filesystem::path& folder, const std::string& key,
+base::Result<> check_self_test_record(const std::filesystem::path& directory, const std::string& key,
                                       const std::string& hash) {
-  TRY(base::ensure_private_directory(folder));
-  const std::filesystem::path path = folder / (key + ".sha256");
+  TRY(base::ensure_private_directory(directory));
+  const std::filesystem::path path = directory / (key + ".sha256");
   std::error_code ec;
   if (!std::filesystem::exists(path, ec)) return base::write_file_atomic(path, hash + "\n");
   std::string recorded = TRY(base::read_file(path, 256));

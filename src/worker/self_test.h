@@ -12,9 +12,9 @@ namespace llorch::worker {
 // SHA-256 over the f32 logits bits of a fixed prompt and four greedy steps in slot 0. The slot is reset afterwards.
 base::Result<std::string> self_test_hash(engine::inference::Engine& engine);
 
-// Compares with the hash recorded in `folder` under `key`, or records it now. SELF_TEST_FAILED names both hashes and the
+// Compares with the hash recorded in `directory` under `key`, or records it now. SELF_TEST_FAILED names both hashes and the
 // file: other bits from the same model, numerics and device mean a broken file, device or build.
-base::Result<> check_self_test_record(const std::filesystem::path& folder, const std::string& key,
+base::Result<> check_self_test_record(const std::filesystem::path& directory, const std::string& key,
                                       const std::string& hash);
 
 // Runs one job and cancels one through the worker's own HTTP surface, as a caller with the token `bearer`. Blocks. SELF_TEST_FAILED says which part.

@@ -10,11 +10,10 @@
 
 namespace llorch::worker {
 
-using contract::StopReason;
+using wire::StopReason;
 
-base::Result<SequenceSpec> make_sequence_spec(const contract::ExecuteRequest& request,
-                                              const engine::text::Tokenizer& tokenizer, std::int64_t context_tokens,
-                                              std::uint64_t seed_if_absent) {
+base::Result<SequenceSpec> make_sequence_spec(const wire::ExecuteRequest& request, const text::Tokenizer& tokenizer,
+                                              std::int64_t context_tokens, std::uint64_t seed_if_absent) {
   SequenceSpec spec;
   spec.job_id = base::JobId(request.job_id);
   spec.execution_id = request.execution_id;
@@ -47,10 +46,10 @@ base::Result<SequenceSpec> make_sequence_spec(const contract::ExecuteRequest& re
                           .with("prompt_tokens", prompt_tokens)
                           .with("context_tokens", context_tokens));
   }
-  TRY(engine::text::validate_stop_strings(tokenizer, request.stop));
+  TRY(text::validate_stop_strings(tokenizer, request.stop));
   spec.stop = request.stop;
   spec.max_tokens = request.max_tokens;
-  spec.parameters_sha256 = contract::parameters_sha256(request.temperature, request.sampling, request.stop);
+  spec.parameters_sha256 = wire::parameters_sha256(request.temperature, request.sampling, request.stop);
   spec.sampling = sampling::engine_params(request, request.seed.value_or(seed_if_absent));
   spec.dry_sequence_breakers = request.sampling.dry_sequence_breakers;
   spec.logprobs = request.sampling.logprobs;
@@ -68,7 +67,7 @@ std::uint32_t positions_max(const SequenceSpec& spec, std::int64_t context_token
 
 }  // namespace
 
-Sequence::Sequence(SequenceSpec spec, const engine::text::Tokenizer& tokenizer, std::int64_t context_tokens)
+Sequence::Sequence(SequenceSpec spec, const text::Tokenizer& tokenizer, std::int64_t context_tokens)
     : spec_(std::move(spec)),
       tokenizer_(&tokenizer),
       context_tokens_(context_tokens),
@@ -114,14 +113,14 @@ base::Result<TokenOut> Sequence::accept(std::span<const float> logits) {
   return out;
 }
 
-const engine::contract::RowDraw* Sequence::device_draw(std::uint32_t edits_max) {
+const engine::plan::RowDraw* Sequence::device_draw(std::uint32_t edits_max) {
   ASSERT(!finished_);
   if (spec_.logprobs) return nullptr;
   const auto allowed = mask();
   return allowed ? sampler_.device_draw(sample_input({}, *allowed), edits_max) : nullptr;
 }
 
-base::Result<TokenId> Sequence::take(const engine::contract::RowDrawn& drawn) {
+base::Result<TokenId> Sequence::take(const engine::plan::RowDrawn& drawn) {
   const TokenId token = TRY(engine::sampling::Sampler::drawn(drawn, static_cast<std::uint32_t>(history_.size())));
   TRY(take(token));
   return token;
@@ -145,7 +144,7 @@ base::Result<> Sequence::take(TokenId token) {
 TokenOut Sequence::say() {
   ASSERT(!finished_ && tokens_out_ > 0);
   const TokenId token = history_.back();
-  engine::text::TextPiece piece = text_.push(token);
+  text::TextPiece piece = text_.push(token);
   TokenOut out{.token = token, .text = std::move(piece.text), .index = tokens_out_ - 1, .finished = ending_};
   if (piece.stopped && ending_ != StopReason::kEos) out.finished = StopReason::kStop;
   if (out.finished) {

@@ -11,12 +11,12 @@
 #include "base/id.h"
 #include "base/result.h"
 #include "base/sha256.h"
-#include "contract/task.h"
-#include "contract/worker.h"
-#include "engine/sampling/grammar/matcher.h"
 #include "engine/sampling/sampler.h"
-#include "engine/text/text_stream.h"
-#include "engine/text/tokenizer.h"
+#include "grammar/matcher.h"
+#include "text/text_stream.h"
+#include "text/tokenizer.h"
+#include "wire/task.h"
+#include "wire/worker.h"
 #include "worker/images/prompt_images.h"
 #include "worker/sampling/break_tracker.h"
 
@@ -37,28 +37,27 @@ struct SequenceSpec {
   std::vector<std::string> dry_sequence_breakers;  // read when DRY is on
   bool logprobs = false;
   std::uint32_t top_logprobs = 0;
-  std::optional<engine::sampling::grammar::Matcher> constraint{};  // at the start of an output of this vocabulary
+  std::optional<grammar::Matcher> constraint{};  // at the start of an output of this vocabulary
 };
 
 // Validates a request against this model and turns text into tokens where the request holds text.
 // INVALID_PARAMS: prompt too long for the context (details.reason CONTEXT_TOO_LARGE, numbers), a token id outside the
 // vocabulary, a sampling parameter or stop string out of range. `seed_if_absent` is used when the request names none.
-base::Result<SequenceSpec> make_sequence_spec(const contract::ExecuteRequest& request,
-                                              const engine::text::Tokenizer& tokenizer, std::int64_t context_tokens,
-                                              std::uint64_t seed_if_absent);
+base::Result<SequenceSpec> make_sequence_spec(const wire::ExecuteRequest& request, const text::Tokenizer& tokenizer,
+                                              std::int64_t context_tokens, std::uint64_t seed_if_absent);
 
 struct TokenOut {
   TokenId token{};
   std::string text;  // whole code points; the last one carries all that was held back
   std::int64_t index = 0;
-  std::optional<contract::StopReason> finished;
-  std::optional<contract::TokenLogprobs> logprobs{};  // when the request asked for them
+  std::optional<wire::StopReason> finished;
+  std::optional<wire::TokenLogprobs> logprobs{};  // when the request asked for them
 };
 
 class Sequence {
  public:
   // `tokenizer` outlives the sequence. REQUIRES spec from make_sequence_spec with the same tokenizer and context.
-  Sequence(SequenceSpec spec, const engine::text::Tokenizer& tokenizer, std::int64_t context_tokens);
+  Sequence(SequenceSpec spec, const text::Tokenizer& tokenizer, std::int64_t context_tokens);
 
   const SequenceSpec& spec() const { return spec_; }
   // Positions it may ever hold: the prompt and as many tokens as it may get.
@@ -71,9 +70,9 @@ class Sequence {
   // The same in three parts, where a device draws. How the next token is drawn, with at most `edits_max` edits, valid until
   // the next call here; null when accept() must be given the logits: log-probabilities are wanted, or the parameters are none
   // a device knows (Sampler::device_draw), or there is an error for accept() to find.
-  const engine::contract::RowDraw* device_draw(std::uint32_t edits_max);
-  // What was drawn. Everything the next draw depends on is settled then. Errors as of accept().
-  base::Result<TokenId> take(const engine::contract::RowDrawn& drawn);
+  const engine::plan::RowDraw* device_draw(std::uint32_t edits_max);
+  // Takes the token that was drawn and settles everything that the next draw depends on. Errors as of accept().
+  base::Result<TokenId> take(const engine::plan::RowDrawn& drawn);
   // The event of the token taken last; one for each take(), before the next one. Only here a stop string is found.
   TokenOut say();
   // Whether the sequence ends with the token taken last whatever its text is.
@@ -91,16 +90,16 @@ class Sequence {
   void append(TokenId token);
 
   SequenceSpec spec_;
-  const engine::text::Tokenizer* tokenizer_;
+  const text::Tokenizer* tokenizer_;
   std::int64_t context_tokens_;
   std::uint32_t tokens_max_;
   engine::sampling::Sampler sampler_;
-  engine::text::TextStream text_;
+  text::TextStream text_;
   std::vector<TokenId> history_;  // prompt and output
   std::optional<sampling::BreakTracker> break_tracker_;
   std::vector<std::uint8_t> breaks_;  // of history_; empty without DRY
   std::int64_t tokens_out_ = 0;
-  std::optional<contract::StopReason> ending_;  // of the token taken last, but for stop strings
+  std::optional<wire::StopReason> ending_;  // of the token taken last, but for stop strings
   bool finished_ = false;
   base::Sha256 output_hash_;
 };

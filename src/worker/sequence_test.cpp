@@ -8,9 +8,9 @@
 namespace llorch::worker {
 namespace {
 
-using contract::StopReason;
-using engine::text::TokenizerData;
-using engine::text::TokenKind;
+using text::TokenizerData;
+using text::TokenKind;
+using wire::StopReason;
 
 // A byte-level vocabulary: ids 0..255 are the bytes, 256 is the end of text.
 TokenizerData byte_vocabulary() {
@@ -39,12 +39,12 @@ TokenizerData byte_vocabulary() {
 
 class SequenceTest : public testing::Test {
  protected:
-  SequenceTest() : tokenizer_(engine::text::Tokenizer::create(byte_vocabulary()).value()) {}
+  SequenceTest() : tokenizer_(text::Tokenizer::create(byte_vocabulary()).value()) {}
 
-  contract::ExecuteRequest request(std::string prompt = "hi") const {
+  wire::ExecuteRequest request(std::string prompt = "hi") const {
     return {.job_id = "j", .prompt = std::move(prompt), .max_tokens = 8, .temperature = 0};
   }
-  Sequence sequence(const contract::ExecuteRequest& r, std::int64_t context = 64) const {
+  Sequence sequence(const wire::ExecuteRequest& r, std::int64_t context = 64) const {
     return Sequence(make_sequence_spec(r, tokenizer_, context, 7).value(), tokenizer_, context);
   }
   // Runs the sequence as if the model wanted to say exactly `tokens`.
@@ -59,7 +59,7 @@ class SequenceTest : public testing::Test {
     return out;
   }
 
-  engine::text::Tokenizer tokenizer_;
+  text::Tokenizer tokenizer_;
 };
 
 TEST_F(SequenceTest, EveryTokenIsOneEventAndTheEndCarriesTheReason) {
@@ -107,13 +107,13 @@ TEST_F(SequenceTest, AFullContextEndsTheJob) {
 
 // M0-W-1302, ORCH-3016: refused up front, never truncated.
 TEST_F(SequenceTest, RefusesWhatItCannotRun) {
-  const auto code = [&](contract::ExecuteRequest r, std::int64_t context = 64) {
+  const auto code = [&](wire::ExecuteRequest r, std::int64_t context = 64) {
     return make_sequence_spec(r, tokenizer_, context, 7).error();
   };
   const base::Error too_long = code(request("abcdef"), 6);
   EXPECT_EQ(too_long.code, base::ErrorCode::kInvalidParams);
   EXPECT_EQ(std::get<std::string>(too_long.details.at(0).second), "CONTEXT_TOO_LARGE");
-  contract::ExecuteRequest ids{.job_id = "j", .prompt_tokens = std::vector<std::int32_t>{1, 257}};
+  wire::ExecuteRequest ids{.job_id = "j", .prompt_tokens = std::vector<std::int32_t>{1, 257}};
   EXPECT_EQ(code(ids).code, base::ErrorCode::kInvalidParams);
   auto bad_k = request();
   bad_k.sampling.top_k = 258;
@@ -123,7 +123,7 @@ TEST_F(SequenceTest, RefusesWhatItCannotRun) {
   EXPECT_EQ(code(bad_stop).code, base::ErrorCode::kInvalidParams);
 }
 
-// engine.md §5.1: log-probabilities are the model's, whatever the chain does to its logits.
+// Log-probabilities are the model's, whatever the chain does to its logits.
 TEST_F(SequenceTest, LogprobsComeFromTheRawLogits) {
   auto r = request();
   r.sampling.logprobs = true;
@@ -156,7 +156,7 @@ TEST_F(SequenceTest, LogprobsComeFromTheRawLogits) {
 
 TEST_F(SequenceTest, AConstraintRestrictsTheToken) {
   sampling::Constraints constraints(tokenizer_);
-  contract::SamplingRequest wanted;
+  wire::SamplingRequest wanted;
   wanted.regex = "[xyz]{2}";
   SequenceSpec spec = make_sequence_spec(request(), tokenizer_, 64, 7).value();
   spec.constraint = constraints.matcher(wanted).value();
@@ -166,14 +166,14 @@ TEST_F(SequenceTest, AConstraintRestrictsTheToken) {
   logits['z'] = 20.0f;
   EXPECT_EQ(s.accept(logits).value().text, "z");
   EXPECT_EQ(s.accept(logits).value().text, "z");
-  EXPECT_EQ(s.accept(logits).value().finished, contract::StopReason::kEos) << "nothing else can follow";
+  EXPECT_EQ(s.accept(logits).value().finished, wire::StopReason::kEos) << "nothing else can follow";
 }
 
 TEST_F(SequenceTest, WhatConstrainsIsCheckedBeforeTheStart) {
   sampling::Constraints constraints(tokenizer_);
-  contract::SamplingRequest wanted;
+  wire::SamplingRequest wanted;
   EXPECT_FALSE(constraints.matcher(wanted).value()) << "nothing asked";
-  wanted.json_schema = contract::JsonSchema{R"({"type": "array", "contains": {}})"};
+  wanted.json_schema = wire::JsonSchema{R"({"type": "array", "contains": {}})"};
   const auto refused = constraints.matcher(wanted);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, base::ErrorCode::kInvalidParams);

@@ -46,11 +46,11 @@ def pieces(text):
     return [text[at : at + PIECE_CHARS] for at in range(0, len(text) - PIECE_CHARS + 1, PIECE_CHARS)]
 
 
-def files_under(folders):
-    return sorted({path for folder in folders for path in pathlib.Path(folder).rglob("*") if path.is_file()})
+def files_under(directories):
+    return sorted({path for directory in directories for path in pathlib.Path(directory).rglob("*") if path.is_file()})
 
 
-def search(folders, forms):
+def search(directories, forms):
     """(file, spelling) of everything that is found.
 
     A spelling of 15 bytes or more holds some 8 bytes that begin at a multiple of 8 wherever it lies, so a look at every 8th
@@ -62,7 +62,7 @@ def search(folders, forms):
             if any(window := form[at : at + STRIDE]):  # zeros are everywhere, and no spelling has 15 in a row
                 index.setdefault(window, set()).add(form)
     found = []
-    for path in files_under(folders):
+    for path in files_under(directories):
         with contextlib.suppress(FileNotFoundError):
             data = path.read_bytes()
             likely = set(short)
@@ -87,7 +87,7 @@ class Sealed:
 
 
 def live_payloads(state_dir):
-    """What a copy of the state folder gives away: every job that has not ended. Its daemon is dead or stands still."""
+    """What a copy of the state directory gives away: every job that has not ended. Its daemon is dead or stands still."""
     keys = (state_dir / "payload.keys").read_bytes()
     with tempfile.TemporaryDirectory() as copy:
         for name in ("orchestrator.db", "orchestrator.db-wal"):

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """One run: load, kills, and what became of every job. As a program it prints a report and keeps the counts.
 
-storm.py --orchestrator N --worker N --pool N --seed N [--clients N] [--keep FILE] [--state EMPTY_FOLDER, which stays]
+storm.py --orchestrator N --worker N --pool N --seed N [--clients N] [--keep FILE] [--state EMPTY_DIRECTORY, which stays]
 """
 
 import argparse

@@ -20,20 +20,20 @@ def cores_allowed():
     resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
-def core_files(folder):
-    return [path for path in pathlib.Path(folder).rglob("*") if path.is_file() and "core" in path.name]
+def core_files(directory):
+    return [path for path in pathlib.Path(directory).rglob("*") if path.is_file() and "core" in path.name]
 
 
 @pytest.fixture
 def crashes_are_kept(tmp_path):
-    """Skips where even a willing process leaves no core file in its folder, since then nothing could be shown."""
-    folder = tmp_path / "control"
-    folder.mkdir()
+    """Skips where even a willing process leaves no core file in its directory, since then nothing could be shown."""
+    directory = tmp_path / "control"
+    directory.mkdir()
     try:
-        subprocess.run([sys.executable, "-c", CRASH], cwd=folder, preexec_fn=cores_allowed, check=False)
+        subprocess.run([sys.executable, "-c", CRASH], cwd=directory, preexec_fn=cores_allowed, check=False)
     except subprocess.SubprocessError:
         pytest.skip("this user may not raise RLIMIT_CORE")
-    if not core_files(folder):
+    if not core_files(directory):
         pytest.skip("the kernel writes core files elsewhere: " + pathlib.Path("/proc/sys/kernel/core_pattern").read_text().strip())
 
 
@@ -48,7 +48,7 @@ def stack(tmp_path):
 
 
 def test_a_crashed_daemon_writes_no_core_file(crashes_are_kept, tmp_path, stack):
-    """SYS-9.2.3 DECISIONS §3: worker, pool manager and orchestrator, each crashed in the middle of a job."""
+    """SYS-9.2.3: worker, pool manager and orchestrator, each crashed in the middle of a job."""
     for name in ("worker", "pool", "orchestrator"):
         stack.submit_held(max_tokens=400, on_disconnect="resume")
         worker = stack.ready_worker()["pid"]
@@ -66,14 +66,14 @@ def test_a_crashed_daemon_writes_no_core_file(crashes_are_kept, tmp_path, stack)
 
 
 def test_no_other_process_of_the_user_may_read_a_daemon(tmp_path):
-    """DECISIONS §3: not dumpable. The kernel then gives the files under /proc/PID to root, whoever runs the daemon; it does
+    """Daemons are not dumpable. The kernel then gives the files under /proc/PID to root, whoever runs the daemon; it does
     not for a process that is dumpable (the control)."""
     user = "nobody" if os.getuid() == 0 else None
     uid = pwd.getpwnam(user).pw_uid if user else os.getuid()
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
-    for folder in (tmp_path, *list(tmp_path.parents)[:3]) if user else ():
-        os.chmod(folder, 0o755)
+    for directory in (tmp_path, *list(tmp_path.parents)[:3]) if user else ():
+        os.chmod(directory, 0o755)
     os.chown(state, uid, -1)
     who = {"user": uid} if user else {}
     if subprocess.run([str(BIN / "llorch"), "version"], capture_output=True, check=False, **who).returncode != 0:

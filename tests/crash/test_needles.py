@@ -48,10 +48,10 @@ KINDS = ("plain", "stop", "schema", "regex", "grammar", "cancelled")
 
 
 class Watched:
-    """A stack whose every writable place is one folder: state, temporary files, home, working directory. Most talkative logs."""
+    """A stack whose every writable place is one directory: state, temporary files, home, working directory. Most talkative logs."""
 
-    def __init__(self, folder):
-        self.root = pathlib.Path(folder)
+    def __init__(self, directory):
+        self.root = pathlib.Path(directory)
         for name in ("state", "tmp", "home", "cwd"):
             (self.root / name).mkdir(mode=0o700)
         env = {"HOME": str(self.root / "home"), "TMPDIR": str(self.root / "tmp")}
@@ -64,7 +64,7 @@ class Watched:
         return [self.stack.orchestrator.pid, self.stack.pool.pid, *[w["pid"] for w in self.stack.workers()]]
 
     def written_elsewhere(self):
-        """Files outside the folder that a daemon holds open for writing."""
+        """Files outside the directory that a daemon holds open for writing."""
         out = []
         for pid in self.daemons():
             for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
@@ -121,8 +121,8 @@ def forms_of(secrets, tokens):
 
 
 def test_nothing_of_a_job_is_left(watched):
-    """SYS-9.2.3 OC-CTRL-2041 ORCH-3302 DECISIONS §5: database, log of it, key file, run files, logs; daemons alive, killed,
-    restarted and stopped."""
+    """SYS-9.2.3 OC-CTRL-2041 ORCH-3302: no text of a prompt is in the database, its log, the key file, run files or logs, with
+    daemons alive, killed, restarted and stopped."""
     seed = int(os.environ.get("LLORCH_TEST_SEED", time.time_ns()))
     print("seed", seed)
     rng = random.Random(seed)

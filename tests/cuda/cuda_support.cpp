@@ -62,17 +62,17 @@ std::vector<std::string> model_names() {
 Model read_model(const std::string& name) {
   const bool gguf = name.ends_with("_gguf");
   Model model{.name = name, .family = name.substr(0, name.size() - (gguf ? 5 : 3))};
-  const auto folder = golden::family_folder(model.family);
+  const auto directory = golden::family_directory(model.family);
   model.path = *golden::family_model(model.family, gguf ? golden::Format::kGguf : golden::Format::kHuggingFace);
-  model.reference = golden::read_golden(folder / "golden.bin");
-  if (std::filesystem::exists(folder / "pixels.bin")) {
-    model.pixels = golden::read_pixels(folder / "pixels.bin", model.reference.tokens.size());
-    if (gguf) model.projector = folder / "mmproj.gguf";
+  model.reference = golden::read_golden(directory / "golden.bin");
+  if (std::filesystem::exists(directory / "pixels.bin")) {
+    model.pixels = golden::read_pixels(directory / "pixels.bin", model.reference.tokens.size());
+    if (gguf) model.projector = directory / "mmproj.gguf";
   }
   return model;
 }
 
-std::unique_ptr<Engine> load(const Model& model, const RunOptions& options, engine::contract::Backend& backend) {
+std::unique_ptr<Engine> load(const Model& model, const RunOptions& options, engine::plan::Backend& backend) {
   return load(model, options, engine::inference::parallel::Devices{.backends = {&backend}});
 }
 
@@ -97,7 +97,7 @@ std::unique_ptr<Engine> load(const Model& model, const RunOptions& options,
   return *std::move(engine);
 }
 
-std::vector<float> logits_of(const Model& model, const RunOptions& options, engine::contract::Backend& backend) {
+std::vector<float> logits_of(const Model& model, const RunOptions& options, engine::plan::Backend& backend) {
   const auto engine = load(model, options, backend);
   std::vector<float> logits;
   const auto done = engine->score(0, model.reference.tokens, [&](std::size_t, std::span<const float> row) {
@@ -107,7 +107,7 @@ std::vector<float> logits_of(const Model& model, const RunOptions& options, engi
   return logits;
 }
 
-void expect_one_set_of_bits_in_any_batch(const Model& model, engine::contract::Backend& backend) {
+void expect_one_set_of_bits_in_any_batch(const Model& model, engine::plan::Backend& backend) {
   using engine::inference::SlotRows;
   constexpr std::uint32_t kSlots = 64, kFirstRows = 8;
   const std::vector<float> alone = logits_of(model, {}, backend);

@@ -30,7 +30,7 @@ std::vector<std::string> model_names();
 Model read_model(const std::string& name);
 
 struct RunOptions {
-  engine::contract::DType kv_dtype = engine::contract::DType::kF32;
+  engine::plan::DType kv_dtype = engine::plan::DType::kF32;
   std::uint32_t chunk = 128;
   std::uint32_t slots = 1;
   bool draws = false;
@@ -38,14 +38,14 @@ struct RunOptions {
 
 // An engine on `backend`, or on several that share the model, its images in slot 0; aborts the test when it cannot be.
 std::unique_ptr<engine::inference::Engine> load(const Model& model, const RunOptions& options,
-                                                engine::contract::Backend& backend);
+                                                engine::plan::Backend& backend);
 std::unique_ptr<engine::inference::Engine> load(const Model& model, const RunOptions& options,
                                                 const engine::inference::parallel::Devices& devices);
 // An emulated device that notes the most memory it ever had given out, in `peak_bytes`, which outlives it.
 std::unique_ptr<engine::compute::cuda::CudaBackend> make_metered_backend(std::uint64_t& peak_bytes);
 // Teacher-forced logits of the reference's tokens, [tokens, vocab].
-std::vector<float> logits_of(const Model& model, const RunOptions& options, engine::contract::Backend& backend);
+std::vector<float> logits_of(const Model& model, const RunOptions& options, engine::plan::Backend& backend);
 // Expects of every slot in steps of 64 of them and fewer, all of which do the same, the bits that the model gives alone.
-void expect_one_set_of_bits_in_any_batch(const Model& model, engine::contract::Backend& backend);
+void expect_one_set_of_bits_in_any_batch(const Model& model, engine::plan::Backend& backend);
 
 }  // namespace llorch::cuda_test

@@ -8,8 +8,8 @@
 namespace llorch::cuda_test {
 
 using base::TokenId;
-using engine::contract::RowDraw;
-using engine::contract::RowDrawn;
+using engine::plan::RowDraw;
+using engine::plan::RowDrawn;
 using engine::sampling::Sampler;
 using engine::sampling::SamplingParams;
 
@@ -52,14 +52,13 @@ void expect_host(const DrawRequest& request, const RowDrawn& drawn) {
   EXPECT_EQ(text_of(Sampler::drawn(drawn, request.position)), text_of(sampler.sample(request.input())));
 }
 
-DrawMachine::DrawMachine(std::unique_ptr<engine::contract::Backend> backend, std::uint32_t rows_max,
-                         std::uint32_t width)
+DrawMachine::DrawMachine(std::unique_ptr<engine::plan::Backend> backend, std::uint32_t rows_max, std::uint32_t width)
     : backend_(std::move(backend)), width_(width) {
-  const engine::contract::DrawLimits limits{.rows_max = rows_max, .width = width, .edits_max = kEditsMax};
-  drawer_ = backend_->make_drawer(limits).value();
-  EXPECT_EQ(backend_->memory_used_bytes(), backend_->drawer_bytes(limits));
-  rows_ = engine::contract::DeviceBuffer::allocate(*backend_, std::uint64_t{rows_max + 1} * width * sizeof(float),
-                                                   engine::contract::MemoryPurpose::kActivations)
+  const engine::plan::DrawLimits limits{.rows_max = rows_max, .width = width, .edits_max = kEditsMax};
+  device_sampler_ = backend_->make_device_sampler(limits).value();
+  EXPECT_EQ(backend_->memory_used_bytes(), backend_->device_sampler_bytes(limits));
+  rows_ = engine::plan::DeviceBuffer::allocate(*backend_, std::uint64_t{rows_max + 1} * width * sizeof(float),
+                                               engine::plan::MemoryPurpose::kActivations)
               .value();
 }
 
@@ -78,8 +77,8 @@ std::vector<RowDrawn> DrawMachine::draw(std::span<const DrawRequest> requests) {
     draws.push_back(*draw);
     draws.back().row = row;
   }
-  drawer_->draw(reinterpret_cast<float*>(rows_.data()), draws);
-  const auto drawn = drawer_->wait();
+  device_sampler_->draw(reinterpret_cast<float*>(rows_.data()), draws);
+  const auto drawn = device_sampler_->wait();
   EXPECT_TRUE(drawn);
   std::vector<float> after(width_);
   backend_->copy_to_host(std::as_writable_bytes(std::span(after)), rows_.data());

@@ -36,22 +36,22 @@ DrawRequest random_draw(std::mt19937& random, std::uint32_t width);
 float between(std::mt19937& random, float low, float high);
 
 // What was drawn is what the host draws, faults included.
-void expect_host(const DrawRequest& request, const engine::contract::RowDrawn& drawn);
+void expect_host(const DrawRequest& request, const engine::plan::RowDrawn& drawn);
 
-// A drawer and rows for it. Takes exactly what the backend has said.
+// A device sampler and rows for it. Takes exactly what the backend has said.
 class DrawMachine {
  public:
-  DrawMachine(std::unique_ptr<engine::contract::Backend> backend, std::uint32_t rows_max, std::uint32_t width);
+  DrawMachine(std::unique_ptr<engine::plan::Backend> backend, std::uint32_t rows_max, std::uint32_t width);
   // Draws for all of them at once, from rows in the opposite order behind one that must stay as it is.
-  std::vector<engine::contract::RowDrawn> draw(std::span<const DrawRequest> requests);
+  std::vector<engine::plan::RowDrawn> draw(std::span<const DrawRequest> requests);
 
  private:
   void put(std::uint32_t row, std::span<const float> values);
 
-  std::unique_ptr<engine::contract::Backend> backend_;
+  std::unique_ptr<engine::plan::Backend> backend_;
   std::uint32_t width_;
-  engine::contract::DeviceBuffer rows_;
-  std::unique_ptr<engine::contract::Drawer> drawer_;
+  engine::plan::DeviceBuffer rows_;
+  std::unique_ptr<engine::plan::DeviceSampler> device_sampler_;
 };
 
 }  // namespace llorch::cuda_test

@@ -11,8 +11,8 @@ namespace {
 
 using base::TokenId;
 using engine::compute::cuda::emulation::make_backend;
-using engine::contract::RowDraw;
-using engine::contract::RowDrawn;
+using engine::plan::RowDraw;
+using engine::plan::RowDrawn;
 using engine::sampling::Sampler;
 using engine::sampling::SamplingParams;
 

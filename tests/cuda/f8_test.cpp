@@ -20,8 +20,8 @@ namespace llorch::cuda_test {
 namespace {
 
 using engine::compute::cuda::emulation::make_backend;
-using engine::contract::DType;
-using engine::contract::MemoryPurpose;
+using engine::plan::DType;
+using engine::plan::MemoryPurpose;
 using golden::relative_error;
 using golden::same_bits;
 
@@ -88,10 +88,10 @@ Model in_f8(const std::string& name, std::uint64_t of_scale = kBlock) {
     at += entry.bytes.size();
   }
   header += "}";
-  const std::filesystem::path folder =
+  const std::filesystem::path directory =
       std::filesystem::path(testing::TempDir()) / fmt::format("f8_{}_{}", name, of_scale);
-  std::filesystem::create_directories(folder);
-  std::ofstream weights(folder / "model.safetensors", std::ios::binary);
+  std::filesystem::create_directories(directory);
+  std::ofstream weights(directory / "model.safetensors", std::ios::binary);
   const std::uint64_t length = header.size();
   weights.write(reinterpret_cast<const char*>(&length), sizeof length);
   weights << header;
@@ -102,8 +102,8 @@ Model in_f8(const std::string& name, std::uint64_t of_scale = kBlock) {
   config.insert(
       config.find('{') + 1,
       fmt::format(R"("quantization_config":{{"quant_method":"fp8","weight_block_size":[128,{}]}},)", of_scale));
-  std::ofstream(folder / "config.json") << config;
-  model.path = folder;
+  std::ofstream(directory / "config.json") << config;
+  model.path = directory;
   return model;
 }
 
@@ -128,8 +128,9 @@ class F8 : public testing::TestWithParam<std::string> {
   Model model_ = in_f8(GetParam());
 };
 
-// DECISIONS §6: mean KL 1e-4 and 1e-2 of the largest logit. What differs is the CPU device's rounding of code times scale to the
-// eight bits of BF16 (docs/internals/numerics-cuda.md). One row at a time, threads backwards, graphs: the same bits.
+// The bounds that every model has: mean KL 1e-4, and 1e-2 of the largest logit. What differs here is the CPU device's
+// rounding of code times scale to the eight bits of BF16 (docs/internals/numerics-cuda.md). One row at a time, threads
+// backwards, graphs: the same bits.
 TEST_P(F8, AgreesWithTheCpuDevice) {
   const auto cpu =
       engine::compute::cpu::make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 1u << 30}).value();
@@ -149,7 +150,7 @@ TEST_P(F8, AgreesWithTheCpuDevice) {
 // Each has whole blocks of scales, or a part of one, and nothing is widened.
 TEST_P(F8, IsSharedByTwoDevices) {
   const auto first = make_backend({}), second = make_backend({.backwards = true}), alone = make_backend({});
-  const std::array<engine::contract::Backend*, 2> backends{first.get(), second.get()};
+  const std::array<engine::plan::Backend*, 2> backends{first.get(), second.get()};
   engine::inference::parallel::HostCollective sums(backends);
   const auto score = [&](std::uint32_t chunk) {
     const auto engine = load(model_, {.chunk = chunk}, {.backends = {first.get(), second.get()}, .collective = &sums});
@@ -203,12 +204,12 @@ TEST_P(F8, IsCountedWhereItIsWidened) {
   const auto gpu = make_backend({});
   const auto cpu =
       engine::compute::cpu::make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 1u << 30}).value();
-  const auto plan_on = [&](const Model& model, engine::contract::Backend& backend) {
+  const auto plan_on = [&](const Model& model, engine::plan::Backend& backend) {
     const auto plan = Engine::predict(model.path, options, backend).value();
     const auto engine = Engine::load(model.path, options, backend).value();
     EXPECT_EQ(plan.total_bytes(), backend.memory_used_bytes());
     EXPECT_EQ(engine->memory_plan().widened_bytes, plan.widened_bytes);
-    EXPECT_EQ(engine->facts().weight_type, engine::contract::dtype_info(plan.weight_dtype).name);
+    EXPECT_EQ(engine->facts().weight_type, engine::plan::dtype_info(plan.weight_dtype).name);
     return plan;
   };
   const auto kept = plan_on(model_, *gpu), part = plan_on(odd, *gpu), none = plan_on(model_, *cpu);

@@ -20,10 +20,10 @@ namespace {
 using engine::compute::cuda::LaunchCounters;
 using engine::compute::cuda::StepGraphs;
 using engine::compute::cuda::emulation::make_backend;
-using engine::contract::DType;
-using engine::contract::MemoryPurpose;
 using engine::inference::RowsWanted;
 using engine::inference::SlotRows;
+using engine::plan::DType;
+using engine::plan::MemoryPurpose;
 using golden::relative_error;
 using golden::same_bits;
 
@@ -189,20 +189,21 @@ Costs costs_of(const Model& model) {
 // Of a step's draws.
 std::uint64_t draw_launches(float temperature) {
   const auto backend = make_backend({});
-  const auto drawer = backend->make_drawer({.rows_max = 64, .width = 100, .edits_max = 1}).value();
+  const auto device_sampler = backend->make_device_sampler({.rows_max = 64, .width = 100, .edits_max = 1}).value();
   const auto rows =
-      engine::contract::DeviceBuffer::allocate(*backend, 64 * 100 * sizeof(float), MemoryPurpose::kActivations).value();
-  std::vector<engine::contract::RowDraw> draws(64);
+      engine::plan::DeviceBuffer::allocate(*backend, 64 * 100 * sizeof(float), MemoryPurpose::kActivations).value();
+  std::vector<engine::plan::RowDraw> draws(64);
   for (std::uint32_t i = 0; i < 64; ++i) draws[i] = {.row = i, .temperature = i == 3 ? temperature : 0.0f};
   LaunchCounters counters;
   backend->count_launches(&counters);
-  drawer->draw(reinterpret_cast<float*>(rows.data()), draws);
-  EXPECT_TRUE(drawer->wait());
+  device_sampler->draw(reinterpret_cast<float*>(rows.data()), draws);
+  EXPECT_TRUE(device_sampler->wait());
   return counters.total;
 }
 
-// ADR-0001 of the engine: what a step costs in launches, and a plan in buffers. More of either is a regression; fewer is a better
-// table. A batch costs what one row costs, but for what its experts are sorted with. LLORCH_UPDATE_LAUNCHES=1 rewrites it.
+// The table holds what a step costs in launches, and a plan in buffers. More of either is a regression; fewer is a
+// better table. A batch costs what one row costs, but for what its experts are sorted with. LLORCH_UPDATE_LAUNCHES=1
+// rewrites it.
 TEST(Launches, AsCommitted) {
   const std::filesystem::path path = std::filesystem::path(LLORCH_SOURCE_DIR) / "tests/cuda/launches.txt";
   std::string table =
@@ -270,13 +271,13 @@ TEST(Apart, MovesNoBit) {
   }
 }
 
-// Quantised weights meet the same int8 blocks on both devices; F16 weights meet activations of eleven bits here. Sums differ in order
-// where attention joins pages: inside the first page a quantised model has the CPU device's bits.
+// Quantized weights meet the same int8 blocks on both devices; F16 weights meet activations of eleven bits here. Sums differ in order
+// where attention joins pages: inside the first page a quantized model has the CPU device's bits.
 class Demo : public testing::TestWithParam<std::string> {};
 
 TEST_P(Demo, IsTheCpuDevices) {
   Model model = read_demo(GetParam());
-  model.reference.tokens.resize(std::min<std::size_t>(model.reference.tokens.size(), engine::contract::kPageTokens));
+  model.reference.tokens.resize(std::min<std::size_t>(model.reference.tokens.size(), engine::plan::kPageTokens));
   const auto cpu =
       engine::compute::cpu::make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 1u << 30}).value();
   const std::vector<float> expected = logits_of(model, {}, *cpu), logits = run(model, {});

@@ -23,9 +23,9 @@ using engine::compute::cpu::testing::same_bits;
 using engine::compute::cuda::CudaBackend;
 using engine::compute::cuda::CudaStream;
 using engine::compute::cuda::CudaWeight;
-using engine::contract::DeviceBuffer;
-using engine::contract::DType;
-using engine::contract::MemoryPurpose;
+using engine::plan::DeviceBuffer;
+using engine::plan::DType;
+using engine::plan::MemoryPurpose;
 
 class GpuKernels : public testing::Test {
  protected:
@@ -42,7 +42,7 @@ class GpuKernels : public testing::Test {
   CudaBackend& emulated() const { return *emulated_; }
 
  private:
-  std::unique_ptr<engine::contract::Backend> gpu_;
+  std::unique_ptr<engine::plan::Backend> gpu_;
   std::unique_ptr<CudaBackend> emulated_ = engine::compute::cuda::emulation::make_backend({});
 };
 
@@ -73,7 +73,7 @@ struct Weights {
 };
 Weights random_weights(Random& random, DType dtype, std::uint32_t n, std::uint32_t k) {
   Weights weights{.dtype = dtype, .n = n, .k = k, .stored = {}};
-  if (engine::contract::is_quantised(dtype) || dtype == DType::kF8_E4M3) {
+  if (engine::plan::is_quantized(dtype) || dtype == DType::kF8_E4M3) {
     weights.stored = engine::compute::cpu::testing::random_matrix(random, {.dtype = dtype, .rows = n, .cols = k});
     return weights;
   }
@@ -98,7 +98,7 @@ std::vector<float> product(CudaBackend& backend, const Weights& weights, std::sp
                                            .rank = 2,
                                            .shape = {weights.n, weights.k},
                                            .bytes = weights.stored,
-                                           .uses = static_cast<std::uint8_t>(engine::contract::WeightUse::kMatrix)})
+                                           .uses = static_cast<std::uint8_t>(engine::plan::WeightUse::kMatrix)})
                            .value();
   std::vector<float> y;
   {
@@ -131,14 +131,14 @@ TEST_F(GpuKernels, MatricesOfLongRowsHaveOneSetOfBits) {
     const auto x = random.normals(std::size_t{kRows} * k);
     for (const DType dtype :
          {DType::kF32, DType::kF16, DType::kBF16, DType::kF8_E4M3, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K}) {
-      SCOPED_TRACE(testing::Message() << engine::contract::dtype_info(dtype).name << " x " << k);
+      SCOPED_TRACE(testing::Message() << engine::plan::dtype_info(dtype).name << " x " << k);
       const Weights weights = random_weights(random, dtype, kOutputs, k);
       const std::vector<float> all = product(gpu(), weights, x, kRows);
       for (const std::uint32_t rows : {1u, 8u, 9u, 64u})
         EXPECT_TRUE(same_bits(product(gpu(), weights, x, rows), std::span(all).first(std::size_t{rows} * kOutputs)))
             << rows;
       const std::vector<float> expected = product(emulated(), weights, x, kRows);
-      if (engine::contract::is_quantised(dtype) || dtype == DType::kF32) {
+      if (engine::plan::is_quantized(dtype) || dtype == DType::kF32) {
         EXPECT_TRUE(same_bits(all, expected));
       } else {
         EXPECT_LE(golden::relative_error(all, expected), 2e-3);  // a device rounds inside of a step as it likes
@@ -187,7 +187,7 @@ TEST_F(GpuKernels, AttentionHasTheBitsOfItsParts) {
   Random random(32);
   SCOPED_TRACE(random.note());
   const adapters::AttentionShape shape{.heads = 8, .kv_heads = 2, .d_v = 64};
-  const engine::contract::KvLayout layout{
+  const engine::plan::KvLayout layout{
       .dtype = DType::kF16, .kv_heads = shape.kv_heads, .d_qk = shape.d_v, .d_v = shape.d_v};
   std::vector<std::uint16_t> page(layout.page_bytes() / 2);
   for (std::uint16_t& value : page) value = engine::compute::float_to_half(random.normal());

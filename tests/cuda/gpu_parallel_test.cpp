@@ -20,8 +20,9 @@ constexpr std::uint64_t kRankBudgetBytes = 4ULL << 30;
 class GpuPair : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    auto made = engine::compute::cuda::make_cuda_group({.gpus = {{.device = 0, .memory_budget_bytes = kRankBudgetBytes},
-                                                                 {.device = 1, .memory_budget_bytes = kRankBudgetBytes}}});
+    auto made =
+        engine::compute::cuda::make_cuda_group({.gpus = {{.device = 0, .memory_budget_bytes = kRankBudgetBytes},
+                                                         {.device = 1, .memory_budget_bytes = kRankBudgetBytes}}});
     if (made) {
       group_ = *std::move(made);
       return;
@@ -72,7 +73,7 @@ TEST_P(GpuPair, IsTakenAsAWholeOrNotAtAll) {
   const engine::inference::EngineOptions options{.context_tokens = 64};
   const auto plans = Engine::predict(model_.path, options, devices()).value();
   const auto taken =
-      group_.backends[1]->allocate(kRankBudgetBytes - plans[1].total_bytes() + 64, engine::contract::MemoryPurpose::kState);
+      group_.backends[1]->allocate(kRankBudgetBytes - plans[1].total_bytes() + 64, engine::plan::MemoryPurpose::kState);
   ASSERT_TRUE(taken) << taken.error().message;
   const auto refused = Engine::load(model_.path, options, devices());
   ASSERT_FALSE(refused);

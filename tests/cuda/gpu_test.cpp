@@ -17,7 +17,7 @@ using engine::compute::cuda::CudaBackend;
 using engine::compute::cuda::LaunchCounters;
 using engine::compute::cuda::emulation::make_backend;
 using engine::compute::cuda::emulation::make_gpu_backend;
-using engine::contract::DType;
+using engine::plan::DType;
 using golden::same_bits;
 
 // Some memory is left to others, so that two engines fit beside each other.
@@ -57,7 +57,7 @@ class Gpu : public testing::TestWithParam<std::string> {
   }
 
   Model model_ = read_model(GetParam());
-  std::unique_ptr<engine::contract::Backend> backend_;
+  std::unique_ptr<engine::plan::Backend> backend_;
 };
 
 // Bit by bit where every sum has a written order; within docs/internals/numerics.md where tensor cores add floats.
@@ -123,10 +123,10 @@ TEST(GpuMemory, AFullDeviceRefusesAndGoesOn) {
   auto made = make_gpu_backend(1ULL << 50);
   ASSERT_TRUE(made || std::getenv("LLORCH_REQUIRE_GPU") == nullptr) << made.error().message;
   if (!made) GTEST_SKIP() << made.error().message;
-  const auto refused = (*made)->allocate(1ULL << 45, engine::contract::MemoryPurpose::kWeights);
+  const auto refused = (*made)->allocate(1ULL << 45, engine::plan::MemoryPurpose::kWeights);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, base::ErrorCode::kOutOfDeviceMemory);
-  std::byte* ptr = (*made)->allocate(1 << 20, engine::contract::MemoryPurpose::kState).value();
+  std::byte* ptr = (*made)->allocate(1 << 20, engine::plan::MemoryPurpose::kState).value();
   EXPECT_TRUE((*made)->synchronize());
   EXPECT_TRUE(static_cast<CudaBackend&>(**made).check_residency());
   (*made)->release(ptr);

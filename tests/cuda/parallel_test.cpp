@@ -36,7 +36,7 @@ struct Pair {
         std::vector<CudaCollective::Gpu>{{.backend = backends[0].get()}, {.backend = backends[1].get()}},
         *std::move(nccl));
   }
-  Devices devices(engine::contract::Collective& by) {
+  Devices devices(engine::plan::Collective& by) {
     return {.backends = {backends[0].get(), backends[1].get()}, .collective = &by};
   }
   Devices devices() { return devices(*collective); }
@@ -69,7 +69,7 @@ TEST_P(Parallel, AgreesWithTheReferenceInOneSetOfBits) {
   EXPECT_LE(error, 2e-3);  // as one GPU, families_test.cpp
   EXPECT_TRUE(same_bits(score(model_, {.chunk = 1}, pair.devices()), logits)) << "row by row";
   EXPECT_TRUE(same_bits(score(model_, {.chunk = 7, .slots = 2}, pair.devices()), logits)) << "in chunks";
-  HostCollective host(std::array<engine::contract::Backend*, 2>{pair.backends[0].get(), pair.backends[1].get()});
+  HostCollective host(std::array<engine::plan::Backend*, 2>{pair.backends[0].get(), pair.backends[1].get()});
   EXPECT_TRUE(same_bits(score(model_, {}, pair.devices(host)), logits)) << "summed on the host";
   for (const auto& backend : pair.backends) EXPECT_EQ(backend->memory_used_bytes(), 0U);
 }
@@ -84,7 +84,7 @@ TEST_P(Parallel, ReplayMovesNoBit) {
     Pair pair;
     if (run != 0) pair.backends[0]->limit_graphs({.steps_max = 0});
     if (run == 1) pair.backends[1]->limit_graphs({.steps_max = 0});
-    const auto engine = load(model_, {.kv_dtype = engine::contract::DType::kF16, .chunk = 64}, pair.devices());
+    const auto engine = load(model_, {.kv_dtype = engine::plan::DType::kF16, .chunk = 64}, pair.devices());
     for (std::uint32_t i = 0; i < kPrompt + kSteps; ++i) {
       const auto row = engine->decode(0, text[i % text.size()]);
       ASSERT_TRUE(row) << row.error().message;
@@ -111,8 +111,8 @@ INSTANTIATE_TEST_SUITE_P(Golden, Parallel, testing::ValuesIn(shared_models()),
 // What is drawn on the device is drawn from whole rows, though each GPU has computed a part of them: as from the rows that the
 // host was given, by another device.
 TEST(ParallelDraws, AreFromWholeRows) {
-  using engine::contract::RowDraw;
-  using engine::contract::RowDrawn;
+  using engine::plan::RowDraw;
+  using engine::plan::RowDrawn;
   constexpr std::uint32_t kSlots = 3;
   const Model model = read_model("llama3_gguf");
   Pair drawing, reading;
@@ -121,9 +121,9 @@ TEST(ParallelDraws, AreFromWholeRows) {
   ASSERT_TRUE(drawn_by->draws());
   const std::uint32_t vocab = drawn_by->facts().vocab;
   const auto alone = make_backend({});
-  const auto drawer = alone->make_drawer({.rows_max = kSlots, .width = vocab, .edits_max = 1}).value();
-  const auto rows = engine::contract::DeviceBuffer::allocate(*alone, std::uint64_t{kSlots} * vocab * sizeof(float),
-                                                             engine::contract::MemoryPurpose::kActivations)
+  const auto device_sampler = alone->make_device_sampler({.rows_max = kSlots, .width = vocab, .edits_max = 1}).value();
+  const auto rows = engine::plan::DeviceBuffer::allocate(*alone, std::uint64_t{kSlots} * vocab * sizeof(float),
+                                                         engine::plan::MemoryPurpose::kActivations)
                         .value();
   for (std::uint32_t step = 0; step < 5; ++step) {
     std::vector<engine::inference::SlotRows> requests;
@@ -139,12 +139,12 @@ TEST(ParallelDraws, AreFromWholeRows) {
     const auto read = read_by->step(requests);
     ASSERT_TRUE(drawn && read);
     alone->copy_to_device(rows.data(), std::as_bytes(read->logits));
-    drawer->draw(reinterpret_cast<float*>(rows.data()), draws);
-    const auto expected = drawer->wait().value();
+    device_sampler->draw(reinterpret_cast<float*>(rows.data()), draws);
+    const auto expected = device_sampler->wait().value();
     ASSERT_EQ(drawn->drawn.size(), kSlots);
     for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
       EXPECT_EQ(drawn->drawn[slot].index, expected[slot].index) << "step " << step << " slot " << slot;
-      EXPECT_EQ(expected[slot].fault, engine::contract::DrawFault::kNone);
+      EXPECT_EQ(expected[slot].fault, engine::plan::DrawFault::kNone);
     }
   }
 }

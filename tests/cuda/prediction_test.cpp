@@ -16,11 +16,11 @@ namespace {
 namespace cpu = engine::compute::cpu;
 namespace cuda = engine::compute::cuda;
 using base::ErrorCode;
-using engine::contract::Backend;
-using engine::contract::DType;
 using engine::inference::Engine;
 using engine::inference::testing::ModelFile;
 using engine::models::testing::TinyLlama;
+using engine::plan::Backend;
+using engine::plan::DType;
 using pool_managerd::model_catalog::DeviceKind;
 using pool_managerd::model_catalog::make_engine_inspector;
 
@@ -49,12 +49,12 @@ TEST(Prediction, RefusesAVectorOfBlocksAsALoadDoes) {
 // Who uploads without a prediction hears the same words.
 TEST(Prediction, SaysOfATensorWhatAnUploadSays) {
   const std::vector<std::byte> bytes(36);
-  const engine::contract::StoredTensor norm{.dtype = DType::kQ4_0,
-                                            .rank = 1,
-                                            .shape = {64},
-                                            .bytes = bytes,
-                                            .uses = static_cast<std::uint8_t>(engine::contract::WeightUse::kVector),
-                                            .name = "norm"};
+  const engine::plan::StoredTensor norm{.dtype = DType::kQ4_0,
+                                        .rank = 1,
+                                        .shape = {64},
+                                        .bytes = bytes,
+                                        .uses = static_cast<std::uint8_t>(engine::plan::WeightUse::kVector),
+                                        .name = "norm"};
   const auto gpu = cuda::emulation::make_backend({.memory_bytes = 1u << 24});
   const auto host = cpu::make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 1u << 24, .isa = ""}).value();
   for (Backend* backend : {static_cast<Backend*>(gpu.get()), host.get()}) {

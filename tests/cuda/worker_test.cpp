@@ -6,11 +6,11 @@
 #include <mutex>
 #include <optional>
 
-#include "contract/json.h"
 #include "cuda_support.h"
 #include "engine/compute/cuda/step_watch.h"
 #include "engine/io/gguf.h"
 #include "engine/io/tokenizer_source.h"
+#include "wire/json.h"
 #include "worker/engine_loop.h"
 #include "worker/sampling/constraint.h"
 
@@ -26,8 +26,8 @@ class Transcript final : public worker::JobSink {
     lines_ += fmt::format("{} {} [{}]{}\n", token.index, index(token.token), token.text,
                           token.logprobs ? fmt::format(" {}", token.logprobs->logprob) : "");
   }
-  void end(contract::EndEvent end) override {
-    finish(fmt::format("{} {} {}", end.tokens_out, contract::enum_name(end.stop_reason), end.receipt->output_sha256));
+  void end(wire::EndEvent end) override {
+    finish(fmt::format("{} {} {}", end.tokens_out, wire::enum_name(end.stop_reason), end.receipt->output_sha256));
   }
   void error(const base::Error& error) override { finish(error.message); }
   bool congested() override { return false; }
@@ -45,14 +45,13 @@ class Transcript final : public worker::JobSink {
   std::promise<void> done_;
 };
 
-std::vector<contract::ExecuteRequest> requests() {
+std::vector<wire::ExecuteRequest> requests() {
   const auto request = [](std::string prompt, double temperature) {
-    return contract::ExecuteRequest{
-        .prompt = std::move(prompt), .max_tokens = 20, .temperature = temperature, .seed = 5};
+    return wire::ExecuteRequest{.prompt = std::move(prompt), .max_tokens = 20, .temperature = temperature, .seed = 5};
   };
-  std::vector<contract::ExecuteRequest> all{request("Once upon a time", 0),  request("There was once a king", 0.9),
-                                            request("The little girl", 0.8), request("In a deep forest", 0.7),
-                                            request("A fisherman", 1.0),     request("The wolf", 1.2)};
+  std::vector<wire::ExecuteRequest> all{request("Once upon a time", 0),  request("There was once a king", 0.9),
+                                        request("The little girl", 0.8), request("In a deep forest", 0.7),
+                                        request("A fisherman", 1.0),     request("The wolf", 1.2)};
   all[1].sampling.top_p = 0.9;
   all[1].sampling.repetition_penalty = 1.3;
   all[2].stop = {"e", "an"};
@@ -65,7 +64,7 @@ std::vector<contract::ExecuteRequest> requests() {
 }
 
 // With `measures` the device is watched, and says there what it was given to do.
-std::vector<std::string> run(bool on_device, engine::contract::StepMeasures* measures = nullptr) {
+std::vector<std::string> run(bool on_device, engine::plan::StepMeasures* measures = nullptr) {
   const std::filesystem::path path = golden::demo_model("q8_0");
   const auto backend = engine::compute::cuda::emulation::make_backend({});
   const auto engine = engine::inference::Engine::load(path,
@@ -84,12 +83,12 @@ std::vector<std::string> run(bool on_device, engine::contract::StepMeasures* mea
     backend->count_launches(&counters);
   }
   const auto file = engine::io::GgufFile::open(path).value();
-  const auto tokenizer = engine::text::Tokenizer::create(engine::io::read_tokenizer_data(file).value()).value();
+  const auto tokenizer = text::Tokenizer::create(engine::io::read_tokenizer_data(file).value()).value();
   worker::sampling::Constraints constraints(tokenizer);
   const base::SystemClock clock;
   EngineLoop loop(*engine, options, tokenizer, {.model_digest = "sha256:x", .numerics = "cuda-3"}, clock);
   std::vector<std::shared_ptr<Transcript>> transcripts;
-  for (const contract::ExecuteRequest& request : requests()) {
+  for (const wire::ExecuteRequest& request : requests()) {
     auto spec = worker::make_sequence_spec(request, tokenizer, engine->facts().context_tokens, 0).value();
     spec.constraint = constraints.matcher(request.sampling).value();
     transcripts.push_back(std::make_shared<Transcript>());
@@ -117,7 +116,7 @@ TEST(WorkerDraws, SayTheSameWhereverTokensAreDrawn) {
 
 // What is measured changes no byte, and is what ran.
 TEST(WorkerDraws, AWatchedDeviceSaysTheSame) {
-  engine::contract::StepMeasures m;
+  engine::plan::StepMeasures m;
   EXPECT_EQ(run(true, &m), run(true));
   EXPECT_GT(m.steps, 10u);
   EXPECT_GT(m.rows, m.steps);

@@ -7,7 +7,7 @@
 namespace llorch::determinism {
 namespace {
 
-using namespace engine::contract;
+using namespace engine::plan;
 
 // Adapters are plain functions: what they stand in for has to be found without an object.
 const AdapterTables* inner_tables = nullptr;

@@ -5,31 +5,31 @@
 #include <memory>
 #include <utility>
 
-#include "engine/contract/backend.h"
+#include "engine/plan/backend.h"
 
 namespace llorch::determinism {
 
 // Behaves like `inner` in everything else. One at a time lives in a process.
-class BatchDependentBackend final : public engine::contract::Backend {
+class BatchDependentBackend final : public engine::plan::Backend {
  public:
-  explicit BatchDependentBackend(std::unique_ptr<engine::contract::Backend> inner);
+  explicit BatchDependentBackend(std::unique_ptr<engine::plan::Backend> inner);
 
   std::string_view device_class() const override { return inner_->device_class(); }
   std::string_view numerics() const override { return inner_->numerics(); }
   std::string_view implementation() const override { return inner_->implementation(); }
-  const engine::contract::AdapterTables& tables() const override { return tables_; }
-  engine::contract::StreamHandle stream() override { return inner_->stream(); }
-  base::Result<std::byte*> allocate(std::uint64_t bytes, engine::contract::MemoryPurpose purpose) override {
+  const engine::plan::AdapterTables& tables() const override { return tables_; }
+  engine::plan::StreamHandle stream() override { return inner_->stream(); }
+  base::Result<std::byte*> allocate(std::uint64_t bytes, engine::plan::MemoryPurpose purpose) override {
     return inner_->allocate(bytes, purpose);
   }
   void release(std::byte* ptr) noexcept override { inner_->release(ptr); }
   std::uint64_t memory_budget_bytes() const override { return inner_->memory_budget_bytes(); }
   std::uint64_t memory_used_bytes() const override { return inner_->memory_used_bytes(); }
-  std::uint64_t packed_weight_bytes(const engine::contract::StoredTensor& tensor) const override {
+  std::uint64_t packed_weight_bytes(const engine::plan::StoredTensor& tensor) const override {
     return inner_->packed_weight_bytes(tensor);
   }
-  base::Result<> upload_weights(std::span<const engine::contract::StoredTensor> tensors, std::span<void*> weights,
-                                const engine::contract::UploadProgress& progress) override {
+  base::Result<> upload_weights(std::span<const engine::plan::StoredTensor> tensors, std::span<void*> weights,
+                                const engine::plan::UploadProgress& progress) override {
     return inner_->upload_weights(tensors, weights, progress);
   }
   void release_weight(void* weight) noexcept override { inner_->release_weight(weight); }
@@ -46,11 +46,11 @@ class BatchDependentBackend final : public engine::contract::Backend {
   base::Result<> synchronize() override { return inner_->synchronize(); }
   base::Result<> check_residency() override { return inner_->check_residency(); }
 
-  engine::contract::Backend& inner() const { return *inner_; }
+  engine::plan::Backend& inner() const { return *inner_; }
 
  private:
-  std::unique_ptr<engine::contract::Backend> inner_;
-  engine::contract::AdapterTables tables_;
+  std::unique_ptr<engine::plan::Backend> inner_;
+  engine::plan::AdapterTables tables_;
 };
 
 }  // namespace llorch::determinism

@@ -51,7 +51,7 @@ Model recurrent(const std::string& family) {
 }
 // Prompt tokens that a second run of the requests finds in the cache: whole pages, and at least one token is left to run.
 std::uint64_t full_pages(std::span<const RequestResult> requests) {
-  constexpr std::uint64_t kPage = engine::contract::kPageTokens;
+  constexpr std::uint64_t kPage = engine::plan::kPageTokens;
   std::uint64_t tokens = 0;
   for (const RequestResult& request : requests) tokens += (request.prompt_tokens - 1) / kPage * kPage;
   return tokens;
@@ -158,12 +158,12 @@ TEST(Control, ABatchDependentReductionIsFound) {
 // OC-TEST-7002: one setting is part of a request's identity and named with every result; it is the only one there is.
 TEST(Settings, WhatChangesBitsIsNamed) {
   const base::SystemClock clock;
-  const auto with = [&](engine::contract::DType kv_dtype) {
+  const auto with = [&](engine::plan::DType kv_dtype) {
     return run_matrix({.model = fixture("llama3").path, .kv_dtype = kv_dtype, .requests_max = 4, .quick = true}, cpu,
                       clock)
         .value();
   };
-  const Report f16 = with(engine::contract::DType::kF16), f32 = with(engine::contract::DType::kF32);
+  const Report f16 = with(engine::plan::DType::kF16), f32 = with(engine::plan::DType::kF32);
   EXPECT_TRUE(f16.passed() && f32.passed());
   EXPECT_EQ(f16.facts.kv_dtype, "f16");
   EXPECT_EQ(f32.facts.kv_dtype, "f32");

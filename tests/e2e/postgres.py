@@ -1,4 +1,4 @@
-"""A PostgreSQL server of one's own: in a temporary folder, on a unix socket. Debian's server programs."""
+"""A PostgreSQL server of one's own: in a temporary directory, on a unix socket. Debian's server programs."""
 
 import os
 import pathlib
@@ -14,11 +14,11 @@ from stack import HANG_S, wait_for
 
 
 def server_programs():
-    """Their folder; skips the test if there is none."""
-    folders = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if not folders:
+    """Their directory; skips the test if there is none."""
+    directories = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if not directories:
         pytest.skip("no PostgreSQL server is installed (tools/install_deps installs it)")
-    return folders[-1].parent
+    return directories[-1].parent
 
 
 def unprivileged_user():
@@ -73,8 +73,8 @@ class PostgresServer:
         assert outcome.returncode == 0, outcome.stderr
         return outcome.stdout.strip()
 
-    def connection_file(self, folder):
-        path = pathlib.Path(folder) / "connection"
+    def connection_file(self, directory):
+        path = pathlib.Path(directory) / "connection"
         path.write_text(f"host={self.dir} user=llorch dbname=jobs\n")
         path.chmod(0o600)
         return path

@@ -139,9 +139,9 @@ class Gate:
     """Holds the steps of the workers that know it (src/worker/step_gate), so that what must still run still runs."""
 
     def __init__(self):
-        self._folder = tempfile.TemporaryDirectory(prefix="llorch-e2e-gate-")
-        os.chmod(self._folder.name, 0o711)
-        self.path = pathlib.Path(self._folder.name) / "gate"
+        self._directory = tempfile.TemporaryDirectory(prefix="llorch-e2e-gate-")
+        os.chmod(self._directory.name, 0o711)
+        self.path = pathlib.Path(self._directory.name) / "gate"
         os.mkfifo(self.path)
         os.chmod(self.path, 0o644)
         self._fd = None
@@ -172,11 +172,11 @@ class Gate:
 
     def remove(self):
         self.open()
-        self._folder.cleanup()
+        self._directory.cleanup()
 
 
 class Stack:
-    """orchestratord and pool-managerd in a folder of their own, started one by one so that tests can kill them.
+    """orchestratord and pool-managerd in a directory of their own, started one by one so that tests can kill them.
 
     `gate` holds the steps of its workers; it stands open until a test holds it.
     """

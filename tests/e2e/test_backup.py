@@ -13,8 +13,8 @@ from stack import HANG_S, Stack, llorch, wait_for
 
 def test_waiting_jobs_move_with_a_backup():
     """SYS-6.1.3: what waits goes on from a backup, with its prompt; a running stack is not overwritten."""
-    with Stack() as stack, tempfile.TemporaryDirectory() as folder:
-        file = f"{folder}/jobs.backup"
+    with Stack() as stack, tempfile.TemporaryDirectory() as directory:
+        file = f"{directory}/jobs.backup"
         stack.submit_held(max_tokens=300)
         jobs = [stack.submit(prompt=f"job {n}", max_tokens=8, seed=n)["job_id"] for n in range(3)]
         refused = llorch("restore", file, state_dir=stack.dir)
@@ -76,8 +76,8 @@ def small_files():
 
 def test_a_backup_while_the_stack_serves():
     """SYS-6.1.3: jobs come and end while it is made; all that live in it run from it, and the stack goes on."""
-    with Stack({"orchestratord.queue.capacity": "5000", "orchestratord.worker_slots": "4"}) as stack, tempfile.TemporaryDirectory() as folder:
-        file = f"{folder}/jobs.backup"
+    with Stack({"orchestratord.queue.capacity": "5000", "orchestratord.worker_slots": "4"}) as stack, tempfile.TemporaryDirectory() as directory:
+        file = f"{directory}/jobs.backup"
         long_job = stack.submit_held(max_tokens=300)
         with Load(stack) as load:
             wait_for("some jobs", lambda: len(load.jobs) >= 30)

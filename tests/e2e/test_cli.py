@@ -107,7 +107,7 @@ def test_up_refuses_a_file_that_is_no_model(tmp_path, content):
 
 
 def test_logs_of_up_outlive_their_files(tmp_path):
-    """A log that was moved away, or whose folder was removed, goes on in a new file without a signal to anybody."""
+    """A log that was moved away, or whose directory was removed, goes on in a new file without a signal to anybody."""
     state = tmp_path / "state"
     done = llorch(*UP, "up", "--cpu", "--detach", state_dir=state)
     assert done.returncode == 0, done.stderr
@@ -132,7 +132,7 @@ def test_without_gpu_and_without_cpu_flag_up_says_what_to_do(tmp_path):
     done = llorch(*UP, "up", state_dir=tmp_path)
     assert done.returncode == 4 and b"NO_GPU" in done.stderr and b"--cpu" in done.stderr
     assert llorch(*NOWHERE, "ps", state_dir=tmp_path).returncode == 3
-    for _ in range(5):  # who does as told finds the folder free at once
+    for _ in range(5):  # who does as told finds the directory free at once
         done = llorch(*UP, "up", "--detach", state_dir=tmp_path)
         assert done.returncode == 4 and b"NO_GPU" in done.stderr, done.stderr
 

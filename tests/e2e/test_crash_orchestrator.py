@@ -112,7 +112,7 @@ def test_the_queue_resumes_in_order_after_a_restart():
         assert max(ended[job]["finished_at"] for job in interactive) <= min(ended[job]["started_at"] for job in batch)
 
 
-def test_two_orchestrators_cannot_share_a_state_folder():
+def test_two_orchestrators_cannot_share_a_state_directory():
     with Stack() as stack:
         second = stack._spawn("orchestratord", "127.0.0.1:0")
         assert second.wait(HANG_S) != 0

@@ -23,16 +23,16 @@ def words(path, kind):
 def test_logits_agree_with_float64(family, tmp_path):
     with tarfile.open(FIXTURES / f"{family}.tar.xz") as archive:
         archive.extractall(tmp_path)
-    folder = tmp_path / family
-    golden = words(folder / "golden.bin", "i")
+    directory = tmp_path / family
+    golden = words(directory / "golden.bin", "i")
     count, vocab = golden[1], golden[2]
-    expected = words(folder / "golden.bin", "f")[3 + count:]
+    expected = words(directory / "golden.bin", "f")[3 + count:]
     largest = max(map(abs, expected))
-    for model in filter(Path.exists, (folder, folder / "model.gguf")):
+    for model in filter(Path.exists, (directory, directory / "model.gguf")):
         out = tmp_path / "logits"
-        images = ["--pixels", str(folder / "pixels.bin")] if (folder / "pixels.bin").exists() else []
-        if images and model != folder:
-            images += ["--mmproj", str(folder / "mmproj.gguf"), "--image-token", IMAGE_TOKEN]
+        images = ["--pixels", str(directory / "pixels.bin")] if (directory / "pixels.bin").exists() else []
+        if images and model != directory:
+            images += ["--mmproj", str(directory / "mmproj.gguf"), "--image-token", IMAGE_TOKEN]
         done = llorch("model", "logits", str(model), "--tokens", ",".join(map(str, golden[3:3 + count])), "--out", str(out),
                       "--kv-dtype", "f32", *images, state_dir=tmp_path)
         assert done.returncode == 0, done.stderr

@@ -63,7 +63,7 @@ def test_a_context_too_small_says_the_numbers(stack):
 
 
 def test_same_task_id_same_body_is_one_job(stack):
-    """C-42: idempotent submission; another body under the same id is refused."""
+    """The same task_id and body is one job; another body under the same id is refused."""
     body = {**GOOD, "task_id": "my-task-1"}
     first = stack.request("POST", "/v2/tasks", body)
     second = stack.request("POST", "/v2/tasks", body)
@@ -140,7 +140,7 @@ def test_ten_thousand_mutated_bodies_never_crash_anything(stack):
     assert stack.wait_terminal(stack.submit(max_tokens=2)["job_id"])["status"] == "completed"
 
 
-def broken_models(folder):
+def broken_models(directory):
     good = MODEL.read_bytes()
     cases = {
         "truncated": good[: len(good) // 2],
@@ -153,7 +153,7 @@ def broken_models(folder):
     at = good.index(b"token_embd.weight") + len(b"token_embd.weight") + 4 + 2 * 8 + 4
     cases["tensor-past-the-end"] = good[:at] + struct.pack("<Q", 2**40) + good[at + 8 :]
     for name, data in cases.items():
-        (folder / f"{name}.gguf").write_bytes(data)
+        (directory / f"{name}.gguf").write_bytes(data)
     return sorted(cases)
 
 
@@ -225,16 +225,16 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a
 @needs_root
 def test_a_full_disk_gives_503_and_never_a_false_202():
     """SYS-6.1.3: STORE_UNAVAILABLE while the disk is full; everything accepted before ends; service returns with space."""
-    folder = tempfile.mkdtemp(prefix="llorch-full-")
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder]).returncode != 0:
-        os.rmdir(folder)
+    directory = tempfile.mkdtemp(prefix="llorch-full-")
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", directory]).returncode != 0:
+        os.rmdir(directory)
         pytest.skip("cannot mount a small file system here")
-    stack = Stack(state_dir=folder)
+    stack = Stack(state_dir=directory)
     try:
         stack.start()
         accepted = [stack.submit(max_tokens=2)["job_id"]]
         stack.wait_terminal(accepted[0])
-        filler = pathlib.Path(folder) / "filler"
+        filler = pathlib.Path(directory) / "filler"
         with open(filler, "wb", buffering=0) as f, contextlib.suppress(OSError):
             while f.write(b"\0" * 4096) == 4096:
                 pass
@@ -254,28 +254,28 @@ def test_a_full_disk_gives_503_and_never_a_false_202():
             assert stack.wait_terminal(job)["status"] == "completed"
     finally:
         stack.stop()
-        subprocess.run(["umount", "-l", folder])
-        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run(["umount", "-l", directory])
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 @needs_root
-def test_a_read_only_state_folder_is_said():
-    """A folder that cannot be written: a clear refusal at the start, for each daemon."""
-    folder = tempfile.mkdtemp(prefix="llorch-ro-")
-    os.chmod(folder, 0o555)
+def test_a_read_only_state_directory_is_said():
+    """A directory that cannot be written: a clear refusal at the start, for each daemon."""
+    directory = tempfile.mkdtemp(prefix="llorch-ro-")
+    os.chmod(directory, 0o555)
     try:
         for name in ("orchestratord", "pool-managerd"):
             done = subprocess.run(
-                ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", str(BIN / name), "--state-dir", f"{folder}/state",
+                ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", str(BIN / name), "--state-dir", f"{directory}/state",
                  "--bind", "127.0.0.1:0"] + (["--cpu"] if name == "pool-managerd" else []), capture_output=True, timeout=HANG_S,
-                env=clean_env(folder),
+                env=clean_env(directory),
             )
             if b"Permission denied" in done.stderr and b"setpriv" in done.stderr:
                 pytest.skip("the binaries cannot be run by another user here")
             assert done.returncode != 0, name
             assert b"IO_ERROR" in done.stderr or b"STORE_UNAVAILABLE" in done.stderr, (name, done.stderr[-500:])
     finally:
-        os.rmdir(folder)
+        os.rmdir(directory)
 
 
 def test_raw_garbage_on_the_socket(stack):

@@ -1,4 +1,4 @@
-"""Images in a conversation, through the daemons: a Qwen3-VL folder with a tokenizer and a template, pictures made here."""
+"""Images in a conversation, through the daemons: a Qwen3-VL directory with a tokenizer and a template, pictures made here."""
 
 import base64
 import json
@@ -50,18 +50,18 @@ def asking(*urls, text="what is this"):
 
 @pytest.fixture(scope="module", name="stack")
 def running_stack(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models") / "tiny-vl"
-    folder.mkdir()
+    directory = tmp_path_factory.mktemp("models") / "tiny-vl"
+    directory.mkdir()
     with tarfile.open(ROOT / "tests/golden/families/qwen3_vl.tar.xz") as archive:
         for name in ("config.json", "model.safetensors"):
-            (folder / name).write_bytes(archive.extractfile(f"qwen3_vl/{name}").read())
-    (folder / "tokenizer.json").write_text(json.dumps(byte_tokenizer(SPECIAL, VOCABULARY)))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>", "chat_template": TEMPLATE}))
-    (folder / "preprocessor_config.json").write_text(json.dumps({"patch_size": 4, "temporal_patch_size": 2, "merge_size": 2, "size": {
+            (directory / name).write_bytes(archive.extractfile(f"qwen3_vl/{name}").read())
+    (directory / "tokenizer.json").write_text(json.dumps(byte_tokenizer(SPECIAL, VOCABULARY)))
+    (directory / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>", "chat_template": TEMPLATE}))
+    (directory / "preprocessor_config.json").write_text(json.dumps({"patch_size": 4, "temporal_patch_size": 2, "merge_size": 2, "size": {
         "shortest_edge": 4 * UNIT * UNIT, "longest_edge": 32 * UNIT * UNIT}}))
-    blind = Path(shutil.copy(MODEL, folder.parent / "text.gguf"))
-    settings = {"models.aliases.eyes": f"file:{folder}", "models.aliases.text": f"file:{blind}",
-                "models.allowed_roots": str(folder.parent), "orchestratord.worker_image_tokens_max": str(TOKENS_MAX)}
+    blind = Path(shutil.copy(MODEL, directory.parent / "text.gguf"))
+    settings = {"models.aliases.eyes": f"file:{directory}", "models.aliases.text": f"file:{blind}",
+                "models.allowed_roots": str(directory.parent), "orchestratord.worker_image_tokens_max": str(TOKENS_MAX)}
     with Stack(settings) as stack:
         yield stack
 
@@ -71,9 +71,9 @@ def post(stack, **fields):
 
     def submitted():
         response = stack.request("POST", "/v2/tasks", body)
-        return None if response.status == 503 else response  # the pool is still looking at the folder
+        return None if response.status == 503 else response  # the pool is still looking at the directory
 
-    return wait_for("the folder to be known", submitted)
+    return wait_for("the directory to be known", submitted)
 
 
 def run(stack, **fields):

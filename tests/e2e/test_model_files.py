@@ -55,7 +55,7 @@ class Vandal(threading.Thread):
 
     def run(self):
         deeds = (self.cut, self.cut, self.rewrite, self.rewrite, self.replace, self.grow, self.huge, self.fifo, self.loop,
-                 self.folder, self.remove, self.forbid, self.hole)
+                 self.directory, self.remove, self.forbid, self.hole)
         while not self.ended.is_set():
             self.random.choice(deeds)()
             self.deeds += 1
@@ -127,7 +127,7 @@ class Vandal(threading.Thread):
         os.symlink(self.path.name, self.beside())
         self.put()
 
-    def folder(self):
+    def directory(self):
         if not self.path.is_dir():
             self.path.unlink(missing_ok=True)
             self.path.mkdir()

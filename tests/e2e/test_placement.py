@@ -10,7 +10,7 @@ from stack import Stack, llorch, wait_for
 
 
 class TwoPools(Stack):
-    """A second pool manager beside the first, in a state folder of its own."""
+    """A second pool manager beside the first, in a state directory of its own."""
 
     def __init__(self):
         super().__init__(settings={"devices.cpu_memory_bytes": str(1 << 30)})
@@ -36,9 +36,9 @@ class TwoPools(Stack):
 
 class Second(Stack):
     def __init__(self, first):
-        folder = tempfile.TemporaryDirectory(prefix="llorch-e2e-second-")
-        super().__init__(settings={**first.settings, "pool-managerd.pool_id": "pool-2"}, state_dir=folder.name)
-        self._temporary = folder
+        directory = tempfile.TemporaryDirectory(prefix="llorch-e2e-second-")
+        super().__init__(settings={**first.settings, "pool-managerd.pool_id": "pool-2"}, state_dir=directory.name)
+        self._temporary = directory
         self.bind = first.bind
         paired = llorch("--url", first.url, "pool", "pair", "pool-2", "--out", str(self.credential_file), state_dir=self.dir)
         assert paired.returncode == 0, paired.stderr

@@ -10,9 +10,9 @@ NEEDLE = "zanzibar marmalade"
 
 def test_jobs_in_postgresql_survive_kill_9_of_both():
     """SYS-6.1.2 SYS-6.1.3: queued and running jobs go on after SIGKILL of orchestratord; a stream is the same as undisturbed."""
-    with PostgresServer() as server, tempfile.TemporaryDirectory() as folder:
+    with PostgresServer() as server, tempfile.TemporaryDirectory() as directory:
         settings = {"orchestratord.persistence.store": "postgresql",
-                    "orchestratord.persistence.postgresql.connection_file": str(server.connection_file(folder))}
+                    "orchestratord.persistence.postgresql.connection_file": str(server.connection_file(directory))}
         with Stack(settings) as stack:
             undisturbed = ResumingClient(stack, stack.submit(prompt=NEEDLE, max_tokens=40)["job_id"]).run()
             jobs = [stack.submit_held(prompt=NEEDLE, max_tokens=40, on_disconnect="resume")]

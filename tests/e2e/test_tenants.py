@@ -5,8 +5,8 @@ import re
 from stack import OFTEN_HEARD, Stack, wait_for
 
 
-def secret(folder, name, character):
-    path = folder / name
+def secret(directory, name, character):
+    path = directory / name
     path.write_text(character * 32 + "\n")
     path.chmod(0o600)
     return path

@@ -50,8 +50,8 @@ def test_a_worker_inherits_no_socket_of_its_pool():
         fds = f"/proc/{stack.ready_worker()['pid']}/fd"
         pool = f"/proc/{stack.pool.pid}/fd"
 
-        def sockets(folder):
-            links = [os.readlink(f"{folder}/{fd}") for fd in os.listdir(folder) if os.path.islink(f"{folder}/{fd}")]
+        def sockets(directory):
+            links = [os.readlink(f"{directory}/{fd}") for fd in os.listdir(directory) if os.path.islink(f"{directory}/{fd}")]
             return {link for link in links if link.startswith("socket:")}
 
         assert sockets(pool) and not sockets(pool) & sockets(fds)

@@ -9,11 +9,11 @@
 
 #include "base/assert.h"
 #include "base/utf8.h"
-#include "engine/sampling/grammar/testing/small_vocabulary.h"
+#include "grammar/testing/small_vocabulary.h"
 
 namespace {
 
-using namespace llorch::engine::sampling::grammar;
+using namespace llorch::grammar;
 
 constexpr Limits kLimits{.text_bytes_max = 4096,
                          .depth_max = 24,

@@ -2,8 +2,9 @@
 #include <cstdint>
 
 #include "base/assert.h"
-#include "engine/images/decode/patch_rows.h"
+#include "images/decode/patch_rows.h"
 
+using namespace llorch;
 using namespace llorch::engine;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -18,13 +19,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!image) return 0;
   ASSERT(image->size == header->shown());
   ASSERT(image->pixels.size() == 3 * image->size.area());
-  constexpr contract::ImageRules kRules{.patch = 4,
-                                        .temporal = 2,
-                                        .merge = 2,
-                                        .pixels_min = 64,
-                                        .pixels_max = 1 << 13,
-                                        .mean = {0.5F, 0.5F, 0.5F},
-                                        .deviation = {0.5F, 0.5F, 0.5F}};
+  constexpr plan::ImageRules kRules{.patch = 4,
+                                    .temporal = 2,
+                                    .merge = 2,
+                                    .pixels_min = 64,
+                                    .pixels_max = 1 << 13,
+                                    .mean = {0.5F, 0.5F, 0.5F},
+                                    .deviation = {0.5F, 0.5F, 0.5F}};
   const auto rows = images::decode::patch_rows_of(file, kRules, 128);
   if (rows) ASSERT(rows->values.size() == std::size_t{rows->height} * rows->width * kRules.patch_row_width());
   return 0;

@@ -7,14 +7,14 @@
 #include <string>
 #include <string_view>
 
-#include "contract/duplicate_keys.h"
-#include "contract/json.h"
-#include "contract/task.h"
+#include "wire/duplicate_keys.h"
+#include "wire/json.h"
+#include "wire/task.h"
 
 namespace {
 
 namespace bj = boost::json;
-using namespace llorch::contract;
+using namespace llorch::wire;
 
 // Members as the parser meets them, before it drops any.
 struct Counter {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seed corpus of gguf_fuzz: one small file per branch of the reader. Usage: make_gguf_corpus.py FOLDER"""
+"""Writes the seed corpus of gguf_fuzz: one small file per branch of the reader. Usage: make_gguf_corpus.py DIRECTORY"""
 import struct
 import sys
 from pathlib import Path

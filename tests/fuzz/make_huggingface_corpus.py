@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seeds of the fuzzers for Hugging Face folders: safetensors files, their index, config.json.
+"""Writes the seeds of the fuzzers for Hugging Face directories: safetensors files, their index, config.json.
 
 Usage: make_huggingface_corpus.py [DIR]   (default: corpus/ beside this script)
 """
@@ -42,7 +42,7 @@ INDEX = {
     "two": {"metadata": {"total_size": 8}, "weight_map": {"a": "model-00001-of-00002.safetensors",
                                                           "b": "model-00002-of-00002.safetensors"}},
     "climbs": {"weight_map": {"a": "../model.safetensors"}},
-    "folder": {"weight_map": {"a": "x/model.safetensors"}},
+    "directory": {"weight_map": {"a": "x/model.safetensors"}},
     "no_map": {"metadata": {"weight_map": {"a": "b.safetensors"}}},
     "numbers": {"weight_map": {"a": 1, "b": [], "c": {}}},
 }
@@ -62,10 +62,10 @@ def main():
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "corpus"
     seeds = {"safetensors": SAFETENSORS, "safetensors_index": {k: json.dumps(v).encode() for k, v in INDEX.items()},
              "hf_config": {k: v.encode() for k, v in CONFIG.items()}}
-    for folder, files in seeds.items():
-        (root / folder).mkdir(parents=True, exist_ok=True)
+    for directory, files in seeds.items():
+        (root / directory).mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
-            (root / folder / name).write_bytes(content)
+            (root / directory / name).write_bytes(content)
 
 
 if __name__ == "__main__":

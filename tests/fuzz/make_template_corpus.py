@@ -12,9 +12,9 @@ import make_snippets  # noqa: E402
 
 
 def main():
-    folder = HERE / "corpus/template"
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.iterdir():
+    directory = HERE / "corpus/template"
+    directory.mkdir(parents=True, exist_ok=True)
+    for old in directory.iterdir():
         old.unlink()
     context = json.dumps({key: make_snippets.CONTEXT[key] for key in ("s", "u", "n", "f", "l", "d", "users", "messages")},
                          ensure_ascii=False, separators=(",", ":")).encode()
@@ -24,7 +24,7 @@ def main():
     templates += ["".join(f"{{{{ {v}|{f} }}}}" for v in values[:1]) for f in make_snippets.FILTERS]
     templates += [f"{{{{ s.{m} }}}}" for m in make_snippets.STRING_METHODS]
     for number, text in enumerate(templates):
-        (folder / f"{number:03}").write_bytes(head + text.encode())
+        (directory / f"{number:03}").write_bytes(head + text.encode())
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seed corpus of tokenizer_fuzz: one small input per branch. Usage: make_tokenizer_corpus.py FOLDER"""
+"""Writes the seed corpus of tokenizer_fuzz: one small input per branch. Usage: make_tokenizer_corpus.py DIRECTORY"""
 import struct
 import sys
 from pathlib import Path

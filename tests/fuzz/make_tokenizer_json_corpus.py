@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seed corpus of tokenizer_json_fuzz: one small input per kind of section. Usage: make_..._corpus.py FOLDER"""
+"""Writes the seed corpus of tokenizer_json_fuzz: one small input per kind of section. Usage: make_..._corpus.py DIRECTORY"""
 import json
 import sys
 from pathlib import Path

@@ -1,5 +1,5 @@
-// Replays a corpus folder through LLVMFuzzerTestOneInput where libFuzzer is not linked: every seed is a test in every
-// build. Usage: NAME CORPUS_DIR. Fails when the folder is missing or empty.
+// Replays a corpus directory through LLVMFuzzerTestOneInput where libFuzzer is not linked: every seed is a test in every
+// build. Usage: NAME CORPUS_DIR. Fails when the directory is missing or empty.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>

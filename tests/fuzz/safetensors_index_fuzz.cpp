@@ -1,4 +1,4 @@
-// Arbitrary text as the index of a model in several safetensors files: no name that is accepted leaves the folder.
+// Arbitrary text as the index of a model in several safetensors files: no name that is accepted leaves the directory.
 #include <cstdint>
 #include <string_view>
 

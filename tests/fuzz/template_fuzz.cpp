@@ -9,11 +9,11 @@
 
 #include "base/assert.h"
 #include "base/utf8.h"
-#include "engine/text/jinja/chat_template.h"
+#include "text/jinja/chat_template.h"
 
 namespace {
 
-using namespace llorch::engine::text;
+using namespace llorch::text;
 
 constexpr std::size_t kOutputMax = 1 << 16;
 

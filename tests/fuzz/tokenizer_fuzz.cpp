@@ -9,12 +9,12 @@
 
 #include "base/assert.h"
 #include "base/utf8.h"
-#include "engine/text/text_stream.h"
-#include "engine/text/tokenizer.h"
+#include "text/text_stream.h"
+#include "text/tokenizer.h"
 
 namespace {
 
-using namespace llorch::engine;
+using namespace llorch;
 
 void encode_every_way(const text::Tokenizer& tokenizer, std::string_view input) {
   for (const bool parse_special : {false, true}) {

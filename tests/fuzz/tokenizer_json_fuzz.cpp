@@ -8,10 +8,11 @@
 #include <string_view>
 
 #include "base/assert.h"
-#include "engine/io/tokenizer_json/tokenizer_folder.h"
-#include "engine/text/text_stream.h"
-#include "engine/text/tokenizer.h"
+#include "engine/io/tokenizer_json/tokenizer_directory.h"
+#include "text/text_stream.h"
+#include "text/tokenizer.h"
 
+using namespace llorch;
 using namespace llorch::engine;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

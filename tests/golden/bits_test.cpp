@@ -10,9 +10,9 @@ namespace llorch::golden {
 namespace {
 
 using base::TokenId;
-using engine::contract::DType;
 using engine::inference::RowsWanted;
 using engine::inference::SlotRows;
+using engine::plan::DType;
 
 struct Model {
   const char* name;
@@ -109,8 +109,9 @@ TEST_P(Bits, ARecycledSlot) {
   EXPECT_TRUE(same_bits(logits, std::span(reference_).last(logits.size())));
 }
 
-Model family(const char* name, const char* folder, Format format, DType kv_dtype) {
-  return {name, *family_model(folder, format), read_golden(family_folder(folder) / "golden.bin").tokens, kv_dtype};
+Model family(const char* name, const char* directory, Format format, DType kv_dtype) {
+  return {name, *family_model(directory, format), read_golden(family_directory(directory) / "golden.bin").tokens,
+          kv_dtype};
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Bits,

@@ -16,7 +16,6 @@ namespace {
 
 namespace bj = boost::json;
 using base::ErrorCode;
-using engine::contract::DType;
 using engine::io::GgufFile;
 using engine::io::GgufValue;
 using engine::io::GgufWriter;
@@ -24,6 +23,7 @@ using engine::io::HfConfig;
 using engine::io::ModelFiles;
 using engine::io::SafetensorsFile;
 using engine::models::CompiledModel;
+using engine::plan::DType;
 
 using Edit = std::function<void(bj::object&)>;
 
@@ -35,7 +35,7 @@ struct Model {
         model(engine::models::compile_model(files, DType::kF32)) {}
 
   static std::string text(const std::string& family) {
-    return base::read_file(family_folder(family) / "config.json", 1 << 20).value();
+    return base::read_file(family_directory(family) / "config.json", 1 << 20).value();
   }
   static std::string edited(const std::string& family, const Edit& edit) {
     bj::value config = bj::parse(text(family));
@@ -44,7 +44,7 @@ struct Model {
   }
   static std::vector<SafetensorsFile> tensors(const std::string& family) {
     std::vector<SafetensorsFile> files;
-    files.push_back(SafetensorsFile::open(family_folder(family) / "model.safetensors").value());
+    files.push_back(SafetensorsFile::open(family_directory(family) / "model.safetensors").value());
     return files;
   }
 

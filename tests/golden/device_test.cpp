@@ -11,7 +11,7 @@ using base::TokenId;
 using engine::inference::Engine;
 using engine::inference::EngineOptions;
 
-std::unique_ptr<engine::contract::Backend> device(std::uint64_t budget_bytes) {
+std::unique_ptr<engine::plan::Backend> device(std::uint64_t budget_bytes) {
   return engine::compute::cpu::make_cpu_backend({.threads_count = 2, .memory_budget_bytes = budget_bytes}).value();
 }
 

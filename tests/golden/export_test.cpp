@@ -1,4 +1,4 @@
-// Models as new GGUF files: every family's folder against the file the field's own converter makes of it, every type, and
+// Models as new GGUF files: every family's directory against the file the field's own converter makes of it, every type, and
 // made-up models of every architecture.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@
 namespace llorch::golden {
 namespace {
 
-using engine::contract::DType;
+using engine::plan::DType;
 using namespace engine::models;
 namespace io = engine::io;
 
@@ -47,7 +47,7 @@ base::Result<> write_as(const ExportModel& model, const TypeRequest& request, co
   TRY(write_gguf(model, types, request.type, out, {.threads = threads}));
   return {};
 }
-base::Result<> quantise(const std::filesystem::path& in, const TypeRequest& request, const std::filesystem::path& out) {
+base::Result<> quantize(const std::filesystem::path& in, const TypeRequest& request, const std::filesystem::path& out) {
   const io::ModelFiles files = TRY(io::ModelFiles::open(in));
   return write_as(TRY(export_model(files)), request, out);
 }
@@ -72,9 +72,9 @@ double mean_kl(std::span<const float> reference, std::span<const float> got, std
   return total / static_cast<double>(reference.size() / vocab);
 }
 
-class ExportedFolder : public testing::TestWithParam<const char*> {
+class ExportedDirectory : public testing::TestWithParam<const char*> {
  protected:
-  std::filesystem::path folder() const { return *family_model(GetParam(), Format::kHuggingFace); }
+  std::filesystem::path directory() const { return *family_model(GetParam(), Format::kHuggingFace); }
   std::string family() const { return GetParam(); }
 };
 
@@ -83,13 +83,13 @@ bool keeps_bits(const std::string& family) {
   return !(family.starts_with("llama") || family == "granite_hybrid" || family.starts_with("deepseek"));
 }
 
-TEST_P(ExportedFolder, ComputesTheSame) {
+TEST_P(ExportedDirectory, ComputesTheSame) {
   const Scratch out(family());
-  must(quantise(folder(), {.type = DType::kBF16}, out.path()));
-  const Golden golden = read_golden(family_folder(family()) / "golden.bin");
+  must(quantize(directory(), {.type = DType::kBF16}, out.path()));
+  const Golden golden = read_golden(family_directory(family()) / "golden.bin");
   const std::vector<float> logits = logits_of(out.path(), golden.tokens, {});
   EXPECT_LE(relative_error(logits, golden.logits), 5e-5);
-  const bool same = same_bits(logits, logits_of(folder(), golden.tokens, {}));
+  const bool same = same_bits(logits, logits_of(directory(), golden.tokens, {}));
   EXPECT_TRUE(same || !keeps_bits(family()));
 }
 
@@ -109,11 +109,11 @@ void expect_same_values(const io::FileTensor& got, const io::FileTensor& expecte
 }
 
 // Every tensor under the same name, in the same shape and type, with the same values: also the order of rows.
-TEST_P(ExportedFolder, HoldsTheTensorsOfTheFieldsConverter) {
+TEST_P(ExportedDirectory, HoldsTheTensorsOfTheFieldsConverter) {
   const auto reference = family_model(family(), Format::kGguf);
   if (!reference) GTEST_SKIP() << "this fixture has no GGUF";
   const Scratch out(family());
-  must(quantise(folder(), {.type = DType::kBF16}, out.path()));
+  must(quantize(directory(), {.type = DType::kBF16}, out.path()));
   const io::ModelFiles got = io::ModelFiles::open(out.path()).value();
   const io::ModelFiles expected = io::ModelFiles::open(*reference).value();
   for (const io::FileTensor& tensor : expected.tensors()) {
@@ -129,11 +129,11 @@ TEST_P(ExportedFolder, HoldsTheTensorsOfTheFieldsConverter) {
 const std::set<std::string> kOtherwise{"granitehybrid.context_length", "qwen3moe.feed_forward_length",
                                        "mamba2.feed_forward_length"};
 
-TEST_P(ExportedFolder, SaysWhatTheFieldsConverterSays) {
+TEST_P(ExportedDirectory, SaysWhatTheFieldsConverterSays) {
   const auto reference = family_model(family(), Format::kGguf);
   if (!reference) GTEST_SKIP() << "this fixture has no GGUF";
   const Scratch out(family());
-  must(quantise(folder(), {.type = DType::kBF16}, out.path()));
+  must(quantize(directory(), {.type = DType::kBF16}, out.path()));
   const io::GgufFile got = io::GgufFile::open(out.path()).value();
   const io::GgufFile expected = io::GgufFile::open(*reference).value();
   std::size_t compared = 0;
@@ -150,7 +150,7 @@ TEST_P(ExportedFolder, SaysWhatTheFieldsConverterSays) {
   EXPECT_GE(compared, 10U);
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, ExportedFolder,
+INSTANTIATE_TEST_SUITE_P(Golden, ExportedDirectory,
                          testing::Values("llama3", "llama_tied", "qwen2", "qwen3", "phi3", "gemma2", "gemma3",
                                          "qwen3_moe_sparse", "gpt_oss", "granite_hybrid", "mamba2", "lfm2",
                                          "deepseek_v2", "deepseek_v3"),
@@ -160,19 +160,19 @@ struct Refusal {
   const char* family;
   const char* says;
 };
-class RefusedFolder : public testing::TestWithParam<Refusal> {};
+class RefusedDirectory : public testing::TestWithParam<Refusal> {};
 
-TEST_P(RefusedFolder, SaysWhatGgufCannot) {
+TEST_P(RefusedDirectory, SaysWhatGgufCannot) {
   const Scratch out("refused");
   const auto result =
-      quantise(*family_model(GetParam().family, Format::kHuggingFace), {.type = DType::kBF16}, out.path());
+      quantize(*family_model(GetParam().family, Format::kHuggingFace), {.type = DType::kBF16}, out.path());
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().code, base::ErrorCode::kFormatCannotExpress);
   EXPECT_NE(result.error().message.find(GetParam().says), std::string::npos) << result.error().message;
   EXPECT_FALSE(std::filesystem::exists(out.path()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, RefusedFolder,
+INSTANTIATE_TEST_SUITE_P(Golden, RefusedDirectory,
                          testing::Values(Refusal{"mistral", "window of 24 positions in layer 0"},
                                          Refusal{"qwen3_moe", "kind of layer that layer 1 is"}),
                          [](const auto& test) { return std::string(test.param.family); });
@@ -197,7 +197,7 @@ struct TypeCase {
 class Types : public testing::TestWithParam<TypeCase> {};
 
 TEST_P(Types, LoadRunAndStayCloseToTheFloats) {
-  const DType type = *quantise_target(GetParam().name);
+  const DType type = *quantize_target(GetParam().name);
   const Scratch floats("floats"), out(GetParam().name), again("again"), threaded("threaded");
   const ExportModel model = synth_model(wide("llama")).value();
   must(write_as(model, {.type = DType::kF32}, floats.path()));
@@ -208,9 +208,9 @@ TEST_P(Types, LoadRunAndStayCloseToTheFloats) {
   EXPECT_LE(kl, GetParam().kl_max);
 
   // What is of the type already is copied, from a file made in one step or in two, and whatever the threads.
-  must(quantise(out.path(), {.type = type}, again.path()));
+  must(quantize(out.path(), {.type = type}, again.path()));
   EXPECT_EQ(again.bytes(), out.bytes());
-  must(quantise(floats.path(), {.type = type}, again.path()));
+  must(quantize(floats.path(), {.type = type}, again.path()));
   EXPECT_EQ(again.bytes(), out.bytes());
   must(write_as(model, {.type = type}, threaded.path(), 3));
   EXPECT_EQ(threaded.bytes(), out.bytes());
@@ -225,16 +225,16 @@ INSTANTIATE_TEST_SUITE_P(Golden, Types,
                                          TypeCase{"Q2_K", 0.2}),
                          [](const auto& test) { return std::string(test.param.name); });
 
-TEST(Requantising, IsRefusedUnlessAskedFor) {
+TEST(Requantizing, IsRefusedUnlessAskedFor) {
   const Scratch q8("q8"), q4("q4");
   must(write_as(synth_model(wide("llama")).value(), {.type = DType::kQ8_0}, q8.path()));
-  const auto refused = quantise(q8.path(), {.type = DType::kQ4_0}, q4.path());
+  const auto refused = quantize(q8.path(), {.type = DType::kQ4_0}, q4.path());
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, base::ErrorCode::kInvalidParams);
-  EXPECT_NE(refused.error().message.find("--allow-requantise"), std::string::npos);
+  EXPECT_NE(refused.error().message.find("--allow-requantize"), std::string::npos);
   EXPECT_FALSE(std::filesystem::exists(q4.path()));
-  must(quantise(q8.path(), {.type = DType::kQ4_0, .allow_requantise = true}, q4.path()));
-  must(quantise(q8.path(), {.type = DType::kF32}, q4.path()));  // exact: nothing is rounded
+  must(quantize(q8.path(), {.type = DType::kQ4_0, .allow_requantize = true}, q4.path()));
+  must(quantize(q8.path(), {.type = DType::kF32}, q4.path()));  // exact: nothing is rounded
 }
 
 class Synthetic : public testing::TestWithParam<const char*> {};

@@ -11,8 +11,8 @@
 namespace llorch::golden {
 namespace {
 
-using engine::contract::DType;
-using engine::contract::Opcode;
+using engine::plan::DType;
+using engine::plan::Opcode;
 
 struct Case {
   std::string family;
@@ -26,7 +26,7 @@ class Families : public testing::TestWithParam<Case> {
   std::filesystem::path model() const { return *family_model(GetParam().family, GetParam().format); }
   std::vector<float> run(RunOptions options) const { return logits_of(model(), golden_.tokens, options); }
 
-  Golden golden_ = read_golden(family_folder(GetParam().family) / "golden.bin");
+  Golden golden_ = read_golden(family_directory(GetParam().family) / "golden.bin");
 };
 
 // The references' own f32 runs differ by 4e-7 of the largest logit.
@@ -49,7 +49,7 @@ TEST_P(Families, AgreeToTheCacheTypeWithAnF16Cache) {
 
 // Each layer by itself: the first that is off is where a fault is.
 TEST_P(Families, EveryLayerAgrees) {
-  const auto path = family_folder(GetParam().family) / "hidden.bin";
+  const auto path = family_directory(GetParam().family) / "hidden.bin";
   if (!std::filesystem::exists(path)) GTEST_SKIP() << "this fixture has no hidden states";
   const Hidden hidden = read_hidden(path);
   Device device(model(), {});
@@ -136,7 +136,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, Families, testing::ValuesIn(cases()),
 // What a slot may grow to decides how it rotates, from its first position on and whatever its neighbours do.
 TEST(LongRotation, FollowsWhatWasAdmitted) {
   constexpr std::size_t kTokens = 40;  // the fixture's original context is 64
-  const Golden golden = read_golden(family_folder("phi3") / "golden.bin");
+  const Golden golden = read_golden(family_directory("phi3") / "golden.bin");
   const auto tokens = std::span(golden.tokens).first(kTokens);
   for (const Format format : {Format::kGguf, Format::kHuggingFace}) {
     Device device(*family_model("phi3", format), {.slots = 2});

@@ -14,8 +14,8 @@ namespace llorch::golden {
 namespace {
 // Where a bundle that runs away from the tree keeps its fixtures: models/demo, families and fairytale-5m-q4_0.gguf.
 std::optional<std::filesystem::path> carried() {
-  const char* const folder = std::getenv("LLORCH_FIXTURES");
-  return folder == nullptr ? std::nullopt : std::optional<std::filesystem::path>(folder);
+  const char* const directory = std::getenv("LLORCH_FIXTURES");
+  return directory == nullptr ? std::nullopt : std::optional<std::filesystem::path>(directory);
 }
 }  // namespace
 
@@ -56,15 +56,15 @@ class Words {
 
 }  // namespace
 
-std::filesystem::path family_folder(const std::string& family) {
+std::filesystem::path family_directory(const std::string& family) {
   return (carried() ? *carried() / "families" : std::filesystem::path(LLORCH_FAMILIES_DIR)) / family;
 }
 
 std::optional<std::filesystem::path> family_model(const std::string& family, Format format) {
-  const std::filesystem::path folder = family_folder(family);
-  if (format == Format::kHuggingFace) return folder;
-  if (!std::filesystem::exists(folder / "model.gguf")) return std::nullopt;
-  return folder / "model.gguf";
+  const std::filesystem::path directory = family_directory(family);
+  if (format == Format::kHuggingFace) return directory;
+  if (!std::filesystem::exists(directory / "model.gguf")) return std::nullopt;
+  return directory / "model.gguf";
 }
 
 Hidden read_hidden(const std::filesystem::path& path) {

@@ -24,8 +24,8 @@ std::filesystem::path repository();
 // The file's layout is in README.md; a malformed one aborts the test.
 Golden read_golden(const std::filesystem::path& path);
 // A family's fixture, unpacked at build time.
-std::filesystem::path family_folder(const std::string& family);
-// The file or folder an engine loads; absent when the fixture has no model in that format.
+std::filesystem::path family_directory(const std::string& family);
+// The file or directory an engine loads; absent when the fixture has no model in that format.
 enum class Format { kGguf, kHuggingFace };
 std::optional<std::filesystem::path> family_model(const std::string& family, Format format);
 
@@ -51,7 +51,7 @@ Pixels read_pixels(const std::filesystem::path& path, std::size_t rows);
 std::filesystem::path demo_model(const std::string& type);  // "f16", "q8_0", "q4_0"
 
 struct RunOptions {
-  engine::contract::DType kv_dtype = engine::contract::DType::kF32;
+  engine::plan::DType kv_dtype = engine::plan::DType::kF32;
   std::uint32_t chunk = 512;
   std::uint32_t threads = 1;
   std::uint32_t slots = 1;
@@ -63,10 +63,10 @@ class Device {
  public:
   Device(const std::filesystem::path& model, const RunOptions& options);
   engine::inference::Engine& engine() { return *engine_; }
-  engine::contract::Backend& backend() { return *backend_; }
+  engine::plan::Backend& backend() { return *backend_; }
 
  private:
-  std::unique_ptr<engine::contract::Backend> backend_;
+  std::unique_ptr<engine::plan::Backend> backend_;
   std::unique_ptr<engine::inference::Engine> engine_;
 };
 

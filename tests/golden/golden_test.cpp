@@ -12,7 +12,7 @@
 namespace llorch::golden {
 namespace {
 
-using engine::contract::DType;
+using engine::plan::DType;
 
 double log_sum_exp(std::span<const float> row) {
   const double top = *std::ranges::max_element(row);
@@ -71,9 +71,9 @@ double expected_divergence(std::span<const float> expected, double layers) {
   return 0.5 * kNoise * (1 + 2.5 / (2 * layers)) * variance * (1 - collision);
 }
 
-class Quantised : public testing::TestWithParam<const char*> {};
+class Quantized : public testing::TestWithParam<const char*> {};
 
-TEST_P(Quantised, LosesOnlyWhatInt8ActivationsCost) {
+TEST_P(Quantized, LosesOnlyWhatInt8ActivationsCost) {
   constexpr double kLayers = 6;
   double steps = 0, same = 0, kl = 0, expected = 0;
   for (const char* name : {"tale", "random", "one"}) {
@@ -96,7 +96,7 @@ TEST_P(Quantised, LosesOnlyWhatInt8ActivationsCost) {
   EXPECT_LE(kl / steps, 2e-4);
 }
 
-// Its logits were computed from these bits of the weights. When the quantiser is meant to give others: make the logits again
+// Its logits were computed from these bits of the weights. When the quantizer is meant to give others: make the logits again
 // (demo/make_logits.py), then record the hash.
 TEST(DemoModel, TheQ4TwinIsTheOneTheReferenceIsOf) {
   const auto file = engine::io::GgufFile::open(demo_model("q4_0"));
@@ -106,7 +106,7 @@ TEST(DemoModel, TheQ4TwinIsTheOneTheReferenceIsOf) {
   EXPECT_EQ(base::to_hex(hash.digest()), "6247faa420c1db36848711740995a50475710056f62b72e494b56bb771e09208");
 }
 
-INSTANTIATE_TEST_SUITE_P(Demo, Quantised, testing::Values("q8_0", "q4_0"));
+INSTANTIATE_TEST_SUITE_P(Demo, Quantized, testing::Values("q8_0", "q4_0"));
 
 }  // namespace
 }  // namespace llorch::golden

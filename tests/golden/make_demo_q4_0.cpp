@@ -11,7 +11,7 @@ base::Result<> make(const char* in, const char* out) {
   using namespace engine::models;
   const engine::io::ModelFiles files = TRY(engine::io::ModelFiles::open(in));
   const ExportModel model = TRY(export_model(files));
-  constexpr auto kType = engine::contract::DType::kQ4_0;
+  constexpr auto kType = engine::plan::DType::kQ4_0;
   const auto types = TRY(choose_types(model, {.type = kType, .embedding = kType, .head = kType}));
   TRY(write_gguf(model, types, kType, out, {}));
   return {};

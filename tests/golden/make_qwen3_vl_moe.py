@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes families/qwen3_vl_moe.tar.xz with PyPI transformers and torch.  Usage: make_qwen3_vl_moe.py
 
-A tiny random Qwen3-VL mixture as a Hugging Face folder (BF16), with its float64 logits over two images and text, in the
+A tiny random Qwen3-VL mixture as a Hugging Face directory (BF16), with its float64 logits over two images and text, in the
 formats of the other families: golden.bin, pixels.bin, meta.json. Every second layer is dense.
 """
 import json
@@ -54,9 +54,9 @@ def inputs():
     return torch.tensor([ids]), pixels
 
 
-def run(folder, dtype, ids, pixels):
+def run(directory, dtype, ids, pixels):
     model = transformers.Qwen3VLMoeForConditionalGeneration.from_pretrained(
-        folder, dtype=dtype, attn_implementation="eager", experts_implementation="eager").eval()
+        directory, dtype=dtype, attn_implementation="eager", experts_implementation="eager").eval()
     grids = torch.tensor(GRIDS)
     types = (ids == IMAGE).int()
     with torch.no_grad():
@@ -71,18 +71,18 @@ def main():
     ids, pixels = inputs()
     count = ids.shape[1]
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch) / "qwen3_vl_moe"
-        model.save_pretrained(folder)
-        for extra in folder.glob("generation_config.json"):
+        directory = Path(scratch) / "qwen3_vl_moe"
+        model.save_pretrained(directory)
+        for extra in directory.glob("generation_config.json"):
             extra.unlink()
-        logits, positions = run(folder, torch.float64, ids, pixels)
-        rounded, _ = run(folder, torch.float32, ids, pixels)
+        logits, positions = run(directory, torch.float64, ids, pixels)
+        rounded, _ = run(directory, torch.float32, ids, pixels)
         golden = struct.pack("<4sII", b"GLD1", count, logits.shape[1]) + ids[0].numpy().astype("<i4").tobytes()
-        (folder / "golden.bin").write_bytes(golden + logits.astype("<f4").tobytes())
+        (directory / "golden.bin").write_bytes(golden + logits.astype("<f4").tobytes())
         head = struct.pack("<4sI", b"GLV1", len(GRIDS)) + b"".join(struct.pack("<III", *grid) for grid in GRIDS)
         head += struct.pack("<II", *pixels.shape)
-        (folder / "pixels.bin").write_bytes(head + pixels.numpy().astype("<f4").tobytes() + positions.astype("<i4").tobytes())
-        (folder / "meta.json").write_text(json.dumps(
+        (directory / "pixels.bin").write_bytes(head + pixels.numpy().astype("<f4").tobytes() + positions.astype("<i4").tobytes())
+        (directory / "meta.json").write_text(json.dumps(
             {"family": "qwen3_vl_moe", "seed": SEED, "transformers": transformers.__version__, "torch": torch.__version__,
              "max_abs_logit": float(np.abs(logits).max()), "f32_vs_f64_max_abs": float(np.abs(logits - rounded).max()),
              "argmax": logits.argmax(1).tolist()}, indent=1) + "\n")
@@ -91,8 +91,8 @@ def main():
                 info.uid = info.gid = info.mtime = 0
                 info.uname = info.gname = ""
                 return info
-            archive.add(folder, "qwen3_vl_moe", filter=anonymous)
-        print({path.name: path.stat().st_size for path in folder.iterdir()})
+            archive.add(directory, "qwen3_vl_moe", filter=anonymous)
+        print({path.name: path.stat().st_size for path in directory.iterdir()})
 
 
 main()

@@ -16,16 +16,16 @@ namespace {
 
 using namespace engine::models;
 using namespace engine::models::families;
-using engine::contract::DType;
 using engine::inference::Engine;
 using engine::io::GgufFile;
 using engine::io::GgufWriter;
 using engine::io::ModelFiles;
+using engine::plan::DType;
 
 // "Ladder": attention and feed-forward are layers of their own, which take turns; q, k and v are one tensor.
 constexpr std::array kAttentionRung{norm(NormVariant::kAttention), attention(), add()};
 constexpr std::array kFfnRung{norm(NormVariant::kFfn), ffn(), add()};
-constexpr std::array<Programme, 2> kRungs{kAttentionRung, kFfnRung};
+constexpr std::array<LayerTemplate, 2> kRungs{kAttentionRung, kFfnRung};
 
 constexpr WeightRow qkv(AttentionSlot slot) {
   return row(slot, Source("rung.{}.qkv", Load::kRows, AttentionSlot::kQ, AttentionSlot::kV), "");
@@ -49,15 +49,15 @@ constexpr std::array<std::string_view, 1> kLadderClaimed{"rope_freqs.weight"};
 
 base::Result<ModelConfig> read_ladder(const ModelFiles& files) {
   const GgufKeys keys = TRY(GgufKeys::of(files));
-  ModelConfig config = TRY(read_gguf_dense(keys, engine::contract::RopeLayout::kInterleaved));
-  for (std::size_t n = 0; n < config.layers.size(); ++n) config.layers[n].programme = n % 2;
+  ModelConfig config = TRY(read_gguf_dense(keys, engine::plan::RopeLayout::kInterleaved));
+  for (std::size_t n = 0; n < config.layers.size(); ++n) config.layers[n].layer_template = n % 2;
   return config;
 }
 
 const Family kLadder{.name = "ladder",
                      .gguf = kLadderNames,
                      .before = kBefore,
-                     .programmes = kRungs,
+                     .layer_templates = kRungs,
                      .after = kAfter,
                      .weights = kLadderWeights,
                      .gguf_claimed = kLadderClaimed,
@@ -140,7 +140,7 @@ TEST(NewFamily, IsDataAlone) {
       Engine::load(std::move(files), *std::move(model), {.kv_dtype = DType::kF32, .output_rows_max = 512}, *backend);
   ASSERT_TRUE(engine) << engine.error().message;
 
-  const Golden golden = read_golden(family_folder("llama3") / "golden.bin");
+  const Golden golden = read_golden(family_directory("llama3") / "golden.bin");
   std::vector<float> logits;
   ASSERT_TRUE((*engine)->score(0, golden.tokens, [&](std::size_t, std::span<const float> row) {
     logits.insert(logits.end(), row.begin(), row.end());

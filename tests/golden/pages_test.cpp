@@ -17,7 +17,7 @@ using engine::inference::RowsWanted;
 using engine::inference::SlotRows;
 namespace paging = engine::inference::paging;
 
-constexpr std::uint32_t kPage = engine::contract::kPageTokens;
+constexpr std::uint32_t kPage = engine::plan::kPageTokens;
 constexpr std::uint32_t kLength = 330;
 
 struct Model {
@@ -30,7 +30,7 @@ void PrintTo(const Model& model, std::ostream* out) { *out << model.family; }
 class Pages : public testing::TestWithParam<Model> {
  protected:
   void SetUp() override {
-    const std::uint32_t vocab = read_golden(family_folder(GetParam().family) / "golden.bin").vocab;
+    const std::uint32_t vocab = read_golden(family_directory(GetParam().family) / "golden.bin").vocab;
     std::mt19937 random(5);
     for (std::uint32_t i = 0; i < kLength; ++i)
       tokens_.push_back(TokenId{static_cast<std::uint32_t>(random() % vocab)});
@@ -39,7 +39,7 @@ class Pages : public testing::TestWithParam<Model> {
   Engine& load(EngineOptions options) {
     engine_.reset();
     options.prefill_chunk = options.output_rows_max = 64;
-    options.kv_dtype = engine::contract::DType::kF16;
+    options.kv_dtype = engine::plan::DType::kF16;
     if (!backend_) {
       backend_ =
           engine::compute::cpu::make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 1ULL << 30}).value();
@@ -67,7 +67,7 @@ class Pages : public testing::TestWithParam<Model> {
   }
 
   std::vector<TokenId> tokens_, other_;
-  std::unique_ptr<engine::contract::Backend> backend_;
+  std::unique_ptr<engine::plan::Backend> backend_;
   std::unique_ptr<Engine> engine_;
 };
 

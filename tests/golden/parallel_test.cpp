@@ -11,20 +11,20 @@
 #include "engine/io/gguf.h"
 #include "engine/io/gguf_writer.h"
 #include "engine/io/quant/dequant.h"
-#include "engine/io/quant/quantise.h"
+#include "engine/io/quant/quantize.h"
 #include "golden_support.h"
 
 namespace llorch::golden {
 namespace {
 
 using base::ErrorCode;
-using engine::contract::DType;
 using engine::inference::Engine;
 using engine::inference::EngineOptions;
 using engine::inference::RowsWanted;
 using engine::inference::SlotRows;
 using engine::inference::parallel::Devices;
 using engine::inference::parallel::HostCollective;
+using engine::plan::DType;
 
 // CPU devices that share a model.
 class Group {
@@ -39,11 +39,11 @@ class Group {
     collective_ = std::make_unique<HostCollective>(backends_);
   }
   Devices devices() const { return {.backends = backends_, .collective = collective_.get()}; }
-  engine::contract::Backend& backend(std::uint32_t rank) { return *backends_[rank]; }
+  engine::plan::Backend& backend(std::uint32_t rank) { return *backends_[rank]; }
 
  private:
-  std::vector<std::unique_ptr<engine::contract::Backend>> owned_;
-  std::vector<engine::contract::Backend*> backends_;
+  std::vector<std::unique_ptr<engine::plan::Backend>> owned_;
+  std::vector<engine::plan::Backend*> backends_;
   std::unique_ptr<HostCollective> collective_;
 };
 
@@ -52,7 +52,7 @@ struct Case {
   std::filesystem::path model;
   std::filesystem::path reference;
   std::uint32_t devices = 2;
-  double tolerance_f32 = 5e-5;  // of one device, with an F32 cache; DECISIONS.md §6
+  double tolerance_f32 = 5e-5;  // of the largest logit, as for one device with an F32 cache
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -155,7 +155,7 @@ std::vector<Case> cases() {
       if (!model) continue;
       all.push_back({.name = fmt::format("{}_{}_tp{}", family, suffix, devices),
                      .model = *model,
-                     .reference = family_folder(family) / "golden.bin",
+                     .reference = family_directory(family) / "golden.bin",
                      .devices = devices});
     }
   };
@@ -167,7 +167,7 @@ std::vector<Case> cases() {
   for (const char* family :
        {"llama_tied", "deepseek_v2", "deepseek_v3", "llama3", "qwen2", "phi3", "gemma3", "gpt_oss", "granite_hybrid"})
     add(family, 4);
-  // Quantised weights meet activations of eight bits, in blocks that no device's part cuts.
+  // Quantized weights meet activations of eight bits, in blocks that no device's part cuts.
   for (const std::uint32_t devices : {2U, 4U}) {
     for (const char* type : {"f16", "q8_0", "q4_0"}) {
       all.push_back({.name = fmt::format("demo_{}_tp{}", type, devices),
@@ -242,7 +242,7 @@ void untie_head(const engine::io::GgufFile& file, engine::io::GgufWriter& writer
 }
 
 // The feed-forward's way back in blocks of 32 columns.
-void quantise_down(const engine::io::GgufFile& file, engine::io::GgufWriter& writer) {
+void quantize_down(const engine::io::GgufFile& file, engine::io::GgufWriter& writer) {
   for (const auto& [key, value] : file.metadata()) writer.put(key, value);
   for (const engine::io::GgufTensor& tensor : file.tensors()) {
     engine::io::GgufWriter::TensorSpec spec = spec_of(tensor);
@@ -253,7 +253,7 @@ void quantise_down(const engine::io::GgufFile& file, engine::io::GgufWriter& wri
     std::vector<float> values(spec.dims[0] * spec.dims[1]);
     engine::io::dequantize_row(tensor.dtype, tensor.data.read_all().value(), values);
     spec.dtype = DType::kQ8_0;
-    std::vector<std::byte> blocks(engine::contract::row_bytes(spec.dtype, values.size()));
+    std::vector<std::byte> blocks(engine::plan::row_bytes(spec.dtype, values.size()));
     EXPECT_TRUE(engine::io::quantize_row(spec.dtype, values, blocks));
     writer.add_tensor(std::move(spec), [blocks = std::move(blocks)] { return std::span<const std::byte>(blocks); });
   }
@@ -264,7 +264,7 @@ struct Told {
   std::uint64_t kv_bytes = 0;  // on all devices
 };
 Told tell(const std::filesystem::path& model, const std::string& family, std::uint32_t devices) {
-  const Golden golden = read_golden(family_folder(family) / "golden.bin");
+  const Golden golden = read_golden(family_directory(family) / "golden.bin");
   const Group group(devices);
   const Case c{.name = family, .model = model, .reference = {}};
   const auto engine = load(c, {.kv_dtype = DType::kF16, .chunk = 5}, group);
@@ -297,10 +297,10 @@ TEST(ParallelHeads, AVocabularySharedOutIsTheWholeOne) {
         << devices;
 }
 
-// 160 columns in five blocks: three for the one device, two for the other. Activations are quantised in the same blocks, so only
+// 160 columns in five blocks: three for the one device, two for the other. Activations are quantized in the same blocks, so only
 // the order of sums differs.
 TEST(ParallelWidths, AreCutBetweenBlocks) {
-  const Retold retold(*family_model("llama3", Format::kGguf), quantise_down);
+  const Retold retold(*family_model("llama3", Format::kGguf), quantize_down);
   const Told one = tell(retold.path(), "llama3", 1), two = tell(retold.path(), "llama3", 2);
   EXPECT_LE(relative_error(two.logits, one.logits), 1e-4);
   EXPECT_TRUE(same_bits(tell(retold.path(), "llama3", 2).logits, two.logits));

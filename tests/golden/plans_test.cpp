@@ -12,7 +12,7 @@
 namespace llorch::golden {
 namespace {
 
-using namespace engine::contract;
+using namespace engine::plan;
 using engine::models::CompiledModel;
 
 std::string dump_of(const CompiledModel& model, const CompiledPlan& plan) {

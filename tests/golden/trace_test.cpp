@@ -10,11 +10,11 @@
 namespace llorch::golden {
 namespace {
 
-using engine::contract::DType;
-using engine::contract::Opcode;
 using engine::inference::trace::Comparison;
 using engine::inference::trace::Recorder;
 using engine::inference::trace::RowRecord;
+using engine::plan::DType;
+using engine::plan::Opcode;
 using Verdict = Comparison::Verdict;
 
 const std::vector<base::TokenId>& tokens() {

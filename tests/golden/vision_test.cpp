@@ -5,20 +5,20 @@
 
 #include <algorithm>
 
-#include "engine/contract/validate.h"
 #include "engine/inference/continuous_batch.h"
 #include "engine/io/model_files.h"
+#include "engine/plan/validate.h"
 #include "golden_support.h"
 
 namespace llorch::golden {
 namespace {
 
 using base::ErrorCode;
-using engine::contract::DType;
-using engine::contract::VisionGrid;
 using engine::inference::Engine;
 using engine::inference::EngineOptions;
 using engine::inference::vision::Image;
+using engine::plan::DType;
+using engine::plan::VisionGrid;
 
 constexpr base::TokenId kImageToken{5};
 
@@ -34,7 +34,7 @@ struct World {
     options.kv_dtype = DType::kF32;
     options.output_rows_max = options.prefill_chunk;
     if (fixture.format == Format::kGguf) {
-      options.projector = family_folder(fixture.family) / "mmproj.gguf";
+      options.projector = family_directory(fixture.family) / "mmproj.gguf";
       options.image_token = kImageToken;  // the fixture's vocabulary is made up
     }
     backend = engine::compute::cpu::make_cpu_backend(
@@ -53,7 +53,7 @@ struct World {
     return logits;
   }
 
-  std::unique_ptr<engine::contract::Backend> backend;
+  std::unique_ptr<engine::plan::Backend> backend;
   std::unique_ptr<Engine> engine;
 };
 
@@ -66,8 +66,8 @@ class Vision : public testing::TestWithParam<Fixture> {
     return world.score(0, golden_.tokens);
   }
 
-  Golden golden_ = read_golden(family_folder(GetParam().family) / "golden.bin");
-  Pixels pixels_ = read_pixels(family_folder(GetParam().family) / "pixels.bin", golden_.tokens.size());
+  Golden golden_ = read_golden(family_directory(GetParam().family) / "golden.bin");
+  Pixels pixels_ = read_pixels(family_directory(GetParam().family) / "pixels.bin", golden_.tokens.size());
 };
 
 // The references' own f32 runs differ by 4e-7 of the largest logit.
@@ -241,7 +241,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, Vision,
 class Handoff : public testing::Test {
  protected:
   ErrorCode code() const {
-    const auto valid = engine::contract::validate_vision_handoff(model_.plans);
+    const auto valid = engine::plan::validate_vision_handoff(model_.plans);
     return valid ? ErrorCode{} : valid.error().code;
   }
   engine::io::ModelFiles files_ = engine::io::ModelFiles::open(*family_model("qwen3_vl", Format::kHuggingFace)).value();
@@ -295,16 +295,16 @@ TEST(Projector, AGgufModelWithoutOneTakesText) {
 
 TEST(Projector, OfAVocabularyWithoutAnImageTokenIsRefusedUnlessOneIsNamed) {
   auto files = engine::io::ModelFiles::open(*family_model("qwen3_vl", Format::kGguf)).value();
-  const auto path = family_folder("qwen3_vl") / "mmproj.gguf";
+  const auto path = family_directory("qwen3_vl") / "mmproj.gguf";
   ASSERT_TRUE(files.add_projector(engine::io::GgufFile::open(path).value()));
   EXPECT_EQ(engine::models::compile_model(files, DType::kF16).error().code, ErrorCode::kConfigKeyMissing);
   EXPECT_TRUE(engine::models::compile_model(files, DType::kF16, {.image_token = 5}));
 }
 
 TEST(Projector, BesideAnotherModelIsRefused) {
-  const auto path = family_folder("qwen3_vl") / "mmproj.gguf";
-  auto folder = engine::io::ModelFiles::open(*family_model("qwen3_vl", Format::kHuggingFace)).value();
-  EXPECT_EQ(folder.add_projector(engine::io::GgufFile::open(path).value()).error().code,
+  const auto path = family_directory("qwen3_vl") / "mmproj.gguf";
+  auto directory = engine::io::ModelFiles::open(*family_model("qwen3_vl", Format::kHuggingFace)).value();
+  EXPECT_EQ(directory.add_projector(engine::io::GgufFile::open(path).value()).error().code,
             ErrorCode::kUnsupportedFormatVersion);
   const auto model = *family_model("qwen3", Format::kGguf);
   auto text = engine::io::ModelFiles::open(model).value();

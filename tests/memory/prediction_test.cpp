@@ -21,10 +21,10 @@ namespace {
 
 using base::Result;
 using base::TokenId;
-using engine::contract::DType;
 using engine::inference::Engine;
 using engine::inference::EngineOptions;
 using engine::models::SynthShape;
+using engine::plan::DType;
 
 constexpr std::uint64_t kBytesMin = 500'000'000;  // below, what a process takes for itself would count
 
@@ -134,14 +134,14 @@ class Prediction : public testing::TestWithParam<Setting> {
  protected:
   void SetUp() override {
     char name[] = "/tmp/llorch-memory-XXXXXX";
-    folder_ = ::mkdtemp(name);
+    directory_ = ::mkdtemp(name);
     const auto written = write_model(GetParam(), file());
     ASSERT_TRUE(written) << written.error().message;
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-  std::filesystem::path file() const { return folder_ / "model.gguf"; }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+  std::filesystem::path file() const { return directory_ / "model.gguf"; }
 
-  std::filesystem::path folder_;
+  std::filesystem::path directory_;
 };
 
 TEST_P(Prediction, IsWhatTheProcessGrowsBy) {

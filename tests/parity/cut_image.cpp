@@ -6,23 +6,23 @@
 #include <fstream>
 
 #include "base/file.h"
-#include "engine/images/decode/patch_rows.h"
+#include "images/decode/patch_rows.h"
 
 using namespace llorch;
 
 int main(int argc, char** argv) {
   if (argc != 8) return 2;
   const auto number = [&](int i) { return static_cast<std::uint32_t>(std::strtoul(argv[i], nullptr, 10)); };
-  const engine::contract::ImageRules rules{.patch = number(2),
-                                           .temporal = number(3),
-                                           .merge = number(4),
-                                           .pixels_min = number(5),
-                                           .pixels_max = number(6),
-                                           .mean = {0.5F, 0.5F, 0.5F},
-                                           .deviation = {0.5F, 0.5F, 0.5F}};
+  const engine::plan::ImageRules rules{.patch = number(2),
+                                       .temporal = number(3),
+                                       .merge = number(4),
+                                       .pixels_min = number(5),
+                                       .pixels_max = number(6),
+                                       .mean = {0.5F, 0.5F, 0.5F},
+                                       .deviation = {0.5F, 0.5F, 0.5F}};
   const auto file = base::MappedFile::open(argv[1]);
   if (!file) return 1;
-  const auto rows = engine::images::decode::patch_rows_of(file->bytes(), rules, 1U << 20);
+  const auto rows = images::decode::patch_rows_of(file->bytes(), rules, 1U << 20);
   if (!rows) {
     fmt::print(stderr, "{}\n", rows.error().message);
     return 1;

@@ -7,12 +7,12 @@
 #include <iostream>
 #include <string>
 
-#include "engine/text/jinja/chat_template.h"
+#include "text/jinja/chat_template.h"
 
 namespace {
 
 namespace json = boost::json;
-using namespace llorch::engine::text;
+using namespace llorch::text;
 
 json::object render(const json::object& request) {
   const auto parsed = jinja::ChatTemplate::parse(request.at("template").as_string());

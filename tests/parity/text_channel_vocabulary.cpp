@@ -9,8 +9,8 @@
 namespace llorch::tests::parity {
 namespace {
 
-using engine::text::TokenizerData;
-using engine::text::TokenKind;
+using text::TokenizerData;
+using text::TokenKind;
 
 constexpr std::string_view kLost = "\xEF\xBF\xBD";
 constexpr std::string_view kKeyPrefix = "tokenizer.ggml.";

@@ -1,7 +1,7 @@
 #pragma once
 #include <string_view>
 
-#include "engine/text/tokenizer_data.h"
+#include "text/tokenizer_data.h"
 
 namespace llorch::tests::parity {
 
@@ -10,6 +10,6 @@ namespace llorch::tests::parity {
 // length begins (no token holds a NUL), and an SPM score is -(place after the byte tokens), as trainers number them, but
 // -1e9 for runs of spaces, which llama's training kept from merging (of -1e9f three bytes are ASCII and still there).
 // Aborts on anything else: it reads test data, not users' files.
-engine::text::TokenizerData recover_text_channel_vocabulary(std::string_view file);
+text::TokenizerData recover_text_channel_vocabulary(std::string_view file);
 
 }  // namespace llorch::tests::parity

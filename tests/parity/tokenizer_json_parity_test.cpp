@@ -9,19 +9,19 @@
 #include <vector>
 
 #include "base/file.h"
-#include "engine/io/tokenizer_json/tokenizer_folder.h"
-#include "engine/text/tokenizer.h"
+#include "engine/io/tokenizer_json/tokenizer_directory.h"
+#include "text/tokenizer.h"
 
 namespace llorch::tests::parity {
 namespace {
 
 namespace bj = boost::json;
-using engine::text::TextOrigin;
-using engine::text::TextRun;
-using engine::text::Tokenizer;
+using text::TextOrigin;
+using text::TextRun;
+using text::Tokenizer;
 
 constexpr std::size_t kJsonBytesMax = 8u << 20;
-const std::filesystem::path kFolder = LLORCH_SOURCE_DIR "/tests/parity/tokenizer_json";
+const std::filesystem::path kDirectory = LLORCH_SOURCE_DIR "/tests/parity/tokenizer_json";
 
 bj::array read_list(const std::filesystem::path& path) {
   return bj::parse(base::read_file(path, kJsonBytesMax).value()).as_array();
@@ -55,15 +55,16 @@ class TokenizerJsonParity : public testing::TestWithParam<const char*> {};
 
 // M0-W-1362, M0-W-1363: golden vectors per tokenizer.
 TEST_P(TokenizerJsonParity, GivesTheLibrarysIdsAndTexts) {
-  auto data = engine::io::tokenizer_json::read_tokenizer_folder(kFolder / GetParam());
+  auto data = engine::io::tokenizer_json::read_tokenizer_directory(kDirectory / GetParam());
   ASSERT_TRUE(data.has_value()) << data.error().message;
   const bool is_unigram = data->model == "unigram";
-  const std::string blob = engine::text::serialize(*data);
-  ASSERT_TRUE(engine::text::parse_tokenizer_data(std::as_bytes(std::span(blob))).value() == *data);
+  const std::string blob = text::serialize(*data);
+  ASSERT_TRUE(text::parse_tokenizer_data(std::as_bytes(std::span(blob))).value() == *data);
   const auto tokenizer = Tokenizer::create(std::move(*data));
   ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
 
-  const bj::array texts = read_list(kFolder / "texts.json"), cases = read_list(kFolder / GetParam() / "cases.json");
+  const bj::array texts = read_list(kDirectory / "texts.json"),
+                  cases = read_list(kDirectory / GetParam() / "cases.json");
   ASSERT_EQ(texts.size(), cases.size());
   for (std::size_t i = 0; i < texts.size(); ++i) {
     const std::string text(texts[i].as_string());

@@ -7,14 +7,14 @@
 #include "base/file.h"
 #include "engine/io/gguf.h"
 #include "engine/io/tokenizer_source.h"
-#include "engine/text/tokenizer.h"
 #include "tests/parity/text_channel_vocabulary.h"
+#include "text/tokenizer.h"
 
 namespace llorch::tests::parity {
 namespace {
 
-using engine::text::Tokenizer;
-using engine::text::TokenizerData;
+using text::Tokenizer;
+using text::TokenizerData;
 
 constexpr std::size_t kFileBytesMax = 64u << 20;
 constexpr std::size_t kCasesCount = 46;

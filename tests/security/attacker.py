@@ -38,8 +38,8 @@ class Node:
         return self._token("worker to pool")
 
 
-def secret(folder, name, text):
-    path = folder / name
+def secret(directory, name, text):
+    path = directory / name
     path.write_text(text + "\n")
     path.chmod(0o600)
     return path

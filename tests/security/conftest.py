@@ -27,11 +27,11 @@ def open_stack():
 @pytest.fixture(scope="module")
 def guarded_stack(tmp_path_factory):
     """With an operator, two tenants and a reader."""
-    folder = tmp_path_factory.mktemp("secrets")
-    tenants = "".join(f"    - id: {name}\n      token_file: {secret(folder, name, token)}\n"
+    directory = tmp_path_factory.mktemp("secrets")
+    tenants = "".join(f"    - id: {name}\n      token_file: {secret(directory, name, token)}\n"
                       for name, token in TENANTS.items())
-    reader = secret(folder, "reader", READER)
-    config = folder / "config.yaml"
+    reader = secret(directory, "reader", READER)
+    config = directory / "config.yaml"
     config.write_text(f"auth:\n  reader_token_files: [{reader}]\norchestratord:\n  tenants:\n{tenants}")
     config.chmod(0o600)
     with Stack(token=OPERATOR, env={"LLORCH_CONFIG": str(config)}) as running:

@@ -77,11 +77,11 @@ def worker(uri):
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("secrets")
-    tenant = folder / "tenant"
+    directory = tmp_path_factory.mktemp("secrets")
+    tenant = directory / "tenant"
     tenant.write_text(TENANT + "\n")
     tenant.chmod(0o600)
-    config = folder / "config.yaml"
+    config = directory / "config.yaml"
     config.write_text(f"orchestratord:\n  tenants:\n    - {{id: alice, token_file: {tenant}}}\n")
     config.chmod(0o600)
     with Stack(token=OPERATOR, env={"LLORCH_CONFIG": str(config)},
@@ -281,17 +281,17 @@ def test_an_unpaired_pool_opens_nothing_beyond_its_machine(tmp_path):
 
 def test_up_pairs_its_own_pool(tmp_path):
     """Nobody who runs one box hears of credentials: they are made, kept over restarts, made anew where they are lost, and those
-    of one state folder are nothing in another."""
-    def up(folder):
+    of one state directory are nothing in another."""
+    def up(directory):
         started = llorch("--set", "orchestratord.bind=127.0.0.1:0", "--set", "pool-managerd.bind=127.0.0.1:0", "--json", "up",
-                         "--cpu", "--detach", state_dir=folder)
+                         "--cpu", "--detach", state_dir=directory)
         assert started.returncode == 0, started.stderr
         url = json.loads(started.stdout.splitlines()[-1])["orchestratord"]
         wait_for("the pool", lambda: [p["status"] for p in request(url, path="/v2/pools").json["pools"]] == ["healthy"])
-        return url, (folder / "pool_credential").read_text()
+        return url, (directory / "pool_credential").read_text()
 
-    def down(folder):
-        assert llorch("down", state_dir=folder).returncode == 0
+    def down(directory):
+        assert llorch("down", state_dir=directory).returncode == 0
 
     one, two = tmp_path / "one", tmp_path / "two"
     try:

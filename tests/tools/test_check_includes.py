@@ -8,30 +8,32 @@ def test_the_tree_keeps_its_rules(tool):
 
 GOOD = {
     "src/base/result.h": "#pragma once\n",
-    "src/contract/task.h": '#include "base/result.h"\n',
+    "src/wire/task.h": '#include "base/result.h"\n',
     "src/net/server.cpp": '#include <boost/asio/ip/tcp.hpp>\n#include "base/result.h"\n',
-    "src/engine/contract/plan.h": '#include "base/result.h"\n',
-    "src/engine/models/model.h": '#include "engine/contract/plan.h"\n',
+    "src/engine/plan/plan.h": '#include "base/result.h"\n',
+    "src/engine/models/model.h": '#include "engine/plan/plan.h"\n',
     "src/engine/models/families/llama.h": "#pragma once\n",
-    "src/engine/compute/cpu/cpu_backend.h": '#include "engine/contract/plan.h"\n',
+    "src/engine/compute/cpu/cpu_backend.h": '#include "engine/plan/plan.h"\n',
     "src/engine/compute/cpu/kernels.h": "// a token of thanks to llama\n#pragma once\nconst char* k = \"prompt\";\n",
     "src/engine/inference/engine.cpp": '#include "engine/models/model.h"\n#include "engine/compute/cpu/cpu_backend.h"\n',
-    "src/worker/app.h": '#include "contract/task.h"\n',
-    "src/orchestratord/brain.h": '#include "contract/task.h"\n',
+    "src/worker/app.h": '#include "wire/task.h"\n',
+    "src/orchestratord/core/core.h": '#include "wire/task.h"\n',
+    "src/orchestratord/store/store.h": '#include "orchestratord/core/core.h"\n',
 }
 
 
 def test_a_good_tree_passes(tool, write_tree):
     result = tool("check_includes", "--root", write_tree(GOOD))
     assert result.returncode == 0, result.stdout
-    assert "11 files, 0 problems" in result.stdout
+    assert "12 files, 0 problems" in result.stdout
 
 
 @pytest.mark.parametrize("path, text, message", [
-    ("src/base/up.h", '#include "contract/task.h"\n', "src/base/up.h:1: base -> contract/task.h: base may include only: base"),
-    ("src/orchestratord/x.cpp", '\n#include "worker/app.h"\n', "src/orchestratord/x.cpp:2: orchestratord -> worker/app.h"),
-    ("src/worker/x.cpp", '#include "orchestratord/brain.h"\n', "worker -> orchestratord/brain.h"),
-    ("src/orchestratord/x.cpp", '#include "engine/models/model.h"\n', "orchestratord -> engine/models/model.h"),
+    ("src/base/up.h", '#include "wire/task.h"\n', "src/base/up.h:1: base -> wire/task.h: base may include only: base"),
+    ("src/orchestratord/http/x.cpp", '\n#include "worker/app.h"\n', "src/orchestratord/http/x.cpp:2: orchestratord/http -> worker/app.h"),
+    ("src/worker/x.cpp", '#include "orchestratord/core/core.h"\n', "worker -> orchestratord/core/core.h"),
+    ("src/orchestratord/http/x.cpp", '#include "engine/models/model.h"\n', "orchestratord/http -> engine/models/model.h"),
+    ("src/orchestratord/core/x.cpp", '#include "orchestratord/store/store.h"\n', "orchestratord/core -> orchestratord/store/store.h"),
     ("src/engine/models/x.cpp", '#include "engine/compute/cpu/cpu_backend.h"\n', "engine/models -> engine/compute"),
     ("src/engine/inference/x.cpp", '#include "engine/models/families/llama.h"\n', "no other area sees a model family"),
     ("src/engine/inference/x.cpp", '#  include "engine/compute/cpu/kernels.h"\n', "by a backend's own header"),

@@ -18,8 +18,8 @@ def test_links_between_pages_lead_somewhere(repository):
 
 def test_pages_keep_their_length(repository):
     assert (repository / "ARCHITECTURE.md").read_text(encoding="utf-8").count("\n") <= 400
-    for folder, lines_max in (("docs/adr", 80), ("docs/internals", 120)):
-        long = {page.name for page in (repository / folder).glob("*.md") if page.read_text(encoding="utf-8").count("\n") > lines_max}
+    for directory, lines_max in (("docs/adr", 80), ("docs/internals", 120)):
+        long = {page.name for page in (repository / directory).glob("*.md") if page.read_text(encoding="utf-8").count("\n") > lines_max}
         assert long == set()
 
 
@@ -33,3 +33,18 @@ def test_the_threat_model_names_tests_that_there_are(repository):
         file = repository / name[1]
         assert file.exists(), threat
         assert not name[2] or re.search(rf"\b{name[2]}\b", file.read_text(encoding="utf-8")), threat
+
+
+# Words that were given up for the field's: docs/adr/0040.
+RETIRED = re.compile(r"(?i)\b(brain\w*|programmes?|drawers?|folders?|(de)?quantis\w+)\b")
+
+
+def test_retired_words_stay_retired(repository):
+    found = []
+    for top in ("src", "sim", "tests", "bench/serve", "bench/micro", "tools", "docs/guide", "docs/internals"):
+        for path in sorted((repository / top).rglob("*")):
+            if path.suffix in (".h", ".cpp", ".cu", ".md", ".py", ".txt") and path.name != "test_docs.py" and "corpus" not in path.parts:
+                for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+                    if (word := RETIRED.search(line)) and "docs/adr" not in line and not re.search(r"\]\(.*adr/", line):
+                        found.append(f"{path.relative_to(repository)}:{number}: {word[0]}")
+    assert found == []

@@ -27,7 +27,7 @@ def test_every_key_has_a_row_and_a_meaning(repository):
     keys = list(leaves(schema))
     assert len(keys) > 40
     for key in keys:
-        assert rows[key].split("|")[-2].strip(), f"{key} has no description in src/contract/config.cpp"
+        assert rows[key].split("|")[-2].strip(), f"{key} has no description in src/config/config.cpp"
     assert set(rows) == set(keys)
 
 

@@ -1,4 +1,4 @@
-"""tools/gpu_run on the emulated device and without any, from a folder as tools/gpu_kit packs it."""
+"""tools/gpu_run on the emulated device and without any, from a directory as tools/gpu_kit packs it."""
 import json
 import os
 import shutil
@@ -17,20 +17,20 @@ def kit(repository, tmp_path):
     missing = [name for name in (*PROGRAMS, "golden/families") if not (build / name).exists()]
     if missing:
         pytest.skip(f"not built: {', '.join(missing)}")
-    folder = tmp_path / "kit"
-    (folder / "bin").mkdir(parents=True)
+    directory = tmp_path / "kit"
+    (directory / "bin").mkdir(parents=True)
     for name in PROGRAMS:
-        (folder / "bin" / Path(name).name).symlink_to(build / name)
+        (directory / "bin" / Path(name).name).symlink_to(build / name)
     # Asks the driver where there is nvcc to build it; without, it says what it says on a machine that has none.
     probe = build / "bench/gpu_probe"
     if probe.exists():
-        (folder / "bin/gpu_probe").symlink_to(probe)
+        (directory / "bin/gpu_probe").symlink_to(probe)
     else:
-        (folder / "bin/gpu_probe").write_text("#!/bin/sh\necho nothing probed: no device\nexit 4\n", encoding="utf-8")
-        (folder / "bin/gpu_probe").chmod(0o755)
-    (folder / "fixtures").symlink_to(build / "golden")
-    shutil.copy(repository / "tools/gpu_run", folder / "gpu_run")
-    return folder
+        (directory / "bin/gpu_probe").write_text("#!/bin/sh\necho nothing probed: no device\nexit 4\n", encoding="utf-8")
+        (directory / "bin/gpu_probe").chmod(0o755)
+    (directory / "fixtures").symlink_to(build / "golden")
+    shutil.copy(repository / "tools/gpu_run", directory / "gpu_run")
+    return directory
 
 
 def gpu_run(kit, *arguments, **variables):

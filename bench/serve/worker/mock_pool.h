@@ -3,8 +3,8 @@
 // for the model and its tokenizer.
 #include <string>
 
-#include "contract/pool.h"
-#include "contract/pool_credential.h"
+#include "wire/pool.h"
+#include "config/pool_credential.h"
 #include "net/client.h"
 #include "net/server.h"
 
@@ -24,12 +24,12 @@ class MockPool {
   void register_now();
 
  private:
-  contract::PoolState state() const;
+  wire::PoolState state() const;
   void add_routes();
   net::ClientRequest report(const std::string& path) const;
 
   const Options options_;
-  const contract::PoolCredential credential_;
+  const config::PoolCredential credential_;
   net::IoRuntime runtime_;
   net::Server server_;
   net::Client client_{runtime_};

@@ -4,8 +4,8 @@
 
 #include <iterator>
 
-#include "contract/json.h"
-#include "contract/task.h"
+#include "wire/json.h"
+#include "wire/task.h"
 #include "net/http/message.h"
 #include "net/sse/sse.h"
 
@@ -106,7 +106,7 @@ void MockWorker::take_request(Connection& connection) {
     if (step->status != net::h1::ParseStatus::kDone) continue;
     net::h1::RequestParser parser = std::exchange(connection.parser, net::h1::RequestParser({}, chunks_));
     if (parser.target() == "/execute") {
-      auto request = contract::decode<contract::ExecuteRequest>(parser.body());
+      auto request = wire::decode<wire::ExecuteRequest>(parser.body());
       if (!request) fail("the worker was sent an execute request that is not valid: " + request.error().message);
       return begin(connection, std::move(*request));
     }
@@ -114,14 +114,14 @@ void MockWorker::take_request(Connection& connection) {
   }
 }
 
-void MockWorker::begin(Connection& connection, contract::ExecuteRequest request) {
+void MockWorker::begin(Connection& connection, wire::ExecuteRequest request) {
   static const std::string kHead =
       "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
-  contract::StartedEvent started;
+  wire::StartedEvent started;
   started.job_id = request.job_id;
   started.seed = request.seed.value_or(0);
   connection.out += kHead;
-  append_event(connection.out, "started", contract::encode(started));
+  append_event(connection.out, "started", wire::encode(started));
   connection.job.emplace();
   Job& job = *connection.job;
   job.request = std::move(request);
@@ -196,19 +196,19 @@ void MockWorker::write_token(Connection& connection) {
 
 void MockWorker::write_end(Connection& connection) {
   Job& job = *connection.job;
-  contract::EndEvent end;
+  wire::EndEvent end;
   end.job_id = job.request.job_id;
   end.tokens_in = job.request.prompt_tokens ? static_cast<std::int64_t>(job.request.prompt_tokens->size()) : 0;
   end.tokens_out = job.next;
-  end.stop_reason = contract::StopReason::kMaxTokens;
-  contract::Receipt receipt;
+  end.stop_reason = wire::StopReason::kMaxTokens;
+  wire::Receipt receipt;
   receipt.model_digest = kModelDigest;
   receipt.seed = job.request.seed.value_or(0);
   receipt.prompt_sha256 = job.request.prompt_sha256.value_or("");
   receipt.output_sha256 = base::to_hex(job.output.digest());
   receipt.tokens_out = job.next;
   end.receipt = receipt;
-  append_event(connection.out, "end", contract::encode(end));
+  append_event(connection.out, "end", wire::encode(end));
   connection.out += "0\r\n\r\n";
   connection.job.reset();
 }

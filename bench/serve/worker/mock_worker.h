@@ -12,7 +12,7 @@
 
 #include "base/sha256.h"
 #include "bench/serve/io/sockets.h"
-#include "contract/worker.h"
+#include "wire/worker.h"
 #include "net/h1/wire.h"
 
 namespace llorch::bench {
@@ -35,7 +35,7 @@ class MockWorker {
 
  private:
   struct Job {
-    contract::ExecuteRequest request;
+    wire::ExecuteRequest request;
     std::int64_t next = 0;
     base::Sha256 output;
     std::int64_t due_ns = 0;
@@ -62,7 +62,7 @@ class MockWorker {
   void on_event(std::uint64_t number, std::uint32_t events);
   bool read(Connection& connection);
   void take_request(Connection& connection);
-  void begin(Connection& connection, contract::ExecuteRequest request);
+  void begin(Connection& connection, wire::ExecuteRequest request);
   bool waits(const Job& job) const;
   void send_due(std::int64_t now);
   void go_on(Connection& connection);

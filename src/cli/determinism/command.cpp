@@ -52,12 +52,12 @@ base::Result<Checked> check(const GlobalOptions& global, const CommandOptions& o
          .cpu_threads_count = device.threads != 0 ? device.threads : own_threads,
          .cpu_isa = device.isa});
   };
-  out.report = TRY(
-      run_matrix({.model = options.model,
-                  .kv_dtype = options.kv_dtype == "f32" ? engine::contract::DType::kF32 : engine::contract::DType::kF16,
-                  .requests_max = static_cast<std::size_t>(options.seeds),
-                  .quick = options.quick},
-                 make_devices, clock, show_progress));
+  out.report =
+      TRY(run_matrix({.model = options.model,
+                      .kv_dtype = options.kv_dtype == "f32" ? engine::plan::DType::kF32 : engine::plan::DType::kF16,
+                      .requests_max = static_cast<std::size_t>(options.seeds),
+                      .quick = options.quick},
+                     make_devices, clock, show_progress));
   out.proof = TRY(write_proof_bundle(place, out.subject, out.report));
   return out;
 }

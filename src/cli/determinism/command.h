@@ -8,7 +8,7 @@
 namespace llorch::cli::determinism {
 
 struct CommandOptions {
-  std::string model;           // .gguf file or Hugging Face folder
+  std::string model;           // .gguf file or Hugging Face directory
   std::string device = "cpu";  // or several that share the model
   std::int64_t seeds = 0;      // requests of the corpus; 0 = all
   bool quick = false;          // fewer circumstances

@@ -4,8 +4,8 @@
 #include <boost/json.hpp>
 
 #include "base/philox.h"
-#include "contract/json.h"
-#include "contract/worker.h"
+#include "wire/json.h"
+#include "wire/worker.h"
 #include "worker/sampling/wire.h"
 
 namespace llorch::cli::determinism {
@@ -54,8 +54,7 @@ base::Result<Request> make_request(bj::object entry, const ModelShape& model) {
   entry.erase("prompt");
   entry["job_id"] = "corpus";
   entry["prompt_tokens"] = bj::array{0};
-  const auto wire =
-      TRY(contract::decode<contract::ExecuteRequest>(bj::serialize(entry), contract::UnknownKeys::kRefuse));
+  const auto wire = TRY(wire::decode<wire::ExecuteRequest>(bj::serialize(entry), wire::UnknownKeys::kRefuse));
   if (!wire.seed) return base::fail(base::ErrorCode::kInvalidParams, "a request of the corpus has no seed");
   Request request{.seed = *wire.seed, .max_tokens = static_cast<std::uint32_t>(wire.max_tokens)};
   request.sampling = worker::sampling::engine_params(wire, *wire.seed);

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "base/sha256.h"
-#include "engine/contract/state.h"
+#include "engine/plan/state.h"
 
 namespace llorch::cli::determinism {
 namespace {
@@ -40,7 +40,7 @@ TEST(Corpus, CoversWhatCanGoWrong) {
   EXPECT_GE(count([](const Request& r) { return r.sampling.frequency_penalty != 0; }), 3);
   EXPECT_GE(count([](const Request& r) { return r.sampling.dry_multiplier > 0; }), 3);
   EXPECT_GE(count([](const Request& r) { return r.sampling.mirostat != 0; }), 3);
-  constexpr std::uint32_t kPage = engine::contract::kPageTokens;
+  constexpr std::uint32_t kPage = engine::plan::kPageTokens;
   EXPECT_GE(count([](const Request& r) { return r.prompt.size() > kPage; }), 32);
   EXPECT_GE(count([](const Request& r) { return r.prompt.size() > 2 * kPage; }), 16);
   EXPECT_GE(count([](const Request& r) { return r.prompt.size() % kPage == 0; }), 3) << "exactly full pages";

@@ -12,9 +12,9 @@
 #include "base/result.h"
 #include "cli/determinism/corpus.h"
 #include "cli/determinism/run.h"
-#include "engine/contract/dtype.h"
 #include "engine/inference/devices/open_devices.h"
 #include "engine/inference/engine.h"
+#include "engine/plan/dtype.h"
 
 namespace llorch::cli::determinism {
 
@@ -51,7 +51,7 @@ std::vector<Cell> quick_cells();
 
 struct MatrixOptions {
   std::filesystem::path model;
-  engine::contract::DType kv_dtype = engine::contract::DType::kF16;
+  engine::plan::DType kv_dtype = engine::plan::DType::kF16;
   std::size_t requests_max = 0;  // of the corpus; 0 = all
   bool quick = false;
 };

@@ -108,8 +108,8 @@ base::Result<ProofPlace> proof_place(const std::filesystem::path& component,
 
 base::Result<std::filesystem::path> write_proof_bundle(const ProofPlace& place, const Subject& subject,
                                                        const Report& report) {
-  const std::filesystem::path folder = place.root / place.type / place.run_id;
-  TRY(base::ensure_private_directory(folder));
+  const std::filesystem::path directory = place.root / place.type / place.run_id;
+  TRY(base::ensure_private_directory(directory));
   bj::object metadata{{"type", place.type}, {"run_id", place.run_id}, {"passed", report.passed()}};
   metadata["subject"] = subject_json(subject, report);
   metadata["mismatches"] = array_of(report.mismatches, mismatch_json);
@@ -136,8 +136,8 @@ base::Result<std::filesystem::path> write_proof_bundle(const ProofPlace& place, 
                                                        {"transcript.ndjson", lines_of(report.cells, cell_json)},
                                                        {"timings.json", bj::serialize(timings) + "\n"},
                                                        {"README.md", readme}};
-  for (const auto& [name, content] : files) TRY(base::write_file_atomic(folder / name, content, 0644));
-  return folder;
+  for (const auto& [name, content] : files) TRY(base::write_file_atomic(directory / name, content, 0644));
+  return directory;
 }
 
 }  // namespace llorch::cli::determinism

@@ -14,7 +14,7 @@ namespace llorch::cli::determinism {
 
 // What was checked, next to what the engine says of itself.
 struct Subject {
-  std::string model;         // the file's or folder's name, without its path
+  std::string model;         // the file's or directory's name, without its path
   std::string model_digest;  // "sha256:<hex>"
   std::string engine_build;
 };
@@ -36,7 +36,7 @@ base::Result<ProofPlace> proof_place(const std::filesystem::path& component,
                                      const std::function<const char*(const char*)>& getenv, const base::Clock& clock,
                                      base::Entropy& entropy);
 
-// seeds.ndjson, metadata.json, transcript.ndjson, timings.json, README.md. Returns the folder. Errors: IO_ERROR.
+// seeds.ndjson, metadata.json, transcript.ndjson, timings.json, README.md. Returns the directory. Errors: IO_ERROR.
 base::Result<std::filesystem::path> write_proof_bundle(const ProofPlace& place, const Subject& subject,
                                                        const Report& report);
 

@@ -9,7 +9,7 @@
 namespace llorch::cli::model {
 namespace {
 
-constexpr const char* kModelHelp = "A .gguf file or a Hugging Face folder";
+constexpr const char* kModelHelp = "A .gguf file or a Hugging Face directory";
 
 void add_model(::CLI::App& command, std::string& model) { command.add_option("MODEL", model, kModelHelp)->required(); }
 

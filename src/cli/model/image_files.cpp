@@ -5,12 +5,10 @@
 #include <algorithm>
 
 #include "base/file.h"
-#include "engine/images/decode/patch_rows.h"
-#include "engine/images/image_tokens.h"
+#include "images/decode/patch_rows.h"
+#include "images/image_tokens.h"
 
 namespace llorch::cli::model {
-
-namespace images = engine::images;
 
 namespace {
 

@@ -7,9 +7,9 @@
 #include "cli/model/commands.h"
 #include "engine/inference/engine.h"
 #include "engine/io/model_files.h"
-#include "engine/io/tokenizer_json/tokenizer_folder.h"
+#include "engine/io/tokenizer_json/tokenizer_directory.h"
 #include "engine/models/model.h"
-#include "engine/text/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace llorch::cli::model {
 namespace {
@@ -24,7 +24,7 @@ constexpr std::size_t kTextFileBytesMax = 64 << 20;
 using MemoryPlans = std::vector<engine::inference::memory::MemoryPlan>;
 
 // What a worker of one slot would need at a few context lengths, the model's own last.
-base::Result<MemoryPlans> memory_plans(const std::string& file, engine::contract::Backend& backend) {
+base::Result<MemoryPlans> memory_plans(const std::string& file, engine::plan::Backend& backend) {
   MemoryPlans plans;
   const auto full = TRY(Engine::predict(file, EngineOptions{.draws = true}, backend));
   for (std::uint32_t context = 512; context < full.context_tokens; context *= 4) {
@@ -34,13 +34,13 @@ base::Result<MemoryPlans> memory_plans(const std::string& file, engine::contract
   return plans;
 }
 
-base::Result<engine::text::Tokenizer> tokenizer_of(const std::string& model) {
-  return engine::text::Tokenizer::create(TRY(engine::io::tokenizer_json::read_tokenizer(model)));
+base::Result<text::Tokenizer> tokenizer_of(const std::string& model) {
+  return text::Tokenizer::create(TRY(engine::io::tokenizer_json::read_tokenizer(model)));
 }
 
 base::Result<bj::object> model_facts(const std::string& path) {
   const auto files = TRY(engine::io::ModelFiles::open(path));
-  const auto compiled = TRY(engine::models::compile_model(files, engine::contract::DType::kF16));
+  const auto compiled = TRY(engine::models::compile_model(files, engine::plan::DType::kF16));
   std::uint64_t parameters = 0;
   std::map<std::string, std::uint64_t> bytes_by_type;
   for (const auto& tensor : files.tensors()) {
@@ -70,7 +70,7 @@ base::Result<bj::object> model_facts(const std::string& path) {
     memory.push_back(bj::object{{"context_tokens", plan.context_tokens}, {"bytes", plan.required_bytes()}});
   }
   out["memory"] = std::move(memory);
-  out["memory_weight_type"] = std::string(engine::contract::dtype_info(plans.back().weight_dtype).name);
+  out["memory_weight_type"] = std::string(engine::plan::dtype_info(plans.back().weight_dtype).name);
   return out;
 }
 

@@ -25,9 +25,9 @@ struct OutputOptions {
 };
 
 struct QuantizeOptions {
-  std::string in;  // .gguf file or Hugging Face folder
+  std::string in;  // .gguf file or Hugging Face directory
   OutputOptions output;
-  bool allow_requantise = false;
+  bool allow_requantize = false;
 };
 int quantize(const GlobalOptions& global, const QuantizeOptions& options);
 void add_quantize(::CLI::App& model, const GlobalOptions& global, int& code);

@@ -16,12 +16,12 @@ namespace {
 
 class MakeModels : public testing::Test {
  protected:
-  MakeModels() { std::filesystem::create_directories(folder_); }
-  ~MakeModels() override { std::filesystem::remove_all(folder_); }
+  MakeModels() { std::filesystem::create_directories(directory_); }
+  ~MakeModels() override { std::filesystem::remove_all(directory_); }
 
-  std::string file(const std::string& name) const { return (folder_ / name).string(); }
+  std::string file(const std::string& name) const { return (directory_ / name).string(); }
   std::size_t files_count() const {
-    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder_), {}));
+    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(directory_), {}));
   }
   int make(const std::string& name, SynthOptions options = {}) const {
     if (options.architecture.empty()) options.architecture = "llama";
@@ -33,7 +33,7 @@ class MakeModels : public testing::Test {
     return quantize({.json = true}, {.in = file(in), .output = {.out = file(out), .type = type, .force = force}});
   }
 
-  const std::filesystem::path folder_ =
+  const std::filesystem::path directory_ =
       std::filesystem::path(testing::TempDir()) / ("llorch-make-" + std::to_string(::getpid()));
 };
 

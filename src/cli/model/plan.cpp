@@ -13,9 +13,9 @@
 namespace llorch::cli::model {
 namespace {
 
-using engine::contract::CompiledPlan;
+using engine::plan::CompiledPlan;
 
-const CompiledPlan* plan_of(const engine::contract::ModelPlans& plans, const std::string& mode) {
+const CompiledPlan* plan_of(const engine::plan::ModelPlans& plans, const std::string& mode) {
   if (mode == "prefill") return &plans.decoder_prefill;
   if (mode == "decode") return &plans.decoder_decode;
   if (mode != "vision") return nullptr;
@@ -29,7 +29,7 @@ struct Plan {
 base::Result<Plan> compiled(const PlanOptions& options) {
   auto files = TRY(engine::io::ModelFiles::open(options.model));
   if (!options.projector.empty()) TRY(files.add_projector(TRY(engine::io::GgufFile::open(options.projector))));
-  const auto kv_dtype = options.kv_dtype == "f32" ? engine::contract::DType::kF32 : engine::contract::DType::kF16;
+  const auto kv_dtype = options.kv_dtype == "f32" ? engine::plan::DType::kF32 : engine::plan::DType::kF16;
   engine::models::VisionOptions vision;
   if (options.image_token >= 0) vision.image_token = static_cast<std::uint32_t>(options.image_token);
   const auto compiled = TRY(engine::models::compile_model(files, kv_dtype, vision));

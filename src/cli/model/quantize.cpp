@@ -15,12 +15,12 @@ namespace {
 namespace bj = boost::json;
 namespace io = engine::io;
 
-// A folder's name and tokenizer; a GGUF file brings its own.
-base::Result<> complete(const std::filesystem::path& folder, engine::models::ExportModel& model) {
+// A directory's name and tokenizer; a GGUF file brings its own.
+base::Result<> complete(const std::filesystem::path& directory, engine::models::ExportModel& model) {
   model.metadata.put("general.type", std::string("model"));
-  const std::filesystem::path path = std::filesystem::weakly_canonical(folder);
+  const std::filesystem::path path = std::filesystem::weakly_canonical(directory);
   model.metadata.put("general.name", (path.has_filename() ? path : path.parent_path()).filename().string());
-  io::tokenizer_json::GgufTokenizer tokenizer = TRY(io::tokenizer_json::gguf_tokenizer(folder));
+  io::tokenizer_json::GgufTokenizer tokenizer = TRY(io::tokenizer_json::gguf_tokenizer(directory));
   for (const io::GgufMetadataEntry& entry : tokenizer.metadata.entries()) model.metadata.put(entry.key, entry.value);
   model.notes.insert(model.notes.end(), tokenizer.notes.begin(), tokenizer.notes.end());
   return {};
@@ -31,7 +31,7 @@ base::Result<Written> quantize_model(const QuantizeOptions& options) {
   const io::ModelFiles files = TRY(io::ModelFiles::open(options.in));
   engine::models::ExportModel model = TRY(engine::models::export_model(files));
   if (files.format() == io::ModelFormat::kHuggingFace) TRY(complete(options.in, model));
-  Written written = TRY(write_output(model, options.output, options.allow_requantise));
+  Written written = TRY(write_output(model, options.output, options.allow_requantize));
   written.facts["in"] = options.in;
   written.facts["bytes_before"] = files.file_bytes();
   return written;
@@ -52,11 +52,11 @@ void add_quantize(::CLI::App& model, const GlobalOptions& global, int& code) {
   ::CLI::App* command =
       model.add_subcommand("quantize", "Write a model as a GGUF file of another element type, in one pass");
   const auto options = std::make_shared<QuantizeOptions>();
-  command->add_option("IN", options->in, "A .gguf file or a Hugging Face folder")->required();
+  command->add_option("IN", options->in, "A .gguf file or a Hugging Face directory")->required();
   command->add_option("OUT", options->output.out, "The .gguf file to write")->required();
   add_output_options(*command, options->output, "");
-  command->add_flag("--allow-requantise", options->allow_requantise,
-                    "Round values again that are quantised already: the errors of both types add up");
+  command->add_flag("--allow-requantize", options->allow_requantize,
+                    "Round values again that are quantized already: the errors of both types add up");
   command->callback([options, &global, &code] { code = quantize(global, *options); });
 }
 

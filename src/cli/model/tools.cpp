@@ -13,9 +13,9 @@
 #include "cli/model/pixels.h"
 #include "engine/compute/cpu/backend.h"
 #include "engine/io/model_files.h"
-#include "engine/io/tokenizer_json/tokenizer_folder.h"
+#include "engine/io/tokenizer_json/tokenizer_directory.h"
 #include "engine/models/model.h"
-#include "engine/text/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace llorch::cli::model {
 
@@ -66,8 +66,8 @@ std::uint32_t threads_count(std::int64_t threads) {
 base::Result<> check_model(const std::string& path) {
   const auto checked = [&]() -> base::Result<> {
     const auto files = TRY(engine::io::ModelFiles::open(path));
-    TRY(engine::models::compile_model(files, engine::contract::DType::kF16));
-    TRY(engine::text::Tokenizer::create(TRY(engine::io::tokenizer_json::read_tokenizer(path))));
+    TRY(engine::models::compile_model(files, engine::plan::DType::kF16));
+    TRY(text::Tokenizer::create(TRY(engine::io::tokenizer_json::read_tokenizer(path))));
     return {};
   }();
   if (checked || checked.error().message.find(path) != std::string::npos) return checked;
@@ -76,7 +76,7 @@ base::Result<> check_model(const std::string& path) {
   return base::fail(std::move(error));
 }
 
-base::Result<std::unique_ptr<engine::contract::Backend>> cpu_backend(std::int64_t threads) {
+base::Result<std::unique_ptr<engine::plan::Backend>> cpu_backend(std::int64_t threads) {
   return engine::compute::cpu::make_cpu_backend(
       {.threads_count = threads_count(threads), .memory_budget_bytes = std::numeric_limits<std::uint64_t>::max()});
 }
@@ -89,7 +89,7 @@ base::Result<engine::models::VisionConfig> vision_of(const RunOptions& options) 
   if (!options.projector.empty()) TRY(files.add_projector(TRY(engine::io::GgufFile::open(options.projector))));
   engine::models::VisionOptions vision;
   if (options.image_token >= 0) vision.image_token = static_cast<std::uint32_t>(options.image_token);
-  const auto model = TRY(engine::models::compile_model(files, engine::contract::DType::kF32, vision));
+  const auto model = TRY(engine::models::compile_model(files, engine::plan::DType::kF32, vision));
   if (model.config.vision.depth == 0) {
     return base::fail(ErrorCode::kInvalidParams,
                       fmt::format("{} has no vision tower; a GGUF model's is named by --mmproj", options.model));
@@ -118,7 +118,7 @@ base::Result<LoadedRun> load_run(const RunOptions& options) {
       static_cast<std::uint32_t>(std::min<std::size_t>(static_cast<std::size_t>(options.chunk), run.tokens.size()));
   engine::inference::EngineOptions engine_options{
       .context_tokens = static_cast<std::uint32_t>(run.tokens.size()),
-      .kv_dtype = options.kv_dtype == "f32" ? engine::contract::DType::kF32 : engine::contract::DType::kF16,
+      .kv_dtype = options.kv_dtype == "f32" ? engine::plan::DType::kF32 : engine::plan::DType::kF16,
       .prefill_chunk = chunk,
       .output_rows_max = chunk,
       .projector = options.projector};

@@ -9,9 +9,9 @@
 
 #include "base/result.h"
 #include "base/token_id.h"
-#include "engine/contract/backend.h"
 #include "engine/inference/devices/open_devices.h"
 #include "engine/inference/engine.h"
+#include "engine/plan/backend.h"
 
 namespace llorch::cli::model {
 
@@ -22,7 +22,7 @@ base::Result<std::vector<base::TokenId>> parse_tokens(const std::string& argumen
 
 // How a tool runs a model on given tokens; serves nobody.
 struct RunOptions {
-  std::string model;   // .gguf file or Hugging Face folder
+  std::string model;   // .gguf file or Hugging Face directory
   std::string tokens;  // see parse_tokens
   std::int64_t chunk = 64;
   std::int64_t threads = 0;    // 0 = all
@@ -42,9 +42,9 @@ struct LoadedRun {
 };
 base::Result<LoadedRun> load_run(const RunOptions& options);
 
-base::Result<std::unique_ptr<engine::contract::Backend>> cpu_backend(std::int64_t threads);
+base::Result<std::unique_ptr<engine::plan::Backend>> cpu_backend(std::int64_t threads);
 
-// Whether a worker could begin to load `path`, a model file or a Hugging Face folder: its files, its family, its tokenizer.
+// Whether a worker could begin to load `path`, a model file or a Hugging Face directory: its files, its family, its tokenizer.
 // Reads no weights. Errors: those of the file, which it names.
 base::Result<> check_model(const std::string& path);
 

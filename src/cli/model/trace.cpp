@@ -45,7 +45,7 @@ bj::object header_of(const LoadedRun& run) {
 bj::object to_json(const RowRecord& r) {
   return {{"position", r.key.position},
           {"instruction", r.key.instruction},
-          {"opcode", std::string(engine::contract::opcode_name(r.opcode))},
+          {"opcode", std::string(engine::plan::opcode_name(r.opcode))},
           {"width", r.width},
           {"min", r.min},
           {"max", r.max},
@@ -72,7 +72,7 @@ std::optional<RowRecord> from_json(const bj::object& row) {
       !bits->is_string() || bits->get_string().size() != 2 * r.bits_hash.size()) {
     return std::nullopt;
   }
-  for (const auto& known : engine::contract::kOpcodes) {
+  for (const auto& known : engine::plan::kOpcodes) {
     if (known.name == std::string_view(opcode->get_string())) r.opcode = known.opcode;
   }
   const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; };
@@ -192,7 +192,7 @@ int trace(const GlobalOptions& global, const TraceOptions& options) {
   } else if (outcome->different) {
     const RowRecord& row = *outcome->different;
     fmt::print("first difference: instruction {} ({}), position {}\n  this run  {}\n  recorded  {}\n",
-               row.key.instruction, engine::contract::opcode_name(row.opcode), row.key.position, row_text(row),
+               row.key.instruction, engine::plan::opcode_name(row.opcode), row.key.position, row_text(row),
                outcome->recorded ? row_text(*outcome->recorded) : std::string("no such row"));
   } else if (outcome->unseen != 0) {
     fmt::print("equal in {} rows, but the trace has {} more\n", outcome->rows, outcome->unseen);

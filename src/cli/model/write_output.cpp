@@ -21,19 +21,19 @@ namespace bj = boost::json;
 namespace models = engine::models;
 using base::ErrorCode;
 using base::Result;
-using engine::contract::DType;
+using engine::plan::DType;
 
 tl::unexpected<base::Error> invalid(std::string message) {
   return base::fail(ErrorCode::kInvalidParams, std::move(message));
 }
 
 Result<DType> type_named(const std::string& name) {
-  if (const auto type = models::quantise_target(name)) return *type;
-  return invalid(fmt::format("there is no type {}; known are {}", name, models::quantise_target_names()));
+  if (const auto type = models::quantize_target(name)) return *type;
+  return invalid(fmt::format("there is no type {}; known are {}", name, models::quantize_target_names()));
 }
 
-Result<models::TypeRequest> type_request_of(const OutputOptions& options, bool allow_requantise) {
-  models::TypeRequest request{.type = TRY(type_named(options.type)), .allow_requantise = allow_requantise};
+Result<models::TypeRequest> type_request_of(const OutputOptions& options, bool allow_requantize) {
+  models::TypeRequest request{.type = TRY(type_named(options.type)), .allow_requantize = allow_requantize};
   if (!options.head_type.empty()) request.head = TRY(type_named(options.head_type));
   if (!options.embedding_type.empty()) request.embedding = TRY(type_named(options.embedding_type));
   for (const std::string& text : options.tensors) {
@@ -100,7 +100,7 @@ class ProgressLine {
   bool shown_ = false;
 };
 
-std::string name_of(DType type) { return std::string(engine::contract::dtype_info(type).name); }
+std::string name_of(DType type) { return std::string(engine::plan::dtype_info(type).name); }
 
 bj::object facts_of(const models::ExportModel& model, const std::vector<models::TensorType>& types,
                     const OutputOptions& options, std::uint64_t bytes) {
@@ -112,7 +112,7 @@ bj::object facts_of(const models::ExportModel& model, const std::vector<models::
   std::uint64_t parameters = 0;
   for (std::size_t i = 0; i < types.size(); ++i) {
     const models::ExportTensor& tensor = model.tensors[i];
-    const auto info = engine::contract::dtype_info(types[i].type);
+    const auto info = engine::plan::dtype_info(types[i].type);
     Sum& sum = sums[std::string(info.name)];
     sum.tensors += 1;
     sum.bytes += tensor.elements_count() / info.block_elements * info.block_bytes;
@@ -136,7 +136,7 @@ bj::object facts_of(const models::ExportModel& model, const std::vector<models::
 
 void add_output_options(::CLI::App& command, OutputOptions& options, const char* default_type) {
   ::CLI::Option* type =
-      command.add_option("--type", options.type, "Of the matrices: " + models::quantise_target_names());
+      command.add_option("--type", options.type, "Of the matrices: " + models::quantize_target_names());
   options.type = default_type;
   if (options.type.empty()) {
     type->required();
@@ -158,13 +158,13 @@ Result<> check_output(const OutputOptions& options) {
   TRY(type_request_of(options, false));
   std::error_code error;
   if (std::filesystem::is_directory(options.out, error))
-    return base::fail(ErrorCode::kConflict, fmt::format("{} is a folder; name the file to write", options.out));
+    return base::fail(ErrorCode::kConflict, fmt::format("{} is a directory; name the file to write", options.out));
   if (options.force || !std::filesystem::exists(options.out, error)) return {};
   return base::fail(ErrorCode::kConflict, fmt::format("{} exists; --force replaces it", options.out));
 }
 
-Result<Written> write_output(const models::ExportModel& model, const OutputOptions& options, bool allow_requantise) {
-  const models::TypeRequest request = TRY(type_request_of(options, allow_requantise));
+Result<Written> write_output(const models::ExportModel& model, const OutputOptions& options, bool allow_requantize) {
+  const models::TypeRequest request = TRY(type_request_of(options, allow_requantize));
   const std::vector<models::TensorType> types = TRY(models::choose_types(model, request));
   const StopSignals signals;
   ProgressLine line;

@@ -23,7 +23,7 @@ struct Written {
 };
 // A progress line on a terminal; SIGINT and SIGTERM stop the work and leave nothing behind (CANCELLED).
 base::Result<Written> write_output(const engine::models::ExportModel& model, const OutputOptions& options,
-                                   bool allow_requantise);
+                                   bool allow_requantize);
 
 // The facts as lines for people.
 void print_written(const Written& written);

@@ -17,9 +17,9 @@ std::string content(const std::filesystem::path& file) {
 
 // A child that writes more than the pipe and a file hold: all of it is there once it has ended, over several files.
 TEST(LogPump, WhatAnEndedChildWroteIsInTheFiles) {
-  const auto folder = std::filesystem::temp_directory_path() / ("llorch_log_pump_" + std::to_string(::getpid()));
-  std::filesystem::remove_all(folder);
-  const auto file = folder / "logs" / "d.log";
+  const auto directory = std::filesystem::temp_directory_path() / ("llorch_log_pump_" + std::to_string(::getpid()));
+  std::filesystem::remove_all(directory);
+  const auto file = directory / "logs" / "d.log";
   constexpr int kLines = 50'000;
   {
     auto pump = LogPump::start(file, {.file_bytes_max = 256 << 10, .files_kept = 9});
@@ -38,7 +38,7 @@ TEST(LogPump, WhatAnEndedChildWroteIsInTheFiles) {
   for (int n = 9; n > 0; --n) found += content(file.string() + "." + std::to_string(n));
   EXPECT_NE(found, "");
   EXPECT_TRUE(found + content(file) == expected);
-  std::filesystem::remove_all(folder);
+  std::filesystem::remove_all(directory);
 }
 
 // A process that would not end keeps the pipe open; its supervisor ends all the same.

@@ -15,13 +15,13 @@ namespace {
 class ProcessesTest : public testing::Test {
  protected:
   ProcessesTest()
-      : folder_(std::filesystem::temp_directory_path() / ("llorch_processes_test_" + std::to_string(::getpid()))) {
-    std::filesystem::create_directories(folder_ / "run");
+      : directory_(std::filesystem::temp_directory_path() / ("llorch_processes_test_" + std::to_string(::getpid()))) {
+    std::filesystem::create_directories(directory_ / "run");
   }
-  ~ProcessesTest() override { std::filesystem::remove_all(folder_); }
-  void record(const std::string& file, const std::string& text) { std::ofstream(folder_ / "run" / file) << text; }
+  ~ProcessesTest() override { std::filesystem::remove_all(directory_); }
+  void record(const std::string& file, const std::string& text) { std::ofstream(directory_ / "run" / file) << text; }
 
-  const std::filesystem::path folder_;
+  const std::filesystem::path directory_;
   const std::uint64_t own_ticks_ = base::process_start_ticks(::getpid()).value();
 };
 
@@ -59,7 +59,7 @@ TEST_F(ProcessesTest, OnlyRecordsOfLivingProcessesCount) {
   record("torn.json", "{\"pid\":");
   record("list.json", "[1]");
   record("other.txt", "{}");
-  const auto found = running_processes(folder_);
+  const auto found = running_processes(directory_);
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].name, "a");
   EXPECT_EQ(found[0].bind, "");
@@ -67,7 +67,7 @@ TEST_F(ProcessesTest, OnlyRecordsOfLivingProcessesCount) {
   EXPECT_EQ(found[1].pid, ::getpid());
   EXPECT_EQ(found[1].start_ticks, own_ticks_);
   EXPECT_EQ(found[1].bind, "127.0.0.1:1");
-  EXPECT_TRUE(running_processes(folder_ / "absent").empty());
+  EXPECT_TRUE(running_processes(directory_ / "absent").empty());
 }
 
 TEST_F(ProcessesTest, StopEndsTheProcessItNames) {

@@ -19,7 +19,7 @@ struct EndedDaemon {
   std::string log_tail;  // what this run wrote: JSON lines, or plain lines "NAME: CODE: message"
   std::string log_path;  // to point people to
 };
-// The error the daemon named, else one derived from its exit status (DECISIONS §3).
+// The error the daemon named, else one derived from its exit status.
 base::Error start_error(const EndedDaemon& daemon);
 
 }  // namespace llorch::cli::stack

@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "contract/json.h"
 #include "net/http/error_response.h"
+#include "wire/json.h"
 
 namespace llorch::cli::stream {
 namespace {
@@ -49,24 +49,24 @@ void JobStream::end_with(base::Error error) {
 void JobStream::take_event(const net::sse::Event& event) {
   if (event.id) last_event_id_ = *event.id;
   if (event.event == "token") {
-    const auto token = contract::decode<contract::TokenEvent>(event.data);
+    const auto token = wire::decode<wire::TokenEvent>(event.data);
     if (!token) return end_with(token.error());
     outcome_.text += token->t;
     if (print_(token->t)) return;
     output_lost_ = true;
     end_with({base::ErrorCode::kCancelled, "standard output is closed", {}});
   } else if (event.event == "started") {
-    if (const auto started = contract::decode<contract::StartedEvent>(event.data)) {
+    if (const auto started = wire::decode<wire::StartedEvent>(event.data)) {
       outcome_.seed = started->seed;
       outcome_.queue_wait_ms = started->queue_wait_ms.value_or(0);
     }
   } else if (event.event == "end") {
-    auto end = contract::decode<contract::EndEvent>(event.data);
+    auto end = wire::decode<wire::EndEvent>(event.data);
     if (!end) return end_with(end.error());
     outcome_.end = std::move(*end);
   } else if (event.event == "error") {
-    const auto body = contract::decode<contract::ErrorBody>(event.data);
-    end_with(body ? contract::to_error(*body) : body.error());
+    const auto body = wire::decode<wire::ErrorBody>(event.data);
+    end_with(body ? wire::to_error(*body) : body.error());
   }
 }
 

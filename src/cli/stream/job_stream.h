@@ -7,13 +7,13 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "contract/task.h"
 #include "net/sse/sse.h"
+#include "wire/task.h"
 
 namespace llorch::cli::stream {
 
 struct Outcome {
-  std::optional<contract::EndEvent> end;
+  std::optional<wire::EndEvent> end;
   std::optional<base::Error> error;
   std::string text;
   std::uint64_t seed = 0;

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "contract/json.h"
 #include "net/http/error_response.h"
+#include "wire/json.h"
 
 namespace llorch::cli::stream {
 namespace {
@@ -16,14 +16,13 @@ std::string event(std::string_view name, std::string_view id, std::string_view d
   return out;
 }
 std::string token(std::int64_t i, const std::string& text) {
-  return event("token", std::to_string(2 + i) + "-aa", contract::encode(contract::TokenEvent{.t = text, .i = i}));
+  return event("token", std::to_string(2 + i) + "-aa", wire::encode(wire::TokenEvent{.t = text, .i = i}));
 }
 std::string started() {
-  return event("started", "1-aa",
-               contract::encode(contract::StartedEvent{.job_id = "j", .seed = 7, .queue_wait_ms = 3}));
+  return event("started", "1-aa", wire::encode(wire::StartedEvent{.job_id = "j", .seed = 7, .queue_wait_ms = 3}));
 }
 std::string end(std::int64_t tokens_out) {
-  return event("end", "9-aa", contract::encode(contract::EndEvent{.job_id = "j", .tokens_out = tokens_out}));
+  return event("end", "9-aa", wire::encode(wire::EndEvent{.job_id = "j", .tokens_out = tokens_out}));
 }
 
 class JobStreamTest : public testing::Test {
@@ -90,8 +89,8 @@ TEST_F(JobStreamTest, ARefusalEndsTheStreamAndAFailingServerIsOnlyRemembered) {
 }
 
 TEST_F(JobStreamTest, AnErrorEventAndAMalformedOneEndTheStream) {
-  const auto body = contract::error_body({ErrorCode::kReplayDiverged, "why", {}}, {});
-  stream_.on_data(event("error", "3-aa", contract::encode(body)) + token(0, "late"));
+  const auto body = wire::error_body({ErrorCode::kReplayDiverged, "why", {}}, {});
+  stream_.on_data(event("error", "3-aa", wire::encode(body)) + token(0, "late"));
   EXPECT_EQ(stream_.outcome().error->code, ErrorCode::kReplayDiverged);
   EXPECT_EQ(printed_, "");
   JobStream other([](std::string_view) { return true; });

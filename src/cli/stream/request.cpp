@@ -9,7 +9,7 @@
 
 #include "base/base64.h"
 #include "base/file.h"
-#include "contract/json.h"
+#include "wire/json.h"
 
 namespace llorch::cli::stream {
 namespace {
@@ -36,14 +36,14 @@ base::Result<bj::value> content_of(const std::vector<std::string>& images, const
 }
 
 // `prompt`, or `messages` when the options ask for a conversation.
-base::Result<> read_input(const RunOptions& options, contract::SubmitRequest& request) {
+base::Result<> read_input(const RunOptions& options, wire::SubmitRequest& request) {
   if (!options.messages.empty()) {
     const std::string text = TRY(base::read_file(options.messages, kMessagesBytesMax));
     boost::system::error_code ec;
     if (const bj::value parsed = bj::parse(text, ec); ec || !parsed.is_array()) {
       return base::fail(ErrorCode::kInvalidParams, options.messages + " holds no JSON array of messages");
     }
-    request.messages = contract::JsonArray{text};
+    request.messages = wire::JsonArray{text};
     return {};
   }
   std::string text = options.prompt ? *options.prompt : std::string(std::istreambuf_iterator<char>(std::cin), {});
@@ -55,25 +55,25 @@ base::Result<> read_input(const RunOptions& options, contract::SubmitRequest& re
   if (options.system) messages.push_back(bj::object{{"role", "system"}, {"content", *options.system}});
   bj::value content = TRY(content_of(options.images, text));
   messages.push_back(bj::object{{"role", "user"}, {"content", std::move(content)}});
-  request.messages = contract::JsonArray{bj::serialize(messages)};
+  request.messages = wire::JsonArray{bj::serialize(messages)};
   return {};
 }
 
 // Absent when the options wish for nothing: the request says no more than its user did.
-std::optional<contract::Placement> placement_of(const RunOptions& options) {
-  contract::Placement placement{.pin_pool_id = {},
-                                .prefer_pools = options.prefer_pools,
-                                .avoid_pools = options.avoid_pools,
-                                .require_device_mask = {},
-                                .allow_fallback = !options.no_fallback};
+std::optional<wire::Placement> placement_of(const RunOptions& options) {
+  wire::Placement placement{.pin_pool_id = {},
+                            .prefer_pools = options.prefer_pools,
+                            .avoid_pools = options.avoid_pools,
+                            .require_device_mask = {},
+                            .allow_fallback = !options.no_fallback};
   if (!options.pin_pool.empty()) {
-    placement.mode = contract::PlacementMode::kPin;
+    placement.mode = wire::PlacementMode::kPin;
     placement.pin_pool_id = options.pin_pool;
   } else if (!options.prefer_pools.empty()) {
-    placement.mode = contract::PlacementMode::kPrefer;
+    placement.mode = wire::PlacementMode::kPrefer;
   }
   if (!options.device_mask.empty()) placement.require_device_mask = options.device_mask;
-  return placement == contract::Placement{} ? std::nullopt : std::optional(std::move(placement));
+  return placement == wire::Placement{} ? std::nullopt : std::optional(std::move(placement));
 }
 
 }  // namespace
@@ -87,19 +87,18 @@ std::string model_reference(const std::string& model) {
   return model;
 }
 
-base::Result<contract::SubmitRequest> make_request(const RunOptions& options) {
-  contract::SubmitRequest request{.model = model_reference(options.model),
-                                  .max_tokens = options.max_tokens,
-                                  .session_id = options.session,
-                                  .temperature = options.temperature,
-                                  .sampling = options.sampling,
-                                  .stop = options.stop,
-                                  .seed = options.seed,
-                                  .on_disconnect = contract::OnDisconnect::kResume};
+base::Result<wire::SubmitRequest> make_request(const RunOptions& options) {
+  wire::SubmitRequest request{.model = model_reference(options.model),
+                              .max_tokens = options.max_tokens,
+                              .session_id = options.session,
+                              .temperature = options.temperature,
+                              .sampling = options.sampling,
+                              .stop = options.stop,
+                              .seed = options.seed,
+                              .on_disconnect = wire::OnDisconnect::kResume};
   request.placement = placement_of(options);
   TRY(read_input(options, request));
-  request.priority =
-      contract::enum_from_name<contract::Priority>(options.priority).value_or(contract::Priority::kInteractive);
+  request.priority = wire::enum_from_name<wire::Priority>(options.priority).value_or(wire::Priority::kInteractive);
   return request;
 }
 

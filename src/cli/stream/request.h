@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "contract/sampling.h"
-#include "contract/task.h"
+#include "wire/sampling.h"
+#include "wire/task.h"
 
 namespace llorch::cli {
 
@@ -21,7 +21,7 @@ struct RunOptions {
   std::int64_t max_tokens = 256;
   std::optional<double> temperature;
   std::optional<std::uint64_t> seed;
-  contract::SamplingRequest sampling;
+  wire::SamplingRequest sampling;
   std::vector<std::string> stop;
   std::string priority = "interactive";
   std::optional<std::string> session;
@@ -38,7 +38,7 @@ namespace stream {
 // A path of a model that exists is meant as one; everything else is an alias or a full reference.
 std::string model_reference(const std::string& model);
 // Reads standard input or the file of messages where the options say so. Errors: IO_ERROR, INVALID_PARAMS.
-base::Result<contract::SubmitRequest> make_request(const RunOptions& options);
+base::Result<wire::SubmitRequest> make_request(const RunOptions& options);
 
 }  // namespace stream
 }  // namespace llorch::cli

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <thread>
 
-#include "contract/json.h"
+#include "wire/json.h"
 
 namespace llorch::cli::stream {
 namespace {
@@ -129,11 +129,11 @@ bool InterruptWatch::fired() {
   return fired_ = fired_ || ::read(fd_, &info, sizeof info) == sizeof info;
 }
 
-base::Result<FinishedJob> run_job(Api& api, const contract::SubmitRequest& request, InterruptWatch& interrupt,
+base::Result<FinishedJob> run_job(Api& api, const wire::SubmitRequest& request, InterruptWatch& interrupt,
                                   JobStream::Print print, WaitDisplay* display) {
   const auto submitted_at = Clock::now();
-  const std::string body = TRY(api.call("POST", "/v2/tasks", contract::encode(request)));
-  const auto reply = TRY(contract::decode<contract::SubmitReply>(body));
+  const std::string body = TRY(api.call("POST", "/v2/tasks", wire::encode(request)));
+  const auto reply = TRY(wire::decode<wire::SubmitReply>(body));
 
   std::optional<WaitWatch> watch;
   if (display != nullptr) watch.emplace(api, reply.job_id, *display);

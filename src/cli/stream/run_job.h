@@ -7,7 +7,7 @@
 #include "cli/context.h"
 #include "cli/stream/job_stream.h"
 #include "cli/stream/wait_display.h"
-#include "contract/task.h"
+#include "wire/task.h"
 
 namespace llorch::cli::stream {
 
@@ -40,7 +40,7 @@ struct FinishedJob {
 // Blocks. The job's own error, or why it could not be followed. CANCELLED (details: job_id) when `interrupt` fired or
 // `print` said that nobody reads any more: the job is cancelled too. `print` comes on the io thread. `display`: shows what the
 // job waits for, where somebody wants to see it.
-base::Result<FinishedJob> run_job(Api& api, const contract::SubmitRequest& request, InterruptWatch& interrupt,
+base::Result<FinishedJob> run_job(Api& api, const wire::SubmitRequest& request, InterruptWatch& interrupt,
                                   JobStream::Print print, WaitDisplay* display = nullptr);
 
 }  // namespace llorch::cli::stream

@@ -5,7 +5,7 @@
 #include <boost/json.hpp>
 #include <chrono>
 
-#include "contract/json.h"
+#include "wire/json.h"
 
 namespace llorch::cli::stream {
 namespace {
@@ -24,7 +24,7 @@ std::string bar(std::int64_t percent) {
 
 }  // namespace
 
-void WaitDisplay::show(const std::optional<contract::WaitReason>& reason) {
+void WaitDisplay::show(const std::optional<wire::WaitReason>& reason) {
   const std::lock_guard lock(mutex_);
   if (finished_) return;
   // Beside a part of the answer there is no line to draw on.
@@ -46,7 +46,7 @@ void WaitDisplay::draw_load(std::int64_t percent) {
 }
 
 // Once per wait: its words may count down.
-void WaitDisplay::tell(const contract::WaitReason& reason) {
+void WaitDisplay::tell(const wire::WaitReason& reason) {
   if (code_ != reason.code) {
     code_ = reason.code;
     times_shown_ = 0;
@@ -102,13 +102,13 @@ void WaitWatch::run() {
 void WaitWatch::look() {
   const auto body = api_.call("GET", path_);
   if (!body && body.error().code == base::ErrorCode::kUnreachable) {
-    return display_.show(contract::WaitReason{
-        "UNREACHABLE",
-        "orchestratord does not answer; the job goes on when it is back, `llorch up` brings it back.",
-        {}});
+    return display_.show(
+        wire::WaitReason{"UNREACHABLE",
+                         "orchestratord does not answer; the job goes on when it is back, `llorch up` brings it back.",
+                         {}});
   }
   if (!body) return;  // the stream says what is wrong
-  if (const auto job = contract::decode<contract::JobView>(*body)) display_.show(job->reason);
+  if (const auto job = wire::decode<wire::JobView>(*body)) display_.show(job->reason);
 }
 
 }  // namespace llorch::cli::stream

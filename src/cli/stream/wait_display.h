@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "cli/context.h"
-#include "contract/task.h"
+#include "wire/task.h"
 
 namespace llorch::cli::stream {
 
@@ -27,7 +27,7 @@ class WaitDisplay {
 
   // What the job waits for now; absent: for nothing. Meant to be called again and again: a wait that is over before it was
   // shown three times needs no words.
-  void show(const std::optional<contract::WaitReason>& reason);
+  void show(const std::optional<wire::WaitReason>& reason);
   // A part of the answer has come. Waits from here on are told between its parts, and a load is one of them.
   void answered();
   // The job has ended: nothing is shown any more.
@@ -35,7 +35,7 @@ class WaitDisplay {
 
  private:
   void draw_load(std::int64_t percent);
-  void tell(const contract::WaitReason& reason);
+  void tell(const wire::WaitReason& reason);
   void wipe();
 
   const Form form_;

@@ -10,7 +10,7 @@ using Form = WaitDisplay::Form;
 struct Shown {
   explicit Shown(Form form) : display(form, [this](std::string_view text) { written += text; }) {}
   void show(std::optional<std::int64_t> percent) {
-    display.show(contract::WaitReason{"WAITING_FOR_WORKER_START", "A worker for this model is starting.", percent});
+    display.show(wire::WaitReason{"WAITING_FOR_WORKER_START", "A worker for this model is starting.", percent});
   }
   std::string take() { return std::exchange(written, {}); }
 
@@ -59,7 +59,7 @@ TEST(WaitDisplay, LinesAndObjectsSayEveryStepOnce) {
   }
 }
 
-const contract::WaitReason kSlot{"WAITING_FOR_SLOT", "Every worker of this model is \"busy\".", {}};
+const wire::WaitReason kSlot{"WAITING_FOR_SLOT", "Every worker of this model is \"busy\".", {}};
 
 // Promise 6: a wait explains itself to who stands in it, once, unless it is over at once.
 TEST(WaitDisplay, AWaitIsSaidOnce) {
@@ -77,7 +77,7 @@ TEST(WaitDisplay, AWaitIsSaidOnce) {
     EXPECT_EQ(s.take(), line);
     for (int i = 0; i < 9; ++i) s.display.show(kSlot);
     EXPECT_EQ(s.take(), "");
-    for (int i = 0; i < 3; ++i) s.display.show(contract::WaitReason{"WAITING_FOR_POOL", "No pool.", {}});
+    for (int i = 0; i < 3; ++i) s.display.show(wire::WaitReason{"WAITING_FOR_POOL", "No pool.", {}});
     EXPECT_NE(s.take().find("No pool."), std::string::npos);
   }
 }

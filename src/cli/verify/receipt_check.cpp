@@ -6,14 +6,14 @@
 #include <boost/json.hpp>
 
 #include "base/sha256.h"
-#include "contract/json.h"
+#include "wire/json.h"
 
 namespace llorch::cli::verify {
 namespace {
 
 namespace bj = boost::json;
 using base::ErrorCode;
-using contract::Receipt;
+using wire::Receipt;
 
 constexpr std::size_t kTextBytesMax = 256;
 constexpr std::int64_t kTokensMax = 1'000'000;  // what a request may ask for
@@ -127,10 +127,10 @@ base::Result<Claim> parse_claim(std::string_view json) {
   }
   if (receipt != nullptr) {
     if (const auto reason = text_at(*around, "stop_reason")) {
-      claim.stop_reason = contract::enum_from_name<contract::StopReason>(*reason);
+      claim.stop_reason = wire::enum_from_name<wire::StopReason>(*reason);
     }
   }
-  auto decoded = contract::decode<Receipt>(bj::serialize(receipt == nullptr ? *around : *receipt));
+  auto decoded = wire::decode<Receipt>(bj::serialize(receipt == nullptr ? *around : *receipt));
   if (!decoded) return invalid(decoded.error().message);
   claim.receipt = std::move(*decoded);
   TRY(check(claim.receipt));
@@ -157,7 +157,7 @@ int exit_code_of(Verdict verdict) {
   return 1;
 }
 
-Finding compare_request(const Claim& claim, const contract::SubmitRequest& request) {
+Finding compare_request(const Claim& claim, const wire::SubmitRequest& request) {
   Finding finding;
   Differences differences(finding);
   std::string explanation = "this is not the request of the receipt";
@@ -173,9 +173,8 @@ Finding compare_request(const Claim& claim, const contract::SubmitRequest& reque
     }
   }
   if (claim.receipt.parameters_sha256) {
-    differences.add(
-        "parameters_sha256", *claim.receipt.parameters_sha256,
-        contract::parameters_sha256(contract::effective_temperature(request), request.sampling, request.stop));
+    differences.add("parameters_sha256", *claim.receipt.parameters_sha256,
+                    wire::parameters_sha256(wire::effective_temperature(request), request.sampling, request.stop));
     if (!finding.differences.empty() && finding.differences.back().field == "parameters_sha256") {
       explanation += "; give the temperature, sampling options and stop texts of the original run";
     }
@@ -183,12 +182,12 @@ Finding compare_request(const Claim& claim, const contract::SubmitRequest& reque
   return decide(std::move(finding), Verdict::kInputsDiffer, std::move(explanation));
 }
 
-Finding compare_worker(const Claim& claim, const contract::WorkerInfo& worker) {
+Finding compare_worker(const Claim& claim, const wire::WorkerInfo& worker) {
   Finding model = compare_model(claim, worker.model_digest);
   return model.verdict != Verdict::kMatch ? model : compare_environment(claim, worker);
 }
 
-Finding compare_result(const Claim& claim, const contract::EndEvent& end) {
+Finding compare_result(const Claim& claim, const wire::EndEvent& end) {
   if (!end.receipt) {
     return {Verdict::kNotComparable, "the worker that ran the job signs no receipts", {}};
   }
@@ -214,10 +213,10 @@ Finding compare_result(const Claim& claim, const contract::EndEvent& end) {
   differences.add("tokens_out", std::to_string(then.tokens_out), std::to_string(now.tokens_out));
   differences.add("output_sha256", then.output_sha256, now.output_sha256);
   // A run of exactly tokens_out tokens ends with max_tokens where the original met another limit.
-  using contract::StopReason;
+  using wire::StopReason;
   if (claim.stop_reason == StopReason::kEos || claim.stop_reason == StopReason::kStop) {
-    differences.add("stop_reason", std::string(contract::enum_name(*claim.stop_reason)),
-                    std::string(contract::enum_name(end.stop_reason)));
+    differences.add("stop_reason", std::string(wire::enum_name(*claim.stop_reason)),
+                    std::string(wire::enum_name(end.stop_reason)));
   }
   return decide(std::move(output), Verdict::kOutputDiffers,
                 then.parameters_sha256

@@ -6,15 +6,15 @@
 #include <vector>
 
 #include "base/result.h"
-#include "contract/pool.h"
-#include "contract/task.h"
+#include "wire/pool.h"
+#include "wire/task.h"
 
 namespace llorch::cli::verify {
 
 // A receipt as somebody hands it in, with what came along.
 struct Claim {
-  contract::Receipt receipt;
-  std::optional<contract::StopReason> stop_reason;
+  wire::Receipt receipt;
+  std::optional<wire::StopReason> stop_reason;
   std::optional<std::string> model;  // as the client wrote it
 };
 
@@ -43,10 +43,10 @@ struct Finding {
 };
 
 // Before anything runs: the parameters, and the prompt when the request has it as text.
-Finding compare_request(const Claim& claim, const contract::SubmitRequest& request);
+Finding compare_request(const Claim& claim, const wire::SubmitRequest& request);
 // What a worker would sign with.
-Finding compare_worker(const Claim& claim, const contract::WorkerInfo& worker);
+Finding compare_worker(const Claim& claim, const wire::WorkerInfo& worker);
 // After the run. Inputs first, then what makes results comparable, then the output.
-Finding compare_result(const Claim& claim, const contract::EndEvent& end);
+Finding compare_result(const Claim& claim, const wire::EndEvent& end);
 
 }  // namespace llorch::cli::verify

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/sha256.h"
-#include "contract/json.h"
+#include "wire/json.h"
 
 namespace llorch::cli::verify {
 namespace {
@@ -13,9 +13,9 @@ using testing::HasSubstr;
 
 std::string sha(std::string_view text) { return base::to_hex(base::sha256(text)); }
 
-contract::SubmitRequest request() { return {.prompt = "Once", .temperature = 0.5, .stop = {"end"}}; }
+wire::SubmitRequest request() { return {.prompt = "Once", .temperature = 0.5, .stop = {"end"}}; }
 
-contract::Receipt receipt() {
+wire::Receipt receipt() {
   return {.model_digest = "sha256:" + sha("model"),
           .engine_build = "0.1.0+abc",
           .numerics = "cpu-1",
@@ -26,45 +26,45 @@ contract::Receipt receipt() {
           .prompt_sha256 = sha("Once"),
           .output_sha256 = sha(" upon"),
           .tokens_out = 3,
-          .parameters_sha256 = contract::parameters_sha256(0.5, {}, {"end"})};
+          .parameters_sha256 = wire::parameters_sha256(0.5, {}, {"end"})};
 }
 
-Claim claim() { return {.receipt = receipt(), .stop_reason = contract::StopReason::kEos, .model = "demo"}; }
-contract::EndEvent end() { return {.tokens_out = 3, .stop_reason = contract::StopReason::kEos, .receipt = receipt()}; }
+Claim claim() { return {.receipt = receipt(), .stop_reason = wire::StopReason::kEos, .model = "demo"}; }
+wire::EndEvent end() { return {.tokens_out = 3, .stop_reason = wire::StopReason::kEos, .receipt = receipt()}; }
 
 TEST(ParseClaim, TakesEveryFormAReceiptComesIn) {
-  const std::string bare = contract::encode(receipt());
-  const std::string ended = contract::encode(end());
+  const std::string bare = wire::encode(receipt());
+  const std::string ended = wire::encode(end());
   EXPECT_EQ(parse_claim(bare).value().receipt, receipt());
-  EXPECT_EQ(parse_claim(ended).value().stop_reason, contract::StopReason::kEos);
+  EXPECT_EQ(parse_claim(ended).value().stop_reason, wire::StopReason::kEos);
   const Claim of_run = parse_claim(R"({"job_id":"j","text":"t","end":)" + ended + "}").value();
   EXPECT_EQ(of_run.receipt, receipt());
-  EXPECT_EQ(of_run.stop_reason, contract::StopReason::kEos);
-  const contract::JobView job{.job_id = "j",
-                              .status = contract::JobStatus::kCompleted,
-                              .model = "demo",
-                              .stop_reason = contract::StopReason::kStop,
-                              .receipt = receipt()};
-  const Claim of_job = parse_claim(contract::encode(job)).value();
+  EXPECT_EQ(of_run.stop_reason, wire::StopReason::kEos);
+  const wire::JobView job{.job_id = "j",
+                          .status = wire::JobStatus::kCompleted,
+                          .model = "demo",
+                          .stop_reason = wire::StopReason::kStop,
+                          .receipt = receipt()};
+  const Claim of_job = parse_claim(wire::encode(job)).value();
   EXPECT_EQ(of_job.model, "demo");
-  EXPECT_EQ(of_job.stop_reason, contract::StopReason::kStop);
+  EXPECT_EQ(of_job.stop_reason, wire::StopReason::kStop);
 }
 
 TEST(ParseClaim, OlderReceiptsSayNothingOfParameters) {
-  contract::Receipt older = receipt();
+  wire::Receipt older = receipt();
   older.parameters_sha256.reset();
-  EXPECT_EQ(parse_claim(contract::encode(older)).value().receipt, older);
+  EXPECT_EQ(parse_claim(wire::encode(older)).value().receipt, older);
 }
 
 TEST(ParseClaim, HostileReceiptsAreRefusedWithoutBeingQuoted) {
-  contract::JobView running{.job_id = "j", .status = contract::JobStatus::kRunning};
-  EXPECT_THAT(parse_claim(contract::encode(running)).error().message, HasSubstr("has no receipt"));
+  wire::JobView running{.job_id = "j", .status = wire::JobStatus::kRunning};
+  EXPECT_THAT(parse_claim(wire::encode(running)).error().message, HasSubstr("has no receipt"));
   std::vector<std::string> bad{
       "", "{", "[]", "7", "{}", R"({"receipt":7})", R"({"end":{"receipt":[]}})", std::string(100'000, '[')};
   const auto with = [&](auto change) {
-    contract::Receipt r = receipt();
+    wire::Receipt r = receipt();
     change(r);
-    bad.push_back(contract::encode(r));
+    bad.push_back(wire::encode(r));
   };
   with([](auto& r) { r.model_digest = sha("model"); });
   with([](auto& r) { r.model_digest = "sha256:\x1b[31m"; });
@@ -87,7 +87,7 @@ TEST(ParseClaim, HostileReceiptsAreRefusedWithoutBeingQuoted) {
 
 TEST(CompareRequest, SaysWhichInputIsAnother) {
   EXPECT_EQ(compare_request(claim(), request()).verdict, Verdict::kMatch);
-  contract::SubmitRequest other = request();
+  wire::SubmitRequest other = request();
   other.prompt = "Once\n";
   EXPECT_THAT(compare_request(claim(), other).explanation, HasSubstr("without its last line break"));
   other.prompt = "Twice";
@@ -108,7 +108,7 @@ TEST(CompareRequest, SaysWhichInputIsAnother) {
 TEST(CompareResult, InputsThenComparabilityThenOutput) {
   EXPECT_EQ(compare_result(claim(), end()).verdict, Verdict::kMatch);
   const auto verdict_with = [](auto change) {
-    contract::EndEvent other = end();
+    wire::EndEvent other = end();
     other.receipt->output_sha256 = sha("else");  // every other difference outranks this one
     change(other);
     return compare_result(claim(), other);
@@ -129,21 +129,21 @@ TEST(CompareResult, InputsThenComparabilityThenOutput) {
 }
 
 TEST(CompareResult, TheWayItEndedCountsWhereTheRepetitionCanTell) {
-  contract::EndEvent other = end();
-  other.stop_reason = contract::StopReason::kMaxTokens;
+  wire::EndEvent other = end();
+  other.stop_reason = wire::StopReason::kMaxTokens;
   EXPECT_EQ(compare_result(claim(), other).verdict, Verdict::kOutputDiffers) << "the same text, but no end of it";
   Claim full_context = claim();
-  full_context.stop_reason = contract::StopReason::kContext;
+  full_context.stop_reason = wire::StopReason::kContext;
   EXPECT_EQ(compare_result(full_context, other).verdict, Verdict::kMatch) << "repeated with exactly as many tokens";
 }
 
 TEST(CompareWorker, IsTheSameQuestionBeforeTheRun) {
-  contract::WorkerInfo worker{.model_digest = receipt().model_digest,
-                              .engine_build = "0.1.0+abc",
-                              .numerics = "cpu-1",
-                              .device_class = "cpu-x86",
-                              .sampler = "s1",
-                              .kv_dtype = "f16"};
+  wire::WorkerInfo worker{.model_digest = receipt().model_digest,
+                          .engine_build = "0.1.0+abc",
+                          .numerics = "cpu-1",
+                          .device_class = "cpu-x86",
+                          .sampler = "s1",
+                          .kv_dtype = "f16"};
   EXPECT_EQ(compare_worker(claim(), worker).verdict, Verdict::kMatch);
   worker.engine_build = "0.1.1+abd";
   EXPECT_EQ(compare_worker(claim(), worker).verdict, Verdict::kNotComparable);

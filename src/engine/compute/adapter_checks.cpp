@@ -8,7 +8,7 @@
 namespace llorch::engine::compute {
 namespace {
 
-using namespace contract;
+using namespace plan;
 using base::ErrorCode;
 using base::fail;
 using base::Result;
@@ -252,14 +252,14 @@ Result<> check_instruction(const PrepareArgs& args, const DeviceKernels& kernels
   return Checks(args, kernels).run();
 }
 
-bool routable(const contract::MoeParams& p, const DeviceKernels& kernels) {
-  if (p.gate < contract::MoeGate::kSoftmax || p.gate > contract::MoeGate::kSoftmaxAfterTopk) return false;
+bool routable(const plan::MoeParams& p, const DeviceKernels& kernels) {
+  if (p.gate < plan::MoeGate::kSoftmax || p.gate > plan::MoeGate::kSoftmaxAfterTopk) return false;
   if (p.experts == 0 || p.experts_used == 0 || p.experts_used > p.experts) return false;
   if (p.experts > kernels.experts_max || p.experts_used > kernels.experts_used_max) return false;
   if (p.groups == 0) return true;
   if (p.experts % p.groups != 0 || p.groups_used == 0 || p.groups_used > p.groups) return false;
   const std::uint32_t size = p.experts / p.groups;
-  return p.groups <= kernels.expert_groups_max && (size >= 2 || p.group_score != contract::GroupScore::kTop2Sum) &&
+  return p.groups <= kernels.expert_groups_max && (size >= 2 || p.group_score != plan::GroupScore::kTop2Sum) &&
          p.experts_used <= p.groups_used * size;
 }
 

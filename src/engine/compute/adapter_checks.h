@@ -5,7 +5,7 @@
 #include <limits>
 #include <string_view>
 
-#include "engine/contract/adapter.h"
+#include "engine/plan/adapter.h"
 
 namespace llorch::engine::compute {
 
@@ -25,9 +25,9 @@ struct DeviceKernels {
 // Parameters; then every weight against its slot: type, rank and the dimensions the parameters fix; then which weights are
 // there. A weight in a slot that the opcode's adapters do not read is refused, never ignored.
 // Errors: WEIGHT_DTYPE_UNSUPPORTED, WEIGHT_SHAPE_MISMATCH, UNSUPPORTED_OPCODE ("multihead_attention with ...").
-base::Result<> check_instruction(const contract::PrepareArgs& args, const DeviceKernels& kernels);
+base::Result<> check_instruction(const plan::PrepareArgs& args, const DeviceKernels& kernels);
 
 // Whether the gate is one and the numbers of experts, groups and choices fit each other and the kernels.
-bool routable(const contract::MoeParams& p, const DeviceKernels& kernels = {});
+bool routable(const plan::MoeParams& p, const DeviceKernels& kernels = {});
 
 }  // namespace llorch::engine::compute

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "base/assert.h"
-#include "engine/contract/context.h"
+#include "engine/plan/context.h"
 
 namespace llorch::engine::compute {
 
@@ -12,7 +12,7 @@ namespace llorch::engine::compute {
 class WorkspaceCarver {
  public:
   WorkspaceCarver() = default;
-  explicit WorkspaceCarver(const contract::Workspace& workspace) : workspace_(workspace) {}
+  explicit WorkspaceCarver(const plan::Workspace& workspace) : workspace_(workspace) {}
 
   template <class T>
   T* take(std::uint64_t count) {
@@ -24,10 +24,10 @@ class WorkspaceCarver {
   }
   std::uint64_t used_bytes() const { return used_bytes_; }
   // What nobody has taken.
-  contract::Workspace rest() const { return {workspace_.ptr + used_bytes_, workspace_.bytes - used_bytes_}; }
+  plan::Workspace rest() const { return {workspace_.ptr + used_bytes_, workspace_.bytes - used_bytes_}; }
 
  private:
-  contract::Workspace workspace_;
+  plan::Workspace workspace_;
   std::uint64_t used_bytes_ = 0;
 };
 

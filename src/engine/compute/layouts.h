@@ -3,14 +3,14 @@
 // device. Counts of elements.
 #include <cstdint>
 
-#include "engine/contract/params.h"
-#include "engine/contract/state.h"
+#include "engine/plan/params.h"
+#include "engine/plan/state.h"
 
 namespace llorch::engine::compute {
 
 // Column ranges of the projected rows [T, q | k | v].
 struct AttentionColumns {
-  explicit AttentionColumns(const contract::AttentionParams& p)
+  explicit AttentionColumns(const plan::AttentionParams& p)
       : k(std::uint64_t{p.heads} * p.d_qk),
         v(k + std::uint64_t{p.kv_heads} * p.d_qk),
         count(v + std::uint64_t{p.kv_heads} * p.d_v) {}
@@ -19,7 +19,7 @@ struct AttentionColumns {
 
 // Widths of the rows of absorbed multi-head latent attention.
 struct MlaWidths {
-  explicit MlaWidths(const contract::MlaAttentionParams& p)
+  explicit MlaWidths(const plan::MlaAttentionParams& p)
       : head(p.d_nope + p.d_rope),
         q(p.heads * head),
         first(p.q_lora != 0 ? p.q_lora : q),
@@ -35,7 +35,7 @@ struct MlaWidths {
 
 // Column ranges of the projected rows [T, z | x | b | c | dt].
 struct MambaColumns {
-  explicit MambaColumns(const contract::MambaMixerParams& p)
+  explicit MambaColumns(const plan::MambaMixerParams& p)
       : x(p.d_inner),
         b(x + p.d_inner),
         c(b + std::uint64_t{p.groups} * p.d_state),
@@ -44,7 +44,7 @@ struct MambaColumns {
   std::uint64_t x, b, c, dt, count;
 };
 
-inline contract::MambaStateLayout mamba_state_layout(const contract::MambaMixerParams& p) {
+inline plan::MambaStateLayout mamba_state_layout(const plan::MambaMixerParams& p) {
   return {.conv_rows = p.d_inner + 2 * p.groups * p.d_state,
           .d_conv = p.d_conv,
           .heads = p.heads,
@@ -54,7 +54,7 @@ inline contract::MambaStateLayout mamba_state_layout(const contract::MambaMixerP
 
 // What the two opcodes that merge patches differ in.
 struct Merger {
-  explicit Merger(const contract::VisionSpatialMergeParams& p)
+  explicit Merger(const plan::VisionSpatialMergeParams& p)
       : width_in(p.width_in),
         width_out(p.width_out),
         block(std::uint64_t{p.merge_size} * p.merge_size),
@@ -62,7 +62,7 @@ struct Merger {
         parts(p.parts),
         part(0),
         norm_width(p.width_in) {}
-  explicit Merger(const contract::VisionDeepstackExtractParams& p)
+  explicit Merger(const plan::VisionDeepstackExtractParams& p)
       : width_in(p.width_in),
         width_out(p.width_out),
         block(std::uint64_t{p.merge_size} * p.merge_size),

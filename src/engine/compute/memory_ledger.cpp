@@ -11,7 +11,7 @@ namespace llorch::engine::compute {
 
 using base::fail;
 using base::Result;
-using contract::MemoryPurpose;
+using plan::MemoryPurpose;
 
 MemoryLedger::~MemoryLedger() {
   ASSERT(allocations_.empty(), "{} allocations, {} bytes still held", allocations_.size(), used_bytes());
@@ -22,20 +22,20 @@ std::uint64_t MemoryLedger::used_bytes() const {
 }
 
 Result<> MemoryLedger::check_budget(std::uint64_t bytes, MemoryPurpose purpose) const {
-  ASSERT(bytes > 0, "an allocation of nothing for {}", contract::memory_purpose_name(purpose));
+  ASSERT(bytes > 0, "an allocation of nothing for {}", plan::memory_purpose_name(purpose));
   if (bytes > budget_bytes_ - used_bytes())
     return fail(refusal(bytes, purpose, "the device's budget does not cover it"));
   return {};
 }
 
 base::Error MemoryLedger::refusal(std::uint64_t bytes, MemoryPurpose purpose, std::string_view why) const {
-  const std::string_view name = contract::memory_purpose_name(purpose);
+  const std::string_view name = plan::memory_purpose_name(purpose);
   const std::uint64_t free = budget_bytes_ - used_bytes();
   std::string held;
   for (std::size_t i = 0; i < used_bytes_.size(); ++i)
     if (used_bytes_[i] != 0)
-      held += fmt::format("{}{} {}", held.empty() ? "" : ", ",
-                          contract::memory_purpose_name(static_cast<MemoryPurpose>(i)), used_bytes_[i]);
+      held += fmt::format("{}{} {}", held.empty() ? "" : ", ", plan::memory_purpose_name(static_cast<MemoryPurpose>(i)),
+                          used_bytes_[i]);
   return base::Error{base::ErrorCode::kOutOfDeviceMemory,
                      fmt::format("{} {} for {}: {}. Budget {} bytes, {} free, held: {}. {}", bytes, wording_.memory,
                                  name, why, budget_bytes_, free, held.empty() ? "nothing" : held, wording_.advice),

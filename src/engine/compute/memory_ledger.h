@@ -6,7 +6,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "engine/contract/backend.h"
+#include "engine/plan/backend.h"
 
 namespace llorch::engine::compute {
 
@@ -14,7 +14,7 @@ class MemoryLedger {
  public:
   struct Allocation {
     std::uint64_t bytes = 0;
-    contract::MemoryPurpose purpose{};
+    plan::MemoryPurpose purpose{};
   };
   // What a refusal says of the device.
   struct Wording {
@@ -27,9 +27,9 @@ class MemoryLedger {
   MemoryLedger& operator=(const MemoryLedger&) = delete;
 
   // Errors: OUT_OF_DEVICE_MEMORY. REQUIRES: bytes > 0.
-  base::Result<> check_budget(std::uint64_t bytes, contract::MemoryPurpose purpose) const;
+  base::Result<> check_budget(std::uint64_t bytes, plan::MemoryPurpose purpose) const;
   // OUT_OF_DEVICE_MEMORY with all the numbers.
-  base::Error refusal(std::uint64_t bytes, contract::MemoryPurpose purpose, std::string_view why) const;
+  base::Error refusal(std::uint64_t bytes, plan::MemoryPurpose purpose, std::string_view why) const;
 
   void add(std::byte* ptr, const Allocation& allocation);
   // What was at `ptr`, which is forgotten. REQUIRES: added before.
@@ -37,15 +37,13 @@ class MemoryLedger {
 
   std::uint64_t budget_bytes() const { return budget_bytes_; }
   std::uint64_t used_bytes() const;
-  std::uint64_t used_bytes(contract::MemoryPurpose purpose) const {
-    return used_bytes_[static_cast<std::size_t>(purpose)];
-  }
+  std::uint64_t used_bytes(plan::MemoryPurpose purpose) const { return used_bytes_[static_cast<std::size_t>(purpose)]; }
   const std::unordered_map<std::byte*, Allocation>& allocations() const { return allocations_; }
 
  private:
   std::uint64_t budget_bytes_;
   Wording wording_;
-  std::array<std::uint64_t, contract::kMemoryPurposesCount> used_bytes_{};  // by MemoryPurpose
+  std::array<std::uint64_t, plan::kMemoryPurposesCount> used_bytes_{};  // by MemoryPurpose
   std::unordered_map<std::byte*, Allocation> allocations_;
 };
 

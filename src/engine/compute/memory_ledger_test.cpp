@@ -5,7 +5,7 @@
 namespace llorch::engine::compute {
 namespace {
 
-using contract::MemoryPurpose;
+using plan::MemoryPurpose;
 
 constexpr MemoryLedger::Wording kWording{.memory = "bytes of slate", .advice = "Write smaller."};
 

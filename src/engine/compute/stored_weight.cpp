@@ -12,16 +12,16 @@ namespace llorch::engine::compute {
 using base::ErrorCode;
 using base::fail;
 using base::Result;
-using contract::DType;
-using contract::StoredTensor;
+using plan::DType;
+using plan::StoredTensor;
 
 namespace {
-bool has_use(const StoredTensor& tensor, contract::WeightUse use) {
+bool has_use(const StoredTensor& tensor, plan::WeightUse use) {
   return (tensor.uses & static_cast<std::uint8_t>(use)) != 0;
 }
 }  // namespace
 
-bool is_vector(const StoredTensor& tensor) { return has_use(tensor, contract::WeightUse::kVector); }
+bool is_vector(const StoredTensor& tensor) { return has_use(tensor, plan::WeightUse::kVector); }
 
 std::uint64_t elements_of(const StoredTensor& tensor) {
   std::uint64_t count = 1;
@@ -35,9 +35,9 @@ cpu::MatrixShape matrix_shape(const StoredTensor& tensor) {
 std::uint32_t stack_count(const StoredTensor& tensor) { return tensor.rank == 3 ? tensor.shape[0] : 1; }
 
 std::uint64_t stored_bytes(const StoredTensor& tensor) {
-  if (tensor.rank == 0) return contract::row_bytes(tensor.dtype, 1);
+  if (tensor.rank == 0) return plan::row_bytes(tensor.dtype, 1);
   const std::uint64_t cols = tensor.shape[tensor.rank - 1u];
-  return cols == 0 ? 0 : elements_of(tensor) / cols * contract::row_bytes(tensor.dtype, cols);
+  return cols == 0 ? 0 : elements_of(tensor) / cols * plan::row_bytes(tensor.dtype, cols);
 }
 
 base::Error named(const StoredTensor& tensor, base::Error error) {
@@ -49,31 +49,31 @@ namespace {
 std::string describe(const StoredTensor& tensor) {
   std::string shape;
   for (std::size_t i = 0; i < tensor.rank; ++i) shape += fmt::format("{}{}", i == 0 ? "" : " x ", tensor.shape[i]);
-  return fmt::format("a {} tensor of {}", contract::dtype_info(tensor.dtype).name, shape);
+  return fmt::format("a {} tensor of {}", plan::dtype_info(tensor.dtype).name, shape);
 }
 
 }  // namespace
 
 Result<> check_tensor(const StoredTensor& tensor, const TensorTaker& taker) {
   const std::string_view device = taker.device;
-  const auto info = contract::dtype_info(tensor.dtype);
+  const auto info = plan::dtype_info(tensor.dtype);
   if (is_vector(tensor)) {
-    if (tensor.uses != static_cast<std::uint8_t>(contract::WeightUse::kVector) || info.block_elements != 1 ||
+    if (tensor.uses != static_cast<std::uint8_t>(plan::WeightUse::kVector) || info.block_elements != 1 ||
         tensor.dtype == DType::kI32)
       return fail(ErrorCode::kWeightDTypeUnsupported,
                   fmt::format("the {} device reads element by element only F32, F16 and BF16, and such a tensor has no "
                               "other use; this is {} with uses {:#x}",
                               device, describe(tensor), tensor.uses));
   } else {
-    const bool stack = tensor.rank == 3 && tensor.uses == static_cast<std::uint8_t>(contract::WeightUse::kMatrix);
+    const bool stack = tensor.rank == 3 && tensor.uses == static_cast<std::uint8_t>(plan::WeightUse::kMatrix);
     if (tensor.rank != 2 && !stack)
       return fail(ErrorCode::kWeightShapeMismatch,
                   fmt::format("the {} device takes matrices of rank 2, and stacks of rank 3 of which no rows are "
                               "looked up; this is {} with uses {:#x}",
                               device, describe(tensor), tensor.uses));
-    if ((taker.matrix_types & contract::dtype_bit(tensor.dtype)) == 0)
+    if ((taker.matrix_types & plan::dtype_bit(tensor.dtype)) == 0)
       return fail(ErrorCode::kWeightDTypeUnsupported, fmt::format("no {} kernel takes {}", device, describe(tensor)));
-    if (!contract::may_end_in_a_block(tensor.dtype) && tensor.shape[tensor.rank - 1u] % info.block_elements != 0)
+    if (!plan::may_end_in_a_block(tensor.dtype) && tensor.shape[tensor.rank - 1u] % info.block_elements != 0)
       return fail(ErrorCode::kWeightShapeMismatch,
                   fmt::format("rows of {} elements do not fill blocks of {}: {}", tensor.shape[tensor.rank - 1u],
                               info.block_elements, describe(tensor)));

@@ -8,14 +8,14 @@ namespace llorch::engine::inference {
 
 using base::ErrorCode;
 using base::TokenId;
-using contract::StepLimits;
+using plan::StepLimits;
 
 std::uint64_t BatchBuilder::device_bytes(const StepLimits& limits, bool takes_images) {
   return (takes_images ? 6ULL : 3ULL) * limits.rows_max * sizeof(std::uint32_t);
 }
 
 base::Result<BatchBuilder> BatchBuilder::make(const StepLimits& limits, const BatchModel& model,
-                                              contract::Backend& backend) {
+                                              plan::Backend& backend) {
   BatchBuilder builder;
   builder.backend_ = &backend;
   builder.limits_ = limits;
@@ -28,7 +28,7 @@ base::Result<BatchBuilder> BatchBuilder::make(const StepLimits& limits, const Ba
   builder.cursors_.reserve(limits.slots_max);
   const std::uint64_t bytes = device_bytes(limits, model.takes_images);
   builder.rows_.resize(bytes / sizeof(std::uint32_t));
-  builder.device_ = TRY(contract::DeviceBuffer::allocate(backend, bytes, contract::MemoryPurpose::kTables));
+  builder.device_ = TRY(plan::DeviceBuffer::allocate(backend, bytes, plan::MemoryPurpose::kTables));
   return builder;
 }
 
@@ -96,7 +96,7 @@ void BatchBuilder::place_images(std::span<const SlotRows> requests, std::span<co
 }
 
 base::Result<> BatchBuilder::build(std::span<const SlotRows> requests, std::span<const SlotFill> fills,
-                                   contract::ExecutionContext& ctx) {
+                                   plan::ExecutionContext& ctx) {
   TRY(check(requests, fills));
   active_slots_.clear();
   sequence_lengths_.clear();
@@ -134,7 +134,7 @@ base::Result<> BatchBuilder::build(std::span<const SlotRows> requests, std::span
   ctx.positions3 = model_.takes_images ? device + 3ULL * limits_.rows_max : nullptr;
   ctx.image_rows = image_rows_;
   const bool decodes = row == requests.size() && image_rows_.empty();
-  ctx.mode = decodes ? contract::ExecutionMode::kDecode : contract::ExecutionMode::kPrefill;
+  ctx.mode = decodes ? plan::ExecutionMode::kDecode : plan::ExecutionMode::kPrefill;
   return {};
 }
 

@@ -6,9 +6,9 @@
 
 #include "base/result.h"
 #include "base/token_id.h"
-#include "engine/contract/adapter.h"
-#include "engine/contract/backend.h"
 #include "engine/inference/vision/row_positions.h"
+#include "engine/plan/adapter.h"
+#include "engine/plan/backend.h"
 
 namespace llorch::engine::inference {
 
@@ -26,8 +26,8 @@ struct SlotRows {
 struct SlotFill {
   std::uint32_t length = 0;
   std::uint32_t tokens_max = 0;
-  std::vector<contract::VisionGrid> frames;  // in rows; encoded
-  std::uint32_t image_rows = 0;              // of all frames
+  std::vector<plan::VisionGrid> frames;  // in rows; encoded
+  std::uint32_t image_rows = 0;          // of all frames
   vision::RowCursor cursor;
 };
 
@@ -41,9 +41,9 @@ struct BatchModel {
 // Turns requests into a ragged batch. All memory is taken by make(); build() allocates nothing unless it fails.
 class BatchBuilder {
  public:
-  static std::uint64_t device_bytes(const contract::StepLimits& limits, bool takes_images);
-  static base::Result<BatchBuilder> make(const contract::StepLimits& limits, const BatchModel& model,
-                                         contract::Backend& backend);
+  static std::uint64_t device_bytes(const plan::StepLimits& limits, bool takes_images);
+  static base::Result<BatchBuilder> make(const plan::StepLimits& limits, const BatchModel& model,
+                                         plan::Backend& backend);
 
   // One request of any length: tokens in the vocabulary, room in the slot. Errors: INVALID_PARAMS, CONTEXT_EXHAUSTED.
   base::Result<> check_request(const SlotRows& request, const SlotFill& fill) const;
@@ -52,7 +52,7 @@ class BatchBuilder {
   // REQUIRES: requests in strictly ascending slot order, slots within the limits, each with a token.
   // Errors: INVALID_PARAMS (a token outside the vocabulary), CONTEXT_EXHAUSTED, INVALID_BATCH_SIZE.
   base::Result<> build(std::span<const SlotRows> requests, std::span<const SlotFill> fills,
-                       contract::ExecutionContext& ctx);
+                       plan::ExecutionContext& ctx);
 
   // Where the requests of the last batch stand once it has run, in order. Empty for models without images.
   std::span<const vision::RowCursor> cursors() const { return cursors_; }
@@ -62,15 +62,15 @@ class BatchBuilder {
   bool is_image_row(std::uint32_t id) const;
   void place_images(std::span<const SlotRows> requests, std::span<const SlotFill> fills, std::uint32_t total);
 
-  contract::Backend* backend_ = nullptr;
-  contract::StepLimits limits_;
+  plan::Backend* backend_ = nullptr;
+  plan::StepLimits limits_;
   BatchModel model_;
   std::vector<std::uint32_t> active_slots_, sequence_lengths_, row_offsets_, output_rows_;
-  std::vector<contract::ImageRows> image_rows_;  // empty when no row of the batch is an image's
+  std::vector<plan::ImageRows> image_rows_;  // empty when no row of the batch is an image's
   std::vector<vision::RowCursor> cursors_;
   // Host copy of device_: row ids, positions, slots, rows_max of each; with images [3][T] positions.
   std::vector<std::uint32_t> rows_;
-  contract::DeviceBuffer device_;
+  plan::DeviceBuffer device_;
 };
 
 }  // namespace llorch::engine::inference

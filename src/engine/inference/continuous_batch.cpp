@@ -90,7 +90,7 @@ Result<bool> ContinuousBatch::step(std::int64_t now_ms, const LogitsSink& sink, 
       if (scheduler_.knows(in_step_[i])) sink(in_step_[i], output->row(row));
       continue;
     }
-    const contract::RowDrawn& drawn = output->drawn[next_drawn++];
+    const plan::RowDrawn& drawn = output->drawn[next_drawn++];
     if (scheduler_.knows(in_step_[i])) draws.drawn(in_step_[i], drawn);
   }
   return !rows_.empty();
@@ -138,7 +138,7 @@ Result<StepOutput> ContinuousBatch::run(const scheduling::StepPlan& plan, const 
   if (rows_.empty()) return StepOutput{.logits = {}, .vocab = engine_.facts().vocab};
   if (!draws.draw) return engine_.step(rows_);
   const auto draw = [&](std::size_t request) {
-    const contract::RowDraw* wanted = draws.draw(in_step_[request]);
+    const plan::RowDraw* wanted = draws.draw(in_step_[request]);
     drawn_[request] = wanted != nullptr;
     return wanted;
   };

@@ -49,9 +49,9 @@ using LogitsSink = std::function<void(SequenceId id, std::span<const float> logi
 struct DrawSinks {
   // How to draw the sequence's next token, or null: its logits are wanted. Asked while the device runs; it lives, and the
   // sequence's tokens stay as they are, until drawn() or the end of step().
-  std::function<const contract::RowDraw*(SequenceId id)> draw;
+  std::function<const plan::RowDraw*(SequenceId id)> draw;
   // Answered like logits.
-  std::function<void(SequenceId id, const contract::RowDrawn& drawn)> drawn;
+  std::function<void(SequenceId id, const plan::RowDrawn& drawn)> drawn;
   // Host work that can be done while the device runs; sequences may be removed.
   std::function<void()> meanwhile;
 };

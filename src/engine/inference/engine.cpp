@@ -6,7 +6,7 @@
 
 namespace llorch::engine::inference {
 
-using namespace contract;
+using namespace plan;
 using base::ErrorCode;
 using base::Result;
 using base::TokenId;
@@ -114,7 +114,7 @@ Result<> Engine::run(const Pass& pass) {
 
 void Engine::run_rank(const Pass& pass, std::uint32_t rank) noexcept {
   Rank& own = ranks_[rank];
-  contract::ExecutionContext& ctx = own.*pass.ctx;
+  plan::ExecutionContext& ctx = own.*pass.ctx;
   const PreparedPlan& plan = step_.ranks[rank].*pass.plan;
   own.counters = {};
   own.backend->begin_step(ctx);
@@ -245,11 +245,11 @@ Result<StepOutput> Engine::step(std::span<const SlotRows> requests, const StepHo
 
 // On the caller's thread, while the devices run.
 Result<> Engine::gather(const Harvest& harvest, std::byte* rows) {
-  const std::unique_ptr<Drawer>& drawer = step_.ranks[0].drawer;
+  const std::unique_ptr<DeviceSampler>& device_sampler = step_.ranks[0].device_sampler;
   collect_draws(harvest.requests, harvest.hooks);
-  if (!draws_.empty()) drawer->draw(reinterpret_cast<float*>(rows), draws_);
+  if (!draws_.empty()) device_sampler->draw(reinterpret_cast<float*>(rows), draws_);
   if (harvest.hooks.meanwhile) harvest.hooks.meanwhile();
-  if (!draws_.empty()) harvest.output.drawn = TRY(drawer->wait());
+  if (!draws_.empty()) harvest.output.drawn = TRY(device_sampler->wait());
   read_rows_not_drawn(rows);
   if (!draws_.empty() && draws_.size() == ranks_[0].ctx.output_rows.size()) return {};
   return ranks_[0].backend->synchronize();

@@ -1,5 +1,5 @@
 #pragma once
-// The engine's front: a model (a GGUF file, or one of several parts, or a Hugging Face folder) on a device, or on several that
+// The engine's front: a model (a GGUF file, or one of several parts, or a Hugging Face directory) on a device, or on several that
 // share it, slots in, logits out. Text, sampling and requests are the caller's.
 //
 // Thread rule: one thread at a time per engine and backend; where several devices share a model the engine has a thread for
@@ -17,7 +17,6 @@
 
 #include "base/result.h"
 #include "base/token_id.h"
-#include "engine/contract/backend.h"
 #include "engine/inference/batch_builder.h"
 #include "engine/inference/executor.h"
 #include "engine/inference/kv_cache/kv_memory.h"
@@ -31,6 +30,7 @@
 #include "engine/inference/prepared_plan.h"
 #include "engine/inference/vision/image_encoder.h"
 #include "engine/models/model.h"
+#include "engine/plan/backend.h"
 
 namespace llorch::engine::inference {
 
@@ -40,9 +40,9 @@ inline constexpr std::uint32_t kDrawEditsMax = 4096;
 struct EngineOptions {
   std::uint32_t context_tokens = 0;  // positions per slot; 0 = what the model was made for, which is also the most
   std::uint32_t slots = 1;
-  contract::DType kv_dtype = contract::DType::kF16;  // F16 or F32; part of a request's identity
-  std::uint32_t prefill_chunk = 512;  // rows per step; past a few hundred a pass over the weights is well shared
-  std::uint32_t output_rows_max = 0;  // rows of a step whose logits can be had; 0 = one per slot
+  plan::DType kv_dtype = plan::DType::kF16;  // F16 or F32; part of a request's identity
+  std::uint32_t prefill_chunk = 512;         // rows per step; past a few hundred a pass over the weights is well shared
+  std::uint32_t output_rows_max = 0;         // rows of a step whose logits can be had; 0 = one per slot
   // Positions the cache holds over all slots, and may grow to while it runs (kv_cache/kv_plan.h). 0: every slot's context;
   // what is there at load. Never less than one context.
   std::uint64_t kv_tokens = 0;
@@ -104,14 +104,14 @@ using RowSink = std::function<void(std::size_t row, std::span<const float> logit
 struct StepHooks {
   // How the device is to draw from the last row of the i-th request, which wants it; null: the logits are wanted. It lives
   // until step() returns. Asked when Engine::draws().
-  std::function<const contract::RowDraw*(std::size_t request)> draw{};
+  std::function<const plan::RowDraw*(std::size_t request)> draw{};
   std::function<void()> meanwhile{};
 };
 
 // Logits of a step, in row order: requests in order, each request's wanted rows in order. Valid until the next step.
 struct StepOutput {
-  std::span<const float> logits;                // [rows, vocab]; of rows that were drawn from, nothing
-  std::span<const contract::RowDrawn> drawn{};  // for each row that was, in order
+  std::span<const float> logits;            // [rows, vocab]; of rows that were drawn from, nothing
+  std::span<const plan::RowDrawn> drawn{};  // for each row that was, in order
   std::uint32_t vocab = 0;
   std::size_t rows() const { return logits.size() / vocab; }
   std::span<const float> row(std::size_t i) const { return logits.subspan(i * vocab, vocab); }
@@ -121,7 +121,7 @@ class Engine {
  public:
   // What load() would take, without reading weights. Errors: as load().
   static base::Result<memory::MemoryPlan> predict(const std::filesystem::path& path, const EngineOptions& options,
-                                                  contract::Backend& backend);
+                                                  plan::Backend& backend);
   // Of each of several devices, by rank.
   static base::Result<std::vector<memory::MemoryPlan>> predict(const std::filesystem::path& path,
                                                                const EngineOptions& options,
@@ -130,7 +130,7 @@ class Engine {
   // UNSUPPORTED_OPCODE, BATCH_UNSUPPORTED, WEIGHT_DTYPE_UNSUPPORTED; OUT_OF_DEVICE_MEMORY once no floor of the options
   // allows to go on smaller, found before any weight is read unless the device has less than it says.
   static base::Result<std::unique_ptr<Engine>> load(const std::filesystem::path& path, const EngineOptions& options,
-                                                    contract::Backend& backend, const LoadProgress& progress = {});
+                                                    plan::Backend& backend, const LoadProgress& progress = {});
   // The same on several devices that share the model. What fails on one of them gives back what all have taken. Further
   // errors: MODEL_INCOMPATIBLE (what cannot be shared out, with the numbers), INVALID_PARAMS (devices whose numerics differ).
   static base::Result<std::unique_ptr<Engine>> load(const std::filesystem::path& path, const EngineOptions& options,
@@ -138,7 +138,7 @@ class Engine {
                                                     const LoadProgress& progress = {});
   // The same for a model compiled by the caller from these files.
   static base::Result<std::unique_ptr<Engine>> load(io::ModelFiles files, models::CompiledModel model,
-                                                    const EngineOptions& options, contract::Backend& backend);
+                                                    const EngineOptions& options, plan::Backend& backend);
 
   const EngineFacts& facts() const { return facts_; }
   const memory::MemoryPlan& memory_plan(std::uint32_t rank = 0) const { return ranks_[rank].memory; }
@@ -193,7 +193,7 @@ class Engine {
   // BatchBuilder::build; OUT_OF_DEVICE_MEMORY (the cache has too few pages), before anything is run.
   base::Result<StepOutput> step(std::span<const SlotRows> requests, const StepHooks& hooks = {});
   // Whether rows can be drawn from where they are computed: only what is drawn travels.
-  bool draws() const { return step_.ranks[0].drawer != nullptr; }
+  bool draws() const { return step_.ranks[0].device_sampler != nullptr; }
 
   // Device memory it holds now, by rank: what was loaded and what its cache has grown by. For between steps.
   std::vector<std::uint64_t> memory_used_bytes() const;
@@ -203,7 +203,7 @@ class Engine {
   // Looks on at every step from now on; null for nobody. It outlives the engine or is taken away first.
   void observe(InstructionObserver* observer) { observer_ = observer; }
   // Instructions run by the last step, on the first device.
-  const contract::DispatchCounters& counters() const { return ranks_[0].counters; }
+  const plan::DispatchCounters& counters() const { return ranks_[0].counters; }
 
  private:
   struct Sizing;
@@ -212,36 +212,36 @@ class Engine {
   struct RankMemory {
     memory::StateArena state;
     memory::Activations activations;
-    contract::DeviceBuffer joined_logits;  // [output_rows_max, vocab] where devices share the vocabulary out; else none
-    contract::DeviceBuffer workspace;
-    contract::DeviceBuffer rope_memory;
-    std::vector<contract::RopeTable> rope_tables;
-    contract::DeviceBuffer long_rope_memory;  // [slots], of models with two rotations
+    plan::DeviceBuffer joined_logits;  // [output_rows_max, vocab] where devices share the vocabulary out; else none
+    plan::DeviceBuffer workspace;
+    plan::DeviceBuffer rope_memory;
+    std::vector<plan::RopeTable> rope_tables;
+    plan::DeviceBuffer long_rope_memory;  // [slots], of models with two rotations
     BatchBuilder batch;
     PreparedPlan prefill_plan;
     PreparedPlan decode_plan;
     vision::ImageEncoder encoder;  // of models with images
     PreparedPlan encode_plan;
-    std::unique_ptr<contract::Drawer> drawer;  // the first device's; null: it has none, or nobody wants one
+    std::unique_ptr<plan::DeviceSampler> device_sampler;  // the first device's; null: it has none, or nobody wants one
   };
   struct ReleaseSums {
-    void operator()(contract::Collective* collective) const noexcept { collective->release(); }
+    void operator()(plan::Collective* collective) const noexcept { collective->release(); }
   };
   // The same on all of them; taken as a whole or not at all.
   struct StepMemory {
     std::unique_ptr<kv_cache::KvMemory> kv;
-    std::unique_ptr<contract::Collective, ReleaseSums> sums;  // of several devices; the room it has reserved is owned
+    std::unique_ptr<plan::Collective, ReleaseSums> sums;  // of several devices; the room it has reserved is owned
     std::vector<RankMemory> ranks;
   };
   // One device's part of the engine.
   struct Rank {
-    contract::Backend* backend = nullptr;
+    plan::Backend* backend = nullptr;
     models::CompiledModel model;
     memory::MemoryPlan memory;
     memory::WeightStore weights;
-    contract::ExecutionContext ctx;
-    contract::ExecutionContext encode_ctx;
-    contract::DispatchCounters counters;
+    plan::ExecutionContext ctx;
+    plan::ExecutionContext encode_ctx;
+    plan::DispatchCounters counters;
     base::Result<> outcome;  // of its last pass, upload or check
   };
   // What the caller wants of a step.
@@ -253,7 +253,7 @@ class Engine {
   // What every device runs at once.
   struct Pass {
     PreparedPlan RankMemory::*plan;
-    contract::ExecutionContext Rank::*ctx;
+    plan::ExecutionContext Rank::*ctx;
     const Harvest* harvest = nullptr;  // of the first device's last instruction; none: nothing
     InstructionObserver* observer = nullptr;
   };
@@ -264,7 +264,7 @@ class Engine {
                                    const EngineOptions& options, const parallel::Devices& devices);
   static base::Result<std::vector<Sizing>> size(const Draft& draft, const EngineOptions& options);
   static base::Result<Sizing> size(const models::CompiledModel& model, const EngineOptions& options,
-                                   const memory::LoadShape& shape, const contract::Backend& backend);
+                                   const memory::LoadShape& shape, const plan::Backend& backend);
   static base::Result<> check_fits(const Draft& draft);
   static base::Result<std::unique_ptr<Engine>> load(Draft draft, const EngineOptions& options,
                                                     const LoadProgress& progress);
@@ -273,7 +273,7 @@ class Engine {
   base::Result<StepMemory> take_step_memory(const Draft& draft);
   base::Result<RankMemory> take_rank_memory(const Draft& draft, const kv_cache::KvMemory& kv, std::uint32_t rank);
   base::Result<> prepare_plans(const Draft& draft, std::uint32_t rank, RankMemory& room);
-  static base::Result<> upload_rope_tables(const models::CompiledModel& model, contract::Backend& backend,
+  static base::Result<> upload_rope_tables(const models::CompiledModel& model, plan::Backend& backend,
                                            RankMemory& room);
   void describe(const Draft& draft, const EngineOptions& options);
   void become_ready(Draft draft);
@@ -283,7 +283,7 @@ class Engine {
   base::Result<> outcome_of(std::uint32_t rank) const;
   base::Result<> run(const Pass& pass);
   void run_rank(const Pass& pass, std::uint32_t rank) noexcept;
-  contract::Status join_logits(std::uint32_t rank, const std::byte* part) noexcept;
+  plan::Status join_logits(std::uint32_t rank, const std::byte* part) noexcept;
   base::Result<> gather(const Harvest& harvest, std::byte* rows);
   void admit(std::uint32_t slot, std::uint32_t tokens_max);
   std::uint32_t tokens_admitted(std::uint32_t tokens_max) const;
@@ -294,16 +294,16 @@ class Engine {
                                          std::span<const float> patch_rows) const;
   base::Result<> run_encoder(std::uint32_t slot, const vision::Frames& frames, std::span<const float> patch_rows);
 
-  contract::Collective* collective_ = nullptr;
-  contract::StepLimits limits_;
+  plan::Collective* collective_ = nullptr;
+  plan::StepLimits limits_;
   EngineFacts facts_;
   std::uint32_t prefill_chunk_ = 0;
 
   std::vector<Rank> ranks_;
   StepMemory step_;
   std::vector<SlotFill> slots_;
-  std::vector<float> logits_;             // [output_rows_max, vocab]
-  std::vector<contract::RowDraw> draws_;  // of a step, in row order
+  std::vector<float> logits_;         // [output_rows_max, vocab]
+  std::vector<plan::RowDraw> draws_;  // of a step, in row order
   InstructionObserver* observer_ = nullptr;
   std::atomic<std::uint32_t> failed_{0};  // rank that ended the last pass; one past the last: none
   std::unique_ptr<parallel::RankThreads> threads_;

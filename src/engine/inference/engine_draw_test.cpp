@@ -10,21 +10,23 @@ namespace llorch::engine::inference {
 namespace {
 
 using base::TokenId;
-using contract::DrawLimits;
-using contract::RowDraw;
-using contract::RowDrawn;
+using plan::DrawLimits;
+using plan::RowDraw;
+using plan::RowDrawn;
 using testing::many;
 using testing::ModelFile;
 using testing::RecordingBackend;
 
-constexpr std::uint64_t kDrawerBytes = 640;
+constexpr std::uint64_t kDeviceSamplerBytes = 640;
 
 // A device that draws: it "draws" the number that the recording head wrote, and spoils the row.
 class DrawingBackend final : public RecordingBackend {
  public:
-  std::uint64_t drawer_bytes(const DrawLimits& limits) const override { return kDrawerBytes * limits.rows_max; }
-  base::Result<std::unique_ptr<contract::Drawer>> make_drawer(const DrawLimits& limits) override {
-    auto memory = TRY(contract::DeviceBuffer::allocate(*this, drawer_bytes(limits), contract::MemoryPurpose::kTables));
+  std::uint64_t device_sampler_bytes(const DrawLimits& limits) const override {
+    return kDeviceSamplerBytes * limits.rows_max;
+  }
+  base::Result<std::unique_ptr<plan::DeviceSampler>> make_device_sampler(const DrawLimits& limits) override {
+    auto memory = TRY(plan::DeviceBuffer::allocate(*this, device_sampler_bytes(limits), plan::MemoryPurpose::kTables));
     return std::make_unique<Fake>(*this, limits, std::move(memory));
   }
   void copy_to_host(std::span<std::byte> host, const std::byte* device) noexcept override {
@@ -36,9 +38,9 @@ class DrawingBackend final : public RecordingBackend {
   std::vector<char> events;  // d: draws were enqueued, m: meanwhile, w: waited for
 
  private:
-  class Fake final : public contract::Drawer {
+  class Fake final : public plan::DeviceSampler {
    public:
-    Fake(DrawingBackend& backend, const DrawLimits& limits, contract::DeviceBuffer memory)
+    Fake(DrawingBackend& backend, const DrawLimits& limits, plan::DeviceBuffer memory)
         : backend_(backend), limits_(limits), memory_(std::move(memory)) {
       drawn_.reserve(limits.rows_max);
     }
@@ -59,7 +61,7 @@ class DrawingBackend final : public RecordingBackend {
    private:
     DrawingBackend& backend_;
     DrawLimits limits_;
-    contract::DeviceBuffer memory_;
+    plan::DeviceBuffer memory_;
     std::vector<RowDrawn> drawn_;
   };
 };

@@ -6,14 +6,14 @@
 #include <mutex>
 
 #include "base/sha256.h"
-#include "engine/contract/slots.h"
-#include "engine/contract/validate.h"
 #include "engine/inference/engine.h"
 #include "engine/models/plan/physical.h"
+#include "engine/plan/slots.h"
+#include "engine/plan/validate.h"
 
 namespace llorch::engine::inference {
 
-using namespace contract;
+using namespace plan;
 using base::ErrorCode;
 using base::Result;
 
@@ -131,7 +131,7 @@ std::string lower(std::string_view text) {
 // What a load of one shape takes of one device.
 struct Engine::Sizing {
   StepLimits limits, encode_limits;
-  DrawLimits draw_limits;  // no rows: no drawer
+  DrawLimits draw_limits;  // no rows: no device sampler
   kv_cache::KvPlan kv;
   std::vector<PhysicalMapping> mappings;  // prefill, decode, vision_encode if there is one
   std::vector<PhysicalSpec> buffers;
@@ -368,7 +368,7 @@ Result<Engine::RankMemory> Engine::take_rank_memory(const Draft& draft, const kv
       TRY(DeviceBuffer::allocate(backend, memory::long_rope_flag_bytes(model, sizing.limits), MemoryPurpose::kTables));
   TRY(upload_rope_tables(model, backend, room));
   if (takes_images) room.encoder = TRY(vision::ImageEncoder::make(vision, sizing.encode_limits, backend));
-  if (sizing.draw_limits.rows_max != 0) room.drawer = TRY(backend.make_drawer(sizing.draw_limits));
+  if (sizing.draw_limits.rows_max != 0) room.device_sampler = TRY(backend.make_device_sampler(sizing.draw_limits));
   TRY(prepare_plans(draft, rank, room));
   return room;
 }

@@ -49,7 +49,7 @@ TEST(EngineOom, EveryAllocationOfALoadMayFail) {
 TEST(EngineOom, AFileMayBeCutShort) {
   const ModelFile file(TinyLlama{.layers = 3});
   auto files = io::ModelFiles::open(file.path()).value();
-  auto model = models::compile_model(files, contract::DType::kF16).value();
+  auto model = models::compile_model(files, plan::DType::kF16).value();
   std::filesystem::resize_file(file.path(), std::filesystem::file_size(file.path()) / 2);
   FaultyBackend backend;
   const auto engine = Engine::load(std::move(files), std::move(model), {}, backend);

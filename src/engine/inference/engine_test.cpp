@@ -10,9 +10,9 @@ namespace {
 
 using base::ErrorCode;
 using base::TokenId;
-using contract::MemoryPurpose;
-using contract::Opcode;
 using models::testing::TinyLlama;
+using plan::MemoryPurpose;
+using plan::Opcode;
 using testing::ids;
 using testing::Loaded;
 using testing::many;
@@ -23,7 +23,7 @@ TEST(EngineLoad, PredictsMemoryToTheByte) {
   const ModelFile file(TinyLlama{.layers = 3});
   for (const EngineOptions& options :
        {EngineOptions{},
-        EngineOptions{.context_tokens = 65, .slots = 3, .kv_dtype = contract::DType::kF32, .prefill_chunk = 5},
+        EngineOptions{.context_tokens = 65, .slots = 3, .kv_dtype = plan::DType::kF32, .prefill_chunk = 5},
         EngineOptions{.context_tokens = 1, .prefill_chunk = 1}, EngineOptions{.output_rows_max = 100},
         EngineOptions{.context_tokens = 150, .slots = 9, .kv_tokens = 500, .kv_tokens_max = 900},
         EngineOptions{.slots = 2, .kv_tokens = 5000}}) {
@@ -93,15 +93,14 @@ TEST(EngineLoad, RefusesOpcodesBatchesAndTypesTheBackendLacks) {
   };
   EXPECT_EQ(code_of({.without = Opcode::kSwiglu}, {}), ErrorCode::kUnsupportedOpcode);
   EXPECT_EQ(code_of({.batch_max = 2}, {.slots = 3}), ErrorCode::kBatchUnsupported);
-  EXPECT_EQ(code_of({.matrix_types = contract::dtype_bit(contract::DType::kF16)}, {}),
-            ErrorCode::kWeightDTypeUnsupported);
+  EXPECT_EQ(code_of({.matrix_types = plan::dtype_bit(plan::DType::kF16)}, {}), ErrorCode::kWeightDTypeUnsupported);
 }
 
 TEST(EngineLoad, RefusesImpossibleOptions) {
   const ModelFile file;
   for (const EngineOptions& options :
        {EngineOptions{.slots = 0}, EngineOptions{.prefill_chunk = 0}, EngineOptions{.context_tokens = 193},
-        EngineOptions{.kv_dtype = contract::DType::kQ4_0}}) {
+        EngineOptions{.kv_dtype = plan::DType::kQ4_0}}) {
     RecordingBackend backend;
     const auto engine = Engine::load(file.path(), options, backend);
     ASSERT_FALSE(engine);

@@ -2,12 +2,11 @@
 
 namespace llorch::engine::inference {
 
-using contract::Status;
+using plan::Status;
 
 namespace {
 
-Status take_sum(const contract::ExecutionContext& ctx, const contract::PreparedInsn& prepared,
-                const SumsAt& sums) noexcept {
+Status take_sum(const plan::ExecutionContext& ctx, const plan::PreparedInsn& prepared, const SumsAt& sums) noexcept {
   ASSERT(sums.collective != nullptr, "a plan of several devices on one");
   const std::uint64_t width = prepared.views[prepared.insn->inputs.size()].shape[1];
   return sums.collective->sum(sums.rank, prepared.output(0), ctx.total_rows * width);
@@ -15,10 +14,10 @@ Status take_sum(const contract::ExecutionContext& ctx, const contract::PreparedI
 
 }  // namespace
 
-Status run(contract::ExecutionContext& ctx, std::span<const contract::PreparedInsn> plan, InstructionObserver* observer,
+Status run(plan::ExecutionContext& ctx, std::span<const plan::PreparedInsn> plan, InstructionObserver* observer,
            const SumsAt& sums) noexcept {
   for (std::size_t i = 0; i < plan.size(); ++i) {
-    const contract::PreparedInsn& prepared = plan[i];
+    const plan::PreparedInsn& prepared = plan[i];
     if (Status status = prepared.fn(ctx, prepared); !status.is_ok()) return status;
     if (prepared.insn->partial_sum) {
       if (Status status = take_sum(ctx, prepared, sums); !status.is_ok()) return status;

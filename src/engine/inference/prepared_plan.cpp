@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include "engine/contract/slots.h"
+#include "engine/plan/slots.h"
 
 namespace llorch::engine::inference {
 namespace {
 
-using namespace contract;
+using namespace plan;
 using base::ErrorCode;
 
 base::Result<> check_matrix_types(const PrepareInput& input, const Instruction& insn) {

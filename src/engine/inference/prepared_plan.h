@@ -3,25 +3,25 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/contract/backend.h"
-#include "engine/contract/plan.h"
 #include "engine/inference/memory/weight_store.h"
+#include "engine/plan/backend.h"
+#include "engine/plan/plan.h"
 
 namespace llorch::engine::inference {
 
 // The backend can run every instruction at these limits.
 // Errors: UNSUPPORTED_OPCODE, BATCH_UNSUPPORTED, WEIGHT_DTYPE_UNSUPPORTED is left to prepare().
-base::Result<> check_supported(const contract::CompiledPlan& plan, const contract::Backend& backend,
-                               const contract::StepLimits& limits);
+base::Result<> check_supported(const plan::CompiledPlan& plan, const plan::Backend& backend,
+                               const plan::StepLimits& limits);
 
 struct PrepareInput {
-  const contract::CompiledPlan& plan;
-  const contract::PhysicalMapping& mapping;
+  const plan::CompiledPlan& plan;
+  const plan::PhysicalMapping& mapping;
   std::span<std::byte* const> buffers;  // by physical index
   const memory::WeightStore& weights;
-  std::span<const contract::StateBlockHandle> states;  // parallel to the plan's descriptors
-  contract::Backend& backend;
-  contract::StepLimits limits;
+  std::span<const plan::StateBlockHandle> states;  // parallel to the plan's descriptors
+  plan::Backend& backend;
+  plan::StepLimits limits;
 };
 
 // A plan with everything looked up. Points into the plan, the buffers, the weights and the states: they outlive it.
@@ -33,17 +33,17 @@ class PreparedPlan {
   PreparedPlan(PreparedPlan&&) = default;
   PreparedPlan& operator=(PreparedPlan&&) = default;
 
-  std::span<const contract::PreparedInsn> instructions() const { return instructions_; }
+  std::span<const plan::PreparedInsn> instructions() const { return instructions_; }
   // Where an instruction's first output lies.
   std::byte* output_of(std::size_t instruction) const { return instructions_[instruction].output<std::byte>(0); }
 
  private:
-  base::Result<> add(const PrepareInput& input, const contract::Instruction& insn);
+  base::Result<> add(const PrepareInput& input, const plan::Instruction& insn);
 
   // Reserved to their final sizes before anything points into them.
-  std::vector<contract::PreparedInsn> instructions_;
-  std::vector<contract::TensorHandle> handles_;
-  std::vector<contract::TensorViewDesc> views_;
+  std::vector<plan::PreparedInsn> instructions_;
+  std::vector<plan::TensorHandle> handles_;
+  std::vector<plan::TensorViewDesc> views_;
 };
 
 }  // namespace llorch::engine::inference

@@ -5,12 +5,12 @@
 
 namespace llorch::engine::io {
 
-std::optional<contract::DType> dtype_of(StoredType type) {
-  if (static_cast<std::size_t>(type) >= contract::kDTypesCount) return {};
-  return static_cast<contract::DType>(type);
+std::optional<plan::DType> dtype_of(StoredType type) {
+  if (static_cast<std::size_t>(type) >= plan::kDTypesCount) return {};
+  return static_cast<plan::DType>(type);
 }
 
-contract::DTypeInfo stored_type_info(StoredType type) {
+plan::DTypeInfo stored_type_info(StoredType type) {
   switch (type) {
     case StoredType::kF8_E4M3: return {"F8_E4M3", 1, 1};
     case StoredType::kF8_E5M2: return {"F8_E5M2", 1, 1};
@@ -24,7 +24,7 @@ contract::DTypeInfo stored_type_info(StoredType type) {
     case StoredType::kU32: return {"U32", 1, 4};
     case StoredType::kI64: return {"I64", 1, 8};
     case StoredType::kU64: return {"U64", 1, 8};
-    default: return contract::dtype_info(static_cast<contract::DType>(type));
+    default: return plan::dtype_info(static_cast<plan::DType>(type));
   }
 }
 

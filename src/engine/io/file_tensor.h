@@ -8,12 +8,12 @@
 #include <string>
 #include <string_view>
 
-#include "engine/contract/dtype.h"
 #include "engine/io/stored_file.h"
+#include "engine/plan/dtype.h"
 
 namespace llorch::engine::io {
 
-// What files hold: every contract::DType under its own number, then types that only files have.
+// What files hold: every plan::DType under its own number, then types that only files have.
 enum class StoredType : std::uint8_t {
   kF32 = 0,
   kF16 = 1,
@@ -46,11 +46,11 @@ enum class StoredType : std::uint8_t {
   kU64 = 75,
 };
 
-constexpr StoredType stored_type(contract::DType dtype) { return static_cast<StoredType>(dtype); }
+constexpr StoredType stored_type(plan::DType dtype) { return static_cast<StoredType>(dtype); }
 // The engine's own type of the same layout; absent for types that only files have.
-std::optional<contract::DType> dtype_of(StoredType type);
+std::optional<plan::DType> dtype_of(StoredType type);
 // Names of file-only types are spelled as safetensors does.
-contract::DTypeInfo stored_type_info(StoredType type);
+plan::DTypeInfo stored_type_info(StoredType type);
 
 inline constexpr std::uint32_t kFileRankMax = 8;
 

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/contract/dtype.h"
 #include "engine/io/stored_file.h"
+#include "engine/plan/dtype.h"
 
 namespace llorch::engine::io {
 
@@ -61,7 +61,7 @@ struct GgufEntry {
 
 struct GgufTensor {
   std::string_view name;
-  contract::DType dtype = contract::DType::kF32;
+  plan::DType dtype = plan::DType::kF32;
   std::uint32_t rank = 0;                         // 1..4
   std::array<std::uint64_t, 4> dims{1, 1, 1, 1};  // ne0 (contiguous) first; 1 past the rank
   FileRange data;                                 // exactly the tensor's blocks

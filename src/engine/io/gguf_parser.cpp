@@ -308,7 +308,7 @@ class GgufParser {
     return tensor;
   }
 
-  Result<contract::DType> stored_dtype(std::string_view what, std::uint32_t type_id) const {
+  Result<plan::DType> stored_dtype(std::string_view what, std::uint32_t type_id) const {
     const GgufTensorType* row = gguf_tensor_type(type_id);
     if (row != nullptr && row->dtype) return *row->dtype;
     std::string known;
@@ -324,7 +324,7 @@ class GgufParser {
   }
 
   Result<std::uint64_t> bytes_of(const GgufTensor& tensor) const {
-    const auto info = contract::dtype_info(tensor.dtype);
+    const auto info = plan::dtype_info(tensor.dtype);
     const auto& d = tensor.dims;
     if (d[0] % info.block_elements != 0) {
       return corrupt(offset_of(tensor.name),

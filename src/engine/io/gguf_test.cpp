@@ -20,7 +20,7 @@ namespace llorch::engine::io {
 namespace {
 
 using base::ErrorCode;
-using contract::DType;
+using plan::DType;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -80,8 +80,8 @@ TEST(Gguf, ReadsWhatAFileOfEveryKindHolds) {
   writer.put_i32s("ints", std::vector<std::int32_t>{3, -4, 5});
   const std::vector<float> weights{1, 2, 3, 4, 5, 6};
   writer.add_tensor({.name = "w", .dtype = DType::kF32, .dims = {3, 2}}, std::as_bytes(std::span(weights)));
-  const std::vector<std::byte> quantised(68, std::byte{7});
-  writer.add_tensor({.name = "q", .dtype = DType::kQ8_0, .dims = {64}}, quantised);
+  const std::vector<std::byte> quantized(68, std::byte{7});
+  writer.add_tensor({.name = "q", .dtype = DType::kQ8_0, .dims = {64}}, quantized);
   const auto bytes = writer.to_bytes().value();
 
   const auto file = GgufFile::parse(bytes, "x.gguf").value();
@@ -120,7 +120,7 @@ TEST(Gguf, EveryTypeIsWrittenAndReadBack) {
   std::vector<std::vector<std::byte>> data(static_cast<std::size_t>(DType::kF8_E4M3));  // which is none of the format's
   for (std::size_t i = 0; i < data.size(); ++i) {
     const auto dtype = static_cast<DType>(i);
-    const auto info = contract::dtype_info(dtype);
+    const auto info = plan::dtype_info(dtype);
     data[i].assign(3 * 512 / info.block_elements * info.block_bytes, static_cast<std::byte>(i));
     writer.add_tensor({.name = std::string(info.name), .dtype = dtype, .dims = {512, 3}}, data[i]);
   }
@@ -128,7 +128,7 @@ TEST(Gguf, EveryTypeIsWrittenAndReadBack) {
   const auto file = GgufFile::parse(bytes);
   ASSERT_TRUE(file) << file.error().message;
   for (std::size_t i = 0; i < data.size(); ++i) {
-    const auto* tensor = file->find_tensor(contract::dtype_info(static_cast<DType>(i)).name);
+    const auto* tensor = file->find_tensor(plan::dtype_info(static_cast<DType>(i)).name);
     ASSERT_NE(tensor, nullptr) << i;
     EXPECT_EQ(tensor->dtype, static_cast<DType>(i));
     EXPECT_EQ(tensor->data.read_all().value(), data[i]) << i;
@@ -441,7 +441,7 @@ TEST(GgufProperty, ReaderGivesBackWhatTheWriterWrote) {
     for (int i = 0; i < count; ++i) {
       const auto dtype =
           *rc::gen::element(DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kI32);
-      const auto info = contract::dtype_info(dtype);
+      const auto info = plan::dtype_info(dtype);
       std::vector<std::uint64_t> dims{*rc::gen::inRange<std::uint64_t>(1, 5) * info.block_elements};
       const auto rank = *rc::gen::inRange(1, 5);
       while (dims.size() < static_cast<std::size_t>(rank)) dims.push_back(*rc::gen::inRange<std::uint64_t>(1, 4));
@@ -489,13 +489,13 @@ TEST(GgufProperty, ReaderGivesBackWhatTheWriterWrote) {
   EXPECT_TRUE(held);
 }
 
-class TemporaryFolder {
+class TemporaryDirectory {
  public:
-  TemporaryFolder() {
+  TemporaryDirectory() {
     std::string pattern = ::testing::TempDir() + "gguf_XXXXXX";
     path_ = ::mkdtemp(pattern.data());
   }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+  ~TemporaryDirectory() { std::filesystem::remove_all(path_); }
   std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
   const std::filesystem::path& path() const { return path_; }
 
@@ -504,8 +504,8 @@ class TemporaryFolder {
 };
 
 TEST(GgufFiles, WriteOpenMoveAndDigest) {
-  const TemporaryFolder folder;
-  const auto path = folder / "m.gguf";
+  const TemporaryDirectory directory;
+  const auto path = directory / "m.gguf";
   GgufWriter writer;
   writer.put("general.name", std::string_view("x"));
   const std::vector<float> weights(100, 0.5f);
@@ -534,25 +534,25 @@ TEST(GgufFiles, WriteOpenMoveAndDigest) {
 }
 
 TEST(GgufFiles, FailuresLeaveNothingBehind) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   GgufWriter writer;
   writer.add_tensor({.name = "w", .dtype = DType::kF32, .dims = {100}}, std::span<const std::byte>());
-  const auto short_data = writer.write(folder / "m.gguf");
+  const auto short_data = writer.write(directory / "m.gguf");
   ASSERT_FALSE(short_data);
   EXPECT_EQ(short_data.error().code, ErrorCode::kWeightShapeMismatch);
-  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
 
-  EXPECT_EQ(GgufWriter().write(folder / "no/such/folder/m.gguf").error().code, ErrorCode::kIoError);
-  EXPECT_EQ(GgufFile::open(folder / "absent.gguf").error().code, ErrorCode::kIoError);
-  EXPECT_EQ(GgufFile::open(folder.path()).error().code, ErrorCode::kIoError);
-  EXPECT_EQ(model_digest(folder / "absent.gguf").error().code, ErrorCode::kIoError);
+  EXPECT_EQ(GgufWriter().write(directory / "no/such/directory/m.gguf").error().code, ErrorCode::kIoError);
+  EXPECT_EQ(GgufFile::open(directory / "absent.gguf").error().code, ErrorCode::kIoError);
+  EXPECT_EQ(GgufFile::open(directory.path()).error().code, ErrorCode::kIoError);
+  EXPECT_EQ(model_digest(directory / "absent.gguf").error().code, ErrorCode::kIoError);
 }
 
 TEST(GgufFiles, ReadsTheDemoModelInEachOfItsTypes) {
-  const std::filesystem::path folder = LLORCH_SOURCE_DIR "/../shared/models/demo";
-  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no folder " << folder;
+  const std::filesystem::path directory = LLORCH_SOURCE_DIR "/../shared/models/demo";
+  if (!std::filesystem::exists(directory)) GTEST_SKIP() << "no directory " << directory;
   for (const auto& [name, dtype] : {std::pair{"f16", DType::kF16}, {"q8_0", DType::kQ8_0}, {"q4_0", DType::kQ4_0}}) {
-    const auto file = GgufFile::open(folder / ("fairytale-5m-" + std::string(name) + ".gguf"));
+    const auto file = GgufFile::open(directory / ("fairytale-5m-" + std::string(name) + ".gguf"));
     ASSERT_TRUE(file) << file.error().message;
     EXPECT_EQ(file->string("general.architecture").value(), "llama");
     EXPECT_EQ(file->string_array("tokenizer.ggml.tokens").value().size(), 2048u);
@@ -564,10 +564,10 @@ TEST(GgufFiles, ReadsTheDemoModelInEachOfItsTypes) {
 }
 
 TEST(GgufFiles, ReadsWhatTheFieldsOwnConverterWrites) {
-  const std::filesystem::path folder = LLORCH_SOURCE_DIR "/../shared/data/golden";
-  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no folder " << folder;
+  const std::filesystem::path directory = LLORCH_SOURCE_DIR "/../shared/data/golden";
+  if (!std::filesystem::exists(directory)) GTEST_SKIP() << "no directory " << directory;
   int count = 0;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(directory)) {
     if (entry.path().extension() != ".gguf") continue;
     const auto file = GgufFile::open(entry.path());
     ASSERT_TRUE(file) << file.error().message;

@@ -75,12 +75,12 @@ class AtomicFile {
     if (::fsync(fd_) != 0) return fail(base::io_error("cannot sync", temporary_, errno));
     if (::rename(temporary_.c_str(), path_.c_str()) != 0) return fail(base::io_error("cannot replace", path_, errno));
     ::close(std::exchange(fd_, -1));
-    const auto folder = path_.parent_path().empty() ? std::filesystem::path(".") : path_.parent_path();
-    const int directory = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const bool synced = directory >= 0 && ::fsync(directory) == 0;
+    const auto directory = path_.parent_path().empty() ? std::filesystem::path(".") : path_.parent_path();
+    const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const bool synced = fd >= 0 && ::fsync(fd) == 0;
     const int sync_errno = errno;
-    if (directory >= 0) ::close(directory);
-    if (!synced) return fail(base::io_error("cannot sync", folder, sync_errno));
+    if (fd >= 0) ::close(fd);
+    if (!synced) return fail(base::io_error("cannot sync", directory, sync_errno));
     return {};
   }
 
@@ -146,7 +146,7 @@ void GgufWriter::add_tensor(TensorSpec spec, Producer producer) {
 }
 
 void GgufWriter::add_tensor(TensorSpec spec, Stream stream) {
-  const auto info = contract::dtype_info(spec.dtype);
+  const auto info = plan::dtype_info(spec.dtype);
   ASSERT(!spec.name.empty() && names_.insert(spec.name).second, "tensor '{}' is unnamed or given twice", spec.name);
   ASSERT(!spec.dims.empty() && spec.dims.size() <= 4, "tensor '{}' has {} dimensions", spec.name, spec.dims.size());
   ASSERT(spec.dims[0] % info.block_elements == 0, "tensor '{}' has rows of {}", spec.name, spec.dims[0]);

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/contract/dtype.h"
 #include "engine/io/gguf.h"
+#include "engine/plan/dtype.h"
 
 namespace llorch::engine::io {
 
@@ -27,7 +27,7 @@ class GgufWriter {
 
   struct TensorSpec {
     std::string name;
-    contract::DType dtype = contract::DType::kF32;
+    plan::DType dtype = plan::DType::kF32;
     std::vector<std::uint64_t> dims;  // ne0 first; 1..4 of them, none 0, ne0 a multiple of the block
   };
 

@@ -15,9 +15,9 @@ inline constexpr std::uint64_t kModelBytesMax = std::uint64_t{16} << 40;
 // Bytes hashed so far, bytes in all. Called about every 8 MiB of a file; an error it returns ends the work.
 using DigestProgress = std::function<base::Result<>(std::uint64_t bytes_done, std::uint64_t bytes_total)>;
 
-// The identity of a model as 64 hex digits. A GGUF file: SHA-256 of its bytes. A split one or a Hugging Face folder:
+// The identity of a model as 64 hex digits. A GGUF file: SHA-256 of its bytes. A split one or a Hugging Face directory:
 // SHA-256 of the lines "<SHA-256 of the file>  <name>\n" for every file of model_file_list(), in its order; what sha256sum
-// prints. So it depends on no folder's order, no path, and for a split model not on the stem of its files.
+// prints. So it depends on no directory's order, no path, and for a split model not on the stem of its files.
 // Each file is read as far as it went when it was opened, so one that grows all the time ends. Errors: IO_ERROR; CORRUPT_FILE
 // (more than kModelBytesMax); those of model_file_list(); what `progress` returned.
 base::Result<std::string> model_digest(const std::filesystem::path& path, const DigestProgress& progress = {});

@@ -92,10 +92,10 @@ Result<> check_index(const SafetensorsIndex& index, std::span<const SafetensorsF
 }
 
 // transformers 4 writes the first file, 5 the second.
-Result<std::optional<HfConfig>> image_processor_of(const std::filesystem::path& folder) {
-  if (is_present(folder / kImageProcessorName)) return TRY(HfConfig::open(folder / kImageProcessorName));
-  if (!is_present(folder / kProcessorName)) return std::nullopt;
-  const HfConfig processor = TRY(HfConfig::open(folder / kProcessorName));
+Result<std::optional<HfConfig>> image_processor_of(const std::filesystem::path& directory) {
+  if (is_present(directory / kImageProcessorName)) return TRY(HfConfig::open(directory / kImageProcessorName));
+  if (!is_present(directory / kProcessorName)) return std::nullopt;
+  const HfConfig processor = TRY(HfConfig::open(directory / kProcessorName));
   if (!processor.contains("image_processor")) return std::nullopt;
   return TRY(processor.object("image_processor"));
 }
@@ -111,7 +111,7 @@ Result<ModelFiles> ModelFiles::open(const std::filesystem::path& path) {
   }
   if (!is_present(path / kHfConfigName)) {
     return fail(ErrorCode::kUnsupportedFormatVersion,
-                fmt::format("{} is a folder without {}; give a GGUF file or the folder of a Hugging Face model",
+                fmt::format("{} is a directory without {}; give a GGUF file or the directory of a Hugging Face model",
                             path.string(), kHfConfigName));
   }
   HfConfig config = TRY(HfConfig::open(path / kHfConfigName));
@@ -160,10 +160,11 @@ Result<ModelFiles> ModelFiles::from_hugging_face(HfConfig config, std::vector<Sa
 
 Result<> ModelFiles::add_projector(GgufFile projector) {
   if (format() != ModelFormat::kGguf) {
-    return fail(ErrorCode::kUnsupportedFormatVersion,
-                fmt::format("{} is a Hugging Face folder, which holds its vision tower; a projector file goes with a "
-                            "GGUF model",
-                            source_));
+    return fail(
+        ErrorCode::kUnsupportedFormatVersion,
+        fmt::format("{} is a Hugging Face directory, which holds its vision tower; a projector file goes with a "
+                    "GGUF model",
+                    source_));
   }
   if (TRY(projector.string("general.architecture")) != "clip") {
     return fail(ErrorCode::kUnsupportedFormatVersion,

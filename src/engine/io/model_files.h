@@ -1,5 +1,5 @@
 #pragma once
-// One door to a stored model: a GGUF file, a GGUF model split into several, or a Hugging Face folder.
+// One door to a stored model: a GGUF file, a GGUF model split into several, or a Hugging Face directory.
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -28,10 +28,10 @@ class ModelFiles {
  public:
   // `path` is
   //   a GGUF file. One part of a split model (any of them) stands for all: NAME-00001-of-0000N.gguf to NAME-0000N-of-0000N.gguf
-  //   in the same folder, checked against split.no, split.count and split.tensors.count;
-  //   a folder with config.json and model.safetensors, or model.safetensors.index.json with the files it names.
+  //   in the same directory, checked against split.no, split.count and split.tensors.count;
+  //   a directory with config.json and model.safetensors, or model.safetensors.index.json with the files it names.
   // Errors: those of GgufFile, HfConfig, SafetensorsFile and SafetensorsIndex; IO_ERROR (a part is missing);
-  // UNSUPPORTED_FORMAT_VERSION (a folder without safetensors); CORRUPT_FILE (parts that do not belong together, a tensor in
+  // UNSUPPORTED_FORMAT_VERSION (a directory without safetensors); CORRUPT_FILE (parts that do not belong together, a tensor in
   // two of them or in another than the index says).
   static base::Result<ModelFiles> open(const std::filesystem::path& path);
   // The same from files already read. `parts` in order; for one file, just that one.
@@ -55,7 +55,7 @@ class ModelFiles {
   // The metadata: of the first part for a split model. Null for the other format.
   const GgufFile* gguf() const { return parts_.empty() ? nullptr : &parts_.front(); }
   const HfConfig* hf() const { return config_ ? &*config_ : nullptr; }
-  // How a Hugging Face folder wants images: its preprocessor_config.json, or the image_processor of its
+  // How a Hugging Face directory wants images: its preprocessor_config.json, or the image_processor of its
   // processor_config.json; null without.
   const HfConfig* hf_images() const { return images_ ? &*images_ : nullptr; }
   // The metadata of the vision tower's own file; null without one.

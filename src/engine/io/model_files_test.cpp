@@ -17,24 +17,24 @@ namespace llorch::engine::io {
 namespace {
 
 using base::ErrorCode;
-using contract::DType;
+using plan::DType;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-class ModelFolder : public ::testing::Test {
+class ModelDirectory : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string name = (std::filesystem::temp_directory_path() / "llorch-model-XXXXXX").string();
     ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
+    directory_ = name;
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
 
   void put(const std::string& name, std::string_view content) const {
-    std::ofstream(folder_ / name, std::ios::binary) << content;
+    std::ofstream(directory_ / name, std::ios::binary) << content;
   }
   std::string content(const std::string& name) const {
-    std::ifstream in(folder_ / name, std::ios::binary);
+    std::ifstream in(directory_ / name, std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
   }
 
@@ -68,7 +68,7 @@ class ModelFolder : public ::testing::Test {
     if (!part.tensor.empty()) {
       writer.add_tensor({.name = part.tensor, .dtype = DType::kF32, .dims = {3, 2}}, std::as_bytes(std::span(data)));
     }
-    ASSERT_TRUE(writer.write(folder_ / part.file));
+    ASSERT_TRUE(writer.write(directory_ / part.file));
   }
   // m-00001-of-00003.gguf and its two siblings, with one tensor each.
   void put_split() const {
@@ -76,7 +76,7 @@ class ModelFolder : public ::testing::Test {
     put_part({.file = "m-00002-of-00003.gguf", .number = 1, .tensor = "b"});
     put_part({.file = "m-00003-of-00003.gguf", .number = 2, .tensor = "c"});
   }
-  // A folder of two shards.
+  // A directory of two shards.
   void put_sharded() const {
     put("config.json", R"({"model_type": "llama"})");
     put_safetensors("model-00001-of-00002.safetensors", {"a", "b"});
@@ -86,28 +86,28 @@ class ModelFolder : public ::testing::Test {
   }
 
   void refused(const std::string& name, ErrorCode code, const std::string& message) const {
-    const auto files = ModelFiles::open(folder_ / name);
+    const auto files = ModelFiles::open(directory_ / name);
     ASSERT_FALSE(files);
     EXPECT_EQ(files.error().code, code) << files.error().message;
     EXPECT_THAT(files.error().message, HasSubstr(message));
   }
 
-  std::filesystem::path folder_;
+  std::filesystem::path directory_;
 };
 
-TEST_F(ModelFolder, OpensAGgufFileWithRowMajorShapes) {
+TEST_F(ModelDirectory, OpensAGgufFileWithRowMajorShapes) {
   GgufWriter writer;
   writer.put("general.architecture", std::string_view("llama"));
   const std::vector<float> data(24, 1);
   writer.add_tensor({.name = "w", .dtype = DType::kF32, .dims = {4, 3, 2}}, std::as_bytes(std::span(data)));
-  ASSERT_TRUE(writer.write(folder_ / "m.gguf"));
-  auto opened = ModelFiles::open(folder_ / "m.gguf");
+  ASSERT_TRUE(writer.write(directory_ / "m.gguf"));
+  auto opened = ModelFiles::open(directory_ / "m.gguf");
   ASSERT_TRUE(opened) << opened.error().message;
   const FileTensor before = opened->tensors()[0];
   const ModelFiles files = std::move(*opened);
   EXPECT_EQ(files.format(), ModelFormat::kGguf);
-  EXPECT_EQ(files.source(), (folder_ / "m.gguf").string());
-  EXPECT_EQ(files.file_bytes(), std::filesystem::file_size(folder_ / "m.gguf"));
+  EXPECT_EQ(files.source(), (directory_ / "m.gguf").string());
+  EXPECT_EQ(files.file_bytes(), std::filesystem::file_size(directory_ / "m.gguf"));
   EXPECT_EQ(files.hf(), nullptr);
   EXPECT_EQ(files.gguf()->string("general.architecture").value(), "llama");
   const FileTensor* tensor = files.find_tensor("w");
@@ -119,19 +119,19 @@ TEST_F(ModelFolder, OpensAGgufFileWithRowMajorShapes) {
   EXPECT_EQ(files.find_tensor("v"), nullptr);
 }
 
-TEST_F(ModelFolder, SaysWhenTheFileHasBecomeShorter) {
+TEST_F(ModelDirectory, SaysWhenTheFileHasBecomeShorter) {
   GgufWriter writer;
   writer.put("general.architecture", std::string_view("llama"));
   std::vector<float> data(3000);
   for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<float>(i);
   writer.add_tensor({.name = "w", .dtype = DType::kF32, .dims = {3000}}, std::as_bytes(std::span(data)));
-  ASSERT_TRUE(writer.write(folder_ / "m.gguf"));
-  const ModelFiles files = ModelFiles::open(folder_ / "m.gguf").value();
+  ASSERT_TRUE(writer.write(directory_ / "m.gguf"));
+  const ModelFiles files = ModelFiles::open(directory_ / "m.gguf").value();
   const FileTensor& tensor = *files.find_tensor("w");
   std::vector<float> read(1000);
   ASSERT_TRUE(tensor.data.read(8000, std::as_writable_bytes(std::span(read))));
   EXPECT_EQ(read, std::vector<float>(data.begin() + 2000, data.end()));
-  std::filesystem::resize_file(folder_ / "m.gguf", std::filesystem::file_size(folder_ / "m.gguf") - 1);
+  std::filesystem::resize_file(directory_ / "m.gguf", std::filesystem::file_size(directory_ / "m.gguf") - 1);
   const auto cut = tensor.data.read(8000, std::as_writable_bytes(std::span(read)));
   ASSERT_FALSE(cut);
   EXPECT_EQ(cut.error().code, ErrorCode::kIoError);
@@ -139,34 +139,34 @@ TEST_F(ModelFolder, SaysWhenTheFileHasBecomeShorter) {
   EXPECT_TRUE(tensor.data.read(0, std::as_writable_bytes(std::span(read))));
 }
 
-TEST_F(ModelFolder, OpensASplitModelByAnyOfItsParts) {
+TEST_F(ModelDirectory, OpensASplitModelByAnyOfItsParts) {
   put_split();
   for (const auto* name : {"m-00001-of-00003.gguf", "m-00002-of-00003.gguf", "m-00003-of-00003.gguf"}) {
-    const auto files = ModelFiles::open(folder_ / name);
+    const auto files = ModelFiles::open(directory_ / name);
     ASSERT_TRUE(files) << files.error().message;
-    EXPECT_EQ(files->source(), (folder_ / name).string());
+    EXPECT_EQ(files->source(), (directory_ / name).string());
     EXPECT_EQ(files->gguf()->string("general.architecture").value(), "llama");
     EXPECT_EQ(files->tensors().size(), 3u);
-    EXPECT_EQ(files->file_bytes(), std::filesystem::file_size(folder_ / "m-00001-of-00003.gguf") +
-                                       2 * std::filesystem::file_size(folder_ / "m-00002-of-00003.gguf"));
+    EXPECT_EQ(files->file_bytes(), std::filesystem::file_size(directory_ / "m-00001-of-00003.gguf") +
+                                       2 * std::filesystem::file_size(directory_ / "m-00002-of-00003.gguf"));
     float value = 0;
     ASSERT_TRUE(files->find_tensor("c")->data.read(0, std::as_writable_bytes(std::span(&value, 1))));
     EXPECT_EQ(value, 2.f);
   }
 }
 
-TEST_F(ModelFolder, TheFirstPartMayHoldOnlyMetadata) {
+TEST_F(ModelDirectory, TheFirstPartMayHoldOnlyMetadata) {
   put_part({.file = "m-00001-of-00002.gguf", .number = 0, .count = 2, .tensors_count = 1});
   put_part({.file = "m-00002-of-00002.gguf", .number = 1, .count = 2, .tensors_count = 1, .tensor = "a"});
-  const auto files = ModelFiles::open(folder_ / "m-00001-of-00002.gguf");
+  const auto files = ModelFiles::open(directory_ / "m-00001-of-00002.gguf");
   ASSERT_TRUE(files) << files.error().message;
   EXPECT_EQ(files->tensors().size(), 1u);
 }
 
-TEST_F(ModelFolder, PartsMustBelongTogether) {
+TEST_F(ModelDirectory, PartsMustBelongTogether) {
   const std::string first = "m-00001-of-00003.gguf";
   put_split();
-  std::filesystem::remove(folder_ / "m-00003-of-00003.gguf");
+  std::filesystem::remove(directory_ / "m-00003-of-00003.gguf");
   refused(first, ErrorCode::kIoError, "m-00003-of-00003.gguf");
   put_part({.file = "m-00003-of-00003.gguf", .number = 1, .tensor = "c"});
   refused(first, ErrorCode::kCorruptFile, "says it is part 2 of 3 of a split model, but stands as part 3 of 3");
@@ -174,16 +174,16 @@ TEST_F(ModelFolder, PartsMustBelongTogether) {
   refused(first, ErrorCode::kCorruptFile, "the tensor 'b' lies in two of the model's files");
   put_part({.file = "m-00003-of-00003.gguf", .number = 2});
   refused(first, ErrorCode::kCorruptFile, "the model has 3 tensors, its parts hold 2");
-  std::filesystem::rename(folder_ / first, folder_ / "m.gguf");
+  std::filesystem::rename(directory_ / first, directory_ / "m.gguf");
   refused("m.gguf", ErrorCode::kCorruptFile, "a part of a model split into 3 files");
-  std::filesystem::rename(folder_ / "m.gguf", folder_ / "m-00001-of-00002.gguf");
+  std::filesystem::rename(directory_ / "m.gguf", directory_ / "m-00001-of-00002.gguf");
   refused("m-00001-of-00002.gguf", ErrorCode::kCorruptFile, "a part of a model split into 3 files");
-  const auto alone = ModelFiles::from_gguf(GgufFile::open(folder_ / "m-00002-of-00003.gguf").value());
+  const auto alone = ModelFiles::from_gguf(GgufFile::open(directory_ / "m-00002-of-00003.gguf").value());
   EXPECT_EQ(alone.error().code, ErrorCode::kCorruptFile);
 }
 
 TEST(GgufPartName, IsReadFromTheFileName) {
-  const auto name = gguf_part_name("some/folder-00009-of-00009.gguf/x-1-00002-of-00010.gguf");
+  const auto name = gguf_part_name("some/directory-00009-of-00009.gguf/x-1-00002-of-00010.gguf");
   ASSERT_TRUE(name);
   EXPECT_EQ(name->stem, "x-1");
   EXPECT_EQ(name->number, 2u);
@@ -195,30 +195,30 @@ TEST(GgufPartName, IsReadFromTheFileName) {
   }
 }
 
-TEST_F(ModelFolder, OpensAHuggingFaceFolder) {
+TEST_F(ModelDirectory, OpensAHuggingFaceDirectory) {
   put("config.json", R"({"model_type": "llama"})");
   put_safetensors("model.safetensors", {"a", "b"});
-  const auto files = ModelFiles::open(folder_);
+  const auto files = ModelFiles::open(directory_);
   ASSERT_TRUE(files) << files.error().message;
   EXPECT_EQ(files->format(), ModelFormat::kHuggingFace);
-  EXPECT_EQ(files->source(), folder_.string());
-  EXPECT_EQ(files->file_bytes(), std::filesystem::file_size(folder_ / "model.safetensors"));
+  EXPECT_EQ(files->source(), directory_.string());
+  EXPECT_EQ(files->file_bytes(), std::filesystem::file_size(directory_ / "model.safetensors"));
   EXPECT_EQ(files->gguf(), nullptr);
   EXPECT_EQ(files->hf()->string("model_type").value(), "llama");
   EXPECT_EQ(files->tensors().size(), 2u);
 }
 
-TEST_F(ModelFolder, OpensShardsByTheirIndex) {
+TEST_F(ModelDirectory, OpensShardsByTheirIndex) {
   put_sharded();
-  const auto files = ModelFiles::open(folder_);
+  const auto files = ModelFiles::open(directory_);
   ASSERT_TRUE(files) << files.error().message;
   EXPECT_EQ(files->tensors().size(), 3u);
   EXPECT_NE(files->find_tensor("c"), nullptr);
   put_safetensors("model.safetensors", {"whole"});  // the single file goes first, as in the library itself
-  EXPECT_NE(ModelFiles::open(folder_)->find_tensor("whole"), nullptr);
+  EXPECT_NE(ModelFiles::open(directory_)->find_tensor("whole"), nullptr);
 }
 
-TEST_F(ModelFolder, ShardsMustHoldWhatTheIndexSays) {
+TEST_F(ModelDirectory, ShardsMustHoldWhatTheIndexSays) {
   put_sharded();
   put_safetensors("model-00002-of-00002.safetensors", {"d"});
   refused("", ErrorCode::kCorruptFile, "lacks the tensor c that the index places there");
@@ -226,12 +226,12 @@ TEST_F(ModelFolder, ShardsMustHoldWhatTheIndexSays) {
   refused("", ErrorCode::kCorruptFile, "holds the tensor d, which the index does not name");
   put_safetensors("model-00002-of-00002.safetensors", {"c", "a"});
   refused("", ErrorCode::kCorruptFile, "holds the tensor a, which the index places elsewhere");
-  std::filesystem::remove(folder_ / "model-00002-of-00002.safetensors");
+  std::filesystem::remove(directory_ / "model-00002-of-00002.safetensors");
   refused("", ErrorCode::kIoError, "model-00002-of-00002.safetensors");
 }
 
-TEST_F(ModelFolder, FoldersThatAreNoModelSaySo) {
-  refused("", ErrorCode::kUnsupportedFormatVersion, "is a folder without config.json");
+TEST_F(ModelDirectory, DirectoriesThatAreNoModelSaySo) {
+  refused("", ErrorCode::kUnsupportedFormatVersion, "is a directory without config.json");
   put("config.json", "{}");
   refused("", ErrorCode::kUnsupportedFormatVersion, "has neither model.safetensors nor model.safetensors.index.json");
   put("config.json", "[");
@@ -247,25 +247,25 @@ std::string digest_of_lines(const std::vector<std::pair<std::string, std::string
   return base::to_hex(base::sha256(lines));
 }
 
-TEST_F(ModelFolder, TheDigestOfASplitModelCoversItsPartsAndNotTheirStem) {
+TEST_F(ModelDirectory, TheDigestOfASplitModelCoversItsPartsAndNotTheirStem) {
   put_split();
-  const auto digest = model_digest(folder_ / "m-00002-of-00003.gguf").value();
+  const auto digest = model_digest(directory_ / "m-00002-of-00003.gguf").value();
   EXPECT_EQ(digest, digest_of_lines({{"00001-of-00003.gguf", content("m-00001-of-00003.gguf")},
                                      {"00002-of-00003.gguf", content("m-00002-of-00003.gguf")},
                                      {"00003-of-00003.gguf", content("m-00003-of-00003.gguf")}}));
   for (int i = 1; i <= 3; ++i) {
-    std::filesystem::rename(folder_ / fmt::format("m-0000{}-of-00003.gguf", i),
-                            folder_ / fmt::format("n-0000{}-of-00003.gguf", i));
+    std::filesystem::rename(directory_ / fmt::format("m-0000{}-of-00003.gguf", i),
+                            directory_ / fmt::format("n-0000{}-of-00003.gguf", i));
   }
-  EXPECT_EQ(model_digest(folder_ / "n-00001-of-00003.gguf").value(), digest);
-  std::filesystem::remove(folder_ / "n-00003-of-00003.gguf");
-  EXPECT_EQ(model_digest(folder_ / "n-00001-of-00003.gguf").error().code, ErrorCode::kIoError);
+  EXPECT_EQ(model_digest(directory_ / "n-00001-of-00003.gguf").value(), digest);
+  std::filesystem::remove(directory_ / "n-00003-of-00003.gguf");
+  EXPECT_EQ(model_digest(directory_ / "n-00001-of-00003.gguf").error().code, ErrorCode::kIoError);
 }
 
-TEST_F(ModelFolder, TheDigestOfAFolderCoversEveryFileThatMattersAndNoOther) {
+TEST_F(ModelDirectory, TheDigestOfADirectoryCoversEveryFileThatMattersAndNoOther) {
   put_sharded();
   put("tokenizer.json", "{}");
-  const auto digest = model_digest(folder_).value();
+  const auto digest = model_digest(directory_).value();
   const std::vector<std::string> names{"config.json", "model-00001-of-00002.safetensors",
                                        "model-00002-of-00002.safetensors", "model.safetensors.index.json",
                                        "tokenizer.json"};
@@ -275,48 +275,49 @@ TEST_F(ModelFolder, TheDigestOfAFolderCoversEveryFileThatMattersAndNoOther) {
 
   put("README.md", "x");
   put("model-00003-of-00003.safetensors", "not of this model");
-  EXPECT_EQ(model_digest(folder_).value(), digest);
+  EXPECT_EQ(model_digest(directory_).value(), digest);
   for (const auto& name : names) {
     const std::string before = content(name);
     put(name, before + " ");
-    EXPECT_NE(model_digest(folder_).value(), digest) << name;
+    EXPECT_NE(model_digest(directory_).value(), digest) << name;
     put(name, before);
   }
   for (const auto* added :
        {"chat_template.jinja", "chat_template.json", "generation_config.json", "special_tokens_map.json",
         "tokenizer_config.json", "preprocessor_config.json", "additional_chat_templates/tool.jinja"}) {
-    std::filesystem::create_directories((folder_ / added).parent_path());
+    std::filesystem::create_directories((directory_ / added).parent_path());
     put(added, "");
-    EXPECT_NE(model_digest(folder_).value(), digest) << added;
-    std::filesystem::remove(folder_ / added);
+    EXPECT_NE(model_digest(directory_).value(), digest) << added;
+    std::filesystem::remove(directory_ / added);
   }
-  EXPECT_EQ(model_digest(folder_).value(), digest);
-  std::filesystem::remove(folder_ / "config.json");
-  EXPECT_EQ(model_digest(folder_).error().code, ErrorCode::kIoError);
+  EXPECT_EQ(model_digest(directory_).value(), digest);
+  std::filesystem::remove(directory_ / "config.json");
+  EXPECT_EQ(model_digest(directory_).error().code, ErrorCode::kIoError);
 }
 
-TEST_F(ModelFolder, DigestProgressCountsAllBytesAndMayEndTheWork) {
+TEST_F(ModelDirectory, DigestProgressCountsAllBytesAndMayEndTheWork) {
   put_split();
   std::uint64_t done = 0, total = 0;
-  ASSERT_TRUE(model_digest(folder_ / "m-00001-of-00003.gguf", [&](std::uint64_t d, std::uint64_t t) -> base::Result<> {
-    done = d;
-    total = t;
-    return {};
-  }));
+  ASSERT_TRUE(
+      model_digest(directory_ / "m-00001-of-00003.gguf", [&](std::uint64_t d, std::uint64_t t) -> base::Result<> {
+        done = d;
+        total = t;
+        return {};
+      }));
   EXPECT_EQ(done, total);
-  EXPECT_EQ(total, ModelFiles::open(folder_ / "m-00001-of-00003.gguf")->file_bytes());
-  const auto stopped = model_digest(folder_ / "m-00001-of-00003.gguf", [](std::uint64_t, std::uint64_t) {
+  EXPECT_EQ(total, ModelFiles::open(directory_ / "m-00001-of-00003.gguf")->file_bytes());
+  const auto stopped = model_digest(directory_ / "m-00001-of-00003.gguf", [](std::uint64_t, std::uint64_t) {
     return base::Result<>(base::fail(ErrorCode::kCancelled, "stopping"));
   });
   EXPECT_EQ(stopped.error().code, ErrorCode::kCancelled);
 }
 
 TEST(ModelFiles, BothFormatsOfAModelHoldAsManyElements) {
-  const std::filesystem::path folder = LLORCH_SOURCE_DIR "/../shared/data/golden";
-  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no folder " << folder;
+  const std::filesystem::path directory = LLORCH_SOURCE_DIR "/../shared/data/golden";
+  if (!std::filesystem::exists(directory)) GTEST_SKIP() << "no directory " << directory;
   for (const auto* family : {"llama3", "qwen2", "qwen3"}) {
-    const auto hf = ModelFiles::open(folder / family);
-    const auto gguf = ModelFiles::open(folder / family / "model.gguf");
+    const auto hf = ModelFiles::open(directory / family);
+    const auto gguf = ModelFiles::open(directory / family / "model.gguf");
     ASSERT_TRUE(hf && gguf) << family;
     const auto count = [](const ModelFiles& files) {
       std::uint64_t sum = 0;

@@ -16,7 +16,7 @@ using base::Result;
 
 namespace {
 
-// Of a Hugging Face folder, beside the weights: all that a model's behaviour is read from.
+// Of a Hugging Face directory, beside the weights: all that a model's behaviour is read from.
 constexpr std::string_view kSideFiles[] = {kHfConfigName,
                                            "chat_template.jinja",
                                            "chat_template.json",
@@ -66,30 +66,30 @@ bool is_present(const std::filesystem::path& path) {
   return std::filesystem::symlink_status(path, ec).type() != std::filesystem::file_type::not_found;
 }
 
-Result<std::vector<ModelFile>> more_chat_templates(const std::filesystem::path& folder) {
+Result<std::vector<ModelFile>> more_chat_templates(const std::filesystem::path& directory) {
   namespace fs = std::filesystem;
   std::vector<ModelFile> files;
-  const fs::path templates = folder / kMoreTemplatesFolder;
+  const fs::path templates = directory / kMoreTemplatesDirectory;
   if (!is_present(templates)) return files;
   std::error_code ec;
   for (fs::directory_iterator it(templates, ec); !ec && it != fs::directory_iterator(); it.increment(ec)) {
     const fs::path& path = it->path();
     if (path.extension() != ".jinja") continue;
     if (files.size() >= kModelFilesMax) return too_many(templates, files.size() + 1);
-    files.push_back({fmt::format("{}/{}", kMoreTemplatesFolder, path.filename().string()), path});
+    files.push_back({fmt::format("{}/{}", kMoreTemplatesDirectory, path.filename().string()), path});
   }
   if (ec) return fail(base::io_error("cannot list", templates, ec.value()));
-  std::ranges::sort(files, {}, &ModelFile::name);  // folders have no order of their own
+  std::ranges::sort(files, {}, &ModelFile::name);  // directories have no order of their own
   return files;
 }
 
-Result<SafetensorsIndex> safetensors_of(const std::filesystem::path& folder) {
-  if (is_present(folder / kSafetensorsName)) return SafetensorsIndex{.files = {std::string(kSafetensorsName)}};
-  const auto index = folder / kSafetensorsIndexName;
+Result<SafetensorsIndex> safetensors_of(const std::filesystem::path& directory) {
+  if (is_present(directory / kSafetensorsName)) return SafetensorsIndex{.files = {std::string(kSafetensorsName)}};
+  const auto index = directory / kSafetensorsIndexName;
   if (!is_present(index)) {
     return fail(ErrorCode::kUnsupportedFormatVersion,
                 fmt::format("{} has neither {} nor {}; give a GGUF file or a Hugging Face model saved as safetensors",
-                            folder.string(), kSafetensorsName, kSafetensorsIndexName));
+                            directory.string(), kSafetensorsName, kSafetensorsIndexName));
   }
   SafetensorsIndex parsed =
       TRY(SafetensorsIndex::parse(TRY(read_text_file(index, SafetensorsLimits().header_bytes_max)), index.string()));

@@ -17,7 +17,7 @@ inline constexpr std::string_view kImageProcessorName = "preprocessor_config.jso
 inline constexpr std::string_view kProcessorName = "processor_config.json";
 inline constexpr std::string_view kSafetensorsName = "model.safetensors";
 inline constexpr std::string_view kSafetensorsIndexName = "model.safetensors.index.json";
-inline constexpr std::string_view kMoreTemplatesFolder = "additional_chat_templates";
+inline constexpr std::string_view kMoreTemplatesDirectory = "additional_chat_templates";
 
 // Files of one model; the largest in use have about 200. Each takes a descriptor while the model is open.
 inline constexpr std::size_t kModelFilesMax = 1'000;
@@ -39,20 +39,20 @@ struct ModelFile {
 };
 
 // Every file whose bytes decide what the model at `path` says, sorted by name: a GGUF file as itself; the parts of a split
-// one as 00001-of-00003.gguf and so on; of a Hugging Face folder the weights, their index, config.json and what the
+// one as 00001-of-00003.gguf and so on; of a Hugging Face directory the weights, their index, config.json and what the
 // tokenizer, chat templates, generation defaults and image preprocessing are read from, as far as they are there.
-// Errors: IO_ERROR; those of SafetensorsIndex::parse; UNSUPPORTED_FORMAT_VERSION (a folder without safetensors);
+// Errors: IO_ERROR; those of SafetensorsIndex::parse; UNSUPPORTED_FORMAT_VERSION (a directory without safetensors);
 // CORRUPT_FILE (more than kModelFilesMax).
 base::Result<std::vector<ModelFile>> model_file_list(const std::filesystem::path& path);
 
-// Whether a folder has an entry of this name: also a link that leads nowhere, which is an error to read and not an absent file.
+// Whether a directory has an entry of this name: also a link that leads nowhere, which is an error to read and not an absent file.
 bool is_present(const std::filesystem::path& path);
 
-// The *.jinja files of a Hugging Face folder's kMoreTemplatesFolder, sorted by name. Errors: IO_ERROR; CORRUPT_FILE (more than
+// The *.jinja files of a Hugging Face directory's kMoreTemplatesDirectory, sorted by name. Errors: IO_ERROR; CORRUPT_FILE (more than
 // kModelFilesMax).
-base::Result<std::vector<ModelFile>> more_chat_templates(const std::filesystem::path& folder);
+base::Result<std::vector<ModelFile>> more_chat_templates(const std::filesystem::path& directory);
 
-// The weights of a Hugging Face folder: model.safetensors, with no tensor named, else what model.safetensors.index.json says.
-base::Result<SafetensorsIndex> safetensors_of(const std::filesystem::path& folder);
+// The weights of a Hugging Face directory: model.safetensors, with no tensor named, else what model.safetensors.index.json says.
+base::Result<SafetensorsIndex> safetensors_of(const std::filesystem::path& directory);
 
 }  // namespace llorch::engine::io

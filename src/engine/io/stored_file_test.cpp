@@ -27,7 +27,7 @@ namespace llorch::engine::io {
 namespace {
 
 using base::ErrorCode;
-using contract::DType;
+using plan::DType;
 using ::testing::HasSubstr;
 
 // A disk that does as the test says.
@@ -54,7 +54,7 @@ std::unique_ptr<StoredFile> faulty(Faulty::ReadAt read_at, std::uint64_t size) {
   return std::make_unique<StoredFile>("the file", std::make_unique<Faulty>(std::move(read_at)), size);
 }
 
-std::vector<std::byte> counting(std::size_t count) {
+std::vector<std::byte> counting_bytes(std::size_t count) {
   std::vector<std::byte> bytes(count);
   for (std::size_t i = 0; i < count; ++i) bytes[i] = static_cast<std::byte>(i * 7 + i / 256);
   return bytes;
@@ -82,7 +82,7 @@ std::vector<std::byte> safetensors_bytes() {
 }
 
 TEST(StoredFile, ReadsOnAfterShortAndInterruptedReads) {
-  const auto bytes = counting(1000);
+  const auto bytes = counting_bytes(1000);
   int calls = 0;
   const auto file = faulty(
       [&](std::uint64_t offset, std::span<std::byte> out) -> ssize_t {
@@ -111,9 +111,9 @@ TEST(StoredFile, SaysWhenTheDiskFailsAndWhenTheFileHasBecomeShorter) {
   const auto failed = broken->read(0, read);
   EXPECT_EQ(failed.error().code, ErrorCode::kIoError);
   EXPECT_THAT(failed.error().message, HasSubstr("cannot read the file: Input/output error"));
-  const auto cut = faulty(
-      [bytes = counting(95)](std::uint64_t offset, std::span<std::byte> out) { return copy_of(bytes, offset, out); },
-      100);
+  const auto cut = faulty([bytes = counting_bytes(95)](
+                              std::uint64_t offset, std::span<std::byte> out) { return copy_of(bytes, offset, out); },
+                          100);
   ASSERT_TRUE(cut->read(85, read));
   const auto ended = cut->read(90, read);
   EXPECT_EQ(ended.error().code, ErrorCode::kIoError);
@@ -270,11 +270,11 @@ class OddFiles : public ::testing::Test {
   void SetUp() override {
     std::string name = (std::filesystem::temp_directory_path() / "llorch-odd-XXXXXX").string();
     ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
+    directory_ = name;
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
   void put(const std::string& name, std::string_view text) const {
-    std::ofstream(folder_ / name, std::ios::binary) << text;
+    std::ofstream(directory_ / name, std::ios::binary) << text;
   }
   // Every way there is to read a model, of one that is named by `path`.
   static void nothing_reads(const std::filesystem::path& path) {
@@ -283,26 +283,26 @@ class OddFiles : public ::testing::Test {
     EXPECT_EQ(model_digest(path).error().code, ErrorCode::kIoError) << path;
   }
 
-  std::filesystem::path folder_;
+  std::filesystem::path directory_;
 };
 
 // No writer ever opens the FIFO: who waits for one waits for ever.
 TEST_F(OddFiles, AreRefusedWithoutWaiting) {
-  ASSERT_EQ(::mkfifo((folder_ / "fifo.gguf").c_str(), 0600), 0);
-  nothing_reads(folder_ / "fifo.gguf");
+  ASSERT_EQ(::mkfifo((directory_ / "fifo.gguf").c_str(), 0600), 0);
+  nothing_reads(directory_ / "fifo.gguf");
   const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  const std::string path = folder_ / "socket.gguf";
+  const std::string path = directory_ / "socket.gguf";
   ASSERT_LT(path.size(), sizeof address.sun_path);
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   ASSERT_EQ(::bind(socket, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   nothing_reads(path);
   ::close(socket);
-  std::filesystem::create_symlink("loop.gguf", folder_ / "loop.gguf");
-  nothing_reads(folder_ / "loop.gguf");
-  std::filesystem::create_symlink("/dev/zero", folder_ / "device.gguf");
-  nothing_reads(folder_ / "device.gguf");
+  std::filesystem::create_symlink("loop.gguf", directory_ / "loop.gguf");
+  nothing_reads(directory_ / "loop.gguf");
+  std::filesystem::create_symlink("/dev/zero", directory_ / "device.gguf");
+  nothing_reads(directory_ / "device.gguf");
 }
 
 // The files beside the weights: each may be anything.
@@ -310,57 +310,58 @@ TEST_F(OddFiles, BesideWeightsAreErrorsAndNotAbsent) {
   const auto weights = safetensors_bytes();
   put("model.safetensors", {reinterpret_cast<const char*>(weights.data()), weights.size()});
   put("config.json", "{}");
-  ASSERT_TRUE(ModelFiles::open(folder_));
-  const std::string digest = model_digest(folder_).value();
+  ASSERT_TRUE(ModelFiles::open(directory_));
+  const std::string digest = model_digest(directory_).value();
   for (const auto* name : {"preprocessor_config.json", "special_tokens_map.json", "tokenizer.json"}) {
-    ASSERT_EQ(::mkfifo((folder_ / name).c_str(), 0600), 0);
-    EXPECT_EQ(model_digest(folder_).error().code, ErrorCode::kIoError) << name;
-    std::filesystem::remove(folder_ / name);
-    std::filesystem::create_symlink("nowhere", folder_ / name);
-    EXPECT_EQ(model_digest(folder_).error().code, ErrorCode::kIoError) << name;
-    std::filesystem::remove(folder_ / name);
+    ASSERT_EQ(::mkfifo((directory_ / name).c_str(), 0600), 0);
+    EXPECT_EQ(model_digest(directory_).error().code, ErrorCode::kIoError) << name;
+    std::filesystem::remove(directory_ / name);
+    std::filesystem::create_symlink("nowhere", directory_ / name);
+    EXPECT_EQ(model_digest(directory_).error().code, ErrorCode::kIoError) << name;
+    std::filesystem::remove(directory_ / name);
   }
-  std::filesystem::create_symlink("nowhere", folder_ / "processor_config.json");
-  EXPECT_EQ(ModelFiles::open(folder_).error().code, ErrorCode::kIoError);
-  std::filesystem::remove(folder_ / "processor_config.json");
+  std::filesystem::create_symlink("nowhere", directory_ / "processor_config.json");
+  EXPECT_EQ(ModelFiles::open(directory_).error().code, ErrorCode::kIoError);
+  std::filesystem::remove(directory_ / "processor_config.json");
   put("config.json", "");
-  std::filesystem::resize_file(folder_ / "config.json", std::uintmax_t{1} << 42);  // a hole
-  EXPECT_EQ(ModelFiles::open(folder_).error().code, ErrorCode::kIoError);
+  std::filesystem::resize_file(directory_ / "config.json", std::uintmax_t{1} << 42);  // a hole
+  EXPECT_EQ(ModelFiles::open(directory_).error().code, ErrorCode::kIoError);
   put("config.json", "{}");
-  EXPECT_EQ(model_digest(folder_).value(), digest);
+  EXPECT_EQ(model_digest(directory_).value(), digest);
 }
 
 TEST_F(OddFiles, AFileWithHolesIsNotHashedForDays) {
   put("m.gguf", "GGUF");
   std::error_code ec;
-  std::filesystem::resize_file(folder_ / "m.gguf", kModelBytesMax + 1, ec);
+  std::filesystem::resize_file(directory_ / "m.gguf", kModelBytesMax + 1, ec);
   const bool in_parts = bool(ec);
   if (in_parts) {  // the file system has no such large files: as large as it goes, in parts
     for (int part = 1; part <= 4; ++part) {
-      const auto path = folder_ / fmt::format("m-0000{}-of-00004.gguf", part);
+      const auto path = directory_ / fmt::format("m-0000{}-of-00004.gguf", part);
       put(path.filename(), "GGUF");
       std::filesystem::resize_file(path, kModelBytesMax / 4 + 1, ec);
       if (ec) GTEST_SKIP() << "files have at most " << std::filesystem::file_size(path) << " bytes here";
     }
   }
-  const auto digest = model_digest(folder_ / (in_parts ? "m-00001-of-00004.gguf" : "m.gguf"));
+  const auto digest = model_digest(directory_ / (in_parts ? "m-00001-of-00004.gguf" : "m.gguf"));
   ASSERT_FALSE(digest);
   EXPECT_EQ(digest.error().code, ErrorCode::kCorruptFile);
   EXPECT_THAT(digest.error().message, HasSubstr("the limit of a model is 17592186044416"));
 }
 
 TEST_F(OddFiles, EveryKindOfChangeIsSeen) {
-  const std::function<void()> changes[] = {
-      [&] { put("m", "other"); }, [&] { std::filesystem::resize_file(folder_ / "m", 2); },
-      [&] { std::ofstream(folder_ / "m", std::ios::app) << "x"; }, [&] { std::filesystem::remove(folder_ / "m"); },
-      [&] {
-        put("n", "first");
-        std::filesystem::rename(folder_ / "n", folder_ / "m");
-      }};
+  const std::function<void()> changes[] = {[&] { put("m", "other"); },
+                                           [&] { std::filesystem::resize_file(directory_ / "m", 2); },
+                                           [&] { std::ofstream(directory_ / "m", std::ios::app) << "x"; },
+                                           [&] { std::filesystem::remove(directory_ / "m"); },
+                                           [&] {
+                                             put("n", "first");
+                                             std::filesystem::rename(directory_ / "n", directory_ / "m");
+                                           }};
   for (std::size_t i = 0; i < std::size(changes); ++i) {
     put("m", "first");
-    ASSERT_TRUE(model_stamp(folder_ / "m"));  // waits until a change has another time
-    const auto file = StoredFile::open(folder_ / "m").value();
+    ASSERT_TRUE(model_stamp(directory_ / "m"));  // waits until a change has another time
+    const auto file = StoredFile::open(directory_ / "m").value();
     EXPECT_TRUE(file->check_unchanged());
     changes[i]();
     EXPECT_EQ(file->check_unchanged().error().code, ErrorCode::kIoError) << i;
@@ -371,11 +372,11 @@ TEST_F(OddFiles, AModelHasABoundedNumberOfFiles) {
   GgufWriter writer;
   writer.put("split.no", std::uint16_t{0});
   writer.put("split.count", std::uint32_t{1001});
-  ASSERT_TRUE(writer.write(folder_ / "m-00001-of-01001.gguf"));
-  const auto files = ModelFiles::open(folder_ / "m-00001-of-01001.gguf");
+  ASSERT_TRUE(writer.write(directory_ / "m-00001-of-01001.gguf"));
+  const auto files = ModelFiles::open(directory_ / "m-00001-of-01001.gguf");
   EXPECT_EQ(files.error().code, ErrorCode::kCorruptFile);
   EXPECT_THAT(files.error().message, HasSubstr("1001 files, the limit is 1000"));
-  EXPECT_EQ(model_digest(folder_ / "m-00001-of-01001.gguf").error().code, ErrorCode::kCorruptFile);
+  EXPECT_EQ(model_digest(directory_ / "m-00001-of-01001.gguf").error().code, ErrorCode::kCorruptFile);
 }
 
 }  // namespace

@@ -1,12 +1,12 @@
 #pragma once
-// The tokenizer of a GGUF file as plain data: the one place where engine/io knows engine/text.
+// The tokenizer of a GGUF file as plain data: the one place where engine/io knows text.
 #include "base/result.h"
 #include "engine/io/gguf.h"
-#include "engine/text/tokenizer_data.h"
+#include "text/tokenizer_data.h"
 
 namespace llorch::engine::io {
 
-// Reads the tokenizer.ggml.* keys (engine.md §4.1); copies, so the file may close. CONFIG_KEY_MISSING,
+// Reads the tokenizer.ggml.* keys; copies, so the file may close. CONFIG_KEY_MISSING,
 // CONFIG_KEY_INVALID. Whether this build can run the tokenizer is text::Tokenizer::create's to say.
 base::Result<text::TokenizerData> read_tokenizer_data(const GgufFile& file);
 // Only what tokens are for: begin, end and unknown, what is added to a text, chat templates. Keys that are not there leave

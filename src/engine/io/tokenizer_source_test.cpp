@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "engine/io/gguf_writer.h"
-#include "engine/text/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace llorch::engine::io {
 namespace {

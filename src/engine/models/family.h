@@ -7,11 +7,11 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "engine/contract/plan.h"
-#include "engine/contract/slots.h"
 #include "engine/io/model_files.h"
 #include "engine/models/config/model_config.h"
 #include "engine/models/plan/layer_program.h"
+#include "engine/plan/plan.h"
+#include "engine/plan/slots.h"
 
 namespace llorch::engine::models {
 
@@ -54,7 +54,7 @@ struct Source {
 
 // One way to fill a slot. Several rows may name the same slot: the first whose tensors exist is taken.
 struct WeightRow {
-  contract::Opcode opcode{};
+  plan::Opcode opcode{};
   std::uint8_t slot = 0;
   std::uint8_t variant = 0;
   bool required = true;
@@ -66,17 +66,17 @@ struct WeightRow {
 // family's table under variants of their own.
 struct Tower {
   std::span<const LayerOp> before;  // once, ahead of the blocks
-  Programme block;                  // each; the configuration says behind which an extraction follows
+  LayerTemplate block;              // each; the configuration says behind which an extraction follows
   std::span<const LayerOp> after;   // once, behind the blocks
 };
 
 struct Family {
-  std::string_view name;                   // for messages
-  std::span<const std::string_view> gguf;  // general.architecture
-  std::span<const std::string_view> hf;    // model_type
-  std::span<const LayerOp> before;         // once, ahead of the layers
-  std::span<const Programme> programmes;   // of a layer: LayerConfig::programme
-  std::span<const LayerOp> after;          // once, behind the layers
+  std::string_view name;                           // for messages
+  std::span<const std::string_view> gguf;          // general.architecture
+  std::span<const std::string_view> hf;            // model_type
+  std::span<const LayerOp> before;                 // once, ahead of the layers
+  std::span<const LayerTemplate> layer_templates;  // of a layer: LayerConfig::layer template
+  std::span<const LayerOp> after;                  // once, behind the layers
   std::span<const WeightRow> weights;
   const Tower* tower = nullptr;                    // of models whose configuration has one
   std::span<const std::string_view> hf_prefixes;   // tried in order; the first under which the embedding table is found

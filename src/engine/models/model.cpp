@@ -5,20 +5,20 @@
 #include <algorithm>
 #include <map>
 
-#include "engine/contract/slots.h"
 #include "engine/models/plan/compiler.h"
 #include "engine/models/plan/params.h"
 #include "engine/models/registry.h"
+#include "engine/plan/slots.h"
 
 namespace llorch::engine::models {
 namespace {
 
-using contract::CompiledPlan;
+using plan::CompiledPlan;
 
 // Adds the uses a plan makes of each tensor.
 void collect_uses(const CompiledPlan& plan, std::vector<BoundTensor>& tensors) {
-  for (const contract::Instruction& insn : plan.plan.instructions) {
-    const std::span<const contract::SlotSpec> slots = *contract::weight_slots(insn.opcode);
+  for (const plan::Instruction& insn : plan.plan.instructions) {
+    const std::span<const plan::SlotSpec> slots = *plan::weight_slots(insn.opcode);
     for (std::size_t s = 0; s < slots.size(); ++s) {
       if (!insn.weights[s].present()) continue;
       tensors[plan.weight_bindings[insn.weights[s].index].tensor].stored.uses |=
@@ -31,12 +31,12 @@ void describe_weights(CompiledModel& model) {
   collect_uses(model.plans.decoder_prefill, model.tensors);
   collect_uses(model.plans.decoder_decode, model.tensors);
   if (model.plans.vision_encode) collect_uses(*model.plans.vision_encode, model.tensors);
-  std::map<contract::DType, std::uint64_t> elements_of;
+  std::map<plan::DType, std::uint64_t> elements_of;
   for (const BoundTensor& tensor : model.tensors) {
     const std::uint64_t whole =
         tensor.elements_whole_count != 0 ? tensor.elements_whole_count : tensor.elements_count();
     model.parameters_count += whole;
-    if ((tensor.stored.uses & static_cast<std::uint8_t>(contract::WeightUse::kVector)) == 0)
+    if ((tensor.stored.uses & static_cast<std::uint8_t>(plan::WeightUse::kVector)) == 0)
       elements_of[tensor.stored.dtype] += whole;
   }
   const auto most = std::ranges::max_element(elements_of, {}, [](const auto& entry) { return entry.second; });
@@ -62,8 +62,8 @@ base::Result<> choose(const VisionOptions& options, ModelConfig& config) {
     vision = {};
     return {};
   }
-  if (options.image_token) vision.image_row_ids = {*options.image_token, contract::kNoRowId};
-  if (vision.image_row_ids[0] == contract::kNoRowId) {
+  if (options.image_token) vision.image_row_ids = {*options.image_token, plan::kNoRowId};
+  if (vision.image_row_ids[0] == plan::kNoRowId) {
     return base::fail(base::ErrorCode::kConfigKeyMissing,
                       "the vocabulary has no <|image_pad|>, and no other token is said to stand for a row of an image");
   }
@@ -74,7 +74,7 @@ base::Result<> choose(const VisionOptions& options, ModelConfig& config) {
 // Several devices with the whole model each would be as slow as one.
 base::Result<> check_shared(const CompiledModel& model, const Shard& shard) {
   const auto instructions = model.plans.decoder_prefill.plan.instructions;
-  if (shard.ranks == 1 || std::ranges::any_of(instructions, &contract::Instruction::partial_sum)) return {};
+  if (shard.ranks == 1 || std::ranges::any_of(instructions, &plan::Instruction::partial_sum)) return {};
   return base::fail(base::ErrorCode::kModelIncompatible,
                     fmt::format("{} has neither attention nor a feed-forward to share out over {} devices; use one",
                                 model.config.architecture, shard.ranks));
@@ -82,14 +82,14 @@ base::Result<> check_shared(const CompiledModel& model, const Shard& shard) {
 
 }  // namespace
 
-base::Result<CompiledModel> compile_model(const io::ModelFiles& files, contract::DType kv_dtype,
+base::Result<CompiledModel> compile_model(const io::ModelFiles& files, plan::DType kv_dtype,
                                           const VisionOptions& vision, const Shard& shard,
                                           const WeightOptions& weights) {
   const Family* family = TRY(find_family(files));
   return compile_model(files, *family, kv_dtype, vision, shard, weights);
 }
 
-base::Result<CompiledModel> compile_model(const io::ModelFiles& files, const Family& family, contract::DType kv_dtype,
+base::Result<CompiledModel> compile_model(const io::ModelFiles& files, const Family& family, plan::DType kv_dtype,
                                           const VisionOptions& vision, const Shard& shard,
                                           const WeightOptions& weights) {
   ASSERT(shard.rank < shard.ranks && shard.ranks <= kRanksMax, "rank {} of {}", shard.rank, shard.ranks);
@@ -102,14 +102,14 @@ base::Result<CompiledModel> compile_model(const io::ModelFiles& files, const Fam
   model.long_rope_context = long_rope_context(model.config.ropes);
   model.arena = std::make_unique<PlanArena>();
   TensorTable tensors(weights.keeps_f8);
-  const auto compile = [&](const ModelConfig& config, contract::ExecutionMode mode, const Shard& own) {
+  const auto compile = [&](const ModelConfig& config, plan::ExecutionMode mode, const Shard& own) {
     return compile_plan({names, config, mode, kv_dtype, own}, tensors, *model.arena);
   };
-  model.plans.decoder_prefill = TRY(compile(model.config, contract::ExecutionMode::kPrefill, shard));
-  model.plans.decoder_decode = TRY(compile(model.config, contract::ExecutionMode::kDecode, shard));
+  model.plans.decoder_prefill = TRY(compile(model.config, plan::ExecutionMode::kPrefill, shard));
+  model.plans.decoder_decode = TRY(compile(model.config, plan::ExecutionMode::kDecode, shard));
   TRY(check_shared(model, shard));
   if (model.config.vision.depth != 0)
-    model.plans.vision_encode = TRY(compile(tower_config(model.config), contract::ExecutionMode::kVisionEncode, {}));
+    model.plans.vision_encode = TRY(compile(tower_config(model.config), plan::ExecutionMode::kVisionEncode, {}));
   model.tensors = tensors.take();
   describe_weights(model);
   return model;

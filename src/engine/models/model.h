@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/contract/plan.h"
 #include "engine/io/model_files.h"
 #include "engine/models/config/model_config.h"
 #include "engine/models/plan/arena.h"
 #include "engine/models/plan/shard.h"
 #include "engine/models/rope.h"
 #include "engine/models/weights/bound_tensor.h"
+#include "engine/plan/plan.h"
 
 namespace llorch::engine::models {
 
@@ -20,12 +20,12 @@ struct Family;
 
 struct CompiledModel {
   ModelConfig config;
-  contract::ModelPlans plans;              // views into `arena`
+  plan::ModelPlans plans;                  // views into `arena`
   std::vector<RopeTableData> rope_tables;  // index is rope_table_id
   std::uint32_t long_rope_context = 0;     // slots that may pass it use the long tables; 0 = no long tables
   std::vector<BoundTensor> tensors;        // index is WeightBinding::tensor; fetch before the files are closed
   std::uint64_t parameters_count = 0;      // of the whole model
-  contract::DType weight_dtype{};          // the type most matrix elements are stored in
+  plan::DType weight_dtype{};              // the type most matrix elements are stored in
   std::unique_ptr<PlanArena> arena;
 };
 
@@ -42,13 +42,13 @@ struct WeightOptions {
 
 // Reads the configuration, checks every tensor and compiles the plans. Touches no weight bytes but a rotation's divisors.
 // Errors: CONFIG_KEY_MISSING, CONFIG_KEY_INVALID, UNKNOWN_ARCHITECTURE, MISSING_WEIGHT, UNCLAIMED_WEIGHT,
-// WEIGHT_SHAPE_MISMATCH, WEIGHT_DTYPE_UNSUPPORTED, and those of contract::validate. Of one of several devices that share the
+// WEIGHT_SHAPE_MISMATCH, WEIGHT_DTYPE_UNSUPPORTED, and those of plan::validate. Of one of several devices that share the
 // model (plan/shard.h) also MODEL_INCOMPATIBLE: numbers that do not divide, or nothing to share out.
-base::Result<CompiledModel> compile_model(const io::ModelFiles& files, contract::DType kv_dtype,
+base::Result<CompiledModel> compile_model(const io::ModelFiles& files, plan::DType kv_dtype,
                                           const VisionOptions& vision = {}, const Shard& shard = {},
                                           const WeightOptions& weights = {});
 // The same for a family that is not in the registry.
-base::Result<CompiledModel> compile_model(const io::ModelFiles& files, const Family& family, contract::DType kv_dtype,
+base::Result<CompiledModel> compile_model(const io::ModelFiles& files, const Family& family, plan::DType kv_dtype,
                                           const VisionOptions& vision = {}, const Shard& shard = {},
                                           const WeightOptions& weights = {});
 

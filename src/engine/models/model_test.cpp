@@ -6,15 +6,15 @@
 #include <cmath>
 #include <functional>
 
-#include "engine/contract/slots.h"
 #include "engine/models/portable_math.h"
 #include "engine/models/testing/tiny_llama.h"
+#include "engine/plan/slots.h"
 
 namespace llorch::engine::models {
 namespace {
 
 using base::ErrorCode;
-using contract::DType;
+using plan::DType;
 using testing::TinyLlama;
 
 // Heap-allocated: the model's tensors view into the bytes.
@@ -47,7 +47,7 @@ TEST(Config, ReadsTheNumbers) {
   ASSERT_EQ(config.ropes.size(), 1U);
   EXPECT_EQ(config.ropes[0].dims, 16U);
   EXPECT_DOUBLE_EQ(config.ropes[0].base, 10000.0);
-  EXPECT_EQ(config.attention.rope_layout, contract::RopeLayout::kInterleaved);
+  EXPECT_EQ(config.attention.rope_layout, plan::RopeLayout::kInterleaved);
 }
 
 struct Case {
@@ -159,7 +159,7 @@ TEST(Weights, TiedHeadSharesTheTensorAndBothUses) {
   EXPECT_EQ(tied->model->tensors.size(), tied->files.tensors().size());
   for (const BoundTensor& tensor : tied->model->tensors) {
     const bool embedding = tensor.name == "token_embd.weight";
-    const int both = static_cast<int>(contract::WeightUse::kRows) | static_cast<int>(contract::WeightUse::kMatrix);
+    const int both = static_cast<int>(plan::WeightUse::kRows) | static_cast<int>(plan::WeightUse::kMatrix);
     EXPECT_EQ(tensor.stored.uses == both, embedding) << tensor.name;
   }
   const auto untied = compile({.tied = false});
@@ -217,11 +217,11 @@ TEST(Rope, LongTablesFollowTheirShortOnes) {
   const std::vector<RopeConfig> ropes{{.dims = 4}, both, {.dims = 4}};
   const auto tables = make_rope_tables(ropes).value();
   ASSERT_EQ(tables.size(), 4U);
-  EXPECT_EQ(rope_table_ids(ropes, 0).long_table, contract::kNoRopeTable);
+  EXPECT_EQ(rope_table_ids(ropes, 0).long_table, plan::kNoRopeTable);
   EXPECT_EQ(rope_table_ids(ropes, 1).table, 1U);
   EXPECT_EQ(rope_table_ids(ropes, 1).long_table, 2U);
   EXPECT_EQ(rope_table_ids(ropes, 2).table, 3U);
-  EXPECT_EQ(rope_table_ids(ropes, kNoRope).table, contract::kNoRopeTable);
+  EXPECT_EQ(rope_table_ids(ropes, kNoRope).table, plan::kNoRopeTable);
   EXPECT_FLOAT_EQ(tables[2].inv_freq[1], tables[1].inv_freq[1] / 4);
   EXPECT_EQ(long_rope_context(ropes), 64U);
 }

@@ -5,7 +5,7 @@
 
 namespace llorch::engine::models {
 
-// The family of a file's general.architecture or a folder's model_type.
+// The family of a file's general.architecture or a directory's model_type.
 // Errors: CONFIG_KEY_MISSING, UNKNOWN_ARCHITECTURE (listing what is known).
 base::Result<const Family*> find_family(const io::ModelFiles& files);
 

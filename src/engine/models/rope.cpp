@@ -91,7 +91,7 @@ RopeTableIds rope_table_ids(const std::vector<RopeConfig>& ropes, std::uint8_t r
   if (rope == kNoRope) return {};
   std::uint32_t at = 0;
   for (std::uint8_t i = 0; i < rope; ++i) at += ropes[i].divisors_long.empty() ? 1 : 2;
-  return {.table = at, .long_table = ropes[rope].divisors_long.empty() ? contract::kNoRopeTable : at + 1};
+  return {.table = at, .long_table = ropes[rope].divisors_long.empty() ? plan::kNoRopeTable : at + 1};
 }
 
 std::uint32_t long_rope_context(const std::vector<RopeConfig>& ropes) {

@@ -3,12 +3,12 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/contract/params.h"
 #include "engine/models/config/model_config.h"
+#include "engine/plan/params.h"
 
 namespace llorch::engine::models {
 
-// A rotation table before it is on a device; contract::RopeTable says how kernels use it.
+// A rotation table before it is on a device; plan::RopeTable says how kernels use it.
 struct RopeTableData {
   std::vector<float> inv_freq;  // [R/2]
   float attn_factor = 1.0F;
@@ -24,8 +24,8 @@ base::Result<std::vector<RopeTableData>> make_rope_tables(const std::vector<Rope
 
 // Where a layer's tables stand in that list.
 struct RopeTableIds {
-  std::uint32_t table = contract::kNoRopeTable;
-  std::uint32_t long_table = contract::kNoRopeTable;
+  std::uint32_t table = plan::kNoRopeTable;
+  std::uint32_t long_table = plan::kNoRopeTable;
 };
 RopeTableIds rope_table_ids(const std::vector<RopeConfig>& ropes, std::uint8_t rope);
 

@@ -45,11 +45,11 @@
 
 #include "base/assert.h"
 #include "base/result.h"
-#include "engine/contract/context.h"
-#include "engine/contract/plan.h"
-#include "engine/contract/slots.h"
+#include "engine/plan/context.h"
+#include "engine/plan/plan.h"
+#include "engine/plan/slots.h"
 
-namespace llorch::engine::contract {
+namespace llorch::engine::plan {
 
 // What an adapter returns: 0, or the number of a base::ErrorCode.
 struct [[nodiscard]] Status {
@@ -161,4 +161,4 @@ consteval bool assert_coverage(const AdapterTables& tables, const std::array<Opc
   return true;
 }
 
-}  // namespace llorch::engine::contract
+}  // namespace llorch::engine::plan

@@ -10,11 +10,11 @@
 #include <utility>
 
 #include "base/result.h"
-#include "engine/contract/adapter.h"
-#include "engine/contract/draw.h"
-#include "engine/contract/tensor.h"
+#include "engine/plan/adapter.h"
+#include "engine/plan/draw.h"
+#include "engine/plan/tensor.h"
 
-namespace llorch::engine::contract {
+namespace llorch::engine::plan {
 
 // What memory is for; errors and reports name it.
 enum class MemoryPurpose : std::uint8_t { kWeights, kState, kActivations, kWorkspace, kTables, kStaging };
@@ -104,7 +104,7 @@ class Backend {
   virtual std::uint64_t packed_weight_bytes(const StoredTensor& tensor) const = 0;
   // What upload_weights() of these takes beside the weights and has given back when it returns. REQUIRES: check_weight() took them.
   virtual StagingBytes staging_bytes(std::span<const StoredTensor>) const { return {}; }
-  // Copies stored tensors to the device in the layout their uses want: repacked once, never requantised, one copy even with
+  // Copies stored tensors to the device in the layout their uses want: repacked once, never requantized, one copy even with
   // several uses. weights[i] is what adapters get as TensorHandle::ptr. Reads with several threads; what it takes beside
   // the weights, here and on the device, is bounded and released again. All of them or, on an error, none.
   // `progress` is called on the calling thread. REQUIRES: weights.size() == tensors.size().
@@ -134,10 +134,10 @@ class Backend {
   // Device memory, kWorkspace, that the collective of this kind of device takes of each to sum; exact.
   virtual std::uint64_t sum_bytes(const SumLimits&) const { return 0; }
 
-  // Device memory that make_drawer() takes; exact.
-  virtual std::uint64_t drawer_bytes(const DrawLimits&) const { return 0; }
+  // Device memory that make_device_sampler() takes; exact.
+  virtual std::uint64_t device_sampler_bytes(const DrawLimits&) const { return 0; }
   // Null where rows are read back and drawn from on the host. It ends before the backend. Errors: OUT_OF_DEVICE_MEMORY.
-  virtual base::Result<std::unique_ptr<Drawer>> make_drawer(const DrawLimits&) { return nullptr; }
+  virtual base::Result<std::unique_ptr<DeviceSampler>> make_device_sampler(const DrawLimits&) { return nullptr; }
 };
 
 // Device memory with an owner; of 0 bytes, none.
@@ -172,4 +172,4 @@ class DeviceBuffer {
   std::uint64_t bytes_ = 0;
 };
 
-}  // namespace llorch::engine::contract
+}  // namespace llorch::engine::plan

@@ -3,9 +3,9 @@
 #include <cstdint>
 
 #include "base/result.h"
-#include "engine/contract/adapter.h"
+#include "engine/plan/adapter.h"
 
-namespace llorch::engine::contract {
+namespace llorch::engine::plan {
 
 // A rank's part of rows that all ranks have made together, and where it wants them whole; f32 device memory of the rank.
 struct RowParts {
@@ -40,4 +40,4 @@ class Collective {
   virtual void abort() noexcept = 0;
 };
 
-}  // namespace llorch::engine::contract
+}  // namespace llorch::engine::plan

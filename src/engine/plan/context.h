@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <span>
 
-#include "engine/contract/opcode.h"
-#include "engine/contract/plan.h"
+#include "engine/plan/opcode.h"
+#include "engine/plan/plan.h"
 
-namespace llorch::engine::contract {
+namespace llorch::engine::plan {
 
 // A backend's queue: a CUDA stream, the thread pool of the CPU backend. Opaque to everyone else.
 struct StreamHandle {
@@ -81,4 +81,4 @@ struct ExecutionContext {
   DispatchCounters* counters = nullptr;  // null = not counted
 };
 
-}  // namespace llorch::engine::contract
+}  // namespace llorch::engine::plan

@@ -6,7 +6,7 @@
 
 #include "base/result.h"
 
-namespace llorch::engine::contract {
+namespace llorch::engine::plan {
 
 // What happens to one element x of a row before anything is drawn. Every result is clamped to the finite range.
 enum class EditKind : std::uint32_t {
@@ -21,7 +21,7 @@ struct RowEdit {
   float b = 0;
 };
 
-// One draw. The spans are host memory and need to live until Drawer::draw() returns.
+// One draw. The spans are host memory and need to live until DeviceSampler::draw() returns.
 struct RowDraw {
   std::uint32_t row = 0;                     // of the rows given to draw(); no two draws have the same
   std::span<const RowEdit> edits{};          // by index, ascending; the edits of one index in the order they apply
@@ -47,9 +47,9 @@ struct DrawLimits {
 };
 
 // Thread rule: the backend's. A draw's result does not depend on the draws beside it.
-class Drawer {
+class DeviceSampler {
  public:
-  virtual ~Drawer() = default;
+  virtual ~DeviceSampler() = default;
   // Enqueues the draws behind what computes `rows` ([., width], device memory; contents of the rows named are undefined
   // afterwards) and the copy of what was drawn. Waits for nothing. REQUIRES: within the limits; wait() since the last call.
   virtual void draw(float* rows, std::span<const RowDraw> draws) noexcept = 0;
@@ -58,4 +58,4 @@ class Drawer {
   virtual base::Result<std::span<const RowDrawn>> wait() = 0;
 };
 
-}  // namespace llorch::engine::contract
+}  // namespace llorch::engine::plan

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "engine/contract/draw.h"
+#include "engine/plan/draw.h"
 
 #if defined(__CUDACC__)
 #define LLORCH_BOTH __host__ __device__ __forceinline__
@@ -16,7 +16,7 @@
 #define LLORCH_BOTH [[gnu::always_inline]] inline
 #endif
 
-namespace llorch::engine::contract {
+namespace llorch::engine::plan {
 
 // e^-17 = 0.69 * 2^-24: added to a sum of at least 1, the weight of the best candidate, it is less than half its last
 // place. So without XTC and typical, what lies below could neither be drawn nor change a sum: leaving it out is exact.
@@ -80,4 +80,4 @@ LLORCH_BOTH float candidate_x(std::uint64_t key) {
 }
 LLORCH_BOTH std::uint32_t candidate_index(std::uint64_t key) { return static_cast<std::uint32_t>(key); }
 
-}  // namespace llorch::engine::contract
+}  // namespace llorch::engine::plan

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace llorch::engine::contract {
+namespace llorch::engine::plan {
 
 // Numbers are part of plan hashes: new types take the next one, none is ever given twice.
 enum class DType : std::uint8_t {
@@ -60,7 +60,7 @@ constexpr DTypeInfo dtype_info(DType dtype) {
 }
 
 // Blocks of scaled integers. F8_E4M3 has blocks too, of scaled floats.
-constexpr bool is_quantised(DType dtype) { return dtype_info(dtype).block_elements > 1 && dtype != DType::kF8_E4M3; }
+constexpr bool is_quantized(DType dtype) { return dtype_info(dtype).block_elements > 1 && dtype != DType::kF8_E4M3; }
 // Rows of every other block type are whole blocks; here the last one may be cut short, and its codes past the row are zeros.
 constexpr bool may_end_in_a_block(DType dtype) { return dtype == DType::kF8_E4M3; }
 
@@ -70,4 +70,4 @@ constexpr std::uint64_t row_bytes(DType dtype, std::uint64_t elements) {
   return (elements + info.block_elements - 1) / info.block_elements * info.block_bytes;
 }
 
-}  // namespace llorch::engine::contract
+}  // namespace llorch::engine::plan

@@ -2,7 +2,7 @@
 #include <array>
 #include <cstdint>
 
-namespace llorch::engine::contract {
+namespace llorch::engine::plan {
 
 // How a model wants images: cut into patches of `patch` x `patch` pixels and `temporal` frames, merge x merge of them to
 // one row; values v of 0..255 become (v / 255 - mean) / deviation, per channel R, G, B.
@@ -19,4 +19,4 @@ struct ImageRules {
   std::uint32_t patch_row_width() const { return 3 * temporal * patch * patch; }  // values of a patch
 };
 
-}  // namespace llorch::engine::contract
+}  // namespace llorch::engine::plan

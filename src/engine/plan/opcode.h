@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace llorch::engine::contract {
+namespace llorch::engine::plan {
 
 enum class Opcode : std::uint8_t {
   kRmsNorm = 0,             // the norm family: RMS or LayerNorm, with offset or bias
@@ -75,4 +75,4 @@ constexpr std::string_view opcode_name(Opcode opcode) {
   return row != nullptr ? row->name : std::string_view("?");
 }
 
-}  // namespace llorch::engine::contract
+}  // namespace llorch::engine::plan

@@ -11,9 +11,9 @@
 #include <type_traits>
 
 #include "base/assert.h"
-#include "engine/contract/opcode.h"
+#include "engine/plan/opcode.h"
 
-namespace llorch::engine::contract {
+namespace llorch::engine::plan {
 
 static_assert(std::endian::native == std::endian::little);
 
@@ -314,4 +314,4 @@ const P& param_as(const ParamBlock& block) {
   return *reinterpret_cast<const P*>(block.data.data());
 }
 
-}  // namespace llorch::engine::contract
+}  // namespace llorch::engine::plan

@@ -7,12 +7,12 @@
 #include <span>
 #include <string_view>
 
-#include "engine/contract/opcode.h"
-#include "engine/contract/params.h"
-#include "engine/contract/state.h"
-#include "engine/contract/tensor.h"
+#include "engine/plan/opcode.h"
+#include "engine/plan/params.h"
+#include "engine/plan/state.h"
+#include "engine/plan/tensor.h"
 
-namespace llorch::engine::contract {
+namespace llorch::engine::plan {
 
 inline constexpr std::uint32_t kAbsentWeightIndex = 0xFFFFFFFF;
 inline constexpr std::uint16_t kNoParamBlock = 0xFFFF;
@@ -121,4 +121,4 @@ struct PhysicalMapping {
   std::span<const PhysicalSpec> physical_specs;  // [physical_count]
 };
 
-}  // namespace llorch::engine::contract
+}  // namespace llorch::engine::plan

@@ -1,5 +1,5 @@
 #pragma once
-// Stored blocks of the quantised element types, byte for byte as GGUF files hold them (little-endian, no padding between
+// Stored blocks of the quantized element types, byte for byte as GGUF files hold them (little-endian, no padding between
 // blocks). A row of K elements is K / block_elements consecutive blocks. `d`, `m` and `dmin` are IEEE binary16 bit
 // patterns; e is an element's index in its block; nib(b, 0) = b & 15, nib(b, 1) = b >> 4.
 //
@@ -20,7 +20,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace llorch::engine::contract {
+namespace llorch::engine::plan {
 
 inline constexpr std::uint32_t kQuantBlockElements = 32;
 inline constexpr std::uint32_t kSuperBlockElements = 256;
@@ -153,4 +153,4 @@ constexpr int iq4_xs_scale(const BlockIQ4_XS& block, unsigned g) {
   return ((block.scales_l[g / 2] >> 4 * (g % 2) & 15) | (block.scales_h >> 2 * g & 3) << 4) - 32;
 }
 
-}  // namespace llorch::engine::contract
+}  // namespace llorch::engine::plan

@@ -1,6 +1,6 @@
-#include "engine/contract/slots.h"
+#include "engine/plan/slots.h"
 
-namespace llorch::engine::contract {
+namespace llorch::engine::plan {
 namespace {
 
 using Value = std::optional<std::uint32_t>;
@@ -123,4 +123,4 @@ std::optional<std::uint32_t> dim_value(Dim dim, const ParamBlock& params) {
   return result;
 }
 
-}  // namespace llorch::engine::contract
+}  // namespace llorch::engine::plan

@@ -8,10 +8,10 @@
 #include <span>
 #include <string_view>
 
-#include "engine/contract/opcode.h"
-#include "engine/contract/params.h"
+#include "engine/plan/opcode.h"
+#include "engine/plan/params.h"
 
-namespace llorch::engine::contract {
+namespace llorch::engine::plan {
 
 // Symbolic dimensions; dim_value() gives the number from an instruction's param block.
 enum class Dim : std::uint8_t {
@@ -210,4 +210,4 @@ constexpr std::optional<std::span<const SlotSpec>> weight_slots(Opcode opcode) {
 // REQUIRES: params.data holds the struct of params.opcode.
 std::optional<std::uint32_t> dim_value(Dim dim, const ParamBlock& params);
 
-}  // namespace llorch::engine::contract
+}  // namespace llorch::engine::plan

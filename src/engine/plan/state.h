@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <optional>
 
-#include "engine/contract/dtype.h"
+#include "engine/plan/dtype.h"
 
-namespace llorch::engine::contract {
+namespace llorch::engine::plan {
 
 enum class StateKind : std::uint8_t { kNone = 0, kKv = 1, kConv = 2, kSsm = 3, kDelta = 4, kVision = 5 };
 enum class StateLifecycle : std::uint8_t { kSlotPersistent = 0, kRequestScoped = 1, kStepScoped = 2 };
@@ -139,4 +139,4 @@ struct KvLayout {
   constexpr std::uint64_t page_bytes() const { return (bytes_per_token() * kPageTokens + 63) / 64 * 64; }
 };
 
-}  // namespace llorch::engine::contract
+}  // namespace llorch::engine::plan

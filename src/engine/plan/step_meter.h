@@ -2,7 +2,7 @@
 // What the steps of a device are made of, for whoever watches it run. Nothing is counted unless somebody asked for it.
 #include <cstdint>
 
-namespace llorch::engine::contract {
+namespace llorch::engine::plan {
 
 // Since the device was opened.
 struct StepMeasures {
@@ -25,4 +25,4 @@ class StepMeter {
   virtual StepMeasures measures() const = 0;
 };
 
-}  // namespace llorch::engine::contract
+}  // namespace llorch::engine::plan

@@ -3,9 +3,9 @@
 #include <array>
 #include <cstdint>
 
-#include "engine/contract/dtype.h"
+#include "engine/plan/dtype.h"
 
-namespace llorch::engine::contract {
+namespace llorch::engine::plan {
 
 // A logical register of a plan (SSA: written once).
 enum class RegisterRef : std::uint16_t {};
@@ -42,4 +42,4 @@ struct TensorViewDesc {
   std::array<std::uint32_t, kTensorRankMax> stride_elems{};
 };
 
-}  // namespace llorch::engine::contract
+}  // namespace llorch::engine::plan

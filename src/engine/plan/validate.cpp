@@ -1,4 +1,4 @@
-#include "engine/contract/validate.h"
+#include "engine/plan/validate.h"
 
 #include <fmt/core.h>
 
@@ -7,9 +7,9 @@
 #include <cstring>
 #include <vector>
 
-#include "engine/contract/slots.h"
+#include "engine/plan/slots.h"
 
-namespace llorch::engine::contract {
+namespace llorch::engine::plan {
 namespace {
 
 using base::ErrorCode;
@@ -324,4 +324,4 @@ Result<> validate(const CompiledPlan& plan) {
   return check_liveness(plan, lives);
 }
 
-}  // namespace llorch::engine::contract
+}  // namespace llorch::engine::plan

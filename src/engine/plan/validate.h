@@ -1,8 +1,8 @@
 #pragma once
 #include "base/result.h"
-#include "engine/contract/plan.h"
+#include "engine/plan/plan.h"
 
-namespace llorch::engine::contract {
+namespace llorch::engine::plan {
 
 // Checks every invariant of a plan before anything runs it. The first broken one is returned, naming the instruction.
 // Errors: UNSUPPORTED_OPCODE (no such opcode), INVALID_INSTRUCTION_BINDING (register arity, an instruction nothing reads,
@@ -17,4 +17,4 @@ base::Result<> validate(const CompiledPlan& plan);
 // REQUIRES: each plan passed validate(). Errors: INVALID_VISION_STAGE_HANDOFF.
 base::Result<> validate_vision_handoff(const ModelPlans& plans);
 
-}  // namespace llorch::engine::contract
+}  // namespace llorch::engine::plan

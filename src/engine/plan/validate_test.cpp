@@ -1,14 +1,14 @@
 // One malformed plan per invariant: each must give its own code.
-#include "engine/contract/validate.h"
+#include "engine/plan/validate.h"
 
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <vector>
 
-#include "engine/contract/slots.h"
+#include "engine/plan/slots.h"
 
-namespace llorch::engine::contract {
+namespace llorch::engine::plan {
 namespace {
 
 using base::ErrorCode;
@@ -228,4 +228,4 @@ TEST(VisionHandoff, EveryMismatchIsRefused) {
 }
 
 }  // namespace
-}  // namespace llorch::engine::contract
+}  // namespace llorch::engine::plan

@@ -24,7 +24,7 @@ std::vector<float> random_logits(std::uint64_t seed, std::size_t size, float ste
   return l;
 }
 
-// engine.md §5.1: log-softmax of the raw logits, against float64.
+// Log-probabilities are the log-softmax of the raw logits, computed here in float64.
 TEST(TokenLogprobs, EqualLogSoftmax) {
   EXPECT_TRUE(rc::check("logprobs", [] {
     const auto size = *rc::gen::inRange<std::size_t>(1, 3000);

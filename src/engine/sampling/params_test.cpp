@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kVocab = 100;
 
-// M0-W-1302: ranges of control-plane §8.4.
+// M0-W-1302: both ends of each parameter's range are allowed.
 TEST(SamplingParams, RangesAreClosed) {
   EXPECT_TRUE(validate({}, kVocab).has_value());
   const SamplingParams high{.temperature = 2,

@@ -6,10 +6,10 @@
 
 #include "base/assert.h"
 #include "base/philox.h"
-#include "engine/contract/draw_math.h"
-#include "engine/sampling/cuts/cuts.h"
+#include "engine/plan/draw_math.h"
 #include "engine/sampling/logits/row.h"
 #include "engine/sampling/math/dense_sums.h"
+#include "engine/sampling/truncation/truncation.h"
 
 namespace llorch::engine::sampling {
 namespace {
@@ -19,12 +19,12 @@ constexpr std::uint32_t kXtcDraw = 1;
 
 bool all_finite(std::span<const float> values) {
   bool finite = true;
-  for (const float v : values) finite &= contract::is_finite(v);
+  for (const float v : values) finite &= plan::is_finite(v);
   return finite;
 }
 
-base::Error fault_error(contract::DrawFault fault, std::uint32_t position) {
-  if (fault == contract::DrawFault::kNotFinite) {
+base::Error fault_error(plan::DrawFault fault, std::uint32_t position) {
+  if (fault == plan::DrawFault::kNotFinite) {
     return {base::ErrorCode::kInternal,
             fmt::format("the model gave a logit that is not a finite number at position {}; check the model file's "
                         "digest, then report it with the model's name",
@@ -58,11 +58,11 @@ Sampler::Sampler(const SamplingParams& params, const SamplerSizes& sizes)
 
 base::Result<TokenId> Sampler::sample(const SampleInput& input) {
   ASSERT(input.logits.size() == values_.size(), "logits={} vocab={}", input.logits.size(), values_.size());
-  if (!all_finite(input.logits)) return base::fail(fault_error(contract::DrawFault::kNotFinite, input.position));
+  if (!all_finite(input.logits)) return base::fail(fault_error(plan::DrawFault::kNotFinite, input.position));
   edit_row(input);
   const auto best = std::max_element(values_.begin(), values_.end());  // the first of equals
   if (*best == logits::kMasked) {
-    return base::fail(fault_error(contract::DrawFault::kNothingAllowed, input.position));
+    return base::fail(fault_error(plan::DrawFault::kNothingAllowed, input.position));
   }
   const float temperature = params_.temperature == 0.0f ? 0.0f : choose_temperature(*best);
   if (temperature == 0.0f) return TokenId{static_cast<std::uint32_t>(best - values_.begin())};
@@ -70,7 +70,7 @@ base::Result<TokenId> Sampler::sample(const SampleInput& input) {
   return draw(*best, input.position);
 }
 
-const contract::RowDraw* Sampler::device_draw(const SampleInput& input, std::uint32_t edits_max) {
+const plan::RowDraw* Sampler::device_draw(const SampleInput& input, std::uint32_t edits_max) {
   const SamplingParams& p = params_;
   const bool knows_cuts = p.dynatemp_range == 0.0f && p.order == SamplerOrder::kTemperatureFirst &&
                           p.top_n_sigma == 0.0f && p.typical_p == 1.0f && p.xtc_probability == 0.0f && p.mirostat == 0;
@@ -93,8 +93,8 @@ const contract::RowDraw* Sampler::device_draw(const SampleInput& input, std::uin
   return &device_draw_;
 }
 
-base::Result<TokenId> Sampler::drawn(const contract::RowDrawn& drawn, std::uint32_t position) {
-  if (drawn.fault != contract::DrawFault::kNone) return base::fail(fault_error(drawn.fault, position));
+base::Result<TokenId> Sampler::drawn(const plan::RowDrawn& drawn, std::uint32_t position) {
+  if (drawn.fault != plan::DrawFault::kNone) return base::fail(fault_error(drawn.fault, position));
   return TokenId{drawn.index};
 }
 
@@ -118,7 +118,7 @@ float Sampler::choose_temperature(float l_max) const {
   if (params_.dynatemp_range == 0.0f) return params_.temperature;
   const math::ExpMoments moments = math::exp_moments(values_, l_max);
   const auto allowed = std::count_if(values_.begin(), values_.end(), [](float l) { return l != logits::kMasked; });
-  return cuts::dynamic_temperature(
+  return truncation::dynamic_temperature(
       {.temperature = params_.temperature, .range = params_.dynatemp_range, .exponent = params_.dynatemp_exponent},
       {.sum_w = moments.sum_w, .sum_wx = moments.sum_wx, .count = static_cast<std::size_t>(allowed)});
 }
@@ -126,7 +126,7 @@ float Sampler::choose_temperature(float l_max) const {
 TokenId Sampler::draw(float l_max, std::uint32_t position) {
   const bool temperature_last = params_.order == SamplerOrder::kTemperatureLast;
   const float reach = temperature_last ? std::max(1.0f, params_.temperature + params_.dynatemp_range) : 1.0f;
-  candidates_.collect(values_, {.l_max = l_max, .divisor = divisor_, .x_min = contract::kDrawTailX * reach});
+  candidates_.collect(values_, {.l_max = l_max, .divisor = divisor_, .x_min = plan::kDrawTailX * reach});
   if (mirostat_) {
     mirostat_->cut(candidates_);
   } else {
@@ -137,7 +137,7 @@ TokenId Sampler::draw(float l_max, std::uint32_t position) {
     if (params_.dynatemp_range != 0.0f) {
       candidates_.rescale(1.0f);  // weights relative to the best one left
       const float sum_w = candidates_.total();
-      temperature = cuts::dynamic_temperature(
+      temperature = truncation::dynamic_temperature(
           {.temperature = temperature, .range = params_.dynatemp_range, .exponent = params_.dynatemp_exponent},
           {.sum_w = sum_w, .sum_wx = candidates_.total_wx(), .count = candidates_.count()});
       if (temperature == 0.0f) return candidates_.id(0);
@@ -154,14 +154,15 @@ void Sampler::cut(std::uint32_t position) {
   const std::size_t min_keep = params_.min_keep;
   if (params_.top_n_sigma > 0.0f) {
     const float x_min = -params_.top_n_sigma * math::spread(values_).deviation / divisor_;
-    if (x_min <= 0.0f) cuts::top_n_sigma(candidates_, x_min, min_keep);  // not when the deviation left the finite range
+    if (x_min <= 0.0f)
+      truncation::top_n_sigma(candidates_, x_min, min_keep);  // not when the deviation left the finite range
   }
-  if (params_.top_k > 0) cuts::top_k(candidates_, params_.top_k);
-  if (params_.typical_p < 1.0f) cuts::typical(candidates_, params_.typical_p, min_keep);
-  if (params_.top_p < 1.0f) cuts::top_p(candidates_, params_.top_p, min_keep);
-  if (params_.min_p > 0.0f) cuts::min_p(candidates_, params_.min_p, min_keep);
+  if (params_.top_k > 0) truncation::top_k(candidates_, params_.top_k);
+  if (params_.typical_p < 1.0f) truncation::typical(candidates_, params_.typical_p, min_keep);
+  if (params_.top_p < 1.0f) truncation::top_p(candidates_, params_.top_p, min_keep);
+  if (params_.min_p > 0.0f) truncation::min_p(candidates_, params_.min_p, min_keep);
   if (params_.xtc_probability > 0.0f && uniform(position, kXtcDraw) < params_.xtc_probability) {
-    cuts::xtc(candidates_, params_.xtc_threshold, min_keep);
+    truncation::xtc(candidates_, params_.xtc_threshold, min_keep);
   }
 }
 

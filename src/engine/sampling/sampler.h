@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/contract/draw.h"
-#include "engine/sampling/cuts/candidates.h"
-#include "engine/sampling/cuts/mirostat.h"
+#include "engine/plan/draw.h"
 #include "engine/sampling/logits/dry.h"
 #include "engine/sampling/logits/history.h"
 #include "engine/sampling/logits/penalties.h"
 #include "engine/sampling/params.h"
+#include "engine/sampling/truncation/candidates.h"
+#include "engine/sampling/truncation/mirostat.h"
 
 namespace llorch::engine::sampling {
 
@@ -34,7 +34,7 @@ struct SampleInput {
 // One per sequence, not thread-safe. Allocates in the constructor only: 16 bytes per vocabulary entry, 4 to 12 more for
 // penalties and DRY, for DRY 8 per token of its window, 16 per token for each kind of edit.
 //
-// The chain (DECISIONS §6), all f32; each step's formula stands at its function:
+// The chain, all f32; each step's formula stands at its function:
 //   logit_bias · mask · repetition, frequency, presence · DRY                                    logits/
 //     (the mask comes last in the code: an edit changes one entry by itself alone, and a masked one stays masked)
 //   temperature (or dynamic)   0: the largest l, lowest id on ties. Else x = (l - l_max) / t, w = exp_s1(x).
@@ -58,9 +58,9 @@ class Sampler {
   // The same draw as a device makes it (input.logits is not read), valid until the next call here; its row is 0. Null when
   // only sample() can do it, which is a matter of the parameters, and of more than `edits_max` edits: a device knows the
   // chain with the temperature first and of the cuts top_k, top_p and min_p.
-  const contract::RowDraw* device_draw(const SampleInput& input, std::uint32_t edits_max);
+  const plan::RowDraw* device_draw(const SampleInput& input, std::uint32_t edits_max);
   // What sample() returns when the device has drawn this at this position.
-  static base::Result<TokenId> drawn(const contract::RowDrawn& drawn, std::uint32_t position);
+  static base::Result<TokenId> drawn(const plan::RowDrawn& drawn, std::uint32_t position);
 
  private:
   void collect_edits(const logits::History& history);
@@ -72,13 +72,13 @@ class Sampler {
 
   SamplingParams params_;
   std::vector<float> values_;  // [V] logits after the edits
-  std::vector<contract::RowEdit> edits_, sorted_edits_;
+  std::vector<plan::RowEdit> edits_, sorted_edits_;
   std::vector<std::uint64_t> edit_order_;  // index << 32 | place in edits_
-  contract::RowDraw device_draw_;
+  plan::RowDraw device_draw_;
   logits::Penalties penalties_;
   logits::Dry dry_;
-  cuts::Candidates candidates_;
-  std::optional<cuts::Mirostat> mirostat_;
+  truncation::Candidates candidates_;
+  std::optional<truncation::Mirostat> mirostat_;
   float divisor_ = 1;  // of x, in this draw
 };
 

@@ -68,7 +68,7 @@ std::vector<float> make_logits(std::uint64_t seed, std::size_t size, int shape) 
   return logits;
 }
 
-// M0-W-1421, engine.md §5.3: the lazy walk gives what sorting and summing everything gives, bit for bit.
+// M0-W-1421: the lazy walk gives what sorting and summing everything gives, bit for bit.
 TEST(Sampler, EqualsTheNaiveDefinition) {
   const bool ok = rc::check("sampler == naive", [] {
     Request r;
@@ -329,7 +329,7 @@ Request random_request() {
   return r;
 }
 
-// engine.md §5.1, DECISIONS §6: the whole chain in its written order, bit for bit.
+// The whole chain in the order of sampler.h gives what its naive definition gives, bit for bit.
 TEST(Sampler, TheWholeChainEqualsTheNaiveDefinition) {
   EXPECT_TRUE(rc::check("chain == naive", [] {
     Request r = random_request();
@@ -375,7 +375,7 @@ std::vector<bool> ever_drawn(const SamplingParams& params, const std::vector<flo
 }
 using Set = std::vector<bool>;
 
-// DECISIONS §6: temperature stands before the cuts unless the request says otherwise. Weights 1, 1/2, 1/4, 1/8; at
+// Temperature stands before the cuts unless the request says otherwise. Weights 1, 1/2, 1/4, 1/8; at
 // temperature 2 they are 1, 0.71, 0.5, 0.35, of 2.56.
 TEST(Sampler, TheOrderOfTheChainMatters) {
   const float ln2 = std::log(2.0f);

@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "engine/sampling/grammar/testing/small_vocabulary.h"
+#include "grammar/testing/small_vocabulary.h"
 
-namespace llorch::engine::sampling::grammar {
+namespace llorch::grammar {
 namespace {
 
 using ::testing::HasSubstr;
@@ -149,4 +149,4 @@ TEST(Gbnf, Refusals) {
 }
 
 }  // namespace
-}  // namespace llorch::engine::sampling::grammar
+}  // namespace llorch::grammar

@@ -1,4 +1,4 @@
-#include "engine/sampling/grammar/frontend/gbnf.h"
+#include "grammar/frontend/gbnf.h"
 
 #include <fmt/core.h>
 
@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/utf8.h"
-#include "engine/sampling/grammar/ir/code_points.h"
+#include "grammar/ir/code_points.h"
 
-namespace llorch::engine::sampling::grammar::frontend {
+namespace llorch::grammar::frontend {
 namespace {
 
 using ir::ExprId;
@@ -303,4 +303,4 @@ base::Result<ir::RuleId> read_gbnf(ir::Builder& builder, std::string_view text) 
   return GbnfParser(builder, text).parse();
 }
 
-}  // namespace llorch::engine::sampling::grammar::frontend
+}  // namespace llorch::grammar::frontend

@@ -2,12 +2,12 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "engine/sampling/grammar/ir/builder.h"
+#include "grammar/ir/builder.h"
 
-namespace llorch::engine::sampling::grammar::frontend {
+namespace llorch::grammar::frontend {
 
 // Adds the rules of a GBNF text and returns `root`. INVALID_PARAMS with the line: malformed, a rule that is missing or
 // defined twice, too deep.
 base::Result<ir::RuleId> read_gbnf(ir::Builder& builder, std::string_view text);
 
-}  // namespace llorch::engine::sampling::grammar::frontend
+}  // namespace llorch::grammar::frontend

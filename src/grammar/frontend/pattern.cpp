@@ -1,13 +1,13 @@
-#include "engine/sampling/grammar/frontend/pattern.h"
+#include "grammar/frontend/pattern.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "engine/sampling/grammar/frontend/pattern_parser.h"
+#include "grammar/frontend/pattern_parser.h"
 
-namespace llorch::engine::sampling::grammar::frontend {
+namespace llorch::grammar::frontend {
 namespace {
 
 using base::ErrorCode;
@@ -125,4 +125,4 @@ std::optional<ir::Dfa> to_dfa(const Pattern& pattern, std::size_t states_max) {
   return ir::determinise(nfa, states_max);
 }
 
-}  // namespace llorch::engine::sampling::grammar::frontend
+}  // namespace llorch::grammar::frontend

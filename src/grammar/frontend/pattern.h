@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/sampling/grammar/ir/automaton.h"
-#include "engine/sampling/grammar/ir/builder.h"
-#include "engine/sampling/grammar/ir/code_points.h"
-#include "engine/sampling/grammar/limits.h"
+#include "grammar/ir/automaton.h"
+#include "grammar/ir/builder.h"
+#include "grammar/ir/code_points.h"
+#include "grammar/limits.h"
 
-namespace llorch::engine::sampling::grammar::frontend {
+namespace llorch::grammar::frontend {
 
 struct Pattern {
   enum class Kind { kSet, kSequence, kChoice, kRepeat, kBegin, kEnd };
@@ -34,4 +34,4 @@ ir::ExprId to_expr(ir::Builder& builder, const Pattern& pattern, ir::Encoding en
 // Matching as an automaton over code points, for set operations; nothing when it is too large.
 std::optional<ir::Dfa> to_dfa(const Pattern& pattern, std::size_t states_max);
 
-}  // namespace llorch::engine::sampling::grammar::frontend
+}  // namespace llorch::grammar::frontend

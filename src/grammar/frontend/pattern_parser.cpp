@@ -1,4 +1,4 @@
-#include "engine/sampling/grammar/frontend/pattern_parser.h"
+#include "grammar/frontend/pattern_parser.h"
 
 #include <fmt/core.h>
 
@@ -7,7 +7,7 @@
 
 #include "base/utf8.h"
 
-namespace llorch::engine::sampling::grammar::frontend {
+namespace llorch::grammar::frontend {
 namespace {
 
 using ir::Symbol;
@@ -235,4 +235,4 @@ base::Result<Symbol> PatternParser::code_point() {
   return static_cast<Symbol>(step.code_point);
 }
 
-}  // namespace llorch::engine::sampling::grammar::frontend
+}  // namespace llorch::grammar::frontend

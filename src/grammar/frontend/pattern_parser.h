@@ -6,9 +6,9 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "engine/sampling/grammar/frontend/pattern.h"
+#include "grammar/frontend/pattern.h"
 
-namespace llorch::engine::sampling::grammar::frontend {
+namespace llorch::grammar::frontend {
 
 // Recursive descent over one expression; anchors are still in the tree it returns.
 class PatternParser {
@@ -49,4 +49,4 @@ class PatternParser {
   std::size_t nodes_ = 0;
 };
 
-}  // namespace llorch::engine::sampling::grammar::frontend
+}  // namespace llorch::grammar::frontend

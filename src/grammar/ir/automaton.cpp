@@ -1,4 +1,4 @@
-#include "engine/sampling/grammar/ir/automaton.h"
+#include "grammar/ir/automaton.h"
 
 #include <algorithm>
 #include <limits>
@@ -7,7 +7,7 @@
 
 #include "base/assert.h"
 
-namespace llorch::engine::sampling::grammar::ir {
+namespace llorch::grammar::ir {
 namespace {
 
 constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
@@ -392,4 +392,4 @@ Nfa to_nfa(const Dfa& dfa) {
   return nfa;
 }
 
-}  // namespace llorch::engine::sampling::grammar::ir
+}  // namespace llorch::grammar::ir

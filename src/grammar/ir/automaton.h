@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace llorch::engine::sampling::grammar::ir {
+namespace llorch::grammar::ir {
 
 using Symbol = std::uint32_t;
 
@@ -81,4 +81,4 @@ Nfa to_nfa(const Dfa& dfa);
 // Adds `part` between two states of `nfa`.
 void insert(Nfa& nfa, const Nfa& part, std::uint32_t from, std::uint32_t to);
 
-}  // namespace llorch::engine::sampling::grammar::ir
+}  // namespace llorch::grammar::ir

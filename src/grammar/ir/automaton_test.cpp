@@ -1,4 +1,4 @@
-#include "engine/sampling/grammar/ir/automaton.h"
+#include "grammar/ir/automaton.h"
 
 #include <gtest/gtest.h>
 
@@ -6,9 +6,9 @@
 #include <string>
 
 #include "base/utf8.h"
-#include "engine/sampling/grammar/frontend/pattern.h"
+#include "grammar/frontend/pattern.h"
 
-namespace llorch::engine::sampling::grammar::ir {
+namespace llorch::grammar::ir {
 namespace {
 
 Dfa dfa_of(std::string_view expression) {
@@ -104,4 +104,4 @@ TEST(CodePoints, SpelledInsideJsonStrings) {
 }
 
 }  // namespace
-}  // namespace llorch::engine::sampling::grammar::ir
+}  // namespace llorch::grammar::ir

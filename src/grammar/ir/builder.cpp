@@ -1,4 +1,4 @@
-#include "engine/sampling/grammar/ir/builder.h"
+#include "grammar/ir/builder.h"
 
 #include <fmt/core.h>
 
@@ -6,7 +6,7 @@
 
 #include "base/assert.h"
 
-namespace llorch::engine::sampling::grammar::ir {
+namespace llorch::grammar::ir {
 namespace {
 
 // Repetitions are written out up to this many automaton states, a number's digits about; beyond it a counter is smaller.
@@ -96,4 +96,4 @@ base::Result<> Builder::check() const {
   return {};
 }
 
-}  // namespace llorch::engine::sampling::grammar::ir
+}  // namespace llorch::grammar::ir

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/sampling/grammar/ir/automaton.h"
-#include "engine/sampling/grammar/limits.h"
+#include "grammar/ir/automaton.h"
+#include "grammar/limits.h"
 
-namespace llorch::engine::sampling::grammar::ir {
+namespace llorch::grammar::ir {
 
 enum class RuleId : std::uint32_t {};
 enum class ExprId : std::uint32_t {};
@@ -92,4 +92,4 @@ class Builder {
   std::size_t total_size_ = 0;
 };
 
-}  // namespace llorch::engine::sampling::grammar::ir
+}  // namespace llorch::grammar::ir

@@ -1,4 +1,4 @@
-#include "engine/sampling/grammar/ir/code_points.h"
+#include "grammar/ir/code_points.h"
 
 #include <fmt/core.h>
 
@@ -9,7 +9,7 @@
 #include "base/assert.h"
 #include "base/utf8.h"
 
-namespace llorch::engine::sampling::grammar::ir {
+namespace llorch::grammar::ir {
 namespace {
 
 struct ByteRange {
@@ -200,4 +200,4 @@ std::vector<Symbol> code_points(std::string_view text) {
   return out;
 }
 
-}  // namespace llorch::engine::sampling::grammar::ir
+}  // namespace llorch::grammar::ir

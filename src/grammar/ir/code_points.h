@@ -1,9 +1,9 @@
 #pragma once
 // Sets and automata of code points, spelled in bytes: as UTF-8, or as the inside of a JSON string.
-#include "engine/sampling/grammar/ir/automaton.h"
-#include "engine/sampling/grammar/ir/builder.h"
+#include "grammar/ir/automaton.h"
+#include "grammar/ir/builder.h"
 
-namespace llorch::engine::sampling::grammar::ir {
+namespace llorch::grammar::ir {
 
 enum class Encoding {
   kUtf8,
@@ -26,4 +26,4 @@ std::string json_escape(std::string_view text);
 // REQUIRES is_valid_utf8(text).
 std::vector<Symbol> code_points(std::string_view text);
 
-}  // namespace llorch::engine::sampling::grammar::ir
+}  // namespace llorch::grammar::ir

@@ -1,4 +1,4 @@
-#include "engine/sampling/grammar/ir/compiler.h"
+#include "grammar/ir/compiler.h"
 
 #include <fmt/core.h>
 
@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "base/assert.h"
-#include "engine/sampling/grammar/ir/digest.h"
+#include "grammar/ir/digest.h"
 
-namespace llorch::engine::sampling::grammar::ir {
+namespace llorch::grammar::ir {
 namespace {
 
 using base::ErrorCode;
@@ -371,4 +371,4 @@ std::vector<bool> completable_states(const RuleSet& rules, const std::bitset<256
   return out;
 }
 
-}  // namespace llorch::engine::sampling::grammar::ir
+}  // namespace llorch::grammar::ir

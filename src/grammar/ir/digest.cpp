@@ -1,11 +1,11 @@
-#include "engine/sampling/grammar/ir/digest.h"
+#include "grammar/ir/digest.h"
 
 #include <algorithm>
 #include <limits>
 
 #include "base/sha256.h"
 
-namespace llorch::engine::sampling::grammar::ir {
+namespace llorch::grammar::ir {
 namespace {
 
 constexpr std::uint32_t kUnvisited = std::numeric_limits<std::uint32_t>::max();
@@ -129,4 +129,4 @@ void set_digests(RuleSet& rules) {
   });
 }
 
-}  // namespace llorch::engine::sampling::grammar::ir
+}  // namespace llorch::grammar::ir

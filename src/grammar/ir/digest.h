@@ -1,10 +1,10 @@
 #pragma once
-#include "engine/sampling/grammar/ir/rules.h"
+#include "grammar/ir/rules.h"
 
-namespace llorch::engine::sampling::grammar::ir {
+namespace llorch::grammar::ir {
 
 // Gives every rule a digest of its automaton and of all it can reach: equal digests, equal languages from equal states,
 // in whatever grammar. Rules that call each other in a circle are hashed together.
 void set_digests(RuleSet& rules);
 
-}  // namespace llorch::engine::sampling::grammar::ir
+}  // namespace llorch::grammar::ir

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/sampling/grammar/ir/builder.h"
+#include "grammar/ir/builder.h"
 
-namespace llorch::engine::sampling::grammar::ir {
+namespace llorch::grammar::ir {
 
 // Where a rule stands: one of its states, and for a counting rule how often its item has come.
 struct Place {
@@ -89,4 +89,4 @@ class RuleSet {
 // Per state, whether its rule can be completed with only these bytes from here.
 std::vector<bool> completable_states(const RuleSet& rules, const std::bitset<256>& bytes);
 
-}  // namespace llorch::engine::sampling::grammar::ir
+}  // namespace llorch::grammar::ir

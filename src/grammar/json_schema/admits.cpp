@@ -1,12 +1,12 @@
-#include "engine/sampling/grammar/json_schema/admits.h"
+#include "grammar/json_schema/admits.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "engine/sampling/grammar/ir/code_points.h"
-#include "engine/sampling/grammar/json_schema/members.h"
+#include "grammar/ir/code_points.h"
+#include "grammar/json_schema/members.h"
 
-namespace llorch::engine::sampling::grammar::json_schema {
+namespace llorch::grammar::json_schema {
 namespace {
 
 namespace json = boost::json;
@@ -172,4 +172,4 @@ bool is_equal(const json::value& a, const json::value& b) {
   return a == b;
 }
 
-}  // namespace llorch::engine::sampling::grammar::json_schema
+}  // namespace llorch::grammar::json_schema

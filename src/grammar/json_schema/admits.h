@@ -1,7 +1,7 @@
 #pragma once
-#include "engine/sampling/grammar/json_schema/conditions.h"
+#include "grammar/json_schema/conditions.h"
 
-namespace llorch::engine::sampling::grammar::json_schema {
+namespace llorch::grammar::json_schema {
 
 // Whether `value` is valid under `schema`: which values of an enum the conditions beside it leave.
 base::Result<bool> admits(const Document& document, Node schema, const boost::json::value& value, const Limits& limits);
@@ -9,4 +9,4 @@ base::Result<bool> admits(const Document& document, Node schema, const boost::js
 // As JSON Schema has it: 1 and 1.0 are one value, true and 1 are two.
 bool is_equal(const boost::json::value& a, const boost::json::value& b);
 
-}  // namespace llorch::engine::sampling::grammar::json_schema
+}  // namespace llorch::grammar::json_schema

@@ -1,4 +1,4 @@
-#include "engine/sampling/grammar/json_schema/conditions.h"
+#include "grammar/json_schema/conditions.h"
 
 #include <fmt/core.h>
 
@@ -7,9 +7,9 @@
 #include <numeric>
 #include <utility>
 
-#include "engine/sampling/grammar/json_schema/formats.h"
+#include "grammar/json_schema/formats.h"
 
-namespace llorch::engine::sampling::grammar::json_schema {
+namespace llorch::grammar::json_schema {
 namespace {
 
 namespace json = boost::json;
@@ -171,4 +171,4 @@ base::Result<NumberConditions> number_conditions(const Document& document, const
   return out;
 }
 
-}  // namespace llorch::engine::sampling::grammar::json_schema
+}  // namespace llorch::grammar::json_schema

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/sampling/grammar/frontend/pattern.h"
-#include "engine/sampling/grammar/json_schema/document.h"
+#include "grammar/frontend/pattern.h"
+#include "grammar/json_schema/document.h"
 
-namespace llorch::engine::sampling::grammar::json_schema {
+namespace llorch::grammar::json_schema {
 
 // Bits of a set of types. Every integer is a number too.
 enum Type : std::uint32_t {
@@ -48,4 +48,4 @@ base::Result<ir::Bounds> count_conditions(const Document& document, const Schema
 base::Result<frontend::Pattern> read_pattern(const Document& document, Node schema, std::string_view keyword,
                                              std::string_view expression, const Limits& limits);
 
-}  // namespace llorch::engine::sampling::grammar::json_schema
+}  // namespace llorch::grammar::json_schema

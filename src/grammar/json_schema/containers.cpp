@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/sampling/grammar/json_schema/schema_compiler.h"
+#include "grammar/json_schema/schema_compiler.h"
 
-namespace llorch::engine::sampling::grammar::json_schema {
+namespace llorch::grammar::json_schema {
 namespace {
 
 namespace json = boost::json;
@@ -290,4 +290,4 @@ base::Result<ir::ExprId> SchemaCompiler::object(const Schemas& schemas) {
   return builder_.automaton(path.finish(start, close));
 }
 
-}  // namespace llorch::engine::sampling::grammar::json_schema
+}  // namespace llorch::grammar::json_schema

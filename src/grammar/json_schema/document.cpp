@@ -1,4 +1,4 @@
-#include "engine/sampling/grammar/json_schema/document.h"
+#include "grammar/json_schema/document.h"
 
 #include <fmt/core.h>
 
@@ -11,7 +11,7 @@
 
 #include "base/utf8.h"
 
-namespace llorch::engine::sampling::grammar::json_schema {
+namespace llorch::grammar::json_schema {
 namespace {
 
 using base::ErrorCode;
@@ -243,4 +243,4 @@ base::Result<> Document::check(Node schema) const {
   return {};
 }
 
-}  // namespace llorch::engine::sampling::grammar::json_schema
+}  // namespace llorch::grammar::json_schema

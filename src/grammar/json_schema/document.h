@@ -8,10 +8,10 @@
 #include <boost/json/value.hpp>
 
 #include "base/result.h"
-#include "engine/sampling/grammar/json_schema/numbers.h"
-#include "engine/sampling/grammar/limits.h"
+#include "grammar/json_schema/numbers.h"
+#include "grammar/limits.h"
 
-namespace llorch::engine::sampling::grammar::json_schema {
+namespace llorch::grammar::json_schema {
 
 using Node = const boost::json::value*;  // a sub-schema of a document
 
@@ -44,4 +44,4 @@ class Document {
   boost::json::value root_;
 };
 
-}  // namespace llorch::engine::sampling::grammar::json_schema
+}  // namespace llorch::grammar::json_schema

@@ -1,11 +1,11 @@
-#include "engine/sampling/grammar/json_schema/formats.h"
+#include "grammar/json_schema/formats.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
 
-namespace llorch::engine::sampling::grammar::json_schema {
+namespace llorch::grammar::json_schema {
 namespace {
 
 struct Format {
@@ -51,4 +51,4 @@ std::string format_names() {
   return out;
 }
 
-}  // namespace llorch::engine::sampling::grammar::json_schema
+}  // namespace llorch::grammar::json_schema

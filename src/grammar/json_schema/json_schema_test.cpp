@@ -7,11 +7,11 @@
 
 #include <boost/json/parse.hpp>
 
-#include "engine/sampling/grammar/ir/code_points.h"
-#include "engine/sampling/grammar/json_schema/numbers.h"
-#include "engine/sampling/grammar/testing/small_vocabulary.h"
+#include "grammar/ir/code_points.h"
+#include "grammar/json_schema/numbers.h"
+#include "grammar/testing/small_vocabulary.h"
 
-namespace llorch::engine::sampling::grammar {
+namespace llorch::grammar {
 namespace {
 
 using ::testing::HasSubstr;
@@ -268,4 +268,4 @@ TEST(JsonSchemaNumbers, DecimalsOfDoubles) {
 }
 
 }  // namespace
-}  // namespace llorch::engine::sampling::grammar
+}  // namespace llorch::grammar

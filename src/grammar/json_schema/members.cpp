@@ -1,10 +1,10 @@
-#include "engine/sampling/grammar/json_schema/members.h"
+#include "grammar/json_schema/members.h"
 
 #include <utility>
 
-#include "engine/sampling/grammar/ir/code_points.h"
+#include "grammar/ir/code_points.h"
 
-namespace llorch::engine::sampling::grammar::json_schema {
+namespace llorch::grammar::json_schema {
 
 base::Result<std::vector<MemberPattern>> member_patterns(const Document& document, Node schema, const Limits& limits) {
   std::vector<MemberPattern> out;
@@ -35,4 +35,4 @@ base::Result<std::vector<Node>> schemas_of_member(const Document& document, Node
   return out;
 }
 
-}  // namespace llorch::engine::sampling::grammar::json_schema
+}  // namespace llorch::grammar::json_schema

@@ -3,9 +3,9 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/sampling/grammar/json_schema/conditions.h"
+#include "grammar/json_schema/conditions.h"
 
-namespace llorch::engine::sampling::grammar::json_schema {
+namespace llorch::grammar::json_schema {
 
 // Automata of string languages: of patterns, names and lengths put together.
 inline constexpr std::size_t kLanguageStatesMax = 20000;
@@ -23,4 +23,4 @@ base::Result<std::vector<MemberPattern>> member_patterns(const Document& documen
 base::Result<std::vector<Node>> schemas_of_member(const Document& document, Node schema, std::string_view name,
                                                   const Limits& limits);
 
-}  // namespace llorch::engine::sampling::grammar::json_schema
+}  // namespace llorch::grammar::json_schema

@@ -1,4 +1,4 @@
-#include "engine/sampling/grammar/json_schema/numbers.h"
+#include "grammar/json_schema/numbers.h"
 
 #include <fmt/core.h>
 
@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "base/assert.h"
-#include "engine/sampling/grammar/frontend/pattern.h"
+#include "grammar/frontend/pattern.h"
 
-namespace llorch::engine::sampling::grammar::json_schema {
+namespace llorch::grammar::json_schema {
 namespace {
 
 using ir::Dfa;
@@ -236,4 +236,4 @@ std::optional<Dfa> numbers(const NumberConditions& conditions, std::size_t state
   return all ? with_bounds(*all, conditions, states_max) : std::nullopt;
 }
 
-}  // namespace llorch::engine::sampling::grammar::json_schema
+}  // namespace llorch::grammar::json_schema

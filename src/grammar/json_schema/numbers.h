@@ -6,9 +6,9 @@
 
 #include <boost/json/value.hpp>
 
-#include "engine/sampling/grammar/ir/automaton.h"
+#include "grammar/ir/automaton.h"
 
-namespace llorch::engine::sampling::grammar::json_schema {
+namespace llorch::grammar::json_schema {
 
 struct Decimal {
   bool negative = false;  // never of zero
@@ -37,4 +37,4 @@ std::optional<ir::Dfa> integers(const NumberConditions& conditions, std::size_t 
 // also an exponent of at most two digits.
 std::optional<ir::Dfa> numbers(const NumberConditions& conditions, std::size_t states_max);
 
-}  // namespace llorch::engine::sampling::grammar::json_schema
+}  // namespace llorch::grammar::json_schema

@@ -2,10 +2,10 @@
 
 #include <utility>
 
-#include "engine/sampling/grammar/json_schema/admits.h"
-#include "engine/sampling/grammar/json_schema/schema_compiler.h"
+#include "grammar/json_schema/admits.h"
+#include "grammar/json_schema/schema_compiler.h"
 
-namespace llorch::engine::sampling::grammar::json_schema {
+namespace llorch::grammar::json_schema {
 
 namespace json = boost::json;
 
@@ -111,4 +111,4 @@ base::Result<ir::ExprId> SchemaCompiler::string(const Schemas& schemas) {
   return builder_.sequence({builder_.literal("\""), inside, builder_.literal("\"")});
 }
 
-}  // namespace llorch::engine::sampling::grammar::json_schema
+}  // namespace llorch::grammar::json_schema

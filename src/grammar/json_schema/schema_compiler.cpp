@@ -1,4 +1,4 @@
-#include "engine/sampling/grammar/json_schema/schema_compiler.h"
+#include "grammar/json_schema/schema_compiler.h"
 
 #include <fmt/core.h>
 
@@ -7,7 +7,7 @@
 
 #include "base/assert.h"
 
-namespace llorch::engine::sampling::grammar::json_schema {
+namespace llorch::grammar::json_schema {
 
 namespace json = boost::json;
 
@@ -152,4 +152,4 @@ base::Result<ir::ExprId> SchemaCompiler::typed_value(const Schemas& schemas, std
   return builder_.choice(std::move(branches));
 }
 
-}  // namespace llorch::engine::sampling::grammar::json_schema
+}  // namespace llorch::grammar::json_schema

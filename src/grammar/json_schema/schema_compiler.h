@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/sampling/grammar/ir/builder.h"
-#include "engine/sampling/grammar/ir/code_points.h"
-#include "engine/sampling/grammar/json_schema/conditions.h"
-#include "engine/sampling/grammar/json_schema/document.h"
-#include "engine/sampling/grammar/json_schema/members.h"
+#include "grammar/ir/builder.h"
+#include "grammar/ir/code_points.h"
+#include "grammar/json_schema/conditions.h"
+#include "grammar/json_schema/document.h"
+#include "grammar/json_schema/members.h"
 
-namespace llorch::engine::sampling::grammar::json_schema {
+namespace llorch::grammar::json_schema {
 
 class SchemaCompiler {
  public:
@@ -84,4 +84,4 @@ class SchemaCompiler {
 // `value` as JSON, the one way an enum spells it.
 std::string to_json(const boost::json::value& value);
 
-}  // namespace llorch::engine::sampling::grammar::json_schema
+}  // namespace llorch::grammar::json_schema

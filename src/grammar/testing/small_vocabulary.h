@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/assert.h"
-#include "engine/sampling/grammar/matcher.h"
+#include "grammar/matcher.h"
 
-namespace llorch::engine::sampling::grammar::testing {
+namespace llorch::grammar::testing {
 
 struct SmallVocabulary {
   std::vector<std::string> tokens;  // the last one ends
@@ -87,4 +87,4 @@ inline bool is_allowed(std::span<const std::uint32_t> mask, TokenId id) {
   return (mask[base::index(id) / 32] >> base::index(id) % 32 & 1) != 0;
 }
 
-}  // namespace llorch::engine::sampling::grammar::testing
+}  // namespace llorch::grammar::testing

@@ -1,8 +1,8 @@
-#include "engine/images/decode/decode.h"
+#include "images/decode/decode.h"
 
-#include "engine/images/decode/libraries.h"
+#include "images/decode/libraries.h"
 
-namespace llorch::engine::images::decode {
+namespace llorch::images::decode {
 namespace {
 
 // Where pixel (x, y) of the shown image lies in the stored one.
@@ -51,4 +51,4 @@ base::Result<RgbImage> decode_image(std::span<const std::byte> file, const FileL
   return image;
 }
 
-}  // namespace llorch::engine::images::decode
+}  // namespace llorch::images::decode

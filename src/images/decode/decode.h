@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/images/header.h"
+#include "images/header.h"
 
-namespace llorch::engine::images::decode {
+namespace llorch::images::decode {
 
 struct RgbImage {
   Size size;
@@ -21,4 +21,4 @@ struct RgbImage {
 // reason = image_corrupt.
 base::Result<RgbImage> decode_image(std::span<const std::byte> file, const FileLimits& limits = {});
 
-}  // namespace llorch::engine::images::decode
+}  // namespace llorch::images::decode

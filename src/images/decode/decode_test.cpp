@@ -1,10 +1,10 @@
-#include "engine/images/decode/decode.h"
+#include "images/decode/decode.h"
 
 #include <gtest/gtest.h>
 
-#include "engine/images/decode/vectors.h"
+#include "images/decode/vectors.h"
 
-namespace llorch::engine::images::decode {
+namespace llorch::images::decode {
 namespace {
 
 std::string reason_of(const base::Error& error) {
@@ -65,4 +65,4 @@ TEST(Decode, HeadersThatLie) {
 }
 
 }  // namespace
-}  // namespace llorch::engine::images::decode
+}  // namespace llorch::images::decode

@@ -4,9 +4,9 @@
 #include <jerror.h>
 #include <jpeglib.h>
 
-#include "engine/images/decode/libraries.h"
+#include "images/decode/libraries.h"
 
-namespace llorch::engine::images::decode {
+namespace llorch::images::decode {
 namespace {
 
 // A progressive image of a camera has about ten. Each costs a pass over the whole image, however small its bytes are.
@@ -70,4 +70,4 @@ bool decode_jpeg(std::span<const std::byte> file, const Header& header, std::spa
   return done;
 }
 
-}  // namespace llorch::engine::images::decode
+}  // namespace llorch::images::decode

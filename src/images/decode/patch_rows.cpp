@@ -1,4 +1,4 @@
-#include "engine/images/decode/patch_rows.h"
+#include "images/decode/patch_rows.h"
 
 #include <fmt/format.h>
 
@@ -6,12 +6,12 @@
 #include <array>
 
 #include "base/assert.h"
-#include "engine/images/decode/resize.h"
+#include "images/decode/resize.h"
 
-namespace llorch::engine::images::decode {
+namespace llorch::images::decode {
 namespace {
 
-using contract::ImageRules;
+using engine::plan::ImageRules;
 
 using Levels = std::array<std::array<float, 256>, 3>;  // [channel][value]
 
@@ -82,4 +82,4 @@ base::Result<PatchRows> patch_rows_of(std::span<const std::byte> file, const Ima
   return cut_into_patches(resize(TRY(decode_image(file)), size), rules);
 }
 
-}  // namespace llorch::engine::images::decode
+}  // namespace llorch::images::decode

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/contract/image_rules.h"
-#include "engine/images/decode/decode.h"
-#include "engine/images/target_size.h"
+#include "engine/plan/image_rules.h"
+#include "images/decode/decode.h"
+#include "images/target_size.h"
 
-namespace llorch::engine::images::decode {
+namespace llorch::images::decode {
 
 // An image as the vision tower takes it.
 struct PatchRows {
@@ -19,14 +19,14 @@ struct PatchRows {
 };
 
 // What a size must obey for a model whose images may take `rows_max` rows.
-SizeRules size_rules(const contract::ImageRules& rules, std::uint64_t rows_max);
+SizeRules size_rules(const engine::plan::ImageRules& rules, std::uint64_t rows_max);
 
 // A still image: every frame of a patch shows it. (v / 255 - mean) / deviation is computed as
 // (v - mean * 255) / (deviation * 255) in f32. REQUIRES: sides are multiples of rules.unit().
-PatchRows cut_into_patches(const RgbImage& image, const contract::ImageRules& rules);
+PatchRows cut_into_patches(const RgbImage& image, const engine::plan::ImageRules& rules);
 
 // File to patches, at `target` or, where there is none, at target_size(). Errors: those of decode_image and target_size.
-base::Result<PatchRows> patch_rows_of(std::span<const std::byte> file, const contract::ImageRules& rules,
+base::Result<PatchRows> patch_rows_of(std::span<const std::byte> file, const engine::plan::ImageRules& rules,
                                       std::uint64_t rows_max, const std::optional<Size>& target = {});
 
-}  // namespace llorch::engine::images::decode
+}  // namespace llorch::images::decode

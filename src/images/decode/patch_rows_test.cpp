@@ -1,19 +1,19 @@
-#include "engine/images/decode/patch_rows.h"
+#include "images/decode/patch_rows.h"
 
 #include <gtest/gtest.h>
 
-#include "engine/images/decode/vectors.h"
+#include "images/decode/vectors.h"
 
-namespace llorch::engine::images::decode {
+namespace llorch::images::decode {
 namespace {
 
-constexpr contract::ImageRules kRules{.patch = 2,
-                                      .temporal = 2,
-                                      .merge = 2,
-                                      .pixels_min = 16,
-                                      .pixels_max = 1 << 20,
-                                      .mean = {0.5F, 0.25F, 0.0F},
-                                      .deviation = {0.5F, 0.5F, 1.0F}};
+constexpr engine::plan::ImageRules kRules{.patch = 2,
+                                          .temporal = 2,
+                                          .merge = 2,
+                                          .pixels_min = 16,
+                                          .pixels_max = 1 << 20,
+                                          .mean = {0.5F, 0.25F, 0.0F},
+                                          .deviation = {0.5F, 0.5F, 1.0F}};
 
 // Every pixel tells its place, so that every value of every patch can be checked.
 TEST(PatchRows, PatchesLieByBlocksOfMerge) {
@@ -58,4 +58,4 @@ TEST(PatchRows, FromAFileAtTheSizeOfTheRulesOrAGivenOne) {
 }
 
 }  // namespace
-}  // namespace llorch::engine::images::decode
+}  // namespace llorch::images::decode

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "engine/images/decode/libraries.h"
+#include "images/decode/libraries.h"
 
-namespace llorch::engine::images::decode {
+namespace llorch::images::decode {
 namespace {
 
 // Of ancillary chunks nothing is kept, so this bounds what one may make the library hold.
@@ -65,4 +65,4 @@ bool decode_png(std::span<const std::byte> file, const Header& header, std::span
   return done;
 }
 
-}  // namespace llorch::engine::images::decode
+}  // namespace llorch::images::decode

@@ -1,8 +1,8 @@
-#include "engine/images/decode/resize.h"
+#include "images/decode/resize.h"
 
 #include <algorithm>
 
-namespace llorch::engine::images::decode {
+namespace llorch::images::decode {
 namespace {
 
 constexpr int kFractionBits = 22;
@@ -106,4 +106,4 @@ RgbImage resize(RgbImage image, const Size& target) {
   return image;
 }
 
-}  // namespace llorch::engine::images::decode
+}  // namespace llorch::images::decode

@@ -1,7 +1,7 @@
 #pragma once
-#include "engine/images/decode/decode.h"
+#include "images/decode/decode.h"
 
-namespace llorch::engine::images::decode {
+namespace llorch::images::decode {
 
 // Separable cubic convolution (Keys 1981, a = -0.5), widened by the factor when shrinking so that every pixel counts; rows
 // first, rounded to 8 bits, then columns. Weights are computed in doubles, one rounding per operation, and rounded to 22
@@ -11,4 +11,4 @@ namespace llorch::engine::images::decode {
 // REQUIRES: both sizes have pixels.
 RgbImage resize(RgbImage image, const Size& target);
 
-}  // namespace llorch::engine::images::decode
+}  // namespace llorch::images::decode

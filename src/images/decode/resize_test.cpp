@@ -1,12 +1,12 @@
-#include "engine/images/decode/resize.h"
+#include "images/decode/resize.h"
 
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
 
-#include "engine/images/decode/vectors.h"
+#include "images/decode/vectors.h"
 
-namespace llorch::engine::images::decode {
+namespace llorch::images::decode {
 namespace {
 
 TEST(Resize, GivesTheReferencesBytes) {
@@ -35,4 +35,4 @@ TEST(Resize, OneColourStays) {
 }
 
 }  // namespace
-}  // namespace llorch::engine::images::decode
+}  // namespace llorch::images::decode

@@ -7,9 +7,9 @@
 
 #include "base/file.h"
 #include "base/sha256.h"
-#include "engine/images/decode/decode.h"
+#include "images/decode/decode.h"
 
-namespace llorch::engine::images::decode {
+namespace llorch::images::decode {
 
 struct Vector {
   std::string kind, file;  // "decode" or "resize"
@@ -33,4 +33,4 @@ inline std::string sha256_of(const std::vector<std::uint8_t>& bytes) {
 }
 inline std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
-}  // namespace llorch::engine::images::decode
+}  // namespace llorch::images::decode

@@ -25,7 +25,7 @@ class ChunkPool {
   void give_back(char* chunk);
 
   std::size_t taken_bytes() const { return taken_ * kChunkBytes; }
-  // Of all chunks, what the system has given memory for.
+  // Bytes of all chunks that the system has given memory for.
   std::size_t resident_bytes() const;
 
  private:

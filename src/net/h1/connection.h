@@ -48,7 +48,7 @@ class ConnectionHost {
   };
   // Decides on the head alone: limits, browsers, authorisation, route.
   virtual tl::expected<Admitted, Refused> admit(const Head& head) = 0;
-  // Both of all connections. On the io thread only.
+  // One of each for all connections. On the io thread only.
   virtual RequestBudget& budget() = 0;
   virtual ChunkPool& chunks() = 0;
   // The connection is closed and calls nothing any more.
@@ -59,7 +59,7 @@ class Connection final : public ConnectionPort,
                          private RequestBudget::Reader,
                          public std::enable_shared_from_this<Connection> {
  public:
-  // `over_limit`: opened beyond connections_max, only to be told so.
+  // `over_limit`: it is one more than connections_max, and is opened only to answer that.
   Connection(TcpSocket socket, std::shared_ptr<ConnectionHost> host, bool over_limit);
 
   // Thread-safe; each of these posts.

@@ -14,16 +14,16 @@
 
 namespace llorch::net::h1 {
 
-// What the queue asks of its connection. The exchange is never called back from within.
+// What the queue calls on its connection. None of these calls the exchange back.
 class ConnectionPort {
  public:
   virtual ~ConnectionPort() = default;
-  // On the io thread, and no earlier bytes wait.
+  // True on the io thread while no earlier bytes wait.
   virtual bool can_write_now() const = 0;
   // How many bytes of `wire` the kernel takes at once; 0 also after an error, which the flush of what is queued instead
   // meets again. REQUIRES can_write_now().
   virtual std::size_t write_now(std::string_view wire) = 0;
-  // Both only post.
+  // Both only post to the io thread.
   virtual void flush_soon() = 0;
   virtual void abort_soon() = 0;
 };

@@ -63,7 +63,7 @@ class RequestBudget {
   // `reader` of the caller `account` takes this much memory now, more or less than before. Larger bodies give way if they
   // must. SERVER_BUSY: this one is the one to give way, and it is forgotten. REQUIRES: `account` is the same until then.
   base::Result<> hold(Reader& reader, const std::string& account, std::size_t bytes);
-  // It was refused, or its connection closed.
+  // The reader's request was refused, or its connection closed.
   void forget(Reader& reader);
   // Its body is complete and goes to a handler; `reader` is forgotten in any case. SERVER_BUSY: handlers hold as much as
   // they may. Half of the bytes is theirs, the last quarter of that for bodies of at most 64 KiB; a handler that is the

@@ -57,8 +57,8 @@ TEST(RequestBudget, RefusalsSayHowMuchIsHeld) {
 }
 
 TEST(RequestBudget, HandlersHoldHalfAndLeaveRoomForSmallBodies) {
-  constexpr std::size_t kMiB = 1 << 20;
-  RequestBudget budget({.bytes_max = 8 * kMiB});
+  constexpr std::size_t kMebibyte = 1 << 20;
+  RequestBudget budget({.bytes_max = 8 * kMebibyte});
   std::vector<RequestLease> leases;
   const auto handle = [&](std::size_t bytes) {
     Body body;
@@ -70,13 +70,13 @@ TEST(RequestBudget, HandlersHoldHalfAndLeaveRoomForSmallBodies) {
     leases.push_back(std::move(*lease));
     return true;
   };
-  EXPECT_TRUE(handle(3 * kMiB));
-  EXPECT_FALSE(handle(kMiB / 2));
+  EXPECT_TRUE(handle(3 * kMebibyte));
+  EXPECT_FALSE(handle(kMebibyte / 2));
   EXPECT_TRUE(handle(64 << 10));
   leases.front().release();
   leases.front().release();  // once is all it gives back
-  EXPECT_TRUE(handle(kMiB / 2));
-  EXPECT_FALSE(handle(3 * kMiB));
+  EXPECT_TRUE(handle(kMebibyte / 2));
+  EXPECT_FALSE(handle(3 * kMebibyte));
 }
 
 TEST(RequestBudget, RequestsThatAreNotAnsweredAreCounted) {

@@ -48,9 +48,9 @@ class RequestParser {
   std::string& target();
   http::Headers& headers();
   std::string& body();
-  // What head and body take of memory now, whether or not it is filled.
+  // Memory that head and body take now, whether or not it is filled.
   std::size_t memory_bytes() const;
-  // Of a body whose length is told. Valid from kHead on.
+  // Bytes still to come of a body with Content-Length. Valid from kHead on.
   std::optional<std::size_t> body_bytes_missing() const;
   bool complete() const;  // kDone was reported
   bool is_http_1_0() const;
@@ -69,7 +69,7 @@ class ResponseParser {
   ~ResponseParser();
 
   tl::expected<ParseStep, WireError> feed(std::string_view bytes);
-  // The connection ended; an error unless the message is complete by it.
+  // Call when the connection has ended; an error unless the message is complete by that.
   base::Result<> finish();
 
   int status() const;

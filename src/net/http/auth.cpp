@@ -11,7 +11,7 @@
 namespace llorch::net::http {
 namespace {
 
-constexpr std::size_t kTokenCharsMin = 32;         // SEC-AUTH-4001, C-6
+constexpr std::size_t kTokenCharsMin = 32;         // SEC-AUTH-4001
 constexpr std::size_t kCredentialBytesMax = 8192;  // SEC-AUTH-2003
 constexpr std::size_t kAddressBytesMax = 256;      // SEC-AUTH-2003
 constexpr int kMissingTokenNumber = 40101;

@@ -1,5 +1,6 @@
 #pragma once
-// The bearer-token seam (AUTH-1001..1008, SEC-AUTH-2001..2004, C-3, C-6): pure rules, no sockets.
+// The bearer-token seam (AUTH-1001..1008, SEC-AUTH-2001..2004): pure rules, no sockets. A server without credentials
+// may bind loopback only and serves everybody there; with credentials every request needs one of them.
 #include <functional>
 #include <optional>
 #include <string>

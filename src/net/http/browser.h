@@ -23,16 +23,16 @@ struct BrowserInput {
   const Headers* headers = nullptr;  // REQUIRES not null
   std::string_view local_address;    // at which the connection arrived: "192.0.2.7:8080"
 };
-// Nothing for what no page of another site sent; the origin for what a page of a listed one did. FORBIDDEN with
-// details.reason "host": a name that is not ours, as a page sends it whose own name was pointed at this machine; "origin": a page of
-// another site.
+// Returns the origin if a page of a site in cors_origins sent the request, nothing if no page of another site sent it.
+// FORBIDDEN with details.reason "host": the Host header has a name that is not this server's, as when a page's own name
+// was pointed at this machine; "origin": a page of any other site sent it.
 base::Result<std::optional<std::string>> check_browser(const BrowserRules& rules, const BrowserInput& input);
 
 // Forms and pages can send any body without asking first, but not as JSON. INVALID_PARAMS with details.reason
 // "media_type", to be sent with the status 415: a body that is not application/json. A request without a body needs no type.
 base::Result<> check_media_type(const Headers& headers);
 
-// What the browser asks before it sends a page's request: OPTIONS with these fields.
+// Whether it is the question that a browser asks before it sends a page's request: OPTIONS with these fields.
 bool is_preflight(std::string_view method, const Headers& headers);
 
 // Fields of an answer to a page of `origin`, and of the answer to its preflight. `methods`: "GET, HEAD, POST".

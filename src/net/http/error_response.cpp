@@ -15,7 +15,7 @@ namespace {
 
 namespace json = boost::json;
 constexpr std::int64_t kDefaultRetryAfterMs = 1000;
-constexpr std::string_view kDefaultPolicyLabel = "reject";  // the queue's default policy, C-61
+constexpr std::string_view kDefaultPolicyLabel = "reject";  // the queue's default policy
 
 json::value to_json(const base::DetailValue& value) {
   if (const auto* number = std::get_if<std::int64_t>(&value)) return *number;

@@ -72,13 +72,13 @@ struct Response {
 Response json_response(int status, std::string body);
 Response text_response(int status, std::string body);
 
-// Content-Type, Cache-Control and X-Accel-Buffering of an event stream (control-plane §4). The server adds Connection
-// and X-Correlation-Id as it does to every response.
+// Content-Type, Cache-Control and X-Accel-Buffering of an event stream. The server adds Connection and
+// X-Correlation-Id, as it does to every response.
 Headers sse_headers();
 
 inline constexpr std::string_view kCorrelationHeader = "X-Correlation-Id";
 
-// `given` if it is [A-Za-z0-9_-]{1,64}, else a new UUIDv4 (C-41).
+// `given` if it is [A-Za-z0-9_-]{1,64}, else a new UUIDv4.
 base::CorrelationId correlation_id_or_new(std::optional<std::string_view> given, base::Entropy& entropy);
 
 }  // namespace llorch::net::http

@@ -1,5 +1,5 @@
 #pragma once
-// Everything the brain asks for. The shell carries commands out in the order given; commands of one step that go to the
+// Everything the core asks for. The shell carries commands out in the order given; commands of one step that go to the
 // same place (store, one stream, one pool) must keep that order.
 #include <array>
 #include <optional>
@@ -10,17 +10,17 @@
 
 #include "base/log.h"
 #include "base/result.h"
-#include "contract/pool.h"
-#include "contract/pool_control.h"
-#include "contract/task.h"
-#include "orchestratord/brain/view.h"
-#include "orchestratord/jobs/ids.h"
-#include "orchestratord/jobs/job.h"
-#include "orchestratord/queue_optimizer/optimizer.h"
-#include "orchestratord/sessions/session_table.h"
-#include "orchestratord/sessions/standing.h"
+#include "orchestratord/core/jobs/ids.h"
+#include "orchestratord/core/jobs/job.h"
+#include "orchestratord/core/queue/optimizer.h"
+#include "orchestratord/core/sessions/session_table.h"
+#include "orchestratord/core/sessions/standing.h"
+#include "orchestratord/core/view.h"
+#include "wire/pool.h"
+#include "wire/pool_control.h"
+#include "wire/task.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 
 using jobs::CommitId;
 using jobs::ExecutionId;
@@ -52,7 +52,7 @@ struct RememberPool {
   base::PoolId pool_id;
   std::string endpoint;
 };
-// The pool has left, and with it what was asked of it.
+// The pool has left: remove its row, and with it the operator's orders.
 struct ForgetPool {
   CommitId commit;
   base::PoolId pool_id;
@@ -62,7 +62,7 @@ struct CommitPoolOrders {
   CommitId commit;
   base::PoolId pool_id;
   std::string endpoint;  // "" if it is not known
-  contract::PoolOrders orders;
+  wire::PoolOrders orders;
 };
 
 // ---- clients ------------------------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ struct Admission {
   std::int64_t queue_position = 0;
   std::int64_t predicted_start_ms = 0;
   std::int64_t backoff_ms = 0;
-  contract::BudgetRemaining budget;  // of its session
+  wire::BudgetRemaining budget;  // of its session
 };
 // 202, or the refusal. QUEUE_FULL carries policy_label and retry_after_ms in its details. After a refusal the shell
 // forgets the job: no row exists.
@@ -85,7 +85,7 @@ struct AnswerSubmit {
 struct AnswerCancel {
   RequestId request;
   base::JobId job_id;
-  std::optional<contract::JobStatus> status;
+  std::optional<wire::JobStatus> status;
 };
 struct AnswerQueryJob {
   RequestId request;
@@ -106,12 +106,12 @@ struct AnswerQueryGauges {
 };
 struct AnswerSession {
   RequestId request;
-  base::Result<contract::SessionView> result;
+  base::Result<wire::SessionView> result;
   bool created = false;  // by this OpenSession
 };
 struct AnswerQuerySessions {
   RequestId request;
-  std::vector<contract::SessionView> sessions;  // by session_id
+  std::vector<wire::SessionView> sessions;  // by session_id
 };
 struct AnswerPool {
   RequestId request;
@@ -120,16 +120,16 @@ struct AnswerPool {
 
 struct AnswerPoolControl {
   RequestId request;
-  base::Result<contract::PoolControlReply> result;
+  base::Result<wire::PoolControlReply> result;
 };
 struct AnswerPoolHealth {
   RequestId request;
-  std::optional<contract::PoolHealthReport> health;  // absent: no such pool
+  std::optional<wire::PoolHealthReport> health;  // absent: no such pool
 };
 
 // ---- limits ------------------------------------------------------------------------------------------------------
-// What would refuse a submission now, told whenever it changes, so that it is refused before anybody works on it. Submit is
-// still where it is decided.
+// The limits that would refuse a submission now, published at every change, so that the API refuses before anybody
+// works on the submission. The core still decides, when it gets Submit.
 struct PublishStanding {
   std::string tenant_id;  // one that has limits
   sessions::Standing standing;
@@ -153,10 +153,10 @@ struct SealStream {
 // The terminal row is durable: publish the terminal event. The last command about this job, exactly once per job.
 struct Finish {
   base::JobId job_id;
-  contract::JobStatus status = contract::JobStatus::kCompleted;
+  wire::JobStatus status = wire::JobStatus::kCompleted;
   std::int64_t finished_unix_ms = 0;
-  std::optional<contract::EndEvent> end;  // kCompleted
-  std::optional<base::Error> error;       // kFailed, kCancelled
+  std::optional<wire::EndEvent> end;  // kCompleted
+  std::optional<base::Error> error;   // kFailed, kCancelled
 };
 
 // ---- workers ------------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ struct AbortExecute {
 struct StartWorker {
   base::PoolId pool_id;
   std::string endpoint;
-  contract::StartWorkerRequest request;
+  wire::StartWorkerRequest request;
 };
 struct StopWorker {
   base::PoolId pool_id;
@@ -199,7 +199,7 @@ struct AskPoolState {
 // ---- queue optimizer ------------------------------------------------------------------------------------------------
 // Look over this copy of the queue, elsewhere and for no longer than max_runtime_ms; QueueReviewed comes back.
 struct ReviewQueue {
-  queue_optimizer::Snapshot snapshot;
+  queue::Snapshot snapshot;
   std::int64_t max_runtime_ms = 0;
 };
 
@@ -238,12 +238,12 @@ enum class Metric : std::uint8_t {
 struct Count {
   Metric metric = Metric::kEnqueued;
   std::string label;
-  contract::Priority priority = contract::Priority::kInteractive;
+  wire::Priority priority = wire::Priority::kInteractive;
   std::int64_t value = 1;
   std::string pool_id;
 };
 
-// One placement decision that said something new (control-plane §15.1).
+// To telemetry: one placement decision. That a job waits on for the same reason is not told again.
 struct CountPlacement {
   bool assigned = false, pinned = false, fallback = false;
   std::int64_t candidates_considered = 0;
@@ -259,4 +259,4 @@ using Command =
                  PublishStanding, PublishQueueRoom, PublishQueued, SealStream, Finish, Execute, AbortExecute,
                  StartWorker, StopWorker, AskPoolState, ReviewQueue, Log, Count, CountPlacement, Drained>;
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

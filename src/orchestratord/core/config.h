@@ -4,23 +4,23 @@
 #include <string>
 #include <vector>
 
-#include "contract/config.h"
+#include "config/config.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 
-struct BrainConfig {
-  contract::QueueConfig queue;
-  contract::SchedulingConfig scheduling;
-  contract::QueueOptimizerConfig queue_optimizer;
-  contract::EvictionConfig eviction;
-  contract::TimeoutConfig timeout;
-  contract::HeartbeatConfig heartbeat;
-  contract::RetryConfig retry;
-  contract::RestartConfig restart;
-  contract::SessionConfig sessions;
-  contract::ThrottleConfig throttle;
-  contract::QuotaConfig quotas;
-  std::vector<contract::TenantConfig> tenants;
+struct CoreConfig {
+  config::QueueConfig queue;
+  config::SchedulingConfig scheduling;
+  config::QueueOptimizerConfig queue_optimizer;
+  config::EvictionConfig eviction;
+  config::TimeoutConfig timeout;
+  config::HeartbeatConfig heartbeat;
+  config::RetryConfig retry;
+  config::RestartConfig restart;
+  config::SessionConfig sessions;
+  config::ThrottleConfig throttle;
+  config::QuotaConfig quotas;
+  std::vector<config::TenantConfig> tenants;
   std::int64_t workers_per_gpu = 1;
   std::int64_t worker_start_timeout_ms = 60000;
   std::int64_t worker_slots = 1;
@@ -30,7 +30,7 @@ struct BrainConfig {
   std::string kv_dtype = "f16";
   std::vector<std::string> pool_endpoints;  // asked for their state at start and until they answer
 
-  // An unhealthy pool is dropped from the registry after this long (control-plane §5.8).
+  // An unhealthy pool is dropped from the registry after this long.
   std::int64_t pool_offline_grace_ms = 300000;
   // A job that waited this long for memory may claim a device whose workers serve only later jobs: they get no new
   // work and are stopped when idle. Keeps a steady stream for one model from starving another.
@@ -38,9 +38,9 @@ struct BrainConfig {
   // Pause before a failed write of a terminal row is tried again.
   std::int64_t store_retry_ms = 1000;
   // A scheduling pass decides only what an event may have changed. With this it decides everything, to the same effect.
-  bool decide_every_lane = false;
+  bool decide_every_group = false;
 
-  static BrainConfig from(const contract::OrchestratordConfig& config);
+  static CoreConfig from(const config::OrchestratordConfig& config);
 };
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

@@ -3,24 +3,24 @@
 // health, retries, timeouts, cancellation, restart, shutdown. No threads, sockets, files, clocks or SQL. The same events
 // at the same times with the same entropy give the same commands.
 //
-// Thread rule: one thread owns a Brain. Other threads ask by event (Query*) and are answered by command.
+// Thread rule: one thread owns a Core. Other threads ask by event (Query*) and are answered by command.
 #include <memory>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/entropy.h"
-#include "orchestratord/brain/commands.h"
-#include "orchestratord/brain/config.h"
-#include "orchestratord/brain/events.h"
-#include "orchestratord/brain/view.h"
+#include "orchestratord/core/commands.h"
+#include "orchestratord/core/config.h"
+#include "orchestratord/core/events.h"
+#include "orchestratord/core/view.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 
-class Brain {
+class Core {
  public:
   // `entropy` feeds worker ids and the jitter of backoffs; borrowed.
-  Brain(BrainConfig config, base::Entropy& entropy);
-  ~Brain();
+  Core(CoreConfig config, base::Entropy& entropy);
+  ~Core();
 
   // Appends to `out` what is to be done. REQUIRES: now.mono_ms never decreases; Restored first (an empty one if there is
   // no store), exactly once.
@@ -37,4 +37,4 @@ class Brain {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

@@ -1,5 +1,5 @@
 #pragma once
-// Everything the brain hears. Each comes from another thread; order between two sources does not matter to correctness,
+// Everything the core hears. Each comes from another thread; order between two sources does not matter to correctness,
 // duplicates and late messages are recognised by their ids.
 #include <map>
 #include <optional>
@@ -7,15 +7,15 @@
 #include <variant>
 #include <vector>
 
-#include "contract/pool.h"
-#include "contract/pool_control.h"
-#include "contract/task.h"
-#include "orchestratord/jobs/ids.h"
-#include "orchestratord/jobs/job.h"
-#include "orchestratord/queue_optimizer/optimizer.h"
-#include "orchestratord/sessions/session.h"
+#include "orchestratord/core/jobs/ids.h"
+#include "orchestratord/core/jobs/job.h"
+#include "orchestratord/core/queue/optimizer.h"
+#include "orchestratord/core/sessions/session.h"
+#include "wire/pool.h"
+#include "wire/pool_control.h"
+#include "wire/task.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 
 using jobs::CommitId;
 using jobs::ExecutionId;
@@ -51,7 +51,7 @@ struct QueryGauges {
 // Make a session, or touch it. Each of these is answered by exactly one AnswerSession (AnswerQuerySessions).
 struct OpenSession {
   RequestId request;
-  contract::CreateSessionRequest session;
+  wire::CreateSessionRequest session;
 };
 struct QuerySession {
   RequestId request;
@@ -77,9 +77,9 @@ struct StreamCounted {
 struct Restored {
   std::vector<jobs::RestoredJob> jobs;
   std::vector<std::string> pool_endpoints;
-  std::vector<sessions::RestoredSession> sessions{};           // in order of creation
-  std::map<base::PoolId, contract::PoolOrders> pool_orders{};  // of operators
-  std::vector<sessions::TenantUse> tenants{};                  // of this day
+  std::vector<sessions::RestoredSession> sessions{};       // in order of creation
+  std::map<base::PoolId, wire::PoolOrders> pool_orders{};  // of operators
+  std::vector<sessions::TenantUse> tenants{};              // of this day
 };
 // Outcome of one group commit. Every command that has a CommitId is named in exactly one of these.
 struct Committed {
@@ -95,7 +95,7 @@ struct CommitFailed {
 // REQUIRES: the state passed contract validation and pool_id matches the path it came by.
 struct PoolSeen {
   std::optional<RequestId> request;
-  contract::PoolState state;
+  wire::PoolState state;
   std::optional<std::string>
       asked_endpoint;  // of the AskPoolState this answers; the pool may spell its own differently
 };
@@ -110,10 +110,10 @@ struct PoolLeft {
   base::PoolId pool_id;
 };
 struct WorkerReady {
-  contract::WorkerReady ready;
+  wire::WorkerReady ready;
 };
 struct WorkerFailed {
-  contract::WorkerFailed failed;
+  wire::WorkerFailed failed;
 };
 // The pool's answer to StartWorker; UNREACHABLE if there was none.
 struct StartWorkerAnswered {
@@ -138,7 +138,7 @@ struct UndrainPool {
 struct ReloadPool {
   RequestId request;
   base::PoolId pool_id;
-  contract::ModelFacts model;
+  wire::ModelFacts model;
   std::int64_t deadline_ms = 0;
 };
 // Workers of these models leave; the pool goes on taking jobs.
@@ -170,18 +170,18 @@ struct ExecuteProgress {
 struct ExecuteEnded {
   ExecutionId execution;
   std::int64_t tokens_out = 0;
-  std::optional<contract::EndEvent> end;
+  std::optional<wire::EndEvent> end;
   std::optional<base::Error> error;  // REQUIRES: exactly one of end and error
 };
 
 // ---- queue optimizer ------------------------------------------------------------------------------------------------
 // Exactly one per ReviewQueue.
 struct QueueReviewed {
-  queue_optimizer::Report report;
+  queue::Report report;
 };
 
 // ---- process ------------------------------------------------------------------------------------------------------
-// Time passed. Brain::next_wakeup_ms() says when one is needed at the latest.
+// Time passed. Core::next_wakeup_ms() says when one is needed at the latest.
 struct Tick {};
 // No admissions and no dispatches from now on; what runs may finish within grace_ms. Ends with the command Drained.
 // Jobs not finished by then keep their rows and are replayed by the next process.
@@ -195,4 +195,4 @@ using Event = std::variant<Submit, CancelRequested, QueryJob, QueryJobs, QueryPo
                            DrainPool, UndrainPool, ReloadPool, PurgePool, QueryPoolHealth, ExecuteStarted,
                            ExecuteProgress, ExecuteEnded, QueueReviewed, Tick, Shutdown>;
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

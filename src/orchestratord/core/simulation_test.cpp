@@ -3,9 +3,9 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "orchestratord/brain/test/world/world.h"
+#include "orchestratord/core/testing/world/world.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 namespace {
 
 constexpr int kSchedules = 2000;
@@ -16,7 +16,7 @@ std::uint64_t first_seed() {
   return text ? std::strtoull(text, nullptr, 10) : 1;
 }
 
-// What the brain did last.
+// What the core did last.
 std::string tail(const std::string& transcript) {
   constexpr std::size_t kBytes = 12'000;
   return transcript.size() <= kBytes ? transcript : transcript.substr(transcript.size() - kBytes);
@@ -87,18 +87,18 @@ TEST(Simulation, FindsSharedWorkersThatAreCountedOnOneDevice) {
   const std::uint64_t seed = first_seed();
   std::string found;
   for (std::uint64_t i = 0; i < kSchedules && found.empty(); ++i) {
-    World world({.seed = seed + i, .plants_first_device = true});
+    World world({.seed = seed + i, .bug_first_device = true});
     world.chaos(kSteps);
     found = world.violation();
   }
   EXPECT_NE(found.find("is given"), std::string::npos) << found;
 }
 
-// A pass that looks only at the lanes that an event may have changed does what one over all lanes does, byte for byte.
-TEST(Simulation, LanesThatAreNotLookedAtWouldNotHaveChanged) {
+// A pass that looks only at the groups that an event may have changed does what one over all groups does, byte for byte.
+TEST(Simulation, GroupsThatAreNotLookedAtWouldNotHaveChanged) {
   const std::uint64_t seed = first_seed();
   for (std::uint64_t i = 0; i < 1000; ++i) {
-    World some({.seed = seed + i}), all({.seed = seed + i, .decide_every_lane = true});
+    World some({.seed = seed + i}), all({.seed = seed + i, .decide_every_group = true});
     some.chaos(kSteps);
     all.chaos(kSteps);
     some.heal();
@@ -122,4 +122,4 @@ TEST(Simulation, IsDeterministic) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

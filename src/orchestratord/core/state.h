@@ -1,5 +1,5 @@
 #pragma once
-// The inside of Brain: tables, and the handlers of events by subject (admission.cpp, attempts.cpp, endings.cpp, lanes.cpp,
+// The inside of Core: tables, and the handlers of events by subject (admission.cpp, attempts.cpp, endings.cpp, groups.cpp,
 // optimizing.cpp, pools.cpp, pool_control.cpp, reload.cpp, replicas.cpp, sessions.cpp, workers.cpp, unloading.cpp, placing.cpp, views.cpp,
 // verify.cpp; timers in step.cpp).
 #include <array>
@@ -14,33 +14,33 @@
 #include <vector>
 
 #include "base/log_limiter.h"
-#include "orchestratord/brain/brain.h"
-#include "orchestratord/brain/core/pools/pool_control.h"
-#include "orchestratord/brain/core/timers.h"
-#include "orchestratord/pool_registry/pool_registry.h"
-#include "orchestratord/queue/job_queue.h"
-#include "orchestratord/scheduling/estimate.h"
-#include "orchestratord/scheduling/eviction.h"
-#include "orchestratord/scheduling/placement.h"
-#include "orchestratord/scheduling/start_control.h"
-#include "orchestratord/sessions/quota.h"
-#include "orchestratord/sessions/session_table.h"
-#include "orchestratord/sessions/throttle.h"
+#include "orchestratord/core/core.h"
+#include "orchestratord/core/placement/estimate.h"
+#include "orchestratord/core/placement/eviction.h"
+#include "orchestratord/core/placement/placement.h"
+#include "orchestratord/core/placement/start_control.h"
+#include "orchestratord/core/pools/pool_control.h"
+#include "orchestratord/core/pools/pool_registry.h"
+#include "orchestratord/core/queue/job_queue.h"
+#include "orchestratord/core/sessions/quota.h"
+#include "orchestratord/core/sessions/session_table.h"
+#include "orchestratord/core/sessions/throttle.h"
+#include "orchestratord/core/timers.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 
-using contract::JobStatus;
-using contract::Priority;
 using jobs::Arrival;
-using jobs::LaneIndex;
+using jobs::GroupIndex;
 using jobs::ModelIndex;
-using pool_registry::GoneWhy;
-using pool_registry::GoneWorker;
-using pool_registry::Worker;
+using pools::GoneWhy;
+using pools::GoneWorker;
+using pools::Worker;
+using wire::JobStatus;
+using wire::Priority;
 
 struct Ending {
   JobStatus status = JobStatus::kFailed;
-  std::optional<contract::EndEvent> end;
+  std::optional<wire::EndEvent> end;
   std::optional<base::Error> error;
 };
 
@@ -48,7 +48,7 @@ struct Job {
   jobs::JobSpec spec;
   Arrival arrival;
   ModelIndex model;
-  LaneIndex lane;
+  GroupIndex group;
   JobStatus status = JobStatus::kQueued;
   bool admitted = false;  // its row is durable; nothing of it leaves the process before
   RequestId submit_request;
@@ -89,51 +89,51 @@ struct Execution {
   std::optional<TimerQueue::Handle> wall_timer, late_timer, idle_timer, gone_timer, abort_timer;
 };
 
-// What runs of a model on a device took.
+// Measured times of a model's runs on a device.
 struct Performance {
-  scheduling::Average first_token_ms, us_per_token;
+  placement::Average first_token_ms, us_per_token;
 };
 
 struct Model {
-  contract::ModelFacts facts;
-  scheduling::Average run_ms, start_ms, tokens_out;
+  wire::ModelFacts facts;
+  placement::Average run_ms, start_ms, tokens_out;
   std::map<std::pair<base::PoolId, std::string>, Performance> performance;  // by device
-  scheduling::StartControl starts;
-  scheduling::UseFrequency frequency;
+  placement::StartControl starts;
+  placement::UseFrequency frequency;
   std::optional<std::pair<base::PoolId, base::WorkerId>> last_worker;  // round-robin
-  std::vector<LaneIndex> lanes;                                        // in use
+  std::vector<GroupIndex> groups;                                      // in use
 };
 
 // Jobs of one model that may run at the same places: what one of them waits for, the next ones wait for too.
-struct LaneKey {
+struct GroupKey {
   ModelIndex model;
-  contract::Placement placement;
+  wire::Placement placement;
   std::string tenant_id;  // if it may run only so many at a time; else ""
   std::string version;    // of jobs that run again: the worker version whose bytes a client holds; else ""
-  auto operator<=>(const LaneKey&) const = default;
+  auto operator<=>(const GroupKey&) const = default;
 };
-struct Lane : LaneKey {
+struct JobGroup : GroupKey {
   bool anywhere = true;   // `placement` excludes and prefers nothing
   std::int64_t jobs = 0;  // live ones
-  scheduling::StartRound start_round;
-  std::optional<scheduling::Wait> wait;  // of its first waiting job, from the last scheduling pass
-  std::optional<std::pair<Arrival, scheduling::WaitCode>> logged_wait;  // said once, not at every pass
+  placement::StartRound start_round;
+  std::optional<placement::Wait> wait;  // of its first waiting job, from the last scheduling pass
+  std::optional<std::pair<Arrival, placement::WaitCode>> logged_wait;  // said once, not at every pass
   std::optional<std::int64_t> memory_wait_since_ms;
-  std::optional<queue_optimizer::Suggestion> advice;  // from the last review of the queue
-  bool may_add_worker = false;                        // said by it, for the next scheduling pass
+  std::optional<queue::Suggestion> advice;  // from the last review of the queue
+  bool may_add_worker = false;              // said by it, for the next scheduling pass
 };
 
-// Which workers a lane's jobs may run on, so that a replica set has one version (OC-CORE-1031).
+// Which workers a group's jobs may run on, so that a replica set has one version (OC-CORE-1031).
 struct ReplicaRule {
   const std::string* only = nullptr;  // jobs that run again: this version, while there is any chance of it
   std::vector<const Worker*> in_use;  // else, of each device class, the version of this one
   bool allows(const std::string& device_class, const std::string& version) const;
   bool allows(const Worker& worker) const { return allows(worker.info.device_class, worker.version); }
-  // A start there would give such a worker, as far as anybody knows.
-  bool allows(const pool_registry::Device& device) const {
+  // True if a worker started on the device would be allowed, as far as its version is known.
+  bool allows(const pools::Device& device) const {
     return device.version ? allows(device.version_class, *device.version) : only == nullptr;
   }
-  bool allows(const pool_registry::Pool& pool, const std::string& mask) const;
+  bool allows(const pools::Pool& pool, const std::string& mask) const;
 };
 
 struct PendingSession {
@@ -147,8 +147,8 @@ struct PendingCommit {
   PendingSession session{};  // kSession
 };
 
-struct Brain::State {
-  State(BrainConfig c, base::Entropy& e)
+struct Core::State {
+  State(CoreConfig c, base::Entropy& e)
       : config(std::move(c)),
         entropy(e),
         queue(config.queue),
@@ -156,7 +156,7 @@ struct Brain::State {
         throttle(config.throttle, config.tenants),
         quotas(config.quotas, config.tenants) {}
 
-  const BrainConfig config;
+  const CoreConfig config;
   base::Entropy& entropy;
   base::Time now;
   std::vector<Command>* out = nullptr;
@@ -166,7 +166,7 @@ struct Brain::State {
   sessions::Throttle throttle;
   base::LogLimiter refusal_lines{10, 10'000};  // clients decide how often one is refused; the metrics count all
   sessions::QuotaTable quotas;
-  pool_registry::PoolRegistry registry;
+  pools::PoolRegistry registry;
   TimerQueue timers;
   std::map<Arrival, Job> jobs;
   std::unordered_map<base::JobId, Arrival> arrival_of;  // look-ups only
@@ -176,29 +176,30 @@ struct Brain::State {
   std::optional<std::int64_t> store_failed_ms;  // the last commit failed, then
   std::deque<Model> models;                     // by ModelIndex
   std::map<std::string, ModelIndex> model_of;
-  std::deque<Lane> lanes;  // by LaneIndex
-  std::map<LaneKey, LaneIndex> lane_of;
-  std::vector<LaneIndex> free_lanes, emptied_lanes;
+  std::deque<JobGroup> groups;  // by GroupIndex
+  std::map<GroupKey, GroupIndex> group_of;
+  std::vector<GroupIndex> free_groups, emptied_groups;
   std::map<base::PoolId, TimerQueue::Handle> pool_timers;
   std::map<std::string, std::int64_t> expected_endpoints;  // -> until when they may have what nobody has
   std::set<base::WorkerId> claims;                         // workers with claimed_by
-  std::map<std::pair<base::PoolId, std::string>, LaneIndex> reservations;  // devices being cleared for a lane
-  std::set<base::WorkerId> retiring;                                       // workers with retiring
-  std::map<base::PoolId, PoolControl> controls;                            // pools with something to say here
+  std::map<std::pair<base::PoolId, std::string>, GroupIndex> reservations;  // devices being cleared for a group
+  std::set<base::WorkerId> retiring;                                        // workers with retiring
+  std::map<base::PoolId, PoolControl> controls;                             // pools with something to say here
   std::map<CommitId, PoolCommit> pool_commits;
   std::optional<TimerQueue::Handle> unload_timer;
-  std::vector<LaneIndex> waiting;         // lanes with a wait, from the last pass
-  scheduling::Average run_ms;             // over all models
-  std::vector<LaneIndex> may_add_worker;  // lanes that say so
+  std::vector<GroupIndex> waiting;         // groups with a wait, from the last pass
+  placement::Average run_ms;               // over all models
+  std::vector<GroupIndex> may_add_worker;  // groups that say so
   std::optional<std::pair<std::int64_t, std::int64_t>>
       room_told;  // depth and retry_ms of a full queue; none: it has room
   std::array<bool, 2> refuses_told{};
   bool watching_queue = false, reviewing_queue = false;  // timer armed; review on its way
   std::uint64_t arrivals = 0, execution_count = 0, commit_count = 0;
   bool restored = false;
-  bool dirty = false;               // a scheduling pass may change something, for whichever lane
-  std::vector<LaneIndex> touched;   // or for these
-  std::vector<LaneIndex> led_anew;  // waiting lanes with another first job: looked at by the next pass, which can wait
+  bool dirty = false;               // a scheduling pass may change something, for whichever group
+  std::vector<GroupIndex> touched;  // or for these
+  std::vector<GroupIndex>
+      led_anew;  // waiting groups with another first job: looked at by the next pass, which can wait
   bool draining = false, grace_over = false, end_forced = false, drained = false;
 
   // step.cpp
@@ -219,29 +220,29 @@ struct Brain::State {
   Job* find_job(Arrival arrival);
   Job* find_job(const base::JobId& id);
   Execution* find_execution(ExecutionId id);
-  ModelIndex intern(const contract::ModelFacts& facts);
+  ModelIndex intern(const wire::ModelFacts& facts);
   Model& model(ModelIndex index) { return models[index.value]; }
   const Model& model(ModelIndex index) const { return models[index.value]; }
 
-  // lanes.cpp
-  Lane& lane(LaneIndex index) { return lanes[index.value]; }
-  const Lane& lane(LaneIndex index) const { return lanes[index.value]; }
-  LaneIndex intern_lane(ModelIndex model_index, const jobs::JobSpec& spec, const std::string& version);
-  void leave_lane(Job& job);
-  void release_lanes();
-  static scheduling::Tier tier(const Lane& l, const base::PoolId& pool, const std::string& gpu_id);
-  static bool accepts(const Lane& l, const Worker& worker);
-  std::optional<scheduling::Rank> first_waiting_for(const Worker& worker, const Model& m) const;
-  bool may_run(const Lane& l) const { return l.tenant_id.empty() || quotas.may_run(l.tenant_id); }
+  // groups.cpp
+  JobGroup& group(GroupIndex index) { return groups[index.value]; }
+  const JobGroup& group(GroupIndex index) const { return groups[index.value]; }
+  GroupIndex intern_group(ModelIndex model_index, const jobs::JobSpec& spec, const std::string& version);
+  void leave_group(Job& job);
+  void release_groups();
+  static placement::Tier tier(const JobGroup& l, const base::PoolId& pool, const std::string& gpu_id);
+  static bool accepts(const JobGroup& l, const Worker& worker);
+  std::optional<placement::Rank> first_waiting_for(const Worker& worker, const Model& m) const;
+  bool may_run(const JobGroup& l) const { return l.tenant_id.empty() || quotas.may_run(l.tenant_id); }
 
   // replicas.cpp
-  bool version_is_around(const Lane& l) const;
-  ReplicaRule replica_rule(const Model& m, const Lane* l) const;
-  bool keeps_replica_set(const Lane& l, const Worker& worker) const;
+  bool version_is_around(const JobGroup& l) const;
+  ReplicaRule replica_rule(const Model& m, const JobGroup* l) const;
+  bool keeps_replica_set(const JobGroup& l, const Worker& worker) const;
   void tell_other_version(const Worker& worker, const Model& m);
-  bool has_serving_worker(const Lane& l) const;
+  bool has_serving_worker(const JobGroup& l) const;
   std::int64_t ahead_of(const Job& job) const;
-  std::int64_t ahead_in_lane(const Job& job) const;
+  std::int64_t ahead_in_group(const Job& job) const;
   std::optional<base::Error> placement_error(const jobs::JobSpec& spec) const;
 
   // admission.cpp
@@ -259,7 +260,7 @@ struct Brain::State {
   void refuse(const Submit& e, base::Error error);
   void publish_standing(const std::string& tenant_id);
   void publish_queue_room();
-  Job& add_job(jobs::JobSpec spec, LaneIndex lane_index);
+  Job& add_job(jobs::JobSpec spec, GroupIndex group_index);
   void admitted(Job& job);
   void admission_failed(Job& job, const base::Error& error);
   void restore(jobs::RestoredJob& restored_job);
@@ -267,8 +268,8 @@ struct Brain::State {
   std::optional<base::Error> context_error(const jobs::JobSpec& spec) const;
   std::optional<base::Error> memory_error(const jobs::JobSpec& spec) const;
   base::Error too_large(const jobs::JobSpec& spec, std::int64_t potential_bytes_max) const;
-  static base::Error too_few_devices(const contract::ModelFacts& facts);
-  std::int64_t context_tokens(const contract::ModelFacts& facts) const;
+  static base::Error too_few_devices(const wire::ModelFacts& facts);
+  std::int64_t context_tokens(const wire::ModelFacts& facts) const;
 
   // endings.cpp
   void on(CancelRequested& e);
@@ -298,7 +299,7 @@ struct Brain::State {
   void on(CloseSession& e);
   void on(StreamCounted& e);
   sessions::Demand demand(const jobs::JobSpec& spec) const;
-  contract::SessionView session_view(const sessions::Session& session) const;
+  wire::SessionView session_view(const sessions::Session& session) const;
   void session_committed(const PendingSession& pending);
   void session_commit_failed(const PendingSession& pending);
   void end_session(std::int64_t key);
@@ -317,12 +318,12 @@ struct Brain::State {
   void abort(Execution& execution);
   void abort_and_retry(Execution& execution, base::Error error);
   void release(Execution& execution);
-  static void measure(Model& m, const pool_registry::Worker& worker, const contract::EndEvent& end);
+  static void measure(Model& m, const pools::Worker& worker, const wire::EndEvent& end);
   void attempt_failed(Job& job, base::Error error);
   void retry(Job& job, base::Error error);
   void back_to_queue(Job& job, std::int64_t ready_at_ms);
   void put_back(Job& job);
-  void completed(Job& job, const Execution& execution, contract::EndEvent end);
+  void completed(Job& job, const Execution& execution, wire::EndEvent end);
   void wall_timer(Execution& execution);
   void late_timer(Execution& execution);
   void idle_timer(Execution& execution);
@@ -333,14 +334,14 @@ struct Brain::State {
   void on(PoolUnreachable& e);
   void on(PoolLeft& e);
   void pool_conflict(const PoolSeen& e, const std::string& holder);
-  void pool_lost_contact(pool_registry::Pool& pool, std::string_view why);
+  void pool_lost_contact(pools::Pool& pool, std::string_view why);
   void check_pool(const base::PoolId& id);
   void pool_back(const base::PoolId& id, bool rebooted);
   void let_go(const base::PoolId& id, PoolControl& control);
   void arm_pool_timer(const base::PoolId& id, std::int64_t when_ms);
   void expect_endpoint(const std::string& endpoint, std::int64_t until_ms);
   void check_endpoint(const std::string& endpoint);
-  void repeat_stops(pool_registry::Pool& pool);
+  void repeat_stops(pools::Pool& pool);
   bool pools_expected() const;
 
   // workers.cpp
@@ -352,7 +353,7 @@ struct Brain::State {
   void worker_gone(const GoneWorker& gone, std::optional<base::Error> error);
   struct FailedStart {
     ModelIndex model;
-    std::optional<LaneIndex> lane;  // whose first job asked for it, as far as we know
+    std::optional<GroupIndex> group;  // whose first job asked for it, as far as we know
     base::PoolId pool_id;
     std::string gpu_id;
   };
@@ -362,24 +363,23 @@ struct Brain::State {
   void worker_crashed(Model& m, const base::Error& error);
   void start_timed_out(const base::WorkerId& id);
   void postpone_start(ModelIndex model_index);
-  static bool in_motion(const pool_registry::Device& device,
-                        std::int64_t since_ms = std::numeric_limits<std::int64_t>::max());
+  static bool in_motion(const pools::Device& device, std::int64_t since_ms = std::numeric_limits<std::int64_t>::max());
   struct StartOrder {
     ModelIndex model;
-    std::optional<LaneIndex> lane;  // whose first job asks for it; none: an operator does
+    std::optional<GroupIndex> group;  // whose first job asks for it; none: an operator does
   };
   base::WorkerId start_worker(const StartOrder& order, const base::PoolId& pool_id, const std::string& gpu_id);
   void stop_worker(Worker& worker, std::string_view why);
   void serves_no_more(const Worker& worker);
-  bool useful(const Worker& worker, const contract::ModelFacts& facts) const;
-  bool serves(const Worker& worker, const contract::ModelFacts& facts) const;
+  bool useful(const Worker& worker, const wire::ModelFacts& facts) const;
+  bool serves(const Worker& worker, const wire::ModelFacts& facts) const;
 
   // unloading.cpp
   void retire(Worker& worker);
   void stop_retiring();
   bool unused(const Worker& worker) const;
   void unload_idle();
-  std::int64_t trim(pool_registry::Device& device);
+  std::int64_t trim(pools::Device& device);
 
   // pool_control.cpp
   void on(DrainPool& e);
@@ -391,65 +391,64 @@ struct Brain::State {
   void commit_orders(PoolCommit commit);
   bool orders_committed(CommitId id, const base::Error* error);
   void settle_orders(const base::PoolId& id, PoolControl& control);
-  void restore_orders(std::map<base::PoolId, contract::PoolOrders>& pools);
+  void restore_orders(std::map<base::PoolId, wire::PoolOrders>& pools);
   void drain_begins(const PoolCommit& commit, PoolControl& control);
   void drain_ends(const PoolCommit& commit, PoolControl& control);
   void purge_begins(const PoolCommit& commit);
   static bool leaves(const Worker& worker) {
-    return worker.info.status == contract::WorkerStatus::kDraining ||
-           worker.info.status == contract::WorkerStatus::kFailed;
+    return worker.info.status == wire::WorkerStatus::kDraining || worker.info.status == wire::WorkerStatus::kFailed;
   }
   bool is_purged(const Worker& worker) const;
   void arm_deadline(const base::PoolId& id, PoolControl& control, std::int64_t deadline_ms);
   void deadline_over(const base::PoolId& id);
-  void end_operation(const base::PoolId& id, PoolControl& control, contract::PoolOperationState state);
+  void end_operation(const base::PoolId& id, PoolControl& control, wire::PoolOperationState state);
   void pool_left(const base::PoolId& id, PoolControl& control);
   void tell_leavers(PoolControl& control);
   void advance_controls();
-  static bool is_empty(const pool_registry::Pool& pool);
-  void advance_drain(const pool_registry::Pool& pool, PoolControl& control);
-  std::string step_of(const PoolControl& control, const pool_registry::Pool* pool, std::int64_t leases) const;
+  static bool is_empty(const pools::Pool& pool);
+  void advance_drain(const pools::Pool& pool, PoolControl& control);
+  std::string step_of(const PoolControl& control, const pools::Pool* pool, std::int64_t leases) const;
   void note_failure(const base::PoolId& id, const base::Error& error);
 
   // reload.cpp
   void on(ReloadPool& e);
-  Reload reload_of(const contract::ReloadOrder& order);
-  static contract::PoolOperation operation_of(const contract::ReloadOrder& order);
+  Reload reload_of(const wire::ReloadOrder& order);
+  static wire::PoolOperation operation_of(const wire::ReloadOrder& order);
   void reload_begins(const PoolCommit& commit, PoolControl& control);
   void restore_reload(const base::PoolId& id, PoolControl& control);
-  void conclude_reload(const base::PoolId& id, PoolControl& control, contract::PoolOperationState state);
+  void conclude_reload(const base::PoolId& id, PoolControl& control, wire::PoolOperationState state);
   void reload_ends(const base::PoolId& id, PoolControl& control);
   void advance_reload(const base::PoolId& id, PoolControl& control);
-  std::vector<Reload::Place> places_for(const pool_registry::Pool& pool, const Reload& reload) const;
-  base::Result<bool> fill(pool_registry::Pool& pool, Reload& reload);
-  bool may_start(const pool_registry::Pool& pool, const std::string& mask, const contract::ModelFacts& facts) const;
+  std::vector<Reload::Place> places_for(const pools::Pool& pool, const Reload& reload) const;
+  base::Result<bool> fill(pools::Pool& pool, Reload& reload);
+  bool may_start(const pools::Pool& pool, const std::string& mask, const wire::ModelFacts& facts) const;
   ModelIndex model_held_by(const Worker& worker);
 
   // placing.cpp
   struct PassScratch;
   void schedule();
   void touch(ModelIndex index);
-  void touch_lanes_of(const Execution& execution);
+  void touch_groups_of(const Execution& execution);
   bool all_wait_for_slots() const;
   void schedule_class(Priority priority, PassScratch& scratch);
-  void place(LaneIndex lane_index, Arrival arrival, Priority priority, PassScratch& scratch);
+  void place(GroupIndex group_index, Arrival arrival, Priority priority, PassScratch& scratch);
   using Home = std::optional<std::pair<base::PoolId, base::WorkerId>>;  // of a session
-  void collect_workers(const Lane& l, const Home& affine, PassScratch& scratch, scheduling::PlacementInput& input);
-  static std::optional<scheduling::Speed> speed(const Model& m, const Worker& worker);
-  std::span<const scheduling::DeviceChoice> collect_devices(PassScratch& scratch);
-  std::optional<scheduling::Reservation> reservation(const base::PoolId& pool, const std::string& gpu_id);
-  std::span<const scheduling::DeviceChoice> collect_masks(const Lane& l, PassScratch& scratch);
-  bool accepts_a_pool(const Lane& l) const;
-  bool is_in_the_way(const Lane& l, const Worker& w) const;
-  scheduling::DeviceChoice part_of(const Lane& l, const pool_registry::Place& place,
-                                   const pool_registry::Device& device, PassScratch& scratch);
+  void collect_workers(const JobGroup& l, const Home& affine, PassScratch& scratch, placement::PlacementInput& input);
+  static std::optional<placement::Speed> speed(const Model& m, const Worker& worker);
+  std::span<const placement::DeviceChoice> collect_devices(PassScratch& scratch);
+  std::optional<placement::Reservation> reservation(const base::PoolId& pool, const std::string& gpu_id);
+  std::span<const placement::DeviceChoice> collect_masks(const JobGroup& l, PassScratch& scratch);
+  bool accepts_a_pool(const JobGroup& l) const;
+  bool is_in_the_way(const JobGroup& l, const Worker& w) const;
+  placement::DeviceChoice part_of(const JobGroup& l, const pools::Place& place, const pools::Device& device,
+                                  PassScratch& scratch);
   std::int64_t least_room(const Worker& worker) const;
-  scheduling::Tenant tenant(const Worker& worker, const std::string& gpu_id, std::uint32_t number);
-  void apply(const scheduling::Decision& decision, Job& job, PassScratch& scratch);
-  void set_wait(LaneIndex lane_index, scheduling::Wait wait);
+  placement::Tenant tenant(const Worker& worker, const std::string& gpu_id, std::uint32_t number);
+  void apply(const placement::Decision& decision, Job& job, PassScratch& scratch);
+  void set_wait(GroupIndex group_index, placement::Wait wait);
   void give_up_claims();
   void stop_claimed();
-  void log_decision(const Job& job, const scheduling::Decision& decision, const scheduling::DecisionLog& how,
+  void log_decision(const Job& job, const placement::Decision& decision, const placement::DecisionLog& how,
                     const PassScratch& scratch);
 
   // optimizing.cpp
@@ -457,9 +456,9 @@ struct Brain::State {
   void review_queue();
   void on(QueueReviewed& e);
   void drop_advice();
-  queue_optimizer::Snapshot queue_snapshot() const;
-  queue_optimizer::DeviceView device_view(const base::PoolId& pool_id, const pool_registry::Device& device) const;
-  static std::string advice_text(const queue_optimizer::Suggestion& advice);
+  queue::Snapshot queue_snapshot() const;
+  queue::DeviceView device_view(const base::PoolId& pool_id, const pools::Device& device) const;
+  static std::string advice_text(const queue::Suggestion& advice);
 
   // verify.cpp
   void verify() const;
@@ -473,10 +472,10 @@ struct Brain::State {
   std::optional<std::int64_t> predicted_start(const Job& job);
   std::optional<std::int64_t> start_within_quota(const Job& job);
   std::optional<std::int64_t> foreseen_start(const Job& job);
-  contract::WaitReason wait_reason(const Job& job);
-  std::string no_room(const contract::ModelFacts& facts, std::string_view where, std::int64_t room_bytes_max) const;
-  std::optional<std::int64_t> load_percent_for(const Lane& l) const;
+  wire::WaitReason wait_reason(const Job& job);
+  std::string no_room(const wire::ModelFacts& facts, std::string_view where, std::int64_t room_bytes_max) const;
+  std::optional<std::int64_t> load_percent_for(const JobGroup& l) const;
   std::string wait_for_pool(std::string_view where) const;
 };
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

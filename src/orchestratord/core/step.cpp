@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "base/assert.h"
-#include "orchestratord/brain/core/state.h"
+#include "orchestratord/core/state.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 
-BrainConfig BrainConfig::from(const contract::OrchestratordConfig& c) {
-  BrainConfig b;
+CoreConfig CoreConfig::from(const config::OrchestratordConfig& c) {
+  CoreConfig b;
   b.queue = c.queue;
   b.scheduling = c.scheduling;
   b.eviction = c.eviction;
@@ -31,11 +31,10 @@ BrainConfig BrainConfig::from(const contract::OrchestratordConfig& c) {
   return b;
 }
 
-Brain::Brain(BrainConfig config, base::Entropy& entropy)
-    : state_(std::make_unique<State>(std::move(config), entropy)) {}
-Brain::~Brain() = default;
+Core::Core(CoreConfig config, base::Entropy& entropy) : state_(std::make_unique<State>(std::move(config), entropy)) {}
+Core::~Core() = default;
 
-void Brain::step(Event event, base::Time now, std::vector<Command>& out) {
+void Core::step(Event event, base::Time now, std::vector<Command>& out) {
   State& s = *state_;
   ASSERT(now.mono_ms >= s.now.mono_ms, "time went back from {} to {}", s.now.mono_ms, now.mono_ms);
   ASSERT(s.restored != std::holds_alternative<Restored>(event), "Restored comes first, and once");
@@ -52,17 +51,17 @@ void Brain::step(Event event, base::Time now, std::vector<Command>& out) {
   s.check_drained();
 }
 
-std::int64_t Brain::next_wakeup_ms() const { return state_->next_wakeup_ms(); }
+std::int64_t Core::next_wakeup_ms() const { return state_->next_wakeup_ms(); }
 
-std::int64_t Brain::State::next_wakeup_ms() const {
+std::int64_t Core::State::next_wakeup_ms() const {
   return std::min({timers.next_ms(), queue.next_due_ms(), sessions.next_expiry_ms()});
 }
 
-void Brain::State::run_timers() {
+void Core::State::run_timers() {
   while (const auto timer = timers.pop_due(now.mono_ms)) fire(*timer);
 }
 
-void Brain::State::fire(const Timer& timer) {
+void Core::State::fire(const Timer& timer) {
   const auto with_job = [&](auto&& then) {
     if (Job* job = find_job(Arrival{timer.number})) then(*job);
   };
@@ -113,7 +112,7 @@ void Brain::State::fire(const Timer& timer) {
   }
 }
 
-void Brain::State::on(Shutdown& e) {
+void Core::State::on(Shutdown& e) {
   if (draining) return;
   draining = true;
   log(base::LogLevel::kInfo, "shutdown.draining", nullptr,
@@ -123,7 +122,7 @@ void Brain::State::on(Shutdown& e) {
 }
 
 // What still runs is stopped without a verdict: its row stays, and the next process replays it.
-void Brain::State::shutdown_grace_over() {
+void Core::State::shutdown_grace_over() {
   grace_over = true;
   for (auto& [id, execution] : executions) {
     if (!execution.aborted) abort(execution);
@@ -131,7 +130,7 @@ void Brain::State::shutdown_grace_over() {
   timers.arm(now.mono_ms + config.timeout.cancellation_deadline_ms, {.kind = TimerKind::kShutdownEnd});
 }
 
-void Brain::State::check_drained() {
+void Core::State::check_drained() {
   if (!draining || drained) return;
   bool orders_pending = false;
   for (auto& [id, control] : controls) {
@@ -145,8 +144,8 @@ void Brain::State::check_drained() {
   emit(Drained{});
 }
 
-void Brain::State::log(base::LogLevel level, std::string_view event, const Job* job, std::string human,
-                       std::vector<base::LogField> fields) {
+void Core::State::log(base::LogLevel level, std::string_view event, const Job* job, std::string human,
+                      std::vector<base::LogField> fields) {
   base::CorrelationId correlation_id;
   if (job) {
     correlation_id = job->spec.correlation_id;
@@ -157,30 +156,30 @@ void Brain::State::log(base::LogLevel level, std::string_view event, const Job* 
   emit(Log{level, event, std::move(correlation_id), std::move(human), std::move(fields)});
 }
 
-void Brain::State::count(Metric metric, std::string_view label, std::int64_t value, Priority priority) {
+void Core::State::count(Metric metric, std::string_view label, std::int64_t value, Priority priority) {
   emit(Count{metric, std::string(label), priority, value});
 }
 
-Job* Brain::State::find_job(Arrival arrival) {
+Job* Core::State::find_job(Arrival arrival) {
   const auto it = jobs.find(arrival);
   return it == jobs.end() ? nullptr : &it->second;
 }
 
-Job* Brain::State::find_job(const base::JobId& id) {
+Job* Core::State::find_job(const base::JobId& id) {
   const auto it = arrival_of.find(id);
   return it == arrival_of.end() ? nullptr : &jobs.at(it->second);
 }
 
-Execution* Brain::State::find_execution(ExecutionId id) {
+Execution* Core::State::find_execution(ExecutionId id) {
   const auto it = executions.find(id);
   return it == executions.end() ? nullptr : &it->second;
 }
 
-ModelIndex Brain::State::intern(const contract::ModelFacts& facts) {
+ModelIndex Core::State::intern(const wire::ModelFacts& facts) {
   const auto [it, is_new] = model_of.try_emplace(facts.digest, ModelIndex{models.size()});
   if (is_new) models.emplace_back();
   models[it->second.value].facts = facts;  // the newest reference to the same bytes
   return it->second;
 }
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

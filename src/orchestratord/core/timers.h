@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 
 enum class TimerKind : std::uint8_t {
   kJobDeadline,    // number: arrival
@@ -64,4 +64,4 @@ class TimerQueue {
   std::uint64_t armed_ = 0;
 };
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

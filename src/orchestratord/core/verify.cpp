@@ -1,20 +1,20 @@
 #include "base/assert.h"
-#include "orchestratord/brain/core/state.h"
+#include "orchestratord/core/state.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 
-void Brain::verify() const { state_->verify(); }
+void Core::verify() const { state_->verify(); }
 
-void Brain::State::verify() const {
+void Core::State::verify() const {
   std::int64_t in_queue = 0;
-  std::map<LaneIndex, std::int64_t> jobs_of;
+  std::map<GroupIndex, std::int64_t> jobs_of;
   for (const auto& [arrival, job] : jobs) {
     const std::string& id = job.spec.job_id.value;
     const bool waits = job.status == JobStatus::kQueued;
     ASSERT((queue.find(arrival) != nullptr) == waits, "job {}", id);
     in_queue += waits;
-    ++jobs_of[job.lane];
-    ASSERT(job.ending.has_value() == contract::is_terminal(job.status), "job {}", id);
+    ++jobs_of[job.group];
+    ASSERT(job.ending.has_value() == wire::is_terminal(job.status), "job {}", id);
     const bool on_worker = job.status == JobStatus::kDispatched || job.status == JobStatus::kRunning;
     ASSERT(job.execution.has_value() == on_worker, "job {}", id);
     if (job.execution) {
@@ -40,9 +40,9 @@ void Brain::State::verify() const {
   for (const auto& [id, commit] : commits) awaited += commit.kind != PendingCommit::Kind::kProgress;
   ASSERT(awaited == commits_awaited, "{} {}", awaited, commits_awaited);
 
-  for (std::size_t i = 0; i < lanes.size(); ++i) {
-    ASSERT(lanes[i].jobs == jobs_of[LaneIndex{i}], "lane {}: {} jobs, {} say so", i, lanes[i].jobs,
-           jobs_of[LaneIndex{i}]);
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    ASSERT(groups[i].jobs == jobs_of[GroupIndex{i}], "group {}: {} jobs, {} say so", i, groups[i].jobs,
+           jobs_of[GroupIndex{i}]);
   }
 
   std::map<std::int64_t, sessions::Reservation> reserved;
@@ -77,10 +77,10 @@ void Brain::State::verify() const {
 
   // Nobody waits while a worker could take the job now.
   if (draining) return;
-  for (std::size_t i = 0; i < lanes.size(); ++i) {
-    const Lane& l = lanes[i];
-    if (!queue.head_of(LaneIndex{i})) continue;
-    const contract::ModelFacts& facts = model(l.model).facts;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const JobGroup& l = groups[i];
+    if (!queue.head_of(GroupIndex{i})) continue;
+    const wire::ModelFacts& facts = model(l.model).facts;
     ASSERT(l.wait, "model {} waits for nothing", facts.digest);
     if (!may_run(l)) continue;
     for (const Worker* w : registry.workers_of(facts.digest)) {
@@ -90,4 +90,4 @@ void Brain::State::verify() const {
   }
 }
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

@@ -1,5 +1,5 @@
 #pragma once
-// Copies of the brain's state for other threads. They are asked for by event and answered by command, so no lock is
+// Copies of the core's state for other threads. They are asked for by event and answered by command, so no lock is
 // shared and every answer is one consistent moment.
 #include <array>
 #include <cstdint>
@@ -8,20 +8,20 @@
 #include <vector>
 
 #include "base/id.h"
-#include "contract/pool.h"
-#include "contract/task.h"
+#include "wire/pool.h"
+#include "wire/task.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 
 // The live half of GET /v2/tasks/{id}; the rest is in the store.
 struct LiveJob {
   base::JobId job_id;
-  contract::JobStatus status = contract::JobStatus::kQueued;
-  contract::Priority priority = contract::Priority::kInteractive;
+  wire::JobStatus status = wire::JobStatus::kQueued;
+  wire::Priority priority = wire::Priority::kInteractive;
   std::int64_t attempts = 0;
   std::optional<std::int64_t> queue_position;      // queued only; 0 = next to be dispatched
   std::optional<std::int64_t> predicted_start_ms;  // queued only, from now; absent while nobody can say
-  std::optional<contract::WaitReason> reason;      // of a job that is queued, or whose end cannot be stored now
+  std::optional<wire::WaitReason> reason;          // of a job that is queued, or whose end cannot be stored now
   std::optional<base::WorkerId> worker_id;         // dispatched and running
   std::optional<base::PoolId> pool_id;
   std::optional<std::int64_t> started_unix_ms;
@@ -30,17 +30,17 @@ struct LiveJob {
 
 struct PoolView {
   base::PoolId pool_id;
-  contract::PoolStatus status = contract::PoolStatus::kHealthy;
+  wire::PoolStatus status = wire::PoolStatus::kHealthy;
   std::string endpoint;
   std::string version;
   std::int64_t last_heartbeat_ms = 0;  // ago
   std::int64_t registered_unix_ms = 0;
-  std::vector<contract::GpuInfo> gpus;
-  std::vector<contract::WorkerInfo> workers;  // status as the brain sees it; kBusy = no free slot
+  std::vector<wire::GpuInfo> gpus;
+  std::vector<wire::WorkerInfo> workers;  // status as the core sees it; kBusy = no free slot
 };
 
 struct Gauges {
-  std::array<std::int64_t, 2> queue_depth{};  // by contract::Priority
+  std::array<std::int64_t, 2> queue_depth{};  // by wire::Priority
   std::int64_t jobs_live = 0;
   std::int64_t executions_active = 0;
   std::int64_t workers_total = 0;
@@ -64,4 +64,4 @@ struct Gauges {
   std::vector<PoolReady> pools;
 };
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

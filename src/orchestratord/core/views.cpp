@@ -3,33 +3,33 @@
 
 #include <algorithm>
 
-#include "orchestratord/brain/core/state.h"
+#include "orchestratord/core/state.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 
-using scheduling::WaitCode;
+using placement::WaitCode;
 
-std::optional<std::int64_t> Brain::State::predicted_start(const Job& job) {
+std::optional<std::int64_t> Core::State::predicted_start(const Job& job) {
   const Model& m = model(job.model);
-  scheduling::EstimateInput input{.slots_of_new_worker = config.worker_slots};
+  placement::EstimateInput input{.slots_of_new_worker = config.worker_slots};
   input.ahead = ahead_of(job);
   input.run_ms = m.run_ms.get();
   if (!input.run_ms) input.run_ms = run_ms.get();
   input.start_ms = m.start_ms.get();
   for (const Worker* w : registry.workers_of(m.facts.digest)) {
-    if (scheduling::tier_of(job.spec.placement, w->pool_id, w->info.gpu_id) == scheduling::Tier::kExcluded) continue;
+    if (placement::tier_of(job.spec.placement, w->pool_id, w->info.gpu_id) == placement::Tier::kExcluded) continue;
     if (serves(*w, m.facts)) {
       input.slots_total += w->info.slots_total;
       input.slots_free += w->slots_free();
-    } else if (w->info.status == contract::WorkerStatus::kStarting && input.start_ms) {
+    } else if (w->info.status == wire::WorkerStatus::kStarting && input.start_ms) {
       input.start_ms = std::max<std::int64_t>(0, *m.start_ms.get() - (now.mono_ms - w->started_ms));
     }
   }
-  return scheduling::predicted_start_ms(input);
+  return placement::predicted_start_ms(input);
 }
 
-std::optional<std::int64_t> Brain::State::foreseen_start(const Job& job) {
-  const auto& wait = lane(job.lane).wait;
+std::optional<std::int64_t> Core::State::foreseen_start(const Job& job) {
+  const auto& wait = group(job.group).wait;
   if (!wait) return predicted_start(job);
   if (wait->code == WaitCode::kQuota) return start_within_quota(job);
   // Nobody knows when a pool comes back or an operator makes room.
@@ -38,17 +38,17 @@ std::optional<std::int64_t> Brain::State::foreseen_start(const Job& job) {
 }
 
 // Of a job whose tenant runs as many as it may: as if these were its slots.
-std::optional<std::int64_t> Brain::State::start_within_quota(const Job& job) {
-  return scheduling::predicted_start_ms({.ahead = ahead_in_lane(job),
-                                         .slots_free = 0,
-                                         .slots_total = quotas.concurrent_max(job.spec.tenant_id),
-                                         .slots_of_new_worker = config.worker_slots,
-                                         .run_ms = model(job.model).run_ms.get(),
-                                         .start_ms = {}});
+std::optional<std::int64_t> Core::State::start_within_quota(const Job& job) {
+  return placement::predicted_start_ms({.ahead = ahead_in_group(job),
+                                        .slots_free = 0,
+                                        .slots_total = quotas.concurrent_max(job.spec.tenant_id),
+                                        .slots_of_new_worker = config.worker_slots,
+                                        .run_ms = model(job.model).run_ms.get(),
+                                        .start_ms = {}});
 }
 
 // Names what an operator keeps closed: that is what to do something about.
-std::string Brain::State::wait_for_pool(std::string_view where) const {
+std::string Core::State::wait_for_pool(std::string_view where) const {
   for (const auto& [id, control] : controls) {
     if (control.orders.unreadable) return unreadable_orders(id);
     if (control.draining()) {
@@ -63,8 +63,8 @@ std::string Brain::State::wait_for_pool(std::string_view where) const {
   return fmt::format("No healthy pool{} can hold this model now; the job goes on when one is back.", where);
 }
 
-std::string Brain::State::no_room(const contract::ModelFacts& facts, std::string_view where,
-                                  std::int64_t room_bytes_max) const {
+std::string Core::State::no_room(const wire::ModelFacts& facts, std::string_view where,
+                                 std::int64_t room_bytes_max) const {
   if (room_bytes_max >= facts.memory_bytes) {
     return fmt::format(
         "Every device{} holds as many workers as it may (orchestratord.limits.workers_per_gpu is {}), or is "
@@ -80,21 +80,21 @@ std::string Brain::State::no_room(const contract::ModelFacts& facts, std::string
 }
 
 // Of the worker that has come furthest.
-std::optional<std::int64_t> Brain::State::load_percent_for(const Lane& l) const {
+std::optional<std::int64_t> Core::State::load_percent_for(const JobGroup& l) const {
   const Model& m = model(l.model);
   std::optional<std::int64_t> most;
   for (const auto* list : {&registry.loading_of(m.facts.model_ref), &registry.workers_of(m.facts.digest)}) {
     for (const Worker* w : *list) {
-      if (w->info.status == contract::WorkerStatus::kStarting && accepts(l, *w))
+      if (w->info.status == wire::WorkerStatus::kStarting && accepts(l, *w))
         most = std::max(most, w->info.load_percent);
     }
   }
   return most;
 }
 
-contract::WaitReason Brain::State::wait_reason(const Job& job) {
+wire::WaitReason Core::State::wait_reason(const Job& job) {
   const Model& m = model(job.model);
-  const Lane& l = lane(job.lane);
+  const JobGroup& l = group(job.group);
   WaitCode wait = l.wait ? l.wait->code : WaitCode::kTurn;
   std::int64_t ahead = 0;
   const auto until_ms = queue.delayed_until_ms(job.arrival);
@@ -102,7 +102,7 @@ contract::WaitReason Brain::State::wait_reason(const Job& job) {
     wait = WaitCode::kRestart;
   } else if (until_ms) {
     wait = WaitCode::kRetry;
-  } else if (ahead = ahead_in_lane(job); ahead > 0) {
+  } else if (ahead = ahead_in_group(job); ahead > 0) {
     wait = WaitCode::kTurn;
   }
   const std::string_view where = l.anywhere ? "" : " that its placement accepts";
@@ -162,10 +162,10 @@ contract::WaitReason Brain::State::wait_reason(const Job& job) {
     case WaitCode::kRestart: human = "orchestratord is stopping; the job goes on when it is back."; break;
   }
   if (l.advice) human += " " + advice_text(*l.advice);
-  return {std::string(scheduling::code(wait)), std::move(human), load_percent};
+  return {std::string(placement::code(wait)), std::move(human), load_percent};
 }
 
-LiveJob Brain::State::live_job(const Job& job, std::int64_t position) {
+LiveJob Core::State::live_job(const Job& job, std::int64_t position) {
   LiveJob live{.job_id = job.spec.job_id,
                .status = job.status,
                .priority = job.spec.priority,
@@ -178,11 +178,11 @@ LiveJob Brain::State::live_job(const Job& job, std::int64_t position) {
                .started_unix_ms = job.started_unix_ms,
                .tokens_out = job.tokens_out};
   if (job.ending && store_failing()) {
-    live.reason = contract::WaitReason{"WAITING_FOR_STORE",
-                                       "The job has ended, and the job store cannot write how; that is told as soon as "
-                                       "it can. Free disk space or repair "
-                                       "the state directory.",
-                                       {}};
+    live.reason = wire::WaitReason{"WAITING_FOR_STORE",
+                                   "The job has ended, and the job store cannot write how; that is told as soon as "
+                                   "it can. Free disk space or repair "
+                                   "the state directory.",
+                                   {}};
   }
   if (job.status != JobStatus::kQueued) return live;
   live.queue_position = position;
@@ -191,7 +191,7 @@ LiveJob Brain::State::live_job(const Job& job, std::int64_t position) {
   return live;
 }
 
-void Brain::State::on(QueryJob& e) {
+void Core::State::on(QueryJob& e) {
   const Job* job = find_job(e.job_id);
   // Before its row is durable a job does not exist for anybody else.
   if (!job || !job->admitted) return emit(AnswerQueryJob{e.request, std::nullopt});
@@ -199,7 +199,7 @@ void Brain::State::on(QueryJob& e) {
   emit(AnswerQueryJob{e.request, live_job(*job, position)});
 }
 
-void Brain::State::on(QueryJobs& e) {
+void Core::State::on(QueryJobs& e) {
   std::map<Arrival, std::int64_t> positions;
   std::int64_t position = 0;
   for (const Priority priority : {Priority::kInteractive, Priority::kBatch}) {
@@ -212,7 +212,7 @@ void Brain::State::on(QueryJobs& e) {
   emit(std::move(answer));
 }
 
-void Brain::State::on(QueryPools& e) {
+void Core::State::on(QueryPools& e) {
   AnswerQueryPools answer{.request = e.request, .pools = {}, .store_failing = store_failing()};
   for (const auto& [id, pool] : registry.pools()) {
     PoolView view{.pool_id = id,
@@ -224,27 +224,27 @@ void Brain::State::on(QueryPools& e) {
                   .gpus = {},
                   .workers = {}};
     const auto control = controls.find(id);
-    if (control != controls.end() && control->second.draining() && view.status == contract::PoolStatus::kHealthy) {
-      view.status = contract::PoolStatus::kDraining;
+    if (control != controls.end() && control->second.draining() && view.status == wire::PoolStatus::kHealthy) {
+      view.status = wire::PoolStatus::kDraining;
     }
     for (const auto& [gpu_id, device] : pool.devices) view.gpus.push_back(device.info);
     for (const auto& [worker_id, worker] : pool.workers) {
       view.workers.push_back(worker.info);
-      const bool busy = worker.info.status == contract::WorkerStatus::kReady && worker.slots_free() == 0;
-      if (busy) view.workers.back().status = contract::WorkerStatus::kBusy;
+      const bool busy = worker.info.status == wire::WorkerStatus::kReady && worker.slots_free() == 0;
+      if (busy) view.workers.back().status = wire::WorkerStatus::kBusy;
     }
     answer.pools.push_back(std::move(view));
   }
   emit(std::move(answer));
 }
 
-void Brain::State::on(QueryGauges& e) {
+void Core::State::on(QueryGauges& e) {
   Gauges g;
   g.queue_depth = {queue.depth(Priority::kInteractive), queue.depth(Priority::kBatch)};
   g.jobs_live = static_cast<std::int64_t>(jobs.size());
   g.executions_active = static_cast<std::int64_t>(executions.size());
   for (const auto& [id, pool] : registry.pools()) {
-    ++(pool.status == contract::PoolStatus::kHealthy ? g.pools_healthy : g.pools_unhealthy);
+    ++(pool.status == wire::PoolStatus::kHealthy ? g.pools_healthy : g.pools_unhealthy);
     g.workers_total += static_cast<std::int64_t>(pool.workers.size());
     g.pools.push_back({id, pool_open(id), 0});
     for (const auto& [worker_id, w] : pool.workers) {
@@ -262,4 +262,4 @@ void Brain::State::on(QueryGauges& e) {
   emit(AnswerQueryGauges{e.request, std::move(g)});
 }
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

@@ -4,9 +4,9 @@
 
 #include "base/sha256.h"
 #include "net/test_socket.h"
-#include "orchestratord/app/testing/daemon_fixture.h"
+#include "orchestratord/daemon/testing/daemon_fixture.h"
 
-namespace llorch::orchestratord::app::testing {
+namespace llorch::orchestratord::daemon::testing {
 namespace {
 
 class AdmissionTest : public DaemonTest {};
@@ -220,7 +220,7 @@ TEST_F(AdmissionTest, WithoutAPoolTheAnswerIsPoolUnready) {
   EXPECT_TRUE(response.headers.get("Retry-After"));
 }
 
-// C-42: the same task_id and body is one job, whoever asks how often; another body is a conflict.
+// The same task_id and body is one job, however often it is submitted; another body is a conflict.
 TEST_F(AdmissionTest, ATaskIdNamesOneJob) {
   start_with_pool();
   pool_->hold(true);
@@ -358,4 +358,4 @@ TEST_F(AdmissionTest, NoPromptAndNoOutputIsKept) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::app::testing
+}  // namespace llorch::orchestratord::daemon::testing

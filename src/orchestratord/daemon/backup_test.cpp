@@ -1,15 +1,15 @@
 // A backup beside a daemon that serves, whose caller goes away or whose disk is full: nothing of it is left, nothing is held,
 // and the next one goes through.
-#include "orchestratord/state_store/backup/backup.h"
+#include "orchestratord/store/backup/backup.h"
 #include "base/testing/full_disk.h"
 #include "net/test_socket.h"
-#include "orchestratord/app/testing/daemon_fixture.h"
-#include "orchestratord/state_store/testing/store_test_support.h"
+#include "orchestratord/daemon/testing/daemon_fixture.h"
+#include "orchestratord/store/testing/store_test_support.h"
 
-namespace llorch::orchestratord::app::testing {
+namespace llorch::orchestratord::daemon::testing {
 namespace {
 
-namespace backup = state_store::backup;
+namespace backup = store::backup;
 
 class BackupTest : public DaemonTest {
  protected:
@@ -17,21 +17,21 @@ class BackupTest : public DaemonTest {
   void SetUp() override {
     std::filesystem::create_directories(options_.state_directory);
     {
-      state_store::SqliteStoreOptions of_store;
+      store::SqliteStoreOptions of_store;
       of_store.directory = options_.state_directory;
-      of_store.clock = &state_store::kClock;
-      of_store.entropy = &state_store::g_entropy;
-      auto store = state_store::open_sqlite_store(std::move(of_store)).value();
+      of_store.clock = &store::kClock;
+      of_store.entropy = &store::g_entropy;
+      auto store = store::open_sqlite_store(std::move(of_store)).value();
       for (int i = 0; i < 100; ++i) {
-        ASSERT_TRUE(admit(*store, state_store::admission("job-" + std::to_string(i), std::string(200'000, 'x'))));
+        ASSERT_TRUE(admit(*store, store::admission("job-" + std::to_string(i), std::string(200'000, 'x'))));
       }
     }
     start();
     wait_until([&] { return status_of("job-99") == "failed"; }, "the jobs to end");
   }
-  backup::Paths paths() const { return {.directory = options_.state_directory, .file = folder_.path() / "jobs"}; }
+  backup::Paths paths() const { return {.directory = options_.state_directory, .file = directory_.path() / "jobs"}; }
   backup::Parts parts() const { return backup::parts_of(paths().file); }
-  bool nothing_is_left() const { return std::filesystem::is_empty(folder_.path()); }
+  bool nothing_is_left() const { return std::filesystem::is_empty(directory_.path()); }
   // The daemon is asked as `llorch backup` asks it.
   net::TestSocket ask() const {
     const std::string bind = daemon_->bind();
@@ -40,7 +40,7 @@ class BackupTest : public DaemonTest {
     return socket;
   }
   void the_next_one_goes_through() {
-    EXPECT_FALSE(base::testing::is_open_here(folder_.path()));
+    EXPECT_FALSE(base::testing::is_open_here(directory_.path()));
     {
       const backup::Online online = backup::Online::prepare(paths()).value();
       const std::string answer = ask().read_until("event: done");
@@ -49,11 +49,11 @@ class BackupTest : public DaemonTest {
       ASSERT_TRUE(made) << made.error().message;
       EXPECT_EQ(made->jobs_count, 100);
     }
-    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()), {}), 1) << "the file and no part";
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_.path()), {}), 1) << "the file and no part";
     EXPECT_EQ(client_->post("/v2/sessions", "{}").status, 201) << "the store goes on";
   }
 
-  const state_store::TempDir folder_;
+  const store::TempDir directory_;
 };
 
 // In its midst; and before it began.
@@ -92,4 +92,4 @@ TEST_F(BackupTest, WhoseDiskIsFull) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::app::testing
+}  // namespace llorch::orchestratord::daemon::testing

@@ -1,4 +1,4 @@
-#include "orchestratord/app/command_line.h"
+#include "orchestratord/daemon/command_line.h"
 
 #include <fmt/core.h>
 #include <signal.h>
@@ -14,14 +14,14 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/version.h"
-#include "contract/json.h"
-#include "contract/task.h"
 #include "net/http/auth.h"
-#include "orchestratord/app/online_backup.h"
-#include "orchestratord/state_store/backup/backup.h"
-#include "orchestratord/state_store/sqlite_store.h"
+#include "orchestratord/daemon/online_backup.h"
+#include "orchestratord/store/backup/backup.h"
+#include "orchestratord/store/sqlite_store.h"
+#include "wire/json.h"
+#include "wire/task.h"
 
-namespace llorch::orchestratord::app {
+namespace llorch::orchestratord::daemon {
 namespace {
 
 int exit_code_of(base::ErrorCode code) {
@@ -51,22 +51,22 @@ base::Result<> serve(const CommandLine& command_line) {
 namespace {
 
 // For `llorch backup` and `llorch restore`.
-base::Result<state_store::backup::Summary> copy_store(const CommandLine& command_line, std::string_view verb,
-                                                      const std::filesystem::path& file) {
+base::Result<store::backup::Summary> copy_store(const CommandLine& command_line, std::string_view verb,
+                                                const std::filesystem::path& file) {
   const auto options = TRY(load_options(command_line));
-  if (options.config.orchestratord.persistence.store == contract::StoreKind::kPostgresql) {
+  if (options.config.orchestratord.persistence.store == config::StoreKind::kPostgresql) {
     return base::fail(base::ErrorCode::kInvalidParams,
                       fmt::format("the jobs are in PostgreSQL: {} them with {}, and keep payload.keys with it", verb,
                                   verb == "restore" ? "pg_restore" : "pg_dump"));
   }
-  const state_store::backup::Paths paths{.directory = options.state_directory, .file = file};
-  auto lock = state_store::lock_state_directory(options.state_directory);
+  const store::backup::Paths paths{.directory = options.state_directory, .file = file};
+  auto lock = store::lock_state_directory(options.state_directory);
   if (!lock && lock.error().code == base::ErrorCode::kAlreadyRunning) {
     if (verb == "backup") return online_backup(options, paths);
     lock.error().message = "orchestratord runs here; stop it first (llorch down): what waits goes on afterwards";
   }
   TRY(lock);
-  return verb == "restore" ? state_store::backup::restore(paths) : state_store::backup::write(paths);
+  return verb == "restore" ? store::backup::restore(paths) : store::backup::write(paths);
 }
 
 // For `llorch up`, whose pool is on this machine.
@@ -91,7 +91,7 @@ int run_copy(const CommandLine& command_line) {
   if (!summary) {
     const base::Error& error = summary.error();
     if (command_line.json) {
-      fmt::print(stderr, "{{\"error\":{}}}\n", contract::encode(contract::error_body(error, {})));
+      fmt::print(stderr, "{{\"error\":{}}}\n", wire::encode(wire::error_body(error, {})));
     } else {
       fmt::print(stderr, "error: {}: {}\n", error.name(), error.message);
     }
@@ -119,9 +119,9 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   std::string config, state_directory, bind;
   std::vector<std::string> sets, roots;
   app.add_option("--config", config, "Configuration file");
-  app.add_option("--state-dir", state_directory, "Folder for the job store, keys and run files");
+  app.add_option("--state-dir", state_directory, "Directory for the job store, keys and run files");
   app.add_option("--bind", bind, "address:port; beyond loopback only with a token");
-  app.add_option("--model-root", roots, "Folder that file: references may point into; repeatable");
+  app.add_option("--model-root", roots, "Directory that file: references may point into; repeatable");
   app.add_option("--set", sets, "One configuration key: dotted.key=value; repeatable");
   CLI::Option* backup =
       app.add_option("--backup", out.backup_file, "Instead of serving: write the job store to a file");
@@ -159,10 +159,10 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
 
 base::Result<OrchestratorOptions> load_options(const CommandLine& command_line) {
   OrchestratorOptions out;
-  out.config = TRY(contract::load_config(command_line.sources));
-  out.api_token = TRY(contract::load_api_token(out.config, command_line.sources.getenv));
-  out.tenants = TRY(contract::load_tenant_tokens(out.config, out.api_token));
-  out.reader_tokens = TRY(contract::load_reader_tokens(out.config, out.api_token));
+  out.config = TRY(config::load_config(command_line.sources));
+  out.api_token = TRY(config::load_api_token(out.config, command_line.sources.getenv));
+  out.tenants = TRY(config::load_tenant_tokens(out.config, out.api_token));
+  out.reader_tokens = TRY(config::load_reader_tokens(out.config, out.api_token));
   out.state_directory = command_line.state_directory.value_or(base::default_state_directory());
   out.model_roots = command_line.model_roots;
   return out;
@@ -186,4 +186,4 @@ int run_orchestratord(int argc, const char* const* argv) {
   return exit_code_of(outcome.error().code);
 }
 
-}  // namespace llorch::orchestratord::app
+}  // namespace llorch::orchestratord::daemon

@@ -3,12 +3,12 @@
 #include <optional>
 #include <string>
 
-#include "orchestratord/app/orchestrator.h"
+#include "orchestratord/daemon/orchestrator.h"
 
-namespace llorch::orchestratord::app {
+namespace llorch::orchestratord::daemon {
 
 struct CommandLine {
-  contract::ConfigSources sources;
+  config::ConfigSources sources;
   std::optional<std::filesystem::path> state_directory;
   std::vector<std::filesystem::path> model_roots;
   // At most one: do that and end, instead of serving.
@@ -29,4 +29,4 @@ base::Result<OrchestratorOptions> load_options(const CommandLine& command_line);
 // beyond loopback without a token), else 1.
 int run_orchestratord(int argc, const char* const* argv);
 
-}  // namespace llorch::orchestratord::app
+}  // namespace llorch::orchestratord::daemon

@@ -1,15 +1,15 @@
-#include "orchestratord/app/brain_host/command_runner.h"
+#include "orchestratord/daemon/command_runner.h"
 
 #include "base/assert.h"
 #include "base/log.h"
-#include "contract/json.h"
-#include "orchestratord/api/tasks/job_view.h"
+#include "orchestratord/http/tasks/job_view.h"
+#include "wire/json.h"
 
-namespace llorch::orchestratord::app::brain_host {
+namespace llorch::orchestratord::daemon {
 namespace {
 
-state_store::JobProgress progress_of(const jobs::JobRecord& record, const api::LiveJobData& live) {
-  state_store::JobProgress p;
+store::JobProgress progress_of(const core::jobs::JobRecord& record, const http::LiveJobData& live) {
+  store::JobProgress p;
   p.status = record.status;
   p.attempts = record.attempts;
   if (record.worker_id) p.worker_id = record.worker_id->value;
@@ -21,107 +21,107 @@ state_store::JobProgress progress_of(const jobs::JobRecord& record, const api::L
   p.tokens_out = record.tokens_out;
   p.decode_time_ms = record.decode_time_ms;
   p.end = record.end;
-  if (record.error) p.error = contract::error_body(*record.error, live.record.correlation_id);
-  if (contract::is_terminal(record.status)) {
+  if (record.error) p.error = wire::error_body(*record.error, live.record.correlation_id);
+  if (wire::is_terminal(record.status)) {
     // The stream is sealed or its worker has ended: what it holds is what there was.
-    const streaming::EventId id = live.stream->terminal_id();
-    p.last_event_id = streaming::to_string(id);
-    p.tokens_out = id.seq - streaming::kFirstTokenSeq;
+    const streams::EventId id = live.stream->terminal_id();
+    p.last_event_id = streams::to_string(id);
+    p.tokens_out = id.seq - streams::kFirstTokenSeq;
   }
   return p;
 }
 
 }  // namespace
 
-void CommandRunner::execute(brain::Command command) {
+void CommandRunner::execute(core::Command command) {
   std::visit([this](auto& c) { run(c); }, command);
 }
 
-state_store::Store::Done CommandRunner::committed(brain::CommitId id) {
-  return [brain = context_.brain, id](base::Result<> result) {
-    if (result) return brain->post(brain::Committed{{id}});
-    brain->post(brain::CommitFailed{{id}, std::move(result).error()});
+store::Store::Done CommandRunner::committed(core::CommitId id) {
+  return [core = context_.core, id](base::Result<> result) {
+    if (result) return core->post(core::Committed{{id}});
+    core->post(core::CommitFailed{{id}, std::move(result).error()});
   };
 }
 
-void CommandRunner::run(brain::CommitAdmission& command) {
-  const api::LiveJobPtr live = context_.jobs->find(command.job_id);
+void CommandRunner::run(core::CommitAdmission& command) {
+  const http::LiveJobPtr live = context_.jobs->find(command.job_id);
   ASSERT(live != nullptr, "job {}", command.job_id.value);
-  state_store::Admission admission{live->record, std::nullopt, std::move(command.session)};
+  store::Admission admission{live->record, std::nullopt, std::move(command.session)};
   if (admission.session) admission.job.session_key = admission.session->key;
-  if (context_.config->orchestratord.persistence.payload_spool == contract::PayloadSpool::kEncrypted) {
+  if (context_.config->orchestratord.persistence.payload_spool == config::PayloadSpool::kEncrypted) {
     admission.payload = live->payload;
   }
   context_.store->admit(std::move(admission), committed(command.commit));
 }
 
-void CommandRunner::run(brain::CommitTransition& command) {
-  const api::LiveJobPtr live = context_.jobs->find(command.record.job_id);
+void CommandRunner::run(core::CommitTransition& command) {
+  const http::LiveJobPtr live = context_.jobs->find(command.record.job_id);
   ASSERT(live != nullptr, "job {}", command.record.job_id.value);
-  state_store::JobProgress progress = progress_of(command.record, *live);
-  if (contract::is_terminal(progress.status)) {
-    context_.brain->post(brain::StreamCounted{command.record.job_id, progress.tokens_out.value_or(0)});
+  store::JobProgress progress = progress_of(command.record, *live);
+  if (wire::is_terminal(progress.status)) {
+    context_.core->post(core::StreamCounted{command.record.job_id, progress.tokens_out.value_or(0)});
   }
   context_.store->transition({command.record.job_id, std::move(progress)}, committed(command.commit));
 }
 
-void CommandRunner::run(brain::CommitSession& command) {
+void CommandRunner::run(core::CommitSession& command) {
   context_.store->remember_session(std::move(command.session), committed(command.commit));
 }
 
-void CommandRunner::run(brain::ForgetSession& command) { context_.store->forget_session(command.session_key); }
+void CommandRunner::run(core::ForgetSession& command) { context_.store->forget_session(command.session_key); }
 
-void CommandRunner::run(brain::RememberPool& command) {
+void CommandRunner::run(core::RememberPool& command) {
   const auto old = context_.pools->endpoint_of(command.pool_id);
   if (old && *old != command.endpoint) context_.catalog->pool_lost(*old);
   context_.pools->remember(command.pool_id, command.endpoint);
   context_.store->remember_pool({command.pool_id, command.endpoint});
 }
 
-void CommandRunner::run(brain::ForgetPool& command) {
+void CommandRunner::run(core::ForgetPool& command) {
   if (const auto endpoint = context_.pools->endpoint_of(command.pool_id)) context_.catalog->pool_lost(*endpoint);
   context_.pools->forget(command.pool_id);
   context_.store->forget_pool(command.pool_id, committed(command.commit));
 }
 
-void CommandRunner::run(brain::CommitPoolOrders& command) {
+void CommandRunner::run(core::CommitPoolOrders& command) {
   context_.store->set_orders({command.pool_id, command.endpoint, std::move(command.orders)}, committed(command.commit));
 }
 
-void CommandRunner::run(brain::PublishQueued& command) {
-  if (const api::LiveJobPtr live = context_.jobs->find(command.job_id)) {
+void CommandRunner::run(core::PublishQueued& command) {
+  if (const http::LiveJobPtr live = context_.jobs->find(command.job_id)) {
     live->stream->queued({.job_id = command.job_id.value,
                           .queue_position = command.queue_position,
                           .predicted_start_ms = command.predicted_start_ms});
   }
 }
 
-void CommandRunner::run(brain::SealStream& command) {
-  if (const api::LiveJobPtr live = context_.jobs->find(command.job_id)) live->stream->seal();
+void CommandRunner::run(core::SealStream& command) {
+  if (const http::LiveJobPtr live = context_.jobs->find(command.job_id)) live->stream->seal();
 }
 
-void CommandRunner::run(brain::Finish& command) {
-  const api::LiveJobPtr live = context_.jobs->find(command.job_id);
+void CommandRunner::run(core::Finish& command) {
+  const http::LiveJobPtr live = context_.jobs->find(command.job_id);
   ASSERT(live != nullptr, "job {}", command.job_id.value);
-  state_store::JobProgress progress;
+  store::JobProgress progress;
   progress.end = std::move(command.end);
   if (command.error) {
     context_.metrics->error(command.error->name());
-    progress.error = contract::error_body(*command.error, live->record.correlation_id);
+    progress.error = wire::error_body(*command.error, live->record.correlation_id);
   }
-  const api::tasks::TerminalEvent event = api::tasks::terminal_event(progress);
+  const http::tasks::TerminalEvent event = http::tasks::terminal_event(progress);
   live->stream->finish({.event = event.event, .data = event.data}, context_.clock->now().mono_ms);
   context_.jobs->remove(command.job_id);
 }
 
-void CommandRunner::run(brain::Execute& command) {
-  const api::LiveJobPtr live = context_.jobs->find(command.job_id);
+void CommandRunner::run(core::Execute& command) {
+  const http::LiveJobPtr live = context_.jobs->find(command.job_id);
   ASSERT(live != nullptr, "job {}", command.job_id.value);
   const auto execution = command.execution;
-  api::BrainPort* brain = context_.brain;
+  http::CorePort* core = context_.core;
   auto token = context_.pools->token_for_worker(command.pool_id, command.uri);
-  if (!token) {  // unpaired or paired anew since the brain decided
-    return brain->post(brain::ExecuteEnded{
+  if (!token) {  // unpaired or paired anew since the core decided
+    return core->post(core::ExecuteEnded{
         .execution = execution,
         .tokens_out = 0,
         .end = {},
@@ -145,35 +145,35 @@ void CommandRunner::run(brain::Execute& command) {
                                         .prompt_sha256 = live->record.prompt_sha256,
                                         .parameters_sha256 = live->parameters_sha256,
                                         .model_digest = live->record.facts.digest}},
-                          {.started = [brain, execution] { brain->post(brain::ExecuteStarted{execution}); },
+                          {.started = [core, execution] { core->post(core::ExecuteStarted{execution}); },
                            .progress =
-                               [brain, execution](std::int64_t tokens) {
-                                 brain->post(brain::ExecuteProgress{execution, tokens});
+                               [core, execution](std::int64_t tokens) {
+                                 core->post(core::ExecuteProgress{execution, tokens});
                                },
                            .ended =
-                               [brain, execution](streaming::Relay::Reports::Outcome outcome) {
-                                 brain->post(brain::ExecuteEnded{.execution = execution,
-                                                                 .tokens_out = outcome.tokens_out,
-                                                                 .end = std::move(outcome.end),
-                                                                 .error = std::move(outcome.error)});
+                               [core, execution](streams::Relay::Reports::Outcome outcome) {
+                                 core->post(core::ExecuteEnded{.execution = execution,
+                                                               .tokens_out = outcome.tokens_out,
+                                                               .end = std::move(outcome.end),
+                                                               .error = std::move(outcome.error)});
                                }});
 }
 
-void CommandRunner::run(brain::AbortExecute& command) { options_.relay->abort(command.execution.value); }
+void CommandRunner::run(core::AbortExecute& command) { options_.relay->abort(command.execution.value); }
 
-// Neither the brain nor the relays wait for it.
-void CommandRunner::run(brain::ReviewQueue& command) {
+// Neither the core nor the relays wait for it.
+void CommandRunner::run(core::ReviewQueue& command) {
   const auto until_ms = context_.clock->now().mono_ms + command.max_runtime_ms;
-  options_.aside->post([brain = context_.brain, clock = context_.clock, snapshot = std::move(command.snapshot),
-                        until_ms, stopping = stopping_] {
-    brain->post(brain::QueueReviewed{
-        queue_optimizer::review(snapshot, [&] { return *stopping || clock->now().mono_ms >= until_ms; })});
+  options_.aside->post([core = context_.core, clock = context_.clock, snapshot = std::move(command.snapshot), until_ms,
+                        stopping = stopping_] {
+    core->post(core::QueueReviewed{
+        core::queue::review(snapshot, [&] { return *stopping || clock->now().mono_ms >= until_ms; })});
   });
 }
 
-void CommandRunner::run(brain::Log& command) {
+void CommandRunner::run(core::Log& command) {
   base::log_event(command.level, command.event, command.correlation_id, command.human,
                   std::span<const base::LogField>(command.fields));
 }
 
-}  // namespace llorch::orchestratord::app::brain_host
+}  // namespace llorch::orchestratord::daemon

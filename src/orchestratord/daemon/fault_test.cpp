@@ -1,12 +1,12 @@
 // The daemon on a disk that refuses, and the ways it refuses to start.
-#include "orchestratord/app/testing/daemon_fixture.h"
-#include "orchestratord/state_store/testing/faulty_disk.h"
+#include "orchestratord/daemon/testing/daemon_fixture.h"
+#include "orchestratord/store/testing/faulty_disk.h"
 
-namespace llorch::orchestratord::app::testing {
+namespace llorch::orchestratord::daemon::testing {
 namespace {
 
 using base::ErrorCode;
-using state_store::testing::Fault;
+using store::testing::Fault;
 
 class FaultTest : public DaemonTest {
  public:
@@ -21,10 +21,10 @@ class FaultTest : public DaemonTest {
     options_.open_file = disk_.door();
     options_.config.orchestratord.timeout.cancellation_deadline_ms = 300;
   }
-  state_store::testing::FaultyDisk disk_{1};
+  store::testing::FaultyDisk disk_{1};
 };
 
-// DECISIONS §7: a full disk is 503 STORE_UNAVAILABLE, never a false 202, and the service recovers by itself.
+// A full disk is 503 STORE_UNAVAILABLE, never a false 202, and the service recovers by itself.
 TEST_F(FaultTest, AFullDiskIsARefusalAndThenItWorksAgain) {
   start_with_pool();
   client_->read(events_path(client_->submit(task(1))));
@@ -118,7 +118,7 @@ TEST_F(FaultTest, ATokenIsAskedForEverywhere) {
 }
 
 TEST_F(FaultTest, WithoutASpoolARestartLosesThePayloadAndSaysSo) {
-  options_.config.orchestratord.persistence.payload_spool = contract::PayloadSpool::kOff;
+  options_.config.orchestratord.persistence.payload_spool = config::PayloadSpool::kOff;
   start_with_pool();
   pool_->hold(true);
   const std::string job_id = client_->submit(task(1));
@@ -129,4 +129,4 @@ TEST_F(FaultTest, WithoutASpoolARestartLosesThePayloadAndSaysSo) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::app::testing
+}  // namespace llorch::orchestratord::daemon::testing

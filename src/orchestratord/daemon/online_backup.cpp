@@ -1,4 +1,4 @@
-#include "orchestratord/app/online_backup.h"
+#include "orchestratord/daemon/online_backup.h"
 
 #include <fmt/core.h>
 #include <unistd.h>
@@ -9,16 +9,16 @@
 #include <optional>
 
 #include "base/process.h"
-#include "contract/json.h"
-#include "contract/task.h"
 #include "net/client.h"
 #include "net/sse/sse.h"
-#include "orchestratord/app/run_file.h"
+#include "orchestratord/daemon/run_file.h"
+#include "wire/json.h"
+#include "wire/task.h"
 
-namespace llorch::orchestratord::app {
+namespace llorch::orchestratord::daemon {
 namespace {
 
-namespace backup = state_store::backup;
+namespace backup = store::backup;
 using base::ErrorCode;
 
 // One that is alive says something several times a second.
@@ -38,8 +38,8 @@ struct Answer {
     if (event.event == "done") done = true;
     if (event.event == "progress" && on_terminal) show(event.data);
     if (event.event != "error") return;
-    const auto body = contract::decode<contract::ErrorBody>(event.data);
-    error = body ? contract::to_error(*body) : body.error();
+    const auto body = wire::decode<wire::ErrorBody>(event.data);
+    error = body ? wire::to_error(*body) : body.error();
   }
   static void show(std::string_view data) {
     boost::json::error_code failed;
@@ -92,4 +92,4 @@ base::Result<backup::Summary> online_backup(const OrchestratorOptions& options, 
   return parts.finish();
 }
 
-}  // namespace llorch::orchestratord::app
+}  // namespace llorch::orchestratord::daemon

@@ -1,4 +1,4 @@
-#include "orchestratord/app/orchestrator.h"
+#include "orchestratord/daemon/orchestrator.h"
 
 #include <fmt/core.h>
 
@@ -11,21 +11,21 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/process.h"
-#include "contract/json.h"
-#include "orchestratord/app/brain_host/brain_thread.h"
-#include "orchestratord/app/run_file.h"
-#include "orchestratord/app/shell.h"
+#include "orchestratord/daemon/core_thread.h"
+#include "orchestratord/daemon/run_file.h"
+#include "orchestratord/daemon/shell.h"
 #include "orchestratord/pool_access/pool_access.h"
-#include "orchestratord/state_store/postgres_store.h"
-#include "orchestratord/state_store/sqlite_store.h"
+#include "orchestratord/store/postgres_store.h"
+#include "orchestratord/store/sqlite_store.h"
+#include "wire/json.h"
 
-namespace llorch::orchestratord::app {
+namespace llorch::orchestratord::daemon {
 namespace {
 
 using base::ErrorCode;
 
 constexpr std::size_t kTicksPerS = 20;
-// Workers confirm an abort within 100 ms; the brain gives up on one after timeout.cancellation_deadline_ms.
+// Workers confirm an abort within 100 ms; the core gives up on one after timeout.cancellation_deadline_ms.
 constexpr std::chrono::seconds kDrainTimeout{10};
 constexpr std::int64_t kServerGraceMs = 500;
 
@@ -59,68 +59,68 @@ struct Orchestrator::Parts {
   base::SystemEntropy entropy;
   bool stopped = false;
   std::promise<void> drained;
-  std::optional<state_store::StateDirectoryLock> lock;
+  std::optional<store::StateDirectoryLock> lock;
   std::optional<RunFile> run_file;
-  std::unique_ptr<state_store::Store> store;
+  std::unique_ptr<store::Store> store;
   std::unique_ptr<pool_access::PoolAccess> access;  // to pools, and theirs to us
   std::optional<net::IoRuntime> runtime;            // sockets and timers
-  std::optional<net::IoRuntime> desk;               // see api::Context
+  std::optional<net::IoRuntime> desk;               // see http::Context
   std::optional<net::IoRuntime> aside;              // long reviews of the queue
   std::optional<net::RuntimeExecutor> desk_turns, aside_turns;
-  std::optional<telemetry::Metrics> metrics;
+  std::optional<http::Metrics> metrics;
   std::optional<net::Client> client;
   std::optional<Shell> shell;
-  std::optional<brain_host::BrainThread> brain;
+  std::optional<daemon::CoreThread> core;
   std::optional<net::Server> server;
   net::Timer hub_timer, relay_timer;
 
-  base::Result<> lock_folder();
+  base::Result<> lock_directory();
   base::Result<> open_store();
   void make_parts();
   base::Result<> serve(const BindAddress& bind);
   void stop();
 };
 
-base::Result<> Orchestrator::Parts::lock_folder() {
-  lock.emplace(TRY(state_store::lock_state_directory(options.state_directory)));
+base::Result<> Orchestrator::Parts::lock_directory() {
+  lock.emplace(TRY(store::lock_state_directory(options.state_directory)));
   access = TRY(pool_access::PoolAccess::open(options.state_directory / pool_access::kFileName, entropy));
   return {};
 }
 
 base::Result<> Orchestrator::Parts::open_store() {
-  const contract::PersistenceConfig& persistence = options.config.orchestratord.persistence;
-  const state_store::RetentionLimits retention{.ms = persistence.retention_ms,
-                                               .count_max = persistence.retention_count,
-                                               .bytes_max = persistence.retention_bytes};
-  if (persistence.store == contract::StoreKind::kPostgresql) {
-    state_store::PostgresStoreOptions postgres;
-    postgres.conninfo = TRY(contract::load_postgresql_connection(options.config));
+  const config::PersistenceConfig& persistence = options.config.orchestratord.persistence;
+  const store::RetentionLimits retention{.ms = persistence.retention_ms,
+                                         .count_max = persistence.retention_count,
+                                         .bytes_max = persistence.retention_bytes};
+  if (persistence.store == config::StoreKind::kPostgresql) {
+    store::PostgresStoreOptions postgres;
+    postgres.conninfo = TRY(config::load_postgresql_connection(options.config));
     postgres.directory = options.state_directory;
     postgres.retention = retention;
     postgres.clock = &clock;
     postgres.entropy = &entropy;
     postgres.on_taken_over = options.on_store_taken_over;
-    store = TRY(state_store::open_postgres_store(std::move(postgres)));
+    store = TRY(store::open_postgres_store(std::move(postgres)));
     return {};
   }
-  state_store::SqliteStoreOptions store_options;
+  store::SqliteStoreOptions store_options;
   store_options.directory = options.state_directory;
   store_options.retention = retention;
   store_options.clock = &clock;
   store_options.entropy = &entropy;
   store_options.sqlite_vfs = options.sqlite_vfs;
   store_options.open_file = options.open_file;
-  store = TRY(state_store::open_sqlite_store(std::move(store_options)));
+  store = TRY(store::open_sqlite_store(std::move(store_options)));
   return {};
 }
 
 void Orchestrator::Parts::make_parts() {
-  const contract::OrchestratordConfig& config = options.config.orchestratord;
+  const config::OrchestratordConfig& config = options.config.orchestratord;
   runtime.emplace(net::IoPriority::kRealtime);
   desk_turns.emplace(desk.emplace());
   aside_turns.emplace(aside.emplace());
-  metrics.emplace(telemetry::Metrics::Options{
-      .engine_version = base::build_id(), .algorithm = std::string(contract::enum_name(config.scheduling.algorithm))});
+  metrics.emplace(http::Metrics::Options{.engine_version = base::build_id(),
+                                         .algorithm = std::string(wire::enum_name(config.scheduling.algorithm))});
   client.emplace(*runtime);
   shell.emplace(Shell::Options{.config = &options.config,
                                .clock = &clock,
@@ -131,17 +131,17 @@ void Orchestrator::Parts::make_parts() {
                                .access = access.get(),
                                .desk = &*desk_turns,
                                .aside = &*aside_turns,
-                               .post = [this](brain::Event event) { brain->post(std::move(event)); },
+                               .post = [this](core::Event event) { core->post(std::move(event)); },
                                .on_drained = [this] { drained.set_value(); },
-                               .roots = catalog::allowed_roots(options.config.models, options.model_roots),
+                               .roots = models::allowed_roots(options.config.models, options.model_roots),
                                .state_directory = options.state_directory,
                                .stream_ticks_per_s = kTicksPerS});
-  brain.emplace(brain_host::BrainThread::Options{
-      .config = brain::BrainConfig::from(config),
-      .entropy = &entropy,
-      .clock = &clock,
-      .execute = [this](brain::Command command) { shell->execute(std::move(command)); },
-      .on_dispatch_latency = [this](double ms) { metrics->scheduling_latency_ms(ms); }});
+  core.emplace(
+      daemon::CoreThread::Options{.config = core::CoreConfig::from(config),
+                                  .entropy = &entropy,
+                                  .clock = &clock,
+                                  .execute = [this](core::Command command) { shell->execute(std::move(command)); },
+                                  .on_dispatch_latency = [this](double ms) { metrics->scheduling_latency_ms(ms); }});
 }
 
 namespace {
@@ -151,7 +151,7 @@ base::Result<net::http::AuthRules> auth_rules(const OrchestratorOptions& options
   using net::http::Role;
   net::http::AuthRules rules{.optional_on_loopback = options.config.auth.optional_on_loopback};
   if (!options.api_token.empty()) rules.credentials.push_back(TRY(make_credential(options.api_token, Role::kOperator)));
-  for (const contract::TenantToken& tenant : options.tenants) {
+  for (const config::TenantToken& tenant : options.tenants) {
     rules.credentials.push_back(TRY(make_credential(tenant.token, Role::kTenant, tenant.tenant_id)));
   }
   for (const std::string& token : options.reader_tokens) {
@@ -173,7 +173,7 @@ base::Result<> Orchestrator::Parts::serve(const BindAddress& bind) {
   server_options.auth = TRY(auth_rules(options, *access));
   server_options.browsers = {options.config.orchestratord.hosts, options.config.orchestratord.cors_origins};
   server.emplace(*runtime, std::move(server_options));
-  for (api::Api::Route& route : shell->routes()) {
+  for (http::Api::Route& route : shell->routes()) {
     server->route(route.method, route.pattern, route.scope, std::move(route.handler), std::move(route.check));
   }
   TRY(server->start());
@@ -187,12 +187,12 @@ base::Result<std::unique_ptr<Orchestrator>> Orchestrator::open(OrchestratorOptio
   TRY(net::http::validate_bind(bind.host, !options.api_token.empty()));
   std::unique_ptr<Orchestrator> self(new Orchestrator(std::make_unique<Parts>(std::move(options))));
   Parts& parts = *self->parts_;
-  TRY(parts.lock_folder());
+  TRY(parts.lock_directory());
   TRY(parts.open_store());
   auto state = TRY(parts.store->restore());
   parts.make_parts();
   const std::size_t restored_count = state.jobs.size();
-  parts.brain->start(parts.shell->restore(std::move(state)));
+  parts.core->start(parts.shell->restore(std::move(state)));
   TRY(parts.serve(bind));
   const bool is_ipv6 = bind.host.find(':') != std::string::npos;
   self->bind_ = is_ipv6 ? fmt::format("[{}]:{}", bind.host, parts.server->port())
@@ -207,18 +207,18 @@ base::Result<std::unique_ptr<Orchestrator>> Orchestrator::open(OrchestratorOptio
 base::Result<> Orchestrator::pair_pool(OrchestratorOptions options, const base::PoolId& pool_id,
                                        const std::filesystem::path& file) {
   Parts parts(std::move(options));
-  TRY(parts.lock_folder());
-  const auto held = TRY(contract::load_pool_credential(file));
+  TRY(parts.lock_directory());
+  const auto held = TRY(config::load_pool_credential(file));
   if (held && held->pool_id() == pool_id && parts.access->is_paired(*held)) return {};
   TRY(parts.open_store());
-  const contract::PoolCredential credential = TRY(parts.access->pair(pool_id));
+  const config::PoolCredential credential = TRY(parts.access->pair(pool_id));
   // Where the pool was with the credential of before is not where this one is for.
   std::promise<base::Result<>> forgotten;
   parts.store->forget_pool(pool_id, [&](base::Result<> result) { forgotten.set_value(std::move(result)); });
   base::Result<> outcome = forgotten.get_future().get();
   parts.store->stop();
   TRY(outcome);
-  return contract::store_pool_credential(file, credential);
+  return config::store_pool_credential(file, credential);
 }
 
 Orchestrator::Orchestrator(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
@@ -233,14 +233,14 @@ void Orchestrator::Parts::stop() {
   if (shell) {
     shell->begin_stop();
     auto done = drained.get_future();
-    brain->post(brain::Shutdown{.grace_ms = 0});
+    core->post(core::Shutdown{.grace_ms = 0});
     done.wait_for(kDrainTimeout);
   }
   hub_timer.cancel();
   relay_timer.cancel();
   if (shell) shell->abort_clients();
   if (server) server->stop(kServerGraceMs);
-  if (brain) brain->stop();
+  if (core) core->stop();
   if (shell) shell->end_stop();
   // Late answers of the store still reach handlers, and these the client: it goes after everything that may use it.
   if (store) store->stop();
@@ -251,4 +251,4 @@ void Orchestrator::Parts::stop() {
   run_file.reset();
 }
 
-}  // namespace llorch::orchestratord::app
+}  // namespace llorch::orchestratord::daemon

@@ -8,21 +8,21 @@
 
 #include "base/id.h"
 #include "base/result.h"
-#include "contract/config.h"
-#include "orchestratord/state_store/files/state_file.h"
+#include "config/config.h"
+#include "orchestratord/store/files/state_file.h"
 
-namespace llorch::orchestratord::app {
+namespace llorch::orchestratord::daemon {
 
 struct OrchestratorOptions {
-  contract::Config config;
+  config::Config config;
   std::string api_token;  // empty: none, loopback only
-  std::vector<contract::TenantToken> tenants;
+  std::vector<config::TenantToken> tenants;
   std::vector<std::string> reader_tokens;
   std::filesystem::path state_directory;
   std::vector<std::filesystem::path> model_roots;  // named on the command line
   // Seams for disk faults; the defaults are the system's.
   std::string sqlite_vfs;
-  state_store::files::OpenFile open_file = state_store::files::open_state_file;
+  store::files::OpenFile open_file = store::files::open_state_file;
   // On the store's thread: another orchestratord owns the database now, and this one can only stop.
   std::function<void()> on_store_taken_over;
 };
@@ -33,8 +33,8 @@ class Orchestrator {
   // Errors: NON_LOOPBACK_WITHOUT_TOKEN, CONFIG_INVALID, ALREADY_RUNNING, STORE_UNAVAILABLE, CORRUPT_FILE,
   // UNSUPPORTED_FORMAT_VERSION, PORT_IN_USE.
   static base::Result<std::unique_ptr<Orchestrator>> open(OrchestratorOptions options);
-  // Instead of opening it, for a pool of this machine: makes its credential and writes it to `file`, unless it is there.
-  // Errors: as of open(), CONFIG_INVALID (the file holds something else), IO_ERROR.
+  // Serves nothing: makes the credential of a pool of this machine and writes it to `file`, unless the file holds a
+  // valid one. Errors: as of open(), CONFIG_INVALID (the file holds something else), IO_ERROR.
   static base::Result<> pair_pool(OrchestratorOptions options, const base::PoolId& pool_id,
                                   const std::filesystem::path& file);
   Orchestrator(const Orchestrator&) = delete;
@@ -55,4 +55,4 @@ class Orchestrator {
   std::string bind_;
 };
 
-}  // namespace llorch::orchestratord::app
+}  // namespace llorch::orchestratord::daemon

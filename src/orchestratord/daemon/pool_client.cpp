@@ -1,10 +1,10 @@
-#include "orchestratord/app/brain_host/pool_client.h"
+#include "orchestratord/daemon/pool_client.h"
 
-#include "contract/json.h"
 #include "net/http/error_response.h"
-#include "orchestratord/api/pools.h"
+#include "orchestratord/http/pools.h"
+#include "wire/json.h"
 
-namespace llorch::orchestratord::app::brain_host {
+namespace llorch::orchestratord::daemon {
 namespace {
 
 constexpr std::int64_t kStateTimeoutMs = 5000;
@@ -20,11 +20,11 @@ net::ClientRequest json_post(std::string url, std::string body) {
 
 }  // namespace
 
-void PoolClient::ask_state(const brain::AskPoolState& command) {
+void PoolClient::ask_state(const core::AskPoolState& command) {
   const auto pool = options_.access->at(command.endpoint);
   const auto lost = [this, endpoint = command.endpoint] {
     options_.catalog->pool_lost(endpoint);
-    options_.post(brain::PoolUnreachable{endpoint});
+    options_.post(core::PoolUnreachable{endpoint});
   };
   if (!pool) return lost();
   net::ClientRequest request;
@@ -33,23 +33,23 @@ void PoolClient::ask_state(const brain::AskPoolState& command) {
   request.timeout_ms = kStateTimeoutMs;
   options_.client->request(std::move(request), [this, lost, pool_id = pool->pool_id,
                                                 endpoint = command.endpoint](base::Result<net::Response> response) {
-    auto state = response && response->status == 200 ? api::parse_pool_state(response->body, endpoint)
+    auto state = response && response->status == 200 ? http::parse_pool_state(response->body, endpoint)
                                                      : base::fail(base::ErrorCode::kUnreachable, "");
     // Another pool, and one that is announced elsewhere by now, says so itself, with its credential.
     if (!state || state->pool_id != pool_id.value || state->endpoint != endpoint) return lost();
     options_.catalog->pool_seen(endpoint);
-    options_.post(brain::PoolSeen{.request = {}, .state = std::move(*state), .asked_endpoint = endpoint});
+    options_.post(core::PoolSeen{.request = {}, .state = std::move(*state), .asked_endpoint = endpoint});
   });
 }
 
-void PoolClient::start_worker(const brain::StartWorker& command) {
+void PoolClient::start_worker(const core::StartWorker& command) {
   const auto answered = [this,
                          worker_id = base::WorkerId(command.request.worker_id)](std::optional<base::Error> error) {
-    options_.post(brain::StartWorkerAnswered{.worker_id = worker_id, .error = std::move(error)});
+    options_.post(core::StartWorkerAnswered{.worker_id = worker_id, .error = std::move(error)});
   };
   const auto pool = options_.access->at(command.endpoint);
   if (!pool) return answered(base::Error{base::ErrorCode::kUnreachable, "the pool is not paired any more", {}});
-  net::ClientRequest request = json_post(command.endpoint + "/v2/workers/start", contract::encode(command.request));
+  net::ClientRequest request = json_post(command.endpoint + "/v2/workers/start", wire::encode(command.request));
   request.bearer = pool->token;
   options_.client->request(std::move(request), [answered](const base::Result<net::Response>& response) {
     if (!response) {
@@ -62,14 +62,14 @@ void PoolClient::start_worker(const brain::StartWorker& command) {
   });
 }
 
-void PoolClient::stop_worker(const brain::StopWorker& command) {
+void PoolClient::stop_worker(const core::StopWorker& command) {
   const auto pool = options_.access->at(command.endpoint);
   if (!pool) return;
-  net::ClientRequest request = json_post(command.endpoint + "/v2/workers/stop",
-                                         contract::encode(contract::StopWorkerRequest{command.worker_id.value}));
+  net::ClientRequest request =
+      json_post(command.endpoint + "/v2/workers/stop", wire::encode(wire::StopWorkerRequest{command.worker_id.value}));
   request.bearer = pool->token;
-  // Whether it stopped is seen in the pool's state; the brain repeats a stop that was not heard.
+  // Whether it stopped is seen in the pool's state; the core repeats a stop that was not heard.
   options_.client->request(std::move(request), [](const base::Result<net::Response>&) {});
 }
 
-}  // namespace llorch::orchestratord::app::brain_host
+}  // namespace llorch::orchestratord::daemon

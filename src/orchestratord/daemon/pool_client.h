@@ -1,33 +1,33 @@
 #pragma once
-// Calls to pool managers; their answers become events of the brain. Only paired pools are called, each with its own token.
+// Calls to pool managers; their answers become events of the core. Only paired pools are called, each with its own token.
 #include <functional>
 #include <string>
 
 #include "net/client.h"
-#include "orchestratord/brain/commands.h"
-#include "orchestratord/brain/events.h"
-#include "orchestratord/catalog/catalog.h"
+#include "orchestratord/core/commands.h"
+#include "orchestratord/core/events.h"
+#include "orchestratord/models/catalog.h"
 #include "orchestratord/pool_access/pool_access.h"
 
-namespace llorch::orchestratord::app::brain_host {
+namespace llorch::orchestratord::daemon {
 
 // Thread-safe. REQUIRES: everything pointed to outlives it; destroyed after `client` has no callback running.
 class PoolClient {
  public:
   struct Options {
     net::Transport* client = nullptr;
-    catalog::Catalog* catalog = nullptr;
+    models::Catalog* catalog = nullptr;
     pool_access::PoolAccess* access = nullptr;
-    std::function<void(brain::Event)> post;
+    std::function<void(core::Event)> post;
   };
   explicit PoolClient(Options options) : options_(std::move(options)) {}
 
-  void ask_state(const brain::AskPoolState& command);
-  void start_worker(const brain::StartWorker& command);
-  void stop_worker(const brain::StopWorker& command);
+  void ask_state(const core::AskPoolState& command);
+  void start_worker(const core::StartWorker& command);
+  void stop_worker(const core::StopWorker& command);
 
  private:
   const Options options_;
 };
 
-}  // namespace llorch::orchestratord::app::brain_host
+}  // namespace llorch::orchestratord::daemon

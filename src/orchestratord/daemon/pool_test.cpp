@@ -3,12 +3,12 @@
 #include <fmt/core.h>
 #include <sys/socket.h>
 
-#include "contract/json.h"
-#include "contract/pool_credential.h"
-#include "orchestratord/app/testing/daemon_fixture.h"
-#include "orchestratord/state_store/sqlite_store.h"
+#include "config/pool_credential.h"
+#include "orchestratord/daemon/testing/daemon_fixture.h"
+#include "orchestratord/store/sqlite_store.h"
+#include "wire/json.h"
 
-namespace llorch::orchestratord::app::testing {
+namespace llorch::orchestratord::daemon::testing {
 namespace {
 
 class PoolTest : public DaemonTest {
@@ -17,7 +17,7 @@ class PoolTest : public DaemonTest {
   void pair(const std::string& pool) {
     const net::Response paired = client_->post("/v2/pools/" + pool + "/credential", "");
     EXPECT_EQ(paired.status, 201) << paired.body;
-    token_ = contract::PoolCredential::parse(field(paired.body, "credential")).value().node_token();
+    token_ = config::PoolCredential::parse(field(paired.body, "credential")).value().node_token();
   }
   net::Response says(const std::string& path, const std::string& body, const std::string& method = "POST") {
     return client_->call(method, path, body, {{"Authorization", "Bearer " + token_}});
@@ -64,13 +64,13 @@ class PoolTest : public DaemonTest {
   std::string token_;
   base::SystemClock clock_;
   base::SystemEntropy entropy_;
-  static contract::PoolState state(const std::string& id, const std::string& endpoint) {
-    contract::PoolState s;
+  static wire::PoolState state(const std::string& id, const std::string& endpoint) {
+    wire::PoolState s;
     s.pool_id = id;
     s.endpoint = endpoint;
     s.boot_id = "boot-1";
     s.timestamp_ms = 1;
-    contract::GpuInfo gpu;
+    wire::GpuInfo gpu;
     gpu.gpu_id = "0";
     gpu.vram_total_bytes = gpu.vram_available_bytes = 100;
     s.gpus.push_back(gpu);
@@ -82,7 +82,7 @@ class PoolTest : public DaemonTest {
 TEST_F(PoolTest, RegistersBeatsAndLeaves) {
   start();
   pair("pool-a");
-  const std::string body = contract::encode(state("pool-a", "http://127.0.0.1:9/"));
+  const std::string body = wire::encode(state("pool-a", "http://127.0.0.1:9/"));
   const net::Response registered = says("/v2/pools/register", body);
   EXPECT_EQ(registered.status, 200) << registered.body;
   EXPECT_EQ(field(registered.body, "pool_id"), "pool-a");
@@ -107,24 +107,24 @@ TEST_F(PoolTest, RefusesWhatCannotBe) {
   start();
   pair("pool-a");
   auto body = state("pool-a", "http://127.0.0.1:9");
-  EXPECT_EQ(says("/v2/pools/pool-b/heartbeat", contract::encode(body)).status, 400);
+  EXPECT_EQ(says("/v2/pools/pool-b/heartbeat", wire::encode(body)).status, 400);
   body.endpoint = "ftp://x";
-  EXPECT_EQ(says("/v2/pools/register", contract::encode(body)).status, 400);
+  EXPECT_EQ(says("/v2/pools/register", wire::encode(body)).status, 400);
   body = state("no good", "http://127.0.0.1:9");
-  EXPECT_EQ(says("/v2/pools/register", contract::encode(body)).status, 400);
+  EXPECT_EQ(says("/v2/pools/register", wire::encode(body)).status, 400);
   EXPECT_EQ(says("/v2/pools/register", "{}").status, 400);
   EXPECT_EQ(says("/v2/internal/workers/ready", "{}").status, 400);
   EXPECT_EQ(says("/v2/internal/workers/failed", "nonsense").status, 400);
   // Facts about workers nobody started change nothing and break nothing; there is no pool to have them.
-  contract::WorkerReady ready;
+  wire::WorkerReady ready;
   ready.pool_id = "pool-a";
   ready.worker.worker_id = "worker-z";
   ready.worker.uri = "http://127.0.0.1:9";
-  EXPECT_EQ(code_of(says("/v2/internal/workers/ready", contract::encode(ready))), "POOL_NOT_FOUND");
-  contract::WorkerFailed failed;
+  EXPECT_EQ(code_of(says("/v2/internal/workers/ready", wire::encode(ready))), "POOL_NOT_FOUND");
+  wire::WorkerFailed failed;
   failed.worker_id = "worker-z";
   failed.pool_id = "pool-a";
-  EXPECT_EQ(says("/v2/internal/workers/failed", contract::encode(failed)).status, 200);
+  EXPECT_EQ(says("/v2/internal/workers/failed", wire::encode(failed)).status, 200);
   EXPECT_EQ(client_->get("/v2/pools").body, R"({"pools":[]})");
 }
 
@@ -137,22 +137,21 @@ TEST_F(PoolTest, APoolSpeaksForItselfOnly) {
     EXPECT_EQ(code_of(response), "FORBIDDEN") << what;
     EXPECT_EQ(client_->get("/v2/pools").body, R"({"pools":[]})") << what << " left something behind";
   };
-  const std::string other = contract::encode(state("pool-b", "http://127.0.0.1:9"));
+  const std::string other = wire::encode(state("pool-b", "http://127.0.0.1:9"));
   refused(says("/v2/pools/register", other), "register");
   refused(says("/v2/pools/pool-b/heartbeat", other), "heartbeat");
   refused(says("/v2/pools/pool-b", "", "DELETE"), "leave");
-  contract::WorkerReady ready;
+  wire::WorkerReady ready;
   ready.pool_id = "pool-b";
   ready.worker.worker_id = "w";
   ready.worker.uri = "http://127.0.0.1:9";
-  refused(says("/v2/internal/workers/ready", contract::encode(ready)), "ready");
-  contract::WorkerFailed failed;
+  refused(says("/v2/internal/workers/ready", wire::encode(ready)), "ready");
+  wire::WorkerFailed failed;
   failed.worker_id = "w";
   failed.pool_id = "pool-b";
-  refused(says("/v2/internal/workers/failed", contract::encode(failed)), "failed");
+  refused(says("/v2/internal/workers/failed", wire::encode(failed)), "failed");
   // Without a token everything is open on this machine but what pools say.
-  refused(client_->post("/v2/pools/register", contract::encode(state("pool-a", "http://127.0.0.1:9"))),
-          "no credential");
+  refused(client_->post("/v2/pools/register", wire::encode(state("pool-a", "http://127.0.0.1:9"))), "no credential");
 }
 
 // A wildcard is nobody's address, and a worker lives with its pool.
@@ -162,20 +161,20 @@ TEST_F(PoolTest, AddressesThatNobodyOrAnotherHasAreRefused) {
   for (const auto& [endpoint, reason] : {std::pair{"http://0.0.0.0:9", "wildcard"},
                                          {"http://[::]:9", "wildcard"},
                                          {"http://127.0.0.1:9/admin?x=", "url"}}) {
-    const net::Response refused = says("/v2/pools/register", contract::encode(state("pool-a", endpoint)));
+    const net::Response refused = says("/v2/pools/register", wire::encode(state("pool-a", endpoint)));
     EXPECT_EQ(refused.status, 400);
     EXPECT_EQ(field(refused.body, "reason"), reason) << refused.body;
   }
   auto body = state("pool-a", "http://127.0.0.1:9");
   body.workers.push_back({.worker_id = "w", .uri = "http://127.0.0.2:9"});
-  EXPECT_EQ(field(says("/v2/pools/register", contract::encode(body)).body, "reason"), "host");
+  EXPECT_EQ(field(says("/v2/pools/register", wire::encode(body)).body, "reason"), "host");
   body.workers.clear();
-  EXPECT_EQ(says("/v2/pools/register", contract::encode(body)).status, 200);
-  contract::WorkerReady ready;
+  EXPECT_EQ(says("/v2/pools/register", wire::encode(body)).status, 200);
+  wire::WorkerReady ready;
   ready.pool_id = "pool-a";
   ready.worker.worker_id = "w";
   ready.worker.uri = "http://127.0.0.2:9";
-  EXPECT_EQ(field(says("/v2/internal/workers/ready", contract::encode(ready)).body, "reason"), "host");
+  EXPECT_EQ(field(says("/v2/internal/workers/ready", wire::encode(ready)).body, "reason"), "host");
 }
 
 // An unpaired pool is refused and forgotten, what ran there runs elsewhere, and a restart does not bring it back.
@@ -188,7 +187,7 @@ TEST_F(PoolTest, AnUnpairedPoolIsForgotten) {
   EXPECT_EQ(client_->call("DELETE", "/v2/pools/pool-1/credential").status, 404);
   wait_until([this] { return client_->get("/v2/pools").body == R"({"pools":[]})"; }, "the pool to go");
   token_ = FakePool::credential().node_token();
-  const net::Response beat = says("/v2/pools/pool-1/heartbeat", contract::encode(state("pool-1", pool_->url())));
+  const net::Response beat = says("/v2/pools/pool-1/heartbeat", wire::encode(state("pool-1", pool_->url())));
   EXPECT_EQ(code_of(beat), "BAD_TOKEN");
   EXPECT_EQ(client_->get("/v2/pools").body, R"({"pools":[]})");
   wait_until([&] { return status_of(job) == "queued"; }, "the job to wait");
@@ -204,15 +203,14 @@ TEST_F(PoolTest, AReportThatBeganBeforeItsCredentialEndedIsRefused) {
   start();
   pair("pool-a");
   auto body = state("pool-a", "http://127.0.0.1:9");
-  contract::WorkerReady ready{.pool_id = "pool-a", .worker = {.worker_id = "w", .uri = "http://127.0.0.1:9"}};
-  contract::WorkerFailed failed;
+  wire::WorkerReady ready{.pool_id = "pool-a", .worker = {.worker_id = "w", .uri = "http://127.0.0.1:9"}};
+  wire::WorkerFailed failed;
   failed.pool_id = "pool-a";
   failed.worker_id = "w";
-  const std::vector<std::pair<std::string, std::string>> reports{
-      {"/v2/pools/register", contract::encode(body)},
-      {"/v2/pools/pool-a/heartbeat", contract::encode(body)},
-      {"/v2/internal/workers/ready", contract::encode(ready)},
-      {"/v2/internal/workers/failed", contract::encode(failed)}};
+  const std::vector<std::pair<std::string, std::string>> reports{{"/v2/pools/register", wire::encode(body)},
+                                                                 {"/v2/pools/pool-a/heartbeat", wire::encode(body)},
+                                                                 {"/v2/internal/workers/ready", wire::encode(ready)},
+                                                                 {"/v2/internal/workers/failed", wire::encode(failed)}};
   for (const bool anew : {true, false}) {
     std::vector<std::unique_ptr<BegunReport>> begun;
     for (const auto& [path, text] : reports)
@@ -235,7 +233,7 @@ TEST_F(PoolTest, AnAddressIsOnePools) {
   start_with_pool();
   client_->read(events_path(client_->submit(task(1))));
   pair("pool-b");
-  const std::string taken = contract::encode(state("pool-b", pool_->url()));
+  const std::string taken = wire::encode(state("pool-b", pool_->url()));
   for (const char* path : {"/v2/pools/register", "/v2/pools/pool-b/heartbeat"}) {
     const net::Response refused = says(path, taken);
     EXPECT_EQ(refused.status, 409) << refused.body;
@@ -255,7 +253,7 @@ TEST_F(PoolTest, AnAddressThatAPoolLeftIsForgotten) {
   start();
   pair("pool-a");
   for (const char* port : {"9", "10", "11"}) {
-    const std::string body = contract::encode(state("pool-a", std::string("http://127.0.0.1:") + port));
+    const std::string body = wire::encode(state("pool-a", std::string("http://127.0.0.1:") + port));
     EXPECT_EQ(says("/v2/pools/register", body).status, 200);
   }
   EXPECT_EQ(says("/v2/pools/pool-a", "", "DELETE").status, 204);
@@ -264,7 +262,7 @@ TEST_F(PoolTest, AnAddressThatAPoolLeftIsForgotten) {
   EXPECT_NE(refused.body.find("no pool manager is registered"), std::string::npos) << refused.body;
 }
 
-// DECISIONS §3: endpoints persist, and a restarted daemon asks at once instead of waiting for a heartbeat.
+// Endpoints persist, and a restarted daemon asks its pools at once instead of waiting for a heartbeat.
 TEST_F(PoolTest, AKnownPoolIsAskedAfterARestart) {
   start_with_pool();
   client_->read(events_path(client_->submit(task(1))));
@@ -285,7 +283,7 @@ TEST_F(PoolTest, ANewCredentialIsNotForWhereThePoolWas) {
   EXPECT_EQ(client_->post("/v2/pools/pool-1/credential", "").status, 201);
   EXPECT_EQ(client_->get("/v2/pools").body, R"({"pools":[]})");
   daemon_.reset();
-  auto store = state_store::open_sqlite_store(
+  auto store = store::open_sqlite_store(
       {.directory = options_.state_directory, .retention = {.ms = 1000}, .clock = &clock_, .entropy = &entropy_});
   ASSERT_TRUE(store.has_value());
   EXPECT_TRUE((*store)->restore()->pool_endpoints.empty());
@@ -366,4 +364,4 @@ TEST_F(PoolTest, MetricsCountWhatHappened) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::app::testing
+}  // namespace llorch::orchestratord::daemon::testing

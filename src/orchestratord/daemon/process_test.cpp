@@ -9,10 +9,10 @@
 #include <random>
 
 #include "base/process.h"
-#include "orchestratord/app/testing/daemon_fixture.h"
-#include "orchestratord/state_store/sqlite/database.h"
+#include "orchestratord/daemon/testing/daemon_fixture.h"
+#include "orchestratord/store/sqlite/database.h"
 
-namespace llorch::orchestratord::app::testing {
+namespace llorch::orchestratord::daemon::testing {
 namespace {
 
 class Program {
@@ -129,8 +129,8 @@ TEST_F(ProcessTest, KilledAgainAndAgainNothingIsLost) {
   }
   EXPECT_EQ(program->end(SIGTERM), 0);
   auto database =
-      state_store::sqlite::Database::open({.path = (options_.state_directory / "orchestrator.db").string()}).value();
-  const state_store::sqlite::StatementUse check(*database.statement("PRAGMA integrity_check").value());
+      store::sqlite::Database::open({.path = (options_.state_directory / "orchestrator.db").string()}).value();
+  const store::sqlite::StatementUse check(*database.statement("PRAGMA integrity_check").value());
   ASSERT_TRUE(check->step().value());
   EXPECT_EQ(check->text(0), "ok");
   std::ifstream in(options_.state_directory / "payload.keys", std::ios::binary);
@@ -140,4 +140,4 @@ TEST_F(ProcessTest, KilledAgainAndAgainNothingIsLost) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::app::testing
+}  // namespace llorch::orchestratord::daemon::testing

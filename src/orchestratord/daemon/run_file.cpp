@@ -1,27 +1,27 @@
-#include "orchestratord/app/run_file.h"
+#include "orchestratord/daemon/run_file.h"
 
 #include <boost/json.hpp>
 
 #include "base/file.h"
 #include "base/run_file.h"
 
-namespace llorch::orchestratord::app {
+namespace llorch::orchestratord::daemon {
 
 namespace {
-constexpr const char* kFolder = "run";
+constexpr const char* kDirectory = "run";
 constexpr const char* kName = "orchestratord.json";
 }  // namespace
 
 base::Result<RunFile> RunFile::write(const std::filesystem::path& state_directory, const std::string& bind) {
-  const auto folder = state_directory / kFolder;
-  TRY(base::ensure_private_directory(folder));
-  const auto path = folder / kName;
+  const auto directory = state_directory / kDirectory;
+  TRY(base::ensure_private_directory(directory));
+  const auto path = directory / kName;
   TRY(base::write_run_file(path, bind));
   return RunFile(path);
 }
 
 base::Result<std::string> RunFile::bind_of(const std::filesystem::path& state_directory) {
-  const auto text = base::read_file(state_directory / kFolder / kName, 65'536);
+  const auto text = base::read_file(state_directory / kDirectory / kName, 65'536);
   boost::json::error_code failed;
   const boost::json::value record = text ? boost::json::parse(*text, failed) : boost::json::value();
   const auto* bind = record.is_object() ? record.get_object().if_contains("bind") : nullptr;
@@ -37,4 +37,4 @@ RunFile::~RunFile() {
   if (!path_.empty()) std::filesystem::remove(path_, ec);
 }
 
-}  // namespace llorch::orchestratord::app
+}  // namespace llorch::orchestratord::daemon

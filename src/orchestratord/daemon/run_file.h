@@ -5,7 +5,7 @@
 
 #include "base/result.h"
 
-namespace llorch::orchestratord::app {
+namespace llorch::orchestratord::daemon {
 
 // The file exists as long as the value lives.
 class RunFile {
@@ -23,4 +23,4 @@ class RunFile {
   std::filesystem::path path_;
 };
 
-}  // namespace llorch::orchestratord::app
+}  // namespace llorch::orchestratord::daemon

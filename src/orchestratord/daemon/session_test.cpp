@@ -1,9 +1,9 @@
 // Sessions, budgets and throttles over HTTP, and the order in which a submission is checked.
 #include <gtest/gtest.h>
 
-#include "orchestratord/app/testing/daemon_fixture.h"
+#include "orchestratord/daemon/testing/daemon_fixture.h"
 
-namespace llorch::orchestratord::app::testing {
+namespace llorch::orchestratord::daemon::testing {
 namespace {
 
 class SessionTest : public DaemonTest {
@@ -138,4 +138,4 @@ TEST_F(SessionTest, ATenantsNextJobWaits) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::app::testing
+}  // namespace llorch::orchestratord::daemon::testing

@@ -1,19 +1,18 @@
-#include "orchestratord/app/shell.h"
+#include "orchestratord/daemon/shell.h"
 
 #include <utility>
 
-#include "contract/json.h"
-#include "contract/worker.h"
-#include "orchestratord/api/tasks/job_view.h"
+#include "orchestratord/http/tasks/job_view.h"
+#include "wire/json.h"
+#include "wire/worker.h"
 
-namespace llorch::orchestratord::app {
+namespace llorch::orchestratord::daemon {
 namespace {
 
-std::vector<state_store::Checkpoint> rows_of(const std::vector<streaming::StreamHub::Checkpoint>& moved,
-                                             std::int64_t unix_ms) {
-  std::vector<state_store::Checkpoint> rows;
+std::vector<store::Checkpoint> rows_of(const std::vector<streams::StreamHub::Checkpoint>& moved, std::int64_t unix_ms) {
+  std::vector<store::Checkpoint> rows;
   for (const auto& point : moved) {
-    const std::string text = streaming::to_string(point.id);
+    const std::string text = streams::to_string(point.id);
     rows.push_back({point.job_id, point.id.seq, "token", text.substr(text.find('-') + 1), unix_ms});
   }
   return rows;
@@ -29,11 +28,11 @@ Shell::Shell(Options options)
             .on_clients_gone =
                 [this](const base::JobId& job_id) {
                   if (stopping_) return;  // it is us who went
-                  port_.post(brain::CancelRequested{
-                      .request = {}, .job_id = job_id, .reason = jobs::CancelReason::kDisconnect});
+                  port_.post(core::CancelRequested{
+                      .request = {}, .job_id = job_id, .reason = core::jobs::CancelReason::kDisconnect});
                 },
             .on_checkpoints =
-                [this](const std::vector<streaming::StreamHub::Checkpoint>& moved) {
+                [this](const std::vector<streams::StreamHub::Checkpoint>& moved) {
                   options_.store->checkpoint(rows_of(moved, options_.clock->now().unix_ms));
                 },
             .ticks_per_s = options_.stream_ticks_per_s}),
@@ -52,11 +51,11 @@ Shell::Shell(Options options)
                 .kv_dtype = options_.config->orchestratord.kv_dtype,
                 .devices_of =
                     [this](const std::string& ref) {
-                      return catalog::devices_of(ref, options_.config->models, options_.roots);
+                      return models::devices_of(ref, options_.config->models, options_.roots);
                     },
                 .timeout_ms_of =
                     [this](const std::string& ref) {
-                      return catalog::timeout_ms_of(ref, options_.config->models, options_.roots);
+                      return models::timeout_ms_of(ref, options_.config->models, options_.roots);
                     }}),
       relay_({.client = options_.client,
               .hub = &hub_,
@@ -71,13 +70,13 @@ Shell::Shell(Options options)
                .on_drained = options_.on_drained}),
       api_(context_) {}
 
-api::Context Shell::make_context() {
-  api::Context context;
+http::Context Shell::make_context() {
+  http::Context context;
   context.config = options_.config;
   context.clock = options_.clock;
   context.entropy = options_.entropy;
   context.desk = options_.desk;
-  context.brain = &port_;
+  context.core = &port_;
   context.board = &board_;
   context.store = options_.store;
   context.hub = &hub_;
@@ -93,8 +92,8 @@ api::Context Shell::make_context() {
   return context;
 }
 
-brain::Restored Shell::restore(state_store::RestoredState state) {
-  brain::Restored out;
+core::Restored Shell::restore(store::RestoredState state) {
+  core::Restored out;
   // Asked for models from the first request on, not only once they have answered for themselves.
   for (auto& [pool_id, endpoint] : state.pool_endpoints) {
     if (!options_.access->is_paired(pool_id)) continue;  // nobody there is ours
@@ -105,21 +104,21 @@ brain::Restored Shell::restore(state_store::RestoredState state) {
   out.sessions = std::move(state.sessions);
   out.pool_orders = std::move(state.pool_orders);
   out.tenants = std::move(state.tenants);
-  for (state_store::RestoredJob& restored : state.jobs) {
-    const auto live = std::make_shared<api::LiveJobData>();
+  for (store::RestoredJob& restored : state.jobs) {
+    const auto live = std::make_shared<http::LiveJobData>();
     live->record = std::move(restored.job);
-    const state_store::JobRecord& record = live->record;
+    const store::JobRecord& record = live->record;
     bool payload_available = false;
     if (restored.payload) {
-      if (const auto request = contract::decode<contract::ExecuteRequest>(*restored.payload)) {
+      if (const auto request = wire::decode<wire::ExecuteRequest>(*restored.payload)) {
         live->payload = std::move(*restored.payload);
-        live->parameters_sha256 = contract::parameters_sha256(request->temperature, request->sampling, request->stop);
+        live->parameters_sha256 = wire::parameters_sha256(request->temperature, request->sampling, request->stop);
         payload_available = true;
       }
     }
     live->stream = hub_.open(record.job_id, record.on_disconnect, record.tenant_id);
     jobs_.add(live);
-    out.jobs.push_back({.spec = api::tasks::job_spec(record),
+    out.jobs.push_back({.spec = http::tasks::job_spec(record),
                         .status = record.progress.status,
                         .attempts = record.progress.attempts,
                         .submitted_unix_ms = record.submitted_unix_ms,
@@ -135,4 +134,4 @@ void Shell::end_stop() {
   port_.drop_all();
 }
 
-}  // namespace llorch::orchestratord::app
+}  // namespace llorch::orchestratord::daemon

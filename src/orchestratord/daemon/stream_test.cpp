@@ -1,9 +1,9 @@
 // Streams through real sockets: reconnecting, worker loss, slow ends.
 #include <future>
 
-#include "orchestratord/app/testing/daemon_fixture.h"
+#include "orchestratord/daemon/testing/daemon_fixture.h"
 
-namespace llorch::orchestratord::app::testing {
+namespace llorch::orchestratord::daemon::testing {
 namespace {
 
 class StreamTest : public DaemonTest {
@@ -31,7 +31,7 @@ TEST_F(StreamTest, ReconnectContinuesAfterTheLastEvent) {
   EXPECT_EQ(pool_->executions(), 1);
 }
 
-// C-12, SYS-5.4.2: without on_disconnect resume a lost client cancels at once.
+// SYS-5.4.2: without on_disconnect resume, the job of a lost client is cancelled at once.
 TEST_F(StreamTest, DisconnectCancelsByDefault) {
   start_with_pool();
   const std::string job_id = client_->submit(task(3, 4000));
@@ -40,7 +40,7 @@ TEST_F(StreamTest, DisconnectCancelsByDefault) {
   EXPECT_NE(client_->get("/v2/tasks/" + job_id).body.find("\"reason\":\"disconnect\""), std::string::npos);
 }
 
-// DECISIONS §1: what is no longer held is 410 with what to do; the terminal event stays.
+// An event that is no longer held is answered 410 with what to do; the terminal event stays.
 TEST_F(StreamTest, AfterTheEndOnlyTheTerminalEventIsServed) {
   start_with_pool();
   const std::string job_id = client_->submit(task(3, 5));
@@ -147,4 +147,4 @@ TEST_F(StreamTest, AStopCutsStreamsAndTheNextProcessGoesOn) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::app::testing
+}  // namespace llorch::orchestratord::daemon::testing

@@ -1,15 +1,15 @@
-#include "orchestratord/api/admission_board.h"
+#include "orchestratord/http/admission_board.h"
 
 #include <utility>
 
-namespace llorch::orchestratord::api {
+namespace llorch::orchestratord::http {
 
-void AdmissionBoard::set(brain::PublishStanding standing) {
+void AdmissionBoard::set(core::PublishStanding standing) {
   const std::lock_guard lock(mutex_);
   standings_.insert_or_assign(std::move(standing.tenant_id), std::move(standing.standing));
 }
 
-void AdmissionBoard::set(brain::PublishQueueRoom room) {
+void AdmissionBoard::set(core::PublishQueueRoom room) {
   const std::lock_guard lock(mutex_);
   room_ = std::move(room);
 }
@@ -29,4 +29,4 @@ std::optional<base::Error> AdmissionBoard::refusal(const Newcomer& newcomer, bas
   return std::nullopt;
 }
 
-}  // namespace llorch::orchestratord::api
+}  // namespace llorch::orchestratord::http

@@ -1,6 +1,7 @@
 #pragma once
-// What the brain tells of limits that refuse a submission whatever is in it, where anybody may look at it before any work is
-// done. It refuses nothing that the brain would take: a limit that has just let go is told within the step that let it go.
+// Copies of the limits that refuse a submission whatever is in it: quotas, budgets, a full queue. The core publishes
+// them; any thread may ask the board before it works on a submission. The board refuses nothing that the core would
+// accept: the end of a limit is published within the step that ends it.
 #include <array>
 #include <map>
 #include <mutex>
@@ -9,30 +10,30 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "contract/task.h"
-#include "orchestratord/brain/commands.h"
+#include "orchestratord/core/commands.h"
+#include "wire/task.h"
 
-namespace llorch::orchestratord::api {
+namespace llorch::orchestratord::http {
 
-// Thread-safe; no member holds the lock for longer than a look takes.
+// Thread-safe; every member holds the lock for a look-up only.
 class AdmissionBoard {
  public:
-  void set(brain::PublishStanding standing);
-  void set(brain::PublishQueueRoom room);
+  void set(core::PublishStanding standing);
+  void set(core::PublishQueueRoom room);
 
   struct Newcomer {
     const std::string& account;
-    // What is known of it. Before its body is read that is nothing: a prompt of one token, one token of answer.
-    sessions::QuotaTable::Standing::Tokens tokens{.at_least = 2, .at_most = 2};
-    contract::Priority priority = contract::Priority::kInteractive;
+    // Bounds of what it asks for. Before its body is read: at least a prompt of one token and an answer of one.
+    core::sessions::QuotaTable::Standing::Tokens tokens{.at_least = 2, .at_most = 2};
+    wire::Priority priority = wire::Priority::kInteractive;
   };
-  // QUOTA_EXCEEDED, BUDGET_EXCEEDED, QUEUE_FULL, in the order, the words and with the numbers of the brain.
+  // The error that the core would give: QUOTA_EXCEEDED, BUDGET_EXCEEDED or QUEUE_FULL, looked for in its order.
   std::optional<base::Error> refusal(const Newcomer& newcomer, base::Time now) const;
 
  private:
   mutable std::mutex mutex_;
-  std::map<std::string, sessions::Standing> standings_;  // of tenants with limits, as many as tokens are known
-  brain::PublishQueueRoom room_;
+  std::map<std::string, core::sessions::Standing> standings_;  // of tenants with limits, as many as tokens are known
+  core::PublishQueueRoom room_;
 };
 
-}  // namespace llorch::orchestratord::api
+}  // namespace llorch::orchestratord::http

@@ -1,18 +1,18 @@
-#include "orchestratord/api/backups.h"
+#include "orchestratord/http/backups.h"
 
 #include <fmt/core.h>
 
 #include <utility>
 
-#include "contract/json.h"
-#include "contract/task.h"
 #include "net/sse/sse.h"
-#include "orchestratord/state_store/backup/backup.h"
+#include "orchestratord/store/backup/backup.h"
+#include "wire/json.h"
+#include "wire/task.h"
 
-namespace llorch::orchestratord::api {
+namespace llorch::orchestratord::http {
 namespace {
 
-namespace backup = state_store::backup;
+namespace backup = store::backup;
 
 constexpr std::int64_t kProgressEveryMs = 200;
 
@@ -29,7 +29,7 @@ void finish(const net::ExchangePtr& exchange, const base::CorrelationId& correla
   const base::Result<> written = keys ? backup::fill(parts.keys, *keys) : base::fail(keys.error());
   if (written && tell(exchange, "done", "{}")) return;
   backup::remove(parts);
-  if (!written) tell(exchange, "error", contract::encode(contract::error_body(written.error(), correlation_id)));
+  if (!written) tell(exchange, "error", wire::encode(wire::error_body(written.error(), correlation_id)));
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ void Backups::begin(const net::ExchangePtr& exchange, const base::CorrelationId&
   context_.store->backup(
       {.database_file = parts.database.string(),
        .progress =
-           [exchange, clock = context_.clock, told_ms = std::int64_t{0}](state_store::BackupProgress progress) mutable {
+           [exchange, clock = context_.clock, told_ms = std::int64_t{0}](store::BackupProgress progress) mutable {
              const std::int64_t now_ms = clock->now().mono_ms;
              if (now_ms - told_ms < kProgressEveryMs) return !exchange->closed();
              told_ms = now_ms;
@@ -63,4 +63,4 @@ void Backups::begin(const net::ExchangePtr& exchange, const base::CorrelationId&
            }});
 }
 
-}  // namespace llorch::orchestratord::api
+}  // namespace llorch::orchestratord::http

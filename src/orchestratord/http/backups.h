@@ -1,9 +1,9 @@
 #pragma once
-// POST /v2/store/backup: a copy of the job store while it serves. Where it goes is not the caller's to say: `llorch backup`
-// leaves the name of its file in the state folder, which only the owner of the store can write.
-#include "orchestratord/api/context.h"
+// POST /v2/store/backup: a copy of the job store while it serves. The request names no file: `llorch backup` leaves the
+// name in the state directory, which only the owner of the store can write.
+#include "orchestratord/http/context.h"
 
-namespace llorch::orchestratord::api {
+namespace llorch::orchestratord::http {
 
 // Thread-safe. REQUIRES: `context` outlives it.
 class Backups {
@@ -20,4 +20,4 @@ class Backups {
   const Context& context_;
 };
 
-}  // namespace llorch::orchestratord::api
+}  // namespace llorch::orchestratord::http

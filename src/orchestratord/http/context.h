@@ -7,36 +7,36 @@
 
 #include "base/clock.h"
 #include "base/entropy.h"
-#include "contract/config.h"
+#include "config/config.h"
 #include "net/client.h"
 #include "net/server.h"
-#include "orchestratord/api/admission_board.h"
-#include "orchestratord/api/brain_port.h"
-#include "orchestratord/api/job_directory.h"
-#include "orchestratord/catalog/catalog.h"
-#include "orchestratord/catalog/model_ref.h"
+#include "orchestratord/http/admission_board.h"
+#include "orchestratord/http/core_port.h"
+#include "orchestratord/http/job_directory.h"
+#include "orchestratord/http/metrics.h"
+#include "orchestratord/models/catalog.h"
+#include "orchestratord/models/model_ref.h"
 #include "orchestratord/pool_access/pool_access.h"
-#include "orchestratord/state_store/store.h"
-#include "orchestratord/streaming/stream_hub.h"
-#include "orchestratord/telemetry/metrics.h"
+#include "orchestratord/store/store.h"
+#include "orchestratord/streams/stream_hub.h"
 
-namespace llorch::orchestratord::api {
+namespace llorch::orchestratord::http {
 
 struct Context {
-  const contract::Config* config = nullptr;
+  const config::Config* config = nullptr;
   const base::Clock* clock = nullptr;
   base::Entropy* entropy = nullptr;  // thread-safe: the system's
   net::Executor* desk = nullptr;     // its thread reads and tokenises requests, so that no socket waits for a long one
-  BrainPort* brain = nullptr;
+  CorePort* core = nullptr;
   AdmissionBoard* board = nullptr;
-  state_store::Store* store = nullptr;
-  streaming::StreamHub* hub = nullptr;
+  store::Store* store = nullptr;
+  streams::StreamHub* hub = nullptr;
   net::Transport* client = nullptr;
-  catalog::Catalog* catalog = nullptr;
+  models::Catalog* catalog = nullptr;
   pool_access::PoolAccess* pools = nullptr;
-  catalog::AllowedRoots roots;
+  models::AllowedRoots roots;
   JobDirectory* jobs = nullptr;
-  telemetry::Metrics* metrics = nullptr;
+  http::Metrics* metrics = nullptr;
   const std::atomic<bool>* stopping = nullptr;
   std::filesystem::path state_directory;
   std::int64_t started_mono_ms = 0;
@@ -45,4 +45,4 @@ struct Context {
 // Answers with the error's envelope and counts it. Retriable refusals carry a retry_after_ms.
 void refuse(const Context& context, const net::ExchangePtr& exchange, base::Error error);
 
-}  // namespace llorch::orchestratord::api
+}  // namespace llorch::orchestratord::http

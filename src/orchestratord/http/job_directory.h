@@ -1,20 +1,20 @@
 #pragma once
-// What the shell keeps of every live job: what the brain must not see and the store need not be asked for.
+// The parts of every live job that the core must not see, kept so that nobody reads the store for them.
 #include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
 
-#include "orchestratord/state_store/store.h"
-#include "orchestratord/streaming/stream.h"
+#include "orchestratord/store/store.h"
+#include "orchestratord/streams/stream.h"
 
-namespace llorch::orchestratord::api {
+namespace llorch::orchestratord::http {
 
 struct LiveJobData {
-  state_store::JobRecord record;  // as admitted
+  store::JobRecord record;        // as admitted
   std::string payload;            // JSON of the ExecuteRequest a worker is sent, but for its timeout_ms
   std::string parameters_sha256;  // what a receipt must say of it
-  streaming::StreamPtr stream;
+  streams::StreamPtr stream;
 };
 using LiveJobPtr = std::shared_ptr<const LiveJobData>;
 
@@ -44,4 +44,4 @@ class JobDirectory {
   std::unordered_map<base::JobId, LiveJobPtr> jobs_;
 };
 
-}  // namespace llorch::orchestratord::api
+}  // namespace llorch::orchestratord::http

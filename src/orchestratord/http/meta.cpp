@@ -1,4 +1,4 @@
-#include "orchestratord/api/meta.h"
+#include "orchestratord/http/meta.h"
 
 #include <algorithm>
 #include <map>
@@ -6,21 +6,21 @@
 #include "base/build_id.h"
 #include "base/log.h"
 #include "base/version.h"
-#include "contract/json.h"
-#include "contract/meta.h"
+#include "wire/json.h"
+#include "wire/meta.h"
 
-namespace llorch::orchestratord::api {
+namespace llorch::orchestratord::http {
 namespace {
 
-using contract::WorkerStatus;
+using wire::WorkerStatus;
 
 // One entry per engine build, in order of its name.
-std::vector<contract::EngineCapability> engines_of(const std::vector<brain::PoolView>& pools, std::int64_t max_tokens) {
-  std::map<std::string, contract::EngineCapability> engines;
-  for (const brain::PoolView& pool : pools) {
-    for (const contract::WorkerInfo& worker : pool.workers) {
+std::vector<wire::EngineCapability> engines_of(const std::vector<core::PoolView>& pools, std::int64_t max_tokens) {
+  std::map<std::string, wire::EngineCapability> engines;
+  for (const core::PoolView& pool : pools) {
+    for (const wire::WorkerInfo& worker : pool.workers) {
       if (worker.status != WorkerStatus::kReady && worker.status != WorkerStatus::kBusy) continue;
-      contract::EngineCapability& engine = engines[worker.engine_build];
+      wire::EngineCapability& engine = engines[worker.engine_build];
       engine.engine = "worker-orcd";
       engine.engine_version = worker.engine_build;
       engine.sampler_profile_version = worker.sampler;
@@ -31,7 +31,7 @@ std::vector<contract::EngineCapability> engines_of(const std::vector<brain::Pool
       if (engine.pools.empty() || engine.pools.back() != pool.pool_id.value) engine.pools.push_back(pool.pool_id.value);
     }
   }
-  std::vector<contract::EngineCapability> out;
+  std::vector<wire::EngineCapability> out;
   out.reserve(engines.size());
   for (auto& [build, engine] : engines) out.push_back(std::move(engine));
   return out;
@@ -40,15 +40,15 @@ std::vector<contract::EngineCapability> engines_of(const std::vector<brain::Pool
 }  // namespace
 
 void Meta::health(const net::Request&, const net::ExchangePtr& exchange) {
-  context_.brain->ask<brain::AnswerQueryPools>(
-      brain::QueryPools{}, [this, exchange](const brain::AnswerQueryPools& answer) {
-        contract::HealthReply out;
+  context_.core->ask<core::AnswerQueryPools>(
+      core::QueryPools{}, [this, exchange](const core::AnswerQueryPools& answer) {
+        wire::HealthReply out;
         out.uptime_seconds = (context_.clock->now().mono_ms - context_.started_mono_ms) / 1000;
         bool healthy = false;
-        for (const brain::PoolView& pool : answer.pools) {
-          healthy = healthy || pool.status == contract::PoolStatus::kHealthy;
+        for (const core::PoolView& pool : answer.pools) {
+          healthy = healthy || pool.status == wire::PoolStatus::kHealthy;
           out.pools.push_back({.pool_id = pool.pool_id.value,
-                               .status = std::string(contract::enum_name(pool.status)),
+                               .status = std::string(wire::enum_name(pool.status)),
                                .gpus = static_cast<std::int64_t>(pool.gpus.size()),
                                .workers = static_cast<std::int64_t>(pool.workers.size())});
         }
@@ -63,21 +63,21 @@ void Meta::health(const net::Request&, const net::ExchangePtr& exchange) {
                                  "disk space or repair the state directory."});
         }
         out.status = *context_.stopping ? "stopping" : out.reasons.empty() ? "healthy" : "degraded";
-        exchange->respond(net::http::json_response(200, contract::encode(out)));
+        exchange->respond(net::http::json_response(200, wire::encode(out)));
       });
 }
 
 void Meta::version(const net::Request&, const net::ExchangePtr& exchange) {
-  const contract::VersionReply out{
+  const wire::VersionReply out{
       .api_version = std::string(kApiVersion), .version = std::string(base::kVersion), .build = base::build_id()};
-  exchange->respond(net::http::json_response(200, contract::encode(out)));
+  exchange->respond(net::http::json_response(200, wire::encode(out)));
 }
 
 void Meta::capabilities(const net::Request&, const net::ExchangePtr& exchange) {
-  context_.brain->ask<brain::AnswerQueryPools>(
-      brain::QueryPools{}, [this, exchange](const brain::AnswerQueryPools& answer) {
-        const contract::OrchestratordConfig& config = context_.config->orchestratord;
-        contract::CapabilitiesReply out;
+  context_.core->ask<core::AnswerQueryPools>(
+      core::QueryPools{}, [this, exchange](const core::AnswerQueryPools& answer) {
+        const config::OrchestratordConfig& config = context_.config->orchestratord;
+        wire::CapabilitiesReply out;
         out.api_version = std::string(kApiVersion);
         out.version = std::string(base::kVersion);
         out.engines = engines_of(answer.pools, config.limits.max_tokens);
@@ -94,36 +94,35 @@ void Meta::capabilities(const net::Request&, const net::ExchangePtr& exchange) {
         for (const auto& engine : out.engines) {
           out.limits.max_context_length = std::max(out.limits.max_context_length, engine.ctx_max);
         }
-        exchange->respond(net::http::json_response(200, contract::encode(out)));
+        exchange->respond(net::http::json_response(200, wire::encode(out)));
       });
 }
 
 void Meta::models(const net::Request&, const net::ExchangePtr& exchange) {
-  contract::CatalogModelList out;
+  wire::CatalogModelList out;
   for (const auto& [alias, ref] : context_.config->models.aliases) {
-    const auto resolved = catalog::resolve_model_ref(alias, context_.config->models.aliases, context_.roots);
+    const auto resolved = models::resolve_model_ref(alias, context_.config->models.aliases, context_.roots);
     out.models.push_back({.model_id = alias, .model_ref = resolved ? *resolved : ref, .lifecycle_state = "Active"});
   }
-  exchange->respond(net::http::json_response(200, contract::encode(out)));
+  exchange->respond(net::http::json_response(200, wire::encode(out)));
 }
 
 void Meta::metrics(const net::Request&, const net::ExchangePtr& exchange) {
-  context_.brain->ask<brain::AnswerQueryGauges>(
-      brain::QueryGauges{}, [this, exchange](brain::AnswerQueryGauges answer) {
-        // Rendering walks every stream: not on the brain's thread.
-        context_.desk->post([this, exchange, gauges = std::move(answer.gauges)] {
-          const auto streams = context_.hub->gauges();
-          net::Response response =
-              net::http::text_response(200, context_.metrics->render(gauges,
-                                                                     {.streams = streams.streams,
-                                                                      .clients = streams.clients,
-                                                                      .bytes_held = streams.bytes_held,
-                                                                      .relays_paused = streams.relays_paused},
-                                                                     base::log_lines_dropped()));
-          response.headers.set("Content-Type", "text/plain; version=0.0.4; charset=utf-8");
-          exchange->respond(std::move(response));
-        });
-      });
+  context_.core->ask<core::AnswerQueryGauges>(core::QueryGauges{}, [this, exchange](core::AnswerQueryGauges answer) {
+    // Rendering walks every stream: not on the core's thread.
+    context_.desk->post([this, exchange, gauges = std::move(answer.gauges)] {
+      const auto streams = context_.hub->gauges();
+      net::Response response =
+          net::http::text_response(200, context_.metrics->render(gauges,
+                                                                 {.streams = streams.streams,
+                                                                  .clients = streams.clients,
+                                                                  .bytes_held = streams.bytes_held,
+                                                                  .relays_paused = streams.relays_paused},
+                                                                 base::log_lines_dropped()));
+      response.headers.set("Content-Type", "text/plain; version=0.0.4; charset=utf-8");
+      exchange->respond(std::move(response));
+    });
+  });
 }
 
-}  // namespace llorch::orchestratord::api
+}  // namespace llorch::orchestratord::http

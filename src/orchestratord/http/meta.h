@@ -1,8 +1,8 @@
 #pragma once
 // What the service says about itself: health, version, capabilities, models it can name, metrics.
-#include "orchestratord/api/context.h"
+#include "orchestratord/http/context.h"
 
-namespace llorch::orchestratord::api {
+namespace llorch::orchestratord::http {
 
 inline constexpr std::string_view kApiVersion = "2.0.0";  // info.version of the OpenAPI file (ORCH-3096)
 
@@ -21,4 +21,4 @@ class Meta {
   const Context& context_;
 };
 
-}  // namespace llorch::orchestratord::api
+}  // namespace llorch::orchestratord::http

@@ -1,4 +1,4 @@
-#include "orchestratord/telemetry/metrics.h"
+#include "orchestratord/http/metrics.h"
 
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
@@ -15,16 +15,16 @@
 #include <utility>
 
 #include "base/error_code.h"
-#include "contract/json.h"
+#include "wire/json.h"
 
-namespace llorch::orchestratord::telemetry {
+namespace llorch::orchestratord::http {
 namespace {
 
-using brain::Metric;
+using core::Metric;
 using prometheus::Labels;
 
 const std::string kEngine = "llama-orch";
-// One pool name and one replica name in the founding family: jobs are counted before they have a worker.
+// The family without a prefix knows one pool and one replica: jobs are counted before they have a worker.
 const std::string kPool = "default";
 const std::string kReplica = "r0";
 
@@ -35,10 +35,10 @@ const prometheus::Histogram::BucketBoundaries kQueueWaitMs = {1, 5, 10, 50, 100,
 const prometheus::Histogram::BucketBoundaries kSchedulingMs = {0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 10};
 
 std::string text(std::string_view view) { return std::string(view); }
-std::string priority_name(contract::Priority p) { return text(contract::enum_name(p)); }
+std::string priority_name(wire::Priority p) { return text(wire::enum_name(p)); }
 
-// Values that one label of one family may have (control-plane §15.1; for those it does not name, enough). What comes after
-// them counts as "other", so that neither clients nor pools nor errors can make this process remember without end.
+// How many values one label of one family may have. Every value after them counts as "other", so that neither clients
+// nor pools nor errors can make this process remember without end.
 std::size_t budget_of(std::string_view label) {
   constexpr std::pair<std::string_view, std::size_t> kBudgets[] = {
       {"engine_version", 64}, {"pool_id", 256}, {"replica_id", 1024}, {"worker_id", 1024}, {"device", 64},
@@ -49,7 +49,7 @@ std::size_t budget_of(std::string_view label) {
 }
 const std::string kOther = "other";
 
-// What the founding documents call a refusal for a full queue.
+// The label `reason` of a refusal: the code, but for a full queue, which the family without a prefix names differently.
 std::string rejection_reason(const std::string& code) { return code == "QUEUE_FULL" ? "ADMISSION_REJECT" : code; }
 
 std::string error_class(std::string_view code) {
@@ -87,7 +87,7 @@ struct Metrics::Families {
       {"engine", kEngine}, {"engine_version", options.engine_version}, {"pool_id", kPool}, {"replica_id", kReplica}};
   const Labels engine{{"engine", kEngine}};
 
-  // The founding family (§15.1): labels are exactly these.
+  // The family without a prefix: a family has exactly these labels, since dashboards select by them.
   Counters& tasks_enqueued = counter("tasks_enqueued_total", "Jobs accepted", replica);
   Counters& tasks_started = counter("tasks_started_total", "Jobs sent to a worker", replica);
   Counters& tasks_canceled = counter("tasks_canceled_total", "Jobs cancelled", replica);
@@ -103,7 +103,7 @@ struct Metrics::Families {
   Counters& placement = counter("placement_decisions_total", "Placement decisions");
   Gauges& candidates = gauge("placement_candidates_considered", "Candidates of the last placement decision");
 
-  // Ours (§15.2, §15.3).
+  // The family with the prefix orchd_, always with the label `component`.
   Gauges& queue_depth = gauge("orchd_queue_depth", "Jobs waiting", ours);
   Counters& enqueued = counter("orchd_tasks_enqueued_total", "Submissions by outcome", ours);
   Counters& dispatched = counter("orchd_tasks_dispatched_total", "Attempts by outcome and worker", ours);
@@ -173,20 +173,20 @@ struct Metrics::Families {
   Present connections_now{connections}, kv_usage_now{kv_usage}, vram_used_now{vram_used}, pool_ready_now{pool_ready},
       active_leases_now{active_leases};
 
-  void show_workers(const std::vector<brain::Gauges::WorkerConnections>& workers);
-  void show_pools(const std::vector<brain::Gauges::PoolReady>& pools);
+  void show_workers(const std::vector<core::Gauges::WorkerConnections>& workers);
+  void show_pools(const std::vector<core::Gauges::PoolReady>& pools);
 };
 
 // By worker up to the budget, the rest in one sum.
-void Metrics::Families::show_workers(const std::vector<brain::Gauges::WorkerConnections>& all) {
-  brain::Gauges::WorkerConnections rest{.worker_id = base::WorkerId(kOther), .pool_id = base::PoolId(kOther)};
+void Metrics::Families::show_workers(const std::vector<core::Gauges::WorkerConnections>& all) {
+  core::Gauges::WorkerConnections rest{.worker_id = base::WorkerId(kOther), .pool_id = base::PoolId(kOther)};
   rest.engine_version = rest.gpu_id = kOther;
   std::set<std::string> pool_ids, versions, devices;
   const auto within = [](std::set<std::string>& known, const std::string& value, std::string_view label) {
     if (known.contains(value) || known.size() < budget_of(label)) return *known.insert(value).first;
     return kOther;
   };
-  const auto show = [&](const brain::Gauges::WorkerConnections& w) {
+  const auto show = [&](const core::Gauges::WorkerConnections& w) {
     connections_now.set({{"worker_id", w.worker_id.value}}, static_cast<double>(w.active));
     const Labels labels{{"engine", kEngine},
                         {"engine_version", within(versions, w.engine_version, "engine_version")},
@@ -213,7 +213,7 @@ void Metrics::Families::show_workers(const std::vector<brain::Gauges::WorkerConn
   vram_used_now.finish();
 }
 
-void Metrics::Families::show_pools(const std::vector<brain::Gauges::PoolReady>& all) {
+void Metrics::Families::show_pools(const std::vector<core::Gauges::PoolReady>& all) {
   const std::size_t shown = std::min(all.size(), budget_of("pool_id"));
   bool rest_ready = false;
   std::int64_t rest_leases = 0;
@@ -248,7 +248,7 @@ Metrics::Metrics(Options options) : families_(std::make_unique<Families>(std::mo
 }
 Metrics::~Metrics() = default;
 
-void Metrics::count(const brain::Count& c) {
+void Metrics::count(const core::Count& c) {
   Families& f = *families_;
   const auto value = static_cast<double>(c.value);
   const std::string priority = priority_name(c.priority);
@@ -283,7 +283,7 @@ void Metrics::count(const brain::Count& c) {
   }
 }
 
-void Metrics::count(const brain::CountPlacement& c) {
+void Metrics::count(const core::CountPlacement& c) {
   const auto text_of = [](bool value) { return value ? "true" : "false"; };
   families_->placement
       .Add({{"outcome", c.assigned ? "assigned" : "no_capacity"},
@@ -301,10 +301,10 @@ void Metrics::scheduling_latency_ms(double ms) {
   families_->scheduling.Add({{"algorithm", families_->options.algorithm}}, kSchedulingMs).Observe(ms);
 }
 
-std::string Metrics::render(const brain::Gauges& gauges, const StreamGauges& streams, std::int64_t log_lines_dropped) {
+std::string Metrics::render(const core::Gauges& gauges, const StreamGauges& streams, std::int64_t log_lines_dropped) {
   Families& f = *families_;
   const std::lock_guard lock(f.mutex);
-  for (const auto priority : {contract::Priority::kInteractive, contract::Priority::kBatch}) {
+  for (const auto priority : {wire::Priority::kInteractive, wire::Priority::kBatch}) {
     const auto depth = static_cast<double>(gauges.queue_depth[static_cast<std::size_t>(priority)]);
     f.queue_depth.Add({{"priority", priority_name(priority)}}).Set(depth);
     f.queue_depth_v1.Add({{"priority", priority_name(priority)}}).Set(depth);
@@ -326,4 +326,4 @@ std::string Metrics::render(const brain::Gauges& gauges, const StreamGauges& str
   return out.str();
 }
 
-}  // namespace llorch::orchestratord::telemetry
+}  // namespace llorch::orchestratord::http

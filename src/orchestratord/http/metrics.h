@@ -1,14 +1,15 @@
 #pragma once
-// The counters of orchestratord in both name families (control-plane §15). The only folder that sees prometheus-cpp.
+// The counters of orchestratord in both name families, the one without a prefix and orchd_*. Only this directory includes
+// prometheus-cpp.
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 
-#include "orchestratord/brain/commands.h"
-#include "orchestratord/brain/view.h"
+#include "orchestratord/core/commands.h"
+#include "orchestratord/core/view.h"
 
-namespace llorch::orchestratord::telemetry {
+namespace llorch::orchestratord::http {
 
 struct StreamGauges {
   std::int64_t streams = 0;
@@ -27,19 +28,19 @@ class Metrics {
   explicit Metrics(Options options);
   ~Metrics();
 
-  void count(const brain::Count& count);
-  void count(const brain::CountPlacement& placement);
+  void count(const core::Count& count);
+  void count(const core::CountPlacement& placement);
   // An error answered to a client, by its code.
   void error(std::string_view code);
-  // One pass of the brain that dispatched something.
+  // One pass of the core that dispatched something.
   void scheduling_latency_ms(double ms);
 
   // Prometheus text, version 0.0.4. `log_lines_dropped`: since the process began.
-  std::string render(const brain::Gauges& gauges, const StreamGauges& streams, std::int64_t log_lines_dropped);
+  std::string render(const core::Gauges& gauges, const StreamGauges& streams, std::int64_t log_lines_dropped);
 
  private:
   struct Families;
   std::unique_ptr<Families> families_;
 };
 
-}  // namespace llorch::orchestratord::telemetry
+}  // namespace llorch::orchestratord::http

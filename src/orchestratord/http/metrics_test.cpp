@@ -1,4 +1,4 @@
-#include "orchestratord/telemetry/metrics.h"
+#include "orchestratord/http/metrics.h"
 
 #include <gtest/gtest.h>
 
@@ -7,10 +7,10 @@
 #include <set>
 #include <sstream>
 
-namespace llorch::orchestratord::telemetry {
+namespace llorch::orchestratord::http {
 namespace {
 
-using brain::Metric;
+using core::Metric;
 
 Metrics metrics() { return Metrics({.engine_version = "1.0+abc", .algorithm = "least-loaded"}); }
 
@@ -21,15 +21,15 @@ bool has(const std::string& text, const std::string& line) {
 // OC-METRICS-7101#orchestratord, SYS-10.1.1, ORCH-1013: both families, with exactly the labels of the contract.
 TEST(Metrics, BothFamiliesWithTheirLabels) {
   Metrics m = metrics();
-  m.count({Metric::kEnqueued, "accepted", contract::Priority::kBatch, 1});
-  m.count({Metric::kRejected, "QUEUE_FULL", contract::Priority::kBatch, 1});
-  m.count({Metric::kQueueDropped, "drop-lru", contract::Priority::kBatch, 2});
-  m.count({Metric::kQueueWaitMs, "", contract::Priority::kBatch, 7});
-  m.count({Metric::kFirstTokenMs, "", contract::Priority::kInteractive, 120});
-  m.count({Metric::kTokensOut, "", contract::Priority::kInteractive, 42});
+  m.count({Metric::kEnqueued, "accepted", wire::Priority::kBatch, 1});
+  m.count({Metric::kRejected, "QUEUE_FULL", wire::Priority::kBatch, 1});
+  m.count({Metric::kQueueDropped, "drop-lru", wire::Priority::kBatch, 2});
+  m.count({Metric::kQueueWaitMs, "", wire::Priority::kBatch, 7});
+  m.count({Metric::kFirstTokenMs, "", wire::Priority::kInteractive, 120});
+  m.count({Metric::kTokensOut, "", wire::Priority::kInteractive, 42});
   m.error("STORE_UNAVAILABLE");
   m.scheduling_latency_ms(0.03);
-  brain::Gauges gauges;
+  core::Gauges gauges;
   gauges.queue_depth = {3, 1};
   gauges.worker_connections.push_back(
       {.worker_id = base::WorkerId("worker-1"), .pool_id = base::PoolId("pool-1"), .active = 2});
@@ -64,7 +64,7 @@ TEST(Metrics, BothFamiliesWithTheirLabels) {
 // ORCH-3022, OC-METRICS-7101#orchestratord: pressure on the caches of the workers, from the facts of their pools.
 TEST(Metrics, CacheAndMemoryByWorker) {
   Metrics m = metrics();
-  brain::Gauges gauges;
+  core::Gauges gauges;
   gauges.worker_connections.push_back({.worker_id = base::WorkerId("worker-1"),
                                        .pool_id = base::PoolId("pool-1"),
                                        .active = 1,
@@ -91,7 +91,7 @@ TEST(Metrics, CacheAndMemoryByWorker) {
 // none names a job or a tenant.
 TEST(Metrics, LabelsStayWithinTheirBudgets) {
   Metrics m = metrics();
-  brain::Gauges gauges;
+  core::Gauges gauges;
   for (int i = 0; i < 3000; ++i) {
     const std::string n = std::to_string(i);
     gauges.pools.push_back({base::PoolId("pool-" + n), true, 1});
@@ -144,7 +144,7 @@ TEST(Metrics, LabelsStayWithinTheirBudgets) {
 
 TEST(Metrics, AWorkerThatLeftHasNoSeries) {
   Metrics m = metrics();
-  brain::Gauges gauges;
+  core::Gauges gauges;
   gauges.worker_connections.push_back(
       {.worker_id = base::WorkerId("worker-1"), .pool_id = base::PoolId("pool-1"), .active = 1});
   EXPECT_NE(m.render(gauges, {}, 0).find("worker-1"), std::string::npos);
@@ -153,4 +153,4 @@ TEST(Metrics, AWorkerThatLeftHasNoSeries) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::telemetry
+}  // namespace llorch::orchestratord::http

@@ -1,11 +1,11 @@
-#include "orchestratord/api/pool_control.h"
+#include "orchestratord/http/pool_control.h"
 
 #include <utility>
 
-#include "contract/json.h"
-#include "contract/pool_control.h"
+#include "wire/json.h"
+#include "wire/pool_control.h"
 
-namespace llorch::orchestratord::api {
+namespace llorch::orchestratord::http {
 namespace {
 
 using base::Error;
@@ -26,42 +26,42 @@ base::PoolId pool_of(const net::Request& request) { return base::PoolId(request.
 
 template <class Event>
 void PoolControl::ask(Event event, int http_status, const net::ExchangePtr& exchange) {
-  context_.brain->ask<brain::AnswerPoolControl>(
-      std::move(event), [this, http_status, exchange](brain::AnswerPoolControl answer) {
+  context_.core->ask<core::AnswerPoolControl>(
+      std::move(event), [this, http_status, exchange](core::AnswerPoolControl answer) {
         if (!answer.result) return refuse(context_, exchange, std::move(answer.result).error());
-        exchange->respond(net::http::json_response(http_status, contract::encode(*answer.result)));
+        exchange->respond(net::http::json_response(http_status, wire::encode(*answer.result)));
       });
 }
 
 void PoolControl::drain(const net::Request& request, const net::ExchangePtr& exchange) {
-  const auto wanted = contract::decode<contract::DrainRequest>(request.body, contract::UnknownKeys::kRefuse);
+  const auto wanted = wire::decode<wire::DrainRequest>(request.body, wire::UnknownKeys::kRefuse);
   if (!wanted) return refuse(context_, exchange, wanted.error());
-  ask(brain::DrainPool{.request = {}, .pool_id = pool_of(request), .deadline_ms = wanted->deadline_ms}, 202, exchange);
+  ask(core::DrainPool{.request = {}, .pool_id = pool_of(request), .deadline_ms = wanted->deadline_ms}, 202, exchange);
 }
 
 void PoolControl::undrain(const net::Request& request, const net::ExchangePtr& exchange) {
-  ask(brain::UndrainPool{.request = {}, .pool_id = pool_of(request)}, 200, exchange);
+  ask(core::UndrainPool{.request = {}, .pool_id = pool_of(request)}, 200, exchange);
 }
 
 void PoolControl::reload(const net::Request& request, const net::ExchangePtr& exchange) {
-  auto wanted = contract::decode<contract::ReloadRequest>(request.body, contract::UnknownKeys::kRefuse);
+  auto wanted = wire::decode<wire::ReloadRequest>(request.body, wire::UnknownKeys::kRefuse);
   if (!wanted) return refuse(context_, exchange, std::move(wanted).error());
-  auto ref = catalog::resolve_model_ref(wanted->new_model_ref, context_.config->models.aliases, context_.roots);
+  auto ref = models::resolve_model_ref(wanted->new_model_ref, context_.config->models.aliases, context_.roots);
   if (!ref) return refuse(context_, exchange, std::move(ref).error());
   context_.catalog->find({*ref, kModelWaitMs, request.correlation_id}, [this, pool_id = pool_of(request),
                                                                         deadline_ms = wanted->deadline_ms, exchange](
-                                                                           base::Result<catalog::KnownModel> model) {
+                                                                           base::Result<models::KnownModel> model) {
     if (!model) return refuse(context_, exchange, std::move(model).error());
     ask(
-        brain::ReloadPool{
+        core::ReloadPool{
             .request = {}, .pool_id = pool_id, .model = std::move(model->facts), .deadline_ms = deadline_ms},
         202, exchange);
   });
 }
 
 void PoolControl::purge(const net::Request& request, const net::ExchangePtr& exchange) {
-  auto wanted = contract::decode<contract::PurgeRequest>(request.body.empty() ? "{}" : request.body,
-                                                         contract::UnknownKeys::kRefuse);
+  auto wanted =
+      wire::decode<wire::PurgeRequest>(request.body.empty() ? "{}" : request.body, wire::UnknownKeys::kRefuse);
   if (!wanted) return refuse(context_, exchange, std::move(wanted).error());
   if (wanted->purge_engine) {
     return refuse(context_, exchange,
@@ -73,30 +73,30 @@ void PoolControl::purge(const net::Request& request, const net::ExchangePtr& exc
   }
   for (std::string& name : wanted->purge_models) {
     if (name.starts_with("sha256:")) continue;
-    auto ref = catalog::resolve_model_ref(name, context_.config->models.aliases, context_.roots);
+    auto ref = models::resolve_model_ref(name, context_.config->models.aliases, context_.roots);
     if (!ref) return refuse(context_, exchange, std::move(ref).error());
     name = *std::move(ref);
   }
-  ask(brain::PurgePool{.request = {},
-                       .pool_id = pool_of(request),
-                       .models = std::move(wanted->purge_models),
-                       .drain_first = wanted->drain_first,
-                       .force = wanted->force},
+  ask(core::PurgePool{.request = {},
+                      .pool_id = pool_of(request),
+                      .models = std::move(wanted->purge_models),
+                      .drain_first = wanted->drain_first,
+                      .force = wanted->force},
       202, exchange);
 }
 
 void PoolControl::health(const net::Request& request, const net::ExchangePtr& exchange) {
-  context_.brain->ask<brain::AnswerPoolHealth>(
-      brain::QueryPoolHealth{.request = {}, .pool_id = pool_of(request)},
-      [this, exchange](const brain::AnswerPoolHealth& answer) {
+  context_.core->ask<core::AnswerPoolHealth>(
+      core::QueryPoolHealth{.request = {}, .pool_id = pool_of(request)},
+      [this, exchange](const core::AnswerPoolHealth& answer) {
         if (!answer.health) {
           return refuse(context_, exchange,
                         Error{ErrorCode::kPoolNotFound,
                               "No pool has this id; `llorch ls` and GET /v2/pools list what there is.",
                               {}});
         }
-        exchange->respond(net::http::json_response(200, contract::encode(*answer.health)));
+        exchange->respond(net::http::json_response(200, wire::encode(*answer.health)));
       });
 }
 
-}  // namespace llorch::orchestratord::api
+}  // namespace llorch::orchestratord::http

@@ -1,8 +1,8 @@
 #pragma once
-// /v2/pools/{id}/drain, reload, purge and health: an operator's levers (control-plane §2.2, §5.9).
-#include "orchestratord/api/context.h"
+// /v2/pools/{id}/drain, reload, purge and health: an operator's levers.
+#include "orchestratord/http/context.h"
 
-namespace llorch::orchestratord::api {
+namespace llorch::orchestratord::http {
 
 // Thread-safe. REQUIRES: `context` outlives it.
 class PoolControl {
@@ -12,7 +12,7 @@ class PoolControl {
   // 202 once the drain is on disk.
   void drain(const net::Request& request, const net::ExchangePtr& exchange);
   void undrain(const net::Request& request, const net::ExchangePtr& exchange);
-  // 202: how it goes on is in the health. The model is known to a pool before anything is stopped.
+  // Answers 202 when the order is on disk; the pool's health shows how far it is. A pool must have described the model.
   void reload(const net::Request& request, const net::ExchangePtr& exchange);
   void purge(const net::Request& request, const net::ExchangePtr& exchange);
   void health(const net::Request& request, const net::ExchangePtr& exchange);
@@ -24,4 +24,4 @@ class PoolControl {
   const Context& context_;
 };
 
-}  // namespace llorch::orchestratord::api
+}  // namespace llorch::orchestratord::http

@@ -1,14 +1,14 @@
-#include "orchestratord/api/pools.h"
+#include "orchestratord/http/pools.h"
 
 #include <memory>
 #include <mutex>
 
 #include "base/log.h"
-#include "contract/json.h"
-#include "contract/pool_control.h"
 #include "orchestratord/pool_access/pool_address.h"
+#include "wire/json.h"
+#include "wire/pool_control.h"
 
-namespace llorch::orchestratord::api {
+namespace llorch::orchestratord::http {
 namespace {
 
 using base::Error;
@@ -34,21 +34,21 @@ class Clearing {
   void answered(const std::string& worker_id, bool ok) {
     const std::lock_guard lock(mutex_);
     (ok ? reply_.cleared : reply_.failed).push_back(worker_id);
-    if (--left_ == 0) exchange_->respond(net::http::json_response(200, contract::encode(reply_)));
+    if (--left_ == 0) exchange_->respond(net::http::json_response(200, wire::encode(reply_)));
   }
 
  private:
   std::mutex mutex_;
   net::ExchangePtr exchange_;
   std::size_t left_;
-  contract::CacheCleared reply_;
+  wire::CacheCleared reply_;
 };
 
 }  // namespace
 
-base::Result<contract::PoolState> parse_pool_state(const std::string& body, const std::string& endpoint_asked,
-                                                   std::string_view peer_address) {
-  auto state = TRY(contract::decode<contract::PoolState>(body));
+base::Result<wire::PoolState> parse_pool_state(const std::string& body, const std::string& endpoint_asked,
+                                               std::string_view peer_address) {
+  auto state = TRY(wire::decode<wire::PoolState>(body));
   if (state.endpoint.empty()) state.endpoint = endpoint_asked;
   if (!base::is_valid_identifier(state.pool_id)) {
     return invalid("pool_id", "charset", "pool_id is 1 to 256 characters of A-Z, a-z, 0-9, _ and -");
@@ -58,7 +58,7 @@ base::Result<contract::PoolState> parse_pool_state(const std::string& body, cons
   return state;
 }
 
-contract::PoolInfo pool_info(const brain::PoolView& view) {
+wire::PoolInfo pool_info(const core::PoolView& view) {
   return {.pool_id = view.pool_id.value,
           .status = view.status,
           .endpoint = view.endpoint,
@@ -69,28 +69,28 @@ contract::PoolInfo pool_info(const brain::PoolView& view) {
 }
 
 void Pools::list(const net::Request&, const net::ExchangePtr& exchange) {
-  context_.brain->ask<brain::AnswerQueryPools>(brain::QueryPools{}, [exchange](const brain::AnswerQueryPools& answer) {
-    contract::PoolList out;
-    for (const brain::PoolView& view : answer.pools) out.pools.push_back(pool_info(view));
-    exchange->respond(net::http::json_response(200, contract::encode(out)));
+  context_.core->ask<core::AnswerQueryPools>(core::QueryPools{}, [exchange](const core::AnswerQueryPools& answer) {
+    wire::PoolList out;
+    for (const core::PoolView& view : answer.pools) out.pools.push_back(pool_info(view));
+    exchange->respond(net::http::json_response(200, wire::encode(out)));
   });
 }
 
 void Pools::clear_caches(const net::Request&, const net::ExchangePtr& exchange) {
-  context_.brain->ask<brain::AnswerQueryPools>(
-      brain::QueryPools{}, [this, exchange](const brain::AnswerQueryPools& answer) {
+  context_.core->ask<core::AnswerQueryPools>(
+      core::QueryPools{}, [this, exchange](const core::AnswerQueryPools& answer) {
         struct Worker {
           std::string id, uri, token;
         };
         std::vector<Worker> workers;
-        for (const brain::PoolView& pool : answer.pools) {
-          for (const contract::WorkerInfo& worker : pool.workers) {
+        for (const core::PoolView& pool : answer.pools) {
+          for (const wire::WorkerInfo& worker : pool.workers) {
             auto token = context_.pools->token_for_worker(pool.pool_id, worker.uri);
             if (token) workers.push_back({worker.worker_id, worker.uri, std::move(*token)});
           }
         }
         if (workers.empty()) {
-          exchange->respond(net::http::json_response(200, contract::encode(contract::CacheCleared{})));
+          exchange->respond(net::http::json_response(200, wire::encode(wire::CacheCleared{})));
           return;
         }
         const auto clearing = std::make_shared<Clearing>(exchange, workers.size());
@@ -121,7 +121,7 @@ base::Result<> Pools::check_own(const net::Request& request, const std::string& 
 }
 
 // `reply` is what an accepted report is answered with.
-void Pools::take_state(const net::Request& request, const net::ExchangePtr& exchange, contract::PoolState state,
+void Pools::take_state(const net::Request& request, const net::ExchangePtr& exchange, wire::PoolState state,
                        std::function<std::string(std::int64_t interval_ms)> reply) {
   if (auto own = check_own(request, state.pool_id); !own) return refuse(context_, exchange, std::move(own).error());
   std::string endpoint = state.endpoint;
@@ -129,10 +129,10 @@ void Pools::take_state(const net::Request& request, const net::ExchangePtr& exch
   if (!context_.pools->announce(request.peer.principal, endpoint)) {
     return refuse(context_, exchange, ended_credential());
   }
-  context_.brain->ask<brain::AnswerPool>(
-      brain::PoolSeen{.request = {}, .state = std::move(state), .asked_endpoint = {}},
+  context_.core->ask<core::AnswerPool>(
+      core::PoolSeen{.request = {}, .state = std::move(state), .asked_endpoint = {}},
       [this, pool_id = std::move(pool_id), endpoint = std::move(endpoint), reply = std::move(reply),
-       exchange](brain::AnswerPool answer) {
+       exchange](core::AnswerPool answer) {
         if (!answer.heartbeat_interval_ms) {
           return refuse(context_, exchange, std::move(answer.heartbeat_interval_ms).error());
         }
@@ -145,10 +145,10 @@ void Pools::take_state(const net::Request& request, const net::ExchangePtr& exch
 void Pools::register_pool(const net::Request& request, const net::ExchangePtr& exchange) {
   auto state = parse_pool_state(request.body, {}, request.peer.address);
   if (!state) return refuse(context_, exchange, std::move(state).error());
-  contract::RegisterReply reply{.pool_id = state->pool_id, .status = "registered"};
+  wire::RegisterReply reply{.pool_id = state->pool_id, .status = "registered"};
   take_state(request, exchange, std::move(*state), [reply](std::int64_t interval_ms) mutable {
     reply.heartbeat_interval_ms = interval_ms;
-    return contract::encode(reply);
+    return wire::encode(reply);
   });
 }
 
@@ -159,15 +159,15 @@ void Pools::heartbeat(const net::Request& request, const net::ExchangePtr& excha
     return refuse(context_, exchange, invalid("pool_id", "mismatch", "pool_id must be the one of the path").value());
   }
   take_state(request, exchange, std::move(*state), [](std::int64_t interval_ms) {
-    return contract::encode(contract::HeartbeatReply{.status = "healthy", .next_heartbeat_ms = interval_ms});
+    return wire::encode(wire::HeartbeatReply{.status = "healthy", .next_heartbeat_ms = interval_ms});
   });
 }
 
 void Pools::leave(const net::Request& request, const net::ExchangePtr& exchange) {
   const std::string& pool_id = request.path_param("id");
   if (auto own = check_own(request, pool_id); !own) return refuse(context_, exchange, std::move(own).error());
-  context_.brain->ask<brain::AnswerPool>(
-      brain::PoolLeft{.request = {}, .pool_id = base::PoolId(pool_id)}, [this, exchange](brain::AnswerPool answer) {
+  context_.core->ask<core::AnswerPool>(
+      core::PoolLeft{.request = {}, .pool_id = base::PoolId(pool_id)}, [this, exchange](core::AnswerPool answer) {
         if (!answer.heartbeat_interval_ms) {
           return refuse(context_, exchange, std::move(answer.heartbeat_interval_ms).error());
         }
@@ -176,7 +176,7 @@ void Pools::leave(const net::Request& request, const net::ExchangePtr& exchange)
 }
 
 void Pools::worker_ready(const net::Request& request, const net::ExchangePtr& exchange) {
-  auto ready = contract::decode<contract::WorkerReady>(request.body);
+  auto ready = wire::decode<wire::WorkerReady>(request.body);
   if (!ready) return refuse(context_, exchange, std::move(ready).error());
   if (auto own = check_own(request, ready->pool_id); !own) return refuse(context_, exchange, std::move(own).error());
   const auto endpoint = context_.pools->endpoint_of(base::PoolId(ready->pool_id));
@@ -188,17 +188,17 @@ void Pools::worker_ready(const net::Request& request, const net::ExchangePtr& ex
   if (auto there = pool_access::check_worker_uri(ready->worker.uri, *endpoint); !there) {
     return refuse(context_, exchange, std::move(there).error());
   }
-  context_.brain->post(brain::WorkerReady{std::move(*ready)});
-  exchange->respond(net::http::json_response(200, contract::encode(contract::ReadyReply{"ready"})));
+  context_.core->post(core::WorkerReady{std::move(*ready)});
+  exchange->respond(net::http::json_response(200, wire::encode(wire::ReadyReply{"ready"})));
 }
 
 void Pools::worker_failed(const net::Request& request, const net::ExchangePtr& exchange) {
-  auto failed = contract::decode<contract::WorkerFailed>(request.body);
+  auto failed = wire::decode<wire::WorkerFailed>(request.body);
   if (!failed) return refuse(context_, exchange, std::move(failed).error());
   if (auto own = check_own(request, failed->pool_id); !own) return refuse(context_, exchange, std::move(own).error());
-  contract::WorkerStatusReply reply{.worker_id = failed->worker_id, .status = "failed"};
-  context_.brain->post(brain::WorkerFailed{std::move(*failed)});
-  exchange->respond(net::http::json_response(200, contract::encode(reply)));
+  wire::WorkerStatusReply reply{.worker_id = failed->worker_id, .status = "failed"};
+  context_.core->post(core::WorkerFailed{std::move(*failed)});
+  exchange->respond(net::http::json_response(200, wire::encode(reply)));
 }
 
 // The disk is waited for, and the desk may wait.
@@ -214,10 +214,9 @@ void Pools::pair(const net::Request& request, const net::ExchangePtr& exchange) 
     if (!credential) return refuse(context_, exchange, credential.error());
     base::log_event(base::LogLevel::kInfo, "pool.paired", {}, "A pool has a new credential.",
                     {{"pool_id", pool_id}, {"by", caller}});
-    end_of(pool_id, lost, exchange,
-           [exchange, reply = contract::PoolCredentialReply{pool_id.value, credential->text()}] {
-             exchange->respond(net::http::json_response(201, contract::encode(reply)));
-           });
+    end_of(pool_id, lost, exchange, [exchange, reply = wire::PoolCredentialReply{pool_id.value, credential->text()}] {
+      exchange->respond(net::http::json_response(201, wire::encode(reply)));
+    });
   });
 }
 
@@ -239,11 +238,11 @@ void Pools::unpair(const net::Request& request, const net::ExchangePtr& exchange
 void Pools::end_of(const base::PoolId& pool_id, const std::optional<std::string>& endpoint,
                    const net::ExchangePtr& exchange, std::function<void()> answer) {
   if (endpoint) context_.catalog->pool_lost(*endpoint);
-  context_.brain->post(brain::PoolLeft{.request = {}, .pool_id = pool_id});
+  context_.core->post(core::PoolLeft{.request = {}, .pool_id = pool_id});
   context_.store->forget_pool(pool_id, [this, exchange, answer = std::move(answer)](base::Result<> forgotten) {
     if (!forgotten) return refuse(context_, exchange, std::move(forgotten).error());
     answer();
   });
 }
 
-}  // namespace llorch::orchestratord::api
+}  // namespace llorch::orchestratord::http

@@ -1,8 +1,8 @@
 #pragma once
-// /v2/pools, /v2/cache and /v2/internal/workers: what pool managers tell, and what is known of them.
-#include "orchestratord/api/context.h"
+// /v2/pools, /v2/cache and /v2/internal/workers: pool managers report here, and clients ask what is known of pools.
+#include "orchestratord/http/context.h"
 
-namespace llorch::orchestratord::api {
+namespace llorch::orchestratord::http {
 
 // Thread-safe. REQUIRES: `context` outlives it.
 class Pools {
@@ -17,13 +17,14 @@ class Pools {
   void clear_caches(const net::Request& request, const net::ExchangePtr& exchange);
   void worker_ready(const net::Request& request, const net::ExchangePtr& exchange);
   void worker_failed(const net::Request& request, const net::ExchangePtr& exchange);
-  // Makes the credential of a pool, or takes it back: the one of before is refused, and its pool is forgotten.
+  // pair() makes a new credential for a pool, unpair() ends the one it has. Either way the old credential is refused
+  // from then on, and the pool that used it is forgotten.
   void pair(const net::Request& request, const net::ExchangePtr& exchange);
   void unpair(const net::Request& request, const net::ExchangePtr& exchange);
 
  private:
   base::Result<> check_own(const net::Request& request, const std::string& pool_id) const;
-  void take_state(const net::Request& request, const net::ExchangePtr& exchange, contract::PoolState state,
+  void take_state(const net::Request& request, const net::ExchangePtr& exchange, wire::PoolState state,
                   std::function<std::string(std::int64_t interval_ms)> reply);
   void end_of(const base::PoolId& pool_id, const std::optional<std::string>& endpoint, const net::ExchangePtr& exchange,
               std::function<void()> answer);
@@ -31,12 +32,12 @@ class Pools {
   const Context& context_;
 };
 
-// What a pool manager says of itself, wherever it says it: decoded and checked, its endpoint without a trailing slash.
-// `endpoint_asked`: where it was asked, for one that does not name its own; `peer_address`: of one that came by itself.
-// Errors: INVALID_PARAMS.
-base::Result<contract::PoolState> parse_pool_state(const std::string& body, const std::string& endpoint_asked,
-                                                   std::string_view peer_address = {});
+// Decodes and checks a pool manager's report on itself and drops a trailing slash of its endpoint. `endpoint_asked`:
+// the endpoint that we asked for the report, used if it names none; `peer_address`: of a pool manager that sent the
+// report by itself. Errors: INVALID_PARAMS.
+base::Result<wire::PoolState> parse_pool_state(const std::string& body, const std::string& endpoint_asked,
+                                               std::string_view peer_address = {});
 
-contract::PoolInfo pool_info(const brain::PoolView& view);
+wire::PoolInfo pool_info(const core::PoolView& view);
 
-}  // namespace llorch::orchestratord::api
+}  // namespace llorch::orchestratord::http

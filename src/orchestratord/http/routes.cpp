@@ -1,6 +1,6 @@
-#include "orchestratord/api/routes.h"
+#include "orchestratord/http/routes.h"
 
-namespace llorch::orchestratord::api {
+namespace llorch::orchestratord::http {
 namespace {
 
 using net::Scope;
@@ -68,4 +68,4 @@ std::vector<Api::Route> Api::routes() {
   };
 }
 
-}  // namespace llorch::orchestratord::api
+}  // namespace llorch::orchestratord::http

@@ -4,16 +4,16 @@
 #include <string_view>
 #include <vector>
 
-#include "orchestratord/api/backups.h"
-#include "orchestratord/api/context.h"
-#include "orchestratord/api/meta.h"
-#include "orchestratord/api/pool_control.h"
-#include "orchestratord/api/pools.h"
-#include "orchestratord/api/sessions.h"
-#include "orchestratord/api/tasks/submit.h"
-#include "orchestratord/api/tasks/tasks.h"
+#include "orchestratord/http/backups.h"
+#include "orchestratord/http/context.h"
+#include "orchestratord/http/meta.h"
+#include "orchestratord/http/pool_control.h"
+#include "orchestratord/http/pools.h"
+#include "orchestratord/http/sessions.h"
+#include "orchestratord/http/tasks/submit.h"
+#include "orchestratord/http/tasks/tasks.h"
 
-namespace llorch::orchestratord::api {
+namespace llorch::orchestratord::http {
 
 class Api {
  public:
@@ -49,4 +49,4 @@ class Api {
   Meta meta_;
 };
 
-}  // namespace llorch::orchestratord::api
+}  // namespace llorch::orchestratord::http

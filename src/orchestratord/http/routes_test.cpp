@@ -1,5 +1,5 @@
 // The OpenAPI file and the router say the same.
-#include "orchestratord/api/routes.h"
+#include "orchestratord/http/routes.h"
 
 #include <gtest/gtest.h>
 #include <yaml-cpp/yaml.h>
@@ -11,7 +11,7 @@
 
 #include "base/error_code.h"
 
-namespace llorch::orchestratord::api {
+namespace llorch::orchestratord::http {
 namespace {
 
 const YAML::Node& document() {
@@ -130,4 +130,4 @@ TEST(OpenApi, EveryReferenceResolves) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::api
+}  // namespace llorch::orchestratord::http

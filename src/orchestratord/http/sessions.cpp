@@ -1,12 +1,12 @@
-#include "orchestratord/api/sessions.h"
+#include "orchestratord/http/sessions.h"
 
 #include <fmt/core.h>
 
 #include "base/utf8.h"
-#include "contract/json.h"
-#include "orchestratord/api/tenancy.h"
+#include "orchestratord/http/tenancy.h"
+#include "wire/json.h"
 
-namespace llorch::orchestratord::api {
+namespace llorch::orchestratord::http {
 namespace {
 
 using net::http::Principal;
@@ -23,18 +23,18 @@ base::Result<base::SessionId> session_id_of(const net::Request& request) {
                     "no session has this id: session ids are 1 to 256 characters of A-Z, a-z, 0-9, _ and -");
 }
 
-base::Result<contract::CreateSessionRequest> parse_request(const std::string& body) {
-  if (body.empty()) return contract::CreateSessionRequest{};
+base::Result<wire::CreateSessionRequest> parse_request(const std::string& body) {
+  if (body.empty()) return wire::CreateSessionRequest{};
   if (!base::is_valid_utf8(body)) {
     return base::fail(base::Error{base::ErrorCode::kInvalidParams, "the body is not valid UTF-8", {}}.with(
         "reason", std::string("utf8")));
   }
-  return contract::decode<contract::CreateSessionRequest>(body, contract::UnknownKeys::kRefuse);
+  return wire::decode<wire::CreateSessionRequest>(body, wire::UnknownKeys::kRefuse);
 }
 
 }  // namespace
 
-void add_budget_headers(const contract::BudgetRemaining& left, net::http::Headers& headers) {
+void add_budget_headers(const wire::BudgetRemaining& left, net::http::Headers& headers) {
   if (left.tokens_budget_remaining) {
     headers.set("X-Budget-Tokens-Remaining", std::to_string(*left.tokens_budget_remaining));
   }
@@ -51,36 +51,36 @@ void Sessions::create(const net::Request& request, const net::ExchangePtr& excha
   if (!parsed) return refuse(context_, exchange, std::move(parsed).error());
   const Principal& caller = request.peer.principal;
   parsed->session_id = kept_id(caller, parsed->session_id ? *parsed->session_id : base::uuid_v4(*context_.entropy));
-  context_.brain->ask<brain::AnswerSession>(
-      brain::OpenSession{.request = {}, .session = std::move(*parsed)},
-      [this, caller, exchange](brain::AnswerSession answer) { answer_view(caller, exchange, std::move(answer)); });
+  context_.core->ask<core::AnswerSession>(
+      core::OpenSession{.request = {}, .session = std::move(*parsed)},
+      [this, caller, exchange](core::AnswerSession answer) { answer_view(caller, exchange, std::move(answer)); });
 }
 
-void Sessions::answer_view(const Principal& caller, const net::ExchangePtr& exchange, brain::AnswerSession answer) {
+void Sessions::answer_view(const Principal& caller, const net::ExchangePtr& exchange, core::AnswerSession answer) {
   if (!answer.result) return refuse(context_, exchange, shown(caller, std::move(answer.result).error()));
   answer.result->session_id = shown_id(caller, answer.result->session_id);
-  exchange->respond(net::http::json_response(answer.created ? 201 : 200, contract::encode(*answer.result)));
+  exchange->respond(net::http::json_response(answer.created ? 201 : 200, wire::encode(*answer.result)));
 }
 
 void Sessions::list(const net::Request& request, const net::ExchangePtr& exchange) {
-  context_.brain->ask<brain::AnswerQuerySessions>(
-      brain::QuerySessions{}, [caller = request.peer.principal, exchange](brain::AnswerQuerySessions answer) {
-        contract::SessionList out;
-        for (contract::SessionView& session : answer.sessions) {
+  context_.core->ask<core::AnswerQuerySessions>(
+      core::QuerySessions{}, [caller = request.peer.principal, exchange](core::AnswerQuerySessions answer) {
+        wire::SessionList out;
+        for (wire::SessionView& session : answer.sessions) {
           if (!owns_id(caller, session.session_id)) continue;
           session.session_id = shown_id(caller, session.session_id);
           out.sessions.push_back(std::move(session));
         }
-        exchange->respond(net::http::json_response(200, contract::encode(out)));
+        exchange->respond(net::http::json_response(200, wire::encode(out)));
       });
 }
 
 void Sessions::show(const net::Request& request, const net::ExchangePtr& exchange) {
   auto id = session_id_of(request);
   if (!id) return refuse(context_, exchange, std::move(id).error());
-  context_.brain->ask<brain::AnswerSession>(
-      brain::QuerySession{.request = {}, .session_id = std::move(*id)},
-      [this, caller = request.peer.principal, exchange](brain::AnswerSession answer) {
+  context_.core->ask<core::AnswerSession>(
+      core::QuerySession{.request = {}, .session_id = std::move(*id)},
+      [this, caller = request.peer.principal, exchange](core::AnswerSession answer) {
         answer_view(caller, exchange, std::move(answer));
       });
 }
@@ -88,13 +88,13 @@ void Sessions::show(const net::Request& request, const net::ExchangePtr& exchang
 void Sessions::remove(const net::Request& request, const net::ExchangePtr& exchange) {
   auto id = session_id_of(request);
   if (!id) return refuse(context_, exchange, std::move(id).error());
-  context_.brain->ask<brain::AnswerSession>(
-      brain::CloseSession{.request = {}, .session_id = std::move(*id)},
-      [this, caller = request.peer.principal, exchange](brain::AnswerSession answer) {
+  context_.core->ask<core::AnswerSession>(
+      core::CloseSession{.request = {}, .session_id = std::move(*id)},
+      [this, caller = request.peer.principal, exchange](core::AnswerSession answer) {
         if (!answer.result) return refuse(context_, exchange, shown(caller, std::move(answer.result).error()));
-        const contract::SessionDeleted out{.session_id = shown_id(caller, answer.result->session_id)};
-        exchange->respond(net::http::json_response(200, contract::encode(out)));
+        const wire::SessionDeleted out{.session_id = shown_id(caller, answer.result->session_id)};
+        exchange->respond(net::http::json_response(200, wire::encode(out)));
       });
 }
 
-}  // namespace llorch::orchestratord::api
+}  // namespace llorch::orchestratord::http

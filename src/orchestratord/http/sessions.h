@@ -1,9 +1,9 @@
 #pragma once
 // /v2/sessions: budgets and turns of a client's jobs, made, looked at and ended.
-#include "contract/session.h"
-#include "orchestratord/api/context.h"
+#include "orchestratord/http/context.h"
+#include "wire/session.h"
 
-namespace llorch::orchestratord::api {
+namespace llorch::orchestratord::http {
 
 // Thread-safe. REQUIRES: `context` outlives it.
 class Sessions {
@@ -16,12 +16,12 @@ class Sessions {
   void remove(const net::Request& request, const net::ExchangePtr& exchange);
 
  private:
-  void answer_view(const net::http::Principal& caller, const net::ExchangePtr& exchange, brain::AnswerSession answer);
+  void answer_view(const net::http::Principal& caller, const net::ExchangePtr& exchange, core::AnswerSession answer);
 
   const Context& context_;
 };
 
 // X-Budget-Tokens-Remaining, X-Budget-Time-Remaining-Ms, X-Budget-Cost-Remaining, of the budgets there are.
-void add_budget_headers(const contract::BudgetRemaining& left, net::http::Headers& headers);
+void add_budget_headers(const wire::BudgetRemaining& left, net::http::Headers& headers);
 
-}  // namespace llorch::orchestratord::api
+}  // namespace llorch::orchestratord::http

@@ -1,4 +1,4 @@
-#include "orchestratord/api/tenancy.h"
+#include "orchestratord/http/tenancy.h"
 
 #include <fmt/core.h>
 
@@ -6,7 +6,7 @@
 
 #include "base/sha256.h"
 
-namespace llorch::orchestratord::api {
+namespace llorch::orchestratord::http {
 namespace {
 
 using net::http::Principal;
@@ -61,4 +61,4 @@ base::Error shown(const Principal& caller, base::Error error) {
   return error;
 }
 
-}  // namespace llorch::orchestratord::api
+}  // namespace llorch::orchestratord::http

@@ -11,7 +11,7 @@
 #include "base/id.h"
 #include "net/http/principal.h"
 
-namespace llorch::orchestratord::api {
+namespace llorch::orchestratord::http {
 
 // Whether the caller may see and end what belongs to `tenant_id`, the account that a job was submitted from.
 bool owns(const net::http::Principal& caller, std::string_view tenant_id);
@@ -31,4 +31,4 @@ base::JobId job_id_of_task(const net::http::Principal& caller, std::string_view 
 // An error with the session's id as the caller knows it.
 base::Error shown(const net::http::Principal& caller, base::Error error);
 
-}  // namespace llorch::orchestratord::api
+}  // namespace llorch::orchestratord::http

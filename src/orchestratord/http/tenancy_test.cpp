@@ -1,8 +1,8 @@
-#include "orchestratord/api/tenancy.h"
+#include "orchestratord/http/tenancy.h"
 
 #include <gtest/gtest.h>
 
-namespace llorch::orchestratord::api {
+namespace llorch::orchestratord::http {
 namespace {
 
 using net::http::Principal;
@@ -57,4 +57,4 @@ TEST(Tenancy, ErrorsNameTheIdThatTheCallerKnows) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::api
+}  // namespace llorch::orchestratord::http

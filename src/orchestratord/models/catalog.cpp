@@ -1,4 +1,4 @@
-#include "orchestratord/catalog/catalog.h"
+#include "orchestratord/models/catalog.h"
 
 #include <fmt/core.h>
 
@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "base/log.h"
-#include "contract/json.h"
-#include "engine/text/tokenizer_data.h"
 #include "net/http/error_response.h"
 #include "net/http/url.h"
+#include "text/tokenizer_data.h"
+#include "wire/json.h"
 
-namespace llorch::orchestratord::catalog {
+namespace llorch::orchestratord::models {
 namespace {
 
 using base::Error;
@@ -32,13 +32,13 @@ base::Result<std::string> body_of(base::Result<net::Response> response) {
 }
 
 base::Result<std::shared_ptr<const ModelText>> text_of(const std::string& blob) {
-  auto data = TRY(engine::text::parse_tokenizer_data(std::as_bytes(std::span(blob))));
-  engine::text::Chat chat(data);
+  auto data = TRY(text::parse_tokenizer_data(std::as_bytes(std::span(blob))));
+  text::Chat chat(data);
   return std::shared_ptr<const ModelText>(std::make_shared<ModelText>(ModelText{
-      TRY(engine::text::Tokenizer::create(std::move(data))), std::move(chat), static_cast<std::int64_t>(blob.size())}));
+      TRY(text::Tokenizer::create(std::move(data))), std::move(chat), static_cast<std::int64_t>(blob.size())}));
 }
 
-KnownModel known_model(contract::ModelFacts facts, const std::shared_ptr<const ModelText>& text) {
+KnownModel known_model(wire::ModelFacts facts, const std::shared_ptr<const ModelText>& text) {
   return {std::move(facts), {text, &text->tokenizer}, {text, &text->chat}};
 }
 
@@ -147,7 +147,7 @@ void Catalog::on_facts(Question question, base::Result<net::Response> response) 
     return ask(std::move(question));
   }
   if (!body) return settle(question, base::fail(std::move(body).error()));
-  auto facts = contract::decode<contract::ModelFacts>(*body);
+  auto facts = wire::decode<wire::ModelFacts>(*body);
   if (!facts) return settle(question, base::fail(unready("the pool's description of the model is not valid")));
   std::shared_ptr<const ModelText> cached;
   {
@@ -164,7 +164,7 @@ void Catalog::on_facts(Question question, base::Result<net::Response> response) 
   });
 }
 
-void Catalog::on_tokenizer(const Question& question, contract::ModelFacts facts, base::Result<net::Response> response) {
+void Catalog::on_tokenizer(const Question& question, wire::ModelFacts facts, base::Result<net::Response> response) {
   auto body = body_of(std::move(response));
   if (!body) {
     const bool pool_gone = nobody_answered(body.error().code);
@@ -245,4 +245,4 @@ void Catalog::expire(const std::string& model_ref, std::uint64_t waiter) {
   done(base::fail(unready("the pool is still reading the model; try again")));
 }
 
-}  // namespace llorch::orchestratord::catalog
+}  // namespace llorch::orchestratord::models

@@ -1,5 +1,5 @@
 #pragma once
-// What is known of models: facts and tokenizers, asked from the pools and cached by digest.
+// Facts and tokenizers of models, asked from the pools and cached by digest.
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -11,25 +11,25 @@
 
 #include "base/clock.h"
 #include "base/log_limiter.h"
-#include "contract/pool.h"
-#include "engine/text/chat.h"
-#include "engine/text/tokenizer.h"
 #include "net/client.h"
 #include "net/executor.h"
+#include "text/chat.h"
+#include "text/tokenizer.h"
+#include "wire/pool.h"
 
-namespace llorch::orchestratord::catalog {
+namespace llorch::orchestratord::models {
 
 struct KnownModel {
-  contract::ModelFacts facts;
-  std::shared_ptr<const engine::text::Tokenizer> tokenizer;
-  std::shared_ptr<const engine::text::Chat> chat;
+  wire::ModelFacts facts;
+  std::shared_ptr<const text::Tokenizer> tokenizer;
+  std::shared_ptr<const text::Chat> chat;
   std::optional<std::int64_t> timeout_ms{};  // of CatalogOptions::timeout_ms_of
 };
 
 // Tokenizer and chat templates of one digest; what KnownModel points into.
 struct ModelText {
-  engine::text::Tokenizer tokenizer;
-  engine::text::Chat chat;
+  text::Tokenizer tokenizer;
+  text::Chat chat;
   std::int64_t bytes = 0;  // as a pool serves it
 };
 
@@ -37,7 +37,7 @@ struct CatalogOptions {
   net::Transport* client = nullptr;  // these three REQUIRE not null and outlive the catalog
   net::Executor* runtime = nullptr;
   const base::Clock* clock = nullptr;
-  // With which token the pool there is called; absent: it is not to be called. Null: none is needed.
+  // The token for calls to the pool at `endpoint`; absent: do not call it. A null function: calls need no token.
   std::function<std::optional<std::string>(const std::string& endpoint)> token_at;
   // What a worker of ours would need: decides memory_bytes of the facts.
   std::int64_t worker_slots = 1;
@@ -49,8 +49,8 @@ struct CatalogOptions {
   std::function<std::int64_t(const std::string& model_ref)> devices_of;
   // The limit on a run of a model that names none; null: no model has one of its own.
   std::function<std::optional<std::int64_t>(const std::string& model_ref)> timeout_ms_of;
-  // What is known of models that nobody asked for lately goes: no more than so many, and with them no more bytes of
-  // tokenizers as pools serve them. Who holds a KnownModel keeps it.
+  // The catalog keeps at most so many models, and of their tokenizers at most so many bytes as pools serve them; the
+  // models least lately asked for go first. Whoever holds a KnownModel keeps it.
   std::size_t models_max = 256;
   std::int64_t tokenizer_bytes_max = 256LL << 20;
   std::int64_t describe_timeout_ms = 60'000;  // a pool hashes a new file before it answers
@@ -98,9 +98,9 @@ class Catalog {
 
   void ask(Question question);
   void on_facts(Question question, base::Result<net::Response> response);
-  // The path at the first endpoint of `question`, with its token; absent: it is not to be called.
+  // A request for `path` at the first endpoint of `question`, with its token; absent: do not call that endpoint.
   std::optional<net::ClientRequest> request_to(const Question& question, const std::string& path) const;
-  void on_tokenizer(const Question& question, contract::ModelFacts facts, base::Result<net::Response> response);
+  void on_tokenizer(const Question& question, wire::ModelFacts facts, base::Result<net::Response> response);
   void settle(const Question& question, base::Result<Known> result);
   void expire(const std::string& model_ref, std::uint64_t waiter);
   void forget_unused(const std::string& kept);  // REQUIRES mutex_ held
@@ -116,4 +116,4 @@ class Catalog {
   std::uint64_t questions_count_ = 0;
 };
 
-}  // namespace llorch::orchestratord::catalog
+}  // namespace llorch::orchestratord::models

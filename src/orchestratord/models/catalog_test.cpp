@@ -1,4 +1,4 @@
-#include "orchestratord/catalog/catalog.h"
+#include "orchestratord/models/catalog.h"
 
 #include <gtest/gtest.h>
 
@@ -6,11 +6,11 @@
 #include <future>
 
 #include "base/log.h"
-#include "contract/json.h"
-#include "engine/text/test_vocabularies.h"
 #include "net/server.h"
+#include "text/test_vocabularies.h"
+#include "wire/json.h"
 
-namespace llorch::orchestratord::catalog {
+namespace llorch::orchestratord::models {
 namespace {
 
 using base::ErrorCode;
@@ -36,11 +36,11 @@ class CatalogTest : public testing::Test {
                     if (const auto devices = request.query_param("devices")) query_ += " on " + std::string(*devices);
                     if (silent_) return kept_.push_back(exchange);
                     if (error_) return void(exchange->respond_error(*error_));
-                    contract::ModelFacts facts;
+                    wire::ModelFacts facts;
                     facts.model_ref = std::string(request.query_param("ref").value_or(""));
                     facts.digest = digest_;
                     facts.context_length = 512;
-                    exchange->respond(net::http::json_response(200, contract::encode(facts)));
+                    exchange->respond(net::http::json_response(200, wire::encode(facts)));
                   });
     server_.route("GET", "/v2/models/{digest}/tokenizer", net::Scope::kPublic,
                   [this](const net::Request& request, const net::ExchangePtr& exchange) {
@@ -86,7 +86,7 @@ class CatalogTest : public testing::Test {
   std::string query_, correlations_;
   std::int64_t devices_ = 1;
   std::string digest_ = "sha256:aa";
-  std::string blob_ = engine::text::serialize(engine::text::byte_bpe_data({}));
+  std::string blob_ = text::serialize(text::byte_bpe_data({}));
   std::optional<base::Error> error_;
   std::atomic<bool> silent_{false};
   std::vector<net::ExchangePtr> kept_;
@@ -119,7 +119,7 @@ TEST_F(CatalogTest, ForgetsWhatNobodyAsksFor) {
     digest_ = "sha256:" + name;
     return find("file:/" + name, 60'000).value().tokenizer;
   };
-  const std::weak_ptr<const engine::text::Tokenizer> b = (ask("a"), ask("b"));
+  const std::weak_ptr<const text::Tokenizer> b = (ask("a"), ask("b"));
   const auto a = ask("a");
   ask("c");
   EXPECT_EQ(describes_, 3);
@@ -256,4 +256,4 @@ TEST_F(CatalogTest, ABlobThatIsNoTokenizerIsAnError) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::catalog
+}  // namespace llorch::orchestratord::models

@@ -1,4 +1,4 @@
-#include "orchestratord/catalog/model_ref.h"
+#include "orchestratord/models/model_ref.h"
 
 #include <fmt/core.h>
 
@@ -6,7 +6,7 @@
 
 #include "base/file.h"
 
-namespace llorch::orchestratord::catalog {
+namespace llorch::orchestratord::models {
 namespace {
 
 namespace fs = std::filesystem;
@@ -25,19 +25,19 @@ fs::path real_path(const fs::path& path) {
   return ec ? path.lexically_normal() : out;
 }
 
-bool is_below(const fs::path& path, const fs::path& folder) {
-  const auto [in_folder, in_path] = std::mismatch(folder.begin(), folder.end(), path.begin(), path.end());
-  return in_folder == folder.end() && in_path != path.end();
+bool is_below(const fs::path& path, const fs::path& directory) {
+  const auto [in_directory, in_path] = std::mismatch(directory.begin(), directory.end(), path.begin(), path.end());
+  return in_directory == directory.end() && in_path != path.end();
 }
 
 }  // namespace
 
-AllowedRoots allowed_roots(const contract::ModelsConfig& config, const std::vector<fs::path>& named) {
+AllowedRoots allowed_roots(const config::ModelsConfig& config, const std::vector<fs::path>& named) {
   AllowedRoots roots;
-  roots.folders.push_back(
+  roots.directories.push_back(
       real_path(config.cache_dir.empty() ? base::default_model_cache() : fs::path(config.cache_dir)));
-  for (const std::string& folder : config.allowed_roots) roots.folders.push_back(real_path(folder));
-  for (const fs::path& folder : named) roots.folders.push_back(real_path(folder));
+  for (const std::string& directory : config.allowed_roots) roots.directories.push_back(real_path(directory));
+  for (const fs::path& directory : named) roots.directories.push_back(real_path(directory));
   return roots;
 }
 
@@ -61,12 +61,12 @@ base::Result<std::string> resolve_model_ref(std::string_view model, const std::m
                   "a file: reference needs an absolute path: file:/absolute/path");
   }
   const fs::path real = real_path(path);
-  const bool allowed = std::any_of(roots.folders.begin(), roots.folders.end(),
-                                   [&](const fs::path& folder) { return is_below(real, folder); });
+  const bool allowed = std::any_of(roots.directories.begin(), roots.directories.end(),
+                                   [&](const fs::path& directory) { return is_below(real, directory); });
   if (!allowed) {
     return refuse(
         ErrorCode::kForbidden, "outside_allowed_roots",
-        "the file is outside the folders models may come from: add its folder to models.allowed_roots, or move "
+        "the file is outside the directories models may come from: add its directory to models.allowed_roots, or move "
         "the file into the model cache");
   }
   return fmt::format("file:{}", real.string());
@@ -83,13 +83,13 @@ std::optional<std::int64_t> value_of(const std::map<std::string, std::int64_t>& 
 }
 }  // namespace
 
-std::int64_t devices_of(const std::string& model_ref, const contract::ModelsConfig& config, const AllowedRoots& roots) {
+std::int64_t devices_of(const std::string& model_ref, const config::ModelsConfig& config, const AllowedRoots& roots) {
   return value_of(config.tensor_split, model_ref, config.aliases, roots).value_or(1);
 }
 
-std::optional<std::int64_t> timeout_ms_of(const std::string& model_ref, const contract::ModelsConfig& config,
+std::optional<std::int64_t> timeout_ms_of(const std::string& model_ref, const config::ModelsConfig& config,
                                           const AllowedRoots& roots) {
   return value_of(config.timeout_ms, model_ref, config.aliases, roots);
 }
 
-}  // namespace llorch::orchestratord::catalog
+}  // namespace llorch::orchestratord::models

@@ -1,11 +1,11 @@
-#include "orchestratord/catalog/model_ref.h"
+#include "orchestratord/models/model_ref.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <fstream>
 
-namespace llorch::orchestratord::catalog {
+namespace llorch::orchestratord::models {
 namespace {
 
 namespace fs = std::filesystem;
@@ -20,7 +20,7 @@ class ModelRefTest : public testing::Test {
     std::ofstream(dir_ / "models/a.gguf") << "x";
     std::ofstream(dir_ / "models-other/b.gguf") << "x";
     fs::create_symlink(dir_ / "models-other/b.gguf", dir_ / "models/link.gguf");
-    fs::create_symlink(dir_ / "models", dir_ / "folder-link");
+    fs::create_symlink(dir_ / "models", dir_ / "directory-link");
     config_.cache_dir = (dir_ / "cache").string();
     config_.allowed_roots = {(dir_ / "models").string()};
   }
@@ -32,13 +32,13 @@ class ModelRefTest : public testing::Test {
   std::string file(const std::string& path) const { return "file:" + (dir_ / path).string(); }
 
   fs::path dir_;
-  contract::ModelsConfig config_;
+  config::ModelsConfig config_;
 };
 
 TEST_F(ModelRefTest, AliasesAndFilesBecomeCanonicalPaths) {
   EXPECT_EQ(resolve("demo").value(), file("models/a.gguf"));
   EXPECT_EQ(resolve(file("models/sub/../a.gguf")).value(), file("models/a.gguf"));
-  EXPECT_EQ(resolve(file("folder-link/a.gguf")).value(), file("models/a.gguf"));
+  EXPECT_EQ(resolve(file("directory-link/a.gguf")).value(), file("models/a.gguf"));
   EXPECT_EQ(resolve(file("models/not-there-yet.gguf")).value(), file("models/not-there-yet.gguf"));
   EXPECT_EQ(resolve(file("cache/c.gguf")).value(), file("cache/c.gguf"));
 }
@@ -47,7 +47,7 @@ TEST_F(ModelRefTest, AliasesAndFilesBecomeCanonicalPaths) {
 TEST_F(ModelRefTest, ASplitIsOfTheFile) {
   const auto devices = [&](const std::string& ref) { return devices_of(ref, config_, allowed_roots(config_, {})); };
   EXPECT_EQ(devices(file("models/a.gguf")), 1);
-  config_.aliases = {{"demo", file("folder-link/a.gguf")}};
+  config_.aliases = {{"demo", file("directory-link/a.gguf")}};
   config_.tensor_split = {{"demo", 2}, {file("models/sub/../b.gguf"), 4}, {"file:/etc/passwd", 8}};
   EXPECT_EQ(devices(file("models/a.gguf")), 2);
   EXPECT_EQ(devices(file("models/b.gguf")), 4);
@@ -59,7 +59,7 @@ TEST_F(ModelRefTest, ATimeoutIsOfTheFile) {
   const auto timeout_ms = [&](const std::string& ref) {
     return timeout_ms_of(ref, config_, allowed_roots(config_, {}));
   };
-  config_.aliases = {{"demo", file("folder-link/a.gguf")}};
+  config_.aliases = {{"demo", file("directory-link/a.gguf")}};
   config_.timeout_ms = {{"demo", 900'000}};
   EXPECT_EQ(timeout_ms(file("models/a.gguf")), 900'000);
   EXPECT_EQ(timeout_ms(file("models/b.gguf")), std::nullopt);
@@ -85,4 +85,4 @@ TEST_F(ModelRefTest, WhatCannotBeResolvedSaysWhatToDo) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::catalog
+}  // namespace llorch::orchestratord::models

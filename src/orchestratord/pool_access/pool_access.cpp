@@ -18,7 +18,7 @@ using base::ErrorCode;
 
 constexpr std::string_view kFirstLine = "llorch-pool-credentials 1";
 constexpr std::size_t kFileBytesMax = 4 << 20;
-// More reports that name different places are not on their way to the brain at a time.
+// More reports that name different places are not on their way to the core at a time.
 constexpr std::size_t kAnnouncedMax = 16;
 
 std::optional<base::Sha256Digest> digest_of(std::string_view hex) {
@@ -97,7 +97,7 @@ void PoolAccess::put(Entries entries) {
   for (const auto& [id, entry] : entries_) by_node_token_.emplace(entry.node_token_sha256, id);
 }
 
-base::Result<contract::PoolCredential> PoolAccess::pair(const base::PoolId& pool_id) {
+base::Result<config::PoolCredential> PoolAccess::pair(const base::PoolId& pool_id) {
   const std::lock_guard writing(writing_);
   Entries entries;
   {
@@ -112,7 +112,7 @@ base::Result<contract::PoolCredential> PoolAccess::pair(const base::PoolId& pool
                     entries.size()),
         {}}.with("pools_max", static_cast<std::int64_t>(kPoolsMax)));
   }
-  auto credential = contract::PoolCredential::make(pool_id, entropy_);
+  auto credential = config::PoolCredential::make(pool_id, entropy_);
   entries[pool_id] = {.node_token_sha256 = base::sha256(credential.node_token()),
                       .control_token = credential.control_token(),
                       .endpoint = {},
@@ -135,7 +135,7 @@ base::Result<bool> PoolAccess::unpair(const base::PoolId& pool_id) {
   return true;
 }
 
-bool PoolAccess::is_paired(const contract::PoolCredential& credential) const {
+bool PoolAccess::is_paired(const config::PoolCredential& credential) const {
   const auto caller = caller_of(base::sha256(credential.node_token()));
   return caller && caller->name == credential.pool_id().value;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Which pools are paired with this orchestratord, where each of them answers, and the token it is called with.
+// Knows the pools paired with this orchestratord, the endpoint of each, and the token for calls to it.
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -12,7 +12,7 @@
 #include "base/id.h"
 #include "base/result.h"
 #include "base/sha256.h"
-#include "contract/pool_credential.h"
+#include "config/pool_credential.h"
 #include "net/http/principal.h"
 
 namespace llorch::orchestratord::pool_access {
@@ -28,25 +28,25 @@ class PoolAccess {
 
   // Makes a credential for the pool; the one it had before is refused from now on, and its endpoint is forgotten.
   // REQUIRES: `pool_id` is a valid identifier. Errors: CONFLICT (kPoolsMax pools are paired), IO_ERROR: then nothing changed.
-  base::Result<contract::PoolCredential> pair(const base::PoolId& pool_id);
+  base::Result<config::PoolCredential> pair(const base::PoolId& pool_id);
   // False: it was not paired. Errors: IO_ERROR: then nothing changed.
   base::Result<bool> unpair(const base::PoolId& pool_id);
 
   // Whether this is the credential its pool is paired with.
-  bool is_paired(const contract::PoolCredential& credential) const;
+  bool is_paired(const config::PoolCredential& credential) const;
   bool is_paired(const base::PoolId& pool_id) const;
-  // Who comes with the node token of this SHA-256.
+  // The caller whose node token has this SHA-256; absent: no paired pool has it.
   std::optional<net::http::Principal> caller_of(const base::Sha256Digest& node_token_sha256) const;
-  // Whether the credential of `caller` is the one its pool is paired with now. Who calls is settled on the head of a request,
-  // and a credential may end before the body has come.
+  // Whether the credential of `caller` is still the one its pool is paired with: a caller is recognised by the head of
+  // a request, and its credential may end before the body has come.
   bool is_current(const net::http::Principal& caller) const;
 
   // `caller` says that its pool answers at `endpoint`. False: its credential has ended.
   bool announce(const net::http::Principal& caller, const std::string& endpoint);
-  // The brain accepted what a pool said. No effect unless its present credential said it: nobody gets the token of the
-  // next one.
+  // The core accepted a report of the pool: calls go to `endpoint` from now on. No effect unless the present
+  // credential announced it, so that the token of a new credential never goes to an endpoint of the old one.
   void remember(const base::PoolId& pool_id, const std::string& endpoint);
-  // As remember(), of what an earlier process remembered.
+  // As remember(), for an endpoint that an earlier process stored.
   void restore(const base::PoolId& pool_id, const std::string& endpoint);
   void forget(const base::PoolId& pool_id);
   std::optional<std::string> endpoint_of(const base::PoolId& pool_id) const;
@@ -55,9 +55,9 @@ class PoolAccess {
     base::PoolId pool_id;
     std::string token;
   };
-  // Who answers there.
+  // The pool at `endpoint`, with the token for calls to it.
   std::optional<Pool> at(const std::string& endpoint) const;
-  // With what a worker of the pool is called, if the pool is where the worker is said to be.
+  // The token for calls to a worker of the pool; absent if `uri` is not on the pool's host.
   std::optional<std::string> token_for_worker(const base::PoolId& pool_id, const std::string& uri) const;
 
  private:
@@ -65,7 +65,7 @@ class PoolAccess {
     base::Sha256Digest node_token_sha256{};
     std::string control_token;
     std::string endpoint;                // empty: not known
-    std::vector<std::string> announced;  // with this credential; the last few, of which the brain takes one
+    std::vector<std::string> announced;  // with this credential; the last few, of which the core takes one
     net::http::Principal caller(const base::PoolId& pool_id) const;
   };
   using Entries = std::map<base::PoolId, Entry>;

@@ -16,32 +16,33 @@ const base::PoolId kA("pool-a"), kB("pool-b");
 
 class PoolAccessTest : public testing::Test {
  public:
-  ~PoolAccessTest() override { std::filesystem::remove_all(folder_); }
+  ~PoolAccessTest() override { std::filesystem::remove_all(directory_); }
 
  protected:
-  PoolAccessTest() : folder_(std::filesystem::temp_directory_path() / ("llorch-access-" + std::to_string(::getpid()))) {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directory(folder_);
+  PoolAccessTest()
+      : directory_(std::filesystem::temp_directory_path() / ("llorch-access-" + std::to_string(::getpid()))) {
+    std::filesystem::remove_all(directory_);
+    std::filesystem::create_directory(directory_);
   }
   std::unique_ptr<PoolAccess> open() { return std::move(*PoolAccess::open(file(), entropy_)); }
-  std::filesystem::path file() const { return folder_ / kFileName; }
-  static base::Sha256Digest shown(const contract::PoolCredential& credential) {
+  std::filesystem::path file() const { return directory_ / kFileName; }
+  static base::Sha256Digest shown(const config::PoolCredential& credential) {
     return base::sha256(credential.node_token());
   }
-  static net::http::Principal caller(const PoolAccess& access, const contract::PoolCredential& credential) {
+  static net::http::Principal caller(const PoolAccess& access, const config::PoolCredential& credential) {
     return access.caller_of(shown(credential)).value();
   }
-  // The pool says it, and the brain accepts it.
-  static void move_to(PoolAccess& access, const contract::PoolCredential& credential, const std::string& endpoint) {
+  // The pool says it, and the core accepts it.
+  static void move_to(PoolAccess& access, const config::PoolCredential& credential, const std::string& endpoint) {
     EXPECT_TRUE(access.announce(caller(access, credential), endpoint));
     access.remember(credential.pool_id(), endpoint);
   }
-  static std::string pool_of(const PoolAccess& access, const contract::PoolCredential& credential) {
+  static std::string pool_of(const PoolAccess& access, const config::PoolCredential& credential) {
     const auto caller = access.caller_of(shown(credential));
     return caller ? caller->name : "nobody's";
   }
 
-  std::filesystem::path folder_;
+  std::filesystem::path directory_;
   base::SeededEntropy entropy_{7};
 };
 
@@ -64,7 +65,7 @@ TEST_F(PoolAccessTest, WhatIsUnpairedOrPairedAgainIsRefusedAtOnceAndForGood) {
   const auto first = access->pair(kA).value();
   const auto old = caller(*access, first);
   move_to(*access, first, "http://10.0.0.7:9200");
-  EXPECT_TRUE(access->announce(old, "http://10.0.0.66:9200")) << "and the brain has not heard it yet";
+  EXPECT_TRUE(access->announce(old, "http://10.0.0.66:9200")) << "and the core has not heard it yet";
   const auto second = access->pair(kA).value();
   EXPECT_FALSE(access->caller_of(shown(first)));
   EXPECT_FALSE(access->is_current(old));
@@ -87,7 +88,7 @@ TEST_F(PoolAccessTest, WhatIsUnpairedOrPairedAgainIsRefusedAtOnceAndForGood) {
   }
 }
 
-// Reports cross on their way: one that the brain takes later is as good as one that it takes at once.
+// Reports cross on their way: one that the core takes later is as good as one that it takes at once.
 TEST_F(PoolAccessTest, ReportsThatNameDifferentPlacesAreAllHeard) {
   auto access = open();
   const auto a = access->pair(kA).value();
@@ -146,11 +147,11 @@ TEST_F(PoolAccessTest, AFileThatIsNotItsOwnIsRefused) {
   }
 }
 
-// A folder that cannot be written leaves everything as it was.
+// A directory that cannot be written leaves everything as it was.
 TEST_F(PoolAccessTest, WhatCannotBeWrittenChangesNothing) {
   auto access = open();
   const auto a = access->pair(kA).value();
-  std::filesystem::remove_all(folder_);
+  std::filesystem::remove_all(directory_);
   EXPECT_FALSE(access->pair(kA).has_value());
   EXPECT_FALSE(access->unpair(kA).has_value());
   EXPECT_EQ(pool_of(*access, a), kA.value);

@@ -57,9 +57,9 @@ base::Result<> check_worker_uri(const std::string& uri, const std::string& endpo
   return {};
 }
 
-base::Result<> check_addresses(const contract::PoolState& state, std::string_view peer_address) {
+base::Result<> check_addresses(const wire::PoolState& state, std::string_view peer_address) {
   TRY(check_endpoint(state.endpoint, peer_address));
-  for (const contract::WorkerInfo& worker : state.workers) {
+  for (const wire::WorkerInfo& worker : state.workers) {
     if (!worker.uri.empty()) TRY(check_worker_uri(worker.uri, state.endpoint));
   }
   return {};

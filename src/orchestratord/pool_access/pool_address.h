@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "contract/pool.h"
+#include "wire/pool.h"
 
 namespace llorch::orchestratord::pool_access {
 
@@ -14,7 +14,7 @@ namespace llorch::orchestratord::pool_access {
 base::Result<> check_endpoint(const std::string& endpoint, std::string_view peer_address);
 // The base URL of a worker of the pool at `endpoint`: on the pool's own host. Errors: INVALID_PARAMS.
 base::Result<> check_worker_uri(const std::string& uri, const std::string& endpoint);
-// Both, of all that a pool says of itself.
-base::Result<> check_addresses(const contract::PoolState& state, std::string_view peer_address);
+// Both checks, for every address in a pool's report.
+base::Result<> check_addresses(const wire::PoolState& state, std::string_view peer_address);
 
 }  // namespace llorch::orchestratord::pool_access

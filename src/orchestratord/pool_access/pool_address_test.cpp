@@ -5,8 +5,8 @@
 namespace llorch::orchestratord::pool_access {
 namespace {
 
-contract::PoolState state(std::string endpoint, std::string worker_uri = {}) {
-  contract::PoolState out{.pool_id = "p", .endpoint = std::move(endpoint)};
+wire::PoolState state(std::string endpoint, std::string worker_uri = {}) {
+  wire::PoolState out{.pool_id = "p", .endpoint = std::move(endpoint)};
   if (!worker_uri.empty()) out.workers.push_back({.worker_id = "w", .uri = std::move(worker_uri)});
   return out;
 }

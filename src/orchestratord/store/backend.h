@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "orchestratord/state_store/store.h"
+#include "orchestratord/store/store.h"
 
-namespace llorch::orchestratord::state_store {
+namespace llorch::orchestratord::store {
 
 struct PayloadRow {
   std::uint32_t key_slot = 0;
@@ -29,8 +29,8 @@ enum class Attempt { kFirst, kRepeat };
 // Results are those of the statements; they count once the transaction is committed.
 struct Insert {
   const JobRecord* job = nullptr;
-  const PayloadRow* payload = nullptr;               // null: not spooled
-  const sessions::SessionRecord* session = nullptr;  // of the job; written as well, if it is not there
+  const PayloadRow* payload = nullptr;                     // null: not spooled
+  const core::sessions::SessionRecord* session = nullptr;  // of the job; written as well, if it is not there
   Attempt attempt = Attempt::kFirst;
   base::Result<> result;  // CONFLICT: the job_id or task_id is taken. INVALID_PARAMS: a text cannot be stored
 };
@@ -54,7 +54,7 @@ struct SessionGone {
   std::int64_t session_key = 0;
 };
 using Note =
-    std::variant<std::vector<Checkpoint>, sessions::SessionRecord, SessionGone, PoolSeen, PoolOrdered, PoolGone>;
+    std::variant<std::vector<Checkpoint>, core::sessions::SessionRecord, SessionGone, PoolSeen, PoolOrdered, PoolGone>;
 
 // The oldest finished jobs go; their sums stay with their sessions, and with their tenants for jobs that ended on this day.
 struct Removal {
@@ -96,9 +96,9 @@ class Backend {
 
   // Success: all of it is on disk.
   virtual Ended commit(Changes changes) = 0;
-  // Of finished jobs. Reads them all: for the start.
+  // Counts finished jobs. Reads all rows, so only for the start.
   virtual base::Result<std::int64_t> finished_count() = 0;
-  // What the database holds beside the payloads of live jobs, which have `payload_bytes`.
+  // Bytes in the database, without the payloads of live jobs, which have `payload_bytes`.
   virtual base::Result<std::int64_t> record_bytes(std::int64_t payload_bytes) = 0;
   // Gives a little of the space that nothing needs any more back to the file system; whether there is more.
   virtual base::Result<bool> give_back_space() = 0;
@@ -109,9 +109,9 @@ class Backend {
   virtual base::Result<std::vector<LiveJob>> live_jobs() = 0;
   virtual base::Result<std::vector<KnownPool>> pools() = 0;  // by id
   // With what their jobs have used; in order of creation.
-  virtual base::Result<std::vector<sessions::RestoredSession>> sessions() = 0;
+  virtual base::Result<std::vector<core::sessions::RestoredSession>> sessions() = 0;
   // What jobs have used that ended at this time or later; by tenant.
-  virtual base::Result<std::vector<sessions::TenantUse>> tenants(std::int64_t ended_from_unix_ms) = 0;
+  virtual base::Result<std::vector<core::sessions::TenantUse>> tenants(std::int64_t ended_from_unix_ms) = 0;
 
   // Into an existing file. REQUIRES: the backend outlives it. INVALID_PARAMS: this database has tools of its own.
   virtual base::Result<std::unique_ptr<DatabaseCopy>> copy_into(const std::string& path) = 0;
@@ -120,4 +120,4 @@ class Backend {
   virtual void close() {}
 };
 
-}  // namespace llorch::orchestratord::state_store
+}  // namespace llorch::orchestratord::store

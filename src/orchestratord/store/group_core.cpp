@@ -1,4 +1,4 @@
-#include "orchestratord/state_store/group_core.h"
+#include "orchestratord/store/group_core.h"
 
 #include <algorithm>
 #include <deque>
@@ -12,15 +12,16 @@
 
 #include "base/assert.h"
 #include "base/log.h"
-#include "orchestratord/state_store/payload/payload_keys.h"
-#include "orchestratord/state_store/payload/sealing.h"
+#include "orchestratord/store/payload/payload_keys.h"
+#include "orchestratord/store/payload/sealing.h"
 
-namespace llorch::orchestratord::state_store {
+namespace llorch::orchestratord::store {
 namespace {
 
 using base::ErrorCode;
 
-// A key overwritten by a terminal event is synced when keys run short, at the latest after this (DECISIONS §5: 1 s).
+// A key overwritten by a terminal event is synced when keys run short, at the latest after this, so that it is
+// gone from the disk within 1 s.
 constexpr std::int64_t kErasureSyncDelayMs = 500;
 // How long a job's progress waits for another write to share its commit: nobody waits for it, and a restart that finds an
 // older state runs the job again all the same.
@@ -157,7 +158,7 @@ void GroupCore::run(std::vector<Operation> group) {
           if constexpr (std::is_same_v<Op, Admit>) {
             batch.admissions.push_back(std::move(op));
           } else if constexpr (std::is_same_v<Op, Move>) {
-            const bool terminal = contract::is_terminal(op.transition.progress.status);
+            const bool terminal = wire::is_terminal(op.transition.progress.status);
             (terminal ? batch.moves : progress_).push_back(std::move(op));
           } else if constexpr (std::is_same_v<Op, SaveCheckpoints>) {
             batch.notes.emplace_back(std::move(op.checkpoints));
@@ -365,7 +366,7 @@ void GroupCore::finish_moves(std::vector<Move>& moves, const std::vector<Update>
   std::int64_t ended_count = 0;
   for (std::size_t i = 0; i < moves.size(); ++i) {
     const Transition& transition = moves[i].transition;
-    const bool terminal = contract::is_terminal(transition.progress.status);
+    const bool terminal = wire::is_terminal(transition.progress.status);
     if (!ended.result) {
       if (terminal && ended.in_doubt) moves_in_doubt_.insert(transition.job_id);
       moves[i].done(base::fail(ended.result.error()));
@@ -575,4 +576,4 @@ base::Result<std::unique_ptr<StoreCore>> open_group_core(GroupCoreOptions option
   return std::unique_ptr<StoreCore>(std::move(core));
 }
 
-}  // namespace llorch::orchestratord::state_store
+}  // namespace llorch::orchestratord::store

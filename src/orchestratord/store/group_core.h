@@ -5,11 +5,11 @@
 
 #include "base/clock.h"
 #include "base/entropy.h"
-#include "orchestratord/state_store/backend.h"
-#include "orchestratord/state_store/files/state_file.h"
-#include "orchestratord/state_store/store_core.h"
+#include "orchestratord/store/backend.h"
+#include "orchestratord/store/files/state_file.h"
+#include "orchestratord/store/store_core.h"
 
-namespace llorch::orchestratord::state_store {
+namespace llorch::orchestratord::store {
 
 // Finished jobs past a limit leave in slices: so many by themselves, so many with the commit of a group, which waits for them.
 inline constexpr std::int64_t kRetentionSliceJobs = 200;
@@ -28,4 +28,4 @@ struct GroupCoreOptions {
 // Overwrites keys no live job owns, removes the first jobs past their retention. Errors: those of the parts.
 base::Result<std::unique_ptr<StoreCore>> open_group_core(GroupCoreOptions options);
 
-}  // namespace llorch::orchestratord::state_store
+}  // namespace llorch::orchestratord::store

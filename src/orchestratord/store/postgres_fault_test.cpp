@@ -8,11 +8,11 @@
 #include <mutex>
 #include <thread>
 
-#include "orchestratord/state_store/postgres/connection.h"
-#include "orchestratord/state_store/testing/postgres_proxy.h"
-#include "orchestratord/state_store/testing/store_bed.h"
+#include "orchestratord/store/postgres/connection.h"
+#include "orchestratord/store/testing/postgres_proxy.h"
+#include "orchestratord/store/testing/store_bed.h"
 
-namespace llorch::orchestratord::state_store {
+namespace llorch::orchestratord::store {
 namespace {
 
 using base::ErrorCode;
@@ -66,7 +66,7 @@ std::future<base::Result<>> admit_later(Store& store, const std::string& id) {
   return answer->get_future();
 }
 
-// DECISIONS §7 STORE_UNAVAILABLE: a server that is away is never a false 202, and the service recovers by itself.
+// A server that is away is never a false 202: the store refuses with STORE_UNAVAILABLE, and recovers by itself.
 TEST_F(PostgresFaultTest, AnOutageRefusesAndRecovers) {
   auto store = open();
   ASSERT_TRUE(admit(*store, admission("before")));
@@ -120,7 +120,7 @@ TEST_F(PostgresFaultTest, KillingTheServerUnderLoadKeepsEveryAnswerTrue) {
       const auto job = find(s, id).value();
       EXPECT_EQ(job.has_value(), answer.has_value()) << id << (answer ? " was lost" : " came to life");
       if (ended[id]) {
-        EXPECT_TRUE(contract::is_terminal(job->progress.status)) << id;
+        EXPECT_TRUE(wire::is_terminal(job->progress.status)) << id;
       }
       ++(answer ? accepted : refused);
     }
@@ -141,7 +141,7 @@ TEST_F(PostgresFaultTest, KillingTheServerUnderLoadKeepsEveryAnswerTrue) {
 // The answer to COMMIT is lost: nobody may be told before it is known, and others are refused at once.
 TEST_F(PostgresFaultTest, ACommitInDoubtIsAnsweredWhenItIsKnown) {
   const PostgresServer& server = *PostgresServer::instance();
-  PostgresProxy proxy(dir_.path(), server.folder());
+  PostgresProxy proxy(dir_.path(), server.directory());
   through(proxy);
   for (const Loss loss : {Loss::kRequest, Loss::kAnswer}) {
     const std::string n = loss == Loss::kRequest ? "request" : "answer";
@@ -170,7 +170,7 @@ TEST_F(PostgresFaultTest, ACommitInDoubtIsAnsweredWhenItIsKnown) {
 
 // A connection that breaks earlier leaves nothing, and that is known at once.
 TEST_F(PostgresFaultTest, ALossBeforeTheCommitIsARefusal) {
-  PostgresProxy proxy(dir_.path(), PostgresServer::instance()->folder());
+  PostgresProxy proxy(dir_.path(), PostgresServer::instance()->directory());
   through(proxy);
   auto store = open();
   ASSERT_TRUE(admit(*store, admission("before")));
@@ -185,7 +185,7 @@ TEST_F(PostgresFaultTest, ALossBeforeTheCommitIsARefusal) {
 }
 
 TEST_F(PostgresFaultTest, ATerminalTransitionIsRepeatedUntilItIsDurable) {
-  PostgresProxy proxy(dir_.path(), PostgresServer::instance()->folder());
+  PostgresProxy proxy(dir_.path(), PostgresServer::instance()->directory());
   through(proxy);
   for (const Loss loss : {Loss::kRequest, Loss::kAnswer}) {
     auto store = open();
@@ -238,7 +238,7 @@ TEST_F(PostgresFaultTest, ASecondOrchestratorIsRefused) {
 }
 
 // A connection is lost, another orchestratord takes the store: the first one may not write again, not even when the
-// other has ended. The jobs come over; their payloads do not, for their keys are in the first one's folder.
+// other has ended. The jobs come over; their payloads do not, for their keys are in the first one's directory.
 TEST_F(PostgresFaultTest, WhoLostTheStoreNeverWritesAgain) {
   std::atomic<int> told{0};
   PostgresStoreOptions opts = options();
@@ -294,4 +294,4 @@ TEST_F(PostgresFaultTest, RefusesAnotherSchemaAndAnotherEncoding) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::state_store
+}  // namespace llorch::orchestratord::store

@@ -1,12 +1,12 @@
-#include "orchestratord/state_store/postgres_store.h"
+#include "orchestratord/store/postgres_store.h"
 
 #include "base/assert.h"
 #include "base/log.h"
-#include "orchestratord/state_store/group_core.h"
-#include "orchestratord/state_store/postgres/backend.h"
-#include "orchestratord/state_store/store_thread.h"
+#include "orchestratord/store/group_core.h"
+#include "orchestratord/store/postgres/backend.h"
+#include "orchestratord/store/store_thread.h"
 
-namespace llorch::orchestratord::state_store {
+namespace llorch::orchestratord::store {
 
 base::Result<std::unique_ptr<Store>> open_postgres_store(PostgresStoreOptions options) {
   ASSERT(options.clock != nullptr && options.entropy != nullptr);
@@ -24,4 +24,4 @@ base::Result<std::unique_ptr<Store>> open_postgres_store(PostgresStoreOptions op
   return start_store_thread(TRY(open_group_core(std::move(core))), *options.clock);
 }
 
-}  // namespace llorch::orchestratord::state_store
+}  // namespace llorch::orchestratord::store

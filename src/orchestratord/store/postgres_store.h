@@ -8,9 +8,9 @@
 
 #include "base/clock.h"
 #include "base/entropy.h"
-#include "orchestratord/state_store/store.h"
+#include "orchestratord/store/store.h"
 
-namespace llorch::orchestratord::state_store {
+namespace llorch::orchestratord::store {
 
 struct PostgresStoreOptions {
   std::string conninfo;             // as libpq takes it; empty: libpq's own variables. Never logged, never in an error
@@ -28,4 +28,4 @@ struct PostgresStoreOptions {
 // STORE_UNAVAILABLE, CONFIG_INVALID, CORRUPT_FILE, UNSUPPORTED_FORMAT_VERSION, VERSION_MISMATCH.
 base::Result<std::unique_ptr<Store>> open_postgres_store(PostgresStoreOptions options);
 
-}  // namespace llorch::orchestratord::state_store
+}  // namespace llorch::orchestratord::store

@@ -1,4 +1,4 @@
-#include "orchestratord/state_store/sqlite_store.h"
+#include "orchestratord/store/sqlite_store.h"
 
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "base/file.h"
-#include "orchestratord/state_store/store_thread.h"
+#include "orchestratord/store/store_thread.h"
 
-namespace llorch::orchestratord::state_store {
+namespace llorch::orchestratord::store {
 
 using base::ErrorCode;
 
@@ -32,7 +32,7 @@ StateDirectoryLock::~StateDirectoryLock() {
 base::Result<StateDirectoryLock> lock_state_directory(const std::filesystem::path& directory) {
   const auto unavailable = [](base::Error error) {
     error.code = ErrorCode::kStoreUnavailable;
-    error.message += "; give --state-dir a folder this user may write";
+    error.message += "; give --state-dir a directory this user may write";
     return base::fail(std::move(error));
   };
   if (auto made = base::ensure_private_directory(directory); !made) return unavailable(std::move(made).error());
@@ -49,4 +49,4 @@ base::Result<StateDirectoryLock> lock_state_directory(const std::filesystem::pat
   return lock;
 }
 
-}  // namespace llorch::orchestratord::state_store
+}  // namespace llorch::orchestratord::store

@@ -3,10 +3,10 @@
 #include <filesystem>
 #include <memory>
 
-#include "orchestratord/state_store/sqlite/sqlite_core.h"
-#include "orchestratord/state_store/store.h"
+#include "orchestratord/store/sqlite/sqlite_core.h"
+#include "orchestratord/store/store.h"
 
-namespace llorch::orchestratord::state_store {
+namespace llorch::orchestratord::store {
 
 // See open_sqlite_core.
 base::Result<std::unique_ptr<Store>> open_sqlite_store(SqliteStoreOptions options);
@@ -26,4 +26,4 @@ class StateDirectoryLock {
 // Creates the directory (mode 0700) if it is missing and locks it. ALREADY_RUNNING, STORE_UNAVAILABLE.
 base::Result<StateDirectoryLock> lock_state_directory(const std::filesystem::path& directory);
 
-}  // namespace llorch::orchestratord::state_store
+}  // namespace llorch::orchestratord::store

@@ -10,16 +10,16 @@
 
 #include "base/id.h"
 #include "base/result.h"
-#include "contract/pool.h"
-#include "contract/pool_control.h"
-#include "contract/task.h"
-#include "orchestratord/sessions/session.h"
+#include "orchestratord/core/sessions/session.h"
+#include "wire/pool.h"
+#include "wire/pool_control.h"
+#include "wire/task.h"
 
-namespace llorch::orchestratord::state_store {
+namespace llorch::orchestratord::store {
 
 // What changes in the life of a job.
 struct JobProgress {
-  contract::JobStatus status = contract::JobStatus::kQueued;
+  wire::JobStatus status = wire::JobStatus::kQueued;
   std::int64_t attempts = 0;
   std::optional<std::string> worker_id;
   std::optional<std::string> worker_version;  // of the worker that last began it
@@ -29,8 +29,8 @@ struct JobProgress {
   std::optional<std::int64_t> finished_unix_ms;  // set exactly in the terminal states
   std::optional<std::int64_t> tokens_out;
   std::optional<std::int64_t> decode_time_ms;  // charged to the session
-  std::optional<contract::EndEvent> end;       // completed
-  std::optional<contract::ErrorBody> error;    // failed, cancelled
+  std::optional<wire::EndEvent> end;           // completed
+  std::optional<wire::ErrorBody> error;        // failed, cancelled
   std::optional<std::string> last_event_id;    // of the terminal event
 };
 
@@ -42,15 +42,15 @@ struct JobRecord {
   std::optional<std::int64_t> session_key;  // with session_id: of which session of that id
   base::CorrelationId correlation_id;
   std::string request_sha256;
-  contract::Priority priority = contract::Priority::kInteractive;
+  wire::Priority priority = wire::Priority::kInteractive;
   std::string model;      // as the client wrote it
   std::string model_ref;  // what it resolved to
-  contract::ModelFacts facts;
+  wire::ModelFacts facts;
   std::string prompt_sha256;
   std::string params;  // JSON of the sampling parameters; nothing text-like
   std::int64_t max_tokens = 0;
   std::uint64_t seed = 0;
-  contract::OnDisconnect on_disconnect = contract::OnDisconnect::kCancel;
+  wire::OnDisconnect on_disconnect = wire::OnDisconnect::kCancel;
   std::optional<std::int64_t> timeout_ms;
   std::optional<std::int64_t> deadline_ms;
   std::int64_t tokens_in = 0;
@@ -64,7 +64,7 @@ struct Admission {
   // Everything text-like of the job. Sealed under a key of its own; absent: not spooled.
   std::optional<std::string> payload;
   // Of a job with a session: written as well, if it is not there.
-  std::optional<sessions::SessionRecord> session;
+  std::optional<core::sessions::SessionRecord> session;
 };
 
 // Absent optionals leave their column as it is.
@@ -89,14 +89,14 @@ struct RestoredJob {
 struct KnownPool {
   base::PoolId pool_id;
   std::string endpoint;
-  contract::PoolOrders orders{};  // of an operator
+  wire::PoolOrders orders{};  // of an operator
 };
 struct RestoredState {
   std::vector<RestoredJob> jobs;  // not terminal, in order of arrival
   std::map<base::PoolId, std::string> pool_endpoints;
-  std::vector<sessions::RestoredSession> sessions;           // in order of creation
-  std::vector<sessions::TenantUse> tenants;                  // of this day, UTC
-  std::map<base::PoolId, contract::PoolOrders> pool_orders;  // of pools that have any
+  std::vector<core::sessions::RestoredSession> sessions;  // in order of creation
+  std::vector<core::sessions::TenantUse> tenants;         // of this day, UTC
+  std::map<base::PoolId, wire::PoolOrders> pool_orders;   // of pools that have any
 };
 
 struct BackupProgress {
@@ -106,7 +106,7 @@ struct BackupProgress {
 // A copy of the store, made while it serves.
 struct BackupOrder {
   std::string database_file;  // exists; whole once it is done, and not synced
-  // Called now and then; false: never mind.
+  // Called now and then; to return false cancels the backup.
   std::function<bool(BackupProgress)> progress;
   // With the keys of the jobs that are live in the copy, as they stand in payload.keys. CONFLICT: another backup is being
   // made. INVALID_PARAMS: this database has tools of its own. CANCELLED, STORE_UNAVAILABLE.
@@ -140,15 +140,15 @@ class Store {
   // Success: job, queue entry and payload are on disk. CONFLICT: job_id or task_id is taken. STORE_UNAVAILABLE: it is not and
   // will not be there; waits until that is certain (ADR 0016). SHUTTING_DOWN: it may be there.
   virtual void admit(Admission admission, Done done) = 0;
-  // One that is not terminal waits up to 10 ms for company, and a later one of the same job may take its place: `done` then
-  // tells of both. A terminal transition also destroys the payload and its key. STORE_UNAVAILABLE: a restart may find the row changed
-  // or not, so repeat it until it succeeds. NOT_FOUND, and CONFLICT for a job that is already
-  // terminal: bugs of the caller.
+  // A transition that is not terminal waits up to 10 ms for another write to share a commit with; a later one of the
+  // same job may replace it, and `done` then answers both. A terminal transition also destroys the payload and its key.
+  // STORE_UNAVAILABLE: a restart may find the row changed or not, so repeat it until it succeeds. NOT_FOUND, and
+  // CONFLICT for a job that is already terminal: bugs of the caller.
   virtual void transition(Transition transition, Done done) = 0;
   // Best effort: dropped when the disk refuses.
   virtual void checkpoint(std::vector<Checkpoint> checkpoints) = 0;
   // Writes a session that has no job yet, or a new `touched_unix_ms`. STORE_UNAVAILABLE: it may be there after a restart.
-  virtual void remember_session(sessions::SessionRecord session, Done done) = 0;
+  virtual void remember_session(core::sessions::SessionRecord session, Done done) = 0;
   // Its jobs stay. Best effort: what the disk kept comes back after a restart and ends by its age.
   virtual void forget_session(std::int64_t session_key) = 0;
   // Leaves the orders of a pool it knows as they are.
@@ -174,4 +174,4 @@ class Store {
   virtual void stop() = 0;
 };
 
-}  // namespace llorch::orchestratord::state_store
+}  // namespace llorch::orchestratord::store

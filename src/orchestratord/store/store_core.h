@@ -7,9 +7,9 @@
 #include <variant>
 #include <vector>
 
-#include "orchestratord/state_store/store.h"
+#include "orchestratord/store/store.h"
 
-namespace llorch::orchestratord::state_store {
+namespace llorch::orchestratord::store {
 
 // The calls of Store as values.
 struct Admit {
@@ -24,7 +24,7 @@ struct SaveCheckpoints {
   std::vector<Checkpoint> checkpoints;
 };
 struct RememberSession {
-  sessions::SessionRecord session;
+  core::sessions::SessionRecord session;
   Store::Done done;
 };
 struct ForgetSession {
@@ -75,4 +75,4 @@ class StoreCore {
   virtual void close() = 0;
 };
 
-}  // namespace llorch::orchestratord::state_store
+}  // namespace llorch::orchestratord::store

@@ -10,9 +10,9 @@
 #include <set>
 #include <thread>
 
-#include "orchestratord/state_store/testing/store_bed.h"
+#include "orchestratord/store/testing/store_bed.h"
 
-namespace llorch::orchestratord::state_store {
+namespace llorch::orchestratord::store {
 namespace {
 
 class StoreCrashTest : public EveryStore {};
@@ -59,7 +59,7 @@ void read_report(int pipe, Told& told) {
   }
 }
 
-// SYS-6.1.3, C-51: nothing committed is lost by a kill, nothing finished comes back, no key of a finished job remains.
+// SYS-6.1.3: nothing committed is lost by a kill, nothing finished comes back, no key of a finished job remains.
 TEST_P(StoreCrashTest, EveryReportedCommitIsThereAfterAKill) {
   const StoreBed bed(GetParam());
   Told told;
@@ -92,7 +92,7 @@ TEST_P(StoreCrashTest, EveryReportedCommitIsThereAfterAKill) {
       if (live.contains(number)) continue;
       const auto job = find(*store, "job-" + std::to_string(number)).value();
       ASSERT_TRUE(job) << "job-" << number << " was accepted and is lost";
-      EXPECT_TRUE(contract::is_terminal(job->progress.status));
+      EXPECT_TRUE(wire::is_terminal(job->progress.status));
     }
     const std::string keys = key_file_bytes(bed.dir);
     std::size_t used = 0;
@@ -106,4 +106,4 @@ TEST_P(StoreCrashTest, EveryReportedCommitIsThereAfterAKill) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::state_store
+}  // namespace llorch::orchestratord::store

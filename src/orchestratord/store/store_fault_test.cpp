@@ -7,10 +7,10 @@
 
 #include "base/log.h"
 #include "base/testing/full_disk.h"
-#include "orchestratord/state_store/testing/faulty_disk.h"
-#include "orchestratord/state_store/testing/store_test_support.h"
+#include "orchestratord/store/testing/faulty_disk.h"
+#include "orchestratord/store/testing/store_test_support.h"
 
-namespace llorch::orchestratord::state_store {
+namespace llorch::orchestratord::store {
 namespace {
 
 using base::ErrorCode;
@@ -88,7 +88,7 @@ class StoreFaultTest : public ::testing::Test {
 
 using Ids = std::vector<std::string>;
 
-// DECISIONS §7 STORE_UNAVAILABLE: a full disk is never a false 202, it is a refusal at once, and the service recovers.
+// A full disk is never a false 202: the store refuses at once with STORE_UNAVAILABLE, and recovers by itself.
 TEST_F(StoreFaultTest, AFullDiskRefusesAndRecovers) {
   ASSERT_TRUE(open());
   ASSERT_TRUE(done(admit("before")));
@@ -165,8 +165,8 @@ TEST_F(StoreFaultTest, ABackupDoesNotHurryWhatIsInDoubt) {
   disk_.fail({.fault = Fault::kSync});
   const auto in_doubt = admit("in-doubt");
   ASSERT_FALSE(in_doubt->has_value());
-  const TempDir folder;
-  const std::string copy = (folder.path() / "copy").string();
+  const TempDir directory;
+  const std::string copy = (directory.path() / "copy").string();
   std::ofstream{copy};
   int steps = 0;
   bool made = false;
@@ -192,8 +192,8 @@ TEST_F(StoreFaultTest, ABackupOntoAFullDiskLeavesTheStoreAsItWas) {
   for (int i = 0; i < 20; ++i) {
     run(Admit{admission("old-" + std::to_string(i), std::string(40'000, 'x')), [](const base::Result<>&) {}});
   }
-  const TempDir folder;
-  const std::string copy = (folder.path() / "copy").string();
+  const TempDir directory;
+  const std::string copy = (directory.path() / "copy").string();
   const auto back_up = [&] {
     std::ofstream{copy};
     std::optional<base::Result<std::string>> made;
@@ -260,7 +260,7 @@ TEST_F(StoreFaultTest, AKeyThatCannotBeWrittenIsARefusal) {
   EXPECT_EQ(open().error().code, ErrorCode::kStoreUnavailable) << "orphan slots not overwritten";
 }
 
-// C-51: what a stopped daemon leaves are the keys of live jobs, and zeros.
+// A stopped daemon leaves the keys of live jobs, and zeros.
 TEST_F(StoreFaultTest, ClosingLeavesNoKeyThatNoJobHas) {
   ASSERT_TRUE(open());
   ASSERT_TRUE(done(admit("job-1")));
@@ -279,7 +279,7 @@ TEST_F(StoreFaultTest, ProgressWaitsForCompany) {
   ASSERT_TRUE(open());
   ASSERT_TRUE(done(admit("job-1")));
   ASSERT_TRUE(done(admit("job-2")));
-  const auto running = [](const std::string& id) { return moved_to(id, contract::JobStatus::kRunning); };
+  const auto running = [](const std::string& id) { return moved_to(id, wire::JobStatus::kRunning); };
   Transition first = running("job-1");
   first.progress.worker_id = "worker-1";
   const auto begun = move(first);
@@ -294,7 +294,7 @@ TEST_F(StoreFaultTest, ProgressWaitsForCompany) {
   EXPECT_TRUE(done(other));
   run(Find{base::JobId("job-1"), [](const base::Result<std::optional<JobRecord>>& found) {
              ASSERT_TRUE(found.value());
-             EXPECT_EQ((*found)->progress.status, contract::JobStatus::kCompleted);
+             EXPECT_EQ((*found)->progress.status, wire::JobStatus::kCompleted);
              EXPECT_EQ((*found)->progress.worker_id, "worker-1") << "only the earlier one said so";
            }});
   const auto alone = move(running("job-2"));
@@ -420,4 +420,4 @@ TEST_F(StoreFaultTest, ADiskThatCannotBeReadIsNoAnswer) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::state_store
+}  // namespace llorch::orchestratord::store

@@ -5,11 +5,11 @@
 #include <atomic>
 #include <thread>
 
-#include "contract/json.h"
-#include "orchestratord/state_store/group_core.h"
-#include "orchestratord/state_store/testing/store_bed.h"
+#include "orchestratord/store/group_core.h"
+#include "orchestratord/store/testing/store_bed.h"
+#include "wire/json.h"
 
-namespace llorch::orchestratord::state_store {
+namespace llorch::orchestratord::store {
 namespace {
 
 class StoreRetentionTest : public EveryStore {};
@@ -21,7 +21,7 @@ TEST_P(StoreRetentionTest, WhatAJobUsedOutlivesItsRow) {
   const StoreBed bed(GetParam());
   const std::int64_t now = kClock.now().unix_ms;
   const auto use_of = [](const RestoredState& state) {
-    const sessions::RestoredSession& session = state.sessions.at(0);
+    const core::sessions::RestoredSession& session = state.sessions.at(0);
     std::string text = fmt::format("{} turns, {} in, {} out, {} ms, last {};", session.use.turns, session.use.tokens_in,
                                    session.use.tokens_out, session.use.decode_time_ms, session.last_activity_unix_ms);
     for (const auto& tenant : state.tenants) text += fmt::format(" {}: {}", tenant.tenant_id, tenant.tokens);
@@ -50,7 +50,7 @@ TEST_P(StoreRetentionTest, WhatAJobUsedOutlivesItsRow) {
   EXPECT_EQ(use_of(store->restore().value()), before);
 }
 
-// control-plane §5.5: finished jobs stay for the retention time, unfinished ones as long as they live.
+// Finished jobs stay for the retention time, unfinished ones as long as they live.
 TEST_P(StoreRetentionTest, RemovesFinishedJobsPastTheirRetention) {
   const StoreBed bed(GetParam());
   const std::int64_t now = kClock.now().unix_ms;
@@ -153,17 +153,17 @@ TEST(StoreSize, ARecordIsSmall) {
       Transition end = finished(id);
       end.progress.worker_id = "w-0b5dbe0e9c7d";
       end.progress.pool_id = "pool-1";
-      end.progress.end->receipt = contract::Receipt{.model_digest = a.job.facts.digest,
-                                                    .engine_build = std::string(40, 'b'),
-                                                    .numerics = "cpu-1",
-                                                    .device_class = "cpu-x86",
-                                                    .sampler = "sampler-1",
-                                                    .kv_dtype = "f16",
-                                                    .seed = a.job.seed,
-                                                    .prompt_sha256 = a.job.prompt_sha256,
-                                                    .output_sha256 = base::to_hex(base::sha256("output" + id)),
-                                                    .tokens_out = 5,
-                                                    .parameters_sha256 = base::to_hex(base::sha256("parameters"))};
+      end.progress.end->receipt = wire::Receipt{.model_digest = a.job.facts.digest,
+                                                .engine_build = std::string(40, 'b'),
+                                                .numerics = "cpu-1",
+                                                .device_class = "cpu-x86",
+                                                .sampler = "sampler-1",
+                                                .kv_dtype = "f16",
+                                                .seed = a.job.seed,
+                                                .prompt_sha256 = a.job.prompt_sha256,
+                                                .output_sha256 = base::to_hex(base::sha256("output" + id)),
+                                                .tokens_out = 5,
+                                                .parameters_sha256 = base::to_hex(base::sha256("parameters"))};
       store->admit(std::move(a), count);
       store->transition(std::move(end), count);
     }
@@ -306,4 +306,4 @@ TEST_P(StoreRetentionTest, AListGoesOnBeforeAJob) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::state_store
+}  // namespace llorch::orchestratord::store

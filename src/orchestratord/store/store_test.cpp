@@ -6,14 +6,14 @@
 #include <map>
 #include <thread>
 
-#include "contract/json.h"
-#include "orchestratord/state_store/testing/store_bed.h"
+#include "orchestratord/store/testing/store_bed.h"
+#include "wire/json.h"
 
-namespace llorch::orchestratord::state_store {
+namespace llorch::orchestratord::store {
 namespace {
 
 using base::ErrorCode;
-using contract::JobStatus;
+using wire::JobStatus;
 
 class StoreTest : public EveryStore {};
 INSTANTIATE_TEST_SUITE_P(Kinds, StoreTest, ::testing::Values(StoreKind::kSqlite, StoreKind::kPostgresql), name_of);
@@ -22,10 +22,10 @@ INSTANTIATE_TEST_SUITE_P(Kinds, StoreTest, ::testing::Values(StoreKind::kSqlite,
 TEST_P(StoreTest, RestoresWhatWasAdmitted) {
   const StoreBed bed(GetParam());
   Admission a = admission("job-1", "the payload");
-  a.job.priority = contract::Priority::kBatch;
+  a.job.priority = wire::Priority::kBatch;
   a.job.session_id = "session-1";
   a.job.timeout_ms = 5000;
-  a.job.on_disconnect = contract::OnDisconnect::kResume;
+  a.job.on_disconnect = wire::OnDisconnect::kResume;
   {
     auto store = bed.open();
     ASSERT_TRUE(admit(*store, a));
@@ -37,7 +37,7 @@ TEST_P(StoreTest, RestoresWhatWasAdmitted) {
   const JobRecord& job = jobs[0].job;
   EXPECT_EQ(jobs[0].payload, "the payload");
   EXPECT_EQ(job.job_id.value, "job-1");
-  EXPECT_EQ(job.priority, contract::Priority::kBatch);
+  EXPECT_EQ(job.priority, wire::Priority::kBatch);
   EXPECT_EQ(job.session_id, "session-1");
   EXPECT_EQ(job.correlation_id.value, "c-job-1");
   EXPECT_EQ(job.request_sha256, a.job.request_sha256);
@@ -45,7 +45,7 @@ TEST_P(StoreTest, RestoresWhatWasAdmitted) {
   EXPECT_EQ(job.seed, 0xffff'ffff'ffff'fff0u);
   EXPECT_EQ(job.timeout_ms, 5000);
   EXPECT_EQ(job.deadline_ms, std::nullopt);
-  EXPECT_EQ(job.on_disconnect, contract::OnDisconnect::kResume);
+  EXPECT_EQ(job.on_disconnect, wire::OnDisconnect::kResume);
   EXPECT_EQ(job.params, a.job.params);
   EXPECT_EQ(job.progress.status, JobStatus::kDispatched);
   EXPECT_EQ(job.progress.attempts, 1);
@@ -180,7 +180,7 @@ TEST_P(StoreTest, SessionsAreRememberedAndForgotten) {
   const StoreBed bed(GetParam());
   {
     auto store = bed.open();
-    const auto remember = [&](sessions::SessionRecord row) {
+    const auto remember = [&](core::sessions::SessionRecord row) {
       std::promise<base::Result<>> done;
       store->remember_session(std::move(row), [&](base::Result<> r) { done.set_value(std::move(r)); });
       return done.get_future().get();
@@ -199,7 +199,7 @@ TEST_P(StoreTest, SessionsAreRememberedAndForgotten) {
   EXPECT_EQ(state.jobs.size(), 1u);
 }
 
-// DECISIONS §2: exactly one terminal state per job.
+// A job has exactly one terminal state.
 TEST_P(StoreTest, RefusesASecondTerminalStateAndTakenIds) {
   const StoreBed bed(GetParam());
   auto store = bed.open();
@@ -234,7 +234,7 @@ TEST_P(StoreTest, OneBadAdmissionDoesNotTouchItsBatch) {
   EXPECT_EQ(live_jobs(*store).size(), 3u);
 }
 
-// C-42 and the list behind `llorch ps`.
+// A job is found by its task_id, and the list behind `llorch ps` begins with the newest.
 TEST_P(StoreTest, FindsByTaskAndListsTheNewestFirst) {
   const StoreBed bed(GetParam());
   auto store = bed.open();
@@ -253,7 +253,7 @@ TEST_P(StoreTest, FindsByTaskAndListsTheNewestFirst) {
   EXPECT_EQ(jobs[0].job_id.value, "job-4");
 }
 
-// C-51, SYS-9.2.3: the payload's text is on no disk at any time, and after the terminal event nor is what opens it.
+// SYS-9.2.3: the payload's text is on no disk at any time, and after the terminal event nor is what opens it.
 TEST_P(StoreTest, KeepsNoPayloadTextAndDestroysTheKey) {
   const StoreBed bed(GetParam());
   const std::string needle = "Once upon a time a needle lay in a haystack";
@@ -278,7 +278,7 @@ TEST_P(StoreTest, KeepsNoPayloadTextAndDestroysTheKey) {
   EXPECT_EQ(live_jobs(*store).at(0).payload, needle);
 }
 
-// C-51: without the key, or without a spooled payload, the job is still known and can be ended as PAYLOAD_LOST.
+// Without the key, or without a spooled payload, the job is still known and can be ended as PAYLOAD_LOST.
 TEST_P(StoreTest, AJobWhosePayloadIsLostIsStillRestored) {
   const StoreBed bed(GetParam());
   {
@@ -310,17 +310,17 @@ TEST_P(StoreTest, RecordsComeBackAsTheyWereWritten) {
   ASSERT_TRUE(admit(*store, a));
   ASSERT_TRUE(admit(*store, b));
   Transition end = finished("job-1");
-  end.progress.end->receipt = contract::Receipt{.model_digest = "sha256:1",
-                                                .engine_build = "b",
-                                                .numerics = "cpu-1",
-                                                .device_class = "cpu-x86",
-                                                .sampler = "s",
-                                                .kv_dtype = "f16",
-                                                .seed = a.job.seed,
-                                                .prompt_sha256 = a.job.prompt_sha256,
-                                                .output_sha256 = digest,
-                                                .tokens_out = 5,
-                                                .parameters_sha256 = digest};
+  end.progress.end->receipt = wire::Receipt{.model_digest = "sha256:1",
+                                            .engine_build = "b",
+                                            .numerics = "cpu-1",
+                                            .device_class = "cpu-x86",
+                                            .sampler = "s",
+                                            .kv_dtype = "f16",
+                                            .seed = a.job.seed,
+                                            .prompt_sha256 = a.job.prompt_sha256,
+                                            .output_sha256 = digest,
+                                            .tokens_out = 5,
+                                            .parameters_sha256 = digest};
   Transition other = end;  // says another seed and prompt than its job
   other.job_id = base::JobId("job-2");
   other.progress.end->job_id = "job-2";
@@ -333,9 +333,9 @@ TEST_P(StoreTest, RecordsComeBackAsTheyWereWritten) {
   EXPECT_EQ(first.prompt_sha256, "no digest");
   EXPECT_EQ(first.task_id, "job-1");
   EXPECT_EQ(second.task_id, "task-2");
-  EXPECT_EQ(contract::encode(first.facts), contract::encode(a.job.facts));
-  EXPECT_EQ(contract::encode(*first.progress.end), contract::encode(*end.progress.end));
-  EXPECT_EQ(contract::encode(*second.progress.end), contract::encode(*other.progress.end));
+  EXPECT_EQ(wire::encode(first.facts), wire::encode(a.job.facts));
+  EXPECT_EQ(wire::encode(*first.progress.end), wire::encode(*end.progress.end));
+  EXPECT_EQ(wire::encode(*second.progress.end), wire::encode(*other.progress.end));
 }
 
 // Texts no database may choke on; a zero byte is the one that PostgreSQL cannot hold.
@@ -413,18 +413,18 @@ TEST_P(StoreTest, ADrainIsKept) {
 TEST_P(StoreTest, OrdersAreKept) {
   const StoreBed bed(GetParam());
   const base::PoolId pool("pool-1");
-  contract::PoolOrders orders;
-  orders.reload = contract::ReloadOrder{.state = contract::PoolOperationState::kRunning,
-                                        .model = admission("x").job.facts,
-                                        .before = {{.gpu_id = "0", .model = admission("x").job.facts}},
-                                        .error = {}};
+  wire::PoolOrders orders;
+  orders.reload = wire::ReloadOrder{.state = wire::PoolOperationState::kRunning,
+                                    .model = admission("x").job.facts,
+                                    .before = {{.gpu_id = "0", .model = admission("x").job.facts}},
+                                    .error = {}};
   orders.purged = {"worker-1", "worker-2"};
   const auto set = [&](Store& store) {
     std::promise<base::Result<>> promise;
     store.set_orders({pool, "http://127.0.0.1:1", orders}, [&](base::Result<> r) { promise.set_value(std::move(r)); });
     return promise.get_future().get();
   };
-  const auto kept = [&](Store& store) { return contract::encode(store.restore()->pool_orders.at(pool)); };
+  const auto kept = [&](Store& store) { return wire::encode(store.restore()->pool_orders.at(pool)); };
   {
     auto store = bed.open();
     ASSERT_TRUE(set(*store));
@@ -432,15 +432,15 @@ TEST_P(StoreTest, OrdersAreKept) {
   }
   {
     auto store = bed.open();
-    EXPECT_EQ(kept(*store), contract::encode(orders));
+    EXPECT_EQ(kept(*store), wire::encode(orders));
     EXPECT_EQ(endpoints(*store->restore()), std::vector<std::string>{"http://127.0.0.1:9"});
-    orders.reload->state = contract::PoolOperationState::kRolledBack;
+    orders.reload->state = wire::PoolOperationState::kRolledBack;
     orders.reload->error = "CORRUPT_FILE: the file contradicts itself";
     ASSERT_TRUE(set(*store));
   }
   {
     auto store = bed.open();
-    EXPECT_EQ(kept(*store), contract::encode(orders));
+    EXPECT_EQ(kept(*store), wire::encode(orders));
     orders = {};
     ASSERT_TRUE(set(*store));
   }
@@ -452,7 +452,7 @@ TEST_P(StoreTest, OrdersAreKept) {
 TEST_P(StoreTest, OrdersThatCannotBeReadRefuseNoStart) {
   const StoreBed bed(GetParam());
   const base::PoolId pool("pool-1"), other("pool-2");
-  const auto set = [&](Store& store, const base::PoolId& id, const contract::PoolOrders& orders) {
+  const auto set = [&](Store& store, const base::PoolId& id, const wire::PoolOrders& orders) {
     std::promise<base::Result<>> promise;
     store.set_orders({id, "http://" + id.value, orders}, [&](base::Result<> r) { promise.set_value(std::move(r)); });
     return promise.get_future().get();
@@ -469,7 +469,7 @@ TEST_P(StoreTest, OrdersThatCannotBeReadRefuseNoStart) {
   ASSERT_TRUE(state) << state.error().message;
   EXPECT_EQ(state->jobs.size(), 1u);
   EXPECT_EQ(state->pool_orders.at(other).purged.size(), 1u);
-  contract::PoolOrders found = state->pool_orders.at(pool);
+  wire::PoolOrders found = state->pool_orders.at(pool);
   EXPECT_EQ(found.unreadable, text);
   EXPECT_FALSE(found.draining || found.reload || !found.purged.empty());
   found.draining = true;
@@ -511,4 +511,4 @@ TEST(StateDirectory, IsLockedByOneProcessAndPrivate) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::state_store
+}  // namespace llorch::orchestratord::store

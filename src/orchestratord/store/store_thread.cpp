@@ -1,4 +1,4 @@
-#include "orchestratord/state_store/store_thread.h"
+#include "orchestratord/store/store_thread.h"
 
 #include <algorithm>
 #include <chrono>
@@ -8,7 +8,7 @@
 #include <thread>
 #include <type_traits>
 
-namespace llorch::orchestratord::state_store {
+namespace llorch::orchestratord::store {
 namespace {
 
 // A core with nothing due is looked at again after this.
@@ -31,7 +31,7 @@ class ThreadedStore final : public Store {
   void admit(Admission admission, Done done) override { post(Admit{std::move(admission), std::move(done)}); }
   void transition(Transition transition, Done done) override { post(Move{std::move(transition), std::move(done)}); }
   void checkpoint(std::vector<Checkpoint> checkpoints) override;
-  void remember_session(sessions::SessionRecord session, Done done) override {
+  void remember_session(core::sessions::SessionRecord session, Done done) override {
     post(RememberSession{std::move(session), std::move(done)});
   }
   void forget_session(std::int64_t session_key) override { post(ForgetSession{session_key}); }
@@ -120,4 +120,4 @@ std::unique_ptr<Store> start_store_thread(std::unique_ptr<StoreCore> core, const
   return std::make_unique<ThreadedStore>(std::move(core), clock);
 }
 
-}  // namespace llorch::orchestratord::state_store
+}  // namespace llorch::orchestratord::store

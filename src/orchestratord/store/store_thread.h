@@ -3,11 +3,11 @@
 #include <memory>
 
 #include "base/clock.h"
-#include "orchestratord/state_store/store_core.h"
+#include "orchestratord/store/store_core.h"
 
-namespace llorch::orchestratord::state_store {
+namespace llorch::orchestratord::store {
 
 // REQUIRES: `clock` is the core's and outlives the store.
 std::unique_ptr<Store> start_store_thread(std::unique_ptr<StoreCore> core, const base::Clock& clock);
 
-}  // namespace llorch::orchestratord::state_store
+}  // namespace llorch::orchestratord::store

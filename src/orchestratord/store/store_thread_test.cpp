@@ -1,13 +1,13 @@
-#include "orchestratord/state_store/store_thread.h"
+#include "orchestratord/store/store_thread.h"
 
 #include <gtest/gtest.h>
 
 #include <future>
 #include <thread>
 
-#include "orchestratord/state_store/store_core.h"
+#include "orchestratord/store/store_core.h"
 
-namespace llorch::orchestratord::state_store {
+namespace llorch::orchestratord::store {
 namespace {
 
 // Counts what it is given, and holds the thread in its first group until it is let go, as a disk that stalls does.
@@ -48,4 +48,4 @@ TEST(StoreThread, CheckpointsDoNotPileUp) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::state_store
+}  // namespace llorch::orchestratord::store

@@ -1,4 +1,4 @@
-#include "orchestratord/streaming/relay.h"
+#include "orchestratord/streams/relay.h"
 
 #include <fmt/core.h>
 
@@ -7,11 +7,11 @@
 
 #include "base/assert.h"
 #include "base/sha256.h"
-#include "contract/json.h"
-#include "contract/worker.h"
 #include "net/sse/sse.h"
+#include "wire/json.h"
+#include "wire/worker.h"
 
-namespace llorch::orchestratord::streaming {
+namespace llorch::orchestratord::streams {
 namespace {
 
 using base::ErrorCode;
@@ -25,7 +25,7 @@ base::Error worker_reset(std::string why) {
 
 // The first field of the receipt that contradicts the job; empty when there is none. Signing for another job, or for an
 // output nobody saw, is what a broken worker does.
-std::string_view contradiction(const contract::Receipt& receipt, const Relay::Order::Expected& expected,
+std::string_view contradiction(const wire::Receipt& receipt, const Relay::Order::Expected& expected,
                                const std::string& output_sha256, std::int64_t tokens_out) {
   const auto differs = [](const std::string& wanted, const std::string& said) {
     return !wanted.empty() && wanted != said;
@@ -59,11 +59,11 @@ class TokenBatch {
     if (index) {
       row.i = *index;
     } else {
-      const auto token = contract::decode<contract::TokenEvent>(json);
+      const auto token = wire::decode<wire::TokenEvent>(json);
       if (!token) return false;
       row.i = token->i;
       row.text_end = bytes_.append(token->t).size();
-      if (token->logprobs) bytes_ += contract::encode(*token->logprobs);
+      if (token->logprobs) bytes_ += wire::encode(*token->logprobs);
     }
     row.logprobs_end = bytes_.size();
     rows_.push_back(row);
@@ -126,7 +126,7 @@ class Relay::Execution : public std::enable_shared_from_this<Execution> {
   void take_end(std::string_view data);
   void take_error(std::string_view data);
   void flush(TokenBatch& batch);
-  void end(std::optional<contract::EndEvent> end_event, std::optional<base::Error> error);
+  void end(std::optional<wire::EndEvent> end_event, std::optional<base::Error> error);
 
   Relay& relay_;
   Order order_;
@@ -200,8 +200,8 @@ void Relay::Execution::abort() {
   request.url = order_.worker_uri + "/cancel";
   request.headers.add("Content-Type", "application/json");
   request.bearer = order_.bearer;
-  request.body = contract::encode(
-      contract::WorkerCancelRequest{.job_id = order_.stream->identity().job_id.value, .execution_id = id()});
+  request.body =
+      wire::encode(wire::WorkerCancelRequest{.job_id = order_.stream->identity().job_id.value, .execution_id = id()});
   request.correlation_id = order_.correlation_id;
   // The closed connection aborts the job as well; the call only makes it quicker.
   relay_.options_.client->request(std::move(request), [](const base::Result<net::Response>&) {});
@@ -237,7 +237,7 @@ void Relay::Execution::take(const net::sse::Decoder::Decoded& event, TokenBatch&
   if (event.event == "error") return take_error(event.data);
   if (event.event == "metrics") {
     // Additive and droppable: one that does not parse is dropped.
-    if (const auto metrics = contract::decode<contract::MetricsEvent>(event.data)) {
+    if (const auto metrics = wire::decode<wire::MetricsEvent>(event.data)) {
       order_.stream->metrics(*metrics, relay_.options_.clock->now().mono_ms);
     }
   }
@@ -247,17 +247,17 @@ void Relay::Execution::take(const net::sse::Decoder::Decoded& event, TokenBatch&
 void Relay::Execution::tell_session(std::int64_t now_ms) {
   if (!order_.session) return;
   if (!first_token_ms_) first_token_ms_ = now_ms;
-  contract::MetricsEvent event;
+  wire::MetricsEvent event;
   event.tokens_out = tokens_out_;
   event.decode_time_ms = now_ms - *first_token_ms_;
   event.kv_warmth = order_.session->kv_warmth;
   event.kv_migrated = false;
-  event.budget = sessions::after(*order_.session, tokens_out_, *event.decode_time_ms);
+  event.budget = core::sessions::after(*order_.session, tokens_out_, *event.decode_time_ms);
   order_.stream->metrics(event, now_ms);
 }
 
 void Relay::Execution::take_started(std::string_view data) {
-  auto event = contract::decode<contract::StartedEvent>(data);
+  auto event = wire::decode<wire::StartedEvent>(data);
   if (!event) return end(std::nullopt, worker_reset("its started event is not valid"));
   event->job_id = order_.stream->identity().job_id.value;
   event->worker_id = order_.worker_id;
@@ -292,7 +292,7 @@ void Relay::Execution::flush(TokenBatch& batch) {
 }
 
 void Relay::Execution::take_end(std::string_view data) {
-  auto event = contract::decode<contract::EndEvent>(data);
+  auto event = wire::decode<wire::EndEvent>(data);
   if (!event) return end(std::nullopt, worker_reset("its end event is not valid"));
   event->job_id = order_.stream->identity().job_id.value;
   // A replay that stops early is as wrong as one with other words.
@@ -319,8 +319,8 @@ void Relay::Execution::take_end(std::string_view data) {
 }
 
 void Relay::Execution::take_error(std::string_view data) {
-  const auto body = contract::decode<contract::ErrorBody>(data);
-  end(std::nullopt, body ? contract::to_error(*body) : worker_reset("its error event is not valid"));
+  const auto body = wire::decode<wire::ErrorBody>(data);
+  end(std::nullopt, body ? wire::to_error(*body) : worker_reset("its error event is not valid"));
 }
 
 void Relay::Execution::on_end(const base::Result<>& result) {
@@ -337,7 +337,7 @@ void Relay::Execution::on_end(const base::Result<>& result) {
   end(std::nullopt, worker_reset("its stream broke off"));
 }
 
-void Relay::Execution::end(std::optional<contract::EndEvent> end_event, std::optional<base::Error> error) {
+void Relay::Execution::end(std::optional<wire::EndEvent> end_event, std::optional<base::Error> error) {
   ended_ = true;
   {
     const std::lock_guard lock(mutex_);
@@ -387,4 +387,4 @@ void Relay::drop(std::uint64_t execution) {
   running_.erase(execution);
 }
 
-}  // namespace llorch::orchestratord::streaming
+}  // namespace llorch::orchestratord::streams

@@ -1,5 +1,5 @@
 #pragma once
-// Runs jobs on workers: POST {worker}/execute, its events into the job's stream. The token path touches neither brain
+// Runs jobs on workers: POST {worker}/execute, its events into the job's stream. The token path touches neither core
 // nor store.
 #include <cstdint>
 #include <functional>
@@ -11,12 +11,12 @@
 #include <string>
 
 #include "base/clock.h"
-#include "contract/task.h"
 #include "net/client.h"
-#include "orchestratord/sessions/session_table.h"
-#include "orchestratord/streaming/stream_hub.h"
+#include "orchestratord/core/sessions/session_table.h"
+#include "orchestratord/streams/stream_hub.h"
+#include "wire/task.h"
 
-namespace llorch::orchestratord::streaming {
+namespace llorch::orchestratord::streams {
 
 // Thread-safe. REQUIRES: `client`, `hub` and `clock` outlive it; destroyed after `client` has no callback running.
 class Relay {
@@ -25,7 +25,8 @@ class Relay {
     net::Transport* client = nullptr;
     StreamHub* hub = nullptr;
     const base::Clock* clock = nullptr;
-    // Of this process, of the characters of an identifier: executions of earlier ones have other ids.
+    // Names this process, so that its execution ids are none of an earlier process. Has the characters of an
+    // identifier.
     std::string boot_id = "boot";
     std::int64_t head_timeout_ms = 30'000;  // until the worker's answer begins
   };
@@ -36,9 +37,9 @@ class Relay {
     // ours never looks like its silence. This one may come on another thread and late.
     std::function<void(std::int64_t tokens_out)> progress;
     struct Outcome {
-      std::int64_t tokens_out = 0;            // of this attempt
-      std::optional<contract::EndEvent> end;  // else `error`: the worker's own, UNREACHABLE, WORKER_RESET,
-      std::optional<base::Error> error;       // REPLAY_DIVERGED, CANCELLED after abort()
+      std::int64_t tokens_out = 0;        // of this attempt
+      std::optional<wire::EndEvent> end;  // else `error`: the worker's own, UNREACHABLE, WORKER_RESET,
+      std::optional<base::Error> error;   // REPLAY_DIVERGED, CANCELLED after abort()
     };
     std::function<void(Outcome)> ended;
   };
@@ -55,7 +56,7 @@ class Relay {
     std::int64_t queue_wait_ms = 0;
     std::int64_t queue_position = 0;
     std::int64_t predicted_start_ms = 0;
-    std::optional<sessions::Share> session;  // goes into `metrics`
+    std::optional<core::sessions::Share> session;  // goes into `metrics`
     // A worker that sends more is broken: what it sends is held in memory.
     std::int64_t tokens_max = std::numeric_limits<std::int64_t>::max();
     // What a receipt must say of the job; an empty text is not compared. Output hash and token count are compared with
@@ -86,4 +87,4 @@ class Relay {
   std::map<std::uint64_t, std::shared_ptr<Execution>> running_;
 };
 
-}  // namespace llorch::orchestratord::streaming
+}  // namespace llorch::orchestratord::streams

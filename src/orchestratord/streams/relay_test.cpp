@@ -1,5 +1,5 @@
 // The relay against workers made of real sockets.
-#include "orchestratord/streaming/relay.h"
+#include "orchestratord/streams/relay.h"
 
 #include <gtest/gtest.h>
 
@@ -8,11 +8,11 @@
 
 #include "base/entropy.h"
 #include "base/sha256.h"
-#include "contract/json.h"
 #include "net/server.h"
 #include "net/sse/sse.h"
+#include "wire/json.h"
 
-namespace llorch::orchestratord::streaming {
+namespace llorch::orchestratord::streams {
 namespace {
 
 using base::ErrorCode;
@@ -68,7 +68,7 @@ class RelayTest : public testing::Test {
     client_ = std::make_unique<net::Client>(runtime_);
     relay_ = std::make_unique<Relay>(
         Relay::Options{.client = client_.get(), .hub = hub_.get(), .clock = &clock_, .boot_id = "b"});
-    stream_ = hub_->open(base::JobId("job-1"), contract::OnDisconnect::kResume);
+    stream_ = hub_->open(base::JobId("job-1"), wire::OnDisconnect::kResume);
     stream_->queued({.job_id = "job-1"});
   }
 
@@ -79,7 +79,7 @@ class RelayTest : public testing::Test {
   }
   static std::string started() { return event("started", R"({"job_id":"job-1","seed":7})"); }
   static std::string token(int i, const std::string& t) {
-    return event("token", contract::encode(contract::TokenEvent{.t = t, .i = i}));
+    return event("token", wire::encode(wire::TokenEvent{.t = t, .i = i}));
   }
   static std::string end(int tokens) {
     return event("end", R"({"job_id":"job-1","tokens_out":)" + std::to_string(tokens) +
@@ -155,7 +155,7 @@ TEST_F(RelayTest, TellsWhatASessionHasLeft) {
   EXPECT_EQ(client->headers.get("X-Budget-Tokens-Remaining"), "90");
   worker_sends(started() + token(0, "Once") + token(1, " upon") + end(2));
   Relay::Order with_session = order(1);
-  with_session.session = sessions::Share{.before = {.tokens_budget_remaining = 100}, .tokens_in = 5};
+  with_session.session = core::sessions::Share{.before = {.tokens_budget_remaining = 100}, .tokens_in = 5};
   std::promise<void> ended;
   relay_->execute(std::move(with_session),
                   {.started = [] {}, .progress = [](std::int64_t) {}, .ended = [&](auto) { ended.set_value(); }});
@@ -233,18 +233,18 @@ TEST_F(RelayTest, AReplayIsCheckedTokenByToken) {
 
 // SYS-2.3.5: a receipt is passed on only when it is about this job and what was relayed of it.
 TEST_F(RelayTest, AReceiptThatContradictsTheJobIsNotPassedOn) {
-  const contract::Receipt good{.model_digest = "sha256:m",
-                               .seed = 7,
-                               .prompt_sha256 = "p",
-                               .output_sha256 = base::to_hex(base::sha256("Once upon")),
-                               .tokens_out = 2,
-                               .parameters_sha256 = "q"};
+  const wire::Receipt good{.model_digest = "sha256:m",
+                           .seed = 7,
+                           .prompt_sha256 = "p",
+                           .output_sha256 = base::to_hex(base::sha256("Once upon")),
+                           .tokens_out = 2,
+                           .parameters_sha256 = "q"};
   std::uint64_t execution = 1;
-  const auto outcome_of = [&](const contract::Receipt& receipt, std::int64_t tokens_out) {
-    stream_ = hub_->open(base::JobId("job-" + std::to_string(execution)), contract::OnDisconnect::kResume);
+  const auto outcome_of = [&](const wire::Receipt& receipt, std::int64_t tokens_out) {
+    stream_ = hub_->open(base::JobId("job-" + std::to_string(execution)), wire::OnDisconnect::kResume);
     stream_->queued({.job_id = "job-1"});
-    const contract::EndEvent end{.job_id = "job-1", .tokens_out = tokens_out, .receipt = receipt};
-    worker_sends(started() + token(0, "Once") + token(1, " upon") + event("end", contract::encode(end)));
+    const wire::EndEvent end{.job_id = "job-1", .tokens_out = tokens_out, .receipt = receipt};
+    worker_sends(started() + token(0, "Once") + token(1, " upon") + event("end", wire::encode(end)));
     Relay::Order asked = order(execution++);
     asked.expected = {.seed = 7, .prompt_sha256 = "p", .parameters_sha256 = "q", .model_digest = "sha256:m"};
     std::promise<Relay::Reports::Outcome> ended;
@@ -254,12 +254,12 @@ TEST_F(RelayTest, AReceiptThatContradictsTheJobIsNotPassedOn) {
     return ended.get_future().get();
   };
   EXPECT_EQ(outcome_of(good, 2).end->receipt, good);
-  contract::Receipt older = good;
+  wire::Receipt older = good;
   older.parameters_sha256.reset();
   EXPECT_TRUE(outcome_of(older, 2).end) << "a worker of an older build does not say it";
   EXPECT_EQ(outcome_of(good, 3).error->code, ErrorCode::kWorkerReset) << "the event itself counts wrongly";
 
-  const std::vector<std::pair<std::string, std::function<void(contract::Receipt&)>>> lies{
+  const std::vector<std::pair<std::string, std::function<void(wire::Receipt&)>>> lies{
       {"seed", [](auto& r) { r.seed = 8; }},
       {"prompt_sha256", [](auto& r) { r.prompt_sha256 = "x"; }},
       {"parameters_sha256", [](auto& r) { r.parameters_sha256 = "x"; }},
@@ -267,7 +267,7 @@ TEST_F(RelayTest, AReceiptThatContradictsTheJobIsNotPassedOn) {
       {"tokens_out", [](auto& r) { r.tokens_out = 1; }},
       {"output_sha256", [](auto& r) { r.output_sha256 = base::to_hex(base::sha256("Once")); }}};
   for (const auto& [field, lie] : lies) {
-    contract::Receipt receipt = good;
+    wire::Receipt receipt = good;
     lie(receipt);
     const auto outcome = outcome_of(receipt, 2);
     ASSERT_TRUE(outcome.error) << field;
@@ -290,18 +290,18 @@ TEST_F(RelayTest, AWorkerThatDoesNotStopIsBroken) {
   EXPECT_LE(tokens_held(), 2);
 }
 
-// DECISIONS §1: a worker slowed down for want of stream memory is not a silent one.
+// A worker that is slowed down for want of stream memory does not count as silent.
 TEST_F(RelayTest, APausedExecutionStillReports) {
-  contract::StreamConfig limits;
+  config::StreamConfig limits;
   limits.buffer_bytes_max = 1000;
   StreamHub small({.limits = limits, .clock = &clock_});
-  const StreamPtr older = small.open(base::JobId("older"), contract::OnDisconnect::kResume);
+  const StreamPtr older = small.open(base::JobId("older"), wire::OnDisconnect::kResume);
   older->queued({.job_id = "older"});
   older->started({.job_id = "older"});
   small.relay_begins(*older, [](bool) {});
   Relay relay({.client = client_.get(), .hub = &small, .clock = &clock_});
   Relay::Order young = order(1);
-  young.stream = small.open(base::JobId("job-1"), contract::OnDisconnect::kResume);
+  young.stream = small.open(base::JobId("job-1"), wire::OnDisconnect::kResume);
   young.stream->queued({.job_id = "job-1"});
   std::promise<net::ExchangePtr> serving;
   worker_ = [&](const net::ExchangePtr& exchange) { serving.set_value(exchange); };
@@ -371,7 +371,7 @@ TEST_F(RelayTest, CutAnywhereAndBrokenAnywhereTheStreamIsTheSame) {
     const auto below = [&](std::size_t n) { return static_cast<std::size_t>(entropy.next_u64() % n); };
     const auto open = [&] {
       hub_->forget(job);
-      stream_ = hub_->open(job, contract::OnDisconnect::kResume);
+      stream_ = hub_->open(job, wire::OnDisconnect::kResume);
       stream_->queued({.job_id = "job-1"});
     };
     constexpr std::string_view kTexts[] = {"", " a", "\n", "data: \"x\"\r\n\r\n", "\u00e9\U0001f600", "<|end|>\\"};
@@ -425,4 +425,4 @@ TEST_F(RelayTest, CutAnywhereAndBrokenAnywhereTheStreamIsTheSame) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::streaming
+}  // namespace llorch::orchestratord::streams

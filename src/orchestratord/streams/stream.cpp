@@ -1,14 +1,14 @@
-#include "orchestratord/streaming/stream.h"
+#include "orchestratord/streams/stream.h"
 
 #include <algorithm>
 
-#include "contract/json.h"
 #include "net/sse/sse.h"
+#include "wire/json.h"
 
-namespace llorch::orchestratord::streaming {
+namespace llorch::orchestratord::streams {
 namespace {
 
-// What may wait in a client's socket queue, and when it is filled again (DECISIONS §1).
+// A client's socket queue holds at most so much, is filled again below kQueuedBytesLow, and by so much at a time.
 constexpr std::size_t kQueuedBytesMax = 256 << 10;
 constexpr std::size_t kQueuedBytesLow = 64 << 10;
 constexpr std::size_t kWriteBytesMax = 64 << 10;
@@ -20,14 +20,14 @@ std::string diverged_frame(const base::CorrelationId& correlation_id) {
       "of it; read it from the beginning or submit the job again",
       {}};
   std::string frame;
-  net::sse::append_event(
-      frame, {.event = "error", .id = {}, .data = contract::encode(contract::error_body(error, correlation_id))});
+  net::sse::append_event(frame,
+                         {.event = "error", .id = {}, .data = wire::encode(wire::error_body(error, correlation_id))});
   return frame;
 }
 
 }  // namespace
 
-Stream::Stream(Identity identity, const contract::StreamConfig& limits, Watcher& watcher)
+Stream::Stream(Identity identity, const config::StreamConfig& limits, Watcher& watcher)
     : identity_(std::move(identity)), limits_(limits), watcher_(watcher) {}
 
 Stream::~Stream() { watcher_.on_bytes_held(-bytes_accounted_); }
@@ -37,7 +37,7 @@ std::int64_t Stream::take_bytes_delta() {
   return held - std::exchange(bytes_accounted_, held);
 }
 
-void Stream::queued(const contract::QueuedEvent& event) {
+void Stream::queued(const wire::QueuedEvent& event) {
   const std::lock_guard lock(mutex_);
   log_.queued(event);
   pump_all(now_ms_);
@@ -48,7 +48,7 @@ void Stream::begin_attempt() {
   log_.begin_attempt();
 }
 
-void Stream::started(const contract::StartedEvent& event) {
+void Stream::started(const wire::StartedEvent& event) {
   const std::lock_guard lock(mutex_);
   if (log_.sealed() || log_.finished()) return;
   log_.started(event);
@@ -72,11 +72,11 @@ base::Result<> Stream::tokens(std::span<const TokenData> tokens, std::int64_t no
   return result;
 }
 
-void Stream::metrics(const contract::MetricsEvent& event, std::int64_t now_ms) {
+void Stream::metrics(const wire::MetricsEvent& event, std::int64_t now_ms) {
   const std::lock_guard lock(mutex_);
   if (log_.finished() || log_.sealed()) return;
   metrics_frame_.clear();
-  net::sse::append_event(metrics_frame_, {.event = "metrics", .id = {}, .data = contract::encode(event)});
+  net::sse::append_event(metrics_frame_, {.event = "metrics", .id = {}, .data = wire::encode(event)});
   ++metrics_version_;
   pump_all(now_ms);
 }
@@ -99,7 +99,7 @@ void Stream::attach(const Reader& reader, std::int64_t now_ms) {
   const auto client = std::make_shared<Client>();
   client->exchange = reader.exchange;
   client->correlation_id = reader.correlation_id;
-  client->cursor = streaming::attach(reader.last_event_id);
+  client->cursor = streams::attach(reader.last_event_id);
   client->last_write_ms = client->sent_changed_ms = now_ms;
   {
     const std::lock_guard lock(mutex_);
@@ -175,7 +175,7 @@ void Stream::on_closed(const ClientPtr& client, net::CloseReason reason) {
       sent = reason == net::CloseReason::kFinished && client->counts;
       if (sent) sent_ms_ = now_ms_;
     } else if (had_clients_ = had_clients_ || client->counts; clients_.empty() && had_clients_) {
-      if (identity_.on_disconnect == contract::OnDisconnect::kCancel) {
+      if (identity_.on_disconnect == wire::OnDisconnect::kCancel) {
         gone = true;
       } else {
         clients_gone_ms_ = now_ms_;
@@ -252,4 +252,4 @@ EventId Stream::terminal_id() const {
   return log_.terminal_id();
 }
 
-}  // namespace llorch::orchestratord::streaming
+}  // namespace llorch::orchestratord::streams

@@ -11,41 +11,41 @@
 #include <vector>
 
 #include "base/id.h"
-#include "contract/config.h"
-#include "contract/task.h"
+#include "config/config.h"
 #include "net/server.h"
-#include "orchestratord/streaming/log/stream_log.h"
-#include "orchestratord/streaming/log/token_json.h"
+#include "orchestratord/streams/log/stream_log.h"
+#include "orchestratord/streams/log/token_json.h"
+#include "wire/task.h"
 
-namespace llorch::orchestratord::streaming {
+namespace llorch::orchestratord::streams {
 
 // Thread-safe. Made by a StreamHub. No member blocks.
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
-  // What the hub wants to hear; called without a lock of the stream.
+  // The hub's callbacks; called without a lock of the stream.
   struct Watcher {
     virtual ~Watcher() = default;
     virtual void on_bytes_held(std::int64_t delta) = 0;
     virtual void on_clients_gone(const base::JobId& job_id) = 0;
-    // A client was sent everything. Whether it read it, nobody can know.
+    // A client was sent everything; nobody can know whether it read it.
     virtual void on_sent_to_the_end(const base::JobId& job_id) = 0;
   };
   struct Identity {
     base::JobId job_id;
-    contract::OnDisconnect on_disconnect = contract::OnDisconnect::kCancel;
+    wire::OnDisconnect on_disconnect = wire::OnDisconnect::kCancel;
     std::string tenant_id;    // the account that the job was submitted from
     std::uint64_t order = 0;  // smaller is older
   };
-  Stream(Identity identity, const contract::StreamConfig& limits, Watcher& watcher);
+  Stream(Identity identity, const config::StreamConfig& limits, Watcher& watcher);
   ~Stream();
 
   // ---- the writing side, see StreamLog ----
-  void queued(const contract::QueuedEvent& event);
+  void queued(const wire::QueuedEvent& event);
   void begin_attempt();
-  void started(const contract::StartedEvent& event);
+  void started(const wire::StartedEvent& event);
   base::Result<> tokens(std::span<const TokenData> tokens, std::int64_t now_ms);
   // The newest counts; clients that lag behind miss some.
-  void metrics(const contract::MetricsEvent& event, std::int64_t now_ms);
+  void metrics(const wire::MetricsEvent& event, std::int64_t now_ms);
   void seal();
   void finish(const StreamLog::Terminal& terminal, std::int64_t now_ms);
 
@@ -59,8 +59,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // Answers the exchange with the stream, from now until it ends.
   void attach(const Reader& reader, std::int64_t now_ms);
 
-  // Keep-alive comments, slow clients, the grace of a lost client. When the next keep-alive comment is due, if nothing is
-  // written until then; nullopt: never.
+  // Writes keep-alive comments, drops slow clients, ends the grace of a lost client. Returns when the next keep-alive
+  // comment is due, if nothing is written until then; nullopt: never.
   std::optional<std::int64_t> tick(std::int64_t now_ms);
   // Cuts off every client that waits for more; it can tell that the stream is not complete.
   void abort_clients();
@@ -71,7 +71,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
     bool finished = false;
     bool sealed = false;
     std::size_t clients_count = 0;
-    // Of a finished stream that nobody reads: from when on nobody needs the buffer any more.
+    // Set for a finished stream that nobody reads: when its buffer may go.
     std::optional<std::int64_t> retain_until_ms;
   };
   Progress progress() const;
@@ -103,7 +103,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   std::int64_t take_bytes_delta();
 
   const Identity identity_;
-  const contract::StreamConfig limits_;
+  const config::StreamConfig limits_;
   Watcher& watcher_;
 
   mutable std::mutex mutex_;
@@ -121,4 +121,4 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
 using StreamPtr = std::shared_ptr<Stream>;
 
-}  // namespace llorch::orchestratord::streaming
+}  // namespace llorch::orchestratord::streams

@@ -1,10 +1,10 @@
-#include "orchestratord/streaming/stream_hub.h"
+#include "orchestratord/streams/stream_hub.h"
 
 #include <algorithm>
 
 #include "base/assert.h"
 
-namespace llorch::orchestratord::streaming {
+namespace llorch::orchestratord::streams {
 namespace {
 // Buffers of streams that a client was sent to the end are kept for its return, as long as they cost little: so many of
 // them, and none once all streams together hold this share of buffer_bytes_max.
@@ -20,7 +20,7 @@ StreamHub::StreamHub(Options options) : options_(std::move(options)), governor_(
 
 StreamHub::~StreamHub() = default;
 
-StreamPtr StreamHub::open(const base::JobId& job_id, contract::OnDisconnect on_disconnect, std::string tenant_id) {
+StreamPtr StreamHub::open(const base::JobId& job_id, wire::OnDisconnect on_disconnect, std::string tenant_id) {
   const std::lock_guard lock(mutex_);
   StreamPtr& stream = streams_[job_id];
   if (stream == nullptr) {
@@ -184,4 +184,4 @@ StreamHub::Gauges StreamHub::gauges() const {
   return g;
 }
 
-}  // namespace llorch::orchestratord::streaming
+}  // namespace llorch::orchestratord::streams

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "orchestratord/streaming/log/flow_governor.h"
-#include "orchestratord/streaming/stream.h"
+#include "orchestratord/streams/log/flow_governor.h"
+#include "orchestratord/streams/stream.h"
 
-namespace llorch::orchestratord::streaming {
+namespace llorch::orchestratord::streams {
 
 // Thread-safe. REQUIRES: destroyed after the server, whose exchanges hold streams.
 class StreamHub : private Stream::Watcher {
@@ -25,11 +25,11 @@ class StreamHub : private Stream::Watcher {
     EventId id;
   };
   struct Options {
-    contract::StreamConfig limits;
+    config::StreamConfig limits;
     const base::Clock* clock = nullptr;  // REQUIRES not null; outlives the hub
     // All clients of a running job are gone, and its on_disconnect says that this cancels it. On any thread, no lock held.
     std::function<void(const base::JobId&)> on_clients_gone;
-    // Where running streams stand that moved within the last second.
+    // Gets the last event ids of the running streams that moved within the last second.
     std::function<void(std::vector<Checkpoint>)> on_checkpoints;
     // How often the owner calls tick(). Streams that were opened together are looked at in different ticks, so that many
     // streams hold up nobody.
@@ -38,19 +38,20 @@ class StreamHub : private Stream::Watcher {
   explicit StreamHub(Options options);
   ~StreamHub() override;
 
-  // The job's stream; made if there is none. `tenant_id`: whose it is; of nobody: the operator's alone.
-  StreamPtr open(const base::JobId& job_id, contract::OnDisconnect on_disconnect, std::string tenant_id = {});
+  // The job's stream; made if there is none. `tenant_id`: the tenant that may read it beside the operator; empty:
+  // nobody else may.
+  StreamPtr open(const base::JobId& job_id, wire::OnDisconnect on_disconnect, std::string tenant_id = {});
   // Null: no such live job, and its buffer is not held either.
   StreamPtr find(const base::JobId& job_id) const;
   // Drops a stream nobody was promised, e.g. of a refused job.
   void forget(const base::JobId& job_id);
 
-  // While a relay fills the stream: how to slow its worker down. Called without a lock.
+  // Slows down the worker of a stream that a relay fills (`paused`), or lets it go on. Called without a lock.
   using Pause = std::function<void(bool paused)>;
   void relay_begins(const Stream& stream, Pause pause);
   void relay_ends(const Stream& stream);
 
-  // Looks at the streams that are due: each once a second, and when its next keep-alive comment is due.
+  // Ticks the streams that are due: each once a second, and when its next keep-alive comment is due.
   void tick();
   void abort_clients();
 
@@ -94,4 +95,4 @@ class StreamHub : private Stream::Watcher {
   std::unordered_map<base::JobId, StreamPtr> streams_;  // destroyed first: streams report to the rest
 };
 
-}  // namespace llorch::orchestratord::streaming
+}  // namespace llorch::orchestratord::streams

@@ -1,4 +1,4 @@
-#include "orchestratord/streaming/stream_hub.h"
+#include "orchestratord/streams/stream_hub.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "net/sse/sse.h"
 
-namespace llorch::orchestratord::streaming {
+namespace llorch::orchestratord::streams {
 namespace {
 
 // An exchange whose client reads only when the test says so.
@@ -78,7 +78,7 @@ class StreamHubTest : public testing::Test {
   }
 
  protected:
-  void restart(contract::StreamConfig limits, std::size_t ticks_per_s = 1) {
+  void restart(config::StreamConfig limits, std::size_t ticks_per_s = 1) {
     limits_ = limits;
     hub_ = std::make_unique<StreamHub>(
         StreamHub::Options{.limits = limits,
@@ -90,7 +90,7 @@ class StreamHubTest : public testing::Test {
                                },
                            .ticks_per_s = ticks_per_s});
   }
-  StreamPtr running(const std::string& id, contract::OnDisconnect policy = contract::OnDisconnect::kCancel) {
+  StreamPtr running(const std::string& id, wire::OnDisconnect policy = wire::OnDisconnect::kCancel) {
     StreamPtr stream = hub_->open(base::JobId(id), policy);
     stream->queued({.job_id = id});
     stream->begin_attempt();
@@ -118,7 +118,7 @@ class StreamHubTest : public testing::Test {
   }
 
   base::ManualClock clock_;
-  contract::StreamConfig limits_;
+  config::StreamConfig limits_;
   std::unique_ptr<StreamHub> hub_;
   std::vector<std::string> gone_, checkpoints_;
   std::vector<std::shared_ptr<FakeExchange>> exchanges_;
@@ -195,7 +195,7 @@ TEST_F(StreamHubTest, KeepAliveCommentsOnlyWhenIdle) {
   EXPECT_EQ(client->names().size(), 3u);
 }
 
-// SYS-7.4.1, C-12: the last client to go cancels at once; nobody attached is no disconnect.
+// SYS-7.4.1: when the last client goes, the job is cancelled at once; a job that no client attached to runs on.
 TEST_F(StreamHubTest, DisconnectCancelsAtOnceByDefault) {
   const StreamPtr lonely = running("lonely");
   const StreamPtr stream = running("job-1");
@@ -209,7 +209,7 @@ TEST_F(StreamHubTest, DisconnectCancelsAtOnceByDefault) {
 }
 
 TEST_F(StreamHubTest, DisconnectWithResumeWaitsForTheGrace) {
-  const StreamPtr stream = running("job-1", contract::OnDisconnect::kResume);
+  const StreamPtr stream = running("job-1", wire::OnDisconnect::kResume);
   attach(stream)->close(net::CloseReason::kPeerGone);
   pass(limits_.reconnect_grace_ms - 1000);
   const auto back = attach(stream);
@@ -230,7 +230,7 @@ TEST_F(StreamHubTest, AClientWithAForeignIdDoesNotCancelTheJob) {
 }
 
 TEST_F(StreamHubTest, AForeignIdDoesNotEndTheGrace) {
-  const StreamPtr stream = running("job-1", contract::OnDisconnect::kResume);
+  const StreamPtr stream = running("job-1", wire::OnDisconnect::kResume);
   attach(stream)->close(net::CloseReason::kPeerGone);
   pass(1000);
   attach(stream, EventId{1, 42})->close(net::CloseReason::kFinished);
@@ -247,7 +247,7 @@ TEST_F(StreamHubTest, AStopCutsOffOnlyWhoWaitsForMore) {
   EXPECT_TRUE(waiting->aborted_);
 }
 
-// DECISIONS §1: the buffer stays for retain_ms, or for the grace of a client that was sent all of it.
+// The buffer stays for retain_ms, or for the grace of a client that was sent all of it.
 TEST_F(StreamHubTest, TheBufferGoesWhenReadOrWhenOld) {
   const StreamPtr read = running("read");
   const auto reader = attach(read);
@@ -284,7 +284,7 @@ TEST_F(StreamHubTest, WhatTheKernelTookIsNotYetRead) {
 
 // What waits for a client's return is the first to go: it never makes a worker wait.
 TEST_F(StreamHubTest, SentStreamsGoWhenMemoryIsShort) {
-  contract::StreamConfig limits;
+  config::StreamConfig limits;
   limits.buffer_bytes_max = 400'000;
   restart(limits);
   const auto run_to_the_end = [&](const std::string& id) {
@@ -319,7 +319,7 @@ TEST_F(StreamHubTest, AClientThatBreaksOffDuringTheEndKeepsTheBuffer) {
 }
 
 TEST_F(StreamHubTest, PastTheMemoryLimitTheNewestRelayIsPaused) {
-  contract::StreamConfig limits;
+  config::StreamConfig limits;
   limits.buffer_bytes_max = 100'000;
   restart(limits);
   std::vector<std::string> calls;
@@ -350,7 +350,7 @@ TEST_F(StreamHubTest, CheckpointsTellWhatMoved) {
 
 // OC-CTRL-2027: whatever other streams do, whenever it was opened, and also when the time is shorter than a second.
 TEST_F(StreamHubTest, AKeepAliveIsDueByTheStreamsOwnClock) {
-  contract::StreamConfig limits;
+  config::StreamConfig limits;
   limits.keep_alive_ms = 150;
   restart(limits, 20);
   const auto count = [](const std::string& text) {
@@ -384,7 +384,7 @@ TEST_F(StreamHubTest, AKeepAliveIsDueByTheStreamsOwnClock) {
 }
 
 TEST_F(StreamHubTest, NoKeepAliveWhereItIsSwitchedOff) {
-  contract::StreamConfig limits;
+  config::StreamConfig limits;
   limits.keep_alive_ms = 0;
   restart(limits);
   const auto client = attach(running("job-1"));
@@ -422,4 +422,4 @@ TEST_F(StreamHubTest, MetricsCarryNoId) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::streaming
+}  // namespace llorch::orchestratord::streams

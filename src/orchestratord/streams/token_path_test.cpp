@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "net/server.h"
 #include "net/sse/sse.h"
-#include "orchestratord/streaming/relay.h"
+#include "orchestratord/streams/relay.h"
 
 namespace {
 thread_local bool counts_here = false;
@@ -26,7 +26,7 @@ std::atomic<std::int64_t> allocations{0};
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
-namespace llorch::orchestratord::streaming {
+namespace llorch::orchestratord::streams {
 namespace {
 
 constexpr std::int64_t kWarmUpTokens = 300;
@@ -78,7 +78,7 @@ TEST(TokenPath, AllocatesNothingPerToken) {
                [&serving](const net::Request&, const net::ExchangePtr& e) { serving.set_value(e); });
   ASSERT_TRUE(worker.start());
   StreamHub hub({.limits = {}, .clock = &clock, .on_clients_gone = {}, .on_checkpoints = {}});
-  const StreamPtr stream = hub.open(base::JobId("job"), contract::OnDisconnect::kResume);
+  const StreamPtr stream = hub.open(base::JobId("job"), wire::OnDisconnect::kResume);
   stream->queued({.job_id = "job"});
   std::promise<Relay::Reports::Outcome> ended;
   {
@@ -126,4 +126,4 @@ TEST(TokenPath, AllocatesNothingPerToken) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::streaming
+}  // namespace llorch::orchestratord::streams

@@ -114,7 +114,7 @@ base::Result<std::vector<std::int64_t>> preflight(const model_catalog::ModelPlan
   }
   return base::fail(Error{
       ErrorCode::kInsufficientVram,
-      fmt::format("the model needs {}; use a shorter context, fewer slots or a smaller quantisation, or stop "
+      fmt::format("the model needs {}; use a shorter context, fewer slots or a smaller quantization, or stop "
                   "another worker",
                   numbers),
       {}}.with("required_bytes", first_short->bytes)

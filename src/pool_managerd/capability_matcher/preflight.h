@@ -21,11 +21,11 @@ struct PreflightLimits {
   std::int64_t workers_per_gpu = 1;
 };
 
-// What each rank may hold of its device: what it needs, and of what is then still free what its staging would like, the first
-// rank first. `by_rank`: the device of every rank; one device may have several. GPU_UNAVAILABLE (unhealthy), CONFLICT (workers_per_gpu
-// reached), INSUFFICIENT_VRAM with required_bytes, available_bytes, gpu_id and the parts of the prediction of the first
-// device that is short; the message has the numbers of every device. The headroom is already taken off what is available.
-// REQUIRES: as many candidates as the plan has needs, at least one.
+// Bytes that each rank may hold of its device: what it needs, then, from the first rank on, as much of what is still
+// free as its staging wants. `by_rank`: the device of every rank; one device may have several. GPU_UNAVAILABLE
+// (unhealthy), CONFLICT (workers_per_gpu reached), INSUFFICIENT_VRAM with required_bytes, available_bytes, gpu_id and
+// the parts of the prediction of the first device that is short; the message has the numbers of every device. The
+// headroom is already taken off what is available. REQUIRES: as many candidates as the plan has needs, at least one.
 base::Result<std::vector<std::int64_t>> preflight(const model_catalog::ModelPlan& model,
                                                   std::span<const Candidate> by_rank, const PreflightLimits& limits);
 

@@ -52,7 +52,7 @@ TEST_F(Preflight, CountsWhatOthersHold) {
   EXPECT_EQ(run().error().code, ErrorCode::kInsufficientVram);
 }
 
-// SYS-6.2.3, C-62: no conflicting worker on the device.
+// SYS-6.2.3: no conflicting worker on the device; limits.workers_per_gpu says how many it takes.
 TEST_F(Preflight, WorkersPerGpu) {
   EXPECT_TRUE(run({}, 1));
   const auto refused = run({}, 2);

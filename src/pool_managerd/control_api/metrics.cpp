@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "contract/json.h"
+#include "wire/json.h"
 
 namespace llorch::pool_managerd::control_api {
 namespace {
@@ -53,7 +53,7 @@ class Families {
 }  // namespace
 
 std::string metrics_text(const MetricsInput& input) {
-  using contract::WorkerStatus;
+  using wire::WorkerStatus;
   Families out(input.state.pool_id);
   out.begin("pool_mgr_gpus_total", "Devices of this host.", MetricType::Gauge);
   out.add(static_cast<double>(input.state.gpus.size()));
@@ -68,7 +68,7 @@ std::string metrics_text(const MetricsInput& input) {
                                     WorkerStatus::kDraining, WorkerStatus::kFailed}) {
     double count = 0;
     for (const auto& worker : input.state.workers) count += worker.status == status;
-    out.add(count, {{"status", std::string(contract::enum_name(status))}});
+    out.add(count, {{"status", std::string(wire::enum_name(status))}});
   }
   out.counts("pool_mgr_worker_starts_total", "Starts asked for, by outcome.", "outcome",
              {"success", "refused", "failed"}, input.workers.starts_by_outcome);

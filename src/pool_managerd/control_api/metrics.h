@@ -1,16 +1,16 @@
 #pragma once
-// The pool_mgr_* series (control-plane §15.2, §15.3) as Prometheus text, computed from the cores when asked. Pure.
+// The pool_mgr_* series as Prometheus text, computed from the cores when asked. Pure.
 #include <cstdint>
 #include <string>
 
-#include "contract/pool.h"
 #include "pool_managerd/registration/registration.h"
 #include "pool_managerd/worker_lifecycle/lifecycle.h"
+#include "wire/pool.h"
 
 namespace llorch::pool_managerd::control_api {
 
 struct MetricsInput {
-  contract::PoolState state;
+  wire::PoolState state;
   worker_lifecycle::Counters workers;
   registration::Counters registration;
   bool connected = false;

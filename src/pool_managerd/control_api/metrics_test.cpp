@@ -9,13 +9,13 @@ namespace {
 TEST(Metrics, ContractSeries) {
   MetricsInput input;
   input.state.pool_id = "pool-1";
-  contract::GpuInfo gpu;
+  wire::GpuInfo gpu;
   gpu.gpu_id = "cpu";
   gpu.vram_total_bytes = 1000;
   gpu.vram_allocated_bytes = 300;
   input.state.gpus = {gpu};
-  contract::WorkerInfo worker;
-  worker.status = contract::WorkerStatus::kReady;
+  wire::WorkerInfo worker;
+  worker.status = wire::WorkerStatus::kReady;
   input.state.workers = {worker};
   input.workers.starts_by_outcome["success"] = 2;
   input.workers.failures[{"oom", "cpu"}] = 1;

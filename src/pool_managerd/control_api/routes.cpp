@@ -6,9 +6,9 @@
 #include <memory>
 #include <utility>
 
-#include "contract/config.h"
-#include "contract/device_mask.h"
-#include "contract/json.h"
+#include "config/config.h"
+#include "wire/device_mask.h"
+#include "wire/json.h"
 
 namespace llorch::pool_managerd::control_api {
 namespace {
@@ -46,10 +46,10 @@ base::Result<WorkerShape> shape_of(const Request& request, WorkerShape shape) {
   }
   if (const auto text = request.query_param("kv_dtype")) shape.kv_dtype = *text;
   if (const auto text = request.query_param("devices")) {
-    shape.devices = TRY(number("devices", *text, {.max = contract::kMaskDevicesMax}));
+    shape.devices = TRY(number("devices", *text, {.max = wire::kMaskDevicesMax}));
   }
   if (const auto text = request.query_param("image_tokens_max"))
-    shape.image_tokens_max = TRY(number("image_tokens_max", *text, {.min = 0, .max = contract::kImageTokensMax}));
+    shape.image_tokens_max = TRY(number("image_tokens_max", *text, {.min = 0, .max = config::kImageTokensMax}));
   return shape;
 }
 
@@ -58,12 +58,12 @@ base::Result<WorkerShape> shape_of(const Request& request, WorkerShape shape) {
 void add_routes(net::Server& server, Operations operations, WorkerShape shape) {
   const auto ops = std::make_shared<const Operations>(std::move(operations));
   server.route("POST", "/v2/workers/start", Scope::kOperator, [ops](Request request, ExchangePtr exchange) {
-    auto wanted = contract::decode<contract::StartWorkerRequest>(request.body, contract::UnknownKeys::kIgnore);
+    auto wanted = wire::decode<wire::StartWorkerRequest>(request.body, wire::UnknownKeys::kIgnore);
     if (!wanted) return void(exchange->respond_error(wanted.error()));
     ops->start(std::move(*wanted), request.correlation_id, std::move(exchange));
   });
   server.route("POST", "/v2/workers/stop", Scope::kOperator, [ops](Request request, ExchangePtr exchange) {
-    const auto wanted = contract::decode<contract::StopWorkerRequest>(request.body, contract::UnknownKeys::kIgnore);
+    const auto wanted = wire::decode<wire::StopWorkerRequest>(request.body, wire::UnknownKeys::kIgnore);
     if (!wanted) return void(exchange->respond_error(wanted.error()));
     ops->stop(base::WorkerId(wanted->worker_id), false, std::move(exchange));
   });
@@ -74,12 +74,12 @@ void add_routes(net::Server& server, Operations operations, WorkerShape shape) {
     ops->worker(base::WorkerId(request.path_param("id")), std::move(exchange));
   });
   server.route("POST", "/v2/internal/workers/ready", Scope::kNode, [ops](Request request, ExchangePtr exchange) {
-    auto callback = contract::decode<contract::ReadyCallback>(request.body, contract::UnknownKeys::kIgnore);
+    auto callback = wire::decode<wire::ReadyCallback>(request.body, wire::UnknownKeys::kIgnore);
     if (!callback) return void(exchange->respond_error(callback.error()));
     ops->ready(std::move(*callback), std::move(exchange));
   });
   server.route("POST", "/v2/internal/workers/progress", Scope::kNode, [ops](Request request, ExchangePtr exchange) {
-    auto progress = contract::decode<contract::LoadProgress>(request.body, contract::UnknownKeys::kIgnore);
+    auto progress = wire::decode<wire::LoadProgress>(request.body, wire::UnknownKeys::kIgnore);
     if (!progress) return void(exchange->respond_error(progress.error()));
     ops->progress(std::move(*progress), std::move(exchange));
   });

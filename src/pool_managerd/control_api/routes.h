@@ -1,21 +1,21 @@
 #pragma once
-// The HTTP surface of pool-managerd (control-plane §2.3): bytes to values, nothing decided.
+// The HTTP surface of pool-managerd: bytes to values, nothing decided.
 #include <functional>
 #include <string>
 
 #include "base/id.h"
-#include "contract/pool.h"
 #include "net/server.h"
 #include "pool_managerd/model_catalog/model_plan.h"
+#include "wire/pool.h"
 
 namespace llorch::pool_managerd::control_api {
 
 // Each is called on the io thread with a valid request, must not block, and answers through the exchange.
 struct Operations {
-  std::function<void(contract::StartWorkerRequest, base::CorrelationId, net::ExchangePtr)> start;
+  std::function<void(wire::StartWorkerRequest, base::CorrelationId, net::ExchangePtr)> start;
   std::function<void(base::WorkerId, bool drain, net::ExchangePtr)> stop;
-  std::function<void(contract::ReadyCallback, net::ExchangePtr)> ready;
-  std::function<void(contract::LoadProgress, net::ExchangePtr)> progress;
+  std::function<void(wire::ReadyCallback, net::ExchangePtr)> ready;
+  std::function<void(wire::LoadProgress, net::ExchangePtr)> progress;
   std::function<void(base::WorkerId, net::ExchangePtr)> worker;
   std::function<void(net::ExchangePtr)> state;
   std::function<void(net::ExchangePtr)> health;

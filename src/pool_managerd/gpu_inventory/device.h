@@ -28,7 +28,7 @@ struct DeviceUse {
   std::int64_t starting_bytes = 0;   // of these, promised to workers that may not have taken them yet
 };
 
-// min(total - allocated - headroom, free - starting), at least 0 (C-22). `free` already lacks what ready workers hold;
+// min(total - allocated - headroom, free - starting), at least 0. `free` already lacks what ready workers hold;
 // what starting ones will take is subtracted, or two starts at once could share it.
 std::int64_t available_bytes(const Device& device, const DeviceUse& use);
 

@@ -1,5 +1,5 @@
 #pragma once
-// How much host memory the CPU reference device may use (DECISIONS §4). Pure: files come through a reader.
+// How much memory the host has left for the CPU reference device. Pure: files come through a reader.
 #include <cstdint>
 #include <functional>
 #include <optional>

@@ -105,7 +105,7 @@ TEST_F(FakeDriver, LostGpuStaysListedUnhealthy) {
   EXPECT_FALSE(devices[1].healthy);
 }
 
-// DECISIONS §4: only by name, labelled as what it is, with the budget given.
+// The CPU device is there only if it is asked for by name, labelled as what it is, with the budget given.
 TEST_F(FakeDriver, CpuDeviceOnlyWhenAsked) {
   auto o = options();
   o.allow_cpu = true;
@@ -164,7 +164,7 @@ TEST(HostMemory, OomKills) {
   EXPECT_EQ(parse_oom_kills(""), 0);
 }
 
-// GPUINV-12030, C-22: available = min(total - allocated - headroom, free), never negative.
+// GPUINV-12030: available = min(total - allocated - headroom, free), never negative.
 TEST(Accounting, Available) {
   Device gpu;
   gpu.total_bytes = 100;

@@ -18,13 +18,13 @@ class DigestCache {
   // Reads `cache_file` if it exists; one that is damaged is as good as empty, digests can be computed again.
   explicit DigestCache(std::filesystem::path cache_file);
 
-  // Of a GGUF file, a part of a split one or a Hugging Face folder. Errors: those of io::model_digest and model_stamp; CONFLICT if
-  // a file changed while it was hashed; CANCELLED after stop().
+  // The digest of a GGUF file, a part of a split one or a Hugging Face directory. Errors: those of io::model_digest and
+  // model_stamp; CONFLICT if a file changed while it was hashed; CANCELLED after stop().
   base::Result<engine::io::StampedDigest> digest_of(const std::filesystem::path& model);
   // The same without hashing: absent unless the files were hashed before and have not changed since.
   std::optional<engine::io::StampedDigest> known(const std::filesystem::path& model) const;
-  // Whether what another process says of the files is so: reads them unless it is known. Also when they are others by now, of
-  // which it said nothing. Errors: those of digest_of().
+  // Whether `told`, which another process computed, is the digest of the files; hashes them unless that is known. Also
+  // true if the files have changed since: `told` says nothing of the new ones. Errors: those of digest_of().
   base::Result<bool> confirms(const std::filesystem::path& model, const engine::io::StampedDigest& told);
   // A model that had this digest when it was hashed and has not changed since.
   std::optional<std::filesystem::path> find_file(const std::string& digest) const;

@@ -41,7 +41,7 @@ base::Result<ModelPlan> ModelCatalog::inspect(const std::filesystem::path& model
   return most;
 }
 
-base::Result<contract::ModelFacts> ModelCatalog::describe(const std::string& model_ref, const WorkerShape& shape) {
+base::Result<wire::ModelFacts> ModelCatalog::describe(const std::string& model_ref, const WorkerShape& shape) {
   const auto path = TRY(resolve_model_file(model_ref, options_.allowed_roots));
   // First, so that a bad file is refused before all of it is read.
   const auto [model, stamp] = TRY(of_one_state(path, [&] { return inspect(path, shape); }));
@@ -51,7 +51,7 @@ base::Result<contract::ModelFacts> ModelCatalog::describe(const std::string& mod
         base::ErrorCode::kConflict,
         "the model's files changed between what they say and their digest; try again when they are complete");
   }
-  contract::ModelFacts facts;
+  wire::ModelFacts facts;
   facts.model_ref = model_ref;
   facts.digest = std::string(kDigestPrefix) + digest.digest;
   facts.architecture = model.architecture;
@@ -69,7 +69,7 @@ base::Result<contract::ModelFacts> ModelCatalog::describe(const std::string& mod
 base::Result<std::shared_ptr<const std::string>> ModelCatalog::tokenizer(const std::string& digest) {
   const std::string hex = digest.starts_with(kDigestPrefix) ? digest.substr(kDigestPrefix.size()) : digest;
   const auto file = digests_.find_file(hex);
-  // The file may have left the allowed folders by a change of configuration since it was hashed.
+  // The file may have left the allowed directories by a change of configuration since it was hashed.
   if (!file || !resolve_model_file("file:" + file->string(), options_.allowed_roots)) {
     return base::fail(base::ErrorCode::kModelNotFound,
                       "no model with this digest is known here; ask GET /v2/models/describe for it first");

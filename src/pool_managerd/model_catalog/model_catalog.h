@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "contract/pool.h"
 #include "pool_managerd/model_catalog/digest_cache.h"
 #include "pool_managerd/model_catalog/model_inspector.h"
+#include "wire/pool.h"
 
 namespace llorch::pool_managerd::model_catalog {
 
@@ -28,13 +28,13 @@ class ModelCatalog {
   // Facts and digest are of one and the same state of the files. Errors: resolve_model_file's, ModelInspector's, DigestCache's;
   // CONFLICT if a file changed meanwhile. The memory is that of the kind of device that takes most, the
   // type of the weights that on the first kind.
-  base::Result<contract::ModelFacts> describe(const std::string& model_ref, const WorkerShape& shape);
+  base::Result<wire::ModelFacts> describe(const std::string& model_ref, const WorkerShape& shape);
   // As describe(); with a digest if that of this state of the files is known.
   base::Result<ModelPlan> plan(const std::string& model_ref, const WorkerShape& shape, DeviceKind device) const;
   // `digest`: "sha256:<hex>" or "<hex>" of a model described before. Read from the files
   // that have the digest. Errors: MODEL_NOT_FOUND otherwise; CONFLICT if they changed meanwhile.
   base::Result<std::shared_ptr<const std::string>> tokenizer(const std::string& digest);
-  // DigestCache::confirms(): after it the digest is known here.
+  // As DigestCache::confirms(); afterwards the digest is known here.
   base::Result<bool> confirms(const std::filesystem::path& model, const engine::io::StampedDigest& told) {
     return digests_.confirms(model, told);
   }

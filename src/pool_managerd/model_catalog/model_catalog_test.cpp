@@ -25,38 +25,38 @@ std::string reason_of(const base::Error& error) {
   return "";
 }
 
-struct Folder : testing::Test {
-  fs::path folder;
+struct Directory : testing::Test {
+  fs::path directory;
   void SetUp() override {
-    folder = fs::canonical(fs::temp_directory_path()) / ("llorch-catalog-" + std::to_string(getpid()));
-    fs::remove_all(folder);
-    fs::create_directories(folder / "models");
-    fs::create_directories(folder / "elsewhere");
+    directory = fs::canonical(fs::temp_directory_path()) / ("llorch-catalog-" + std::to_string(getpid()));
+    fs::remove_all(directory);
+    fs::create_directories(directory / "models");
+    fs::create_directories(directory / "elsewhere");
   }
-  void TearDown() override { fs::remove_all(folder); }
+  void TearDown() override { fs::remove_all(directory); }
   fs::path write(const std::string& name, const std::string& content) {
-    std::ofstream(folder / name) << content;
-    return folder / name;
+    std::ofstream(directory / name) << content;
+    return directory / name;
   }
-  std::string ref(const std::string& name) const { return "file:" + (folder / name).string(); }
+  std::string ref(const std::string& name) const { return "file:" + (directory / name).string(); }
 };
 
-// SYS-6.2.3, SYS-2.1.2#file, C-17: where the resolved path lies is what counts.
-TEST_F(Folder, ReferencesStayInside) {
+// SYS-6.2.3, SYS-2.1.2#file: a reference is judged by where its resolved path lies.
+TEST_F(Directory, ReferencesStayInside) {
   write("models/a.gguf", "a");
   write("elsewhere/b.gguf", "b");
-  fs::create_symlink(folder / "elsewhere/b.gguf", folder / "models/out.gguf");
-  fs::create_symlink(folder / "models/a.gguf", folder / "elsewhere/in.gguf");
-  fs::create_directory_symlink(folder / "models", folder / "root");
-  const std::vector<fs::path> roots{folder / "root", folder / "missing"};
+  fs::create_symlink(directory / "elsewhere/b.gguf", directory / "models/out.gguf");
+  fs::create_symlink(directory / "models/a.gguf", directory / "elsewhere/in.gguf");
+  fs::create_directory_symlink(directory / "models", directory / "root");
+  const std::vector<fs::path> roots{directory / "root", directory / "missing"};
   const auto resolve = [&](const std::string& r) { return resolve_model_file(r, roots); };
-  EXPECT_EQ(*resolve(ref("models/a.gguf")), folder / "models/a.gguf");
-  EXPECT_EQ(*resolve(ref("elsewhere/in.gguf")), folder / "models/a.gguf");
-  fs::create_directories(folder / "models/hf");
+  EXPECT_EQ(*resolve(ref("models/a.gguf")), directory / "models/a.gguf");
+  EXPECT_EQ(*resolve(ref("elsewhere/in.gguf")), directory / "models/a.gguf");
+  fs::create_directories(directory / "models/hf");
   write("models/hf/config.json", "{}");
-  EXPECT_EQ(*resolve(ref("models/hf")), folder / "models/hf");
-  EXPECT_EQ(*resolve(ref("root/hf/")), folder / "models/hf");
-  EXPECT_EQ(*resolve(ref("models/../models/a.gguf")), folder / "models/a.gguf");
+  EXPECT_EQ(*resolve(ref("models/hf")), directory / "models/hf");
+  EXPECT_EQ(*resolve(ref("root/hf/")), directory / "models/hf");
+  EXPECT_EQ(*resolve(ref("models/../models/a.gguf")), directory / "models/a.gguf");
   const auto refused = [&](const std::string& r) {
     const auto result = resolve(r);
     EXPECT_FALSE(result);
@@ -67,20 +67,20 @@ TEST_F(Folder, ReferencesStayInside) {
   EXPECT_EQ(refused(ref("models/out.gguf")), "outside_allowed_roots");
   EXPECT_EQ(refused(ref("models/../elsewhere/b.gguf")), "outside_allowed_roots");
   EXPECT_EQ(refused(ref("models/none.gguf")), "missing");
-  EXPECT_EQ(refused(ref("models")), "missing") << "a folder without a config.json is no model";
+  EXPECT_EQ(refused(ref("models")), "missing") << "a directory without a config.json is no model";
   EXPECT_EQ(refused("file:relative.gguf"), "syntax");
   EXPECT_EQ(refused("hf:org/repo"), "scheme");
   EXPECT_EQ(refused("tale"), "scheme");
   EXPECT_EQ(refused(""), "scheme");
-  // A folder whose name begins like a root is not inside it.
-  fs::create_directories(folder / "models2");
+  // A directory whose name begins like a root is not inside it.
+  fs::create_directories(directory / "models2");
   write("models2/c.gguf", "c");
   EXPECT_EQ(refused(ref("models2/c.gguf")), "outside_allowed_roots");
 }
 
-TEST_F(Folder, DigestsAreKeptUntilTheFileChanges) {
+TEST_F(Directory, DigestsAreKeptUntilTheFileChanges) {
   const fs::path file = write("models/a.gguf", "first");
-  const fs::path cache_file = folder / "digests.json";
+  const fs::path cache_file = directory / "digests.json";
   const std::string first = base::to_hex(base::sha256("first"));
   {
     DigestCache cache(cache_file);
@@ -99,17 +99,17 @@ TEST_F(Folder, DigestsAreKeptUntilTheFileChanges) {
   EXPECT_EQ(cache.digest_of(file).error().code, ErrorCode::kCancelled);
   DigestCache anew(cache_file);
   EXPECT_EQ(anew.digest_of(file)->digest, base::to_hex(base::sha256("other")));
-  EXPECT_EQ(anew.digest_of(folder / "none").error().code, ErrorCode::kIoError);
+  EXPECT_EQ(anew.digest_of(directory / "none").error().code, ErrorCode::kIoError);
 }
 
-TEST_F(Folder, AModelInSeveralFilesHasOneDigestUntilAnyOfThemChanges) {
+TEST_F(Directory, AModelInSeveralFilesHasOneDigestUntilAnyOfThemChanges) {
   const fs::path first = write("models/a-00001-of-00002.gguf", "first");
   const fs::path second = write("models/a-00002-of-00002.gguf", "second");
-  DigestCache cache(folder / "digests.json");
+  DigestCache cache(directory / "digests.json");
   const std::string digest = cache.digest_of(first)->digest;
   EXPECT_EQ(cache.digest_of(second)->digest, digest);
   EXPECT_NE(digest, base::to_hex(base::sha256("first")));
-  EXPECT_TRUE(DigestCache(folder / "digests.json").find_file(digest));
+  EXPECT_TRUE(DigestCache(directory / "digests.json").find_file(digest));
   fs::last_write_time(second, fs::file_time_type::clock::now() + std::chrono::seconds(5));
   EXPECT_FALSE(cache.find_file(digest));
   EXPECT_EQ(cache.digest_of(first)->digest, digest) << "the same bytes at another time";
@@ -118,10 +118,10 @@ TEST_F(Folder, AModelInSeveralFilesHasOneDigestUntilAnyOfThemChanges) {
 }
 
 // Nobody's word is kept: what a worker says of files is read, and what was read is known from then on.
-TEST_F(Folder, ADigestIsConfirmedByReading) {
+TEST_F(Directory, ADigestIsConfirmedByReading) {
   const fs::path file = write("models/a.gguf", "aa");
   const std::string stamp = engine::io::model_stamp(file).value(), digest = base::to_hex(base::sha256("aa"));
-  const fs::path cache_file = folder / "digests.json";
+  const fs::path cache_file = directory / "digests.json";
   DigestCache cache(cache_file);
   EXPECT_EQ(cache.confirms(file, {.digest = std::string(64, 'd'), .stamp = stamp}), false);
   EXPECT_EQ(cache.known(file)->digest, digest) << "a lie leaves nothing behind";
@@ -129,14 +129,14 @@ TEST_F(Folder, ADigestIsConfirmedByReading) {
   EXPECT_EQ(DigestCache(cache_file).confirms(file, {.digest = digest, .stamp = stamp}), true);
   EXPECT_EQ(cache.confirms(file, {.digest = std::string(64, 'd'), .stamp = std::string(64, '0')}), true)
       << "of other files, of which nobody can tell";
-  EXPECT_EQ(cache.confirms(folder / "none", {.digest = digest, .stamp = stamp}).error().code, ErrorCode::kIoError);
+  EXPECT_EQ(cache.confirms(directory / "none", {.digest = digest, .stamp = stamp}).error().code, ErrorCode::kIoError);
 }
 
 // A file that is changed in place right after it was looked at, to the same size, with its time set back.
-TEST_F(Folder, AFileThatWasJustChangedIsAnother) {
+TEST_F(Directory, AFileThatWasJustChangedIsAnother) {
   const fs::path file = write("models/a.gguf", "0");
   const auto written = fs::last_write_time(file);
-  DigestCache cache(folder / "digests.json");
+  DigestCache cache(directory / "digests.json");
   for (char content = '1'; content <= '9'; ++content) {
     const std::string before = engine::io::model_stamp(file).value();
     std::fstream(file) << content;
@@ -146,10 +146,10 @@ TEST_F(Folder, AFileThatWasJustChangedIsAnother) {
   }
 }
 
-TEST_F(Folder, DamagedCacheIsEmpty) {
+TEST_F(Directory, DamagedCacheIsEmpty) {
   for (const char* text : {"", "{", "[]", "[1,{}]", R"([{"path":"/x","sha256":"short"}])"}) {
     write("digests.json", text);
-    const DigestCache cache(folder / "digests.json");
+    const DigestCache cache(directory / "digests.json");
     EXPECT_FALSE(cache.find_file("short"));
   }
 }
@@ -178,10 +178,10 @@ struct FakeInspector final : ModelInspector {
   }
 };
 
-TEST_F(Folder, DescribesAndServesTokenizers) {
+TEST_F(Directory, DescribesAndServesTokenizers) {
   write("models/a.gguf", "aa");
   write("models/bad.gguf", "b");
-  ModelCatalog catalog({{folder / "models"}, folder / "digests.json", {DeviceKind::kCpu}},
+  ModelCatalog catalog({{directory / "models"}, directory / "digests.json", {DeviceKind::kCpu}},
                        std::make_unique<FakeInspector>());
   const std::string digest = "sha256:" + base::to_hex(base::sha256("aa"));
   EXPECT_EQ(catalog.tokenizer(digest).error().code, ErrorCode::kModelNotFound) << "not described yet";
@@ -196,19 +196,19 @@ TEST_F(Folder, DescribesAndServesTokenizers) {
   EXPECT_EQ(catalog.tokenizer(digest)->get(), catalog.tokenizer(digest.substr(7))->get());
   EXPECT_EQ(catalog.describe(ref("models/bad.gguf"), {}).error().code, ErrorCode::kModelIncompatible);
   EXPECT_EQ(catalog.describe("hf:x/y", {}).error().code, ErrorCode::kModelNotFound);
-  // A configuration that no longer allows the folder.
-  ModelCatalog narrower({{folder / "elsewhere"}, folder / "digests.json", {DeviceKind::kCpu}},
+  // A configuration that no longer allows the directory.
+  ModelCatalog narrower({{directory / "elsewhere"}, directory / "digests.json", {DeviceKind::kCpu}},
                         std::make_unique<FakeInspector>());
   EXPECT_EQ(narrower.tokenizer(digest).error().code, ErrorCode::kModelNotFound);
 }
 
 // A writer beside the reader: what was read is of no state of the file, and neither is a refusal of it.
-TEST_F(Folder, FactsDigestAndTokenizerAreOfOneStateOrAConflict) {
+TEST_F(Directory, FactsDigestAndTokenizerAreOfOneStateOrAConflict) {
   const fs::path file = write("models/a.gguf", "aa");
   write("models/bad.gguf", "b");
   auto inspector = std::make_unique<FakeInspector>();
   FakeInspector& hook = *inspector;
-  ModelCatalog catalog({{folder / "models"}, folder / "digests.json", {DeviceKind::kCpu}}, std::move(inspector));
+  ModelCatalog catalog({{directory / "models"}, directory / "digests.json", {DeviceKind::kCpu}}, std::move(inspector));
   const std::string digest = catalog.describe(ref("models/a.gguf"), {})->digest;
   const std::function<void()> changes[] = {
       [&] { write("models/a.gguf", "aaa"); },                        // grown
@@ -234,7 +234,7 @@ TEST_F(Folder, FactsDigestAndTokenizerAreOfOneStateOrAConflict) {
     EXPECT_EQ(catalog.plan(model, {}, DeviceKind::kCpu).error().code, ErrorCode::kConflict) << i;
     if (bad) continue;
     anew();
-    ModelCatalog fresh({{folder / "models"}, folder / "digests.json", {DeviceKind::kCpu}}, [&] {
+    ModelCatalog fresh({{directory / "models"}, directory / "digests.json", {DeviceKind::kCpu}}, [&] {
       auto own = std::make_unique<FakeInspector>();
       own->while_reading = changes[i];
       return own;
@@ -244,19 +244,20 @@ TEST_F(Folder, FactsDigestAndTokenizerAreOfOneStateOrAConflict) {
 }
 
 // What orchestratord plans with must be enough on whichever device it then chooses.
-TEST_F(Folder, TheMemoryIsThatOfTheDeviceThatTakesMost) {
+TEST_F(Directory, TheMemoryIsThatOfTheDeviceThatTakesMost) {
   write("models/a.gguf", "aa");
   for (const auto& kinds : {std::vector{DeviceKind::kCpu, DeviceKind::kCuda}, {DeviceKind::kCuda, DeviceKind::kCpu}}) {
-    ModelCatalog catalog({{folder / "models"}, folder / "digests.json", kinds}, std::make_unique<FakeInspector>());
+    ModelCatalog catalog({{directory / "models"}, directory / "digests.json", kinds},
+                         std::make_unique<FakeInspector>());
     EXPECT_EQ(catalog.describe(ref("models/a.gguf"), {.context_tokens = 100, .slots = 3})->memory_bytes, 316);
     EXPECT_EQ(catalog.plan(ref("models/a.gguf"), {}, DeviceKind::kCpu)->memory.at(0).weights_bytes, 10);
   }
 }
 
 // SYS-3.3.1: what a worker over several devices takes of each of them.
-TEST_F(Folder, OfSeveralDevicesTheMemoryIsThatOfTheOneThatGivesMost) {
+TEST_F(Directory, OfSeveralDevicesTheMemoryIsThatOfTheOneThatGivesMost) {
   write("models/a.gguf", "aa");
-  ModelCatalog catalog({{folder / "models"}, folder / "digests.json", {DeviceKind::kCpu}},
+  ModelCatalog catalog({{directory / "models"}, directory / "digests.json", {DeviceKind::kCpu}},
                        std::make_unique<FakeInspector>());
   const auto facts = catalog.describe(ref("models/a.gguf"), {.context_tokens = 100, .slots = 3, .devices = 2}).value();
   EXPECT_EQ(facts.devices, 2);

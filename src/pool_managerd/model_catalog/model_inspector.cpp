@@ -10,9 +10,9 @@
 #include "engine/inference/devices/open_devices.h"
 #include "engine/inference/engine.h"
 #include "engine/io/model_files.h"
-#include "engine/io/tokenizer_json/tokenizer_folder.h"
+#include "engine/io/tokenizer_json/tokenizer_directory.h"
 #include "engine/models/model.h"
-#include "engine/text/tokenizer_data.h"
+#include "text/tokenizer_data.h"
 
 namespace llorch::pool_managerd::model_catalog {
 namespace {
@@ -27,9 +27,9 @@ Error incompatible(const Error& cause) {
   return std::move(out).with("cause", std::string(cause.name()));
 }
 
-base::Result<engine::contract::DType> kv_dtype_of(const std::string& name) {
-  if (name == "f16") return engine::contract::DType::kF16;
-  if (name == "f32") return engine::contract::DType::kF32;
+base::Result<engine::plan::DType> kv_dtype_of(const std::string& name) {
+  if (name == "f16") return engine::plan::DType::kF16;
+  if (name == "f32") return engine::plan::DType::kF32;
   return base::fail(Error{ErrorCode::kInvalidParams, "kv_dtype is f16 or f32 in this build", {}}.with(
       "field", std::string("kv_dtype")));
 }
@@ -38,15 +38,14 @@ base::Result<engine::contract::DType> kv_dtype_of(const std::string& name) {
 // it lasts: with BF16 weights an H200 needs 200 rows (989 TFLOP/s over 4.8 TB/s) before arithmetic is what takes its time.
 std::uint32_t prefill_chunk_of(DeviceKind device) { return device == DeviceKind::kCuda ? 512 : 64; }
 
-std::optional<contract::ModelImages> images_of(const engine::models::VisionConfig& vision,
-                                               std::int64_t context_tokens) {
+std::optional<wire::ModelImages> images_of(const engine::models::VisionConfig& vision, std::int64_t context_tokens) {
   if (vision.depth == 0) return std::nullopt;
   const auto rules = vision.image_rules();
-  return contract::ModelImages{.image_token = vision.image_row_ids[0],
-                               .pixels_per_side = rules.unit(),
-                               .pixels_min = static_cast<std::int64_t>(rules.pixels_min),
-                               .pixels_max = static_cast<std::int64_t>(rules.pixels_max),
-                               .tokens_max = std::min<std::int64_t>(vision.image_rows_max, context_tokens)};
+  return wire::ModelImages{.image_token = vision.image_row_ids[0],
+                           .pixels_per_side = rules.unit(),
+                           .pixels_min = static_cast<std::int64_t>(rules.pixels_min),
+                           .pixels_max = static_cast<std::int64_t>(rules.pixels_max),
+                           .tokens_max = std::min<std::int64_t>(vision.image_rows_max, context_tokens)};
 }
 
 class EngineInspector final : public ModelInspector {
@@ -68,13 +67,13 @@ class EngineInspector final : public ModelInspector {
 
  private:
   base::Result<std::string> read_blob(const std::filesystem::path& file) const {
-    return engine::text::serialize(TRY(engine::io::tokenizer_json::read_tokenizer(file)));
+    return text::serialize(TRY(engine::io::tokenizer_json::read_tokenizer(file)));
   }
 
   // Nothing is allocated on them, so their budget is nobody's: what fits is preflight's to say.
-  base::Result<std::vector<std::unique_ptr<engine::contract::Backend>>> make_planners(DeviceKind device,
-                                                                                      std::int64_t count) const {
-    std::vector<std::unique_ptr<engine::contract::Backend>> planners;
+  base::Result<std::vector<std::unique_ptr<engine::plan::Backend>>> make_planners(DeviceKind device,
+                                                                                  std::int64_t count) const {
+    std::vector<std::unique_ptr<engine::plan::Backend>> planners;
     const auto threads = engine::inference::devices::cpu_threads_each(options_.threads_count, count);
     for (std::int64_t rank = 0; rank < count; ++rank) {
       planners.push_back(
@@ -116,7 +115,7 @@ class EngineInspector final : public ModelInspector {
     plan.path = file.string();
     plan.prefill_chunk = options.prefill_chunk;
     plan.architecture = model.config.architecture;
-    plan.quant_kind = engine::contract::dtype_info(memory.front().weight_dtype).name;
+    plan.quant_kind = engine::plan::dtype_info(memory.front().weight_dtype).name;
     plan.size_bytes = static_cast<std::int64_t>(files.file_bytes());
     plan.vocab_size = model.config.vocab;
     plan.model_context = model.config.context_tokens;

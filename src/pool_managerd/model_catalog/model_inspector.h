@@ -17,7 +17,7 @@ class ModelInspector {
   // CORRUPT_FILE, UNKNOWN_ARCHITECTURE, UNSUPPORTED_QUANT_TYPE, ...; INVALID_PARAMS for a shape the model cannot have.
   virtual base::Result<ModelPlan> inspect(const std::filesystem::path& file, const WorkerShape& shape,
                                           DeviceKind device) const = 0;
-  // The blob of engine/text. MODEL_INCOMPATIBLE as above.
+  // The blob of text. MODEL_INCOMPATIBLE as above.
   virtual base::Result<std::string> tokenizer_blob(const std::filesystem::path& file) const = 0;
 };
 

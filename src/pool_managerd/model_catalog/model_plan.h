@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "contract/pool.h"
 #include "engine/io/model_digest.h"
+#include "wire/pool.h"
 
 namespace llorch::pool_managerd::model_catalog {
 
@@ -30,7 +30,8 @@ struct MemoryNeed {
   std::int64_t weights_bytes = 0;
   std::int64_t kv_bytes = 0;
   std::int64_t working_bytes = 0;  // activations, workspace, tables, sums
-  // While the weights are loaded, before the rest is taken: what a load makes do with, and what it takes where there is room.
+  // Memory beside the weights while they are loaded, before the rest is taken: the least a load can do with, and what
+  // it takes where there is room.
   std::int64_t staging_bytes = 0;
   std::int64_t staging_wanted_bytes = 0;
   std::int64_t widened_bytes = 0;  // of the weights: FP8 in the file, BF16 there
@@ -49,11 +50,11 @@ struct ModelPlan {
   std::int64_t vocab_size = 0;
   std::int64_t model_context = 0;
   WorkerShape shape;  // resolved: context_tokens > 0
-  std::optional<contract::ModelImages> images;
+  std::optional<wire::ModelImages> images;
   std::optional<engine::io::StampedDigest> digest;  // where it is known without reading the file
   std::int64_t prefill_chunk = 64;                  // rows of one step, as predicted; the worker is started with it
   std::vector<MemoryNeed> memory;                   // by rank; one for every device of the shape
-  // Of the device that gives most.
+  // The need on the device that gives most.
   std::int64_t required_bytes() const {
     std::int64_t most = 0;
     for (const MemoryNeed& need : memory) most = std::max(most, need.bytes());

@@ -15,9 +15,9 @@ tl::unexpected<base::Error> not_found(std::string_view reason, std::string messa
       base::Error{base::ErrorCode::kModelNotFound, std::move(message), {}}.with("reason", std::string(reason)));
 }
 
-bool lies_inside(const fs::path& file, const fs::path& folder) {
-  const auto [in_folder, in_file] = std::mismatch(folder.begin(), folder.end(), file.begin(), file.end());
-  return in_folder == folder.end() && in_file != file.end();
+bool lies_inside(const fs::path& file, const fs::path& directory) {
+  const auto [in_directory, in_file] = std::mismatch(directory.begin(), directory.end(), file.begin(), file.end());
+  return in_directory == directory.end() && in_file != file.end();
 }
 
 }  // namespace
@@ -27,7 +27,7 @@ base::Result<fs::path> resolve_model_file(std::string_view model_ref, const std:
   if (model_ref.starts_with("hf:")) {
     return not_found("scheme",
                      "this pool does not download hf: models; download the model and name it as "
-                     "file:/absolute/path (a .gguf file or a Hugging Face folder)");
+                     "file:/absolute/path (a .gguf file or a Hugging Face directory)");
   }
   if (!model_ref.starts_with(kScheme)) {
     return not_found("scheme", "a model reference is file:/absolute/path here; aliases are resolved by orchestratord");
@@ -36,11 +36,12 @@ base::Result<fs::path> resolve_model_file(std::string_view model_ref, const std:
   if (!named.is_absolute()) return not_found("syntax", "a file: reference is an absolute path");
   std::error_code ec;
   const fs::path file = fs::canonical(named, ec);
-  const bool folder = !ec && fs::is_directory(file, ec) && fs::is_regular_file(file / "config.json", ec);
-  if (!folder && (ec || !fs::is_regular_file(file, ec) || file.extension() != ".gguf")) {
-    return not_found("missing",
-                     "there is no .gguf file and no Hugging Face folder (with a config.json) at this path, or a folder "
-                     "on the way to it cannot be read");
+  const bool directory = !ec && fs::is_directory(file, ec) && fs::is_regular_file(file / "config.json", ec);
+  if (!directory && (ec || !fs::is_regular_file(file, ec) || file.extension() != ".gguf")) {
+    return not_found(
+        "missing",
+        "there is no .gguf file and no Hugging Face directory (with a config.json) at this path, or a directory "
+        "on the way to it cannot be read");
   }
   const bool allowed = std::any_of(allowed_roots.begin(), allowed_roots.end(), [&](const fs::path& root) {
     std::error_code root_ec;
@@ -50,10 +51,10 @@ base::Result<fs::path> resolve_model_file(std::string_view model_ref, const std:
   if (!allowed) {
     return not_found(
         "outside_allowed_roots",
-        "the model file lies outside the folders models may come from; move it into the model cache or add "
-        "its folder to models.allowed_roots");
+        "the model file lies outside the directories models may come from; move it into the model cache or add "
+        "its directory to models.allowed_roots");
   }
-  if (access(file.c_str(), folder ? R_OK | X_OK : R_OK) != 0) {
+  if (access(file.c_str(), directory ? R_OK | X_OK : R_OK) != 0) {
     return not_found("not_readable", "the model file exists but pool-managerd may not read it; check its permissions");
   }
   return file;

@@ -16,9 +16,9 @@ struct OfOneState {
   std::string stamp;  // of the files it was read from
 };
 
-// What `read` returns, which reads the model's files, if these were the same before and after. Errors: CONFLICT if they were
-// not, whatever it returned: a refusal of files that were half of another state is as worthless as a result; else those of
-// `read` and model_stamp.
+// Calls `read`, which reads the model's files, and returns its result if the files were the same before and after.
+// Errors: CONFLICT if they were not, whatever `read` returned: a refusal of files in two states is as worthless as a
+// result; else those of `read` and model_stamp.
 template <class Read, class T = typename std::invoke_result_t<Read>::value_type>
 base::Result<OfOneState<T>> of_one_state(const std::filesystem::path& model, Read&& read) {
   const auto before = engine::io::model_stamp(model);

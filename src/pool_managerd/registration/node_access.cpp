@@ -22,8 +22,7 @@ base::Result<> check_bind(const NodeAccessInput& input, bool paired, const std::
       {}}.with("bind", input.bind_address));
 }
 
-base::Result<net::http::AuthRules> auth_rules(const NodeAccessInput& input,
-                                              const contract::PoolCredential& credential) {
+base::Result<net::http::AuthRules> auth_rules(const NodeAccessInput& input, const config::PoolCredential& credential) {
   using net::http::make_credential;
   using net::http::Role;
   // On one machine nobody needs a token until there is one.
@@ -41,8 +40,8 @@ base::Result<net::http::AuthRules> auth_rules(const NodeAccessInput& input,
 
 base::Result<NodeAccess> node_access(const NodeAccessInput& input, base::Entropy& entropy) {
   const auto& pool = input.config.pool_managerd;
-  const std::filesystem::path file = contract::pool_credential_file(input.config, input.state_directory);
-  auto held = TRY(contract::load_pool_credential(file));
+  const std::filesystem::path file = config::pool_credential_file(input.config, input.state_directory);
+  auto held = TRY(config::load_pool_credential(file));
   if (held && held->pool_id().value != pool.pool_id) {
     return base::fail(
         ErrorCode::kConfigInvalid,
@@ -59,7 +58,7 @@ base::Result<NodeAccess> node_access(const NodeAccessInput& input, base::Entropy
         "write the line it prints into the credential file (mode 0600) and start pool-managerd again.",
         {{"pool_id", pool.pool_id}, {"credential_file", file.string()}});
   }
-  auto credential = held ? std::move(*held) : contract::PoolCredential::make(base::PoolId(pool.pool_id), entropy);
+  auto credential = held ? std::move(*held) : config::PoolCredential::make(base::PoolId(pool.pool_id), entropy);
   auto auth = TRY(auth_rules(input, credential));
   auto advertised = TRY(advertised_host(pool.advertise, input.bind_address));
   return NodeAccess{.credential = std::move(credential),

@@ -1,19 +1,19 @@
 #pragma once
-// Who may call this pool manager, how it and its workers are reached, and with which tokens they call each other.
+// Settles who may call this pool manager, how it and its workers are reached, and the tokens of calls between them.
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "base/entropy.h"
-#include "contract/config.h"
-#include "contract/pool_credential.h"
+#include "config/config.h"
+#include "config/pool_credential.h"
 #include "net/http/auth.h"
 
 namespace llorch::pool_managerd::registration {
 
 struct NodeAccess {
-  // That of the pool; of one that is not paired, one for this process and its workers.
-  contract::PoolCredential credential;
+  // The pool's credential; if the pool is not paired, one made for this process and its workers.
+  config::PoolCredential credential;
   bool paired = false;
   net::http::AuthRules auth;
   std::string bind_address;
@@ -22,7 +22,7 @@ struct NodeAccess {
 };
 
 struct NodeAccessInput {
-  const contract::Config& config;
+  const config::Config& config;
   std::string bind_address;  // without port and brackets
   const std::filesystem::path& state_directory;
   const std::string& api_token;  // of a local operator; may be empty

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/log.h"
-#include "contract/json.h"
 #include "net/http/url.h"
+#include "wire/json.h"
 
 namespace llorch::pool_managerd::registration {
 namespace {
@@ -17,7 +17,7 @@ constexpr std::int64_t kRequestTimeoutMs = 5'000;
 template <class Reply>
 base::Result<Reply> reply_of(base::Result<std::string> body) {
   if (!body) return base::fail(std::move(body).error());
-  return contract::decode<Reply>(*body);
+  return wire::decode<Reply>(*body);
 }
 
 base::Error refusal(base::Error error, const std::string& pool_id) {
@@ -83,22 +83,22 @@ void OrchestratorLink::send(std::string method, std::string path, std::string bo
 }
 
 void OrchestratorLink::execute(const SendRegister&) {
-  send("POST", "/v2/pools/register", contract::encode(state_()), [](base::Result<std::string> body) -> Event {
-    return RegisterEnded{reply_of<contract::RegisterReply>(std::move(body))};
+  send("POST", "/v2/pools/register", wire::encode(state_()), [](base::Result<std::string> body) -> Event {
+    return RegisterEnded{reply_of<wire::RegisterReply>(std::move(body))};
   });
 }
 
 void OrchestratorLink::execute(const SendHeartbeat&) {
-  send("POST", "/v2/pools/" + net::http::percent_encode(options_.pool_id) + "/heartbeat", contract::encode(state_()),
+  send("POST", "/v2/pools/" + net::http::percent_encode(options_.pool_id) + "/heartbeat", wire::encode(state_()),
        [](base::Result<std::string> body) -> Event {
-         return HeartbeatEnded{reply_of<contract::HeartbeatReply>(std::move(body))};
+         return HeartbeatEnded{reply_of<wire::HeartbeatReply>(std::move(body))};
        });
 }
 
 void OrchestratorLink::execute(const SendReport& command) {
-  const bool ready = std::holds_alternative<contract::WorkerReady>(command.report);
+  const bool ready = std::holds_alternative<wire::WorkerReady>(command.report);
   send("POST", ready ? "/v2/internal/workers/ready" : "/v2/internal/workers/failed",
-       std::visit([](const auto& report) { return contract::encode(report); }, command.report),
+       std::visit([](const auto& report) { return wire::encode(report); }, command.report),
        [](base::Result<std::string> body) -> Event {
          if (!body) return ReportEnded{base::fail(std::move(body).error())};
          return ReportEnded{};

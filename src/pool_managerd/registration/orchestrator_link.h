@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
-#include "contract/pool.h"
 #include "net/client.h"
 #include "pool_managerd/registration/registration.h"
+#include "wire/pool.h"
 
 namespace llorch::pool_managerd::registration {
 
@@ -21,7 +21,7 @@ class OrchestratorLink {
  public:
   // Runs a function on the main thread, from any thread. It must not run one after the link is destroyed.
   using Post = std::function<void(std::function<void()>)>;
-  using State = std::function<contract::PoolState()>;
+  using State = std::function<wire::PoolState()>;
 
   OrchestratorLink(OrchestratorLinkOptions options, net::Client& client, const base::Clock& clock, Post post,
                    State state);

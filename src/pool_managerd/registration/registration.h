@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "contract/pool.h"
+#include "wire/pool.h"
 
 namespace llorch::pool_managerd::registration {
 
@@ -25,7 +25,7 @@ struct RegistrationConfig {
   std::size_t reports_max = 256;  // kept while nobody listens; then the oldest go, the full state says the rest
 };
 
-using Report = std::variant<contract::WorkerReady, contract::WorkerFailed>;
+using Report = std::variant<wire::WorkerReady, wire::WorkerFailed>;
 
 // ---- events ----
 struct Started {};
@@ -34,13 +34,13 @@ struct Queue {
 };
 // The state changed: beat now.
 struct Changed {};
-// A call came in as orchestratord makes them: whoever was away is back.
+// A call came in that orchestratord makes: it may be back, so try to register soon.
 struct Heard {};
 struct RegisterEnded {
-  base::Result<contract::RegisterReply> reply;
+  base::Result<wire::RegisterReply> reply;
 };
 struct HeartbeatEnded {
-  base::Result<contract::HeartbeatReply> reply;
+  base::Result<wire::HeartbeatReply> reply;
 };
 struct ReportEnded {
   base::Result<> result;

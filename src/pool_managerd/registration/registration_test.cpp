@@ -30,18 +30,18 @@ struct Harness {
   void connect(std::int64_t interval_ms = 15'000) {
     run(Started{});
     ASSERT_NE(find<SendRegister>(), nullptr);
-    run(RegisterEnded{contract::RegisterReply{"pool-1", "registered", interval_ms}});
+    run(RegisterEnded{wire::RegisterReply{"pool-1", "registered", interval_ms}});
     ASSERT_TRUE(core.connected());
   }
   static base::Error error(ErrorCode code) { return base::Error{code, "why", {}}; }
   static Queue failed(const std::string& id) {
-    contract::WorkerFailed report;
+    wire::WorkerFailed report;
     report.worker_id = id;
     return Queue{report};
   }
   std::string sent_id() const {
     const auto* s = find<SendReport>();
-    return s == nullptr ? "" : std::get<contract::WorkerFailed>(s->report).worker_id;
+    return s == nullptr ? "" : std::get<wire::WorkerFailed>(s->report).worker_id;
   }
 };
 
@@ -71,10 +71,10 @@ TEST(Registration, BeatsAtTheIntervalItIsTold) {
   EXPECT_EQ(h.find<SendHeartbeat>(), nullptr);
   h.pass(1);
   ASSERT_NE(h.find<SendHeartbeat>(), nullptr);
-  h.run(HeartbeatEnded{contract::HeartbeatReply{"healthy", 5'000}});
+  h.run(HeartbeatEnded{wire::HeartbeatReply{"healthy", 5'000}});
   h.pass(5'000);
   ASSERT_NE(h.find<SendHeartbeat>(), nullptr);
-  h.run(HeartbeatEnded{contract::HeartbeatReply{"healthy", 0}});
+  h.run(HeartbeatEnded{wire::HeartbeatReply{"healthy", 0}});
   EXPECT_EQ(h.core.next_wake_ms(), h.clock.now().mono_ms + 100) << "0 must not become a storm";
 }
 
@@ -85,7 +85,7 @@ TEST(Registration, ChangeBeatsAtOnce) {
   ASSERT_NE(h.find<SendHeartbeat>(), nullptr);
   h.run(Changed{});
   EXPECT_EQ(h.find<SendHeartbeat>(), nullptr) << "one in flight";
-  h.run(HeartbeatEnded{contract::HeartbeatReply{"healthy", 15'000}});
+  h.run(HeartbeatEnded{wire::HeartbeatReply{"healthy", 15'000}});
   ASSERT_NE(h.find<SendHeartbeat>(), nullptr) << "the change may be newer than the beat";
 }
 
@@ -96,7 +96,7 @@ TEST(Registration, RegistersAgainAfterLoss) {
   h.pass(15'000);
   h.run(HeartbeatEnded{base::fail(Harness::error(ErrorCode::kPoolNotFound))});
   ASSERT_NE(h.find<SendRegister>(), nullptr);
-  h.run(RegisterEnded{contract::RegisterReply{"pool-1", "registered", 15'000}});
+  h.run(RegisterEnded{wire::RegisterReply{"pool-1", "registered", 15'000}});
   h.pass(15'000);
   h.run(HeartbeatEnded{base::fail(Harness::error(ErrorCode::kUnreachable))});
   EXPECT_FALSE(h.core.connected());
@@ -113,11 +113,11 @@ TEST(Registration, ReportsSurviveAnOutage) {
   h.run(RegisterEnded{base::fail(Harness::error(ErrorCode::kUnreachable))});
   h.run(Harness::failed("b"));
   h.pass(1'000);
-  h.run(RegisterEnded{contract::RegisterReply{"pool-1", "registered", 15'000}});
+  h.run(RegisterEnded{wire::RegisterReply{"pool-1", "registered", 15'000}});
   EXPECT_EQ(h.sent_id(), "a");
   h.run(ReportEnded{base::fail(Harness::error(ErrorCode::kUnreachable))});
   h.pass(1'000);
-  h.run(RegisterEnded{contract::RegisterReply{"pool-1", "registered", 15'000}});
+  h.run(RegisterEnded{wire::RegisterReply{"pool-1", "registered", 15'000}});
   EXPECT_EQ(h.sent_id(), "a");
   h.run(ReportEnded{});
   EXPECT_EQ(h.sent_id(), "b");
@@ -147,7 +147,7 @@ TEST(Registration, ACallEndsThePause) {
   h.run(RegisterEnded{base::fail(Harness::error(ErrorCode::kUnreachable))});
   EXPECT_EQ(h.core.next_wake_ms(), h.clock.now().mono_ms + 400) << "and the pause grows from there";
   h.pass(400);
-  h.run(RegisterEnded{contract::RegisterReply{"pool-1", "registered", 15'000}});
+  h.run(RegisterEnded{wire::RegisterReply{"pool-1", "registered", 15'000}});
   EXPECT_EQ(h.sent_id(), "a");
 }
 

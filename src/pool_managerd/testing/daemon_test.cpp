@@ -18,28 +18,28 @@
 #include <stdexcept>
 #include <thread>
 
-#include "contract/json.h"
-#include "contract/pool.h"
-#include "contract/pool_credential.h"
+#include "config/pool_credential.h"
 #include "engine/compute/cuda/backend.h"
 #include "engine/io/model_digest.h"
 #include "net/client.h"
 #include "net/http/url.h"
 #include "net/server.h"
+#include "wire/json.h"
+#include "wire/pool.h"
 
 namespace llorch::pool_managerd {
 namespace {
 
 namespace fs = std::filesystem;
 using base::ErrorCode;
-using contract::FailureCategory;
-using contract::WorkerStatus;
+using wire::FailureCategory;
+using wire::WorkerStatus;
 
 constexpr auto kPatience = std::chrono::minutes(3);
 
 fs::path demo_model() {
-  for (const char* folder : {LLORCH_SOURCE_DIR "/models/demo", LLORCH_SOURCE_DIR "/../shared/models/demo"}) {
-    const fs::path file = fs::path(folder) / "fairytale-5m-q8_0.gguf";
+  for (const char* directory : {LLORCH_SOURCE_DIR "/models/demo", LLORCH_SOURCE_DIR "/../shared/models/demo"}) {
+    const fs::path file = fs::path(directory) / "fairytale-5m-q8_0.gguf";
     if (fs::exists(file)) return fs::canonical(file);
   }
   return {};
@@ -69,23 +69,23 @@ std::string content(const fs::path& path) {
 // Keeps what the pool manager tells it, and lets in nobody else.
 struct FakeOrchestrator {
   std::mutex mutex;
-  std::vector<contract::PoolState> registrations, heartbeats;
-  std::vector<contract::WorkerReady> ready;
-  std::vector<contract::WorkerFailed> failed;
+  std::vector<wire::PoolState> registrations, heartbeats;
+  std::vector<wire::WorkerReady> ready;
+  std::vector<wire::WorkerFailed> failed;
   int deregistered = 0;
   net::Server server;
 
-  static net::ServerOptions options(const contract::PoolCredential& pool) {
+  static net::ServerOptions options(const config::PoolCredential& pool) {
     net::ServerOptions out{.component = "fake"};
     out.auth.credentials = {
         net::http::make_credential(pool.node_token(), net::http::Role::kNode, pool.pool_id().value).value()};
     return out;
   }
-  FakeOrchestrator(net::IoRuntime& runtime, const contract::PoolCredential& pool) : server(runtime, options(pool)) {
+  FakeOrchestrator(net::IoRuntime& runtime, const config::PoolCredential& pool) : server(runtime, options(pool)) {
     const auto keep = [this](auto& list) {
       return [this, &list](net::Request request, net::ExchangePtr exchange) {
         using T = typename std::remove_reference_t<decltype(list)>::value_type;
-        const auto value = contract::decode<T>(request.body);
+        const auto value = wire::decode<T>(request.body);
         {
           const std::lock_guard lock(mutex);
           if (value) list.push_back(*value);
@@ -110,7 +110,7 @@ struct FakeOrchestrator {
     const std::lock_guard lock(mutex);
     return f();
   }
-  std::optional<contract::WorkerFailed> failure_of(const std::string& id) {
+  std::optional<wire::WorkerFailed> failure_of(const std::string& id) {
     const std::lock_guard lock(mutex);
     for (const auto& f : failed) {
       if (f.worker_id == id) return f;
@@ -125,7 +125,7 @@ struct Daemon {
   fs::path stderr_file;
 
   // Starts the program; `bind` stays empty if it ends without listening.
-  Daemon(const fs::path& folder, std::vector<std::string> arguments) : stderr_file(folder / "stderr") {
+  Daemon(const fs::path& directory, std::vector<std::string> arguments) : stderr_file(directory / "stderr") {
     int out[2];
     EXPECT_EQ(pipe(out), 0);
     arguments.insert(arguments.begin(), LLORCH_POOL_MANAGERD);
@@ -166,8 +166,8 @@ struct Daemon {
 };
 
 struct DaemonTest : testing::Test {
-  fs::path folder;
-  const contract::PoolCredential credential = contract::PoolCredential::parse("pool-1:" + std::string(64, 'c')).value();
+  fs::path directory;
+  const config::PoolCredential credential = config::PoolCredential::parse("pool-1:" + std::string(64, 'c')).value();
   net::IoRuntime runtime;
   net::Client client{runtime};
   std::unique_ptr<FakeOrchestrator> orchestrator = std::make_unique<FakeOrchestrator>(runtime, credential);
@@ -175,26 +175,26 @@ struct DaemonTest : testing::Test {
 
   void SetUp() override {
     unsetenv("FAKE_NVML");
-    folder = fs::temp_directory_path() / ("llorch-pool-" + std::to_string(getpid()));
-    fs::remove_all(folder);
-    fs::create_directories(folder / "models");
-    std::ofstream(folder / "config.yaml") << "{}\n";
-    fs::create_directory(folder / "state");
-    EXPECT_TRUE(contract::store_pool_credential(folder / "state/pool_credential", credential));
-    if (!demo_model().empty()) fs::copy_file(demo_model(), folder / "models/demo.gguf");
+    directory = fs::temp_directory_path() / ("llorch-pool-" + std::to_string(getpid()));
+    fs::remove_all(directory);
+    fs::create_directories(directory / "models");
+    std::ofstream(directory / "config.yaml") << "{}\n";
+    fs::create_directory(directory / "state");
+    EXPECT_TRUE(config::store_pool_credential(directory / "state/pool_credential", credential));
+    if (!demo_model().empty()) fs::copy_file(demo_model(), directory / "models/demo.gguf");
   }
   void TearDown() override {
     daemon.reset();
     orchestrator->server.stop(0);
-    if (HasFailure()) std::fputs(content(folder / "stderr").c_str(), stderr);
-    fs::remove_all(folder);
+    if (HasFailure()) std::fputs(content(directory / "stderr").c_str(), stderr);
+    fs::remove_all(directory);
   }
   std::vector<std::string> arguments(std::vector<std::string> more = {}) {
-    std::vector<std::string> all{"--config",       (folder / "config.yaml").string(),
-                                 "--state-dir",    (folder / "state").string(),
+    std::vector<std::string> all{"--config",       (directory / "config.yaml").string(),
+                                 "--state-dir",    (directory / "state").string(),
                                  "--bind",         "127.0.0.1:0",
                                  "--orchestrator", orchestrator->server.url(),
-                                 "--model-root",   (folder / "models").string(),
+                                 "--model-root",   (directory / "models").string(),
                                  "--nvml-library", "/nonexistent/libnvidia-ml.so.1",
                                  "--set",          std::string("pool-managerd.worker_binary=") + LLORCH_FAKE_WORKER,
                                  "--set",          "orchestratord.limits.workers_per_gpu=4"};
@@ -203,7 +203,7 @@ struct DaemonTest : testing::Test {
   }
   void run(std::vector<std::string> more = {}) {
     more.insert(more.begin(), {"--cpu", "--set", "devices.cpu_memory_bytes=2000000000"});
-    daemon = std::make_unique<Daemon>(folder, arguments(std::move(more)));
+    daemon = std::make_unique<Daemon>(directory, arguments(std::move(more)));
     // Without a daemon no later step means anything.
     if (daemon->bind.empty()) throw std::runtime_error(content(daemon->stderr_file));
   }
@@ -222,22 +222,22 @@ struct DaemonTest : testing::Test {
     return response ? std::move(*response) : net::Response{.status = 0};
   }
   std::string model_ref(const std::string& name = "demo.gguf") const {
-    return "file:" + (folder / "models" / name).string();
+    return "file:" + (directory / "models" / name).string();
   }
   net::Response start(const std::string& id, const std::string& ref, const std::string& gpu = "cpu") {
-    contract::StartWorkerRequest wanted;
+    wire::StartWorkerRequest wanted;
     wanted.worker_id = id;
     wanted.model_ref = ref;
     wanted.gpu_id = gpu;
     wanted.context_tokens = 64;
-    return call("POST", "/v2/workers/start", contract::encode(wanted));
+    return call("POST", "/v2/workers/start", wire::encode(wanted));
   }
-  contract::PoolState state() {
-    auto decoded = contract::decode<contract::PoolState>(call("GET", "/v2/state").body);
+  wire::PoolState state() {
+    auto decoded = wire::decode<wire::PoolState>(call("GET", "/v2/state").body);
     EXPECT_TRUE(decoded);
-    return decoded ? *decoded : contract::PoolState{};
+    return decoded ? *decoded : wire::PoolState{};
   }
-  std::optional<contract::WorkerInfo> worker(const std::string& id) {
+  std::optional<wire::WorkerInfo> worker(const std::string& id) {
     for (const auto& w : state().workers) {
       if (w.worker_id == id) return w;
     }
@@ -252,12 +252,12 @@ struct DaemonTest : testing::Test {
     }));
   }
   // Waits for the report and checks that nothing is left of the worker.
-  contract::WorkerFailed expect_gone(const std::string& id) {
+  wire::WorkerFailed expect_gone(const std::string& id) {
     EXPECT_TRUE(eventually([&] { return orchestrator->failure_of(id).has_value(); }));
     EXPECT_FALSE(worker(id));
     EXPECT_EQ(state().gpus.at(0).vram_allocated_bytes, 0);
     EXPECT_EQ(call("GET", "/v2/workers/" + id).status, 404);
-    return orchestrator->failure_of(id).value_or(contract::WorkerFailed{});
+    return orchestrator->failure_of(id).value_or(wire::WorkerFailed{});
   }
 };
 
@@ -285,7 +285,7 @@ TEST_F(DaemonTest, StartReadyStop) {
   // The same start again starts nothing.
   EXPECT_EQ(start("worker-a", model_ref()).status, 200);
   EXPECT_EQ(worker("worker-a")->pid, info->pid);
-  const auto log = folder / "state/logs/worker-a.log";
+  const auto log = directory / "state/logs/worker-a.log";
   EXPECT_TRUE(fs::exists(log));
   EXPECT_EQ(fs::status(log).permissions() & fs::perms::mask, fs::perms::owner_read | fs::perms::owner_write);
   EXPECT_EQ(call("POST", "/v2/workers/stop", R"({"worker_id":"worker-a"})").status, 200);
@@ -312,7 +312,7 @@ TEST_F(DaemonTest, KilledWorker) {
   start_ready("worker-b");
 }
 
-// DECISIONS §3: no worker outlives its pool manager, so no VRAM is held by nobody.
+// No worker outlives its pool manager, so no process that nobody knows holds VRAM.
 TEST_F(DaemonTest, WorkersDieWithTheDaemon) {
   NEEDS_MODEL();
   run();
@@ -379,7 +379,7 @@ TEST_F(DaemonTest, OrderlyStop) {
   run();
   start_ready("worker-a");
   const int pid = static_cast<int>(worker("worker-a")->pid);
-  const std::string announced = content(folder / "state/run/pool-managerd.json");
+  const std::string announced = content(directory / "state/run/pool-managerd.json");
   EXPECT_NE(announced.find("\"pid\":" + std::to_string(daemon->pid)), std::string::npos);
   EXPECT_NE(announced.find(daemon->bind), std::string::npos);
   kill(daemon->pid, SIGTERM);
@@ -387,7 +387,7 @@ TEST_F(DaemonTest, OrderlyStop) {
   EXPECT_FALSE(alive(pid));
   EXPECT_TRUE(orchestrator->failure_of("worker-a"));
   EXPECT_EQ(orchestrator->deregistered, 1);
-  EXPECT_FALSE(fs::exists(folder / "state/run/pool-managerd.json"));
+  EXPECT_FALSE(fs::exists(directory / "state/run/pool-managerd.json"));
 }
 
 // POOLREG-18020: without an orchestratord everything works; it is told once it is there.
@@ -404,9 +404,9 @@ TEST_F(DaemonTest, WorksOffline) {
 TEST_F(DaemonTest, Refusals) {
   NEEDS_MODEL();
   run({"--set", "devices.cpu_memory_bytes=2000000"});
-  std::ofstream(folder / "models/garbage.gguf") << "this is no model";
-  fs::create_directories(folder / "elsewhere");
-  fs::create_symlink(demo_model(), folder / "models/link.gguf");
+  std::ofstream(directory / "models/garbage.gguf") << "this is no model";
+  fs::create_directories(directory / "elsewhere");
+  fs::create_symlink(demo_model(), directory / "models/link.gguf");
   const auto code = [](const net::Response& r) { return net::http::error_of(r).code; };
   const auto small = start("w", model_ref());
   EXPECT_EQ(small.status, 409);
@@ -433,7 +433,7 @@ TEST_F(DaemonTest, Refusals) {
   EXPECT_EQ(code(call("GET", "/v2/models/describe?ref=x&slots=0")), ErrorCode::kInvalidParams);
   EXPECT_EQ(code(call("GET", "/v2/models/sha256:00/tokenizer")), ErrorCode::kModelNotFound);
   EXPECT_TRUE(state().workers.empty());
-  EXPECT_FALSE(fs::exists(folder / "state/logs"));
+  EXPECT_FALSE(fs::exists(directory / "state/logs"));
 }
 
 // SYS-3.3.1, SYS-6.3.3: a worker over several devices holds its part of each, and is refused with the numbers of each.
@@ -450,14 +450,14 @@ TEST_F(DaemonTest, AMaskOfSeveralDevices) {
   EXPECT_LT(info.vram_bytes_by_device[0], alone) << "half of the model";
   EXPECT_EQ(state().gpus.at(0).vram_allocated_bytes, alone + info.vram_bytes);
   EXPECT_EQ(state().gpus.at(0).workers, (std::vector<std::string>{"worker-one", "worker-two"}));
-  EXPECT_NE(content(folder / "state/logs/worker-two.log").find(R"("gpu_device":"cpu,cpu","visible":"")"),
+  EXPECT_NE(content(directory / "state/logs/worker-two.log").find(R"("gpu_device":"cpu,cpu","visible":"")"),
             std::string::npos);
   // What a worker of two needs of each of them is what orchestratord hears.
   const auto path = [&](int devices) {
     return fmt::format("/v2/models/describe?context_tokens=64&devices={}&ref={}", devices,
                        net::http::percent_encode(model_ref()));
   };
-  const auto facts = contract::decode<contract::ModelFacts>(call("GET", path(2)).body).value();
+  const auto facts = wire::decode<wire::ModelFacts>(call("GET", path(2)).body).value();
   EXPECT_EQ(facts.devices, 2);
   EXPECT_EQ(facts.memory_bytes, info.vram_bytes_by_device[0]);
   // Three do not divide its heads.
@@ -477,7 +477,7 @@ TEST_F(DaemonTest, LoadProgress) {
   EXPECT_TRUE(eventually([&] { return worker("worker-loading")->load_percent == 75; }));
   EXPECT_TRUE(eventually([&] {
     return orchestrator->read([&] {
-      return std::ranges::any_of(orchestrator->heartbeats, [](const contract::PoolState& beat) {
+      return std::ranges::any_of(orchestrator->heartbeats, [](const wire::PoolState& beat) {
         return beat.workers.size() == 1 && beat.workers[0].load_percent == 75;
       });
     });
@@ -504,10 +504,10 @@ TEST_F(DaemonTest, ADigestIsReadNotBelieved) {
   start_ready("worker-next");
   EXPECT_EQ(worker("worker-next")->model_digest, "sha256:" + engine::io::model_digest(demo_model()).value())
       << "the fake worker repeats what it is told";
-  fs::copy_file(demo_model(), folder / "models/copy.gguf");
+  fs::copy_file(demo_model(), directory / "models/copy.gguf");
   EXPECT_EQ(start("worker-hasher", model_ref("copy.gguf")).status, 202);
-  EXPECT_TRUE(
-      eventually([&] { return content(folder / "state/model_digests.json").find("copy.gguf") != std::string::npos; }));
+  EXPECT_TRUE(eventually(
+      [&] { return content(directory / "state/model_digests.json").find("copy.gguf") != std::string::npos; }));
   EXPECT_EQ(worker("worker-hasher")->status, WorkerStatus::kReady) << "what it told is so";
 }
 
@@ -517,7 +517,7 @@ TEST_F(DaemonTest, DescribesModels) {
   start_ready("worker-early");
   EXPECT_EQ(worker("worker-early")->model_digest, "sha256:00") << "not hashed yet: the worker gets no digest";
   const auto response = call("GET", "/v2/models/describe?slots=2&ref=" + net::http::percent_encode(model_ref()));
-  const auto facts = contract::decode<contract::ModelFacts>(response.body);
+  const auto facts = wire::decode<wire::ModelFacts>(response.body);
   ASSERT_TRUE(facts) << response.body;
   EXPECT_EQ(facts->architecture, "llama");
   EXPECT_EQ(facts->quant_kind, "Q8_0");
@@ -534,27 +534,27 @@ TEST_F(DaemonTest, DescribesModels) {
 // POOL-2110, AUTH-1002: what is refused before anything listens.
 TEST_F(DaemonTest, RefusesToStart) {
   const auto exit_code = [&](std::vector<std::string> more) {
-    fs::remove(folder / "stderr");
-    Daemon refused(folder, arguments(std::move(more)));
+    fs::remove(directory / "stderr");
+    Daemon refused(directory, arguments(std::move(more)));
     EXPECT_TRUE(refused.bind.empty());
     return refused.wait_exit();
   };
   EXPECT_EQ(exit_code({}), 4);
-  EXPECT_NE(content(folder / "stderr").find("NO_GPU"), std::string::npos);
-  EXPECT_NE(content(folder / "stderr").find("--cpu"), std::string::npos);
+  EXPECT_NE(content(directory / "stderr").find("NO_GPU"), std::string::npos);
+  EXPECT_NE(content(directory / "stderr").find("--cpu"), std::string::npos);
   EXPECT_EQ(exit_code({"--cpu", "--bind", "0.0.0.0:0"}), 2) << "an address to announce is missing";
-  EXPECT_NE(content(folder / "stderr").find("pool-managerd.advertise"), std::string::npos);
+  EXPECT_NE(content(directory / "stderr").find("pool-managerd.advertise"), std::string::npos);
   EXPECT_EQ(exit_code({"--cpu", "--pool-id", "other"}), 2) << "the credential is pool-1's";
-  EXPECT_NE(content(folder / "stderr").find("llorch pool pair other"), std::string::npos);
-  EXPECT_EQ(exit_code({"--cpu", "--bind", "0.0.0.0:0", "--state-dir", (folder / "unpaired").string()}), 4);
-  EXPECT_NE(content(folder / "stderr").find("NON_LOOPBACK_WITHOUT_TOKEN"), std::string::npos);
+  EXPECT_NE(content(directory / "stderr").find("llorch pool pair other"), std::string::npos);
+  EXPECT_EQ(exit_code({"--cpu", "--bind", "0.0.0.0:0", "--state-dir", (directory / "unpaired").string()}), 4);
+  EXPECT_NE(content(directory / "stderr").find("NON_LOOPBACK_WITHOUT_TOKEN"), std::string::npos);
   EXPECT_EQ(exit_code({"--cpu", "--set", "no.such.key=1"}), 2);
   EXPECT_EQ(exit_code({"--no-such-flag"}), 2);
   run();
   EXPECT_EQ(exit_code({"--cpu"}), 1);
-  EXPECT_NE(content(folder / "stderr").find("ALREADY_RUNNING"), std::string::npos);
-  EXPECT_EQ(exit_code({"--cpu", "--state-dir", (folder / "other").string(), "--bind", daemon->bind}), 1);
-  EXPECT_NE(content(folder / "stderr").find("PORT_IN_USE"), std::string::npos);
+  EXPECT_NE(content(directory / "stderr").find("ALREADY_RUNNING"), std::string::npos);
+  EXPECT_EQ(exit_code({"--cpu", "--state-dir", (directory / "other").string(), "--bind", daemon->bind}), 1);
+  EXPECT_NE(content(directory / "stderr").find("PORT_IN_USE"), std::string::npos);
 }
 
 // Each direction has a token of its own, and what one of them opens is closed to the others.
@@ -591,8 +591,8 @@ TEST_F(DaemonTest, AnnouncesOneAddress) {
 // GPUINV-12001, ORCH-1102, OC-POOL-3012: GPUs are listed; there is no silent fallback to the CPU. A worker sees its own GPU
 // and no other; where this build has no machine code for a GPU, that is said instead of starting one.
 TEST_F(DaemonTest, GpusTakeWorkers) {
-  daemon = std::make_unique<Daemon>(folder, arguments({"--nvml-library", LLORCH_FAKE_NVML}));
-  ASSERT_FALSE(daemon->bind.empty()) << content(folder / "stderr");
+  daemon = std::make_unique<Daemon>(directory, arguments({"--nvml-library", LLORCH_FAKE_NVML}));
+  ASSERT_FALSE(daemon->bind.empty()) << content(directory / "stderr");
   const auto gpus = state().gpus;
   ASSERT_EQ(gpus.size(), 2u);
   EXPECT_EQ(gpus[0].model, "Fake GPU 0");
@@ -608,7 +608,7 @@ TEST_F(DaemonTest, GpusTakeWorkers) {
   start_ready("worker-g", "1");
   EXPECT_EQ(state().gpus.at(0).vram_allocated_bytes, 0);
   EXPECT_EQ(state().gpus.at(1).vram_allocated_bytes, worker("worker-g")->vram_bytes);
-  EXPECT_NE(content(folder / "state/logs/worker-g.log").find(R"("gpu_device":"0","visible":"GPU-fake-1")"),
+  EXPECT_NE(content(directory / "state/logs/worker-g.log").find(R"("gpu_device":"0","visible":"GPU-fake-1")"),
             std::string::npos);
   const std::int64_t alone = worker("worker-g")->vram_bytes;
   start_ready("worker-mask", "1,0");
@@ -617,7 +617,7 @@ TEST_F(DaemonTest, GpusTakeWorkers) {
   EXPECT_EQ(state().gpus.at(1).vram_allocated_bytes, alone + info.vram_bytes_by_device[0]);
   EXPECT_EQ(state().gpus.at(0).vram_allocated_bytes, info.vram_bytes_by_device[1]);
   EXPECT_NE(
-      content(folder / "state/logs/worker-mask.log").find(R"("gpu_device":"0,1","visible":"GPU-fake-1,GPU-fake-0")"),
+      content(directory / "state/logs/worker-mask.log").find(R"("gpu_device":"0,1","visible":"GPU-fake-1,GPU-fake-0")"),
       std::string::npos);
   // One process: all its GPUs are given back at once.
   ASSERT_EQ(kill(static_cast<pid_t>(info.pid), SIGKILL), 0);
@@ -631,8 +631,8 @@ TEST_F(DaemonTest, OneFullGpuRefusesTheMask) {
   NEEDS_MODEL();
   if (!engine::compute::cuda::missing_kernels("9.0").empty()) GTEST_SKIP() << "this build takes no worker on a GPU";
   setenv("FAKE_NVML", "free1=1000", 1);
-  daemon = std::make_unique<Daemon>(folder, arguments({"--nvml-library", LLORCH_FAKE_NVML}));
-  ASSERT_FALSE(daemon->bind.empty()) << content(folder / "stderr");
+  daemon = std::make_unique<Daemon>(directory, arguments({"--nvml-library", LLORCH_FAKE_NVML}));
+  ASSERT_FALSE(daemon->bind.empty()) << content(directory / "stderr");
   const auto refused = start("w", model_ref(), "0,1");
   EXPECT_EQ(refused.status, 409);
   const base::Error error = net::http::error_of(refused);

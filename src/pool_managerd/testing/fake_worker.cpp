@@ -12,13 +12,13 @@
 #include <string>
 
 #include "base/process.h"
-#include "contract/json.h"
-#include "contract/pool.h"
-#include "contract/worker.h"
 #include "engine/io/model_digest.h"
 #include "net/client.h"
 #include "net/http/url.h"
 #include "net/server.h"
+#include "wire/json.h"
+#include "wire/pool.h"
+#include "wire/worker.h"
 
 namespace {
 
@@ -30,8 +30,8 @@ std::map<std::string, std::string> parse(int argc, char** argv) {
   return out;
 }
 
-contract::ReadyCallback callback_of(std::map<std::string, std::string>& args, const std::string& uri) {
-  contract::ReadyCallback callback;
+wire::ReadyCallback callback_of(std::map<std::string, std::string>& args, const std::string& uri) {
+  wire::ReadyCallback callback;
   callback.worker_id = args["--worker-id"];
   callback.spawn_token = std::getenv("LLORCH_SPAWN_TOKEN");
   callback.model_ref = args["--model-ref"];
@@ -67,7 +67,7 @@ void say_progress(net::IoRuntime& runtime, std::map<std::string, std::string>& a
     request.method = "POST";
     request.url = args["--progress-url"];
     request.bearer = std::getenv("LLORCH_WORKER_CALLBACK_TOKEN");
-    request.body = contract::encode(contract::LoadProgress{
+    request.body = wire::encode(wire::LoadProgress{
         .worker_id = args["--worker-id"], .spawn_token = std::getenv("LLORCH_SPAWN_TOKEN"), .percent = percent});
     const auto answer = client.call(std::move(request));
     if (!answer || answer->status != 200)
@@ -95,10 +95,10 @@ int main(int argc, char** argv) {
       net::http::make_credential(std::getenv("LLORCH_WORKER_CONTROL_TOKEN"), net::http::Role::kOperator).value()};
   net::Server server(runtime, std::move(options));
   server.route("GET", "/health", net::Scope::kPublic, [&](net::Request, net::ExchangePtr exchange) {
-    contract::WorkerHealth health;
+    wire::WorkerHealth health;
     health.status = "healthy";
     health.worker_id = id;
-    exchange->respond(net::http::json_response(200, contract::encode(health)));
+    exchange->respond(net::http::json_response(200, wire::encode(health)));
   });
   server.route("POST", "/shutdown", net::Scope::kPublic, [&](net::Request, net::ExchangePtr exchange) {
     exchange->respond(net::http::json_response(202, "{}"));
@@ -112,7 +112,7 @@ int main(int argc, char** argv) {
     request.method = "POST";
     request.url = args["--callback-url"];
     request.bearer = std::getenv("LLORCH_WORKER_CALLBACK_TOKEN");
-    request.body = contract::encode(callback_of(args, net::http::base_url(args["--advertise"], server.port())));
+    request.body = wire::encode(callback_of(args, net::http::base_url(args["--advertise"], server.port())));
     const auto answer = client.call(std::move(request));
     if (!answer || answer->status != 200) {
       std::fprintf(stderr, "{\"event\":\"error\",\"code\":\"%s\"}\n",

@@ -7,7 +7,7 @@
 namespace llorch::pool_managerd::worker_lifecycle {
 
 using base::ErrorCode;
-using contract::FailureCategory;
+using wire::FailureCategory;
 
 namespace {
 

@@ -6,14 +6,14 @@
 #include <string_view>
 
 #include "base/error_code.h"
-#include "contract/pool.h"
+#include "wire/pool.h"
 
 namespace llorch::pool_managerd::worker_lifecycle {
 
 // What this pool manager itself did or saw before the exit.
 enum class Cause : std::uint8_t { kNone, kStop, kDrain, kStartTimeout, kHang, kDeviceLost, kWrongDigest };
 
-// What the shell knows when a worker process has ended.
+// The facts that the shell has when a worker process has ended.
 struct ExitFacts {
   int exit_code = 0;  // 128 + signal when killed
   std::optional<int> signal;
@@ -23,7 +23,7 @@ struct ExitFacts {
 };
 
 struct Failure {
-  contract::FailureCategory category = contract::FailureCategory::kCrash;
+  wire::FailureCategory category = wire::FailureCategory::kCrash;
   std::string error_code;  // empty after an ordered stop
   std::string message;
 };

@@ -6,7 +6,7 @@ namespace llorch::pool_managerd::worker_lifecycle {
 namespace {
 
 using base::ErrorCode;
-using contract::FailureCategory;
+using wire::FailureCategory;
 
 // ERROPS-16040, POOL-2043: category and code of every way to leave.
 TEST(Classify, EveryWay) {

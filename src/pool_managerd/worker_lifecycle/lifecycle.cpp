@@ -7,17 +7,17 @@
 
 #include "base/assert.h"
 #include "base/sha256.h"
-#include "contract/device_mask.h"
-#include "contract/json.h"
 #include "net/http/auth.h"
 #include "net/http/url.h"
+#include "wire/device_mask.h"
+#include "wire/json.h"
 
 namespace llorch::pool_managerd::worker_lifecycle {
 
 using base::Error;
 using base::ErrorCode;
 using base::WorkerId;
-using contract::FailureCategory;
+using wire::FailureCategory;
 
 namespace {
 
@@ -32,16 +32,16 @@ std::string new_spawn_token(base::Entropy& entropy) {
 }
 
 // What makes two start requests the same one.
-bool same_request(const contract::StartWorkerRequest& a, const contract::StartWorkerRequest& b) {
+bool same_request(const wire::StartWorkerRequest& a, const wire::StartWorkerRequest& b) {
   return a.model_ref == b.model_ref && a.gpu_id == b.gpu_id && a.context_tokens == b.context_tokens &&
          a.slots == b.slots && a.kv_tokens == b.kv_tokens && a.kv_dtype == b.kv_dtype &&
          a.image_tokens_max == b.image_tokens_max;
 }
 
-std::string status_name(WorkerStatus status) { return std::string(contract::enum_name(status)); }
+std::string status_name(WorkerStatus status) { return std::string(wire::enum_name(status)); }
 
 // The reported bytes by rank. REQUIRES: check_ready() found nothing.
-std::vector<std::int64_t> bytes_by_rank(const contract::ReadyCallback& callback) {
+std::vector<std::int64_t> bytes_by_rank(const wire::ReadyCallback& callback) {
   return callback.vram_bytes_by_device.empty() ? std::vector{callback.vram_bytes} : callback.vram_bytes_by_device;
 }
 
@@ -128,11 +128,11 @@ std::int64_t Lifecycle::workers_on(const std::string& gpu_id) const {
   return std::count_if(workers_.begin(), workers_.end(), [&](const auto& w) { return w.second.is_on(gpu_id); });
 }
 
-std::vector<contract::GpuInfo> Lifecycle::gpus() const {
-  std::vector<contract::GpuInfo> out;
+std::vector<wire::GpuInfo> Lifecycle::gpus() const {
+  std::vector<wire::GpuInfo> out;
   for (const auto& d : devices_) {
     const auto use = use_of(d.gpu_id);
-    contract::GpuInfo info;
+    wire::GpuInfo info;
     info.gpu_id = d.gpu_id;
     info.model = d.model;
     info.device_class = d.device_class;
@@ -151,13 +151,13 @@ std::vector<contract::GpuInfo> Lifecycle::gpus() const {
   return out;
 }
 
-std::vector<contract::WorkerInfo> Lifecycle::workers() const {
-  std::vector<contract::WorkerInfo> out;
+std::vector<wire::WorkerInfo> Lifecycle::workers() const {
+  std::vector<wire::WorkerInfo> out;
   for (const auto& [id, worker] : workers_) out.push_back(worker.info);
   return out;
 }
 
-std::optional<contract::WorkerInfo> Lifecycle::worker(const WorkerId& id) const {
+std::optional<wire::WorkerInfo> Lifecycle::worker(const WorkerId& id) const {
   const auto it = workers_.find(id.value);
   return it == workers_.end() ? std::nullopt : std::optional(it->second.info);
 }
@@ -175,7 +175,7 @@ base::Result<std::vector<std::int64_t>> Lifecycle::admit(const StartAsked& event
   if (gone_.contains(wanted.worker_id)) {
     return base::fail(ErrorCode::kConflict, "a worker with this id has already lived and exited; choose a new id");
   }
-  const std::vector<std::string> mask = contract::devices_of(wanted.gpu_id);
+  const std::vector<std::string> mask = wire::devices_of(wanted.gpu_id);
   std::vector<capability_matcher::Candidate> by_rank;
   for (const std::string& gpu_id : mask) {
     const auto* target = device(gpu_id);
@@ -196,7 +196,7 @@ base::Result<std::vector<std::int64_t>> Lifecycle::admit(const StartAsked& event
 }
 
 // A start that was late on its way meets the one that replaced it: the same bytes are never loaded twice at once.
-base::Result<> Lifecycle::check_not_loading(const contract::StartWorkerRequest& wanted,
+base::Result<> Lifecycle::check_not_loading(const wire::StartWorkerRequest& wanted,
                                             const std::vector<std::string>& mask) const {
   for (const auto& [id, worker] : workers_) {
     if (worker.info.status != WorkerStatus::kStarting || worker.info.model_ref != wanted.model_ref) continue;
@@ -215,8 +215,8 @@ base::Result<> Lifecycle::check_not_loading(const contract::StartWorkerRequest& 
 void Lifecycle::on(const StartAsked& event, Time now, Out& out) {
   if (const auto it = workers_.find(event.wanted.worker_id); it != workers_.end()) {
     if (same_request(it->second.wanted, event.wanted)) {
-      const contract::StartWorkerReply reply{event.wanted.worker_id, status_name(it->second.info.status)};
-      out.push_back(Answer{event.request, 200, contract::encode(reply)});
+      const wire::StartWorkerReply reply{event.wanted.worker_id, status_name(it->second.info.status)};
+      out.push_back(Answer{event.request, 200, wire::encode(reply)});
     } else {
       out.push_back(
           Refuse{event.request,
@@ -252,7 +252,7 @@ void Lifecycle::start(const StartAsked& event, const std::vector<std::int64_t>& 
   worker.info.kv_dtype = plan.shape.kv_dtype;
   worker.info.image_tokens_max = plan.shape.image_tokens_max;
   std::vector<std::string> uuids;
-  for (const std::string& gpu_id : contract::devices_of(event.wanted.gpu_id)) {
+  for (const std::string& gpu_id : wire::devices_of(event.wanted.gpu_id)) {
     uuids.push_back(device(gpu_id)->uuid);
     worker.shares.push_back({gpu_id, grants[worker.shares.size()]});
   }
@@ -278,8 +278,8 @@ void Lifecycle::start(const StartAsked& event, const std::vector<std::int64_t>& 
 void Lifecycle::on(const Spawned& event, Time, Out& out) {
   Worker& worker = workers_.at(event.worker_id.value);
   worker.info.pid = event.pid;
-  const contract::StartWorkerReply reply{event.worker_id.value, status_name(worker.info.status)};
-  out.push_back(Answer{*worker.start_request, 202, contract::encode(reply)});
+  const wire::StartWorkerReply reply{event.worker_id.value, status_name(worker.info.status)};
+  out.push_back(Answer{*worker.start_request, 202, wire::encode(reply)});
   worker.start_request.reset();
   out.push_back(Note{.event = "worker_started",
                      .human = "A worker process starts.",
@@ -315,7 +315,7 @@ base::Result<const Lifecycle::Worker*> Lifecycle::starting_worker(const std::str
   return &worker;
 }
 
-base::Result<> Lifecycle::check_ready(const contract::ReadyCallback& callback) const {
+base::Result<> Lifecycle::check_ready(const wire::ReadyCallback& callback) const {
   const Worker& worker = *TRY(starting_worker(callback.worker_id, callback.spawn_token));
   const std::vector<std::int64_t> bytes = bytes_by_rank(callback);
   const auto invalid = [&worker] {
@@ -346,7 +346,7 @@ void Lifecycle::on(const ReadyReceived& event, Time, Out& out) {
   const auto it = workers_.find(event.callback.worker_id);
   if (it != workers_.end() && it->second.became_ready && it->second.info.uri == event.callback.uri &&
       net::http::constant_time_equal(event.callback.spawn_token, it->second.spawn_token)) {
-    out.push_back(Answer{event.request, 200, contract::encode(contract::ReadyReply{"ready"})});
+    out.push_back(Answer{event.request, 200, wire::encode(wire::ReadyReply{"ready"})});
     return;
   }
   if (auto checked = check_ready(event.callback); !checked) {
@@ -368,8 +368,7 @@ void Lifecycle::on(const ProgressReceived& event, Time, Out& out) {
     return;
   }
   auto& percent = workers_.at(progress.worker_id).info.load_percent;
-  out.push_back(
-      Answer{event.request, 200, contract::encode(contract::ReadyReply{status_name(WorkerStatus::kStarting)})});
+  out.push_back(Answer{event.request, 200, wire::encode(wire::ReadyReply{status_name(WorkerStatus::kStarting)})});
   if (percent && *percent >= progress.percent) return;  // calls overtake each other
   percent = progress.percent;
   out.push_back(PushState{});
@@ -396,7 +395,7 @@ void Lifecycle::become_ready(Worker& worker, Time now, Out& out) {
   worker.next_probe_ms = now.mono_ms + config_.health_interval_ms;
   set_status(worker, WorkerStatus::kReady);
   ++counters_.starts_by_outcome["success"];
-  out.push_back(Answer{*worker.ready_request, 200, contract::encode(contract::ReadyReply{"ready"})});
+  out.push_back(Answer{*worker.ready_request, 200, wire::encode(wire::ReadyReply{"ready"})});
   worker.ready_request.reset();
   out.push_back(ReportReady{{config_.pool_id, worker.info}});
   constexpr std::string_view kPrefix = "sha256:";
@@ -465,8 +464,8 @@ void Lifecycle::on(const StopAsked& event, Time now, Out& out) {
     return;
   }
   begin_stop(it->second, event.drain ? Cause::kDrain : Cause::kStop, now, out);
-  const contract::WorkerStatusReply reply{event.worker_id.value, status_name(it->second.info.status)};
-  out.push_back(Answer{event.request, event.drain ? 202 : 200, contract::encode(reply)});
+  const wire::WorkerStatusReply reply{event.worker_id.value, status_name(it->second.info.status)};
+  out.push_back(Answer{event.request, event.drain ? 202 : 200, wire::encode(reply)});
 }
 
 void Lifecycle::begin_stop(Worker& worker, Cause cause, Time now, Out& out) {
@@ -511,7 +510,7 @@ void Lifecycle::on(const Exited& event, Time now, Out& out) {
     out.push_back(Refuse{*worker.ready_request, Error{ErrorCode::kWorkerReset, "the worker exited", {}}});
   }
   const Failure failure = classify(event.facts, worker.cause, !worker.became_ready);
-  contract::WorkerFailed report;
+  wire::WorkerFailed report;
   report.worker_id = event.worker_id.value;
   report.pool_id = config_.pool_id;
   report.gpu_id = worker.info.gpu_id;
@@ -525,7 +524,7 @@ void Lifecycle::on(const Exited& event, Time now, Out& out) {
     ++counters_.stops_by_reason[worker.cause == Cause::kDrain ? "drain" : "evict"];
   } else {
     ++counters_.stops_by_reason["crash"];
-    ++counters_.failures[{std::string(contract::enum_name(failure.category)), worker.info.gpu_id}];
+    ++counters_.failures[{std::string(wire::enum_name(failure.category)), worker.info.gpu_id}];
   }
   if (!worker.became_ready) ++counters_.starts_by_outcome["failed"];
   const auto correlation_id = worker.correlation_id;

@@ -1,5 +1,5 @@
 #pragma once
-// The registry of workers and every rule about them, as a pure core: events in, commands out (control-plane §7.4).
+// The registry of workers and every rule about them, as a pure core: events in, commands out.
 // No threads, sockets, processes or clocks. It decides nothing about placement, retries or eviction (SYS-6.2.1).
 #include <cstdint>
 #include <deque>
@@ -14,17 +14,17 @@
 #include "base/entropy.h"
 #include "base/id.h"
 #include "base/result.h"
-#include "contract/pool.h"
-#include "contract/worker.h"
 #include "pool_managerd/capability_matcher/preflight.h"
 #include "pool_managerd/gpu_inventory/device.h"
 #include "pool_managerd/model_catalog/model_plan.h"
 #include "pool_managerd/worker_lifecycle/failure.h"
+#include "wire/pool.h"
+#include "wire/worker.h"
 
 namespace llorch::pool_managerd::worker_lifecycle {
 
 using base::Time;
-using contract::WorkerStatus;
+using wire::WorkerStatus;
 
 // starting -> ready | failed; ready <-> busy; ready | busy -> draining; any -> failed (ORCH-1004).
 bool may_become(WorkerStatus from, WorkerStatus to);
@@ -48,7 +48,7 @@ struct DevicesRead {
 };
 struct StartAsked {
   RequestId request;
-  contract::StartWorkerRequest wanted;
+  wire::StartWorkerRequest wanted;
   base::Result<model_catalog::ModelPlan> model;  // of the file, for the wanted shape
   base::CorrelationId correlation_id;
 };
@@ -59,11 +59,11 @@ struct StopAsked {
 };
 struct ReadyReceived {
   RequestId request;
-  contract::ReadyCallback callback;
+  wire::ReadyCallback callback;
 };
 struct ProgressReceived {
   RequestId request;
-  contract::LoadProgress progress;
+  wire::LoadProgress progress;
 };
 struct Spawned {
   base::WorkerId worker_id;
@@ -76,13 +76,13 @@ struct SpawnFailed {
 struct ProbeEnded {
   base::WorkerId worker_id;
   std::uint64_t probe = 0;
-  std::optional<contract::WorkerHealth> answer;  // absent: none in time, or not a worker's
+  std::optional<wire::WorkerHealth> answer;  // absent: none in time, or not a worker's
 };
 struct Exited {
   base::WorkerId worker_id;
   ExitFacts facts;
 };
-// The files of a worker's model do not have the digest that it told.
+// Answer to CheckDigest: the files have another digest than the worker told.
 struct DigestDisputed {
   base::WorkerId worker_id;
 };
@@ -128,14 +128,14 @@ struct SendSignal {
   Kill kill;
 };
 struct ReportReady {
-  contract::WorkerReady report;
+  wire::WorkerReady report;
 };
 struct ReportFailed {
-  contract::WorkerFailed report;
+  wire::WorkerFailed report;
   base::CorrelationId correlation_id;
 };
-// A worker says what digest its model's files have, and it is not what it was told. To be answered with DigestDisputed if they have
-// another one.
+// A worker told another digest of its model's files than the one it was started with. Hash the files, and send
+// DigestDisputed if theirs is not the one it told.
 struct CheckDigest {
   base::WorkerId worker_id;
   std::string path;
@@ -176,22 +176,22 @@ class Lifecycle {
   bool empty() const { return workers_.empty(); }
 
   // GPUs and workers of GET /v2/state, ordered by id.
-  std::vector<contract::GpuInfo> gpus() const;
-  std::vector<contract::WorkerInfo> workers() const;
-  std::optional<contract::WorkerInfo> worker(const base::WorkerId& id) const;
+  std::vector<wire::GpuInfo> gpus() const;
+  std::vector<wire::WorkerInfo> workers() const;
+  std::optional<wire::WorkerInfo> worker(const base::WorkerId& id) const;
   std::int64_t allocated_bytes(const std::string& gpu_id) const { return use_of(gpu_id).allocated_bytes; }
   const Counters& counters() const { return counters_; }
 
  private:
   enum class Stopping : std::uint8_t { kNo, kAsked, kTerminated, kKilled };
-  // What a worker has of one device: what it was given while it starts, reported once it is ready.
+  // A worker's bytes on one device: while it starts those it was granted, afterwards those it reported.
   struct Share {
     std::string gpu_id;
     std::int64_t bytes = 0;
   };
   struct Worker {
-    contract::WorkerInfo info;
-    contract::StartWorkerRequest wanted;
+    wire::WorkerInfo info;
+    wire::StartWorkerRequest wanted;
     std::string spawn_token;
     base::CorrelationId correlation_id;
     std::vector<Share> shares;  // by rank
@@ -207,7 +207,7 @@ class Lifecycle {
     int misses = 0;
     std::optional<RequestId> start_request;
     std::optional<RequestId> ready_request;
-    contract::ReadyCallback ready;
+    wire::ReadyCallback ready;
 
     bool is_on(const std::string& gpu_id) const;
     std::int64_t bytes() const;  // on all its devices
@@ -227,12 +227,11 @@ class Lifecycle {
   void on(const ShutdownAsked&, Time, Out&);
   void on(const Tick&, Time, Out&);
 
-  // What each rank may hold.
+  // Bytes that each rank may hold, or why the worker may not start.
   base::Result<std::vector<std::int64_t>> admit(const StartAsked& event) const;
-  base::Result<> check_not_loading(const contract::StartWorkerRequest& wanted,
-                                   const std::vector<std::string>& mask) const;
+  base::Result<> check_not_loading(const wire::StartWorkerRequest& wanted, const std::vector<std::string>& mask) const;
   base::Result<const Worker*> starting_worker(const std::string& worker_id, const std::string& spawn_token) const;
-  base::Result<> check_ready(const contract::ReadyCallback& callback) const;
+  base::Result<> check_ready(const wire::ReadyCallback& callback) const;
   void start(const StartAsked& event, const std::vector<std::int64_t>& grants, Time now, Out& out);
   void become_ready(Worker& worker, Time now, Out& out);
   void begin_stop(Worker& worker, Cause cause, Time now, Out& out);

@@ -5,15 +5,15 @@
 #include <limits>
 #include <random>
 
-#include "contract/device_mask.h"
-#include "contract/json.h"
+#include "wire/device_mask.h"
+#include "wire/json.h"
 
 namespace llorch::pool_managerd::worker_lifecycle {
 namespace {
 
 using base::ErrorCode;
 using base::WorkerId;
-using contract::FailureCategory;
+using wire::FailureCategory;
 
 constexpr std::int64_t kDeviceBytes = 1000;
 
@@ -56,13 +56,13 @@ struct Harness {
   void start(const std::string& id, std::int64_t bytes = 400, const std::string& gpu = "cpu",
              const std::string& model = "") {
     const std::string path = "/" + (model.empty() ? id : model) + ".gguf";
-    contract::StartWorkerRequest wanted{.worker_id = id, .model_ref = "file:" + path, .gpu_id = gpu};
+    wire::StartWorkerRequest wanted{.worker_id = id, .model_ref = "file:" + path, .gpu_id = gpu};
     model_catalog::ModelPlan plan;
     plan.path = path;
-    plan.memory.assign(contract::devices_of(gpu).size(), {.weights_bytes = bytes});
+    plan.memory.assign(wire::devices_of(gpu).size(), {.weights_bytes = bytes});
     run(StartAsked{RequestId{++requests}, wanted, plan, base::CorrelationId("c-1")});
   }
-  contract::ReadyCallback callback(const std::string& id, std::int64_t bytes = 300) {
+  wire::ReadyCallback callback(const std::string& id, std::int64_t bytes = 300) {
     return {.worker_id = id,
             .spawn_token = tokens[id],
             .model_ref = "file:/m.gguf",
@@ -77,14 +77,14 @@ struct Harness {
   void send_ready(const std::string& id, std::int64_t bytes = 300) {
     run(ReadyReceived{RequestId{++requests}, callback(id, bytes)});
   }
-  contract::WorkerHealth health(const std::string& id, std::int64_t slots_free = 1) {
-    contract::WorkerHealth h;
+  wire::WorkerHealth health(const std::string& id, std::int64_t slots_free = 1) {
+    wire::WorkerHealth h;
     h.status = "healthy";
     h.worker_id = id;
     h.slots_free = slots_free;
     return h;
   }
-  void answer_probe(std::optional<contract::WorkerHealth> answer) {
+  void answer_probe(std::optional<wire::WorkerHealth> answer) {
     const auto* p = find<Probe>();
     ASSERT_NE(p, nullptr);
     run(ProbeEnded{p->worker_id, p->probe, std::move(answer)});
@@ -240,7 +240,7 @@ TEST(Lifecycle, EveryRankHasABudgetOfItsOwn) {
   auto small = Harness::device("1");
   small.total_bytes = 350;
   h.run(DevicesRead{{Harness::device("0"), small}});
-  contract::StartWorkerRequest wanted{.worker_id = "w", .model_ref = "file:/m.gguf", .gpu_id = "0,1"};
+  wire::StartWorkerRequest wanted{.worker_id = "w", .model_ref = "file:/m.gguf", .gpu_id = "0,1"};
   model_catalog::ModelPlan plan;
   plan.memory = {{.weights_bytes = 500, .staging_bytes = 10, .staging_wanted_bytes = 80},
                  {.weights_bytes = 300, .staging_bytes = 10, .staging_wanted_bytes = 80}};
@@ -456,7 +456,7 @@ TEST(Lifecycle, CrashReleasesEverything) {
 TEST(Lifecycle, HealthProbes) {
   Harness h;
   h.make_ready("w");
-  const auto probe = [&](std::optional<contract::WorkerHealth> answer) {
+  const auto probe = [&](std::optional<wire::WorkerHealth> answer) {
     h.pass(10'000);
     h.answer_probe(std::move(answer));
   };
@@ -583,7 +583,7 @@ TEST(Lifecycle, LostDeviceFailsItsWorkers) {
   lost.healthy = false;
   lost.fault = "GPU is lost";
   h.run(DevicesRead{{Harness::device("cpu"), lost}});
-  for (const contract::GpuInfo& gpu : h.core.gpus()) {
+  for (const wire::GpuInfo& gpu : h.core.gpus()) {
     EXPECT_EQ(gpu.fault, gpu.gpu_id == "0" ? std::optional<std::string>("GPU is lost") : std::nullopt) << gpu.gpu_id;
   }
   EXPECT_EQ(h.status("w"), WorkerStatus::kFailed);

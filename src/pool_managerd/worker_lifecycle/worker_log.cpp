@@ -30,10 +30,10 @@ std::string WorkerLog::tail() const {
   return out;
 }
 
-void prune_worker_logs(const std::filesystem::path& folder, std::size_t keep) {
+void prune_worker_logs(const std::filesystem::path& directory, std::size_t keep) {
   std::error_code ec;
   std::vector<std::pair<std::filesystem::file_time_type, std::filesystem::path>> logs;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, ec)) {
+  for (const auto& entry : std::filesystem::directory_iterator(directory, ec)) {
     const std::string name = entry.path().filename().string();
     if (name.starts_with("worker-") && name.ends_with(".log"))
       logs.emplace_back(entry.last_write_time(ec), entry.path());

@@ -32,7 +32,7 @@ class WorkerLog {
   bool line_open_ = false;
 };
 
-// Removes the oldest worker-*.log files (with their .1) of `folder` until at most `keep` remain.
-void prune_worker_logs(const std::filesystem::path& folder, std::size_t keep);
+// Removes the oldest worker-*.log files (with their .1) of `directory` until at most `keep` remain.
+void prune_worker_logs(const std::filesystem::path& directory, std::size_t keep);
 
 }  // namespace llorch::pool_managerd::worker_lifecycle

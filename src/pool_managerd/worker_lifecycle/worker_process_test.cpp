@@ -104,14 +104,14 @@ TEST(WorkerProcess, DestructorLeavesNoProcess) {
   EXPECT_EQ(kill(pid, 0), -1);
 }
 
-struct LogFolder : testing::Test {
-  std::filesystem::path folder = std::filesystem::temp_directory_path() / ("llorch-log-" + std::to_string(getpid()));
-  void SetUp() override { std::filesystem::create_directories(folder); }
-  void TearDown() override { std::filesystem::remove_all(folder); }
+struct LogDirectory : testing::Test {
+  std::filesystem::path directory = std::filesystem::temp_directory_path() / ("llorch-log-" + std::to_string(getpid()));
+  void SetUp() override { std::filesystem::create_directories(directory); }
+  void TearDown() override { std::filesystem::remove_all(directory); }
 };
 
-TEST_F(LogFolder, FileIsCappedAndTailKept) {
-  const auto file = folder / "worker-a.log";
+TEST_F(LogDirectory, FileIsCappedAndTailKept) {
+  const auto file = directory / "worker-a.log";
   WorkerLog log(file, {.file = {.file_bytes_max = 100, .files_kept = 1}, .tail_lines_max = 2, .line_bytes_max = 10});
   for (int i = 0; i < 50; ++i) log.append("line " + std::to_string(i) + "\n");
   log.append("a very long ");
@@ -122,20 +122,20 @@ TEST_F(LogFolder, FileIsCappedAndTailKept) {
   EXPECT_NE(content(file).find("a very long line"), std::string::npos);
 }
 
-TEST_F(LogFolder, OldLogsAreRemoved) {
+TEST_F(LogDirectory, OldLogsAreRemoved) {
   for (int i = 0; i < 5; ++i) {
-    const auto file = folder / ("worker-" + std::to_string(i) + ".log");
+    const auto file = directory / ("worker-" + std::to_string(i) + ".log");
     std::ofstream(file) << i;
     std::ofstream(file.string() + ".1") << i;
     std::filesystem::last_write_time(file, std::filesystem::file_time_type::clock::now() + std::chrono::seconds(i));
   }
-  std::ofstream(folder / "other.log") << "x";
-  prune_worker_logs(folder, 2);
-  EXPECT_FALSE(std::filesystem::exists(folder / "worker-2.log"));
-  EXPECT_FALSE(std::filesystem::exists(folder / "worker-2.log.1"));
-  EXPECT_TRUE(std::filesystem::exists(folder / "worker-3.log"));
-  EXPECT_TRUE(std::filesystem::exists(folder / "worker-4.log.1"));
-  EXPECT_TRUE(std::filesystem::exists(folder / "other.log"));
+  std::ofstream(directory / "other.log") << "x";
+  prune_worker_logs(directory, 2);
+  EXPECT_FALSE(std::filesystem::exists(directory / "worker-2.log"));
+  EXPECT_FALSE(std::filesystem::exists(directory / "worker-2.log.1"));
+  EXPECT_TRUE(std::filesystem::exists(directory / "worker-3.log"));
+  EXPECT_TRUE(std::filesystem::exists(directory / "worker-4.log.1"));
+  EXPECT_TRUE(std::filesystem::exists(directory / "other.log"));
 }
 
 }  // namespace

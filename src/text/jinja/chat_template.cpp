@@ -1,12 +1,12 @@
-#include "engine/text/jinja/chat_template.h"
+#include "text/jinja/chat_template.h"
 
 #include <fmt/format.h>
 
 #include "base/utf8.h"
-#include "engine/text/jinja/run/runtime.h"
-#include "engine/text/jinja/syntax/parser.h"
+#include "text/jinja/run/runtime.h"
+#include "text/jinja/syntax/parser.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 
 std::string RenderedText::text() const {
   std::string all;
@@ -31,4 +31,4 @@ base::Result<RenderedText> ChatTemplate::render(const RenderInput& input) const 
   return run.render(*program_);
 }
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/text/text_run.h"
+#include "text/text_run.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 
 using Origin = TextOrigin;
 
@@ -65,4 +65,4 @@ class ChatTemplate {
   std::shared_ptr<const Program> program_;
 };
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

@@ -1,4 +1,4 @@
-#include "engine/text/jinja/chat_template.h"
+#include "text/jinja/chat_template.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <sstream>
 #include <thread>
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 namespace {
 
 namespace fs = std::filesystem;
@@ -82,13 +82,13 @@ TEST(ChatTemplate, RendersWhatJinja2RendersForSmallTemplates) {
 }
 
 TEST(ChatTemplate, RendersWhatJinja2RendersForRealModels) {
-  const fs::path folder = fs::path(LLORCH_SOURCE_DIR) / "../shared/data/templates";
-  if (!fs::exists(folder)) GTEST_SKIP() << "no test data at " << folder;
+  const fs::path directory = fs::path(LLORCH_SOURCE_DIR) / "../shared/data/templates";
+  if (!fs::exists(directory)) GTEST_SKIP() << "no test data at " << directory;
   int cases = 0;
-  for (const auto& file : fs::directory_iterator(folder)) {
+  for (const auto& file : fs::directory_iterator(directory)) {
     if (file.path().extension() != ".json") continue;
     const json::object golden = json::parse(read(file.path())).as_object();
-    const std::string source = read(folder / std::string(golden.at("template").as_string()));
+    const std::string source = read(directory / std::string(golden.at("template").as_string()));
     // 2026-11-20T12:00:00 in all of them.
     ASSERT_EQ(golden.at("now").as_string(), "2026-11-20T12:00:00");
     for (const json::value& entry : golden.at("cases").as_array()) {
@@ -201,4 +201,4 @@ TEST(ChatTemplate, OneTemplateServesManyThreads) {
 }
 
 }  // namespace
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

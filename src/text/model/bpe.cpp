@@ -1,11 +1,11 @@
-#include "engine/text/model/bpe.h"
+#include "text/model/bpe.h"
 
 #include <fmt/format.h>
 
-#include "engine/text/model/spelling.h"
-#include "engine/text/unicode/char_class.h"
+#include "text/model/spelling.h"
+#include "text/unicode/char_class.h"
 
-namespace llorch::engine::text::model {
+namespace llorch::text::model {
 namespace {
 
 std::uint64_t pair_key(TokenId left, TokenId right) { return std::uint64_t{index(left)} << 32 | index(right); }
@@ -136,4 +136,4 @@ void BpeModel::encode(std::string_view piece, std::vector<TokenId>& out) const {
       });
 }
 
-}  // namespace llorch::engine::text::model
+}  // namespace llorch::text::model

@@ -1,5 +1,6 @@
 #pragma once
-// Byte-pair encoding with ranked merges, of bytes or of characters (engine.md §4.4, §4.5).
+// Byte-pair encoding with ranked merges, of bytes or of characters: the best rank merges first, of equal ones the
+// leftmost.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -8,11 +9,11 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/text/model/merge.h"
-#include "engine/text/model/model.h"
-#include "engine/text/model/vocabulary.h"
+#include "text/model/merge.h"
+#include "text/model/model.h"
+#include "text/model/vocabulary.h"
 
-namespace llorch::engine::text::model {
+namespace llorch::text::model {
 
 enum class BpeUnit : std::uint8_t { kByte, kCharacter };
 
@@ -46,4 +47,4 @@ class BpeModel final : public Model {
   std::unordered_map<std::uint64_t, Joined> merges_;  // by (left id, right id)
 };
 
-}  // namespace llorch::engine::text::model
+}  // namespace llorch::text::model

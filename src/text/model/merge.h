@@ -9,7 +9,7 @@
 
 #include "base/token_id.h"
 
-namespace llorch::engine::text::model {
+namespace llorch::text::model {
 
 using base::TokenId;
 
@@ -85,4 +85,4 @@ class MergeLoop {
   std::vector<Candidate> heap_;
 };
 
-}  // namespace llorch::engine::text::model
+}  // namespace llorch::text::model

@@ -1,11 +1,11 @@
-#include "engine/text/model/model.h"
+#include "text/model/model.h"
 
 #include <algorithm>
 
 #include "base/assert.h"
 #include "base/utf8.h"
 
-namespace llorch::engine::text::model {
+namespace llorch::text::model {
 
 namespace {
 
@@ -38,4 +38,4 @@ bool Fallback::append_bytes(std::string_view bytes, std::vector<TokenId>& out) c
   return true;
 }
 
-}  // namespace llorch::engine::text::model
+}  // namespace llorch::text::model

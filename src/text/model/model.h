@@ -7,7 +7,7 @@
 
 #include "base/token_id.h"
 
-namespace llorch::engine::text::model {
+namespace llorch::text::model {
 
 using base::TokenId;
 
@@ -33,4 +33,4 @@ struct Fallback {
   void append_uncovered(std::vector<TokenId>& out) const;
 };
 
-}  // namespace llorch::engine::text::model
+}  // namespace llorch::text::model

@@ -1,15 +1,15 @@
-#include "engine/text/model/spelling.h"
+#include "text/model/spelling.h"
 
 #include <fmt/format.h>
 
 #include "base/assert.h"
 #include "base/utf8.h"
-#include "engine/text/pre_tokenizer/pattern.h"
+#include "text/pre_tokenizer/pattern.h"
 
-namespace llorch::engine::text::model {
+namespace llorch::text::model {
 namespace {
 
-constexpr std::string_view kSpmSpace = "\xE2\x96\x81";              // U+2581
+constexpr std::string_view kSpmSpace = "\xE2\x96\x81";  // U+2581
 // Bytes 33-126, 161-172, 174-255 stand for themselves; the other 68 are U+0100, U+0101, ... in byte order.
 constexpr std::array<char32_t, 256> byte_bpe_chars() {
   std::array<char32_t, 256> chars{};
@@ -220,4 +220,4 @@ Fallback byte_level_fallback(const Vocabulary& vocabulary, std::optional<TokenId
   return fallback;
 }
 
-}  // namespace llorch::engine::text::model
+}  // namespace llorch::text::model

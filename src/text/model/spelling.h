@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/text/model/model.h"
-#include "engine/text/model/vocabulary.h"
-#include "engine/text/normalizer/normalizer.h"
+#include "text/model/model.h"
+#include "text/model/vocabulary.h"
+#include "text/normalizer/normalizer.h"
 
-namespace llorch::engine::text::model {
+namespace llorch::text::model {
 
 // Each REQUIRES data.kinds of the size of data.tokens. Control tokens add nothing to the output, unknown ones U+FFFD; no
 // model makes a control, unknown or byte token of a text that spells it.
@@ -49,4 +49,4 @@ std::string spm_plain_spaces(std::string_view text);
 // The bytes a byte-level BPE file spells as `text`; nullopt when a character stands for no byte.
 std::optional<std::string> bytes_of_byte_bpe(std::string_view text);
 
-}  // namespace llorch::engine::text::model
+}  // namespace llorch::text::model

@@ -1,4 +1,4 @@
-#include "engine/text/model/spm.h"
+#include "text/model/spm.h"
 
 #include <algorithm>
 #include <numeric>
@@ -6,10 +6,10 @@
 
 #include "base/assert.h"
 #include "base/utf8.h"
-#include "engine/text/model/merge.h"
-#include "engine/text/model/spelling.h"
+#include "text/model/merge.h"
+#include "text/model/spelling.h"
 
-namespace llorch::engine::text::model {
+namespace llorch::text::model {
 SpmModel::SpmModel(const Vocabulary& vocabulary, const std::vector<double>& scores, SpmOptions options)
     : vocabulary_(vocabulary), ranks_(scores.size()), options_(options) {
   ASSERT(scores.size() == vocabulary.size());
@@ -50,4 +50,4 @@ void SpmModel::encode(std::string_view raw, std::vector<TokenId>& out) const {
       });
 }
 
-}  // namespace llorch::engine::text::model
+}  // namespace llorch::text::model

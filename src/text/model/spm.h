@@ -1,12 +1,13 @@
 #pragma once
-// SentencePiece's BPE as GGUF's model "llama" has it (engine.md §4.3).
+// SentencePiece's BPE as GGUF's model "llama" has it: the neighbours whose union has the best score merge first, of
+// equal ones the leftmost.
 #include <cstdint>
 #include <vector>
 
-#include "engine/text/model/model.h"
-#include "engine/text/model/vocabulary.h"
+#include "text/model/model.h"
+#include "text/model/vocabulary.h"
 
-namespace llorch::engine::text::model {
+namespace llorch::text::model {
 
 struct SpmOptions {
   bool add_space_prefix = true;
@@ -26,4 +27,4 @@ class SpmModel final : public Model {
   SpmOptions options_;
 };
 
-}  // namespace llorch::engine::text::model
+}  // namespace llorch::text::model

@@ -1,8 +1,8 @@
-#include "engine/text/model/token_trie.h"
+#include "text/model/token_trie.h"
 
 #include "base/assert.h"
 
-namespace llorch::engine::text::model {
+namespace llorch::text::model {
 
 std::uint32_t TokenTrie::add(std::string_view text, TokenId token) {
   ASSERT(!text.empty());
@@ -28,4 +28,4 @@ std::uint32_t TokenTrie::child_of(std::uint32_t node, char byte) const {
   return c;
 }
 
-}  // namespace llorch::engine::text::model
+}  // namespace llorch::text::model

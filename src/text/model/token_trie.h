@@ -8,7 +8,7 @@
 
 #include "base/token_id.h"
 
-namespace llorch::engine::text::model {
+namespace llorch::text::model {
 
 using base::TokenId;
 
@@ -37,4 +37,4 @@ class TokenTrie {
   std::vector<std::uint32_t> first_ = std::vector<std::uint32_t>(256, kNone);  // children of the root by byte
 };
 
-}  // namespace llorch::engine::text::model
+}  // namespace llorch::text::model

@@ -1,11 +1,11 @@
-#include "engine/text/model/unigram.h"
+#include "text/model/unigram.h"
 
 #include <algorithm>
 
 #include "base/assert.h"
-#include "engine/text/unicode/char_class.h"
+#include "text/unicode/char_class.h"
 
-namespace llorch::engine::text::model {
+namespace llorch::text::model {
 namespace {
 
 // How much worse than the worst token an unknown character is (SentencePiece's kUnkPenalty).
@@ -68,4 +68,4 @@ void UnigramModel::encode(std::string_view piece, std::vector<TokenId>& out) con
   }
 }
 
-}  // namespace llorch::engine::text::model
+}  // namespace llorch::text::model

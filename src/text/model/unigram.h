@@ -1,14 +1,14 @@
 #pragma once
 // The Unigram model of a tokenizer.json: of all ways to write a piece in tokens, the one with the best sum of
-// log-probabilities (Kudo, "Subword Regularization", 2018; engine.md §4.5).
+// log-probabilities (Kudo, "Subword Regularization", 2018).
 #include <cstdint>
 #include <vector>
 
-#include "engine/text/model/model.h"
-#include "engine/text/model/token_trie.h"
-#include "engine/text/model/vocabulary.h"
+#include "text/model/model.h"
+#include "text/model/token_trie.h"
+#include "text/model/vocabulary.h"
 
-namespace llorch::engine::text::model {
+namespace llorch::text::model {
 
 struct UnigramOptions {
   bool fuse_unknown = true;  // unknown characters in a row are one token
@@ -29,4 +29,4 @@ class UnigramModel final : public Model {
   TokenTrie trie_;
 };
 
-}  // namespace llorch::engine::text::model
+}  // namespace llorch::text::model

@@ -1,10 +1,10 @@
-#include "engine/text/model/vocabulary.h"
+#include "text/model/vocabulary.h"
 
 #include <algorithm>
 
 #include "base/assert.h"
 
-namespace llorch::engine::text::model {
+namespace llorch::text::model {
 
 void Vocabulary::Strings::add(std::string_view text) {
   arena += text;
@@ -38,4 +38,4 @@ std::optional<TokenId> Vocabulary::find(std::string_view key) const {
   return it->second;
 }
 
-}  // namespace llorch::engine::text::model
+}  // namespace llorch::text::model

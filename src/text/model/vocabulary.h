@@ -9,9 +9,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/text/tokenizer_data.h"
+#include "text/tokenizer_data.h"
 
-namespace llorch::engine::text::model {
+namespace llorch::text::model {
 
 struct TokenSpelling {
   std::string output;  // what the token adds to the output
@@ -45,4 +45,4 @@ class Vocabulary {
   std::size_t key_bytes_max_ = 0;
 };
 
-}  // namespace llorch::engine::text::model
+}  // namespace llorch::text::model

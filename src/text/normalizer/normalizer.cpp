@@ -1,4 +1,4 @@
-#include "engine/text/normalizer/normalizer.h"
+#include "text/normalizer/normalizer.h"
 
 #include <utf8proc.h>
 
@@ -8,9 +8,9 @@
 #include <memory>
 
 #include "base/assert.h"
-#include "engine/text/unicode/char_class.h"
+#include "text/unicode/char_class.h"
 
-namespace llorch::engine::text::normalizer {
+namespace llorch::text::normalizer {
 namespace {
 
 using unicode::Char;
@@ -140,4 +140,4 @@ std::string Normalizer::apply(std::string_view raw) const {
   return text;
 }
 
-}  // namespace llorch::engine::text::normalizer
+}  // namespace llorch::text::normalizer

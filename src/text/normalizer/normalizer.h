@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/text/pipeline.h"
-#include "engine/text/pre_tokenizer/pattern.h"
+#include "text/pipeline.h"
+#include "text/pre_tokenizer/pattern.h"
 
-namespace llorch::engine::text::normalizer {
+namespace llorch::text::normalizer {
 
 // Immutable; safe from any thread.
 class Normalizer {
@@ -31,4 +31,4 @@ class Normalizer {
   std::vector<Step> steps_;
 };
 
-}  // namespace llorch::engine::text::normalizer
+}  // namespace llorch::text::normalizer

@@ -1,11 +1,11 @@
-#include "engine/text/partition/partition.h"
+#include "text/partition/partition.h"
 
 #include <algorithm>
 
 #include "base/assert.h"
-#include "engine/text/unicode/char_class.h"
+#include "text/unicode/char_class.h"
 
-namespace llorch::engine::text::partition {
+namespace llorch::text::partition {
 namespace {
 
 // What \w is in Rust's regular expressions (Unicode TR 18, annex C).
@@ -135,4 +135,4 @@ bool Partition::stands_alone(std::string_view text, const SpecialMatch& match) c
   return after.empty() || !is_word(after.substr(0, unicode::next_char(after).bytes));
 }
 
-}  // namespace llorch::engine::text::partition
+}  // namespace llorch::text::partition

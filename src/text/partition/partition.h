@@ -1,5 +1,5 @@
 #pragma once
-// Splits a text into tokens that stand in it as they are spelled and the plain text between them (engine.md §4.2).
+// Splits a text into tokens that stand in it as they are spelled and the plain text between them.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,12 +11,12 @@
 
 #include "base/result.h"
 #include "base/token_id.h"
-#include "engine/text/normalizer/normalizer.h"
-#include "engine/text/partition/special_tokens.h"
-#include "engine/text/pre_tokenizer/regex.h"
-#include "engine/text/tokenizer_data.h"
+#include "text/normalizer/normalizer.h"
+#include "text/partition/special_tokens.h"
+#include "text/pre_tokenizer/regex.h"
+#include "text/tokenizer_data.h"
 
-namespace llorch::engine::text::partition {
+namespace llorch::text::partition {
 
 struct Fragment {
   std::optional<TokenId> token;  // else plain text
@@ -61,4 +61,4 @@ class Partition {
   std::unique_ptr<const SpecialTokens> normalized_;  // found in normalized text
 };
 
-}  // namespace llorch::engine::text::partition
+}  // namespace llorch::text::partition

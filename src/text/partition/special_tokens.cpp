@@ -1,8 +1,8 @@
-#include "engine/text/partition/special_tokens.h"
+#include "text/partition/special_tokens.h"
 
 #include <algorithm>
 
-namespace llorch::engine::text::partition {
+namespace llorch::text::partition {
 
 SpecialTokens::SpecialTokens(std::span<const SpelledToken> tokens) {
   for (const SpelledToken& token : tokens) {
@@ -99,4 +99,4 @@ std::vector<SpecialMatch> SpecialTokens::find(std::string_view text, std::span<c
   return matches;
 }
 
-}  // namespace llorch::engine::text::partition
+}  // namespace llorch::text::partition

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/token_id.h"
-#include "engine/text/model/token_trie.h"
+#include "text/model/token_trie.h"
 
-namespace llorch::engine::text::partition {
+namespace llorch::text::partition {
 
 using base::TokenId;
 using model::TokenTrie;
@@ -62,4 +62,4 @@ class SpecialTokens {
   std::vector<bool> trusted_only_;
 };
 
-}  // namespace llorch::engine::text::partition
+}  // namespace llorch::text::partition

@@ -1,4 +1,4 @@
-#include "engine/text/partition/special_tokens.h"
+#include "text/partition/special_tokens.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -7,7 +7,7 @@
 #include <string>
 #include <tuple>
 
-namespace llorch::engine::text::partition {
+namespace llorch::text::partition {
 namespace {
 
 using Match = std::tuple<std::size_t, std::size_t, std::uint32_t>;
@@ -103,4 +103,4 @@ TEST(SpecialTokens, TrustedOnlyTokensStayInsideOneTrustedSpan) {
 }
 
 }  // namespace
-}  // namespace llorch::engine::text::partition
+}  // namespace llorch::text::partition

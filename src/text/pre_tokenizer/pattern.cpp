@@ -1,8 +1,8 @@
-#include "engine/text/pre_tokenizer/pattern.h"
+#include "text/pre_tokenizer/pattern.h"
 
-#include "engine/text/unicode/char_class.h"
+#include "text/unicode/char_class.h"
 
-namespace llorch::engine::text::pre_tokenizer {
+namespace llorch::text::pre_tokenizer {
 
 base::Result<Pattern> Pattern::create(const TextPattern& pattern) {
   if (pattern.text.empty())
@@ -34,4 +34,4 @@ std::string well_formed(std::string_view text) {
   return out;
 }
 
-}  // namespace llorch::engine::text::pre_tokenizer
+}  // namespace llorch::text::pre_tokenizer

@@ -7,11 +7,11 @@
 #include <variant>
 
 #include "base/result.h"
-#include "engine/text/pipeline.h"
-#include "engine/text/pre_tokenizer/regex.h"
-#include "engine/text/pre_tokenizer/scanner.h"
+#include "text/pipeline.h"
+#include "text/pre_tokenizer/regex.h"
+#include "text/pre_tokenizer/scanner.h"
 
-namespace llorch::engine::text::pre_tokenizer {
+namespace llorch::text::pre_tokenizer {
 
 // Immutable; safe from any thread.
 class Pattern {
@@ -32,4 +32,4 @@ class Pattern {
 // `text` with every byte that is no part of a character replaced by U+0001, which is in the same classes. Offsets stay.
 std::string well_formed(std::string_view text);
 
-}  // namespace llorch::engine::text::pre_tokenizer
+}  // namespace llorch::text::pre_tokenizer

@@ -1,11 +1,11 @@
-#include "engine/text/pre_tokenizer/pre_tokenizer.h"
+#include "text/pre_tokenizer/pre_tokenizer.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
-namespace llorch::engine::text::pre_tokenizer {
+namespace llorch::text::pre_tokenizer {
 namespace {
 
 base::Result<std::optional<Pattern>> pattern_of(const PreTokenizerStep& step) {
@@ -224,4 +224,4 @@ std::string pre_tokenizer_names() {
   return names;
 }
 
-}  // namespace llorch::engine::text::pre_tokenizer
+}  // namespace llorch::text::pre_tokenizer

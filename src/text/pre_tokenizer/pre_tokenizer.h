@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/text/pipeline.h"
-#include "engine/text/pre_tokenizer/pattern.h"
+#include "text/pipeline.h"
+#include "text/pre_tokenizer/pattern.h"
 
-namespace llorch::engine::text::pre_tokenizer {
+namespace llorch::text::pre_tokenizer {
 
 // Pieces in order, without gaps: piece i is text[ends[i - 1], ends[i]). None is empty.
 struct Pieces {
@@ -42,7 +42,7 @@ class PreTokenizer {
   std::vector<Step> steps_;
 };
 
-// What tokenizer.ggml.pre stands for (engine.md §4.4).
+// GGUF names a published pre-tokenizer by the key tokenizer.ggml.pre; this is what the name stands for.
 struct NamedPreTokenizer {
   PreTokenizer pre_tokenizer;
   bool whole_piece_first;  // a piece that is a token is not merged ("ignore_merges")
@@ -54,4 +54,4 @@ std::optional<NamedPreTokenizer> pre_tokenizer_by_name(std::string_view name);
 // For messages: "gpt-2, phi-2, ..."
 std::string pre_tokenizer_names();
 
-}  // namespace llorch::engine::text::pre_tokenizer
+}  // namespace llorch::text::pre_tokenizer

@@ -1,4 +1,4 @@
-#include "engine/text/pre_tokenizer/regex.h"
+#include "text/pre_tokenizer/regex.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 
 #include "base/assert.h"
 
-namespace llorch::engine::text::pre_tokenizer {
+namespace llorch::text::pre_tokenizer {
 namespace {
 
 // Far above what any published pattern needs for one piece; a search that backtracks without end stops within seconds.
@@ -199,4 +199,4 @@ std::optional<Match> Regex::find(std::string_view text, std::size_t from) const 
   return Match{range[0], range[1]};
 }
 
-}  // namespace llorch::engine::text::pre_tokenizer
+}  // namespace llorch::text::pre_tokenizer

@@ -7,9 +7,9 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "engine/text/pre_tokenizer/scanner.h"
+#include "text/pre_tokenizer/scanner.h"
 
-namespace llorch::engine::text::pre_tokenizer {
+namespace llorch::text::pre_tokenizer {
 
 // Immutable; safe from any thread.
 class Regex {
@@ -30,4 +30,4 @@ class Regex {
   std::unique_ptr<const Code> code_;
 };
 
-}  // namespace llorch::engine::text::pre_tokenizer
+}  // namespace llorch::text::pre_tokenizer

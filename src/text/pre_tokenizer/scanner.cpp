@@ -1,12 +1,12 @@
-#include "engine/text/pre_tokenizer/scanner.h"
+#include "text/pre_tokenizer/scanner.h"
 
 #include <algorithm>
 #include <array>
 #include <iterator>
 
-#include "engine/text/unicode/char_class.h"
+#include "text/unicode/char_class.h"
 
-namespace llorch::engine::text::pre_tokenizer {
+namespace llorch::text::pre_tokenizer {
 namespace {
 
 using unicode::Char;
@@ -194,7 +194,7 @@ struct Range {
   char32_t first, last;
 };
 constexpr Range kDeepseekLlmLetters[] = {
-#include "engine/text/pre_tokenizer/deepseek_llm_letters.inc"
+#include "text/pre_tokenizer/deepseek_llm_letters.inc"
 };
 constexpr Range kDeepseekLlmPunctuation[] = {{0x21, 0x2F},     {0x3A, 0x7E},     {0x2018, 0x201F},
                                              {0x3000, 0x3002}, {0xFF01, 0xFF0F}, {0xFF1A, 0xFF5E}};
@@ -338,4 +338,4 @@ std::optional<Match> find(Scanner scanner, std::string_view text, std::size_t fr
   return std::nullopt;
 }
 
-}  // namespace llorch::engine::text::pre_tokenizer
+}  // namespace llorch::text::pre_tokenizer

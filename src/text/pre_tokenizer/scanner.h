@@ -1,12 +1,12 @@
 #pragma once
-// Hand-written scanners for the published patterns of pre-tokenizers (engine.md §4.4): linear time, no recursion, exact.
+// Hand-written scanners for the published patterns of pre-tokenizers: linear time, no recursion, exact.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string_view>
 
-namespace llorch::engine::text::pre_tokenizer {
+namespace llorch::text::pre_tokenizer {
 
 enum class Scanner : std::uint8_t {
   kGpt2,
@@ -46,4 +46,4 @@ struct Match {
 // The leftmost match that begins at or after `from`, as a regular expression engine finds it; never empty.
 std::optional<Match> find(Scanner scanner, std::string_view text, std::size_t from);
 
-}  // namespace llorch::engine::text::pre_tokenizer
+}  // namespace llorch::text::pre_tokenizer

@@ -1,4 +1,4 @@
-#include "engine/text/pre_tokenizer/scanner.h"
+#include "text/pre_tokenizer/scanner.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/text/pre_tokenizer/pattern.h"
-#include "engine/text/pre_tokenizer/regex.h"
-#include "engine/text/unicode/char_class.h"
+#include "text/pre_tokenizer/pattern.h"
+#include "text/pre_tokenizer/regex.h"
+#include "text/unicode/char_class.h"
 
-namespace llorch::engine::text::pre_tokenizer {
+namespace llorch::text::pre_tokenizer {
 namespace {
 
 using Pieces = std::vector<std::string>;
@@ -109,7 +109,7 @@ std::string deepseek_llm_word() {
     unsigned first, last;
   };
   constexpr Range kRanges[] = {
-#include "engine/text/pre_tokenizer/deepseek_llm_letters.inc"
+#include "text/pre_tokenizer/deepseek_llm_letters.inc"
   };
   std::string set;
   for (const Range& range : kRanges) set += fmt::format("\\x{{{:X}}}-\\x{{{:X}}}", range.first, range.last);
@@ -225,4 +225,4 @@ TEST(Regex, WorkIsBounded) {
 }
 
 }  // namespace
-}  // namespace llorch::engine::text::pre_tokenizer
+}  // namespace llorch::text::pre_tokenizer

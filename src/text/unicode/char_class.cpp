@@ -1,4 +1,4 @@
-#include "engine/text/unicode/char_class.h"
+#include "text/unicode/char_class.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 
 #include "base/utf8.h"
 
-namespace llorch::engine::text::unicode {
+namespace llorch::text::unicode {
 namespace {
 
 struct Range {
@@ -18,7 +18,7 @@ struct Range {
 // version of it would change token ids.
 constexpr Range kRanges[] = {
     {0x80, kOther},
-#include "engine/text/unicode/category_ranges.inc"
+#include "text/unicode/category_ranges.inc"
 };
 
 // [c >> 8]: the row that holds c's block's first character.
@@ -76,4 +76,4 @@ Char next_char(std::string_view text) {
   return {classify(step.code_point), step.bytes, step.code_point};
 }
 
-}  // namespace llorch::engine::text::unicode
+}  // namespace llorch::text::unicode

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace llorch::engine::text::unicode {
+namespace llorch::text::unicode {
 
 // A set of classes; every character is in exactly one.
 using CharSet = std::uint16_t;
@@ -25,4 +25,4 @@ struct Char {
 // The character at the start of non-empty `text`; an ill-formed byte stands alone.
 Char next_char(std::string_view text);
 
-}  // namespace llorch::engine::text::unicode
+}  // namespace llorch::text::unicode

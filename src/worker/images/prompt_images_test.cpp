@@ -34,8 +34,8 @@ class PromptImagesTest : public testing::Test {
     const auto bytes = base::read_file(std::string(LLORCH_SOURCE_DIR) + "/tests/golden/images/photo.jpg", 1 << 20);
     photo_ = base::base64_encode(bytes.value());
   }
-  std::string outcome(std::size_t image_tokens, const contract::ExecuteImage& image) {
-    contract::ExecuteRequest request;
+  std::string outcome(std::size_t image_tokens, const wire::ExecuteImage& image) {
+    wire::ExecuteRequest request;
     request.images = {image};
     std::vector<TokenId> prompt(image_tokens, TokenId{9});
     prompt.push_back(TokenId{1});
@@ -48,7 +48,7 @@ class PromptImagesTest : public testing::Test {
 };
 
 TEST_F(PromptImagesTest, ImagesAreCutAtTheSizeTheRequestNames) {
-  contract::ExecuteRequest request;
+  wire::ExecuteRequest request;
   request.images = {{.file = photo_, .width = 24, .height = 16}, {.file = photo_, .width = 8, .height = 8}};
   const std::vector<TokenId> prompt(7, TokenId{9});
   const auto images = prepare_images(request, prompt, vision_);

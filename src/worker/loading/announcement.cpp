@@ -24,7 +24,7 @@ std::int64_t bytes_of_all(const Announcement& a) {
 
 }  // namespace
 
-contract::WorkerHealth health_of(const Announcement& a) {
+wire::WorkerHealth health_of(const Announcement& a) {
   return {.status = "healthy",
           .worker_id = a.worker_id,
           .model = a.model_ref,
@@ -45,7 +45,7 @@ contract::WorkerHealth health_of(const Announcement& a) {
           .memory_architecture = a.memory_architecture};
 }
 
-contract::ReadyCallback ready_call_of(const Announcement& a) {
+wire::ReadyCallback ready_call_of(const Announcement& a) {
   const std::int64_t bytes = bytes_of_all(a);
   return {.worker_id = a.worker_id,
           .spawn_token = {},

@@ -1,12 +1,12 @@
 #pragma once
-// What a worker says of itself when its model is loaded. Pure.
+// Makes the worker's reports on itself once its model is loaded: GET /health and the ready callback. Pure.
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "contract/pool.h"
-#include "contract/worker.h"
 #include "engine/inference/engine.h"
+#include "wire/pool.h"
+#include "wire/worker.h"
 
 namespace llorch::worker::loading {
 
@@ -17,13 +17,13 @@ struct Announcement {
   std::string model_digest, model_stamp;
   std::string tokenizer_kind;
   std::string memory_architecture;
-  // Of each device, read at one moment: what is said of all is their sum.
+  // In use on each device, read at one moment; the figure for all devices is their sum.
   std::vector<std::uint64_t> memory_bytes;
 };
 
 // The constant part of GET /health.
-contract::WorkerHealth health_of(const Announcement& a);
-// Without the address and the token.
-contract::ReadyCallback ready_call_of(const Announcement& a);
+wire::WorkerHealth health_of(const Announcement& a);
+// The ready callback without the worker's address and the callback token.
+wire::ReadyCallback ready_call_of(const Announcement& a);
 
 }  // namespace llorch::worker::loading

@@ -9,7 +9,7 @@ namespace {
 TEST(Announcement, TheDevicesAddUp) {
   const engine::inference::EngineFacts facts{.vocab = 40, .context_tokens = 64, .slots = 3, .weight_type = "F8_E4M3"};
   Announcement a{.facts = facts, .worker_id = "w", .model_digest = "sha256:ab", .memory_bytes = {300, 200, 7}};
-  const contract::ReadyCallback several = ready_call_of(a);
+  const wire::ReadyCallback several = ready_call_of(a);
   EXPECT_EQ(several.vram_bytes, 507);
   EXPECT_EQ(several.memory_bytes, 507);
   EXPECT_EQ(several.vram_bytes_by_device, (std::vector<std::int64_t>{300, 200, 7}));
@@ -37,8 +37,8 @@ TEST(Announcement, SaysWhatWasLoaded) {
                        .tokenizer_kind = "bpe",
                        .memory_architecture = "vram-only",
                        .memory_bytes = {1, 2}};
-  const contract::WorkerHealth health = health_of(a);
-  const contract::ReadyCallback call = ready_call_of(a);
+  const wire::WorkerHealth health = health_of(a);
+  const wire::ReadyCallback call = ready_call_of(a);
   EXPECT_EQ(health.quant_kind, "F8_E4M3");
   EXPECT_EQ(health.model, "file:/m.gguf");
   EXPECT_EQ(call.model_ref, health.model);

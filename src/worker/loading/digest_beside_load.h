@@ -13,17 +13,18 @@ namespace llorch::worker::loading {
 // loading it. Used by one thread.
 class DigestBesideLoad {
  public:
-  // Before the first file of the model is opened. `known` counts only if its stamp is that of the files now; else a thread
-  // hashes them. Errors: those of engine::io::model_stamp.
+  // Call before the first file of the model is opened. `known` counts only if its stamp is that of the files now; else
+  // a thread hashes them. Errors: those of engine::io::model_stamp.
   static base::Result<DigestBesideLoad> start(const std::filesystem::path& model, engine::io::StampedDigest known);
   DigestBesideLoad(DigestBesideLoad&&) = default;
   DigestBesideLoad& operator=(DigestBesideLoad&&) = delete;
   ~DigestBesideLoad();  // ends the thread soon, also in the middle of a file
 
-  // 64 hex digits of the bytes that were loaded. Once, after the last file was read; waits for the thread.
-  // Errors: those of engine::io::model_digest and model_stamp; IO_ERROR if a file changed since start().
+  // Returns the digest of the bytes that were loaded, in 64 hex digits. Call once, after the last file was read; waits
+  // for the thread. Errors: those of engine::io::model_digest and model_stamp; IO_ERROR if a file changed since
+  // start().
   base::Result<std::string> finish();
-  // Of the files that digest is of.
+  // The stamp of the files that the digest was computed of.
   const std::string& stamp() const { return stamp_; }
 
  private:

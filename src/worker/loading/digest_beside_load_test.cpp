@@ -21,11 +21,11 @@ class DigestTest : public testing::Test {
   void SetUp() override {
     std::string name = (fs::temp_directory_path() / "llorch-digest-XXXXXX").string();
     ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    model_ = folder_ / "m.gguf";
+    directory_ = name;
+    model_ = directory_ / "m.gguf";
     write(model_, "first");
   }
-  void TearDown() override { fs::remove_all(folder_); }
+  void TearDown() override { fs::remove_all(directory_); }
 
   static void write(const fs::path& path, std::string_view content) { std::ofstream(path) << content; }
   static std::string sha256(std::string_view content) { return base::to_hex(base::sha256(content)); }
@@ -42,7 +42,7 @@ class DigestTest : public testing::Test {
         << end.error().message;
   }
 
-  fs::path folder_, model_;
+  fs::path directory_, model_;
 };
 
 TEST_F(DigestTest, IsComputedUnlessItIsKnownOfTheseVeryFiles) {
@@ -50,18 +50,18 @@ TEST_F(DigestTest, IsComputedUnlessItIsKnownOfTheseVeryFiles) {
   EXPECT_EQ(start(told()).finish(), "told");
   EXPECT_EQ(start({.digest = "told", .stamp = sha256("of another file")}).finish(), sha256("first"));
   const auto before = told();
-  write(folder_ / "other.gguf", "other");
-  fs::last_write_time(folder_ / "other.gguf", fs::last_write_time(model_));
-  fs::rename(folder_ / "other.gguf", model_);
+  write(directory_ / "other.gguf", "other");
+  fs::last_write_time(directory_ / "other.gguf", fs::last_write_time(model_));
+  fs::rename(directory_ / "other.gguf", model_);
   EXPECT_EQ(start(before).finish(), sha256("other")) << "same name, size and time, but another file";
 }
 
 // The digest in a receipt is of the bytes that were loaded, whoever computed it.
 TEST_F(DigestTest, FilesThatChangeWhileTheyAreLoadedGiveNone) {
   const auto replace = [&] {
-    write(folder_ / "other.gguf", "other");
-    fs::last_write_time(folder_ / "other.gguf", fs::last_write_time(model_));
-    fs::rename(folder_ / "other.gguf", model_);
+    write(directory_ / "other.gguf", "other");
+    fs::last_write_time(directory_ / "other.gguf", fs::last_write_time(model_));
+    fs::rename(directory_ / "other.gguf", model_);
   };
   const auto lengthen = [&] { std::ofstream(model_, std::ios::app) << "more"; };
   const auto touch = [&] { fs::last_write_time(model_, fs::last_write_time(model_) + std::chrono::seconds(5)); };
@@ -76,14 +76,14 @@ TEST_F(DigestTest, FilesThatChangeWhileTheyAreLoadedGiveNone) {
 }
 
 TEST_F(DigestTest, WhatCannotBeReadSaysSo) {
-  EXPECT_EQ(DigestBesideLoad::start(folder_ / "absent.gguf", {}).error().code, ErrorCode::kIoError);
+  EXPECT_EQ(DigestBesideLoad::start(directory_ / "absent.gguf", {}).error().code, ErrorCode::kIoError);
   for (const auto& known : {engine::io::StampedDigest{}, told()}) {
     auto digest = start(known);
     fs::remove(model_);
     EXPECT_EQ(digest.finish().error().code, ErrorCode::kIoError);
     write(model_, "first");
   }
-  // A folder that is no model has come in the place of the file.
+  // A directory that is no model has come in the place of the file.
   fs::remove(model_);
   fs::create_directory(model_);
   EXPECT_EQ(DigestBesideLoad::start(model_, {}).error().code, ErrorCode::kUnsupportedFormatVersion);

@@ -6,12 +6,10 @@
 
 namespace llorch::worker::sampling {
 
-namespace grammar = engine::sampling::grammar;
-
 base::Result<std::shared_ptr<const grammar::TokenTrie>> Constraints::trie() {
   const std::lock_guard lock(mutex_);
   if (trie_) return trie_;
-  const engine::text::TokenizerFacts& facts = tokenizer_.facts();
+  const text::TokenizerFacts& facts = tokenizer_.facts();
   std::vector<std::string_view> bytes;
   bytes.reserve(facts.vocab_size);
   for (std::uint32_t id = 0; id < facts.vocab_size; ++id) bytes.push_back(tokenizer_.token_bytes(base::TokenId{id}));
@@ -19,7 +17,7 @@ base::Result<std::shared_ptr<const grammar::TokenTrie>> Constraints::trie() {
   return trie_;
 }
 
-base::Result<std::optional<grammar::Matcher>> Constraints::matcher(const contract::SamplingRequest& request) {
+base::Result<std::optional<grammar::Matcher>> Constraints::matcher(const wire::SamplingRequest& request) {
   const auto make = [&](std::string_view field, auto compile,
                         const std::string& text) -> base::Result<std::optional<grammar::Matcher>> {
     auto compiled = compile(text, grammar::Limits{});

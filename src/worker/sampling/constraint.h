@@ -1,13 +1,13 @@
 #pragma once
-// What a request says its output must look like, as the engine's matcher.
+// Makes the engine's matcher of a request's output constraint (JSON Schema, regex or GBNF).
 #include <memory>
 #include <mutex>
 #include <optional>
 
 #include "base/result.h"
-#include "contract/sampling.h"
-#include "engine/sampling/grammar/matcher.h"
-#include "engine/text/tokenizer.h"
+#include "grammar/matcher.h"
+#include "text/tokenizer.h"
+#include "wire/sampling.h"
 
 namespace llorch::worker::sampling {
 
@@ -16,18 +16,18 @@ namespace llorch::worker::sampling {
 class Constraints {
  public:
   // `tokenizer` outlives it.
-  explicit Constraints(const engine::text::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  explicit Constraints(const text::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
   // Nothing when the request constrains nothing. INVALID_PARAMS with details.field: the text is malformed, asks for
   // something unsupported or for nothing this vocabulary can spell.
-  base::Result<std::optional<engine::sampling::grammar::Matcher>> matcher(const contract::SamplingRequest& request);
+  base::Result<std::optional<grammar::Matcher>> matcher(const wire::SamplingRequest& request);
 
  private:
-  base::Result<std::shared_ptr<const engine::sampling::grammar::TokenTrie>> trie();
+  base::Result<std::shared_ptr<const grammar::TokenTrie>> trie();
 
-  const engine::text::Tokenizer& tokenizer_;
+  const text::Tokenizer& tokenizer_;
   std::mutex mutex_;
-  std::shared_ptr<const engine::sampling::grammar::TokenTrie> trie_;
+  std::shared_ptr<const grammar::TokenTrie> trie_;
 };
 
 }  // namespace llorch::worker::sampling

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-#include "contract/json.h"
+#include "wire/json.h"
 #include "worker/sampling/break_tracker.h"
 #include "worker/sampling/wire.h"
 
@@ -46,14 +46,14 @@ TEST(BreakTracker, EqualsASearchInTheWholeText) {
 
 // Every field reaches the sampler: a request in which all differ from the defaults.
 TEST(EngineParams, CarryEveryField) {
-  const auto request = contract::decode<contract::ExecuteRequest>(
+  const auto request = wire::decode<wire::ExecuteRequest>(
       R"({"job_id":"j","prompt":"p","temperature":0.5,"top_p":0.25,"top_k":9,"min_p":0.125,"typical_p":0.75,
           "top_n_sigma":2,"xtc_probability":0.5,"xtc_threshold":0.25,"min_keep":3,"dynatemp_range":0.25,
           "dynatemp_exponent":2,"repetition_penalty":1.5,"frequency_penalty":-1,"presence_penalty":1,
           "repetition_scope":"output","frequency_scope":"all","penalty_last_n":64,"dry_multiplier":0.5,"dry_base":2,
           "dry_allowed_length":4,"dry_last_n":32,"mirostat_tau":3,"mirostat_eta":0.5,
           "sampler_order":"temperature_last","logit_bias":{"7":-2}})",
-      contract::UnknownKeys::kRefuse);
+      wire::UnknownKeys::kRefuse);
   ASSERT_TRUE(request) << request.error().message;
   const engine::sampling::SamplingParams p = engine_params(*request, 11);
   EXPECT_EQ(p.temperature, 0.5f);
@@ -109,8 +109,7 @@ TEST(EngineParams, DefaultsAndRangesAgree) {
            "dynatemp_range":0,"dynatemp_exponent":0,"repetition_penalty":0,"frequency_penalty":-2,
            "presence_penalty":-2,"dry_multiplier":0,"dry_base":1,"mirostat_tau":0,"mirostat_eta":0,
            "logit_bias":{"1":-100}})"}) {
-    const auto request =
-        contract::decode<contract::ExecuteRequest>(std::string(R"({"job_id":"j","prompt":"p",)") + ends);
+    const auto request = wire::decode<wire::ExecuteRequest>(std::string(R"({"job_id":"j","prompt":"p",)") + ends);
     ASSERT_TRUE(request) << request.error().message;
     EXPECT_TRUE(engine::sampling::validate(engine_params(*request, 0), 10));
   }

@@ -1,20 +1,20 @@
 #include "worker/sampling/wire.h"
 
-#include "engine/text/text_stream.h"
+#include "text/text_stream.h"
 
 namespace llorch::worker::sampling {
 namespace {
 
-engine::sampling::PenaltyScope scope_of(contract::PenaltyScope scope) {
-  return scope == contract::PenaltyScope::kOutput ? engine::sampling::PenaltyScope::kOutput
-                                                  : engine::sampling::PenaltyScope::kAll;
+engine::sampling::PenaltyScope scope_of(wire::PenaltyScope scope) {
+  return scope == wire::PenaltyScope::kOutput ? engine::sampling::PenaltyScope::kOutput
+                                              : engine::sampling::PenaltyScope::kAll;
 }
 
 // WireEntry: TokenLogprob or TokenLogprobs.
 template <class WireEntry>
-void fill(WireEntry& out, const engine::sampling::TokenLogprob& entry, const engine::text::Tokenizer& tokenizer) {
+void fill(WireEntry& out, const engine::sampling::TokenLogprob& entry, const text::Tokenizer& tokenizer) {
   const std::string_view bytes = tokenizer.token_bytes(entry.token);
-  engine::text::Utf8Assembler text;
+  text::Utf8Assembler text;
   out.id = index(entry.token);
   out.logprob = entry.logprob;
   out.token = text.push(bytes);
@@ -24,8 +24,8 @@ void fill(WireEntry& out, const engine::sampling::TokenLogprob& entry, const eng
 
 }  // namespace
 
-engine::sampling::SamplingParams engine_params(const contract::ExecuteRequest& request, std::uint64_t seed) {
-  const contract::SamplingRequest& r = request.sampling;
+engine::sampling::SamplingParams engine_params(const wire::ExecuteRequest& request, std::uint64_t seed) {
+  const wire::SamplingRequest& r = request.sampling;
   const auto f32 = [](double value) { return static_cast<float>(value); };
   const auto count = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };
   engine::sampling::SamplingParams out{.temperature = f32(request.temperature),
@@ -53,19 +53,18 @@ engine::sampling::SamplingParams engine_params(const contract::ExecuteRequest& r
                                        .mirostat_tau = f32(r.mirostat_tau),
                                        .mirostat_eta = f32(r.mirostat_eta),
                                        .seed = seed};
-  if (r.sampler_order == contract::SamplerOrder::kTemperatureLast) {
+  if (r.sampler_order == wire::SamplerOrder::kTemperatureLast) {
     out.order = engine::sampling::SamplerOrder::kTemperatureLast;
   }
   out.logit_bias.reserve(r.logit_bias.size());
-  for (const contract::LogitBias& b : r.logit_bias) {
+  for (const wire::LogitBias& b : r.logit_bias) {
     out.logit_bias.push_back({.token = base::TokenId{count(b.token)}, .bias = f32(b.bias)});
   }
   return out;
 }
 
-contract::TokenLogprobs wire_logprobs(const engine::sampling::TokenLogprobs& logprobs,
-                                      const engine::text::Tokenizer& tokenizer) {
-  contract::TokenLogprobs out;
+wire::TokenLogprobs wire_logprobs(const engine::sampling::TokenLogprobs& logprobs, const text::Tokenizer& tokenizer) {
+  wire::TokenLogprobs out;
   fill(out, logprobs.chosen, tokenizer);
   out.top_logprobs.resize(logprobs.top_count);
   for (std::size_t i = 0; i < logprobs.top_count; ++i) fill(out.top_logprobs[i], logprobs.top[i], tokenizer);

@@ -1,21 +1,20 @@
 #pragma once
-// Between the wire's sampling fields and the sampler's.
+// Converts a request's sampling fields to the sampler's parameters, and log-probabilities to their form on the wire.
 #include <cstdint>
 #include <string>
 
-#include "contract/sampling.h"
-#include "contract/worker.h"
 #include "engine/sampling/logprobs.h"
 #include "engine/sampling/params.h"
-#include "engine/text/tokenizer.h"
+#include "text/tokenizer.h"
+#include "wire/sampling.h"
+#include "wire/worker.h"
 
 namespace llorch::worker::sampling {
 
 // REQUIRES a decoded request, whose ranges are those of the wire.
-engine::sampling::SamplingParams engine_params(const contract::ExecuteRequest& request, std::uint64_t seed);
+engine::sampling::SamplingParams engine_params(const wire::ExecuteRequest& request, std::uint64_t seed);
 
 // Ids with what they spell.
-contract::TokenLogprobs wire_logprobs(const engine::sampling::TokenLogprobs& logprobs,
-                                      const engine::text::Tokenizer& tokenizer);
+wire::TokenLogprobs wire_logprobs(const engine::sampling::TokenLogprobs& logprobs, const text::Tokenizer& tokenizer);
 
 }  // namespace llorch::worker::sampling

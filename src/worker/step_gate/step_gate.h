@@ -19,7 +19,7 @@ class StepGate {
   StepGate(const StepGate&) = delete;
   StepGate& operator=(const StepGate&) = delete;
 
-  // Until then it stands open: a worker's self-test is nobody's job. Thread-safe.
+  // Call after the worker's self-test. Until then the gate stands open, since no test means those steps. Thread-safe.
   void close_behind_self_test() { armed_.store(true); }
   // Takes a byte if there is one. False: the step has to wait; ask again. Never blocks. For one thread.
   bool may_step();

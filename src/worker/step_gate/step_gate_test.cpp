@@ -13,14 +13,14 @@ namespace {
 class StepGateTest : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = testing::TempDir() + "/step-gate-" + std::to_string(::getpid());
-    std::filesystem::create_directories(folder_);
+    directory_ = testing::TempDir() + "/step-gate-" + std::to_string(::getpid());
+    std::filesystem::create_directories(directory_);
     ASSERT_EQ(::mkfifo(fifo().c_str(), 0600), 0);
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-  std::filesystem::path fifo() const { return folder_ / "gate"; }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+  std::filesystem::path fifo() const { return directory_ / "gate"; }
 
-  std::filesystem::path folder_;
+  std::filesystem::path directory_;
 };
 
 TEST_F(StepGateTest, EveryByteLetsOneStepPassAndNobodyHoldsAnOpenGate) {
@@ -39,9 +39,9 @@ TEST_F(StepGateTest, EveryByteLetsOneStepPassAndNobodyHoldsAnOpenGate) {
 }
 
 TEST_F(StepGateTest, WhatIsNoFifoIsRefused) {
-  EXPECT_EQ(StepGate::open(folder_ / "nothing").error().code, base::ErrorCode::kIoError);
-  std::ofstream(folder_ / "file") << "1";
-  const auto refused = StepGate::open(folder_ / "file");
+  EXPECT_EQ(StepGate::open(directory_ / "nothing").error().code, base::ErrorCode::kIoError);
+  std::ofstream(directory_ / "file") << "1";
+  const auto refused = StepGate::open(directory_ / "file");
   ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().message.find("no FIFO"), std::string::npos) << refused.error().message;
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the image files of this folder and vectors.txt: what PyPI pillow makes of them.  Usage: make_images.py
+"""Writes the image files of this directory and vectors.txt: what PyPI pillow makes of them.  Usage: make_images.py
 
 vectors.txt: `decode FILE WIDTH HEIGHT SHA256` (of the RGB bytes, Exif orientation applied) and
 `resize FILE WIDTH HEIGHT SHA256` (of the bytes after resizing with BICUBIC, the rows first; left to itself pillow 13

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes dequant.txt: what the PyPI packages `gguf` and `ml_dtypes` make of 1,000 blocks of every quantised type and of all
+"""Writes dequant.txt: what the PyPI packages `gguf` and `ml_dtypes` make of 1,000 blocks of every quantized type and of all
 FP8 bytes. Usage: python make_quant_vectors.py > dequant.txt (in a virtual environment with gguf, ml_dtypes, numpy).
 
 Lines: `type NAME`, `input SHA256`, `output SHA256` of all values as little-endian f32 with every NaN written 7fc00000, and

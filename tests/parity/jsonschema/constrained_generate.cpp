@@ -10,14 +10,14 @@
 #include <memory>
 #include <string>
 
-#include "contract/json.h"
-#include "contract/worker.h"
 #include "engine/compute/cpu/backend.h"
 #include "engine/inference/engine.h"
-#include "engine/io/tokenizer_json/tokenizer_folder.h"
+#include "engine/io/tokenizer_json/tokenizer_directory.h"
 #include "engine/sampling/sampler.h"
-#include "engine/text/text_stream.h"
 #include "tests/parity/jsonschema/witness.h"
+#include "text/text_stream.h"
+#include "wire/json.h"
+#include "wire/worker.h"
 #include "worker/sampling/constraint.h"
 #include "worker/sampling/wire.h"
 
@@ -27,8 +27,8 @@ namespace {
 namespace bj = boost::json;
 using base::Result;
 using base::TokenId;
-using engine::sampling::grammar::Grammar;
-using engine::sampling::grammar::Matcher;
+using grammar::Grammar;
+using grammar::Matcher;
 
 struct Generation {
   std::string output;  // bytes of the tokens
@@ -39,7 +39,7 @@ class Generator {
  public:
   static Result<std::unique_ptr<Generator>> load(const std::string& model, const std::string& tokenizer) {
     auto data = TRY(engine::io::tokenizer_json::read_tokenizer(tokenizer));
-    auto out = std::unique_ptr<Generator>(new Generator(TRY(engine::text::Tokenizer::create(std::move(data)))));
+    auto out = std::unique_ptr<Generator>(new Generator(TRY(text::Tokenizer::create(std::move(data)))));
     out->backend_ = TRY(engine::compute::cpu::make_cpu_backend(
         {.threads_count = 1, .memory_budget_bytes = std::numeric_limits<std::uint64_t>::max()}));
     out->engine_ = TRY(engine::inference::Engine::load(model, {.context_tokens = 512}, *out->backend_));
@@ -49,7 +49,7 @@ class Generator {
   }
 
   // Nothing for a schema that is refused, which *refusal then explains.
-  Result<std::optional<Matcher>> constraint(const contract::ExecuteRequest& request, std::string* refusal) {
+  Result<std::optional<Matcher>> constraint(const wire::ExecuteRequest& request, std::string* refusal) {
     auto matcher = constraints_.matcher(request.sampling);
     if (matcher) return std::move(*matcher);
     if (matcher.error().code != base::ErrorCode::kInvalidParams) return base::fail(std::move(matcher.error()));
@@ -57,13 +57,13 @@ class Generator {
     return std::nullopt;
   }
 
-  Result<Generation> run(const contract::ExecuteRequest& request, double closing_bias, Matcher matcher) {
+  Result<Generation> run(const wire::ExecuteRequest& request, double closing_bias, Matcher matcher) {
     engine::sampling::SamplingParams params = worker::sampling::engine_params(request, request.seed.value());
     if (closing_bias != 0) bias_closing(static_cast<float>(closing_bias), params);
     const auto vocab = tokenizer_.facts().vocab_size;
     TRY(engine::sampling::validate(params, vocab));
     engine::sampling::Sampler sampler(params, {.vocab = vocab, .history_max = engine_->facts().context_tokens});
-    engine::text::TextStream stream(tokenizer_, {});
+    text::TextStream stream(tokenizer_, {});
 
     std::vector<TokenId> history = tokenizer_.encode(request.prompt.value());
     const std::size_t prompt_tokens = history.size();
@@ -92,7 +92,7 @@ class Generator {
   }
 
  private:
-  explicit Generator(engine::text::Tokenizer tokenizer) : tokenizer_(std::move(tokenizer)), constraints_(tokenizer_) {}
+  explicit Generator(text::Tokenizer tokenizer) : tokenizer_(std::move(tokenizer)), constraints_(tokenizer_) {}
 
   void bias_closing(float bias, engine::sampling::SamplingParams& params) const {
     for (std::uint32_t id = 0; id < tokenizer_.facts().vocab_size; ++id) {
@@ -103,14 +103,14 @@ class Generator {
     }
   }
 
-  engine::text::Tokenizer tokenizer_;
+  text::Tokenizer tokenizer_;
   worker::sampling::Constraints constraints_;
-  std::unique_ptr<engine::contract::Backend> backend_;
+  std::unique_ptr<engine::plan::Backend> backend_;
   std::unique_ptr<engine::inference::Engine> engine_;
 };
 
 Result<bj::object> answer(Generator& generator, const Witness& witness, const bj::value& line) {
-  const auto request = TRY(contract::decode<contract::ExecuteRequest>(bj::serialize(line.at("request"))));
+  const auto request = TRY(wire::decode<wire::ExecuteRequest>(bj::serialize(line.at("request"))));
   std::string refusal;
   auto matcher = TRY(generator.constraint(request, &refusal));
   if (!matcher) return bj::object{{"error", refusal}};

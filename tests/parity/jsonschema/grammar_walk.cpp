@@ -12,15 +12,15 @@
 
 #include <boost/json.hpp>
 
-#include "engine/sampling/grammar/matcher.h"
+#include "grammar/matcher.h"
 #include "tests/parity/jsonschema/witness.h"
 
 namespace {
 
 using llorch::base::TokenId;
-using llorch::engine::sampling::grammar::Grammar;
-using llorch::engine::sampling::grammar::Matcher;
-using llorch::engine::sampling::grammar::TokenTrie;
+using llorch::grammar::Grammar;
+using llorch::grammar::Matcher;
+using llorch::grammar::TokenTrie;
 
 constexpr int kTokensMax = 400;
 

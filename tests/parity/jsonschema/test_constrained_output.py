@@ -75,12 +75,12 @@ SHAPES = {
 DEMO = ROOT / "models/demo/fairytale-5m-f16.gguf"
 
 
-def random_model(rng, folder):
+def random_model(rng, directory):
     """A model's file and the file of its tokenizer. One in nine is a trained one."""
     architecture = rng.choice([*SHAPES, None])
     if architecture is None:
         return DEMO, DEMO
-    path = folder / f"{architecture}-{rng.getrandbits(32)}.gguf"
+    path = directory / f"{architecture}-{rng.getrandbits(32)}.gguf"
     command = [BUILD / "bin" / "llorch", "model", "synth", path, "--arch", architecture, *SHAPES[architecture], "--layers", "2",
                "--vocab", "2048", "--context", "512", "--type", rng.choice(["F32", "F16", "Q8_0"]), "--seed", str(rng.getrandbits(32))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -11,9 +11,9 @@ namespace llorch::parity {
 
 using base::ErrorCode;
 using base::TokenId;
-using engine::sampling::grammar::Grammar;
-using engine::sampling::grammar::Matcher;
-using engine::sampling::grammar::TokenTrie;
+using grammar::Grammar;
+using grammar::Matcher;
+using grammar::TokenTrie;
 
 namespace {
 

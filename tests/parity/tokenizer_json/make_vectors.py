@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Trains one small tokenizer of every kind with PyPI tokenizers and writes what the library makes of many texts.
 
-Usage: make_vectors.py FOLDER   (made with tokenizers 0.23.3; deterministic)
-Per kind: FOLDER/KIND/tokenizer.json and cases.json: [{"text", "ids" (special tokens added and parsed), "plain" (special
+Usage: make_vectors.py DIRECTORY   (made with tokenizers 0.23.3; deterministic)
+Per kind: DIRECTORY/KIND/tokenizer.json and cases.json: [{"text", "ids" (special tokens added and parsed), "plain" (special
 tokens neither added nor parsed), "decoded" (of ids)}]. texts.json is shared by all.
 """
 import json
@@ -169,14 +169,14 @@ def kinds():
 
 
 def main():
-    folder = Path(sys.argv[1])
+    directory = Path(sys.argv[1])
     all_texts = texts()
-    (folder / "texts.json").write_text(json.dumps(all_texts) + "\n", encoding="utf-8")
+    (directory / "texts.json").write_text(json.dumps(all_texts) + "\n", encoding="utf-8")
     for name, tokenizer in kinds().items():
         tokenizer.add_special_tokens([AddedToken("<strip>", lstrip=True, rstrip=True, special=True)])
         tokenizer.add_tokens([AddedToken("<tool>", normalized=False), AddedToken("<word>", single_word=True, normalized=False),
                               AddedToken("<norm>", normalized=True)])
-        out = folder / name
+        out = directory / name
         out.mkdir(parents=True, exist_ok=True)
         (out / "tokenizer.json").write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
         cases = []

@@ -114,11 +114,11 @@ def build(name):
 
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_logits_of_pictures(name, tmp_path):
-    folder = tmp_path / "model"
+    directory = tmp_path / "model"
     model = build(name)
-    model.save_pretrained(folder)
+    model.save_pretrained(directory)
     processor = Qwen2VLImageProcessor(patch_size=4, size={"shortest_edge": 64, "longest_edge": 4096}, **HALVES)
-    processor.save_pretrained(folder)
+    processor.save_pretrained(directory)
     paths, images = [], []
     for index, size in enumerate([(32, 24), (16, 40)]):
         images.append(picture(*size, seed=index))
@@ -132,13 +132,13 @@ def test_logits_of_pictures(name, tmp_path):
         short += words + [START, IMAGE, END]
         full += words + [START] + [IMAGE] * (height * width // 4) + [END]
     short, full = short + [9, 8], torch.tensor([full + [9, 8]])
-    model = type(model).from_pretrained(folder, dtype=torch.float64, attn_implementation="eager",
+    model = type(model).from_pretrained(directory, dtype=torch.float64, attn_implementation="eager",
                                         experts_implementation="eager").eval()
     with torch.no_grad():
         expected = model(input_ids=full, pixel_values=cut["pixel_values"].double(), image_grid_thw=cut["image_grid_thw"],
                          mm_token_type_ids=(full == IMAGE).int(), use_cache=False).logits[0].numpy()
     out = tmp_path / "logits"
-    done = subprocess.run([LLORCH, "model", "logits", folder, "--tokens", ",".join(map(str, short)), "--out", out, "--kv-dtype",
+    done = subprocess.run([LLORCH, "model", "logits", directory, "--tokens", ",".join(map(str, short)), "--out", out, "--kv-dtype",
                            "f32", "--image", paths[0], "--image", paths[1]], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     got = np.fromfile(out, dtype="<f4").reshape(full.shape[1], -1)

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "engine/contract/backend.h"
+#include "engine/plan/backend.h"
 
 namespace llorch::engine::compute::cpu {
 
@@ -22,6 +22,6 @@ base::Result<std::string_view> processor_isa();
 
 // Device class "cpu-x86", numerics "cpu-1". Results depend on none of the options.
 // Errors: GPU_UNAVAILABLE (the processor lacks AVX2, FMA, F16C or the set asked for), CONFIG_INVALID (options).
-base::Result<std::unique_ptr<contract::Backend>> make_cpu_backend(const CpuBackendOptions& options);
+base::Result<std::unique_ptr<plan::Backend>> make_cpu_backend(const CpuBackendOptions& options);
 
 }  // namespace llorch::engine::compute::cpu

@@ -21,8 +21,8 @@ namespace llorch::engine::compute::cpu {
 using base::ErrorCode;
 using base::fail;
 using base::Result;
-using contract::MemoryPurpose;
-using contract::StoredTensor;
+using plan::MemoryPurpose;
+using plan::StoredTensor;
 
 namespace {
 
@@ -52,7 +52,7 @@ CpuBackend::CpuBackend(const Options& options)
       pool_(options.threads_count),
       stream_{kernels(options.isa), pool_} {}
 
-const contract::AdapterTables& CpuBackend::tables() const { return adapters::kCpuTables; }
+const plan::AdapterTables& CpuBackend::tables() const { return adapters::kCpuTables; }
 
 Result<std::byte*> CpuBackend::allocate(std::uint64_t bytes, MemoryPurpose purpose) {
   TRY(ledger_.check_budget(bytes, purpose));
@@ -86,7 +86,7 @@ std::uint64_t CpuBackend::packed_weight_bytes(const StoredTensor& tensor) const 
 }
 
 Result<> CpuBackend::upload_weights(std::span<const StoredTensor> tensors, std::span<void*> weights,
-                                    const contract::UploadProgress& progress) {
+                                    const plan::UploadProgress& progress) {
   std::ranges::fill(weights, nullptr);
   std::uint64_t bytes_total = 0, bytes_done = 0;
   for (const StoredTensor& tensor : tensors) {
@@ -179,7 +179,7 @@ Result<std::string_view> processor_isa() {
   return host::isa_name(TRY(host::select_isa(host::detect_cpu_features(), "")));
 }
 
-Result<std::unique_ptr<contract::Backend>> make_cpu_backend(const CpuBackendOptions& options) {
+Result<std::unique_ptr<plan::Backend>> make_cpu_backend(const CpuBackendOptions& options) {
   const char* environment = std::getenv("LLORCH_ISA");
   const std::string wanted = options.isa.empty() && environment != nullptr ? environment : options.isa;
   const host::Isa isa = TRY(host::select_isa(host::detect_cpu_features(), wanted));

@@ -6,7 +6,7 @@
 #include "engine/compute/cpu/host/thread_pool.h"
 #include "engine/compute/cpu/kernels.h"
 #include "engine/compute/memory_ledger.h"
-#include "engine/contract/backend.h"
+#include "engine/plan/backend.h"
 
 namespace llorch::engine::compute::cpu {
 
@@ -32,7 +32,7 @@ struct CpuStream {
   host::ThreadPool& pool;
 };
 
-class CpuBackend final : public contract::Backend {
+class CpuBackend final : public plan::Backend {
  public:
   struct Options {
     host::Isa isa = host::Isa::kAvx2;
@@ -46,18 +46,18 @@ class CpuBackend final : public contract::Backend {
   std::string_view device_class() const override { return "cpu-x86"; }
   std::string_view numerics() const override { return "cpu-1"; }
   std::string_view implementation() const override { return host::isa_name(stream_.kernels.isa); }
-  const contract::AdapterTables& tables() const override;
-  contract::StreamHandle stream() override { return {&stream_}; }
+  const plan::AdapterTables& tables() const override;
+  plan::StreamHandle stream() override { return {&stream_}; }
 
-  base::Result<std::byte*> allocate(std::uint64_t bytes, contract::MemoryPurpose purpose) override;
+  base::Result<std::byte*> allocate(std::uint64_t bytes, plan::MemoryPurpose purpose) override;
   void release(std::byte* ptr) noexcept override;
   std::uint64_t memory_budget_bytes() const override { return ledger_.budget_bytes(); }
   std::uint64_t memory_used_bytes() const override { return ledger_.used_bytes(); }
 
-  base::Result<> check_weight(const contract::StoredTensor& tensor) const override;
-  std::uint64_t packed_weight_bytes(const contract::StoredTensor& tensor) const override;
-  base::Result<> upload_weights(std::span<const contract::StoredTensor> tensors, std::span<void*> weights,
-                                const contract::UploadProgress& progress) override;
+  base::Result<> check_weight(const plan::StoredTensor& tensor) const override;
+  std::uint64_t packed_weight_bytes(const plan::StoredTensor& tensor) const override;
+  base::Result<> upload_weights(std::span<const plan::StoredTensor> tensors, std::span<void*> weights,
+                                const plan::UploadProgress& progress) override;
   void release_weight(void* weight) noexcept override;
 
   void copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept override;
@@ -70,8 +70,8 @@ class CpuBackend final : public contract::Backend {
   std::size_t threads_count() const { return pool_.threads_count(); }
 
  private:
-  base::Result<> fill_weight(const contract::StoredTensor& tensor, CpuWeight& weight);
-  base::Result<> pack_part(const contract::StoredTensor& tensor, const CpuWeight& weight, Range groups);
+  base::Result<> fill_weight(const plan::StoredTensor& tensor, CpuWeight& weight);
+  base::Result<> pack_part(const plan::StoredTensor& tensor, const CpuWeight& weight, Range groups);
 
   MemoryLedger ledger_;
   host::ThreadPool pool_;

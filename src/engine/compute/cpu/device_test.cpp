@@ -11,14 +11,14 @@ namespace llorch::engine::compute::cpu {
 namespace {
 
 using base::ErrorCode;
-using contract::DType;
-using contract::MemoryPurpose;
-using contract::StoredTensor;
-using contract::WeightUse;
+using plan::DType;
+using plan::MemoryPurpose;
+using plan::StoredTensor;
+using plan::WeightUse;
 
 constexpr std::uint64_t kBudget = 1u << 20;
 
-std::unique_ptr<contract::Backend> backend(std::uint64_t budget = kBudget) {
+std::unique_ptr<plan::Backend> backend(std::uint64_t budget = kBudget) {
   return make_cpu_backend({.threads_count = 2, .memory_budget_bytes = budget, .isa = ""}).value();
 }
 

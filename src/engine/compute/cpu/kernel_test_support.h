@@ -14,7 +14,7 @@
 
 #include "engine/compute/cpu/kernels.h"
 #include "engine/compute/half.h"
-#include "engine/contract/quant_blocks.h"
+#include "engine/plan/quant_blocks.h"
 
 namespace llorch::engine::compute::cpu::testing {
 
@@ -73,14 +73,14 @@ class Random {
 
 // Overwrites the factors of every block: binary16 fields and exponent bytes.
 template <class Half, class Exponent>
-void set_factors(contract::DType dtype, std::span<std::byte> blocks, const Half& half, const Exponent& exponent) {
-  using contract::DType;
-  const std::size_t block_bytes = contract::dtype_info(dtype).block_bytes;
+void set_factors(plan::DType dtype, std::span<std::byte> blocks, const Half& half, const Exponent& exponent) {
+  using plan::DType;
+  const std::size_t block_bytes = plan::dtype_info(dtype).block_bytes;
   std::size_t at = 0, halves = 1;  // where the binary16 fields begin in a block, and how many there are
   if (dtype == DType::kQ4_1 || dtype == DType::kQ5_1 || dtype == DType::kQ4_K || dtype == DType::kQ5_K) halves = 2;
-  if (dtype == DType::kQ2_K) at = offsetof(contract::BlockQ2_K, d), halves = 2;
-  if (dtype == DType::kQ3_K) at = offsetof(contract::BlockQ3_K, d);
-  if (dtype == DType::kQ6_K) at = offsetof(contract::BlockQ6_K, d);
+  if (dtype == DType::kQ2_K) at = offsetof(plan::BlockQ2_K, d), halves = 2;
+  if (dtype == DType::kQ3_K) at = offsetof(plan::BlockQ3_K, d);
+  if (dtype == DType::kQ6_K) at = offsetof(plan::BlockQ6_K, d);
   if (dtype == DType::kMXFP4) halves = 0;
   for (std::size_t block = 0; block < blocks.size(); block += block_bytes) {
     for (std::size_t i = 0; i < halves; ++i) {
@@ -96,7 +96,7 @@ inline std::vector<std::byte> random_f8_matrix(Random& random, const MatrixShape
   std::vector<std::byte> bytes;
   for (std::uint32_t row = 0; row < shape.rows; ++row)
     for (std::uint32_t at = 0; at < shape.cols; at += 128) {
-      contract::BlockF8_E4M3 block{.d = random.normal() * 0.01f, .qs = {}};
+      plan::BlockF8_E4M3 block{.d = random.normal() * 0.01f, .qs = {}};
       for (std::uint32_t i = 0; i < 128 && at + i < shape.cols; ++i) {
         const auto code = static_cast<std::uint8_t>(random.bits() & 0xFF);
         block.qs[i] = (code & 0x7F) == 0x7F ? std::uint8_t{0} : code;
@@ -109,24 +109,24 @@ inline std::vector<std::byte> random_f8_matrix(Random& random, const MatrixShape
 
 // Stored bytes of a matrix: every bit pattern the format allows, short of infinities and NaN.
 inline std::vector<std::byte> random_matrix(Random& random, const MatrixShape& shape) {
-  if (shape.dtype == contract::DType::kF8_E4M3) return random_f8_matrix(random, shape);
-  const auto info = contract::dtype_info(shape.dtype);
+  if (shape.dtype == plan::DType::kF8_E4M3) return random_f8_matrix(random, shape);
+  const auto info = plan::dtype_info(shape.dtype);
   const std::size_t blocks = static_cast<std::size_t>(shape.rows) * shape.cols / info.block_elements;
   std::vector<std::byte> bytes(blocks * info.block_bytes);
   const auto half = [&] { return float_to_half(random.normal() * 0.05f); };
-  if (contract::is_quantised(shape.dtype)) {
+  if (plan::is_quantized(shape.dtype)) {
     for (std::byte& b : bytes) b = static_cast<std::byte>(random.below(9) == 0 ? 0x80 : random.bits() & 0xFF);
     set_factors(shape.dtype, bytes, half, [&] { return static_cast<std::uint8_t>(120 + random.below(8)); });
-    if (shape.dtype == contract::DType::kMXFP4 && !bytes.empty())
+    if (shape.dtype == plan::DType::kMXFP4 && !bytes.empty())
       bytes[0] = std::byte{static_cast<std::uint8_t>(random.below(2))};  // a subnormal factor
     return bytes;
   }
   for (std::size_t b = 0; b < blocks; ++b) {
     std::byte* p = bytes.data() + b * info.block_bytes;
     const auto put = [&](const auto& value) { std::memcpy(p, &value, sizeof value); };
-    if (shape.dtype == contract::DType::kF32) put(random.hostile());
-    if (shape.dtype == contract::DType::kF16) put(half());
-    if (shape.dtype == contract::DType::kBF16)
+    if (shape.dtype == plan::DType::kF32) put(random.hostile());
+    if (shape.dtype == plan::DType::kF16) put(half());
+    if (shape.dtype == plan::DType::kBF16)
       put(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(random.hostile()) >> 16));
   }
   return bytes;

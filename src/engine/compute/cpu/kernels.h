@@ -41,20 +41,20 @@ struct LayerNormArgs {
 };
 
 // A row of activations as int8 blocks of 32: x ~ scale * q with scale = max|x| / 127, q in [-127, 127].
-struct QuantisedRows {
+struct QuantizedRows {
   std::int8_t* q = nullptr;      // [rows, width]
   float* scales = nullptr;       // [rows, width / 32]
   std::int32_t* sums = nullptr;  // [rows, width / 16], sums of q over halves of blocks
   std::size_t width = 0;         // a multiple of 32
 
-  QuantisedRows from(std::size_t row) const {
+  QuantizedRows from(std::size_t row) const {
     return {q + row * width, scales + row * (width / 32), sums + row * (width / 16), width};
   }
 };
-struct QuantiseArgs {
+struct QuantizeArgs {
   const float* x = nullptr;  // [rows, width], row stride x_stride
   std::size_t x_stride = 0;
-  QuantisedRows out;
+  QuantizedRows out;
 };  // Unit: row.
 
 // y[m, n] = sum_k w[n, k] * x[m, k]. Unit: group of sixteen weight rows.
@@ -62,13 +62,13 @@ struct MatmulArgs {
   PackedMatrix w;
   const float* x = nullptr;  // [rows, w.cols] for float weights, row stride x_stride
   std::size_t x_stride = 0;
-  QuantisedRows xq;    // for quantised weights, width == w.cols
+  QuantizedRows xq;    // for quantized weights, width == w.cols
   float* y = nullptr;  // [rows, w.rows], row stride y_stride
   std::size_t y_stride = 0;
   std::size_t rows = 0;
 };
 
-// y = scale * row rows[i] of w, dequantised exactly. Unit: i.
+// y = scale * row rows[i] of w, dequantized exactly. Unit: i.
 struct GatherArgs {
   PackedMatrix w;
   const std::uint32_t* row_ids = nullptr;  // each < w.rows
@@ -300,7 +300,7 @@ struct Kernels {
   host::Isa isa;
   void (*rms_norm)(const RmsNormArgs&, Range);
   void (*layer_norm)(const LayerNormArgs&, Range);
-  void (*quantise)(const QuantiseArgs&, Range);
+  void (*quantize)(const QuantizeArgs&, Range);
   void (*matmul)(const MatmulArgs&, Range);
   void (*gather)(const GatherArgs&, Range);
   void (*rope_table)(const RopeTableArgs&, Range);

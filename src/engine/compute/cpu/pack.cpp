@@ -4,14 +4,14 @@
 
 #include "base/assert.h"
 #include "engine/compute/cpu/quant_layout.h"
-#include "engine/contract/quant_blocks.h"
+#include "engine/plan/quant_blocks.h"
 
 namespace llorch::engine::compute::cpu {
 namespace {
 
-using contract::DType;
-using contract::is_quantised;
-using contract::kQuantBlockElements;
+using plan::DType;
+using plan::is_quantized;
+using plan::kQuantBlockElements;
 
 // `source` may have any alignment.
 template <class T>
@@ -44,7 +44,7 @@ void take_bits(const std::uint8_t (&qh)[4], std::uint8_t* codes) {
   for (int e = 0; e < 32; ++e) codes[e] |= static_cast<std::uint8_t>((qh[e / 8] >> e % 8 & 1) << 4);
 }
 
-void take(const contract::BlockQ8_0& b, Parts& p) {
+void take(const plan::BlockQ8_0& b, Parts& p) {
   for (int e = 0; e < 32; ++e) p.codes[e] = static_cast<std::uint8_t>(b.qs[e] + 128);
   p.factors[0] = b.d;
 }
@@ -63,43 +63,43 @@ requires requires(Block b) { b.qs, b.d, b.qh; } &&(sizeof(Block::qs) == 16) void
   p.factors[0] = b.d;
   if constexpr (requires { b.m; }) p.factors[1] = b.m;
 }
-void take(const contract::BlockMXFP4& b, Parts& p) {
+void take(const plan::BlockMXFP4& b, Parts& p) {
   take_nibbles(b.qs, p.codes);
   p.exponent = b.e;
 }
-void take(const contract::BlockQ2_K& b, Parts& p) {
+void take(const plan::BlockQ2_K& b, Parts& p) {
   for (int e = 0; e < 256; ++e) p.codes[e] = b.qs[e / 128 * 32 + e % 32] >> (e % 128 / 32 * 2) & 3;
   std::memcpy(p.small, b.scales, sizeof b.scales);
   p.factors[0] = b.d, p.factors[1] = b.dmin;
 }
-void take(const contract::BlockQ3_K& b, Parts& p) {
+void take(const plan::BlockQ3_K& b, Parts& p) {
   for (int e = 0; e < 256; ++e) {
     const int low = b.qs[e / 128 * 32 + e % 32] >> (e % 128 / 32 * 2) & 3, high = b.hmask[e % 32] >> e / 32 & 1;
     p.codes[e] = static_cast<std::uint8_t>(low | high << 2);
   }
-  for (unsigned i = 0; i < 16; ++i) p.small[i] = static_cast<std::uint8_t>(contract::q3_k_scale(b.scales, i));
+  for (unsigned i = 0; i < 16; ++i) p.small[i] = static_cast<std::uint8_t>(plan::q3_k_scale(b.scales, i));
   p.factors[0] = b.d;
 }
 template <class Block>
 void take_k4_scales(const Block& b, Parts& p) {
   for (unsigned g = 0; g < 8; ++g) {
-    p.small[2 * g] = static_cast<std::uint8_t>(contract::k4_scale(b.scales, g));
-    p.small[2 * g + 1] = static_cast<std::uint8_t>(contract::k4_min(b.scales, g));
+    p.small[2 * g] = static_cast<std::uint8_t>(plan::k4_scale(b.scales, g));
+    p.small[2 * g + 1] = static_cast<std::uint8_t>(plan::k4_min(b.scales, g));
   }
   p.factors[0] = b.d, p.factors[1] = b.dmin;
 }
-void take(const contract::BlockQ4_K& b, Parts& p) {
+void take(const plan::BlockQ4_K& b, Parts& p) {
   for (int e = 0; e < 256; ++e) p.codes[e] = b.qs[e / 64 * 32 + e % 32] >> (e / 32 % 2 * 4) & 15;
   take_k4_scales(b, p);
 }
-void take(const contract::BlockQ5_K& b, Parts& p) {
+void take(const plan::BlockQ5_K& b, Parts& p) {
   for (int e = 0; e < 256; ++e) {
     const int low = b.qs[e / 64 * 32 + e % 32] >> (e / 32 % 2 * 4) & 15, high = b.qh[e % 32] >> e / 32 & 1;
     p.codes[e] = static_cast<std::uint8_t>(low | high << 4);
   }
   take_k4_scales(b, p);
 }
-void take(const contract::BlockQ6_K& b, Parts& p) {
+void take(const plan::BlockQ6_K& b, Parts& p) {
   for (int e = 0; e < 256; ++e) {
     const int n = e / 128, t = e % 128 / 32, l = e % 32;
     const int low = b.ql[64 * n + l + 32 * (t % 2)] >> (t / 2 * 4) & 15, high = b.qh[32 * n + l] >> 2 * t & 3;
@@ -108,9 +108,9 @@ void take(const contract::BlockQ6_K& b, Parts& p) {
   std::memcpy(p.small, b.scales, sizeof b.scales);
   p.factors[0] = b.d;
 }
-void take(const contract::BlockIQ4_XS& b, Parts& p) {
+void take(const plan::BlockIQ4_XS& b, Parts& p) {
   for (int g = 0; g < 8; ++g) take_nibbles(b.qs + 16 * g, p.codes + 32 * g);
-  for (unsigned g = 0; g < 8; ++g) p.small[g] = static_cast<std::uint8_t>(contract::iq4_xs_scale(b, g));
+  for (unsigned g = 0; g < 8; ++g) p.small[g] = static_cast<std::uint8_t>(plan::iq4_xs_scale(b, g));
   p.factors[0] = b.d;
 }
 
@@ -141,7 +141,7 @@ void put_codes(const QuantLayout& layout, const std::uint8_t* codes, std::size_t
 template <class Block, DType kDType>
 void pack_quant_group(const std::byte* source, std::size_t cols, std::size_t lanes, std::byte* packed) {
   constexpr QuantLayout kLayout = quant_layout(kDType);
-  constexpr std::size_t kElements = contract::dtype_info(kDType).block_elements, kInner = kElements / 32;
+  constexpr std::size_t kElements = plan::dtype_info(kDType).block_elements, kInner = kElements / 32;
   constexpr std::size_t kSmall = kLayout.small_bytes() / kPackRows;
   const std::size_t stored_blocks = cols / kElements, blocks = cols / 32;
   auto* codes = reinterpret_cast<std::uint8_t*>(packed);
@@ -172,13 +172,13 @@ void pack_quant_group(const std::byte* source, std::size_t cols, std::size_t lan
 
 bool packable(const MatrixShape& shape) {
   if (shape.rows == 0 || shape.cols == 0 || shape.dtype == DType::kI32 || shape.dtype == DType::kF8_E4M3) return false;
-  return shape.cols % contract::dtype_info(shape.dtype).block_elements == 0;
+  return shape.cols % plan::dtype_info(shape.dtype).block_elements == 0;
 }
 
 std::size_t packed_group_bytes(const MatrixShape& shape) {
-  const std::size_t bytes = is_quantised(shape.dtype)
+  const std::size_t bytes = is_quantized(shape.dtype)
                                 ? quant_layout(shape.dtype).group_bytes(shape.cols / kQuantBlockElements)
-                                : std::size_t{shape.cols} * contract::dtype_info(shape.dtype).block_bytes * kPackRows;
+                                : std::size_t{shape.cols} * plan::dtype_info(shape.dtype).block_bytes * kPackRows;
   return (bytes + 63) / 64 * 64;
 }
 
@@ -189,7 +189,7 @@ std::size_t packed_bytes(const MatrixShape& shape) {
 void pack_groups(const MatrixShape& shape, const std::byte* source, std::byte* packed, std::size_t group_begin,
                  std::size_t group_end) {
   ASSERT(packable(shape), "{} x {} of type {}", shape.rows, shape.cols, static_cast<int>(shape.dtype));
-  const auto info = contract::dtype_info(shape.dtype);
+  const auto info = plan::dtype_info(shape.dtype);
   const std::size_t row_bytes = std::size_t{shape.cols} / info.block_elements * info.block_bytes;
   const std::size_t group_bytes = packed_group_bytes(shape);
   for (std::size_t g = group_begin; g < group_end; ++g) {
@@ -197,7 +197,7 @@ void pack_groups(const MatrixShape& shape, const std::byte* source, std::byte* p
     std::byte* out = packed + g * group_bytes;
     const std::size_t left = shape.rows - g * kPackRows;
     const std::size_t lanes = left < kPackRows ? left : kPackRows;
-    if (lanes < kPackRows || is_quantised(shape.dtype)) std::memset(out, 0, group_bytes);
+    if (lanes < kPackRows || is_quantized(shape.dtype)) std::memset(out, 0, group_bytes);
     const auto pack = [&]<class Block, DType kDType>() {
       pack_quant_group<Block, kDType>(rows, shape.cols, lanes, out);
     };
@@ -205,19 +205,19 @@ void pack_groups(const MatrixShape& shape, const std::byte* source, std::byte* p
       case DType::kF32: pack_float_group<std::uint32_t>(rows, shape.cols, lanes, out); break;
       case DType::kF16:
       case DType::kBF16: pack_float_group<std::uint16_t>(rows, shape.cols, lanes, out); break;
-      case DType::kQ8_0: pack.operator()<contract::BlockQ8_0, DType::kQ8_0>(); break;
-      case DType::kQ4_0: pack.operator()<contract::BlockQ4_0, DType::kQ4_0>(); break;
-      case DType::kQ4_1: pack.operator()<contract::BlockQ4_1, DType::kQ4_1>(); break;
-      case DType::kQ5_0: pack.operator()<contract::BlockQ5_0, DType::kQ5_0>(); break;
-      case DType::kQ5_1: pack.operator()<contract::BlockQ5_1, DType::kQ5_1>(); break;
-      case DType::kQ2_K: pack.operator()<contract::BlockQ2_K, DType::kQ2_K>(); break;
-      case DType::kQ3_K: pack.operator()<contract::BlockQ3_K, DType::kQ3_K>(); break;
-      case DType::kQ4_K: pack.operator()<contract::BlockQ4_K, DType::kQ4_K>(); break;
-      case DType::kQ5_K: pack.operator()<contract::BlockQ5_K, DType::kQ5_K>(); break;
-      case DType::kQ6_K: pack.operator()<contract::BlockQ6_K, DType::kQ6_K>(); break;
-      case DType::kIQ4_NL: pack.operator()<contract::BlockIQ4_NL, DType::kIQ4_NL>(); break;
-      case DType::kIQ4_XS: pack.operator()<contract::BlockIQ4_XS, DType::kIQ4_XS>(); break;
-      case DType::kMXFP4: pack.operator()<contract::BlockMXFP4, DType::kMXFP4>(); break;
+      case DType::kQ8_0: pack.operator()<plan::BlockQ8_0, DType::kQ8_0>(); break;
+      case DType::kQ4_0: pack.operator()<plan::BlockQ4_0, DType::kQ4_0>(); break;
+      case DType::kQ4_1: pack.operator()<plan::BlockQ4_1, DType::kQ4_1>(); break;
+      case DType::kQ5_0: pack.operator()<plan::BlockQ5_0, DType::kQ5_0>(); break;
+      case DType::kQ5_1: pack.operator()<plan::BlockQ5_1, DType::kQ5_1>(); break;
+      case DType::kQ2_K: pack.operator()<plan::BlockQ2_K, DType::kQ2_K>(); break;
+      case DType::kQ3_K: pack.operator()<plan::BlockQ3_K, DType::kQ3_K>(); break;
+      case DType::kQ4_K: pack.operator()<plan::BlockQ4_K, DType::kQ4_K>(); break;
+      case DType::kQ5_K: pack.operator()<plan::BlockQ5_K, DType::kQ5_K>(); break;
+      case DType::kQ6_K: pack.operator()<plan::BlockQ6_K, DType::kQ6_K>(); break;
+      case DType::kIQ4_NL: pack.operator()<plan::BlockIQ4_NL, DType::kIQ4_NL>(); break;
+      case DType::kIQ4_XS: pack.operator()<plan::BlockIQ4_XS, DType::kIQ4_XS>(); break;
+      case DType::kMXFP4: pack.operator()<plan::BlockMXFP4, DType::kMXFP4>(); break;
       case DType::kF8_E4M3:
       case DType::kI32: break;  // packable() said no
     }

@@ -1,22 +1,22 @@
 #pragma once
 // Row-interleaved weights ("R16"): sixteen output rows side by side, so that a SIMD lane is an output row, activations
-// are broadcast and no horizontal sum is needed. Packed once at load; a repack, never a requantisation. K = cols, the
+// are broadcast and no horizontal sum is needed. Packed once at load; a repack, never a requantization. K = cols, the
 // length of a dot product; N = rows. Rows past N in the last group are zero.
 //
 //   group g = rows 16g .. 16g+15, group_bytes apart, 64-byte aligned:
 //     F32, F16, BF16: element [k][lane], k = 0 .. K-1
-//     quantised types: quant_layout.h
+//     quantized types: quant_layout.h
 #include <cstddef>
 #include <cstdint>
 
 #include "engine/compute/cpu/quant_layout.h"
-#include "engine/contract/dtype.h"
+#include "engine/plan/dtype.h"
 
 namespace llorch::engine::compute::cpu {
 
 // A view; the bytes belong to whoever allocated them and outlive every kernel call on it.
 struct PackedMatrix {
-  contract::DType dtype = contract::DType::kF32;
+  plan::DType dtype = plan::DType::kF32;
   std::uint32_t rows = 0;
   std::uint32_t cols = 0;
   std::size_t group_bytes = 0;
@@ -26,7 +26,7 @@ struct PackedMatrix {
 };
 
 struct MatrixShape {
-  contract::DType dtype = contract::DType::kF32;
+  plan::DType dtype = plan::DType::kF32;
   std::uint32_t rows = 0;
   std::uint32_t cols = 0;  // a multiple of the type's block
 };

@@ -1,18 +1,18 @@
 #pragma once
-// How quantised weights lie in a packed group of sixteen rows (pack.h). A row is cut into blocks of 32 elements, a block
+// How quantized weights lie in a packed group of sixteen rows (pack.h). A row is cut into blocks of 32 elements, a block
 // into eight groups of four; codes are unsigned, sixteen rows side by side:
 //   byte plane    [block][g = 0..7][row][4]: the code of element 4g + i
 //   nibble plane  [block][g = 0..3][row][4]: low four bits of elements 4g + i (low nibble) and 16 + 4g + i (high nibble)
 //   pair plane    [block][h = 0..1][row][4]: the next two bits of element 16h + 4j + i at bits 2j
 //   bit plane     [block][row][4]: the last bit of element 4g + i at bit g
-// Behind the codes of all blocks come the small scales of all blocks, then the factors. Nothing is requantised: the value
+// Behind the codes of all blocks come the small scales of all blocks, then the factors. Nothing is requantized: the value
 // of an element is the stored one.
 #include <array>
 #include <cstddef>
 #include <cstdint>
 
-#include "engine/contract/dtype.h"
-#include "engine/contract/quant_blocks.h"
+#include "engine/plan/dtype.h"
+#include "engine/plan/quant_blocks.h"
 
 namespace llorch::engine::compute::cpu {
 
@@ -60,18 +60,18 @@ struct QuantLayout {
   }
 };
 
-// REQUIRES: is_quantised(dtype).
-constexpr QuantLayout quant_layout(contract::DType dtype) {
-  using contract::DType;
+// REQUIRES: is_quantized(dtype).
+constexpr QuantLayout quant_layout(plan::DType dtype) {
+  using plan::DType;
   switch (dtype) {
     case DType::kQ8_0: return {.byte_plane = true, .offset = 128};
     case DType::kQ4_0: return {.nibble_plane = true, .offset = 8};
     case DType::kQ4_1: return {.nibble_plane = true, .has_min = true};
     case DType::kQ5_0: return {.nibble_plane = true, .bit_plane = true, .offset = 16};
     case DType::kQ5_1: return {.nibble_plane = true, .bit_plane = true, .has_min = true};
-    case DType::kIQ4_NL: return {.nibble_plane = true, .has_levels = true, .levels = contract::kIq4Values};
+    case DType::kIQ4_NL: return {.nibble_plane = true, .has_levels = true, .levels = plan::kIq4Values};
     case DType::kMXFP4:
-      return {.nibble_plane = true, .has_levels = true, .levels = contract::kMxfp4Doubled, .exponent_factor = true};
+      return {.nibble_plane = true, .has_levels = true, .levels = plan::kMxfp4Doubled, .exponent_factor = true};
     case DType::kQ2_K:
       return {.pair_plane = true, .small = SmallScale::kHalvesWithMins, .has_min = true, .factor_blocks = 8};
     case DType::kQ3_K:
@@ -94,7 +94,7 @@ constexpr QuantLayout quant_layout(contract::DType dtype) {
     case DType::kIQ4_XS:
       return {.nibble_plane = true,
               .has_levels = true,
-              .levels = contract::kIq4Values,
+              .levels = plan::kIq4Values,
               .small = SmallScale::kSigned,
               .factor_blocks = 8};
     case DType::kF32:

@@ -35,7 +35,7 @@ TEST(CudaArchitectures, WhatIsMissingIsSaid) {
 
 TEST(CudaPlanner, HasNothingToGive) {
   const auto planner = make_cuda_planner();
-  const auto refused = planner->allocate(64, contract::MemoryPurpose::kState);
+  const auto refused = planner->allocate(64, plan::MemoryPurpose::kState);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, base::ErrorCode::kOutOfDeviceMemory);
 }

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/contract/backend.h"
-#include "engine/contract/collective.h"
-#include "engine/contract/step_meter.h"
+#include "engine/plan/backend.h"
+#include "engine/plan/collective.h"
+#include "engine/plan/step_meter.h"
 
 namespace llorch::engine::compute::cuda {
 
@@ -20,9 +20,9 @@ struct CudaBackendOptions {
 
 // GPUs that share a model, in rank order, and how they meet; one alone needs no collective, which ends before the backends.
 struct CudaGroup {
-  std::vector<std::unique_ptr<contract::Backend>> backends;
-  std::unique_ptr<contract::Collective> collective;
-  std::vector<std::unique_ptr<contract::StepMeter>> meters;  // by rank, where asked for; they end before the backends
+  std::vector<std::unique_ptr<plan::Backend>> backends;
+  std::unique_ptr<plan::Collective> collective;
+  std::vector<std::unique_ptr<plan::StepMeter>> meters;  // by rank, where asked for; they end before the backends
 };
 struct CudaGroupOptions {
   std::vector<CudaBackendOptions> gpus;  // by rank: at least one, none twice
@@ -40,11 +40,11 @@ base::Result<std::uint32_t> parse_device(std::string_view text);
 // Device class is the GPU's name and sm, numerics "cuda-3". Never falls back to another device.
 // Errors: GPU_UNAVAILABLE (this build has no CUDA kernels, no driver, no such device, an architecture without kernels),
 // CUDA_ERROR.
-base::Result<std::unique_ptr<contract::Backend>> make_cuda_backend(const CudaBackendOptions& options);
+base::Result<std::unique_ptr<plan::Backend>> make_cuda_backend(const CudaBackendOptions& options);
 
 // The device without a machine: it tells what a model takes of a GPU (weights as they will lie, workspaces) and has no
 // memory to give. Touches no driver.
-std::unique_ptr<contract::Backend> make_cuda_planner();
+std::unique_ptr<plan::Backend> make_cuda_planner();
 
 // Why this build cannot run on a GPU of this compute capability ("9.0"); empty when it can. Touches no driver.
 std::string missing_kernels(std::string_view compute_capability);

@@ -7,7 +7,7 @@
 
 #include "base/assert.h"
 #include "engine/compute/cuda/adapters/tables.h"
-#include "engine/compute/cuda/drawer.h"
+#include "engine/compute/cuda/device_sampler.h"
 #include "engine/compute/cuda/weights.h"
 #include "engine/compute/stored_weight.h"
 
@@ -16,8 +16,8 @@ namespace llorch::engine::compute::cuda {
 using base::ErrorCode;
 using base::fail;
 using base::Result;
-using contract::MemoryPurpose;
-using contract::StoredTensor;
+using plan::MemoryPurpose;
+using plan::StoredTensor;
 
 namespace {
 
@@ -45,14 +45,14 @@ CudaBackend::CudaBackend(std::unique_ptr<Driver> driver, std::uint64_t memory_bu
       stream_(*driver_),
       graphs_(*driver_) {}
 
-const contract::AdapterTables& CudaBackend::tables() const { return adapters::kCudaTables; }
+const plan::AdapterTables& CudaBackend::tables() const { return adapters::kCudaTables; }
 
 // Prefill comes in shapes that seldom come again, and its kernels are long: nothing is gained by holding it.
-void CudaBackend::begin_step(const contract::ExecutionContext& ctx) noexcept {
+void CudaBackend::begin_step(const plan::ExecutionContext& ctx) noexcept {
   send_held();
   stream_.count_step(ctx.total_rows);
   stream_.forget_left();
-  if (ctx.mode == contract::ExecutionMode::kDecode && graphs_.is_on()) {
+  if (ctx.mode == plan::ExecutionMode::kDecode && graphs_.is_on()) {
     graphs_.begin_step();
     stream_.hold(&graphs_.record());
   } else if (times_) {
@@ -122,7 +122,7 @@ std::uint64_t CudaBackend::packed_weight_bytes(const StoredTensor& tensor) const
 }
 
 Result<> CudaBackend::upload_weights(std::span<const StoredTensor> tensors, std::span<void*> weights,
-                                     const contract::UploadProgress& progress) {
+                                     const plan::UploadProgress& progress) {
   std::ranges::fill(weights, nullptr);
   const Result<> uploaded = fill_weights(tensors, weights, progress);
   if (uploaded) return {};
@@ -131,7 +131,7 @@ Result<> CudaBackend::upload_weights(std::span<const StoredTensor> tensors, std:
   return uploaded;
 }
 
-void CudaBackend::count_matrix(contract::DType dtype, std::int32_t by) {
+void CudaBackend::count_matrix(plan::DType dtype, std::int32_t by) {
   matrices_by_form_[static_cast<std::size_t>(form_of(dtype))] += by;
   const auto of = [&](Form form) { return matrices_by_form_[static_cast<std::size_t>(form)]; };
   const Form most = of(Form::kBytes) > of(Form::kHalves) ? Form::kBytes : Form::kHalves;
@@ -140,7 +140,7 @@ void CudaBackend::count_matrix(contract::DType dtype, std::int32_t by) {
 
 // All memory is taken before any byte is read.
 Result<> CudaBackend::fill_weights(std::span<const StoredTensor> tensors, std::span<void*> weights,
-                                   const contract::UploadProgress& progress) {
+                                   const plan::UploadProgress& progress) {
   std::vector<std::byte*> memory;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const StoredTensor& tensor = tensors[i];
@@ -190,11 +190,11 @@ void CudaBackend::copy_on_device(std::byte* to, const std::byte* from, std::uint
   if (bytes != 0) driver().copy_on_device(to, from, bytes);
 }
 
-std::uint64_t CudaBackend::drawer_bytes(const contract::DrawLimits& limits) const {
-  return CudaDrawer::device_bytes(limits);
+std::uint64_t CudaBackend::device_sampler_bytes(const plan::DrawLimits& limits) const {
+  return CudaDeviceSampler::device_bytes(limits);
 }
-Result<std::unique_ptr<contract::Drawer>> CudaBackend::make_drawer(const contract::DrawLimits& limits) {
-  return TRY(CudaDrawer::make(limits, *this, *driver_, stream_));
+Result<std::unique_ptr<plan::DeviceSampler>> CudaBackend::make_device_sampler(const plan::DrawLimits& limits) {
+  return TRY(CudaDeviceSampler::make(limits, *this, *driver_, stream_));
 }
 
 Result<> CudaBackend::check_residency() {
@@ -206,8 +206,8 @@ Result<> CudaBackend::check_residency() {
       return fail(base::Error{
           ErrorCode::kCudaError,
           fmt::format("{} bytes of {} are in {} instead of the memory of {}", allocation.bytes,
-                      contract::memory_purpose_name(allocation.purpose), place_name(residency), device_class_),
-          {}}.with("purpose", std::string(contract::memory_purpose_name(allocation.purpose))));
+                      plan::memory_purpose_name(allocation.purpose), place_name(residency), device_class_),
+          {}}.with("purpose", std::string(plan::memory_purpose_name(allocation.purpose))));
     }
   }
   return {};

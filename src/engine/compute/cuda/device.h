@@ -11,20 +11,20 @@
 #include "engine/compute/cuda/loading/weight_loader.h"
 #include "engine/compute/cuda/stream.h"
 #include "engine/compute/memory_ledger.h"
-#include "engine/contract/backend.h"
+#include "engine/plan/backend.h"
 
 namespace llorch::engine::compute::cuda {
 
 // A weight on the device; Backend::upload_weights gives one of these. Either a stack of matrices or a plain f32 vector.
 struct CudaWeight {
-  contract::DType dtype = contract::DType::kF32;
+  plan::DType dtype = plan::DType::kF32;
   kernels::Matrix matrix;
   std::uint32_t stack_count = 1;
   const float* vector = nullptr;
   std::byte* memory = nullptr;  // of Backend::allocate
 };
 
-class CudaBackend final : public contract::Backend {
+class CudaBackend final : public plan::Backend {
  public:
   CudaBackend(std::unique_ptr<Driver> driver, std::uint64_t memory_budget_bytes);
   CudaBackend(const CudaBackend&) = delete;
@@ -33,27 +33,27 @@ class CudaBackend final : public contract::Backend {
   std::string_view device_class() const override { return device_class_; }
   std::string_view numerics() const override { return "cuda-3"; }
   std::string_view implementation() const override { return "mma"; }
-  const contract::AdapterTables& tables() const override;
-  contract::StreamHandle stream() override { return {&stream_}; }
-  void begin_step(const contract::ExecutionContext& ctx) noexcept override;
+  const plan::AdapterTables& tables() const override;
+  plan::StreamHandle stream() override { return {&stream_}; }
+  void begin_step(const plan::ExecutionContext& ctx) noexcept override;
   void end_step() noexcept override;
   // A stretch of the step ends: it is sent, as a graph where one stands for it, and what follows is held anew.
   void end_stretch() noexcept;
   // Sends what a step has held so far, kernel by kernel; the rest of it is not held.
   void send_held() noexcept;
 
-  base::Result<std::byte*> allocate(std::uint64_t bytes, contract::MemoryPurpose purpose) override;
+  base::Result<std::byte*> allocate(std::uint64_t bytes, plan::MemoryPurpose purpose) override;
   void release(std::byte* ptr) noexcept override;
   std::uint64_t memory_budget_bytes() const override { return ledger_.budget_bytes(); }
   std::uint64_t memory_used_bytes() const override { return ledger_.used_bytes(); }
 
-  base::Result<> check_weight(const contract::StoredTensor& tensor) const override;
-  std::uint64_t packed_weight_bytes(const contract::StoredTensor& tensor) const override;
-  contract::StagingBytes staging_bytes(std::span<const contract::StoredTensor> tensors) const override {
+  base::Result<> check_weight(const plan::StoredTensor& tensor) const override;
+  std::uint64_t packed_weight_bytes(const plan::StoredTensor& tensor) const override;
+  plan::StagingBytes staging_bytes(std::span<const plan::StoredTensor> tensors) const override {
     return loading::staging_bytes(tensors, load_limits_);
   }
-  base::Result<> upload_weights(std::span<const contract::StoredTensor> tensors, std::span<void*> weights,
-                                const contract::UploadProgress& progress) override;
+  base::Result<> upload_weights(std::span<const plan::StoredTensor> tensors, std::span<void*> weights,
+                                const plan::UploadProgress& progress) override;
   void release_weight(void* weight) noexcept override;
 
   void copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept override;
@@ -63,14 +63,14 @@ class CudaBackend final : public contract::Backend {
   base::Result<> synchronize() override;
   base::Result<> check_residency() override;
   // Every GPU gathers what all have.
-  std::uint64_t sum_bytes(const contract::SumLimits& limits) const override {
+  std::uint64_t sum_bytes(const plan::SumLimits& limits) const override {
     return limits.values_max * limits.ranks * sizeof(float);
   }
-  std::uint64_t drawer_bytes(const contract::DrawLimits& limits) const override;
-  base::Result<std::unique_ptr<contract::Drawer>> make_drawer(const contract::DrawLimits& limits) override;
+  std::uint64_t device_sampler_bytes(const plan::DrawLimits& limits) const override;
+  base::Result<std::unique_ptr<plan::DeviceSampler>> make_device_sampler(const plan::DrawLimits& limits) override;
 
-  std::uint64_t used_bytes(contract::MemoryPurpose purpose) const { return ledger_.used_bytes(purpose); }
-  std::size_t allocations_count(contract::MemoryPurpose purpose) const;
+  std::uint64_t used_bytes(plan::MemoryPurpose purpose) const { return ledger_.used_bytes(purpose); }
+  std::size_t allocations_count(plan::MemoryPurpose purpose) const;
   // Counts launches into `counters` from here on; null = not counted, which is the default.
   void count_launches(LaunchCounters* counters) { stream_.count(counters); }
   // Times steps on the device from here on, which it does not do by itself.
@@ -86,9 +86,9 @@ class CudaBackend final : public contract::Backend {
   const StepGraphs& graphs() const { return graphs_; }
 
  private:
-  void count_matrix(contract::DType dtype, std::int32_t by);
-  base::Result<> fill_weights(std::span<const contract::StoredTensor> tensors, std::span<void*> weights,
-                              const contract::UploadProgress& progress);
+  void count_matrix(plan::DType dtype, std::int32_t by);
+  base::Result<> fill_weights(std::span<const plan::StoredTensor> tensors, std::span<void*> weights,
+                              const plan::UploadProgress& progress);
   // The driver, with everything on its way that was held.
   Driver& driver() noexcept {
     send_held();

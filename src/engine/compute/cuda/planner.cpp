@@ -44,7 +44,7 @@ class NoDevice final : public Driver {
 
 }  // namespace
 
-std::unique_ptr<contract::Backend> make_cuda_planner() {
+std::unique_ptr<plan::Backend> make_cuda_planner() {
   return std::make_unique<CudaBackend>(std::make_unique<NoDevice>(), std::numeric_limits<std::int64_t>::max());
 }
 

@@ -1,11 +1,11 @@
 #pragma once
 // Counts and times the steps of a CUDA device for as long as it lives; it ends before the device.
 #include "engine/compute/cuda/device.h"
-#include "engine/contract/step_meter.h"
+#include "engine/plan/step_meter.h"
 
 namespace llorch::engine::compute::cuda {
 
-class StepWatch final : public contract::StepMeter {
+class StepWatch final : public plan::StepMeter {
  public:
   explicit StepWatch(CudaBackend& backend) : backend_(backend) {
     backend_.count_launches(&launches_);
@@ -18,7 +18,7 @@ class StepWatch final : public contract::StepMeter {
     backend_.time_steps(false);
   }
 
-  contract::StepMeasures measures() const override {
+  plan::StepMeasures measures() const override {
     const GraphCounters& graphs = backend_.graphs().counters();
     const StepTimes::Sum times = backend_.step_times_so_far();
     return {.steps = launches_.steps,

@@ -6,7 +6,7 @@
 
 #include "engine/compute/cuda/driver.h"
 #include "engine/compute/cuda/graphs/step_record.h"
-#include "engine/contract/adapter.h"
+#include "engine/plan/adapter.h"
 
 namespace llorch::engine::compute::cuda {
 
@@ -22,9 +22,9 @@ struct LaunchCounters {
 
 // The form in which a weight's kernel takes its activations.
 enum class Form : std::uint8_t { kFloat, kBytes, kHalves };
-constexpr Form form_of(contract::DType dtype) {
-  if (contract::is_quantised(dtype)) return Form::kBytes;
-  return dtype == contract::DType::kF32 ? Form::kFloat : Form::kHalves;
+constexpr Form form_of(plan::DType dtype) {
+  if (plan::is_quantized(dtype)) return Form::kBytes;
+  return dtype == plan::DType::kF32 ? Form::kFloat : Form::kHalves;
 }
 
 // Rows that an instruction left for the next one, and for no later one, in the form that matrices take, at the front of the
@@ -58,8 +58,8 @@ class CudaStream {
   }
   std::uint32_t* meetings() const noexcept { return driver_.meetings(); }
   // What an adapter returns once it has enqueued its work.
-  contract::Status status() const noexcept {
-    return driver_.is_healthy() ? contract::Status::ok() : contract::Status::failed(base::ErrorCode::kCudaError);
+  plan::Status status() const noexcept {
+    return driver_.is_healthy() ? plan::Status::ok() : plan::Status::failed(base::ErrorCode::kCudaError);
   }
 
   void count(LaunchCounters* counters) { counters_ = counters; }  // null = not counted

@@ -4,7 +4,7 @@
 //
 // F32: rows as stored, zero-padded to eight elements. F16, BF16: groups of sixteen rows in the order tensor cores take them
 // (kernels/matmul/mma.h, half_index), BF16 as F16 with a power of two per row. FP8: likewise, its codes with factors (f8.h there).
-// Quantised types: groups of sixteen rows as the CPU device packs them (compute/cpu/pack.h): a repack, never a requantisation.
+// Quantized types: groups of sixteen rows as the CPU device packs them (compute/cpu/pack.h): a repack, never a requantization.
 // Unit: a row, or a group.
 #include <cstddef>
 

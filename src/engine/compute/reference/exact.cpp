@@ -8,12 +8,12 @@
 #include <limits>
 
 #include "engine/compute/half.h"
-#include "engine/contract/quant_blocks.h"
+#include "engine/plan/quant_blocks.h"
 
 namespace llorch::engine::compute::reference {
 namespace {
 
-using contract::DType;
+using plan::DType;
 
 template <class T>
 T read(std::span<const std::byte> bytes, std::size_t index) {
@@ -24,7 +24,7 @@ T read(std::span<const std::byte> bytes, std::size_t index) {
 
 float two_to(int n) { return std::bit_cast<float>(static_cast<std::uint32_t>(n + 127) << 23); }
 
-// Block b of 32 elements of a quantised row: value of element e = (d * scale) * q[e], then + or - m * min; scale and min are
+// Block b of 32 elements of a quantized row: value of element e = (d * scale) * q[e], then + or - m * min; scale and min are
 // those of the element's half.
 enum class Min { kNone, kAdded, kSubtracted };
 struct WeightBlock {
@@ -51,32 +51,32 @@ WeightBlock small_block(DType dtype, std::span<const std::byte> stored, std::siz
   };
   const auto fifth = [](const auto& b, std::size_t e) { return (b.qh[e / 8] >> e % 8 & 1) << 4; };
   if (dtype == DType::kQ8_0) {
-    const auto b = read<contract::BlockQ8_0>(stored, block);
+    const auto b = read<plan::BlockQ8_0>(stored, block);
     std::copy(std::begin(b.qs), std::end(b.qs), out.q.begin());
     out.d = half_to_float(b.d);
   } else if (dtype == DType::kQ4_0) {
-    const auto b = read<contract::BlockQ4_0>(stored, block);
+    const auto b = read<plan::BlockQ4_0>(stored, block);
     codes(b, [](int q, std::size_t) { return q - 8; });
     out.d = half_to_float(b.d);
   } else if (dtype == DType::kQ4_1) {
-    const auto b = read<contract::BlockQ4_1>(stored, block);
+    const auto b = read<plan::BlockQ4_1>(stored, block);
     codes(b, [](int q, std::size_t) { return q; });
     out.d = half_to_float(b.d), out.m = half_to_float(b.m), out.kind = Min::kAdded;
   } else if (dtype == DType::kQ5_0) {
-    const auto b = read<contract::BlockQ5_0>(stored, block);
+    const auto b = read<plan::BlockQ5_0>(stored, block);
     codes(b, [&](int q, std::size_t e) { return (q | fifth(b, e)) - 16; });
     out.d = half_to_float(b.d);
   } else if (dtype == DType::kQ5_1) {
-    const auto b = read<contract::BlockQ5_1>(stored, block);
+    const auto b = read<plan::BlockQ5_1>(stored, block);
     codes(b, [&](int q, std::size_t e) { return q | fifth(b, e); });
     out.d = half_to_float(b.d), out.m = half_to_float(b.m), out.kind = Min::kAdded;
   } else if (dtype == DType::kIQ4_NL) {
-    const auto b = read<contract::BlockIQ4_NL>(stored, block);
-    codes(b, [](int q, std::size_t) { return int{contract::kIq4Values[static_cast<std::size_t>(q)]}; });
+    const auto b = read<plan::BlockIQ4_NL>(stored, block);
+    codes(b, [](int q, std::size_t) { return int{plan::kIq4Values[static_cast<std::size_t>(q)]}; });
     out.d = half_to_float(b.d);
   } else {
-    const auto b = read<contract::BlockMXFP4>(stored, block);
-    codes(b, [](int q, std::size_t) { return int{contract::kMxfp4Doubled[static_cast<std::size_t>(q)]}; });
+    const auto b = read<plan::BlockMXFP4>(stored, block);
+    codes(b, [](int q, std::size_t) { return int{plan::kMxfp4Doubled[static_cast<std::size_t>(q)]}; });
     out.d = static_cast<float>(std::ldexp(1.0, b.e - 128));
   }
   return out;
@@ -91,46 +91,46 @@ WeightBlock super_block(DType dtype, std::span<const std::byte> stored, std::siz
   };
   const auto number = static_cast<unsigned>(g);
   if (dtype == DType::kQ2_K) {
-    const auto b = read<contract::BlockQ2_K>(stored, block);
+    const auto b = read<plan::BlockQ2_K>(stored, block);
     fill([&](std::size_t l) { return b.qs[32 * n + l] >> 2 * t & 3; });
     for (std::size_t h = 0; h < 2; ++h) out.scale[h] = b.scales[2 * g + h] & 15, out.min[h] = b.scales[2 * g + h] >> 4;
     out.d = half_to_float(b.d), out.m = half_to_float(b.dmin), out.kind = Min::kSubtracted;
   } else if (dtype == DType::kQ3_K) {
-    const auto b = read<contract::BlockQ3_K>(stored, block);
+    const auto b = read<plan::BlockQ3_K>(stored, block);
     fill([&](std::size_t l) { return (b.qs[32 * n + l] >> 2 * t & 3) - ((b.hmask[l] >> g & 1) != 0 ? 0 : 4); });
-    for (unsigned h = 0; h < 2; ++h) out.scale[h] = contract::q3_k_scale(b.scales, 2 * number + h);
+    for (unsigned h = 0; h < 2; ++h) out.scale[h] = plan::q3_k_scale(b.scales, 2 * number + h);
     out.d = half_to_float(b.d);
   } else if (dtype == DType::kQ4_K) {
-    const auto b = read<contract::BlockQ4_K>(stored, block);
+    const auto b = read<plan::BlockQ4_K>(stored, block);
     fill([&](std::size_t l) { return nibble(b.qs[32 * (g / 2) + l], g % 2); });
-    out.scale.fill(contract::k4_scale(b.scales, number)), out.min.fill(contract::k4_min(b.scales, number));
+    out.scale.fill(plan::k4_scale(b.scales, number)), out.min.fill(plan::k4_min(b.scales, number));
     out.d = half_to_float(b.d), out.m = half_to_float(b.dmin), out.kind = Min::kSubtracted;
   } else if (dtype == DType::kQ5_K) {
-    const auto b = read<contract::BlockQ5_K>(stored, block);
+    const auto b = read<plan::BlockQ5_K>(stored, block);
     fill([&](std::size_t l) { return nibble(b.qs[32 * (g / 2) + l], g % 2) | (b.qh[l] >> g & 1) << 4; });
-    out.scale.fill(contract::k4_scale(b.scales, number)), out.min.fill(contract::k4_min(b.scales, number));
+    out.scale.fill(plan::k4_scale(b.scales, number)), out.min.fill(plan::k4_min(b.scales, number));
     out.d = half_to_float(b.d), out.m = half_to_float(b.dmin), out.kind = Min::kSubtracted;
   } else if (dtype == DType::kQ6_K) {
-    const auto b = read<contract::BlockQ6_K>(stored, block);
+    const auto b = read<plan::BlockQ6_K>(stored, block);
     fill([&](std::size_t l) {
       return (nibble(b.ql[64 * n + l + 32 * (t % 2)], t / 2) | (b.qh[32 * n + l] >> 2 * t & 3) << 4) - 32;
     });
     for (std::size_t h = 0; h < 2; ++h) out.scale[h] = b.scales[2 * g + h];
     out.d = half_to_float(b.d);
   } else {
-    const auto b = read<contract::BlockIQ4_XS>(stored, block);
+    const auto b = read<plan::BlockIQ4_XS>(stored, block);
     fill([&](std::size_t l) {
-      return int{contract::kIq4Values[static_cast<std::size_t>(nibble(b.qs[16 * g + l % 16], l / 16))]};
+      return int{plan::kIq4Values[static_cast<std::size_t>(nibble(b.qs[16 * g + l % 16], l / 16))]};
     });
-    out.scale.fill(contract::iq4_xs_scale(b, number));
+    out.scale.fill(plan::iq4_xs_scale(b, number));
     out.d = half_to_float(b.d);
   }
   return out;
 }
 
 WeightBlock weight_block(DType dtype, std::span<const std::byte> stored, std::size_t block) {
-  return contract::dtype_info(dtype).block_elements == 32 ? small_block(dtype, stored, block)
-                                                          : super_block(dtype, stored, block / 8, block % 8);
+  return plan::dtype_info(dtype).block_elements == 32 ? small_block(dtype, stored, block)
+                                                      : super_block(dtype, stored, block / 8, block % 8);
 }
 
 }  // namespace
@@ -227,7 +227,7 @@ std::vector<float> layer_norm_exact(std::span<const float> x, std::span<const fl
   return y;
 }
 
-std::vector<float> dequantise(DType dtype, std::span<const std::byte> stored, std::size_t rows, std::size_t cols) {
+std::vector<float> dequantize(DType dtype, std::span<const std::byte> stored, std::size_t rows, std::size_t cols) {
   std::vector<float> out(rows * cols);
   for (std::size_t i = 0; i < out.size(); ++i) {
     switch (dtype) {
@@ -240,8 +240,8 @@ std::vector<float> dequantise(DType dtype, std::span<const std::byte> stored, st
   return out;
 }
 
-QuantisedRow quantise_exact(std::span<const float> x) {
-  QuantisedRow row;
+QuantizedRow quantize_exact(std::span<const float> x) {
+  QuantizedRow row;
   for (std::size_t b = 0; b < x.size(); b += 32) {
     const auto block = x.subspan(b, 32);
     float amax = 0;
@@ -263,8 +263,8 @@ std::vector<float> matmul_exact(DType dtype, std::span<const std::byte> stored, 
                                 std::span<const float> x) {
   const std::size_t cols = x.size();
   std::vector<float> y(rows);
-  if (!contract::is_quantised(dtype)) {
-    const std::vector<float> w = dequantise(dtype, stored, rows, cols);
+  if (!plan::is_quantized(dtype)) {
+    const std::vector<float> w = dequantize(dtype, stored, rows, cols);
     for (std::size_t n = 0; n < rows; ++n) {
       std::array<float, 2> sums{};
       for (std::size_t k = 0; k < cols; ++k) sums[k % 2] = std::fma(w[n * cols + k], x[k], sums[k % 2]);
@@ -272,7 +272,7 @@ std::vector<float> matmul_exact(DType dtype, std::span<const std::byte> stored, 
     }
     return y;
   }
-  const QuantisedRow xq = quantise_exact(x);
+  const QuantizedRow xq = quantize_exact(x);
   const std::size_t blocks = cols / 32;
   for (std::size_t n = 0; n < rows; ++n) {
     for (std::size_t b = 0; b < blocks; ++b) {

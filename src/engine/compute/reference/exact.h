@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/contract/dtype.h"
+#include "engine/plan/dtype.h"
 
 namespace llorch::engine::compute::reference {
 
@@ -31,18 +31,17 @@ std::vector<float> layer_norm_exact(std::span<const float> x, std::span<const fl
                                     std::span<const float> bias, float eps);
 
 // Stored rows of any matrix type as f32, [rows, cols].
-std::vector<float> dequantise(contract::DType dtype, std::span<const std::byte> stored, std::size_t rows,
-                              std::size_t cols);
+std::vector<float> dequantize(plan::DType dtype, std::span<const std::byte> stored, std::size_t rows, std::size_t cols);
 
 // One activation row as int8 blocks of 32.
-struct QuantisedRow {
+struct QuantizedRow {
   std::vector<std::int8_t> q;
   std::vector<float> scales;
 };
-QuantisedRow quantise_exact(std::span<const float> x);
+QuantizedRow quantize_exact(std::span<const float> x);
 
 // y[n] = sum_k w[n, k] x[k] over stored weights of any type.
-std::vector<float> matmul_exact(contract::DType dtype, std::span<const std::byte> stored, std::size_t rows,
+std::vector<float> matmul_exact(plan::DType dtype, std::span<const std::byte> stored, std::size_t rows,
                                 std::span<const float> x);
 
 // Rotates `x` (one head) in place.

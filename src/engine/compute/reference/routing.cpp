@@ -20,14 +20,14 @@ std::vector<std::uint32_t> largest(const std::vector<float>& scores, std::size_t
   return order;
 }
 
-std::vector<float> only_best_groups(std::vector<float> scores, const contract::MoeParams& params) {
+std::vector<float> only_best_groups(std::vector<float> scores, const plan::MoeParams& params) {
   const std::size_t size = scores.size() / params.groups;
   std::vector<float> of_group;
   for (std::size_t g = 0; g < params.groups; ++g) {
     std::vector<float> own(scores.begin() + static_cast<std::ptrdiff_t>(g * size),
                            scores.begin() + static_cast<std::ptrdiff_t>((g + 1) * size));
     std::ranges::sort(own, std::greater<>());
-    of_group.push_back(params.group_score == contract::GroupScore::kMax ? own[0] : own[0] + own[1]);
+    of_group.push_back(params.group_score == plan::GroupScore::kMax ? own[0] : own[0] + own[1]);
   }
   const auto kept = largest(of_group, params.groups_used);
   for (std::size_t e = 0; e < scores.size(); ++e)
@@ -38,17 +38,17 @@ std::vector<float> only_best_groups(std::vector<float> scores, const contract::M
 }  // namespace
 
 ExactRoute route_exact(std::span<const float> logits, std::span<const float> selection_bias,
-                       const contract::MoeParams& params) {
+                       const plan::MoeParams& params) {
   std::vector<float> shares(logits.begin(), logits.end());
-  if (params.gate == contract::MoeGate::kSoftmax) shares = softmax_exact(logits);
-  if (params.gate == contract::MoeGate::kSigmoid)
+  if (params.gate == plan::MoeGate::kSoftmax) shares = softmax_exact(logits);
+  if (params.gate == plan::MoeGate::kSigmoid)
     for (float& share : shares) share = sigmoid_exact(share);
   std::vector<float> scores = shares;
   for (std::size_t e = 0; e < selection_bias.size(); ++e) scores[e] += selection_bias[e];
   if (params.groups != 0) scores = only_best_groups(std::move(scores), params);
   ExactRoute route{.experts = largest(scores, params.experts_used), .weights = {}};
   for (std::uint32_t e : route.experts) route.weights.push_back(shares[e]);
-  if (params.gate == contract::MoeGate::kSoftmaxAfterTopk) route.weights = softmax_exact(route.weights);
+  if (params.gate == plan::MoeGate::kSoftmaxAfterTopk) route.weights = softmax_exact(route.weights);
   if (params.norm_topk != 0) {
     const float sum = std::accumulate(route.weights.begin(), route.weights.end(), 0.0f) + params.norm_epsilon;
     for (float& w : route.weights) w /= sum;

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/contract/params.h"
+#include "engine/plan/params.h"
 
 namespace llorch::engine::compute::reference {
 
@@ -14,6 +14,6 @@ struct ExactRoute {
 };
 // `logits` [E], bias included; `selection_bias` [E] or empty. No logit is NaN.
 ExactRoute route_exact(std::span<const float> logits, std::span<const float> selection_bias,
-                       const contract::MoeParams& params);
+                       const plan::MoeParams& params);
 
 }  // namespace llorch::engine::compute::reference

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/contract/step_meter.h"
 #include "engine/inference/parallel/devices.h"
+#include "engine/plan/step_meter.h"
 
 namespace llorch::engine::inference::devices {
 
@@ -23,9 +23,9 @@ struct DevicesOptions {
 
 // Devices and how they meet. Outlives the engine on them.
 struct OpenDevices {
-  std::vector<std::unique_ptr<contract::Backend>> backends;
-  std::unique_ptr<contract::Collective> collective;          // of several
-  std::vector<std::unique_ptr<contract::StepMeter>> meters;  // by rank, where asked for; the CPU device has none
+  std::vector<std::unique_ptr<plan::Backend>> backends;
+  std::unique_ptr<plan::Collective> collective;          // of several
+  std::vector<std::unique_ptr<plan::StepMeter>> meters;  // by rank, where asked for; the CPU device has none
 
   parallel::Devices of_engine() const;
   std::vector<std::uint64_t> memory_used_bytes() const;  // by rank

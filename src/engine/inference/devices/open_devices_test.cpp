@@ -34,7 +34,7 @@ TEST(OpenDevices, SeveralCpusMeet) {
   EXPECT_EQ(open.backends[0]->memory_budget_bytes(), 1000U);
   EXPECT_EQ(open.backends[1]->memory_budget_bytes(), 2000U);
   EXPECT_GT(open.backends[2]->memory_budget_bytes(), 1ULL << 60) << "nobody has limited the third";
-  std::byte* const memory = open.backends[1]->allocate(640, contract::MemoryPurpose::kState).value();
+  std::byte* const memory = open.backends[1]->allocate(640, plan::MemoryPurpose::kState).value();
   EXPECT_EQ(open.memory_used_bytes(), (std::vector<std::uint64_t>{0, 640, 0}));
   open.backends[1]->release(memory);
 }
@@ -42,7 +42,7 @@ TEST(OpenDevices, SeveralCpusMeet) {
 // SYS-3.3.1: devices need not have the same room; each rank has as much as its own part takes and not a byte more.
 TEST(OpenDevices, EveryRankHasABudgetOfItsOwn) {
   const testing::ModelFile file(models::testing::TinyLlama{
-      .layers = 1, .types = {{"blk.0.ffn_down.weight", contract::DType::kQ8_0}}});  // three blocks: two and one
+      .layers = 1, .types = {{"blk.0.ffn_down.weight", plan::DType::kQ8_0}}});  // three blocks: two and one
   const auto open = [](std::vector<std::uint64_t> budgets) {
     return open_devices({.names = "cpu,cpu", .cpu_threads_count = 2, .memory_budget_bytes = std::move(budgets)})
         .value();

@@ -11,10 +11,10 @@
 
 namespace llorch::engine::inference::kv_cache {
 
-using contract::DeviceBuffer;
-using contract::MemoryPurpose;
 using paging::PageCounts;
 using paging::PageId;
+using plan::DeviceBuffer;
+using plan::MemoryPurpose;
 
 namespace {
 
@@ -33,7 +33,7 @@ paging::PageTablesOptions tables_options(const KvPlan& plan) {
   return options;
 }
 
-std::uint64_t free_bytes(const contract::Backend& backend) {
+std::uint64_t free_bytes(const plan::Backend& backend) {
   const std::uint64_t budget = backend.memory_budget_bytes();
   return budget - std::min(budget, backend.memory_used_bytes());
 }
@@ -72,8 +72,7 @@ KvMemory::KvMemory(const KvPlan& plan)
   groups_.reserve(plan.groups.size());
 }
 
-base::Result<std::unique_ptr<KvMemory>> KvMemory::make(const KvPlan& plan,
-                                                       std::span<contract::Backend* const> devices) {
+base::Result<std::unique_ptr<KvMemory>> KvMemory::make(const KvPlan& plan, std::span<plan::Backend* const> devices) {
   for (const KvGroup& group : plan.groups) {
     if (group.pages_max < kPagesMax) continue;
     return base::fail(base::ErrorCode::kOutOfDeviceMemory,
@@ -88,10 +87,10 @@ base::Result<std::unique_ptr<KvMemory>> KvMemory::make(const KvPlan& plan,
 }
 
 base::Result<KvMemory::Group> KvMemory::take_group(const KvPlan& plan, const KvGroup& group,
-                                                   std::span<contract::Backend* const> devices) {
+                                                   std::span<plan::Backend* const> devices) {
   Group taken{.plan = group, .places = {}};
   const std::uint64_t entries = plan.limits.slots * plan.pages_per_slot();
-  for (contract::Backend* backend : devices) {
+  for (plan::Backend* backend : devices) {
     const auto of_device = [&](base::Error error) {
       return base::fail(parallel::error_at(std::move(error), static_cast<std::uint32_t>(taken.places.size()),
                                            static_cast<std::uint32_t>(devices.size())));
@@ -121,8 +120,8 @@ base::Result<KvMemory::Group> KvMemory::take_group(const KvPlan& plan, const KvG
   return taken;
 }
 
-std::vector<contract::StateBlockHandle> KvMemory::handles(std::uint32_t device) const {
-  std::vector<contract::StateBlockHandle> result;
+std::vector<plan::StateBlockHandle> KvMemory::handles(std::uint32_t device) const {
+  std::vector<plan::StateBlockHandle> result;
   for (const Group& group : groups_) result.push_back(group.places[device].handle);
   return result;
 }
@@ -203,7 +202,7 @@ bool KvMemory::add_slab(std::uint32_t group, std::uint32_t pages_count) {
     if (!memory) {
       if (observer_ != nullptr) {
         observer_->on_oom({.stage = "run",
-                           .purpose = std::string(contract::memory_purpose_name(MemoryPurpose::kState)),
+                           .purpose = std::string(plan::memory_purpose_name(MemoryPurpose::kState)),
                            .requested_bytes = pages_count * g.plan.page_bytes,
                            .free_bytes = free_bytes(*place.backend),
                            .action = fmt::format("no slab of {} pages", pages_count)});

@@ -9,11 +9,11 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/contract/state.h"
 #include "engine/inference/kv_cache/kv_plan.h"
 #include "engine/inference/kv_cache/page_slabs.h"
 #include "engine/inference/memory/oom_record.h"
 #include "engine/inference/paging/page_tables.h"
+#include "engine/plan/state.h"
 
 namespace llorch::engine::inference::kv_cache {
 
@@ -45,13 +45,13 @@ class KvObserver {
 class KvMemory {
  public:
   // `plan` is each device's. Errors: OUT_OF_DEVICE_MEMORY. REQUIRES: at least one device.
-  static base::Result<std::unique_ptr<KvMemory>> make(const KvPlan& plan, std::span<contract::Backend* const> devices);
+  static base::Result<std::unique_ptr<KvMemory>> make(const KvPlan& plan, std::span<plan::Backend* const> devices);
 
   // Whoever changes them has what changed copied to the device before the next step: upload().
   paging::PageTables& tables() { return tables_; }
   const paging::PageTables& tables() const { return tables_; }
   // The paged states as a device's adapters get them.
-  std::vector<contract::StateBlockHandle> handles(std::uint32_t device) const;
+  std::vector<plan::StateBlockHandle> handles(std::uint32_t device) const;
   std::uint64_t bytes() const;  // on each device
 
   // tables().reserve(), and make_room() when that fails.
@@ -74,11 +74,11 @@ class KvMemory {
  private:
   // Where a group's pages lie on one device.
   struct Place {
-    contract::Backend* backend = nullptr;
+    plan::Backend* backend = nullptr;
     PageSlabs slabs;
     std::vector<std::byte*> addresses;  // [slots][pages_per_slot], as on the device
-    contract::DeviceBuffer table;
-    contract::StateBlockHandle handle;
+    plan::DeviceBuffer table;
+    plan::StateBlockHandle handle;
   };
   struct Group {
     KvGroup plan;
@@ -88,7 +88,7 @@ class KvMemory {
 
   explicit KvMemory(const KvPlan& plan);
   static base::Result<Group> take_group(const KvPlan& plan, const KvGroup& group,
-                                        std::span<contract::Backend* const> devices);
+                                        std::span<plan::Backend* const> devices);
   bool make_room(std::uint32_t group, std::uint32_t pages_needed);
   void compact(std::uint32_t group);
   bool grow(std::uint32_t group, std::uint32_t pages_needed);

@@ -13,10 +13,10 @@
 namespace llorch::engine::inference::kv_cache {
 namespace {
 
-using contract::kPageTokens;
-using contract::StateDescriptor;
-using contract::StateKind;
 using paging::PageId;
+using plan::kPageTokens;
+using plan::StateDescriptor;
+using plan::StateKind;
 using testing::FaultyBackend;
 
 constexpr std::array kMemoryStates{
@@ -34,7 +34,7 @@ struct Watcher : KvObserver {
 
 struct Cache {
   explicit Cache(const KvLimits& limits, std::span<const StateDescriptor> states = kMemoryStates) {
-    contract::Backend* const device = &backend;
+    plan::Backend* const device = &backend;
     auto made = KvMemory::make(plan_kv(states, limits), {&device, 1});
     EXPECT_TRUE(made) << made.error().message;
     memory = *std::move(made);
@@ -49,7 +49,7 @@ struct Cache {
     return true;
   }
   std::byte* entry(std::size_t group, std::uint32_t slot, std::uint32_t page) const {
-    const contract::StateBlockHandle handle = memory->handles(0)[group];
+    const plan::StateBlockHandle handle = memory->handles(0)[group];
     return handle.pages[slot * handle.pages_stride + page];
   }
   FaultyBackend backend;
@@ -57,7 +57,7 @@ struct Cache {
   std::unique_ptr<KvMemory> memory;
 };
 
-// layout.md §9: less than a tenth free -> compact, then try again, then a new slab; else a new slab at once.
+// With less than a tenth free: compact, then try again, then a new slab; else a new slab at once.
 TEST(MissRule, CompactsBelowATenthAndGrowsOtherwise) {
   EXPECT_EQ(miss_action({.pages_total = 100, .pages_free = 9, .pages_growable = 5}), MissAction::kCompact);
   EXPECT_EQ(miss_action({.pages_total = 100, .pages_free = 10, .pages_growable = 5}), MissAction::kNewSlab);

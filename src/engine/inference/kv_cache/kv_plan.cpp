@@ -7,9 +7,9 @@
 namespace llorch::engine::inference::kv_cache {
 namespace {
 
-using contract::kPageTokens;
-using contract::pages_of;
-using contract::StateDescriptor;
+using plan::kPageTokens;
+using plan::pages_of;
+using plan::StateDescriptor;
 
 // Sizes are the file's to claim: what no device has is capped, so that sums hold and the refusal is the usual one.
 constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 52;

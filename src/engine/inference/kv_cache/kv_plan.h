@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/contract/dtype.h"
-#include "engine/contract/state.h"
+#include "engine/plan/dtype.h"
+#include "engine/plan/state.h"
 
 namespace llorch::engine::inference::kv_cache {
 
@@ -17,7 +17,7 @@ struct KvLimits {
   // first. Less than one context counts as one.
   std::uint64_t kv_tokens = 0;
   std::uint64_t kv_tokens_max = 0;
-  contract::DType dtype = contract::DType::kF16;
+  plan::DType dtype = plan::DType::kF16;
 };
 
 // The pages of one paged state: the layers that see every position, or those that see a window.
@@ -35,7 +35,7 @@ struct KvPlan {
   std::uint64_t pages_max = 0;  // after all growth
   std::vector<KvGroup> groups;  // in the order of the descriptors; empty for models without a paged state
 
-  std::uint64_t pages_per_slot() const { return contract::pages_of(limits.context_tokens); }
+  std::uint64_t pages_per_slot() const { return plan::pages_of(limits.context_tokens); }
   std::uint64_t bytes() const;
   std::uint64_t growth_bytes() const;  // what growing may add
   // Of the device's tables of page addresses, [groups][slots][pages_per_slot].
@@ -50,6 +50,6 @@ struct KvPlan {
 //            + S * w)      the windows in which S cached prefixes end, so that they can be gone on from
 //   and no window at all when W covers the context.
 // A window page never lives without the page of the same positions in the other group, hence the min.
-KvPlan plan_kv(std::span<const contract::StateDescriptor> descs, const KvLimits& limits);
+KvPlan plan_kv(std::span<const plan::StateDescriptor> descs, const KvLimits& limits);
 
 }  // namespace llorch::engine::inference::kv_cache

@@ -7,8 +7,8 @@
 namespace llorch::engine::inference::kv_cache {
 namespace {
 
-using contract::StateDescriptor;
-using contract::StateKind;
+using plan::StateDescriptor;
+using plan::StateKind;
 
 constexpr StateDescriptor kAll{.id = 0, .kind = StateKind::kKv, .bytes_per_token = 8, .size_bytes = 512};
 constexpr StateDescriptor kWindowed{

@@ -17,7 +17,7 @@ enum class MissAction : std::uint8_t {
   kRefuse,
 };
 
-// With less than a tenth free, compact first and add a slab only if that was not enough; else add a slab (layout.md §9).
+// With less than a tenth free, compact first and add a slab only if that was not enough; else add a slab.
 // Pages have one size, so they never need sliding together for a miss: compacting frees pages, not room between them.
 constexpr MissAction miss_action(const Miss& miss) {
   const bool short_of_pages = std::uint64_t{miss.pages_free} * 10 < miss.pages_total;

@@ -6,11 +6,11 @@ namespace llorch::engine::inference::kv_cache {
 
 using paging::PageId;
 
-base::Result<contract::DeviceBuffer> PageSlabs::allocate(std::uint64_t pages_count) {
-  return contract::DeviceBuffer::allocate(*backend_, pages_count * key_.page_bytes, contract::MemoryPurpose::kState);
+base::Result<plan::DeviceBuffer> PageSlabs::allocate(std::uint64_t pages_count) {
+  return plan::DeviceBuffer::allocate(*backend_, pages_count * key_.page_bytes, plan::MemoryPurpose::kState);
 }
 
-void PageSlabs::add_slab(contract::DeviceBuffer memory, std::span<const PageId> pages) {
+void PageSlabs::add_slab(plan::DeviceBuffer memory, std::span<const PageId> pages) {
   ASSERT(memory.size_bytes() == pages.size() * key_.page_bytes, "{} bytes for {} pages of {}", memory.size_bytes(),
          pages.size(), key_.page_bytes);
   const auto slab = static_cast<std::uint32_t>(slabs_.size());

@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/contract/backend.h"
 #include "engine/inference/paging/page_pool.h"
+#include "engine/plan/backend.h"
 
 namespace llorch::engine::inference::kv_cache {
 
@@ -18,7 +18,7 @@ namespace llorch::engine::inference::kv_cache {
 struct SlabKey {
   std::uint64_t page_bytes =
       0;  // kv width of all layers of the group x 64 positions, each layer's part padded to 64 bytes
-  contract::DType dtype = contract::DType::kF16;
+  plan::DType dtype = plan::DType::kF16;
 };
 
 class PageSlabs {
@@ -26,12 +26,12 @@ class PageSlabs {
   // Whether what the page holds is of use to anyone.
   using IsLive = std::function<bool(paging::PageId)>;
 
-  PageSlabs(const SlabKey& key, contract::Backend& backend) : key_(key), backend_(&backend) {}
+  PageSlabs(const SlabKey& key, plan::Backend& backend) : key_(key), backend_(&backend) {}
 
   // Memory for a slab. Errors: OUT_OF_DEVICE_MEMORY. REQUIRES: at least one page.
-  base::Result<contract::DeviceBuffer> allocate(std::uint64_t pages_count);
+  base::Result<plan::DeviceBuffer> allocate(std::uint64_t pages_count);
   // Gives each of `pages`, which have no place, one in the new slab.
-  void add_slab(contract::DeviceBuffer memory, std::span<const paging::PageId> pages);
+  void add_slab(plan::DeviceBuffer memory, std::span<const paging::PageId> pages);
 
   const SlabKey& key() const { return key_; }
   std::size_t slabs_count() const { return slabs_.size(); }
@@ -53,7 +53,7 @@ class PageSlabs {
 
  private:
   struct Slab {
-    contract::DeviceBuffer memory;
+    plan::DeviceBuffer memory;
     std::vector<paging::PageId> pages;  // by place
   };
   struct Place {
@@ -64,7 +64,7 @@ class PageSlabs {
   void settle(paging::PageId page, std::uint32_t slab, std::uint32_t index);
 
   SlabKey key_;
-  contract::Backend* backend_;
+  plan::Backend* backend_;
   std::vector<Slab> slabs_;
   std::vector<Place> places_;  // by page; address null: none
 };

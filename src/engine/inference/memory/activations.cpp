@@ -6,7 +6,7 @@
 namespace llorch::engine::inference::memory {
 namespace {
 
-using namespace contract;
+using namespace plan;
 
 // Position in `specs` of the n-th buffer with this row domain; specs.size() when there are fewer.
 std::size_t nth_of(std::span<const PhysicalSpec> specs, RowDomain rows, std::size_t n) {

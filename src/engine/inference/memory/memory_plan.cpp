@@ -12,7 +12,7 @@
 
 namespace llorch::engine::inference::memory {
 
-using namespace contract;
+using namespace plan;
 
 namespace {
 
@@ -89,7 +89,7 @@ base::Result<MemoryPlan> predict_memory(const MemoryInput& input, const Backend&
                                   workspace_bytes(model.plans.decoder_decode, backend, limits));
   plan.tables_bytes = rope_table_bytes(model) + long_rope_flag_bytes(model, limits) + input.kv.table_bytes() +
                       BatchBuilder::device_bytes(limits, takes_images);
-  if (input.draw_limits.rows_max != 0) plan.tables_bytes += backend.drawer_bytes(input.draw_limits);
+  if (input.draw_limits.rows_max != 0) plan.tables_bytes += backend.device_sampler_bytes(input.draw_limits);
   if (takes_images) {
     plan.workspace_bytes =
         std::max(plan.workspace_bytes, workspace_bytes(*model.plans.vision_encode, backend, input.encode_limits));

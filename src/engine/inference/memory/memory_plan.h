@@ -4,9 +4,9 @@
 #include <span>
 
 #include "base/result.h"
-#include "engine/contract/backend.h"
 #include "engine/inference/kv_cache/kv_plan.h"
 #include "engine/models/model.h"
+#include "engine/plan/backend.h"
 
 namespace llorch::engine::inference::memory {
 
@@ -18,11 +18,11 @@ struct MemoryPlan {
   std::uint64_t workspace_bytes = 0;
   std::uint64_t tables_bytes = 0;     // rotation tables, page tables, row arrays, patches, draws
   std::uint64_t sums_bytes = 0;       // where several devices share the model: room to take their sums
-  contract::StagingBytes staging;     // beside the weights while they are loaded, before the rest is taken
+  plan::StagingBytes staging;         // beside the weights while they are loaded, before the rest is taken
   std::uint64_t kv_bytes = 0;         // of the state: cache pages
   std::uint64_t kv_growth_bytes = 0;  // what they may take later on top of everything; in no sum here
   std::uint64_t widened_bytes = 0;    // of the weights: FP8 in the file, BF16 on this device
-  contract::DType weight_dtype{};     // that most elements of matrices have on the device
+  plan::DType weight_dtype{};         // that most elements of matrices have on the device
   std::uint32_t context_tokens = 0;
   std::uint32_t slots = 0;
 
@@ -38,27 +38,27 @@ struct MemoryPlan {
 
 struct MemoryInput {
   const models::CompiledModel& model;
-  std::span<const contract::PhysicalSpec> buffers;  // shared by the plans
+  std::span<const plan::PhysicalSpec> buffers;  // shared by the plans
   const kv_cache::KvPlan& kv;
-  contract::StepLimits limits;
-  contract::StepLimits encode_limits;  // of the vision_encode plan, when there is one
-  contract::DrawLimits draw_limits;    // no rows: nothing is drawn on the device
+  plan::StepLimits limits;
+  plan::StepLimits encode_limits;  // of the vision_encode plan, when there is one
+  plan::DrawLimits draw_limits;    // no rows: nothing is drawn on the device
 };
 
 // The most values a step takes a sum of; 0 for a model of one device.
-std::uint64_t summed_values_max(const models::CompiledModel& model, const contract::StepLimits& limits);
+std::uint64_t summed_values_max(const models::CompiledModel& model, const plan::StepLimits& limits);
 
 // Room for the rows of logits, whole, where the devices have the vocabulary shared out; otherwise 0.
-std::uint64_t joined_logits_bytes(const models::CompiledModel& model, const contract::StepLimits& limits);
+std::uint64_t joined_logits_bytes(const models::CompiledModel& model, const plan::StepLimits& limits);
 
 // Without the room for sums, which is the collective's to tell. Errors: UNSUPPORTED_OPCODE, BATCH_UNSUPPORTED.
-base::Result<MemoryPlan> predict_memory(const MemoryInput& input, const contract::Backend& backend);
+base::Result<MemoryPlan> predict_memory(const MemoryInput& input, const plan::Backend& backend);
 
 // OUT_OF_DEVICE_MEMORY with every part of the plan unless it fits what the backend has left.
-base::Result<> check_fits(const MemoryPlan& plan, const contract::Backend& backend);
+base::Result<> check_fits(const MemoryPlan& plan, const plan::Backend& backend);
 
 std::uint64_t rope_table_bytes(const models::CompiledModel& model);
 // One byte per slot when slots choose between two rotations; see ExecutionContext::long_rope_of_slot.
-std::uint64_t long_rope_flag_bytes(const models::CompiledModel& model, const contract::StepLimits& limits);
+std::uint64_t long_rope_flag_bytes(const models::CompiledModel& model, const plan::StepLimits& limits);
 
 }  // namespace llorch::engine::inference::memory

@@ -7,7 +7,7 @@
 namespace llorch::engine::inference::memory {
 namespace {
 
-using namespace contract;
+using namespace plan;
 using base::ErrorCode;
 
 bool is_paged(const StateDescriptor& desc) { return desc.bytes_per_token > 0; }

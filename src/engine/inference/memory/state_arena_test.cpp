@@ -9,7 +9,7 @@
 namespace llorch::engine::inference::memory {
 namespace {
 
-using namespace contract;
+using namespace plan;
 using base::ErrorCode;
 using testing::RecordingBackend;
 

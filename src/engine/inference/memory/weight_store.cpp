@@ -5,12 +5,12 @@
 namespace llorch::engine::inference::memory {
 namespace {
 
-contract::TensorViewDesc view_of(const contract::StoredTensor& tensor) {
-  contract::TensorViewDesc view{.dtype = tensor.dtype,
-                                .rank = tensor.rank,
-                                .layout = contract::TensorLayout::kBackendNative,
-                                .shape = tensor.shape,
-                                .stride_elems = {}};
+plan::TensorViewDesc view_of(const plan::StoredTensor& tensor) {
+  plan::TensorViewDesc view{.dtype = tensor.dtype,
+                            .rank = tensor.rank,
+                            .layout = plan::TensorLayout::kBackendNative,
+                            .shape = tensor.shape,
+                            .stride_elems = {}};
   std::uint32_t stride = 1;
   for (std::uint8_t d = tensor.rank; d-- > 0;) {
     view.stride_elems[d] = stride;
@@ -21,9 +21,9 @@ contract::TensorViewDesc view_of(const contract::StoredTensor& tensor) {
 
 }  // namespace
 
-base::Result<WeightStore> WeightStore::upload(std::span<const models::BoundTensor> tensors, contract::Backend& backend,
-                                              const contract::UploadProgress& progress) {
-  std::vector<contract::StoredTensor> sources;
+base::Result<WeightStore> WeightStore::upload(std::span<const models::BoundTensor> tensors, plan::Backend& backend,
+                                              const plan::UploadProgress& progress) {
+  std::vector<plan::StoredTensor> sources;
   for (const models::BoundTensor& tensor : tensors) sources.push_back(tensor.as_source());
   std::vector<void*> weights(sources.size());
   TRY(backend.upload_weights(sources, weights, progress));

@@ -6,8 +6,8 @@
 
 namespace llorch::engine::inference::paging {
 
-using contract::kPageTokens;
-using contract::pages_of;
+using plan::kPageTokens;
+using plan::pages_of;
 
 PageTables::PageTables(const PageTablesOptions& options)
     : slots_(options.slots),

@@ -1,6 +1,6 @@
 #pragma once
 // Which cache pages belong to which slot, and which full pages a later request may find again. Bookkeeping only: no bytes,
-// no device, no clock. Pages hold contract::kPageTokens positions; page i of a slot holds positions [64 i, 64 i + 64).
+// no device, no clock. Pages hold plan::kPageTokens positions; page i of a slot holds positions [64 i, 64 i + 64).
 //
 // Thread rule: one thread at a time. Every operation is O(pages touched) but expire(), clear_cache() and grow(). Nothing
 // allocates after construction except publish() of a new key, fork()'s copies and grow().
@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/contract/state.h"
 #include "engine/inference/paging/page_pool.h"
+#include "engine/plan/state.h"
 
 namespace llorch::engine::inference::paging {
 
@@ -30,15 +30,15 @@ struct PageGroup {
   // The first page that `position` or a later one sees: a position sees itself and the window_tokens - 1 before it.
   constexpr std::uint32_t first_page_seen(std::uint32_t position) const {
     if (window_tokens == 0 || position < window_tokens) return 0;
-    return (position - window_tokens + 1) / contract::kPageTokens;
+    return (position - window_tokens + 1) / plan::kPageTokens;
   }
   // The most pages a sequence holds at once, wherever its steps begin.
   constexpr std::uint32_t pages_at_once(const Growth& growth) const {
-    const std::uint64_t all = contract::pages_of(growth.tokens);
+    const std::uint64_t all = plan::pages_of(growth.tokens);
     if (window_tokens == 0) return static_cast<std::uint32_t>(all);
     // A step needs its rows and the window before them: that many positions in a row touch at most this many pages.
     const std::uint64_t positions = std::uint64_t{window_tokens} - 1 + growth.rows_max;
-    const std::uint64_t spanned = (positions + contract::kPageTokens - 2) / contract::kPageTokens + 1;
+    const std::uint64_t spanned = (positions + plan::kPageTokens - 2) / plan::kPageTokens + 1;
     return static_cast<std::uint32_t>(all < spanned ? all : spanned);
   }
 };

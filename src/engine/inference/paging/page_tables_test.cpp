@@ -17,7 +17,7 @@ namespace llorch::engine::inference::paging {
 namespace {
 
 using base::TokenId;
-using contract::kPageTokens;
+using plan::kPageTokens;
 using ::testing::ElementsAre;
 using testing::PageContents;
 

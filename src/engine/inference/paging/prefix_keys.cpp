@@ -1,10 +1,10 @@
 #include "engine/inference/paging/prefix_keys.h"
 
-#include "engine/contract/state.h"
+#include "engine/plan/state.h"
 
 namespace llorch::engine::inference::paging {
 
-using contract::kPageTokens;
+using plan::kPageTokens;
 
 PrefixKeys::PrefixKeys(std::span<const std::byte> salt) : shares_(!salt.empty()) {
   // With its length, so that no salt can pass for another one and a key.

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <string_view>
 
-#include "engine/contract/state.h"
+#include "engine/plan/state.h"
 
 namespace llorch::engine::inference::paging {
 namespace {
 
 using base::TokenId;
-using contract::kPageTokens;
+using plan::kPageTokens;
 
 std::vector<TokenId> some_tokens(std::size_t count) {
   std::vector<TokenId> tokens;

@@ -16,7 +16,7 @@ base::Result<> check_devices(const Devices& devices) {
                                                              devices.count(), models::kRanksMax));
   }
   const std::string_view first = devices.backends[0]->numerics();
-  for (const contract::Backend* backend : devices.backends) {
+  for (const plan::Backend* backend : devices.backends) {
     if (backend->numerics() == first) continue;
     return base::fail(ErrorCode::kInvalidParams, fmt::format("devices with the numerics {} and {} cannot share a model",
                                                              first, backend->numerics()));
@@ -31,7 +31,7 @@ std::string numerics_of(const Devices& devices) {
 
 std::string device_class_of(const Devices& devices) {
   const std::string_view first = devices.backends[0]->device_class();
-  const auto is_first = [&](const contract::Backend* backend) { return backend->device_class() == first; };
+  const auto is_first = [&](const plan::Backend* backend) { return backend->device_class() == first; };
   std::string result(first);
   if (std::ranges::all_of(devices.backends, is_first)) return result;
   for (std::size_t rank = 1; rank < devices.backends.size(); ++rank)

@@ -3,17 +3,16 @@
 #include <string>
 #include <vector>
 
-#include "engine/contract/backend.h"
-#include "engine/contract/collective.h"
+#include "engine/plan/backend.h"
+#include "engine/plan/collective.h"
 
 namespace llorch::engine::inference::parallel {
 
 // The devices of an engine. Several share one model: each holds its part of the weights and of the cache, a device's place
 // in the list is its rank. They and the collective outlive the engine.
 struct Devices {
-  std::vector<contract::Backend*> backends;  // one to models::kRanksMax
-  contract::Collective* collective =
-      nullptr;  // with several: of these, in this order; for predictions it may be missing
+  std::vector<plan::Backend*> backends;    // one to models::kRanksMax
+  plan::Collective* collective = nullptr;  // with several: of these, in this order; for predictions it may be missing
   std::uint32_t count() const { return static_cast<std::uint32_t>(backends.size()); }
 };
 

@@ -16,8 +16,8 @@ namespace {
 
 using base::ErrorCode;
 using base::TokenId;
-using contract::Opcode;
 using models::testing::TinyLlama;
+using plan::Opcode;
 using testing::FaultyBackend;
 using testing::many;
 using testing::ModelFile;
@@ -30,27 +30,27 @@ struct Pair {
   std::uint64_t used() const { return backends[0].memory_used_bytes() + backends[1].memory_used_bytes(); }
 
   std::array<FaultyBackend, 2> backends;
-  HostCollective collective{std::array<contract::Backend*, 2>{&backends[0], &backends[1]}};
+  HostCollective collective{std::array<plan::Backend*, 2>{&backends[0], &backends[1]}};
 };
 
 // Joins nothing.
-class UnjoinedCollective final : public contract::Collective {
+class UnjoinedCollective final : public plan::Collective {
  public:
-  explicit UnjoinedCollective(contract::Collective& sums) : sums_(sums) {}
+  explicit UnjoinedCollective(plan::Collective& sums) : sums_(sums) {}
   std::uint32_t ranks() const override { return sums_.ranks(); }
   base::Result<> reserve(std::uint64_t values_max) override { return sums_.reserve(values_max); }
   void release() noexcept override { sums_.release(); }
   base::Result<> begin() override { return sums_.begin(); }
-  contract::Status sum(std::uint32_t rank, float* values, std::uint64_t count) noexcept override {
+  plan::Status sum(std::uint32_t rank, float* values, std::uint64_t count) noexcept override {
     return sums_.sum(rank, values, count);
   }
-  contract::Status join(std::uint32_t, const contract::RowParts&) noexcept override {
-    return contract::Status::failed(ErrorCode::kCudaError);
+  plan::Status join(std::uint32_t, const plan::RowParts&) noexcept override {
+    return plan::Status::failed(ErrorCode::kCudaError);
   }
   void abort() noexcept override { sums_.abort(); }
 
  private:
-  contract::Collective& sums_;
+  plan::Collective& sums_;
 };
 
 // SYS-6.3.3
@@ -79,8 +79,8 @@ TEST(EngineParallel, EveryDeviceHasItsPartAndIsAccountedFor) {
 // Does something before it takes weights and behind it.
 class OrderedBackend final : public FaultyBackend {
  public:
-  base::Result<> upload_weights(std::span<const contract::StoredTensor> tensors, std::span<void*> weights,
-                                const contract::UploadProgress& progress) override {
+  base::Result<> upload_weights(std::span<const plan::StoredTensor> tensors, std::span<void*> weights,
+                                const plan::UploadProgress& progress) override {
     before();
     auto uploaded = FaultyBackend::upload_weights(tensors, weights, progress);
     behind();
@@ -94,7 +94,7 @@ TEST(EngineParallel, ProgressIsThatOfAllDevices) {
   const ModelFile file(TinyLlama{.layers = 3});
   for (const bool first_is_late : {true, false}) {
     OrderedBackend late, other;
-    std::vector<contract::Backend*> backends{&late, &other};
+    std::vector<plan::Backend*> backends{&late, &other};
     if (!first_is_late) std::swap(backends[0], backends[1]);
     HostCollective collective(backends);
     std::vector<unsigned> seen;
@@ -283,7 +283,7 @@ TEST(EngineParallel, AStepAllocatesNothing) {
 TEST(EngineParallel, WhatCannotShareAModelIsRefused) {
   const ModelFile file;
   std::array<FaultyBackend, 3> backends;
-  HostCollective collective{std::array<contract::Backend*, 3>{&backends[0], &backends[1], &backends[2]}};
+  HostCollective collective{std::array<plan::Backend*, 3>{&backends[0], &backends[1], &backends[2]}};
   const Devices three{.backends = {&backends[0], &backends[1], &backends[2]}, .collective = &collective};
   EXPECT_EQ(Engine::load(file.path(), {}, three).error().code, ErrorCode::kModelIncompatible);
   EXPECT_EQ(Engine::load(file.path(), {}, Devices{}).error().code, ErrorCode::kInvalidParams);

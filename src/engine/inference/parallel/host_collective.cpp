@@ -6,9 +6,9 @@
 
 namespace llorch::engine::inference::parallel {
 
-using contract::Status;
+using plan::Status;
 
-HostCollective::HostCollective(std::span<contract::Backend* const> backends)
+HostCollective::HostCollective(std::span<plan::Backend* const> backends)
     : backends_(backends.begin(), backends.end()), brought_(backends.size()) {}
 
 base::Result<> HostCollective::reserve(std::uint64_t values_max) {
@@ -31,7 +31,7 @@ base::Result<> HostCollective::begin() {
 
 Status HostCollective::sum(std::uint32_t rank, float* values, std::uint64_t count) noexcept {
   ASSERT(count <= sums_.size(), "a sum of {} values, {} were reserved", count, sums_.size());
-  contract::Backend& backend = *backends_[rank];
+  plan::Backend& backend = *backends_[rank];
   backend.copy_to_host(std::as_writable_bytes(std::span(brought_[rank]).first(count)),
                        reinterpret_cast<const std::byte*>(values));
   if (!meet()) return Status::failed(base::ErrorCode::kCancelled);
@@ -48,8 +48,8 @@ Status HostCollective::sum(std::uint32_t rank, float* values, std::uint64_t coun
 }
 
 // As many values at a time as there is room for.
-Status HostCollective::join(std::uint32_t rank, const contract::RowParts& rows) noexcept {
-  contract::Backend& backend = *backends_[rank];
+Status HostCollective::join(std::uint32_t rank, const plan::RowParts& rows) noexcept {
+  plan::Backend& backend = *backends_[rank];
   const std::uint64_t count = rows.rows * rows.width, at_once = brought_[rank].size();
   ASSERT(at_once != 0, "no room was reserved for {} values", count);
   for (std::uint64_t begin = 0; begin < count; begin += at_once) {

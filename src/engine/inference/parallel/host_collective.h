@@ -6,30 +6,30 @@
 #include <span>
 #include <vector>
 
-#include "engine/contract/backend.h"
-#include "engine/contract/collective.h"
+#include "engine/plan/backend.h"
+#include "engine/plan/collective.h"
 
 namespace llorch::engine::inference::parallel {
 
 // Every rank brings its values to the host, adds up its stretch of everybody's in rank order, and takes the whole back.
-class HostCollective final : public contract::Collective {
+class HostCollective final : public plan::Collective {
  public:
   // The backends, in rank order, outlive this.
-  explicit HostCollective(std::span<contract::Backend* const> backends);
+  explicit HostCollective(std::span<plan::Backend* const> backends);
 
   std::uint32_t ranks() const override { return static_cast<std::uint32_t>(backends_.size()); }
   base::Result<> reserve(std::uint64_t values_max) override;
   void release() noexcept override;
   base::Result<> begin() override;
-  contract::Status sum(std::uint32_t rank, float* values, std::uint64_t count) noexcept override;
-  contract::Status join(std::uint32_t rank, const contract::RowParts& rows) noexcept override;
+  plan::Status sum(std::uint32_t rank, float* values, std::uint64_t count) noexcept override;
+  plan::Status join(std::uint32_t rank, const plan::RowParts& rows) noexcept override;
   void abort() noexcept override;
 
  private:
   // Waits for all ranks; false once the step was aborted.
   bool meet() noexcept;
 
-  std::vector<contract::Backend*> backends_;
+  std::vector<plan::Backend*> backends_;
   std::vector<std::vector<float>> brought_;  // [ranks][values_max]
   std::vector<float> sums_;                  // [values_max]
 

@@ -15,7 +15,7 @@ namespace llorch::engine::inference::parallel {
 namespace {
 
 using base::testing::uneven_number;
-using contract::Status;
+using plan::Status;
 using testing::RecordingBackend;
 
 constexpr std::uint64_t kValuesMax = 1000;
@@ -26,9 +26,9 @@ struct Ranks {
     for (std::uint32_t rank = 0; rank < count; ++rank) {
       backends.push_back(std::make_unique<RecordingBackend>());
       pointers.push_back(backends.back().get());
-      buffers.push_back(contract::DeviceBuffer::allocate(*backends.back(), kValuesMax * sizeof(float),
-                                                         contract::MemoryPurpose::kActivations)
-                            .value());
+      buffers.push_back(
+          plan::DeviceBuffer::allocate(*backends.back(), kValuesMax * sizeof(float), plan::MemoryPurpose::kActivations)
+              .value());
     }
     collective = std::make_unique<HostCollective>(pointers);
     EXPECT_TRUE(collective->reserve(kValuesMax));
@@ -38,8 +38,8 @@ struct Ranks {
 
   RankThreads threads;
   std::vector<std::unique_ptr<RecordingBackend>> backends;
-  std::vector<contract::Backend*> pointers;
-  std::vector<contract::DeviceBuffer> buffers;
+  std::vector<plan::Backend*> pointers;
+  std::vector<plan::DeviceBuffer> buffers;
   std::unique_ptr<HostCollective> collective;
 };
 
@@ -82,7 +82,7 @@ TEST(HostCollective, JoinsRows) {
       std::vector<std::vector<float>> whole(ranks, std::vector<float>(kRows * kWidth * ranks));
       group.threads.run([&](std::uint32_t rank) {
         for (std::uint64_t i = 0; i < kRows * kWidth; ++i) group.values(rank)[i] = static_cast<float>(1000 * rank + i);
-        const contract::RowParts rows{
+        const plan::RowParts rows{
             .part = group.values(rank), .whole = whole[rank].data(), .rows = kRows, .width = kWidth};
         EXPECT_TRUE(group.collective->join(rank, rows).is_ok());
         group.values(rank)[0] = -1;  // nobody reads it any more

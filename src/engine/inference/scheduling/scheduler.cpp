@@ -9,7 +9,7 @@
 namespace llorch::engine::inference::scheduling {
 
 using base::TokenId;
-using contract::kPageTokens;
+using plan::kPageTokens;
 
 namespace {
 constexpr std::uint32_t kNoSlot = 0xFFFFFFFF;

@@ -14,7 +14,7 @@ using base::TokenId;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-constexpr std::uint32_t kP = contract::kPageTokens;
+constexpr std::uint32_t kP = plan::kPageTokens;
 
 SequenceId id(std::uint64_t n) { return SequenceId{n}; }
 

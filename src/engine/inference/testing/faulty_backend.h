@@ -8,7 +8,7 @@ class FaultyBackend : public RecordingBackend {
  public:
   using RecordingBackend::RecordingBackend;
 
-  base::Result<std::byte*> allocate(std::uint64_t bytes, contract::MemoryPurpose purpose) override {
+  base::Result<std::byte*> allocate(std::uint64_t bytes, plan::MemoryPurpose purpose) override {
     const std::uint64_t n = ++allocations_count;
     if (n >= fail_from && n < fail_to) return base::fail(out_of_memory(bytes, purpose));
     return RecordingBackend::allocate(bytes, purpose);

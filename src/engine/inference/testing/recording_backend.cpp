@@ -9,7 +9,7 @@
 namespace llorch::engine::inference::testing {
 namespace {
 
-using namespace contract;
+using namespace plan;
 
 constexpr std::array kSupported{Opcode::kEmbedding, Opcode::kRmsNorm,     Opcode::kMultiheadAttention,
                                 Opcode::kSwiglu,    Opcode::kResidualAdd, Opcode::kLmHead};

@@ -6,27 +6,26 @@
 #include <string>
 #include <vector>
 
-#include "engine/contract/backend.h"
+#include "engine/plan/backend.h"
 
 namespace llorch::engine::inference::testing {
 
 struct Launch {
-  contract::Opcode opcode{};
+  plan::Opcode opcode{};
   std::uint32_t rows = 0;
   std::uint32_t batch_size = 0;
   const void* output = nullptr;
 };
 
-class RecordingBackend : public contract::Backend {
+class RecordingBackend : public plan::Backend {
  public:
   struct Options {
     std::uint64_t memory_bytes_max = 1ULL << 30;
     std::size_t batch_max = 64;
-    contract::Opcode without = contract::Opcode::kMoe;  // an opcode this backend lacks
-    std::uint64_t matrix_types =
-        contract::dtype_bit(contract::DType::kF32) | contract::dtype_bit(contract::DType::kF16) |
-        contract::dtype_bit(contract::DType::kBF16) | contract::dtype_bit(contract::DType::kQ8_0) |
-        contract::dtype_bit(contract::DType::kQ4_0);
+    plan::Opcode without = plan::Opcode::kMoe;  // an opcode this backend lacks
+    std::uint64_t matrix_types = plan::dtype_bit(plan::DType::kF32) | plan::dtype_bit(plan::DType::kF16) |
+                                 plan::dtype_bit(plan::DType::kBF16) | plan::dtype_bit(plan::DType::kQ8_0) |
+                                 plan::dtype_bit(plan::DType::kQ4_0);
   };
   static constexpr std::uint64_t kWorkspaceBytesPerRow = 256;
 
@@ -37,15 +36,15 @@ class RecordingBackend : public contract::Backend {
   std::string_view device_class() const override { return "recording"; }
   std::string_view numerics() const override { return "recording-1"; }
   std::string_view implementation() const override { return "none"; }
-  const contract::AdapterTables& tables() const override { return tables_; }
-  contract::StreamHandle stream() override { return {this}; }
-  base::Result<std::byte*> allocate(std::uint64_t bytes, contract::MemoryPurpose purpose) override;
+  const plan::AdapterTables& tables() const override { return tables_; }
+  plan::StreamHandle stream() override { return {this}; }
+  base::Result<std::byte*> allocate(std::uint64_t bytes, plan::MemoryPurpose purpose) override;
   void release(std::byte* ptr) noexcept override;
   std::uint64_t memory_budget_bytes() const override { return options_.memory_bytes_max; }
   std::uint64_t memory_used_bytes() const override { return used_; }
-  std::uint64_t packed_weight_bytes(const contract::StoredTensor& tensor) const override;
-  base::Result<> upload_weights(std::span<const contract::StoredTensor> tensors, std::span<void*> weights,
-                                const contract::UploadProgress& progress) override;
+  std::uint64_t packed_weight_bytes(const plan::StoredTensor& tensor) const override;
+  base::Result<> upload_weights(std::span<const plan::StoredTensor> tensors, std::span<void*> weights,
+                                const plan::UploadProgress& progress) override;
   void release_weight(void* weight) noexcept override { release(static_cast<std::byte*>(weight)); }
   void copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept override;
   void copy_to_host(std::span<std::byte> host, const std::byte* device) noexcept override;
@@ -58,15 +57,15 @@ class RecordingBackend : public contract::Backend {
 
   std::vector<Launch> launches;  // capacity for many steps is reserved, so recording allocates nothing
   std::vector<std::uint8_t> upload_uses;
-  std::map<contract::MemoryPurpose, std::uint64_t> bytes_by_purpose;  // ever allocated
-  contract::Opcode failing = contract::Opcode::kMoe;                  // an opcode whose adapter fails
+  std::map<plan::MemoryPurpose, std::uint64_t> bytes_by_purpose;  // ever allocated
+  plan::Opcode failing = plan::Opcode::kMoe;                      // an opcode whose adapter fails
 
  protected:
-  base::Error out_of_memory(std::uint64_t bytes, contract::MemoryPurpose purpose) const;
+  base::Error out_of_memory(std::uint64_t bytes, plan::MemoryPurpose purpose) const;
 
  private:
   Options options_;
-  contract::AdapterTables tables_;
+  plan::AdapterTables tables_;
   std::map<std::byte*, std::uint64_t> allocations_;
   std::uint64_t used_ = 0;
 };

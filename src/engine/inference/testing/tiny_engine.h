@@ -15,21 +15,21 @@
 
 namespace llorch::engine::inference::testing {
 
-// A file in a folder of its own, gone with the object.
+// A file in a directory of its own, gone with the object.
 class ModelFile {
  public:
   explicit ModelFile(const models::testing::TinyLlama& tiny = {}) {
     char name[] = "/tmp/llorch-engine-XXXXXX";
-    folder_ = mkdtemp(name);
+    directory_ = mkdtemp(name);
     const std::vector<std::byte> bytes = tiny.bytes();
     std::ofstream(path(), std::ios::binary)
         .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   }
-  ~ModelFile() { std::filesystem::remove_all(folder_); }
-  std::filesystem::path path() const { return folder_ / "tiny.gguf"; }
+  ~ModelFile() { std::filesystem::remove_all(directory_); }
+  std::filesystem::path path() const { return directory_ / "tiny.gguf"; }
 
  private:
-  std::filesystem::path folder_;
+  std::filesystem::path directory_;
 };
 
 inline std::vector<base::TokenId> ids(std::initializer_list<std::uint32_t> numbers) {

@@ -8,11 +8,11 @@
 
 namespace llorch::engine::inference::trace {
 
-using contract::ExecutionContext;
-using contract::PreparedInsn;
-using contract::Status;
+using plan::ExecutionContext;
+using plan::PreparedInsn;
+using plan::Status;
 
-RowRecord make_record(RowKey key, contract::Opcode opcode, std::span<const float> row) {
+RowRecord make_record(RowKey key, plan::Opcode opcode, std::span<const float> row) {
   RowRecord record{.key = key, .opcode = opcode, .width = static_cast<std::uint32_t>(row.size())};
   record.min = std::numeric_limits<float>::infinity(), record.max = -record.min;
   double sum = 0, squares = 0;
@@ -35,9 +35,9 @@ RowRecord make_record(RowKey key, contract::Opcode opcode, std::span<const float
 }
 
 Status Recorder::after(const ExecutionContext& ctx, std::size_t instruction, const PreparedInsn& prepared) noexcept {
-  const contract::TensorViewDesc& view = prepared.views[prepared.insn->inputs.size()];
+  const plan::TensorViewDesc& view = prepared.views[prepared.insn->inputs.size()];
   const std::size_t width = view.shape[1];
-  const bool outputs = prepared.insn->opcode == contract::Opcode::kLmHead;  // rows are those whose outputs are wanted
+  const bool outputs = prepared.insn->opcode == plan::Opcode::kLmHead;  // rows are those whose outputs are wanted
   const std::size_t rows = outputs ? ctx.output_rows.size() : ctx.total_rows;
   values_.resize(rows * width);
   backend_.copy_to_host(std::as_writable_bytes(std::span(values_)), prepared.output<std::byte>(0));

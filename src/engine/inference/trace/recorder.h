@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/contract/backend.h"
 #include "engine/inference/executor.h"
+#include "engine/plan/backend.h"
 
 namespace llorch::engine::inference::trace {
 
@@ -23,7 +23,7 @@ struct RowKey {
 
 struct RowRecord {
   RowKey key;
-  contract::Opcode opcode{};
+  plan::Opcode opcode{};
   std::uint32_t width = 0;
   float min = 0;
   float max = 0;
@@ -33,7 +33,7 @@ struct RowRecord {
   std::array<std::uint8_t, 16> bits_hash{};  // SHA-256 of the row's bytes, first half
 };
 
-RowRecord make_record(RowKey key, contract::Opcode opcode, std::span<const float> row);
+RowRecord make_record(RowKey key, plan::Opcode opcode, std::span<const float> row);
 
 // Gets each row once, in the order of execution; false stops the step, which then fails with CANCELLED.
 using RowSink = std::function<bool(const RowRecord& record, std::span<const float> row)>;
@@ -42,12 +42,12 @@ using RowSink = std::function<bool(const RowRecord& record, std::span<const floa
 // Instructions whose rows are no rows of a sequence (those of the vision stage) are not recorded.
 class Recorder : public InstructionObserver {
  public:
-  Recorder(contract::Backend& backend, RowSink sink) : backend_(backend), sink_(std::move(sink)) {}
-  contract::Status after(const contract::ExecutionContext& ctx, std::size_t instruction,
-                         const contract::PreparedInsn& prepared) noexcept override;
+  Recorder(plan::Backend& backend, RowSink sink) : backend_(backend), sink_(std::move(sink)) {}
+  plan::Status after(const plan::ExecutionContext& ctx, std::size_t instruction,
+                     const plan::PreparedInsn& prepared) noexcept override;
 
  private:
-  contract::Backend& backend_;
+  plan::Backend& backend_;
   RowSink sink_;
   std::vector<float> values_;
 };

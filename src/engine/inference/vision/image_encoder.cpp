@@ -4,10 +4,10 @@
 
 namespace llorch::engine::inference::vision {
 
-using contract::DeviceBuffer;
-using contract::MemoryPurpose;
-using contract::StepLimits;
-using contract::VisionGrid;
+using plan::DeviceBuffer;
+using plan::MemoryPurpose;
+using plan::StepLimits;
+using plan::VisionGrid;
 
 namespace {
 
@@ -27,7 +27,7 @@ std::uint64_t ImageEncoder::device_bytes(const models::VisionConfig& vision, con
 }
 
 base::Result<ImageEncoder> ImageEncoder::make(const models::VisionConfig& vision, const StepLimits& limits,
-                                              contract::Backend& backend) {
+                                              plan::Backend& backend) {
   ImageEncoder encoder;
   encoder.vision_ = vision;
   encoder.backend_ = &backend;
@@ -77,7 +77,7 @@ void ImageEncoder::place_patches(const VisionGrid& grid, std::uint32_t first, st
 }
 
 void ImageEncoder::fill(Progress& progress, const Frames& frames, std::span<const float> patch_rows,
-                        contract::ExecutionContext& ctx) {
+                        plan::ExecutionContext& ctx) {
   active_slots_.clear();
   grids_.clear();
   image_rows_.clear();
@@ -102,7 +102,7 @@ void ImageEncoder::fill(Progress& progress, const Frames& frames, std::span<cons
   backend_->copy_to_device(patches_memory_.data(),
                            std::as_bytes(patch_rows.subspan(progress.patch_rows * width, total * width)));
   progress.patch_rows += total;
-  ctx.mode = contract::ExecutionMode::kVisionEncode;
+  ctx.mode = plan::ExecutionMode::kVisionEncode;
   ctx.batch_size = static_cast<std::uint32_t>(grids_.size());
   ctx.total_rows = total;
   ctx.active_slots = active_slots_;

@@ -4,12 +4,12 @@
 
 namespace llorch::engine::inference::vision {
 
-RowPosition place_row(RowCursor& cursor, bool is_image_row, std::span<const contract::VisionGrid> frames) {
+RowPosition place_row(RowCursor& cursor, bool is_image_row, std::span<const plan::VisionGrid> frames) {
   if (!is_image_row || cursor.frame == frames.size()) {
     const std::uint32_t at = cursor.next++;
     return {at, at, at};
   }
-  const contract::VisionGrid& grid = frames[cursor.frame];
+  const plan::VisionGrid& grid = frames[cursor.frame];
   if (cursor.frame_rows == 0) {
     cursor.frame_base = cursor.next;
     cursor.next += std::max(grid.height, grid.width);

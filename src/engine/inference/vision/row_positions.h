@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <span>
 
-#include "engine/contract/context.h"
+#include "engine/plan/context.h"
 
 namespace llorch::engine::inference::vision {
 
@@ -25,7 +25,7 @@ struct RowCursor {
 
 // The place of the request's next row. Text stands at one position on all axes. A frame of h x w rows at base p stands at
 // time p, rows p.. and columns p.., and text goes on behind the largest of them: at p + max(h, w). Past the last frame a row
-// with an image's id is text. `frames` are in rows, not patches. (engine.md 2.10; Qwen2-VL, arXiv 2409.12191, section 2.1.)
-RowPosition place_row(RowCursor& cursor, bool is_image_row, std::span<const contract::VisionGrid> frames);
+// with an image's id is text. `frames` are in rows, not patches. (Qwen2-VL, arXiv 2409.12191, section 2.1.)
+RowPosition place_row(RowCursor& cursor, bool is_image_row, std::span<const plan::VisionGrid> frames);
 
 }  // namespace llorch::engine::inference::vision

@@ -8,7 +8,7 @@
 namespace llorch::engine::inference::vision {
 namespace {
 
-using contract::VisionGrid;
+using plan::VisionGrid;
 
 std::vector<RowPosition> place_all(std::string_view rows, std::span<const VisionGrid> frames) {
   RowCursor cursor;

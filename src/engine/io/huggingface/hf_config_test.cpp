@@ -125,10 +125,10 @@ TEST(HfConfig, RefusesWhatIsNoConfiguration) {
 }
 
 TEST(HfConfig, ReadsWhatTheLibraryWrites) {
-  const std::filesystem::path folder = LLORCH_SOURCE_DIR "/../shared/data/golden";
-  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no folder " << folder;
+  const std::filesystem::path directory = LLORCH_SOURCE_DIR "/../shared/data/golden";
+  if (!std::filesystem::exists(directory)) GTEST_SKIP() << "no directory " << directory;
   int count = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
     const auto c = HfConfig::open(entry.path() / "config.json");
     ASSERT_TRUE(c) << c.error().message;
     EXPECT_TRUE(c->string("model_type")) << entry.path();

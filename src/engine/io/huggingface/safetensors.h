@@ -57,10 +57,10 @@ class SafetensorsFile {
 
 // model.safetensors.index.json: which file holds which tensor.
 struct SafetensorsIndex {
-  std::vector<std::string> files;                           // each once, sorted; plain names without a folder
+  std::vector<std::string> files;                           // each once, sorted; plain names without a directory
   std::map<std::string, std::uint32_t, std::less<>> holds;  // tensor -> index into `files`
 
-  // Errors: CORRUPT_FILE (no such JSON, a file name with a folder in it, a tensor named twice).
+  // Errors: CORRUPT_FILE (no such JSON, a file name with a directory in it, a tensor named twice).
   static base::Result<SafetensorsIndex> parse(std::string_view json, std::string_view source,
                                               const SafetensorsLimits& limits = {});
 };

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kSuffix = ".safetensors";
 
-// A file of the index's own folder, by a name that cannot leave it.
+// A file of the index's own directory, by a name that cannot leave it.
 bool is_plain_file_name(std::string_view name) {
   return name.size() > kSuffix.size() && name.size() <= 255 && name.ends_with(kSuffix) && is_printable_utf8(name) &&
          name.find('/') == std::string_view::npos && name.find("..") == std::string_view::npos;

@@ -199,7 +199,7 @@ TEST(SafetensorsIndex, ReadsTheWeightMap) {
   EXPECT_EQ(index->holds.at("c"), 1u);
 }
 
-TEST(SafetensorsIndex, RefusesNamesThatLeaveTheFolderAndOtherNonsense) {
+TEST(SafetensorsIndex, RefusesNamesThatLeaveTheDirectoryAndOtherNonsense) {
   for (const auto& [json, message] : std::vector<std::pair<std::string, std::string>>{
            {R"({"weight_map": {"a": "../m.safetensors"}})", "no name of a .safetensors file"},
            {R"({"weight_map": {"a": "x/m.safetensors"}})", "no name of a .safetensors file"},
@@ -226,10 +226,10 @@ TEST(SafetensorsIndex, RefusesNamesThatLeaveTheFolderAndOtherNonsense) {
 }
 
 TEST(Safetensors, ReadsWhatTheLibraryWrites) {
-  const std::filesystem::path folder = LLORCH_SOURCE_DIR "/../shared/data/golden";
-  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no folder " << folder;
+  const std::filesystem::path directory = LLORCH_SOURCE_DIR "/../shared/data/golden";
+  if (!std::filesystem::exists(directory)) GTEST_SKIP() << "no directory " << directory;
   int count = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
     const auto file = SafetensorsFile::open(entry.path() / "model.safetensors");
     ASSERT_TRUE(file) << file.error().message;
     EXPECT_EQ(file->metadata().at("format"), "pt");

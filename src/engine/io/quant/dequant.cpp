@@ -5,13 +5,13 @@
 #include <cstring>
 
 #include "base/assert.h"
-#include "engine/contract/quant_blocks.h"
 #include "engine/io/quant/half.h"
+#include "engine/plan/quant_blocks.h"
 
 namespace llorch::engine::io {
 namespace {
 
-using namespace contract;
+using namespace plan;
 
 template <class T>
 T load(std::span<const std::byte> row, std::size_t index) {

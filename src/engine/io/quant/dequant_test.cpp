@@ -13,15 +13,15 @@
 #include <vector>
 
 #include "base/sha256.h"
-#include "engine/contract/quant_blocks.h"
 #include "engine/io/quant/fp8.h"
 #include "engine/io/quant/half.h"
 #include "engine/io/quant/mxfp4.h"
+#include "engine/plan/quant_blocks.h"
 
 namespace llorch::engine::io {
 namespace {
 
-using contract::DType;
+using plan::DType;
 
 // The value of a binary16 pattern by the definition of the format, in double.
 double half_by_definition(std::uint16_t bits) {
@@ -78,7 +78,7 @@ TEST(Half, Bf16RoundsToNearestTiesToEven) {
 std::vector<std::byte> vector_blocks(DType dtype, const std::vector<std::size_t>& scale_offsets) {
   constexpr std::uint16_t kScales[] = {0x0000, 0x8000, 0x0001, 0x8001, 0x0155, 0x03ff, 0x83ff, 0x0400, 0x8400, 0x1234,
                                        0x2e66, 0xae66, 0x3c00, 0xbc00, 0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e00, 0xfc01};
-  const std::size_t block_bytes = contract::dtype_info(dtype).block_bytes;
+  const std::size_t block_bytes = plan::dtype_info(dtype).block_bytes;
   std::vector<std::byte> row(1000 * block_bytes);
   std::uint64_t state = 7;
   for (auto& byte : row) {
@@ -153,7 +153,7 @@ TEST(Dequant, EveryTypeEqualsTheIndependentVectors) {
       {DType::kQ5_K, {0, 2}}, {DType::kQ6_K, {208}},    {DType::kIQ4_NL, {0}},  {DType::kIQ4_XS, {0}},
       {DType::kMXFP4, {}}};
   for (const auto& [dtype, scale_offsets] : types) {
-    const auto info = contract::dtype_info(dtype);
+    const auto info = plan::dtype_info(dtype);
     const auto blocks = vector_blocks(dtype, scale_offsets);
     std::vector<float> values(1000 * info.block_elements);
     dequantize_row(dtype, blocks, values);

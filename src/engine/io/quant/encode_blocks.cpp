@@ -7,14 +7,14 @@
 
 namespace llorch::engine::io {
 
-using namespace contract;
+using namespace plan;
 using namespace fit;
 
 namespace {
 
 constexpr std::size_t kBlock = kQuantBlockElements;
 
-// Every whole level but 0, so that a block that is already quantised finds its own scale again, and some between around the
+// Every whole level but 0, so that a block that is already quantized finds its own scale again, and some between around the
 // end that the largest value usually meets.
 template <int kLow, int kHigh>
 constexpr auto linear_targets() {

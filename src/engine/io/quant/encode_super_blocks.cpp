@@ -6,7 +6,7 @@
 
 namespace llorch::engine::io {
 
-using namespace contract;
+using namespace plan;
 using namespace fit;
 
 namespace {

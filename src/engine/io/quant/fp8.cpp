@@ -75,8 +75,8 @@ float f8_e8m0_to_f32(std::uint8_t bits) { return bits == 0xff ? kNan : std::ldex
 Result<> check_fp8_matrix(const FileTensor& weight, const FileTensor& scale_inv, Fp8BlockShape block) {
   ASSERT(block.rows > 0 && block.cols > 0, "blocks of {} x {}", block.rows, block.cols);
   const auto scale_type = dtype_of(scale_inv.type);
-  const bool float_scale = scale_type == contract::DType::kF32 || scale_type == contract::DType::kBF16 ||
-                           scale_type == contract::DType::kF16;
+  const bool float_scale =
+      scale_type == plan::DType::kF32 || scale_type == plan::DType::kBF16 || scale_type == plan::DType::kF16;
   if ((weight.type != StoredType::kF8_E4M3 && weight.type != StoredType::kF8_E5M2) || !float_scale) {
     return fail(
         ErrorCode::kWeightDTypeUnsupported,

@@ -1,5 +1,5 @@
 #pragma once
-// Scales (and mins) that quantise a group of values with a small squared error. Plain f32 arithmetic in a fixed order: the
+// Scales (and mins) that quantize a group of values with a small squared error. Plain f32 arithmetic in a fixed order: the
 // same values give the same bits on every machine.
 //
 // For given levels l the best scale has a closed form, d = sum(x l) / sum(l l), and leaves sum(x x) - sum(x l)^2 / sum(l l).
@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <span>
 
-#include "engine/contract/quant_blocks.h"
 #include "engine/io/quant/half.h"
+#include "engine/plan/quant_blocks.h"
 
 namespace llorch::engine::io::fit {
 
@@ -47,7 +47,7 @@ struct TableLevels {
     return level;
   }
 };
-using Iq4Levels = TableLevels<contract::kIq4Values>;
+using Iq4Levels = TableLevels<plan::kIq4Values>;
 
 // Sum of term(i) for i < N, in eight interleaved partial sums.
 template <std::size_t N, class Term>

@@ -1,5 +1,5 @@
 #pragma once
-// Typed reads of a JSON object of a tokenizer file; inside of this folder.
+// Typed reads of a JSON object of a tokenizer file; inside of this directory.
 #include <fmt/format.h>
 
 #include <boost/json/value.hpp>

@@ -9,8 +9,8 @@
 
 #include "engine/io/model_layout.h"
 #include "engine/io/stored_file.h"
-#include "engine/io/tokenizer_json/tokenizer_folder.h"
-#include "engine/text/pre_tokenizer/scanner.h"
+#include "engine/io/tokenizer_json/tokenizer_directory.h"
+#include "text/pre_tokenizer/scanner.h"
 
 namespace llorch::engine::io::tokenizer_json {
 namespace {
@@ -186,14 +186,14 @@ class Writer {
 
 GgufTokenizer gguf_tokenizer(const TokenizerData& data, std::string json) { return Writer(data).run(std::move(json)); }
 
-base::Result<GgufTokenizer> gguf_tokenizer(const std::filesystem::path& folder) {
+base::Result<GgufTokenizer> gguf_tokenizer(const std::filesystem::path& directory) {
   GgufTokenizer out;
-  if (!is_present(folder / "tokenizer.json")) {
-    out.notes.push_back("the folder has no tokenizer.json: the new file has no tokenizer and takes token ids only");
+  if (!is_present(directory / "tokenizer.json")) {
+    out.notes.push_back("the directory has no tokenizer.json: the new file has no tokenizer and takes token ids only");
     return out;
   }
-  std::string json = TRY(read_text_file(folder / "tokenizer.json", kTokenizerJsonBytesMax));
-  const auto data = read_tokenizer_folder(folder);
+  std::string json = TRY(read_text_file(directory / "tokenizer.json", kTokenizerJsonBytesMax));
+  const auto data = read_tokenizer_directory(directory);
   if (data) {
     const auto alone = parse_tokenizer_files({.tokenizer = json});
     out = gguf_tokenizer(*data, std::move(json));

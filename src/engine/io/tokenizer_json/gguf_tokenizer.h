@@ -1,12 +1,12 @@
 #pragma once
-// The tokenizer of a Hugging Face folder as GGUF metadata.
+// The tokenizer of a Hugging Face directory as GGUF metadata.
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "engine/io/gguf_metadata.h"
-#include "engine/text/tokenizer_data.h"
+#include "text/tokenizer_data.h"
 
 namespace llorch::engine::io::tokenizer_json {
 
@@ -21,7 +21,7 @@ struct GgufTokenizer {
 // tokenizer.ggml keys for byte-level BPE cut by a pattern that GGUF has a name for. What GGUF's keys cannot say, or say
 // only nearly, stands in kEmbeddedKey too. Ends of generation, begin tokens and chat templates are keys in any case.
 // Without a tokenizer.json: nothing but a note. Errors: IO_ERROR; CORRUPT_FILE (no JSON).
-base::Result<GgufTokenizer> gguf_tokenizer(const std::filesystem::path& folder);
+base::Result<GgufTokenizer> gguf_tokenizer(const std::filesystem::path& directory);
 
 // The same from what the files say; `json` is the text of tokenizer.json.
 GgufTokenizer gguf_tokenizer(const text::TokenizerData& data, std::string json);

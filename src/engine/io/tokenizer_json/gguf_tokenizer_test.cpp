@@ -7,9 +7,9 @@
 #include <filesystem>
 
 #include "engine/io/gguf_writer.h"
-#include "engine/io/tokenizer_json/tokenizer_folder.h"
-#include "engine/text/pre_tokenizer/scanner.h"
-#include "engine/text/tokenizer.h"
+#include "engine/io/tokenizer_json/tokenizer_directory.h"
+#include "text/pre_tokenizer/scanner.h"
+#include "text/tokenizer.h"
 
 namespace llorch::engine::io::tokenizer_json {
 namespace {
@@ -23,7 +23,8 @@ std::string utf8(unsigned code_point) {
   return {static_cast<char>(0xC0 | code_point >> 6), static_cast<char>(0x80 | (code_point & 63))};
 }
 
-// The characters that byte-level tokens are spelled in (engine.md §4.4).
+// The characters that byte-level tokens are spelled in: printable Latin-1 bytes stand for themselves, the other 68 are
+// U+0100 and following.
 std::vector<std::string> byte_characters() {
   std::vector<std::string> out;
   unsigned next = 256;
@@ -130,7 +131,7 @@ TEST(GgufTokenizer, OtherKindsAreKeptWhole) {
   EXPECT_EQ(read_back(made.metadata).tokens, data.tokens);
 }
 
-TEST(GgufTokenizer, AFolderWithoutOneHasANote) {
+TEST(GgufTokenizer, ADirectoryWithoutOneHasANote) {
   const auto made = gguf_tokenizer(std::filesystem::path("/nonexistent")).value();
   EXPECT_TRUE(made.metadata.entries().empty());
   EXPECT_EQ(made.notes.size(), 1U);

@@ -8,7 +8,7 @@
 #include <charconv>
 #include <optional>
 
-#include "engine/text/tokenizer_data.h"
+#include "text/tokenizer_data.h"
 
 namespace llorch::engine::io::tokenizer_json {
 namespace {

@@ -1,5 +1,5 @@
 #pragma once
-// The sections of a tokenizer.json, one function each; inside of this folder. All: UNSUPPORTED_TOKENIZER,
+// The sections of a tokenizer.json, one function each; inside of this directory. All: UNSUPPORTED_TOKENIZER,
 // CONFIG_KEY_INVALID.
 #include <boost/json/value.hpp>
 #include <string>
@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 #include "engine/io/tokenizer_json/json_document.h"
-#include "engine/text/tokenizer_data.h"
+#include "text/tokenizer_data.h"
 
 namespace llorch::engine::io::tokenizer_json {
 

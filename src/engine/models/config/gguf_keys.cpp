@@ -146,7 +146,7 @@ Result<RopeConfig> read_gguf_rope(const GgufKeys& keys, std::uint32_t dims) {
   return rope;
 }
 
-Result<> read_gguf_attention(const GgufKeys& keys, contract::RopeLayout layout, ModelConfig& config) {
+Result<> read_gguf_attention(const GgufKeys& keys, plan::RopeLayout layout, ModelConfig& config) {
   const std::size_t layers = config.layers.size();
   const std::vector<std::uint32_t> heads = TRY(keys.per_layer("attention.head_count", layers, 0));
   if (heads.front() == 0) TRY(keys.count("attention.head_count"));  // absent or 0
@@ -182,7 +182,7 @@ Result<> read_gguf_ffn(const GgufKeys& keys, ModelConfig& config) {
   return {};
 }
 
-Result<ModelConfig> read_gguf_dense(const GgufKeys& keys, contract::RopeLayout layout) {
+Result<ModelConfig> read_gguf_dense(const GgufKeys& keys, plan::RopeLayout layout) {
   ModelConfig config = TRY(read_gguf_basics(keys));
   TRY(read_gguf_attention(keys, layout, config));
   TRY(read_gguf_ffn(keys, config));
@@ -198,7 +198,7 @@ Result<> read_gguf_moe(const GgufKeys& keys, ModelConfig& config) {
   const std::uint32_t gate = TRY(keys.number_or("expert_gating_func", 1));
   if (gate < 1 || gate > 3)
     return impossible(keys.key("expert_gating_func"), fmt::to_string(gate), "must be 1, 2 or 3");
-  moe.gate = static_cast<contract::MoeGate>(gate);
+  moe.gate = static_cast<plan::MoeGate>(gate);
   moe.norm_topk = TRY(keys.flag_or("expert_weights_norm", false));
   moe.weights_scale = TRY(keys.real_or("expert_weights_scale", 1));
   if (moe.weights_scale == 0) moe.weights_scale = 1;  // 0 is how some writers spell "none"

@@ -43,7 +43,7 @@ base::Result<ModelConfig> read_gguf_basics(const GgufKeys& keys);
 
 // Head counts of all layers (0 kv heads: a layer without attention), head sizes, rope_layout; one rotation for every layer
 // with attention. `scale` as in attention.scale, else 1/sqrt(d_qk).
-base::Result<> read_gguf_attention(const GgufKeys& keys, contract::RopeLayout layout, ModelConfig& config);
+base::Result<> read_gguf_attention(const GgufKeys& keys, plan::RopeLayout layout, ModelConfig& config);
 
 // The model's main rotation: plain, linear, yarn; rope_freqs.weight (llama3) and rope_factors_{short,long}.weight (longrope).
 base::Result<RopeConfig> read_gguf_rope(const GgufKeys& keys, std::uint32_t dims);
@@ -52,7 +52,7 @@ base::Result<RopeConfig> read_gguf_rope(const GgufKeys& keys, std::uint32_t dims
 base::Result<> read_gguf_ffn(const GgufKeys& keys, ModelConfig& config);
 
 // All of the above: the keys every decoder of plain attention and dense feed-forward shares.
-base::Result<ModelConfig> read_gguf_dense(const GgufKeys& keys, contract::RopeLayout layout);
+base::Result<ModelConfig> read_gguf_dense(const GgufKeys& keys, plan::RopeLayout layout);
 
 // Counts, sizes, gate, scale of a mixture; no groups, no shared expert. REQUIRES: expert_count is there.
 base::Result<> read_gguf_moe(const GgufKeys& keys, ModelConfig& config);

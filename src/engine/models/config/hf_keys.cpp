@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "engine/contract/slots.h"
+#include "engine/plan/slots.h"
 
 namespace llorch::engine::models {
 
@@ -67,7 +67,7 @@ Result<ModelConfig> read_hf_basics(const HfKeys& keys, const HfDefaults& default
   return config;
 }
 
-Result<> demand_if(const HfKeys& keys, std::string_view flag, bool absent, contract::Opcode opcode,
+Result<> demand_if(const HfKeys& keys, std::string_view flag, bool absent, plan::Opcode opcode,
                    std::initializer_list<std::uint8_t> slots, ModelConfig& config) {
   if (!TRY(keys.text().boolean_or(flag, absent))) return {};
   for (const std::uint8_t slot : slots) config.demanded.push_back({opcode, slot});
@@ -75,8 +75,8 @@ Result<> demand_if(const HfKeys& keys, std::string_view flag, bool absent, contr
 }
 
 Result<> demand_attention_biases(const HfKeys& keys, ModelConfig& config) {
-  using contract::AttentionSlot;
-  return demand_if(keys, "attention_bias", false, contract::Opcode::kMultiheadAttention,
+  using plan::AttentionSlot;
+  return demand_if(keys, "attention_bias", false, plan::Opcode::kMultiheadAttention,
                    {slot_number(AttentionSlot::kQBias), slot_number(AttentionSlot::kKBias),
                     slot_number(AttentionSlot::kVBias), slot_number(AttentionSlot::kOBias)},
                    config);
@@ -108,9 +108,9 @@ Result<> read_hf_ffn(const HfKeys& keys, ModelConfig& config) {
   return {};
 }
 
-Result<contract::Activation> read_hf_activation(const HfKeys& keys, std::string_view name, contract::Activation absent,
-                                                bool gelu_is_tanh) {
-  using contract::Activation;
+Result<plan::Activation> read_hf_activation(const HfKeys& keys, std::string_view name, plan::Activation absent,
+                                            bool gelu_is_tanh) {
+  using plan::Activation;
   const std::string_view word = TRY(keys.text().string_or(name, ""));
   if (word.empty()) return absent;
   if (word == "silu" || word == "swish") return Activation::kSilu;
@@ -148,8 +148,7 @@ Result<std::uint32_t> read_hf_window(const HfKeys& keys, std::uint32_t absent) {
   return keys.text().is_null("sliding_window") ? 0 : TRY(keys.number_or("sliding_window", absent));
 }
 
-Result<> read_hf_one_rope(const HfKeys& keys, contract::RopeLayout layout, const HfRopeRules& rules,
-                          ModelConfig& config) {
+Result<> read_hf_one_rope(const HfKeys& keys, plan::RopeLayout layout, const HfRopeRules& rules, ModelConfig& config) {
   config.attention.rope_layout = layout;
   config.ropes = {TRY(read_hf_rope(keys, config.attention.d_qk, rules))};
   for (LayerConfig& layer : config.layers) layer.rope = layer.heads == 0 ? kNoRope : 0;
@@ -170,7 +169,7 @@ Result<std::vector<bool>> read_hf_mlp_layer_types(const HfKeys& keys, std::size_
   return sparse;
 }
 
-Result<> read_hf_sparse_layers(const HfKeys& keys, const SparseProgrammes& programmes, ModelConfig& config) {
+Result<> read_hf_sparse_layers(const HfKeys& keys, const SparseLayerTemplates& layer_templates, ModelConfig& config) {
   const std::size_t layers = config.layers.size();
   std::vector<bool> sparse;
   if (keys.has("mlp_layer_types")) {
@@ -184,7 +183,7 @@ Result<> read_hf_sparse_layers(const HfKeys& keys, const SparseProgrammes& progr
   }
   for (std::size_t n = 0; n < layers; ++n) {
     LayerConfig& layer = config.layers[n];
-    layer.programme = sparse[n] ? programmes.sparse : programmes.dense;
+    layer.layer_template = sparse[n] ? layer_templates.sparse : layer_templates.dense;
     if (!sparse[n]) layer.ffn = TRY(keys.count("intermediate_size"));
   }
   return {};

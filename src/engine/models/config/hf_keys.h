@@ -1,5 +1,5 @@
 #pragma once
-// The config.json of a Hugging Face folder by meaning, in the spellings of transformers 4 and 5 (engine.md 2.0).
+// The config.json of a Hugging Face directory by meaning, in the spellings of transformers 4 and 5.
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
@@ -13,7 +13,7 @@
 
 namespace llorch::engine::models {
 
-// The keys of the text model: those of `text_config` where a folder has one. Errors: CONFIG_KEY_MISSING,
+// The keys of the text model: those of `text_config` where a directory has one. Errors: CONFIG_KEY_MISSING,
 // CONFIG_KEY_INVALID.
 class HfKeys {
  public:
@@ -64,14 +64,14 @@ constexpr std::uint8_t slot_number(Slot slot) {
   return static_cast<std::uint8_t>(slot);
 }
 // A flag that promises weights: when it is set, a file without them is not this model.
-base::Result<> demand_if(const HfKeys& keys, std::string_view flag, bool absent, contract::Opcode opcode,
+base::Result<> demand_if(const HfKeys& keys, std::string_view flag, bool absent, plan::Opcode opcode,
                          std::initializer_list<std::uint8_t> slots, ModelConfig& config);
 // attention_bias: on q, k, v and o.
 base::Result<> demand_attention_biases(const HfKeys& keys, ModelConfig& config);
 
 // hidden_act or another key; absent is silu. `gelu_is_tanh`: what the word "gelu" means.
-base::Result<contract::Activation> read_hf_activation(const HfKeys& keys, std::string_view name,
-                                                      contract::Activation absent, bool gelu_is_tanh = false);
+base::Result<plan::Activation> read_hf_activation(const HfKeys& keys, std::string_view name, plan::Activation absent,
+                                                  bool gelu_is_tanh = false);
 
 struct HfRopeRules {
   double theta_absent = 10000.0;
@@ -96,18 +96,19 @@ base::Result<std::optional<std::vector<HfLayerType>>> read_hf_layer_types(const 
 base::Result<std::uint32_t> read_hf_window(const HfKeys& keys, std::uint32_t absent);
 
 // All layers rotate alike: one rotation, given to every layer with heads; checks attention.
-base::Result<> read_hf_one_rope(const HfKeys& keys, contract::RopeLayout layout, const HfRopeRules& rules,
+base::Result<> read_hf_one_rope(const HfKeys& keys, plan::RopeLayout layout, const HfRopeRules& rules,
                                 ModelConfig& config);
 
 // mlp_layer_types (5): true for layers that are mixtures. REQUIRES: the key is there.
 base::Result<std::vector<bool>> read_hf_mlp_layer_types(const HfKeys& keys, std::size_t layers);
 // The same in Qwen's spelling too: every decoder_sparse_step-th layer, but for those in mlp_only_layers (4). The layers
-// that are none get the programme and the feed-forward width of dense ones.
-struct SparseProgrammes {
+// that are none get the layer template and the feed-forward width of dense ones.
+struct SparseLayerTemplates {
   std::uint8_t dense = 0;
   std::uint8_t sparse = 0;
 };
-base::Result<> read_hf_sparse_layers(const HfKeys& keys, const SparseProgrammes& programmes, ModelConfig& config);
+base::Result<> read_hf_sparse_layers(const HfKeys& keys, const SparseLayerTemplates& layer_templates,
+                                     ModelConfig& config);
 
 // What a family calls the keys of its Mamba-2 mixer.
 struct HfMambaKeys {

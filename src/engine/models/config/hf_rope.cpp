@@ -1,4 +1,4 @@
-// The rotation dictionaries of config.json (engine.md 2.0).
+// The rotation dictionaries of config.json: rope_scaling (transformers 4) and rope_parameters (transformers 5).
 #include <fmt/format.h>
 
 #include <cmath>

@@ -1,14 +1,14 @@
 #pragma once
 // The numbers of a model, read from its file's configuration and checked against each other. Every number a plan needs is
-// here: nothing numeric comes from a family. Symbols as in engine.md section 2.
+// here: nothing numeric comes from a family.
 #include <array>
 #include <cstdint>
 #include <limits>
 #include <string>
 #include <vector>
 
-#include "engine/contract/image_rules.h"
-#include "engine/contract/params.h"
+#include "engine/plan/image_rules.h"
+#include "engine/plan/params.h"
 
 namespace llorch::engine::models {
 
@@ -41,12 +41,12 @@ struct RopeConfig {
 inline constexpr std::uint8_t kNoRope = 0xFF;
 
 struct LayerConfig {
-  std::uint8_t programme = 0;   // number in Family::programmes
-  std::uint8_t rope = kNoRope;  // number in ModelConfig::ropes
-  std::uint32_t heads = 0;      // H; 0 in layers without attention
-  std::uint32_t kv_heads = 0;   // K
-  std::uint32_t window = 0;     // 0 = none
-  std::uint32_t ffn = 0;        // F of a dense layer
+  std::uint8_t layer_template = 0;  // number in Family::layer templates
+  std::uint8_t rope = kNoRope;      // number in ModelConfig::ropes
+  std::uint32_t heads = 0;          // H; 0 in layers without attention
+  std::uint32_t kv_heads = 0;       // K
+  std::uint32_t window = 0;         // 0 = none
+  std::uint32_t ffn = 0;            // F of a dense layer
 };
 
 struct AttentionConfig {
@@ -54,14 +54,14 @@ struct AttentionConfig {
   std::uint32_t d_v = 0;
   float scale = 0;
   float logit_softcap = 0;  // 0 = off
-  contract::RopeLayout rope_layout = contract::RopeLayout::kNone;
-  contract::MropeKind mrope = contract::MropeKind::kNone;
+  plan::RopeLayout rope_layout = plan::RopeLayout::kNone;
+  plan::MropeKind mrope = plan::MropeKind::kNone;
   std::array<std::uint32_t, 3> sections{};  // frequencies of the T, H and W positions
   bool causal = true;
 };
 
 struct FfnConfig {
-  contract::Activation activation = contract::Activation::kSilu;
+  plan::Activation activation = plan::Activation::kSilu;
   float alpha = 0;  // swiglu_oai
   float limit = 0;  // swiglu_oai
 };
@@ -73,8 +73,8 @@ struct MoeConfig {
   std::uint32_t ffn_shared = 0;  // 0 = no shared expert
   std::uint32_t groups = 0;      // 0 = no group limit
   std::uint32_t groups_used = 0;
-  contract::MoeGate gate = contract::MoeGate::kSoftmax;
-  contract::GroupScore group_score = contract::GroupScore::kTop2Sum;
+  plan::MoeGate gate = plan::MoeGate::kSoftmax;
+  plan::GroupScore group_score = plan::GroupScore::kTop2Sum;
   bool norm_topk = false;
   float weights_scale = 1.0F;
 };
@@ -123,20 +123,20 @@ struct VisionConfig {
   std::uint32_t grid_side = 0;  // of the table of positions
   std::uint8_t rope = kNoRope;  // number in ModelConfig::ropes
   float norm_eps = 0;
-  contract::Activation activation = contract::Activation::kGeluTanh;
+  plan::Activation activation = plan::Activation::kGeluTanh;
   // Pictures before they are patches: bounds of their size, and per channel what is taken off and divided by.
   std::uint64_t pixels_min = 0;
   std::uint64_t pixels_max = 0;
   std::array<float, 3> mean{};
   std::array<float, 3> deviation{};
   std::vector<Extraction> extractions;
-  std::array<std::uint32_t, 2> image_row_ids{contract::kNoRowId, contract::kNoRowId};
+  std::array<std::uint32_t, 2> image_row_ids{plan::kNoRowId, plan::kNoRowId};
   std::uint32_t image_rows_max = 0;  // of a request; the caller's choice, not the file's
 
   std::uint32_t parts() const { return 1 + static_cast<std::uint32_t>(extractions.size()); }
   std::uint32_t patch_row_width() const { return 3 * temporal * patch * patch; }
   std::uint32_t patches_per_row() const { return merge * merge; }
-  contract::ImageRules image_rules() const {
+  plan::ImageRules image_rules() const {
     return {.patch = patch,
             .temporal = temporal,
             .merge = merge,
@@ -149,7 +149,7 @@ struct VisionConfig {
 
 // A slot that the configuration says is filled, though the family does not always fill it.
 struct DemandedSlot {
-  contract::Opcode opcode{};
+  plan::Opcode opcode{};
   std::uint8_t slot = 0;
 };
 
@@ -163,7 +163,7 @@ struct ModelConfig {
   std::vector<RopeConfig> ropes;
   std::vector<DemandedSlot> demanded;
 
-  contract::NormKind norm_kind = contract::NormKind::kRms;
+  plan::NormKind norm_kind = plan::NormKind::kRms;
   float norm_eps = 0;
   float norm_offset = 0;  // of every RMS norm's weight, q and k norms too
   float embedding_scale = 1.0F;

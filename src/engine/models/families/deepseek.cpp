@@ -1,4 +1,4 @@
-// DeepSeek V2 and V3 (engine.md 2.6): latent attention, routed and shared experts.
+// DeepSeek V2 and V3: latent attention, routed and shared experts.
 #include <algorithm>
 #include <cmath>
 
@@ -14,7 +14,7 @@ constexpr std::array kDense{norm(NormVariant::kAttention), mla_attention(), add(
                             norm(NormVariant::kFfn),       ffn(),           add()};
 constexpr std::array kSparse{norm(NormVariant::kAttention), mla_attention(), add(),
                              norm(NormVariant::kFfn),       moe(),           add()};
-constexpr std::array<Programme, 2> kProgrammes{kDense, kSparse};
+constexpr std::array<LayerTemplate, 2> kLayerTemplates{kDense, kSparse};
 
 // The keys' and values' half of kv_b: GGUF holds them apart, in old files together as Hugging Face does.
 constexpr std::array kLatentAttention{
@@ -65,7 +65,7 @@ base::Result<> finish(const KeyNames& names, std::uint32_t heads, std::uint32_t 
     LayerConfig& layer = config.layers[n];
     layer.heads = layer.kv_heads = heads;
     layer.rope = 0;
-    layer.programme = n >= dense_layers && config.moe.experts != 0 ? 1 : 0;
+    layer.layer_template = n >= dense_layers && config.moe.experts != 0 ? 1 : 0;
   }
   const std::uint64_t widest = std::max(std::uint64_t{mla.d_nope} + mla.d_rope, std::uint64_t{mla.d_v});
   if (heads * std::max<std::uint64_t>(widest, mla.kv_lora) > kDimensionMax) {
@@ -100,7 +100,7 @@ base::Result<> read_gguf_latent(const GgufKeys& keys, ModelConfig& config) {
   }
   mla.scale = latent_scale(mla, magnitude);
   config.ropes = {std::move(rope)};
-  config.attention.rope_layout = contract::RopeLayout::kInterleaved;
+  config.attention.rope_layout = plan::RopeLayout::kInterleaved;
   return {};
 }
 
@@ -122,8 +122,7 @@ base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
       moe.groups = groups;
       moe.groups_used = TRY(keys.count("expert_group_used_count"));
       // V2 ranks groups by their best expert, V3, which is the one with a sigmoid, by their best two.
-      moe.group_score =
-          moe.gate == contract::MoeGate::kSigmoid ? contract::GroupScore::kTop2Sum : contract::GroupScore::kMax;
+      moe.group_score = moe.gate == plan::MoeGate::kSigmoid ? plan::GroupScore::kTop2Sum : plan::GroupScore::kMax;
     }
     TRY(check_moe(moe, keys.key("expert_group_count")));
   }
@@ -141,7 +140,7 @@ base::Result<> read_hf_latent(const HfKeys& keys, ModelConfig& config) {
   mla.norm_eps = kHfInnerEps;
   config.ropes = {TRY(read_hf_rope(keys, mla.d_rope, {}))};
   const bool interleaved = TRY(keys.text().boolean_or("rope_interleave", true));
-  config.attention.rope_layout = interleaved ? contract::RopeLayout::kInterleaved : contract::RopeLayout::kHalf;
+  config.attention.rope_layout = interleaved ? plan::RopeLayout::kInterleaved : plan::RopeLayout::kHalf;
   double magnitude = 1;
   if (const auto rope = TRY(keys.rope_dictionary())) {
     const std::string_view kind = TRY(rope->string_or("rope_type", TRY(rope->string_or("type", "default"))));
@@ -164,9 +163,9 @@ base::Result<> read_hf_experts(const HfKeys& keys, ModelConfig& config) {
   moe.ffn_shared = static_cast<std::uint32_t>(shared);
   moe.weights_scale = TRY(keys.text().f32_or("routed_scaling_factor", 1));
   const bool is_v3 = config.architecture == "deepseek_v3";
-  moe.gate = is_v3 ? contract::MoeGate::kSigmoid : contract::MoeGate::kSoftmax;
+  moe.gate = is_v3 ? plan::MoeGate::kSigmoid : plan::MoeGate::kSoftmax;
   moe.norm_topk = is_v3 && TRY(keys.text().boolean_or("norm_topk_prob", true));
-  moe.group_score = is_v3 ? contract::GroupScore::kTop2Sum : contract::GroupScore::kMax;
+  moe.group_score = is_v3 ? plan::GroupScore::kTop2Sum : plan::GroupScore::kMax;
   const bool grouped = is_v3 || TRY(keys.text().string_or("topk_method", "greedy")) == "group_limited_greedy";
   const std::uint32_t groups = TRY(keys.number_or("n_group", 1));
   if (grouped && groups > 1) {
@@ -190,7 +189,7 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   const HfKeys keys = TRY(HfKeys::of(files));
   ModelConfig config = TRY(read_hf_basics(keys, {}));
   TRY(read_hf_latent(keys, config));
-  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", contract::Activation::kSilu));
+  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
   TRY(demand_if(keys, "attention_bias", false, Opcode::kMlaAttention,
                 {slot_number(MlaSlot::kKvABias), slot_number(MlaSlot::kOBias)}, config));
   if (config.mla.q_lora != 0) {
@@ -214,7 +213,7 @@ const Family kDeepseek{
     .gguf = kGguf,
     .hf = kHf,
     .before = kBefore,
-    .programmes = kProgrammes,
+    .layer_templates = kLayerTemplates,
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kPrefixes,

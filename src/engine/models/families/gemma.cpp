@@ -1,4 +1,4 @@
-// Gemma 2 and 3 (engine.md 2.7): norms before and behind each branch, windows, caps.
+// Gemma 2 and 3: norms before and behind each branch, windows, caps.
 #include <cmath>
 
 #include "engine/models/config/gguf_keys.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::array kBlock{norm(NormVariant::kAttention), attention(), post_norm(NormVariant::kPostAttention), add(),
                             norm(NormVariant::kFfn),       ffn(),       post_norm(NormVariant::kPostFfn),       add()};
-constexpr std::array<Programme, 1> kProgrammes{kBlock};
+constexpr std::array<LayerTemplate, 1> kLayerTemplates{kBlock};
 
 constexpr std::array kNorms{
     row(NormVariant::kAttention, "blk.{}.attn_norm.weight", "layers.{}.input_layernorm.weight"),
@@ -34,13 +34,13 @@ constexpr std::size_t kGemma2LargeLayers = 46;
 constexpr std::size_t kGemma3LargeLayers = 62;
 
 base::Result<ModelConfig> read_gguf(const GgufKeys& keys, std::size_t large_layers, const GgufWindowRules& windows) {
-  ModelConfig config = TRY(read_gguf_dense(keys, contract::RopeLayout::kHalf));
+  ModelConfig config = TRY(read_gguf_dense(keys, plan::RopeLayout::kHalf));
   if (!keys.has("attention.scale") && config.layers.size() == large_layers) {
     // The width is a multiple of the heads in both.
     config.attention.scale = inverse_root(static_cast<double>(config.width) / config.layers[0].heads);
   }
   config.embedding_scale = std::sqrt(static_cast<float>(config.width));
-  config.ffn.activation = contract::Activation::kGeluTanh;
+  config.ffn.activation = plan::Activation::kGeluTanh;
   TRY(read_gguf_windows(keys, windows, config));
   return config;
 }
@@ -71,7 +71,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys, const HfDefaults& defaults
   TRY(read_hf_heads(keys, defaults, config));
   TRY(read_hf_ffn(keys, config));
   const std::string_view act = keys.has("hidden_activation") ? "hidden_activation" : "hidden_act";
-  config.ffn.activation = TRY(read_hf_activation(keys, act, contract::Activation::kGeluTanh, true));
+  config.ffn.activation = TRY(read_hf_activation(keys, act, plan::Activation::kGeluTanh, true));
   TRY(demand_attention_biases(keys, config));
   config.norm_offset = 1.0F;
   config.embedding_scale = std::sqrt(static_cast<float>(config.width));
@@ -97,7 +97,7 @@ base::Result<ModelConfig> read_hf_gemma2(const io::ModelFiles& files) {
   config.attention.logit_softcap = TRY(read_cap(keys, "attn_logit_softcapping", 50.0F));
   config.logit_softcap = TRY(read_cap(keys, "final_logit_softcapping", 30.0F));
   TRY(read_hf_windows(keys, 2, config));
-  TRY(read_hf_one_rope(keys, contract::RopeLayout::kHalf, {}, config));
+  TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {}, config));
   return config;
 }
 
@@ -121,7 +121,7 @@ base::Result<> read_hf_gemma3_ropes(const HfKeys& keys, ModelConfig& config) {
   const std::uint32_t d = config.attention.d_qk;
   config.ropes = {TRY(read_hf_rope(keys, of_global, d, global))};
   config.ropes.push_back(TRY(read_hf_rope(keys, of_local, d, local)));
-  config.attention.rope_layout = contract::RopeLayout::kHalf;
+  config.attention.rope_layout = plan::RopeLayout::kHalf;
   return {};
 }
 
@@ -147,7 +147,7 @@ const Family kGemma2{
     .gguf = kGemma2Names,
     .hf = kGemma2Names,
     .before = kBefore,
-    .programmes = kProgrammes,
+    .layer_templates = kLayerTemplates,
     .after = kAfter,
     .weights = kGemma2Weights,
     .hf_prefixes = kPrefixes,
@@ -160,7 +160,7 @@ const Family kGemma3{
     .gguf = kGemma3Gguf,
     .hf = kGemma3Hf,
     .before = kBefore,
-    .programmes = kProgrammes,
+    .layer_templates = kLayerTemplates,
     .after = kAfter,
     .weights = kGemma3Weights,
     .hf_prefixes = kPrefixes,

@@ -1,4 +1,4 @@
-// gpt-oss (engine.md 2.9): sinks, alternating windows, clamped SwiGLU, experts in MXFP4.
+// gpt-oss: sinks, alternating windows, clamped SwiGLU, experts in MXFP4.
 #include "engine/models/config/gguf_keys.h"
 #include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
@@ -7,7 +7,7 @@
 namespace llorch::engine::models::families {
 namespace {
 
-constexpr std::array<Programme, 1> kProgrammes{kMoeBlock};
+constexpr std::array<LayerTemplate, 1> kLayerTemplates{kMoeBlock};
 
 constexpr std::array kNorms{
     row(NormVariant::kAttention, "blk.{}.attn_norm.weight", "layers.{}.input_layernorm.weight"),
@@ -55,12 +55,12 @@ constexpr float kLimit = 7.0F;
 base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
   const GgufKeys keys = TRY(GgufKeys::of(files));
   ModelConfig config = TRY(read_gguf_basics(keys));
-  TRY(read_gguf_attention(keys, contract::RopeLayout::kHalf, config));
+  TRY(read_gguf_attention(keys, plan::RopeLayout::kHalf, config));
   TRY(read_gguf_moe(keys, config));
   TRY(read_gguf_windows(keys, {.window_absent = 128, .period_absent = 2}, config));
   config.ropes[0].truncate = false;
-  config.moe.gate = contract::MoeGate::kSoftmaxAfterTopk;
-  config.ffn = {.activation = contract::Activation::kSwigluOai, .alpha = kAlpha, .limit = kLimit};
+  config.moe.gate = plan::MoeGate::kSoftmaxAfterTopk;
+  config.ffn = {.activation = plan::Activation::kSwigluOai, .alpha = kAlpha, .limit = kLimit};
   return config;
 }
 
@@ -83,13 +83,13 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   moe.experts = TRY(keys.count("num_local_experts"));
   moe.experts_used = TRY(keys.count("num_experts_per_tok", moe.experts));
   moe.ffn_expert = TRY(keys.count("intermediate_size"));
-  moe.gate = contract::MoeGate::kSoftmaxAfterTopk;
-  config.ffn = {.activation = contract::Activation::kSwigluOai,
+  moe.gate = plan::MoeGate::kSoftmaxAfterTopk;
+  config.ffn = {.activation = plan::Activation::kSwigluOai,
                 .alpha = TRY(keys.text().f32_or("swiglu_alpha", kAlpha)),
                 .limit = TRY(keys.text().f32_or("swiglu_limit", kLimit))};
   TRY(read_hf_windows(keys, config));
   const HfRopeRules rules{.theta_absent = 150000.0};
-  TRY(read_hf_one_rope(keys, contract::RopeLayout::kHalf, rules, config));
+  TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, rules, config));
   if (!TRY(keys.rope_dictionary())) {
     // The class's own scaling, for files that name none.
     RopeConfig& rope = config.ropes[0];
@@ -109,7 +109,7 @@ const Family kGptOss{
     .gguf = kGguf,
     .hf = kHf,
     .before = kBefore,
-    .programmes = kProgrammes,
+    .layer_templates = kLayerTemplates,
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kPrefixes,

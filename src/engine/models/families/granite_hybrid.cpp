@@ -1,4 +1,4 @@
-// Granite 4 hybrids (engine.md 2.4): Mamba-2 and attention layers, a mixture with a shared expert or a dense feed-forward,
+// Granite 4 hybrids: Mamba-2 and attention layers, a mixture with a shared expert or a dense feed-forward,
 // multipliers everywhere.
 #include "engine/models/config/gguf_keys.h"
 #include "engine/models/config/hf_keys.h"
@@ -13,8 +13,8 @@ constexpr std::array kMambaMoe{norm(NormVariant::kAttention), mamba_mixer(), add
 constexpr std::array kMambaDense{norm(NormVariant::kAttention), mamba_mixer(), add(),
                                  norm(NormVariant::kFfn),       ffn(),         add()};
 
-constexpr std::array<Programme, 4> kProgrammes{kMambaDense, kMambaMoe, kDenseBlock, kMoeBlock};
-constexpr std::uint8_t programme(bool attends, bool sparse) {
+constexpr std::array<LayerTemplate, 4> kLayerTemplates{kMambaDense, kMambaMoe, kDenseBlock, kMoeBlock};
+constexpr std::uint8_t layer_template(bool attends, bool sparse) {
   return static_cast<std::uint8_t>((attends ? 2 : 0) + (sparse ? 1 : 0));
 }
 
@@ -62,7 +62,7 @@ constexpr std::array<std::string_view, 1> kHf{"granitemoehybrid"};
 base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
   const GgufKeys keys = TRY(GgufKeys::of(files));
   ModelConfig config = TRY(read_gguf_basics(keys));
-  TRY(read_gguf_attention(keys, contract::RopeLayout::kInterleaved, config));
+  TRY(read_gguf_attention(keys, plan::RopeLayout::kInterleaved, config));
   TRY(read_gguf_mamba(keys, config));
   config.embedding_scale = TRY(keys.real_or("embedding_scale", 1));
   config.residual_scale = TRY(keys.real_or("residual_scale", 1));
@@ -70,14 +70,14 @@ base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
   const bool sparse = TRY(keys.number_or("expert_count", 0)) != 0;
   if (sparse) {
     TRY(read_gguf_moe(keys, config));
-    config.moe.gate = contract::MoeGate::kSoftmaxAfterTopk;
+    config.moe.gate = plan::MoeGate::kSoftmaxAfterTopk;
     config.moe.ffn_shared = TRY(keys.count("expert_shared_feed_forward_length"));
   } else {
     TRY(read_gguf_ffn(keys, config));
   }
   const bool rotates = TRY(keys.flag_or("rope.scaling.finetuned", false));
   for (LayerConfig& layer : config.layers) {
-    layer.programme = programme(layer.heads != 0, sparse);
+    layer.layer_template = layer_template(layer.heads != 0, sparse);
     if (!rotates) layer.rope = kNoRope;
   }
   return config;
@@ -88,7 +88,7 @@ base::Result<> read_hf_layers(const HfKeys& keys, bool sparse, ModelConfig& conf
   const auto types = TRY(read_hf_layer_types(keys, name, config.layers.size()));
   for (std::size_t n = 0; n < config.layers.size(); ++n) {
     const bool attends = types && (*types)[n] == HfLayerType::kAttention;
-    config.layers[n].programme = programme(attends, sparse);
+    config.layers[n].layer_template = layer_template(attends, sparse);
     if (!attends) config.layers[n].heads = config.layers[n].kv_heads = 0;
   }
   return {};
@@ -103,7 +103,7 @@ base::Result<> read_hf_feed_forward(const HfKeys& keys, ModelConfig& config) {
   moe.experts_used = TRY(keys.count("num_experts_per_tok", moe.experts));
   moe.ffn_expert = TRY(keys.count("intermediate_size"));
   moe.ffn_shared = shared_ffn;
-  moe.gate = contract::MoeGate::kSoftmaxAfterTopk;
+  moe.gate = plan::MoeGate::kSoftmaxAfterTopk;
   return {};
 }
 
@@ -118,13 +118,13 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   TRY(demand_if(keys, "mamba_conv_bias", true, Opcode::kMambaMixer, {slot_number(MambaSlot::kConvBias)}, config));
   TRY(demand_if(keys, "mamba_proj_bias", false, Opcode::kMambaMixer,
                 {slot_number(MambaSlot::kInBias), slot_number(MambaSlot::kOutBias)}, config));
-  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", contract::Activation::kSilu));
+  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
   config.attention.scale = TRY(keys.text().f32_or("attention_multiplier", 1));
   config.embedding_scale = TRY(keys.text().f32_or("embedding_multiplier", 1));
   config.residual_scale = TRY(keys.text().f32_or("residual_multiplier", 1));
   const float divisor = TRY(keys.text().f32_or("logits_scaling", 1));
   config.logit_mul = 1 / TRY(check_positive(keys.key("logits_scaling"), divisor));
-  TRY(read_hf_one_rope(keys, contract::RopeLayout::kHalf, {}, config));
+  TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {}, config));
   if (TRY(keys.text().string_or("position_embedding_type", "nope")) != "rope") {
     for (LayerConfig& layer : config.layers) layer.rope = kNoRope;
   }
@@ -138,7 +138,7 @@ const Family kGraniteHybrid{
     .gguf = kGguf,
     .hf = kHf,
     .before = kBefore,
-    .programmes = kProgrammes,
+    .layer_templates = kLayerTemplates,
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kPrefixes,

@@ -1,4 +1,4 @@
-// LFM2 (engine.md 2.5): short convolutions and attention; also with experts.
+// LFM2: short convolutions and attention; also with experts.
 #include <algorithm>
 
 #include "engine/models/config/gguf_keys.h"
@@ -13,8 +13,8 @@ constexpr std::array kConvDense{norm(NormVariant::kAttention), shortconv(), add(
                                 norm(NormVariant::kFfn),       ffn(),       add()};
 constexpr std::array kConvMoe{norm(NormVariant::kAttention), shortconv(), add(), norm(NormVariant::kFfn), moe(), add()};
 
-constexpr std::array<Programme, 4> kProgrammes{kConvDense, kConvMoe, kDenseBlock, kMoeBlock};
-constexpr std::uint8_t programme(bool attends, bool sparse) {
+constexpr std::array<LayerTemplate, 4> kLayerTemplates{kConvDense, kConvMoe, kDenseBlock, kMoeBlock};
+constexpr std::uint8_t layer_template(bool attends, bool sparse) {
   return static_cast<std::uint8_t>((attends ? 2 : 0) + (sparse ? 1 : 0));
 }
 
@@ -54,24 +54,24 @@ constexpr std::array kWeights{
 constexpr std::array<std::string_view, 2> kGguf{"lfm2", "lfm2moe"};
 constexpr std::array<std::string_view, 2> kHf{"lfm2", "lfm2_moe"};
 
-void choose_programmes(std::uint32_t dense_layers, ModelConfig& config) {
+void choose_layer_templates(std::uint32_t dense_layers, ModelConfig& config) {
   for (std::size_t n = 0; n < config.layers.size(); ++n) {
     const bool sparse = config.moe.experts != 0 && n >= dense_layers;
-    config.layers[n].programme = programme(config.layers[n].heads != 0, sparse);
+    config.layers[n].layer_template = layer_template(config.layers[n].heads != 0, sparse);
   }
 }
 
 base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
   const GgufKeys keys = TRY(GgufKeys::of(files));
-  ModelConfig config = TRY(read_gguf_dense(keys, contract::RopeLayout::kHalf));
+  ModelConfig config = TRY(read_gguf_dense(keys, plan::RopeLayout::kHalf));
   config.shortconv.l_cache = TRY(keys.count("shortconv.l_cache"));
   TRY(check_taps(keys.key("shortconv.l_cache"), config.shortconv.l_cache));
   if (TRY(keys.number_or("expert_count", 0)) != 0) {
     TRY(read_gguf_moe(keys, config));
-    config.moe.gate = contract::MoeGate::kSigmoid;
+    config.moe.gate = plan::MoeGate::kSigmoid;
     config.moe.norm_topk = true;
   }
-  choose_programmes(TRY(keys.number_or("leading_dense_block_count", 0)), config);
+  choose_layer_templates(TRY(keys.number_or("leading_dense_block_count", 0)), config);
   return config;
 }
 
@@ -113,7 +113,7 @@ base::Result<> read_hf_moe(const HfKeys& keys, ModelConfig& config) {
   moe.experts = TRY(keys.count("num_experts"));
   moe.experts_used = TRY(keys.count("num_experts_per_tok", moe.experts));
   moe.ffn_expert = TRY(keys.count("moe_intermediate_size"));
-  moe.gate = contract::MoeGate::kSigmoid;
+  moe.gate = plan::MoeGate::kSigmoid;
   moe.norm_topk = TRY(keys.text().boolean_or("norm_topk_prob", true));
   moe.weights_scale = TRY(keys.text().f32_or("routed_scaling_factor", 1));
   return {};
@@ -139,8 +139,8 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
                 {slot_number(ShortconvSlot::kConvBias), slot_number(ShortconvSlot::kInBias),
                  slot_number(ShortconvSlot::kOutBias)},
                 config));
-  choose_programmes(dense_layers, config);
-  TRY(read_hf_one_rope(keys, contract::RopeLayout::kHalf, {.theta_absent = 1e6}, config));
+  choose_layer_templates(dense_layers, config);
+  TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {.theta_absent = 1e6}, config));
   return config;
 }
 
@@ -151,7 +151,7 @@ const Family kLfm2{
     .gguf = kGguf,
     .hf = kHf,
     .before = kBefore,
-    .programmes = kProgrammes,
+    .layer_templates = kLayerTemplates,
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kPrefixes,

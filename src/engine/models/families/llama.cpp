@@ -1,4 +1,4 @@
-// Llama 1 to 3 and Mistral (engine.md 2.1), and everything stored under the same names.
+// Llama 1 to 3 and Mistral, and everything stored under the same names.
 #include "engine/models/config/gguf_keys.h"
 #include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
@@ -7,7 +7,7 @@
 namespace llorch::engine::models::families {
 namespace {
 
-constexpr std::array<Programme, 1> kProgrammes{kDenseBlock};
+constexpr std::array<LayerTemplate, 1> kLayerTemplates{kDenseBlock};
 
 constexpr std::array kFfnBiases{
     optional_row(FfnSlot::kGateBias, "blk.{}.ffn_gate.bias", "layers.{}.mlp.gate_proj.bias"),
@@ -26,7 +26,7 @@ constexpr std::array<std::string_view, 1> kIgnored{"blk.{}.attn_rot_embd.weight"
 // The converter permutes q and k rows, so pairs are neighbours whatever the original layout was. GGUF carries no window.
 base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
   const GgufKeys keys = TRY(GgufKeys::of(files));
-  ModelConfig config = TRY(read_gguf_dense(keys, contract::RopeLayout::kInterleaved));
+  ModelConfig config = TRY(read_gguf_dense(keys, plan::RopeLayout::kInterleaved));
   if (const std::uint32_t experts = TRY(keys.number_or("expert_count", 0)); experts != 0) {
     return impossible(keys.key("expert_count"), std::to_string(experts),
                       "this family is dense; a mixture of experts goes by another architecture");
@@ -39,7 +39,7 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   ModelConfig config = TRY(read_hf_basics(keys, {}));
   TRY(read_hf_heads(keys, {}, config));
   TRY(read_hf_ffn(keys, config));
-  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", contract::Activation::kSilu));
+  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
   TRY(demand_attention_biases(keys, config));
   TRY(demand_if(keys, "mlp_bias", false, Opcode::kSwiglu,
                 {slot_number(FfnSlot::kGateBias), slot_number(FfnSlot::kUpBias), slot_number(FfnSlot::kDownBias)},
@@ -48,7 +48,7 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
     const std::uint32_t window = TRY(read_hf_window(keys, 4096));
     for (LayerConfig& layer : config.layers) layer.window = window;
   }
-  TRY(read_hf_one_rope(keys, contract::RopeLayout::kHalf, {}, config));
+  TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {}, config));
   return config;
 }
 
@@ -59,7 +59,7 @@ const Family kLlama{
     .gguf = kGguf,
     .hf = kHf,
     .before = kBefore,
-    .programmes = kProgrammes,
+    .layer_templates = kLayerTemplates,
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kPrefixes,

@@ -1,4 +1,4 @@
-// Mamba-2 alone (engine.md 2.4a): no attention, no feed-forward, no positions.
+// Mamba-2 alone: no attention, no feed-forward, no positions.
 #include "engine/models/config/gguf_keys.h"
 #include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
@@ -8,7 +8,7 @@ namespace llorch::engine::models::families {
 namespace {
 
 constexpr std::array kBlock{norm(NormVariant::kAttention), mamba_mixer(), add()};
-constexpr std::array<Programme, 1> kProgrammes{kBlock};
+constexpr std::array<LayerTemplate, 1> kLayerTemplates{kBlock};
 
 constexpr std::array kOthers{
     row(EmbeddingSlot::kWeight, "token_embd.weight", "embeddings.weight"),
@@ -66,7 +66,7 @@ const Family kMamba2{
     .gguf = kNames,
     .hf = kNames,
     .before = kBefore,
-    .programmes = kProgrammes,
+    .layer_templates = kLayerTemplates,
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kHfPrefixes,

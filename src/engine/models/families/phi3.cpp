@@ -1,4 +1,4 @@
-// Phi-3 and Phi-4 (engine.md 2.8): fused projections, partial rotation, longrope.
+// Phi-3 and Phi-4: fused projections, partial rotation, longrope.
 #include "engine/models/config/gguf_keys.h"
 #include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
@@ -7,7 +7,7 @@
 namespace llorch::engine::models::families {
 namespace {
 
-constexpr std::array<Programme, 1> kProgrammes{kDenseBlock};
+constexpr std::array<LayerTemplate, 1> kLayerTemplates{kDenseBlock};
 
 constexpr WeightRow qkv(AttentionSlot slot) {
   return row(slot, Source("blk.{}.attn_qkv.weight", Load::kRows, AttentionSlot::kQ, AttentionSlot::kV),
@@ -33,7 +33,7 @@ constexpr std::array<std::string_view, 2> kClaimed{"rope_factors_short.weight", 
 
 // The key of the window is read by nobody who runs these files; its value does not say what the model was trained with.
 base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
-  return read_gguf_dense(TRY(GgufKeys::of(files)), contract::RopeLayout::kHalf);
+  return read_gguf_dense(TRY(GgufKeys::of(files)), plan::RopeLayout::kHalf);
 }
 
 base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
@@ -41,10 +41,10 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   ModelConfig config = TRY(read_hf_basics(keys, {.eps = 1e-5F}));
   TRY(read_hf_heads(keys, {}, config));
   TRY(read_hf_ffn(keys, config));
-  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", contract::Activation::kSilu));
+  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
   const std::uint32_t window = TRY(read_hf_window(keys, 0));
   for (LayerConfig& layer : config.layers) layer.window = window;
-  TRY(read_hf_one_rope(keys, contract::RopeLayout::kHalf,
+  TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf,
                        {.partial = true, .longrope_aliases = true, .original_absent = 4096}, config));
   return config;
 }
@@ -56,7 +56,7 @@ const Family kPhi3{
     .gguf = kNames,
     .hf = kNames,
     .before = kBefore,
-    .programmes = kProgrammes,
+    .layer_templates = kLayerTemplates,
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kPrefixes,

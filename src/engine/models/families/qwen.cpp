@@ -1,4 +1,4 @@
-// Qwen2 and Qwen3, dense (engine.md 2.2): the one with biases on q, k and v, the other with norms on q and k heads.
+// Qwen2 and Qwen3, dense: the one with biases on q, k and v, the other with norms on q and k heads.
 #include "engine/models/config/gguf_keys.h"
 #include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
@@ -7,7 +7,7 @@
 namespace llorch::engine::models::families {
 namespace {
 
-constexpr std::array<Programme, 1> kProgrammes{kDenseBlock};
+constexpr std::array<LayerTemplate, 1> kLayerTemplates{kDenseBlock};
 
 constexpr auto kQwen2Weights =
     concat(kGlobalWeights, kBlockNorms, kAttentionWeights, required(kQkvBiases), kOutputBias, kFfnWeights);
@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, 1> kQwen2Names{"qwen2"};
 constexpr std::array<std::string_view, 1> kQwen3Names{"qwen3"};
 
 base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
-  return read_gguf_dense(TRY(GgufKeys::of(files)), contract::RopeLayout::kHalf);
+  return read_gguf_dense(TRY(GgufKeys::of(files)), plan::RopeLayout::kHalf);
 }
 
 // No window unless use_sliding_window; then by layer_types, else on the layers from max_window_layers on.
@@ -39,10 +39,10 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files, const HfDefaults&
   ModelConfig config = TRY(read_hf_basics(keys, defaults));
   TRY(read_hf_heads(keys, defaults, config));
   TRY(read_hf_ffn(keys, config));
-  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", contract::Activation::kSilu));
+  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
   TRY(demand_attention_biases(keys, config));
   TRY(read_windows(keys, config));
-  TRY(read_hf_one_rope(keys, contract::RopeLayout::kHalf, {}, config));
+  TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {}, config));
   return config;
 }
 base::Result<ModelConfig> read_hf_qwen2(const io::ModelFiles& files) { return read_hf(files, {}); }
@@ -55,7 +55,7 @@ const Family kQwen2{
     .gguf = kQwen2Names,
     .hf = kQwen2Names,
     .before = kBefore,
-    .programmes = kProgrammes,
+    .layer_templates = kLayerTemplates,
     .after = kAfter,
     .weights = kQwen2Weights,
     .hf_prefixes = kPrefixes,
@@ -68,7 +68,7 @@ const Family kQwen3{
     .gguf = kQwen3Names,
     .hf = kQwen3Names,
     .before = kBefore,
-    .programmes = kProgrammes,
+    .layer_templates = kLayerTemplates,
     .after = kAfter,
     .weights = kQwen3Weights,
     .hf_prefixes = kPrefixes,

@@ -1,4 +1,4 @@
-// Qwen3 mixtures of experts (engine.md 2.3).
+// Qwen3 mixtures of experts.
 #include "engine/models/config/gguf_keys.h"
 #include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
@@ -8,7 +8,7 @@ namespace llorch::engine::models::families {
 namespace {
 
 enum : std::uint8_t { kDense, kSparse };
-constexpr std::array<Programme, 2> kProgrammes{kDenseBlock, kMoeBlock};
+constexpr std::array<LayerTemplate, 2> kLayerTemplates{kDenseBlock, kMoeBlock};
 
 constexpr WeightRow experts_together(MoeSlot slot) {
   return row(slot, "", Source("layers.{}.mlp.experts.gate_up_proj", Load::kRows, MoeSlot::kGate, MoeSlot::kUp));
@@ -35,10 +35,10 @@ constexpr std::array<std::string_view, 1> kHf{"qwen3_moe"};
 base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
   const GgufKeys keys = TRY(GgufKeys::of(files));
   ModelConfig config = TRY(read_gguf_basics(keys));
-  TRY(read_gguf_attention(keys, contract::RopeLayout::kHalf, config));
+  TRY(read_gguf_attention(keys, plan::RopeLayout::kHalf, config));
   TRY(read_gguf_moe(keys, config));
   config.moe.norm_topk = true;
-  for (LayerConfig& layer : config.layers) layer.programme = kSparse;
+  for (LayerConfig& layer : config.layers) layer.layer_template = kSparse;
   return config;
 }
 
@@ -46,7 +46,7 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   const HfKeys keys = TRY(HfKeys::of(files));
   ModelConfig config = TRY(read_hf_basics(keys, {}));
   TRY(read_hf_heads(keys, {}, config));
-  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", contract::Activation::kSilu));
+  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
   TRY(demand_attention_biases(keys, config));
   MoeConfig& moe = config.moe;
   moe.experts = TRY(keys.count_of({"num_experts", "num_local_experts"}));
@@ -58,7 +58,7 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
     const std::uint32_t window = TRY(read_hf_window(keys, 4096));
     for (LayerConfig& layer : config.layers) layer.window = window;
   }
-  TRY(read_hf_one_rope(keys, contract::RopeLayout::kHalf, {}, config));
+  TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {}, config));
   return config;
 }
 
@@ -69,7 +69,7 @@ const Family kQwen3Moe{
     .gguf = kGguf,
     .hf = kHf,
     .before = kBefore,
-    .programmes = kProgrammes,
+    .layer_templates = kLayerTemplates,
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kPrefixes,

@@ -1,4 +1,4 @@
-// Qwen3-VL (engine.md 2.10): Qwen3 with rotations by three positions, and a tower whose rows take the places of image
+// Qwen3-VL: Qwen3 with rotations by three positions, and a tower whose rows take the places of image
 // tokens. A GGUF model keeps the tower in a file of its own; without that file it is a text model.
 #include <fmt/format.h>
 
@@ -14,11 +14,11 @@
 namespace llorch::engine::models::families {
 namespace {
 
-using contract::PatchEmbedSlot;
-using contract::SpatialMergeSlot;
+using plan::PatchEmbedSlot;
+using plan::SpatialMergeSlot;
 
 enum : std::uint8_t { kDense, kSparse };
-constexpr std::array<Programme, 2> kProgrammes{kDenseBlock, kMoeBlock};
+constexpr std::array<LayerTemplate, 2> kLayerTemplates{kDenseBlock, kMoeBlock};
 
 constexpr std::array kTowerBefore{patch_embed()};
 constexpr std::array kTowerBlock{norm(NormVariant::kTowerAttention), tower_attention(), add(),
@@ -137,7 +137,7 @@ base::Result<> set_sections(ModelConfig& config, std::string_view key, const std
         key, fmt::format("[{}]", fmt::join(sections, ", ")),
         fmt::format("must be three numbers that add up to half of the {} rotated dimensions", config.ropes[0].dims));
   }
-  config.attention.mrope = contract::MropeKind::kInterleaved;
+  config.attention.mrope = plan::MropeKind::kInterleaved;
   return {};
 }
 
@@ -225,7 +225,7 @@ base::Result<> read_projector(const io::ModelFiles& files, ModelConfig& config) 
   vision.temporal = 2;  // as many tensors as the embedding of patches has
   vision.merge = TRY(clip_count(file, "clip.vision.spatial_merge_size", kMergeMax));
   vision.grid_side = TRY(clip_count(file, "clip.vision.image_size")) / vision.patch;
-  vision.activation = contract::Activation::kGeluTanh;
+  vision.activation = plan::Activation::kGeluTanh;
   vision.extractions = TRY(read_clip_extractions(file, vision.depth));
   if (vision.width_out != config.width) {
     return impossible(
@@ -242,11 +242,11 @@ base::Result<> read_projector(const io::ModelFiles& files, ModelConfig& config) 
 base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
   const GgufKeys keys = TRY(GgufKeys::of(files));
   ModelConfig config = TRY(read_gguf_basics(keys));
-  TRY(read_gguf_attention(keys, contract::RopeLayout::kHalf, config));
+  TRY(read_gguf_attention(keys, plan::RopeLayout::kHalf, config));
   if (config.architecture == kGguf[1]) {
     TRY(read_gguf_moe(keys, config));
     config.moe.norm_topk = true;
-    for (LayerConfig& layer : config.layers) layer.programme = kSparse;
+    for (LayerConfig& layer : config.layers) layer.layer_template = kSparse;
   } else {
     TRY(read_gguf_ffn(keys, config));
   }
@@ -257,8 +257,8 @@ base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
   return config;
 }
 
-base::Result<contract::Activation> tower_activation(const io::HfConfig& keys) {
-  using contract::Activation;
+base::Result<plan::Activation> tower_activation(const io::HfConfig& keys) {
+  using plan::Activation;
   const std::string_view word = TRY(keys.string_or("hidden_act", "gelu_pytorch_tanh"));
   if (word == "gelu_pytorch_tanh") return Activation::kGeluTanh;
   if (word == "gelu") return Activation::kGeluErf;
@@ -315,7 +315,7 @@ base::Result<> read_hf_tower(const HfKeys& keys, ModelConfig& config) {
   return {};
 }
 
-// What the folder says of pictures. `size` counts pixels, whatever its keys are called; older files spell it min_pixels and
+// What the directory says of pictures. `size` counts pixels, whatever its keys are called; older files spell it min_pixels and
 // max_pixels.
 base::Result<> read_hf_images(const io::HfConfig* processor, VisionConfig& vision) {
   std::vector<float> mean(3, kMean), deviation(3, kDeviation);
@@ -357,9 +357,9 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   ModelConfig config = TRY(read_hf_basics(keys, defaults));
   TRY(read_hf_heads(keys, defaults, config));
   TRY(mixture ? read_hf_experts(keys, config) : read_hf_ffn(keys, config));
-  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", contract::Activation::kSilu));
+  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
   TRY(demand_attention_biases(keys, config));
-  TRY(read_hf_one_rope(keys, contract::RopeLayout::kHalf, {.theta_absent = 500000.0}, config));
+  TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {.theta_absent = 500000.0}, config));
   std::vector<std::uint32_t> sections{24, 20, 20};
   const auto dictionary = TRY(keys.rope_dictionary());
   if (dictionary && dictionary->contains("mrope_section")) sections = TRY(dictionary->u32_list("mrope_section"));
@@ -376,7 +376,7 @@ const Family kQwen3Vl{
     .gguf = kGguf,
     .hf = kHf,
     .before = kBefore,
-    .programmes = kProgrammes,
+    .layer_templates = kLayerTemplates,
     .after = kAfter,
     .weights = kWeights,
     .tower = &kTower,

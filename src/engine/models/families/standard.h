@@ -1,6 +1,6 @@
 #pragma once
-// What most families share: the names of attention and feed-forward weights (sets A and M of engine.md section 2), the
-// usual programmes, and the building blocks of weight tables.
+// What most families share: the names of attention and feed-forward weights, the usual layer templates, and the building
+// blocks of weight tables.
 #include <array>
 #include <cstddef>
 #include <string_view>
@@ -10,16 +10,16 @@
 
 namespace llorch::engine::models::families {
 
-using contract::AttentionSlot;
-using contract::EmbeddingSlot;
-using contract::FfnSlot;
-using contract::LmHeadSlot;
-using contract::MambaSlot;
-using contract::MlaSlot;
-using contract::MoeSlot;
-using contract::NormSlot;
-using contract::Opcode;
-using contract::ShortconvSlot;
+using plan::AttentionSlot;
+using plan::EmbeddingSlot;
+using plan::FfnSlot;
+using plan::LmHeadSlot;
+using plan::MambaSlot;
+using plan::MlaSlot;
+using plan::MoeSlot;
+using plan::NormSlot;
+using plan::Opcode;
+using plan::ShortconvSlot;
 
 template <class Slot>
 constexpr WeightRow weight(Opcode opcode, Slot slot, Source gguf, Source hf) {

@@ -80,8 +80,8 @@ class Comparison {
   }
 
   void table(std::uint32_t wanted, std::uint32_t got) {
-    const bool none = wanted == contract::kNoRopeTable;
-    if (none != (got == contract::kNoRopeTable)) return lost(fmt::format("the rotation of layer {}", layer_));
+    const bool none = wanted == plan::kNoRopeTable;
+    if (none != (got == plan::kNoRopeTable)) return lost(fmt::format("the rotation of layer {}", layer_));
     if (none) return;
     const RopeTableData& a = wanted_tables_[wanted];
     const RopeTableData& b = got_tables_[got];
@@ -99,7 +99,7 @@ class Comparison {
   void compare_layer() {
     const LayerConfig& a = wanted_.layers[layer_];
     const LayerConfig& b = got_.layers[layer_];
-    if (a.programme != b.programme) return lost(fmt::format("the kind of layer that layer {} is", layer_));
+    if (a.layer_template != b.layer_template) return lost(fmt::format("the kind of layer that layer {} is", layer_));
     if (layer_has(family_, a, OpType::kFfn)) check("feed-forward width", a.ffn, b.ffn);
     const bool attends = layer_has(family_, a, OpType::kAttention);
     if (!attends && !layer_has(family_, a, OpType::kMlaAttention)) return;
@@ -161,7 +161,7 @@ class Comparison {
     if (a.groups != 0) check("score of expert groups", a.group_score, b.group_score);
     check("gate of the experts", a.gate, b.gate);
     // Softmax over the chosen ones sums to one by itself.
-    if (a.gate != contract::MoeGate::kSoftmaxAfterTopk && a.norm_topk != b.norm_topk)
+    if (a.gate != plan::MoeGate::kSoftmaxAfterTopk && a.norm_topk != b.norm_topk)
       lost(fmt::format("that weights of experts are {}renormalised", a.norm_topk ? "" : "not "));
     near("scale of the experts", a.weights_scale, b.weights_scale);
   }

@@ -8,27 +8,27 @@
 #include <optional>
 #include <set>
 
-#include "engine/contract/slots.h"
 #include "engine/models/gguf_export/model_keys.h"
 #include "engine/models/model.h"
 #include "engine/models/registry.h"
+#include "engine/plan/slots.h"
 
 namespace llorch::engine::models {
 namespace {
 
 using base::Result;
-using contract::AttentionSlot;
-using contract::DType;
-using contract::MlaSlot;
-using contract::Opcode;
-using contract::RopeLayout;
-using contract::WeightKey;
+using plan::AttentionSlot;
+using plan::DType;
+using plan::MlaSlot;
+using plan::Opcode;
+using plan::RopeLayout;
+using plan::WeightKey;
 
 // Which stored tensor fills which slot of the plan; a head that is the embedding table is left out.
 std::map<WeightKey, std::uint32_t> tensors_by_key(const CompiledModel& model) {
   std::map<WeightKey, std::uint32_t> tensors;
   std::optional<std::uint32_t> embedding;
-  for (const contract::WeightBinding& binding : model.plans.decoder_prefill.weight_bindings) {
+  for (const plan::WeightBinding& binding : model.plans.decoder_prefill.weight_bindings) {
     if (binding.key.opcode == Opcode::kEmbedding) embedding = binding.tensor;
     if (binding.key.opcode == Opcode::kLmHead && binding.tensor == embedding) continue;
     tensors.emplace(binding.key, binding.tensor);
@@ -36,9 +36,9 @@ std::map<WeightKey, std::uint32_t> tensors_by_key(const CompiledModel& model) {
   return tensors;
 }
 
-class FolderExport {
+class DirectoryExport {
  public:
-  FolderExport(const io::ModelFiles& files, const Family& family, CompiledModel model)
+  DirectoryExport(const io::ModelFiles& files, const Family& family, CompiledModel model)
       : files_(files), family_(family), model_(std::move(model)), by_key_(tensors_by_key(model_)) {}
 
   Result<ExportModel> run() {
@@ -61,7 +61,7 @@ class FolderExport {
     if (!differences.lost.empty()) {
       return base::fail(
           base::ErrorCode::kFormatCannotExpress,
-          fmt::format("{}: GGUF's architecture {} cannot say all of this model: {}. Use the folder itself",
+          fmt::format("{}: GGUF's architecture {} cannot say all of this model: {}. Use the directory itself",
                       files_.source(), gguf_architecture(family_, model_.config), fmt::join(differences.lost, "; ")));
     }
     out_.notes = differences.notes;
@@ -110,7 +110,7 @@ class FolderExport {
 
   // The rows of a weight that a rotation turns; nullopt for weights that make no queries or keys.
   std::optional<HeadRows> rotated_rows(const WeightKey& key) const {
-    if (key.layer == contract::kNoLayer) return std::nullopt;
+    if (key.layer == plan::kNoLayer) return std::nullopt;
     const ModelConfig& config = model_.config;
     const LayerConfig& layer = config.layers[key.layer];
     if (key.opcode == Opcode::kMultiheadAttention) {
@@ -212,7 +212,7 @@ Result<ExportModel> export_model(const io::ModelFiles& files) {
                       fmt::format("{}: the family {} has no architecture in GGUF", files.source(), family->name));
   }
   CompiledModel model = TRY(compile_model(files, *family, DType::kF16));
-  return FolderExport(files, *family, std::move(model)).run();
+  return DirectoryExport(files, *family, std::move(model)).run();
 }
 
 }  // namespace llorch::engine::models

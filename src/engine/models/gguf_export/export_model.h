@@ -16,9 +16,9 @@ struct ExportTensor {
   std::string name;
   std::vector<std::uint64_t> dims;  // ne0 first
   TensorRole role = TensorRole::kFloats;
-  bool fixed = false;                              // keeps its type: nothing is known about it
-  contract::DType stored = contract::DType::kF32;  // what read() gives
-  float offset = 0;                                // added to every element
+  bool fixed = false;                      // keeps its type: nothing is known about it
+  plan::DType stored = plan::DType::kF32;  // what read() gives
+  float offset = 0;                        // added to every element
   SlabReader read;
 
   std::uint64_t elements_count() const;

@@ -14,7 +14,7 @@
 namespace llorch::engine::models {
 namespace {
 
-using contract::RopeLayout;
+using plan::RopeLayout;
 
 // What architectures say beyond the keys all have.
 enum Feature : std::uint32_t {
@@ -192,7 +192,7 @@ class KeyWriter {
     if (!close(given, 1)) put("rope.scaling.attn_factor", static_cast<float>(given));
   }
 
-  // Readers divide the frequencies by these; the scaling itself has no keys (engine.md 2.0).
+  // Readers divide the frequencies by these; the scaling itself has no keys.
   static std::vector<float> llama3_divisors(const RopeConfig& rope) {
     constexpr double kTwoPi = 6.283185307179586;
     std::vector<float> divisors;
@@ -283,19 +283,21 @@ RopeLayout gguf_rope_layout(const Family& family) { return dialect_of(family).ro
 std::string_view gguf_architecture(const Family& family, const ModelConfig& config) {
   ASSERT(!family.gguf.empty(), "family {} has no name in GGUF", family.name);
   const bool sparse = std::ranges::any_of(config.layers, [&](const LayerConfig& layer) {
-    return layer.programme < family.programmes.size() && layer_has(family, layer, OpType::kMoe);
+    return layer.layer_template < family.layer_templates.size() && layer_has(family, layer, OpType::kMoe);
   });
   const auto mixture = std::ranges::find_if(family.gguf, [](std::string_view name) { return name.ends_with("moe"); });
   return sparse && mixture != family.gguf.end() ? *mixture : family.gguf.front();
 }
 
-GgufModelKeys gguf_model_keys(const Family& family, const ModelConfig& config) { return KeyWriter(family, config).run(); }
+GgufModelKeys gguf_model_keys(const Family& family, const ModelConfig& config) {
+  return KeyWriter(family, config).run();
+}
 
 base::Result<ModelConfig> read_back(const Family& family, const GgufModelKeys& keys, std::uint32_t vocab) {
   io::GgufWriter writer;
   keys.metadata.write_to(writer);
   for (const RopeTensor& tensor : keys.rope_tensors) {
-    writer.add_tensor({tensor.name, contract::DType::kF32, {tensor.values.size()}},
+    writer.add_tensor({tensor.name, plan::DType::kF32, {tensor.values.size()}},
                       std::as_bytes(std::span(tensor.values)));
   }
   const std::vector<std::byte> bytes = TRY(writer.to_bytes());

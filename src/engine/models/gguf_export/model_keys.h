@@ -1,5 +1,5 @@
 #pragma once
-// A configuration as GGUF metadata: the inverse of the families' read_gguf (engine.md 2.0), and the proof that it is one.
+// A configuration as GGUF metadata: the inverse of the families' read_gguf, and the proof that it is one.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,7 +24,7 @@ struct GgufModelKeys {
 
 // How files of the family number the two rows of a rotation's pair. kNone: no attention.
 // REQUIRES: the family is found in GGUF.
-contract::RopeLayout gguf_rope_layout(const Family& family);
+plan::RopeLayout gguf_rope_layout(const Family& family);
 // general.architecture of such a model.
 std::string_view gguf_architecture(const Family& family, const ModelConfig& config);
 

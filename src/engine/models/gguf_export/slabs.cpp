@@ -11,7 +11,7 @@ SlabReader read_slabs(std::vector<BoundTensor> pieces) {
   return [pieces = std::move(pieces)](const SlabSink& sink) -> base::Result<> {
     std::vector<std::byte> slab;
     for (const BoundTensor& piece : pieces) {
-      const contract::StoredTensor& stored = piece.stored;
+      const plan::StoredTensor& stored = piece.stored;
       const std::uint64_t row = stored.shape[stored.rank - 1U], rows = piece.elements_count() / row;
       const std::uint64_t row_bytes = piece.bytes_count() / rows;
       const std::uint64_t at_once = std::max<std::uint64_t>(1, kSlabElements / row);

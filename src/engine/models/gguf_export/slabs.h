@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/contract/dtype.h"
 #include "engine/models/weights/bound_tensor.h"
+#include "engine/plan/dtype.h"
 
 namespace llorch::engine::models {
 
 struct Slab {
-  contract::DType dtype = contract::DType::kF32;
+  plan::DType dtype = plan::DType::kF32;
   std::span<const std::byte> bytes;  // valid during the call that gets them
 };
 using SlabSink = std::function<base::Result<>(const Slab&)>;
@@ -34,7 +34,7 @@ struct HeadRows {
   std::uint32_t dims = 0;  // even
 };
 // The tensor with rows (or elements of a vector) x[i] and x[i + dims/2] of every head moved side by side, as x[2i] and
-// x[2i + 1] (engine.md 2.0). REQUIRES: one part that is a matrix or a vector of heads * head_rows rows.
+// x[2i + 1]. REQUIRES: one part that is a matrix or a vector of heads * head_rows rows.
 BoundTensor with_pairs_as_neighbours(BoundTensor tensor, const HeadRows& rows);
 
 }  // namespace llorch::engine::models

@@ -8,7 +8,7 @@
 namespace llorch::engine::models {
 namespace {
 
-using contract::DType;
+using plan::DType;
 
 // A stored F32 matrix (or vector, rows = 1) of 0, 1, 2, ...
 struct StoredSlab {

@@ -6,27 +6,27 @@
 #include <map>
 #include <numeric>
 
-#include "engine/contract/slots.h"
 #include "engine/models/plan/opcode_map.h"
 #include "engine/models/plan/params.h"
 #include "engine/models/weights/names.h"
+#include "engine/plan/slots.h"
 
 namespace llorch::engine::models {
 namespace {
 
 using base::Result;
-using contract::MambaSlot;
-using contract::Opcode;
-using contract::SlotSpec;
-using contract::WeightKey;
+using plan::MambaSlot;
+using plan::Opcode;
+using plan::SlotSpec;
+using plan::WeightKey;
 using Shape = std::vector<std::uint64_t>;
 
-template <contract::ParamStruct P>
+template <plan::ParamStruct P>
 Shape exported_shape_of(const SlotSpec& slot, const P& params) {
-  alignas(contract::kParamBlockAlign) const P aligned = params;
-  const contract::ParamBlock block{contract::kParamBlockVersion, P::kOpcode, std::as_bytes(std::span(&aligned, 1))};
+  alignas(plan::kParamBlockAlign) const P aligned = params;
+  const plan::ParamBlock block{plan::kParamBlockVersion, P::kOpcode, std::as_bytes(std::span(&aligned, 1))};
   Shape shape;
-  for (std::uint8_t d = 0; d < slot.rank; ++d) shape.push_back(*contract::dim_value(slot.dims[d], block));
+  for (std::uint8_t d = 0; d < slot.rank; ++d) shape.push_back(*plan::dim_value(slot.dims[d], block));
   return shape;
 }
 
@@ -62,10 +62,10 @@ class Lister {
       : family_(family), config_(config), present_(present), head_is_stored_(present({.opcode = Opcode::kLmHead})) {}
 
   Result<std::vector<GgufTensorShape>> run() {
-    for (const LayerOp& op : family_.before) TRY(add(op, contract::kNoLayer));
-    for (const LayerOp& op : family_.after) TRY(add(op, contract::kNoLayer));
+    for (const LayerOp& op : family_.before) TRY(add(op, plan::kNoLayer));
+    for (const LayerOp& op : family_.after) TRY(add(op, plan::kNoLayer));
     for (std::size_t n = 0; n < config_.layers.size(); ++n) {
-      for (const LayerOp& op : family_.programmes[config_.layers[n].programme])
+      for (const LayerOp& op : family_.layer_templates[config_.layers[n].layer_template])
         TRY(add(op, static_cast<std::uint16_t>(n)));
     }
     return std::move(tensors_);
@@ -82,7 +82,7 @@ class Lister {
   }
 
   Result<> add(const LayerOp& op, std::uint16_t layer) {
-    const std::span<const SlotSpec> slots = *contract::weight_slots(opcode_of(op.type));
+    const std::span<const SlotSpec> slots = *plan::weight_slots(opcode_of(op.type));
     for (std::size_t s = 0; s < slots.size(); ++s) {
       const WeightKey key{layer, opcode_of(op.type), static_cast<std::uint8_t>(s), op.variant};
       if (present_(key)) TRY(add(key, slots[s], op.type));
@@ -96,8 +96,8 @@ class Lister {
         (source->load != Load::kWhole && source->load != Load::kReshaped && source->load != Load::kRows)) {
       return base::fail(base::ErrorCode::kFormatCannotExpress,
                         fmt::format("GGUF's architecture {} has no tensor for the weight {} of {}{}", family_.gguf[0],
-                                    slot.name, contract::opcode_name(key.opcode),
-                                    key.layer == contract::kNoLayer ? "" : fmt::format(" in layer {}", key.layer)));
+                                    slot.name, plan::opcode_name(key.opcode),
+                                    key.layer == plan::kNoLayer ? "" : fmt::format(" in layer {}", key.layer)));
     }
     Shape shape = stored_shape(key, exported_shape_of(slot, type, key.layer, config_), config_);
     std::ranges::reverse(shape);
@@ -130,14 +130,15 @@ Result<std::vector<GgufTensorShape>> gguf_tensors(const Family& family, const Mo
 TensorRole tensor_role(const WeightKey& key, bool head_is_stored) {
   if (key.opcode == Opcode::kEmbedding) return head_is_stored ? TensorRole::kEmbedding : TensorRole::kHead;
   if (key.opcode == Opcode::kLmHead) return TensorRole::kHead;
-  if (key.opcode == Opcode::kMoe && static_cast<contract::MoeSlot>(key.slot) == contract::MoeSlot::kRouter)
+  if (key.opcode == Opcode::kMoe && static_cast<plan::MoeSlot>(key.slot) == plan::MoeSlot::kRouter)
     return TensorRole::kRouter;
-  const SlotSpec& slot = (*contract::weight_slots(key.opcode))[key.slot];
-  return slot.use == contract::WeightUse::kVector ? TensorRole::kFloats : TensorRole::kMatrix;
+  const SlotSpec& slot = (*plan::weight_slots(key.opcode))[key.slot];
+  return slot.use == plan::WeightUse::kVector ? TensorRole::kFloats : TensorRole::kMatrix;
 }
 
 bool layer_has(const Family& family, const LayerConfig& layer, OpType type) {
-  return std::ranges::any_of(family.programmes[layer.programme], [&](const LayerOp& op) { return op.type == type; });
+  return std::ranges::any_of(family.layer_templates[layer.layer_template],
+                             [&](const LayerOp& op) { return op.type == type; });
 }
 
 }  // namespace llorch::engine::models

@@ -1,14 +1,14 @@
 #pragma once
-// Which tensors the GGUF file of a model has: the family's programme and weight table, read towards GGUF.
+// Which tensors the GGUF file of a model has: the family's layer template and weight table, read towards GGUF.
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
-#include "engine/contract/plan.h"
 #include "engine/models/config/model_config.h"
 #include "engine/models/family.h"
+#include "engine/plan/plan.h"
 
 namespace llorch::engine::models {
 
@@ -21,23 +21,23 @@ enum class TensorRole : std::uint8_t {
   kFloats,     // vectors, norms, convolutions: read element by element
 };
 
-TensorRole tensor_role(const contract::WeightKey& key, bool head_is_stored);
+TensorRole tensor_role(const plan::WeightKey& key, bool head_is_stored);
 
 struct GgufTensorShape {
   std::string name;
   std::vector<std::uint64_t> dims;  // ne0 first
   TensorRole role = TensorRole::kMatrix;
-  std::vector<contract::WeightKey> slots;  // whose rows it holds, one slot behind the other
+  std::vector<plan::WeightKey> slots;  // whose rows it holds, one slot behind the other
 };
 
 // Whether the model has a weight. A head that is the embedding table is none.
-using SlotPresence = std::function<bool(const contract::WeightKey&)>;
+using SlotPresence = std::function<bool(const plan::WeightKey&)>;
 
-// In the order of the programme. Errors: FORMAT_CANNOT_EXPRESS (a weight that GGUF has no name for in this family).
+// In the order of the layer template. Errors: FORMAT_CANNOT_EXPRESS (a weight that GGUF has no name for in this family).
 base::Result<std::vector<GgufTensorShape>> gguf_tensors(const Family& family, const ModelConfig& config,
                                                         const SlotPresence& present);
 
-// Whether a layer's programme holds an operation.
+// Whether a layer's layer template holds an operation.
 bool layer_has(const Family& family, const LayerConfig& layer, OpType type);
 
 }  // namespace llorch::engine::models

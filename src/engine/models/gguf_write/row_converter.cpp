@@ -5,17 +5,17 @@
 
 #include "base/assert.h"
 #include "engine/io/quant/dequant.h"
-#include "engine/io/quant/quantise.h"
+#include "engine/io/quant/quantize.h"
 
 namespace llorch::engine::models {
 namespace {
 
-std::uint64_t bytes_of(contract::DType type, std::uint64_t elements) {
-  const contract::DTypeInfo info = contract::dtype_info(type);
+std::uint64_t bytes_of(plan::DType type, std::uint64_t elements) {
+  const plan::DTypeInfo info = plan::dtype_info(type);
   return elements / info.block_elements * info.block_bytes;
 }
-std::uint64_t elements_in(contract::DType type, std::uint64_t bytes) {
-  const contract::DTypeInfo info = contract::dtype_info(type);
+std::uint64_t elements_in(plan::DType type, std::uint64_t bytes) {
+  const plan::DTypeInfo info = plan::dtype_info(type);
   return bytes / info.block_bytes * info.block_elements;
 }
 

@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/contract/dtype.h"
 #include "engine/models/gguf_export/slabs.h"
+#include "engine/plan/dtype.h"
 
 namespace llorch::engine::models {
 
 struct RowFormat {
-  contract::DType type{};  // of the result
+  plan::DType type{};      // of the result
   std::uint64_t cols = 0;  // elements of a row
   float offset = 0;        // added to every element
 };

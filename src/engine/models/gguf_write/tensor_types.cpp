@@ -7,13 +7,13 @@
 #include <array>
 #include <cctype>
 
-#include "engine/io/quant/quantise.h"
+#include "engine/io/quant/quantize.h"
 
 namespace llorch::engine::models {
 namespace {
 
 using base::Result;
-using contract::DType;
+using plan::DType;
 
 struct Row {
   DType type;
@@ -47,13 +47,13 @@ constexpr std::array kRows{
 
 const Row& row_of(DType type) {
   const auto at = std::ranges::find(kRows, type, &Row::type);
-  ASSERT(at != kRows.end() && io::is_quantise_target(type), "{} is no type to quantise to",
-         contract::dtype_info(type).name);
+  ASSERT(at != kRows.end() && io::is_quantize_target(type), "{} is no type to quantize to",
+         plan::dtype_info(type).name);
   return *at;
 }
 
-std::string_view name_of(DType type) { return contract::dtype_info(type).name; }
-bool divides_into_blocks(DType type, std::uint64_t cols) { return cols % contract::dtype_info(type).block_elements == 0; }
+std::string_view name_of(DType type) { return plan::dtype_info(type).name; }
+bool divides_into_blocks(DType type, std::uint64_t cols) { return cols % plan::dtype_info(type).block_elements == 0; }
 bool can_change(const ExportTensor& tensor) { return !tensor.fixed && tensor.role != TensorRole::kFloats; }
 
 class Chooser {
@@ -67,7 +67,7 @@ class Chooser {
     for (std::size_t i = 0; i < matched_.size(); ++i) {
       if (!matched_[i]) return invalid(fmt::format("--tensor {}: no tensor has such a name", pattern(i)));
     }
-    TRY(check_requantised(types));
+    TRY(check_requantized(types));
     return types;
   }
 
@@ -113,21 +113,21 @@ class Chooser {
   }
 
   // Floats hold what blocks say exactly or nearly; other blocks round it a second time.
-  Result<> check_requantised(const std::vector<TensorType>& types) const {
-    if (request_.allow_requantise) return {};
+  Result<> check_requantized(const std::vector<TensorType>& types) const {
+    if (request_.allow_requantize) return {};
     std::size_t count = 0;
     const ExportTensor* first = nullptr;
     for (std::size_t i = 0; i < types.size(); ++i) {
       const ExportTensor& tensor = model_.tensors[i];
-      if (!contract::is_quantised(tensor.stored) || !contract::is_quantised(types[i].type)) continue;
+      if (!plan::is_quantized(tensor.stored) || !plan::is_quantized(types[i].type)) continue;
       if (tensor.stored == types[i].type) continue;
       if (count++ == 0) first = &tensor;
     }
     if (count == 0) return {};
     return invalid(
-        fmt::format("{} tensor(s) are quantised already (the first is {}, {}); rounding them again adds the errors of "
+        fmt::format("{} tensor(s) are quantized already (the first is {}, {}); rounding them again adds the errors of "
                     "both types. Start "
-                    "from the unquantised model, keep them with --tensor NAME={}, or pass --allow-requantise",
+                    "from the unquantized model, keep them with --tensor NAME={}, or pass --allow-requantize",
                     count, first->name, name_of(first->stored), name_of(first->stored)));
   }
 
@@ -152,7 +152,7 @@ Result<std::vector<TensorType>> choose_types(const ExportModel& model, const Typ
 
 std::uint32_t gguf_file_type(DType type) { return row_of(type).file_type; }
 
-std::optional<DType> quantise_target(std::string_view name) {
+std::optional<DType> quantize_target(std::string_view name) {
   const auto same = [](char a, char b) {
     return std::toupper(static_cast<unsigned char>(a)) == std::toupper(static_cast<unsigned char>(b));
   };
@@ -162,7 +162,7 @@ std::optional<DType> quantise_target(std::string_view name) {
   return std::nullopt;
 }
 
-std::string quantise_target_names() {
+std::string quantize_target_names() {
   std::string names;
   for (const Row& row : kRows) names += fmt::format("{}{}", names.empty() ? "" : ", ", name_of(row.type));
   return names;

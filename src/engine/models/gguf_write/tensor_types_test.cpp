@@ -6,7 +6,7 @@ namespace llorch::engine::models {
 namespace {
 
 using base::ErrorCode;
-using contract::DType;
+using plan::DType;
 
 ExportTensor shaped_tensor(std::string name, TensorRole role, std::uint64_t cols = 256, DType stored = DType::kBF16) {
   return {.name = std::move(name), .dims = {cols, 8}, .role = role, .stored = stored, .read = {}};
@@ -53,7 +53,7 @@ TEST(TensorTypes, SomeTypeFitsEveryLength) {
   for (const DType type : {DType::kQ2_K, DType::kQ3_K, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kQ8_0,
                            DType::kQ4_0, DType::kIQ4_XS, DType::kMXFP4, DType::kF32}) {
     for (const std::uint64_t cols : {1U, 31U, 32U, 96U, 255U, 256U, 768U}) {
-      EXPECT_EQ(cols % contract::dtype_info(fitting_type(type, cols)).block_elements, 0U);
+      EXPECT_EQ(cols % plan::dtype_info(fitting_type(type, cols)).block_elements, 0U);
     }
   }
   EXPECT_EQ(fitting_type(DType::kQ2_K, 33), DType::kBF16);
@@ -80,25 +80,25 @@ TEST(TensorTypes, WhatCannotBeIsRefused) {
             ErrorCode::kInvalidParams);
 }
 
-TEST(TensorTypes, QuantisedValuesAreRoundedAgainOnlyOnRequest) {
-  ExportModel quantised = model();
-  quantised.tensors[2].stored = DType::kQ4_0;
-  const auto refused = choose_types(quantised, {.type = DType::kQ8_0});
+TEST(TensorTypes, QuantizedValuesAreRoundedAgainOnlyOnRequest) {
+  ExportModel quantized = model();
+  quantized.tensors[2].stored = DType::kQ4_0;
+  const auto refused = choose_types(quantized, {.type = DType::kQ8_0});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kInvalidParams);
   EXPECT_NE(refused.error().message.find("blk.0.attn_q.weight, Q4_0"), std::string::npos);
-  EXPECT_TRUE(choose_types(quantised, {.type = DType::kQ8_0, .allow_requantise = true}));
-  EXPECT_TRUE(choose_types(quantised, {.type = DType::kQ4_0}));  // as it is
-  EXPECT_TRUE(choose_types(quantised, {.type = DType::kF16}));
-  EXPECT_TRUE(choose_types(quantised, {.type = DType::kQ8_0, .overrides = {{"*attn_q*", DType::kQ4_0}}}));
+  EXPECT_TRUE(choose_types(quantized, {.type = DType::kQ8_0, .allow_requantize = true}));
+  EXPECT_TRUE(choose_types(quantized, {.type = DType::kQ4_0}));  // as it is
+  EXPECT_TRUE(choose_types(quantized, {.type = DType::kF16}));
+  EXPECT_TRUE(choose_types(quantized, {.type = DType::kQ8_0, .overrides = {{"*attn_q*", DType::kQ4_0}}}));
 }
 
 TEST(TensorTypes, Names) {
-  EXPECT_EQ(quantise_target("q4_k"), DType::kQ4_K);
-  EXPECT_EQ(quantise_target("BF16"), DType::kBF16);
-  EXPECT_FALSE(quantise_target("I32"));
-  EXPECT_FALSE(quantise_target("Q4"));
-  EXPECT_FALSE(quantise_target(""));
+  EXPECT_EQ(quantize_target("q4_k"), DType::kQ4_K);
+  EXPECT_EQ(quantize_target("BF16"), DType::kBF16);
+  EXPECT_FALSE(quantize_target("I32"));
+  EXPECT_FALSE(quantize_target("Q4"));
+  EXPECT_FALSE(quantize_target(""));
 }
 
 }  // namespace

@@ -12,29 +12,28 @@ namespace llorch::engine::models {
 namespace {
 
 // Of the block layouts in quant_blocks.h.
-constexpr std::uint32_t kQuantisationVersion = 2;
+constexpr std::uint32_t kQuantizationVersion = 2;
 
 // Told before hours of work rather than after them.
 base::Result<> check_room(const std::filesystem::path& path, std::uint64_t bytes) {
   std::error_code error;
-  const std::filesystem::path folder = path.parent_path().empty() ? "." : path.parent_path();
-  const std::filesystem::space_info space = std::filesystem::space(folder, error);
+  const std::filesystem::path directory = path.parent_path().empty() ? "." : path.parent_path();
+  const std::filesystem::space_info space = std::filesystem::space(directory, error);
   if (error || space.available >= bytes) return {};
   return base::fail(base::ErrorCode::kIoError,
-                    fmt::format("{} takes {} bytes, its folder has {} free; free some or write elsewhere",
+                    fmt::format("{} takes {} bytes, its directory has {} free; free some or write elsewhere",
                                 path.string(), bytes, space.available));
 }
 
 }  // namespace
 
-base::Result<std::uint64_t> write_gguf(const ExportModel& model, std::span<const TensorType> types,
-                                       contract::DType type, const std::filesystem::path& path,
-                                       const WriteOptions& options) {
+base::Result<std::uint64_t> write_gguf(const ExportModel& model, std::span<const TensorType> types, plan::DType type,
+                                       const std::filesystem::path& path, const WriteOptions& options) {
   ASSERT(types.size() == model.tensors.size(), "{} types for {} tensors", types.size(), model.tensors.size());
   io::GgufMetadata metadata = model.metadata;
   metadata.put("general.file_type", gguf_file_type(type));
-  const bool quantised = std::ranges::any_of(types, [](const TensorType& t) { return contract::is_quantised(t.type); });
-  if (quantised) metadata.put("general.quantization_version", kQuantisationVersion);
+  const bool quantized = std::ranges::any_of(types, [](const TensorType& t) { return plan::is_quantized(t.type); });
+  if (quantized) metadata.put("general.quantization_version", kQuantizationVersion);
   io::GgufWriter writer;
   metadata.write_to(writer);
 

@@ -19,10 +19,9 @@ struct WriteOptions {
 
 // Sets general.file_type and general.quantization_version by `type`, which most matrices have. The file appears under `path`
 // when it is complete; on any error nothing is left. Gives its size. REQUIRES: one type per tensor.
-// Errors: IO_ERROR (also when the folder has too little room, before anything is written), WEIGHT_VALUE_UNSUPPORTED (a value
+// Errors: IO_ERROR (also when the directory has too little room, before anything is written), WEIGHT_VALUE_UNSUPPORTED (a value
 // the type cannot hold: names the tensor), what `progress` returned.
-base::Result<std::uint64_t> write_gguf(const ExportModel& model, std::span<const TensorType> types,
-                                       contract::DType type, const std::filesystem::path& path,
-                                       const WriteOptions& options);
+base::Result<std::uint64_t> write_gguf(const ExportModel& model, std::span<const TensorType> types, plan::DType type,
+                                       const std::filesystem::path& path, const WriteOptions& options);
 
 }  // namespace llorch::engine::models

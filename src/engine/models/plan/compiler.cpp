@@ -8,16 +8,16 @@
 #include <utility>
 #include <vector>
 
-#include "engine/contract/validate.h"
 #include "engine/models/plan/liveness.h"
 #include "engine/models/plan/opcode_map.h"
 #include "engine/models/plan/params.h"
 #include "engine/models/plan/plan_hash.h"
+#include "engine/plan/validate.h"
 
 namespace llorch::engine::models {
 namespace {
 
-using namespace contract;
+using namespace plan;
 using base::ErrorCode;
 using base::Result;
 
@@ -60,7 +60,7 @@ class Compiler {
     for (const LayerOp& op : family.before) TRY(emit(op, kNoLayer));
     TRY(emit_scatter(0));
     for (std::size_t layer = 0; layer < config_.layers.size(); ++layer) {
-      for (const LayerOp& op : family.programmes[config_.layers[layer].programme])
+      for (const LayerOp& op : family.layer_templates[config_.layers[layer].layer_template])
         TRY(emit(op, static_cast<std::uint16_t>(layer)));
       TRY(emit_scatter(static_cast<std::uint32_t>(layer) + 1));
     }

@@ -5,12 +5,12 @@
 #include <iterator>
 
 #include "base/sha256.h"
-#include "engine/contract/slots.h"
+#include "engine/plan/slots.h"
 
 namespace llorch::engine::models {
 namespace {
 
-using namespace contract;
+using namespace plan;
 
 std::string text(const EmbeddingParams& p) { return fmt::format("V={} D={} scale={}", p.rows, p.width, p.scale); }
 std::string text(const RmsNormParams& p) {

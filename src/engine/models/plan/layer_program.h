@@ -30,7 +30,7 @@ struct LayerOp {
   Stream out = Stream::kBranch;
 };
 
-using Programme = std::span<const LayerOp>;
+using LayerTemplate = std::span<const LayerOp>;
 
 constexpr LayerOp embedding() { return {OpType::kEmbedding, 0, Stream::kResidual, Stream::kResidual}; }
 constexpr LayerOp norm(NormVariant which, Stream in = Stream::kResidual) {

@@ -6,15 +6,15 @@
 
 namespace llorch::engine::models {
 
-using contract::kNeverRead;
+using plan::kNeverRead;
 
-Liveness compute_liveness(std::span<const contract::Instruction> instructions, std::uint16_t register_count,
+Liveness compute_liveness(std::span<const plan::Instruction> instructions, std::uint16_t register_count,
                           PlanArena& arena) {
   std::vector<std::uint32_t> last_use(register_count, kNeverRead);  // last read, or the producer until there is one
   std::vector<std::uint32_t> last_read(register_count, kNeverRead);
   for (std::uint32_t i = 0; i < instructions.size(); ++i) {
-    for (contract::RegisterRef ref : instructions[i].inputs) last_use[index(ref)] = last_read[index(ref)] = i;
-    for (contract::RegisterRef ref : instructions[i].outputs) last_use[index(ref)] = i;
+    for (plan::RegisterRef ref : instructions[i].inputs) last_use[index(ref)] = last_read[index(ref)] = i;
+    for (plan::RegisterRef ref : instructions[i].outputs) last_use[index(ref)] = i;
   }
   const std::size_t words = (register_count + std::size_t{63}) / 64;
   std::vector<std::vector<std::uint64_t>> kill_bits(instructions.size(), std::vector<std::uint64_t>(words, 0));

@@ -3,13 +3,13 @@
 #include <array>
 #include <optional>
 
-#include "engine/contract/opcode.h"
 #include "engine/models/plan/op_types.h"
+#include "engine/plan/opcode.h"
 
 namespace llorch::engine::models {
 
-constexpr contract::Opcode opcode_of(OpType type) {
-  using contract::Opcode;
+constexpr plan::Opcode opcode_of(OpType type) {
+  using plan::Opcode;
   switch (type) {
     case OpType::kEmbedding: return Opcode::kEmbedding;
     case OpType::kNorm: return Opcode::kRmsNorm;
@@ -30,7 +30,7 @@ constexpr contract::Opcode opcode_of(OpType type) {
   return static_cast<Opcode>(0xFF);
 }
 
-constexpr std::optional<OpType> op_type_of(contract::Opcode opcode) {
+constexpr std::optional<OpType> op_type_of(plan::Opcode opcode) {
   for (std::uint8_t i = 0; i < static_cast<std::uint8_t>(OpType::kCount); ++i) {
     if (opcode_of(static_cast<OpType>(i)) == opcode) return static_cast<OpType>(i);
   }
@@ -42,10 +42,10 @@ consteval bool opcode_map_is_bijective() {
   std::size_t mapped = 0;
   for (std::uint8_t i = 0; i < static_cast<std::uint8_t>(OpType::kCount); ++i) {
     const auto type = static_cast<OpType>(i);
-    if (!contract::is_opcode(opcode_of(type)) || op_type_of(opcode_of(type)) != type) return false;
+    if (!plan::is_opcode(opcode_of(type)) || op_type_of(opcode_of(type)) != type) return false;
     ++mapped;
   }
-  return mapped == contract::kOpcodes.size();
+  return mapped == plan::kOpcodes.size();
 }
 static_assert(opcode_map_is_bijective());
 

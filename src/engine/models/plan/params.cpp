@@ -2,16 +2,16 @@
 
 #include <cmath>
 
-#include "engine/contract/slots.h"
 #include "engine/models/rope.h"
+#include "engine/plan/slots.h"
 
 namespace llorch::engine::models {
 
-using namespace contract;
+using namespace plan;
 
 namespace {
 
-// Keeps the weights of a mixture from dividing by zero (engine.md 2.0).
+// Keeps the weights of a mixture from dividing by zero.
 constexpr float kMoeNormEpsilon = 1e-20F;
 
 std::uint32_t layer_number(std::uint16_t layer) { return layer == kNoLayer ? 0xFFFFFFFF : std::uint32_t{layer}; }

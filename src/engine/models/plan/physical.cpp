@@ -7,12 +7,12 @@
 namespace llorch::engine::models {
 namespace {
 
-using contract::CompiledPlan;
-using contract::Instruction;
-using contract::PhysicalSpec;
-using contract::RegisterRef;
-using contract::RegisterSpec;
-using contract::RowDomain;
+using plan::CompiledPlan;
+using plan::Instruction;
+using plan::PhysicalSpec;
+using plan::RegisterRef;
+using plan::RegisterSpec;
+using plan::RowDomain;
 
 struct Buffer {
   RegisterSpec spec;  // of its first register; later ones are no wider
@@ -23,7 +23,7 @@ class Scan {
  public:
   explicit Scan(const CompiledPlan& plan) : plan_(plan), physical_(plan.plan.register_count) {}
 
-  void run(const contract::AdapterCapabilities& capabilities) {
+  void run(const plan::AdapterCapabilities& capabilities) {
     for (std::size_t i = 0; i < plan_.plan.instructions.size(); ++i) {
       const Instruction& insn = plan_.plan.instructions[i];
       const bool may_alias = capabilities[static_cast<std::size_t>(insn.opcode)].may_alias_output;
@@ -82,8 +82,8 @@ class Scan {
 
 }  // namespace
 
-contract::PhysicalMapping map_registers(const CompiledPlan& plan, const contract::AdapterCapabilities& capabilities,
-                                        const contract::StepLimits& limits, PlanArena& arena) {
+plan::PhysicalMapping map_registers(const CompiledPlan& plan, const plan::AdapterCapabilities& capabilities,
+                                    const plan::StepLimits& limits, PlanArena& arena) {
   Scan scan(plan);
   scan.run(capabilities);
   std::vector<PhysicalSpec> specs;
@@ -92,7 +92,7 @@ contract::PhysicalMapping map_registers(const CompiledPlan& plan, const contract
     const bool batch = buffer.spec.rows == RowDomain::kBatchRows;
     batch_buffers += batch ? 1 : 0;
     const std::uint64_t rows = batch ? limits.rows_max : limits.output_rows_max;
-    specs.push_back({.size_bytes = rows * buffer.spec.width * contract::dtype_info(buffer.spec.dtype).block_bytes,
+    specs.push_back({.size_bytes = rows * buffer.spec.width * plan::dtype_info(buffer.spec.dtype).block_bytes,
                      .align_bytes = buffer.spec.align_bytes,
                      .rows = buffer.spec.rows});
   }

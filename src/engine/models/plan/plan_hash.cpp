@@ -7,7 +7,7 @@
 namespace llorch::engine::models {
 namespace {
 
-using namespace contract;
+using namespace plan;
 
 // Beside the opcode, which is a byte.
 constexpr std::uint64_t kPartialSum = 0x100;

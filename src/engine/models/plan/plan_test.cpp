@@ -8,7 +8,7 @@
 namespace llorch::engine::models {
 namespace {
 
-using namespace contract;
+using namespace plan;
 using testing::TinyLlama;
 
 AdapterCapabilities in_place_add() {
@@ -87,7 +87,7 @@ TEST(Liveness, UnreadRegistersDieAtTheirProducer) {
   EXPECT_EQ(liveness.map.kill_after_instruction[2][0], 5U);
 }
 
-// engine.md 1.7: residual, normed and branch are all a text model needs, at any depth.
+// Residual, normed and branch are all the activation buffers that a text model needs, at any depth.
 TEST(Physical, ThreeActivationBuffersAndTheLogits) {
   for (std::uint32_t layers : {1U, 2U, 17U}) {
     CompiledModel model = compile(TinyLlama{.layers = layers}.bytes());

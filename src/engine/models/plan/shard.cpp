@@ -10,7 +10,7 @@
 namespace llorch::engine::models {
 namespace {
 
-using namespace contract;
+using namespace plan;
 using base::Result;
 
 struct Divided {

@@ -5,16 +5,16 @@
 // With fewer key-value heads than devices each of these is on several: rank r of R has the (r K / R)-th of K. Of a head of its
 // own a model's vocabulary is shared out too: a rank computes its part of every row of logits.
 // It holds the rows of the matrices that make these and the columns of the one that takes them back to the model's width,
-// whose output is a partial sum. Columns are stored in blocks (of a quantised type, of FP8 and its scales): a width is cut between
+// whose output is a partial sum. Columns are stored in blocks (of a quantized type, of FP8 and its scales): a width is cut between
 // them, so that where it does not divide the first ranks have a block more. Everything else every rank has whole and computes for itself, equally: embedding, norms,
 // a head that is the embedding table, routers, recurrent mixers, the vision tower.
 #include <cstdint>
 #include <optional>
 
 #include "base/result.h"
-#include "engine/contract/params.h"
-#include "engine/contract/slots.h"
 #include "engine/models/weights/slice.h"
+#include "engine/plan/params.h"
+#include "engine/plan/slots.h"
 
 namespace llorch::engine::models {
 
@@ -37,24 +37,24 @@ std::optional<Part> part_of(std::uint32_t width, std::uint32_t block, const Shar
 
 // Makes an instruction's numbers those of a rank; true: its output is a partial sum. `block`: of the columns that are summed over.
 // Errors: MODEL_INCOMPATIBLE (what does not divide, with the numbers).
-base::Result<bool> share_out(contract::AttentionParams& params, const Shard& shard, std::uint32_t block);
-base::Result<bool> share_out(contract::MlaAttentionParams& params, const Shard& shard, std::uint32_t block);
-base::Result<bool> share_out(contract::SwigluParams& params, const Shard& shard, std::uint32_t block);
-base::Result<bool> share_out(contract::MoeParams& params, const Shard& shard, std::uint32_t block);
+base::Result<bool> share_out(plan::AttentionParams& params, const Shard& shard, std::uint32_t block);
+base::Result<bool> share_out(plan::MlaAttentionParams& params, const Shard& shard, std::uint32_t block);
+base::Result<bool> share_out(plan::SwigluParams& params, const Shard& shard, std::uint32_t block);
+base::Result<bool> share_out(plan::MoeParams& params, const Shard& shard, std::uint32_t block);
 // False: its output is a part of the rows, which are whole where the parts lie behind each other. A vocabulary that does not divide
 // stays whole.
-base::Result<bool> share_out(contract::LmHeadParams& params, const Shard& shard, std::uint32_t block);
-template <contract::ParamStruct P>
+base::Result<bool> share_out(plan::LmHeadParams& params, const Shard& shard, std::uint32_t block);
+template <plan::ParamStruct P>
 base::Result<bool> share_out(P&, const Shard&, std::uint32_t) {
   return false;
 }
 
 // Whether the columns of the tensor in `slot` are a width that is shared out.
-bool is_summed_over(contract::Opcode opcode, std::uint8_t slot);
+bool is_summed_over(plan::Opcode opcode, std::uint8_t slot);
 
 // What a rank holds of the tensor in `slot`, told by the one dimension that is another in its own numbers than in the whole's.
 // What is added to the sum once is the first rank's.
-TensorShare share_of(std::uint8_t slot, const contract::ParamBlock& whole, const contract::ParamBlock& own,
-                     const Shard& shard, std::uint32_t block);
+TensorShare share_of(std::uint8_t slot, const plan::ParamBlock& whole, const plan::ParamBlock& own, const Shard& shard,
+                     std::uint32_t block);
 
 }  // namespace llorch::engine::models

@@ -10,7 +10,7 @@
 namespace llorch::engine::models {
 namespace {
 
-using namespace contract;
+using namespace plan;
 using base::ErrorCode;
 using testing::TinyLlama;
 
@@ -34,7 +34,7 @@ TEST(Shard, HeadsAndFeedForwardAreSharedOut) {
   const CompiledModel whole = compile(tiny, {}).value();
   const CompiledModel half = compile(tiny, {.rank = 1, .ranks = 2}).value();
   const auto shape = [&](const char* name) {
-    const contract::StoredTensor& stored = tensor(half, name).stored;
+    const plan::StoredTensor& stored = tensor(half, name).stored;
     return std::pair{stored.shape[0], stored.shape[1]};
   };
   using Pair = std::pair<std::uint32_t, std::uint32_t>;

@@ -47,7 +47,7 @@ SlabReader random_tensor(std::uint64_t seed, std::string_view name, std::uint64_
         for (std::uint64_t w = 0; w < 4; ++w) values[i + w] = value_of(words[w], distribution);
       }
       values.resize(std::min(kSlabElements, elements - first));
-      TRY(sink({contract::DType::kF32, std::as_bytes(std::span(values))}));
+      TRY(sink({plan::DType::kF32, std::as_bytes(std::span(values))}));
     }
     return {};
   };

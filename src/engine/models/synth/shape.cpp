@@ -13,8 +13,8 @@ namespace llorch::engine::models {
 namespace {
 
 using base::Result;
-using contract::Activation;
-using contract::MoeGate;
+using plan::Activation;
+using plan::MoeGate;
 
 tl::unexpected<base::Error> invalid(std::string message) {
   return base::fail(base::ErrorCode::kInvalidParams, std::move(message));
@@ -51,9 +51,9 @@ class Maker {
   }
 
   // The family's layers with an operation that mixes rows (in every n-th layer the other one) and one that does not.
-  Result<std::uint8_t> programme(OpType mixer, std::optional<OpType> behind) const {
-    for (std::size_t p = 0; p < family_.programmes.size(); ++p) {
-      const LayerConfig candidate{.programme = static_cast<std::uint8_t>(p)};
+  Result<std::uint8_t> layer_template(OpType mixer, std::optional<OpType> behind) const {
+    for (std::size_t p = 0; p < family_.layer_templates.size(); ++p) {
+      const LayerConfig candidate{.layer_template = static_cast<std::uint8_t>(p)};
       const bool plain = !layer_has(family_, candidate, OpType::kFfn) && !layer_has(family_, candidate, OpType::kMoe);
       if (layer_has(family_, candidate, mixer) && (behind ? layer_has(family_, candidate, *behind) : plain))
         return static_cast<std::uint8_t>(p);
@@ -62,8 +62,8 @@ class Maker {
                                behind == OpType::kMoe ? "with" : "without"));
   }
   bool family_has(OpType type) const {
-    for (std::size_t p = 0; p < family_.programmes.size(); ++p) {
-      if (layer_has(family_, LayerConfig{.programme = static_cast<std::uint8_t>(p)}, type)) return true;
+    for (std::size_t p = 0; p < family_.layer_templates.size(); ++p) {
+      if (layer_has(family_, LayerConfig{.layer_template = static_cast<std::uint8_t>(p)}, type)) return true;
     }
     return false;
   }
@@ -97,7 +97,7 @@ class Maker {
     const bool sparse = c_.moe.experts != 0 && n >= dense;
     std::optional<OpType> behind = sparse ? OpType::kMoe : OpType::kFfn;
     if (is("mamba2")) behind.reset();
-    l.programme = TRY(programme(mixer, behind));
+    l.layer_template = TRY(layer_template(mixer, behind));
     if (behind == OpType::kFfn) l.ffn = shape_.ffn.value_or((c_.width * 8 / 3 + 31) / 32 * 32);
     if (mixer != OpType::kAttention && mixer != OpType::kMlaAttention) return {};
     l.heads = shape_.heads.value_or(std::max(1U, c_.width / 64));
@@ -140,7 +140,7 @@ class Maker {
     }
     if (architecture_.starts_with("qwen3vl")) {
       const std::uint32_t pairs = a.d_qk / 2;
-      a.mrope = contract::MropeKind::kInterleaved;
+      a.mrope = plan::MropeKind::kInterleaved;
       a.sections = {pairs - 2 * (pairs / 3), pairs / 3, pairs / 3};
     }
     return {};

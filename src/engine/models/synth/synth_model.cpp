@@ -6,23 +6,23 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/contract/slots.h"
 #include "engine/io/gguf_writer.h"
 #include "engine/models/gguf_export/model_keys.h"
 #include "engine/models/gguf_export/tensor_list.h"
 #include "engine/models/registry.h"
 #include "engine/models/synth/random_tensor.h"
+#include "engine/plan/slots.h"
 
 namespace llorch::engine::models {
 namespace {
 
 using base::Result;
-using contract::AttentionSlot;
-using contract::MambaSlot;
-using contract::MlaSlot;
-using contract::MoeSlot;
-using contract::Opcode;
-using contract::WeightKey;
+using plan::AttentionSlot;
+using plan::MambaSlot;
+using plan::MlaSlot;
+using plan::MoeSlot;
+using plan::Opcode;
+using plan::WeightKey;
 
 Result<const Family*> family_of(const std::string& architecture) {
   io::GgufWriter writer;
@@ -50,7 +50,7 @@ class Presence {
         if (is(MlaSlot::kQ)) return config_.mla.q_lora == 0;
         return (is(MlaSlot::kQA) || is(MlaSlot::kQANorm) || is(MlaSlot::kQB)) && config_.mla.q_lora != 0;
       case Opcode::kMoe:
-        if (is(MoeSlot::kSelectionBias)) return config_.moe.gate == contract::MoeGate::kSigmoid;
+        if (is(MoeSlot::kSelectionBias)) return config_.moe.gate == plan::MoeGate::kSigmoid;
         return (is(MoeSlot::kSharedGate) || is(MoeSlot::kSharedUp) || is(MoeSlot::kSharedDown)) &&
                config_.moe.ffn_shared != 0;
       case Opcode::kMultiheadAttention:
@@ -75,7 +75,7 @@ class Scales {
 
   Distribution of(const WeightKey& key, std::uint64_t fan_in) const {
     const auto is = [&](auto slot) { return key.slot == static_cast<std::uint8_t>(slot); };
-    const contract::SlotSpec& slot = (*contract::weight_slots(key.opcode))[key.slot];
+    const plan::SlotSpec& slot = (*plan::weight_slots(key.opcode))[key.slot];
     const float into = 1 / std::sqrt(static_cast<float>(fan_in));
     const float branch = into / std::sqrt(2.0F * static_cast<float>(config_.layers.size()));
     switch (key.opcode) {
@@ -98,15 +98,15 @@ class Scales {
         if (is(MoeSlot::kDown) || is(MoeSlot::kSharedDown)) return {.spread = branch};
         break;
       case Opcode::kSwiglu:
-        if (is(contract::FfnSlot::kDown)) return {.spread = branch};
+        if (is(plan::FfnSlot::kDown)) return {.spread = branch};
         break;
       case Opcode::kShortconv:
-        if (is(contract::ShortconvSlot::kConvWeight)) return {.spread = into};
-        if (is(contract::ShortconvSlot::kOutProj)) return {.spread = branch};
+        if (is(plan::ShortconvSlot::kConvWeight)) return {.spread = into};
+        if (is(plan::ShortconvSlot::kOutProj)) return {.spread = branch};
         break;
       default: break;
     }
-    const bool is_bias = slot.use == contract::WeightUse::kVector;
+    const bool is_bias = slot.use == plan::WeightUse::kVector;
     return {.spread = is_bias ? 0.02F : into};
   }
 

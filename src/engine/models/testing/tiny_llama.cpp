@@ -67,15 +67,15 @@ std::vector<std::byte> TinyLlama::bytes() const {
     std::uint64_t count = 1;
     for (std::uint64_t dim : dims) count *= dim;
     data.push_back(values(count, seed++));
-    contract::DType type = contract::DType::kF32;
+    plan::DType type = plan::DType::kF32;
     if (const auto other = types.find(name); other != types.end()) {
       type = other->second;
-      data.back().resize(count / dims[0] * contract::row_bytes(type, dims[0]));
+      data.back().resize(count / dims[0] * plan::row_bytes(type, dims[0]));
     }
     if (!without.contains(name)) writer.add_tensor({name, type, dims}, data.back());
   }
   if (!rope_divisors.empty()) {
-    writer.add_tensor({"rope_freqs.weight", contract::DType::kF32, {rope_divisors.size()}},
+    writer.add_tensor({"rope_freqs.weight", plan::DType::kF32, {rope_divisors.size()}},
                       std::as_bytes(std::span(rope_divisors)));
   }
   auto result = writer.to_bytes();

@@ -18,7 +18,7 @@ struct TinyLlama {
   std::map<std::string, io::GgufValue> overrides;            // keys set instead of, or beside, the usual ones
   std::set<std::string> without;                             // keys and tensors left out
   std::map<std::string, std::vector<std::uint64_t>> shapes;  // tensors with another shape (ne0 first), or extra ones
-  std::map<std::string, contract::DType> types;  // tensors of another type than F32; their bytes mean nothing
+  std::map<std::string, plan::DType> types;  // tensors of another type than F32; their bytes mean nothing
 
   std::vector<std::byte> bytes() const;
 };

@@ -22,7 +22,7 @@ struct TinyTensor {
   static TinyTensor raw(std::string type, std::vector<std::uint64_t> shape, std::span<const std::uint8_t> bytes);
 };
 
-// A folder's files from these tensors and a config.json. `storage` holds the bytes and outlives the result.
+// A directory's files from these tensors and a config.json. `storage` holds the bytes and outlives the result.
 io::ModelFiles tiny_files(const std::map<std::string, TinyTensor>& tensors, std::vector<std::byte>& storage,
                           const std::string& config = "{}");
 

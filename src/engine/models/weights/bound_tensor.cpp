@@ -5,18 +5,18 @@
 #include <utility>
 
 #include "base/assert.h"
-#include "engine/contract/quant_blocks.h"
 #include "engine/io/quant/dequant.h"
 #include "engine/io/quant/mxfp4.h"
 #include "engine/models/portable_math.h"
+#include "engine/plan/quant_blocks.h"
 
 namespace llorch::engine::models {
 namespace {
 
 using base::Result;
-using contract::DType;
+using plan::DType;
 
-std::uint64_t row_elements(const contract::StoredTensor& tensor) {
+std::uint64_t row_elements(const plan::StoredTensor& tensor) {
   return tensor.rank == 0 ? 1 : tensor.shape[tensor.rank - 1U];
 }
 
@@ -33,7 +33,7 @@ std::uint64_t units_count(const BoundTensor& tensor, const TensorPart& part) {
   const std::uint64_t count = part.counts[0] * part.counts[1] * part.counts[2];
   if (tensor.step != TensorStep::kF8Blocks) return count;
   const std::uint64_t row = row_elements(tensor.stored);
-  return count / row * ceil_div(row, contract::dtype_info(tensor.stored.dtype).block_elements);
+  return count / row * ceil_div(row, plan::dtype_info(tensor.stored.dtype).block_elements);
 }
 
 // One part of a tensor, in any pieces.
@@ -42,7 +42,7 @@ class PartReader {
   PartReader(const BoundTensor& tensor, const TensorPart& part)
       : part_(part),
         source_(*part.source),
-        info_(contract::dtype_info(tensor.stored.dtype)),
+        info_(plan::dtype_info(tensor.stored.dtype)),
         step_(tensor.step),
         row_(row_elements(tensor.stored)) {}
 
@@ -79,7 +79,7 @@ class PartReader {
 
  private:
   // The elements of a part of FP8 as they are stored, without scales.
-  PartReader(const TensorPart& part, contract::DTypeInfo code) : part_(part), source_(*part.source), info_(code) {}
+  PartReader(const TensorPart& part, plan::DTypeInfo code) : part_(part), source_(*part.source), info_(code) {}
 
   std::uint64_t bytes_of(std::uint64_t elements) const { return elements / info_.block_elements * info_.block_bytes; }
 
@@ -87,9 +87,9 @@ class PartReader {
   Result<> read_run(std::uint64_t at, std::uint64_t count, std::byte* out) {
     switch (step_) {
       case TensorStep::kGather: return source_.data.read(bytes_of(at), {out, bytes_of(count)});
-      case TensorStep::kWiden: return part_.scales != nullptr ? widen_fp8(at, count, out) : dequantise(at, count, out);
+      case TensorStep::kWiden: return part_.scales != nullptr ? widen_fp8(at, count, out) : dequantize(at, count, out);
       case TensorStep::kNegExp: {
-        TRY(dequantise(at, count, out));
+        TRY(dequantize(at, count, out));
         for (std::uint64_t i = 0; i < count; ++i) {
           float value;
           std::memcpy(&value, out + i * sizeof value, sizeof value);
@@ -113,9 +113,9 @@ class PartReader {
     std::memcpy(out, halves_.data(), count * sizeof halves_[0]);
     return {};
   }
-  Result<> dequantise(std::uint64_t at, std::uint64_t count, std::byte* out) {
+  Result<> dequantize(std::uint64_t at, std::uint64_t count, std::byte* out) {
     const DType dtype = *io::dtype_of(source_.type);
-    const contract::DTypeInfo info = contract::dtype_info(dtype);
+    const plan::DTypeInfo info = plan::dtype_info(dtype);
     const std::uint64_t first = at / info.block_elements, last = ceil_div(at + count, info.block_elements);
     stored_.resize((last - first) * info.block_bytes);
     TRY(source_.data.read(first * info.block_bytes, stored_));
@@ -163,7 +163,7 @@ class PartReader {
     const std::uint64_t scales_per_row = ceil_div(columns, fp8_.block.cols);
     for (std::uint64_t unit = from; unit < from + count; ++unit) {
       const std::uint64_t place = place_of(element(unit));
-      contract::BlockF8_E4M3 block{};
+      plan::BlockF8_E4M3 block{};
       block.d = fp8_.scales[place / columns / fp8_.block.rows * scales_per_row + place % columns / fp8_.block.cols];
       std::memcpy(block.qs, codes_.data() + (element(unit) - first), elements_in(unit));
       std::memcpy(out, &block, sizeof block);
@@ -199,7 +199,7 @@ class PartReader {
 
   const TensorPart& part_;
   const io::FileTensor& source_;
-  contract::DTypeInfo info_;  // of a unit, or of the elements of one
+  plan::DTypeInfo info_;  // of a unit, or of the elements of one
   TensorStep step_ = TensorStep::kGather;
   std::uint64_t row_ = 0;  // elements of a row of the tensor
   io::Fp8Matrix fp8_;
@@ -218,7 +218,7 @@ std::uint64_t BoundTensor::elements_count() const {
 
 std::uint64_t BoundTensor::bytes_count() const {
   const std::uint64_t row = row_elements(stored);
-  return row == 0 ? 0 : elements_count() / row * contract::row_bytes(stored.dtype, row);
+  return row == 0 ? 0 : elements_count() / row * plan::row_bytes(stored.dtype, row);
 }
 
 bool BoundTensor::is_widened_f8() const {
@@ -227,8 +227,8 @@ bool BoundTensor::is_widened_f8() const {
   return type == io::StoredType::kF8_E4M3 || type == io::StoredType::kF8_E5M2;
 }
 
-contract::StoredTensor BoundTensor::as_source() const {
-  contract::StoredTensor result = stored;
+plan::StoredTensor BoundTensor::as_source() const {
+  plan::StoredTensor result = stored;
   result.source = this;
   result.name = name;
   return result;
@@ -239,7 +239,7 @@ base::Result<> BoundTensor::read(std::uint64_t begin, std::span<std::byte> out) 
     std::ranges::fill(out, std::byte{0});
     return {};
   }
-  const contract::DTypeInfo info = contract::dtype_info(stored.dtype);
+  const plan::DTypeInfo info = plan::dtype_info(stored.dtype);
   const auto units = [&](std::uint64_t bytes) {
     ASSERT(bytes % info.block_bytes == 0, "{}: byte {} is inside a block of {}", name, bytes, info.block_bytes);
     return bytes / info.block_bytes * (counts_blocks(step) ? 1 : info.block_elements);

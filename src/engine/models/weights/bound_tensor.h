@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/contract/backend.h"
 #include "engine/io/file_tensor.h"
 #include "engine/io/quant/fp8.h"
+#include "engine/plan/backend.h"
 
 namespace llorch::engine::models {
 
@@ -34,9 +34,9 @@ enum class TensorStep : std::uint8_t {
   kZeros,     // no parts: what another device adds
 };
 
-struct BoundTensor final : contract::TensorSource {
-  std::string name;               // the stored tensor's, or what is made of it: "blk.0.attn_qkv.weight:q"
-  contract::StoredTensor stored;  // without bytes
+struct BoundTensor final : plan::TensorSource {
+  std::string name;           // the stored tensor's, or what is made of it: "blk.0.attn_qkv.weight:q"
+  plan::StoredTensor stored;  // without bytes
   TensorStep step = TensorStep::kGather;
   std::vector<TensorPart> parts;
   io::Fp8BlockShape scale_block;           // FP8 only
@@ -47,7 +47,7 @@ struct BoundTensor final : contract::TensorSource {
   // FP8 in the file and wider here: what the device has no kernels for, or what is in no blocks of one scale (f8_blocks.h).
   bool is_widened_f8() const;
   // As a backend takes it; reads through this object. REQUIRES: files open while it does.
-  contract::StoredTensor as_source() const;
+  plan::StoredTensor as_source() const;
   // Beside `out` takes at most twice its size for a while.
   base::Result<> read(std::uint64_t begin, std::span<std::byte> out) const override;
 };

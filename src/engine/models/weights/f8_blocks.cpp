@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "engine/contract/quant_blocks.h"
+#include "engine/plan/quant_blocks.h"
 
 namespace llorch::engine::models {
 namespace {
 
-constexpr std::uint64_t kBlock = sizeof(contract::BlockF8_E4M3::qs);
+constexpr std::uint64_t kBlock = sizeof(plan::BlockF8_E4M3::qs);
 
 // Of `count` elements from `begin` on, along an axis of the matrix that changes its scale every `of_scale`.
 bool have_one_scale_a_block(std::uint64_t begin, std::uint64_t count, std::uint64_t of_scale) {
@@ -40,7 +40,7 @@ void keep_f8(BoundTensor& tensor) {
   if (tensor.step != TensorStep::kWiden || tensor.stored.rank == 0) return;
   const std::uint64_t row = tensor.stored.shape[tensor.stored.rank - 1U];
   if (!std::ranges::all_of(tensor.parts, [&](const TensorPart& part) { return scale_fits(tensor, part, row); })) return;
-  tensor.stored.dtype = contract::DType::kF8_E4M3;
+  tensor.stored.dtype = plan::DType::kF8_E4M3;
   tensor.step = TensorStep::kF8Blocks;
 }
 

@@ -12,12 +12,12 @@
 namespace llorch::engine::models {
 namespace {
 
-using contract::Opcode;
-using contract::WeightKey;
+using plan::Opcode;
+using plan::WeightKey;
 
 constexpr std::size_t kNamesShownMax = 5;
 
-// What Hugging Face folders hold beside a text model: rotation buffers of old files, and the towers of models that also see.
+// What Hugging Face directories hold beside a text model: rotation buffers of old files, and the towers of models that also see.
 constexpr std::array<std::string_view, 2> kHfBuffers{"layers.{}.self_attn.rotary_emb.inv_freq", "rotary_emb.inv_freq"};
 constexpr std::array<std::string_view, 5> kHfTowers{"^vision_tower.*", "^model.vision_tower.*", "^model.visual.*",
                                                     "^multi_modal_projector.*", "^model.multi_modal_projector.*"};
@@ -154,23 +154,23 @@ bool WeightNames::allowed(std::string_view name, const ModelConfig& config) cons
 }
 
 void WeightNames::count_tower(const Tower& tower, const ModelConfig& config, Census& census) const {
-  for (const LayerOp& op : tower.before) count_op(op, contract::kNoLayer, config, census);
+  for (const LayerOp& op : tower.before) count_op(op, plan::kNoLayer, config, census);
   for (std::uint32_t block = 0; block < config.vision.depth; ++block) {
     for (const LayerOp& op : tower.block) count_op(op, static_cast<std::uint16_t>(block), config, census);
   }
   for (const VisionConfig::Extraction& extraction : config.vision.extractions)
     count_op(deepstack_extract(), static_cast<std::uint16_t>(extraction.number), config, census);
-  for (const LayerOp& op : tower.after) count_op(op, contract::kNoLayer, config, census);
+  for (const LayerOp& op : tower.after) count_op(op, plan::kNoLayer, config, census);
 }
 
 base::Result<> WeightNames::check(const ModelConfig& config) const {
   Census census;
-  for (const LayerOp& op : family_.before) count_op(op, contract::kNoLayer, config, census);
+  for (const LayerOp& op : family_.before) count_op(op, plan::kNoLayer, config, census);
   for (std::size_t layer = 0; layer < config.layers.size(); ++layer) {
-    for (const LayerOp& op : family_.programmes[config.layers[layer].programme])
+    for (const LayerOp& op : family_.layer_templates[config.layers[layer].layer_template])
       count_op(op, static_cast<std::uint16_t>(layer), config, census);
   }
-  for (const LayerOp& op : family_.after) count_op(op, contract::kNoLayer, config, census);
+  for (const LayerOp& op : family_.after) count_op(op, plan::kNoLayer, config, census);
   if (config.vision.depth != 0) count_tower(*family_.tower, config, census);
   if (!census.missing.empty()) {
     return base::fail(base::ErrorCode::kMissingWeight,

@@ -6,9 +6,9 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "engine/contract/plan.h"
 #include "engine/io/model_files.h"
 #include "engine/models/family.h"
+#include "engine/plan/plan.h"
 
 namespace llorch::engine::models {
 
@@ -32,7 +32,7 @@ class WeightNames {
   const Family& family() const { return family_; }
 
   // The first row of a slot whose tensor the files hold; nullopt when there is none.
-  std::optional<FoundWeight> find(const contract::WeightKey& key) const;
+  std::optional<FoundWeight> find(const plan::WeightKey& key) const;
   // The embedding table. Errors: MISSING_WEIGHT.
   base::Result<const io::FileTensor*> embedding() const;
 

@@ -11,11 +11,11 @@ namespace {
 
 using base::ErrorCode;
 using base::Result;
-using contract::DType;
-using contract::ParamBlock;
-using contract::SlotSpec;
 using io::FileTensor;
 using io::StoredType;
+using plan::DType;
+using plan::ParamBlock;
+using plan::SlotSpec;
 
 using Shape = std::vector<std::uint64_t>;
 
@@ -26,9 +26,9 @@ constexpr std::uint64_t kMxfp4Bytes = 16;
 Shape shape_of(const SlotSpec& slot, const ParamBlock& params) {
   Shape shape;
   for (std::uint8_t d = 0; d < slot.rank; ++d) {
-    const auto value = contract::dim_value(slot.dims[d], params);
+    const auto value = plan::dim_value(slot.dims[d], params);
     ASSERT(value.has_value(), "slot {} of {} has a dimension without a value", slot.name,
-           contract::opcode_name(params.opcode));
+           plan::opcode_name(params.opcode));
     shape.push_back(*value);
   }
   return shape;
@@ -42,18 +42,18 @@ std::uint64_t product(std::span<const std::uint64_t> shape) {
 
 class Builder {
  public:
-  Builder(const WeightNames& names, const FoundWeight& found, const contract::WeightKey& key, const ParamBlock& params)
+  Builder(const WeightNames& names, const FoundWeight& found, const plan::WeightKey& key, const ParamBlock& params)
       : names_(names),
         found_(found),
         source_(*found.source),
         key_(key),
         params_(params),
-        slots_(*contract::weight_slots(params.opcode)),
+        slots_(*plan::weight_slots(params.opcode)),
         slot_(slots_[key.slot]),
         shape_(shape_of(slot_, params)),
-        row_axis_(slot_.use == contract::WeightUse::kVector ? shape_.size() - 1 : shape_.size() - 2) {}
+        row_axis_(slot_.use == plan::WeightUse::kVector ? shape_.size() - 1 : shape_.size() - 2) {}
 
-  bool is_matrix() const { return slot_.use != contract::WeightUse::kVector; }
+  bool is_matrix() const { return slot_.use != plan::WeightUse::kVector; }
   std::string name() const {
     const bool as_stored = source_.load == Load::kWhole || source_.load == Load::kReshaped;
     const std::string base = source_.load == Load::kStack ? names_.full_name(stack_pattern(), key_.layer) : found_.name;
@@ -122,7 +122,7 @@ class Builder {
     }
     const auto dtype = io::dtype_of(tensor.type);
     if (!dtype || *dtype == DType::kI32) return unsupported(tensor, "weights of this type cannot be loaded");
-    const bool widens = contract::is_quantised(*dtype) && !rows_whole;
+    const bool widens = plan::is_quantized(*dtype) && !rows_whole;
     tensor_.stored.dtype = widens ? DType::kF32 : *dtype;
     if (widens) tensor_.step = TensorStep::kWiden;
     return {};
@@ -172,7 +172,7 @@ class Builder {
     if (tensor.elements_count() != product(shape_)) return expect(tensor, shape_);
     TensorPart part;
     TRY(take_type(tensor, true, part));
-    if (contract::is_quantised(tensor_.stored.dtype) || part.scales != nullptr)
+    if (plan::is_quantized(tensor_.stored.dtype) || part.scales != nullptr)
       return unsupported(tensor, "this tensor must be stored in floats");
     part.counts = {1, 1, product(shape_)};
     if (source_.load == Load::kNegExp) {
@@ -190,7 +190,7 @@ class Builder {
   }
 
   // Rows of one slot of those stored together.
-  std::uint64_t rows_of(std::uint8_t slot) const { return *contract::dim_value(slots_[slot].dims[row_axis_], params_); }
+  std::uint64_t rows_of(std::uint8_t slot) const { return *plan::dim_value(slots_[slot].dims[row_axis_], params_); }
   std::uint64_t rows_together() const {
     std::uint64_t rows = 0;
     for (std::uint8_t slot = source_.first; slot <= source_.last; ++slot) rows += rows_of(slot);
@@ -226,14 +226,13 @@ class Builder {
     const FileTensor& tensor = *TRY(require(found_.name));
     const Together t = together();
     if (t.rows != t.cols) return std::ranges::equal(tensor.shape(), Shape{shape_[0], t.cols, t.rows});
-    const bool is_down = key_.slot == static_cast<std::uint8_t>(contract::MoeSlot::kDown);
-    contract::WeightKey other = key_;
-    other.slot = static_cast<std::uint8_t>(is_down ? contract::MoeSlot::kGate : contract::MoeSlot::kDown);
+    const bool is_down = key_.slot == static_cast<std::uint8_t>(plan::MoeSlot::kDown);
+    plan::WeightKey other = key_;
+    other.slot = static_cast<std::uint8_t>(is_down ? plan::MoeSlot::kGate : plan::MoeSlot::kDown);
     const auto found = names_.find(other);
     const FileTensor* pair = found ? names_.files().find_tensor(found->name) : nullptr;
     const SlotSpec& spec = slots_[other.slot];
-    return pair != nullptr && pair->shape().size() == 3 &&
-           pair->shape()[1] == *contract::dim_value(spec.dims[2], params_);
+    return pair != nullptr && pair->shape().size() == 3 && pair->shape()[1] == *plan::dim_value(spec.dims[2], params_);
   }
 
   Result<> add_rows(bool transposed) {
@@ -254,7 +253,7 @@ class Builder {
   }
 
   Result<> add_head_rows() {
-    const auto& p = contract::param_as<contract::MlaAttentionParams>(params_);
+    const auto& p = plan::param_as<plan::MlaAttentionParams>(params_);
     const FileTensor& tensor = *TRY(require(found_.name));
     const std::uint64_t rows = std::uint64_t{p.d_nope} + p.d_v;
     TRY(expect(tensor, {p.heads * rows, p.kv_lora}));
@@ -290,14 +289,14 @@ class Builder {
   }
 
   Result<> add_frames() {
-    const auto& p = contract::param_as<contract::VisionPatchEmbedParams>(params_);
+    const auto& p = plan::param_as<plan::VisionPatchEmbedParams>(params_);
     constexpr std::uint64_t kChannels = 3;
     std::vector<TensorPart> frames(p.temporal);
     for (std::uint32_t frame = 0; frame < p.temporal; ++frame) {
       const FileTensor& tensor = *TRY(require(frame == 0 ? found_.name : fmt::format("{}.{}", found_.name, frame)));
       TRY(expect(tensor, {p.width, kChannels, p.patch, p.patch}));
       TRY(take_type(tensor, true, frames[frame]));
-      const bool plain = !contract::is_quantised(tensor_.stored.dtype) && frames[frame].scales == nullptr;
+      const bool plain = !plan::is_quantized(tensor_.stored.dtype) && frames[frame].scales == nullptr;
       if (!plain || tensor.type != frames[0].source->type)
         return unsupported(tensor, "the frames of a patch must be stored in one type of floats");
     }
@@ -315,7 +314,7 @@ class Builder {
   const WeightNames& names_;
   const FoundWeight& found_;
   const Source& source_;
-  const contract::WeightKey& key_;
+  const plan::WeightKey& key_;
   const ParamBlock& params_;
   std::span<const SlotSpec> slots_;
   const SlotSpec& slot_;
@@ -327,15 +326,14 @@ class Builder {
 }  // namespace
 
 Result<std::uint32_t> TensorTable::block_of(const WeightNames& names, const FoundWeight& found,
-                                            const contract::WeightKey& key, const ParamBlock& params) const {
+                                            const plan::WeightKey& key, const ParamBlock& params) const {
   BoundTensor tensor = TRY(Builder(names, found, key, params).build());
   if (keeps_f8_) keep_f8(tensor);
-  return contract::dtype_info(tensor.stored.dtype).block_elements;
+  return plan::dtype_info(tensor.stored.dtype).block_elements;
 }
 
-Result<std::uint32_t> TensorTable::add(const WeightNames& names, const FoundWeight& found,
-                                       const contract::WeightKey& key, const ParamBlock& params,
-                                       const TensorShare& share) {
+Result<std::uint32_t> TensorTable::add(const WeightNames& names, const FoundWeight& found, const plan::WeightKey& key,
+                                       const ParamBlock& params, const TensorShare& share) {
   Builder builder(names, found, key, params);
   BoundTensor tensor = TRY(builder.build());
   TRY(cut(share, tensor));

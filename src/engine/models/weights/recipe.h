@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/contract/params.h"
-#include "engine/contract/slots.h"
 #include "engine/models/weights/bound_tensor.h"
 #include "engine/models/weights/names.h"
 #include "engine/models/weights/slice.h"
+#include "engine/plan/params.h"
+#include "engine/plan/slots.h"
 
 namespace llorch::engine::models {
 
@@ -26,13 +26,13 @@ class TensorTable {
   // WEIGHT_SHAPE_MISMATCH (naming the tensor and both shapes), MISSING_WEIGHT (an expert, a table of scales),
   // WEIGHT_DTYPE_UNSUPPORTED (a type that cannot be loaded that way), and those of cut(). The params are those of the whole
   // instruction, the part what is wanted of the tensor they describe: the same one whenever a tensor is named again.
-  base::Result<std::uint32_t> add(const WeightNames& names, const FoundWeight& found, const contract::WeightKey& key,
-                                  const contract::ParamBlock& params, const TensorShare& share = {});
+  base::Result<std::uint32_t> add(const WeightNames& names, const FoundWeight& found, const plan::WeightKey& key,
+                                  const plan::ParamBlock& params, const TensorShare& share = {});
 
   // Elements of a row of the whole tensor that are stored together, as the device gets it: 256 of Q4_K, 128 of FP8 that stays
   // FP8, 1 of floats. Errors: those of describing it.
-  base::Result<std::uint32_t> block_of(const WeightNames& names, const FoundWeight& found,
-                                       const contract::WeightKey& key, const contract::ParamBlock& params) const;
+  base::Result<std::uint32_t> block_of(const WeightNames& names, const FoundWeight& found, const plan::WeightKey& key,
+                                       const plan::ParamBlock& params) const;
 
   std::span<const BoundTensor> tensors() const { return tensors_; }
   std::vector<BoundTensor> take() { return std::move(tensors_); }

@@ -7,15 +7,15 @@
 #include <cmath>
 #include <cstring>
 
-#include "engine/contract/quant_blocks.h"
 #include "engine/io/quant/half.h"
 #include "engine/models/families/standard.h"
 #include "engine/models/testing/tiny_tensors.h"
+#include "engine/plan/quant_blocks.h"
 
 namespace llorch::engine::models {
 namespace {
 
-using namespace contract;
+using namespace plan;
 using namespace families;
 using base::ErrorCode;
 using testing::tiny_files;

@@ -79,7 +79,7 @@ base::Result<> cut(const TensorShare& share, BoundTensor& tensor) {
   tensor.elements_whole_count = tensor.elements_count();
   if (share.kind == TensorShare::Kind::kZeros) {
     tensor.step = TensorStep::kZeros;
-    tensor.stored.dtype = contract::DType::kF32;
+    tensor.stored.dtype = plan::DType::kF32;
     tensor.parts.clear();
     return {};
   }
@@ -87,13 +87,13 @@ base::Result<> cut(const TensorShare& share, BoundTensor& tensor) {
   ASSERT(share.axis < shape.size() && share.begin + share.count <= shape[share.axis], "{}..+{} of axis {} of {}",
          share.begin, share.count, share.axis, tensor.name);
   const std::uint64_t unit =
-      share.axis + std::size_t{1} == shape.size() ? contract::dtype_info(tensor.stored.dtype).block_elements : 1;
+      share.axis + std::size_t{1} == shape.size() ? plan::dtype_info(tensor.stored.dtype).block_elements : 1;
   if (share.begin % unit != 0 || share.count % unit != 0) {
     return base::fail(
         base::ErrorCode::kModelIncompatible,
         fmt::format("{}: {} of {} columns per device do not end with a block of {}, which holds {}; use "
                     "fewer devices, or a file of another type",
-                    tensor.name, share.count, shape[share.axis], contract::dtype_info(tensor.stored.dtype).name, unit));
+                    tensor.name, share.count, shape[share.axis], plan::dtype_info(tensor.stored.dtype).name, unit));
   }
   // MXFP4 as Hugging Face stores it counts in blocks.
   const std::uint64_t counted = tensor.step == TensorStep::kMxfp4 ? unit : 1;

@@ -5,13 +5,13 @@
 #include <cstring>
 #include <numeric>
 
-#include "engine/contract/quant_blocks.h"
+#include "engine/plan/quant_blocks.h"
 
 namespace llorch::engine::models {
 namespace {
 
 using base::ErrorCode;
-using contract::DType;
+using plan::DType;
 using SliceValues = std::vector<float>;
 
 // A tensor in memory, of which BoundTensors are made.
@@ -120,7 +120,7 @@ TEST(Slice, CutsEveryTensorOfAStack) {
 
 // Rows of two blocks of Q8_0.
 struct Blocks {
-  std::vector<contract::BlockQ8_0> blocks = std::vector<contract::BlockQ8_0>(8);
+  std::vector<plan::BlockQ8_0> blocks = std::vector<plan::BlockQ8_0>(8);
   std::unique_ptr<io::StoredFile> memory = io::StoredFile::of_memory(std::as_bytes(std::span(blocks)));
   io::FileTensor file{.name = "q",
                       .type = io::StoredType::kQ8_0,
@@ -141,10 +141,9 @@ TEST(Slice, BlocksAreMovedWhole) {
   BoundTensor tensor = stored.tensor();
   ASSERT_TRUE(cut({.kind = TensorShare::Kind::kSlice, .axis = 1, .begin = 32, .count = 32}, tensor));
   std::vector<std::byte> second(tensor.bytes_count());
-  ASSERT_EQ(second.size(), 4 * sizeof(contract::BlockQ8_0));
+  ASSERT_EQ(second.size(), 4 * sizeof(plan::BlockQ8_0));
   ASSERT_TRUE(tensor.read(0, second));
-  for (std::size_t row = 0; row < 4; ++row)
-    EXPECT_EQ(second[row * sizeof(contract::BlockQ8_0)], std::byte(2 * row + 1));
+  for (std::size_t row = 0; row < 4; ++row) EXPECT_EQ(second[row * sizeof(plan::BlockQ8_0)], std::byte(2 * row + 1));
 }
 
 TEST(Slice, ABlockIsNeverCut) {

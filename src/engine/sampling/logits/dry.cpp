@@ -52,7 +52,7 @@ void Dry::note(TokenId id, std::uint32_t length) {
   longest = std::max(longest, length);
 }
 
-void Dry::edits(const History& history, std::vector<contract::RowEdit>& out) {
+void Dry::edits(const History& history, std::vector<plan::RowEdit>& out) {
   if (multiplier_ == 0.0f) return;
   ASSERT(history.breaks.empty() || history.breaks.size() == history.tokens.size(), "breaks={} tokens={}",
          history.breaks.size(), history.tokens.size());
@@ -76,7 +76,7 @@ void Dry::edits(const History& history, std::vector<contract::RowEdit>& out) {
   }
   for (const TokenId id : noted_) {
     const std::uint32_t length = std::exchange(lengths_[index(id)], 0);
-    out.push_back({index(id), contract::EditKind::kLower, multiplier_ * power(base_, length - allowed_length_), 0.0f});
+    out.push_back({index(id), plan::EditKind::kLower, multiplier_ * power(base_, length - allowed_length_), 0.0f});
   }
   noted_.clear();
 }

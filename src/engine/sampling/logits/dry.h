@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/contract/draw.h"
+#include "engine/plan/draw.h"
 #include "engine/sampling/logits/history.h"
 #include "engine/sampling/params.h"
 
@@ -28,7 +28,7 @@ class Dry {
 
   // What it does to a row. REQUIRES every id of the history below vocab, history.tokens.size() <= history_max,
   // history.breaks empty or one per token.
-  void edits(const History& history, std::vector<contract::RowEdit>& out);
+  void edits(const History& history, std::vector<plan::RowEdit>& out);
 
  private:
   void match_suffixes(std::span<const TokenId> tokens);

@@ -24,7 +24,7 @@ std::vector<TokenId> ids(std::initializer_list<std::uint32_t> list) {
 
 template <class Steps>
 void apply(Steps&& steps, std::span<float> l, const History& history) {
-  std::vector<contract::RowEdit> edits;
+  std::vector<plan::RowEdit> edits;
   steps.edits(history, edits);
   apply_edits(l, edits);
 }
@@ -37,7 +37,7 @@ std::vector<float> ramp() {
 
 TEST(Row, BiasAddsAndStaysFinite) {
   std::vector<float> l{1.0f, kMax, -kMax};
-  std::vector<contract::RowEdit> edits;
+  std::vector<plan::RowEdit> edits;
   bias_edits(std::vector<LogitBias>{{TokenId{0}, 2.0f}, {TokenId{0}, -0.5f}, {TokenId{1}, 100.0f}}, edits);
   apply_edits(l, edits);
   EXPECT_EQ(l, (std::vector<float>{2.5f, kMax, -kMax}));
@@ -55,7 +55,7 @@ TEST(Row, MaskBitsAreLeastSignificantFirst) {
   }
 }
 
-// engine.md §5.1: against the formulas in float64 over a map of counts.
+// The penalties equal their formulas in float64 over a map of counts.
 TEST(Penalties, EqualTheNaiveReference) {
   EXPECT_TRUE(rc::check("penalties", [] {
     SamplingParams p;

@@ -18,7 +18,7 @@ Penalties::Penalties(const SamplingParams& params, std::size_t vocab_size)
   if (frequency_ != 0.0f || presence_ != 0.0f) counts_.resize(vocab_size);
 }
 
-void Penalties::edits(const History& history, std::vector<contract::RowEdit>& out) {
+void Penalties::edits(const History& history, std::vector<plan::RowEdit>& out) {
   if (!seen_at_.empty()) repetition_edits(window(history, repetition_scope_), out);
   if (!counts_.empty()) count_edits(window(history, frequency_scope_), out);
 }
@@ -30,17 +30,17 @@ std::span<const TokenId> Penalties::window(const History& history, PenaltyScope 
   return history.tokens.subspan(begin);
 }
 
-void Penalties::repetition_edits(std::span<const TokenId> tokens, std::vector<contract::RowEdit>& out) {
+void Penalties::repetition_edits(std::span<const TokenId> tokens, std::vector<plan::RowEdit>& out) {
   ++pass_;
   for (const TokenId id : tokens) {
     ASSERT(index(id) < seen_at_.size(), "id={} vocab={}", index(id), seen_at_.size());
     if (seen_at_[index(id)] == pass_) continue;
     seen_at_[index(id)] = pass_;
-    out.push_back({index(id), contract::EditKind::kScale, repetition_, 0.0f});
+    out.push_back({index(id), plan::EditKind::kScale, repetition_, 0.0f});
   }
 }
 
-void Penalties::count_edits(std::span<const TokenId> tokens, std::vector<contract::RowEdit>& out) {
+void Penalties::count_edits(std::span<const TokenId> tokens, std::vector<plan::RowEdit>& out) {
   for (const TokenId id : tokens) {
     ASSERT(index(id) < counts_.size(), "id={} vocab={}", index(id), counts_.size());
     ++counts_[index(id)];
@@ -48,7 +48,7 @@ void Penalties::count_edits(std::span<const TokenId> tokens, std::vector<contrac
   for (const TokenId id : tokens) {
     const std::uint32_t count = std::exchange(counts_[index(id)], 0);
     if (count == 0) continue;
-    out.push_back({index(id), contract::EditKind::kLower, static_cast<float>(count) * frequency_, presence_});
+    out.push_back({index(id), plan::EditKind::kLower, static_cast<float>(count) * frequency_, presence_});
   }
 }
 

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/contract/draw.h"
+#include "engine/plan/draw.h"
 #include "engine/sampling/logits/history.h"
 #include "engine/sampling/params.h"
 
@@ -19,12 +19,12 @@ class Penalties {
   Penalties(const SamplingParams& params, std::size_t vocab_size);
 
   // What they do to a row, in the order in which it is done. REQUIRES every id of the history below vocab_size.
-  void edits(const History& history, std::vector<contract::RowEdit>& out);
+  void edits(const History& history, std::vector<plan::RowEdit>& out);
 
  private:
   std::span<const TokenId> window(const History& history, PenaltyScope scope) const;
-  void repetition_edits(std::span<const TokenId> tokens, std::vector<contract::RowEdit>& out);
-  void count_edits(std::span<const TokenId> tokens, std::vector<contract::RowEdit>& out);
+  void repetition_edits(std::span<const TokenId> tokens, std::vector<plan::RowEdit>& out);
+  void count_edits(std::span<const TokenId> tokens, std::vector<plan::RowEdit>& out);
 
   float repetition_, frequency_, presence_;
   PenaltyScope repetition_scope_, frequency_scope_;

@@ -6,8 +6,8 @@
 
 namespace llorch::engine::sampling::logits {
 
-void bias_edits(std::span<const LogitBias> biases, std::vector<contract::RowEdit>& out) {
-  for (const LogitBias& b : biases) out.push_back({index(b.token), contract::EditKind::kAdd, b.bias, 0.0f});
+void bias_edits(std::span<const LogitBias> biases, std::vector<plan::RowEdit>& out) {
+  for (const LogitBias& b : biases) out.push_back({index(b.token), plan::EditKind::kAdd, b.bias, 0.0f});
 }
 
 void apply_mask(std::span<float> l, std::span<const std::uint32_t> mask) {

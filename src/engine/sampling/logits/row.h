@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/assert.h"
-#include "engine/contract/draw_math.h"
+#include "engine/plan/draw_math.h"
 #include "engine/sampling/params.h"
 
 namespace llorch::engine::sampling::logits {
@@ -15,13 +15,13 @@ namespace llorch::engine::sampling::logits {
 inline constexpr float kMasked = -std::numeric_limits<float>::infinity();
 
 // l + bias, clamped to the finite range, bias after bias.
-void bias_edits(std::span<const LogitBias> biases, std::vector<contract::RowEdit>& out);
+void bias_edits(std::span<const LogitBias> biases, std::vector<plan::RowEdit>& out);
 
 // REQUIRES every index < l.size(), l finite.
-inline void apply_edits(std::span<float> l, std::span<const contract::RowEdit> edits) {
-  for (const contract::RowEdit& edit : edits) {
+inline void apply_edits(std::span<float> l, std::span<const plan::RowEdit> edits) {
+  for (const plan::RowEdit& edit : edits) {
     ASSERT(edit.index < l.size(), "index={} row={}", edit.index, l.size());
-    l[edit.index] = contract::edited(l[edit.index], edit);
+    l[edit.index] = plan::edited(l[edit.index], edit);
   }
 }
 

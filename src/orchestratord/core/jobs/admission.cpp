@@ -4,15 +4,15 @@
 #include <limits>
 
 #include "base/assert.h"
-#include "orchestratord/brain/core/state.h"
+#include "orchestratord/core/state.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 
 using base::Error;
 using base::ErrorCode;
 
 namespace {
-// Without a measurement: what the founding documents use per job ahead, and bounds for "try again".
+// Until a job was measured, each job ahead is guessed to take so long. Below, the bounds of "try again after".
 constexpr std::int64_t kGuessPerJobMs = 100;
 constexpr std::int64_t kRetryAfterMinMs = 1000;
 constexpr std::int64_t kRetryAfterMaxMs = 60000;
@@ -20,12 +20,12 @@ constexpr std::int64_t kRetryAfterMaxMs = 60000;
 constexpr std::int64_t kStoreFailureHoldsMs = 30000;
 }  // namespace
 
-std::int64_t Brain::State::context_tokens(const contract::ModelFacts& facts) const {
+std::int64_t Core::State::context_tokens(const wire::ModelFacts& facts) const {
   return config.worker_context_tokens ? std::min(facts.context_length, *config.worker_context_tokens)
                                       : facts.context_length;
 }
 
-std::optional<Error> Brain::State::context_error(const jobs::JobSpec& spec) const {
+std::optional<Error> Core::State::context_error(const jobs::JobSpec& spec) const {
   const std::int64_t context = context_tokens(spec.model), needed = spec.tokens_in + spec.max_tokens;
   if (context <= 0 || needed <= context) return std::nullopt;
   return Error{
@@ -40,14 +40,14 @@ std::optional<Error> Brain::State::context_error(const jobs::JobSpec& spec) cons
       .with("context_tokens", context);
 }
 
-std::optional<Error> Brain::State::memory_error(const jobs::JobSpec& spec) const {
+std::optional<Error> Core::State::memory_error(const jobs::JobSpec& spec) const {
   if (pools_expected() || !registry.workers_of(spec.model.digest).empty()) return std::nullopt;
   // By the size of the devices: what they have left now is for the queue to wait for.
   std::int64_t places = 0, devices = 0, total_max = 0;
   for (const auto& [id, pool] : registry.pools()) {
     devices += std::ssize(pool.devices);
-    for (const auto& place : pool_registry::places_for(pool, spec.model.devices, spec.placement.require_device_mask)) {
-      if (scheduling::tier_of(spec.placement, id, place.mask) == scheduling::Tier::kExcluded) continue;
+    for (const auto& place : pools::places_for(pool, spec.model.devices, spec.placement.require_device_mask)) {
+      if (placement::tier_of(spec.placement, id, place.mask) == placement::Tier::kExcluded) continue;
       ++places;
       total_max = std::max(total_max, place.total_bytes());
     }
@@ -57,8 +57,8 @@ std::optional<Error> Brain::State::memory_error(const jobs::JobSpec& spec) const
   return too_large(spec, total_max);
 }
 
-Error Brain::State::too_large(const jobs::JobSpec& spec, std::int64_t potential_max) const {
-  const std::string_view where = scheduling::is_anywhere(spec.placement) ? "" : " that the placement accepts";
+Error Core::State::too_large(const jobs::JobSpec& spec, std::int64_t potential_max) const {
+  const std::string_view where = placement::is_anywhere(spec.placement) ? "" : " that the placement accepts";
   const std::string numbers = spec.model.devices == 1
                                   ? fmt::format("{} bytes of device memory; the largest device{} can give {}",
                                                 spec.model.memory_bytes, where, potential_max)
@@ -66,7 +66,7 @@ Error Brain::State::too_large(const jobs::JobSpec& spec, std::int64_t potential_
                                                 spec.model.memory_bytes, spec.model.devices, where, potential_max);
   return Error{
       ErrorCode::kPoolUnavailable,
-      fmt::format("A worker for this model needs {}. Use a smaller model or quantisation, a smaller context, or "
+      fmt::format("A worker for this model needs {}. Use a smaller model or quantization, a smaller context, or "
                   "add a device.",
                   numbers),
       {}}
@@ -74,7 +74,7 @@ Error Brain::State::too_large(const jobs::JobSpec& spec, std::int64_t potential_
       .with("available_bytes", potential_max);
 }
 
-Error Brain::State::too_few_devices(const contract::ModelFacts& facts) {
+Error Core::State::too_few_devices(const wire::ModelFacts& facts) {
   return Error{ErrorCode::kPoolUnavailable,
                fmt::format("models.tensor_split shares this model among {} devices, and no pool has so many. Share it "
                            "among fewer, or add devices.",
@@ -83,21 +83,21 @@ Error Brain::State::too_few_devices(const contract::ModelFacts& facts) {
       .with("devices", facts.devices);
 }
 
-bool Brain::State::store_failing() const {
+bool Core::State::store_failing() const {
   return store_failed_ms && now.mono_ms - *store_failed_ms < kStoreFailureHoldsMs;
 }
 
-std::int64_t Brain::State::queue_retry_ms() const {
+std::int64_t Core::State::queue_retry_ms() const {
   return std::clamp(run_ms.get().value_or(kRetryAfterMinMs), kRetryAfterMinMs, kRetryAfterMaxMs);
 }
 
 // Where work begins the caller's part of refusal() is asked of copies; told when one of them is out of date.
-void Brain::State::publish_standing(const std::string& tenant_id) {
+void Core::State::publish_standing(const std::string& tenant_id) {
   sessions::Standing standing{throttle.standing(tenant_id), quotas.standing(tenant_id)};
   if (standing.throttle || standing.quota) emit(PublishStanding{tenant_id, std::move(standing)});
 }
 
-void Brain::State::publish_queue_room() {
+void Core::State::publish_queue_room() {
   const std::array refuses{queue.refuses(Priority{0}), queue.refuses(Priority{1})};
   const bool full = refuses[0] || refuses[1];
   if (!full && !room_told) return;
@@ -108,10 +108,10 @@ void Brain::State::publish_queue_room() {
   emit(PublishQueueRoom{refuses, full ? std::optional(queue_full_error()) : std::nullopt});
 }
 
-Error Brain::State::queue_full_error() const {
+Error Core::State::queue_full_error() const {
   const std::int64_t retry_ms = queue_retry_ms();
-  const bool displaces = config.queue.policy == contract::QueuePolicy::kDropLru ||
-                         config.queue.policy == contract::QueuePolicy::kShedLowPriority;
+  const bool displaces = config.queue.policy == config::QueuePolicy::kDropLru ||
+                         config.queue.policy == config::QueuePolicy::kShedLowPriority;
   const std::string_view kept = displaces ? ", and none of them gives way to this one" : "";
   return Error{
       ErrorCode::kQueueFull,
@@ -125,7 +125,7 @@ Error Brain::State::queue_full_error() const {
 }
 
 // Everything that can be refused before a place in the queue is taken.
-std::optional<Error> Brain::State::refusal(const Submit& e, ModelIndex model_index) {
+std::optional<Error> Core::State::refusal(const Submit& e, ModelIndex model_index) {
   const jobs::JobSpec& spec = e.job;
   if (draining) return stopping_error();
   if (auto error = throttle.arrives(spec.tenant_id, tokens_most(spec), now.mono_ms)) return error;
@@ -139,12 +139,12 @@ std::optional<Error> Brain::State::refusal(const Submit& e, ModelIndex model_ind
   return deadline_error(spec, model_index);
 }
 
-Error Brain::State::stopping_error() {
+Error Core::State::stopping_error() {
   return Error{ErrorCode::kShuttingDown, "orchestratord is stopping. Try again when it is back.", {}}.with(
       "retry_after_ms", kRetryAfterMinMs);
 }
 
-Error Brain::State::store_error(std::string_view consequence) {
+Error Core::State::store_error(std::string_view consequence) {
   return Error{ErrorCode::kStoreUnavailable,
                fmt::format("The job store cannot write now, so {}. Free disk space or repair the state directory, then "
                            "try again.",
@@ -153,7 +153,7 @@ Error Brain::State::store_error(std::string_view consequence) {
       .with("retry_after_ms", kRetryAfterMinMs);
 }
 
-std::optional<Error> Brain::State::deadline_error(const jobs::JobSpec& spec, ModelIndex model_index) {
+std::optional<Error> Core::State::deadline_error(const jobs::JobSpec& spec, ModelIndex model_index) {
   if (!spec.deadline_ms) return std::nullopt;
   Job probe;
   probe.spec.placement = spec.placement;
@@ -169,7 +169,7 @@ std::optional<Error> Brain::State::deadline_error(const jobs::JobSpec& spec, Mod
       .with("deadline_ms", *spec.deadline_ms);
 }
 
-void Brain::State::refuse(const Submit& e, Error error) {
+void Core::State::refuse(const Submit& e, Error error) {
   const std::string_view code = base::info(error.code).name;
   count(Metric::kEnqueued, "rejected", 1, e.job.priority);
   count(Metric::kRejected, code);
@@ -184,34 +184,34 @@ void Brain::State::refuse(const Submit& e, Error error) {
   emit(AnswerSubmit{e.request, e.job.job_id, base::fail(std::move(error))});
 }
 
-Job& Brain::State::add_job(jobs::JobSpec spec, LaneIndex lane_index) {
+Job& Core::State::add_job(jobs::JobSpec spec, GroupIndex group_index) {
   const Arrival arrival{++arrivals};
   const bool is_new = arrival_of.emplace(spec.job_id, arrival).second;
   ASSERT(is_new, "job {} was submitted twice", spec.job_id.value);
   Job& job = jobs.emplace_hint(jobs.end(), arrival, Job{})->second;
   job.spec = std::move(spec);
   job.arrival = arrival;
-  job.lane = lane_index;
-  job.model = lane(lane_index).model;
-  ++lane(lane_index).jobs;
+  job.group = group_index;
+  job.model = group(group_index).model;
+  ++group(group_index).jobs;
   job.submitted_ms = job.queued_ms = now.mono_ms;
   job.submitted_unix_ms = now.unix_ms;
   return job;
 }
 
-void Brain::State::on(Submit& e) {
+void Core::State::on(Submit& e) {
   const ModelIndex model_index = intern(e.job.model);
   auto error = refusal(e, model_index);
   publish_standing(e.job.tenant_id);  // it arrived, whatever becomes of it
   if (error) return refuse(e, std::move(*error));
-  const LaneIndex lane_index = intern_lane(model_index, e.job, {});
+  const GroupIndex group_index = intern_group(model_index, e.job, {});
   const queue::Verdict verdict = queue.reserve(
-      {.arrival = {arrivals + 1}, .lane = lane_index, .priority = e.job.priority, .queued_ms = now.mono_ms});
+      {.arrival = {arrivals + 1}, .group = group_index, .priority = e.job.priority, .queued_ms = now.mono_ms});
   if (!verdict.accepted) {
-    if (lane(lane_index).jobs == 0) emptied_lanes.push_back(lane_index);
+    if (group(group_index).jobs == 0) emptied_groups.push_back(group_index);
     return refuse(e, queue_full_error());
   }
-  Job& job = add_job(std::move(e.job), lane_index);
+  Job& job = add_job(std::move(e.job), group_index);
   job.submit_request = e.request;
   throttle.accepted(job.spec.tenant_id, tokens_most(job.spec), now.mono_ms);
   quotas.reserve(job.spec.tenant_id, tokens_most(job.spec));
@@ -228,7 +228,7 @@ void Brain::State::on(Submit& e) {
   if (!verdict.displaced) return;
   const auto label = queue::policy_label(config.queue.policy);
   count(Metric::kQueueDropped, label);
-  const bool lru = config.queue.policy == contract::QueuePolicy::kDropLru;
+  const bool lru = config.queue.policy == config::QueuePolicy::kDropLru;
   Job& victim = jobs.at(*verdict.displaced);
   log(base::LogLevel::kWarn, "queue.dropped", &victim, "Drops a waiting job from a full queue.", {{"policy", label}});
   fail(victim, Error{lru ? ErrorCode::kQueueFullDropLru : ErrorCode::kQueueFull,
@@ -238,7 +238,7 @@ void Brain::State::on(Submit& e) {
                    .with("queue_capacity", queue.capacity()));
 }
 
-void Brain::State::arm_job_timers(Job& job) {
+void Core::State::arm_job_timers(Job& job) {
   if (job.spec.deadline_ms) {
     job.deadline_timer = timers.arm(job.submitted_ms + *job.spec.deadline_ms,
                                     {.kind = TimerKind::kJobDeadline, .number = job.arrival.value});
@@ -249,7 +249,7 @@ void Brain::State::arm_job_timers(Job& job) {
   }
 }
 
-void Brain::State::admitted(Job& job) {
+void Core::State::admitted(Job& job) {
   job.admitted = true;
   queue.make_ready(job.arrival);
   const std::int64_t position = queue.position(job.arrival);
@@ -267,16 +267,16 @@ void Brain::State::admitted(Job& job) {
   emit(AnswerSubmit{job.submit_request, job.spec.job_id, std::move(admission)});
   emit(PublishQueued{job.spec.job_id, position, start_ms});
   arm_job_timers(job);
-  // A lane that waits is looked at again when what it waits for changes, not for every newcomer.
-  if (!lane(job.lane).wait) {
-    touched.push_back(job.lane);
-  } else if (const auto head = queue.head_of(job.lane); head && head->second == job.arrival) {
-    led_anew.push_back(job.lane);
+  // A group that waits is looked at again when what it waits for changes, not for every newcomer.
+  if (!group(job.group).wait) {
+    touched.push_back(job.group);
+  } else if (const auto head = queue.head_of(job.group); head && head->second == job.arrival) {
+    led_anew.push_back(job.group);
   }
   if (job.cancel_when_admitted) cancel(job, *job.cancel_when_admitted);
 }
 
-void Brain::State::admission_failed(Job& job, const Error& error) {
+void Core::State::admission_failed(Job& job, const Error& error) {
   queue.remove(job.arrival);
   dirty = true;
   if (job.session) sessions.withdraw(*job.session);
@@ -293,7 +293,7 @@ void Brain::State::admission_failed(Job& job, const Error& error) {
   forget(job);
 }
 
-void Brain::State::on(Committed& e) {
+void Core::State::on(Committed& e) {
   store_failed_ms.reset();
   for (const CommitId id : e.commits) {
     const auto it = commits.find(id);
@@ -311,7 +311,7 @@ void Brain::State::on(Committed& e) {
   }
 }
 
-void Brain::State::on(CommitFailed& e) {
+void Core::State::on(CommitFailed& e) {
   if (e.error.code == ErrorCode::kStoreUnavailable) store_failed_ms = now.mono_ms;
   for (const CommitId id : e.commits) {
     const auto it = commits.find(id);
@@ -336,7 +336,7 @@ void Brain::State::on(CommitFailed& e) {
   }
 }
 
-void Brain::State::on(Restored& e) {
+void Core::State::on(Restored& e) {
   restored = true;
   const std::int64_t grace_until_ms = now.mono_ms + config.pool_offline_grace_ms;
   for (const std::string& endpoint : config.pool_endpoints) expect_endpoint(endpoint, grace_until_ms);
@@ -359,12 +359,12 @@ void Brain::State::on(Restored& e) {
   dirty = true;
 }
 
-void Brain::State::restore(jobs::RestoredJob& r) {
-  ASSERT(!contract::is_terminal(r.status), "job {} has ended", r.spec.job_id.value);
-  const LaneIndex lane_index = intern_lane(intern(r.spec.model), r.spec, r.worker_version);
+void Core::State::restore(jobs::RestoredJob& r) {
+  ASSERT(!wire::is_terminal(r.status), "job {} has ended", r.spec.job_id.value);
+  const GroupIndex group_index = intern_group(intern(r.spec.model), r.spec, r.worker_version);
   const std::int64_t not_before_ms =
       jobs.empty() ? std::numeric_limits<std::int64_t>::min() : jobs.rbegin()->second.submitted_ms;
-  Job& job = add_job(std::move(r.spec), lane_index);
+  Job& job = add_job(std::move(r.spec), group_index);
   job.admitted = true;
   job.attempts = r.attempts;
   job.worker_version = std::move(r.worker_version);
@@ -379,7 +379,7 @@ void Brain::State::restore(jobs::RestoredJob& r) {
   const bool was_running = r.status != JobStatus::kQueued;
   job.resumes_attempt = was_running && r.attempts > 0;
   queue.put_back({.arrival = job.arrival,
-                  .lane = lane_index,
+                  .group = group_index,
                   .priority = job.spec.priority,
                   .queued_ms = job.submitted_ms,
                   .displaceable = !was_running},
@@ -388,7 +388,7 @@ void Brain::State::restore(jobs::RestoredJob& r) {
   auto error = context_error(job.spec);
   if (!r.payload_available) {
     error = {ErrorCode::kPayloadLost, "The prompt was not kept across the restart. Submit the job again.", {}};
-  } else if (was_running && config.restart.running_jobs == contract::RunningJobs::kFail) {
+  } else if (was_running && config.restart.running_jobs == config::RunningJobs::kFail) {
     error = {
         ErrorCode::kWorkerReset, "orchestratord restarted while the job ran, and restart.running_jobs is fail.", {}};
   }
@@ -400,4 +400,4 @@ void Brain::State::restore(jobs::RestoredJob& r) {
   }
 }
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

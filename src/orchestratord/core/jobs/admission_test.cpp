@@ -1,13 +1,13 @@
 #include <gtest/gtest.h>
 
-#include "orchestratord/brain/test/driver.h"
+#include "orchestratord/core/testing/driver.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 namespace {
 
 using base::ErrorCode;
-using contract::JobStatus;
-using contract::Priority;
+using wire::JobStatus;
+using wire::Priority;
 
 std::int64_t number(const base::Error& e, std::string_view key) {
   for (const auto& [k, v] : e.details) {
@@ -41,7 +41,7 @@ TEST(Admission, AnswersOnlyAfterTheCommit) {
 
 // Promise 2: a store that cannot write gives 503, frees the place and forgets the job.
 TEST(Admission, AFailedCommitIsARefusal) {
-  Driver d(BrainConfig{.queue = {.capacity = 1}});
+  Driver d(CoreConfig{.queue = {.capacity = 1}});
   d.auto_commit = false;
   d.submit("j1");
   const CommitId commit = d.only<CommitAdmission>().commit;
@@ -84,18 +84,18 @@ TEST(Admission, AFailingStoreIsKnownForAWhile) {
 
 // What is displaced under the policies is said, and so is it when nothing is.
 TEST(Admission, AQueueThatGivesNoWaySaysSo) {
-  for (const auto policy : {contract::QueuePolicy::kReject, contract::QueuePolicy::kDropLru}) {
-    Driver d(BrainConfig{.queue = {.capacity = 1, .policy = policy}});
+  for (const auto policy : {config::QueuePolicy::kReject, config::QueuePolicy::kDropLru}) {
+    Driver d(CoreConfig{.queue = {.capacity = 1, .policy = policy}});
     d.submit("j1");
     d.submit("j2", {.priority = Priority::kBatch});
     const std::string message = d.only<AnswerSubmit>().result.error().message;
-    EXPECT_EQ(message.find("gives way") != std::string::npos, policy == contract::QueuePolicy::kDropLru) << message;
+    EXPECT_EQ(message.find("gives way") != std::string::npos, policy == config::QueuePolicy::kDropLru) << message;
   }
 }
 
 // ORCH-2007, ORCH-3005, OC-CORE-1002: what the shell needs for the 429: policy_label, retry_after_ms, numbers.
 TEST(Admission, AFullQueueRefusesWithTheNumbers) {
-  Driver d(BrainConfig{.queue = {.capacity = 1}});
+  Driver d(CoreConfig{.queue = {.capacity = 1}});
   d.submit("j1");
   d.submit("j2");
   const auto result = d.only<AnswerSubmit>().result;
@@ -110,7 +110,7 @@ TEST(Admission, AFullQueueRefusesWithTheNumbers) {
 
 // ORCH-3005, ORCH-3904: the newcomer is accepted, the victim ends with its own code.
 TEST(Admission, DropLruEndsTheVictim) {
-  Driver d(BrainConfig{.queue = {.capacity = 1, .policy = contract::QueuePolicy::kDropLru}});
+  Driver d(CoreConfig{.queue = {.capacity = 1, .policy = config::QueuePolicy::kDropLru}});
   d.submit("j1", {.priority = Priority::kBatch});
   d.submit("j2");
   EXPECT_TRUE(d.only<AnswerSubmit>().result);
@@ -207,7 +207,7 @@ TEST(Restart, ResumesTheQueue) {
 TEST(Restart, RunningJobsFailIfTheOperatorSaysSo) {
   Restored restored;
   restored.jobs.push_back({.spec = Driver::spec("j1", {}), .status = JobStatus::kDispatched, .attempts = 1});
-  Driver d(BrainConfig{.restart = {.running_jobs = contract::RunningJobs::kFail}}, restored);
+  Driver d(CoreConfig{.restart = {.running_jobs = config::RunningJobs::kFail}}, restored);
   EXPECT_EQ(d.only<Finish>().error->code, ErrorCode::kWorkerReset);
 }
 
@@ -241,9 +241,9 @@ TEST(Shutdown, LeavesUnfinishedJobsToTheNextProcess) {
   EXPECT_EQ(d.all<Drained>().size(), 1u);
 }
 
-// Whether the queue has room is told in the step that changes it, with the brain's own refusal.
+// Whether the queue has room is told in the step that changes it, with the core's own refusal.
 TEST(Admission, AFullQueueIsToldBeforeAnybodyAsks) {
-  Driver d(BrainConfig{.queue = {.capacity = 1}});
+  Driver d(CoreConfig{.queue = {.capacity = 1}});
   EXPECT_TRUE(d.none<PublishQueueRoom>());
   d.submit("j1");
   const auto full = d.only<PublishQueueRoom>();
@@ -261,4 +261,4 @@ TEST(Admission, AFullQueueIsToldBeforeAnybodyAsks) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

@@ -4,10 +4,10 @@
 #include <algorithm>
 
 #include "base/assert.h"
-#include "orchestratord/brain/core/state.h"
-#include "orchestratord/retry/backoff.h"
+#include "orchestratord/core/jobs/backoff.h"
+#include "orchestratord/core/state.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 
 using base::Error;
 using base::ErrorCode;
@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kLatePart = 5;  // a run is told of when the last fifth of its time begins
 }  // namespace
 
-void Brain::State::dispatch(Job& job, Worker& worker) {
+void Core::State::dispatch(Job& job, Worker& worker) {
   ASSERT(job.admitted && !job.ending && !job.execution && jobs::is_legal(job.status, JobStatus::kDispatched), "job {}",
          job.spec.job_id.value);
   ASSERT(worker.takes_work() && worker.slots_free() > 0, "worker {}", worker.id.value);
@@ -85,7 +85,7 @@ void Brain::State::dispatch(Job& job, Worker& worker) {
        {"queue_time_ms", queue_wait_ms}});
 }
 
-void Brain::State::on(ExecuteStarted& e) {
+void Core::State::on(ExecuteStarted& e) {
   Execution* x = find_execution(e.execution);
   if (!x || x->aborted || x->started) return;
   x->started = true;
@@ -99,14 +99,14 @@ void Brain::State::on(ExecuteStarted& e) {
   log(base::LogLevel::kDebug, "stream.started", &job, "A worker has begun a job.", {{"worker_id", x->worker_id}});
 }
 
-void Brain::State::on(ExecuteProgress& e) {
+void Core::State::on(ExecuteProgress& e) {
   Execution* x = find_execution(e.execution);
   if (!x || x->aborted) return;
   x->last_progress_ms = now.mono_ms;
   jobs.at(x->job).tokens_out = e.tokens_out;
 }
 
-void Brain::State::on(ExecuteEnded& e) {
+void Core::State::on(ExecuteEnded& e) {
   Execution* found = find_execution(e.execution);
   if (!found) return;  // given up on before, or said twice
   ASSERT(e.end.has_value() != e.error.has_value(), "execution {}", e.execution.value);
@@ -130,7 +130,7 @@ void Brain::State::on(ExecuteEnded& e) {
   attempt_failed(*job, std::move(*e.error));
 }
 
-void Brain::State::completed(Job& job, const Execution& x, contract::EndEvent end) {
+void Core::State::completed(Job& job, const Execution& x, wire::EndEvent end) {
   const std::int64_t ran_ms = now.mono_ms - x.dispatched_ms;
   Model& m = model(job.model);
   m.run_ms.add(ran_ms);
@@ -148,23 +148,23 @@ void Brain::State::completed(Job& job, const Execution& x, contract::EndEvent en
 }
 
 // A run of one token says nothing about the speed of the next ones.
-void Brain::State::measure(Model& m, const Worker& worker, const contract::EndEvent& end) {
+void Core::State::measure(Model& m, const Worker& worker, const wire::EndEvent& end) {
   if (end.tokens_out < 2) return;
   Performance& p = m.performance[{worker.pool_id, worker.info.gpu_id}];
   p.first_token_ms.add(end.first_token_ms);
   p.us_per_token.add(end.decode_time_ms * 1000 / (end.tokens_out - 1));
 }
 
-void Brain::State::attempt_failed(Job& job, Error error) {
+void Core::State::attempt_failed(Job& job, Error error) {
   // A worker only says CANCELLED without being asked when it is being stopped under the job.
   if (error.code == ErrorCode::kCancelled) error = {ErrorCode::kWorkerReset, "The worker stopped during the job.", {}};
-  if (retry::is_transient(error.code)) return retry(job, std::move(error));
+  if (jobs::is_transient(error.code)) return retry(job, std::move(error));
   log(base::LogLevel::kWarn, "job.failed", &job, "A job failed on its worker.",
       {{"code", error.name()}, {"message", error.message}});
   fail(job, std::move(error));
 }
 
-void Brain::State::retry(Job& job, Error error) {
+void Core::State::retry(Job& job, Error error) {
   if (!config.retry.enabled) return fail(job, std::move(error));
   if (job.attempts >= config.retry.max_attempts) {
     log(base::LogLevel::kWarn, "job.failed", &job, "A job has used up its attempts.",
@@ -176,7 +176,7 @@ void Brain::State::retry(Job& job, Error error) {
                          .with("attempts", job.attempts)
                          .with("last_code", std::string(error.name())));
   }
-  const std::int64_t delay_ms = retry::backoff_ms(config.retry, job.attempts, entropy);
+  const std::int64_t delay_ms = jobs::backoff_ms(config.retry, job.attempts, entropy);
   count(Metric::kRetries, error.name());
   log(base::LogLevel::kWarn, "job.retry", &job, "An attempt failed and the job goes back to the queue.",
       {{"attempt", job.attempts}, {"backoff_ms", delay_ms}, {"code", error.name()}, {"message", error.message}});
@@ -184,20 +184,20 @@ void Brain::State::retry(Job& job, Error error) {
   commit_progress(job);
 }
 
-void Brain::State::back_to_queue(Job& job, std::int64_t ready_at_ms) {
+void Core::State::back_to_queue(Job& job, std::int64_t ready_at_ms) {
   ASSERT(jobs::is_legal(job.status, JobStatus::kQueued), "job {}", job.spec.job_id.value);
   job.status = JobStatus::kQueued;
   job.queued_ms = now.mono_ms;
   job.worker_id.reset();
   job.pool_id.reset();
-  if (job.worker_version != lane(job.lane).version) {
-    const LaneIndex bound = intern_lane(job.model, job.spec, job.worker_version);
-    leave_lane(job);
-    job.lane = bound;
-    ++lane(bound).jobs;
+  if (job.worker_version != group(job.group).version) {
+    const GroupIndex bound = intern_group(job.model, job.spec, job.worker_version);
+    leave_group(job);
+    job.group = bound;
+    ++group(bound).jobs;
   }
   queue.put_back({.arrival = job.arrival,
-                  .lane = job.lane,
+                  .group = job.group,
                   .priority = job.spec.priority,
                   .queued_ms = job.submitted_ms,
                   .displaceable = false},
@@ -206,7 +206,7 @@ void Brain::State::back_to_queue(Job& job, std::int64_t ready_at_ms) {
 }
 
 // Its attempt was cut short by an operator or by our own end: it does not count, also after a restart.
-void Brain::State::put_back(Job& job) {
+void Core::State::put_back(Job& job) {
   --job.attempts;
   back_to_queue(job, now.mono_ms);
   if (draining) return;  // the row says "running", and the next process replays it as this attempt
@@ -214,7 +214,7 @@ void Brain::State::put_back(Job& job) {
   commit_progress(job);
 }
 
-void Brain::State::abort(Execution& x) {
+void Core::State::abort(Execution& x) {
   x.aborted = true;
   timers.cancel(x.wall_timer);
   timers.cancel(x.late_timer);
@@ -226,13 +226,13 @@ void Brain::State::abort(Execution& x) {
 }
 
 // The job goes back to the queue only once this attempt is over: never two attempts of one job at a time.
-void Brain::State::abort_and_retry(Execution& x, Error error) {
+void Core::State::abort_and_retry(Execution& x, Error error) {
   if (x.aborted) return;
   x.retry_error = std::move(error);
   abort(x);
 }
 
-void Brain::State::release(Execution& x) {
+void Core::State::release(Execution& x) {
   timers.cancel(x.wall_timer);
   timers.cancel(x.late_timer);
   timers.cancel(x.idle_timer);
@@ -243,11 +243,11 @@ void Brain::State::release(Execution& x) {
     worker->last_used_ms = now.mono_ms;
   }
   quotas.ended(x.tenant_id);
-  touch_lanes_of(x);
+  touch_groups_of(x);
   executions.erase(ExecutionId{x.id});
 }
 
-void Brain::State::wall_timer(Execution& x) {
+void Core::State::wall_timer(Execution& x) {
   x.wall_timer.reset();
   if (x.aborted) return;
   time_out(jobs.at(x.job), {.stage = "execution",
@@ -257,7 +257,7 @@ void Brain::State::wall_timer(Execution& x) {
 }
 
 // Said before it is too late, to who may raise the limit for the next ones.
-void Brain::State::late_timer(Execution& x) {
+void Core::State::late_timer(Execution& x) {
   x.late_timer.reset();
   if (x.aborted) return;
   const Job& job = jobs.at(x.job);
@@ -268,7 +268,7 @@ void Brain::State::late_timer(Execution& x) {
        {"max_tokens", job.spec.max_tokens}});
 }
 
-void Brain::State::idle_timer(Execution& x) {
+void Core::State::idle_timer(Execution& x) {
   x.idle_timer.reset();
   if (x.aborted) return;
   const std::int64_t due_ms = x.last_progress_ms + config.timeout.idle_ms;
@@ -286,7 +286,7 @@ void Brain::State::idle_timer(Execution& x) {
 }
 
 // Nobody confirmed the abort. The slot counts as free again; a worker that disagrees answers WORKER_BUSY.
-void Brain::State::abort_timer(Execution& found) {
+void Core::State::abort_timer(Execution& found) {
   const Execution x = found;
   release(found);
   Job* job = find_job(x.job);
@@ -298,4 +298,4 @@ void Brain::State::abort_timer(Execution& found) {
   put_back(*job);
 }
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

@@ -1,15 +1,15 @@
 #include <gtest/gtest.h>
 
-#include "orchestratord/brain/test/driver.h"
+#include "orchestratord/core/testing/driver.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 namespace {
 
 using base::ErrorCode;
-using contract::JobStatus;
+using wire::JobStatus;
 
-BrainConfig without_jitter() {
-  BrainConfig c;
+CoreConfig without_jitter() {
+  CoreConfig c;
   c.retry.jitter = false;
   return c;
 }
@@ -35,7 +35,7 @@ TEST(Attempts, TheStraightWay) {
   EXPECT_TRUE(d.none<CommitTransition>());
 }
 
-// SYS-6.1.6, SYS-7.3.1, DECISIONS §2: worker loss puts the job back at its place with a backoff, until attempts run out.
+// SYS-6.1.6, SYS-7.3.1: worker loss puts the job back at its place with a backoff, until attempts run out.
 TEST(Attempts, RetriesWithBackoffUntilExhausted) {
   Driver d(without_jitter());
   d.add_worker();
@@ -91,7 +91,7 @@ TEST(Attempts, OnlyTransientFailuresAreRetried) {
     d.lose(d.run("j1"), code);
     EXPECT_EQ(d.only<Finish>().error->code, code);
   }
-  Driver off(BrainConfig{.retry = {.enabled = false}});
+  Driver off(CoreConfig{.retry = {.enabled = false}});
   off.add_worker();
   off.lose(off.run("j1"));
   EXPECT_EQ(off.only<Finish>().error->code, ErrorCode::kWorkerReset);
@@ -165,7 +165,7 @@ TEST(Timeouts, WallIdleQueueAndDeadline) {
     }
     return std::string();
   };
-  BrainConfig config;
+  CoreConfig config;
   config.timeout.queue_ms = 30'000;
   config.heartbeat.interval_ms = 1'000'000;  // not the subject here
   Driver d(config);
@@ -228,7 +228,7 @@ TEST(Timeouts, AreWarnedOf) {
 }
 
 TEST(Timeouts, RequestBeatsDefaultAndIsCapped) {
-  Driver d(BrainConfig{.timeout = {.default_ms = 5000, .max_ms = 8000}});
+  Driver d(CoreConfig{.timeout = {.default_ms = 5000, .max_ms = 8000}});
   d.add_worker("w1", 4);
   d.submit("j1");
   EXPECT_EQ(d.only<Execute>().timeout_ms, 5000);
@@ -272,4 +272,4 @@ TEST(Attempts, AGoneWorkersAttemptsAreGivenUp) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

@@ -1,15 +1,15 @@
-#include "orchestratord/retry/backoff.h"
+#include "orchestratord/core/jobs/backoff.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "base/assert.h"
 
-namespace llorch::orchestratord::retry {
+namespace llorch::orchestratord::core::jobs {
 
 using base::ErrorCode;
 
-std::int64_t backoff_ms(const contract::RetryConfig& config, std::int64_t failures, base::Entropy& entropy) {
+std::int64_t backoff_ms(const config::RetryConfig& config, std::int64_t failures, base::Entropy& entropy) {
   ASSERT(failures >= 1, "failures {}", failures);
   const double ceiling = static_cast<double>(config.max_delay_ms);
   double delay = static_cast<double>(config.initial_delay_ms);
@@ -42,4 +42,4 @@ bool is_permanent_start_failure(ErrorCode code) {
          code == ErrorCode::kInvalidParams;
 }
 
-}  // namespace llorch::orchestratord::retry
+}  // namespace llorch::orchestratord::core::jobs

@@ -1,16 +1,16 @@
-#include "orchestratord/retry/backoff.h"
+#include "orchestratord/core/jobs/backoff.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 #include <vector>
 
-namespace llorch::orchestratord::retry {
+namespace llorch::orchestratord::core::jobs {
 namespace {
 
 // SYS-6.1.6, SYS-8.3.3: 1, 2, 4, ... s, capped.
 TEST(Backoff, DoublesAndIsCapped) {
-  contract::RetryConfig config;
+  config::RetryConfig config;
   config.jitter = false;
   base::SeededEntropy entropy(1);
   std::vector<std::int64_t> delays;
@@ -21,7 +21,7 @@ TEST(Backoff, DoublesAndIsCapped) {
 
 // SYS-6.1.6: jitter stays within the upper half and differs between draws; the same entropy gives the same delay.
 TEST(Backoff, JitterIsBoundedAndRepeatable) {
-  const contract::RetryConfig config;
+  const config::RetryConfig config;
   base::SeededEntropy entropy(7), again(7);
   std::set<std::int64_t> seen;
   for (int i = 0; i < 200; ++i) {
@@ -55,4 +55,4 @@ TEST(Backoff, BrokenFilesAreNotStartedTwice) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::retry
+}  // namespace llorch::orchestratord::core::jobs

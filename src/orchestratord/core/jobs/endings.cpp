@@ -2,15 +2,15 @@
 #include <fmt/core.h>
 
 #include "base/assert.h"
-#include "contract/json.h"
-#include "orchestratord/brain/core/state.h"
+#include "orchestratord/core/state.h"
+#include "wire/json.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 
 using base::Error;
 using base::ErrorCode;
 
-void Brain::State::on(CancelRequested& e) {
+void Core::State::on(CancelRequested& e) {
   Job* job = find_job(e.job_id);
   if (!job) {
     if (e.request) emit(AnswerCancel{*e.request, e.job_id, std::nullopt});
@@ -31,7 +31,7 @@ void Brain::State::on(CancelRequested& e) {
   cancel(*job, e.reason);
 }
 
-void Brain::State::cancel(Job& job, jobs::CancelReason reason) {
+void Core::State::cancel(Job& job, jobs::CancelReason reason) {
   count(Metric::kCancelled, jobs::name(reason));
   log(base::LogLevel::kDebug, "job.cancelled", &job, "Cancels a job.", {{"reason", jobs::name(reason)}});
   finish(job, {.status = JobStatus::kCancelled,
@@ -51,7 +51,7 @@ std::string_view advice_for(std::string_view limit) {
 }
 }  // namespace
 
-void Brain::State::time_out(Job& job, const TimedOut& what) {
+void Core::State::time_out(Job& job, const TimedOut& what) {
   count(Metric::kTimeouts, what.stage);
   log(base::LogLevel::kWarn, "job.timeout", &job, "A job ran out of time.",
       {{"stage", what.stage}, {"limit", what.limit}, {"timeout_ms", what.timeout_ms}});
@@ -65,9 +65,9 @@ void Brain::State::time_out(Job& job, const TimedOut& what) {
                 .with("execution_time_ms", what.execution_time_ms));
 }
 
-void Brain::State::finish(Job& job, Ending ending) {
+void Core::State::finish(Job& job, Ending ending) {
   ASSERT(jobs::is_legal(job.status, ending.status) && !job.ending, "job {}: {} -> {}", job.spec.job_id.value,
-         contract::enum_name(job.status), contract::enum_name(ending.status));
+         wire::enum_name(job.status), wire::enum_name(ending.status));
   job.decode_time_ms = time_taken_ms(job, ending);
   queue.remove(job.arrival);
   if (job.execution) {
@@ -86,14 +86,14 @@ void Brain::State::finish(Job& job, Ending ending) {
   touch(job.model);
 }
 
-CommitId Brain::State::next_commit(PendingCommit::Kind kind, Arrival arrival) {
+CommitId Core::State::next_commit(PendingCommit::Kind kind, Arrival arrival) {
   const CommitId id{++commit_count};
   commits.emplace_hint(commits.end(), id, PendingCommit{kind, arrival});
   if (kind != PendingCommit::Kind::kProgress) ++commits_awaited;
   return id;
 }
 
-jobs::JobRecord Brain::State::record(const Job& job) const {
+jobs::JobRecord Core::State::record(const Job& job) const {
   jobs::JobRecord r{.job_id = job.spec.job_id,
                     .status = job.status,
                     .attempts = job.attempts,
@@ -116,19 +116,19 @@ jobs::JobRecord Brain::State::record(const Job& job) const {
   return r;
 }
 
-void Brain::State::commit_progress(const Job& job) {
+void Core::State::commit_progress(const Job& job) {
   emit(CommitTransition{next_commit(PendingCommit::Kind::kProgress, job.arrival), record(job)});
 }
 
-void Brain::State::commit_ending(Job& job) {
+void Core::State::commit_ending(Job& job) {
   emit(CommitTransition{next_commit(PendingCommit::Kind::kTerminal, job.arrival), record(job)});
 }
 
-void Brain::State::ending_committed(Job& job) {
+void Core::State::ending_committed(Job& job) {
   const Ending& ending = *job.ending;
   settle_session(job);
   settle_quota(job);
-  count(Metric::kFinished, contract::enum_name(ending.status));
+  count(Metric::kFinished, wire::enum_name(ending.status));
   log_ending(job);
   emit(Finish{.job_id = job.spec.job_id,
               .status = ending.status,
@@ -140,11 +140,11 @@ void Brain::State::ending_committed(Job& job) {
 }
 
 // The one line per job at info: it says everything countable about it, and why it failed.
-void Brain::State::log_ending(const Job& job) {
+void Core::State::log_ending(const Job& job) {
   const Ending& ending = *job.ending;
   const auto& receipt = ending.end ? ending.end->receipt : std::nullopt;
   log(base::LogLevel::kInfo, "stream.ended", &job, "A job has ended.",
-      {{"status", contract::enum_name(ending.status)},
+      {{"status", wire::enum_name(ending.status)},
        {"code", ending.error ? ending.error->name() : std::string_view("")},
        {"message", ending.error ? ending.error->message : ""},
        {"engine", "llama-orch"},
@@ -164,18 +164,18 @@ void Brain::State::log_ending(const Job& job) {
        {"tokens_out", job.tokens_out}});
 }
 
-void Brain::State::answer_cancels(Job& job, JobStatus status) {
+void Core::State::answer_cancels(Job& job, JobStatus status) {
   for (const RequestId request : job.cancel_requests) emit(AnswerCancel{request, job.spec.job_id, status});
   job.cancel_requests.clear();
 }
 
-void Brain::State::forget(Job& job) {
+void Core::State::forget(Job& job) {
   timers.cancel(job.deadline_timer);
   timers.cancel(job.queue_timer);
   timers.cancel(job.answer_timer);
-  leave_lane(job);
+  leave_group(job);
   arrival_of.erase(job.spec.job_id);
   jobs.erase(Arrival{job.arrival});
 }
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

@@ -3,7 +3,7 @@
 #include <compare>
 #include <cstdint>
 
-namespace llorch::orchestratord::jobs {
+namespace llorch::orchestratord::core::jobs {
 
 template <class Tag>
 struct Number {
@@ -17,6 +17,6 @@ using CommitId = Number<struct CommitTag>;  // one write of the store
 using ExecutionId = Number<struct ExecutionTag>;  // one attempt of one job on one worker; never reused
 using Arrival = Number<struct ArrivalTag>;        // order of admission; the key of a live job
 using ModelIndex = Number<struct ModelTag>;       // a model digest, interned
-using LaneIndex = Number<struct LaneTag>;         // a model and where its jobs may run, interned; recycled when empty
+using GroupIndex = Number<struct GroupTag>;       // a model and where its jobs may run, interned; recycled when empty
 
-}  // namespace llorch::orchestratord::jobs
+}  // namespace llorch::orchestratord::core::jobs

@@ -1,11 +1,11 @@
-#include "orchestratord/jobs/job.h"
+#include "orchestratord/core/jobs/job.h"
 
 #include <array>
 
-namespace llorch::orchestratord::jobs {
+namespace llorch::orchestratord::core::jobs {
 namespace {
 
-using contract::JobStatus;
+using wire::JobStatus;
 
 constexpr std::size_t kStatusCount = 6;
 // Row: from, column: to, in the order of the enumerators.
@@ -35,4 +35,4 @@ std::string_view name(CancelReason reason) {
   return "admin";
 }
 
-}  // namespace llorch::orchestratord::jobs
+}  // namespace llorch::orchestratord::core::jobs

@@ -1,5 +1,5 @@
 #pragma once
-// What a job is to the brain: numbers and ids. Prompt, tokens, stop strings and sampling parameters stay in the shell.
+// What a job is to the core: numbers and ids. Prompt, tokens, stop strings and sampling parameters stay in the shell.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -7,22 +7,22 @@
 
 #include "base/error.h"
 #include "base/id.h"
-#include "contract/pool.h"
-#include "contract/task.h"
+#include "wire/pool.h"
+#include "wire/task.h"
 
-namespace llorch::orchestratord::jobs {
+namespace llorch::orchestratord::core::jobs {
 
 // What admission hands over. Immutable afterwards and rebuilt from the store after a restart.
 struct JobSpec {
   base::JobId job_id;  // drawn by the shell, unguessable
   base::CorrelationId correlation_id;
-  contract::ModelFacts model;  // digest, context_length and memory_bytes are read here, model_ref goes to the pool
-  contract::Priority priority = contract::Priority::kInteractive;
+  wire::ModelFacts model;  // digest, context_length and memory_bytes are read here, model_ref goes to the pool
+  wire::Priority priority = wire::Priority::kInteractive;
   std::int64_t tokens_in = 0;
   std::int64_t max_tokens = 0;
   std::optional<std::int64_t> timeout_ms;
   std::optional<std::int64_t> deadline_ms;
-  contract::Placement placement;
+  wire::Placement placement;
   std::optional<base::SessionId> session_id;
   std::string tenant_id{};  // whose quota and throttle count it: a name of the token, never the token
 };
@@ -30,7 +30,7 @@ struct JobSpec {
 // A job of the store that has no terminal row yet.
 struct RestoredJob {
   JobSpec spec;
-  contract::JobStatus status = contract::JobStatus::kQueued;  // REQUIRES: not terminal
+  wire::JobStatus status = wire::JobStatus::kQueued;  // REQUIRES: not terminal
   std::int64_t attempts = 0;
   std::int64_t submitted_unix_ms = 0;
   std::optional<std::int64_t> session_key;  // with spec.session_id: of which session of that id
@@ -44,7 +44,7 @@ std::string_view name(CancelReason reason);  // "client_request", ...
 // One row update. Absent optionals leave their column as it is.
 struct JobRecord {
   base::JobId job_id;
-  contract::JobStatus status = contract::JobStatus::kQueued;
+  wire::JobStatus status = wire::JobStatus::kQueued;
   std::int64_t attempts = 0;
   std::optional<base::WorkerId> worker_id;
   std::optional<std::string> worker_version;
@@ -54,13 +54,13 @@ struct JobRecord {
   std::optional<std::int64_t> finished_unix_ms;
   std::optional<std::int64_t> tokens_out;
   std::optional<std::int64_t> decode_time_ms;  // of an ending: charged to the session
-  std::optional<contract::EndEvent> end;       // with kCompleted
+  std::optional<wire::EndEvent> end;           // with kCompleted
   std::optional<base::Error> error;            // with kFailed and kCancelled
 };
 
-// DECISIONS §2: queued -> dispatched -> running -> completed | failed | cancelled; dispatched | running -> queued (retry,
+// Legal are queued -> dispatched -> running -> completed | failed | cancelled; dispatched | running -> queued (retry,
 // restart, worker loss); queued | dispatched -> failed; dispatched -> completed (`started` and `end` heard at once); any
 // non-terminal -> cancelled. Nothing leaves a terminal state.
-bool is_legal(contract::JobStatus from, contract::JobStatus to);
+bool is_legal(wire::JobStatus from, wire::JobStatus to);
 
-}  // namespace llorch::orchestratord::jobs
+}  // namespace llorch::orchestratord::core::jobs

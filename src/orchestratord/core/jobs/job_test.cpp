@@ -1,13 +1,13 @@
-#include "orchestratord/jobs/job.h"
+#include "orchestratord/core/jobs/job.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 
-namespace llorch::orchestratord::jobs {
+namespace llorch::orchestratord::core::jobs {
 namespace {
 
-using contract::JobStatus;
+using wire::JobStatus;
 
 constexpr JobStatus kAll[] = {JobStatus::kQueued,    JobStatus::kDispatched, JobStatus::kRunning,
                               JobStatus::kCompleted, JobStatus::kFailed,     JobStatus::kCancelled};
@@ -32,7 +32,7 @@ TEST(JobTransitions, TableIsExactlyTheDocumentedOne) {
 TEST(JobTransitions, NothingLeavesATerminalState) {
   for (const JobStatus from : kAll) {
     for (const JobStatus to : kAll) {
-      if (contract::is_terminal(from)) {
+      if (wire::is_terminal(from)) {
         EXPECT_FALSE(is_legal(from, to));
       }
     }
@@ -47,4 +47,4 @@ TEST(CancelReasons, HaveTheWordsOfTheMetric) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::jobs
+}  // namespace llorch::orchestratord::core::jobs

@@ -1,8 +1,8 @@
-#include "orchestratord/scheduling/estimate.h"
+#include "orchestratord/core/placement/estimate.h"
 
 #include <algorithm>
 
-namespace llorch::orchestratord::scheduling {
+namespace llorch::orchestratord::core::placement {
 namespace {
 
 // Time until the job finds a slot among `slots`, `free` of them free now.
@@ -29,4 +29,4 @@ std::optional<std::int64_t> predicted_start_ms(const EstimateInput& input) {
   return std::max<std::int64_t>(0, *input.start_ms) + *queueing;
 }
 
-}  // namespace llorch::orchestratord::scheduling
+}  // namespace llorch::orchestratord::core::placement

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace llorch::orchestratord::scheduling {
+namespace llorch::orchestratord::core::placement {
 
 // Exponentially weighted mean with weight 1/8 for the newest value: follows a change of workload within ten runs or so.
 class Average {
@@ -33,4 +33,4 @@ struct EstimateInput {
 // Absent if it needs a mean nobody has measured yet.
 std::optional<std::int64_t> predicted_start_ms(const EstimateInput& input);
 
-}  // namespace llorch::orchestratord::scheduling
+}  // namespace llorch::orchestratord::core::placement

@@ -1,8 +1,8 @@
-#include "orchestratord/scheduling/estimate.h"
+#include "orchestratord/core/placement/estimate.h"
 
 #include <gtest/gtest.h>
 
-namespace llorch::orchestratord::scheduling {
+namespace llorch::orchestratord::core::placement {
 namespace {
 
 TEST(Estimate, AverageFollowsNewValues) {
@@ -30,4 +30,4 @@ TEST(Estimate, FormulaWithAndWithoutAReadyWorker) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::scheduling
+}  // namespace llorch::orchestratord::core::placement

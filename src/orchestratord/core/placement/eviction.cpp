@@ -1,9 +1,9 @@
-#include "orchestratord/scheduling/eviction.h"
+#include "orchestratord/core/placement/eviction.h"
 
 #include <algorithm>
 #include <tuple>
 
-namespace llorch::orchestratord::scheduling {
+namespace llorch::orchestratord::core::placement {
 namespace {
 
 // Adds to `chosen` the fewest of `candidates` (in their order) whose departure makes room on this device, beside those that
@@ -86,8 +86,8 @@ Going leaving(const DeviceChoice& part) {
   return going;
 }
 
-bool goes_before(const Tenant& a, const Tenant& b, contract::EvictionPolicy policy) {
-  const bool by_use = policy == contract::EvictionPolicy::kLfu;
+bool goes_before(const Tenant& a, const Tenant& b, config::EvictionPolicy policy) {
+  const bool by_use = policy == config::EvictionPolicy::kLfu;
   return std::tuple(by_use ? a.frequency : 0, a.last_used_ms, a.worker) <
          std::tuple(by_use ? b.frequency : 0, b.last_used_ms, b.worker);
 }
@@ -102,4 +102,4 @@ std::optional<Departure> later_departure(const Devices& devices, const Placement
                    [&](const Tenant& t) { return !is_own(t, input) && (!t.queued || *t.queued > input.rank); });
 }
 
-}  // namespace llorch::orchestratord::scheduling
+}  // namespace llorch::orchestratord::core::placement

@@ -13,9 +13,9 @@
 #include <span>
 #include <vector>
 
-#include "orchestratord/scheduling/placement.h"
+#include "orchestratord/core/placement/placement.h"
 
-namespace llorch::orchestratord::scheduling {
+namespace llorch::orchestratord::core::placement {
 
 // How often a model is asked for, with a half-life, so that what was popular once does not stay for ever (lfu).
 class UseFrequency {
@@ -59,6 +59,6 @@ std::optional<Departure> idle_departure(const Devices& devices, const PlacementI
 std::optional<Departure> later_departure(const Devices& devices, const PlacementInput& input);
 
 // Whether `a` goes before `b`: lru by last use, lfu by frequency, then by last use; at the end by number.
-bool goes_before(const Tenant& a, const Tenant& b, contract::EvictionPolicy policy);
+bool goes_before(const Tenant& a, const Tenant& b, config::EvictionPolicy policy);
 
-}  // namespace llorch::orchestratord::scheduling
+}  // namespace llorch::orchestratord::core::placement

@@ -1,32 +1,32 @@
-#include "orchestratord/scheduling/eviction.h"
+#include "orchestratord/core/placement/eviction.h"
 
 #include <gtest/gtest.h>
 
-namespace llorch::orchestratord::scheduling {
+#include "orchestratord/core/testing/units.h"
+
+namespace llorch::orchestratord::core::placement {
 namespace {
 
-using contract::EvictionPolicy;
-
-constexpr std::int64_t kGigabyte = 1'000'000'000;
+using config::EvictionPolicy;
 
 struct Full {
   Full() {
     device.tenants = {{.worker = 1,
-                       .bytes = 3 * kGigabyte,
+                       .bytes = 3 * kGb,
                        .last_used_ms = 10,
                        .ready = true,
                        .idle = true,
                        .frequency = 9,
                        .model = {{1}}},
                       {.worker = 2,
-                       .bytes = 3 * kGigabyte,
+                       .bytes = 3 * kGb,
                        .last_used_ms = 30,
                        .ready = true,
                        .idle = true,
                        .frequency = 2,
                        .model = {{2}}},
                       {.worker = 3,
-                       .bytes = 3 * kGigabyte,
+                       .bytes = 3 * kGb,
                        .last_used_ms = 20,
                        .ready = true,
                        .idle = true,
@@ -53,8 +53,8 @@ struct Full {
     return std::holds_alternative<Wait>(d) ? std::get<Wait>(d).code : WaitCode::kTurn;
   }
 
-  PlacementInput input{.rank = {.arrival = {10}}, .model = {9}, .memory_bytes = 3 * kGigabyte};
-  DeviceChoice device{.device = 0, .room_bytes = 0, .potential_bytes = 9 * kGigabyte, .total_bytes = 9 * kGigabyte};
+  PlacementInput input{.rank = {.arrival = {10}}, .model = {9}, .memory_bytes = 3 * kGb};
+  DeviceChoice device{.device = 0, .room_bytes = 0, .potential_bytes = 9 * kGb, .total_bytes = 9 * kGb};
 };
 
 // ORCH-1050, SCHED-11080: lru by last use; lfu by frequency, ties by last use; manual stops nothing and says so.
@@ -77,7 +77,7 @@ TEST(Eviction, MakesRoomOnEveryDevice) {
   DeviceChoice first = f.device, second = f.device;
   first.tenants.resize(2);                       // 1 and 2
   second.tenants.erase(second.tenants.begin());  // 2 and 3
-  second.room_bytes = 3 * kGigabyte;
+  second.room_bytes = 3 * kGb;
   f.device.tenants.clear();
   f.device.parts = {first, second};
   EXPECT_EQ(f.evicted(), std::vector<std::uint32_t>{1}) << "the second has room";
@@ -92,7 +92,7 @@ TEST(Eviction, MakesRoomOnEveryDevice) {
   f.device.parts.resize(1);
   f.device.parts[0].ranks = 2;
   EXPECT_EQ(f.evicted(), (std::vector<std::uint32_t>{2, 1}));
-  f.device.parts[0].potential_bytes = 5 * kGigabyte;
+  f.device.parts[0].potential_bytes = 5 * kGb;
   EXPECT_TRUE(f.evicted().empty());
   // One device that nobody may leave keeps the others as they are.
   f.device.parts = {first, second};
@@ -100,7 +100,7 @@ TEST(Eviction, MakesRoomOnEveryDevice) {
   for (Tenant& t : f.device.parts[1].tenants) t.idle = false;
   EXPECT_TRUE(f.evicted().empty());
   // What leaves one of them is waited for once the others hold theirs.
-  f.device.parts[1].room_bytes = 3 * kGigabyte;
+  f.device.parts[1].room_bytes = 3 * kGb;
   f.device.parts[0].tenants[0].leaving = true;
   EXPECT_EQ(f.waits(), WaitCode::kMemory);
 }
@@ -115,10 +115,10 @@ TEST(Eviction, AWorkerOfTheSameModelElsewhereMakesRoom) {
   EXPECT_EQ(f.evicted(), std::vector<std::uint32_t>{1});
   f.device.tenants[0].idle = false;
   f.input.impatient = true;
-  f.device.room_bytes = kGigabyte;
+  f.device.room_bytes = kGb;
   const Decision claim = f.decide_now();
   ASSERT_TRUE(std::holds_alternative<Claim>(claim));
-  EXPECT_EQ(std::get<Claim>(claim).room_bytes_max, kGigabyte) << "who waits is told of it";
+  EXPECT_EQ(std::get<Claim>(claim).room_bytes_max, kGb) << "who waits is told of it";
 }
 
 // Under manual an idle worker and one with later jobs are the same to the operator; a worker with earlier jobs is not his.
@@ -189,4 +189,4 @@ TEST(UseFrequency, HalvesEveryTenMinutes) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::scheduling
+}  // namespace llorch::orchestratord::core::placement

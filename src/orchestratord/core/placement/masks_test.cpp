@@ -4,19 +4,19 @@
 
 #include <algorithm>
 
-#include "orchestratord/brain/test/driver.h"
+#include "orchestratord/core/testing/driver.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 namespace {
 
 using base::ErrorCode;
-using contract::WorkerStatus;
+using wire::WorkerStatus;
 
 // A pool of four devices of 8 GB; models of two devices take 5 GB of each.
 struct Masks : testing::Test {
   Driver d;
   Driver::SubmitOptions two{.model = "big", .memory_bytes = 5 * kGb, .devices = 2};
-  contract::PoolState pool = d.pool_state("pool-1", 4);
+  wire::PoolState pool = d.pool_state("pool-1", 4);
 
   Masks() { d.see(pool); }
   std::string started_on() const {
@@ -127,7 +127,7 @@ TEST_F(Masks, IdleWorkersMakeRoomOnEveryDevice) {
   EXPECT_EQ(reason("j1"), "WAITING_FOR_MEMORY");
 }
 
-// A worker of the same model on other devices is in the way like any other (brain simulation, seed 49).
+// A worker of the same model on other devices is in the way like any other (core simulation, seed 49).
 TEST_F(Masks, AnIdleWorkerOfTheModelMakesRoomForAnotherMask) {
   make_ready("w1", "big", "0,1", 5 * kGb);
   d.after_ms(1'000'000);
@@ -138,10 +138,10 @@ TEST_F(Masks, AnIdleWorkerOfTheModelMakesRoomForAnotherMask) {
   EXPECT_EQ(d.only<StopWorker>().worker_id.value, "w1") << d.dump();
 }
 
-// One load per model and device, whoever asked for it (brain simulation, seed 447).
+// One load per model and device, whoever asked for it (core simulation, seed 447).
 TEST_F(Masks, APlaceWaitsForALoadOnOneOfItsDevices) {
   Driver roomy([] {
-    BrainConfig config;
+    CoreConfig config;
     config.workers_per_gpu = 2;
     return config;
   }());
@@ -163,9 +163,9 @@ TEST_F(Masks, APlaceWaitsForALoadOnOneOfItsDevices) {
   EXPECT_TRUE(roomy.none<StartWorker>()) << "2,3 loads still";
 }
 
-// Accepted while nobody knew what there is, it does not wait for ever (brain simulation, seed 194).
+// Accepted while nobody knew what there is, it does not wait for ever (core simulation, seed 194).
 TEST_F(Masks, WhatNoPoolCanShareEndsWithItsNumbers) {
-  BrainConfig config;
+  CoreConfig config;
   config.pool_endpoints = {"http://pool-1"};
   Driver late(config);
   late.submit("j1", {.model = "many", .memory_bytes = kGb, .devices = 5});
@@ -188,7 +188,7 @@ TEST_F(Masks, ARefusalDoubtsEveryDeviceOfTheMask) {
   EXPECT_EQ(started_on(), "2,3") << d.dump();
 }
 
-// DECISIONS §2, M0-W-1621: a wait for a load says how far it has come.
+// M0-W-1621: a wait for a load says how far it has come.
 TEST_F(Masks, AWaitSaysHowMuchIsLoaded) {
   d.submit("j1", two);
   const auto start = d.only<StartWorker>();
@@ -225,4 +225,4 @@ TEST_F(Masks, AReloadSharesTheDevicesOfTheOldWorkers) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

@@ -1,14 +1,14 @@
-#include "orchestratord/scheduling/placement.h"
+#include "orchestratord/core/placement/placement.h"
 
 #include <algorithm>
 #include <tuple>
 
-#include "orchestratord/scheduling/eviction.h"
+#include "orchestratord/core/placement/eviction.h"
 
-namespace llorch::orchestratord::scheduling {
+namespace llorch::orchestratord::core::placement {
 namespace {
 
-using contract::PlacementAlgorithm;
+using config::PlacementAlgorithm;
 
 PlacementAlgorithm effective(const PlacementInput& input, Tier tier) {
   if (input.algorithm != PlacementAlgorithm::kPredictedEnd) return input.algorithm;
@@ -138,7 +138,7 @@ Wait slot_wait(const PlacementInput& input, std::int64_t room_bytes_max = 0) {
 Decision find_room(const Devices& devices, const PlacementInput& input) {
   const Prospects p = prospects(devices, input);
   if (input.has_worker) {
-    const bool add = input.may_add_worker && !p.on_its_way && input.eviction != contract::EvictionPolicy::kManual;
+    const bool add = input.may_add_worker && !p.on_its_way && input.eviction != config::EvictionPolicy::kManual;
     if (auto idle = add ? idle_departure(devices, input) : std::nullopt) {
       return Evict{idle->device, std::move(idle->workers), p.room_bytes_max};
     }
@@ -152,7 +152,7 @@ Decision find_room(const Devices& devices, const PlacementInput& input) {
   if (!p.usable_could_hold) return Wait{WaitCode::kPool, p.room_bytes_max};
   if (p.on_its_way) return Wait{WaitCode::kMemory, p.room_bytes_max};
   auto idle = idle_departure(devices, input);
-  const bool manual = input.eviction == contract::EvictionPolicy::kManual;
+  const bool manual = input.eviction == config::EvictionPolicy::kManual;
   auto later = !idle && (manual || input.impatient) ? later_departure(devices, input) : std::nullopt;
   if (manual && (idle || later)) return Wait{WaitCode::kEviction, p.room_bytes_max};
   if (idle) return Evict{idle->device, std::move(idle->workers), p.room_bytes_max};
@@ -198,4 +198,4 @@ Decision decide(const PlacementInput& input, const DeviceSource& devices, Decisi
   return find_room(all, input);
 }
 
-}  // namespace llorch::orchestratord::scheduling
+}  // namespace llorch::orchestratord::core::placement

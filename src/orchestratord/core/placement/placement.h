@@ -9,16 +9,16 @@
 #include <variant>
 #include <vector>
 
-#include "contract/config.h"
-#include "contract/task.h"
-#include "orchestratord/jobs/ids.h"
-#include "orchestratord/scheduling/preference.h"
+#include "config/config.h"
+#include "orchestratord/core/jobs/ids.h"
+#include "orchestratord/core/placement/preference.h"
+#include "wire/task.h"
 
-namespace llorch::orchestratord::scheduling {
+namespace llorch::orchestratord::core::placement {
 
 // Dispatch order over all models.
 struct Rank {
-  contract::Priority priority = contract::Priority::kInteractive;
+  wire::Priority priority = wire::Priority::kInteractive;
   jobs::Arrival arrival;
   auto operator<=>(const Rank&) const = default;
 };
@@ -85,9 +85,9 @@ struct PlacementInput {
   Rank rank;
   jobs::ModelIndex model;
   std::int64_t memory_bytes = 0;  // of one worker of the model, on each of its devices
-  contract::PlacementAlgorithm algorithm = contract::PlacementAlgorithm::kLeastLoaded;
+  config::PlacementAlgorithm algorithm = config::PlacementAlgorithm::kLeastLoaded;
   std::int64_t tokens_expected = 0;  // predicted-end: how much the job will probably generate
-  contract::EvictionPolicy eviction = contract::EvictionPolicy::kLru;
+  config::EvictionPolicy eviction = config::EvictionPolicy::kLru;
   std::optional<std::uint32_t> last_worker;    // round-robin: who got the last job
   std::optional<std::uint32_t> affine_worker;  // where the session's last job ended well: its prefix may still be there
   std::span<const WorkerChoice> workers;
@@ -178,4 +178,4 @@ std::int64_t predicted_end_ms(const Speed& speed, std::int64_t tokens);
 // Eviction (eviction.h): only if the model has no worker at all. A device of a smaller tier comes first in both.
 Decision decide(const PlacementInput& input, const DeviceSource& devices, DecisionLog& log);
 
-}  // namespace llorch::orchestratord::scheduling
+}  // namespace llorch::orchestratord::core::placement

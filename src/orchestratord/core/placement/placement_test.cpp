@@ -1,16 +1,16 @@
-#include "orchestratord/scheduling/placement.h"
+#include "orchestratord/core/placement/placement.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
 #include <algorithm>
 
-namespace llorch::orchestratord::scheduling {
+#include "orchestratord/core/testing/units.h"
+
+namespace llorch::orchestratord::core::placement {
 namespace {
 
-using contract::PlacementAlgorithm;
-
-constexpr std::int64_t kGb = 1'000'000'000;
+using config::PlacementAlgorithm;
 
 struct Case {
   PlacementInput input{.rank = {.arrival = {10}}, .memory_bytes = 4 * kGb};
@@ -316,4 +316,4 @@ TEST(Placement, IsAFunctionOfItsInput) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::scheduling
+}  // namespace llorch::orchestratord::core::placement

@@ -1,31 +1,31 @@
-// The scheduling pass: the first waiting job of every lane, in dispatch order, until nothing more can be done now.
+// The scheduling pass: the first waiting job of every group, in dispatch order, until nothing more can be done now.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "contract/device_mask.h"
-#include "orchestratord/brain/core/state.h"
+#include "orchestratord/core/state.h"
+#include "wire/device_mask.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 
-using contract::PlacementAlgorithm;
-using pool_registry::Pool;
-using scheduling::Claim;
-using scheduling::Decision;
-using scheduling::DeviceChoice;
-using scheduling::Evict;
-using scheduling::Infeasible;
-using scheduling::StartOn;
-using scheduling::Tier;
-using scheduling::UseWorker;
-using scheduling::Wait;
-using scheduling::WaitCode;
+using config::PlacementAlgorithm;
+using placement::Claim;
+using placement::Decision;
+using placement::DeviceChoice;
+using placement::Evict;
+using placement::Infeasible;
+using placement::StartOn;
+using placement::Tier;
+using placement::UseWorker;
+using placement::Wait;
+using placement::WaitCode;
+using pools::Pool;
 
 namespace {
 // A place may name the CPU reference device several times.
-std::vector<const pool_registry::Device*> distinct(const std::vector<const pool_registry::Device*>& by_rank) {
-  std::vector<const pool_registry::Device*> devices;
+std::vector<const pools::Device*> distinct(const std::vector<const pools::Device*>& by_rank) {
+  std::vector<const pools::Device*> devices;
   for (const auto* device : by_rank) {
     if (std::ranges::find(devices, device) == devices.end()) devices.push_back(device);
   }
@@ -33,26 +33,26 @@ std::vector<const pool_registry::Device*> distinct(const std::vector<const pool_
 }
 }  // namespace
 
-struct Brain::State::PassScratch {
-  std::vector<Worker*> workers;  // of the lane at hand; index = WorkerChoice::worker
-  std::vector<scheduling::WorkerChoice> worker_choices;
-  ReplicaRule replicas;  // of the lane at hand
+struct Core::State::PassScratch {
+  std::vector<Worker*> workers;  // of the group at hand; index = WorkerChoice::worker
+  std::vector<placement::WorkerChoice> worker_choices;
+  ReplicaRule replicas;  // of the group at hand
   struct Place {
     const Pool* pool = nullptr;
-    const std::string* gpu_id = nullptr;            // device mask
-    const pool_registry::Device* device = nullptr;  // null: several
+    const std::string* gpu_id = nullptr;    // device mask
+    const pools::Device* device = nullptr;  // null: several
   };
   // All devices, good for every model of one device until a decision changes something.
   bool devices_valid = false;
-  std::vector<pool_registry::Place> masks;  // places of several devices, of the lane at hand
-  std::vector<Place> places;                // index = DeviceChoice::device
-  std::vector<Worker*> tenants;             // index = Tenant::worker
+  std::vector<pools::Place> masks;  // places of several devices, of the group at hand
+  std::vector<Place> places;        // index = DeviceChoice::device
+  std::vector<Worker*> tenants;     // index = Tenant::worker
   std::vector<DeviceChoice> device_choices;
   const std::string* version = nullptr;  // that every device with a version has
   bool versions_differ = false;
-  std::vector<Tier> tiers;  // of the lane at hand; index = DeviceChoice::device; empty: every place will do
+  std::vector<Tier> tiers;  // of the group at hand; index = DeviceChoice::device; empty: every place will do
 
-  // Whether the replica set of the lane at hand keeps it from some device.
+  // Whether the replica set of the group at hand keeps it from some device.
   bool may_exclude() const {
     if (replicas.only || versions_differ) return replicas.only || !replicas.in_use.empty();
     return version != nullptr && std::any_of(replicas.in_use.begin(), replicas.in_use.end(),
@@ -60,27 +60,27 @@ struct Brain::State::PassScratch {
   }
 };
 
-void Brain::State::schedule() {
+void Core::State::schedule() {
   // A decision may free what another one waits for: failing a model's jobs makes its idle worker evictable.
   while (dirty || !touched.empty()) {
-    const bool every_lane = dirty || config.decide_every_lane || !all_wait_for_slots();
+    const bool every_group = dirty || config.decide_every_group || !all_wait_for_slots();
     dirty = false;
-    std::vector<LaneIndex> before = std::exchange(touched, {});
+    std::vector<GroupIndex> before = std::exchange(touched, {});
     before.insert(before.end(), led_anew.begin(), led_anew.end());
     led_anew.clear();
     if (draining) return;
-    if (every_lane) {
+    if (every_group) {
       before = std::exchange(waiting, {});
     } else {
       std::erase_if(waiting,
-                    [&](LaneIndex index) { return std::find(before.begin(), before.end(), index) != before.end(); });
+                    [&](GroupIndex index) { return std::find(before.begin(), before.end(), index) != before.end(); });
     }
-    for (const LaneIndex index : before) lane(index).wait.reset();
+    for (const GroupIndex index : before) group(index).wait.reset();
     PassScratch scratch;
     schedule_class(Priority::kInteractive, scratch);
     schedule_class(Priority::kBatch, scratch);
-    for (const LaneIndex index : before) {
-      Lane& l = lane(index);
+    for (const GroupIndex index : before) {
+      JobGroup& l = group(index);
       if (!l.wait || l.wait->code != WaitCode::kMemory) l.memory_wait_since_ms.reset();
     }
     give_up_claims();
@@ -88,18 +88,18 @@ void Brain::State::schedule() {
     stop_retiring();
     unload_idle();
     advance_controls();
-    for (const LaneIndex index : std::exchange(may_add_worker, {})) lane(index).may_add_worker = false;
-    release_lanes();
+    for (const GroupIndex index : std::exchange(may_add_worker, {})) group(index).may_add_worker = false;
+    release_groups();
   }
 }
 
-void Brain::State::touch(ModelIndex index) {
+void Core::State::touch(ModelIndex index) {
   const Model& m = model(index);
-  touched.insert(touched.end(), m.lanes.begin(), m.lanes.end());
+  touched.insert(touched.end(), m.groups.begin(), m.groups.end());
 }
 
 // It gives back a slot of its worker and a place in its tenant's quota.
-void Brain::State::touch_lanes_of(const Execution& x) {
+void Core::State::touch_groups_of(const Execution& x) {
   const Worker* worker = registry.find_worker(x.worker_id);
   const auto known = worker ? model_of.find(worker->info.model_digest) : model_of.end();
   if (known == model_of.end() || quotas.concurrent_max(x.tenant_id) > 0) {
@@ -109,12 +109,12 @@ void Brain::State::touch_lanes_of(const Execution& x) {
   }
 }
 
-// Then a lane's wait hangs on workers and jobs of its own model and on what sets `dirty`, and on nothing that the lanes of
+// Then a group's wait hangs on workers and jobs of its own model and on what sets `dirty`, and on nothing that the groups of
 // other models do: they evict nobody, claim nothing and hold nothing for themselves.
-bool Brain::State::all_wait_for_slots() const {
+bool Core::State::all_wait_for_slots() const {
   // And no quota: a job of the same tenant that goes first may leave it no place.
-  const auto waits_for_slot = [&](LaneIndex index) {
-    const Lane& l = lane(index);
+  const auto waits_for_slot = [&](GroupIndex index) {
+    const JobGroup& l = group(index);
     return l.wait->code == WaitCode::kSlot && l.tenant_id.empty();
   };
   const auto open = [](const auto& item) { return item.second.open(); };
@@ -123,19 +123,19 @@ bool Brain::State::all_wait_for_slots() const {
          std::all_of(waiting.begin(), waiting.end(), waits_for_slot);
 }
 
-void Brain::State::schedule_class(Priority priority, PassScratch& scratch) {
+void Core::State::schedule_class(Priority priority, PassScratch& scratch) {
   std::optional<Arrival> after;
   while (const auto head = queue.next_head(priority, after)) {
     after = head->arrival;
-    if (!lane(head->lane).wait) place(head->lane, head->arrival, priority, scratch);
+    if (!group(head->group).wait) place(head->group, head->arrival, priority, scratch);
   }
 }
 
-void Brain::State::place(LaneIndex lane_index, Arrival arrival, Priority priority, PassScratch& scratch) {
-  const Lane& l = lane(lane_index);
+void Core::State::place(GroupIndex group_index, Arrival arrival, Priority priority, PassScratch& scratch) {
+  const JobGroup& l = group(group_index);
   const Model& m = model(l.model);
   Job& job = jobs.at(arrival);
-  scheduling::PlacementInput input{
+  placement::PlacementInput input{
       .rank = {priority, arrival},
       .model = l.model,
       .memory_bytes = m.facts.memory_bytes,
@@ -163,18 +163,18 @@ void Brain::State::place(LaneIndex lane_index, Arrival arrival, Priority priorit
       }
       if (l.start_round.failed_on(pool->id, *gpu_id)) input.failed_devices.push_back(i);
     }
-    return scheduling::Devices{all, scratch.tiers};
+    return placement::Devices{all, scratch.tiers};
   };
-  scheduling::DecisionLog how;
+  placement::DecisionLog how;
   const Decision decision =
-      may_run(l) ? scheduling::decide(input, devices, how) : Decision{Wait{.code = WaitCode::kQuota}};
+      may_run(l) ? placement::decide(input, devices, how) : Decision{Wait{.code = WaitCode::kQuota}};
   log_decision(job, decision, how, scratch);
   if (!std::holds_alternative<Wait>(decision)) scratch.devices_valid = false;
   apply(decision, job, scratch);
 }
 
-void Brain::State::collect_workers(const Lane& l, const Home& affine, PassScratch& scratch,
-                                   scheduling::PlacementInput& input) {
+void Core::State::collect_workers(const JobGroup& l, const Home& affine, PassScratch& scratch,
+                                  placement::PlacementInput& input) {
   const Model& m = model(l.model);
   scratch.workers.clear();
   scratch.worker_choices.clear();
@@ -182,7 +182,7 @@ void Brain::State::collect_workers(const Lane& l, const Home& affine, PassScratc
   const bool one_version = l.version.empty() && registry.versions_count(m.facts.digest) <= 1;
   scratch.replicas = one_version ? ReplicaRule{} : replica_rule(m, &l);
   const auto loads = [&](const Worker& w) {
-    if (w.info.status != contract::WorkerStatus::kStarting || !pool_open(w.pool_id)) return false;
+    if (w.info.status != wire::WorkerStatus::kStarting || !pool_open(w.pool_id)) return false;
     const Pool& pool = *registry.find_pool(w.pool_id);
     const bool for_it =
         accepts(l, w) && (!pool.devices.contains(w.devices.front()) || scratch.replicas.allows(pool, w.info.gpu_id));
@@ -208,7 +208,7 @@ void Brain::State::collect_workers(const Lane& l, const Home& affine, PassScratc
     if (m.last_worker && std::tie(w->pool_id, w->id) <= std::tie(m.last_worker->first, m.last_worker->second)) {
       input.last_worker = number;
     }
-    scheduling::WorkerChoice choice{
+    placement::WorkerChoice choice{
         .worker = number, .tier = t, .slots_free = w->slots_free(), .active = w->slots_in_use, .doubted = w->doubted};
     if (choice.slots_free > 0) {
       choice.device_free_bytes = least_room(*w);
@@ -223,19 +223,18 @@ void Brain::State::collect_workers(const Lane& l, const Home& affine, PassScratc
 }
 
 // While a worker loads, its devices load the model into no other one: a place that shares one of them has to wait.
-bool Brain::State::is_in_the_way(const Lane& l, const Worker& w) const {
+bool Core::State::is_in_the_way(const JobGroup& l, const Worker& w) const {
   const std::int64_t devices_count = model(l.model).facts.devices;
   if (devices_count == 1) return false;
-  const auto places =
-      pool_registry::places_for(*registry.find_pool(w.pool_id), devices_count, l.placement.require_device_mask);
-  return std::ranges::any_of(places, [&](const pool_registry::Place& place) {
+  const auto places = pools::places_for(*registry.find_pool(w.pool_id), devices_count, l.placement.require_device_mask);
+  return std::ranges::any_of(places, [&](const pools::Place& place) {
     const auto shared = [&](const auto* device) { return w.is_on(device->info.gpu_id); };
     return tier(l, w.pool_id, place.mask) != Tier::kExcluded && std::ranges::any_of(place.devices, shared);
   });
 }
 
 // On the fullest of its devices.
-std::int64_t Brain::State::least_room(const Worker& w) const {
+std::int64_t Core::State::least_room(const Worker& w) const {
   const auto& devices = registry.find_pool(w.pool_id)->devices;
   std::optional<std::int64_t> least;
   for (const std::string& gpu_id : w.devices) {
@@ -246,15 +245,15 @@ std::int64_t Brain::State::least_room(const Worker& w) const {
   return least.value_or(0);
 }
 
-std::optional<scheduling::Speed> Brain::State::speed(const Model& m, const Worker& w) {
+std::optional<placement::Speed> Core::State::speed(const Model& m, const Worker& w) {
   const auto it = m.performance.find({w.pool_id, w.info.gpu_id});
   if (it == m.performance.end()) return std::nullopt;
   const auto first = it->second.first_token_ms.get(), token = it->second.us_per_token.get();
   if (!first || !token) return std::nullopt;
-  return scheduling::Speed{.first_token_ms = *first, .us_per_token = *token};
+  return placement::Speed{.first_token_ms = *first, .us_per_token = *token};
 }
 
-std::span<const DeviceChoice> Brain::State::collect_devices(PassScratch& scratch) {
+std::span<const DeviceChoice> Core::State::collect_devices(PassScratch& scratch) {
   if (scratch.devices_valid) return scratch.device_choices;
   scratch.devices_valid = true;
   scratch.places.clear();
@@ -285,8 +284,8 @@ std::span<const DeviceChoice> Brain::State::collect_devices(PassScratch& scratch
   return scratch.device_choices;
 }
 
-// The same for a model that several devices share: what it may share is of this lane alone.
-std::span<const DeviceChoice> Brain::State::collect_masks(const Lane& l, PassScratch& scratch) {
+// The same for a model that several devices share: what it may share is of this group alone.
+std::span<const DeviceChoice> Core::State::collect_masks(const JobGroup& l, PassScratch& scratch) {
   scratch.devices_valid = false;
   scratch.places.clear();
   scratch.tenants.clear();
@@ -294,17 +293,17 @@ std::span<const DeviceChoice> Brain::State::collect_masks(const Lane& l, PassScr
   scratch.masks.clear();
   const std::int64_t devices_count = model(l.model).facts.devices;
   for (const auto& [pool_id, pool] : registry.pools()) {
-    auto places = pool_registry::places_for(pool, devices_count, l.placement.require_device_mask);
+    auto places = pools::places_for(pool, devices_count, l.placement.require_device_mask);
     std::ranges::move(places, std::back_inserter(scratch.masks));
   }
-  for (const pool_registry::Place& place : scratch.masks) {
+  for (const pools::Place& place : scratch.masks) {
     const Pool& pool = *place.pool;
     DeviceChoice choice{.device = static_cast<std::uint32_t>(scratch.places.size()),
                         .usable = pool_open(pool.id) && place.is_healthy(),
                         .room_bytes = place.room_bytes(),
                         .potential_bytes = place.potential_bytes(),
                         .total_bytes = place.total_bytes()};
-    for (const pool_registry::Device* device : distinct(place.devices)) {
+    for (const pools::Device* device : distinct(place.devices)) {
       choice.usable = choice.usable && !device->doubted;
       choice.parts.push_back(part_of(l, place, *device, scratch));
       const auto held = reservation(pool.id, device->info.gpu_id);
@@ -317,14 +316,14 @@ std::span<const DeviceChoice> Brain::State::collect_masks(const Lane& l, PassScr
   return scratch.device_choices;
 }
 
-bool Brain::State::accepts_a_pool(const Lane& l) const {
+bool Core::State::accepts_a_pool(const JobGroup& l) const {
   return std::ranges::any_of(registry.pools(), [&](const auto& item) {
     return !item.second.devices.empty() && tier(l, item.first, {}) != Tier::kExcluded;
   });
 }
 
-DeviceChoice Brain::State::part_of(const Lane& l, const pool_registry::Place& place,
-                                   const pool_registry::Device& device, PassScratch& scratch) {
+DeviceChoice Core::State::part_of(const JobGroup& l, const pools::Place& place, const pools::Device& device,
+                                  PassScratch& scratch) {
   DeviceChoice part{.room_bytes = device.room_bytes(),
                     .potential_bytes = device.potential_bytes(),
                     .total_bytes = device.info.vram_total_bytes,
@@ -339,25 +338,25 @@ DeviceChoice Brain::State::part_of(const Lane& l, const pool_registry::Place& pl
   return part;
 }
 
-std::optional<scheduling::Reservation> Brain::State::reservation(const base::PoolId& pool, const std::string& gpu_id) {
+std::optional<placement::Reservation> Core::State::reservation(const base::PoolId& pool, const std::string& gpu_id) {
   if (reservations.empty()) return std::nullopt;
   const auto it = reservations.find({pool, gpu_id});
   if (it == reservations.end()) return std::nullopt;
   const auto head = queue.head_of(it->second);
   if (!head) return std::nullopt;
-  return scheduling::Reservation{lane(it->second).model, {head->first, head->second}};
+  return placement::Reservation{group(it->second).model, {head->first, head->second}};
 }
 
-scheduling::Tenant Brain::State::tenant(const Worker& w, const std::string& gpu_id, std::uint32_t number) {
-  const bool ready = w.info.status == contract::WorkerStatus::kReady;
-  const bool starting = w.info.status == contract::WorkerStatus::kStarting;
-  scheduling::Tenant t{.worker = number,
-                       .bytes = w.bytes_on(gpu_id),
-                       .last_used_ms = w.last_used_ms,
-                       .ready = ready,
-                       .leaving = w.claimed_by.has_value() || w.retiring || (!ready && !starting),
-                       .idle = w.slots_in_use == 0,
-                       .kept = now.mono_ms < scheduling::kept_until_ms(w.ready_ms, w.start_took_ms)};
+placement::Tenant Core::State::tenant(const Worker& w, const std::string& gpu_id, std::uint32_t number) {
+  const bool ready = w.info.status == wire::WorkerStatus::kReady;
+  const bool starting = w.info.status == wire::WorkerStatus::kStarting;
+  placement::Tenant t{.worker = number,
+                      .bytes = w.bytes_on(gpu_id),
+                      .last_used_ms = w.last_used_ms,
+                      .ready = ready,
+                      .leaving = w.claimed_by.has_value() || w.retiring || (!ready && !starting),
+                      .idle = w.slots_in_use == 0,
+                      .kept = now.mono_ms < placement::kept_until_ms(w.ready_ms, w.start_took_ms)};
   const auto known = model_of.find(w.info.model_digest);
   if (known == model_of.end()) return t;
   t.model = known->second;
@@ -367,9 +366,9 @@ scheduling::Tenant Brain::State::tenant(const Worker& w, const std::string& gpu_
   return t;
 }
 
-void Brain::State::set_wait(LaneIndex lane_index, Wait wait) {
-  Lane& l = lane(lane_index);
-  if (!l.wait) waiting.push_back(lane_index);
+void Core::State::set_wait(GroupIndex group_index, Wait wait) {
+  JobGroup& l = group(group_index);
+  if (!l.wait) waiting.push_back(group_index);
   l.wait = wait;
   if (wait.code == WaitCode::kMemory && !l.memory_wait_since_ms) {
     l.memory_wait_since_ms = now.mono_ms;
@@ -377,7 +376,7 @@ void Brain::State::set_wait(LaneIndex lane_index, Wait wait) {
   }
 }
 
-void Brain::State::apply(const Decision& decision, Job& job, PassScratch& scratch) {
+void Core::State::apply(const Decision& decision, Job& job, PassScratch& scratch) {
   if (const auto* use = std::get_if<UseWorker>(&decision)) {
     Worker& worker = *scratch.workers[use->worker];
     model(job.model).last_worker = {worker.pool_id, worker.id};
@@ -385,47 +384,47 @@ void Brain::State::apply(const Decision& decision, Job& job, PassScratch& scratc
   }
   if (const auto* start = std::get_if<StartOn>(&decision)) {
     const auto& place = scratch.places[start->device];
-    start_worker({job.model, job.lane}, place.pool->id, *place.gpu_id);
-    return set_wait(job.lane, {.code = WaitCode::kWorkerStart});
+    start_worker({job.model, job.group}, place.pool->id, *place.gpu_id);
+    return set_wait(job.group, {.code = WaitCode::kWorkerStart});
   }
   if (const auto* evict = std::get_if<Evict>(&decision)) {
-    if (std::exchange(lane(job.lane).may_add_worker, false)) {
-      count(Metric::kOptimizerImprovements, queue_optimizer::name(queue_optimizer::Kind::kAddWorker));
+    if (std::exchange(group(job.group).may_add_worker, false)) {
+      count(Metric::kOptimizerImprovements, queue::name(queue::Kind::kAddWorker));
     }
     for (const std::uint32_t w : evict->workers) stop_worker(*scratch.tenants[w], "evict");
-    return set_wait(job.lane, {.code = WaitCode::kMemory, .room_bytes_max = evict->room_bytes_max});
+    return set_wait(job.group, {.code = WaitCode::kMemory, .room_bytes_max = evict->room_bytes_max});
   }
   if (const auto* claim = std::get_if<Claim>(&decision)) {
     for (const std::uint32_t w : claim->workers) {
-      scratch.tenants[w]->claimed_by = job.lane.value;
+      scratch.tenants[w]->claimed_by = job.group.value;
       claims.insert(scratch.tenants[w]->id);
       serves_no_more(*scratch.tenants[w]);
     }
     const auto& place = scratch.places[claim->device];
-    for (const std::string& gpu_id : contract::devices_of(*place.gpu_id)) {
-      reservations[{place.pool->id, gpu_id}] = job.lane;
+    for (const std::string& gpu_id : wire::devices_of(*place.gpu_id)) {
+      reservations[{place.pool->id, gpu_id}] = job.group;
     }
-    return set_wait(job.lane, {.code = WaitCode::kMemory, .room_bytes_max = claim->room_bytes_max});
+    return set_wait(job.group, {.code = WaitCode::kMemory, .room_bytes_max = claim->room_bytes_max});
   }
   if (const auto* infeasible = std::get_if<Infeasible>(&decision)) {
     const bool too_few = scratch.places.empty();
     const base::Error error =
         too_few ? too_few_devices(job.spec.model) : too_large(job.spec, infeasible->potential_bytes_max);
-    for (const Arrival arrival : queue.waiting_in(job.lane)) fail(jobs.at(arrival), error);
+    for (const Arrival arrival : queue.waiting_in(job.group)) fail(jobs.at(arrival), error);
     return;
   }
-  set_wait(job.lane, std::get<Wait>(decision));
+  set_wait(job.group, std::get<Wait>(decision));
 }
 
-// A claim lives only while its lane waits for memory, and so does its hold on the device.
-void Brain::State::give_up_claims() {
-  const auto waits_for_memory = [&](const Lane& l) { return l.wait && l.wait->code == WaitCode::kMemory; };
-  if (std::erase_if(reservations, [&](const auto& item) { return !waits_for_memory(lane(item.second)); }) > 0) {
+// A claim lives only while its group waits for memory, and so does its hold on the device.
+void Core::State::give_up_claims() {
+  const auto waits_for_memory = [&](const JobGroup& l) { return l.wait && l.wait->code == WaitCode::kMemory; };
+  if (std::erase_if(reservations, [&](const auto& item) { return !waits_for_memory(group(item.second)); }) > 0) {
     dirty = true;
   }
   for (auto it = claims.begin(); it != claims.end();) {
     Worker& w = *registry.find_worker(*it);
-    if (waits_for_memory(lanes[*w.claimed_by])) {
+    if (waits_for_memory(groups[*w.claimed_by])) {
       ++it;
       continue;
     }
@@ -435,7 +434,7 @@ void Brain::State::give_up_claims() {
   }
 }
 
-void Brain::State::stop_claimed() {
+void Core::State::stop_claimed() {
   std::vector<Worker*> idle;
   for (const base::WorkerId& id : claims) {
     Worker& w = *registry.find_worker(id);
@@ -444,14 +443,14 @@ void Brain::State::stop_claimed() {
   for (Worker* w : idle) stop_worker(*w, "evict");
 }
 
-void Brain::State::log_decision(const Job& job, const Decision& decision, const scheduling::DecisionLog& how,
-                                const PassScratch& scratch) {
+void Core::State::log_decision(const Job& job, const Decision& decision, const placement::DecisionLog& how,
+                               const PassScratch& scratch) {
   std::optional<std::pair<Arrival, WaitCode>> wait;
   if (const auto* w = std::get_if<Wait>(&decision)) wait = {job.arrival, w->code};
-  Lane& l = lane(job.lane);
+  JobGroup& l = group(job.group);
   if (wait && wait == l.logged_wait) return;
   l.logged_wait = wait;
-  const bool pinned = l.placement.mode == contract::PlacementMode::kPin;
+  const bool pinned = l.placement.mode == wire::PlacementMode::kPin;
   const auto* use = std::get_if<UseWorker>(&decision);
   emit(CountPlacement{.assigned = use != nullptr,
                       .pinned = pinned,
@@ -471,14 +470,14 @@ void Brain::State::log_decision(const Job& job, const Decision& decision, const 
   constexpr std::string_view kOutcome[] = {"use_worker", "start_worker", "evict", "claim", "wait", "infeasible"};
   log(base::LogLevel::kDebug, "schedule.decided", &job, "Decides where a job goes.",
       {{"outcome", kOutcome[decision.index()]},
-       {"reason", wait ? scheduling::code(wait->second) : std::string_view("")},
+       {"reason", wait ? placement::code(wait->second) : std::string_view("")},
        {"selected_pool_id", selected},
        {"candidates_considered", how.candidates_considered},
        {"candidates_feasible", how.candidates_feasible},
-       {"filters_applied", joined(how.filters_applied, scheduling::filters_of(l.placement))},
+       {"filters_applied", joined(how.filters_applied, placement::filters_of(l.placement))},
        {"tie_breakers_applied", joined(how.tie_breakers_applied)},
        {"pinned", pinned},
        {"fallback_used", how.fallback_used}});
 }
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

@@ -2,14 +2,14 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
-#include "orchestratord/brain/test/driver.h"
+#include "orchestratord/core/testing/driver.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 namespace {
 
 using base::ErrorCode;
-using contract::Placement;
-using contract::PlacementMode;
+using wire::Placement;
+using wire::PlacementMode;
 
 Placement pin(const std::string& pool) { return {.mode = PlacementMode::kPin, .pin_pool_id = pool}; }
 Placement prefer(const std::string& pool, bool allow_fallback = true) {
@@ -160,8 +160,8 @@ TEST(PlacementStarts, OneStartPerPlaceThatIsWaitedFor) {
 }
 
 // A pool that cannot start the model fails the jobs pinned to it and no others.
-TEST(PlacementStarts, GivingUpEndsOnlyTheLaneThatAsked) {
-  BrainConfig config;
+TEST(PlacementStarts, GivingUpEndsOnlyTheGroupThatAsked) {
+  CoreConfig config;
   config.retry.jitter = false;
   Driver d(config);
   auto full = d.pool_state("pool-1");
@@ -180,13 +180,13 @@ TEST(PlacementStarts, GivingUpEndsOnlyTheLaneThatAsked) {
   d.after_ms(1000);
   fail(d.only<StartWorker>());
   EXPECT_EQ(d.only<Finish>().job_id.value, "j1");
-  EXPECT_EQ(d.query("j2").status, contract::JobStatus::kQueued);
+  EXPECT_EQ(d.query("j2").status, wire::JobStatus::kQueued);
 }
 
 // ORCH-3902: what finished jobs measured decides where the next one goes.
 TEST(PlacementPredictedEnd, LearnsFromFinishedJobs) {
-  BrainConfig config;
-  config.scheduling.algorithm = contract::PlacementAlgorithm::kPredictedEnd;
+  CoreConfig config;
+  config.scheduling.algorithm = config::PlacementAlgorithm::kPredictedEnd;
   Driver d(config);
   auto s = d.pool_state("pool-1", 2);
   s.workers = {Driver::worker("w1", "a", "0"), Driver::worker("w2", "a", "1")};
@@ -197,7 +197,7 @@ TEST(PlacementPredictedEnd, LearnsFromFinishedJobs) {
     const auto x = d.only<Execute>();
     d.now.mono_ms += 10;
     d.send(ExecuteEnded{
-        x.execution, 20, contract::EndEvent{.tokens_out = 20, .decode_time_ms = decode_ms, .first_token_ms = 5}, {}});
+        x.execution, 20, wire::EndEvent{.tokens_out = 20, .decode_time_ms = decode_ms, .first_token_ms = 5}, {}});
     return x.worker_id.value;
   };
   EXPECT_EQ(run("j1", 900), "w1");
@@ -211,8 +211,8 @@ TEST(PlacementPredictedEnd, LearnsFromFinishedJobs) {
   EXPECT_EQ(run("j6", 100), "w2");
 }
 
-// Placements come and go; the numbers of their lanes are used again.
-TEST_F(TwoPools, LanesOfEndedJobsAreReused) {
+// Placements come and go; the numbers of their groups are used again.
+TEST_F(TwoPools, GroupsOfEndedJobsAreReused) {
   for (int i = 0; i < 200; ++i) {
     const std::string id = "j" + std::to_string(i);
     ASSERT_TRUE(submit(id, {.avoid_pools = {"nobody-" + std::to_string(i)}}));
@@ -222,4 +222,4 @@ TEST_F(TwoPools, LanesOfEndedJobsAreReused) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

@@ -1,11 +1,11 @@
-#include "orchestratord/scheduling/preference.h"
+#include "orchestratord/core/placement/preference.h"
 
 #include <algorithm>
 
-namespace llorch::orchestratord::scheduling {
+namespace llorch::orchestratord::core::placement {
 
-using contract::Placement;
-using contract::PlacementMode;
+using wire::Placement;
+using wire::PlacementMode;
 
 bool is_anywhere(const Placement& p) {
   return p.mode == PlacementMode::kAuto && p.avoid_pools.empty() && !p.require_device_mask;
@@ -36,4 +36,4 @@ std::vector<std::string_view> filters_of(const Placement& p) {
   return names;
 }
 
-}  // namespace llorch::orchestratord::scheduling
+}  // namespace llorch::orchestratord::core::placement

@@ -1,12 +1,12 @@
-#include "orchestratord/scheduling/preference.h"
+#include "orchestratord/core/placement/preference.h"
 
 #include <gtest/gtest.h>
 
-namespace llorch::orchestratord::scheduling {
+namespace llorch::orchestratord::core::placement {
 namespace {
 
-using contract::Placement;
-using contract::PlacementMode;
+using wire::Placement;
+using wire::PlacementMode;
 
 Tier tier(const Placement& p, const char* pool, const char* gpu = "0") { return tier_of(p, base::PoolId(pool), gpu); }
 
@@ -46,4 +46,4 @@ TEST(Preference, TheDeviceMaskIsExact) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::scheduling
+}  // namespace llorch::orchestratord::core::placement

@@ -4,9 +4,9 @@
 // whatever it is run on.
 #include <algorithm>
 
-#include "orchestratord/brain/core/state.h"
+#include "orchestratord/core/state.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 
 bool ReplicaRule::allows(const std::string& device_class, const std::string& version) const {
   if (only) return version == *only;
@@ -15,7 +15,7 @@ bool ReplicaRule::allows(const std::string& device_class, const std::string& ver
   return it == in_use.end() || (*it)->version == version;
 }
 
-bool ReplicaRule::allows(const pool_registry::Pool& pool, const std::string& mask) const {
+bool ReplicaRule::allows(const pools::Pool& pool, const std::string& mask) const {
   if (const auto device = pool.devices.find(mask); device != pool.devices.end()) return allows(device->second);
   const auto known = pool.mask_versions.find(mask);
   return known == pool.mask_versions.end() ? only == nullptr
@@ -23,19 +23,19 @@ bool ReplicaRule::allows(const pool_registry::Pool& pool, const std::string& mas
 }
 
 // A worker has it, or a place that its jobs accept had it last and can hold the model.
-bool Brain::State::version_is_around(const Lane& l) const {
+bool Core::State::version_is_around(const JobGroup& l) const {
   if (l.version.empty()) return false;
-  const contract::ModelFacts& facts = model(l.model).facts;
+  const wire::ModelFacts& facts = model(l.model).facts;
   const auto& workers = registry.workers_of(facts.digest);
   const auto has_it = [&](const Worker* w) { return w->version == l.version && accepts(l, *w) && serves(*w, facts); };
   if (std::any_of(workers.begin(), workers.end(), has_it)) return true;
   for (const auto& [pool_id, pool] : registry.pools()) {
     if (!pool_open(pool_id)) continue;
-    for (const auto& place : pool_registry::places_for(pool, facts.devices, l.placement.require_device_mask)) {
+    for (const auto& place : pools::places_for(pool, facts.devices, l.placement.require_device_mask)) {
       const std::string* version = place.version();
       const bool may_come =
           version && *version == l.version && place.is_healthy() && place.potential_bytes() >= facts.memory_bytes &&
-          tier(l, pool_id, place.mask) != scheduling::Tier::kExcluded && !l.start_round.failed_on(pool_id, place.mask);
+          tier(l, pool_id, place.mask) != placement::Tier::kExcluded && !l.start_round.failed_on(pool_id, place.mask);
       if (may_come) return true;
     }
   }
@@ -43,7 +43,7 @@ bool Brain::State::version_is_around(const Lane& l) const {
 }
 
 // `l` null: of jobs that run anywhere.
-ReplicaRule Brain::State::replica_rule(const Model& m, const Lane* l) const {
+ReplicaRule Core::State::replica_rule(const Model& m, const JobGroup* l) const {
   ReplicaRule rule;
   if (l && version_is_around(*l)) {
     rule.only = &l->version;
@@ -62,13 +62,13 @@ ReplicaRule Brain::State::replica_rule(const Model& m, const Lane* l) const {
   return rule;
 }
 
-bool Brain::State::keeps_replica_set(const Lane& l, const Worker& worker) const {
+bool Core::State::keeps_replica_set(const JobGroup& l, const Worker& worker) const {
   const Model& m = model(l.model);
   if (l.version.empty() && registry.versions_count(m.facts.digest) <= 1) return true;
   return replica_rule(m, &l).allows(worker);
 }
 
-void Brain::State::tell_other_version(const Worker& worker, const Model& m) {
+void Core::State::tell_other_version(const Worker& worker, const Model& m) {
   if (registry.versions_count(m.facts.digest) <= 1) return;
   const ReplicaRule rule = replica_rule(m, nullptr);
   if (rule.allows(worker)) return;
@@ -84,4 +84,4 @@ void Brain::State::tell_other_version(const Worker& worker, const Model& m) {
             {"worker_version", worker.version}}});
 }
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

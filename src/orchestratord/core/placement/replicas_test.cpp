@@ -1,9 +1,9 @@
 // Replica sets: which version of a worker gets a model's jobs, and which one a job that runs again.
 #include <gtest/gtest.h>
 
-#include "orchestratord/brain/test/driver.h"
+#include "orchestratord/core/testing/driver.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 namespace {
 
 struct Replicas : Driver {
@@ -43,8 +43,8 @@ struct Replicas : Driver {
     send(ExecuteStarted{x});
     return x;
   }
-  static BrainConfig quick() {
-    BrainConfig c;
+  static CoreConfig quick() {
+    CoreConfig c;
     c.retry.initial_delay_ms = 1;
     c.retry.max_delay_ms = 1;
     c.retry.jitter = false;
@@ -57,7 +57,7 @@ struct Replicas : Driver {
 
 // OC-CORE-1031, ORCH-3046: a worker of another version gets no job of the model while one of the first serves, is named in
 // the log, and takes over when the last of those has gone.
-TEST(BrainReplicas, ASetHasOneVersion) {
+TEST(CoreReplicas, ASetHasOneVersion) {
   Replicas d;
   d.pool("pool-1", "A", "w1");
   d.end(d.run("j0"));
@@ -76,7 +76,7 @@ TEST(BrainReplicas, ASetHasOneVersion) {
 }
 
 // OC-CORE-1031: each part of the version counts; two devices of different classes are two sets, and both work.
-TEST(BrainReplicas, DeviceClassesAreSetsOfTheirOwn) {
+TEST(CoreReplicas, DeviceClassesAreSetsOfTheirOwn) {
   Replicas d;
   d.pool("pool-1", "A", "w1", "GPU one");
   d.end(d.run("j0"));
@@ -101,7 +101,7 @@ TEST(BrainReplicas, DeviceClassesAreSetsOfTheirOwn) {
 }
 
 // OC-CORE-1031: nothing is started where it would be of another version, and a worker left out is no obstacle for others.
-TEST(BrainReplicas, StartsNothingOfAnotherVersion) {
+TEST(CoreReplicas, StartsNothingOfAnotherVersion) {
   Replicas d;
   d.pool("pool-1", "A", "w1");
   d.pool("pool-2", "B", "w2");
@@ -116,7 +116,7 @@ TEST(BrainReplicas, StartsNothingOfAnotherVersion) {
 }
 
 // OC-CORE-1031: what was begun on one version waits for a busy worker of it while a worker of another one is free.
-TEST(BrainReplicas, AJobRunsAgainOnTheVersionItBeganOn) {
+TEST(CoreReplicas, AJobRunsAgainOnTheVersionItBeganOn) {
   Replicas d(Replicas::quick());
   d.pool("pool-1", "A", "w1");
   const ExecutionId x = d.run("j1");
@@ -133,7 +133,7 @@ TEST(BrainReplicas, AJobRunsAgainOnTheVersionItBeganOn) {
 
 // OC-CORE-1032, ORCH-3046: over an update nothing is promised: with no chance of the old version the job runs on the new
 // one, and the stream decides by its hash.
-TEST(BrainReplicas, WithoutTheOldVersionTheNewOneIsTried) {
+TEST(CoreReplicas, WithoutTheOldVersionTheNewOneIsTried) {
   Replicas d(Replicas::quick());
   const ExecutionId x = d.begin_on_a();
   d.pool("pool-1", "B", "w2", "cpu-x86", "boot-2");
@@ -151,7 +151,7 @@ TEST(BrainReplicas, WithoutTheOldVersionTheNewOneIsTried) {
 }
 
 // OC-CORE-1031: a job that no worker had begun is free to go anywhere.
-TEST(BrainReplicas, AJobThatNobodyBeganIsNotBound) {
+TEST(CoreReplicas, AJobThatNobodyBeganIsNotBound) {
   Replicas d(Replicas::quick());
   d.pool("pool-1", "A", "w1");
   const ExecutionId x = d.run("j1");
@@ -163,7 +163,7 @@ TEST(BrainReplicas, AJobThatNobodyBeganIsNotBound) {
 }
 
 // OC-CORE-1031: also after a restart of orchestratord, from the row; the row is written when a worker begins.
-TEST(BrainReplicas, TheVersionSurvivesARestart) {
+TEST(CoreReplicas, TheVersionSurvivesARestart) {
   std::string version;
   {
     Replicas d;
@@ -173,7 +173,7 @@ TEST(BrainReplicas, TheVersionSurvivesARestart) {
   EXPECT_EQ(version, "cpu-x86 A cpu-1 sampler-1");
   Restored restored;
   restored.jobs.push_back({.spec = Driver::spec("j1", {}),
-                           .status = contract::JobStatus::kRunning,
+                           .status = wire::JobStatus::kRunning,
                            .attempts = 1,
                            .submitted_unix_ms = 1'700'000'000'000,
                            .session_key = {},
@@ -198,7 +198,7 @@ TEST(BrainReplicas, TheVersionSurvivesARestart) {
 }
 
 // Every wait explains itself: the only worker's connection broke, and its pool has not spoken.
-TEST(BrainReplicas, AWaitForADoubtedWorkerSaysSo) {
+TEST(CoreReplicas, AWaitForADoubtedWorkerSaysSo) {
   Replicas d(Replicas::quick());
   d.pool("pool-1", "A", "w1");
   d.lose(d.run("j1"));
@@ -212,4 +212,4 @@ TEST(BrainReplicas, AWaitForADoubtedWorkerSaysSo) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

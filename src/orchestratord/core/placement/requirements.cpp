@@ -1,10 +1,10 @@
-#include "orchestratord/scheduling/requirements.h"
+#include "orchestratord/core/placement/requirements.h"
 
 #include <algorithm>
 
-namespace llorch::orchestratord::scheduling {
+namespace llorch::orchestratord::core::placement {
 
-ModelRequirements requirements_of(const contract::ModelFacts& facts, const WorkerPolicy& policy) {
+ModelRequirements requirements_of(const wire::ModelFacts& facts, const WorkerPolicy& policy) {
   ModelRequirements r{.digest = facts.digest, .context_tokens = {}, .quant = {}, .kv_dtype = policy.kv_dtype};
   if (facts.context_length > 0) {
     r.context_tokens = std::min(facts.context_length, policy.context_tokens.value_or(facts.context_length));
@@ -24,7 +24,7 @@ std::string_view reason(Unmet unmet) {
   return "";
 }
 
-Unmet unmet(const ModelRequirements& required, const contract::WorkerInfo& offered) {
+Unmet unmet(const ModelRequirements& required, const wire::WorkerInfo& offered) {
   if (offered.model_digest != required.digest) return Unmet::kModel;
   const bool context_known = offered.context_length > 0 && required.context_tokens;
   if (context_known && offered.context_length < *required.context_tokens) return Unmet::kContext;
@@ -34,4 +34,4 @@ Unmet unmet(const ModelRequirements& required, const contract::WorkerInfo& offer
   return Unmet::kNone;
 }
 
-}  // namespace llorch::orchestratord::scheduling
+}  // namespace llorch::orchestratord::core::placement

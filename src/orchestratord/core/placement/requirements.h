@@ -5,9 +5,9 @@
 #include <optional>
 #include <string_view>
 
-#include "contract/pool.h"
+#include "wire/pool.h"
 
-namespace llorch::orchestratord::scheduling {
+namespace llorch::orchestratord::core::placement {
 
 // How this server starts workers; part of every requirement.
 struct WorkerPolicy {
@@ -25,12 +25,12 @@ struct ModelRequirements {
   std::int64_t image_tokens = 0;  // 0: the model takes no images, or the server none
   std::string_view kv_dtype;      // same bytes for the same request need the same
 };
-ModelRequirements requirements_of(const contract::ModelFacts& facts, const WorkerPolicy& policy);
+ModelRequirements requirements_of(const wire::ModelFacts& facts, const WorkerPolicy& policy);
 
 enum class Unmet : std::uint8_t { kNone, kModel, kContext, kExtensions };
 std::string_view reason(Unmet unmet);  // "", "MODEL_MISMATCH", "INSUFFICIENT_CTX", "EXTENSIONS_UNSATISFIED"
 
 // A context or KV type that the worker does not tell refuses nothing. Of two things unmet the first of the enumeration.
-Unmet unmet(const ModelRequirements& required, const contract::WorkerInfo& offered);
+Unmet unmet(const ModelRequirements& required, const wire::WorkerInfo& offered);
 
-}  // namespace llorch::orchestratord::scheduling
+}  // namespace llorch::orchestratord::core::placement

@@ -1,15 +1,15 @@
-#include "orchestratord/scheduling/requirements.h"
+#include "orchestratord/core/placement/requirements.h"
 
 #include <gtest/gtest.h>
 
-namespace llorch::orchestratord::scheduling {
+namespace llorch::orchestratord::core::placement {
 namespace {
 
-contract::ModelFacts facts() {
+wire::ModelFacts facts() {
   return {.digest = "sha256:a",
           .quant_kind = "Q8_0",
           .context_length = 4096,
-          .images = contract::ModelImages{.tokens_max = 3000}};
+          .images = wire::ModelImages{.tokens_max = 3000}};
 }
 constexpr WorkerPolicy kPolicy{.context_tokens = {}, .image_tokens_max = 2048, .kv_dtype = "f16"};
 
@@ -27,7 +27,7 @@ TEST(Requirements, ComeFromTheModelAndThePolicy) {
   EXPECT_EQ(requirements_of(model, smaller).context_tokens, 1000);
   smaller.context_tokens = 9000;
   EXPECT_EQ(requirements_of(model, smaller).context_tokens, 4096);
-  const contract::ModelFacts terse{.digest = "sha256:b"};
+  const wire::ModelFacts terse{.digest = "sha256:b"};
   const auto unknown = requirements_of(terse, kPolicy);
   EXPECT_FALSE(unknown.context_tokens);
   EXPECT_FALSE(unknown.quant);
@@ -38,7 +38,7 @@ TEST(Requirements, ComeFromTheModelAndThePolicy) {
 TEST(Requirements, DecideWhatIsFeasible) {
   const auto model = facts();
   const auto r = requirements_of(model, kPolicy);
-  const contract::WorkerInfo good{
+  const wire::WorkerInfo good{
       .model_digest = "sha256:a", .context_length = 4096, .image_tokens_max = 2048, .kv_dtype = "f16"};
   EXPECT_EQ(unmet(r, good), Unmet::kNone);
   auto w = good;
@@ -63,4 +63,4 @@ TEST(Requirements, DecideWhatIsFeasible) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::scheduling
+}  // namespace llorch::orchestratord::core::placement

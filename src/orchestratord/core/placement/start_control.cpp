@@ -1,24 +1,24 @@
-#include "orchestratord/scheduling/start_control.h"
+#include "orchestratord/core/placement/start_control.h"
 
-#include "orchestratord/retry/backoff.h"
+#include "orchestratord/core/jobs/backoff.h"
 
-namespace llorch::orchestratord::scheduling {
+namespace llorch::orchestratord::core::placement {
 namespace {
-constexpr std::int64_t kStartsPerRound = 2;  // one retry (ORCH-1042, C-48)
+constexpr std::int64_t kStartsPerRound = 2;  // one retry (ORCH-1042)
 }
 
 StartRound::Verdict StartRound::failed(const base::PoolId& pool, const std::string& gpu_id, const base::Error& error) {
   ++failures_;
   failed_on_.emplace(pool, gpu_id);
-  if (failures_ < kStartsPerRound && !retry::is_permanent_start_failure(error.code)) return Verdict::kRetry;
+  if (failures_ < kStartsPerRound && !jobs::is_permanent_start_failure(error.code)) return Verdict::kRetry;
   *this = {};
   return Verdict::kGiveUp;
 }
 
-void StartControl::failed(const base::Error& error, const contract::RetryConfig& retry, std::int64_t now_ms,
+void StartControl::failed(const base::Error& error, const config::RetryConfig& retry, std::int64_t now_ms,
                           base::Entropy& entropy) {
   ++failures_in_a_row_;
-  not_before_ms_ = now_ms + retry::backoff_ms(retry, failures_in_a_row_, entropy);
+  not_before_ms_ = now_ms + jobs::backoff_ms(retry, failures_in_a_row_, entropy);
   last_error_ = error;
 }
 
@@ -28,7 +28,7 @@ void StartControl::ready() {
   crashes_ms_ = std::move(crashes);
 }
 
-void StartControl::crashed(const base::Error& error, const CrashLimits& limits, const contract::RetryConfig& retry,
+void StartControl::crashed(const base::Error& error, const CrashLimits& limits, const config::RetryConfig& retry,
                            std::int64_t now_ms, base::Entropy& entropy) {
   if (limits.crashes_max == 0) return;
   crashes_ms_.push_back(now_ms);
@@ -39,8 +39,8 @@ void StartControl::crashed(const base::Error& error, const CrashLimits& limits, 
   if (count < 2) return;
   last_error_ = error;
   const std::int64_t until_ms = count > limits.crashes_max ? crashes_ms_.front() + limits.window_ms
-                                                           : now_ms + retry::backoff_ms(retry, count - 1, entropy);
+                                                           : now_ms + jobs::backoff_ms(retry, count - 1, entropy);
   not_before_ms_ = std::max(not_before_ms_, until_ms);
 }
 
-}  // namespace llorch::orchestratord::scheduling
+}  // namespace llorch::orchestratord::core::placement

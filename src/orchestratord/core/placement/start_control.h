@@ -14,16 +14,16 @@
 #include "base/entropy.h"
 #include "base/error.h"
 #include "base/id.h"
-#include "contract/config.h"
+#include "config/config.h"
 
-namespace llorch::orchestratord::scheduling {
+namespace llorch::orchestratord::core::placement {
 
-// The failures since jobs of one lane last had hope.
+// The failed starts of one group since its last round ended.
 class StartRound {
  public:
   enum class Verdict : std::uint8_t { kRetry, kGiveUp };
 
-  // kGiveUp: the lane's waiting jobs are to fail with `error`; the round starts anew.
+  // kGiveUp: the group's waiting jobs are to fail with `error`; the round starts anew.
   Verdict failed(const base::PoolId& pool, const std::string& gpu_id, const base::Error& error);
 
   bool failed_on(const base::PoolId& pool, const std::string& gpu_id) const {
@@ -38,8 +38,7 @@ class StartRound {
 
 class StartControl {
  public:
-  void failed(const base::Error& error, const contract::RetryConfig& retry, std::int64_t now_ms,
-              base::Entropy& entropy);
+  void failed(const base::Error& error, const config::RetryConfig& retry, std::int64_t now_ms, base::Entropy& entropy);
   // Something outside the model failed (the pool was lost): wait, count nothing.
   void postpone(std::int64_t until_ms) { not_before_ms_ = std::max(not_before_ms_, until_ms); }
   void ready();
@@ -49,9 +48,9 @@ class StartControl {
     std::int64_t window_ms = 300'000;
   };
   // A worker that had been ready was lost. The first start after it is free; from the second crash within the window on
-  // the next start backs off, and after crashes_max it waits until the oldest has left the window (the founding worker
-  // document's five restarts in five minutes). A worker becoming ready does not clear this: that is how a storm looks.
-  void crashed(const base::Error& error, const CrashLimits& limits, const contract::RetryConfig& retry,
+  // the next start backs off, and after crashes_max it waits until the oldest has left the window. A worker becoming
+  // ready does not clear this: in a storm of crashes every worker becomes ready first.
+  void crashed(const base::Error& error, const CrashLimits& limits, const config::RetryConfig& retry,
                std::int64_t now_ms, base::Entropy& entropy);
   std::int64_t crashes_count() const { return static_cast<std::int64_t>(crashes_ms_.size()); }
 
@@ -66,4 +65,4 @@ class StartControl {
   std::deque<std::int64_t> crashes_ms_;  // within the window, oldest first
 };
 
-}  // namespace llorch::orchestratord::scheduling
+}  // namespace llorch::orchestratord::core::placement

@@ -1,14 +1,14 @@
-#include "orchestratord/scheduling/start_control.h"
+#include "orchestratord/core/placement/start_control.h"
 
 #include <gtest/gtest.h>
 
-namespace llorch::orchestratord::scheduling {
+namespace llorch::orchestratord::core::placement {
 namespace {
 
 using Verdict = StartRound::Verdict;
 
 struct StartControlTest : testing::Test {
-  contract::RetryConfig retry{.jitter = false};
+  config::RetryConfig retry{.jitter = false};
   base::SeededEntropy entropy{1};
   base::PoolId pool{"pool-1"};
   StartControl control;
@@ -95,4 +95,4 @@ TEST_F(StartControlTest, CrashesAreNotCountedWithoutALimit) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::scheduling
+}  // namespace llorch::orchestratord::core::placement

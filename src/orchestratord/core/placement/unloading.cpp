@@ -3,22 +3,22 @@
 #include <algorithm>
 #include <limits>
 
-#include "orchestratord/brain/core/state.h"
-#include "orchestratord/scheduling/eviction.h"
+#include "orchestratord/core/placement/eviction.h"
+#include "orchestratord/core/state.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 
-using contract::WorkerStatus;
-using pool_registry::Device;
-using pool_registry::Pool;
+using pools::Device;
+using pools::Pool;
+using wire::WorkerStatus;
 
-void Brain::State::retire(Worker& worker) {
+void Core::State::retire(Worker& worker) {
   worker.retiring = true;
   retiring.insert(worker.id);
   dirty = true;
 }
 
-void Brain::State::stop_retiring() {
+void Core::State::stop_retiring() {
   std::vector<Worker*> idle;
   for (const base::WorkerId& id : retiring) {
     Worker& w = *registry.find_worker(id);
@@ -37,17 +37,17 @@ void Brain::State::stop_retiring() {
   }
 }
 
-bool Brain::State::unused(const Worker& w) const {
+bool Core::State::unused(const Worker& w) const {
   if (w.info.status != WorkerStatus::kReady || w.slots_in_use > 0 || w.claimed_by || w.retiring) return false;
   const auto known = model_of.find(w.info.model_digest);
   return known == model_of.end() || !first_waiting_for(w, model(known->second));
 }
 
 // Stops what has been idle for too long. Looks again when the next worker may have been.
-void Brain::State::unload_idle() {
+void Core::State::unload_idle() {
   std::int64_t again_ms = std::numeric_limits<std::int64_t>::max();
   const std::int64_t ttl_ms = config.eviction.worker_idle_ttl_ms;
-  const bool trims = config.eviction.worker_policy != contract::EvictionPolicy::kManual;
+  const bool trims = config.eviction.worker_policy != config::EvictionPolicy::kManual;
   for (auto& [pool_id, pool] : registry.pools()) {
     if (!pool_open(pool_id)) continue;
     for (auto& [gpu_id, device] : pool.devices) {
@@ -70,7 +70,7 @@ void Brain::State::unload_idle() {
 
 // A device that is fuller than vram_threshold gives up one worker, never its last, and none before it was idle for as long
 // as its start took: keeping it until then costs no more than starting it again would. Returns when to look again.
-std::int64_t Brain::State::trim(Device& device) {
+std::int64_t Core::State::trim(Device& device) {
   constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
   const std::int64_t total = device.info.vram_total_bytes;
   const std::int64_t used = std::max(device.accounted_bytes(), total - device.info.vram_available_bytes);
@@ -80,7 +80,7 @@ std::int64_t Brain::State::trim(Device& device) {
   }
   std::int64_t again_ms = kNever;
   Worker* first = nullptr;
-  scheduling::Tenant first_tenant;
+  placement::Tenant first_tenant;
   for (std::uint32_t i = 0; i < device.workers.size(); ++i) {
     Worker* w = device.workers[i];
     if (!unused(*w)) continue;
@@ -91,8 +91,8 @@ std::int64_t Brain::State::trim(Device& device) {
       again_ms = std::min(again_ms, due_ms);
       continue;
     }
-    const scheduling::Tenant t = tenant(*w, device.info.gpu_id, i);
-    if (first && !scheduling::goes_before(t, first_tenant, config.eviction.worker_policy)) continue;
+    const placement::Tenant t = tenant(*w, device.info.gpu_id, i);
+    if (first && !placement::goes_before(t, first_tenant, config.eviction.worker_policy)) continue;
     first = w;
     first_tenant = t;
   }
@@ -101,4 +101,4 @@ std::int64_t Brain::State::trim(Device& device) {
   return kNever;  // the next look is when its memory is free
 }
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

@@ -1,18 +1,18 @@
-// Eviction, idle time-outs and crash limits as the brain applies them.
+// Eviction, idle time-outs and crash limits as the core applies them.
 #include <gtest/gtest.h>
 
-#include "orchestratord/brain/test/driver.h"
+#include "orchestratord/core/testing/driver.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 namespace {
 
-using contract::WorkerStatus;
+using wire::WorkerStatus;
 
 constexpr std::int64_t kTtlMs = 10'000;
 
 // A pool whose only device holds one worker of 4 GB, started by a job for model `a` that took `load_ms`.
 struct Loaded {
-  explicit Loaded(BrainConfig config, std::int64_t load_ms = 0) : d(std::move(config)) {
+  explicit Loaded(CoreConfig config, std::int64_t load_ms = 0) : d(std::move(config)) {
     d.see(d.pool_state("pool-1", 1, 6 * kGb));
     d.submit("a1");
     id = d.only<StartWorker>().request.worker_id;
@@ -21,7 +21,7 @@ struct Loaded {
     d.send(WorkerReady{{"pool-1", Driver::worker(id)}});
     execution = d.only<Execute>().execution;
   }
-  contract::PoolState state() {
+  wire::PoolState state() {
     auto s = d.pool_state("pool-1", 1, 6 * kGb);
     s.workers = {Driver::worker(id)};
     s.gpus[0].vram_allocated_bytes = 4 * kGb;
@@ -42,8 +42,8 @@ struct Loaded {
   ExecutionId execution;
 };
 
-BrainConfig with_ttl(std::int64_t ttl_ms) {
-  BrainConfig c;
+CoreConfig with_ttl(std::int64_t ttl_ms) {
+  CoreConfig c;
   c.eviction.worker_idle_ttl_ms = ttl_ms;
   return c;
 }
@@ -91,8 +91,7 @@ TEST(IdleTtl, ARequestThatRacesWithTheUnloadIsServedByTheNextWorker) {
   EXPECT_TRUE(l.d.none<Execute>());
   EXPECT_TRUE(l.d.none<StartWorker>()) << "its memory is not confirmed free";
   EXPECT_EQ(l.d.query("a2").reason->code, "WAITING_FOR_MEMORY");
-  l.d.send(
-      WorkerFailed{{.worker_id = l.id, .pool_id = "pool-1", .category = contract::FailureCategory::kExplicitStop}});
+  l.d.send(WorkerFailed{{.worker_id = l.id, .pool_id = "pool-1", .category = wire::FailureCategory::kExplicitStop}});
   l.d.see(l.d.pool_state("pool-1", 1, 6 * kGb));
   const auto start = l.d.only<StartWorker>();
   l.d.send(WorkerReady{{"pool-1", Driver::worker(start.request.worker_id)}});
@@ -115,8 +114,8 @@ TEST(IdleTtl, ARetryThatWaitsKeepsItsWorker) {
 
 // manual never evicts by itself; the waiting job says why and what to do; a purge is the way.
 TEST(Manual, AWaitingJobSaysWhatToDo) {
-  BrainConfig config;
-  config.eviction.worker_policy = contract::EvictionPolicy::kManual;
+  CoreConfig config;
+  config.eviction.worker_policy = config::EvictionPolicy::kManual;
   Loaded l(config);
   l.d.end(l.execution);
   l.d.see(l.state());
@@ -178,7 +177,7 @@ TEST(Eviction, WaitsUntilTheLoadHasPaidOff) {
 
 // ORCH-1050, SYS-11.1: a device fuller than vram_threshold gives up an idle worker, the one the policy names, never its last.
 TEST(VramThreshold, TrimsIdleWorkersButNotTheLast) {
-  BrainConfig config;
+  CoreConfig config;
   config.workers_per_gpu = 3;
   config.worker_start_timeout_ms = 1'000;  // stands for a start nobody saw
   Driver d(config);
@@ -198,7 +197,7 @@ TEST(VramThreshold, TrimsIdleWorkersButNotTheLast) {
   d.end(x);
   d.see(s);
   EXPECT_EQ(d.only<StopWorker>().worker_id.value, "w-b");
-  d.send(WorkerFailed{{.worker_id = "w-b", .pool_id = "pool-1", .category = contract::FailureCategory::kExplicitStop}});
+  d.send(WorkerFailed{{.worker_id = "w-b", .pool_id = "pool-1", .category = wire::FailureCategory::kExplicitStop}});
   s = full({"a"});
   s.gpus[0].vram_available_bytes = 0;
   for (int i = 0; i < 40; ++i) {
@@ -211,11 +210,11 @@ TEST(VramThreshold, TrimsIdleWorkersButNotTheLast) {
 }
 
 TEST(VramThreshold, LeavesBusyWorkersAloneAndIsOffUnderManual) {
-  BrainConfig config;
+  CoreConfig config;
   config.workers_per_gpu = 2;
   config.worker_start_timeout_ms = 1'000;
   for (const bool manual : {false, true}) {
-    if (manual) config.eviction.worker_policy = contract::EvictionPolicy::kManual;
+    if (manual) config.eviction.worker_policy = config::EvictionPolicy::kManual;
     Driver d(config);
     auto s = d.pool_state("pool-1", 1, 8 * kGb);
     s.workers = {Driver::worker("w-a", "a"), Driver::worker("w-b", "b")};
@@ -244,7 +243,7 @@ TEST(VramThreshold, LeavesBusyWorkersAloneAndIsOffUnderManual) {
 
 // OC-POOL-3011: the job of a worker that crashes again and again waits for the breaker and says so.
 TEST(Crashes, HoldUpTheNextStart) {
-  BrainConfig config;
+  CoreConfig config;
   config.restart.worker_crashes_max = 1;
   config.retry.jitter = false;
   config.retry.max_attempts = 100;
@@ -268,4 +267,4 @@ TEST(Crashes, HoldUpTheNextStart) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

@@ -1,24 +1,24 @@
 // Drain and purge of a pool, and its health. Orders are durable before they begin: what an operator was told holds over a
 // restart.
-#include "orchestratord/brain/core/pools/pool_control.h"
+#include "orchestratord/core/pools/pool_control.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 
-#include "contract/json.h"
-#include "orchestratord/brain/core/state.h"
+#include "orchestratord/core/state.h"
+#include "wire/json.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 
 using base::Error;
 using base::ErrorCode;
-using contract::PoolControlReply;
-using contract::PoolOperation;
-using contract::PoolOperationKind;
-using contract::PoolOperationState;
-using contract::WorkerStatus;
-using pool_registry::Pool;
+using pools::Pool;
+using wire::PoolControlReply;
+using wire::PoolOperation;
+using wire::PoolOperationKind;
+using wire::PoolOperationState;
+using wire::WorkerStatus;
 
 namespace {
 
@@ -56,20 +56,20 @@ std::string unreadable_orders(const base::PoolId& id) {
       id.value);
 }
 
-bool Brain::State::pool_open(const base::PoolId& id) const {
+bool Core::State::pool_open(const base::PoolId& id) const {
   const Pool* pool = registry.find_pool(id);
-  if (!pool || pool->status != contract::PoolStatus::kHealthy) return false;
+  if (!pool || pool->status != wire::PoolStatus::kHealthy) return false;
   const auto control = controls.find(id);
   return control == controls.end() || control->second.open();
 }
 
 // ---- orders and the disk --------------------------------------------------------------------------------------------
 
-void Brain::State::refuse_order(RequestId request, Error error) {
+void Core::State::refuse_order(RequestId request, Error error) {
   emit(AnswerPoolControl{request, base::fail(std::move(error))});
 }
 
-void Brain::State::commit_orders(PoolCommit commit) {
+void Core::State::commit_orders(PoolCommit commit) {
   PoolControl& control = controls[commit.pool_id];
   (commit.is_ours() ? control.settling : control.commit_pending) = true;
   const CommitId commit_id{++commit_count};
@@ -83,7 +83,7 @@ void Brain::State::commit_orders(PoolCommit commit) {
 }
 
 // True if the commit was one of these, and no goodbye of its pool came after it.
-bool Brain::State::orders_committed(CommitId id, const Error* error) {
+bool Core::State::orders_committed(CommitId id, const Error* error) {
   auto node = pool_commits.extract(id);
   if (node.empty()) return false;
   PoolCommit& commit = node.mapped();
@@ -118,14 +118,14 @@ bool Brain::State::orders_committed(CommitId id, const Error* error) {
   return true;
 }
 
-void Brain::State::tell_leavers(PoolControl& control) {
+void Core::State::tell_leavers(PoolControl& control) {
   for (const RequestId request : std::exchange(control.leavers, {})) {
     emit(AnswerPool{request, config.heartbeat.interval_ms});
   }
 }
 
 // The disk may hold what was refused, or not yet what was decided. Until it does, a restart would find something else.
-void Brain::State::settle_orders(const base::PoolId& id, PoolControl& control) {
+void Core::State::settle_orders(const base::PoolId& id, PoolControl& control) {
   if (!control.unsettled || control.settling || control.commit_pending || now.mono_ms < control.settle_at_ms) return;
   commit_orders({.kind = control.left ? Kind::kForget : Kind::kSettle,
                  .request = {},
@@ -134,7 +134,7 @@ void Brain::State::settle_orders(const base::PoolId& id, PoolControl& control) {
                  .workers = {}});
 }
 
-void Brain::State::restore_orders(std::map<base::PoolId, contract::PoolOrders>& pools) {
+void Core::State::restore_orders(std::map<base::PoolId, wire::PoolOrders>& pools) {
   for (auto& [id, orders] : pools) {
     PoolControl& control = controls[id];
     control.orders = std::move(orders);
@@ -155,7 +155,7 @@ void Brain::State::restore_orders(std::map<base::PoolId, contract::PoolOrders>& 
 }
 
 // Its row goes; whoever asked for that is told when it has gone. Until then nothing else is left of the pool here.
-void Brain::State::pool_left(const base::PoolId& id, PoolControl& control) {
+void Core::State::pool_left(const base::PoolId& id, PoolControl& control) {
   if (control.reload) {
     control.reload->error = Error{ErrorCode::kPoolUnready, "The pool left during the reload.", {}};
     end_operation(id, control, PoolOperationState::kFailed);
@@ -178,7 +178,7 @@ void Brain::State::pool_left(const base::PoolId& id, PoolControl& control) {
 
 // ---- drain ----------------------------------------------------------------------------------------------------------
 
-void Brain::State::on(DrainPool& e) {
+void Core::State::on(DrainPool& e) {
   const Pool* pool = registry.find_pool(e.pool_id);
   if (!pool) return refuse_order(e.request, pool_not_found(e.pool_id));
   PoolControl& control = controls[e.pool_id];
@@ -187,7 +187,7 @@ void Brain::State::on(DrainPool& e) {
     arm_deadline(e.pool_id, control, e.deadline_ms);
     return emit(AnswerPoolControl{e.request, PoolControlReply{e.pool_id.value, "draining", ids_of(*pool)}});
   }
-  contract::PoolOrders orders = control.orders;
+  wire::PoolOrders orders = control.orders;
   orders.draining = true;
   orders.reload.reset();  // it was the last operation until now
   commit_orders({.kind = Kind::kDrain,
@@ -198,7 +198,7 @@ void Brain::State::on(DrainPool& e) {
                  .workers = {}});
 }
 
-void Brain::State::on(UndrainPool& e) {
+void Core::State::on(UndrainPool& e) {
   const auto it = controls.find(e.pool_id);
   if (!registry.find_pool(e.pool_id) && (it == controls.end() || it->second.left)) {
     return refuse_order(e.request, pool_not_found(e.pool_id));
@@ -207,14 +207,14 @@ void Brain::State::on(UndrainPool& e) {
   if (it == controls.end() || (!it->second.draining() && !it->second.unsettled)) {
     return emit(AnswerPoolControl{e.request, PoolControlReply{e.pool_id.value, "serving", {}}});
   }
-  contract::PoolOrders orders = it->second.orders;
+  wire::PoolOrders orders = it->second.orders;
   orders.draining = false;
   orders.unreadable.reset();
   commit_orders(
       {.kind = Kind::kUndrain, .request = e.request, .pool_id = e.pool_id, .orders = std::move(orders), .workers = {}});
 }
 
-void Brain::State::drain_begins(const PoolCommit& commit, PoolControl& control) {
+void Core::State::drain_begins(const PoolCommit& commit, PoolControl& control) {
   control.operation = drain_operation();
   arm_deadline(commit.pool_id, control, commit.deadline_ms);
   emit(Count{Metric::kDrains, "drain", {}, 1, commit.pool_id.value});
@@ -228,14 +228,14 @@ void Brain::State::drain_begins(const PoolCommit& commit, PoolControl& control) 
                                                           pool ? ids_of(*pool) : std::vector<std::string>()}});
 }
 
-void Brain::State::drain_ends(const PoolCommit& commit, PoolControl& control) {
+void Core::State::drain_ends(const PoolCommit& commit, PoolControl& control) {
   const bool undone = control.operation && control.operation->state == PoolOperationState::kRunning;
   end_operation(commit.pool_id, control, undone ? PoolOperationState::kRolledBack : PoolOperationState::kDone);
   emit(Log{base::LogLevel::kInfo, "pool.undrained", {}, "A pool takes jobs again.", {{"pool_id", commit.pool_id}}});
   emit(AnswerPoolControl{commit.request, PoolControlReply{commit.pool_id.value, "serving", {}}});
 }
 
-void Brain::State::arm_deadline(const base::PoolId& id, PoolControl& control, std::int64_t deadline_ms) {
+void Core::State::arm_deadline(const base::PoolId& id, PoolControl& control, std::int64_t deadline_ms) {
   timers.cancel(control.deadline_timer);
   control.deadline_ms = now.mono_ms + deadline_ms;
   control.deadline_timer =
@@ -243,7 +243,7 @@ void Brain::State::arm_deadline(const base::PoolId& id, PoolControl& control, st
 }
 
 // What still runs goes back to the queue, its attempt uncounted, and runs again from the start elsewhere or later.
-void Brain::State::deadline_over(const base::PoolId& id) {
+void Core::State::deadline_over(const base::PoolId& id) {
   const auto it = controls.find(id);
   if (it == controls.end()) return;
   it->second.deadline_timer.reset();
@@ -263,7 +263,7 @@ void Brain::State::deadline_over(const base::PoolId& id) {
            {{"pool_id", id}, {"jobs", count}}});
 }
 
-void Brain::State::end_operation(const base::PoolId& id, PoolControl& control, PoolOperationState state) {
+void Core::State::end_operation(const base::PoolId& id, PoolControl& control, PoolOperationState state) {
   timers.cancel(control.deadline_timer);
   control.forced = false;
   if (control.operation) control.operation->state = state;
@@ -276,14 +276,14 @@ void Brain::State::end_operation(const base::PoolId& id, PoolControl& control, P
              {},
              "The reload of a pool is over.",
              {{"pool_id", id},
-              {"state", contract::enum_name(state)},
+              {"state", wire::enum_name(state)},
               {"code", control.reload->error ? control.reload->error->name() : std::string_view("")}}});
     control.reload.reset();
   }
   dirty = true;
 }
 
-void Brain::State::advance_controls() {
+void Core::State::advance_controls() {
   for (auto& [id, control] : controls) {
     let_go(id, control);
     settle_orders(id, control);
@@ -298,11 +298,11 @@ void Brain::State::advance_controls() {
 
 // Whether nothing is left on it, and nothing on its way to it. A start whose answer was lost may have arrived: only a
 // pool that was heard of since knows.
-bool Brain::State::is_empty(const Pool& pool) {
-  return pool.workers.empty() && pool.status == contract::PoolStatus::kHealthy;
+bool Core::State::is_empty(const Pool& pool) {
+  return pool.workers.empty() && pool.status == wire::PoolStatus::kHealthy;
 }
 
-void Brain::State::advance_drain(const Pool& pool, PoolControl& control) {
+void Core::State::advance_drain(const Pool& pool, PoolControl& control) {
   PoolOperationState& state = control.operation->state;
   if (state == PoolOperationState::kRunning && is_empty(pool)) {
     // The deadline stays armed: an attempt may still wait for the connection of a dead worker to break.
@@ -315,7 +315,7 @@ void Brain::State::advance_drain(const Pool& pool, PoolControl& control) {
 
 // ---- purge ----------------------------------------------------------------------------------------------------------
 
-void Brain::State::on(PurgePool& e) {
+void Core::State::on(PurgePool& e) {
   const Pool* pool = registry.find_pool(e.pool_id);
   if (!pool) return refuse_order(e.request, pool_not_found(e.pool_id));
   PoolControl& control = controls[e.pool_id];
@@ -349,7 +349,7 @@ void Brain::State::on(PurgePool& e) {
   commit_orders(std::move(commit));
 }
 
-void Brain::State::purge_begins(const PoolCommit& commit) {
+void Core::State::purge_begins(const PoolCommit& commit) {
   std::int64_t busy = 0;
   for (const std::string& id : commit.workers) {
     Worker* w = registry.find_worker(base::WorkerId(id));
@@ -370,7 +370,7 @@ void Brain::State::purge_begins(const PoolCommit& commit) {
 }
 
 // Whether an operator has sent it away, perhaps in an earlier life of either side.
-bool Brain::State::is_purged(const Worker& w) const {
+bool Core::State::is_purged(const Worker& w) const {
   const auto control = controls.find(w.pool_id);
   if (control == controls.end()) return false;
   const std::vector<std::string>& purged = control->second.orders.purged;
@@ -379,10 +379,10 @@ bool Brain::State::is_purged(const Worker& w) const {
 
 // ---- health ---------------------------------------------------------------------------------------------------------
 
-std::string Brain::State::step_of(const PoolControl& control, const Pool* pool, std::int64_t leases) const {
+std::string Core::State::step_of(const PoolControl& control, const Pool* pool, std::int64_t leases) const {
   if (!control.operation || control.operation->state != PoolOperationState::kRunning) return {};
   if (!pool) return "the pool has not been heard of since a restart";
-  if (pool->status != contract::PoolStatus::kHealthy) return "the pool is out of reach";
+  if (pool->status != wire::PoolStatus::kHealthy) return "the pool is out of reach";
   if (control.reload && control.reload->phase == Reload::Phase::kEnding) return "its end is being written";
   if (control.empties()) {
     if (leases > 0) return fmt::format("{} jobs run on its workers", leases);
@@ -393,19 +393,19 @@ std::string Brain::State::step_of(const PoolControl& control, const Pool* pool, 
                                                                               : "workers of the new model start";
 }
 
-void Brain::State::on(QueryPoolHealth& e) {
+void Core::State::on(QueryPoolHealth& e) {
   const Pool* pool = registry.find_pool(e.pool_id);
   const auto it = controls.find(e.pool_id);
   if (!pool && (it == controls.end() || it->second.left)) return emit(AnswerPoolHealth{e.request, std::nullopt});
-  contract::PoolHealthReport h{.pool_id = e.pool_id.value,
-                               .metrics = {},
-                               .last_heartbeat_ms = {},
-                               .version = {},
-                               .operation = {},
-                               .last_error = {}};
+  wire::PoolHealthReport h{.pool_id = e.pool_id.value,
+                           .metrics = {},
+                           .last_heartbeat_ms = {},
+                           .version = {},
+                           .operation = {},
+                           .last_error = {}};
   auto& m = h.metrics;
   if (pool) {
-    h.live = pool->status == contract::PoolStatus::kHealthy;
+    h.live = pool->status == wire::PoolStatus::kHealthy;
     h.last_heartbeat_ms = now.mono_ms - pool->last_seen_ms;
     h.version = pool->version;
     bool device_healthy = false;
@@ -439,10 +439,10 @@ void Brain::State::on(QueryPoolHealth& e) {
   emit(AnswerPoolHealth{e.request, std::move(h)});
 }
 
-void Brain::State::note_failure(const base::PoolId& id, const Error& error) {
+void Core::State::note_failure(const base::PoolId& id, const Error& error) {
   PoolControl& control = controls[id];
   ++control.worker_failures;
   control.last_error = fmt::format("{}: {}", error.name(), error.message);
 }
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

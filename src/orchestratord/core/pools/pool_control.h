@@ -1,5 +1,5 @@
 #pragma once
-// What an operator asked of a pool, and how far it is.
+// The operator's orders to a pool (drain, reload, purge), and how far each is.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -7,18 +7,18 @@
 
 #include "base/error.h"
 #include "base/id.h"
-#include "contract/pool_control.h"
-#include "orchestratord/brain/core/timers.h"
-#include "orchestratord/jobs/ids.h"
+#include "orchestratord/core/jobs/ids.h"
+#include "orchestratord/core/timers.h"
+#include "wire/pool_control.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 
 base::Error pool_not_found(const base::PoolId& id);
-// Why a pool whose orders cannot be read is closed, and what opens it.
+// Tells an operator why a pool whose orders cannot be read takes no job, and which command opens it.
 std::string unreadable_orders(const base::PoolId& id);
 
 // Another model for a pool: its workers leave, workers of the new model come; if they do not, the old ones come back.
-// The pool takes no job from the first step to the last. A restart begins it again: what its order says is all it needs.
+// The pool takes no job from the first step to the last. After a restart the reload begins again, from its order alone.
 struct Reload {
   enum class Phase : std::uint8_t {
     kEmptying,   // the old workers finish and leave
@@ -45,7 +45,7 @@ struct Reload {
 };
 
 struct PoolControl {
-  contract::PoolOrders orders;           // decided; on disk unless `unsettled`
+  wire::PoolOrders orders;               // decided; on disk unless `unsettled`
   bool commit_pending = false;           // an operator's word is on its way to the disk
   bool unsettled = false;                // the disk may hold other orders than these
   bool settling = false;                 // these are on their way to it
@@ -57,7 +57,7 @@ struct PoolControl {
   std::int64_t deadline_ms = 0;          // monotonic; of the drain or reload that runs
   std::optional<TimerQueue::Handle> deadline_timer;
   std::optional<Reload> reload;
-  std::optional<contract::PoolOperation> operation;  // the running one, or the last
+  std::optional<wire::PoolOperation> operation;  // the running one, or the last
   std::int64_t worker_failures = 0;
   std::optional<std::string> last_error;
 
@@ -67,13 +67,13 @@ struct PoolControl {
   bool empties() const { return draining() || (reload && reload->empties()); }
 };
 
-// Orders of a pool on their way to the disk (kForget: its row on its way out), and what follows when they are there.
+// Orders of a pool that are being written to disk (kForget: its row is being removed), and what follows the commit.
 struct PoolCommit {
   enum class Kind : std::uint8_t { kDrain, kUndrain, kReload, kPurge, kSettle, kForget };
   Kind kind = Kind::kSettle;
   jobs::RequestId request;  // of an operator: not with kSettle and kForget
   base::PoolId pool_id;
-  contract::PoolOrders orders;
+  wire::PoolOrders orders;
   std::int64_t deadline_ms = 0;      // kDrain, kReload
   std::vector<std::string> workers;  // kPurge: who leaves
   bool force = false;                // kPurge
@@ -81,4 +81,4 @@ struct PoolCommit {
   bool is_ours() const { return kind == Kind::kSettle || kind == Kind::kForget; }
 };
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

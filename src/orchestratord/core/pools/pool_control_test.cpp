@@ -1,13 +1,13 @@
 // Drain, purge and health of pools.
 #include <gtest/gtest.h>
 
-#include "orchestratord/brain/test/pools/operated.h"
+#include "orchestratord/core/testing/operated.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 namespace {
 
 using base::ErrorCode;
-using contract::PoolOperationState;
+using wire::PoolOperationState;
 
 // OC-CTRL-2002: no new leases from the first moment; what runs may finish; then the workers go.
 TEST(Drain, RefusesNewLeasesAtOnceAndWaitsForWhatRuns) {
@@ -43,7 +43,7 @@ TEST(Drain, RefusesNewLeasesAtOnceAndWaitsForWhatRuns) {
 
 // OC-CTRL-2002: at the deadline what runs goes back to the queue; its attempt does not count, nothing is lost.
 TEST(Drain, AtTheDeadlineJobsGoBackToTheQueue) {
-  BrainConfig config;
+  CoreConfig config;
   config.retry.max_attempts = 1;  // an ordinary retry would be the end of it
   Operated d(config);
   d.add_worker();
@@ -57,7 +57,7 @@ TEST(Drain, AtTheDeadlineJobsGoBackToTheQueue) {
   d.lose(x, ErrorCode::kCancelled);
   EXPECT_EQ(d.only<StopWorker>().worker_id.value, "w1");
   const auto job = d.query("a1");
-  EXPECT_EQ(job.status, contract::JobStatus::kQueued);
+  EXPECT_EQ(job.status, wire::JobStatus::kQueued);
   EXPECT_EQ(job.attempts, 0);
   // Another pool takes it, as the same attempt.
   auto s = d.pool_state("pool-2");
@@ -82,7 +82,7 @@ TEST(Drain, TheDeadlineHoldsAlsoWhenThePoolIsEmptyBefore) {
   d.after_ms(1'000);  // long before the attempt is given up for want of its worker
   EXPECT_EQ(d.only<AbortExecute>().execution, x);
   d.lose(x, ErrorCode::kCancelled);
-  EXPECT_EQ(d.query("a1").status, contract::JobStatus::kQueued);
+  EXPECT_EQ(d.query("a1").status, wire::JobStatus::kQueued);
 }
 
 TEST(Drain, ADeadlineOfZeroForcesAtOnceAndStopsWhatLoads) {
@@ -228,14 +228,14 @@ TEST(Drain, IsWaitedForByAShutdown) {
   stuck.send(Shutdown{5'000});
   stuck.after_ms(5'000);
   EXPECT_TRUE(stuck.none<Drained>());
-  stuck.after_ms(BrainConfig{}.timeout.cancellation_deadline_ms);
+  stuck.after_ms(CoreConfig{}.timeout.cancellation_deadline_ms);
   stuck.only<Drained>();
 }
 
 // What cannot be read closes one pool, which says why; the others go on. It stays on disk until an operator's next word.
 TEST(Orders, ThatCannotBeReadAreOnePoolsProblem) {
   for (const bool draining : {false, true}) {
-    const contract::PoolOrders found{.draining = draining, .reload = {}, .purged = {}, .unreadable = "{\"reload\":7}"};
+    const wire::PoolOrders found{.draining = draining, .reload = {}, .purged = {}, .unreadable = "{\"reload\":7}"};
     Operated d({}, Restored{.jobs = {}, .pool_endpoints = {"http://pool-1"}, .pool_orders = {{kPool, found}}});
     d.see(d.pool_state());
     d.submit("a1");
@@ -382,7 +382,7 @@ TEST(Goodbye, OfAProcessThatIsOver) {
 // What runs on its workers holds their slots when it comes back, also of one that has failed meanwhile (simulator, seed
 // 31002241).
 TEST(Goodbye, LeavesAttemptsInTheirSlots) {
-  for (const auto status : {contract::WorkerStatus::kReady, contract::WorkerStatus::kFailed}) {
+  for (const auto status : {wire::WorkerStatus::kReady, wire::WorkerStatus::kFailed}) {
     Operated d;
     d.add_worker();
     const auto x = d.run("a1");
@@ -426,7 +426,7 @@ TEST(Drain, OfAnUnknownPoolIsNotFound) {
 
 // Workers of the named models leave, the others stay, and the pool goes on.
 TEST(Purge, StopsTheNamedModels) {
-  BrainConfig config;
+  CoreConfig config;
   config.workers_per_gpu = 2;
   config.eviction.vram_threshold = 1;
   Operated d(config);
@@ -456,8 +456,8 @@ TEST(Purge, ByForceSendsJobsBack) {
   EXPECT_EQ(d.only<AbortExecute>().execution.value, x.value);
   d.lose(x, ErrorCode::kCancelled);
   EXPECT_EQ(d.only<StopWorker>().worker_id.value, "w1");
-  EXPECT_EQ(d.query("a1").status, contract::JobStatus::kQueued);
-  d.send(WorkerFailed{{.worker_id = "w1", .pool_id = "pool-1", .category = contract::FailureCategory::kExplicitStop}});
+  EXPECT_EQ(d.query("a1").status, wire::JobStatus::kQueued);
+  d.send(WorkerFailed{{.worker_id = "w1", .pool_id = "pool-1", .category = wire::FailureCategory::kExplicitStop}});
   EXPECT_EQ(d.all<StartWorker>().size(), 1u) << "the pool goes on taking jobs";
 }
 
@@ -522,4 +522,4 @@ TEST(Health, SaysWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

@@ -1,4 +1,4 @@
-#include "orchestratord/pool_registry/pool_registry.h"
+#include "orchestratord/core/pools/pool_registry.h"
 
 #include <fmt/core.h>
 
@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "base/assert.h"
-#include "contract/device_mask.h"
+#include "wire/device_mask.h"
 
-namespace llorch::orchestratord::pool_registry {
+namespace llorch::orchestratord::core::pools {
 namespace {
 
 // Reports written before a start may still be on their way; two in a row that lack the worker are not.
@@ -43,7 +43,7 @@ bool numbered_before(const std::string* a, const std::string* b) {
 
 constexpr std::string_view kCpuDevice = "cpu";
 
-bool names(const contract::PoolState& state, const base::WorkerId& id) {
+bool names(const wire::PoolState& state, const base::WorkerId& id) {
   return std::ranges::any_of(state.workers, [&](const auto& info) { return info.worker_id == id.value; });
 }
 
@@ -61,8 +61,8 @@ bool is_legal(WorkerStatus from, WorkerStatus to) {
   return kLegal[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
 }
 
-void Worker::take(contract::WorkerInfo said) {
-  if (devices.empty() || said.gpu_id != info.gpu_id) devices = contract::devices_of(said.gpu_id);
+void Worker::take(wire::WorkerInfo said) {
+  if (devices.empty() || said.gpu_id != info.gpu_id) devices = wire::devices_of(said.gpu_id);
   info = std::move(said);
 }
 
@@ -105,7 +105,7 @@ const std::string* Place::version() const {
 std::vector<Place> places_for(const Pool& pool, std::int64_t devices_count, const std::optional<std::string>& mask) {
   std::vector<Place> places;
   const auto add = [&](std::vector<std::string> gpu_ids) {
-    Place place{.pool = &pool, .mask = contract::mask_of(gpu_ids), .devices = {}};
+    Place place{.pool = &pool, .mask = wire::mask_of(gpu_ids), .devices = {}};
     for (const std::string& gpu_id : gpu_ids) {
       const auto device = pool.devices.find(gpu_id);
       if (device == pool.devices.end()) return;
@@ -114,7 +114,7 @@ std::vector<Place> places_for(const Pool& pool, std::int64_t devices_count, cons
     places.push_back(std::move(place));
   };
   if (mask) {
-    auto gpu_ids = contract::devices_of(*mask);
+    auto gpu_ids = wire::devices_of(*mask);
     if (std::ssize(gpu_ids) == devices_count) add(std::move(gpu_ids));
     return places;
   }
@@ -157,7 +157,7 @@ std::int64_t Device::potential_bytes() const {
   return std::min(info.vram_total_bytes, info.vram_available_bytes + ours);
 }
 
-std::string version_of(const contract::WorkerInfo& info) {
+std::string version_of(const wire::WorkerInfo& info) {
   return fmt::format("{} {} {} {}", info.device_class, info.engine_build, info.numerics, info.sampler);
 }
 
@@ -202,7 +202,7 @@ void PoolRegistry::index(Worker& worker) {
 
 std::vector<Device*> PoolRegistry::devices_at(Pool& pool, const std::string& mask) {
   std::vector<Device*> devices;
-  for (const std::string& gpu_id : contract::devices_of(mask)) {
+  for (const std::string& gpu_id : wire::devices_of(mask)) {
     const auto it = pool.devices.find(gpu_id);
     if (it == pool.devices.end() || std::ranges::find(devices, &it->second) != devices.end()) continue;
     devices.push_back(&it->second);
@@ -244,7 +244,7 @@ GoneWorker PoolRegistry::erase(Pool& pool, const base::WorkerId& id, GoneWhy why
   return gone;
 }
 
-bool PoolRegistry::is_stale(const Pool& pool, const contract::PoolState& state) const {
+bool PoolRegistry::is_stale(const Pool& pool, const wire::PoolState& state) const {
   if (std::find(pool.old_boots.begin(), pool.old_boots.end(), state.boot_id) != pool.old_boots.end()) return true;
   if (state.boot_id != pool.boot_id) return false;
   if (state.sequence > 0 && pool.last_sequence > 0) return state.sequence < pool.last_sequence;
@@ -252,7 +252,7 @@ bool PoolRegistry::is_stale(const Pool& pool, const contract::PoolState& state) 
   return std::tie(state.uptime_seconds, state.timestamp_ms) < std::tie(pool.last_uptime_s, pool.last_timestamp_ms);
 }
 
-Changes PoolRegistry::apply(const contract::PoolState& state, base::Time now) {
+Changes PoolRegistry::apply(const wire::PoolState& state, base::Time now) {
   Changes changes;
   const base::PoolId id(state.pool_id);
   if (Pool* known = find_pool(id)) {
@@ -318,11 +318,11 @@ Changes PoolRegistry::apply(const contract::PoolState& state, base::Time now) {
   return changes;
 }
 
-void PoolRegistry::merge_workers(Pool& pool, const contract::PoolState& state, base::Time now, Changes& changes) {
+void PoolRegistry::merge_workers(Pool& pool, const wire::PoolState& state, base::Time now, Changes& changes) {
   // Workers are unhooked while the device list changes under them.
   for (auto& [id, w] : pool.workers) unindex(w);
   const auto before_it = std::exchange(pool.devices, {});
-  for (const contract::GpuInfo& gpu : state.gpus) {
+  for (const wire::GpuInfo& gpu : state.gpus) {
     Device& device = pool.devices[gpu.gpu_id];
     device.info = gpu;
     if (const auto old = before_it.find(gpu.gpu_id); old != before_it.end()) {
@@ -338,7 +338,7 @@ void PoolRegistry::merge_workers(Pool& pool, const contract::PoolState& state, b
     index(w);
   }
   std::set<std::string> listed;
-  for (const contract::WorkerInfo& info : state.workers) {
+  for (const wire::WorkerInfo& info : state.workers) {
     listed.insert(info.worker_id);
     merge_worker(pool, info, now, changes);
   }
@@ -346,7 +346,7 @@ void PoolRegistry::merge_workers(Pool& pool, const contract::PoolState& state, b
   drop_absent(pool, listed, changes);
 }
 
-void PoolRegistry::merge_worker(Pool& pool, const contract::WorkerInfo& info, base::Time now, Changes& changes) {
+void PoolRegistry::merge_worker(Pool& pool, const wire::WorkerInfo& info, base::Time now, Changes& changes) {
   const base::WorkerId id(info.worker_id);
   if (pool.gone.contains(id)) return;
   const auto known = pool_of_.find(id);
@@ -420,11 +420,11 @@ void PoolRegistry::drop_absent(Pool& pool, const std::set<std::string>& listed, 
   for (const base::WorkerId& id : lost) changes.gone.push_back(erase(pool, id, GoneWhy::kFailed, false));
 }
 
-Changes PoolRegistry::worker_ready(const contract::WorkerReady& ready, base::Time now) {
+Changes PoolRegistry::worker_ready(const wire::WorkerReady& ready, base::Time now) {
   Changes changes;
   Pool* pool = find_pool(base::PoolId(ready.pool_id));
   if (!pool) return changes;
-  contract::WorkerInfo info = ready.worker;
+  wire::WorkerInfo info = ready.worker;
   info.status = WorkerStatus::kReady;
   const base::WorkerId id(info.worker_id);
   const Worker* known = find_worker(id);
@@ -445,11 +445,11 @@ std::optional<GoneWorker> PoolRegistry::worker_failed(const base::WorkerId& id, 
   return erase(pools_.at(it->second), id, why, true);
 }
 
-Worker& PoolRegistry::add_starting(const base::PoolId& pool_id, contract::WorkerInfo info, std::int64_t expected_bytes,
+Worker& PoolRegistry::add_starting(const base::PoolId& pool_id, wire::WorkerInfo info, std::int64_t expected_bytes,
                                    base::Time now) {
   Pool& pool = pools_.at(pool_id);
   const base::WorkerId id(info.worker_id);
-  const auto mask = contract::devices_of(info.gpu_id);
+  const auto mask = wire::devices_of(info.gpu_id);
   const bool all_there = std::ranges::all_of(mask, [&](const auto& gpu_id) { return pool.devices.contains(gpu_id); });
   ASSERT(all_there && !pool_of_.contains(id), "worker {} gpu {}", id.value, info.gpu_id);
   Worker& w = pool.workers[id];
@@ -495,4 +495,4 @@ bool PoolRegistry::mark_unhealthy(const base::PoolId& id) {
   return true;
 }
 
-}  // namespace llorch::orchestratord::pool_registry
+}  // namespace llorch::orchestratord::core::pools

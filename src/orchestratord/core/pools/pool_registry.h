@@ -16,23 +16,23 @@
 
 #include "base/clock.h"
 #include "base/id.h"
-#include "contract/config.h"
-#include "contract/pool.h"
+#include "config/config.h"
+#include "wire/pool.h"
 
-namespace llorch::orchestratord::pool_registry {
+namespace llorch::orchestratord::core::pools {
 
-using contract::PoolStatus;
-using contract::WorkerStatus;
+using wire::PoolStatus;
+using wire::WorkerStatus;
 
 // ORCH-1004: starting -> ready | failed, ready <-> busy, ready | busy -> draining, any -> failed.
 bool is_legal(WorkerStatus from, WorkerStatus to);
 
-// Device class, engine build, numerics and sampler in one text: a request has the same bytes on workers that say the same
-// (control-plane §1.3). They and the model's digest make a replica set.
-std::string version_of(const contract::WorkerInfo& info);
+// Device class, engine build, numerics and sampler in one text: a request has the same bytes on workers with the same
+// text. Workers with one text and one model digest are a replica set.
+std::string version_of(const wire::WorkerInfo& info);
 
 struct Worker {
-  contract::WorkerInfo info;  // status: starting, ready, draining or failed; busy is derived from slots_in_use
+  wire::WorkerInfo info;  // status: starting, ready, draining or failed; busy is derived from slots_in_use
   base::WorkerId id;
   base::PoolId pool_id;
   std::vector<std::string> devices;  // by rank: those of its mask, info.gpu_id
@@ -51,13 +51,13 @@ struct Worker {
   int absent_reports = 0;          // in a row, while never listed
   bool doubted = false;            // a connection to it failed, and no report has named it since
   std::optional<std::int64_t> stop_sent_ms;
-  std::optional<std::uint64_t> claimed_by;   // lane that waits for its memory: no new work
-  std::optional<std::uint64_t> started_for;  // lane whose first job asked for it
+  std::optional<std::uint64_t> claimed_by;   // group that waits for its memory: no new work
+  std::optional<std::uint64_t> started_for;  // group whose first job asked for it
   bool retiring = false;                     // it leaves when it is idle: no new work
 
-  void take(contract::WorkerInfo said);  // info and devices
+  void take(wire::WorkerInfo said);  // info and devices
   bool is_on(const std::string& gpu_id) const { return std::ranges::find(devices, gpu_id) != devices.end(); }
-  // On all its devices; and on one of them, of that what the last report did not count.
+  // Memory on all its devices; on one of them; and on one of them as far as the pool's last report did not count it.
   std::int64_t bytes() const { return std::max(info.vram_bytes, expected_bytes * std::ssize(devices)); }
   std::int64_t bytes_on(const std::string& gpu_id) const;
   std::int64_t unreported_bytes_on(const std::string& gpu_id) const;
@@ -66,11 +66,11 @@ struct Worker {
 };
 
 struct Device {
-  contract::GpuInfo info;
+  wire::GpuInfo info;
   std::vector<Worker*> workers;  // by worker_id
   bool doubted = false;          // its pool refused what `info` has room for: wait for the next report
   bool disagreed = false;        // it did so before, and no start has succeeded since
-  // Of the last worker that was ready there, while its pool did not restart: a new one would have it too.
+  // The version of the last worker that was ready there since its pool started: a new worker would have the same.
   std::optional<std::string> version;
   std::string version_class;  // the device class in it
 
@@ -106,11 +106,11 @@ struct Place {
   std::vector<const Device*> devices;  // by rank
 
   bool is_healthy() const;
-  // For one rank, on the device that has least for it.
+  // Memory for one rank, on the device that has least for it.
   std::int64_t room_bytes() const;
   std::int64_t potential_bytes() const;
   std::int64_t total_bytes() const;
-  // Of the last worker that was ready here; null: nobody knows.
+  // The version of the last worker that was ready here; null: not known.
   const std::string* version() const;
 };
 // The places of a pool for a worker over so many devices: every device; or every run of neighbours, by number, and as many
@@ -145,13 +145,12 @@ struct Changes {
 
 class PoolRegistry {
  public:
-  Changes apply(const contract::PoolState& state, base::Time now);
+  Changes apply(const wire::PoolState& state, base::Time now);
   // `became_ready` and `adopted` are set. Unknown pools and workers declared gone are ignored.
-  Changes worker_ready(const contract::WorkerReady& ready, base::Time now);
+  Changes worker_ready(const wire::WorkerReady& ready, base::Time now);
   std::optional<GoneWorker> worker_failed(const base::WorkerId& id, GoneWhy why);
-  // Accounts for a worker the brain is about to start. REQUIRES: pool and device exist, id is new.
-  Worker& add_starting(const base::PoolId& pool, contract::WorkerInfo info, std::int64_t expected_bytes,
-                       base::Time now);
+  // Accounts for a worker the core is about to start. REQUIRES: pool and device exist, id is new.
+  Worker& add_starting(const base::PoolId& pool, wire::WorkerInfo info, std::int64_t expected_bytes, base::Time now);
   // Drops a worker whose start was refused, without remembering it as gone: if the pool did start it after all, its next
   // report brings it back.
   void forget_start(const base::WorkerId& id);
@@ -164,7 +163,7 @@ class PoolRegistry {
   Pool* find_pool(const base::PoolId& id);
   const Pool* find_pool(const base::PoolId& id) const { return const_cast<PoolRegistry*>(this)->find_pool(id); }
   Pool* pool_at(const std::string& endpoint);
-  // Those of the mask that its pool still has, each once.
+  // The devices of the mask that the pool still has, each once.
   static std::vector<Device*> devices_at(Pool& pool, const std::string& mask);
   Worker* find_worker(const base::WorkerId& id);
   const Worker* find_worker(const base::WorkerId& id) const { return const_cast<PoolRegistry*>(this)->find_worker(id); }
@@ -183,11 +182,11 @@ class PoolRegistry {
   void unindex(const Worker& worker);
   GoneWorker gone_worker(const Worker& worker, GoneWhy why) const;
   GoneWorker erase(Pool& pool, const base::WorkerId& id, GoneWhy why, bool remember);
-  void merge_workers(Pool& pool, const contract::PoolState& state, base::Time now, Changes& changes);
-  void merge_worker(Pool& pool, const contract::WorkerInfo& info, base::Time now, Changes& changes);
+  void merge_workers(Pool& pool, const wire::PoolState& state, base::Time now, Changes& changes);
+  void merge_worker(Pool& pool, const wire::WorkerInfo& info, base::Time now, Changes& changes);
   void note_version(Worker& worker);
   void drop_absent(Pool& pool, const std::set<std::string>& listed, Changes& changes);
-  bool is_stale(const Pool& pool, const contract::PoolState& state) const;
+  bool is_stale(const Pool& pool, const wire::PoolState& state) const;
 
   std::map<base::PoolId, Pool> pools_;
   std::unordered_map<base::WorkerId, base::PoolId> pool_of_;  // look-ups only
@@ -198,4 +197,4 @@ class PoolRegistry {
   std::map<std::string, Holders> by_model_;  // by digest, or by model_ref while that is not known
 };
 
-}  // namespace llorch::orchestratord::pool_registry
+}  // namespace llorch::orchestratord::core::pools

@@ -1,16 +1,16 @@
-#include "orchestratord/pool_registry/pool_registry.h"
+#include "orchestratord/core/pools/pool_registry.h"
 
 #include <gtest/gtest.h>
 
-namespace llorch::orchestratord::pool_registry {
-namespace {
+#include "orchestratord/core/testing/units.h"
 
-constexpr std::int64_t kGb = 1'000'000'000;
+namespace llorch::orchestratord::core::pools {
+namespace {
 
 struct RegistryTest : testing::Test {
   PoolRegistry registry;
   base::Time now{1000, 1'700'000'000'000};
-  contract::PoolState state;
+  wire::PoolState state;
 
   void SetUp() override {
     state = {.pool_id = "pool-1", .endpoint = "http://127.0.0.1:9200", .boot_id = "boot-1"};
@@ -21,7 +21,7 @@ struct RegistryTest : testing::Test {
     now.mono_ms += 1000;
     return registry.apply(state, now);
   }
-  contract::WorkerInfo worker(const std::string& id, WorkerStatus status = WorkerStatus::kReady) {
+  wire::WorkerInfo worker(const std::string& id, WorkerStatus status = WorkerStatus::kReady) {
     return {.worker_id = id,
             .model_ref = "file:/m.gguf",
             .model_digest = "sha256:a",
@@ -271,7 +271,7 @@ TEST_F(RegistryTest, ReadyArrivesByCallbackAndAnOlderReportDoesNotTakeItBack) {
   EXPECT_EQ(registry.find_worker(base::WorkerId("w1"))->info.uri, "http://127.0.0.1:1");
 }
 
-// DECISIONS §3: a restarted pool manager has none of its old workers.
+// A restarted pool manager has none of its old workers.
 TEST_F(RegistryTest, AnotherBootLosesAllWorkers) {
   state.workers = {worker("w1")};
   report();
@@ -332,4 +332,4 @@ TEST_F(RegistryTest, WorkersAreOrderedByPoolAndId) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::pool_registry
+}  // namespace llorch::orchestratord::core::pools

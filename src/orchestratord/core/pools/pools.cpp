@@ -3,15 +3,15 @@
 
 #include <algorithm>
 
-#include "contract/json.h"
-#include "orchestratord/brain/core/state.h"
+#include "orchestratord/core/state.h"
+#include "wire/json.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 
 using base::Error;
 using base::ErrorCode;
-using pool_registry::Changes;
-using pool_registry::Pool;
+using pools::Changes;
+using pools::Pool;
 
 namespace {
 // After a failed call the pool is asked again this soon: most are back within moments.
@@ -20,14 +20,14 @@ constexpr std::int64_t kAskAgainMs = 2000;
 constexpr std::int64_t kRepeatStopMs = 5000;
 }  // namespace
 
-void Brain::State::expect_endpoint(const std::string& endpoint, std::int64_t until_ms) {
+void Core::State::expect_endpoint(const std::string& endpoint, std::int64_t until_ms) {
   if (!expected_endpoints.emplace(endpoint, until_ms).second) return;
   emit(AskPoolState{endpoint});
   timers.arm(now.mono_ms + std::min(kAskAgainMs, config.heartbeat.interval_ms),
              {.kind = TimerKind::kEndpoint, .number = 0, .name = endpoint});
 }
 
-void Brain::State::check_endpoint(const std::string& endpoint) {
+void Core::State::check_endpoint(const std::string& endpoint) {
   const auto it = expected_endpoints.find(endpoint);
   if (it == expected_endpoints.end()) return;
   const bool configured =
@@ -44,19 +44,19 @@ void Brain::State::check_endpoint(const std::string& endpoint) {
       {.kind = TimerKind::kEndpoint, .number = 0, .name = endpoint});
 }
 
-bool Brain::State::pools_expected() const {
+bool Core::State::pools_expected() const {
   return std::any_of(expected_endpoints.begin(), expected_endpoints.end(),
                      [&](const auto& item) { return now.mono_ms < item.second; });
 }
 
-void Brain::State::arm_pool_timer(const base::PoolId& id, std::int64_t when_ms) {
+void Core::State::arm_pool_timer(const base::PoolId& id, std::int64_t when_ms) {
   std::optional<TimerQueue::Handle> old;
   if (const auto it = pool_timers.find(id); it != pool_timers.end()) old = it->second;
   timers.cancel(old);
   pool_timers[id] = timers.arm(when_ms, {.kind = TimerKind::kPool, .number = 0, .name = id.value});
 }
 
-void Brain::State::on(PoolSeen& e) {
+void Core::State::on(PoolSeen& e) {
   const base::PoolId id(e.state.pool_id);
   const Changes changes = registry.apply(e.state, now);
   if (changes.taken == Changes::Taken::kConflict) return pool_conflict(e, changes.conflicting_endpoint);
@@ -90,7 +90,7 @@ void Brain::State::on(PoolSeen& e) {
   arm_pool_timer(id, now.mono_ms + config.heartbeat.interval_ms * 3 / 2);
 }
 
-void Brain::State::pool_back(const base::PoolId& id, bool rebooted) {
+void Core::State::pool_back(const base::PoolId& id, bool rebooted) {
   const auto control = controls.find(id);
   if (control == controls.end()) return;
   // The process that said goodbye is over, and with it what was on its way to it.
@@ -99,7 +99,7 @@ void Brain::State::pool_back(const base::PoolId& id, bool rebooted) {
   control->second.left = false;
 }
 
-void Brain::State::pool_conflict(const PoolSeen& e, const std::string& holder) {
+void Core::State::pool_conflict(const PoolSeen& e, const std::string& holder) {
   emit(Log{base::LogLevel::kWarn,
            "pool.conflict",
            {},
@@ -118,7 +118,7 @@ void Brain::State::pool_conflict(const PoolSeen& e, const std::string& holder) {
                                   {}}.with("pool_id", e.state.pool_id))});
 }
 
-void Brain::State::repeat_stops(Pool& pool) {
+void Core::State::repeat_stops(Pool& pool) {
   for (auto& [id, worker] : pool.workers) {
     if (!worker.stop_sent_ms || worker.told_gone || now.mono_ms - *worker.stop_sent_ms < kRepeatStopMs) continue;
     worker.stop_sent_ms = now.mono_ms;
@@ -126,7 +126,7 @@ void Brain::State::repeat_stops(Pool& pool) {
   }
 }
 
-void Brain::State::pool_lost_contact(Pool& pool, std::string_view why) {
+void Core::State::pool_lost_contact(Pool& pool, std::string_view why) {
   if (!registry.mark_unhealthy(pool.id)) return;
   dirty = true;
   emit(Log{base::LogLevel::kWarn,
@@ -136,15 +136,15 @@ void Brain::State::pool_lost_contact(Pool& pool, std::string_view why) {
            {{"pool_id", pool.id}, {"reason", why}, {"last_heartbeat_ms", now.mono_ms - pool.last_seen_ms}}});
 }
 
-void Brain::State::on(PoolUnreachable& e) {
+void Core::State::on(PoolUnreachable& e) {
   Pool* pool = registry.pool_at(e.endpoint);
   if (!pool) return;
-  const bool was_healthy = pool->status == contract::PoolStatus::kHealthy;
+  const bool was_healthy = pool->status == wire::PoolStatus::kHealthy;
   pool_lost_contact(*pool, "unreachable");
   if (was_healthy) arm_pool_timer(pool->id, now.mono_ms + std::min(kAskAgainMs, config.heartbeat.interval_ms));
 }
 
-void Brain::State::on(PoolLeft& e) {
+void Core::State::on(PoolLeft& e) {
   const auto control = controls.find(e.pool_id);
   if (control != controls.end() && control->second.left) {
     if (e.request) control->second.leavers.push_back(*e.request);
@@ -162,7 +162,7 @@ void Brain::State::on(PoolLeft& e) {
 }
 
 // Of a pool that is forgotten with a start on its way nobody would know that it loads a worker.
-void Brain::State::let_go(const base::PoolId& id, PoolControl& control) {
+void Core::State::let_go(const base::PoolId& id, PoolControl& control) {
   if (!control.leaving) return;
   if (const Pool* pool = registry.find_pool(id)) {
     const auto on_its_way = [](const auto& item) { return !item.second.answered; };
@@ -174,7 +174,7 @@ void Brain::State::let_go(const base::PoolId& id, PoolControl& control) {
 }
 
 // Silent for one and a half intervals: ask. For the threshold: unhealthy. For the grace beyond: forgotten.
-void Brain::State::check_pool(const base::PoolId& id) {
+void Core::State::check_pool(const base::PoolId& id) {
   pool_timers.erase(id);
   Pool* pool = registry.find_pool(id);
   if (!pool) return;
@@ -191,7 +191,7 @@ void Brain::State::check_pool(const base::PoolId& id) {
     dirty = true;
     return;
   }
-  if (now.mono_ms >= unhealthy_at_ms && pool->status == contract::PoolStatus::kHealthy) {
+  if (now.mono_ms >= unhealthy_at_ms && pool->status == wire::PoolStatus::kHealthy) {
     emit(Log{base::LogLevel::kWarn,
              "pool.heartbeat_missed",
              {},
@@ -205,4 +205,4 @@ void Brain::State::check_pool(const base::PoolId& id) {
   arm_pool_timer(id, std::min(next_ms, gone_at_ms));
 }
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

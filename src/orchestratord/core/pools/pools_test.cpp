@@ -2,21 +2,21 @@
 
 #include <algorithm>
 
-#include "orchestratord/brain/test/driver.h"
+#include "orchestratord/core/testing/driver.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 namespace {
 
 using base::ErrorCode;
-using contract::PoolStatus;
+using wire::PoolStatus;
 
-BrainConfig no_jitter() {
-  BrainConfig c;
+CoreConfig no_jitter() {
+  CoreConfig c;
   c.retry.jitter = false;
   return c;
 }
 
-contract::WorkerInfo started(const StartWorker& start) {
+wire::WorkerInfo started(const StartWorker& start) {
   auto info = Driver::worker(start.request.worker_id, start.request.model_ref.substr(6, 1), start.request.gpu_id);
   return info;
 }
@@ -45,7 +45,7 @@ TEST(Workers, StartOnDemand) {
   EXPECT_TRUE(d.none<Execute>());
 }
 
-// ORCH-1042, C-48: a start that times out is stopped and retried once; then the jobs of the model fail with the code.
+// ORCH-1042: a start that times out is stopped and retried once; then the jobs of the model fail with the code.
 TEST(Workers, StartTimesOutTwice) {
   Driver d(no_jitter());
   d.see(d.pool_state());
@@ -145,7 +145,7 @@ TEST(Workers, EvictsAnIdleWorkerAndWaitsForTheMemory) {
   EXPECT_TRUE(d.none<StartWorker>());
   EXPECT_EQ(d.query("j1").reason->code, "WAITING_FOR_MEMORY");
   d.send(WorkerFailed{
-      {.worker_id = "w1", .pool_id = "pool-1", .gpu_id = "0", .category = contract::FailureCategory::kExplicitStop}});
+      {.worker_id = "w1", .pool_id = "pool-1", .gpu_id = "0", .category = wire::FailureCategory::kExplicitStop}});
   EXPECT_TRUE(d.none<StartWorker>());
   EXPECT_EQ(d.all<AskPoolState>().size(), 1u);
   d.after_ms(10);
@@ -188,7 +188,7 @@ TEST(Workers, ALoadOfTheProcessBeforeUsIsWaitedFor) {
   Driver d;
   auto s = d.pool_state();
   s.workers = {Driver::worker("w1")};
-  s.workers[0].status = contract::WorkerStatus::kStarting;
+  s.workers[0].status = wire::WorkerStatus::kStarting;
   s.workers[0].model_digest = "";  // not known until it is ready
   s.workers[0].uri = "";
   d.see(s);
@@ -203,12 +203,12 @@ TEST(Workers, ALoadOfTheProcessBeforeUsIsWaitedFor) {
 // ORCH-1042: a refusal for want of room says nothing about the model. While workers come and go on the device it is not
 // counted, and nothing is started there before the pool has said how it stands.
 TEST(Workers, ARefusalWhileTheDeviceIsInMotionCountsNoFailure) {
-  BrainConfig config = no_jitter();
+  CoreConfig config = no_jitter();
   config.workers_per_gpu = 2;
   Driver d(config);
   auto s = d.pool_state();
   s.workers = {Driver::worker("w1", "b", "0", 1 * kGb)};
-  s.workers[0].status = contract::WorkerStatus::kFailed;  // exits slowly
+  s.workers[0].status = wire::WorkerStatus::kFailed;  // exits slowly
   d.see(s);
   d.submit("j1");
   for (int i = 0; i < 5; ++i) {
@@ -222,13 +222,13 @@ TEST(Workers, ARefusalWhileTheDeviceIsInMotionCountsNoFailure) {
     d.see(s);
   }
   EXPECT_TRUE(d.none<Finish>());
-  EXPECT_EQ(d.query("j1").status, contract::JobStatus::kQueued);
+  EXPECT_EQ(d.query("j1").status, wire::JobStatus::kQueued);
 }
 
 // A pool counts a worker that loads as reserved and as used; its refusal may arrive when that worker is ready (simulator,
 // seed 5002476). It is no failure of the model, so the first real one is not the last either.
 TEST(Workers, ARefusalAfterALoadThatWasInItsWayIsReadyCountsNoFailure) {
-  BrainConfig config = no_jitter();
+  CoreConfig config = no_jitter();
   config.workers_per_gpu = 2;
   Driver d(config);
   d.see(d.pool_state("pool-1", 1, 12 * kGb));
@@ -244,7 +244,7 @@ TEST(Workers, ARefusalAfterALoadThatWasInItsWayIsReadyCountsNoFailure) {
   d.after_ms(1'000);
   auto s = d.pool_state("pool-1", 1, 12 * kGb);
   s.workers = {Driver::worker(loading)};
-  s.workers[0].status = contract::WorkerStatus::kStarting;
+  s.workers[0].status = wire::WorkerStatus::kStarting;
   d.see(s);
   const auto asked = d.only<StartWorker>();
   ASSERT_EQ(asked.request.model_ref, "file:/b.gguf");
@@ -253,12 +253,12 @@ TEST(Workers, ARefusalAfterALoadThatWasInItsWayIsReadyCountsNoFailure) {
   refuse(asked);
   d.after_ms(1'000);
   s.timestamp_ms = d.now.unix_ms;
-  s.workers[0].status = contract::WorkerStatus::kReady;
+  s.workers[0].status = wire::WorkerStatus::kReady;
   d.see(s);
   const auto again = d.only<StartWorker>();
   d.send(WorkerFailed{{.worker_id = again.request.worker_id, .pool_id = "pool-1"}});
   EXPECT_TRUE(d.none<Finish>()) << "the model has failed once";
-  EXPECT_EQ(d.query("b1").status, contract::JobStatus::kQueued);
+  EXPECT_EQ(d.query("b1").status, wire::JobStatus::kQueued);
 }
 
 TEST(Workers, ALoadThePoolKnowsAndWeDoNotCountsNoFailure) {
@@ -278,7 +278,7 @@ TEST(Workers, ALoadThePoolKnowsAndWeDoNotCountsNoFailure) {
 
 // Two models that do not fit together, the earlier one the larger: its device is not filled again while it is cleared.
 TEST(Workers, AClearedDeviceIsKeptForTheJobThatWaited) {
-  BrainConfig config = no_jitter();
+  CoreConfig config = no_jitter();
   config.workers_per_gpu = 2;
   Driver d(config);
   d.add_worker();  // model a, 4 of 8 GB
@@ -291,7 +291,7 @@ TEST(Workers, AClearedDeviceIsKeptForTheJobThatWaited) {
   d.end(x);
   EXPECT_EQ(d.only<StopWorker>().worker_id, base::WorkerId("w1"));
   d.send(WorkerFailed{
-      {.worker_id = "w1", .pool_id = "pool-1", .gpu_id = "0", .category = contract::FailureCategory::kExplicitStop}});
+      {.worker_id = "w1", .pool_id = "pool-1", .gpu_id = "0", .category = wire::FailureCategory::kExplicitStop}});
   d.after_ms(10);
   d.see(d.pool_state());
   EXPECT_EQ(d.only<StartWorker>().request.model_ref, "file:/big.gguf");
@@ -368,7 +368,7 @@ TEST(Pools, ConflictAndGoodbye) {
   EXPECT_EQ(d.only<AnswerPool>().heartbeat_interval_ms.error().code, ErrorCode::kPoolNotFound);
 }
 
-// DECISIONS §3: another boot means the old workers are gone; their jobs are replayed.
+// Another boot means the old workers are gone; their jobs are replayed.
 TEST(Pools, ARestartedPoolHasLostItsWorkers) {
   Driver d(no_jitter());
   d.add_worker();
@@ -385,7 +385,7 @@ TEST(Pools, ARestartedPoolHasLostItsWorkers) {
 
 // OC-CORE-1010, ORCH-1004: only Ready workers get work; a full one shows as busy.
 TEST(Pools, OnlyReadyWorkersGetWork) {
-  for (const auto status : {contract::WorkerStatus::kStarting, contract::WorkerStatus::kDraining}) {
+  for (const auto status : {wire::WorkerStatus::kStarting, wire::WorkerStatus::kDraining}) {
     Driver d;
     auto s = d.pool_state();
     s.workers = {Driver::worker("w1")};
@@ -398,7 +398,7 @@ TEST(Pools, OnlyReadyWorkersGetWork) {
   Driver d;
   d.add_worker();
   d.run("j1");
-  EXPECT_EQ(pool_of(d).workers[0].status, contract::WorkerStatus::kBusy);
+  EXPECT_EQ(pool_of(d).workers[0].status, wire::WorkerStatus::kBusy);
   d.send(QueryGauges{{1}});
   EXPECT_EQ(d.only<AnswerQueryGauges>().gauges.executions_active, 1);
 }
@@ -406,7 +406,7 @@ TEST(Pools, OnlyReadyWorkersGetWork) {
 // Memory for images is taken when a worker starts: one that was started for fewer tokens than jobs may bring gets none.
 TEST(Pools, AWorkerForFewerImageTokensIsNotUsed) {
   for (const std::int64_t tokens : {99, 100}) {
-    BrainConfig config;
+    CoreConfig config;
     config.worker_image_tokens_max = 200;
     Driver d(config);
     auto s = d.pool_state();
@@ -414,11 +414,11 @@ TEST(Pools, AWorkerForFewerImageTokensIsNotUsed) {
     s.workers[0].image_tokens_max = tokens;
     d.see(s);
     jobs::JobSpec spec = Driver::spec("j1", {});
-    spec.model.images = contract::ModelImages{.tokens_max = 100};
+    spec.model.images = wire::ModelImages{.tokens_max = 100};
     d.send(Submit{{1}, spec});
     EXPECT_EQ(d.all<Execute>().size(), tokens == 100 ? 1U : 0U);
   }
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

@@ -5,33 +5,33 @@
 #include <set>
 
 #include "base/assert.h"
-#include "contract/device_mask.h"
-#include "contract/json.h"
-#include "orchestratord/brain/core/state.h"
+#include "orchestratord/core/state.h"
+#include "wire/device_mask.h"
+#include "wire/json.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 
 using base::Error;
 using base::ErrorCode;
-using contract::PoolControlReply;
-using contract::PoolOperation;
-using contract::PoolOperationKind;
-using contract::PoolOperationState;
-using contract::WorkerStatus;
-using pool_registry::Pool;
+using pools::Pool;
+using wire::PoolControlReply;
+using wire::PoolOperation;
+using wire::PoolOperationKind;
+using wire::PoolOperationState;
+using wire::WorkerStatus;
 
 namespace {
-// A start is tried twice, as for a waiting job (C-48), and each may wait for the memory of the last worker.
+// A start is tried twice, as for a waiting job, and each may wait for the memory of the last worker.
 constexpr int kTriesMax = 2;
 constexpr std::int64_t kPhaseStarts = kTriesMax + 1;
 
 std::set<std::string> devices_in(const std::string& mask) {
-  const auto by_rank = contract::devices_of(mask);
+  const auto by_rank = wire::devices_of(mask);
   return {by_rank.begin(), by_rank.end()};
 }
 }  // namespace
 
-void Brain::State::on(ReloadPool& e) {
+void Core::State::on(ReloadPool& e) {
   const auto refuse_with = [&](Error error) {
     refuse_order(e.request, std::move(error).with("pool_id", e.pool_id.value));
   };
@@ -44,11 +44,11 @@ void Brain::State::on(ReloadPool& e) {
                                            : "The pool is being reloaded or drained already, or leaves.",
                         {}});
   }
-  if (pool->status != contract::PoolStatus::kHealthy) {
+  if (pool->status != wire::PoolStatus::kHealthy) {
     return refuse_with({ErrorCode::kPoolUnready, "The pool is out of reach. Try again when it is back.", {}});
   }
   std::int64_t potential_max = 0;
-  for (const auto& place : pool_registry::places_for(*pool, e.model.devices, {})) {
+  for (const auto& place : pools::places_for(*pool, e.model.devices, {})) {
     potential_max = std::max(potential_max, place.potential_bytes());
   }
   if (potential_max < e.model.memory_bytes) {
@@ -71,7 +71,7 @@ void Brain::State::on(ReloadPool& e) {
                     .orders = control.orders,
                     .deadline_ms = e.deadline_ms,
                     .workers = {}};
-  contract::ReloadOrder& order = commit.orders.reload.emplace();
+  wire::ReloadOrder& order = commit.orders.reload.emplace();
   order.model = e.model;
   for (const auto& [id, w] : pool->workers) {
     if (w.info.status != WorkerStatus::kReady || w.info.model_digest.empty()) continue;
@@ -80,15 +80,15 @@ void Brain::State::on(ReloadPool& e) {
   commit_orders(std::move(commit));
 }
 
-Reload Brain::State::reload_of(const contract::ReloadOrder& order) {
+Reload Core::State::reload_of(const wire::ReloadOrder& order) {
   Reload reload{.to = intern(order.model), .before = {}, .places = {}, .error = {}};
-  for (const contract::ReloadOrder::Place& place : order.before) {
+  for (const wire::ReloadOrder::Place& place : order.before) {
     reload.before.push_back({.gpu_id = place.gpu_id, .model = intern(place.model), .worker = {}});
   }
   return reload;
 }
 
-PoolOperation Brain::State::operation_of(const contract::ReloadOrder& order) {
+PoolOperation Core::State::operation_of(const wire::ReloadOrder& order) {
   return {.kind = PoolOperationKind::kReload,
           .state = order.state,
           .step = {},
@@ -96,8 +96,8 @@ PoolOperation Brain::State::operation_of(const contract::ReloadOrder& order) {
           .deadline_ms = {}};
 }
 
-void Brain::State::reload_begins(const PoolCommit& commit, PoolControl& control) {
-  const contract::ReloadOrder& order = *control.orders.reload;
+void Core::State::reload_begins(const PoolCommit& commit, PoolControl& control) {
+  const wire::ReloadOrder& order = *control.orders.reload;
   control.reload = reload_of(order);
   control.operation = operation_of(order);
   control.forced = false;
@@ -116,8 +116,8 @@ void Brain::State::reload_begins(const PoolCommit& commit, PoolControl& control)
 }
 
 // What a restart found. One that was not over begins again, with whatever workers its pool has by then.
-void Brain::State::restore_reload(const base::PoolId& id, PoolControl& control) {
-  const contract::ReloadOrder& order = *control.orders.reload;
+void Core::State::restore_reload(const base::PoolId& id, PoolControl& control) {
+  const wire::ReloadOrder& order = *control.orders.reload;
   control.operation = operation_of(order);
   control.last_error = order.error;
   if (order.state != PoolOperationState::kRunning) return;
@@ -132,9 +132,9 @@ void Brain::State::restore_reload(const base::PoolId& id, PoolControl& control) 
 }
 
 // A worker of an earlier process may hold what nobody asked this one for.
-ModelIndex Brain::State::model_held_by(const Worker& w) {
+ModelIndex Core::State::model_held_by(const Worker& w) {
   if (const auto known = model_of.find(w.info.model_digest); known != model_of.end()) return known->second;
-  contract::ModelFacts facts;
+  wire::ModelFacts facts;
   facts.model_ref = w.info.model_ref;
   facts.digest = w.info.model_digest;
   facts.context_length = w.info.context_length;
@@ -143,7 +143,7 @@ ModelIndex Brain::State::model_held_by(const Worker& w) {
   return intern(facts);
 }
 
-void Brain::State::advance_reload(const base::PoolId& id, PoolControl& control) {
+void Core::State::advance_reload(const base::PoolId& id, PoolControl& control) {
   Reload& reload = *control.reload;
   if (reload.phase == Reload::Phase::kEnding) return;
   Pool* pool = registry.find_pool(id);
@@ -181,7 +181,7 @@ void Brain::State::advance_reload(const base::PoolId& id, PoolControl& control) 
 }
 
 // Told, and the pool opened, once the disk has it: a restart must not begin again what somebody was told is over.
-void Brain::State::conclude_reload(const base::PoolId& id, PoolControl& control, PoolOperationState state) {
+void Core::State::conclude_reload(const base::PoolId& id, PoolControl& control, PoolOperationState state) {
   Reload& reload = *control.reload;
   ASSERT(!control.settling && !control.commit_pending, "pool {}: a reload ends while orders are being written",
          id.value);
@@ -194,20 +194,20 @@ void Brain::State::conclude_reload(const base::PoolId& id, PoolControl& control,
   settle_orders(id, control);
 }
 
-void Brain::State::reload_ends(const base::PoolId& id, PoolControl& control) {
+void Core::State::reload_ends(const base::PoolId& id, PoolControl& control) {
   if (!control.reload || control.reload->phase != Reload::Phase::kEnding) return;
   end_operation(id, control, control.orders.reload->state);
 }
 
 // The devices that held a worker and can hold the new model, else the place with most memory.
-std::vector<Reload::Place> Brain::State::places_for(const Pool& pool, const Reload& reload) const {
-  const contract::ModelFacts& facts = models[reload.to.value].facts;
+std::vector<Reload::Place> Core::State::places_for(const Pool& pool, const Reload& reload) const {
+  const wire::ModelFacts& facts = models[reload.to.value].facts;
   std::set<std::string> held;  // taken out as they are given to the new model
   for (const Reload::Place& place : reload.before) held.merge(devices_in(place.gpu_id));
   std::vector<Reload::Place> places;
   std::string largest;
   std::int64_t largest_bytes = -1;
-  for (const auto& place : pool_registry::places_for(pool, facts.devices, {})) {
+  for (const auto& place : pools::places_for(pool, facts.devices, {})) {
     const std::int64_t bytes = place.potential_bytes();
     const std::set<std::string> devices = devices_in(place.mask);
     if (bytes >= facts.memory_bytes && std::ranges::includes(held, devices)) {
@@ -222,16 +222,16 @@ std::vector<Reload::Place> Brain::State::places_for(const Pool& pool, const Relo
   return places;
 }
 
-bool Brain::State::may_start(const Pool& pool, const std::string& mask, const contract::ModelFacts& facts) const {
-  const auto devices_count = std::ssize(contract::devices_of(mask));
-  const auto places = pool_registry::places_for(pool, devices_count, mask);
-  if (places.empty() || pool.status != contract::PoolStatus::kHealthy) return false;
-  const pool_registry::Place& place = places.front();
+bool Core::State::may_start(const Pool& pool, const std::string& mask, const wire::ModelFacts& facts) const {
+  const auto devices_count = std::ssize(wire::devices_of(mask));
+  const auto places = pools::places_for(pool, devices_count, mask);
+  if (places.empty() || pool.status != wire::PoolStatus::kHealthy) return false;
+  const pools::Place& place = places.front();
   // One load per model and device at a time.
   const auto loads_it = [&](const Worker* w) {
     return w->info.status == WorkerStatus::kStarting && w->info.model_digest == facts.digest;
   };
-  const auto takes_one_more = [&](const pool_registry::Device* device) {
+  const auto takes_one_more = [&](const pools::Device* device) {
     return !device->doubted && std::ssize(device->workers) < config.workers_per_gpu &&
            std::ranges::none_of(device->workers, loads_it);
   };
@@ -240,7 +240,7 @@ bool Brain::State::may_start(const Pool& pool, const std::string& mask, const co
 }
 
 // True once a worker is ready at every place; an error once that will not be.
-base::Result<bool> Brain::State::fill(Pool& pool, Reload& reload) {
+base::Result<bool> Core::State::fill(Pool& pool, Reload& reload) {
   bool all_ready = true;
   for (Reload::Place& place : reload.places) {
     Model& m = model(place.model);
@@ -266,4 +266,4 @@ base::Result<bool> Brain::State::fill(Pool& pool, Reload& reload) {
   return base::fail(ErrorCode::kWorkerStartTimeout, "The pool did not get its workers in time.");
 }
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

@@ -1,13 +1,13 @@
 // Reload of a pool: step by step, back again, and over a restart.
 #include <gtest/gtest.h>
 
-#include "orchestratord/brain/test/pools/operated.h"
+#include "orchestratord/core/testing/operated.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 namespace {
 
 using base::ErrorCode;
-using contract::PoolOperationState;
+using wire::PoolOperationState;
 
 // OC-CTRL-2003, ORCH-3038: the old model finishes and leaves, its memory is confirmed free, the new one comes.
 TEST(Reload, SwitchesTheModel) {
@@ -39,7 +39,7 @@ TEST(Reload, SwitchesTheModel) {
 
 // ORCH-3038, OC-CTRL-2003: if the new model does not start, the old one comes back.
 TEST(Reload, RollsBack) {
-  BrainConfig config;
+  CoreConfig config;
   config.retry.jitter = false;
   Operated d(config);
   d.add_worker();
@@ -51,7 +51,7 @@ TEST(Reload, RollsBack) {
     EXPECT_EQ(start.request.model_ref, "file:/b.gguf");
     d.send(WorkerFailed{{.worker_id = start.request.worker_id,
                          .pool_id = "pool-1",
-                         .category = contract::FailureCategory::kCrash,
+                         .category = wire::FailureCategory::kCrash,
                          .error_code = "CORRUPT_FILE",
                          .error_message = "the file contradicts itself"}});
     if (d.none<StartWorker>()) d.see(d.pool_state());
@@ -193,7 +193,7 @@ TEST(Reload, BeginsAgainAfterARestart) {
 
 // What it was to come back to outlives the restart, too.
 TEST(Reload, RollsBackAfterARestart) {
-  BrainConfig config;
+  CoreConfig config;
   config.retry.jitter = false;
   Operated d(config);
   d.add_worker();
@@ -203,7 +203,7 @@ TEST(Reload, RollsBackAfterARestart) {
   for (int attempt = 0; attempt < 2; ++attempt) {
     next.send(WorkerFailed{{.worker_id = next.only<StartWorker>().request.worker_id,
                             .pool_id = "pool-1",
-                            .category = contract::FailureCategory::kCrash,
+                            .category = wire::FailureCategory::kCrash,
                             .error_code = "CORRUPT_FILE",
                             .error_message = "the file contradicts itself"}});
     if (next.none<StartWorker>()) next.see(next.pool_state());
@@ -235,4 +235,4 @@ TEST(Reload, EndsWhenItsPoolStaysAwayAfterARestart) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

@@ -5,16 +5,16 @@
 #include <utility>
 
 #include "base/assert.h"
-#include "orchestratord/brain/core/state.h"
-#include "orchestratord/scheduling/requirements.h"
+#include "orchestratord/core/placement/requirements.h"
+#include "orchestratord/core/state.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 
 using base::Error;
 using base::ErrorCode;
-using contract::WorkerStatus;
-using pool_registry::Pool;
-using scheduling::StartRound;
+using placement::StartRound;
+using pools::Pool;
+using wire::WorkerStatus;
 
 namespace {
 // When a start failed for reasons outside the model: long enough not to spin, short enough not to be felt.
@@ -31,37 +31,37 @@ bool is_loading_there(const Error& error) {
 }  // namespace
 
 // Every admitted job of the model fits such a worker.
-bool Brain::State::useful(const Worker& worker, const contract::ModelFacts& facts) const {
-  const scheduling::WorkerPolicy policy{.context_tokens = config.worker_context_tokens,
-                                        .image_tokens_max = config.worker_image_tokens_max,
-                                        .kv_dtype = config.kv_dtype};
-  return scheduling::unmet(scheduling::requirements_of(facts, policy), worker.info) == scheduling::Unmet::kNone;
+bool Core::State::useful(const Worker& worker, const wire::ModelFacts& facts) const {
+  const placement::WorkerPolicy policy{.context_tokens = config.worker_context_tokens,
+                                       .image_tokens_max = config.worker_image_tokens_max,
+                                       .kv_dtype = config.kv_dtype};
+  return placement::unmet(placement::requirements_of(facts, policy), worker.info) == placement::Unmet::kNone;
 }
 
-bool Brain::State::serves(const Worker& worker, const contract::ModelFacts& facts) const {
+bool Core::State::serves(const Worker& worker, const wire::ModelFacts& facts) const {
   return worker.takes_work() && !worker.info.uri.empty() && useful(worker, facts) && pool_open(worker.pool_id);
 }
 
-base::WorkerId Brain::State::start_worker(const StartOrder& order, const base::PoolId& pool_id,
-                                          const std::string& gpu_id) {
+base::WorkerId Core::State::start_worker(const StartOrder& order, const base::PoolId& pool_id,
+                                         const std::string& gpu_id) {
   const Model& m = model(order.model);
   Pool& pool = *registry.find_pool(pool_id);
-  contract::StartWorkerRequest request{.worker_id = "worker-" + base::uuid_v4(entropy),
-                                       .model_ref = m.facts.model_ref,
-                                       .gpu_id = gpu_id,
-                                       .context_tokens = config.worker_context_tokens,
-                                       .slots = config.worker_slots,
-                                       .kv_tokens = config.worker_kv_tokens,
-                                       .kv_dtype = config.kv_dtype,
-                                       .image_tokens_max = config.worker_image_tokens_max};
-  contract::WorkerInfo info{.worker_id = request.worker_id,
-                            .model_ref = m.facts.model_ref,
-                            .model_digest = m.facts.digest,
-                            .gpu_id = gpu_id,
-                            .slots_total = config.worker_slots,
-                            .kv_dtype = config.kv_dtype};
+  wire::StartWorkerRequest request{.worker_id = "worker-" + base::uuid_v4(entropy),
+                                   .model_ref = m.facts.model_ref,
+                                   .gpu_id = gpu_id,
+                                   .context_tokens = config.worker_context_tokens,
+                                   .slots = config.worker_slots,
+                                   .kv_tokens = config.worker_kv_tokens,
+                                   .kv_dtype = config.kv_dtype,
+                                   .image_tokens_max = config.worker_image_tokens_max};
+  wire::WorkerInfo info{.worker_id = request.worker_id,
+                        .model_ref = m.facts.model_ref,
+                        .model_digest = m.facts.digest,
+                        .gpu_id = gpu_id,
+                        .slots_total = config.worker_slots,
+                        .kv_dtype = config.kv_dtype};
   Worker& worker = registry.add_starting(pool_id, std::move(info), m.facts.memory_bytes, now);
-  if (order.lane) worker.started_for = order.lane->value;
+  if (order.group) worker.started_for = order.group->value;
   for (const auto* device : registry.devices_at(pool, gpu_id)) {
     ASSERT(device->accounted_bytes() <= device->info.vram_total_bytes, "gpu {}: {} of {} bytes accounted",
            device->info.gpu_id, device->accounted_bytes(), device->info.vram_total_bytes);
@@ -83,11 +83,11 @@ base::WorkerId Brain::State::start_worker(const StartOrder& order, const base::P
 }
 
 // Its replica set may have another version from now on.
-void Brain::State::serves_no_more(const Worker& worker) {
+void Core::State::serves_no_more(const Worker& worker) {
   if (registry.versions_count(worker.info.model_digest) > 1) dirty = true;
 }
 
-void Brain::State::stop_worker(Worker& worker, std::string_view why) {
+void Core::State::stop_worker(Worker& worker, std::string_view why) {
   serves_no_more(worker);
   Pool& pool = *registry.find_pool(worker.pool_id);
   const bool ready = worker.info.status == WorkerStatus::kReady;
@@ -106,7 +106,7 @@ void Brain::State::stop_worker(Worker& worker, std::string_view why) {
   emit(StopWorker{pool.id, pool.endpoint, worker.id});
 }
 
-void Brain::State::on(StartWorkerAnswered& e) {
+void Core::State::on(StartWorkerAnswered& e) {
   Worker* worker = registry.find_worker(e.worker_id);
   if (!worker || worker->answered) return;  // settled otherwise meanwhile
   worker->answered = true;
@@ -151,18 +151,18 @@ void Brain::State::on(StartWorkerAnswered& e) {
 
 // Workers that start or leave make a device look fuller or emptier than it will be; both pass. One that became ready since
 // was still starting when the pool looked.
-bool Brain::State::in_motion(const pool_registry::Device& device, std::int64_t since_ms) {
+bool Core::State::in_motion(const pools::Device& device, std::int64_t since_ms) {
   return std::any_of(device.workers.begin(), device.workers.end(), [&](const Worker* w) {
     return w->info.status != WorkerStatus::kReady || w->ready_ms >= since_ms;
   });
 }
 
-void Brain::State::postpone_start(ModelIndex model_index) {
+void Core::State::postpone_start(ModelIndex model_index) {
   model(model_index).starts.postpone(now.mono_ms + kPostponeStartMs);
   timers.arm(now.mono_ms + kPostponeStartMs, {.kind = TimerKind::kSchedule});
 }
 
-void Brain::State::on(WorkerReady& e) {
+void Core::State::on(WorkerReady& e) {
   const auto changes = registry.worker_ready(e.ready, now);
   dirty = true;
   for (const base::WorkerId& id : changes.adopted) worker_adopted(id);
@@ -170,14 +170,14 @@ void Brain::State::on(WorkerReady& e) {
 }
 
 // Its pool may have been given up while attempts were running on it: they hold its slots still.
-void Brain::State::worker_adopted(const base::WorkerId& id) {
+void Core::State::worker_adopted(const base::WorkerId& id) {
   Worker* worker = registry.find_worker(id);
   if (!worker) return;
   for (const auto& [execution_id, x] : executions) worker->slots_in_use += x.worker_id == id;
   if (worker->info.status != WorkerStatus::kFailed && is_purged(*worker)) retire(*worker);
 }
 
-void Brain::State::worker_ready(const base::WorkerId& id) {
+void Core::State::worker_ready(const base::WorkerId& id) {
   Worker* worker = registry.find_worker(id);
   if (!worker) return;
   dirty = true;
@@ -211,22 +211,22 @@ void Brain::State::worker_ready(const base::WorkerId& id) {
   count(Metric::kWorkerStarts, "success");
   worker->start_took_ms = now.mono_ms - worker->started_ms;
   if (worker->start_took_ms > 0) {
-    timers.arm(scheduling::kept_until_ms(worker->ready_ms, worker->start_took_ms), {.kind = TimerKind::kSchedule});
+    timers.arm(placement::kept_until_ms(worker->ready_ms, worker->start_took_ms), {.kind = TimerKind::kSchedule});
   }
   model(wanted).start_ms.add(now.mono_ms - worker->started_ms);
   start_succeeded(wanted, *worker);
 }
 
-void Brain::State::start_succeeded(ModelIndex model_index, const Worker& worker) {
+void Core::State::start_succeeded(ModelIndex model_index, const Worker& worker) {
   Model& m = model(model_index);
   m.starts.ready();
-  for (const LaneIndex index : m.lanes) {
-    if (accepts(lane(index), worker)) lane(index).start_round = {};
+  for (const GroupIndex index : m.groups) {
+    if (accepts(group(index), worker)) group(index).start_round = {};
   }
 }
 
-void Brain::State::on(WorkerFailed& e) {
-  const auto why = e.failed.category == contract::FailureCategory::kExplicitStop ? GoneWhy::kStopped : GoneWhy::kFailed;
+void Core::State::on(WorkerFailed& e) {
+  const auto why = e.failed.category == wire::FailureCategory::kExplicitStop ? GoneWhy::kStopped : GoneWhy::kFailed;
   // A pool speaks of its own workers only.
   const Worker* known = registry.find_worker(base::WorkerId(e.failed.worker_id));
   if (!known || known->pool_id.value != e.failed.pool_id) return;
@@ -238,7 +238,7 @@ void Brain::State::on(WorkerFailed& e) {
   if (const Pool* pool = registry.find_pool(gone->pool_id)) emit(AskPoolState{pool->endpoint});
 }
 
-void Brain::State::worker_gone(const GoneWorker& gone, std::optional<Error> error) {
+void Core::State::worker_gone(const GoneWorker& gone, std::optional<Error> error) {
   dirty = true;
   claims.erase(gone.id);
   retiring.erase(gone.id);
@@ -266,15 +266,15 @@ void Brain::State::worker_gone(const GoneWorker& gone, std::optional<Error> erro
   }
   if (gone.was != WorkerStatus::kStarting || known == model_of.end()) return;
   if (gone.why == GoneWhy::kPoolLost) return postpone_start(known->second);
-  const auto lane_index = gone.started_for ? std::optional(LaneIndex{*gone.started_for}) : std::nullopt;
-  start_failed({known->second, lane_index, gone.pool_id, gone.gpu_id},
+  const auto group_index = gone.started_for ? std::optional(GroupIndex{*gone.started_for}) : std::nullopt;
+  start_failed({known->second, group_index, gone.pool_id, gone.gpu_id},
                error.value_or(Error{ErrorCode::kWorkerStartFailed, "The worker ended before it was ready.", {}}));
 }
 
 // It had been ready: the next start is free, but a worker that crashes again and again is not started again and again.
-void Brain::State::worker_crashed(Model& m, const Error& error) {
-  const scheduling::StartControl::CrashLimits limits{.crashes_max = config.restart.worker_crashes_max,
-                                                     .window_ms = config.restart.worker_crash_window_ms};
+void Core::State::worker_crashed(Model& m, const Error& error) {
+  const placement::StartControl::CrashLimits limits{.crashes_max = config.restart.worker_crashes_max,
+                                                    .window_ms = config.restart.worker_crash_window_ms};
   m.starts.crashed(error, limits, config.retry, now.mono_ms, entropy);
   if (!m.starts.backing_off(now.mono_ms)) return;
   timers.arm(m.starts.not_before_ms(), {.kind = TimerKind::kSchedule});
@@ -285,7 +285,7 @@ void Brain::State::worker_crashed(Model& m, const Error& error) {
            {{"model_digest", m.facts.digest}, {"backoff_ms", m.starts.not_before_ms() - now.mono_ms}}});
 }
 
-void Brain::State::start_timed_out(const base::WorkerId& id) {
+void Core::State::start_timed_out(const base::WorkerId& id) {
   Worker* worker = registry.find_worker(id);
   if (!worker || worker->info.status != WorkerStatus::kStarting) return;
   // A start whose answer was lost comes back through a report, without what we wanted of it.
@@ -300,12 +300,12 @@ void Brain::State::start_timed_out(const base::WorkerId& id) {
                           .with("timeout_ms", config.worker_start_timeout_ms));
 }
 
-Brain::State::FailedStart Brain::State::failed_start(const Worker& worker, ModelIndex model_index) {
-  const auto lane_index = worker.started_for ? std::optional(LaneIndex{*worker.started_for}) : std::nullopt;
-  return {model_index, lane_index, worker.pool_id, worker.info.gpu_id};
+Core::State::FailedStart Core::State::failed_start(const Worker& worker, ModelIndex model_index) {
+  const auto group_index = worker.started_for ? std::optional(GroupIndex{*worker.started_for}) : std::nullopt;
+  return {model_index, group_index, worker.pool_id, worker.info.gpu_id};
 }
 
-void Brain::State::start_failed(const FailedStart& start, Error error) {
+void Core::State::start_failed(const FailedStart& start, Error error) {
   Model& m = model(start.model);
   count(Metric::kWorkerStarts, "failure");
   m.starts.failed(error, config.retry, now.mono_ms, entropy);
@@ -322,15 +322,15 @@ void Brain::State::start_failed(const FailedStart& start, Error error) {
             {"code", error.name()},
             {"backoff_ms", m.starts.not_before_ms() - now.mono_ms}}});
   const Error told = Error(error).with("gpu_id", start.gpu_id);
-  for (const LaneIndex index : m.lanes) {
-    Lane& l = lane(index);
-    // Without a lane of its own a start counts for everybody who might have used it.
+  for (const GroupIndex index : m.groups) {
+    JobGroup& l = group(index);
+    // Without a group of its own a start counts for everybody who might have used it.
     const bool concerned =
-        start.lane ? index == *start.lane : tier(l, start.pool_id, start.gpu_id) != scheduling::Tier::kExcluded;
+        start.group ? index == *start.group : tier(l, start.pool_id, start.gpu_id) != placement::Tier::kExcluded;
     if (!concerned || l.start_round.failed(start.pool_id, start.gpu_id, error) == StartRound::Verdict::kRetry) continue;
     if (has_serving_worker(l)) continue;  // its jobs have somewhere to go
     for (const Arrival arrival : queue.waiting_in(index)) fail(jobs.at(arrival), told);
   }
 }
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

@@ -1,4 +1,4 @@
-#include "orchestratord/queue/job_queue.h"
+#include "orchestratord/core/queue/job_queue.h"
 
 #include <algorithm>
 #include <iterator>
@@ -6,9 +6,9 @@
 
 #include "base/assert.h"
 
-namespace llorch::orchestratord::queue {
+namespace llorch::orchestratord::core::queue {
 
-using contract::QueuePolicy;
+using config::QueuePolicy;
 
 std::string_view policy_label(QueuePolicy policy) {
   switch (policy) {
@@ -33,42 +33,42 @@ const Entry* JobQueue::find(Arrival arrival) const {
   return s ? &s->entry : nullptr;
 }
 
-void JobQueue::refresh_head(Priority priority, LaneIndex lane_index) {
-  Lane& lane = lanes_[lane_index.value][index(priority)];
-  const bool dispatchable = !lane.entries.empty() && lane.entries.begin()->second;
-  const std::optional<Arrival> want = dispatchable ? std::optional(lane.entries.begin()->first) : std::nullopt;
-  if (want == lane.offered) return;
+void JobQueue::refresh_head(Priority priority, GroupIndex group_index) {
+  JobGroup& group = groups_[group_index.value][index(priority)];
+  const bool dispatchable = !group.entries.empty() && group.entries.begin()->second;
+  const std::optional<Arrival> want = dispatchable ? std::optional(group.entries.begin()->first) : std::nullopt;
+  if (want == group.offered) return;
   auto& heads = heads_[index(priority)];
-  if (lane.offered) heads.erase(*lane.offered);
-  if (want) heads.emplace(*want, lane_index);
-  lane.offered = want;
+  if (group.offered) heads.erase(*group.offered);
+  if (want) heads.emplace(*want, group_index);
+  group.offered = want;
 }
 
-void JobQueue::enter_lane(const Slot& s) {
-  auto& entries = lanes_[s.entry.lane.value][index(s.entry.priority)].entries;
+void JobQueue::enter_group(const Slot& s) {
+  auto& entries = groups_[s.entry.group.value][index(s.entry.priority)].entries;
   const auto it = entries.emplace_hint(entries.end(), s.entry.arrival, false);
   it->second = s.phase == Phase::kReady;
-  refresh_head(s.entry.priority, s.entry.lane);
+  refresh_head(s.entry.priority, s.entry.group);
 }
 
-void JobQueue::leave_lane(const Entry& entry) {
-  lanes_[entry.lane.value][index(entry.priority)].entries.erase(entry.arrival);
-  refresh_head(entry.priority, entry.lane);
+void JobQueue::leave_group(const Entry& entry) {
+  groups_[entry.group.value][index(entry.priority)].entries.erase(entry.arrival);
+  refresh_head(entry.priority, entry.group);
 }
 
 void JobQueue::insert(const Slot& s) {
-  const std::size_t lane = s.entry.lane.value;
-  if (lane >= lanes_.size()) {
-    lanes_.resize(lane + 1);
-    counts_.resize(lane + 1);
+  const std::size_t group = s.entry.group.value;
+  if (group >= groups_.size()) {
+    groups_.resize(group + 1);
+    counts_.resize(group + 1);
   }
   Slots& slots = at(s.entry.priority);
   slots.emplace_hint(slots.end(), s.entry.arrival, s);
-  ++counts_[lane];
+  ++counts_[group];
   if (s.phase == Phase::kDelayed) {
     delayed_.emplace(s.until_ms, s.entry.arrival);
   } else {
-    enter_lane(s);
+    enter_group(s);
   }
 }
 
@@ -112,8 +112,8 @@ void JobQueue::make_ready(Arrival arrival) {
   Slot* s = slot(arrival);
   ASSERT(s && s->phase == Phase::kReserved, "arrival {}", arrival.value);
   s->phase = Phase::kReady;
-  lanes_[s->entry.lane.value][index(s->entry.priority)].entries[arrival] = true;
-  refresh_head(s->entry.priority, s->entry.lane);
+  groups_[s->entry.group.value][index(s->entry.priority)].entries[arrival] = true;
+  refresh_head(s->entry.priority, s->entry.group);
 }
 
 void JobQueue::put_back(const Entry& entry, std::int64_t ready_at_ms, std::int64_t now_ms) {
@@ -129,10 +129,10 @@ bool JobQueue::remove(Arrival arrival) {
   if (s->phase == Phase::kDelayed) {
     delayed_.erase({s->until_ms, arrival});
   } else {
-    leave_lane(entry);
+    leave_group(entry);
   }
   at(entry.priority).erase(arrival);
-  --counts_[entry.lane.value];
+  --counts_[entry.group.value];
   return true;
 }
 
@@ -142,7 +142,7 @@ bool JobQueue::advance(std::int64_t now_ms) {
     Slot* s = slot(delayed_.begin()->second);
     delayed_.erase(delayed_.begin());
     s->phase = Phase::kReady;
-    enter_lane(*s);
+    enter_group(*s);
     changed = true;
   }
   if (config_.batch_promotion_ms <= 0) return changed;
@@ -174,10 +174,10 @@ std::optional<JobQueue::Head> JobQueue::next_head(Priority priority, std::option
   return Head{it->first, it->second};
 }
 
-std::optional<std::pair<Priority, Arrival>> JobQueue::head_of(LaneIndex lane) const {
-  if (lane.value >= lanes_.size()) return std::nullopt;
+std::optional<std::pair<Priority, Arrival>> JobQueue::head_of(GroupIndex group) const {
+  if (group.value >= groups_.size()) return std::nullopt;
   for (const Priority p : {Priority::kInteractive, Priority::kBatch}) {
-    if (const auto& offered = lanes_[lane.value][index(p)].offered) return std::pair(p, *offered);
+    if (const auto& offered = groups_[group.value][index(p)].offered) return std::pair(p, *offered);
   }
   return std::nullopt;
 }
@@ -204,30 +204,32 @@ std::int64_t JobQueue::position(Arrival arrival) const {
   return before + (s->entry.priority == Priority::kBatch ? depth(Priority::kInteractive) : 0);
 }
 
-std::int64_t JobQueue::ahead_in(LaneIndex lane, Priority priority, Arrival arrival) const {
-  if (lane.value >= lanes_.size()) return 0;
-  const auto& lanes = lanes_[lane.value];
-  const auto& own = lanes[index(priority)].entries;
+std::int64_t JobQueue::ahead_in(GroupIndex group, Priority priority, Arrival arrival) const {
+  if (group.value >= groups_.size()) return 0;
+  const auto& groups = groups_[group.value];
+  const auto& own = groups[index(priority)].entries;
   const bool last = own.empty() || own.rbegin()->first <= arrival;  // a job just admitted
   std::int64_t ahead = last ? static_cast<std::int64_t>(own.size() - own.count(arrival))
                             : std::distance(own.begin(), own.lower_bound(arrival));
   if (priority == Priority::kBatch) {
-    ahead += static_cast<std::int64_t>(lanes[index(Priority::kInteractive)].entries.size());
+    ahead += static_cast<std::int64_t>(groups[index(Priority::kInteractive)].entries.size());
   }
   return ahead;
 }
 
-std::vector<Arrival> JobQueue::waiting_in(LaneIndex lane) const {
+std::vector<Arrival> JobQueue::waiting_in(GroupIndex group) const {
   std::vector<Arrival> out;
   for (const Slots& slots : slots_) {
     for (const auto& [arrival, s] : slots) {
-      if (s.entry.lane == lane && s.phase != Phase::kReserved) out.push_back(arrival);
+      if (s.entry.group == group && s.phase != Phase::kReserved) out.push_back(arrival);
     }
   }
   return out;
 }
 
-std::size_t JobQueue::count_of(LaneIndex lane) const { return lane.value < counts_.size() ? counts_[lane.value] : 0; }
+std::size_t JobQueue::count_of(GroupIndex group) const {
+  return group.value < counts_.size() ? counts_[group.value] : 0;
+}
 
 std::vector<Arrival> JobQueue::snapshot(Priority priority) const {
   std::vector<Arrival> out;
@@ -236,4 +238,4 @@ std::vector<Arrival> JobQueue::snapshot(Priority priority) const {
   return out;
 }
 
-}  // namespace llorch::orchestratord::queue
+}  // namespace llorch::orchestratord::core::queue

@@ -1,8 +1,8 @@
 #pragma once
-// Where admitted jobs wait: two priority classes, FIFO by arrival inside a class, one lane per class and LaneIndex
+// Where admitted jobs wait: two priority classes, FIFO by arrival inside a class, one group per class and GroupIndex
 // (a model and where its jobs may run), so that what cannot run now holds up nobody else.
 //
-// An entry is reserved (its admission is not committed yet; it holds its place and blocks its lane), ready, or delayed
+// An entry is reserved (its admission is not committed yet; it holds its place and blocks its group), ready, or delayed
 // (backing off after a failed attempt; it keeps its place by arrival but lets others pass).
 // One thread. Costs: admission amortised O(1) (appended at the end of its maps), everything else O(log n), position() O(n).
 #include <array>
@@ -13,21 +13,21 @@
 #include <string_view>
 #include <vector>
 
-#include "contract/config.h"
-#include "contract/task.h"
-#include "orchestratord/jobs/ids.h"
+#include "config/config.h"
+#include "orchestratord/core/jobs/ids.h"
+#include "wire/task.h"
 
-namespace llorch::orchestratord::queue {
+namespace llorch::orchestratord::core::queue {
 
-using contract::Priority;
 using jobs::Arrival;
-using jobs::LaneIndex;
+using jobs::GroupIndex;
+using wire::Priority;
 
-std::string_view policy_label(contract::QueuePolicy policy);  // "reject", "drop-lru", "shed-low-priority", "queue"
+std::string_view policy_label(config::QueuePolicy policy);  // "reject", "drop-lru", "shed-low-priority", "queue"
 
 struct Entry {
   Arrival arrival;
-  LaneIndex lane;
+  GroupIndex group;
   Priority priority = Priority::kInteractive;  // rises to interactive when promoted
   std::int64_t queued_ms = 0;                  // monotonic time of admission; promotion counts from here
   bool displaceable = true;                    // false once it was dispatched: a full queue may not drop it any more
@@ -40,7 +40,7 @@ struct Verdict {
 
 class JobQueue {
  public:
-  explicit JobQueue(contract::QueueConfig config) : config_(config) {}
+  explicit JobQueue(config::QueueConfig config) : config_(config) {}
 
   // Reserves a place, or refuses, or displaces another entry, as the policy says:
   //   reject             a full queue refuses
@@ -61,25 +61,25 @@ class JobQueue {
   // When advance() has something to do next; INT64_MAX: nothing in sight.
   std::int64_t next_due_ms() const;
 
-  // The first ready job of a lane in dispatch order after `after` (absent: from the start) inside `priority`.
+  // The first ready job of a group in dispatch order after `after` (absent: from the start) inside `priority`.
   struct Head {
     Arrival arrival;
-    LaneIndex lane;
+    GroupIndex group;
   };
   std::optional<Head> next_head(Priority priority, std::optional<Arrival> after) const;
-  // The first ready job of this lane over both classes.
-  std::optional<std::pair<Priority, Arrival>> head_of(LaneIndex lane) const;
+  // The first ready job of this group over both classes.
+  std::optional<std::pair<Priority, Arrival>> head_of(GroupIndex group) const;
 
   const Entry* find(Arrival arrival) const;
   bool is_delayed(Arrival arrival) const;
   std::optional<std::int64_t> delayed_until_ms(Arrival arrival) const;
   // Entries to be dispatched before this one, over all models. REQUIRES: it is here.
   std::int64_t position(Arrival arrival) const;
-  // Entries of `lane` that go before an entry of this class and arrival; delayed ones do not.
-  std::int64_t ahead_in(LaneIndex lane, Priority priority, Arrival arrival) const;
-  // Ready or delayed entries of a lane, in order of class and arrival.
-  std::vector<Arrival> waiting_in(LaneIndex lane) const;
-  std::size_t count_of(LaneIndex lane) const;
+  // Entries of `group` that go before an entry of this class and arrival; delayed ones do not.
+  std::int64_t ahead_in(GroupIndex group, Priority priority, Arrival arrival) const;
+  // Ready or delayed entries of a group, in order of class and arrival.
+  std::vector<Arrival> waiting_in(GroupIndex group) const;
+  std::size_t count_of(GroupIndex group) const;
   // All arrivals in the order of the class.
   std::vector<Arrival> snapshot(Priority priority) const;
 
@@ -95,9 +95,9 @@ class JobQueue {
     std::int64_t until_ms = 0;  // kDelayed
   };
   using Slots = std::map<Arrival, Slot>;
-  struct Lane {
+  struct JobGroup {
     std::map<Arrival, bool> entries;  // reserved (false) and ready (true)
-    std::optional<Arrival> offered;   // what heads_ holds for this lane
+    std::optional<Arrival> offered;   // what heads_ holds for this group
   };
 
   static std::size_t index(Priority p) { return static_cast<std::size_t>(p); }
@@ -106,17 +106,17 @@ class JobQueue {
   Slot* slot(Arrival arrival);
   const Slot* slot(Arrival arrival) const;
   void insert(const Slot& slot);
-  void enter_lane(const Slot& slot);
-  void leave_lane(const Entry& entry);
-  void refresh_head(Priority priority, LaneIndex lane);
+  void enter_group(const Slot& slot);
+  void leave_group(const Entry& entry);
+  void refresh_head(Priority priority, GroupIndex group);
   std::optional<Arrival> victim_for(Priority newcomer) const;
 
-  contract::QueueConfig config_;
+  config::QueueConfig config_;
   std::array<Slots, 2> slots_;                          // everything, by class
-  std::vector<std::array<Lane, 2>> lanes_;              // by lane and class
-  std::vector<std::size_t> counts_;                     // entries by lane, delayed ones too
-  std::array<std::map<Arrival, LaneIndex>, 2> heads_;   // dispatchable lane heads, by class
+  std::vector<std::array<JobGroup, 2>> groups_;         // by group and class
+  std::vector<std::size_t> counts_;                     // entries by group, delayed ones too
+  std::array<std::map<Arrival, GroupIndex>, 2> heads_;  // dispatchable group heads, by class
   std::set<std::pair<std::int64_t, Arrival>> delayed_;  // (until, arrival)
 };
 
-}  // namespace llorch::orchestratord::queue
+}  // namespace llorch::orchestratord::core::queue

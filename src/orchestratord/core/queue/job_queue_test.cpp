@@ -1,19 +1,19 @@
-#include "orchestratord/queue/job_queue.h"
+#include "orchestratord/core/queue/job_queue.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
 #include <algorithm>
 
-namespace llorch::orchestratord::queue {
+namespace llorch::orchestratord::core::queue {
 namespace {
 
-using contract::QueueConfig;
-using contract::QueuePolicy;
+using config::QueueConfig;
+using config::QueuePolicy;
 
-Entry entry(std::uint64_t arrival, Priority priority = Priority::kInteractive, std::uint64_t lane = 0,
+Entry entry(std::uint64_t arrival, Priority priority = Priority::kInteractive, std::uint64_t group = 0,
             std::int64_t queued_ms = 0) {
-  return {.arrival = {arrival}, .lane = {lane}, .priority = priority, .queued_ms = queued_ms};
+  return {.arrival = {arrival}, .group = {group}, .priority = priority, .queued_ms = queued_ms};
 }
 
 // Admits and commits.
@@ -114,7 +114,7 @@ TEST(JobQueue, RemoveIsFinalAndIdempotent) {
   EXPECT_EQ(drain(queue), (std::vector<std::uint64_t>{2}));
 }
 
-TEST(JobQueue, AnUncommittedHeadHoldsItsLaneOnly) {
+TEST(JobQueue, AnUncommittedHeadHoldsItsGroupOnly) {
   JobQueue queue(QueueConfig{});
   queue.reserve(entry(1, Priority::kInteractive, 0));
   admit(queue, entry(2, Priority::kInteractive, 0));
@@ -163,10 +163,10 @@ struct NaiveQueue {
   };
   std::vector<Item> items;
 
-  std::optional<Arrival> head(Priority p, std::uint64_t lane) const {
+  std::optional<Arrival> head(Priority p, std::uint64_t group) const {
     const Item* first = nullptr;
     for (const Item& i : items) {
-      if (i.entry.priority != p || i.entry.lane.value != lane) continue;
+      if (i.entry.priority != p || i.entry.group.value != group) continue;
       if (!first || i.entry.arrival < first->entry.arrival) first = &i;
     }
     return first && first->ready ? std::optional(first->entry.arrival) : std::nullopt;
@@ -236,4 +236,4 @@ TEST(JobQueue, RefusesIsWhatReserveWouldSay) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::queue
+}  // namespace llorch::orchestratord::core::queue

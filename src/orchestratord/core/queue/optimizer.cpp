@@ -1,32 +1,32 @@
-#include "orchestratord/queue_optimizer/optimizer.h"
+#include "orchestratord/core/queue/optimizer.h"
 
 #include <algorithm>
 
-#include "orchestratord/scheduling/preference.h"
+#include "orchestratord/core/placement/preference.h"
 
-namespace llorch::orchestratord::queue_optimizer {
+namespace llorch::orchestratord::core::queue {
 namespace {
 
-using scheduling::Tier;
+using placement::Tier;
 
-bool accepts(const WaitingLane& lane, const DeviceView& device) {
-  return scheduling::tier_of(lane.placement, device.pool_id, device.gpu_id) != Tier::kExcluded;
+bool accepts(const WaitingGroup& group, const DeviceView& device) {
+  return placement::tier_of(group.placement, device.pool_id, device.gpu_id) != Tier::kExcluded;
 }
 
 struct Supply {
-  std::int64_t slots = 0;                 // of workers that the lane accepts
+  std::int64_t slots = 0;                 // of workers that the group accepts
   bool place = false;                     // some usable device could hold a worker if it were empty
-  const DeviceView* elsewhere = nullptr;  // has a free slot for its model, but the lane does not accept it
+  const DeviceView* elsewhere = nullptr;  // has a free slot for its model, but the group does not accept it
   const WorkerView* free_worker = nullptr;
 };
 
-Supply supply_of(const WaitingLane& lane, const Snapshot& snapshot) {
+Supply supply_of(const WaitingGroup& group, const Snapshot& snapshot) {
   Supply supply;
   for (const DeviceView& device : snapshot.devices) {
-    const bool accepted = accepts(lane, device);
-    supply.place |= accepted && device.usable && device.total_bytes >= lane.memory_bytes;
+    const bool accepted = accepts(group, device);
+    supply.place |= accepted && device.usable && device.total_bytes >= group.memory_bytes;
     for (const WorkerView& w : device.workers) {
-      if (!w.serves || w.model_digest != lane.model_digest) continue;
+      if (!w.serves || w.model_digest != group.model_digest) continue;
       if (accepted) {
         supply.slots += w.slots_total;
       } else if (w.slots_in_use < w.slots_total && !supply.free_worker) {
@@ -44,23 +44,23 @@ struct Place {
 };
 
 // The worker that was idle longest among those whose place is large enough.
-Place place_of_idle(const WaitingLane& lane, const Snapshot& snapshot) {
+Place place_of_idle(const WaitingGroup& group, const Snapshot& snapshot) {
   Place best;
   for (const DeviceView& device : snapshot.devices) {
-    if (!device.usable || !accepts(lane, device)) continue;
+    if (!device.usable || !accepts(group, device)) continue;
     if (static_cast<std::int64_t>(device.workers.size()) > snapshot.workers_per_device) continue;
     for (const WorkerView& w : device.workers) {
       const bool may_go = w.serves && !w.wanted && w.slots_in_use == 0 && w.idle_ms >= kIdleMsMin &&
-                          w.model_digest != lane.model_digest && device.room_bytes + w.bytes >= lane.memory_bytes;
+                          w.model_digest != group.model_digest && device.room_bytes + w.bytes >= group.memory_bytes;
       if (may_go && (!best.idle || w.idle_ms > best.idle->idle_ms)) best = {&device, &w};
     }
   }
   return best;
 }
 
-std::optional<Suggestion> look_at(const WaitingLane& lane, const Snapshot& snapshot) {
-  Suggestion s{.lane = lane.lane, .first_job = lane.first_job, .jobs = lane.jobs, .pool_id = {}, .worker_id = {}};
-  const Supply supply = supply_of(lane, snapshot);
+std::optional<Suggestion> look_at(const WaitingGroup& group, const Snapshot& snapshot) {
+  Suggestion s{.group = group.group, .first_job = group.first_job, .jobs = group.jobs, .pool_id = {}, .worker_id = {}};
+  const Supply supply = supply_of(group, snapshot);
   if (supply.slots == 0 && !supply.place) {
     if (snapshot.pools_expected) return std::nullopt;
     s.kind = Kind::kStale;
@@ -72,13 +72,13 @@ std::optional<Suggestion> look_at(const WaitingLane& lane, const Snapshot& snaps
     s.worker_id = supply.free_worker->worker_id;
     return s;
   }
-  if (supply.slots == 0 || !lane.run_ms || !lane.start_ms) return std::nullopt;  // the scheduler starts the first one
-  const Place place = place_of_idle(lane, snapshot);
+  if (supply.slots == 0 || !group.run_ms || !group.start_ms) return std::nullopt;  // the scheduler starts the first one
+  const Place place = place_of_idle(group, snapshot);
   if (!place.idle) return std::nullopt;
-  const std::int64_t work_ms = lane.jobs * *lane.run_ms;
-  const std::int64_t more = supply.slots + std::max<std::int64_t>(1, lane.slots_of_new_worker);
-  s.gain_ms = work_ms / supply.slots - *lane.start_ms - work_ms / more;
-  if (s.gain_ms < *lane.start_ms || s.gain_ms <= 0) return std::nullopt;
+  const std::int64_t work_ms = group.jobs * *group.run_ms;
+  const std::int64_t more = supply.slots + std::max<std::int64_t>(1, group.slots_of_new_worker);
+  s.gain_ms = work_ms / supply.slots - *group.start_ms - work_ms / more;
+  if (s.gain_ms < *group.start_ms || s.gain_ms <= 0) return std::nullopt;
   s.kind = Kind::kAddWorker;
   s.pool_id = place.device->pool_id;
   s.worker_id = place.idle->worker_id;
@@ -98,14 +98,14 @@ std::string_view name(Kind kind) {
 
 Report review(const Snapshot& snapshot, const std::function<bool()>& out_of_time) {
   Report report;
-  for (const WaitingLane& lane : snapshot.lanes) {
+  for (const WaitingGroup& group : snapshot.groups) {
     if (out_of_time()) {
       report.aborted = true;
       break;
     }
-    if (auto suggestion = look_at(lane, snapshot)) report.suggestions.push_back(std::move(*suggestion));
+    if (auto suggestion = look_at(group, snapshot)) report.suggestions.push_back(std::move(*suggestion));
   }
   return report;
 }
 
-}  // namespace llorch::orchestratord::queue_optimizer
+}  // namespace llorch::orchestratord::core::queue

@@ -1,16 +1,16 @@
-#include "orchestratord/queue_optimizer/optimizer.h"
+#include "orchestratord/core/queue/optimizer.h"
 
 #include <gtest/gtest.h>
 
-namespace llorch::orchestratord::queue_optimizer {
-namespace {
+#include "orchestratord/core/testing/units.h"
 
-constexpr std::int64_t kGb = 1'000'000'000;
+namespace llorch::orchestratord::core::queue {
+namespace {
 
 bool never() { return false; }
 
-WaitingLane lane(std::uint64_t number, const std::string& model, std::int64_t jobs) {
-  return {.lane = {number},
+WaitingGroup group(std::uint64_t number, const std::string& model, std::int64_t jobs) {
+  return {.group = {number},
           .first_job = base::JobId("j" + std::to_string(number)),
           .model_digest = model,
           .placement = {},
@@ -47,9 +47,9 @@ DeviceView device(const std::string& pool, std::vector<WorkerView> workers) {
 // SYS-6.1.4: jobs that nothing here can ever run are flagged; not while a pool may still turn up.
 TEST(QueueOptimizer, FlagsStaleJobs) {
   Snapshot s;
-  s.lanes = {lane(1, "a", 12), lane(2, "b", 1)};
-  s.lanes[0].placement = {.mode = contract::PlacementMode::kPin, .pin_pool_id = "gone"};
-  s.lanes[1].memory_bytes = 9 * kGb;
+  s.groups = {group(1, "a", 12), group(2, "b", 1)};
+  s.groups[0].placement = {.mode = wire::PlacementMode::kPin, .pin_pool_id = "gone"};
+  s.groups[1].memory_bytes = 9 * kGb;
   s.devices = {device("pool-1", {})};
   const Report report = review(s, never);
   ASSERT_EQ(report.suggestions.size(), 2u);
@@ -60,15 +60,15 @@ TEST(QueueOptimizer, FlagsStaleJobs) {
   s.pools_expected = true;
   EXPECT_TRUE(review(s, never).suggestions.empty());
   s.pools_expected = false;
-  s.lanes = {lane(3, "a", 12)};  // a device can hold it: the scheduler's business
+  s.groups = {group(3, "a", 12)};  // a device can hold it: the scheduler's business
   EXPECT_TRUE(review(s, never).suggestions.empty());
 }
 
 // SYS-6.1.4: jobs that wait for a busy worker while another one is idle.
 TEST(QueueOptimizer, SaysWhatAPlacementCosts) {
   Snapshot s;
-  s.lanes = {lane(1, "a", 12)};
-  s.lanes[0].placement = {.mode = contract::PlacementMode::kPin, .pin_pool_id = "pool-1"};
+  s.groups = {group(1, "a", 12)};
+  s.groups[0].placement = {.mode = wire::PlacementMode::kPin, .pin_pool_id = "pool-1"};
   s.devices = {device("pool-1", {busy("w1", "a")}), device("pool-2", {idle("w2", "a")})};
   const Report report = review(s, never);
   ASSERT_EQ(report.suggestions.size(), 1u);
@@ -82,7 +82,7 @@ TEST(QueueOptimizer, SaysWhatAPlacementCosts) {
 // SYS-6.1.4: 12 jobs of 10 s behind one slot take 120 s; with a second worker 60 s, and its start takes 5 s.
 TEST(QueueOptimizer, AddsAWorkerWhereItPays) {
   Snapshot s;
-  s.lanes = {lane(1, "a", 12)};
+  s.groups = {group(1, "a", 12)};
   s.devices = {device("pool-1", {busy("w1", "a")}), device("pool-2", {idle("w2", "b", 40'000)}),
                device("pool-3", {idle("w3", "c", 90'000)})};
   auto found = review(s, never).suggestions;
@@ -100,17 +100,17 @@ TEST(QueueOptimizer, AddsAWorkerWhereItPays) {
   EXPECT_TRUE(review(s, never).suggestions.empty());
   s.devices[1].workers[0].bytes = 6 * kGb;
   EXPECT_EQ(review(s, never).suggestions.size(), 1u);
-  s.lanes[0].jobs = 1;  // over before the start is
+  s.groups[0].jobs = 1;  // over before the start is
   EXPECT_TRUE(review(s, never).suggestions.empty());
-  s.lanes[0].jobs = 12;
-  s.lanes[0].run_ms.reset();  // nothing measured, nothing guessed
+  s.groups[0].jobs = 12;
+  s.groups[0].run_ms.reset();  // nothing measured, nothing guessed
   EXPECT_TRUE(review(s, never).suggestions.empty());
 }
 
 // SYS-6.1.4: a review that takes too long is given up.
 TEST(QueueOptimizer, GivesUpWhenOutOfTime) {
   Snapshot s;
-  for (std::uint64_t i = 0; i < 10; ++i) s.lanes.push_back(lane(i, "a", 1));
+  for (std::uint64_t i = 0; i < 10; ++i) s.groups.push_back(group(i, "a", 1));
   int asked = 0;
   const Report report = review(s, [&] { return ++asked > 3; });
   EXPECT_TRUE(report.aborted);
@@ -119,4 +119,4 @@ TEST(QueueOptimizer, GivesUpWhenOutOfTime) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::queue_optimizer
+}  // namespace llorch::orchestratord::core::queue

@@ -1,25 +1,25 @@
-// The queue optimizer's side of the brain (SYS-6.1.4): when the queue is reviewed, and what is made of the advice.
+// The queue optimizer's side of the core (SYS-6.1.4): when the queue is reviewed, and what is made of the advice.
 #include <fmt/core.h>
 
 #include <algorithm>
 
-#include "orchestratord/brain/core/state.h"
+#include "orchestratord/core/state.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 
-using queue_optimizer::DeviceView;
-using queue_optimizer::Kind;
-using queue_optimizer::Suggestion;
+using queue::DeviceView;
+using queue::Kind;
+using queue::Suggestion;
 
 // While more jobs wait than the threshold, a review follows an interval after the last one; a short burst gets none.
-void Brain::State::watch_queue() {
+void Core::State::watch_queue() {
   const auto& c = config.queue_optimizer;
   if (!c.enabled || watching_queue || draining || queue.depth() <= c.threshold_jobs) return;
   watching_queue = true;
   timers.arm(now.mono_ms + c.interval_ms, {.kind = TimerKind::kReviewQueue});
 }
 
-void Brain::State::review_queue() {
+void Core::State::review_queue() {
   watching_queue = false;
   if (draining || queue.depth() <= config.queue_optimizer.threshold_jobs) return drop_advice();
   if (reviewing_queue) return;
@@ -27,31 +27,31 @@ void Brain::State::review_queue() {
   emit(ReviewQueue{queue_snapshot(), config.queue_optimizer.max_runtime_ms});
 }
 
-void Brain::State::drop_advice() {
-  for (Lane& l : lanes) l.advice.reset();
+void Core::State::drop_advice() {
+  for (JobGroup& l : groups) l.advice.reset();
 }
 
-queue_optimizer::Snapshot Brain::State::queue_snapshot() const {
-  queue_optimizer::Snapshot s{
-      .lanes = {}, .devices = {}, .pools_expected = pools_expected(), .workers_per_device = config.workers_per_gpu};
+queue::Snapshot Core::State::queue_snapshot() const {
+  queue::Snapshot s{
+      .groups = {}, .devices = {}, .pools_expected = pools_expected(), .workers_per_device = config.workers_per_gpu};
   for (const Priority priority : {Priority::kInteractive, Priority::kBatch}) {
     std::optional<Arrival> after;
     while (const auto head = queue.next_head(priority, after)) {
       after = head->arrival;
-      if (queue.head_of(head->lane)->second != head->arrival) continue;  // its interactive head came before
-      const Lane& l = lane(head->lane);
+      if (queue.head_of(head->group)->second != head->arrival) continue;  // its interactive head came before
+      const JobGroup& l = group(head->group);
       if (!may_run(l)) continue;  // no worker would help it
       const Model& m = model(l.model);
       if (m.facts.devices > 1) continue;  // what is weighed is one device against another
-      s.lanes.push_back({.lane = head->lane,
-                         .first_job = jobs.at(head->arrival).spec.job_id,
-                         .model_digest = m.facts.digest,
-                         .placement = l.placement,
-                         .jobs = static_cast<std::int64_t>(queue.count_of(head->lane)),
-                         .memory_bytes = m.facts.memory_bytes,
-                         .slots_of_new_worker = config.worker_slots,
-                         .run_ms = m.run_ms.get(),
-                         .start_ms = m.start_ms.get()});
+      s.groups.push_back({.group = head->group,
+                          .first_job = jobs.at(head->arrival).spec.job_id,
+                          .model_digest = m.facts.digest,
+                          .placement = l.placement,
+                          .jobs = static_cast<std::int64_t>(queue.count_of(head->group)),
+                          .memory_bytes = m.facts.memory_bytes,
+                          .slots_of_new_worker = config.worker_slots,
+                          .run_ms = m.run_ms.get(),
+                          .start_ms = m.start_ms.get()});
     }
   }
   for (const auto& [pool_id, pool] : registry.pools()) {
@@ -60,7 +60,7 @@ queue_optimizer::Snapshot Brain::State::queue_snapshot() const {
   return s;
 }
 
-DeviceView Brain::State::device_view(const base::PoolId& pool_id, const pool_registry::Device& device) const {
+DeviceView Core::State::device_view(const base::PoolId& pool_id, const pools::Device& device) const {
   DeviceView view{.pool_id = pool_id,
                   .gpu_id = device.info.gpu_id,
                   .usable = pool_open(pool_id) && device.info.healthy,
@@ -82,24 +82,24 @@ DeviceView Brain::State::device_view(const base::PoolId& pool_id, const pool_reg
   return view;
 }
 
-void Brain::State::on(QueueReviewed& e) {
+void Core::State::on(QueueReviewed& e) {
   if (!reviewing_queue) return;
   reviewing_queue = false;
   count(Metric::kOptimizerRuns, e.report.aborted ? "aborted" : "completed");
   drop_advice();
   for (const Suggestion& s : e.report.suggestions) {
-    // The lane may have ended meanwhile, and its number may be another one's.
+    // The group may have ended meanwhile, and its number may be another one's.
     const Job* job = find_job(s.first_job);
-    if (!job || job->lane != s.lane || job->status != JobStatus::kQueued || !may_run(lane(s.lane))) continue;
-    Lane& l = lane(s.lane);
+    if (!job || job->group != s.group || job->status != JobStatus::kQueued || !may_run(group(s.group))) continue;
+    JobGroup& l = group(s.group);
     l.advice = s;
     if (s.kind == Kind::kAddWorker) {
       l.may_add_worker = dirty = true;
-      may_add_worker.push_back(s.lane);
+      may_add_worker.push_back(s.group);
     }
-    count(Metric::kOptimizerSuggestions, queue_optimizer::name(s.kind));
+    count(Metric::kOptimizerSuggestions, queue::name(s.kind));
     log(base::LogLevel::kInfo, "optimizer.suggestion", job, "Sees how waiting jobs could be helped.",
-        {{"kind", queue_optimizer::name(s.kind)},
+        {{"kind", queue::name(s.kind)},
          {"jobs", s.jobs},
          {"pool_id", s.pool_id ? s.pool_id->value : ""},
          {"worker_id", s.worker_id ? s.worker_id->value : ""},
@@ -107,7 +107,7 @@ void Brain::State::on(QueueReviewed& e) {
   }
 }
 
-std::string Brain::State::advice_text(const Suggestion& advice) {
+std::string Core::State::advice_text(const Suggestion& advice) {
   switch (advice.kind) {
     case Kind::kStale:
       return "Nothing that is registered now can ever run it: add a device or pool that can, or cancel it.";
@@ -120,4 +120,4 @@ std::string Brain::State::advice_text(const Suggestion& advice) {
   return {};
 }
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

@@ -1,23 +1,23 @@
 #include <gtest/gtest.h>
 
-#include "orchestratord/brain/test/driver.h"
+#include "orchestratord/core/testing/driver.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 namespace {
 
-using contract::PlacementMode;
+using wire::PlacementMode;
 
-BrainConfig config() {
-  BrainConfig c;
+CoreConfig config() {
+  CoreConfig c;
   c.queue_optimizer.threshold_jobs = 3;
   c.timeout.idle_ms = c.timeout.default_ms = c.timeout.max_ms = 1'000'000;
   return c;
 }
-contract::Placement pinned_to(const std::string& pool) { return {.mode = PlacementMode::kPin, .pin_pool_id = pool}; }
+wire::Placement pinned_to(const std::string& pool) { return {.mode = PlacementMode::kPin, .pin_pool_id = pool}; }
 
 // The review as the shell does it.
 const std::vector<Command>& answer(Driver& d, const ReviewQueue& review) {
-  return d.send(QueueReviewed{queue_optimizer::review(review.snapshot, [] { return false; })});
+  return d.send(QueueReviewed{queue::review(review.snapshot, [] { return false; })});
 }
 std::int64_t counted(const Driver& d, Metric metric, const std::string& label) {
   std::int64_t n = 0;
@@ -46,8 +46,8 @@ TEST(Optimizing, RunsOnlyWhileTheQueueIsLong) {
   pass();
   const auto review = d.only<ReviewQueue>();
   EXPECT_EQ(review.max_runtime_ms, 5000);
-  ASSERT_EQ(review.snapshot.lanes.size(), 1u);
-  EXPECT_EQ(review.snapshot.lanes[0].jobs, 4);
+  ASSERT_EQ(review.snapshot.groups.size(), 1u);
+  EXPECT_EQ(review.snapshot.groups[0].jobs, 4);
   pass();
   EXPECT_TRUE(d.none<ReviewQueue>());  // the last one has not answered
   d.end(x);
@@ -144,4 +144,4 @@ TEST(Optimizing, CanBeSwitchedOff) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

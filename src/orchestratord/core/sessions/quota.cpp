@@ -1,4 +1,4 @@
-#include "orchestratord/sessions/quota.h"
+#include "orchestratord/core/sessions/quota.h"
 
 #include <fmt/core.h>
 
@@ -6,7 +6,7 @@
 
 #include "base/assert.h"
 
-namespace llorch::orchestratord::sessions {
+namespace llorch::orchestratord::core::sessions {
 namespace {
 
 constexpr std::int64_t kDayMs = 24LL * 3600 * 1000;
@@ -15,14 +15,14 @@ constexpr std::int64_t kReservedRetryMs = 1000;
 
 }  // namespace
 
-QuotaTable::QuotaTable(const contract::QuotaConfig& everybody, const std::vector<contract::TenantConfig>& tenants)
+QuotaTable::QuotaTable(const config::QuotaConfig& everybody, const std::vector<config::TenantConfig>& tenants)
     : everybody_(everybody) {
-  for (const contract::TenantConfig& tenant : tenants) {
+  for (const config::TenantConfig& tenant : tenants) {
     if (tenant.quotas) limits_[tenant.id] = *tenant.quotas;
   }
 }
 
-const contract::QuotaConfig& QuotaTable::limits_of(const std::string& tenant) const {
+const config::QuotaConfig& QuotaTable::limits_of(const std::string& tenant) const {
   const auto it = limits_.find(tenant);
   return it == limits_.end() ? everybody_ : it->second;
 }
@@ -133,4 +133,4 @@ void QuotaTable::ended(const std::string& tenant) {
 std::int64_t QuotaTable::running(const std::string& tenant) const { return state_of(tenant).running; }
 std::int64_t QuotaTable::reserved(const std::string& tenant) const { return state_of(tenant).reserved; }
 
-}  // namespace llorch::orchestratord::sessions
+}  // namespace llorch::orchestratord::core::sessions

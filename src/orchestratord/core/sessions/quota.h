@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "base/error.h"
-#include "contract/config.h"
-#include "orchestratord/sessions/session.h"
+#include "config/config.h"
+#include "orchestratord/core/sessions/session.h"
 
-namespace llorch::orchestratord::sessions {
+namespace llorch::orchestratord::core::sessions {
 
 class QuotaTable {
   struct State {
@@ -32,7 +32,7 @@ class QuotaTable {
     // Why a job that may take this many tokens is not to be enqueued. QUOTA_EXCEEDED: today's budget is used up or reserved.
     // BUDGET_EXCEEDED: no day's budget is enough.
     std::optional<base::Error> refusal(std::int64_t tokens, std::int64_t unix_ms) const;
-    // The same of a job of which only bounds are known; none if these leave open whether, or with which code.
+    // The same for a job of which only bounds are known; absent unless every number within them gives the same code.
     struct Tokens {
       std::int64_t at_least = 0, at_most = 0;
     };
@@ -45,17 +45,17 @@ class QuotaTable {
     State state_;
   };
 
-  QuotaTable(const contract::QuotaConfig& everybody, const std::vector<contract::TenantConfig>& tenants);
+  QuotaTable(const config::QuotaConfig& everybody, const std::vector<config::TenantConfig>& tenants);
 
-  // What the store holds of the day of `unix_ms`.
+  // Takes over what the store says tenants used on the day of `unix_ms`.
   void restore(const std::vector<TenantUse>& used, std::int64_t unix_ms);
 
-  // As Standing says.
+  // As Standing::refusal.
   std::optional<base::Error> refusal(const std::string& tenant, std::int64_t tokens, std::int64_t unix_ms) const;
-  // A copy for others to look at. None: the tenant has no budget.
+  // A copy for other threads. Absent: the tenant has no budget.
   std::optional<Standing> standing(const std::string& tenant) const;
   void reserve(const std::string& tenant, std::int64_t tokens);
-  // It was not enqueued after all.
+  // A job for which reserve() was called was not enqueued after all.
   void withdraw(const std::string& tenant, std::int64_t tokens);
   // It ended at `ended_unix_ms`. REQUIRES: used <= reserved.
   struct Charge {
@@ -74,13 +74,13 @@ class QuotaTable {
   std::int64_t reserved(const std::string& tenant) const;
 
  private:
-  const contract::QuotaConfig& limits_of(const std::string& tenant) const;
+  const config::QuotaConfig& limits_of(const std::string& tenant) const;
   const State& state_of(const std::string& tenant) const;
   State& state_on(const std::string& tenant, std::int64_t day);
 
-  const contract::QuotaConfig everybody_;
-  std::map<std::string, contract::QuotaConfig> limits_;
+  const config::QuotaConfig everybody_;
+  std::map<std::string, config::QuotaConfig> limits_;
   std::map<std::string, State> tenants_;  // as many as tokens are known, and callers without one
 };
 
-}  // namespace llorch::orchestratord::sessions
+}  // namespace llorch::orchestratord::core::sessions

@@ -1,9 +1,9 @@
-#include "orchestratord/sessions/quota.h"
+#include "orchestratord/core/sessions/quota.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-namespace llorch::orchestratord::sessions {
+namespace llorch::orchestratord::core::sessions {
 namespace {
 
 using base::ErrorCode;
@@ -156,4 +156,4 @@ TEST(Quota, AStandingLeavesOpenWhatBoundsLeaveOpen) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::sessions
+}  // namespace llorch::orchestratord::core::sessions

@@ -1,9 +1,9 @@
 // Quotas of tenants: jobs at a time, tokens a day.
 #include <gtest/gtest.h>
 
-#include "orchestratord/brain/test/driver.h"
+#include "orchestratord/core/testing/driver.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 namespace {
 
 using base::ErrorCode;
@@ -23,8 +23,8 @@ struct Quotas : Driver {
     for (const Execute& x : all<Execute>()) ids.push_back(x.job_id.value);
     return ids;
   }
-  static BrainConfig with(contract::QuotaConfig quotas) {
-    BrainConfig c;
+  static CoreConfig with(config::QuotaConfig quotas) {
+    CoreConfig c;
     c.quotas = quotas;
     return c;
   }
@@ -32,7 +32,7 @@ struct Quotas : Driver {
 using Ids = std::vector<std::string>;
 
 // SYS-9.3.2, SYS-5.1.2: above its jobs at a time a tenant's next job waits and says so; others pass; it is never refused.
-TEST(BrainQuotas, JobsAboveTheQuotaWait) {
+TEST(CoreQuotas, JobsAboveTheQuotaWait) {
   Quotas d(Quotas::with({.max_concurrent_jobs = 1}));
   d.add_worker("w1", 4);
   d.submit_as("a", "a1");
@@ -52,7 +52,7 @@ TEST(BrainQuotas, JobsAboveTheQuotaWait) {
 }
 
 // SYS-9.3.2: over all models, and until a worker has really let go of a job.
-TEST(BrainQuotas, CountsOverModelsAndUntilTheAttemptIsOver) {
+TEST(CoreQuotas, CountsOverModelsAndUntilTheAttemptIsOver) {
   Quotas d(Quotas::with({.max_concurrent_jobs = 1}));
   auto s = d.pool_state("pool-1", 2);
   s.workers = {Driver::worker("w1"), Driver::worker("w2", "b", "1")};
@@ -68,7 +68,7 @@ TEST(BrainQuotas, CountsOverModelsAndUntilTheAttemptIsOver) {
 }
 
 // SYS-9.3.2: a job that may not run keeps no worker for itself and starts none.
-TEST(BrainQuotas, AHeldJobHoldsNoMemory) {
+TEST(CoreQuotas, AHeldJobHoldsNoMemory) {
   Quotas d(Quotas::with({.max_concurrent_jobs = 1}));
   auto s = d.pool_state("pool-1", 2);
   s.workers = {Driver::worker("w1"), Driver::worker("w2", "b", "1", 8 * kGb)};
@@ -84,8 +84,8 @@ TEST(BrainQuotas, AHeldJobHoldsNoMemory) {
 }
 
 // SYS-9.3.2: a tenant of its own has its own numbers.
-TEST(BrainQuotas, TenantsHaveTheirOwnLimits) {
-  BrainConfig c = Quotas::with({.max_concurrent_jobs = 1});
+TEST(CoreQuotas, TenantsHaveTheirOwnLimits) {
+  CoreConfig c = Quotas::with({.max_concurrent_jobs = 1});
   c.tenants = {{.id = "big", .token_file = {}, .throttle = {}, .quotas = {{.max_concurrent_jobs = 2}}},
                {.id = "free", .token_file = {}, .throttle = {}, .quotas = {{}}}};
   Quotas d(c);
@@ -105,7 +105,7 @@ TEST(BrainQuotas, TenantsHaveTheirOwnLimits) {
 }
 
 // SYS-9.3.2, SYS-7.1.1, ORCH-1012: the day's tokens are checked before a job is enqueued; what a job did not use comes back.
-TEST(BrainQuotas, TokensOfTheDay) {
+TEST(CoreQuotas, TokensOfTheDay) {
   Quotas d(Quotas::with({.token_budget_daily = 100}));
   d.add_worker("w1", 4);
   d.submit_as("a", "a1");  // 10 + 20
@@ -126,7 +126,7 @@ TEST(BrainQuotas, TokensOfTheDay) {
 }
 
 // SYS-9.3.2: an admission that the store refused took nothing; a job that was never run neither.
-TEST(BrainQuotas, WhatWasNotEnqueuedTookNothing) {
+TEST(CoreQuotas, WhatWasNotEnqueuedTookNothing) {
   Quotas d(Quotas::with({.token_budget_daily = 30}));
   d.auto_commit = false;
   d.submit_as("a", "a1");
@@ -138,12 +138,12 @@ TEST(BrainQuotas, WhatWasNotEnqueuedTookNothing) {
 }
 
 // SYS-9.3.2: what was used, and what lives, counts after a restart.
-TEST(BrainQuotas, SurviveARestart) {
+TEST(CoreQuotas, SurviveARestart) {
   Restored restored;
   jobs::JobSpec live = Driver::spec("j1", {});
   live.tenant_id = "a";
   restored.jobs.push_back({.spec = live,
-                           .status = contract::JobStatus::kQueued,
+                           .status = wire::JobStatus::kQueued,
                            .attempts = 0,
                            .submitted_unix_ms = 1'700'000'000'000,
                            .session_key = {},
@@ -156,8 +156,8 @@ TEST(BrainQuotas, SurviveARestart) {
   EXPECT_TRUE((d.submit_as("b", "b1", {.tokens_in = 10, .max_tokens = 90}), d.only<AnswerSubmit>().result));
 }
 
-// What a tenant may do is told in the step that changes it, when it has limits, and refuses no sooner than the brain.
-TEST(BrainQuotas, StandingsAreToldAsTheyChange) {
+// What a tenant may do is told in the step that changes it, when it has limits, and refuses no sooner than the core.
+TEST(CoreQuotas, StandingsAreToldAsTheyChange) {
   Quotas d(Quotas::with({.token_budget_daily = 100}));
   d.add_worker("w1", 4);
   d.submit_as("a", "a1", {.tokens_in = 10, .max_tokens = 90});
@@ -179,4 +179,4 @@ TEST(BrainQuotas, StandingsAreToldAsTheyChange) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

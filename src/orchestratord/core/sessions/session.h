@@ -8,7 +8,7 @@
 
 #include "base/id.h"
 
-namespace llorch::orchestratord::sessions {
+namespace llorch::orchestratord::core::sessions {
 
 // The row of a session. Immutable but for `touched_unix_ms`.
 struct SessionRecord {
@@ -44,4 +44,4 @@ struct RestoredSession {
   std::int64_t last_activity_unix_ms = 0;  // made, touched, or a job of it accepted or ended
 };
 
-}  // namespace llorch::orchestratord::sessions
+}  // namespace llorch::orchestratord::core::sessions

@@ -1,4 +1,4 @@
-#include "orchestratord/sessions/session_table.h"
+#include "orchestratord/core/sessions/session_table.h"
 
 #include <fmt/core.h>
 
@@ -8,7 +8,7 @@
 
 #include "base/assert.h"
 
-namespace llorch::orchestratord::sessions {
+namespace llorch::orchestratord::core::sessions {
 namespace {
 
 using base::Error;
@@ -64,8 +64,8 @@ Error exceeded(const Session& s, const Overrun& o) {
 
 }  // namespace
 
-contract::BudgetRemaining after(const Share& share, std::int64_t tokens_out, std::int64_t decode_time_ms) {
-  contract::BudgetRemaining left = share.before;
+wire::BudgetRemaining after(const Share& share, std::int64_t tokens_out, std::int64_t decode_time_ms) {
+  wire::BudgetRemaining left = share.before;
   const auto take = [](std::optional<std::int64_t>& from, std::int64_t amount) {
     if (from) from = std::max<std::int64_t>(0, *from - amount);
   };
@@ -133,7 +133,7 @@ bool SessionTable::erase(std::int64_t key) {
   return true;
 }
 
-base::Result<SessionTable::Opened> SessionTable::open(const contract::CreateSessionRequest& request, base::Time now,
+base::Result<SessionTable::Opened> SessionTable::open(const wire::CreateSessionRequest& request, base::Time now,
                                                       base::Entropy& entropy) {
   const base::SessionId id(request.session_id ? *request.session_id : base::uuid_v4(entropy));
   if (const auto it = key_of_.find(id); it != key_of_.end()) {
@@ -311,8 +311,8 @@ void SessionTable::ended_well_on(std::int64_t key, base::PoolId pool_id, base::W
   if (Session* session = find_mutable(key)) session->last_worker = {std::move(pool_id), std::move(worker_id)};
 }
 
-contract::BudgetRemaining SessionTable::remaining(const Session& s) const {
-  contract::BudgetRemaining left;
+wire::BudgetRemaining SessionTable::remaining(const Session& s) const {
+  wire::BudgetRemaining left;
   if (s.record.token_budget) left.tokens_budget_remaining = std::max<std::int64_t>(0, tokens_left(s));
   if (s.record.time_budget_ms) left.time_budget_remaining_ms = std::max<std::int64_t>(0, time_left(s));
   if (s.record.cost_budget_nano) left.cost_budget_remaining = from_nano(std::max<std::int64_t>(0, cost_left(s)));
@@ -331,8 +331,8 @@ std::optional<Share> SessionTable::share(const Admitted& admitted, std::int64_t 
                .kv_warmth = kv_warmth};
 }
 
-contract::SessionView SessionTable::view(const Session& s, base::Time now) const {
-  contract::SessionView v;
+wire::SessionView SessionTable::view(const Session& s, base::Time now) const {
+  wire::SessionView v;
   v.session_id = s.record.session_id.value;
   v.created_at = base::rfc3339(s.record.created_unix_ms);
   v.last_activity = base::rfc3339(s.active_unix_ms);
@@ -366,4 +366,4 @@ std::vector<std::int64_t> SessionTable::expire(std::int64_t now_ms) {
   return expired;
 }
 
-}  // namespace llorch::orchestratord::sessions
+}  // namespace llorch::orchestratord::core::sessions

@@ -16,11 +16,11 @@
 #include "base/entropy.h"
 #include "base/id.h"
 #include "base/result.h"
-#include "contract/config.h"
-#include "contract/session.h"
-#include "orchestratord/sessions/session.h"
+#include "config/config.h"
+#include "orchestratord/core/sessions/session.h"
+#include "wire/session.h"
 
-namespace llorch::orchestratord::sessions {
+namespace llorch::orchestratord::core::sessions {
 
 // What a job may take at most.
 struct Demand {
@@ -42,14 +42,14 @@ struct Charge {
 
 // What a running job's stream says of its session, see after().
 struct Share {
-  contract::BudgetRemaining before;  // had the job taken nothing
+  wire::BudgetRemaining before;  // had the job taken nothing
   std::int64_t tokens_in = 0;
   std::int64_t prompt_token_cost_nano = 0;
   std::int64_t output_token_cost_nano = 0;
   bool kv_warmth = false;
 };
 // What is left once the job has generated this much.
-contract::BudgetRemaining after(const Share& share, std::int64_t tokens_out, std::int64_t decode_time_ms);
+wire::BudgetRemaining after(const Share& share, std::int64_t tokens_out, std::int64_t decode_time_ms);
 
 struct Session {
   SessionRecord record;
@@ -63,9 +63,9 @@ struct Session {
 
 class SessionTable {
  public:
-  explicit SessionTable(contract::SessionConfig config) : config_(std::move(config)) {}
+  explicit SessionTable(config::SessionConfig config) : config_(std::move(config)) {}
 
-  // What the store holds, in order of creation. Returns the keys of rows that are of no use any more.
+  // Takes over the stored sessions, in order of creation. Returns the keys of rows that are of no use any more.
   std::vector<std::int64_t> restore(std::vector<RestoredSession> sessions, base::Time now);
 
   // A client makes a session, or touches one that is there. CONFLICT: it is there with other budgets. QUOTA_EXCEEDED: no
@@ -74,7 +74,7 @@ class SessionTable {
     std::int64_t key = 0;
     bool created = false;
   };
-  base::Result<Opened> open(const contract::CreateSessionRequest& request, base::Time now, base::Entropy& entropy);
+  base::Result<Opened> open(const wire::CreateSessionRequest& request, base::Time now, base::Entropy& entropy);
 
   // Why a job may not be enqueued; of a session that is not there: why it could not be made. BUDGET_EXCEEDED,
   // QUOTA_EXCEEDED.
@@ -99,10 +99,10 @@ class SessionTable {
   // Jobs of it that are live run on and are charged to nobody.
   bool close(std::int64_t key) { return erase(key); }
 
-  contract::BudgetRemaining remaining(const Session& session) const;
+  wire::BudgetRemaining remaining(const Session& session) const;
   // For a live job.
   std::optional<Share> share(const Admitted& admitted, std::int64_t tokens_in, bool kv_warmth) const;
-  contract::SessionView view(const Session& session, base::Time now) const;
+  wire::SessionView view(const Session& session, base::Time now) const;
   const std::map<std::int64_t, Session>& all() const { return sessions_; }
 
   // Removes those that nobody used for the ttl and returns their keys. Sessions with live jobs do not age.
@@ -121,10 +121,10 @@ class SessionTable {
   // Takes it out of the order of ageing, or puts it in.
   void set_ageing(const Session& session, bool ageing);
 
-  const contract::SessionConfig config_;
+  const config::SessionConfig config_;
   std::map<std::int64_t, Session> sessions_;  // by key
   std::unordered_map<base::SessionId, std::int64_t> key_of_;
   std::set<std::pair<std::int64_t, std::int64_t>> ageing_;  // (last activity, key) of sessions without live jobs
 };
 
-}  // namespace llorch::orchestratord::sessions
+}  // namespace llorch::orchestratord::core::sessions

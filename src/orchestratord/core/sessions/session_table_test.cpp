@@ -1,11 +1,11 @@
-#include "orchestratord/sessions/session_table.h"
+#include "orchestratord/core/sessions/session_table.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
 #include <limits>
 
-namespace llorch::orchestratord::sessions {
+namespace llorch::orchestratord::core::sessions {
 namespace {
 
 using base::ErrorCode;
@@ -14,13 +14,13 @@ using base::SessionId;
 const SessionId kId("agent-1");
 
 struct Fixture {
-  explicit Fixture(contract::SessionConfig config = {}) : table(std::move(config)) {}
+  explicit Fixture(config::SessionConfig config = {}) : table(std::move(config)) {}
   base::Time now{1'000'000, 1'700'000'000'000};
   base::SeededEntropy entropy{7};
   SessionTable table;
 
   void after_ms(std::int64_t ms) { now.mono_ms += ms, now.unix_ms += ms; }
-  std::int64_t open(contract::CreateSessionRequest request) {
+  std::int64_t open(wire::CreateSessionRequest request) {
     request.session_id = kId.value;
     const auto opened = table.open(request, now, entropy);
     EXPECT_TRUE(opened);
@@ -35,7 +35,7 @@ struct Fixture {
     EXPECT_TRUE(error);
     return error.value_or(base::Error{});
   }
-  contract::SessionView view() { return table.view(*table.find(kId), now); }
+  wire::SessionView view() { return table.view(*table.find(kId), now); }
 };
 
 template <class T>
@@ -139,7 +139,7 @@ TEST(SessionTable, SaysWhatIsLeftWhileAJobRuns) {
   const auto share = f.table.share(job, 10, true);
   ASSERT_TRUE(share);
   EXPECT_TRUE(share->kv_warmth);
-  const contract::BudgetRemaining left = after(*share, 7, 300);
+  const wire::BudgetRemaining left = after(*share, 7, 300);
   EXPECT_EQ(left.tokens_budget_remaining, 100 - 20 - 17);
   EXPECT_EQ(left.time_budget_remaining_ms, 5000 - 1000 - 300);
   EXPECT_DOUBLE_EQ(left.cost_budget_remaining.value_or(0), 0.001 - 0.00003 - 0.000014);
@@ -255,7 +255,7 @@ TEST(SessionTable, NobodyOverspends) {
       }
       std::int64_t tokens = 0;
       for (const Live& job : live) tokens += job.admitted.reservation.tokens;
-      const contract::SessionView v = f.view();
+      const wire::SessionView v = f.view();
       RC_ASSERT(v.tokens_reserved == tokens);
       RC_ASSERT(v.jobs_live == static_cast<std::int64_t>(live.size()));
       RC_ASSERT(v.tokens_used + v.tokens_reserved + *v.tokens_remaining == *v.token_budget);
@@ -266,4 +266,4 @@ TEST(SessionTable, NobodyOverspends) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::sessions
+}  // namespace llorch::orchestratord::core::sessions

@@ -1,15 +1,15 @@
 #pragma once
-// What the limits of one tenant say now: copies of its lines in the two tables, for others than the brain to look at.
+// The limits of one tenant as they stand: copies of its entries in the two tables, for threads other than the core's.
 #include <optional>
 
-#include "orchestratord/sessions/quota.h"
-#include "orchestratord/sessions/throttle.h"
+#include "orchestratord/core/sessions/quota.h"
+#include "orchestratord/core/sessions/throttle.h"
 
-namespace llorch::orchestratord::sessions {
+namespace llorch::orchestratord::core::sessions {
 
 struct Standing {
   std::optional<Throttle::Standing> throttle;
   std::optional<QuotaTable::Standing> quota;
 };
 
-}  // namespace llorch::orchestratord::sessions
+}  // namespace llorch::orchestratord::core::sessions

@@ -1,11 +1,11 @@
-#include "orchestratord/sessions/throttle.h"
+#include "orchestratord/core/sessions/throttle.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
 
-namespace llorch::orchestratord::sessions {
+namespace llorch::orchestratord::core::sessions {
 namespace {
 
 constexpr std::int64_t kMicro = 1'000'000;
@@ -21,14 +21,14 @@ base::Error too_fast(std::string_view what, std::string_view key, std::int64_t r
 
 }  // namespace
 
-Throttle::Throttle(const contract::ThrottleConfig& everybody, const std::vector<contract::TenantConfig>& tenants)
+Throttle::Throttle(const config::ThrottleConfig& everybody, const std::vector<config::TenantConfig>& tenants)
     : everybody_(rates_of(everybody)) {
-  for (const contract::TenantConfig& tenant : tenants) {
+  for (const config::TenantConfig& tenant : tenants) {
     if (tenant.throttle) rates_[tenant.id] = rates_of(*tenant.throttle);
   }
 }
 
-Throttle::Rates Throttle::rates_of(const contract::ThrottleConfig& config) {
+Throttle::Rates Throttle::rates_of(const config::ThrottleConfig& config) {
   return {.requests = rate_of(config.requests_per_second, config.burst_seconds),
           .tokens = rate_of(config.tokens_per_second, config.burst_seconds)};
 }
@@ -107,4 +107,4 @@ void Throttle::accepted(const std::string& name, std::int64_t tokens, std::int64
   if (tenant.rates_.tokens.micro_per_ms > 0) tenant.tokens_.level_micro -= tokens * kMicro;
 }
 
-}  // namespace llorch::orchestratord::sessions
+}  // namespace llorch::orchestratord::core::sessions

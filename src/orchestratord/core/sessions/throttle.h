@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "contract/config.h"
+#include "config/config.h"
 
-namespace llorch::orchestratord::sessions {
+namespace llorch::orchestratord::core::sessions {
 
 // Amounts are counted in millionths, so that rates below one per second are exact to the millisecond.
 class Throttle {
@@ -38,18 +38,18 @@ class Throttle {
     Bucket requests_, tokens_;
   };
 
-  explicit Throttle(const contract::ThrottleConfig& everybody, const std::vector<contract::TenantConfig>& tenants = {});
+  explicit Throttle(const config::ThrottleConfig& everybody, const std::vector<config::TenantConfig>& tenants = {});
 
   // A submission of this many tokens arrives. QUOTA_EXCEEDED with policy_label and retry_after_ms, or it counts as a
   // request. A job larger than the whole burst passes when the bucket is full.
   std::optional<base::Error> arrives(const std::string& tenant, std::int64_t tokens, std::int64_t now_ms);
   // It was accepted: its tokens count.
   void accepted(const std::string& tenant, std::int64_t tokens, std::int64_t now_ms);
-  // A copy for others to look at. None: the tenant has no limit, or never came.
+  // A copy for other threads. Absent: the tenant has no limit, or never came.
   std::optional<Standing> standing(const std::string& tenant) const;
 
  private:
-  static Rates rates_of(const contract::ThrottleConfig& config);
+  static Rates rates_of(const config::ThrottleConfig& config);
   static Rate rate_of(double per_second, double burst_seconds);
   static void fill(Bucket& bucket, const Rate& rate, std::int64_t now_ms);
   // How long until `amount` may pass; 0: now.
@@ -61,4 +61,4 @@ class Throttle {
   std::map<std::string, Standing> tenants_;  // as many as tokens are known, and callers without one
 };
 
-}  // namespace llorch::orchestratord::sessions
+}  // namespace llorch::orchestratord::core::sessions

@@ -1,9 +1,9 @@
-#include "orchestratord/sessions/throttle.h"
+#include "orchestratord/core/sessions/throttle.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-namespace llorch::orchestratord::sessions {
+namespace llorch::orchestratord::core::sessions {
 namespace {
 
 std::int64_t retry_ms(const std::optional<base::Error>& error) {
@@ -41,7 +41,7 @@ TEST(Throttle, TenantsHaveTheirOwnRates) {
 
 // ORCH-3006: nobody is throttled by default.
 TEST(Throttle, IsPermissiveByDefault) {
-  Throttle t(contract::ThrottleConfig{});
+  Throttle t(config::ThrottleConfig{});
   for (int i = 0; i < 100000; ++i) {
     ASSERT_FALSE(t.arrives("localhost", 1'000'000, 0));
     t.accepted("localhost", 1'000'000, 0);
@@ -112,4 +112,4 @@ TEST(Throttle, AStandingRefusesAsTheTableDoes) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::sessions
+}  // namespace llorch::orchestratord::core::sessions

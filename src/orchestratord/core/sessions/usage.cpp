@@ -1,9 +1,9 @@
 // Sessions: made and ended by clients, used and charged by jobs, ended by age.
 #include <algorithm>
 
-#include "orchestratord/brain/core/state.h"
+#include "orchestratord/core/state.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 
 using base::Error;
 using base::ErrorCode;
@@ -17,21 +17,21 @@ Error no_session(const base::SessionId& id) {
 }
 }  // namespace
 
-sessions::Demand Brain::State::demand(const jobs::JobSpec& spec) const {
+sessions::Demand Core::State::demand(const jobs::JobSpec& spec) const {
   return {.tokens_in = spec.tokens_in,
           .max_tokens = spec.max_tokens,
           .timeout_ms = std::min(spec.timeout_ms.value_or(config.timeout.default_ms), config.timeout.max_ms)};
 }
 
-contract::SessionView Brain::State::session_view(const sessions::Session& session) const {
-  contract::SessionView view = sessions.view(session, now);
+wire::SessionView Core::State::session_view(const sessions::Session& session) const {
+  wire::SessionView view = sessions.view(session, now);
   const Worker* worker = session.last_worker ? registry.find_worker(session.last_worker->second) : nullptr;
   view.kv_warmth = worker && worker->takes_work();
   if (view.kv_warmth) view.worker_id = worker->id.value;
   return view;
 }
 
-void Brain::State::on(OpenSession& e) {
+void Core::State::on(OpenSession& e) {
   if (draining) return emit(AnswerSession{.request = e.request, .result = base::fail(stopping_error())});
   auto opened = sessions.open(e.session, now, entropy);
   if (!opened) return emit(AnswerSession{.request = e.request, .result = base::fail(std::move(opened).error())});
@@ -40,7 +40,7 @@ void Brain::State::on(OpenSession& e) {
   emit(CommitSession{id, sessions.find(opened->key)->record});
 }
 
-void Brain::State::session_committed(const PendingSession& pending) {
+void Core::State::session_committed(const PendingSession& pending) {
   const sessions::Session* session = sessions.find(pending.key);
   if (!session) {  // deleted meanwhile
     return emit(AnswerSession{
@@ -50,20 +50,20 @@ void Brain::State::session_committed(const PendingSession& pending) {
   emit(AnswerSession{.request = pending.request, .result = session_view(*session), .created = pending.created});
 }
 
-void Brain::State::session_commit_failed(const PendingSession& pending) {
+void Core::State::session_commit_failed(const PendingSession& pending) {
   // One that jobs use by now has its row from them.
   const sessions::Session* session = sessions.find(pending.key);
   if (session && pending.created && session->use.turns == 0) end_session(pending.key);
   emit(AnswerSession{.request = pending.request, .result = base::fail(store_error("the session was not kept"))});
 }
 
-void Brain::State::on(QuerySession& e) {
+void Core::State::on(QuerySession& e) {
   const sessions::Session* session = sessions.find(e.session_id);
   if (!session) return emit(AnswerSession{.request = e.request, .result = base::fail(no_session(e.session_id))});
   emit(AnswerSession{.request = e.request, .result = session_view(*session)});
 }
 
-void Brain::State::on(QuerySessions& e) {
+void Core::State::on(QuerySessions& e) {
   AnswerQuerySessions answer{.request = e.request, .sessions = {}};
   for (const auto& [key, session] : sessions.all()) answer.sessions.push_back(session_view(session));
   std::sort(answer.sessions.begin(), answer.sessions.end(),
@@ -71,7 +71,7 @@ void Brain::State::on(QuerySessions& e) {
   emit(std::move(answer));
 }
 
-void Brain::State::on(CloseSession& e) {
+void Core::State::on(CloseSession& e) {
   const sessions::Session* session = sessions.find(e.session_id);
   if (!session) return emit(AnswerSession{.request = e.request, .result = base::fail(no_session(e.session_id))});
   AnswerSession answer{.request = e.request, .result = session_view(*session)};
@@ -84,22 +84,22 @@ void Brain::State::on(CloseSession& e) {
   emit(std::move(answer));
 }
 
-void Brain::State::end_session(std::int64_t key) {
+void Core::State::end_session(std::int64_t key) {
   sessions.close(key);
   emit(ForgetSession{key});
 }
 
-void Brain::State::expire_sessions() {
+void Core::State::expire_sessions() {
   for (const std::int64_t key : sessions.expire(now.mono_ms)) emit(ForgetSession{key});
 }
 
 // What the shell knows better: what the stream of a job that is about to end holds.
-void Brain::State::on(StreamCounted& e) {
+void Core::State::on(StreamCounted& e) {
   if (Job* job = find_job(e.job_id)) job->tokens_out = e.tokens_out;
 }
 
 // Decode time a job is charged: what its worker measured, else how long the attempt ran that was cut off.
-std::int64_t Brain::State::time_taken_ms(const Job& job, const Ending& ending) const {
+std::int64_t Core::State::time_taken_ms(const Job& job, const Ending& ending) const {
   const bool on_worker = job.status == JobStatus::kDispatched || job.status == JobStatus::kRunning;
   std::int64_t time_ms = on_worker ? now.mono_ms - job.dispatched_ms : 0;
   if (ending.end) time_ms = ending.end->decode_time_ms;
@@ -107,7 +107,7 @@ std::int64_t Brain::State::time_taken_ms(const Job& job, const Ending& ending) c
   return time_ms;
 }
 
-void Brain::State::settle_session(const Job& job) {
+void Core::State::settle_session(const Job& job) {
   if (!job.session) return;
   sessions.settle(*job.session,
                   {.tokens_in = job.attempts > 0 ? job.spec.tokens_in : 0,
@@ -119,7 +119,7 @@ void Brain::State::settle_session(const Job& job) {
   }
 }
 
-void Brain::State::settle_quota(const Job& job) {
+void Core::State::settle_quota(const Job& job) {
   const std::int64_t prompt = job.attempts > 0 ? job.spec.tokens_in : 0;
   quotas.settle(job.spec.tenant_id, {.reserved = tokens_most(job.spec),
                                      .used = prompt + std::min(job.tokens_out, job.spec.max_tokens),
@@ -127,11 +127,11 @@ void Brain::State::settle_quota(const Job& job) {
   publish_standing(job.spec.tenant_id);
 }
 
-std::optional<sessions::Share> Brain::State::session_share(const Job& job, const base::WorkerId& worker_id) const {
+std::optional<sessions::Share> Core::State::session_share(const Job& job, const base::WorkerId& worker_id) const {
   if (!job.session) return std::nullopt;
   const sessions::Session* session = sessions.find(job.session->key);
   const bool warm = session && session->last_worker && session->last_worker->second == worker_id;
   return sessions.share(*job.session, job.spec.tokens_in, warm);
 }
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

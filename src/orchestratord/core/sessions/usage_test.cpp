@@ -2,19 +2,19 @@
 
 #include <map>
 
-#include "orchestratord/brain/test/driver.h"
+#include "orchestratord/core/testing/driver.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 namespace {
 
 using base::ErrorCode;
 using base::SessionId;
-using contract::JobStatus;
+using wire::JobStatus;
 
 const SessionId kId("agent-1");
 
-BrainConfig with_tokens(std::int64_t token_budget) {
-  BrainConfig config;
+CoreConfig with_tokens(std::int64_t token_budget) {
+  CoreConfig config;
   config.sessions.token_budget = token_budget;
   return config;
 }
@@ -26,7 +26,7 @@ struct Sessions : Driver {
     return send(OpenSession{{++requests},
                             {.session_id = kId.value, .token_budget = token_budget, .time_budget_ms = time_budget_ms}});
   }
-  base::Result<contract::SessionView> ask() {
+  base::Result<wire::SessionView> ask() {
     send(QuerySession{{++requests}, kId});
     return only<AnswerSession>().result;
   }
@@ -47,7 +47,7 @@ struct Sessions : Driver {
 
 // ORCH-3099, OC-CORE-1023, OC-CTRL-2068: a job reserves what it may take, is charged what it took, and a budget that does
 // not cover a job refuses it before it is enqueued.
-TEST(BrainSessions, BudgetsAreEnforcedBeforeEnqueue) {
+TEST(CoreSessions, BudgetsAreEnforcedBeforeEnqueue) {
   Sessions d(with_tokens(100));
   d.add_worker();
   const ExecutionId x = d.run("j1", Sessions::in_session(60));
@@ -62,7 +62,7 @@ TEST(BrainSessions, BudgetsAreEnforcedBeforeEnqueue) {
 }
 
 // ORCH-3021: without budgets a session is made by its first job, counts turns and ends by its age; the store is told.
-TEST(BrainSessions, AreMadeLazilyAndExpire) {
+TEST(CoreSessions, AreMadeLazilyAndExpire) {
   Sessions d;
   d.add_worker();
   d.end(d.run("j1", Sessions::in_session()));
@@ -77,7 +77,7 @@ TEST(BrainSessions, AreMadeLazilyAndExpire) {
 }
 
 // A job that the store refused takes no turn and no budget.
-TEST(BrainSessions, ARefusedAdmissionIsTakenBack) {
+TEST(CoreSessions, ARefusedAdmissionIsTakenBack) {
   Sessions d(with_tokens(30));
   d.auto_commit = false;
   d.submit("j1", Sessions::in_session());
@@ -87,7 +87,7 @@ TEST(BrainSessions, ARefusedAdmissionIsTakenBack) {
 }
 
 // What a client that went away was sent is what is charged: the shell counts it when the stream is sealed.
-TEST(BrainSessions, ACancelledJobIsChargedWhatItsStreamHolds) {
+TEST(CoreSessions, ACancelledJobIsChargedWhatItsStreamHolds) {
   Sessions d(with_tokens(100));
   d.add_worker();
   const ExecutionId x = d.run("j1", Sessions::in_session());
@@ -105,7 +105,7 @@ TEST(BrainSessions, ACancelledJobIsChargedWhatItsStreamHolds) {
   EXPECT_EQ(d.ask()->tokens_reserved, 0);
 }
 
-TEST(BrainSessions, AJobThatNeverRanIsChargedNothing) {
+TEST(CoreSessions, AJobThatNeverRanIsChargedNothing) {
   Sessions d(with_tokens(100));
   d.submit("j1", Sessions::in_session());
   d.send(CancelRequested{{}, base::JobId("j1")});
@@ -114,7 +114,7 @@ TEST(BrainSessions, AJobThatNeverRanIsChargedNothing) {
 }
 
 // ORCH-3099: a time budget is the limit of the run; who runs into it is told which limit it was.
-TEST(BrainSessions, TimeLeftLimitsTheRun) {
+TEST(CoreSessions, TimeLeftLimitsTheRun) {
   Sessions d;
   d.open({}, 1000);
   EXPECT_TRUE(d.only<AnswerSession>().created);
@@ -131,7 +131,7 @@ TEST(BrainSessions, TimeLeftLimitsTheRun) {
 
 // ORCH-3009, OC-CORE-1013, ORCH-3023: the next job goes to the worker of the last one and says that it is warm there; after
 // a failover it says that it is not, and that nothing moved.
-TEST(BrainSessions, StayOnTheirLastGoodWorker) {
+TEST(CoreSessions, StayOnTheirLastGoodWorker) {
   Sessions d;
   auto s = d.pool_state("pool-1", 2);
   s.workers = {Driver::worker("w1"), Driver::worker("w2", "a", "1")};
@@ -160,7 +160,7 @@ TEST(BrainSessions, StayOnTheirLastGoodWorker) {
 }
 
 // OC-CORE-1013: affinity makes no job wait.
-TEST(BrainSessions, DoNotWaitForTheirWorker) {
+TEST(CoreSessions, DoNotWaitForTheirWorker) {
   Sessions d;
   auto s = d.pool_state("pool-1", 2);
   s.workers = {Driver::worker("w1"), Driver::worker("w2", "a", "1")};
@@ -175,7 +175,7 @@ TEST(BrainSessions, DoNotWaitForTheirWorker) {
 }
 
 // A restart refills nothing, and what was running runs on within its reservation.
-TEST(BrainSessions, SurviveARestart) {
+TEST(CoreSessions, SurviveARestart) {
   jobs::RestoredJob job{.spec = Driver::spec("j1", Sessions::in_session(20)),
                         .status = JobStatus::kRunning,
                         .attempts = 1,
@@ -187,7 +187,7 @@ TEST(BrainSessions, SurviveARestart) {
       .sessions = {{.session = {.key = 9, .session_id = kId, .created_unix_ms = 1'699'999'000'000, .token_budget = 100},
                     .use = {.turns = 3, .tokens_in = 20, .tokens_out = 30},
                     .last_activity_unix_ms = 1'699'999'990'000}}};
-  Sessions d(BrainConfig{}, restored);
+  Sessions d(CoreConfig{}, restored);
   EXPECT_EQ(d.ask()->turns, 3);
   EXPECT_EQ(d.ask()->tokens_remaining, 20);
   EXPECT_EQ(d.refusal_of("j2", Sessions::in_session(11)), ErrorCode::kBudgetExceeded);
@@ -197,7 +197,7 @@ TEST(BrainSessions, SurviveARestart) {
 }
 
 // A session is there once it is durable, and its answer says whether it was made or touched.
-TEST(BrainSessions, OpeningIsDurableBeforeItIsAnswered) {
+TEST(CoreSessions, OpeningIsDurableBeforeItIsAnswered) {
   Sessions d;
   d.auto_commit = false;
   d.open(100);
@@ -213,7 +213,7 @@ TEST(BrainSessions, OpeningIsDurableBeforeItIsAnswered) {
   EXPECT_EQ(d.only<AnswerSession>().result.error().code, ErrorCode::kConflict);
 }
 
-TEST(BrainSessions, AStoreThatCannotWriteOpensNone) {
+TEST(CoreSessions, AStoreThatCannotWriteOpensNone) {
   Sessions d;
   d.auto_commit = false;
   d.open(100);
@@ -224,7 +224,7 @@ TEST(BrainSessions, AStoreThatCannotWriteOpensNone) {
 }
 
 // Deleting a session cancels nothing: what was accepted runs on, charged to nobody.
-TEST(BrainSessions, ADeletedSessionLeavesItsJobsAlone) {
+TEST(CoreSessions, ADeletedSessionLeavesItsJobsAlone) {
   Sessions d(with_tokens(100));
   d.add_worker();
   const ExecutionId x = d.run("j1", Sessions::in_session());
@@ -241,9 +241,9 @@ TEST(BrainSessions, ADeletedSessionLeavesItsJobsAlone) {
   EXPECT_EQ(d.only<AnswerQuerySessions>().sessions.size(), 1u);
 }
 
-// OC-CTRL-2010, ORCH-3014: what the brain checks, in order, each before a place in the queue is taken: context, budget,
+// OC-CTRL-2010, ORCH-3014: what the core checks, in order, each before a place in the queue is taken: context, budget,
 // deadline.
-TEST(BrainSessions, ChecksContextThenBudgetThenDeadline) {
+TEST(CoreSessions, ChecksContextThenBudgetThenDeadline) {
   Sessions d(with_tokens(500));
   d.add_worker();
   Driver::SubmitOptions o = Sessions::in_session(2000);
@@ -257,7 +257,7 @@ TEST(BrainSessions, ChecksContextThenBudgetThenDeadline) {
 }
 
 // OC-CORE-1040, ORCH-3027: the line at a job's end says everything countable about it.
-TEST(BrainSessions, TheLineAtTheEndHasItsFields) {
+TEST(CoreSessions, TheLineAtTheEndHasItsFields) {
   Sessions d;
   d.add_worker();
   d.end(d.run("j0", Sessions::in_session(20)));
@@ -276,7 +276,7 @@ TEST(BrainSessions, TheLineAtTheEndHasItsFields) {
 }
 
 // What a worker said of its failure is in the job's error and in the log, also when the job is tried again.
-TEST(BrainSessions, WhyAWorkerFailedIsInTheLog) {
+TEST(CoreSessions, WhyAWorkerFailedIsInTheLog) {
   Driver d;
   d.add_worker();
   const auto said = [&] {
@@ -294,7 +294,7 @@ TEST(BrainSessions, WhyAWorkerFailedIsInTheLog) {
 }
 
 // Clients decide how often a job is refused; the log says some of it and how much it left out.
-TEST(BrainSessions, RefusalsDoNotFillTheLog) {
+TEST(CoreSessions, RefusalsDoNotFillTheLog) {
   Driver d;
   std::int64_t lines = 0, left_out = 0;
   const auto refuse = [&](const std::string& id) {
@@ -317,8 +317,8 @@ TEST(BrainSessions, RefusalsDoNotFillTheLog) {
 }
 
 // ORCH-3006, ORCH-1012: a caller over its rate is refused with the time to wait; others are not.
-TEST(BrainSessions, ThrottlesPerCaller) {
-  BrainConfig config;
+TEST(CoreSessions, ThrottlesPerCaller) {
+  CoreConfig config;
   config.throttle = {.requests_per_second = 1, .burst_seconds = 1};
   Driver d(config);
   const auto submit = [&](const std::string& id, const std::string& caller) {
@@ -337,7 +337,7 @@ TEST(BrainSessions, ThrottlesPerCaller) {
 }
 
 // OC-CTRL-2050: `started` says what was told at admission.
-TEST(BrainSessions, StartedCarriesTheAdmission) {
+TEST(CoreSessions, StartedCarriesTheAdmission) {
   Driver d;
   d.add_worker();
   const ExecutionId x = d.run("j1");
@@ -351,4 +351,4 @@ TEST(BrainSessions, StartedCarriesTheAdmission) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

@@ -1,13 +1,13 @@
-#include "orchestratord/brain/test/describe.h"
+#include "orchestratord/core/testing/describe.h"
 
 #include <fmt/core.h>
 
-#include "contract/json.h"
+#include "wire/json.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 namespace {
 
-using contract::JobStatus;
+using wire::JobStatus;
 
 std::string text(const base::Error& e) {
   std::string out = fmt::format("{} \"{}\"", e.name(), e.message);
@@ -20,8 +20,8 @@ std::string text(const base::Error& e) {
 template <class T>
 std::string text(const std::optional<T>& v);
 std::string text(std::int64_t v) { return std::to_string(v); }
-std::string text(const contract::EndEvent& e) { return fmt::format("end({}, {})", e.job_id, e.tokens_out); }
-std::string text(JobStatus s) { return std::string(contract::enum_name(s)); }
+std::string text(const wire::EndEvent& e) { return fmt::format("end({}, {})", e.job_id, e.tokens_out); }
+std::string text(JobStatus s) { return std::string(wire::enum_name(s)); }
 template <class Tag>
 std::string text(const base::Id<Tag>& id) {
   return id.value;
@@ -56,11 +56,11 @@ struct Describe {
   std::string operator()(const ForgetSession& c) const { return fmt::format("ForgetSession {}", c.session_key); }
   std::string operator()(const AnswerSession& c) const {
     return fmt::format("AnswerSession {} {} {}", c.request.value, c.created,
-                       c.result ? contract::encode(*c.result) : text(c.result.error()));
+                       c.result ? wire::encode(*c.result) : text(c.result.error()));
   }
   std::string operator()(const AnswerQuerySessions& c) const {
     std::string out = fmt::format("AnswerQuerySessions {}", c.request.value);
-    for (const auto& session : c.sessions) out += " | " + contract::encode(session);
+    for (const auto& session : c.sessions) out += " | " + wire::encode(session);
     return out;
   }
   std::string operator()(const RememberPool& c) const {
@@ -86,8 +86,8 @@ struct Describe {
   std::string operator()(const AnswerQueryPools& c) const {
     std::string out = "AnswerQueryPools";
     for (const PoolView& p : c.pools) {
-      out += fmt::format(" | {} {} {}", p.pool_id.value, contract::enum_name(p.status), p.endpoint);
-      for (const auto& w : p.workers) out += fmt::format(" {}:{}", w.worker_id, contract::enum_name(w.status));
+      out += fmt::format(" | {} {} {}", p.pool_id.value, wire::enum_name(p.status), p.endpoint);
+      for (const auto& w : p.workers) out += fmt::format(" {}:{}", w.worker_id, wire::enum_name(w.status));
     }
     return out;
   }
@@ -102,7 +102,7 @@ struct Describe {
   }
   std::string operator()(const CommitPoolOrders& c) const {
     return fmt::format("CommitPoolOrders {} {} {} {} {}", c.commit.value, c.pool_id.value, c.endpoint,
-                       c.orders.draining, contract::encode(c.orders));
+                       c.orders.draining, wire::encode(c.orders));
   }
   std::string operator()(const AnswerPoolControl& c) const {
     return fmt::format(
@@ -146,7 +146,7 @@ struct Describe {
     return fmt::format("Count {} {} {} {}", static_cast<int>(c.metric), c.label, static_cast<int>(c.priority), c.value);
   }
   std::string operator()(const ReviewQueue& c) const {
-    return fmt::format("ReviewQueue {} lanes {} devices", c.snapshot.lanes.size(), c.snapshot.devices.size());
+    return fmt::format("ReviewQueue {} groups {} devices", c.snapshot.groups.size(), c.snapshot.devices.size());
   }
   std::string operator()(const PublishStanding& c) const {
     const auto text = [](const std::optional<base::Error>& e) { return e ? e->message : "passes"; };
@@ -168,4 +168,4 @@ struct Describe {
 
 std::string describe(const Command& command) { return std::visit(Describe{}, command); }
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

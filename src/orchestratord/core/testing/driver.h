@@ -1,37 +1,36 @@
 #pragma once
-// Drives a Brain by hand: one event at a time, with a store that commits at once unless told otherwise.
+// Drives a Core by hand: one event at a time, with a store that commits at once unless told otherwise.
 #include <gtest/gtest.h>
 
 #include <map>
 #include <string>
 #include <vector>
 
-#include "orchestratord/brain/brain.h"
-#include "orchestratord/brain/test/describe.h"
+#include "orchestratord/core/core.h"
+#include "orchestratord/core/testing/describe.h"
+#include "orchestratord/core/testing/units.h"
 
-namespace llorch::orchestratord::brain {
-
-inline constexpr std::int64_t kGb = 1'000'000'000;
+namespace llorch::orchestratord::core {
 
 class Driver {
  public:
-  explicit Driver(BrainConfig config = {}, Restored restored = {}) : brain_(std::move(config), entropy_) {
+  explicit Driver(CoreConfig config = {}, Restored restored = {}) : core_(std::move(config), entropy_) {
     send(std::move(restored));
   }
 
   // The commands of this event and, with auto_commit, of the commits it caused.
   const std::vector<Command>& send(Event event) {
     commands_.clear();
-    brain_.step(std::move(event), now, commands_);
-    brain_.verify();
+    core_.step(std::move(event), now, commands_);
+    core_.verify();
     for (std::size_t i = 0; auto_commit && i < commands_.size(); ++i) {
       if (const auto* orders = std::get_if<CommitPoolOrders>(&commands_[i])) {
         orders_on_disk[orders->pool_id] = orders->orders;
       }
       if (const auto* gone = std::get_if<ForgetPool>(&commands_[i])) orders_on_disk.erase(gone->pool_id);
       if (const auto id = commit_of(commands_[i])) {
-        brain_.step(Committed{{*id}}, now, commands_);
-        brain_.verify();
+        core_.step(Committed{{*id}}, now, commands_);
+        core_.verify();
       }
     }
     return commands_;
@@ -78,12 +77,12 @@ class Driver {
 
   struct SubmitOptions {
     std::string model = "a";
-    contract::Priority priority = contract::Priority::kInteractive;
+    wire::Priority priority = wire::Priority::kInteractive;
     std::int64_t memory_bytes = 4 * kGb;
     std::int64_t devices = 1;
     std::optional<std::int64_t> timeout_ms, deadline_ms;
     std::int64_t tokens_in = 10, max_tokens = 20;
-    contract::Placement placement{};
+    wire::Placement placement{};
     std::optional<base::SessionId> session_id{};
   };
   static jobs::JobSpec spec(const std::string& id, const SubmitOptions& o) {
@@ -107,21 +106,21 @@ class Driver {
   }
   const std::vector<Command>& submit(const std::string& id) { return submit(id, SubmitOptions{}); }
 
-  contract::PoolState pool_state(const std::string& id = "pool-1", int gpus = 1, std::int64_t bytes = 8 * kGb) {
-    contract::PoolState s{.pool_id = id, .endpoint = "http://" + id, .timestamp_ms = now.unix_ms, .boot_id = "boot-1"};
+  wire::PoolState pool_state(const std::string& id = "pool-1", int gpus = 1, std::int64_t bytes = 8 * kGb) {
+    wire::PoolState s{.pool_id = id, .endpoint = "http://" + id, .timestamp_ms = now.unix_ms, .boot_id = "boot-1"};
     s.uptime_seconds = now.mono_ms / 1000;
     for (int i = 0; i < gpus; ++i) {
       s.gpus.push_back({.gpu_id = std::to_string(i), .vram_total_bytes = bytes, .vram_available_bytes = bytes});
     }
     return s;
   }
-  static contract::WorkerInfo worker(const std::string& id, const std::string& model = "a",
-                                     const std::string& gpu = "0", std::int64_t bytes = 4 * kGb) {
+  static wire::WorkerInfo worker(const std::string& id, const std::string& model = "a", const std::string& gpu = "0",
+                                 std::int64_t bytes = 4 * kGb) {
     return {.worker_id = id,
             .model_ref = "file:/" + model + ".gguf",
             .model_digest = "sha256:" + model,
             .gpu_id = gpu,
-            .status = contract::WorkerStatus::kReady,
+            .status = wire::WorkerStatus::kReady,
             .uri = "http://" + id,
             .vram_bytes = bytes,
             .slots_total = 1,
@@ -137,7 +136,7 @@ class Driver {
     s.gpus[0].vram_available_bytes = 4 * kGb;
     return send(PoolSeen{.request = {}, .state = s, .asked_endpoint = {}});
   }
-  const std::vector<Command>& see(const contract::PoolState& s) {
+  const std::vector<Command>& see(const wire::PoolState& s) {
     return send(PoolSeen{.request = {}, .state = s, .asked_endpoint = {}});
   }
   // Submits and returns the execution it leads to at once.
@@ -147,7 +146,7 @@ class Driver {
   }
   ExecutionId run(const std::string& id) { return run(id, SubmitOptions{}); }
   const std::vector<Command>& end(ExecutionId x, std::int64_t tokens = 20) {
-    return send(ExecuteEnded{x, tokens, contract::EndEvent{.tokens_in = 10, .tokens_out = tokens}, {}});
+    return send(ExecuteEnded{x, tokens, wire::EndEvent{.tokens_in = 10, .tokens_out = tokens}, {}});
   }
   const std::vector<Command>& lose(ExecutionId x, base::ErrorCode code = base::ErrorCode::kWorkerReset) {
     return send(ExecuteEnded{x, 3, {}, base::Error{code, "lost", {}}});
@@ -160,12 +159,12 @@ class Driver {
   base::Time now{1'000'000, 1'700'000'000'000};
   std::uint64_t requests = 0;
   bool auto_commit = true;
-  std::map<base::PoolId, contract::PoolOrders> orders_on_disk;  // with auto_commit
+  std::map<base::PoolId, wire::PoolOrders> orders_on_disk;  // with auto_commit
 
  private:
   base::SeededEntropy entropy_{1};
-  Brain brain_;
+  Core core_;
   std::vector<Command> commands_;
 };
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
-#include "orchestratord/brain/test/driver.h"
+#include "orchestratord/core/testing/driver.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 
 inline const base::PoolId kPool("pool-1");
 
@@ -19,9 +19,9 @@ struct Operated : Driver {
   const std::vector<Command>& reload(const std::string& model, std::int64_t bytes = 6 * kGb) {
     return send(ReloadPool{{++requests}, kPool, spec("x", {.model = model, .memory_bytes = bytes}).model, 30'000});
   }
-  contract::PoolHealthReport health() {
+  wire::PoolHealthReport health() {
     send(QueryPoolHealth{{++requests}, kPool});
-    return only<AnswerPoolHealth>().health.value_or(contract::PoolHealthReport{});
+    return only<AnswerPoolHealth>().health.value_or(wire::PoolHealthReport{});
   }
   base::ErrorCode refused() const {
     const auto answer = only<AnswerPoolControl>();
@@ -34,10 +34,9 @@ struct Operated : Driver {
     return send(PurgePool{{++requests}, kPool, {}, true, force});
   }
   void gone(const std::string& worker) {
-    send(
-        WorkerFailed{{.worker_id = worker, .pool_id = "pool-1", .category = contract::FailureCategory::kExplicitStop}});
+    send(WorkerFailed{{.worker_id = worker, .pool_id = "pool-1", .category = wire::FailureCategory::kExplicitStop}});
     see(pool_state());
   }
 };
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

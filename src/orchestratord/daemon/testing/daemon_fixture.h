@@ -17,12 +17,12 @@
 #include "base/entropy.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "orchestratord/app/orchestrator.h"
-#include "orchestratord/app/testing/fake_pool.h"
-#include "orchestratord/app/testing/test_client.h"
+#include "orchestratord/daemon/orchestrator.h"
+#include "orchestratord/daemon/testing/fake_pool.h"
+#include "orchestratord/daemon/testing/test_client.h"
 #include "orchestratord/pool_access/pool_access.h"
 
-namespace llorch::orchestratord::app::testing {
+namespace llorch::orchestratord::daemon::testing {
 
 inline std::filesystem::path fresh_directory() {
   static std::atomic<int> n{0};
@@ -121,4 +121,4 @@ class DaemonTest : public ::testing::Test {
   std::string log_;
 };
 
-}  // namespace llorch::orchestratord::app::testing
+}  // namespace llorch::orchestratord::daemon::testing

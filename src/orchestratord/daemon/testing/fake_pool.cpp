@@ -1,14 +1,14 @@
-#include "orchestratord/app/testing/fake_pool.h"
+#include "orchestratord/daemon/testing/fake_pool.h"
 
 #include <fmt/core.h>
 
 #include "base/clock.h"
-#include "contract/json.h"
-#include "contract/task.h"
-#include "engine/text/test_vocabularies.h"
 #include "net/sse/sse.h"
+#include "text/test_vocabularies.h"
+#include "wire/json.h"
+#include "wire/task.h"
 
-namespace llorch::orchestratord::app::testing {
+namespace llorch::orchestratord::daemon::testing {
 namespace {
 
 std::string event(std::string_view name, const std::string& data) {
@@ -21,9 +21,9 @@ std::string word(std::uint64_t seed, std::int64_t i) { return fmt::format(" w{}-
 
 }  // namespace
 
-contract::PoolCredential FakePool::credential() {
+config::PoolCredential FakePool::credential() {
   base::SeededEntropy entropy(1);
-  return contract::PoolCredential::make(base::PoolId("pool-1"), entropy);
+  return config::PoolCredential::make(base::PoolId("pool-1"), entropy);
 }
 
 namespace {
@@ -66,7 +66,7 @@ void FakePool::register_at(const std::string& orchestrator_url) {
   request.method = "POST";
   request.url = orchestrator_url + "/v2/pools/register";
   request.bearer = credential().node_token();
-  request.body = contract::encode(state());
+  request.body = wire::encode(state());
   const auto reply = client_.call(std::move(request));
   if (!reply || reply->status != 200) std::abort();
 }
@@ -79,7 +79,7 @@ std::map<std::string, int> FakePool::completed() const {
   const std::lock_guard lock(mutex_);
   return completed_;
 }
-contract::ExecuteRequest FakePool::last_request() const {
+wire::ExecuteRequest FakePool::last_request() const {
   const std::lock_guard lock(mutex_);
   return last_request_;
 }
@@ -90,7 +90,7 @@ std::string FakePool::last_correlation_id() const {
 
 // POST /v2/internal/workers/ready, as a pool manager sends it the moment its worker calls back.
 void FakePool::announce_worker() {
-  contract::WorkerReady ready{.pool_id = "pool-1", .worker = state().workers.at(0)};
+  wire::WorkerReady ready{.pool_id = "pool-1", .worker = state().workers.at(0)};
   net::ClientRequest request;
   request.method = "POST";
   {
@@ -98,14 +98,14 @@ void FakePool::announce_worker() {
     request.url = orchestrator_url_ + "/v2/internal/workers/ready";
   }
   request.bearer = credential().node_token();
-  request.body = contract::encode(ready);
+  request.body = wire::encode(ready);
   client_.request(std::move(request), [](const base::Result<net::Response>&) {});
 }
 
 // Its process ends at once, and with it what runs there; POST /v2/internal/workers/failed says so.
 void FakePool::stop_worker(const std::string& worker_id) {
-  contract::WorkerFailed failed{
-      .worker_id = worker_id, .pool_id = "pool-1", .category = contract::FailureCategory::kExplicitStop};
+  wire::WorkerFailed failed{
+      .worker_id = worker_id, .pool_id = "pool-1", .category = wire::FailureCategory::kExplicitStop};
   net::ClientRequest request;
   request.method = "POST";
   {
@@ -118,31 +118,31 @@ void FakePool::stop_worker(const std::string& worker_id) {
   }
   request.bearer = credential().node_token();
   ++stops_;
-  request.body = contract::encode(failed);
+  request.body = wire::encode(failed);
   client_.request(std::move(request), [](const base::Result<net::Response>&) {});
 }
 
-contract::PoolState FakePool::state() const {
+wire::PoolState FakePool::state() const {
   const std::lock_guard lock(mutex_);
-  contract::PoolState s;
+  wire::PoolState s;
   s.pool_id = "pool-1";
   s.endpoint = server_.url();
   s.version = "test";
   s.boot_id = "boot-1";
   s.timestamp_ms = base::SystemClock().now().unix_ms;
-  contract::GpuInfo gpu;
+  wire::GpuInfo gpu;
   gpu.gpu_id = "cpu";
   gpu.vram_total_bytes = 1 << 20;
   gpu.vram_available_bytes = worker_id_.empty() ? 1 << 20 : 1 << 19;
   gpu.vram_allocated_bytes = worker_id_.empty() ? 0 : 1 << 19;
   s.gpus.push_back(gpu);
   if (!worker_id_.empty()) {
-    contract::WorkerInfo worker;
+    wire::WorkerInfo worker;
     worker.worker_id = worker_id_;
     worker.model_ref = "file:/models/demo.gguf";
     worker.model_digest = "sha256:demo";
     worker.gpu_id = "cpu";
-    worker.status = contract::WorkerStatus::kReady;
+    worker.status = wire::WorkerStatus::kReady;
     worker.uri = server_.url();
     worker.slots_total = slots_;
     worker.context_length = 4096;
@@ -157,38 +157,38 @@ contract::PoolState FakePool::state() const {
 void FakePool::add_routes() {
   server_.route("GET", "/v2/state", net::Scope::kOperator,
                 [this](const net::Request&, const net::ExchangePtr& exchange) {
-                  exchange->respond(net::http::json_response(200, contract::encode(state())));
+                  exchange->respond(net::http::json_response(200, wire::encode(state())));
                 });
   server_.route("GET", "/v2/models/describe", net::Scope::kOperator,
                 [](const net::Request& request, const net::ExchangePtr& exchange) {
-                  contract::ModelFacts facts;
+                  wire::ModelFacts facts;
                   facts.model_ref = std::string(request.query_param("ref").value_or(""));
                   facts.digest = "sha256:demo";
                   facts.context_length = 4096;
                   facts.memory_bytes = 1 << 19;
-                  exchange->respond(net::http::json_response(200, contract::encode(facts)));
+                  exchange->respond(net::http::json_response(200, wire::encode(facts)));
                 });
   server_.route("GET", "/v2/models/{digest}/tokenizer", net::Scope::kOperator,
                 [](const net::Request&, const net::ExchangePtr& exchange) {
-                  auto data = engine::text::byte_bpe_data({});
+                  auto data = text::byte_bpe_data({});
                   data.chat_template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}";
-                  exchange->respond({200, {}, engine::text::serialize(data)});
+                  exchange->respond({200, {}, text::serialize(data)});
                 });
   server_.route("POST", "/v2/workers/start", net::Scope::kOperator,
                 [this](const net::Request& request, const net::ExchangePtr& exchange) {
-                  const auto start = contract::decode<contract::StartWorkerRequest>(request.body).value();
+                  const auto start = wire::decode<wire::StartWorkerRequest>(request.body).value();
                   ++starts_;
                   {
                     const std::lock_guard lock(mutex_);
                     worker_id_ = start.worker_id;
                   }
-                  exchange->respond(net::http::json_response(
-                      202, contract::encode(contract::StartWorkerReply{start.worker_id, "starting"})));
+                  exchange->respond(
+                      net::http::json_response(202, wire::encode(wire::StartWorkerReply{start.worker_id, "starting"})));
                   announce_worker();
                 });
   server_.route("POST", "/v2/workers/stop", net::Scope::kOperator,
                 [this](const net::Request& request, const net::ExchangePtr& exchange) {
-                  const auto stop = contract::decode<contract::StopWorkerRequest>(request.body).value();
+                  const auto stop = wire::decode<wire::StopWorkerRequest>(request.body).value();
                   exchange->respond(net::http::json_response(202, "{}"));
                   stop_worker(stop.worker_id);
                 });
@@ -202,7 +202,7 @@ void FakePool::add_routes() {
 }
 
 void FakePool::execute(const net::Request& request, const net::ExchangePtr& exchange) {
-  auto decoded = contract::decode<contract::ExecuteRequest>(request.body);
+  auto decoded = wire::decode<wire::ExecuteRequest>(request.body);
   if (!decoded) return void(exchange->respond_error(decoded.error()));
   ++executions_;
   net::Exchange* const raw = exchange.get();
@@ -218,10 +218,10 @@ void FakePool::execute(const net::Request& request, const net::ExchangePtr& exch
       return void(exchange->respond_error({base::ErrorCode::kWorkerBusy, "no free slot", {}}));
     }
     exchange->start_stream(200, net::http::sse_headers());
-    contract::StartedEvent started;
+    wire::StartedEvent started;
     started.job_id = decoded->job_id;
     started.seed = decoded->seed.value_or(0);
-    exchange->write(event("started", contract::encode(started)));
+    exchange->write(event("started", wire::encode(started)));
     running_.push_back({.request = std::move(*decoded),
                         .exchange = exchange,
                         .break_after = break_after_.exchange(-1),
@@ -247,28 +247,28 @@ bool FakePool::step_one(Running& job) {
   }
   if (job.next < job.request.max_tokens) {
     const std::uint64_t wrong = job.diverge_at >= 0 && job.next >= job.diverge_at ? 1 : 0;
-    const contract::TokenEvent token{.t = word(seed + wrong, job.next), .i = job.next};
+    const wire::TokenEvent token{.t = word(seed + wrong, job.next), .i = job.next};
     job.output.update(token.t);
-    job.exchange->write(event("token", contract::encode(token)));
+    job.exchange->write(event("token", wire::encode(token)));
     ++job.next;
     return true;
   }
-  contract::EndEvent end;
+  wire::EndEvent end;
   end.job_id = job.request.job_id;
   end.tokens_in = static_cast<std::int64_t>(job.request.prompt_tokens->size());
   end.tokens_out = job.next;
-  end.stop_reason = contract::StopReason::kMaxTokens;
-  contract::Receipt receipt;
+  end.stop_reason = wire::StopReason::kMaxTokens;
+  wire::Receipt receipt;
   receipt.model_digest = "sha256:demo";
   receipt.seed = seed;
   receipt.prompt_sha256 = job.request.prompt_sha256.value_or("");
   receipt.output_sha256 = base::to_hex(job.output.digest());
   receipt.tokens_out = job.next;
   end.receipt = receipt;
-  job.exchange->write(event("end", contract::encode(end)));
+  job.exchange->write(event("end", wire::encode(end)));
   job.exchange->end();
   ++completed_[job.request.job_id];
   return false;
 }
 
-}  // namespace llorch::orchestratord::app::testing
+}  // namespace llorch::orchestratord::daemon::testing

@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "base/sha256.h"
-#include "contract/pool.h"
-#include "contract/pool_credential.h"
-#include "contract/worker.h"
+#include "config/pool_credential.h"
 #include "net/client.h"
 #include "net/server.h"
+#include "wire/pool.h"
+#include "wire/worker.h"
 
-namespace llorch::orchestratord::app::testing {
+namespace llorch::orchestratord::daemon::testing {
 
 class FakePool {
  public:
@@ -24,7 +24,7 @@ class FakePool {
   FakePool& operator=(const FakePool&) = delete;
 
   // What it is paired with, as pool-1.
-  static contract::PoolCredential credential();
+  static config::PoolCredential credential();
 
   std::string url() const { return server_.url(); }
   // POST /v2/pools/register.
@@ -51,12 +51,12 @@ class FakePool {
   int stops() const { return stops_; }  // of a worker that was there
   int cancels() const { return cancels_; }
   std::map<std::string, int> completed() const;  // by job_id
-  contract::ExecuteRequest last_request() const;
+  wire::ExecuteRequest last_request() const;
   std::string last_correlation_id() const;
 
  private:
   struct Running {
-    contract::ExecuteRequest request;
+    wire::ExecuteRequest request;
     net::ExchangePtr exchange;
     std::int64_t next = 0;
     base::Sha256 output{};
@@ -67,7 +67,7 @@ class FakePool {
   void execute(const net::Request& request, const net::ExchangePtr& exchange);
   void step();
   bool step_one(Running& job);  // whether it goes on
-  contract::PoolState state() const;
+  wire::PoolState state() const;
   void announce_worker();
   void stop_worker(const std::string& worker_id);
 
@@ -75,7 +75,7 @@ class FakePool {
   mutable std::mutex mutex_;
   std::vector<Running> running_;
   std::map<std::string, int> completed_;
-  contract::ExecuteRequest last_request_;
+  wire::ExecuteRequest last_request_;
   std::string last_correlation_id_, refuse_with_, worker_id_, orchestrator_url_;
   std::atomic<bool> held_{false};
   std::atomic<int> break_after_{-1}, diverge_at_{-1}, executions_{0}, starts_{0}, stops_{0}, cancels_{0};
@@ -85,4 +85,4 @@ class FakePool {
   net::Timer timer_;
 };
 
-}  // namespace llorch::orchestratord::app::testing
+}  // namespace llorch::orchestratord::daemon::testing

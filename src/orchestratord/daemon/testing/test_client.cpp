@@ -1,4 +1,4 @@
-#include "orchestratord/app/testing/test_client.h"
+#include "orchestratord/daemon/testing/test_client.h"
 
 #include <gtest/gtest.h>
 
@@ -8,10 +8,10 @@
 #include <mutex>
 #include <thread>
 
-#include "contract/json.h"
-#include "contract/task.h"
+#include "wire/json.h"
+#include "wire/task.h"
 
-namespace llorch::orchestratord::app::testing {
+namespace llorch::orchestratord::daemon::testing {
 
 net::Response TestClient::call(const std::string& method, const std::string& path, const std::string& body,
                                net::http::Headers headers) {
@@ -116,9 +116,9 @@ std::vector<std::string> names_of(const std::vector<net::sse::Event>& events) {
 std::vector<std::string> tokens_of(const std::vector<net::sse::Event>& events) {
   std::vector<std::string> out;
   for (const auto& event : events) {
-    if (event.event == "token") out.push_back(contract::decode<contract::TokenEvent>(event.data)->t);
+    if (event.event == "token") out.push_back(wire::decode<wire::TokenEvent>(event.data)->t);
   }
   return out;
 }
 
-}  // namespace llorch::orchestratord::app::testing
+}  // namespace llorch::orchestratord::daemon::testing

@@ -7,7 +7,7 @@
 #include "net/client.h"
 #include "net/sse/sse.h"
 
-namespace llorch::orchestratord::app::testing {
+namespace llorch::orchestratord::daemon::testing {
 
 class TestClient {
  public:
@@ -51,4 +51,4 @@ std::string field(const std::string& json, const std::string& name);
 std::vector<std::string> names_of(const std::vector<net::sse::Event>& events);
 std::vector<std::string> tokens_of(const std::vector<net::sse::Event>& events);
 
-}  // namespace llorch::orchestratord::app::testing
+}  // namespace llorch::orchestratord::daemon::testing

@@ -1,13 +1,13 @@
-#include "orchestratord/api/tasks/constraint.h"
+#include "orchestratord/http/tasks/constraint.h"
 
-#include "engine/sampling/grammar/grammar.h"
+#include "grammar/grammar.h"
 
-namespace llorch::orchestratord::api::tasks {
+namespace llorch::orchestratord::http::tasks {
 
-using engine::sampling::grammar::Grammar;
-using engine::sampling::grammar::Limits;
+using grammar::Grammar;
+using grammar::Limits;
 
-base::Result<> check_constraint(const contract::SamplingRequest& request) {
+base::Result<> check_constraint(const wire::SamplingRequest& request) {
   const auto check = [](const char* field, auto compile, const std::string& text) -> base::Result<> {
     auto compiled = compile(text, Limits{});
     if (!compiled) return base::fail(std::move(compiled.error()).with("field", std::string(field)));
@@ -19,4 +19,4 @@ base::Result<> check_constraint(const contract::SamplingRequest& request) {
   return {};
 }
 
-}  // namespace llorch::orchestratord::api::tasks
+}  // namespace llorch::orchestratord::http::tasks

@@ -1,21 +1,19 @@
-#include "orchestratord/api/tasks/images.h"
+#include "orchestratord/http/tasks/images.h"
 
 #include <fmt/format.h>
 
 #include "base/base64.h"
-#include "engine/images/image_tokens.h"
-#include "engine/images/target_size.h"
+#include "images/image_tokens.h"
+#include "images/target_size.h"
 
-namespace llorch::orchestratord::api::tasks {
+namespace llorch::orchestratord::http::tasks {
 namespace {
-
-namespace images = engine::images;
 
 tl::unexpected<base::Error> of_messages(base::Error error) {
   return base::fail(std::move(error).with("field", std::string("messages")));
 }
 
-base::Result<MeasuredImages> measure(std::vector<std::string> base64, const contract::ModelImages& model) {
+base::Result<MeasuredImages> measure(std::vector<std::string> base64, const wire::ModelImages& model) {
   const images::SizeRules rules{.unit = static_cast<std::uint32_t>(model.pixels_per_side),
                                 .pixels_min = static_cast<std::uint64_t>(model.pixels_min),
                                 .pixels_max = static_cast<std::uint64_t>(model.pixels_max),
@@ -43,7 +41,7 @@ base::Result<MeasuredImages> measure(std::vector<std::string> base64, const cont
 
 }  // namespace
 
-base::Result<MeasuredImages> measure_images(std::vector<std::string> base64, const contract::ModelFacts& facts) {
+base::Result<MeasuredImages> measure_images(std::vector<std::string> base64, const wire::ModelFacts& facts) {
   if (base64.empty()) return MeasuredImages{};
   if (!facts.images) {
     return of_messages(images::image_error("images_unsupported",
@@ -56,8 +54,8 @@ base::Result<MeasuredImages> measure_images(std::vector<std::string> base64, con
   return measured;
 }
 
-base::Result<engine::text::ChatPrompt> place_images(const MeasuredImages& measured, const contract::ModelFacts& facts,
-                                                    engine::text::ChatPrompt prompt) {
+base::Result<text::ChatPrompt> place_images(const MeasuredImages& measured, const wire::ModelFacts& facts,
+                                            text::ChatPrompt prompt) {
   if (measured.images.empty()) return prompt;
   const base::TokenId image_token{static_cast<std::uint32_t>(facts.images->image_token)};
   auto tokens = images::expand_image_tokens(prompt.tokens, image_token, measured.rows);
@@ -66,11 +64,11 @@ base::Result<engine::text::ChatPrompt> place_images(const MeasuredImages& measur
   return prompt;
 }
 
-std::string prompt_digest(const engine::text::ChatPrompt& prompt, const MeasuredImages& measured) {
+std::string prompt_digest(const text::ChatPrompt& prompt, const MeasuredImages& measured) {
   base::Sha256 hash;
   hash.update(prompt.text);
   for (const base::Sha256Digest& digest : measured.digests) hash.update(std::as_bytes(std::span(digest)));
   return base::to_hex(hash.digest());
 }
 
-}  // namespace llorch::orchestratord::api::tasks
+}  // namespace llorch::orchestratord::http::tasks

@@ -5,17 +5,17 @@
 #include <vector>
 
 #include "base/sha256.h"
-#include "contract/pool.h"
-#include "contract/worker.h"
-#include "engine/text/chat.h"
+#include "text/chat.h"
+#include "wire/pool.h"
+#include "wire/worker.h"
 
-namespace llorch::orchestratord::api::tasks {
+namespace llorch::orchestratord::http::tasks {
 
 inline constexpr std::size_t kImagesMax = 64;  // of one submission
 
 // Images that a model can take, each at the size it will see.
 struct MeasuredImages {
-  std::vector<contract::ExecuteImage> images;
+  std::vector<wire::ExecuteImage> images;
   std::vector<std::uint64_t> rows;          // tokens of each
   std::vector<base::Sha256Digest> digests;  // of the files
 };
@@ -23,14 +23,14 @@ struct MeasuredImages {
 // `base64`: the files. Errors: INVALID_PARAMS with details field = messages and reason = images_unsupported (the model, as it
 // is served, takes none), image_base64, image_format, image_corrupt, image_size (one too large or long; together more than
 // facts.images->tokens_max).
-base::Result<MeasuredImages> measure_images(std::vector<std::string> base64, const contract::ModelFacts& facts);
+base::Result<MeasuredImages> measure_images(std::vector<std::string> base64, const wire::ModelFacts& facts);
 
 // The prompt with as many image tokens at each image's place as the image has rows. `text` stays the template's. Errors:
 // INVALID_PARAMS with details field = messages and reason = image_count: not as many places as images.
-base::Result<engine::text::ChatPrompt> place_images(const MeasuredImages& measured, const contract::ModelFacts& facts,
-                                                    engine::text::ChatPrompt prompt);
+base::Result<text::ChatPrompt> place_images(const MeasuredImages& measured, const wire::ModelFacts& facts,
+                                            text::ChatPrompt prompt);
 
 // SHA-256 of the prompt's text, then of the SHA-256 (32 bytes) of each image file.
-std::string prompt_digest(const engine::text::ChatPrompt& prompt, const MeasuredImages& measured);
+std::string prompt_digest(const text::ChatPrompt& prompt, const MeasuredImages& measured);
 
-}  // namespace llorch::orchestratord::api::tasks
+}  // namespace llorch::orchestratord::http::tasks

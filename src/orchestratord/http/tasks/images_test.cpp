@@ -1,4 +1,4 @@
-#include "orchestratord/api/tasks/images.h"
+#include "orchestratord/http/tasks/images.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "base/sha256.h"
 
-namespace llorch::orchestratord::api::tasks {
+namespace llorch::orchestratord::http::tasks {
 namespace {
 
 using base::TokenId;
@@ -29,14 +29,14 @@ std::string reason_of(const base::Result<T>& result) {
   return reason;
 }
 
-contract::ModelFacts seeing(std::int64_t tokens_max) {
-  contract::ModelFacts facts;
-  facts.images = contract::ModelImages{
+wire::ModelFacts seeing(std::int64_t tokens_max) {
+  wire::ModelFacts facts;
+  facts.images = wire::ModelImages{
       .image_token = 9, .pixels_per_side = 16, .pixels_min = 256, .pixels_max = 1 << 20, .tokens_max = tokens_max};
   return facts;
 }
-engine::text::ChatPrompt prompt(std::vector<std::uint32_t> ids) {
-  engine::text::ChatPrompt out{.tokens = {}, .text = "text"};
+text::ChatPrompt prompt(std::vector<std::uint32_t> ids) {
+  text::ChatPrompt out{.tokens = {}, .text = "text"};
   for (const std::uint32_t id : ids) out.tokens.push_back(TokenId{id});
   return out;
 }
@@ -86,4 +86,4 @@ TEST(Images, Refusals) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::api::tasks
+}  // namespace llorch::orchestratord::http::tasks

@@ -1,10 +1,10 @@
-#include "orchestratord/api/tasks/job_view.h"
+#include "orchestratord/http/tasks/job_view.h"
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "contract/json.h"
+#include "wire/json.h"
 
-namespace llorch::orchestratord::api::tasks {
+namespace llorch::orchestratord::http::tasks {
 namespace {
 
 std::optional<std::string> time_text(const std::optional<std::int64_t>& unix_ms) {
@@ -13,13 +13,13 @@ std::optional<std::string> time_text(const std::optional<std::int64_t>& unix_ms)
 }
 
 // Rows of older builds have none, and what this program wrote it can read.
-std::optional<contract::Placement> placement_of(const state_store::JobRecord& record) {
-  const auto params = contract::decode<contract::StoredParams>(record.params);
+std::optional<wire::Placement> placement_of(const store::JobRecord& record) {
+  const auto params = wire::decode<wire::StoredParams>(record.params);
   return params ? params->placement : std::nullopt;
 }
 
-void add_live(const LiveDetails& live, contract::JobView& view) {
-  const brain::LiveJob& job = live.job;
+void add_live(const LiveDetails& live, wire::JobView& view) {
+  const core::LiveJob& job = live.job;
   view.status = job.status;
   view.attempts = job.attempts;
   view.queue_position = job.queue_position;
@@ -36,7 +36,7 @@ void add_live(const LiveDetails& live, contract::JobView& view) {
 
 std::string events_url(const base::JobId& job_id) { return "/v2/tasks/" + job_id.value + "/events"; }
 
-jobs::JobSpec job_spec(const state_store::JobRecord& record) {
+core::jobs::JobSpec job_spec(const store::JobRecord& record) {
   return {.job_id = record.job_id,
           .correlation_id = record.correlation_id,
           .model = record.facts,
@@ -45,14 +45,14 @@ jobs::JobSpec job_spec(const state_store::JobRecord& record) {
           .max_tokens = record.max_tokens,
           .timeout_ms = record.timeout_ms,
           .deadline_ms = record.deadline_ms,
-          .placement = placement_of(record).value_or(contract::Placement{}),
+          .placement = placement_of(record).value_or(wire::Placement{}),
           .session_id = record.session_id ? std::optional(base::SessionId(*record.session_id)) : std::nullopt,
           .tenant_id = record.tenant_id};
 }
 
-contract::JobView job_view(const state_store::JobRecord& record, const std::optional<LiveDetails>& live) {
-  const state_store::JobProgress& p = record.progress;
-  contract::JobView view;
+wire::JobView job_view(const store::JobRecord& record, const std::optional<LiveDetails>& live) {
+  const store::JobProgress& p = record.progress;
+  wire::JobView view;
   view.job_id = record.job_id.value;
   view.task_id = record.task_id;
   view.session_id = record.session_id;
@@ -81,10 +81,10 @@ contract::JobView job_view(const state_store::JobRecord& record, const std::opti
   return view;
 }
 
-TerminalEvent terminal_event(const state_store::JobProgress& progress) {
+TerminalEvent terminal_event(const store::JobProgress& progress) {
   ASSERT(progress.end.has_value() != progress.error.has_value());
-  if (progress.end) return {"end", contract::encode(*progress.end)};
-  return {"error", contract::encode(*progress.error)};
+  if (progress.end) return {"end", wire::encode(*progress.end)};
+  return {"error", wire::encode(*progress.error)};
 }
 
-}  // namespace llorch::orchestratord::api::tasks
+}  // namespace llorch::orchestratord::http::tasks

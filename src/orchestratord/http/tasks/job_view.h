@@ -1,32 +1,32 @@
 #pragma once
-// One job as its client sees it (DECISIONS §2). Pure.
+// One job as GET /v2/tasks/{id} shows it to its client. Pure.
 #include <optional>
 #include <string>
 
-#include "contract/task.h"
-#include "orchestratord/brain/view.h"
-#include "orchestratord/jobs/job.h"
-#include "orchestratord/state_store/store.h"
+#include "orchestratord/core/jobs/job.h"
+#include "orchestratord/core/view.h"
+#include "orchestratord/store/store.h"
+#include "wire/task.h"
 
-namespace llorch::orchestratord::api::tasks {
+namespace llorch::orchestratord::http::tasks {
 
 std::string events_url(const base::JobId& job_id);
 
-// What the brain is told of a job, at admission and after a restart.
-jobs::JobSpec job_spec(const state_store::JobRecord& record);
+// The part of a job that the core gets, at admission and after a restart.
+core::jobs::JobSpec job_spec(const store::JobRecord& record);
 
-// From the row, and for a live job from what the brain and its stream know that the row does not.
+// What core and stream know of a live job beyond its row.
 struct LiveDetails {
-  brain::LiveJob job;
+  core::LiveJob job;
   std::string last_event_id;
 };
-contract::JobView job_view(const state_store::JobRecord& record, const std::optional<LiveDetails>& live);
+wire::JobView job_view(const store::JobRecord& record, const std::optional<LiveDetails>& live);
 
 // The terminal event of a finished job as it was sent. REQUIRES a terminal status.
 struct TerminalEvent {
   std::string event;  // "end" or "error"
   std::string data;
 };
-TerminalEvent terminal_event(const state_store::JobProgress& progress);
+TerminalEvent terminal_event(const store::JobProgress& progress);
 
-}  // namespace llorch::orchestratord::api::tasks
+}  // namespace llorch::orchestratord::http::tasks

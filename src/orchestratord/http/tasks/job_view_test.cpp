@@ -1,14 +1,14 @@
-#include "orchestratord/api/tasks/job_view.h"
+#include "orchestratord/http/tasks/job_view.h"
 
 #include <gtest/gtest.h>
 
-#include "contract/json.h"
+#include "wire/json.h"
 
-namespace llorch::orchestratord::api::tasks {
+namespace llorch::orchestratord::http::tasks {
 namespace {
 
-state_store::JobRecord record() {
-  state_store::JobRecord r;
+store::JobRecord record() {
+  store::JobRecord r;
   r.job_id = base::JobId("job-1");
   r.task_id = "task-1";
   r.model = "demo";
@@ -19,15 +19,15 @@ state_store::JobRecord record() {
   return r;
 }
 
-// DECISIONS §2: a waiting job says where it stands, when it will start and what it waits for.
+// A waiting job says where it stands, when it will start and what it waits for.
 TEST(JobView, AQueuedJobExplainsItself) {
-  brain::LiveJob live;
+  core::LiveJob live;
   live.job_id = base::JobId("job-1");
   live.queue_position = 2;
   live.predicted_start_ms = 900;
-  live.reason = contract::WaitReason{"WAITING_FOR_SLOT", "Every worker is busy."};
+  live.reason = wire::WaitReason{"WAITING_FOR_SLOT", "Every worker is busy."};
   EXPECT_EQ(
-      contract::encode(job_view(record(), LiveDetails{live, "0-aa"})),
+      wire::encode(job_view(record(), LiveDetails{live, "0-aa"})),
       R"({"job_id":"job-1","task_id":"task-1","status":"queued","model":"demo","model_ref":"file:/m.gguf",)"
       R"("priority":"interactive","queue_position":2,"predicted_start_ms":900,)"
       R"("reason":{"code":"WAITING_FOR_SLOT","human":"Every worker is busy."},"submitted_at":"2023-11-14T22:13:20.000Z",)"
@@ -37,35 +37,35 @@ TEST(JobView, AQueuedJobExplainsItself) {
 
 // ORCH-3903: where a job may run is part of its row, so that a restart forgets nothing of it.
 TEST(JobView, ThePlacementIsKeptWithTheJob) {
-  EXPECT_TRUE(job_spec(record()).placement == contract::Placement{});
-  state_store::JobRecord r = record();
+  EXPECT_TRUE(job_spec(record()).placement == wire::Placement{});
+  store::JobRecord r = record();
   r.params = R"({"temperature":0.7,"stop_count":0,"placement":{"mode":"pin","pin_pool_id":"b"}})";
   const auto placement = job_spec(r).placement;
-  EXPECT_EQ(placement.mode, contract::PlacementMode::kPin);
+  EXPECT_EQ(placement.mode, wire::PlacementMode::kPin);
   EXPECT_EQ(placement.pin_pool_id, "b");
   EXPECT_EQ(job_view(r, std::nullopt).placement->pin_pool_id, "b");
 }
 
 TEST(JobView, AFinishedJobShowsItsOutcomeFromTheRow) {
-  state_store::JobRecord r = record();
-  r.progress.status = contract::JobStatus::kCompleted;
+  store::JobRecord r = record();
+  r.progress.status = wire::JobStatus::kCompleted;
   r.progress.finished_unix_ms = 1'700'000'001'000;
   r.progress.tokens_out = 5;
   r.progress.last_event_id = "7-ab";
-  r.progress.end = contract::EndEvent{.job_id = "job-1", .tokens_out = 5, .stop_reason = contract::StopReason::kStop};
-  r.progress.end->receipt = contract::Receipt{.model_digest = "sha256:1"};
-  const contract::JobView view = job_view(r, std::nullopt);
-  EXPECT_EQ(view.stop_reason, contract::StopReason::kStop);
+  r.progress.end = wire::EndEvent{.job_id = "job-1", .tokens_out = 5, .stop_reason = wire::StopReason::kStop};
+  r.progress.end->receipt = wire::Receipt{.model_digest = "sha256:1"};
+  const wire::JobView view = job_view(r, std::nullopt);
+  EXPECT_EQ(view.stop_reason, wire::StopReason::kStop);
   EXPECT_EQ(view.receipt->model_digest, "sha256:1");
   EXPECT_EQ(view.finished_at, "2023-11-14T22:13:21.000Z");
   EXPECT_EQ(view.tokens_out, 5);
   EXPECT_EQ(terminal_event(r.progress).event, "end");
-  state_store::JobProgress failed;
-  failed.status = contract::JobStatus::kFailed;
-  failed.error = contract::ErrorBody{.code = "TIMEOUT", .message = "m"};
+  store::JobProgress failed;
+  failed.status = wire::JobStatus::kFailed;
+  failed.error = wire::ErrorBody{.code = "TIMEOUT", .message = "m"};
   EXPECT_EQ(terminal_event(failed).event, "error");
   EXPECT_EQ(terminal_event(failed).data, R"({"code":"TIMEOUT","message":"m","retriable":false})");
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::api::tasks
+}  // namespace llorch::orchestratord::http::tasks

@@ -1,5 +1,5 @@
-#include "orchestratord/api/tasks/submit.h"
-#include "orchestratord/api/tasks/constraint.h"
+#include "orchestratord/http/tasks/submit.h"
+#include "orchestratord/http/tasks/constraint.h"
 
 #include <fmt/core.h>
 
@@ -7,16 +7,16 @@
 
 #include "base/sha256.h"
 #include "base/utf8.h"
-#include "contract/json.h"
-#include "engine/images/message_images.h"
-#include "engine/text/chat.h"
-#include "engine/text/text_stream.h"
-#include "orchestratord/api/sessions.h"
-#include "orchestratord/api/tasks/images.h"
-#include "orchestratord/api/tasks/job_view.h"
-#include "orchestratord/api/tenancy.h"
+#include "images/message_images.h"
+#include "orchestratord/http/sessions.h"
+#include "orchestratord/http/tasks/images.h"
+#include "orchestratord/http/tasks/job_view.h"
+#include "orchestratord/http/tenancy.h"
+#include "text/chat.h"
+#include "text/text_stream.h"
+#include "wire/json.h"
 
-namespace llorch::orchestratord::api::tasks {
+namespace llorch::orchestratord::http::tasks {
 namespace {
 
 using base::Error;
@@ -33,18 +33,18 @@ tl::unexpected<Error> invalid(std::string field, std::string reason, std::string
                         .with("reason", std::move(reason)));
 }
 
-// What operators may see of the parameters, and contract::StoredParams; nothing text-like.
-std::string params_json(const contract::ExecuteRequest& r, const std::optional<contract::Placement>& placement) {
-  const std::string changed = contract::changed_sampling_fields(r.sampling);
+// What operators may see of the parameters, and wire::StoredParams; nothing text-like.
+std::string params_json(const wire::ExecuteRequest& r, const std::optional<wire::Placement>& placement) {
+  const std::string changed = wire::changed_sampling_fields(r.sampling);
   return fmt::format(R"({{"temperature":{},"stop_count":{}{}{}{}}})", r.temperature, r.stop.size(),
                      changed.empty() ? "" : ",", changed,
-                     placement ? R"(,"placement":)" + contract::encode(*placement) : "");
+                     placement ? R"(,"placement":)" + wire::encode(*placement) : "");
 }
 
 // What the worker is to continue, and the text whose hash is kept.
-base::Result<engine::text::ChatPrompt> prompt_of(const contract::SubmitRequest& request,
-                                                 const catalog::KnownModel& model, base::Time now) {
-  if (request.prompt) return engine::text::ChatPrompt{model.tokenizer->encode(*request.prompt), *request.prompt};
+base::Result<text::ChatPrompt> prompt_of(const wire::SubmitRequest& request, const models::KnownModel& model,
+                                         base::Time now) {
+  if (request.prompt) return text::ChatPrompt{model.tokenizer->encode(*request.prompt), *request.prompt};
   const auto text_of = [](const auto& part) { return part ? std::optional(part->text) : std::nullopt; };
   return model.chat->prompt(
       *model.tokenizer,
@@ -58,9 +58,9 @@ base::Result<engine::text::ChatPrompt> prompt_of(const contract::SubmitRequest& 
 }
 
 // What makes two submissions the same one.
-std::string digest_of(const contract::SubmitRequest& request, const std::vector<std::string>& images) {
+std::string digest_of(const wire::SubmitRequest& request, const std::vector<std::string>& images) {
   base::Sha256 hash;
-  hash.update(contract::encode(request));
+  hash.update(wire::encode(request));
   for (const std::string& image : images) hash.update(base::to_hex(base::sha256(image)));
   return base::to_hex(hash.digest());
 }
@@ -72,21 +72,21 @@ Error stopping_error() {
 
 }  // namespace
 
-base::Result<Submission> parse_submission(const std::string& body, const contract::LimitsConfig& limits) {
+base::Result<Submission> parse_submission(const std::string& body, const config::LimitsConfig& limits) {
   if (!base::is_valid_utf8(body)) return invalid("", "utf8", "the body is not valid UTF-8");
-  auto request = TRY(contract::decode<contract::SubmitRequest>(body, contract::UnknownKeys::kRefuse));
+  auto request = TRY(wire::decode<wire::SubmitRequest>(body, wire::UnknownKeys::kRefuse));
   std::vector<std::string> images;
   if (request.messages) {
-    auto taken = TRY(engine::images::take_images(std::move(request.messages->text), kImagesMax));
+    auto taken = TRY(images::take_images(std::move(request.messages->text), kImagesMax));
     request.messages->text = std::move(taken.messages);
     images = std::move(taken.base64);
   }
   std::size_t image_bytes = 0;
   for (const std::string& image : images) image_bytes += image.size();
-  if (image_bytes > contract::kImagesBytesMax) {
-    return invalid("messages", "length",
-                   fmt::format("the images have {} bytes together, as base64; {} are taken", image_bytes,
-                               contract::kImagesBytesMax));
+  if (image_bytes > wire::kImagesBytesMax) {
+    return invalid(
+        "messages", "length",
+        fmt::format("the images have {} bytes together, as base64; {} are taken", image_bytes, wire::kImagesBytesMax));
   }
   std::size_t input_bytes = request.prompt ? request.prompt->size() : 0;
   for (const auto* part : {&request.messages, &request.tools, &request.documents}) {
@@ -105,14 +105,14 @@ base::Result<Submission> parse_submission(const std::string& body, const contrac
   return Submission{std::move(request), std::move(images)};
 }
 
-contract::ExecuteRequest execute_request(const contract::SubmitRequest& request, ExecutionInput input) {
-  contract::ExecuteRequest out;
+wire::ExecuteRequest execute_request(const wire::SubmitRequest& request, ExecutionInput input) {
+  wire::ExecuteRequest out;
   out.job_id = input.job_id.value;
   out.prompt_tokens = std::move(input.prompt_tokens);
   out.prompt_sha256 = std::move(input.prompt_sha256);
   out.images = std::move(input.images);
   out.max_tokens = request.max_tokens;
-  out.temperature = contract::effective_temperature(request);
+  out.temperature = wire::effective_temperature(request);
   out.sampling = request.sampling;
   out.stop = request.stop;
   out.seed = input.seed;
@@ -120,9 +120,9 @@ contract::ExecuteRequest execute_request(const contract::SubmitRequest& request,
 }
 
 // Before the model is known. A token has a byte or more; templates and image tokens are allowed for generously.
-sessions::QuotaTable::Standing::Tokens Submitter::tokens_of(const Pending& pending) {
+core::sessions::QuotaTable::Standing::Tokens Submitter::tokens_of(const Pending& pending) {
   constexpr std::int64_t kTemplateTokens = 4096, kImageTokens = 4096;
-  const contract::SubmitRequest& request = pending.request;
+  const wire::SubmitRequest& request = pending.request;
   std::size_t bytes = request.prompt ? request.prompt->size() : 0;
   for (const auto* part : {&request.messages, &request.tools, &request.documents}) {
     if (*part) bytes += (*part)->text.size();
@@ -132,12 +132,12 @@ sessions::QuotaTable::Standing::Tokens Submitter::tokens_of(const Pending& pendi
   return {.at_least = 1 + request.max_tokens, .at_most = request.max_tokens + static_cast<std::int64_t>(bytes) + added};
 }
 
-// Counted as the brain counts what it refuses; only the line in the log is not written, for there may be very many.
+// Counted as the core counts what it refuses; only the line in the log is not written, for there may be very many.
 std::optional<Error> Submitter::early_refusal(const AdmissionBoard::Newcomer& newcomer) const {
   auto error = context_.board->refusal(newcomer, context_.clock->now());
   if (!error) return std::nullopt;
-  context_.metrics->count({brain::Metric::kEnqueued, "rejected", newcomer.priority, 1, {}});
-  context_.metrics->count({brain::Metric::kRejected, std::string(error->name()), newcomer.priority, 1, {}});
+  context_.metrics->count({core::Metric::kEnqueued, "rejected", newcomer.priority, 1, {}});
+  context_.metrics->count({core::Metric::kRejected, std::string(error->name()), newcomer.priority, 1, {}});
   return error;
 }
 
@@ -167,7 +167,7 @@ void Submitter::handle(const net::Request& request, const net::ExchangePtr& exch
   pending->client_named = pending->request.task_id.has_value();
   const std::string task_id = pending->client_named ? *pending->request.task_id : base::uuid_v4(*context_.entropy);
   pending->task_id = kept_id(pending->caller, task_id);
-  // C-42: the operator's id is the job's id as well if it is a UUID.
+  // The operator's task_id is the job's id as well if it is a UUID.
   pending->job_id =
       base::is_uuid(task_id) ? job_id_of_task(pending->caller, task_id) : base::JobId(base::uuid_v4(*context_.entropy));
   if (!pending->client_named) return find_model(pending);
@@ -180,60 +180,59 @@ void Submitter::handle(const net::Request& request, const net::ExchangePtr& exch
 }
 
 void Submitter::look_up_task(const PendingPtr& pending) {
-  context_.store->find_task(
-      pending->task_id, [this, pending](base::Result<std::optional<state_store::JobRecord>> found) {
-        if (!found) return refuse_pending(pending, std::move(found).error());
-        if (!*found) return context_.desk->post([this, pending] { find_model(pending); });
-        const state_store::JobRecord& record = **found;
-        if (record.task_id != pending->task_id || record.request_sha256 != pending->request_sha256) {
-          return refuse_pending(
-              pending,
-              Error{ErrorCode::kConflict, "another request was submitted under this task_id; use a new one", {}}.with(
-                  "task_id", shown_id(pending->caller, pending->task_id)));
-        }
-        repeat_answer(pending, record);
-      });
+  context_.store->find_task(pending->task_id, [this, pending](base::Result<std::optional<store::JobRecord>> found) {
+    if (!found) return refuse_pending(pending, std::move(found).error());
+    if (!*found) return context_.desk->post([this, pending] { find_model(pending); });
+    const store::JobRecord& record = **found;
+    if (record.task_id != pending->task_id || record.request_sha256 != pending->request_sha256) {
+      return refuse_pending(
+          pending,
+          Error{ErrorCode::kConflict, "another request was submitted under this task_id; use a new one", {}}.with(
+              "task_id", shown_id(pending->caller, pending->task_id)));
+    }
+    repeat_answer(pending, record);
+  });
 }
 
 // The same submission again: the same job, as it stands now.
-void Submitter::repeat_answer(const PendingPtr& pending, const state_store::JobRecord& record) {
-  contract::SubmitReply reply;
+void Submitter::repeat_answer(const PendingPtr& pending, const store::JobRecord& record) {
+  wire::SubmitReply reply;
   reply.job_id = record.job_id.value;
   reply.task_id = shown_id(pending->caller, record.task_id);
   reply.status = record.progress.status;
   reply.events_url = events_url(record.job_id);
-  context_.brain->ask<brain::AnswerQueryJob>(
-      brain::QueryJob{.request = {}, .job_id = record.job_id},
-      [this, pending, reply = std::move(reply)](brain::AnswerQueryJob answer) mutable {
+  context_.core->ask<core::AnswerQueryJob>(
+      core::QueryJob{.request = {}, .job_id = record.job_id},
+      [this, pending, reply = std::move(reply)](core::AnswerQueryJob answer) mutable {
         // An ending that is not committed yet is nobody's to see.
-        if (answer.job && !contract::is_terminal(answer.job->status)) {
+        if (answer.job && !wire::is_terminal(answer.job->status)) {
           reply.status = answer.job->status;
           reply.queue_position = answer.job->queue_position.value_or(0);
           reply.predicted_start_ms = answer.job->predicted_start_ms.value_or(0);
         }
-        pending->exchange->respond(net::http::json_response(202, contract::encode(reply)));
+        pending->exchange->respond(net::http::json_response(202, wire::encode(reply)));
         leave_gate(pending);
       });
 }
 
 void Submitter::find_model(const PendingPtr& pending) {
-  const contract::SubmitRequest& request = pending->request;
+  const wire::SubmitRequest& request = pending->request;
   if (auto error = early_refusal(
           {.account = pending->caller.account, .tokens = tokens_of(*pending), .priority = request.priority})) {
     return refuse_pending(pending, std::move(*error));
   }
-  auto ref = catalog::resolve_model_ref(request.model ? *request.model : *request.model_ref,
-                                        context_.config->models.aliases, context_.roots);
+  auto ref = models::resolve_model_ref(request.model ? *request.model : *request.model_ref,
+                                       context_.config->models.aliases, context_.roots);
   if (!ref) return refuse_pending(pending, std::move(ref).error());
   context_.catalog->find({*ref, kModelWaitMs, pending->correlation_id},
-                         [this, pending, ref = *ref](base::Result<catalog::KnownModel> model) {
+                         [this, pending, ref = *ref](base::Result<models::KnownModel> model) {
                            if (!model) return refuse_pending(pending, std::move(model).error());
                            tokenise(pending, ref, *model);
                          });
 }
 
-void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref, const catalog::KnownModel& model) {
-  contract::SubmitRequest& request = pending->request;
+void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model) {
+  wire::SubmitRequest& request = pending->request;
   auto images = measure_images(std::move(pending->images), model.facts);
   if (!images) return refuse_pending(pending, std::move(images).error());
   auto prompt = prompt_of(request, model, context_.clock->now());
@@ -244,15 +243,15 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
   if (tokens.empty()) {
     return refuse_pending(pending, invalid("prompt", "empty", "the prompt has no tokens").value());
   }
-  const auto fits = contract::validate_for_vocabulary(request.sampling, model.tokenizer->facts().vocab_size);
+  const auto fits = wire::validate_for_vocabulary(request.sampling, model.tokenizer->facts().vocab_size);
   if (!fits) return refuse_pending(pending, fits.error());
-  const auto stops = engine::text::validate_stop_strings(*model.tokenizer, request.stop);
+  const auto stops = text::validate_stop_strings(*model.tokenizer, request.stop);
   if (!stops) return refuse_pending(pending, stops.error());
   if (const auto constraint = check_constraint(request.sampling); !constraint) {
     return refuse_pending(pending, constraint.error());
   }
   const auto job = std::make_shared<LiveJobData>();
-  state_store::JobRecord& record = job->record;
+  store::JobRecord& record = job->record;
   record.job_id = pending->job_id;
   record.task_id = pending->task_id;
   if (request.session_id) record.session_id = kept_id(pending->caller, *request.session_id);
@@ -271,14 +270,14 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
   record.deadline_ms = request.deadline_ms;
   record.tokens_in = static_cast<std::int64_t>(tokens.size());
   record.submitted_unix_ms = context_.clock->now().unix_ms;
-  const contract::ExecuteRequest execution = execute_request(request, {.job_id = record.job_id,
-                                                                       .prompt_tokens = std::move(tokens),
-                                                                       .prompt_sha256 = record.prompt_sha256,
-                                                                       .images = std::move(images->images),
-                                                                       .seed = record.seed});
+  const wire::ExecuteRequest execution = execute_request(request, {.job_id = record.job_id,
+                                                                   .prompt_tokens = std::move(tokens),
+                                                                   .prompt_sha256 = record.prompt_sha256,
+                                                                   .images = std::move(images->images),
+                                                                   .seed = record.seed});
   record.params = params_json(execution, request.placement);
-  job->payload = contract::encode(execution);
-  job->parameters_sha256 = contract::parameters_sha256(execution.temperature, execution.sampling, execution.stop);
+  job->payload = wire::encode(execution);
+  job->parameters_sha256 = wire::parameters_sha256(execution.temperature, execution.sampling, execution.stop);
   // From here on only the payload is held.
   request.prompt.reset();
   request.messages.reset();
@@ -289,17 +288,17 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
 }
 
 void Submitter::submit(const PendingPtr& pending, const std::shared_ptr<LiveJobData>& job) {
-  const state_store::JobRecord& record = job->record;
+  const store::JobRecord& record = job->record;
   // The stream is there before the 202, so that a client that is quick finds it.
   job->stream = context_.hub->open(record.job_id, record.on_disconnect, record.tenant_id);
   context_.jobs->add(job);
-  brain::Submit event;
+  core::Submit event;
   event.job = job_spec(record);
-  context_.brain->ask<brain::AnswerSubmit>(
-      std::move(event), [this, pending](brain::AnswerSubmit reply) { answer(pending, std::move(reply)); });
+  context_.core->ask<core::AnswerSubmit>(
+      std::move(event), [this, pending](core::AnswerSubmit reply) { answer(pending, std::move(reply)); });
 }
 
-void Submitter::answer(const PendingPtr& pending, brain::AnswerSubmit reply) {
+void Submitter::answer(const PendingPtr& pending, core::AnswerSubmit reply) {
   if (!reply.result) {
     if (const LiveJobPtr job = context_.jobs->find(pending->job_id)) {
       context_.jobs->remove(pending->job_id);
@@ -308,7 +307,7 @@ void Submitter::answer(const PendingPtr& pending, brain::AnswerSubmit reply) {
     }
     return refuse_pending(pending, shown(pending->caller, std::move(reply.result).error()));
   }
-  contract::SubmitReply body;
+  wire::SubmitReply body;
   body.job_id = pending->job_id.value;
   body.task_id = shown_id(pending->caller, pending->task_id);
   body.queue_position = reply.result->queue_position;
@@ -316,7 +315,7 @@ void Submitter::answer(const PendingPtr& pending, brain::AnswerSubmit reply) {
   body.backoff_ms = reply.result->backoff_ms;
   body.events_url = events_url(pending->job_id);
   body.budget = reply.result->budget;
-  net::Response response = net::http::json_response(202, contract::encode(body));
+  net::Response response = net::http::json_response(202, wire::encode(body));
   add_budget_headers(body.budget, response.headers);
   pending->exchange->respond(std::move(response));
   leave_gate(pending);
@@ -345,4 +344,4 @@ void Submitter::leave_gate(const PendingPtr& pending) {
   look_up_task(next);
 }
 
-}  // namespace llorch::orchestratord::api::tasks
+}  // namespace llorch::orchestratord::http::tasks

@@ -1,35 +1,36 @@
 #pragma once
-// POST /v2/tasks: from bytes to an admitted job. Everything that can be refused without the brain is refused here.
+// POST /v2/tasks: from bytes to an admitted job. Everything that can be refused without the core is refused here.
 #include <map>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "contract/task.h"
-#include "contract/worker.h"
-#include "orchestratord/api/context.h"
+#include "orchestratord/http/context.h"
+#include "wire/task.h"
+#include "wire/worker.h"
 
-namespace llorch::orchestratord::api::tasks {
+namespace llorch::orchestratord::http::tasks {
 
 struct Submission {
-  contract::SubmitRequest request;  // its messages hold no image any more
+  wire::SubmitRequest request;      // its messages hold no image any more
   std::vector<std::string> images;  // base64 of the files, in the order of the messages
 };
 
 // Parses the body and checks what needs no model: JSON, fields, ranges, this server's caps. Errors: INVALID_PARAMS,
 // DEADLINE_UNMET.
-base::Result<Submission> parse_submission(const std::string& body, const contract::LimitsConfig& limits);
+base::Result<Submission> parse_submission(const std::string& body, const config::LimitsConfig& limits);
 
-// What a worker is sent. Temperature omitted: 0.7, or 0 with determinism strict (C-42, DECISIONS §6).
+// From these and the client's request the API makes what a worker gets. A temperature left out is 0.7, or 0 with
+// determinism strict.
 struct ExecutionInput {
   base::JobId job_id;
   std::vector<std::int32_t> prompt_tokens;
   std::string prompt_sha256;
-  std::vector<contract::ExecuteImage> images{};
+  std::vector<wire::ExecuteImage> images{};
   std::uint64_t seed = 0;
 };
-contract::ExecuteRequest execute_request(const contract::SubmitRequest& request, ExecutionInput input);
+wire::ExecuteRequest execute_request(const wire::SubmitRequest& request, ExecutionInput input);
 
 // Thread-safe. REQUIRES: `context` outlives it.
 class Submitter {
@@ -47,7 +48,7 @@ class Submitter {
     net::ExchangePtr exchange;
     base::CorrelationId correlation_id;
     net::http::Principal caller;
-    contract::SubmitRequest request;
+    wire::SubmitRequest request;
     std::vector<std::string> images;  // base64
     std::string request_sha256;
     base::JobId job_id;
@@ -55,15 +56,15 @@ class Submitter {
     bool client_named = false;  // the client gave the task_id
   };
   using PendingPtr = std::shared_ptr<Pending>;
-  static sessions::QuotaTable::Standing::Tokens tokens_of(const Pending& pending);
+  static core::sessions::QuotaTable::Standing::Tokens tokens_of(const Pending& pending);
 
   std::optional<base::Error> early_refusal(const AdmissionBoard::Newcomer& newcomer) const;
   void look_up_task(const PendingPtr& pending);
-  void repeat_answer(const PendingPtr& pending, const state_store::JobRecord& record);
+  void repeat_answer(const PendingPtr& pending, const store::JobRecord& record);
   void find_model(const PendingPtr& pending);
-  void tokenise(const PendingPtr& pending, const std::string& model_ref, const catalog::KnownModel& model);
+  void tokenise(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model);
   void submit(const PendingPtr& pending, const std::shared_ptr<LiveJobData>& job);
-  void answer(const PendingPtr& pending, brain::AnswerSubmit reply);
+  void answer(const PendingPtr& pending, core::AnswerSubmit reply);
   void refuse_pending(const PendingPtr& pending, base::Error error);
   void leave_gate(const PendingPtr& pending);
 
@@ -73,4 +74,4 @@ class Submitter {
   std::map<std::string, std::vector<PendingPtr>> gate_;
 };
 
-}  // namespace llorch::orchestratord::api::tasks
+}  // namespace llorch::orchestratord::http::tasks

@@ -1,26 +1,26 @@
-#include "orchestratord/api/tasks/submit.h"
+#include "orchestratord/http/tasks/submit.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
 #include "base/utf8.h"
-#include "contract/json.h"
+#include "wire/json.h"
 
-namespace llorch::orchestratord::api::tasks {
+namespace llorch::orchestratord::http::tasks {
 namespace {
 
 TEST(ExecuteRequest, TheDefaultTemperatureDependsOnDeterminism) {
-  contract::SubmitRequest request;
+  wire::SubmitRequest request;
   EXPECT_EQ(execute_request(request, {}).temperature, 0.7);
-  request.determinism = contract::Determinism::kStrict;
+  request.determinism = wire::Determinism::kStrict;
   EXPECT_EQ(execute_request(request, {}).temperature, 0.0);
   request.temperature = 1.2;
   EXPECT_EQ(execute_request(request, {}).temperature, 1.2);
 }
 
 TEST(ExecuteRequest, CarriesTokensAndNoText) {
-  contract::SubmitRequest request;
+  wire::SubmitRequest request;
   request.prompt = "secret";
   request.stop = {"end"};
   request.max_tokens = 9;
@@ -78,7 +78,7 @@ TEST(ParseSubmission, SurvivesTenThousandMutations) {
                                                    "{\"7\":1}",
                                                    "\"x",
                                                    "\xff"};
-  const contract::LimitsConfig limits;
+  const config::LimitsConfig limits;
   const std::random_device::result_type seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
@@ -101,16 +101,15 @@ TEST(ParseSubmission, SurvivesTenThousandMutations) {
       continue;
     }
     ++accepted;
-    const contract::SubmitRequest& request = parsed->request;
+    const wire::SubmitRequest& request = parsed->request;
     EXPECT_TRUE(base::is_valid_utf8(request.prompt.value_or("")));
     EXPECT_GE(request.max_tokens, 1);
     EXPECT_LE(request.max_tokens, limits.max_tokens);
     EXPECT_NE(request.model.has_value(), request.model_ref.has_value());
-    EXPECT_TRUE(contract::decode<contract::SubmitRequest>(contract::encode(request), contract::UnknownKeys::kRefuse))
-        << body;
+    EXPECT_TRUE(wire::decode<wire::SubmitRequest>(wire::encode(request), wire::UnknownKeys::kRefuse)) << body;
   }
   EXPECT_GT(accepted, 500);
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::api::tasks
+}  // namespace llorch::orchestratord::http::tasks

@@ -3,9 +3,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "orchestratord/api/context.h"
+#include "orchestratord/http/context.h"
 
-namespace llorch::orchestratord::api::tasks {
+namespace llorch::orchestratord::http::tasks {
 
 // Thread-safe. REQUIRES: `context` outlives it.
 class Tasks {
@@ -25,22 +25,21 @@ class Tasks {
     net::ExchangePtr exchange;
   };
   LiveJobPtr find_live(const Asked& asked) const;
-  // `reason`: what it waits for, unless its row says how it ended.
-  void show_stored(const Asked& asked, std::optional<contract::WaitReason> reason);
-  // With what is left of the job's session in the head of the answer.
-  void attach_with_budget(base::SessionId session_id, const streaming::StreamPtr& stream,
-                          streaming::Stream::Reader reader);
-  void serve_stored_events(const state_store::JobRecord& record, const std::optional<streaming::EventId>& last_event_id,
+  // Answers from the stored row. `reason`: what the job waits for; left out if the row is terminal.
+  void show_stored(const Asked& asked, std::optional<wire::WaitReason> reason);
+  // Attaches the reader; the head of the answer says what is left of the session's budgets.
+  void attach_with_budget(base::SessionId session_id, const streams::StreamPtr& stream, streams::Stream::Reader reader);
+  void serve_stored_events(const store::JobRecord& record, const std::optional<streams::EventId>& last_event_id,
                            const net::ExchangePtr& exchange);
-  void answer_cancel(const Asked& asked, const brain::AnswerCancel& answer);
-  void list_page(const net::http::Principal& caller, state_store::Listing listing, const net::ExchangePtr& exchange);
-  using LiveJobs = std::unordered_map<base::JobId, brain::LiveJob>;
-  contract::JobList views_of(const net::http::Principal& caller, const LiveJobs& live,
-                             const std::vector<state_store::JobRecord>& records) const;
+  void answer_cancel(const Asked& asked, const core::AnswerCancel& answer);
+  void list_page(const net::http::Principal& caller, store::Listing listing, const net::ExchangePtr& exchange);
+  using LiveJobs = std::unordered_map<base::JobId, core::LiveJob>;
+  wire::JobList views_of(const net::http::Principal& caller, const LiveJobs& live,
+                         const std::vector<store::JobRecord>& records) const;
   // The stored row, or an answered error.
-  void find_stored(const Asked& asked, std::function<void(const state_store::JobRecord&)> then);
+  void find_stored(const Asked& asked, std::function<void(const store::JobRecord&)> then);
 
   const Context& context_;
 };
 
-}  // namespace llorch::orchestratord::api::tasks
+}  // namespace llorch::orchestratord::http::tasks

@@ -1,4 +1,4 @@
-#include "orchestratord/state_store/backup/backup.h"
+#include "orchestratord/store/backup/backup.h"
 
 #include <endian.h>
 #include <fcntl.h>
@@ -19,12 +19,12 @@
 
 #include "base/file.h"
 #include "base/sha256.h"
-#include "orchestratord/state_store/payload/sealing.h"
-#include "orchestratord/state_store/sqlite/copy.h"
-#include "orchestratord/state_store/sqlite/database.h"
-#include "orchestratord/state_store/sqlite/migrations.h"
+#include "orchestratord/store/payload/sealing.h"
+#include "orchestratord/store/sqlite/copy.h"
+#include "orchestratord/store/sqlite/database.h"
+#include "orchestratord/store/sqlite/migrations.h"
 
-namespace llorch::orchestratord::state_store::backup {
+namespace llorch::orchestratord::store::backup {
 namespace {
 
 using base::ErrorCode;
@@ -76,12 +76,12 @@ class NewFile {
     if (::fsync(fd_) != 0) return base::fail(base::io_error("cannot sync", path_, errno));
     if (::rename(path_.c_str(), name.c_str()) != 0) return base::fail(base::io_error("cannot rename to", name, errno));
     ::close(std::exchange(fd_, -1));
-    const fs::path folder = fs::absolute(name).parent_path();
-    const int folder_fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const bool synced = folder_fd >= 0 && ::fsync(folder_fd) == 0;
+    const fs::path directory = fs::absolute(name).parent_path();
+    const int directory_fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const bool synced = directory_fd >= 0 && ::fsync(directory_fd) == 0;
     const int error = errno;
-    if (folder_fd >= 0) ::close(folder_fd);
-    if (!synced) return base::fail(base::io_error("cannot sync", folder, error));
+    if (directory_fd >= 0) ::close(directory_fd);
+    if (!synced) return base::fail(base::io_error("cannot sync", directory, error));
     return {};
   }
   // Under the name it has.
@@ -300,7 +300,7 @@ base::Result<fs::path> take_request(const fs::path& directory) {
   if (!file) {
     return base::fail(
         ErrorCode::kNotFound,
-        "nobody has left the name of a file in the state folder; `llorch backup FILE` does, and asks then");
+        "nobody has left the name of a file in the state directory; `llorch backup FILE` does, and asks then");
   }
   ::unlink(request.c_str());
   return fs::path(*std::move(file));
@@ -340,4 +340,4 @@ base::Result<Summary> restore(const Paths& paths) {
   return summary;
 }
 
-}  // namespace llorch::orchestratord::state_store::backup
+}  // namespace llorch::orchestratord::store::backup

@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 
-namespace llorch::orchestratord::state_store::backup {
+namespace llorch::orchestratord::store::backup {
 
 struct Paths {
   std::filesystem::path
@@ -63,4 +63,4 @@ base::Result<std::filesystem::path> take_request(const std::filesystem::path& di
 // written by a newer program. IO_ERROR. Nothing is left behind by a failure.
 base::Result<Summary> restore(const Paths& paths);
 
-}  // namespace llorch::orchestratord::state_store::backup
+}  // namespace llorch::orchestratord::store::backup

@@ -1,4 +1,4 @@
-#include "orchestratord/state_store/backup/backup.h"
+#include "orchestratord/store/backup/backup.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -11,10 +11,10 @@
 #include <thread>
 
 #include "base/file.h"
-#include "orchestratord/state_store/sqlite/database.h"
-#include "orchestratord/state_store/testing/store_test_support.h"
+#include "orchestratord/store/sqlite/database.h"
+#include "orchestratord/store/testing/store_test_support.h"
 
-namespace llorch::orchestratord::state_store::backup {
+namespace llorch::orchestratord::store::backup {
 namespace {
 
 using base::ErrorCode;
@@ -63,7 +63,7 @@ TEST_F(BackupTest, ARestoredStoreGoesOn) {
   EXPECT_EQ(jobs[1].job.job_id.value, "live-2");
   EXPECT_EQ(jobs[0].payload, kNeedle);
   EXPECT_EQ(jobs[1].payload, kNeedle);
-  EXPECT_EQ(find(*store, "ended").value()->progress.status, contract::JobStatus::kCompleted);
+  EXPECT_EQ(find(*store, "ended").value()->progress.status, wire::JobStatus::kCompleted);
   EXPECT_TRUE(admit(*store, admission("next")));
 }
 
@@ -256,4 +256,4 @@ TEST_F(BackupTest, OfAServingStoreIsOneAtATimeAndCanBeGivenUp) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::state_store::backup
+}  // namespace llorch::orchestratord::store::backup

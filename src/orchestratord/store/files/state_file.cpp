@@ -1,4 +1,4 @@
-#include "orchestratord/state_store/files/state_file.h"
+#include "orchestratord/store/files/state_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -10,7 +10,7 @@
 
 #include "base/file.h"
 
-namespace llorch::orchestratord::state_store::files {
+namespace llorch::orchestratord::store::files {
 namespace {
 
 constexpr std::uint64_t kChunkBytes = 1 << 20;
@@ -81,4 +81,4 @@ base::Result<> write_again(StateFile& file) {
   return size > 0 ? file.sync() : base::Result<>();
 }
 
-}  // namespace llorch::orchestratord::state_store::files
+}  // namespace llorch::orchestratord::store::files

@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 
-namespace llorch::orchestratord::state_store::files {
+namespace llorch::orchestratord::store::files {
 
 // Offsets and sizes in bytes; a short transfer is an error. Errors: STORE_UNAVAILABLE.
 class StateFile {
@@ -29,4 +29,4 @@ base::Result<StateFilePtr> open_state_file(const std::filesystem::path& path);
 // kernel shows but takes for written (Linux marks them clean): whoever builds on them must write them first.
 base::Result<> write_again(StateFile& file);
 
-}  // namespace llorch::orchestratord::state_store::files
+}  // namespace llorch::orchestratord::store::files

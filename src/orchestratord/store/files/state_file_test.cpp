@@ -1,4 +1,4 @@
-#include "orchestratord/state_store/files/state_file.h"
+#include "orchestratord/store/files/state_file.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -6,7 +6,7 @@
 
 #include <array>
 
-namespace llorch::orchestratord::state_store::files {
+namespace llorch::orchestratord::store::files {
 namespace {
 
 TEST(StateFile, IsPrivateAndSaysWhatIsWrong) {
@@ -33,4 +33,4 @@ TEST(StateFile, IsPrivateAndSaysWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::state_store::files
+}  // namespace llorch::orchestratord::store::files

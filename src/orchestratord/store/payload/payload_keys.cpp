@@ -1,4 +1,4 @@
-#include "orchestratord/state_store/payload/payload_keys.h"
+#include "orchestratord/store/payload/payload_keys.h"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace llorch::orchestratord::state_store::payload {
+namespace llorch::orchestratord::store::payload {
 namespace {
 
 constexpr std::array<std::uint8_t, kKeyBytes> kEmpty{};
@@ -103,4 +103,4 @@ base::Result<> PayloadKeys::close() {
   return file_->sync();
 }
 
-}  // namespace llorch::orchestratord::state_store::payload
+}  // namespace llorch::orchestratord::store::payload

@@ -1,8 +1,8 @@
 #pragma once
-// payload.keys: 32-byte slots, one per live job and some whose keys no job has yet. The only place a payload's key is ever
-// written (DECISIONS §5), so overwriting a slot is what makes a payload unreadable, whatever the database's log and free
-// pages still hold. A slot is overwritten with the key of a job to come: keys are on disk before they are needed, and an
-// admission waits for no sync of this file (ADR 0024).
+// payload.keys: 32-byte slots, one per live job and some whose keys no job has yet. A payload's key is written nowhere
+// else, so overwriting a slot makes the payload unreadable, whatever the database's log and free pages still hold. A
+// slot is overwritten with the key of a job to come: keys are on disk before they are needed, and an admission waits
+// for no sync of this file (ADR 0024).
 #include <cstdint>
 #include <deque>
 #include <set>
@@ -11,10 +11,10 @@
 
 #include "base/entropy.h"
 #include "base/result.h"
-#include "orchestratord/state_store/files/state_file.h"
-#include "orchestratord/state_store/payload/sealing.h"
+#include "orchestratord/store/files/state_file.h"
+#include "orchestratord/store/payload/sealing.h"
 
-namespace llorch::orchestratord::state_store::payload {
+namespace llorch::orchestratord::store::payload {
 
 enum class Slot : std::uint32_t {};
 constexpr std::uint32_t index(Slot slot) { return static_cast<std::uint32_t>(slot); }
@@ -61,4 +61,4 @@ class PayloadKeys {
   std::deque<std::pair<Slot, Key>> durable_;
 };
 
-}  // namespace llorch::orchestratord::state_store::payload
+}  // namespace llorch::orchestratord::store::payload

@@ -1,4 +1,4 @@
-#include "orchestratord/state_store/payload/payload_keys.h"
+#include "orchestratord/store/payload/payload_keys.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-namespace llorch::orchestratord::state_store::payload {
+namespace llorch::orchestratord::store::payload {
 namespace {
 
 // A key file in memory whose n-th operation, and every later one until it heals, fails.
@@ -114,7 +114,7 @@ TEST(PayloadKeys, ErasedKeysAreGoneAndTheirSlotsAreUsedAgain) {
   EXPECT_EQ(disk.bytes.size(), PayloadKeys::kSpareKeys * kKeyBytes);
 }
 
-// C-51: a start overwrites every slot no live job owns.
+// A start overwrites every slot no live job owns.
 TEST(PayloadKeys, AdoptKeepsLiveSlotsOnly) {
   MemoryKeyFile::Disk disk;
   base::SeededEntropy entropy(8);
@@ -205,4 +205,4 @@ TEST(PayloadKeys, EveryFailureIsRepairedBySync) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::state_store::payload
+}  // namespace llorch::orchestratord::store::payload

@@ -1,4 +1,4 @@
-#include "orchestratord/state_store/payload/sealing.h"
+#include "orchestratord/store/payload/sealing.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -7,7 +7,7 @@
 
 #include "base/assert.h"
 
-namespace llorch::orchestratord::state_store::payload {
+namespace llorch::orchestratord::store::payload {
 namespace {
 
 using Context = std::unique_ptr<EVP_CIPHER_CTX, decltype(&EVP_CIPHER_CTX_free)>;
@@ -64,4 +64,4 @@ base::Result<std::string> unseal(const Key& key, const SealContext& context, con
   return plaintext;
 }
 
-}  // namespace llorch::orchestratord::state_store::payload
+}  // namespace llorch::orchestratord::store::payload

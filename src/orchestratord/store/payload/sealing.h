@@ -8,7 +8,7 @@
 #include "base/entropy.h"
 #include "base/result.h"
 
-namespace llorch::orchestratord::state_store::payload {
+namespace llorch::orchestratord::store::payload {
 
 inline constexpr std::size_t kKeyBytes = 32;
 inline constexpr std::size_t kNonceBytes = 12;
@@ -38,4 +38,4 @@ Sealed seal(const Key& key, const SealContext& context, std::string_view plainte
 // CORRUPT_FILE: another key, another context, or changed bytes.
 base::Result<std::string> unseal(const Key& key, const SealContext& context, const Sealed& sealed);
 
-}  // namespace llorch::orchestratord::state_store::payload
+}  // namespace llorch::orchestratord::store::payload

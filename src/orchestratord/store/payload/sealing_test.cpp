@@ -1,9 +1,9 @@
-#include "orchestratord/state_store/payload/sealing.h"
+#include "orchestratord/store/payload/sealing.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-namespace llorch::orchestratord::state_store::payload {
+namespace llorch::orchestratord::store::payload {
 namespace {
 
 Key key_of(std::uint64_t seed) {
@@ -13,7 +13,7 @@ Key key_of(std::uint64_t seed) {
   return key;
 }
 
-// C-51: what was sealed opens under the same key and job, and under nothing else.
+// A sealed payload opens under the same key and job, and under nothing else.
 TEST(Sealing, OpensOnlyWithItsKeyItsContextAndItsBytes) {
   EXPECT_TRUE(rc::check("sealing", [](const std::string& text, std::uint64_t seed) {
     base::SeededEntropy entropy(seed);
@@ -49,4 +49,4 @@ TEST(Sealing, IsAes256Gcm) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::state_store::payload
+}  // namespace llorch::orchestratord::store::payload

@@ -1,14 +1,14 @@
-#include "orchestratord/state_store/postgres/backend.h"
+#include "orchestratord/store/postgres/backend.h"
 
 #include <bit>
 #include <limits>
 
-#include "contract/json.h"
-#include "orchestratord/state_store/rows/job_row.h"
-#include "orchestratord/state_store/rows/pool_row.h"
-#include "orchestratord/state_store/rows/session_row.h"
+#include "orchestratord/store/rows/job_row.h"
+#include "orchestratord/store/rows/pool_row.h"
+#include "orchestratord/store/rows/session_row.h"
+#include "wire/json.h"
 
-namespace llorch::orchestratord::state_store::postgres {
+namespace llorch::orchestratord::store::postgres {
 namespace {
 
 using base::ErrorCode;
@@ -28,7 +28,7 @@ struct RowView {
 // What the server would refuse, and the whole transaction with it.
 base::Result<> check_texts(const JobRecord& job) {
   const auto good = [](std::string_view text) { return is_storable(text); };
-  const std::string facts = contract::encode(job.facts);
+  const std::string facts = wire::encode(job.facts);
   if (good(job.job_id.value) && good(job.task_id) && good(job.session_id.value_or("")) &&
       good(job.correlation_id.value) && good(job.tenant_id) && good(job.model) && good(job.model_ref) && good(facts) &&
       good(job.params)) {
@@ -61,10 +61,10 @@ Query insert_query(const Insert& insert) {
       "SELECT job_id FROM job UNION ALL SELECT job_id FROM jobs WHERE job_id = $1 AND $22 <> 0");
   query.add(std::string_view(job.job_id.value)).add(std::string_view(job.task_id)).add(job.session_id);
   query.add(std::string_view(job.correlation_id.value)).add(std::string_view(job.request_sha256));
-  query.add(contract::enum_name(job.priority)).add(std::string_view(job.model)).add(std::string_view(job.model_ref));
-  query.add(std::string_view(contract::encode(job.facts))).add(std::string_view(job.prompt_sha256));
+  query.add(wire::enum_name(job.priority)).add(std::string_view(job.model)).add(std::string_view(job.model_ref));
+  query.add(std::string_view(wire::encode(job.facts))).add(std::string_view(job.prompt_sha256));
   query.add(std::string_view(job.params)).add(job.max_tokens).add(std::bit_cast<std::int64_t>(job.seed));
-  query.add(contract::enum_name(job.on_disconnect)).add(job.timeout_ms).add(job.deadline_ms).add(job.tokens_in);
+  query.add(wire::enum_name(job.on_disconnect)).add(job.timeout_ms).add(job.deadline_ms).add(job.tokens_in);
   query.add(job.submitted_unix_ms);
   query.add(insert.payload != nullptr ? std::optional(std::int64_t{insert.payload->key_slot}) : std::nullopt);
   query.add_bytes(insert.payload != nullptr ? insert.payload->nonce : std::string());
@@ -75,7 +75,7 @@ Query insert_query(const Insert& insert) {
 }
 
 // Inserts it, or moves its touched_at; the rest of a row never changes. With a job only if that is there.
-Query session_query(const sessions::SessionRecord& session, const std::optional<std::string>& job_id) {
+Query session_query(const core::sessions::SessionRecord& session, const std::optional<std::string>& job_id) {
   Query query(
       "INSERT INTO sessions (session_key, session_id, created_at, touched_at, token_budget, time_budget_ms, "
       "cost_budget_nano, prompt_token_cost_nano, output_token_cost_nano) "
@@ -102,10 +102,10 @@ Query update_query(const Update& update) {
       "unmarked AS (DELETE FROM sse_checkpoints s USING changed c WHERE s.job_id = c.job_id AND $7 IS NOT NULL) "
       "SELECT (SELECT count(*) FROM changed), (SELECT count(*) FROM jobs WHERE job_id = $15), "
       "(SELECT coalesce(sum(bytes), 0)::bigint FROM changed)");
-  query.add(contract::enum_name(p.status)).add(p.attempts).add(storable(p.worker_id)).add(storable(p.pool_id));
+  query.add(wire::enum_name(p.status)).add(p.attempts).add(storable(p.worker_id)).add(storable(p.pool_id));
   query.add(p.dispatched_unix_ms).add(p.started_unix_ms).add(p.finished_unix_ms).add(p.tokens_out);
   query.add(outcome_of(p));
-  query.add(p.end ? std::optional(std::string(contract::enum_name(p.end->stop_reason))) : std::nullopt);
+  query.add(p.end ? std::optional(std::string(wire::enum_name(p.end->stop_reason))) : std::nullopt);
   query.add(p.error ? storable(p.error->code) : std::nullopt);
   query.add(p.error ? storable(p.error->message) : std::nullopt);
   query.add(storable(terminal_event_of(p))).add(p.last_event_id);
@@ -158,7 +158,7 @@ struct AddNote {
     Query remove("DELETE FROM pools WHERE pool_id = $1");
     queries.push_back(std::move(remove.add(std::string_view(gone.pool_id.value))));
   }
-  void operator()(const sessions::SessionRecord& session) const {
+  void operator()(const core::sessions::SessionRecord& session) const {
     queries.push_back(session_query(session, std::nullopt));
   }
   void operator()(const SessionGone& gone) const {
@@ -205,8 +205,8 @@ class PostgresBackend final : public Backend {
   base::Result<std::vector<JobRecord>> newest(const Listing& listing) override;
   base::Result<std::vector<LiveJob>> live_jobs() override;
   base::Result<std::vector<KnownPool>> pools() override;
-  base::Result<std::vector<sessions::RestoredSession>> sessions() override;
-  base::Result<std::vector<sessions::TenantUse>> tenants(std::int64_t ended_from_unix_ms) override;
+  base::Result<std::vector<core::sessions::RestoredSession>> sessions() override;
+  base::Result<std::vector<core::sessions::TenantUse>> tenants(std::int64_t ended_from_unix_ms) override;
   base::Result<std::unique_ptr<DatabaseCopy>> copy_into(const std::string&) override {
     return base::fail(ErrorCode::kInvalidParams, "the jobs are in PostgreSQL: pg_dump copies them");
   }
@@ -267,7 +267,7 @@ base::Result<> PostgresBackend::write(Changes& changes) {
   }
   std::int64_t more_bytes = 0;
   for (Update& update : changes.updates) {
-    if (contract::is_terminal(update.transition->progress.status)) more_bytes += rows[next].integer(0, 2);
+    if (wire::is_terminal(update.transition->progress.status)) more_bytes += rows[next].integer(0, 2);
     update.result = read_update(rows[next++]);
   }
   if (changes.removal != nullptr) {
@@ -352,7 +352,7 @@ base::Result<std::vector<KnownPool>> PostgresBackend::pools() {
   return pools;
 }
 
-base::Result<std::vector<sessions::RestoredSession>> PostgresBackend::sessions() {
+base::Result<std::vector<core::sessions::RestoredSession>> PostgresBackend::sessions() {
   const Rows rows = TRY(query(
       Query("SELECT s.session_key, s.session_id, s.created_at, s.touched_at, s.token_budget, s.time_budget_ms, "
             "s.cost_budget_nano, s.prompt_token_cost_nano, s.output_token_cost_nano, s.turns + count(j.job_id), "
@@ -363,15 +363,15 @@ base::Result<std::vector<sessions::RestoredSession>> PostgresBackend::sessions()
             "coalesce(max(j.created_at), 0), coalesce(max(j.completed_at), 0) "
             "FROM sessions s LEFT JOIN jobs j ON j.session_key = s.session_key "
             "GROUP BY s.session_key ORDER BY s.created_at, s.session_key")));
-  std::vector<sessions::RestoredSession> sessions;
+  std::vector<core::sessions::RestoredSession> sessions;
   for (int i = 0; i < rows.count(); ++i) sessions.push_back(read_session(RowView{rows, i}));
   return sessions;
 }
 
-base::Result<std::vector<sessions::TenantUse>> PostgresBackend::tenants(std::int64_t ended_from_unix_ms) {
+base::Result<std::vector<core::sessions::TenantUse>> PostgresBackend::tenants(std::int64_t ended_from_unix_ms) {
   Query by_tenant(LLORCH_TENANT_USE("$1"));
   const Rows rows = TRY(query(std::move(by_tenant.add(ended_from_unix_ms))));
-  std::vector<sessions::TenantUse> tenants;
+  std::vector<core::sessions::TenantUse> tenants;
   for (int i = 0; i < rows.count(); ++i) tenants.push_back({rows.text(i, 0), rows.integer(i, 1)});
   return tenants;
 }
@@ -384,4 +384,4 @@ base::Result<std::unique_ptr<Backend>> open_backend(ServerOptions options) {
   return std::unique_ptr<Backend>(std::move(backend));
 }
 
-}  // namespace llorch::orchestratord::state_store::postgres
+}  // namespace llorch::orchestratord::store::postgres

@@ -1,4 +1,4 @@
-#include "orchestratord/state_store/postgres/connection.h"
+#include "orchestratord/store/postgres/connection.h"
 
 #include <endian.h>
 #include <fmt/core.h>
@@ -14,7 +14,7 @@
 #include "base/assert.h"
 #include "base/utf8.h"
 
-namespace llorch::orchestratord::state_store::postgres {
+namespace llorch::orchestratord::store::postgres {
 namespace {
 
 using base::ErrorCode;
@@ -245,4 +245,4 @@ base::Result<pg_result*> Connection::next_result() {
   }
 }
 
-}  // namespace llorch::orchestratord::state_store::postgres
+}  // namespace llorch::orchestratord::store::postgres

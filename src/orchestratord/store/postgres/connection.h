@@ -16,7 +16,7 @@
 struct pg_conn;
 struct pg_result;
 
-namespace llorch::orchestratord::state_store::postgres {
+namespace llorch::orchestratord::store::postgres {
 
 struct ConnectionOptions {
   // Keywords or a URL as libpq takes them; empty: libpq's own variables (PGHOST, PGSERVICE, ...). Never part of an error.
@@ -106,4 +106,4 @@ class Connection {
   std::unordered_set<const char*> prepared_;
 };
 
-}  // namespace llorch::orchestratord::state_store::postgres
+}  // namespace llorch::orchestratord::store::postgres

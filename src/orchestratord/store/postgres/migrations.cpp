@@ -1,10 +1,10 @@
-#include "orchestratord/state_store/postgres/migrations.h"
+#include "orchestratord/store/postgres/migrations.h"
 
 #include <vector>
 
-#include "orchestratord/state_store/postgres/connection.h"
+#include "orchestratord/store/postgres/connection.h"
 
-namespace llorch::orchestratord::state_store::postgres {
+namespace llorch::orchestratord::store::postgres {
 namespace {
 
 base::Result<> apply(Connection& connection, const Migration& migration, std::int64_t now_unix_ms) {
@@ -37,4 +37,4 @@ base::Result<> migrate(Connection& connection, std::span<const Migration> known,
   return {};
 }
 
-}  // namespace llorch::orchestratord::state_store::postgres
+}  // namespace llorch::orchestratord::store::postgres

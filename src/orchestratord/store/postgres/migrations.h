@@ -2,9 +2,9 @@
 // The schema in PostgreSQL. The files in contracts/sql/postgresql are the source; the build embeds them.
 #include <span>
 
-#include "orchestratord/state_store/rows/migration.h"
+#include "orchestratord/store/rows/migration.h"
 
-namespace llorch::orchestratord::state_store::postgres {
+namespace llorch::orchestratord::store::postgres {
 
 class Connection;
 
@@ -15,4 +15,4 @@ std::span<const Migration> migrations();
 // REQUIRES: the session holds the store's lock. Errors: see applied_count; STORE_UNAVAILABLE.
 base::Result<> migrate(Connection& connection, std::span<const Migration> migrations, std::int64_t now_unix_ms);
 
-}  // namespace llorch::orchestratord::state_store::postgres
+}  // namespace llorch::orchestratord::store::postgres

@@ -1,4 +1,4 @@
-#include "orchestratord/state_store/postgres/server.h"
+#include "orchestratord/store/postgres/server.h"
 
 #include <fmt/core.h>
 
@@ -7,9 +7,9 @@
 
 #include "base/assert.h"
 #include "base/log.h"
-#include "orchestratord/state_store/postgres/migrations.h"
+#include "orchestratord/store/postgres/migrations.h"
 
-namespace llorch::orchestratord::state_store::postgres {
+namespace llorch::orchestratord::store::postgres {
 namespace {
 
 using base::ErrorCode;
@@ -142,4 +142,4 @@ base::Error Server::taken_over() {
       {}};
 }
 
-}  // namespace llorch::orchestratord::state_store::postgres
+}  // namespace llorch::orchestratord::store::postgres

@@ -8,9 +8,9 @@
 #include <string>
 
 #include "base/clock.h"
-#include "orchestratord/state_store/postgres/connection.h"
+#include "orchestratord/store/postgres/connection.h"
 
-namespace llorch::orchestratord::state_store::postgres {
+namespace llorch::orchestratord::store::postgres {
 
 struct ServerOptions {
   ConnectionOptions connection;
@@ -46,4 +46,4 @@ class Server {
   std::chrono::steady_clock::time_point next_attempt_;
 };
 
-}  // namespace llorch::orchestratord::state_store::postgres
+}  // namespace llorch::orchestratord::store::postgres

@@ -1,8 +1,8 @@
-#include "orchestratord/state_store/rows/job_row.h"
+#include "orchestratord/store/rows/job_row.h"
 
-namespace llorch::orchestratord::state_store {
+namespace llorch::orchestratord::store {
 
-using contract::JobStatus;
+using wire::JobStatus;
 
 base::Error bad_row(std::string_view column) {
   return base::Error{base::ErrorCode::kCorruptFile,
@@ -20,9 +20,9 @@ std::optional<std::string> outcome_of(const JobProgress& p) {
 }
 
 std::optional<std::string> terminal_event_of(const JobProgress& p) {
-  if (p.end) return contract::encode(*p.end);
-  if (p.error) return contract::encode(*p.error);
+  if (p.end) return wire::encode(*p.end);
+  if (p.error) return wire::encode(*p.error);
   return std::nullopt;
 }
 
-}  // namespace llorch::orchestratord::state_store
+}  // namespace llorch::orchestratord::store

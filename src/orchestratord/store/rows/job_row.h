@@ -6,10 +6,10 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "contract/json.h"
-#include "orchestratord/state_store/store.h"
+#include "orchestratord/store/store.h"
+#include "wire/json.h"
 
-namespace llorch::orchestratord::state_store {
+namespace llorch::orchestratord::store {
 
 // Columns in the order of read_job; kJobColumns of them. `terminal_event`: the expression for the whole event.
 #define LLORCH_JOB_COLUMNS(terminal_event)                                                                       \
@@ -45,7 +45,7 @@ base::Error bad_row(std::string_view column);
 
 template <class E>
 base::Result<E> read_enum(const std::string& text, std::string_view column) {
-  const std::optional<E> value = contract::enum_from_name<E>(text);
+  const std::optional<E> value = wire::enum_from_name<E>(text);
   if (!value) return base::fail(bad_row(column));
   return *value;
 }
@@ -54,7 +54,7 @@ base::Result<E> read_enum(const std::string& text, std::string_view column) {
 template <class Row>
 base::Result<JobProgress> read_progress(const Row& row) {
   JobProgress p;
-  p.status = TRY(read_enum<contract::JobStatus>(row.text(18), "status"));
+  p.status = TRY(read_enum<wire::JobStatus>(row.text(18), "status"));
   p.attempts = row.integer(19);
   p.worker_id = row.optional_text(20);
   p.pool_id = row.optional_text(21);
@@ -62,10 +62,10 @@ base::Result<JobProgress> read_progress(const Row& row) {
   p.started_unix_ms = row.optional_integer(23);
   p.finished_unix_ms = row.optional_integer(24);
   p.tokens_out = row.integer(25);
-  if (p.status == contract::JobStatus::kCompleted) {
-    p.end = TRY(contract::decode<contract::EndEvent>(row.text(26)));
-  } else if (contract::is_terminal(p.status)) {
-    p.error = TRY(contract::decode<contract::ErrorBody>(row.text(26)));
+  if (p.status == wire::JobStatus::kCompleted) {
+    p.end = TRY(wire::decode<wire::EndEvent>(row.text(26)));
+  } else if (wire::is_terminal(p.status)) {
+    p.error = TRY(wire::decode<wire::ErrorBody>(row.text(26)));
   }
   p.last_event_id = row.optional_text(27);
   p.decode_time_ms = row.integer(29);
@@ -83,15 +83,15 @@ base::Result<JobRecord> read_job(const Row& row) {
   job.tenant_id = row.text(30);
   job.correlation_id = base::CorrelationId(row.text(3));
   job.request_sha256 = row.text(4);
-  job.priority = TRY(read_enum<contract::Priority>(row.text(5), "priority"));
+  job.priority = TRY(read_enum<wire::Priority>(row.text(5), "priority"));
   job.model = row.text(6);
   job.model_ref = row.text(7);
-  job.facts = TRY(contract::decode<contract::ModelFacts>(row.text(8)));
+  job.facts = TRY(wire::decode<wire::ModelFacts>(row.text(8)));
   job.prompt_sha256 = row.text(9);
   job.params = row.text(10);
   job.max_tokens = row.integer(11);
   job.seed = std::bit_cast<std::uint64_t>(row.integer(12));
-  job.on_disconnect = TRY(read_enum<contract::OnDisconnect>(row.text(13), "on_disconnect"));
+  job.on_disconnect = TRY(read_enum<wire::OnDisconnect>(row.text(13), "on_disconnect"));
   job.timeout_ms = row.optional_integer(14);
   job.deadline_ms = row.optional_integer(15);
   job.tokens_in = row.integer(16);
@@ -101,4 +101,4 @@ base::Result<JobRecord> read_job(const Row& row) {
   return job;
 }
 
-}  // namespace llorch::orchestratord::state_store
+}  // namespace llorch::orchestratord::store

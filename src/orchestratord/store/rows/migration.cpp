@@ -1,10 +1,10 @@
-#include "orchestratord/state_store/rows/migration.h"
+#include "orchestratord/store/rows/migration.h"
 
 #include <fmt/core.h>
 
 #include "base/sha256.h"
 
-namespace llorch::orchestratord::state_store {
+namespace llorch::orchestratord::store {
 
 std::string fingerprint(const Migration& migration) { return base::to_hex(base::sha256(migration.sql)); }
 
@@ -25,4 +25,4 @@ base::Result<std::size_t> applied_count(std::span<const Migration> known, std::s
   return applied.size();
 }
 
-}  // namespace llorch::orchestratord::state_store
+}  // namespace llorch::orchestratord::store

@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 
-namespace llorch::orchestratord::state_store {
+namespace llorch::orchestratord::store {
 
 struct Migration {
   std::int64_t version;
@@ -15,7 +15,7 @@ struct Migration {
   std::string_view sql;
 };
 
-// What a database says it went through.
+// A migration as the database records it.
 struct AppliedMigration {
   std::int64_t version = 0;
   std::string sha256;
@@ -27,4 +27,4 @@ std::string fingerprint(const Migration& migration);
 // by a newer program. CORRUPT_FILE: an applied migration is not the one this program knows.
 base::Result<std::size_t> applied_count(std::span<const Migration> known, std::span<const AppliedMigration> applied);
 
-}  // namespace llorch::orchestratord::state_store
+}  // namespace llorch::orchestratord::store

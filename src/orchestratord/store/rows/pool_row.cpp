@@ -1,19 +1,19 @@
-#include "orchestratord/state_store/rows/pool_row.h"
+#include "orchestratord/store/rows/pool_row.h"
 
-#include "contract/json.h"
+#include "wire/json.h"
 
-namespace llorch::orchestratord::state_store {
+namespace llorch::orchestratord::store {
 
-std::optional<std::string> orders_column(const contract::PoolOrders& orders) {
+std::optional<std::string> orders_column(const wire::PoolOrders& orders) {
   if (orders.unreadable) return orders.unreadable;
   if (!orders.reload && orders.purged.empty()) return std::nullopt;
-  return contract::encode(orders);
+  return wire::encode(orders);
 }
 
-contract::PoolOrders read_orders(bool draining, const std::optional<std::string>& orders) {
-  contract::PoolOrders out;
+wire::PoolOrders read_orders(bool draining, const std::optional<std::string>& orders) {
+  wire::PoolOrders out;
   if (orders) {
-    if (auto read = contract::decode<contract::PoolOrders>(*orders)) {
+    if (auto read = wire::decode<wire::PoolOrders>(*orders)) {
       out = std::move(*read);
     } else {
       out.unreadable = orders;
@@ -23,4 +23,4 @@ contract::PoolOrders read_orders(bool draining, const std::optional<std::string>
   return out;
 }
 
-}  // namespace llorch::orchestratord::state_store
+}  // namespace llorch::orchestratord::store

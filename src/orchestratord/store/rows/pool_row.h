@@ -3,13 +3,13 @@
 #include <optional>
 #include <string>
 
-#include "contract/pool_control.h"
+#include "wire/pool_control.h"
 
-namespace llorch::orchestratord::state_store {
+namespace llorch::orchestratord::store {
 
 // Absent: nothing but, perhaps, a drain.
-std::optional<std::string> orders_column(const contract::PoolOrders& orders);
+std::optional<std::string> orders_column(const wire::PoolOrders& orders);
 // One pool's row that cannot be read is that pool's matter: `unreadable` says so.
-contract::PoolOrders read_orders(bool draining, const std::optional<std::string>& orders);
+wire::PoolOrders read_orders(bool draining, const std::optional<std::string>& orders);
 
-}  // namespace llorch::orchestratord::state_store
+}  // namespace llorch::orchestratord::store

@@ -2,15 +2,15 @@
 // One row of the table sessions with what its jobs have used, whichever database it comes from.
 #include <algorithm>
 
-#include "orchestratord/sessions/session.h"
+#include "orchestratord/core/sessions/session.h"
 
-namespace llorch::orchestratord::state_store {
+namespace llorch::orchestratord::store {
 
 // Columns: session_key, session_id, created_at, touched_at, the three budgets, the two prices; then of its jobs the count,
 // tokens in and out, decode time, the last created_at and completed_at, 0 for none.
 template <class Row>
-sessions::RestoredSession read_session(const Row& row) {
-  sessions::RestoredSession out;
+core::sessions::RestoredSession read_session(const Row& row) {
+  core::sessions::RestoredSession out;
   out.session = {.key = row.integer(0),
                  .session_id = base::SessionId(row.text(1)),
                  .created_unix_ms = row.integer(2),
@@ -29,4 +29,4 @@ sessions::RestoredSession read_session(const Row& row) {
   return out;
 }
 
-}  // namespace llorch::orchestratord::state_store
+}  // namespace llorch::orchestratord::store

@@ -1,10 +1,10 @@
-#include "orchestratord/state_store/sqlite/backend.h"
+#include "orchestratord/store/sqlite/backend.h"
 
-#include "orchestratord/state_store/sqlite/copy.h"
-#include "orchestratord/state_store/sqlite/job_table.h"
-#include "orchestratord/state_store/sqlite/session_table.h"
+#include "orchestratord/store/sqlite/copy.h"
+#include "orchestratord/store/sqlite/job_table.h"
+#include "orchestratord/store/sqlite/session_table.h"
 
-namespace llorch::orchestratord::state_store::sqlite {
+namespace llorch::orchestratord::store::sqlite {
 namespace {
 
 using base::ErrorCode;
@@ -21,7 +21,9 @@ struct WriteNote {
   base::Result<> operator()(const PoolSeen& seen) const { return upsert_pool(database, seen.pool, seen.unix_ms); }
   base::Result<> operator()(const PoolOrdered& set) const { return set_orders(database, set.pool, set.unix_ms); }
   base::Result<> operator()(const PoolGone& gone) const { return delete_pool(database, gone.pool_id); }
-  base::Result<> operator()(const sessions::SessionRecord& session) const { return upsert_session(database, session); }
+  base::Result<> operator()(const core::sessions::SessionRecord& session) const {
+    return upsert_session(database, session);
+  }
   base::Result<> operator()(const SessionGone& gone) const { return delete_session(database, gone.session_key); }
 };
 
@@ -51,8 +53,8 @@ class SqliteBackend final : public Backend {
   }
   base::Result<std::vector<LiveJob>> live_jobs() override { return sqlite::live_jobs(database_); }
   base::Result<std::vector<KnownPool>> pools() override { return known_pools(database_); }
-  base::Result<std::vector<sessions::RestoredSession>> sessions() override { return all_sessions(database_); }
-  base::Result<std::vector<sessions::TenantUse>> tenants(std::int64_t ended_from_unix_ms) override {
+  base::Result<std::vector<core::sessions::RestoredSession>> sessions() override { return all_sessions(database_); }
+  base::Result<std::vector<core::sessions::TenantUse>> tenants(std::int64_t ended_from_unix_ms) override {
     return tenant_use(database_, ended_from_unix_ms);
   }
   base::Result<std::unique_ptr<DatabaseCopy>> copy_into(const std::string& path) override {
@@ -105,4 +107,4 @@ std::unique_ptr<Backend> make_backend(Database database) {
   return std::make_unique<SqliteBackend>(std::move(database));
 }
 
-}  // namespace llorch::orchestratord::state_store::sqlite
+}  // namespace llorch::orchestratord::store::sqlite

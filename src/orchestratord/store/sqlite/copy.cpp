@@ -1,11 +1,11 @@
-#include "orchestratord/state_store/sqlite/copy.h"
+#include "orchestratord/store/sqlite/copy.h"
 
 #include <fmt/core.h>
 #include <sqlite3.h>
 
 #include "base/assert.h"
 
-namespace llorch::orchestratord::state_store::sqlite {
+namespace llorch::orchestratord::store::sqlite {
 namespace {
 
 base::Error copy_error(int code) {
@@ -52,4 +52,4 @@ BackupProgress Copy::progress() const {
   return {.pages_done = total - sqlite3_backup_remaining(backup_.get()), .pages_total = total};
 }
 
-}  // namespace llorch::orchestratord::state_store::sqlite
+}  // namespace llorch::orchestratord::store::sqlite

@@ -5,12 +5,12 @@
 #include <string>
 
 #include "base/result.h"
-#include "orchestratord/state_store/backend.h"
-#include "orchestratord/state_store/sqlite/database.h"
+#include "orchestratord/store/backend.h"
+#include "orchestratord/store/sqlite/database.h"
 
 struct sqlite3_backup;
 
-namespace llorch::orchestratord::state_store::sqlite {
+namespace llorch::orchestratord::store::sqlite {
 
 // What `source` commits between two steps is in the copy as well: SQLite writes it to both, so a copy is done in as many
 // steps as there are pages, and is of the moment of its last step. Not synced. REQUIRES: `source` outlives it, and nobody
@@ -39,4 +39,4 @@ class Copy final : public DatabaseCopy {
   std::unique_ptr<sqlite3_backup, Finish> backup_;  // destroyed before target_
 };
 
-}  // namespace llorch::orchestratord::state_store::sqlite
+}  // namespace llorch::orchestratord::store::sqlite

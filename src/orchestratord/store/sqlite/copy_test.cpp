@@ -1,4 +1,4 @@
-#include "orchestratord/state_store/sqlite/copy.h"
+#include "orchestratord/store/sqlite/copy.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -6,10 +6,10 @@
 #include <filesystem>
 #include <utility>
 
-#include "orchestratord/state_store/files/state_file.h"
-#include "orchestratord/state_store/testing/faulty_disk.h"
+#include "orchestratord/store/files/state_file.h"
+#include "orchestratord/store/testing/faulty_disk.h"
 
-namespace llorch::orchestratord::state_store::sqlite {
+namespace llorch::orchestratord::store::sqlite {
 namespace {
 
 using testing::Fault;
@@ -19,8 +19,8 @@ using testing::FaultyDisk;
 class CopyTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() / ("llorch-copy-" + std::to_string(::getpid()));
-    std::filesystem::create_directories(folder_);
+    directory_ = std::filesystem::temp_directory_path() / ("llorch-copy-" + std::to_string(::getpid()));
+    std::filesystem::create_directories(directory_);
     ASSERT_TRUE(files::open_state_file(path("source")) && files::open_state_file(path("copy")));
     source_.emplace(Database::open({.path = path("source"), .checkpoint_pages = 20}).value());
     ASSERT_TRUE(source_->execute("CREATE TABLE t (x INTEGER PRIMARY KEY, text TEXT) STRICT"));
@@ -30,9 +30,9 @@ class CopyTest : public ::testing::Test {
   }
   void TearDown() override {
     source_.reset();
-    std::filesystem::remove_all(folder_);
+    std::filesystem::remove_all(directory_);
   }
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::string path(const std::string& name) const { return (directory_ / name).string(); }
   // Changes pages at the beginning, in the middle and at the end of the file.
   base::Result<> change(int n) {
     return source_
@@ -57,7 +57,7 @@ class CopyTest : public ::testing::Test {
     return content(copy);
   }
 
-  std::filesystem::path folder_;
+  std::filesystem::path directory_;
   std::optional<Database> source_;
 };
 
@@ -124,4 +124,4 @@ TEST_F(CopyTest, NeedsAFileThatIsThere) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::state_store::sqlite
+}  // namespace llorch::orchestratord::store::sqlite

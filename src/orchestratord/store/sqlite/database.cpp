@@ -1,11 +1,11 @@
-#include "orchestratord/state_store/sqlite/database.h"
+#include "orchestratord/store/sqlite/database.h"
 
 #include <fmt/core.h>
 #include <sqlite3.h>
 
 #include "base/assert.h"
 
-namespace llorch::orchestratord::state_store::sqlite {
+namespace llorch::orchestratord::store::sqlite {
 namespace {
 
 using base::ErrorCode;
@@ -236,4 +236,4 @@ base::Result<> check_library(const Library& library) {
   return {};
 }
 
-}  // namespace llorch::orchestratord::state_store::sqlite
+}  // namespace llorch::orchestratord::store::sqlite

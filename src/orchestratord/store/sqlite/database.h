@@ -9,12 +9,12 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "orchestratord/state_store/backend.h"
+#include "orchestratord/store/backend.h"
 
 struct sqlite3;
 struct sqlite3_stmt;
 
-namespace llorch::orchestratord::state_store::sqlite {
+namespace llorch::orchestratord::store::sqlite {
 
 // CONFLICT for a violated constraint; CORRUPT_FILE for a file that is no database; else STORE_UNAVAILABLE with what to do.
 base::Error database_error(sqlite3* db, std::string_view action);
@@ -70,7 +70,7 @@ struct DatabaseOptions {
   std::int64_t checkpoint_pages = 1000;
 };
 
-// Of the file, those of the log included.
+// Pages of the file, those of the log included.
 struct Pages {
   std::int64_t count = 0;
   std::int64_t free_count = 0;
@@ -86,7 +86,7 @@ class Database {
   Database(Database&&) noexcept = default;
   Database& operator=(Database&&) noexcept = default;
 
-  // What fails is rolled back here, also what is in doubt.
+  // Rolls back a transaction that failed, also one in doubt.
   Ended transaction(const std::function<base::Result<>()>& write);
 
   base::Result<> execute(const std::string& sql);
@@ -123,4 +123,4 @@ Library loaded_library();
 // VERSION_MISMATCH: built without threads, or older than the schema's STRICT tables (3.37).
 base::Result<> check_library(const Library& library);
 
-}  // namespace llorch::orchestratord::state_store::sqlite
+}  // namespace llorch::orchestratord::store::sqlite

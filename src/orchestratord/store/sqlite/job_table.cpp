@@ -1,13 +1,13 @@
-#include "orchestratord/state_store/sqlite/job_table.h"
+#include "orchestratord/store/sqlite/job_table.h"
 
 #include <bit>
 #include <limits>
 
-#include "contract/json.h"
-#include "orchestratord/state_store/rows/job_row.h"
-#include "orchestratord/state_store/rows/pool_row.h"
+#include "orchestratord/store/rows/job_row.h"
+#include "orchestratord/store/rows/pool_row.h"
+#include "wire/json.h"
 
-namespace llorch::orchestratord::state_store::sqlite {
+namespace llorch::orchestratord::store::sqlite {
 namespace {
 
 // Of job_records. The view does not put the event together itself: a schema that is not trusted may not call json_set.
@@ -69,7 +69,7 @@ void bind_digest(Statement& statement, int index, std::string_view text) {
 // The end of a job as its row has it: the receipt is put together again by the view job_records.
 struct Ending {
   std::optional<std::string> event;
-  std::optional<contract::Receipt> receipt;  // whole; absent: none, or one that stays in the event
+  std::optional<wire::Receipt> receipt;  // whole; absent: none, or one that stays in the event
   std::optional<std::int64_t> receipt_key;
 };
 base::Result<Ending> ending_of(Database& database, const JobProgress& p) {
@@ -79,7 +79,7 @@ base::Result<Ending> ending_of(Database& database, const JobProgress& p) {
   JobProgress bare = p;
   bare.end->job_id.clear();
   bare.end->receipt.reset();
-  contract::Receipt alike = *p.end->receipt;
+  wire::Receipt alike = *p.end->receipt;
   alike.seed = 0;
   alike.prompt_sha256.clear();
   alike.output_sha256.clear();
@@ -87,7 +87,7 @@ base::Result<Ending> ending_of(Database& database, const JobProgress& p) {
   const std::int64_t key = TRY(key_of(database,
                                       {.find = "SELECT receipt_key FROM receipts WHERE receipt = ?",
                                        .insert = "INSERT INTO receipts (receipt) VALUES (?)"},
-                                      {contract::encode(alike)}));
+                                      {wire::encode(alike)}));
   return Ending{terminal_event_of(bare), p.end->receipt, key};
 }
 
@@ -104,7 +104,7 @@ base::Result<bool> insert_job(Database& database, const JobRecord& job, const Pa
       TRY(key_of(database,
                  {.find = "SELECT model_key FROM models WHERE model = ? AND model_ref = ? AND model_facts = ?",
                   .insert = "INSERT INTO models (model, model_ref, model_facts) VALUES (?, ?, ?)"},
-                 {job.model, job.model_ref, contract::encode(job.facts)}));
+                 {job.model, job.model_ref, wire::encode(job.facts)}));
   // A task_id that is left out is the job_id, so one that is taken is looked for where no index refuses it.
   Statement* insert = TRY(database.statement(
       "INSERT INTO jobs (job_id, task_id, session_id, correlation_id, request_hash, priority, model_key, "
@@ -117,9 +117,9 @@ base::Result<bool> insert_job(Database& database, const JobRecord& job, const Pa
   insert->bind(1, std::string_view(job.job_id.value)).bind(2, std::string_view(job.task_id)).bind(3, job.session_id);
   bind_digest(*insert, 5, job.request_sha256);
   bind_digest(*insert, 8, job.prompt_sha256);
-  insert->bind(4, std::string_view(job.correlation_id.value)).bind(6, contract::enum_name(job.priority));
+  insert->bind(4, std::string_view(job.correlation_id.value)).bind(6, wire::enum_name(job.priority));
   insert->bind(7, model_key).bind(9, std::string_view(job.params)).bind(10, job.max_tokens);
-  insert->bind(11, std::bit_cast<std::int64_t>(job.seed)).bind(12, contract::enum_name(job.on_disconnect));
+  insert->bind(11, std::bit_cast<std::int64_t>(job.seed)).bind(12, wire::enum_name(job.on_disconnect));
   insert->bind(13, job.timeout_ms).bind(14, job.deadline_ms).bind(15, job.tokens_in).bind(16, job.submitted_unix_ms);
   insert->bind(17, job.session_key).bind(18, std::string_view(job.tenant_id));
   TRY(insert->run());
@@ -138,7 +138,7 @@ base::Result<bool> insert_job(Database& database, const JobRecord& job, const Pa
 
 base::Result<Updated> update_job(Database& database, const Transition& transition) {
   const JobProgress& p = transition.progress;
-  const bool terminal = contract::is_terminal(p.status);
+  const bool terminal = wire::is_terminal(p.status);
   const Ending ending = TRY(ending_of(database, p));
   Statement* update = TRY(database.statement(
       "UPDATE jobs SET status = ?1, attempts = ?2, worker_id = coalesce(?3, worker_id), pool_id = coalesce(?4, "
@@ -149,7 +149,7 @@ base::Result<Updated> update_job(Database& database, const Transition& transitio
       "worker_version = iif(?12, NULL, coalesce(?13, worker_version)), receipt_key = ?14, output_hash = ?15, "
       "receipt_seed = nullif(?16, seed), receipt_prompt_hash = nullif(?17, prompt_hash) "
       "WHERE job_id = ?18 AND completed_at IS NULL"));
-  update->bind(1, contract::enum_name(p.status)).bind(2, p.attempts).bind(3, p.worker_id).bind(4, p.pool_id);
+  update->bind(1, wire::enum_name(p.status)).bind(2, p.attempts).bind(3, p.worker_id).bind(4, p.pool_id);
   update->bind(5, p.dispatched_unix_ms).bind(6, p.started_unix_ms).bind(7, p.finished_unix_ms).bind(8, p.tokens_out);
   update->bind(9, p.decode_time_ms).bind(10, ending.event).bind(11, p.last_event_id);
   update->bind(12, std::int64_t{terminal}).bind(13, p.worker_version).bind(14, ending.receipt_key);
@@ -266,10 +266,10 @@ base::Result<std::vector<LiveJob>> live_jobs(Database& database) {
   return jobs;
 }
 
-base::Result<std::vector<sessions::TenantUse>> tenant_use(Database& database, std::int64_t ended_from_unix_ms) {
+base::Result<std::vector<core::sessions::TenantUse>> tenant_use(Database& database, std::int64_t ended_from_unix_ms) {
   const StatementUse row(*TRY(database.statement(LLORCH_TENANT_USE("?1"))));
   row->bind(1, ended_from_unix_ms);
-  std::vector<sessions::TenantUse> tenants;
+  std::vector<core::sessions::TenantUse> tenants;
   while (TRY(row->step())) tenants.push_back({row->text(0), row->integer(1)});
   return tenants;
 }
@@ -307,4 +307,4 @@ base::Result<std::vector<KnownPool>> known_pools(Database& database) {
   return pools;
 }
 
-}  // namespace llorch::orchestratord::state_store::sqlite
+}  // namespace llorch::orchestratord::store::sqlite

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "base/result.h"
-#include "orchestratord/state_store/backend.h"
-#include "orchestratord/state_store/sqlite/database.h"
+#include "orchestratord/store/backend.h"
+#include "orchestratord/store/sqlite/database.h"
 
-namespace llorch::orchestratord::state_store::sqlite {
+namespace llorch::orchestratord::store::sqlite {
 
 // False: the job_id or task_id is taken, and nothing is written. `payload` null: not spooled.
 base::Result<bool> insert_job(Database& database, const JobRecord& job, const PayloadRow* payload);
@@ -25,7 +25,7 @@ base::Result<std::optional<JobRecord>> find_job(Database& database, const base::
 base::Result<std::optional<JobRecord>> find_job_by_task(Database& database, std::string_view task_id);
 base::Result<std::vector<JobRecord>> newest_jobs(Database& database, const Listing& listing);
 base::Result<std::vector<LiveJob>> live_jobs(Database& database);
-base::Result<std::vector<sessions::TenantUse>> tenant_use(Database& database, std::int64_t ended_from_unix_ms);
+base::Result<std::vector<core::sessions::TenantUse>> tenant_use(Database& database, std::int64_t ended_from_unix_ms);
 
 // Leaves the orders of a known pool as they are; set_orders writes them.
 base::Result<> upsert_pool(Database& database, const KnownPool& pool, std::int64_t now_unix_ms);
@@ -33,4 +33,4 @@ base::Result<> set_orders(Database& database, const KnownPool& pool, std::int64_
 base::Result<> delete_pool(Database& database, const base::PoolId& pool_id);
 base::Result<std::vector<KnownPool>> known_pools(Database& database);
 
-}  // namespace llorch::orchestratord::state_store::sqlite
+}  // namespace llorch::orchestratord::store::sqlite

@@ -1,10 +1,10 @@
-#include "orchestratord/state_store/sqlite/migrations.h"
+#include "orchestratord/store/sqlite/migrations.h"
 
 #include <vector>
 
-#include "orchestratord/state_store/sqlite/database.h"
+#include "orchestratord/store/sqlite/database.h"
 
-namespace llorch::orchestratord::state_store::sqlite {
+namespace llorch::orchestratord::store::sqlite {
 namespace {
 
 base::Result<> apply(Database& database, const Migration& migration, std::int64_t now_unix_ms) {
@@ -51,4 +51,4 @@ base::Result<> migrate(Database& database, std::span<const Migration> known, std
   return {};
 }
 
-}  // namespace llorch::orchestratord::state_store::sqlite
+}  // namespace llorch::orchestratord::store::sqlite

@@ -4,9 +4,9 @@
 #include <span>
 
 #include "base/result.h"
-#include "orchestratord/state_store/rows/migration.h"
+#include "orchestratord/store/rows/migration.h"
 
-namespace llorch::orchestratord::state_store::sqlite {
+namespace llorch::orchestratord::store::sqlite {
 
 class Database;
 
@@ -21,4 +21,4 @@ base::Result<> check_schema(Database& database, std::span<const Migration> migra
 // a newer program. CORRUPT_FILE: an applied migration is not the one this program knows.
 base::Result<> migrate(Database& database, std::span<const Migration> migrations, std::int64_t now_unix_ms);
 
-}  // namespace llorch::orchestratord::state_store::sqlite
+}  // namespace llorch::orchestratord::store::sqlite

@@ -1,4 +1,4 @@
-#include "orchestratord/state_store/sqlite/migrations.h"
+#include "orchestratord/store/sqlite/migrations.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -8,13 +8,13 @@
 #include <filesystem>
 #include <fstream>
 
-#include "orchestratord/state_store/files/state_file.h"
-#include "orchestratord/state_store/sqlite/database.h"
+#include "orchestratord/store/files/state_file.h"
+#include "orchestratord/store/sqlite/database.h"
 
-namespace llorch::orchestratord::state_store::sqlite {
+namespace llorch::orchestratord::store::sqlite {
 namespace {
 
-class MigrationsTest : public testing::Test {
+class MigrationsTest : public ::testing::Test {
  protected:
   void SetUp() override {
     dir_ = std::filesystem::temp_directory_path() / ("llorch-migrations-" + std::to_string(::getpid()));
@@ -60,7 +60,7 @@ TEST_F(MigrationsTest, RefusesAnotherSchema) {
   EXPECT_EQ(migrate(db, std::array{kFirst, kBroken}, 2).error().code, base::ErrorCode::kCorruptFile);
 }
 
-// C-52: the shipped SQL is valid SQLite and has the tables of the contract.
+// SQLite takes the shipped SQL, has its tables afterwards, and checks foreign keys.
 TEST_F(MigrationsTest, TheShippedSchemaIsValid) {
   auto db = Database::open({.path = path()}).value();
   ASSERT_TRUE(migrate(db, migrations(), 1));
@@ -197,4 +197,4 @@ TEST_F(MigrationsTest, FilesArePrivateAndGarbageIsRefused) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::state_store::sqlite
+}  // namespace llorch::orchestratord::store::sqlite

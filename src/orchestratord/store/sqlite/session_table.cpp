@@ -1,10 +1,10 @@
-#include "orchestratord/state_store/sqlite/session_table.h"
+#include "orchestratord/store/sqlite/session_table.h"
 
-#include "orchestratord/state_store/rows/session_row.h"
+#include "orchestratord/store/rows/session_row.h"
 
-namespace llorch::orchestratord::state_store::sqlite {
+namespace llorch::orchestratord::store::sqlite {
 
-base::Result<> upsert_session(Database& database, const sessions::SessionRecord& session) {
+base::Result<> upsert_session(Database& database, const core::sessions::SessionRecord& session) {
   Statement* upsert = TRY(database.statement(
       "INSERT INTO sessions (session_key, session_id, created_at, touched_at, token_budget, time_budget_ms, "
       "cost_budget_nano, prompt_token_cost_nano, output_token_cost_nano) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) "
@@ -22,7 +22,7 @@ base::Result<> delete_session(Database& database, std::int64_t session_key) {
   return remove->run();
 }
 
-base::Result<std::vector<sessions::RestoredSession>> all_sessions(Database& database) {
+base::Result<std::vector<core::sessions::RestoredSession>> all_sessions(Database& database) {
   const StatementUse row(*TRY(database.statement(
       "SELECT s.session_key, s.session_id, s.created_at, s.touched_at, s.token_budget, s.time_budget_ms, "
       "s.cost_budget_nano, s.prompt_token_cost_nano, s.output_token_cost_nano, s.turns + count(j.job_id), "
@@ -32,9 +32,9 @@ base::Result<std::vector<sessions::RestoredSession>> all_sessions(Database& data
       "coalesce(max(j.created_at), 0), coalesce(max(j.completed_at), 0) "
       "FROM sessions s LEFT JOIN jobs j ON j.session_key = s.session_key "
       "GROUP BY s.session_key ORDER BY s.created_at, s.session_key")));
-  std::vector<sessions::RestoredSession> sessions;
+  std::vector<core::sessions::RestoredSession> sessions;
   while (TRY(row->step())) sessions.push_back(read_session(*row));
   return sessions;
 }
 
-}  // namespace llorch::orchestratord::state_store::sqlite
+}  // namespace llorch::orchestratord::store::sqlite

@@ -1,13 +1,13 @@
-#include "orchestratord/state_store/sqlite/sqlite_core.h"
+#include "orchestratord/store/sqlite/sqlite_core.h"
 
 #include "base/assert.h"
 #include "base/log.h"
-#include "orchestratord/state_store/group_core.h"
-#include "orchestratord/state_store/sqlite/backend.h"
-#include "orchestratord/state_store/sqlite/database.h"
-#include "orchestratord/state_store/sqlite/migrations.h"
+#include "orchestratord/store/group_core.h"
+#include "orchestratord/store/sqlite/backend.h"
+#include "orchestratord/store/sqlite/database.h"
+#include "orchestratord/store/sqlite/migrations.h"
 
-namespace llorch::orchestratord::state_store {
+namespace llorch::orchestratord::store {
 
 base::Result<std::unique_ptr<StoreCore>> open_sqlite_core(SqliteStoreOptions options) {
   ASSERT(options.clock != nullptr && options.entropy != nullptr);
@@ -37,4 +37,4 @@ base::Result<std::unique_ptr<StoreCore>> open_sqlite_core(SqliteStoreOptions opt
   return open_group_core(std::move(core));
 }
 
-}  // namespace llorch::orchestratord::state_store
+}  // namespace llorch::orchestratord::store

@@ -6,10 +6,10 @@
 
 #include "base/clock.h"
 #include "base/entropy.h"
-#include "orchestratord/state_store/files/state_file.h"
-#include "orchestratord/state_store/store_core.h"
+#include "orchestratord/store/files/state_file.h"
+#include "orchestratord/store/store_core.h"
 
-namespace llorch::orchestratord::state_store {
+namespace llorch::orchestratord::store {
 
 struct SqliteStoreOptions {
   std::filesystem::path directory;
@@ -28,4 +28,4 @@ struct SqliteStoreOptions {
 // Errors: STORE_UNAVAILABLE, CORRUPT_FILE, UNSUPPORTED_FORMAT_VERSION, VERSION_MISMATCH.
 base::Result<std::unique_ptr<StoreCore>> open_sqlite_core(SqliteStoreOptions options);
 
-}  // namespace llorch::orchestratord::state_store
+}  // namespace llorch::orchestratord::store

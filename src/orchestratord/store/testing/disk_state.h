@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "base/entropy.h"
-#include "orchestratord/state_store/testing/faulty_disk.h"
+#include "orchestratord/store/testing/faulty_disk.h"
 
 struct sqlite3_vfs;
 
-namespace llorch::orchestratord::state_store::testing {
+namespace llorch::orchestratord::store::testing {
 
 class DiskDice {
  public:
@@ -85,4 +85,4 @@ struct DiskState {
 void register_vfs(DiskState& state);
 void unregister_vfs(DiskState& state);
 
-}  // namespace llorch::orchestratord::state_store::testing
+}  // namespace llorch::orchestratord::store::testing

@@ -5,9 +5,9 @@
 #include <new>
 #include <utility>
 
-#include "orchestratord/state_store/testing/disk_state.h"
+#include "orchestratord/store/testing/disk_state.h"
 
-namespace llorch::orchestratord::state_store::testing {
+namespace llorch::orchestratord::store::testing {
 namespace {
 
 struct File {
@@ -150,4 +150,4 @@ void create_database(FaultyDisk& disk, const std::string& name, std::int64_t pag
 
 void unregister_vfs(DiskState& state) { sqlite3_vfs_unregister(state.vfs.get()); }
 
-}  // namespace llorch::orchestratord::state_store::testing
+}  // namespace llorch::orchestratord::store::testing

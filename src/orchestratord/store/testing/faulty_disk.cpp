@@ -1,4 +1,4 @@
-#include "orchestratord/state_store/testing/faulty_disk.h"
+#include "orchestratord/store/testing/faulty_disk.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/entropy.h"
-#include "orchestratord/state_store/testing/disk_state.h"
+#include "orchestratord/store/testing/disk_state.h"
 
-namespace llorch::orchestratord::state_store::testing {
+namespace llorch::orchestratord::store::testing {
 namespace {
 
 constexpr std::size_t kSectorBytes = 512;
@@ -297,4 +297,4 @@ bool FaultyDisk::forbidden_seen() const {
   return state_->seen;
 }
 
-}  // namespace llorch::orchestratord::state_store::testing
+}  // namespace llorch::orchestratord::store::testing

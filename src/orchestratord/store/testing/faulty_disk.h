@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
-#include "orchestratord/state_store/files/state_file.h"
+#include "orchestratord/store/files/state_file.h"
 
-namespace llorch::orchestratord::state_store::testing {
+namespace llorch::orchestratord::store::testing {
 
 enum class Fault : std::uint8_t {
   kNone,
@@ -80,4 +80,4 @@ class FaultyDisk {
 // An empty database with pages of this size; small ones make a simulated commit cheap.
 void create_database(FaultyDisk& disk, const std::string& name, std::int64_t page_bytes);
 
-}  // namespace llorch::orchestratord::state_store::testing
+}  // namespace llorch::orchestratord::store::testing

@@ -1,4 +1,4 @@
-#include "orchestratord/state_store/testing/faulty_disk.h"
+#include "orchestratord/store/testing/faulty_disk.h"
 
 #include <gtest/gtest.h>
 #include <sqlite3.h>
@@ -6,7 +6,7 @@
 #include <set>
 #include <span>
 
-namespace llorch::orchestratord::state_store::testing {
+namespace llorch::orchestratord::store::testing {
 namespace {
 
 std::span<const std::uint8_t> bytes_of(const std::string& text) {
@@ -129,4 +129,4 @@ TEST(FaultyDisk, SqliteRecoversEveryCommit) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::state_store::testing
+}  // namespace llorch::orchestratord::store::testing

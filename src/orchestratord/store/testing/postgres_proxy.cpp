@@ -1,4 +1,4 @@
-#include "orchestratord/state_store/testing/postgres_proxy.h"
+#include "orchestratord/store/testing/postgres_proxy.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -11,7 +11,7 @@
 
 #include "base/assert.h"
 
-namespace llorch::orchestratord::state_store::testing {
+namespace llorch::orchestratord::store::testing {
 namespace {
 
 constexpr std::string_view kSocketName = ".s.PGSQL.5432";
@@ -43,8 +43,8 @@ bool send_all(int fd, std::string_view bytes) {
 
 }  // namespace
 
-PostgresProxy::PostgresProxy(const std::filesystem::path& folder, const std::filesystem::path& server_folder)
-    : listen_path_(folder / kSocketName), server_path_(server_folder / kSocketName) {
+PostgresProxy::PostgresProxy(const std::filesystem::path& directory, const std::filesystem::path& server_directory)
+    : listen_path_(directory / kSocketName), server_path_(server_directory / kSocketName) {
   listener_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const sockaddr_un address = address_of(listen_path_);
   ASSERT(::bind(listener_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0, "errno={}", errno);
@@ -98,4 +98,4 @@ void PostgresProxy::relay(int client) {
   ::close(server);
 }
 
-}  // namespace llorch::orchestratord::state_store::testing
+}  // namespace llorch::orchestratord::store::testing

@@ -5,15 +5,15 @@
 #include <string>
 #include <thread>
 
-namespace llorch::orchestratord::state_store::testing {
+namespace llorch::orchestratord::store::testing {
 
 // What happens to a round trip: the server never hears of it, or nobody hears its answer.
 enum class Loss { kRequest, kAnswer };
 
 class PostgresProxy {
  public:
-  // Listens in `folder` for what would reach the server in `server_folder`.
-  PostgresProxy(const std::filesystem::path& folder, const std::filesystem::path& server_folder);
+  // Listens in `directory` for what would reach the server in `server_directory`.
+  PostgresProxy(const std::filesystem::path& directory, const std::filesystem::path& server_directory);
   ~PostgresProxy();
 
   // The round_trip-th from now on (1 is the next) is lost, its connection is closed, and no other gets through until
@@ -34,4 +34,4 @@ class PostgresProxy {
   std::thread thread_;
 };
 
-}  // namespace llorch::orchestratord::state_store::testing
+}  // namespace llorch::orchestratord::store::testing

@@ -1,4 +1,4 @@
-#include "orchestratord/state_store/testing/postgres_server.h"
+#include "orchestratord/store/testing/postgres_server.h"
 
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "base/assert.h"
-#include "orchestratord/state_store/postgres/connection.h"
+#include "orchestratord/store/postgres/connection.h"
 
-namespace llorch::orchestratord::state_store::testing {
+namespace llorch::orchestratord::store::testing {
 namespace {
 
 std::string g_why_not;
@@ -78,15 +78,15 @@ bool PostgresServer::init() {
     uid_ = user->pw_uid;
     gid_ = user->pw_gid;
   }
-  folder_ = std::filesystem::path(::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp") /
-            fmt::format("llorch-pg-{}", ::getpid());
-  std::filesystem::create_directories(folder_);
-  if (::chown(folder_.c_str(), uid_, gid_) != 0) return g_why_not = "cannot give the folder away", false;
+  directory_ = std::filesystem::path(::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp") /
+               fmt::format("llorch-pg-{}", ::getpid());
+  std::filesystem::create_directories(directory_);
+  if (::chown(directory_.c_str(), uid_, gid_) != 0) return g_why_not = "cannot give the directory away", false;
   const pid_t initdb =
-      spawn("initdb", fmt::format("-D {}/data -U llorch -A trust -E UTF8 --locale=C --no-sync", folder_.string()));
+      spawn("initdb", fmt::format("-D {}/data -U llorch -A trust -E UTF8 --locale=C --no-sync", directory_.string()));
   int status = 0;
   if (::waitpid(initdb, &status, 0) != initdb || status != 0) {
-    g_why_not = "initdb failed; see " + (folder_ / "log").string();
+    g_why_not = "initdb failed; see " + (directory_ / "log").string();
     return false;
   }
   start();
@@ -96,12 +96,12 @@ bool PostgresServer::init() {
 PostgresServer::~PostgresServer() {
   if (pid_ > 0) kill();
   std::error_code ignored;
-  if (!folder_.empty() && g_why_not.empty()) std::filesystem::remove_all(folder_, ignored);
+  if (!directory_.empty() && g_why_not.empty()) std::filesystem::remove_all(directory_, ignored);
 }
 
 pid_t PostgresServer::spawn(const std::string& program, const std::string& arguments) {
   const std::string command = fmt::format("exec {}/{} {}", binaries_.string(), program, arguments);
-  const std::string log = (folder_ / "log").string();
+  const std::string log = (directory_ / "log").string();
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
   ASSERT(child >= 0);
@@ -111,7 +111,7 @@ pid_t PostgresServer::spawn(const std::string& program, const std::string& argum
   ::dup2(fd, STDERR_FILENO);
   if (::geteuid() == 0 && (::setgroups(0, nullptr) != 0 || ::setgid(gid_) != 0 || ::setuid(uid_) != 0)) ::_exit(126);
   ::prctl(PR_SET_PDEATHSIG, SIGQUIT);  // after setuid, which clears it; an immediate shutdown
-  if (::getppid() != parent || ::chdir(folder_.c_str()) != 0) ::_exit(126);
+  if (::getppid() != parent || ::chdir(directory_.c_str()) != 0) ::_exit(126);
   ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
   ::_exit(127);
 }
@@ -119,13 +119,13 @@ pid_t PostgresServer::spawn(const std::string& program, const std::string& argum
 void PostgresServer::start() {
   ASSERT(pid_ == -1);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  const std::string conninfo = fmt::format("host={} user=llorch dbname=postgres", folder_.string());
+  const std::string conninfo = fmt::format("host={} user=llorch dbname=postgres", directory_.string());
   while (true) {
-    ASSERT(std::chrono::steady_clock::now() < deadline, "the server does not start; see {}/log", folder_.string());
+    ASSERT(std::chrono::steady_clock::now() < deadline, "the server does not start; see {}/log", directory_.string());
     if (pid_ == -1) {
       pid_ = spawn("postgres", fmt::format("-D {0}/data -k {0} -c listen_addresses= -c shared_buffers=16MB "
                                            "-c max_connections=20 -c autovacuum=off",
-                                           folder_.string()));
+                                           directory_.string()));
     }
     if (postgres::Connection::open({conninfo})) return;
     if (::waitpid(pid_, nullptr, WNOHANG) == pid_) pid_ = -1;  // the memory of the killed one is still in use
@@ -149,9 +149,10 @@ void PostgresServer::freeze_sessions(bool frozen) {
 
 std::string PostgresServer::create_database() {
   const std::string name = fmt::format("store_{}", ++databases_);
-  auto connection = postgres::Connection::open({fmt::format("host={} user=llorch dbname=postgres", folder_.string())});
+  auto connection =
+      postgres::Connection::open({fmt::format("host={} user=llorch dbname=postgres", directory_.string())});
   ASSERT(connection && connection->execute("CREATE DATABASE " + name));
-  return fmt::format("host={} user=llorch dbname={}", folder_.string(), name);
+  return fmt::format("host={} user=llorch dbname={}", directory_.string(), name);
 }
 
-}  // namespace llorch::orchestratord::state_store::testing
+}  // namespace llorch::orchestratord::store::testing

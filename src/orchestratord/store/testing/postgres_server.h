@@ -1,12 +1,12 @@
 #pragma once
-// A real PostgreSQL server of its own: in a folder of its own, on a unix socket, started and killed by tests.
+// A real PostgreSQL server of its own: in a directory of its own, on a unix socket, started and killed by tests.
 #include <sys/types.h>
 
 #include <filesystem>
 #include <memory>
 #include <string>
 
-namespace llorch::orchestratord::state_store::testing {
+namespace llorch::orchestratord::store::testing {
 
 class PostgresServer {
  public:
@@ -24,18 +24,18 @@ class PostgresServer {
   void start();
   // SIGSTOP, SIGCONT for the sessions of clients.
   void freeze_sessions(bool frozen);
-  const std::filesystem::path& folder() const { return folder_; }
+  const std::filesystem::path& directory() const { return directory_; }
 
  private:
   PostgresServer() = default;
   bool init();
   pid_t spawn(const std::string& program, const std::string& arguments);
 
-  std::filesystem::path binaries_, folder_;
+  std::filesystem::path binaries_, directory_;
   uid_t uid_ = 0;
   gid_t gid_ = 0;
   pid_t pid_ = -1;
   int databases_ = 0;
 };
 
-}  // namespace llorch::orchestratord::state_store::testing
+}  // namespace llorch::orchestratord::store::testing

@@ -6,12 +6,12 @@
 #include <memory>
 #include <string>
 
-#include "orchestratord/state_store/postgres_store.h"
-#include "orchestratord/state_store/sqlite_store.h"
-#include "orchestratord/state_store/testing/postgres_server.h"
-#include "orchestratord/state_store/testing/store_test_support.h"
+#include "orchestratord/store/postgres_store.h"
+#include "orchestratord/store/sqlite_store.h"
+#include "orchestratord/store/testing/postgres_server.h"
+#include "orchestratord/store/testing/store_test_support.h"
 
-namespace llorch::orchestratord::state_store {
+namespace llorch::orchestratord::store {
 
 enum class StoreKind { kSqlite, kPostgresql };
 
@@ -39,7 +39,7 @@ struct StoreBed {
   // Whether any file of the store holds `needle`, also those of the server.
   bool holds(std::string_view needle) const {
     return found_on_disk(dir.path(), needle) ||
-           (kind == StoreKind::kPostgresql && found_on_disk(testing::PostgresServer::instance()->folder(), needle));
+           (kind == StoreKind::kPostgresql && found_on_disk(testing::PostgresServer::instance()->directory(), needle));
   }
 
   static constexpr std::int64_t kKeepAll = 100LL * 365 * 24 * 3600 * 1000;
@@ -62,4 +62,4 @@ inline std::string name_of(const ::testing::TestParamInfo<StoreKind>& info) {
   return info.param == StoreKind::kSqlite ? "sqlite" : "postgresql";
 }
 
-}  // namespace llorch::orchestratord::state_store
+}  // namespace llorch::orchestratord::store

@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of this folder share.
+// What the tests of this directory share.
 #include <unistd.h>
 
 #include <atomic>
@@ -13,10 +13,10 @@
 #include "base/clock.h"
 #include "base/entropy.h"
 #include "base/sha256.h"
-#include "orchestratord/state_store/payload/sealing.h"
-#include "orchestratord/state_store/sqlite_store.h"
+#include "orchestratord/store/payload/sealing.h"
+#include "orchestratord/store/sqlite_store.h"
 
-namespace llorch::orchestratord::state_store {
+namespace llorch::orchestratord::store {
 
 class TempDir {
  public:
@@ -73,7 +73,7 @@ inline Admission admission(const std::string& job_id, std::optional<std::string>
   return a;
 }
 
-inline sessions::SessionRecord session_row(std::int64_t key, std::int64_t touched_unix_ms = 1'700'000'000'000) {
+inline core::sessions::SessionRecord session_row(std::int64_t key, std::int64_t touched_unix_ms = 1'700'000'000'000) {
   return {.key = key,
           .session_id = base::SessionId("session-1"),
           .created_unix_ms = 1'700'000'000'000,
@@ -92,7 +92,7 @@ inline Admission in_session(const std::string& job_id, std::int64_t key) {
   return a;
 }
 
-inline Transition moved_to(const std::string& job_id, contract::JobStatus status) {
+inline Transition moved_to(const std::string& job_id, wire::JobStatus status) {
   Transition t{base::JobId(job_id), {}};
   t.progress.status = status;
   t.progress.attempts = 1;
@@ -100,18 +100,18 @@ inline Transition moved_to(const std::string& job_id, contract::JobStatus status
 }
 
 inline Transition finished(const std::string& job_id, std::int64_t unix_ms = 1'700'000'001'000) {
-  Transition t = moved_to(job_id, contract::JobStatus::kCompleted);
+  Transition t = moved_to(job_id, wire::JobStatus::kCompleted);
   t.progress.finished_unix_ms = unix_ms;
   t.progress.tokens_out = 5;
-  t.progress.end = contract::EndEvent{.job_id = job_id, .tokens_in = 3, .tokens_out = 5, .decode_time_ms = 7};
+  t.progress.end = wire::EndEvent{.job_id = job_id, .tokens_in = 3, .tokens_out = 5, .decode_time_ms = 7};
   t.progress.last_event_id = "7-0123456789abcdef";
   return t;
 }
 
 inline Transition cancelled(const std::string& job_id) {
-  Transition t = moved_to(job_id, contract::JobStatus::kCancelled);
+  Transition t = moved_to(job_id, wire::JobStatus::kCancelled);
   t.progress.finished_unix_ms = 1'700'000'001'000;
-  t.progress.error = contract::ErrorBody{.code = "CANCELLED", .message = "the job was cancelled"};
+  t.progress.error = wire::ErrorBody{.code = "CANCELLED", .message = "the job was cancelled"};
   return t;
 }
 
@@ -139,7 +139,7 @@ inline std::vector<RestoredJob> live_jobs(Store& store) { return store.restore()
 inline bool found_on_disk(const std::filesystem::path& dir, std::string_view needle) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(dir)) {
     if (!entry.is_regular_file()) continue;
-    std::ostringstream bytes;  // in blocks: a server's folder has a hundred megabytes
+    std::ostringstream bytes;  // in blocks: a server's directory has a hundred megabytes
     bytes << std::ifstream(entry.path(), std::ios::binary).rdbuf();
     if (bytes.view().find(needle) != std::string_view::npos) return true;
   }
@@ -151,4 +151,4 @@ inline std::string key_file_bytes(const TempDir& dir) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-}  // namespace llorch::orchestratord::state_store
+}  // namespace llorch::orchestratord::store

@@ -1,9 +1,9 @@
-#include "orchestratord/streaming/log/event_id.h"
+#include "orchestratord/streams/log/event_id.h"
 
 #include <array>
 #include <charconv>
 
-namespace llorch::orchestratord::streaming {
+namespace llorch::orchestratord::streams {
 namespace {
 
 constexpr std::size_t kPrefixDigits = 16;
@@ -49,4 +49,4 @@ base::Result<EventId> parse_event_id(std::string_view text) {
   return id;
 }
 
-}  // namespace llorch::orchestratord::streaming
+}  // namespace llorch::orchestratord::streams

@@ -1,5 +1,5 @@
 #pragma once
-// Event ids of a job's stream (DECISIONS §1). On the wire "<seq>-<h>": h proves which tokens came before.
+// Event ids of a job's stream. On the wire "<seq>-<h>": h proves which tokens came before.
 #include <compare>
 #include <cstdint>
 #include <string>
@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 
-namespace llorch::orchestratord::streaming {
+namespace llorch::orchestratord::streams {
 
 // queued 0, started 1, token i is 2 + i, the terminal event 2 + the number of tokens.
 inline constexpr std::int64_t kQueuedSeq = 0;
@@ -25,4 +25,4 @@ void append_event_id(std::string& out, const EventId& id);
 // A Last-Event-ID header. Errors: INVALID_PARAMS. At most 18 digits of seq.
 base::Result<EventId> parse_event_id(std::string_view text);
 
-}  // namespace llorch::orchestratord::streaming
+}  // namespace llorch::orchestratord::streams

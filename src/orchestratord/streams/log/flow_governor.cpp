@@ -1,6 +1,6 @@
-#include "orchestratord/streaming/log/flow_governor.h"
+#include "orchestratord/streams/log/flow_governor.h"
 
-namespace llorch::orchestratord::streaming {
+namespace llorch::orchestratord::streams {
 
 FlowGovernor::Change FlowGovernor::update(std::int64_t bytes_total) {
   if (bytes_total > bytes_max_ && !running_.empty()) {
@@ -22,4 +22,4 @@ FlowGovernor::Change FlowGovernor::update(std::int64_t bytes_total) {
   return {};
 }
 
-}  // namespace llorch::orchestratord::streaming
+}  // namespace llorch::orchestratord::streams

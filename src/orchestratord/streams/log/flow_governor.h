@@ -1,11 +1,11 @@
 #pragma once
-// Which workers to slow down when all streams together hold too much (DECISIONS §1): the newest first, never the oldest,
-// so that something always ends and frees its share. Pure, not thread-safe.
+// Chooses the jobs whose workers pause when all streams together hold more than stream.buffer_bytes_max: the newest
+// first, never the oldest, so that some job always ends and frees its share. Pure, not thread-safe.
 #include <cstdint>
 #include <optional>
 #include <set>
 
-namespace llorch::orchestratord::streaming {
+namespace llorch::orchestratord::streams {
 
 class FlowGovernor {
  public:
@@ -31,4 +31,4 @@ class FlowGovernor {
   std::set<std::uint64_t> running_, paused_;
 };
 
-}  // namespace llorch::orchestratord::streaming
+}  // namespace llorch::orchestratord::streams

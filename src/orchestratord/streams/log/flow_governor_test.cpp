@@ -1,9 +1,9 @@
-#include "orchestratord/streaming/log/flow_governor.h"
+#include "orchestratord/streams/log/flow_governor.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-namespace llorch::orchestratord::streaming {
+namespace llorch::orchestratord::streams {
 namespace {
 
 TEST(FlowGovernor, PausesTheNewestAndResumesTheOldest) {
@@ -73,4 +73,4 @@ TEST(FlowGovernor, SomethingAlwaysRuns) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::streaming
+}  // namespace llorch::orchestratord::streams

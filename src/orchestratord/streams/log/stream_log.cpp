@@ -1,13 +1,13 @@
-#include "orchestratord/streaming/log/stream_log.h"
+#include "orchestratord/streams/log/stream_log.h"
 
 #include <algorithm>
 
 #include "base/assert.h"
-#include "contract/json.h"
 #include "net/sse/sse.h"
-#include "orchestratord/streaming/log/token_json.h"
+#include "orchestratord/streams/log/token_json.h"
+#include "wire/json.h"
 
-namespace llorch::orchestratord::streaming {
+namespace llorch::orchestratord::streams {
 namespace {
 
 std::uint64_t first_8_bytes(const base::Sha256Digest& digest) {
@@ -38,20 +38,20 @@ void StreamLog::append(const EventId& id, std::string_view event, std::string_vi
   events_.push_back({.end = bytes_.size(), .prefix = id.prefix});
 }
 
-void StreamLog::queued(const contract::QueuedEvent& event) {
+void StreamLog::queued(const wire::QueuedEvent& event) {
   if (events_count() > kQueuedSeq) return;
   queue_position_ = event.queue_position;
   predicted_start_ms_ = event.predicted_start_ms;
-  append({kQueuedSeq, empty_prefix_}, "queued", contract::encode(event));
+  append({kQueuedSeq, empty_prefix_}, "queued", wire::encode(event));
 }
 
-void StreamLog::started(const contract::StartedEvent& event) {
+void StreamLog::started(const wire::StartedEvent& event) {
   ASSERT(events_count() > kQueuedSeq);
   if (events_count() > kStartedSeq) return;
-  contract::StartedEvent told = event;
+  wire::StartedEvent told = event;
   told.queue_position = queue_position_;
   told.predicted_start_ms = predicted_start_ms_;
-  append({kStartedSeq, empty_prefix_}, "started", contract::encode(told));
+  append({kStartedSeq, empty_prefix_}, "started", wire::encode(told));
 }
 
 base::Result<> StreamLog::token(std::int64_t i, std::string_view t, std::string_view logprobs) {
@@ -145,4 +145,4 @@ StoredAnswer answer_from_store(const StoredTerminal& terminal, const std::option
   return holds_all ? StoredAnswer::kTerminalEvent : StoredAnswer::kOffsetGone;
 }
 
-}  // namespace llorch::orchestratord::streaming
+}  // namespace llorch::orchestratord::streams

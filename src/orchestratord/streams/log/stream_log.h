@@ -12,19 +12,19 @@
 
 #include "base/result.h"
 #include "base/sha256.h"
-#include "contract/task.h"
-#include "orchestratord/streaming/log/event_id.h"
+#include "orchestratord/streams/log/event_id.h"
+#include "wire/task.h"
 
-namespace llorch::orchestratord::streaming {
+namespace llorch::orchestratord::streams {
 
 class StreamLog {
  public:
   StreamLog();
 
   // The events `queued` and `started` go out once; later calls, of a retry, change nothing.
-  void queued(const contract::QueuedEvent& event);
+  void queued(const wire::QueuedEvent& event);
   // Says again what `queued` said of position and start. REQUIRES queued() before.
-  void started(const contract::StartedEvent& event);
+  void started(const wire::StartedEvent& event);
 
   // The tokens of the next attempt begin at 0. Those already held are compared, not sent again.
   void begin_attempt() { attempt_tokens_ = 0; }
@@ -104,7 +104,7 @@ struct Next {
 // What to send next, at most `bytes_max` (but one whole event); moves the cursor past it.
 Next advance(const StreamLog& log, Cursor& cursor, std::size_t bytes_max);
 
-// The same question for a job whose tokens are no longer held.
+// What a client gets of a job whose tokens are no longer held.
 struct StoredTerminal {
   EventId id;
 };
@@ -115,4 +115,4 @@ enum class StoredAnswer {
 };
 StoredAnswer answer_from_store(const StoredTerminal& terminal, const std::optional<EventId>& last_event_id);
 
-}  // namespace llorch::orchestratord::streaming
+}  // namespace llorch::orchestratord::streams

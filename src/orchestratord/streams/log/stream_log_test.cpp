@@ -1,4 +1,4 @@
-#include "orchestratord/streaming/log/stream_log.h"
+#include "orchestratord/streams/log/stream_log.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -10,17 +10,17 @@
 
 #include "base/file.h"
 #include "base/utf8.h"
-#include "contract/json.h"
 #include "net/sse/sse.h"
-#include "orchestratord/streaming/log/token_json.h"
+#include "orchestratord/streams/log/token_json.h"
+#include "wire/json.h"
 
-namespace llorch::orchestratord::streaming {
+namespace llorch::orchestratord::streams {
 namespace {
 
 using base::ErrorCode;
 
-contract::QueuedEvent queued_event() { return {.job_id = "job-1", .queue_position = 2, .predicted_start_ms = 150}; }
-contract::StartedEvent started_event() {
+wire::QueuedEvent queued_event() { return {.job_id = "job-1", .queue_position = 2, .predicted_start_ms = 150}; }
+wire::StartedEvent started_event() {
   return {.job_id = "job-1",
           .worker_id = "worker-1",
           .model = "demo",
@@ -56,7 +56,7 @@ Read read_all(const StreamLog& log, Cursor& cursor, std::size_t bytes_max = 64) 
 }
 
 void expect_golden(const std::string& name, const std::string& actual) {
-  const std::string path = std::string(LLORCH_SOURCE_DIR) + "/src/orchestratord/streaming/log/golden/" + name;
+  const std::string path = std::string(LLORCH_SOURCE_DIR) + "/src/orchestratord/streams/log/golden/" + name;
   if (std::getenv("LLORCH_UPDATE_GOLDEN") != nullptr) std::ofstream(path, std::ios::binary) << actual;
   const auto expected = base::read_file(path, 1 << 20);
   ASSERT_TRUE(expected) << path;
@@ -82,7 +82,7 @@ TEST(StreamLog, AStreamCancelledInTheQueue) {
   expect_golden("cancelled_in_queue.sse", read_all(log, cursor).bytes);
 }
 
-// DECISIONS §1: h is the running SHA-256 over u32 i, u32 length, text, written here a second time.
+// h is the running SHA-256 over u32 i, u32 length, text; this test computes it a second time.
 TEST(StreamLog, IdsCarryTheRunningHash) {
   const StreamLog log = log_with({"a", "", "\xC3\xA9"});
   std::string prefix;
@@ -114,13 +114,13 @@ TEST(TokenJson, EqualsTheContractsEncoder) {
     const std::string t = base::is_valid_utf8(raw) ? raw : std::string(raw.size(), '\x1f');
     std::string out;
     append_token_json(out, {.t = t, .i = i});
-    RC_ASSERT(out == contract::encode(contract::TokenEvent{.t = t, .i = i}));
+    RC_ASSERT(out == wire::encode(wire::TokenEvent{.t = t, .i = i}));
   }));
   for (int c = 0; c < 0x80; ++c) {
     std::string out;
     const std::string t(1, static_cast<char>(c));
     append_token_json(out, {.t = t, .i = 0});
-    EXPECT_EQ(out, contract::encode(contract::TokenEvent{.t = t, .i = 0})) << c;
+    EXPECT_EQ(out, wire::encode(wire::TokenEvent{.t = t, .i = 0})) << c;
   }
 }
 
@@ -130,7 +130,7 @@ TEST(TokenJson, ReadsWhatItTakesAsTheContractDoes) {
     std::string text = "before";
     const auto index = read_token_json(json, text);
     if (!index) return text == "before";
-    const auto token = contract::decode<contract::TokenEvent>(json, contract::UnknownKeys::kRefuse);
+    const auto token = wire::decode<wire::TokenEvent>(json, wire::UnknownKeys::kRefuse);
     return token && token->i == *index && "before" + token->t == text && !token->logprobs;
   };
   for (const char* json : {R"({"t":"a","i":0})",
@@ -172,13 +172,13 @@ TEST(TokenJson, ReadsWhatItTakesAsTheContractDoes) {
 }
 
 TEST(TokenJson, LogprobsStandLast) {
-  const contract::TokenLogprobs logprobs{.id = 1, .logprob = -0.25, .token = "a", .bytes = {97}, .top_logprobs = {}};
+  const wire::TokenLogprobs logprobs{.id = 1, .logprob = -0.25, .token = "a", .bytes = {97}, .top_logprobs = {}};
   std::string out;
-  append_token_json(out, {.t = "a", .i = 3, .logprobs = contract::encode(logprobs)});
-  EXPECT_EQ(out, contract::encode(contract::TokenEvent{.t = "a", .i = 3, .logprobs = logprobs}));
+  append_token_json(out, {.t = "a", .i = 3, .logprobs = wire::encode(logprobs)});
+  EXPECT_EQ(out, wire::encode(wire::TokenEvent{.t = "a", .i = 3, .logprobs = logprobs}));
 }
 
-// DECISIONS §1: the hash is over i and t only, so a client that asks for logprobs holds the same ids.
+// The hash is over i and t only, so a client that asks for logprobs holds the same ids.
 TEST(StreamLog, LogprobsAreNoPartOfTheIds) {
   StreamLog plain = log_with({"a", "b"});
   StreamLog with = log_with({});
@@ -294,7 +294,7 @@ TEST(Reconnect, AClientThatHoldsEverythingGetsNothing) {
   EXPECT_EQ(read.bytes, "");
 }
 
-// DECISIONS §1: what is not held any more is said to be gone, never skipped.
+// The server says of events that it no longer holds that they are gone; it never skips them.
 TEST(Reconnect, FromTheStoreOnlyTheTerminalEventIsServed) {
   StreamLog log = log_with({"a", "b"});
   const StoredTerminal terminal{log.terminal_id()};
@@ -384,4 +384,4 @@ TEST(Reconnect, AnyDisturbanceGivesTheSameEvents) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::streaming
+}  // namespace llorch::orchestratord::streams

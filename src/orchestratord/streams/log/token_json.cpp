@@ -1,4 +1,4 @@
-#include "orchestratord/streaming/log/token_json.h"
+#include "orchestratord/streams/log/token_json.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 
 #include "base/utf8.h"
 
-namespace llorch::orchestratord::streaming {
+namespace llorch::orchestratord::streams {
 namespace {
 
 void append_escaped(std::string& out, std::string_view text) {
@@ -89,4 +89,4 @@ std::optional<std::int64_t> read_token_json(std::string_view json, std::string& 
   return std::nullopt;
 }
 
-}  // namespace llorch::orchestratord::streaming
+}  // namespace llorch::orchestratord::streams

@@ -1,10 +1,10 @@
 // The methods of dict, list, tuple and range, and which names Python's other types have.
 #include <algorithm>
 
-#include "engine/text/jinja/library/library.h"
-#include "engine/text/jinja/value/operations.h"
+#include "text/jinja/library/library.h"
+#include "text/jinja/value/operations.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 base::Result<Args> positional(Runtime& run, CallArgs& arguments, std::size_t required, std::size_t allowed) {
   if (!arguments.keyword.empty()) return base::fail(run.error("a method takes no named arguments"));
   if (arguments.positional.size() < required || arguments.positional.size() > allowed)
@@ -240,4 +240,4 @@ const Builtin* find_method(const Value& self, std::string_view name) {
   return found != methods.end() && found->name == name ? &*found : nullptr;
 }
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

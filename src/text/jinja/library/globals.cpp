@@ -3,10 +3,10 @@
 #include <ctime>
 #include <limits>
 
-#include "engine/text/jinja/library/library.h"
-#include "engine/text/jinja/value/operations.h"
+#include "text/jinja/library/library.h"
+#include "text/jinja/value/operations.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 namespace {
 
 base::Result<Value> make_range(Runtime& run, const Value&, CallArgs& arguments) {
@@ -141,4 +141,4 @@ const Builtin* find_global(std::string_view name) {
   return found == std::end(kGlobals) ? nullptr : found;
 }
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

@@ -1,10 +1,10 @@
 // Filters whose elements are computed when they are asked for: map, select, reject, unique, batch, slice, items, reverse.
 #include <algorithm>
 
-#include "engine/text/jinja/library/library.h"
-#include "engine/text/jinja/value/operations.h"
+#include "text/jinja/library/library.h"
+#include "text/jinja/value/operations.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 namespace {
 
 // Elements already computed.
@@ -238,4 +238,4 @@ constexpr Builtin kLazyFilters[] = {
 
 std::span<const Builtin> lazy_filters() { return kLazyFilters; }
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

@@ -6,10 +6,10 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/text/jinja/run/runtime.h"
-#include "engine/text/jinja/value/print.h"
+#include "text/jinja/run/runtime.h"
+#include "text/jinja/value/print.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 
 // Tables sorted by name; null: no such name. A filter's `self` is its input.
 const Builtin* find_filter(std::string_view name);
@@ -48,4 +48,4 @@ base::Result<Value> follow_path(Runtime& run, Value item, const std::vector<Valu
 // Strings in lower case, the rest as it is.
 base::Result<Value> ignore_case(Runtime& run, const Value& value);
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

@@ -1,11 +1,11 @@
 // Filters on sequences and mappings that compute at once, and the table of all filters.
 #include <algorithm>
 
-#include "engine/text/jinja/library/library.h"
-#include "engine/text/jinja/value/characters.h"
-#include "engine/text/jinja/value/operations.h"
+#include "text/jinja/library/library.h"
+#include "text/jinja/value/characters.h"
+#include "text/jinja/value/operations.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 namespace {
 
 bool flag(const Value& value) { return given(value) && truth(value); }
@@ -206,4 +206,4 @@ base::Result<Value> follow_path(Runtime& run, Value item, const std::vector<Valu
   return item;
 }
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

@@ -1,11 +1,11 @@
 // The methods of str.
 #include <algorithm>
 
-#include "engine/text/jinja/library/library.h"
-#include "engine/text/jinja/value/characters.h"
-#include "engine/text/jinja/value/operations.h"
+#include "text/jinja/library/library.h"
+#include "text/jinja/value/characters.h"
+#include "text/jinja/value/operations.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 namespace {
 
 base::Result<const Text*> text_argument(Runtime& run, const Value& value) {
@@ -332,4 +332,4 @@ constexpr Builtin kStringMethods[] = {
 
 std::span<const Builtin> string_methods() { return kStringMethods; }
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

@@ -1,11 +1,11 @@
 // What may stand after `is`, and as the test of select and its kin.
 #include <algorithm>
 
-#include "engine/text/jinja/library/library.h"
-#include "engine/text/jinja/value/characters.h"
-#include "engine/text/jinja/value/operations.h"
+#include "text/jinja/library/library.h"
+#include "text/jinja/value/characters.h"
+#include "text/jinja/value/operations.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 namespace {
 
 using Arity = std::size_t;
@@ -167,4 +167,4 @@ base::Result<bool> Runtime::apply_test(std::string_view name, const Value& value
   return test->run(*this, value, test->arguments == 1 ? arguments.positional[0] : Value::undefined());
 }
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

@@ -4,11 +4,11 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "engine/text/jinja/library/library.h"
-#include "engine/text/jinja/value/characters.h"
-#include "engine/text/jinja/value/operations.h"
+#include "text/jinja/library/library.h"
+#include "text/jinja/value/characters.h"
+#include "text/jinja/value/operations.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 namespace {
 
 template <Casing kCasing>
@@ -279,4 +279,4 @@ constexpr Builtin kTextFilters[] = {
 
 std::span<const Builtin> text_filters() { return kTextFilters; }
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

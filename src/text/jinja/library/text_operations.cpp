@@ -1,11 +1,11 @@
 // What string methods and text filters share.
 #include <algorithm>
 
-#include "engine/text/jinja/library/library.h"
-#include "engine/text/jinja/value/characters.h"
-#include "engine/text/jinja/value/operations.h"
+#include "text/jinja/library/library.h"
+#include "text/jinja/value/characters.h"
+#include "text/jinja/value/operations.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 namespace {
 
 std::size_t code_point_begin(std::string_view text, std::size_t end) {
@@ -196,4 +196,4 @@ base::Result<Value> ignore_case(Runtime& run, const Value& value) {
   return value.is(Kind::kString) ? change_case(run, value.as_text(), Casing::kLower) : base::Result<Value>(value);
 }
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

@@ -1,9 +1,9 @@
 // Attributes, items, calls, and the arguments of builtins.
-#include "engine/text/jinja/library/library.h"
-#include "engine/text/jinja/run/runtime.h"
-#include "engine/text/jinja/value/operations.h"
+#include "text/jinja/library/library.h"
+#include "text/jinja/run/runtime.h"
+#include "text/jinja/value/operations.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 namespace {
 
 base::Result<Value> loop_cycle(Runtime& run, const Value& self, CallArgs& arguments) {
@@ -245,4 +245,4 @@ base::Result<std::vector<Value>> bind_arguments(Runtime& run, CallArgs& argument
   return bound;
 }
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

@@ -1,9 +1,9 @@
-#include "engine/text/jinja/run/cursor.h"
+#include "text/jinja/run/cursor.h"
 
-#include "engine/text/jinja/run/runtime.h"
-#include "engine/text/jinja/value/operations.h"
+#include "text/jinja/run/runtime.h"
+#include "text/jinja/value/operations.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 namespace {
 
 std::size_t code_point_bytes(std::string_view text, std::size_t at) {
@@ -110,4 +110,4 @@ base::Result<std::optional<Value>> loop_next(Runtime& run, Loop& loop) {
   return item;
 }
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

@@ -2,9 +2,9 @@
 // Iteration over any value, one element at a time, as Python's iter() and next() do it.
 #include <optional>
 
-#include "engine/text/jinja/value/value.h"
+#include "text/jinja/value/value.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 
 class Cursor {
  public:
@@ -30,4 +30,4 @@ bool is_iterable(const Value& value);
 // All elements. Bounded by the budget.
 base::Result<std::vector<Value>> elements_of(Runtime& run, const Value& iterable);
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

@@ -1,9 +1,9 @@
-#include "engine/text/jinja/library/library.h"
-#include "engine/text/jinja/run/runtime.h"
-#include "engine/text/jinja/value/operations.h"
-#include "engine/text/jinja/value/print.h"
+#include "text/jinja/library/library.h"
+#include "text/jinja/run/runtime.h"
+#include "text/jinja/value/operations.h"
+#include "text/jinja/value/print.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 
 base::Result<Value> Runtime::eval(const Expr& expr, Activation& activation) {
   const Level level(*this);
@@ -168,4 +168,4 @@ base::Result<CallArgs> Runtime::eval_arguments(const Arguments& arguments, Activ
   return given;
 }
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

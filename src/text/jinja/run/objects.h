@@ -4,11 +4,11 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/text/jinja/run/cursor.h"
-#include "engine/text/jinja/syntax/ast.h"
-#include "engine/text/jinja/value/value.h"
+#include "text/jinja/run/cursor.h"
+#include "text/jinja/syntax/ast.h"
+#include "text/jinja/value/value.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 
 struct CallArgs {
   std::vector<Value> positional;
@@ -61,4 +61,4 @@ struct Loop final : Object {
   Activation* defined_in = nullptr;
 };
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

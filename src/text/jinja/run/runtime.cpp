@@ -1,12 +1,12 @@
-#include "engine/text/jinja/run/runtime.h"
+#include "text/jinja/run/runtime.h"
 
 #include <boost/json/value.hpp>
 
-#include "engine/text/jinja/library/library.h"
-#include "engine/text/jinja/value/operations.h"
-#include "engine/text/jinja/value/print.h"
+#include "text/jinja/library/library.h"
+#include "text/jinja/value/operations.h"
+#include "text/jinja/value/print.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 namespace {
 
 base::Result<Value> from_json(Runtime& run, const boost::json::value& json) {
@@ -139,4 +139,4 @@ base::Result<> Runtime::assign(const Target& target, const Value& value, Activat
 
 base::Result<Value> Runtime::take_string(TextBuilder& builder) { return Value::string(TRY(builder.take())); }
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

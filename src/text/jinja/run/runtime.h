@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/text/jinja/run/objects.h"
+#include "text/jinja/run/objects.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 
 class Runtime {
  public:
@@ -103,4 +103,4 @@ base::Result<std::vector<Value>> bind_arguments(Runtime& run, CallArgs& argument
 // One element on from what was looked at ahead.
 base::Result<std::optional<Value>> loop_next(Runtime& run, Loop& loop);
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

@@ -1,8 +1,8 @@
-#include "engine/text/jinja/run/runtime.h"
-#include "engine/text/jinja/value/operations.h"
-#include "engine/text/jinja/value/print.h"
+#include "text/jinja/run/runtime.h"
+#include "text/jinja/value/operations.h"
+#include "text/jinja/value/print.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 namespace {
 
 // The elements of a loop that pass its test. Lazy: a test sees what the body did before.
@@ -240,4 +240,4 @@ base::Result<Value> Runtime::call_macro(const Macro& macro, CallArgs& arguments)
   return take_string(body);
 }
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

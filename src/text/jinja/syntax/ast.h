@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "engine/text/jinja/value/value.h"
+#include "text/jinja/value/value.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 
 enum class ExprKind : std::uint8_t {
   kLiteral,  // value
@@ -163,4 +163,4 @@ struct Program {
   int slots_count = 0;
 };
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

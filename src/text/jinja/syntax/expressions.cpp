@@ -1,9 +1,9 @@
-#include "engine/text/jinja/syntax/expressions.h"
+#include "text/jinja/syntax/expressions.h"
 
 #include <array>
 #include <optional>
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 namespace {
 
 int nesting_of(const ExprPtr& e) { return e ? e->nesting : 0; }
@@ -425,4 +425,4 @@ base::Result<ExprPtr> ExpressionParser::test(ExprPtr node) {
   return make(ExprKind::kNot, line, children_of(std::move(result)));
 }
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

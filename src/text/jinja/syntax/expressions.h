@@ -3,10 +3,10 @@
 #include <initializer_list>
 #include <string_view>
 
-#include "engine/text/jinja/syntax/ast.h"
-#include "engine/text/jinja/syntax/token_stream.h"
+#include "text/jinja/syntax/ast.h"
+#include "text/jinja/syntax/token_stream.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 
 class ExpressionParser {
  public:
@@ -57,4 +57,4 @@ class ExpressionParser {
   TokenStream& stream_;
 };
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

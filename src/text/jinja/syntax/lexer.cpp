@@ -1,4 +1,4 @@
-#include "engine/text/jinja/syntax/lexer.h"
+#include "text/jinja/syntax/lexer.h"
 
 #include <fmt/format.h>
 
@@ -6,9 +6,9 @@
 #include <array>
 #include <charconv>
 
-#include "engine/text/jinja/value/characters.h"
+#include "text/jinja/value/characters.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 namespace {
 
 bool is_name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
@@ -339,4 +339,4 @@ base::Error syntax_error(int line, std::string_view what) {
 
 base::Result<std::vector<Token>> tokenize(std::string_view source) { return Lexer(normalised(source)).run(); }
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/text/jinja/value/number.h"
+#include "text/jinja/value/number.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 
 enum class TokenType : std::uint8_t {
   kData,  // text outside of tags
@@ -41,4 +41,4 @@ base::Error syntax_error(int line, std::string_view what);
 // The last token is kEnd. REQUIRES well-formed UTF-8.
 base::Result<std::vector<Token>> tokenize(std::string_view source);
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

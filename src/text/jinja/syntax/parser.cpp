@@ -1,11 +1,11 @@
-#include "engine/text/jinja/syntax/parser.h"
+#include "text/jinja/syntax/parser.h"
 
 #include <initializer_list>
 
-#include "engine/text/jinja/syntax/expressions.h"
-#include "engine/text/jinja/syntax/scopes.h"
+#include "text/jinja/syntax/expressions.h"
+#include "text/jinja/syntax/scopes.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 namespace {
 
 class Parser {
@@ -289,4 +289,4 @@ base::Result<std::shared_ptr<const Program>> parse_template(std::string_view sou
   return std::shared_ptr<const Program>(std::move(program));
 }
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

@@ -4,11 +4,11 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "engine/text/jinja/syntax/ast.h"
+#include "text/jinja/syntax/ast.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 
 // CONFIG_KEY_INVALID as ChatTemplate::parse says.
 base::Result<std::shared_ptr<const Program>> parse_template(std::string_view source);
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

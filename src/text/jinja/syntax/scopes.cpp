@@ -1,13 +1,13 @@
-#include "engine/text/jinja/syntax/scopes.h"
+#include "text/jinja/syntax/scopes.h"
 
 #include <map>
 #include <optional>
 
 #include "base/assert.h"
-#include "engine/text/jinja/syntax/lexer.h"
-#include "engine/text/jinja/syntax/undeclared.h"
+#include "text/jinja/syntax/lexer.h"
+#include "text/jinja/syntax/undeclared.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 namespace {
 
 // A variable: the level of the scope that owns it, and its name. Scopes side by side share the variables of their level.
@@ -357,4 +357,4 @@ class Binder {
 
 base::Result<> bind_names(Program& program) { return Binder().run(program); }
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

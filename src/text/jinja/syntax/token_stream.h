@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "engine/text/jinja/syntax/lexer.h"
+#include "text/jinja/syntax/lexer.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 
 class TokenStream {
  public:
@@ -88,4 +88,4 @@ class TokenStream {
   int nesting_ = 0;
 };
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

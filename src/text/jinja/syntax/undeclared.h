@@ -4,9 +4,9 @@
 #include <set>
 #include <string>
 
-#include "engine/text/jinja/syntax/ast.h"
+#include "text/jinja/syntax/ast.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 
 class UndeclaredNames {
  public:
@@ -55,4 +55,4 @@ class UndeclaredNames {
   std::set<std::string> wanted_, used_;
 };
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

@@ -1,4 +1,4 @@
-#include "engine/text/jinja/value/characters.h"
+#include "text/jinja/value/characters.h"
 
 #include <utf8proc.h>
 
@@ -8,7 +8,7 @@
 #include "base/assert.h"
 #include "base/utf8.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 namespace {
 
 struct SpecialCase {
@@ -17,18 +17,18 @@ struct SpecialCase {
 };
 
 constexpr SpecialCase kSpecialCases[] = {
-#include "engine/text/jinja/value/special_casing.inc"
+#include "text/jinja/value/special_casing.inc"
 };
 
 constexpr char32_t kCapitalSigma = 0x3A3;
 constexpr char32_t kCapitalDottedI = 0x130;
 
-struct Range {
+struct CodePointRange {
   char32_t first, last;
 };
 
 // Numeric_Type=Digit without the decimals (UnicodeData.txt, field 7 without field 6).
-constexpr Range kOtherDigits[] = {
+constexpr CodePointRange kOtherDigits[] = {
     {0xB2, 0xB3},     {0xB9, 0xB9},       {0x1369, 0x1371},   {0x19DA, 0x19DA},   {0x2070, 0x2070},
     {0x2074, 0x2079}, {0x2080, 0x2089},   {0x2460, 0x2468},   {0x2474, 0x247C},   {0x2488, 0x2490},
     {0x24EA, 0x24EA}, {0x24F5, 0x24FD},   {0x24FF, 0x24FF},   {0x2776, 0x277E},   {0x2780, 0x2788},
@@ -106,7 +106,7 @@ bool is_alpha(char32_t c) {
 }
 bool is_decimal(char32_t c) { return category(c) == UTF8PROC_CATEGORY_ND; }
 bool is_digit(char32_t c) {
-  const auto holds = [c](const Range& r) { return c >= r.first && c <= r.last; };
+  const auto holds = [c](const CodePointRange& r) { return c >= r.first && c <= r.last; };
   return is_decimal(c) || std::any_of(std::begin(kOtherDigits), std::end(kOtherDigits), holds);
 }
 bool is_numeric(char32_t c) {
@@ -202,4 +202,4 @@ Neighbours neighbours_of(std::string_view text, std::size_t at) {
   return found;
 }
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 
 // str.isspace, which is also what strip() and the regular expression \s take.
 bool is_white_space(char32_t c);
@@ -38,4 +38,4 @@ void append_mapped(std::string& out, char32_t c, Case to, Neighbours next_to = {
 // Whether the sigma at `at` of `text` has cased characters before and after it, ignorable ones skipped.
 Neighbours neighbours_of(std::string_view text, std::size_t at);
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

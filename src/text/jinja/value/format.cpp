@@ -5,12 +5,12 @@
 #include <cmath>
 #include <cstdio>
 
-#include "engine/text/jinja/run/runtime.h"
-#include "engine/text/jinja/value/characters.h"
-#include "engine/text/jinja/value/operations.h"
-#include "engine/text/jinja/value/print.h"
+#include "text/jinja/run/runtime.h"
+#include "text/jinja/value/characters.h"
+#include "text/jinja/value/operations.h"
+#include "text/jinja/value/print.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 namespace {
 
 constexpr int kWidthMax = 1 << 20;
@@ -238,4 +238,4 @@ base::Result<Value> format_percent(Runtime& run, const Text& format, const Value
   return Formatter(run, format, arguments).format();
 }
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

@@ -1,13 +1,13 @@
-#include "engine/text/jinja/value/number.h"
+#include "text/jinja/value/number.h"
 
 #include <fmt/format.h>
 
 #include <charconv>
 #include <cmath>
 
-#include "engine/text/jinja/value/characters.h"
+#include "text/jinja/value/characters.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 namespace {
 
 int digit_value(char c) {
@@ -114,4 +114,4 @@ std::optional<Int> truncate_float(double value) {
   return static_cast<Int>(value);
 }
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

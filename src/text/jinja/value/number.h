@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 
 // Python's integers have no bound; these hold every 64-bit one, signed or not, and the template stops where they end.
 __extension__ using Int = __int128;
@@ -19,4 +19,4 @@ std::optional<double> parse_float(std::string_view text);
 // The integer part; no value: out of range or no number.
 std::optional<Int> truncate_float(double value);
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

@@ -1,13 +1,13 @@
-#include "engine/text/jinja/value/operations.h"
+#include "text/jinja/value/operations.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "engine/text/jinja/run/runtime.h"
-#include "engine/text/jinja/value/print.h"
+#include "text/jinja/run/runtime.h"
+#include "text/jinja/value/print.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 namespace {
 
 // Past every length, so that a slice's step may be cut to it.
@@ -497,4 +497,4 @@ base::Result<> sort_by_key(Runtime& run, std::vector<Keyed>& items, bool descend
   return {};
 }
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

@@ -2,10 +2,10 @@
 // What Python's operators do with the values. Functions with a Runtime may fail: a type error, an undefined value, a limit.
 #include <functional>
 
-#include "engine/text/jinja/syntax/ast.h"
-#include "engine/text/jinja/value/value.h"
+#include "text/jinja/syntax/ast.h"
+#include "text/jinja/value/value.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 
 bool truth(const Value& value);
 base::Result<bool> equal(Runtime& run, const Value& a, const Value& b);
@@ -38,4 +38,4 @@ base::Result<> sort_by_key(Runtime& run, std::vector<Keyed>& items, bool descend
 // The name of the type in messages.
 std::string_view type_name(const Value& value);
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

@@ -1,12 +1,12 @@
-#include "engine/text/jinja/value/print.h"
+#include "text/jinja/value/print.h"
 
 #include <algorithm>
 
-#include "engine/text/jinja/run/runtime.h"
-#include "engine/text/jinja/value/characters.h"
-#include "engine/text/jinja/value/operations.h"
+#include "text/jinja/run/runtime.h"
+#include "text/jinja/value/characters.h"
+#include "text/jinja/value/operations.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 namespace {
 
 base::Result<> print_text_repr(Runtime& run, const Text& text, TextBuilder& out) {
@@ -263,4 +263,4 @@ base::Result<> print_json(Runtime& run, const Value& value, const JsonOptions& o
   return JsonPrinter(run, options, out).print_value(value);
 }
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

@@ -3,9 +3,9 @@
 #include <optional>
 #include <string>
 
-#include "engine/text/jinja/value/value.h"
+#include "text/jinja/value/value.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 
 // str(value) and repr(value). INVALID_PARAMS: a value that Python shows as a memory address.
 base::Result<> print(Runtime& run, const Value& value, TextBuilder& out);
@@ -24,4 +24,4 @@ base::Result<> print_json(Runtime& run, const Value& value, const JsonOptions& o
 // format % arguments; `arguments` is a tuple, a dict or one value. Supports s r d i u f F e E g G x X o c %.
 base::Result<Value> format_percent(Runtime& run, const Text& format, const Value& arguments);
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

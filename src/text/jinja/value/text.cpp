@@ -1,10 +1,10 @@
-#include "engine/text/jinja/value/text.h"
+#include "text/jinja/value/text.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 namespace {
 
 bool starts_code_point(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
@@ -127,4 +127,4 @@ base::Result<TextPtr> sub_text(Budget& budget, const Text& text, std::size_t beg
   return builder.take();
 }
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

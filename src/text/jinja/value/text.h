@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/text/jinja/chat_template.h"
+#include "text/jinja/chat_template.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 
 // Counts what a render uses. Everything that allocates or repeats reports here first; the first limit passed is kept
 // and fails every later check, so that code without a Result may report too.
@@ -98,4 +98,4 @@ base::Result<TextPtr> make_text(Budget& budget, std::string_view bytes, Origin o
 TextPtr literal_text(std::string_view bytes);
 base::Result<TextPtr> sub_text(Budget& budget, const Text& text, std::size_t begin, std::size_t end);  // bytes
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

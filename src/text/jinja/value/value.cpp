@@ -1,8 +1,8 @@
-#include "engine/text/jinja/value/value.h"
+#include "text/jinja/value/value.h"
 
-#include "engine/text/jinja/run/objects.h"
+#include "text/jinja/run/objects.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 
 Value Value::undefined(TextPtr name) {
   Value v;
@@ -72,4 +72,4 @@ base::Result<Value> Heap::string(std::string_view text, Origin origin) {
   return Value::string(TRY(make_text(budget_, text, origin)));
 }
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

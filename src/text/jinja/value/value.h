@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/text/jinja/value/number.h"
-#include "engine/text/jinja/value/text.h"
+#include "text/jinja/value/number.h"
+#include "text/jinja/value/text.h"
 
-namespace llorch::engine::text::jinja {
+namespace llorch::text::jinja {
 
 enum class Kind : std::uint8_t {
   kMissing,  // a variable nothing was assigned to; never the value of an expression
@@ -186,4 +186,4 @@ class Heap {
   std::vector<std::unique_ptr<Object>> objects_;
 };
 
-}  // namespace llorch::engine::text::jinja
+}  // namespace llorch::text::jinja

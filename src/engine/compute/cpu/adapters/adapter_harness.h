@@ -16,15 +16,15 @@
 namespace llorch::engine::compute::cpu::testing {
 
 struct HarnessWeight {
-  contract::DType dtype = contract::DType::kF32;
+  plan::DType dtype = plan::DType::kF32;
   std::vector<std::uint32_t> shape;
   std::vector<std::byte> stored;  // empty = absent
 
-  static HarnessWeight random(Random& random, contract::DType dtype, std::vector<std::uint32_t> shape) {
+  static HarnessWeight random(Random& random, plan::DType dtype, std::vector<std::uint32_t> shape) {
     std::uint32_t rows = 1;
     for (std::size_t d = 0; d + 1 < shape.size(); ++d) rows *= shape[d];
     auto stored = random_matrix(random, {.dtype = dtype, .rows = rows, .cols = shape.back()});
-    if (dtype == contract::DType::kF32)  // ordinary values: a chain of operators overflows on hostile ones
+    if (dtype == plan::DType::kF32)  // ordinary values: a chain of operators overflows on hostile ones
       for (std::size_t i = 0; i < stored.size(); i += 4) {
         const float value = random.normal() * 0.3f;
         std::memcpy(stored.data() + i, &value, sizeof value);
@@ -41,7 +41,7 @@ struct HarnessWeight {
 struct HarnessOptions {
   std::string isa;
   std::uint32_t threads = 1;
-  contract::StepLimits limits{.rows_max = 64, .output_rows_max = 64, .slots_max = 2, .context_tokens_max = 256};
+  plan::StepLimits limits{.rows_max = 64, .output_rows_max = 64, .slots_max = 2, .context_tokens_max = 256};
 };
 
 // Every instruction set of this machine with one thread and with several.
@@ -81,41 +81,41 @@ class Harness {
         params_(reinterpret_cast<const std::byte*>(&params),
                 reinterpret_cast<const std::byte*>(&params) + sizeof params),
         block_{.version = 1, .opcode = P::kOpcode, .data = params_},
-        inputs_(contract::opcode_info(P::kOpcode)->inputs, contract::reg(0)),
-        outputs_(contract::opcode_info(P::kOpcode)->outputs, contract::reg(1)) {
+        inputs_(plan::opcode_info(P::kOpcode)->inputs, plan::reg(0)),
+        outputs_(plan::opcode_info(P::kOpcode)->outputs, plan::reg(1)) {
     insn_ = {.opcode = P::kOpcode,
              .inputs = inputs_,
              .outputs = outputs_,
              .weights = {},
              .param_block_id = 0,
              .state_block_id = 0};
-    const auto slots = *contract::weight_slots(P::kOpcode);
+    const auto slots = *plan::weight_slots(P::kOpcode);
     regs_.resize(inputs_.size() + outputs_.size());
     views_.resize(inputs_.size() + outputs_.size());
     for (std::size_t s = 0; s < slots.size(); ++s) {
-      contract::TensorViewDesc view;
+      plan::TensorViewDesc view;
       void* ptr = nullptr;
       if (s < weights.size() && !weights[s].stored.empty()) {
         const HarnessWeight& w = weights[s];
-        contract::StoredTensor tensor{.dtype = w.dtype,
-                                      .rank = static_cast<std::uint8_t>(w.shape.size()),
-                                      .shape = {},
-                                      .bytes = w.stored,
-                                      .uses = static_cast<std::uint8_t>(slots[s].use)};
+        plan::StoredTensor tensor{.dtype = w.dtype,
+                                  .rank = static_cast<std::uint8_t>(w.shape.size()),
+                                  .shape = {},
+                                  .bytes = w.stored,
+                                  .uses = static_cast<std::uint8_t>(slots[s].use)};
         std::copy(w.shape.begin(), w.shape.end(), tensor.shape.begin());
         ptr = backend_->upload_weight(tensor).value();
         view = {.dtype = w.dtype,
                 .rank = tensor.rank,
-                .layout = contract::TensorLayout::kBackendNative,
+                .layout = plan::TensorLayout::kBackendNative,
                 .shape = tensor.shape,
                 .stride_elems = {}};
       }
-      regs_.push_back({contract::kInvalidRegister, ptr});
+      regs_.push_back({plan::kInvalidRegister, ptr});
       views_.push_back(view);
     }
     const std::size_t first = inputs_.size() + outputs_.size(), op = static_cast<std::size_t>(P::kOpcode);
-    const contract::AdapterTables& tables = backend_->tables();
-    const contract::PrepareArgs args{
+    const plan::AdapterTables& tables = backend_->tables();
+    const plan::PrepareArgs args{
         *backend_, insn_, block_, std::span(regs_).subspan(first), std::span(views_).subspan(first), options.limits};
     if (const auto choice = tables.prepare[op](args); !choice) {
       error_ = choice.error();
@@ -123,7 +123,7 @@ class Harness {
     }
     workspace_bytes_ = tables.workspace_bytes[op](block_, options.limits, *backend_);
     if (workspace_bytes_ != 0)
-      workspace_ = backend_->allocate(workspace_bytes_, contract::MemoryPurpose::kWorkspace).value();
+      workspace_ = backend_->allocate(workspace_bytes_, plan::MemoryPurpose::kWorkspace).value();
     prepared_ = {.fn = tables.run[op],
                  .insn = &insn_,
                  .regs = regs_,
@@ -143,13 +143,13 @@ class Harness {
   const std::optional<base::Error>& error() const { return error_; }
 
   // What the instruction's state is; the bytes are the caller's.
-  void set_state(const contract::StateBlockHandle& state) {
+  void set_state(const plan::StateBlockHandle& state) {
     state_ = state;
     prepared_.states = {&state_, 1};
   }
 
   // `output` is not looked at when the opcode has none.
-  void run(contract::ExecutionContext ctx, std::vector<const float*> inputs, float* output) {
+  void run(plan::ExecutionContext ctx, std::vector<const float*> inputs, float* output) {
     ctx.stream = backend_->stream();
     ctx.workspace = {workspace_, workspace_bytes_};
     for (std::size_t i = 0; i < workspace_bytes_; ++i)
@@ -162,17 +162,17 @@ class Harness {
   }
 
  private:
-  std::unique_ptr<contract::Backend> backend_;
+  std::unique_ptr<plan::Backend> backend_;
   std::vector<std::byte> params_;  // operator new aligns to 16
-  contract::ParamBlock block_;
-  std::vector<contract::RegisterRef> inputs_, outputs_;
-  contract::Instruction insn_;
-  std::vector<contract::TensorHandle> regs_;
-  std::vector<contract::TensorViewDesc> views_;
+  plan::ParamBlock block_;
+  std::vector<plan::RegisterRef> inputs_, outputs_;
+  plan::Instruction insn_;
+  std::vector<plan::TensorHandle> regs_;
+  std::vector<plan::TensorViewDesc> views_;
   std::byte* workspace_ = nullptr;
   std::uint64_t workspace_bytes_ = 0;
-  contract::PreparedInsn prepared_;
-  contract::StateBlockHandle state_;
+  plan::PreparedInsn prepared_;
+  plan::StateBlockHandle state_;
   std::optional<base::Error> error_;
 };
 

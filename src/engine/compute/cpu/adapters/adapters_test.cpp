@@ -6,9 +6,9 @@
 namespace llorch::engine::compute::cpu::adapters {
 namespace {
 
-using contract::DType;
-using contract::kind_version;
-using contract::Opcode;
+using plan::DType;
+using plan::kind_version;
+using plan::Opcode;
 using testing::add_bias;
 using testing::devices;
 using testing::Harness;
@@ -23,9 +23,9 @@ constexpr std::size_t kRows = 9;
 TEST(Adapters, EmbeddingScalesExactRows) {
   Random random(40);
   SCOPED_TRACE(random.note());
-  const contract::EmbeddingParams params{kind_version(Opcode::kEmbedding), 50, 64, 3.0f};
+  const plan::EmbeddingParams params{kind_version(Opcode::kEmbedding), 50, 64, 3.0f};
   const auto w = HarnessWeight::random(random, DType::kQ4_0, {50, 64});
-  const auto table = reference::dequantise(w.dtype, w.stored, 50, 64);
+  const auto table = reference::dequantize(w.dtype, w.stored, 50, 64);
   std::vector<std::uint32_t> ids(kRows);
   for (auto& id : ids) id = static_cast<std::uint32_t>(random.below(50));
   std::vector<float> expected;
@@ -34,7 +34,7 @@ TEST(Adapters, EmbeddingScalesExactRows) {
   for (const auto& device : devices()) {
     Harness harness(params, {w}, device);
     std::vector<float> y(expected.size());
-    contract::ExecutionContext ctx;
+    plan::ExecutionContext ctx;
     ctx.total_rows = kRows;
     ctx.row_ids = ids.data();
     harness.run(ctx, {}, y.data());
@@ -45,9 +45,9 @@ TEST(Adapters, EmbeddingScalesExactRows) {
 TEST(Adapters, NormAndResidual) {
   Random random(41);
   SCOPED_TRACE(random.note());
-  contract::RmsNormParams norm{};
+  plan::RmsNormParams norm{};
   norm.kind_version = kind_version(Opcode::kRmsNorm), norm.width = 96, norm.eps = 1e-5f, norm.weight_offset = 1;
-  const contract::ResidualAddParams add{kind_version(Opcode::kResidualAdd), 96, 0.22f, 0};
+  const plan::ResidualAddParams add{kind_version(Opcode::kResidualAdd), 96, 0.22f, 0};
   const auto w = HarnessWeight::random(random, DType::kF32, {96});
   const auto x = random.normals(kRows * 96), b = random.normals(kRows * 96);
   std::vector<float> normed, sums;
@@ -58,7 +58,7 @@ TEST(Adapters, NormAndResidual) {
   }
   for (std::size_t i = 0; i < x.size(); ++i) sums.push_back(std::fma(0.22f, b[i], x[i]));
   for (const auto& device : devices()) {
-    contract::ExecutionContext ctx;
+    plan::ExecutionContext ctx;
     ctx.total_rows = kRows;
     std::vector<float> y(x.size());
     Harness(norm, {w}, device).run(ctx, {x.data()}, y.data());
@@ -75,11 +75,11 @@ TEST(Adapters, NormsOfGroupsAndLayerNorm) {
   const auto x = random.normals(kRows * 96);
   const auto w = HarnessWeight::random(random, DType::kBF16, {24}),
              b = HarnessWeight::random(random, DType::kF16, {24});
-  const auto weight = reference::dequantise(w.dtype, w.stored, 1, 24),
-             bias = reference::dequantise(b.dtype, b.stored, 1, 24);
-  for (const auto kind : {contract::NormKind::kRms, contract::NormKind::kLayerNorm}) {
-    const bool layer = kind == contract::NormKind::kLayerNorm;
-    contract::RmsNormParams params{};
+  const auto weight = reference::dequantize(w.dtype, w.stored, 1, 24),
+             bias = reference::dequantize(b.dtype, b.stored, 1, 24);
+  for (const auto kind : {plan::NormKind::kRms, plan::NormKind::kLayerNorm}) {
+    const bool layer = kind == plan::NormKind::kLayerNorm;
+    plan::RmsNormParams params{};
     params.kind_version = kind_version(Opcode::kRmsNorm), params.width = 96, params.rows_per_group = 24;
     params.eps = 1e-6f, params.kind = kind;
     std::vector<float> expected;
@@ -93,7 +93,7 @@ TEST(Adapters, NormsOfGroupsAndLayerNorm) {
       Harness harness(params, layer ? std::vector{w, b} : std::vector{w}, device);
       ASSERT_FALSE(harness.error()) << harness.error()->message;
       std::vector<float> y(x.size());
-      contract::ExecutionContext ctx;
+      plan::ExecutionContext ctx;
       ctx.total_rows = kRows;
       harness.run(ctx, {x.data()}, y.data());
       EXPECT_TRUE(same_bits(y, expected)) << device.isa;
@@ -106,7 +106,7 @@ TEST(Adapters, FeedForwardOfEveryActivation) {
   SCOPED_TRACE(random.note());
   constexpr std::uint32_t kWidth = 50, kHidden = 70;  // no multiples of 32: float weights have no blocks
   constexpr reference::SwigluOaiOptions kOai{.alpha = 1.702f, .limit = 1.5f};
-  using contract::Activation;
+  using plan::Activation;
   const auto matrix = [&](std::uint32_t n, std::uint32_t k) {
     return HarnessWeight::random(random, DType::kF16, {n, k});
   };
@@ -132,7 +132,7 @@ TEST(Adapters, FeedForwardOfEveryActivation) {
       }
       auto expected = matmul_rows(down, hidden);
       add_bias(expected, down_bias.floats());
-      contract::SwigluParams params{};
+      plan::SwigluParams params{};
       params.kind_version = kind_version(Opcode::kSwiglu), params.width = kWidth, params.ffn = kHidden;
       params.gated = gated, params.act = act, params.alpha = kOai.alpha, params.limit = kOai.limit;
       const HarnessWeight none;
@@ -141,7 +141,7 @@ TEST(Adapters, FeedForwardOfEveryActivation) {
         Harness harness(params, weights, device);
         ASSERT_FALSE(harness.error()) << harness.error()->message;
         std::vector<float> y(expected.size());
-        contract::ExecutionContext ctx;
+        plan::ExecutionContext ctx;
         ctx.total_rows = kRows;
         harness.run(ctx, {x.data()}, y.data());
         EXPECT_TRUE(same_bits(y, expected)) << device.isa << " activation " << static_cast<int>(act);
@@ -168,7 +168,7 @@ TEST(Adapters, FeedForwardWithAndWithoutBias) {
     for (std::size_t i = 0; i < hidden.size(); ++i) hidden[i] = reference::silu_exact(hidden[i]) * ups[i];
     auto expected = matmul_rows(down, hidden);
     if (bias) add_bias(expected, down_bias.floats());
-    contract::SwigluParams params{};
+    plan::SwigluParams params{};
     params.kind_version = kind_version(Opcode::kSwiglu), params.width = kWidth, params.ffn = kHidden;
     params.gated = 1;
     const std::vector weights{gate, up, down, gate_bias, up_bias, down_bias};
@@ -176,7 +176,7 @@ TEST(Adapters, FeedForwardWithAndWithoutBias) {
       Harness harness(params, weights, device);
       ASSERT_FALSE(harness.error()) << harness.error()->message;
       std::vector<float> y(expected.size());
-      contract::ExecutionContext ctx;
+      plan::ExecutionContext ctx;
       ctx.total_rows = kRows;
       harness.run(ctx, {x.data()}, y.data());
       EXPECT_TRUE(same_bits(y, expected)) << device.isa;
@@ -187,7 +187,7 @@ TEST(Adapters, FeedForwardWithAndWithoutBias) {
 TEST(Adapters, LmHeadTakesTheWantedRows) {
   Random random(43);
   SCOPED_TRACE(random.note());
-  const contract::LmHeadParams params{kind_version(Opcode::kLmHead), 77, 64, 0.5f, 30.0f, 0, {}};
+  const plan::LmHeadParams params{kind_version(Opcode::kLmHead), 77, 64, 0.5f, 30.0f, 0, {}};
   const auto w = HarnessWeight::random(random, DType::kQ8_0, {77, 64});
   const auto x = random.normals(kRows * 64);
   const std::vector<std::uint32_t> wanted = {1, 4, 8};
@@ -198,7 +198,7 @@ TEST(Adapters, LmHeadTakesTheWantedRows) {
   for (const auto& device : devices()) {
     Harness harness(params, {w}, device);
     std::vector<float> y(expected.size());
-    contract::ExecutionContext ctx;
+    plan::ExecutionContext ctx;
     ctx.total_rows = kRows;
     ctx.output_rows = wanted;
     harness.run(ctx, {x.data()}, y.data());
@@ -212,7 +212,7 @@ TEST(Adapters, WhatTheyCannotDoIsRefusedAtLoad) {
   Random random(45);
   using base::ErrorCode;
   const auto vector = HarnessWeight::random(random, DType::kF32, {8});
-  contract::RmsNormParams norm{};
+  plan::RmsNormParams norm{};
   norm.kind_version = kind_version(Opcode::kRmsNorm), norm.width = 8;
   const auto norm_error = [&](const std::vector<HarnessWeight>& weights) {
     const Harness harness(norm, weights, {});
@@ -224,12 +224,12 @@ TEST(Adapters, WhatTheyCannotDoIsRefusedAtLoad) {
   EXPECT_EQ(norm_error({vector}), ErrorCode::kUnsupportedOpcode);
   norm.rows_per_group = 4;
   EXPECT_EQ(norm_error({vector}), ErrorCode::kWeightShapeMismatch);
-  norm.rows_per_group = 0, norm.kind = contract::NormKind::kLayerNorm;
+  norm.rows_per_group = 0, norm.kind = plan::NormKind::kLayerNorm;
   EXPECT_EQ(norm_error({vector, vector}), ErrorCode::kInternal);
   norm.weight_offset = 1;
   EXPECT_EQ(norm_error({vector, vector}), ErrorCode::kUnsupportedOpcode);
 
-  contract::SwigluParams ffn{};
+  plan::SwigluParams ffn{};
   ffn.kind_version = kind_version(Opcode::kSwiglu), ffn.width = 32, ffn.ffn = 32, ffn.gated = 1;
   const auto w = HarnessWeight::random(random, DType::kF32, {32, 32}),
              b = HarnessWeight::random(random, DType::kF32, {32});
@@ -239,13 +239,13 @@ TEST(Adapters, WhatTheyCannotDoIsRefusedAtLoad) {
   };
   EXPECT_EQ(ffn_error({w, w, w}), ErrorCode::kInternal);
   EXPECT_EQ(ffn_error({{}, w, w}), ErrorCode::kUnsupportedOpcode);
-  ffn.act = contract::Activation::kSwigluOai;  // without a limit
+  ffn.act = plan::Activation::kSwigluOai;  // without a limit
   EXPECT_EQ(ffn_error({w, w, w}), ErrorCode::kUnsupportedOpcode);
   ffn.limit = 7;
   EXPECT_EQ(ffn_error({w, w, w}), ErrorCode::kInternal);
   ffn.gated = 0;
   EXPECT_EQ(ffn_error({{}, w, w}), ErrorCode::kUnsupportedOpcode);
-  ffn.act = contract::Activation::kGeluErf;
+  ffn.act = plan::Activation::kGeluErf;
   EXPECT_EQ(ffn_error({{}, w, w}), ErrorCode::kInternal);
   EXPECT_EQ(ffn_error({w, w, w}), ErrorCode::kUnsupportedOpcode);
   EXPECT_EQ(ffn_error({{}, w, w, b}), ErrorCode::kUnsupportedOpcode);

@@ -8,19 +8,19 @@
 
 namespace llorch::engine::compute::cpu::adapters {
 
-using contract::AttentionParams;
-using contract::AttentionSlot;
-using contract::Backend;
-using contract::DType;
-using contract::ExecutionContext;
-using contract::ParamBlock;
-using contract::PreparedInsn;
-using contract::Status;
-using contract::StepLimits;
+using plan::AttentionParams;
+using plan::AttentionSlot;
+using plan::Backend;
+using plan::DType;
+using plan::ExecutionContext;
+using plan::ParamBlock;
+using plan::PreparedInsn;
+using plan::Status;
+using plan::StepLimits;
 
 namespace {
 
-static_assert(kPagePositions == contract::kPageTokens);
+static_assert(kPagePositions == plan::kPageTokens);
 
 // Work below which a region stays on the caller: rows of the row-wise part, multiply-adds of the attention proper.
 constexpr std::size_t kGrainRows = 4;
@@ -36,7 +36,7 @@ KvLayout kv_layout(const AttentionParams& p) {
 // the workspace.
 struct StepPages {
   StepPages(Carver& carver, const AttentionParams& p, std::size_t rows)
-      : count(contract::pages_of(rows)),
+      : count(plan::pages_of(rows)),
         page_bytes(kv_layout(p).value_offset(p.kv_heads)),
         pages(carver.take<std::byte*>(count)),
         storage(carver.take<std::byte>(count * page_bytes)),
@@ -69,9 +69,9 @@ struct Scratch {
         sines(carver.take<float>(rows * p.rotary_dims)),
         axis_of_pair(carver.take<std::uint8_t>(p.rotary_dims / 2)),
         attended(carver.take<float>(rows * p.heads * p.d_v)),
-        x(carver.take_quantised(rows, p.width)),
-        attended_quantised(carver.take_quantised(rows, std::size_t{p.heads} * p.d_v)),
-        scores_stride(contract::pages_of(context) * kPagePositions + 16),
+        x(carver.take_quantized(rows, p.width)),
+        attended_quantized(carver.take_quantized(rows, std::size_t{p.heads} * p.d_v)),
+        scores_stride(plan::pages_of(context) * kPagePositions + 16),
         scores(carver.take<float>(threads * (p.heads / p.kv_heads) * scores_stride)),
         step_pages(carver, p, p.causal != 0 ? 0 : rows) {}
   float* qkv;
@@ -79,7 +79,7 @@ struct Scratch {
   float* sines;                // [T, R]
   std::uint8_t* axis_of_pair;  // [R / 2]
   float* attended;             // [T, H * d_v]
-  QuantisedRows x, attended_quantised;
+  QuantizedRows x, attended_quantized;
   std::size_t scores_stride;
   float* scores;  // [threads, H / K, scores_stride]
   StepPages step_pages;
@@ -91,7 +91,7 @@ KvPages kv_pages(const ExecutionContext& ctx, const PreparedInsn& insn, const Sc
     return {.pages = scratch.step_pages.pages,
             .sequence_of_row = scratch.step_pages.sequence_of_row,
             .positions = scratch.step_pages.row_numbers};
-  const contract::StateBlockHandle& state = insn.states.front();
+  const plan::StateBlockHandle& state = insn.states.front();
   return {.pages = state.pages,
           .pages_stride = state.pages_stride,
           .offset_bytes = p.kv_page_offset_bytes,
@@ -109,7 +109,7 @@ void project_qkv(const CpuStream& stream, const PreparedInsn& insn, const Attent
                  std::size_t rows) {
   const AttentionColumns columns(p);
   const ProjectionInput input{
-      .x = insn.input(0), .x_stride = p.width, .rows = rows, .quantised = scratch.x, .y_stride = columns.count};
+      .x = insn.input(0), .x_stride = p.width, .rows = rows, .quantized = scratch.x, .y_stride = columns.count};
   project(stream, input,
           std::array{Projection{weight_of(insn.weight(AttentionSlot::kQ)), scratch.qkv},
                      Projection{weight_of(insn.weight(AttentionSlot::kK)), scratch.qkv + columns.k},
@@ -146,20 +146,20 @@ void norm_heads(const CpuStream& stream, const AttentionParams& p, float* x, std
 // Which of a row's three positions turns pair i of a head.
 std::uint8_t axis_of_pair(const AttentionParams& p, std::uint32_t i) {
   const auto* sections = p.sections;
-  if (p.rope_layout == contract::RopeLayout::kVision2d) return i < p.rotary_dims / 4 ? 1 : 2;
-  if (p.mrope == contract::MropeKind::kChunked) return i < sections[0] ? 0 : i < sections[0] + sections[1] ? 1 : 2;
+  if (p.rope_layout == plan::RopeLayout::kVision2d) return i < p.rotary_dims / 4 ? 1 : 2;
+  if (p.mrope == plan::MropeKind::kChunked) return i < sections[0] ? 0 : i < sections[0] + sections[1] ? 1 : 2;
   if (i % 3 != 0 && i < 3 * sections[i % 3]) return static_cast<std::uint8_t>(i % 3);
   return 0;
 }
 
 // Without several positions per row, rows stand at the same place on every axis.
 bool several_axes(const ExecutionContext& ctx, const AttentionParams& p) {
-  return p.rope_layout == contract::RopeLayout::kVision2d ||
-         (p.mrope != contract::MropeKind::kNone && ctx.positions3 != nullptr);
+  return p.rope_layout == plan::RopeLayout::kVision2d ||
+         (p.mrope != plan::MropeKind::kNone && ctx.positions3 != nullptr);
 }
 
-const contract::RopeTable& rope_table_of(const ExecutionContext& ctx, const AttentionParams& p, std::size_t row) {
-  const bool is_long = ctx.long_rope_of_slot != nullptr && p.rope_table_long_id != contract::kNoRopeTable &&
+const plan::RopeTable& rope_table_of(const ExecutionContext& ctx, const AttentionParams& p, std::size_t row) {
+  const bool is_long = ctx.long_rope_of_slot != nullptr && p.rope_table_long_id != plan::kNoRopeTable &&
                        ctx.long_rope_of_slot[ctx.slot_of_row[row]] != 0;
   const std::uint32_t id = is_long ? p.rope_table_long_id : p.rope_table_id;
   ASSERT(id < ctx.rope_tables.size() && ctx.rope_tables[id].count * 2 == p.rotary_dims,
@@ -170,11 +170,11 @@ const contract::RopeTable& rope_table_of(const ExecutionContext& ctx, const Atte
 void rotate_rows(const ExecutionContext& ctx, const AttentionParams& p, const Scratch& scratch, Range rows) {
   const CpuStream& stream = stream_of(ctx);
   const RopeLayout layout =
-      p.rope_layout == contract::RopeLayout::kInterleaved ? RopeLayout::kInterleaved : RopeLayout::kHalf;
+      p.rope_layout == plan::RopeLayout::kInterleaved ? RopeLayout::kInterleaved : RopeLayout::kHalf;
   const bool axes = several_axes(ctx, p);
   ASSERT(!axes || ctx.positions3 != nullptr, "rows of an image without their places in it");
   for (std::size_t row = rows.begin, end = row; row < rows.end; row = end) {  // rows of one table at a time
-    const contract::RopeTable& table = rope_table_of(ctx, p, row);
+    const plan::RopeTable& table = rope_table_of(ctx, p, row);
     for (end = row + 1; end < rows.end && &rope_table_of(ctx, p, end) == &table;) ++end;
     stream.kernels.rope_table({.positions = axes ? ctx.positions3 : ctx.positions,
                                .axis_of_pair = axes ? scratch.axis_of_pair : nullptr,
@@ -208,12 +208,12 @@ void finish_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const At
   const CpuStream& stream = stream_of(ctx);
   const AttentionColumns columns(p);
   add_biases(stream, insn, p, scratch, rows);
-  if (p.qk_norm == contract::QkNorm::kPerHead) {
+  if (p.qk_norm == plan::QkNorm::kPerHead) {
     norm_heads(stream, p, scratch.qkv, p.heads, vector_of(insn.weight(AttentionSlot::kQNorm)), columns.count, rows);
     norm_heads(stream, p, scratch.qkv + columns.k, p.kv_heads, vector_of(insn.weight(AttentionSlot::kKNorm)),
                columns.count, rows);
   }
-  if (p.rope_layout != contract::RopeLayout::kNone) rotate_rows(ctx, p, scratch, rows);
+  if (p.rope_layout != plan::RopeLayout::kNone) rotate_rows(ctx, p, scratch, rows);
   stream.kernels.kv_append({.layout = kv_layout(p),
                             .pages = kv_pages(ctx, insn, scratch),
                             .keys = scratch.qkv + columns.k,
@@ -270,7 +270,7 @@ Status AttentionAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
           {.x = scratch.attended,
            .x_stride = std::size_t{p.heads} * p.d_v,
            .rows = rows,
-           .quantised = scratch.attended_quantised,
+           .quantized = scratch.attended_quantized,
            .y_stride = p.width},
           std::array{Projection{weight_of(insn.weight(AttentionSlot::kO)), y}});
   if (const float* bias = vector_of(insn.weight(AttentionSlot::kOBias)))
@@ -281,7 +281,7 @@ Status AttentionAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
 std::uint64_t AttentionAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                                 const Backend& backend) noexcept {
   Carver carver;
-  const auto& p = contract::param_as<AttentionParams>(params);
+  const auto& p = plan::param_as<AttentionParams>(params);
   Scratch(carver, p, limits.rows_max, p.causal != 0 ? limits.context_tokens_max : limits.rows_max,
           static_cast<const CpuBackend&>(backend).threads_count());
   return carver.used_bytes();

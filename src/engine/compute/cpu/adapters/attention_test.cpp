@@ -7,12 +7,12 @@
 namespace llorch::engine::compute::cpu::adapters {
 namespace {
 
-using contract::AttentionParams;
-using contract::DType;
-using contract::kind_version;
-using contract::MropeKind;
-using contract::Opcode;
-using contract::RopeLayout;
+using plan::AttentionParams;
+using plan::DType;
+using plan::kind_version;
+using plan::MropeKind;
+using plan::Opcode;
+using plan::RopeLayout;
 using testing::add_bias;
 using testing::devices;
 using testing::Harness;
@@ -22,7 +22,7 @@ using testing::matmul_rows;
 using testing::Random;
 using testing::same_bits;
 using AttentionRow = std::span<const float>;
-using enum contract::AttentionSlot;
+using enum plan::AttentionSlot;
 
 struct Case {
   const char* name;
@@ -72,10 +72,10 @@ class World {
     p.scale = kScale, p.logit_softcap = c_.softcap, p.has_sinks = c_.sinks;
     p.rope_layout = c_.rope, p.causal = c_.causal, p.kv_dtype = static_cast<std::uint8_t>(c_.kv);
     p.kv_page_offset_bytes = 64, p.rotary_dims = c_.rope == RopeLayout::kNone ? 0 : c_.rotary, p.rope_table_id = 0;
-    p.rope_table_long_id = c_.long_rope ? 1 : contract::kNoRopeTable, p.mrope = c_.mrope;
+    p.rope_table_long_id = c_.long_rope ? 1 : plan::kNoRopeTable, p.mrope = c_.mrope;
     std::copy(std::begin(kSections), std::end(kSections), p.sections);
     p.has_qkv_bias = p.has_o_bias = c_.bias;
-    p.qk_norm = c_.norm ? contract::QkNorm::kPerHead : contract::QkNorm::kNone;
+    p.qk_norm = c_.norm ? plan::QkNorm::kPerHead : plan::QkNorm::kNone;
     p.qk_norm_eps = kNormEps, p.qk_norm_offset = c_.norm_offset;
     return p;
   }
@@ -87,7 +87,7 @@ class World {
   std::vector<float> run(const HarnessOptions& device, std::uint32_t chunk) {
     Harness harness(params(), weights_, device);
     EXPECT_FALSE(harness.error()) << harness.error()->message;
-    const contract::KvLayout layout{.dtype = c_.kv, .kv_heads = kKvHeads, .d_qk = c_.d_qk, .d_v = c_.d_v};
+    const plan::KvLayout layout{.dtype = c_.kv, .kv_heads = kKvHeads, .d_qk = c_.d_qk, .d_v = c_.d_v};
     std::vector<std::vector<std::byte>> pages(4, std::vector<std::byte>(64 + layout.page_bytes(), std::byte{0xFF}));
     const std::uint8_t long_rope[] = {0, 1};
     std::vector<float> out;
@@ -99,13 +99,13 @@ class World {
       std::vector<std::uint32_t> positions{other}, slots{0};
       for (std::uint32_t i = 0; i < n; ++i) positions.push_back(at + i), slots.push_back(1);
       const auto places = places_of(positions);
-      contract::ExecutionContext ctx;
+      plan::ExecutionContext ctx;
       ctx.total_rows = n + 1, ctx.positions = positions.data(), ctx.slot_of_row = slots.data();
       if (c_.mrope != MropeKind::kNone) ctx.positions3 = places.data();
       if (c_.long_rope) ctx.long_rope_of_slot = long_rope;
       std::vector<std::byte*> table;
       for (std::size_t i : {2, 0, 3, 1}) table.push_back(pages[i].data());
-      if (c_.window != 0 && at + 1 >= c_.window + contract::kPageTokens) table[2] = nullptr;
+      if (c_.window != 0 && at + 1 >= c_.window + plan::kPageTokens) table[2] = nullptr;
       harness.set_state({.pages = table.data(), .pages_stride = 2});
       const auto tables = rope_tables();
       ctx.rope_tables = tables;
@@ -127,7 +127,7 @@ class World {
     for (std::uint32_t r = 0; r < rows; ++r) positions.push_back(begin + r);
     const auto places = places_of(positions);
     const auto tables = rope_tables();
-    contract::ExecutionContext ctx;
+    plan::ExecutionContext ctx;
     ctx.total_rows = rows, ctx.row_offsets = offsets, ctx.rope_tables = tables, ctx.positions3 = places.data();
     std::vector<float> y(rows * kWidth);
     harness.run(ctx, {x_.data() + begin * kWidth}, y.data());
@@ -150,9 +150,10 @@ class World {
         reference::AttentionOptions options{
             .position = end - begin - 1, .window = c_.window, .scale = kScale, .softcap = c_.softcap};
         if (c_.sinks) options.sink = at(kSinks).floats()[h];
-        const auto o = reference::attention_exact(AttentionRow(q).subspan((p * kHeads + h) * c_.d_qk, c_.d_qk),
-                                                  AttentionRow(keys).subspan(begin * c_.d_qk, (end - begin) * c_.d_qk),
-                                                  AttentionRow(values).subspan(begin * c_.d_v, (end - begin) * c_.d_v), options);
+        const auto o =
+            reference::attention_exact(AttentionRow(q).subspan((p * kHeads + h) * c_.d_qk, c_.d_qk),
+                                       AttentionRow(keys).subspan(begin * c_.d_qk, (end - begin) * c_.d_qk),
+                                       AttentionRow(values).subspan(begin * c_.d_v, (end - begin) * c_.d_v), options);
         std::copy(o.begin(), o.end(), attended.begin() + static_cast<std::ptrdiff_t>((p * kHeads + h) * c_.d_v));
       }
     }
@@ -190,9 +191,9 @@ class World {
   }
 
  private:
-  HarnessWeight& at(contract::AttentionSlot slot) { return weights_[static_cast<std::size_t>(slot)]; }
+  HarnessWeight& at(plan::AttentionSlot slot) { return weights_[static_cast<std::size_t>(slot)]; }
 
-  std::vector<contract::RopeTable> rope_tables() const {
+  std::vector<plan::RopeTable> rope_tables() const {
     return {{inv_freq_[0].data(), c_.rotary / 2, 1.25f}, {inv_freq_[1].data(), c_.rotary / 2, 0.75f}};
   }
   std::vector<std::uint32_t> places_of(const std::vector<std::uint32_t>& positions) const {
@@ -223,7 +224,7 @@ class World {
   }
 
   // Projected, biased, normed and rotated: [positions, heads, d_qk].
-  std::vector<float> heads(contract::AttentionSlot w, contract::AttentionSlot bias, contract::AttentionSlot norm,
+  std::vector<float> heads(plan::AttentionSlot w, plan::AttentionSlot bias, plan::AttentionSlot norm,
                            std::uint32_t count) {
     auto y = matmul_rows(at(w), x_);
     if (c_.bias) add_bias(y, at(bias).floats());
@@ -252,8 +253,7 @@ class World {
     return out;
   }
 
-  std::vector<double> oracle_matmul(contract::AttentionSlot w, contract::AttentionSlot bias,
-                                    const std::vector<double>& x) {
+  std::vector<double> oracle_matmul(plan::AttentionSlot w, plan::AttentionSlot bias, const std::vector<double>& x) {
     const auto weight = at(w).floats();
     const std::size_t cols = at(w).shape[1], rows = at(w).shape[0];
     std::vector<double> y(x.size() / cols * rows);
@@ -263,8 +263,8 @@ class World {
     }
     return y;
   }
-  std::vector<double> oracle_heads(contract::AttentionSlot w, contract::AttentionSlot bias,
-                                   contract::AttentionSlot norm, std::uint32_t count) {
+  std::vector<double> oracle_heads(plan::AttentionSlot w, plan::AttentionSlot bias, plan::AttentionSlot norm,
+                                   std::uint32_t count) {
     auto y = oracle_matmul(w, bias, {x_.begin(), x_.end()});
     const auto axis = axes();
     for (std::uint32_t row = 0; row < kLength * count; ++row) {
@@ -353,8 +353,9 @@ TEST(AttentionAdapter, SpansEqualTheirTwinTogetherAndAlone) {
                                         << random.note());
       ASSERT_TRUE(same_bits(world.run_spans(device, 0, 3), expected));
       for (std::size_t s = 0; s < 3; ++s)
-        ASSERT_TRUE(same_bits(world.run_spans(device, s, s + 1),
-                              AttentionRow(expected).subspan(kSpans[s] * kWidth, (kSpans[s + 1] - kSpans[s]) * kWidth)));
+        ASSERT_TRUE(
+            same_bits(world.run_spans(device, s, s + 1),
+                      AttentionRow(expected).subspan(kSpans[s] * kWidth, (kSpans[s + 1] - kSpans[s]) * kWidth)));
     }
   }
 }
@@ -386,13 +387,13 @@ TEST(AttentionAdapter, SectionsWithoutPlacesTurnByThePosition) {
     AttentionParams params = plain.params();
     params.mrope = mrope;
     Harness harness(params, plain.weights(), {});
-    const contract::KvLayout layout{.dtype = c.kv, .kv_heads = kKvHeads, .d_qk = c.d_qk, .d_v = c.d_v};
+    const plan::KvLayout layout{.dtype = c.kv, .kv_heads = kKvHeads, .d_qk = c.d_qk, .d_v = c.d_v};
     std::vector<std::byte> page(64 + layout.page_bytes());
     std::byte* pages[] = {page.data()};
     const std::uint32_t positions[] = {0, 1, 2}, slots[] = {0, 0, 0};
     const std::vector<float> inv_freq(8, 0.5f);
-    const contract::RopeTable table{inv_freq.data(), 8, 1.0f};
-    contract::ExecutionContext ctx;
+    const plan::RopeTable table{inv_freq.data(), 8, 1.0f};
+    plan::ExecutionContext ctx;
     ctx.total_rows = 3, ctx.positions = positions, ctx.slot_of_row = slots;
     harness.set_state({.pages = pages, .pages_stride = 1});
     ctx.rope_tables = {&table, 1};
@@ -417,7 +418,7 @@ TEST(AttentionAdapter, WhatItCannotDoIsRefusedAtLoad) {
   };
   using base::ErrorCode;
   using Weights = std::vector<HarnessWeight>;
-  const auto slot = [](contract::AttentionSlot s) { return static_cast<std::size_t>(s); };
+  const auto slot = [](plan::AttentionSlot s) { return static_cast<std::size_t>(s); };
   EXPECT_EQ(code([](AttentionParams&, Weights&) {}), ErrorCode::kInternal);  // nothing wrong
   EXPECT_EQ(code([](AttentionParams& p, Weights&) { p.has_sinks = 1; }), ErrorCode::kUnsupportedOpcode);
   EXPECT_EQ(code([&](AttentionParams&, Weights& w) {
@@ -437,7 +438,7 @@ TEST(AttentionAdapter, WhatItCannotDoIsRefusedAtLoad) {
   EXPECT_EQ(code([](AttentionParams& p, Weights&) { p.rotary_dims = 18; }), ErrorCode::kUnsupportedOpcode);
   EXPECT_EQ(code([](AttentionParams& p, Weights&) { p.kv_dtype = static_cast<std::uint8_t>(DType::kQ8_0); }),
             ErrorCode::kUnsupportedOpcode);
-  EXPECT_EQ(code([](AttentionParams& p, Weights&) { p.qk_norm = contract::QkNorm::kPerHead; }),
+  EXPECT_EQ(code([](AttentionParams& p, Weights&) { p.qk_norm = plan::QkNorm::kPerHead; }),
             ErrorCode::kUnsupportedOpcode);
   EXPECT_EQ(code([&](AttentionParams&, Weights& w) {
               w[slot(kO)] = HarnessWeight::random(random, DType::kF32, {kWidth, 95});

@@ -8,16 +8,16 @@
 
 namespace llorch::engine::compute::cpu::adapters {
 
-using contract::Backend;
-using contract::ExecutionContext;
-using contract::FfnSlot;
-using contract::LmHeadParams;
-using contract::LmHeadSlot;
-using contract::ParamBlock;
-using contract::PreparedInsn;
-using contract::Status;
-using contract::StepLimits;
-using contract::SwigluParams;
+using plan::Backend;
+using plan::ExecutionContext;
+using plan::FfnSlot;
+using plan::LmHeadParams;
+using plan::LmHeadSlot;
+using plan::ParamBlock;
+using plan::PreparedInsn;
+using plan::Status;
+using plan::StepLimits;
+using plan::SwigluParams;
 
 namespace {
 
@@ -27,9 +27,9 @@ FeedForwardShape shape_of(const SwigluParams& p) { return {.width = p.width, .ff
 
 struct LmHeadScratch {
   LmHeadScratch(Carver& carver, const LmHeadParams& p, std::size_t rows)
-      : x(carver.take<float>(rows * p.width)), quantised(carver.take_quantised(rows, p.width)) {}
+      : x(carver.take<float>(rows * p.width)), quantized(carver.take_quantized(rows, p.width)) {}
   float* x;  // [O, D]
-  QuantisedRows quantised;
+  QuantizedRows quantized;
 };
 
 }  // namespace
@@ -41,7 +41,7 @@ void feed_forward(const CpuStream& stream, const FeedForward& ffn, const FeedFor
   float* up = scratch.up_gate;
   float* gate = gated ? up + ffn.ffn : nullptr;
   const Projection projections[] = {{ffn.up, up}, {ffn.gate, gate}};
-  project(stream, {.x = rows.x, .x_stride = ffn.width, .rows = rows.rows, .quantised = scratch.x, .y_stride = stride},
+  project(stream, {.x = rows.x, .x_stride = ffn.width, .rows = rows.rows, .quantized = scratch.x, .y_stride = stride},
           std::span(projections, gated ? 2 : 1));
   const SwigluArgs args{.gate = gated ? gate : up,
                         .up = gated ? up : nullptr,
@@ -60,7 +60,7 @@ void feed_forward(const CpuStream& stream, const FeedForward& ffn, const FeedFor
     add_bias(gate, ffn.gate_bias, range);
     stream.kernels.swiglu(args, range);
   });
-  project(stream, {.x = up, .x_stride = stride, .rows = rows.rows, .quantised = scratch.hidden, .y_stride = ffn.width},
+  project(stream, {.x = up, .x_stride = stride, .rows = rows.rows, .quantized = scratch.hidden, .y_stride = ffn.width},
           std::array{Projection{ffn.down, rows.y}});
   if (ffn.down_bias != nullptr)
     stream.kernels.add_bias({.x = rows.y, .x_stride = ffn.width, .width = ffn.width, .bias = ffn.down_bias},
@@ -89,7 +89,7 @@ Status SwigluAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
 std::uint64_t SwigluAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                              const Backend&) noexcept {
   Carver carver;
-  FeedForwardScratch(carver, shape_of(contract::param_as<SwigluParams>(params)), limits.rows_max);
+  FeedForwardScratch(carver, shape_of(plan::param_as<SwigluParams>(params)), limits.rows_max);
   return carver.used_bytes();
 }
 
@@ -105,7 +105,7 @@ Status LmHeadAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
                 p.width * sizeof(float));
   float* y = insn.output(0);
   project(stream,
-          {.x = scratch.x, .x_stride = p.width, .rows = rows, .quantised = scratch.quantised, .y_stride = p.rows},
+          {.x = scratch.x, .x_stride = p.width, .rows = rows, .quantized = scratch.quantized, .y_stride = p.rows},
           std::array{Projection{weight_of(insn.weight(LmHeadSlot::kWeight)), y}});
   if (p.logit_mul != 1.0f || p.softcap > 0) {
     const ScaleSoftcapArgs args{.y = y, .scale = p.logit_mul, .softcap = p.softcap};
@@ -118,7 +118,7 @@ Status LmHeadAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
 std::uint64_t LmHeadAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                              const Backend&) noexcept {
   Carver carver;
-  LmHeadScratch(carver, contract::param_as<LmHeadParams>(params), limits.output_rows_max);
+  LmHeadScratch(carver, plan::param_as<LmHeadParams>(params), limits.output_rows_max);
   return carver.used_bytes();
 }
 

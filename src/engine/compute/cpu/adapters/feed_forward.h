@@ -28,11 +28,11 @@ struct FeedForwardScratch {
   FeedForwardScratch(Carver& carver, const FeedForwardShape& shape, std::size_t rows)
       : stride((shape.gated ? 2 : 1) * shape.ffn),
         up_gate(carver.take<float>(rows * stride)),
-        x(carver.take_quantised(rows, shape.width)),
-        hidden(carver.take_quantised(rows, shape.ffn)) {}
+        x(carver.take_quantized(rows, shape.width)),
+        hidden(carver.take_quantized(rows, shape.ffn)) {}
   std::size_t stride;
   float* up_gate;  // [rows, F or 2F]: up, then gate
-  QuantisedRows x, hidden;
+  QuantizedRows x, hidden;
 };
 
 struct FeedForwardRows {

@@ -4,12 +4,12 @@
 
 namespace llorch::engine::compute::cpu::adapters {
 
-using contract::Backend;
-using contract::ExecutionContext;
-using contract::ParamBlock;
-using contract::PreparedInsn;
-using contract::Status;
-using contract::StepLimits;
+using plan::Backend;
+using plan::ExecutionContext;
+using plan::ParamBlock;
+using plan::PreparedInsn;
+using plan::Status;
+using plan::StepLimits;
 
 namespace {
 
@@ -19,11 +19,11 @@ constexpr std::size_t kGrainElements = 1u << 15;
 }  // namespace
 
 Status EmbeddingAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
-  const auto& p = insn.param<contract::EmbeddingParams>();
+  const auto& p = insn.param<plan::EmbeddingParams>();
   const CpuStream& stream = stream_of(ctx);
   for (std::uint32_t row = 0; row < ctx.total_rows; ++row)
     ASSERT(ctx.row_ids[row] < p.rows, "a row of {} is out of range", p.rows);
-  const GatherArgs args{.w = weight_of(insn.weight(contract::EmbeddingSlot::kWeight))->matrix,
+  const GatherArgs args{.w = weight_of(insn.weight(plan::EmbeddingSlot::kWeight))->matrix,
                         .row_ids = ctx.row_ids,
                         .y = insn.output(0),
                         .scale = p.scale};
@@ -36,15 +36,15 @@ std::uint64_t EmbeddingAdapter::workspace_bytes(const ParamBlock&, const StepLim
 }
 
 Status RmsNormAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
-  const auto& p = insn.param<contract::RmsNormParams>();
+  const auto& p = insn.param<plan::RmsNormParams>();
   const CpuStream& stream = stream_of(ctx);
   const std::size_t width = p.rows_per_group != 0 ? p.rows_per_group : p.width;  // what one norm runs over
   const std::size_t norms = std::size_t{ctx.total_rows} * (p.width / width), grain = kGrainElements / width + 1;
-  const float* weight = vector_of(insn.weight(contract::NormSlot::kWeight));
-  if (p.kind == contract::NormKind::kLayerNorm) {
+  const float* weight = vector_of(insn.weight(plan::NormSlot::kWeight));
+  if (p.kind == plan::NormKind::kLayerNorm) {
     const LayerNormArgs args{.x = insn.input(0),
                              .weight = weight,
-                             .bias = vector_of(insn.weight(contract::NormSlot::kBias)),
+                             .bias = vector_of(insn.weight(plan::NormSlot::kBias)),
                              .y = insn.output(0),
                              .width = width,
                              .x_stride = width,
@@ -69,7 +69,7 @@ std::uint64_t RmsNormAdapter::workspace_bytes(const ParamBlock&, const StepLimit
 }
 
 Status ResidualAddAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
-  const auto& p = insn.param<contract::ResidualAddParams>();
+  const auto& p = insn.param<plan::ResidualAddParams>();
   const CpuStream& stream = stream_of(ctx);
   const ResidualAddArgs args{.a = insn.input(0), .b = insn.input(1), .y = insn.output(0), .scale = p.scale};
   const std::size_t count = std::size_t{ctx.total_rows} * p.width;

@@ -18,15 +18,15 @@ void project(const CpuStream& stream, const ProjectionInput& input, std::span<co
   ASSERT(!projections.empty() && projections.size() <= 4, "{}", projections.size());
   const std::size_t width = projections[0].weight->matrix.cols;
   std::size_t units = 0;
-  bool quantise = false;
+  bool quantize = false;
   for (const Projection& p : projections) {
     units += p.weight->matrix.groups();
-    quantise = quantise || contract::is_quantised(p.weight->matrix.dtype);
+    quantize = quantize || plan::is_quantized(p.weight->matrix.dtype);
   }
-  if (quantise) {
-    const QuantiseArgs args{.x = input.x, .x_stride = input.x_stride, .out = input.quantised};
+  if (quantize) {
+    const QuantizeArgs args{.x = input.x, .x_stride = input.x_stride, .out = input.quantized};
     stream.pool.run(input.rows, kGrainProducts / 8 / width + 1,
-                    [&](Range rows, std::size_t) { stream.kernels.quantise(args, rows); });
+                    [&](Range rows, std::size_t) { stream.kernels.quantize(args, rows); });
   }
   const std::size_t grain = kGrainProducts / (kPackRows * width * input.rows) + 1;
   stream.pool.run(units, grain, [&](Range range, std::size_t) {
@@ -39,7 +39,7 @@ void project(const CpuStream& stream, const ProjectionInput& input, std::span<co
         stream.kernels.matmul({.w = w,
                                .x = input.x,
                                .x_stride = input.x_stride,
-                               .xq = input.quantised,
+                               .xq = input.quantized,
                                .y = p.y,
                                .y_stride = input.y_stride,
                                .rows = input.rows},
@@ -49,17 +49,17 @@ void project(const CpuStream& stream, const ProjectionInput& input, std::span<co
   });
 }
 
-Activation kernel_activation(contract::Activation act) {
+Activation kernel_activation(plan::Activation act) {
   switch (act) {
-    case contract::Activation::kSilu: return Activation::kSilu;
-    case contract::Activation::kGeluTanh: return Activation::kGeluTanh;
-    case contract::Activation::kGeluErf: return Activation::kGeluErf;
-    case contract::Activation::kSwigluOai: return Activation::kSwigluOai;
+    case plan::Activation::kSilu: return Activation::kSilu;
+    case plan::Activation::kGeluTanh: return Activation::kGeluTanh;
+    case plan::Activation::kGeluErf: return Activation::kGeluErf;
+    case plan::Activation::kSwigluOai: return Activation::kSwigluOai;
   }
   ASSERT(false, "activation {}", static_cast<int>(act));
 }
 
-base::Result<const void*> prepare(const contract::PrepareArgs& args) {
+base::Result<const void*> prepare(const plan::PrepareArgs& args) {
   TRY(check_instruction(
       args, {.device = "CPU",
              .matrix_types = kCpuTables.capabilities[static_cast<std::size_t>(args.insn.opcode)].dtype_mask_weights,

@@ -7,11 +7,11 @@
 #include "base/assert.h"
 #include "engine/compute/carver.h"
 #include "engine/compute/cpu/device.h"
-#include "engine/contract/adapter.h"
+#include "engine/plan/adapter.h"
 
 namespace llorch::engine::compute::cpu::adapters {
 
-inline const CpuStream& stream_of(const contract::ExecutionContext& ctx) {
+inline const CpuStream& stream_of(const plan::ExecutionContext& ctx) {
   return *static_cast<const CpuStream*>(ctx.stream.ptr);
 }
 
@@ -23,10 +23,10 @@ class Carver : public WorkspaceCarver {
  public:
   using WorkspaceCarver::WorkspaceCarver;
 
-  // Room for `rows` activation rows as int8 blocks; none when no quantised matrix can have this width.
-  QuantisedRows take_quantised(std::size_t rows, std::size_t width) {
+  // Room for `rows` activation rows as int8 blocks; none when no quantized matrix can have this width.
+  QuantizedRows take_quantized(std::size_t rows, std::size_t width) {
     if (width % 32 != 0) return {};
-    QuantisedRows out;
+    QuantizedRows out;
     out.q = take<std::int8_t>(rows * width);
     out.scales = take<float>(rows * (width / 32));
     out.sums = take<std::int32_t>(rows * (width / 16));
@@ -36,7 +36,7 @@ class Carver : public WorkspaceCarver {
 };
 
 // The rows from `row` on.
-inline QuantisedRows rows_from(const QuantisedRows& all, std::size_t row) {
+inline QuantizedRows rows_from(const QuantizedRows& all, std::size_t row) {
   if (all.q == nullptr) return all;
   const std::size_t blocks = all.width / 32;
   return {all.q + row * all.width, all.scales + row * blocks, all.sums + row * 2 * blocks, all.width};
@@ -51,16 +51,16 @@ struct ProjectionInput {
   const float* x = nullptr;  // [rows, width], row stride x_stride
   std::size_t x_stride = 0;
   std::size_t rows = 0;
-  QuantisedRows quantised;  // scratch, filled here when a weight needs it
+  QuantizedRows quantized;  // scratch, filled here when a weight needs it
   std::size_t y_stride = 0;
 };
 // Up to four projections in one parallel region.
 void project(const CpuStream& stream, const ProjectionInput& input, std::span<const Projection> projections);
 
 // The kernels' name of an activation.
-Activation kernel_activation(contract::Activation act);
+Activation kernel_activation(plan::Activation act);
 
 // Load-time checks of an instruction (compute/adapter_checks.h); no opcode has a kernel to choose then.
-base::Result<const void*> prepare(const contract::PrepareArgs& args);
+base::Result<const void*> prepare(const plan::PrepareArgs& args);
 
 }  // namespace llorch::engine::compute::cpu::adapters

@@ -9,11 +9,11 @@
 namespace llorch::engine::compute::cpu::adapters {
 namespace {
 
-using contract::AdapterCapability;
-using contract::AdapterTables;
-using contract::DType;
-using contract::dtype_bit;
-using contract::Opcode;
+using plan::AdapterCapability;
+using plan::AdapterTables;
+using plan::DType;
+using plan::dtype_bit;
+using plan::Opcode;
 
 constexpr std::uint64_t kVectorTypes = dtype_bit(DType::kF32) | dtype_bit(DType::kF16) | dtype_bit(DType::kBF16);
 
@@ -59,7 +59,7 @@ constexpr auto kCpuOpcodes = std::to_array<Opcode>(
 
 constexpr AdapterTables kCpuTables = make_tables();
 #ifndef __SANITIZE_ADDRESS__  // under -fsanitize=null g++ does not fold an external function's address against null
-static_assert(contract::assert_coverage(kCpuTables, kCpuOpcodes));
+static_assert(plan::assert_coverage(kCpuTables, kCpuOpcodes));
 #endif
 
 }  // namespace llorch::engine::compute::cpu::adapters

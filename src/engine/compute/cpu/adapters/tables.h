@@ -1,14 +1,14 @@
 #pragma once
 // The contract's opcodes on this device.
-#include "engine/contract/adapter.h"
+#include "engine/plan/adapter.h"
 
 namespace llorch::engine::compute::cpu::adapters {
 
 // Types of matrices: every one but the integers and FP8, which becomes BF16 before it comes here.
 inline constexpr std::uint64_t kMatrixTypes =
-    ((std::uint64_t{1} << contract::kDTypesCount) - 1) &
-    ~(contract::dtype_bit(contract::DType::kI32) | contract::dtype_bit(contract::DType::kF8_E4M3));
+    ((std::uint64_t{1} << plan::kDTypesCount) - 1) &
+    ~(plan::dtype_bit(plan::DType::kI32) | plan::dtype_bit(plan::DType::kF8_E4M3));
 
-extern const contract::AdapterTables kCpuTables;
+extern const plan::AdapterTables kCpuTables;
 
 }  // namespace llorch::engine::compute::cpu::adapters

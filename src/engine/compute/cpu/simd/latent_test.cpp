@@ -17,10 +17,10 @@ struct LatentCase {
   std::size_t heads, latent, rest, positions;
 };
 const LatentCase kLatentCases[] = {{KvType::kF32, 4, 32, 8, 150},
-                       {KvType::kF16, 7, 48, 16, 131},
-                       {KvType::kF16, 1, 7, 2, 66},
-                       {KvType::kF32, 9, 16, 0, 1},
-                       {KvType::kF16, 16, 20, 4, 64}};
+                                   {KvType::kF16, 7, 48, 16, 131},
+                                   {KvType::kF16, 1, 7, 2, 66},
+                                   {KvType::kF32, 9, 16, 0, 1},
+                                   {KvType::kF16, 16, 20, 4, 64}};
 
 // One sequence's cache rows in scattered pages full of NaN, and queries at every position.
 class LatentCache {

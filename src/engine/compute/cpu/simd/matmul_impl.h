@@ -1,8 +1,8 @@
-// Matrix products, activation quantisation and row gather. Included inside the namespace of one instruction set.
+// Matrix products, activation quantization and row gather. Included inside the namespace of one instruction set.
 
 // A row of activations to int8 blocks. The largest magnitude is found on bit patterns, so NaN and infinity win; such a
 // block gets scale NaN, a block below 2^-100 scale 0, both q = 0.
-inline void quantise(const QuantiseArgs& args, Range rows) {
+inline void quantize(const QuantizeArgs& args, Range rows) {
   const std::size_t blocks = args.out.width / 32;
   const I32x16 magnitude_mask = set1_i(INT32_MAX);
   for (std::size_t row = rows.begin; row < rows.end; ++row) {
@@ -87,7 +87,7 @@ inline void float_tile(const MatmulArgs& args, std::size_t group, std::size_t ro
 }
 
 // The codes of group g of a block, unpacked from its planes (quant_layout.h).
-template <contract::DType kType>
+template <plan::DType kType>
 struct QuantWeights {
   static constexpr QuantLayout kLayout = quant_layout(kType);
   static constexpr bool kLevels = kLayout.has_levels || kLayout.byte_plane;  // signed bytes, not codes
@@ -216,7 +216,7 @@ LLORCH_INLINE void for_row_tiles(Range rows, const Body& body) {
   last_tile<kMaxRows - 1>(rows.end - row, row, body);
 }
 
-// The same with tiles of kMaxRows, kMaxRows / 2, ... rows: fewer kernels for the many quantised types.
+// The same with tiles of kMaxRows, kMaxRows / 2, ... rows: fewer kernels for the many quantized types.
 template <int kMaxRows, class Body>
 LLORCH_INLINE void for_halving_tiles(Range rows, const Body& body) {
   std::size_t row = rows.begin;
@@ -259,7 +259,7 @@ inline void quant_matmul(const MatmulArgs& args, Range groups) {
 }
 
 inline void matmul(const MatmulArgs& args, Range groups) {
-  using contract::DType;
+  using plan::DType;
   switch (args.w.dtype) {
     case DType::kF32: return float_matmul<F32Weights>(args, groups);
     case DType::kF16: return float_matmul<F16Weights>(args, groups);
@@ -282,7 +282,7 @@ inline void matmul(const MatmulArgs& args, Range groups) {
   }
 }
 
-// One block of a packed quantised row to binary32, exactly as the stored type says.
+// One block of a packed quantized row to binary32, exactly as the stored type says.
 inline void unpack_block(const QuantLayout& layout, const std::byte* group, std::size_t blocks, std::size_t lane,
                          std::size_t block, float* y) {
   const auto* codes = reinterpret_cast<const std::uint8_t*>(group);
@@ -334,9 +334,9 @@ inline void unpack_block(const QuantLayout& layout, const std::byte* group, std:
 }
 
 LLORCH_INLINE float packed_float(const PackedMatrix& w, const std::byte* group, std::size_t at) {
-  if (w.dtype == contract::DType::kF32) return reinterpret_cast<const float*>(group)[at];
+  if (w.dtype == plan::DType::kF32) return reinterpret_cast<const float*>(group)[at];
   const std::uint16_t stored = reinterpret_cast<const std::uint16_t*>(group)[at];
-  if (w.dtype == contract::DType::kF16) return _cvtsh_ss(stored);
+  if (w.dtype == plan::DType::kF16) return _cvtsh_ss(stored);
   const std::uint32_t bits = static_cast<std::uint32_t>(stored) << 16;
   float value;
   __builtin_memcpy(&value, &bits, sizeof value);
@@ -344,13 +344,13 @@ LLORCH_INLINE float packed_float(const PackedMatrix& w, const std::byte* group, 
 }
 
 inline void gather(const GatherArgs& args, Range units) {
-  const bool quantised = contract::is_quantised(args.w.dtype);
-  const QuantLayout layout = quantised ? quant_layout(args.w.dtype) : QuantLayout{};
+  const bool quantized = plan::is_quantized(args.w.dtype);
+  const QuantLayout layout = quantized ? quant_layout(args.w.dtype) : QuantLayout{};
   for (std::size_t i = units.begin; i < units.end; ++i) {
     const std::size_t row = args.row_ids[i], lane = row % kPackRows, blocks = args.w.cols / 32;
     const std::byte* group = args.w.data + row / kPackRows * args.w.group_bytes;
     float* y = args.y + i * args.w.cols;
-    if (quantised) {
+    if (quantized) {
       for (std::size_t b = 0; b < blocks; ++b) unpack_block(layout, group, blocks, lane, b, y + 32 * b);
     } else {
       for (std::size_t k = 0; k < args.w.cols; ++k) y[k] = packed_float(args.w, group, k * kPackRows + lane);

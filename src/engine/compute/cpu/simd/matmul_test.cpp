@@ -8,7 +8,7 @@
 namespace llorch::engine::compute::cpu::simd {
 namespace {
 
-using contract::DType;
+using plan::DType;
 using testing::isas;
 using testing::Packed;
 using testing::Random;
@@ -24,7 +24,7 @@ struct Activations {
   std::vector<float> scales;
   std::vector<std::int32_t> sums;
 
-  QuantisedRows view(std::size_t width) {
+  QuantizedRows view(std::size_t width) {
     return {.q = q.data(), .scales = scales.data(), .sums = sums.data(), .width = width};
   }
 };
@@ -33,7 +33,7 @@ Activations activations(const Kernels& k, std::vector<float> x, std::size_t rows
   Activations a{.x = std::move(x), .q = {}, .scales = {}, .sums = {}};
   if (cols % 32 != 0) return a;
   a.q.resize(rows * cols), a.scales.resize(rows * cols / 32), a.sums.resize(rows * cols / 16);
-  k.quantise({.x = a.x.data(), .x_stride = cols, .out = a.view(cols)}, {0, rows});
+  k.quantize({.x = a.x.data(), .x_stride = cols, .out = a.view(cols)}, {0, rows});
   return a;
 }
 
@@ -65,8 +65,8 @@ std::vector<float> run_matmul(const Kernels& k, const PackedMatrix& w, Activatio
 }
 
 void check_shape(Random& random, const MatrixShape& shape, std::size_t rows) {
-  SCOPED_TRACE(::testing::Message() << contract::dtype_info(shape.dtype).name << " N=" << shape.rows
-                                    << " K=" << shape.cols << " rows=" << rows << " " << random.note());
+  SCOPED_TRACE(::testing::Message() << plan::dtype_info(shape.dtype).name << " N=" << shape.rows << " K=" << shape.cols
+                                    << " rows=" << rows << " " << random.note());
   const std::vector<std::byte> stored = testing::random_matrix(random, shape);
   const Packed packed(shape, stored);
   const std::vector<float> x = random.hostiles(rows * shape.cols);
@@ -86,7 +86,7 @@ void check_shape(Random& random, const MatrixShape& shape, std::size_t rows) {
 TEST(Matmul, EqualsTheWrittenOrderOnEveryDepth) {
   Random random(2);
   for (DType dtype : kTypes) {
-    const std::uint32_t step = contract::dtype_info(dtype).block_elements;
+    const std::uint32_t step = plan::dtype_info(dtype).block_elements;
     for (std::uint32_t k = step; k <= (step == 1 ? 130u : step == 32 ? 416u : 1024u); k += step)
       check_shape(random, {.dtype = dtype, .rows = static_cast<std::uint32_t>(random.between(1, 40)), .cols = k},
                   random.between(1, 4));
@@ -96,7 +96,7 @@ TEST(Matmul, EqualsTheWrittenOrderOnEveryDepth) {
 TEST(Matmul, EqualsTheWrittenOrderOnEveryWidthAndRowCount) {
   Random random(3);
   for (DType dtype : kTypes) {
-    const std::uint32_t unit = std::max(contract::dtype_info(dtype).block_elements, 32u);
+    const std::uint32_t unit = std::max(plan::dtype_info(dtype).block_elements, 32u);
     for (std::uint32_t n = 1; n <= 70; n += unit == 256 ? 7 : 1)
       check_shape(random, {.dtype = dtype, .rows = n, .cols = 2 * unit}, 1 + n % 9);
     check_shape(random, {.dtype = dtype, .rows = 130, .cols = 3 * unit}, 1);  // single-row tile over several groups
@@ -126,7 +126,7 @@ TEST(Matmul, RowsDoNotDependOnTheirNeighbours) {
         }
         if (first.empty()) first = all;
         ASSERT_TRUE(same_bits(all, first))
-            << contract::dtype_info(dtype).name << " " << host::isa_name(isa) << " batch " << batch;
+            << plan::dtype_info(dtype).name << " " << host::isa_name(isa) << " batch " << batch;
       }
     }
   }
@@ -137,7 +137,7 @@ TEST(Matmul, ExtremeIntegersAreExact) {
   constexpr std::uint32_t kCols = 64;
   for (std::int8_t weight : {std::int8_t{-128}, std::int8_t{127}}) {
     for (float sign : {-1.0f, 1.0f}) {
-      std::vector<contract::BlockQ8_0> blocks(5 * kCols / 32, {.d = float_to_half(1.0f), .qs = {}});
+      std::vector<plan::BlockQ8_0> blocks(5 * kCols / 32, {.d = float_to_half(1.0f), .qs = {}});
       for (auto& block : blocks) std::fill(std::begin(block.qs), std::end(block.qs), weight);
       const MatrixShape shape{.dtype = DType::kQ8_0, .rows = 5, .cols = kCols};
       const Packed packed(shape, std::as_bytes(std::span(blocks)));
@@ -153,9 +153,9 @@ TEST(Matmul, ExtremeIntegersAreExact) {
 // Every code and small scale at its ends: integer sums that wrap or saturate would show here.
 TEST(Matmul, ExtremeCodesOfEveryTypeAreExact) {
   for (DType dtype : kTypes) {
-    if (!is_quantised(dtype)) continue;
+    if (!is_quantized(dtype)) continue;
     const MatrixShape shape{.dtype = dtype, .rows = 17, .cols = 512};
-    const auto info = contract::dtype_info(dtype);
+    const auto info = plan::dtype_info(dtype);
     for (std::uint8_t fill : {0x00, 0x7F, 0x80, 0xFF, 0x0F, 0xF0}) {
       std::vector<std::byte> stored(std::size_t{shape.rows} * shape.cols / info.block_elements * info.block_bytes,
                                     std::byte{fill});
@@ -175,7 +175,7 @@ TEST(Matmul, ExtremeCodesOfEveryTypeAreExact) {
   }
 }
 
-TEST(Quantise, EqualsTheWrittenStepsAlsoForHostileBlocks) {
+TEST(Quantize, EqualsTheWrittenStepsAlsoForHostileBlocks) {
   Random random(5);
   SCOPED_TRACE(random.note());
   constexpr std::size_t kCols = 32 * 12;
@@ -187,7 +187,7 @@ TEST(Quantise, EqualsTheWrittenStepsAlsoForHostileBlocks) {
   std::fill_n(x.begin() + 160, 32, 0x1p-101f);
   for (std::size_t i = 0; i < 32; ++i) x[192 + i] = static_cast<float>(i) - 16.5f;  // ties
   x[192] = 127.0f;
-  const auto expected = reference::quantise_exact(x);
+  const auto expected = reference::quantize_exact(x);
   for (host::Isa isa : isas()) {
     Activations a = activations(kernels(isa), x, 1, kCols);
     EXPECT_EQ(a.q, expected.q) << host::isa_name(isa);
@@ -213,7 +213,7 @@ TEST(Matmul, StaysWithinTheDerivedErrorBound) {
   for (DType dtype : kTypes) {
     const MatrixShape shape{.dtype = dtype, .rows = 48, .cols = 768};
     std::vector<std::byte> stored = testing::random_matrix(random, shape);
-    if (!is_quantised(dtype)) {  // ordinary weights: hostile ones drown the bound
+    if (!is_quantized(dtype)) {  // ordinary weights: hostile ones drown the bound
       const auto w = random.normals(static_cast<std::size_t>(shape.rows) * shape.cols);
       for (std::size_t i = 0; i < w.size(); ++i) {
         const auto half = float_to_half(w[i]);
@@ -225,7 +225,7 @@ TEST(Matmul, StaysWithinTheDerivedErrorBound) {
       }
     }
     const Packed packed(shape, stored);
-    const std::vector<float> w = reference::dequantise(dtype, stored, shape.rows, shape.cols);
+    const std::vector<float> w = reference::dequantize(dtype, stored, shape.rows, shape.cols);
     const std::vector<float> x = random.normals(shape.cols);
     const std::vector<double> exact = reference::matmul_reference(w, x);
     for (host::Isa isa : isas()) {
@@ -235,10 +235,10 @@ TEST(Matmul, StaysWithinTheDerivedErrorBound) {
         double bound = 0;
         for (std::size_t k = 0; k < shape.cols; ++k) {
           const double weight = std::fabs(w[n * shape.cols + k]);
-          if (is_quantised(dtype)) bound += weight * a.scales[k / 32] * 0.5 * (1 + 1e-4);
+          if (is_quantized(dtype)) bound += weight * a.scales[k / 32] * 0.5 * (1 + 1e-4);
           bound += weight * std::fabs(x[k]) * 0x1p-24 * shape.cols;
         }
-        EXPECT_LE(std::fabs(y[n] - exact[n]), bound) << contract::dtype_info(dtype).name;
+        EXPECT_LE(std::fabs(y[n] - exact[n]), bound) << plan::dtype_info(dtype).name;
       }
     }
   }
@@ -249,10 +249,10 @@ TEST(Gather, RowsAreExact) {
   SCOPED_TRACE(random.note());
   for (DType dtype : kTypes) {
     const MatrixShape shape{
-        .dtype = dtype, .rows = 37, .cols = 3 * std::max(contract::dtype_info(dtype).block_elements, 32u)};
+        .dtype = dtype, .rows = 37, .cols = 3 * std::max(plan::dtype_info(dtype).block_elements, 32u)};
     const std::vector<std::byte> stored = testing::random_matrix(random, shape);
     const Packed packed(shape, stored);
-    const std::vector<float> rows = reference::dequantise(dtype, stored, shape.rows, shape.cols);
+    const std::vector<float> rows = reference::dequantize(dtype, stored, shape.rows, shape.cols);
     const std::uint32_t ids[] = {36, 0, 15, 16, 15, 31, 32};
     for (host::Isa isa : isas()) {
       for (float scale : {1.0f, 11.3137085f}) {
@@ -260,7 +260,7 @@ TEST(Gather, RowsAreExact) {
         for (std::uint32_t id : ids)
           for (std::size_t k = 0; k < shape.cols; ++k) expected.push_back(scale * rows[id * shape.cols + k]);
         kernels(isa).gather({.w = packed.view(), .row_ids = ids, .y = y.data(), .scale = scale}, {0, std::size(ids)});
-        EXPECT_TRUE(same_bits(y, expected)) << contract::dtype_info(dtype).name << " " << host::isa_name(isa);
+        EXPECT_TRUE(same_bits(y, expected)) << plan::dtype_info(dtype).name << " " << host::isa_name(isa);
       }
     }
   }

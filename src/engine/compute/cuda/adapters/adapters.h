@@ -1,80 +1,69 @@
 #pragma once
-// One pair per opcode: run, workspace. Semantics: engine/contract/adapter.h. A run enqueues kernels and nothing
+// One pair per opcode: run, workspace. Semantics: engine/plan/adapter.h. A run enqueues kernels and nothing
 // else: no wait, no allocation, no read of device memory.
-#include "engine/contract/adapter.h"
+#include "engine/plan/adapter.h"
 
 namespace llorch::engine::compute::cuda::adapters {
 
 struct NoWorkspace {
-  static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
-                                       const contract::Backend&) noexcept {
+  static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&,
+                                       const plan::Backend&) noexcept {
     return 0;
   }
 };
 
 struct RmsNormAdapter {
-  static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
-                                       const contract::Backend&) noexcept;
+  static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
+  static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
 struct AttentionAdapter {
-  static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
-                                       const contract::Backend&) noexcept;
+  static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
+  static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
 struct SwigluAdapter {
-  static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
-                                       const contract::Backend&) noexcept;
+  static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
+  static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
 struct MoeAdapter {
-  static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
-                                       const contract::Backend&) noexcept;
+  static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
+  static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
 struct MlaAdapter {
-  static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
-                                       const contract::Backend&) noexcept;
+  static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
+  static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
 struct MambaAdapter {
-  static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
-                                       const contract::Backend&) noexcept;
+  static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
+  static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
 struct ShortconvAdapter {
-  static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
-                                       const contract::Backend&) noexcept;
+  static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
+  static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
 struct EmbeddingAdapter : NoWorkspace {
-  static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
+  static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
 };
 struct ResidualAddAdapter : NoWorkspace {
-  static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
+  static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
 };
 struct PatchEmbedAdapter {
-  static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
-                                       const contract::Backend&) noexcept;
+  static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
+  static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
 struct SpatialMergeAdapter {
-  static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
-                                       const contract::Backend&) noexcept;
+  static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
+  static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
 struct DeepstackExtractAdapter {
-  static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
-                                       const contract::Backend&) noexcept;
+  static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
+  static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
 struct ScatterAdapter : NoWorkspace {
-  static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
+  static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
 };
 struct LmHeadAdapter {
-  static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
-                                       const contract::Backend&) noexcept;
+  static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
+  static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
 
 }  // namespace llorch::engine::compute::cuda::adapters

@@ -8,16 +8,16 @@
 
 namespace llorch::engine::compute::cuda::adapters {
 
-using contract::Backend;
-using contract::ExecutionContext;
-using contract::FfnSlot;
-using contract::LmHeadParams;
-using contract::LmHeadSlot;
-using contract::ParamBlock;
-using contract::PreparedInsn;
-using contract::Status;
-using contract::StepLimits;
-using contract::SwigluParams;
+using plan::Backend;
+using plan::ExecutionContext;
+using plan::FfnSlot;
+using plan::LmHeadParams;
+using plan::LmHeadSlot;
+using plan::ParamBlock;
+using plan::PreparedInsn;
+using plan::Status;
+using plan::StepLimits;
+using plan::SwigluParams;
 
 namespace {
 
@@ -114,7 +114,7 @@ Status SwigluAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
 
 std::uint64_t SwigluAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                              const Backend&) noexcept {
-  const auto& p = contract::param_as<SwigluParams>(params);
+  const auto& p = plan::param_as<SwigluParams>(params);
   Carver carver;
   carver.take_left(nullptr, limits.rows_max, p.width);
   FeedForwardScratch(carver, {.width = p.width, .ffn = p.ffn, .gated = p.gated != 0, .rows = limits.rows_max});
@@ -150,7 +150,7 @@ Status LmHeadAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
 std::uint64_t LmHeadAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                              const Backend&) noexcept {
   Carver carver;
-  LmHeadScratch(carver, contract::param_as<LmHeadParams>(params), nullptr, limits.output_rows_max);
+  LmHeadScratch(carver, plan::param_as<LmHeadParams>(params), nullptr, limits.output_rows_max);
   return carver.used_bytes();
 }
 

@@ -13,7 +13,7 @@ struct FeedForward {
   const float* gate_bias = nullptr;  // each null = none
   const float* up_bias = nullptr;
   const float* down_bias = nullptr;
-  contract::Activation act = contract::Activation::kSilu;
+  plan::Activation act = plan::Activation::kSilu;
   float alpha = 0;
   float limit = 0;
 };

@@ -9,14 +9,14 @@
 
 namespace llorch::engine::compute::cuda::adapters {
 
-using contract::Backend;
-using contract::ExecutionContext;
-using contract::MoeParams;
-using contract::MoeSlot;
-using contract::ParamBlock;
-using contract::PreparedInsn;
-using contract::Status;
-using contract::StepLimits;
+using plan::Backend;
+using plan::ExecutionContext;
+using plan::MoeParams;
+using plan::MoeSlot;
+using plan::ParamBlock;
+using plan::PreparedInsn;
+using plan::Status;
+using plan::StepLimits;
 
 namespace {
 
@@ -80,7 +80,7 @@ RowMatrices group_pairs(const CudaStream& stream, const FeedForward& ffn, const 
   RowMatrices own{.matrix_of_row = experts};
   if (pairs <= p.experts) return own;
   const bool plain = std::ranges::any_of(std::array{ffn.gate, ffn.up, ffn.down},
-                                         [](const CudaWeight* w) { return w->dtype == contract::DType::kF32; });
+                                         [](const CudaWeight* w) { return w->dtype == plan::DType::kF32; });
   own.tile_rows = plain || pairs / p.experts <= kFewPairs ? kFewPairs : kManyPairs;
   own.tiles = scratch.tiles;
   own.tiles_count = pairs / own.tile_rows + p.experts;
@@ -154,7 +154,7 @@ Status MoeAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept
 
 std::uint64_t MoeAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits, const Backend&) noexcept {
   Carver carver;
-  Scratch(carver, contract::param_as<MoeParams>(params), nullptr, limits.rows_max);
+  Scratch(carver, plan::param_as<MoeParams>(params), nullptr, limits.rows_max);
   return carver.used_bytes();
 }
 

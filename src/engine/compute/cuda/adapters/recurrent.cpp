@@ -7,16 +7,16 @@
 
 namespace llorch::engine::compute::cuda::adapters {
 
-using contract::Backend;
-using contract::ExecutionContext;
-using contract::MambaMixerParams;
-using contract::MambaSlot;
-using contract::ParamBlock;
-using contract::PreparedInsn;
-using contract::ShortconvParams;
-using contract::ShortconvSlot;
-using contract::Status;
-using contract::StepLimits;
+using plan::Backend;
+using plan::ExecutionContext;
+using plan::MambaMixerParams;
+using plan::MambaSlot;
+using plan::ParamBlock;
+using plan::PreparedInsn;
+using plan::ShortconvParams;
+using plan::ShortconvSlot;
+using plan::Status;
+using plan::StepLimits;
 
 namespace {
 
@@ -51,7 +51,7 @@ struct MambaScratch {
 void mix(const ExecutionContext& ctx, const PreparedInsn& insn, const MambaMixerParams& p, float* mixed) {
   const CudaStream& stream = stream_of(ctx);
   const MambaColumns columns(p);
-  const contract::MambaStateLayout layout = mamba_state_layout(p);
+  const plan::MambaStateLayout layout = mamba_state_layout(p);
   float* x = mixed + columns.x;
   convolve(stream, {.sequences = sequences_of(ctx, insn, p.state_offset_bytes, layout.conv_bytes()),
                     .x = x,
@@ -151,7 +151,7 @@ Status MambaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexce
 std::uint64_t MambaAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                             const Backend&) noexcept {
   Carver carver;
-  MambaScratch(carver, contract::param_as<MambaMixerParams>(params), nullptr, limits.rows_max);
+  MambaScratch(carver, plan::param_as<MambaMixerParams>(params), nullptr, limits.rows_max);
   return carver.used_bytes();
 }
 
@@ -171,18 +171,18 @@ Status ShortconvAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
           std::array{Projection{weight_of(insn.weight(ShortconvSlot::kInProj)), scratch.bcx,
                                 vector_of(insn.weight(ShortconvSlot::kInBias))}});
   float* x = scratch.bcx + 2 * std::uint64_t{p.width};
-  convolve(stream, {.sequences = sequences_of(ctx, insn, p.state_offset_bytes,
-                                              contract::shortconv_state_bytes(p.width, p.l_cache)),
-                    .x = x,
-                    .gate_in = scratch.bcx,
-                    .gate_out = scratch.bcx + p.width,
-                    .x_stride = stride,
-                    .y = x,
-                    .y_stride = stride,
-                    .channels = p.width,
-                    .taps = p.l_cache,
-                    .weight = vector_of(insn.weight(ShortconvSlot::kConvWeight)),
-                    .bias = vector_of(insn.weight(ShortconvSlot::kConvBias))});
+  convolve(stream,
+           {.sequences = sequences_of(ctx, insn, p.state_offset_bytes, plan::shortconv_state_bytes(p.width, p.l_cache)),
+            .x = x,
+            .gate_in = scratch.bcx,
+            .gate_out = scratch.bcx + p.width,
+            .x_stride = stride,
+            .y = x,
+            .y_stride = stride,
+            .channels = p.width,
+            .taps = p.l_cache,
+            .weight = vector_of(insn.weight(ShortconvSlot::kConvWeight)),
+            .bias = vector_of(insn.weight(ShortconvSlot::kConvBias))});
   project(stream,
           {.x = x, .x_stride = stride, .rows = ctx.total_rows, .narrowed = scratch.convolved, .y_stride = p.width},
           std::array{Projection{weight_of(insn.weight(ShortconvSlot::kOutProj)), insn.output(0),
@@ -193,7 +193,7 @@ Status ShortconvAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
 std::uint64_t ShortconvAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                                 const Backend&) noexcept {
   Carver carver;
-  ShortconvScratch(carver, contract::param_as<ShortconvParams>(params), nullptr, limits.rows_max);
+  ShortconvScratch(carver, plan::param_as<ShortconvParams>(params), nullptr, limits.rows_max);
   return carver.used_bytes();
 }
 

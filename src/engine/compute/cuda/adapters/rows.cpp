@@ -4,9 +4,9 @@
 
 namespace llorch::engine::compute::cuda::adapters {
 
-using contract::ExecutionContext;
-using contract::PreparedInsn;
-using contract::Status;
+using plan::ExecutionContext;
+using plan::PreparedInsn;
+using plan::Status;
 
 namespace {
 
@@ -23,23 +23,23 @@ kernels::NarrowedRows leave(const ExecutionContext& ctx, const float* y, std::ui
 }  // namespace
 
 Status EmbeddingAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
-  const auto& p = insn.param<contract::EmbeddingParams>();
+  const auto& p = insn.param<plan::EmbeddingParams>();
   const CudaStream& stream = stream_of(ctx);
-  const CudaWeight& weight = *weight_of(insn.weight(contract::EmbeddingSlot::kWeight));
+  const CudaWeight& weight = *weight_of(insn.weight(plan::EmbeddingSlot::kWeight));
   const kernels::GatherArgs args{.w = weight.matrix, .row_ids = ctx.row_ids, .y = insn.output(0), .scale = p.scale};
-  visit_matrix_type(weight.dtype, [&]<contract::DType kType>() {
+  visit_matrix_type(weight.dtype, [&]<plan::DType kType>() {
     using Kernel = kernels::Gather<kType>;
     stream.launch<Kernel>({blocks_of(p.width, Kernel::kThreads), ctx.total_rows}, args);
   });
   return stream.status();
 }
 Status RmsNormAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
-  const auto& p = insn.param<contract::RmsNormParams>();
+  const auto& p = insn.param<plan::RmsNormParams>();
   const CudaStream& stream = stream_of(ctx);
   const std::uint32_t width = p.rows_per_group != 0 ? p.rows_per_group : p.width;  // what one norm runs over
   kernels::NormArgs args{.x = insn.input(0),
-                         .weight = vector_of(insn.weight(contract::NormSlot::kWeight)),
-                         .bias = vector_of(insn.weight(contract::NormSlot::kBias)),
+                         .weight = vector_of(insn.weight(plan::NormSlot::kWeight)),
+                         .bias = vector_of(insn.weight(plan::NormSlot::kBias)),
                          .y = insn.output(0),
                          .x_stride = p.width,
                          .y_stride = p.width,
@@ -49,21 +49,21 @@ Status RmsNormAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noex
                          .weight_offset = p.weight_offset};
   if (width == p.width) args.narrowed = leave(ctx, insn.output(0), width);
   const Grid grid{p.width / width, ctx.total_rows};
-  if (p.kind == contract::NormKind::kLayerNorm) {
+  if (p.kind == plan::NormKind::kLayerNorm) {
     stream.launch<kernels::LayerNorm>(grid, args);
   } else {
     stream.launch<kernels::RmsNorm>(grid, args);
   }
   return stream.status();
 }
-std::uint64_t RmsNormAdapter::workspace_bytes(const contract::ParamBlock& params, const contract::StepLimits& limits,
-                                              const contract::Backend&) noexcept {
+std::uint64_t RmsNormAdapter::workspace_bytes(const plan::ParamBlock& params, const plan::StepLimits& limits,
+                                              const plan::Backend&) noexcept {
   Carver carver;
-  carver.take_left(nullptr, limits.rows_max, contract::param_as<contract::RmsNormParams>(params).width);
+  carver.take_left(nullptr, limits.rows_max, plan::param_as<plan::RmsNormParams>(params).width);
   return carver.used_bytes();
 }
 Status ResidualAddAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
-  const auto& p = insn.param<contract::ResidualAddParams>();
+  const auto& p = insn.param<plan::ResidualAddParams>();
   const CudaStream& stream = stream_of(ctx);
   const kernels::ResidualAddArgs args{.a = insn.input(0),
                                       .b = insn.input(1),

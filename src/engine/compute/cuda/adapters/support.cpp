@@ -7,8 +7,8 @@
 
 namespace llorch::engine::compute::cuda::adapters {
 
-using contract::DType;
-using contract::is_quantised;
+using plan::DType;
+using plan::is_quantized;
 
 namespace {
 
@@ -37,7 +37,7 @@ void launch_matmul(const CudaStream& stream, const ProjectionInput& input, const
 template <DType kType>
 void multiply(const CudaStream& stream, const ProjectionInput& input, const kernels::MatmulArgs& args) {
   const std::uint32_t rows = tile_rows_of(input);
-  if constexpr (is_quantised(kType)) {
+  if constexpr (is_quantized(kType)) {
     if (rows == 1) return launch_matmul<kernels::QuantStream<kType, 1>>(stream, input, args);
     if (rows <= 8) return launch_matmul<kernels::QuantStream<kType, 8>>(stream, input, args);
     launch_matmul<kernels::QuantTiled<kType>>(stream, input, args);
@@ -60,8 +60,8 @@ void narrow(const CudaStream& stream, const ProjectionInput& input, const kernel
   switch (form) {
     case Form::kFloat: return;
     case Form::kBytes:
-      stream.launch<kernels::Quantise>(
-          {blocks_of(bytes.width / kernels::kBlockElements, kernels::Quantise::kThreads), rows, input.matrices},
+      stream.launch<kernels::Quantize>(
+          {blocks_of(bytes.width / kernels::kBlockElements, kernels::Quantize::kThreads), rows, input.matrices},
           {.from = from, .out = bytes});
       return;
     case Form::kHalves:
@@ -108,13 +108,13 @@ void project(const CudaStream& stream, const ProjectionInput& input, std::span<c
     const auto wants = [&](const Projection& p) { return form_of(p.weight->dtype) == form; };
     if (std::ranges::none_of(projections, wants)) continue;
     if (form != input.left.form) narrow(stream, input, from, form);
-    for (std::size_t type = 0; type < contract::kDTypesCount; ++type)
+    for (std::size_t type = 0; type < plan::kDTypesCount; ++type)
       if (form_of(static_cast<DType>(type)) == form)
         multiply_type(stream, input, from, projections, static_cast<DType>(type));
   }
 }
 
-kernels::Frames frames_from(const contract::ExecutionContext& ctx, std::uint32_t first) {
+kernels::Frames frames_from(const plan::ExecutionContext& ctx, std::uint32_t first) {
   ASSERT(ctx.row_offsets.size() == ctx.batch_size + std::size_t{1} && ctx.active_slots.size() == ctx.batch_size,
          "{} slots, {} offsets, {} spans", ctx.active_slots.size(), ctx.row_offsets.size(), ctx.batch_size);
   kernels::Frames frames;
@@ -129,7 +129,7 @@ kernels::Frames frames_from(const contract::ExecutionContext& ctx, std::uint32_t
   return frames;
 }
 
-base::Result<const void*> prepare(const contract::PrepareArgs& args) {
+base::Result<const void*> prepare(const plan::PrepareArgs& args) {
   TRY(check_instruction(args, {.device = "CUDA",
                                .matrix_types = kCudaTables.capabilities[slot(args.insn.opcode)].dtype_mask_weights,
                                .positions_max = kPositionsMax,

@@ -7,11 +7,11 @@
 #include "base/assert.h"
 #include "engine/compute/carver.h"
 #include "engine/compute/cuda/device.h"
-#include "engine/contract/adapter.h"
+#include "engine/plan/adapter.h"
 
 namespace llorch::engine::compute::cuda::adapters {
 
-inline const CudaStream& stream_of(const contract::ExecutionContext& ctx) {
+inline const CudaStream& stream_of(const plan::ExecutionContext& ctx) {
   return *static_cast<const CudaStream*>(ctx.stream.ptr);
 }
 
@@ -29,10 +29,9 @@ constexpr std::uint32_t blocks_of(std::uint64_t count, std::uint32_t of) {
 class Carver : public WorkspaceCarver {
  public:
   Carver() = default;
-  explicit Carver(const contract::Workspace& workspace) : WorkspaceCarver(workspace) {}
+  explicit Carver(const plan::Workspace& workspace) : WorkspaceCarver(workspace) {}
   // Of an instruction: take_left() finds what the one before it left there.
-  explicit Carver(const contract::ExecutionContext& ctx)
-      : WorkspaceCarver(ctx.workspace), left_(stream_of(ctx).left()) {
+  explicit Carver(const plan::ExecutionContext& ctx) : WorkspaceCarver(ctx.workspace), left_(stream_of(ctx).left()) {
     if (left_.workspace != ctx.workspace.ptr) left_ = {};
   }
 
@@ -92,8 +91,8 @@ class Carver : public WorkspaceCarver {
     std::byte* memory = take<std::byte>(bytes);
     Narrowed out;
     if (memory == nullptr) return out;
-    out.bytes = Carver(contract::Workspace{memory, bytes}).take_bytes(rows, width);
-    out.halves = Carver(contract::Workspace{memory, bytes}).take_halves(rows, width);
+    out.bytes = Carver(plan::Workspace{memory, bytes}).take_bytes(rows, width);
+    out.halves = Carver(plan::Workspace{memory, bytes}).take_halves(rows, width);
     return out;
   }
 
@@ -145,8 +144,8 @@ void project(const CudaStream& stream, const ProjectionInput& input, std::span<c
 
 // Calls visitor.template operator()<DType>() with a matrix type.
 template <class Visitor>
-void visit_matrix_type(contract::DType dtype, const Visitor& visitor) {
-  using enum contract::DType;
+void visit_matrix_type(plan::DType dtype, const Visitor& visitor) {
+  using enum plan::DType;
   switch (dtype) {
     case kF32: return visitor.template operator()<kF32>();
     case kF16: return visitor.template operator()<kF16>();
@@ -171,10 +170,10 @@ void visit_matrix_type(contract::DType dtype, const Visitor& visitor) {
 }
 
 // The spans of a step from span `first` on, as many as a launch takes. Grids and image rows as far as the step has them.
-kernels::Frames frames_from(const contract::ExecutionContext& ctx, std::uint32_t first);
+kernels::Frames frames_from(const plan::ExecutionContext& ctx, std::uint32_t first);
 // Calls work(frames) until all spans of the step had their turn.
 template <class Work>
-void for_frames(const contract::ExecutionContext& ctx, const Work& work) {
+void for_frames(const plan::ExecutionContext& ctx, const Work& work) {
   for (std::uint32_t first = 0; first < ctx.batch_size; first += kernels::Frames::kFramesMax)
     work(frames_from(ctx, first));
 }
@@ -183,6 +182,6 @@ inline std::uint32_t rows_of(const kernels::Frames& frames) {
 }
 
 // Load-time checks of an instruction (compute/adapter_checks.h); no opcode has a kernel to choose then.
-base::Result<const void*> prepare(const contract::PrepareArgs& args);
+base::Result<const void*> prepare(const plan::PrepareArgs& args);
 
 }  // namespace llorch::engine::compute::cuda::adapters

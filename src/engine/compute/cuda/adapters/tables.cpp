@@ -6,21 +6,21 @@
 namespace llorch::engine::compute::cuda::adapters {
 namespace {
 
-using contract::AdapterTables;
-using contract::DType;
-using contract::dtype_bit;
-using contract::Opcode;
+using plan::AdapterTables;
+using plan::DType;
+using plan::dtype_bit;
+using plan::Opcode;
 
 constexpr std::uint64_t kVectorTypes = dtype_bit(DType::kF32) | dtype_bit(DType::kF16) | dtype_bit(DType::kBF16);
 
 template <class Adapter>
-contract::Status run(contract::ExecutionContext& ctx, const contract::PreparedInsn& insn) noexcept {
+plan::Status run(plan::ExecutionContext& ctx, const plan::PreparedInsn& insn) noexcept {
   stream_of(ctx).begin_instruction();
   return Adapter::run(ctx, insn);
 }
 
 template <class Adapter>
-constexpr void put(AdapterTables& tables, Opcode opcode, const contract::AdapterCapability& capability) {
+constexpr void put(AdapterTables& tables, Opcode opcode, const plan::AdapterCapability& capability) {
   const auto i = static_cast<std::size_t>(opcode);
   tables.run[i] = run<Adapter>;
   tables.prepare[i] = prepare;
@@ -29,8 +29,8 @@ constexpr void put(AdapterTables& tables, Opcode opcode, const contract::Adapter
 }
 
 constexpr AdapterTables make_tables() {
-  constexpr contract::AdapterCapability kMatrices{.supports_batch = true, .dtype_mask_weights = kMatrixTypes};
-  constexpr contract::AdapterCapability kInPlace{.supports_batch = true, .may_alias_output = true};
+  constexpr plan::AdapterCapability kMatrices{.supports_batch = true, .dtype_mask_weights = kMatrixTypes};
+  constexpr plan::AdapterCapability kInPlace{.supports_batch = true, .may_alias_output = true};
   AdapterTables tables;
   put<RmsNormAdapter>(tables, Opcode::kRmsNorm, {.supports_batch = true, .dtype_mask_weights = kVectorTypes});
   put<AttentionAdapter>(tables, Opcode::kMultiheadAttention, kMatrices);
@@ -51,8 +51,8 @@ constexpr AdapterTables make_tables() {
 
 // All of them: a new opcode does not compile until it is here.
 constexpr auto kCudaOpcodes = [] {
-  std::array<Opcode, contract::kOpcodes.size()> all{};
-  for (std::size_t i = 0; i < all.size(); ++i) all[i] = contract::kOpcodes[i].opcode;
+  std::array<Opcode, plan::kOpcodes.size()> all{};
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = plan::kOpcodes[i].opcode;
   return all;
 }();
 
@@ -60,7 +60,7 @@ constexpr auto kCudaOpcodes = [] {
 
 constexpr AdapterTables kCudaTables = make_tables();
 #ifndef __SANITIZE_ADDRESS__  // under -fsanitize=null g++ does not fold an external function's address against null
-static_assert(contract::assert_coverage(kCudaTables, kCudaOpcodes));
+static_assert(plan::assert_coverage(kCudaTables, kCudaOpcodes));
 #endif
 
 }  // namespace llorch::engine::compute::cuda::adapters

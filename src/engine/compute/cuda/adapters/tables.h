@@ -1,12 +1,12 @@
 #pragma once
-#include "engine/contract/adapter.h"
+#include "engine/plan/adapter.h"
 
 namespace llorch::engine::compute::cuda::adapters {
 
 // Types of matrices: every one but the integers.
 inline constexpr std::uint64_t kMatrixTypes =
-    ((std::uint64_t{1} << contract::kDTypesCount) - 1) & ~contract::dtype_bit(contract::DType::kI32);
+    ((std::uint64_t{1} << plan::kDTypesCount) - 1) & ~plan::dtype_bit(plan::DType::kI32);
 
-extern const contract::AdapterTables kCudaTables;
+extern const plan::AdapterTables kCudaTables;
 
 }  // namespace llorch::engine::compute::cuda::adapters

@@ -7,19 +7,19 @@
 
 namespace llorch::engine::compute::cuda::adapters {
 
-using contract::Backend;
-using contract::ExecutionContext;
-using contract::ParamBlock;
-using contract::PatchEmbedSlot;
-using contract::PreparedInsn;
-using contract::ScatterMode;
-using contract::SpatialMergeSlot;
-using contract::Status;
-using contract::StepLimits;
-using contract::VisionDeepstackExtractParams;
-using contract::VisionPatchEmbedParams;
-using contract::VisionScatterParams;
-using contract::VisionSpatialMergeParams;
+using plan::Backend;
+using plan::ExecutionContext;
+using plan::ParamBlock;
+using plan::PatchEmbedSlot;
+using plan::PreparedInsn;
+using plan::ScatterMode;
+using plan::SpatialMergeSlot;
+using plan::Status;
+using plan::StepLimits;
+using plan::VisionDeepstackExtractParams;
+using plan::VisionPatchEmbedParams;
+using plan::VisionScatterParams;
+using plan::VisionSpatialMergeParams;
 
 namespace {
 
@@ -49,7 +49,7 @@ void check_image_rows(const ExecutionContext& ctx, const PreparedInsn& insn, std
                       std::uint64_t row_elements) {
   ASSERT(ctx.image_rows.size() == ctx.batch_size, "{} spans, {} ranges of rows", ctx.batch_size, ctx.image_rows.size());
   for (std::uint32_t b = 0; b < ctx.batch_size; ++b) {
-    const contract::ImageRows& rows = ctx.image_rows[b];
+    const plan::ImageRows& rows = ctx.image_rows[b];
     const std::uint32_t count = ctx.row_offsets[b + 1] - ctx.row_offsets[b];
     ASSERT((patches == 0 || (rows.end - rows.begin) * patches == count) &&
                rows.end * row_elements * sizeof(float) <= insn.states[0].size,
@@ -83,7 +83,7 @@ Status run_merger(ExecutionContext& ctx, const PreparedInsn& insn, const Merger&
                                   .x_stride = joined,
                                   .y_stride = joined,
                                   .width = joined,
-                                  .act = contract::Activation::kGeluErf});
+                                  .act = plan::Activation::kGeluErf});
   input.x = scratch.hidden, input.y_stride = m.width_out;
   project(stream, input,
           std::array{Projection{weight_of(insn.weight(kFc2)), scratch.out, vector_of(insn.weight(kFc2Bias))}});
@@ -136,7 +136,7 @@ Status PatchEmbedAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) n
 std::uint64_t PatchEmbedAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                                  const Backend&) noexcept {
   Carver carver;
-  carver.take_narrowed(limits.rows_max, patch_row_width(contract::param_as<VisionPatchEmbedParams>(params)));
+  carver.take_narrowed(limits.rows_max, patch_row_width(plan::param_as<VisionPatchEmbedParams>(params)));
   return carver.used_bytes();
 }
 
@@ -145,7 +145,7 @@ Status SpatialMergeAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn)
 }
 std::uint64_t SpatialMergeAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                                    const Backend&) noexcept {
-  return merger_workspace_bytes(Merger(contract::param_as<VisionSpatialMergeParams>(params)), limits);
+  return merger_workspace_bytes(Merger(plan::param_as<VisionSpatialMergeParams>(params)), limits);
 }
 
 Status DeepstackExtractAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
@@ -153,7 +153,7 @@ Status DeepstackExtractAdapter::run(ExecutionContext& ctx, const PreparedInsn& i
 }
 std::uint64_t DeepstackExtractAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                                        const Backend&) noexcept {
-  return merger_workspace_bytes(Merger(contract::param_as<VisionDeepstackExtractParams>(params)), limits);
+  return merger_workspace_bytes(Merger(plan::param_as<VisionDeepstackExtractParams>(params)), limits);
 }
 
 Status ScatterAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {

@@ -8,8 +8,8 @@
 
 namespace llorch::engine::compute::cuda {
 
-using contract::DeviceBuffer;
-using contract::Status;
+using plan::DeviceBuffer;
+using plan::Status;
 
 CudaCollective::CudaCollective(std::vector<Gpu> gpus, std::unique_ptr<Nccl> nccl)
     : gpus_(std::move(gpus)), nccl_(std::move(nccl)) {
@@ -20,7 +20,7 @@ base::Result<> CudaCollective::reserve(std::uint64_t values_max) {
   std::vector<DeviceBuffer> gathered;
   for (const Gpu& gpu : gpus_) {
     const std::uint64_t bytes = gpu.backend->sum_bytes({.ranks = ranks(), .values_max = values_max});
-    gathered.push_back(TRY(DeviceBuffer::allocate(*gpu.backend, bytes, contract::MemoryPurpose::kWorkspace)));
+    gathered.push_back(TRY(DeviceBuffer::allocate(*gpu.backend, bytes, plan::MemoryPurpose::kWorkspace)));
   }
   gathered_ = std::move(gathered);
   return {};
@@ -52,7 +52,7 @@ Status CudaCollective::sum(std::uint32_t rank, float* values, std::uint64_t coun
 }
 
 // Row by row: what is gathered of one is that row, whole.
-Status CudaCollective::join(std::uint32_t rank, const contract::RowParts& rows) noexcept {
+Status CudaCollective::join(std::uint32_t rank, const plan::RowParts& rows) noexcept {
   const Gpu& gpu = gpus_[rank];
   gpu.backend->end_stretch();
   return nccl_->all_gather(rank, {.mine = rows.part, .all = rows.whole, .count = rows.width, .times = rows.rows},

@@ -18,9 +18,9 @@ namespace {
 
 using base::ErrorCode;
 using base::testing::uneven_number;
-using contract::DeviceBuffer;
-using contract::MemoryPurpose;
-using contract::Status;
+using plan::DeviceBuffer;
+using plan::MemoryPurpose;
+using plan::Status;
 
 constexpr std::uint64_t kValuesMax = 1000;
 
@@ -88,7 +88,7 @@ TEST(CudaCollective, AddsInRankOrderOnEveryGpu) {
 // What was held comes before the sum, and the step goes on behind it. What lies on either side becomes a graph, on each GPU when
 // it pleases: the second one makes none.
 TEST(CudaCollective, ASumIsInTheMiddleOfAStep) {
-  for (const auto mode : {contract::ExecutionMode::kDecode, contract::ExecutionMode::kPrefill}) {
+  for (const auto mode : {plan::ExecutionMode::kDecode, plan::ExecutionMode::kPrefill}) {
     Gpus gpus(2);
     ASSERT_TRUE(gpus.collective->reserve(1));
     for (const auto& backend : gpus.backends) backend->time_steps(true);
@@ -116,7 +116,7 @@ TEST(CudaCollective, ASumIsInTheMiddleOfAStep) {
       const StepTimes::Sum times = backend.take_step_times();
       EXPECT_EQ(times.steps, 4U);
       EXPECT_NEAR(times.seconds, 12e-6, 1e-9);  // three kernels each
-      const bool replays = mode == contract::ExecutionMode::kDecode && rank == 0;
+      const bool replays = mode == plan::ExecutionMode::kDecode && rank == 0;
       EXPECT_EQ(backend.graphs().counters(),
                 replays ? (GraphCounters{.made = 2, .replayed = 4, .eager = 4}) : GraphCounters{});
     });
@@ -138,10 +138,10 @@ TEST(CudaCollective, JoinsRows) {
     };
     const DeviceBuffer own = buffer(part), all = buffer(whole);
     backend.copy_to_device(own.data(), std::as_bytes(std::span(part)));
-    const contract::RowParts rows{.part = reinterpret_cast<const float*>(own.data()),
-                                  .whole = reinterpret_cast<float*>(all.data()),
-                                  .rows = kRows,
-                                  .width = kWidth};
+    const plan::RowParts rows{.part = reinterpret_cast<const float*>(own.data()),
+                              .whole = reinterpret_cast<float*>(all.data()),
+                              .rows = kRows,
+                              .width = kWidth};
     EXPECT_TRUE(gpus.collective->join(rank, rows).is_ok());
     backend.copy_to_host(std::as_writable_bytes(std::span(whole)), all.data());
     for (std::uint64_t i = 0; i < whole.size(); ++i) {

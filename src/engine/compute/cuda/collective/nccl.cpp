@@ -12,7 +12,7 @@ namespace llorch::engine::compute::cuda {
 
 using base::ErrorCode;
 using base::Result;
-using contract::Status;
+using plan::Status;
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/contract/adapter.h"
+#include "engine/plan/adapter.h"
 
 namespace llorch::engine::compute::cuda {
 
@@ -36,7 +36,7 @@ class Nccl {
 
   std::uint32_t ranks() const { return static_cast<std::uint32_t>(links_.size()); }
   // Enqueued on the rank's stream; fails once aborted.
-  contract::Status all_gather(std::uint32_t rank, const Gathering& what, void* stream) noexcept;
+  plan::Status all_gather(std::uint32_t rank, const Gathering& what, void* stream) noexcept;
   // Ends what waits for a rank that will not come. There is no way back: the library gives its connections up.
   void abort() noexcept;
   bool is_aborted() const noexcept { return aborted_.load(); }

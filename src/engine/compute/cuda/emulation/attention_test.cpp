@@ -12,10 +12,10 @@
 namespace llorch::engine::compute::cuda::emulation {
 namespace {
 
-using contract::DType;
 using cpu::testing::Random;
 using cpu::testing::same_bits;
 using kernels::kPage;
+using plan::DType;
 
 struct Case {
   std::uint32_t heads = 6, kv_heads = 2, d_qk = 24, d_v = 20, window = 0;
@@ -28,7 +28,7 @@ template <DType kKv>
 class Cache {
  public:
   Cache(const Case& shape, std::uint32_t positions, Random& random) : shape_(shape) {
-    const contract::KvLayout layout{.dtype = kKv, .kv_heads = shape.kv_heads, .d_qk = shape.d_qk, .d_v = shape.d_v};
+    const plan::KvLayout layout{.dtype = kKv, .kv_heads = shape.kv_heads, .d_qk = shape.d_qk, .d_v = shape.d_v};
     const std::uint32_t pages_count = (positions + kPage - 1) / kPage;
     // What a recycled page holds is no number.
     memory_.assign(pages_count * layout.page_bytes(), std::byte{0xFF});
@@ -149,8 +149,8 @@ void check(const Case& shape, std::uint32_t positions, Random& random) {
       // Either way the int8 blocks left are those of what was attended.
       const std::uint32_t width = shape.heads * shape.d_v;
       Blocks apart(rows, width), of_whole(rows, width), of_split(rows, width);
-      stream.launch<kernels::Quantise>(
-          {adapters::blocks_of(width / kernels::kBlockElements, kernels::Quantise::kThreads), rows},
+      stream.launch<kernels::Quantize>(
+          {adapters::blocks_of(width / kernels::kBlockElements, kernels::Quantize::kThreads), rows},
           {.from = {.x = whole.data(), .x_stride = width}, .out = apart.rows});
       args.narrowed = {.bytes = of_whole.rows, .halves = {}};
       adapters::attend<kernels::PagedKeys<kKv>>(stream, args, rows, positions, {});

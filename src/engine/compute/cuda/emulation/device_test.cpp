@@ -13,12 +13,12 @@ namespace llorch::engine::compute::cuda::emulation {
 namespace {
 
 using base::ErrorCode;
-using contract::DType;
-using contract::MemoryPurpose;
-using contract::WeightUse;
+using plan::DType;
+using plan::MemoryPurpose;
+using plan::WeightUse;
 
-contract::StoredTensor tensor(DType dtype, std::uint32_t rows, std::uint32_t cols, std::span<const std::byte> bytes,
-                              WeightUse use = WeightUse::kMatrix) {
+plan::StoredTensor tensor(DType dtype, std::uint32_t rows, std::uint32_t cols, std::span<const std::byte> bytes,
+                          WeightUse use = WeightUse::kMatrix) {
   return {.dtype = dtype, .rank = 2, .shape = {rows, cols}, .bytes = bytes, .uses = static_cast<std::uint8_t>(use)};
 }
 
@@ -61,9 +61,9 @@ TEST(CudaDevice, MemoryIsZeroed) {
 TEST(CudaDevice, PackedWeightsTakeWhatWasPromised) {
   const auto backend = make_backend({});
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_K, DType::kMXFP4, DType::kF8_E4M3}) {
-    const auto info = contract::dtype_info(dtype);
-    const std::uint32_t cols = contract::is_quantised(dtype) ? 512 : 13;
-    const std::vector<std::byte> bytes(19 * contract::row_bytes(dtype, cols));
+    const auto info = plan::dtype_info(dtype);
+    const std::uint32_t cols = plan::is_quantized(dtype) ? 512 : 13;
+    const std::vector<std::byte> bytes(19 * plan::row_bytes(dtype, cols));
     const auto stored = tensor(dtype, 19, cols, bytes);
     void* weight = backend->upload_weight(stored).value();
     EXPECT_EQ(backend->used_bytes(MemoryPurpose::kWeights), backend->packed_weight_bytes(stored)) << info.name;
@@ -78,13 +78,13 @@ TEST(CudaDevice, PackedWeightsTakeWhatWasPromised) {
 // No type becomes a wider one on the device: bytes as stored, but for six-bit scales that get a byte each.
 TEST(CudaDevice, EveryTypeHasItsOwnStorage) {
   const auto backend = make_backend({});
-  for (std::size_t i = 0; i < contract::kDTypesCount; ++i) {
+  for (std::size_t i = 0; i < plan::kDTypesCount; ++i) {
     const auto dtype = static_cast<DType>(i);
-    if ((adapters::kMatrixTypes & contract::dtype_bit(dtype)) == 0) continue;
+    if ((adapters::kMatrixTypes & plan::dtype_bit(dtype)) == 0) continue;
     constexpr std::uint32_t kRows = 4096, kCols = 7168;
     const std::uint64_t packed = backend->packed_weight_bytes(tensor(dtype, kRows, kCols, {}));
-    EXPECT_LE(static_cast<double>(packed), 1.04 * static_cast<double>(kRows * contract::row_bytes(dtype, kCols)))
-        << contract::dtype_info(dtype).name;
+    EXPECT_LE(static_cast<double>(packed), 1.04 * static_cast<double>(kRows * plan::row_bytes(dtype, kCols)))
+        << plan::dtype_info(dtype).name;
   }
 }
 
@@ -122,7 +122,7 @@ TEST(CudaDevice, SaysWhatItIs) {
 
 // Every opcode has its adapter; what an adapter cannot do is refused when the model is loaded.
 TEST(CudaDevice, HasEveryOpcode) {
-  for (const contract::OpcodeInfo& row : contract::kOpcodes)
+  for (const plan::OpcodeInfo& row : plan::kOpcodes)
     EXPECT_NE(adapters::kCudaTables.run[static_cast<std::size_t>(row.opcode)], nullptr) << row.name;
 }
 
@@ -152,14 +152,14 @@ TEST(CudaDevice, PrefersTheFormOfTheMatricesItHolds) {
   backend->release_weight(other);
 }
 
-// Without memory to lock there is no drawer, and nothing stays taken.
-TEST(CudaDevice, ADrawerNeedsStaging) {
+// Without memory to lock there is no device sampler, and nothing stays taken.
+TEST(CudaDevice, ADeviceSamplerNeedsStaging) {
   struct NoStaging final : ForwardingDriver {
     using ForwardingDriver::ForwardingDriver;
     std::unique_ptr<Staging> make_staging(std::uint64_t) override { return nullptr; }
   };
   CudaBackend backend(std::make_unique<NoStaging>(make_driver({})), 1u << 30);
-  const auto refused = backend.make_drawer({.rows_max = 2, .width = 100, .edits_max = 4});
+  const auto refused = backend.make_device_sampler({.rows_max = 2, .width = 100, .edits_max = 4});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kModelLoadFailed);
   EXPECT_NE(refused.error().message.find("memory to lock"), std::string::npos);

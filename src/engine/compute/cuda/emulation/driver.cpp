@@ -350,7 +350,7 @@ bool is_emulated() {
   return gpu != nullptr && std::string_view(gpu) == "emulated";
 }
 
-base::Result<std::unique_ptr<contract::Backend>> make_gpu_backend(std::uint64_t memory_budget_bytes) {
+base::Result<std::unique_ptr<plan::Backend>> make_gpu_backend(std::uint64_t memory_budget_bytes) {
   if (is_emulated()) return make_backend({});
   return make_cuda_backend({.device = 0, .memory_budget_bytes = memory_budget_bytes});
 }

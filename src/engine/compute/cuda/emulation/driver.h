@@ -32,7 +32,7 @@ std::unique_ptr<CudaBackend> make_backend(const EmulationOptions& options);
 
 // The device that programs for real GPUs run on: GPU 0, or with LLORCH_GPU=emulated this one, so that whatever such a program does can
 // be tried without a GPU. Errors: those of make_cuda_backend().
-base::Result<std::unique_ptr<contract::Backend>> make_gpu_backend(std::uint64_t memory_budget_bytes);
+base::Result<std::unique_ptr<plan::Backend>> make_gpu_backend(std::uint64_t memory_budget_bytes);
 bool is_emulated();  // LLORCH_GPU=emulated
 
 }  // namespace llorch::engine::compute::cuda::emulation

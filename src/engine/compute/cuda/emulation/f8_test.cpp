@@ -12,15 +12,15 @@
 #include "engine/compute/cuda/emulation/driver.h"
 #include "engine/compute/cuda/kernels/packing/packing_reference.h"
 #include "engine/compute/cuda/weights.h"
-#include "engine/contract/quant_blocks.h"
+#include "engine/plan/quant_blocks.h"
 
 namespace llorch::engine::compute::cuda::emulation {
 namespace {
 
-using contract::BlockF8_E4M3;
-using contract::DType;
 using cpu::MatrixShape;
 using cpu::testing::Random;
+using plan::BlockF8_E4M3;
+using plan::DType;
 
 // E4M3 as its definition says: S.EEEE.MMM, bias 7, no infinities.
 double value_of(std::uint32_t code) {

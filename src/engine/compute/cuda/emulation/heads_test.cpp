@@ -12,11 +12,11 @@
 namespace llorch::engine::compute::cuda::emulation {
 namespace {
 
-using contract::DType;
-using contract::RopeLayout;
 using cpu::testing::Random;
 using cpu::testing::same_bits;
 using kernels::kPage;
+using plan::DType;
+using plan::RopeLayout;
 
 struct HeadsMachine {
   std::unique_ptr<Driver> driver = make_driver({.seed = 11, .host_threads = 2});

@@ -83,7 +83,7 @@ TEST(Rows, Activations) {
   Random random(4);
   const auto gate = random.hostiles(300), up = random.normals(300);
   std::vector<float> y(300);
-  const auto run = [&](contract::Activation act, const float* second) {
+  const auto run = [&](plan::Activation act, const float* second) {
     machine.stream.launch<kernels::Swiglu>(
         {2, 1},
         {.gate = gate.data(), .up = second, .y = y.data(), .width = 300, .act = act, .alpha = 1.702f, .limit = 0.9f});
@@ -94,7 +94,7 @@ TEST(Rows, Activations) {
     for (std::size_t i = 0; i < gate.size(); ++i) out.push_back(value(gate[i], up[i]));
     return out;
   };
-  using enum contract::Activation;
+  using enum plan::Activation;
   EXPECT_TRUE(
       same_bits(run(kSilu, up.data()), expected([](float g, float u) { return reference::silu_exact(g) * u; })));
   EXPECT_TRUE(same_bits(run(kGeluErf, nullptr), expected([](float g, float) { return reference::gelu_erf_exact(g); })));
@@ -110,15 +110,15 @@ TEST(Moe, ChoosesLikeTheReference) {
   Random random(9);
   SCOPED_TRACE(random.note());
   for (int i = 0; i < 300; ++i) {
-    contract::MoeParams p{};
+    plan::MoeParams p{};
     p.groups = random.below(2) == 0 ? 0 : 4;
     p.groups_used = 2;
     p.experts = static_cast<std::uint32_t>(4 * random.between(2, 40));
     p.experts_used =
         static_cast<std::uint32_t>(random.between(1, p.groups != 0 ? p.experts / 2 : std::min(p.experts, 64u)));
     p.experts_used = std::min(p.experts_used, kernels::kExpertsUsedMax);
-    p.gate = static_cast<contract::MoeGate>(random.between(1, 3));
-    p.group_score = static_cast<contract::GroupScore>(random.below(2));
+    p.gate = static_cast<plan::MoeGate>(random.between(1, 3));
+    p.group_score = static_cast<plan::GroupScore>(random.below(2));
     p.norm_topk = static_cast<std::uint8_t>(random.below(2));
     p.norm_epsilon = 1e-20f;
     p.weights_scale = 2.5f;

@@ -15,16 +15,16 @@
 #include "engine/compute/cuda/kernels/packing/packing_reference.h"
 #include "engine/compute/cuda/weights.h"
 #include "engine/compute/reference/exact.h"
-#include "engine/contract/quant_blocks.h"
+#include "engine/plan/quant_blocks.h"
 
 namespace llorch::engine::compute::cuda::emulation {
 namespace {
 
-using contract::DType;
 using cpu::MatrixShape;
 using cpu::testing::Random;
 using cpu::testing::random_matrix;
 using cpu::testing::same_bits;
+using plan::DType;
 
 constexpr DType kMatrixTypes[] = {DType::kF32,   DType::kF16,    DType::kBF16, DType::kQ8_0,   DType::kQ4_0,
                                   DType::kQ4_1,  DType::kQ5_0,   DType::kQ5_1, DType::kQ2_K,   DType::kQ3_K,
@@ -145,7 +145,7 @@ float f8_value(std::uint8_t code) {
 }
 // A stored row as F16 kernels see it: every element times its scale over the row's, each rounded to F16.
 Narrowed f8_row(std::span<const std::byte> stored, std::size_t cols) {
-  std::vector<contract::BlockF8_E4M3> blocks((cols + 127) / 128);
+  std::vector<plan::BlockF8_E4M3> blocks((cols + 127) / 128);
   std::memcpy(blocks.data(), stored.data(), stored.size());
   Narrowed out{.values = {}, .scale = 0x1p-126f};
   for (const auto& block : blocks)
@@ -160,7 +160,7 @@ Narrowed f8_row(std::span<const std::byte> stored, std::size_t cols) {
 
 std::vector<float> expected_row(DType dtype, std::span<const std::byte> stored, std::size_t n,
                                 std::span<const float> x) {
-  if (contract::is_quantised(dtype)) return reference::matmul_exact(dtype, stored, n, x);
+  if (plan::is_quantized(dtype)) return reference::matmul_exact(dtype, stored, n, x);
   const Narrowed narrow = narrowed(x);
   std::vector<float> y;
   if (dtype == DType::kF8_E4M3) {
@@ -170,7 +170,7 @@ std::vector<float> expected_row(DType dtype, std::span<const std::byte> stored, 
     }
     return y;
   }
-  const std::vector<float> w = reference::dequantise(dtype, stored, n, x.size());
+  const std::vector<float> w = reference::dequantize(dtype, stored, n, x.size());
   for (std::size_t row = 0; row < n; ++row) {
     const auto of_row = std::span(w).subspan(row * x.size(), x.size());
     if (!is_half(dtype)) {
@@ -212,7 +212,7 @@ TEST(Fragments, WeightsLieAsLanesTakeThem) {
       }
 }
 
-TEST(Matmul, QuantisesLikeTheReference) {
+TEST(Matmul, QuantizesLikeTheReference) {
   MatmulMachine machine;
   Random random(5);
   SCOPED_TRACE(random.note());
@@ -222,9 +222,9 @@ TEST(Matmul, QuantisesLikeTheReference) {
   std::vector<std::int8_t> q(x.size());
   std::vector<float> scales(x.size() / 32);
   std::vector<std::uint32_t> sums(x.size() / 32);
-  machine.stream.launch<kernels::Quantise>(
+  machine.stream.launch<kernels::Quantize>(
       {1, 3}, {.from = {.x = x.data(), .x_stride = 320}, .out = {q.data(), scales.data(), sums.data(), 320}});
-  const reference::QuantisedRow expected = reference::quantise_exact(x);
+  const reference::QuantizedRow expected = reference::quantize_exact(x);
   EXPECT_EQ(q, expected.q);
   for (std::size_t i = 0; i < scales.size(); ++i) {
     EXPECT_TRUE(scales[i] == expected.scales[i] || (std::isnan(scales[i]) && std::isnan(expected.scales[i]))) << i;
@@ -279,7 +279,7 @@ TEST(Matmul, Bf16WeightsKeepTheirValues) {
   std::vector<float> y(kRows * kCols);
   machine.stream.launch<kernels::Gather<DType::kBF16>>(
       {1, kRows}, {.w = uploaded.weight.matrix, .row_ids = ids.data(), .y = y.data()});
-  EXPECT_EQ(y, reference::dequantise(DType::kBF16, stored, kRows, kCols));
+  EXPECT_EQ(y, reference::dequantize(DType::kBF16, stored, kRows, kCols));
 }
 
 // Every type, rows that fill no group, more columns than are staged at a time, every kernel there is for the type.
@@ -289,7 +289,7 @@ TEST(Matmul, OneOrderForAnyNumberOfRows) {
   SCOPED_TRACE(random.note());
   for (const DType dtype : kMatrixTypes)
     for (const std::uint32_t cols :
-         contract::is_quantised(dtype) ? std::vector{256u, 2304u} : std::vector{5u, 1003u, 4104u}) {
+         plan::is_quantized(dtype) ? std::vector{256u, 2304u} : std::vector{5u, 1003u, 4104u}) {
       const MatrixShape shape{.dtype = dtype, .rows = 21, .cols = cols};
       const auto stored = random_matrix(random, shape);
       const Uploaded uploaded(shape, {stored});
@@ -302,7 +302,7 @@ TEST(Matmul, OneOrderForAnyNumberOfRows) {
       for (const std::uint32_t rows : {1u, 3u, 9u, kRows}) {
         const auto y = product(machine, {.weight = &uploaded.weight, .x = x, .rows = rows, .bias = bias.data()});
         EXPECT_TRUE(same_bits(y, std::span(expected).first(y.size())))
-            << contract::dtype_info(dtype).name << " x " << cols << ", " << rows << " rows";
+            << plan::dtype_info(dtype).name << " x " << cols << ", " << rows << " rows";
       }
     }
 }
@@ -323,12 +323,12 @@ TEST(Matmul, EveryShapeHasTheBitsOfLongRows) {
       for (const std::uint32_t rows : {1u, 8u, 9u})
         EXPECT_TRUE(same_bits(product(machine, {.weight = &uploaded.weight, .x = x, .rows = rows}),
                               std::span(all).first(std::size_t{rows} * shape.rows)))
-            << contract::dtype_info(dtype).name << " x " << cols << ", " << rows << " rows";
+            << plan::dtype_info(dtype).name << " x " << cols << ", " << rows << " rows";
       for (const std::uint32_t r : {0u, kRows - 1})
         EXPECT_TRUE(
             same_bits(std::span(all).subspan(r * shape.rows, shape.rows),
                       expected_row(dtype, stored, shape.rows, std::span(x).subspan(std::size_t{r} * cols, cols))))
-            << contract::dtype_info(dtype).name << " x " << cols << ", row " << r;
+            << plan::dtype_info(dtype).name << " x " << cols << ", row " << r;
     }
   }
 }
@@ -354,17 +354,18 @@ struct InForms {
   std::vector<float> scales;
   kernels::NarrowedRows rows_of;
 };
-InForms narrowed_apart(const MatmulMachine& machine, std::span<const float> y, std::uint32_t rows, std::uint32_t width) {
+InForms narrowed_apart(const MatmulMachine& machine, std::span<const float> y, std::uint32_t rows,
+                       std::uint32_t width) {
   InForms out(rows, width);
   const kernels::SourceRows from{.x = y.data(), .x_stride = width};
-  machine.stream.launch<kernels::Quantise>(
-      {adapters::blocks_of(width / kernels::kBlockElements, kernels::Quantise::kThreads), rows},
+  machine.stream.launch<kernels::Quantize>(
+      {adapters::blocks_of(width / kernels::kBlockElements, kernels::Quantize::kThreads), rows},
       {.from = from, .out = out.rows_of.bytes});
   machine.stream.launch<kernels::Narrow>({rows}, {.from = from, .out = out.rows_of.halves});
   return out;
 }
 
-// What norms and activations leave are the bits that quantising and narrowing their results gives.
+// What norms and activations leave are the bits that quantizing and narrowing their results gives.
 TEST(Matmul, RowsAreLeftAsTheyWouldBeNarrowed) {
   MatmulMachine machine(true);
   Random random(8);
@@ -426,7 +427,7 @@ TEST(Matmul, MayBeginBeforeItsActivationsAreThere) {
       const Product p{.weight = &uploaded.weight, .x = x, .rows = rows};
       const auto expected = product(machine, p);
       EXPECT_TRUE(same_bits(product(forwards, p), expected) && same_bits(product(backwards, p), expected))
-          << contract::dtype_info(dtype).name << ", " << rows << " rows";
+          << plan::dtype_info(dtype).name << ", " << rows << " rows";
     }
   }
 }
@@ -452,7 +453,7 @@ TEST(Matmul, ARowIsAloneAtAnyBatchSize) {
       const auto y =
           product(machine, {.weight = &uploaded.weight, .x = std::span(x).subspan(first * kCols), .rows = rows});
       ASSERT_TRUE(same_bits(y, std::span(alone).subspan(first * shape.rows, y.size())))
-          << contract::dtype_info(dtype).name << ", rows " << first << " + " << rows;
+          << plan::dtype_info(dtype).name << ", rows " << first << " + " << rows;
     }
   }
 }
@@ -546,7 +547,7 @@ TEST(Matmul, SeveralWeightsOfSeveralTypesShareX) {
 }
 
 // BF16 rows here span more than F16 can: what is tiny beside the largest element may be lost.
-TEST(Matmul, GatherDequantisesExactly) {
+TEST(Matmul, GatherDequantizesExactly) {
   MatmulMachine machine;
   Random random(8);
   SCOPED_TRACE(random.note());
@@ -558,7 +559,7 @@ TEST(Matmul, GatherDequantisesExactly) {
     const std::uint32_t ids[] = {34, 0, 17, 17};
     std::vector<float> y(4 * 512), expected;
     for (const std::uint32_t id : ids)
-      for (const float value : reference::dequantise(dtype, stored, shape.rows, shape.cols) |
+      for (const float value : reference::dequantize(dtype, stored, shape.rows, shape.cols) |
                                    std::views::drop(id * shape.cols) | std::views::take(shape.cols))
         expected.push_back(1.5f * value);
     adapters::visit_matrix_type(dtype, [&]<DType kType>() {
@@ -566,7 +567,7 @@ TEST(Matmul, GatherDequantisesExactly) {
           {2, 4}, {.w = uploaded.weight.matrix, .row_ids = ids, .y = y.data(), .scale = 1.5f});
     });
     if (dtype != DType::kBF16) {
-      EXPECT_TRUE(same_bits(y, expected)) << contract::dtype_info(dtype).name;
+      EXPECT_TRUE(same_bits(y, expected)) << plan::dtype_info(dtype).name;
       continue;
     }
     for (std::size_t row = 0; row < 4; ++row) {
@@ -654,7 +655,7 @@ TEST(Moe, GroupingMovesNoBit) {
       if (dtype == DType::kF32 && tile_rows == 64) continue;
       const Pairs pairs = grouped(machine, experts, kExperts, tile_rows);
       p.own = &pairs.own;
-      EXPECT_TRUE(same_bits(product(machine, p), expected)) << contract::dtype_info(dtype).name << " by " << tile_rows;
+      EXPECT_TRUE(same_bits(product(machine, p), expected)) << plan::dtype_info(dtype).name << " by " << tile_rows;
     }
   }
 }

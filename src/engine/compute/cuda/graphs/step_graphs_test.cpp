@@ -13,11 +13,11 @@
 namespace llorch::engine::compute::cuda {
 namespace {
 
-using contract::ExecutionMode;
-using contract::MemoryPurpose;
 using kernels::ResidualAdd;
 using kernels::ResidualAddArgs;
 using kernels::ScaleSoftcap;
+using plan::ExecutionMode;
+using plan::MemoryPurpose;
 
 // An emulated machine that notes what is asked of it.
 class Noting final : public emulation::ForwardingDriver {

@@ -89,7 +89,7 @@ struct Seen {
 };
 
 // Where keys and values come from; position p is one of the row's sequence or span.
-template <contract::DType kKv>
+template <plan::DType kKv>
 struct PagedKeys {
   using Args = AttentionArgs<KvPages>;
   using Stored = typename Element<kKv>::Stored;
@@ -112,7 +112,7 @@ struct PagedKeys {
   const Stored *keys_, *values_;
 };
 // Cache rows [latent | rest]: the key is all of it, the value its latent part.
-template <contract::DType kKv>
+template <plan::DType kKv>
 struct LatentKeys {
   using Args = AttentionArgs<KvPages>;
   using Stored = typename Element<kKv>::Stored;
@@ -284,7 +284,7 @@ LLORCH_KERNEL void leave_heads(Block& block, AttentionShared& shared, const Atte
     block.own([&](std::uint32_t thread) {
       const std::uint32_t first = heads.first * args.d_v / kBlockElements;
       for (std::uint32_t b = thread; b < heads.count * args.d_v / kBlockElements; b += kAttentionThreads)
-        quantise_block(out + (first + b) * kBlockElements, args.narrowed.bytes, row, first + b);
+        quantize_block(out + (first + b) * kBlockElements, args.narrowed.bytes, row, first + b);
     });
   if (args.narrowed.halves.values != nullptr &&
       block.arrives_last(args.meetings + row, args.kv_heads * args.head_groups()))

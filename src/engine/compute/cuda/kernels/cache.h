@@ -1,15 +1,15 @@
 #pragma once
 // Where keys and values lie, and what happens to a row's heads before they are compared: norm, rotation, append.
 //
-// Pages hold 64 positions, absolute-position aligned (engine/contract/state.h). Inside a layer's part of a page keys are
+// Pages hold 64 positions, absolute-position aligned (engine/plan/state.h). Inside a layer's part of a page keys are
 // dimension-major, [kv head][dimension][64], so that neighbouring threads take neighbouring positions; values are
 // [kv head][64][dimension].
 #include "engine/compute/cuda/kernels/rows.h"
-#include "engine/contract/state.h"
+#include "engine/plan/state.h"
 
 namespace llorch::engine::compute::cuda::kernels {
 
-inline constexpr std::uint32_t kPage = contract::kPageTokens;
+inline constexpr std::uint32_t kPage = plan::kPageTokens;
 
 struct KvPages {
   std::byte* const* pages = nullptr;  // page i of sequence s: pages[s * pages_stride + i]
@@ -27,8 +27,8 @@ struct KvPages {
 // Angles of the pairs of a head, row by row.
 struct Rotation {
   static constexpr std::uint32_t kAxes = 3;
-  contract::RopeLayout layout = contract::RopeLayout::kNone;  // vision2d pairs as half does
-  contract::MropeKind mrope = contract::MropeKind::kNone;
+  plan::RopeLayout layout = plan::RopeLayout::kNone;  // vision2d pairs as half does
+  plan::MropeKind mrope = plan::MropeKind::kNone;
   std::uint32_t dims = 0;  // rotated elements of a head
   std::uint32_t sections[kAxes] = {};
   const std::uint32_t* positions = nullptr;  // [rows]; with `axes` [3][rows]
@@ -43,9 +43,8 @@ struct Rotation {
   bool operator==(const Rotation&) const = default;
 
   LLORCH_KERNEL std::uint32_t axis_of(std::uint32_t pair) const {
-    if (layout == contract::RopeLayout::kVision2d) return pair < dims / 4 ? 1 : 2;
-    if (mrope == contract::MropeKind::kChunked)
-      return pair < sections[0] ? 0 : pair < sections[0] + sections[1] ? 1 : 2;
+    if (layout == plan::RopeLayout::kVision2d) return pair < dims / 4 ? 1 : 2;
+    if (mrope == plan::MropeKind::kChunked) return pair < sections[0] ? 0 : pair < sections[0] + sections[1] ? 1 : 2;
     return pair % 3 != 0 && pair < 3 * sections[pair % 3] ? pair % 3 : 0;
   }
   // Turns pair `pair` of the head x.
@@ -56,7 +55,7 @@ struct Rotation {
     sine_cosine(static_cast<float>(position) * (far ? inv_freq_long : inv_freq)[pair], s, c);
     const float attenuation = far ? factor_long : factor;
     s = s * attenuation, c = c * attenuation;
-    const bool interleaved = layout == contract::RopeLayout::kInterleaved;
+    const bool interleaved = layout == plan::RopeLayout::kInterleaved;
     float& a = x[interleaved ? 2 * pair : pair];
     float& b = x[interleaved ? 2 * pair + 1 : pair + dims / 2];
     const float a0 = a, b0 = b;
@@ -84,7 +83,7 @@ struct FinishHeadsArgs {
   KvPages cache;  // pages null: none
   bool operator==(const FinishHeadsArgs&) const = default;
 };
-template <contract::DType kKv>
+template <plan::DType kKv>
 struct FinishHeads {
   using Args = FinishHeadsArgs;
   static constexpr std::uint32_t kThreads = 128;
@@ -134,7 +133,7 @@ struct FinishHeads {
   }
   template <class Block>
   static LLORCH_KERNEL void rotate(Block& block, Shared& shared, const Args& args, std::uint32_t row) {
-    if (args.rotation.layout == contract::RopeLayout::kNone) return;
+    if (args.rotation.layout == plan::RopeLayout::kNone) return;
     block.each([&](std::uint32_t thread) {
       for (std::uint32_t pair = thread; pair < args.rotation.dims / 2; pair += kThreads)
         args.rotation.turn(shared.head, row, pair);
@@ -167,7 +166,7 @@ struct FinishLatentArgs {
   KvPages cache;
   bool operator==(const FinishLatentArgs&) const = default;
 };
-template <contract::DType kKv>
+template <plan::DType kKv>
 struct FinishLatent {
   using Args = FinishLatentArgs;
   static constexpr std::uint32_t kThreads = 256;
@@ -189,7 +188,7 @@ struct FinishLatent {
         append(args, row, i, (x[i] * r) * (args.norm[i] + 0.0f));
       for (std::uint32_t i = thread; i < args.rest_dim; i += kThreads) shared.rest[i] = x[args.latent_dim + i];
     });
-    if (args.rotation.layout != contract::RopeLayout::kNone)
+    if (args.rotation.layout != plan::RopeLayout::kNone)
       block.each([&](std::uint32_t thread) {
         for (std::uint32_t pair = thread; pair < args.rotation.dims / 2; pair += kThreads)
           args.rotation.turn(shared.rest, row, pair);
@@ -238,7 +237,7 @@ struct LatentQuery {
     block.each([&](std::uint32_t thread) {
       for (std::uint32_t i = thread; i < args.rest_dim; i += kThreads) shared.rest[i] = q[i];
     });
-    if (args.rotation.layout != contract::RopeLayout::kNone)
+    if (args.rotation.layout != plan::RopeLayout::kNone)
       block.each([&](std::uint32_t thread) {
         for (std::uint32_t pair = thread; pair < args.rotation.dims / 2; pair += kThreads)
           args.rotation.turn(shared.rest, args.first_row + block.y(), pair);

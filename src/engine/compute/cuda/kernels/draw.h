@@ -5,7 +5,7 @@
 // Four launches, the first and the last when nothing but largest elements is wanted: edits and the best of each chunk, the
 // candidates of each chunk in order, the order of all candidates, the draw. They run in the row's own memory.
 #include "engine/compute/cuda/kernels/scalar.h"
-#include "engine/contract/draw_math.h"
+#include "engine/plan/draw_math.h"
 
 namespace llorch::engine::compute::cuda::kernels {
 
@@ -13,7 +13,7 @@ inline constexpr std::uint32_t kDrawChunk = 2048;
 inline constexpr std::uint32_t kDrawThreads = 256;
 inline constexpr std::uint32_t kAllAllowed = 0xFFFFFFFFu;
 
-// A contract::RowDraw as it lies on the device.
+// A plan::RowDraw as it lies on the device.
 struct DeviceDraw {
   std::uint32_t row = 0;
   std::uint32_t edits_begin = 0, edits_end = 0;
@@ -39,13 +39,13 @@ LLORCH_KERNEL DrawBest better(const DrawBest& a, const DrawBest& b) {
 struct DrawArgs {
   float* rows = nullptr;              // [., width]
   const DeviceDraw* draws = nullptr;  // [draws]
-  const contract::RowEdit* edits = nullptr;
+  const plan::RowEdit* edits = nullptr;
   const std::uint32_t* masks = nullptr;
-  DrawBest* bests = nullptr;            // [draws, chunks]
-  std::uint64_t* keys = nullptr;        // [draws, width] candidates of a chunk from its first element on, in order
-  std::uint32_t* counts = nullptr;      // [draws, chunks] of these
-  std::uint32_t* indices = nullptr;     // [draws, width] of all candidates, in order; their weights are in the row
-  contract::RowDrawn* drawn = nullptr;  // [draws]
+  DrawBest* bests = nullptr;         // [draws, chunks]
+  std::uint64_t* keys = nullptr;     // [draws, width] candidates of a chunk from its first element on, in order
+  std::uint32_t* counts = nullptr;   // [draws, chunks] of these
+  std::uint32_t* indices = nullptr;  // [draws, width] of all candidates, in order; their weights are in the row
+  plan::RowDrawn* drawn = nullptr;   // [draws]
   std::uint32_t width = 0;
   std::uint32_t chunks = 0;
 };
@@ -90,9 +90,9 @@ LLORCH_KERNEL void best_of_row(Block& block, const DrawArgs& args, std::uint32_t
   join_bests(block, all);
 }
 
-LLORCH_KERNEL contract::DrawFault fault_of(const DrawBest& best) {
-  if (best.not_finite != 0) return contract::DrawFault::kNotFinite;
-  return best.value == minus_infinity() ? contract::DrawFault::kNothingAllowed : contract::DrawFault::kNone;
+LLORCH_KERNEL plan::DrawFault fault_of(const DrawBest& best) {
+  if (best.not_finite != 0) return plan::DrawFault::kNotFinite;
+  return best.value == minus_infinity() ? plan::DrawFault::kNothingAllowed : plan::DrawFault::kNone;
 }
 
 // Applies a draw's edits and its mask. Grid: chunks, draws.
@@ -112,7 +112,7 @@ struct DrawEdit {
     typename Block::template PerThread<std::uint32_t> not_finite;
     block.each([&](std::uint32_t thread) {
       for (std::uint32_t i = begin + thread; i < end; i += kThreads)
-        not_finite[thread] |= contract::is_finite(row[i]) ? 0u : 1u;
+        not_finite[thread] |= plan::is_finite(row[i]) ? 0u : 1u;
       if (thread == 0) {
         shared.edits_begin = first_from(args.edits, draw, begin);
         shared.edits_end = first_from(args.edits, draw, end);
@@ -124,7 +124,7 @@ struct DrawEdit {
         if (e != shared.edits_begin && args.edits[e - 1].index == index) continue;  // whoever has the first does all
         float value = row[index];
         for (std::uint32_t at = e; at < shared.edits_end && args.edits[at].index == index; ++at)
-          value = contract::edited(value, args.edits[at]);
+          value = plan::edited(value, args.edits[at]);
         row[index] = value;
       }
     });
@@ -144,7 +144,7 @@ struct DrawEdit {
   }
 
  private:
-  static LLORCH_KERNEL std::uint32_t first_from(const contract::RowEdit* edits, const DeviceDraw& draw,
+  static LLORCH_KERNEL std::uint32_t first_from(const plan::RowEdit* edits, const DeviceDraw& draw,
                                                 std::uint32_t index) {
     return first_not(draw.edits_begin, draw.edits_end, [&](std::uint32_t i) { return edits[i].index < index; });
   }
@@ -167,7 +167,7 @@ struct DrawSort {
     if (draw.temperature == 0.0f) return;
     best_of_row(block, args, block.y(), shared.bests);
     std::uint32_t count = 0;
-    if (fault_of(shared.bests[0]) == contract::DrawFault::kNone) {
+    if (fault_of(shared.bests[0]) == plan::DrawFault::kNone) {
       count = collect(block, shared, args, draw);
       std::uint32_t size = 1;
       while (size < count) size *= 2;
@@ -194,7 +194,7 @@ struct DrawSort {
     block.each([&](std::uint32_t thread) {
       std::uint32_t mine = 0;
       const std::uint32_t first = begin + thread * kPerThread;
-      for (std::uint32_t i = first; i < smaller(end, first + kPerThread); ++i) mine += x_of(i) >= contract::kDrawTailX;
+      for (std::uint32_t i = first; i < smaller(end, first + kPerThread); ++i) mine += x_of(i) >= plan::kDrawTailX;
       shared.counts[0][thread] = mine;
     });
     std::uint32_t from = 0;
@@ -209,7 +209,7 @@ struct DrawSort {
       const std::uint32_t first = begin + thread * kPerThread;
       for (std::uint32_t i = first; i < smaller(end, first + kPerThread); ++i) {
         const float x = x_of(i);
-        if (x >= contract::kDrawTailX) shared.keys[at++] = contract::candidate_key(x, i);
+        if (x >= plan::kDrawTailX) shared.keys[at++] = plan::candidate_key(x, i);
       }
     });
     return shared.counts[from][kThreads - 1];
@@ -259,8 +259,8 @@ struct DrawMerge {
         for (std::uint32_t chunk = 0; chunk < args.chunks; ++chunk)
           if (chunk != block.x()) place += below(keys + std::uint64_t{chunk} * kDrawChunk, counts[chunk], key);
         if (draw.top_k != 0 && place >= draw.top_k) continue;
-        row[place] = contract::exp_s1(contract::candidate_x(key));
-        indices[place] = contract::candidate_index(key);
+        row[place] = plan::exp_s1(plan::candidate_x(key));
+        indices[place] = plan::candidate_index(key);
       }
     });
   }
@@ -290,8 +290,8 @@ struct DrawWalk {
   static LLORCH_KERNEL void run(Block& block, Shared& shared, const Args& args) {
     const DeviceDraw& draw = args.draws[block.x()];
     best_of_row(block, args, block.x(), shared.bests);
-    const contract::DrawFault fault = fault_of(shared.bests[0]);
-    if (draw.temperature == 0.0f || fault != contract::DrawFault::kNone) {
+    const plan::DrawFault fault = fault_of(shared.bests[0]);
+    if (draw.temperature == 0.0f || fault != plan::DrawFault::kNone) {
       block.each([&](std::uint32_t thread) {
         if (thread == 0) args.drawn[block.x()] = {shared.bests[0].index, fault};
       });
@@ -305,7 +305,7 @@ struct DrawWalk {
     walk(block, shared, row, count);
     block.each([&](std::uint32_t thread) {
       if (thread == 0)
-        args.drawn[block.x()] = {indices[choose(row, count, light, shared.walked, draw)], contract::DrawFault::kNone};
+        args.drawn[block.x()] = {indices[choose(row, count, light, shared.walked, draw)], plan::DrawFault::kNone};
     });
   }
 

@@ -35,7 +35,7 @@ struct RouteArgs {
   const float* selection_bias = nullptr;  // [experts] or null; steers the choice, not the weights
   std::uint32_t* experts = nullptr;       // [rows, used], ascending
   float* weights = nullptr;               // [rows, used]
-  contract::MoeParams params{};           // REQUIRES: routable
+  plan::MoeParams params{};               // REQUIRES: routable
 };
 struct Route {
   using Args = RouteArgs;
@@ -53,13 +53,13 @@ struct Route {
 
   template <class Block>
   static LLORCH_KERNEL void run(Block& block, Shared& shared, const Args& args) {
-    const contract::MoeParams& p = args.params;
+    const plan::MoeParams& p = args.params;
     const float* logits = args.logits + std::uint64_t{block.x()} * p.experts;
     block.each([&](std::uint32_t thread) {
       for (std::uint32_t e = thread; e < p.experts; e += kThreads)
-        shared.shares[e] = p.gate == contract::MoeGate::kSigmoid ? sigmoid(logits[e]) : logits[e];
+        shared.shares[e] = p.gate == plan::MoeGate::kSigmoid ? sigmoid(logits[e]) : logits[e];
     });
-    if (p.gate == contract::MoeGate::kSoftmax) softmax(block, shared, shared.shares, p.experts);
+    if (p.gate == plan::MoeGate::kSoftmax) softmax(block, shared, shared.shares, p.experts);
     block.each([&](std::uint32_t thread) {
       for (std::uint32_t e = thread; e < p.experts; e += kThreads)
         shared.scores[e] =
@@ -72,7 +72,7 @@ struct Route {
       sort_ascending(shared.chosen, p.experts_used);
       for (std::uint32_t j = 0; j < p.experts_used; ++j) shared.best[j] = shared.shares[shared.chosen[j]];
     });
-    if (p.gate == contract::MoeGate::kSoftmaxAfterTopk) softmax(block, shared, shared.best, p.experts_used);
+    if (p.gate == plan::MoeGate::kSoftmaxAfterTopk) softmax(block, shared, shared.best, p.experts_used);
     block.each([&](std::uint32_t thread) {
       if (thread == 0) write(shared, args, std::uint64_t{block.x()} * p.experts_used);
     });
@@ -98,7 +98,7 @@ struct Route {
     });
   }
   // Scores outside the best groups become -infinity.
-  static LLORCH_KERNEL void keep_best_groups(Shared& shared, const contract::MoeParams& p) {
+  static LLORCH_KERNEL void keep_best_groups(Shared& shared, const plan::MoeParams& p) {
     const std::uint32_t size = p.experts / p.groups;
     for (std::uint32_t g = 0; g < p.groups; ++g) {
       float first = minus_infinity(), second = first;
@@ -110,7 +110,7 @@ struct Route {
           second = score;
         }
       }
-      shared.group_scores[g] = p.group_score == contract::GroupScore::kTop2Sum ? first + second : first;
+      shared.group_scores[g] = p.group_score == plan::GroupScore::kTop2Sum ? first + second : first;
     }
     choose_largest(shared.group_scores, p.groups, shared.best, shared.groups, p.groups_used);
     sort_ascending(shared.groups, p.groups_used);
@@ -124,7 +124,7 @@ struct Route {
     }
   }
   static LLORCH_KERNEL void write(Shared& shared, const Args& args, std::uint64_t at) {
-    const contract::MoeParams& p = args.params;
+    const plan::MoeParams& p = args.params;
     float sum = 0.0f;
     for (std::uint32_t j = 0; j < p.experts_used; ++j) sum = sum + shared.best[j];
     sum = sum + p.norm_epsilon;

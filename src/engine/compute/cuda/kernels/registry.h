@@ -8,7 +8,7 @@
 #include "engine/compute/cuda/kernels/draw.h"
 #include "engine/compute/cuda/kernels/matmul/half.h"
 #include "engine/compute/cuda/kernels/matmul/plain.h"
-#include "engine/compute/cuda/kernels/matmul/quantised.h"
+#include "engine/compute/cuda/kernels/matmul/quantized.h"
 #include "engine/compute/cuda/kernels/moe.h"
 #include "engine/compute/cuda/kernels/packing/pack.h"
 #include "engine/compute/cuda/kernels/sequences.h"
@@ -59,7 +59,7 @@ template <class Keys>
 using AttentionKernels = KernelList<AttentionWhole<Keys>, AttentionParts<Keys>>;
 
 using PlainKernels = KernelList<RmsNorm, LayerNorm, Swiglu, SwigluBytes, SwigluHalves, ResidualAdd, ScaleSoftcap,
-                                CopyRows, Quantise, Narrow, Route, GroupPairs, Combine, Gather<DType::kF32>, CausalConv,
+                                CopyRows, Quantize, Narrow, Route, GroupPairs, Combine, Gather<DType::kF32>, CausalConv,
                                 SsmScan, LatentQuery, AddPositions, KeepRows, Scatter>;
 using CacheKernels = KernelList<FinishHeads<DType::kF32>, FinishHeads<DType::kF16>, FinishLatent<DType::kF32>,
                                 FinishLatent<DType::kF16>, AttentionWhole<SpanKeys>>;

@@ -1,7 +1,7 @@
 #pragma once
 // Kernels that take rows one by one: norms, activations, sums, copies.
 #include "engine/compute/cuda/kernels/matmul/activations.h"
-#include "engine/contract/params.h"
+#include "engine/plan/params.h"
 
 namespace llorch::engine::compute::cuda::kernels {
 
@@ -112,11 +112,11 @@ struct LayerNorm {
   }
 };
 
-LLORCH_KERNEL float activated(contract::Activation act, float gate) {
+LLORCH_KERNEL float activated(plan::Activation act, float gate) {
   switch (act) {
-    case contract::Activation::kGeluTanh:
+    case plan::Activation::kGeluTanh:
       return divide(gate, 1.0f + exponential(0.0f - gate * fma(gate * gate, 0x1.2444f2p-4f, 0x1.988454p+0f)));
-    case contract::Activation::kGeluErf: return (0.5f * gate) * (1.0f + error_function(gate * 0x1.6a09e6p-1f));
+    case plan::Activation::kGeluErf: return (0.5f * gate) * (1.0f + error_function(gate * 0x1.6a09e6p-1f));
     default: return divide(gate, 1.0f + exponential(0.0f - gate));  // silu
   }
 }
@@ -129,7 +129,7 @@ struct SwigluArgs {
   std::uint64_t x_stride = 0;
   std::uint64_t y_stride = 0;
   std::uint32_t width = 0;
-  contract::Activation act = contract::Activation::kSilu;
+  plan::Activation act = plan::Activation::kSilu;
   float alpha = 0;
   float limit = 0;
   NarrowedRows narrowed;  // what SwigluBytes and SwigluHalves leave
@@ -139,7 +139,7 @@ LLORCH_KERNEL float swiglu(const SwigluArgs& args, std::uint32_t row, std::uint3
   const float gate = args.gate[row * args.x_stride + i];
   if (args.up == nullptr) return activated(args.act, gate);
   const float up = args.up[row * args.x_stride + i];
-  if (args.act != contract::Activation::kSwigluOai) return activated(args.act, gate) * up;
+  if (args.act != plan::Activation::kSwigluOai) return activated(args.act, gate) * up;
   const float g = args.limit < gate ? args.limit : gate;
   const float low = up < -args.limit ? -args.limit : up, u = args.limit < low ? args.limit : low;
   return (u + 1.0f) * divide(g, 1.0f + exponential(0.0f - args.alpha * g));
@@ -172,7 +172,7 @@ struct SwigluBytes {
     block.own([&](std::uint32_t thread) {
       const std::uint32_t at = thread * kBlockElements;
       if (at < kThreads && first + at < args.width)
-        quantise_block(shared.y + at, args.narrowed.bytes, block.y(), (first + at) / kBlockElements);
+        quantize_block(shared.y + at, args.narrowed.bytes, block.y(), (first + at) / kBlockElements);
     });
   }
 };

@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "engine/compute/cuda/kernels/block.h"
-#include "engine/contract/dtype.h"
+#include "engine/plan/dtype.h"
 
 #if defined(__CUDACC__)
 #include <cuda_fp16.h>
@@ -66,16 +66,16 @@ LLORCH_KERNEL std::uint32_t smaller(std::uint32_t a, std::uint32_t b) { return b
 LLORCH_KERNEL std::uint32_t larger(std::uint32_t a, std::uint32_t b) { return a < b ? b : a; }
 
 // What a stored element of a plain type is; widening is exact.
-template <contract::DType kType>
+template <plan::DType kType>
 struct Element;
 template <>
-struct Element<contract::DType::kF32> {
+struct Element<plan::DType::kF32> {
   using Stored = float;
   static LLORCH_KERNEL float value(Stored stored) { return stored; }
   static LLORCH_KERNEL Stored stored(float value) { return value; }
 };
 template <>
-struct Element<contract::DType::kF16> {
+struct Element<plan::DType::kF16> {
   using Stored = std::uint16_t;
   static LLORCH_KERNEL float value(Stored stored) { return half_value(stored); }
   static LLORCH_KERNEL Stored stored(float value) { return half_bits(value); }

@@ -75,7 +75,7 @@ struct CausalConv {
       LLORCH_UNROLL
       for (std::uint32_t i = 0; i < kTapsMax; ++i)
         if (i + args.taps >= kTapsMax) w = fma(weight[i], window[i], w);
-      if (args.silu) w = activated(contract::Activation::kSilu, w);
+      if (args.silu) w = activated(plan::Activation::kSilu, w);
       args.y[row * args.y_stride + channel] = args.gate_out != nullptr ? args.gate_out[at] * w : w;
       LLORCH_UNROLL
       for (std::uint32_t i = 0; i + 1 < kTapsMax; ++i) window[i] = window[i + 1];

@@ -144,7 +144,7 @@ struct Scatter {
  private:
   static LLORCH_KERNEL bool is_image(const Args& args, std::uint32_t row) {
     const std::uint32_t id = args.row_ids[row];
-    return id != contract::kNoRowId && (id == args.image_row_ids[0] || id == args.image_row_ids[1]);
+    return id != plan::kNoRowId && (id == args.image_row_ids[0] || id == args.image_row_ids[1]);
   }
 };
 

@@ -9,12 +9,11 @@
 namespace llorch::engine::compute::cuda::loading {
 namespace {
 
-using contract::StoredTensor;
+using plan::StoredTensor;
 
 // Elements of a vector in a piece.
 std::uint64_t elements_at_once(const StoredTensor& tensor, std::uint64_t piece_bytes) {
-  ASSERT(contract::dtype_info(tensor.dtype).block_elements == 1, "a vector of {}",
-         contract::dtype_info(tensor.dtype).name);
+  ASSERT(plan::dtype_info(tensor.dtype).block_elements == 1, "a vector of {}", plan::dtype_info(tensor.dtype).name);
   return std::max<std::uint64_t>(1, piece_bytes / (stored_bytes(tensor) / elements_of(tensor)));
 }
 

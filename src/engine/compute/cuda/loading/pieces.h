@@ -5,7 +5,7 @@
 
 #include "engine/compute/cuda/driver.h"
 #include "engine/compute/cuda/kernels/packing/pack.h"
-#include "engine/contract/backend.h"
+#include "engine/plan/backend.h"
 
 namespace llorch::engine::compute::cuda::loading {
 
@@ -19,8 +19,8 @@ struct Piece {
 };
 
 // Every byte of the tensors once, in order; pieces of at most `piece_bytes`, unless a unit has more. Pure.
-std::vector<Piece> cut(std::span<const contract::StoredTensor> tensors, std::uint64_t piece_bytes);
+std::vector<Piece> cut(std::span<const plan::StoredTensor> tensors, std::uint64_t piece_bytes);
 // Of the largest of these pieces, without making them: there may be millions.
-std::uint64_t largest_piece_bytes(std::span<const contract::StoredTensor> tensors, std::uint64_t piece_bytes);
+std::uint64_t largest_piece_bytes(std::span<const plan::StoredTensor> tensors, std::uint64_t piece_bytes);
 
 }  // namespace llorch::engine::compute::cuda::loading

@@ -21,8 +21,8 @@ namespace {
 using base::ErrorCode;
 using base::fail;
 using base::Result;
-using contract::DType;
-using contract::StoredTensor;
+using plan::DType;
+using plan::StoredTensor;
 
 // Slots begin where kernels may read sixteen bytes at a time.
 constexpr std::uint64_t kAlignment = 256;
@@ -56,7 +56,7 @@ struct Ring {
   std::vector<Piece> pieces;
   std::uint64_t slot_bytes = 0;
   std::uint64_t slots = 0;
-  contract::DeviceBuffer device;  // bytes()
+  plan::DeviceBuffer device;      // bytes()
   std::unique_ptr<Staging> host;  // likewise
   std::vector<std::unique_ptr<Event>> packed;
 
@@ -67,7 +67,7 @@ struct Ring {
 
 Result<Ring> take_ring(const LoadInput& input, const LoadLimits& limits) {
   Ring ring(input.tensors, limits);
-  ring.device = TRY(contract::DeviceBuffer::allocate(input.backend, ring.bytes(), contract::MemoryPurpose::kStaging));
+  ring.device = TRY(plan::DeviceBuffer::allocate(input.backend, ring.bytes(), plan::MemoryPurpose::kStaging));
   ring.host = input.driver.make_staging(ring.bytes());
   if (ring.host == nullptr) {
     return fail(base::Error{
@@ -198,7 +198,7 @@ void launch_pack(const CudaStream& stream, const StoredTensor& tensor, const ker
 
 // Everything that is read goes to the device and is packed there, while the next pieces are read.
 Result<> send_all(const LoadInput& input, const Ring& ring, std::uint32_t threads_count,
-                  const contract::UploadProgress& progress) {
+                  const plan::UploadProgress& progress) {
   const std::uint64_t on_the_way = ring.slots / 2, count = ring.pieces.size();  // so many slots are the device's
   std::uint64_t bytes_total = 0, bytes_done = 0;
   for (const Piece& piece : ring.pieces) bytes_total += piece.stored_bytes;
@@ -228,14 +228,14 @@ Result<> send_all(const LoadInput& input, const Ring& ring, std::uint32_t thread
 
 }  // namespace
 
-contract::StagingBytes staging_bytes(std::span<const StoredTensor> tensors, const LoadLimits& limits) {
+plan::StagingBytes staging_bytes(std::span<const StoredTensor> tensors, const LoadLimits& limits) {
   if (tensors.empty()) return {};
   LoadLimits least = limits;
   for (auto next = smaller(least); next; next = smaller(least)) least = *next;
   return {.wanted = Ring(tensors, limits).bytes(), .least = slot_bytes_of(tensors, least.piece_bytes)};
 }
 
-Result<> load_weights(const LoadInput& input, const LoadLimits& limits, const contract::UploadProgress& progress) {
+Result<> load_weights(const LoadInput& input, const LoadLimits& limits, const plan::UploadProgress& progress) {
   if (input.tensors.empty()) return {};
   const Ring ring = TRY(make_ring(input, limits));
   const std::uint32_t threads_count = std::clamp(std::thread::hardware_concurrency(), 1u, limits.readers);

@@ -7,7 +7,7 @@
 #include "base/result.h"
 #include "engine/compute/cuda/driver.h"
 #include "engine/compute/cuda/stream.h"
-#include "engine/contract/backend.h"
+#include "engine/plan/backend.h"
 
 namespace llorch::engine::compute::cuda::loading {
 
@@ -21,19 +21,19 @@ struct LoadLimits {
 };
 
 struct LoadInput {
-  contract::Backend& backend;  // gives the staging, accounted as such
+  plan::Backend& backend;  // gives the staging, accounted as such
   Driver& driver;
   const CudaStream& stream;
-  std::span<const contract::StoredTensor> tensors;  // checked
-  std::span<std::byte* const> memory;               // of each tensor's weight, zeroed
+  std::span<const plan::StoredTensor> tensors;  // checked
+  std::span<std::byte* const> memory;           // of each tensor's weight, zeroed
 };
 
 // Returns when every weight is packed, or something failed and nothing is under way any more. `progress` is called on the
 // calling thread, which alone uses the driver. Errors: OUT_OF_DEVICE_MEMORY for staging, MODEL_LOAD_FAILED when the host
 // has no memory to lock, CUDA_ERROR, those of TensorSource with the tensor's name.
-base::Result<> load_weights(const LoadInput& input, const LoadLimits& limits, const contract::UploadProgress& progress);
+base::Result<> load_weights(const LoadInput& input, const LoadLimits& limits, const plan::UploadProgress& progress);
 
 // What load_weights() takes of the device for staging, to the byte. Pure.
-contract::StagingBytes staging_bytes(std::span<const contract::StoredTensor> tensors, const LoadLimits& limits);
+plan::StagingBytes staging_bytes(std::span<const plan::StoredTensor> tensors, const LoadLimits& limits);
 
 }  // namespace llorch::engine::compute::cuda::loading

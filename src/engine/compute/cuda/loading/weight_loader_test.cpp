@@ -20,12 +20,12 @@ namespace llorch::engine::compute::cuda::loading {
 namespace {
 
 using base::ErrorCode;
-using contract::DType;
-using contract::MemoryPurpose;
-using contract::StoredTensor;
-using contract::WeightUse;
 using emulation::ForwardingDriver;
 using emulation::make_driver;
+using plan::DType;
+using plan::MemoryPurpose;
+using plan::StoredTensor;
+using plan::WeightUse;
 
 constexpr std::uint64_t kDeviceBytes = 64u << 20;
 
@@ -104,7 +104,7 @@ class ScarceDriver final : public ForwardingDriver {
 };
 
 // Reads from memory, counts, and may fail.
-class Source final : public contract::TensorSource {
+class Source final : public plan::TensorSource {
  public:
   explicit Source(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) {}
   base::Result<> read(std::uint64_t begin, std::span<std::byte> out) const override {
@@ -194,7 +194,7 @@ void expect_packed(CudaBackend& backend, const Model& model, std::span<void* con
     const auto expected = packed_by_the_host(model.tensors[i], model.sources[i]->bytes());
     std::vector<std::byte> packed(expected.size());
     backend.copy_to_host(packed, static_cast<const CudaWeight*>(weights[i])->memory);
-    EXPECT_EQ(packed, expected) << contract::dtype_info(model.tensors[i].dtype).name << ' ' << model.tensors[i].name;
+    EXPECT_EQ(packed, expected) << plan::dtype_info(model.tensors[i].dtype).name << ' ' << model.tensors[i].name;
   }
 }
 

@@ -3,7 +3,7 @@
 
 namespace llorch::engine::compute::cuda {
 
-base::Result<std::unique_ptr<contract::Backend>> make_cuda_backend(const CudaBackendOptions& options) {
+base::Result<std::unique_ptr<plan::Backend>> make_cuda_backend(const CudaBackendOptions& options) {
   return base::fail(base::Error{
       base::ErrorCode::kGpuUnavailable,
       missing_kernels({}) + ". Build where a CUDA toolkit is installed, or name the CPU reference device, cpu.",

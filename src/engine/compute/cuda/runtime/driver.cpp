@@ -331,7 +331,7 @@ std::unique_ptr<CudaBackend> make_backend(std::unique_ptr<CudaDriver> driver, st
 
 }  // namespace
 
-Result<std::unique_ptr<contract::Backend>> make_cuda_backend(const CudaBackendOptions& options) {
+Result<std::unique_ptr<plan::Backend>> make_cuda_backend(const CudaBackendOptions& options) {
   return make_backend(TRY(CudaDriver::open(options.device)), options.memory_budget_bytes);
 }
 

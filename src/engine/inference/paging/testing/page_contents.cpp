@@ -7,7 +7,7 @@
 
 namespace llorch::engine::inference::paging::testing {
 
-using contract::kPageTokens;
+using plan::kPageTokens;
 
 void extend_numbers(std::vector<std::uint64_t>& numbers, std::span<const base::TokenId> tokens) {
   for (std::size_t i = numbers.size(); i < tokens.size(); ++i) {

@@ -31,7 +31,7 @@ class PageContents {
   static std::string check_counts(const PageTables& tables, std::uint32_t slots);
 
  private:
-  using Page = std::array<std::uint64_t, contract::kPageTokens>;
+  using Page = std::array<std::uint64_t, plan::kPageTokens>;
   Page& page(std::uint32_t group, PageId id);
 
   const PageTables* tables_;

@@ -12,9 +12,9 @@
 namespace llorch::engine::inference::scheduling::testing {
 
 using base::TokenId;
-using contract::kPageTokens;
 using paging::testing::extend_numbers;
 using paging::testing::PageContents;
+using plan::kPageTokens;
 
 namespace {
 constexpr std::string_view kSalt = "salt";

@@ -5,15 +5,15 @@
 #include <functional>
 #include <numeric>
 
-#include "contract/device_mask.h"
-#include "orchestratord/brain/test/world/shelf.h"
-#include "orchestratord/brain/test/world/world.h"
+#include "orchestratord/core/testing/world/shelf.h"
+#include "orchestratord/core/testing/world/world.h"
+#include "wire/device_mask.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 
 using base::ErrorCode;
-using contract::JobStatus;
-using contract::WorkerStatus;
+using wire::JobStatus;
+using wire::WorkerStatus;
 
 void World::submit() {
   const bool shared = shares_ && chance(40);
@@ -21,7 +21,7 @@ void World::submit() {
   const ModelOnShelf& m = kShelf[shared ? kShared + pick(kShelf.size() - kShared) : of_one];
   jobs::JobSpec spec{.job_id = base::JobId(fmt::format("j{}", ++submissions_)),
                      .model = facts(m),
-                     .priority = chance(40) ? contract::Priority::kBatch : contract::Priority::kInteractive,
+                     .priority = chance(40) ? wire::Priority::kBatch : wire::Priority::kInteractive,
                      .tokens_in = 10,
                      .max_tokens = 20};
   if (chance(40)) spec.session_id = base::SessionId(fmt::format("s{}", pick(3)));
@@ -33,12 +33,12 @@ void World::submit() {
   feed(Submit{{++requests_}, std::move(spec)});
 }
 
-contract::Placement World::placement(const ModelOnShelf& model) {
+wire::Placement World::placement(const ModelOnShelf& model) {
   const SimPool& sim = pools_[pick(pools_.size())];
   const std::string pool = sim.base.pool_id;
   switch (pick(4)) {
-    case 0: return {.mode = contract::PlacementMode::kPin, .pin_pool_id = pool};
-    case 1: return {.mode = contract::PlacementMode::kPrefer, .prefer_pools = {pool}, .allow_fallback = chance(50)};
+    case 0: return {.mode = wire::PlacementMode::kPin, .pin_pool_id = pool};
+    case 1: return {.mode = wire::PlacementMode::kPrefer, .prefer_pools = {pool}, .allow_fallback = chance(50)};
     case 2: return {.avoid_pools = {pool}};
     default: return {.require_device_mask = mask(sim, model)};
   }
@@ -52,7 +52,7 @@ std::string World::mask(const SimPool& pool, const ModelOnShelf& model) {
   while (std::ssize(gpu_ids) > model.devices) gpu_ids.erase(gpu_ids.begin() + static_cast<int>(pick(gpu_ids.size())));
   if (gpu_ids == std::vector<std::string>{"cpu"}) gpu_ids.resize(static_cast<std::size_t>(model.devices), "cpu");
   if (chance(30)) std::reverse(gpu_ids.begin(), gpu_ids.end());
-  return contract::mask_of(gpu_ids);
+  return wire::mask_of(gpu_ids);
 }
 
 void World::cancel() {
@@ -78,9 +78,8 @@ void World::worker_action(bool healthy) {
         choices.push_back([this, &pool, id = id] {
           drop_worker(pool, id);
           tell("",
-               WorkerFailed{{.worker_id = id,
-                             .pool_id = pool.base.pool_id,
-                             .category = contract::FailureCategory::kExplicitStop}},
+               WorkerFailed{
+                   {.worker_id = id, .pool_id = pool.base.pool_id, .category = wire::FailureCategory::kExplicitStop}},
                true);
         });
       } else if (w.info.status == WorkerStatus::kStarting) {
@@ -140,7 +139,7 @@ void World::end_execution(SimExecution& x, std::optional<ErrorCode> error) {
   if (error) {
     e.error = base::Error{*error, "sim", {}};
   } else {
-    e.end = contract::EndEvent{.job_id = x.command.job_id.value, .tokens_in = 10, .tokens_out = x.tokens};
+    e.end = wire::EndEvent{.job_id = x.command.job_id.value, .tokens_in = 10, .tokens_out = x.tokens};
   }
   tell(fmt::format("relay {}", x.command.execution.value), e);
 }
@@ -177,7 +176,7 @@ void World::restart_pool() {
 // A device falls off its bus, and takes with it what it is a part of; or it comes back.
 void World::turn_device() {
   SimPool& pool = pools_[pick(pools_.size())];
-  contract::GpuInfo& gpu = pool.base.gpus[pick(pool.base.gpus.size())];
+  wire::GpuInfo& gpu = pool.base.gpus[pick(pool.base.gpus.size())];
   gpu.healthy = !gpu.healthy;
   if (gpu.healthy) return;
   ++seen["device lost"];
@@ -204,23 +203,23 @@ std::int64_t World::SimWorker::bytes_on(const std::string& gpu_id) const {
   return sum;
 }
 
-contract::WorkerInfo World::told(const SimWorker& worker) const {
-  contract::WorkerInfo info = worker.info;
-  if (!plants_first_device_ || worker.devices.size() == 1) return info;
+wire::WorkerInfo World::told(const SimWorker& worker) const {
+  wire::WorkerInfo info = worker.info;
+  if (!bug_first_device_ || worker.devices.size() == 1) return info;
   info.gpu_id = worker.devices.front();
   info.vram_bytes = std::min(info.vram_bytes, worker.bytes.front());
   info.vram_bytes_by_device.clear();
   return info;
 }
 
-contract::PoolState World::state_of(const SimPool& pool) const {
-  contract::PoolState s = pool.base;
+wire::PoolState World::state_of(const SimPool& pool) const {
+  wire::PoolState s = pool.base;
   s.timestamp_ms = now_.unix_ms;
   s.uptime_seconds = now_.mono_ms / 1000;
-  for (contract::GpuInfo& gpu : s.gpus) {
+  for (wire::GpuInfo& gpu : s.gpus) {
     std::int64_t loaded = 0;
     for (const auto& [id, w] : pool.workers) {
-      if (!w.is_on(gpu.gpu_id) || (plants_first_device_ && w.devices.front() != gpu.gpu_id)) continue;
+      if (!w.is_on(gpu.gpu_id) || (bug_first_device_ && w.devices.front() != gpu.gpu_id)) continue;
       loaded += w.info.vram_bytes > 0 ? w.bytes_on(gpu.gpu_id) : 0;  // counted once ready, as pool-managerd does
       gpu.workers.push_back(id);
     }
@@ -248,4 +247,4 @@ World::SimPool* World::pool_at(const std::string& endpoint) {
   return nullptr;
 }
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

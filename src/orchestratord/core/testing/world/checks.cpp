@@ -3,16 +3,16 @@
 
 #include <algorithm>
 
-#include "contract/device_mask.h"
-#include "orchestratord/brain/test/world/world.h"
-#include "orchestratord/retry/backoff.h"
-#include "orchestratord/scheduling/preference.h"
+#include "orchestratord/core/jobs/backoff.h"
+#include "orchestratord/core/placement/preference.h"
+#include "orchestratord/core/testing/world/world.h"
+#include "wire/device_mask.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 
 using base::ErrorCode;
-using contract::JobStatus;
-using contract::WorkerStatus;
+using wire::JobStatus;
+using wire::WorkerStatus;
 
 void World::expire_in_flight() {
   std::erase_if(in_flight_, [&](const auto& item) {
@@ -20,7 +20,7 @@ void World::expire_in_flight() {
   });
 }
 
-// What the brain learns with this event.
+// What the core learns with this event.
 void World::before_event(const Event& event) {
   expire_in_flight();
   let_go(event);
@@ -29,7 +29,7 @@ void World::before_event(const Event& event) {
   };
   if (const auto* e = std::get_if<ExecuteEnded>(&event)) {
     if (const auto it = in_flight_.find(e->execution.value); it != in_flight_.end()) {
-      if (e->error && retry::is_transient(e->error->code)) known_.at(it->second.job_id.value).retried = true;
+      if (e->error && jobs::is_transient(e->error->code)) known_.at(it->second.job_id.value).retried = true;
       if (e->error && e->error->code == ErrorCode::kCancelled) known_.at(it->second.job_id.value).retried = true;
       in_flight_.erase(it);
     }
@@ -57,7 +57,7 @@ void World::check_execute(const Execute& c) {
   Known& k = known_.at(c.job_id.value);
   if (!rows_.contains(c.job_id.value) || !(k.committed_told || k.restored))
     violate("execute before commit: " + c.job_id.value);
-  if (k.sealed || k.finishes > 0 || contract::is_terminal(k.told)) violate("execute after the end: " + c.job_id.value);
+  if (k.sealed || k.finishes > 0 || wire::is_terminal(k.told)) violate("execute after the end: " + c.job_id.value);
   std::int64_t on_worker = 0;
   for (const auto& [id, f] : in_flight_) {
     if (f.job_id == c.job_id) violate("two attempts at once: " + c.job_id.value);
@@ -65,10 +65,10 @@ void World::check_execute(const Execute& c) {
   }
   if (on_worker >= config_.worker_slots) violate("more attempts than slots on " + c.worker_id.value);
   const auto accepts = [&](const jobs::JobSpec& spec) {
-    return scheduling::tier_of(spec.placement, c.pool_id, gpu_of_[c.worker_id.value]) != scheduling::Tier::kExcluded;
+    return placement::tier_of(spec.placement, c.pool_id, gpu_of_[c.worker_id.value]) != placement::Tier::kExcluded;
   };
   if (!accepts(k.spec)) violate(fmt::format("{} runs where it must not", c.job_id.value));
-  if (!scheduling::is_anywhere(k.spec.placement)) ++seen["placed by wish"];
+  if (!placement::is_anywhere(k.spec.placement)) ++seen["placed by wish"];
   // FIFO inside (class, model) among those that accept the worker, first attempts of this life only.
   if (!k.dispatched && !k.retried && !k.restored) {
     for (const auto& [id, other] : known_) {
@@ -76,7 +76,7 @@ void World::check_execute(const Execute& c) {
                         other.spec.tenant_id == k.spec.tenant_id &&
                         (!builds_change_ || other.spec.placement == k.spec.placement);
       const bool waits = other.accepted && !other.dispatched && !other.retried && !other.restored &&
-                         other.finishes == 0 && !contract::is_terminal(other.told);
+                         other.finishes == 0 && !wire::is_terminal(other.told);
       if (same && waits && accepts(other.spec) && other.order < k.order)
         violate(fmt::format("{} overtook {}", c.job_id.value, id));
     }
@@ -86,7 +86,7 @@ void World::check_execute(const Execute& c) {
 }
 
 void World::check_start(const StartWorker& c) {
-  const auto devices = contract::devices_of(c.request.gpu_id);
+  const auto devices = wire::devices_of(c.request.gpu_id);
   const auto overlaps = [&](const Start& start) {
     return start.pool_id == c.pool_id.value && start.model_ref == c.request.model_ref &&
            std::ranges::any_of(devices, [&](const auto& gpu) { return std::ranges::count(start.devices, gpu) > 0; });
@@ -101,13 +101,13 @@ void World::check_start(const StartWorker& c) {
   hold(c, devices);
 }
 
-// No device is given more than it has, by what the brain knows.
+// No device is given more than it has, by what the core knows.
 void World::hold(const StartWorker& c, const std::vector<std::string>& devices) {
   held_[c.request.worker_id] = {c.pool_id.value, devices,
                                 model_on_shelf("sha256:" + c.request.model_ref.substr(6)).bytes};
   const SimPool* pool = pool_at(c.endpoint);
   if (!pool) return;
-  for (const contract::GpuInfo& gpu : pool->base.gpus) {
+  for (const wire::GpuInfo& gpu : pool->base.gpus) {
     std::int64_t sum = 0;
     for (const auto& [id, held] : held_) {
       if (held.pool_id == c.pool_id.value) sum += held.bytes * std::ranges::count(held.devices, gpu.gpu_id);
@@ -137,7 +137,7 @@ void World::check_end() {
     const auto row = rows_.find(id);
     if (k.accepted && row == rows_.end()) violate("an accepted job has no row: " + id);
     if (row == rows_.end()) continue;
-    if (!contract::is_terminal(row->second.status)) violate("never ended: " + id);
+    if (!wire::is_terminal(row->second.status)) violate("never ended: " + id);
     if (row->second.terminal_writes != 1)
       violate(fmt::format("{} terminal rows of {}", row->second.terminal_writes, id));
     // A crash between the terminal row and Finish leaves the telling to the store.
@@ -148,4 +148,4 @@ void World::check_end() {
   feed(QueryJobs{{++requests_}});
 }
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

@@ -1,18 +1,18 @@
-// What the brain commands is done, or not.
+// What the core commands is done, or not.
 #include <fmt/core.h>
 
 #include <algorithm>
 
-#include "contract/device_mask.h"
-#include "orchestratord/brain/test/world/shelf.h"
-#include "orchestratord/brain/test/world/world.h"
-#include "orchestratord/scheduling/preference.h"
+#include "orchestratord/core/placement/preference.h"
+#include "orchestratord/core/testing/world/shelf.h"
+#include "orchestratord/core/testing/world/world.h"
+#include "wire/device_mask.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 
 using base::ErrorCode;
-using contract::JobStatus;
-using contract::WorkerStatus;
+using wire::JobStatus;
+using wire::WorkerStatus;
 
 void World::obey(const Command& command) {
   std::visit([this](const auto& c) { obey(c); }, command);
@@ -22,7 +22,7 @@ void World::obey(const CommitAdmission& c) { writes_.push_back({c.commit, c, {}}
 
 void World::obey(const CommitTransition& c) {
   Known& k = known_.at(c.record.job_id.value);
-  const bool again = contract::is_terminal(k.told) && k.told == c.record.status;  // a failed write, repeated
+  const bool again = wire::is_terminal(k.told) && k.told == c.record.status;  // a failed write, repeated
   const bool restored = k.told == JobStatus::kQueued && c.record.status == JobStatus::kQueued;
   if (!again && !restored && !jobs::is_legal(k.told, c.record.status))
     violate("illegal transition of " + c.record.job_id.value);
@@ -105,7 +105,7 @@ void World::obey(const StartWorker& c) {
   const bool wanted = std::any_of(known_.begin(), known_.end(), [&](const auto& item) {
     const jobs::JobSpec& spec = item.second.spec;
     return spec.model.model_ref == c.request.model_ref && item.second.finishes == 0 &&
-           scheduling::tier_of(spec.placement, c.pool_id, c.request.gpu_id) != scheduling::Tier::kExcluded;
+           placement::tier_of(spec.placement, c.pool_id, c.request.gpu_id) != placement::Tier::kExcluded;
   });
   if (!wanted) violate("a start for nobody on " + c.pool_id.value);
   SimPool* pool = pool_at(c.endpoint);
@@ -118,10 +118,10 @@ void World::obey(const StartWorker& c) {
 }
 
 // What pool-managerd looks at before a start.
-std::optional<base::Error> World::start(SimPool& pool, const contract::StartWorkerRequest& request) {
-  const auto devices = contract::devices_of(request.gpu_id);
+std::optional<base::Error> World::start(SimPool& pool, const wire::StartWorkerRequest& request) {
+  const auto devices = wire::devices_of(request.gpu_id);
   const ModelOnShelf& model = model_on_shelf("sha256:" + request.model_ref.substr(6));
-  for (const contract::GpuInfo& gpu : pool.base.gpus) {
+  for (const wire::GpuInfo& gpu : pool.base.gpus) {
     std::int64_t used = model.bytes * std::ranges::count(devices, gpu.gpu_id);
     if (used == 0) continue;
     if (!gpu.healthy) return base::Error{ErrorCode::kPoolUnavailable, "sim", {}};
@@ -160,7 +160,7 @@ std::optional<base::Error> World::start(SimPool& pool, const contract::StartWork
 void World::obey(const ReviewQueue& c) {
   ++seen["queue reviewed"];
   const bool aborts = chance(20);
-  tell("", QueueReviewed{queue_optimizer::review(c.snapshot, [&] { return aborts && chance(50); })});
+  tell("", QueueReviewed{queue::review(c.snapshot, [&] { return aborts && chance(50); })});
 }
 
 void World::obey(const StopWorker& c) {
@@ -179,4 +179,4 @@ void World::obey(const AskPoolState& c) {
   tell("", PoolSeen{{}, state_of(*pool), c.endpoint});
 }
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "contract/pool.h"
+#include "wire/pool.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 
 struct ModelOnShelf {
   std::string name;
@@ -19,7 +19,7 @@ inline const std::vector<ModelOnShelf> kShelf = {{"a", 3'000'000'000},       {"b
                                                  {"pair", 2'500'000'000, 2}, {"trio", 2'000'000'000, 3}};
 inline constexpr std::size_t kOfOneDevice = 3, kHuge = 3, kShared = 4;  // where on the shelf
 
-inline contract::ModelFacts facts(const ModelOnShelf& m) {
+inline wire::ModelFacts facts(const ModelOnShelf& m) {
   return {.model_ref = "file:/" + m.name,
           .digest = "sha256:" + m.name,
           .context_length = 1000,
@@ -31,4 +31,4 @@ inline const ModelOnShelf& model_on_shelf(const std::string& digest) {
   return *std::find_if(kShelf.begin(), kShelf.end(), [&](const auto& m) { return facts(m).digest == digest; });
 }
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

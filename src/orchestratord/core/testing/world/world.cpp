@@ -1,29 +1,25 @@
-#include "orchestratord/brain/test/world/world.h"
+#include "orchestratord/core/testing/world/world.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 
-#include "orchestratord/brain/test/describe.h"
+#include "orchestratord/core/testing/describe.h"
+#include "orchestratord/core/testing/units.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 
 using base::ErrorCode;
-using contract::JobStatus;
+using wire::JobStatus;
 
-namespace {
-constexpr std::int64_t kGb = 1'000'000'000;
-}  // namespace
+namespace {}  // namespace
 
 World::World(const WorldOptions& options)
-    : rng_(options.seed),
-      seed_(options.seed),
-      plants_first_device_(options.plants_first_device),
-      entropy_(options.seed) {
-  config_.decide_every_lane = options.decide_every_lane;
+    : rng_(options.seed), seed_(options.seed), bug_first_device_(options.bug_first_device), entropy_(options.seed) {
+  config_.decide_every_group = options.decide_every_group;
   config_.queue.capacity = chance(50) ? 6 : 40;
-  config_.queue.policy = static_cast<contract::QueuePolicy>(pick(3));
-  config_.scheduling.algorithm = static_cast<contract::PlacementAlgorithm>(pick(4));
+  config_.queue.policy = static_cast<config::QueuePolicy>(pick(3));
+  config_.scheduling.algorithm = static_cast<config::PlacementAlgorithm>(pick(4));
   config_.sessions.turns_max = 1000;
   config_.sessions.ttl_ms = 60'000;
   if (chance(60)) config_.sessions.token_budget = 40 + static_cast<std::int64_t>(pick(200));
@@ -33,7 +29,7 @@ World::World(const WorldOptions& options)
   config_.workers_per_gpu = 1 + static_cast<std::int64_t>(pick(2));
   config_.retry.max_attempts = 1 + static_cast<std::int64_t>(pick(5));
   config_.timeout.queue_ms = chance(20) ? 120'000 : 0;
-  config_.restart.running_jobs = chance(10) ? contract::RunningJobs::kFail : contract::RunningJobs::kReplay;
+  config_.restart.running_jobs = chance(10) ? config::RunningJobs::kFail : config::RunningJobs::kReplay;
   if (chance(40)) config_.quotas.max_concurrent_jobs = 1 + static_cast<std::int64_t>(pick(3));
   if (chance(30)) config_.quotas.token_budget_daily = 200 + static_cast<std::int64_t>(pick(400));
   builds_change_ = chance(50);
@@ -69,7 +65,7 @@ void World::boot() {
   in_flight_.clear();
   starts_.clear();
   held_.clear();
-  brain_ = std::make_unique<Brain>(config_, entropy_);
+  core_ = std::make_unique<Core>(config_, entropy_);
   Restored restored;
   for (const std::string& id : row_order_) {
     const Row& row = rows_.at(id);
@@ -77,7 +73,7 @@ void World::boot() {
     k.told = row.status;
     k.restored = true;
     k.sealed = false;  // an ending that did not reach the disk never happened
-    if (contract::is_terminal(row.status)) continue;
+    if (wire::is_terminal(row.status)) continue;
     k.told = JobStatus::kQueued;
     restored.jobs.push_back({.spec = row.spec,
                              .status = row.status,
@@ -105,7 +101,7 @@ std::vector<sessions::RestoredSession> World::restored_sessions() const {
     for (const auto& [id, row] : rows_) {
       if (row.session_key != key) continue;
       ++s.use.turns;
-      if (!contract::is_terminal(row.status)) continue;
+      if (!wire::is_terminal(row.status)) continue;
       s.use.tokens_in += row.attempts > 0 ? row.spec.tokens_in : 0;
       s.use.tokens_out += std::min(row.tokens_out, row.spec.max_tokens);
       s.use.decode_time_ms += row.decode_time_ms;
@@ -118,7 +114,7 @@ std::vector<sessions::TenantUse> World::restored_tenants() const {
   constexpr std::int64_t kDayMs = 86'400'000;
   std::map<std::string, std::int64_t> used;
   for (const auto& [id, row] : rows_) {
-    if (!contract::is_terminal(row.status) || row.finished_unix_ms / kDayMs != now_.unix_ms / kDayMs) continue;
+    if (!wire::is_terminal(row.status) || row.finished_unix_ms / kDayMs != now_.unix_ms / kDayMs) continue;
     used[row.spec.tenant_id] +=
         (row.attempts > 0 ? row.spec.tokens_in : 0) + std::min(row.tokens_out, row.spec.max_tokens);
   }
@@ -130,8 +126,8 @@ std::vector<sessions::TenantUse> World::restored_tenants() const {
 void World::feed(Event event) {
   before_event(event);
   std::vector<Command> commands;
-  brain_->step(std::move(event), now_, commands);
-  brain_->verify();
+  core_->step(std::move(event), now_, commands);
+  core_->verify();
   for (const Command& c : commands) {
     transcript_ += describe(c);
     transcript_ += '\n';
@@ -236,7 +232,7 @@ void World::commit_writes(bool fail) {
     row->second.decode_time_ms = record.decode_time_ms.value_or(0);
     row->second.finished_unix_ms = record.finished_unix_ms.value_or(0);
     row->second.worker_version = record.worker_version.value_or(row->second.worker_version);
-    row->second.terminal_writes += contract::is_terminal(record.status);
+    row->second.terminal_writes += wire::is_terminal(record.status);
   }
   writes_.clear();
   if (fail) {
@@ -251,12 +247,12 @@ void World::heal() {
   healing_ = true;
   for (SimPool& pool : pools_) {
     pool.reachable = true;
-    for (contract::GpuInfo& gpu : pool.base.gpus) gpu.healthy = true;
+    for (wire::GpuInfo& gpu : pool.base.gpus) gpu.healthy = true;
   }
   for (auto& [id, x] : executions_) x.deaf = false;
   const auto open = [&] {
     return !writes_.empty() || std::any_of(rows_.begin(), rows_.end(),
-                                           [](const auto& row) { return !contract::is_terminal(row.second.status); });
+                                           [](const auto& row) { return !wire::is_terminal(row.second.status); });
   };
   std::int64_t next_report_ms = now_.mono_ms;
   const std::int64_t give_up_ms = now_.mono_ms + 4 * 3600 * 1000;
@@ -271,7 +267,7 @@ void World::heal() {
     deliver_all();
     commit_writes(false);
     deliver_all();
-    const std::int64_t next_ms = std::clamp<std::int64_t>(brain_->next_wakeup_ms() - now_.mono_ms, 1, 1000);
+    const std::int64_t next_ms = std::clamp<std::int64_t>(core_->next_wakeup_ms() - now_.mono_ms, 1, 1000);
     now_.mono_ms += next_ms;
     now_.unix_ms += next_ms;
     feed(Tick{});
@@ -279,4 +275,4 @@ void World::heal() {
   check_end();
 }
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

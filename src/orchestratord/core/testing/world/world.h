@@ -1,5 +1,5 @@
 #pragma once
-// A whole system around one Brain: store, pools, workers, relay, clients. Messages are delayed and reordered between
+// A whole system around one Core: store, pools, workers, relay, clients. Messages are delayed and reordered between
 // sources, doubled and lost; commits fail; workers, pools and the orchestrator itself die. Everything follows from one
 // seed. What must hold is checked at every command; heal() ends the faults and requires that every job ends.
 #include <deque>
@@ -11,16 +11,16 @@
 #include <string>
 #include <vector>
 
-#include "orchestratord/brain/brain.h"
-#include "orchestratord/brain/test/world/shelf.h"
+#include "orchestratord/core/core.h"
+#include "orchestratord/core/testing/world/shelf.h"
 
-namespace llorch::orchestratord::brain {
+namespace llorch::orchestratord::core {
 
 struct WorldOptions {
   std::uint64_t seed = 0;
-  bool decide_every_lane = false;  // see BrainConfig
+  bool decide_every_group = false;  // see CoreConfig
   // A bug put in on purpose: a worker on several devices is told, and counted, on the first of them.
-  bool plants_first_device = false;
+  bool bug_first_device = false;
 };
 
 class World {
@@ -44,7 +44,7 @@ class World {
   };
   struct Row {
     jobs::JobSpec spec;
-    contract::JobStatus status = contract::JobStatus::kQueued;
+    wire::JobStatus status = wire::JobStatus::kQueued;
     std::int64_t attempts = 0, submitted_unix_ms = 0;
     std::optional<std::int64_t> session_key;
     std::int64_t tokens_out = 0, decode_time_ms = 0, finished_unix_ms = 0;
@@ -57,7 +57,7 @@ class World {
     std::optional<CommitTransition> transition;
   };
   struct SimWorker {
-    contract::WorkerInfo info;         // its mask as it is
+    wire::WorkerInfo info;             // its mask as it is
     std::vector<std::string> devices;  // by rank
     std::vector<std::int64_t> bytes;   // by rank
     bool draining = false;
@@ -66,7 +66,7 @@ class World {
     std::int64_t bytes_on(const std::string& gpu_id) const;
   };
   struct SimPool {
-    contract::PoolState base;  // id, endpoint, boot id, devices
+    wire::PoolState base;  // id, endpoint, boot id, devices
     bool reachable = true;
     int build = 1;  // of its workers
     std::map<std::string, SimWorker> workers;
@@ -84,14 +84,14 @@ class World {
     bool answered = false, accepted = false, committed_told = false, restored = false;
     bool dispatched = false, retried = false, sealed = false;
     int finishes = 0;
-    contract::JobStatus told = contract::JobStatus::kQueued;  // last status commanded to the store
+    wire::JobStatus told = wire::JobStatus::kQueued;  // last status commanded to the store
   };
   struct InFlight {
     base::JobId job_id;
     base::WorkerId worker_id;
     std::optional<std::int64_t> aborted_ms;
   };
-  // A start that the brain has to account for, as far as it was told.
+  // A start that the core has to account for, as far as it was told.
   struct Held {
     std::string pool_id;
     std::vector<std::string> devices;  // by rank
@@ -111,7 +111,7 @@ class World {
   void deliver_all();
   void act();
   void submit();
-  contract::Placement placement(const ModelOnShelf& model);
+  wire::Placement placement(const ModelOnShelf& model);
   std::string mask(const SimPool& pool, const ModelOnShelf& model);
   void cancel();
   void commit_writes(bool fail);
@@ -122,8 +122,8 @@ class World {
   void turn_device();
   void report(SimPool& pool);
   void tell(std::string source, Event event, bool may_be_lost = false);
-  contract::PoolState state_of(const SimPool& pool) const;
-  contract::WorkerInfo told(const SimWorker& worker) const;
+  wire::PoolState state_of(const SimPool& pool) const;
+  wire::WorkerInfo told(const SimWorker& worker) const;
   SimPool* pool_at(const std::string& endpoint);
   void drop_worker(SimPool& pool, const std::string& id);
   void end_execution(SimExecution& x, std::optional<base::ErrorCode> error);
@@ -136,7 +136,7 @@ class World {
   void obey(const Execute& c);
   void obey(const AbortExecute& c);
   void obey(const StartWorker& c);
-  std::optional<base::Error> start(SimPool& pool, const contract::StartWorkerRequest& request);
+  std::optional<base::Error> start(SimPool& pool, const wire::StartWorkerRequest& request);
   void obey(const StopWorker& c);
   void obey(const AskPoolState& c);
   void obey(const ReviewQueue& c);
@@ -159,11 +159,11 @@ class World {
 
   std::mt19937_64 rng_;
   std::uint64_t seed_;
-  bool plants_first_device_;
+  bool bug_first_device_;
   base::SeededEntropy entropy_;
   base::Time now_{1'000'000, 1'700'000'000'000};
-  BrainConfig config_;
-  std::unique_ptr<Brain> brain_;
+  CoreConfig config_;
+  std::unique_ptr<Core> core_;
   int lives_ = 0;
   bool healing_ = false;
   bool builds_change_ = false;  // when a pool restarts
@@ -178,7 +178,7 @@ class World {
   std::map<std::uint64_t, SimExecution> executions_;
 
   std::map<std::string, Known> known_;
-  std::map<std::uint64_t, InFlight> in_flight_;  // attempts the brain must count as running
+  std::map<std::uint64_t, InFlight> in_flight_;  // attempts the core must count as running
   std::map<std::string, std::string> gpu_of_;    // by worker
   struct Start {
     std::string pool_id, model_ref;
@@ -191,4 +191,4 @@ class World {
   std::string transcript_, violation_;
 };
 
-}  // namespace llorch::orchestratord::brain
+}  // namespace llorch::orchestratord::core

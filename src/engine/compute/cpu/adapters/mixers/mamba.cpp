@@ -5,14 +5,14 @@
 
 namespace llorch::engine::compute::cpu::adapters::mixers {
 
-using contract::Backend;
-using contract::ExecutionContext;
-using contract::MambaMixerParams;
-using contract::MambaSlot;
-using contract::ParamBlock;
-using contract::PreparedInsn;
-using contract::Status;
-using contract::StepLimits;
+using plan::Backend;
+using plan::ExecutionContext;
+using plan::MambaMixerParams;
+using plan::MambaSlot;
+using plan::ParamBlock;
+using plan::PreparedInsn;
+using plan::Status;
+using plan::StepLimits;
 
 namespace {
 
@@ -23,12 +23,12 @@ struct Scratch {
       : mixed(carver.take<float>(rows * MambaColumns(p).count)),
         delta(carver.take<float>(rows * p.heads)),
         decay(carver.take<float>(rows * p.heads)),
-        x(carver.take_quantised(rows, p.width)),
-        inner(carver.take_quantised(rows, p.d_inner)) {}
+        x(carver.take_quantized(rows, p.width)),
+        inner(carver.take_quantized(rows, p.d_inner)) {}
   float* mixed;  // [T, columns]
   float* delta;  // [T, heads]
   float* decay;  // [T, heads]
-  QuantisedRows x, inner;
+  QuantizedRows x, inner;
 };
 
 const float* vector_of(const PreparedInsn& insn, MambaSlot which) {
@@ -57,7 +57,7 @@ void begin_rows(const CpuStream& stream, const PreparedInsn& insn, const MambaMi
 void convolve(const ExecutionContext& ctx, const PreparedInsn& insn, const MambaMixerParams& p,
               const Scratch& scratch) {
   const MambaColumns columns(p);
-  const contract::MambaStateLayout layout = mamba_state_layout(p);
+  const plan::MambaStateLayout layout = mamba_state_layout(p);
   float* xbc = scratch.mixed + columns.x;
   run_causal_conv(stream_of(ctx),
                   {.spans = spans_of(ctx),
@@ -77,7 +77,7 @@ void convolve(const ExecutionContext& ctx, const PreparedInsn& insn, const Mamba
 void scan(const ExecutionContext& ctx, const PreparedInsn& insn, const MambaMixerParams& p, const Scratch& scratch) {
   const CpuStream& stream = stream_of(ctx);
   const MambaColumns columns(p);
-  const contract::MambaStateLayout layout = mamba_state_layout(p);
+  const plan::MambaStateLayout layout = mamba_state_layout(p);
   float* x = scratch.mixed + columns.x;
   const SsmScanArgs args{.spans = spans_of(ctx),
                          .state = state_part(insn, {.offset_bytes = p.state_offset_bytes + layout.ssm_offset_bytes(),
@@ -134,7 +134,7 @@ Status MambaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexce
   Carver carver(ctx.workspace);
   const Scratch scratch(carver, p, rows);
   project(stream,
-          {.x = insn.input(0), .x_stride = p.width, .rows = rows, .quantised = scratch.x, .y_stride = columns.count},
+          {.x = insn.input(0), .x_stride = p.width, .rows = rows, .quantized = scratch.x, .y_stride = columns.count},
           std::array{Projection{weight_of(insn.weight(MambaSlot::kInProj)), scratch.mixed}});
   stream.pool.run(rows, grain, [&](Range range, std::size_t) { begin_rows(stream, insn, p, scratch, range); });
   convolve(ctx, insn, p, scratch);
@@ -145,7 +145,7 @@ Status MambaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexce
           {.x = scratch.mixed + columns.x,
            .x_stride = columns.count,
            .rows = rows,
-           .quantised = scratch.inner,
+           .quantized = scratch.inner,
            .y_stride = p.width},
           std::array{Projection{weight_of(insn.weight(MambaSlot::kOutProj)), y}});
   if (const float* bias = vector_of(insn, MambaSlot::kOutBias))
@@ -156,7 +156,7 @@ Status MambaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexce
 std::uint64_t MambaAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                             const Backend&) noexcept {
   Carver carver;
-  Scratch(carver, contract::param_as<MambaMixerParams>(params), limits.rows_max);
+  Scratch(carver, plan::param_as<MambaMixerParams>(params), limits.rows_max);
   return carver.used_bytes();
 }
 

@@ -8,11 +8,11 @@
 namespace llorch::engine::compute::cpu::adapters::mixers {
 namespace {
 
-using contract::DType;
-using contract::kind_version;
-using contract::MambaMixerParams;
-using contract::MambaSlot;
-using contract::Opcode;
+using plan::DType;
+using plan::kind_version;
+using plan::MambaMixerParams;
+using plan::MambaSlot;
+using plan::Opcode;
 using testing::Harness;
 using testing::HarnessWeight;
 using testing::Random;
@@ -72,7 +72,7 @@ class MambaWorld {
   std::vector<HarnessWeight>& weights() { return weights_; }
   const std::vector<float>& x() const { return x_; }
   testing::StateShape state() const {
-    const contract::MambaStateLayout layout{conv_rows(), c_.d_conv, c_.heads, c_.d_head, c_.d_state};
+    const plan::MambaStateLayout layout{conv_rows(), c_.d_conv, c_.heads, c_.d_head, c_.d_state};
     return {.offset_bytes = 128, .bytes = layout.bytes()};
   }
 

@@ -65,7 +65,7 @@ SequencesRun run_sequences(const P& params, const std::vector<HarnessWeight>& we
     std::vector<float> in(other.begin(), other.end()), out((n + 1) * width);
     in.insert(in.end(), mine.begin(), mine.end());
     const std::vector<std::uint32_t> slots{0, 1}, offsets{0, 1, static_cast<std::uint32_t>(n + 1)};
-    contract::ExecutionContext ctx;
+    plan::ExecutionContext ctx;
     ctx.batch_size = 2, ctx.total_rows = offsets[2], ctx.active_slots = slots, ctx.row_offsets = offsets;
     harness.run(ctx, {in.data()}, out.data());
     const auto border = out.begin() + static_cast<std::ptrdiff_t>(width);

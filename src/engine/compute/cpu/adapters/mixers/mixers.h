@@ -1,23 +1,20 @@
 #pragma once
-// Token mixers other than plain attention. Semantics: engine/contract/adapter.h.
-#include "engine/contract/adapter.h"
+// Token mixers other than plain attention. Semantics: engine/plan/adapter.h.
+#include "engine/plan/adapter.h"
 
 namespace llorch::engine::compute::cpu::adapters::mixers {
 
 struct MambaAdapter {
-  static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
-                                       const contract::Backend&) noexcept;
+  static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
+  static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
 struct MlaAdapter {
-  static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
-                                       const contract::Backend&) noexcept;
+  static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
+  static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
 struct ShortconvAdapter {
-  static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
-                                       const contract::Backend&) noexcept;
+  static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
+  static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
 
 }  // namespace llorch::engine::compute::cpu::adapters::mixers

@@ -9,15 +9,15 @@
 
 namespace llorch::engine::compute::cpu::adapters::mixers {
 
-using contract::Backend;
-using contract::DType;
-using contract::ExecutionContext;
-using contract::MlaAttentionParams;
-using contract::MlaSlot;
-using contract::ParamBlock;
-using contract::PreparedInsn;
-using contract::Status;
-using contract::StepLimits;
+using plan::Backend;
+using plan::DType;
+using plan::ExecutionContext;
+using plan::MlaAttentionParams;
+using plan::MlaSlot;
+using plan::ParamBlock;
+using plan::PreparedInsn;
+using plan::Status;
+using plan::StepLimits;
 
 namespace {
 
@@ -38,12 +38,12 @@ struct Scratch {
         latent_q(carver.take<float>(kLatentRows * widths.latent_q)),
         latent(carver.take<float>(kLatentRows * widths.latent)),
         attended(carver.take<float>(rows * widths.attended)),
-        x(carver.take_quantised(rows, p.width)),
-        q_a(carver.take_quantised(rows, p.q_lora)),
-        nope(carver.take_quantised(kLatentRows * p.heads, p.d_nope)),
-        latent_quantised(carver.take_quantised(kLatentRows * p.heads, p.kv_lora)),
-        attended_quantised(carver.take_quantised(rows, widths.attended)),
-        scores_stride(contract::pages_of(context) * kPagePositions),
+        x(carver.take_quantized(rows, p.width)),
+        q_a(carver.take_quantized(rows, p.q_lora)),
+        nope(carver.take_quantized(kLatentRows * p.heads, p.d_nope)),
+        latent_quantized(carver.take_quantized(kLatentRows * p.heads, p.kv_lora)),
+        attended_quantized(carver.take_quantized(rows, widths.attended)),
+        scores_stride(plan::pages_of(context) * kPagePositions),
         scores(carver.take<float>(threads * kLatentHeads * scores_stride)) {}
 
   float* q(const MlaAttentionParams& p) const { return p.q_lora != 0 ? expanded : projected; }
@@ -58,7 +58,7 @@ struct Scratch {
   float* latent_q;   // [kLatentRows, H, kv_lora + d_rope]
   float* latent;     // [kLatentRows, H, kv_lora]
   float* attended;   // [T, H * d_v]
-  QuantisedRows x, q_a, nope, latent_quantised, attended_quantised;
+  QuantizedRows x, q_a, nope, latent_quantized, attended_quantized;
   std::size_t scores_stride;
   float* scores;  // [threads, kLatentHeads, scores_stride]
 };
@@ -72,11 +72,11 @@ KvType kv_type(const MlaAttentionParams& p) {
   return static_cast<DType>(p.kv_dtype) == DType::kF32 ? KvType::kF32 : KvType::kF16;
 }
 RopeLayout rope_layout(const MlaAttentionParams& p) {
-  return p.rope_layout == contract::RopeLayout::kHalf ? RopeLayout::kHalf : RopeLayout::kInterleaved;
+  return p.rope_layout == plan::RopeLayout::kHalf ? RopeLayout::kHalf : RopeLayout::kInterleaved;
 }
 
 KvPages kv_pages(const ExecutionContext& ctx, const PreparedInsn& insn, std::size_t first_row) {
-  const contract::StateBlockHandle& state = insn.states.front();
+  const plan::StateBlockHandle& state = insn.states.front();
   return {.pages = state.pages,
           .pages_stride = state.pages_stride,
           .offset_bytes = insn.param<MlaAttentionParams>().kv_page_offset_bytes,
@@ -93,7 +93,7 @@ struct Rotation {
 };
 void rotate(const CpuStream& stream, const MlaAttentionParams& p, const Scratch& scratch, const Rotation& part,
             Range rows) {
-  if (p.rope_layout == contract::RopeLayout::kNone) return;
+  if (p.rope_layout == plan::RopeLayout::kNone) return;
   stream.kernels.rope({.x = part.x,
                        .x_stride = part.x_stride,
                        .heads = part.heads,
@@ -106,10 +106,10 @@ void rotate(const CpuStream& stream, const MlaAttentionParams& p, const Scratch&
 }
 
 void make_rope_table(const ExecutionContext& ctx, const MlaAttentionParams& p, const Scratch& scratch, Range rows) {
-  if (p.rope_layout == contract::RopeLayout::kNone) return;
+  if (p.rope_layout == plan::RopeLayout::kNone) return;
   ASSERT(p.rope_table_id < ctx.rope_tables.size() && ctx.rope_tables[p.rope_table_id].count * 2 == p.d_rope,
          "table {} of {}, {} rotary dims", p.rope_table_id, ctx.rope_tables.size(), p.d_rope);
-  const contract::RopeTable& table = ctx.rope_tables[p.rope_table_id];
+  const plan::RopeTable& table = ctx.rope_tables[p.rope_table_id];
   stream_of(ctx).kernels.rope_table({.positions = ctx.positions,
                                      .inv_freq = table.inv_freq,
                                      .cosines = scratch.cosines,
@@ -163,7 +163,7 @@ void make_queries(const ExecutionContext& ctx, const PreparedInsn& insn, const M
             {.x = scratch.projected,
              .x_stride = scratch.widths.projected,
              .rows = ctx.total_rows,
-             .quantised = scratch.q_a,
+             .quantized = scratch.q_a,
              .y_stride = scratch.widths.q},
             std::array{Projection{weight_of(insn.weight(MlaSlot::kQB)), scratch.expanded}});
   const Rotation part{.x = scratch.q(p) + p.d_nope,
@@ -179,22 +179,22 @@ struct HeadProjection {
   const float* x = nullptr;  // [rows, heads, ...]: row stride x_stride, from head to head x_head_stride
   std::size_t x_stride = 0;
   std::size_t x_head_stride = 0;
-  QuantisedRows quantised;  // scratch, [heads * rows, columns of a matrix]
+  QuantizedRows quantized;  // scratch, [heads * rows, columns of a matrix]
   float* y = nullptr;       // [rows, heads, ...]: row stride y_stride, from head to head y_head_stride
   std::size_t y_stride = 0;
   std::size_t y_head_stride = 0;
   std::size_t rows = 0;
 };
-QuantisedRows quantised_of_head(const HeadProjection& h, std::size_t head) {
-  return contract::is_quantised(h.stack->matrix.dtype) ? h.quantised.from(head * h.rows) : QuantisedRows{};
+QuantizedRows quantized_of_head(const HeadProjection& h, std::size_t head) {
+  return plan::is_quantized(h.stack->matrix.dtype) ? h.quantized.from(head * h.rows) : QuantizedRows{};
 }
 void project_heads(const CpuStream& stream, const HeadProjection& h) {
   const std::size_t heads = h.stack->stack_count, groups = h.stack->matrix.groups(), width = h.stack->matrix.cols;
-  if (contract::is_quantised(h.stack->matrix.dtype))
+  if (plan::is_quantized(h.stack->matrix.dtype))
     stream.pool.run(heads, kGrainProducts / 4 / (width * h.rows) + 1, [&](Range range, std::size_t) {
       for (std::size_t head = range.begin; head < range.end; ++head)
-        stream.kernels.quantise(
-            {.x = h.x + head * h.x_head_stride, .x_stride = h.x_stride, .out = quantised_of_head(h, head)},
+        stream.kernels.quantize(
+            {.x = h.x + head * h.x_head_stride, .x_stride = h.x_stride, .out = quantized_of_head(h, head)},
             {0, h.rows});
     });
   stream.pool.run(heads * groups, kGrainProducts / (kPackRows * width * h.rows) + 1, [&](Range range, std::size_t) {
@@ -203,7 +203,7 @@ void project_heads(const CpuStream& stream, const HeadProjection& h) {
       stream.kernels.matmul({.w = h.stack->matrix_at(head),
                              .x = h.x + head * h.x_head_stride,
                              .x_stride = h.x_stride,
-                             .xq = quantised_of_head(h, head),
+                             .xq = quantized_of_head(h, head),
                              .y = h.y + head * h.y_head_stride,
                              .y_stride = h.y_stride,
                              .rows = h.rows},
@@ -253,7 +253,7 @@ void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const Ml
                          .x = q,
                          .x_stride = q_stride,
                          .x_head_stride = widths.head,
-                         .quantised = scratch.nope,
+                         .quantized = scratch.nope,
                          .y = scratch.latent_q,
                          .y_stride = widths.latent_q,
                          .y_head_stride = widths.key,
@@ -267,7 +267,7 @@ void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const Ml
                          .x = scratch.latent,
                          .x_stride = widths.latent,
                          .x_head_stride = p.kv_lora,
-                         .quantised = scratch.latent_quantised,
+                         .quantized = scratch.latent_quantized,
                          .y = scratch.attended + rows.begin * widths.attended,
                          .y_stride = widths.attended,
                          .y_head_stride = p.d_v,
@@ -289,7 +289,7 @@ Status MlaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept
       {.x = insn.input(0),
        .x_stride = p.width,
        .rows = rows,
-       .quantised = scratch.x,
+       .quantized = scratch.x,
        .y_stride = scratch.widths.projected},
       std::array{Projection{first, scratch.projected}, Projection{weight_of(insn.weight(MlaSlot::kKvA)), scratch.c()}});
   stream.pool.run(rows, kGrainRows, [&](Range range, std::size_t) { finish_compressed(ctx, insn, p, scratch, range); });
@@ -301,7 +301,7 @@ Status MlaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept
           {.x = scratch.attended,
            .x_stride = scratch.widths.attended,
            .rows = rows,
-           .quantised = scratch.attended_quantised,
+           .quantized = scratch.attended_quantized,
            .y_stride = p.width},
           std::array{Projection{weight_of(insn.weight(MlaSlot::kO)), y}});
   if (const float* bias = vector_of(insn, MlaSlot::kOBias))
@@ -312,7 +312,7 @@ Status MlaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept
 std::uint64_t MlaAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                           const Backend& backend) noexcept {
   Carver carver;
-  Scratch(carver, contract::param_as<MlaAttentionParams>(params), limits.rows_max, limits.context_tokens_max,
+  Scratch(carver, plan::param_as<MlaAttentionParams>(params), limits.rows_max, limits.context_tokens_max,
           static_cast<const CpuBackend&>(backend).threads_count());
   return carver.used_bytes();
 }

@@ -6,11 +6,11 @@
 namespace llorch::engine::compute::cpu::adapters::mixers {
 namespace {
 
-using contract::DType;
-using contract::kind_version;
-using contract::MlaAttentionParams;
-using contract::MlaSlot;
-using contract::Opcode;
+using plan::DType;
+using plan::kind_version;
+using plan::MlaAttentionParams;
+using plan::MlaSlot;
+using plan::Opcode;
 using testing::Harness;
 using testing::HarnessOptions;
 using testing::HarnessWeight;
@@ -21,15 +21,15 @@ using Row = std::span<const float>;
 
 struct MlaCase {
   DType weights, kv;
-  contract::RopeLayout rope;
+  plan::RopeLayout rope;
   std::uint32_t heads, q_lora, kv_lora, d_nope, d_rope, d_v;
   bool biases;
 };
 const MlaCase kMlaCases[] = {
-    {DType::kF32, DType::kF32, contract::RopeLayout::kInterleaved, 5, 24, 40, 20, 12, 18, true},
-    {DType::kF32, DType::kF16, contract::RopeLayout::kHalf, 3, 0, 33, 7, 8, 9, true},
-    {DType::kQ8_0, DType::kF16, contract::RopeLayout::kInterleaved, 8, 32, 64, 32, 16, 32, false},
-    {DType::kQ4_0, DType::kF32, contract::RopeLayout::kNone, 4, 0, 32, 32, 4, 24, false},
+    {DType::kF32, DType::kF32, plan::RopeLayout::kInterleaved, 5, 24, 40, 20, 12, 18, true},
+    {DType::kF32, DType::kF16, plan::RopeLayout::kHalf, 3, 0, 33, 7, 8, 9, true},
+    {DType::kQ8_0, DType::kF16, plan::RopeLayout::kInterleaved, 8, 32, 64, 32, 16, 32, false},
+    {DType::kQ4_0, DType::kF32, plan::RopeLayout::kNone, 4, 0, 32, 32, 4, 24, false},
 };
 
 // A whole instruction and its twin, over two sequences of which one grows in chunks beside the other.
@@ -74,11 +74,11 @@ class MlaWorld {
   std::vector<float> run(const HarnessOptions& device, std::uint32_t chunk) {
     Harness harness(params(), weights_, device);
     EXPECT_FALSE(harness.error()) << harness.error()->message;
-    const contract::KvLayout layout{.dtype = c_.kv, .kv_heads = 1, .d_qk = key_dim(), .d_v = 0};
+    const plan::KvLayout layout{.dtype = c_.kv, .kv_heads = 1, .d_qk = key_dim(), .d_v = 0};
     std::vector<std::vector<std::byte>> pages(4, std::vector<std::byte>(128 + layout.page_bytes(), std::byte{0xFF}));
     std::vector<std::byte*> table;
     for (std::size_t i : {2, 0, 3, 1}) table.push_back(pages[i].data());
-    const contract::RopeTable rope{inv_freq_.data(), c_.d_rope / 2, 1.25f};
+    const plan::RopeTable rope{inv_freq_.data(), c_.d_rope / 2, 1.25f};
     std::vector<float> out;
     std::uint32_t other = 0;
     for (std::uint32_t at = 0; at < kLength; at += chunk, ++other) {
@@ -87,7 +87,7 @@ class MlaWorld {
       x.insert(x.end(), x_.begin() + at * kWidth, x_.begin() + (at + n) * kWidth);
       std::vector<std::uint32_t> positions{other}, slots{0};
       for (std::uint32_t i = 0; i < n; ++i) positions.push_back(at + i), slots.push_back(1);
-      contract::ExecutionContext ctx;
+      plan::ExecutionContext ctx;
       ctx.total_rows = rows, ctx.positions = positions.data(), ctx.slot_of_row = slots.data();
       ctx.rope_tables = {&rope, 1};
       harness.set_state({.pages = table.data(), .pages_stride = 2});
@@ -171,10 +171,10 @@ class MlaWorld {
     std::copy(y.begin(), y.end(), x.begin());
   }
   void turn(std::span<float> x, std::uint32_t position) const {
-    if (c_.rope == contract::RopeLayout::kNone) return;
+    if (c_.rope == plan::RopeLayout::kNone) return;
     reference::RopeOptions options;
     options.inv_freq = inv_freq_, options.attn_factor = 1.25f, options.position = position;
-    options.interleaved = c_.rope == contract::RopeLayout::kInterleaved;
+    options.interleaved = c_.rope == plan::RopeLayout::kInterleaved;
     reference::rope_exact(x, options);
   }
   std::vector<float> queries() {
@@ -257,7 +257,7 @@ TEST(MlaAttention, WhatItCannotDoIsRefusedAtLoad) {
   using Weights = std::vector<HarnessWeight>;
   const auto slot = [](MlaSlot s) { return static_cast<std::size_t>(s); };
   EXPECT_EQ(code([](MlaAttentionParams&, Weights&) {}), ErrorCode::kInternal);  // nothing wrong
-  EXPECT_EQ(code([](MlaAttentionParams& p, Weights&) { p.rope_layout = contract::RopeLayout::kVision2d; }),
+  EXPECT_EQ(code([](MlaAttentionParams& p, Weights&) { p.rope_layout = plan::RopeLayout::kVision2d; }),
             ErrorCode::kUnsupportedOpcode);
   EXPECT_EQ(code([](MlaAttentionParams& p, Weights&) { p.kv_dtype = static_cast<std::uint8_t>(DType::kBF16); }),
             ErrorCode::kUnsupportedOpcode);

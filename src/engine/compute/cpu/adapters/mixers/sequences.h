@@ -4,7 +4,7 @@
 
 namespace llorch::engine::compute::cpu::adapters::mixers {
 
-inline SequenceSpans spans_of(const contract::ExecutionContext& ctx) {
+inline SequenceSpans spans_of(const plan::ExecutionContext& ctx) {
   ASSERT(ctx.row_offsets.size() == ctx.batch_size + std::size_t{1} && ctx.active_slots.size() == ctx.batch_size,
          "{} slots, {} spans", ctx.active_slots.size(), ctx.row_offsets.size());
   return {.row_offsets = ctx.row_offsets.data(), .sequences = ctx.active_slots.data(), .count = ctx.batch_size};
@@ -15,7 +15,7 @@ struct StatePart {
   std::uint64_t offset_bytes = 0;
   std::uint64_t bytes = 0;
 };
-inline SequenceState state_part(const contract::PreparedInsn& insn, const StatePart& part) {
+inline SequenceState state_part(const plan::PreparedInsn& insn, const StatePart& part) {
   ASSERT(insn.states.size() == 1 && part.offset_bytes + part.bytes <= insn.states[0].size, "{} states, {} + {} bytes",
          insn.states.size(), part.offset_bytes, part.bytes);
   return {.data = insn.states[0].ptr + part.offset_bytes, .stride_bytes = insn.states[0].size};

@@ -6,24 +6,24 @@
 
 namespace llorch::engine::compute::cpu::adapters::mixers {
 
-using contract::Backend;
-using contract::ExecutionContext;
-using contract::ParamBlock;
-using contract::PreparedInsn;
-using contract::ShortconvParams;
-using contract::ShortconvSlot;
-using contract::Status;
-using contract::StepLimits;
+using plan::Backend;
+using plan::ExecutionContext;
+using plan::ParamBlock;
+using plan::PreparedInsn;
+using plan::ShortconvParams;
+using plan::ShortconvSlot;
+using plan::Status;
+using plan::StepLimits;
 
 namespace {
 
 struct Scratch {
   Scratch(Carver& carver, const ShortconvParams& p, std::size_t rows)
       : bcx(carver.take<float>(rows * 3 * p.width)),
-        x(carver.take_quantised(rows, p.width)),
-        convolved(carver.take_quantised(rows, p.width)) {}
+        x(carver.take_quantized(rows, p.width)),
+        convolved(carver.take_quantized(rows, p.width)) {}
   float* bcx;  // [T, b | c | x]
-  QuantisedRows x, convolved;
+  QuantizedRows x, convolved;
 };
 
 const float* vector_of(const PreparedInsn& insn, ShortconvSlot which) {
@@ -39,7 +39,7 @@ Status ShortconvAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
   const std::size_t rows = ctx.total_rows, stride = 3 * std::size_t{p.width};
   Carver carver(ctx.workspace);
   const Scratch scratch(carver, p, rows);
-  project(stream, {.x = insn.input(0), .x_stride = p.width, .rows = rows, .quantised = scratch.x, .y_stride = stride},
+  project(stream, {.x = insn.input(0), .x_stride = p.width, .rows = rows, .quantized = scratch.x, .y_stride = stride},
           std::array{Projection{weight_of(insn.weight(ShortconvSlot::kInProj)), scratch.bcx}});
   if (const float* bias = vector_of(insn, ShortconvSlot::kInBias))
     stream.kernels.add_bias({.x = scratch.bcx, .x_stride = stride, .width = stride, .bias = bias}, {0, rows});
@@ -47,7 +47,7 @@ Status ShortconvAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
   run_causal_conv(stream,
                   {.spans = spans_of(ctx),
                    .state = state_part(insn, {.offset_bytes = p.state_offset_bytes,
-                                              .bytes = contract::shortconv_state_bytes(p.width, p.l_cache)}),
+                                              .bytes = plan::shortconv_state_bytes(p.width, p.l_cache)}),
                    .x = x,
                    .gate_in = scratch.bcx,
                    .gate_out = scratch.bcx + p.width,
@@ -60,7 +60,7 @@ Status ShortconvAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
                    .bias = vector_of(insn, ShortconvSlot::kConvBias)},
                   rows);
   float* y = insn.output(0);
-  project(stream, {.x = x, .x_stride = stride, .rows = rows, .quantised = scratch.convolved, .y_stride = p.width},
+  project(stream, {.x = x, .x_stride = stride, .rows = rows, .quantized = scratch.convolved, .y_stride = p.width},
           std::array{Projection{weight_of(insn.weight(ShortconvSlot::kOutProj)), y}});
   if (const float* bias = vector_of(insn, ShortconvSlot::kOutBias))
     stream.kernels.add_bias({.x = y, .x_stride = p.width, .width = p.width, .bias = bias}, {0, rows});
@@ -70,7 +70,7 @@ Status ShortconvAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
 std::uint64_t ShortconvAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                                 const Backend&) noexcept {
   Carver carver;
-  Scratch(carver, contract::param_as<ShortconvParams>(params), limits.rows_max);
+  Scratch(carver, plan::param_as<ShortconvParams>(params), limits.rows_max);
   return carver.used_bytes();
 }
 

@@ -6,11 +6,11 @@
 namespace llorch::engine::compute::cpu::adapters::mixers {
 namespace {
 
-using contract::DType;
-using contract::kind_version;
-using contract::Opcode;
-using contract::ShortconvParams;
-using contract::ShortconvSlot;
+using plan::DType;
+using plan::kind_version;
+using plan::Opcode;
+using plan::ShortconvParams;
+using plan::ShortconvSlot;
 using testing::Harness;
 using testing::HarnessWeight;
 using testing::Random;
@@ -44,7 +44,7 @@ class ShortconvWorld {
   std::vector<HarnessWeight>& weights() { return weights_; }
   const std::vector<float>& x() const { return x_; }
   testing::StateShape state() const {
-    return {.offset_bytes = 64, .bytes = contract::shortconv_state_bytes(c_.width, c_.taps)};
+    return {.offset_bytes = 64, .bytes = plan::shortconv_state_bytes(c_.width, c_.taps)};
   }
 
   std::vector<float> expected(std::span<const float> x) {

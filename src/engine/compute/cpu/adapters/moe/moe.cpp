@@ -14,14 +14,14 @@
 
 namespace llorch::engine::compute::cpu::adapters::moe {
 
-using contract::Backend;
-using contract::ExecutionContext;
-using contract::MoeParams;
-using contract::MoeSlot;
-using contract::ParamBlock;
-using contract::PreparedInsn;
-using contract::Status;
-using contract::StepLimits;
+using plan::Backend;
+using plan::ExecutionContext;
+using plan::MoeParams;
+using plan::MoeSlot;
+using plan::ParamBlock;
+using plan::PreparedInsn;
+using plan::Status;
+using plan::StepLimits;
 
 namespace {
 
@@ -41,7 +41,7 @@ struct Scratch {
   Scratch(Carver& carver, const MoeParams& p, std::size_t rows, std::size_t threads)
       : Scratch(carver, p, rows, threads, batch_pairs_max(p, rows)) {}
   Scratch(Carver& carver, const MoeParams& p, std::size_t rows, std::size_t threads, std::size_t batch_pairs)
-      : x(carver.take_quantised(rows, p.width)),
+      : x(carver.take_quantized(rows, p.width)),
         logits(carver.take<float>(rows * p.experts)),
         experts(carver.take<std::uint32_t>(rows * p.experts_used)),
         weights(carver.take<float>(rows * p.experts_used)),
@@ -53,13 +53,13 @@ struct Scratch {
         best(carver.take<float>(threads * std::max(p.experts_used, p.groups))),
         groups(carver.take<std::uint32_t>(threads * p.groups)),
         batch_x(carver.take<float>(batch_pairs * p.width)),
-        batch_quantised(carver.take_quantised(batch_pairs, p.width)),
+        batch_quantized(carver.take_quantized(batch_pairs, p.width)),
         up_gate(carver.take<float>(batch_pairs * 2 * p.ffn_expert)),
-        hidden_quantised(carver.take_quantised(batch_pairs, p.ffn_expert)),
+        hidden_quantized(carver.take_quantized(batch_pairs, p.ffn_expert)),
         batch_y(carver.take<float>(batch_pairs * p.width)),
         shared(carver, {.width = p.width, .ffn = p.ffn_shared, .gated = true}, p.ffn_shared != 0 ? rows : 0),
         shared_y(carver.take<float>(p.ffn_shared != 0 ? rows * p.width : 0)) {}
-  QuantisedRows x;
+  QuantizedRows x;
   float* logits;               // [T, E]
   std::uint32_t* experts;      // [T, k], ascending in every row
   float* weights;              // [T, k]
@@ -71,9 +71,9 @@ struct Scratch {
   float* best;                 // [threads, max(k, groups)]
   std::uint32_t* groups;       // [threads, groups]
   float* batch_x;              // [pairs of the batch, D]
-  QuantisedRows batch_quantised;
+  QuantizedRows batch_quantized;
   float* up_gate;  // [pairs of the batch, 2F]: up, then gate
-  QuantisedRows hidden_quantised;
+  QuantizedRows hidden_quantized;
   float* batch_y;  // [pairs of the batch, D]
   FeedForwardScratch shared;
   float* shared_y;  // [T, D]
@@ -112,14 +112,14 @@ class Moe {
  private:
   const CpuWeight& weight(MoeSlot slot) const { return *weight_of(insn_.weight(slot)); }
   const float* vector(MoeSlot slot) const { return vector_of(insn_.weight(slot)); }
-  static bool quantised(const CpuWeight& weight) { return contract::is_quantised(weight.matrix.dtype); }
+  static bool quantized(const CpuWeight& weight) { return plan::is_quantized(weight.matrix.dtype); }
   std::size_t pairs_of(std::size_t expert) const {
     return scratch_.first_pair[expert + 1] - scratch_.first_pair[expert];
   }
 
   void route() {
     project(stream_,
-            {.x = insn_.input(0), .x_stride = p_.width, .rows = rows_, .quantised = scratch_.x, .y_stride = p_.experts},
+            {.x = insn_.input(0), .x_stride = p_.width, .rows = rows_, .quantized = scratch_.x, .y_stride = p_.experts},
             std::array{Projection{&weight(MoeSlot::kRouter), scratch_.logits}});
     const float* bias = vector(MoeSlot::kRouterBias);
     const float* selection_bias = vector(MoeSlot::kSelectionBias);
@@ -158,7 +158,7 @@ class Moe {
     multiply(batch, std::array{&weight(MoeSlot::kUp), &weight(MoeSlot::kGate)},
              {.x = scratch_.batch_x,
               .x_stride = p_.width,
-              .xq = scratch_.batch_quantised,
+              .xq = scratch_.batch_quantized,
               .y = scratch_.up_gate,
               .y_stride = hidden_stride});
     stream_.pool.run(count, kGrainElements / p_.ffn_expert + 1,
@@ -166,21 +166,21 @@ class Moe {
     multiply(batch, std::array{&weight(MoeSlot::kDown)},
              {.x = scratch_.up_gate,
               .x_stride = hidden_stride,
-              .xq = scratch_.hidden_quantised,
+              .xq = scratch_.hidden_quantized,
               .y = scratch_.batch_y,
               .y_stride = p_.width});
     stream_.pool.run(rows_, kGrainElements / p_.width + 1, [&](Range rows, std::size_t) { combine(batch, rows); });
   }
 
   void gather(const Batch& batch) {
-    const bool quantise = quantised(weight(MoeSlot::kUp)) || quantised(weight(MoeSlot::kGate));
+    const bool quantize = quantized(weight(MoeSlot::kUp)) || quantized(weight(MoeSlot::kGate));
     const std::uint32_t* rows = scratch_.row_of_pair + batch.pairs.begin;
     stream_.pool.run(batch.pairs.end - batch.pairs.begin, kGrainElements / p_.width + 1, [&](Range pairs, std::size_t) {
       for (std::size_t i = pairs.begin; i < pairs.end; ++i)
         std::memcpy(scratch_.batch_x + i * p_.width, insn_.input(0) + std::size_t{rows[i]} * p_.width,
                     p_.width * sizeof(float));
-      if (quantise)
-        stream_.kernels.quantise({.x = scratch_.batch_x, .x_stride = p_.width, .out = scratch_.batch_quantised}, pairs);
+      if (quantize)
+        stream_.kernels.quantize({.x = scratch_.batch_x, .x_stride = p_.width, .out = scratch_.batch_quantized}, pairs);
     });
   }
 
@@ -239,8 +239,8 @@ class Moe {
                             .alpha = p_.alpha,
                             .limit = p_.limit},
                            pairs);
-    if (quantised(weight(MoeSlot::kDown)))
-      stream_.kernels.quantise({.x = up, .x_stride = stride, .out = scratch_.hidden_quantised}, pairs);
+    if (quantized(weight(MoeSlot::kDown)))
+      stream_.kernels.quantize({.x = up, .x_stride = stride, .out = scratch_.hidden_quantized}, pairs);
   }
 
   // y[row] += weight * (expert's row + bias) for the row's choices in this batch, in ascending order.
@@ -292,7 +292,7 @@ Status MoeAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept
 std::uint64_t MoeAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                           const Backend& backend) noexcept {
   Carver carver;
-  Scratch(carver, contract::param_as<MoeParams>(params), limits.rows_max,
+  Scratch(carver, plan::param_as<MoeParams>(params), limits.rows_max,
           static_cast<const CpuBackend&>(backend).threads_count());
   return carver.used_bytes();
 }

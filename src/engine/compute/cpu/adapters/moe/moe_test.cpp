@@ -10,12 +10,12 @@
 namespace llorch::engine::compute::cpu::adapters::moe {
 namespace {
 
-using contract::Activation;
-using contract::DType;
-using contract::GroupScore;
-using contract::MoeGate;
-using contract::MoeParams;
-using contract::MoeSlot;
+using plan::Activation;
+using plan::DType;
+using plan::GroupScore;
+using plan::MoeGate;
+using plan::MoeParams;
+using plan::MoeSlot;
 using testing::add_bias;
 using testing::devices;
 using testing::Harness;
@@ -25,7 +25,7 @@ using testing::matmul_rows;
 using testing::Random;
 using testing::same_bits;
 using Row = std::span<const float>;
-using enum contract::MoeSlot;
+using enum plan::MoeSlot;
 
 struct Case {
   const char* name;
@@ -66,7 +66,7 @@ class World {
 
   MoeParams params() const {
     MoeParams p{};
-    p.kind_version = contract::kind_version(contract::Opcode::kMoe);
+    p.kind_version = plan::kind_version(plan::Opcode::kMoe);
     p.width = c_.width, p.experts = c_.experts, p.experts_used = c_.used, p.ffn_expert = c_.ffn;
     p.groups = c_.groups, p.groups_used = c_.groups_used, p.group_score = c_.group_score, p.ffn_shared = c_.shared;
     p.norm_epsilon = 1e-20f, p.weights_scale = c_.scale, p.alpha = kOai.alpha, p.limit = kOai.limit;
@@ -87,7 +87,7 @@ class World {
       x.insert(x.end(), x_.begin() + static_cast<std::ptrdiff_t>(row * width),
                x_.begin() + static_cast<std::ptrdiff_t>((row + n) * width));
       std::vector<float> y(x.size(), NAN);
-      contract::ExecutionContext ctx;
+      plan::ExecutionContext ctx;
       ctx.total_rows = static_cast<std::uint32_t>(lead + n);
       harness.run(ctx, {x.data()}, y.data());
       out.insert(out.end(), y.begin() + static_cast<std::ptrdiff_t>(lead * width), y.end());
@@ -267,7 +267,7 @@ const Case kCases[] = {
      .used = 4,
      .router_bias = true,
      .expert_bias = true},
-    {.name = "biases, quantised",
+    {.name = "biases, quantized",
      .weights = DType::kQ8_0,
      .gate = MoeGate::kSoftmaxAfterTopk,
      .act = Activation::kSwigluOai,

@@ -5,9 +5,9 @@
 
 namespace llorch::engine::compute::cpu::adapters::moe {
 
-using contract::GroupScore;
-using contract::MoeGate;
-using contract::MoeParams;
+using plan::GroupScore;
+using plan::MoeGate;
+using plan::MoeParams;
 
 namespace {
 

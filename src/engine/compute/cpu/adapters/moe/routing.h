@@ -4,7 +4,7 @@
 #include <span>
 
 #include "engine/compute/cpu/kernels.h"
-#include "engine/contract/params.h"
+#include "engine/plan/params.h"
 
 namespace llorch::engine::compute::cpu::adapters::moe {
 
@@ -23,7 +23,7 @@ struct Route {
 
 // `logits` [E] are the router's, bias included, and are overwritten; `selection_bias` [E] or null steers the choice and
 // not the weights. A function of its inputs alone; equal scores go to the lower number. REQUIRES: routable(p) (adapter_checks.h).
-void route_row(const Kernels& kernels, const contract::MoeParams& p, float* logits, const float* selection_bias,
+void route_row(const Kernels& kernels, const plan::MoeParams& p, float* logits, const float* selection_bias,
                const RouteScratch& scratch, const Route& out);
 
 // The numbers of the `out.size()` largest scores, largest first, equal ones in ascending order. `best` [out.size()] is

@@ -11,9 +11,9 @@
 namespace llorch::engine::compute::cpu::adapters::moe {
 namespace {
 
-using contract::GroupScore;
-using contract::MoeGate;
-using contract::MoeParams;
+using plan::GroupScore;
+using plan::MoeGate;
+using plan::MoeParams;
 using testing::isas;
 using testing::Random;
 using testing::same_bits;

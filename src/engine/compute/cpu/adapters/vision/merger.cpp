@@ -8,16 +8,16 @@
 
 namespace llorch::engine::compute::cpu::adapters::vision {
 
-using contract::Backend;
-using contract::ExecutionContext;
-using contract::ImageRows;
-using contract::ParamBlock;
-using contract::PreparedInsn;
-using contract::SpatialMergeSlot;
-using contract::Status;
-using contract::StepLimits;
-using contract::VisionDeepstackExtractParams;
-using contract::VisionSpatialMergeParams;
+using plan::Backend;
+using plan::ExecutionContext;
+using plan::ImageRows;
+using plan::ParamBlock;
+using plan::PreparedInsn;
+using plan::SpatialMergeSlot;
+using plan::Status;
+using plan::StepLimits;
+using plan::VisionDeepstackExtractParams;
+using plan::VisionSpatialMergeParams;
 
 namespace {
 
@@ -28,11 +28,11 @@ struct Scratch {
       : normed(carver.take<float>(merged * m.width_joined())),
         hidden(carver.take<float>(merged * m.width_joined())),
         out(carver.take<float>(merged * m.width_out)),
-        quantised(carver.take_quantised(merged, m.width_joined())) {}
+        quantized(carver.take_quantized(merged, m.width_joined())) {}
   float* normed;  // [T, width_in] and [merged, joined] at once: consecutive rows are what is joined
   float* hidden;  // [merged, joined]
   float* out;     // [merged, width_out]
-  QuantisedRows quantised;
+  QuantizedRows quantized;
 };
 
 const float* vector_of(const PreparedInsn& insn, SpatialMergeSlot which) {
@@ -58,7 +58,7 @@ void feed_forward(const CpuStream& stream, const PreparedInsn& insn, const Merge
                   std::size_t merged) {
   const std::size_t joined = m.width_joined();
   ProjectionInput input{
-      .x = scratch.normed, .x_stride = joined, .rows = merged, .quantised = scratch.quantised, .y_stride = joined};
+      .x = scratch.normed, .x_stride = joined, .rows = merged, .quantized = scratch.quantized, .y_stride = joined};
   project(stream, input, std::array{Projection{weight_of(insn.weight(SpatialMergeSlot::kFc1)), scratch.hidden}});
   const float* bias = vector_of(insn, SpatialMergeSlot::kFc1Bias);
   stream.pool.run(merged, kGrainElements / joined + 1, [&](Range rows, std::size_t) {
@@ -81,7 +81,7 @@ void feed_forward(const CpuStream& stream, const PreparedInsn& insn, const Merge
 
 // Copies the merged rows of every span to its slot.
 void keep(const ExecutionContext& ctx, const PreparedInsn& insn, const Merger& m, const float* out) {
-  const contract::StateBlockHandle& state = insn.states[0];
+  const plan::StateBlockHandle& state = insn.states[0];
   const std::size_t row_elements = m.parts * m.width_out;
   for (std::uint32_t b = 0; b < ctx.batch_size; ++b) {
     const ImageRows& rows = ctx.image_rows[b];
@@ -121,7 +121,7 @@ Status SpatialMergeAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn)
 }
 std::uint64_t SpatialMergeAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                                    const Backend&) noexcept {
-  return merger_workspace_bytes(Merger(contract::param_as<VisionSpatialMergeParams>(params)), limits);
+  return merger_workspace_bytes(Merger(plan::param_as<VisionSpatialMergeParams>(params)), limits);
 }
 
 Status DeepstackExtractAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
@@ -129,7 +129,7 @@ Status DeepstackExtractAdapter::run(ExecutionContext& ctx, const PreparedInsn& i
 }
 std::uint64_t DeepstackExtractAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                                        const Backend&) noexcept {
-  return merger_workspace_bytes(Merger(contract::param_as<VisionDeepstackExtractParams>(params)), limits);
+  return merger_workspace_bytes(Merger(plan::param_as<VisionDeepstackExtractParams>(params)), limits);
 }
 
 }  // namespace llorch::engine::compute::cpu::adapters::vision

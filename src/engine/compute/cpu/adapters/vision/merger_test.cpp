@@ -8,13 +8,13 @@
 namespace llorch::engine::compute::cpu::adapters::vision {
 namespace {
 
-using contract::DType;
-using contract::ImageRows;
-using contract::kind_version;
-using contract::Opcode;
-using contract::SpatialMergeSlot;
-using contract::VisionDeepstackExtractParams;
-using contract::VisionSpatialMergeParams;
+using plan::DType;
+using plan::ImageRows;
+using plan::kind_version;
+using plan::Opcode;
+using plan::SpatialMergeSlot;
+using plan::VisionDeepstackExtractParams;
+using plan::VisionSpatialMergeParams;
 using testing::Harness;
 using testing::HarnessOptions;
 using testing::HarnessWeight;
@@ -27,10 +27,10 @@ struct MergerCase {
   bool biases, norm_joined;
 };
 const MergerCase kMergerCases[] = {{DType::kF32, 9, 21, 2, true, false},
-                       {DType::kF32, 9, 21, 2, true, true},
-                       {DType::kQ8_0, 24, 40, 2, false, true},
-                       {DType::kF16, 16, 17, 1, true, false},
-                       {DType::kF32, 5, 8, 3, false, false}};
+                                   {DType::kF32, 9, 21, 2, true, true},
+                                   {DType::kQ8_0, 24, 40, 2, false, true},
+                                   {DType::kF16, 16, 17, 1, true, false},
+                                   {DType::kF32, 5, 8, 3, false, false}};
 
 // Three frames of 3, 1 and 4 merged rows, the first and last of slot 1, the second of slot 0.
 class MergerWorld {
@@ -38,7 +38,8 @@ class MergerWorld {
   static constexpr std::uint32_t kParts = 3, kPart = 2, kRowsMax = 8;
   static constexpr float kEps = 1e-6f;
 
-  MergerWorld(Random& random, const MergerCase& c) : c_(c), weights_(static_cast<std::size_t>(SpatialMergeSlot::kCount)) {
+  MergerWorld(Random& random, const MergerCase& c)
+      : c_(c), weights_(static_cast<std::size_t>(SpatialMergeSlot::kCount)) {
     using enum SpatialMergeSlot;
     const auto vector = [&](std::uint32_t n) { return HarnessWeight::random(random, DType::kF32, {n}); };
     const std::uint32_t norm_width = c.norm_joined ? joined() : c.width_in;
@@ -131,7 +132,7 @@ class MergerWorld {
     Harness harness(params, weights_, options);
     EXPECT_FALSE(harness.error()) << harness.error()->message;
     std::vector<float> state = empty_state();
-    harness.set_state({.id = contract::kVisionStateId,
+    harness.set_state({.id = plan::kVisionStateId,
                        .align_bytes = 64,
                        .ptr = reinterpret_cast<std::byte*>(state.data()),
                        .size = state.size() / 3 * sizeof(float)});
@@ -142,7 +143,7 @@ class MergerWorld {
       const std::uint32_t count = together ? 3 : 1;
       std::vector<std::uint32_t> offsets;
       for (std::uint32_t i = first; i <= first + count; ++i) offsets.push_back(ends[i] - ends[first]);
-      contract::ExecutionContext ctx;
+      plan::ExecutionContext ctx;
       ctx.batch_size = count, ctx.total_rows = offsets.back(), ctx.row_offsets = offsets;
       ctx.active_slots = std::span(slots).subspan(first, count);
       ctx.image_rows = std::span(rows).subspan(first, count);

@@ -7,15 +7,15 @@
 
 namespace llorch::engine::compute::cpu::adapters::vision {
 
-using contract::Backend;
-using contract::ExecutionContext;
-using contract::ParamBlock;
-using contract::PatchEmbedSlot;
-using contract::PreparedInsn;
-using contract::Status;
-using contract::StepLimits;
-using contract::VisionGrid;
-using contract::VisionPatchEmbedParams;
+using plan::Backend;
+using plan::ExecutionContext;
+using plan::ParamBlock;
+using plan::PatchEmbedSlot;
+using plan::PreparedInsn;
+using plan::Status;
+using plan::StepLimits;
+using plan::VisionGrid;
+using plan::VisionPatchEmbedParams;
 
 namespace {
 
@@ -27,10 +27,10 @@ struct Scratch {
   Scratch(Carver& carver, const VisionPatchEmbedParams& p, std::size_t rows)
       : taps(carver.take<std::uint32_t>(4 * rows)),
         weights(carver.take<float>(4 * rows)),
-        patches(carver.take_quantised(rows, patch_row_width(p))) {}
+        patches(carver.take_quantized(rows, patch_row_width(p))) {}
   std::uint32_t* taps;  // [T, 4]
   float* weights;       // [T, 4]
-  QuantisedRows patches;
+  QuantizedRows patches;
 };
 
 // Where patch i of n stands among `side` table entries when the first and last of both coincide.
@@ -87,7 +87,7 @@ Status PatchEmbedAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) n
           {.x = ctx.patch_rows,
            .x_stride = patch_row_width(p),
            .rows = rows,
-           .quantised = scratch.patches,
+           .quantized = scratch.patches,
            .y_stride = p.width},
           std::array{Projection{weight_of(insn.weight(PatchEmbedSlot::kWeight)), y}});
   const CpuWeight* bias = weight_of(insn.weight(PatchEmbedSlot::kBias));
@@ -108,7 +108,7 @@ Status PatchEmbedAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) n
 std::uint64_t PatchEmbedAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                                  const Backend&) noexcept {
   Carver carver;
-  Scratch(carver, contract::param_as<VisionPatchEmbedParams>(params), limits.rows_max);
+  Scratch(carver, plan::param_as<VisionPatchEmbedParams>(params), limits.rows_max);
   return carver.used_bytes();
 }
 

@@ -7,11 +7,11 @@
 namespace llorch::engine::compute::cpu::adapters::vision {
 namespace {
 
-using contract::DType;
-using contract::kind_version;
-using contract::Opcode;
-using contract::VisionGrid;
-using contract::VisionPatchEmbedParams;
+using plan::DType;
+using plan::kind_version;
+using plan::Opcode;
+using plan::VisionGrid;
+using plan::VisionPatchEmbedParams;
 using testing::Harness;
 using testing::HarnessOptions;
 using testing::HarnessWeight;
@@ -57,8 +57,8 @@ class PatchWorld {
       std::vector<std::uint32_t> offsets{0};
       for (std::size_t i = first; i < first + count; ++i)
         offsets.push_back(offsets.back() + c_.grids[i].height * c_.grids[i].width);
-      contract::ExecutionContext ctx;
-      ctx.mode = contract::ExecutionMode::kVisionEncode;
+      plan::ExecutionContext ctx;
+      ctx.mode = plan::ExecutionMode::kVisionEncode;
       ctx.batch_size = static_cast<std::uint32_t>(count), ctx.total_rows = offsets.back(), ctx.row_offsets = offsets;
       ctx.patch_rows = patches_.data() + row * row_width();
       ctx.grids = std::span(c_.grids).subspan(first, count);

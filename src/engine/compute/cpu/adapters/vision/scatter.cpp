@@ -6,21 +6,21 @@
 
 namespace llorch::engine::compute::cpu::adapters::vision {
 
-using contract::Backend;
-using contract::ExecutionContext;
-using contract::ParamBlock;
-using contract::PreparedInsn;
-using contract::ScatterMode;
-using contract::Status;
-using contract::StepLimits;
-using contract::VisionScatterParams;
+using plan::Backend;
+using plan::ExecutionContext;
+using plan::ParamBlock;
+using plan::PreparedInsn;
+using plan::ScatterMode;
+using plan::Status;
+using plan::StepLimits;
+using plan::VisionScatterParams;
 
 namespace {
 
 constexpr std::size_t kGrainElements = 1u << 15;
 
 bool is_image_row(const VisionScatterParams& p, std::uint32_t id) {
-  return id != contract::kNoRowId && (id == p.image_row_ids[0] || id == p.image_row_ids[1]);
+  return id != plan::kNoRowId && (id == p.image_row_ids[0] || id == p.image_row_ids[1]);
 }
 
 // Per row of the batch, the part of the state row it takes; null for a row that is no image's.
@@ -28,10 +28,10 @@ void find_sources(const ExecutionContext& ctx, const PreparedInsn& insn, const V
                   const float** sources) {
   ASSERT(insn.states.size() == 1 && (ctx.image_rows.empty() || ctx.image_rows.size() == ctx.batch_size),
          "{} states, {} spans, {} ranges of rows", insn.states.size(), ctx.batch_size, ctx.image_rows.size());
-  const contract::StateBlockHandle& state = insn.states[0];
+  const plan::StateBlockHandle& state = insn.states[0];
   const std::size_t row_elements = std::size_t{p.parts} * p.width;
   for (std::uint32_t b = 0; b < ctx.batch_size; ++b) {
-    const contract::ImageRows rows = ctx.image_rows.empty() ? contract::ImageRows{} : ctx.image_rows[b];
+    const plan::ImageRows rows = ctx.image_rows.empty() ? plan::ImageRows{} : ctx.image_rows[b];
     ASSERT(rows.end * row_elements * sizeof(float) <= state.size, "row {} of a state of {} bytes", rows.end,
            state.size);
     const auto* kept = reinterpret_cast<const float*>(state.ptr + ctx.active_slots[b] * state.size);

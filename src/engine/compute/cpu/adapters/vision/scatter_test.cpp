@@ -3,11 +3,11 @@
 namespace llorch::engine::compute::cpu::adapters::vision {
 namespace {
 
-using contract::ImageRows;
-using contract::kind_version;
-using contract::Opcode;
-using contract::ScatterMode;
-using contract::VisionScatterParams;
+using plan::ImageRows;
+using plan::kind_version;
+using plan::Opcode;
+using plan::ScatterMode;
+using plan::VisionScatterParams;
 using testing::Harness;
 using testing::HarnessOptions;
 using testing::Random;
@@ -33,7 +33,7 @@ class ScatterWorld {
                          bool in_place) {
     Harness harness(p, {}, device);
     EXPECT_FALSE(harness.error()) << harness.error()->message;
-    harness.set_state({.id = contract::kVisionStateId,
+    harness.set_state({.id = plan::kVisionStateId,
                        .align_bytes = 64,
                        .ptr = reinterpret_cast<std::byte*>(state_.data()),
                        .size = state_.size() / 2 * sizeof(float)});
@@ -46,7 +46,7 @@ class ScatterWorld {
       const std::vector<ImageRows> rows{{2, 2}, {std::min(met, kEncoded), kEncoded}};
       std::vector<float> x(x_.begin(), x_.begin() + kWidth), y((n + 1) * kWidth);
       x.insert(x.end(), x_.begin() + at * kWidth, x_.begin() + (at + n) * kWidth);
-      contract::ExecutionContext ctx;
+      plan::ExecutionContext ctx;
       ctx.batch_size = 2, ctx.total_rows = n + 1, ctx.row_offsets = offsets, ctx.active_slots = slots;
       ctx.row_ids = ids.data(), ctx.image_rows = rows;
       harness.run(ctx, {x.data()}, in_place ? x.data() : y.data());
@@ -91,12 +91,12 @@ TEST(VisionScatter, AStepWithoutImageRowsPassesThrough) {
   Random random(87);
   ScatterWorld world(random);
   const std::vector<std::uint32_t> slots{1}, offsets{0, static_cast<std::uint32_t>(kIds.size())};
-  contract::ExecutionContext ctx;
+  plan::ExecutionContext ctx;
   ctx.batch_size = 1, ctx.total_rows = offsets[1], ctx.row_offsets = offsets, ctx.active_slots = slots;
   ctx.row_ids = kIds.data();
   Harness harness(params(ScatterMode::kReplace, 0), {}, {});
   std::vector<float> state(kWidth * kParts), y(world.x().size());
-  harness.set_state({.id = contract::kVisionStateId,
+  harness.set_state({.id = plan::kVisionStateId,
                      .align_bytes = 64,
                      .ptr = reinterpret_cast<std::byte*>(state.data()),
                      .size = state.size() * sizeof(float)});

@@ -1,28 +1,24 @@
 #pragma once
-// What turns patches into rows of the vision state, and those into rows of a batch. Semantics: engine/contract/adapter.h.
-#include "engine/contract/adapter.h"
+// What turns patches into rows of the vision state, and those into rows of a batch. Semantics: engine/plan/adapter.h.
+#include "engine/plan/adapter.h"
 
 namespace llorch::engine::compute::cpu::adapters::vision {
 
 struct PatchEmbedAdapter {
-  static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
-                                       const contract::Backend&) noexcept;
+  static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
+  static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
 struct SpatialMergeAdapter {
-  static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
-                                       const contract::Backend&) noexcept;
+  static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
+  static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
 struct DeepstackExtractAdapter {
-  static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
-                                       const contract::Backend&) noexcept;
+  static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
+  static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
 struct ScatterAdapter {
-  static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
-                                       const contract::Backend&) noexcept;
+  static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
+  static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
 
 }  // namespace llorch::engine::compute::cpu::adapters::vision

@@ -47,7 +47,7 @@ struct AttentionShape {
 // (graphs/step_graphs.h), and a block that has no split is over at once.
 template <class Keys>
 void attend(const CudaStream& stream, typename Keys::Args args, std::uint32_t rows, std::uint64_t longest,
-            const contract::Workspace& rest) {
+            const plan::Workspace& rest) {
   const AttentionShape shape{.heads = args.heads, .kv_heads = args.kv_heads, .d_v = args.d_v, .window = args.window};
   args.meetings = stream.meetings();
   const std::uint32_t units = shape.blocks_per_row(), needed = shape.parts(longest), doubled = std::bit_ceil(needed);
@@ -65,12 +65,12 @@ void attend(const CudaStream& stream, typename Keys::Args args, std::uint32_t ro
 }
 
 // Positions the longest slot of the step holds once it is done.
-inline std::uint64_t longest_of(const contract::ExecutionContext& ctx) {
+inline std::uint64_t longest_of(const plan::ExecutionContext& ctx) {
   return ctx.sequence_lengths.empty() ? 0 : *std::ranges::max_element(ctx.sequence_lengths);
 }
 
 // The pages of the step's rows, of a layer whose part begins at offset_bytes.
-inline kernels::KvPages pages_of(const contract::ExecutionContext& ctx, const contract::StateBlockHandle& state,
+inline kernels::KvPages pages_of(const plan::ExecutionContext& ctx, const plan::StateBlockHandle& state,
                                  std::uint64_t offset_bytes) {
   return {.pages = state.pages,
           .pages_stride = state.pages_stride,

@@ -8,15 +8,15 @@
 
 namespace llorch::engine::compute::cuda::adapters {
 
-using contract::AttentionParams;
-using contract::AttentionSlot;
-using contract::Backend;
-using contract::DType;
-using contract::ExecutionContext;
-using contract::ParamBlock;
-using contract::PreparedInsn;
-using contract::Status;
-using contract::StepLimits;
+using plan::AttentionParams;
+using plan::AttentionSlot;
+using plan::Backend;
+using plan::DType;
+using plan::ExecutionContext;
+using plan::ParamBlock;
+using plan::PreparedInsn;
+using plan::Status;
+using plan::StepLimits;
 
 namespace {
 
@@ -36,14 +36,14 @@ struct Scratch {
 
 // Without several positions per row, rows stand at the same place on every axis.
 bool several_axes(const ExecutionContext& ctx, const AttentionParams& p) {
-  return p.rope_layout == contract::RopeLayout::kVision2d ||
-         (p.mrope != contract::MropeKind::kNone && ctx.positions3 != nullptr);
+  return p.rope_layout == plan::RopeLayout::kVision2d ||
+         (p.mrope != plan::MropeKind::kNone && ctx.positions3 != nullptr);
 }
 
 kernels::Rotation rotation_of(const ExecutionContext& ctx, const AttentionParams& p) {
   kernels::Rotation rotation{.layout = p.rope_layout, .mrope = p.mrope, .dims = p.rotary_dims};
-  if (p.rope_layout == contract::RopeLayout::kNone) return rotation;
-  const auto table = [&](std::uint32_t id) -> const contract::RopeTable& {
+  if (p.rope_layout == plan::RopeLayout::kNone) return rotation;
+  const auto table = [&](std::uint32_t id) -> const plan::RopeTable& {
     ASSERT(id < ctx.rope_tables.size() && ctx.rope_tables[id].count * 2 == p.rotary_dims,
            "table {} of {}, {} rotary dims", id, ctx.rope_tables.size(), p.rotary_dims);
     return ctx.rope_tables[id];
@@ -56,7 +56,7 @@ kernels::Rotation rotation_of(const ExecutionContext& ctx, const AttentionParams
   rotation.inv_freq = table(p.rope_table_id).inv_freq;
   rotation.factor = table(p.rope_table_id).attn_factor;
   rotation.sequence_of_row = ctx.slot_of_row;
-  if (ctx.long_rope_of_slot != nullptr && p.rope_table_long_id != contract::kNoRopeTable) {
+  if (ctx.long_rope_of_slot != nullptr && p.rope_table_long_id != plan::kNoRopeTable) {
     rotation.inv_freq_long = table(p.rope_table_long_id).inv_freq;
     rotation.factor_long = table(p.rope_table_long_id).attn_factor;
     rotation.is_long = ctx.long_rope_of_slot;
@@ -106,7 +106,7 @@ kernels::AttentionArgs<Source> args_of(const PreparedInsn& insn, const Attention
 
 // In `attended`, what the output projection takes.
 void attend_cached(const ExecutionContext& ctx, const PreparedInsn& insn, const AttentionParams& p,
-                   const Scratch& scratch, const Carver::Left& attended, const contract::Workspace& rest) {
+                   const Scratch& scratch, const Carver::Left& attended, const plan::Workspace& rest) {
   const CudaStream& stream = stream_of(ctx);
   auto args = args_of<kernels::KvPages>(insn, p, scratch, attended);
   args.from = pages_of(ctx, insn.states.front(), p.kv_page_offset_bytes);
@@ -185,7 +185,7 @@ Status AttentionAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
 
 std::uint64_t AttentionAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                                 const Backend&) noexcept {
-  const auto& p = contract::param_as<AttentionParams>(params);
+  const auto& p = plan::param_as<AttentionParams>(params);
   Carver carver;
   Scratch(carver, p, nullptr, limits.rows_max);
   if (p.causal != 0) carver.take<std::byte>(shape_of(p).parts_bytes_wanted(limits.rows_max, limits.context_tokens_max));

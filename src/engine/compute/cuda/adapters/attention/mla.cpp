@@ -8,15 +8,15 @@
 
 namespace llorch::engine::compute::cuda::adapters {
 
-using contract::Backend;
-using contract::DType;
-using contract::ExecutionContext;
-using contract::MlaAttentionParams;
-using contract::MlaSlot;
-using contract::ParamBlock;
-using contract::PreparedInsn;
-using contract::Status;
-using contract::StepLimits;
+using plan::Backend;
+using plan::DType;
+using plan::ExecutionContext;
+using plan::MlaAttentionParams;
+using plan::MlaSlot;
+using plan::ParamBlock;
+using plan::PreparedInsn;
+using plan::Status;
+using plan::StepLimits;
 
 namespace {
 
@@ -62,7 +62,7 @@ bool is_f32(const MlaAttentionParams& p) { return static_cast<DType>(p.kv_dtype)
 
 kernels::Rotation rotation_of(const ExecutionContext& ctx, const MlaAttentionParams& p) {
   kernels::Rotation rotation{.layout = p.rope_layout, .dims = p.d_rope, .positions = ctx.positions};
-  if (p.rope_layout == contract::RopeLayout::kNone) return rotation;
+  if (p.rope_layout == plan::RopeLayout::kNone) return rotation;
   ASSERT(p.rope_table_id < ctx.rope_tables.size() && ctx.rope_tables[p.rope_table_id].count * 2 == p.d_rope,
          "table {} of {}, {} rotary dims", p.rope_table_id, ctx.rope_tables.size(), p.d_rope);
   rotation.inv_freq = ctx.rope_tables[p.rope_table_id].inv_freq;
@@ -121,7 +121,7 @@ void project_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const M
 
 // Into the compressed space, attention there, and back, for rows [first, first + rows).
 void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const MlaAttentionParams& p,
-                 const Scratch& scratch, std::uint32_t first, std::uint32_t rows, const contract::Workspace& rest) {
+                 const Scratch& scratch, std::uint32_t first, std::uint32_t rows, const plan::Workspace& rest) {
   const CudaStream& stream = stream_of(ctx);
   const MlaWidths& widths = scratch.widths;
   const float* q = scratch.q(p) + first * scratch.q_stride(p);
@@ -195,7 +195,7 @@ Status MlaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept
 }
 
 std::uint64_t MlaAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits, const Backend&) noexcept {
-  const auto& p = contract::param_as<MlaAttentionParams>(params);
+  const auto& p = plan::param_as<MlaAttentionParams>(params);
   const AttentionShape shape{.heads = p.heads, .kv_heads = 1, .d_v = p.kv_lora};
   Carver carver;
   Scratch(carver, p, nullptr, limits.rows_max);

@@ -1,5 +1,5 @@
 #pragma once
-// Activation rows as matrix kernels take them: int8 blocks of 32 for quantised weights, F16 for F16 and BF16 ones.
+// Activation rows as matrix kernels take them: int8 blocks of 32 for quantized weights, F16 for F16 and BF16 ones.
 #include "engine/compute/cuda/kernels/matmul/mma.h"
 #include "engine/compute/cuda/kernels/matmul/packed_row.h"
 
@@ -47,7 +47,7 @@ struct NarrowedRows {
 };
 
 // Block b of a row of `out`, from its elements.
-LLORCH_KERNEL void quantise_block(const float* x, const ByteRows& out, std::uint64_t row, std::uint32_t b) {
+LLORCH_KERNEL void quantize_block(const float* x, const ByteRows& out, std::uint64_t row, std::uint32_t b) {
   std::int8_t* q = out.q + row * out.width + b * kBlockElements;
   std::uint32_t largest = 0;
   for (std::uint32_t i = 0; i < kBlockElements; ++i) largest = larger(largest, bits_of(x[i]) & 0x7FFFFFFFu);
@@ -67,13 +67,13 @@ LLORCH_KERNEL void quantise_block(const float* x, const ByteRows& out, std::uint
 }
 
 // Grid: blocks of a part / kThreads, rows, parts of a row.
-struct QuantiseArgs {
+struct QuantizeArgs {
   SourceRows from;
   ByteRows out;
-  bool operator==(const QuantiseArgs&) const = default;
+  bool operator==(const QuantizeArgs&) const = default;
 };
-struct Quantise {
-  using Args = QuantiseArgs;
+struct Quantize {
+  using Args = QuantizeArgs;
   using Shared = Nothing;
   static constexpr std::uint32_t kThreads = 128;
   template <class Block>
@@ -81,7 +81,7 @@ struct Quantise {
     block.each([&](std::uint32_t thread) {
       const std::uint32_t b = block.x() * kThreads + thread;
       if (b >= args.out.width / kBlockElements) return;
-      quantise_block(args.from.part(block.y(), block.z()) + b * kBlockElements, args.out,
+      quantize_block(args.from.part(block.y(), block.z()) + b * kBlockElements, args.out,
                      std::uint64_t{block.y()} * args.from.parts + block.z(), b);
     });
   }
@@ -137,7 +137,7 @@ LLORCH_KERNEL void leave_row(Block& block, NarrowShared<Block::kThreads>& shared
   if (out.bytes.q == nullptr) return;
   block.own([&](std::uint32_t thread) {
     for (std::uint32_t b = thread; b < out.bytes.width / kBlockElements; b += Block::kThreads)
-      quantise_block(x + b * kBlockElements, out.bytes, row, b);
+      quantize_block(x + b * kBlockElements, out.bytes, row, b);
   });
 }
 

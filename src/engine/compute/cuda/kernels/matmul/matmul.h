@@ -2,14 +2,14 @@
 // y[m, n] = sum_k w[n, k] x[m, k] (+ bias[n]), what all of its kernels share, and rows of w looked up.
 //
 // A kernel computes tiles of y: some rows of one matrix of w, some rows of x that meet it. The order of a sum is fixed by k
-// alone (plain.h, half.h, quantised.h: one for each way weights are stored), so a row's result never depends
+// alone (plain.h, half.h, quantized.h: one for each way weights are stored), so a row's result never depends
 // on how many rows there are or how they are cut into tiles.
 #include "engine/compute/cuda/kernels/matmul/activations.h"
 #include "engine/compute/cuda/kernels/matmul/f8.h"
 
 namespace llorch::engine::compute::cuda::kernels {
 
-using contract::DType;
+using plan::DType;
 
 // A stack of matrices of one shape on the device; laid out as cuda/weights.h says. F32: rows of row_bytes, sixteen-byte aligned,
 // zero-padded. Every other type: groups of sixteen rows, row_bytes apart.
@@ -122,7 +122,7 @@ LLORCH_KERNEL MatmulWork matmul_work(const Block& block, const MatmulArgs& args,
   return {args, target, target.w.data + tile.matrix * target.w.stack_bytes, tile, at * rows_of_w, block.z()};
 }
 
-// y[r] = scale * row row_ids[r] of w, dequantised exactly. Grid: columns / kThreads, rows.
+// y[r] = scale * row row_ids[r] of w, dequantized exactly. Grid: columns / kThreads, rows.
 struct GatherArgs {
   Matrix w;
   const std::uint32_t* row_ids = nullptr;  // each < w.n
@@ -147,7 +147,7 @@ struct Gather {
 
  private:
   static LLORCH_KERNEL float value(const Matrix& w, std::uint32_t row, std::uint32_t k) {
-    if constexpr (contract::is_quantised(kType)) {
+    if constexpr (plan::is_quantized(kType)) {
       return PackedRow<kType>(w.data + row / kPackRows * w.row_bytes, w.k / kBlockElements, row % kPackRows).value(k);
     } else if constexpr (kType == DType::kF8_E4M3) {
       const std::byte* group = w.data + row / kMmaRows * w.row_bytes;

@@ -1,5 +1,5 @@
 #pragma once
-// Quantised weights as they lie in packed groups of sixteen rows (compute/cpu/quant_layout.h), taken apart word by word. A word
+// Quantized weights as they lie in packed groups of sixteen rows (compute/cpu/quant_layout.h), taken apart word by word. A word
 // is four codes, those of elements 4g .. 4g + 3 of a block, and one register of a ByteMma.
 #include "engine/compute/cpu/quant_layout.h"
 #include "engine/compute/cuda/kernels/scalar.h"
@@ -7,10 +7,10 @@
 namespace llorch::engine::compute::cuda::kernels {
 
 inline constexpr std::uint32_t kPackRows = cpu::kPackRows;
-inline constexpr std::uint32_t kBlockElements = contract::kQuantBlockElements;
+inline constexpr std::uint32_t kBlockElements = plan::kQuantBlockElements;
 
 // One row of a packed group. Blocks of 32 elements are numbered along the row.
-template <contract::DType kType>
+template <plan::DType kType>
 class PackedRow {
   // Device code may use a constant's value, not the object: all of the layout that it needs stands here as numbers.
   static constexpr cpu::QuantLayout kLayout = cpu::quant_layout(kType);
@@ -86,7 +86,7 @@ class PackedRow {
     return half_value(*reinterpret_cast<const std::uint16_t*>(unit + 2 * kPackRows));
   }
 
-  // One element, dequantised as numerics.md says under `gather`.
+  // One element, dequantized as numerics.md says under `gather`.
   LLORCH_KERNEL float value(std::uint32_t element) const {
     const std::uint32_t block = element / 32, e = element % 32;
     const auto integer = static_cast<std::int8_t>(integers(block, e / 4) >> (e % 4 * 8) & 0xFF);

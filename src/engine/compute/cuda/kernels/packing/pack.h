@@ -19,7 +19,7 @@ struct PackArgs {
 };
 
 // Rows of floats, one to a unit. Grid: rows.
-template <contract::DType kType>
+template <plan::DType kType>
 struct PackFloats {
   using Args = PackArgs;
   using Shared = Nothing;
@@ -35,9 +35,9 @@ struct PackFloats {
 
  private:
   static LLORCH_KERNEL float value(const std::byte* stored, std::uint64_t i) {
-    if constexpr (kType == contract::DType::kF32)
+    if constexpr (kType == plan::DType::kF32)
       return reinterpret_cast<const float*>(stored)[i];
-    else if constexpr (kType == contract::DType::kF16)
+    else if constexpr (kType == plan::DType::kF16)
       return half_value(reinterpret_cast<const std::uint16_t*>(stored)[i]);
     else
       return float_of(static_cast<std::uint32_t>(reinterpret_cast<const std::uint16_t*>(stored)[i]) << 16);
@@ -54,12 +54,12 @@ LLORCH_KERNEL std::uint16_t scaled_half(std::uint32_t bits, std::int32_t n) {
 }
 
 // Rows of F16 or BF16, sixteen to a unit, in the order of fragments (half_index). Grid: units.
-template <contract::DType kType>
+template <plan::DType kType>
 struct PackHalf {
   using Args = PackArgs;
   static constexpr std::uint32_t kThreads = 256;
   static constexpr std::uint32_t kPerRow = kThreads / kMmaRows;
-  static constexpr bool kScaled = kType == contract::DType::kBF16;
+  static constexpr bool kScaled = kType == plan::DType::kBF16;
   struct Shared {
     std::uint32_t largest[kMmaRows][kPerRow];
     std::int32_t exponent[kMmaRows];
@@ -163,7 +163,7 @@ struct PackF8 {
   }
 
  private:
-  using Stored = contract::BlockF8_E4M3;
+  using Stored = plan::BlockF8_E4M3;
   struct Unit {
     const Stored* stored;  // [rows, blocks]
     std::uint32_t blocks, rows;
@@ -202,7 +202,7 @@ struct PackF8 {
 };
 
 // Rows of blocks, sixteen to a unit (compute/cpu/quant_layout.h). A thread takes a stored block. Grid: units.
-template <contract::DType kType>
+template <plan::DType kType>
 struct PackQuant {
   using Args = PackArgs;
   using Shared = Nothing;
@@ -213,7 +213,7 @@ struct PackQuant {
   static LLORCH_KERNEL void run(Block& block, Shared&, const Args& args) {
     block.own([&](std::uint32_t thread) {
       const std::uint32_t first = block.x() * kRows, rows = smaller(args.rows - first, kRows);
-      const std::uint32_t stored_blocks = args.columns / (kInner * contract::kQuantBlockElements);
+      const std::uint32_t stored_blocks = args.columns / (kInner * plan::kQuantBlockElements);
       auto* unit = reinterpret_cast<std::uint8_t*>(args.packed + block.x() * args.unit_bytes);
       for (std::uint32_t i = thread; i < stored_blocks * kRows; i += kThreads) {
         const std::uint32_t row = i % kRows, s = i / kRows;
@@ -228,7 +228,7 @@ struct PackQuant {
   static constexpr cpu::QuantLayout kLayout = cpu::quant_layout(kType);
   static constexpr std::uint32_t kRows = static_cast<std::uint32_t>(cpu::kPackRows);
   static constexpr std::uint32_t kInner =
-      contract::dtype_info(kType).block_elements / contract::kQuantBlockElements;  // blocks of 32 in a stored one
+      plan::dtype_info(kType).block_elements / plan::kQuantBlockElements;  // blocks of 32 in a stored one
   static constexpr std::uint32_t kCodeBytes = static_cast<std::uint32_t>(kLayout.code_bytes());
   static constexpr std::uint32_t kSmallBytes = static_cast<std::uint32_t>(kLayout.small_bytes());
   static constexpr std::uint32_t kFactorBytes = static_cast<std::uint32_t>(kLayout.factor_bytes());
@@ -242,7 +242,7 @@ struct PackQuant {
     std::uint8_t* factors = small + std::uint64_t{blocks} * kSmallBytes + std::uint64_t{s} * kFactorBytes;
     for (std::uint32_t b = 0; b < kInner; ++b) {
       const std::uint32_t block = s * kInner + b;
-      put_codes(stored, b * contract::kQuantBlockElements, unit + std::uint64_t{block} * kCodeBytes + 4 * row);
+      put_codes(stored, b * plan::kQuantBlockElements, unit + std::uint64_t{block} * kCodeBytes + 4 * row);
       if constexpr (kSmallBytes != 0) {
         LLORCH_UNROLL
         for (std::uint32_t i = 0; i < kSmallBytes / kRows; ++i)

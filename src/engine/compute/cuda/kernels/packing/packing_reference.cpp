@@ -9,11 +9,11 @@
 #include "engine/compute/cuda/kernels/matmul/activations.h"
 #include "engine/compute/cuda/weights.h"
 #include "engine/compute/half.h"
-#include "engine/contract/quant_blocks.h"
+#include "engine/plan/quant_blocks.h"
 
 namespace llorch::engine::compute::cuda::kernels {
 
-using contract::is_quantised;
+using plan::is_quantized;
 
 namespace {
 
@@ -44,7 +44,7 @@ void pack_half(const cpu::MatrixShape& shape, std::span<const std::byte> rows, s
     std::byte* group = packed.data() + row / kMmaRows * group_bytes;
     const auto r = static_cast<std::uint32_t>(row % kMmaRows);
     std::memcpy(values.data(), rows.data() + row * row_bytes, row_bytes);
-    if (shape.dtype == contract::DType::kBF16) {
+    if (shape.dtype == plan::DType::kBF16) {
       const float scale = narrow_row(values);
       std::memcpy(group + group_bytes - (kMmaRows - r) * sizeof scale, &scale, sizeof scale);
     }
@@ -60,11 +60,11 @@ void pack_half(const cpu::MatrixShape& shape, std::span<const std::byte> rows, s
 // The factors of a row's blocks and its scale from what the formula of f8.h says, and every byte where half_index() has it.
 void pack_f8(const cpu::MatrixShape& shape, std::span<const std::byte> rows, std::span<std::byte> packed) {
   std::memset(packed.data(), 0, packed.size());
-  const std::size_t blocks = (shape.cols + 127) / 128, row_bytes = contract::row_bytes(shape.dtype, shape.cols);
+  const std::size_t blocks = (shape.cols + 127) / 128, row_bytes = plan::row_bytes(shape.dtype, shape.cols);
   for (std::size_t row = 0; row < rows.size() / row_bytes; ++row) {
     std::byte* group = packed.data() + row / kMmaRows * unit_bytes(shape);
     const auto r = static_cast<std::uint32_t>(row % kMmaRows);
-    std::vector<contract::BlockF8_E4M3> stored(blocks);
+    std::vector<plan::BlockF8_E4M3> stored(blocks);
     std::memcpy(stored.data(), rows.data() + row * row_bytes, row_bytes);
     float scale = 0x1p-126f;
     for (const auto& block : stored)
@@ -89,16 +89,16 @@ void pack_units_reference(const cpu::MatrixShape& shape, std::span<const std::by
   const std::size_t bytes = unit_bytes(shape);
   ASSERT(begin <= end && end <= units_of(shape) && packed.size() == (end - begin) * bytes, "units {} to {} in {} bytes",
          begin, end, packed.size());
-  const std::size_t stored = contract::row_bytes(shape.dtype, shape.cols);
+  const std::size_t stored = plan::row_bytes(shape.dtype, shape.cols);
   const std::size_t first = begin * unit_rows(shape),
                     rows = std::min(shape.rows - first, (end - begin) * unit_rows(shape));
   const auto part = source.subspan(first * stored, rows * stored);
-  if (is_quantised(shape.dtype)) {
+  if (is_quantized(shape.dtype)) {
     const cpu::MatrixShape of_part{.dtype = shape.dtype, .rows = static_cast<std::uint32_t>(rows), .cols = shape.cols};
     cpu::pack_groups(of_part, part.data(), packed.data(), 0, end - begin);
-  } else if (shape.dtype == contract::DType::kF8_E4M3) {
+  } else if (shape.dtype == plan::DType::kF8_E4M3) {
     pack_f8(shape, part, packed);
-  } else if (shape.dtype != contract::DType::kF32) {
+  } else if (shape.dtype != plan::DType::kF32) {
     pack_half(shape, part, packed);
   } else if (stored == bytes) {
     std::memcpy(packed.data(), part.data(), packed.size());
