@@ -138,7 +138,7 @@ void measure_core(int models, int rounds) {
 }
 
 void measure_decide(int rounds) {
-  using namespace scheduling;
+  using namespace core::placement;
   std::vector<WorkerChoice> free, busy;
   std::vector<DeviceChoice> full, roomy;
   for (std::uint32_t i = 0; i < kWorkers; ++i) {
