@@ -1,20 +1,22 @@
 #pragma once
 // The machinery behind json.h: a field table per type, read by the decoder, the encoder and the schema writer.
-// Included only by the .cpp files of this directory.
+// Included only by the .cpp files of this directory and of config.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/json.hpp>
 #include <cmath>
+#include <cstddef>
 #include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
+#include <span>
 #include <tuple>
 #include <type_traits>
 
 #include "base/assert.h"
-#include "base/utf8.h"
 #include "wire/duplicate_keys.h"
 #include "wire/json.h"
 
@@ -170,12 +172,16 @@ class MembersWriter {
   MembersWriter& operator=(const MembersWriter&) = delete;
   ~MembersWriter() { out_ += '}'; }
 
-  template <class T>
-  void add(std::string_view name, const T& value) {
+  // Where the member's value goes.
+  std::string& begin(std::string_view name) {
     if (out_.back() != '{') out_ += ',';
     append_json_string(out_, name);
     out_ += ':';
-    Codec<T>::write(out_, value);
+    return out_;
+  }
+  template <class T>
+  void add(std::string_view name, const T& value) {
+    Codec<T>::write(begin(name), value);
   }
 
  private:
@@ -404,92 +410,77 @@ bool is_absent(const std::optional<T>& v) {
 }
 inline bool is_absent(const Details& v) { return v.empty(); }
 
+// What the machinery does with a member of any type. One for each type of member, however many members have it.
+struct ValueCodec {
+  base::Result<> (*read)(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown, void* out);
+  void (*write)(std::string& out, const void* value);
+  bool (*absent)(const void* value);
+  bj::object (*schema)(const Bounds& b);
+  bool is_object;  // has a table of its own
+};
+template <class M>
+inline constexpr ValueCodec kValueCodec{
+    .read = [](const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown,
+               void* out) -> base::Result<> {
+      auto value = Codec<M>::read(v, path, b, unknown);
+      if (!value) return base::fail(std::move(value).error());
+      *static_cast<M*>(out) = std::move(*value);
+      return {};
+    },
+    .write = [](std::string& out, const void* value) { Codec<M>::write(out, *static_cast<const M*>(value)); },
+    .absent = [](const void* value) { return is_absent(*static_cast<const M*>(value)); },
+    .schema = [](const Bounds& b) { return Codec<M>::schema(b); },
+    .is_object = HasTable<M>,
+};
+
+// A field of a table without the types of struct and member, so that what reads, writes and describes objects is compiled once.
+struct ObjectField {
+  std::string_view name;
+  Need need;
+  std::string_view doc;
+  Bounds bounds;
+  std::size_t offset;  // of the member, in bytes from the struct's begin
+  const ValueCodec* codec;
+};
+
+base::Result<> read_object(std::span<const ObjectField> fields, const bj::value& v, const Path& path,
+                           UnknownKeys unknown, void* out);
+void write_object(std::span<const ObjectField> fields, std::string& out, const void* value);
+bj::object object_schema(std::span<const ObjectField> fields, const void* defaults);
+
 template <HasTable T>
 struct Codec<T> {
   static base::Result<T> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys unknown) {
-    if (!v.is_object()) {
-      const std::string where = path.parent == nullptr ? "the body" : path.text();
-      return field_error(path, "type", fmt::format("{} must be a JSON object", where));
-    }
-    const bj::object& object = v.get_object();
-    if (unknown == UnknownKeys::kRefuse) TRY(refuse_unknown(object, path));
     T out{};
-    base::Result<> status;
-    std::apply([&](const auto&... field) { ((status = read_field(object, field, path, unknown, out)) && ...); },
-               Table<T>::fields);
-    if (!status) return base::fail(std::move(status).error());
+    TRY(read_object(fields(), v, path, unknown, &out));
     if constexpr (HasValidate<T>) TRY(Table<T>::validate(out));
     return out;
   }
-  static void write(std::string& out, const T& v) {
-    MembersWriter members(out);
-    const auto put = [&](const auto& field) {
-      if (!is_absent(field.get(v))) members.add(field.name, field.get(v));
-    };
-    std::apply([&](const auto&... field) { (put(field), ...); }, Table<T>::fields);
-  }
+  static void write(std::string& out, const T& v) { write_object(fields(), out, &v); }
   static bj::object schema(const Bounds&) {
-    bj::object properties;
-    bj::array needed;
     const T defaults{};
-    std::apply(
-        [&](const auto&... field) {
-          const auto put = [&](const auto& f) {
-            using M = std::remove_cvref_t<decltype(f.get(defaults))>;
-            const bj::string_view name(f.name.data(), f.name.size());
-            bj::object property = Codec<M>::schema(f.bounds);
-            if (!f.doc.empty()) property["description"] = bj::string_view(f.doc.data(), f.doc.size());
-            if (f.need == Need::kRequired) {
-              needed.emplace_back(name);
-            } else if constexpr (!HasTable<M>) {
-              if (!is_absent(f.get(defaults))) property["default"] = bj::parse(json_of(f.get(defaults)));
-            }
-            properties[name] = std::move(property);
-          };
-          (put(field), ...);
-        },
-        Table<T>::fields);
-    bj::object out{{"type", "object"}, {"properties", std::move(properties)}, {"additionalProperties", false}};
-    if (!needed.empty()) out["required"] = std::move(needed);
-    return out;
+    return object_schema(fields(), &defaults);
   }
 
  private:
-  static base::Result<> refuse_unknown(const bj::object& object, const Path& path) {
-    for (const auto& [key, item] : object) {
-      const std::string_view name(key.data(), key.size());
-      const bool known =
-          std::apply([&](const auto&... field) { return ((field.name == name) || ...); }, Table<T>::fields);
-      if (!known) {
-        // The key itself may be anything, so only a clean identifier is repeated.
-        const bool clean = base::is_valid_utf8(name) && name.size() <= 64 &&
-                           name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") ==
-                               std::string_view::npos;
-        const std::string full = path.member(clean ? name : "?").text();
-        return field_error(full, "unknown", fmt::format("{} is not a known field; the fields are: {}", full, names()));
-      }
-    }
-    return {};
-  }
-  static std::string names() {
-    std::string out;
-    std::apply([&](const auto&... field) { ((out += out.empty() ? "" : ", ", out += field.name), ...); },
-               Table<T>::fields);
-    return out;
+  static std::span<const ObjectField> fields() {
+    static const auto list = [] {
+      const T probe{};
+      return std::apply(
+          [&](const auto&... field) { return std::array<ObjectField, sizeof...(field)>{erase(field, probe)...}; },
+          Table<T>::fields);
+    }();
+    return list;
   }
   template <class F>
-  static base::Result<> read_field(const bj::object& object, const F& field, const Path& path, UnknownKeys unknown,
-                                   T& out) {
-    const auto it = object.find(bj::string_view(field.name.data(), field.name.size()));
-    const Path full = path.member(field.name);
-    if (it == object.end()) {
-      if (field.need == Need::kRequired) return field_error(full, "missing", fmt::format("{} is required", full));
-      return {};
-    }
-    auto value = Codec<typename F::Value>::read(it->value(), full, field.bounds, unknown);
-    if (!value) return base::fail(std::move(value).error());
-    field.get(out) = std::move(*value);
-    return {};
+  static ObjectField erase(const F& field, const T& probe) {
+    const auto* member = reinterpret_cast<const std::byte*>(&field.get(probe));
+    return {.name = field.name,
+            .need = field.need,
+            .doc = field.doc,
+            .bounds = field.bounds,
+            .offset = static_cast<std::size_t>(member - reinterpret_cast<const std::byte*>(&probe)),
+            .codec = &kValueCodec<typename F::Value>};
   }
 };
 
