@@ -258,7 +258,7 @@ void Pool::worker_ready(const wire::ReadyCallback& callback, Reply<bool> reply) 
 void Pool::worker_exited(const WorkerProcess& worker, const wl::ExitFacts& facts) {
   if (!process_.alive || worker.pool_life() != process_.life) return;
   world_.loop.post(process_, world_.dice_processes.below(5 * kMs), [this, id = worker.id(), facts] {
-    if (!life_->lifecycle.worker(base::WorkerId(id))) return;  // a injected bug has said so before
+    if (!life_->lifecycle.worker(base::WorkerId(id))) return;  // an injected bug has said so before
     step(wl::Exited{base::WorkerId(id), facts});
     world_.loop.post(process_, world_.dice_processes.between(1, 20) * kMs, [this] {
       step(wl::DevicesRead{read_devices()});

@@ -58,7 +58,7 @@ class Pool final : public HttpServer {
   // What only this process knows of a worker, for the check of its death.
   struct Known {
     bool stop_asked = false;
-    std::string mask;  // of a injected bug: what the worker has in fact
+    std::string mask;  // of an injected bug: what the worker has in fact
     int misses = 0;
   };
   struct Life {

@@ -59,7 +59,7 @@ class WorkerProcess final : public HttpServer {
     std::string prompt_sha256, parameters_sha256;
     HttpReplyPtr reply;
     std::int64_t next = 0, tokens = 0;
-    std::int64_t shift = 0;  // of a injected bug: tokens of an earlier attempt, sent before its own
+    std::int64_t shift = 0;  // of an injected bug: tokens of an earlier attempt, sent before its own
     base::Sha256 output_hash;
     std::int64_t begun_ms = 0, deadline_ms = 0;
     std::int64_t fails_at = -1;

@@ -126,7 +126,7 @@ TEST(SchemaFiles, AreWhatTheFieldTablesSay) {
       ASSERT_TRUE(base::write_file_atomic(path, now, 0644).has_value()) << path;
     }
     EXPECT_EQ(base::read_file(path, 1 << 20).value_or(""), now)
-        << path << " differs; LLORCH_UPDATE_GOLDEN=1 ctest -R contract rewrites it, then run tools/gen_config_docs";
+        << path << " differs; LLORCH_UPDATE_GOLDEN=1 ctest -R config_test rewrites it, then run tools/gen_config_docs";
   }
   for (const auto& entry : std::filesystem::directory_iterator(kDirectory)) {
     if (entry.path().extension() != ".json") continue;
