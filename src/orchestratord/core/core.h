@@ -16,6 +16,8 @@
 
 namespace llorch::orchestratord::core {
 
+struct State;
+
 class Core {
  public:
   // `entropy` feeds worker ids and the jitter of backoffs; borrowed.
@@ -33,7 +35,6 @@ class Core {
   void verify() const;
 
  private:
-  struct State;
   std::unique_ptr<State> state_;
 };
 

@@ -7,6 +7,23 @@
 
 namespace llorch::orchestratord::core {
 
+namespace {
+template <class T, class E>
+concept Takes = requires(T& owner, E& event) {
+  owner.on(event);
+};
+
+// Every event goes to the one owner that takes it.
+template <class E, class... Owners>
+void route(E& event, Owners&... owners) {
+  static_assert((0 + ... + int{Takes<Owners, E>}) == 1);
+  const auto offer = [&](auto& owner) {
+    if constexpr (Takes<decltype(owner), E>) owner.on(event);
+  };
+  (offer(owners), ...);
+}
+}  // namespace
+
 CoreConfig CoreConfig::from(const config::OrchestratordConfig& c) {
   CoreConfig b;
   b.queue = c.queue;
@@ -31,6 +48,17 @@ CoreConfig CoreConfig::from(const config::OrchestratordConfig& c) {
   return b;
 }
 
+Handler::Handler(State& s)
+    : Owner(static_cast<Env&>(s)),
+      s_(s),
+      jobs_(s.jobs),
+      commits_(s.commits),
+      ledger_(s.ledger),
+      models_(s.models),
+      groups_(s.groups),
+      queue_(s.groups.queue()),
+      registry_(s.registry) {}
+
 Core::Core(CoreConfig config, base::Entropy& entropy) : state_(std::make_unique<State>(std::move(config), entropy)) {}
 Core::~Core() = default;
 
@@ -41,32 +69,36 @@ void Core::step(Event event, base::Time now, std::vector<Command>& out) {
   s.now = now;
   s.out = &out;
   // The event first: what arrived in time is not to lose against a timer that was read late.
-  std::visit([&](auto& e) { s.on(e); }, event);
+  std::visit(
+      [&](auto& e) {
+        route(e, s, s.ledger, s.workers, s.pools, s.orders, s.attempts, s.admissions, s.review, s.views);
+      },
+      event);
   s.run_timers();
-  s.expire_sessions();
-  if (s.queue.advance(now.mono_ms)) s.dirty = true;
-  if (s.dirty || !s.touched.empty()) s.schedule();
-  s.publish_queue_room();
-  s.watch_queue();
+  s.ledger.expire_sessions();
+  if (s.groups.queue().advance(now.mono_ms)) s.recheck.all();
+  if (s.recheck.is_due()) s.scheduler.schedule();
+  s.admissions.publish_queue_room();
+  s.review.watch_queue();
   s.check_drained();
 }
 
 std::int64_t Core::next_wakeup_ms() const { return state_->next_wakeup_ms(); }
 
-std::int64_t Core::State::next_wakeup_ms() const {
-  return std::min({timers.next_ms(), queue.next_due_ms(), sessions.next_expiry_ms()});
+std::int64_t State::next_wakeup_ms() const {
+  return std::min({timers.next_ms(), groups.queue().next_due_ms(), ledger.next_expiry_ms()});
 }
 
-void Core::State::run_timers() {
+void State::run_timers() {
   while (const auto timer = timers.pop_due(now.mono_ms)) fire(*timer);
 }
 
-void Core::State::fire(const Timer& timer) {
+void State::fire(const Timer& timer) {
   const auto with_job = [&](auto&& then) {
-    if (Job* job = find_job(Arrival{timer.number})) then(*job);
+    if (Job* job = jobs.find(Arrival{timer.number})) then(*job);
   };
   const auto with_execution = [&](auto&& then) {
-    if (Execution* execution = find_execution(ExecutionId{timer.number})) then(*execution);
+    if (Execution* execution = jobs.find(ExecutionId{timer.number})) then(*execution);
   };
   switch (timer.kind) {
     case TimerKind::kJobDeadline:
@@ -74,78 +106,115 @@ void Core::State::fire(const Timer& timer) {
         job.deadline_timer.reset();
         if (job.ending) return;
         const bool queued = job.status == JobStatus::kQueued;
-        time_out(job, {.stage = queued ? "queue" : "execution",
-                       .limit = "deadline",
-                       .timeout_ms = job.spec.deadline_ms.value_or(0),
-                       .execution_time_ms = queued ? 0 : now.mono_ms - job.dispatched_ms});
+        attempts.time_out(job, {.stage = queued ? "queue" : "execution",
+                                .limit = "deadline",
+                                .timeout_ms = job.spec.deadline_ms.value_or(0),
+                                .execution_time_ms = queued ? 0 : now.mono_ms - job.dispatched_ms});
       });
     case TimerKind::kJobQueue:
       return with_job([&](Job& job) {
         job.queue_timer.reset();
         if (job.ending || job.status != JobStatus::kQueued) return;
-        time_out(job, {.stage = "queue", .limit = "queue", .timeout_ms = config.timeout.queue_ms});
+        attempts.time_out(job, {.stage = "queue", .limit = "queue", .timeout_ms = config.timeout.queue_ms});
       });
     case TimerKind::kCancelAnswer:
       return with_job([&](Job& job) {
         job.answer_timer.reset();
         log(base::LogLevel::kWarn, "job.cancel_slow", &job, "The store has not confirmed a cancellation in time.");
-        answer_cancels(job, JobStatus::kRunning);
+        attempts.answer_cancels(job, JobStatus::kRunning);
       });
-    case TimerKind::kStoreRetry: return with_job([&](Job& job) { commit_ending(job); });
-    case TimerKind::kExecutionWall: return with_execution([&](Execution& x) { wall_timer(x); });
-    case TimerKind::kExecutionLate: return with_execution([&](Execution& x) { late_timer(x); });
-    case TimerKind::kExecutionIdle: return with_execution([&](Execution& x) { idle_timer(x); });
+    case TimerKind::kStoreRetry: return with_job([&](Job& job) { attempts.commit_ending(job); });
+    case TimerKind::kExecutionWall: return with_execution([&](Execution& x) { attempts.wall_timer(x); });
+    case TimerKind::kExecutionLate: return with_execution([&](Execution& x) { attempts.late_timer(x); });
+    case TimerKind::kExecutionIdle: return with_execution([&](Execution& x) { attempts.idle_timer(x); });
     case TimerKind::kExecutionGone:
       return with_execution([&](Execution& x) {
         x.gone_timer.reset();
-        abort_and_retry(x, {base::ErrorCode::kWorkerReset, "The worker is gone and its connection stayed silent.", {}});
+        attempts.abort_and_retry(
+            x, {base::ErrorCode::kWorkerReset, "The worker is gone and its connection stayed silent.", {}});
       });
-    case TimerKind::kAbort: return with_execution([&](Execution& x) { abort_timer(x); });
-    case TimerKind::kPool: return check_pool(base::PoolId(timer.name));
-    case TimerKind::kEndpoint: return check_endpoint(timer.name);
-    case TimerKind::kWorkerStart: return start_timed_out(base::WorkerId(timer.name));
-    case TimerKind::kPoolDeadline: return deadline_over(base::PoolId(timer.name));
-    case TimerKind::kSchedule: dirty = true; return;
-    case TimerKind::kReviewQueue: return review_queue();
+    case TimerKind::kAbort: return with_execution([&](Execution& x) { attempts.abort_timer(x); });
+    case TimerKind::kPool: return pools.check_pool(base::PoolId(timer.name));
+    case TimerKind::kEndpoint: return pools.check_endpoint(timer.name);
+    case TimerKind::kWorkerStart: return workers.start_timed_out(base::WorkerId(timer.name));
+    case TimerKind::kPoolDeadline: return orders.deadline_over(base::PoolId(timer.name));
+    case TimerKind::kSchedule: recheck.all(); return;
+    case TimerKind::kReviewQueue: return review.review_queue();
     case TimerKind::kShutdownGrace: return shutdown_grace_over();
     case TimerKind::kShutdownEnd: end_forced = true; return;
   }
 }
 
-void Core::State::on(Shutdown& e) {
+void State::on(Committed& e) {
+  commits.store_wrote();
+  for (const CommitId id : e.commits) {
+    if (orders.orders_committed(id, nullptr)) continue;
+    const auto commit = commits.take(id);
+    if (!commit) continue;  // said twice
+    switch (commit->kind) {
+      case PendingCommit::Kind::kProgress: break;
+      case PendingCommit::Kind::kSession: ledger.session_committed(commit->session); break;
+      case PendingCommit::Kind::kAdmission: admissions.admitted(jobs.at(commit->job)); break;
+      case PendingCommit::Kind::kTerminal: attempts.ending_committed(jobs.at(commit->job)); break;
+    }
+  }
+}
+
+void State::on(CommitFailed& e) {
+  if (e.error.code == base::ErrorCode::kStoreUnavailable) commits.store_failed(now.mono_ms);
+  for (const CommitId id : e.commits) {
+    if (orders.orders_committed(id, &e.error)) continue;
+    const auto commit = commits.take(id);
+    if (!commit) continue;
+    switch (commit->kind) {
+      // A row that still says "queued" while the job runs is harmless: after a restart both are replayed.
+      case PendingCommit::Kind::kProgress: break;
+      case PendingCommit::Kind::kSession: ledger.session_commit_failed(commit->session); break;
+      case PendingCommit::Kind::kAdmission: admissions.admission_failed(jobs.at(commit->job), e.error); break;
+      case PendingCommit::Kind::kTerminal: attempts.ending_failed(jobs.at(commit->job), e.error); break;
+    }
+  }
+}
+
+void State::on(Restored& e) {
+  restored = true;
+  const std::int64_t grace_until_ms = now.mono_ms + config.pool_offline_grace_ms;
+  for (const std::string& endpoint : config.pool_endpoints) pools.expect_endpoint(endpoint, grace_until_ms);
+  for (const std::string& endpoint : e.pool_endpoints) pools.expect_endpoint(endpoint, grace_until_ms);
+  ledger.restore(std::move(e.sessions), e.tenants);
+  orders.restore_orders(e.pool_orders);
+  for (const sessions::TenantUse& use : e.tenants) ledger.publish_standing(use.tenant_id);
+  admissions.restore(e.jobs);
+  recheck.all();
+}
+
+void State::on(Shutdown& e) {
   if (draining) return;
   draining = true;
-  log(base::LogLevel::kInfo, "shutdown.draining", nullptr,
+  log(base::LogLevel::kInfo, "shutdown.draining",
       "Takes no new work; what does not finish in time runs again in the next process.",
-      {{"executions", executions.size()}, {"queued", queue.depth()}, {"grace_ms", e.grace_ms}});
+      {{"executions", jobs.executions().size()}, {"queued", groups.queue().depth()}, {"grace_ms", e.grace_ms}});
   timers.arm(now.mono_ms + e.grace_ms, {.kind = TimerKind::kShutdownGrace});
 }
 
 // What still runs is stopped without a verdict: its row stays, and the next process replays it.
-void Core::State::shutdown_grace_over() {
-  grace_over = true;
-  for (auto& [id, execution] : executions) {
-    if (!execution.aborted) abort(execution);
+void State::shutdown_grace_over() {
+  for (Execution& execution : jobs.executions()) {
+    if (!execution.aborted) attempts.abort(execution);
   }
   timers.arm(now.mono_ms + config.timeout.cancellation_deadline_ms, {.kind = TimerKind::kShutdownEnd});
 }
 
-void Core::State::check_drained() {
+void State::check_drained() {
   if (!draining || drained) return;
-  bool orders_pending = false;
-  for (auto& [id, control] : controls) {
-    let_go(id, control);  // scheduling does neither any more
-    settle_orders(id, control);
-    orders_pending |= control.leaving || control.unsettled || control.settling;
-  }
-  orders_pending |= !pool_commits.empty();
-  if (!end_forced && (!executions.empty() || commits_awaited > 0 || orders_pending)) return;
+  const bool orders_settled = orders.settle_all();  // scheduling does not any more
+  if (!end_forced && (!jobs.executions().empty() || !commits.settled() || !orders_settled)) return;
   drained = true;
   emit(Drained{});
 }
 
-void Core::State::log(base::LogLevel level, std::string_view event, const Job* job, std::string human,
-                      std::vector<base::LogField> fields) {
+void Owner::log(base::LogLevel level, std::string_view event, const Job* job, std::string human,
+                std::vector<base::LogField> fields) const {
   base::CorrelationId correlation_id;
   if (job) {
     correlation_id = job->spec.correlation_id;
@@ -154,32 +223,6 @@ void Core::State::log(base::LogLevel level, std::string_view event, const Job* j
     if (job->spec.session_id) fields.emplace_back("session_id", *job->spec.session_id);
   }
   emit(Log{level, event, std::move(correlation_id), std::move(human), std::move(fields)});
-}
-
-void Core::State::count(Metric metric, std::string_view label, std::int64_t value, Priority priority) {
-  emit(Count{metric, std::string(label), priority, value});
-}
-
-Job* Core::State::find_job(Arrival arrival) {
-  const auto it = jobs.find(arrival);
-  return it == jobs.end() ? nullptr : &it->second;
-}
-
-Job* Core::State::find_job(const base::JobId& id) {
-  const auto it = arrival_of.find(id);
-  return it == arrival_of.end() ? nullptr : &jobs.at(it->second);
-}
-
-Execution* Core::State::find_execution(ExecutionId id) {
-  const auto it = executions.find(id);
-  return it == executions.end() ? nullptr : &it->second;
-}
-
-ModelIndex Core::State::intern(const wire::ModelFacts& facts) {
-  const auto [it, is_new] = model_of.try_emplace(facts.digest, ModelIndex{models.size()});
-  if (is_new) models.emplace_back();
-  models[it->second.value].facts = facts;  // the newest reference to the same bytes
-  return it->second;
 }
 
 }  // namespace llorch::orchestratord::core

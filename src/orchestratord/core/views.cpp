@@ -9,26 +9,26 @@ namespace llorch::orchestratord::core {
 
 using placement::WaitCode;
 
-std::optional<std::int64_t> Core::State::predicted_start(const Job& job) {
+std::optional<std::int64_t> Views::predicted_start(const Job& job) const {
   const Model& m = model(job.model);
-  placement::EstimateInput input{.slots_of_new_worker = config.worker_slots};
-  input.ahead = ahead_of(job);
+  placement::EstimateInput input{.slots_of_new_worker = config_.worker_slots};
+  input.ahead = groups_.ahead_of(job);
   input.run_ms = m.run_ms.get();
-  if (!input.run_ms) input.run_ms = run_ms.get();
+  if (!input.run_ms) input.run_ms = s_.attempts.run_ms().get();
   input.start_ms = m.start_ms.get();
-  for (const Worker* w : registry.workers_of(m.facts.digest)) {
+  for (const Worker* w : registry_.workers_of(m.facts.digest)) {
     if (placement::tier_of(job.spec.placement, w->pool_id, w->info.gpu_id) == placement::Tier::kExcluded) continue;
-    if (serves(*w, m.facts)) {
+    if (s_.replicas.serves(*w, m.facts)) {
       input.slots_total += w->info.slots_total;
       input.slots_free += w->slots_free();
     } else if (w->info.status == wire::WorkerStatus::kStarting && input.start_ms) {
-      input.start_ms = std::max<std::int64_t>(0, *m.start_ms.get() - (now.mono_ms - w->started_ms));
+      input.start_ms = std::max<std::int64_t>(0, *m.start_ms.get() - (now_.mono_ms - w->started_ms));
     }
   }
   return placement::predicted_start_ms(input);
 }
 
-std::optional<std::int64_t> Core::State::foreseen_start(const Job& job) {
+std::optional<std::int64_t> Views::foreseen_start(const Job& job) const {
   const auto& wait = group(job.group).wait;
   if (!wait) return predicted_start(job);
   if (wait->code == WaitCode::kQuota) return start_within_quota(job);
@@ -38,38 +38,21 @@ std::optional<std::int64_t> Core::State::foreseen_start(const Job& job) {
 }
 
 // Of a job whose tenant runs as many as it may: as if these were its slots.
-std::optional<std::int64_t> Core::State::start_within_quota(const Job& job) {
-  return placement::predicted_start_ms({.ahead = ahead_in_group(job),
+std::optional<std::int64_t> Views::start_within_quota(const Job& job) const {
+  return placement::predicted_start_ms({.ahead = groups_.ahead_in_group(job),
                                         .slots_free = 0,
-                                        .slots_total = quotas.concurrent_max(job.spec.tenant_id),
-                                        .slots_of_new_worker = config.worker_slots,
+                                        .slots_total = ledger_.concurrent_max(job.spec.tenant_id),
+                                        .slots_of_new_worker = config_.worker_slots,
                                         .run_ms = model(job.model).run_ms.get(),
                                         .start_ms = {}});
 }
 
-// Names what an operator keeps closed: that is what to do something about.
-std::string Core::State::wait_for_pool(std::string_view where) const {
-  for (const auto& [id, control] : controls) {
-    if (control.orders.unreadable) return unreadable_orders(id);
-    if (control.draining()) {
-      return fmt::format(
-          "No open pool{} can hold this model now, and pool {} is draining. The job goes on when `llorch pool undrain "
-          "{}` "
-          "takes that back or another pool comes.",
-          where, id.value, id.value);
-    }
-    if (control.reload) return fmt::format("Pool {} is being reloaded; the job goes on when that is over.", id.value);
-  }
-  return fmt::format("No healthy pool{} can hold this model now; the job goes on when one is back.", where);
-}
-
-std::string Core::State::no_room(const wire::ModelFacts& facts, std::string_view where,
-                                 std::int64_t room_bytes_max) const {
+std::string Views::no_room(const wire::ModelFacts& facts, std::string_view where, std::int64_t room_bytes_max) const {
   if (room_bytes_max >= facts.memory_bytes) {
     return fmt::format(
         "Every device{} holds as many workers as it may (orchestratord.limits.workers_per_gpu is {}), or is "
         "being cleared",
-        where, config.workers_per_gpu);
+        where, config_.workers_per_gpu);
   }
   if (facts.devices == 1) {
     return fmt::format("No device{} has room now: the model needs {} bytes, the freest one has {}", where,
@@ -80,10 +63,10 @@ std::string Core::State::no_room(const wire::ModelFacts& facts, std::string_view
 }
 
 // Of the worker that has come furthest.
-std::optional<std::int64_t> Core::State::load_percent_for(const JobGroup& l) const {
+std::optional<std::int64_t> Views::load_percent_for(const JobGroup& l) const {
   const Model& m = model(l.model);
   std::optional<std::int64_t> most;
-  for (const auto* list : {&registry.loading_of(m.facts.model_ref), &registry.workers_of(m.facts.digest)}) {
+  for (const auto* list : {&registry_.loading_of(m.facts.model_ref), &registry_.workers_of(m.facts.digest)}) {
     for (const Worker* w : *list) {
       if (w->info.status == wire::WorkerStatus::kStarting && accepts(l, *w))
         most = std::max(most, w->info.load_percent);
@@ -92,17 +75,17 @@ std::optional<std::int64_t> Core::State::load_percent_for(const JobGroup& l) con
   return most;
 }
 
-wire::WaitReason Core::State::wait_reason(const Job& job) {
+wire::WaitReason Views::wait_reason(const Job& job) const {
   const Model& m = model(job.model);
   const JobGroup& l = group(job.group);
   WaitCode wait = l.wait ? l.wait->code : WaitCode::kTurn;
   std::int64_t ahead = 0;
-  const auto until_ms = queue.delayed_until_ms(job.arrival);
-  if (draining) {
+  const auto until_ms = queue_.delayed_until_ms(job.arrival);
+  if (env_.draining) {
     wait = WaitCode::kRestart;
   } else if (until_ms) {
     wait = WaitCode::kRetry;
-  } else if (ahead = ahead_in_group(job); ahead > 0) {
+  } else if (ahead = groups_.ahead_in_group(job); ahead > 0) {
     wait = WaitCode::kTurn;
   }
   const std::string_view where = l.anywhere ? "" : " that its placement accepts";
@@ -130,7 +113,7 @@ wire::WaitReason Core::State::wait_reason(const Job& job) {
       human = fmt::format(
           "This tenant runs {} jobs, as many as its quota allows (max_concurrent_jobs); the job goes on "
           "when one of them ends.",
-          quotas.running(l.tenant_id));
+          ledger_.running(l.tenant_id));
       break;
     case WaitCode::kWorkerStart:
       load_percent = load_percent_for(l);
@@ -143,7 +126,7 @@ wire::WaitReason Core::State::wait_reason(const Job& job) {
           fmt::format("{} ({}); the next start follows in {} ms.",
                       m.starts.crashes_count() > 1 ? "Workers of this model crashed" : "The last worker start failed",
                       m.starts.last_error() ? m.starts.last_error()->name() : "pool out of reach",
-                      std::max<std::int64_t>(0, m.starts.not_before_ms() - now.mono_ms));
+                      std::max<std::int64_t>(0, m.starts.not_before_ms() - now_.mono_ms));
       break;
     case WaitCode::kMemory:
       human = fmt::format("{}.{}", no_room(m.facts, where, l.wait->room_bytes_max),
@@ -154,18 +137,18 @@ wire::WaitReason Core::State::wait_reason(const Job& job) {
           "{}, and eviction.worker_policy is manual. Make room with `llorch pool purge POOL --model MODEL`.",
           no_room(m.facts, where, l.wait->room_bytes_max));
       break;
-    case WaitCode::kPool: human = wait_for_pool(where); break;
+    case WaitCode::kPool: human = s_.orders.wait_for_pool(where); break;
     case WaitCode::kRetry:
       human = fmt::format("Attempt {} failed; the next one follows in {} ms.", job.attempts,
-                          std::max<std::int64_t>(0, *until_ms - now.mono_ms));
+                          std::max<std::int64_t>(0, *until_ms - now_.mono_ms));
       break;
     case WaitCode::kRestart: human = "orchestratord is stopping; the job goes on when it is back."; break;
   }
-  if (l.advice) human += " " + advice_text(*l.advice);
+  if (l.advice) human += " " + s_.review.advice_text(*l.advice);
   return {std::string(placement::code(wait)), std::move(human), load_percent};
 }
 
-LiveJob Core::State::live_job(const Job& job, std::int64_t position) {
+LiveJob Views::live_job(const Job& job, std::int64_t position) const {
   LiveJob live{.job_id = job.spec.job_id,
                .status = job.status,
                .priority = job.spec.priority,
@@ -177,7 +160,7 @@ LiveJob Core::State::live_job(const Job& job, std::int64_t position) {
                .pool_id = job.pool_id,
                .started_unix_ms = job.started_unix_ms,
                .tokens_out = job.tokens_out};
-  if (job.ending && store_failing()) {
+  if (job.ending && commits_.store_failing(now_.mono_ms)) {
     live.reason = wire::WaitReason{"WAITING_FOR_STORE",
                                    "The job has ended, and the job store cannot write how; that is told as soon as "
                                    "it can. Free disk space or repair "
@@ -191,40 +174,39 @@ LiveJob Core::State::live_job(const Job& job, std::int64_t position) {
   return live;
 }
 
-void Core::State::on(QueryJob& e) {
-  const Job* job = find_job(e.job_id);
+void Views::on(QueryJob& e) {
+  const Job* job = jobs_.find(e.job_id);
   // Before its row is durable a job does not exist for anybody else.
   if (!job || !job->admitted) return emit(AnswerQueryJob{e.request, std::nullopt});
-  const std::int64_t position = job->status == JobStatus::kQueued ? queue.position(job->arrival) : 0;
+  const std::int64_t position = job->status == JobStatus::kQueued ? queue_.position(job->arrival) : 0;
   emit(AnswerQueryJob{e.request, live_job(*job, position)});
 }
 
-void Core::State::on(QueryJobs& e) {
+void Views::on(QueryJobs& e) {
   std::map<Arrival, std::int64_t> positions;
   std::int64_t position = 0;
   for (const Priority priority : {Priority::kInteractive, Priority::kBatch}) {
-    for (const Arrival arrival : queue.snapshot(priority)) positions[arrival] = position++;
+    for (const Arrival arrival : queue_.snapshot(priority)) positions[arrival] = position++;
   }
   AnswerQueryJobs answer{.request = e.request, .jobs = {}};
-  for (const auto& [arrival, job] : jobs) {
+  for (const auto& [arrival, job] : jobs_.all()) {
     if (job.admitted) answer.jobs.push_back(live_job(job, positions[arrival]));
   }
   emit(std::move(answer));
 }
 
-void Core::State::on(QueryPools& e) {
-  AnswerQueryPools answer{.request = e.request, .pools = {}, .store_failing = store_failing()};
-  for (const auto& [id, pool] : registry.pools()) {
+void Views::on(QueryPools& e) {
+  AnswerQueryPools answer{.request = e.request, .pools = {}, .store_failing = commits_.store_failing(now_.mono_ms)};
+  for (const auto& [id, pool] : registry_.pools()) {
     PoolView view{.pool_id = id,
                   .status = pool.status,
                   .endpoint = pool.endpoint,
                   .version = pool.version,
-                  .last_heartbeat_ms = now.mono_ms - pool.last_seen_ms,
+                  .last_heartbeat_ms = now_.mono_ms - pool.last_seen_ms,
                   .registered_unix_ms = pool.registered_unix_ms,
                   .gpus = {},
                   .workers = {}};
-    const auto control = controls.find(id);
-    if (control != controls.end() && control->second.draining() && view.status == wire::PoolStatus::kHealthy) {
+    if (s_.orders.is_draining(id) && view.status == wire::PoolStatus::kHealthy) {
       view.status = wire::PoolStatus::kDraining;
     }
     for (const auto& [gpu_id, device] : pool.devices) view.gpus.push_back(device.info);
@@ -238,15 +220,15 @@ void Core::State::on(QueryPools& e) {
   emit(std::move(answer));
 }
 
-void Core::State::on(QueryGauges& e) {
+void Views::on(QueryGauges& e) {
   Gauges g;
-  g.queue_depth = {queue.depth(Priority::kInteractive), queue.depth(Priority::kBatch)};
-  g.jobs_live = static_cast<std::int64_t>(jobs.size());
-  g.executions_active = static_cast<std::int64_t>(executions.size());
-  for (const auto& [id, pool] : registry.pools()) {
+  g.queue_depth = {queue_.depth(Priority::kInteractive), queue_.depth(Priority::kBatch)};
+  g.jobs_live = static_cast<std::int64_t>(jobs_.all().size());
+  g.executions_active = static_cast<std::int64_t>(jobs_.executions().size());
+  for (const auto& [id, pool] : registry_.pools()) {
     ++(pool.status == wire::PoolStatus::kHealthy ? g.pools_healthy : g.pools_unhealthy);
     g.workers_total += static_cast<std::int64_t>(pool.workers.size());
-    g.pools.push_back({id, pool_open(id), 0});
+    g.pools.push_back({id, s_.orders.pool_open(id), 0});
     for (const auto& [worker_id, w] : pool.workers) {
       g.worker_connections.push_back({.worker_id = worker_id,
                                       .pool_id = id,

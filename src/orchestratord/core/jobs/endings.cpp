@@ -10,8 +10,8 @@ namespace llorch::orchestratord::core {
 using base::Error;
 using base::ErrorCode;
 
-void Core::State::on(CancelRequested& e) {
-  Job* job = find_job(e.job_id);
+void Attempts::on(CancelRequested& e) {
+  Job* job = jobs_.find(e.job_id);
   if (!job) {
     if (e.request) emit(AnswerCancel{*e.request, e.job_id, std::nullopt});
     return;
@@ -19,8 +19,8 @@ void Core::State::on(CancelRequested& e) {
   if (e.request) {
     job->cancel_requests.push_back(*e.request);
     if (!job->answer_timer) {
-      job->answer_timer = timers.arm(now.mono_ms + config.timeout.cancellation_deadline_ms,
-                                     {.kind = TimerKind::kCancelAnswer, .number = job->arrival.value});
+      job->answer_timer = timers_.arm(now_.mono_ms + config_.timeout.cancellation_deadline_ms,
+                                      {.kind = TimerKind::kCancelAnswer, .number = job->arrival.value});
     }
   }
   if (job->ending) return;
@@ -31,7 +31,7 @@ void Core::State::on(CancelRequested& e) {
   cancel(*job, e.reason);
 }
 
-void Core::State::cancel(Job& job, jobs::CancelReason reason) {
+void Attempts::cancel(Job& job, jobs::CancelReason reason) {
   count(Metric::kCancelled, jobs::name(reason));
   log(base::LogLevel::kDebug, "job.cancelled", &job, "Cancels a job.", {{"reason", jobs::name(reason)}});
   finish(job, {.status = JobStatus::kCancelled,
@@ -51,7 +51,7 @@ std::string_view advice_for(std::string_view limit) {
 }
 }  // namespace
 
-void Core::State::time_out(Job& job, const TimedOut& what) {
+void Attempts::time_out(Job& job, const TimedOut& what) {
   count(Metric::kTimeouts, what.stage);
   log(base::LogLevel::kWarn, "job.timeout", &job, "A job ran out of time.",
       {{"stage", what.stage}, {"limit", what.limit}, {"timeout_ms", what.timeout_ms}});
@@ -65,35 +65,26 @@ void Core::State::time_out(Job& job, const TimedOut& what) {
                 .with("execution_time_ms", what.execution_time_ms));
 }
 
-void Core::State::finish(Job& job, Ending ending) {
-  ASSERT(jobs::is_legal(job.status, ending.status) && !job.ending, "job {}: {} -> {}", job.spec.job_id.value,
-         wire::enum_name(job.status), wire::enum_name(ending.status));
-  job.decode_time_ms = time_taken_ms(job, ending);
-  queue.remove(job.arrival);
+void Attempts::finish(Job& job, Ending ending) {
+  job.decode_time_ms = ledger_.time_taken_ms(job, ending);
+  queue_.remove(job.arrival);
   if (job.execution) {
     emit(SealStream{job.spec.job_id});
-    Execution& execution = executions.at(*job.execution);
+    Execution& execution = *jobs_.find(*job.execution);
     execution.retry_error.reset();
     if (!execution.aborted) abort(execution);
     job.execution.reset();
   }
-  timers.cancel(job.deadline_timer);
-  timers.cancel(job.queue_timer);
-  job.status = ending.status;
-  job.finished_unix_ms = now.unix_ms;
+  timers_.cancel(job.deadline_timer);
+  timers_.cancel(job.queue_timer);
+  Jobs::move(job, ending.status);
+  job.finished_unix_ms = now_.unix_ms;
   job.ending = std::move(ending);
   commit_ending(job);
-  touch(job.model);
+  recheck_.groups(model(job.model).groups);
 }
 
-CommitId Core::State::next_commit(PendingCommit::Kind kind, Arrival arrival) {
-  const CommitId id{++commit_count};
-  commits.emplace_hint(commits.end(), id, PendingCommit{kind, arrival});
-  if (kind != PendingCommit::Kind::kProgress) ++commits_awaited;
-  return id;
-}
-
-jobs::JobRecord Core::State::record(const Job& job) const {
+jobs::JobRecord Attempts::record(const Job& job) const {
   jobs::JobRecord r{.job_id = job.spec.job_id,
                     .status = job.status,
                     .attempts = job.attempts,
@@ -116,18 +107,17 @@ jobs::JobRecord Core::State::record(const Job& job) const {
   return r;
 }
 
-void Core::State::commit_progress(const Job& job) {
-  emit(CommitTransition{next_commit(PendingCommit::Kind::kProgress, job.arrival), record(job)});
+void Attempts::commit_progress(const Job& job) {
+  emit(CommitTransition{commits_.add({.kind = PendingCommit::Kind::kProgress, .job = job.arrival}), record(job)});
 }
 
-void Core::State::commit_ending(Job& job) {
-  emit(CommitTransition{next_commit(PendingCommit::Kind::kTerminal, job.arrival), record(job)});
+void Attempts::commit_ending(Job& job) {
+  emit(CommitTransition{commits_.add({.kind = PendingCommit::Kind::kTerminal, .job = job.arrival}), record(job)});
 }
 
-void Core::State::ending_committed(Job& job) {
+void Attempts::ending_committed(Job& job) {
   const Ending& ending = *job.ending;
-  settle_session(job);
-  settle_quota(job);
+  ledger_.settle(job);
   count(Metric::kFinished, wire::enum_name(ending.status));
   log_ending(job);
   emit(Finish{.job_id = job.spec.job_id,
@@ -139,8 +129,14 @@ void Core::State::ending_committed(Job& job) {
   forget(job);
 }
 
+void Attempts::ending_failed(const Job& job, const Error& error) {
+  log(base::LogLevel::kError, "store.retry", &job, "Cannot store how a job ended and tries again.",
+      {{"code", error.name()}});
+  timers_.arm(now_.mono_ms + config_.store_retry_ms, {.kind = TimerKind::kStoreRetry, .number = job.arrival.value});
+}
+
 // The one line per job at info: it says everything countable about it, and why it failed.
-void Core::State::log_ending(const Job& job) {
+void Attempts::log_ending(const Job& job) {
   const Ending& ending = *job.ending;
   const auto& receipt = ending.end ? ending.end->receipt : std::nullopt;
   log(base::LogLevel::kInfo, "stream.ended", &job, "A job has ended.",
@@ -153,7 +149,7 @@ void Core::State::log_ending(const Job& job) {
        {"replica_id", job.worker_id ? job.worker_id->value : ""},
        {"model_id", job.spec.model.digest},
        {"quant", job.spec.model.quant_kind},
-       {"ctx", context_tokens(job.spec.model)},
+       {"ctx", s_.admissions.context_tokens(job.spec.model)},
        {"kv_warmth", job.kv_warmth},
        {"attempts", job.attempts},
        {"queue_position", job.queue_position},
@@ -164,18 +160,22 @@ void Core::State::log_ending(const Job& job) {
        {"tokens_out", job.tokens_out}});
 }
 
-void Core::State::answer_cancels(Job& job, JobStatus status) {
+// What the shell knows better: what the stream of a job that is about to end holds.
+void Attempts::on(StreamCounted& e) {
+  if (Job* job = jobs_.find(e.job_id)) job->tokens_out = e.tokens_out;
+}
+
+void Attempts::answer_cancels(Job& job, JobStatus status) {
   for (const RequestId request : job.cancel_requests) emit(AnswerCancel{request, job.spec.job_id, status});
   job.cancel_requests.clear();
 }
 
-void Core::State::forget(Job& job) {
-  timers.cancel(job.deadline_timer);
-  timers.cancel(job.queue_timer);
-  timers.cancel(job.answer_timer);
-  leave_group(job);
-  arrival_of.erase(job.spec.job_id);
-  jobs.erase(Arrival{job.arrival});
+void Attempts::forget(Job& job) {
+  timers_.cancel(job.deadline_timer);
+  timers_.cancel(job.queue_timer);
+  timers_.cancel(job.answer_timer);
+  groups_.leave(job);
+  jobs_.erase(job);
 }
 
 }  // namespace llorch::orchestratord::core

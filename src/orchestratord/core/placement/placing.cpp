@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "orchestratord/core/state.h"
-#include "wire/device_mask.h"
 
 namespace llorch::orchestratord::core {
 
@@ -33,7 +32,7 @@ std::vector<const pools::Device*> distinct(const std::vector<const pools::Device
 }
 }  // namespace
 
-struct Core::State::PassScratch {
+struct Scheduler::PassScratch {
   std::vector<Worker*> workers;  // of the group at hand; index = WorkerChoice::worker
   std::vector<placement::WorkerChoice> worker_choices;
   ReplicaRule replicas;  // of the group at hand
@@ -60,22 +59,13 @@ struct Core::State::PassScratch {
   }
 };
 
-void Core::State::schedule() {
+void Scheduler::schedule() {
   // A decision may free what another one waits for: failing a model's jobs makes its idle worker evictable.
-  while (dirty || !touched.empty()) {
-    const bool every_group = dirty || config.decide_every_group || !all_wait_for_slots();
-    dirty = false;
-    std::vector<GroupIndex> before = std::exchange(touched, {});
-    before.insert(before.end(), led_anew.begin(), led_anew.end());
-    led_anew.clear();
-    if (draining) return;
-    if (every_group) {
-      before = std::exchange(waiting, {});
-    } else {
-      std::erase_if(waiting,
-                    [&](GroupIndex index) { return std::find(before.begin(), before.end(), index) != before.end(); });
-    }
-    for (const GroupIndex index : before) group(index).wait.reset();
+  while (recheck_.is_due()) {
+    const bool every_group = recheck_.is_for_all() || config_.decide_every_group || !only_slots_matter();
+    std::vector<GroupIndex> named = recheck_.take();
+    if (env_.draining) return;
+    const std::vector<GroupIndex> before = groups_.forget_waits(every_group, std::move(named));
     PassScratch scratch;
     schedule_class(Priority::kInteractive, scratch);
     schedule_class(Priority::kBatch, scratch);
@@ -83,71 +73,47 @@ void Core::State::schedule() {
       JobGroup& l = group(index);
       if (!l.wait || l.wait->code != WaitCode::kMemory) l.memory_wait_since_ms.reset();
     }
-    give_up_claims();
-    stop_claimed();
-    stop_retiring();
-    unload_idle();
-    advance_controls();
-    for (const GroupIndex index : std::exchange(may_add_worker, {})) group(index).may_add_worker = false;
-    release_groups();
+    s_.workers.give_up_claims();
+    s_.workers.stop_claimed();
+    s_.workers.stop_retiring();
+    s_.orders.empty_pools();
+    s_.workers.unload_idle();
+    s_.orders.advance_controls();
+    groups_.pass_over();
   }
 }
 
-void Core::State::touch(ModelIndex index) {
-  const Model& m = model(index);
-  touched.insert(touched.end(), m.groups.begin(), m.groups.end());
+// Then a group's wait hangs on workers and jobs of its own model and on what has all groups rechecked, and on nothing that
+// the groups of other models do: they evict nobody, claim nothing and hold nothing for themselves.
+bool Scheduler::only_slots_matter() const {
+  return !s_.workers.holds_any() && s_.orders.all_open() && groups_.all_wait_for_slots();
 }
 
-// It gives back a slot of its worker and a place in its tenant's quota.
-void Core::State::touch_groups_of(const Execution& x) {
-  const Worker* worker = registry.find_worker(x.worker_id);
-  const auto known = worker ? model_of.find(worker->info.model_digest) : model_of.end();
-  if (known == model_of.end() || quotas.concurrent_max(x.tenant_id) > 0) {
-    dirty = true;
-  } else {
-    touch(known->second);
-  }
-}
-
-// Then a group's wait hangs on workers and jobs of its own model and on what sets `dirty`, and on nothing that the groups of
-// other models do: they evict nobody, claim nothing and hold nothing for themselves.
-bool Core::State::all_wait_for_slots() const {
-  // And no quota: a job of the same tenant that goes first may leave it no place.
-  const auto waits_for_slot = [&](GroupIndex index) {
-    const JobGroup& l = group(index);
-    return l.wait->code == WaitCode::kSlot && l.tenant_id.empty();
-  };
-  const auto open = [](const auto& item) { return item.second.open(); };
-  return reservations.empty() && claims.empty() && retiring.empty() && may_add_worker.empty() &&
-         std::all_of(controls.begin(), controls.end(), open) &&
-         std::all_of(waiting.begin(), waiting.end(), waits_for_slot);
-}
-
-void Core::State::schedule_class(Priority priority, PassScratch& scratch) {
+void Scheduler::schedule_class(Priority priority, PassScratch& scratch) {
   std::optional<Arrival> after;
-  while (const auto head = queue.next_head(priority, after)) {
+  while (const auto head = queue_.next_head(priority, after)) {
     after = head->arrival;
     if (!group(head->group).wait) place(head->group, head->arrival, priority, scratch);
   }
 }
 
-void Core::State::place(GroupIndex group_index, Arrival arrival, Priority priority, PassScratch& scratch) {
+void Scheduler::place(GroupIndex group_index, Arrival arrival, Priority priority, PassScratch& scratch) {
   const JobGroup& l = group(group_index);
   const Model& m = model(l.model);
-  Job& job = jobs.at(arrival);
+  Job& job = jobs_.at(arrival);
   placement::PlacementInput input{
       .rank = {priority, arrival},
       .model = l.model,
       .memory_bytes = m.facts.memory_bytes,
-      .algorithm = config.scheduling.algorithm,
+      .algorithm = config_.scheduling.algorithm,
       .tokens_expected = std::min(m.tokens_out.get().value_or(job.spec.max_tokens), job.spec.max_tokens),
-      .eviction = config.eviction.worker_policy,
-      .start_backing_off = m.starts.backing_off(now.mono_ms),
-      .impatient = l.memory_wait_since_ms && now.mono_ms - *l.memory_wait_since_ms >= config.memory_patience_ms,
+      .eviction = config_.eviction.worker_policy,
+      .start_backing_off = m.starts.backing_off(now_.mono_ms),
+      .impatient = l.memory_wait_since_ms && now_.mono_ms - *l.memory_wait_since_ms >= config_.memory_patience_ms,
       .may_add_worker = l.may_add_worker,
-      .pools_expected = pools_expected(),
-      .workers_per_device = config.workers_per_gpu};
-  const sessions::Session* session = job.session ? sessions.find(job.session->key) : nullptr;
+      .pools_expected = s_.pools.pools_expected(),
+      .workers_per_device = config_.workers_per_gpu};
+  const sessions::Session* session = ledger_.session_of(job);
   const auto affine = session ? session->last_worker : std::nullopt;
   collect_workers(l, affine, scratch, input);
   const auto devices = [&] {
@@ -167,29 +133,29 @@ void Core::State::place(GroupIndex group_index, Arrival arrival, Priority priori
   };
   placement::DecisionLog how;
   const Decision decision =
-      may_run(l) ? placement::decide(input, devices, how) : Decision{Wait{.code = WaitCode::kQuota}};
+      groups_.may_run(l) ? placement::decide(input, devices, how) : Decision{Wait{.code = WaitCode::kQuota}};
   log_decision(job, decision, how, scratch);
   if (!std::holds_alternative<Wait>(decision)) scratch.devices_valid = false;
   apply(decision, job, scratch);
 }
 
-void Core::State::collect_workers(const JobGroup& l, const Home& affine, PassScratch& scratch,
-                                  placement::PlacementInput& input) {
+void Scheduler::collect_workers(const JobGroup& l, const Home& affine, PassScratch& scratch,
+                                placement::PlacementInput& input) {
   const Model& m = model(l.model);
   scratch.workers.clear();
   scratch.worker_choices.clear();
   // With one version there is nothing to compare but for devices.
-  const bool one_version = l.version.empty() && registry.versions_count(m.facts.digest) <= 1;
-  scratch.replicas = one_version ? ReplicaRule{} : replica_rule(m, &l);
+  const bool one_version = l.version.empty() && registry_.versions_count(m.facts.digest) <= 1;
+  scratch.replicas = one_version ? ReplicaRule{} : s_.replicas.replica_rule(m, &l);
   const auto loads = [&](const Worker& w) {
-    if (w.info.status != wire::WorkerStatus::kStarting || !pool_open(w.pool_id)) return false;
-    const Pool& pool = *registry.find_pool(w.pool_id);
+    if (w.info.status != wire::WorkerStatus::kStarting || !s_.orders.pool_open(w.pool_id)) return false;
+    const Pool& pool = *registry_.find_pool(w.pool_id);
     const bool for_it =
         accepts(l, w) && (!pool.devices.contains(w.devices.front()) || scratch.replicas.allows(pool, w.info.gpu_id));
     return for_it || is_in_the_way(l, w);
   };
-  for (Worker* w : registry.workers_of(m.facts.digest)) {
-    if (!serves(*w, m.facts)) continue;
+  for (Worker* w : registry_.workers_of(m.facts.digest)) {
+    if (!s_.replicas.serves(*w, m.facts)) continue;
     const Tier t = tier(l, w->pool_id, w->info.gpu_id);
     if (t == Tier::kExcluded) {
       ++input.workers_excluded;
@@ -216,17 +182,18 @@ void Core::State::collect_workers(const JobGroup& l, const Home& affine, PassScr
     }
     scratch.worker_choices.push_back(choice);
   }
-  for (const auto* list : {&registry.loading_of(m.facts.model_ref), &registry.workers_of(m.facts.digest)}) {
+  for (const auto* list : {&registry_.loading_of(m.facts.model_ref), &registry_.workers_of(m.facts.digest)}) {
     input.starting |= std::any_of(list->begin(), list->end(), [&](const Worker* w) { return loads(*w); });
   }
   input.workers = scratch.worker_choices;
 }
 
 // While a worker loads, its devices load the model into no other one: a place that shares one of them has to wait.
-bool Core::State::is_in_the_way(const JobGroup& l, const Worker& w) const {
+bool Scheduler::is_in_the_way(const JobGroup& l, const Worker& w) const {
   const std::int64_t devices_count = model(l.model).facts.devices;
   if (devices_count == 1) return false;
-  const auto places = pools::places_for(*registry.find_pool(w.pool_id), devices_count, l.placement.require_device_mask);
+  const auto places =
+      pools::places_for(*registry_.find_pool(w.pool_id), devices_count, l.placement.require_device_mask);
   return std::ranges::any_of(places, [&](const pools::Place& place) {
     const auto shared = [&](const auto* device) { return w.is_on(device->info.gpu_id); };
     return tier(l, w.pool_id, place.mask) != Tier::kExcluded && std::ranges::any_of(place.devices, shared);
@@ -234,8 +201,8 @@ bool Core::State::is_in_the_way(const JobGroup& l, const Worker& w) const {
 }
 
 // On the fullest of its devices.
-std::int64_t Core::State::least_room(const Worker& w) const {
-  const auto& devices = registry.find_pool(w.pool_id)->devices;
+std::int64_t Scheduler::least_room(const Worker& w) const {
+  const auto& devices = registry_.find_pool(w.pool_id)->devices;
   std::optional<std::int64_t> least;
   for (const std::string& gpu_id : w.devices) {
     const auto device = devices.find(gpu_id);
@@ -245,7 +212,7 @@ std::int64_t Core::State::least_room(const Worker& w) const {
   return least.value_or(0);
 }
 
-std::optional<placement::Speed> Core::State::speed(const Model& m, const Worker& w) {
+std::optional<placement::Speed> Scheduler::speed(const Model& m, const Worker& w) {
   const auto it = m.performance.find({w.pool_id, w.info.gpu_id});
   if (it == m.performance.end()) return std::nullopt;
   const auto first = it->second.first_token_ms.get(), token = it->second.us_per_token.get();
@@ -253,7 +220,7 @@ std::optional<placement::Speed> Core::State::speed(const Model& m, const Worker&
   return placement::Speed{.first_token_ms = *first, .us_per_token = *token};
 }
 
-std::span<const DeviceChoice> Core::State::collect_devices(PassScratch& scratch) {
+std::span<const DeviceChoice> Scheduler::collect_devices(PassScratch& scratch) {
   if (scratch.devices_valid) return scratch.device_choices;
   scratch.devices_valid = true;
   scratch.places.clear();
@@ -261,15 +228,15 @@ std::span<const DeviceChoice> Core::State::collect_devices(PassScratch& scratch)
   scratch.device_choices.clear();
   scratch.version = nullptr;
   scratch.versions_differ = false;
-  for (auto& [pool_id, pool] : registry.pools()) {
-    const bool open = pool_open(pool_id);
+  for (auto& [pool_id, pool] : registry_.pools()) {
+    const bool open = s_.orders.pool_open(pool_id);
     for (auto& [gpu_id, device] : pool.devices) {
       DeviceChoice choice{.device = static_cast<std::uint32_t>(scratch.places.size()),
                           .usable = open && device.info.healthy && !device.doubted,
                           .room_bytes = device.room_bytes(),
                           .potential_bytes = device.potential_bytes(),
                           .total_bytes = device.info.vram_total_bytes,
-                          .reserved = reservation(pool_id, gpu_id)};
+                          .reserved = s_.workers.reservation(pool_id, gpu_id)};
       scratch.places.push_back({&pool, &gpu_id, &device});
       if (device.version && scratch.version && *device.version != *scratch.version) scratch.versions_differ = true;
       if (device.version) scratch.version = &*device.version;
@@ -285,28 +252,28 @@ std::span<const DeviceChoice> Core::State::collect_devices(PassScratch& scratch)
 }
 
 // The same for a model that several devices share: what it may share is of this group alone.
-std::span<const DeviceChoice> Core::State::collect_masks(const JobGroup& l, PassScratch& scratch) {
+std::span<const DeviceChoice> Scheduler::collect_masks(const JobGroup& l, PassScratch& scratch) {
   scratch.devices_valid = false;
   scratch.places.clear();
   scratch.tenants.clear();
   scratch.device_choices.clear();
   scratch.masks.clear();
   const std::int64_t devices_count = model(l.model).facts.devices;
-  for (const auto& [pool_id, pool] : registry.pools()) {
+  for (const auto& [pool_id, pool] : registry_.pools()) {
     auto places = pools::places_for(pool, devices_count, l.placement.require_device_mask);
     std::ranges::move(places, std::back_inserter(scratch.masks));
   }
   for (const pools::Place& place : scratch.masks) {
     const Pool& pool = *place.pool;
     DeviceChoice choice{.device = static_cast<std::uint32_t>(scratch.places.size()),
-                        .usable = pool_open(pool.id) && place.is_healthy(),
+                        .usable = s_.orders.pool_open(pool.id) && place.is_healthy(),
                         .room_bytes = place.room_bytes(),
                         .potential_bytes = place.potential_bytes(),
                         .total_bytes = place.total_bytes()};
     for (const pools::Device* device : distinct(place.devices)) {
       choice.usable = choice.usable && !device->doubted;
       choice.parts.push_back(part_of(l, place, *device, scratch));
-      const auto held = reservation(pool.id, device->info.gpu_id);
+      const auto held = s_.workers.reservation(pool.id, device->info.gpu_id);
       if (held && held->model != l.model && (!choice.reserved || held->rank < choice.reserved->rank))
         choice.reserved = held;
     }
@@ -316,14 +283,14 @@ std::span<const DeviceChoice> Core::State::collect_masks(const JobGroup& l, Pass
   return scratch.device_choices;
 }
 
-bool Core::State::accepts_a_pool(const JobGroup& l) const {
-  return std::ranges::any_of(registry.pools(), [&](const auto& item) {
+bool Scheduler::accepts_a_pool(const JobGroup& l) const {
+  return std::ranges::any_of(registry_.pools(), [&](const auto& item) {
     return !item.second.devices.empty() && tier(l, item.first, {}) != Tier::kExcluded;
   });
 }
 
-DeviceChoice Core::State::part_of(const JobGroup& l, const pools::Place& place, const pools::Device& device,
-                                  PassScratch& scratch) {
+DeviceChoice Scheduler::part_of(const JobGroup& l, const pools::Place& place, const pools::Device& device,
+                                PassScratch& scratch) {
   DeviceChoice part{.room_bytes = device.room_bytes(),
                     .potential_bytes = device.potential_bytes(),
                     .total_bytes = device.info.vram_total_bytes,
@@ -338,16 +305,7 @@ DeviceChoice Core::State::part_of(const JobGroup& l, const pools::Place& place, 
   return part;
 }
 
-std::optional<placement::Reservation> Core::State::reservation(const base::PoolId& pool, const std::string& gpu_id) {
-  if (reservations.empty()) return std::nullopt;
-  const auto it = reservations.find({pool, gpu_id});
-  if (it == reservations.end()) return std::nullopt;
-  const auto head = queue.head_of(it->second);
-  if (!head) return std::nullopt;
-  return placement::Reservation{group(it->second).model, {head->first, head->second}};
-}
-
-placement::Tenant Core::State::tenant(const Worker& w, const std::string& gpu_id, std::uint32_t number) {
+placement::Tenant Scheduler::tenant(const Worker& w, const std::string& gpu_id, std::uint32_t number) {
   const bool ready = w.info.status == wire::WorkerStatus::kReady;
   const bool starting = w.info.status == wire::WorkerStatus::kStarting;
   placement::Tenant t{.worker = number,
@@ -356,95 +314,52 @@ placement::Tenant Core::State::tenant(const Worker& w, const std::string& gpu_id
                       .ready = ready,
                       .leaving = w.claimed_by.has_value() || w.retiring || (!ready && !starting),
                       .idle = w.slots_in_use == 0,
-                      .kept = now.mono_ms < placement::kept_until_ms(w.ready_ms, w.start_took_ms)};
-  const auto known = model_of.find(w.info.model_digest);
-  if (known == model_of.end()) return t;
-  t.model = known->second;
-  t.frequency = model(known->second).frequency.at(now.mono_ms);
-  t.useful = useful(w, model(known->second).facts);
-  t.queued = first_waiting_for(w, model(known->second));
+                      .kept = now_.mono_ms < placement::kept_until_ms(w.ready_ms, w.start_took_ms)};
+  Model* known = models_.find(w.info.model_digest);
+  if (!known) return t;
+  t.model = known->index;
+  t.frequency = known->frequency.at(now_.mono_ms);
+  t.useful = s_.replicas.useful(w, known->facts);
+  t.queued = s_.replicas.first_waiting_for(w, *known);
   return t;
 }
 
-void Core::State::set_wait(GroupIndex group_index, Wait wait) {
-  JobGroup& l = group(group_index);
-  if (!l.wait) waiting.push_back(group_index);
-  l.wait = wait;
-  if (wait.code == WaitCode::kMemory && !l.memory_wait_since_ms) {
-    l.memory_wait_since_ms = now.mono_ms;
-    timers.arm(now.mono_ms + config.memory_patience_ms, {.kind = TimerKind::kSchedule});
-  }
-}
-
-void Core::State::apply(const Decision& decision, Job& job, PassScratch& scratch) {
+void Scheduler::apply(const Decision& decision, Job& job, PassScratch& scratch) {
   if (const auto* use = std::get_if<UseWorker>(&decision)) {
     Worker& worker = *scratch.workers[use->worker];
     model(job.model).last_worker = {worker.pool_id, worker.id};
-    return dispatch(job, worker);
+    return s_.attempts.dispatch(job, worker);
   }
   if (const auto* start = std::get_if<StartOn>(&decision)) {
     const auto& place = scratch.places[start->device];
-    start_worker({job.model, job.group}, place.pool->id, *place.gpu_id);
-    return set_wait(job.group, {.code = WaitCode::kWorkerStart});
+    s_.workers.start_worker({job.model, job.group}, place.pool->id, *place.gpu_id);
+    return groups_.set_wait(job.group, {.code = WaitCode::kWorkerStart});
   }
   if (const auto* evict = std::get_if<Evict>(&decision)) {
     if (std::exchange(group(job.group).may_add_worker, false)) {
       count(Metric::kOptimizerImprovements, queue::name(queue::Kind::kAddWorker));
     }
-    for (const std::uint32_t w : evict->workers) stop_worker(*scratch.tenants[w], "evict");
-    return set_wait(job.group, {.code = WaitCode::kMemory, .room_bytes_max = evict->room_bytes_max});
+    for (const std::uint32_t w : evict->workers) s_.workers.stop_worker(*scratch.tenants[w], "evict");
+    return groups_.set_wait(job.group, {.code = WaitCode::kMemory, .room_bytes_max = evict->room_bytes_max});
   }
   if (const auto* claim = std::get_if<Claim>(&decision)) {
-    for (const std::uint32_t w : claim->workers) {
-      scratch.tenants[w]->claimed_by = job.group.value;
-      claims.insert(scratch.tenants[w]->id);
-      serves_no_more(*scratch.tenants[w]);
-    }
+    for (const std::uint32_t w : claim->workers) s_.workers.claim(*scratch.tenants[w], job.group);
     const auto& place = scratch.places[claim->device];
-    for (const std::string& gpu_id : wire::devices_of(*place.gpu_id)) {
-      reservations[{place.pool->id, gpu_id}] = job.group;
-    }
-    return set_wait(job.group, {.code = WaitCode::kMemory, .room_bytes_max = claim->room_bytes_max});
+    s_.workers.reserve(place.pool->id, *place.gpu_id, job.group);
+    return groups_.set_wait(job.group, {.code = WaitCode::kMemory, .room_bytes_max = claim->room_bytes_max});
   }
   if (const auto* infeasible = std::get_if<Infeasible>(&decision)) {
     const bool too_few = scratch.places.empty();
     const base::Error error =
         too_few ? too_few_devices(job.spec.model) : too_large(job.spec, infeasible->potential_bytes_max);
-    for (const Arrival arrival : queue.waiting_in(job.group)) fail(jobs.at(arrival), error);
+    for (const Arrival arrival : queue_.waiting_in(job.group)) s_.attempts.fail(jobs_.at(arrival), error);
     return;
   }
-  set_wait(job.group, std::get<Wait>(decision));
+  groups_.set_wait(job.group, std::get<Wait>(decision));
 }
 
-// A claim lives only while its group waits for memory, and so does its hold on the device.
-void Core::State::give_up_claims() {
-  const auto waits_for_memory = [&](const JobGroup& l) { return l.wait && l.wait->code == WaitCode::kMemory; };
-  if (std::erase_if(reservations, [&](const auto& item) { return !waits_for_memory(group(item.second)); }) > 0) {
-    dirty = true;
-  }
-  for (auto it = claims.begin(); it != claims.end();) {
-    Worker& w = *registry.find_worker(*it);
-    if (waits_for_memory(groups[*w.claimed_by])) {
-      ++it;
-      continue;
-    }
-    w.claimed_by.reset();
-    it = claims.erase(it);
-    dirty = true;
-  }
-}
-
-void Core::State::stop_claimed() {
-  std::vector<Worker*> idle;
-  for (const base::WorkerId& id : claims) {
-    Worker& w = *registry.find_worker(id);
-    if (w.slots_in_use == 0) idle.push_back(&w);
-  }
-  for (Worker* w : idle) stop_worker(*w, "evict");
-}
-
-void Core::State::log_decision(const Job& job, const Decision& decision, const placement::DecisionLog& how,
-                               const PassScratch& scratch) {
+void Scheduler::log_decision(const Job& job, const Decision& decision, const placement::DecisionLog& how,
+                             const PassScratch& scratch) {
   std::optional<std::pair<Arrival, WaitCode>> wait;
   if (const auto* w = std::get_if<Wait>(&decision)) wait = {job.arrival, w->code};
   JobGroup& l = group(job.group);

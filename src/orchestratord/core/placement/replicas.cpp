@@ -4,6 +4,7 @@
 // whatever it is run on.
 #include <algorithm>
 
+#include "orchestratord/core/placement/requirements.h"
 #include "orchestratord/core/state.h"
 
 namespace llorch::orchestratord::core {
@@ -22,15 +23,27 @@ bool ReplicaRule::allows(const pools::Pool& pool, const std::string& mask) const
                                            : allows(known->second.device_class, known->second.version);
 }
 
+bool Replicas::useful(const Worker& worker, const wire::ModelFacts& facts) const {
+  const placement::WorkerPolicy policy{.context_tokens = config_.worker_context_tokens,
+                                       .image_tokens_max = config_.worker_image_tokens_max,
+                                       .kv_dtype = config_.kv_dtype};
+  return placement::unmet(placement::requirements_of(facts, policy), worker.info) == placement::Unmet::kNone;
+}
+
+bool Replicas::serves(const Worker& worker, const wire::ModelFacts& facts) const {
+  return worker.takes_work() && !worker.info.uri.empty() && useful(worker, facts) &&
+         s_.orders.pool_open(worker.pool_id);
+}
+
 // A worker has it, or a place that its jobs accept had it last and can hold the model.
-bool Core::State::version_is_around(const JobGroup& l) const {
+bool Replicas::version_is_around(const JobGroup& l) const {
   if (l.version.empty()) return false;
   const wire::ModelFacts& facts = model(l.model).facts;
-  const auto& workers = registry.workers_of(facts.digest);
+  const auto& workers = registry_.workers_of(facts.digest);
   const auto has_it = [&](const Worker* w) { return w->version == l.version && accepts(l, *w) && serves(*w, facts); };
   if (std::any_of(workers.begin(), workers.end(), has_it)) return true;
-  for (const auto& [pool_id, pool] : registry.pools()) {
-    if (!pool_open(pool_id)) continue;
+  for (const auto& [pool_id, pool] : registry_.pools()) {
+    if (!s_.orders.pool_open(pool_id)) continue;
     for (const auto& place : pools::places_for(pool, facts.devices, l.placement.require_device_mask)) {
       const std::string* version = place.version();
       const bool may_come =
@@ -42,14 +55,13 @@ bool Core::State::version_is_around(const JobGroup& l) const {
   return false;
 }
 
-// `l` null: of jobs that run anywhere.
-ReplicaRule Core::State::replica_rule(const Model& m, const JobGroup* l) const {
+ReplicaRule Replicas::replica_rule(const Model& m, const JobGroup* l) const {
   ReplicaRule rule;
   if (l && version_is_around(*l)) {
     rule.only = &l->version;
     return rule;
   }
-  for (const Worker* w : registry.workers_of(m.facts.digest)) {
+  for (const Worker* w : registry_.workers_of(m.facts.digest)) {
     if ((l && !accepts(*l, *w)) || !serves(*w, m.facts)) continue;
     const auto same_class = [&](const Worker* other) { return other->info.device_class == w->info.device_class; };
     const auto it = std::find_if(rule.in_use.begin(), rule.in_use.end(), same_class);
@@ -62,26 +74,46 @@ ReplicaRule Core::State::replica_rule(const Model& m, const JobGroup* l) const {
   return rule;
 }
 
-bool Core::State::keeps_replica_set(const JobGroup& l, const Worker& worker) const {
+bool Replicas::keeps_replica_set(const JobGroup& l, const Worker& worker) const {
   const Model& m = model(l.model);
-  if (l.version.empty() && registry.versions_count(m.facts.digest) <= 1) return true;
+  if (l.version.empty() && registry_.versions_count(m.facts.digest) <= 1) return true;
   return replica_rule(m, &l).allows(worker);
 }
 
-void Core::State::tell_other_version(const Worker& worker, const Model& m) {
-  if (registry.versions_count(m.facts.digest) <= 1) return;
+void Replicas::tell_other_version(const Worker& worker, const Model& m) const {
+  if (registry_.versions_count(m.facts.digest) <= 1) return;
   const ReplicaRule rule = replica_rule(m, nullptr);
   if (rule.allows(worker)) return;
-  emit(Log{base::LogLevel::kWarn,
-           "worker.version_mismatch",
-           {},
-           "A worker is of another version than those that serve its model and gets no job before they have gone.",
-           {{"worker_id", worker.id},
-            {"pool_id", worker.pool_id},
-            {"code", base::info(base::ErrorCode::kVersionMismatch).name},
-            {"model_digest", m.facts.digest},
-            {"engine_version", worker.info.engine_build},
-            {"worker_version", worker.version}}});
+  log(base::LogLevel::kWarn, "worker.version_mismatch",
+      "A worker is of another version than those that serve its model and gets no job before they have gone.",
+      {{"worker_id", worker.id},
+       {"pool_id", worker.pool_id},
+       {"code", base::info(base::ErrorCode::kVersionMismatch).name},
+       {"model_digest", m.facts.digest},
+       {"engine_version", worker.info.engine_build},
+       {"worker_version", worker.version}});
+}
+
+std::optional<placement::Rank> Replicas::first_waiting_for(const Worker& worker, const Model& m) const {
+  std::optional<placement::Rank> first;
+  for (const GroupIndex index : m.groups) {
+    const JobGroup& l = group(index);
+    if (queue_.count_of(index) == 0 || !groups_.may_run(l) || !accepts(l, worker) || !keeps_replica_set(l, worker))
+      continue;
+    const auto head = queue_.head_of(index);
+    // Not dispatchable this moment, but about to be: before everybody.
+    const placement::Rank rank = head ? placement::Rank{head->first, head->second} : placement::Rank{};
+    if (!first || rank < *first) first = rank;
+  }
+  return first;
+}
+
+bool Replicas::has_serving_worker(const JobGroup& l) const {
+  const Model& m = model(l.model);
+  const auto& workers = registry_.workers_of(m.facts.digest);
+  return std::any_of(workers.begin(), workers.end(), [&](const Worker* w) {
+    return accepts(l, *w) && serves(*w, m.facts) && keeps_replica_set(l, *w);
+  });
 }
 
 }  // namespace llorch::orchestratord::core

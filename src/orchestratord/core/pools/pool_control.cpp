@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/assert.h"
 #include "orchestratord/core/state.h"
 #include "wire/json.h"
 
@@ -13,6 +14,7 @@ namespace llorch::orchestratord::core {
 
 using base::Error;
 using base::ErrorCode;
+using pools::GoneWorker;
 using pools::Pool;
 using wire::PoolControlReply;
 using wire::PoolOperation;
@@ -56,44 +58,52 @@ std::string unreadable_orders(const base::PoolId& id) {
       id.value);
 }
 
-bool Core::State::pool_open(const base::PoolId& id) const {
-  const Pool* pool = registry.find_pool(id);
+bool Orders::pool_open(const base::PoolId& id) const {
+  const Pool* pool = registry_.find_pool(id);
   if (!pool || pool->status != wire::PoolStatus::kHealthy) return false;
-  const auto control = controls.find(id);
-  return control == controls.end() || control->second.open();
+  const PoolControl* control = find(id);
+  return !control || control->open();
+}
+
+const PoolControl* Orders::find(const base::PoolId& id) const {
+  const auto it = controls_.find(id);
+  return it == controls_.end() ? nullptr : &it->second;
+}
+
+bool Orders::all_open() const {
+  return std::ranges::all_of(controls_, [](const auto& item) { return item.second.open(); });
 }
 
 // ---- orders and the disk --------------------------------------------------------------------------------------------
 
-void Core::State::refuse_order(RequestId request, Error error) {
+void Orders::refuse_order(RequestId request, Error error) {
   emit(AnswerPoolControl{request, base::fail(std::move(error))});
 }
 
-void Core::State::commit_orders(PoolCommit commit) {
-  PoolControl& control = controls[commit.pool_id];
+void Orders::commit_orders(PoolCommit commit) {
+  PoolControl& control = controls_[commit.pool_id];
   (commit.is_ours() ? control.settling : control.commit_pending) = true;
-  const CommitId commit_id{++commit_count};
-  const Pool* pool = registry.find_pool(commit.pool_id);
+  const CommitId commit_id = commits_.number();
+  const Pool* pool = registry_.find_pool(commit.pool_id);
   if (commit.kind == Kind::kForget) {
     emit(ForgetPool{commit_id, commit.pool_id});
   } else {
     emit(CommitPoolOrders{commit_id, commit.pool_id, pool ? pool->endpoint : std::string(), commit.orders});
   }
-  pool_commits.emplace(commit_id, std::move(commit));
+  pool_commits_.emplace(commit_id, std::move(commit));
 }
 
-// True if the commit was one of these, and no goodbye of its pool came after it.
-bool Core::State::orders_committed(CommitId id, const Error* error) {
-  auto node = pool_commits.extract(id);
+bool Orders::orders_committed(CommitId id, const Error* error) {
+  auto node = pool_commits_.extract(id);
   if (node.empty()) return false;
   PoolCommit& commit = node.mapped();
-  PoolControl& control = controls.at(commit.pool_id);
+  PoolControl& control = controls_.at(commit.pool_id);
   (commit.is_ours() ? control.settling : control.commit_pending) = false;
   control.unsettled = error != nullptr;
-  dirty = true;
+  recheck_.all();
   if (error) {
-    control.settle_at_ms = now.mono_ms + config.store_retry_ms;
-    timers.arm(control.settle_at_ms, {.kind = TimerKind::kSchedule});
+    control.settle_at_ms = now_.mono_ms + config_.store_retry_ms;
+    recheck_all_at(control.settle_at_ms);
     if (commit.is_ours()) return true;
     refuse_order(commit.request, {ErrorCode::kStoreUnavailable,
                                   "The job store cannot write now, so nothing changes before a restart. Free disk "
@@ -103,7 +113,7 @@ bool Core::State::orders_committed(CommitId id, const Error* error) {
   }
   if (!control.leaving) tell_leavers(control);
   if (commit.kind == Kind::kForget) {
-    if (control.left) controls.erase(commit.pool_id);
+    if (control.left) controls_.erase(commit.pool_id);
     return true;
   }
   control.orders = std::move(commit.orders);
@@ -118,35 +128,29 @@ bool Core::State::orders_committed(CommitId id, const Error* error) {
   return true;
 }
 
-void Core::State::tell_leavers(PoolControl& control) {
+void Orders::tell_leavers(PoolControl& control) {
   for (const RequestId request : std::exchange(control.leavers, {})) {
-    emit(AnswerPool{request, config.heartbeat.interval_ms});
+    emit(AnswerPool{request, config_.heartbeat.interval_ms});
   }
 }
 
 // The disk may hold what was refused, or not yet what was decided. Until it does, a restart would find something else.
-void Core::State::settle_orders(const base::PoolId& id, PoolControl& control) {
-  if (!control.unsettled || control.settling || control.commit_pending || now.mono_ms < control.settle_at_ms) return;
-  commit_orders({.kind = control.left ? Kind::kForget : Kind::kSettle,
-                 .request = {},
-                 .pool_id = id,
-                 .orders = control.orders,
-                 .workers = {}});
+void Orders::settle_orders(const base::PoolId& id, PoolControl& control) {
+  if (!control.unsettled || control.settling || control.commit_pending || now_.mono_ms < control.settle_at_ms) return;
+  commit_orders({control.left ? Kind::kForget : Kind::kSettle, {}, id, control.orders});
 }
 
-void Core::State::restore_orders(std::map<base::PoolId, wire::PoolOrders>& pools) {
+void Orders::restore_orders(std::map<base::PoolId, wire::PoolOrders>& pools) {
   for (auto& [id, orders] : pools) {
-    PoolControl& control = controls[id];
+    PoolControl& control = controls_[id];
     control.orders = std::move(orders);
     if (control.orders.reload) restore_reload(id, control);
     if (control.orders.unreadable) {
       // Whatever it was, a pool without jobs does nothing against it.
       control.orders.draining = true;
-      emit(Log{base::LogLevel::kError,
-               "pool.orders_unreadable",
-               {},
-               "What was asked of a pool cannot be read; it takes no job until an operator takes that back.",
-               {{"pool_id", id}}});
+      log(base::LogLevel::kError, "pool.orders_unreadable",
+          "What was asked of a pool cannot be read; it takes no job until an operator takes that back.",
+          {{"pool_id", id}});
     }
     if (!control.draining()) continue;
     control.forced = true;  // nothing of this process runs there
@@ -155,14 +159,14 @@ void Core::State::restore_orders(std::map<base::PoolId, wire::PoolOrders>& pools
 }
 
 // Its row goes; whoever asked for that is told when it has gone. Until then nothing else is left of the pool here.
-void Core::State::pool_left(const base::PoolId& id, PoolControl& control) {
+void Orders::pool_left(const base::PoolId& id, PoolControl& control) {
   if (control.reload) {
     control.reload->error = Error{ErrorCode::kPoolUnready, "The pool left during the reload.", {}};
     end_operation(id, control, PoolOperationState::kFailed);
   }
-  timers.cancel(control.deadline_timer);
+  timers_.cancel(control.deadline_timer);
   // What is on its way to the disk goes with the pool's row, and is not for a pool that comes back under this id.
-  std::erase_if(pool_commits, [&](const auto& item) {
+  std::erase_if(pool_commits_, [&](const auto& item) {
     const PoolCommit& commit = item.second;
     if (commit.pool_id != id) return false;
     if (!commit.is_ours()) refuse_order(commit.request, pool_not_found(id));
@@ -172,16 +176,56 @@ void Core::State::pool_left(const base::PoolId& id, PoolControl& control) {
   control = {};
   control.left = control.unsettled = true;
   control.leavers = std::move(leavers);
-  emit(Log{base::LogLevel::kInfo, "pool.left", {}, "A pool has left.", {{"pool_id", id}}});
+  log(base::LogLevel::kInfo, "pool.left", "A pool has left.", {{"pool_id", id}});
   settle_orders(id, control);
+}
+
+// ---- goodbye --------------------------------------------------------------------------------------------------------
+
+void Orders::on(PoolLeft& e) {
+  const auto control = controls_.find(e.pool_id);
+  if (control != controls_.end() && control->second.left) {
+    if (e.request) control->second.leavers.push_back(*e.request);
+    return;
+  }
+  if (!registry_.find_pool(e.pool_id) && control == controls_.end()) {
+    if (e.request) emit(AnswerPool{*e.request, base::fail(pool_not_found(e.pool_id))});
+    return;
+  }
+  PoolControl& leaver = controls_[e.pool_id];
+  leaver.leaving = true;
+  if (e.request) leaver.leavers.push_back(*e.request);
+  recheck_.all();
+  let_go(e.pool_id, leaver);
+}
+
+// Of a pool that is forgotten with a start on its way nobody would know that it loads a worker.
+void Orders::let_go(const base::PoolId& id, PoolControl& control) {
+  if (!control.leaving) return;
+  if (const Pool* pool = registry_.find_pool(id)) {
+    const auto on_its_way = [](const auto& item) { return !item.second.answered; };
+    if (std::any_of(pool->workers.begin(), pool->workers.end(), on_its_way)) return;
+  }
+  for (const GoneWorker& gone : registry_.drop_pool(id)) s_.workers.worker_gone(gone, std::nullopt);
+  recheck_.all();
+  pool_left(id, control);
+}
+
+void Orders::pool_back(const base::PoolId& id, bool rebooted) {
+  const auto control = controls_.find(id);
+  if (control == controls_.end()) return;
+  // The process that said goodbye is over, and with it what was on its way to it.
+  if (control->second.leaving && rebooted) pool_left(id, control->second);
+  // Its row may not have gone yet: it is written over then, and with it what was asked of the pool before.
+  control->second.left = false;
 }
 
 // ---- drain ----------------------------------------------------------------------------------------------------------
 
-void Core::State::on(DrainPool& e) {
-  const Pool* pool = registry.find_pool(e.pool_id);
+void Orders::on(DrainPool& e) {
+  const Pool* pool = registry_.find_pool(e.pool_id);
   if (!pool) return refuse_order(e.request, pool_not_found(e.pool_id));
-  PoolControl& control = controls[e.pool_id];
+  PoolControl& control = controls_[e.pool_id];
   if (control.busy()) return refuse_order(e.request, conflict(e.pool_id, kBusy));
   if (control.draining() && !control.unsettled) {  // only the deadline is new
     arm_deadline(e.pool_id, control, e.deadline_ms);
@@ -190,104 +234,89 @@ void Core::State::on(DrainPool& e) {
   wire::PoolOrders orders = control.orders;
   orders.draining = true;
   orders.reload.reset();  // it was the last operation until now
-  commit_orders({.kind = Kind::kDrain,
-                 .request = e.request,
-                 .pool_id = e.pool_id,
-                 .orders = std::move(orders),
-                 .deadline_ms = e.deadline_ms,
-                 .workers = {}});
+  commit_orders({Kind::kDrain, e.request, e.pool_id, std::move(orders), e.deadline_ms});
 }
 
-void Core::State::on(UndrainPool& e) {
-  const auto it = controls.find(e.pool_id);
-  if (!registry.find_pool(e.pool_id) && (it == controls.end() || it->second.left)) {
+void Orders::on(UndrainPool& e) {
+  const PoolControl* control = find(e.pool_id);
+  if (!registry_.find_pool(e.pool_id) && (!control || control->left)) {
     return refuse_order(e.request, pool_not_found(e.pool_id));
   }
-  if (it != controls.end() && it->second.busy()) return refuse_order(e.request, conflict(e.pool_id, kBusy));
-  if (it == controls.end() || (!it->second.draining() && !it->second.unsettled)) {
+  if (control && control->busy()) return refuse_order(e.request, conflict(e.pool_id, kBusy));
+  if (!control || (!control->draining() && !control->unsettled)) {
     return emit(AnswerPoolControl{e.request, PoolControlReply{e.pool_id.value, "serving", {}}});
   }
-  wire::PoolOrders orders = it->second.orders;
+  wire::PoolOrders orders = control->orders;
   orders.draining = false;
   orders.unreadable.reset();
-  commit_orders(
-      {.kind = Kind::kUndrain, .request = e.request, .pool_id = e.pool_id, .orders = std::move(orders), .workers = {}});
+  commit_orders({Kind::kUndrain, e.request, e.pool_id, std::move(orders)});
 }
 
-void Core::State::drain_begins(const PoolCommit& commit, PoolControl& control) {
+void Orders::drain_begins(const PoolCommit& commit, PoolControl& control) {
   control.operation = drain_operation();
   arm_deadline(commit.pool_id, control, commit.deadline_ms);
   emit(Count{Metric::kDrains, "drain", {}, 1, commit.pool_id.value});
-  emit(Log{base::LogLevel::kInfo,
-           "pool.draining",
-           {},
-           "A pool takes no more jobs.",
-           {{"pool_id", commit.pool_id}, {"deadline_ms", commit.deadline_ms}}});
-  const Pool* pool = registry.find_pool(commit.pool_id);
+  log(base::LogLevel::kInfo, "pool.draining", "A pool takes no more jobs.",
+      {{"pool_id", commit.pool_id}, {"deadline_ms", commit.deadline_ms}});
+  const Pool* pool = registry_.find_pool(commit.pool_id);
   emit(AnswerPoolControl{commit.request, PoolControlReply{commit.pool_id.value, "draining",
                                                           pool ? ids_of(*pool) : std::vector<std::string>()}});
 }
 
-void Core::State::drain_ends(const PoolCommit& commit, PoolControl& control) {
+void Orders::drain_ends(const PoolCommit& commit, PoolControl& control) {
   const bool undone = control.operation && control.operation->state == PoolOperationState::kRunning;
   end_operation(commit.pool_id, control, undone ? PoolOperationState::kRolledBack : PoolOperationState::kDone);
-  emit(Log{base::LogLevel::kInfo, "pool.undrained", {}, "A pool takes jobs again.", {{"pool_id", commit.pool_id}}});
+  log(base::LogLevel::kInfo, "pool.undrained", "A pool takes jobs again.", {{"pool_id", commit.pool_id}});
   emit(AnswerPoolControl{commit.request, PoolControlReply{commit.pool_id.value, "serving", {}}});
 }
 
-void Core::State::arm_deadline(const base::PoolId& id, PoolControl& control, std::int64_t deadline_ms) {
-  timers.cancel(control.deadline_timer);
-  control.deadline_ms = now.mono_ms + deadline_ms;
-  control.deadline_timer =
-      timers.arm(control.deadline_ms, {.kind = TimerKind::kPoolDeadline, .number = 0, .name = id.value});
+void Orders::arm_deadline(const base::PoolId& id, PoolControl& control, std::int64_t deadline_ms) {
+  timers_.cancel(control.deadline_timer);
+  control.deadline_ms = now_.mono_ms + deadline_ms;
+  control.deadline_timer = timers_.arm(control.deadline_ms, {.kind = TimerKind::kPoolDeadline, .name = id.value});
 }
 
 // What still runs goes back to the queue, its attempt uncounted, and runs again from the start elsewhere or later.
-void Core::State::deadline_over(const base::PoolId& id) {
-  const auto it = controls.find(id);
-  if (it == controls.end()) return;
+void Orders::deadline_over(const base::PoolId& id) {
+  const auto it = controls_.find(id);
+  if (it == controls_.end()) return;
   it->second.deadline_timer.reset();
   it->second.forced = true;
-  dirty = true;
+  recheck_.all();
   std::int64_t count = 0;
-  for (auto& [execution_id, x] : executions) {
-    if (x.aborted || jobs.at(x.job).pool_id != id) continue;
-    abort(x);
+  for (Execution& x : jobs_.executions()) {
+    if (x.aborted || jobs_.of(x).pool_id != id) continue;
+    s_.attempts.abort(x);
     ++count;
   }
   if (count == 0) return;
-  emit(Log{base::LogLevel::kInfo,
-           "pool.deadline",
-           {},
-           "The deadline of a drain is over; what runs there goes back to the queue.",
-           {{"pool_id", id}, {"jobs", count}}});
+  log(base::LogLevel::kInfo, "pool.deadline",
+      "The deadline of a drain is over; what runs there goes back to the queue.", {{"pool_id", id}, {"jobs", count}});
 }
 
-void Core::State::end_operation(const base::PoolId& id, PoolControl& control, PoolOperationState state) {
-  timers.cancel(control.deadline_timer);
+void Orders::end_operation(const base::PoolId& id, PoolControl& control, PoolOperationState state) {
+  timers_.cancel(control.deadline_timer);
   control.forced = false;
   if (control.operation) control.operation->state = state;
   if (control.reload) {
     if (control.reload->error) {
       control.last_error = fmt::format("{}: {}", control.reload->error->name(), control.reload->error->message);
     }
-    emit(Log{state == PoolOperationState::kDone ? base::LogLevel::kInfo : base::LogLevel::kWarn,
-             "pool.reloaded",
-             {},
-             "The reload of a pool is over.",
-             {{"pool_id", id},
-              {"state", wire::enum_name(state)},
-              {"code", control.reload->error ? control.reload->error->name() : std::string_view("")}}});
+    log(state == PoolOperationState::kDone ? base::LogLevel::kInfo : base::LogLevel::kWarn, "pool.reloaded",
+        "The reload of a pool is over.",
+        {{"pool_id", id},
+         {"state", wire::enum_name(state)},
+         {"code", control.reload->error ? control.reload->error->name() : std::string_view("")}});
     control.reload.reset();
   }
-  dirty = true;
+  recheck_.all();
 }
 
-void Core::State::advance_controls() {
-  for (auto& [id, control] : controls) {
+void Orders::advance_controls() {
+  for (auto& [id, control] : controls_) {
     let_go(id, control);
     settle_orders(id, control);
-    const Pool* pool = registry.find_pool(id);
+    const Pool* pool = registry_.find_pool(id);
     if (control.reload) {
       advance_reload(id, control);
     } else if (control.draining() && pool) {
@@ -296,18 +325,53 @@ void Core::State::advance_controls() {
   }
 }
 
-// Whether nothing is left on it, and nothing on its way to it. A start whose answer was lost may have arrived: only a
-// pool that was heard of since knows.
-bool Core::State::is_empty(const Pool& pool) {
-  return pool.workers.empty() && pool.status == wire::PoolStatus::kHealthy;
+// Workers of a pool that is being emptied leave as they become idle.
+void Orders::empty_pools() {
+  for (const auto& [pool_id, control] : controls_) {
+    Pool* pool = control.empties() ? registry_.find_pool(pool_id) : nullptr;
+    if (!pool) continue;
+    for (auto& [id, w] : pool->workers) {
+      const bool ready = w.info.status == WorkerStatus::kReady;
+      // The deadline of a drain is for what loads, too; nobody's job depends on it.
+      const bool given_up = w.info.status == WorkerStatus::kStarting && control.draining() && control.forced;
+      if ((ready && w.slots_in_use == 0) || given_up)
+        s_.workers.stop_worker(w, control.draining() ? "drain" : "reload");
+    }
+  }
 }
 
-void Core::State::advance_drain(const Pool& pool, PoolControl& control) {
+std::string Orders::wait_for_pool(std::string_view where) const {
+  for (const auto& [id, control] : controls_) {
+    if (control.orders.unreadable) return unreadable_orders(id);
+    if (control.draining()) {
+      return fmt::format(
+          "No open pool{} can hold this model now, and pool {} is draining. The job goes on when `llorch pool undrain "
+          "{}` "
+          "takes that back or another pool comes.",
+          where, id.value, id.value);
+    }
+    if (control.reload) return fmt::format("Pool {} is being reloaded; the job goes on when that is over.", id.value);
+  }
+  return fmt::format("No healthy pool{} can hold this model now; the job goes on when one is back.", where);
+}
+
+// True once nothing of all this is on its way any more.
+bool Orders::settle_all() {
+  bool pending = false;
+  for (auto& [id, control] : controls_) {
+    let_go(id, control);
+    settle_orders(id, control);
+    pending |= control.leaving || control.unsettled || control.settling;
+  }
+  return !pending && pool_commits_.empty();
+}
+
+void Orders::advance_drain(const Pool& pool, PoolControl& control) {
   PoolOperationState& state = control.operation->state;
   if (state == PoolOperationState::kRunning && is_empty(pool)) {
     // The deadline stays armed: an attempt may still wait for the connection of a dead worker to break.
     state = PoolOperationState::kDone;
-    emit(Log{base::LogLevel::kInfo, "pool.drained", {}, "A pool is empty.", {{"pool_id", pool.id}}});
+    log(base::LogLevel::kInfo, "pool.drained", "A pool is empty.", {{"pool_id", pool.id}});
   } else if (state == PoolOperationState::kDone && !pool.workers.empty()) {
     state = PoolOperationState::kRunning;  // a start that nobody expected any more; its worker leaves as well
   }
@@ -315,18 +379,14 @@ void Core::State::advance_drain(const Pool& pool, PoolControl& control) {
 
 // ---- purge ----------------------------------------------------------------------------------------------------------
 
-void Core::State::on(PurgePool& e) {
-  const Pool* pool = registry.find_pool(e.pool_id);
+void Orders::on(PurgePool& e) {
+  const Pool* pool = registry_.find_pool(e.pool_id);
   if (!pool) return refuse_order(e.request, pool_not_found(e.pool_id));
-  PoolControl& control = controls[e.pool_id];
+  PoolControl& control = controls_[e.pool_id];
   if (control.busy()) return refuse_order(e.request, conflict(e.pool_id, kBusy));
   if (control.orders.unreadable) return refuse_order(e.request, conflict(e.pool_id, unreadable_orders(e.pool_id)));
-  PoolCommit commit{.kind = Kind::kPurge,
-                    .request = e.request,
-                    .pool_id = e.pool_id,
-                    .orders = control.orders,
-                    .workers = {},
-                    .force = e.force};
+  PoolCommit commit{Kind::kPurge, e.request, e.pool_id, control.orders};
+  commit.force = e.force;
   std::int64_t busy = 0;
   for (const auto& [id, w] : pool->workers) {
     const auto is_it = [&](const std::string& name) { return name == w.info.model_ref || name == w.info.model_digest; };
@@ -349,37 +409,31 @@ void Core::State::on(PurgePool& e) {
   commit_orders(std::move(commit));
 }
 
-void Core::State::purge_begins(const PoolCommit& commit) {
+void Orders::purge_begins(const PoolCommit& commit) {
   std::int64_t busy = 0;
   for (const std::string& id : commit.workers) {
-    Worker* w = registry.find_worker(base::WorkerId(id));
+    Worker* w = registry_.find_worker(base::WorkerId(id));
     if (!w || leaves(*w)) continue;  // went by itself meanwhile
     busy += w->slots_in_use > 0;
-    retire(*w);
-    for (auto& [execution_id, x] : executions) {
-      if (commit.force && x.worker_id == w->id && !x.aborted) abort(x);
+    s_.workers.retire(*w);
+    for (Execution& x : jobs_.executions()) {
+      if (commit.force && x.worker_id == w->id && !x.aborted) s_.attempts.abort(x);
     }
   }
   emit(Count{Metric::kDrains, "purge", {}, 1, commit.pool_id.value});
-  emit(Log{base::LogLevel::kInfo,
-           "pool.purging",
-           {},
-           "Workers of a pool leave because an operator said so.",
-           {{"pool_id", commit.pool_id}, {"workers", commit.workers.size()}, {"busy", busy}, {"force", commit.force}}});
+  log(base::LogLevel::kInfo, "pool.purging", "Workers of a pool leave because an operator said so.",
+      {{"pool_id", commit.pool_id}, {"workers", commit.workers.size()}, {"busy", busy}, {"force", commit.force}});
   emit(AnswerPoolControl{commit.request, PoolControlReply{commit.pool_id.value, "purging", commit.workers}});
 }
 
-// Whether an operator has sent it away, perhaps in an earlier life of either side.
-bool Core::State::is_purged(const Worker& w) const {
-  const auto control = controls.find(w.pool_id);
-  if (control == controls.end()) return false;
-  const std::vector<std::string>& purged = control->second.orders.purged;
-  return std::find(purged.begin(), purged.end(), w.id.value) != purged.end();
+bool Orders::is_purged(const Worker& w) const {
+  const PoolControl* control = find(w.pool_id);
+  return control && std::ranges::find(control->orders.purged, w.id.value) != control->orders.purged.end();
 }
 
 // ---- health ---------------------------------------------------------------------------------------------------------
 
-std::string Core::State::step_of(const PoolControl& control, const Pool* pool, std::int64_t leases) const {
+std::string Orders::step_of(const PoolControl& control, const Pool* pool, std::int64_t leases) const {
   if (!control.operation || control.operation->state != PoolOperationState::kRunning) return {};
   if (!pool) return "the pool has not been heard of since a restart";
   if (pool->status != wire::PoolStatus::kHealthy) return "the pool is out of reach";
@@ -393,20 +447,16 @@ std::string Core::State::step_of(const PoolControl& control, const Pool* pool, s
                                                                               : "workers of the new model start";
 }
 
-void Core::State::on(QueryPoolHealth& e) {
-  const Pool* pool = registry.find_pool(e.pool_id);
-  const auto it = controls.find(e.pool_id);
-  if (!pool && (it == controls.end() || it->second.left)) return emit(AnswerPoolHealth{e.request, std::nullopt});
-  wire::PoolHealthReport h{.pool_id = e.pool_id.value,
-                           .metrics = {},
-                           .last_heartbeat_ms = {},
-                           .version = {},
-                           .operation = {},
-                           .last_error = {}};
+void Orders::on(QueryPoolHealth& e) {
+  const Pool* pool = registry_.find_pool(e.pool_id);
+  const PoolControl* control = find(e.pool_id);
+  if (!pool && (!control || control->left)) return emit(AnswerPoolHealth{e.request, std::nullopt});
+  wire::PoolHealthReport h;
+  h.pool_id = e.pool_id.value;
   auto& m = h.metrics;
   if (pool) {
     h.live = pool->status == wire::PoolStatus::kHealthy;
-    h.last_heartbeat_ms = now.mono_ms - pool->last_seen_ms;
+    h.last_heartbeat_ms = now_.mono_ms - pool->last_seen_ms;
     h.version = pool->version;
     bool device_healthy = false;
     for (const auto& [gpu_id, device] : pool->devices) {
@@ -425,24 +475,35 @@ void Core::State::on(QueryPoolHealth& e) {
     }
     h.ready = device_healthy && pool_open(e.pool_id);
   }
-  if (it != controls.end()) {
-    const PoolControl& control = it->second;
-    h.draining = control.draining();
-    h.operation = control.operation;
-    h.last_error = control.orders.unreadable ? unreadable_orders(e.pool_id) : control.last_error;
-    m.worker_failures = control.worker_failures;
-    if (h.operation) h.operation->step = step_of(control, pool, m.active_leases);
-    if (h.operation && h.operation->state == PoolOperationState::kRunning && control.deadline_timer) {
-      h.operation->deadline_ms = std::max<std::int64_t>(0, control.deadline_ms - now.mono_ms);
+  if (control) {
+    h.draining = control->draining();
+    h.operation = control->operation;
+    h.last_error = control->orders.unreadable ? unreadable_orders(e.pool_id) : control->last_error;
+    m.worker_failures = control->worker_failures;
+    if (h.operation) h.operation->step = step_of(*control, pool, m.active_leases);
+    if (h.operation && h.operation->state == PoolOperationState::kRunning && control->deadline_timer) {
+      h.operation->deadline_ms = std::max<std::int64_t>(0, control->deadline_ms - now_.mono_ms);
     }
   }
   emit(AnswerPoolHealth{e.request, std::move(h)});
 }
 
-void Core::State::note_failure(const base::PoolId& id, const Error& error) {
-  PoolControl& control = controls[id];
+void Orders::note_failure(const base::PoolId& id, const Error& error) {
+  PoolControl& control = controls_[id];
   ++control.worker_failures;
   control.last_error = fmt::format("{}: {}", error.name(), error.message);
+}
+
+void Orders::verify() const {
+  for (const auto& [commit_id, commit] : pool_commits_) {
+    const PoolControl* control = find(commit.pool_id);
+    ASSERT(control && (commit.is_ours() ? control->settling : control->commit_pending), "pool {}",
+           commit.pool_id.value);
+  }
+  for (const auto& [id, control] : controls_) {
+    ASSERT(!control.reload || control.orders.reload, "pool {} is reloaded and nobody asked for it", id.value);
+    ASSERT(!control.draining() || control.operation, "pool {} drains without an operation", id.value);
+  }
 }
 
 }  // namespace llorch::orchestratord::core

@@ -1,24 +1,17 @@
 #pragma once
-// The operator's orders to a pool (drain, reload, purge), and how far each is.
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <vector>
+// What an operator asked of a pool, and how far it is.
 
-#include "base/error.h"
-#include "base/id.h"
-#include "orchestratord/core/jobs/ids.h"
-#include "orchestratord/core/timers.h"
+#include "orchestratord/core/queue/job_groups.h"
 #include "wire/pool_control.h"
 
 namespace llorch::orchestratord::core {
 
 base::Error pool_not_found(const base::PoolId& id);
-// Tells an operator why a pool whose orders cannot be read takes no job, and which command opens it.
+// Why a pool whose orders cannot be read is closed, and what opens it.
 std::string unreadable_orders(const base::PoolId& id);
 
 // Another model for a pool: its workers leave, workers of the new model come; if they do not, the old ones come back.
-// The pool takes no job from the first step to the last. After a restart the reload begins again, from its order alone.
+// The pool takes no job from the first step to the last. A restart begins it again: what its order says is all it needs.
 struct Reload {
   enum class Phase : std::uint8_t {
     kEmptying,   // the old workers finish and leave
@@ -67,18 +60,109 @@ struct PoolControl {
   bool empties() const { return draining() || (reload && reload->empties()); }
 };
 
-// Orders of a pool that are being written to disk (kForget: its row is being removed), and what follows the commit.
+// Orders of a pool on their way to the disk (kForget: its row on its way out), and what follows when they are there.
 struct PoolCommit {
   enum class Kind : std::uint8_t { kDrain, kUndrain, kReload, kPurge, kSettle, kForget };
   Kind kind = Kind::kSettle;
   jobs::RequestId request;  // of an operator: not with kSettle and kForget
   base::PoolId pool_id;
   wire::PoolOrders orders;
-  std::int64_t deadline_ms = 0;      // kDrain, kReload
-  std::vector<std::string> workers;  // kPurge: who leaves
-  bool force = false;                // kPurge
+  std::int64_t deadline_ms = 0;        // kDrain, kReload
+  std::vector<std::string> workers{};  // kPurge: who leaves
+  bool force = false;                  // kPurge
 
   bool is_ours() const { return kind == Kind::kSettle || kind == Kind::kForget; }
+};
+
+// A worker that goes by itself, or was told to.
+inline bool leaves(const Worker& worker) {
+  return worker.info.status == wire::WorkerStatus::kDraining || worker.info.status == wire::WorkerStatus::kFailed;
+}
+// Whether nothing is left on it, and nothing on its way to it. A start whose answer was lost may have arrived: only a
+// pool that was heard of since knows.
+inline bool is_empty(const pools::Pool& pool) {
+  return pool.workers.empty() && pool.status == wire::PoolStatus::kHealthy;
+}
+
+// Puts the workers of a reload at their places.
+class Filling : Handler {
+ public:
+  using Handler::Handler;
+
+  Reload reload_of(const wire::ReloadOrder& order);
+  // A worker of an earlier process may hold what nobody asked this one for.
+  ModelIndex model_held_by(const Worker& worker);
+  // The devices that held a worker and can hold the new model, else the place with most memory.
+  std::vector<Reload::Place> places_for(const pools::Pool& pool, const Reload& reload) const;
+  // True once a worker is ready at every place; an error once that will not be.
+  base::Result<bool> fill(pools::Pool& pool, Reload& reload);
+
+ private:
+  bool may_start(const pools::Pool& pool, const std::string& mask, const wire::ModelFacts& facts) const;
+};
+
+// Keeps what operators asked of pools and carries it out, one small machine per pool.
+class Orders : Handler {
+ public:
+  using Handler::Handler;
+
+  void on(DrainPool& e);
+  void on(UndrainPool& e);
+  void on(PurgePool& e);
+  void on(ReloadPool& e);
+  void on(PoolLeft& e);
+  void on(QueryPoolHealth& e);
+  void restore_orders(std::map<base::PoolId, wire::PoolOrders>& pools);
+  // True if the commit was one of these, and no goodbye of its pool came after it.
+  bool orders_committed(CommitId id, const base::Error* error);
+  void deadline_over(const base::PoolId& id);
+  // Its pool said something, or another one did from its address.
+  void pool_back(const base::PoolId& id, bool rebooted);
+  void pool_replaced(const base::PoolId& id) { pool_left(id, controls_[id]); }
+  void note_failure(const base::PoolId& id, const base::Error& error);
+
+  // At the end of a pass.
+  void empty_pools();
+  void advance_controls();
+  // For the end of the process. True once nothing of all this is on its way any more.
+  bool settle_all();
+
+  bool pool_open(const base::PoolId& id) const;  // healthy, and no operator keeps it from taking jobs
+  bool all_open() const;
+  bool is_draining(const base::PoolId& id) const { return find(id) && find(id)->draining(); }
+  bool is_leaving(const base::PoolId& id) const { return find(id) && find(id)->leaving; }
+  // Whether an operator has sent it away, perhaps in an earlier life of either side.
+  bool is_purged(const Worker& worker) const;
+  // Names what an operator keeps closed: that is what to do something about.
+  std::string wait_for_pool(std::string_view where) const;
+
+  void verify() const;
+
+ private:
+  const PoolControl* find(const base::PoolId& id) const;
+  void refuse_order(RequestId request, base::Error error);
+  void commit_orders(PoolCommit commit);
+  void settle_orders(const base::PoolId& id, PoolControl& control);
+  void drain_begins(const PoolCommit& commit, PoolControl& control);
+  void drain_ends(const PoolCommit& commit, PoolControl& control);
+  void purge_begins(const PoolCommit& commit);
+  void arm_deadline(const base::PoolId& id, PoolControl& control, std::int64_t deadline_ms);
+  void end_operation(const base::PoolId& id, PoolControl& control, wire::PoolOperationState state);
+  void let_go(const base::PoolId& id, PoolControl& control);
+  void pool_left(const base::PoolId& id, PoolControl& control);
+  void tell_leavers(PoolControl& control);
+  void advance_drain(const pools::Pool& pool, PoolControl& control);
+  std::string step_of(const PoolControl& control, const pools::Pool* pool, std::int64_t leases) const;
+
+  // reload.cpp
+  void reload_begins(const PoolCommit& commit, PoolControl& control);
+  void restore_reload(const base::PoolId& id, PoolControl& control);
+  void conclude_reload(const base::PoolId& id, PoolControl& control, wire::PoolOperationState state);
+  void reload_ends(const base::PoolId& id, PoolControl& control);
+  void advance_reload(const base::PoolId& id, PoolControl& control);
+
+  std::map<base::PoolId, PoolControl> controls_;  // pools with something to say here
+  std::map<CommitId, PoolCommit> pool_commits_;
 };
 
 }  // namespace llorch::orchestratord::core

@@ -29,15 +29,23 @@ std::set<std::string> devices_in(const std::string& mask) {
   const auto by_rank = wire::devices_of(mask);
   return {by_rank.begin(), by_rank.end()};
 }
+
+PoolOperation operation_of(const wire::ReloadOrder& order) {
+  return {.kind = PoolOperationKind::kReload,
+          .state = order.state,
+          .step = {},
+          .model_ref = order.model.model_ref,
+          .deadline_ms = {}};
+}
 }  // namespace
 
-void Core::State::on(ReloadPool& e) {
+void Orders::on(ReloadPool& e) {
   const auto refuse_with = [&](Error error) {
     refuse_order(e.request, std::move(error).with("pool_id", e.pool_id.value));
   };
-  Pool* pool = registry.find_pool(e.pool_id);
+  Pool* pool = registry_.find_pool(e.pool_id);
   if (!pool) return refuse_order(e.request, pool_not_found(e.pool_id));
-  PoolControl& control = controls[e.pool_id];
+  PoolControl& control = controls_[e.pool_id];
   if (!control.open() || control.commit_pending) {
     return refuse_with({ErrorCode::kConflict,
                         control.draining() ? "The pool is draining. Take the drain back first."
@@ -65,90 +73,70 @@ void Core::State::on(ReloadPool& e) {
         {}}.with("required_bytes", e.model.memory_bytes)
                            .with("available_bytes", potential_max));
   }
-  PoolCommit commit{.kind = PoolCommit::Kind::kReload,
-                    .request = e.request,
-                    .pool_id = e.pool_id,
-                    .orders = control.orders,
-                    .deadline_ms = e.deadline_ms,
-                    .workers = {}};
+  PoolCommit commit{PoolCommit::Kind::kReload, e.request, e.pool_id, control.orders, e.deadline_ms};
   wire::ReloadOrder& order = commit.orders.reload.emplace();
   order.model = e.model;
   for (const auto& [id, w] : pool->workers) {
     if (w.info.status != WorkerStatus::kReady || w.info.model_digest.empty()) continue;
-    order.before.push_back({.gpu_id = w.info.gpu_id, .model = model(model_held_by(w)).facts});
+    order.before.push_back({.gpu_id = w.info.gpu_id, .model = model(s_.filling.model_held_by(w)).facts});
   }
   commit_orders(std::move(commit));
 }
 
-Reload Core::State::reload_of(const wire::ReloadOrder& order) {
-  Reload reload{.to = intern(order.model), .before = {}, .places = {}, .error = {}};
+Reload Filling::reload_of(const wire::ReloadOrder& order) {
+  Reload reload{.to = models_.intern(order.model), .before = {}, .places = {}, .error = {}};
   for (const wire::ReloadOrder::Place& place : order.before) {
-    reload.before.push_back({.gpu_id = place.gpu_id, .model = intern(place.model), .worker = {}});
+    reload.before.push_back({.gpu_id = place.gpu_id, .model = models_.intern(place.model), .worker = {}});
   }
   return reload;
 }
 
-PoolOperation Core::State::operation_of(const wire::ReloadOrder& order) {
-  return {.kind = PoolOperationKind::kReload,
-          .state = order.state,
-          .step = {},
-          .model_ref = order.model.model_ref,
-          .deadline_ms = {}};
-}
-
-void Core::State::reload_begins(const PoolCommit& commit, PoolControl& control) {
+void Orders::reload_begins(const PoolCommit& commit, PoolControl& control) {
   const wire::ReloadOrder& order = *control.orders.reload;
-  control.reload = reload_of(order);
+  control.reload = s_.filling.reload_of(order);
   control.operation = operation_of(order);
   control.forced = false;
   arm_deadline(commit.pool_id, control, commit.deadline_ms);
   PoolControlReply reply{commit.pool_id.value, "reloading", {}};
-  if (const Pool* pool = registry.find_pool(commit.pool_id)) {
+  if (const Pool* pool = registry_.find_pool(commit.pool_id)) {
     for (const auto& [id, w] : pool->workers) reply.workers.push_back(id.value);
   }
   emit(Count{Metric::kDrains, "reload", {}, 1, commit.pool_id.value});
-  emit(Log{base::LogLevel::kInfo,
-           "pool.reloading",
-           {},
-           "A pool changes its model.",
-           {{"pool_id", commit.pool_id}, {"model_digest", order.model.digest}, {"workers", reply.workers.size()}}});
+  log(base::LogLevel::kInfo, "pool.reloading", "A pool changes its model.",
+      {{"pool_id", commit.pool_id}, {"model_digest", order.model.digest}, {"workers", reply.workers.size()}});
   emit(AnswerPoolControl{commit.request, std::move(reply)});
 }
 
 // What a restart found. One that was not over begins again, with whatever workers its pool has by then.
-void Core::State::restore_reload(const base::PoolId& id, PoolControl& control) {
+void Orders::restore_reload(const base::PoolId& id, PoolControl& control) {
   const wire::ReloadOrder& order = *control.orders.reload;
   control.operation = operation_of(order);
   control.last_error = order.error;
   if (order.state != PoolOperationState::kRunning) return;
-  control.reload = reload_of(order);
-  control.reload->pool_until_ms = now.mono_ms + config.pool_offline_grace_ms;
-  timers.arm(control.reload->pool_until_ms, {.kind = TimerKind::kSchedule});
-  emit(Log{base::LogLevel::kInfo,
-           "pool.reloading",
-           {},
-           "The reload of a pool was cut off by a restart and begins again.",
-           {{"pool_id", id}, {"model_digest", order.model.digest}}});
+  control.reload = s_.filling.reload_of(order);
+  control.reload->pool_until_ms = now_.mono_ms + config_.pool_offline_grace_ms;
+  recheck_all_at(control.reload->pool_until_ms);
+  log(base::LogLevel::kInfo, "pool.reloading", "The reload of a pool was cut off by a restart and begins again.",
+      {{"pool_id", id}, {"model_digest", order.model.digest}});
 }
 
-// A worker of an earlier process may hold what nobody asked this one for.
-ModelIndex Core::State::model_held_by(const Worker& w) {
-  if (const auto known = model_of.find(w.info.model_digest); known != model_of.end()) return known->second;
+ModelIndex Filling::model_held_by(const Worker& w) {
+  if (const Model* known = models_.find(w.info.model_digest)) return known->index;
   wire::ModelFacts facts;
   facts.model_ref = w.info.model_ref;
   facts.digest = w.info.model_digest;
   facts.context_length = w.info.context_length;
   facts.devices = std::ssize(w.devices);
   for (const std::string& gpu_id : w.devices) facts.memory_bytes = std::max(facts.memory_bytes, w.bytes_on(gpu_id));
-  return intern(facts);
+  return models_.intern(facts);
 }
 
-void Core::State::advance_reload(const base::PoolId& id, PoolControl& control) {
+void Orders::advance_reload(const base::PoolId& id, PoolControl& control) {
   Reload& reload = *control.reload;
   if (reload.phase == Reload::Phase::kEnding) return;
-  Pool* pool = registry.find_pool(id);
+  Pool* pool = registry_.find_pool(id);
   if (!pool) {
-    if (now.mono_ms < reload.pool_until_ms) return;
+    if (now_.mono_ms < reload.pool_until_ms) return;
     reload.error = Error{ErrorCode::kPoolUnready, "The pool was lost during the reload.", {}};
     return conclude_reload(id, control, PoolOperationState::kFailed);
   }
@@ -156,13 +144,13 @@ void Core::State::advance_reload(const base::PoolId& id, PoolControl& control) {
     if (!is_empty(*pool)) return;
     const bool undone = reload.phase == Reload::Phase::kUndoing;
     reload.phase = undone ? Reload::Phase::kRefilling : Reload::Phase::kFilling;
-    reload.places = undone ? reload.before : places_for(*pool, reload);
-    reload.until_ms = now.mono_ms + kPhaseStarts * config.worker_start_timeout_ms;
-    timers.cancel(control.deadline_timer);
+    reload.places = undone ? reload.before : s_.filling.places_for(*pool, reload);
+    reload.until_ms = now_.mono_ms + kPhaseStarts * config_.worker_start_timeout_ms;
+    timers_.cancel(control.deadline_timer);
     control.forced = false;
-    timers.arm(reload.until_ms, {.kind = TimerKind::kSchedule});
+    recheck_all_at(reload.until_ms);
   }
-  const auto filled = fill(*pool, reload);
+  const auto filled = s_.filling.fill(*pool, reload);
   if (filled && !*filled) return;  // not yet
   if (filled) {
     return conclude_reload(
@@ -171,17 +159,14 @@ void Core::State::advance_reload(const base::PoolId& id, PoolControl& control) {
   }
   if (!reload.error) reload.error = filled.error();
   if (reload.phase == Reload::Phase::kRefilling) return conclude_reload(id, control, PoolOperationState::kFailed);
-  emit(Log{base::LogLevel::kWarn,
-           "pool.reload_failed",
-           {},
-           "The new model did not start; the old one comes back.",
-           {{"pool_id", id}, {"code", reload.error->name()}}});
+  log(base::LogLevel::kWarn, "pool.reload_failed", "The new model did not start; the old one comes back.",
+      {{"pool_id", id}, {"code", reload.error->name()}});
   reload.phase = Reload::Phase::kUndoing;
-  dirty = true;
+  recheck_.all();
 }
 
 // Told, and the pool opened, once the disk has it: a restart must not begin again what somebody was told is over.
-void Core::State::conclude_reload(const base::PoolId& id, PoolControl& control, PoolOperationState state) {
+void Orders::conclude_reload(const base::PoolId& id, PoolControl& control, PoolOperationState state) {
   Reload& reload = *control.reload;
   ASSERT(!control.settling && !control.commit_pending, "pool {}: a reload ends while orders are being written",
          id.value);
@@ -194,14 +179,13 @@ void Core::State::conclude_reload(const base::PoolId& id, PoolControl& control, 
   settle_orders(id, control);
 }
 
-void Core::State::reload_ends(const base::PoolId& id, PoolControl& control) {
+void Orders::reload_ends(const base::PoolId& id, PoolControl& control) {
   if (!control.reload || control.reload->phase != Reload::Phase::kEnding) return;
   end_operation(id, control, control.orders.reload->state);
 }
 
-// The devices that held a worker and can hold the new model, else the place with most memory.
-std::vector<Reload::Place> Core::State::places_for(const Pool& pool, const Reload& reload) const {
-  const wire::ModelFacts& facts = models[reload.to.value].facts;
+std::vector<Reload::Place> Filling::places_for(const Pool& pool, const Reload& reload) const {
+  const wire::ModelFacts& facts = model(reload.to).facts;
   std::set<std::string> held;  // taken out as they are given to the new model
   for (const Reload::Place& place : reload.before) held.merge(devices_in(place.gpu_id));
   std::vector<Reload::Place> places;
@@ -222,7 +206,7 @@ std::vector<Reload::Place> Core::State::places_for(const Pool& pool, const Reloa
   return places;
 }
 
-bool Core::State::may_start(const Pool& pool, const std::string& mask, const wire::ModelFacts& facts) const {
+bool Filling::may_start(const Pool& pool, const std::string& mask, const wire::ModelFacts& facts) const {
   const auto devices_count = std::ssize(wire::devices_of(mask));
   const auto places = pools::places_for(pool, devices_count, mask);
   if (places.empty() || pool.status != wire::PoolStatus::kHealthy) return false;
@@ -232,20 +216,19 @@ bool Core::State::may_start(const Pool& pool, const std::string& mask, const wir
     return w->info.status == WorkerStatus::kStarting && w->info.model_digest == facts.digest;
   };
   const auto takes_one_more = [&](const pools::Device* device) {
-    return !device->doubted && std::ssize(device->workers) < config.workers_per_gpu &&
+    return !device->doubted && std::ssize(device->workers) < config_.workers_per_gpu &&
            std::ranges::none_of(device->workers, loads_it);
   };
   return place.is_healthy() && place.room_bytes() >= facts.memory_bytes &&
          std::ranges::all_of(place.devices, takes_one_more);
 }
 
-// True once a worker is ready at every place; an error once that will not be.
-base::Result<bool> Core::State::fill(Pool& pool, Reload& reload) {
+base::Result<bool> Filling::fill(Pool& pool, Reload& reload) {
   bool all_ready = true;
   for (Reload::Place& place : reload.places) {
     Model& m = model(place.model);
     if (place.worker) {
-      const Worker* w = registry.find_worker(*place.worker);
+      const Worker* w = registry_.find_worker(*place.worker);
       const bool here = w && !leaves(*w);
       if (here && w->info.status == WorkerStatus::kReady && w->info.model_digest == m.facts.digest) continue;
       if (here && w->info.status == WorkerStatus::kReady) {
@@ -260,9 +243,10 @@ base::Result<bool> Core::State::fill(Pool& pool, Reload& reload) {
       }
     }
     all_ready = false;
-    if (may_start(pool, place.gpu_id, m.facts)) place.worker = start_worker({place.model, {}}, pool.id, place.gpu_id);
+    if (may_start(pool, place.gpu_id, m.facts))
+      place.worker = s_.workers.start_worker({place.model, {}}, pool.id, place.gpu_id);
   }
-  if (all_ready || now.mono_ms < reload.until_ms) return all_ready;
+  if (all_ready || now_.mono_ms < reload.until_ms) return all_ready;
   return base::fail(ErrorCode::kWorkerStartTimeout, "The pool did not get its workers in time.");
 }
 

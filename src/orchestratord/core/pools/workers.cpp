@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/assert.h"
-#include "orchestratord/core/placement/requirements.h"
 #include "orchestratord/core/state.h"
 
 namespace llorch::orchestratord::core {
@@ -13,6 +12,8 @@ namespace llorch::orchestratord::core {
 using base::Error;
 using base::ErrorCode;
 using placement::StartRound;
+using pools::GoneWhy;
+using pools::GoneWorker;
 using pools::Pool;
 using wire::WorkerStatus;
 
@@ -30,112 +31,91 @@ bool is_loading_there(const Error& error) {
 }
 }  // namespace
 
-// Every admitted job of the model fits such a worker.
-bool Core::State::useful(const Worker& worker, const wire::ModelFacts& facts) const {
-  const placement::WorkerPolicy policy{.context_tokens = config.worker_context_tokens,
-                                       .image_tokens_max = config.worker_image_tokens_max,
-                                       .kv_dtype = config.kv_dtype};
-  return placement::unmet(placement::requirements_of(facts, policy), worker.info) == placement::Unmet::kNone;
-}
-
-bool Core::State::serves(const Worker& worker, const wire::ModelFacts& facts) const {
-  return worker.takes_work() && !worker.info.uri.empty() && useful(worker, facts) && pool_open(worker.pool_id);
-}
-
-base::WorkerId Core::State::start_worker(const StartOrder& order, const base::PoolId& pool_id,
-                                         const std::string& gpu_id) {
+base::WorkerId Workers::start_worker(const StartOrder& order, const base::PoolId& pool_id, const std::string& gpu_id) {
   const Model& m = model(order.model);
-  Pool& pool = *registry.find_pool(pool_id);
-  wire::StartWorkerRequest request{.worker_id = "worker-" + base::uuid_v4(entropy),
+  Pool& pool = *registry_.find_pool(pool_id);
+  wire::StartWorkerRequest request{.worker_id = "worker-" + base::uuid_v4(entropy_),
                                    .model_ref = m.facts.model_ref,
                                    .gpu_id = gpu_id,
-                                   .context_tokens = config.worker_context_tokens,
-                                   .slots = config.worker_slots,
-                                   .kv_tokens = config.worker_kv_tokens,
-                                   .kv_dtype = config.kv_dtype,
-                                   .image_tokens_max = config.worker_image_tokens_max};
+                                   .context_tokens = config_.worker_context_tokens,
+                                   .slots = config_.worker_slots,
+                                   .kv_tokens = config_.worker_kv_tokens,
+                                   .kv_dtype = config_.kv_dtype,
+                                   .image_tokens_max = config_.worker_image_tokens_max};
   wire::WorkerInfo info{.worker_id = request.worker_id,
                         .model_ref = m.facts.model_ref,
                         .model_digest = m.facts.digest,
                         .gpu_id = gpu_id,
-                        .slots_total = config.worker_slots,
-                        .kv_dtype = config.kv_dtype};
-  Worker& worker = registry.add_starting(pool_id, std::move(info), m.facts.memory_bytes, now);
+                        .slots_total = config_.worker_slots,
+                        .kv_dtype = config_.kv_dtype};
+  Worker& worker = registry_.add_starting(pool_id, std::move(info), m.facts.memory_bytes, now_);
   if (order.group) worker.started_for = order.group->value;
-  for (const auto* device : registry.devices_at(pool, gpu_id)) {
+  for (const auto* device : registry_.devices_at(pool, gpu_id)) {
     ASSERT(device->accounted_bytes() <= device->info.vram_total_bytes, "gpu {}: {} of {} bytes accounted",
            device->info.gpu_id, device->accounted_bytes(), device->info.vram_total_bytes);
   }
-  timers.arm(now.mono_ms + config.worker_start_timeout_ms,
-             {.kind = TimerKind::kWorkerStart, .number = 0, .name = request.worker_id});
-  emit(Log{base::LogLevel::kInfo,
-           "worker.start",
-           {},
-           "Starts a worker.",
-           {{"worker_id", request.worker_id},
-            {"pool_id", pool_id},
-            {"gpu_id", gpu_id},
-            {"model_digest", m.facts.digest},
-            {"memory_bytes", m.facts.memory_bytes}}});
+  timers_.arm(now_.mono_ms + config_.worker_start_timeout_ms,
+              {.kind = TimerKind::kWorkerStart, .name = request.worker_id});
+  log(base::LogLevel::kInfo, "worker.start", "Starts a worker.",
+      {{"worker_id", request.worker_id},
+       {"pool_id", pool_id},
+       {"gpu_id", gpu_id},
+       {"model_digest", m.facts.digest},
+       {"memory_bytes", m.facts.memory_bytes}});
   base::WorkerId id(request.worker_id);
   emit(StartWorker{pool_id, pool.endpoint, std::move(request)});
   return id;
 }
 
 // Its replica set may have another version from now on.
-void Core::State::serves_no_more(const Worker& worker) {
-  if (registry.versions_count(worker.info.model_digest) > 1) dirty = true;
+void Workers::serves_no_more(const Worker& worker) {
+  if (registry_.versions_count(worker.info.model_digest) > 1) recheck_.all();
 }
 
-void Core::State::stop_worker(Worker& worker, std::string_view why) {
+void Workers::stop_worker(Worker& worker, std::string_view why) {
   serves_no_more(worker);
-  Pool& pool = *registry.find_pool(worker.pool_id);
+  Pool& pool = *registry_.find_pool(worker.pool_id);
   const bool ready = worker.info.status == WorkerStatus::kReady;
-  registry.set_status(worker, ready ? WorkerStatus::kDraining : WorkerStatus::kFailed);
-  worker.stop_sent_ms = now.mono_ms;
+  registry_.set_status(worker, ready ? WorkerStatus::kDraining : WorkerStatus::kFailed);
+  worker.stop_sent_ms = now_.mono_ms;
   worker.claimed_by.reset();
-  claims.erase(worker.id);
+  claims_.erase(worker.id);
   worker.retiring = false;
-  retiring.erase(worker.id);
+  retiring_.erase(worker.id);
   count(Metric::kWorkerStops, why);
-  emit(Log{base::LogLevel::kInfo,
-           "worker.stop",
-           {},
-           "Stops a worker.",
-           {{"worker_id", worker.id}, {"pool_id", worker.pool_id}, {"reason", why}}});
+  log(base::LogLevel::kInfo, "worker.stop", "Stops a worker.",
+      {{"worker_id", worker.id}, {"pool_id", worker.pool_id}, {"reason", why}});
   emit(StopWorker{pool.id, pool.endpoint, worker.id});
 }
 
-void Core::State::on(StartWorkerAnswered& e) {
-  Worker* worker = registry.find_worker(e.worker_id);
+void Workers::on(StartWorkerAnswered& e) {
+  Worker* worker = registry_.find_worker(e.worker_id);
   if (!worker || worker->answered) return;  // settled otherwise meanwhile
   worker->answered = true;
-  if (const auto control = controls.find(worker->pool_id); control != controls.end() && control->second.leaving) {
-    dirty = true;  // it was waited for
-  }
+  if (s_.orders.is_leaving(worker->pool_id)) recheck_.all();  // it was waited for
   if (!e.error || worker->info.status == WorkerStatus::kReady) {
-    for (auto* device : registry.devices_at(*registry.find_pool(worker->pool_id), worker->info.gpu_id)) {
+    for (auto* device : registry_.devices_at(*registry_.find_pool(worker->pool_id), worker->info.gpu_id)) {
       device->disagreed = false;
     }
     return;
   }
-  dirty = true;
+  recheck_.all();
   const bool timed_out = worker->info.status == WorkerStatus::kFailed;
-  const FailedStart start = failed_start(*worker, model_of.at(worker->wanted_digest));
+  const FailedStart start = failed_start(*worker, models_.find(worker->wanted_digest)->index);
   const std::int64_t asked_ms = worker->started_ms;
-  registry.forget_start(e.worker_id);
-  retiring.erase(e.worker_id);
-  Pool& pool = *registry.find_pool(start.pool_id);
+  registry_.forget_start(e.worker_id);
+  retiring_.erase(e.worker_id);
+  Pool& pool = *registry_.find_pool(start.pool_id);
   const ErrorCode code = e.error->code;
   const bool lost = code == ErrorCode::kUnreachable || code == ErrorCode::kShuttingDown;
   if (lost) {
-    pool_lost_contact(pool, "unreachable");
-    arm_pool_timer(start.pool_id, now.mono_ms + kPostponeStartMs);
+    s_.pools.pool_lost_contact(pool, "unreachable");
+    s_.pools.arm_pool_timer(start.pool_id, now_.mono_ms + kPostponeStartMs);
   }
   if (timed_out) return;  // counted as a failure then
   if (lost) return postpone_start(start.model);
   emit(AskPoolState{pool.endpoint});  // it sees its device differently than we do
-  const auto devices = registry.devices_at(pool, start.gpu_id);
+  const auto devices = registry_.devices_at(pool, start.gpu_id);
   if (!devices.empty() && (code == ErrorCode::kInsufficientVram || code == ErrorCode::kConflict)) {
     // The report in hand was too old. Only one that came after a refusal makes the next refusal a failure.
     bool passes = is_loading_there(*e.error);
@@ -151,56 +131,50 @@ void Core::State::on(StartWorkerAnswered& e) {
 
 // Workers that start or leave make a device look fuller or emptier than it will be; both pass. One that became ready since
 // was still starting when the pool looked.
-bool Core::State::in_motion(const pools::Device& device, std::int64_t since_ms) {
+bool Workers::in_motion(const pools::Device& device, std::int64_t since_ms) {
   return std::any_of(device.workers.begin(), device.workers.end(), [&](const Worker* w) {
     return w->info.status != WorkerStatus::kReady || w->ready_ms >= since_ms;
   });
 }
 
-void Core::State::postpone_start(ModelIndex model_index) {
-  model(model_index).starts.postpone(now.mono_ms + kPostponeStartMs);
-  timers.arm(now.mono_ms + kPostponeStartMs, {.kind = TimerKind::kSchedule});
+void Workers::postpone_start(ModelIndex model_index) {
+  model(model_index).starts.postpone(now_.mono_ms + kPostponeStartMs);
+  recheck_all_at(now_.mono_ms + kPostponeStartMs);
 }
 
-void Core::State::on(WorkerReady& e) {
-  const auto changes = registry.worker_ready(e.ready, now);
-  dirty = true;
+void Workers::on(WorkerReady& e) {
+  const auto changes = registry_.worker_ready(e.ready, now_);
+  recheck_.all();
   for (const base::WorkerId& id : changes.adopted) worker_adopted(id);
   for (const base::WorkerId& id : changes.became_ready) worker_ready(id);
 }
 
 // Its pool may have been given up while attempts were running on it: they hold its slots still.
-void Core::State::worker_adopted(const base::WorkerId& id) {
-  Worker* worker = registry.find_worker(id);
+void Workers::worker_adopted(const base::WorkerId& id) {
+  Worker* worker = registry_.find_worker(id);
   if (!worker) return;
-  for (const auto& [execution_id, x] : executions) worker->slots_in_use += x.worker_id == id;
-  if (worker->info.status != WorkerStatus::kFailed && is_purged(*worker)) retire(*worker);
+  for (const Execution& x : jobs_.executions()) worker->slots_in_use += x.worker_id == id;
+  if (worker->info.status != WorkerStatus::kFailed && s_.orders.is_purged(*worker)) retire(*worker);
 }
 
-void Core::State::worker_ready(const base::WorkerId& id) {
-  Worker* worker = registry.find_worker(id);
+void Workers::worker_ready(const base::WorkerId& id) {
+  Worker* worker = registry_.find_worker(id);
   if (!worker) return;
-  dirty = true;
+  recheck_.all();
   worker->answered = true;
-  worker->ready_ms = worker->last_used_ms = now.mono_ms;
-  emit(Log{base::LogLevel::kInfo,
-           "worker.ready",
-           {},
-           "A worker is ready.",
-           {{"worker_id", id},
-            {"pool_id", worker->pool_id},
-            {"gpu_id", worker->info.gpu_id},
-            {"model_digest", worker->info.model_digest}}});
-  if (const auto held = model_of.find(worker->info.model_digest); held != model_of.end()) {
-    tell_other_version(*worker, model(held->second));
-  }
+  worker->ready_ms = worker->last_used_ms = now_.mono_ms;
+  log(base::LogLevel::kInfo, "worker.ready", "A worker is ready.",
+      {{"worker_id", id},
+       {"pool_id", worker->pool_id},
+       {"gpu_id", worker->info.gpu_id},
+       {"model_digest", worker->info.model_digest}});
+  const Model* held = models_.find(worker->info.model_digest);
+  if (held) s_.replicas.tell_other_version(*worker, *held);
   if (worker->wanted_digest.empty()) {  // of an earlier process, or of a start whose answer was lost
-    if (const auto known = model_of.find(worker->info.model_digest); known != model_of.end()) {
-      start_succeeded(known->second, *worker);
-    }
+    if (held) start_succeeded(held->index, *worker);
     return;
   }
-  const ModelIndex wanted = model_of.at(worker->wanted_digest);
+  const ModelIndex wanted = models_.find(worker->wanted_digest)->index;
   if (worker->info.model_digest != worker->wanted_digest) {
     start_failed(failed_start(*worker, wanted),
                  {ErrorCode::kModelNotFound,
@@ -209,15 +183,15 @@ void Core::State::worker_ready(const base::WorkerId& id) {
     return;
   }
   count(Metric::kWorkerStarts, "success");
-  worker->start_took_ms = now.mono_ms - worker->started_ms;
+  worker->start_took_ms = now_.mono_ms - worker->started_ms;
   if (worker->start_took_ms > 0) {
-    timers.arm(placement::kept_until_ms(worker->ready_ms, worker->start_took_ms), {.kind = TimerKind::kSchedule});
+    recheck_all_at(placement::kept_until_ms(worker->ready_ms, worker->start_took_ms));
   }
-  model(wanted).start_ms.add(now.mono_ms - worker->started_ms);
+  model(wanted).start_ms.add(now_.mono_ms - worker->started_ms);
   start_succeeded(wanted, *worker);
 }
 
-void Core::State::start_succeeded(ModelIndex model_index, const Worker& worker) {
+void Workers::start_succeeded(ModelIndex model_index, const Worker& worker) {
   Model& m = model(model_index);
   m.starts.ready();
   for (const GroupIndex index : m.groups) {
@@ -225,102 +199,93 @@ void Core::State::start_succeeded(ModelIndex model_index, const Worker& worker) 
   }
 }
 
-void Core::State::on(WorkerFailed& e) {
+void Workers::on(WorkerFailed& e) {
   const auto why = e.failed.category == wire::FailureCategory::kExplicitStop ? GoneWhy::kStopped : GoneWhy::kFailed;
   // A pool speaks of its own workers only.
-  const Worker* known = registry.find_worker(base::WorkerId(e.failed.worker_id));
+  const Worker* known = registry_.find_worker(base::WorkerId(e.failed.worker_id));
   if (!known || known->pool_id.value != e.failed.pool_id) return;
-  const auto gone = registry.worker_failed(base::WorkerId(e.failed.worker_id), why);
+  const auto gone = registry_.worker_failed(base::WorkerId(e.failed.worker_id), why);
   if (!gone) return;
   const ErrorCode code = base::error_code_from_name(e.failed.error_code).value_or(ErrorCode::kWorkerStartFailed);
   worker_gone(*gone, Error{code, e.failed.error_message, {}}.with("exit_code", e.failed.exit_code));
   // Its memory counts as free only when the pool says so.
-  if (const Pool* pool = registry.find_pool(gone->pool_id)) emit(AskPoolState{pool->endpoint});
+  if (const Pool* pool = registry_.find_pool(gone->pool_id)) emit(AskPoolState{pool->endpoint});
 }
 
-void Core::State::worker_gone(const GoneWorker& gone, std::optional<Error> error) {
-  dirty = true;
-  claims.erase(gone.id);
-  retiring.erase(gone.id);
+void Workers::worker_gone(const GoneWorker& gone, std::optional<Error> error) {
+  recheck_.all();
+  claims_.erase(gone.id);
+  retiring_.erase(gone.id);
   if (gone.told_before) return;
   const bool expected = gone.why == GoneWhy::kStopped;
-  emit(Log{expected ? base::LogLevel::kInfo : base::LogLevel::kWarn,
-           "worker.gone",
-           {},
-           "A worker is gone.",
-           {{"worker_id", gone.id},
-            {"pool_id", gone.pool_id},
-            {"gpu_id", gone.gpu_id},
-            {"code", error ? error->name() : std::string_view("")}}});
+  log(expected ? base::LogLevel::kInfo : base::LogLevel::kWarn, "worker.gone", "A worker is gone.",
+      {{"worker_id", gone.id},
+       {"pool_id", gone.pool_id},
+       {"gpu_id", gone.gpu_id},
+       {"code", error ? error->name() : std::string_view("")}});
   // The relay usually says at once that the connection broke; if it does not, its attempts are given up.
-  for (auto& [id, x] : executions) {
+  for (Execution& x : jobs_.executions()) {
     if (x.worker_id != gone.id || x.aborted || x.gone_timer) continue;
-    x.gone_timer = timers.arm(now.mono_ms + config.timeout.cancellation_deadline_ms,
-                              {.kind = TimerKind::kExecutionGone, .number = id.value});
+    x.gone_timer = timers_.arm(now_.mono_ms + config_.timeout.cancellation_deadline_ms,
+                               {.kind = TimerKind::kExecutionGone, .number = x.id.value});
   }
-  const auto known = model_of.find(gone.model_digest);
+  Model* known = models_.find(gone.model_digest);
   if (gone.why == GoneWhy::kFailed && gone.was == WorkerStatus::kReady) {
     const Error crash = error.value_or(Error{ErrorCode::kWorkerReset, "The worker was lost.", {}});
-    note_failure(gone.pool_id, crash);
-    if (known != model_of.end()) worker_crashed(model(known->second), crash);
+    s_.orders.note_failure(gone.pool_id, crash);
+    if (known) worker_crashed(*known, crash);
   }
-  if (gone.was != WorkerStatus::kStarting || known == model_of.end()) return;
-  if (gone.why == GoneWhy::kPoolLost) return postpone_start(known->second);
+  if (gone.was != WorkerStatus::kStarting || !known) return;
+  if (gone.why == GoneWhy::kPoolLost) return postpone_start(known->index);
   const auto group_index = gone.started_for ? std::optional(GroupIndex{*gone.started_for}) : std::nullopt;
-  start_failed({known->second, group_index, gone.pool_id, gone.gpu_id},
+  start_failed({known->index, group_index, gone.pool_id, gone.gpu_id},
                error.value_or(Error{ErrorCode::kWorkerStartFailed, "The worker ended before it was ready.", {}}));
 }
 
 // It had been ready: the next start is free, but a worker that crashes again and again is not started again and again.
-void Core::State::worker_crashed(Model& m, const Error& error) {
-  const placement::StartControl::CrashLimits limits{.crashes_max = config.restart.worker_crashes_max,
-                                                    .window_ms = config.restart.worker_crash_window_ms};
-  m.starts.crashed(error, limits, config.retry, now.mono_ms, entropy);
-  if (!m.starts.backing_off(now.mono_ms)) return;
-  timers.arm(m.starts.not_before_ms(), {.kind = TimerKind::kSchedule});
-  emit(Log{base::LogLevel::kWarn,
-           "worker.crashes",
-           {},
-           "Workers of a model crash; the next one waits.",
-           {{"model_digest", m.facts.digest}, {"backoff_ms", m.starts.not_before_ms() - now.mono_ms}}});
+void Workers::worker_crashed(Model& m, const Error& error) {
+  const placement::StartControl::CrashLimits limits{.crashes_max = config_.restart.worker_crashes_max,
+                                                    .window_ms = config_.restart.worker_crash_window_ms};
+  m.starts.crashed(error, limits, config_.retry, now_.mono_ms, entropy_);
+  if (!m.starts.backing_off(now_.mono_ms)) return;
+  recheck_all_at(m.starts.not_before_ms());
+  log(base::LogLevel::kWarn, "worker.crashes", "Workers of a model crash; the next one waits.",
+      {{"model_digest", m.facts.digest}, {"backoff_ms", m.starts.not_before_ms() - now_.mono_ms}});
 }
 
-void Core::State::start_timed_out(const base::WorkerId& id) {
-  Worker* worker = registry.find_worker(id);
+void Workers::start_timed_out(const base::WorkerId& id) {
+  Worker* worker = registry_.find_worker(id);
   if (!worker || worker->info.status != WorkerStatus::kStarting) return;
   // A start whose answer was lost comes back through a report, without what we wanted of it.
-  const auto known = model_of.find(worker->info.model_digest);
-  if (known == model_of.end()) return;
-  const FailedStart start = failed_start(*worker, known->second);
+  const Model* known = models_.find(worker->info.model_digest);
+  if (!known) return;
+  const FailedStart start = failed_start(*worker, known->index);
   count(Metric::kTimeouts, "startup");
   stop_worker(*worker, "start_timeout");
   start_failed(start, Error{ErrorCode::kWorkerStartTimeout,
-                            fmt::format("The worker was not ready within {} ms.", config.worker_start_timeout_ms),
+                            fmt::format("The worker was not ready within {} ms.", config_.worker_start_timeout_ms),
                             {}}
-                          .with("timeout_ms", config.worker_start_timeout_ms));
+                          .with("timeout_ms", config_.worker_start_timeout_ms));
 }
 
-Core::State::FailedStart Core::State::failed_start(const Worker& worker, ModelIndex model_index) {
+Workers::FailedStart Workers::failed_start(const Worker& worker, ModelIndex model_index) {
   const auto group_index = worker.started_for ? std::optional(GroupIndex{*worker.started_for}) : std::nullopt;
   return {model_index, group_index, worker.pool_id, worker.info.gpu_id};
 }
 
-void Core::State::start_failed(const FailedStart& start, Error error) {
+void Workers::start_failed(const FailedStart& start, Error error) {
   Model& m = model(start.model);
   count(Metric::kWorkerStarts, "failure");
-  m.starts.failed(error, config.retry, now.mono_ms, entropy);
-  note_failure(start.pool_id, error);
-  timers.arm(m.starts.not_before_ms(), {.kind = TimerKind::kSchedule});
-  dirty = true;
-  emit(Log{base::LogLevel::kWarn,
-           "worker.start_failed",
-           {},
-           "A worker could not be started.",
-           {{"pool_id", start.pool_id},
-            {"gpu_id", start.gpu_id},
-            {"model_digest", m.facts.digest},
-            {"code", error.name()},
-            {"backoff_ms", m.starts.not_before_ms() - now.mono_ms}}});
+  m.starts.failed(error, config_.retry, now_.mono_ms, entropy_);
+  s_.orders.note_failure(start.pool_id, error);
+  recheck_all_at(m.starts.not_before_ms());
+  recheck_.all();
+  log(base::LogLevel::kWarn, "worker.start_failed", "A worker could not be started.",
+      {{"pool_id", start.pool_id},
+       {"gpu_id", start.gpu_id},
+       {"model_digest", m.facts.digest},
+       {"code", error.name()},
+       {"backoff_ms", m.starts.not_before_ms() - now_.mono_ms}});
   const Error told = Error(error).with("gpu_id", start.gpu_id);
   for (const GroupIndex index : m.groups) {
     JobGroup& l = group(index);
@@ -328,8 +293,8 @@ void Core::State::start_failed(const FailedStart& start, Error error) {
     const bool concerned =
         start.group ? index == *start.group : tier(l, start.pool_id, start.gpu_id) != placement::Tier::kExcluded;
     if (!concerned || l.start_round.failed(start.pool_id, start.gpu_id, error) == StartRound::Verdict::kRetry) continue;
-    if (has_serving_worker(l)) continue;  // its jobs have somewhere to go
-    for (const Arrival arrival : queue.waiting_in(index)) fail(jobs.at(arrival), told);
+    if (s_.replicas.has_serving_worker(l)) continue;  // its jobs have somewhere to go
+    for (const Arrival arrival : queue_.waiting_in(index)) s_.attempts.fail(jobs_.at(arrival), told);
   }
 }
 

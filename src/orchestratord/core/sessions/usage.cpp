@@ -1,7 +1,9 @@
-// Sessions: made and ended by clients, used and charged by jobs, ended by age.
+// Sessions: made and ended by clients, used and charged by jobs, ended by age. Quotas and throttles with them.
 #include <algorithm>
+#include <map>
 
-#include "orchestratord/core/state.h"
+#include "base/assert.h"
+#include "orchestratord/core/sessions/ledger.h"
 
 namespace llorch::orchestratord::core {
 
@@ -17,121 +19,195 @@ Error no_session(const base::SessionId& id) {
 }
 }  // namespace
 
-sessions::Demand Core::State::demand(const jobs::JobSpec& spec) const {
+sessions::Demand Ledger::demand(const jobs::JobSpec& spec) const {
   return {.tokens_in = spec.tokens_in,
           .max_tokens = spec.max_tokens,
-          .timeout_ms = std::min(spec.timeout_ms.value_or(config.timeout.default_ms), config.timeout.max_ms)};
+          .timeout_ms = std::min(spec.timeout_ms.value_or(config_.timeout.default_ms), config_.timeout.max_ms)};
 }
 
-wire::SessionView Core::State::session_view(const sessions::Session& session) const {
-  wire::SessionView view = sessions.view(session, now);
-  const Worker* worker = session.last_worker ? registry.find_worker(session.last_worker->second) : nullptr;
+wire::SessionView Ledger::view(const sessions::Session& session) const {
+  wire::SessionView view = sessions_.view(session, now_);
+  const Worker* worker = session.last_worker ? registry_.find_worker(session.last_worker->second) : nullptr;
   view.kv_warmth = worker && worker->takes_work();
   if (view.kv_warmth) view.worker_id = worker->id.value;
   return view;
 }
 
-void Core::State::on(OpenSession& e) {
-  if (draining) return emit(AnswerSession{.request = e.request, .result = base::fail(stopping_error())});
-  auto opened = sessions.open(e.session, now, entropy);
+void Ledger::on(OpenSession& e) {
+  if (env_.draining) return emit(AnswerSession{.request = e.request, .result = base::fail(stopping_error())});
+  auto opened = sessions_.open(e.session, now_, entropy_);
   if (!opened) return emit(AnswerSession{.request = e.request, .result = base::fail(std::move(opened).error())});
-  const CommitId id = next_commit(PendingCommit::Kind::kSession, {});
-  commits.at(id).session = PendingSession{e.request, opened->key, opened->created};
-  emit(CommitSession{id, sessions.find(opened->key)->record});
+  const CommitId id = commits_.add(
+      {.kind = PendingCommit::Kind::kSession, .job = {}, .session = {e.request, opened->key, opened->created}});
+  emit(CommitSession{id, sessions_.find(opened->key)->record});
 }
 
-void Core::State::session_committed(const PendingSession& pending) {
-  const sessions::Session* session = sessions.find(pending.key);
+void Ledger::session_committed(const PendingSession& pending) {
+  const sessions::Session* session = sessions_.find(pending.key);
   if (!session) {  // deleted meanwhile
     return emit(AnswerSession{
         .request = pending.request,
         .result = base::fail(Error{ErrorCode::kNotFound, "The session was deleted while it was made.", {}})});
   }
-  emit(AnswerSession{.request = pending.request, .result = session_view(*session), .created = pending.created});
+  emit(AnswerSession{.request = pending.request, .result = view(*session), .created = pending.created});
 }
 
-void Core::State::session_commit_failed(const PendingSession& pending) {
+void Ledger::session_commit_failed(const PendingSession& pending) {
   // One that jobs use by now has its row from them.
-  const sessions::Session* session = sessions.find(pending.key);
+  const sessions::Session* session = sessions_.find(pending.key);
   if (session && pending.created && session->use.turns == 0) end_session(pending.key);
   emit(AnswerSession{.request = pending.request, .result = base::fail(store_error("the session was not kept"))});
 }
 
-void Core::State::on(QuerySession& e) {
-  const sessions::Session* session = sessions.find(e.session_id);
+void Ledger::on(QuerySession& e) {
+  const sessions::Session* session = sessions_.find(e.session_id);
   if (!session) return emit(AnswerSession{.request = e.request, .result = base::fail(no_session(e.session_id))});
-  emit(AnswerSession{.request = e.request, .result = session_view(*session)});
+  emit(AnswerSession{.request = e.request, .result = view(*session)});
 }
 
-void Core::State::on(QuerySessions& e) {
+void Ledger::on(QuerySessions& e) {
   AnswerQuerySessions answer{.request = e.request, .sessions = {}};
-  for (const auto& [key, session] : sessions.all()) answer.sessions.push_back(session_view(session));
+  for (const auto& [key, session] : sessions_.all()) answer.sessions.push_back(view(session));
   std::sort(answer.sessions.begin(), answer.sessions.end(),
             [](const auto& a, const auto& b) { return a.session_id < b.session_id; });
   emit(std::move(answer));
 }
 
-void Core::State::on(CloseSession& e) {
-  const sessions::Session* session = sessions.find(e.session_id);
+void Ledger::on(CloseSession& e) {
+  const sessions::Session* session = sessions_.find(e.session_id);
   if (!session) return emit(AnswerSession{.request = e.request, .result = base::fail(no_session(e.session_id))});
-  AnswerSession answer{.request = e.request, .result = session_view(*session)};
-  emit(Log{base::LogLevel::kDebug,
-           "session.deleted",
-           {},
-           "A client ends a session.",
-           {{"session_id", e.session_id}, {"jobs_live", session->jobs_live}}});
+  AnswerSession answer{.request = e.request, .result = view(*session)};
+  log(base::LogLevel::kDebug, "session.deleted", "A client ends a session.",
+      {{"session_id", e.session_id}, {"jobs_live", session->jobs_live}});
   end_session(session->record.key);
   emit(std::move(answer));
 }
 
-void Core::State::end_session(std::int64_t key) {
-  sessions.close(key);
+void Ledger::end_session(std::int64_t key) {
+  sessions_.close(key);
   emit(ForgetSession{key});
 }
 
-void Core::State::expire_sessions() {
-  for (const std::int64_t key : sessions.expire(now.mono_ms)) emit(ForgetSession{key});
+void Ledger::expire_sessions() {
+  for (const std::int64_t key : sessions_.expire(now_.mono_ms)) emit(ForgetSession{key});
 }
 
-// What the shell knows better: what the stream of a job that is about to end holds.
-void Core::State::on(StreamCounted& e) {
-  if (Job* job = find_job(e.job_id)) job->tokens_out = e.tokens_out;
+void Ledger::restore(std::vector<sessions::RestoredSession> sessions, const std::vector<sessions::TenantUse>& tenants) {
+  for (const std::int64_t key : sessions_.restore(std::move(sessions), now_)) emit(ForgetSession{key});
+  quotas_.restore(tenants, now_.unix_ms);
 }
 
-// Decode time a job is charged: what its worker measured, else how long the attempt ran that was cut off.
-std::int64_t Core::State::time_taken_ms(const Job& job, const Ending& ending) const {
+void Ledger::publish_standing(const std::string& tenant_id) const {
+  sessions::Standing standing{throttle_.standing(tenant_id), quotas_.standing(tenant_id)};
+  if (standing.throttle || standing.quota) emit(PublishStanding{tenant_id, std::move(standing)});
+}
+
+std::optional<Error> Ledger::arrives(const jobs::JobSpec& spec) {
+  return throttle_.arrives(spec.tenant_id, tokens_most(spec), now_.mono_ms);
+}
+
+std::optional<Error> Ledger::refusal(const jobs::JobSpec& spec) const {
+  if (spec.session_id) {
+    if (auto error = sessions_.refusal(*spec.session_id, demand(spec), now_)) return error;
+  }
+  return quotas_.refusal(spec.tenant_id, tokens_most(spec), now_.unix_ms);
+}
+
+void Ledger::reserve(Job& job) {
+  throttle_.accepted(job.spec.tenant_id, tokens_most(job.spec), now_.mono_ms);
+  quotas_.reserve(job.spec.tenant_id, tokens_most(job.spec));
+  publish_standing(job.spec.tenant_id);
+  if (job.spec.session_id) job.session = sessions_.admit(*job.spec.session_id, demand(job.spec), now_, entropy_);
+}
+
+void Ledger::reserve_again(Job& job, std::optional<std::int64_t> session_key) {
+  quotas_.reserve(job.spec.tenant_id, tokens_most(job.spec));
+  publish_standing(job.spec.tenant_id);
+  if (session_key) job.session = sessions_.readmit(*session_key, demand(job.spec));
+}
+
+void Ledger::withdraw(const Job& job) {
+  if (job.session) sessions_.withdraw(*job.session);
+  quotas_.withdraw(job.spec.tenant_id, tokens_most(job.spec));
+  publish_standing(job.spec.tenant_id);
+}
+
+void Ledger::settle(const Job& job) {
+  const std::int64_t prompt = job.attempts > 0 ? job.spec.tokens_in : 0;
+  const std::int64_t answer = std::min(job.tokens_out, job.spec.max_tokens);
+  if (job.session) {
+    sessions_.settle(*job.session, {.tokens_in = prompt, .tokens_out = answer, .decode_time_ms = job.decode_time_ms},
+                     now_);
+    if (job.status == JobStatus::kCompleted && job.pool_id && job.worker_id) {
+      sessions_.ended_well_on(job.session->key, *job.pool_id, *job.worker_id);
+    }
+  }
+  quotas_.settle(job.spec.tenant_id,
+                 {.reserved = tokens_most(job.spec), .used = prompt + answer, .ended_unix_ms = *job.finished_unix_ms});
+  publish_standing(job.spec.tenant_id);
+}
+
+std::int64_t Ledger::time_taken_ms(const Job& job, const Ending& ending) const {
   const bool on_worker = job.status == JobStatus::kDispatched || job.status == JobStatus::kRunning;
-  std::int64_t time_ms = on_worker ? now.mono_ms - job.dispatched_ms : 0;
+  std::int64_t time_ms = on_worker ? now_.mono_ms - job.dispatched_ms : 0;
   if (ending.end) time_ms = ending.end->decode_time_ms;
   if (job.session && job.session->reservation.time_ms) time_ms = std::min(time_ms, *job.session->reservation.time_ms);
   return time_ms;
 }
 
-void Core::State::settle_session(const Job& job) {
-  if (!job.session) return;
-  sessions.settle(*job.session,
-                  {.tokens_in = job.attempts > 0 ? job.spec.tokens_in : 0,
-                   .tokens_out = std::min(job.tokens_out, job.spec.max_tokens),
-                   .decode_time_ms = job.decode_time_ms},
-                  now);
-  if (job.status == JobStatus::kCompleted && job.pool_id && job.worker_id) {
-    sessions.ended_well_on(job.session->key, *job.pool_id, *job.worker_id);
-  }
+Ledger::RunLimit Ledger::run_limit(const Job& job) const {
+  const std::int64_t timeout_ms = demand(job.spec).timeout_ms;
+  const auto session_ms = job.session ? job.session->reservation.time_ms : std::nullopt;
+  if (session_ms && *session_ms < timeout_ms) return {.timeout_ms = *session_ms, .is_session = true};
+  return {.timeout_ms = timeout_ms};
 }
 
-void Core::State::settle_quota(const Job& job) {
-  const std::int64_t prompt = job.attempts > 0 ? job.spec.tokens_in : 0;
-  quotas.settle(job.spec.tenant_id, {.reserved = tokens_most(job.spec),
-                                     .used = prompt + std::min(job.tokens_out, job.spec.max_tokens),
-                                     .ended_unix_ms = *job.finished_unix_ms});
-  publish_standing(job.spec.tenant_id);
+const sessions::Session* Ledger::session_of(const Job& job) const {
+  return job.session ? sessions_.find(job.session->key) : nullptr;
 }
 
-std::optional<sessions::Share> Core::State::session_share(const Job& job, const base::WorkerId& worker_id) const {
+wire::BudgetRemaining Ledger::remaining(const Job& job) const {
+  const sessions::Session* session = session_of(job);
+  return session ? sessions_.remaining(*session) : wire::BudgetRemaining{};
+}
+
+std::optional<sessions::Share> Ledger::share(const Job& job, const base::WorkerId& worker_id) const {
   if (!job.session) return std::nullopt;
-  const sessions::Session* session = sessions.find(job.session->key);
+  const sessions::Session* session = session_of(job);
   const bool warm = session && session->last_worker && session->last_worker->second == worker_id;
-  return sessions.share(*job.session, job.spec.tokens_in, warm);
+  return sessions_.share(*job.session, job.spec.tokens_in, warm);
+}
+
+void Ledger::verify(const Jobs& jobs) const {
+  std::map<std::int64_t, sessions::Reservation> reserved;
+  std::map<std::int64_t, std::int64_t> live;
+  for (const auto& [arrival, job] : jobs.all()) {
+    if (!job.session) continue;
+    reserved[job.session->key].tokens += job.session->reservation.tokens;
+    reserved[job.session->key].cost_nano += job.session->reservation.cost_nano;
+    ++live[job.session->key];
+  }
+  for (const auto& [key, s] : sessions_.all()) {
+    ASSERT(s.reserved.tokens == reserved[key].tokens && s.reserved.cost_nano == reserved[key].cost_nano,
+           "session {}: {} tokens reserved, its jobs have {}", s.record.session_id.value, s.reserved.tokens,
+           reserved[key].tokens);
+    ASSERT(s.jobs_live == live[key], "session {}: {} jobs, {} say so", s.record.session_id.value, s.jobs_live,
+           live[key]);
+    const std::int64_t spoken_for = s.use.tokens_in + s.use.tokens_out + s.reserved.tokens;
+    ASSERT(!s.record.token_budget || spoken_for <= *s.record.token_budget, "session {}: {} of {} tokens",
+           s.record.session_id.value, spoken_for, *s.record.token_budget);
+  }
+
+  std::map<std::string, std::pair<std::int64_t, std::int64_t>> tenants;  // running, reserved
+  for (const auto& [arrival, job] : jobs.all()) tenants[job.spec.tenant_id].second += tokens_most(job.spec);
+  for (const Execution& x : jobs.executions()) ++tenants[x.tenant_id].first;
+  for (const auto& [id, sums] : tenants) {
+    ASSERT(quotas_.running(id) == sums.first && quotas_.reserved(id) == sums.second,
+           "tenant {}: {} running, {} say so; {} tokens reserved, its jobs have {}", id, quotas_.running(id),
+           sums.first, quotas_.reserved(id), sums.second);
+    const std::int64_t limit = quotas_.concurrent_max(id);
+    ASSERT(limit == 0 || sums.first <= limit, "tenant {} runs {} of {}", id, sums.first, limit);
+  }
 }
 
 }  // namespace llorch::orchestratord::core

@@ -1,0 +1,94 @@
+#pragma once
+// The way of a job: admitted, run in attempts, ended. The tables are those of Jobs, JobGroups, Ledger and Commits.
+#include <array>
+
+#include "base/log_limiter.h"
+#include "orchestratord/core/queue/job_groups.h"
+
+namespace llorch::orchestratord::core {
+
+base::Error too_large(const jobs::JobSpec& spec, std::int64_t potential_bytes_max);
+base::Error too_few_devices(const wire::ModelFacts& facts);
+
+class Admissions : Handler {
+ public:
+  using Handler::Handler;
+
+  void on(Submit& e);
+  void restore(std::vector<jobs::RestoredJob>& restored);
+  void admitted(Job& job);
+  void admission_failed(Job& job, const base::Error& error);
+  void publish_queue_room();
+  std::int64_t context_tokens(const wire::ModelFacts& facts) const;
+
+ private:
+  std::optional<base::Error> refusal(const Submit& e, ModelIndex model_index);
+  std::optional<base::Error> context_error(const jobs::JobSpec& spec) const;
+  std::optional<base::Error> placement_error(const jobs::JobSpec& spec) const;
+  std::optional<base::Error> memory_error(const jobs::JobSpec& spec) const;
+  std::optional<base::Error> deadline_error(const jobs::JobSpec& spec, ModelIndex model_index);
+  base::Error queue_full_error() const;
+  std::int64_t queue_retry_ms() const;
+  void refuse(const Submit& e, base::Error error);
+  void restore(jobs::RestoredJob& restored_job);
+  void arm_job_timers(Job& job);
+
+  base::LogLimiter refusal_lines_{10, 10'000};  // clients decide how often one is refused; the metrics count all
+  std::optional<std::pair<std::int64_t, std::int64_t>>
+      room_told_;  // depth and retry_ms of a full queue; none: it has room
+  std::array<bool, 2> refuses_told_{};
+};
+
+class Attempts : Handler {
+ public:
+  using Handler::Handler;
+
+  void on(CancelRequested& e);
+  void on(StreamCounted& e);
+  void on(ExecuteStarted& e);
+  void on(ExecuteProgress& e);
+  void on(ExecuteEnded& e);
+  void dispatch(Job& job, Worker& worker);
+  void abort(Execution& execution);
+  void abort_and_retry(Execution& execution, base::Error error);
+  void commit_progress(const Job& job);
+
+  void cancel(Job& job, jobs::CancelReason reason);
+  void fail(Job& job, base::Error error) {
+    finish(job, {.status = JobStatus::kFailed, .end = {}, .error = std::move(error)});
+  }
+  struct TimedOut {
+    std::string_view stage, limit;
+    std::int64_t timeout_ms = 0, execution_time_ms = 0;
+  };
+  void time_out(Job& job, const TimedOut& what);
+  void commit_ending(Job& job);
+  void ending_committed(Job& job);
+  void ending_failed(const Job& job, const base::Error& error);
+  void answer_cancels(Job& job, JobStatus status);
+  void forget(Job& job);
+
+  void wall_timer(Execution& execution);
+  void late_timer(Execution& execution);
+  void idle_timer(Execution& execution);
+  void abort_timer(Execution& execution);
+  const placement::Average& run_ms() const { return run_ms_; }  // over all models
+
+ private:
+  void release(Execution& execution);
+  void cancel_timers(Execution& execution);
+  void touch_groups_of(const Execution& execution);
+  static void measure(Model& m, const Worker& worker, const wire::EndEvent& end);
+  void completed(Job& job, const Execution& execution, wire::EndEvent end);
+  void attempt_failed(Job& job, base::Error error);
+  void retry(Job& job, base::Error error);
+  void back_to_queue(Job& job, std::int64_t ready_at_ms);
+  void put_back(Job& job);
+  void finish(Job& job, Ending ending);
+  jobs::JobRecord record(const Job& job) const;
+  void log_ending(const Job& job);
+
+  placement::Average run_ms_;
+};
+
+}  // namespace llorch::orchestratord::core

@@ -1,0 +1,139 @@
+#pragma once
+// The live jobs, their attempts, and the writes that are on their way to the store.
+#include <map>
+#include <optional>
+#include <ranges>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "orchestratord/core/env.h"
+#include "orchestratord/core/pools/pool_registry.h"
+
+namespace llorch::orchestratord::core {
+
+using jobs::Arrival;
+using jobs::ModelIndex;
+using pools::Worker;
+using wire::JobStatus;
+
+struct Ending {
+  JobStatus status = JobStatus::kFailed;
+  std::optional<wire::EndEvent> end;
+  std::optional<base::Error> error;
+};
+
+struct Job {
+  jobs::JobSpec spec;
+  Arrival arrival;
+  ModelIndex model;
+  GroupIndex group;
+  JobStatus status = JobStatus::kQueued;
+  bool admitted = false;  // its row is durable; nothing of it leaves the process before
+  RequestId submit_request;
+  std::int64_t attempts = 0;
+  bool resumes_attempt = false;  // interrupted by our own restart: the next dispatch counts as the same attempt
+  std::int64_t submitted_ms = 0, submitted_unix_ms = 0;
+  std::int64_t queued_ms = 0;  // begin of the present stay in the queue
+  std::int64_t dispatched_ms = 0;
+  std::optional<std::int64_t> dispatched_unix_ms, started_unix_ms, finished_unix_ms;
+  std::int64_t tokens_out = 0;
+  std::int64_t queue_position = 0, predicted_start_ms = 0;  // as told at admission
+  std::optional<sessions::SessionTable::Admitted> session;
+  std::int64_t decode_time_ms = 0;  // charged to it; known at the ending
+  std::optional<base::WorkerId> worker_id;
+  bool kv_warmth = false;      // the last attempt went where its session's last job ended
+  std::string worker_version;  // of the worker that last began it: what a client holds is its bytes
+  std::optional<base::PoolId> pool_id;
+  std::optional<ExecutionId> execution;  // the attempt that may still decide this job's fate
+  std::optional<Ending> ending;          // decided, not yet durable
+  std::optional<jobs::CancelReason> cancel_when_admitted;
+  std::vector<RequestId> cancel_requests;  // answered once the ending is durable
+  std::optional<TimerQueue::Handle> deadline_timer, queue_timer, answer_timer;
+};
+
+struct Execution {
+  ExecutionId id;
+  Arrival job;
+  base::JobId job_id;
+  base::WorkerId worker_id;
+  std::string worker_version;
+  std::string tenant_id;  // whose quota it takes
+  std::string uri;
+  std::int64_t dispatched_ms = 0, last_progress_ms = 0, timeout_ms = 0;
+  bool session_limit = false;  // timeout_ms is what was left of a session's time
+  bool started = false;
+  bool aborted = false;
+  std::optional<base::Error> retry_error;  // aborted in favour of another attempt, because of this
+  std::optional<TimerQueue::Handle> wall_timer, late_timer, idle_timer, gone_timer, abort_timer;
+};
+
+// Keeps each live job and its attempts. A job changes its phase through move() alone.
+class Jobs {
+ public:
+  // Null: it is over, or never was.
+  Job* find(Arrival arrival);
+  Job* find(const base::JobId& id);
+  Execution* find(ExecutionId id);
+  Job& at(Arrival arrival) { return jobs_.at(arrival); }
+  const Job& at(Arrival arrival) const { return jobs_.at(arrival); }
+  Job& of(const Execution& execution) { return at(execution.job); }
+  const std::map<Arrival, Job>& all() const { return jobs_; }
+  // Each may be changed, and ended by nobody but end_attempt().
+  auto executions() { return std::views::values(executions_); }
+  auto executions() const { return std::views::values(executions_); }
+
+  Arrival next_arrival() const { return {arrivals_ + 1}; }
+  Job& add(jobs::JobSpec spec, base::Time now);
+  void erase(const Job& job);
+  // REQUIRES: legal.
+  static void move(Job& job, JobStatus to);
+  // The job is on the worker from here on. REQUIRES: it waits, and the worker has a free slot.
+  Execution& begin_attempt(Job& job, const Worker& worker);
+  void end_attempt(const Execution& execution) { executions_.erase(ExecutionId{execution.id}); }
+
+  void verify() const;
+
+ private:
+  std::map<Arrival, Job> jobs_;
+  std::unordered_map<base::JobId, Arrival> arrival_of_;  // look-ups only
+  std::map<ExecutionId, Execution> executions_;
+  std::uint64_t arrivals_ = 0, execution_count_ = 0;
+};
+
+struct PendingSession {
+  RequestId request;
+  std::int64_t key = 0;
+  bool created = false;
+};
+struct PendingCommit {
+  enum class Kind : std::uint8_t { kAdmission, kProgress, kTerminal, kSession } kind = Kind::kProgress;
+  Arrival job;
+  PendingSession session{};  // kSession
+};
+
+// Numbers the writes, and remembers those whose answer decides something.
+class Commits {
+ public:
+  CommitId add(PendingCommit commit);
+  // Of a write that its sender remembers itself.
+  CommitId number() { return CommitId{++count_}; }
+  // It was answered. Nullopt: it is not one of these, or was answered before.
+  std::optional<PendingCommit> take(CommitId id);
+  // Whether nothing is on its way but progress, which may be lost.
+  bool settled() const { return awaited_ == 0; }
+
+  void store_failed(std::int64_t now_ms) { failed_ms_ = now_ms; }
+  void store_wrote() { failed_ms_.reset(); }
+  bool store_failing(std::int64_t now_ms) const;
+
+  void verify() const;
+
+ private:
+  std::map<CommitId, PendingCommit> commits_;
+  std::int64_t awaited_ = 0;               // those that are not kProgress
+  std::optional<std::int64_t> failed_ms_;  // the last write failed, then
+  std::uint64_t count_ = 0;
+};
+
+}  // namespace llorch::orchestratord::core
