@@ -41,7 +41,7 @@ namespace llorch::base {
   X(InsufficientVram,        "INSUFFICIENT_VRAM",          1114, 409, true,  "the device has too little free memory")     \
   X(GpuUnavailable,          "GPU_UNAVAILABLE",            1115, 503, true,  "the device is missing or in error")         \
   X(ShuttingDown,            "SHUTTING_DOWN",              1116, 503, true,  "the process is stopping and takes no new work") \
-  X(ServerBusy,              "SERVER_BUSY",                1117, 503, true,  "the process has as many connections open as it may") \
+  X(ServerBusy,              "SERVER_BUSY",                1117, 503, true,  "the process holds as many connections, requests or bytes of requests as it may") \
   X(StoreUnavailable,        "STORE_UNAVAILABLE",          1120, 503, true,  "the job store cannot commit")               \
   /* job outcomes */                                                                                                    \
   X(Cancelled,               "CANCELLED",                  1201, 499, false, "the job was cancelled")                     \

@@ -1,5 +1,4 @@
 // The scheduling pass: the first waiting job of every group, in dispatch order, until nothing more can be done now.
-#include <fmt/core.h>
 
 #include <algorithm>
 #include <utility>

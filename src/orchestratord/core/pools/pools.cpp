@@ -1,5 +1,4 @@
 // Registration, heartbeats, silence and goodbye of pools.
-#include <fmt/core.h>
 
 #include <algorithm>
 

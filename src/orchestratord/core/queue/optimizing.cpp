@@ -1,8 +1,6 @@
 // The queue optimizer's side of the core (SYS-6.1.4): when the queue is reviewed, and what is made of the advice.
 #include <fmt/core.h>
 
-#include <algorithm>
-
 #include "orchestratord/core/state.h"
 
 namespace llorch::orchestratord::core {
