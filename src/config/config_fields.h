@@ -193,7 +193,8 @@ struct Table<SessionConfig> {
   static constexpr auto fields = std::tuple{
       optional("ttl_ms", &S::ttl_ms, "A session that nobody used for this long is forgotten.", {1000, 600000}),
       optional("turns_max", &S::turns_max, "Jobs of one session at most.", {1, 1e6}),
-      optional("count_max", &S::count_max, "Sessions kept at a time.", {1, 1e6}),
+      optional("count_max", &S::count_max,
+               "Sessions kept at a time; each tenant, and the operator, may have an equal share.", {1, 1e6}),
       optional("token_budget", &S::token_budget,
                "Prompt and generated tokens of a session that names no budget; omitted: no limit.", {1, 1e12}),
       optional("time_budget_ms", &S::time_budget_ms,

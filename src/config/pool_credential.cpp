@@ -13,6 +13,8 @@
 namespace llorch::config {
 namespace {
 
+constexpr std::size_t kFileBytesMax = 4096;  // a credential has 322 at most
+
 std::optional<std::uint8_t> hex_digit(char c) {
   if (c >= '0' && c <= '9') return static_cast<std::uint8_t>(c - '0');
   if (c >= 'a' && c <= 'f') return static_cast<std::uint8_t>(c - 'a' + 10);
@@ -75,7 +77,15 @@ base::Result<std::optional<PoolCredential>> load_pool_credential(const std::file
 }
 
 base::Result<> store_pool_credential(const std::filesystem::path& file, const PoolCredential& credential) {
-  return base::write_file_atomic(file, credential.text() + "\n", 0600);
+  const std::string text = credential.text() + "\n";
+  std::error_code ec;
+  if (std::filesystem::exists(file, ec)) {
+    const std::string before = TRY(base::read_file(file, kFileBytesMax));
+    if (before == text) return {};
+    std::filesystem::path kept = file;
+    TRY(base::write_file_atomic(kept += ".replaced", before, 0600));
+  }
+  return base::write_file_atomic(file, text, 0600);
 }
 
 }  // namespace llorch::config

@@ -59,6 +59,22 @@ TEST(PoolCredential, WhatIsNoneIsRefusedWithoutBeingShown) {
   }
 }
 
+// `llorch up` and `llorch pool pair` write over a file that may hold the credential for another orchestratord.
+TEST(PoolCredential, TheOneBeforeIsKeptBeside) {
+  const auto file = std::filesystem::temp_directory_path() / ("llorch-replaced-" + std::to_string(::getpid()));
+  const std::filesystem::path kept = file.string() + ".replaced";
+  base::SeededEntropy entropy(3);
+  const auto first = PoolCredential::make(kPool, entropy), second = PoolCredential::make(kPool, entropy);
+  ASSERT_TRUE(store_pool_credential(file, first).has_value());
+  ASSERT_TRUE(store_pool_credential(file, first).has_value());
+  EXPECT_FALSE(std::filesystem::exists(kept)) << "the same credential replaces nothing";
+  ASSERT_TRUE(store_pool_credential(file, second).has_value());
+  EXPECT_EQ(load_pool_credential(file).value()->text(), second.text());
+  EXPECT_EQ(load_pool_credential(kept).value()->text(), first.text());
+  std::filesystem::remove(file);
+  std::filesystem::remove(kept);
+}
+
 TEST(PoolCredential, ItsFileIsForNobodyElse) {
   const auto file = std::filesystem::temp_directory_path() / ("llorch-credential-" + std::to_string(::getpid()));
   std::filesystem::remove(file);

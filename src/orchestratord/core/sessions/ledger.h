@@ -63,7 +63,7 @@ class Ledger : Owner {
 
   Commits& commits_;
   const pools::PoolRegistry& registry_;
-  sessions::SessionTable sessions_{config_.sessions};
+  sessions::SessionTable sessions_{config_.sessions, config_.tenants.size()};
   sessions::Throttle throttle_{config_.throttle, config_.tenants};
   sessions::QuotaTable quotas_{config_.quotas, config_.tenants};
 };

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/id.h"
@@ -22,6 +23,12 @@ struct SessionRecord {
   std::int64_t prompt_token_cost_nano = 0;
   std::int64_t output_token_cost_nano = 0;
 };
+
+// Whose session this is: the id of a tenant's session stands behind the tenant's name and a colon. Empty: the operator's.
+inline std::string_view tenant_of(const base::SessionId& id) {
+  const std::size_t end = id.value.find(':');
+  return end == std::string::npos ? std::string_view() : std::string_view(id.value).substr(0, end);
+}
 
 // What its jobs have used: all of them count as turns, those that ended with what they took. A job that never reached a
 // worker took nothing; the prompt of one that did counts once, however often it was run.

@@ -79,6 +79,10 @@ wire::BudgetRemaining after(const Share& share, std::int64_t tokens_out, std::in
   return left;
 }
 
+SessionTable::SessionTable(config::SessionConfig config, std::size_t tenants_count)
+    : config_(std::move(config)),
+      share_(std::max<std::int64_t>(1, config_.count_max / (static_cast<std::int64_t>(tenants_count) + 1))) {}
+
 std::vector<std::int64_t> SessionTable::restore(std::vector<RestoredSession> sessions, base::Time now) {
   std::vector<std::int64_t> useless;
   for (RestoredSession& restored : sessions) {
@@ -92,9 +96,7 @@ std::vector<std::int64_t> SessionTable::restore(std::vector<RestoredSession> ses
     Session session{.record = std::move(restored.session), .use = restored.use, .reserved = {}, .last_worker = {}};
     session.active_ms = now.mono_ms - idle_ms;
     session.active_unix_ms = now.unix_ms - idle_ms;
-    const std::int64_t key = session.record.key;
-    key_of_[id] = key;
-    set_ageing(sessions_.emplace(key, std::move(session)).first->second, true);
+    put(std::move(session));
   }
   return useless;
 }
@@ -116,7 +118,12 @@ Session& SessionTable::insert(Session session, base::Entropy& entropy) {
   do {
     session.record.key = static_cast<std::int64_t>(entropy.next_u64() >> 1);
   } while (sessions_.contains(session.record.key));
+  return put(std::move(session));
+}
+
+Session& SessionTable::put(Session session) {
   const std::int64_t key = session.record.key;
+  ++count_of_.try_emplace(std::string(tenant_of(session.record.session_id))).first->second;
   const bool is_new = key_of_.emplace(session.record.session_id, key).second;
   ASSERT(is_new, "session {} is there", session.record.session_id.value);
   Session& kept = sessions_.emplace(key, std::move(session)).first->second;
@@ -128,7 +135,9 @@ bool SessionTable::erase(std::int64_t key) {
   const auto it = sessions_.find(key);
   if (it == sessions_.end()) return false;
   set_ageing(it->second, false);
-  key_of_.erase(it->second.record.session_id);
+  const base::SessionId& id = it->second.record.session_id;
+  if (const auto count = count_of_.find(tenant_of(id)); --count->second == 0) count_of_.erase(count);
+  key_of_.erase(id);
   sessions_.erase(it);
   return true;
 }
@@ -152,7 +161,7 @@ base::Result<SessionTable::Opened> SessionTable::open(const wire::CreateSessionR
     session.record.touched_unix_ms = std::max(session.record.touched_unix_ms, now.unix_ms);
     return Opened{.key = it->second, .created = false};
   }
-  if (auto error = no_room(now.mono_ms)) return base::fail(std::move(*error));
+  if (auto error = over_share(id, now.mono_ms)) return base::fail(std::move(*error));
   Session session = fresh(id, now);
   if (request.token_budget) session.record.token_budget = request.token_budget;
   if (request.time_budget_ms) session.record.time_budget_ms = request.time_budget_ms;
@@ -160,17 +169,32 @@ base::Result<SessionTable::Opened> SessionTable::open(const wire::CreateSessionR
   return Opened{.key = insert(std::move(session), entropy).record.key, .created = true};
 }
 
-std::optional<Error> SessionTable::no_room(std::int64_t now_ms) const {
-  if (static_cast<std::int64_t>(sessions_.size()) < config_.count_max) return std::nullopt;
+// Of sessions without live jobs, which alone end by themselves.
+std::int64_t SessionTable::next_expiry_ms(std::string_view tenant) const {
+  constexpr int kLooksMax = 64;  // what is not found then expires later than what was looked at
+  int looks = 0;
+  std::int64_t expiry_ms = std::numeric_limits<std::int64_t>::max();
+  for (const auto& [active_ms, key] : ageing_) {
+    expiry_ms = active_ms + config_.ttl_ms;
+    if (tenant_of(sessions_.at(key).record.session_id) == tenant || ++looks == kLooksMax) break;
+  }
+  return expiry_ms;
+}
+
+std::optional<Error> SessionTable::over_share(const base::SessionId& id, std::int64_t now_ms) const {
+  const auto count = count_of_.find(tenant_of(id));
+  if (count == count_of_.end() || count->second < share_) return std::nullopt;
+  const std::int64_t expiry_ms = next_expiry_ms(tenant_of(id));
   const std::int64_t retry_ms =
-      ageing_.empty() ? config_.ttl_ms : std::clamp(next_expiry_ms() - now_ms, kRetryAfterMinMs, config_.ttl_ms);
+      ageing_.empty() ? config_.ttl_ms : std::clamp(expiry_ms - now_ms, kRetryAfterMinMs, config_.ttl_ms);
   return Error{ErrorCode::kQuotaExceeded,
-               fmt::format("{} sessions are open, the limit (sessions.count_max). Delete one, or try again in {} ms.",
-                           sessions_.size(), retry_ms),
+               fmt::format("{} sessions are open, the caller's share of the {} of sessions.count_max. Delete one, or "
+                           "try again in {} ms.",
+                           count->second, config_.count_max, retry_ms),
                {}}
       .with("policy_label", std::string("quota.sessions"))
       .with("retry_after_ms", retry_ms)
-      .with("limit", config_.count_max);
+      .with("limit", share_);
 }
 
 Reservation SessionTable::reservation_of(const Session& s, const Demand& d) {
@@ -183,7 +207,7 @@ Reservation SessionTable::reservation_of(const Session& s, const Demand& d) {
 std::optional<Error> SessionTable::refusal(const base::SessionId& id, const Demand& demand, base::Time now) const {
   const Session* known = find(id);
   if (!known) {
-    if (auto error = no_room(now.mono_ms)) return error;
+    if (auto error = over_share(id, now.mono_ms)) return error;
   }
   const Session session = known ? *known : fresh(id, now);
   const Reservation wanted = reservation_of(session, demand);

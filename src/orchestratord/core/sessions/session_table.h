@@ -8,6 +8,8 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -63,13 +65,15 @@ struct Session {
 
 class SessionTable {
  public:
-  explicit SessionTable(config::SessionConfig config) : config_(std::move(config)) {}
+  // Each of `tenants_count` tenants, and the operator, may have an equal share of the sessions, so that nobody's fill all
+  // places.
+  explicit SessionTable(config::SessionConfig config, std::size_t tenants_count = 0);
 
   // Takes over the stored sessions, in order of creation. Returns the keys of rows that are of no use any more.
   std::vector<std::int64_t> restore(std::vector<RestoredSession> sessions, base::Time now);
 
-  // A client makes a session, or touches one that is there. CONFLICT: it is there with other budgets. QUOTA_EXCEEDED: no
-  // room for another one.
+  // A client makes a session, or touches one that is there. CONFLICT: it is there with other budgets. QUOTA_EXCEEDED: its
+  // tenant has its share of sessions.
   struct Opened {
     std::int64_t key = 0;
     bool created = false;
@@ -112,9 +116,11 @@ class SessionTable {
  private:
   Session fresh(const base::SessionId& id, base::Time now) const;
   Session& insert(Session session, base::Entropy& entropy);
+  Session& put(Session session);
   bool erase(std::int64_t key);
   Session* find_mutable(std::int64_t key);
-  std::optional<base::Error> no_room(std::int64_t now_ms) const;
+  std::optional<base::Error> over_share(const base::SessionId& id, std::int64_t now_ms) const;
+  std::int64_t next_expiry_ms(std::string_view tenant) const;
   static Reservation reservation_of(const Session& session, const Demand& demand);
   static void reserve(Session& session, const Reservation& r, int sign);
   void used_now(Session& session, base::Time now);
@@ -122,9 +128,11 @@ class SessionTable {
   void set_ageing(const Session& session, bool ageing);
 
   const config::SessionConfig config_;
+  const std::int64_t share_;                  // of the sessions that one tenant may have
   std::map<std::int64_t, Session> sessions_;  // by key
   std::unordered_map<base::SessionId, std::int64_t> key_of_;
-  std::set<std::pair<std::int64_t, std::int64_t>> ageing_;  // (last activity, key) of sessions without live jobs
+  std::map<std::string, std::int64_t, std::less<>> count_of_;  // sessions by tenant, none with 0
+  std::set<std::pair<std::int64_t, std::int64_t>> ageing_;     // (last activity, key) of sessions without live jobs
 };
 
 }  // namespace llorch::orchestratord::core::sessions

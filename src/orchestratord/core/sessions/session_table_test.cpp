@@ -179,6 +179,30 @@ TEST(SessionTable, KeepsSoManyAndNoMore) {
   EXPECT_FALSE(f.table.refusal(SessionId("agent-2"), {}, f.now));
 }
 
+// One tenant's sessions leave the others, and the operator, their places.
+TEST(SessionTable, EachTenantHasAnEqualShare) {
+  Fixture f;
+  SessionTable table({.count_max = 9}, 2);
+  const auto open = [&](const std::string& id) {
+    f.after_ms(1000);
+    return table.open({.session_id = id}, f.now, f.entropy);
+  };
+  for (const std::string tenant : {"", "red:", "blue:"}) {
+    for (const std::string id : {"a", "b", "c"}) ASSERT_TRUE(open(tenant + id)) << tenant << id;
+    const auto refused = open(tenant + "d");
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::kQuotaExceeded);
+    EXPECT_EQ(detail<std::int64_t>(refused.error(), "limit"), 3);
+    EXPECT_EQ(detail<std::int64_t>(refused.error(), "retry_after_ms"), 597'000) << "when its own oldest one ends";
+    EXPECT_TRUE(open(tenant + "b")) << "one that is there is no new one";
+    EXPECT_TRUE(table.close(table.find(SessionId(tenant + "c"))->record.key));
+    EXPECT_TRUE(open(tenant + "d"));
+  }
+  const std::vector<std::int64_t> over = table.expire(f.now.mono_ms + 600'000);
+  EXPECT_EQ(over.size(), 9u);
+  EXPECT_TRUE(open("red:e"));
+}
+
 // A job of a session that is over ends without a trace in the session that has its id now.
 TEST(SessionTable, AnEndAfterTheEndChargesNobody) {
   Fixture f;
