@@ -1,6 +1,7 @@
 """Concurrent clients that judge what they read: every stream against the answer of an undisturbed run."""
 
 import collections
+import contextlib
 import dataclasses
 import http.client
 import json
@@ -44,6 +45,17 @@ class Ledger:
         self.jobs = []
         self.counts = collections.Counter()
         self.faults = []
+        self.submitting = 0  # submissions sent and not answered
+
+    @contextlib.contextmanager
+    def submission(self):
+        with self.lock:
+            self.submitting += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.submitting -= 1
 
     def count(self, what, n=1):
         with self.lock:
@@ -201,7 +213,8 @@ class Client(threading.Thread):
                 self.post_and_hang_up(body)
             storm = self.weather.state()
             try:
-                reply = request(self.stack.url, "POST", "/v2/tasks", body)
+                with self.ledger.submission():
+                    reply = request(self.stack.url, "POST", "/v2/tasks", body)
             except (OSError, http.client.HTTPException) as error:
                 if not isinstance(error, ConnectionRefusedError):
                     self.ledger.count("submissions that nobody answered")

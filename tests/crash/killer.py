@@ -136,7 +136,15 @@ class Killer:
         while self.ledger.counts["token events compared"] == before and time.monotonic() < deadline:
             time.sleep(0.005)
 
+    def wait_for_submission(self):
+        """So that some kills meet a submission on its way, which would be chance otherwise."""
+        deadline = time.monotonic() + LULL_MAX_S
+        while not self.ledger.submitting and time.monotonic() < deadline:
+            time.sleep(0.0005)
+
     def kill_orchestrator(self):
+        if self.rng.random() < 0.5:
+            self.wait_for_submission()
         self.weather.goes_down()
         self.end_orchestrator("SIGKILL orchestratord")
         self.on_death()
