@@ -38,7 +38,7 @@ class Exchange {
   virtual ~Exchange() = default;
 
   virtual bool respond(Response response) = 0;
-  // The envelope of `error` with this request's correlation id.
+  // `error` with this request's correlation id, in the format of the request's path.
   virtual bool respond_error(const base::Error& error) = 0;
 
   virtual bool start_stream(int status, http::Headers headers) = 0;
@@ -77,6 +77,7 @@ struct ServerOptions {
   std::uint16_t port = 0;  // 0 = chosen by the kernel, see Server::port()
   http::AuthRules auth;
   http::BrowserRules browsers;
+  std::vector<http::ErrorFormat> error_formats;  // of paths whose clients expect another format than the envelope
   std::size_t connections_max = 16384;
   std::size_t request_bytes_max = 4 << 20;  // body; 413 past it
   // Of all requests that are not answered; past it the largest body of the caller that holds the most gets 503.

@@ -97,7 +97,7 @@ bool ExchangeState::respond(Response response) {
 }
 
 bool ExchangeState::respond_error(const base::Error& error) {
-  return respond(http::error_response(error, info_.correlation_id));
+  return respond(info_.write_error(error, info_.correlation_id));
 }
 
 bool ExchangeState::start_stream(int status, http::Headers headers) {

@@ -67,6 +67,11 @@ Response error_response(const base::Error& error, const base::CorrelationId& cor
   return response;
 }
 
+ErrorWriter error_writer_of(const std::vector<ErrorFormat>& formats, std::string_view target) {
+  const auto it = std::ranges::find_if(formats, [&](const ErrorFormat& f) { return target.starts_with(f.prefix); });
+  return it == formats.end() ? error_response : it->write;
+}
+
 base::Error error_of(const Response& response) {
   ASSERT(response.status >= 400, "status {}", response.status);
   const base::Error unknown{
