@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/id.h"
+#include "base/result.h"
 #include "wire/sampling.h"
 #include "wire/session.h"
 
@@ -74,6 +75,10 @@ struct SubmitRequest {
   std::optional<std::int64_t> timeout_ms;   // from dispatch to the end
   std::optional<std::int64_t> deadline_ms;  // from admission to the end
 };
+
+// The rules across fields that decoding checks as well, for a request that was made otherwise. INVALID_PARAMS with details
+// {field, reason}.
+base::Result<> validate_submission(const SubmitRequest& request);
 
 // The temperature a job runs with.
 constexpr double effective_temperature(const SubmitRequest& request) {
