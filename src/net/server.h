@@ -41,6 +41,10 @@ class Exchange {
   // `error` with this request's correlation id, in the format of the request's path.
   virtual bool respond_error(const base::Error& error) = 0;
 
+  // The handler holds nothing of the request's body any more and may take long to answer: until then, the exchange
+  // counts as a connection and no longer as a request in flight.
+  virtual void release_request() {}
+
   virtual bool start_stream(int status, http::Headers headers) = 0;
   // Queues bytes after all earlier ones. Never refuses for size: bound the queue with queued_bytes() and on_drain().
   virtual bool write(std::string_view bytes) = 0;

@@ -264,6 +264,7 @@ class ExchangeHandle final : public Exchange {
     lease_.release();
     return state_->respond_error(error);
   }
+  void release_request() override { lease_.release(); }
   bool start_stream(int status, http::Headers headers) override {
     lease_.release();
     return state_->start_stream(status, std::move(headers));

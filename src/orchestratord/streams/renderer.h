@@ -2,31 +2,21 @@
 // How one client sees a job's stream: the stream keeps events, a renderer makes bytes of them. One renderer per client.
 //
 // Calls come in the order of the events: queued, started, token 0, 1, 2, ..., then end or error, each at most once but
-// for token and metrics. A renderer must not rely on those before the last: a job that is cancelled in the queue has an
-// error alone, and so has one of which the tokens are no longer held. Every call appends to `out`, which holds earlier
-// bytes; it may append nothing.
+// for token and metrics. An error may come after any of them, or alone; an end comes after all tokens, or, to a
+// stateless renderer only, alone, where the tokens are no longer held. Every call appends to `out`, which may hold
+// earlier bytes; it may append nothing.
 //
 // Thread rule: one call at a time, on any thread, under the lock of the stream. A renderer does not block and does not
 // call the stream. token() runs 250,000 times a second: it allocates nothing but the growth of `out`.
-#include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 
-#include "base/token_id.h"
 #include "net/http/message.h"
 #include "orchestratord/streams/log/event_id.h"
+#include "orchestratord/streams/log/token_json.h"
 #include "wire/task.h"
 
 namespace llorch::orchestratord::streams {
-
-// A token as a stream holds it. The views live until the call returns.
-struct TokenView {
-  std::string_view t;                 // whole code points of UTF-8; may be empty
-  std::int64_t i = 0;                 // 0, 1, 2, ...
-  std::string_view logprobs{};        // JSON of wire::TokenLogprobs; empty: none
-  std::optional<base::TokenId> id{};  // absent: the worker did not say
-};
 
 class Renderer {
  public:

@@ -4,10 +4,10 @@
 
 #include <charconv>
 
-#include "net/sse/sse.h"
 #include "orchestratord/http/sessions.h"
 #include "orchestratord/http/tasks/job_view.h"
 #include "orchestratord/http/tenancy.h"
+#include "orchestratord/streams/log/sse_renderer.h"
 #include "wire/json.h"
 
 namespace llorch::orchestratord::http::tasks {
@@ -187,10 +187,16 @@ void Tasks::events(const net::Request& request, const net::ExchangePtr& exchange
     const LiveJobPtr live = context_.jobs->find(*job_id);
     if (live != nullptr && live->record.session_id) {
       return attach_with_budget(base::SessionId(*live->record.session_id), stream,
-                                {exchange, last_event_id, request.correlation_id, {}});
+                                {.exchange = exchange,
+                                 .renderer = std::make_shared<streams::SseRenderer>(),
+                                 .last_event_id = last_event_id,
+                                 .correlation_id = request.correlation_id});
     }
     return stream->attach(
-        {.exchange = exchange, .last_event_id = last_event_id, .correlation_id = request.correlation_id},
+        {.exchange = exchange,
+         .renderer = std::make_shared<streams::SseRenderer>(),
+         .last_event_id = last_event_id,
+         .correlation_id = request.correlation_id},
         context_.clock->now().mono_ms);
   }
   find_stored(asked, [this, last_event_id, exchange](const store::JobRecord& record) {
@@ -230,10 +236,10 @@ void Tasks::serve_stored_events(const store::JobRecord& record, const std::optio
   }
   exchange->start_stream(200, net::http::sse_headers());
   if (answer == streams::StoredAnswer::kTerminalEvent) {
-    const TerminalEvent event = terminal_event(progress);
-    std::string frame;
-    net::sse::append_event(frame, {.event = event.event, .id = *progress.last_event_id, .data = event.data});
-    exchange->write(std::move(frame));
+    streams::SseRenderer renderer;
+    std::string bytes;
+    streams::render(terminal_event(progress), *id, renderer, bytes);
+    exchange->write(bytes);
   }
   exchange->end();
 }
