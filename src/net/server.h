@@ -81,7 +81,7 @@ struct ServerOptions {
   std::uint16_t port = 0;  // 0 = chosen by the kernel, see Server::port()
   http::AuthRules auth;
   http::BrowserRules browsers;
-  std::vector<http::ErrorFormat> error_formats;  // of paths whose clients expect another format than the envelope
+  std::vector<http::Gateway> gateways;
   std::size_t connections_max = 16384;
   std::size_t request_bytes_max = 4 << 20;  // body; 413 past it
   // Of all requests that are not answered; past it the largest body of the caller that holds the most gets 503.

@@ -164,11 +164,11 @@ TEST_F(ServerTest, RefusalsAreEnvelopes) {
 // Refusals before a handler, of a handler and for want of one have the format of their path; status and headers stay.
 TEST_F(ServerTest, ErrorsHaveTheFormatOfTheirPath) {
   options.request_bytes_max = 1000;
-  options.error_formats = {{"/v1/", [](const base::Error& error, const base::CorrelationId& correlation_id) {
-                              http::Response response = http::error_response(error, correlation_id);
-                              response.body = "other:" + std::string(error.name());
-                              return response;
-                            }}};
+  options.gateways = {{"/v1/", [](const base::Error& error, const base::CorrelationId& correlation_id) {
+                         http::Response response = http::error_response(error, correlation_id);
+                         response.body = "other:" + std::string(error.name());
+                         return response;
+                       }}};
   server = std::make_unique<Server>(runtime, options);
   server->route("GET", "/v1/refused", Scope::kPublic, [](Request, ExchangePtr exchange) {
     exchange->respond_error(base::Error{base::ErrorCode::kConflict, "no", {}});

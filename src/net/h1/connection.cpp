@@ -281,7 +281,9 @@ void Connection::dispatch() {
 
 // Of the request that is being read.
 http::ErrorWriter Connection::error_writer() {
-  return http::error_writer_of(host_->options().error_formats, parser_ ? parser_->target() : std::string_view());
+  const std::string_view target = parser_ ? parser_->target() : std::string_view();
+  const http::Gateway* gateway = http::gateway_of(host_->options().gateways, target);
+  return gateway == nullptr ? http::error_response : gateway->write_error;
 }
 
 // Answers without a handler. Without keep_alive the rest of what the client sends is read and dropped.

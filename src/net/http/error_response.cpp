@@ -67,9 +67,9 @@ Response error_response(const base::Error& error, const base::CorrelationId& cor
   return response;
 }
 
-ErrorWriter error_writer_of(const std::vector<ErrorFormat>& formats, std::string_view target) {
-  const auto it = std::ranges::find_if(formats, [&](const ErrorFormat& f) { return target.starts_with(f.prefix); });
-  return it == formats.end() ? error_response : it->write;
+const Gateway* gateway_of(const std::vector<Gateway>& gateways, std::string_view target) {
+  const auto it = std::ranges::find_if(gateways, [&](const Gateway& g) { return target.starts_with(g.prefix); });
+  return it == gateways.end() ? nullptr : &*it;
 }
 
 base::Error error_of(const Response& response) {

@@ -18,13 +18,15 @@ Response error_response(const base::Error& error, const base::CorrelationId& cor
 
 // Writes an error as the clients of some paths expect it; the same status and headers as error_response().
 using ErrorWriter = Response (*)(const base::Error& error, const base::CorrelationId& correlation_id);
-// Paths that begin with `prefix` ("/v1/") have their errors written by `write`.
-struct ErrorFormat {
+// Paths that begin with `prefix` ("/v1/"), whose clients were written for another API.
+struct Gateway {
   std::string prefix;
-  ErrorWriter write = error_response;
+  ErrorWriter write_error = error_response;
+  // Its clients send a token whether or not they were given one: where none is configured, theirs is not looked at.
+  bool always_sends_token = false;
 };
-// The writer of the first format that `target` (path, maybe a query) begins with; error_response for all others.
-ErrorWriter error_writer_of(const std::vector<ErrorFormat>& formats, std::string_view target);
+// The first one that `target` (path, maybe a query) begins with; null: none.
+const Gateway* gateway_of(const std::vector<Gateway>& gateways, std::string_view target);
 
 // The reverse, for clients: the error of an envelope. A body that is no envelope, or names an unknown code, becomes
 // INTERNAL with the status and the code's name in the message. REQUIRES response.status >= 400.
