@@ -38,6 +38,7 @@ const std::vector<SchemaFile>& schema_files() {
       {"config", "llama-orch configuration", config_json_schema},
       {"submit_request", "POST /v2/tasks", json_schema<SubmitRequest>},
       {"submit_reply", "202 of POST /v2/tasks", json_schema<SubmitReply>},
+      {"task_result", "200 of POST /v2/tasks?wait=true", json_schema<TaskResult>},
       {"job_view", "GET /v2/tasks/{id}", json_schema<JobView>},
       {"job_list", "GET /v2/tasks", json_schema<JobList>},
       {"cancel_reply", "answer of a cancel", json_schema<CancelReply>},

@@ -23,12 +23,11 @@ TEST(ExecuteRequest, CarriesTokensAndNoText) {
   wire::SubmitRequest request;
   request.prompt = "secret";
   request.stop = {"end"};
-  request.max_tokens = 9;
   request.sampling.top_k = 7;
   request.sampling.logit_bias = {{3, -1.0}};
   request.sampling.logprobs = true;
-  const auto out =
-      execute_request(request, {.job_id = base::JobId("j"), .prompt_tokens = {1, 2}, .prompt_sha256 = "h", .seed = 5});
+  const auto out = execute_request(
+      request, {.job_id = base::JobId("j"), .prompt_tokens = {1, 2}, .prompt_sha256 = "h", .max_tokens = 9, .seed = 5});
   EXPECT_FALSE(out.prompt);
   EXPECT_EQ(out.prompt_tokens->size(), 2u);
   EXPECT_EQ(out.stop, request.stop);
@@ -94,7 +93,8 @@ TEST(ParseSubmission, SurvivesTenThousandMutations) {
       case 2: body.insert(random() % body.size(), pick(kValues)); break;
       default: break;
     }
-    const auto parsed = parse_submission(body, limits);
+    auto decoded = decode_request(body);
+    const auto parsed = decoded ? take_inputs(*std::move(decoded), limits) : base::fail(std::move(decoded).error());
     if (!parsed) {
       EXPECT_EQ(parsed.error().code, base::ErrorCode::kInvalidParams) << body;
       EXPECT_FALSE(parsed.error().message.empty());
@@ -103,8 +103,8 @@ TEST(ParseSubmission, SurvivesTenThousandMutations) {
     ++accepted;
     const wire::SubmitRequest& request = parsed->request;
     EXPECT_TRUE(base::is_valid_utf8(request.prompt.value_or("")));
-    EXPECT_GE(request.max_tokens, 1);
-    EXPECT_LE(request.max_tokens, limits.max_tokens);
+    EXPECT_GE(request.max_tokens.value_or(1), 1);
+    EXPECT_LE(request.max_tokens.value_or(1), limits.max_tokens);
     EXPECT_NE(request.model.has_value(), request.model_ref.has_value());
     EXPECT_TRUE(wire::decode<wire::SubmitRequest>(wire::encode(request), wire::UnknownKeys::kRefuse)) << body;
   }
