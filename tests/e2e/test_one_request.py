@@ -189,6 +189,17 @@ def test_a_result_that_was_lost_is_asked_for_again(stack, undisturbed):
     assert stack.job(task_id)["attempts"] == 1
 
 
+def test_an_idempotency_key_is_a_task_id(stack):
+    """CLOUD-503: the same key with the same body is the same job, with another body a conflict."""
+    key = str(uuid.uuid4())
+    send = lambda **fields: stack.request("POST", "/v2/tasks", task(**fields), {"Idempotency-Key": key})
+    first = send().json
+    assert first["task_id"] == key and send().json["job_id"] == first["job_id"]
+    assert stack.submit(max_tokens=TOKENS, task_id=key)["job_id"] == first["job_id"]
+    assert send(seed=8).code == "CONFLICT" and send(task_id="other").code == "INVALID_PARAMS"
+    stack.wait_terminal(first["job_id"])
+
+
 def test_an_output_is_not_kept_for_who_comes_too_late():
     """Promise 5: what no client can be given any more is refused, never told as an empty text."""
     with Stack({"orchestratord.stream.retain_ms": "1000", "orchestratord.stream.reconnect_grace_ms": "1000"}) as stack:

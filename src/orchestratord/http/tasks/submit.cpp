@@ -77,6 +77,22 @@ base::Result<wire::SubmitRequest> decode_request(const std::string& body) {
   return wire::decode<wire::SubmitRequest>(body, wire::UnknownKeys::kRefuse);
 }
 
+base::Result<> take_idempotency_key(const net::http::Headers& headers, wire::SubmitRequest& request) {
+  const auto header = headers.get("Idempotency-Key");
+  if (!header) return {};
+  std::string_view key = *header;
+  if (key.size() >= 2 && key.starts_with('"') && key.ends_with('"')) key = key.substr(1, key.size() - 2);
+  if (!base::is_valid_identifier(key)) {
+    return invalid("Idempotency-Key", "charset",
+                   "Idempotency-Key is 1 to 256 characters of A-Z, a-z, 0-9, _ and -, with or without quotation marks");
+  }
+  if (request.task_id && *request.task_id != key) {
+    return invalid("Idempotency-Key", "combination", "Idempotency-Key and task_id name the job; give one of them");
+  }
+  request.task_id = key;
+  return {};
+}
+
 base::Result<Inputs> take_inputs(wire::SubmitRequest request, const config::LimitsConfig& limits) {
   std::vector<std::string> images;
   if (request.messages) {

@@ -17,6 +17,9 @@ namespace llorch::orchestratord::http::tasks {
 // The body of POST /v2/tasks. Errors: INVALID_PARAMS.
 base::Result<wire::SubmitRequest> decode_request(const std::string& body);
 
+// Takes the header Idempotency-Key for the task_id, which it must not contradict. Errors: INVALID_PARAMS.
+base::Result<> take_idempotency_key(const net::http::Headers& headers, wire::SubmitRequest& request);
+
 // Somebody's wish for a job.
 struct Submission {
   wire::SubmitRequest request;  // REQUIRES one that wire::decode would take

@@ -38,6 +38,23 @@ TEST(ExecuteRequest, CarriesTokensAndNoText) {
   EXPECT_TRUE(out.sampling.logprobs);
 }
 
+TEST(IdempotencyKey, NamesTheTask) {
+  const auto named = [](net::http::Headers headers, std::optional<std::string> task_id) -> base::Result<std::string> {
+    wire::SubmitRequest request{.task_id = std::move(task_id)};
+    TRY(take_idempotency_key(headers, request));
+    return request.task_id.value_or("none");
+  };
+  EXPECT_EQ(named({}, std::nullopt).value(), "none");
+  EXPECT_EQ(named({}, "a").value(), "a");
+  EXPECT_EQ(named({{"idempotency-key", "k-1"}}, std::nullopt).value(), "k-1");
+  EXPECT_EQ(named({{"Idempotency-Key", "\"k-1\""}}, std::nullopt).value(), "k-1");
+  EXPECT_EQ(named({{"Idempotency-Key", "k-1"}}, "k-1").value(), "k-1");
+  for (const char* bad : {"", "\"", "\"\"", "a b", "a\"b"}) {
+    EXPECT_EQ(named({{"Idempotency-Key", bad}}, std::nullopt).error().code, base::ErrorCode::kInvalidParams) << bad;
+  }
+  EXPECT_EQ(named({{"Idempotency-Key", "k-1"}}, "k-2").error().code, base::ErrorCode::kInvalidParams);
+}
+
 // The task body under 10,000 structured mutations: an answer every time, and what passes is within all limits.
 TEST(ParseSubmission, SurvivesTenThousandMutations) {
   static const std::vector<std::string> kKeys = {

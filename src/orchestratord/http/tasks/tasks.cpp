@@ -149,6 +149,9 @@ void Tasks::submit(const net::Request& request, const net::ExchangePtr& exchange
   if (!last_event_id) return refuse(context_, exchange, last_event_id.error());
   auto body = decode_request(request.body);
   if (!body) return refuse(context_, exchange, std::move(body).error());
+  if (const auto named = take_idempotency_key(request.headers, *body); !named) {
+    return refuse(context_, exchange, named.error());
+  }
   Submission submission{*std::move(body), request.peer.principal, request.correlation_id};
   streams::Stream::Reader reader{.exchange = exchange,
                                  .renderer = nullptr,
