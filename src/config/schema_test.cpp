@@ -42,6 +42,7 @@ const std::vector<SchemaFile>& schema_files() {
       {"responses_request", "POST /v1/responses", json_schema<ResponsesRequest>},
       {"text_completion_request", "POST /v1/completions", json_schema<TextCompletionRequest>},
       {"submit_reply", "202 of POST /v2/tasks", json_schema<SubmitReply>},
+      {"task_result", "200 of POST /v2/tasks?wait=true", json_schema<TaskResult>},
       {"job_view", "GET /v2/tasks/{id}", json_schema<JobView>},
       {"job_list", "GET /v2/tasks", json_schema<JobList>},
       {"cancel_reply", "answer of a cancel", json_schema<CancelReply>},

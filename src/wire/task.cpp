@@ -113,7 +113,10 @@ struct Table<SubmitRequest> {
       optional("chat_template_kwargs", &S::chat_template_kwargs, "More variables for the chat template.", {0, 1 << 16}),
       optional("add_generation_prompt", &S::add_generation_prompt,
                "Whether the chat template ends with the start of an answer. Omitted: true."),
-      required("max_tokens", &S::max_tokens, "Tokens to generate at most.", {1, 1'000'000}),
+      optional(
+          "max_tokens", &S::max_tokens,
+          "Tokens to generate at most. Omitted: what the context has left after the prompt, within the server's limit.",
+          {1, 1'000'000}),
       optional("task_id", &S::task_id, "The client's own id; a repeated call with the same body is answered the same.",
                {1, 256}),
       optional("session_id", &S::session_id,
@@ -312,6 +315,15 @@ struct Table<EndEvent> {
 
 base::Result<> validate_submission(const SubmitRequest& request) { return Table<SubmitRequest>::validate(request); }
 
+template <>
+struct Table<TaskResult> {
+  using S = TaskResult;
+  static constexpr auto own =
+      std::tuple{required("task_id", &S::task_id), required("text", &S::text, "The whole output."),
+                 optional("logprobs", &S::logprobs, "Of each token, when the request asked for them.")};
+  static constexpr auto fields = std::tuple_cat(own, Table<EndEvent>::fields);
+};
+
 std::string parameters_sha256(double temperature, const SamplingRequest& sampling,
                               const std::vector<std::string>& stop) {
   OutputParameters parameters{.temperature = temperature, .stop = stop, .sampling = sampling};
@@ -368,6 +380,7 @@ LLORCH_INSTANTIATE_WIRE(StartedEvent)
 LLORCH_INSTANTIATE_WIRE(TokenEvent)
 LLORCH_INSTANTIATE_WIRE(MetricsEvent)
 LLORCH_INSTANTIATE_WIRE(EndEvent)
+LLORCH_INSTANTIATE_WIRE(TaskResult)
 LLORCH_INSTANTIATE_ENUM(Priority)
 LLORCH_INSTANTIATE_ENUM(OnDisconnect)
 LLORCH_INSTANTIATE_ENUM(Determinism)

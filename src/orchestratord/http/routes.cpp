@@ -30,7 +30,7 @@ std::vector<Api::Route> Api::routes() {
       {"POST", "/v2/tasks", Scope::kTenant,
        [this](net::Request request, net::ExchangePtr exchange) {
          context_.desk->post([this, request = std::move(request), exchange = std::move(exchange)] {
-           submitter_.handle(request, exchange);
+           tasks_.submit(request, exchange);
          });
        },
        [this](const net::http::Principal& caller) { return submitter_.check(caller); }},

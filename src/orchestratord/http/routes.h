@@ -21,7 +21,7 @@ class Api {
   explicit Api(const Context& context)
       : context_(context),
         submitter_(context),
-        tasks_(context),
+        tasks_(context, submitter_),
         sessions_(context),
         pools_(context),
         pool_control_(context),
