@@ -49,8 +49,9 @@ class Response:
 
     @property
     def code(self):
-        """The error code of an envelope."""
-        return self.json["error"]["code"]
+        """The error code of an envelope, or of the one that an error in another API's format holds."""
+        error = self.json["error"]
+        return error.get("llorch", error)["code"]
 
 
 def request(url, method="GET", path="/", body=None, headers=None, timeout_s=HANG_S):

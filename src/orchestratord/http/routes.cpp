@@ -68,4 +68,23 @@ std::vector<Api::Route> Api::routes() {
   };
 }
 
+std::vector<Api::Route> Api::openai_routes() {
+  using openai::Gateway;
+  const auto submits = [this](void (Gateway::*method)(const net::Request&, const net::ExchangePtr&)) {
+    return [this, method](net::Request request, net::ExchangePtr exchange) {
+      context_.desk->post([this, method, request = std::move(request), exchange = std::move(exchange)] {
+        (openai_.*method)(request, exchange);
+      });
+    };
+  };
+  const auto may_submit = [this](const net::http::Principal& caller) { return submitter_.check(caller); };
+  return {
+      {"POST", "/v1/chat/completions", Scope::kTenant, submits(&Gateway::chat_completions), may_submit},
+      {"POST", "/v1/completions", Scope::kTenant, submits(&Gateway::completions), may_submit},
+      {"POST", "/v1/responses", Scope::kTenant, submits(&Gateway::responses), may_submit},
+      {"GET", "/v1/models", Scope::kTenant, handler(openai_, &Gateway::models)},
+      {"GET", "/v1/models/{id}", Scope::kTenant, handler(openai_, &Gateway::model)},
+  };
+}
+
 }  // namespace llorch::orchestratord::http

@@ -149,7 +149,7 @@ base::Result<Request> decode_chat(std::string_view text) {
   TRY(check_modalities(body.modalities));
   Request out = TRY(shared_part(body.common, body.extensions));
   wire::SubmitRequest& submission = out.submission;
-  submission.max_tokens = TRY(chat_tokens_max(body)).value_or(0);
+  submission.max_tokens = TRY(chat_tokens_max(body));
   submission.messages = TRY(template_messages(body.messages));
   TRY(set_tools(body.tools, body.tool_choice.value_or(wire::ToolChoice{}).mode, submission));
   submission.documents = std::move(body.documents);
@@ -198,7 +198,7 @@ base::Result<Request> decode_response(std::string_view text) {
   TRY(check_response(body));
   Request out = TRY(shared_part(body.common, body.extensions));
   wire::SubmitRequest& submission = out.submission;
-  submission.max_tokens = body.max_output_tokens.value_or(0);
+  submission.max_tokens = body.max_output_tokens;
   submission.messages = TRY(template_messages(TRY(chat_messages(body.input, body.instructions))));
   TRY(set_tools(TRY(chat_tools(body.tools)), body.tool_choice.value_or(wire::ToolChoiceMode::kAuto), submission));
   submission.chat_template_kwargs = std::move(body.chat_template_kwargs);

@@ -37,7 +37,7 @@ TEST(OpenAiChat, LeavesTheDefaultsOfThatApi) {
   EXPECT_EQ(request.submission.model, "m");
   EXPECT_EQ(request.submission.messages->text, R"([{"role":"user","content":"hi"}])");
   EXPECT_EQ(request.submission.temperature, 1.0);
-  EXPECT_EQ(request.submission.max_tokens, 0);
+  EXPECT_EQ(request.submission.max_tokens, std::nullopt);
   EXPECT_EQ(request.submission.priority, wire::Priority::kInteractive);
   EXPECT_FALSE(request.submission.sampling.logprobs);
   EXPECT_FALSE(request.answer.stream);
