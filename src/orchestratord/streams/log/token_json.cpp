@@ -4,6 +4,7 @@
 #include <charconv>
 #include <limits>
 
+#include "base/json_text.h"
 #include "base/utf8.h"
 #include "wire/worker.h"
 
@@ -48,35 +49,10 @@ const char* read_number(const char* begin, const char* end, std::int64_t max, st
 
 }  // namespace
 
-void append_json_text(std::string& out, std::string_view text) {
-  static constexpr char kHex[] = "0123456789abcdef";
-  std::size_t plain = 0;  // where the bytes begin that stand for themselves
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    const char c = text[at];
-    if (static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\') continue;
-    out.append(text, plain, at - plain);
-    plain = at + 1;
-    switch (c) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      case '\b': out += "\\b"; break;
-      case '\f': out += "\\f"; break;
-      case '\n': out += "\\n"; break;
-      case '\r': out += "\\r"; break;
-      case '\t': out += "\\t"; break;
-      default:
-        out += "\\u00";
-        out += kHex[(c >> 4) & 0xf];
-        out += kHex[c & 0xf];
-    }
-  }
-  out.append(text, plain);
-}
-
 void append_token_json(std::string& out, const TokenView& token) {
-  out.append("{\"t\":\"");
-  append_json_text(out, token.t);
-  out.append("\",\"i\":");
+  out.append("{\"t\":");
+  base::append_json_string(out, token.t);
+  out.append(",\"i\":");
   std::array<char, 20> digits;
   out.append(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), token.i).ptr);
   if (!token.logprobs.empty()) out.append(",\"logprobs\":").append(token.logprobs);

@@ -18,8 +18,6 @@ struct TokenView {
   bool operator==(const TokenView&) const = default;
 };
 
-// Appends the text as the inside of a JSON string.
-void append_json_text(std::string& out, std::string_view text);
 // Appends the JSON of a wire::TokenEvent, the same bytes as wire::encode, without a DOM: it runs per token and client.
 void append_token_json(std::string& out, const TokenView& token);
 
