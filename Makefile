@@ -4,7 +4,7 @@ PYTHON ?= /usr/bin/python3
 BUILD := build/release
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build build-report test demo parity nightly fmt tidy bench gpu-test gpu-sanitize gpu-bench gpu-sass gpu-kit clean
+.PHONY: help deps build build-report test demo parity clients nightly fmt tidy bench gpu-test gpu-sanitize gpu-bench gpu-sass gpu-kit clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-9s %s\n' "$$name" "$$what"; done
@@ -28,6 +28,9 @@ demo: build ## start the stack with the demo model on the CPU device, stream a t
 
 parity: build ## optional: other model shapes against PyPI transformers (installs torch in build/parity-venv)
 	@tools/parity
+
+clients: build ## optional: programs that others wrote against the daemons (installs them in build/clients-venv)
+	@tools/clients
 
 nightly: build ## sanitizers, fuzzers and the requirement report (slow; needs clang for the fuzzers)
 	@tools/nightly

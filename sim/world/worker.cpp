@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "base/sha256.h"
 #include "net/http/error_response.h"
 #include "net/sse/sse.h"
 #include "sim/world/pool.h"
@@ -178,7 +179,8 @@ void WorkerProcess::decode(std::uint64_t number) {
     if (run.next == run.fails_at) return fail(ErrorCode::kVramOom);
     const std::string text = text_of(run, run.next);
     run.output_hash.update(text);
-    tell(run, "token", wire::encode(wire::TokenEvent{.t = text, .i = run.next, .logprobs = {}}));
+    const std::int64_t id = base::sha256(text)[0];
+    tell(run, "token", wire::encode(wire::WorkerTokenEvent{.t = text, .i = run.next, .id = id, .logprobs = {}}));
   }
   if (run.next < run.tokens) {
     return world_.loop.post(process_, count * world_.options.work.token_ms * kMs, [this, number] { decode(number); });

@@ -11,6 +11,7 @@
 #include "base/entropy.h"
 #include "base/file.h"
 #include "base/id.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/philox.h"
 #include "base/process.h"
@@ -63,6 +64,12 @@ TEST(Sha256, KnownAnswersAndRunningDigest) {
   EXPECT_EQ(to_hex(running.digest()), to_hex(sha256("a")));
   running.update("bc");
   EXPECT_EQ(to_hex(running.digest()), to_hex(sha256("abc")));
+}
+
+TEST(JsonText, EscapesWhatJsonForbidsAndNothingElse) {
+  std::string out = "x";
+  append_json_string(out, std::string_view("a\"b\\c/\b\f\n\r\t\0\x1f\x7f\xC3\xA9", 16));
+  EXPECT_EQ(out, "x\"a\\\"b\\\\c/\\b\\f\\n\\r\\t\\u0000\\u001f\x7f\xC3\xA9\"");
 }
 
 TEST(Utf8, EveryScalarValueRoundTripsAndNothingElseIsValid) {

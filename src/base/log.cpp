@@ -14,6 +14,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/json_text.h"
 #include "base/log_writer.h"
 #include "base/utf8.h"
 
@@ -45,23 +46,6 @@ std::terminate_handler terminate_before = nullptr;
 }
 
 constexpr std::string_view kLevelNames[] = {"trace", "debug", "info", "warn", "error"};
-
-void append_json_string(std::string& out, std::string_view text) {
-  out += '"';
-  for (const char c : text) {
-    switch (c) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20) {
-          out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-        } else {
-          out += c;
-        }
-    }
-  }
-  out += '"';
-}
 
 bool is_token_char(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.' || c == '~' || c == '+' ||

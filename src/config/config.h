@@ -123,6 +123,10 @@ struct LimitsConfig {
   std::int64_t request_bytes_in_flight_max = 256 << 20;
   std::int64_t workers_per_gpu = 1;
 };
+// APIs of other systems, each answered like theirs.
+struct GatewaysConfig {
+  bool openai = true;  // /v1/chat/completions and what belongs to it
+};
 struct OrchestratordConfig {
   std::string bind = "127.0.0.1:8080";
   std::vector<std::string> hosts;  // names in the Host header, besides those of this machine and the bind address
@@ -142,6 +146,7 @@ struct OrchestratordConfig {
   QuotaConfig quotas;
   std::vector<TenantConfig> tenants;
   LimitsConfig limits;
+  GatewaysConfig gateways;
   std::int64_t worker_start_timeout_ms = 60000;
   std::int64_t worker_slots = 1;
   std::optional<std::int64_t> worker_context_tokens;  // omitted: the model's own context

@@ -258,6 +258,11 @@ struct Table<LimitsConfig> {
                                    c.request_bytes_in_flight_max, c.request_bytes_max));
   }
 };
+template <>
+struct Table<GatewaysConfig> {
+  static constexpr auto fields =
+      std::tuple{optional("openai", &GatewaysConfig::openai, "Serve the OpenAI API under /v1.")};
+};
 // As a browser writes them, so that they are compared as they stand.
 inline base::Result<> check_names(const OrchestratordConfig& c) {
   for (const std::string& host : c.hosts) {
@@ -312,6 +317,7 @@ struct Table<OrchestratordConfig> {
       optional("quotas", &S::quotas),
       optional("tenants", &S::tenants, "Callers with a token and limits of their own.", {0, 1000}),
       optional("limits", &S::limits),
+      optional("gateways", &S::gateways),
       optional("worker_start_timeout_ms", &S::worker_start_timeout_ms, "Longest start of a worker that jobs wait for.",
                kPositiveMilliseconds),
       optional("worker_slots", &S::worker_slots, "Jobs one worker runs at a time; never changes an answer.", {1, 1024}),

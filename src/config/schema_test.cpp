@@ -12,6 +12,7 @@
 #include "config/config.h"
 #include "wire/json.h"
 #include "wire/meta.h"
+#include "wire/openai.h"
 #include "wire/pool.h"
 #include "wire/pool_control.h"
 #include "wire/session.h"
@@ -37,7 +38,11 @@ const std::vector<SchemaFile>& schema_files() {
   static const std::vector<SchemaFile> files{
       {"config", "llama-orch configuration", config_json_schema},
       {"submit_request", "POST /v2/tasks", json_schema<SubmitRequest>},
+      {"chat_completion_request", "POST /v1/chat/completions", json_schema<ChatCompletionRequest>},
+      {"responses_request", "POST /v1/responses", json_schema<ResponsesRequest>},
+      {"text_completion_request", "POST /v1/completions", json_schema<TextCompletionRequest>},
       {"submit_reply", "202 of POST /v2/tasks", json_schema<SubmitReply>},
+      {"task_result", "200 of POST /v2/tasks?wait=true", json_schema<TaskResult>},
       {"job_view", "GET /v2/tasks/{id}", json_schema<JobView>},
       {"job_list", "GET /v2/tasks", json_schema<JobList>},
       {"cancel_reply", "answer of a cancel", json_schema<CancelReply>},

@@ -166,7 +166,10 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
     const http::Headers cors = *page ? http::cors_headers(**page) : http::Headers{};
     auto target = http::parse_target(head.target);
     if (target && *page && http::is_preflight(head.method, *head.headers)) return preflight(std::move(*target));
-    auto principal = http::authorize(options_.auth, {head.headers, head.peer_address});
+    const http::Gateway* gateway = http::gateway_of(options_.gateways, head.target);
+    auto principal = http::authorize(options_.auth, {.headers = head.headers,
+                                                     .peer_address = head.peer_address,
+                                                     .always_sends_token = gateway && gateway->always_sends_token});
     log_auth(head, principal);
     if (!principal) return refused(principal.error(), cors);
     if (!target) return refused(target.error(), cors);

@@ -38,8 +38,12 @@ class Exchange {
   virtual ~Exchange() = default;
 
   virtual bool respond(Response response) = 0;
-  // The envelope of `error` with this request's correlation id.
+  // `error` with this request's correlation id, in the format of the request's path.
   virtual bool respond_error(const base::Error& error) = 0;
+
+  // The handler holds nothing of the request's body any more and may take long to answer: until then, the exchange
+  // counts as a connection and no longer as a request in flight.
+  virtual void release_request() {}
 
   virtual bool start_stream(int status, http::Headers headers) = 0;
   // Queues bytes after all earlier ones. Never refuses for size: bound the queue with queued_bytes() and on_drain().
@@ -77,6 +81,7 @@ struct ServerOptions {
   std::uint16_t port = 0;  // 0 = chosen by the kernel, see Server::port()
   http::AuthRules auth;
   http::BrowserRules browsers;
+  std::vector<http::Gateway> gateways;
   std::size_t connections_max = 16384;
   std::size_t request_bytes_max = 4 << 20;  // body; 413 past it
   // Of all requests that are not answered; past it the largest body of the caller that holds the most gets 503.

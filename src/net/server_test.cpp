@@ -161,6 +161,48 @@ TEST_F(ServerTest, RefusalsAreEnvelopes) {
   EXPECT_NE(ask(cases[1].request).find("Allow: GET, HEAD\r\n"), std::string::npos);
 }
 
+// Refusals before a handler, of a handler and for want of one have the format of their path; status and headers stay.
+TEST_F(ServerTest, ErrorsHaveTheFormatOfTheirPath) {
+  options.request_bytes_max = 1000;
+  options.gateways = {{"/v1/", [](const base::Error& error, const base::CorrelationId& correlation_id) {
+                         http::Response response = http::error_response(error, correlation_id);
+                         response.body = "other:" + std::string(error.name());
+                         return response;
+                       }}};
+  server = std::make_unique<Server>(runtime, options);
+  server->route("GET", "/v1/refused", Scope::kPublic, [](Request, ExchangePtr exchange) {
+    exchange->respond_error(base::Error{base::ErrorCode::kConflict, "no", {}});
+  });
+  server->route("GET", "/v1/drop", Scope::kPublic, [](Request, ExchangePtr) {});
+  server->route("POST", "/v1/echo", Scope::kPublic, [](Request request, ExchangePtr exchange) {
+    exchange->respond(http::text_response(201, std::move(request.body)));
+  });
+  ASSERT_TRUE(server->start());
+  const std::string close = "Connection: close\r\n";
+  struct Case {
+    std::string request;
+    int status;
+    std::string body;
+  };
+  const Case cases[] = {
+      {get("/v1/nothing", close), 404, "other:NOT_FOUND"},
+      {get("/v1/echo", close), 405, "other:METHOD_NOT_ALLOWED"},
+      {get("/v1/refused", close), 409, "other:CONFLICT"},
+      {get("/v1/drop", close), 500, "other:INTERNAL"},
+      {"POST /v1/echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n" + close + "\r\n{}", 415,
+       "other:INVALID_PARAMS"},
+      {"POST /v1/echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1001\r\n" +
+           close + "\r\n",
+       413, "other:PAYLOAD_TOO_LARGE"},
+  };
+  for (const Case& c : cases) {
+    const std::string response = ask(c.request);
+    EXPECT_EQ(status_of(response), c.status) << c.request;
+    EXPECT_TRUE(response.ends_with("\r\n\r\n" + c.body)) << response;
+  }
+  EXPECT_EQ(code_of(ask_and_close("/v2/nothing")), "NOT_FOUND");
+}
+
 TEST_F(ServerTest, LargeRefusedBodyStillGetsItsAnswer) {
   options.request_bytes_max = 1000;
   start();

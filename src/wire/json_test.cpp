@@ -58,7 +58,6 @@ TEST(Decode, NamesTheFieldAndTheReason) {
       {R"({"model":"m","messages":{},"max_tokens":1})", "messages", "type"},
       {R"({"model":"m","messages":[{"a\u0000":1}],"max_tokens":1})", "messages", "nul"},
       {R"({"model":"m","messages":[],"chat_template_kwargs":[],"max_tokens":1})", "chat_template_kwargs", "type"},
-      {R"({"model":"m","prompt":"p"})", "max_tokens", "missing"},
       {R"({"prompt":"p","max_tokens":1})", "model", "missing"},
       {R"({"model":"m","model_ref":"m","prompt":"p","max_tokens":1})", "model", "missing"},
       {R"({"model":"m","prompt":"p","max_tokens":1.5})", "max_tokens", "type"},
@@ -101,6 +100,8 @@ TEST(Decode, DefaultsAndUnknownKeysBetweenDaemons) {
   EXPECT_EQ(request.sampling.top_p, 1.0);
   EXPECT_EQ(request.on_disconnect, OnDisconnect::kCancel);
   EXPECT_EQ(request.max_tokens, 7);
+  EXPECT_FALSE(decode<SubmitRequest>(R"({"model":"m","prompt":"p"})").value().max_tokens)
+      << "what the context has left";
 }
 
 TEST(Receipts, ParametersHashCoversWhatDecidesTheOutput) {
@@ -185,7 +186,8 @@ TEST(ErrorBody, CarriesTheTableAndTheDetails) {
 TEST(Schema, IsDeterministicAndMarksRequiredFields) {
   const std::string schema = json_schema<SubmitRequest>();
   EXPECT_EQ(schema, json_schema<SubmitRequest>());
-  EXPECT_NE(schema.find(R"("required":["max_tokens"])"), std::string::npos) << schema;
+  const std::string reply = json_schema<CancelReply>();
+  EXPECT_NE(reply.find(R"("required":["job_id","status"])"), std::string::npos) << reply;
 }
 
 TEST(EnumNames, NameAndValueAreInverse) {

@@ -6,6 +6,7 @@
 #include "wire/budget_fields.h"
 #include "wire/device_mask.h"
 #include "wire/field.h"
+#include "wire/json_text_fields.h"
 #include "wire/sampling_fields.h"
 
 namespace llorch::wire {
@@ -41,44 +42,6 @@ struct EnumNames<StopReason> {
                                            std::pair{StopReason::kStop, std::string_view("stop")},
                                            std::pair{StopReason::kContext, std::string_view("context")}};
 };
-
-namespace {
-
-bool holds_nul(const bj::value& value) {
-  const auto in_text = [](std::string_view text) { return text.find('\0') != std::string_view::npos; };
-  if (value.is_string()) return in_text(value.get_string());
-  if (value.is_array()) return std::ranges::any_of(value.get_array(), holds_nul);
-  if (!value.is_object()) return false;
-  return std::ranges::any_of(value.get_object(),
-                             [&](const auto& m) { return in_text(m.key()) || holds_nul(m.value()); });
-}
-
-// Bounds count the bytes of the JSON text.
-template <class T>
-struct JsonTextCodec {
-  static constexpr bool kArray = std::is_same_v<T, JsonArray>;
-
-  static base::Result<T> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown) {
-    if (kArray ? !v.is_array() : !v.is_object())
-      return field_error(path, "type", fmt::format("{} must be {}", path, kArray ? "an array" : "an object"));
-    T out{bj::serialize(v)};
-    if (static_cast<double>(out.text.size()) > b.max)
-      return field_error(path, "length",
-                         fmt::format("{} has {} bytes of JSON; allowed are {}", path, out.text.size(), b.max));
-    if (unknown == UnknownKeys::kRefuse && holds_nul(v))
-      return field_error(path, "nul", fmt::format("{} holds a NUL byte", path));
-    return out;
-  }
-  static void write(std::string& out, const T& v) { out += v.text; }
-  static bj::object schema(const Bounds&) { return {{"type", kArray ? "array" : "object"}}; }
-};
-
-}  // namespace
-
-template <>
-struct Codec<JsonArray> : JsonTextCodec<JsonArray> {};
-template <>
-struct Codec<JsonObject> : JsonTextCodec<JsonObject> {};
 
 template <>
 struct EnumNames<PlacementMode> {
@@ -150,7 +113,10 @@ struct Table<SubmitRequest> {
       optional("chat_template_kwargs", &S::chat_template_kwargs, "More variables for the chat template.", {0, 1 << 16}),
       optional("add_generation_prompt", &S::add_generation_prompt,
                "Whether the chat template ends with the start of an answer. Omitted: true."),
-      required("max_tokens", &S::max_tokens, "Tokens to generate at most.", {1, 1'000'000}),
+      optional(
+          "max_tokens", &S::max_tokens,
+          "Tokens to generate at most. Omitted: what the context has left after the prompt, within the server's limit.",
+          {1, 1'000'000}),
       optional("task_id", &S::task_id, "The client's own id; a repeated call with the same body is answered the same.",
                {1, 256}),
       optional("session_id", &S::session_id,
@@ -347,6 +313,17 @@ struct Table<EndEvent> {
   static constexpr auto fields = std::tuple_cat(own, fields_of(&S::budget, Table<BudgetRemaining>::fields));
 };
 
+base::Result<> validate_submission(const SubmitRequest& request) { return Table<SubmitRequest>::validate(request); }
+
+template <>
+struct Table<TaskResult> {
+  using S = TaskResult;
+  static constexpr auto own =
+      std::tuple{required("task_id", &S::task_id), required("text", &S::text, "The whole output."),
+                 optional("logprobs", &S::logprobs, "Of each token, when the request asked for them.")};
+  static constexpr auto fields = std::tuple_cat(own, Table<EndEvent>::fields);
+};
+
 std::string parameters_sha256(double temperature, const SamplingRequest& sampling,
                               const std::vector<std::string>& stop) {
   OutputParameters parameters{.temperature = temperature, .stop = stop, .sampling = sampling};
@@ -403,6 +380,7 @@ LLORCH_INSTANTIATE_WIRE(StartedEvent)
 LLORCH_INSTANTIATE_WIRE(TokenEvent)
 LLORCH_INSTANTIATE_WIRE(MetricsEvent)
 LLORCH_INSTANTIATE_WIRE(EndEvent)
+LLORCH_INSTANTIATE_WIRE(TaskResult)
 LLORCH_INSTANTIATE_ENUM(Priority)
 LLORCH_INSTANTIATE_ENUM(OnDisconnect)
 LLORCH_INSTANTIATE_ENUM(Determinism)

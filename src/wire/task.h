@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/id.h"
+#include "base/result.h"
 #include "wire/sampling.h"
 #include "wire/session.h"
 
@@ -60,7 +61,7 @@ struct SubmitRequest {
   std::optional<JsonArray> documents;
   std::optional<JsonObject> chat_template_kwargs;
   std::optional<bool> add_generation_prompt;  // omitted: true
-  std::int64_t max_tokens = 0;
+  std::optional<std::int64_t> max_tokens;     // omitted: what the context has left, at most what the server allows
   std::optional<std::string> task_id;
   std::optional<std::string> session_id;
   Priority priority = Priority::kInteractive;
@@ -74,6 +75,10 @@ struct SubmitRequest {
   std::optional<std::int64_t> timeout_ms;   // from dispatch to the end
   std::optional<std::int64_t> deadline_ms;  // from admission to the end
 };
+
+// The rules across fields that decoding checks as well, for a request that was made otherwise. INVALID_PARAMS with details
+// {field, reason}.
+base::Result<> validate_submission(const SubmitRequest& request);
 
 // The temperature a job runs with.
 constexpr double effective_temperature(const SubmitRequest& request) {
@@ -212,6 +217,13 @@ struct EndEvent {
   StopReason stop_reason = StopReason::kEos;
   std::optional<Receipt> receipt;
   BudgetRemaining budget;  // of its session
+};
+
+// 200 of POST /v2/tasks?wait=true: the whole output of a job, and what its event `end` says.
+struct TaskResult : EndEvent {
+  std::string task_id;
+  std::string text;
+  std::optional<std::vector<TokenLogprobs>> logprobs;  // of each token, where the request asked for them
 };
 
 }  // namespace llorch::wire

@@ -46,6 +46,13 @@ struct Table<ExecuteRequest> {
   }
 };
 template <>
+struct Table<WorkerTokenEvent> {
+  using S = WorkerTokenEvent;
+  static constexpr auto fields = std::tuple{required("t", &S::t), required("i", &S::i),
+                                            optional("id", &S::id, "In the model's vocabulary.", {0, kTokenIdMax}),
+                                            optional("logprobs", &S::logprobs, "When the request asked for them.")};
+};
+template <>
 struct Table<WorkerCancelRequest> {
   using S = WorkerCancelRequest;
   static constexpr auto fields =
@@ -90,6 +97,7 @@ struct Table<WorkerHealth> {
 
 using namespace llorch::wire;
 LLORCH_INSTANTIATE_WIRE(ExecuteRequest)
+LLORCH_INSTANTIATE_WIRE(WorkerTokenEvent)
 LLORCH_INSTANTIATE_WIRE(WorkerCancelRequest)
 LLORCH_INSTANTIATE_WIRE(WorkerCancelReply)
 LLORCH_INSTANTIATE_WIRE(WorkerHealth)

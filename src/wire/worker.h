@@ -37,6 +37,15 @@ struct ExecuteRequest {
   std::optional<std::int64_t> timeout_ms;
 };
 
+// The event `token` of the stream that answers /execute; the other events are those of task.h.
+inline constexpr std::int64_t kTokenIdMax = 0x7fff'ffff;
+struct WorkerTokenEvent {
+  std::string t;                   // whole code points; may be empty
+  std::int64_t i = 0;              // 0, 1, 2, ...
+  std::optional<std::int64_t> id;  // of the token drawn; workers of older builds do not say it
+  std::optional<TokenLogprobs> logprobs;
+};
+
 // POST /cancel. Ends the run that came with this job_id and this execution_id and no other: a call that is late must not
 // end the next run of the same job.
 struct WorkerCancelRequest {

@@ -38,7 +38,8 @@ class ExecuteStream final : public JobSink, public std::enable_shared_from_this<
   void token(const TokenOut& token) override {
     std::string bytes;
     append(bytes, "token",
-           wire::encode(wire::TokenEvent{.t = token.text, .i = token.index, .logprobs = token.logprobs}));
+           wire::encode(wire::WorkerTokenEvent{
+               .t = token.text, .i = token.index, .id = base::index(token.token), .logprobs = token.logprobs}));
     exchange_->write(std::move(bytes));
   }
   void end(wire::EndEvent end) override {

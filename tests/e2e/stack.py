@@ -49,8 +49,9 @@ class Response:
 
     @property
     def code(self):
-        """The error code of an envelope."""
-        return self.json["error"]["code"]
+        """The error code of an envelope, or of the one that an error in another API's format holds."""
+        error = self.json["error"]
+        return error.get("llorch", error)["code"]
 
 
 def request(url, method="GET", path="/", body=None, headers=None, timeout_s=HANG_S):
@@ -80,13 +81,17 @@ class Event:
 class EventStream:
     """One connection to an event stream. Iterate for events; ends when the connection does."""
 
-    def __init__(self, url, path, last_event_id=None, timeout_s=HANG_S):
+    def __init__(self, url, path, last_event_id=None, timeout_s=HANG_S, body=None):
+        """`body`: of a POST that is answered with a stream; else it is asked for with GET."""
         parsed = urllib.parse.urlsplit(url)
         self.connection = http.client.HTTPConnection(parsed.hostname, parsed.port, timeout=timeout_s)
         headers = {"Accept": "text/event-stream"}
         if last_event_id:
             headers["Last-Event-ID"] = last_event_id
-        self.connection.request("GET", path, headers=headers)
+        if body is None:
+            self.connection.request("GET", path, headers=headers)
+        else:
+            self.connection.request("POST", path, json.dumps(body), {**headers, "Content-Type": "application/json"})
         self.response = self.connection.getresponse()
         self.status = self.response.status
 

@@ -4,10 +4,10 @@
 
 #include <iterator>
 
-#include "wire/json.h"
-#include "wire/task.h"
 #include "net/http/message.h"
 #include "net/sse/sse.h"
+#include "wire/json.h"
+#include "wire/task.h"
 
 namespace llorch::bench {
 namespace {
@@ -189,7 +189,8 @@ void MockWorker::write_token(Connection& connection) {
   const std::string_view word(text, static_cast<std::size_t>(end - text));
   job.output.update(word);
   char frame[128];
-  const auto frame_end = fmt::format_to(frame, "event: token\ndata: {{\"t\":\"{}\",\"i\":{}}}\n\n", word, job.next);
+  const auto frame_end =
+      fmt::format_to(frame, "event: token\ndata: {{\"t\":\"{}\",\"i\":{},\"id\":{}}}\n\n", word, job.next, job.next);
   append_chunk(connection.out, {frame, static_cast<std::size_t>(frame_end - frame)});
   ++job.next;
 }

@@ -255,7 +255,8 @@ void Connection::dispatch() {
                           .keep_alive = parser_->keep_alive() && !parser_->is_http_1_0() && !draining_,
                           .is_http_1_0 = parser_->is_http_1_0(),
                           .is_head = is_head(),
-                          .headers = std::move(admitted_->headers)};
+                          .headers = std::move(admitted_->headers),
+                          .write_error = error_writer()};
   Request request{.method = std::move(parser_->method()),
                   .path = std::move(admitted_->path),
                   .path_params = std::move(admitted_->path_params),
@@ -278,13 +279,20 @@ void Connection::dispatch() {
   }
 }
 
+// Of the request that is being read.
+http::ErrorWriter Connection::error_writer() {
+  const std::string_view target = parser_ ? parser_->target() : std::string_view();
+  const http::Gateway* gateway = http::gateway_of(host_->options().gateways, target);
+  return gateway == nullptr ? http::error_response : gateway->write_error;
+}
+
 // Answers without a handler. Without keep_alive the rest of what the client sends is read and dropped.
 void Connection::refuse(int status, const base::Error& error, const http::Headers& extra, bool keep_alive) {
   if (correlation_id_.empty()) {
     base::SystemEntropy entropy;
     correlation_id_ = base::CorrelationId(base::uuid_v4(entropy));
   }
-  Response response = http::error_response(error, correlation_id_);
+  Response response = error_writer()(error, correlation_id_);
   response.status = status;
   for (const auto& [name, value] : extra.fields()) response.headers.set(name, value);
   exchange_ = std::make_shared<ExchangeState>(

@@ -87,6 +87,7 @@ class Connection final : public ConnectionPort,
   void give_way(const base::Error& error) override;
   void dispatch();
   bool is_head() { return parser_ && parser_->method() == "HEAD"; }
+  http::ErrorWriter error_writer();
   void refuse(int status, const base::Error& error, const http::Headers& extra, bool keep_alive);
   void continue_if_expected();
 

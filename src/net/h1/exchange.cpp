@@ -97,7 +97,7 @@ bool ExchangeState::respond(Response response) {
 }
 
 bool ExchangeState::respond_error(const base::Error& error) {
-  return respond(http::error_response(error, info_.correlation_id));
+  return respond(info_.write_error(error, info_.correlation_id));
 }
 
 bool ExchangeState::start_stream(int status, http::Headers headers) {
@@ -264,6 +264,7 @@ class ExchangeHandle final : public Exchange {
     lease_.release();
     return state_->respond_error(error);
   }
+  void release_request() override { lease_.release(); }
   bool start_stream(int status, http::Headers headers) override {
     lease_.release();
     return state_->start_stream(status, std::move(headers));

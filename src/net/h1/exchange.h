@@ -34,6 +34,7 @@ struct ExchangeInfo {
   bool is_http_1_0 = false;  // no chunks: a stream ends with its connection
   bool is_head = false;      // the answer has no body, whatever is answered
   http::Headers headers{};   // of the answer, besides its own
+  http::ErrorWriter write_error = http::error_response;
 };
 
 class ExchangeState {

@@ -134,7 +134,7 @@ std::optional<Principal> find(const AuthRules& rules, std::string_view token) {
 base::Result<Principal> authorize(const AuthRules& rules, const AuthInput& input) {
   ASSERT(input.headers != nullptr);
   const auto field = input.headers->get("Authorization");
-  if (!field) {
+  if (!field || (input.always_sends_token && rules.credentials.empty())) {
     const bool open = rules.credentials.empty() || rules.optional_on_loopback;
     if (open && is_loopback(input.peer_address)) return local_operator();
     return base::fail(base::Error{

@@ -53,6 +53,7 @@ base::Result<> validate_rules(const AuthRules& rules);
 struct AuthInput {
   const Headers* headers = nullptr;  // REQUIRES not null
   std::string_view peer_address;
+  bool always_sends_token = false;  // see Gateway
 };
 // The caller, or MISSING_TOKEN / BAD_TOKEN with details.auth_code 40101 / 40102.
 base::Result<Principal> authorize(const AuthRules& rules, const AuthInput& input);

@@ -125,12 +125,13 @@ Headers cors_headers(std::string_view origin) {
 }
 
 Headers preflight_headers(std::string_view origin, std::string_view methods) {
-  return {{"Access-Control-Allow-Origin", std::string(origin)},
-          {"Access-Control-Allow-Methods", std::string(methods)},
-          {"Access-Control-Allow-Headers", "Authorization, Content-Type, Last-Event-ID, X-Correlation-Id"},
-          {"Access-Control-Allow-Private-Network", "true"},
-          {"Access-Control-Max-Age", "600"},
-          {"Vary", "Origin, Access-Control-Request-Method, Access-Control-Request-Headers"}};
+  return {
+      {"Access-Control-Allow-Origin", std::string(origin)},
+      {"Access-Control-Allow-Methods", std::string(methods)},
+      {"Access-Control-Allow-Headers", "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Correlation-Id"},
+      {"Access-Control-Allow-Private-Network", "true"},
+      {"Access-Control-Max-Age", "600"},
+      {"Vary", "Origin, Access-Control-Request-Method, Access-Control-Request-Headers"}};
 }
 
 }  // namespace llorch::net::http

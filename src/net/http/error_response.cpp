@@ -67,6 +67,11 @@ Response error_response(const base::Error& error, const base::CorrelationId& cor
   return response;
 }
 
+const Gateway* gateway_of(const std::vector<Gateway>& gateways, std::string_view target) {
+  const auto it = std::ranges::find_if(gateways, [&](const Gateway& g) { return target.starts_with(g.prefix); });
+  return it == gateways.end() ? nullptr : &*it;
+}
+
 base::Error error_of(const Response& response) {
   ASSERT(response.status >= 400, "status {}", response.status);
   const base::Error unknown{

@@ -58,6 +58,21 @@ TEST_F(AdmissionTest, AModelMayHaveALimitOfItsOwn) {
   EXPECT_EQ(limit_of(R"({"model":"other","prompt":"Once","max_tokens":1})"), 90'000);
 }
 
+TEST_F(AdmissionTest, AnOmittedMaxTokensIsWhatTheContextHasLeft) {
+  options_.config.orchestratord.limits.max_tokens = 4094;
+  start_with_pool();
+  const auto max_tokens_of = [&](const std::string& body) {
+    client_->read(events_path(client_->submit(body)), {.last_event_id = {}, .count = 2});  // queued, started
+    return pool_->last_request().max_tokens;
+  };
+  EXPECT_EQ(max_tokens_of(R"({"model":"demo","prompt":"Once"})"), 4096 - 4);
+  EXPECT_EQ(max_tokens_of(R"({"model":"demo","prompt":"O"})"), 4094) << "the server's limit";
+  const net::Response full =
+      client_->post("/v2/tasks", R"({"model":"demo","prompt":")" + std::string(4096, 'a') + "\"}");
+  EXPECT_EQ(full.status, 400);
+  EXPECT_NE(full.body.find("CONTEXT_TOO_LARGE"), std::string::npos) << full.body;
+}
+
 TEST_F(AdmissionTest, AConversationIsRenderedByTheModelsTemplate) {
   start_with_pool();
   const std::string job_id = client_->submit(
@@ -177,7 +192,7 @@ TEST_F(AdmissionTest, GarbageIsRefusedWithAStableCode) {
       {"{", 400, "INVALID_PARAMS"},
       {"[]", 400, "INVALID_PARAMS"},
       {"null", 400, "INVALID_PARAMS"},
-      {R"({"model":"demo","prompt":"a"})", 400, "INVALID_PARAMS"},
+      {R"({"model":"demo"})", 400, "INVALID_PARAMS"},
       {R"({"model":"demo","prompt":"","max_tokens":1})", 400, "INVALID_PARAMS"},
       {R"({"model":"demo","prompt":"a","max_tokens":0})", 400, "INVALID_PARAMS"},
       {R"({"model":"demo","prompt":"a","max_tokens":1.5})", 400, "INVALID_PARAMS"},

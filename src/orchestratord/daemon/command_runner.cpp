@@ -109,8 +109,7 @@ void CommandRunner::run(core::Finish& command) {
     context_.metrics->error(command.error->name());
     progress.error = wire::error_body(*command.error, live->record.correlation_id);
   }
-  const http::tasks::TerminalEvent event = http::tasks::terminal_event(progress);
-  live->stream->finish({.event = event.event, .data = event.data}, context_.clock->now().mono_ms);
+  live->stream->finish(http::tasks::terminal_event(progress), context_.clock->now().mono_ms);
   context_.jobs->remove(command.job_id);
 }
 

@@ -2,9 +2,11 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <future>
+#include <iterator>
 #include <utility>
 
 #include "base/build_id.h"
@@ -14,6 +16,7 @@
 #include "orchestratord/daemon/core_thread.h"
 #include "orchestratord/daemon/run_file.h"
 #include "orchestratord/daemon/shell.h"
+#include "orchestratord/http/openai/errors.h"
 #include "orchestratord/pool_access/pool_access.h"
 #include "orchestratord/store/postgres_store.h"
 #include "orchestratord/store/sqlite_store.h"
@@ -172,8 +175,14 @@ base::Result<> Orchestrator::Parts::serve(const BindAddress& bind) {
       static_cast<std::size_t>(options.config.orchestratord.limits.request_bytes_in_flight_max);
   server_options.auth = TRY(auth_rules(options, *access));
   server_options.browsers = {options.config.orchestratord.hosts, options.config.orchestratord.cors_origins};
+  std::vector<http::Api::Route> routes = shell->routes();
+  if (options.config.orchestratord.gateways.openai) {
+    std::ranges::move(shell->openai_routes(), std::back_inserter(routes));
+    server_options.gateways = {
+        {.prefix = "/v1/", .write_error = http::openai::error_response, .always_sends_token = true}};
+  }
   server.emplace(*runtime, std::move(server_options));
-  for (http::Api::Route& route : shell->routes()) {
+  for (http::Api::Route& route : routes) {
     server->route(route.method, route.pattern, route.scope, std::move(route.handler), std::move(route.check));
   }
   TRY(server->start());

@@ -30,7 +30,7 @@ std::vector<Api::Route> Api::routes() {
       {"POST", "/v2/tasks", Scope::kTenant,
        [this](net::Request request, net::ExchangePtr exchange) {
          context_.desk->post([this, request = std::move(request), exchange = std::move(exchange)] {
-           submitter_.handle(request, exchange);
+           tasks_.submit(request, exchange);
          });
        },
        [this](const net::http::Principal& caller) { return submitter_.check(caller); }},
@@ -65,6 +65,25 @@ std::vector<Api::Route> Api::routes() {
       {"GET", "/v2/health", Scope::kPublic, handler(meta_, &Meta::health)},
       {"GET", "/health", Scope::kPublic, handler(meta_, &Meta::health)},
       {"GET", "/metrics", Scope::kReader, handler(meta_, &Meta::metrics)},
+  };
+}
+
+std::vector<Api::Route> Api::openai_routes() {
+  using openai::Gateway;
+  const auto submits = [this](void (Gateway::*method)(const net::Request&, const net::ExchangePtr&)) {
+    return [this, method](net::Request request, net::ExchangePtr exchange) {
+      context_.desk->post([this, method, request = std::move(request), exchange = std::move(exchange)] {
+        (openai_.*method)(request, exchange);
+      });
+    };
+  };
+  const auto may_submit = [this](const net::http::Principal& caller) { return submitter_.check(caller); };
+  return {
+      {"POST", "/v1/chat/completions", Scope::kTenant, submits(&Gateway::chat_completions), may_submit},
+      {"POST", "/v1/completions", Scope::kTenant, submits(&Gateway::completions), may_submit},
+      {"POST", "/v1/responses", Scope::kTenant, submits(&Gateway::responses), may_submit},
+      {"GET", "/v1/models", Scope::kTenant, handler(openai_, &Gateway::models)},
+      {"GET", "/v1/models/{id}", Scope::kTenant, handler(openai_, &Gateway::model)},
   };
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// The /v2 surface of orchestratord, as contracts/openapi/orchestratord.yaml describes it.
+// What orchestratord serves: /v2 as contracts/openapi/orchestratord.yaml describes it, and the gateways, each with a file of
+// its own there.
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "orchestratord/http/backups.h"
 #include "orchestratord/http/context.h"
 #include "orchestratord/http/meta.h"
+#include "orchestratord/http/openai/gateway.h"
 #include "orchestratord/http/pool_control.h"
 #include "orchestratord/http/pools.h"
 #include "orchestratord/http/sessions.h"
@@ -21,12 +23,13 @@ class Api {
   explicit Api(const Context& context)
       : context_(context),
         submitter_(context),
-        tasks_(context),
+        tasks_(context, submitter_),
         sessions_(context),
         pools_(context),
         pool_control_(context),
         backups_(context),
-        meta_(context) {}
+        meta_(context),
+        openai_(context, submitter_) {}
 
   struct Route {
     std::string_view method;
@@ -35,8 +38,10 @@ class Api {
     net::Handler handler;
     net::HeadCheck check{};
   };
-  // Everything that is served.
+  // All of /v2, and what belongs to no version.
   std::vector<Route> routes();
+  // The OpenAI API.
+  std::vector<Route> openai_routes();
 
  private:
   const Context& context_;
@@ -47,6 +52,7 @@ class Api {
   PoolControl pool_control_;
   Backups backups_;
   Meta meta_;
+  openai::Gateway openai_;
 };
 
 }  // namespace llorch::orchestratord::http

@@ -1,23 +1,39 @@
-// The OpenAPI file and the router say the same.
+// The OpenAPI files and the router say the same.
 #include "orchestratord/http/routes.h"
 
 #include <gtest/gtest.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <cctype>
 #include <filesystem>
 #include <functional>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "base/error_code.h"
 
 namespace llorch::orchestratord::http {
 namespace {
 
-const YAML::Node& document() {
-  static const YAML::Node node =
-      YAML::LoadFile(std::string(LLORCH_SOURCE_DIR) + "/contracts/openapi/orchestratord.yaml");
-  return node;
+YAML::Node load(const std::string& name) {
+  return YAML::LoadFile(std::string(LLORCH_SOURCE_DIR) + "/contracts/openapi/" + name);
+}
+// One for /v2, and one for each gateway.
+const std::vector<YAML::Node>& documents() {
+  static const std::vector<YAML::Node> nodes{load("orchestratord.yaml"), load("openai.yaml")};
+  return nodes;
+}
+// What a "#/..." points to in `document`; undefined: to nothing.
+YAML::Node at_pointer(const YAML::Node& document, const std::string& pointer) {
+  YAML::Node at = YAML::Clone(document);
+  for (std::size_t begin = 2; begin < pointer.size();) {
+    const std::size_t end = std::min(pointer.find('/', begin), pointer.size());
+    at.reset(at[pointer.substr(begin, end - begin)]);
+    begin = end + 1;
+  }
+  return at;
 }
 
 bool is_method(const std::string& key) {
@@ -32,13 +48,17 @@ std::string upper(std::string text) {
 struct Operation {
   std::string name;
   YAML::Node node;
+  YAML::Node document;
 };
 std::vector<Operation> operations() {
   std::vector<Operation> out;
-  for (const auto& path : document()["paths"]) {
-    for (const auto& entry : path.second) {
-      const auto method = entry.first.as<std::string>();
-      if (is_method(method)) out.push_back({upper(method) + " " + path.first.as<std::string>(), entry.second});
+  for (const YAML::Node& document : documents()) {
+    for (const auto& path : document["paths"]) {
+      for (const auto& entry : path.second) {
+        const auto method = entry.first.as<std::string>();
+        if (!is_method(method)) continue;
+        out.push_back({upper(method) + " " + path.first.as<std::string>(), entry.second, document});
+      }
     }
   }
   return out;
@@ -49,16 +69,20 @@ TEST(OpenApi, DescribesExactlyWhatIsServed) {
   const Context context;
   Api api(context);
   std::set<std::string> served, described;
-  for (const Api::Route& route : api.routes())
-    served.insert(std::string(route.method) + " " + std::string(route.pattern));
+  for (const auto& routes : {api.routes(), api.openai_routes()}) {
+    for (const Api::Route& route : routes)
+      EXPECT_TRUE(served.insert(std::string(route.method) + " " + std::string(route.pattern)).second) << route.pattern;
+  }
   for (const Operation& operation : operations()) described.insert(operation.name);
   EXPECT_EQ(served, described);
 }
 
 // ORCH-3096, OC-CTRL-2061: the version told by /v2/meta is the document's.
 TEST(OpenApi, HasTheVersionOfTheApi) {
-  EXPECT_EQ(document()["openapi"].as<std::string>().substr(0, 4), "3.1.");
-  EXPECT_EQ(document()["info"]["version"].as<std::string>(), kApiVersion);
+  for (const YAML::Node& document : documents()) {
+    EXPECT_EQ(document["openapi"].as<std::string>().substr(0, 4), "3.1.");
+    EXPECT_EQ(document["info"]["version"].as<std::string>(), kApiVersion);
+  }
 }
 
 TEST(OpenApi, OperationIdsAreUniqueAndParametersComplete) {
@@ -78,7 +102,7 @@ TEST(OpenApi, OperationIdsAreUniqueAndParametersComplete) {
 TEST(OpenApi, DataPlaneOperationsCarryExamples) {
   for (const Operation& operation : operations()) {
     const auto about = [&](std::string_view path) { return operation.name.find(path) != std::string::npos; };
-    if (!about("/v2/tasks") && !about("/v2/sessions")) continue;
+    if (!about("/v2/tasks") && !about("/v2/sessions") && !about("/v1/")) continue;
     EXPECT_TRUE(operation.node["x-examples"] && operation.node["x-examples"].size() > 0) << operation.name;
   }
 }
@@ -88,7 +112,10 @@ TEST(OpenApi, ErrorCodesAreThoseOfTheTable) {
   int codes = 0;
   for (const Operation& operation : operations()) {
     for (const auto& response : operation.node["responses"]) {
-      for (const auto& code : response.second["x-error-codes"]) {
+      const YAML::Node reference = response.second["$ref"];
+      const YAML::Node described =
+          reference ? at_pointer(operation.document, reference.as<std::string>()) : response.second;
+      for (const auto& code : described["x-error-codes"]) {
         const auto known = base::error_code_from_name(code.as<std::string>());
         ASSERT_TRUE(known) << code.as<std::string>();
         EXPECT_EQ(std::to_string(base::info(*known).http_status), response.first.as<std::string>()) << operation.name;
@@ -100,33 +127,28 @@ TEST(OpenApi, ErrorCodesAreThoseOfTheTable) {
 }
 
 TEST(OpenApi, EveryReferenceResolves) {
-  const std::function<void(const YAML::Node&)> walk = [&](const YAML::Node& node) {
+  using Walk = std::function<void(const YAML::Node&, const YAML::Node&)>;
+  const Walk walk = [&](const YAML::Node& document, const YAML::Node& node) {
     if (node.IsSequence()) {
-      for (const auto& item : node) walk(item);
+      for (const auto& item : node) walk(document, item);
     }
     if (!node.IsMap()) return;
     for (const auto& entry : node) {
       if (entry.first.as<std::string>() != "$ref") {
-        walk(entry.second);
+        walk(document, entry.second);
         continue;
       }
-      std::string pointer = entry.second.as<std::string>();
+      const std::string pointer = entry.second.as<std::string>();
       if (pointer.starts_with("../schema/")) {
         const std::string file = std::string(LLORCH_SOURCE_DIR) + "/contracts/openapi/" + pointer;
         EXPECT_TRUE(std::filesystem::is_regular_file(file)) << pointer;
         continue;
       }
       ASSERT_TRUE(pointer.starts_with("#/")) << pointer;
-      YAML::Node at = YAML::Clone(document());
-      for (std::size_t begin = 2; begin < pointer.size();) {
-        const std::size_t end = std::min(pointer.find('/', begin), pointer.size());
-        at.reset(at[pointer.substr(begin, end - begin)]);
-        begin = end + 1;
-      }
-      EXPECT_TRUE(at.IsDefined()) << pointer;
+      EXPECT_TRUE(at_pointer(document, pointer).IsDefined()) << pointer;
     }
   };
-  walk(document());
+  for (const YAML::Node& document : documents()) walk(document, document);
 }
 
 }  // namespace

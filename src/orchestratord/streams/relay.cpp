@@ -51,17 +51,17 @@ class TokenBatch {
   }
   bool empty() const { return rows_.empty(); }
 
-  // False: `json` is no TokenEvent.
+  // False: `json` is no WorkerTokenEvent.
   bool add(std::string_view json) {
     Row row{.text_begin = bytes_.size()};
-    const auto index = read_token_json(json, bytes_);
-    row.text_end = bytes_.size();
-    if (index) {
-      row.i = *index;
+    if (const auto numbers = read_token_json(json, bytes_)) {
+      row.numbers = *numbers;
+      row.text_end = bytes_.size();
     } else {
-      const auto token = wire::decode<wire::TokenEvent>(json);
+      const auto token = wire::decode<wire::WorkerTokenEvent>(json);
       if (!token) return false;
-      row.i = token->i;
+      row.numbers.i = token->i;
+      if (token->id) row.numbers.id = base::TokenId{static_cast<std::uint32_t>(*token->id)};
       row.text_end = bytes_.append(token->t).size();
       if (token->logprobs) bytes_ += wire::encode(*token->logprobs);
     }
@@ -71,13 +71,14 @@ class TokenBatch {
   }
 
   // Valid until the next add() or clear().
-  std::span<const TokenData> tokens() {
+  std::span<const TokenView> tokens() {
     const std::string_view bytes = bytes_;
     tokens_.clear();
     for (const Row& row : rows_) {
       tokens_.push_back({.t = bytes.substr(row.text_begin, row.text_end - row.text_begin),
-                         .i = row.i,
-                         .logprobs = bytes.substr(row.text_end, row.logprobs_end - row.text_end)});
+                         .i = row.numbers.i,
+                         .logprobs = bytes.substr(row.text_end, row.logprobs_end - row.text_end),
+                         .id = row.numbers.id});
     }
     return tokens_;
   }
@@ -85,11 +86,11 @@ class TokenBatch {
  private:
   struct Row {
     std::size_t text_begin = 0, text_end = 0, logprobs_end = 0;
-    std::int64_t i = 0;
+    TokenNumbers numbers;
   };
   std::string bytes_;
   std::vector<Row> rows_;
-  std::vector<TokenData> tokens_;
+  std::vector<TokenView> tokens_;
 };
 
 // The payload is an object that has members; what is this attempt's own comes at its end.
@@ -273,14 +274,14 @@ void Relay::Execution::take_started(std::string_view data) {
 
 void Relay::Execution::flush(TokenBatch& batch) {
   if (batch.empty() || ended_) return;
-  const std::span<const TokenData> tokens = batch.tokens();
+  const std::span<const TokenView> tokens = batch.tokens();
   if (!started_) return end(std::nullopt, worker_reset("a token came before the job had started"));
   if (tokens_out_ + static_cast<std::int64_t>(tokens.size()) > order_.tokens_max) {
     return end(std::nullopt, worker_reset("it sent more tokens than it was asked for"));
   }
   const std::int64_t now_ms = relay_.options_.clock->now().mono_ms;
   const base::Result<> appended = order_.stream->tokens(tokens, now_ms);
-  for (const TokenData& token : tokens) output_hash_.update(token.t);
+  for (const TokenView& token : tokens) output_hash_.update(token.t);
   tokens_out_ += static_cast<std::int64_t>(tokens.size());
   batch.clear();
   if (!appended) return end(std::nullopt, appended.error());

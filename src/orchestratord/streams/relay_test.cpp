@@ -10,7 +10,9 @@
 #include "base/sha256.h"
 #include "net/server.h"
 #include "net/sse/sse.h"
+#include "orchestratord/streams/log/sse_renderer.h"
 #include "wire/json.h"
+#include "wire/worker.h"
 
 namespace llorch::orchestratord::streams {
 namespace {
@@ -79,7 +81,7 @@ class RelayTest : public testing::Test {
   }
   static std::string started() { return event("started", R"({"job_id":"job-1","seed":7})"); }
   static std::string token(int i, const std::string& t) {
-    return event("token", wire::encode(wire::TokenEvent{.t = t, .i = i}));
+    return event("token", wire::encode(wire::WorkerTokenEvent{.t = t, .i = i, .id = 100 + i, .logprobs = {}}));
   }
   static std::string end(int tokens) {
     return event("end", R"({"job_id":"job-1","tokens_out":)" + std::to_string(tokens) +
@@ -151,7 +153,10 @@ TEST_F(RelayTest, RelaysAWholeJob) {
 TEST_F(RelayTest, TellsWhatASessionHasLeft) {
   std::string seen;
   const auto client = std::make_shared<MemoryExchange>(seen);
-  stream_->attach({.exchange = client, .last_event_id = {}, .headers = {{"X-Budget-Tokens-Remaining", "90"}}}, 0);
+  stream_->attach({.exchange = client,
+                   .renderer = std::make_shared<SseRenderer>(),
+                   .headers = {{"X-Budget-Tokens-Remaining", "90"}}},
+                  0);
   EXPECT_EQ(client->headers.get("X-Budget-Tokens-Remaining"), "90");
   worker_sends(started() + token(0, "Once") + token(1, " upon") + end(2));
   Relay::Order with_session = order(1);
@@ -314,7 +319,7 @@ TEST_F(RelayTest, APausedExecutionStillReports) {
   relay.tick();
   EXPECT_EQ(reports, 0);
   const std::string text(2000, 'x');
-  const TokenData big{.t = text, .i = 0};
+  const TokenView big{.t = text, .i = 0};
   ASSERT_TRUE(older->tokens({&big, 1}, clock_.now().mono_ms));
   EXPECT_EQ(small.gauges().relays_paused, 1);
   relay.tick();
@@ -357,9 +362,12 @@ TEST_F(RelayTest, AbortClosesTheConnectionAndTellsTheWorker) {
 // bytes. The seed is the report.
 TEST_F(RelayTest, CutAnywhereAndBrokenAnywhereTheStreamIsTheSame) {
   const base::JobId job("job-1");
-  const StreamLog::Terminal terminal{.event = "end", .data = R"({"tokens_out":0})"};
+  const StreamLog::Terminal terminal = wire::EndEvent{};
   const auto reads = [this](std::string& seen, std::optional<EventId> held) {
-    stream_->attach({.exchange = std::make_shared<MemoryExchange>(seen), .last_event_id = held, .headers = {}}, 0);
+    stream_->attach({.exchange = std::make_shared<MemoryExchange>(seen),
+                     .renderer = std::make_shared<SseRenderer>(),
+                     .last_event_id = held},
+                    0);
   };
   const auto untimed = [](std::string text) {
     const std::size_t at = text.find("\"started_at\":\"");

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "net/sse/sse.h"
-#include "wire/json.h"
+#include "base/assert.h"
 
 namespace llorch::orchestratord::streams {
 namespace {
@@ -13,16 +12,24 @@ constexpr std::size_t kQueuedBytesMax = 256 << 10;
 constexpr std::size_t kQueuedBytesLow = 64 << 10;
 constexpr std::size_t kWriteBytesMax = 64 << 10;
 
-std::string diverged_frame(const base::CorrelationId& correlation_id) {
-  const base::Error error{
-      base::ErrorCode::kReplayDiverged,
-      "the stream does not contain the event named by Last-Event-ID: what the client holds is no prefix "
-      "of it; read it from the beginning or submit the job again",
-      {}};
-  std::string frame;
-  net::sse::append_event(frame,
-                         {.event = "error", .id = {}, .data = wire::encode(wire::error_body(error, correlation_id))});
-  return frame;
+base::Error diverged_error() {
+  return base::Error{base::ErrorCode::kReplayDiverged,
+                     "the stream does not contain the event named by Last-Event-ID: what the client holds is no prefix "
+                     "of it; read it from the beginning or submit the job again",
+                     {}};
+}
+
+// Where bytes are rendered on their way to a socket. One per thread: a stream that waits holds none, and the next token
+// finds the room of the last.
+std::string& thread_bytes() {
+  thread_local std::string bytes;
+  bytes.clear();
+  return bytes;
+}
+
+net::http::Headers with(net::http::Headers headers, const net::http::Headers& more) {
+  for (const auto& [name, value] : more.fields()) headers.set(name, value);
+  return headers;
 }
 
 }  // namespace
@@ -55,14 +62,14 @@ void Stream::started(const wire::StartedEvent& event) {
   pump_all(now_ms_);
 }
 
-base::Result<> Stream::tokens(std::span<const TokenData> tokens, std::int64_t now_ms) {
+base::Result<> Stream::tokens(std::span<const TokenView> tokens, std::int64_t now_ms) {
   std::int64_t delta = 0;
   base::Result<> result;
   {
     const std::lock_guard lock(mutex_);
-    for (const TokenData& token : tokens) {
+    for (const TokenView& token : tokens) {
       if (log_.finished()) break;
-      result = log_.token(token.i, token.t, token.logprobs);
+      result = log_.token(token);
       if (!result) break;
     }
     pump_all(now_ms);
@@ -75,8 +82,7 @@ base::Result<> Stream::tokens(std::span<const TokenData> tokens, std::int64_t no
 void Stream::metrics(const wire::MetricsEvent& event, std::int64_t now_ms) {
   const std::lock_guard lock(mutex_);
   if (log_.finished() || log_.sealed()) return;
-  metrics_frame_.clear();
-  net::sse::append_event(metrics_frame_, {.event = "metrics", .id = {}, .data = wire::encode(event)});
+  metrics_ = event;
   ++metrics_version_;
   pump_all(now_ms);
 }
@@ -86,18 +92,21 @@ void Stream::seal() {
   log_.seal();
 }
 
-void Stream::finish(const StreamLog::Terminal& terminal, std::int64_t now_ms) {
+void Stream::finish(StreamLog::Terminal terminal, std::int64_t now_ms) {
   const std::lock_guard lock(mutex_);
   if (log_.finished()) return;
-  log_.finish(terminal);
+  log_.finish(std::move(terminal));
   finished_ms_ = now_ms;
   clients_gone_ms_.reset();
   pump_all(now_ms);
 }
 
 void Stream::attach(const Reader& reader, std::int64_t now_ms) {
+  ASSERT(reader.renderer != nullptr);
   const auto client = std::make_shared<Client>();
   client->exchange = reader.exchange;
+  client->renderer = reader.renderer;
+  client->headers = reader.headers;
   client->correlation_id = reader.correlation_id;
   client->cursor = streams::attach(reader.last_event_id);
   client->last_write_ms = client->sent_changed_ms = now_ms;
@@ -106,9 +115,12 @@ void Stream::attach(const Reader& reader, std::int64_t now_ms) {
     now_ms_ = std::max(now_ms_, now_ms);
     clients_.push_back(client);
     clients_gone_ms_.reset();
-    net::http::Headers headers = net::http::sse_headers();
-    for (const auto& [name, value] : reader.headers.fields()) headers.set(name, value);
-    client->exchange->start_stream(200, std::move(headers));
+    if (client->renderer->streams()) {
+      const Renderer::Head head = client->renderer->head();
+      client->exchange->start_stream(head.status, with(head.headers, client->headers));
+    } else {
+      client->exchange->release_request();
+    }
     pump(client, now_ms);
   }
   // Outside the lock: a client that is gone already is told on this thread.
@@ -122,34 +134,51 @@ void Stream::pump_all(std::int64_t now_ms) {
 }
 
 void Stream::pump(const ClientPtr& client, std::int64_t now_ms) {
+  if (!client->renderer->streams()) return answer(*client);
   while (!client->ended && !client->waits_for_drain) {
     if (client->exchange->queued_bytes() >= kQueuedBytesMax) {
       client->waits_for_drain = true;
       client->exchange->on_drain(kQueuedBytesLow, [self = shared_from_this(), client] { self->on_drained(client); });
       return;
     }
-    const Next next = advance(log_, client->cursor, kWriteBytesMax);
-    switch (next.kind) {
-      case Next::Kind::kFrames: write(*client, next.bytes, now_ms); break;
-      case Next::Kind::kLast:
-      case Next::Kind::kDiverged:
+    std::string& bytes = thread_bytes();
+    switch (advance(log_, client->cursor, *client->renderer, kWriteBytesMax, bytes)) {
+      case Next::kMore: write(*client, bytes, now_ms); break;
+      case Next::kWait: return pump_metrics(*client, now_ms);
+      case Next::kDiverged: render_diverged(*client, bytes); [[fallthrough]];
+      case Next::kLast:
         client->ended = true;
-        client->counts = next.kind == Next::Kind::kLast;
-        if (client->counts) {
-          write(*client, next.bytes, now_ms);
-        } else {
-          write(*client, diverged_frame(client->correlation_id), now_ms);
-        }
+        write(*client, bytes, now_ms);
         client->exchange->end();
-        return;
-      case Next::Kind::kWait:
-        if (!client->cursor.claim && client->metrics_seen != metrics_version_) {
-          client->metrics_seen = metrics_version_;
-          write(*client, metrics_frame_, now_ms);
-        }
         return;
     }
   }
+}
+
+void Stream::pump_metrics(Client& client, std::int64_t now_ms) {
+  if (client.cursor.last_event_id || client.metrics_seen == metrics_version_) return;
+  client.metrics_seen = metrics_version_;
+  std::string& bytes = thread_bytes();
+  client.renderer->metrics(metrics_, bytes);
+  write(client, bytes, now_ms);
+}
+
+void Stream::render_diverged(Client& client, std::string& bytes) const {
+  client.counts = false;
+  client.renderer->error(wire::error_body(diverged_error(), client.correlation_id), std::nullopt, bytes);
+}
+
+// Makes the one answer of a client that does not read a stream.
+void Stream::answer(Client& client) {
+  if (client.ended || !log_.finished()) return;
+  client.ended = true;
+  std::string body;
+  Next next = Next::kMore;
+  while (next == Next::kMore) next = advance(log_, client.cursor, *client.renderer, kWriteBytesMax, body);
+  if (next == Next::kDiverged) render_diverged(client, body);
+  const Renderer::Head head = client.renderer->head();
+  client.exchange->respond(
+      {.status = head.status, .headers = with(head.headers, client.headers), .body = std::move(body)});
 }
 
 void Stream::write(Client& client, std::string_view bytes, std::int64_t now_ms) {
@@ -203,14 +232,16 @@ std::optional<std::int64_t> Stream::tick(std::int64_t now_ms) {
     const std::lock_guard lock(mutex_);
     now_ms_ = std::max(now_ms_, now_ms);
     for (const ClientPtr& client : clients_) {
+      const bool waits = keeps_alive && !client->ended && client->renderer->streams();
       if (is_stuck(*client, now_ms)) {
         client->exchange->abort();
-      } else if (keeps_alive && !client->ended && now_ms - client->last_write_ms >= limits_.keep_alive_ms) {
-        std::string comment;
-        net::sse::append_comment(comment, "keep-alive");
-        write(*client, comment, now_ms);
+      } else if (waits && now_ms - client->last_write_ms >= limits_.keep_alive_ms) {
+        std::string& bytes = thread_bytes();
+        client->renderer->keep_alive(bytes);
+        write(*client, bytes, now_ms);
+        client->last_write_ms = now_ms;  // also if the format has no such bytes
       }
-      if (!client->ended) due_ms = std::min(due_ms, client->last_write_ms + limits_.keep_alive_ms);
+      if (waits) due_ms = std::min(due_ms, client->last_write_ms + limits_.keep_alive_ms);
     }
     gone = clients_gone_ms_ && now_ms - *clients_gone_ms_ >= limits_.reconnect_grace_ms;
     if (gone) clients_gone_ms_.reset();

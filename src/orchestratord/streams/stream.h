@@ -1,6 +1,6 @@
 #pragma once
-// One job's stream: the log, the clients that read it, and what a lost client means. Between them, nothing is copied per
-// client but the bytes its socket can take.
+// One job's stream: the log, the clients that read it, and what a lost client means. Between them, nothing is rendered
+// for a client but the bytes its socket can take.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,7 +14,7 @@
 #include "config/config.h"
 #include "net/server.h"
 #include "orchestratord/streams/log/stream_log.h"
-#include "orchestratord/streams/log/token_json.h"
+#include "orchestratord/streams/renderer.h"
 #include "wire/task.h"
 
 namespace llorch::orchestratord::streams {
@@ -43,20 +43,21 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void queued(const wire::QueuedEvent& event);
   void begin_attempt();
   void started(const wire::StartedEvent& event);
-  base::Result<> tokens(std::span<const TokenData> tokens, std::int64_t now_ms);
+  base::Result<> tokens(std::span<const TokenView> tokens, std::int64_t now_ms);
   // The newest counts; clients that lag behind miss some.
   void metrics(const wire::MetricsEvent& event, std::int64_t now_ms);
   void seal();
-  void finish(const StreamLog::Terminal& terminal, std::int64_t now_ms);
+  void finish(StreamLog::Terminal terminal, std::int64_t now_ms);
 
   // ---- the reading side ----
   struct Reader {
     net::ExchangePtr exchange;
-    std::optional<EventId> last_event_id;
+    std::shared_ptr<Renderer> renderer;  // REQUIRES not null, this client's own
+    std::optional<EventId> last_event_id{};
     base::CorrelationId correlation_id{};  // of the request that reads
-    net::http::Headers headers{};          // of the answer, besides its own
+    net::http::Headers headers{};          // of the answer, besides the renderer's
   };
-  // Answers the exchange with the stream, from now until it ends.
+  // Answers the exchange with the stream from now until it ends, or once it has ended: as the renderer has it.
   void attach(const Reader& reader, std::int64_t now_ms);
 
   // Writes keep-alive comments, drops slow clients, ends the grace of a lost client. Returns when the next keep-alive
@@ -82,12 +83,14 @@ class Stream : public std::enable_shared_from_this<Stream> {
  private:
   struct Client {
     net::ExchangePtr exchange;
+    std::shared_ptr<Renderer> renderer;
     base::CorrelationId correlation_id;
+    net::http::Headers headers;
     Cursor cursor;
     std::uint64_t metrics_seen = 0;
     bool waits_for_drain = false;
     bool ended = false;
-    bool counts = true;  // a client whose claim was refused never was one of this stream's
+    bool counts = true;  // a client whose last event id was refused never was one of this stream's
     std::int64_t last_write_ms = 0;
     std::uint64_t sent_bytes = 0;
     std::int64_t sent_changed_ms = 0;
@@ -96,6 +99,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   void pump_all(std::int64_t now_ms);
   void pump(const ClientPtr& client, std::int64_t now_ms);
+  void pump_metrics(Client& client, std::int64_t now_ms);
+  void render_diverged(Client& client, std::string& bytes) const;
+  void answer(Client& client);
   void write(Client& client, std::string_view bytes, std::int64_t now_ms);
   void on_drained(const ClientPtr& client);
   void on_closed(const ClientPtr& client, net::CloseReason reason);
@@ -109,7 +115,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   mutable std::mutex mutex_;
   StreamLog log_;
   std::vector<ClientPtr> clients_;
-  std::string metrics_frame_;
+  wire::MetricsEvent metrics_;
   std::uint64_t metrics_version_ = 0;
   std::int64_t now_ms_ = 0;                      // the latest told
   bool had_clients_ = false;                     // one that counts came and went

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "net/sse/sse.h"
+#include "orchestratord/streams/log/sse_renderer.h"
 
 namespace llorch::orchestratord::streams {
 namespace {
@@ -13,7 +14,11 @@ namespace {
 // An exchange whose client reads only when the test says so.
 class FakeExchange final : public net::Exchange {
  public:
-  bool respond(net::Response) override { return false; }
+  bool respond(net::Response response) override {
+    response_ = std::move(response);
+    return true;
+  }
+  void release_request() override { released_ = true; }
   bool respond_error(const base::Error&) override { return false; }
   bool start_stream(int status, net::http::Headers) override {
     status_ = status;
@@ -59,6 +64,8 @@ class FakeExchange final : public net::Exchange {
   }
 
   bool reads_ = true;
+  bool released_ = false;
+  std::optional<net::Response> response_;
   int status_ = 0;
   bool ended_ = false;
   bool closed_ = false;
@@ -67,6 +74,26 @@ class FakeExchange final : public net::Exchange {
   std::size_t low_ = 0;
   std::function<void()> drain_;
   std::function<void(net::CloseReason)> on_close_;
+};
+
+// One answer: the text of all tokens.
+class TextRenderer final : public Renderer {
+ public:
+  bool streams() const override { return false; }
+  Head head() const override { return {.status = failed_ ? 504 : 200, .headers = {{"Content-Type", "text/plain"}}}; }
+  void queued(const wire::QueuedEvent&, const EventId&, std::string&) override {}
+  void started(const wire::StartedEvent&, const EventId&, std::string&) override {}
+  void token(const TokenView& token, const EventId&, std::string& out) override { out += token.t; }
+  void metrics(const wire::MetricsEvent&, std::string& out) override { out += "metrics"; }
+  void end(const wire::EndEvent&, const EventId&, std::string& out) override { out += "."; }
+  void error(const wire::ErrorBody& error, const std::optional<EventId>&, std::string& out) override {
+    failed_ = true;
+    out += error.code;
+  }
+  void keep_alive(std::string& out) override { out += "alive"; }
+
+ private:
+  bool failed_ = false;
 };
 
 class StreamHubTest : public testing::Test {
@@ -98,17 +125,24 @@ class StreamHubTest : public testing::Test {
     return stream;
   }
   void token(const StreamPtr& stream, std::int64_t i, std::string_view t = "x") {
-    const TokenData event{.t = t, .i = i};
+    const TokenView event{.t = t, .i = i};
     EXPECT_TRUE(stream->tokens({&event, 1}, now()));
   }
   std::shared_ptr<FakeExchange> attach(const StreamPtr& stream, std::optional<EventId> last = {}, bool reads = true) {
     auto exchange = std::make_shared<FakeExchange>();
     exchange->reads_ = reads;
     exchanges_.push_back(exchange);
-    stream->attach({.exchange = exchange, .last_event_id = last}, now());
+    stream->attach({.exchange = exchange, .renderer = std::make_shared<SseRenderer>(), .last_event_id = last}, now());
     return exchange;
   }
-  void finish(const StreamPtr& stream) { stream->finish({.event = "end", .data = "{}"}, now()); }
+  std::shared_ptr<FakeExchange> attach_waiting(const StreamPtr& stream) {
+    auto exchange = std::make_shared<FakeExchange>();
+    exchanges_.push_back(exchange);
+    stream->attach({.exchange = exchange, .renderer = std::make_shared<TextRenderer>(), .headers = {{"X-More", "1"}}},
+                   now());
+    return exchange;
+  }
+  void finish(const StreamPtr& stream) { stream->finish(wire::EndEvent{}, now()); }
   std::int64_t now() const { return clock_.now().mono_ms; }
   void pass(std::int64_t ms) {
     for (; ms > 0; ms -= 1000) {
@@ -151,6 +185,39 @@ TEST_F(StreamHubTest, ASlowClientPullsFromTheBuffer) {
   while (!slow->queue_.empty()) slow->take(10'000);
   EXPECT_TRUE(slow->ended_);
   EXPECT_EQ(slow->received_, quick->received_);
+}
+
+// A client that waits for the whole holds no bytes, hears nothing before the end, and counts as any other does.
+TEST_F(StreamHubTest, AWaitingClientGetsOneAnswer) {
+  const StreamPtr stream = running("job-1");
+  const auto early = attach_waiting(stream);
+  EXPECT_TRUE(early->released_) << "it may wait for long";
+  for (int i = 0; i < 20'000; ++i) token(stream, i, "0123456789");
+  stream->metrics({.tokens_out = 1}, now());
+  pass(10 * limits_.slow_client_timeout_ms);
+  EXPECT_FALSE(early->response_);
+  EXPECT_FALSE(early->aborted_);
+  finish(stream);
+  const auto late = attach_waiting(stream);
+  for (const auto& client : {early, late}) {
+    ASSERT_TRUE(client->response_);
+    EXPECT_EQ(client->response_->status, 200);
+    EXPECT_EQ(client->response_->headers.get("Content-Type"), "text/plain");
+    EXPECT_EQ(client->response_->headers.get("X-More"), "1");
+    EXPECT_EQ(client->response_->body.size(), 200'001u);
+    EXPECT_TRUE(client->received_.empty());
+  }
+}
+
+TEST_F(StreamHubTest, AWaitingClientIsToldHowTheJobFailedOrCancelsIt) {
+  const StreamPtr failing = running("job-1"), left = running("job-2");
+  const auto client = attach_waiting(failing);
+  failing->seal();
+  failing->finish(wire::ErrorBody{.code = "TIMEOUT", .message = "m"}, now());
+  EXPECT_EQ(client->response_->status, 504);
+  EXPECT_EQ(client->response_->body, "TIMEOUT");
+  attach_waiting(left)->close(net::CloseReason::kPeerGone);
+  EXPECT_EQ(gone_, std::vector<std::string>{"job-2"});
 }
 
 TEST_F(StreamHubTest, NoProgressCountsAsADisconnect) {

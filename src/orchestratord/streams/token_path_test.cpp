@@ -10,7 +10,10 @@
 #include "base/clock.h"
 #include "net/server.h"
 #include "net/sse/sse.h"
+#include "orchestratord/streams/log/sse_renderer.h"
 #include "orchestratord/streams/relay.h"
+#include "wire/json.h"
+#include "wire/worker.h"
 
 namespace {
 thread_local bool counts_here = false;
@@ -35,8 +38,9 @@ constexpr std::int64_t kTokens = 1000;
 constexpr std::int64_t kAllocationsMax = kTokens / 20;
 
 std::string token_frame(std::int64_t i) {
-  std::string frame, json;
-  append_token_json(json, {.t = i % 7 == 0 ? " a longer text of a token\n" : " word", .i = i});
+  std::string frame;
+  const std::string json = wire::encode(wire::WorkerTokenEvent{
+      .t = i % 7 == 0 ? " a longer text of a token\n" : " word", .i = i, .id = i, .logprobs = {}});
   net::sse::append_event(frame, {.event = "token", .id = {}, .data = json});
   return frame;
 }
@@ -84,7 +88,7 @@ TEST(TokenPath, AllocatesNothingPerToken) {
   {
     net::Server server(ours, {.component = "orchestratord"});
     server.route("GET", "/events", net::Scope::kPublic, [&](const net::Request&, const net::ExchangePtr& exchange) {
-      stream->attach({.exchange = exchange, .last_event_id = {}}, clock.now().mono_ms);
+      stream->attach({.exchange = exchange, .renderer = std::make_shared<SseRenderer>()}, clock.now().mono_ms);
     });
     ASSERT_TRUE(server.start());
     net::Client worker_client(ours), reader_client(others);

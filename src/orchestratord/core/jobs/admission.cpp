@@ -20,8 +20,7 @@ constexpr std::int64_t kRetryAfterMaxMs = 60000;
 }  // namespace
 
 std::int64_t Admissions::context_tokens(const wire::ModelFacts& facts) const {
-  return config_.worker_context_tokens ? std::min(facts.context_length, *config_.worker_context_tokens)
-                                       : facts.context_length;
+  return jobs::context_tokens(facts, config_.worker_context_tokens);
 }
 
 std::optional<Error> Admissions::context_error(const jobs::JobSpec& spec) const {

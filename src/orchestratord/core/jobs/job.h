@@ -1,5 +1,6 @@
 #pragma once
 // What a job is to the core: numbers and ids. Prompt, tokens, stop strings and sampling parameters stay in the shell.
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -26,6 +27,12 @@ struct JobSpec {
   std::optional<base::SessionId> session_id;
   std::string tenant_id{};  // whose quota and throttle count it: a name of the token, never the token
 };
+
+// Positions that prompt and answer of a job share. `worker_context_tokens`: of the configuration; absent: the model's own.
+inline std::int64_t context_tokens(const wire::ModelFacts& model,
+                                   const std::optional<std::int64_t>& worker_context_tokens) {
+  return std::min(model.context_length, worker_context_tokens.value_or(model.context_length));
+}
 
 // A job of the store that has no terminal row yet.
 struct RestoredJob {

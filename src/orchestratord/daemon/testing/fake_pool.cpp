@@ -247,7 +247,8 @@ bool FakePool::step_one(Running& job) {
   }
   if (job.next < job.request.max_tokens) {
     const std::uint64_t wrong = job.diverge_at >= 0 && job.next >= job.diverge_at ? 1 : 0;
-    const wire::TokenEvent token{.t = word(seed + wrong, job.next), .i = job.next};
+    const wire::WorkerTokenEvent token{
+        .t = word(seed + wrong, job.next), .i = job.next, .id = job.next, .logprobs = {}};
     job.output.update(token.t);
     job.exchange->write(event("token", wire::encode(token)));
     ++job.next;

@@ -81,10 +81,10 @@ wire::JobView job_view(const store::JobRecord& record, const std::optional<LiveD
   return view;
 }
 
-TerminalEvent terminal_event(const store::JobProgress& progress) {
+streams::StreamLog::Terminal terminal_event(const store::JobProgress& progress) {
   ASSERT(progress.end.has_value() != progress.error.has_value());
-  if (progress.end) return {"end", wire::encode(*progress.end)};
-  return {"error", wire::encode(*progress.error)};
+  if (progress.end) return *progress.end;
+  return *progress.error;
 }
 
 }  // namespace llorch::orchestratord::http::tasks

@@ -6,6 +6,7 @@
 #include "orchestratord/core/jobs/job.h"
 #include "orchestratord/core/view.h"
 #include "orchestratord/store/store.h"
+#include "orchestratord/streams/log/stream_log.h"
 #include "wire/task.h"
 
 namespace llorch::orchestratord::http::tasks {
@@ -22,11 +23,7 @@ struct LiveDetails {
 };
 wire::JobView job_view(const store::JobRecord& record, const std::optional<LiveDetails>& live);
 
-// The terminal event of a finished job as it was sent. REQUIRES a terminal status.
-struct TerminalEvent {
-  std::string event;  // "end" or "error"
-  std::string data;
-};
-TerminalEvent terminal_event(const store::JobProgress& progress);
+// The terminal event of a finished job. REQUIRES a terminal status.
+streams::StreamLog::Terminal terminal_event(const store::JobProgress& progress);
 
 }  // namespace llorch::orchestratord::http::tasks

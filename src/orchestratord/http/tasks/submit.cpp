@@ -3,12 +3,12 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "base/sha256.h"
 #include "base/utf8.h"
 #include "images/message_images.h"
-#include "orchestratord/http/sessions.h"
 #include "orchestratord/http/tasks/images.h"
 #include "orchestratord/http/tasks/job_view.h"
 #include "orchestratord/http/tenancy.h"
@@ -72,9 +72,28 @@ Error stopping_error() {
 
 }  // namespace
 
-base::Result<Submission> parse_submission(const std::string& body, const config::LimitsConfig& limits) {
+base::Result<wire::SubmitRequest> decode_request(const std::string& body) {
   if (!base::is_valid_utf8(body)) return invalid("", "utf8", "the body is not valid UTF-8");
-  auto request = TRY(wire::decode<wire::SubmitRequest>(body, wire::UnknownKeys::kRefuse));
+  return wire::decode<wire::SubmitRequest>(body, wire::UnknownKeys::kRefuse);
+}
+
+base::Result<> take_idempotency_key(const net::http::Headers& headers, wire::SubmitRequest& request) {
+  const auto header = headers.get("Idempotency-Key");
+  if (!header) return {};
+  std::string_view key = *header;
+  if (key.size() >= 2 && key.starts_with('"') && key.ends_with('"')) key = key.substr(1, key.size() - 2);
+  if (!base::is_valid_identifier(key)) {
+    return invalid("Idempotency-Key", "charset",
+                   "Idempotency-Key is 1 to 256 characters of A-Z, a-z, 0-9, _ and -, with or without quotation marks");
+  }
+  if (request.task_id && *request.task_id != key) {
+    return invalid("Idempotency-Key", "combination", "Idempotency-Key and task_id name the job; give one of them");
+  }
+  request.task_id = key;
+  return {};
+}
+
+base::Result<Inputs> take_inputs(wire::SubmitRequest request, const config::LimitsConfig& limits) {
   std::vector<std::string> images;
   if (request.messages) {
     auto taken = TRY(images::take_images(std::move(request.messages->text), kImagesMax));
@@ -99,10 +118,10 @@ base::Result<Submission> parse_submission(const std::string& body, const config:
   }
   if (request.max_tokens > limits.max_tokens) {
     return invalid("max_tokens", "range",
-                   fmt::format("max_tokens is {}; this server allows up to {} (limits.max_tokens)", request.max_tokens,
+                   fmt::format("max_tokens is {}; this server allows up to {} (limits.max_tokens)", *request.max_tokens,
                                limits.max_tokens));
   }
-  return Submission{std::move(request), std::move(images)};
+  return Inputs{std::move(request), std::move(images)};
 }
 
 wire::ExecuteRequest execute_request(const wire::SubmitRequest& request, ExecutionInput input) {
@@ -111,7 +130,7 @@ wire::ExecuteRequest execute_request(const wire::SubmitRequest& request, Executi
   out.prompt_tokens = std::move(input.prompt_tokens);
   out.prompt_sha256 = std::move(input.prompt_sha256);
   out.images = std::move(input.images);
-  out.max_tokens = request.max_tokens;
+  out.max_tokens = input.max_tokens;
   out.temperature = wire::effective_temperature(request);
   out.sampling = request.sampling;
   out.stop = request.stop;
@@ -120,7 +139,7 @@ wire::ExecuteRequest execute_request(const wire::SubmitRequest& request, Executi
 }
 
 // Before the model is known. A token has a byte or more; templates and image tokens are allowed for generously.
-core::sessions::QuotaTable::Standing::Tokens Submitter::tokens_of(const Pending& pending) {
+core::sessions::QuotaTable::Standing::Tokens Submitter::tokens_of(const Pending& pending) const {
   constexpr std::int64_t kTemplateTokens = 4096, kImageTokens = 4096;
   const wire::SubmitRequest& request = pending.request;
   std::size_t bytes = request.prompt ? request.prompt->size() : 0;
@@ -129,7 +148,9 @@ core::sessions::QuotaTable::Standing::Tokens Submitter::tokens_of(const Pending&
   }
   const auto images = static_cast<std::int64_t>(pending.images.size());
   const std::int64_t added = request.prompt ? 16 : kTemplateTokens + images * kImageTokens;
-  return {.at_least = 1 + request.max_tokens, .at_most = request.max_tokens + static_cast<std::int64_t>(bytes) + added};
+  const std::int64_t limit = context_.config->orchestratord.limits.max_tokens;
+  return {.at_least = 1 + request.max_tokens.value_or(1),
+          .at_most = request.max_tokens.value_or(limit) + static_cast<std::int64_t>(bytes) + added};
 }
 
 // Counted as the core counts what it refuses; only the line in the log is not written, for there may be very many.
@@ -153,16 +174,16 @@ base::Result<> Submitter::check(const net::http::Principal& caller) const {
   return base::fail(std::move(*error));
 }
 
-void Submitter::handle(const net::Request& request, const net::ExchangePtr& exchange) {
-  if (*context_.stopping) return refuse(context_, exchange, stopping_error());
-  auto parsed = parse_submission(request.body, context_.config->orchestratord.limits);
-  if (!parsed) return refuse(context_, exchange, std::move(parsed).error());
+void Submitter::submit(Submission submission, Done done) {
+  if (*context_.stopping) return done(base::fail(stopping_error()));
+  auto inputs = take_inputs(std::move(submission.request), context_.config->orchestratord.limits);
+  if (!inputs) return done(base::fail(std::move(inputs).error()));
   const auto pending = std::make_shared<Pending>();
-  pending->exchange = exchange;
-  pending->correlation_id = request.correlation_id;
-  pending->caller = request.peer.principal;
-  pending->request = std::move(parsed->request);
-  pending->images = std::move(parsed->images);
+  pending->done = std::move(done);
+  pending->correlation_id = std::move(submission.correlation_id);
+  pending->caller = std::move(submission.caller);
+  pending->request = std::move(inputs->request);
+  pending->images = std::move(inputs->images);
   pending->request_sha256 = digest_of(pending->request, pending->images);
   pending->client_named = pending->request.task_id.has_value();
   const std::string task_id = pending->client_named ? *pending->request.task_id : base::uuid_v4(*context_.entropy);
@@ -181,14 +202,14 @@ void Submitter::handle(const net::Request& request, const net::ExchangePtr& exch
 
 void Submitter::look_up_task(const PendingPtr& pending) {
   context_.store->find_task(pending->task_id, [this, pending](base::Result<std::optional<store::JobRecord>> found) {
-    if (!found) return refuse_pending(pending, std::move(found).error());
+    if (!found) return finish(pending, base::fail(std::move(found).error()));
     if (!*found) return context_.desk->post([this, pending] { find_model(pending); });
     const store::JobRecord& record = **found;
     if (record.task_id != pending->task_id || record.request_sha256 != pending->request_sha256) {
-      return refuse_pending(
-          pending,
-          Error{ErrorCode::kConflict, "another request was submitted under this task_id; use a new one", {}}.with(
-              "task_id", shown_id(pending->caller, pending->task_id)));
+      return finish(pending, base::fail(Error{
+                                 ErrorCode::kConflict,
+                                 "another request was submitted under this task_id; use a new one",
+                                 {}}.with("task_id", shown_id(pending->caller, pending->task_id))));
     }
     repeat_answer(pending, record);
   });
@@ -210,8 +231,8 @@ void Submitter::repeat_answer(const PendingPtr& pending, const store::JobRecord&
           reply.queue_position = answer.job->queue_position.value_or(0);
           reply.predicted_start_ms = answer.job->predicted_start_ms.value_or(0);
         }
-        pending->exchange->respond(net::http::json_response(202, wire::encode(reply)));
-        leave_gate(pending);
+        streams::StreamPtr stream = context_.hub->find(base::JobId(reply.job_id));
+        finish(pending, Admission{std::move(reply), std::move(stream)});
       });
 }
 
@@ -219,14 +240,14 @@ void Submitter::find_model(const PendingPtr& pending) {
   const wire::SubmitRequest& request = pending->request;
   if (auto error = early_refusal(
           {.account = pending->caller.account, .tokens = tokens_of(*pending), .priority = request.priority})) {
-    return refuse_pending(pending, std::move(*error));
+    return finish(pending, base::fail(std::move(*error)));
   }
   auto ref = models::resolve_model_ref(request.model ? *request.model : *request.model_ref,
                                        context_.config->models.aliases, context_.roots);
-  if (!ref) return refuse_pending(pending, std::move(ref).error());
+  if (!ref) return finish(pending, base::fail(std::move(ref).error()));
   context_.catalog->find({*ref, kModelWaitMs, pending->correlation_id},
                          [this, pending, ref = *ref](base::Result<models::KnownModel> model) {
-                           if (!model) return refuse_pending(pending, std::move(model).error());
+                           if (!model) return finish(pending, base::fail(std::move(model).error()));
                            tokenise(pending, ref, *model);
                          });
 }
@@ -234,21 +255,19 @@ void Submitter::find_model(const PendingPtr& pending) {
 void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model) {
   wire::SubmitRequest& request = pending->request;
   auto images = measure_images(std::move(pending->images), model.facts);
-  if (!images) return refuse_pending(pending, std::move(images).error());
+  if (!images) return finish(pending, base::fail(std::move(images).error()));
   auto prompt = prompt_of(request, model, context_.clock->now());
   if (prompt) prompt = place_images(*images, model.facts, *std::move(prompt));
-  if (!prompt) return refuse_pending(pending, std::move(prompt).error());
+  if (!prompt) return finish(pending, base::fail(std::move(prompt).error()));
   std::vector<std::int32_t> tokens;
   for (const auto token : prompt->tokens) tokens.push_back(static_cast<std::int32_t>(base::index(token)));
-  if (tokens.empty()) {
-    return refuse_pending(pending, invalid("prompt", "empty", "the prompt has no tokens").value());
-  }
+  if (tokens.empty()) return finish(pending, invalid("prompt", "empty", "the prompt has no tokens"));
   const auto fits = wire::validate_for_vocabulary(request.sampling, model.tokenizer->facts().vocab_size);
-  if (!fits) return refuse_pending(pending, fits.error());
+  if (!fits) return finish(pending, base::fail(fits.error()));
   const auto stops = text::validate_stop_strings(*model.tokenizer, request.stop);
-  if (!stops) return refuse_pending(pending, stops.error());
+  if (!stops) return finish(pending, base::fail(stops.error()));
   if (const auto constraint = check_constraint(request.sampling); !constraint) {
-    return refuse_pending(pending, constraint.error());
+    return finish(pending, base::fail(constraint.error()));
   }
   const auto job = std::make_shared<LiveJobData>();
   store::JobRecord& record = job->record;
@@ -262,7 +281,7 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
   record.model_ref = model_ref;
   record.facts = model.facts;
   record.prompt_sha256 = prompt_digest(*prompt, *images);
-  record.max_tokens = request.max_tokens;
+  record.max_tokens = max_tokens_of(request, model.facts, tokens.size());
   record.seed = request.seed ? *request.seed : context_.entropy->next_u64() & kSeedMask;
   record.on_disconnect = request.on_disconnect;
   record.tenant_id = pending->caller.account;
@@ -274,6 +293,7 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
                                                                    .prompt_tokens = std::move(tokens),
                                                                    .prompt_sha256 = record.prompt_sha256,
                                                                    .images = std::move(images->images),
+                                                                   .max_tokens = record.max_tokens,
                                                                    .seed = record.seed});
   record.params = params_json(execution, request.placement);
   job->payload = wire::encode(execution);
@@ -284,10 +304,20 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
   request.tools.reset();
   request.documents.reset();
   request.chat_template_kwargs.reset();
-  submit(pending, job);
+  enqueue(pending, job);
 }
 
-void Submitter::submit(const PendingPtr& pending, const std::shared_ptr<LiveJobData>& job) {
+// What the context has left, if the client does not say. A prompt that leaves nothing is refused by the core.
+std::int64_t Submitter::max_tokens_of(const wire::SubmitRequest& request, const wire::ModelFacts& facts,
+                                      std::size_t prompt_tokens) const {
+  if (request.max_tokens) return *request.max_tokens;
+  const auto& config = context_.config->orchestratord;
+  const std::int64_t context = core::jobs::context_tokens(facts, config.worker_context_tokens);
+  if (context <= 0) return config.limits.max_tokens;
+  return std::clamp<std::int64_t>(context - static_cast<std::int64_t>(prompt_tokens), 1, config.limits.max_tokens);
+}
+
+void Submitter::enqueue(const PendingPtr& pending, const std::shared_ptr<LiveJobData>& job) {
   const store::JobRecord& record = job->record;
   // The stream is there before the 202, so that a client that is quick finds it.
   job->stream = context_.hub->open(record.job_id, record.on_disconnect, record.tenant_id);
@@ -295,17 +325,16 @@ void Submitter::submit(const PendingPtr& pending, const std::shared_ptr<LiveJobD
   core::Submit event;
   event.job = job_spec(record);
   context_.core->ask<core::AnswerSubmit>(
-      std::move(event), [this, pending](core::AnswerSubmit reply) { answer(pending, std::move(reply)); });
+      std::move(event),
+      [this, pending, stream = job->stream](core::AnswerSubmit reply) { answer(pending, stream, std::move(reply)); });
 }
 
-void Submitter::answer(const PendingPtr& pending, core::AnswerSubmit reply) {
+void Submitter::answer(const PendingPtr& pending, const streams::StreamPtr& stream, core::AnswerSubmit reply) {
   if (!reply.result) {
-    if (const LiveJobPtr job = context_.jobs->find(pending->job_id)) {
-      context_.jobs->remove(pending->job_id);
-      context_.hub->forget(pending->job_id);
-      job->stream->abort_clients();  // who named the job may read already; nothing will ever come
-    }
-    return refuse_pending(pending, shown(pending->caller, std::move(reply.result).error()));
+    context_.jobs->remove(pending->job_id);
+    context_.hub->forget(pending->job_id);
+    stream->abort_clients();  // who named the job may read already; nothing will ever come
+    return finish(pending, base::fail(shown(pending->caller, std::move(reply.result).error())));
   }
   wire::SubmitReply body;
   body.job_id = pending->job_id.value;
@@ -315,19 +344,12 @@ void Submitter::answer(const PendingPtr& pending, core::AnswerSubmit reply) {
   body.backoff_ms = reply.result->backoff_ms;
   body.events_url = events_url(pending->job_id);
   body.budget = reply.result->budget;
-  net::Response response = net::http::json_response(202, wire::encode(body));
-  add_budget_headers(body.budget, response.headers);
-  pending->exchange->respond(std::move(response));
-  leave_gate(pending);
-}
-
-void Submitter::refuse_pending(const PendingPtr& pending, Error error) {
-  refuse(context_, pending->exchange, std::move(error));
-  leave_gate(pending);
+  finish(pending, Admission{std::move(body), stream});
 }
 
 // The next submission of the same task_id finds the row, or is the first one now.
-void Submitter::leave_gate(const PendingPtr& pending) {
+void Submitter::finish(const PendingPtr& pending, base::Result<Admission> result) {
+  pending->done(std::move(result));
   if (!pending->client_named) return;
   PendingPtr next;
   {

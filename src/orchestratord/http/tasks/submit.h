@@ -1,5 +1,7 @@
 #pragma once
-// POST /v2/tasks: from bytes to an admitted job. Everything that can be refused without the core is refused here.
+// From a request to an admitted job, whatever API it came by. Everything that can be refused without the core is refused
+// here.
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -12,14 +14,31 @@
 
 namespace llorch::orchestratord::http::tasks {
 
+// The body of POST /v2/tasks. Errors: INVALID_PARAMS.
+base::Result<wire::SubmitRequest> decode_request(const std::string& body);
+
+// Takes the header Idempotency-Key for the task_id, which it must not contradict. Errors: INVALID_PARAMS.
+base::Result<> take_idempotency_key(const net::http::Headers& headers, wire::SubmitRequest& request);
+
+// Somebody's wish for a job.
 struct Submission {
-  wire::SubmitRequest request;      // its messages hold no image any more
-  std::vector<std::string> images;  // base64 of the files, in the order of the messages
+  wire::SubmitRequest request;  // REQUIRES one that wire::decode would take
+  net::http::Principal caller;
+  base::CorrelationId correlation_id;
 };
 
-// Parses the body and checks what needs no model: JSON, fields, ranges, this server's caps. Errors: INVALID_PARAMS,
-// DEADLINE_UNMET.
-base::Result<Submission> parse_submission(const std::string& body, const config::LimitsConfig& limits);
+// A submission's job: durable, and either new or that of an earlier submission under the same task_id.
+struct Admission {
+  wire::SubmitReply reply;    // with ids as the caller knows them
+  streams::StreamPtr stream;  // null: the job has ended, and its tokens are not held any more
+};
+
+// The request with its images taken out of its messages, within this server's limits. Errors: INVALID_PARAMS.
+struct Inputs {
+  wire::SubmitRequest request;
+  std::vector<std::string> images;  // base64 of the files, in the order of the messages
+};
+base::Result<Inputs> take_inputs(wire::SubmitRequest request, const config::LimitsConfig& limits);
 
 // From these and the client's request the API makes what a worker gets. A temperature left out is 0.7, or 0 with
 // determinism strict.
@@ -28,6 +47,7 @@ struct ExecutionInput {
   std::vector<std::int32_t> prompt_tokens;
   std::string prompt_sha256;
   std::vector<wire::ExecuteImage> images{};
+  std::int64_t max_tokens = 0;
   std::uint64_t seed = 0;
 };
 wire::ExecuteRequest execute_request(const wire::SubmitRequest& request, ExecutionInput input);
@@ -40,12 +60,17 @@ class Submitter {
   // Whether this caller may submit at all now; asked before the body is read. Errors: SHUTTING_DOWN, QUOTA_EXCEEDED,
   // BUDGET_EXCEEDED, QUEUE_FULL.
   base::Result<> check(const net::http::Principal& caller) const;
-  void handle(const net::Request& request, const net::ExchangePtr& exchange);
+
+  // Called once, on any thread, with the admitted job or the refusal; not at all if orchestratord ends first, whose
+  // callers then drop what they hold.
+  using Done = std::function<void(base::Result<Admission>)>;
+  // Takes long for a long prompt: it is tokenised. REQUIRES: on the desk's thread.
+  void submit(Submission submission, Done done);
 
  private:
   // One submission on its way.
   struct Pending {
-    net::ExchangePtr exchange;
+    Done done;
     base::CorrelationId correlation_id;
     net::http::Principal caller;
     wire::SubmitRequest request;
@@ -56,17 +81,18 @@ class Submitter {
     bool client_named = false;  // the client gave the task_id
   };
   using PendingPtr = std::shared_ptr<Pending>;
-  static core::sessions::QuotaTable::Standing::Tokens tokens_of(const Pending& pending);
+  core::sessions::QuotaTable::Standing::Tokens tokens_of(const Pending& pending) const;
 
   std::optional<base::Error> early_refusal(const AdmissionBoard::Newcomer& newcomer) const;
   void look_up_task(const PendingPtr& pending);
   void repeat_answer(const PendingPtr& pending, const store::JobRecord& record);
   void find_model(const PendingPtr& pending);
   void tokenise(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model);
-  void submit(const PendingPtr& pending, const std::shared_ptr<LiveJobData>& job);
-  void answer(const PendingPtr& pending, core::AnswerSubmit reply);
-  void refuse_pending(const PendingPtr& pending, base::Error error);
-  void leave_gate(const PendingPtr& pending);
+  std::int64_t max_tokens_of(const wire::SubmitRequest& request, const wire::ModelFacts& facts,
+                             std::size_t prompt_tokens) const;
+  void enqueue(const PendingPtr& pending, const std::shared_ptr<LiveJobData>& job);
+  void answer(const PendingPtr& pending, const streams::StreamPtr& stream, core::AnswerSubmit reply);
+  void finish(const PendingPtr& pending, base::Result<Admission> result);
 
   const Context& context_;
   std::mutex mutex_;

@@ -23,12 +23,11 @@ TEST(ExecuteRequest, CarriesTokensAndNoText) {
   wire::SubmitRequest request;
   request.prompt = "secret";
   request.stop = {"end"};
-  request.max_tokens = 9;
   request.sampling.top_k = 7;
   request.sampling.logit_bias = {{3, -1.0}};
   request.sampling.logprobs = true;
-  const auto out =
-      execute_request(request, {.job_id = base::JobId("j"), .prompt_tokens = {1, 2}, .prompt_sha256 = "h", .seed = 5});
+  const auto out = execute_request(
+      request, {.job_id = base::JobId("j"), .prompt_tokens = {1, 2}, .prompt_sha256 = "h", .max_tokens = 9, .seed = 5});
   EXPECT_FALSE(out.prompt);
   EXPECT_EQ(out.prompt_tokens->size(), 2u);
   EXPECT_EQ(out.stop, request.stop);
@@ -37,6 +36,23 @@ TEST(ExecuteRequest, CarriesTokensAndNoText) {
   EXPECT_EQ(out.sampling.top_k, 7);
   EXPECT_EQ(out.sampling.logit_bias, request.sampling.logit_bias);
   EXPECT_TRUE(out.sampling.logprobs);
+}
+
+TEST(IdempotencyKey, NamesTheTask) {
+  const auto named = [](net::http::Headers headers, std::optional<std::string> task_id) -> base::Result<std::string> {
+    wire::SubmitRequest request{.task_id = std::move(task_id)};
+    TRY(take_idempotency_key(headers, request));
+    return request.task_id.value_or("none");
+  };
+  EXPECT_EQ(named({}, std::nullopt).value(), "none");
+  EXPECT_EQ(named({}, "a").value(), "a");
+  EXPECT_EQ(named({{"idempotency-key", "k-1"}}, std::nullopt).value(), "k-1");
+  EXPECT_EQ(named({{"Idempotency-Key", "\"k-1\""}}, std::nullopt).value(), "k-1");
+  EXPECT_EQ(named({{"Idempotency-Key", "k-1"}}, "k-1").value(), "k-1");
+  for (const char* bad : {"", "\"", "\"\"", "a b", "a\"b"}) {
+    EXPECT_EQ(named({{"Idempotency-Key", bad}}, std::nullopt).error().code, base::ErrorCode::kInvalidParams) << bad;
+  }
+  EXPECT_EQ(named({{"Idempotency-Key", "k-1"}}, "k-2").error().code, base::ErrorCode::kInvalidParams);
 }
 
 // The task body under 10,000 structured mutations: an answer every time, and what passes is within all limits.
@@ -94,7 +110,8 @@ TEST(ParseSubmission, SurvivesTenThousandMutations) {
       case 2: body.insert(random() % body.size(), pick(kValues)); break;
       default: break;
     }
-    const auto parsed = parse_submission(body, limits);
+    auto decoded = decode_request(body);
+    const auto parsed = decoded ? take_inputs(*std::move(decoded), limits) : base::fail(std::move(decoded).error());
     if (!parsed) {
       EXPECT_EQ(parsed.error().code, base::ErrorCode::kInvalidParams) << body;
       EXPECT_FALSE(parsed.error().message.empty());
@@ -103,8 +120,8 @@ TEST(ParseSubmission, SurvivesTenThousandMutations) {
     ++accepted;
     const wire::SubmitRequest& request = parsed->request;
     EXPECT_TRUE(base::is_valid_utf8(request.prompt.value_or("")));
-    EXPECT_GE(request.max_tokens, 1);
-    EXPECT_LE(request.max_tokens, limits.max_tokens);
+    EXPECT_GE(request.max_tokens.value_or(1), 1);
+    EXPECT_LE(request.max_tokens.value_or(1), limits.max_tokens);
     EXPECT_NE(request.model.has_value(), request.model_ref.has_value());
     EXPECT_TRUE(wire::decode<wire::SubmitRequest>(wire::encode(request), wire::UnknownKeys::kRefuse)) << body;
   }

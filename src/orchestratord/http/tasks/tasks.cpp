@@ -4,10 +4,11 @@
 
 #include <charconv>
 
-#include "net/sse/sse.h"
 #include "orchestratord/http/sessions.h"
 #include "orchestratord/http/tasks/job_view.h"
+#include "orchestratord/http/tasks/result_renderer.h"
 #include "orchestratord/http/tenancy.h"
+#include "orchestratord/streams/log/sse_renderer.h"
 #include "wire/json.h"
 
 namespace llorch::orchestratord::http::tasks {
@@ -27,6 +28,47 @@ Error not_found(const base::JobId& job_id) {
       .with("job_id", job_id.value);
 }
 
+base::Error offset_gone(const store::JobRecord& record) {
+  return Error{ErrorCode::kStreamOffsetGone,
+               "the job has ended and its tokens are not held any more: they are kept in memory only, for "
+               "stream.retain_ms, or for stream.reconnect_grace_ms once a client was sent them all. A stream without "
+               "Last-Event-ID has the terminal event; for the output, submit the job again with its seed",
+               {}}
+      .with("last_event_id", record.progress.last_event_id.value_or(""))
+      .with("seed", std::to_string(record.seed));
+}
+
+tl::unexpected<Error> bad_parameter(std::string field, std::string reason, std::string message) {
+  return base::fail(Error{ErrorCode::kInvalidParams, std::move(message), {}}
+                        .with("field", std::move(field))
+                        .with("reason", std::move(reason)));
+}
+
+// What a submission is answered with: the 202 of an accepted job, its stream, or its result.
+enum class AnswerKind { kAdmission, kStream, kResult };
+
+base::Result<AnswerKind> answer_kind(const net::Request& request) {
+  bool stream = false, wait = false;
+  for (const auto& [name, value] : request.query_params) {
+    if (name != "stream" && name != "wait") {
+      return bad_parameter("query", "unknown", "the query parameters of a submission are stream and wait");
+    }
+    if (value != "true" && value != "false") return bad_parameter(name, "type", name + " is true or false");
+    (name == "stream" ? stream : wait) = value == "true";
+  }
+  if (stream && wait) {
+    return bad_parameter("wait", "combination",
+                         "stream=true answers with the stream and wait=true with the result; ask for one");
+  }
+  return stream ? AnswerKind::kStream : wait ? AnswerKind::kResult : AnswerKind::kAdmission;
+}
+
+base::Result<std::optional<streams::EventId>> last_event_id_of(const net::Request& request) {
+  const auto header = request.headers.get("Last-Event-ID");
+  if (!header || header->empty()) return std::nullopt;
+  return TRY(streams::parse_event_id(*header));
+}
+
 // Ids are checked before they are looked up or repeated in an answer.
 base::Result<base::JobId> job_id_of(const net::Request& request) {
   const std::string& text = request.path_param("id");
@@ -41,9 +83,7 @@ base::Result<std::int64_t> limit_of(const net::Request& request) {
   std::int64_t value = 0;
   const auto [end, ec] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (ec != std::errc() || end != text->data() + text->size() || value < 1 || value > kListMax) {
-    return base::fail(Error{ErrorCode::kInvalidParams, fmt::format("limit must be between 1 and {}", kListMax), {}}
-                          .with("field", "limit")
-                          .with("reason", "range"));
+    return bad_parameter("limit", "range", fmt::format("limit must be between 1 and {}", kListMax));
   }
   return value;
 }
@@ -70,7 +110,76 @@ std::string last_event_id_of(const streams::StreamPtr& stream) {
   return stream == nullptr ? std::string() : streams::to_string(stream->progress().id);
 }
 
+bool is_live(const Tasks::Wanted& wanted) {
+  return wanted.stream != nullptr && owns(wanted.caller, wanted.stream->identity().tenant_id);
+}
+
+// Answers with the terminal event alone. A renderer that needs the tokens for it gets none.
+void serve_stored(const store::JobRecord& record, const streams::Stream::Reader& reader,
+                  const Tasks::Refused& refused) {
+  const auto& progress = record.progress;
+  const auto id = streams::parse_event_id(progress.last_event_id.value_or(""));
+  if (!wire::is_terminal(progress.status) || !id) {
+    return refused(Error{ErrorCode::kInternal, "the job's stream is missing; report this as a bug", {}});
+  }
+  streams::Renderer& renderer = *reader.renderer;
+  const auto answer = streams::answer_from_store({*id}, reader.last_event_id);
+  const bool lacks_tokens = !renderer.stateless() && progress.end && progress.end->tokens_out > 0;
+  if (answer == streams::StoredAnswer::kOffsetGone || lacks_tokens) return refused(offset_gone(record));
+  std::string bytes;
+  if (answer == streams::StoredAnswer::kTerminalEvent) {
+    streams::render(terminal_event(progress), *id, renderer, bytes);
+  }
+  streams::Renderer::Head head = renderer.head();
+  if (!renderer.streams()) {
+    reader.exchange->respond({head.status, std::move(head.headers), std::move(bytes)});
+    return;
+  }
+  reader.exchange->start_stream(head.status, std::move(head.headers));
+  if (!bytes.empty()) reader.exchange->write(bytes);
+  reader.exchange->end();
+}
+
 }  // namespace
+
+void Tasks::submit(const net::Request& request, const net::ExchangePtr& exchange) {
+  const auto kind = answer_kind(request);
+  if (!kind) return refuse(context_, exchange, kind.error());
+  const auto last_event_id = last_event_id_of(request);
+  if (!last_event_id) return refuse(context_, exchange, last_event_id.error());
+  auto body = decode_request(request.body);
+  if (!body) return refuse(context_, exchange, std::move(body).error());
+  if (const auto named = take_idempotency_key(request.headers, *body); !named) {
+    return refuse(context_, exchange, named.error());
+  }
+  Submission submission{*std::move(body), request.peer.principal, request.correlation_id};
+  streams::Stream::Reader reader{.exchange = exchange,
+                                 .renderer = nullptr,
+                                 .last_event_id = *last_event_id,
+                                 .correlation_id = request.correlation_id};
+  submitter_.submit(std::move(submission), [this, kind = *kind, caller = request.peer.principal,
+                                            reader = std::move(reader)](base::Result<Admission> admission) mutable {
+    if (!admission) return refuse(context_, reader.exchange, std::move(admission).error());
+    const wire::SubmitReply& reply = admission->reply;
+    if (kind == AnswerKind::kAdmission) {
+      net::Response response = net::http::json_response(202, wire::encode(reply));
+      add_budget_headers(reply.budget, response.headers);
+      return void(reader.exchange->respond(std::move(response)));
+    }
+    if (kind == AnswerKind::kStream) {
+      reader.renderer = std::make_shared<streams::SseRenderer>();
+    } else {
+      reader.renderer = std::make_shared<ResultRenderer>(reply.job_id, reply.task_id);
+    }
+    Refused refused = refusing(reader.exchange);
+    serve({base::JobId(reply.job_id), std::move(admission->stream), std::move(caller)}, std::move(reader),
+          std::move(refused));
+  });
+}
+
+Tasks::Refused Tasks::refusing(const net::ExchangePtr& exchange) const {
+  return [this, exchange](Error error) { refuse(context_, exchange, std::move(error)); };
+}
 
 // The live job, if it is one and the caller's.
 LiveJobPtr Tasks::find_live(const Asked& asked) const {
@@ -79,14 +188,15 @@ LiveJobPtr Tasks::find_live(const Asked& asked) const {
 }
 
 // A job of somebody else is looked up like one that never was, and refused with the same words.
-void Tasks::find_stored(const Asked& asked, std::function<void(const store::JobRecord&)> then) {
-  context_.store->find(asked.job_id,
-                       [this, asked, then = std::move(then)](base::Result<std::optional<store::JobRecord>> found) {
-                         if (!found) return refuse(context_, asked.exchange, std::move(found).error());
-                         const bool is_there = *found && owns(asked.caller, (*found)->tenant_id);
-                         if (!is_there) return refuse(context_, asked.exchange, not_found(asked.job_id));
-                         then(**found);
-                       });
+void Tasks::find_stored(const base::JobId& job_id, const net::http::Principal& caller,
+                        std::function<void(const store::JobRecord&)> then, Refused refused) {
+  context_.store->find(job_id, [job_id, caller, then = std::move(then),
+                                refused = std::move(refused)](base::Result<std::optional<store::JobRecord>> found) {
+    if (!found) return refused(std::move(found).error());
+    const bool is_there = *found && owns(caller, (*found)->tenant_id);
+    if (!is_there) return refused(not_found(job_id));
+    then(**found);
+  });
 }
 
 void Tasks::show(const net::Request& request, const net::ExchangePtr& exchange) {
@@ -106,11 +216,12 @@ void Tasks::show(const net::Request& request, const net::ExchangePtr& exchange) 
 }
 
 void Tasks::show_stored(const Asked& asked, std::optional<wire::WaitReason> reason) {
-  find_stored(asked, [asked, reason = std::move(reason)](const store::JobRecord& record) {
+  const auto then = [asked, reason = std::move(reason)](const store::JobRecord& record) {
     wire::JobView view = shown_view(asked.caller, record, std::nullopt);
     if (!wire::is_terminal(view.status)) view.reason = reason;
     asked.exchange->respond(net::http::json_response(200, wire::encode(view)));
-  });
+  };
+  find_stored(asked.job_id, asked.caller, then, refusing(asked.exchange));
 }
 
 // A page begins behind a job, and says nothing of how many others there are between two of the caller's.
@@ -174,28 +285,32 @@ wire::JobList Tasks::views_of(const net::http::Principal& caller, const LiveJobs
 void Tasks::events(const net::Request& request, const net::ExchangePtr& exchange) {
   const auto job_id = job_id_of(request);
   if (!job_id) return refuse(context_, exchange, job_id.error());
-  std::optional<streams::EventId> last_event_id;
-  if (const auto header = request.headers.get("Last-Event-ID"); header && !header->empty()) {
-    auto parsed = streams::parse_event_id(*header);
-    if (!parsed) return refuse(context_, exchange, std::move(parsed).error());
-    last_event_id = *parsed;
+  const auto last_event_id = last_event_id_of(request);
+  if (!last_event_id) return refuse(context_, exchange, last_event_id.error());
+  const Wanted wanted{*job_id, context_.hub->find(*job_id), request.peer.principal};
+  if (request.method == "HEAD" && is_live(wanted)) {
+    return void(exchange->respond({200, net::http::sse_headers(), {}}));  // reads nothing
   }
-  const Asked asked{*job_id, request.peer.principal, exchange};
-  const streams::StreamPtr stream = context_.hub->find(*job_id);
-  if (stream != nullptr && owns(asked.caller, stream->identity().tenant_id)) {
-    if (request.method == "HEAD") return void(exchange->respond({200, net::http::sse_headers(), {}}));  // reads nothing
-    const LiveJobPtr live = context_.jobs->find(*job_id);
-    if (live != nullptr && live->record.session_id) {
-      return attach_with_budget(base::SessionId(*live->record.session_id), stream,
-                                {exchange, last_event_id, request.correlation_id, {}});
-    }
-    return stream->attach(
-        {.exchange = exchange, .last_event_id = last_event_id, .correlation_id = request.correlation_id},
-        context_.clock->now().mono_ms);
+  serve(wanted,
+        {.exchange = exchange,
+         .renderer = std::make_shared<streams::SseRenderer>(),
+         .last_event_id = *last_event_id,
+         .correlation_id = request.correlation_id},
+        refusing(exchange));
+}
+
+void Tasks::serve(const Wanted& wanted, streams::Stream::Reader reader, Refused refused) {
+  if (!is_live(wanted)) {
+    const auto then = [reader = std::move(reader), refused](const store::JobRecord& record) {
+      serve_stored(record, reader, refused);
+    };
+    return find_stored(wanted.job_id, wanted.caller, then, refused);
   }
-  find_stored(asked, [this, last_event_id, exchange](const store::JobRecord& record) {
-    serve_stored_events(record, last_event_id, exchange);
-  });
+  const LiveJobPtr live = context_.jobs->find(wanted.job_id);
+  if (live != nullptr && live->record.session_id) {
+    return attach_with_budget(base::SessionId(*live->record.session_id), wanted.stream, std::move(reader));
+  }
+  wanted.stream->attach(reader, context_.clock->now().mono_ms);
 }
 
 void Tasks::attach_with_budget(base::SessionId session_id, const streams::StreamPtr& stream,
@@ -206,36 +321,6 @@ void Tasks::attach_with_budget(base::SessionId session_id, const streams::Stream
         if (answer.result) add_budget_headers(answer.result->remaining, reader.headers);
         stream->attach(reader, context_.clock->now().mono_ms);
       });
-}
-
-void Tasks::serve_stored_events(const store::JobRecord& record, const std::optional<streams::EventId>& last_event_id,
-                                const net::ExchangePtr& exchange) {
-  const auto& progress = record.progress;
-  const auto id = streams::parse_event_id(progress.last_event_id.value_or(""));
-  if (!wire::is_terminal(progress.status) || !id) {
-    return refuse(context_, exchange,
-                  Error{ErrorCode::kInternal, "the job's stream is missing; report this as a bug", {}});
-  }
-  const auto answer = streams::answer_from_store({*id}, last_event_id);
-  if (answer == streams::StoredAnswer::kOffsetGone) {
-    return refuse(
-        context_, exchange,
-        Error{ErrorCode::kStreamOffsetGone,
-              "the job has ended and the events after this id are not held any more: tokens are kept in memory only, "
-              "for stream.retain_ms, or for stream.reconnect_grace_ms once a client was sent them all. Ask without "
-              "Last-Event-ID for the terminal event, or submit the job again with its seed",
-              {}}
-            .with("last_event_id", *progress.last_event_id)
-            .with("seed", std::to_string(record.seed)));
-  }
-  exchange->start_stream(200, net::http::sse_headers());
-  if (answer == streams::StoredAnswer::kTerminalEvent) {
-    const TerminalEvent event = terminal_event(progress);
-    std::string frame;
-    net::sse::append_event(frame, {.event = event.event, .id = *progress.last_event_id, .data = event.data});
-    exchange->write(std::move(frame));
-  }
-  exchange->end();
 }
 
 void Tasks::cancel(const net::Request& request, const net::ExchangePtr& exchange) {
@@ -255,8 +340,10 @@ void Tasks::answer_cancel(const Asked& asked, const core::AnswerCancel& answer) 
     asked.exchange->respond(net::http::json_response(status, wire::encode(reply)));
   };
   if (!answer.status) {
-    return find_stored(
-        asked, [respond](const store::JobRecord& record) { respond(200, wire::enum_name(record.progress.status)); });
+    const auto then = [respond](const store::JobRecord& record) {
+      respond(200, wire::enum_name(record.progress.status));
+    };
+    return find_stored(asked.job_id, asked.caller, then, refusing(asked.exchange));
   }
   if (*answer.status == wire::JobStatus::kRunning) return respond(202, "cancelling");
   respond(*answer.status == wire::JobStatus::kCancelled ? 202 : 200, wire::enum_name(*answer.status));

@@ -1,21 +1,37 @@
 #pragma once
-// GET and DELETE of /v2/tasks and what lies below it.
+// /v2/tasks and what lies below it.
+#include <functional>
 #include <unordered_map>
 #include <vector>
 
 #include "orchestratord/http/context.h"
+#include "orchestratord/http/tasks/submit.h"
 
 namespace llorch::orchestratord::http::tasks {
 
-// Thread-safe. REQUIRES: `context` outlives it.
+// Thread-safe. REQUIRES: `context` and `submitter` outlive it.
 class Tasks {
  public:
-  explicit Tasks(const Context& context) : context_(context) {}
+  Tasks(const Context& context, Submitter& submitter) : context_(context), submitter_(submitter) {}
 
+  // With ?stream=true or ?wait=true, the answer is the job's stream or its result instead of a 202. REQUIRES: on the
+  // desk's thread.
+  void submit(const net::Request& request, const net::ExchangePtr& exchange);
   void show(const net::Request& request, const net::ExchangePtr& exchange);
   void list(const net::Request& request, const net::ExchangePtr& exchange);
   void events(const net::Request& request, const net::ExchangePtr& exchange);
   void cancel(const net::Request& request, const net::ExchangePtr& exchange);
+
+  // Whose stream is served, to whom.
+  struct Wanted {
+    base::JobId job_id;
+    streams::StreamPtr stream;  // null: it is not held, or the job never was
+    net::http::Principal caller;
+  };
+  using Refused = std::function<void(base::Error)>;
+  // Answers the reader from the job's stream, or with the terminal event of its stored row. `refused` is called instead,
+  // on any thread, with JOB_NOT_FOUND, STREAM_OFFSET_GONE, STORE_UNAVAILABLE.
+  void serve(const Wanted& wanted, streams::Stream::Reader reader, Refused refused);
 
  private:
   // Who asks for which job.
@@ -29,17 +45,18 @@ class Tasks {
   void show_stored(const Asked& asked, std::optional<wire::WaitReason> reason);
   // Attaches the reader; the head of the answer says what is left of the session's budgets.
   void attach_with_budget(base::SessionId session_id, const streams::StreamPtr& stream, streams::Stream::Reader reader);
-  void serve_stored_events(const store::JobRecord& record, const std::optional<streams::EventId>& last_event_id,
-                           const net::ExchangePtr& exchange);
+  Refused refusing(const net::ExchangePtr& exchange) const;
   void answer_cancel(const Asked& asked, const core::AnswerCancel& answer);
   void list_page(const net::http::Principal& caller, store::Listing listing, const net::ExchangePtr& exchange);
   using LiveJobs = std::unordered_map<base::JobId, core::LiveJob>;
   wire::JobList views_of(const net::http::Principal& caller, const LiveJobs& live,
                          const std::vector<store::JobRecord>& records) const;
-  // The stored row, or an answered error.
-  void find_stored(const Asked& asked, std::function<void(const store::JobRecord&)> then);
+  // The stored row, or `refused`.
+  void find_stored(const base::JobId& job_id, const net::http::Principal& caller,
+                   std::function<void(const store::JobRecord&)> then, Refused refused);
 
   const Context& context_;
+  Submitter& submitter_;
 };
 
 }  // namespace llorch::orchestratord::http::tasks

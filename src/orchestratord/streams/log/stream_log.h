@@ -1,18 +1,21 @@
 #pragma once
-// What one job's clients read: its events as bytes of the wire, and the hash chain that proves every prefix. Pure: no
-// sockets, threads or clock. Not thread-safe.
+// What one job's clients read: its events, and the hash chain that proves every prefix. Pure: no sockets, threads or
+// clock. Not thread-safe.
 //
 // Tokens are kept in RAM for as long as the job lives, and are nowhere else (promise 5).
-#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "base/result.h"
 #include "base/sha256.h"
 #include "orchestratord/streams/log/event_id.h"
+#include "orchestratord/streams/log/token_json.h"
+#include "orchestratord/streams/renderer.h"
 #include "wire/task.h"
 
 namespace llorch::orchestratord::streams {
@@ -21,88 +24,86 @@ class StreamLog {
  public:
   StreamLog();
 
-  // The events `queued` and `started` go out once; later calls, of a retry, change nothing.
+  // The events `queued` and `started` are kept once; later calls, of a retry, change nothing.
   void queued(const wire::QueuedEvent& event);
   // Says again what `queued` said of position and start. REQUIRES queued() before.
   void started(const wire::StartedEvent& event);
 
-  // The tokens of the next attempt begin at 0. Those already held are compared, not sent again.
+  // The tokens of the next attempt begin at 0. Those already held are compared, not kept again.
   void begin_attempt() { attempt_tokens_ = 0; }
-  // REPLAY_DIVERGED: another text than the one held. WORKER_RESET: `i` is not the next index of this attempt.
-  // `logprobs`: JSON for the event, empty for none; compared like the text, but no part of the hash.
-  // REQUIRES started() before, not finished.
-  base::Result<> token(std::int64_t i, std::string_view t, std::string_view logprobs = {});
+  // REPLAY_DIVERGED: another text, id or logprobs than those held. WORKER_RESET: `i` is not the next index of this
+  // attempt. Of the hash are only `i` and the text. REQUIRES started() before, not finished.
+  base::Result<> token(const TokenView& token);
 
-  // From here on token() changes nothing and advance() sends no token any more, held or not (ORCH-3026).
+  // From here on token() changes nothing and advance() renders no token any more, held or not (ORCH-3026).
   void seal() { sealed_ = true; }
   bool sealed() const { return sealed_; }
 
-  struct Terminal {
-    std::string_view event;  // "end" or "error"
-    std::string_view data;   // one line of JSON
-  };
+  // The terminal event: end, or error.
+  using Terminal = std::variant<wire::EndEvent, wire::ErrorBody>;
   // REQUIRES not finished.
-  void finish(const Terminal& terminal);
+  void finish(Terminal terminal);
 
   bool finished() const { return terminal_.has_value(); }
-  bool finished_in_error() const { return terminal_ && terminal_error_; }
+  bool finished_in_error() const { return terminal_ && std::holds_alternative<wire::ErrorBody>(*terminal_); }
   // The id the terminal event has, or would have now.
   EventId terminal_id() const { return {kFirstTokenSeq + tokens_count(), prefix_}; }
-  std::int64_t tokens_count() const { return std::max<std::int64_t>(0, events_count() - kFirstTokenSeq); }
+  std::int64_t tokens_count() const { return static_cast<std::int64_t>(tokens_.size()); }
   // Numbered events held, without the terminal one: those with seq 0 .. count-1.
-  std::int64_t events_count() const { return static_cast<std::int64_t>(events_.size()); }
+  std::int64_t events_count() const { return queued_.has_value() + started_.has_value() + tokens_count(); }
   EventId id_of(std::int64_t seq) const;  // REQUIRES 0 <= seq < events_count()
-  std::string_view terminal_frame() const { return terminal_ ? std::string_view(*terminal_) : std::string_view(); }
-  // The events from `seq` on, as many whole ones as fit into `bytes_max`, at least one. REQUIRES seq < events_count().
-  struct Frames {
-    std::string_view bytes;
-    std::int64_t next_seq = 0;
-  };
-  Frames frames(std::int64_t seq, std::size_t bytes_max) const;
+  // Appends the event's bytes. REQUIRES 0 <= seq < events_count().
+  void render(std::int64_t seq, Renderer& renderer, std::string& out) const;
+  // The same of the terminal event, which is none while not finished.
+  void render_terminal(Renderer& renderer, std::string& out) const;
 
-  std::size_t bytes_held() const;
+  std::size_t bytes_held() const { return bytes_.capacity() + tokens_.capacity() * sizeof(Held); }
 
  private:
-  void append(const EventId& id, std::string_view event, std::string_view data);
-
+  static constexpr auto kNoId = static_cast<base::TokenId>(std::numeric_limits<std::uint32_t>::max());
   struct Held {
-    std::size_t end = 0;       // in bytes_
-    std::uint64_t prefix = 0;  // of its id
+    std::size_t end = 0;          // in bytes_: of its text and then its logprobs
+    std::uint64_t prefix = 0;     // of its event id
+    std::uint32_t text_size = 0;  // bytes
+    base::TokenId id = kNoId;
   };
-  std::string bytes_;         // all events so far, one after the other
-  std::vector<Held> events_;  // by seq
+  TokenView held(std::int64_t i) const;
+
+  std::optional<wire::QueuedEvent> queued_;
+  std::optional<wire::StartedEvent> started_;
+  std::string bytes_;         // of all tokens, one after the other
+  std::vector<Held> tokens_;  // by index
   base::Sha256 hash_;         // of all tokens held
   std::uint64_t empty_prefix_ = 0;
-  std::uint64_t prefix_ = 0;                                  // of hash_
-  std::int64_t attempt_tokens_ = 0;                           // of the current attempt
-  std::int64_t queue_position_ = 0, predicted_start_ms_ = 0;  // of the event queued
+  std::uint64_t prefix_ = 0;         // of hash_
+  std::int64_t attempt_tokens_ = 0;  // of the current attempt
   bool sealed_ = false;
-  std::optional<std::string> terminal_;
-  bool terminal_error_ = false;
+  std::optional<Terminal> terminal_;
 };
+
+// Appends the bytes of a terminal event.
+void render(const StreamLog::Terminal& terminal, const EventId& id, Renderer& renderer, std::string& out);
 
 // Where one client stands.
 struct Cursor {
   std::int64_t next_seq = 0;
-  // What the client said it holds. Set while the log, after a restart, has not replayed that far.
-  std::optional<EventId> claim;
+  // What the client said it holds. Set until the log, after a restart, has replayed that far.
+  std::optional<EventId> last_event_id;
 };
 
 // The cursor of a new client. `last_event_id`: what it holds, absent for a client that reads from the beginning.
-inline Cursor attach(const std::optional<EventId>& last_event_id) { return {.next_seq = 0, .claim = last_event_id}; }
+inline Cursor attach(const std::optional<EventId>& last_event_id) {
+  return {.next_seq = 0, .last_event_id = last_event_id};
+}
 
-struct Next {
-  enum class Kind {
-    kWait,      // nothing to send yet
-    kFrames,    // send `bytes`, ask again
-    kLast,      // send `bytes` (may be empty: the client holds the terminal event already), then close
-    kDiverged,  // the claim is not of this stream: send the error REPLAY_DIVERGED, then close
-  };
-  Kind kind = Kind::kWait;
-  std::string_view bytes;  // valid until the log changes
+enum class Next {
+  kWait,      // nothing to send yet
+  kMore,      // send what was rendered, ask again
+  kLast,      // send what was rendered (maybe nothing: the client holds the terminal event already), then close
+  kDiverged,  // the client's last event id is not of this stream: send the error REPLAY_DIVERGED, then close
 };
-// What to send next, at most `bytes_max` (but one whole event); moves the cursor past it.
-Next advance(const StreamLog& log, Cursor& cursor, std::size_t bytes_max);
+// Renders what to send next into `out`, whole events until it holds `bytes_max` or more; moves the cursor past them.
+Next advance(const StreamLog& log, Cursor& cursor, Renderer& renderer, std::size_t bytes_max, std::string& out);
 
 // What a client gets of a job whose tokens are no longer held.
 struct StoredTerminal {

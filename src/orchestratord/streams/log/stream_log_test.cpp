@@ -11,8 +11,10 @@
 #include "base/file.h"
 #include "base/utf8.h"
 #include "net/sse/sse.h"
+#include "orchestratord/streams/log/sse_renderer.h"
 #include "orchestratord/streams/log/token_json.h"
 #include "wire/json.h"
+#include "wire/worker.h"
 
 namespace llorch::orchestratord::streams {
 namespace {
@@ -28,31 +30,49 @@ wire::StartedEvent started_event() {
           .seed = 7,
           .queue_wait_ms = 12};
 }
-constexpr std::string_view kEnd =
-    R"({"job_id":"job-1","tokens_in":3,"tokens_out":3,"decode_time_ms":9,"first_token_ms":4,"stop_reason":"eos"})";
+const wire::EndEvent kEnd{.job_id = "job-1", .tokens_in = 3, .tokens_out = 3, .decode_time_ms = 9, .first_token_ms = 4};
+wire::ErrorBody error_event(std::string code, std::string message = "m") {
+  return {.code = std::move(code), .message = std::move(message)};
+}
 
 StreamLog log_with(const std::vector<std::string>& tokens) {
   StreamLog log;
   log.queued(queued_event());
   log.started(started_event());
   log.begin_attempt();
-  for (std::size_t i = 0; i < tokens.size(); ++i) EXPECT_TRUE(log.token(static_cast<std::int64_t>(i), tokens[i]));
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    EXPECT_TRUE(log.token({.t = tokens[i], .i = static_cast<std::int64_t>(i)}));
   return log;
 }
 
 // Everything a client with this cursor is sent until it has to wait or the stream ends.
 struct Read {
   std::string bytes;
-  Next::Kind last = Next::Kind::kWait;
+  Next last = Next::kWait;
 };
 Read read_all(const StreamLog& log, Cursor& cursor, std::size_t bytes_max = 64) {
   Read out;
-  for (;;) {
-    const Next next = advance(log, cursor, bytes_max);
-    out.bytes += next.bytes;
-    out.last = next.kind;
-    if (next.kind != Next::Kind::kFrames) return out;
-  }
+  SseRenderer renderer;
+  do {
+    std::string bytes;
+    out.last = advance(log, cursor, renderer, bytes_max, bytes);
+    out.bytes += bytes;
+  } while (out.last == Next::kMore);
+  return out;
+}
+
+std::string terminal_of(const StreamLog& log) {
+  SseRenderer renderer;
+  std::string out;
+  log.render_terminal(renderer, out);
+  return out;
+}
+
+std::string event_of(const StreamLog& log, std::int64_t seq) {
+  SseRenderer renderer;
+  std::string out;
+  log.render(seq, renderer, out);
+  return out;
 }
 
 void expect_golden(const std::string& name, const std::string& actual) {
@@ -66,10 +86,10 @@ void expect_golden(const std::string& name, const std::string& actual) {
 // SYS-5.1.3, OC-CTRL-2022, ORCH-2002, ORCH-3029: the order of events, their ids and their bytes.
 TEST(StreamLog, ACompletedStream) {
   StreamLog log = log_with({"Once", "", " upon\n\"a\""});
-  log.finish({.event = "end", .data = kEnd});
+  log.finish(kEnd);
   Cursor cursor = attach(std::nullopt);
   const Read read = read_all(log, cursor);
-  EXPECT_EQ(read.last, Next::Kind::kLast);
+  EXPECT_EQ(read.last, Next::kLast);
   expect_golden("completed.sse", read.bytes);
 }
 
@@ -77,7 +97,7 @@ TEST(StreamLog, AStreamCancelledInTheQueue) {
   StreamLog log;
   log.queued(queued_event());
   log.seal();
-  log.finish({.event = "error", .data = R"({"code":"CANCELLED","message":"the job was cancelled","retriable":false})"});
+  log.finish(error_event("CANCELLED", "the job was cancelled"));
   Cursor cursor = attach(std::nullopt);
   expect_golden("cancelled_in_queue.sse", read_all(log, cursor).bytes);
 }
@@ -128,10 +148,12 @@ TEST(TokenJson, EqualsTheContractsEncoder) {
 TEST(TokenJson, ReadsWhatItTakesAsTheContractDoes) {
   const auto agrees = [](const std::string& json) {
     std::string text = "before";
-    const auto index = read_token_json(json, text);
-    if (!index) return text == "before";
-    const auto token = wire::decode<wire::TokenEvent>(json, wire::UnknownKeys::kRefuse);
-    return token && token->i == *index && "before" + token->t == text && !token->logprobs;
+    const auto numbers = read_token_json(json, text);
+    if (!numbers) return text == "before";
+    const auto token = wire::decode<wire::WorkerTokenEvent>(json, wire::UnknownKeys::kRefuse);
+    if (!token || token->id.has_value() != numbers->id.has_value()) return false;
+    return token->i == numbers->i && (!token->id || *token->id == base::index(*numbers->id)) &&
+           "before" + token->t == text && !token->logprobs;
   };
   for (const char* json : {R"({"t":"a","i":0})",
                            R"({"t":"","i":12})",
@@ -154,7 +176,15 @@ TEST(TokenJson, ReadsWhatItTakesAsTheContractDoes) {
                            "{\"t\":\"\x01\",\"i\":1}",
                            "{\"t\":\"\xc3\xa9\",\"i\":1}",
                            R"({"t":"a","i":+1})",
-                           R"({"t":"a","i":1 })"}) {
+                           R"({"t":"a","i":1 })",
+                           R"({"t":"a","i":1,"id":7})",
+                           R"({"t":"a","i":1,"id":2147483647})",
+                           R"({"t":"a","i":1,"id":2147483648})",
+                           R"({"t":"a","i":1,"id":-1})",
+                           R"({"t":"a","i":1,"id":})",
+                           R"({"t":"a","i":1,"id":7,"id":7})",
+                           R"({"t":"a","id":7,"i":1})",
+                           R"({"t":"a","i":1,"id":7,"logprobs":{}})"}) {
     EXPECT_TRUE(agrees(json)) << json;
   }
   EXPECT_TRUE(rc::check("token json read", [&](const std::string& raw, std::uint32_t i, std::uint8_t at, char changed) {
@@ -164,8 +194,15 @@ TEST(TokenJson, ReadsWhatItTakesAsTheContractDoes) {
     const bool plain = std::none_of(t.begin(), t.end(), [](unsigned char c) {
       return c < 0x20 && c != '\b' && c != '\f' && c != '\n' && c != '\r' && c != '\t';
     });
-    RC_ASSERT(!plain || read_token_json(json, text) == i);
+    RC_ASSERT(!plain || read_token_json(json, text) == TokenNumbers{.i = i});
     RC_ASSERT(!plain || text == t);
+    if (plain) {
+      const wire::WorkerTokenEvent whole{.t = t, .i = i, .id = i % 1000, .logprobs = {}};
+      std::string again;
+      RC_ASSERT(read_token_json(wire::encode(whole), again) ==
+                (TokenNumbers{.i = i, .id = base::TokenId{static_cast<std::uint32_t>(i % 1000)}}));
+      RC_ASSERT(again == t);
+    }
     json[at % json.size()] = changed;
     RC_ASSERT(agrees(json));
   }));
@@ -182,14 +219,14 @@ TEST(TokenJson, LogprobsStandLast) {
 TEST(StreamLog, LogprobsAreNoPartOfTheIds) {
   StreamLog plain = log_with({"a", "b"});
   StreamLog with = log_with({});
-  ASSERT_TRUE(with.token(0, "a", R"({"id":1})"));
-  ASSERT_TRUE(with.token(1, "b", R"({"id":2})"));
+  ASSERT_TRUE(with.token({.t = "a", .i = 0, .logprobs = R"({"id":1})"}));
+  ASSERT_TRUE(with.token({.t = "b", .i = 1, .logprobs = R"({"id":2})"}));
   EXPECT_EQ(with.terminal_id(), plain.terminal_id());
   Cursor cursor = attach(std::nullopt);
   EXPECT_NE(read_all(with, cursor).bytes.find(R"({"t":"b","i":1,"logprobs":{"id":2}})"), std::string::npos);
   with.begin_attempt();
-  EXPECT_TRUE(with.token(0, "a", R"({"id":1})"));
-  EXPECT_EQ(with.token(1, "b", R"({"id":3})").error().code, ErrorCode::kReplayDiverged);
+  EXPECT_TRUE(with.token({.t = "a", .i = 0, .logprobs = R"({"id":1})"}));
+  EXPECT_EQ(with.token({.t = "b", .i = 1, .logprobs = R"({"id":3})"}).error().code, ErrorCode::kReplayDiverged);
 }
 
 // Promise 3: a retry's tokens are compared one by one; clients see no second start, no gap, no duplicate.
@@ -199,10 +236,10 @@ TEST(StreamLog, ARetryContinuesWhereTheFirstAttemptBroke) {
   std::string seen = read_all(log, cursor).bytes;
   log.started(started_event());
   log.begin_attempt();
-  EXPECT_TRUE(log.token(0, "a"));
-  EXPECT_TRUE(log.token(1, "b"));
+  EXPECT_TRUE(log.token({.t = "a", .i = 0}));
+  EXPECT_TRUE(log.token({.t = "b", .i = 1}));
   EXPECT_EQ(read_all(log, cursor).bytes, "");
-  EXPECT_TRUE(log.token(2, "c"));
+  EXPECT_TRUE(log.token({.t = "c", .i = 2}));
   seen += read_all(log, cursor).bytes;
   Cursor fresh = attach(std::nullopt);
   EXPECT_EQ(seen, read_all(log_with({"a", "b", "c"}), fresh).bytes);
@@ -211,30 +248,50 @@ TEST(StreamLog, ARetryContinuesWhereTheFirstAttemptBroke) {
 TEST(StreamLog, ARetryWithOtherTokensIsRefused) {
   StreamLog log = log_with({"a", "b"});
   log.begin_attempt();
-  EXPECT_TRUE(log.token(0, "a"));
-  EXPECT_EQ(log.token(1, "x").error().code, ErrorCode::kReplayDiverged);
+  EXPECT_TRUE(log.token({.t = "a", .i = 0}));
+  EXPECT_EQ(log.token({.t = "x", .i = 1}).error().code, ErrorCode::kReplayDiverged);
   EXPECT_EQ(log.tokens_count(), 2);
+}
+
+// The id is no part of the hash and not on the wire of /v2; a retry that draws another token diverges all the same.
+TEST(StreamLog, TheIdsOfTokensAreHeldAndCompared) {
+  StreamLog log = log_with({});
+  ASSERT_TRUE(log.token({.t = "a", .i = 0, .id = base::TokenId{7}}));
+  EXPECT_EQ(log.terminal_id(), log_with({"a"}).terminal_id());
+  EXPECT_EQ(event_of(log, 2), event_of(log_with({"a"}), 2));
+  log.begin_attempt();
+  EXPECT_TRUE(log.token({.t = "a", .i = 0, .id = base::TokenId{7}}));
+  log.begin_attempt();
+  EXPECT_EQ(log.token({.t = "a", .i = 0, .id = base::TokenId{8}}).error().code, ErrorCode::kReplayDiverged);
+}
+
+// A long text costs its bytes and 24 for each token.
+TEST(StreamLog, HoldsTokensAndNothingThatIsMadeOfThem) {
+  StreamLog log = log_with({});
+  constexpr std::int64_t kTokens = 1 << 12;
+  for (std::int64_t i = 0; i < kTokens; ++i) ASSERT_TRUE(log.token({.t = " word", .i = i, .id = base::TokenId{1}}));
+  EXPECT_LE(log.bytes_held(), static_cast<std::size_t>(2 * kTokens * (5 + 24))) << "buffers grow by doubling";
 }
 
 TEST(StreamLog, TokensOutOfSequenceAreAWorkerFault) {
   StreamLog log = log_with({"a"});
-  EXPECT_EQ(log.token(2, "c").error().code, ErrorCode::kWorkerReset);
-  EXPECT_EQ(log.token(0, "a").error().code, ErrorCode::kWorkerReset);
-  EXPECT_TRUE(log.token(1, "b"));
+  EXPECT_EQ(log.token({.t = "c", .i = 2}).error().code, ErrorCode::kWorkerReset);
+  EXPECT_EQ(log.token({.t = "a", .i = 0}).error().code, ErrorCode::kWorkerReset);
+  EXPECT_TRUE(log.token({.t = "b", .i = 1}));
 }
 
 // ORCH-3026, SSE-1002: after the seal no client is sent a token, held or new.
 TEST(StreamLog, ASealedStreamSendsNoMoreTokens) {
   StreamLog log = log_with({"a", "b", "c"});
   Cursor slow = attach(std::nullopt);
-  (void)advance(log, slow, 1);
-  (void)advance(log, slow, 1);
-  (void)advance(log, slow, 1);  // queued, started, a
+  SseRenderer renderer;
+  std::string held;
+  for (int event = 0; event < 3; ++event) (void)advance(log, slow, renderer, 1, held);  // queued, started, a
   Cursor fresh = attach(std::nullopt);
   log.seal();
-  EXPECT_TRUE(log.token(3, "d"));
-  log.finish({.event = "error", .data = R"({"code":"CANCELLED","message":"m"})"});
-  EXPECT_EQ(read_all(log, slow).bytes, log.terminal_frame());
+  EXPECT_TRUE(log.token({.t = "d", .i = 3}));
+  log.finish(error_event("CANCELLED"));
+  EXPECT_EQ(read_all(log, slow).bytes, terminal_of(log));
   const std::string all = read_all(log, fresh, 1 << 20).bytes;
   EXPECT_EQ(all.find("event: token"), std::string::npos) << all;
   EXPECT_NE(all.find("event: started"), std::string::npos) << all;
@@ -242,11 +299,44 @@ TEST(StreamLog, ASealedStreamSendsNoMoreTokens) {
 
 // ---- reconnecting -------------------------------------------------------------------------------------------------
 
+// Numbers its own events, so that what it says of one depends on those before.
+class CountingRenderer final : public Renderer {
+ public:
+  bool streams() const override { return true; }
+  Head head() const override { return {}; }
+  void queued(const wire::QueuedEvent&, const EventId&, std::string& out) override { say("queued", out); }
+  void started(const wire::StartedEvent&, const EventId&, std::string& out) override { say("started", out); }
+  void token(const TokenView& token, const EventId&, std::string& out) override { say(token.t, out); }
+  void metrics(const wire::MetricsEvent&, std::string&) override {}
+  void end(const wire::EndEvent&, const EventId&, std::string& out) override { say("end", out); }
+  void error(const wire::ErrorBody&, const std::optional<EventId>&, std::string& out) override { say("error", out); }
+  void keep_alive(std::string&) override {}
+
+ private:
+  void say(std::string_view what, std::string& out) { out.append(std::to_string(++count_)).append(what).append(";"); }
+  int count_ = 0;
+};
+
+TEST(Reconnect, ARendererWithStateIsReplayedAndSaysOnlyWhatTheClientLacks) {
+  StreamLog log = log_with({"a", "b", "c"});
+  log.finish(kEnd);
+  for (std::int64_t held = 0; held < log.events_count(); ++held) {
+    CountingRenderer whole, rest;
+    Cursor from_begin = attach(std::nullopt), resumed = attach(log.id_of(held));
+    std::string all, lacking;
+    while (advance(log, from_begin, whole, 1, all) == Next::kMore) continue;
+    while (advance(log, resumed, rest, 1, lacking) == Next::kMore) continue;
+    EXPECT_EQ(all, "1queued;2started;3a;4b;5c;6end;");
+    EXPECT_TRUE(all.ends_with(lacking)) << lacking;
+    EXPECT_EQ(std::ranges::count(lacking, ';'), log.events_count() - held);
+  }
+}
+
 TEST(Reconnect, WrongPrefixIsTold) {
   const StreamLog log = log_with({"a", "b"});
-  for (const EventId claim : {EventId{0, 1}, EventId{1, 1}, EventId{2, log.id_of(3).prefix}}) {
-    Cursor cursor = attach(claim);
-    EXPECT_EQ(read_all(log, cursor).last, Next::Kind::kDiverged);
+  for (const EventId held : {EventId{0, 1}, EventId{1, 1}, EventId{2, log.id_of(3).prefix}}) {
+    Cursor cursor = attach(held);
+    EXPECT_EQ(read_all(log, cursor).last, Next::kDiverged);
   }
 }
 
@@ -255,42 +345,42 @@ TEST(Reconnect, AClientAheadOfTheReplayWaits) {
   const StreamLog before = log_with({"a", "b", "c", "d"});
   StreamLog after = log_with({"a"});
   Cursor cursor = attach(before.id_of(4));  // holds a, b, c
-  EXPECT_EQ(read_all(after, cursor).last, Next::Kind::kWait);
-  ASSERT_TRUE(after.token(1, "b"));
+  EXPECT_EQ(read_all(after, cursor).last, Next::kWait);
+  ASSERT_TRUE(after.token({.t = "b", .i = 1}));
   EXPECT_EQ(read_all(after, cursor).bytes, "");
-  ASSERT_TRUE(after.token(2, "c"));
+  ASSERT_TRUE(after.token({.t = "c", .i = 2}));
   EXPECT_EQ(read_all(after, cursor).bytes, "");
-  ASSERT_TRUE(after.token(3, "d"));
-  EXPECT_EQ(read_all(after, cursor).bytes, std::string(before.frames(5, 1).bytes));
+  ASSERT_TRUE(after.token({.t = "d", .i = 3}));
+  EXPECT_EQ(read_all(after, cursor).bytes, event_of(before, 5));
 }
 
 TEST(Reconnect, AReplayThatTellsAnotherTaleIsTold) {
   const StreamLog before = log_with({"a", "b", "c"});
   StreamLog other = log_with({"a", "x"});
   Cursor cursor = attach(before.id_of(4));
-  EXPECT_EQ(read_all(other, cursor).last, Next::Kind::kWait);
-  ASSERT_TRUE(other.token(2, "c"));
-  EXPECT_EQ(read_all(other, cursor).last, Next::Kind::kDiverged);
+  EXPECT_EQ(read_all(other, cursor).last, Next::kWait);
+  ASSERT_TRUE(other.token({.t = "c", .i = 2}));
+  EXPECT_EQ(read_all(other, cursor).last, Next::kDiverged);
 
   StreamLog shorter = log_with({"a", "b"});
   Cursor ahead = attach(before.id_of(4));
-  shorter.finish({.event = "end", .data = kEnd});
-  EXPECT_EQ(read_all(shorter, ahead).last, Next::Kind::kDiverged);
+  shorter.finish(kEnd);
+  EXPECT_EQ(read_all(shorter, ahead).last, Next::kDiverged);
 
   StreamLog failed = log_with({"a"});
   Cursor waiting = attach(before.id_of(4));
-  failed.finish({.event = "error", .data = R"({"code":"TIMEOUT","message":"m"})"});
+  failed.finish(error_event("TIMEOUT"));
   const Read read = read_all(failed, waiting);
-  EXPECT_EQ(read.last, Next::Kind::kLast);
-  EXPECT_EQ(read.bytes, failed.terminal_frame()) << "a failure is told as what it is";
+  EXPECT_EQ(read.last, Next::kLast);
+  EXPECT_EQ(read.bytes, terminal_of(failed)) << "a failure is told as what it is";
 }
 
 TEST(Reconnect, AClientThatHoldsEverythingGetsNothing) {
   StreamLog log = log_with({"a"});
-  log.finish({.event = "end", .data = kEnd});
+  log.finish(kEnd);
   Cursor cursor = attach(log.terminal_id());
   const Read read = read_all(log, cursor);
-  EXPECT_EQ(read.last, Next::Kind::kLast);
+  EXPECT_EQ(read.last, Next::kLast);
   EXPECT_EQ(read.bytes, "");
 }
 
@@ -322,10 +412,11 @@ TEST(Reconnect, AnyDisturbanceGivesTheSameEvents) {
     for (int i = 0; i < count; ++i)
       tokens.push_back(*rc::gen::element<std::string>("", "a", " tale", "\n", "\"", "\xF0\x9F\xA6\x8A"));
     StreamLog undisturbed = log_with(tokens);
-    undisturbed.finish({.event = "end", .data = kEnd});
+    undisturbed.finish(kEnd);
     Cursor whole = attach(std::nullopt);
     const std::vector<net::sse::Event> expected = events_of(read_all(undisturbed, whole).bytes);
 
+    SseRenderer renderer;
     auto log = std::make_unique<StreamLog>();
     log->queued(queued_event());
     std::int64_t at = -1;  // next token of the attempt; -1: not started
@@ -348,17 +439,18 @@ TEST(Reconnect, AnyDisturbanceGivesTheSameEvents) {
             log->begin_attempt();
             at = 0;
           } else if (at < count) {
-            RC_ASSERT(log->token(at, tokens[static_cast<std::size_t>(at)]).has_value());
+            RC_ASSERT(log->token({.t = tokens[static_cast<std::size_t>(at)], .i = at}).has_value());
             ++at;
           } else {
-            log->finish({.event = "end", .data = kEnd});
+            log->finish(kEnd);
           }
           break;
         case 1: {  // the client reads
-          const Next next = advance(*log, cursor, 100);
-          RC_ASSERT(next.kind != Next::Kind::kDiverged);
-          inbox += next.bytes;
-          read_to_the_end = next.kind == Next::Kind::kLast;
+          std::string bytes;
+          const Next next = advance(*log, cursor, renderer, 100, bytes);
+          RC_ASSERT(next != Next::kDiverged);
+          inbox += bytes;
+          read_to_the_end = next == Next::kLast;
           break;
         }
         case 2: {  // the connection breaks, possibly inside an event

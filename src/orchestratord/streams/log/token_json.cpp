@@ -1,36 +1,15 @@
 #include "orchestratord/streams/log/token_json.h"
 
-#include <algorithm>
 #include <array>
 #include <charconv>
+#include <limits>
 
+#include "base/json_text.h"
 #include "base/utf8.h"
+#include "wire/worker.h"
 
 namespace llorch::orchestratord::streams {
 namespace {
-
-void append_escaped(std::string& out, std::string_view text) {
-  static constexpr char kHex[] = "0123456789abcdef";
-  for (const char c : text) {
-    switch (c) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      case '\b': out += "\\b"; break;
-      case '\f': out += "\\f"; break;
-      case '\n': out += "\\n"; break;
-      case '\r': out += "\\r"; break;
-      case '\t': out += "\\t"; break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20) {
-          out += "\\u00";
-          out += kHex[(c >> 4) & 0xf];
-          out += kHex[c & 0xf];
-        } else {
-          out += c;
-        }
-    }
-  }
-}
 
 // What the letter after a backslash stands for; 0 for \u and what is no escape.
 char unescaped(char letter) {
@@ -61,29 +40,40 @@ std::size_t read_string(std::string_view json, std::size_t at, std::string& text
   return whole ? at : std::string_view::npos;
 }
 
+// Reads digits without a sign or a leading zero, at most `max`; null if there are none.
+const char* read_number(const char* begin, const char* end, std::int64_t max, std::int64_t& value) {
+  const auto [after, error] = std::from_chars(begin, end, value);
+  const bool canonical = begin < end && *begin != '-' && (*begin != '0' || after == begin + 1);
+  return error == std::errc() && canonical && value <= max ? after : nullptr;
+}
+
 }  // namespace
 
-void append_token_json(std::string& out, const TokenData& token) {
-  out.append("{\"t\":\"");
-  append_escaped(out, token.t);
-  out.append("\",\"i\":");
+void append_token_json(std::string& out, const TokenView& token) {
+  out.append("{\"t\":");
+  base::append_json_string(out, token.t);
+  out.append(",\"i\":");
   std::array<char, 20> digits;
   out.append(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), token.i).ptr);
   if (!token.logprobs.empty()) out.append(",\"logprobs\":").append(token.logprobs);
   out += '}';
 }
 
-std::optional<std::int64_t> read_token_json(std::string_view json, std::string& text) {
-  constexpr std::string_view kText = "{\"t\":\"", kIndex = "\",\"i\":";
+std::optional<TokenNumbers> read_token_json(std::string_view json, std::string& text) {
+  constexpr std::string_view kText = "{\"t\":\"", kIndex = "\",\"i\":", kId = ",\"id\":";
   const std::size_t before = text.size();
   const std::size_t quote = json.starts_with(kText) ? read_string(json, kText.size(), text) : std::string_view::npos;
   if (quote != std::string_view::npos && json.substr(quote).starts_with(kIndex)) {
-    const char* const digits = json.data() + quote + kIndex.size();
-    const char* const last = json.data() + json.size() - 1;
-    std::int64_t index = 0;
-    const auto [end, error] = std::from_chars(digits, std::max(digits, last), index);
-    const bool canonical = digits < last && *digits != '-' && (*digits != '0' || end == digits + 1);
-    if (error == std::errc() && end == last && *last == '}' && canonical) return index;
+    const char* const end = json.data() + json.size();
+    TokenNumbers numbers;
+    const char* at =
+        read_number(json.data() + quote + kIndex.size(), end, std::numeric_limits<std::int64_t>::max(), numbers.i);
+    if (at != nullptr && std::string_view(at, end).starts_with(kId)) {
+      std::int64_t id = 0;
+      at = read_number(at + kId.size(), end, wire::kTokenIdMax, id);
+      numbers.id = base::TokenId{static_cast<std::uint32_t>(id)};
+    }
+    if (at != nullptr && std::string_view(at, end) == "}") return numbers;
   }
   text.resize(before);
   return std::nullopt;

@@ -1,0 +1,78 @@
+#include "orchestratord/http/openai/gateway.h"
+
+#include <memory>
+#include <utility>
+
+#include "base/assert.h"
+#include "orchestratord/http/openai/models.h"
+#include "orchestratord/http/openai/renderers.h"
+#include "orchestratord/http/openai/response_renderer.h"
+
+namespace llorch::orchestratord::http::openai {
+
+void Gateway::chat_completions(const net::Request& request, const net::ExchangePtr& exchange) {
+  submit(decode_chat(request.body), request, exchange);
+}
+
+void Gateway::completions(const net::Request& request, const net::ExchangePtr& exchange) {
+  submit(decode_completion(request.body), request, exchange);
+}
+
+void Gateway::responses(const net::Request& request, const net::ExchangePtr& exchange) {
+  submit(decode_response(request.body), request, exchange);
+}
+
+void Gateway::submit(base::Result<Request> decoded, const net::Request& request, const net::ExchangePtr& exchange) {
+  if (!decoded) return refuse(context_, exchange, std::move(decoded).error());
+  submitter_.submit({.request = std::move(decoded->submission),
+                     .caller = request.peer.principal,
+                     .correlation_id = request.correlation_id},
+                    [this, options = std::move(decoded->answer), correlation_id = request.correlation_id,
+                     exchange](base::Result<tasks::Admission> admission) {
+                      if (!admission) return refuse(context_, exchange, std::move(admission).error());
+                      answer(*admission, options, correlation_id, exchange);
+                    });
+}
+
+void Gateway::answer(const tasks::Admission& admission, const AnswerOptions& options,
+                     const base::CorrelationId& correlation_id, const net::ExchangePtr& exchange) const {
+  ASSERT(admission.stream != nullptr, "a job without a task_id of its client's is new");
+  const base::Time now = context_.clock->now();
+  const AnswerIdentity identity{.job_id = base::JobId(admission.reply.job_id),
+                                .correlation_id = correlation_id,
+                                .created_unix_s = now.unix_ms / 1000};
+  std::shared_ptr<streams::Renderer> renderer;
+  if (options.endpoint == Endpoint::kResponses) {
+    renderer = std::make_shared<ResponseRenderer>(options, identity);
+  } else if (options.stream) {
+    renderer = std::make_shared<ChunkRenderer>(options, identity);
+  } else {
+    renderer = std::make_shared<BodyRenderer>(options, identity);
+  }
+  admission.stream->attach({.exchange = exchange, .renderer = std::move(renderer), .correlation_id = correlation_id},
+                           now.mono_ms);
+}
+
+void Gateway::models(const net::Request&, const net::ExchangePtr& exchange) {
+  std::vector<std::string> names;
+  for (const auto& [name, ref] : context_.config->models.aliases) names.push_back(name);
+  exchange->respond(net::http::json_response(200, model_list(names, started_unix_s())));
+}
+
+void Gateway::model(const net::Request& request, const net::ExchangePtr& exchange) {
+  const std::string& name = request.path_param("id");
+  if (!context_.config->models.aliases.contains(name)) {
+    return refuse(context_, exchange,
+                  base::Error{base::ErrorCode::kModelNotFound,
+                              "no model is configured under this name; GET /v1/models lists those that are",
+                              {}});
+  }
+  exchange->respond(net::http::json_response(200, model_object(name, started_unix_s())));
+}
+
+std::int64_t Gateway::started_unix_s() const {
+  const base::Time now = context_.clock->now();
+  return (now.unix_ms - (now.mono_ms - context_.started_mono_ms)) / 1000;
+}
+
+}  // namespace llorch::orchestratord::http::openai

@@ -1,0 +1,33 @@
+#pragma once
+// The OpenAI API under /v1: a decoder in front of the submission of jobs, a renderer behind their streams.
+#include "orchestratord/http/context.h"
+#include "orchestratord/http/openai/request.h"
+#include "orchestratord/http/tasks/submit.h"
+
+namespace llorch::orchestratord::http::openai {
+
+// Thread-safe. REQUIRES: `context` and `submitter` outlive it.
+class Gateway {
+ public:
+  Gateway(const Context& context, tasks::Submitter& submitter) : context_(context), submitter_(submitter) {}
+
+  // These three take long for a long prompt. REQUIRES: on the desk's thread.
+  void chat_completions(const net::Request& request, const net::ExchangePtr& exchange);
+  void completions(const net::Request& request, const net::ExchangePtr& exchange);
+  void responses(const net::Request& request, const net::ExchangePtr& exchange);
+
+  void models(const net::Request& request, const net::ExchangePtr& exchange);
+  void model(const net::Request& request, const net::ExchangePtr& exchange);
+
+ private:
+  void submit(base::Result<Request> decoded, const net::Request& request, const net::ExchangePtr& exchange);
+  // Answers with the job of `admission`, as `options` say.
+  void answer(const tasks::Admission& admission, const AnswerOptions& options,
+              const base::CorrelationId& correlation_id, const net::ExchangePtr& exchange) const;
+  std::int64_t started_unix_s() const;
+
+  const Context& context_;
+  tasks::Submitter& submitter_;
+};
+
+}  // namespace llorch::orchestratord::http::openai

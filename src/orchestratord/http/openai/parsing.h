@@ -1,0 +1,25 @@
+#pragma once
+// What the decoders of this directory share.
+#include <boost/json/object.hpp>
+#include <boost/json/value.hpp>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace llorch::orchestratord::http::openai {
+
+// INVALID_PARAMS with details {field, reason}.
+inline tl::unexpected<base::Error> refused(std::string_view field, std::string_view reason, std::string message) {
+  return base::fail(base::Error{base::ErrorCode::kInvalidParams, std::move(message), {}}
+                        .with("field", std::string(field))
+                        .with("reason", std::string(reason)));
+}
+
+// The text of a member; empty if there is none, or no text.
+inline std::string_view text_at(const boost::json::object& object, std::string_view name) {
+  const boost::json::value* value = object.if_contains(name);
+  return value != nullptr && value->is_string() ? std::string_view(value->get_string()) : std::string_view();
+}
+
+}  // namespace llorch::orchestratord::http::openai

@@ -1,0 +1,63 @@
+#pragma once
+// A job as clients of the OpenAI API see it: a stream of chunks, or one body when it has ended. Pure.
+#include <string>
+
+#include "orchestratord/http/openai/envelope.h"
+#include "orchestratord/http/openai/logprobs.h"
+#include "orchestratord/streams/renderer.h"
+
+namespace llorch::orchestratord::http::openai {
+
+// Lines of `data:` alone: chunks, then [DONE]; after an error, as after a lost connection, no [DONE]. Comments say what the
+// job waits for.
+class ChunkRenderer final : public streams::Renderer {
+ public:
+  ChunkRenderer(const AnswerOptions& options, const AnswerIdentity& identity);
+
+  bool streams() const override { return true; }
+  Head head() const override;
+  void queued(const wire::QueuedEvent& event, const streams::EventId& id, std::string& out) override;
+  void started(const wire::StartedEvent& event, const streams::EventId& id, std::string& out) override;
+  void token(const streams::TokenView& token, const streams::EventId& id, std::string& out) override;
+  void metrics(const wire::MetricsEvent&, std::string&) override {}
+  void end(const wire::EndEvent& event, const streams::EventId& id, std::string& out) override;
+  void error(const wire::ErrorBody& error, const std::optional<streams::EventId>& id, std::string& out) override;
+  void keep_alive(std::string& out) override;
+
+ private:
+  void begin(std::string& out);
+  void append_text(std::string_view text, std::string& out);
+
+  const AnswerOptions options_;
+  const base::CorrelationId correlation_id_;
+  const std::string opening_;        // of every chunk, from "data: " on
+  const std::string_view no_usage_;  // where a chunk says that it has none
+  LogprobsWriter logprobs_;
+  bool begun_ = false;
+};
+
+// The whole answer, or the error with its status.
+class BodyRenderer final : public streams::Renderer {
+ public:
+  BodyRenderer(const AnswerOptions& options, const AnswerIdentity& identity);
+
+  bool streams() const override { return false; }
+  Head head() const override { return head_; }
+  void queued(const wire::QueuedEvent&, const streams::EventId&, std::string&) override {}
+  void started(const wire::StartedEvent&, const streams::EventId&, std::string&) override {}
+  void token(const streams::TokenView& token, const streams::EventId& id, std::string& out) override;
+  void metrics(const wire::MetricsEvent&, std::string&) override {}
+  void end(const wire::EndEvent& event, const streams::EventId& id, std::string& out) override;
+  void error(const wire::ErrorBody& error, const std::optional<streams::EventId>& id, std::string& out) override;
+  void keep_alive(std::string&) override {}
+
+ private:
+  const AnswerOptions options_;
+  const base::CorrelationId correlation_id_;
+  const std::string opening_;
+  LogprobsWriter logprobs_;
+  std::string text_;
+  Head head_;
+};
+
+}  // namespace llorch::orchestratord::http::openai

@@ -1,0 +1,258 @@
+// Golden transcripts: the bytes that clients of the OpenAI API get.
+#include "orchestratord/http/openai/renderers.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+#include <cstdlib>
+#include <fstream>
+
+#include "base/file.h"
+#include "orchestratord/http/openai/errors.h"
+#include "orchestratord/http/openai/models.h"
+#include "orchestratord/http/openai/response_renderer.h"
+
+namespace llorch::orchestratord::http::openai {
+namespace {
+
+const AnswerIdentity kIdentity{.job_id = base::JobId("0b5dbe0e-9c7d-4f3a-8f2b-6c1d2e3f4a5b"),
+                               .correlation_id = base::CorrelationId("corr-1"),
+                               .created_unix_s = 1764000000};
+
+wire::EndEvent ended(wire::StopReason reason) {
+  return {.job_id = kIdentity.job_id.value,
+          .tokens_in = 11,
+          .tokens_out = 3,
+          .decode_time_ms = 40,
+          .first_token_ms = 5,
+          .stop_reason = reason,
+          .receipt = wire::Receipt{.model_digest = "sha256:aa",
+                                   .engine_build = "b1",
+                                   .numerics = "cpu-1",
+                                   .device_class = "cpu-x86",
+                                   .sampler = "s1",
+                                   .kv_dtype = "f16",
+                                   .seed = 7,
+                                   .prompt_sha256 = "pp",
+                                   .output_sha256 = "oo",
+                                   .tokens_out = 3}};
+}
+
+constexpr std::string_view kLogprobs[] = {
+    R"({"id":1,"logprob":-0.5,"token":"Hé","bytes":[72,195,169],"top_logprobs":[{"id":1,"logprob":-0.5,"token":"Hé","bytes":[72,195,169]},{"id":2,"logprob":-1.5,"token":"He","bytes":[72,101]}]})",
+    R"({"id":3,"logprob":-0.25,"token":" \"a\"","bytes":[32,34,97,34],"top_logprobs":[]})",
+    R"({"id":4,"logprob":-1,"token":"","bytes":[],"top_logprobs":[]})"};
+
+// A job of three tokens, the last one without a text.
+std::string transcript(streams::Renderer& renderer, bool logprobs = false) {
+  std::string out;
+  renderer.queued({.job_id = kIdentity.job_id.value, .queue_position = 2, .predicted_start_ms = 1500}, {}, out);
+  renderer.started({.job_id = kIdentity.job_id.value, .seed = 7}, {}, out);
+  std::int64_t i = 0;
+  for (const std::string_view text : {"H\xC3\xA9", " \"a\"\n", ""}) {
+    const auto index = static_cast<std::size_t>(i);
+    renderer.token({.t = text, .i = i, .logprobs = logprobs ? kLogprobs[index] : std::string_view()}, {}, out);
+    ++i;
+  }
+  renderer.end(ended(wire::StopReason::kEos), {}, out);
+  return out;
+}
+
+void expect_golden(const std::string& name, const std::string& actual) {
+  const std::string path = std::string(LLORCH_SOURCE_DIR) + "/src/orchestratord/http/openai/golden/" + name;
+  if (std::getenv("LLORCH_UPDATE_GOLDEN") != nullptr) std::ofstream(path, std::ios::binary) << actual;
+  const auto expected = base::read_file(path, 1 << 20);
+  ASSERT_TRUE(expected) << path;
+  EXPECT_EQ(actual, *expected) << "run with LLORCH_UPDATE_GOLDEN=1 after a meant change";
+}
+
+AnswerOptions options_of(Endpoint endpoint, bool stream) {
+  return {.endpoint = endpoint, .model = "tale \"5m\"", .stream = stream};
+}
+
+TEST(OpenAiRenderers, AChatStreams) {
+  ChunkRenderer plain(options_of(Endpoint::kChat, true), kIdentity);
+  expect_golden("chat_stream.sse", transcript(plain));
+  AnswerOptions options = options_of(Endpoint::kChat, true);
+  options.include_usage = options.logprobs = options.is_flex = true;
+  ChunkRenderer full(options, kIdentity);
+  expect_golden("chat_stream_usage_logprobs.sse", transcript(full, true));
+}
+
+TEST(OpenAiRenderers, AChatIsOneBody) {
+  BodyRenderer plain(options_of(Endpoint::kChat, false), kIdentity);
+  expect_golden("chat.json", transcript(plain));
+  AnswerOptions options = options_of(Endpoint::kChat, false);
+  options.logprobs = true;
+  BodyRenderer full(options, kIdentity);
+  expect_golden("chat_logprobs.json", transcript(full, true));
+  EXPECT_EQ(full.head().status, 200);
+}
+
+TEST(OpenAiRenderers, ACompletionStreams) {
+  AnswerOptions options = options_of(Endpoint::kCompletions, true);
+  options.echo = "Once ";
+  options.include_usage = true;
+  ChunkRenderer echo(options, kIdentity);
+  expect_golden("completion_stream_echo.sse", transcript(echo));
+  options = options_of(Endpoint::kCompletions, true);
+  options.logprobs = true;
+  ChunkRenderer logprobs(options, kIdentity);
+  expect_golden("completion_stream_logprobs.sse", transcript(logprobs, true));
+}
+
+TEST(OpenAiRenderers, ACompletionIsOneBody) {
+  AnswerOptions options = options_of(Endpoint::kCompletions, false);
+  options.logprobs = true;
+  BodyRenderer renderer(options, kIdentity);
+  expect_golden("completion_logprobs.json", transcript(renderer, true));
+  options = options_of(Endpoint::kCompletions, false);
+  options.echo = "Once ";
+  BodyRenderer echo(options, kIdentity);
+  EXPECT_NE(transcript(echo).find("\"text\":\"Once H\xC3\xA9 \\\"a\\\"\\n\""), std::string::npos);
+}
+
+AnswerOptions response_options(bool stream, bool logprobs) {
+  AnswerOptions options = options_of(Endpoint::kResponses, stream);
+  options.logprobs = logprobs;
+  options.asked = R"("parallel_tool_calls":true,"tool_choice":"auto","tools":[])";
+  return options;
+}
+
+TEST(OpenAiRenderers, AResponseStreams) {
+  ResponseRenderer plain(response_options(true, false), kIdentity);
+  expect_golden("response_stream.sse", transcript(plain));
+  ResponseRenderer logprobs(response_options(true, true), kIdentity);
+  expect_golden("response_stream_logprobs.sse", transcript(logprobs, true));
+}
+
+TEST(OpenAiRenderers, AResponseIsOneBody) {
+  ResponseRenderer renderer(response_options(false, true), kIdentity);
+  expect_golden("response_logprobs.json", transcript(renderer, true));
+  EXPECT_EQ(renderer.head().status, 200);
+  ResponseRenderer cut(response_options(false, false), kIdentity);
+  std::string out;
+  cut.end(ended(wire::StopReason::kMaxTokens), {}, out);
+  EXPECT_NE(out.find(R"("incomplete_details":{"reason":"max_output_tokens"})"), std::string::npos) << out;
+}
+
+TEST(OpenAiRenderers, AResponseThatFails) {
+  const wire::ErrorBody error{.code = "CANCELLED", .message = "the job was cancelled"};
+  ResponseRenderer stream(response_options(true, false), kIdentity);
+  std::string out;
+  stream.error(error, std::nullopt, out);
+  EXPECT_TRUE(out.starts_with("event: response.created\n")) << out;
+  EXPECT_NE(out.find("event: response.failed\n"), std::string::npos) << out;
+  EXPECT_NE(out.find(R"("llorch":{"code":"CANCELLED")"), std::string::npos) << out;
+  ResponseRenderer body(response_options(false, false), kIdentity);
+  out.clear();
+  body.token({.t = "Hi"}, {}, out);
+  body.error(error, std::nullopt, out);
+  EXPECT_TRUE(out.starts_with(R"({"error":{"message":"the job was cancelled",)")) << out;
+  EXPECT_EQ(body.head().status, 499);
+}
+
+// Whatever is sent is JSON behind "data: ", a comment, or the end; and nothing but the last is told twice.
+TEST(OpenAiRenderers, EveryLineOfAStreamIsReadable) {
+  AnswerOptions options = options_of(Endpoint::kChat, true);
+  options.include_usage = options.logprobs = true;
+  ChunkRenderer renderer(options, kIdentity);
+  std::string all = transcript(renderer, true);
+  renderer.keep_alive(all);
+  int chunks = 0;
+  for (std::size_t begin = 0; begin < all.size();) {
+    const std::size_t end = all.find("\n\n", begin);
+    ASSERT_NE(end, std::string::npos);
+    const std::string_view frame = std::string_view(all).substr(begin, end - begin);
+    begin = end + 2;
+    if (frame.starts_with(": ") || frame == "data: [DONE]") continue;
+    ASSERT_TRUE(frame.starts_with("data: ")) << frame;
+    boost::json::error_code failed;
+    const auto chunk = boost::json::parse(boost::json::string_view(frame.data() + 6, frame.size() - 6), failed);
+    ASSERT_FALSE(failed) << frame;
+    EXPECT_EQ(chunk.at("object").as_string(), "chat.completion.chunk");
+    EXPECT_TRUE(chunk.as_object().contains("usage"));
+    ++chunks;
+  }
+  EXPECT_EQ(chunks, 6);  // role, three tokens, finish, usage
+}
+
+TEST(OpenAiRenderers, WhatAStopReasonIsCalled) {
+  EXPECT_EQ(finish_reason(wire::StopReason::kEos), "stop");
+  EXPECT_EQ(finish_reason(wire::StopReason::kStop), "stop");
+  EXPECT_EQ(finish_reason(wire::StopReason::kMaxTokens), "length");
+  EXPECT_EQ(finish_reason(wire::StopReason::kContext), "length");
+}
+
+// An error ends a stream without [DONE], and is the whole answer of a body that was collected so far.
+TEST(OpenAiRenderers, AnErrorAfterTokens) {
+  const wire::ErrorBody error{.code = "TIMEOUT",
+                              .message = "the job ran longer than 5 ms",
+                              .retriable = false,
+                              .correlation_id = "corr-1",
+                              .details = {{"timeout_ms", std::int64_t{5}}}};
+  ChunkRenderer stream(options_of(Endpoint::kChat, true), kIdentity);
+  std::string out;
+  stream.token({.t = "Hi"}, {}, out);
+  out.clear();
+  stream.error(error, std::nullopt, out);
+  expect_golden("error.sse", out);
+  BodyRenderer body(options_of(Endpoint::kChat, false), kIdentity);
+  out.clear();
+  body.token({.t = "Hi"}, {}, out);
+  body.error(error, std::nullopt, out);
+  EXPECT_EQ(body.head().status, 504);
+  EXPECT_EQ(body.head().headers.get("X-Should-Retry"), "false");
+  EXPECT_TRUE(out.starts_with(R"({"error":{"message":"the job ran longer than 5 ms","type":"server_error",)")) << out;
+}
+
+TEST(OpenAiErrors, AreThoseThatClientsKnow) {
+  using base::Error;
+  using base::ErrorCode;
+  struct Case {
+    Error error;
+    int status;
+    std::string members;
+  };
+  const auto invalid = [](std::string field, std::string reason) {
+    return Error{ErrorCode::kInvalidParams, "m", {}}.with("field", std::move(field)).with("reason", std::move(reason));
+  };
+  const Case cases[] = {
+      {{ErrorCode::kMissingToken, "m", {}},
+       401,
+       R"("type":"authentication_error","param":null,"code":"invalid_api_key")"},
+      {{ErrorCode::kForbidden, "m", {}}, 403, R"("type":"permission_error","param":null,"code":"forbidden")"},
+      {{ErrorCode::kModelNotFound, "m", {}},
+       404,
+       R"("type":"invalid_request_error","param":"model","code":"model_not_found")"},
+      {{ErrorCode::kNotFound, "m", {}}, 404, R"("type":"invalid_request_error","param":null,"code":"unknown_url")"},
+      {{ErrorCode::kQueueFull, "m", {}}, 429, R"("type":"rate_limit_error","param":null,"code":"rate_limit_exceeded")"},
+      {{ErrorCode::kStoreUnavailable, "m", {}},
+       503,
+       R"("type":"server_error","param":null,"code":"store_unavailable")"},
+      {invalid("top_p", "range"), 400, R"("type":"invalid_request_error","param":"top_p","code":"invalid_params")"},
+      {invalid("x", "unknown"), 400, R"("type":"invalid_request_error","param":"x","code":"unknown_parameter")"},
+      {invalid("prompt", "CONTEXT_TOO_LARGE"), 400,
+       R"("type":"invalid_request_error","param":"prompt","code":"context_length_exceeded")"},
+  };
+  for (const Case& c : cases) {
+    const auto response = error_response(c.error, base::CorrelationId("corr-1"));
+    EXPECT_EQ(response.status, c.status);
+    EXPECT_TRUE(response.body.starts_with(R"({"error":{"message":"m",)" + c.members + R"(,"llorch":{"code":")" +
+                                          std::string(c.error.name()) + '"'))
+        << response.body;
+    EXPECT_EQ(response.headers.get("X-Request-Id"), "corr-1");
+    EXPECT_EQ(response.headers.get("X-Should-Retry"), base::info(c.error.code).retriable ? "true" : "false");
+    EXPECT_EQ(response.headers.get("Retry-After").has_value(), c.status == 429);
+  }
+}
+
+TEST(OpenAiModels, AreListedAndShown) {
+  EXPECT_EQ(model_list({}, 5), R"({"object":"list","data":[]})");
+  EXPECT_EQ(model_list({"a", "b"}, 5),
+            R"({"object":"list","data":[)" + model_object("a", 5) + "," + model_object("b", 5) + "]}");
+  EXPECT_EQ(model_object("a", 5), R"({"id":"a","object":"model","created":5,"owned_by":"llama-orch"})");
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::http::openai

@@ -1,0 +1,222 @@
+#include "orchestratord/http/openai/request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+
+#include "base/utf8.h"
+#include "orchestratord/http/openai/messages.h"
+#include "orchestratord/http/openai/parsing.h"
+#include "orchestratord/http/openai/response_items.h"
+#include "wire/json.h"
+
+namespace llorch::orchestratord::http::openai {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::int64_t kCompletionTokens = 16;  // of a completion that names no max_tokens
+constexpr std::string_view kAnyObject = R"({"type":"object"})";
+
+base::Result<> check_choices(std::string_view field, const std::optional<std::int64_t>& count) {
+  if (count.value_or(1) == 1) return {};
+  return refused(field, "unsupported",
+                 fmt::format("{} must be 1: a request has one choice; send it again with another seed", field));
+}
+
+// `extensions` with what the API spells itself.
+wire::SamplingRequest sampling_of(const wire::OpenAiRequest& common, const wire::SamplingRequest& extensions) {
+  wire::SamplingRequest out = extensions;
+  out.top_p = common.top_p.value_or(out.top_p);
+  out.frequency_penalty = common.frequency_penalty.value_or(out.frequency_penalty);
+  out.presence_penalty = common.presence_penalty.value_or(out.presence_penalty);
+  out.logit_bias = common.logit_bias.value_or(out.logit_bias);
+  return out;
+}
+
+base::Result<Request> shared_part(const wire::OpenAiRequest& common, const wire::SamplingRequest& extensions) {
+  TRY(check_choices("n", common.n));
+  Request out;
+  out.submission.model = common.model;
+  out.submission.temperature = common.temperature.value_or(1.0);
+  out.submission.sampling = sampling_of(common, extensions);
+  if (common.stop) out.submission.stop = common.stop->texts;
+  out.submission.seed = common.seed;
+  out.answer.model = common.model;
+  out.answer.stream = common.stream.value_or(false);
+  if (common.stream_options && !out.answer.stream) {
+    return refused("stream_options", "combination", "stream_options needs \"stream\": true");
+  }
+  out.answer.include_usage = common.stream_options && common.stream_options->include_usage.value_or(false);
+  return out;
+}
+
+// `field` is where the request spells the format; without a schema any object will do.
+base::Result<> set_format(std::string_view field, wire::ResponseFormatType type,
+                          const std::optional<wire::JsonSchema>& schema, wire::SamplingRequest& sampling) {
+  if (type == wire::ResponseFormatType::kText) return {};
+  if (sampling.json_schema || sampling.regex || sampling.grammar) {
+    return refused(
+        field, "combination",
+        fmt::format("an output follows one of {}, json_schema, regex and grammar; leave the others out", field));
+  }
+  sampling.json_schema = schema.value_or(wire::JsonSchema{std::string(kAnyObject)});
+  return {};
+}
+
+// What templates know: gpt-oss low, medium and high; Qwen 3 and others whether to think at all.
+wire::JsonObject with_effort(const std::optional<wire::JsonObject>& kwargs, wire::ReasoningEffort effort) {
+  using wire::ReasoningEffort;
+  json::value variables = kwargs ? json::parse(kwargs->text) : json::object();
+  json::object& object = variables.get_object();
+  const auto add = [&](std::string_view name, json::value value) {
+    if (!object.contains(name)) object[name] = std::move(value);
+  };
+  switch (effort) {
+    case ReasoningEffort::kNone: add("enable_thinking", false); break;
+    case ReasoningEffort::kMinimal: add("reasoning_effort", "low"); break;
+    case ReasoningEffort::kXhigh:
+    case ReasoningEffort::kMax: add("reasoning_effort", "high"); break;
+    default: add("reasoning_effort", json::string(wire::enum_name(effort)));
+  }
+  return wire::JsonObject{json::serialize(variables)};
+}
+
+base::Result<> set_tools(const std::optional<wire::JsonArray>& tools, wire::ToolChoiceMode choice,
+                         wire::SubmitRequest& submission) {
+  submission.tools = TRY(template_tools(tools));
+  if (choice == wire::ToolChoiceMode::kRequired) {
+    return refused("tool_choice", "unsupported", "tool_choice must be none or auto: no call can be forced");
+  }
+  if (choice == wire::ToolChoiceMode::kNone) submission.tools.reset();
+  return {};
+}
+
+void set_service_tier(const std::optional<wire::ServiceTier>& tier, Request& request) {
+  request.answer.is_flex = tier == wire::ServiceTier::kFlex;
+  if (request.answer.is_flex) request.submission.priority = wire::Priority::kBatch;
+}
+
+base::Result<std::optional<std::int64_t>> chat_tokens_max(const wire::ChatCompletionRequest& body) {
+  if (!body.max_completion_tokens) return body.max_tokens;
+  if (body.max_tokens && body.max_tokens != body.max_completion_tokens) {
+    return refused("max_tokens", "combination", "max_tokens contradicts max_completion_tokens; leave it out");
+  }
+  return body.max_completion_tokens;
+}
+
+base::Result<> check_modalities(const std::optional<std::vector<std::string>>& modalities) {
+  const bool only_text = !modalities || std::ranges::all_of(*modalities, [](const auto& m) { return m == "text"; });
+  if (only_text) return {};
+  return refused("modalities", "unsupported", "modalities must be [\"text\"]: nothing else is made");
+}
+
+base::Result<> check_response(const wire::ResponsesRequest& body) {
+  if (body.background.value_or(false)) {
+    return refused("background", "unsupported", "background must be false; POST /v2/tasks answers at once");
+  }
+  if (body.truncation.value_or("disabled") != "disabled") {
+    return refused("truncation", "unsupported", "truncation must be disabled: nothing is ever truncated");
+  }
+  return {};
+}
+
+// What a response repeats of its request.
+std::string asked_members(const wire::ResponsesRequest& body) {
+  json::object out;
+  out["instructions"] = body.instructions ? json::value(json::string(*body.instructions)) : json::value();
+  out["max_output_tokens"] = body.max_output_tokens ? json::value(*body.max_output_tokens) : json::value();
+  out["parallel_tool_calls"] = body.parallel_tool_calls.value_or(true);
+  out["temperature"] = body.common.temperature.value_or(1.0);
+  out["tool_choice"] = json::string(wire::enum_name(body.tool_choice.value_or(wire::ToolChoiceMode::kAuto)));
+  out["tools"] = body.tools ? json::parse(body.tools->text) : json::array();
+  out["top_p"] = body.common.top_p.value_or(1.0);
+  const std::string text = json::serialize(out);
+  return text.substr(1, text.size() - 2);
+}
+
+base::Result<> check_utf8(std::string_view body) {
+  if (base::is_valid_utf8(body)) return {};
+  return refused("", "utf8", "the body is not valid UTF-8");
+}
+
+}  // namespace
+
+base::Result<Request> decode_chat(std::string_view text) {
+  TRY(check_utf8(text));
+  auto body = TRY(wire::decode<wire::ChatCompletionRequest>(text, wire::UnknownKeys::kRefuse));
+  TRY(check_modalities(body.modalities));
+  Request out = TRY(shared_part(body.common, body.extensions));
+  wire::SubmitRequest& submission = out.submission;
+  submission.max_tokens = TRY(chat_tokens_max(body));
+  submission.messages = TRY(template_messages(body.messages));
+  TRY(set_tools(body.tools, body.tool_choice.value_or(wire::ToolChoice{}).mode, submission));
+  submission.documents = std::move(body.documents);
+  submission.chat_template_kwargs = std::move(body.chat_template_kwargs);
+  if (body.reasoning_effort) {
+    submission.chat_template_kwargs = with_effort(submission.chat_template_kwargs, *body.reasoning_effort);
+  }
+  submission.sampling.logprobs = body.logprobs.value_or(false);
+  submission.sampling.top_logprobs = body.top_logprobs.value_or(0);
+  if (const auto& format = body.response_format) {
+    const auto schema = format->json_schema ? format->json_schema->schema : std::nullopt;
+    TRY(set_format("response_format", format->type, schema, submission.sampling));
+  }
+  out.answer.endpoint = Endpoint::kChat;
+  out.answer.logprobs = submission.sampling.logprobs;
+  set_service_tier(body.service_tier, out);
+  TRY(wire::validate_submission(submission));
+  return out;
+}
+
+base::Result<Request> decode_completion(std::string_view text) {
+  TRY(check_utf8(text));
+  auto body = TRY(wire::decode<wire::TextCompletionRequest>(text, wire::UnknownKeys::kRefuse));
+  TRY(check_choices("best_of", body.best_of));
+  Request out = TRY(shared_part(body.common, body.extensions));
+  wire::SubmitRequest& submission = out.submission;
+  submission.prompt = std::move(body.prompt.text);
+  submission.max_tokens = body.max_tokens.value_or(kCompletionTokens);
+  submission.sampling.logprobs = body.logprobs.has_value();
+  submission.sampling.top_logprobs = body.logprobs.value_or(0);
+  out.answer.endpoint = Endpoint::kCompletions;
+  out.answer.logprobs = submission.sampling.logprobs;
+  if (body.echo.value_or(false)) {
+    if (out.answer.logprobs) {
+      return refused("echo", "combination", "echo needs logprobs left out: tokens of the prompt have none here");
+    }
+    out.answer.echo = *submission.prompt;
+  }
+  TRY(wire::validate_submission(submission));
+  return out;
+}
+
+base::Result<Request> decode_response(std::string_view text) {
+  TRY(check_utf8(text));
+  auto body = TRY(wire::decode<wire::ResponsesRequest>(text, wire::UnknownKeys::kRefuse));
+  TRY(check_response(body));
+  Request out = TRY(shared_part(body.common, body.extensions));
+  wire::SubmitRequest& submission = out.submission;
+  submission.max_tokens = body.max_output_tokens;
+  submission.messages = TRY(template_messages(TRY(chat_messages(body.input, body.instructions))));
+  TRY(set_tools(TRY(chat_tools(body.tools)), body.tool_choice.value_or(wire::ToolChoiceMode::kAuto), submission));
+  submission.chat_template_kwargs = std::move(body.chat_template_kwargs);
+  if (body.reasoning && body.reasoning->effort) {
+    submission.chat_template_kwargs = with_effort(submission.chat_template_kwargs, *body.reasoning->effort);
+  }
+  const bool listed = body.include && std::ranges::count(*body.include, "message.output_text.logprobs") > 0;
+  submission.sampling.logprobs = listed || body.top_logprobs.value_or(0) > 0;
+  submission.sampling.top_logprobs = body.top_logprobs.value_or(0);
+  if (body.text && body.text->format) {
+    TRY(set_format("text.format", body.text->format->type, body.text->format->schema, submission.sampling));
+  }
+  out.answer.endpoint = Endpoint::kResponses;
+  out.answer.asked = asked_members(body);
+  out.answer.logprobs = submission.sampling.logprobs;
+  set_service_tier(body.service_tier, out);
+  TRY(wire::validate_submission(submission));
+  return out;
+}
+
+}  // namespace llorch::orchestratord::http::openai

@@ -1,0 +1,36 @@
+#pragma once
+// Bodies of the OpenAI API as submissions of ours. Pure.
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "wire/openai.h"
+#include "wire/task.h"
+
+namespace llorch::orchestratord::http::openai {
+
+enum class Endpoint { kChat, kCompletions, kResponses };
+
+// What the answer must know of the request besides its job.
+struct AnswerOptions {
+  Endpoint endpoint = Endpoint::kChat;
+  std::string model;           // as the client spelled it
+  bool stream = false;         // chunks as they come, else one body at the end
+  bool include_usage = false;  // with `stream`: a chunk of its own counts the tokens
+  bool logprobs = false;
+  bool is_flex = false;  // the answer's service_tier; completions have none
+  std::string echo;      // text that the output begins with
+  std::string asked;     // of a response: members of the request that it repeats, `"name":value,...`
+};
+
+struct Request {
+  wire::SubmitRequest submission;  // max_tokens absent: what the context has room for
+  AnswerOptions answer;
+};
+
+// Errors: INVALID_PARAMS with details {field, reason}; fields are named as in the body.
+base::Result<Request> decode_chat(std::string_view body);
+base::Result<Request> decode_completion(std::string_view body);
+base::Result<Request> decode_response(std::string_view body);
+
+}  // namespace llorch::orchestratord::http::openai

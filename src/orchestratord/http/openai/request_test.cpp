@@ -1,0 +1,331 @@
+#include "orchestratord/http/openai/request.h"
+
+#include <gtest/gtest.h>
+
+namespace llorch::orchestratord::http::openai {
+namespace {
+
+std::string detail(const base::Error& error, std::string_view name) {
+  for (const auto& [key, value] : error.details) {
+    if (key == name) return std::get<std::string>(value);
+  }
+  return "";
+}
+
+std::string chat_body(const std::string& members) {
+  return R"({"model":"m","messages":[{"role":"user","content":"hi"}])" + (members.empty() ? "" : "," + members) + "}";
+}
+Request chat(const std::string& members) {
+  auto request = decode_chat(chat_body(members));
+  EXPECT_TRUE(request) << members << ": " << request.error().message;
+  return request ? *request : Request{};
+}
+Request completion(const std::string& members) {
+  auto request = decode_completion(R"({"model":"m","prompt":"p")" + (members.empty() ? "" : "," + members) + "}");
+  EXPECT_TRUE(request) << members << ": " << request.error().message;
+  return request ? *request : Request{};
+}
+// What the chat template gets of these messages.
+std::string messages_of(const std::string& messages) {
+  auto request = decode_chat(R"({"model":"m","messages":)" + messages + "}");
+  EXPECT_TRUE(request) << messages << ": " << request.error().message;
+  return request ? request->submission.messages->text : "";
+}
+
+TEST(OpenAiChat, LeavesTheDefaultsOfThatApi) {
+  const Request request = chat("");
+  EXPECT_EQ(request.submission.model, "m");
+  EXPECT_EQ(request.submission.messages->text, R"([{"role":"user","content":"hi"}])");
+  EXPECT_EQ(request.submission.temperature, 1.0);
+  EXPECT_EQ(request.submission.max_tokens, std::nullopt);
+  EXPECT_EQ(request.submission.priority, wire::Priority::kInteractive);
+  EXPECT_FALSE(request.submission.sampling.logprobs);
+  EXPECT_FALSE(request.answer.stream);
+  EXPECT_EQ(request.answer.model, "m");
+}
+
+TEST(OpenAiChat, FieldsReachTheSubmission) {
+  const Request request = chat(
+      R"("stream":true,"stream_options":{"include_usage":true},"temperature":0.5,"top_p":0.9,"frequency_penalty":1,
+         "presence_penalty":-1,"logit_bias":{"5":-100},"stop":"END","seed":7,"n":1,"max_completion_tokens":9,
+         "logprobs":true,"top_logprobs":3,"service_tier":"flex","top_k":40,"min_p":0.1)");
+  const wire::SubmitRequest& s = request.submission;
+  EXPECT_EQ(s.temperature, 0.5);
+  EXPECT_EQ(s.sampling.top_p, 0.9);
+  EXPECT_EQ(s.sampling.frequency_penalty, 1);
+  EXPECT_EQ(s.sampling.presence_penalty, -1);
+  EXPECT_EQ(s.sampling.logit_bias, (std::vector<wire::LogitBias>{{.token = 5, .bias = -100}}));
+  EXPECT_EQ(s.stop, std::vector<std::string>{"END"});
+  EXPECT_EQ(s.seed, 7u);
+  EXPECT_EQ(s.max_tokens, 9);
+  EXPECT_TRUE(s.sampling.logprobs);
+  EXPECT_EQ(s.sampling.top_logprobs, 3);
+  EXPECT_EQ(s.sampling.top_k, 40);
+  EXPECT_EQ(s.sampling.min_p, 0.1);
+  EXPECT_EQ(s.priority, wire::Priority::kBatch);
+  EXPECT_TRUE(request.answer.stream);
+  EXPECT_TRUE(request.answer.include_usage);
+  EXPECT_TRUE(request.answer.logprobs);
+  EXPECT_TRUE(request.answer.is_flex);
+  EXPECT_EQ(chat(R"("stop":["a","b"],"max_tokens":3)").submission.stop, (std::vector<std::string>{"a", "b"}));
+}
+
+// Clients send null for what they leave out.
+TEST(OpenAiChat, NullMeansLeftOut) {
+  const Request request = chat(
+      R"("stream":null,"stream_options":null,"temperature":null,"top_p":null,"frequency_penalty":null,
+         "presence_penalty":null,"logit_bias":null,"stop":null,"seed":null,"n":null,"max_completion_tokens":null,
+         "max_tokens":null,"logprobs":null,"top_logprobs":null,"response_format":null,"tools":null,"tool_choice":null,
+         "parallel_tool_calls":null,"reasoning_effort":null,"service_tier":null,"modalities":null,"metadata":null,
+         "audio":null,"functions":null,"function_call":null,"web_search_options":null)");
+  EXPECT_EQ(request.submission.temperature, 1.0);
+  EXPECT_EQ(request.submission.sampling.top_p, 1.0);
+  EXPECT_FALSE(request.submission.tools);
+}
+
+TEST(OpenAiChat, ResponseFormatsConstrainTheOutput) {
+  EXPECT_FALSE(chat(R"("response_format":{"type":"text"})").submission.sampling.json_schema);
+  EXPECT_EQ(chat(R"("response_format":{"type":"json_object"})").submission.sampling.json_schema->text,
+            R"({"type":"object"})");
+  EXPECT_EQ(chat(R"("response_format":{"type":"json_schema","json_schema":{"name":"x","strict":true,
+                    "schema":{"type":"integer"}}})")
+                .submission.sampling.json_schema->text,
+            R"({"type":"integer"})");
+}
+
+TEST(OpenAiChat, ReasoningEffortIsAVariableOfTheTemplate) {
+  const auto kwargs = [](const std::string& members) { return chat(members).submission.chat_template_kwargs->text; };
+  EXPECT_EQ(kwargs(R"("reasoning_effort":"none")"), R"({"enable_thinking":false})");
+  EXPECT_EQ(kwargs(R"("reasoning_effort":"minimal")"), R"({"reasoning_effort":"low"})");
+  EXPECT_EQ(kwargs(R"("reasoning_effort":"medium")"), R"({"reasoning_effort":"medium"})");
+  EXPECT_EQ(kwargs(R"("reasoning_effort":"high","chat_template_kwargs":{"reasoning_effort":"low","x":1})"),
+            R"({"reasoning_effort":"low","x":1})");
+}
+
+TEST(OpenAiChat, ToolsGoToTheTemplateUnlessNoneIsChosen) {
+  const std::string tools = R"("tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}])";
+  EXPECT_EQ(chat(tools).submission.tools->text,
+            R"([{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}])");
+  EXPECT_TRUE(chat(tools + R"(,"tool_choice":"auto","parallel_tool_calls":false)").submission.tools);
+  EXPECT_FALSE(chat(tools + R"(,"tool_choice":"none")").submission.tools);
+  EXPECT_FALSE(chat(R"("tools":[])").submission.tools);
+}
+
+TEST(OpenAiChat, MessagesAreMadeReadyForTemplates) {
+  EXPECT_EQ(messages_of(R"([{"role":"developer","content":"be brief"}])"),
+            R"([{"role":"system","content":"be brief"}])");
+  EXPECT_EQ(messages_of(R"([{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}])"),
+            R"([{"role":"user","content":"a\nb"}])");
+  // An answer as the official client sends it back.
+  EXPECT_EQ(messages_of(R"([{"role":"assistant","content":"yes","refusal":null,"annotations":[],"audio":null,
+                             "function_call":null,"tool_calls":null}])"),
+            R"([{"role":"assistant","content":"yes"}])");
+  EXPECT_EQ(messages_of(R"([{"role":"assistant","content":null,
+                             "tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},
+                            {"role":"tool","tool_call_id":"c","content":"42"}])"),
+            R"([{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f",)"
+            R"("arguments":"{}"}}],"content":""},{"role":"tool","tool_call_id":"c","content":"42"}])");
+  // An image keeps the parts; what it is is checked where it is taken out.
+  EXPECT_EQ(messages_of(R"([{"role":"user","content":[{"type":"text","text":"a"},
+                             {"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}]}])"),
+            R"([{"role":"user","content":[{"type":"text","text":"a"},)"
+            R"({"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}]}])");
+}
+
+TEST(OpenAiChat, RefusalsNameTheFieldAndTheReason) {
+  struct Case {
+    const char* members;
+    const char* field;
+    const char* reason;
+  };
+  const Case cases[] = {
+      {R"("n":2)", "n", "unsupported"},
+      {R"("stop":["a","b","c","d","e"])", "stop", "length"},
+      {R"("stop":"")", "stop", "length"},
+      {R"("stop":7)", "stop", "type"},
+      {R"("temperature":2.5)", "temperature", "range"},
+      {R"("top_logprobs":2)", "top_logprobs", "combination"},
+      {R"("top_logprobs":21,"logprobs":true)", "top_logprobs", "range"},
+      {R"("max_tokens":1,"max_completion_tokens":2)", "max_tokens", "combination"},
+      {R"("max_completion_tokens":0)", "max_completion_tokens", "range"},
+      {R"("stream_options":{"include_usage":true})", "stream_options", "combination"},
+      {R"("stream_options":{"x":1},"stream":true)", "stream_options.x", "unknown"},
+      {R"("response_format":{"type":"xml"})", "response_format.type", "enum"},
+      {R"("response_format":{"type":"json_schema"})", "response_format.json_schema", "combination"},
+      {R"("response_format":{"type":"json_object"},"regex":"a")", "response_format", "combination"},
+      {R"("regex":"a","grammar":"root ::= \"a\"")", "grammar", "combination"},
+      {R"("tool_choice":"required")", "tool_choice", "unsupported"},
+      {R"("tool_choice":{"type":"function","function":{"name":"f"}})", "tool_choice", "unsupported"},
+      {R"("tool_choice":"always")", "tool_choice", "enum"},
+      {R"("tools":[{"type":"custom"}])", "tools[0].type", "unsupported"},
+      {R"("tools":[{"type":"function","function":{"name":"a b"}}])", "tools[0].function.name", "charset"},
+      {R"("tools":[{"type":"function","function":{"name":"f","parameters":1}}])", "tools[0].function.parameters",
+       "type"},
+      {R"("functions":[])", "functions", "unsupported"},
+      {R"("function_call":"auto")", "function_call", "unsupported"},
+      {R"("audio":{"voice":"x","format":"wav"})", "audio", "unsupported"},
+      {R"("modalities":["text","audio"])", "modalities", "unsupported"},
+      {R"("reasoning_effort":"huge")", "reasoning_effort", "enum"},
+      {R"("no_such_field":1)", "no_such_field", "unknown"},
+      {R"("messages":[])", "messages", "duplicate"},
+  };
+  for (const Case& c : cases) {
+    const auto request = decode_chat(chat_body(c.members));
+    ASSERT_FALSE(request) << c.members;
+    EXPECT_EQ(request.error().code, base::ErrorCode::kInvalidParams);
+    EXPECT_EQ(detail(request.error(), "field"), c.field) << request.error().message;
+    EXPECT_EQ(detail(request.error(), "reason"), c.reason) << request.error().message;
+  }
+}
+
+TEST(OpenAiChat, MessagesThatNoTemplateTakesAreRefused) {
+  struct Case {
+    const char* messages;
+    const char* field;
+    const char* reason;
+  };
+  const Case cases[] = {
+      {R"(["hi"])", "messages[0]", "type"},
+      {R"([{"content":"hi"}])", "messages[0].role", "enum"},
+      {R"([{"role":"function","name":"f","content":"x"}])", "messages[0].role", "enum"},
+      {R"([{"role":"user"}])", "messages[0].content", "missing"},
+      {R"([{"role":"user","content":7}])", "messages[0].content", "type"},
+      {R"([{"role":"user","content":["a"]}])", "messages[0].content[0].type", "unsupported"},
+      {R"([{"role":"user","content":[{"type":"input_audio","input_audio":{}}]}])", "messages[0].content[0].type",
+       "unsupported"},
+      {R"([{"role":"user","content":[{"type":"text"}]}])", "messages[0].content[0]", "type"},
+      {R"([{"role":"assistant","content":"","function_call":{"name":"f"}}])", "messages[0].function_call",
+       "unsupported"},
+      {R"({"role":"user"})", "messages", "type"},
+  };
+  for (const Case& c : cases) {
+    const auto request = decode_chat(R"({"model":"m","messages":)" + std::string(c.messages) + "}");
+    ASSERT_FALSE(request) << c.messages;
+    EXPECT_EQ(detail(request.error(), "field"), c.field) << request.error().message;
+    EXPECT_EQ(detail(request.error(), "reason"), c.reason) << request.error().message;
+  }
+}
+
+std::string response_messages(const std::string& input) {
+  auto request = decode_response(R"({"model":"m","input":)" + input + "}");
+  EXPECT_TRUE(request) << input << ": " << request.error().message;
+  return request ? request->submission.messages->text : "";
+}
+
+TEST(OpenAiResponse, ItemsAreMessages) {
+  EXPECT_EQ(response_messages(R"("hi")"), R"([{"role":"user","content":"hi"}])");
+  EXPECT_EQ(response_messages(R"("hi","instructions":"be brief")"),
+            R"([{"role":"system","content":"be brief"},{"role":"user","content":"hi"}])");
+  EXPECT_EQ(response_messages(R"([{"role":"developer","content":"d"},
+                                  {"type":"message","role":"user","content":[{"type":"input_text","text":"a"}]},
+                                  {"type":"reasoning","id":"r","summary":[]},
+                                  {"type":"message","id":"x","status":"completed","role":"assistant",
+                                   "content":[{"type":"output_text","text":"b","annotations":[]}]}])"),
+            R"([{"role":"system","content":"d"},{"role":"user","content":"a"},{"role":"assistant","content":"b"}])");
+  // Both calls are the assistant's one turn.
+  EXPECT_EQ(response_messages(R"([{"role":"user","content":"a"},
+                                  {"type":"function_call","call_id":"1","name":"f","arguments":"{}"},
+                                  {"type":"function_call","call_id":"2","name":"g","arguments":"{}"},
+                                  {"type":"function_call_output","call_id":"1","output":"42"}])"),
+            R"([{"role":"user","content":"a"},{"role":"assistant","content":"","tool_calls":[)"
+            R"({"id":"1","type":"function","function":{"name":"f","arguments":"{}"}},)"
+            R"({"id":"2","type":"function","function":{"name":"g","arguments":"{}"}}]},)"
+            R"({"role":"tool","tool_call_id":"1","content":"42"}])");
+  EXPECT_EQ(response_messages(R"([{"role":"user","content":[{"type":"input_image","detail":"auto",
+                                   "image_url":"data:image/png;base64,AA=="}]}])"),
+            R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}]}])");
+}
+
+TEST(OpenAiResponse, FieldsReachTheSubmission) {
+  const auto request = decode_response(
+      R"({"model":"m","input":"hi","stream":true,"max_output_tokens":9,"temperature":0.5,"top_logprobs":2,
+          "text":{"format":{"type":"json_schema","name":"x","schema":{"type":"integer"}},"verbosity":"low"},
+          "tools":[{"type":"function","name":"f","parameters":{"type":"object"},"strict":true}],
+          "reasoning":{"effort":"low","summary":"auto"},"store":true,"include":[],"truncation":"disabled","seed":7})");
+  ASSERT_TRUE(request) << request.error().message;
+  const wire::SubmitRequest& s = request->submission;
+  EXPECT_EQ(s.max_tokens, 9);
+  EXPECT_EQ(s.temperature, 0.5);
+  EXPECT_EQ(s.seed, 7u);
+  EXPECT_TRUE(s.sampling.logprobs);
+  EXPECT_EQ(s.sampling.top_logprobs, 2);
+  EXPECT_EQ(s.sampling.json_schema->text, R"({"type":"integer"})");
+  EXPECT_EQ(s.chat_template_kwargs->text, R"({"reasoning_effort":"low"})");
+  EXPECT_EQ(s.tools->text,
+            R"([{"type":"function","function":{"name":"f","parameters":{"type":"object"},"strict":true}}])");
+  EXPECT_TRUE(request->answer.stream);
+  EXPECT_NE(request->answer.asked.find(R"("max_output_tokens":9)"), std::string::npos) << request->answer.asked;
+}
+
+TEST(OpenAiResponse, RefusalsNameTheFieldAndTheReason) {
+  struct Case {
+    const char* members;
+    const char* field;
+    const char* reason;
+  };
+  const Case cases[] = {
+      {R"("input":7)", "input", "type"},
+      {R"("input":[7])", "input[0]", "type"},
+      {R"("input":[{"type":"item_reference","id":"x"}])", "input[0].type", "unsupported"},
+      {R"("input":[{"role":"user"}])", "input[0].content", "missing"},
+      {R"("input":[{"role":"user","content":[{"type":"input_file"}]}])", "input[0].content[0].type", "unsupported"},
+      {R"("input":[{"role":"user","content":[{"type":"input_image","file_id":"x"}]}])", "input[0].content[0].image_url",
+       "missing"},
+      {R"("input":"a","previous_response_id":"x")", "previous_response_id", "unsupported"},
+      {R"("input":"a","background":true)", "background", "unsupported"},
+      {R"("input":"a","truncation":"auto")", "truncation", "unsupported"},
+      {R"("input":"a","tools":[{"type":"web_search"}])", "tools[0].type", "unsupported"},
+      {R"("input":"a","tool_choice":"required")", "tool_choice", "unsupported"},
+      {R"("input":"a","text":{"format":{"type":"json_schema"}})", "text.format.schema", "combination"},
+  };
+  for (const Case& c : cases) {
+    const auto request = decode_response(R"({"model":"m",)" + std::string(c.members) + "}");
+    ASSERT_FALSE(request) << c.members;
+    EXPECT_EQ(detail(request.error(), "field"), c.field) << request.error().message;
+    EXPECT_EQ(detail(request.error(), "reason"), c.reason) << request.error().message;
+  }
+}
+
+TEST(OpenAiCompletion, FieldsReachTheSubmission) {
+  Request request = completion("");
+  EXPECT_EQ(request.submission.prompt, "p");
+  EXPECT_EQ(request.submission.max_tokens, 16);
+  EXPECT_EQ(request.answer.echo, "");
+  request = completion(R"("max_tokens":5,"logprobs":0,"best_of":1,"user":"u")");
+  EXPECT_EQ(request.submission.max_tokens, 5);
+  EXPECT_TRUE(request.submission.sampling.logprobs);
+  EXPECT_EQ(request.submission.sampling.top_logprobs, 0);
+  EXPECT_EQ(completion(R"("echo":true)").answer.echo, "p");
+  EXPECT_EQ(decode_completion(R"({"model":"m","prompt":["only"]})")->submission.prompt, "only");
+}
+
+TEST(OpenAiCompletion, RefusalsNameTheFieldAndTheReason) {
+  struct Case {
+    const char* body;
+    const char* field;
+    const char* reason;
+  };
+  const Case cases[] = {
+      {R"({"model":"m"})", "prompt", "missing"},
+      {R"({"model":"m","prompt":["a","b"]})", "prompt", "unsupported"},
+      {R"({"model":"m","prompt":[1,2]})", "prompt", "unsupported"},
+      {R"({"model":"m","prompt":""})", "prompt", "length"},
+      {R"({"model":"m","prompt":"p","best_of":2})", "best_of", "unsupported"},
+      {R"({"model":"m","prompt":"p","suffix":"s"})", "suffix", "unsupported"},
+      {R"({"model":"m","prompt":"p","logprobs":6})", "logprobs", "range"},
+      {R"({"model":"m","prompt":"p","logprobs":1,"echo":true})", "echo", "combination"},
+      {R"({"prompt":"p"})", "model", "missing"},
+      {"[", "", "json"},
+      {"\xff", "", "utf8"},
+  };
+  for (const Case& c : cases) {
+    const auto request = decode_completion(c.body);
+    ASSERT_FALSE(request) << c.body;
+    EXPECT_EQ(detail(request.error(), "field"), c.field) << request.error().message;
+    EXPECT_EQ(detail(request.error(), "reason"), c.reason) << request.error().message;
+    EXPECT_EQ(request.error().message.find("\"p\""), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::http::openai

@@ -1,0 +1,19 @@
+#pragma once
+// Items and tools of the Responses API as messages and tools of a chat. Pure.
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "wire/openai.h"
+
+namespace llorch::orchestratord::http::openai {
+
+// A text is a user's message; `instructions` are a system message before all. Calls and their results become `tool_calls` and
+// messages of role tool; reasoning is left out. Errors: INVALID_PARAMS with details {field, reason}.
+base::Result<wire::JsonArray> chat_messages(const wire::ResponseInput& input,
+                                            const std::optional<std::string>& instructions);
+
+// Functions with their members under `function`. Errors as above.
+base::Result<std::optional<wire::JsonArray>> chat_tools(const std::optional<wire::JsonArray>& tools);
+
+}  // namespace llorch::orchestratord::http::openai

@@ -1,0 +1,31 @@
+#include "orchestratord/http/tasks/result_renderer.h"
+
+#include "base/assert.h"
+#include "net/http/error_response.h"
+#include "wire/json.h"
+
+namespace llorch::orchestratord::http::tasks {
+
+void ResultRenderer::token(const streams::TokenView& token, const streams::EventId&, std::string&) {
+  result_.text += token.t;
+  if (token.logprobs.empty()) return;
+  auto logprobs = wire::decode<wire::TokenLogprobs>(token.logprobs);
+  ASSERT(logprobs);  // the relay encoded them
+  if (!result_.logprobs) result_.logprobs.emplace();
+  result_.logprobs->push_back(*std::move(logprobs));
+}
+
+void ResultRenderer::end(const wire::EndEvent& event, const streams::EventId&, std::string& out) {
+  static_cast<wire::EndEvent&>(result_) = event;
+  out += wire::encode(result_);
+  head_ = {.status = 200, .headers = net::http::json_response(200, {}).headers};
+}
+
+void ResultRenderer::error(const wire::ErrorBody& error, const std::optional<streams::EventId>&, std::string& out) {
+  net::http::Response response = net::http::error_response(wire::to_error(error).with("job_id", result_.job_id),
+                                                           base::CorrelationId(error.correlation_id.value_or("")));
+  out += response.body;
+  head_ = {.status = response.status, .headers = std::move(response.headers)};
+}
+
+}  // namespace llorch::orchestratord::http::tasks

@@ -1,0 +1,360 @@
+#include "wire/openai.h"
+
+#include <utility>
+
+#include "wire/field.h"
+#include "wire/json_text_fields.h"
+#include "wire/sampling_fields.h"
+
+namespace llorch::wire {
+
+template <>
+struct EnumNames<ResponseFormatType> {
+  static constexpr auto names = std::array{std::pair{ResponseFormatType::kText, std::string_view("text")},
+                                           std::pair{ResponseFormatType::kJsonObject, std::string_view("json_object")},
+                                           std::pair{ResponseFormatType::kJsonSchema, std::string_view("json_schema")}};
+};
+template <>
+struct EnumNames<ReasoningEffort> {
+  static constexpr auto names = std::array{std::pair{ReasoningEffort::kNone, std::string_view("none")},
+                                           std::pair{ReasoningEffort::kMinimal, std::string_view("minimal")},
+                                           std::pair{ReasoningEffort::kLow, std::string_view("low")},
+                                           std::pair{ReasoningEffort::kMedium, std::string_view("medium")},
+                                           std::pair{ReasoningEffort::kHigh, std::string_view("high")},
+                                           std::pair{ReasoningEffort::kXhigh, std::string_view("xhigh")},
+                                           std::pair{ReasoningEffort::kMax, std::string_view("max")}};
+};
+template <>
+struct EnumNames<ServiceTier> {
+  static constexpr auto names = std::array{std::pair{ServiceTier::kAuto, std::string_view("auto")},
+                                           std::pair{ServiceTier::kDefault, std::string_view("default")},
+                                           std::pair{ServiceTier::kFlex, std::string_view("flex")},
+                                           std::pair{ServiceTier::kPriority, std::string_view("priority")},
+                                           std::pair{ServiceTier::kScale, std::string_view("scale")},
+                                           std::pair{ServiceTier::kFast, std::string_view("fast")}};
+};
+template <>
+struct EnumNames<ToolChoiceMode> {
+  static constexpr auto names = std::array{std::pair{ToolChoiceMode::kNone, std::string_view("none")},
+                                           std::pair{ToolChoiceMode::kAuto, std::string_view("auto")},
+                                           std::pair{ToolChoiceMode::kRequired, std::string_view("required")}};
+};
+
+template <>
+struct Codec<Ignored> {
+  static base::Result<Ignored> read(const bj::value&, const Path&, const Bounds&, UnknownKeys) { return Ignored{}; }
+  static void write(std::string& out, const Ignored&) { out += "null"; }
+  static bj::object schema(const Bounds&) { return {}; }
+};
+inline bool is_absent(const Ignored&) { return true; }
+
+template <>
+struct Codec<Unsupported> {
+  static base::Result<Unsupported> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys) {
+    if (v.is_null()) return Unsupported{};
+    return field_error(path, "unsupported", fmt::format("{} is not supported by this server; leave it out", path));
+  }
+  static void write(std::string& out, const Unsupported&) { out += "null"; }
+  static bj::object schema(const Bounds&) { return {{"type", "null"}}; }
+};
+inline bool is_absent(const Unsupported&) { return true; }
+
+template <>
+struct Codec<StopTexts> {
+  static base::Result<StopTexts> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown) {
+    if (!v.is_string()) return StopTexts{TRY(Codec<std::vector<std::string>>::read(v, path, b, unknown))};
+    StopTexts out;
+    out.texts.push_back(TRY(Codec<std::string>::read(v, path, {}, unknown)));
+    return out;
+  }
+  static void write(std::string& out, const StopTexts& v) { Codec<std::vector<std::string>>::write(out, v.texts); }
+  static bj::object schema(const Bounds& b) {
+    bj::object many = Codec<std::vector<std::string>>::schema(b);
+    return {{"anyOf", bj::array{Codec<std::string>::schema({}), std::move(many)}}};
+  }
+};
+
+// Bounds count the bytes.
+template <>
+struct Codec<OnePrompt> {
+  static base::Result<OnePrompt> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown) {
+    const bj::array* const list = v.if_array();
+    const bj::value& text = list != nullptr && list->size() == 1 ? list->front() : v;
+    if (!text.is_string()) {
+      return field_error(path, "unsupported",
+                         fmt::format("{} must be one text; send token ids and several prompts as requests of their own "
+                                     "with a text each",
+                                     path));
+    }
+    return OnePrompt{TRY(Codec<std::string>::read(text, path, b, unknown))};
+  }
+  static void write(std::string& out, const OnePrompt& v) { append_json_string(out, v.text); }
+  static bj::object schema(const Bounds& b) {
+    bj::object text = Codec<std::string>::schema(b);
+    bj::object list{{"type", "array"}, {"items", text}, {"minItems", 1}, {"maxItems", 1}};
+    return {{"anyOf", bj::array{std::move(text), std::move(list)}}};
+  }
+};
+
+// Bounds count the bytes of the JSON text.
+template <>
+struct Codec<ResponseInput> {
+  static base::Result<ResponseInput> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys) {
+    if (!v.is_string() && !v.is_array()) {
+      return field_error(path, "type", fmt::format("{} must be a text or a list of items", path));
+    }
+    if (holds_nul(v)) return field_error(path, "nul", fmt::format("{} holds a NUL byte", path));
+    ResponseInput out{bj::serialize(v)};
+    if (static_cast<double>(out.json.size()) <= b.max) return out;
+    return field_error(path, "length",
+                       fmt::format("{} has {} bytes of JSON; allowed are {}", path, out.json.size(), b.max));
+  }
+  static void write(std::string& out, const ResponseInput& v) { out += v.json; }
+  static bj::object schema(const Bounds&) { return {{"type", bj::array{"string", "array"}}}; }
+};
+
+template <>
+struct Table<NamedJsonSchema> {
+  using S = NamedJsonSchema;
+  static constexpr auto fields =
+      std::tuple{required("name", &S::name, "For the client's own use.", {1, 64}),
+                 optional("description", &S::description, "For the client's own use.", {0, 1 << 16}),
+                 optional("schema", &S::schema, "What the output follows. Omitted: any object.", {0, 1 << 20}),
+                 optional("strict", &S::strict, "The output follows the schema either way.")};
+};
+template <>
+struct Table<ResponseFormat> {
+  using S = ResponseFormat;
+  static constexpr auto fields = std::tuple{required("type", &S::type, "What the output is."),
+                                            optional("json_schema", &S::json_schema, "Exactly with type json_schema.")};
+
+  static base::Result<> validate(const S& f) {
+    if (f.json_schema.has_value() == (f.type == ResponseFormatType::kJsonSchema)) return {};
+    return field_error("response_format.json_schema", "combination", "type json_schema and json_schema go together");
+  }
+};
+template <>
+struct Table<StreamOptions> {
+  using S = StreamOptions;
+  static constexpr auto fields =
+      std::tuple{optional("include_usage", &S::include_usage, "A last chunk counts the tokens."),
+                 optional("include_obfuscation", &S::include_obfuscation, "Changes nothing: no padding is sent.")};
+};
+
+// {"type":"function","function":{"name":...}}
+struct NamedFunction {
+  std::string name;
+};
+struct FunctionChoice {
+  std::string type;
+  NamedFunction function;
+};
+template <>
+struct Table<NamedFunction> {
+  static constexpr auto fields = std::tuple{required("name", &NamedFunction::name, "", {1, 64})};
+};
+template <>
+struct Table<FunctionChoice> {
+  using S = FunctionChoice;
+  static constexpr auto fields = std::tuple{required("type", &S::type), required("function", &S::function)};
+
+  static base::Result<> validate(const S& c) {
+    if (c.type == "function") return {};
+    return field_error("tool_choice.type", "unsupported", "tool_choice.type must be function");
+  }
+};
+template <>
+struct Codec<ToolChoice> {
+  static base::Result<ToolChoice> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown) {
+    ToolChoice out;
+    if (v.is_object()) {
+      out.mode = ToolChoiceMode::kRequired;
+      out.function = TRY(Codec<FunctionChoice>::read(v, path, b, unknown)).function.name;
+    } else {
+      out.mode = TRY(Codec<ToolChoiceMode>::read(v, path, b, unknown));
+    }
+    return out;
+  }
+  static void write(std::string& out, const ToolChoice& v) {
+    if (!v.function) return Codec<ToolChoiceMode>::write(out, v.mode);
+    Codec<FunctionChoice>::write(out, {.type = "function", .function = {*v.function}});
+  }
+  static bj::object schema(const Bounds&) {
+    return {{"anyOf", bj::array{Codec<ToolChoiceMode>::schema({}), Codec<FunctionChoice>::schema({})}}};
+  }
+};
+
+template <>
+struct Table<OpenAiRequest> {
+  using S = OpenAiRequest;
+  static constexpr auto fields = std::tuple{
+      required("model", &S::model, "As in /v2/tasks: an alias, file:/absolute/path or hf:org/repo.", {1, 512}),
+      optional("stream", &S::stream, "Send the output as it comes. Omitted: false."),
+      optional("stream_options", &S::stream_options, "With stream only."),
+      optional("temperature", &S::temperature, "0 is greedy. Omitted: 1.", {0, 2}),
+      optional("top_p", &S::top_p, "Smallest set of tokens with this probability mass; 1 is off.", {0, 1}),
+      optional("frequency_penalty", &S::frequency_penalty, "Subtracted per occurrence of a token.", {-2, 2}),
+      optional("presence_penalty", &S::presence_penalty, "Subtracted once from seen tokens.", {-2, 2}),
+      optional("logit_bias", &S::logit_bias, "Token id to what is added to its logit.", {0, 1024}),
+      optional("stop", &S::stop, "Texts that end the output; they are not part of it.", {0, 4}),
+      optional("seed", &S::seed, "Omitted: one is chosen; the receipt has it."),
+      optional("n", &S::n, "Choices; 1 is all there is.")};
+};
+
+// What the API spells itself of the sampling fields.
+constexpr bool is_own_sampling_field(std::string_view name) {
+  const auto has_name = [&](const auto&... field) { return (... || (field.name == name)); };
+  return std::apply(has_name, Table<OpenAiRequest>::fields) || name == "logprobs" || name == "top_logprobs";
+}
+template <std::size_t index>
+constexpr auto extension_field() {
+  constexpr auto field = std::get<index>(Table<SamplingRequest>::fields);
+  if constexpr (is_own_sampling_field(field.name)) {
+    return std::tuple{};
+  } else {
+    return std::tuple{field};
+  }
+}
+template <std::size_t... index>
+constexpr auto extension_fields(std::index_sequence<index...>) {
+  return std::tuple_cat(extension_field<index>()...);
+}
+constexpr auto kExtensionFields =
+    extension_fields(std::make_index_sequence<std::tuple_size_v<decltype(Table<SamplingRequest>::fields)>>());
+
+template <>
+struct Table<ChatCompletionRequest> {
+  using S = ChatCompletionRequest;
+  static constexpr std::string_view kChangesNothing = "Accepted; changes nothing.";
+  static constexpr std::string_view kUnsupported = "Refused.";
+  static constexpr auto own = std::tuple{
+      required("messages", &S::messages, "Conversation to continue, for the model's chat template.", {0, 4 << 20}),
+      optional("max_completion_tokens", &S::max_completion_tokens,
+               "Tokens to generate at most. Omitted: what the context has room for.", {1, 1'000'000}),
+      optional("max_tokens", &S::max_tokens, "Older spelling of max_completion_tokens.", {1, 1'000'000}),
+      optional("logprobs", &S::logprobs, "Every token comes with its log-probability."),
+      optional("top_logprobs", &S::top_logprobs, "With logprobs: how many of the likeliest tokens are listed.",
+               {0, 20}),
+      optional("response_format", &S::response_format, "What the output must look like."),
+      optional("tools", &S::tools, "Functions the model may call.", {0, 4 << 20}),
+      optional("tool_choice", &S::tool_choice, "Whether the model may, must or must not call one, and which."),
+      optional("parallel_tool_calls", &S::parallel_tool_calls, "Whether the model may make several calls at once."),
+      optional("reasoning_effort", &S::reasoning_effort, "For the chat template; none also is enable_thinking false."),
+      optional("service_tier", &S::service_tier, "flex is priority batch of /v2/tasks, everything else interactive."),
+      optional("modalities", &S::modalities, "Only [\"text\"].", {0, 8}),
+      optional("documents", &S::documents, "Texts the model may quote, for the chat template.", {0, 4 << 20}),
+      optional("chat_template_kwargs", &S::chat_template_kwargs, "More variables for the chat template.", {0, 1 << 16}),
+      optional("metadata", &S::metadata, kChangesNothing),
+      optional("prediction", &S::prediction, kChangesNothing),
+      optional("prompt_cache_key", &S::prompt_cache_key, kChangesNothing),
+      optional("prompt_cache_options", &S::prompt_cache_options, kChangesNothing),
+      optional("prompt_cache_retention", &S::prompt_cache_retention, kChangesNothing),
+      optional("safety_identifier", &S::safety_identifier, kChangesNothing),
+      optional("store", &S::store, "Accepted; prompts and outputs are never kept."),
+      optional("user", &S::user, kChangesNothing),
+      optional("verbosity", &S::verbosity, kChangesNothing),
+      optional("audio", &S::audio, kUnsupported),
+      optional("function_call", &S::function_call, kUnsupported),
+      optional("functions", &S::functions, kUnsupported),
+      optional("moderation", &S::moderation, kUnsupported),
+      optional("web_search_options", &S::web_search_options, kUnsupported)};
+  static constexpr auto fields = std::tuple_cat(fields_of(&S::common, Table<OpenAiRequest>::fields), own,
+                                                fields_of(&S::extensions, kExtensionFields));
+};
+
+template <>
+struct Table<ResponseTextFormat> {
+  using S = ResponseTextFormat;
+  static constexpr auto fields =
+      std::tuple{required("type", &S::type, "What the output is."),
+                 optional("name", &S::name, "For the client's own use.", {1, 64}),
+                 optional("description", &S::description, "For the client's own use.", {0, 1 << 16}),
+                 optional("schema", &S::schema, "With type json_schema: what the output follows.", {0, 1 << 20}),
+                 optional("strict", &S::strict, "The output follows the schema either way.")};
+
+  static base::Result<> validate(const S& f) {
+    if (f.schema.has_value() == (f.type == ResponseFormatType::kJsonSchema)) return {};
+    return field_error("text.format.schema", "combination", "type json_schema and schema go together");
+  }
+};
+template <>
+struct Table<ResponseText> {
+  using S = ResponseText;
+  static constexpr auto fields = std::tuple{optional("format", &S::format, "What the output must look like."),
+                                            optional("verbosity", &S::verbosity, "Accepted; changes nothing.")};
+};
+template <>
+struct Table<ResponseReasoning> {
+  using S = ResponseReasoning;
+  static constexpr std::string_view kChangesNothing = "Accepted; changes nothing.";
+  static constexpr auto fields =
+      std::tuple{optional("effort", &S::effort, "For the chat template; none also is enable_thinking false."),
+                 optional("context", &S::context, kChangesNothing),
+                 optional("generate_summary", &S::generate_summary, kChangesNothing),
+                 optional("mode", &S::mode, kChangesNothing), optional("summary", &S::summary, kChangesNothing)};
+};
+template <>
+struct Table<ResponsesRequest> {
+  using S = ResponsesRequest;
+  static constexpr std::string_view kChangesNothing = "Accepted; changes nothing.";
+  static constexpr std::string_view kUnsupported = "Refused.";
+  static constexpr auto own = std::tuple{
+      required("input", &S::input, "What to answer: a text, or messages, calls and their results.", {0, 4 << 20}),
+      optional("instructions", &S::instructions, "A system message before the input.", {0, 4 << 20}),
+      optional("max_output_tokens", &S::max_output_tokens,
+               "Tokens to generate at most. Omitted: what the context has room for.", {1, 1'000'000}),
+      optional("top_logprobs", &S::top_logprobs, "How many of the likeliest tokens are listed with each.", {0, 20}),
+      optional("include", &S::include, "Known: message.output_text.logprobs. Others change nothing.", {0, 16}),
+      optional("text", &S::text, "The output's format."),
+      optional("tools", &S::tools, "Functions the model may call.", {0, 4 << 20}),
+      optional("tool_choice", &S::tool_choice, "Whether the model may or must not call one."),
+      optional("parallel_tool_calls", &S::parallel_tool_calls, kChangesNothing),
+      optional("reasoning", &S::reasoning),
+      optional("service_tier", &S::service_tier, "flex is priority batch of /v2/tasks, everything else interactive."),
+      optional("truncation", &S::truncation, "disabled: nothing is ever truncated.", {0, 64}),
+      optional("background", &S::background, "false: the answer is in this response."),
+      optional("chat_template_kwargs", &S::chat_template_kwargs, "More variables for the chat template.", {0, 1 << 16}),
+      optional("max_tool_calls", &S::max_tool_calls, kChangesNothing),
+      optional("metadata", &S::metadata, kChangesNothing),
+      optional("prompt_cache_key", &S::prompt_cache_key, kChangesNothing),
+      optional("prompt_cache_options", &S::prompt_cache_options, kChangesNothing),
+      optional("prompt_cache_retention", &S::prompt_cache_retention, kChangesNothing),
+      optional("safety_identifier", &S::safety_identifier, kChangesNothing),
+      optional("store", &S::store, "Accepted; prompts and outputs are never kept."),
+      optional("user", &S::user, kChangesNothing),
+      optional("access_programs", &S::access_programs, kUnsupported),
+      optional("context_management", &S::context_management, kUnsupported),
+      optional("conversation", &S::conversation, kUnsupported),
+      optional("image", &S::image, kUnsupported),
+      optional("moderation", &S::moderation, kUnsupported),
+      optional("previous_response_id", &S::previous_response_id, kUnsupported),
+      optional("prompt", &S::prompt, kUnsupported)};
+  static constexpr auto fields = std::tuple_cat(fields_of(&S::common, Table<OpenAiRequest>::fields), own,
+                                                fields_of(&S::extensions, kExtensionFields));
+};
+
+template <>
+struct Table<TextCompletionRequest> {
+  using S = TextCompletionRequest;
+  static constexpr auto own =
+      std::tuple{required("prompt", &S::prompt, "Text to continue.", {1, 4 << 20}),
+                 optional("max_tokens", &S::max_tokens, "Tokens to generate at most. Omitted: 16.", {1, 1'000'000}),
+                 optional("logprobs", &S::logprobs,
+                          "Every token comes with its log-probability and this many likelier ones.", {0, 5}),
+                 optional("echo", &S::echo, "The text begins with the prompt. Not with logprobs."),
+                 optional("best_of", &S::best_of, "1 is all there is."),
+                 optional("user", &S::user, "Accepted; changes nothing."),
+                 optional("suffix", &S::suffix, "Refused.")};
+  static constexpr auto fields = std::tuple_cat(fields_of(&S::common, Table<OpenAiRequest>::fields), own,
+                                                fields_of(&S::extensions, kExtensionFields));
+};
+
+}  // namespace llorch::wire
+
+using namespace llorch::wire;
+LLORCH_INSTANTIATE_WIRE(ChatCompletionRequest)
+LLORCH_INSTANTIATE_WIRE(ResponsesRequest)
+LLORCH_INSTANTIATE_WIRE(TextCompletionRequest)
+LLORCH_INSTANTIATE_ENUM(ReasoningEffort)
+LLORCH_INSTANTIATE_ENUM(ServiceTier)
+LLORCH_INSTANTIATE_ENUM(ToolChoiceMode)

@@ -1,0 +1,148 @@
+#pragma once
+// Requests of the OpenAI API that orchestratord takes as well (/v1). Names and ranges are that API's; where a field of it
+// is not used, docs/guide/openai.md says so. null means that a field is left out. Field tables: openai.cpp.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "wire/sampling.h"
+#include "wire/task.h"
+
+namespace llorch::wire {
+
+enum class ResponseFormatType : std::uint8_t { kText, kJsonObject, kJsonSchema };
+enum class ReasoningEffort : std::uint8_t { kNone, kMinimal, kLow, kMedium, kHigh, kXhigh, kMax };
+enum class ServiceTier : std::uint8_t { kAuto, kDefault, kFlex, kPriority, kScale, kFast };
+enum class ToolChoiceMode : std::uint8_t { kNone, kAuto, kRequired };
+
+// A field that is accepted and changes nothing.
+struct Ignored {};
+// A field that the API has and this server refuses, whatever its value but null.
+struct Unsupported {};
+
+// On the wire a text or a list of texts.
+struct StopTexts {
+  std::vector<std::string> texts;
+};
+// On the wire a text or a list of exactly one.
+struct OnePrompt {
+  std::string text;
+};
+
+struct NamedJsonSchema {
+  std::string name;
+  std::optional<std::string> description;
+  std::optional<JsonSchema> schema;  // omitted: any object
+  std::optional<bool> strict;        // the output follows the schema either way
+};
+struct ResponseFormat {
+  ResponseFormatType type = ResponseFormatType::kText;
+  std::optional<NamedJsonSchema> json_schema;  // exactly with kJsonSchema
+};
+struct StreamOptions {
+  std::optional<bool> include_usage;
+  std::optional<bool> include_obfuscation;  // changes nothing: no padding is ever sent
+};
+// On the wire a mode, or {"type":"function","function":{"name"}}.
+struct ToolChoice {
+  ToolChoiceMode mode = ToolChoiceMode::kAuto;
+  std::optional<std::string> function;  // with kRequired: this one
+};
+
+// What both kinds of request share.
+struct OpenAiRequest {
+  std::string model;
+  std::optional<bool> stream;
+  std::optional<StreamOptions> stream_options;
+  std::optional<double> temperature;  // omitted: 1
+  std::optional<double> top_p;
+  std::optional<double> frequency_penalty;
+  std::optional<double> presence_penalty;
+  std::optional<std::vector<LogitBias>> logit_bias;
+  std::optional<StopTexts> stop;
+  std::optional<std::uint64_t> seed;
+  std::optional<std::int64_t> n;
+};
+
+// POST /v1/chat/completions
+struct ChatCompletionRequest {
+  OpenAiRequest common;
+  SamplingRequest extensions;  // the fields that the API does not have
+  JsonArray messages;
+  std::optional<std::int64_t> max_completion_tokens;  // omitted, like max_tokens: what the context has room for
+  std::optional<std::int64_t> max_tokens;             // older spelling
+  std::optional<bool> logprobs;
+  std::optional<std::int64_t> top_logprobs;
+  std::optional<ResponseFormat> response_format;
+  std::optional<JsonArray> tools;
+  std::optional<ToolChoice> tool_choice;
+  std::optional<bool> parallel_tool_calls;
+  std::optional<ReasoningEffort> reasoning_effort;
+  std::optional<ServiceTier> service_tier;
+  std::optional<std::vector<std::string>> modalities;
+  std::optional<JsonArray> documents;
+  std::optional<JsonObject> chat_template_kwargs;
+  Ignored metadata, prediction, prompt_cache_key, prompt_cache_options, prompt_cache_retention, safety_identifier,
+      store, user, verbosity;
+  Unsupported audio, function_call, functions, moderation, web_search_options;
+};
+
+// On the wire a text, or a list of items; JSON that is handed on.
+struct ResponseInput {
+  std::string json;
+};
+struct ResponseTextFormat {
+  ResponseFormatType type = ResponseFormatType::kText;
+  // These belong to kJsonSchema.
+  std::optional<std::string> name;
+  std::optional<std::string> description;
+  std::optional<JsonSchema> schema;
+  std::optional<bool> strict;
+};
+struct ResponseText {
+  std::optional<ResponseTextFormat> format;
+  Ignored verbosity;
+};
+struct ResponseReasoning {
+  std::optional<ReasoningEffort> effort;
+  Ignored context, generate_summary, mode, summary;
+};
+
+// POST /v1/responses
+struct ResponsesRequest {
+  OpenAiRequest common;
+  SamplingRequest extensions;  // the fields that the API does not have
+  ResponseInput input;
+  std::optional<std::string> instructions;  // a system message before `input`
+  std::optional<std::int64_t> max_output_tokens;
+  std::optional<std::int64_t> top_logprobs;
+  std::optional<std::vector<std::string>> include;  // known: message.output_text.logprobs
+  std::optional<ResponseText> text;
+  std::optional<JsonArray> tools;
+  std::optional<ToolChoiceMode> tool_choice;
+  std::optional<bool> parallel_tool_calls;
+  std::optional<ResponseReasoning> reasoning;
+  std::optional<ServiceTier> service_tier;
+  std::optional<std::string> truncation;  // disabled
+  std::optional<bool> background;         // false
+  std::optional<JsonObject> chat_template_kwargs;
+  Ignored max_tool_calls, metadata, prompt_cache_key, prompt_cache_options, prompt_cache_retention, safety_identifier,
+      store, user;
+  Unsupported access_programs, context_management, conversation, image, moderation, previous_response_id, prompt;
+};
+
+// POST /v1/completions
+struct TextCompletionRequest {
+  OpenAiRequest common;
+  SamplingRequest extensions;  // the fields that the API does not have
+  OnePrompt prompt;
+  std::optional<std::int64_t> max_tokens;  // omitted: 16
+  std::optional<std::int64_t> logprobs;    // how many of the likeliest tokens are listed
+  std::optional<bool> echo;
+  std::optional<std::int64_t> best_of;
+  Ignored user;
+  Unsupported suffix;
+};
+
+}  // namespace llorch::wire

@@ -1,0 +1,131 @@
+"""The OpenAI API of real daemons, as bytes. What its official client makes of them: tests/clients."""
+
+import http.client
+import json
+
+import pytest
+
+from stack import ALIAS, Stack, wait_for
+
+TALE = {"model": ALIAS, "prompt": "Once upon a time", "max_tokens": 12, "seed": 7}
+KEPT = "a prompt that nobody may keep"
+
+
+def chunks_of(response):
+    """The objects of a body of `data:` lines, and whether [DONE] ended it."""
+    frames = [frame for frame in response.body.decode().split("\n\n") if frame and not frame.startswith(":")]
+    assert all(frame.startswith("data: ") for frame in frames), frames
+    done = frames[-1] == "data: [DONE]"
+    return [json.loads(frame[6:]) for frame in frames[: -1 if done else None]], done
+
+
+# CLOUD-1000: submitted and streamed as a job is.
+def test_a_completion_is_the_same_streamed_whole_and_as_a_task(stack):
+    whole = stack.request("POST", "/v1/completions", TALE)
+    assert (whole.status, whole.json["object"]) == (200, "text_completion"), whole.body
+    text = whole.json["choices"][0]["text"]
+    streamed = stack.request("POST", "/v1/completions", {**TALE, "stream": True, "stream_options": {"include_usage": True}})
+    assert streamed.headers["content-type"].startswith("text/event-stream")
+    chunks, done = chunks_of(streamed)
+    assert done and "".join(c["choices"][0]["text"] for c in chunks if c["choices"]) == text
+    assert chunks[-1]["usage"] == whole.json["usage"] and all(c["usage"] is None for c in chunks[:-1])
+    # temperature is 1 here and 0.7 there unless it is said
+    job_id = stack.submit(prompt=TALE["prompt"], max_tokens=12, temperature=1)["job_id"]
+    assert "".join(e.data["t"] for e in stack.read_to_end(job_id) if e.name == "token") == text
+    receipts = [whole.json["llorch"]["receipt"], chunks[-2]["llorch"]["receipt"], stack.job(job_id)["receipt"]]
+    assert receipts[0] == receipts[1] == receipts[2]
+
+
+def test_a_job_says_what_it_is_under_its_id(stack):
+    answer = stack.request("POST", "/v1/completions", TALE).json
+    job = stack.job(answer["id"].removeprefix("cmpl-"))
+    assert (job["status"], job["tokens_out"], job["model"]) == ("completed", 12, ALIAS)
+    assert answer["usage"]["prompt_tokens"] == job["tokens_in"]
+
+
+def test_models(stack):
+    listed = stack.request("GET", "/v1/models")
+    assert [m["id"] for m in listed.json["data"]] == [ALIAS, "demo-f16"]
+    assert stack.request("GET", f"/v1/models/{ALIAS}").json in listed.json["data"]
+    assert stack.request("HEAD", "/v1/models").body == b""
+    unknown = stack.request("GET", "/v1/models/none")
+    assert (unknown.status, unknown.json["error"]["code"]) == (404, "model_not_found")
+
+
+# CLOUD-1000: errors lose nothing.
+@pytest.mark.parametrize("method, path, body, headers, status, code", [
+    ("POST", "/v1/completions", {**TALE, "n": 2}, {}, 400, "INVALID_PARAMS"),
+    ("POST", "/v1/completions", {**TALE, "max_tokens": 40000}, {}, 400, "INVALID_PARAMS"),
+    ("POST", "/v1/completions", {**TALE, "model": "none"}, {}, 404, "MODEL_NOT_FOUND"),
+    ("POST", "/v1/chat/completions", {"model": ALIAS, "messages": [{"role": "user", "content": KEPT}]}, {}, 400, "INVALID_PARAMS"),
+    ("POST", "/v1/chat/completions", "{", {}, 400, "INVALID_PARAMS"),
+    ("POST", "/v1/completions", TALE, {"Content-Type": "text/plain"}, 415, "INVALID_PARAMS"),
+    ("POST", "/v1/completions", TALE, {"Host": "elsewhere.example"}, 403, "FORBIDDEN"),
+    ("GET", "/v1/completions", None, {}, 405, "METHOD_NOT_ALLOWED"),
+    ("POST", "/v1/embeddings", {"model": ALIAS, "input": "x"}, {}, 404, "NOT_FOUND"),
+    ("POST", "/v1/completions", {**TALE, "prompt": "x" * (5 << 20)}, {}, 413, "PAYLOAD_TOO_LARGE"),
+])
+def test_every_error_has_that_apis_shape(stack, method, path, body, headers, status, code):
+    """Also those that come before a handler."""
+    answer = stack.request(method, path, body, {"X-Correlation-Id": "shape-1", **headers})
+    assert answer.status == status, answer.body
+    error = answer.json["error"]
+    assert set(error) == {"message", "type", "param", "code", "llorch"} and answer.code == code
+    assert error["llorch"]["message"] == error["message"] and KEPT not in error["message"]
+    assert answer.headers["x-request-id"] == error["llorch"]["correlation_id"]
+    assert answer.headers["x-should-retry"] == "false"
+
+
+def test_keys_count_where_there_are_tokens(stack):
+    """Clients of that API always send one."""
+    wrong = {"Authorization": "Bearer nobodys"}
+    assert stack.request("GET", "/v1/models", headers=wrong).status == 200
+    assert stack.request("GET", "/v2/tasks", headers=wrong).status == 401
+    with Stack(token="t" * 40) as guarded:
+        for headers in (wrong, {"X-None": "1"}):
+            refused = guarded.request("GET", "/v1/models", headers=headers)
+            assert (refused.status, refused.json["error"]["code"]) == (401, "invalid_api_key")
+        assert guarded.request("GET", "/v1/models").status == 200
+
+
+def open_stream(stack, fields):
+    """A stream that has said a token and will say no more: its connection, its response and the id of its job."""
+    stack.request("POST", "/v1/completions", TALE)  # a worker is there
+    stack.gate.hold()
+    stack.gate.let_pass(1)
+    connection = http.client.HTTPConnection(stack.bind, timeout=60)
+    connection.request("POST", "/v1/completions", json.dumps({**TALE, "max_tokens": 200, "stream": True, **fields}),
+                       {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    line = b""
+    while not line.startswith(b"data: "):
+        line = response.readline()
+    return connection, response, json.loads(line[6:])["id"].removeprefix("cmpl-")
+
+
+# CLOUD-1000: cancelled, from there and from here.
+def test_a_cancelled_job_ends_its_stream_with_an_error(stack):
+    connection, response, job_id = open_stream(stack, {})
+    try:
+        assert stack.request("POST", f"/v2/tasks/{job_id}/cancel").status == 202
+    finally:
+        stack.gate.open()
+    frames = [frame for frame in response.read().decode().strip().split("\n\n") if frame.startswith("data: ")]
+    connection.close()
+    assert json.loads(frames[-1][6:])["error"]["code"] == "cancelled" and "data: [DONE]" not in frames
+
+
+def test_a_client_that_leaves_cancels_its_job(stack):
+    connection, response, job_id = open_stream(stack, {})
+    try:
+        response.close()
+        connection.close()
+        wait_for("the job to be cancelled", lambda: stack.job(job_id)["status"] == "cancelled")
+    finally:
+        stack.gate.open()
+
+
+def test_the_gateway_can_be_switched_off():
+    with Stack({"orchestratord.gateways.openai": "false"}) as stack:
+        refused = stack.request("GET", "/v1/models")
+        assert (refused.status, refused.code) == (404, "NOT_FOUND") and "llorch" not in refused.json["error"]

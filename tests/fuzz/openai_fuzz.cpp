@@ -1,0 +1,19 @@
+// Bodies of the OpenAI API: no input breaks a decoder, and what one accepts is a submission that /v2 would take.
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "orchestratord/http/openai/request.h"
+#include "wire/json.h"
+
+namespace openai = llorch::orchestratord::http::openai;
+using namespace llorch::wire;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  for (const auto decode_body : {openai::decode_chat, openai::decode_completion, openai::decode_response}) {
+    const auto request = decode_body(text);
+    if (request && !decode<SubmitRequest>(encode(request->submission), UnknownKeys::kRefuse)) std::abort();
+  }
+  return 0;
+}
