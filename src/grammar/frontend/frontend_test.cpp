@@ -111,6 +111,12 @@ TEST(Gbnf, Language) {
         "aacc"}},
       {"root ::= a-b_1?\na-b_1 ::= \"q\"", {"", "q"}, {"qq"}},
       {"root ::= list |\n  \"none\"\nlist ::= \"x\" list | \"x\"", {"none", "xxxxxxx"}, {""}},
+      {"root ::= \"<\" %json {\"properties\": {\"a\": {\"enum\": [1, \"}\"]}}} \">\" # {\nother ::= \"x\"",
+       {"<{}>", "<{\"a\": 1}>", "<{\"a\": \"}\"}>"},
+       {"<{\"a\": 2}>", "{}", "<{}>x"}},
+      {"root ::= one{2} | two\none ::= %json {\"const\": 1}\n\ntwo ::= %json{\n \"type\": \"null\"}\n",
+       {"11", "null"},
+       {"1"}},
       {"root ::= \"a\"? \"b\"? root2\nroot2 ::= \"c\"*", {"", "a", "abccc", "ccc"}, {"ba"}},
   };
   for (const FrontendCase& each : cases) {
@@ -139,6 +145,11 @@ TEST(Gbnf, Refusals) {
       {"root ::= \"a\"{3,1}", "above its maximum"},
       {"root ::= " + std::string(100, '(') + "\"a\"" + std::string(100, ')'), "nested"},
       {"root ::= \"a\" \"b\" ) x", "line 1"},
+      {"root ::= %jso {}", "%json"},
+      {"root ::= %json", "%json"},
+      {"root ::= %json 3", "%json"},
+      {"root ::= %json {\"type\": ", "%json"},
+      {"root ::= \"a\"\nb ::= %json {\"not\": {}}", "not is not supported"},
   };
   for (const auto& [text, message] : cases) {
     const auto grammar = Grammar::from_gbnf(text);

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <boost/json/stream_parser.hpp>
+
 #include <algorithm>
 #include <map>
 #include <string>
@@ -10,6 +12,7 @@
 
 #include "base/utf8.h"
 #include "grammar/ir/code_points.h"
+#include "grammar/json_schema/schema_compiler.h"
 
 namespace llorch::grammar::frontend {
 namespace {
@@ -131,6 +134,8 @@ class GbnfParser {
         part = ir::one_of(builder_, ir::all_code_points(), ir::Encoding::kUtf8);
       } else if (take('(')) {
         part = TRY(group());
+      } else if (take('%')) {
+        part = TRY(json());
       } else if (is_name_character(c)) {
         part = builder_.call(known(name()).id);
       } else {
@@ -142,6 +147,22 @@ class GbnfParser {
       skip(lines);
     }
     return parts.size() == 1 ? parts[0] : builder_.sequence(std::move(parts));
+  }
+
+  // %json and a JSON Schema: the texts valid under it.
+  base::Result<ExprId> json() {
+    constexpr std::string_view kWord = "json";
+    if (!text_.substr(at_).starts_with(kWord)) return failure("a JSON Schema is written %json {...}");
+    at_ += kWord.size();
+    skip(Lines::kStay);
+    boost::json::stream_parser parser({}, {.max_depth = static_cast<unsigned>(builder_.limits().depth_max)});
+    boost::json::error_code error;
+    std::size_t bytes = parser.write_some(text_.data() + at_, text_.size() - at_, error);
+    if (error || !parser.done() || peek() != '{') return failure("a JSON Schema is written %json {...}");
+    while (text_[at_ + bytes - 1] != '}') --bytes;  // the parser takes white space, and the end of the line, with it
+    const auto document = TRY(json_schema::Document::parse(text_.substr(at_, bytes), builder_.limits()));
+    at_ += bytes;
+    return builder_.call(TRY(json_schema::SchemaCompiler(document, builder_).compile()));
   }
 
   base::Result<ExprId> group() {
