@@ -346,7 +346,7 @@ void Oracle::heard(const core::Event& event) {
   } else if (const auto* pool = std::get_if<core::PoolSeen>(&event)) {
     heard_ms_[pool->state.pool_id] = loop_.now_ms();
     heard_pool(pool->state);
-  } else if (const auto* left = std::get_if<core::PoolLeft>(&event)) {
+  } else if (const auto* left = std::get_if<core::PoolDeregistered>(&event)) {
     leaving_.insert(left->pool_id.value);
     forget_orders(left->pool_id.value);
   } else if (const auto* cancel = std::get_if<core::CancelRequested>(&event)) {
@@ -429,7 +429,7 @@ void Oracle::on(const core::Log& c, const Disk& disk) {
   if (c.event == "pool.left") {
     reached("pool left");
     leaving_.erase(std::string(field("pool_id")));
-    forget_orders(std::string(field("pool_id")));  // those too that were on their way when it said goodbye
+    forget_orders(std::string(field("pool_id")));  // those too that were on their way when it deregistered
   }
   if (c.event == "job.put_back") reached("job put back by an operator");
   if (c.event == "pool.reloaded") {

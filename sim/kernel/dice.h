@@ -18,7 +18,7 @@ enum class DiceStream : std::uint32_t {
   kPlacement,
   kSessions,
   kRetention,
-  kGoodbyes,
+  kDeregistrations,
   kBytes,
   kSharing,
   kBuilds

@@ -58,7 +58,7 @@ void Orchestrator::bug(core::Event& event) {
 // Of what the core commands, what is not done.
 bool Orchestrator::is_lost(const Command& command) {
   const auto* forget = std::get_if<core::ForgetPool>(&command);
-  if (forget == nullptr || world_.options.bug != InjectedBug::kGoodbyeUnheard) return false;
+  if (forget == nullptr || world_.options.bug != InjectedBug::kPoolNotForgotten) return false;
   world_.disk.orders.erase(forget->pool_id.value);
   post(core::Committed{{forget->commit}});
   return true;

@@ -30,7 +30,7 @@ void Operator::begin() {
   repeat(o.drain_ms, &Operator::undrain);
   repeat(o.reload_ms, &Operator::reload);
   repeat(o.purge_ms, &Operator::purge_any);
-  repeat(o.goodbye_ms, &Operator::say_goodbye);
+  repeat(o.deregister_ms, &Operator::deregister);
   repeat(o.session_ms, &Operator::tend_session);
 }
 
@@ -91,7 +91,7 @@ void Operator::purge_any() {
   purge(any_pool(), force);
 }
 
-void Operator::say_goodbye() {
+void Operator::deregister() {
   const std::string pool = any_pool();
   ask_api(world_, process_,
           {.caller = node_principal(pool),

@@ -30,7 +30,7 @@ class Operator {
   void reload();
   void purge(const std::string& pool, bool force);
   void purge_any();
-  void say_goodbye();
+  void deregister();
   void tend_session();
   void take_back(const std::string& pool);
   void make_room();

@@ -160,7 +160,7 @@ const char* name(InjectedBug bug) {
     case InjectedBug::kDrainKillsJobs: return "drain-kills-jobs";
     case InjectedBug::kReloadForgotten: return "reload-forgotten";
     case InjectedBug::kPurgeForgotten: return "purge-forgotten";
-    case InjectedBug::kGoodbyeUnheard: return "goodbye-unheard";
+    case InjectedBug::kPoolNotForgotten: return "pool-not-forgotten";
     case InjectedBug::kRefillSessions: return "refill-sessions";
     case InjectedBug::kSessionsOutlive: return "sessions-outlive";
     case InjectedBug::kNewCallers: return "new-callers";
@@ -240,8 +240,8 @@ Options swarm_options(std::uint64_t seed) {
   draw_placement(o);
   draw_sessions(o);
   draw_sharing(o);
-  Dice goodbyes(seed, DiceStream::kGoodbyes);
-  o.operations.goodbye_ms = goodbyes.chance(250) ? goodbyes.between(4'000, 40'000) : 0;
+  Dice deregistrations(seed, DiceStream::kDeregistrations);
+  o.operations.deregister_ms = deregistrations.chance(250) ? deregistrations.between(4'000, 40'000) : 0;
   Dice bytes(seed, DiceStream::kBytes);
   o.cuts = bytes.chance(600) ? static_cast<int>(bytes.between(1, 1'000)) : 0;
   if (bytes.chance(150)) o.stream.buffer_bytes_max = bytes.between(500, 20'000);

@@ -36,7 +36,7 @@ enum class InjectedBug : std::uint8_t {
   kDrainKillsJobs,       // drain: workers are stopped under their jobs
   kReloadForgotten,      // reload: a restart does not remember it
   kPurgeForgotten,       // purge: a restart does not remember it
-  kGoodbyeUnheard,       // pools: who says goodbye is told so, and the disk is not
+  kPoolNotForgotten,     // pools: a deregistration is answered, and the disk is not told
   kRefillSessions,       // sessions: a restart forgets what their jobs have used
   kSessionsOutlive,      // sessions: they age at a third of the speed
   kNewCallers,           // throttle: it takes every submission for another caller's
@@ -129,8 +129,8 @@ struct OperationOptions {
   std::int64_t drain_ms = 0;  // and as often takes one back
   std::int64_t reload_ms = 0;
   std::int64_t purge_ms = 0;
-  std::int64_t goodbye_ms = 0;  // removes a pool, which comes back
-  std::int64_t session_ms = 0;  // of a client: makes, touches, looks at or ends a session
+  std::int64_t deregister_ms = 0;  // removes a pool, which comes back
+  std::int64_t session_ms = 0;     // of a client: makes, touches, looks at or ends a session
 };
 
 struct Options {

@@ -48,7 +48,7 @@ def listener():
 
 def test_a_pool_registers_beats_and_leaves(listener, tmp_path):
     """SYS-5.2.2#payload SYS-5.2.2#interval SYS-6.2.4 POOLREG-18010 POOLREG-18040 POOLREG-18050: tried again until it is taken;
-    a beat at the interval of the reply, also without change, with device memory, workers and a time; a goodbye at the end.
+    a beat at the interval of the reply, also without change, with device memory, workers and a time; a deregistration at the end.
 
     SYS-2.1.2#normalized: it resolves no alias."""
     credential = tmp_path / "pool_credential"

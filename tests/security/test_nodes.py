@@ -108,7 +108,7 @@ def run_a_job(stack):
                                                  ("x" * 64, 401, "BAD_TOKEN"), (None, 401, "MISSING_TOKEN")],
                          ids=["operator", "tenant", "stranger", "nobody"])
 def test_only_a_node_registers_and_nobody_else_is_called(stack, token, status, code):
-    """A registration, a heartbeat, a goodbye, a ready or a failed worker of somebody who is no node: refused, and nothing is
+    """A registration, a heartbeat, a deregistration, a ready or a failed worker of somebody who is no node: refused, and nothing is
     left of it: the address it names is never connected to."""
     headers = bearer(token) if token else JSON
     with Listener() as evil:

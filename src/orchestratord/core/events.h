@@ -103,9 +103,9 @@ struct PoolSeen {
 struct PoolUnreachable {
   std::string endpoint;
 };
-// The pool said goodbye (or an operator removed it). Answered by AnswerPool if `request` is set, once the disk has
+// The pool deregistered (or an operator removed it). Answered by AnswerPool if `request` is set, once the disk has
 // forgotten it too.
-struct PoolLeft {
+struct PoolDeregistered {
   std::optional<RequestId> request;
   base::PoolId pool_id;
 };
@@ -124,7 +124,7 @@ struct StartWorkerAnswered {
 // ---- operator -----------------------------------------------------------------------------------------------------
 // Each is answered by exactly one AnswerPoolControl, and once it was accepted it holds over restarts of both sides.
 // The pool takes no job any more; what runs may go on for deadline_ms, then it goes back to the queue. Its workers are
-// stopped when they are idle. Holds until UndrainPool or until the pool says goodbye.
+// stopped when they are idle. Holds until UndrainPool or until the pool deregisters.
 struct DrainPool {
   RequestId request;
   base::PoolId pool_id;
@@ -191,7 +191,7 @@ struct Shutdown {
 
 using Event = std::variant<Submit, CancelRequested, QueryJob, QueryJobs, QueryPools, QueryGauges, OpenSession,
                            QuerySession, QuerySessions, CloseSession, StreamCounted, Restored, Committed, CommitFailed,
-                           PoolSeen, PoolUnreachable, PoolLeft, WorkerReady, WorkerFailed, StartWorkerAnswered,
+                           PoolSeen, PoolUnreachable, PoolDeregistered, WorkerReady, WorkerFailed, StartWorkerAnswered,
                            DrainPool, UndrainPool, ReloadPool, PurgePool, QueryPoolHealth, ExecuteStarted,
                            ExecuteProgress, ExecuteEnded, QueueReviewed, Tick, Shutdown>;
 

@@ -167,7 +167,7 @@ void Pools::leave(const net::Request& request, const net::ExchangePtr& exchange)
   const std::string& pool_id = request.path_param("id");
   if (auto own = check_own(request, pool_id); !own) return refuse(context_, exchange, std::move(own).error());
   context_.core->ask<core::AnswerPool>(
-      core::PoolLeft{.request = {}, .pool_id = base::PoolId(pool_id)}, [this, exchange](core::AnswerPool answer) {
+      core::PoolDeregistered{{}, base::PoolId(pool_id)}, [this, exchange](core::AnswerPool answer) {
         if (!answer.heartbeat_interval_ms) {
           return refuse(context_, exchange, std::move(answer.heartbeat_interval_ms).error());
         }
@@ -233,12 +233,12 @@ void Pools::unpair(const net::Request& request, const net::ExchangePtr& exchange
   });
 }
 
-// Whoever came with the credential of before is no pool of ours: as if it had said goodbye. It is answered once its address
-// is off the disk as well, from where a later process would take it for that of the next credential.
+// Whoever came with the credential of before is no pool of ours: as if it had deregistered. It is answered once its
+// address is off the disk as well, from where a later process would take it for that of the next credential.
 void Pools::end_of(const base::PoolId& pool_id, const std::optional<std::string>& endpoint,
                    const net::ExchangePtr& exchange, std::function<void()> answer) {
   if (endpoint) context_.catalog->pool_lost(*endpoint);
-  context_.core->post(core::PoolLeft{.request = {}, .pool_id = pool_id});
+  context_.core->post(core::PoolDeregistered{.request = {}, .pool_id = pool_id});
   context_.store->forget_pool(pool_id, [this, exchange, answer = std::move(answer)](base::Result<> forgotten) {
     if (!forgotten) return refuse(context_, exchange, std::move(forgotten).error());
     answer();

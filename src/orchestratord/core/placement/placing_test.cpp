@@ -131,7 +131,7 @@ TEST_F(TwoPools, TooLargeForThePinnedPoolIsRefusedWithItsNumbers) {
 TEST_F(TwoPools, AcceptedJobsOutliveTheirPool) {
   ASSERT_TRUE(submit("j1", pin("pool-2")));
   EXPECT_EQ(submit("j2", pin("pool-2")), nullptr);
-  d.send(PoolLeft{.request = {}, .pool_id = base::PoolId("pool-2")});
+  d.send(PoolDeregistered{.request = {}, .pool_id = base::PoolId("pool-2")});
   EXPECT_TRUE(d.none<Finish>());
   EXPECT_EQ(d.query("j2").reason->code, "WAITING_FOR_POOL");
   d.after_ms(1000);

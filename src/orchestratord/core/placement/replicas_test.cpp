@@ -68,7 +68,7 @@ TEST(CoreReplicas, ASetHasOneVersion) {
   const auto reason = d.query("j2").reason;
   EXPECT_EQ(reason->code, "WAITING_FOR_SLOT");
   EXPECT_NE(reason->human.find("another engine version"), std::string::npos) << reason->human;
-  d.send(PoolLeft{.request = {}, .pool_id = base::PoolId("pool-1")});
+  d.send(PoolDeregistered{.request = {}, .pool_id = base::PoolId("pool-1")});
   const auto executes = d.all<Execute>();
   ASSERT_EQ(executes.size(), 1U);
   EXPECT_EQ(executes[0].job_id.value, "j2");

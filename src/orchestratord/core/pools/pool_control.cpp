@@ -159,7 +159,7 @@ void Orders::restore_orders(std::map<base::PoolId, wire::PoolOrders>& pools) {
 }
 
 // Its row goes; whoever asked for that is told when it has gone. Until then nothing else is left of the pool here.
-void Orders::pool_left(const base::PoolId& id, PoolControl& control) {
+void Orders::pool_deregistered(const base::PoolId& id, PoolControl& control) {
   if (control.reload) {
     control.reload->error = Error{ErrorCode::kPoolUnready, "The pool left during the reload.", {}};
     end_operation(id, control, PoolOperationState::kFailed);
@@ -180,9 +180,9 @@ void Orders::pool_left(const base::PoolId& id, PoolControl& control) {
   settle_orders(id, control);
 }
 
-// ---- goodbye --------------------------------------------------------------------------------------------------------
+// ---- deregistration -------------------------------------------------------------------------------------------------
 
-void Orders::on(PoolLeft& e) {
+void Orders::on(PoolDeregistered& e) {
   const auto control = controls_.find(e.pool_id);
   if (control != controls_.end() && control->second.left) {
     if (e.request) control->second.leavers.push_back(*e.request);
@@ -208,14 +208,14 @@ void Orders::let_go(const base::PoolId& id, PoolControl& control) {
   }
   for (const GoneWorker& gone : registry_.drop_pool(id)) s_.workers.worker_gone(gone, std::nullopt);
   recheck_.all();
-  pool_left(id, control);
+  pool_deregistered(id, control);
 }
 
 void Orders::pool_back(const base::PoolId& id, bool rebooted) {
   const auto control = controls_.find(id);
   if (control == controls_.end()) return;
-  // The process that said goodbye is over, and with it what was on its way to it.
-  if (control->second.leaving && rebooted) pool_left(id, control->second);
+  // The process that deregistered is over, and with it what was on its way to it.
+  if (control->second.leaving && rebooted) pool_deregistered(id, control->second);
   // Its row may not have gone yet: it is written over then, and with it what was asked of the pool before.
   control->second.left = false;
 }

@@ -110,15 +110,15 @@ class Orders : Handler {
   void on(UndrainPool& e);
   void on(PurgePool& e);
   void on(ReloadPool& e);
-  void on(PoolLeft& e);
+  void on(PoolDeregistered& e);
   void on(QueryPoolHealth& e);
   void restore_orders(std::map<base::PoolId, wire::PoolOrders>& pools);
-  // True if the commit was one of these, and no goodbye of its pool came after it.
+  // True if the commit was one of these, and no deregistration of its pool came after it.
   bool orders_committed(CommitId id, const base::Error* error);
   void deadline_over(const base::PoolId& id);
   // Its pool said something, or another one did from its address.
   void pool_back(const base::PoolId& id, bool rebooted);
-  void pool_replaced(const base::PoolId& id) { pool_left(id, controls_[id]); }
+  void pool_replaced(const base::PoolId& id) { pool_deregistered(id, controls_[id]); }
   void note_failure(const base::PoolId& id, const base::Error& error);
 
   // At the end of a pass.
@@ -149,7 +149,7 @@ class Orders : Handler {
   void arm_deadline(const base::PoolId& id, PoolControl& control, std::int64_t deadline_ms);
   void end_operation(const base::PoolId& id, PoolControl& control, wire::PoolOperationState state);
   void let_go(const base::PoolId& id, PoolControl& control);
-  void pool_left(const base::PoolId& id, PoolControl& control);
+  void pool_deregistered(const base::PoolId& id, PoolControl& control);
   void tell_leavers(PoolControl& control);
   void advance_drain(const pools::Pool& pool, PoolControl& control);
   std::string step_of(const PoolControl& control, const pools::Pool* pool, std::int64_t leases) const;

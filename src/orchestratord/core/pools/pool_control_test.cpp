@@ -155,7 +155,7 @@ TEST(Drain, IsWrittenAgainAfterAFailedCommit) {
   EXPECT_TRUE(d.none<CommitPoolOrders>());
 }
 
-TEST(Drain, OutlivesOrchestratordAndThePoolButNotItsGoodbye) {
+TEST(Drain, OutlivesOrchestratordAndThePoolButNotItsDeregistration) {
   Operated d({}, Restored{.jobs = {},
                           .pool_endpoints = {"http://pool-1"},
                           .pool_orders = {{kPool, {.draining = true, .reload = {}, .purged = {}}}}});
@@ -167,7 +167,7 @@ TEST(Drain, OutlivesOrchestratordAndThePoolButNotItsGoodbye) {
   rebooted.boot_id = "boot-2";
   d.see(rebooted);
   EXPECT_TRUE(d.none<StartWorker>());
-  d.send(PoolLeft{{}, kPool});
+  d.send(PoolDeregistered{{}, kPool});
   rebooted.boot_id = "boot-3";
   d.see(rebooted);
   EXPECT_EQ(d.all<StartWorker>().size(), 1u);
@@ -266,20 +266,20 @@ TEST(Orders, ThatCannotBeReadAreOnePoolsProblem) {
   }
 }
 
-// Who says goodbye, or removes a pool, is told when the disk has forgotten it, and what was asked of it.
-TEST(Goodbye, IsToldWhenTheDiskHasForgotten) {
+// A deregistration is answered when the disk has forgotten the pool, and what was asked of it.
+TEST(Deregistration, IsToldWhenTheDiskHasForgotten) {
   Operated d;
   d.add_worker();
   d.drain(0);
   d.auto_commit = false;
-  d.send(PoolLeft{RequestId{70}, kPool});
+  d.send(PoolDeregistered{RequestId{70}, kPool});
   const auto forget = d.only<ForgetPool>();
   EXPECT_TRUE(d.none<AnswerPool>());
   d.send(QueryPoolHealth{{71}, kPool});
   EXPECT_FALSE(d.only<AnswerPoolHealth>().health);
   d.send(CommitFailed{{forget.commit}, base::Error{ErrorCode::kStoreUnavailable, "", {}}});
   EXPECT_TRUE(d.none<AnswerPool>()) << "a restart may find it";
-  d.send(PoolLeft{RequestId{72}, kPool});
+  d.send(PoolDeregistered{RequestId{72}, kPool});
   EXPECT_TRUE(d.none<ForgetPool>());
   d.send(Shutdown{60'000});
   EXPECT_TRUE(d.none<Drained>());
@@ -288,17 +288,17 @@ TEST(Goodbye, IsToldWhenTheDiskHasForgotten) {
   EXPECT_EQ(d.all<AnswerPool>().size(), 2u);
   EXPECT_TRUE(d.all<AnswerPool>()[1].heartbeat_interval_ms);
   d.only<Drained>();
-  d.send(PoolLeft{RequestId{73}, kPool});
+  d.send(PoolDeregistered{RequestId{73}, kPool});
   EXPECT_EQ(d.only<AnswerPool>().heartbeat_interval_ms.error().code, ErrorCode::kPoolNotFound);
 }
 
 // One that comes back before the disk has forgotten it: its row stays, and nothing of what was asked before.
-TEST(Goodbye, OfAPoolThatComesBack) {
+TEST(Deregistration, OfAPoolThatComesBack) {
   Operated d;
   d.add_worker();
   d.drain(0);
   d.auto_commit = false;
-  d.send(PoolLeft{RequestId{70}, kPool});
+  d.send(PoolDeregistered{RequestId{70}, kPool});
   d.send(CommitFailed{{d.only<ForgetPool>().commit}, base::Error{ErrorCode::kStoreUnavailable, "", {}}});
   auto s = d.pool_state();
   s.boot_id = "boot-2";
@@ -314,7 +314,7 @@ TEST(Goodbye, OfAPoolThatComesBack) {
 }
 
 // A start on its way would load a worker that nobody knows of.
-TEST(Goodbye, WaitsForTheAnswersToStarts) {
+TEST(Deregistration, WaitsForTheAnswersToStarts) {
   Operated d;
   d.see(d.pool_state("pool-1", 2));
   d.submit("a1");
@@ -324,7 +324,7 @@ TEST(Goodbye, WaitsForTheAnswersToStarts) {
   const auto answer = d.only<AnswerQueryPools>();
   for (const auto& w : answer.pools.at(0).workers) workers.push_back(w.worker_id);
   ASSERT_EQ(workers.size(), 2u);
-  d.send(PoolLeft{RequestId{70}, kPool});
+  d.send(PoolDeregistered{RequestId{70}, kPool});
   EXPECT_TRUE(d.none<ForgetPool>());
   d.see(d.pool_state("pool-1", 2));  // written before it heard of the starts
   EXPECT_TRUE(d.none<StartWorker>());
@@ -340,14 +340,14 @@ TEST(Goodbye, WaitsForTheAnswersToStarts) {
 }
 
 // A shutdown waits for those answers as well, and then for the disk: the next process would find what was asked of the pool.
-TEST(Goodbye, IsWaitedForByAShutdown) {
+TEST(Deregistration, IsWaitedForByAShutdown) {
   Operated d;
   d.see(d.pool_state());
   d.submit("a1");
   const base::WorkerId worker(d.only<StartWorker>().request.worker_id);
   d.drain(0);
   d.auto_commit = false;
-  d.send(PoolLeft{RequestId{70}, kPool});
+  d.send(PoolDeregistered{RequestId{70}, kPool});
   d.send(Shutdown{60'000});
   EXPECT_TRUE(d.none<Drained>());
   d.send(StartWorkerAnswered{worker, base::Error{ErrorCode::kShuttingDown, "", {}}});
@@ -359,19 +359,19 @@ TEST(Goodbye, IsWaitedForByAShutdown) {
 }
 
 // It does not send away the next process of the pool, which comes before the answer that was waited for.
-TEST(Goodbye, OfAProcessThatIsOver) {
+TEST(Deregistration, OfAProcessThatIsOver) {
   Operated d;
   d.see(d.pool_state());
   d.submit("a1");
   const std::string worker = d.only<StartWorker>().request.worker_id;
   d.drain(0);
-  d.send(PoolLeft{RequestId{70}, kPool});
+  d.send(PoolDeregistered{RequestId{70}, kPool});
   EXPECT_TRUE(d.none<ForgetPool>());
   auto s = d.pool_state();
   s.boot_id = "boot-2";
   d.see(s);
   EXPECT_TRUE(d.only<AnswerPool>().heartbeat_interval_ms);
-  EXPECT_EQ(d.only<RememberPool>().pool_id, kPool) << "its row went with the goodbye";
+  EXPECT_EQ(d.only<RememberPool>().pool_id, kPool) << "its row went with the deregistration";
   EXPECT_FALSE(d.orders_on_disk.contains(kPool));
   d.send(StartWorkerAnswered{base::WorkerId(worker), base::Error{ErrorCode::kShuttingDown, "", {}}});
   EXPECT_TRUE(d.none<ForgetPool>());
@@ -381,12 +381,12 @@ TEST(Goodbye, OfAProcessThatIsOver) {
 
 // What runs on its workers holds their slots when it comes back, also of one that has failed meanwhile (simulator, seed
 // 31002241).
-TEST(Goodbye, LeavesAttemptsInTheirSlots) {
+TEST(Deregistration, LeavesAttemptsInTheirSlots) {
   for (const auto status : {wire::WorkerStatus::kReady, wire::WorkerStatus::kFailed}) {
     Operated d;
     d.add_worker();
     const auto x = d.run("a1");
-    d.send(PoolLeft{{}, kPool});
+    d.send(PoolDeregistered{{}, kPool});
     auto s = d.pool_state();
     s.boot_id = "boot-2";
     s.workers = {Driver::worker("w1")};
@@ -399,11 +399,11 @@ TEST(Goodbye, LeavesAttemptsInTheirSlots) {
 }
 
 // A pool that was asked something and not heard of since a restart can be removed like any other.
-TEST(Goodbye, OfAPoolThatOnlyTheDiskKnows) {
+TEST(Deregistration, OfAPoolThatOnlyTheDiskKnows) {
   Operated d({}, Restored{.jobs = {},
                           .pool_endpoints = {"http://pool-1"},
                           .pool_orders = {{kPool, {.draining = true, .reload = {}, .purged = {}}}}});
-  d.send(PoolLeft{RequestId{70}, kPool});
+  d.send(PoolDeregistered{RequestId{70}, kPool});
   d.only<ForgetPool>();
   EXPECT_TRUE(d.only<AnswerPool>().heartbeat_interval_ms);
   d.see(d.pool_state());

@@ -1,4 +1,4 @@
-// Registration, heartbeats, silence and goodbye of pools.
+// Registration, heartbeats, silence and deregistration of pools.
 
 #include <algorithm>
 

@@ -347,8 +347,8 @@ TEST(Pools, ForgottenAfterTheGrace) {
   EXPECT_TRUE(d.only<AnswerQueryPools>().pools.empty());
 }
 
-// SYS-5.2.1#unique: a conflicting registration is refused and its holder asked; goodbye removes the pool.
-TEST(Pools, ConflictAndGoodbye) {
+// SYS-5.2.1#unique: a conflicting registration is refused and its holder asked; deregistration removes the pool.
+TEST(Pools, ConflictAndDeregistration) {
   Driver d;
   d.see(d.pool_state());
   EXPECT_EQ(d.only<RememberPool>().endpoint, "http://pool-1");
@@ -361,10 +361,10 @@ TEST(Pools, ConflictAndGoodbye) {
   d.send(PoolUnreachable{"http://pool-1"});
   d.send(PoolSeen{RequestId{6}, other, {}});
   EXPECT_EQ(d.only<AnswerPool>().heartbeat_interval_ms.value(), 15'000);
-  d.send(PoolLeft{RequestId{7}, base::PoolId("pool-1")});
+  d.send(PoolDeregistered{RequestId{7}, base::PoolId("pool-1")});
   EXPECT_TRUE(d.only<AnswerPool>().heartbeat_interval_ms);
   EXPECT_EQ(d.all<ForgetPool>().size(), 1u);
-  d.send(PoolLeft{RequestId{8}, base::PoolId("pool-1")});
+  d.send(PoolDeregistered{RequestId{8}, base::PoolId("pool-1")});
   EXPECT_EQ(d.only<AnswerPool>().heartbeat_interval_ms.error().code, ErrorCode::kPoolNotFound);
 }
 

@@ -80,7 +80,7 @@ TEST(Reload, EndsWithItsPool) {
   Operated d;
   d.add_worker();
   d.reload("b");
-  d.send(PoolLeft{{}, kPool});
+  d.send(PoolDeregistered{{}, kPool});
   d.add_worker("w9");
   EXPECT_TRUE(d.health().ready);
   d.reload("b");
@@ -95,7 +95,7 @@ TEST(Reload, LeavesWithItsPoolBeforeItBegan) {
   d.auto_commit = false;
   d.reload("b");
   const auto late = d.only<CommitPoolOrders>();
-  d.send(PoolLeft{{}, kPool});
+  d.send(PoolDeregistered{{}, kPool});
   EXPECT_EQ(d.refused(), ErrorCode::kPoolNotFound);
   d.add_worker("w9");
   d.purge();

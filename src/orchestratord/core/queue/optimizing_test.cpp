@@ -76,7 +76,7 @@ TEST(Optimizing, StaleJobsAndCostlyWishesAreTold) {
   EXPECT_EQ(counted(d, Metric::kOptimizerSuggestions, "relax_placement"), 1);
   EXPECT_TRUE(d.none<Execute>());
   EXPECT_NE(d.query("j2").reason->human.find("A worker in pool-2 is free"), std::string::npos);
-  d.send(PoolLeft{.request = {}, .pool_id = base::PoolId("pool-1")});
+  d.send(PoolDeregistered{.request = {}, .pool_id = base::PoolId("pool-1")});
   d.after_ms(30'000);
   answer(d, d.only<ReviewQueue>());
   EXPECT_EQ(counted(d, Metric::kOptimizerSuggestions, "stale"), 1);
