@@ -117,8 +117,8 @@ class Harness {
     const plan::AdapterTables& tables = backend_->tables();
     const plan::PrepareArgs args{
         *backend_, insn_, block_, std::span(regs_).subspan(first), std::span(views_).subspan(first), options.limits};
-    if (const auto choice = tables.prepare[op](args); !choice) {
-      error_ = choice.error();
+    if (const auto checked = tables.prepare[op](args); !checked) {
+      error_ = checked.error();
       return;
     }
     workspace_bytes_ = tables.workspace_bytes[op](block_, options.limits, *backend_);
@@ -129,8 +129,7 @@ class Harness {
                  .regs = regs_,
                  .views = views_,
                  .states = {},
-                 .params = &block_,
-                 .kernel_choice = nullptr};
+                 .params = &block_};
   }
   ~Harness() {
     for (std::size_t i = inputs_.size() + outputs_.size(); i < regs_.size(); ++i)

@@ -60,7 +60,7 @@ void project(const CpuStream& stream, const ProjectionInput& input, std::span<co
 // The kernels' name of an activation.
 Activation kernel_activation(plan::Activation act);
 
-// Load-time checks of an instruction (compute/adapter_checks.h); no opcode has a kernel to choose then.
-base::Result<const void*> prepare(const plan::PrepareArgs& args);
+// Load-time checks of an instruction (compute/adapter_checks.h).
+base::Result<> prepare(const plan::PrepareArgs& args);
 
 }  // namespace llorch::engine::compute::cpu::adapters

@@ -129,18 +129,17 @@ kernels::Frames frames_from(const plan::ExecutionContext& ctx, std::uint32_t fir
   return frames;
 }
 
-base::Result<const void*> prepare(const plan::PrepareArgs& args) {
-  TRY(check_instruction(args, {.device = "CUDA",
-                               .matrix_types = kCudaTables.capabilities[slot(args.insn.opcode)].dtype_mask_weights,
-                               .positions_max = kPositionsMax,
-                               .conv_taps_max = kernels::kTapsMax,
-                               .rows_max = kRowsMax,
-                               .key_dims_max = kernels::kKeyDimMax,
-                               .value_dims_max = kernels::kValueDimMax,
-                               .experts_max = kernels::kExpertsMax,
-                               .experts_used_max = kernels::kExpertsUsedMax,
-                               .expert_groups_max = kernels::kExpertGroupsMax}));
-  return nullptr;
+base::Result<> prepare(const plan::PrepareArgs& args) {
+  return check_instruction(args, {.device = "CUDA",
+                                  .matrix_types = kCudaTables.capabilities[slot(args.insn.opcode)].dtype_mask_weights,
+                                  .positions_max = kPositionsMax,
+                                  .conv_taps_max = kernels::kTapsMax,
+                                  .rows_max = kRowsMax,
+                                  .key_dims_max = kernels::kKeyDimMax,
+                                  .value_dims_max = kernels::kValueDimMax,
+                                  .experts_max = kernels::kExpertsMax,
+                                  .experts_used_max = kernels::kExpertsUsedMax,
+                                  .expert_groups_max = kernels::kExpertGroupsMax});
 }
 
 }  // namespace llorch::engine::compute::cuda::adapters

@@ -181,7 +181,7 @@ inline std::uint32_t rows_of(const kernels::Frames& frames) {
   return frames.frame[frames.count - 1].row_end - frames.frame[0].row_begin;
 }
 
-// Load-time checks of an instruction (compute/adapter_checks.h); no opcode has a kernel to choose then.
-base::Result<const void*> prepare(const plan::PrepareArgs& args);
+// Load-time checks of an instruction (compute/adapter_checks.h).
+base::Result<> prepare(const plan::PrepareArgs& args);
 
 }  // namespace llorch::engine::compute::cuda::adapters
