@@ -56,7 +56,7 @@ inline std::vector<HarnessOptions> devices() {
   return out;
 }
 
-// The twin of a projection of rows.
+// The scalar reference of a projection of rows.
 inline std::vector<float> matmul_rows(const HarnessWeight& w, const std::vector<float>& x) {
   std::vector<float> out;
   for (std::size_t r = 0; r < x.size(); r += w.shape[1]) {
@@ -124,12 +124,7 @@ class Harness {
     workspace_bytes_ = tables.workspace_bytes[op](block_, options.limits, *backend_);
     if (workspace_bytes_ != 0)
       workspace_ = backend_->allocate(workspace_bytes_, plan::MemoryPurpose::kWorkspace).value();
-    prepared_ = {.fn = tables.run[op],
-                 .insn = &insn_,
-                 .regs = regs_,
-                 .views = views_,
-                 .states = {},
-                 .params = &block_};
+    prepared_ = {.fn = tables.run[op], .insn = &insn_, .regs = regs_, .views = views_, .states = {}, .params = &block_};
   }
   ~Harness() {
     for (std::size_t i = inputs_.size() + outputs_.size(); i < regs_.size(); ++i)

@@ -1,11 +1,11 @@
 #pragma once
-// What the adapters share: workspace carving, projections, load-time checks.
+// What the adapters share: the workspace arena, projections, load-time checks.
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "base/assert.h"
-#include "engine/compute/carver.h"
+#include "engine/compute/arena.h"
 #include "engine/compute/cpu/device.h"
 #include "engine/plan/adapter.h"
 
@@ -19,9 +19,9 @@ inline const CpuWeight* weight_of(const void* weight) { return static_cast<const
 // Of a slot read element by element; null when it is absent.
 inline const float* vector_of(const void* weight) { return weight != nullptr ? weight_of(weight)->vector : nullptr; }
 
-class Carver : public WorkspaceCarver {
+class Arena : public WorkspaceArena {
  public:
-  using WorkspaceCarver::WorkspaceCarver;
+  using WorkspaceArena::WorkspaceArena;
 
   // Room for `rows` activation rows as int8 blocks; none when no quantized matrix can have this width.
   QuantizedRows take_quantized(std::size_t rows, std::size_t width) {
