@@ -4,7 +4,7 @@ PYTHON ?= /usr/bin/python3
 BUILD := build/release
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build build-report test demo parity clients nightly fmt tidy bench gpu-test gpu-sanitize gpu-bench gpu-sass gpu-kit clean
+.PHONY: help deps build build-report test demo parity clients nightly fmt tidy bench gpu-test gpu-sanitize gpu-bench gpu-kernels gpu-sass gpu-kit clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-9s %s\n' "$$name" "$$what"; done
@@ -58,10 +58,14 @@ gpu-bench: build ## what the CUDA kernels and whole models (MODELS=...) reach on
 	$(BUILD)/bench/gpu_bench || test $$? -eq 4
 	$(BUILD)/bench/gpu_decode models/demo/fairytale-5m-f16.gguf models/demo/fairytale-5m-q8_0.gguf $(MODELS) || test $$? -eq 4
 
-gpu-sass: build ## what the compiler made of the CUDA kernels against docs/internals/gpu-sass.md; needs no GPU, installs a disassembler in build/sass-venv
+gpu-kernels: deps # with nvcc; needs no GPU, which a build without it asks for
+	cmake --preset release -DLLORCH_CUDA=on
+	cmake --build $(BUILD) -j $(JOBS) --target cuda_kernels
+
+gpu-sass: gpu-kernels ## what the compiler made of the CUDA kernels against docs/internals/gpu-sass.md; needs no GPU, installs a disassembler in build/sass-venv
 	@tools/gpu_sass --check --install --objects $(BUILD)/src/engine/compute/cuda/kernels.o
 
-gpu-kit: build ## pack what a GPU is tried with into one file for a machine without compiler, network or our libraries
+gpu-kit: gpu-kernels ## pack what a GPU is tried with into one file for a machine without compiler, network or our libraries
 	@tools/gpu_kit $(BUILD)
 
 build-report: ## where the time of the last build went, by directory and unit

@@ -12,13 +12,13 @@
 #include <random>
 #include <vector>
 
-#include "engine/compute/half.h"
 #include "base/assert.h"
 #include "engine/compute/cuda/adapters/attention/attend.h"
 #include "engine/compute/cuda/adapters/support.h"
 #include "engine/compute/cuda/emulation/driver.h"
-#include "engine/plan/quant_blocks.h"
+#include "engine/compute/half.h"
 #include "engine/io/quant/quantize.h"
+#include "engine/plan/quant_blocks.h"
 
 namespace {
 
@@ -37,7 +37,8 @@ struct Case {
 };
 // What is measured: an 8B model's shapes on a GPU, anything on the emulated one.
 struct Plan {
-  std::vector<Case> matrices{{"q", 4096, 4096}, {"kv", 1024, 4096}, {"up", 14336, 4096}, {"down", 4096, 14336}, {"head", 128256, 4096}};
+  std::vector<Case> matrices{
+      {"q", 4096, 4096}, {"kv", 1024, 4096}, {"up", 14336, 4096}, {"down", 4096, 14336}, {"head", 128256, 4096}};
   std::vector<std::uint32_t> rows{1, 8, 64, 512, 2048};
   std::vector<std::uint32_t> contexts{1024, 8192};
   std::vector<std::uint32_t> batches{1, 8, 64};
@@ -171,14 +172,14 @@ void measure_matrix(CudaBackend& backend, const Plan& plan, DType dtype, const C
   for (const std::uint32_t rows : plan.rows) {
     const Memory x(backend, std::uint64_t{rows} * shape.k * 4), y(backend, std::uint64_t{rows} * shape.n * 4);
     x.fill(random_rows(std::size_t{rows} * shape.k, random));
-    adapters::Carver size;
+    adapters::Arena size;
     size.take_narrowed(rows, shape.k);
     const Memory scratch(backend, size.used_bytes());
-    adapters::Carver carver(engine::plan::Workspace{scratch.get(), size.used_bytes()});
+    adapters::Arena arena(engine::plan::Workspace{scratch.get(), size.used_bytes()});
     adapters::ProjectionInput input{.x = x.as<const float>(),
                                     .x_stride = shape.k,
                                     .rows = rows,
-                                    .narrowed = carver.take_narrowed(rows, shape.k),
+                                    .narrowed = arena.take_narrowed(rows, shape.k),
                                     .y_stride = shape.n};
     const auto& stream = *static_cast<const engine::compute::cuda::CudaStream*>(backend.stream().ptr);
     const auto timed = [&] {
@@ -189,20 +190,22 @@ void measure_matrix(CudaBackend& backend, const Plan& plan, DType dtype, const C
     };
     const double both = timed();
     // The rows lie there narrowed now; the second time the matrix finds them so.
-    input.left = adapters::left_in(input.narrowed, engine::compute::cuda::form_of(dtype));
+    input.staged = adapters::staged_in(input.narrowed, engine::compute::cuda::form_of(dtype));
     const double seconds = timed();
     const double bandwidth = static_cast<double>(stored.size()) / seconds;
-    fmt::print(R"({{"stage":"speed","name":"matmul","type":"{}","shape":"{}","n":{},"k":{},"rows":{},"us":{:.2f},"narrow_us":{:.2f},)"
-               R"("GB_s":{:.1f},"of_read_limit":{:.3f},"TFLOP_s":{:.2f}}})"
-               "\n",
-               engine::plan::dtype_info(dtype).name, shape.name, shape.n, shape.k, rows, seconds * 1e6,
-               (both - seconds) * 1e6, bandwidth / 1e9, bandwidth / limit, 2.0 * shape.n * shape.k * rows / seconds / 1e12);
+    fmt::print(
+        R"({{"stage":"speed","name":"matmul","type":"{}","shape":"{}","n":{},"k":{},"rows":{},"us":{:.2f},"narrow_us":{:.2f},)"
+        R"("GB_s":{:.1f},"of_read_limit":{:.3f},"TFLOP_s":{:.2f}}})"
+        "\n",
+        engine::plan::dtype_info(dtype).name, shape.name, shape.n, shape.k, rows, seconds * 1e6, (both - seconds) * 1e6,
+        bandwidth / 1e9, bandwidth / limit, 2.0 * shape.n * shape.k * rows / seconds / 1e12);
   }
   for (void* weight : weights) backend.release_weight(weight);
 }
 
 // One row of every sequence over `context` positions of its own, heads and widths of an 8B model.
-void measure_attention(CudaBackend& backend, const Plan& plan, std::uint32_t batch, std::uint32_t context, double limit) {
+void measure_attention(CudaBackend& backend, const Plan& plan, std::uint32_t batch, std::uint32_t context,
+                       double limit) {
   constexpr std::uint32_t kHeads = 32, kKvHeads = 8, kWidth = 128;
   std::mt19937 random(2);
   const engine::plan::KvLayout layout{.dtype = DType::kF16, .kv_heads = kKvHeads, .d_qk = kWidth, .d_v = kWidth};
@@ -219,39 +222,43 @@ void measure_attention(CudaBackend& backend, const Plan& plan, std::uint32_t bat
   }
   std::vector<std::uint32_t> sequence(batch), positions(batch, context - 1);
   for (std::uint32_t i = 0; i < batch; ++i) sequence[i] = i;
-  const Memory pages_at(backend, pages.size() * sizeof(std::byte*)), sequence_at(backend, batch * 4), positions_at(backend, batch * 4);
+  const Memory pages_at(backend, pages.size() * sizeof(std::byte*)), sequence_at(backend, batch * 4),
+      positions_at(backend, batch * 4);
   pages_at.fill(pages);
   sequence_at.fill(sequence);
   positions_at.fill(positions);
-  const Memory q(backend, std::uint64_t{batch} * kHeads * kWidth * 4), out(backend, std::uint64_t{batch} * kHeads * kWidth * 4);
+  const Memory q(backend, std::uint64_t{batch} * kHeads * kWidth * 4),
+      out(backend, std::uint64_t{batch} * kHeads * kWidth * 4);
   q.fill(random_rows(std::size_t{batch} * kHeads * kWidth, random));
   const adapters::AttentionShape shape{.heads = kHeads, .kv_heads = kKvHeads, .d_v = kWidth};
   const std::uint64_t parts_bytes = std::max<std::uint64_t>(shape.parts_bytes_wanted(batch, context), 256);
   const Memory parts(backend, parts_bytes);
   const auto& stream = *static_cast<const engine::compute::cuda::CudaStream*>(backend.stream().ptr);
-  const kernels::AttentionArgs<kernels::KvPages> args{
-      .q = q.as<const float>(),
-      .q_stride = kHeads * kWidth,
-      .out = out.as<float>(),
-      .heads = kHeads,
-      .kv_heads = kKvHeads,
-      .d_qk = kWidth,
-      .d_v = kWidth,
-      .scale = 0.088388f,
-      .from = {.pages = pages_at.as<std::byte*>(),
-               .pages_stride = pages_each,
-               .sequence_of_row = sequence_at.as<std::uint32_t>(),
-               .positions = positions_at.as<std::uint32_t>()}};
+  const kernels::AttentionArgs<kernels::KvPages> args{.q = q.as<const float>(),
+                                                      .q_stride = kHeads * kWidth,
+                                                      .out = out.as<float>(),
+                                                      .heads = kHeads,
+                                                      .kv_heads = kKvHeads,
+                                                      .d_qk = kWidth,
+                                                      .d_v = kWidth,
+                                                      .scale = 0.088388f,
+                                                      .from = {.pages = pages_at.as<std::byte*>(),
+                                                               .pages_stride = pages_each,
+                                                               .sequence_of_row = sequence_at.as<std::uint32_t>(),
+                                                               .positions = positions_at.as<std::uint32_t>()}};
   const double seconds = device_time(backend, plan, batch, [&](std::size_t) {
     adapters::attend<kernels::PagedKeys<DType::kF16>>(stream, args, batch, context, {parts.get(), parts_bytes});
   });
   const double bandwidth = static_cast<double>(pages_count * page_bytes) / seconds;
-  fmt::print(R"({{"stage":"speed","name":"attention","batch":{},"context":{},"us":{:.2f},"GB_s":{:.1f},"of_read_limit":{:.3f}}})" "\n", batch,
-             context, seconds * 1e6, bandwidth / 1e9, bandwidth / limit);
+  fmt::print(
+      R"({{"stage":"speed","name":"attention","batch":{},"context":{},"us":{:.2f},"GB_s":{:.1f},"of_read_limit":{:.3f}}})"
+      "\n",
+      batch, context, seconds * 1e6, bandwidth / 1e9, bandwidth / limit);
 }
 
 // A draw from each of some rows, from the copy that gives them back their values to the ids on the host.
-void measure_draws(CudaBackend& backend, const Plan& plan, const char* name, float spread, std::uint32_t rows, float temperature) {
+void measure_draws(CudaBackend& backend, const Plan& plan, const char* name, float spread, std::uint32_t rows,
+                   float temperature) {
   const engine::plan::DrawLimits limits{.rows_max = rows, .width = plan.vocabulary, .edits_max = 1};
   const auto device_sampler = backend.make_device_sampler(limits).value();
   const std::uint64_t bytes = std::uint64_t{rows} * plan.vocabulary * sizeof(float);
@@ -262,7 +269,8 @@ void measure_draws(CudaBackend& backend, const Plan& plan, const char* name, flo
   const Memory kept(backend, bytes), drawn_from(backend, bytes);
   kept.fill(values);
   std::vector<engine::plan::RowDraw> draws(rows);
-  for (std::uint32_t i = 0; i < rows; ++i) draws[i] = {.row = i, .temperature = temperature, .top_p = 0.95f, .uniform = 0.5f};
+  for (std::uint32_t i = 0; i < rows; ++i)
+    draws[i] = {.row = i, .temperature = temperature, .top_p = 0.95f, .uniform = 0.5f};
   const auto draw = [&] {
     backend.copy_on_device(drawn_from.get(), kept.get(), bytes);
     device_sampler->draw(drawn_from.as<float>(), draws);
@@ -273,8 +281,9 @@ void measure_draws(CudaBackend& backend, const Plan& plan, const char* name, flo
   for (int i = 0; i < plan.launches; ++i)
     if (!draw()) return;
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  fmt::print(R"({{"stage":"speed","name":"draw","rows_are":"{}","width":{},"rows":{},"us":{:.1f}}})" "\n", name, plan.vocabulary, rows,
-             took.count() / plan.launches * 1e6);
+  fmt::print(R"({{"stage":"speed","name":"draw","rows_are":"{}","width":{},"rows":{},"us":{:.1f}}})"
+             "\n",
+             name, plan.vocabulary, rows, took.count() / plan.launches * 1e6);
 }
 
 // Weights from memory, as a load has them from the page cache: read, copied, packed.
@@ -295,12 +304,15 @@ void measure_load(CudaBackend& backend, const Plan& plan, DType dtype) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const char* const type = engine::plan::dtype_info(dtype).name.data();
   if (!loaded) {
-    fmt::print(R"({{"stage":"speed","name":"load","type":"{}","error":"{}"}})" "\n", type, loaded.error().name());
+    fmt::print(R"({{"stage":"speed","name":"load","type":"{}","error":"{}"}})"
+               "\n",
+               type, loaded.error().name());
     return;
   }
   const double bytes = static_cast<double>(stored.size() * tensors.size());
-  fmt::print(R"({{"stage":"speed","name":"load","type":"{}","GB":{:.1f},"s":{:.3f},"GB_s":{:.1f}}})" "\n", type, bytes / 1e9, seconds,
-             bytes / seconds / 1e9);
+  fmt::print(R"({{"stage":"speed","name":"load","type":"{}","GB":{:.1f},"s":{:.3f},"GB_s":{:.1f}}})"
+             "\n",
+             type, bytes / 1e9, seconds, bytes / seconds / 1e9);
   for (void* weight : weights) backend.release_weight(weight);
 }
 
@@ -315,7 +327,9 @@ int main() {
   auto& backend = static_cast<CudaBackend&>(**made);
   const Plan plan = emulation::is_emulated() ? tiny() : Plan{};
   const double limit = read_limit(backend, plan);
-  fmt::print(R"({{"stage":"speed","name":"device","text":"{}","read_limit_GB_s":{:.1f}}})" "\n", backend.device_class(), limit / 1e9);
+  fmt::print(R"({{"stage":"speed","name":"device","text":"{}","read_limit_GB_s":{:.1f}}})"
+             "\n",
+             backend.device_class(), limit / 1e9);
   constexpr std::array kTypes{DType::kBF16, DType::kF8_E4M3, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K};
   for (const DType dtype : kTypes)
     for (const Case& shape : plan.matrices) measure_matrix(backend, plan, dtype, shape, limit);
@@ -329,7 +343,9 @@ int main() {
     measure_draws(backend, plan, "largest", 100, rows, 0.0f);
   }
   if (const auto healthy = backend.synchronize(); !healthy) {
-    fmt::print(R"({{"stage":"speed","name":"device","error":"{}"}})" "\n", healthy.error().name());
+    fmt::print(R"({{"stage":"speed","name":"device","error":"{}"}})"
+               "\n",
+               healthy.error().name());
     return 1;
   }
   return 0;

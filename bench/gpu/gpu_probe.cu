@@ -288,7 +288,7 @@ __global__ void empty() {
 #endif
 }
 // The last block of a launch to arrive goes on, as kernels do whose blocks join what they found.
-__global__ void meeting(unsigned* arrived) {
+__global__ void last_block_done(unsigned* arrived) {
   __shared__ bool last;
   if (threadIdx.x == 0) {
     __threadfence();
@@ -298,7 +298,7 @@ __global__ void meeting(unsigned* arrived) {
   __syncthreads();
   if (last && threadIdx.x == 0) __threadfence();
 }
-__global__ void no_meeting(unsigned* arrived) {
+__global__ void no_last_block(unsigned* arrived) {
   if (arrived == nullptr) *arrived = 1;
 }
 
@@ -341,13 +341,13 @@ void probe_launches(const cudaDeviceProp& properties) {
     cudaGraphDestroy(graph);
   }
   unsigned* arrived = nullptr;
-  if (!ok(cudaMalloc(&arrived, 4), "meeting") || !ok(cudaMemset(arrived, 0, 4), "meeting")) return;
+  if (!ok(cudaMalloc(&arrived, 4), "arrivals") || !ok(cudaMemset(arrived, 0, 4), "arrivals")) return;
   const auto timed = [&](auto* kernel) {
     return fastest(10, [&] {
       for (int i = 0; i < kLaunches; ++i) kernel<<<264, 128>>>(arrived);
     });
   };
-  tell("last_block_meeting", (timed(meeting) - timed(no_meeting)) / kLaunches * 1e6, "us");
+  tell("last_block_done", (timed(last_block_done) - timed(no_last_block)) / kLaunches * 1e6, "us");
   cudaFree(arrived);
   cudaStreamDestroy(stream);
 }

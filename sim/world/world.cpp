@@ -15,7 +15,7 @@ namespace {
 constexpr std::int64_t kEventsMax = 3'000'000;
 constexpr std::int64_t kLooksEvery = 8;
 
-// A injected bug that is a value of the configuration, or that only a rare meeting of faults shows.
+// A injected bug that is a value of the configuration, or that only a rare coincidence of faults shows.
 Options with_bug(Options o) {
   if (o.bug == InjectedBug::kTrustTheLog) {
     o.faults.orchestrator_crash_ms = 1'500;

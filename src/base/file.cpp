@@ -118,6 +118,10 @@ Result<> write_file_atomic(const std::filesystem::path& path, std::string_view c
     ::unlink(temporary.c_str());
     return fail(io_error("cannot replace", path, error));
   }
+  return sync_parent_directory(path);
+}
+
+Result<> sync_parent_directory(const std::filesystem::path& path) {
   const auto directory = path.parent_path().empty() ? std::filesystem::path(".") : path.parent_path();
   const Fd parent(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (parent.get() < 0 || ::fsync(parent.get()) != 0) return fail(io_error("cannot sync", directory, errno));

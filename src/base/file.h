@@ -29,6 +29,8 @@ Result<std::string> read_file(const std::filesystem::path& path, std::size_t byt
 // Writes beside `path`, fsyncs, renames, fsyncs the directory: readers see the old or the new file, never a part. On
 // failure nothing is left beside it.
 Result<> write_file_atomic(const std::filesystem::path& path, std::string_view content, unsigned mode = 0600);
+// fsyncs the directory that holds `path`: a file created or renamed there keeps its name after a power cut. Errors: IO_ERROR.
+Result<> sync_parent_directory(const std::filesystem::path& path);
 // Creates `path` and its parents. The last one gets mode 0700 if it is new, or ours and still empty.
 Result<> ensure_private_directory(const std::filesystem::path& path);
 // "cannot open FILE: No such file or directory"

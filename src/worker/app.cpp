@@ -22,8 +22,8 @@
 #include "wire/json.h"
 #include "wire/pool.h"
 #include "worker/http_api.h"
-#include "worker/loading/announcement.h"
 #include "worker/loading/digest_beside_load.h"
+#include "worker/loading/ready_report.h"
 #include "worker/self_test.h"
 #include "worker/step_gate/step_gate.h"
 
@@ -160,7 +160,7 @@ base::Result<Loaded> load(const Options& o, net::Client& client) {
   return loaded;
 }
 
-loading::Announcement announcement_of(const Options& o, const Loaded& loaded) {
+loading::ReadyReport ready_report_of(const Options& o, const Loaded& loaded) {
   return {.facts = loaded.engine->facts(),
           .worker_id = o.worker_id,
           .model_ref = o.model_ref.empty() ? "file:" + o.model : o.model_ref,
@@ -171,9 +171,9 @@ loading::Announcement announcement_of(const Options& o, const Loaded& loaded) {
           .memory_bytes = loaded.engine->memory_used_bytes()};
 }
 
-base::Result<> report_ready(net::Client& client, const Options& o, const loading::Announcement& announcement,
+base::Result<> report_ready(net::Client& client, const Options& o, const loading::ReadyReport& report,
                             const std::string& uri) {
-  wire::ReadyCallback callback = loading::ready_call_of(announcement);
+  wire::ReadyCallback callback = loading::ready_call_of(report);
   callback.spawn_token = spawn_token();
   callback.uri = uri;
   const auto response = TRY(client.call({.method = "POST",
@@ -246,8 +246,8 @@ base::Result<> serve(const Options& o, Loaded& loaded, Network& network) {
   const base::SystemClock clock;
   base::SystemEntropy entropy;
   net::IoRuntime desk;
-  const loading::Announcement announcement = announcement_of(o, loaded);  // before the loop has the engine
-  const wire::WorkerHealth health = loading::health_of(announcement);
+  const loading::ReadyReport report = ready_report_of(o, loaded);  // before the loop has the engine
+  const wire::WorkerHealth health = loading::health_of(report);
   // The main thread waits for the signal; one way to stop.
   const auto ask_to_stop = [] { ::kill(::getpid(), SIGTERM); };
   const std::unique_ptr<StepGate> gate = TRY(step_gate());
@@ -292,7 +292,7 @@ base::Result<> serve(const Options& o, Loaded& loaded, Network& network) {
         "--bind is all addresses of this machine, and none that could be reported; name one with --advertise");
   }
   const std::string uri = net::http::base_url(o.advertise.empty() ? o.bind : o.advertise, server.port());
-  if (!o.callback_url.empty()) TRY(report_ready(network.client, o, announcement, uri));
+  if (!o.callback_url.empty()) TRY(report_ready(network.client, o, report, uri));
   base::log_event(LogLevel::kInfo, "ready", {}, "The worker serves.", {{"worker_id", o.worker_id}, {"uri", uri}});
   base::announce(base::Announce::kOut, fmt::format(R"({{"event":"listening","bind":"{}"}})", server.url().substr(7)));
 

@@ -105,15 +105,15 @@ std::vector<float> product(CudaBackend& backend, const Weights& weights, std::sp
     const DeviceBuffer in =
         copied(backend, std::vector<float>(x.begin(), x.begin() + std::ptrdiff_t{rows} * weights.k));
     const DeviceBuffer out = buffer(backend, std::uint64_t{rows} * weights.n * sizeof(float));
-    adapters::Carver size;
+    adapters::Arena size;
     size.take_narrowed(rows, weights.k);
     const DeviceBuffer scratch = buffer(backend, size.used_bytes());
-    adapters::Carver carver({scratch.data(), scratch.size_bytes()});
+    adapters::Arena arena({scratch.data(), scratch.size_bytes()});
     adapters::project(stream_of(backend),
                       {.x = at<const float>(in),
                        .x_stride = weights.k,
                        .rows = rows,
-                       .narrowed = carver.take_narrowed(rows, weights.k),
+                       .narrowed = arena.take_narrowed(rows, weights.k),
                        .y_stride = weights.n},
                       std::array{adapters::Projection{static_cast<const CudaWeight*>(weight), at<float>(out)}});
     y = read(backend, out);

@@ -34,7 +34,7 @@ Status batch_dependent_norm(ExecutionContext& ctx, const PreparedInsn& insn) noe
 
 // The inner backend's own functions expect the inner backend.
 template <std::size_t kOpcode>
-base::Result<const void*> prepare(const PrepareArgs& args) {
+base::Result<> prepare(const PrepareArgs& args) {
   PrepareArgs inner{static_cast<BatchDependentBackend&>(args.backend).inner(),
                     args.insn,
                     args.params,

@@ -241,14 +241,14 @@ class Synthetic : public testing::TestWithParam<const char*> {};
 
 TEST_P(Synthetic, LoadsAndDecodesAsItPrefills) {
   const SynthRequest request = wide(GetParam());
-  const Scratch out(GetParam()), twin("twin");
+  const Scratch out(GetParam()), again("again");
   must(write_as(synth_model(request).value(), {.type = DType::kQ8_0}, out.path()));
-  must(write_as(synth_model(request).value(), {.type = DType::kQ8_0}, twin.path()));
-  EXPECT_EQ(out.bytes(), twin.bytes());
+  must(write_as(synth_model(request).value(), {.type = DType::kQ8_0}, again.path()));
+  EXPECT_EQ(out.bytes(), again.bytes());
   SynthRequest other = request;
   other.seed = 12;
-  must(write_as(synth_model(other).value(), {.type = DType::kQ8_0}, twin.path()));
-  EXPECT_NE(out.bytes(), twin.bytes());
+  must(write_as(synth_model(other).value(), {.type = DType::kQ8_0}, again.path()));
+  EXPECT_NE(out.bytes(), again.bytes());
 
   const auto tokens = some_tokens(40);
   const std::vector<float> prefilled = logits_of(out.path(), tokens, {});

@@ -33,7 +33,7 @@ double divergence(std::span<const float> got, std::span<const float> expected) {
   return sum;
 }
 
-// Float weights: everything is f32, so what is left is rounding (the references' own f32 twins differ by 4e-7).
+// Float weights: everything is f32, so what is left is rounding (the references' own f32 runs differ by 4e-7).
 class FloatWeights : public testing::TestWithParam<const char*> {};
 
 TEST_P(FloatWeights, AgreeToRoundingWithAnF32Cache) {

@@ -1,4 +1,4 @@
-// Makes the Q4_0 twin of the demonstration model, at build time. Usage: make_demo_q4_0 IN.gguf OUT.gguf
+// Makes the Q4_0 form of the demonstration model, at build time. Usage: make_demo_q4_0 IN.gguf OUT.gguf
 #include <fmt/core.h>
 
 #include "engine/models/gguf_export/export_model.h"

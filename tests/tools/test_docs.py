@@ -36,7 +36,7 @@ def test_the_threat_model_names_tests_that_there_are(repository):
 
 
 # Words that were given up for the field's: docs/adr/0040.
-RETIRED = re.compile(r"(?i)\b(goodbyes?|brain\w*|programmes?|drawers?|folders?|(de)?quantis\w+)\b")
+RETIRED = re.compile(r"(?i)\b(goodbyes?|brain\w*|programmes?|drawers?|folders?|(de)?quantis\w+|twins?|\w*carver\w*)\b")
 
 
 def test_retired_words_stay_retired(repository):

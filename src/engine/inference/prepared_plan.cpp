@@ -102,7 +102,7 @@ base::Result<> PreparedPlan::add(const PrepareInput& input, const Instruction& i
                          .weights = std::span<const TensorHandle>(handles_).subspan(first_weight),
                          .views = std::span<const TensorViewDesc>(views_).subspan(first_weight),
                          .limits = input.limits};
-  prepared.kernel_choice = TRY(input.backend.tables().prepare[row](args));
+  TRY(input.backend.tables().prepare[row](args));
   instructions_.push_back(prepared);
   return {};
 }

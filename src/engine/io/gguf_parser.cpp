@@ -198,10 +198,10 @@ class GgufParser {
     std::iota(order.begin(), order.end(), 0u);
     std::sort(order.begin(), order.end(),
               [&](auto a, auto b) { return file_.metadata_[a].key < file_.metadata_[b].key; });
-    const auto twin = std::adjacent_find(
+    const auto duplicate = std::adjacent_find(
         order.begin(), order.end(), [&](auto a, auto b) { return file_.metadata_[a].key == file_.metadata_[b].key; });
-    if (twin == order.end()) return {};
-    const auto key = file_.metadata_[std::max(twin[0], twin[1])].key;
+    if (duplicate == order.end()) return {};
+    const auto key = file_.metadata_[std::max(duplicate[0], duplicate[1])].key;
     return corrupt(offset_of(key), fmt::format("the metadata key {} occurs twice", printable(key)));
   }
 
@@ -276,10 +276,10 @@ class GgufParser {
     std::iota(order.begin(), order.end(), 0u);
     std::sort(order.begin(), order.end(),
               [&](auto a, auto b) { return file_.tensors_[a].name < file_.tensors_[b].name; });
-    const auto twin = std::adjacent_find(
+    const auto duplicate = std::adjacent_find(
         order.begin(), order.end(), [&](auto a, auto b) { return file_.tensors_[a].name == file_.tensors_[b].name; });
-    if (twin == order.end()) return {};
-    const auto name = file_.tensors_[std::max(twin[0], twin[1])].name;
+    if (duplicate == order.end()) return {};
+    const auto name = file_.tensors_[std::max(duplicate[0], duplicate[1])].name;
     return corrupt(offset_of(name), fmt::format("the tensor name {} occurs twice", printable(name)));
   }
 

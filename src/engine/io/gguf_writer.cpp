@@ -75,13 +75,7 @@ class AtomicFile {
     if (::fsync(fd_) != 0) return fail(base::io_error("cannot sync", temporary_, errno));
     if (::rename(temporary_.c_str(), path_.c_str()) != 0) return fail(base::io_error("cannot replace", path_, errno));
     ::close(std::exchange(fd_, -1));
-    const auto directory = path_.parent_path().empty() ? std::filesystem::path(".") : path_.parent_path();
-    const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const bool synced = fd >= 0 && ::fsync(fd) == 0;
-    const int sync_errno = errno;
-    if (fd >= 0) ::close(fd);
-    if (!synced) return fail(base::io_error("cannot sync", directory, sync_errno));
-    return {};
+    return base::sync_parent_directory(path_);
   }
 
  private:

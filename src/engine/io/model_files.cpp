@@ -181,11 +181,11 @@ Result<> ModelFiles::index_tensors() {
   std::iota(names_sorted_.begin(), names_sorted_.end(), 0u);
   std::sort(names_sorted_.begin(), names_sorted_.end(),
             [&](auto a, auto b) { return tensors_[a].name < tensors_[b].name; });
-  const auto twin = std::adjacent_find(names_sorted_.begin(), names_sorted_.end(),
-                                       [&](auto a, auto b) { return tensors_[a].name == tensors_[b].name; });
-  if (twin == names_sorted_.end()) return {};
+  const auto duplicate = std::adjacent_find(names_sorted_.begin(), names_sorted_.end(),
+                                            [&](auto a, auto b) { return tensors_[a].name == tensors_[b].name; });
+  if (duplicate == names_sorted_.end()) return {};
   return fail(ErrorCode::kCorruptFile, fmt::format("{}: the tensor {} lies in two of the model's files", source_,
-                                                   printable(tensors_[*twin].name)));
+                                                   printable(tensors_[*duplicate].name)));
 }
 
 const FileTensor* ModelFiles::find_tensor(std::string_view name) const {

@@ -72,7 +72,6 @@ struct PreparedInsn {
   std::span<const TensorViewDesc> views;
   std::span<const StateBlockHandle> states;  // one, or none
   const ParamBlock* params = nullptr;
-  const void* kernel_choice = nullptr;  // what the prepare function returned
 
   template <class T = float>
   const T* input(std::size_t i) const {
@@ -112,16 +111,15 @@ struct PrepareArgs {
   StepLimits limits;
 };
 
-// Checks weight types and shapes, picks the kernel variant. The result lives as long as the backend and may be null.
+// Checks weight types and shapes.
 // Errors: WEIGHT_DTYPE_UNSUPPORTED, WEIGHT_SHAPE_MISMATCH, BATCH_UNSUPPORTED.
-using AdapterPrepareFn = base::Result<const void*> (*)(const PrepareArgs&);
+using AdapterPrepareFn = base::Result<> (*)(const PrepareArgs&);
 
 // Scratch an instruction with these params may need under these limits, whatever its weights' types.
 using AdapterWorkspaceFn = std::uint64_t (*)(const ParamBlock&, const StepLimits&, const Backend&) noexcept;
 
 struct AdapterCapability {
   bool supports_batch = false;
-  bool supports_graph_emit = false;
   bool may_alias_output = false;
   std::optional<std::size_t> max_batch_size;
   std::uint64_t dtype_mask_weights = 0;  // bit 1 << DType of every matrix type the kernels take

@@ -51,14 +51,14 @@ static_assert(policy(StateLifecycle::kStepScoped, LifecycleAction::kAlloc).zeroe
 static_assert(!policy(StateLifecycle::kSlotPersistent, LifecycleAction::kAlloc).zeroes);
 
 Status do_nothing(ExecutionContext&, const PreparedInsn&) noexcept { return Status::ok(); }
-base::Result<const void*> choose_nothing(const PrepareArgs&) { return nullptr; }
+base::Result<> accept_all(const PrepareArgs&) { return {}; }
 std::uint64_t no_workspace(const ParamBlock&, const StepLimits&, const Backend&) noexcept { return 0; }
 
 consteval AdapterTables tables_of(Opcode opcode, std::uint64_t types) {
   AdapterTables tables;
   const auto row = static_cast<std::size_t>(opcode);
   tables.run[row] = do_nothing;
-  tables.prepare[row] = choose_nothing;
+  tables.prepare[row] = accept_all;
   tables.workspace_bytes[row] = no_workspace;
   tables.capabilities[row] = {.supports_batch = true, .dtype_mask_weights = types};
   return tables;

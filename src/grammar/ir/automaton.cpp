@@ -113,12 +113,12 @@ Dfa merge_equal_rows(Dfa dfa) {
       }
       row.edges = std::move(edges);
       auto& equals = by_hash[RowHash{}(row)];
-      const auto twin = std::find_if(equals.begin(), equals.end(), [&](auto s) { return dfa.states[s] == row; });
-      if (twin == equals.end()) {
+      const auto duplicate = std::find_if(equals.begin(), equals.end(), [&](auto s) { return dfa.states[s] == row; });
+      if (duplicate == equals.end()) {
         equals.push_back(state);
         replacement[state] = state;
       } else {
-        replacement[state] = *twin;
+        replacement[state] = *duplicate;
         changed = true;
       }
     }

@@ -165,8 +165,8 @@ bool is_equal(const json::value& a, const json::value& b) {
   if (const json::object* object = a.if_object()) {
     const json::object& other = b.get_object();
     return object->size() == other.size() && std::all_of(object->begin(), object->end(), [&](const auto& member) {
-             const json::value* twin = other.if_contains(member.key());
-             return twin && is_equal(member.value(), *twin);
+             const json::value* member_of_other = other.if_contains(member.key());
+             return member_of_other && is_equal(member.value(), *member_of_other);
            });
   }
   return a == b;

@@ -40,7 +40,7 @@ inline SmallVocabulary bytes_and(std::vector<std::string> more) {
   return vocabulary_of(std::move(tokens));
 }
 
-// Pieces that cross the borders of strings, code points and containers; equal twins, an empty one and long ones.
+// Pieces that cross the borders of strings, code points and containers; equal ones, an empty one and long ones.
 inline SmallVocabulary json_vocabulary() {
   return bytes_and({"{\"",
                     "\":",

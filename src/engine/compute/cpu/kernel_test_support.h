@@ -18,7 +18,7 @@
 
 namespace llorch::engine::compute::cpu::testing {
 
-// Every set this machine has. A machine without AVX-512 still tests AVX2 against the scalar twin.
+// Every set this machine has. A machine without AVX-512 still tests AVX2 against the scalar reference.
 inline std::vector<host::Isa> isas() {
   std::vector<host::Isa> sets;
   const host::CpuFeatures features = host::detect_cpu_features();

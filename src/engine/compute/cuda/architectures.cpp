@@ -57,7 +57,8 @@ bool runs_on(std::string_view architectures, std::string_view compute_capability
 
 std::string missing_kernels(std::string_view compute_capability) {
   if (built_architectures().empty())
-    return "this build has no CUDA kernels: nvcc was not found, or LLORCH_CUDA was off, when it was configured";
+    return "this build has no CUDA kernels: nvcc or a GPU was not found, or LLORCH_CUDA was off, when it was "
+           "configured";
   if (runs_on(built_architectures(), compute_capability)) return {};
   return fmt::format("this build has no kernels for compute capability {}; it was built for {} (LLORCH_CUDA_ARCHS)",
                      compute_capability, built_architectures());

@@ -18,7 +18,7 @@ struct CudaBackendOptions {
   std::uint64_t memory_budget_bytes = 0;  // 0 = what is free now, less a reserve for the driver's own needs
 };
 
-// GPUs that share a model, in rank order, and how they meet; one alone needs no collective, which ends before the backends.
+// GPUs that share a model, in rank order, and how they all-reduce; one alone needs no collective, which ends before the backends.
 struct CudaGroup {
   std::vector<std::unique_ptr<plan::Backend>> backends;
   std::unique_ptr<plan::Collective> collective;

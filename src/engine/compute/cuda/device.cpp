@@ -51,7 +51,7 @@ const plan::AdapterTables& CudaBackend::tables() const { return adapters::kCudaT
 void CudaBackend::begin_step(const plan::ExecutionContext& ctx) noexcept {
   send_held();
   stream_.count_step(ctx.total_rows);
-  stream_.forget_left();
+  stream_.forget_staged();
   if (ctx.mode == plan::ExecutionMode::kDecode && graphs_.is_on()) {
     graphs_.begin_step();
     stream_.hold(&graphs_.record());

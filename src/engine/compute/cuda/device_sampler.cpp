@@ -41,15 +41,15 @@ std::uint64_t edits_at(std::size_t draws) {
 
 }  // namespace
 
-CudaDeviceSampler::Arrays::Arrays(WorkspaceCarver carver, const DrawLimits& limits) {
+CudaDeviceSampler::Arrays::Arrays(WorkspaceArena arena, const DrawLimits& limits) {
   const std::uint64_t at_once = std::min(limits.rows_max, kDrawsAtOnce), chunks = chunks_of(limits);
-  sent = carver.take<std::byte>(sent_bytes_max(limits));
-  drawn = carver.take<RowDrawn>(limits.rows_max);
-  bests = carver.take<kernels::DrawBest>(at_once * chunks);
-  counts = carver.take<std::uint32_t>(at_once * chunks);
-  keys = carver.take<std::uint64_t>(at_once * limits.width);
-  indices = carver.take<std::uint32_t>(at_once * limits.width);
-  bytes = carver.used_bytes();
+  sent = arena.take<std::byte>(sent_bytes_max(limits));
+  drawn = arena.take<RowDrawn>(limits.rows_max);
+  bests = arena.take<kernels::DrawBest>(at_once * chunks);
+  counts = arena.take<std::uint32_t>(at_once * chunks);
+  keys = arena.take<std::uint64_t>(at_once * limits.width);
+  indices = arena.take<std::uint32_t>(at_once * limits.width);
+  bytes = arena.used_bytes();
 }
 
 std::uint64_t CudaDeviceSampler::device_bytes(const DrawLimits& limits) { return Arrays({}, limits).bytes; }
@@ -75,7 +75,7 @@ CudaDeviceSampler::CudaDeviceSampler(const DrawLimits& limits, Driver& driver, c
       driver_(driver),
       stream_(stream),
       memory_(std::move(memory)),
-      arrays_(WorkspaceCarver({.ptr = memory_.data(), .bytes = memory_.size_bytes()}), limits),
+      arrays_(WorkspaceArena({.ptr = memory_.data(), .bytes = memory_.size_bytes()}), limits),
       staging_(std::move(staging)),
       event_(driver.make_event()) {}
 

@@ -2,7 +2,7 @@
 // Draws on a CUDA device: plan::DeviceSampler over the kernels of kernels/draw.h.
 #include <memory>
 
-#include "engine/compute/carver.h"
+#include "engine/compute/arena.h"
 #include "engine/compute/cuda/stream.h"
 #include "engine/plan/backend.h"
 
@@ -24,7 +24,7 @@ class CudaDeviceSampler final : public plan::DeviceSampler {
  private:
   // Device memory. What the host sends begins with the draws; edits and masks follow each other without gaps.
   struct Arrays {
-    Arrays(WorkspaceCarver carver, const plan::DrawLimits& limits);
+    Arrays(WorkspaceArena arena, const plan::DrawLimits& limits);
     std::byte* sent = nullptr;
     kernels::DrawBest* bests = nullptr;
     std::uint64_t* keys = nullptr;

@@ -91,9 +91,9 @@ class Driver {
   // is_healthy().
   virtual void wait(Event& event) noexcept = 0;
 
-  // kernels::kMeetings counters where blocks of a kernel meet (kernels/block.h), of the driver's own device memory: zero whenever no
+  // kernels::kArrivalCounters counters at which blocks of a kernel arrive (kernels/block.h), of the driver's own device memory: zero whenever no
   // kernel runs.
-  virtual std::uint32_t* meetings() noexcept = 0;
+  virtual std::uint32_t* arrival_counters() noexcept = 0;
 
   // `args` is the kernel's Args. REQUIRES: no dimension of the grid is 0.
   virtual void launch(kernels::KernelId kernel, const Grid& grid, const void* args) noexcept = 0;

@@ -29,7 +29,7 @@ class NoDevice final : public Driver {
   void copy_to_staging(std::span<std::byte>, const std::byte*) noexcept override { no_device(); }
   void record(Event&) noexcept override { no_device(); }
   void wait(Event&) noexcept override { no_device(); }
-  std::uint32_t* meetings() noexcept override { return nullptr; }
+  std::uint32_t* arrival_counters() noexcept override { return nullptr; }
   void launch(kernels::KernelId, const Grid&, const void*) noexcept override { no_device(); }
   std::unique_ptr<Graph> make_graph(std::span<const Launch>) noexcept override { return nullptr; }
   void launch(Graph&) noexcept override { no_device(); }

@@ -27,9 +27,9 @@ constexpr Form form_of(plan::DType dtype) {
   return dtype == plan::DType::kF32 ? Form::kFloat : Form::kHalves;
 }
 
-// Rows that an instruction left for the next one, and for no later one, in the form that matrices take, at the front of the
-// workspace.
-struct LeftRows {
+// Activation rows that an instruction staged for the next one, and for no later one, in the form that matrices take, at the front
+// of the workspace.
+struct StagedActivations {
   Form form = Form::kFloat;  // none
   const float* x = nullptr;  // what they are of
   std::uint32_t rows = 0;
@@ -56,7 +56,7 @@ class CudaStream {
     }
     driver_.launch(kId, grid, &args);
   }
-  std::uint32_t* meetings() const noexcept { return driver_.meetings(); }
+  std::uint32_t* arrival_counters() const noexcept { return driver_.arrival_counters(); }
   // What an adapter returns once it has enqueued its work.
   plan::Status status() const noexcept {
     return driver_.is_healthy() ? plan::Status::ok() : plan::Status::failed(base::ErrorCode::kCudaError);
@@ -68,13 +68,13 @@ class CudaStream {
     ++counters_->steps;
     counters_->rows += rows;
   }
-  // The form most matrices of this device take; rows are left in it.
+  // The form most matrices of this device take; rows are staged in it.
   Form form() const { return form_; }
   void prefer(Form form) { form_ = form; }
-  void leave(const LeftRows& rows) const { leaving_ = rows; }
-  const LeftRows& left() const { return left_; }
-  void begin_instruction() const { left_ = std::exchange(leaving_, {}); }
-  void forget_left() const { left_ = leaving_ = {}; }
+  void stage(const StagedActivations& rows) const { staging_ = rows; }
+  const StagedActivations& staged() const { return staged_; }
+  void begin_instruction() const { staged_ = std::exchange(staging_, {}); }
+  void forget_staged() const { staged_ = staging_ = {}; }
 
   // Launches go into `record` instead of to the driver; null = to the driver.
   void hold(StepRecord* record) { held_ = record; }
@@ -85,7 +85,7 @@ class CudaStream {
   LaunchCounters* counters_ = nullptr;
   StepRecord* held_ = nullptr;
   Form form_ = Form::kFloat;
-  mutable LeftRows left_, leaving_;
+  mutable StagedActivations staged_, staging_;
 };
 
 }  // namespace llorch::engine::compute::cuda

@@ -21,7 +21,7 @@ struct DevicesOptions {
   bool count_steps = false;                          // of GPUs: OpenDevices::meters
 };
 
-// Devices and how they meet. Outlives the engine on them.
+// Devices and how they all-reduce. Outlives the engine on them.
 struct OpenDevices {
   std::vector<std::unique_ptr<plan::Backend>> backends;
   std::unique_ptr<plan::Collective> collective;          // of several

@@ -18,14 +18,14 @@ TEST(DeviceNames, AreTheCpuOrNumbersOfGpus) {
   EXPECT_FALSE(names_cpu("0,1"));
 }
 
-TEST(OpenDevices, OneCpuMeetsNobody) {
+TEST(OpenDevices, OneCpuHasNoCollective) {
   const OpenDevices open = open_devices({.names = "cpu", .cpu_threads_count = 2}).value();
   EXPECT_EQ(open.backends.size(), 1U);
   EXPECT_EQ(open.of_engine().collective, nullptr);
   EXPECT_EQ(open.memory_used_bytes(), std::vector<std::uint64_t>{0});
 }
 
-TEST(OpenDevices, SeveralCpusMeet) {
+TEST(OpenDevices, SeveralCpusHaveACollective) {
   const OpenDevices open =
       open_devices({.names = "cpu,cpu,cpu", .cpu_threads_count = 2, .memory_budget_bytes = {1000, 2000}}).value();
   ASSERT_EQ(open.backends.size(), 3U);

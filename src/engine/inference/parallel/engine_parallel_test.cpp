@@ -22,7 +22,7 @@ using testing::FaultyBackend;
 using testing::many;
 using testing::ModelFile;
 
-// Two devices and how they meet.
+// Two devices and how they all-reduce.
 struct Pair {
   explicit Pair(std::uint64_t first_bytes = 1ULL << 30, std::uint64_t second_bytes = 1ULL << 30)
       : backends{FaultyBackend({.memory_bytes_max = first_bytes}), FaultyBackend({.memory_bytes_max = second_bytes})} {}

@@ -34,15 +34,15 @@ Status HostCollective::sum(std::uint32_t rank, float* values, std::uint64_t coun
   plan::Backend& backend = *backends_[rank];
   backend.copy_to_host(std::as_writable_bytes(std::span(brought_[rank]).first(count)),
                        reinterpret_cast<const std::byte*>(values));
-  if (!meet()) return Status::failed(base::ErrorCode::kCancelled);
+  if (!barrier()) return Status::failed(base::ErrorCode::kCancelled);
   for (std::uint64_t i = count * rank / ranks(), end = count * (rank + std::uint64_t{1}) / ranks(); i < end; ++i) {
     float sum = brought_[0][i];
     for (std::uint32_t r = 1; r < ranks(); ++r) sum += brought_[r][i];
     sums_[i] = sum;
   }
-  // Nobody writes what another still reads: the next addends are brought after this meeting, the next sums made after the
+  // Nobody writes what another still reads: the next addends are brought behind this barrier, the next sums made after the
   // next one, to which everybody comes with this sum taken.
-  if (!meet()) return Status::failed(base::ErrorCode::kCancelled);
+  if (!barrier()) return Status::failed(base::ErrorCode::kCancelled);
   backend.copy_to_device(reinterpret_cast<std::byte*>(values), std::as_bytes(std::span(sums_).first(count)));
   return Status::ok();
 }
@@ -56,7 +56,7 @@ Status HostCollective::join(std::uint32_t rank, const plan::RowParts& rows) noex
     const std::uint64_t end = std::min(count, begin + at_once);
     backend.copy_to_host(std::as_writable_bytes(std::span(brought_[rank]).first(end - begin)),
                          reinterpret_cast<const std::byte*>(rows.part + begin));
-    if (!meet()) return Status::failed(base::ErrorCode::kCancelled);
+    if (!barrier()) return Status::failed(base::ErrorCode::kCancelled);
     for (std::uint64_t i = begin, stretch = 0; i < end; i += stretch) {
       const std::uint64_t row = i / rows.width, column = i % rows.width;
       stretch = std::min(end - i, rows.width - column);
@@ -66,23 +66,23 @@ Status HostCollective::join(std::uint32_t rank, const plan::RowParts& rows) noex
                                std::as_bytes(std::span(brought_[r]).subspan(i - begin, stretch)));
       }
     }
-    if (!meet()) return Status::failed(base::ErrorCode::kCancelled);  // everybody has taken what is overwritten next
+    if (!barrier()) return Status::failed(base::ErrorCode::kCancelled);  // everybody has taken what is overwritten next
   }
   return Status::ok();
 }
 
-bool HostCollective::meet() noexcept {
+bool HostCollective::barrier() noexcept {
   std::unique_lock lock(mutex_);
   if (aborted_) return false;
-  const std::uint64_t meeting = meetings_;
+  const std::uint64_t passed = barriers_passed_;
   if (++arrived_ == ranks()) {
     arrived_ = 0;
-    ++meetings_;
+    ++barriers_passed_;
     changed_.notify_all();
     return true;
   }
-  changed_.wait(lock, [&] { return aborted_ || meetings_ != meeting; });
-  return meetings_ != meeting;
+  changed_.wait(lock, [&] { return aborted_ || barriers_passed_ != passed; });
+  return barriers_passed_ != passed;
 }
 
 void HostCollective::abort() noexcept {

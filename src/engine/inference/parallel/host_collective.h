@@ -27,7 +27,7 @@ class HostCollective final : public plan::Collective {
 
  private:
   // Waits for all ranks; false once the step was aborted.
-  bool meet() noexcept;
+  bool barrier() noexcept;
 
   std::vector<plan::Backend*> backends_;
   std::vector<std::vector<float>> brought_;  // [ranks][values_max]
@@ -35,9 +35,9 @@ class HostCollective final : public plan::Collective {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::uint32_t arrived_ = 0;   // guarded by mutex_
-  std::uint64_t meetings_ = 0;  // guarded by mutex_
-  bool aborted_ = false;        // guarded by mutex_
+  std::uint32_t arrived_ = 0;          // guarded by mutex_
+  std::uint64_t barriers_passed_ = 0;  // guarded by mutex_
+  bool aborted_ = false;               // guarded by mutex_
 };
 
 }  // namespace llorch::engine::inference::parallel

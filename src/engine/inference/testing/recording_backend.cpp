@@ -32,7 +32,7 @@ Status record_launch(ExecutionContext& ctx, const PreparedInsn& prepared) noexce
   return Status::ok();
 }
 
-base::Result<const void*> choose_nothing(const PrepareArgs&) { return nullptr; }
+base::Result<> accept_all(const PrepareArgs&) { return {}; }
 
 std::uint64_t workspace(const ParamBlock& params, const StepLimits& limits, const Backend&) noexcept {
   return params.opcode == Opcode::kSwiglu ? limits.rows_max * RecordingBackend::kWorkspaceBytesPerRow : 0;
@@ -46,7 +46,7 @@ RecordingBackend::RecordingBackend(const Options& options) : options_(options) {
     if (opcode == options.without) continue;
     const auto row = static_cast<std::size_t>(opcode);
     tables_.run[row] = record_launch;
-    tables_.prepare[row] = choose_nothing;
+    tables_.prepare[row] = accept_all;
     tables_.workspace_bytes[row] = workspace;
     tables_.capabilities[row] = {.supports_batch = true,
                                  .may_alias_output = opcode == Opcode::kResidualAdd,

@@ -259,10 +259,10 @@ class SafetensorsParser {
     std::iota(order.begin(), order.end(), 0u);
     const auto name = [&](std::uint32_t i) { return file_.tensors_[i].name; };
     std::sort(order.begin(), order.end(), [&](auto a, auto b) { return name(a) < name(b); });
-    const auto twin =
+    const auto duplicate =
         std::adjacent_find(order.begin(), order.end(), [&](auto a, auto b) { return name(a) == name(b); });
-    if (twin == order.end()) return {};
-    return corrupt(fmt::format("the tensor name {} occurs twice", printable(name(*twin))));
+    if (duplicate == order.end()) return {};
+    return corrupt(fmt::format("the tensor name {} occurs twice", printable(name(*duplicate))));
   }
 
   const StoredFile& stored_;

@@ -1,5 +1,5 @@
 #pragma once
-// Exact f32 values of stored elements: the plain twin of every kernel that reads weights.
+// Exact f32 values of stored elements: the scalar reference of every kernel that reads weights.
 #include <cstddef>
 #include <span>
 

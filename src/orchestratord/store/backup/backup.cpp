@@ -76,13 +76,7 @@ class NewFile {
     if (::fsync(fd_) != 0) return base::fail(base::io_error("cannot sync", path_, errno));
     if (::rename(path_.c_str(), name.c_str()) != 0) return base::fail(base::io_error("cannot rename to", name, errno));
     ::close(std::exchange(fd_, -1));
-    const fs::path directory = fs::absolute(name).parent_path();
-    const int directory_fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const bool synced = directory_fd >= 0 && ::fsync(directory_fd) == 0;
-    const int error = errno;
-    if (directory_fd >= 0) ::close(directory_fd);
-    if (!synced) return base::fail(base::io_error("cannot sync", directory, error));
-    return {};
+    return base::sync_parent_directory(name);
   }
   // Under the name it has.
   void keep_as_it_is() { ::close(std::exchange(fd_, -1)); }

@@ -61,12 +61,10 @@ base::Result<StateFilePtr> open_state_file(const std::filesystem::path& path) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) return file_error("cannot open", path);
   auto file = std::make_unique<PosixFile>(fd, path);
-  const int directory = ::open(path.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (directory < 0) return file_error("cannot open", path.parent_path());
-  const int synced = ::fsync(directory);
-  auto refused = file_error("cannot sync", path.parent_path());
-  ::close(directory);
-  if (synced != 0) return refused;
+  if (auto synced = base::sync_parent_directory(path); !synced) {
+    synced.error().code = base::ErrorCode::kStoreUnavailable;
+    return base::fail(std::move(synced).error());
+  }
   return StateFilePtr(std::move(file));
 }
 

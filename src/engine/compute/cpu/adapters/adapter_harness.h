@@ -56,7 +56,7 @@ inline std::vector<HarnessOptions> devices() {
   return out;
 }
 
-// The twin of a projection of rows.
+// The scalar reference of a projection of rows.
 inline std::vector<float> matmul_rows(const HarnessWeight& w, const std::vector<float>& x) {
   std::vector<float> out;
   for (std::size_t r = 0; r < x.size(); r += w.shape[1]) {
@@ -117,20 +117,14 @@ class Harness {
     const plan::AdapterTables& tables = backend_->tables();
     const plan::PrepareArgs args{
         *backend_, insn_, block_, std::span(regs_).subspan(first), std::span(views_).subspan(first), options.limits};
-    if (const auto choice = tables.prepare[op](args); !choice) {
-      error_ = choice.error();
+    if (const auto checked = tables.prepare[op](args); !checked) {
+      error_ = checked.error();
       return;
     }
     workspace_bytes_ = tables.workspace_bytes[op](block_, options.limits, *backend_);
     if (workspace_bytes_ != 0)
       workspace_ = backend_->allocate(workspace_bytes_, plan::MemoryPurpose::kWorkspace).value();
-    prepared_ = {.fn = tables.run[op],
-                 .insn = &insn_,
-                 .regs = regs_,
-                 .views = views_,
-                 .states = {},
-                 .params = &block_,
-                 .kernel_choice = nullptr};
+    prepared_ = {.fn = tables.run[op], .insn = &insn_, .regs = regs_, .views = views_, .states = {}, .params = &block_};
   }
   ~Harness() {
     for (std::size_t i = inputs_.size() + outputs_.size(); i < regs_.size(); ++i)

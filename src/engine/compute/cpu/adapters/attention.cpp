@@ -35,15 +35,15 @@ KvLayout kv_layout(const AttentionParams& p) {
 // Without a cache the step's rows are its keys and values: row r of the step takes the place of position r, in pages of
 // the workspace.
 struct StepPages {
-  StepPages(Carver& carver, const AttentionParams& p, std::size_t rows)
+  StepPages(Arena& arena, const AttentionParams& p, std::size_t rows)
       : count(plan::pages_of(rows)),
         page_bytes(kv_layout(p).value_offset(p.kv_heads)),
-        pages(carver.take<std::byte*>(count)),
-        storage(carver.take<std::byte>(count * page_bytes)),
-        sequence_of_row(carver.take<std::uint32_t>(rows)),
-        row_numbers(carver.take<std::uint32_t>(rows)),
-        span_begin(carver.take<std::uint32_t>(rows)),
-        span_end(carver.take<std::uint32_t>(rows)) {}
+        pages(arena.take<std::byte*>(count)),
+        storage(arena.take<std::byte>(count * page_bytes)),
+        sequence_of_row(arena.take<std::uint32_t>(rows)),
+        row_numbers(arena.take<std::uint32_t>(rows)),
+        span_begin(arena.take<std::uint32_t>(rows)),
+        span_end(arena.take<std::uint32_t>(rows)) {}
   void fill(const ExecutionContext& ctx) const {
     ASSERT(!ctx.row_offsets.empty() && ctx.row_offsets.front() == 0 && ctx.row_offsets.back() == ctx.total_rows,
            "spans that do not cover {} rows", ctx.total_rows);
@@ -63,17 +63,17 @@ struct StepPages {
 };
 
 struct Scratch {
-  Scratch(Carver& carver, const AttentionParams& p, std::size_t rows, std::size_t context, std::size_t threads)
-      : qkv(carver.take<float>(rows * AttentionColumns(p).count)),
-        cosines(carver.take<float>(rows * p.rotary_dims)),
-        sines(carver.take<float>(rows * p.rotary_dims)),
-        axis_of_pair(carver.take<std::uint8_t>(p.rotary_dims / 2)),
-        attended(carver.take<float>(rows * p.heads * p.d_v)),
-        x(carver.take_quantized(rows, p.width)),
-        attended_quantized(carver.take_quantized(rows, std::size_t{p.heads} * p.d_v)),
+  Scratch(Arena& arena, const AttentionParams& p, std::size_t rows, std::size_t context, std::size_t threads)
+      : qkv(arena.take<float>(rows * AttentionColumns(p).count)),
+        cosines(arena.take<float>(rows * p.rotary_dims)),
+        sines(arena.take<float>(rows * p.rotary_dims)),
+        axis_of_pair(arena.take<std::uint8_t>(p.rotary_dims / 2)),
+        attended(arena.take<float>(rows * p.heads * p.d_v)),
+        x(arena.take_quantized(rows, p.width)),
+        attended_quantized(arena.take_quantized(rows, std::size_t{p.heads} * p.d_v)),
         scores_stride(plan::pages_of(context) * kPagePositions + 16),
-        scores(carver.take<float>(threads * (p.heads / p.kv_heads) * scores_stride)),
-        step_pages(carver, p, p.causal != 0 ? 0 : rows) {}
+        scores(arena.take<float>(threads * (p.heads / p.kv_heads) * scores_stride)),
+        step_pages(arena, p, p.causal != 0 ? 0 : rows) {}
   float* qkv;
   float* cosines;              // [T, R]
   float* sines;                // [T, R]
@@ -258,8 +258,8 @@ Status AttentionAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
   const auto& p = insn.param<AttentionParams>();
   const CpuStream& stream = stream_of(ctx);
   const std::size_t rows = ctx.total_rows;
-  Carver carver(ctx.workspace);
-  const Scratch scratch(carver, p, rows, keys_max(ctx, p), stream.pool.threads_count());
+  Arena arena(ctx.workspace);
+  const Scratch scratch(arena, p, rows, keys_max(ctx, p), stream.pool.threads_count());
   if (p.causal == 0) scratch.step_pages.fill(ctx);
   for (std::uint32_t i = 0; i < p.rotary_dims / 2; ++i) scratch.axis_of_pair[i] = axis_of_pair(p, i);
   project_qkv(stream, insn, p, scratch, rows);
@@ -280,11 +280,11 @@ Status AttentionAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
 
 std::uint64_t AttentionAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                                 const Backend& backend) noexcept {
-  Carver carver;
+  Arena arena;
   const auto& p = plan::param_as<AttentionParams>(params);
-  Scratch(carver, p, limits.rows_max, p.causal != 0 ? limits.context_tokens_max : limits.rows_max,
+  Scratch(arena, p, limits.rows_max, p.causal != 0 ? limits.context_tokens_max : limits.rows_max,
           static_cast<const CpuBackend&>(backend).threads_count());
-  return carver.used_bytes();
+  return arena.used_bytes();
 }
 
 }  // namespace llorch::engine::compute::cpu::adapters

@@ -1,4 +1,4 @@
-// A whole attention instruction against its twin (bits) and against the formula in double precision.
+// A whole attention instruction against its scalar reference (bits) and against the formula in double precision.
 #include <cmath>
 
 #include "engine/compute/cpu/adapters/adapter_harness.h"

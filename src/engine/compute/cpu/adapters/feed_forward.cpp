@@ -26,8 +26,8 @@ constexpr std::size_t kGrainElements = 1u << 13;  // an exponential each
 FeedForwardShape shape_of(const SwigluParams& p) { return {.width = p.width, .ffn = p.ffn, .gated = p.gated != 0}; }
 
 struct LmHeadScratch {
-  LmHeadScratch(Carver& carver, const LmHeadParams& p, std::size_t rows)
-      : x(carver.take<float>(rows * p.width)), quantized(carver.take_quantized(rows, p.width)) {}
+  LmHeadScratch(Arena& arena, const LmHeadParams& p, std::size_t rows)
+      : x(arena.take<float>(rows * p.width)), quantized(arena.take_quantized(rows, p.width)) {}
   float* x;  // [O, D]
   QuantizedRows quantized;
 };
@@ -69,8 +69,8 @@ void feed_forward(const CpuStream& stream, const FeedForward& ffn, const FeedFor
 
 Status SwigluAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
   const auto& p = insn.param<SwigluParams>();
-  Carver carver(ctx.workspace);
-  const FeedForwardScratch scratch(carver, shape_of(p), ctx.total_rows);
+  Arena arena(ctx.workspace);
+  const FeedForwardScratch scratch(arena, shape_of(p), ctx.total_rows);
   const FeedForward ffn{.width = p.width,
                         .ffn = p.ffn,
                         .gate = weight_of(insn.weight(FfnSlot::kGate)),
@@ -88,9 +88,9 @@ Status SwigluAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
 
 std::uint64_t SwigluAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                              const Backend&) noexcept {
-  Carver carver;
-  FeedForwardScratch(carver, shape_of(plan::param_as<SwigluParams>(params)), limits.rows_max);
-  return carver.used_bytes();
+  Arena arena;
+  FeedForwardScratch(arena, shape_of(plan::param_as<SwigluParams>(params)), limits.rows_max);
+  return arena.used_bytes();
 }
 
 Status LmHeadAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
@@ -98,8 +98,8 @@ Status LmHeadAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
   const CpuStream& stream = stream_of(ctx);
   const std::size_t rows = ctx.output_rows.size();
   if (rows == 0) return Status::ok();
-  Carver carver(ctx.workspace);
-  const LmHeadScratch scratch(carver, p, rows);
+  Arena arena(ctx.workspace);
+  const LmHeadScratch scratch(arena, p, rows);
   for (std::size_t i = 0; i < rows; ++i)
     std::memcpy(scratch.x + i * p.width, insn.input(0) + std::size_t{ctx.output_rows[i]} * p.width,
                 p.width * sizeof(float));
@@ -117,9 +117,9 @@ Status LmHeadAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
 
 std::uint64_t LmHeadAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                              const Backend&) noexcept {
-  Carver carver;
-  LmHeadScratch(carver, plan::param_as<LmHeadParams>(params), limits.output_rows_max);
-  return carver.used_bytes();
+  Arena arena;
+  LmHeadScratch(arena, plan::param_as<LmHeadParams>(params), limits.output_rows_max);
+  return arena.used_bytes();
 }
 
 }  // namespace llorch::engine::compute::cpu::adapters

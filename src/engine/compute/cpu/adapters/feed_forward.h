@@ -25,11 +25,11 @@ struct FeedForwardShape {
 };
 
 struct FeedForwardScratch {
-  FeedForwardScratch(Carver& carver, const FeedForwardShape& shape, std::size_t rows)
+  FeedForwardScratch(Arena& arena, const FeedForwardShape& shape, std::size_t rows)
       : stride((shape.gated ? 2 : 1) * shape.ffn),
-        up_gate(carver.take<float>(rows * stride)),
-        x(carver.take_quantized(rows, shape.width)),
-        hidden(carver.take_quantized(rows, shape.ffn)) {}
+        up_gate(arena.take<float>(rows * stride)),
+        x(arena.take_quantized(rows, shape.width)),
+        hidden(arena.take_quantized(rows, shape.ffn)) {}
   std::size_t stride;
   float* up_gate;  // [rows, F or 2F]: up, then gate
   QuantizedRows x, hidden;

@@ -59,13 +59,12 @@ Activation kernel_activation(plan::Activation act) {
   ASSERT(false, "activation {}", static_cast<int>(act));
 }
 
-base::Result<const void*> prepare(const plan::PrepareArgs& args) {
-  TRY(check_instruction(
+base::Result<> prepare(const plan::PrepareArgs& args) {
+  return check_instruction(
       args, {.device = "CPU",
              .matrix_types = kCpuTables.capabilities[static_cast<std::size_t>(args.insn.opcode)].dtype_mask_weights,
              .positions_max = kPositionsMax,
-             .conv_taps_max = kConvTapsMax}));
-  return nullptr;
+             .conv_taps_max = kConvTapsMax});
 }
 
 }  // namespace llorch::engine::compute::cpu::adapters

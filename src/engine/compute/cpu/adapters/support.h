@@ -1,11 +1,11 @@
 #pragma once
-// What the adapters share: workspace carving, projections, load-time checks.
+// What the adapters share: the workspace arena, projections, load-time checks.
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "base/assert.h"
-#include "engine/compute/carver.h"
+#include "engine/compute/arena.h"
 #include "engine/compute/cpu/device.h"
 #include "engine/plan/adapter.h"
 
@@ -19,9 +19,9 @@ inline const CpuWeight* weight_of(const void* weight) { return static_cast<const
 // Of a slot read element by element; null when it is absent.
 inline const float* vector_of(const void* weight) { return weight != nullptr ? weight_of(weight)->vector : nullptr; }
 
-class Carver : public WorkspaceCarver {
+class Arena : public WorkspaceArena {
  public:
-  using WorkspaceCarver::WorkspaceCarver;
+  using WorkspaceArena::WorkspaceArena;
 
   // Room for `rows` activation rows as int8 blocks; none when no quantized matrix can have this width.
   QuantizedRows take_quantized(std::size_t rows, std::size_t width) {
@@ -60,7 +60,7 @@ void project(const CpuStream& stream, const ProjectionInput& input, std::span<co
 // The kernels' name of an activation.
 Activation kernel_activation(plan::Activation act);
 
-// Load-time checks of an instruction (compute/adapter_checks.h); no opcode has a kernel to choose then.
-base::Result<const void*> prepare(const plan::PrepareArgs& args);
+// Load-time checks of an instruction (compute/adapter_checks.h).
+base::Result<> prepare(const plan::PrepareArgs& args);
 
 }  // namespace llorch::engine::compute::cpu::adapters

@@ -22,13 +22,13 @@ using plan::SwigluParams;
 namespace {
 
 struct LmHeadScratch {
-  LmHeadScratch(Carver& carver, const LmHeadParams& p, const float* input, std::uint64_t rows)
-      : left(carver.take_left(input, rows, p.width)),
-        x(carver.take<float>(rows * p.width)),
-        narrowed(carver.take_narrowed(rows, p.width)) {}
-  Carver::Left left;
+  LmHeadScratch(Arena& arena, const LmHeadParams& p, const float* input, std::uint64_t rows)
+      : staged(arena.take_staged(input, rows, p.width)),
+        x(arena.take<float>(rows * p.width)),
+        narrowed(arena.take_narrowed(rows, p.width)) {}
+  Arena::Staged staged;
   float* x;  // [O, D]
-  Carver::Narrowed narrowed;
+  Arena::Narrowed narrowed;
 };
 
 // Every row is an output: the usual step of decode.
@@ -59,12 +59,12 @@ void feed_forward(const CudaStream& stream, const FeedForward& ffn, const FeedFo
            .x_stride = ffn.width,
            .rows = rows.rows,
            .narrowed = scratch.x,
-           .left = rows.left,
+           .staged = rows.staged,
            .y_stride = scratch.stride,
            .own = rows.own,
            .rows_per_x = rows.rows_per_x},
           std::span(projections, gated ? 2 : 1));
-  const Carver::Left hidden = left_in(scratch.hidden, form_of(ffn.down->dtype));
+  const Arena::Staged hidden = staged_in(scratch.hidden, form_of(ffn.down->dtype));
   const kernels::SwigluArgs args{.gate = gated ? gate : up,
                                  .up = gated ? up : nullptr,
                                  .y = up,
@@ -84,18 +84,22 @@ void feed_forward(const CudaStream& stream, const FeedForward& ffn, const FeedFo
       break;
     case Form::kHalves: stream.launch<kernels::SwigluHalves>({rows.rows}, args); break;
   }
-  project(
-      stream,
-      {.x = up, .x_stride = scratch.stride, .rows = rows.rows, .left = hidden, .y_stride = ffn.width, .own = rows.own},
-      std::array{Projection{ffn.down, rows.y, ffn.down_bias}});
+  project(stream,
+          {.x = up,
+           .x_stride = scratch.stride,
+           .rows = rows.rows,
+           .staged = hidden,
+           .y_stride = ffn.width,
+           .own = rows.own},
+          std::array{Projection{ffn.down, rows.y, ffn.down_bias}});
 }
 
 Status SwigluAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
   const auto& p = insn.param<SwigluParams>();
   const CudaStream& stream = stream_of(ctx);
-  Carver carver(ctx);
-  const Carver::Left left = carver.take_left(insn.input(0), ctx.total_rows, p.width);
-  const FeedForwardScratch scratch(carver,
+  Arena arena(ctx);
+  const Arena::Staged staged = arena.take_staged(insn.input(0), ctx.total_rows, p.width);
+  const FeedForwardScratch scratch(arena,
                                    {.width = p.width, .ffn = p.ffn, .gated = p.gated != 0, .rows = ctx.total_rows});
   const FeedForward ffn{.width = p.width,
                         .ffn = p.ffn,
@@ -108,17 +112,18 @@ Status SwigluAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
                         .act = p.act,
                         .alpha = p.alpha,
                         .limit = p.limit};
-  feed_forward(stream, ffn, scratch, {.x = insn.input(0), .y = insn.output(0), .rows = ctx.total_rows, .left = left});
+  feed_forward(stream, ffn, scratch,
+               {.x = insn.input(0), .y = insn.output(0), .rows = ctx.total_rows, .staged = staged});
   return stream.status();
 }
 
 std::uint64_t SwigluAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                              const Backend&) noexcept {
   const auto& p = plan::param_as<SwigluParams>(params);
-  Carver carver;
-  carver.take_left(nullptr, limits.rows_max, p.width);
-  FeedForwardScratch(carver, {.width = p.width, .ffn = p.ffn, .gated = p.gated != 0, .rows = limits.rows_max});
-  return carver.used_bytes();
+  Arena arena;
+  arena.take_staged(nullptr, limits.rows_max, p.width);
+  FeedForwardScratch(arena, {.width = p.width, .ffn = p.ffn, .gated = p.gated != 0, .rows = limits.rows_max});
+  return arena.used_bytes();
 }
 
 Status LmHeadAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
@@ -126,8 +131,8 @@ Status LmHeadAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
   const CudaStream& stream = stream_of(ctx);
   const auto rows = static_cast<std::uint32_t>(ctx.output_rows.size());
   if (rows == 0) return Status::ok();
-  Carver carver(ctx);
-  const LmHeadScratch scratch(carver, p, insn.input(0), rows);
+  Arena arena(ctx);
+  const LmHeadScratch scratch(arena, p, insn.input(0), rows);
   const bool all = wants_all_rows(ctx);
   if (!all) copy_output_rows(ctx, insn.input(0), p.width, scratch.x);
   float* y = insn.output(0);
@@ -136,7 +141,7 @@ Status LmHeadAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
            .x_stride = p.width,
            .rows = rows,
            .narrowed = scratch.narrowed,
-           .left = all ? scratch.left : Carver::Left{},
+           .staged = all ? scratch.staged : Arena::Staged{},
            .y_stride = p.rows},
           std::array{Projection{weight_of(insn.weight(LmHeadSlot::kWeight)), y}});
   if (p.logit_mul != 1.0f || p.softcap > 0) {
@@ -149,9 +154,9 @@ Status LmHeadAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
 
 std::uint64_t LmHeadAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                              const Backend&) noexcept {
-  Carver carver;
-  LmHeadScratch(carver, plan::param_as<LmHeadParams>(params), nullptr, limits.output_rows_max);
-  return carver.used_bytes();
+  Arena arena;
+  LmHeadScratch(arena, plan::param_as<LmHeadParams>(params), nullptr, limits.output_rows_max);
+  return arena.used_bytes();
 }
 
 }  // namespace llorch::engine::compute::cuda::adapters

@@ -26,14 +26,14 @@ struct FeedForwardScratch {
     std::uint64_t rows = 0;
     std::uint32_t rows_per_x = 1;
   };
-  FeedForwardScratch(Carver& carver, const Size& size)
+  FeedForwardScratch(Arena& arena, const Size& size)
       : stride((size.gated ? 2 : 1) * std::uint64_t{size.ffn}),
-        up_gate(carver.take<float>(size.rows * stride)),
-        x(carver.take_narrowed(size.rows / size.rows_per_x, size.width)),
-        hidden(carver.take_narrowed(size.rows, size.ffn)) {}
+        up_gate(arena.take<float>(size.rows * stride)),
+        x(arena.take_narrowed(size.rows / size.rows_per_x, size.width)),
+        hidden(arena.take_narrowed(size.rows, size.ffn)) {}
   std::uint64_t stride;
   float* up_gate;  // [rows, F or 2F]: up, then gate
-  Carver::Narrowed x, hidden;
+  Arena::Narrowed x, hidden;
 };
 
 // What the rows are, and which expert of stacked weights each of them goes to.
@@ -43,7 +43,7 @@ struct FeedForwardRows {
   std::uint32_t rows = 0;
   std::uint32_t rows_per_x = 1;
   const RowMatrices* own = nullptr;
-  Carver::Left left;  // x as it was left
+  Arena::Staged staged;  // x as it was staged
 };
 void feed_forward(const CudaStream& stream, const FeedForward& ffn, const FeedForwardScratch& scratch,
                   const FeedForwardRows& rows);

@@ -27,25 +27,25 @@ constexpr std::uint32_t kFewPairs = kernels::kPlainTile;
 constexpr std::uint32_t kManyPairs = 64;
 
 struct Scratch {
-  Scratch(Carver& carver, const MoeParams& p, const float* input, std::uint64_t rows)
-      : Scratch(carver, p, input, rows, std::min<std::uint64_t>(rows, kRowsAtOnce) * p.experts_used) {}
-  Scratch(Carver& carver, const MoeParams& p, const float* input, std::uint64_t rows, std::uint64_t pairs)
-      : left(carver.take_left(input, rows, p.width)),
-        logits(carver.take<float>(rows * p.experts)),
-        experts(carver.take<std::uint32_t>(rows * p.experts_used)),
-        weights(carver.take<float>(rows * p.experts_used)),
-        router_x(carver.take_narrowed(rows, p.width)),
-        pair_at(carver.take<std::uint32_t>(pairs)),
-        tiles(carver.take<kernels::RowTile>(pairs / kFewPairs + p.experts)),
-        pairs_ffn(carver, {.width = p.width, .ffn = p.ffn_expert, .rows = pairs, .rows_per_x = p.experts_used}),
-        pairs_y(carver.take<float>(pairs * p.width)),
-        shared(carver, {.width = p.width, .ffn = p.ffn_shared, .rows = p.ffn_shared != 0 ? rows : 0}),
-        shared_y(carver.take<float>(p.ffn_shared != 0 ? rows * p.width : 0)) {}
-  Carver::Left left;
+  Scratch(Arena& arena, const MoeParams& p, const float* input, std::uint64_t rows)
+      : Scratch(arena, p, input, rows, std::min<std::uint64_t>(rows, kRowsAtOnce) * p.experts_used) {}
+  Scratch(Arena& arena, const MoeParams& p, const float* input, std::uint64_t rows, std::uint64_t pairs)
+      : staged(arena.take_staged(input, rows, p.width)),
+        logits(arena.take<float>(rows * p.experts)),
+        experts(arena.take<std::uint32_t>(rows * p.experts_used)),
+        weights(arena.take<float>(rows * p.experts_used)),
+        router_x(arena.take_narrowed(rows, p.width)),
+        pair_at(arena.take<std::uint32_t>(pairs)),
+        tiles(arena.take<kernels::RowTile>(pairs / kFewPairs + p.experts)),
+        pairs_ffn(arena, {.width = p.width, .ffn = p.ffn_expert, .rows = pairs, .rows_per_x = p.experts_used}),
+        pairs_y(arena.take<float>(pairs * p.width)),
+        shared(arena, {.width = p.width, .ffn = p.ffn_shared, .rows = p.ffn_shared != 0 ? rows : 0}),
+        shared_y(arena.take<float>(p.ffn_shared != 0 ? rows * p.width : 0)) {}
+  Arena::Staged staged;
   float* logits;           // [T, E]
   std::uint32_t* experts;  // [T, k], ascending in every row
   float* weights;          // [T, k]
-  Carver::Narrowed router_x;
+  Arena::Narrowed router_x;
   std::uint32_t* pair_at;  // [pairs at once], by expert
   kernels::RowTile* tiles;
   FeedForwardScratch pairs_ffn;
@@ -63,7 +63,7 @@ void route(const ExecutionContext& ctx, const PreparedInsn& insn, const MoeParam
            .x_stride = p.width,
            .rows = ctx.total_rows,
            .narrowed = scratch.router_x,
-           .left = scratch.left,
+           .staged = scratch.staged,
            .y_stride = p.experts},
           std::array{Projection{matrix_of(insn, MoeSlot::kRouter), scratch.logits,
                                 vector_of(insn.weight(MoeSlot::kRouterBias))}});
@@ -117,7 +117,7 @@ void run_experts(const ExecutionContext& ctx, const PreparedInsn& insn, const Mo
                   .rows = rows * p.experts_used,
                   .rows_per_x = p.experts_used,
                   .own = &own,
-                  .left = scratch.left.from_row(first)});
+                  .staged = scratch.staged.from_row(first)});
     stream.launch<kernels::Combine>({blocks_of(p.width, kernels::Combine::kThreads), rows},
                                     {.expert_rows = scratch.pairs_y,
                                      .weights = scratch.weights + first_pair,
@@ -133,8 +133,8 @@ void run_experts(const ExecutionContext& ctx, const PreparedInsn& insn, const Mo
 Status MoeAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
   const auto& p = insn.param<MoeParams>();
   const CudaStream& stream = stream_of(ctx);
-  Carver carver(ctx);
-  const Scratch scratch(carver, p, insn.input(0), ctx.total_rows);
+  Arena arena(ctx);
+  const Scratch scratch(arena, p, insn.input(0), ctx.total_rows);
   route(ctx, insn, p, scratch);
   if (p.ffn_shared != 0)
     feed_forward(stream,
@@ -147,15 +147,15 @@ Status MoeAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept
                   .alpha = p.alpha,
                   .limit = p.limit},
                  scratch.shared,
-                 {.x = insn.input(0), .y = scratch.shared_y, .rows = ctx.total_rows, .left = scratch.left});
+                 {.x = insn.input(0), .y = scratch.shared_y, .rows = ctx.total_rows, .staged = scratch.staged});
   run_experts(ctx, insn, p, scratch);
   return stream.status();
 }
 
 std::uint64_t MoeAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits, const Backend&) noexcept {
-  Carver carver;
-  Scratch(carver, plan::param_as<MoeParams>(params), nullptr, limits.rows_max);
-  return carver.used_bytes();
+  Arena arena;
+  Scratch(arena, plan::param_as<MoeParams>(params), nullptr, limits.rows_max);
+  return arena.used_bytes();
 }
 
 }  // namespace llorch::engine::compute::cuda::adapters

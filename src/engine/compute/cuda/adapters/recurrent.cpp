@@ -37,14 +37,14 @@ void convolve(const CudaStream& stream, const kernels::CausalConvArgs& args) {
 }
 
 struct MambaScratch {
-  MambaScratch(Carver& carver, const MambaMixerParams& p, const float* input, std::uint64_t rows)
-      : left(carver.take_left(input, rows, p.width)),
-        mixed(carver.take<float>(rows * MambaColumns(p).count)),
-        x(carver.take_narrowed(rows, p.width)),
-        inner(carver.take_narrowed(rows, p.d_inner)) {}
-  Carver::Left left;
+  MambaScratch(Arena& arena, const MambaMixerParams& p, const float* input, std::uint64_t rows)
+      : staged(arena.take_staged(input, rows, p.width)),
+        mixed(arena.take<float>(rows * MambaColumns(p).count)),
+        x(arena.take_narrowed(rows, p.width)),
+        inner(arena.take_narrowed(rows, p.d_inner)) {}
+  Arena::Staged staged;
   float* mixed;  // [T, columns]
-  Carver::Narrowed x, inner;
+  Arena::Narrowed x, inner;
 };
 
 // Convolution and selective state space over the projected rows, in place.
@@ -83,9 +83,9 @@ void mix(const ExecutionContext& ctx, const PreparedInsn& insn, const MambaMixer
        .groups = p.groups});
 }
 
-// y = norm of y * silu(z), group by group. A row of one group is left as `inner` says.
+// y = norm of y * silu(z), group by group. A row of one group is staged as `inner` says.
 void gate(const ExecutionContext& ctx, const PreparedInsn& insn, const MambaMixerParams& p, float* mixed,
-          const Carver::Left& inner) {
+          const Arena::Staged& inner) {
   const CudaStream& stream = stream_of(ctx);
   const MambaColumns columns(p);
   float* y = mixed + columns.x;
@@ -106,14 +106,14 @@ void gate(const ExecutionContext& ctx, const PreparedInsn& insn, const MambaMixe
 }
 
 struct ShortconvScratch {
-  ShortconvScratch(Carver& carver, const ShortconvParams& p, const float* input, std::uint64_t rows)
-      : left(carver.take_left(input, rows, p.width)),
-        bcx(carver.take<float>(rows * 3 * p.width)),
-        x(carver.take_narrowed(rows, p.width)),
-        convolved(carver.take_narrowed(rows, p.width)) {}
-  Carver::Left left;
+  ShortconvScratch(Arena& arena, const ShortconvParams& p, const float* input, std::uint64_t rows)
+      : staged(arena.take_staged(input, rows, p.width)),
+        bcx(arena.take<float>(rows * 3 * p.width)),
+        x(arena.take_narrowed(rows, p.width)),
+        convolved(arena.take_narrowed(rows, p.width)) {}
+  Arena::Staged staged;
   float* bcx;  // [T, b | c | x]
-  Carver::Narrowed x, convolved;
+  Arena::Narrowed x, convolved;
 };
 
 }  // namespace
@@ -122,27 +122,27 @@ Status MambaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexce
   const auto& p = insn.param<MambaMixerParams>();
   const CudaStream& stream = stream_of(ctx);
   const MambaColumns columns(p);
-  Carver carver(ctx);
-  const MambaScratch scratch(carver, p, insn.input(0), ctx.total_rows);
+  Arena arena(ctx);
+  const MambaScratch scratch(arena, p, insn.input(0), ctx.total_rows);
   project(stream,
           {.x = insn.input(0),
            .x_stride = p.width,
            .rows = ctx.total_rows,
            .narrowed = scratch.x,
-           .left = scratch.left,
+           .staged = scratch.staged,
            .y_stride = columns.count},
           std::array{Projection{weight_of(insn.weight(MambaSlot::kInProj)), scratch.mixed,
                                 vector_of(insn.weight(MambaSlot::kInBias))}});
   mix(ctx, insn, p, scratch.mixed);
   const CudaWeight* out = weight_of(insn.weight(MambaSlot::kOutProj));
-  const Carver::Left inner = p.norm_groups == 1 ? left_in(scratch.inner, form_of(out->dtype)) : Carver::Left{};
+  const Arena::Staged inner = p.norm_groups == 1 ? staged_in(scratch.inner, form_of(out->dtype)) : Arena::Staged{};
   gate(ctx, insn, p, scratch.mixed, inner);
   project(stream,
           {.x = scratch.mixed + columns.x,
            .x_stride = columns.count,
            .rows = ctx.total_rows,
            .narrowed = scratch.inner,
-           .left = inner,
+           .staged = inner,
            .y_stride = p.width},
           std::array{Projection{out, insn.output(0), vector_of(insn.weight(MambaSlot::kOutBias))}});
   return stream.status();
@@ -150,23 +150,23 @@ Status MambaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexce
 
 std::uint64_t MambaAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                             const Backend&) noexcept {
-  Carver carver;
-  MambaScratch(carver, plan::param_as<MambaMixerParams>(params), nullptr, limits.rows_max);
-  return carver.used_bytes();
+  Arena arena;
+  MambaScratch(arena, plan::param_as<MambaMixerParams>(params), nullptr, limits.rows_max);
+  return arena.used_bytes();
 }
 
 Status ShortconvAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
   const auto& p = insn.param<ShortconvParams>();
   const CudaStream& stream = stream_of(ctx);
   const std::uint64_t stride = 3 * std::uint64_t{p.width};
-  Carver carver(ctx);
-  const ShortconvScratch scratch(carver, p, insn.input(0), ctx.total_rows);
+  Arena arena(ctx);
+  const ShortconvScratch scratch(arena, p, insn.input(0), ctx.total_rows);
   project(stream,
           {.x = insn.input(0),
            .x_stride = p.width,
            .rows = ctx.total_rows,
            .narrowed = scratch.x,
-           .left = scratch.left,
+           .staged = scratch.staged,
            .y_stride = stride},
           std::array{Projection{weight_of(insn.weight(ShortconvSlot::kInProj)), scratch.bcx,
                                 vector_of(insn.weight(ShortconvSlot::kInBias))}});
@@ -192,9 +192,9 @@ Status ShortconvAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
 
 std::uint64_t ShortconvAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                                 const Backend&) noexcept {
-  Carver carver;
-  ShortconvScratch(carver, plan::param_as<ShortconvParams>(params), nullptr, limits.rows_max);
-  return carver.used_bytes();
+  Arena arena;
+  ShortconvScratch(arena, plan::param_as<ShortconvParams>(params), nullptr, limits.rows_max);
+  return arena.used_bytes();
 }
 
 }  // namespace llorch::engine::compute::cuda::adapters

@@ -10,14 +10,14 @@ using plan::Status;
 
 namespace {
 
-// Most rows that are normed are multiplied next: they are left in the form most matrices take.
-kernels::NarrowedRows leave(const ExecutionContext& ctx, const float* y, std::uint32_t width) {
+// Most rows that are normed are multiplied next: they are staged in the form most matrices take.
+kernels::NarrowedRows stage(const ExecutionContext& ctx, const float* y, std::uint32_t width) {
   const Form form = stream_of(ctx).form();
   if (form == Form::kFloat || (form == Form::kBytes && width % kernels::kBlockElements != 0)) return {};
-  Carver carver(ctx);
-  const Carver::Narrowed rows = carver.take_narrowed(ctx.total_rows, width);
-  stream_of(ctx).leave({.form = form, .x = y, .rows = ctx.total_rows, .width = width, .workspace = ctx.workspace.ptr});
-  return wanted(left_in(rows, form));
+  Arena arena(ctx);
+  const Arena::Narrowed rows = arena.take_narrowed(ctx.total_rows, width);
+  stream_of(ctx).stage({.form = form, .x = y, .rows = ctx.total_rows, .width = width, .workspace = ctx.workspace.ptr});
+  return wanted(staged_in(rows, form));
 }
 
 }  // namespace
@@ -47,7 +47,7 @@ Status RmsNormAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noex
                          .width = width,
                          .eps = p.eps,
                          .weight_offset = p.weight_offset};
-  if (width == p.width) args.narrowed = leave(ctx, insn.output(0), width);
+  if (width == p.width) args.narrowed = stage(ctx, insn.output(0), width);
   const Grid grid{p.width / width, ctx.total_rows};
   if (p.kind == plan::NormKind::kLayerNorm) {
     stream.launch<kernels::LayerNorm>(grid, args);
@@ -58,9 +58,9 @@ Status RmsNormAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noex
 }
 std::uint64_t RmsNormAdapter::workspace_bytes(const plan::ParamBlock& params, const plan::StepLimits& limits,
                                               const plan::Backend&) noexcept {
-  Carver carver;
-  carver.take_left(nullptr, limits.rows_max, plan::param_as<plan::RmsNormParams>(params).width);
-  return carver.used_bytes();
+  Arena arena;
+  arena.take_staged(nullptr, limits.rows_max, plan::param_as<plan::RmsNormParams>(params).width);
+  return arena.used_bytes();
 }
 Status ResidualAddAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
   const auto& p = insn.param<plan::ResidualAddParams>();

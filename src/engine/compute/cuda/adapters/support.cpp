@@ -73,11 +73,11 @@ void narrow(const CudaStream& stream, const ProjectionInput& input, const kernel
 // Those of the projections whose weights have this type.
 void multiply_type(const CudaStream& stream, const ProjectionInput& input, const kernels::SourceRows& from,
                    std::span<const Projection> projections, DType dtype) {
-  const bool left = input.left.form == form_of(dtype);
+  const bool is_staged = input.staged.form == form_of(dtype);
   kernels::MatmulArgs args{.targets = {},
                            .x = from,
-                           .bytes = left ? input.left.bytes : input.narrowed.bytes,
-                           .halves = left ? input.left.halves : input.narrowed.halves,
+                           .bytes = is_staged ? input.staged.bytes : input.narrowed.bytes,
+                           .halves = is_staged ? input.staged.halves : input.narrowed.halves,
                            .rows_per_x = kernels::Divisor::of(input.rows_per_x),
                            .y_stride = input.y_stride,
                            .y_stack_stride = input.y_stack_stride,
@@ -107,7 +107,7 @@ void project(const CudaStream& stream, const ProjectionInput& input, std::span<c
   for (const Form form : {Form::kFloat, Form::kBytes, Form::kHalves}) {
     const auto wants = [&](const Projection& p) { return form_of(p.weight->dtype) == form; };
     if (std::ranges::none_of(projections, wants)) continue;
-    if (form != input.left.form) narrow(stream, input, from, form);
+    if (form != input.staged.form) narrow(stream, input, from, form);
     for (std::size_t type = 0; type < plan::kDTypesCount; ++type)
       if (form_of(static_cast<DType>(type)) == form)
         multiply_type(stream, input, from, projections, static_cast<DType>(type));
@@ -129,18 +129,17 @@ kernels::Frames frames_from(const plan::ExecutionContext& ctx, std::uint32_t fir
   return frames;
 }
 
-base::Result<const void*> prepare(const plan::PrepareArgs& args) {
-  TRY(check_instruction(args, {.device = "CUDA",
-                               .matrix_types = kCudaTables.capabilities[slot(args.insn.opcode)].dtype_mask_weights,
-                               .positions_max = kPositionsMax,
-                               .conv_taps_max = kernels::kTapsMax,
-                               .rows_max = kRowsMax,
-                               .key_dims_max = kernels::kKeyDimMax,
-                               .value_dims_max = kernels::kValueDimMax,
-                               .experts_max = kernels::kExpertsMax,
-                               .experts_used_max = kernels::kExpertsUsedMax,
-                               .expert_groups_max = kernels::kExpertGroupsMax}));
-  return nullptr;
+base::Result<> prepare(const plan::PrepareArgs& args) {
+  return check_instruction(args, {.device = "CUDA",
+                                  .matrix_types = kCudaTables.capabilities[slot(args.insn.opcode)].dtype_mask_weights,
+                                  .positions_max = kPositionsMax,
+                                  .conv_taps_max = kernels::kTapsMax,
+                                  .rows_max = kRowsMax,
+                                  .key_dims_max = kernels::kKeyDimMax,
+                                  .value_dims_max = kernels::kValueDimMax,
+                                  .experts_max = kernels::kExpertsMax,
+                                  .experts_used_max = kernels::kExpertsUsedMax,
+                                  .expert_groups_max = kernels::kExpertGroupsMax});
 }
 
 }  // namespace llorch::engine::compute::cuda::adapters

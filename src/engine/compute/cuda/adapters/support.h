@@ -1,11 +1,11 @@
 #pragma once
-// What the adapters share: workspace carving, grids, projections, load-time checks.
+// What the adapters share: the workspace arena, grids, projections, load-time checks.
 #include <algorithm>
 #include <cstdint>
 #include <span>
 
 #include "base/assert.h"
-#include "engine/compute/carver.h"
+#include "engine/compute/arena.h"
 #include "engine/compute/cuda/device.h"
 #include "engine/plan/adapter.h"
 
@@ -26,13 +26,13 @@ constexpr std::uint32_t blocks_of(std::uint64_t count, std::uint32_t of) {
   return static_cast<std::uint32_t>((count + of - 1) / of);
 }
 
-class Carver : public WorkspaceCarver {
+class Arena : public WorkspaceArena {
  public:
-  Carver() = default;
-  explicit Carver(const plan::Workspace& workspace) : WorkspaceCarver(workspace) {}
-  // Of an instruction: take_left() finds what the one before it left there.
-  explicit Carver(const plan::ExecutionContext& ctx) : WorkspaceCarver(ctx.workspace), left_(stream_of(ctx).left()) {
-    if (left_.workspace != ctx.workspace.ptr) left_ = {};
+  Arena() = default;
+  explicit Arena(const plan::Workspace& workspace) : WorkspaceArena(workspace) {}
+  // Of an instruction: take_staged() finds what the one before it staged there.
+  explicit Arena(const plan::ExecutionContext& ctx) : WorkspaceArena(ctx.workspace), staged_(stream_of(ctx).staged()) {
+    if (staged_.workspace != ctx.workspace.ptr) staged_ = {};
   }
 
   // Room for `rows` activation rows as the weights they meet want them.
@@ -57,14 +57,14 @@ class Carver : public WorkspaceCarver {
     kernels::ByteRows bytes;
     kernels::HalfRows halves;
   };
-  // Rows in the form they were left in, if they were.
-  struct Left {
+  // Rows in the form they were staged in, if they were.
+  struct Staged {
     Form form = Form::kFloat;  // none
     kernels::ByteRows bytes;
     kernels::HalfRows halves;
 
-    Left from_row(std::uint64_t row) const {
-      Left rest = *this;
+    Staged from_row(std::uint64_t row) const {
+      Staged rest = *this;
       if (form == Form::kBytes) {
         rest.bytes.q += row * bytes.width;
         rest.bytes.scales += row * (bytes.width / kernels::kBlockElements);
@@ -76,37 +76,37 @@ class Carver : public WorkspaceCarver {
       return rest;
     }
   };
-  // The front of the workspace, where leave() puts rows of x. REQUIRES: nothing was taken before.
-  Left take_left(const float* x, std::uint64_t rows, std::uint32_t width) {
-    ASSERT(used_bytes() == 0, "{} bytes were taken before what was left", used_bytes());
+  // The front of the workspace, where stage() puts rows of x. REQUIRES: nothing was taken before.
+  Staged take_staged(const float* x, std::uint64_t rows, std::uint32_t width) {
+    ASSERT(used_bytes() == 0, "{} bytes were taken before what was staged", used_bytes());
     const Narrowed memory = take_narrowed(rows, width);
-    if (left_.form == Form::kFloat || left_.x != x || left_.rows != rows || left_.width != width) return {};
-    return {.form = left_.form, .bytes = memory.bytes, .halves = memory.halves};
+    if (staged_.form == Form::kFloat || staged_.x != x || staged_.rows != rows || staged_.width != width) return {};
+    return {.form = staged_.form, .bytes = memory.bytes, .halves = memory.halves};
   }
   Narrowed take_narrowed(std::uint64_t rows, std::uint32_t width) {
-    Carver as_bytes, as_halves;
+    Arena as_bytes, as_halves;
     as_bytes.take_bytes(rows, width);
     as_halves.take_halves(rows, width);
     const std::uint64_t bytes = std::max(as_bytes.used_bytes(), as_halves.used_bytes());
     std::byte* memory = take<std::byte>(bytes);
     Narrowed out;
     if (memory == nullptr) return out;
-    out.bytes = Carver(plan::Workspace{memory, bytes}).take_bytes(rows, width);
-    out.halves = Carver(plan::Workspace{memory, bytes}).take_halves(rows, width);
+    out.bytes = Arena(plan::Workspace{memory, bytes}).take_bytes(rows, width);
+    out.halves = Arena(plan::Workspace{memory, bytes}).take_halves(rows, width);
     return out;
   }
 
  private:
-  LeftRows left_;
+  StagedActivations staged_;
 };
 
-// `memory` as a kernel is to leave rows in it, and what that kernel is told. Nothing for weights that take floats.
-inline Carver::Left left_in(const Carver::Narrowed& memory, Form form) {
+// `memory` as a kernel is to stage rows in it, and what that kernel is told. Nothing for weights that take floats.
+inline Arena::Staged staged_in(const Arena::Narrowed& memory, Form form) {
   return {.form = form, .bytes = memory.bytes, .halves = memory.halves};
 }
-inline kernels::NarrowedRows wanted(const Carver::Left& left) {
-  if (left.form == Form::kBytes) return {.bytes = left.bytes};
-  return {.halves = left.form == Form::kHalves ? left.halves : kernels::HalfRows{}};
+inline kernels::NarrowedRows wanted(const Arena::Staged& staged) {
+  if (staged.form == Form::kBytes) return {.bytes = staged.bytes};
+  return {.halves = staged.form == Form::kHalves ? staged.halves : kernels::HalfRows{}};
 }
 
 // y = x W^T + bias for one weight of several that share x.
@@ -128,8 +128,8 @@ struct ProjectionInput {
   const float* x = nullptr;  // [rows / rows_per_x, width], row stride x_stride
   std::uint64_t x_stride = 0;
   std::uint32_t rows = 0;
-  Carver::Narrowed narrowed;  // scratch
-  Carver::Left left;          // x as it was left; weights of that form narrow nothing
+  Arena::Narrowed narrowed;  // scratch
+  Arena::Staged staged;      // x as it was staged; weights of that form narrow nothing
   std::uint64_t y_stride = 0;
   // Stacks: matrix z takes x + z * x_stack_stride to y + z * y_stack_stride; or every row meets the one `own` says.
   std::uint32_t matrices = 1;
@@ -181,7 +181,7 @@ inline std::uint32_t rows_of(const kernels::Frames& frames) {
   return frames.frame[frames.count - 1].row_end - frames.frame[0].row_begin;
 }
 
-// Load-time checks of an instruction (compute/adapter_checks.h); no opcode has a kernel to choose then.
-base::Result<const void*> prepare(const plan::PrepareArgs& args);
+// Load-time checks of an instruction (compute/adapter_checks.h).
+base::Result<> prepare(const plan::PrepareArgs& args);
 
 }  // namespace llorch::engine::compute::cuda::adapters

@@ -26,15 +26,15 @@ namespace {
 std::uint32_t patch_row_width(const VisionPatchEmbedParams& p) { return 3 * p.temporal * p.patch * p.patch; }
 
 struct MergerScratch {
-  MergerScratch(Carver& carver, const Merger& m, std::uint64_t merged)
-      : normed(carver.take<float>(merged * m.width_joined())),
-        hidden(carver.take<float>(merged * m.width_joined())),
-        out(carver.take<float>(merged * m.width_out)),
-        narrowed(carver.take_narrowed(merged, m.width_joined())) {}
+  MergerScratch(Arena& arena, const Merger& m, std::uint64_t merged)
+      : normed(arena.take<float>(merged * m.width_joined())),
+        hidden(arena.take<float>(merged * m.width_joined())),
+        out(arena.take<float>(merged * m.width_out)),
+        narrowed(arena.take_narrowed(merged, m.width_joined())) {}
   float* normed;  // [T, width_in] and [merged, joined] at once: consecutive rows are what is joined
   float* hidden;  // [merged, joined]
   float* out;     // [merged, width_out]
-  Carver::Narrowed narrowed;
+  Arena::Narrowed narrowed;
 };
 
 kernels::ImageState image_state(const PreparedInsn& insn, std::uint32_t parts, std::uint32_t part,
@@ -61,8 +61,8 @@ Status run_merger(ExecutionContext& ctx, const PreparedInsn& insn, const Merger&
   const CudaStream& stream = stream_of(ctx);
   const std::uint32_t merged = ctx.total_rows / m.block, joined = m.width_joined();
   check_image_rows(ctx, insn, m.block, std::uint64_t{m.parts} * m.width_out);
-  Carver carver(ctx);
-  const MergerScratch scratch(carver, m, merged);
+  Arena arena(ctx);
+  const MergerScratch scratch(arena, m, merged);
   using enum SpatialMergeSlot;
   stream.launch<kernels::LayerNorm>({1, static_cast<std::uint32_t>(std::uint64_t{merged} * joined / m.norm_width)},
                                     {.x = insn.input(0),
@@ -99,9 +99,9 @@ Status run_merger(ExecutionContext& ctx, const PreparedInsn& insn, const Merger&
 }
 
 std::uint64_t merger_workspace_bytes(const Merger& m, const StepLimits& limits) {
-  Carver carver;
-  MergerScratch(carver, m, m.block != 0 ? limits.rows_max / m.block : 0);
-  return carver.used_bytes();
+  Arena arena;
+  MergerScratch(arena, m, m.block != 0 ? limits.rows_max / m.block : 0);
+  return arena.used_bytes();
 }
 
 }  // namespace
@@ -110,8 +110,8 @@ Status PatchEmbedAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) n
   const auto& p = insn.param<VisionPatchEmbedParams>();
   const CudaStream& stream = stream_of(ctx);
   ASSERT(ctx.grids.size() == ctx.batch_size, "{} frames, {} grids", ctx.batch_size, ctx.grids.size());
-  Carver carver(ctx);
-  const Carver::Narrowed patches = carver.take_narrowed(ctx.total_rows, patch_row_width(p));
+  Arena arena(ctx);
+  const Arena::Narrowed patches = arena.take_narrowed(ctx.total_rows, patch_row_width(p));
   float* y = insn.output(0);
   project(stream,
           {.x = ctx.patch_rows,
@@ -135,9 +135,9 @@ Status PatchEmbedAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) n
 
 std::uint64_t PatchEmbedAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                                  const Backend&) noexcept {
-  Carver carver;
-  carver.take_narrowed(limits.rows_max, patch_row_width(plan::param_as<VisionPatchEmbedParams>(params)));
-  return carver.used_bytes();
+  Arena arena;
+  arena.take_narrowed(limits.rows_max, patch_row_width(plan::param_as<VisionPatchEmbedParams>(params)));
+  return arena.used_bytes();
 }
 
 Status SpatialMergeAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {

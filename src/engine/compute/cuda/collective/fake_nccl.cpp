@@ -29,7 +29,7 @@ constexpr int kFloat32 = 7;
 thread_local int groups_open = 0;  // each within the one before
 
 // Waits for all ranks.
-bool meet(Gathering& gathering, std::unique_lock<std::mutex>& lock) {
+bool barrier(Gathering& gathering, std::unique_lock<std::mutex>& lock) {
   const std::size_t round = gathering.round;
   if (++gathering.arrived == gathering.sent.size()) {
     gathering.arrived = 0;
@@ -60,12 +60,12 @@ int ncclAllGather(const void* mine, void* all, std::size_t count, int type, void
   Gathering& gathering = *own.gathering;
   std::unique_lock lock(gathering.mutex);
   gathering.sent[own.rank] = mine;
-  if (!meet(gathering, lock)) return kRemoteError;
+  if (!barrier(gathering, lock)) return kRemoteError;
   for (std::size_t rank = 0; rank < gathering.sent.size(); ++rank) {
     std::memcpy(static_cast<std::byte*>(all) + rank * count * sizeof(float), gathering.sent[rank],
                 count * sizeof(float));
   }
-  return meet(gathering, lock) ? kSuccess : kRemoteError;  // nobody changes what another still copies
+  return barrier(gathering, lock) ? kSuccess : kRemoteError;  // nobody changes what another still copies
 }
 
 // Within a group the library may put calls off; this one does not.

@@ -52,14 +52,14 @@ class Threads {
   }
 
   // A barrier of all threads, and of a warp's; called by the running thread.
-  void meet() {
+  void barrier() {
     if (++at_block_ == count_) {
       at_block_ = 0;
       for (std::uint32_t thread = 0; thread < count_; ++thread) ready_.push_back(thread);
     }
     wait();
   }
-  void meet_warp() {
+  void barrier_of_warp() {
     const std::uint32_t warp = running_ / kWarp;
     if (++at_warp_[warp] == kWarp) {
       at_warp_[warp] = 0;
@@ -123,7 +123,7 @@ class ThreadsBlock {
   template <class Phase>
   void each(const Phase& phase) {
     phase(thread_);
-    threads_.meet();
+    threads_.barrier();
   }
   template <class Phase>
   void own(const Phase& phase) {
@@ -137,15 +137,15 @@ class ThreadsBlock {
   template <std::uint32_t kGroups>
   void wait() {
     copies_.wait(kGroups);
-    threads_.meet();
+    threads_.barrier();
   }
 
   void wait_for_stream() {}
 
   bool arrives_last(std::uint32_t* counter, std::uint32_t blocks) {
-    threads_.meet();
+    threads_.barrier();
     if (thread_ == 0) threads_.flag = kernels::host_arrives_last(counter, blocks);
-    threads_.meet();
+    threads_.barrier();
     return threads_.flag;
   }
 
@@ -172,9 +172,9 @@ class ThreadsBlock {
   template <class Work>
   void together(void* mine, const Work& work) {
     threads_.of_warp(thread_) = mine;
-    threads_.meet_warp();
+    threads_.barrier_of_warp();
     if (thread_ % Threads::kWarp == 0) work();
-    threads_.meet_warp();
+    threads_.barrier_of_warp();
   }
   template <class T>
   T* given(std::uint32_t lane) {

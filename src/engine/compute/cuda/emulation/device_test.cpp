@@ -133,7 +133,7 @@ TEST(CudaDevice, DevicesByName) {
     EXPECT_EQ(parse_device(text).error().code, ErrorCode::kGpuUnavailable) << text;
 }
 
-// Rows are left in the form that most of the matrices that are there take, not those of a model before.
+// Rows are staged in the form that most of the matrices that are there take, not those of a model before.
 TEST(CudaDevice, PrefersTheFormOfTheMatricesItHolds) {
   const auto backend = make_backend({});
   const auto form = [&] { return static_cast<const CudaStream*>(backend->stream().ptr)->form(); };

@@ -245,7 +245,7 @@ class EmulatedDriver final : public Driver {
     end_copies(static_cast<EmulatedEvent&>(event).copies_before);
   }
 
-  std::uint32_t* meetings() noexcept override { return meetings_.data(); }
+  std::uint32_t* arrival_counters() noexcept override { return arrival_counters_.data(); }
   void launch(kernels::KernelId kernel, const Grid& grid, const void* args) noexcept override {
     // What a device would refuse.
     ASSERT(grid.x != 0 && grid.y != 0 && grid.z != 0 && grid.x <= 0x7FFFFFFFu && grid.y <= 0xFFFFu && grid.z <= 0xFFFFu,
@@ -254,8 +254,8 @@ class EmulatedDriver final : public Driver {
     if (options_.overlapping) overlap_.begin_kernel();
     check_args(args, args_bytes_[static_cast<std::size_t>(kernel)]);
     run(kernel, grid, args);
-    ASSERT(std::ranges::count(meetings_, 0u) == kernels::kMeetings, "kernel {} left a meeting open",
-           static_cast<int>(kernel));
+    ASSERT(std::ranges::count(arrival_counters_, 0u) == kernels::kArrivalCounters,
+           "kernel {} left an arrival counter above zero", static_cast<int>(kernel));
   }
   std::unique_ptr<Graph> make_graph(std::span<const Launch> launches) noexcept override {
     auto graph = std::make_unique<EmulatedGraph>();
@@ -323,7 +323,7 @@ class EmulatedDriver final : public Driver {
   std::uint64_t sent_count_ = 0;
   std::uint64_t kernels_count_ = 0;
   Overlap overlap_{allocations_};
-  std::vector<std::uint32_t> meetings_ = std::vector<std::uint32_t>(kernels::kMeetings);
+  std::vector<std::uint32_t> arrival_counters_ = std::vector<std::uint32_t>(kernels::kArrivalCounters);
   std::uint64_t used_bytes_ = 0;
 };
 

@@ -51,15 +51,15 @@ struct Matrix {
     const auto driver = make_driver({});
     const CudaStream stream(*driver);
     std::vector<float> y(std::size_t{rows_of_x} * rows, NAN);
-    adapters::Carver size;
+    adapters::Arena size;
     size.take_narrowed(rows_of_x, cols);
     std::vector<std::byte> scratch(size.used_bytes());
-    adapters::Carver carver({scratch.data(), scratch.size()});
+    adapters::Arena arena({scratch.data(), scratch.size()});
     adapters::project(stream,
                       {.x = x.data(),
                        .x_stride = cols,
                        .rows = rows_of_x,
-                       .narrowed = carver.take_narrowed(rows_of_x, cols),
+                       .narrowed = arena.take_narrowed(rows_of_x, cols),
                        .y_stride = rows},
                       std::array{adapters::Projection{&weight_of, y.data()}});
     return y;

@@ -36,7 +36,7 @@ class ForwardingDriver : public Driver {
   }
   void record(Event& event) noexcept override { inner_->record(event); }
   void wait(Event& event) noexcept override { inner_->wait(event); }
-  std::uint32_t* meetings() noexcept override { return inner_->meetings(); }
+  std::uint32_t* arrival_counters() noexcept override { return inner_->arrival_counters(); }
   void launch(kernels::KernelId kernel, const Grid& grid, const void* args) noexcept override {
     inner_->launch(kernel, grid, args);
   }

@@ -1,4 +1,4 @@
-// Heads on their way into the cache and out of it, and rows that are moved: every kernel gives the bits of its plain twin. Blocks run at
+// Heads on their way into the cache and out of it, and rows that are moved: every kernel gives the bits of its scalar reference. Blocks run at
 // once and threads by chance.
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Every kernel that has a written order (docs/internals/numerics.md) gives the bits of its scalar twin.
+// Every kernel that has a written order (docs/internals/numerics.md) gives the bits of its scalar reference.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Matrix products: every output has the bits of its scalar twin, however many rows share a launch and however they are grouped.
+// Matrix products: every output has the bits of its scalar reference, however many rows share a launch and however they are grouped.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -72,16 +72,16 @@ struct Product {
 std::vector<float> product(const MatmulMachine& machine, const Product& p) {
   const kernels::Matrix& w = p.weight->matrix;
   std::vector<float> y(std::size_t{p.rows} * w.n, NAN);
-  adapters::Carver size;
+  adapters::Arena size;
   size.take_narrowed(p.rows, w.k);
   std::byte* scratch = machine.driver->malloc(size.used_bytes());
   std::memset(scratch, 0xFF, size.used_bytes());
-  adapters::Carver carver({scratch, size.used_bytes()});
+  adapters::Arena arena({scratch, size.used_bytes()});
   adapters::project(machine.stream,
                     {.x = p.x.data(),
                      .x_stride = w.k,
                      .rows = p.rows,
-                     .narrowed = carver.take_narrowed(p.rows, w.k),
+                     .narrowed = arena.take_narrowed(p.rows, w.k),
                      .y_stride = w.n,
                      .own = p.own,
                      .rows_per_x = p.rows_per_x},
@@ -519,22 +519,19 @@ TEST(Matmul, SeveralWeightsOfSeveralTypesShareX) {
     expected.push_back(product(machine, {.weight = &weights.back().weight, .x = x, .rows = kRows}));
   }
   std::vector<float> all(kRows * 130);
-  adapters::Carver size;
+  adapters::Arena size;
   size.take_narrowed(kRows, kCols);
   std::vector<std::byte> scratch(size.used_bytes());
-  adapters::Carver carver({scratch.data(), scratch.size()});
+  adapters::Arena arena({scratch.data(), scratch.size()});
   LaunchCounters counters;
   machine.stream.count(&counters);
-  adapters::project(machine.stream,
-                    {.x = x.data(),
-                     .x_stride = kCols,
-                     .rows = kRows,
-                     .narrowed = carver.take_narrowed(kRows, kCols),
-                     .y_stride = 130},
-                    std::array{adapters::Projection{&weights[0].weight, all.data()},
-                               adapters::Projection{&weights[1].weight, all.data() + 40},
-                               adapters::Projection{&weights[2].weight, all.data() + 57},
-                               adapters::Projection{&weights[3].weight, all.data() + 127}});
+  adapters::project(
+      machine.stream,
+      {.x = x.data(), .x_stride = kCols, .rows = kRows, .narrowed = arena.take_narrowed(kRows, kCols), .y_stride = 130},
+      std::array{adapters::Projection{&weights[0].weight, all.data()},
+                 adapters::Projection{&weights[1].weight, all.data() + 40},
+                 adapters::Projection{&weights[2].weight, all.data() + 57},
+                 adapters::Projection{&weights[3].weight, all.data() + 127}});
   EXPECT_EQ(counters.total, 5u);  // two forms of x, three types of weights
   for (std::size_t r = 0; r < kRows; ++r) {
     std::size_t at = r * 130;

@@ -242,7 +242,7 @@ TEST_F(StepGraphsTest, NothingOvertakesWhatIsHeld) {
   EXPECT_EQ(backend_.graphs().counters(), (GraphCounters{.eager = 3}));
 }
 
-// What lies between two meetings with other GPUs is replayed by itself: a stretch that is as it was is a graph beside one that is not.
+// What lies between two sums over GPUs is replayed by itself: a stretch that is as it was is a graph beside one that is not.
 TEST_F(StepGraphsTest, AStepMayComeInStretches) {
   const auto stretches = [&](float first, float second) {
     log_.sent.clear();

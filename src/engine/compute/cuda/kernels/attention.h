@@ -68,8 +68,8 @@ struct AttentionArgs {
   Softmax* parts = nullptr;
   float* part_values = nullptr;
   std::uint32_t parts_max = 0;
-  NarrowedRows narrowed;              // rows of out, or null. REQUIRES: for int8, a head is whole blocks
-  std::uint32_t* meetings = nullptr;  // kMeetings, for F16 rows and for parts
+  NarrowedRows narrowed;                      // rows of out, or null. REQUIRES: for int8, a head is whole blocks
+  std::uint32_t* arrival_counters = nullptr;  // kArrivalCounters, for F16 rows and for parts
   bool operator==(const AttentionArgs&) const = default;
 
   LLORCH_KERNEL std::uint32_t head_groups() const {
@@ -80,8 +80,8 @@ struct AttentionArgs {
 // Every attention of every layer is compared with the last step's, and sent when it differs (graphs/step_record.h).
 static_assert(sizeof(AttentionArgs<KvPages>) <= 256);
 
-// Of the meetings: a row's, where all of its heads are there, and then those of heads whose parts are.
-inline constexpr std::uint32_t kRowMeetings = kMeetings / 2;
+// Of the arrival counters: a row's, where all of its heads are there, and then those of heads whose parts are.
+inline constexpr std::uint32_t kRowArrivalCounters = kArrivalCounters / 2;
 
 // Positions [begin, end) of the row's sequence or span.
 struct Seen {
@@ -287,7 +287,7 @@ LLORCH_KERNEL void leave_heads(Block& block, AttentionShared& shared, const Atte
         quantize_block(out + (first + b) * kBlockElements, args.narrowed.bytes, row, first + b);
     });
   if (args.narrowed.halves.values != nullptr &&
-      block.arrives_last(args.meetings + row, args.kv_heads * args.head_groups()))
+      block.arrives_last(args.arrival_counters + row, args.kv_heads * args.head_groups()))
     narrow_row(block, shared.narrow, out, args.narrowed.halves, row);
 }
 
@@ -355,7 +355,7 @@ struct AttentionParts {
     });
     const std::uint32_t units = args.kv_heads * args.head_groups();
     const std::uint32_t parts = (seen.end - 1) / kSplit - seen.begin / kSplit + 1;
-    if (!block.arrives_last(args.meetings + kRowMeetings + block.y() * units + block.x(), parts)) return;
+    if (!block.arrives_last(args.arrival_counters + kRowArrivalCounters + block.y() * units + block.x(), parts)) return;
     join_parts(block, shared, args, heads, first, parts);
     leave_heads(block, shared, args, heads);
   }

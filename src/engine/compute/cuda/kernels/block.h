@@ -14,7 +14,7 @@
 // kernels with `kStartsEarly`, which do it themselves.
 //
 // Blocks of a launch run in any order and know nothing of each other, but for one thing: behind `wait_for_stream` they may arrive at a
-// counter of Driver::meetings, and the last to come finds what all of them wrote before. Nobody waits for anybody. Who comes last
+// counter of Driver::arrival_counters, and the last to come finds what all of them wrote before. Nobody waits for anybody. Who comes last
 // decides who does what is left to do, never what that is.
 //
 // nvcc compiles the bodies for the device alone, every other compiler for the host alone.
@@ -41,7 +41,7 @@ struct BlockIndex {
   std::uint32_t x = 0, y = 0, z = 0;
 };
 
-inline constexpr std::uint32_t kMeetings = 16384;  // counters there are
+inline constexpr std::uint32_t kArrivalCounters = 16384;  // counters there are
 
 struct Nothing {};  // the shared memory of a kernel that needs none
 

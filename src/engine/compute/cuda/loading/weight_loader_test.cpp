@@ -1,4 +1,4 @@
-// Weights through the ring on the emulated device, against the plain twin that packs on the host
+// Weights through the ring on the emulated device, against the reference that packs on the host
 // (kernels/packing/packing_reference.h).
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The door of a build without nvcc.
+// The door of a build without CUDA kernels.
 #include "engine/compute/cuda/backend.h"
 
 namespace llorch::engine::compute::cuda {
@@ -6,7 +6,7 @@ namespace llorch::engine::compute::cuda {
 base::Result<std::unique_ptr<plan::Backend>> make_cuda_backend(const CudaBackendOptions& options) {
   return base::fail(base::Error{
       base::ErrorCode::kGpuUnavailable,
-      missing_kernels({}) + ". Build where a CUDA toolkit is installed, or name the CPU reference device, cpu.",
+      missing_kernels({}) + ". Build with a CUDA toolkit and LLORCH_CUDA=on, or name the CPU reference device, cpu.",
       {}}.with("gpu_id", static_cast<std::int64_t>(options.device)));
 }
 

@@ -79,7 +79,7 @@ class CudaDriver final : public Driver {
 
   ~CudaDriver() override {
     make_current();
-    cudaFree(meetings_);
+    cudaFree(arrival_counters_);
     for (cudaStream_t stream : {stream_, capturing_})
       if (stream != nullptr) cudaStreamDestroy(stream);
   }
@@ -181,7 +181,7 @@ class CudaDriver final : public Driver {
     note(cudaEventSynchronize(static_cast<CudaEvent&>(event).handle), "waiting for an event");
   }
 
-  std::uint32_t* meetings() noexcept override { return meetings_; }
+  std::uint32_t* arrival_counters() noexcept override { return arrival_counters_; }
   void launch(kernels::KernelId kernel, const Grid& grid, const void* args) noexcept override {
     make_current();
     note(enqueue({.kernel = kernel, .grid = grid}, args, stream_), "launching a kernel");
@@ -266,7 +266,7 @@ class CudaDriver final : public Driver {
   bool overlaps_ = false;
   cudaStream_t stream_ = nullptr;
   cudaStream_t capturing_ = nullptr;
-  std::uint32_t* meetings_ = nullptr;
+  std::uint32_t* arrival_counters_ = nullptr;
   cudaError_t error_ = cudaSuccess;  // the first, and what was being done
   const char* doing_ = "";
 };
@@ -310,11 +310,12 @@ Result<std::unique_ptr<CudaDriver>> CudaDriver::open(std::uint32_t device) {
   }
   for (cudaStream_t* stream : {&driver->stream_, &driver->capturing_})
     driver->note(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), "making a stream");
-  constexpr std::size_t kMeetingBytes = kernels::kMeetings * sizeof(std::uint32_t);
-  void* meetings = nullptr;
-  driver->note(cudaMalloc(&meetings, kMeetingBytes), "making room for meetings");
-  driver->note(cudaMemsetAsync(meetings, 0, kMeetingBytes, driver->stream_), "clearing meetings");
-  driver->meetings_ = static_cast<std::uint32_t*>(meetings);
+  constexpr std::size_t kArrivalCounterBytes = kernels::kArrivalCounters * sizeof(std::uint32_t);
+  void* arrival_counters = nullptr;
+  driver->note(cudaMalloc(&arrival_counters, kArrivalCounterBytes), "making room for arrival counters");
+  driver->note(cudaMemsetAsync(arrival_counters, 0, kArrivalCounterBytes, driver->stream_),
+               "clearing arrival counters");
+  driver->arrival_counters_ = static_cast<std::uint32_t*>(arrival_counters);
   TRY(driver->synchronize());
   return driver;
 }

@@ -19,12 +19,12 @@ namespace {
 constexpr std::size_t kGrainProducts = 1u << 15;  // multiply-adds below which a region stays on the caller
 
 struct Scratch {
-  Scratch(Carver& carver, const MambaMixerParams& p, std::size_t rows)
-      : mixed(carver.take<float>(rows * MambaColumns(p).count)),
-        delta(carver.take<float>(rows * p.heads)),
-        decay(carver.take<float>(rows * p.heads)),
-        x(carver.take_quantized(rows, p.width)),
-        inner(carver.take_quantized(rows, p.d_inner)) {}
+  Scratch(Arena& arena, const MambaMixerParams& p, std::size_t rows)
+      : mixed(arena.take<float>(rows * MambaColumns(p).count)),
+        delta(arena.take<float>(rows * p.heads)),
+        decay(arena.take<float>(rows * p.heads)),
+        x(arena.take_quantized(rows, p.width)),
+        inner(arena.take_quantized(rows, p.d_inner)) {}
   float* mixed;  // [T, columns]
   float* delta;  // [T, heads]
   float* decay;  // [T, heads]
@@ -131,8 +131,8 @@ Status MambaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexce
   const CpuStream& stream = stream_of(ctx);
   const MambaColumns columns(p);
   const std::size_t rows = ctx.total_rows, grain = kGrainProducts / columns.count + 1;
-  Carver carver(ctx.workspace);
-  const Scratch scratch(carver, p, rows);
+  Arena arena(ctx.workspace);
+  const Scratch scratch(arena, p, rows);
   project(stream,
           {.x = insn.input(0), .x_stride = p.width, .rows = rows, .quantized = scratch.x, .y_stride = columns.count},
           std::array{Projection{weight_of(insn.weight(MambaSlot::kInProj)), scratch.mixed}});
@@ -155,9 +155,9 @@ Status MambaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexce
 
 std::uint64_t MambaAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                             const Backend&) noexcept {
-  Carver carver;
-  Scratch(carver, plan::param_as<MambaMixerParams>(params), limits.rows_max);
-  return carver.used_bytes();
+  Arena arena;
+  Scratch(arena, plan::param_as<MambaMixerParams>(params), limits.rows_max);
+  return arena.used_bytes();
 }
 
 }  // namespace llorch::engine::compute::cpu::adapters::mixers

@@ -29,22 +29,22 @@ constexpr std::size_t kGrainProducts = 1u << 15;
 constexpr std::size_t kLatentRows = 32;
 
 struct Scratch {
-  Scratch(Carver& carver, const MlaAttentionParams& p, std::size_t rows, std::size_t context, std::size_t threads)
+  Scratch(Arena& arena, const MlaAttentionParams& p, std::size_t rows, std::size_t context, std::size_t threads)
       : widths(p),
-        projected(carver.take<float>(rows * widths.projected)),
-        expanded(carver.take<float>(p.q_lora != 0 ? rows * widths.q : 0)),
-        cosines(carver.take<float>(rows * p.d_rope)),
-        sines(carver.take<float>(rows * p.d_rope)),
-        latent_q(carver.take<float>(kLatentRows * widths.latent_q)),
-        latent(carver.take<float>(kLatentRows * widths.latent)),
-        attended(carver.take<float>(rows * widths.attended)),
-        x(carver.take_quantized(rows, p.width)),
-        q_a(carver.take_quantized(rows, p.q_lora)),
-        nope(carver.take_quantized(kLatentRows * p.heads, p.d_nope)),
-        latent_quantized(carver.take_quantized(kLatentRows * p.heads, p.kv_lora)),
-        attended_quantized(carver.take_quantized(rows, widths.attended)),
+        projected(arena.take<float>(rows * widths.projected)),
+        expanded(arena.take<float>(p.q_lora != 0 ? rows * widths.q : 0)),
+        cosines(arena.take<float>(rows * p.d_rope)),
+        sines(arena.take<float>(rows * p.d_rope)),
+        latent_q(arena.take<float>(kLatentRows * widths.latent_q)),
+        latent(arena.take<float>(kLatentRows * widths.latent)),
+        attended(arena.take<float>(rows * widths.attended)),
+        x(arena.take_quantized(rows, p.width)),
+        q_a(arena.take_quantized(rows, p.q_lora)),
+        nope(arena.take_quantized(kLatentRows * p.heads, p.d_nope)),
+        latent_quantized(arena.take_quantized(kLatentRows * p.heads, p.kv_lora)),
+        attended_quantized(arena.take_quantized(rows, widths.attended)),
         scores_stride(plan::pages_of(context) * kPagePositions),
-        scores(carver.take<float>(threads * kLatentHeads * scores_stride)) {}
+        scores(arena.take<float>(threads * kLatentHeads * scores_stride)) {}
 
   float* q(const MlaAttentionParams& p) const { return p.q_lora != 0 ? expanded : projected; }
   std::size_t q_stride(const MlaAttentionParams& p) const { return p.q_lora != 0 ? widths.q : widths.projected; }
@@ -281,8 +281,8 @@ Status MlaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept
   const CpuStream& stream = stream_of(ctx);
   const std::size_t rows = ctx.total_rows;
   const std::size_t context = *std::max_element(ctx.positions, ctx.positions + rows) + std::size_t{1};
-  Carver carver(ctx.workspace);
-  const Scratch scratch(carver, p, rows, context, stream.pool.threads_count());
+  Arena arena(ctx.workspace);
+  const Scratch scratch(arena, p, rows, context, stream.pool.threads_count());
   const CpuWeight* first = weight_of(insn.weight(p.q_lora != 0 ? MlaSlot::kQA : MlaSlot::kQ));
   project(
       stream,
@@ -311,10 +311,10 @@ Status MlaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept
 
 std::uint64_t MlaAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                           const Backend& backend) noexcept {
-  Carver carver;
-  Scratch(carver, plan::param_as<MlaAttentionParams>(params), limits.rows_max, limits.context_tokens_max,
+  Arena arena;
+  Scratch(arena, plan::param_as<MlaAttentionParams>(params), limits.rows_max, limits.context_tokens_max,
           static_cast<const CpuBackend&>(backend).threads_count());
-  return carver.used_bytes();
+  return arena.used_bytes();
 }
 
 }  // namespace llorch::engine::compute::cpu::adapters::mixers

@@ -32,7 +32,7 @@ const MlaCase kMlaCases[] = {
     {DType::kQ4_0, DType::kF32, plan::RopeLayout::kNone, 4, 0, 32, 32, 4, 24, false},
 };
 
-// A whole instruction and its twin, over two sequences of which one grows in chunks beside the other.
+// A whole instruction and its scalar reference, over two sequences of which one grows in chunks beside the other.
 class MlaWorld {
  public:
   static constexpr std::uint32_t kWidth = 64, kLength = 70;
@@ -116,7 +116,7 @@ class MlaWorld {
     return y;
   }
 
-  // The direct form in double, keys and values of every head expanded, from the queries and cache rows of the twin.
+  // The direct form in double, keys and values of every head expanded, from the queries and cache rows of the reference.
   // REQUIRES: F32 weights and cache.
   std::vector<double> direct() {
     using enum MlaSlot;

@@ -18,10 +18,10 @@ using plan::StepLimits;
 namespace {
 
 struct Scratch {
-  Scratch(Carver& carver, const ShortconvParams& p, std::size_t rows)
-      : bcx(carver.take<float>(rows * 3 * p.width)),
-        x(carver.take_quantized(rows, p.width)),
-        convolved(carver.take_quantized(rows, p.width)) {}
+  Scratch(Arena& arena, const ShortconvParams& p, std::size_t rows)
+      : bcx(arena.take<float>(rows * 3 * p.width)),
+        x(arena.take_quantized(rows, p.width)),
+        convolved(arena.take_quantized(rows, p.width)) {}
   float* bcx;  // [T, b | c | x]
   QuantizedRows x, convolved;
 };
@@ -37,8 +37,8 @@ Status ShortconvAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
   const auto& p = insn.param<ShortconvParams>();
   const CpuStream& stream = stream_of(ctx);
   const std::size_t rows = ctx.total_rows, stride = 3 * std::size_t{p.width};
-  Carver carver(ctx.workspace);
-  const Scratch scratch(carver, p, rows);
+  Arena arena(ctx.workspace);
+  const Scratch scratch(arena, p, rows);
   project(stream, {.x = insn.input(0), .x_stride = p.width, .rows = rows, .quantized = scratch.x, .y_stride = stride},
           std::array{Projection{weight_of(insn.weight(ShortconvSlot::kInProj)), scratch.bcx}});
   if (const float* bias = vector_of(insn, ShortconvSlot::kInBias))
@@ -69,9 +69,9 @@ Status ShortconvAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
 
 std::uint64_t ShortconvAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                                 const Backend&) noexcept {
-  Carver carver;
-  Scratch(carver, plan::param_as<ShortconvParams>(params), limits.rows_max);
-  return carver.used_bytes();
+  Arena arena;
+  Scratch(arena, plan::param_as<ShortconvParams>(params), limits.rows_max);
+  return arena.used_bytes();
 }
 
 }  // namespace llorch::engine::compute::cpu::adapters::mixers

@@ -38,27 +38,27 @@ std::size_t batch_pairs_max(const MoeParams& p, std::size_t rows) {
 }
 
 struct Scratch {
-  Scratch(Carver& carver, const MoeParams& p, std::size_t rows, std::size_t threads)
-      : Scratch(carver, p, rows, threads, batch_pairs_max(p, rows)) {}
-  Scratch(Carver& carver, const MoeParams& p, std::size_t rows, std::size_t threads, std::size_t batch_pairs)
-      : x(carver.take_quantized(rows, p.width)),
-        logits(carver.take<float>(rows * p.experts)),
-        experts(carver.take<std::uint32_t>(rows * p.experts_used)),
-        weights(carver.take<float>(rows * p.experts_used)),
-        pairs(carver.take<std::uint32_t>(rows * p.experts_used)),
-        row_of_pair(carver.take<std::uint32_t>(rows * p.experts_used)),
-        first_pair(carver.take<std::uint32_t>(p.experts + std::size_t{1})),
-        scores(carver.take<float>(threads * p.experts)),
-        group_scores(carver.take<float>(threads * p.groups)),
-        best(carver.take<float>(threads * std::max(p.experts_used, p.groups))),
-        groups(carver.take<std::uint32_t>(threads * p.groups)),
-        batch_x(carver.take<float>(batch_pairs * p.width)),
-        batch_quantized(carver.take_quantized(batch_pairs, p.width)),
-        up_gate(carver.take<float>(batch_pairs * 2 * p.ffn_expert)),
-        hidden_quantized(carver.take_quantized(batch_pairs, p.ffn_expert)),
-        batch_y(carver.take<float>(batch_pairs * p.width)),
-        shared(carver, {.width = p.width, .ffn = p.ffn_shared, .gated = true}, p.ffn_shared != 0 ? rows : 0),
-        shared_y(carver.take<float>(p.ffn_shared != 0 ? rows * p.width : 0)) {}
+  Scratch(Arena& arena, const MoeParams& p, std::size_t rows, std::size_t threads)
+      : Scratch(arena, p, rows, threads, batch_pairs_max(p, rows)) {}
+  Scratch(Arena& arena, const MoeParams& p, std::size_t rows, std::size_t threads, std::size_t batch_pairs)
+      : x(arena.take_quantized(rows, p.width)),
+        logits(arena.take<float>(rows * p.experts)),
+        experts(arena.take<std::uint32_t>(rows * p.experts_used)),
+        weights(arena.take<float>(rows * p.experts_used)),
+        pairs(arena.take<std::uint32_t>(rows * p.experts_used)),
+        row_of_pair(arena.take<std::uint32_t>(rows * p.experts_used)),
+        first_pair(arena.take<std::uint32_t>(p.experts + std::size_t{1})),
+        scores(arena.take<float>(threads * p.experts)),
+        group_scores(arena.take<float>(threads * p.groups)),
+        best(arena.take<float>(threads * std::max(p.experts_used, p.groups))),
+        groups(arena.take<std::uint32_t>(threads * p.groups)),
+        batch_x(arena.take<float>(batch_pairs * p.width)),
+        batch_quantized(arena.take_quantized(batch_pairs, p.width)),
+        up_gate(arena.take<float>(batch_pairs * 2 * p.ffn_expert)),
+        hidden_quantized(arena.take_quantized(batch_pairs, p.ffn_expert)),
+        batch_y(arena.take<float>(batch_pairs * p.width)),
+        shared(arena, {.width = p.width, .ffn = p.ffn_shared, .gated = true}, p.ffn_shared != 0 ? rows : 0),
+        shared_y(arena.take<float>(p.ffn_shared != 0 ? rows * p.width : 0)) {}
   QuantizedRows x;
   float* logits;               // [T, E]
   std::uint32_t* experts;      // [T, k], ascending in every row
@@ -92,8 +92,8 @@ class Moe {
         insn_(insn),
         p_(insn.param<MoeParams>()),
         rows_(ctx.total_rows),
-        carver_(ctx.workspace),
-        scratch_(carver_, p_, rows_, stream_.pool.threads_count()) {}
+        arena_(ctx.workspace),
+        scratch_(arena_, p_, rows_, stream_.pool.threads_count()) {}
 
   void run() {
     route();
@@ -278,7 +278,7 @@ class Moe {
   const PreparedInsn& insn_;
   const MoeParams& p_;
   std::size_t rows_;
-  Carver carver_;
+  Arena arena_;
   Scratch scratch_;
 };
 
@@ -291,10 +291,10 @@ Status MoeAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept
 
 std::uint64_t MoeAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                           const Backend& backend) noexcept {
-  Carver carver;
-  Scratch(carver, plan::param_as<MoeParams>(params), limits.rows_max,
+  Arena arena;
+  Scratch(arena, plan::param_as<MoeParams>(params), limits.rows_max,
           static_cast<const CpuBackend&>(backend).threads_count());
-  return carver.used_bytes();
+  return arena.used_bytes();
 }
 
 }  // namespace llorch::engine::compute::cpu::adapters::moe

@@ -1,4 +1,4 @@
-// A whole moe instruction against its twin (bits) and against the formula in double precision.
+// A whole moe instruction against its scalar reference (bits) and against the formula in double precision.
 #include <algorithm>
 #include <cmath>
 #include <functional>

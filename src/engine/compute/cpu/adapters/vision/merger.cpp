@@ -24,11 +24,11 @@ namespace {
 constexpr std::size_t kGrainElements = 1u << 13;  // an exponential each
 
 struct Scratch {
-  Scratch(Carver& carver, const Merger& m, std::size_t merged)
-      : normed(carver.take<float>(merged * m.width_joined())),
-        hidden(carver.take<float>(merged * m.width_joined())),
-        out(carver.take<float>(merged * m.width_out)),
-        quantized(carver.take_quantized(merged, m.width_joined())) {}
+  Scratch(Arena& arena, const Merger& m, std::size_t merged)
+      : normed(arena.take<float>(merged * m.width_joined())),
+        hidden(arena.take<float>(merged * m.width_joined())),
+        out(arena.take<float>(merged * m.width_out)),
+        quantized(arena.take_quantized(merged, m.width_joined())) {}
   float* normed;  // [T, width_in] and [merged, joined] at once: consecutive rows are what is joined
   float* hidden;  // [merged, joined]
   float* out;     // [merged, width_out]
@@ -100,8 +100,8 @@ Status run_merger(ExecutionContext& ctx, const PreparedInsn& insn, const Merger&
          insn.states.size(), ctx.batch_size, ctx.image_rows.size());
   const CpuStream& stream = stream_of(ctx);
   const std::size_t merged = ctx.total_rows / m.block;
-  Carver carver(ctx.workspace);
-  const Scratch scratch(carver, m, merged);
+  Arena arena(ctx.workspace);
+  const Scratch scratch(arena, m, merged);
   norm(stream, insn, m, scratch, merged);
   feed_forward(stream, insn, m, scratch, merged);
   keep(ctx, insn, m, scratch.out);
@@ -109,9 +109,9 @@ Status run_merger(ExecutionContext& ctx, const PreparedInsn& insn, const Merger&
 }
 
 std::uint64_t merger_workspace_bytes(const Merger& m, const StepLimits& limits) {
-  Carver carver;
-  Scratch(carver, m, m.block != 0 ? limits.rows_max / m.block : 0);
-  return carver.used_bytes();
+  Arena arena;
+  Scratch(arena, m, m.block != 0 ? limits.rows_max / m.block : 0);
+  return arena.used_bytes();
 }
 
 }  // namespace

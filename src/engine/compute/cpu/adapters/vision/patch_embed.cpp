@@ -24,10 +24,10 @@ constexpr std::size_t kGrainElements = 1u << 14;  // four multiply-adds each
 std::size_t patch_row_width(const VisionPatchEmbedParams& p) { return std::size_t{3} * p.temporal * p.patch * p.patch; }
 
 struct Scratch {
-  Scratch(Carver& carver, const VisionPatchEmbedParams& p, std::size_t rows)
-      : taps(carver.take<std::uint32_t>(4 * rows)),
-        weights(carver.take<float>(4 * rows)),
-        patches(carver.take_quantized(rows, patch_row_width(p))) {}
+  Scratch(Arena& arena, const VisionPatchEmbedParams& p, std::size_t rows)
+      : taps(arena.take<std::uint32_t>(4 * rows)),
+        weights(arena.take<float>(4 * rows)),
+        patches(arena.take_quantized(rows, patch_row_width(p))) {}
   std::uint32_t* taps;  // [T, 4]
   float* weights;       // [T, 4]
   QuantizedRows patches;
@@ -79,8 +79,8 @@ Status PatchEmbedAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) n
   const auto& p = insn.param<VisionPatchEmbedParams>();
   const CpuStream& stream = stream_of(ctx);
   const std::size_t rows = ctx.total_rows;
-  Carver carver(ctx.workspace);
-  const Scratch scratch(carver, p, rows);
+  Arena arena(ctx.workspace);
+  const Scratch scratch(arena, p, rows);
   interpolate(ctx, p, scratch);
   float* y = insn.output(0);
   project(stream,
@@ -107,9 +107,9 @@ Status PatchEmbedAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) n
 
 std::uint64_t PatchEmbedAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                                  const Backend&) noexcept {
-  Carver carver;
-  Scratch(carver, plan::param_as<VisionPatchEmbedParams>(params), limits.rows_max);
-  return carver.used_bytes();
+  Arena arena;
+  Scratch(arena, plan::param_as<VisionPatchEmbedParams>(params), limits.rows_max);
+  return arena.used_bytes();
 }
 
 }  // namespace llorch::engine::compute::cpu::adapters::vision

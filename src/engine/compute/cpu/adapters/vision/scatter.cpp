@@ -51,8 +51,8 @@ Status ScatterAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noex
   const float* x = insn.input(0);
   float* y = insn.output(0);
   if (x == y && ctx.image_rows.empty()) return Status::ok();
-  Carver carver(ctx.workspace);
-  const float** sources = carver.take<const float*>(ctx.total_rows);
+  Arena arena(ctx.workspace);
+  const float** sources = arena.take<const float*>(ctx.total_rows);
   find_sources(ctx, insn, p, sources);
   stream.pool.run(ctx.total_rows, kGrainElements / p.width + 1, [&](Range rows, std::size_t) {
     for (std::size_t row = rows.begin; row < rows.end; ++row) {
@@ -71,9 +71,9 @@ Status ScatterAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noex
 }
 
 std::uint64_t ScatterAdapter::workspace_bytes(const ParamBlock&, const StepLimits& limits, const Backend&) noexcept {
-  Carver carver;
-  carver.take<const float*>(limits.rows_max);
-  return carver.used_bytes();
+  Arena arena;
+  arena.take<const float*>(limits.rows_max);
+  return arena.used_bytes();
 }
 
 }  // namespace llorch::engine::compute::cpu::adapters::vision

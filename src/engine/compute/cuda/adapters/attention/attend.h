@@ -9,7 +9,7 @@ namespace llorch::engine::compute::cuda::adapters {
 
 // Blocks that keep a large GPU busy. With fewer, rows are cut into their splits.
 inline constexpr std::uint32_t kBlocksWanted = 256;
-static_assert(kBlocksWanted <= kernels::kMeetings - kernels::kRowMeetings);
+static_assert(kBlocksWanted <= kernels::kArrivalCounters - kernels::kRowArrivalCounters);
 // Most that splits may take of the workspace.
 inline constexpr std::uint64_t kPartsBytesMax = 32u << 20;
 
@@ -49,7 +49,7 @@ template <class Keys>
 void attend(const CudaStream& stream, typename Keys::Args args, std::uint32_t rows, std::uint64_t longest,
             const plan::Workspace& rest) {
   const AttentionShape shape{.heads = args.heads, .kv_heads = args.kv_heads, .d_v = args.d_v, .window = args.window};
-  args.meetings = stream.meetings();
+  args.arrival_counters = stream.arrival_counters();
   const std::uint32_t units = shape.blocks_per_row(), needed = shape.parts(longest), doubled = std::bit_ceil(needed);
   const std::uint32_t parts = shape.part_bytes(rows, doubled) <= rest.bytes ? doubled : needed;
   const bool split =

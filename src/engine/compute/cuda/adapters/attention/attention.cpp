@@ -22,16 +22,16 @@ namespace {
 
 // Column ranges of the projected rows [T, q | k | v].
 struct Scratch {
-  Scratch(Carver& carver, const AttentionParams& p, const float* input, std::uint64_t rows)
-      : left(carver.take_left(input, rows, p.width)),
-        qkv(carver.take<float>(rows * AttentionColumns(p).count)),
-        attended(carver.take<float>(rows * p.heads * p.d_v)),
-        x(carver.take_narrowed(rows, p.width)),
-        attended_narrowed(carver.take_narrowed(rows, p.heads * p.d_v)) {}
-  Carver::Left left;
+  Scratch(Arena& arena, const AttentionParams& p, const float* input, std::uint64_t rows)
+      : staged(arena.take_staged(input, rows, p.width)),
+        qkv(arena.take<float>(rows * AttentionColumns(p).count)),
+        attended(arena.take<float>(rows * p.heads * p.d_v)),
+        x(arena.take_narrowed(rows, p.width)),
+        attended_narrowed(arena.take_narrowed(rows, p.heads * p.d_v)) {}
+  Arena::Staged staged;
   float* qkv;
   float* attended;  // [T, H * d_v]
-  Carver::Narrowed x, attended_narrowed;
+  Arena::Narrowed x, attended_narrowed;
 };
 
 // Without several positions per row, rows stand at the same place on every axis.
@@ -89,7 +89,7 @@ void finish_heads(const ExecutionContext& ctx, const PreparedInsn& insn, const A
 
 template <class Source>
 kernels::AttentionArgs<Source> args_of(const PreparedInsn& insn, const AttentionParams& p, const Scratch& scratch,
-                                       const Carver::Left& attended) {
+                                       const Arena::Staged& attended) {
   return {.q = scratch.qkv,
           .q_stride = AttentionColumns(p).count,
           .out = scratch.attended,
@@ -106,7 +106,7 @@ kernels::AttentionArgs<Source> args_of(const PreparedInsn& insn, const Attention
 
 // In `attended`, what the output projection takes.
 void attend_cached(const ExecutionContext& ctx, const PreparedInsn& insn, const AttentionParams& p,
-                   const Scratch& scratch, const Carver::Left& attended, const plan::Workspace& rest) {
+                   const Scratch& scratch, const Arena::Staged& attended, const plan::Workspace& rest) {
   const CudaStream& stream = stream_of(ctx);
   auto args = args_of<kernels::KvPages>(insn, p, scratch, attended);
   args.from = pages_of(ctx, insn.states.front(), p.kv_page_offset_bytes);
@@ -117,7 +117,7 @@ void attend_cached(const ExecutionContext& ctx, const PreparedInsn& insn, const 
   }
 }
 void attend_spans(const ExecutionContext& ctx, const PreparedInsn& insn, const AttentionParams& p,
-                  const Scratch& scratch, const Carver::Left& attended) {
+                  const Scratch& scratch, const Arena::Staged& attended) {
   const AttentionColumns columns(p);
   auto args = args_of<kernels::SpanRows>(insn, p, scratch, attended);
   args.from = {
@@ -128,15 +128,15 @@ void attend_spans(const ExecutionContext& ctx, const PreparedInsn& insn, const A
     args.out = scratch.attended + std::uint64_t{args.first_row} * p.heads * p.d_v;
     args.from.frames = frames;
     args.narrowed = wanted(attended.from_row(args.first_row));
-    args.meetings = stream_of(ctx).meetings();
+    args.arrival_counters = stream_of(ctx).arrival_counters();
     const std::uint32_t units = p.kv_heads * args.head_groups();
     stream_of(ctx).launch<kernels::AttentionWhole<kernels::SpanKeys>>({units, rows_of(frames)}, args);
   });
 }
 
 // Attention leaves rows as the output projection takes them: int8 blocks of whole heads, F16 rows where the blocks of a row meet.
-bool can_leave(const AttentionParams& p, Form form, std::uint32_t rows) {
-  return form == Form::kBytes ? p.d_v % kernels::kBlockElements == 0 : rows <= kernels::kRowMeetings;
+bool can_stage(const AttentionParams& p, Form form, std::uint32_t rows) {
+  return form == Form::kBytes ? p.d_v % kernels::kBlockElements == 0 : rows <= kernels::kRowArrivalCounters;
 }
 
 AttentionShape shape_of(const AttentionParams& p) {
@@ -149,26 +149,26 @@ Status AttentionAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
   const auto& p = insn.param<AttentionParams>();
   const CudaStream& stream = stream_of(ctx);
   const AttentionColumns columns(p);
-  Carver carver(ctx);
-  const Scratch scratch(carver, p, insn.input(0), ctx.total_rows);
+  Arena arena(ctx);
+  const Scratch scratch(arena, p, insn.input(0), ctx.total_rows);
   using enum AttentionSlot;
   project(stream,
           {.x = insn.input(0),
            .x_stride = p.width,
            .rows = ctx.total_rows,
            .narrowed = scratch.x,
-           .left = scratch.left,
+           .staged = scratch.staged,
            .y_stride = columns.count},
           std::array{Projection{weight_of(insn.weight(kQ)), scratch.qkv, vector_of(insn.weight(kQBias))},
                      Projection{weight_of(insn.weight(kK)), scratch.qkv + columns.k, vector_of(insn.weight(kKBias))},
                      Projection{weight_of(insn.weight(kV)), scratch.qkv + columns.v, vector_of(insn.weight(kVBias))}});
   finish_heads(ctx, insn, p, scratch);
   const CudaWeight* o = weight_of(insn.weight(kO));
-  const Carver::Left attended = can_leave(p, form_of(o->dtype), ctx.total_rows)
-                                    ? left_in(scratch.attended_narrowed, form_of(o->dtype))
-                                    : Carver::Left{};
+  const Arena::Staged attended = can_stage(p, form_of(o->dtype), ctx.total_rows)
+                                     ? staged_in(scratch.attended_narrowed, form_of(o->dtype))
+                                     : Arena::Staged{};
   if (p.causal != 0) {
-    attend_cached(ctx, insn, p, scratch, attended, carver.rest());
+    attend_cached(ctx, insn, p, scratch, attended, arena.rest());
   } else {
     attend_spans(ctx, insn, p, scratch, attended);
   }
@@ -177,7 +177,7 @@ Status AttentionAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
            .x_stride = std::uint64_t{p.heads} * p.d_v,
            .rows = ctx.total_rows,
            .narrowed = scratch.attended_narrowed,
-           .left = attended,
+           .staged = attended,
            .y_stride = p.width},
           std::array{Projection{o, insn.output(0), vector_of(insn.weight(kOBias))}});
   return stream.status();
@@ -186,10 +186,10 @@ Status AttentionAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
 std::uint64_t AttentionAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                                 const Backend&) noexcept {
   const auto& p = plan::param_as<AttentionParams>(params);
-  Carver carver;
-  Scratch(carver, p, nullptr, limits.rows_max);
-  if (p.causal != 0) carver.take<std::byte>(shape_of(p).parts_bytes_wanted(limits.rows_max, limits.context_tokens_max));
-  return carver.used_bytes();
+  Arena arena;
+  Scratch(arena, p, nullptr, limits.rows_max);
+  if (p.causal != 0) arena.take<std::byte>(shape_of(p).parts_bytes_wanted(limits.rows_max, limits.context_tokens_max));
+  return arena.used_bytes();
 }
 
 }  // namespace llorch::engine::compute::cuda::adapters

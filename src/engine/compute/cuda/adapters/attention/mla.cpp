@@ -25,35 +25,34 @@ namespace {
 constexpr std::uint32_t kLatentRows = 64;
 
 struct Scratch {
-  Scratch(Carver& carver, const MlaAttentionParams& p, const float* input, std::uint64_t rows)
-      : Scratch(carver, p, input, rows, std::min<std::uint64_t>(rows, kLatentRows)) {}
-  Scratch(Carver& carver, const MlaAttentionParams& p, const float* input, std::uint64_t rows,
-          std::uint64_t latent_rows)
+  Scratch(Arena& arena, const MlaAttentionParams& p, const float* input, std::uint64_t rows)
+      : Scratch(arena, p, input, rows, std::min<std::uint64_t>(rows, kLatentRows)) {}
+  Scratch(Arena& arena, const MlaAttentionParams& p, const float* input, std::uint64_t rows, std::uint64_t latent_rows)
       : widths(p),
-        left(carver.take_left(input, rows, p.width)),
-        projected(carver.take<float>(rows * widths.projected)),
-        expanded(carver.take<float>(p.q_lora != 0 ? rows * widths.q : 0)),
-        latent_q(carver.take<float>(latent_rows * widths.latent_q)),
-        latent(carver.take<float>(latent_rows * widths.latent)),
-        attended(carver.take<float>(rows * widths.attended)),
-        x(carver.take_narrowed(rows, p.width)),
-        q_a(carver.take_narrowed(rows, p.q_lora)),
-        nope(carver.take_narrowed(latent_rows * p.heads, p.d_nope)),
-        latent_narrowed(carver.take_narrowed(latent_rows * p.heads, p.kv_lora)),
-        attended_narrowed(carver.take_narrowed(rows, widths.attended)) {}
+        staged(arena.take_staged(input, rows, p.width)),
+        projected(arena.take<float>(rows * widths.projected)),
+        expanded(arena.take<float>(p.q_lora != 0 ? rows * widths.q : 0)),
+        latent_q(arena.take<float>(latent_rows * widths.latent_q)),
+        latent(arena.take<float>(latent_rows * widths.latent)),
+        attended(arena.take<float>(rows * widths.attended)),
+        x(arena.take_narrowed(rows, p.width)),
+        q_a(arena.take_narrowed(rows, p.q_lora)),
+        nope(arena.take_narrowed(latent_rows * p.heads, p.d_nope)),
+        latent_narrowed(arena.take_narrowed(latent_rows * p.heads, p.kv_lora)),
+        attended_narrowed(arena.take_narrowed(rows, widths.attended)) {}
 
   float* q(const MlaAttentionParams& p) const { return p.q_lora != 0 ? expanded : projected; }
   std::uint64_t q_stride(const MlaAttentionParams& p) const { return p.q_lora != 0 ? widths.q : widths.projected; }
   float* c() const { return projected + widths.first; }
 
   MlaWidths widths;
-  Carver::Left left;
+  Arena::Staged staged;
   float* projected;  // [T, q or q_a | c | k_pe]
   float* expanded;   // [T, H * (d_nope + d_rope)], with query compression
   float* latent_q;   // [kLatentRows, H, kv_lora + d_rope]
   float* latent;     // [kLatentRows, H, kv_lora]
   float* attended;   // [T, H * d_v]
-  Carver::Narrowed x, q_a, nope, latent_narrowed, attended_narrowed;
+  Arena::Narrowed x, q_a, nope, latent_narrowed, attended_narrowed;
 };
 
 const float* vector_of_slot(const PreparedInsn& insn, MlaSlot which) { return vector_of(insn.weight(which)); }
@@ -81,7 +80,7 @@ void project_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const M
            .x_stride = p.width,
            .rows = ctx.total_rows,
            .narrowed = scratch.x,
-           .left = scratch.left,
+           .staged = scratch.staged,
            .y_stride = widths.projected},
           std::array{
               Projection{weight_of(insn.weight(first)), scratch.projected, vector_of_slot(insn, MlaSlot::kQABias)},
@@ -101,7 +100,7 @@ void project_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const M
   }
   if (p.q_lora == 0) return;
   const CudaWeight* expand = weight_of(insn.weight(MlaSlot::kQB));
-  const Carver::Left normed = left_in(scratch.q_a, form_of(expand->dtype));
+  const Arena::Staged normed = staged_in(scratch.q_a, form_of(expand->dtype));
   stream.launch<kernels::RmsNorm>({1, ctx.total_rows}, {.x = scratch.projected,
                                                         .weight = vector_of_slot(insn, MlaSlot::kQANorm),
                                                         .y = scratch.projected,
@@ -114,7 +113,7 @@ void project_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const M
           {.x = scratch.projected,
            .x_stride = widths.projected,
            .rows = ctx.total_rows,
-           .left = normed,
+           .staged = normed,
            .y_stride = widths.q},
           std::array{Projection{expand, scratch.expanded}});
 }
@@ -178,11 +177,11 @@ void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const Ml
 Status MlaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
   const auto& p = insn.param<MlaAttentionParams>();
   const CudaStream& stream = stream_of(ctx);
-  Carver carver(ctx);
-  const Scratch scratch(carver, p, insn.input(0), ctx.total_rows);
+  Arena arena(ctx);
+  const Scratch scratch(arena, p, insn.input(0), ctx.total_rows);
   project_rows(ctx, insn, p, scratch);
   for (std::uint32_t first = 0; first < ctx.total_rows; first += kLatentRows)
-    attend_rows(ctx, insn, p, scratch, first, std::min(kLatentRows, ctx.total_rows - first), carver.rest());
+    attend_rows(ctx, insn, p, scratch, first, std::min(kLatentRows, ctx.total_rows - first), arena.rest());
   project(stream,
           {.x = scratch.attended,
            .x_stride = scratch.widths.attended,
@@ -197,10 +196,10 @@ Status MlaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept
 std::uint64_t MlaAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits, const Backend&) noexcept {
   const auto& p = plan::param_as<MlaAttentionParams>(params);
   const AttentionShape shape{.heads = p.heads, .kv_heads = 1, .d_v = p.kv_lora};
-  Carver carver;
-  Scratch(carver, p, nullptr, limits.rows_max);
-  carver.take<std::byte>(shape.parts_bytes_wanted(std::min(limits.rows_max, kLatentRows), limits.context_tokens_max));
-  return carver.used_bytes();
+  Arena arena;
+  Scratch(arena, p, nullptr, limits.rows_max);
+  arena.take<std::byte>(shape.parts_bytes_wanted(std::min(limits.rows_max, kLatentRows), limits.context_tokens_max));
+  return arena.used_bytes();
 }
 
 }  // namespace llorch::engine::compute::cuda::adapters

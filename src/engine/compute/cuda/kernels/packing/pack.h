@@ -1,5 +1,5 @@
 #pragma once
-// Rows as files store them, into the order matrix kernels read them in (matmul/matmul.h, Matrix). The plain twin is
+// Rows as files store them, into the order matrix kernels read them in (matmul/matmul.h, Matrix). The host reference is
 // packing_reference.cpp; both give the same bytes. Runs while weights are loaded, never in a step.
 //
 // What a unit has besides stored elements (rows and columns that do not exist, padding) is not written: weights begin as

@@ -1,5 +1,5 @@
 #pragma once
-// The plain twin of pack.h, written another way: packs on the host. Tests only.
+// The host reference of pack.h, written another way: packs on the host. Tests only.
 #include <cstddef>
 #include <span>
 

@@ -7,12 +7,12 @@
 
 namespace llorch::engine::compute {
 
-// Carves a workspace into 64-byte aligned arrays. Without memory it only adds up: the same code says how much a run
+// Divides a workspace into 64-byte aligned arrays. Without memory it only adds up: the same code says how much a run
 // needs and hands it out, so the two cannot disagree.
-class WorkspaceCarver {
+class WorkspaceArena {
  public:
-  WorkspaceCarver() = default;
-  explicit WorkspaceCarver(const plan::Workspace& workspace) : workspace_(workspace) {}
+  WorkspaceArena() = default;
+  explicit WorkspaceArena(const plan::Workspace& workspace) : workspace_(workspace) {}
 
   template <class T>
   T* take(std::uint64_t count) {

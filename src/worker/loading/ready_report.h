@@ -10,7 +10,7 @@
 
 namespace llorch::worker::loading {
 
-struct Announcement {
+struct ReadyReport {
   const engine::inference::EngineFacts& facts;
   std::string worker_id;
   std::string model_ref;
@@ -22,8 +22,8 @@ struct Announcement {
 };
 
 // The constant part of GET /health.
-wire::WorkerHealth health_of(const Announcement& a);
+wire::WorkerHealth health_of(const ReadyReport& report);
 // The ready callback without the worker's address and the callback token.
-wire::ReadyCallback ready_call_of(const Announcement& a);
+wire::ReadyCallback ready_call_of(const ReadyReport& report);
 
 }  // namespace llorch::worker::loading

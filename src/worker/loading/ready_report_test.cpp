@@ -1,4 +1,4 @@
-#include "worker/loading/announcement.h"
+#include "worker/loading/ready_report.h"
 
 #include <gtest/gtest.h>
 
@@ -6,21 +6,21 @@ namespace llorch::worker::loading {
 namespace {
 
 // SYS-3.3.1: what a worker holds of its devices adds up to what it holds.
-TEST(Announcement, TheDevicesAddUp) {
+TEST(ReadyReport, TheDevicesAddUp) {
   const engine::inference::EngineFacts facts{.vocab = 40, .context_tokens = 64, .slots = 3, .weight_type = "F8_E4M3"};
-  Announcement a{.facts = facts, .worker_id = "w", .model_digest = "sha256:ab", .memory_bytes = {300, 200, 7}};
-  const wire::ReadyCallback several = ready_call_of(a);
+  ReadyReport report{.facts = facts, .worker_id = "w", .model_digest = "sha256:ab", .memory_bytes = {300, 200, 7}};
+  const wire::ReadyCallback several = ready_call_of(report);
   EXPECT_EQ(several.vram_bytes, 507);
   EXPECT_EQ(several.memory_bytes, 507);
   EXPECT_EQ(several.vram_bytes_by_device, (std::vector<std::int64_t>{300, 200, 7}));
-  EXPECT_EQ(health_of(a).vram_bytes_used, 507);
-  a.memory_bytes = {300};
-  EXPECT_EQ(ready_call_of(a).vram_bytes, 300);
-  EXPECT_TRUE(ready_call_of(a).vram_bytes_by_device.empty()) << "of one device there is nothing to add up";
+  EXPECT_EQ(health_of(report).vram_bytes_used, 507);
+  report.memory_bytes = {300};
+  EXPECT_EQ(ready_call_of(report).vram_bytes, 300);
+  EXPECT_TRUE(ready_call_of(report).vram_bytes_by_device.empty()) << "of one device there is nothing to add up";
 }
 
 // What both say is the same.
-TEST(Announcement, SaysWhatWasLoaded) {
+TEST(ReadyReport, SaysWhatWasLoaded) {
   const engine::inference::EngineFacts facts{.vocab = 40,
                                              .context_tokens = 64,
                                              .slots = 3,
@@ -29,16 +29,16 @@ TEST(Announcement, SaysWhatWasLoaded) {
                                              .kv_dtype = "f16",
                                              .device_class = "A + B",
                                              .numerics = "cuda-3/tp2"};
-  const Announcement a{.facts = facts,
-                       .worker_id = "w",
-                       .model_ref = "file:/m.gguf",
-                       .model_digest = "sha256:ab",
-                       .model_stamp = "cd",
-                       .tokenizer_kind = "bpe",
-                       .memory_architecture = "vram-only",
-                       .memory_bytes = {1, 2}};
-  const wire::WorkerHealth health = health_of(a);
-  const wire::ReadyCallback call = ready_call_of(a);
+  const ReadyReport report{.facts = facts,
+                           .worker_id = "w",
+                           .model_ref = "file:/m.gguf",
+                           .model_digest = "sha256:ab",
+                           .model_stamp = "cd",
+                           .tokenizer_kind = "bpe",
+                           .memory_architecture = "vram-only",
+                           .memory_bytes = {1, 2}};
+  const wire::WorkerHealth health = health_of(report);
+  const wire::ReadyCallback call = ready_call_of(report);
   EXPECT_EQ(health.quant_kind, "F8_E4M3");
   EXPECT_EQ(health.model, "file:/m.gguf");
   EXPECT_EQ(call.model_ref, health.model);
