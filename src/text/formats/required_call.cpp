@@ -1,0 +1,265 @@
+#include "text/formats/required_call.h"
+
+#include <fmt/format.h>
+
+#include <boost/json.hpp>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "text/formats/read/values.h"
+#include "text/formats/syntax.h"
+
+namespace llorch::text::formats {
+namespace {
+
+namespace bj = boost::json;
+
+tl::unexpected<base::Error> refused_choice(std::string_view field, std::string_view reason, std::string message) {
+  return base::fail(base::Error{base::ErrorCode::kInvalidParams, std::move(message), {}}
+                        .with("field", std::string(field))
+                        .with("reason", std::string(reason)));
+}
+
+// As a literal of GBNF; an empty one matches nothing but the empty string.
+std::string literal(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += {'\\', c};
+    } else if (c == '\n') {
+      out += "\\n";
+    } else if (static_cast<unsigned char>(c) < ' ') {
+      out += fmt::format("\\x{:02X}", c);
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+std::string escaped_in_set(char c) {
+  return c == ']' || c == '^' || c == '-' || c == '\\' ? std::string{'\\', c} : std::string{c};
+}
+
+// Any text without `stop`, nor a beginning of it with the stop's first byte behind it. REQUIRES that this byte stands in
+// the stop once.
+std::string text_without(std::string_view stop) {
+  const std::string first = escaped_in_set(stop.front());
+  std::string tail = fmt::format("[^{}{}]", first, escaped_in_set(stop.back()));
+  for (std::size_t i = stop.size() - 2; i > 0; --i) {
+    tail = fmt::format("([^{}{}] | {} {})", first, escaped_in_set(stop[i]), literal(stop.substr(i, 1)), tail);
+  }
+  return fmt::format("([^{}] | {}+ {})*", first, literal(stop.substr(0, 1)), tail);
+}
+
+// One tool's arguments in one notation.
+class ArgumentRules {
+ public:
+  ArgumentRules(const Tool& tool, std::string prefix, const Syntax& syntax)
+      : tool_(tool), prefix_(std::move(prefix)), syntax_(syntax) {}
+
+  // An expression of GBNF; what it needs is appended to `rules`.
+  base::Result<std::string> write(std::string& rules) {
+    const Body body = syntax_.spelling.arguments;
+    if (body == Body::kJson) return "%json " + bj::serialize(whole_schema());
+    const std::string inner = TRY(members(tool_.parameters, rules, 0));
+    return body == Body::kBraces ? "\"{\" " + inner + " \"}\"" : inner;
+  }
+
+ private:
+  bj::object whole_schema() const {
+    bj::object schema = tool_.parameters;
+    if (schema.empty()) schema = {{"properties", bj::object()}, {"additionalProperties", false}};
+    schema["type"] = "object";
+    return schema;
+  }
+
+  tl::unexpected<base::Error> unsupported(std::string_view what) const {
+    return refused_choice("tools", "combination",
+                          fmt::format("tool {}: {} calls cannot be held to {}; leave it out, or do not demand a call",
+                                      tool_.name, syntax_.name, what));
+  }
+
+  // The members in declared order, the optional ones or not, with the notation's separator between them. The rule
+  // PREFIX-D-a-I goes on at member I with none written, -b-I with some.
+  base::Result<std::string> members(const bj::object& schema, std::string& rules, std::size_t depth) {
+    if (depth == kNestingMax) return unsupported("a schema nested so deep");
+    const bj::value* properties = schema.if_contains("properties");
+    const bj::object declared =
+        properties != nullptr && properties->is_object() ? properties->get_object() : bj::object();
+    const std::vector<std::string> required = TRY(required_names(schema, declared));
+    const std::string name = fmt::format("{}-{}", prefix_, rules_++);
+    std::size_t i = 0;
+    for (const auto& [key, value] : declared) {
+      const std::string member = TRY(this->member({key.data(), key.size()}, value, rules, depth));
+      const bool is_required =
+          std::find(required.begin(), required.end(), std::string_view(key.data(), key.size())) != required.end();
+      const auto rule = [&](char state, std::string_view before) {
+        rules += fmt::format("{}-{}-{} ::= {} {} {}-b-{}", name, state, i, literal(before), member, name, i + 1);
+        rules += is_required ? "\n" : fmt::format(" | {}-{}-{}\n", name, state, i + 1);
+      };
+      rule('a', "");
+      rule('b', separator());
+      ++i;
+    }
+    rules += fmt::format("{0}-a-{1} ::= \"\"\n{0}-b-{1} ::= \"\"\n", name, i);
+    return name + "-a-0";
+  }
+
+  std::string_view separator() const {
+    switch (syntax_.spelling.arguments) {
+      case Body::kPythonic: return ", ";
+      case Body::kBraces: return ",";
+      default: return "";
+    }
+  }
+
+  base::Result<std::vector<std::string>> required_names(const bj::object& schema, const bj::object& declared) const {
+    std::vector<std::string> names;
+    const bj::value* required = schema.if_contains("required");
+    if (required == nullptr) return names;
+    if (!required->is_array()) return unsupported("`required` that is no array");
+    for (const bj::value& name : required->get_array()) {
+      if (!name.is_string() || !declared.contains(name.get_string())) {
+        return unsupported("`required` members that `properties` does not declare");
+      }
+      names.emplace_back(name.get_string());
+    }
+    return names;
+  }
+
+  base::Result<std::string> member(std::string_view key, const bj::value& schema, std::string& rules,
+                                   std::size_t depth) {
+    const bool is_plain = !key.empty() && std::all_of(key.begin(), key.end(), [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+    });
+    if (!is_plain) return unsupported("parameters whose names are not of letters, digits and _");
+    if (!schema.is_object()) return unsupported("parameters without a schema");
+    switch (syntax_.spelling.arguments) {
+      case Body::kPythonic: return literal(fmt::format("{}=", key)) + " " + json_value(schema.get_object());
+      case Body::kXml:
+        return literal(fmt::format("<parameter={}>\n", key)) + " " + TRY(xml_value(schema)) + " " +
+               literal("\n</parameter>\n");
+      default: return literal(fmt::format("{}:", key)) + " " + TRY(brace_value(schema, rules, depth));
+    }
+  }
+
+  // A parameter's schema alone, with the definitions that it may refer to.
+  std::string json_value(bj::object schema) const {
+    for (const std::string_view definitions : {"$defs", "definitions"}) {
+      const bj::value* shared = tool_.parameters.if_contains(definitions);
+      if (shared != nullptr) schema[definitions] = *shared;
+    }
+    return "%json " + bj::serialize(schema);
+  }
+
+  base::Result<std::string> xml_value(const bj::value& schema) const {
+    if (is_string_schema(&schema)) return string_value(schema.get_object(), "</parameter>");
+    return json_value(schema.get_object());
+  }
+
+  // A string as it is, without quotes and escapes.
+  base::Result<std::string> string_value(const bj::object& schema, std::string_view stop) const {
+    for (const std::string_view keyword :
+         {"minLength", "maxLength", "pattern", "format", "allOf", "anyOf", "oneOf", "$ref", "not"}) {
+      if (schema.contains(keyword)) return unsupported(fmt::format("`{}` of a string", keyword));
+    }
+    const bj::value* listed = schema.if_contains("enum");
+    const bj::value* constant = schema.if_contains("const");
+    if (listed == nullptr && constant == nullptr) return text_without(stop);
+    std::string choice;
+    for (const bj::value& value :
+         listed != nullptr && listed->is_array() ? listed->get_array() : bj::array{*constant}) {
+      if (!value.is_string() || (constant != nullptr && value != *constant)) continue;
+      const std::string_view text(value.get_string().data(), value.get_string().size());
+      if (text.find(stop) != std::string_view::npos) return unsupported("values that hold the format's markers");
+      choice += (choice.empty() ? "" : " | ") + literal(text);
+    }
+    if (choice.empty()) return unsupported("an `enum` without a value left");
+    return "(" + choice + ")";
+  }
+
+  base::Result<std::string> brace_value(const bj::value& schema, std::string& rules, std::size_t depth) {
+    if (!schema.is_object()) return unsupported("`items` that is no schema");
+    const bj::object& keywords = schema.get_object();
+    const std::string quote = literal(syntax_.calls[0].quote);
+    if (is_string_schema(&schema)) {
+      return quote + " " + TRY(string_value(keywords, syntax_.calls[0].quote)) + " " + quote;
+    }
+    const bj::value* type = keywords.if_contains("type");
+    if (type == nullptr || !type->is_string()) return unsupported("parameters of more than one type");
+    if (type->get_string() == "object") {
+      for (const std::string_view keyword : {"minProperties", "maxProperties", "patternProperties", "propertyNames",
+                                             "allOf", "anyOf", "oneOf", "$ref", "enum", "const"}) {
+        if (keywords.contains(keyword)) return unsupported(fmt::format("`{}` of an object", keyword));
+      }
+      return "\"{\" " + TRY(members(keywords, rules, depth + 1)) + " \"}\"";
+    }
+    if (type->get_string() != "array") return json_value(keywords);
+    return list_value(keywords, rules, depth);
+  }
+
+  base::Result<std::string> list_value(const bj::object& schema, std::string& rules, std::size_t depth) {
+    if (depth == kNestingMax) return unsupported("a schema nested so deep");
+    for (const std::string_view keyword : {"prefixItems", "uniqueItems", "minItems", "maxItems", "contains", "allOf",
+                                           "anyOf", "oneOf", "$ref", "enum", "const"}) {
+      if (schema.contains(keyword)) return unsupported(fmt::format("`{}` of an array", keyword));
+    }
+    const bj::value* items = schema.if_contains("items");
+    if (items == nullptr) return unsupported("an array without `items`");
+    const std::string item = TRY(brace_value(*items, rules, depth + 1));
+    const std::string name = fmt::format("{}-{}", prefix_, rules_++);
+    rules += fmt::format("{} ::= {}\n", name, item);
+    return fmt::format("\"[\" ({0} (\",\" {0})*)? \"]\"", name);
+  }
+
+  const Tool& tool_;
+  std::string prefix_;
+  const Syntax& syntax_;
+  std::size_t rules_ = 0;
+};
+
+// What stands before the calls.
+std::string thought_before(const Syntax& syntax, RequiredCall::Thought thought) {
+  const std::string_view close = syntax.thought.close;
+  if (thought == RequiredCall::Thought::kNone || close.empty()) return "";
+  const Spelling& spelling = syntax.spelling;
+  // A header ends a thought as well.
+  const std::string text = text_without(syntax.has_channels ? "<|" : close);
+  const std::string behind = spelling.behind_thought.empty() ? "[ \\n]{0,2}" : literal(spelling.behind_thought);
+  const std::string inner = fmt::format("{} {} {}", text, literal(close), behind);
+  if (thought == RequiredCall::Thought::kIsOpen) return inner;
+  const std::string_view open = spelling.thought_open.empty() ? syntax.thought.open : spelling.thought_open;
+  return fmt::format("({} {})?", literal(open), inner);
+}
+
+}  // namespace
+
+base::Result<std::string> required_call(Format format, const Tools& tools, const RequiredCall& requirement) {
+  const Syntax& syntax = syntax_of(format);
+  const Spelling& spelling = syntax.spelling;
+  if (tools.empty()) return refused_choice("tool_choice", "combination", "a call is demanded and there are no tools");
+  if (requirement.name && tools.find(*requirement.name) == nullptr) {
+    return refused_choice("tool_choice", "unknown", "tool_choice names a tool that is not in tools");
+  }
+  std::string calls, rules;
+  for (std::size_t i = 0; i < tools.all().size(); ++i) {
+    const Tool& tool = tools.all()[i];
+    if (requirement.name && tool.name != *requirement.name) continue;
+    const std::string arguments = TRY(ArgumentRules(tool, fmt::format("tool-{}", i), syntax).write(rules));
+    rules += fmt::format("tool-{} ::= {} {} {}\n", i,
+                         literal(fmt::format("{}{}{}", spelling.open, tool.name, spelling.behind_name)), arguments,
+                         literal(spelling.close));
+    calls += fmt::format("{}tool-{}", calls.empty() ? "" : " | ", i);
+  }
+  const bool allows_several = requirement.several && spelling.allows_several;
+  return fmt::format("root ::= {} {} call {} {}\ncall ::= {}\n{}", thought_before(syntax, requirement.thought),
+                     literal(spelling.list_open),
+                     allows_several ? fmt::format("({} call)*", literal(spelling.separator)) : "",
+                     literal(spelling.list_close), calls, rules);
+}
+
+}  // namespace llorch::text::formats

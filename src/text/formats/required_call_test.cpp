@@ -1,0 +1,168 @@
+#include "text/formats/required_call.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+
+#include "grammar/testing/small_vocabulary.h"
+#include "text/formats/parser.h"
+#include "text/formats/testing/outputs.h"
+#include "text/formats/testing/random_output.h"
+
+namespace llorch::text::formats {
+namespace {
+
+using grammar::Matcher;
+using grammar::TokenId;
+using ::testing::HasSubstr;
+using Thought = RequiredCall::Thought;
+
+const grammar::testing::SmallVocabulary& all_bytes() {
+  static const grammar::testing::SmallVocabulary vocabulary = grammar::testing::bytes_and({});
+  return vocabulary;
+}
+
+Matcher matcher_of(const base::Result<std::shared_ptr<const grammar::Grammar>>& compiled) {
+  EXPECT_TRUE(compiled) << compiled.error().message;
+  return Matcher::create(*compiled, all_bytes().trie).value();
+}
+
+Matcher matcher_of(Format format, const Tools& tools, const RequiredCall& requirement) {
+  const auto text = required_call(format, tools, requirement);
+  EXPECT_TRUE(text) << name_of(format) << ": " << text.error().message;
+  return matcher_of(grammar::Grammar::from_gbnf(*text));
+}
+
+bool accepts(Matcher matcher, std::string_view text) {
+  for (const char c : text) {
+    if (!matcher.accept(TokenId{static_cast<std::uint8_t>(c)})) return false;
+  }
+  return matcher.is_complete();
+}
+
+// A random string of the grammar; nothing when it grows too long. Chance alone would hardly leave a string, so what
+// ends one is favoured.
+std::optional<std::string> walk(Matcher matcher, const Syntax& syntax, std::mt19937_64& random) {
+  std::vector<std::string> ends{"\"", "\n</parameter>\n"};
+  if (!syntax.calls[0].quote.empty()) ends.emplace_back(syntax.calls[0].quote);
+  if (!syntax.thought.close.empty()) ends.emplace_back(syntax.thought.close);
+  std::string output;
+  while (output.size() < 1500) {
+    const auto mask = matcher.mask().value();
+    std::vector<TokenId> allowed;
+    for (std::uint32_t i = 0; i < all_bytes().tokens.size(); ++i) {
+      if (grammar::testing::is_allowed(mask, TokenId{i})) allowed.push_back(TokenId{i});
+    }
+    TokenId id = allowed[random() % allowed.size()];
+    for (const std::string& end : ends) {
+      std::size_t written = end.size() - 1;
+      while (written > 0 && !output.ends_with(end.substr(0, written))) --written;
+      const TokenId next{static_cast<std::uint8_t>(end[written])};
+      if (random() % 4 != 0 && grammar::testing::is_allowed(mask, next)) id = next;
+    }
+    if (matcher.is_complete() && random() % 2 == 0) id = all_bytes().end();
+    if (id == all_bytes().end()) return output;
+    EXPECT_TRUE(matcher.accept(id));
+    output += all_bytes().tokens[index(id)];
+  }
+  return std::nullopt;
+}
+
+class RequiredCalls : public ::testing::TestWithParam<Format> {
+ protected:
+  const Tools tools_ = Tools::parse(testing::kRandomTools).value();
+
+  void expect_valid(const testing::Output& output, const std::string& text) {
+    EXPECT_EQ(output.content, "") << text;
+    ASSERT_FALSE(output.calls.empty()) << text;
+    for (const testing::Call& call : output.calls) {
+      const Tool* tool = tools_.find(call.name);
+      ASSERT_NE(tool, nullptr) << text;
+      const std::string schema = tool->parameters.empty() ? R"({"type": "object", "properties": {}})"
+                                                          : boost::json::serialize(tool->parameters);
+      EXPECT_TRUE(accepts(matcher_of(grammar::Grammar::from_json_schema(schema)), call.arguments))
+          << call.arguments << " in " << text;
+    }
+  }
+};
+
+// Whatever the grammar lets through, the parser reads as calls that are valid.
+TEST_P(RequiredCalls, EveryStringIsValidCalls) {
+  std::mt19937_64 random(7);
+  std::size_t complete = 0;
+  const Thought thoughts[] = {Thought::kNone, Thought::kMayPrecede, Thought::kIsOpen};
+  for (std::size_t i = 0; i < 12; ++i) {
+    const Thought thought = thoughts[i % 3];
+    const auto text = walk(matcher_of(GetParam(), tools_, {.several = i % 2 == 0, .thought = thought}),
+                           syntax_of(GetParam()), random);
+    if (!text) continue;
+    ++complete;
+    const bool in_thought = thought == Thought::kIsOpen && !syntax_of(GetParam()).thought.close.empty();
+    const auto deltas = testing::parse({.format = GetParam(), .tools = tools_, .in_thought = in_thought}, {*text});
+    expect_valid(testing::output_of(deltas), *text);
+  }
+  EXPECT_GT(complete, 3U);
+}
+
+TEST_P(RequiredCalls, WhatModelsWriteIsAccepted) {
+  const Matcher matcher = matcher_of(GetParam(), tools_, {.several = true});
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const testing::RandomOutput output = testing::RandomOutputs(syntax_of(GetParam()), seed).next(true);
+    EXPECT_TRUE(accepts(matcher, output.text)) << output.text;
+  }
+}
+
+TEST_P(RequiredCalls, ANamedCallIsOfThatTool) {
+  const Matcher matcher = matcher_of(GetParam(), tools_, {.name = "now"});
+  std::size_t accepted = 0, others = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    const testing::RandomOutput output = testing::RandomOutputs(syntax_of(GetParam()), seed).next(true);
+    const bool is_it = output.calls.size() == 1 && output.calls[0].first == "now";
+    EXPECT_EQ(accepts(matcher, output.text), is_it) << output.text;
+    (is_it ? accepted : others) += 1;
+  }
+  EXPECT_GT(accepted, 0U);
+  EXPECT_GT(others, 0U);
+}
+
+INSTANTIATE_TEST_SUITE_P(, RequiredCalls, ::testing::ValuesIn(all_formats().begin(), all_formats().end()),
+                         [](const auto& tested) { return std::string(name_of(tested.param)); });
+
+TEST(RequiredCall, Refusals) {
+  const auto tools_with = [](std::string_view parameter) {
+    return Tools::parse(R"([{"function": {"name": "f", "parameters": {"properties": {"p": )" + std::string(parameter) +
+                        "}}}}]")
+        .value();
+  };
+  const auto message_of = [](const base::Result<std::string>& result) {
+    return result ? "accepted" : result.error().message;
+  };
+  EXPECT_THAT(message_of(required_call(Format::kHermes, {}, {})), HasSubstr("no tools"));
+  EXPECT_THAT(message_of(required_call(Format::kHermes, tools_with("{}"), {.name = "g"})), HasSubstr("not in tools"));
+  const Tools pattern = tools_with(R"({"type": "string", "pattern": "^a$"})");
+  EXPECT_THAT(message_of(required_call(Format::kQwen3Coder, pattern, {})), HasSubstr("`pattern` of a string"));
+  EXPECT_THAT(message_of(required_call(Format::kGemma4, pattern, {})), HasSubstr("`pattern` of a string"));
+  for (const Format format : {Format::kHermes, Format::kLfm2}) {
+    EXPECT_TRUE(required_call(format, pattern, {})) << name_of(format);
+  }
+}
+
+TEST(Tools, Refusals) {
+  const auto message_of = [](std::string_view json) {
+    const auto tools = Tools::parse(json);
+    return tools ? "accepted" : tools.error().message;
+  };
+  EXPECT_EQ(message_of("{"), "tools must be an array");
+  EXPECT_EQ(message_of("[1]"), "tools[0].function must be an object");
+  EXPECT_EQ(message_of(R"([{"function": {}}])"), "tools[0].function.name must be a string");
+  EXPECT_EQ(message_of(R"([{"function": {"name": ""}}])"), "tools[0].function.name must have 1 to 256 bytes");
+  EXPECT_EQ(message_of(R"([{"function": {"name": "f", "parameters": []}}])"),
+            "tools[0].function.parameters must be an object");
+  EXPECT_EQ(message_of(R"([{"function": {"name": "f"}}, {"function": {"name": "f"}}])"),
+            "tools[1].function.name is the name of two tools");
+}
+
+}  // namespace
+}  // namespace llorch::text::formats
