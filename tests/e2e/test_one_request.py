@@ -158,6 +158,9 @@ def test_a_job_that_fails_is_an_error_with_its_status(stack):
     assert status == 499 and body["error"]["code"] == "CANCELLED"
     assert body["error"]["details"]["job_id"] == task_id and "text" not in body
     assert post(stack, "wait=true", task_id=task_id).status == 499, "and again from its row"
+    last_event_id = {"Last-Event-ID": stack.job(task_id)["last_event_id"]}
+    again = stack.request("POST", "/v2/tasks?wait=true", task(task_id=task_id), last_event_id)
+    assert again.status == 499 and again.code == "CANCELLED", "a result is whole, whatever its client says it holds"
 
 
 def test_a_client_that_goes_away_cancels_its_job(stack):

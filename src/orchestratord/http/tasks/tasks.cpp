@@ -63,7 +63,7 @@ base::Result<AnswerKind> answer_kind(const net::Request& request) {
   return stream ? AnswerKind::kStream : wait ? AnswerKind::kResult : AnswerKind::kAdmission;
 }
 
-base::Result<std::optional<streams::EventId>> last_event_id_of(const net::Request& request) {
+base::Result<std::optional<streams::EventId>> last_event_id_header(const net::Request& request) {
   const auto header = request.headers.get("Last-Event-ID");
   if (!header || header->empty()) return std::nullopt;
   return TRY(streams::parse_event_id(*header));
@@ -145,7 +145,8 @@ void serve_stored(const store::JobRecord& record, const streams::Stream::Reader&
 void Tasks::submit(const net::Request& request, const net::ExchangePtr& exchange) {
   const auto kind = answer_kind(request);
   if (!kind) return refuse(context_, exchange, kind.error());
-  const auto last_event_id = last_event_id_of(request);
+  base::Result<std::optional<streams::EventId>> last_event_id = std::nullopt;
+  if (*kind == AnswerKind::kStream) last_event_id = last_event_id_header(request);
   if (!last_event_id) return refuse(context_, exchange, last_event_id.error());
   auto body = decode_request(request.body);
   if (!body) return refuse(context_, exchange, std::move(body).error());
@@ -285,7 +286,7 @@ wire::JobList Tasks::views_of(const net::http::Principal& caller, const LiveJobs
 void Tasks::events(const net::Request& request, const net::ExchangePtr& exchange) {
   const auto job_id = job_id_of(request);
   if (!job_id) return refuse(context_, exchange, job_id.error());
-  const auto last_event_id = last_event_id_of(request);
+  const auto last_event_id = last_event_id_header(request);
   if (!last_event_id) return refuse(context_, exchange, last_event_id.error());
   const Wanted wanted{*job_id, context_.hub->find(*job_id), request.peer.principal};
   if (request.method == "HEAD" && is_live(wanted)) {
