@@ -149,8 +149,8 @@ void StreamChecker::take_token(std::string_view id, std::string_view data) {
     bad("malformed");
   const std::string_view text = data.substr(kText.size(), text_end - kText.size());
   const std::size_t index_begin = text_end + kIndex.size();
-  const auto index =
-      number<std::int64_t>(data.substr(index_begin, data.size() - index_begin - 1), 10, "a token's index");
+  const std::size_t index_end = data.find_first_of(",}", index_begin);  // a worker's token goes on with its id
+  const auto index = number<std::int64_t>(data.substr(index_begin, index_end - index_begin), 10, "a token's index");
   if (index != tokens_) bad("out of order");
   if (options_.has_ids) {
     const std::size_t dash = id.find('-');

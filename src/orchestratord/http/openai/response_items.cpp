@@ -106,7 +106,12 @@ base::Result<std::optional<wire::JsonArray>> chat_tools(const std::optional<wire
     function.stable_erase("type");
     out.push_back({{"type", "function"}, {"function", std::move(function)}});
   }
-  return wire::JsonArray{json::serialize(out)};
+  std::string text = json::serialize(out);
+  // A function lies one level deeper here than the client wrote it: what reads it must be able to.
+  json::error_code error;
+  (void)json::parse("[" + text + "]", error);
+  if (error) return refused("tools", "depth", "tools are nested too deeply");
+  return wire::JsonArray{std::move(text)};
 }
 
 }  // namespace llorch::orchestratord::http::openai
