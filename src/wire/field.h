@@ -17,6 +17,7 @@
 #include <type_traits>
 
 #include "base/assert.h"
+#include "base/json_text.h"
 #include "wire/duplicate_keys.h"
 #include "wire/json.h"
 
@@ -149,14 +150,7 @@ inline void append_json(std::string& out, const bj::value& value) {
     out.append(part.data(), part.size());
   }
 }
-inline void append_json_string(std::string& out, std::string_view text) {
-  const auto is_plain = [](char c) { return c >= 0x20 && c != '"' && c != '\\' && c != 0x7f; };
-  if (std::all_of(text.begin(), text.end(), is_plain)) {
-    out.append("\"").append(text).append("\"");
-  } else {
-    append_json(out, bj::value(bj::string_view(text.data(), text.size())));
-  }
-}
+using base::append_json_string;
 template <class T>
 std::string json_of(const T& value) {
   std::string out;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <boost/json.hpp>
+
 #include "wire/device_mask.h"
 #include "wire/pool.h"
 #include "wire/task.h"
@@ -167,6 +169,17 @@ TEST(Codec, RoundTripKeepsEverything) {
                   .workers = {WorkerInfo{
                       .worker_id = "w", .model_ref = "file:/m", .gpu_id = "cpu", .status = WorkerStatus::kBusy}}};
   EXPECT_EQ(encode(decode<PoolState>(encode(state)).value()), encode(state));
+}
+
+// Texts are written as the JSON library would, whatever they hold.
+TEST(Json, WritesTextsAsTheLibraryDoes) {
+  std::string all;
+  for (int c = 0; c < 0x80; ++c) all += static_cast<char>(c);
+  for (const std::string& text :
+       {all, std::string(), std::string("\xC3\xA9 \xF0\x9F\xA6\x8A \xE2\x80\xA8"), all + "\xC3\xA9"}) {
+    EXPECT_EQ(encode(TokenEvent{.t = text, .i = 0, .logprobs = {}}),
+              "{\"t\":" + boost::json::serialize(boost::json::value(text)) + ",\"i\":0}");
+  }
 }
 
 // SYS-5.5.1: code, message, retriable and correlation id are always there; retry_after_ms and policy_label when known.
