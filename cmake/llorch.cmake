@@ -25,7 +25,9 @@ target_include_directories(llorch_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
 target_compile_options(llorch_options INTERFACE
   # Designated initialisers name what differs from the defaults; the rest is meant.
   -Wall -Wextra -Wno-missing-field-initializers -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror
-  -ffp-contract=off -fno-omit-frame-pointer)
+  -ffp-contract=off -fno-omit-frame-pointer
+  # A failed assertion names its file within the tree: two checkouts compile to the same bytes.
+  -fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ 12 reports the first two inside libstdc++ and Boost headers at -O2 (GCC bugs 105329, 105593), and the third of a source that
   # is compiled with others as if it were a header.
