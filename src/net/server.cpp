@@ -167,10 +167,13 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
     auto target = http::parse_target(head.target);
     if (target && *page && http::is_preflight(head.method, *head.headers)) return preflight(std::move(*target));
     const http::Gateway* gateway = http::gateway_of(options_.gateways, head.target);
-    auto principal = http::authorize(options_.auth, {.headers = head.headers,
-                                                     .peer_address = head.peer_address,
-                                                     .always_sends_token = gateway && gateway->always_sends_token});
-    log_auth(head, principal);
+    const bool is_open = target && !head.headers->get("Authorization") && is_open_route(head.method, *target);
+    auto principal =
+        is_open ? base::Result<http::Principal>(http::nobody())
+                : http::authorize(options_.auth, {.headers = head.headers,
+                                                  .peer_address = head.peer_address,
+                                                  .always_sends_token = gateway && gateway->always_sends_token});
+    if (!is_open) log_auth(head, principal);
     if (!principal) return refused(principal.error(), cors);
     if (!target) return refused(target.error(), cors);
     auto match = find_route(head.method, *target);
@@ -197,6 +200,11 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
   void closed(const h1::Connection& connection) override { live_.remove(&connection); }
 
  private:
+  bool is_open_route(std::string_view method, const http::Target& target) const {
+    const http::Router::Match match = router_.match(method, target.segments);
+    return match.outcome == http::Router::Outcome::kFound && routes_[match.route].scope == Scope::kOpen;
+  }
+
   tl::expected<http::Router::Match, Refused> find_route(std::string_view method, const http::Target& target) const {
     http::Router::Match match = router_.match(method, target.segments);
     if (match.outcome == http::Router::Outcome::kNoPath) {

@@ -549,6 +549,34 @@ TEST_F(ServerTest, RolesAndScopes) {
   }
 }
 
+// An open route is for who has no token as well; one that is sent is looked at all the same.
+TEST_F(ServerTest, AnOpenRouteNeedsNoToken) {
+  const std::string token(40, 'o');
+  options.auth.credentials.push_back(http::make_credential(token, http::Role::kTenant, "research").value());
+  server = std::make_unique<Server>(runtime, options);
+  std::string identity;
+  const auto answer = [&](Request request, ExchangePtr exchange) {
+    identity = request.peer.principal.identity;
+    exchange->respond(http::text_response(200, "done"));
+  };
+  server->route("GET", "/page", Scope::kOpen, answer);
+  server->route("POST", "/page", Scope::kPublic, answer);
+  ASSERT_TRUE(server->start());
+  const auto call = [&](const std::string& line, const std::string& authorization = "") {
+    return ask(line + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + authorization + "\r\n");
+  };
+  EXPECT_EQ(status_of(call("GET /page")), 200);
+  EXPECT_EQ(identity, "nobody");
+  EXPECT_EQ(status_of(call("HEAD /page")), 200);
+  EXPECT_EQ(status_of(call("GET /page", "Authorization: Bearer " + token + "\r\n")), 200);
+  EXPECT_EQ(identity.substr(0, 6), "token:");
+  EXPECT_EQ(status_of(call("GET /page", "Authorization: Bearer " + std::string(40, 'x') + "\r\n")), 401);
+  EXPECT_EQ(status_of(call("POST /page")), 401);
+  EXPECT_EQ(status_of(call("PUT /page")), 401) << "nobody learns what there is";
+  EXPECT_EQ(status_of(call("GET /other")), 401);
+  EXPECT_EQ(status_of(ask("GET /page HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")), 403);
+}
+
 // The answer of GET without its body, errors and streams included: what comes next on the connection is the next answer.
 TEST_F(ServerTest, HeadIsGetWithoutABody) {
   server = std::make_unique<Server>(runtime, options);

@@ -105,6 +105,8 @@ Principal local_operator() {
   return {.role = Role::kOperator, .name = {}, .identity = "localhost", .account = "localhost"};
 }
 
+Principal nobody() { return {.role = Role::kReader, .name = {}, .identity = "nobody", .account = "nobody"}; }
+
 base::Result<> validate_rules(const AuthRules& rules) {
   std::set<base::Sha256Digest> known;
   for (const Credential& credential : rules.credentials) {

@@ -40,6 +40,8 @@ struct Credential {
 base::Result<Credential> make_credential(std::string_view token, Role role, std::string name = {});
 // Of a caller that needs no token: the operator.
 Principal local_operator();
+// Of a caller without a token at an open route: it may see that route and no other.
+Principal nobody();
 
 struct AuthRules {
   std::vector<Credential> credentials;  // those that last as long as the server; empty: callers need none

@@ -248,17 +248,17 @@ TEST(Auth, OneTokenForTwoCallersIsRefused) {
   EXPECT_EQ(refused.error().message.find(kToken), std::string::npos);
 }
 
-// The whole table, row by row: public, reader, tenant, node, operator.
+// The whole table, row by row: open, public, reader, tenant, node, operator.
 TEST(Auth, ScopesAndRoles) {
   const auto row = [](Role role) {
     std::string text;
     for (const Scope scope : kScopes) text += permits(scope, role) ? 'x' : '.';
     return text;
   };
-  EXPECT_EQ(row(Role::kReader), "xx...");
-  EXPECT_EQ(row(Role::kTenant), "x.x..");
-  EXPECT_EQ(row(Role::kNode), "x..x.");
-  EXPECT_EQ(row(Role::kOperator), "xxx.x") << "who has all the machines is still no pool of them";
+  EXPECT_EQ(row(Role::kReader), "xxx...");
+  EXPECT_EQ(row(Role::kTenant), "xx.x..");
+  EXPECT_EQ(row(Role::kNode), "xx..x.");
+  EXPECT_EQ(row(Role::kOperator), "xxxx.x") << "who has all the machines is still no pool of them";
   const auto refused = check_scope(Scope::kOperator, credential_of(kToken, Role::kTenant, "research").principal);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kForbidden);

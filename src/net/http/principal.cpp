@@ -14,6 +14,7 @@ std::string_view name_of(Role role) {
 
 std::string_view name_of(Scope scope) {
   switch (scope) {
+    case Scope::kOpen: return "open";
     case Scope::kPublic: return "public";
     case Scope::kReader: return "reader";
     case Scope::kTenant: return "tenant";
@@ -25,6 +26,7 @@ std::string_view name_of(Scope scope) {
 
 bool permits(Scope scope, Role role) {
   switch (scope) {
+    case Scope::kOpen:
     case Scope::kPublic: return true;
     case Scope::kReader: return role == Role::kReader || role == Role::kOperator;
     case Scope::kTenant: return role == Role::kTenant || role == Role::kOperator;

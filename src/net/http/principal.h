@@ -18,13 +18,15 @@ inline constexpr std::array kRoles{Role::kReader, Role::kTenant, Role::kNode, Ro
 
 // Whom a route is for. Every route declares one.
 enum class Scope : std::uint8_t {
+  kOpen,    // everybody, also without a token: what holds no fact of this service
   kPublic,  // everybody the server lets in
   kReader,
   kTenant,
   kNode,
   kOperator,
 };
-inline constexpr std::array kScopes{Scope::kPublic, Scope::kReader, Scope::kTenant, Scope::kNode, Scope::kOperator};
+inline constexpr std::array kScopes{Scope::kOpen,   Scope::kPublic, Scope::kReader,
+                                    Scope::kTenant, Scope::kNode,   Scope::kOperator};
 
 std::string_view name_of(Role role);    // "operator"
 std::string_view name_of(Scope scope);  // "operator"
