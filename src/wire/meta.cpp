@@ -1,6 +1,7 @@
 #include "wire/meta.h"
 
 #include "wire/field.h"
+#include "wire/model_facts_fields.h"
 
 namespace llorch::wire {
 
@@ -74,7 +75,9 @@ template <>
 struct Table<CatalogModel> {
   using S = CatalogModel;
   static constexpr auto fields = std::tuple{required("model_id", &S::model_id), required("model_ref", &S::model_ref),
-                                            required("lifecycle_state", &S::lifecycle_state)};
+                                            required("lifecycle_state", &S::lifecycle_state),
+                                            optional("facts", &S::facts, "With facts=true: of the file, by a pool."),
+                                            optional("reason", &S::reason, "With facts=true: why there are none.")};
 };
 template <>
 struct Table<CatalogModelList> {

@@ -1,8 +1,11 @@
 #pragma once
 // Wire types in which orchestratord tells about itself. Field tables: meta.cpp.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "wire/pool.h"
 
 namespace llorch::wire {
 
@@ -74,6 +77,9 @@ struct CatalogModel {
   std::string model_id;  // what a request may name
   std::string model_ref;
   std::string lifecycle_state;  // "Active"
+  // With ?facts=true, one of the two: what a pool says of the file, or why none does.
+  std::optional<ModelFacts> facts;
+  std::optional<HealthReason> reason;
 };
 struct CatalogModelList {
   std::vector<CatalogModel> models;

@@ -47,6 +47,14 @@ struct Table<GpuInfo> {
                                             optional("workers", &S::workers)};
 };
 template <>
+struct Table<DeviceMemory> {
+  using S = DeviceMemory;
+  static constexpr auto fields =
+      std::tuple{required("weights_bytes", &S::weights_bytes, "", {0}),
+                 required("cache_bytes", &S::cache_bytes, "Cache pages and other state of its slots.", {0}),
+                 required("workspace_bytes", &S::workspace_bytes, "Activations, scratch, tables.", {0})};
+};
+template <>
 struct Table<WorkerInfo> {
   using S = WorkerInfo;
   static constexpr auto fields =
@@ -60,6 +68,9 @@ struct Table<WorkerInfo> {
                  optional("vram_bytes", &S::vram_bytes, "On all its devices.", {0}),
                  optional("vram_bytes_by_device", &S::vram_bytes_by_device,
                           "Of several devices, in the order of gpu_id.", {0, kMaskDevicesMax}),
+                 optional("memory_by_device", &S::memory_by_device,
+                          "What it is for on each of its devices, in the order of gpu_id; omitted: not told yet.",
+                          {0, kMaskDevicesMax}),
                  optional("pid", &S::pid),
                  optional("started_at", &S::started_at),
                  optional("slots_total", &S::slots_total, "", {1}),
@@ -71,7 +82,9 @@ struct Table<WorkerInfo> {
                  optional("sampler", &S::sampler),
                  optional("kv_dtype", &S::kv_dtype),
                  optional("kv_pages_total", &S::kv_pages_total, "", {0}),
-                 optional("kv_pages_used", &S::kv_pages_used, "", {0})};
+                 optional("kv_pages_used", &S::kv_pages_used, "", {0}),
+                 optional("prefix_hit_tokens", &S::prefix_hit_tokens, "Prompt tokens found in the prefix cache.", {0}),
+                 optional("prefix_miss_tokens", &S::prefix_miss_tokens, "Prompt tokens computed.", {0})};
 };
 template <>
 struct Table<PoolState> {
@@ -159,6 +172,8 @@ struct Table<ReadyCallback> {
       required("vram_bytes", &S::vram_bytes, "On all its devices.", {0}),
       optional("memory_bytes", &S::memory_bytes, "", {0}),
       optional("vram_bytes_by_device", &S::vram_bytes_by_device, "Of several devices, by rank.", {0, kMaskDevicesMax}),
+      optional("memory_by_device", &S::memory_by_device, "What it is for on each device, by rank.",
+               {0, kMaskDevicesMax}),
       optional("memory_architecture", &S::memory_architecture),
       optional("worker_type", &S::worker_type),
       optional("capabilities", &S::capabilities),

@@ -25,6 +25,13 @@ struct GpuInfo {
   std::vector<std::string> workers;
 };
 
+// What a worker holds on one device, by what it is for; the three are all of it.
+struct DeviceMemory {
+  std::int64_t weights_bytes = 0;
+  std::int64_t cache_bytes = 0;      // cache pages and other state of its slots
+  std::int64_t workspace_bytes = 0;  // activations, scratch, tables
+};
+
 struct WorkerInfo {
   std::string worker_id;
   std::string model_ref;
@@ -35,6 +42,7 @@ struct WorkerInfo {
   std::string uri;                                   // "" until ready
   std::int64_t vram_bytes = 0;                       // on all its devices
   std::vector<std::int64_t> vram_bytes_by_device{};  // by rank; empty: of one device, or not told yet
+  std::vector<DeviceMemory> memory_by_device{};      // by rank, of every device; empty: not told (yet)
   std::int64_t pid = 0;
   std::string started_at;
   std::int64_t slots_total = 1;
@@ -48,6 +56,9 @@ struct WorkerInfo {
   // Of its cache, at its last health probe; total 0: it told none. What is used belongs to running jobs.
   std::int64_t kv_pages_total = 0;
   std::int64_t kv_pages_used = 0;
+  // Prompt tokens since it is ready, at its last health probe.
+  std::int64_t prefix_hit_tokens = 0;   // found in the prefix cache
+  std::int64_t prefix_miss_tokens = 0;  // computed
 };
 
 // GET /v2/state; also the body of a heartbeat and of a registration.
@@ -131,6 +142,7 @@ struct ReadyCallback {
   std::int64_t vram_bytes = 0;                       // on all its devices
   std::int64_t memory_bytes = 0;                     // same figure; both spellings are on the wire
   std::vector<std::int64_t> vram_bytes_by_device{};  // by rank; empty: of one device
+  std::vector<DeviceMemory> memory_by_device{};      // by rank, of every device; empty: not told
   std::string memory_architecture;
   std::string worker_type;
   std::vector<std::string> capabilities;

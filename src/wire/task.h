@@ -150,8 +150,11 @@ struct JobView {
   std::optional<std::int64_t> predicted_start_ms;
   std::optional<WaitReason> reason;
   std::string submitted_at;
+  std::optional<std::string> dispatched_at;  // sent to the worker that last began it
   std::optional<std::string> started_at;
   std::optional<std::string> finished_at;
+  std::optional<std::int64_t> first_token_ms;  // completed: from the worker's acceptance to the first token
+  std::optional<std::int64_t> decode_time_ms;  // ended
   std::int64_t attempts = 0;
   std::optional<std::string> worker_id;
   std::optional<std::string> pool_id;

@@ -87,6 +87,8 @@ struct Table<WorkerHealth> {
                                             optional("kv_dtype", &S::kv_dtype),
                                             optional("kv_pages_total", &S::kv_pages_total, "", {0}),
                                             optional("kv_pages_used", &S::kv_pages_used, "", {0}),
+                                            optional("prefix_hit_tokens", &S::prefix_hit_tokens, "", {0}),
+                                            optional("prefix_miss_tokens", &S::prefix_miss_tokens, "", {0}),
                                             optional("capabilities", &S::capabilities),
                                             optional("protocol", &S::protocol),
                                             optional("memory_architecture", &S::memory_architecture),

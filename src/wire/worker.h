@@ -79,6 +79,9 @@ struct WorkerHealth {
   std::string kv_dtype;
   std::int64_t kv_pages_total = 0;  // of its cache, now; a page is 64 positions of all layers
   std::int64_t kv_pages_used = 0;   // by running jobs
+  // Prompt tokens since it is ready.
+  std::int64_t prefix_hit_tokens = 0;   // found in the prefix cache
+  std::int64_t prefix_miss_tokens = 0;  // computed
   std::vector<std::string> capabilities;
   std::string protocol = "sse";
   std::string memory_architecture;  // "vram-only" | "host"

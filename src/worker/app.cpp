@@ -160,7 +160,23 @@ base::Result<Loaded> load(const Options& o, net::Client& client) {
   return loaded;
 }
 
+// What the engine planned for weights and state, and what else it holds.
+std::vector<wire::DeviceMemory> memory_by_device(const engine::inference::Engine& engine,
+                                                 const std::vector<std::uint64_t>& bytes) {
+  std::vector<wire::DeviceMemory> out;
+  for (std::uint32_t rank = 0; rank < bytes.size(); ++rank) {
+    const auto& plan = engine.memory_plan(rank);
+    const std::uint64_t weights = std::min(plan.weights_bytes, bytes[rank]);
+    const std::uint64_t state = std::min(plan.state_bytes, bytes[rank] - weights);
+    out.push_back({.weights_bytes = static_cast<std::int64_t>(weights),
+                   .cache_bytes = static_cast<std::int64_t>(state),
+                   .workspace_bytes = static_cast<std::int64_t>(bytes[rank] - weights - state)});
+  }
+  return out;
+}
+
 loading::ReadyReport ready_report_of(const Options& o, const Loaded& loaded) {
+  const std::vector<std::uint64_t> bytes = loaded.engine->memory_used_bytes();
   return {.facts = loaded.engine->facts(),
           .worker_id = o.worker_id,
           .model_ref = o.model_ref.empty() ? "file:" + o.model : o.model_ref,
@@ -168,7 +184,8 @@ loading::ReadyReport ready_report_of(const Options& o, const Loaded& loaded) {
           .model_stamp = loaded.model_stamp,
           .tokenizer_kind = std::string(loaded.tokenizer->facts().kind),
           .memory_architecture = engine::inference::devices::names_cpu(o.gpu_device) ? "host" : "vram-only",
-          .memory_bytes = loaded.engine->memory_used_bytes()};
+          .memory_bytes = bytes,
+          .memory_by_device = memory_by_device(*loaded.engine, bytes)};
 }
 
 base::Result<> report_ready(net::Client& client, const Options& o, const loading::ReadyReport& report,

@@ -160,6 +160,8 @@ class HttpApi {
     health.vram_bytes_used = static_cast<std::int64_t>(usage.memory_bytes);
     health.kv_pages_total = static_cast<std::int64_t>(usage.pages_total);
     health.kv_pages_used = static_cast<std::int64_t>(usage.pages_used);
+    health.prefix_hit_tokens = static_cast<std::int64_t>(usage.counts.prefix_tokens_hit);
+    health.prefix_miss_tokens = static_cast<std::int64_t>(usage.counts.prefix_tokens_missed);
     exchange->respond(net::http::json_response(200, wire::encode(health)));
   }
 

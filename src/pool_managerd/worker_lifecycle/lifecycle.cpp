@@ -45,6 +45,22 @@ std::vector<std::int64_t> bytes_by_rank(const wire::ReadyCallback& callback) {
   return callback.vram_bytes_by_device.empty() ? std::vector{callback.vram_bytes} : callback.vram_bytes_by_device;
 }
 
+// What the memory is for adds up to what it is, on every device; a worker may also tell nothing of it.
+base::Result<> check_memory(const wire::ReadyCallback& callback, const std::vector<std::int64_t>& bytes) {
+  const std::vector<wire::DeviceMemory>& told = callback.memory_by_device;
+  bool adds_up = told.empty() || told.size() == bytes.size();
+  for (std::size_t rank = 0; adds_up && rank < told.size(); ++rank) {
+    const auto& [weights, cache, workspace] = told[rank];
+    adds_up = weights >= 0 && weights <= bytes[rank] && cache >= 0 && cache <= bytes[rank] - weights &&
+              workspace == bytes[rank] - weights - cache;
+  }
+  if (adds_up) return {};
+  return base::fail(Error{
+      ErrorCode::kInvalidParams,
+      "memory_by_device must name every device of the worker, each with parts that add up to its bytes",
+      {}}.with("field", std::string("memory_by_device")));
+}
+
 Error worker_not_found() {
   return Error{
       ErrorCode::kWorkerNotFound, "no worker here has this id; it may have exited already: ask GET /v2/state", {}};
@@ -338,6 +354,7 @@ base::Result<> Lifecycle::check_ready(const wire::ReadyCallback& callback) const
                           .with("gpu_id", share.gpu_id));
   }
   if (std::reduce(bytes.begin(), bytes.end()) != callback.vram_bytes) return invalid();
+  TRY(check_memory(callback, bytes));
   TRY(net::http::parse_url(callback.uri));
   return {};
 }
@@ -382,6 +399,7 @@ void Lifecycle::become_ready(Worker& worker, Time now, Out& out) {
   worker.info.load_percent.reset();
   worker.info.vram_bytes = callback.vram_bytes;
   if (bytes.size() > 1) worker.info.vram_bytes_by_device = bytes;
+  worker.info.memory_by_device = callback.memory_by_device;
   worker.info.model_digest = callback.model_digest;
   worker.info.slots_total = callback.slots_total;
   worker.info.context_length = callback.context_length;
@@ -451,6 +469,8 @@ void Lifecycle::on(const ProbeEnded& event, Time now, Out& out) {
   worker.misses = 0;
   worker.info.kv_pages_total = event.answer->kv_pages_total;
   worker.info.kv_pages_used = event.answer->kv_pages_used;
+  worker.info.prefix_hit_tokens = event.answer->prefix_hit_tokens;
+  worker.info.prefix_miss_tokens = event.answer->prefix_miss_tokens;
   const auto status = event.answer->slots_free == 0 ? WorkerStatus::kBusy : WorkerStatus::kReady;
   if (may_become(worker.info.status, status)) set_status(worker, status);
 }

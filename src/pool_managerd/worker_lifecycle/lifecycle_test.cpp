@@ -221,8 +221,21 @@ TEST(Lifecycle, AMaskIsAccountedByDevice) {
   callback.vram_bytes = 500;
   EXPECT_EQ(send({99, 401}), ErrorCode::kInsufficientVram);
   EXPECT_EQ(std::get<std::string>(h.find<Refuse>()->error.details.back().second), "0");
+  using Parts = std::vector<wire::DeviceMemory>;
+  const Parts wrong[] = {{{300, 0, 0}},
+                         {{299, 0, 0}, {200, 0, 0}},
+                         {{301, 0, -1}, {200, 0, 0}},
+                         {{-1, 301, 0}, {200, 0, 0}},
+                         {{300, 0, 0}, {0, std::numeric_limits<std::int64_t>::max(), 0}}};
+  for (const Parts& parts : wrong) {
+    callback.memory_by_device = parts;
+    EXPECT_EQ(send({300, 200}), ErrorCode::kInvalidParams);
+    EXPECT_EQ(std::get<std::string>(h.find<Refuse>()->error.details.back().second), "memory_by_device");
+  }
+  callback.memory_by_device = {{200, 60, 40}, {150, 50, 0}};
   EXPECT_EQ(send({300, 200}), ErrorCode{});
   h.answer_probe(h.health("w"));
+  EXPECT_EQ(h.find<ReportReady>()->report.worker.memory_by_device.at(0).cache_bytes, 60);
   EXPECT_EQ(h.status("w"), WorkerStatus::kReady);
   EXPECT_EQ(allocated(), (Bytes{200, 0, 300}));
   EXPECT_EQ(h.find<ReportReady>()->report.worker.vram_bytes_by_device, (Bytes{300, 200}));

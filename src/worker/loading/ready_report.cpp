@@ -57,6 +57,7 @@ wire::ReadyCallback ready_call_of(const ReadyReport& report) {
       .vram_bytes = bytes,
       .memory_bytes = bytes,
       .vram_bytes_by_device = report.memory_bytes.size() > 1 ? bytes_by_device(report) : std::vector<std::int64_t>{},
+      .memory_by_device = report.memory_by_device,
       .memory_architecture = report.memory_architecture,
       .worker_type = "bespoke-cuda",
       .capabilities = capabilities_of(report.facts),

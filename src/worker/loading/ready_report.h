@@ -19,6 +19,8 @@ struct ReadyReport {
   std::string memory_architecture;
   // In use on each device, read at one moment; the figure for all devices is their sum.
   std::vector<std::uint64_t> memory_bytes;
+  // What it is for on each device; empty: not told.
+  std::vector<wire::DeviceMemory> memory_by_device{};
 };
 
 // The constant part of GET /health.

@@ -17,6 +17,8 @@ TEST(ReadyReport, TheDevicesAddUp) {
   report.memory_bytes = {300};
   EXPECT_EQ(ready_call_of(report).vram_bytes, 300);
   EXPECT_TRUE(ready_call_of(report).vram_bytes_by_device.empty()) << "of one device there is nothing to add up";
+  report.memory_by_device = {{.weights_bytes = 200, .cache_bytes = 60, .workspace_bytes = 40}};
+  EXPECT_EQ(ready_call_of(report).memory_by_device.at(0).cache_bytes, 60) << "what it is for is told of one as well";
 }
 
 // What both say is the same.

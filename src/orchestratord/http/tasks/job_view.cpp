@@ -61,6 +61,7 @@ wire::JobView job_view(const store::JobRecord& record, const std::optional<LiveD
   view.model_ref = record.model_ref;
   view.priority = record.priority;
   view.submitted_at = base::rfc3339(record.submitted_unix_ms);
+  view.dispatched_at = time_text(p.dispatched_unix_ms);
   view.started_at = time_text(p.started_unix_ms);
   view.finished_at = time_text(p.finished_unix_ms);
   view.attempts = p.attempts;
@@ -73,7 +74,9 @@ wire::JobView job_view(const store::JobRecord& record, const std::optional<LiveD
   view.on_disconnect = record.on_disconnect;
   view.events_url = events_url(record.job_id);
   view.last_event_id = p.last_event_id;
+  view.decode_time_ms = p.decode_time_ms;
   if (p.end) {
+    view.first_token_ms = p.end->first_token_ms;
     view.stop_reason = p.end->stop_reason;
     view.receipt = p.end->receipt;
   }

@@ -49,15 +49,21 @@ TEST(JobView, ThePlacementIsKeptWithTheJob) {
 TEST(JobView, AFinishedJobShowsItsOutcomeFromTheRow) {
   store::JobRecord r = record();
   r.progress.status = wire::JobStatus::kCompleted;
+  r.progress.dispatched_unix_ms = 1'700'000'000'100;
   r.progress.finished_unix_ms = 1'700'000'001'000;
   r.progress.tokens_out = 5;
+  r.progress.decode_time_ms = 70;
   r.progress.last_event_id = "7-ab";
   r.progress.end = wire::EndEvent{.job_id = "job-1", .tokens_out = 5, .stop_reason = wire::StopReason::kStop};
+  r.progress.end->first_token_ms = 9;
   r.progress.end->receipt = wire::Receipt{.model_digest = "sha256:1"};
   const wire::JobView view = job_view(r, std::nullopt);
   EXPECT_EQ(view.stop_reason, wire::StopReason::kStop);
   EXPECT_EQ(view.receipt->model_digest, "sha256:1");
+  EXPECT_EQ(view.dispatched_at, "2023-11-14T22:13:20.100Z");
   EXPECT_EQ(view.finished_at, "2023-11-14T22:13:21.000Z");
+  EXPECT_EQ(view.first_token_ms, 9);
+  EXPECT_EQ(view.decode_time_ms, 70);
   EXPECT_EQ(view.tokens_out, 5);
   EXPECT_TRUE(std::holds_alternative<wire::EndEvent>(terminal_event(r.progress)));
   store::JobProgress failed;
