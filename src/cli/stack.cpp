@@ -247,11 +247,13 @@ struct Launch {
   std::vector<std::string> model_roots;
   std::string offered;               // the alias to try
   std::vector<std::string> pairing;  // of orchestratord with the pool of this stack
+  bool console = false;              // orchestratord serves the web console
 };
 
 base::Result<Launch> launch_of(const GlobalOptions& global, const UpOptions& options) {
   const config::Config config = TRY(load_config(global));
   Launch out{.set = global.set};
+  out.console = config.orchestratord.gateways.console;
   out.pairing = {"--pair-pool", config.pool_managerd.pool_id, "--credential-file",
                  config::pool_credential_file(config, state_directory(global)).string()};
   std::error_code ec;
@@ -297,18 +299,30 @@ std::vector<Daemon> daemons_of(const GlobalOptions& global, const Launch& launch
   return daemons;
 }
 
-void announce(const GlobalOptions& global, const std::filesystem::path& state_dir, const std::string& offered) {
+// Where a browser on this machine finds what listens at `bind`.
+std::string address_here(std::string_view bind) {
+  for (const auto& [all, loopback] : {std::pair{"0.0.0.0:", "127.0.0.1:"}, std::pair{"[::]:", "[::1]:"}}) {
+    if (bind.starts_with(all)) return fmt::format("http://{}{}/", loopback, bind.substr(std::strlen(all)));
+  }
+  return fmt::format("http://{}/", bind);
+}
+
+void announce(const GlobalOptions& global, const std::filesystem::path& state_dir, const Launch& launch) {
   bj::object event{{"event", "up"}};
+  std::string console;
   for (const RunningProcess& process : running_processes(state_dir)) {
     if (process.bind.empty()) continue;
     event[process.name] = "http://" + process.bind;
     if (!global.json) fmt::print("{:<14} http://{}\n", process.name, process.bind);
+    if (launch.console && process.name == "orchestratord") console = address_here(process.bind);
   }
   if (global.json) {
-    event["model"] = offered;
+    event["model"] = launch.offered;
+    if (!console.empty()) event["console"] = console;
     fmt::print("{}\n", bj::serialize(event));
-  } else if (!offered.empty()) {
-    fmt::print("try            llorch run {} \"Once upon a time\"\n", offered);
+  } else {
+    if (!console.empty()) fmt::print("{:<14} {}\n", "console", console);
+    if (!launch.offered.empty()) fmt::print("try            llorch run {} \"Once upon a time\"\n", launch.offered);
   }
   std::fflush(stdout);
 }
@@ -326,7 +340,7 @@ int supervise(const GlobalOptions& global, const std::filesystem::path& state_di
     started(code);
     return code;
   }
-  announce(global, state_dir, launch.offered);
+  announce(global, state_dir, launch);
   started(kOk);
   supervisor.supervise();
   supervisor.stop();

@@ -224,4 +224,18 @@ std::string config_json_schema() {
   return bj::serialize(out);
 }
 
+std::string redacted_json(Config config) {
+  const auto redact = [](std::string& file) {
+    if (!file.empty()) file = "(a file)";
+  };
+  redact(config.auth.token_file);
+  for (std::string& file : config.auth.reader_token_files) redact(file);
+  for (TenantConfig& tenant : config.orchestratord.tenants) redact(tenant.token_file);
+  redact(config.orchestratord.persistence.postgresql.connection_file);
+  redact(config.pool_managerd.credential_file);
+  std::string out;
+  Codec<Config>::write(out, config);
+  return out;
+}
+
 }  // namespace llorch::config

@@ -123,9 +123,10 @@ struct LimitsConfig {
   std::int64_t request_bytes_in_flight_max = 256 << 20;
   std::int64_t workers_per_gpu = 1;
 };
-// APIs of other systems, each answered like theirs.
+// What is served beside /v2: APIs of other systems, each answered like theirs, and the web console.
 struct GatewaysConfig {
-  bool openai = true;  // /v1/chat/completions and what belongs to it
+  bool openai = true;   // /v1/chat/completions and what belongs to it
+  bool console = true;  // the page at /
 };
 struct OrchestratordConfig {
   std::string bind = "127.0.0.1:8080";
@@ -210,6 +211,8 @@ struct ConfigSources {
 base::Result<Config> load_config(const ConfigSources& sources);
 // Deterministic JSON Schema of the file (OC-CONFIG-6010).
 std::string config_json_schema();
+// `config` as a JSON object of that schema. In place of the names of files with secrets stands only that there are some.
+std::string redacted_json(Config config);
 // The token of auth.token_file or LLORCH_API_TOKEN(_FILE); empty if none is configured. Refuses files others can read
 // and tokens under 32 characters.
 base::Result<std::string> load_api_token(const Config& config, const std::function<const char*(const char*)>& getenv);

@@ -216,5 +216,24 @@ TEST_F(ConfigTest, PostgresqlConnection) {
   EXPECT_EQ(load_postgresql_connection(c).value(), "host=db password=needle");
 }
 
+// Where a secret lies is nobody's to read; everything else reads back as it is.
+TEST_F(ConfigTest, RedactedJson) {
+  Config c = load(
+                 "orchestratord:\n  queue: {capacity: 17}\n  hosts: [llm.example]\n  tenants:\n"
+                 "    - {id: a, token_file: /needle/a}\n  persistence: {postgresql: {connection_file: /needle/b}}\n"
+                 "pool-managerd: {credential_file: /needle/c}\n"
+                 "auth: {token_file: /needle/d, reader_token_files: [/needle/e, /needle/f]}\n")
+                 .value();
+  const std::string text = redacted_json(c);
+  EXPECT_EQ(text.find("needle"), std::string::npos) << text;
+  EXPECT_EQ(redacted_json(Config{}).find("(a file)"), std::string::npos) << "none is named";
+  const auto path = write(text);
+  const Config again = load_config({.file = path, .getenv = {}, .overrides = {}}).value();
+  EXPECT_EQ(again.orchestratord.queue.capacity, 17);
+  EXPECT_EQ(again.orchestratord.hosts, c.orchestratord.hosts);
+  EXPECT_EQ(again.orchestratord.tenants.at(0).token_file, "(a file)");
+  EXPECT_EQ(again.auth.reader_token_files, (std::vector<std::string>{"(a file)", "(a file)"}));
+}
+
 }  // namespace
 }  // namespace llorch::config

@@ -181,6 +181,9 @@ base::Result<> Orchestrator::Parts::serve(const BindAddress& bind) {
     server_options.gateways = {
         {.prefix = "/v1/", .write_error = http::openai::error_response, .always_sends_token = true}};
   }
+  if (options.config.orchestratord.gateways.console) {
+    std::ranges::move(shell->console_routes(), std::back_inserter(routes));
+  }
   server.emplace(*runtime, std::move(server_options));
   for (http::Api::Route& route : routes) {
     server->route(route.method, route.pattern, route.scope, std::move(route.handler), std::move(route.check));

@@ -43,6 +43,7 @@ class Shell {
   // What is served: /v2, and what a gateway adds.
   std::vector<http::Api::Route> routes() { return api_.routes(); }
   std::vector<http::Api::Route> openai_routes() { return api_.openai_routes(); }
+  std::vector<http::Api::Route> console_routes() { return api_.console_routes(); }
   // REQUIRES: not two calls of one at once.
   void tick_streams() { hub_.tick(); }
   void tick_relay() { relay_.tick(); }  // once a second

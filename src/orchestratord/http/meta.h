@@ -14,6 +14,7 @@ class Meta {
   void health(const net::Request& request, const net::ExchangePtr& exchange);
   void version(const net::Request& request, const net::ExchangePtr& exchange);
   void capabilities(const net::Request& request, const net::ExchangePtr& exchange);
+  void settings(const net::Request& request, const net::ExchangePtr& exchange);
   void models(const net::Request& request, const net::ExchangePtr& exchange);
   void metrics(const net::Request& request, const net::ExchangePtr& exchange);
 

@@ -1,5 +1,7 @@
 #include "orchestratord/http/routes.h"
 
+#include "orchestratord/http/console/console.h"
+
 namespace llorch::orchestratord::http {
 namespace {
 
@@ -61,6 +63,7 @@ std::vector<Api::Route> Api::routes() {
       {"POST", "/v2/internal/workers/failed", Scope::kNode, handler(pools_, &Pools::worker_failed)},
       {"GET", "/v2/catalog/models", Scope::kPublic, handler(meta_, &Meta::models)},
       {"GET", "/v2/meta/capabilities", Scope::kPublic, handler(meta_, &Meta::capabilities)},
+      {"GET", "/v2/meta/settings", Scope::kOperator, handler(meta_, &Meta::settings)},
       {"GET", "/v2/meta/version", Scope::kPublic, handler(meta_, &Meta::version)},
       {"GET", "/v2/health", Scope::kPublic, handler(meta_, &Meta::health)},
       {"GET", "/health", Scope::kPublic, handler(meta_, &Meta::health)},
@@ -84,6 +87,14 @@ std::vector<Api::Route> Api::openai_routes() {
       {"POST", "/v1/responses", Scope::kTenant, submits(&Gateway::responses), may_submit},
       {"GET", "/v1/models", Scope::kTenant, handler(openai_, &Gateway::models)},
       {"GET", "/v1/models/{id}", Scope::kTenant, handler(openai_, &Gateway::model)},
+  };
+}
+
+std::vector<Api::Route> Api::console_routes() {
+  return {
+      {"GET", "/", Scope::kOpen, console::serve},
+      {"GET", "/console/{file}", Scope::kOpen, console::serve},
+      {"GET", "/console/views/{file}", Scope::kOpen, console::serve},
   };
 }
 

@@ -42,6 +42,8 @@ class Api {
   std::vector<Route> routes();
   // The OpenAI API.
   std::vector<Route> openai_routes();
+  // The web console.
+  std::vector<Route> console_routes();
 
  private:
   const Context& context_;

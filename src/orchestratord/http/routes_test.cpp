@@ -69,7 +69,7 @@ TEST(OpenApi, DescribesExactlyWhatIsServed) {
   const Context context;
   Api api(context);
   std::set<std::string> served, described;
-  for (const auto& routes : {api.routes(), api.openai_routes()}) {
+  for (const auto& routes : {api.routes(), api.openai_routes(), api.console_routes()}) {
     for (const Api::Route& route : routes)
       EXPECT_TRUE(served.insert(std::string(route.method) + " " + std::string(route.pattern)).second) << route.pattern;
   }

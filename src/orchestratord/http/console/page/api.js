@@ -1,0 +1,121 @@
+// The only module that talks to the server.
+
+const TOKEN_KEY = "llorch-token";
+
+export const token = {
+  get: () => sessionStorage.getItem(TOKEN_KEY),
+  set: (value) => sessionStorage.setItem(TOKEN_KEY, value),
+  forget: () => sessionStorage.removeItem(TOKEN_KEY),
+};
+
+// What the server refused, in its words; UNREACHABLE if it said none.
+export class ApiError extends Error {
+  constructor(status, body) {
+    super(body.message);
+    this.status = status;
+    this.code = body.code;
+    this.retriable = body.retriable ?? false;
+    this.retryAfterMs = body.retry_after_ms;
+    this.correlationId = body.correlation_id;
+    this.details = body.details ?? {};
+  }
+}
+
+// Seeds have 63 bits, more than a number of JavaScript holds: a long one stays the text that came, and goes back as it is.
+const decode = (text) => JSON.parse(text, (key, value, context) =>
+  (key === "seed" && typeof value === "number" && !Number.isSafeInteger(value) ? (context?.source ?? value) : value));
+const encode = (body) => JSON.stringify(body, function (key, value) {
+  if (this !== body || key !== "seed" || typeof value !== "string") return value;
+  return JSON.rawJSON ? JSON.rawJSON(value) : Number(value);
+});
+
+let onMissingToken = () => {};
+// `listener(error)` is called when the server wants a token, or another one.
+export function whenTokenIsMissing(listener) {
+  onMissingToken = listener;
+}
+
+async function errorOf(response) {
+  const body = await response.text().then(decode).catch(() => null);
+  const error = body?.error ?? { code: `HTTP_${response.status}`, message: "the server answered without an explanation" };
+  return new ApiError(response.status, error);
+}
+
+async function send(method, path, { body, headers = {}, signal } = {}) {
+  const all = { ...headers };
+  const held = token.get();
+  if (held) all.Authorization = `Bearer ${held}`;
+  if (body !== undefined) all["Content-Type"] = "application/json";
+  let response;
+  try {
+    response = await fetch(path, {
+      method, headers: all, signal, body: body === undefined ? undefined : encode(body), cache: "no-store", credentials: "omit",
+    });
+  } catch (cause) {
+    if (cause.name === "AbortError") throw cause;
+    throw new ApiError(0, { code: "UNREACHABLE", message: "orchestratord does not answer. Is it running? `llorch ps` tells.", retriable: true });
+  }
+  if (response.ok) return response;
+  const error = await errorOf(response);
+  if (response.status === 401) onMissingToken(error);
+  throw error;
+}
+
+export const getJson = async (path, options) => decode(await getText(path, options));
+export const getText = async (path, options) => (await send("GET", path, options)).text();
+export const postJson = async (path, body, options) => decode(await (await send("POST", path, { ...options, body: body ?? {} })).text());
+export const deleteJson = async (path, options) => decode(await (await send("DELETE", path, options)).text());
+
+// Events of a text/event-stream: {event, id, data}. Comments and empty events are left out.
+async function* eventsOf(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    rest += value;
+    let end;
+    while ((end = rest.indexOf("\n\n")) >= 0) {
+      const event = { event: "message", id: undefined, data: "" };
+      for (const line of rest.slice(0, end).split("\n")) {
+        const colon = line.indexOf(":");
+        if (colon > 0) event[line.slice(0, colon)] = line.slice(colon + 1).replace(/^ /, "");
+      }
+      rest = rest.slice(end + 2);
+      if (event.data) yield { ...event, data: decode(event.data) };
+    }
+  }
+}
+
+const sleep = (ms, signal) => new Promise((resolve, reject) => {
+  const timer = setTimeout(resolve, ms);
+  signal?.addEventListener("abort", () => {
+    clearTimeout(timer);
+    reject(signal.reason);
+  }, { once: true });
+});
+
+// Follows a job to its end, over any number of connections: each goes on after the last event that came, and the id of that
+// event proves to the server what this page holds.
+export async function* followJob(jobId, { signal, onLost = () => {} } = {}) {
+  let lastId;
+  let wait = 250;
+  for (;;) {
+    try {
+      const headers = { Accept: "text/event-stream", ...(lastId && { "Last-Event-ID": lastId }) };
+      const response = await send("GET", `/v2/tasks/${encodeURIComponent(jobId)}/events`, { headers, signal });
+      for await (const event of eventsOf(response)) {
+        lastId = event.id ?? lastId;
+        wait = 250;
+        yield event;
+        if (event.event === "end" || event.event === "error") return;
+      }
+    } catch (error) {
+      if (signal?.aborted) throw error;
+      if (error instanceof ApiError && error.status !== 0 && !error.retriable) throw error;
+    }
+    onLost();
+    await sleep(wait, signal);
+    wait = Math.min(wait * 2, 4000);
+  }
+}

@@ -1,0 +1,132 @@
+// Starts the console: theme, token, health, and which view is shown.
+import { token, whenTokenIsMissing } from "./api.js";
+import { announce, setText } from "./dom.js";
+import { refreshAll, watch } from "./store.js";
+import { mount as playground } from "./views/playground.js";
+import { mount as jobs } from "./views/jobs.js";
+import { mount as pools } from "./views/pools.js";
+import { mount as models } from "./views/models.js";
+import { mount as plots } from "./views/plots.js";
+import { mount as settings } from "./views/settings.js";
+import { mount as about } from "./views/about.js";
+
+const VIEWS = { playground, jobs, pools, models, plots, settings, about };
+const view = document.getElementById("view");
+let shown;
+let unmount = () => {};
+
+// "#/jobs/ID" -> the view `jobs` with "ID". A view that is shown already hears of another id by itself.
+function route() {
+  const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  const chosen = name in VIEWS ? name : "playground";
+  if (shown === chosen) return;
+  unmount();
+  view.replaceChildren();
+  view.className = `view-${chosen}`;
+  const mounted = VIEWS[chosen](view, rest.join("/"));
+  unmount = mounted ?? (() => {});
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.hash === `#/${chosen}`) {
+      link.setAttribute("aria-current", "page");
+      document.title = `${link.textContent} · llama-orch`;
+      link.scrollIntoView?.({ block: "nearest", inline: "nearest" });
+    } else {
+      link.removeAttribute("aria-current");
+    }
+  }
+  if (shown !== undefined) view.focus({ preventScroll: true });
+  scrollTo(0, 0);
+  shown = chosen;
+}
+
+function showHealth() {
+  const health = document.getElementById("health");
+  const text = health.querySelector(".health-text");
+  watch("health", ({ value, error }) => {
+    const state = error ? (error.status === 401 ? "token" : "down") : value.status;
+    const words = { healthy: "healthy", degraded: "degraded", stopping: "stopping", token: "needs a token", down: "not reachable" };
+    if (health.dataset.state && health.dataset.state !== state) announce(`The service is ${words[state]}`);
+    health.dataset.state = state;
+    setText(text, words[state]);
+    health.title = error ? error.message : value.reasons.map((reason) => reason.human).join(" ");
+  });
+}
+
+// --- theme ---
+
+const isDark = () => (document.documentElement.dataset.theme
+  ? document.documentElement.dataset.theme === "dark"
+  : matchMedia("(prefers-color-scheme: dark)").matches);
+
+function showTheme() {
+  const button = document.getElementById("theme");
+  const name = () => {
+    const next = isDark() ? "Light" : "Dark";
+    setText(button, next);
+    button.setAttribute("aria-label", `${next} theme`);
+  };
+  button.addEventListener("click", () => {
+    const theme = isDark() ? "light" : "dark";
+    document.documentElement.dataset.theme = theme;
+    localStorage.setItem("theme", theme);
+    name();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", name);
+  name();
+}
+
+// --- token ---
+
+function showLogin() {
+  const dialog = document.getElementById("login");
+  const input = document.getElementById("login-token");
+  const reason = document.getElementById("login-reason");
+  const button = document.getElementById("token");
+  const title = document.getElementById("login-title");
+  let declined = false;
+  const name = () => setText(button, token.get() ? "Forget token" : "Token");
+  const ask = (why, heading) => {
+    if (dialog.open) return;
+    setText(title, heading);
+    setText(reason, why);
+    input.value = "";
+    dialog.showModal();
+  };
+  whenTokenIsMissing((error) => {
+    if (declined) return;
+    if (error.code === "BAD_TOKEN") token.forget();
+    name();
+    ask(error.message, error.code === "BAD_TOKEN" ? "That token is not known here" : "This service needs a token");
+  });
+  button.addEventListener("click", () => {
+    if (token.get()) {
+      token.forget();
+      name();
+      refreshAll();
+    } else {
+      ask("Send one if this service has been given tokens; it shows what that token's role may see.", "Use a token");
+    }
+  });
+  document.getElementById("login-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    token.set(input.value.trim());
+    declined = false;
+    dialog.close("used");
+    name();
+    refreshAll();
+  });
+  document.getElementById("login-cancel").addEventListener("click", () => dialog.close());
+  dialog.addEventListener("close", () => {
+    declined = dialog.returnValue !== "used";
+    dialog.returnValue = "";
+    input.value = "";
+  });
+  name();
+}
+
+showTheme();
+showLogin();
+showHealth();
+watch("metrics", () => {}); // the plots have a past when they are opened
+addEventListener("hashchange", route);
+route();

@@ -1,0 +1,71 @@
+// What the server says, asked again and again while somebody looks. Views watch resources; several watchers share one request.
+import { ApiError, getJson, getText } from "./api.js";
+import { parseMetrics, Recorder } from "./metrics.js";
+
+const recorder = new Recorder();
+
+const RESOURCES = {
+  health: { read: () => getJson("/v2/health"), everyMs: () => 3000 },
+  version: { read: () => getJson("/v2/meta/version"), everyMs: () => 60_000 },
+  capabilities: { read: () => getJson("/v2/meta/capabilities"), everyMs: () => 10_000 },
+  settings: { read: () => getJson("/v2/meta/settings"), everyMs: () => 60_000 },
+  models: { read: () => getJson("/v2/catalog/models?facts=true"), everyMs: () => 10_000 },
+  pools: { read: () => getJson("/v2/pools"), everyMs: () => 1500 },
+  // A long list is asked for less often, so that it costs the server no more than a short one.
+  jobs: { read: () => getJson("/v2/tasks?limit=1000"), everyMs: (jobs) => (jobs?.tasks.length > 200 ? 2500 : 1000) },
+  metrics: {
+    read: async () => recorder.record(parseMetrics(await getText("/metrics")), Date.now()),
+    everyMs: () => 2000,
+  },
+};
+
+const states = new Map(Object.keys(RESOURCES).map((name) => [name, { value: undefined, error: undefined, at: 0, watchers: new Set() }]));
+
+function tell(name) {
+  const state = states.get(name);
+  for (const watcher of [...state.watchers]) watcher(state);
+}
+
+async function ask(name) {
+  const state = states.get(name);
+  clearTimeout(state.timer);
+  state.timer = undefined;
+  if (state.asking || state.watchers.size === 0 || document.hidden) return;
+  state.asking = true;
+  try {
+    state.value = await RESOURCES[name].read();
+    state.error = undefined;
+  } catch (error) {
+    if (!(error instanceof ApiError)) console.error(error);
+    state.error = error;
+  }
+  state.asking = false;
+  state.at = Date.now();
+  tell(name);
+  if (state.watchers.size > 0) {
+    const refused = state.error?.status === 401 || state.error?.status === 403;
+    state.timer = setTimeout(ask, refused ? 30_000 : RESOURCES[name].everyMs(state.value), name);
+  }
+}
+
+// Calls `watcher({value, error, at})` now if something is known, and after every answer. Returns what ends it.
+export function watch(name, watcher) {
+  const state = states.get(name);
+  state.watchers.add(watcher);
+  if (state.value !== undefined || state.error) watcher(state);
+  ask(name);
+  return () => state.watchers.delete(watcher);
+}
+
+export const latest = (name) => states.get(name).value;
+
+// Asks now, because something was just changed.
+export function refresh(...names) {
+  for (const name of names) ask(name);
+}
+
+export const refreshAll = () => refresh(...states.keys());
+
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) refreshAll();
+});

@@ -1,0 +1,45 @@
+// Counters of the service over the last minutes, drawn while the page is open.
+import { chart } from "../chart.js";
+import { empty, errorBox, h } from "../dom.js";
+import { count, duration, percent, rate } from "../format.js";
+import { refresh, watch } from "../store.js";
+
+const CHARTS = [
+  { title: "Tokens per second", hint: "Of jobs that ended, over the last 30 s", lines: [{ key: "tokensPerSecond", name: "tokens/s" }], format: rate },
+  { title: "Time to first token", hint: "From admission, over the last 30 s", lines: [{ key: "ttft50", name: "half" }, { key: "ttft95", name: "19 of 20" }], format: duration },
+  { title: "Queue", hint: "Jobs that wait, and all that have not ended", lines: [{ key: "queue", name: "waiting" }, { key: "live", name: "live" }], format: count, boundMin: 5 },
+  { title: "Wait in the queue", hint: "Over the last 30 s", lines: [{ key: "wait50", name: "half" }, { key: "wait95", name: "19 of 20" }], format: duration },
+  { title: "Decoding time", hint: "Of one job, over the last 30 s", lines: [{ key: "decode50", name: "half" }, { key: "decode95", name: "19 of 20" }], format: duration },
+  { title: "Jobs per second", hint: "That ended, over the last 30 s", lines: [{ key: "jobsPerSecond", name: "jobs/s" }], format: rate },
+  { title: "Cache", hint: "Pages in use, and prompt tokens found in it", lines: [{ key: "cache", name: "in use" }, { key: "hits", name: "prefix hits" }], format: percent, boundMin: 1 },
+];
+
+// Prompt tokens that workers found in their prefix caches, of all since they are ready.
+export function hitsOf(pools) {
+  const sum = (key) => pools.flatMap((pool) => pool.workers).reduce((total, worker) => total + (worker[key] ?? 0), 0);
+  const hits = sum("prefix_hit_tokens");
+  const all = hits + sum("prefix_miss_tokens");
+  return all ? hits / all : undefined;
+}
+
+export function mount(root) {
+  const problem = h("div");
+  const charts = CHARTS.map(chart);
+  const grid = h("div", { class: "plots" }, charts.map((each) => each.node));
+  const nothing = h("div");
+  root.append(h("h1", {}, "Plots"), problem, nothing, grid);
+  let hits;
+  const unwatchPools = watch("pools", ({ value }) => (hits = value && hitsOf(value.pools)));
+  const unwatch = watch("metrics", ({ value, error }) => {
+    problem.replaceChildren(...(error ? [errorBox(error, () => refresh("metrics"))] : []));
+    if (!value) return;
+    const newest = value.points.at(-1);
+    if (newest) newest.hits ??= hits;
+    nothing.replaceChildren(...(value.points.length > 1 ? [] : [empty("Measuring", "The first figures come with the second reading, in two seconds.")]));
+    for (const each of charts) each.update(value.points);
+  });
+  return () => {
+    unwatch();
+    unwatchPools();
+  };
+}

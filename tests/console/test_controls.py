@@ -1,0 +1,307 @@
+"""Every control of the console, in a real browser against real daemons."""
+
+import json
+
+import pytest
+
+from stack import Stack, wait_for
+
+TOKEN = "c" * 40
+
+
+def run_prompt(page, prompt="Once upon a time", max_tokens=24, seed="7"):
+    page.type(".composer textarea", prompt)
+    set_sampling(page, "Max tokens", str(max_tokens))
+    set_sampling(page, "Seed", seed)
+    page.click_text("button", "Run")
+
+
+def label_of(page, name):
+    """The selector of the control with this label."""
+    found = page.wait(f"[...document.querySelectorAll('label[for]')].find((l) => l.innerText === {json.dumps(name)})?.htmlFor", name)
+    return f"#{found}"
+
+
+def set_sampling(page, label, value):
+    page.type(label_of(page, label), value)
+
+
+def test_a_prompt_runs_and_its_receipt_is_verified(page, stack):
+    page.open(stack.url)
+    run_prompt(page)
+    page.wait_text(".run-state", "Completed")
+    output = page.text(".turn-plain")
+    expected = stack.submit(max_tokens=24, seed=7)["job_id"]
+    assert output == "".join(e.data["t"] for e in stack.read_to_end(expected) if e.name == "token")
+    assert "24" in page.text(".result .stats")
+    page.click(".receipt summary")
+    receipt = stack.job(expected)["receipt"]
+    assert receipt["output_sha256"] in page.text(".receipt")
+    page.click_text("button", "Verify")
+    page.wait_text(".verified", "Same bytes.")
+
+
+def test_a_drawn_seed_of_63_bits_survives_the_page(page, stack):
+    page.open(stack.url)
+    run_prompt(page, max_tokens=4, seed="9223372036854775807")
+    page.wait_text(".run-state", "Completed")
+    page.click(".receipt summary")
+    assert "9223372036854775807" in page.text(".receipt")
+    page.click_text("button", "Verify")
+    page.wait_text(".verified", "Same bytes.")
+    page.click_text("button", "Clear")
+    page.wait_text(".output", "Nothing has been asked yet")
+
+
+def test_a_job_is_stopped(page, stack):
+    page.open(stack.url)
+    stack.gate.hold()
+    run_prompt(page, max_tokens=200)
+    stack.gate.let_pass(3)
+    page.wait("document.querySelector('.turn-plain')?.innerText.length > 2")
+    page.click_text("button", "Stop")
+    page.wait_text(".run-state", "Stopped")
+    stack.gate.open()
+    job = stack.request("GET", "/v2/tasks?limit=1").json["tasks"][0]
+    assert job["status"] == "cancelled"
+    assert page.eval("sessionStorage.length") == 0
+
+
+def test_a_reload_goes_on_with_the_job(page, stack):
+    """Only the id is kept over it: neither prompt nor output."""
+    page.open(stack.url)
+    stack.gate.hold()
+    run_prompt(page, prompt="a prompt that nobody may keep", max_tokens=30)
+    page.wait("document.querySelector('.run-state').dataset.state === 'running'")
+    stack.gate.let_pass(5)
+    page.wait("document.querySelector('.turn-plain')?.innerText.length > 5")
+    before = page.text(".turn-plain")
+    kept = page.eval("JSON.stringify({...sessionStorage, ...localStorage})")
+    assert "nobody may keep" not in kept and before not in kept
+    page.call("Page.reload")
+    page.wait(f"document.querySelector('.turn-plain')?.innerText.startsWith({json.dumps(before)})")
+    stack.gate.open()
+    page.wait_text(".run-state", "Completed")
+    job = stack.request("GET", "/v2/tasks?limit=1").json["tasks"][0]
+    assert job["status"] == "completed" and job["tokens_out"] == 30
+    page.click(".receipt summary")
+    assert job["receipt"]["output_sha256"] in page.text(".receipt")
+    assert page.eval("[...document.querySelectorAll('button')].find((b) => b.innerText === 'Verify').disabled")
+
+
+def test_what_a_model_writes_is_text(page, stack):
+    """Output that is markup stays on screen as it was written."""
+    page.open(stack.url)
+    page.type(".composer textarea", "x")
+    page.eval("[...document.querySelectorAll('summary')].find((s) => s.innerText.includes('JSON Schema')).click()")
+    hostile = "<img src=x onerror=alert(1)><script>document.title='owned'</script>"
+    set_sampling(page, "JSON Schema", json.dumps({"const": hostile}))
+    set_sampling(page, "Max tokens", "100")
+    page.click_text("button", "Run")
+    page.wait_text(".run-state", "Completed")
+    assert json.loads(page.text(".turn-plain")) == hostile
+    assert page.eval("document.querySelectorAll('.output img, .output script').length") == 0
+    assert page.eval("document.title") != "owned"
+
+
+def test_a_refusal_is_shown_in_its_words(page, stack):
+    page.open(stack.url)
+    run_prompt(page, max_tokens=40000)
+    page.wait_text(".result .error-box", "INVALID_PARAMS")
+    assert "In the log:" in page.text(".result .error-box")
+    page.eval("[...document.querySelectorAll('summary')].find((s) => s.innerText.includes('JSON Schema')).click()")
+    schema = label_of(page, "JSON Schema")
+    page.type(schema, "{")
+    page.wait(f"document.querySelector('{schema}').getAttribute('aria-invalid') === 'true'")
+    page.click_text("button", "Run")
+    page.wait_text(".result .error-box", "JSON Schema")
+
+
+def test_a_chat_needs_a_template_and_says_so(page, stack):
+    page.open(stack.url)
+    page.click("input[value=chat]")
+    page.type(label_of(page, "System"), "You are terse.")
+    page.type(label_of(page, "Message"), "Hello")
+    page.click_text("button", "Run")
+    page.wait_text(".result .error-box", "chat template")
+    assert page.eval(f"document.querySelector('{label_of(page, 'Message')}').value") == "Hello", "nothing typed is lost"
+
+
+def test_the_keyboard_alone_runs_a_prompt(page, stack):
+    page.open(stack.url)
+    page.wait("!document.querySelector('button.main').disabled")
+    page.type(".composer textarea", "Once")
+    page.key("Enter", modifiers=2)
+    page.wait_text(".run-state", "Completed")
+
+
+def test_jobs_say_why_they_wait_and_are_cancelled(page, stack):
+    stack.gate.hold()
+    first = stack.submit(max_tokens=50)["job_id"]
+    stack.wait_running(first)
+    waiting = [stack.submit(max_tokens=50)["job_id"] for _ in range(4)]
+    page.open(f"{stack.url}/#/jobs")
+    page.wait_text(".list", "queued 2")
+    page.click(".job")
+    page.wait("location.hash.startsWith('#/jobs/')")
+    page.go(f"jobs/{waiting[-1]}")
+    page.wait_text(".detail .note", "WAITING_FOR_")
+    assert "Queued" in page.text(".timeline-legend")
+    page.click_text("button", "Cancel job")
+    page.wait("document.querySelector('.detail').dataset.state === 'cancelled'")
+    assert stack.job(waiting[-1])["status"] == "cancelled"
+    stack.gate.open()
+    for job_id in [first, *waiting[:-1]]:
+        stack.wait_terminal(job_id)
+    page.go(f"jobs/{first}")
+    page.wait("document.querySelector('.detail').dataset.state === 'completed'")
+    assert {"Queued", "Prompt", "Tokens"} <= set(page.text(".timeline-legend").replace("\n", " ").split())
+    for name in ("waiting", "running", "failed", "ended", "all"):
+        page.click(f"[data-filter={name}]")
+        page.wait(f"document.querySelector('[data-filter={name}]').getAttribute('aria-pressed') === 'true'")
+    page.type(".toolbar input", "no such id")
+    page.wait_text(".list-panel", "No job matches")
+    page.type(".toolbar input", first[:8])
+    page.wait(f"document.querySelectorAll('.job:not([hidden])').length === 1")
+    page.click_text("button", "Close")
+    page.wait("document.querySelector('.detail').hidden")
+
+
+def test_an_unknown_job_is_explained(page, stack):
+    page.open(f"{stack.url}/#/jobs/nobody")
+    page.wait_text(".detail", "JOB_NOT_FOUND")
+
+
+def test_memory_is_shown_by_what_it_is_for(page, stack):
+    stack.wait_terminal(stack.submit(max_tokens=2)["job_id"])
+    page.open(f"{stack.url}/#/pools")
+    page.wait_text(".legend", "weights")
+    legend = page.text(".legend")
+    for word in ("weights", "cache", "workspace", "free"):
+        assert word in legend, legend
+    worker = stack.pools()[0]["workers"][0]
+    memory = worker["memory_by_device"]
+    assert sum(memory[0].values()) == worker["vram_bytes"] and memory[0]["weights_bytes"] > 1_000_000
+    # The segments add up to the device.
+    assert abs(page.eval("[...document.querySelectorAll('.memory .part')].reduce((s, p) => s + Number(p.style.flexGrow), 0)") - 1) < 0.001
+    page.wait_text(".workers", "fairytale-5m-q8_0.gguf")
+
+
+def test_a_pool_is_drained_reloaded_and_purged(page, stack):
+    stack.wait_terminal(stack.submit(max_tokens=2)["job_id"])
+    page.open(f"{stack.url}/#/pools")
+    page.click_text("button", "Drain")
+    page.wait_text(".pool-head", "draining")
+    assert stack.pools()[0]["status"] == "draining"
+    page.click_text("button", "End drain")
+    page.wait_text(".pool-head", "healthy")
+    stack.wait_terminal(stack.submit(max_tokens=2)["job_id"])
+    page.wait_text(".workers", "ready")
+    page.click_text("button", "Clear prefix caches")
+    page.wait_text(".view-head", "forget their prefix cache")
+    page.click_text("button", "Reload …")
+    page.wait("document.querySelector('dialog[open] select')?.options.length === 2")
+    page.eval("(() => { const s = document.querySelector('dialog[open] select'); s.value = 'demo-f16'; s.dispatchEvent(new Event('change')); })()")
+    page.click_text("button", "Reload", "dialog[open]")
+    page.wait_text(".workers", "fairytale-5m-f16.gguf")
+    wait_for("the reload to end", lambda: stack.request("GET", "/v2/pools/pool-1/health").json.get("operation", {}).get("state") != "running")
+    page.wait_text(".workers", "ready")
+    page.click_text("button", "Purge …")
+    page.click_text("button", "Leave them", "dialog[open]")
+    page.wait("!document.querySelector('dialog[open]')")
+    page.click_text("button", "Purge …")
+    page.click_text("button", "Purge", "dialog[open]")
+    page.wait_text(".pool", "No worker")
+    assert stack.workers() == []
+
+
+def test_models_say_where_they_fit(page, stack):
+    page.open(f"{stack.url}/#/models")
+    page.wait_text(".models", "fits now")
+    assert "context" in page.text(".models") and "llama" in page.text(".models")
+    stack.wait_terminal(stack.submit(max_tokens=2)["job_id"])
+    page.wait_text(".models", "runs here")
+
+
+def test_plots_draw(page, stack):
+    page.open(f"{stack.url}/#/plots")
+    stack.wait_terminal(stack.submit(max_tokens=20)["job_id"])
+    page.wait("[...document.querySelectorAll('.chart .figure b')].filter((b) => b.innerText !== '–').length >= 6", "figures")
+    page.wait("document.querySelectorAll('.line[d*=L]').length >= 3", "lines")
+    assert page.eval("document.querySelector('.chart svg').getAttribute('aria-label')").startswith("Tokens per second")
+
+
+def test_settings_are_shown_as_read(page, stack):
+    page.open(f"{stack.url}/#/settings")
+    page.wait_text(".settings", "orchestratord.queue.capacity")
+    page.click(".toolbar input[type=checkbox]")
+    page.wait("!document.querySelector('.settings').innerText.includes('orchestratord.queue.capacity')")
+    assert "orchestratord.limits.workers_per_gpu" in page.text(".settings")
+    page.type(".toolbar input[type=search]", "workers_per_gpu")
+    page.wait("document.querySelectorAll('.settings tbody tr').length === 1")
+
+
+def test_about_names_version_and_limits(page, stack):
+    page.open(f"{stack.url}/#/about")
+    version = stack.request("GET", "/v2/meta/version").json
+    page.wait_text(".about", version["build"])
+    page.wait_text(".about", "healthy")
+
+
+def test_the_theme_is_chosen_and_kept(page, stack):
+    page.open(stack.url)
+    colour = "getComputedStyle(document.body).backgroundColor"
+    light = page.eval(colour)
+    page.click("#theme")
+    dark = page.eval(colour)
+    assert dark != light
+    page.call("Page.reload")
+    page.wait(f"document.readyState === 'complete' && {colour} === '{dark}'")
+
+
+def test_a_dead_service_is_noticed_and_so_is_its_return(browser):
+    page = browser.page()
+    with Stack() as stack:
+        page.open(f"{stack.url}/#/jobs")
+        page.wait_text("#health", "healthy")
+        stack.orchestrator.kill()
+        stack.orchestrator.wait()
+        page.wait_text("#health", "not reachable")
+        page.wait_text(".error-box", "UNREACHABLE")
+        stack.start_orchestrator()
+        page.wait_text("#health", "healthy")
+        page.wait("!document.querySelector('.error-box')")
+        assert page.complaints == []
+    page.close()
+
+
+@pytest.fixture(scope="module")
+def guarded_stack():
+    with Stack(token=TOKEN) as running:
+        yield running
+
+
+def test_a_token_is_asked_for_used_and_forgotten(page, guarded_stack):
+    page.open(guarded_stack.url)
+    page.wait("document.getElementById('login').open")
+    page.type("#login-token", "x" * 40)
+    page.click_text("button", "Use token")
+    page.wait_text("#login", "That token is not known here")
+    page.type("#login-token", TOKEN)
+    page.click_text("button", "Use token")
+    page.wait_text("#health", "healthy")
+    page.wait("!document.querySelector('.composer button.main').disabled")
+    run_prompt(page, max_tokens=3)
+    page.wait_text(".run-state", "Completed")
+    assert page.eval("JSON.stringify([document.cookie, {...localStorage}])") == '["",{}]'
+    page.click_text("button", "Forget token")
+    page.wait("document.getElementById('login').open")
+    page.click_text("button", "Not now")
+    page.wait_text("#health", "needs a token")
+
+
+def test_a_foreign_page_may_not_frame_or_call_it(page, stack):
+    """The page is public, and yet another site can neither show nor use it."""
+    response = stack.request("GET", "/", headers={"Sec-Fetch-Site": "cross-site"})
+    assert (response.status, response.code) == (403, "FORBIDDEN")
+    assert stack.request("GET", "/", headers={"Host": "evil.example"}).status == 403
