@@ -3,9 +3,7 @@
   const problems = [];
   const name = (e) => `${e.tagName.toLowerCase()}${e.id ? `#${e.id}` : ""}${e.className && typeof e.className === "string" ? `.${e.className.trim().split(/\s+/).join(".")}` : ""} "${(e.innerText ?? "").trim().slice(0, 40)}"`;
   const seen = (e) => {
-    if (!e.getClientRects().length || e.closest(".unseen, .skip")) return false;
-    const style = getComputedStyle(e);
-    return style.visibility !== "hidden" && Number(style.opacity) > 0;
+    return e.getClientRects().length > 0 && !e.closest(".unseen, .skip") && e.checkVisibility({ visibilityProperty: true, opacityProperty: true });
   };
   const all = (selector) => [...document.querySelectorAll(selector)];
 

@@ -139,7 +139,7 @@ class Page:
                 return self.eval(condition)
             return None
 
-        return wait_for(what or condition, holds, every_s=0.05)
+        return wait_for(what or condition, holds, timeout_s=15, every_s=0.05)
 
     def text(self, selector="main"):
         return self.eval(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''")

@@ -6,7 +6,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 
 from browser import CHROMIUM, Browser  # noqa: E402
-from stack import BIN, REPO, Stack  # noqa: E402
+from stack import BIN, OFTEN_HEARD, REPO, Stack  # noqa: E402
 
 SCREENSHOTS = REPO / "build/console-screenshots"
 
@@ -27,7 +27,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def stack():
-    with Stack({"pool-managerd.heartbeat_interval_ms": "200", "pool-managerd.worker_health_interval_ms": "200",
+    with Stack({**OFTEN_HEARD, "pool-managerd.worker_health_interval_ms": "200",
                 "orchestratord.limits.workers_per_gpu": "2"}) as running:
         yield running
 

@@ -7,17 +7,21 @@ import pathlib
 import pytest
 
 from conftest import SCREENSHOTS
-from stack import Stack
+from stack import OFTEN_HEARD, Stack
 
 CHECK = (pathlib.Path(__file__).parent / "accessibility.js").read_text()
 SIZES = {"wide": (1440, 900, False), "tablet": (900, 1100, False), "phone": (390, 844, True)}
-VIEWS = ("playground", "jobs", "pools", "models", "plots", "settings", "about")
+# When a view shows what it has to show.
+READY = {"playground": "document.querySelector('select')?.options.length === 2", "jobs": "document.querySelectorAll('.job').length > 8",
+         "pools": "document.querySelectorAll('.memory .part').length >= 7", "models": "document.querySelectorAll('.fits tr').length === 2",
+         "plots": "document.querySelectorAll('.line[d*=L]').length >= 2", "settings": "document.querySelectorAll('.settings tr').length > 60",
+         "about": "document.querySelectorAll('.about td').length > 10"}
 
 
 @pytest.fixture(scope="module")
 def busy_stack():
     """Jobs of every status: completed, cancelled, one that runs, several that wait. Two models, both loaded."""
-    settings = {"pool-managerd.heartbeat_interval_ms": "200", "pool-managerd.worker_health_interval_ms": "200",
+    settings = {**OFTEN_HEARD, "pool-managerd.worker_health_interval_ms": "200",
                 "orchestratord.limits.workers_per_gpu": "2", "orchestratord.worker_slots": "2"}
     with Stack(settings) as stack:
         for seed in range(6):
@@ -38,13 +42,9 @@ def test_every_view(browser, busy_stack, size, theme):
     page = browser.page(width, height, theme, mobile)
     page.open(busy_stack.url)
     page.wait_text("#health", "healthy")
-    for view in VIEWS:
+    for view in READY:
         page.go(view)
-        ready = {"playground": "document.querySelector('select')?.options.length === 2", "jobs": "document.querySelectorAll('.job').length > 8",
-                 "pools": "document.querySelectorAll('.memory .part').length >= 7", "models": "document.querySelectorAll('.fits tr').length === 2",
-                 "plots": "document.querySelectorAll('.line[d*=L]').length >= 2", "settings": "document.querySelectorAll('.settings tr').length > 60",
-                 "about": "document.querySelectorAll('.about td').length > 10"}[view]
-        page.wait(ready)
+        page.wait(READY[view])
         page.screenshot(SCREENSHOTS / f"{view}-{size}-{theme}.png")
         assert page.eval(CHECK) == [], (view, size, theme)
     page.go(f"jobs/{busy_stack.held[2]}")
@@ -90,14 +90,13 @@ def test_a_result_and_a_refusal(browser, theme):
     page.close()
 
 
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("view", READY)
 def test_the_tab_key_reaches_every_control_in_the_order_seen(page, busy_stack, view):
     """And shows where it is. Radios are one stop, as everywhere."""
     page.open(f"{busy_stack.url}/#/{view}")
-    page.wait("document.querySelectorAll('main button, main input, main select, main summary, main a, main [tabindex=\"0\"]').length > 0"
-              if view != "about" else "document.querySelectorAll('.about td').length > 10")
-    wanted = page.eval("""[...document.querySelectorAll('body > a, header a, header button, main a, main button, main input, main select, main textarea,
-        main summary, main [tabindex="0"]')].filter((e) => e.getClientRects().length && !e.disabled
+    page.wait(READY[view])
+    wanted = page.eval("""[...document.querySelectorAll(`body > a, header a, header button, main a, main button, main input, main select, main textarea,
+        main summary, main [tabindex="0"]`)].filter((e) => e.checkVisibility() && !e.disabled
         && !(e.type === 'radio' && !e.checked)).length""")
     page.eval("document.activeElement.blur()")
     stops = []

@@ -30,6 +30,9 @@ export function duration(ms) {
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 export const count = (value) => (value === undefined || value === null ? "–" : whole.format(value).replaceAll(",", "\u2009"));
 
+// plural(2, "device") -> "2 devices"
+export const plural = (value, one) => `${count(value)} ${one}${value === 1 ? "" : "s"}`;
+
 export function rate(value) {
   if (value === undefined || value === null || !Number.isFinite(value)) return "–";
   return value >= 100 ? count(value) : value.toFixed(1);

@@ -1,6 +1,6 @@
 // Which service this is, how it is, and what it can do.
 import { errorBox, h } from "../dom.js";
-import { bytes, count, duration } from "../format.js";
+import { bytes, count, duration, plural } from "../format.js";
 import { watch } from "../store.js";
 
 const row = (name, value) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, value));
@@ -11,7 +11,7 @@ const PANELS = {
   health: ["Health", (health) => [
     ...health.reasons.map((reason) => h("p", { class: "note" }, h("strong", {}, reason.code), " ", reason.human)),
     table([row("Status", health.status), row("Up for", duration(health.uptime_seconds * 1000)),
-      ...health.pools.map((pool) => row(`Pool ${pool.pool_id}`, `${pool.status}, ${count(pool.gpus)} devices, ${count(pool.workers)} workers`))])]],
+      ...health.pools.map((pool) => row(`Pool ${pool.pool_id}`, `${pool.status}, ${plural(pool.gpus, "device")}, ${plural(pool.workers, "worker")}`))])]],
   version: ["Version", (version) => [table([row("llama-orch", version.version), row("API", version.api_version), row("Build", h("code", {}, version.build)), row("Licence", "Apache-2.0")])]],
   capabilities: ["Limits", ({ limits, engines }) => [table([
     row("Queue", limit(limits.queue_capacity)), row("Context", limits.max_context_length ? `${count(limits.max_context_length)} tokens` : "no worker is ready"),

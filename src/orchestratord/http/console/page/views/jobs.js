@@ -16,6 +16,7 @@ const FILTERS = {
   failed: (job) => job.status === "failed",
   ended: (job) => !LIVE.has(job.status),
 };
+const HEADS = [["Status", ""], ["Job", "job-id"], ["Model", ""], ["How it stands", "job-why"], ["Tokens in → out", "job-tokens"], ["Submitted", "job-age"]];
 const chosen = { filter: "all", words: "" };
 
 const errorOfJob = (job) => ({ ...job.error, correlationId: job.error.correlation_id, retryAfterMs: job.error.retry_after_ms });
@@ -156,7 +157,8 @@ export function mount(root, firstId) {
   const filters = filterBar(() => draw());
   const nothing = h("div");
   const problem = h("div");
-  root.append(h("h1", {}, "Jobs"), filters.node, problem, h("div", { class: "jobs" }, h("div", { class: "panel list-panel" }, list.node, nothing), detail.node));
+  const heads = h("div", { class: "job job-heads", "aria-hidden": "true" }, HEADS.map(([name, className]) => h("span", { class: className }, name)));
+  root.append(h("h1", {}, "Jobs"), filters.node, problem, h("div", { class: "jobs" }, h("div", { class: "panel list-panel" }, heads, list.node, nothing), detail.node));
 
   function draw() {
     filters.update(all);
@@ -164,6 +166,7 @@ export function mount(root, firstId) {
     const shown = all.filter(FILTERS[chosen.filter]).filter((job) => !words || `${job.job_id} ${job.task_id} ${job.model}`.toLowerCase().includes(words));
     list.setItems(shown);
     setShown(list.node, shown.length > 0);
+    setShown(heads, shown.length > 0);
     const why = all.length === 0 ? empty("No jobs yet", "Type a prompt in the ", h("a", { href: "#/playground" }, "playground"), ", or send one to /v2/tasks.")
       : empty("No job matches", "Of ", count(all.length), " jobs none is shown by this filter.");
     nothing.replaceChildren(...(shown.length === 0 && latest("jobs") ? [why] : []));

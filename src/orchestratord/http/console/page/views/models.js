@@ -1,13 +1,13 @@
 // The configured models, and where a worker of each would fit.
 import { empty, errorBox, h, keyed, setText } from "../dom.js";
-import { bytes, count } from "../format.js";
+import { bytes, count, plural } from "../format.js";
 import { refresh, watch } from "../store.js";
 
 // How `facts` stands to `device`: {state, words}. Numbers are the pool's.
 export function fitOn(facts, device, workers) {
   const needs = facts.memory_bytes;
   const here = workers.filter((worker) => worker.model_digest === facts.digest && worker.gpu_id.split(",").includes(device.gpu_id));
-  if (here.length) return { state: "here", words: `${count(here.length)} ${here.length === 1 ? "worker runs" : "workers run"} here` };
+  if (here.length) return { state: "here", words: `${plural(here.length, "worker")} here` };
   if (!device.healthy) return { state: "no", words: device.fault ?? "the device is not healthy" };
   if (needs <= device.vram_available_bytes) return { state: "now", words: `fits now, ${bytes(device.vram_available_bytes - needs)} stay free` };
   const potential = device.vram_available_bytes + device.vram_allocated_bytes;

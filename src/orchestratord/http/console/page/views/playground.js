@@ -231,7 +231,8 @@ function modelPicker() {
     draft.model = select.value;
     show();
   } });
-  const hint = h("p", { class: "hint" });
+  const node = field("Model", select, " ");
+  const hint = node.querySelector(".hint");
   const update = ({ value, error }) => {
     if (error && !value) return setText(hint, error.message);
     const names = value.models.map((model) => model.model_id);
@@ -246,7 +247,7 @@ function modelPicker() {
     setShown(draft.images.node, draft.mode === "chat" && Boolean(model?.facts?.images));
     return undefined;
   };
-  return { node: h("div", {}, field("Model", select), hint), unwatch: watch("models", (state) => {
+  return { node, unwatch: watch("models", (state) => {
     update(state);
     showSoon();
   }), update: () => latest("models") && update({ value: latest("models") }) };

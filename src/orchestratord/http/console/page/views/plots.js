@@ -6,10 +6,10 @@ import { refresh, watch } from "../store.js";
 
 const CHARTS = [
   { title: "Tokens per second", hint: "Of jobs that ended, over the last 30 s", lines: [{ key: "tokensPerSecond", name: "tokens/s" }], format: rate },
-  { title: "Time to first token", hint: "From admission, over the last 30 s", lines: [{ key: "ttft50", name: "half" }, { key: "ttft95", name: "19 of 20" }], format: duration },
+  { title: "Time to first token", hint: "From admission, over the last 30 s", lines: [{ key: "ttft50", name: "p50" }, { key: "ttft95", name: "p95" }], format: duration },
   { title: "Queue", hint: "Jobs that wait, and all that have not ended", lines: [{ key: "queue", name: "waiting" }, { key: "live", name: "live" }], format: count, boundMin: 5 },
-  { title: "Wait in the queue", hint: "Over the last 30 s", lines: [{ key: "wait50", name: "half" }, { key: "wait95", name: "19 of 20" }], format: duration },
-  { title: "Decoding time", hint: "Of one job, over the last 30 s", lines: [{ key: "decode50", name: "half" }, { key: "decode95", name: "19 of 20" }], format: duration },
+  { title: "Wait in the queue", hint: "Over the last 30 s", lines: [{ key: "wait50", name: "p50" }, { key: "wait95", name: "p95" }], format: duration },
+  { title: "Decoding time", hint: "Of one job, over the last 30 s", lines: [{ key: "decode50", name: "p50" }, { key: "decode95", name: "p95" }], format: duration },
   { title: "Jobs per second", hint: "That ended, over the last 30 s", lines: [{ key: "jobsPerSecond", name: "jobs/s" }], format: rate },
   { title: "Cache", hint: "Pages in use, and prompt tokens found in it", lines: [{ key: "cache", name: "in use" }, { key: "hits", name: "prefix hits" }], format: percent, boundMin: 1 },
 ];

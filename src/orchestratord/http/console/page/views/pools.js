@@ -1,7 +1,7 @@
 // Pools, their devices byte by byte, their workers, and an operator's levers.
 import { deleteJson, postJson } from "../api.js";
 import { empty, errorBox, field, h, keyed, modal, setAttribute, setShown, setText } from "../dom.js";
-import { ago, bytes, count, fileName, percent, shortId } from "../format.js";
+import { ago, bytes, count, fileName, percent, plural, shortId } from "../format.js";
 import { latest, refresh, watch } from "../store.js";
 
 const DRAIN_MS = 30_000;
@@ -42,14 +42,37 @@ export function memoryMap(device, workers) {
   return parts;
 }
 
+// A bar with a segment for each part, `total` long.
+function memoryBar(className) {
+  const node = h("div", { class: `memory ${className}`, role: "img" });
+  return {
+    node,
+    update(label, parts, total) {
+      while (node.children.length < parts.length) node.append(h("span"));
+      while (node.children.length > parts.length) node.lastChild.remove();
+      parts.forEach((part, i) => {
+        const segment = node.children[i];
+        setAttribute(segment, "class", `part part-${part.kind}`);
+        segment.style.flexGrow = String(part.bytes / total);
+        setAttribute(segment, "title", part.label);
+      });
+      setAttribute(node, "aria-label", `${label}: ${parts.map((part) => part.label).join("; ")}`);
+    },
+  };
+}
+
+const ENLARGED_BELOW = 0.2; // of a device; what is in use is drawn again, as wide as the device
+const IN_USE = new Set(["weights", "cache", "workspace", "whole", "reserved"]);
+
 function makeDevice() {
   const name = h("strong");
   const about = h("span", { class: "muted" });
   const used = h("span", { class: "device-used" });
-  const bar = h("div", { class: "memory", role: "img" });
+  const bar = memoryBar("");
+  const enlarged = memoryBar("enlarged");
   const fault = h("p", { class: "field-error" });
   const legend = h("dl", { class: "legend" });
-  const node = h("div", { class: "device" }, h("div", { class: "device-head" }, h("span", {}, name, " ", about), used), bar, legend, fault);
+  const node = h("div", { class: "device" }, h("div", { class: "device-head" }, h("span", {}, name, " ", about), used), bar.node, enlarged.node, legend, fault);
   return {
     node,
     update({ device, workers }) {
@@ -57,15 +80,12 @@ function makeDevice() {
       setText(about, `${device.model} · ${device.device_class}`);
       const parts = memoryMap(device, workers);
       setText(used, `${bytes(device.vram_total_bytes - device.vram_available_bytes)} of ${bytes(device.vram_total_bytes)} in use`);
-      while (bar.children.length < parts.length) bar.append(h("span"));
-      while (bar.children.length > parts.length) bar.lastChild.remove();
-      parts.forEach((part, i) => {
-        const node = bar.children[i];
-        setAttribute(node, "class", `part part-${part.kind}`);
-        node.style.flexGrow = String(part.bytes / device.vram_total_bytes);
-        setAttribute(node, "title", part.label);
-      });
-      setAttribute(bar, "aria-label", `Memory of ${name.textContent}: ${parts.map((part) => part.label).join("; ")}`);
+      bar.update(`Memory of ${name.textContent}`, parts, device.vram_total_bytes);
+      const inUse = parts.filter((part) => IN_USE.has(part.kind));
+      const total = inUse.reduce((sum, part) => sum + part.bytes, 0);
+      const isSmall = total > 0 && total < ENLARGED_BELOW * device.vram_total_bytes;
+      setShown(enlarged.node, isSmall);
+      if (isSmall) enlarged.update(`In use on ${name.textContent}, enlarged`, inUse, total);
       const sums = new Map();
       for (const part of parts) sums.set(part.kind, (sums.get(part.kind) ?? 0) + part.bytes);
       const known = JSON.stringify([...sums]);
@@ -159,7 +179,7 @@ function levers(poolOf) {
       button.disabled = true;
       try {
         const reply = await action();
-        if (reply) outcome.replaceChildren(`${reply.status}${reply.workers?.length ? `: ${count(reply.workers.length)} workers stop when they are idle` : ""}`);
+        if (reply) outcome.replaceChildren(`${reply.status}${reply.workers?.length ? `; to be stopped when idle: ${plural(reply.workers.length, "worker")}` : ""}`);
       } catch (error) {
         outcome.replaceChildren(errorBox(error));
       }
@@ -223,7 +243,7 @@ export function mount(root) {
   const clear = h("button", { type: "button", class: "quiet", onclick: async () => {
     try {
       const reply = await postJson("/v2/cache/clear");
-      setText(clearOutcome, `${count(reply.cleared.length)} workers forget their prefix cache${reply.failed.length ? `, ${count(reply.failed.length)} did not answer: ${reply.failed.map(shortId).join(", ")}` : ""}.`);
+      setText(clearOutcome, `${plural(reply.cleared.length, "prefix cache")} cleared${reply.failed.length ? `; no answer from ${reply.failed.map(shortId).join(", ")}` : ""}.`);
     } catch (error) {
       clearOutcome.replaceChildren(errorBox(error));
     }
