@@ -239,6 +239,10 @@ int run_cli(int argc, const char* const* argv) {
   add_pool_commands(app, global, pool, code);
   add_verify(app, global, verify, code);
   model::add_commands(app, global, code);
+  CLI::App* debug = app.add_subcommand("debug", "What the stack sees inside");
+  debug->require_subcommand(1);
+  debug->add_subcommand("snapshot", "Why waiting jobs wait: the places and workers that placement looks at")
+      ->callback([&] { code = debug_snapshot(global); });
   app.add_subcommand("doctor", "Check this machine and the stack, and say what to do")->callback([&] {
     code = doctor(global);
   });

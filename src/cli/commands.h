@@ -63,6 +63,7 @@ int reload_pool(const GlobalOptions& global, const PoolOptions& options);
 int purge_pool(const GlobalOptions& global, const PoolOptions& options);
 int pool_health(const GlobalOptions& global, const PoolOptions& options);
 
+int debug_snapshot(const GlobalOptions& global);
 int doctor(const GlobalOptions& global);
 int version(const GlobalOptions& global);
 

@@ -13,6 +13,7 @@
 #include "wire/json.h"
 #include "wire/meta.h"
 #include "wire/openai.h"
+#include "wire/placement_snapshot.h"
 #include "wire/pool.h"
 #include "wire/pool_control.h"
 #include "wire/session.h"
@@ -73,6 +74,7 @@ const std::vector<SchemaFile>& schema_files() {
       {"register_reply", "200 of POST /v2/pools/register", json_schema<RegisterReply>},
       {"heartbeat_reply", "200 of POST /v2/pools/{id}/heartbeat", json_schema<HeartbeatReply>},
       {"health_reply", "GET /v2/health", json_schema<HealthReply>},
+      {"placement_snapshot", "GET /v2/debug/snapshot", json_schema<PlacementSnapshot>},
       {"version_reply", "GET /v2/meta/version", json_schema<VersionReply>},
       {"capabilities_reply", "GET /v2/meta/capabilities", json_schema<CapabilitiesReply>},
       {"create_session_request", "POST /v2/sessions", json_schema<CreateSessionRequest>},

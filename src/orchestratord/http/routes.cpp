@@ -62,6 +62,7 @@ std::vector<Api::Route> Api::routes() {
       {"GET", "/v2/catalog/models", Scope::kPublic, handler(meta_, &Meta::models)},
       {"GET", "/v2/meta/capabilities", Scope::kPublic, handler(meta_, &Meta::capabilities)},
       {"GET", "/v2/meta/version", Scope::kPublic, handler(meta_, &Meta::version)},
+      {"GET", "/v2/debug/snapshot", Scope::kOperator, handler(meta_, &Meta::placement_snapshot)},
       {"GET", "/v2/health", Scope::kPublic, handler(meta_, &Meta::health)},
       {"GET", "/health", Scope::kPublic, handler(meta_, &Meta::health)},
       {"GET", "/metrics", Scope::kReader, handler(meta_, &Meta::metrics)},
