@@ -1,5 +1,6 @@
 // The command line: names, flags, help. What commands do is in the files beside this one.
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
@@ -15,6 +16,8 @@
 
 namespace llorch::cli {
 namespace {
+
+constexpr std::int64_t kMaxTokens = 256;  // of `run`
 
 // The common ones; the API takes all (docs/guide/sampling.md). orchestratord checks them together.
 void add_sampling_options(CLI::App& prompt, RunOptions& run) {
@@ -116,10 +119,27 @@ void add_session_commands(CLI::App& app, const GlobalOptions& global, SessionOpt
   remove->callback([&] { code = delete_session(global, options.id); });
 }
 
+void add_chat(CLI::App& app, const GlobalOptions& global, RunOptions& run, int& code) {
+  CLI::App* chat = app.add_subcommand("chat", "Talk with a model; /help lists what else can be typed");
+  chat->add_option("MODEL", run.model, "Alias, .gguf file, Hugging Face directory, or file:/path")->required();
+  chat->add_option("--system", run.system, "A system message before all");
+  chat->add_option("--image", run.images, "PNG or JPEG file shown with the first message; repeatable")
+      ->allow_extra_args(false);
+  chat->add_option("--max-tokens", run.max_tokens,
+                   "Tokens of an answer at most; omitted: what the context has room for")
+      ->check(CLI::Range(1, 1'000'000));
+  chat->add_option("--temperature", run.temperature, "0 is greedy")->check(CLI::Range(0.0, 2.0));
+  add_sampling_options(*chat, run);
+  chat->add_option("--seed", run.seed, "Same seed, same answers");
+  chat->add_option("--session", run.session, "Session whose budgets the jobs take from");
+  chat->add_flag("--stats", run.stats, "After each answer: queue wait, time to first token and tokens/s");
+  chat->callback([&] { code = chat_with_model(global, run); });
+}
+
 void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std::string& job_id, int& code) {
   CLI::App* prompt = app.add_subcommand("run", "Run a prompt and stream the answer; Ctrl-C cancels the job");
   prompt->add_option("MODEL", run.model, "Alias, .gguf file, Hugging Face directory, or file:/path")->required();
-  prompt->add_option("PROMPT", run.prompt, "Text; absent: standard input");
+  prompt->add_option("PROMPT", run.prompt, "Text; absent: standard input, or a chat at a terminal");
   CLI::Option* chat = prompt->add_flag("--chat", run.chat, "PROMPT is a user's message for the model's chat template");
   prompt->add_option("--system", run.system, "A system message before it")->needs(chat);
   CLI::Option* image = prompt->add_option("--image", run.images, "PNG or JPEG file shown before PROMPT; repeatable");
@@ -129,9 +149,9 @@ void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std
       ->excludes("PROMPT")
       ->excludes(image)
       ->excludes(chat);
-  prompt->add_option("--max-tokens", run.max_tokens, "Tokens to generate at most")
-      ->check(CLI::Range(1, 1'000'000))
-      ->capture_default_str();
+  CLI::Option* max_tokens = prompt->add_option("--max-tokens", run.max_tokens, "Tokens to generate at most")
+                                ->check(CLI::Range(1, 1'000'000))
+                                ->default_str(std::to_string(kMaxTokens));
   prompt->add_option("--temperature", run.temperature, "0 is greedy")->check(CLI::Range(0.0, 2.0));
   add_sampling_options(*prompt, run);
   prompt->add_option("--seed", run.seed, "Same seed, same answer");
@@ -149,7 +169,12 @@ void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std
   prompt->add_flag("--no-fallback", run.no_fallback, "Wait for a preferred pool instead of taking another")
       ->needs(prefer);
   prompt->add_flag("--stats", run.stats, "Queue wait, time to first token and tokens/s on standard error");
-  prompt->callback([&] { code = run_prompt(global, run); });
+  prompt->callback([&global, &run, &code, max_tokens] {
+    const bool at_terminal = isatty(STDIN_FILENO) != 0 && !run.prompt && run.messages.empty();
+    if (!at_terminal && max_tokens->empty()) run.max_tokens = kMaxTokens;
+    code = at_terminal ? chat_with_model(global, run) : run_prompt(global, run);
+  });
+  add_chat(app, global, run, code);
 
   app.add_subcommand("ps", "Jobs: waiting, running, recently ended")->callback([&] { code = ps(global); });
   app.add_subcommand("ls", "Models that can be run, and their workers")->callback([&] { code = ls(global); });

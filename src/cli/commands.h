@@ -24,6 +24,8 @@ enum class StoreCopy { kBackup, kRestore };
 int copy_store(const GlobalOptions& global, StoreCopy copy, const std::string& file);
 
 int run_prompt(const GlobalOptions& global, const RunOptions& options);
+// `options.prompt` and `options.messages` are not looked at: what is said comes from the terminal.
+int chat_with_model(const GlobalOptions& global, const RunOptions& options);
 
 struct VerifyOptions {
   std::string receipt;                      // a job's id, a file, or - for standard input

@@ -126,7 +126,8 @@ InterruptWatch::~InterruptWatch() { ::close(fd_); }
 
 bool InterruptWatch::fired() {
   signalfd_siginfo info;
-  return fired_ = fired_ || ::read(fd_, &info, sizeof info) == sizeof info;
+  if (signal_ == 0 && ::read(fd_, &info, sizeof info) == sizeof info) signal_ = static_cast<int>(info.ssi_signo);
+  return signal_ != 0;
 }
 
 base::Result<FinishedJob> run_job(Api& api, const wire::SubmitRequest& request, InterruptWatch& interrupt,

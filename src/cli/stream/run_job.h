@@ -19,10 +19,12 @@ class InterruptWatch {
   InterruptWatch(const InterruptWatch&) = delete;
   InterruptWatch& operator=(const InterruptWatch&) = delete;
   bool fired();
+  // SIGINT or SIGTERM once it has fired, else 0.
+  int signal() const { return signal_; }
 
  private:
   int fd_;
-  bool fired_ = false;
+  int signal_ = 0;
 };
 
 // Where the time went.

@@ -1,0 +1,46 @@
+#pragma once
+// Lines from a terminal, with editing and a history that lives as long as the process, or from a pipe.
+#include <histedit.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace llorch::cli::chat {
+
+class LineEditor {
+ public:
+  // `interrupted` is asked a few times a second while a terminal is read: true ends the input.
+  explicit LineEditor(std::function<bool()> interrupted);
+  ~LineEditor();
+  LineEditor(const LineEditor&) = delete;
+  LineEditor& operator=(const LineEditor&) = delete;
+
+  struct Line {
+    std::string text;        // without its line break
+    bool cancelled = false;  // Ctrl-C: `text` is to be dropped
+  };
+  // Absent: the input has ended. `prompt` is shown on a terminal alone.
+  std::optional<Line> read(const std::string& prompt);
+  // What the arrow keys bring back; kept in memory, nowhere else.
+  void remember(const std::string& text);
+
+  bool on_terminal() const { return editor_ != nullptr; }
+
+ private:
+  std::optional<Line> read_pipe();
+  bool wait_for_input() const;
+  static int next_character(EditLine* editor, wchar_t* out);
+  static unsigned char cancel(EditLine* editor, int key);
+  static char* shown_prompt(EditLine* editor);
+
+  const std::function<bool()> interrupted_;
+  EditLine* editor_ = nullptr;  // null: standard input is no terminal
+  History* history_ = nullptr;
+  std::string prompt_;
+  std::string unread_;  // of a pipe
+  bool cancelled_ = false;
+};
+
+}  // namespace llorch::cli::chat
