@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/process.h"
 #include "cli/commands.h"
+#include "cli/edit_distance.h"
 #include "cli/model/commands.h"
 
 namespace llorch::cli {
@@ -177,6 +178,9 @@ void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std
   add_chat(app, global, run, code);
 
   app.add_subcommand("ps", "Jobs: waiting, running, recently ended")->callback([&] { code = ps(global); });
+  app.add_subcommand("queue", "Waiting jobs in the order they will start, and what each waits for")->callback([&] {
+    code = queue(global);
+  });
   app.add_subcommand("ls", "Models that can be run, and their workers")->callback([&] { code = ls(global); });
   CLI::App* cache = app.add_subcommand("cache", "The prefix caches of the workers");
   cache->require_subcommand(1);
@@ -184,10 +188,13 @@ void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std
     code = clear_cache(global);
   });
   CLI::App* show = app.add_subcommand("show", "One job, with what it waits for or how it ended");
-  show->add_option("JOB", job_id)->required();
+  show->add_option("JOB", job_id, "Its id, or as much of it as no other one begins with")->required();
   show->callback([&] { code = show_job(global, job_id); });
+  CLI::App* attach = app.add_subcommand("attach", "Stream a job from its first token; Ctrl-C leaves it running");
+  attach->add_option("JOB", job_id, "As for `show`")->required();
+  attach->callback([&] { code = attach_to_job(global, job_id); });
   CLI::App* cancel = app.add_subcommand("cancel", "Cancel a job");
-  cancel->add_option("JOB", job_id)->required();
+  cancel->add_option("JOB", job_id, "As for `show`")->required();
   cancel->callback([&] { code = cancel_job(global, job_id); });
 }
 
@@ -221,6 +228,24 @@ void add_pool_commands(CLI::App& app, const GlobalOptions& global, PoolOptions& 
   add("health", "Live, ready, draining, memory, the last error", pool_health);
 }
 
+// Says which command a word that is none may have meant.
+void suggest(const CLI::App& app, int argc, const char* const* argv) {
+  constexpr std::size_t kNear = 2;  // mistakes of typing
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word.starts_with('-')) continue;
+    std::string nearest;
+    for (const CLI::App* command : app.get_subcommands(nullptr)) {
+      const std::string& name = command->get_name();
+      if (command->check_name(word)) return;
+      if (nearest.empty() || edit_distance(word, name) < edit_distance(word, nearest)) nearest = name;
+    }
+    if (edit_distance(word, nearest) <= kNear)
+      fmt::print(stderr, "There is no command {}; did you mean {}?\n", word, nearest);
+    return;
+  }
+}
+
 }  // namespace
 
 int run_cli(int argc, const char* const* argv) {
@@ -247,11 +272,12 @@ int run_cli(int argc, const char* const* argv) {
   app.add_flag("--json", global.json, "Machine-readable output");
 
   CLI::App* up_command = app.add_subcommand("up", "Start orchestratord and pool-managerd and keep them running");
+  up_command->alias("serve");
   up_command->add_flag("--cpu", up_options.cpu, "Offer the CPU reference device");
   up_command->add_option("--model", up_options.model, "A .gguf file, a Hugging Face directory or an alias to offer");
   up_command->add_flag("--detach", up_options.detach, "Return when the stack serves, and leave it running");
   up_command->callback([&] { code = up(global, up_options); });
-  app.add_subcommand("down", "Stop what `up` started")->callback([&] { code = down(global); });
+  app.add_subcommand("down", "Stop what `up` started")->alias("stop")->callback([&] { code = down(global); });
   std::string backup_file;
   CLI::App* backup = app.add_subcommand("backup", "Write the jobs to a file, whether the stack serves or not");
   backup->add_option("FILE", backup_file, "A new file; it opens the prompts of waiting jobs")->required();
@@ -276,7 +302,9 @@ int run_cli(int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? kOk : kUsage;
+    const int status = app.exit(e);
+    if (status != 0) suggest(app, argc, argv);
+    return status == 0 ? kOk : kUsage;
   } catch (const std::exception& e) {
     return report({base::ErrorCode::kInternal, e.what(), {}}, global.json);
   }

@@ -36,7 +36,14 @@ struct VerifyOptions {
 };
 int verify_receipt(const GlobalOptions& global, const VerifyOptions& options);
 
+// From the first token; Ctrl-C leaves the job running.
+int attach_to_job(const GlobalOptions& global, const std::string& job_id);
+
 int ps(const GlobalOptions& global);
+int queue(const GlobalOptions& global);
+// The id of the one job that begins so, among the last 1,000; `job_id` itself if there is none. Errors: INVALID_PARAMS for
+// several, or what is no id; those of the call.
+base::Result<std::string> whole_job_id(Api& api, const std::string& job_id);
 int ls(const GlobalOptions& global);
 int show_job(const GlobalOptions& global, const std::string& job_id);
 int cancel_job(const GlobalOptions& global, const std::string& job_id);

@@ -1,5 +1,7 @@
-// llorch run: submit, stream, reconnect with the last event id, cancel on Ctrl-C.
+// llorch run and attach: stream a job, reconnect with the last event id.
 #include <fmt/core.h>
+
+#include <functional>
 
 #include "base/process.h"
 #include "cli/commands.h"
@@ -7,10 +9,13 @@
 #include "cli/stream/run_job.h"
 
 namespace llorch::cli {
-int run_prompt(const GlobalOptions& global, const RunOptions& options) {
-  const auto request = stream::make_request(options);
-  if (!request) return report(request.error(), global.json);
-  // From here on there may be a job to cancel. Until now Ctrl-C ended the process, and no thread has started yet.
+namespace {
+
+using Follow = std::function<base::Result<stream::FinishedJob>(Api&, stream::InterruptWatch&, stream::JobStream::Print,
+                                                               stream::WaitDisplay&)>;
+
+// Prints what `follow` reads. REQUIRES: no thread has started yet; until now Ctrl-C ended the process.
+int print_job(const GlobalOptions& global, bool stats, const Follow& follow) {
   base::block_stop_signals();
   stream::InterruptWatch interrupt;
   auto api = Api::connect(global);
@@ -22,7 +27,7 @@ int run_prompt(const GlobalOptions& global, const RunOptions& options) {
   const auto print = [&](std::string_view text) {
     return global.json || (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0);
   };
-  const auto job = stream::run_job(**api, *request, interrupt, print, &display);
+  const auto job = follow(**api, interrupt, print, display);
   if (!job) {
     // The answer's last line has no end yet.
     if (job.error().code == base::ErrorCode::kCancelled && !global.json) std::fputs("\n", stderr);
@@ -32,9 +37,30 @@ int run_prompt(const GlobalOptions& global, const RunOptions& options) {
     fmt::print("{}\n", stream::as_json(*job));
   } else {
     std::fputs("\n", stdout);
-    if (options.stats) fmt::print(stderr, "\n{}\n", stream::stats(*job));
+    if (stats) fmt::print(stderr, "\n{}\n", stream::stats(*job));
   }
   return kOk;
+}
+
+}  // namespace
+
+int run_prompt(const GlobalOptions& global, const RunOptions& options) {
+  const auto request = stream::make_request(options);
+  if (!request) return report(request.error(), global.json);
+  return print_job(
+      global, options.stats,
+      [&](Api& api, stream::InterruptWatch& interrupt, stream::JobStream::Print print, stream::WaitDisplay& display) {
+        return stream::run_job(api, *request, interrupt, std::move(print), &display);
+      });
+}
+
+int attach_to_job(const GlobalOptions& global, const std::string& job_id) {
+  return print_job(global, false,
+                   [&](Api& api, stream::InterruptWatch& interrupt, stream::JobStream::Print print,
+                       stream::WaitDisplay& display) -> base::Result<stream::FinishedJob> {
+                     const std::string id = TRY(whole_job_id(api, job_id));
+                     return stream::attach_job(api, id, interrupt, std::move(print), &display);
+                   });
 }
 
 }  // namespace llorch::cli

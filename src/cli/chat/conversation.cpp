@@ -8,6 +8,8 @@
 #include <cctype>
 #include <charconv>
 
+#include "cli/edit_distance.h"
+
 namespace llorch::cli::chat {
 namespace {
 
@@ -30,20 +32,6 @@ std::string_view trimmed(std::string_view text) {
   while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
   while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
   return text;
-}
-
-// Insertions, deletions and substitutions from one word to the other.
-std::size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, changed}));
-    }
-  }
-  return row.back();
 }
 
 template <class T>
@@ -71,7 +59,7 @@ base::Result<Command> parse(std::string_view typed) {
     if (name.word == word) return Command{name.kind, std::string(trimmed(typed.substr(1 + word.size())))};
   }
   const auto nearest =
-      std::ranges::min_element(kNames, {}, [&](const Name& name) { return distance(word, name.word); });
+      std::ranges::min_element(kNames, {}, [&](const Name& name) { return edit_distance(word, name.word); });
   return base::fail(
       ErrorCode::kInvalidParams,
       fmt::format("/{} is no command; did you mean /{}? /help lists them, and a message that begins with a slash is "
