@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -26,6 +27,9 @@ struct ChatPrompt {
   std::vector<TokenId> tokens;
   std::string text;  // what the template rendered, to hash; never to keep
 };
+
+// The template for requests with tools; the default one where the model has no other.
+std::string_view template_for_tools(const TokenizerData& data);
 
 // The chat templates of one model. Immutable after create; thread-safe.
 class Chat {

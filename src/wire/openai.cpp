@@ -184,6 +184,38 @@ struct Codec<ToolChoice> {
   }
 };
 
+// {"type":"function","name":...}
+struct FlatFunctionChoice {
+  std::string type;
+  std::string name;
+};
+template <>
+struct Table<FlatFunctionChoice> {
+  using S = FlatFunctionChoice;
+  static constexpr auto fields = std::tuple{required("type", &S::type), required("name", &S::name, "", {1, 64})};
+
+  static base::Result<> validate(const S& c) {
+    if (c.type == "function") return {};
+    return field_error("tool_choice.type", "unsupported", "tool_choice.type must be function");
+  }
+};
+template <>
+struct Codec<ResponseToolChoice> {
+  static base::Result<ResponseToolChoice> read(const bj::value& v, const Path& path, const Bounds& b,
+                                               UnknownKeys unknown) {
+    if (!v.is_object()) return ResponseToolChoice{TRY(Codec<ToolChoice>::read(v, path, b, unknown))};
+    return ResponseToolChoice{
+        {ToolChoiceMode::kRequired, TRY(Codec<FlatFunctionChoice>::read(v, path, b, unknown)).name}};
+  }
+  static void write(std::string& out, const ResponseToolChoice& v) {
+    if (!v.choice.function) return Codec<ToolChoiceMode>::write(out, v.choice.mode);
+    Codec<FlatFunctionChoice>::write(out, {.type = "function", .name = *v.choice.function});
+  }
+  static bj::object schema(const Bounds&) {
+    return {{"anyOf", bj::array{Codec<ToolChoiceMode>::schema({}), Codec<FlatFunctionChoice>::schema({})}}};
+  }
+};
+
 template <>
 struct Table<OpenAiRequest> {
   using S = OpenAiRequest;
@@ -307,7 +339,7 @@ struct Table<ResponsesRequest> {
       optional("include", &S::include, "Known: message.output_text.logprobs. Others change nothing.", {0, 16}),
       optional("text", &S::text, "The output's format."),
       optional("tools", &S::tools, "Functions the model may call.", {0, 4 << 20}),
-      optional("tool_choice", &S::tool_choice, "Whether the model may or must not call one."),
+      optional("tool_choice", &S::tool_choice, "Whether the model may, must or must not call one, and which."),
       optional("parallel_tool_calls", &S::parallel_tool_calls, kChangesNothing),
       optional("reasoning", &S::reasoning),
       optional("service_tier", &S::service_tier, "flex is priority batch of /v2/tasks, everything else interactive."),

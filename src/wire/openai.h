@@ -50,6 +50,11 @@ struct ToolChoice {
   std::optional<std::string> function;  // with kRequired: this one
 };
 
+// The same under /v1/responses. On the wire a mode, or {"type":"function","name"}.
+struct ResponseToolChoice {
+  ToolChoice choice;
+};
+
 // What both kinds of request share.
 struct OpenAiRequest {
   std::string model;
@@ -120,7 +125,7 @@ struct ResponsesRequest {
   std::optional<std::vector<std::string>> include;  // known: message.output_text.logprobs
   std::optional<ResponseText> text;
   std::optional<JsonArray> tools;
-  std::optional<ToolChoiceMode> tool_choice;
+  std::optional<ResponseToolChoice> tool_choice;
   std::optional<bool> parallel_tool_calls;
   std::optional<ResponseReasoning> reasoning;
   std::optional<ServiceTier> service_tier;

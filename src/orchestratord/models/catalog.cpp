@@ -34,12 +34,19 @@ base::Result<std::string> body_of(base::Result<net::Response> response) {
 base::Result<std::shared_ptr<const ModelText>> text_of(const std::string& blob) {
   auto data = TRY(text::parse_tokenizer_data(std::as_bytes(std::span(blob))));
   text::Chat chat(data);
-  return std::shared_ptr<const ModelText>(std::make_shared<ModelText>(ModelText{
-      TRY(text::Tokenizer::create(std::move(data))), std::move(chat), static_cast<std::int64_t>(blob.size())}));
+  ChatFormat format = ChatFormat::of(data.chat_template, data);
+  ChatFormat with_tools = ChatFormat::of(text::template_for_tools(data), data);
+  return std::shared_ptr<const ModelText>(std::make_shared<ModelText>(
+      ModelText{TRY(text::Tokenizer::create(std::move(data))), std::move(chat), std::move(format),
+                std::move(with_tools), static_cast<std::int64_t>(blob.size())}));
 }
 
 KnownModel known_model(wire::ModelFacts facts, const std::shared_ptr<const ModelText>& text) {
-  return {std::move(facts), {text, &text->tokenizer}, {text, &text->chat}};
+  return {std::move(facts),
+          {text, &text->tokenizer},
+          {text, &text->chat},
+          {text, &text->format},
+          {text, &text->format_with_tools}};
 }
 
 tl::unexpected<Error> no_pool_there() {

@@ -44,6 +44,11 @@ std::string_view finish_reason(wire::StopReason reason) {
   return cut ? "length" : "stop";
 }
 
+std::string call_id(const base::JobId& job_id, const chat::Part& call) {
+  constexpr std::size_t kHexDigits = 24;
+  return "call_" + base::to_hex(base::sha256(fmt::format("{}\n{}", job_id.value, call.index))).substr(0, kHexDigits);
+}
+
 void append_usage(std::string& out, const wire::EndEvent& end) {
   fmt::format_to(std::back_inserter(out), R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{}}})",
                  end.tokens_in, end.tokens_out, end.tokens_in + end.tokens_out);

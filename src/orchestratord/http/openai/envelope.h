@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/id.h"
+#include "orchestratord/http/chat/output_reader.h"
 #include "orchestratord/http/openai/request.h"
 #include "wire/task.h"
 
@@ -23,6 +24,9 @@ std::string opening(const AnswerOptions& options, const AnswerIdentity& identity
 void append_wait(std::string& out, const wire::QueuedEvent& event);
 
 std::string_view finish_reason(wire::StopReason reason);
+
+// The id of a job's call: the same whenever the answer is rendered.
+std::string call_id(const base::JobId& job_id, const chat::Part& call);
 
 // Appends the object {"prompt_tokens","completion_tokens","total_tokens"}.
 void append_usage(std::string& out, const wire::EndEvent& end);

@@ -83,13 +83,24 @@ wire::JsonObject with_effort(const std::optional<wire::JsonObject>& kwargs, wire
   return wire::JsonObject{json::serialize(variables)};
 }
 
-base::Result<> set_tools(const std::optional<wire::JsonArray>& tools, wire::ToolChoiceMode choice,
-                         wire::SubmitRequest& submission) {
+base::Result<> set_tools(const std::optional<wire::JsonArray>& tools, const wire::ToolChoice& choice,
+                         std::optional<bool> parallel, Request& request) {
+  wire::SubmitRequest& submission = request.submission;
   submission.tools = TRY(template_tools(tools));
-  if (choice == wire::ToolChoiceMode::kRequired) {
-    return refused("tool_choice", "unsupported", "tool_choice must be none or auto: no call can be forced");
+  chat::ToolUse use{.required = choice.mode == wire::ToolChoiceMode::kRequired,
+                    .function = choice.function,
+                    .several = parallel.value_or(true) && !choice.function};
+  if (use.required && !submission.tools) {
+    return refused("tool_choice", "combination", "tool_choice requires a call, and tools is empty");
   }
-  if (choice == wire::ToolChoiceMode::kNone) submission.tools.reset();
+  const auto& sampling = submission.sampling;
+  if (use.required && (sampling.json_schema || sampling.regex || sampling.grammar)) {
+    return refused("tool_choice", "combination",
+                   "tool_choice requires a call, which is an output of a form of its own; leave the response format, "
+                   "json_schema, regex and grammar out");
+  }
+  if (choice.mode == wire::ToolChoiceMode::kNone) submission.tools.reset();
+  request.tool_use = std::move(use);
   return {};
 }
 
@@ -129,7 +140,12 @@ std::string asked_members(const wire::ResponsesRequest& body) {
   out["max_output_tokens"] = body.max_output_tokens ? json::value(*body.max_output_tokens) : json::value();
   out["parallel_tool_calls"] = body.parallel_tool_calls.value_or(true);
   out["temperature"] = body.common.temperature.value_or(1.0);
-  out["tool_choice"] = json::string(wire::enum_name(body.tool_choice.value_or(wire::ToolChoiceMode::kAuto)));
+  const wire::ToolChoice choice = body.tool_choice.value_or(wire::ResponseToolChoice{}).choice;
+  if (choice.function) {
+    out["tool_choice"] = json::object{{"type", "function"}, {"name", *choice.function}};
+  } else {
+    out["tool_choice"] = json::string(wire::enum_name(choice.mode));
+  }
   out["tools"] = body.tools ? json::parse(body.tools->text) : json::array();
   out["top_p"] = body.common.top_p.value_or(1.0);
   const std::string text = json::serialize(out);
@@ -151,7 +167,6 @@ base::Result<Request> decode_chat(std::string_view text) {
   wire::SubmitRequest& submission = out.submission;
   submission.max_tokens = TRY(chat_tokens_max(body));
   submission.messages = TRY(template_messages(body.messages));
-  TRY(set_tools(body.tools, body.tool_choice.value_or(wire::ToolChoice{}).mode, submission));
   submission.documents = std::move(body.documents);
   submission.chat_template_kwargs = std::move(body.chat_template_kwargs);
   if (body.reasoning_effort) {
@@ -163,6 +178,7 @@ base::Result<Request> decode_chat(std::string_view text) {
     const auto schema = format->json_schema ? format->json_schema->schema : std::nullopt;
     TRY(set_format("response_format", format->type, schema, submission.sampling));
   }
+  TRY(set_tools(body.tools, body.tool_choice.value_or(wire::ToolChoice{}), body.parallel_tool_calls, out));
   out.answer.endpoint = Endpoint::kChat;
   out.answer.logprobs = submission.sampling.logprobs;
   set_service_tier(body.service_tier, out);
@@ -200,7 +216,6 @@ base::Result<Request> decode_response(std::string_view text) {
   wire::SubmitRequest& submission = out.submission;
   submission.max_tokens = body.max_output_tokens;
   submission.messages = TRY(template_messages(TRY(chat_messages(body.input, body.instructions))));
-  TRY(set_tools(TRY(chat_tools(body.tools)), body.tool_choice.value_or(wire::ToolChoiceMode::kAuto), submission));
   submission.chat_template_kwargs = std::move(body.chat_template_kwargs);
   if (body.reasoning && body.reasoning->effort) {
     submission.chat_template_kwargs = with_effort(submission.chat_template_kwargs, *body.reasoning->effort);
@@ -211,6 +226,8 @@ base::Result<Request> decode_response(std::string_view text) {
   if (body.text && body.text->format) {
     TRY(set_format("text.format", body.text->format->type, body.text->format->schema, submission.sampling));
   }
+  TRY(set_tools(TRY(chat_tools(body.tools)), body.tool_choice.value_or(wire::ResponseToolChoice{}).choice,
+                body.parallel_tool_calls, out));
   out.answer.endpoint = Endpoint::kResponses;
   out.answer.asked = asked_members(body);
   out.answer.logprobs = submission.sampling.logprobs;

@@ -57,6 +57,33 @@ base::Result<text::ChatPrompt> prompt_of(const wire::SubmitRequest& request, con
            std::chrono::sys_time<std::chrono::milliseconds>(std::chrono::milliseconds(now.unix_ms)))});
 }
 
+// The conversation as the model's template wants it told, and the call that is required as a grammar.
+struct ChatTurn {
+  wire::SubmitRequest request;
+  text::ChatPrompt prompt;
+  std::shared_ptr<const chat::Reading> reading;
+};
+base::Result<ChatTurn> chat_turn(wire::SubmitRequest request, const chat::ToolUse& use, const models::KnownModel& model,
+                                 base::Time now) {
+  namespace formats = text::formats;
+  const auto& format = request.tools ? model.format_with_tools : model.format;
+  request.messages->text = TRY(format->turn.apply(request.messages->text));
+  const auto tools = request.tools ? TRY(formats::Tools::parse(request.tools->text)) : formats::Tools();
+  auto prompt = TRY(prompt_of(request, model, now));
+  const bool in_thought = formats::prompt_opens_thought(format->format, prompt.text);
+  if (use.required) {
+    using Thought = formats::RequiredCall::Thought;
+    request.sampling.grammar = TRY(formats::required_call(
+        format->format, tools,
+        {.name = use.function, .several = use.several, .thought = in_thought ? Thought::kIsOpen : Thought::kNone}));
+  }
+  std::shared_ptr<const chat::Reading> reading;
+  if (!tools.empty() || in_thought || formats::knows_thoughts(format->format)) {
+    reading = std::make_shared<chat::Reading>(chat::Reading{format, tools, in_thought});
+  }
+  return ChatTurn{std::move(request), std::move(prompt), std::move(reading)};
+}
+
 // What makes two submissions the same one.
 std::string digest_of(const wire::SubmitRequest& request, const std::vector<std::string>& images) {
   base::Sha256 hash;
@@ -185,6 +212,7 @@ void Submitter::submit(Submission submission, Done done) {
   pending->request = std::move(inputs->request);
   pending->images = std::move(inputs->images);
   pending->request_sha256 = digest_of(pending->request, pending->images);
+  pending->tool_use = std::move(submission.tool_use);
   pending->client_named = pending->request.task_id.has_value();
   const std::string task_id = pending->client_named ? *pending->request.task_id : base::uuid_v4(*context_.entropy);
   pending->task_id = kept_id(pending->caller, task_id);
@@ -256,7 +284,16 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
   wire::SubmitRequest& request = pending->request;
   auto images = measure_images(std::move(pending->images), model.facts);
   if (!images) return finish(pending, base::fail(std::move(images).error()));
-  auto prompt = prompt_of(request, model, context_.clock->now());
+  base::Result<text::ChatPrompt> prompt;
+  if (pending->tool_use && request.messages) {
+    auto turn = chat_turn(std::move(request), *pending->tool_use, model, context_.clock->now());
+    if (!turn) return finish(pending, base::fail(std::move(turn).error()));
+    request = std::move(turn->request);
+    prompt = std::move(turn->prompt);
+    pending->reading = std::move(turn->reading);
+  } else {
+    prompt = prompt_of(request, model, context_.clock->now());
+  }
   if (prompt) prompt = place_images(*images, model.facts, *std::move(prompt));
   if (!prompt) return finish(pending, base::fail(std::move(prompt).error()));
   std::vector<std::int32_t> tokens;
@@ -344,7 +381,7 @@ void Submitter::answer(const PendingPtr& pending, const streams::StreamPtr& stre
   body.backoff_ms = reply.result->backoff_ms;
   body.events_url = events_url(pending->job_id);
   body.budget = reply.result->budget;
-  finish(pending, Admission{std::move(body), stream});
+  finish(pending, Admission{std::move(body), stream, pending->reading});
 }
 
 // The next submission of the same task_id finds the row, or is the first one now.

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "orchestratord/http/chat/output_reader.h"
+#include "orchestratord/http/chat/tool_use.h"
 #include "orchestratord/http/context.h"
 #include "wire/task.h"
 #include "wire/worker.h"
@@ -25,12 +27,16 @@ struct Submission {
   wire::SubmitRequest request;  // REQUIRES one that wire::decode would take
   net::http::Principal caller;
   base::CorrelationId correlation_id;
+  // Of a chat API: messages are told as the model's template wants them, and the answer's calls and thoughts are read.
+  std::optional<chat::ToolUse> tool_use{};
 };
 
 // A submission's job: durable, and either new or that of an earlier submission under the same task_id.
 struct Admission {
   wire::SubmitReply reply;    // with ids as the caller knows them
   streams::StreamPtr stream;  // null: the job has ended, and its tokens are not held any more
+  // Of a submission with a tool_use whose answer may hold calls or thoughts; null: it is content, all of it.
+  std::shared_ptr<const chat::Reading> reading{};
 };
 
 // The request with its images taken out of its messages, within this server's limits. Errors: INVALID_PARAMS.
@@ -79,6 +85,8 @@ class Submitter {
     base::JobId job_id;
     std::string task_id;        // as it is kept
     bool client_named = false;  // the client gave the task_id
+    std::optional<chat::ToolUse> tool_use;
+    std::shared_ptr<const chat::Reading> reading;  // of the answer
   };
   using PendingPtr = std::shared_ptr<Pending>;
   core::sessions::QuotaTable::Standing::Tokens tokens_of(const Pending& pending) const;
