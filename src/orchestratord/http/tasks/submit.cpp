@@ -13,6 +13,7 @@
 #include "orchestratord/http/tasks/job_view.h"
 #include "orchestratord/http/tenancy.h"
 #include "text/chat.h"
+#include "text/formats/required_call.h"
 #include "text/text_stream.h"
 #include "wire/json.h"
 
