@@ -36,7 +36,7 @@ package: build ## a .deb, a tarball for any x86-64 Linux and an OCI image, in bu
 	@packaging/build
 
 package-test: package ## optional: installs, upgrades and purges them in roots of other distributions (needs root and debootstrap)
-	@$(PYTHON) -m pytest -q -rs tests/packaging
+	@LLORCH_PACKAGES=build/packages $(PYTHON) -m pytest -q -rs tests/packaging
 
 nightly: build ## sanitizers, fuzzers and the requirement report (slow; needs clang for the fuzzers)
 	@tools/nightly
