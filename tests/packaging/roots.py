@@ -2,8 +2,8 @@
 
 import contextlib
 import pathlib
-import shutil
 import subprocess
+import tempfile
 
 from stack import process_runs, wait_for
 
@@ -20,21 +20,23 @@ def run(*command, **more):
 
 
 def base(suite, packages=""):
-    """A root as debootstrap makes it, kept between runs. None where its mirror does not answer."""
-    kept = KEPT / f"{suite}{'-server' if packages else ''}"
-    if not kept.exists():
-        KEPT.mkdir(parents=True, exist_ok=True)
-        fresh = kept.with_suffix(".new")
-        shutil.rmtree(fresh, ignore_errors=True)
-        mirror = MIRRORS.get(suite, "http://deb.debian.org/debian")
-        # Ubuntu's keys are not on Debian; the root is a place for tests.
-        trust = ["--no-check-gpg"] if suite in MIRRORS else []
-        include = [f"--include={packages}"] if packages else []
+    """A root as debootstrap makes it, as a tar file that is kept between runs. None where its mirror does not answer."""
+    kept = KEPT / f"{suite}{'-server' if packages else ''}.tar"
+    if kept.exists():
+        return kept
+    KEPT.mkdir(parents=True, exist_ok=True)
+    mirror = MIRRORS.get(suite, "http://deb.debian.org/debian")
+    # Ubuntu's keys are not on Debian; the root is a place for tests.
+    trust = ["--no-check-gpg"] if suite in MIRRORS else []
+    include = [f"--include={packages}"] if packages else []
+    with tempfile.TemporaryDirectory(prefix="llorch-root-") as work:
+        fresh = pathlib.Path(work) / "root"
         done = subprocess.run(["debootstrap", "--variant=minbase", *trust, *include, suite, fresh, mirror], capture_output=True, text=True,
                               check=False)
         if done.returncode != 0:
             return None
-        fresh.rename(kept)
+        run("tar", "-C", fresh, "--one-file-system", "-cf", kept.with_suffix(".new"), ".")
+        kept.with_suffix(".new").rename(kept)
     return kept
 
 
@@ -43,7 +45,8 @@ class Root:
 
     def __init__(self, kept, path):
         self.path = pathlib.Path(path)
-        run("cp", "-a", "--reflink=auto", kept, self.path)
+        self.path.mkdir()
+        run("tar", "-C", self.path, "--numeric-owner", "-xpf", kept)
 
     def __enter__(self):
         run("mount", "-t", "proc", "proc", self.path / "proc")
