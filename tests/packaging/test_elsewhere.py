@@ -4,6 +4,8 @@ import hashlib
 import io
 import json
 import os
+import shutil
+import stat
 import subprocess
 import tarfile
 
@@ -68,11 +70,15 @@ def test_the_image_serves_without_a_distribution(the, tmp_path, expected):
         with tarfile.open(fileobj=io.BytesIO(blob(manifest["layers"][0]))) as layer:
             layer.extractall(root, numeric_owner=True)
     user = config["config"]["User"]
+    # What an engine gives every container.
     (root / "proc").mkdir()
+    (root / "dev").mkdir()
+    os.mknod(root / "dev/null", stat.S_IFCHR, os.makedev(1, 3))
+    (root / "dev/null").chmod(0o666)
     run("mount", "-t", "proc", "proc", root / "proc")
     try:
         env = dict(entry.split("=", 1) for entry in config["config"]["Env"])
-        program = ["chroot", f"--userspec={user}", root, *config["config"]["Entrypoint"]]
+        program = [shutil.which("chroot"), f"--userspec={user}", root, *config["config"]["Entrypoint"]]
         run(*program, *FREE_PORTS.split(), *config["config"]["Cmd"], "--cpu", "--detach", "--model",
             "/usr/share/llorch/models/fairytale-5m-q8_0.gguf", env=env)
         try:
