@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/process.h"
 #include "cli/commands.h"
+#include "cli/declaration.h"
 #include "cli/edit_distance.h"
 #include "cli/model/commands.h"
 
@@ -246,6 +247,18 @@ void suggest(const CLI::App& app, int argc, const char* const* argv) {
   }
 }
 
+void add_service_commands(CLI::App& app, const GlobalOptions& global, ServiceOptions& options, int& code) {
+  CLI::App* service = app.add_subcommand("service", "The stack as a systemd service of this user, without root");
+  service->require_subcommand(1);
+  CLI::App* install = service->add_subcommand("install", "Write the unit, start it now and with every login");
+  install->add_flag("--cpu", options.cpu, "Offer the CPU reference device");
+  install->add_option("--model", options.model, "A .gguf file, a Hugging Face directory or an alias to offer");
+  install->callback([&] { code = install_service(global, options); });
+  service->add_subcommand("remove", "Stop it and remove the unit; state and configuration stay")->callback([&] {
+    code = remove_service(global);
+  });
+}
+
 }  // namespace
 
 int run_cli(int argc, const char* const* argv) {
@@ -258,13 +271,14 @@ int run_cli(int argc, const char* const* argv) {
   VerifyOptions verify;
   SessionOptions session;
   PoolOptions pool;
+  ServiceOptions service;
   std::string job_id;
   int code = kOk;
 
   CLI::App app("llorch: run language models on your own machines", "llorch");
   app.require_subcommand(1);
   app.fallthrough();
-  app.set_version_flag("--version", base::build_id());
+  app.set_version_flag("--version", base::version_text());
   app.add_option("--config", global.config_file, "Configuration file (LLORCH_CONFIG)");
   app.add_option("--set", global.set, "One configuration value, key=value; may be repeated")->allow_extra_args(false);
   app.add_option("--state-dir", global.state_dir, "Directory for run-time state (LLORCH_STATE_DIR)");
@@ -294,10 +308,15 @@ int run_cli(int argc, const char* const* argv) {
   debug->require_subcommand(1);
   debug->add_subcommand("snapshot", "Why waiting jobs wait: the places and workers that placement looks at")
       ->callback([&] { code = debug_snapshot(global); });
+  add_service_commands(app, global, service, code);
   app.add_subcommand("doctor", "Check this machine and the stack, and say what to do")->callback([&] {
     code = doctor(global);
   });
   app.add_subcommand("version", "Version and build id")->callback([&] { code = version(global); });
+  // For packaging/generate; a group without a name is not in the help.
+  app.add_subcommand("declaration", "This command line as JSON")->group("")->callback([&] {
+    fmt::print("{}\n", declaration(app));
+  });
 
   try {
     app.parse(argc, argv);

@@ -73,6 +73,14 @@ int purge_pool(const GlobalOptions& global, const PoolOptions& options);
 int pool_health(const GlobalOptions& global, const PoolOptions& options);
 
 int debug_snapshot(const GlobalOptions& global);
+// Of `llorch service install`: what its `llorch up` gets.
+struct ServiceOptions {
+  bool cpu = false;
+  std::string model;  // file, directory or alias to offer; empty: what the configuration names
+};
+int install_service(const GlobalOptions& global, const ServiceOptions& options);
+int remove_service(const GlobalOptions& global);
+
 int doctor(const GlobalOptions& global);
 int version(const GlobalOptions& global);
 
