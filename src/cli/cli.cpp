@@ -229,20 +229,19 @@ void add_pool_commands(CLI::App& app, const GlobalOptions& global, PoolOptions& 
   add("health", "Live, ready, draining, memory, the last error", pool_health);
 }
 
-// Says which command a word that is none may have meant.
-void suggest(const CLI::App& app, int argc, const char* const* argv) {
+// Says which command a word that is none may have meant. `app` has been parsed.
+void suggest(const CLI::App& app) {
   constexpr std::size_t kNear = 2;  // mistakes of typing
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
+  for (const std::string& word : app.remaining()) {
     if (word.starts_with('-')) continue;
     std::string nearest;
     for (const CLI::App* command : app.get_subcommands(nullptr)) {
       const std::string& name = command->get_name();
-      if (command->check_name(word)) return;
       if (nearest.empty() || edit_distance(word, name) < edit_distance(word, nearest)) nearest = name;
     }
-    if (edit_distance(word, nearest) <= kNear)
+    if (edit_distance(word, nearest) <= kNear) {
       fmt::print(stderr, "There is no command {}; did you mean {}?\n", word, nearest);
+    }
     return;
   }
 }
@@ -322,7 +321,7 @@ int run_cli(int argc, const char* const* argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     const int status = app.exit(e);
-    if (status != 0) suggest(app, argc, argv);
+    if (status != 0) suggest(app);
     return status == 0 ? kOk : kUsage;
   } catch (const std::exception& e) {
     return report({base::ErrorCode::kInternal, e.what(), {}}, global.json);
