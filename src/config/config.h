@@ -125,7 +125,8 @@ struct LimitsConfig {
 };
 // APIs of other systems, each answered like theirs.
 struct GatewaysConfig {
-  bool openai = true;  // /v1/chat/completions and what belongs to it
+  bool anthropic = true;  // /v1/messages and what belongs to it
+  bool openai = true;     // /v1/chat/completions and what belongs to it
 };
 struct OrchestratordConfig {
   std::string bind = "127.0.0.1:8080";

@@ -261,7 +261,8 @@ struct Table<LimitsConfig> {
 template <>
 struct Table<GatewaysConfig> {
   static constexpr auto fields =
-      std::tuple{optional("openai", &GatewaysConfig::openai, "Serve the OpenAI API under /v1.")};
+      std::tuple{optional("anthropic", &GatewaysConfig::anthropic, "Serve the Anthropic API under /v1/messages."),
+                 optional("openai", &GatewaysConfig::openai, "Serve the OpenAI API under /v1.")};
 };
 // As a browser writes them, so that they are compared as they stand.
 inline base::Result<> check_names(const OrchestratordConfig& c) {

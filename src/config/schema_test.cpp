@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "config/config.h"
+#include "wire/anthropic.h"
 #include "wire/json.h"
 #include "wire/meta.h"
 #include "wire/openai.h"
@@ -40,6 +41,8 @@ const std::vector<SchemaFile>& schema_files() {
       {"config", "llama-orch configuration", config_json_schema},
       {"submit_request", "POST /v2/tasks", json_schema<SubmitRequest>},
       {"chat_completion_request", "POST /v1/chat/completions", json_schema<ChatCompletionRequest>},
+      {"messages_request", "POST /v1/messages", json_schema<MessagesRequest>},
+      {"count_tokens_request", "POST /v1/messages/count_tokens", json_schema<CountTokensRequest>},
       {"responses_request", "POST /v1/responses", json_schema<ResponsesRequest>},
       {"text_completion_request", "POST /v1/completions", json_schema<TextCompletionRequest>},
       {"submit_reply", "202 of POST /v2/tasks", json_schema<SubmitReply>},

@@ -169,7 +169,8 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
     const http::Gateway* gateway = http::gateway_of(options_.gateways, head.target);
     auto principal = http::authorize(options_.auth, {.headers = head.headers,
                                                      .peer_address = head.peer_address,
-                                                     .always_sends_token = gateway && gateway->always_sends_token});
+                                                     .always_sends_token = gateway && gateway->always_sends_token,
+                                                     .takes_api_key = gateway && gateway->takes_api_key});
     log_auth(head, principal);
     if (!principal) return refused(principal.error(), cors);
     if (!target) return refused(target.error(), cors);

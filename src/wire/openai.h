@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "wire/gateway.h"
 #include "wire/sampling.h"
 #include "wire/task.h"
 
@@ -16,15 +17,6 @@ enum class ReasoningEffort : std::uint8_t { kNone, kMinimal, kLow, kMedium, kHig
 enum class ServiceTier : std::uint8_t { kAuto, kDefault, kFlex, kPriority, kScale, kFast };
 enum class ToolChoiceMode : std::uint8_t { kNone, kAuto, kRequired };
 
-// A field that is accepted and changes nothing.
-struct Ignored {};
-// A field that the API has and this server refuses, whatever its value but null.
-struct Unsupported {};
-
-// On the wire a text or a list of texts.
-struct StopTexts {
-  std::vector<std::string> texts;
-};
 // On the wire a text or a list of exactly one.
 struct OnePrompt {
   std::string text;
@@ -93,10 +85,6 @@ struct ChatCompletionRequest {
   Unsupported audio, function_call, functions, moderation, web_search_options;
 };
 
-// On the wire a text, or a list of items; JSON that is handed on.
-struct ResponseInput {
-  std::string json;
-};
 struct ResponseTextFormat {
   ResponseFormatType type = ResponseFormatType::kText;
   // These belong to kJsonSchema.
@@ -118,7 +106,7 @@ struct ResponseReasoning {
 struct ResponsesRequest {
   OpenAiRequest common;
   SamplingRequest extensions;  // the fields that the API does not have
-  ResponseInput input;
+  TextOrList input;
   std::optional<std::string> instructions;  // a system message before `input`
   std::optional<std::int64_t> max_output_tokens;
   std::optional<std::int64_t> top_logprobs;

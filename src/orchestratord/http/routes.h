@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "orchestratord/http/anthropic/gateway.h"
 #include "orchestratord/http/backups.h"
 #include "orchestratord/http/context.h"
 #include "orchestratord/http/meta.h"
@@ -29,6 +30,7 @@ class Api {
         pool_control_(context),
         backups_(context),
         meta_(context),
+        anthropic_(context, submitter_),
         openai_(context, submitter_) {}
 
   struct Route {
@@ -40,10 +42,22 @@ class Api {
   };
   // All of /v2, and what belongs to no version.
   std::vector<Route> routes();
-  // The OpenAI API.
-  std::vector<Route> openai_routes();
+  // An API of another system.
+  struct Gateway {
+    std::vector<net::http::Gateway> paths;
+    std::vector<Route> routes;
+  };
+  // Those that are switched on, in the order in which their paths are looked through.
+  std::vector<Gateway> gateways(const config::GatewaysConfig& enabled);
 
  private:
+  // `method` of `part` on the desk's thread.
+  template <class Part>
+  net::Handler on_desk(Part& part, void (Part::*method)(const net::Request&, const net::ExchangePtr&));
+  net::HeadCheck may_submit();
+  Gateway anthropic();
+  Gateway openai();
+
   const Context& context_;
   tasks::Submitter submitter_;
   tasks::Tasks tasks_;
@@ -52,6 +66,7 @@ class Api {
   PoolControl pool_control_;
   Backups backups_;
   Meta meta_;
+  anthropic::Gateway anthropic_;
   openai::Gateway openai_;
 };
 

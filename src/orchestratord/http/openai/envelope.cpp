@@ -6,7 +6,6 @@
 
 #include "base/json_text.h"
 #include "base/sha256.h"
-#include "net/sse/sse.h"
 #include "wire/json.h"
 
 namespace llorch::orchestratord::http::openai {
@@ -34,19 +33,9 @@ std::string opening(const AnswerOptions& options, const AnswerIdentity& identity
   return out;
 }
 
-void append_wait(std::string& out, const wire::QueuedEvent& event) {
-  net::sse::append_comment(out, fmt::format("queued: {} before this one, start expected in {} ms", event.queue_position,
-                                            event.predicted_start_ms));
-}
-
 std::string_view finish_reason(wire::StopReason reason) {
   const bool cut = reason == wire::StopReason::kMaxTokens || reason == wire::StopReason::kContext;
   return cut ? "length" : "stop";
-}
-
-std::string call_id(const base::JobId& job_id, const chat::Part& call) {
-  constexpr std::size_t kHexDigits = 24;
-  return "call_" + base::to_hex(base::sha256(fmt::format("{}\n{}", job_id.value, call.index))).substr(0, kHexDigits);
 }
 
 void append_usage(std::string& out, const wire::EndEvent& end) {

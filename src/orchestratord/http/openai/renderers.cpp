@@ -18,7 +18,7 @@ net::http::Headers with_request_id(net::http::Headers headers, const base::Corre
 void append_call_object(std::string_view before, const base::JobId& job_id, const chat::Part& call, std::string& out) {
   out.append(before)
       .append(R"("id":")")
-      .append(call_id(job_id, call))
+      .append(chat::call_id("call_", job_id, call))
       .append(R"(","type":"function","function":{"name":)");
   base::append_json_string(out, call.name);
   out += R"(,"arguments":)";
@@ -48,7 +48,7 @@ streams::Renderer::Head ChunkRenderer::head() const {
 }
 
 void ChunkRenderer::queued(const wire::QueuedEvent& event, const streams::EventId&, std::string& out) {
-  append_wait(out, event);
+  chat::append_wait(out, event);
 }
 
 void ChunkRenderer::started(const wire::StartedEvent&, const streams::EventId&, std::string& out) { begin(out); }

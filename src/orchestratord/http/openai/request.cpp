@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <boost/json.hpp>
 
-#include "base/utf8.h"
+#include "orchestratord/http/chat/parsing.h"
+#include "orchestratord/http/chat/thinking.h"
+#include "orchestratord/http/chat/tools.h"
 #include "orchestratord/http/openai/messages.h"
-#include "orchestratord/http/openai/parsing.h"
 #include "orchestratord/http/openai/response_items.h"
 #include "wire/json.h"
 
@@ -15,6 +16,8 @@ namespace llorch::orchestratord::http::openai {
 namespace {
 
 namespace json = boost::json;
+using chat::check_utf8;
+using chat::refused;
 
 constexpr std::int64_t kCompletionTokens = 16;  // of a completion that names no max_tokens
 constexpr std::string_view kAnyObject = R"({"type":"object"})";
@@ -65,28 +68,21 @@ base::Result<> set_format(std::string_view field, wire::ResponseFormatType type,
   return {};
 }
 
-// What templates know: gpt-oss low, medium and high; Qwen 3 and others whether to think at all.
-wire::JsonObject with_effort(const std::optional<wire::JsonObject>& kwargs, wire::ReasoningEffort effort) {
+chat::Thinking thinking_of(wire::ReasoningEffort effort) {
   using wire::ReasoningEffort;
-  json::value variables = kwargs ? json::parse(kwargs->text) : json::object();
-  json::object& object = variables.get_object();
-  const auto add = [&](std::string_view name, json::value value) {
-    if (!object.contains(name)) object[name] = std::move(value);
-  };
   switch (effort) {
-    case ReasoningEffort::kNone: add("enable_thinking", false); break;
-    case ReasoningEffort::kMinimal: add("reasoning_effort", "low"); break;
+    case ReasoningEffort::kNone: return {.enabled = false, .effort = {}};
+    case ReasoningEffort::kMinimal: return {.enabled = {}, .effort = "low"};
     case ReasoningEffort::kXhigh:
-    case ReasoningEffort::kMax: add("reasoning_effort", "high"); break;
-    default: add("reasoning_effort", json::string(wire::enum_name(effort)));
+    case ReasoningEffort::kMax: return {.enabled = {}, .effort = "high"};
+    default: return {.enabled = {}, .effort = wire::enum_name(effort)};
   }
-  return wire::JsonObject{json::serialize(variables)};
 }
 
 base::Result<> set_tools(const std::optional<wire::JsonArray>& tools, const wire::ToolChoice& choice,
                          std::optional<bool> parallel, Request& request) {
   wire::SubmitRequest& submission = request.submission;
-  submission.tools = TRY(template_tools(tools));
+  submission.tools = TRY(chat::template_tools(tools));
   chat::ToolUse use{.required = choice.mode == wire::ToolChoiceMode::kRequired,
                     .function = choice.function,
                     .several = parallel.value_or(true) && !choice.function};
@@ -152,11 +148,6 @@ std::string asked_members(const wire::ResponsesRequest& body) {
   return text.substr(1, text.size() - 2);
 }
 
-base::Result<> check_utf8(std::string_view body) {
-  if (base::is_valid_utf8(body)) return {};
-  return refused("", "utf8", "the body is not valid UTF-8");
-}
-
 }  // namespace
 
 base::Result<Request> decode_chat(std::string_view text) {
@@ -170,7 +161,8 @@ base::Result<Request> decode_chat(std::string_view text) {
   submission.documents = std::move(body.documents);
   submission.chat_template_kwargs = std::move(body.chat_template_kwargs);
   if (body.reasoning_effort) {
-    submission.chat_template_kwargs = with_effort(submission.chat_template_kwargs, *body.reasoning_effort);
+    submission.chat_template_kwargs =
+        chat::with_thinking(submission.chat_template_kwargs, thinking_of(*body.reasoning_effort));
   }
   submission.sampling.logprobs = body.logprobs.value_or(false);
   submission.sampling.top_logprobs = body.top_logprobs.value_or(0);
@@ -218,7 +210,8 @@ base::Result<Request> decode_response(std::string_view text) {
   submission.messages = TRY(template_messages(TRY(chat_messages(body.input, body.instructions))));
   submission.chat_template_kwargs = std::move(body.chat_template_kwargs);
   if (body.reasoning && body.reasoning->effort) {
-    submission.chat_template_kwargs = with_effort(submission.chat_template_kwargs, *body.reasoning->effort);
+    submission.chat_template_kwargs =
+        chat::with_thinking(submission.chat_template_kwargs, thinking_of(*body.reasoning->effort));
   }
   const bool listed = body.include && std::ranges::count(*body.include, "message.output_text.logprobs") > 0;
   submission.sampling.logprobs = listed || body.top_logprobs.value_or(0) > 0;

@@ -57,7 +57,7 @@ std::string ResponseRenderer::item_id() const {
 }
 
 void ResponseRenderer::queued(const wire::QueuedEvent& event, const streams::EventId&, std::string& out) {
-  if (options_.stream) append_wait(out, event);
+  if (options_.stream) chat::append_wait(out, event);
 }
 
 void ResponseRenderer::started(const wire::StartedEvent&, const streams::EventId&, std::string& out) { begin(out); }
@@ -145,7 +145,7 @@ void ResponseRenderer::add_call(const chat::Part& call, std::string& out) {
   base::append_json_string(arguments, call.text);
   const auto item = [&](std::string_view status, std::string_view so_far) {
     return fmt::format(R"({{"id":"{}","type":"function_call","status":"{}","arguments":{},"call_id":"{}","name":{}}})",
-                       id, status, so_far, call_id(identity_.job_id, call), name);
+                       id, status, so_far, chat::call_id("call_", identity_.job_id, call), name);
   };
   const std::string whole = item("completed", arguments);
   if (options_.stream) {
