@@ -126,6 +126,8 @@ struct LimitsConfig {
 // APIs of other systems, each answered like theirs.
 struct GatewaysConfig {
   bool anthropic = true;  // /v1/messages and what belongs to it
+  bool llamacpp = true;   // /tokenize, /detokenize, /apply-template
+  bool ollama = true;     // /api/chat and what belongs to it
   bool openai = true;     // /v1/chat/completions and what belongs to it
 };
 struct OrchestratordConfig {

@@ -262,6 +262,9 @@ template <>
 struct Table<GatewaysConfig> {
   static constexpr auto fields =
       std::tuple{optional("anthropic", &GatewaysConfig::anthropic, "Serve the Anthropic API under /v1/messages."),
+                 optional("llamacpp", &GatewaysConfig::llamacpp,
+                          "Serve /tokenize, /detokenize and /apply-template of llama.cpp's server."),
+                 optional("ollama", &GatewaysConfig::ollama, "Serve the Ollama API under /api."),
                  optional("openai", &GatewaysConfig::openai, "Serve the OpenAI API under /v1.")};
 };
 // As a browser writes them, so that they are compared as they stand.

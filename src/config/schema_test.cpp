@@ -12,7 +12,9 @@
 #include "config/config.h"
 #include "wire/anthropic.h"
 #include "wire/json.h"
+#include "wire/llamacpp.h"
 #include "wire/meta.h"
+#include "wire/ollama.h"
 #include "wire/openai.h"
 #include "wire/placement_snapshot.h"
 #include "wire/pool.h"
@@ -43,6 +45,12 @@ const std::vector<SchemaFile>& schema_files() {
       {"chat_completion_request", "POST /v1/chat/completions", json_schema<ChatCompletionRequest>},
       {"messages_request", "POST /v1/messages", json_schema<MessagesRequest>},
       {"count_tokens_request", "POST /v1/messages/count_tokens", json_schema<CountTokensRequest>},
+      {"ollama_chat_request", "POST /api/chat", json_schema<OllamaChatRequest>},
+      {"ollama_generate_request", "POST /api/generate", json_schema<OllamaGenerateRequest>},
+      {"ollama_show_request", "POST /api/show", json_schema<OllamaShowRequest>},
+      {"tokenize_request", "POST /tokenize", json_schema<TokenizeRequest>},
+      {"detokenize_request", "POST /detokenize", json_schema<DetokenizeRequest>},
+      {"apply_template_request", "POST /apply-template", json_schema<ApplyTemplateRequest>},
       {"responses_request", "POST /v1/responses", json_schema<ResponsesRequest>},
       {"text_completion_request", "POST /v1/completions", json_schema<TextCompletionRequest>},
       {"submit_reply", "202 of POST /v2/tasks", json_schema<SubmitReply>},

@@ -37,6 +37,9 @@ class Chat {
   // Never fails: a template that cannot be used is refused when it is.
   explicit Chat(const TokenizerData& data);
 
+  // Whether the model has a default template, be it one that can be used or not.
+  bool has_template() const { return default_.has_value(); }
+
   // INVALID_PARAMS with details {field, reason}: malformed input, a model without a template, what the template refuses,
   // a limit. CONFIG_KEY_INVALID: the model's template is none. Messages hold nothing of the input.
   base::Result<ChatPrompt> prompt(const Tokenizer& tokenizer, const ChatInput& input) const;

@@ -1,6 +1,8 @@
 #include "orchestratord/http/routes.h"
 
 #include "orchestratord/http/anthropic/errors.h"
+#include "orchestratord/http/llamacpp/errors.h"
+#include "orchestratord/http/ollama/errors.h"
 #include "orchestratord/http/openai/errors.h"
 
 namespace llorch::orchestratord::http {
@@ -91,6 +93,33 @@ Api::Gateway Api::anthropic() {
           }};
 }
 
+Api::Gateway Api::llamacpp() {
+  using llamacpp::Gateway;
+  Api::Gateway out;
+  for (const char* path : {"/tokenize", "/detokenize", "/apply-template"}) {
+    out.paths.push_back({.prefix = path, .write_error = llamacpp::error_response});
+  }
+  out.routes = {
+      {"POST", "/tokenize", Scope::kTenant, on_desk(llamacpp_, &Gateway::tokenize)},
+      {"POST", "/detokenize", Scope::kTenant, on_desk(llamacpp_, &Gateway::detokenize)},
+      {"POST", "/apply-template", Scope::kTenant, on_desk(llamacpp_, &Gateway::apply_template)},
+  };
+  return out;
+}
+
+Api::Gateway Api::ollama() {
+  using ollama::Gateway;
+  return {.paths = {{.prefix = "/api/", .write_error = ollama::error_response}},
+          .routes = {
+              {"POST", "/api/chat", Scope::kTenant, on_desk(ollama_, &Gateway::chat), may_submit()},
+              {"POST", "/api/generate", Scope::kTenant, on_desk(ollama_, &Gateway::generate), may_submit()},
+              {"POST", "/api/show", Scope::kTenant, handler(ollama_, &Gateway::show)},
+              {"GET", "/api/tags", Scope::kTenant, handler(ollama_, &Gateway::tags)},
+              {"GET", "/api/ps", Scope::kTenant, handler(ollama_, &Gateway::ps)},
+              {"GET", "/api/version", Scope::kPublic, handler(ollama_, &Gateway::version)},
+          }};
+}
+
 Api::Gateway Api::openai() {
   using openai::Gateway;
   return {
@@ -107,6 +136,8 @@ Api::Gateway Api::openai() {
 std::vector<Api::Gateway> Api::gateways(const config::GatewaysConfig& enabled) {
   std::vector<Gateway> out;
   if (enabled.anthropic) out.push_back(anthropic());
+  if (enabled.llamacpp) out.push_back(llamacpp());
+  if (enabled.ollama) out.push_back(ollama());
   if (enabled.openai) out.push_back(openai());
   return out;
 }

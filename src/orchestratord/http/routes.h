@@ -8,7 +8,9 @@
 #include "orchestratord/http/anthropic/gateway.h"
 #include "orchestratord/http/backups.h"
 #include "orchestratord/http/context.h"
+#include "orchestratord/http/llamacpp/gateway.h"
 #include "orchestratord/http/meta.h"
+#include "orchestratord/http/ollama/gateway.h"
 #include "orchestratord/http/openai/gateway.h"
 #include "orchestratord/http/pool_control.h"
 #include "orchestratord/http/pools.h"
@@ -31,6 +33,8 @@ class Api {
         backups_(context),
         meta_(context),
         anthropic_(context, submitter_),
+        llamacpp_(context),
+        ollama_(context, submitter_),
         openai_(context, submitter_) {}
 
   struct Route {
@@ -56,6 +60,8 @@ class Api {
   net::Handler on_desk(Part& part, void (Part::*method)(const net::Request&, const net::ExchangePtr&));
   net::HeadCheck may_submit();
   Gateway anthropic();
+  Gateway llamacpp();
+  Gateway ollama();
   Gateway openai();
 
   const Context& context_;
@@ -67,6 +73,8 @@ class Api {
   Backups backups_;
   Meta meta_;
   anthropic::Gateway anthropic_;
+  llamacpp::Gateway llamacpp_;
+  ollama::Gateway ollama_;
   openai::Gateway openai_;
 };
 

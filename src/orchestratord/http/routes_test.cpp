@@ -23,7 +23,8 @@ YAML::Node load(const std::string& name) {
 }
 // One for /v2, and one for each gateway.
 const std::vector<YAML::Node>& documents() {
-  static const std::vector<YAML::Node> nodes{load("orchestratord.yaml"), load("anthropic.yaml"), load("openai.yaml")};
+  static const std::vector<YAML::Node> nodes{load("orchestratord.yaml"), load("anthropic.yaml"), load("llamacpp.yaml"),
+                                             load("ollama.yaml"), load("openai.yaml")};
   return nodes;
 }
 // What a "#/..." points to in `document`; undefined: to nothing.

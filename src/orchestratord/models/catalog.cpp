@@ -104,6 +104,13 @@ void Catalog::find(const Wanted& wanted, Done done) {
   if (question) ask(std::move(*question));
 }
 
+std::optional<wire::ModelFacts> Catalog::known_facts(const std::string& model_ref) {
+  const std::lock_guard lock(mutex_);
+  const auto it = entries_.find(model_ref);
+  if (it == entries_.end() || !it->second.known) return std::nullopt;
+  return it->second.known->facts;
+}
+
 std::string Catalog::describe_path(const std::string& model_ref) const {
   std::string path =
       fmt::format("/v2/models/describe?ref={}&slots={}&kv_dtype={}", net::http::percent_encode(model_ref),

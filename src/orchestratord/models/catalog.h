@@ -78,6 +78,8 @@ class Catalog {
   // or no answer yet: the question goes on and a later call profits), or the pool's own (MODEL_NOT_FOUND, ...).
   // What is known is answered at once; what is older than a few seconds is asked again behind the caller's back.
   void find(const Wanted& wanted, Done done);
+  // The facts of a model that somebody has asked for; nobody is asked now.
+  std::optional<wire::ModelFacts> known_facts(const std::string& model_ref);
 
  private:
   struct Entry {
