@@ -1,7 +1,13 @@
-"""llorch chat: a conversation in a pipe."""
+"""llorch chat: a conversation at a terminal and in a pipe."""
 
 import json
+import os
+import pty
+import re
+import select
+import signal
 import subprocess
+import time
 
 import pytest
 from chat_model import write_chat_model
@@ -61,3 +67,91 @@ def test_what_is_wrong_is_said_and_the_chat_goes_on(stack):
     gone = subprocess.run([BIN / "llorch", "--url", "http://127.0.0.1:9", "chat", "tiny"], input="one\n", env=stack.env,
                           capture_output=True, text=True, timeout=HANG_S, check=False)
     assert gone.returncode == 3
+
+
+class Terminal:
+    """A person at a terminal."""
+
+    def __init__(self, stack, *arguments):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execve(BIN / "llorch", ["llorch", "--url", stack.url, *arguments], {**stack.env, "TERM": "xterm", "LC_ALL": "C.UTF-8"})
+        self.seen, self.status = "", None
+
+    def type(self, text):
+        os.write(self.fd, text.encode())
+
+    def read(self):
+        if select.select([self.fd], [], [], 0.1)[0]:
+            try:
+                self.seen += os.read(self.fd, 65536).decode(errors="replace")
+            except OSError:  # the other side has closed
+                return False
+        return True
+
+    def wait_for(self, pattern):
+        """Everything up to the first match, which is taken out of what was seen."""
+        end = time.monotonic() + HANG_S
+        while not (found := re.search(pattern, self.seen)):
+            assert self.read() and time.monotonic() < end, f"no {pattern!r} in {self.seen!r}"
+        text, self.seen = self.seen[:found.end()], self.seen[found.end():]
+        return text
+
+    def end(self):
+        while self.read():
+            pass
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def test_a_terminal_has_history_and_editing(stack):
+    terminal = Terminal(stack, "chat", "tiny", "--max-tokens", "4", "--stats")
+    terminal.wait_for("> ")
+    terminal.type("/sho\bow\r")
+    assert "model tiny" in terminal.wait_for(r"max_tokens 4")
+    terminal.wait_for("> ")
+    terminal.type("hello\r")
+    terminal.wait_for(r"tokens/s")
+    terminal.wait_for("> ")
+    terminal.type("dropped\x03")
+    terminal.wait_for(r"\^C")
+    terminal.wait_for("> ")
+    terminal.type("\x1b[A\x1b[A\r")  # the line before the last one
+    terminal.wait_for("model tiny")
+    terminal.wait_for("> ")
+    terminal.type("\x04")
+    assert terminal.end() == 0
+
+
+def test_ctrl_c_stops_the_answer_and_not_the_chat(stack):
+    terminal = Terminal(stack, "run", "tiny")  # without a prompt, at a terminal: a chat
+    terminal.wait_for("> ")
+    stack.gate.hold()
+    stack.gate.let_pass(2)
+    terminal.type("go on for ever\r")
+    running = wait_for("the answer", lambda: [j for j in stack.request("GET", "/v2/tasks").json["tasks"] if j["status"] == "running"])
+    terminal.type("\x03")
+    terminal.wait_for("> ")
+    stack.gate.open()
+    assert stack.wait_terminal(running[0]["job_id"])["status"] == "cancelled"
+    terminal.type("/bye\r")
+    assert terminal.end() == 0
+
+
+def test_a_stop_signal_ends_it_and_an_interrupt_drops_the_line(stack):
+    terminal = Terminal(stack, "chat", "tiny")
+    terminal.wait_for("> ")
+    os.kill(terminal.pid, signal.SIGINT)  # as a Ctrl-C that comes between an answer and the prompt
+    terminal.wait_for("> ")
+    os.kill(terminal.pid, signal.SIGTERM)
+    assert terminal.end() == 130
+
+
+def test_nothing_of_what_is_said_is_kept(stack, tmp_path):
+    stack.env["HOME"] = str(tmp_path)
+    terminal = Terminal(stack, "chat", "tiny", "--max-tokens", "4")
+    terminal.wait_for("> ")
+    terminal.type("a secret that nobody keeps\r")
+    terminal.wait_for("secret(.|\n)*> ")
+    terminal.type("\x04")
+    assert terminal.end() == 0
+    assert list(tmp_path.iterdir()) == []

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <csignal>
+#include <optional>
 
 #include "base/process.h"
 #include "cli/chat/conversation.h"
@@ -20,7 +21,7 @@ void note(std::string_view text) { fmt::print(stderr, "{}\n", text); }
 class Chat {
  public:
   Chat(const GlobalOptions& global, const RunOptions& options, Api& api)
-      : global_(global), options_(options), api_(api), editor_([this] { return ended_.fired(); }) {}
+      : global_(global), options_(options), api_(api), editor_([this] { return take_signal(); }) {}
 
   int run() {
     for (const std::string& path : options_.images) {
@@ -40,10 +41,18 @@ class Chat {
       goes_on = carry_out(*command);
     }
     if (editor_.on_terminal()) std::fputs("\n", stdout);
-    return ends_by_signal_ || ended_.fired() ? kInterrupted : code_;
+    return ends_by_signal_ ? kInterrupted : code_;
   }
 
  private:
+  int take_signal() {
+    if (!between_answers_->fired()) return 0;
+    const int signal = between_answers_->signal();
+    between_answers_.emplace();
+    ends_by_signal_ = signal != SIGINT || !editor_.on_terminal();
+    return signal;
+  }
+
   // One line, or several that belong together; absent: the input has ended.
   std::optional<std::string> read_message() {
     std::string text;
@@ -153,7 +162,7 @@ class Chat {
   const GlobalOptions& global_;
   RunOptions options_;
   Api& api_;
-  stream::InterruptWatch ended_;  // Ctrl-C while an answer comes is another one's
+  std::optional<stream::InterruptWatch> between_answers_{std::in_place};  // while one comes it has its own
   chat::LineEditor editor_;
   chat::Conversation conversation_;
   int code_ = kOk;

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <clocale>
+#include <csignal>
 #include <cstdio>
 #include <cwchar>
 #include <utility>
@@ -23,7 +24,7 @@ LineEditor* self(EditLine* editor) {
 
 }  // namespace
 
-LineEditor::LineEditor(std::function<bool()> interrupted) : interrupted_(std::move(interrupted)) {
+LineEditor::LineEditor(std::function<int()> signal) : signal_(std::move(signal)) {
   if (isatty(STDIN_FILENO) == 0) return;
   std::setlocale(LC_CTYPE, "");
   editor_ = el_init("llorch", stdin, stdout, stderr);
@@ -54,6 +55,7 @@ std::optional<LineEditor::Line> LineEditor::read(const std::string& prompt) {
   Line line;
   prompt_ = prompt;
   cancelled_ = false;
+  el_set(editor_, EL_PREP_TERM, 1);  // first: a key typed when the prompt is seen is a key already
   int count = 0;
   const char* text = el_gets(editor_, &count);
   if (text == nullptr || count <= 0) return std::nullopt;
@@ -71,7 +73,7 @@ std::optional<LineEditor::Line> LineEditor::read_pipe() {
       return line;
     }
     char bytes[4096];
-    const ssize_t count = wait_for_input() ? ::read(STDIN_FILENO, bytes, sizeof bytes) : 0;
+    const ssize_t count = wait_for_input() == 0 ? ::read(STDIN_FILENO, bytes, sizeof bytes) : 0;
     if (count > 0) {
       unread_.append(bytes, static_cast<std::size_t>(count));
     } else if (unread_.empty()) {
@@ -82,14 +84,14 @@ std::optional<LineEditor::Line> LineEditor::read_pipe() {
   }
 }
 
-// False: interrupted.
-bool LineEditor::wait_for_input() const {
-  while (!interrupted_()) {
+// The signal that came first, or 0: there is input.
+int LineEditor::wait_for_input() const {
+  while (true) {
+    if (const int signal = signal_(); signal != 0) return signal;
     pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
     const int ready = poll(&input, 1, kLookEveryMs);
-    if (ready > 0 || (ready < 0 && errno != EINTR)) return true;
+    if (ready > 0 || (ready < 0 && errno != EINTR)) return 0;
   }
-  return false;
 }
 
 void LineEditor::remember(const std::string& text) {
@@ -101,8 +103,14 @@ void LineEditor::remember(const std::string& text) {
 int LineEditor::next_character(EditLine* editor, wchar_t* out) {
   std::mbstate_t state{};
   while (true) {
+    const int signal = self(editor)->wait_for_input();
+    if (signal == SIGINT) {  // typed before the terminal gave keys
+      self(editor)->cancelled_ = true;
+      *out = L'\n';
+      return 1;
+    }
     char byte = 0;
-    if (!self(editor)->wait_for_input() || ::read(STDIN_FILENO, &byte, 1) != 1) return 0;
+    if (signal != 0 || ::read(STDIN_FILENO, &byte, 1) != 1) return 0;
     const std::size_t used = std::mbrtowc(out, &byte, 1, &state);
     if (used <= 1) return 1;
     if (used == static_cast<std::size_t>(-1)) state = {};  // a byte of no character

@@ -11,8 +11,9 @@ namespace llorch::cli::chat {
 
 class LineEditor {
  public:
-  // `interrupted` is asked a few times a second while a terminal is read: true ends the input.
-  explicit LineEditor(std::function<bool()> interrupted);
+  // `signal` is asked a few times a second for a signal that has come since it was asked last, 0 for none. SIGINT at a terminal
+  // drops the line, as the key does; any other ends the input.
+  explicit LineEditor(std::function<int()> signal);
   ~LineEditor();
   LineEditor(const LineEditor&) = delete;
   LineEditor& operator=(const LineEditor&) = delete;
@@ -30,12 +31,12 @@ class LineEditor {
 
  private:
   std::optional<Line> read_pipe();
-  bool wait_for_input() const;
+  int wait_for_input() const;
   static int next_character(EditLine* editor, wchar_t* out);
   static unsigned char cancel(EditLine* editor, int key);
   static char* shown_prompt(EditLine* editor);
 
-  const std::function<bool()> interrupted_;
+  const std::function<int()> signal_;
   EditLine* editor_ = nullptr;  // null: standard input is no terminal
   History* history_ = nullptr;
   std::string prompt_;
