@@ -4,7 +4,7 @@ PYTHON ?= /usr/bin/python3
 BUILD := build/release
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build build-report test demo parity clients console-test nightly fmt tidy bench gpu-test gpu-sanitize gpu-bench gpu-kernels gpu-sass gpu-kit clean
+.PHONY: help deps build build-report test demo parity clients console-test package package-test nightly fmt tidy bench gpu-test gpu-sanitize gpu-bench gpu-kernels gpu-sass gpu-kit clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-9s %s\n' "$$name" "$$what"; done
@@ -34,6 +34,12 @@ clients: build ## optional: programs that others wrote against the daemons (inst
 
 console-test: build ## optional: the web console in a headless Chromium (installs Debian's)
 	@tools/console_test
+
+package: build ## a .deb, a tarball for any x86-64 Linux and an OCI image, in build/packages
+	@packaging/build
+
+package-test: package ## optional: installs, upgrades and purges them in roots of other distributions (needs root and debootstrap)
+	@LLORCH_PACKAGES=build/packages $(PYTHON) -m pytest -q -rs tests/packaging
 
 nightly: build ## sanitizers, fuzzers and the requirement report (slow; needs clang for the fuzzers)
 	@tools/nightly

@@ -5,6 +5,8 @@
 
 #include <cstring>
 
+#include "base/file.h"
+#include "base/process.h"
 #include "base/sha256.h"
 #include "base/version.h"
 
@@ -40,6 +42,16 @@ std::string build_id() {
   std::string hex;
   dl_iterate_phdr(find_note, &hex);
   return std::string(kVersion) + "+" + (hex.empty() ? "unknown" : hex);
+}
+
+std::string release_id() {
+  const auto text = read_file(executable_directory() + "/RELEASE", 128);
+  return text ? text->substr(0, text->find('\n')) : std::string();
+}
+
+std::string version_text() {
+  const std::string release = release_id();
+  return release.empty() ? build_id() : build_id() + " (release " + release + ")";
 }
 
 }  // namespace llorch::base

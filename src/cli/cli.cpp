@@ -1,5 +1,6 @@
 // The command line: names, flags, help. What commands do is in the files beside this one.
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
@@ -11,10 +12,14 @@
 #include "base/file.h"
 #include "base/process.h"
 #include "cli/commands.h"
+#include "cli/declaration.h"
+#include "cli/edit_distance.h"
 #include "cli/model/commands.h"
 
 namespace llorch::cli {
 namespace {
+
+constexpr std::int64_t kMaxTokens = 256;  // of `run`
 
 // The common ones; the API takes all (docs/guide/sampling.md). orchestratord checks them together.
 void add_sampling_options(CLI::App& prompt, RunOptions& run) {
@@ -116,10 +121,27 @@ void add_session_commands(CLI::App& app, const GlobalOptions& global, SessionOpt
   remove->callback([&] { code = delete_session(global, options.id); });
 }
 
+void add_chat(CLI::App& app, const GlobalOptions& global, RunOptions& run, int& code) {
+  CLI::App* chat = app.add_subcommand("chat", "Talk with a model; /help lists what else can be typed");
+  chat->add_option("MODEL", run.model, "Alias, .gguf file, Hugging Face directory, or file:/path")->required();
+  chat->add_option("--system", run.system, "A system message before all");
+  chat->add_option("--image", run.images, "PNG or JPEG file shown with the first message; repeatable")
+      ->allow_extra_args(false);
+  chat->add_option("--max-tokens", run.max_tokens,
+                   "Tokens of an answer at most; omitted: what the context has room for")
+      ->check(CLI::Range(1, 1'000'000));
+  chat->add_option("--temperature", run.temperature, "0 is greedy")->check(CLI::Range(0.0, 2.0));
+  add_sampling_options(*chat, run);
+  chat->add_option("--seed", run.seed, "Same seed, same answers");
+  chat->add_option("--session", run.session, "Session whose budgets the jobs take from");
+  chat->add_flag("--stats", run.stats, "After each answer: queue wait, time to first token and tokens/s");
+  chat->callback([&] { code = chat_with_model(global, run); });
+}
+
 void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std::string& job_id, int& code) {
   CLI::App* prompt = app.add_subcommand("run", "Run a prompt and stream the answer; Ctrl-C cancels the job");
   prompt->add_option("MODEL", run.model, "Alias, .gguf file, Hugging Face directory, or file:/path")->required();
-  prompt->add_option("PROMPT", run.prompt, "Text; absent: standard input");
+  prompt->add_option("PROMPT", run.prompt, "Text; absent: standard input, or a chat at a terminal");
   CLI::Option* chat = prompt->add_flag("--chat", run.chat, "PROMPT is a user's message for the model's chat template");
   prompt->add_option("--system", run.system, "A system message before it")->needs(chat);
   CLI::Option* image = prompt->add_option("--image", run.images, "PNG or JPEG file shown before PROMPT; repeatable");
@@ -129,9 +151,9 @@ void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std
       ->excludes("PROMPT")
       ->excludes(image)
       ->excludes(chat);
-  prompt->add_option("--max-tokens", run.max_tokens, "Tokens to generate at most")
-      ->check(CLI::Range(1, 1'000'000))
-      ->capture_default_str();
+  CLI::Option* max_tokens = prompt->add_option("--max-tokens", run.max_tokens, "Tokens to generate at most")
+                                ->check(CLI::Range(1, 1'000'000))
+                                ->default_str(std::to_string(kMaxTokens));
   prompt->add_option("--temperature", run.temperature, "0 is greedy")->check(CLI::Range(0.0, 2.0));
   add_sampling_options(*prompt, run);
   prompt->add_option("--seed", run.seed, "Same seed, same answer");
@@ -149,9 +171,17 @@ void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std
   prompt->add_flag("--no-fallback", run.no_fallback, "Wait for a preferred pool instead of taking another")
       ->needs(prefer);
   prompt->add_flag("--stats", run.stats, "Queue wait, time to first token and tokens/s on standard error");
-  prompt->callback([&] { code = run_prompt(global, run); });
+  prompt->callback([&global, &run, &code, max_tokens] {
+    const bool at_terminal = isatty(STDIN_FILENO) != 0 && !run.prompt && run.messages.empty();
+    if (!at_terminal && max_tokens->empty()) run.max_tokens = kMaxTokens;
+    code = at_terminal ? chat_with_model(global, run) : run_prompt(global, run);
+  });
+  add_chat(app, global, run, code);
 
   app.add_subcommand("ps", "Jobs: waiting, running, recently ended")->callback([&] { code = ps(global); });
+  app.add_subcommand("queue", "Waiting jobs in the order they will start, and what each waits for")->callback([&] {
+    code = queue(global);
+  });
   app.add_subcommand("ls", "Models that can be run, and their workers")->callback([&] { code = ls(global); });
   CLI::App* cache = app.add_subcommand("cache", "The prefix caches of the workers");
   cache->require_subcommand(1);
@@ -159,10 +189,13 @@ void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std
     code = clear_cache(global);
   });
   CLI::App* show = app.add_subcommand("show", "One job, with what it waits for or how it ended");
-  show->add_option("JOB", job_id)->required();
+  show->add_option("JOB", job_id, "Its id, or as much of it as no other one begins with")->required();
   show->callback([&] { code = show_job(global, job_id); });
+  CLI::App* attach = app.add_subcommand("attach", "Stream a job from its first token; Ctrl-C leaves it running");
+  attach->add_option("JOB", job_id, "As for `show`")->required();
+  attach->callback([&] { code = attach_to_job(global, job_id); });
   CLI::App* cancel = app.add_subcommand("cancel", "Cancel a job");
-  cancel->add_option("JOB", job_id)->required();
+  cancel->add_option("JOB", job_id, "As for `show`")->required();
   cancel->callback([&] { code = cancel_job(global, job_id); });
 }
 
@@ -196,6 +229,35 @@ void add_pool_commands(CLI::App& app, const GlobalOptions& global, PoolOptions& 
   add("health", "Live, ready, draining, memory, the last error", pool_health);
 }
 
+// Says which command a word that is none may have meant. `app` has been parsed.
+void suggest(const CLI::App& app) {
+  constexpr std::size_t kNear = 2;  // mistakes of typing
+  for (const std::string& word : app.remaining()) {
+    if (word.starts_with('-')) continue;
+    std::string nearest;
+    for (const CLI::App* command : app.get_subcommands(nullptr)) {
+      const std::string& name = command->get_name();
+      if (nearest.empty() || edit_distance(word, name) < edit_distance(word, nearest)) nearest = name;
+    }
+    if (edit_distance(word, nearest) <= kNear) {
+      fmt::print(stderr, "There is no command {}; did you mean {}?\n", word, nearest);
+    }
+    return;
+  }
+}
+
+void add_service_commands(CLI::App& app, const GlobalOptions& global, ServiceOptions& options, int& code) {
+  CLI::App* service = app.add_subcommand("service", "The stack as a systemd service of this user, without root");
+  service->require_subcommand(1);
+  CLI::App* install = service->add_subcommand("install", "Write the unit, start it now and with every login");
+  install->add_flag("--cpu", options.cpu, "Offer the CPU reference device");
+  install->add_option("--model", options.model, "A .gguf file, a Hugging Face directory or an alias to offer");
+  install->callback([&] { code = install_service(global, options); });
+  service->add_subcommand("remove", "Stop it and remove the unit; state and configuration stay")->callback([&] {
+    code = remove_service(global);
+  });
+}
+
 }  // namespace
 
 int run_cli(int argc, const char* const* argv) {
@@ -208,13 +270,14 @@ int run_cli(int argc, const char* const* argv) {
   VerifyOptions verify;
   SessionOptions session;
   PoolOptions pool;
+  ServiceOptions service;
   std::string job_id;
   int code = kOk;
 
   CLI::App app("llorch: run language models on your own machines", "llorch");
   app.require_subcommand(1);
   app.fallthrough();
-  app.set_version_flag("--version", base::build_id());
+  app.set_version_flag("--version", base::version_text());
   app.add_option("--config", global.config_file, "Configuration file (LLORCH_CONFIG)");
   app.add_option("--set", global.set, "One configuration value, key=value; may be repeated")->allow_extra_args(false);
   app.add_option("--state-dir", global.state_dir, "Directory for run-time state (LLORCH_STATE_DIR)");
@@ -222,11 +285,12 @@ int run_cli(int argc, const char* const* argv) {
   app.add_flag("--json", global.json, "Machine-readable output");
 
   CLI::App* up_command = app.add_subcommand("up", "Start orchestratord and pool-managerd and keep them running");
+  up_command->alias("serve");
   up_command->add_flag("--cpu", up_options.cpu, "Offer the CPU reference device");
   up_command->add_option("--model", up_options.model, "A .gguf file, a Hugging Face directory or an alias to offer");
   up_command->add_flag("--detach", up_options.detach, "Return when the stack serves, and leave it running");
   up_command->callback([&] { code = up(global, up_options); });
-  app.add_subcommand("down", "Stop what `up` started")->callback([&] { code = down(global); });
+  app.add_subcommand("down", "Stop what `up` started")->alias("stop")->callback([&] { code = down(global); });
   std::string backup_file;
   CLI::App* backup = app.add_subcommand("backup", "Write the jobs to a file, whether the stack serves or not");
   backup->add_option("FILE", backup_file, "A new file; it opens the prompts of waiting jobs")->required();
@@ -239,15 +303,26 @@ int run_cli(int argc, const char* const* argv) {
   add_pool_commands(app, global, pool, code);
   add_verify(app, global, verify, code);
   model::add_commands(app, global, code);
+  CLI::App* debug = app.add_subcommand("debug", "What the stack sees inside");
+  debug->require_subcommand(1);
+  debug->add_subcommand("snapshot", "Why waiting jobs wait: the places and workers that placement looks at")
+      ->callback([&] { code = debug_snapshot(global); });
+  add_service_commands(app, global, service, code);
   app.add_subcommand("doctor", "Check this machine and the stack, and say what to do")->callback([&] {
     code = doctor(global);
   });
   app.add_subcommand("version", "Version and build id")->callback([&] { code = version(global); });
+  // For packaging/generate; a group without a name is not in the help.
+  app.add_subcommand("declaration", "This command line as JSON")->group("")->callback([&] {
+    fmt::print("{}\n", declaration(app));
+  });
 
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? kOk : kUsage;
+    const int status = app.exit(e);
+    if (status != 0) suggest(app);
+    return status == 0 ? kOk : kUsage;
   } catch (const std::exception& e) {
     return report({base::ErrorCode::kInternal, e.what(), {}}, global.json);
   }

@@ -24,6 +24,8 @@ enum class StoreCopy { kBackup, kRestore };
 int copy_store(const GlobalOptions& global, StoreCopy copy, const std::string& file);
 
 int run_prompt(const GlobalOptions& global, const RunOptions& options);
+// `options.prompt` and `options.messages` are not looked at: what is said comes from the terminal.
+int chat_with_model(const GlobalOptions& global, const RunOptions& options);
 
 struct VerifyOptions {
   std::string receipt;                      // a job's id, a file, or - for standard input
@@ -34,7 +36,14 @@ struct VerifyOptions {
 };
 int verify_receipt(const GlobalOptions& global, const VerifyOptions& options);
 
+// From the first token; Ctrl-C leaves the job running.
+int attach_to_job(const GlobalOptions& global, const std::string& job_id);
+
 int ps(const GlobalOptions& global);
+int queue(const GlobalOptions& global);
+// The id of the one job that begins so, among the last 1,000; `job_id` itself if there is none. Errors: INVALID_PARAMS for
+// several, or what is no id; those of the call.
+base::Result<std::string> whole_job_id(Api& api, const std::string& job_id);
 int ls(const GlobalOptions& global);
 int show_job(const GlobalOptions& global, const std::string& job_id);
 int cancel_job(const GlobalOptions& global, const std::string& job_id);
@@ -62,6 +71,15 @@ int undrain_pool(const GlobalOptions& global, const PoolOptions& options);
 int reload_pool(const GlobalOptions& global, const PoolOptions& options);
 int purge_pool(const GlobalOptions& global, const PoolOptions& options);
 int pool_health(const GlobalOptions& global, const PoolOptions& options);
+
+int debug_snapshot(const GlobalOptions& global);
+// Of `llorch service install`: what its `llorch up` gets.
+struct ServiceOptions {
+  bool cpu = false;
+  std::string model;  // file, directory or alias to offer; empty: what the configuration names
+};
+int install_service(const GlobalOptions& global, const ServiceOptions& options);
+int remove_service(const GlobalOptions& global);
 
 int doctor(const GlobalOptions& global);
 int version(const GlobalOptions& global);

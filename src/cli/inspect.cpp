@@ -162,9 +162,11 @@ int doctor(const GlobalOptions& global) {
 
 int version(const GlobalOptions& global) {
   if (global.json) {
-    fmt::print("{}\n", bj::serialize(bj::object{{"version", base::build_id()}}));
+    bj::object out{{"version", base::build_id()}};
+    if (const std::string release = base::release_id(); !release.empty()) out["release"] = release;
+    fmt::print("{}\n", bj::serialize(out));
   } else {
-    fmt::print("llorch {}\n", base::build_id());
+    fmt::print("llorch {}\n", base::version_text());
   }
   return kOk;
 }

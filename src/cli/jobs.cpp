@@ -1,5 +1,7 @@
-// ps, show, cancel: the queue as a person sees it.
+// ps, queue, show, cancel: jobs as a person sees them.
 #include <fmt/core.h>
+
+#include <algorithm>
 
 #include "base/id.h"
 #include "cli/commands.h"
@@ -19,17 +21,58 @@ std::string waiting_for(const JobView& job) {
   return "";
 }
 
-base::Result<std::string> checked(const std::string& job_id) {
-  if (base::is_valid_identifier(job_id)) return job_id;
-  return base::fail(base::ErrorCode::kInvalidParams, "a job id is 1 to 256 characters of A-Z, a-z, 0-9, _ and -");
-}
-
 base::Result<std::string> fetch(const GlobalOptions& global, const std::string& method, const std::string& path) {
   auto api = TRY(Api::connect(global));
   return api->call(method, path);
 }
 
+// A call about one job: "/v2/tasks/{id}" and `rest`.
+base::Result<std::string> fetch_job(const GlobalOptions& global, const std::string& method, const std::string& job_id,
+                                    const std::string& rest = "") {
+  auto api = TRY(Api::connect(global));
+  const std::string id = TRY(whole_job_id(*api, job_id));
+  return api->call(method, "/v2/tasks/" + id + rest);
+}
+
 }  // namespace
+
+base::Result<std::string> whole_job_id(Api& api, const std::string& job_id) {
+  if (!base::is_valid_identifier(job_id)) {
+    return base::fail(base::ErrorCode::kInvalidParams, "a job id is 1 to 256 characters of A-Z, a-z, 0-9, _ and -");
+  }
+  if (base::is_uuid(job_id)) return job_id;
+  const std::string body = TRY(api.call("GET", "/v2/tasks?limit=1000"));
+  const auto list = TRY(wire::decode<wire::JobList>(body));
+  std::vector<std::string> found;
+  for (const JobView& job : list.tasks) {
+    if (job.job_id == job_id) return job_id;
+    if (job.job_id.starts_with(job_id)) found.push_back(job.job_id);
+  }
+  if (found.size() > 1) {
+    return base::fail(base::ErrorCode::kInvalidParams,
+                      fmt::format("{} jobs have an id that begins with {}, {} and {} among them: type more of it",
+                                  found.size(), job_id, found[0], found[1]));
+  }
+  return found.empty() ? job_id : found.front();
+}
+
+int queue(const GlobalOptions& global) {
+  const auto body = fetch(global, "GET", "/v2/tasks?limit=1000");
+  if (!body) return report(body.error(), global.json);
+  auto list = wire::decode<wire::JobList>(*body);
+  if (!list) return report(list.error(), global.json);
+  std::erase_if(list->tasks, [](const JobView& job) { return !job.queue_position; });
+  std::ranges::sort(list->tasks, {}, [](const JobView& job) { return *job.queue_position; });
+  if (global.json) return fmt::print("{}\n", wire::encode(*list)), kOk;
+  std::vector<std::vector<std::string>> rows;
+  for (const JobView& job : list->tasks) {
+    const auto start_ms = job.predicted_start_ms;
+    rows.push_back({std::to_string(*job.queue_position), job.job_id, job.model,
+                    start_ms ? fmt::format("{:.1f} s", static_cast<double>(*start_ms) / 1000) : "?", waiting_for(job)});
+  }
+  print_table({"POS", "JOB", "MODEL", "STARTS IN", "WHY"}, rows);
+  return kOk;
+}
 
 int ps(const GlobalOptions& global) {
   const auto body = fetch(global, "GET", "/v2/tasks");
@@ -48,9 +91,7 @@ int ps(const GlobalOptions& global) {
 }
 
 int show_job(const GlobalOptions& global, const std::string& job_id) {
-  const auto id = checked(job_id);
-  if (!id) return report(id.error(), global.json);
-  const auto body = fetch(global, "GET", "/v2/tasks/" + *id);
+  const auto body = fetch_job(global, "GET", job_id);
   if (!body) return report(body.error(), global.json);
   if (global.json) return fmt::print("{}\n", *body), kOk;
   const auto job = wire::decode<JobView>(*body);
@@ -77,9 +118,7 @@ int show_job(const GlobalOptions& global, const std::string& job_id) {
 }
 
 int cancel_job(const GlobalOptions& global, const std::string& job_id) {
-  const auto id = checked(job_id);
-  if (!id) return report(id.error(), global.json);
-  const auto body = fetch(global, "POST", "/v2/tasks/" + *id + "/cancel");
+  const auto body = fetch_job(global, "POST", job_id, "/cancel");
   if (!body) return report(body.error(), global.json);
   if (global.json) return fmt::print("{}\n", *body), kOk;
   const auto reply = wire::decode<wire::CancelReply>(*body);

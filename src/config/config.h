@@ -125,8 +125,11 @@ struct LimitsConfig {
 };
 // What is served beside /v2: APIs of other systems, each answered like theirs, and the web console.
 struct GatewaysConfig {
-  bool openai = true;   // /v1/chat/completions and what belongs to it
-  bool console = true;  // the page at /
+  bool anthropic = true;  // /v1/messages and what belongs to it
+  bool console = true;    // the page at /
+  bool llamacpp = true;   // /tokenize, /detokenize, /apply-template
+  bool ollama = true;     // /api/chat and what belongs to it
+  bool openai = true;     // /v1/chat/completions and what belongs to it
 };
 struct OrchestratordConfig {
   std::string bind = "127.0.0.1:8080";

@@ -261,8 +261,12 @@ struct Table<LimitsConfig> {
 template <>
 struct Table<GatewaysConfig> {
   static constexpr auto fields =
-      std::tuple{optional("openai", &GatewaysConfig::openai, "Serve the OpenAI API under /v1."),
-                 optional("console", &GatewaysConfig::console, "Serve the web console at /.")};
+      std::tuple{optional("anthropic", &GatewaysConfig::anthropic, "Serve the Anthropic API under /v1/messages."),
+                 optional("console", &GatewaysConfig::console, "Serve the web console at /."),
+                 optional("llamacpp", &GatewaysConfig::llamacpp,
+                          "Serve /tokenize, /detokenize and /apply-template of llama.cpp's server."),
+                 optional("ollama", &GatewaysConfig::ollama, "Serve the Ollama API under /api."),
+                 optional("openai", &GatewaysConfig::openai, "Serve the OpenAI API under /v1.")};
 };
 // As a browser writes them, so that they are compared as they stand.
 inline base::Result<> check_names(const OrchestratordConfig& c) {

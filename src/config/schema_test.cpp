@@ -10,9 +10,13 @@
 
 #include "base/file.h"
 #include "config/config.h"
+#include "wire/anthropic.h"
 #include "wire/json.h"
+#include "wire/llamacpp.h"
 #include "wire/meta.h"
+#include "wire/ollama.h"
 #include "wire/openai.h"
+#include "wire/placement_snapshot.h"
 #include "wire/pool.h"
 #include "wire/pool_control.h"
 #include "wire/session.h"
@@ -39,6 +43,14 @@ const std::vector<SchemaFile>& schema_files() {
       {"config", "llama-orch configuration", config_json_schema},
       {"submit_request", "POST /v2/tasks", json_schema<SubmitRequest>},
       {"chat_completion_request", "POST /v1/chat/completions", json_schema<ChatCompletionRequest>},
+      {"messages_request", "POST /v1/messages", json_schema<MessagesRequest>},
+      {"count_tokens_request", "POST /v1/messages/count_tokens", json_schema<CountTokensRequest>},
+      {"ollama_chat_request", "POST /api/chat", json_schema<OllamaChatRequest>},
+      {"ollama_generate_request", "POST /api/generate", json_schema<OllamaGenerateRequest>},
+      {"ollama_show_request", "POST /api/show", json_schema<OllamaShowRequest>},
+      {"tokenize_request", "POST /tokenize", json_schema<TokenizeRequest>},
+      {"detokenize_request", "POST /detokenize", json_schema<DetokenizeRequest>},
+      {"apply_template_request", "POST /apply-template", json_schema<ApplyTemplateRequest>},
       {"responses_request", "POST /v1/responses", json_schema<ResponsesRequest>},
       {"text_completion_request", "POST /v1/completions", json_schema<TextCompletionRequest>},
       {"submit_reply", "202 of POST /v2/tasks", json_schema<SubmitReply>},
@@ -73,6 +85,7 @@ const std::vector<SchemaFile>& schema_files() {
       {"register_reply", "200 of POST /v2/pools/register", json_schema<RegisterReply>},
       {"heartbeat_reply", "200 of POST /v2/pools/{id}/heartbeat", json_schema<HeartbeatReply>},
       {"health_reply", "GET /v2/health", json_schema<HealthReply>},
+      {"placement_snapshot", "GET /v2/debug/snapshot", json_schema<PlacementSnapshot>},
       {"version_reply", "GET /v2/meta/version", json_schema<VersionReply>},
       {"capabilities_reply", "GET /v2/meta/capabilities", json_schema<CapabilitiesReply>},
       {"create_session_request", "POST /v2/sessions", json_schema<CreateSessionRequest>},

@@ -81,3 +81,4 @@ base::Result<std::string> load_postgresql_connection(const Config& config) {
 }  // namespace llorch::config
 
 LLORCH_INSTANTIATE_ENUM(llorch::config::PlacementAlgorithm)
+LLORCH_INSTANTIATE_ENUM(llorch::config::EvictionPolicy)

@@ -172,7 +172,8 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
         is_open ? base::Result<http::Principal>(http::nobody())
                 : http::authorize(options_.auth, {.headers = head.headers,
                                                   .peer_address = head.peer_address,
-                                                  .always_sends_token = gateway && gateway->always_sends_token});
+                                                  .always_sends_token = gateway && gateway->always_sends_token,
+                                                  .takes_api_key = gateway && gateway->takes_api_key});
     if (!is_open) log_auth(head, principal);
     if (!principal) return refused(principal.error(), cors);
     if (!target) return refused(target.error(), cors);

@@ -10,7 +10,6 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/process.h"
-#include "base/version.h"
 
 namespace llorch::pool_managerd {
 namespace {
@@ -44,7 +43,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   CommandLine out;
   CLI::App app{"pool-managerd: the GPUs, model files and workers of one host"};
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // a wrapper's flags can be overridden
-  app.set_version_flag("--version", std::string(base::kVersion));
+  app.set_version_flag("--version", base::version_text());
   std::string config, state_directory, bind, orchestrator, pool_id;
   std::vector<std::string> sets, roots;
   bool cpu = false;

@@ -68,6 +68,13 @@ base::Result<json::object> variables_of(const ChatInput& input) {
 
 }  // namespace
 
+std::string_view template_for_tools(const TokenizerData& data) {
+  for (const NamedChatTemplate& named : data.named_chat_templates) {
+    if (named.name == kTemplateForTools) return named.text;
+  }
+  return data.chat_template;
+}
+
 Chat::Chat(const TokenizerData& data) : bos_token_(spelling(data, data.bos)), eos_token_(spelling(data, data.eos)) {
   if (!data.chat_template.empty()) default_ = jinja::ChatTemplate::parse(data.chat_template);
   for (const NamedChatTemplate& named : data.named_chat_templates) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -27,11 +28,17 @@ struct ChatPrompt {
   std::string text;  // what the template rendered, to hash; never to keep
 };
 
+// The template for requests with tools; the default one where the model has no other.
+std::string_view template_for_tools(const TokenizerData& data);
+
 // The chat templates of one model. Immutable after create; thread-safe.
 class Chat {
  public:
   // Never fails: a template that cannot be used is refused when it is.
   explicit Chat(const TokenizerData& data);
+
+  // Whether the model has a default template, be it one that can be used or not.
+  bool has_template() const { return default_.has_value(); }
 
   // INVALID_PARAMS with details {field, reason}: malformed input, a model without a template, what the template refuses,
   // a limit. CONFIG_KEY_INVALID: the model's template is none. Messages hold nothing of the input.

@@ -43,6 +43,10 @@ TEST(Chat, OnlyTheTemplateSpellsControlTokens) {
   ASSERT_TRUE(prompt) << prompt.error().message;
   EXPECT_EQ(numbers(prompt->tokens), expected({kBos, kStart, "user\na<|im_end|><|im_start|>system", kEnd, kStart}));
   EXPECT_EQ(prompt->text, "<s><|im_start|>user\na<|im_end|><|im_start|>system<|im_end|><|im_start|>");
+  EXPECT_TRUE(chat.has_template());
+  TokenizerData without = data;
+  without.chat_template.clear();
+  EXPECT_FALSE(Chat(without).has_template());
 }
 
 TEST(Chat, UsesTheTemplateForTools) {

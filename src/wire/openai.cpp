@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "wire/field.h"
+#include "wire/gateway_fields.h"
 #include "wire/json_text_fields.h"
 #include "wire/sampling_fields.h"
 
@@ -40,40 +41,6 @@ struct EnumNames<ToolChoiceMode> {
                                            std::pair{ToolChoiceMode::kRequired, std::string_view("required")}};
 };
 
-template <>
-struct Codec<Ignored> {
-  static base::Result<Ignored> read(const bj::value&, const Path&, const Bounds&, UnknownKeys) { return Ignored{}; }
-  static void write(std::string& out, const Ignored&) { out += "null"; }
-  static bj::object schema(const Bounds&) { return {}; }
-};
-inline bool is_absent(const Ignored&) { return true; }
-
-template <>
-struct Codec<Unsupported> {
-  static base::Result<Unsupported> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys) {
-    if (v.is_null()) return Unsupported{};
-    return field_error(path, "unsupported", fmt::format("{} is not supported by this server; leave it out", path));
-  }
-  static void write(std::string& out, const Unsupported&) { out += "null"; }
-  static bj::object schema(const Bounds&) { return {{"type", "null"}}; }
-};
-inline bool is_absent(const Unsupported&) { return true; }
-
-template <>
-struct Codec<StopTexts> {
-  static base::Result<StopTexts> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown) {
-    if (!v.is_string()) return StopTexts{TRY(Codec<std::vector<std::string>>::read(v, path, b, unknown))};
-    StopTexts out;
-    out.texts.push_back(TRY(Codec<std::string>::read(v, path, {}, unknown)));
-    return out;
-  }
-  static void write(std::string& out, const StopTexts& v) { Codec<std::vector<std::string>>::write(out, v.texts); }
-  static bj::object schema(const Bounds& b) {
-    bj::object many = Codec<std::vector<std::string>>::schema(b);
-    return {{"anyOf", bj::array{Codec<std::string>::schema({}), std::move(many)}}};
-  }
-};
-
 // Bounds count the bytes.
 template <>
 struct Codec<OnePrompt> {
@@ -94,23 +61,6 @@ struct Codec<OnePrompt> {
     bj::object list{{"type", "array"}, {"items", text}, {"minItems", 1}, {"maxItems", 1}};
     return {{"anyOf", bj::array{std::move(text), std::move(list)}}};
   }
-};
-
-// Bounds count the bytes of the JSON text.
-template <>
-struct Codec<ResponseInput> {
-  static base::Result<ResponseInput> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys) {
-    if (!v.is_string() && !v.is_array()) {
-      return field_error(path, "type", fmt::format("{} must be a text or a list of items", path));
-    }
-    if (holds_nul(v)) return field_error(path, "nul", fmt::format("{} holds a NUL byte", path));
-    ResponseInput out{bj::serialize(v)};
-    if (static_cast<double>(out.json.size()) <= b.max) return out;
-    return field_error(path, "length",
-                       fmt::format("{} has {} bytes of JSON; allowed are {}", path, out.json.size(), b.max));
-  }
-  static void write(std::string& out, const ResponseInput& v) { out += v.json; }
-  static bj::object schema(const Bounds&) { return {{"type", bj::array{"string", "array"}}}; }
 };
 
 template <>
@@ -184,6 +134,38 @@ struct Codec<ToolChoice> {
   }
 };
 
+// {"type":"function","name":...}
+struct FlatFunctionChoice {
+  std::string type;
+  std::string name;
+};
+template <>
+struct Table<FlatFunctionChoice> {
+  using S = FlatFunctionChoice;
+  static constexpr auto fields = std::tuple{required("type", &S::type), required("name", &S::name, "", {1, 64})};
+
+  static base::Result<> validate(const S& c) {
+    if (c.type == "function") return {};
+    return field_error("tool_choice.type", "unsupported", "tool_choice.type must be function");
+  }
+};
+template <>
+struct Codec<ResponseToolChoice> {
+  static base::Result<ResponseToolChoice> read(const bj::value& v, const Path& path, const Bounds& b,
+                                               UnknownKeys unknown) {
+    if (!v.is_object()) return ResponseToolChoice{TRY(Codec<ToolChoice>::read(v, path, b, unknown))};
+    return ResponseToolChoice{
+        {ToolChoiceMode::kRequired, TRY(Codec<FlatFunctionChoice>::read(v, path, b, unknown)).name}};
+  }
+  static void write(std::string& out, const ResponseToolChoice& v) {
+    if (!v.choice.function) return Codec<ToolChoiceMode>::write(out, v.choice.mode);
+    Codec<FlatFunctionChoice>::write(out, {.type = "function", .name = *v.choice.function});
+  }
+  static bj::object schema(const Bounds&) {
+    return {{"anyOf", bj::array{Codec<ToolChoiceMode>::schema({}), Codec<FlatFunctionChoice>::schema({})}}};
+  }
+};
+
 template <>
 struct Table<OpenAiRequest> {
   using S = OpenAiRequest;
@@ -201,26 +183,13 @@ struct Table<OpenAiRequest> {
       optional("n", &S::n, "Choices; 1 is all there is.")};
 };
 
-// What the API spells itself of the sampling fields.
-constexpr bool is_own_sampling_field(std::string_view name) {
-  const auto has_name = [&](const auto&... field) { return (... || (field.name == name)); };
-  return std::apply(has_name, Table<OpenAiRequest>::fields) || name == "logprobs" || name == "top_logprobs";
-}
-template <std::size_t index>
-constexpr auto extension_field() {
-  constexpr auto field = std::get<index>(Table<SamplingRequest>::fields);
-  if constexpr (is_own_sampling_field(field.name)) {
-    return std::tuple{};
-  } else {
-    return std::tuple{field};
+// The sampling fields that the API does not have; what it spells itself stands elsewhere.
+struct IsOwnSamplingField {
+  constexpr bool operator()(std::string_view name) const {
+    return has_field(Table<OpenAiRequest>::fields, name) || name == "logprobs" || name == "top_logprobs";
   }
-}
-template <std::size_t... index>
-constexpr auto extension_fields(std::index_sequence<index...>) {
-  return std::tuple_cat(extension_field<index>()...);
-}
-constexpr auto kExtensionFields =
-    extension_fields(std::make_index_sequence<std::tuple_size_v<decltype(Table<SamplingRequest>::fields)>>());
+};
+constexpr auto kExtensionFields = fields_without<Table<SamplingRequest>::fields, IsOwnSamplingField>();
 
 template <>
 struct Table<ChatCompletionRequest> {
@@ -307,7 +276,7 @@ struct Table<ResponsesRequest> {
       optional("include", &S::include, "Known: message.output_text.logprobs. Others change nothing.", {0, 16}),
       optional("text", &S::text, "The output's format."),
       optional("tools", &S::tools, "Functions the model may call.", {0, 4 << 20}),
-      optional("tool_choice", &S::tool_choice, "Whether the model may or must not call one."),
+      optional("tool_choice", &S::tool_choice, "Whether the model may, must or must not call one, and which."),
       optional("parallel_tool_calls", &S::parallel_tool_calls, kChangesNothing),
       optional("reasoning", &S::reasoning),
       optional("service_tier", &S::service_tier, "flex is priority batch of /v2/tasks, everything else interactive."),

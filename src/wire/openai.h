@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "wire/gateway.h"
 #include "wire/sampling.h"
 #include "wire/task.h"
 
@@ -16,15 +17,6 @@ enum class ReasoningEffort : std::uint8_t { kNone, kMinimal, kLow, kMedium, kHig
 enum class ServiceTier : std::uint8_t { kAuto, kDefault, kFlex, kPriority, kScale, kFast };
 enum class ToolChoiceMode : std::uint8_t { kNone, kAuto, kRequired };
 
-// A field that is accepted and changes nothing.
-struct Ignored {};
-// A field that the API has and this server refuses, whatever its value but null.
-struct Unsupported {};
-
-// On the wire a text or a list of texts.
-struct StopTexts {
-  std::vector<std::string> texts;
-};
 // On the wire a text or a list of exactly one.
 struct OnePrompt {
   std::string text;
@@ -48,6 +40,11 @@ struct StreamOptions {
 struct ToolChoice {
   ToolChoiceMode mode = ToolChoiceMode::kAuto;
   std::optional<std::string> function;  // with kRequired: this one
+};
+
+// The same under /v1/responses. On the wire a mode, or {"type":"function","name"}.
+struct ResponseToolChoice {
+  ToolChoice choice;
 };
 
 // What both kinds of request share.
@@ -88,10 +85,6 @@ struct ChatCompletionRequest {
   Unsupported audio, function_call, functions, moderation, web_search_options;
 };
 
-// On the wire a text, or a list of items; JSON that is handed on.
-struct ResponseInput {
-  std::string json;
-};
 struct ResponseTextFormat {
   ResponseFormatType type = ResponseFormatType::kText;
   // These belong to kJsonSchema.
@@ -113,14 +106,14 @@ struct ResponseReasoning {
 struct ResponsesRequest {
   OpenAiRequest common;
   SamplingRequest extensions;  // the fields that the API does not have
-  ResponseInput input;
+  TextOrList input;
   std::optional<std::string> instructions;  // a system message before `input`
   std::optional<std::int64_t> max_output_tokens;
   std::optional<std::int64_t> top_logprobs;
   std::optional<std::vector<std::string>> include;  // known: message.output_text.logprobs
   std::optional<ResponseText> text;
   std::optional<JsonArray> tools;
-  std::optional<ToolChoiceMode> tool_choice;
+  std::optional<ResponseToolChoice> tool_choice;
   std::optional<bool> parallel_tool_calls;
   std::optional<ResponseReasoning> reasoning;
   std::optional<ServiceTier> service_tier;

@@ -3,8 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <sstream>
 
+#include "base/build_id.h"
 #include "base/id.h"
-#include "base/version.h"
 #include "config/config.h"
 #include "engine/inference/devices/open_devices.h"
 
@@ -27,7 +27,7 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   ParsedOptions parsed;
   Options& o = parsed.options;
   CLI::App app("worker-orcd: one model on one device, served over HTTP", "worker-orcd");
-  app.set_version_flag("--version", std::string(base::kVersion));
+  app.set_version_flag("--version", base::version_text());
   const auto identifier = CLI::Validator(
       [](std::string& text) {
         return base::is_valid_identifier(text, 64) ? std::string() : "use 1 to 64 characters of A-Z, a-z, 0-9, _ and -";

@@ -48,10 +48,14 @@ class Response:
         return json.loads(self.body)
 
     @property
+    def envelope(self):
+        """The error of an envelope, or that which an error in another API's format holds, or has beside it."""
+        error = self.json.get("llorch") or self.json["error"]
+        return error.get("llorch", error)
+
+    @property
     def code(self):
-        """The error code of an envelope, or of the one that an error in another API's format holds."""
-        error = self.json["error"]
-        return error.get("llorch", error)["code"]
+        return self.envelope["code"]
 
 
 def request(url, method="GET", path="/", body=None, headers=None, timeout_s=HANG_S):

@@ -78,6 +78,44 @@ def test_ctrl_c_cancels_the_job(box, gate):
     gate.open()
 
 
+def start(box, *args):
+    return subprocess.Popen([BIN / "llorch", "--state-dir", box, *args], env=clean_env(box, {}), stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE)
+
+
+def test_attach_streams_another_ones_job_and_leaves_it(box, gate):
+    """A second job waits behind the first: `queue` names it, part of its id is enough, and who attached may go."""
+    gate.hold()
+    first, second = (start(box, "--json", "run", NAME, "Once upon a time", "--max-tokens", "5", "--seed", seed) for seed in "12")
+
+    def jobs(*command):
+        return json.loads(llorch("--json", *command, state_dir=box).stdout)["tasks"]
+
+    def waiting():
+        return [j["job_id"] for j in jobs("queue")] if len([j for j in jobs("ps") if j["status"] in ("queued", "running")]) == 2 else None
+
+    (job_id,) = wait_for("one to run and one to wait", lambda: (found := waiting()) and len(found) == 1 and found)
+    assert job_id[:13].encode() in llorch("queue", state_dir=box).stdout
+    gone = start(box, "attach", job_id[:13])
+    watcher = start(box, "--json", "attach", job_id[:13])
+    for attached in (gone, watcher):
+        attached.stderr.read(1)  # it says what the job waits for
+    gone.send_signal(signal.SIGINT)
+    assert gone.wait(HANG_S) == 130 and b"goes on" in gone.stderr.read()
+    gate.open()
+    seen = json.loads(watcher.communicate(timeout=HANG_S)[0])
+    results = [json.loads(run.communicate(timeout=HANG_S)[0]) for run in (first, second)]
+    (own,) = [r for r in results if r["job_id"] == job_id]
+    assert (seen["text"], seen["end"]) == (own["text"], own["end"])
+    assert llorch("attach", "no-such-job", state_dir=box).returncode == 1
+
+
+def test_words_that_are_no_commands(box):
+    wrong = llorch("attahc", "x", state_dir=box)
+    assert wrong.returncode == 2 and b"did you mean attach?" in wrong.stderr
+    assert b"did you mean" not in llorch("--nonsense", "run", state_dir=box).stderr
+
+
 def test_a_crashed_daemon_is_started_again(box):
     record = json.loads((box / "run/orchestratord.json").read_text())
     os.kill(record["pid"], signal.SIGKILL)

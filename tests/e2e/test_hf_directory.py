@@ -5,30 +5,16 @@ Also what a request can ask of any model: token log-probabilities, a JSON Schema
 
 import json
 import subprocess
-import tarfile
-from pathlib import Path
 
 import pytest
-from byte_tokenizer import byte_tokenizer
+from chat_model import write_chat_model
 from stack import BIN, Stack, wait_for
-
-ROOT = Path(__file__).resolve().parents[2]
-VOCABULARY = 384
-CHAT_TEMPLATE = "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}{% endfor %}{% if add_generation_prompt %}<s>{% endif %}"
 
 
 @pytest.fixture(scope="module", name="stack")
 def running_stack(tmp_path_factory):
     directory = tmp_path_factory.mktemp("models") / "tiny-llama"
-    directory.mkdir()
-    with tarfile.open(ROOT / "tests/golden/families/llama3.tar.xz") as archive:
-        for member in archive.getmembers():
-            name = Path(member.name).name
-            if name in ("config.json", "model.safetensors"):
-                (directory / name).write_bytes(archive.extractfile(member).read())
-    (directory / "tokenizer.json").write_text(json.dumps(byte_tokenizer(["<pad>", "<s>", "</s>"], VOCABULARY)))
-    (directory / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>",
-                                                               "chat_template": CHAT_TEMPLATE}))
+    write_chat_model(directory)
     settings = {"models.aliases.directory": f"file:{directory}", "models.allowed_roots": str(directory.parent)}
     with Stack(settings) as stack:
         yield stack

@@ -106,8 +106,9 @@ def test_a_stalled_log_pipe_holds_up_nobody():
         for thread in logs.values():
             thread.join()
         events = [e for e in lines(logs["orchestratord"].text) if e.get("job_id")]
-        for event in ("admission.accepted", "stream.ended"):
-            assert [e["job_id"] for e in events if e["event"] == event] == jobs, event
+        named = {event: [e["job_id"] for e in events if e["event"] == event] for event in ("admission.accepted", "stream.ended")}
+        assert named["admission.accepted"] == jobs
+        assert sorted(named["stream.ended"]) == sorted(jobs)  # a job that is retried may end behind a later one
         assert lines(logs["orchestratord"].text)[0]["event"] == "startup"
         assert "shutdown" in [e["event"] for e in lines(logs["pool-managerd"].text)]
 

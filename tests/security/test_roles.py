@@ -83,8 +83,7 @@ def test_every_role_at_every_route(guarded_stack, routes):
                 assert answer.status != 401 and b'"scope"' not in answer.body, (daemon, method, path, role, answer.body)
             else:
                 assert (answer.status, answer.code) == (403, "FORBIDDEN"), (daemon, method, path, role, answer.body)
-                error = answer.json["error"]
-                assert error.get("llorch", error)["details"] == {"scope": scope, "role": role}
+                assert answer.envelope["details"] == {"scope": scope, "role": role}
     assert counted > 2 * len(routes)
 
 

@@ -24,13 +24,7 @@ constexpr std::size_t kImageBytesMax = 32 << 20;
 base::Result<bj::value> content_of(const std::vector<std::string>& images, const std::string& text) {
   if (images.empty()) return bj::value(text);
   bj::array parts;
-  for (const std::string& path : images) {
-    const std::string file = TRY(base::read_file(path, kImageBytesMax));
-    const std::string_view kind = file.starts_with("\x89PNG") ? "png" : file.starts_with("\xFF\xD8") ? "jpeg" : "";
-    if (kind.empty()) return base::fail(ErrorCode::kInvalidParams, path + " is neither a PNG nor a JPEG file");
-    parts.push_back(bj::object{{"type", "image"},
-                               {"image", fmt::format("data:image/{};base64,{}", kind, base::base64_encode(file))}});
-  }
+  for (const std::string& path : images) parts.push_back(TRY(image_part(path)));
   parts.push_back(bj::object{{"type", "text"}, {"text", text}});
   return bj::value(std::move(parts));
 }
@@ -87,7 +81,15 @@ std::string model_reference(const std::string& model) {
   return model;
 }
 
-base::Result<wire::SubmitRequest> make_request(const RunOptions& options) {
+base::Result<bj::object> image_part(const std::string& path) {
+  const std::string file = TRY(base::read_file(path, kImageBytesMax));
+  const std::string_view kind = file.starts_with("\x89PNG") ? "png" : file.starts_with("\xFF\xD8") ? "jpeg" : "";
+  if (kind.empty()) return base::fail(ErrorCode::kInvalidParams, path + " is neither a PNG nor a JPEG file");
+  return bj::object{{"type", "image"},
+                    {"image", fmt::format("data:image/{};base64,{}", kind, base::base64_encode(file))}};
+}
+
+wire::SubmitRequest request_without_input(const RunOptions& options) {
   wire::SubmitRequest request{.model = model_reference(options.model),
                               .max_tokens = options.max_tokens,
                               .session_id = options.session,
@@ -97,8 +99,13 @@ base::Result<wire::SubmitRequest> make_request(const RunOptions& options) {
                               .seed = options.seed,
                               .on_disconnect = wire::OnDisconnect::kResume};
   request.placement = placement_of(options);
-  TRY(read_input(options, request));
   request.priority = wire::enum_from_name<wire::Priority>(options.priority).value_or(wire::Priority::kInteractive);
+  return request;
+}
+
+base::Result<wire::SubmitRequest> make_request(const RunOptions& options) {
+  wire::SubmitRequest request = request_without_input(options);
+  TRY(read_input(options, request));
   return request;
 }
 

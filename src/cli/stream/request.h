@@ -1,5 +1,6 @@
 #pragma once
 // What a person asks for on the command line, as the request that orchestratord gets.
+#include <boost/json/object.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,12 +14,12 @@ namespace llorch::cli {
 
 struct RunOptions {
   std::string model;
-  std::optional<std::string> prompt;  // absent: standard input
-  bool chat = false;                  // the prompt is what a user says, the model's chat template makes the text
-  std::optional<std::string> system;  // a system message before it
-  std::vector<std::string> images;    // PNG and JPEG files, shown before the prompt; implies chat
-  std::string messages;               // file with a JSON array of messages; empty: none
-  std::int64_t max_tokens = 256;
+  std::optional<std::string> prompt;       // absent: standard input
+  bool chat = false;                       // the prompt is what a user says, the model's chat template makes the text
+  std::optional<std::string> system;       // a system message before it
+  std::vector<std::string> images;         // PNG and JPEG files, shown before the prompt; implies chat
+  std::string messages;                    // file with a JSON array of messages; empty: none
+  std::optional<std::int64_t> max_tokens;  // absent: what the context has room for
   std::optional<double> temperature;
   std::optional<std::uint64_t> seed;
   wire::SamplingRequest sampling;
@@ -37,6 +38,10 @@ namespace stream {
 
 // A path of a model that exists is meant as one; everything else is an alias or a full reference.
 std::string model_reference(const std::string& model);
+// A PNG or JPEG file as a part of a message. Errors: IO_ERROR, INVALID_PARAMS.
+base::Result<boost::json::object> image_part(const std::string& path);
+// All but what is said.
+wire::SubmitRequest request_without_input(const RunOptions& options);
 // Reads standard input or the file of messages where the options say so. Errors: IO_ERROR, INVALID_PARAMS.
 base::Result<wire::SubmitRequest> make_request(const RunOptions& options);
 

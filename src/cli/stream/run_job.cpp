@@ -112,6 +112,12 @@ base::Error cancel(Api& api, const std::string& job_id) {
   return std::move(error).with("job_id", job_id);
 }
 
+// The person went away from somebody else's job.
+base::Error left(const std::string& job_id) {
+  return base::Error{ErrorCode::kCancelled, "left; the job goes on: llorch attach " + job_id, {}}.with("job_id",
+                                                                                                       job_id);
+}
+
 }  // namespace
 
 InterruptWatch::InterruptWatch() {
@@ -126,34 +132,57 @@ InterruptWatch::~InterruptWatch() { ::close(fd_); }
 
 bool InterruptWatch::fired() {
   signalfd_siginfo info;
-  return fired_ = fired_ || ::read(fd_, &info, sizeof info) == sizeof info;
+  if (signal_ == 0 && ::read(fd_, &info, sizeof info) == sizeof info) signal_ = static_cast<int>(info.ssi_signo);
+  return signal_ != 0;
 }
+
+namespace {
+
+// A job whose stream is read.
+struct Followed {
+  std::string job_id;
+  std::string events_url;
+  bool is_ours = false;  // nobody else wants it: it is cancelled when we go
+};
+
+base::Result<FinishedJob> follow(Api& api, const Followed& job, Clock::time_point begun, InterruptWatch& interrupt,
+                                 JobStream::Print print, WaitDisplay* display) {
+  std::optional<WaitWatch> watch;
+  if (display != nullptr) watch.emplace(api, job.job_id, *display);
+  Follower follower(api, job.events_url, [&, print = std::move(print)](std::string_view text) {
+    if (display != nullptr) display->answered();
+    return print(text);
+  });
+  const JobStream& stream = follower.job();
+  do {
+    follower.follow([&] { return interrupt.fired(); });
+    if (!stream.ended() && !interrupt.fired()) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  } while (!stream.ended() && !interrupt.fired() && follower.silence() < kReconnectFor);
+
+  watch.reset();
+  if (display != nullptr) display->finish();
+  const bool walked_away = interrupt.fired() || stream.output_lost();
+  if (walked_away && !stream.outcome().end) return base::fail(job.is_ours ? cancel(api, job.job_id) : left(job.job_id));
+  if (!stream.ended()) return base::fail(given_up(stream.last_failure(), job.job_id));
+  if (stream.outcome().error) return base::fail(*stream.outcome().error);
+  return FinishedJob{job.job_id, stream.outcome(), follower.times(begun)};
+}
+
+}  // namespace
 
 base::Result<FinishedJob> run_job(Api& api, const wire::SubmitRequest& request, InterruptWatch& interrupt,
                                   JobStream::Print print, WaitDisplay* display) {
   const auto submitted_at = Clock::now();
   const std::string body = TRY(api.call("POST", "/v2/tasks", wire::encode(request)));
   const auto reply = TRY(wire::decode<wire::SubmitReply>(body));
+  return follow(api, {.job_id = reply.job_id, .events_url = reply.events_url, .is_ours = true}, submitted_at, interrupt,
+                std::move(print), display);
+}
 
-  std::optional<WaitWatch> watch;
-  if (display != nullptr) watch.emplace(api, reply.job_id, *display);
-  Follower follower(api, reply.events_url, [&, print = std::move(print)](std::string_view text) {
-    if (display != nullptr) display->answered();
-    return print(text);
-  });
-  const JobStream& job = follower.job();
-  do {
-    follower.follow([&] { return interrupt.fired(); });
-    if (!job.ended() && !interrupt.fired()) std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  } while (!job.ended() && !interrupt.fired() && follower.silence() < kReconnectFor);
-
-  watch.reset();
-  if (display != nullptr) display->finish();
-  const bool walked_away = interrupt.fired() || job.output_lost();
-  if (walked_away && !job.outcome().end) return base::fail(cancel(api, reply.job_id));
-  if (!job.ended()) return base::fail(given_up(job.last_failure(), reply.job_id));
-  if (job.outcome().error) return base::fail(*job.outcome().error);
-  return FinishedJob{reply.job_id, job.outcome(), follower.times(submitted_at)};
+base::Result<FinishedJob> attach_job(Api& api, const std::string& job_id, InterruptWatch& interrupt,
+                                     JobStream::Print print, WaitDisplay* display) {
+  return follow(api, {.job_id = job_id, .events_url = "/v2/tasks/" + job_id + "/events"}, Clock::now(), interrupt,
+                std::move(print), display);
 }
 
 }  // namespace llorch::cli::stream

@@ -19,10 +19,12 @@ class InterruptWatch {
   InterruptWatch(const InterruptWatch&) = delete;
   InterruptWatch& operator=(const InterruptWatch&) = delete;
   bool fired();
+  // SIGINT or SIGTERM once it has fired, else 0.
+  int signal() const { return signal_; }
 
  private:
   int fd_;
-  bool fired_ = false;
+  int signal_ = 0;
 };
 
 // Where the time went.
@@ -42,5 +44,9 @@ struct FinishedJob {
 // job waits for, where somebody wants to see it.
 base::Result<FinishedJob> run_job(Api& api, const wire::SubmitRequest& request, InterruptWatch& interrupt,
                                   JobStream::Print print, WaitDisplay* display = nullptr);
+// The same for a job that exists, from its first token; it is left running when `interrupt` fires. `first_token_ms` and
+// `total_ms` count from this call.
+base::Result<FinishedJob> attach_job(Api& api, const std::string& job_id, InterruptWatch& interrupt,
+                                     JobStream::Print print, WaitDisplay* display = nullptr);
 
 }  // namespace llorch::cli::stream

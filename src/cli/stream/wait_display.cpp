@@ -1,6 +1,7 @@
 #include "cli/stream/wait_display.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <boost/json.hpp>
 #include <chrono>
@@ -23,6 +24,11 @@ std::string bar(std::int64_t percent) {
 }
 
 }  // namespace
+
+WaitDisplay::Form WaitDisplay::form(bool json) {
+  if (json) return Form::kJson;
+  return isatty(STDERR_FILENO) != 0 ? Form::kBar : Form::kLines;
+}
 
 void WaitDisplay::show(const std::optional<wire::WaitReason>& reason) {
   const std::lock_guard lock(mutex_);

@@ -20,6 +20,8 @@ class WaitDisplay {
   // A load: one line of a terminal, drawn anew and wiped at the end; a line per step; or an object per step,
   // {"event":"load_progress","percent":50}. Other waits: a line each, or {"event":"waiting","code":...,"human":...}.
   enum class Form : std::uint8_t { kBar, kLines, kJson };
+  // For standard error, beside the answer and never in it.
+  static Form form(bool json);
   WaitDisplay(Form form, std::function<void(std::string_view)> write) : form_(form), write_(std::move(write)) {}
   ~WaitDisplay() { finish(); }
   WaitDisplay(const WaitDisplay&) = delete;

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "engine/plan/dtype.h"
+#include "engine/plan/kv_page_size.h"
 
 namespace llorch::engine::plan {
 
@@ -108,12 +109,6 @@ struct VisionStateLayout {
     return MambaStateLayout::padded(image_rows_max * row_elements() * sizeof(float));
   }
 };
-
-// Positions per cache page. Position p of a slot lives in row p % 64 of the slot's page p / 64, whatever was cached when and
-// in which chunks: the order in which keys are visited never depends on how they arrived.
-inline constexpr std::uint32_t kPageTokens = 64;
-
-constexpr std::uint64_t pages_of(std::uint64_t tokens_count) { return (tokens_count + kPageTokens - 1) / kPageTokens; }
 
 // The part of a cache page that belongs to one attention layer: one block of kPageTokens * d_qk keys per kv head, then one
 // block of kPageTokens * d_v values per kv head, elements of `dtype`. How a block is arranged inside is the backend's own

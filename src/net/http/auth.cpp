@@ -44,6 +44,11 @@ std::string_view bearer_token(std::string_view field) {
   return token.find_first_of(" \t") == std::string_view::npos ? token : std::string_view{};
 }
 
+// The token of an X-Api-Key; empty if the field is malformed.
+std::string_view api_key(std::string_view field) {
+  return field.size() > kCredentialBytesMax ? std::string_view{} : trim(field);
+}
+
 }  // namespace
 
 bool is_loopback(std::string_view address) {
@@ -136,7 +141,8 @@ std::optional<Principal> find(const AuthRules& rules, std::string_view token) {
 base::Result<Principal> authorize(const AuthRules& rules, const AuthInput& input) {
   ASSERT(input.headers != nullptr);
   const auto field = input.headers->get("Authorization");
-  if (!field || (input.always_sends_token && rules.credentials.empty())) {
+  const auto key = field || !input.takes_api_key ? std::nullopt : input.headers->get("X-Api-Key");
+  if ((!field && !key) || (input.always_sends_token && rules.credentials.empty())) {
     const bool open = rules.credentials.empty() || rules.optional_on_loopback;
     if (open && is_loopback(input.peer_address)) return local_operator();
     return base::fail(base::Error{
@@ -144,13 +150,14 @@ base::Result<Principal> authorize(const AuthRules& rules, const AuthInput& input
         "this server needs a token; send the header `Authorization: Bearer <token>`",
         {}}.with("auth_code", kMissingTokenNumber));
   }
-  if (input.headers->count("Authorization") == 1) {
-    if (auto principal = find(rules, bearer_token(*field))) return std::move(*principal);
+  if (input.headers->count(key ? "X-Api-Key" : "Authorization") == 1) {
+    if (auto principal = find(rules, key ? api_key(*key) : bearer_token(*field))) return std::move(*principal);
   }
   return base::fail(base::Error{
       base::ErrorCode::kBadToken,
-      "the Authorization header is not `Bearer <token>` with a token this server knows; check "
-      "that client and server are configured with the same token",
+      fmt::format(
+          "the {} with a token this server knows; check that client and server are configured with the same token",
+          key ? "X-Api-Key header is not one field" : "Authorization header is not `Bearer <token>`"),
       {}}.with("auth_code", kBadTokenNumber));
 }
 

@@ -55,7 +55,8 @@ base::Result<> validate_rules(const AuthRules& rules);
 struct AuthInput {
   const Headers* headers = nullptr;  // REQUIRES not null
   std::string_view peer_address;
-  bool always_sends_token = false;  // see Gateway
+  bool always_sends_token = false;  // these two: see Gateway
+  bool takes_api_key = false;
 };
 // The caller, or MISSING_TOKEN / BAD_TOKEN with details.auth_code 40101 / 40102.
 base::Result<Principal> authorize(const AuthRules& rules, const AuthInput& input);

@@ -13,6 +13,14 @@ namespace llorch::net::http {
 namespace {
 
 constexpr std::size_t kNameBytesMax = 256;  // of a DNS name, with a port
+// Ours, and those that the official clients of the gateways' APIs send from a page.
+constexpr std::string_view kRequestHeaders =
+    "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Correlation-Id, X-Api-Key, Anthropic-Version, "
+    "Anthropic-Beta, Anthropic-Dangerous-Direct-Browser-Access, OpenAI-Organization, OpenAI-Project, OpenAI-Beta, "
+    "X-Stainless-Arch, X-Stainless-Async, X-Stainless-Custom-Poll-Interval, X-Stainless-Helper, "
+    "X-Stainless-Helper-Method, X-Stainless-Lang, X-Stainless-OS, X-Stainless-Package-Version, "
+    "X-Stainless-Poll-Helper, "
+    "X-Stainless-Retry-Count, X-Stainless-Runtime, X-Stainless-Runtime-Version, X-Stainless-Timeout";
 
 // "name:80" -> "name", "[::1]:80" -> "::1", "name." -> "name"
 std::string_view host_of(std::string_view authority) {
@@ -119,19 +127,18 @@ bool is_preflight(std::string_view method, const Headers& headers) {
 Headers cors_headers(std::string_view origin) {
   return {{"Access-Control-Allow-Origin", std::string(origin)},
           {"Access-Control-Expose-Headers",
-           "X-Correlation-Id, Retry-After, X-Backoff-Ms, X-Budget-Tokens-Remaining, X-Budget-Time-Remaining-Ms, "
-           "X-Budget-Cost-Remaining"},
+           "X-Correlation-Id, X-Request-Id, Request-Id, Retry-After, X-Should-Retry, X-Backoff-Ms, "
+           "X-Budget-Tokens-Remaining, X-Budget-Time-Remaining-Ms, X-Budget-Cost-Remaining"},
           {"Vary", "Origin"}};
 }
 
 Headers preflight_headers(std::string_view origin, std::string_view methods) {
-  return {
-      {"Access-Control-Allow-Origin", std::string(origin)},
-      {"Access-Control-Allow-Methods", std::string(methods)},
-      {"Access-Control-Allow-Headers", "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Correlation-Id"},
-      {"Access-Control-Allow-Private-Network", "true"},
-      {"Access-Control-Max-Age", "600"},
-      {"Vary", "Origin, Access-Control-Request-Method, Access-Control-Request-Headers"}};
+  return {{"Access-Control-Allow-Origin", std::string(origin)},
+          {"Access-Control-Allow-Methods", std::string(methods)},
+          {"Access-Control-Allow-Headers", std::string(kRequestHeaders)},
+          {"Access-Control-Allow-Private-Network", "true"},
+          {"Access-Control-Max-Age", "600"},
+          {"Vary", "Origin, Access-Control-Request-Method, Access-Control-Request-Headers"}};
 }
 
 }  // namespace llorch::net::http

@@ -24,6 +24,8 @@ struct Gateway {
   ErrorWriter write_error = error_response;
   // Its clients send a token whether or not they were given one: where none is configured, theirs is not looked at.
   bool always_sends_token = false;
+  // Its clients send their token in the header X-Api-Key, which is read where Authorization is absent.
+  bool takes_api_key = false;
 };
 // The first one that `target` (path, maybe a query) begins with; null: none.
 const Gateway* gateway_of(const std::vector<Gateway>& gateways, std::string_view target);

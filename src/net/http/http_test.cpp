@@ -239,6 +239,30 @@ TEST(Auth, CredentialsThatComeAndGo) {
   EXPECT_FALSE(authorize(rules, {&headers, "127.0.0.1:1"}));
 }
 
+// A key is looked at only where it is taken and no Authorization was sent, and then as a token is.
+TEST(Auth, AnApiKeyIsATokenWhereItIsTaken) {
+  const AuthRules rules{.credentials = {credential_of(kToken, Role::kOperator)}};
+  const auto outcome = [&](const AuthRules& of, const Headers& headers, bool takes, bool always_sends = false) {
+    const auto caller = authorize(of, {.headers = &headers,
+                                       .peer_address = "127.0.0.1:1",
+                                       .always_sends_token = always_sends,
+                                       .takes_api_key = takes});
+    return caller ? caller->identity : std::string(caller.error().name());
+  };
+  const std::string identity = "token:" + token_fp6(kToken);
+  EXPECT_EQ(outcome(rules, {{"X-Api-Key", kToken}}, true), identity);
+  EXPECT_EQ(outcome(rules, {{"x-api-key", " " + kToken}}, true), identity);
+  EXPECT_EQ(outcome(rules, {{"X-Api-Key", kToken}}, false), "MISSING_TOKEN");
+  EXPECT_EQ(outcome(rules, {{"X-Api-Key", std::string(40, 'w')}}, true), "BAD_TOKEN");
+  EXPECT_EQ(outcome(rules, {{"X-Api-Key", kToken}, {"X-Api-Key", kToken}}, true), "BAD_TOKEN");
+  EXPECT_EQ(outcome(rules, {{"X-Api-Key", std::string(9000, 'w')}}, true), "BAD_TOKEN");
+  EXPECT_EQ(outcome(rules, {{"X-Api-Key", kToken}, {"Authorization", "Bearer " + std::string(40, 'w')}}, true),
+            "BAD_TOKEN");
+  EXPECT_EQ(outcome(rules, {{"X-Api-Key", "none"}, {"Authorization", "Bearer " + kToken}}, true), identity);
+  EXPECT_EQ(outcome({}, {{"X-Api-Key", "none"}}, true, true), "localhost");
+  EXPECT_EQ(outcome({}, {{"X-Api-Key", "none"}}, true), "BAD_TOKEN");
+}
+
 TEST(Auth, OneTokenForTwoCallersIsRefused) {
   const auto refused = validate_rules(
       {.credentials = {credential_of(kToken, Role::kOperator), credential_of(kToken, Role::kTenant, "research")}});

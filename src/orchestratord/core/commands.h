@@ -16,6 +16,7 @@
 #include "orchestratord/core/sessions/session_table.h"
 #include "orchestratord/core/sessions/standing.h"
 #include "orchestratord/core/view.h"
+#include "wire/placement_snapshot.h"
 #include "wire/pool.h"
 #include "wire/pool_control.h"
 #include "wire/task.h"
@@ -103,6 +104,10 @@ struct AnswerQueryPools {
 struct AnswerQueryGauges {
   RequestId request;
   Gauges gauges;
+};
+struct AnswerQueryPlacement {
+  RequestId request;
+  wire::PlacementSnapshot snapshot;
 };
 struct AnswerSession {
   RequestId request;
@@ -252,11 +257,11 @@ struct CountPlacement {
 // Shutdown is complete: nothing runs and every commit was answered.
 struct Drained {};
 
-using Command =
-    std::variant<CommitAdmission, CommitTransition, CommitSession, ForgetSession, RememberPool, ForgetPool,
-                 CommitPoolOrders, AnswerSubmit, AnswerCancel, AnswerQueryJob, AnswerQueryJobs, AnswerQueryPools,
-                 AnswerQueryGauges, AnswerSession, AnswerQuerySessions, AnswerPool, AnswerPoolControl, AnswerPoolHealth,
-                 PublishStanding, PublishQueueRoom, PublishQueued, SealStream, Finish, Execute, AbortExecute,
-                 StartWorker, StopWorker, AskPoolState, ReviewQueue, Log, Count, CountPlacement, Drained>;
+using Command = std::variant<CommitAdmission, CommitTransition, CommitSession, ForgetSession, RememberPool, ForgetPool,
+                             CommitPoolOrders, AnswerSubmit, AnswerCancel, AnswerQueryJob, AnswerQueryJobs,
+                             AnswerQueryPools, AnswerQueryGauges, AnswerQueryPlacement, AnswerSession,
+                             AnswerQuerySessions, AnswerPool, AnswerPoolControl, AnswerPoolHealth, PublishStanding,
+                             PublishQueueRoom, PublishQueued, SealStream, Finish, Execute, AbortExecute, StartWorker,
+                             StopWorker, AskPoolState, ReviewQueue, Log, Count, CountPlacement, Drained>;
 
 }  // namespace llorch::orchestratord::core

@@ -1,10 +1,12 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "config/config.h"
+#include "wire/placement_snapshot.h"
 
 namespace llorch::orchestratord::core {
 
@@ -39,6 +41,8 @@ struct CoreConfig {
   std::int64_t store_retry_ms = 1000;
   // A scheduling pass decides only what an event may have changed. With this it decides everything, to the same effect.
   bool decide_every_group = false;
+  // Called with every decision before it is carried out: one job and all that was looked at. For recorders; null: none.
+  std::function<void(const wire::PlacementSnapshot&)> record;
 
   static CoreConfig from(const config::OrchestratordConfig& config);
 };

@@ -48,6 +48,9 @@ struct QueryPools {
 struct QueryGauges {
   RequestId request;
 };
+struct QueryPlacement {
+  RequestId request;
+};
 // Make a session, or touch it. Each of these is answered by exactly one AnswerSession (AnswerQuerySessions).
 struct OpenSession {
   RequestId request;
@@ -189,10 +192,10 @@ struct Shutdown {
   std::int64_t grace_ms = 0;
 };
 
-using Event = std::variant<Submit, CancelRequested, QueryJob, QueryJobs, QueryPools, QueryGauges, OpenSession,
-                           QuerySession, QuerySessions, CloseSession, StreamCounted, Restored, Committed, CommitFailed,
-                           PoolSeen, PoolUnreachable, PoolDeregistered, WorkerReady, WorkerFailed, StartWorkerAnswered,
-                           DrainPool, UndrainPool, ReloadPool, PurgePool, QueryPoolHealth, ExecuteStarted,
-                           ExecuteProgress, ExecuteEnded, QueueReviewed, Tick, Shutdown>;
+using Event = std::variant<Submit, CancelRequested, QueryJob, QueryJobs, QueryPools, QueryGauges, QueryPlacement,
+                           OpenSession, QuerySession, QuerySessions, CloseSession, StreamCounted, Restored, Committed,
+                           CommitFailed, PoolSeen, PoolUnreachable, PoolDeregistered, WorkerReady, WorkerFailed,
+                           StartWorkerAnswered, DrainPool, UndrainPool, ReloadPool, PurgePool, QueryPoolHealth,
+                           ExecuteStarted, ExecuteProgress, ExecuteEnded, QueueReviewed, Tick, Shutdown>;
 
 }  // namespace llorch::orchestratord::core

@@ -70,7 +70,7 @@ void Core::step(Event event, base::Time now, std::vector<Command>& out) {
   // The event first: what arrived in time is not to lose against a timer that was read late.
   std::visit(
       [&](auto& e) {
-        route(e, s, s.ledger, s.workers, s.pools, s.orders, s.attempts, s.admissions, s.review, s.views);
+        route(e, s, s.ledger, s.workers, s.pools, s.orders, s.attempts, s.admissions, s.scheduler, s.review, s.views);
       },
       event);
   s.run_timers();

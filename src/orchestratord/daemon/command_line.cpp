@@ -13,7 +13,6 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/process.h"
-#include "base/version.h"
 #include "net/http/auth.h"
 #include "orchestratord/daemon/online_backup.h"
 #include "orchestratord/store/backup/backup.h"
@@ -115,7 +114,7 @@ int run_copy(const CommandLine& command_line) {
 CommandLine parse_command_line(int argc, const char* const* argv) {
   CommandLine out;
   CLI::App app{"orchestratord: accepts jobs, decides where they run, streams their results"};
-  app.set_version_flag("--version", std::string(base::kVersion));
+  app.set_version_flag("--version", base::version_text());
   std::string config, state_directory, bind;
   std::vector<std::string> sets, roots;
   app.add_option("--config", config, "Configuration file");

@@ -16,7 +16,6 @@
 #include "orchestratord/daemon/core_thread.h"
 #include "orchestratord/daemon/run_file.h"
 #include "orchestratord/daemon/shell.h"
-#include "orchestratord/http/openai/errors.h"
 #include "orchestratord/pool_access/pool_access.h"
 #include "orchestratord/store/postgres_store.h"
 #include "orchestratord/store/sqlite_store.h"
@@ -176,13 +175,9 @@ base::Result<> Orchestrator::Parts::serve(const BindAddress& bind) {
   server_options.auth = TRY(auth_rules(options, *access));
   server_options.browsers = {options.config.orchestratord.hosts, options.config.orchestratord.cors_origins};
   std::vector<http::Api::Route> routes = shell->routes();
-  if (options.config.orchestratord.gateways.openai) {
-    std::ranges::move(shell->openai_routes(), std::back_inserter(routes));
-    server_options.gateways = {
-        {.prefix = "/v1/", .write_error = http::openai::error_response, .always_sends_token = true}};
-  }
-  if (options.config.orchestratord.gateways.console) {
-    std::ranges::move(shell->console_routes(), std::back_inserter(routes));
+  for (http::Api::Gateway& gateway : shell->gateways(options.config.orchestratord.gateways)) {
+    std::ranges::move(gateway.routes, std::back_inserter(routes));
+    std::ranges::move(gateway.paths, std::back_inserter(server_options.gateways));
   }
   server.emplace(*runtime, std::move(server_options));
   for (http::Api::Route& route : routes) {

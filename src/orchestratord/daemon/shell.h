@@ -40,10 +40,9 @@ class Shell {
   core::Restored restore(store::RestoredState state);
   // REQUIRES: one thread, the core's.
   void execute(core::Command command) { runner_.execute(std::move(command)); }
-  // What is served: /v2, and what a gateway adds.
+  // What is served: /v2, and what the gateways add that `enabled` names.
   std::vector<http::Api::Route> routes() { return api_.routes(); }
-  std::vector<http::Api::Route> openai_routes() { return api_.openai_routes(); }
-  std::vector<http::Api::Route> console_routes() { return api_.console_routes(); }
+  std::vector<http::Api::Gateway> gateways(const config::GatewaysConfig& enabled) { return api_.gateways(enabled); }
   // REQUIRES: not two calls of one at once.
   void tick_streams() { hub_.tick(); }
   void tick_relay() { relay_.tick(); }  // once a second

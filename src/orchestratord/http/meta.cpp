@@ -11,6 +11,7 @@
 #include "config/config.h"
 #include "wire/json.h"
 #include "wire/meta.h"
+#include "wire/placement_snapshot.h"
 
 namespace llorch::orchestratord::http {
 namespace {
@@ -169,6 +170,16 @@ void Meta::metrics(const net::Request&, const net::ExchangePtr& exchange) {
       exchange->respond(std::move(response));
     });
   });
+}
+
+void Meta::placement_snapshot(const net::Request&, const net::ExchangePtr& exchange) {
+  context_.core->ask<core::AnswerQueryPlacement>(
+      core::QueryPlacement{}, [this, exchange](core::AnswerQueryPlacement answer) {
+        // A large text, and the core has other things to do.
+        context_.desk->post([exchange, snapshot = std::move(answer.snapshot)] {
+          exchange->respond(net::http::json_response(200, wire::encode(snapshot)));
+        });
+      });
 }
 
 }  // namespace llorch::orchestratord::http

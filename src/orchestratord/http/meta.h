@@ -1,5 +1,5 @@
 #pragma once
-// What the service says about itself: health, version, capabilities, models it can name, metrics.
+// What the service says about itself: health, version, capabilities, models it can name, metrics, what placement looks at.
 #include "orchestratord/http/context.h"
 
 namespace llorch::orchestratord::http {
@@ -17,6 +17,7 @@ class Meta {
   void settings(const net::Request& request, const net::ExchangePtr& exchange);
   void models(const net::Request& request, const net::ExchangePtr& exchange);
   void metrics(const net::Request& request, const net::ExchangePtr& exchange);
+  void placement_snapshot(const net::Request& request, const net::ExchangePtr& exchange);
 
  private:
   const Context& context_;

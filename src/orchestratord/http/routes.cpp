@@ -1,6 +1,10 @@
 #include "orchestratord/http/routes.h"
 
+#include "orchestratord/http/anthropic/errors.h"
 #include "orchestratord/http/console/console.h"
+#include "orchestratord/http/llamacpp/errors.h"
+#include "orchestratord/http/ollama/errors.h"
+#include "orchestratord/http/openai/errors.h"
 
 namespace llorch::orchestratord::http {
 namespace {
@@ -27,15 +31,22 @@ void refuse(const Context& context, const net::ExchangePtr& exchange, base::Erro
   exchange->respond_error(error);
 }
 
+template <class Part>
+net::Handler Api::on_desk(Part& part, void (Part::*method)(const net::Request&, const net::ExchangePtr&)) {
+  return [this, &part, method](net::Request request, net::ExchangePtr exchange) {
+    context_.desk->post([&part, method, request = std::move(request), exchange = std::move(exchange)] {
+      (part.*method)(request, exchange);
+    });
+  };
+}
+
+net::HeadCheck Api::may_submit() {
+  return [this](const net::http::Principal& caller) { return submitter_.check(caller); };
+}
+
 std::vector<Api::Route> Api::routes() {
   return {
-      {"POST", "/v2/tasks", Scope::kTenant,
-       [this](net::Request request, net::ExchangePtr exchange) {
-         context_.desk->post([this, request = std::move(request), exchange = std::move(exchange)] {
-           tasks_.submit(request, exchange);
-         });
-       },
-       [this](const net::http::Principal& caller) { return submitter_.check(caller); }},
+      {"POST", "/v2/tasks", Scope::kTenant, on_desk(tasks_, &tasks::Tasks::submit), may_submit()},
       {"GET", "/v2/tasks", Scope::kTenant, handler(tasks_, &tasks::Tasks::list)},
       {"GET", "/v2/tasks/{id}", Scope::kTenant, handler(tasks_, &tasks::Tasks::show)},
       {"DELETE", "/v2/tasks/{id}", Scope::kTenant, handler(tasks_, &tasks::Tasks::cancel)},
@@ -65,37 +76,82 @@ std::vector<Api::Route> Api::routes() {
       {"GET", "/v2/meta/capabilities", Scope::kPublic, handler(meta_, &Meta::capabilities)},
       {"GET", "/v2/meta/settings", Scope::kOperator, handler(meta_, &Meta::settings)},
       {"GET", "/v2/meta/version", Scope::kPublic, handler(meta_, &Meta::version)},
+      {"GET", "/v2/debug/snapshot", Scope::kOperator, handler(meta_, &Meta::placement_snapshot)},
       {"GET", "/v2/health", Scope::kPublic, handler(meta_, &Meta::health)},
       {"GET", "/health", Scope::kPublic, handler(meta_, &Meta::health)},
       {"GET", "/metrics", Scope::kReader, handler(meta_, &Meta::metrics)},
   };
 }
 
-std::vector<Api::Route> Api::openai_routes() {
-  using openai::Gateway;
-  const auto submits = [this](void (Gateway::*method)(const net::Request&, const net::ExchangePtr&)) {
-    return [this, method](net::Request request, net::ExchangePtr exchange) {
-      context_.desk->post([this, method, request = std::move(request), exchange = std::move(exchange)] {
-        (openai_.*method)(request, exchange);
-      });
-    };
-  };
-  const auto may_submit = [this](const net::http::Principal& caller) { return submitter_.check(caller); };
-  return {
-      {"POST", "/v1/chat/completions", Scope::kTenant, submits(&Gateway::chat_completions), may_submit},
-      {"POST", "/v1/completions", Scope::kTenant, submits(&Gateway::completions), may_submit},
-      {"POST", "/v1/responses", Scope::kTenant, submits(&Gateway::responses), may_submit},
-      {"GET", "/v1/models", Scope::kTenant, handler(openai_, &Gateway::models)},
-      {"GET", "/v1/models/{id}", Scope::kTenant, handler(openai_, &Gateway::model)},
-  };
+Api::Gateway Api::anthropic() {
+  using anthropic::Gateway;
+  return {.paths = {{.prefix = "/v1/messages",
+                     .write_error = anthropic::error_response,
+                     .always_sends_token = true,
+                     .takes_api_key = true}},
+          .routes = {
+              {"POST", "/v1/messages", Scope::kTenant, on_desk(anthropic_, &Gateway::messages), may_submit()},
+              {"POST", "/v1/messages/count_tokens", Scope::kTenant, on_desk(anthropic_, &Gateway::count_tokens)},
+          }};
 }
 
-std::vector<Api::Route> Api::console_routes() {
-  return {
-      {"GET", "/", Scope::kOpen, console::serve},
-      {"GET", "/console/{file}", Scope::kOpen, console::serve},
-      {"GET", "/console/views/{file}", Scope::kOpen, console::serve},
+Api::Gateway Api::console() {
+  return {.paths = {},
+          .routes = {
+              {"GET", "/", Scope::kOpen, console::serve},
+              {"GET", "/console/{file}", Scope::kOpen, console::serve},
+              {"GET", "/console/views/{file}", Scope::kOpen, console::serve},
+          }};
+}
+
+Api::Gateway Api::llamacpp() {
+  using llamacpp::Gateway;
+  Api::Gateway out;
+  for (const char* path : {"/tokenize", "/detokenize", "/apply-template"}) {
+    out.paths.push_back({.prefix = path, .write_error = llamacpp::error_response});
+  }
+  out.routes = {
+      {"POST", "/tokenize", Scope::kTenant, on_desk(llamacpp_, &Gateway::tokenize)},
+      {"POST", "/detokenize", Scope::kTenant, on_desk(llamacpp_, &Gateway::detokenize)},
+      {"POST", "/apply-template", Scope::kTenant, on_desk(llamacpp_, &Gateway::apply_template)},
   };
+  return out;
+}
+
+Api::Gateway Api::ollama() {
+  using ollama::Gateway;
+  return {.paths = {{.prefix = "/api/", .write_error = ollama::error_response}},
+          .routes = {
+              {"POST", "/api/chat", Scope::kTenant, on_desk(ollama_, &Gateway::chat), may_submit()},
+              {"POST", "/api/generate", Scope::kTenant, on_desk(ollama_, &Gateway::generate), may_submit()},
+              {"POST", "/api/show", Scope::kTenant, handler(ollama_, &Gateway::show)},
+              {"GET", "/api/tags", Scope::kTenant, handler(ollama_, &Gateway::tags)},
+              {"GET", "/api/ps", Scope::kTenant, handler(ollama_, &Gateway::ps)},
+              {"GET", "/api/version", Scope::kPublic, handler(ollama_, &Gateway::version)},
+          }};
+}
+
+Api::Gateway Api::openai() {
+  using openai::Gateway;
+  return {
+      .paths = {{.prefix = "/v1/", .write_error = openai::error_response, .always_sends_token = true}},
+      .routes = {
+          {"POST", "/v1/chat/completions", Scope::kTenant, on_desk(openai_, &Gateway::chat_completions), may_submit()},
+          {"POST", "/v1/completions", Scope::kTenant, on_desk(openai_, &Gateway::completions), may_submit()},
+          {"POST", "/v1/responses", Scope::kTenant, on_desk(openai_, &Gateway::responses), may_submit()},
+          {"GET", "/v1/models", Scope::kTenant, handler(openai_, &Gateway::models)},
+          {"GET", "/v1/models/{id}", Scope::kTenant, handler(openai_, &Gateway::model)},
+      }};
+}
+
+std::vector<Api::Gateway> Api::gateways(const config::GatewaysConfig& enabled) {
+  std::vector<Gateway> out;
+  if (enabled.anthropic) out.push_back(anthropic());
+  if (enabled.console) out.push_back(console());
+  if (enabled.llamacpp) out.push_back(llamacpp());
+  if (enabled.ollama) out.push_back(ollama());
+  if (enabled.openai) out.push_back(openai());
+  return out;
 }
 
 }  // namespace llorch::orchestratord::http

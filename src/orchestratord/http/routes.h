@@ -5,9 +5,12 @@
 #include <string_view>
 #include <vector>
 
+#include "orchestratord/http/anthropic/gateway.h"
 #include "orchestratord/http/backups.h"
 #include "orchestratord/http/context.h"
+#include "orchestratord/http/llamacpp/gateway.h"
 #include "orchestratord/http/meta.h"
+#include "orchestratord/http/ollama/gateway.h"
 #include "orchestratord/http/openai/gateway.h"
 #include "orchestratord/http/pool_control.h"
 #include "orchestratord/http/pools.h"
@@ -29,6 +32,9 @@ class Api {
         pool_control_(context),
         backups_(context),
         meta_(context),
+        anthropic_(context, submitter_),
+        llamacpp_(context),
+        ollama_(context, submitter_),
         openai_(context, submitter_) {}
 
   struct Route {
@@ -40,12 +46,25 @@ class Api {
   };
   // All of /v2, and what belongs to no version.
   std::vector<Route> routes();
-  // The OpenAI API.
-  std::vector<Route> openai_routes();
-  // The web console.
-  std::vector<Route> console_routes();
+  // An API of another system, or the web console.
+  struct Gateway {
+    std::vector<net::http::Gateway> paths;  // where errors are written and tokens read as that API does
+    std::vector<Route> routes;
+  };
+  // Those that are switched on, in the order in which their paths are looked through.
+  std::vector<Gateway> gateways(const config::GatewaysConfig& enabled);
 
  private:
+  // `method` of `part` on the desk's thread.
+  template <class Part>
+  net::Handler on_desk(Part& part, void (Part::*method)(const net::Request&, const net::ExchangePtr&));
+  net::HeadCheck may_submit();
+  Gateway anthropic();
+  Gateway console();
+  Gateway llamacpp();
+  Gateway ollama();
+  Gateway openai();
+
   const Context& context_;
   tasks::Submitter submitter_;
   tasks::Tasks tasks_;
@@ -54,6 +73,9 @@ class Api {
   PoolControl pool_control_;
   Backups backups_;
   Meta meta_;
+  anthropic::Gateway anthropic_;
+  llamacpp::Gateway llamacpp_;
+  ollama::Gateway ollama_;
   openai::Gateway openai_;
 };
 

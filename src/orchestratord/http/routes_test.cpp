@@ -8,6 +8,7 @@
 #include <cctype>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <set>
 #include <string>
 #include <vector>
@@ -22,7 +23,8 @@ YAML::Node load(const std::string& name) {
 }
 // One for /v2, and one for each gateway.
 const std::vector<YAML::Node>& documents() {
-  static const std::vector<YAML::Node> nodes{load("orchestratord.yaml"), load("openai.yaml")};
+  static const std::vector<YAML::Node> nodes{load("orchestratord.yaml"), load("anthropic.yaml"), load("llamacpp.yaml"),
+                                             load("ollama.yaml"), load("openai.yaml")};
   return nodes;
 }
 // What a "#/..." points to in `document`; undefined: to nothing.
@@ -69,10 +71,10 @@ TEST(OpenApi, DescribesExactlyWhatIsServed) {
   const Context context;
   Api api(context);
   std::set<std::string> served, described;
-  for (const auto& routes : {api.routes(), api.openai_routes(), api.console_routes()}) {
-    for (const Api::Route& route : routes)
-      EXPECT_TRUE(served.insert(std::string(route.method) + " " + std::string(route.pattern)).second) << route.pattern;
-  }
+  std::vector<Api::Route> routes = api.routes();
+  for (Api::Gateway& gateway : api.gateways({})) std::ranges::move(gateway.routes, std::back_inserter(routes));
+  for (const Api::Route& route : routes)
+    EXPECT_TRUE(served.insert(std::string(route.method) + " " + std::string(route.pattern)).second) << route.pattern;
   for (const Operation& operation : operations()) described.insert(operation.name);
   EXPECT_EQ(served, described);
 }

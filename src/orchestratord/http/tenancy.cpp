@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "base/sha256.h"
+#include "orchestratord/core/sessions/session.h"
 
 namespace llorch::orchestratord::http {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 using net::http::Principal;
 using net::http::Role;
 
-constexpr char kSeparator = ':';  // of no identifier
+constexpr char kSeparator = core::sessions::kTenantSeparator;
 
 bool is_tenant(const Principal& caller) { return caller.role == Role::kTenant; }
 

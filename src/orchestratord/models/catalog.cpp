@@ -34,12 +34,19 @@ base::Result<std::string> body_of(base::Result<net::Response> response) {
 base::Result<std::shared_ptr<const ModelText>> text_of(const std::string& blob) {
   auto data = TRY(text::parse_tokenizer_data(std::as_bytes(std::span(blob))));
   text::Chat chat(data);
-  return std::shared_ptr<const ModelText>(std::make_shared<ModelText>(ModelText{
-      TRY(text::Tokenizer::create(std::move(data))), std::move(chat), static_cast<std::int64_t>(blob.size())}));
+  ChatFormat format = ChatFormat::of(data.chat_template, data);
+  ChatFormat with_tools = ChatFormat::of(text::template_for_tools(data), data);
+  return std::shared_ptr<const ModelText>(std::make_shared<ModelText>(
+      ModelText{TRY(text::Tokenizer::create(std::move(data))), std::move(chat), std::move(format),
+                std::move(with_tools), static_cast<std::int64_t>(blob.size())}));
 }
 
 KnownModel known_model(wire::ModelFacts facts, const std::shared_ptr<const ModelText>& text) {
-  return {std::move(facts), {text, &text->tokenizer}, {text, &text->chat}};
+  return {std::move(facts),
+          {text, &text->tokenizer},
+          {text, &text->chat},
+          {text, &text->format},
+          {text, &text->format_with_tools}};
 }
 
 tl::unexpected<Error> no_pool_there() {
@@ -95,6 +102,13 @@ void Catalog::find(const Wanted& wanted, Done done) {
   }
   if (answer) options_.runtime->post([done = std::move(done), answer = std::move(*answer)] { done(answer); });
   if (question) ask(std::move(*question));
+}
+
+std::optional<wire::ModelFacts> Catalog::known_facts(const std::string& model_ref) {
+  const std::lock_guard lock(mutex_);
+  const auto it = entries_.find(model_ref);
+  if (it == entries_.end() || !it->second.known) return std::nullopt;
+  return it->second.known->facts;
 }
 
 std::string Catalog::describe_path(const std::string& model_ref) const {

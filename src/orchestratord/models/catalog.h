@@ -13,6 +13,7 @@
 #include "base/log_limiter.h"
 #include "net/client.h"
 #include "net/executor.h"
+#include "orchestratord/models/chat_format.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 #include "wire/pool.h"
@@ -23,6 +24,7 @@ struct KnownModel {
   wire::ModelFacts facts;
   std::shared_ptr<const text::Tokenizer> tokenizer;
   std::shared_ptr<const text::Chat> chat;
+  std::shared_ptr<const ChatFormat> format, format_with_tools;
   std::optional<std::int64_t> timeout_ms{};  // of CatalogOptions::timeout_ms_of
 };
 
@@ -30,7 +32,8 @@ struct KnownModel {
 struct ModelText {
   text::Tokenizer tokenizer;
   text::Chat chat;
-  std::int64_t bytes = 0;  // as a pool serves it
+  ChatFormat format, format_with_tools;  // of the template for either
+  std::int64_t bytes = 0;                // as a pool serves it
 };
 
 struct CatalogOptions {
@@ -75,6 +78,8 @@ class Catalog {
   // or no answer yet: the question goes on and a later call profits), or the pool's own (MODEL_NOT_FOUND, ...).
   // What is known is answered at once; what is older than a few seconds is asked again behind the caller's back.
   void find(const Wanted& wanted, Done done);
+  // The facts of a model that somebody has asked for; nobody is asked now.
+  std::optional<wire::ModelFacts> known_facts(const std::string& model_ref);
 
  private:
   struct Entry {

@@ -101,7 +101,9 @@ TEST_F(CatalogTest, WithoutAPoolItSaysSo) {
 TEST_F(CatalogTest, AsksOnceAndThenKnows) {
   catalog_->pool_seen(server_.url());
   catalog_->pool_seen(server_.url());
+  EXPECT_FALSE(catalog_->known_facts("file:/m.gguf"));
   const auto first = find().value();
+  EXPECT_EQ(catalog_->known_facts("file:/m.gguf")->digest, first.facts.digest);
   EXPECT_EQ(first.facts.context_length, 512);
   EXPECT_EQ(first.tokenizer->encode("ab").size(), 2u);
   EXPECT_EQ(query_, "file:/m.gguf f16");

@@ -81,6 +81,11 @@ std::vector<std::string_view> markers(Format format) {
   return out;
 }
 
+bool knows_thoughts(Format format) {
+  const Syntax& syntax = syntax_of(format);
+  return !syntax.thought.close.empty() || syntax.has_channels;
+}
+
 bool prompt_opens_thought(Format format, std::string_view prompt) {
   prompt = prompt.substr(0, prompt.find_last_not_of(" \t\r\n") + 1);
   const std::string_view open = syntax_of(format).thought.open;

@@ -46,6 +46,9 @@ Format detect(std::string_view chat_template_source);
 // Every spelling that the format's parser looks for and a vocabulary may hold as one control token. Static storage.
 std::vector<std::string_view> markers(Format format);
 
+// Whether the format has a way to mark thoughts.
+bool knows_thoughts(Format format);
+
 // Whether the output continues a thought that the prompt's template has opened: `prompt` ends with the marker that opens
 // one, and white space.
 bool prompt_opens_thought(Format format, std::string_view prompt);

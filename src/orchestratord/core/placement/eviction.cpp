@@ -8,15 +8,15 @@ namespace {
 
 // Adds to `chosen` the fewest of `candidates` (in their order) whose departure makes room on this device, beside those that
 // are chosen already; false if all of them do not.
-bool make_room(const DeviceChoice& part, const PlacementInput& input, const std::vector<const Tenant*>& candidates,
+bool make_room(const DeviceChoice& part, const PlacementInput& input, const std::vector<const Resident*>& candidates,
                std::vector<std::uint32_t>& chosen) {
-  const auto is_chosen = [&](const Tenant* t) { return std::ranges::find(chosen, t->worker) != chosen.end(); };
+  const auto is_chosen = [&](const Resident* t) { return std::ranges::find(chosen, t->worker) != chosen.end(); };
   Going going = leaving(part);
-  const auto goes = [&](const Tenant* t) { ++going.count, going.bytes += t->bytes; };
-  for (const Tenant* t : candidates) {
+  const auto goes = [&](const Resident* t) { ++going.count, going.bytes += t->bytes; };
+  for (const Resident* t : candidates) {
     if (is_chosen(t)) goes(t);
   }
-  for (const Tenant* t : candidates) {
+  for (const Resident* t : candidates) {
     if (would_hold(part, input, going)) return true;
     if (is_chosen(t)) continue;
     chosen.push_back(t->worker);
@@ -34,12 +34,12 @@ std::optional<Departure> departure(const Devices& devices, const PlacementInput&
     if (tier == Tier::kExcluded || tier > best_tier || !is_open(device, input)) continue;
     std::vector<std::uint32_t> chosen;
     const bool makes_room = std::ranges::all_of(parts_of(device), [&](const DeviceChoice& part) {
-      std::vector<const Tenant*> candidates;
-      for (const Tenant& t : part.tenants) {
+      std::vector<const Resident*> candidates;
+      for (const Resident& t : part.residents) {
         if (t.ready && !t.leaving && !t.kept && may_go(t)) candidates.push_back(&t);
       }
       std::sort(candidates.begin(), candidates.end(),
-                [&](const Tenant* a, const Tenant* b) { return goes_before(*a, *b, input.eviction); });
+                [&](const Resident* a, const Resident* b) { return goes_before(*a, *b, input.eviction); });
       return make_room(part, input, candidates, chosen);
     });
     if (!makes_room || chosen.empty() || (tier == best_tier && best->workers.size() <= chosen.size())) continue;
@@ -50,7 +50,7 @@ std::optional<Departure> departure(const Devices& devices, const PlacementInput&
 }
 
 // A worker that would take the job is worth no place of another one's.
-bool is_own(const Tenant& t, const PlacementInput& input) { return t.model == input.model && !t.elsewhere; }
+bool is_own(const Resident& t, const PlacementInput& input) { return t.model == input.model && !t.elsewhere; }
 
 }  // namespace
 
@@ -75,18 +75,18 @@ bool is_open(const DeviceChoice& device, const PlacementInput& input) {
 
 bool would_hold(const DeviceChoice& part, const PlacementInput& input, Going going) {
   return std::min(part.room_bytes + going.bytes, part.potential_bytes) >= input.memory_bytes * part.ranks &&
-         static_cast<std::int64_t>(part.tenants.size()) - going.count < input.workers_per_device;
+         static_cast<std::int64_t>(part.residents.size()) - going.count < input.workers_per_device;
 }
 
 Going leaving(const DeviceChoice& part) {
   Going going;
-  for (const Tenant& t : part.tenants) {
+  for (const Resident& t : part.residents) {
     if (t.leaving) ++going.count, going.bytes += t.bytes;
   }
   return going;
 }
 
-bool goes_before(const Tenant& a, const Tenant& b, config::EvictionPolicy policy) {
+bool goes_before(const Resident& a, const Resident& b, config::EvictionPolicy policy) {
   const bool by_use = policy == config::EvictionPolicy::kLfu;
   return std::tuple(by_use ? a.frequency : 0, a.last_used_ms, a.worker) <
          std::tuple(by_use ? b.frequency : 0, b.last_used_ms, b.worker);
@@ -94,12 +94,12 @@ bool goes_before(const Tenant& a, const Tenant& b, config::EvictionPolicy policy
 
 std::optional<Departure> idle_departure(const Devices& devices, const PlacementInput& input) {
   return departure(devices, input,
-                   [&](const Tenant& t) { return t.idle && (!t.useful || (!t.queued && !is_own(t, input))); });
+                   [&](const Resident& t) { return t.idle && (!t.useful || (!t.queued && !is_own(t, input))); });
 }
 
 std::optional<Departure> later_departure(const Devices& devices, const PlacementInput& input) {
   return departure(devices, input,
-                   [&](const Tenant& t) { return !is_own(t, input) && (!t.queued || *t.queued > input.rank); });
+                   [&](const Resident& t) { return !is_own(t, input) && (!t.queued || *t.queued > input.rank); });
 }
 
 }  // namespace llorch::orchestratord::core::placement

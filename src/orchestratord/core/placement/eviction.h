@@ -59,6 +59,6 @@ std::optional<Departure> idle_departure(const Devices& devices, const PlacementI
 std::optional<Departure> later_departure(const Devices& devices, const PlacementInput& input);
 
 // Whether `a` goes before `b`: lru by last use, lfu by frequency, then by last use; at the end by number.
-bool goes_before(const Tenant& a, const Tenant& b, config::EvictionPolicy policy);
+bool goes_before(const Resident& a, const Resident& b, config::EvictionPolicy policy);
 
 }  // namespace llorch::orchestratord::core::placement

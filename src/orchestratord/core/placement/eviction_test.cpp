@@ -11,27 +11,27 @@ using config::EvictionPolicy;
 
 struct Full {
   Full() {
-    device.tenants = {{.worker = 1,
-                       .bytes = 3 * kGb,
-                       .last_used_ms = 10,
-                       .ready = true,
-                       .idle = true,
-                       .frequency = 9,
-                       .model = {{1}}},
-                      {.worker = 2,
-                       .bytes = 3 * kGb,
-                       .last_used_ms = 30,
-                       .ready = true,
-                       .idle = true,
-                       .frequency = 2,
-                       .model = {{2}}},
-                      {.worker = 3,
-                       .bytes = 3 * kGb,
-                       .last_used_ms = 20,
-                       .ready = true,
-                       .idle = true,
-                       .frequency = 2,
-                       .model = {{3}}}};
+    device.residents = {{.worker = 1,
+                         .bytes = 3 * kGb,
+                         .last_used_ms = 10,
+                         .ready = true,
+                         .idle = true,
+                         .frequency = 9,
+                         .model = {{1}}},
+                        {.worker = 2,
+                         .bytes = 3 * kGb,
+                         .last_used_ms = 30,
+                         .ready = true,
+                         .idle = true,
+                         .frequency = 2,
+                         .model = {{2}}},
+                        {.worker = 3,
+                         .bytes = 3 * kGb,
+                         .last_used_ms = 20,
+                         .ready = true,
+                         .idle = true,
+                         .frequency = 2,
+                         .model = {{3}}}};
   }
   Decision decide_now() {
     input.workers_per_device = 4;
@@ -67,7 +67,7 @@ TEST(Eviction, FollowsThePolicy) {
   EXPECT_EQ(f.waits(), WaitCode::kEviction);
   EXPECT_EQ(code(WaitCode::kEviction), "WAITING_FOR_EVICTION");
   // What an operator has sent away already is waited for as usual.
-  f.device.tenants[0].leaving = true;
+  f.device.residents[0].leaving = true;
   EXPECT_EQ(f.waits(), WaitCode::kMemory);
 }
 
@@ -75,17 +75,17 @@ TEST(Eviction, FollowsThePolicy) {
 TEST(Eviction, MakesRoomOnEveryDevice) {
   Full f;
   DeviceChoice first = f.device, second = f.device;
-  first.tenants.resize(2);                       // 1 and 2
-  second.tenants.erase(second.tenants.begin());  // 2 and 3
+  first.residents.resize(2);                         // 1 and 2
+  second.residents.erase(second.residents.begin());  // 2 and 3
   second.room_bytes = 3 * kGb;
-  f.device.tenants.clear();
+  f.device.residents.clear();
   f.device.parts = {first, second};
   EXPECT_EQ(f.evicted(), std::vector<std::uint32_t>{1}) << "the second has room";
   f.device.parts[1].room_bytes = 0;
   EXPECT_EQ(f.evicted(), (std::vector<std::uint32_t>{1, 3}));
   // The longest unused is on both.
   for (DeviceChoice& part : f.device.parts) {
-    for (Tenant& t : part.tenants) t.last_used_ms = t.worker == 2 ? 1 : 30;
+    for (Resident& t : part.residents) t.last_used_ms = t.worker == 2 ? 1 : 30;
   }
   EXPECT_EQ(f.evicted(), std::vector<std::uint32_t>{2});
   // Twice a share of one device.
@@ -97,23 +97,23 @@ TEST(Eviction, MakesRoomOnEveryDevice) {
   // One device that nobody may leave keeps the others as they are.
   f.device.parts = {first, second};
   f.device.parts[1].room_bytes = 0;
-  for (Tenant& t : f.device.parts[1].tenants) t.idle = false;
+  for (Resident& t : f.device.parts[1].residents) t.idle = false;
   EXPECT_TRUE(f.evicted().empty());
   // What leaves one of them is waited for once the others hold theirs.
   f.device.parts[1].room_bytes = 3 * kGb;
-  f.device.parts[0].tenants[0].leaving = true;
+  f.device.parts[0].residents[0].leaving = true;
   EXPECT_EQ(f.waits(), WaitCode::kMemory);
 }
 
 // One of the model itself that the job does not accept, as it spans other devices, goes like any other.
 TEST(Eviction, AWorkerOfTheSameModelElsewhereMakesRoom) {
   Full f;
-  f.device.tenants.resize(1);
-  f.device.tenants[0].model = f.input.model;
+  f.device.residents.resize(1);
+  f.device.residents[0].model = f.input.model;
   EXPECT_EQ(f.waits(), WaitCode::kMemory);
-  f.device.tenants[0].elsewhere = true;
+  f.device.residents[0].elsewhere = true;
   EXPECT_EQ(f.evicted(), std::vector<std::uint32_t>{1});
-  f.device.tenants[0].idle = false;
+  f.device.residents[0].idle = false;
   f.input.impatient = true;
   f.device.room_bytes = kGb;
   const Decision claim = f.decide_now();
@@ -125,9 +125,9 @@ TEST(Eviction, AWorkerOfTheSameModelElsewhereMakesRoom) {
 TEST(Eviction, ManualWaitsForTheOperatorOnlyWhereOneCouldHelp) {
   Full f;
   f.input.eviction = EvictionPolicy::kManual;
-  for (Tenant& t : f.device.tenants) t.idle = false;
+  for (Resident& t : f.device.residents) t.idle = false;
   EXPECT_EQ(f.waits(), WaitCode::kEviction);
-  for (Tenant& t : f.device.tenants) t.queued = Rank{.arrival = {1}};
+  for (Resident& t : f.device.residents) t.queued = Rank{.arrival = {1}};
   EXPECT_EQ(f.waits(), WaitCode::kMemory);
 }
 
@@ -136,9 +136,9 @@ TEST(Eviction, LeavesBusyAndLoadingWorkersAlone) {
   for (const auto policy : {EvictionPolicy::kLru, EvictionPolicy::kLfu}) {
     Full f;
     f.input.eviction = policy;
-    f.device.tenants[0].idle = false;
-    f.device.tenants[1].ready = false;
-    f.device.tenants[2].queued = Rank{.arrival = {99}};
+    f.device.residents[0].idle = false;
+    f.device.residents[1].ready = false;
+    f.device.residents[2].queued = Rank{.arrival = {99}};
     EXPECT_EQ(f.evicted(), std::vector<std::uint32_t>{});
     f.input.impatient = true;  // a claim is not a stop: it waits until they are idle
     const Decision d = f.decide_now();
@@ -152,13 +152,13 @@ TEST(Eviction, LeavesBusyAndLoadingWorkersAlone) {
 TEST(Eviction, AWorkerStaysAsLongAsItsStartTook) {
   EXPECT_EQ(kept_until_ms(1'000, 4'000), 5'000);
   Full f;
-  for (Tenant& t : f.device.tenants) t.kept = true;
+  for (Resident& t : f.device.residents) t.kept = true;
   EXPECT_EQ(f.waits(), WaitCode::kMemory);
   f.input.impatient = true;
   const Decision d = f.decide_now();
   ASSERT_TRUE(std::holds_alternative<Wait>(d));
   EXPECT_TRUE(std::get<Wait>(d).kept);
-  f.device.tenants[1].kept = false;
+  f.device.residents[1].kept = false;
   EXPECT_EQ(f.evicted(), std::vector<std::uint32_t>{2});
 }
 

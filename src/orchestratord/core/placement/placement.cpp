@@ -71,15 +71,14 @@ std::optional<std::uint32_t> choose_worker(const PlacementInput& input, Decision
 bool holds(const DeviceChoice& device, const PlacementInput& input) {
   return std::ranges::all_of(parts_of(device), [&](const DeviceChoice& part) {
     return part.room_bytes >= input.memory_bytes * part.ranks &&
-           static_cast<std::int64_t>(part.tenants.size()) < input.workers_per_device;
+           static_cast<std::int64_t>(part.residents.size()) < input.workers_per_device;
   });
 }
 
 const DeviceChoice* start_device(const Devices& devices, const PlacementInput& input, DecisionLog& log) {
   const DeviceChoice* best = nullptr;
   const auto key = [&](const DeviceChoice& d) {
-    const auto& failed = input.failed_devices;
-    const bool failed_before = std::find(failed.begin(), failed.end(), d.device) != failed.end();
+    const bool failed_before = std::ranges::find(devices.failed, d.device) != devices.failed.end();
     return std::tuple(tier_of(d, devices), failed_before, -d.room_bytes, d.device);
   };
   for (const DeviceChoice& device : devices.all) {
@@ -120,7 +119,7 @@ Prospects prospects(const Devices& devices, const PlacementInput& input) {
     const auto parts = parts_of(device);
     p.on_its_way |= std::ranges::any_of(parts, leaves) && std::ranges::all_of(parts, will_hold);
     for (const DeviceChoice& part : parts) {
-      for (const Tenant& t : part.tenants) p.kept |= t.kept && t.idle;
+      for (const Resident& t : part.residents) p.kept |= t.kept && t.idle;
     }
   }
   return p;
@@ -144,7 +143,7 @@ Decision find_room(const Devices& devices, const PlacementInput& input) {
     }
     return slot_wait(input, p.room_bytes_max);
   }
-  if (!p.could_hold && (p.devices > 0 || input.too_few_devices) && !input.pools_expected) {
+  if (!p.could_hold && (p.devices > 0 || devices.too_few) && !input.pools_expected) {
     // What a worker just left may be missing from the report; what a stranger holds may come back.
     if (p.large_enough && !input.impatient) return Wait{WaitCode::kMemory, p.room_bytes_max};
     return Infeasible{p.potential_bytes_max};
@@ -179,12 +178,19 @@ std::string_view code(WaitCode wait) {
   return "WAITING_FOR_TURN";
 }
 
+std::string_view outcome(const Decision& decision) {
+  constexpr std::string_view kNames[] = {"use_worker", "start_worker", "evict", "claim", "wait", "infeasible"};
+  static_assert(std::size(kNames) == std::variant_size_v<Decision>);
+  return kNames[decision.index()];
+}
+
 std::int64_t predicted_end_ms(const Speed& speed, std::int64_t tokens) {
   return speed.first_token_ms + tokens * speed.us_per_token / 1000;
 }
 
 Decision decide(const PlacementInput& input, const DeviceSource& devices, DecisionLog& log) {
   log = {};
+  if (input.quota_reached) return Wait{.code = WaitCode::kQuota};
   log.filters_applied = {"ready", "model", "context", "free_slot"};
   if (const auto worker = choose_worker(input, log)) return UseWorker{*worker};
   if (input.starting) return input.has_worker ? slot_wait(input) : Wait{WaitCode::kWorkerStart};

@@ -42,7 +42,7 @@ struct WorkerChoice {
 };
 
 // Any worker on a device.
-struct Tenant {
+struct Resident {
   std::uint32_t worker = 0;
   std::int64_t bytes = 0;
   std::int64_t last_used_ms = 0;
@@ -72,7 +72,7 @@ struct DeviceChoice {
   std::int64_t potential_bytes = 0;  // with none of our workers on it
   std::int64_t total_bytes = 0;
   std::optional<Reservation> reserved;
-  std::vector<Tenant> tenants;      // of one device
+  std::vector<Resident> residents;  // of one device
   std::int64_t ranks = 1;           // of a part: shares of the worker that come to lie on it
   std::vector<DeviceChoice> parts;  // of several: each of them, whole; a worker on two of them has one number
 };
@@ -91,16 +91,15 @@ struct PlacementInput {
   std::optional<std::uint32_t> last_worker;    // round-robin: who got the last job
   std::optional<std::uint32_t> affine_worker;  // where the session's last job ended well: its prefix may still be there
   std::span<const WorkerChoice> workers;
-  std::int64_t workers_excluded = 0;          // would do, but the job does not want them
-  bool other_version = false;                 // one of them is free, and of another version than those in use
-  bool has_worker = false;                    // a Ready worker of the model exists, free or not
-  bool starting = false;                      // a start of the model is in flight
-  bool start_backing_off = false;             // the last start failed a moment ago
-  std::vector<std::uint32_t> failed_devices;  // where the last start of the model failed
-  bool impatient = false;                     // waited long enough to claim memory from models with later jobs
-  bool may_add_worker = false;                // evict idle workers for it although it has one already
-  bool pools_expected = false;                // pools that did not answer yet may have what nobody has
-  bool too_few_devices = false;               // no pool that the job accepts has as many as share its model
+  std::int64_t workers_excluded = 0;  // would do, but the job does not want them
+  bool quota_reached = false;         // its tenant runs as many jobs as it may
+  bool other_version = false;         // one of them is free, and of another version than those in use
+  bool has_worker = false;            // a Ready worker of the model exists, free or not
+  bool starting = false;              // a start of the model is in flight
+  bool start_backing_off = false;     // the last start failed a moment ago
+  bool impatient = false;             // waited long enough to claim memory from models with later jobs
+  bool may_add_worker = false;        // evict idle workers for it although it has one already
+  bool pools_expected = false;        // pools that did not answer yet may have what nobody has
   std::int64_t workers_per_device = 1;
 };
 
@@ -148,6 +147,7 @@ struct Infeasible {
   std::int64_t potential_bytes_max = 0;
 };
 using Decision = std::variant<UseWorker, StartOn, Evict, Claim, Wait, Infeasible>;
+std::string_view outcome(const Decision& decision);  // "use_worker", "start_worker", ...
 
 // For the log: how the decision came about (ORCH-3900, ORCH-3906). The caller knows which pool was selected.
 struct DecisionLog {
@@ -158,11 +158,13 @@ struct DecisionLog {
   bool fallback_used = false;  // a place was taken that is not among the preferred ones
 };
 
-// Asked only if no worker has a free slot. The devices say nothing about the waiting job, so one answer serves many
-// decisions; `tiers` is this job's, by DeviceChoice::device, or empty when every place will do.
+// The other half of what a decision looks at; asked for only if no worker has a free slot, because it is the larger one.
+// `all` says nothing about the waiting job, so it serves many decisions; the rest is of this job.
 struct Devices {
   std::span<const DeviceChoice> all;
-  std::span<const Tier> tiers;
+  std::span<const Tier> tiers;            // by DeviceChoice::device; empty: every place will do
+  std::span<const std::uint32_t> failed;  // where the last start of the model failed
+  bool too_few = false;                   // no pool that the job accepts has as many as share its model
 };
 using DeviceSource = std::function<Devices()>;
 

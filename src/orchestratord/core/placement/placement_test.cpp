@@ -17,6 +17,7 @@ struct Case {
   std::vector<WorkerChoice> workers;
   std::vector<DeviceChoice> devices;
   std::vector<Tier> tiers;  // by DeviceChoice::device
+  std::vector<std::uint32_t> failed;
   DecisionLog log;
   bool asked_devices = false;
 
@@ -26,7 +27,7 @@ struct Case {
         input,
         [this] {
           asked_devices = true;
-          return Devices{devices, tiers};
+          return Devices{devices, tiers, failed};
         },
         log);
   }
@@ -119,7 +120,7 @@ TEST(Placement, TiersComeBeforeEverythingElse) {
   c.devices[2].room_bytes = 0;
   EXPECT_EQ(c.expect<Wait>().code, WaitCode::kMemory);  // not on device 0, whatever room it has
   for (std::uint32_t d : {0u, 1u, 2u}) {
-    c.devices[d].tenants = {{.worker = d, .bytes = 8 * kGb, .ready = true, .idle = true}};
+    c.devices[d].residents = {{.worker = d, .bytes = 8 * kGb, .ready = true, .idle = true}};
   }
   EXPECT_EQ(c.expect<Evict>().workers, (std::vector<std::uint32_t>{1}));
   c.tiers[1] = Tier::kExcluded;
@@ -158,11 +159,11 @@ TEST(Placement, StartsWhereThereIsMostRoom) {
   Case c;
   c.devices = {device(0, 3 * kGb, 8 * kGb), device(1, 5 * kGb, 8 * kGb), device(2, 6 * kGb, 8 * kGb)};
   EXPECT_EQ(c.expect<StartOn>().device, 2u);
-  c.input.failed_devices = {2};
+  c.failed = {2};
   EXPECT_EQ(c.expect<StartOn>().device, 1u);
   c.devices[1].usable = false;
   EXPECT_EQ(c.expect<StartOn>().device, 2u);
-  c.devices[2].tenants = {{.worker = 7, .bytes = kGb, .ready = false}};  // workers_per_gpu is 1
+  c.devices[2].residents = {{.worker = 7, .bytes = kGb, .ready = false}};  // workers_per_gpu is 1
   EXPECT_EQ(c.expect<Wait>().code, WaitCode::kMemory);
 }
 
@@ -191,28 +192,28 @@ TEST(Placement, EvictsTheFewestIdleWorkers) {
   Case c;
   c.input.workers_per_device = 4;
   DeviceChoice d = device(0, kGb, 8 * kGb);
-  d.tenants = {{.worker = 1, .bytes = 2 * kGb, .last_used_ms = 50, .ready = true, .idle = true},
-               {.worker = 2, .bytes = 3 * kGb, .last_used_ms = 40, .ready = true, .idle = true},
-               {.worker = 3, .bytes = 2 * kGb, .last_used_ms = 10, .ready = true, .idle = false}};
+  d.residents = {{.worker = 1, .bytes = 2 * kGb, .last_used_ms = 50, .ready = true, .idle = true},
+                 {.worker = 2, .bytes = 3 * kGb, .last_used_ms = 40, .ready = true, .idle = true},
+                 {.worker = 3, .bytes = 2 * kGb, .last_used_ms = 10, .ready = true, .idle = false}};
   c.devices = {d};
   EXPECT_EQ(c.expect<Evict>().workers, (std::vector<std::uint32_t>{2}));
-  c.devices[0].tenants[1].queued = Rank{.arrival = {99}};  // its model has work waiting
+  c.devices[0].residents[1].queued = Rank{.arrival = {99}};  // its model has work waiting
   EXPECT_EQ(c.expect<Wait>().code, WaitCode::kMemory);
-  c.devices[0].tenants[0].bytes = 3 * kGb;
+  c.devices[0].residents[0].bytes = 3 * kGb;
   EXPECT_EQ(c.expect<Evict>().workers, (std::vector<std::uint32_t>{1}));
-  c.devices[0].tenants[0].leaving = true;  // on its way out already: wait for it
+  c.devices[0].residents[0].leaving = true;  // on its way out already: wait for it
   EXPECT_EQ(c.expect<Wait>().code, WaitCode::kMemory);
 }
 
 TEST(Placement, ImpatientJobsClaimWorkersWithLaterJobs) {
   Case c;
   DeviceChoice d = device(0, 0, 8 * kGb);
-  d.tenants = {{.worker = 1, .bytes = 8 * kGb, .ready = true, .idle = false, .queued = Rank{.arrival = {11}}}};
+  d.residents = {{.worker = 1, .bytes = 8 * kGb, .ready = true, .idle = false, .queued = Rank{.arrival = {11}}}};
   c.devices = {d};
   EXPECT_EQ(c.expect<Wait>().code, WaitCode::kMemory);
   c.input.impatient = true;
   EXPECT_EQ(c.expect<Claim>().workers, (std::vector<std::uint32_t>{1}));
-  c.devices[0].tenants[0].queued = Rank{.arrival = {9}};  // waits longer than we do
+  c.devices[0].residents[0].queued = Rank{.arrival = {9}};  // waits longer than we do
   EXPECT_EQ(c.expect<Wait>().code, WaitCode::kMemory);
 }
 
@@ -221,7 +222,7 @@ TEST(Placement, LaterJobsStartNothingOnADeviceThatIsBeingCleared) {
   Case c;
   c.input.model = {1};
   c.devices = {device(0, 5 * kGb, 8 * kGb)};
-  c.devices[0].tenants = {{.worker = 1, .bytes = 3 * kGb, .ready = true, .idle = true}};
+  c.devices[0].residents = {{.worker = 1, .bytes = 3 * kGb, .ready = true, .idle = true}};
   c.input.workers_per_device = 2;
   EXPECT_EQ(c.expect<StartOn>().device, 0u);
   c.devices[0].reserved = Reservation{.model = {2}, .rank = {.arrival = {9}}};
@@ -280,13 +281,13 @@ TEST(Placement, IsAFunctionOfItsInput) {
     }
     for (std::uint32_t i = 0; i < 4; ++i) {
       DeviceChoice d = device(i, small(8) * kGb, 8 * kGb);
-      if (small(2) == 1) c.input.failed_devices.push_back(i);
+      if (small(2) == 1) c.failed.push_back(i);
       for (std::uint32_t t = 0; t < small(3); ++t) {
-        d.tenants.push_back({.worker = i * 4 + t,
-                             .bytes = small(5) * kGb,
-                             .last_used_ms = small(3),
-                             .ready = true,
-                             .idle = small(2) == 1});
+        d.residents.push_back({.worker = i * 4 + t,
+                               .bytes = small(5) * kGb,
+                               .last_used_ms = small(3),
+                               .ready = true,
+                               .idle = small(2) == 1});
       }
       c.devices.push_back(d);
     }
@@ -299,7 +300,7 @@ TEST(Placement, IsAFunctionOfItsInput) {
     for (std::uint32_t i = 0; i < 4; ++i) c.tiers.push_back(static_cast<Tier>(small(3)));
     const Decision first = c.run();
     std::reverse(c.devices.begin(), c.devices.end());
-    for (auto& d : c.devices) std::reverse(d.tenants.begin(), d.tenants.end());
+    for (auto& d : c.devices) std::reverse(d.residents.begin(), d.residents.end());
     const Decision second = c.run();
     RC_ASSERT(first.index() == second.index());
     if (const auto* start = std::get_if<StartOn>(&first)) {
@@ -307,7 +308,7 @@ TEST(Placement, IsAFunctionOfItsInput) {
       const auto& d = c.devices[3 - start->device];
       RC_ASSERT(d.room_bytes >= c.input.memory_bytes);
       RC_ASSERT(c.tiers[start->device] != Tier::kExcluded);
-      RC_ASSERT(static_cast<std::int64_t>(d.tenants.size()) < c.input.workers_per_device);
+      RC_ASSERT(static_cast<std::int64_t>(d.residents.size()) < c.input.workers_per_device);
     }
     if (const auto* use = std::get_if<UseWorker>(&first)) {
       RC_ASSERT(c.workers[use->worker].slots_free > 0);

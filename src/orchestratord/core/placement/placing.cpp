@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "orchestratord/core/state.h"
+#include "orchestratord/core/placement/pass_scratch.h"
 
 namespace llorch::orchestratord::core {
 
@@ -30,33 +30,6 @@ std::vector<const pools::Device*> distinct(const std::vector<const pools::Device
   return devices;
 }
 }  // namespace
-
-struct Scheduler::PassScratch {
-  std::vector<Worker*> workers;  // of the group at hand; index = WorkerChoice::worker
-  std::vector<placement::WorkerChoice> worker_choices;
-  ReplicaRule replicas;  // of the group at hand
-  struct Place {
-    const Pool* pool = nullptr;
-    const std::string* gpu_id = nullptr;    // device mask
-    const pools::Device* device = nullptr;  // null: several
-  };
-  // All devices, good for every model of one device until a decision changes something.
-  bool devices_valid = false;
-  std::vector<pools::Place> masks;  // places of several devices, of the group at hand
-  std::vector<Place> places;        // index = DeviceChoice::device
-  std::vector<Worker*> tenants;     // index = Tenant::worker
-  std::vector<DeviceChoice> device_choices;
-  const std::string* version = nullptr;  // that every device with a version has
-  bool versions_differ = false;
-  std::vector<Tier> tiers;  // of the group at hand; index = DeviceChoice::device; empty: every place will do
-
-  // Whether the replica set of the group at hand keeps it from some device.
-  bool may_exclude() const {
-    if (replicas.only || versions_differ) return replicas.only || !replicas.in_use.empty();
-    return version != nullptr && std::any_of(replicas.in_use.begin(), replicas.in_use.end(),
-                                             [&](const Worker* w) { return w->version != *version; });
-  }
-};
 
 void Scheduler::schedule() {
   // A decision may free what another one waits for: failing a model's jobs makes its idle worker evictable.
@@ -97,16 +70,29 @@ void Scheduler::schedule_class(Priority priority, PassScratch& scratch) {
 }
 
 void Scheduler::place(GroupIndex group_index, Arrival arrival, Priority priority, PassScratch& scratch) {
-  const JobGroup& l = group(group_index);
-  const Model& m = model(l.model);
   Job& job = jobs_.at(arrival);
+  const JobGroup& l = group(group_index);
+  if (config_.record) record(l, job, priority, scratch);
+  const placement::PlacementInput input = input_for(l, job, priority, scratch);
+  placement::DecisionLog how;
+  const Decision decision = placement::decide(
+      input, [&] { return devices_for(l, scratch); }, how);
+  log_decision(job, decision, how, scratch);
+  if (!std::holds_alternative<Wait>(decision)) scratch.devices_valid = false;
+  apply(decision, job, scratch);
+}
+
+placement::PlacementInput Scheduler::input_for(const JobGroup& l, const Job& job, Priority priority,
+                                               PassScratch& scratch) {
+  const Model& m = model(l.model);
   placement::PlacementInput input{
-      .rank = {priority, arrival},
+      .rank = {priority, job.arrival},
       .model = l.model,
       .memory_bytes = m.facts.memory_bytes,
       .algorithm = config_.scheduling.algorithm,
       .tokens_expected = std::min(m.tokens_out.get().value_or(job.spec.max_tokens), job.spec.max_tokens),
       .eviction = config_.eviction.worker_policy,
+      .quota_reached = !groups_.may_run(l),
       .start_backing_off = m.starts.backing_off(now_.mono_ms),
       .impatient = l.memory_wait_since_ms && now_.mono_ms - *l.memory_wait_since_ms >= config_.memory_patience_ms,
       .may_add_worker = l.may_add_worker,
@@ -115,27 +101,28 @@ void Scheduler::place(GroupIndex group_index, Arrival arrival, Priority priority
   const sessions::Session* session = ledger_.session_of(job);
   const auto affine = session ? session->last_worker : std::nullopt;
   collect_workers(l, affine, scratch, input);
-  const auto devices = [&] {
-    const auto all = m.facts.devices > 1 ? collect_masks(l, scratch) : collect_devices(scratch);
-    input.too_few_devices = all.empty() && !l.placement.require_device_mask && accepts_a_pool(l);
-    scratch.tiers.clear();
-    const bool any_place = l.anywhere && m.facts.devices == 1 && !scratch.may_exclude();
-    for (std::uint32_t i = 0; i < scratch.places.size(); ++i) {
-      const auto& [pool, gpu_id, device] = scratch.places[i];
-      if (!any_place) {
-        const bool fits = device ? scratch.replicas.allows(*device) : scratch.replicas.allows(*pool, *gpu_id);
-        scratch.tiers.push_back(fits ? tier(l, pool->id, *gpu_id) : Tier::kExcluded);
-      }
-      if (l.start_round.failed_on(pool->id, *gpu_id)) input.failed_devices.push_back(i);
+  return input;
+}
+
+// REQUIRES: `scratch` is that of input_for() of this group.
+placement::Devices Scheduler::devices_for(const JobGroup& l, PassScratch& scratch) {
+  const std::int64_t devices_count = model(l.model).facts.devices;
+  const auto all = devices_count > 1 ? collect_masks(l, scratch) : collect_devices(scratch);
+  scratch.tiers.clear();
+  scratch.failed.clear();
+  const bool any_place = l.anywhere && devices_count == 1 && !scratch.may_exclude();
+  for (std::uint32_t i = 0; i < scratch.places.size(); ++i) {
+    const auto& [pool, gpu_id, device] = scratch.places[i];
+    if (!any_place) {
+      const bool fits = device ? scratch.replicas.allows(*device) : scratch.replicas.allows(*pool, *gpu_id);
+      scratch.tiers.push_back(fits ? tier(l, pool->id, *gpu_id) : Tier::kExcluded);
     }
-    return placement::Devices{all, scratch.tiers};
-  };
-  placement::DecisionLog how;
-  const Decision decision =
-      groups_.may_run(l) ? placement::decide(input, devices, how) : Decision{Wait{.code = WaitCode::kQuota}};
-  log_decision(job, decision, how, scratch);
-  if (!std::holds_alternative<Wait>(decision)) scratch.devices_valid = false;
-  apply(decision, job, scratch);
+    if (l.start_round.failed_on(pool->id, *gpu_id)) scratch.failed.push_back(i);
+  }
+  return {.all = all,
+          .tiers = scratch.tiers,
+          .failed = scratch.failed,
+          .too_few = all.empty() && !l.placement.require_device_mask && accepts_a_pool(l)};
 }
 
 void Scheduler::collect_workers(const JobGroup& l, const Home& affine, PassScratch& scratch,
@@ -223,7 +210,7 @@ std::span<const DeviceChoice> Scheduler::collect_devices(PassScratch& scratch) {
   if (scratch.devices_valid) return scratch.device_choices;
   scratch.devices_valid = true;
   scratch.places.clear();
-  scratch.tenants.clear();
+  scratch.residents.clear();
   scratch.device_choices.clear();
   scratch.version = nullptr;
   scratch.versions_differ = false;
@@ -239,10 +226,10 @@ std::span<const DeviceChoice> Scheduler::collect_devices(PassScratch& scratch) {
       scratch.places.push_back({&pool, &gpu_id, &device});
       if (device.version && scratch.version && *device.version != *scratch.version) scratch.versions_differ = true;
       if (device.version) scratch.version = &*device.version;
-      choice.tenants.reserve(device.workers.size());
+      choice.residents.reserve(device.workers.size());
       for (Worker* w : device.workers) {
-        choice.tenants.push_back(tenant(*w, gpu_id, static_cast<std::uint32_t>(scratch.tenants.size())));
-        scratch.tenants.push_back(w);
+        choice.residents.push_back(resident(*w, gpu_id, static_cast<std::uint32_t>(scratch.residents.size())));
+        scratch.residents.push_back(w);
       }
       scratch.device_choices.push_back(std::move(choice));
     }
@@ -254,7 +241,7 @@ std::span<const DeviceChoice> Scheduler::collect_devices(PassScratch& scratch) {
 std::span<const DeviceChoice> Scheduler::collect_masks(const JobGroup& l, PassScratch& scratch) {
   scratch.devices_valid = false;
   scratch.places.clear();
-  scratch.tenants.clear();
+  scratch.residents.clear();
   scratch.device_choices.clear();
   scratch.masks.clear();
   const std::int64_t devices_count = model(l.model).facts.devices;
@@ -296,24 +283,25 @@ DeviceChoice Scheduler::part_of(const JobGroup& l, const pools::Place& place, co
                     .reserved = {},
                     .ranks = std::ranges::count(place.devices, &device)};
   for (Worker* w : device.workers) {
-    auto it = std::ranges::find(scratch.tenants, w);
-    if (it == scratch.tenants.end()) it = scratch.tenants.insert(it, w);
-    part.tenants.push_back(tenant(*w, device.info.gpu_id, static_cast<std::uint32_t>(it - scratch.tenants.begin())));
-    part.tenants.back().elsewhere = !accepts(l, *w);
+    auto it = std::ranges::find(scratch.residents, w);
+    if (it == scratch.residents.end()) it = scratch.residents.insert(it, w);
+    part.residents.push_back(
+        resident(*w, device.info.gpu_id, static_cast<std::uint32_t>(it - scratch.residents.begin())));
+    part.residents.back().elsewhere = !accepts(l, *w);
   }
   return part;
 }
 
-placement::Tenant Scheduler::tenant(const Worker& w, const std::string& gpu_id, std::uint32_t number) {
+placement::Resident Scheduler::resident(const Worker& w, const std::string& gpu_id, std::uint32_t number) {
   const bool ready = w.info.status == wire::WorkerStatus::kReady;
   const bool starting = w.info.status == wire::WorkerStatus::kStarting;
-  placement::Tenant t{.worker = number,
-                      .bytes = w.bytes_on(gpu_id),
-                      .last_used_ms = w.last_used_ms,
-                      .ready = ready,
-                      .leaving = w.claimed_by.has_value() || w.retiring || (!ready && !starting),
-                      .idle = w.slots_in_use == 0,
-                      .kept = now_.mono_ms < placement::kept_until_ms(w.ready_ms, w.start_took_ms)};
+  placement::Resident t{.worker = number,
+                        .bytes = w.bytes_on(gpu_id),
+                        .last_used_ms = w.last_used_ms,
+                        .ready = ready,
+                        .leaving = w.claimed_by.has_value() || w.retiring || (!ready && !starting),
+                        .idle = w.slots_in_use == 0,
+                        .kept = now_.mono_ms < placement::kept_until_ms(w.ready_ms, w.start_took_ms)};
   Model* known = models_.find(w.info.model_digest);
   if (!known) return t;
   t.model = known->index;
@@ -338,11 +326,11 @@ void Scheduler::apply(const Decision& decision, Job& job, PassScratch& scratch) 
     if (std::exchange(group(job.group).may_add_worker, false)) {
       count(Metric::kOptimizerImprovements, queue::name(queue::Kind::kAddWorker));
     }
-    for (const std::uint32_t w : evict->workers) s_.workers.stop_worker(*scratch.tenants[w], "evict");
+    for (const std::uint32_t w : evict->workers) s_.workers.stop_worker(*scratch.residents[w], "evict");
     return groups_.set_wait(job.group, {.code = WaitCode::kMemory, .room_bytes_max = evict->room_bytes_max});
   }
   if (const auto* claim = std::get_if<Claim>(&decision)) {
-    for (const std::uint32_t w : claim->workers) s_.workers.claim(*scratch.tenants[w], job.group);
+    for (const std::uint32_t w : claim->workers) s_.workers.claim(*scratch.residents[w], job.group);
     const auto& place = scratch.places[claim->device];
     s_.workers.reserve(place.pool->id, *place.gpu_id, job.group);
     return groups_.set_wait(job.group, {.code = WaitCode::kMemory, .room_bytes_max = claim->room_bytes_max});
@@ -381,9 +369,8 @@ void Scheduler::log_decision(const Job& job, const Decision& decision, const pla
     (add(lists), ...);
     return text;
   };
-  constexpr std::string_view kOutcome[] = {"use_worker", "start_worker", "evict", "claim", "wait", "infeasible"};
   log(base::LogLevel::kDebug, "schedule.decided", &job, "Decides where a job goes.",
-      {{"outcome", kOutcome[decision.index()]},
+      {{"outcome", placement::outcome(decision)},
        {"reason", wait ? placement::code(wait->second) : std::string_view("")},
        {"selected_pool_id", selected},
        {"candidates_considered", how.candidates_considered},

@@ -44,13 +44,17 @@ class Scheduler : Handler {
 
   // Decides until nothing more can be done now.
   void schedule();
-  placement::Tenant tenant(const Worker& worker, const std::string& gpu_id, std::uint32_t number);
+  // What a decision about each group's first job looks at now, and that decision; none is carried out.
+  void on(QueryPlacement& e);
+  placement::Resident resident(const Worker& worker, const std::string& gpu_id, std::uint32_t number);
 
  private:
   struct PassScratch;
   bool only_slots_matter() const;
   void schedule_class(Priority priority, PassScratch& scratch);
   void place(GroupIndex group_index, Arrival arrival, Priority priority, PassScratch& scratch);
+  placement::PlacementInput input_for(const JobGroup& l, const Job& job, Priority priority, PassScratch& scratch);
+  placement::Devices devices_for(const JobGroup& l, PassScratch& scratch);
   using Home = std::optional<std::pair<base::PoolId, base::WorkerId>>;  // of a session
   void collect_workers(const JobGroup& l, const Home& affine, PassScratch& scratch, placement::PlacementInput& input);
   static std::optional<placement::Speed> speed(const Model& m, const Worker& worker);
@@ -61,6 +65,12 @@ class Scheduler : Handler {
   placement::DeviceChoice part_of(const JobGroup& l, const pools::Place& place, const pools::Device& device,
                                   PassScratch& scratch);
   std::int64_t least_room(const Worker& worker) const;
+  void record(const JobGroup& l, const Job& job, Priority priority, PassScratch& scratch);
+  wire::PlacementSnapshot empty_snapshot() const;  // the policies alone
+  wire::PlacementSnapshotJob snapshot_of(const JobGroup& l, const Job& job, Priority priority, PassScratch& scratch);
+  wire::CandidatePlace snapshot_of(const placement::DeviceChoice& choice, const placement::Devices& devices,
+                                   const PassScratch& scratch) const;
+  wire::ResidentWorker snapshot_of(const placement::Resident& resident, const Worker& worker) const;
   void apply(const placement::Decision& decision, Job& job, PassScratch& scratch);
   void log_decision(const Job& job, const placement::Decision& decision, const placement::DecisionLog& how,
                     const PassScratch& scratch);

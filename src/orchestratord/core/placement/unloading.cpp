@@ -119,7 +119,7 @@ std::int64_t Workers::trim(Device& device) {
   }
   std::int64_t again_ms = kNever;
   Worker* first = nullptr;
-  placement::Tenant first_tenant;
+  placement::Resident first_resident;
   for (std::uint32_t i = 0; i < device.workers.size(); ++i) {
     Worker* w = device.workers[i];
     if (!unused(*w)) continue;
@@ -130,10 +130,10 @@ std::int64_t Workers::trim(Device& device) {
       again_ms = std::min(again_ms, due_ms);
       continue;
     }
-    const placement::Tenant t = s_.scheduler.tenant(*w, device.info.gpu_id, i);
-    if (first && !placement::goes_before(t, first_tenant, config_.eviction.worker_policy)) continue;
+    const placement::Resident t = s_.scheduler.resident(*w, device.info.gpu_id, i);
+    if (first && !placement::goes_before(t, first_resident, config_.eviction.worker_policy)) continue;
     first = w;
-    first_tenant = t;
+    first_resident = t;
   }
   if (!first) return again_ms;
   stop_worker(*first, "threshold");

@@ -24,9 +24,11 @@ struct SessionRecord {
   std::int64_t output_token_cost_nano = 0;
 };
 
-// Whose session this is: the id of a tenant's session stands behind the tenant's name and a colon. Empty: the operator's.
+// An id that is a tenant's stands behind the tenant's name and this, which no identifier holds (http/tenancy.h).
+inline constexpr char kTenantSeparator = ':';
+// Whose session this is. Empty: the operator's.
 inline std::string_view tenant_of(const base::SessionId& id) {
-  const std::size_t end = id.value.find(':');
+  const std::size_t end = id.value.find(kTenantSeparator);
   return end == std::string::npos ? std::string_view() : std::string_view(id.value).substr(0, end);
 }
 

@@ -95,6 +95,9 @@ struct Describe {
     return fmt::format("AnswerQueryGauges {} {} {} {}", c.gauges.queue_depth[0], c.gauges.queue_depth[1],
                        c.gauges.executions_active, c.gauges.workers_total);
   }
+  std::string operator()(const AnswerQueryPlacement& c) const {
+    return fmt::format("AnswerQueryPlacement {} {}", c.request.value, wire::encode(c.snapshot));
+  }
   std::string operator()(const AnswerPool& c) const {
     return fmt::format(
         "AnswerPool {} {}", c.request.value,

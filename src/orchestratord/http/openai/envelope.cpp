@@ -6,7 +6,6 @@
 
 #include "base/json_text.h"
 #include "base/sha256.h"
-#include "net/sse/sse.h"
 #include "wire/json.h"
 
 namespace llorch::orchestratord::http::openai {
@@ -32,11 +31,6 @@ std::string opening(const AnswerOptions& options, const AnswerIdentity& identity
   base::append_json_string(out, options.model);
   if (chat) out += options.is_flex ? R"(,"service_tier":"flex")" : R"(,"service_tier":"default")";
   return out;
-}
-
-void append_wait(std::string& out, const wire::QueuedEvent& event) {
-  net::sse::append_comment(out, fmt::format("queued: {} before this one, start expected in {} ms", event.queue_position,
-                                            event.predicted_start_ms));
 }
 
 std::string_view finish_reason(wire::StopReason reason) {

@@ -1,26 +1,18 @@
 #pragma once
 // What stands around the output in every answer of the OpenAI API. Pure.
-#include <cstdint>
 #include <string>
 #include <string_view>
 
-#include "base/id.h"
+#include "orchestratord/http/chat/answer.h"
 #include "orchestratord/http/openai/request.h"
 #include "wire/task.h"
 
 namespace llorch::orchestratord::http::openai {
 
-struct AnswerIdentity {
-  base::JobId job_id;
-  base::CorrelationId correlation_id;  // of the request
-  std::int64_t created_unix_s = 0;
-};
+using chat::AnswerIdentity;
 
 // The answer's first members, without a closing brace: {"id","object","created","model","service_tier"?
 std::string opening(const AnswerOptions& options, const AnswerIdentity& identity);
-
-// Appends the comment that says how long a job waits.
-void append_wait(std::string& out, const wire::QueuedEvent& event);
 
 std::string_view finish_reason(wire::StopReason reason);
 

@@ -26,10 +26,12 @@ void Gateway::submit(base::Result<Request> decoded, const net::Request& request,
   if (!decoded) return refuse(context_, exchange, std::move(decoded).error());
   submitter_.submit({.request = std::move(decoded->submission),
                      .caller = request.peer.principal,
-                     .correlation_id = request.correlation_id},
+                     .correlation_id = request.correlation_id,
+                     .tool_use = std::move(decoded->tool_use)},
                     [this, options = std::move(decoded->answer), correlation_id = request.correlation_id,
-                     exchange](base::Result<tasks::Admission> admission) {
+                     exchange](base::Result<tasks::Admission> admission) mutable {
                       if (!admission) return refuse(context_, exchange, std::move(admission).error());
+                      options.reading = admission->reading;
                       answer(*admission, options, correlation_id, exchange);
                     });
 }

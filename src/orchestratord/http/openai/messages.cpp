@@ -6,15 +6,15 @@
 #include <array>
 #include <boost/json.hpp>
 
-#include "orchestratord/http/openai/parsing.h"
+#include "orchestratord/http/chat/parsing.h"
 
 namespace llorch::orchestratord::http::openai {
 namespace {
 
 namespace json = boost::json;
+using chat::refused;
+using chat::text_at;
 
-constexpr std::size_t kToolsMax = 128;
-constexpr std::size_t kToolNameMax = 64;
 constexpr std::array<std::string_view, 4> kRoles = {"system", "user", "assistant", "tool"};
 // Of an answer that a client sends back as it got it.
 constexpr std::array<std::string_view, 3> kNotForTemplates = {"annotations", "audio", "refusal"};
@@ -77,29 +77,6 @@ base::Result<> settle_content(json::object& message, const std::string& path) {
   return {};
 }
 
-base::Result<> check_tool(const json::value& tool, const std::string& path) {
-  const json::object* object = tool.if_object();
-  if (object == nullptr || text_at(*object, "type") != "function") {
-    return refused(path + ".type", "unsupported", path + ".type must be function");
-  }
-  const json::value* function = object->if_contains("function");
-  const json::object* described = function == nullptr ? nullptr : function->if_object();
-  const std::string_view name = described == nullptr ? "" : text_at(*described, "name");
-  const bool clean = name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") ==
-                     std::string_view::npos;
-  if (name.empty() || name.size() > kToolNameMax || !clean) {
-    return refused(
-        path + ".function.name", "charset",
-        fmt::format("{}.function.name must be 1 to {} characters of A-Z, a-z, 0-9, _ and -", path, kToolNameMax));
-  }
-  const json::value* parameters = described->if_contains("parameters");
-  if (parameters != nullptr && !parameters->is_object()) {
-    return refused(path + ".function.parameters", "type",
-                   path + ".function.parameters must be a JSON Schema, an object");
-  }
-  return {};
-}
-
 }  // namespace
 
 base::Result<wire::JsonArray> template_messages(const wire::JsonArray& messages) {
@@ -113,20 +90,6 @@ base::Result<wire::JsonArray> template_messages(const wire::JsonArray& messages)
     TRY(settle_content(*message, path));
   }
   return wire::JsonArray{json::serialize(list)};
-}
-
-base::Result<std::optional<wire::JsonArray>> template_tools(const std::optional<wire::JsonArray>& tools) {
-  if (!tools) return std::nullopt;
-  const json::value list = json::parse(tools->text);
-  if (list.get_array().empty()) return std::nullopt;
-  if (list.get_array().size() > kToolsMax) {
-    return refused("tools", "length",
-                   fmt::format("tools has {} elements; at most {} are allowed", list.get_array().size(), kToolsMax));
-  }
-  for (std::size_t t = 0; t < list.get_array().size(); ++t) {
-    TRY(check_tool(list.get_array()[t], fmt::format("tools[{}]", t)));
-  }
-  return *tools;
 }
 
 }  // namespace llorch::orchestratord::http::openai

@@ -1,5 +1,5 @@
 #pragma once
-// Messages and tools of the OpenAI API as chat templates take them. Pure.
+// Messages of the OpenAI API as chat templates take them. Pure.
 #include <optional>
 #include <string>
 
@@ -12,8 +12,5 @@ namespace llorch::orchestratord::http::openai {
 // holds besides content, reasoning and tool calls, are left out; content parts that are all text become one text, joined by
 // line breaks; an assistant's missing content is empty. Errors: INVALID_PARAMS with details {field, reason}.
 base::Result<wire::JsonArray> template_messages(const wire::JsonArray& messages);
-
-// The functions a model may call, as they came; absent: none. Errors as above.
-base::Result<std::optional<wire::JsonArray>> template_tools(const std::optional<wire::JsonArray>& tools);
 
 }  // namespace llorch::orchestratord::http::openai

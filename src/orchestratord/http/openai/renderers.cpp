@@ -1,5 +1,7 @@
 #include "orchestratord/http/openai/renderers.h"
 
+#include <fmt/format.h>
+
 #include "base/json_text.h"
 #include "net/sse/sse.h"
 #include "orchestratord/http/openai/errors.h"
@@ -12,21 +14,41 @@ net::http::Headers with_request_id(net::http::Headers headers, const base::Corre
   return headers;
 }
 
+// {"id","type","function":{"name","arguments"}, without the closing brace.
+void append_call_object(std::string_view before, const base::JobId& job_id, const chat::Part& call, std::string& out) {
+  out.append(before)
+      .append(R"("id":")")
+      .append(chat::call_id("call_", job_id, call))
+      .append(R"(","type":"function","function":{"name":)");
+  base::append_json_string(out, call.name);
+  out += R"(,"arguments":)";
+  base::append_json_string(out, call.text);
+  out += "}}";
+}
+
+// An answer that was cut is cut, also behind a call.
+std::string_view finish_reason_with(std::size_t calls, wire::StopReason reason) {
+  const std::string_view plain = finish_reason(reason);
+  return calls > 0 && plain == "stop" ? "tool_calls" : plain;
+}
+
 }  // namespace
 
 ChunkRenderer::ChunkRenderer(const AnswerOptions& options, const AnswerIdentity& identity)
     : options_(options),
-      correlation_id_(identity.correlation_id),
+      identity_(identity),
       opening_("data: " + opening(options, identity) + R"(,"choices":[)"),
       no_usage_(options.include_usage ? R"(,"usage":null)" : ""),
-      logprobs_(options.endpoint) {}
+      logprobs_(options.endpoint) {
+  if (options.reading) reader_.emplace(options.reading);
+}
 
 streams::Renderer::Head ChunkRenderer::head() const {
-  return {.status = 200, .headers = with_request_id(net::http::sse_headers(), correlation_id_)};
+  return {.status = 200, .headers = with_request_id(net::http::sse_headers(), identity_.correlation_id)};
 }
 
 void ChunkRenderer::queued(const wire::QueuedEvent& event, const streams::EventId&, std::string& out) {
-  append_wait(out, event);
+  chat::append_wait(out, event);
 }
 
 void ChunkRenderer::started(const wire::StartedEvent&, const streams::EventId&, std::string& out) { begin(out); }
@@ -55,17 +77,52 @@ void ChunkRenderer::append_text(std::string_view text, std::string& out) {
   out.append(R"(,"finish_reason":null}])").append(no_usage_).append("}\n\n");
 }
 
+void ChunkRenderer::append_thought(std::string_view text, std::string& out) {
+  out.append(opening_).append(R"({"index":0,"delta":{"reasoning_content":)");
+  base::append_json_string(out, text);
+  out.append(R"(},"logprobs":null,"finish_reason":null}])").append(no_usage_).append("}\n\n");
+}
+
+void ChunkRenderer::append_call(const chat::Part& call, std::string& out) {
+  out.append(opening_).append(R"({"index":0,"delta":{"tool_calls":[)");
+  append_call_object(fmt::format(R"({{"index":{},)", call.index), identity_.job_id, call, out);
+  out.append(R"(]},"logprobs":null,"finish_reason":null}])").append(no_usage_).append("}\n\n");
+}
+
+void ChunkRenderer::append_parts(std::string& out) {
+  bool has_text = false;
+  for (const chat::Part& part : parts_) {
+    switch (part.kind) {
+      case chat::Part::Kind::kContent: append_text(part.text, out), has_text = true; break;
+      case chat::Part::Kind::kReasoning: append_thought(part.text, out); break;
+      case chat::Part::Kind::kCall: append_call(part, out); break;
+    }
+  }
+  parts_.clear();
+  if (!has_text && options_.logprobs) append_text("", out);
+}
+
 void ChunkRenderer::token(const streams::TokenView& token, const streams::EventId&, std::string& out) {
   begin(out);
   if (options_.logprobs) logprobs_.add(token);
+  if (reader_) {
+    reader_->take(token, parts_);
+    return append_parts(out);
+  }
   if (!token.t.empty() || options_.logprobs) append_text(token.t, out);
 }
 
 void ChunkRenderer::end(const wire::EndEvent& event, const streams::EventId&, std::string& out) {
   begin(out);
+  if (reader_) {
+    reader_->finish(parts_);
+    if (!parts_.empty()) append_parts(out);
+  }
   out += opening_;
   out += options_.endpoint == Endpoint::kChat ? R"({"index":0,"delta":{})" : R"({"index":0,"text":"")";
-  out.append(R"(,"logprobs":null,"finish_reason":")").append(finish_reason(event.stop_reason)).append(R"("}])");
+  const std::size_t calls = reader_ ? reader_->calls() : 0;
+  out.append(R"(,"logprobs":null,"finish_reason":")");
+  out.append(finish_reason_with(calls, event.stop_reason)).append(R"("}])");
   out += no_usage_;
   append_provenance(out, event);
   out += "}\n\n";
@@ -87,33 +144,68 @@ void ChunkRenderer::keep_alive(std::string& out) { net::sse::append_comment(out,
 
 BodyRenderer::BodyRenderer(const AnswerOptions& options, const AnswerIdentity& identity)
     : options_(options),
-      correlation_id_(identity.correlation_id),
+      identity_(identity),
       opening_(opening(options, identity)),
       logprobs_(options.endpoint),
-      text_(options.echo) {}
+      text_(options.echo) {
+  if (options.reading) reader_.emplace(options.reading);
+}
+
+void BodyRenderer::take_parts() {
+  for (const chat::Part& part : parts_) {
+    switch (part.kind) {
+      case chat::Part::Kind::kContent: text_ += part.text; break;
+      case chat::Part::Kind::kReasoning: thought_ += part.text; break;
+      case chat::Part::Kind::kCall:
+        append_call_object(calls_.empty() ? "{" : ",{", identity_.job_id, part, calls_);
+        break;
+    }
+  }
+  parts_.clear();
+}
 
 void BodyRenderer::token(const streams::TokenView& token, const streams::EventId&, std::string&) {
-  text_ += token.t;
   if (options_.logprobs) logprobs_.add(token);
+  if (!reader_) {
+    text_ += token.t;
+    return;
+  }
+  reader_->take(token, parts_);
+  take_parts();
 }
 
 void BodyRenderer::end(const wire::EndEvent& event, const streams::EventId&, std::string& out) {
+  if (reader_) {
+    reader_->finish(parts_);
+    take_parts();
+  }
   const bool chat = options_.endpoint == Endpoint::kChat;
   out += opening_;
   out +=
       chat ? R"(,"choices":[{"index":0,"message":{"role":"assistant","content":)" : R"(,"choices":[{"index":0,"text":)";
-  base::append_json_string(out, text_);
-  out += chat ? R"(,"refusal":null},"logprobs":)" : R"(,"logprobs":)";
+  if (text_.empty() && !calls_.empty()) {
+    out += "null";
+  } else {
+    base::append_json_string(out, text_);
+  }
+  if (!thought_.empty()) {
+    out += R"(,"reasoning_content":)";
+    base::append_json_string(out, thought_);
+  }
+  if (chat) out += R"(,"refusal":null)";
+  if (!calls_.empty()) out.append(R"(,"tool_calls":[)").append(calls_).append("]");
+  out += chat ? R"(},"logprobs":)" : R"(,"logprobs":)";
   logprobs_.write(out);
-  out.append(R"(,"finish_reason":")").append(finish_reason(event.stop_reason)).append(R"("}],"usage":)");
+  const std::size_t calls = reader_ ? reader_->calls() : 0;
+  out.append(R"(,"finish_reason":")").append(finish_reason_with(calls, event.stop_reason)).append(R"("}],"usage":)");
   append_usage(out, event);
   append_provenance(out, event);
   out += '}';
-  head_ = {.status = 200, .headers = with_request_id({{"Content-Type", "application/json"}}, correlation_id_)};
+  head_ = {.status = 200, .headers = with_request_id({{"Content-Type", "application/json"}}, identity_.correlation_id)};
 }
 
 void BodyRenderer::error(const wire::ErrorBody& error, const std::optional<streams::EventId>&, std::string& out) {
-  net::http::Response response = error_response(wire::to_error(error), correlation_id_);
+  net::http::Response response = error_response(wire::to_error(error), identity_.correlation_id);
   out += response.body;
   head_ = {.status = response.status, .headers = std::move(response.headers)};
 }

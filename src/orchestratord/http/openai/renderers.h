@@ -1,6 +1,8 @@
 #pragma once
 // A job as clients of the OpenAI API see it: a stream of chunks, or one body when it has ended. Pure.
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "orchestratord/http/openai/envelope.h"
 #include "orchestratord/http/openai/logprobs.h"
@@ -27,12 +29,17 @@ class ChunkRenderer final : public streams::Renderer {
  private:
   void begin(std::string& out);
   void append_text(std::string_view text, std::string& out);
+  void append_thought(std::string_view text, std::string& out);
+  void append_call(const chat::Part& call, std::string& out);
+  void append_parts(std::string& out);
 
   const AnswerOptions options_;
-  const base::CorrelationId correlation_id_;
+  const AnswerIdentity identity_;
   const std::string opening_;        // of every chunk, from "data: " on
   const std::string_view no_usage_;  // where a chunk says that it has none
   LogprobsWriter logprobs_;
+  std::optional<chat::OutputReader> reader_;  // absent: the output is content, all of it
+  std::vector<chat::Part> parts_;             // that the last token completed
   bool begun_ = false;
 };
 
@@ -52,11 +59,16 @@ class BodyRenderer final : public streams::Renderer {
   void keep_alive(std::string&) override {}
 
  private:
+  void take_parts();
+
   const AnswerOptions options_;
-  const base::CorrelationId correlation_id_;
+  const AnswerIdentity identity_;
   const std::string opening_;
   LogprobsWriter logprobs_;
-  std::string text_;
+  std::optional<chat::OutputReader> reader_;  // absent: the output is content, all of it
+  std::vector<chat::Part> parts_;             // that the last token completed
+  std::string text_, thought_;
+  std::string calls_;  // JSON, separated by commas
   Head head_;
 };
 

@@ -136,6 +136,71 @@ TEST(OpenAiRenderers, AResponseIsOneBody) {
   EXPECT_NE(out.find(R"("incomplete_details":{"reason":"max_output_tokens"})"), std::string::npos) << out;
 }
 
+// A thought, a text, two calls with their markers as control tokens, and one that breaks off.
+constexpr base::TokenId kOpen{7}, kClose{8};
+
+AnswerOptions with_calls(AnswerOptions options) {
+  auto format = std::make_shared<models::ChatFormat>();
+  format->format = text::formats::Format::kHermes;
+  format->markers = {{kOpen, "<tool_call>"}, {kClose, "</tool_call>"}};
+  options.reading = std::make_shared<chat::Reading>(
+      chat::Reading{format, *text::formats::Tools::parse(R"([{"type":"function","function":{"name":"add"}}])"), true});
+  return options;
+}
+
+std::string calls_transcript(streams::Renderer& renderer, wire::StopReason reason = wire::StopReason::kEos) {
+  struct Token {
+    std::string_view text;
+    std::optional<base::TokenId> id{};
+  };
+  std::string out;
+  renderer.started({.job_id = kIdentity.job_id.value, .seed = 7}, {}, out);
+  std::int64_t i = 0;
+  for (const Token& token : std::vector<Token>{{"Two "},
+                                               {"sums.</think>"},
+                                               {"Here:"},
+                                               {"", kOpen},
+                                               {R"({"name": "add", "arguments")"},
+                                               {R"(: {"a": "\"1\""}})"},
+                                               {"", kClose},
+                                               {"", kOpen},
+                                               {R"({"name": "add", "arguments": {}})"},
+                                               {"", kClose}}) {
+    renderer.token({.t = token.text, .i = i++, .id = token.id}, {}, out);
+  }
+  renderer.end(ended(reason), {}, out);
+  return out;
+}
+
+TEST(OpenAiRenderers, CallsAndThoughtsAreToldApart) {
+  ChunkRenderer chunks(with_calls(options_of(Endpoint::kChat, true)), kIdentity);
+  expect_golden("chat_calls_stream.sse", calls_transcript(chunks));
+  BodyRenderer body(with_calls(options_of(Endpoint::kChat, false)), kIdentity);
+  expect_golden("chat_calls.json", calls_transcript(body));
+  ResponseRenderer events(with_calls(response_options(true, false)), kIdentity);
+  expect_golden("response_calls_stream.sse", calls_transcript(events));
+  ResponseRenderer response(with_calls(response_options(false, false)), kIdentity);
+  expect_golden("response_calls.json", calls_transcript(response));
+}
+
+TEST(OpenAiRenderers, AnAnswerThatWasCutSaysSoAlsoWithCalls) {
+  BodyRenderer body(with_calls(options_of(Endpoint::kChat, false)), kIdentity);
+  EXPECT_NE(calls_transcript(body, wire::StopReason::kMaxTokens).find(R"("finish_reason":"length")"),
+            std::string::npos);
+}
+
+TEST(OpenAiRenderers, AnAnswerOfNothingButCallsHasNoContent) {
+  BodyRenderer body(with_calls(options_of(Endpoint::kChat, false)), kIdentity);
+  std::string out;
+  body.token({.t = R"(</think><tool_call>{"name": "add", "arguments": {}}</tool_call>)"}, {}, out);
+  body.end(ended(wire::StopReason::kEos), {}, out);
+  EXPECT_NE(out.find(R"("content":null,"refusal":null,"tool_calls":[)"), std::string::npos) << out;
+  ResponseRenderer silent(with_calls(response_options(false, false)), kIdentity);
+  out.clear();
+  silent.end(ended(wire::StopReason::kEos), {}, out);
+  EXPECT_NE(out.find(R"("output":[{"id":"msg_)"), std::string::npos) << out;
+}
+
 TEST(OpenAiRenderers, AResponseThatFails) {
   const wire::ErrorBody error{.code = "CANCELLED", .message = "the job was cancelled"};
   ResponseRenderer stream(response_options(true, false), kIdentity);

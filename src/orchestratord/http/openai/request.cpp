@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <boost/json.hpp>
 
-#include "base/utf8.h"
+#include "orchestratord/http/chat/parsing.h"
+#include "orchestratord/http/chat/thinking.h"
+#include "orchestratord/http/chat/tools.h"
 #include "orchestratord/http/openai/messages.h"
-#include "orchestratord/http/openai/parsing.h"
 #include "orchestratord/http/openai/response_items.h"
 #include "wire/json.h"
 
@@ -15,6 +16,8 @@ namespace llorch::orchestratord::http::openai {
 namespace {
 
 namespace json = boost::json;
+using chat::check_utf8;
+using chat::refused;
 
 constexpr std::int64_t kCompletionTokens = 16;  // of a completion that names no max_tokens
 constexpr std::string_view kAnyObject = R"({"type":"object"})";
@@ -65,31 +68,35 @@ base::Result<> set_format(std::string_view field, wire::ResponseFormatType type,
   return {};
 }
 
-// What templates know: gpt-oss low, medium and high; Qwen 3 and others whether to think at all.
-wire::JsonObject with_effort(const std::optional<wire::JsonObject>& kwargs, wire::ReasoningEffort effort) {
+chat::Thinking thinking_of(wire::ReasoningEffort effort) {
   using wire::ReasoningEffort;
-  json::value variables = kwargs ? json::parse(kwargs->text) : json::object();
-  json::object& object = variables.get_object();
-  const auto add = [&](std::string_view name, json::value value) {
-    if (!object.contains(name)) object[name] = std::move(value);
-  };
   switch (effort) {
-    case ReasoningEffort::kNone: add("enable_thinking", false); break;
-    case ReasoningEffort::kMinimal: add("reasoning_effort", "low"); break;
+    case ReasoningEffort::kNone: return {.enabled = false, .effort = {}};
+    case ReasoningEffort::kMinimal: return {.enabled = {}, .effort = "low"};
     case ReasoningEffort::kXhigh:
-    case ReasoningEffort::kMax: add("reasoning_effort", "high"); break;
-    default: add("reasoning_effort", json::string(wire::enum_name(effort)));
+    case ReasoningEffort::kMax: return {.enabled = {}, .effort = "high"};
+    default: return {.enabled = {}, .effort = wire::enum_name(effort)};
   }
-  return wire::JsonObject{json::serialize(variables)};
 }
 
-base::Result<> set_tools(const std::optional<wire::JsonArray>& tools, wire::ToolChoiceMode choice,
-                         wire::SubmitRequest& submission) {
-  submission.tools = TRY(template_tools(tools));
-  if (choice == wire::ToolChoiceMode::kRequired) {
-    return refused("tool_choice", "unsupported", "tool_choice must be none or auto: no call can be forced");
+base::Result<> set_tools(const std::optional<wire::JsonArray>& tools, const wire::ToolChoice& choice,
+                         std::optional<bool> parallel, Request& request) {
+  wire::SubmitRequest& submission = request.submission;
+  submission.tools = TRY(chat::template_tools(tools));
+  chat::ToolUse use{.required = choice.mode == wire::ToolChoiceMode::kRequired,
+                    .function = choice.function,
+                    .several = parallel.value_or(true) && !choice.function};
+  if (use.required && !submission.tools) {
+    return refused("tool_choice", "combination", "tool_choice requires a call, and tools is empty");
   }
-  if (choice == wire::ToolChoiceMode::kNone) submission.tools.reset();
+  const auto& sampling = submission.sampling;
+  if (use.required && (sampling.json_schema || sampling.regex || sampling.grammar)) {
+    return refused("tool_choice", "combination",
+                   "tool_choice requires a call, which is an output of a form of its own; leave the response format, "
+                   "json_schema, regex and grammar out");
+  }
+  if (choice.mode == wire::ToolChoiceMode::kNone) submission.tools.reset();
+  request.tool_use = std::move(use);
   return {};
 }
 
@@ -129,16 +136,16 @@ std::string asked_members(const wire::ResponsesRequest& body) {
   out["max_output_tokens"] = body.max_output_tokens ? json::value(*body.max_output_tokens) : json::value();
   out["parallel_tool_calls"] = body.parallel_tool_calls.value_or(true);
   out["temperature"] = body.common.temperature.value_or(1.0);
-  out["tool_choice"] = json::string(wire::enum_name(body.tool_choice.value_or(wire::ToolChoiceMode::kAuto)));
+  const wire::ToolChoice choice = body.tool_choice.value_or(wire::ResponseToolChoice{}).choice;
+  if (choice.function) {
+    out["tool_choice"] = json::object{{"type", "function"}, {"name", *choice.function}};
+  } else {
+    out["tool_choice"] = json::string(wire::enum_name(choice.mode));
+  }
   out["tools"] = body.tools ? json::parse(body.tools->text) : json::array();
   out["top_p"] = body.common.top_p.value_or(1.0);
   const std::string text = json::serialize(out);
   return text.substr(1, text.size() - 2);
-}
-
-base::Result<> check_utf8(std::string_view body) {
-  if (base::is_valid_utf8(body)) return {};
-  return refused("", "utf8", "the body is not valid UTF-8");
 }
 
 }  // namespace
@@ -151,11 +158,11 @@ base::Result<Request> decode_chat(std::string_view text) {
   wire::SubmitRequest& submission = out.submission;
   submission.max_tokens = TRY(chat_tokens_max(body));
   submission.messages = TRY(template_messages(body.messages));
-  TRY(set_tools(body.tools, body.tool_choice.value_or(wire::ToolChoice{}).mode, submission));
   submission.documents = std::move(body.documents);
   submission.chat_template_kwargs = std::move(body.chat_template_kwargs);
   if (body.reasoning_effort) {
-    submission.chat_template_kwargs = with_effort(submission.chat_template_kwargs, *body.reasoning_effort);
+    submission.chat_template_kwargs =
+        chat::with_thinking(submission.chat_template_kwargs, thinking_of(*body.reasoning_effort));
   }
   submission.sampling.logprobs = body.logprobs.value_or(false);
   submission.sampling.top_logprobs = body.top_logprobs.value_or(0);
@@ -163,6 +170,7 @@ base::Result<Request> decode_chat(std::string_view text) {
     const auto schema = format->json_schema ? format->json_schema->schema : std::nullopt;
     TRY(set_format("response_format", format->type, schema, submission.sampling));
   }
+  TRY(set_tools(body.tools, body.tool_choice.value_or(wire::ToolChoice{}), body.parallel_tool_calls, out));
   out.answer.endpoint = Endpoint::kChat;
   out.answer.logprobs = submission.sampling.logprobs;
   set_service_tier(body.service_tier, out);
@@ -200,10 +208,10 @@ base::Result<Request> decode_response(std::string_view text) {
   wire::SubmitRequest& submission = out.submission;
   submission.max_tokens = body.max_output_tokens;
   submission.messages = TRY(template_messages(TRY(chat_messages(body.input, body.instructions))));
-  TRY(set_tools(TRY(chat_tools(body.tools)), body.tool_choice.value_or(wire::ToolChoiceMode::kAuto), submission));
   submission.chat_template_kwargs = std::move(body.chat_template_kwargs);
   if (body.reasoning && body.reasoning->effort) {
-    submission.chat_template_kwargs = with_effort(submission.chat_template_kwargs, *body.reasoning->effort);
+    submission.chat_template_kwargs =
+        chat::with_thinking(submission.chat_template_kwargs, thinking_of(*body.reasoning->effort));
   }
   const bool listed = body.include && std::ranges::count(*body.include, "message.output_text.logprobs") > 0;
   submission.sampling.logprobs = listed || body.top_logprobs.value_or(0) > 0;
@@ -211,6 +219,8 @@ base::Result<Request> decode_response(std::string_view text) {
   if (body.text && body.text->format) {
     TRY(set_format("text.format", body.text->format->type, body.text->format->schema, submission.sampling));
   }
+  TRY(set_tools(TRY(chat_tools(body.tools)), body.tool_choice.value_or(wire::ResponseToolChoice{}).choice,
+                body.parallel_tool_calls, out));
   out.answer.endpoint = Endpoint::kResponses;
   out.answer.asked = asked_members(body);
   out.answer.logprobs = submission.sampling.logprobs;

@@ -1,9 +1,13 @@
 #pragma once
 // Bodies of the OpenAI API as submissions of ours. Pure.
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/result.h"
+#include "orchestratord/http/chat/output_reader.h"
+#include "orchestratord/http/chat/tool_use.h"
 #include "wire/openai.h"
 #include "wire/task.h"
 
@@ -21,10 +25,12 @@ struct AnswerOptions {
   bool is_flex = false;  // the answer's service_tier; completions have none
   std::string echo;      // text that the output begins with
   std::string asked;     // of a response: members of the request that it repeats, `"name":value,...`
+  std::shared_ptr<const chat::Reading> reading{};  // tasks::Admission::reading
 };
 
 struct Request {
-  wire::SubmitRequest submission;  // max_tokens absent: what the context has room for
+  wire::SubmitRequest submission;           // max_tokens absent: what the context has room for
+  std::optional<chat::ToolUse> tool_use{};  // absent: a completion
   AnswerOptions answer;
 };
 

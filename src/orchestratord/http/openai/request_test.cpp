@@ -108,6 +108,10 @@ TEST(OpenAiChat, ToolsGoToTheTemplateUnlessNoneIsChosen) {
             R"([{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}])");
   EXPECT_TRUE(chat(tools + R"(,"tool_choice":"auto","parallel_tool_calls":false)").submission.tools);
   EXPECT_FALSE(chat(tools + R"(,"tool_choice":"none")").submission.tools);
+  EXPECT_EQ(chat(tools + R"(,"parallel_tool_calls":false)").tool_use, (chat::ToolUse{.several = false}));
+  EXPECT_EQ(chat(tools + R"(,"tool_choice":"required")").tool_use, (chat::ToolUse{.required = true}));
+  EXPECT_EQ(chat(tools + R"(,"tool_choice":{"type":"function","function":{"name":"f"}})").tool_use,
+            (chat::ToolUse{.required = true, .function = "f", .several = false}));
   EXPECT_FALSE(chat(R"("tools":[])").submission.tools);
 }
 
@@ -154,8 +158,11 @@ TEST(OpenAiChat, RefusalsNameTheFieldAndTheReason) {
       {R"("response_format":{"type":"json_schema"})", "response_format.json_schema", "combination"},
       {R"("response_format":{"type":"json_object"},"regex":"a")", "response_format", "combination"},
       {R"("regex":"a","grammar":"root ::= \"a\"")", "grammar", "combination"},
-      {R"("tool_choice":"required")", "tool_choice", "unsupported"},
-      {R"("tool_choice":{"type":"function","function":{"name":"f"}})", "tool_choice", "unsupported"},
+      {R"("tool_choice":"required")", "tool_choice", "combination"},
+      {R"("tool_choice":{"type":"function","function":{"name":"f"}})", "tool_choice", "combination"},
+      {R"("tool_choice":{"type":"function","name":"f"})", "tool_choice.name", "unknown"},
+      {R"("tool_choice":"required","tools":[{"type":"function","function":{"name":"f"}}],"response_format":{"type":"json_object"})",
+       "tool_choice", "combination"},
       {R"("tool_choice":"always")", "tool_choice", "enum"},
       {R"("tools":[{"type":"custom"}])", "tools[0].type", "unsupported"},
       {R"("tools":[{"type":"function","function":{"name":"a b"}}])", "tools[0].function.name", "charset"},
@@ -275,7 +282,9 @@ TEST(OpenAiResponse, RefusalsNameTheFieldAndTheReason) {
       {R"("input":"a","background":true)", "background", "unsupported"},
       {R"("input":"a","truncation":"auto")", "truncation", "unsupported"},
       {R"("input":"a","tools":[{"type":"web_search"}])", "tools[0].type", "unsupported"},
-      {R"("input":"a","tool_choice":"required")", "tool_choice", "unsupported"},
+      {R"("input":"a","tool_choice":"required")", "tool_choice", "combination"},
+      {R"("input":"a","tool_choice":{"type":"function","function":{"name":"f"}})", "tool_choice.function", "unknown"},
+      {R"("input":"a","tool_choice":{"type":"web_search","name":"f"})", "tool_choice.type", "unsupported"},
       {R"("input":"a","text":{"format":{"type":"json_schema"}})", "text.format.schema", "combination"},
   };
   for (const Case& c : cases) {

@@ -5,12 +5,15 @@
 #include <boost/json.hpp>
 #include <string_view>
 
-#include "orchestratord/http/openai/parsing.h"
+#include "orchestratord/http/chat/parsing.h"
+#include "orchestratord/http/chat/tools.h"
 
 namespace llorch::orchestratord::http::openai {
 namespace {
 
 namespace json = boost::json;
+using chat::refused;
+using chat::text_at;
 
 base::Result<json::value> chat_part(const json::value& part, const std::string& path) {
   const json::object* object = part.if_object();
@@ -77,7 +80,7 @@ base::Result<> add_item(const json::value& value, const std::string& path, json:
 
 }  // namespace
 
-base::Result<wire::JsonArray> chat_messages(const wire::ResponseInput& input,
+base::Result<wire::JsonArray> chat_messages(const wire::TextOrList& input,
                                             const std::optional<std::string>& instructions) {
   const json::value items = json::parse(input.json);  // it was read from JSON
   json::array messages;
@@ -94,7 +97,7 @@ base::Result<wire::JsonArray> chat_messages(const wire::ResponseInput& input,
 
 base::Result<std::optional<wire::JsonArray>> chat_tools(const std::optional<wire::JsonArray>& tools) {
   if (!tools) return std::nullopt;
-  json::array out;
+  json::array functions;
   const json::value list = json::parse(tools->text);
   for (std::size_t t = 0; t < list.get_array().size(); ++t) {
     const std::string path = fmt::format("tools[{}]", t);
@@ -104,14 +107,9 @@ base::Result<std::optional<wire::JsonArray>> chat_tools(const std::optional<wire
     }
     json::object function = *tool;
     function.stable_erase("type");
-    out.push_back({{"type", "function"}, {"function", std::move(function)}});
+    functions.push_back(std::move(function));
   }
-  std::string text = json::serialize(out);
-  // A function lies one level deeper here than the client wrote it: what reads it must be able to.
-  json::error_code error;
-  (void)json::parse("[" + text + "]", error);
-  if (error) return refused("tools", "depth", "tools are nested too deeply");
-  return wire::JsonArray{std::move(text)};
+  return TRY(chat::nested_functions(std::move(functions)));
 }
 
 }  // namespace llorch::orchestratord::http::openai

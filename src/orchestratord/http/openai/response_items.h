@@ -10,7 +10,7 @@ namespace llorch::orchestratord::http::openai {
 
 // A text is a user's message; `instructions` are a system message before all. Calls and their results become `tool_calls` and
 // messages of role tool; reasoning is left out. Errors: INVALID_PARAMS with details {field, reason}.
-base::Result<wire::JsonArray> chat_messages(const wire::ResponseInput& input,
+base::Result<wire::JsonArray> chat_messages(const wire::TextOrList& input,
                                             const std::optional<std::string>& instructions);
 
 // Functions with their members under `function`. Errors as above.

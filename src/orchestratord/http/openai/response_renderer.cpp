@@ -26,11 +26,8 @@ bool is_cut(wire::StopReason reason) { return finish_reason(reason) == "length";
 }  // namespace
 
 ResponseRenderer::ResponseRenderer(const AnswerOptions& options, const AnswerIdentity& identity)
-    : options_(options),
-      identity_(identity),
-      text_event_members_(
-          fmt::format(R"(,"item_id":"msg_{}","output_index":0,"content_index":0)", identity.job_id.value)),
-      new_logprobs_(options.endpoint) {
+    : options_(options), identity_(identity), new_logprobs_(options.endpoint) {
+  if (options.reading) reader_.emplace(options.reading);
   head_.headers = options.stream ? net::http::sse_headers() : net::http::json_response(200, "").headers;
   head_.headers.set("X-Request-Id", identity.correlation_id.value);
 }
@@ -40,13 +37,27 @@ void ResponseRenderer::open_event(std::string_view type, std::string& out) {
                  sequence_number_++);
 }
 
-void ResponseRenderer::open_text_event(std::string_view type, std::string& out) {
+void ResponseRenderer::open_text_event(std::string_view prefix, std::string_view rest, std::string& out) {
+  const std::string_view what = open_ == Kind::kReasoning ? "reasoning_text" : "output_text";
+  open_event(rest.empty() ? std::string(prefix) : fmt::format("{}{}{}", prefix, what, rest), out);
+  fmt::format_to(std::back_inserter(out), R"(,"item_id":"{}","output_index":{},"content_index":0)", item_id(),
+                 items_count_);
+}
+
+void ResponseRenderer::item_event(std::string_view type, std::string_view item, std::string& out) {
   open_event(type, out);
-  out += text_event_members_;
+  fmt::format_to(std::back_inserter(out), R"(,"output_index":{},"item":{}}}{}{})", items_count_, item, '\n', '\n');
+}
+
+// Of the open item. The first message has the job's own, so that it is told from any other at a glance.
+std::string ResponseRenderer::item_id() const {
+  if (open_ == Kind::kReasoning) return fmt::format("rs_{}_{}", identity_.job_id.value, items_count_);
+  if (messages_count_ == 1) return "msg_" + identity_.job_id.value;
+  return fmt::format("msg_{}_{}", identity_.job_id.value, items_count_);
 }
 
 void ResponseRenderer::queued(const wire::QueuedEvent& event, const streams::EventId&, std::string& out) {
-  if (options_.stream) append_wait(out, event);
+  if (options_.stream) chat::append_wait(out, event);
 }
 
 void ResponseRenderer::started(const wire::StartedEvent&, const streams::EventId&, std::string& out) { begin(out); }
@@ -60,46 +71,119 @@ void ResponseRenderer::begin(std::string& out) {
     append_response({.status = "in_progress"}, out);
     out += "}\n\n";
   }
-  open_event("response.output_item.added", out);
-  fmt::format_to(std::back_inserter(out),
-                 R"(,"output_index":0,"item":{{"id":"msg_{}","type":"message","status":"in_progress",)"
-                 R"("role":"assistant","content":[]}}}})",
-                 identity_.job_id.value);
-  out += "\n\n";
-  open_text_event("response.content_part.added", out);
-  out += R"(,"part":{"type":"output_text","annotations":[],"logprobs":[],"text":""}})";
-  out += "\n\n";
+  if (!reader_) open_item(Kind::kContent, out);
+}
+
+// `text`: of the open item.
+std::string ResponseRenderer::part(std::string_view text) const {
+  std::string out;
+  if (open_ == Kind::kReasoning) {
+    out = R"({"type":"reasoning_text","text":)";
+  } else {
+    out.append(R"({"type":"output_text","annotations":[],"logprobs":)").append(logprobs_).append(R"(,"text":)");
+  }
+  base::append_json_string(out, text);
+  out += '}';
+  return out;
+}
+
+std::string ResponseRenderer::item(std::string_view status, std::string_view parts) const {
+  if (open_ == Kind::kReasoning) {
+    return fmt::format(R"({{"id":"{}","type":"reasoning","status":"{}","summary":[],"content":[{}]}})", item_id(),
+                       status, parts);
+  }
+  return fmt::format(R"({{"id":"{}","type":"message","status":"{}","role":"assistant","content":[{}]}})", item_id(),
+                     status, parts);
+}
+
+void ResponseRenderer::open_item(Kind kind, std::string& out) {
+  open_ = kind;
+  messages_count_ += kind == Kind::kContent;
+  if (!options_.stream) return;
+  item_event("response.output_item.added", item("in_progress", ""), out);
+  open_text_event("response.content_part.added", "", out);
+  out.append(R"(,"part":)").append(part("")).append("}\n\n");
+}
+
+void ResponseRenderer::add_text(std::string_view text, std::string& out) {
+  text_ += text;
+  if (!options_.stream) return;
+  open_text_event("response.", ".delta", out);
+  out += R"(,"delta":)";
+  base::append_json_string(out, text);
+  if (open_ == Kind::kContent) {
+    out += R"(,"logprobs":)";
+    new_logprobs_.write(out);
+  }
+  out += "}\n\n";
+}
+
+void ResponseRenderer::close_item(std::string_view status, std::string& out) {
+  if (!open_) return;
+  const std::string whole = part(text_);
+  if (options_.stream) {
+    open_text_event("response.", ".done", out);
+    out += R"(,"text":)";
+    base::append_json_string(out, text_);
+    if (open_ == Kind::kContent) out.append(R"(,"logprobs":)").append(logprobs_);
+    out += "}\n\n";
+    open_text_event("response.content_part.done", "", out);
+    out.append(R"(,"part":)").append(whole).append("}\n\n");
+    item_event("response.output_item.done", item(status, whole), out);
+  }
+  items_.append(items_.empty() ? "" : ",").append(item(status, whole));
+  ++items_count_;
+  open_.reset();
+  text_.clear();
+  logprobs_ = "[]";
+}
+
+void ResponseRenderer::add_call(const chat::Part& call, std::string& out) {
+  const std::string id = fmt::format("fc_{}_{}", identity_.job_id.value, call.index);
+  std::string name, arguments;
+  base::append_json_string(name, call.name);
+  base::append_json_string(arguments, call.text);
+  const auto item = [&](std::string_view status, std::string_view so_far) {
+    return fmt::format(R"({{"id":"{}","type":"function_call","status":"{}","arguments":{},"call_id":"{}","name":{}}})",
+                       id, status, so_far, chat::call_id("call_", identity_.job_id, call), name);
+  };
+  const std::string whole = item("completed", arguments);
+  if (options_.stream) {
+    item_event("response.output_item.added", item("in_progress", R"("")"), out);
+    open_event("response.function_call_arguments.delta", out);
+    fmt::format_to(std::back_inserter(out), R"(,"item_id":"{}","output_index":{},"delta":{}}}{}{})", id, items_count_,
+                   arguments, '\n', '\n');
+    open_event("response.function_call_arguments.done", out);
+    fmt::format_to(std::back_inserter(out), R"(,"item_id":"{}","output_index":{},"name":{},"arguments":{}}}{}{})", id,
+                   items_count_, name, arguments, '\n', '\n');
+    item_event("response.output_item.done", whole, out);
+  }
+  items_.append(items_.empty() ? "" : ",").append(whole);
+  ++items_count_;
+}
+
+void ResponseRenderer::take(const chat::Part& part, std::string& out) {
+  if (open_ != part.kind) close_item("completed", out);
+  if (part.kind == Kind::kCall) return add_call(part, out);
+  if (!open_) open_item(part.kind, out);
+  add_text(part.text, out);
 }
 
 void ResponseRenderer::token(const streams::TokenView& token, const streams::EventId&, std::string& out) {
   begin(out);
-  text_ += token.t;
+  if (!reader_ && !open_) open_item(Kind::kContent, out);  // nothing is streamed
   if (!token.logprobs.empty()) {
     logprobs_.pop_back();
     logprobs_.append(logprobs_ == "[" ? "" : ",").append(token.logprobs).append("]");
+    new_logprobs_.add(token);
   }
-  if (!options_.stream || (token.t.empty() && token.logprobs.empty())) return;
-  new_logprobs_.add(token);
-  open_text_event("response.output_text.delta", out);
-  out += R"(,"delta":)";
-  base::append_json_string(out, token.t);
-  out += R"(,"logprobs":)";
-  new_logprobs_.write(out);
-  out += "}\n\n";
-}
-
-void ResponseRenderer::append_part(std::string& out) const {
-  out.append(R"({"type":"output_text","annotations":[],"logprobs":)").append(logprobs_).append(R"(,"text":)");
-  base::append_json_string(out, text_);
-  out += '}';
-}
-
-void ResponseRenderer::append_item(std::string_view status, std::string& out) const {
-  fmt::format_to(std::back_inserter(out),
-                 R"({{"id":"msg_{}","type":"message","status":"{}","role":"assistant","content":[)",
-                 identity_.job_id.value, status);
-  append_part(out);
-  out += "]}";
+  if (!reader_) {
+    if (!token.t.empty() || !token.logprobs.empty()) add_text(token.t, out);
+    return;
+  }
+  reader_->take(token, parts_);
+  for (const chat::Part& part : parts_) take(part, out);
+  parts_.clear();
 }
 
 void ResponseRenderer::append_response(const Outcome& outcome, std::string& out) const {
@@ -121,7 +205,7 @@ void ResponseRenderer::append_response(const Outcome& outcome, std::string& out)
   out += R"(,"previous_response_id":null,"service_tier":)";
   out += options_.is_flex ? R"("flex")" : R"("default")";
   out += R"(,"store":false,"truncation":"disabled","output":[)";
-  if (outcome.end != nullptr) append_item(outcome.status, out);
+  if (outcome.end != nullptr) out += items_;
   out += R"(],"usage":)";
   if (outcome.end != nullptr) {
     append_response_usage(out, *outcome.end);
@@ -132,26 +216,17 @@ void ResponseRenderer::append_response(const Outcome& outcome, std::string& out)
   out += '}';
 }
 
-void ResponseRenderer::end_item(std::string& out) {
-  open_text_event("response.output_text.done", out);
-  out += R"(,"text":)";
-  base::append_json_string(out, text_);
-  out.append(R"(,"logprobs":)").append(logprobs_).append("}\n\n");
-  open_text_event("response.content_part.done", out);
-  out += R"(,"part":)";
-  append_part(out);
-  out += "}\n\n";
-}
-
 void ResponseRenderer::end(const wire::EndEvent& event, const streams::EventId&, std::string& out) {
   begin(out);
   const std::string_view status = is_cut(event.stop_reason) ? "incomplete" : "completed";
+  if (reader_) {
+    reader_->finish(parts_);
+    for (const chat::Part& part : parts_) take(part, out);
+    parts_.clear();
+  }
+  if (!open_ && messages_count_ == 0 && (!reader_ || reader_->calls() == 0)) open_item(Kind::kContent, out);
+  close_item(status, out);
   if (options_.stream) {
-    end_item(out);
-    open_event("response.output_item.done", out);
-    out += R"(,"output_index":0,"item":)";
-    append_item(status, out);
-    out += "}\n\n";
     open_event(is_cut(event.stop_reason) ? "response.incomplete" : "response.completed", out);
     out += R"(,"response":)";
   }

@@ -1,7 +1,9 @@
 #pragma once
 // A job as clients of the Responses API see it. Pure.
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "orchestratord/http/openai/envelope.h"
 #include "orchestratord/http/openai/logprobs.h"
@@ -10,7 +12,8 @@
 namespace llorch::orchestratord::http::openai {
 
 // With options.stream that API's events, from response.created to response.completed, .incomplete or .failed; else the response
-// when it is whole, or the error with its status. One output item, a message with one text.
+// when it is whole, or the error with its status. The output is a row of items: messages with one text each, thoughts (type
+// reasoning) and calls, in the order in which the model began them; at least one message or call.
 class ResponseRenderer final : public streams::Renderer {
  public:
   ResponseRenderer(const AnswerOptions& options, const AnswerIdentity& identity);
@@ -26,14 +29,21 @@ class ResponseRenderer final : public streams::Renderer {
   void keep_alive(std::string& out) override;
 
  private:
+  using Kind = chat::Part::Kind;  // of an item as well
   void begin(std::string& out);
-  void end_item(std::string& out);
+  void take(const chat::Part& part, std::string& out);
+  void open_item(Kind kind, std::string& out);
+  void add_text(std::string_view text, std::string& out);
+  void close_item(std::string_view status, std::string& out);
+  void add_call(const chat::Part& call, std::string& out);
   // An event of the response: its first members. The caller adds the others and "}\n\n".
   void open_event(std::string_view type, std::string& out);
-  // The same for an event of the text.
-  void open_text_event(std::string_view type, std::string& out);
-  void append_part(std::string& out) const;
-  void append_item(std::string_view status, std::string& out) const;
+  // The same for an event of the open item, whose type is `prefix`, what the item holds, and `rest`.
+  void open_text_event(std::string_view prefix, std::string_view rest, std::string& out);
+  void item_event(std::string_view type, std::string_view item, std::string& out);
+  std::string item_id() const;
+  std::string part(std::string_view text) const;
+  std::string item(std::string_view status, std::string_view parts) const;
   struct Outcome {
     std::string_view status;
     const wire::EndEvent* end = nullptr;
@@ -43,10 +53,15 @@ class ResponseRenderer final : public streams::Renderer {
 
   const AnswerOptions options_;
   const AnswerIdentity identity_;
-  const std::string text_event_members_;
-  LogprobsWriter new_logprobs_;  // of the token that is being written
-  std::string text_;
-  std::string logprobs_ = "[]";  // of all tokens
+  std::optional<chat::OutputReader> reader_;  // absent: the output is content, all of it
+  std::vector<chat::Part> parts_;             // that the last token completed
+  LogprobsWriter new_logprobs_;               // of the token that is being written
+  std::optional<Kind> open_;                  // the item that is being written: kContent or kReasoning
+  std::string text_;                          // of it
+  std::string logprobs_ = "[]";               // of all its tokens
+  std::string items_;                         // that are whole: JSON, separated by commas
+  std::int64_t items_count_ = 0;              // of these
+  std::int64_t messages_count_ = 0;           // and of these with what is open
   std::int64_t sequence_number_ = 0;
   bool begun_ = false;
   Head head_;

@@ -1,18 +1,15 @@
 #include "orchestratord/http/tasks/submit.h"
-#include "orchestratord/http/tasks/constraint.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "base/sha256.h"
 #include "base/utf8.h"
-#include "images/message_images.h"
-#include "orchestratord/http/tasks/images.h"
+#include "orchestratord/http/chat/parsing.h"
+#include "orchestratord/http/tasks/constraint.h"
 #include "orchestratord/http/tasks/job_view.h"
 #include "orchestratord/http/tenancy.h"
-#include "text/chat.h"
 #include "text/text_stream.h"
 #include "wire/json.h"
 
@@ -22,16 +19,8 @@ namespace {
 using base::Error;
 using base::ErrorCode;
 
-// POST /v2/tasks waits this long for a model nobody has looked at yet.
-constexpr std::int64_t kModelWaitMs = 2000;
 // 63 bits, so that every JSON reader keeps it.
 constexpr std::uint64_t kSeedMask = 0x7fff'ffff'ffff'ffffu;
-
-tl::unexpected<Error> invalid(std::string field, std::string reason, std::string message) {
-  return base::fail(Error{ErrorCode::kInvalidParams, std::move(message), {}}
-                        .with("field", std::move(field))
-                        .with("reason", std::move(reason)));
-}
 
 // What operators may see of the parameters, and wire::StoredParams; nothing text-like.
 std::string params_json(const wire::ExecuteRequest& r, const std::optional<wire::Placement>& placement) {
@@ -39,22 +28,6 @@ std::string params_json(const wire::ExecuteRequest& r, const std::optional<wire:
   return fmt::format(R"({{"temperature":{},"stop_count":{}{}{}{}}})", r.temperature, r.stop.size(),
                      changed.empty() ? "" : ",", changed,
                      placement ? R"(,"placement":)" + wire::encode(*placement) : "");
-}
-
-// What the worker is to continue, and the text whose hash is kept.
-base::Result<text::ChatPrompt> prompt_of(const wire::SubmitRequest& request, const models::KnownModel& model,
-                                         base::Time now) {
-  if (request.prompt) return text::ChatPrompt{model.tokenizer->encode(*request.prompt), *request.prompt};
-  const auto text_of = [](const auto& part) { return part ? std::optional(part->text) : std::nullopt; };
-  return model.chat->prompt(
-      *model.tokenizer,
-      {.messages = request.messages->text,
-       .tools = text_of(request.tools),
-       .documents = text_of(request.documents),
-       .template_kwargs = text_of(request.chat_template_kwargs),
-       .add_generation_prompt = request.add_generation_prompt.value_or(true),
-       .now = std::chrono::floor<std::chrono::seconds>(
-           std::chrono::sys_time<std::chrono::milliseconds>(std::chrono::milliseconds(now.unix_ms)))});
 }
 
 // What makes two submissions the same one.
@@ -73,7 +46,7 @@ Error stopping_error() {
 }  // namespace
 
 base::Result<wire::SubmitRequest> decode_request(const std::string& body) {
-  if (!base::is_valid_utf8(body)) return invalid("", "utf8", "the body is not valid UTF-8");
+  if (!base::is_valid_utf8(body)) return chat::refused("", "utf8", "the body is not valid UTF-8");
   return wire::decode<wire::SubmitRequest>(body, wire::UnknownKeys::kRefuse);
 }
 
@@ -83,45 +56,16 @@ base::Result<> take_idempotency_key(const net::http::Headers& headers, wire::Sub
   std::string_view key = *header;
   if (key.size() >= 2 && key.starts_with('"') && key.ends_with('"')) key = key.substr(1, key.size() - 2);
   if (!base::is_valid_identifier(key)) {
-    return invalid("Idempotency-Key", "charset",
-                   "Idempotency-Key is 1 to 256 characters of A-Z, a-z, 0-9, _ and -, with or without quotation marks");
+    return chat::refused(
+        "Idempotency-Key", "charset",
+        "Idempotency-Key is 1 to 256 characters of A-Z, a-z, 0-9, _ and -, with or without quotation marks");
   }
   if (request.task_id && *request.task_id != key) {
-    return invalid("Idempotency-Key", "combination", "Idempotency-Key and task_id name the job; give one of them");
+    return chat::refused("Idempotency-Key", "combination",
+                         "Idempotency-Key and task_id name the job; give one of them");
   }
   request.task_id = key;
   return {};
-}
-
-base::Result<Inputs> take_inputs(wire::SubmitRequest request, const config::LimitsConfig& limits) {
-  std::vector<std::string> images;
-  if (request.messages) {
-    auto taken = TRY(images::take_images(std::move(request.messages->text), kImagesMax));
-    request.messages->text = std::move(taken.messages);
-    images = std::move(taken.base64);
-  }
-  std::size_t image_bytes = 0;
-  for (const std::string& image : images) image_bytes += image.size();
-  if (image_bytes > wire::kImagesBytesMax) {
-    return invalid(
-        "messages", "length",
-        fmt::format("the images have {} bytes together, as base64; {} are taken", image_bytes, wire::kImagesBytesMax));
-  }
-  std::size_t input_bytes = request.prompt ? request.prompt->size() : 0;
-  for (const auto* part : {&request.messages, &request.tools, &request.documents}) {
-    if (*part) input_bytes += (*part)->text.size();
-  }
-  if (static_cast<std::int64_t>(input_bytes) > limits.prompt_bytes_max) {
-    return invalid(request.prompt ? "prompt" : "messages", "length",
-                   fmt::format("the prompt has {} bytes; this server takes up to {} (limits.prompt_bytes_max)",
-                               input_bytes, limits.prompt_bytes_max));
-  }
-  if (request.max_tokens > limits.max_tokens) {
-    return invalid("max_tokens", "range",
-                   fmt::format("max_tokens is {}; this server allows up to {} (limits.max_tokens)", *request.max_tokens,
-                               limits.max_tokens));
-  }
-  return Inputs{std::move(request), std::move(images)};
 }
 
 wire::ExecuteRequest execute_request(const wire::SubmitRequest& request, ExecutionInput input) {
@@ -185,6 +129,7 @@ void Submitter::submit(Submission submission, Done done) {
   pending->request = std::move(inputs->request);
   pending->images = std::move(inputs->images);
   pending->request_sha256 = digest_of(pending->request, pending->images);
+  pending->tool_use = std::move(submission.tool_use);
   pending->client_named = pending->request.task_id.has_value();
   const std::string task_id = pending->client_named ? *pending->request.task_id : base::uuid_v4(*context_.entropy);
   pending->task_id = kept_id(pending->caller, task_id);
@@ -242,26 +187,21 @@ void Submitter::find_model(const PendingPtr& pending) {
           {.account = pending->caller.account, .tokens = tokens_of(*pending), .priority = request.priority})) {
     return finish(pending, base::fail(std::move(*error)));
   }
-  auto ref = models::resolve_model_ref(request.model ? *request.model : *request.model_ref,
-                                       context_.config->models.aliases, context_.roots);
-  if (!ref) return finish(pending, base::fail(std::move(ref).error()));
-  context_.catalog->find({*ref, kModelWaitMs, pending->correlation_id},
-                         [this, pending, ref = *ref](base::Result<models::KnownModel> model) {
-                           if (!model) return finish(pending, base::fail(std::move(model).error()));
-                           tokenise(pending, ref, *model);
-                         });
+  tasks::find_model(context_, request.model ? *request.model : *request.model_ref, pending->correlation_id,
+                    [this, pending](base::Result<FoundModel> found) {
+                      if (!found) return finish(pending, base::fail(std::move(found).error()));
+                      tokenise(pending, found->ref, found->model);
+                    });
 }
 
 void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model) {
-  wire::SubmitRequest& request = pending->request;
-  auto images = measure_images(std::move(pending->images), model.facts);
-  if (!images) return finish(pending, base::fail(std::move(images).error()));
-  auto prompt = prompt_of(request, model, context_.clock->now());
-  if (prompt) prompt = place_images(*images, model.facts, *std::move(prompt));
-  if (!prompt) return finish(pending, base::fail(std::move(prompt).error()));
+  auto prepared = prepare({std::move(pending->request), std::move(pending->images)}, pending->tool_use, model,
+                          context_.clock->now());
+  if (!prepared) return finish(pending, base::fail(std::move(prepared).error()));
+  wire::SubmitRequest& request = pending->request = std::move(prepared->request);
+  pending->reading = std::move(prepared->reading);
   std::vector<std::int32_t> tokens;
-  for (const auto token : prompt->tokens) tokens.push_back(static_cast<std::int32_t>(base::index(token)));
-  if (tokens.empty()) return finish(pending, invalid("prompt", "empty", "the prompt has no tokens"));
+  for (const auto token : prepared->prompt.tokens) tokens.push_back(static_cast<std::int32_t>(base::index(token)));
   const auto fits = wire::validate_for_vocabulary(request.sampling, model.tokenizer->facts().vocab_size);
   if (!fits) return finish(pending, base::fail(fits.error()));
   const auto stops = text::validate_stop_strings(*model.tokenizer, request.stop);
@@ -280,19 +220,19 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
   record.model = request.model ? *request.model : *request.model_ref;
   record.model_ref = model_ref;
   record.facts = model.facts;
-  record.prompt_sha256 = prompt_digest(*prompt, *images);
+  record.prompt_sha256 = prompt_digest(prepared->prompt, prepared->images);
   record.max_tokens = max_tokens_of(request, model.facts, tokens.size());
   record.seed = request.seed ? *request.seed : context_.entropy->next_u64() & kSeedMask;
   record.on_disconnect = request.on_disconnect;
   record.tenant_id = pending->caller.account;
   record.timeout_ms = request.timeout_ms ? request.timeout_ms : model.timeout_ms;
   record.deadline_ms = request.deadline_ms;
-  record.tokens_in = static_cast<std::int64_t>(tokens.size());
+  record.tokens_in = pending->tokens_in = static_cast<std::int64_t>(tokens.size());
   record.submitted_unix_ms = context_.clock->now().unix_ms;
   const wire::ExecuteRequest execution = execute_request(request, {.job_id = record.job_id,
                                                                    .prompt_tokens = std::move(tokens),
                                                                    .prompt_sha256 = record.prompt_sha256,
-                                                                   .images = std::move(images->images),
+                                                                   .images = std::move(prepared->images.images),
                                                                    .max_tokens = record.max_tokens,
                                                                    .seed = record.seed});
   record.params = params_json(execution, request.placement);
@@ -344,7 +284,7 @@ void Submitter::answer(const PendingPtr& pending, const streams::StreamPtr& stre
   body.backoff_ms = reply.result->backoff_ms;
   body.events_url = events_url(pending->job_id);
   body.budget = reply.result->budget;
-  finish(pending, Admission{std::move(body), stream});
+  finish(pending, Admission{std::move(body), stream, pending->reading, pending->tokens_in});
 }
 
 // The next submission of the same task_id finds the row, or is the first one now.

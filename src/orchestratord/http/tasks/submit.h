@@ -8,7 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "orchestratord/http/chat/output_reader.h"
+#include "orchestratord/http/chat/tool_use.h"
 #include "orchestratord/http/context.h"
+#include "orchestratord/http/tasks/prompt.h"
 #include "wire/task.h"
 #include "wire/worker.h"
 
@@ -25,20 +28,18 @@ struct Submission {
   wire::SubmitRequest request;  // REQUIRES one that wire::decode would take
   net::http::Principal caller;
   base::CorrelationId correlation_id;
+  // Of a chat API: messages are told as the model's template wants them, and the answer's calls and thoughts are read.
+  std::optional<chat::ToolUse> tool_use{};
 };
 
 // A submission's job: durable, and either new or that of an earlier submission under the same task_id.
 struct Admission {
   wire::SubmitReply reply;    // with ids as the caller knows them
   streams::StreamPtr stream;  // null: the job has ended, and its tokens are not held any more
+  // Of a submission with a tool_use whose answer may hold calls or thoughts; null: it is content, all of it.
+  std::shared_ptr<const chat::Reading> reading{};
+  std::int64_t tokens_in = 0;  // of the prompt; 0 of an earlier submission
 };
-
-// The request with its images taken out of its messages, within this server's limits. Errors: INVALID_PARAMS.
-struct Inputs {
-  wire::SubmitRequest request;
-  std::vector<std::string> images;  // base64 of the files, in the order of the messages
-};
-base::Result<Inputs> take_inputs(wire::SubmitRequest request, const config::LimitsConfig& limits);
 
 // From these and the client's request the API makes what a worker gets. A temperature left out is 0.7, or 0 with
 // determinism strict.
@@ -79,6 +80,9 @@ class Submitter {
     base::JobId job_id;
     std::string task_id;        // as it is kept
     bool client_named = false;  // the client gave the task_id
+    std::optional<chat::ToolUse> tool_use;
+    std::shared_ptr<const chat::Reading> reading;  // of the answer
+    std::int64_t tokens_in = 0;                    // of the prompt
   };
   using PendingPtr = std::shared_ptr<Pending>;
   core::sessions::QuotaTable::Standing::Tokens tokens_of(const Pending& pending) const;

@@ -17,6 +17,7 @@ namespace {}  // namespace
 World::World(const WorldOptions& options)
     : rng_(options.seed), seed_(options.seed), bug_first_device_(options.bug_first_device), entropy_(options.seed) {
   config_.decide_every_group = options.decide_every_group;
+  config_.record = options.record;
   config_.queue.capacity = chance(50) ? 6 : 40;
   config_.queue.policy = static_cast<config::QueuePolicy>(pick(3));
   config_.scheduling.algorithm = static_cast<config::PlacementAlgorithm>(pick(4));

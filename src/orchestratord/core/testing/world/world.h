@@ -3,6 +3,7 @@
 // sources, doubled and lost; commits fail; workers, pools and the orchestrator itself die. Everything follows from one
 // seed. What must hold is checked at every command; heal() ends the faults and requires that every job ends.
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,7 +19,8 @@ namespace llorch::orchestratord::core {
 
 struct WorldOptions {
   std::uint64_t seed = 0;
-  bool decide_every_group = false;  // see CoreConfig
+  bool decide_every_group = false;                               // see CoreConfig
+  std::function<void(const wire::PlacementSnapshot&)> record{};  // see CoreConfig
   // A bug put in on purpose: a worker on several devices is told, and counted, on the first of them.
   bool bug_first_device = false;
 };

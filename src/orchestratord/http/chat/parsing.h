@@ -1,13 +1,14 @@
 #pragma once
-// What the decoders of this directory share.
+// What the decoders of the chat APIs share.
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
 #include <string>
 #include <string_view>
 
 #include "base/result.h"
+#include "base/utf8.h"
 
-namespace llorch::orchestratord::http::openai {
+namespace llorch::orchestratord::http::chat {
 
 // INVALID_PARAMS with details {field, reason}.
 inline tl::unexpected<base::Error> refused(std::string_view field, std::string_view reason, std::string message) {
@@ -22,4 +23,9 @@ inline std::string_view text_at(const boost::json::object& object, std::string_v
   return value != nullptr && value->is_string() ? std::string_view(value->get_string()) : std::string_view();
 }
 
-}  // namespace llorch::orchestratord::http::openai
+inline base::Result<> check_utf8(std::string_view body) {
+  if (base::is_valid_utf8(body)) return {};
+  return refused("", "utf8", "the body is not valid UTF-8");
+}
+
+}  // namespace llorch::orchestratord::http::chat

@@ -1,0 +1,1 @@
+// The owner of a precompiled header has to have a source.

@@ -1,0 +1,24 @@
+#include "cli/service_unit.h"
+
+#include <gtest/gtest.h>
+
+namespace llorch::cli {
+namespace {
+
+TEST(ServiceUnit, QuotesEveryArgument) {
+  const std::string unit = service_unit({"/opt/my apps/llorch", "up", "--model", R"(50%-$HOME "x"\y)"});
+  EXPECT_NE(unit.find(R"(
+ExecStart="/opt/my apps/llorch" "up" "--model" "50%%-$$HOME \"x\"\\y"
+)"),
+            std::string::npos)
+      << unit;
+}
+
+TEST(ServiceUnit, StopsInOrder) {
+  const std::string unit = service_unit({"/llorch", "up"});
+  EXPECT_NE(unit.find("\nKillMode=mixed\n"), std::string::npos);
+  EXPECT_NE(unit.find("\nRestartPreventExitStatus=2 4\n"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace llorch::cli

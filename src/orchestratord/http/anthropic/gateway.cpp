@@ -1,0 +1,55 @@
+#include "orchestratord/http/anthropic/gateway.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <utility>
+
+#include "base/assert.h"
+#include "orchestratord/http/anthropic/renderer.h"
+
+namespace llorch::orchestratord::http::anthropic {
+
+void Gateway::messages(const net::Request& request, const net::ExchangePtr& exchange) {
+  auto decoded = decode_messages(request.body);
+  if (!decoded) return refuse(context_, exchange, std::move(decoded).error());
+  submitter_.submit({.request = std::move(decoded->submission),
+                     .caller = request.peer.principal,
+                     .correlation_id = request.correlation_id,
+                     .tool_use = std::move(decoded->tool_use)},
+                    [this, options = std::move(decoded->answer), correlation_id = request.correlation_id,
+                     exchange](base::Result<tasks::Admission> admission) mutable {
+                      if (!admission) return refuse(context_, exchange, std::move(admission).error());
+                      ASSERT(admission->stream != nullptr, "a job without a task_id of its client's is new");
+                      options.reading = admission->reading;
+                      options.tokens_in = admission->tokens_in;
+                      const base::Time now = context_.clock->now();
+                      const chat::AnswerIdentity identity{.job_id = base::JobId(admission->reply.job_id),
+                                                          .correlation_id = correlation_id,
+                                                          .created_unix_s = now.unix_ms / 1000};
+                      admission->stream->attach({.exchange = exchange,
+                                                 .renderer = std::make_shared<MessageRenderer>(options, identity),
+                                                 .correlation_id = correlation_id},
+                                                now.mono_ms);
+                    });
+}
+
+void Gateway::count_tokens(const net::Request& request, const net::ExchangePtr& exchange) {
+  auto decoded = decode_count_tokens(request.body);
+  if (!decoded) return refuse(context_, exchange, std::move(decoded).error());
+  auto inputs = tasks::take_inputs(std::move(decoded->submission), context_.config->orchestratord.limits);
+  if (!inputs) return refuse(context_, exchange, std::move(inputs).error());
+  const std::string model = *inputs->request.model;
+  tasks::find_model(context_, model, request.correlation_id,
+                    [this, inputs = *std::move(inputs), tool_use = std::move(decoded->tool_use),
+                     exchange](base::Result<tasks::FoundModel> found) mutable {
+                      if (!found) return refuse(context_, exchange, std::move(found).error());
+                      const auto prepared =
+                          tasks::prepare(std::move(inputs), tool_use, found->model, context_.clock->now());
+                      if (!prepared) return refuse(context_, exchange, prepared.error());
+                      exchange->respond(net::http::json_response(
+                          200, fmt::format(R"({{"input_tokens":{}}})", prepared->prompt.tokens.size())));
+                    });
+}
+
+}  // namespace llorch::orchestratord::http::anthropic

@@ -1,0 +1,23 @@
+#pragma once
+// The Anthropic API under /v1/messages: a decoder in front of the submission of jobs, a renderer behind their streams.
+#include "orchestratord/http/anthropic/request.h"
+#include "orchestratord/http/context.h"
+#include "orchestratord/http/tasks/submit.h"
+
+namespace llorch::orchestratord::http::anthropic {
+
+// Thread-safe. REQUIRES: `context` and `submitter` outlive it.
+class Gateway {
+ public:
+  Gateway(const Context& context, tasks::Submitter& submitter) : context_(context), submitter_(submitter) {}
+
+  // These two take long for a long prompt. REQUIRES: on the desk's thread.
+  void messages(const net::Request& request, const net::ExchangePtr& exchange);
+  void count_tokens(const net::Request& request, const net::ExchangePtr& exchange);
+
+ private:
+  const Context& context_;
+  tasks::Submitter& submitter_;
+};
+
+}  // namespace llorch::orchestratord::http::anthropic

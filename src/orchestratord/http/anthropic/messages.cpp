@@ -1,0 +1,227 @@
+#include "orchestratord/http/anthropic/messages.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "orchestratord/http/chat/parsing.h"
+#include "orchestratord/http/chat/tools.h"
+
+namespace llorch::orchestratord::http::anthropic {
+namespace {
+
+namespace json = boost::json;
+using chat::refused;
+using chat::text_at;
+
+constexpr chat::FunctionRules kFunctionRules{.schema = "input_schema", .name_bytes_max = 128, .tools_max = 1024};
+constexpr std::array<std::string_view, 2> kImageTypes = {"image/jpeg", "image/png"};
+
+// The content of one message or more, all of one role.
+struct Turn {
+  std::string_view role;  // "user" or "assistant"; empty: there is none yet
+  json::array parts;      // of types text and image_url
+  bool all_text = true;
+  json::string thought;
+  json::array calls;
+};
+
+// One text if it is nothing else.
+json::value content_of(json::array parts, bool all_text) {
+  if (!all_text) return parts;
+  json::string joined;
+  for (const json::value& part : parts) {
+    if (&part != &parts.front()) joined += "\n";
+    joined += part.at("text").get_string();
+  }
+  return joined;
+}
+
+// Appends the turn to `messages`, and begins another of the same role.
+void flush(Turn& turn, json::array& messages) {
+  const bool says_nothing = turn.parts.empty() && turn.calls.empty() && turn.thought.empty();
+  const Turn done = std::exchange(turn, Turn{.role = turn.role});
+  if (says_nothing && done.role != "assistant") return;  // results of calls stand in messages of their own
+  json::object message{{"role", json::string(done.role)}, {"content", content_of(done.parts, done.all_text)}};
+  if (!done.thought.empty()) message["reasoning_content"] = done.thought;
+  if (!done.calls.empty()) message["tool_calls"] = done.calls;
+  messages.push_back(std::move(message));
+}
+
+base::Result<json::value> text_part(const json::object& block, const std::string& path) {
+  const json::value* text = block.if_contains("text");
+  if (text == nullptr || !text->is_string()) return refused(path + ".text", "type", path + ".text must be a text");
+  return json::value{{"type", "text"}, {"text", *text}};
+}
+
+base::Result<json::value> image_part(const json::object& block, const std::string& path) {
+  const json::value* source = block.if_contains("source");
+  const json::object* described = source == nullptr ? nullptr : source->if_object();
+  if (described == nullptr || text_at(*described, "type") != "base64") {
+    return refused(path + ".source.type", "unsupported",
+                   path + ".source.type must be base64: no image is fetched and no file is kept");
+  }
+  const std::string_view type = text_at(*described, "media_type");
+  if (std::ranges::find(kImageTypes, type) == kImageTypes.end()) {
+    return refused(path + ".source.media_type", "enum", path + ".source.media_type must be image/jpeg or image/png");
+  }
+  json::string url = "data:";
+  url.append(type).append(";base64,").append(text_at(*described, "data"));
+  return json::value{{"type", "image_url"}, {"image_url", {{"url", std::move(url)}}}};
+}
+
+// A text, or an image if `images`.
+base::Result<json::value> part_of(const json::value& value, const std::string& path, bool images) {
+  const json::object* block = value.if_object();
+  const std::string_view type = block == nullptr ? "" : text_at(*block, "type");
+  if (type == "text") return text_part(*block, path);
+  if (type == "image" && images) return image_part(*block, path);
+  return refused(path + ".type", "unsupported", path + (images ? ".type must be text or image" : ".type must be text"));
+}
+
+// Of the system prompt or of a call's result: a text, or blocks.
+base::Result<json::value> settled_content(const json::value& content, const std::string& path, bool images) {
+  if (content.is_string()) return content;
+  const json::array* blocks = content.if_array();
+  if (blocks == nullptr) return refused(path, "type", path + " must be a text or a list of blocks");
+  json::array parts;
+  bool all_text = true;
+  for (std::size_t b = 0; b < blocks->size(); ++b) {
+    parts.push_back(TRY(part_of((*blocks)[b], fmt::format("{}[{}]", path, b), images)));
+    all_text = all_text && text_at(parts.back().get_object(), "type") == "text";
+  }
+  return content_of(std::move(parts), all_text);
+}
+
+base::Result<json::value> call_of(const json::object& block, const std::string& path) {
+  const json::value* input = block.if_contains("input");
+  if (input == nullptr || !input->is_object()) {
+    return refused(path + ".input", "type", path + ".input must be an object");
+  }
+  for (const char* name : {"id", "name"}) {
+    if (text_at(block, name).empty())
+      return refused(fmt::format("{}.{}", path, name), "missing", path + " needs an id and a name");
+  }
+  return json::value{{"id", block.at("id")},
+                     {"type", "function"},
+                     {"function", {{"name", block.at("name")}, {"arguments", json::serialize(*input)}}}};
+}
+
+base::Result<> add_result(const json::object& block, const std::string& path, Turn& turn, json::array& messages) {
+  flush(turn, messages);
+  if (text_at(block, "tool_use_id").empty()) {
+    return refused(path + ".tool_use_id", "missing", path + ".tool_use_id must be the id of a call");
+  }
+  const json::value* content = block.if_contains("content");
+  json::value settled = json::string();
+  if (content != nullptr) settled = TRY(settled_content(*content, path + ".content", true));
+  messages.push_back({{"role", "tool"}, {"tool_call_id", block.at("tool_use_id")}, {"content", std::move(settled)}});
+  return {};
+}
+
+base::Result<> add_block(const json::value& value, const std::string& path, Turn& turn, json::array& messages) {
+  const json::object* block = value.if_object();
+  const std::string_view type = block == nullptr ? "" : text_at(*block, "type");
+  const bool is_user = turn.role == "user";
+  if (type == "text" || (type == "image" && is_user)) {
+    turn.parts.push_back(TRY(part_of(value, path, is_user)));
+    turn.all_text = turn.all_text && type == "text";
+    return {};
+  }
+  if (type == "tool_result" && is_user) return add_result(*block, path, turn, messages);
+  if (type == "tool_use" && !is_user) {
+    turn.calls.push_back(TRY(call_of(*block, path)));
+    return {};
+  }
+  if (type == "thinking" && !is_user) {
+    turn.thought += text_at(*block, "thinking");
+    return {};
+  }
+  if (type == "redacted_thinking" && !is_user) return {};
+  return refused(path + ".type", "unsupported",
+                 path + (is_user ? ".type must be text, image or tool_result"
+                                 : ".type must be text, thinking, redacted_thinking or tool_use"));
+}
+
+base::Result<> add_message(const json::value& value, const std::string& path, Turn& turn, json::array& messages) {
+  const json::object* message = value.if_object();
+  if (message == nullptr) return refused(path, "type", path + " must be an object");
+  const std::string_view role = text_at(*message, "role");
+  if (role != "user" && role != "assistant") {
+    return refused(path + ".role", "enum",
+                   path + ".role must be user or assistant; a system prompt is the field system");
+  }
+  if (role != turn.role) {
+    if (!turn.role.empty()) flush(turn, messages);
+    turn.role = role == "user" ? "user" : "assistant";
+  }
+  const json::value* content = message->if_contains("content");
+  if (content != nullptr && content->is_string()) {
+    turn.parts.push_back({{"type", "text"}, {"text", *content}});
+    return {};
+  }
+  const json::array* blocks = content == nullptr ? nullptr : content->if_array();
+  if (blocks == nullptr) {
+    return refused(path + ".content", content == nullptr ? "missing" : "type",
+                   path + ".content must be a text or a list of blocks");
+  }
+  for (std::size_t b = 0; b < blocks->size(); ++b) {
+    TRY(add_block((*blocks)[b], fmt::format("{}.content[{}]", path, b), turn, messages));
+  }
+  return {};
+}
+
+}  // namespace
+
+base::Result<wire::JsonArray> template_messages(const wire::JsonArray& messages,
+                                                const std::optional<wire::TextOrList>& system) {
+  const json::value list = json::parse(messages.text);  // these two were read from JSON
+  json::array out;
+  if (system) {
+    json::value content = TRY(settled_content(json::parse(system->json), "system", false));
+    if (!content.get_string().empty()) out.push_back({{"role", "system"}, {"content", std::move(content)}});
+  }
+  Turn turn;
+  for (std::size_t m = 0; m < list.get_array().size(); ++m) {
+    TRY(add_message(list.get_array()[m], fmt::format("messages[{}]", m), turn, out));
+  }
+  if (turn.role != "user") {
+    return refused("messages", "combination",
+                   "the last message must be the user's: an answer cannot be begun for the model");
+  }
+  flush(turn, out);
+  return wire::JsonArray{json::serialize(out)};
+}
+
+base::Result<std::optional<wire::JsonArray>> template_tools(const std::optional<wire::JsonArray>& tools) {
+  if (!tools) return std::nullopt;
+  const json::value list = json::parse(tools->text);
+  if (list.get_array().empty()) return std::nullopt;
+  TRY(chat::check_tools_count(list.get_array().size(), kFunctionRules));
+  json::array functions;
+  for (std::size_t t = 0; t < list.get_array().size(); ++t) {
+    const std::string path = fmt::format("tools[{}]", t);
+    const json::object* tool = list.get_array()[t].if_object();
+    if (tool == nullptr) return refused(path, "type", path + " must be an object");
+    const json::value* type = tool->if_contains("type");
+    if (type != nullptr && !type->is_null() && text_at(*tool, "type") != "custom") {
+      return refused(path + ".type", "unsupported", path + ".type must be custom: no tool runs here");
+    }
+    TRY(chat::check_function(*tool, path, kFunctionRules));
+    if (!tool->contains("input_schema")) {
+      return refused(path + ".input_schema", "missing", path + ".input_schema is required");
+    }
+    json::object function{{"name", tool->at("name")}};
+    if (!text_at(*tool, "description").empty()) function["description"] = tool->at("description");
+    function["parameters"] = tool->at("input_schema");
+    functions.push_back(std::move(function));
+  }
+  return TRY(chat::nested_functions(std::move(functions)));
+}
+
+}  // namespace llorch::orchestratord::http::anthropic

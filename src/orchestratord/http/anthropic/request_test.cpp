@@ -1,0 +1,187 @@
+#include "orchestratord/http/anthropic/request.h"
+
+#include <gtest/gtest.h>
+
+namespace llorch::orchestratord::http::anthropic {
+namespace {
+
+std::string detail(const base::Error& error, std::string_view name) {
+  for (const auto& [key, value] : error.details) {
+    if (key == name) return std::get<std::string>(value);
+  }
+  return "";
+}
+
+Request decoded(const std::string& members, const std::string& messages = R"([{"role":"user","content":"hi"}])") {
+  auto request = decode_messages(R"({"model":"m","max_tokens":9,"messages":)" + messages +
+                                 (members.empty() ? "" : "," + members) + "}");
+  EXPECT_TRUE(request) << members << messages << ": " << request.error().message;
+  return request ? *request : Request{};
+}
+// What the chat template gets of these messages.
+std::string messages_of(const std::string& messages, const std::string& members = "") {
+  const Request request = decoded(members, messages);
+  return request.submission.messages ? request.submission.messages->text : "";
+}
+
+TEST(AnthropicRequest, LeavesTheDefaultsOfThatApi) {
+  const Request request = decoded("");
+  EXPECT_EQ(request.submission.model, "m");
+  EXPECT_EQ(request.submission.messages->text, R"([{"role":"user","content":"hi"}])");
+  EXPECT_EQ(request.submission.max_tokens, 9);
+  EXPECT_EQ(request.submission.temperature, 1.0);
+  EXPECT_EQ(request.submission.chat_template_kwargs->text, R"({"enable_thinking":false})");
+  EXPECT_FALSE(request.submission.tools);
+  EXPECT_EQ(request.tool_use, chat::ToolUse{});
+  EXPECT_FALSE(request.answer.stream);
+  EXPECT_EQ(request.answer.model, "m");
+}
+
+TEST(AnthropicRequest, FieldsReachTheSubmission) {
+  const Request request = decoded(
+      R"("stream":true,"temperature":0.5,"top_p":0.9,"top_k":40,"stop_sequences":["END"],"seed":7,"min_p":0.1,
+         "metadata":{"user_id":"u"},"service_tier":"auto","cache_control":{"type":"ephemeral"},
+         "thinking":{"type":"enabled","budget_tokens":2048},
+         "output_config":{"effort":"max","format":{"type":"json_schema","schema":{"type":"object"}}})");
+  const wire::SubmitRequest& s = request.submission;
+  EXPECT_EQ(s.temperature, 0.5);
+  EXPECT_EQ(s.sampling.top_p, 0.9);
+  EXPECT_EQ(s.sampling.top_k, 40);
+  EXPECT_EQ(s.sampling.min_p, 0.1);
+  EXPECT_EQ(s.stop, std::vector<std::string>{"END"});
+  EXPECT_EQ(s.seed, 7u);
+  EXPECT_EQ(s.sampling.json_schema->text, R"({"type":"object"})");
+  EXPECT_EQ(s.chat_template_kwargs->text, R"({"enable_thinking":true,"reasoning_effort":"high"})");
+  EXPECT_TRUE(request.answer.stream);
+  EXPECT_EQ(request.answer.stop, s.stop);
+}
+
+TEST(AnthropicRequest, BlocksBecomeOneText) {
+  EXPECT_EQ(messages_of(R"([{"role":"user","content":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}},
+                            {"type":"text","text":"b"}]}])"),
+            R"([{"role":"user","content":"a\nb"}])");
+  EXPECT_EQ(messages_of(R"([{"role":"user","content":"q"}])", R"("system":"be terse")"),
+            R"([{"role":"system","content":"be terse"},{"role":"user","content":"q"}])");
+  EXPECT_EQ(messages_of(R"([{"role":"user","content":"q"}])",
+                        R"("system":[{"type":"text","text":"be"},{"type":"text","text":"terse"}])"),
+            R"([{"role":"system","content":"be\nterse"},{"role":"user","content":"q"}])");
+}
+
+TEST(AnthropicRequest, MessagesOfOneRoleAreOneTurn) {
+  EXPECT_EQ(
+      messages_of(R"([{"role":"user","content":"a"},{"role":"user","content":"b"},{"role":"assistant","content":"c"},
+                            {"role":"assistant","content":[{"type":"text","text":"d"}]},{"role":"user","content":"e"}])"),
+      R"([{"role":"user","content":"a\nb"},{"role":"assistant","content":"c\nd"},{"role":"user","content":"e"}])");
+}
+
+TEST(AnthropicRequest, AnImageIsAPart) {
+  EXPECT_EQ(messages_of(R"([{"role":"user","content":[{"type":"text","text":"what?"},{"type":"image","source":
+                            {"type":"base64","media_type":"image/png","data":"AAAA"}}]}])"),
+            R"([{"role":"user","content":[{"type":"text","text":"what?"},)"
+            R"({"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}]}])");
+}
+
+TEST(AnthropicRequest, CallsThoughtsAndResultsAreToldAsTemplatesWantThem) {
+  EXPECT_EQ(messages_of(R"([{"role":"user","content":"add"},{"role":"assistant","content":[
+      {"type":"thinking","thinking":"hm","signature":""},{"type":"redacted_thinking","data":"x"},
+      {"type":"text","text":"Wait."},{"type":"tool_use","id":"toolu_1","name":"add","input":{"a":1}}]},
+      {"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_1","content":[{"type":"text","text":"2"}]},
+      {"type":"tool_result","tool_use_id":"toolu_2","is_error":true},{"type":"text","text":"and?"}]}])"),
+            R"([{"role":"user","content":"add"},)"
+            R"({"role":"assistant","content":"Wait.","reasoning_content":"hm","tool_calls":[{"id":"toolu_1",)"
+            R"("type":"function","function":{"name":"add","arguments":"{\"a\":1}"}}]},)"
+            R"({"role":"tool","tool_call_id":"toolu_1","content":"2"},)"
+            R"({"role":"tool","tool_call_id":"toolu_2","content":""},{"role":"user","content":"and?"}])");
+  EXPECT_EQ(messages_of(R"([{"role":"user","content":"add"},{"role":"assistant","content":[]},
+      {"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"2"}]}])"),
+            R"([{"role":"user","content":"add"},{"role":"assistant","content":""},)"
+            R"({"role":"tool","tool_call_id":"t","content":"2"}])");
+}
+
+constexpr const char* kTools =
+    R"("tools":[{"name":"add","description":"sums","input_schema":{"type":"object"},"strict":true}])";
+
+TEST(AnthropicRequest, ToolsAndTheirChoice) {
+  const auto with = [](const std::string& choice) {
+    return decoded(kTools + (choice.empty() ? "" : R"(,"tool_choice":)" + choice));
+  };
+  Request request = with("");
+  EXPECT_EQ(request.submission.tools->text,
+            R"([{"type":"function","function":{"name":"add","description":"sums","parameters":{"type":"object"}}}])");
+  EXPECT_EQ(request.tool_use, chat::ToolUse{});
+  EXPECT_EQ(with(R"({"type":"any"})").tool_use, (chat::ToolUse{.required = true}));
+  EXPECT_EQ(with(R"({"type":"any","disable_parallel_tool_use":true})").tool_use,
+            (chat::ToolUse{.required = true, .several = false}));
+  EXPECT_EQ(with(R"({"type":"tool","name":"add"})").tool_use,
+            (chat::ToolUse{.required = true, .function = "add", .several = false}));
+  EXPECT_FALSE(with(R"({"type":"none"})").submission.tools);
+}
+
+TEST(AnthropicRequest, RefusalsNameTheFieldAndTheReason) {
+  struct Case {
+    const char* members;
+    const char* field;
+    const char* reason;
+  };
+  const Case cases[] = {
+      {R"("messages":[])", "messages", "combination"},
+      {R"("messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}])", "messages", "combination"},
+      {R"("messages":[{"role":"system","content":"a"}])", "messages[0].role", "enum"},
+      {R"("messages":[{"role":"user"}])", "messages[0].content", "missing"},
+      {R"("messages":[{"role":"user","content":5}])", "messages[0].content", "type"},
+      {R"("messages":[5])", "messages[0]", "type"},
+      {R"("messages":[{"role":"user","content":[{"type":"document"}]}])", "messages[0].content[0].type", "unsupported"},
+      {R"("messages":[{"role":"user","content":[{"type":"tool_use"}]}])", "messages[0].content[0].type", "unsupported"},
+      {R"("messages":[{"role":"user","content":[{"type":"text"}]}])", "messages[0].content[0].text", "type"},
+      {R"("messages":[{"role":"user","content":[{"type":"tool_result"}]}])", "messages[0].content[0].tool_use_id",
+       "missing"},
+      {R"("messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":"http://a/"}}]}])",
+       "messages[0].content[0].source.type", "unsupported"},
+      {R"("messages":[{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/svg"}}]}])",
+       "messages[0].content[0].source.media_type", "enum"},
+      {R"("messages":[{"role":"assistant","content":[{"type":"tool_use","id":"i","name":"n","input":"x"}]}])",
+       "messages[0].content[0].input", "type"},
+      {R"("messages":[{"role":"user","content":"a"}],"max_tokens":0)", "max_tokens", "range"},
+      {R"("messages":[{"role":"user","content":"a"}],"temperature":1.5)", "temperature", "range"},
+      {R"("messages":[{"role":"user","content":"a"}],"prompt":"x")", "prompt", "unknown"},
+      {R"("messages":[{"role":"user","content":"a"}],"mcp_servers":[])", "mcp_servers", "unsupported"},
+      {R"("messages":[{"role":"user","content":"a"}],"container":"c")", "container", "unsupported"},
+      {R"("messages":[{"role":"user","content":"a"}],"system":5)", "system", "type"},
+      {R"("messages":[{"role":"user","content":"a"}],"system":[{"type":"image"}])", "system[0].type", "unsupported"},
+      {R"("messages":[{"role":"user","content":"a"}],"tools":[{"type":"bash_20250124","name":"bash"}])",
+       "tools[0].type", "unsupported"},
+      {R"("messages":[{"role":"user","content":"a"}],"tools":[{"name":"a b","input_schema":{}}])", "tools[0].name",
+       "charset"},
+      {R"("messages":[{"role":"user","content":"a"}],"tools":[{"name":"a"}])", "tools[0].input_schema", "missing"},
+      {R"("messages":[{"role":"user","content":"a"}],"tool_choice":{"type":"any"})", "tool_choice", "combination"},
+      {R"("messages":[{"role":"user","content":"a"}],"tool_choice":{"type":"tool"})", "tool_choice.name",
+       "combination"},
+      {R"("messages":[{"role":"user","content":"a"}],"thinking":{"type":"often"})", "thinking.type", "enum"},
+      {R"("messages":[{"role":"user","content":"a"}],"stop_sequences":["a","b","c","d","e"])", "stop_sequences",
+       "length"},
+  };
+  for (const Case& c : cases) {
+    const std::string members = c.members;
+    const auto request = decode_messages(
+        R"({"model":"m",)" + members + (members.find("max_tokens") == std::string::npos ? R"(,"max_tokens":1})" : "}"));
+    ASSERT_FALSE(request) << members;
+    EXPECT_EQ(detail(request.error(), "field"), c.field) << request.error().message;
+    EXPECT_EQ(detail(request.error(), "reason"), c.reason) << request.error().message;
+  }
+  EXPECT_EQ(detail(decode_messages(R"({"model":"m","messages":[]})").error(), "field"), "max_tokens");
+  EXPECT_EQ(detail(decode_messages("\xff").error(), "reason"), "utf8");
+  EXPECT_EQ(detail(decode_messages("[").error(), "reason"), "json");
+}
+
+TEST(AnthropicRequest, TokensAreCountedOfWhatDecidesThePrompt) {
+  const std::string body =
+      R"({"model":"m","messages":[{"role":"user","content":"hi"}],"system":"s",)" + std::string(kTools);
+  const auto request = decode_count_tokens(body + "}");
+  ASSERT_TRUE(request) << request.error().message;
+  EXPECT_EQ(request->submission.messages->text, decoded(R"("system":"s")").submission.messages->text);
+  EXPECT_TRUE(request->submission.tools);
+  EXPECT_EQ(detail(decode_count_tokens(body + R"(,"max_tokens":1})").error(), "reason"), "unknown");
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::http::anthropic

@@ -1,0 +1,55 @@
+#include "orchestratord/http/chat/output_reader.h"
+
+#include <utility>
+
+namespace llorch::orchestratord::http::chat {
+namespace {
+
+using text::formats::Delta;
+
+void append(Part::Kind kind, std::string text, std::vector<Part>& out) {
+  if (out.empty() || out.back().kind != kind) {
+    out.push_back({.kind = kind, .text = std::move(text)});
+  } else {
+    out.back().text += text;
+  }
+}
+
+}  // namespace
+
+OutputReader::OutputReader(std::shared_ptr<const Reading> reading)
+    : reading_(std::move(reading)),
+      parser_({.format = reading_->format->format, .tools = reading_->tools, .in_thought = reading_->in_thought}) {}
+
+void OutputReader::take(const streams::TokenView& token, std::vector<Part>& out) {
+  parser_.feed(token.t, deltas_);
+  if (token.t.empty() && token.id) parser_.feed(reading_->format->marker(*token.id), deltas_);
+  settle(out);
+}
+
+void OutputReader::finish(std::vector<Part>& out) {
+  parser_.finish(deltas_);
+  settle(out);
+}
+
+void OutputReader::settle(std::vector<Part>& out) {
+  for (Delta& delta : deltas_) {
+    switch (delta.kind) {
+      case Delta::Kind::kContent: append(Part::Kind::kContent, std::move(delta.text), out); break;
+      case Delta::Kind::kReasoning: append(Part::Kind::kReasoning, std::move(delta.text), out); break;
+      case Delta::Kind::kCallBegin:
+        open_ = Part{.kind = Part::Kind::kCall, .text = {}, .name = std::move(delta.text), .id = std::move(delta.id)};
+        break;
+      case Delta::Kind::kArguments: open_->text += delta.text; break;
+      case Delta::Kind::kCallEnd:
+        open_->index = calls_++;
+        if (open_->id.empty()) open_->id = std::move(delta.id);
+        out.push_back(*std::exchange(open_, std::nullopt));
+        break;
+      case Delta::Kind::kCallBroken: open_.reset(); break;
+    }
+  }
+  deltas_.clear();
+}
+
+}  // namespace llorch::orchestratord::http::chat

@@ -1,0 +1,74 @@
+#include "orchestratord/http/llamacpp/answers.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <string_view>
+
+#include "base/json_text.h"
+#include "base/utf8.h"
+#include "orchestratord/http/chat/parsing.h"
+
+namespace llorch::orchestratord::http::llamacpp {
+namespace {
+
+void append_piece(std::string& out, std::string_view bytes) {
+  if (base::is_valid_utf8(bytes)) return base::append_json_string(out, bytes);
+  out += '[';
+  for (const char byte : bytes) {
+    fmt::format_to(std::back_inserter(out), "{}{}", out.back() == '[' ? "" : ",", static_cast<unsigned char>(byte));
+  }
+  out += ']';
+}
+
+std::string well_formed(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const base::Utf8Step step = base::next_code_point(text);
+    out += step.status == base::Utf8Status::kComplete ? text.substr(0, step.bytes) : base::kReplacementCharacter;
+    text.remove_prefix(step.bytes);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string tokenize_body(const text::Tokenizer& tokenizer, const wire::TokenizeRequest& request) {
+  std::string out = R"({"tokens":[)";
+  for (const base::TokenId token : tokenizer.encode(
+           request.content, {.add_special = request.add_special, .parse_special = request.parse_special})) {
+    if (out.back() != '[') out += ',';
+    if (!request.with_pieces) {
+      fmt::format_to(std::back_inserter(out), "{}", base::index(token));
+      continue;
+    }
+    fmt::format_to(std::back_inserter(out), R"({{"id":{},"piece":)", base::index(token));
+    append_piece(out, tokenizer.token_bytes(token));
+    out += '}';
+  }
+  return out + "]}";
+}
+
+base::Result<std::string> detokenize_body(const text::Tokenizer& tokenizer, const std::vector<std::int64_t>& tokens) {
+  std::vector<base::TokenId> ids;
+  ids.reserve(tokens.size());
+  const auto vocabulary = static_cast<std::int64_t>(tokenizer.facts().vocab_size);
+  for (const std::int64_t token : tokens) {
+    if (token < 0 || token >= vocabulary) {
+      return chat::refused("tokens", "range",
+                           fmt::format("tokens holds an id that is none: the model has 0 to {}", vocabulary - 1));
+    }
+    ids.push_back(base::TokenId{static_cast<std::uint32_t>(token)});
+  }
+  std::string out = R"({"content":)";
+  base::append_json_string(out, well_formed(tokenizer.decode(ids)));
+  return out + "}";
+}
+
+std::string apply_template_body(const std::string& prompt) {
+  std::string out = R"({"prompt":)";
+  base::append_json_string(out, prompt);
+  return out + "}";
+}
+
+}  // namespace llorch::orchestratord::http::llamacpp

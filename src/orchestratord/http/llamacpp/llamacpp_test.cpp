@@ -1,0 +1,87 @@
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+
+#include "orchestratord/http/llamacpp/answers.h"
+#include "orchestratord/http/llamacpp/errors.h"
+#include "orchestratord/http/llamacpp/request.h"
+#include "text/test_vocabularies.h"
+
+namespace llorch::orchestratord::http::llamacpp {
+namespace {
+
+std::string detail(const base::Error& error, std::string_view name) {
+  for (const auto& [key, value] : error.details) {
+    if (key == name) return std::get<std::string>(value);
+  }
+  return "";
+}
+
+// Bytes are their own ids.
+const text::Tokenizer& bytes() {
+  static const text::Tokenizer tokenizer =
+      text::Tokenizer::create(text::byte_bpe_data({}, {{"<s>", text::TokenKind::kControl}})).value();
+  return tokenizer;
+}
+
+std::string tokenized(const std::string& body) {
+  const auto request = decode_tokenize(body);
+  EXPECT_TRUE(request) << request.error().message;
+  return request ? tokenize_body(bytes(), *request) : "";
+}
+base::Result<std::string> detokenized(const std::string& body) {
+  return detokenize_body(bytes(), TRY(decode_detokenize(body)).tokens);
+}
+
+TEST(LlamaCpp, TokenizesATextAndTheTextOfItsTokens) {
+  EXPECT_EQ(tokenized(R"({"content":"ab"})"), R"({"tokens":[97,98]})");
+  EXPECT_EQ(tokenized(R"({"content":""})"), R"({"tokens":[]})");
+  EXPECT_EQ(tokenized(R"({"content":"a<s>","parse_special":true})"), R"({"tokens":[97,256]})");
+  EXPECT_EQ(tokenized(R"({"content":"<s>","parse_special":false})"), R"({"tokens":[60,115,62]})");
+  EXPECT_EQ(tokenized("{\"content\":\"\xC3\xA9\",\"with_pieces\":true,\"unknown\":1}"),
+            R"({"tokens":[{"id":195,"piece":[195]},{"id":169,"piece":[169]}]})");
+  EXPECT_EQ(tokenized(R"({"content":"a<s>","with_pieces":true})"),
+            R"({"tokens":[{"id":97,"piece":"a"},{"id":256,"piece":""}]})");
+}
+
+TEST(LlamaCpp, DetokenizesWhatItTokenizes) {
+  EXPECT_EQ(detokenized(R"({"tokens":[97,98]})"), R"({"content":"ab"})");
+  EXPECT_EQ(detokenized(R"({"tokens":[195,169,34]})"), "{\"content\":\"\xC3\xA9\\\"\"}");
+  EXPECT_EQ(detokenized(R"({"tokens":[97,195]})"), "{\"content\":\"a\xEF\xBF\xBD\"}") << "half a character";
+  for (const char* body : {R"({"tokens":[-1]})", R"({"tokens":[257]})"}) {
+    const auto refused = detokenized(body);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(detail(refused.error(), "field") + " " + detail(refused.error(), "reason"), "tokens range");
+  }
+}
+
+TEST(LlamaCpp, AConversationIsOneThatV2WouldTake) {
+  const auto request = decode_apply_template(
+      R"({"messages":[{"role":"user","content":"a"}],"tools":[],"chat_template_kwargs":{"x":1},"temperature":5})");
+  ASSERT_TRUE(request) << request.error().message;
+  EXPECT_EQ(request->messages->text, R"([{"role":"user","content":"a"}])");
+  EXPECT_EQ(request->chat_template_kwargs->text, R"({"x":1})");
+  EXPECT_FALSE(request->model);
+  EXPECT_EQ(detail(decode_apply_template(R"({"messages":5})").error(), "field"), "messages");
+  EXPECT_EQ(detail(decode_apply_template(R"({"messages":["\u0000"]})").error(), "reason"), "nul");
+  EXPECT_EQ(apply_template_body("a\n\"b\""), R"({"prompt":"a\n\"b\""})");
+}
+
+TEST(LlamaCpp, TheOnlyModelNeedsNoName) {
+  EXPECT_EQ(model_of("m", {}), "m");
+  EXPECT_EQ(model_of({}, {{"tale", "file:/a"}}), "tale");
+  EXPECT_EQ(detail(model_of({}, {}).error(), "field"), "model");
+  EXPECT_EQ(detail(model_of({}, {{"a", "x"}, {"b", "y"}}).error(), "reason"), "missing");
+}
+
+TEST(LlamaCpp, ErrorsHaveThatApisShape) {
+  const auto response = error_response({base::ErrorCode::kModelNotFound, "none", {}}, base::CorrelationId("c"));
+  EXPECT_EQ(response.status, 404);
+  const auto error = boost::json::parse(response.body).at("error");
+  EXPECT_EQ(error.at("code").as_int64(), 404);
+  EXPECT_EQ(error.at("type").as_string(), "not_found_error");
+  EXPECT_EQ(error.at("llorch").at("code").as_string(), "MODEL_NOT_FOUND");
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::http::llamacpp

@@ -1,0 +1,101 @@
+#include "orchestratord/http/ollama/models.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <cctype>
+
+#include "base/clock.h"
+
+namespace llorch::orchestratord::http::ollama {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::string_view kLatest = ":latest";
+// A worker ends when its place is needed, or after an idle time, not at a time that is known before.
+constexpr std::string_view kNoExpiry = "9999-12-31T23:59:59Z";
+
+json::object details_of(const std::optional<wire::ModelFacts>& facts) {
+  json::object out{{"parent_model", ""},  {"format", ""},         {"family", ""},
+                   {"families", nullptr}, {"parameter_size", ""}, {"quantization_level", ""}};
+  if (!facts) return out;
+  out["format"] = facts->model_ref.ends_with(".gguf") ? "gguf" : "safetensors";
+  out["family"] = facts->architecture;
+  out["families"] = json::array{json::string(facts->architecture)};
+  std::string level = facts->quant_kind;
+  std::ranges::transform(level, level.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  out["quantization_level"] = level;
+  return out;
+}
+
+// "sha256:aa" is "aa" there.
+std::string bare(std::string_view digest) {
+  const std::size_t colon = digest.find(':');
+  return std::string(colon == std::string_view::npos ? digest : digest.substr(colon + 1));
+}
+
+}  // namespace
+
+std::string configured_name(const std::map<std::string, std::string>& aliases, const std::string& model) {
+  if (aliases.contains(model) || !model.ends_with(kLatest)) return model;
+  const std::string bare_name = model.substr(0, model.size() - kLatest.size());
+  return aliases.contains(bare_name) ? bare_name : model;
+}
+
+std::string listed_name(const std::string& name) {
+  return name.find(':') == std::string::npos ? name + std::string(kLatest) : name;
+}
+
+std::string tags_body(const std::vector<ListedModel>& models, std::int64_t started_unix_ms) {
+  json::array list;
+  for (const ListedModel& model : models) {
+    const std::string name = listed_name(model.name);
+    list.push_back({{"name", name},
+                    {"model", name},
+                    {"modified_at", base::rfc3339(started_unix_ms)},
+                    {"size", model.facts ? model.facts->size_bytes : 0},
+                    {"digest", model.facts ? bare(model.facts->digest) : ""},
+                    {"details", details_of(model.facts)}});
+  }
+  return json::serialize(json::object{{"models", std::move(list)}});
+}
+
+std::string show_body(const models::KnownModel& model, std::int64_t started_unix_ms) {
+  namespace formats = text::formats;
+  const wire::ModelFacts& facts = model.facts;
+  json::array capabilities{"completion"};
+  const bool calls = model.format_with_tools->format != formats::Format::kGeneric;
+  if (model.chat->has_template() && calls) capabilities.emplace_back("tools");
+  if (model.chat->has_template() && calls && formats::knows_thoughts(model.format->format)) {
+    capabilities.emplace_back("thinking");
+  }
+  if (facts.images) capabilities.emplace_back("vision");
+  json::object info{{"general.architecture", facts.architecture}};
+  info[facts.architecture + ".context_length"] = facts.context_length;
+  info[facts.architecture + ".vocab_size"] = facts.vocab_size;
+  return json::serialize(json::object{{"modelfile", ""},
+                                      {"parameters", ""},
+                                      {"template", ""},
+                                      {"details", details_of(facts)},
+                                      {"model_info", std::move(info)},
+                                      {"capabilities", std::move(capabilities)},
+                                      {"modified_at", base::rfc3339(started_unix_ms)}});
+}
+
+std::string ps_body(const std::vector<RunningModel>& models) {
+  json::array list;
+  for (const RunningModel& model : models) {
+    const std::string name = listed_name(model.name);
+    list.push_back({{"name", name},
+                    {"model", name},
+                    {"size", model.worker.vram_bytes},
+                    {"digest", bare(model.worker.model_digest)},
+                    {"details", details_of(model.facts)},
+                    {"expires_at", json::string(kNoExpiry)},
+                    {"size_vram", model.worker.vram_bytes},
+                    {"context_length", model.worker.context_length}});
+  }
+  return json::serialize(json::object{{"models", std::move(list)}});
+}
+
+}  // namespace llorch::orchestratord::http::ollama

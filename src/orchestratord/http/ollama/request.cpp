@@ -1,0 +1,128 @@
+#include "orchestratord/http/ollama/request.h"
+
+#include <utility>
+
+#include "orchestratord/http/chat/parsing.h"
+#include "orchestratord/http/chat/thinking.h"
+#include "orchestratord/http/chat/tools.h"
+#include "orchestratord/http/ollama/messages.h"
+#include "wire/json.h"
+#include "wire/ollama.h"
+
+namespace llorch::orchestratord::http::ollama {
+namespace {
+
+using chat::refused;
+
+// A cut that a greedy job or mirostat would leave without effect is left out: that API has its cuts by default.
+wire::SamplingRequest sampling_of(const wire::OllamaOptions& options) {
+  wire::SamplingRequest out;
+  const bool has_cuts = options.temperature > 0 && options.mirostat == 0;
+  if (has_cuts) {
+    out.top_k = options.top_k;
+    out.top_p = options.top_p;
+    out.min_p = options.min_p;
+    out.typical_p = options.typical_p;
+  }
+  if (options.temperature > 0 && options.mirostat != 0) {
+    out.mirostat = options.mirostat;
+    out.mirostat_tau = options.mirostat_tau;
+    out.mirostat_eta = options.mirostat_eta;
+  }
+  if (options.repeat_last_n != 0) {
+    out.penalty_last_n = options.repeat_last_n < 0 ? 0 : options.repeat_last_n;
+    out.repetition_penalty = options.repeat_penalty;
+    out.presence_penalty = options.presence_penalty;
+    out.frequency_penalty = options.frequency_penalty;
+  }
+  return out;
+}
+
+Request shared_part(const wire::OllamaRequest& body) {
+  const wire::OllamaOptions options = body.options.value_or(wire::OllamaOptions{});
+  Request out;
+  wire::SubmitRequest& submission = out.submission;
+  submission.model = body.model;
+  submission.temperature = options.temperature;
+  submission.sampling = sampling_of(options);
+  submission.sampling.logprobs = body.logprobs.value_or(false);
+  submission.sampling.top_logprobs = submission.sampling.logprobs ? body.top_logprobs.value_or(0) : 0;
+  if (body.format) submission.sampling.json_schema = body.format->schema;
+  if (options.num_predict && *options.num_predict > 0) submission.max_tokens = options.num_predict;
+  if (options.seed && *options.seed >= 0) submission.seed = static_cast<std::uint64_t>(*options.seed);
+  if (options.stop) submission.stop = options.stop->texts;
+  out.answer.model = body.model;
+  out.answer.stream = body.stream.value_or(true);
+  out.answer.logprobs = submission.sampling.logprobs;
+  return out;
+}
+
+void set_thinking(const std::optional<wire::OllamaThink>& think, wire::SubmitRequest& submission) {
+  if (!think) return;
+  submission.chat_template_kwargs =
+      chat::with_thinking(std::nullopt, {.enabled = think->enabled, .effort = think->effort});
+}
+
+// Unknown fields were ignored, so what is known is read again as /v2 reads it.
+base::Result<> check(const wire::SubmitRequest& submission) {
+  TRY(wire::decode<wire::SubmitRequest>(wire::encode(submission), wire::UnknownKeys::kRefuse));
+  return {};
+}
+
+}  // namespace
+
+base::Result<Request> decode_chat(std::string_view text) {
+  TRY(chat::check_utf8(text));
+  const auto body = TRY(wire::decode<wire::OllamaChatRequest>(text, wire::UnknownKeys::kIgnore));
+  Request out = shared_part(body.common);
+  out.answer.endpoint = Endpoint::kChat;
+  out.only_finds_model = !body.messages || body.messages->text == "[]";
+  if (out.only_finds_model) return out;
+  out.submission.messages = TRY(template_messages(*body.messages));
+  out.submission.tools = TRY(chat::template_tools(body.tools));
+  out.tool_use = chat::ToolUse{};
+  set_thinking(body.common.think, out.submission);
+  TRY(check(out.submission));
+  return out;
+}
+
+base::Result<Request> decode_generate(std::string_view text) {
+  TRY(chat::check_utf8(text));
+  auto body = TRY(wire::decode<wire::OllamaGenerateRequest>(text, wire::UnknownKeys::kIgnore));
+  const std::pair<std::string_view, bool> unsupported[] = {
+      {"suffix", body.suffix && !body.suffix->empty()},
+      {"template", body.template_text && !body.template_text->empty()},
+      {"context", body.context && !body.context->empty()}};
+  for (const auto& [field, is_set] : unsupported) {
+    if (is_set)
+      return refused(field, "unsupported", std::string(field) + " is not supported by this server; leave it out");
+  }
+  Request out = shared_part(body.common);
+  out.answer.endpoint = Endpoint::kGenerate;
+  const std::string prompt = std::move(body.prompt).value_or("");
+  const std::string system = std::move(body.system).value_or("");
+  const auto images = std::move(body.images).value_or(std::vector<std::string>());
+  out.only_finds_model = prompt.empty() && images.empty();
+  if (out.only_finds_model) return out;
+  if (body.raw.value_or(false)) {
+    if (!images.empty() || !system.empty()) {
+      return refused("raw", "combination", "raw continues the prompt as it stands; leave system and images out");
+    }
+    out.submission.prompt = prompt;
+  } else {
+    out.submission.messages = one_turn(system, prompt, images);
+    out.tool_use = chat::ToolUse{};
+    set_thinking(body.common.think, out.submission);
+    if (system.empty() && images.empty()) out.plain_prompt = prompt;
+  }
+  TRY(check(out.submission));
+  return out;
+}
+
+base::Result<std::string> decode_show(std::string_view text) {
+  TRY(chat::check_utf8(text));
+  const auto body = TRY(wire::decode<wire::OllamaShowRequest>(text, wire::UnknownKeys::kIgnore));
+  return body.model ? *body.model : *body.name;
+}
+
+}  // namespace llorch::orchestratord::http::ollama

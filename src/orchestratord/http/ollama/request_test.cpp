@@ -1,0 +1,179 @@
+#include "orchestratord/http/ollama/request.h"
+
+#include <gtest/gtest.h>
+
+namespace llorch::orchestratord::http::ollama {
+namespace {
+
+std::string detail(const base::Error& error, std::string_view name) {
+  for (const auto& [key, value] : error.details) {
+    if (key == name) return std::get<std::string>(value);
+  }
+  return "";
+}
+
+Request chat(const std::string& members, const std::string& messages = R"([{"role":"user","content":"hi"}])") {
+  auto request = decode_chat(R"({"model":"m","messages":)" + messages + (members.empty() ? "" : "," + members) + "}");
+  EXPECT_TRUE(request) << members << messages << ": " << request.error().message;
+  return request ? *request : Request{};
+}
+Request generate(const std::string& members) {
+  auto request = decode_generate(R"({"model":"m",)" + members + "}");
+  EXPECT_TRUE(request) << members << ": " << request.error().message;
+  return request ? *request : Request{};
+}
+std::string messages_of(const std::string& messages) {
+  const Request request = chat("", messages);
+  return request.submission.messages ? request.submission.messages->text : "";
+}
+
+TEST(OllamaChat, LeavesTheDefaultsOfThatApi) {
+  const Request request = chat("");
+  const wire::SubmitRequest& s = request.submission;
+  EXPECT_EQ(s.model, "m");
+  EXPECT_EQ(s.messages->text, R"([{"role":"user","content":"hi"}])");
+  EXPECT_EQ(s.temperature, 0.8);
+  EXPECT_EQ(s.sampling.top_k, 40);
+  EXPECT_EQ(s.sampling.top_p, 0.9);
+  EXPECT_EQ(s.sampling.repetition_penalty, 1.1);
+  EXPECT_EQ(s.sampling.penalty_last_n, 64);
+  EXPECT_EQ(s.max_tokens, std::nullopt);
+  EXPECT_EQ(s.seed, std::nullopt);
+  EXPECT_FALSE(s.chat_template_kwargs);
+  EXPECT_TRUE(request.answer.stream);
+  EXPECT_EQ(request.tool_use, chat::ToolUse{});
+  EXPECT_FALSE(request.only_finds_model);
+}
+
+TEST(OllamaChat, OptionsReachTheSubmission) {
+  Request request = chat(
+      R"("stream":false,"keep_alive":"5m","format":"json","think":"high","logprobs":true,"top_logprobs":2,"unknown":1,
+         "options":{"temperature":0.5,"top_k":5,"top_p":0.5,"min_p":0.1,"typical_p":0.9,"seed":7,"num_predict":9,
+         "stop":["END"],"repeat_penalty":1.2,"repeat_last_n":-1,"presence_penalty":1,"frequency_penalty":-1,
+         "num_ctx":4096,"num_gpu":1,"nonsense":"x"})");
+  const wire::SubmitRequest& s = request.submission;
+  EXPECT_EQ(s.temperature, 0.5);
+  EXPECT_EQ(s.sampling.top_k, 5);
+  EXPECT_EQ(s.sampling.min_p, 0.1);
+  EXPECT_EQ(s.sampling.typical_p, 0.9);
+  EXPECT_EQ(s.seed, 7u);
+  EXPECT_EQ(s.max_tokens, 9);
+  EXPECT_EQ(s.stop, std::vector<std::string>{"END"});
+  EXPECT_EQ(s.sampling.repetition_penalty, 1.2);
+  EXPECT_EQ(s.sampling.penalty_last_n, 0);
+  EXPECT_EQ(s.sampling.presence_penalty, 1);
+  EXPECT_EQ(s.sampling.frequency_penalty, -1);
+  EXPECT_EQ(s.sampling.json_schema->text, R"({"type":"object"})");
+  EXPECT_EQ(s.sampling.top_logprobs, 2);
+  EXPECT_EQ(s.chat_template_kwargs->text, R"({"enable_thinking":true,"reasoning_effort":"high"})");
+  EXPECT_FALSE(request.answer.stream);
+  request = chat(R"("think":false,"format":{"type":"array"},"options":{"seed":-1,"num_predict":-1,"stop":"x"})");
+  EXPECT_EQ(request.submission.chat_template_kwargs->text, R"({"enable_thinking":false})");
+  EXPECT_EQ(request.submission.sampling.json_schema->text, R"({"type":"array"})");
+  EXPECT_EQ(request.submission.seed, std::nullopt);
+  EXPECT_EQ(request.submission.max_tokens, std::nullopt);
+  EXPECT_FALSE(chat(R"("format":"")").submission.sampling.json_schema);
+}
+
+// That API's defaults stand beside what a client says; none of them makes a request of its own a contradiction.
+TEST(OllamaChat, CutsGiveWayToAGreedyJobAndToMirostat) {
+  const auto greedy = chat(R"("options":{"temperature":0,"top_k":20,"mirostat":2})").submission;
+  EXPECT_EQ(greedy.sampling.top_k, 0);
+  EXPECT_EQ(greedy.sampling.mirostat, 0);
+  EXPECT_EQ(greedy.sampling.repetition_penalty, 1.1) << "which changes the likeliest token too";
+  const auto mirostat = chat(R"("options":{"mirostat":2,"mirostat_tau":4})").submission;
+  EXPECT_EQ(mirostat.sampling.top_k, 0);
+  EXPECT_EQ(mirostat.sampling.top_p, 1);
+  EXPECT_EQ(mirostat.sampling.mirostat_tau, 4);
+  const auto free = chat(R"("options":{"repeat_last_n":0,"presence_penalty":1})").submission;
+  EXPECT_EQ(free.sampling.repetition_penalty, 1);
+  EXPECT_EQ(free.sampling.presence_penalty, 0);
+}
+
+TEST(OllamaChat, ImagesCallsAndResultsAreToldAsTemplatesWantThem) {
+  EXPECT_EQ(messages_of(R"([{"role":"user","content":"what?","images":["AAAA"]}])"),
+            R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}},)"
+            R"({"type":"text","text":"what?"}]}])");
+  EXPECT_EQ(messages_of(R"([{"role":"system","content":"s"},{"role":"user","content":"add"},
+      {"role":"assistant","content":"","thinking":"hm","tool_calls":[{"function":{"name":"add","arguments":{"a":1}}},
+      {"id":"mine","function":{"name":"add"}}]},
+      {"role":"tool","content":"2","tool_name":"add"},{"role":"tool","content":"3"},{"role":"tool","content":"4"}])"),
+            R"([{"role":"system","content":"s"},{"role":"user","content":"add"},)"
+            R"({"role":"assistant","content":"","reasoning_content":"hm","tool_calls":[)"
+            R"({"id":"call_2_0","type":"function","function":{"name":"add","arguments":"{\"a\":1}"}},)"
+            R"({"id":"mine","type":"function","function":{"name":"add","arguments":"{}"}}]},)"
+            R"({"role":"tool","content":"2","name":"add","tool_call_id":"call_2_0"},)"
+            R"({"role":"tool","content":"3","tool_call_id":"mine"},{"role":"tool","content":"4"}])");
+  const auto tools = chat(R"("tools":[{"type":"function","function":{"name":"add","parameters":{"type":"object"}}}])");
+  EXPECT_EQ(tools.submission.tools->text,
+            R"([{"type":"function","function":{"name":"add","parameters":{"type":"object"}}}])");
+}
+
+TEST(OllamaGenerate, APromptIsATurnUnlessItIsRaw) {
+  Request request = generate(R"("prompt":"p")");
+  EXPECT_EQ(request.submission.messages->text, R"([{"role":"user","content":"p"}])");
+  EXPECT_EQ(request.plain_prompt, "p");
+  request = generate(R"("prompt":"p","system":"s")");
+  EXPECT_EQ(request.submission.messages->text, R"([{"role":"system","content":"s"},{"role":"user","content":"p"}])");
+  EXPECT_EQ(request.plain_prompt, std::nullopt) << "a model without a template cannot be told a system message";
+  request = generate(R"("prompt":"p","raw":true,"context":[],"suffix":"")");
+  EXPECT_EQ(request.submission.prompt, "p");
+  EXPECT_FALSE(request.submission.messages);
+  EXPECT_EQ(request.tool_use, std::nullopt);
+  EXPECT_EQ(generate(R"("prompt":"p","images":["AA"])").plain_prompt, std::nullopt);
+}
+
+TEST(OllamaRequests, WithoutAQuestionOnlyTheModelIsLookedFor) {
+  EXPECT_TRUE(generate(R"("prompt":"")").only_finds_model);
+  EXPECT_TRUE(generate(R"("keep_alive":0)").only_finds_model);
+  EXPECT_TRUE(decode_chat(R"({"model":"m"})")->only_finds_model);
+  EXPECT_TRUE(chat("", "[]").only_finds_model);
+  EXPECT_EQ(decode_show(R"({"name":"n"})"), "n");
+  EXPECT_EQ(decode_show(R"({"name":"n","model":"m"})"), "m");
+}
+
+TEST(OllamaRequests, RefusalsNameTheFieldAndTheReason) {
+  struct Case {
+    base::Result<Request> (*decode)(std::string_view);
+    const char* body;
+    const char* field;
+    const char* reason;
+  };
+  const Case cases[] = {
+      {decode_chat, R"({"messages":[]})", "model", "missing"},
+      {decode_chat, R"({"model":"m","messages":[{"role":"developer","content":"a"}]})", "messages[0].role", "enum"},
+      {decode_chat, R"({"model":"m","messages":[5]})", "messages[0]", "type"},
+      {decode_chat, R"({"model":"m","messages":[{"role":"user","images":5}]})", "messages[0].images", "type"},
+      {decode_chat, R"({"model":"m","messages":[{"role":"assistant","tool_calls":[{}]}]})",
+       "messages[0].tool_calls[0].function", "type"},
+      {decode_chat,
+       R"({"model":"m","messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"x"}}]}]})",
+       "messages[0].tool_calls[0].function.arguments", "type"},
+      {decode_chat, R"({"model":"m","messages":[{"role":"user","content":"a\u0000"}]})", "messages", "nul"},
+      {decode_chat, R"({"model":"m","messages":[{"role":"user","content":"a"}],"options":{"temperature":9}})",
+       "options.temperature", "range"},
+      {decode_chat, R"({"model":"m","messages":[{"role":"user","content":"a"}],"options":{"stop":["","b"]}})", "stop",
+       "length"},
+      {decode_chat, R"({"model":"m","messages":[{"role":"user","content":"a"}],"format":"yaml"})", "format", "enum"},
+      {decode_chat, R"({"model":"m","messages":[{"role":"user","content":"a"}],"think":"often"})", "think", "enum"},
+      {decode_chat, R"({"model":"m","messages":[{"role":"user","content":"a"}],"tools":[{"type":"x"}]})",
+       "tools[0].type", "unsupported"},
+      {decode_generate, R"({"model":"m","prompt":"p","suffix":"s"})", "suffix", "unsupported"},
+      {decode_generate, R"({"model":"m","prompt":"p","template":"t"})", "template", "unsupported"},
+      {decode_generate, R"({"model":"m","prompt":"p","context":[1]})", "context", "unsupported"},
+      {decode_generate, R"({"model":"m","prompt":"p","raw":true,"system":"s"})", "raw", "combination"},
+      {decode_generate, R"({"model":"m","prompt":5})", "prompt", "type"},
+      {decode_generate, "[", "", "json"},
+      {decode_generate, "\xff", "", "utf8"},
+  };
+  for (const Case& c : cases) {
+    const auto request = c.decode(c.body);
+    ASSERT_FALSE(request) << c.body;
+    EXPECT_EQ(detail(request.error(), "field"), c.field) << request.error().message;
+    EXPECT_EQ(detail(request.error(), "reason"), c.reason) << request.error().message;
+  }
+  EXPECT_EQ(detail(decode_show("{}").error(), "field"), "model");
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::http::ollama

@@ -1,0 +1,124 @@
+#include "orchestratord/http/tasks/prompt.h"
+
+#include <fmt/core.h>
+
+#include <chrono>
+#include <utility>
+
+#include "images/message_images.h"
+#include "orchestratord/http/chat/parsing.h"
+#include "text/formats/required_call.h"
+#include "wire/worker.h"
+
+namespace llorch::orchestratord::http::tasks {
+namespace {
+
+// A request waits this long for a model nobody has looked at yet.
+constexpr std::int64_t kModelWaitMs = 2000;
+
+// What the worker is to continue, and the text whose hash is kept.
+base::Result<text::ChatPrompt> prompt_of(const wire::SubmitRequest& request, const models::KnownModel& model,
+                                         base::Time now) {
+  if (request.prompt) return text::ChatPrompt{model.tokenizer->encode(*request.prompt), *request.prompt};
+  const auto text_of = [](const auto& part) { return part ? std::optional(part->text) : std::nullopt; };
+  return model.chat->prompt(
+      *model.tokenizer,
+      {.messages = request.messages->text,
+       .tools = text_of(request.tools),
+       .documents = text_of(request.documents),
+       .template_kwargs = text_of(request.chat_template_kwargs),
+       .add_generation_prompt = request.add_generation_prompt.value_or(true),
+       .now = std::chrono::floor<std::chrono::seconds>(
+           std::chrono::sys_time<std::chrono::milliseconds>(std::chrono::milliseconds(now.unix_ms)))});
+}
+
+// The conversation as the model's template wants it told, and the call that is required as a grammar.
+struct ChatTurn {
+  wire::SubmitRequest request;
+  text::ChatPrompt prompt;
+  std::shared_ptr<const chat::Reading> reading;
+};
+base::Result<ChatTurn> chat_turn(wire::SubmitRequest request, const chat::ToolUse& use, const models::KnownModel& model,
+                                 base::Time now) {
+  namespace formats = text::formats;
+  const auto& format = request.tools ? model.format_with_tools : model.format;
+  request.messages->text = TRY(format->turn.apply(request.messages->text));
+  const auto tools = request.tools ? TRY(formats::Tools::parse(request.tools->text)) : formats::Tools();
+  auto prompt = TRY(prompt_of(request, model, now));
+  const bool in_thought = formats::prompt_opens_thought(format->format, prompt.text);
+  if (use.required) {
+    using Thought = formats::RequiredCall::Thought;
+    request.sampling.grammar = TRY(formats::required_call(
+        format->format, tools,
+        {.name = use.function, .several = use.several, .thought = in_thought ? Thought::kIsOpen : Thought::kNone}));
+  }
+  std::shared_ptr<const chat::Reading> reading;
+  if (!tools.empty() || in_thought || formats::knows_thoughts(format->format)) {
+    reading = std::make_shared<chat::Reading>(chat::Reading{format, tools, in_thought});
+  }
+  return ChatTurn{std::move(request), std::move(prompt), std::move(reading)};
+}
+
+}  // namespace
+
+base::Result<Inputs> take_inputs(wire::SubmitRequest request, const config::LimitsConfig& limits) {
+  std::vector<std::string> images;
+  if (request.messages) {
+    auto taken = TRY(images::take_images(std::move(request.messages->text), kImagesMax));
+    request.messages->text = std::move(taken.messages);
+    images = std::move(taken.base64);
+  }
+  std::size_t image_bytes = 0;
+  for (const std::string& image : images) image_bytes += image.size();
+  if (image_bytes > wire::kImagesBytesMax) {
+    return chat::refused(
+        "messages", "length",
+        fmt::format("the images have {} bytes together, as base64; {} are taken", image_bytes, wire::kImagesBytesMax));
+  }
+  std::size_t input_bytes = request.prompt ? request.prompt->size() : 0;
+  for (const auto* part : {&request.messages, &request.tools, &request.documents}) {
+    if (*part) input_bytes += (*part)->text.size();
+  }
+  if (static_cast<std::int64_t>(input_bytes) > limits.prompt_bytes_max) {
+    return chat::refused(request.prompt ? "prompt" : "messages", "length",
+                         fmt::format("the prompt has {} bytes; this server takes up to {} (limits.prompt_bytes_max)",
+                                     input_bytes, limits.prompt_bytes_max));
+  }
+  if (request.max_tokens > limits.max_tokens) {
+    return chat::refused("max_tokens", "range",
+                         fmt::format("max_tokens is {}; this server allows up to {} (limits.max_tokens)",
+                                     *request.max_tokens, limits.max_tokens));
+  }
+  return Inputs{std::move(request), std::move(images)};
+}
+
+void find_model(const Context& context, const std::string& model, const base::CorrelationId& correlation_id,
+                std::function<void(base::Result<FoundModel>)> done) {
+  auto ref = models::resolve_model_ref(model, context.config->models.aliases, context.roots);
+  if (!ref) return done(base::fail(std::move(ref).error()));
+  context.catalog->find({*ref, kModelWaitMs, correlation_id},
+                        [ref = *ref, done = std::move(done)](base::Result<models::KnownModel> found) {
+                          if (!found) return done(base::fail(std::move(found).error()));
+                          done(FoundModel{ref, *std::move(found)});
+                        });
+}
+
+base::Result<Prepared> prepare(Inputs inputs, const std::optional<chat::ToolUse>& tool_use,
+                               const models::KnownModel& model, base::Time now) {
+  Prepared out;
+  out.request = std::move(inputs.request);
+  out.images = TRY(measure_images(std::move(inputs.images), model.facts));
+  if (tool_use && out.request.messages) {
+    ChatTurn turn = TRY(chat_turn(std::move(out.request), *tool_use, model, now));
+    out.request = std::move(turn.request);
+    out.prompt = std::move(turn.prompt);
+    out.reading = std::move(turn.reading);
+  } else {
+    out.prompt = TRY(prompt_of(out.request, model, now));
+  }
+  out.prompt = TRY(place_images(out.images, model.facts, std::move(out.prompt)));
+  if (out.prompt.tokens.empty()) return chat::refused("prompt", "empty", "the prompt has no tokens");
+  return out;
+}
+
+}  // namespace llorch::orchestratord::http::tasks

@@ -1,0 +1,44 @@
+#pragma once
+// From a request to the tokens that a model is given to read, whether or not a job comes of them.
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "orchestratord/http/chat/output_reader.h"
+#include "orchestratord/http/chat/tool_use.h"
+#include "orchestratord/http/context.h"
+#include "orchestratord/http/tasks/images.h"
+#include "text/chat.h"
+#include "wire/task.h"
+
+namespace llorch::orchestratord::http::tasks {
+
+// The request with its images taken out of its messages, within this server's limits. Errors: INVALID_PARAMS.
+struct Inputs {
+  wire::SubmitRequest request;
+  std::vector<std::string> images;  // base64 of the files, in the order of the messages
+};
+base::Result<Inputs> take_inputs(wire::SubmitRequest request, const config::LimitsConfig& limits);
+
+struct FoundModel {
+  std::string ref;  // what the client's name for it resolved to
+  models::KnownModel model;
+};
+// Asks the catalog for what a client calls `model`. `done` is called once, with MODEL_NOT_FOUND, INVALID_PARAMS or FORBIDDEN at
+// once, else as Catalog::find() does.
+void find_model(const Context& context, const std::string& model, const base::CorrelationId& correlation_id,
+                std::function<void(base::Result<FoundModel>)> done);
+
+struct Prepared {
+  wire::SubmitRequest request;  // with the grammar of a required call
+  text::ChatPrompt prompt;      // at least one token; `text` is what its hash is of
+  MeasuredImages images;
+  std::shared_ptr<const chat::Reading> reading;  // of the answer; null: it is content, all of it
+};
+// With `tool_use` messages are told as the model's template wants them. Takes long for a long prompt. Errors: INVALID_PARAMS.
+base::Result<Prepared> prepare(Inputs inputs, const std::optional<chat::ToolUse>& tool_use,
+                               const models::KnownModel& model, base::Time now);
+
+}  // namespace llorch::orchestratord::http::tasks

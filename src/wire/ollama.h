@@ -1,0 +1,79 @@
+#pragma once
+// Requests of the Ollama API that orchestratord takes as well (/api). Names are that API's; where a field of it is not used,
+// docs/guide/ollama.md says so. As there, an unknown field is ignored, and null means that a field is left out. Field tables:
+// ollama.cpp.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "wire/gateway.h"
+#include "wire/sampling.h"
+#include "wire/task.h"
+
+namespace llorch::wire {
+
+// On the wire "" (none), "json" (any object) or a JSON Schema.
+struct OllamaFormat {
+  std::optional<JsonSchema> schema;
+};
+// On the wire true, false, or how hard: "low", "medium", "high".
+struct OllamaThink {
+  bool enabled = false;
+  std::string effort;  // empty: not told
+};
+
+struct OllamaOptions {
+  std::optional<std::int64_t> seed;         // below 0: one is drawn
+  std::optional<std::int64_t> num_predict;  // 0 and below: what the context has room for
+  double temperature = 0.8;
+  std::int64_t top_k = 40;
+  double top_p = 0.9;
+  double min_p = 0.0;
+  double typical_p = 1.0;
+  double repeat_penalty = 1.1;
+  std::int64_t repeat_last_n = 64;  // 0: no penalties; below: of all tokens
+  double presence_penalty = 0.0;
+  double frequency_penalty = 0.0;
+  std::int64_t mirostat = 0;
+  double mirostat_tau = 5.0;
+  double mirostat_eta = 0.1;
+  std::optional<StopTexts> stop;
+};
+
+// What both kinds of request share.
+struct OllamaRequest {
+  std::string model;
+  std::optional<bool> stream;  // omitted: true
+  std::optional<OllamaFormat> format;
+  std::optional<OllamaOptions> options;
+  std::optional<OllamaThink> think;  // omitted: as the chat template has it
+  std::optional<bool> logprobs;
+  std::optional<std::int64_t> top_logprobs;
+};
+
+// POST /api/chat
+struct OllamaChatRequest {
+  OllamaRequest common;
+  std::optional<JsonArray> messages;  // none: only the model is looked for
+  std::optional<JsonArray> tools;
+};
+
+// POST /api/generate
+struct OllamaGenerateRequest {
+  OllamaRequest common;
+  std::optional<std::string> prompt;  // empty: only the model is looked for
+  std::optional<std::string> system;
+  std::optional<bool> raw;  // the prompt as it stands, without the chat template
+  std::optional<std::vector<std::string>> images;
+  std::optional<std::string> suffix, template_text;  // refused unless empty
+  std::optional<std::vector<std::int64_t>> context;  // refused unless empty
+};
+
+// POST /api/show
+struct OllamaShowRequest {
+  std::optional<std::string> model;
+  std::optional<std::string> name;  // older spelling
+};
+
+}  // namespace llorch::wire

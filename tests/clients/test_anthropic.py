@@ -1,0 +1,117 @@
+"""The official Anthropic client at /v1/messages: what it reads is what was sent, and what it raises is what happened."""
+
+import json
+
+import pytest
+
+anthropic = pytest.importorskip("anthropic", reason="PyPI anthropic is not installed (tools/clients)")
+
+from conftest import TOKEN  # noqa: E402
+from stack import ALIAS  # noqa: E402
+
+CHAT = {"model": "chat", "system": "You are terse.", "max_tokens": 16,
+        "messages": [{"role": "user", "content": "Name a colour of the sky."}], "extra_body": {"seed": 7}}
+TOOLS = [{"name": name, "description": about, "input_schema": {
+    "type": "object", "properties": {"city": {"type": "string", "maxLength": 24}}, "required": ["city"], "additionalProperties": False}}
+    for name, about in (("get_weather", "The weather of a city."), ("get_time", "The time in a city."))]
+
+
+def client_of(stack, **options):
+    return anthropic.Anthropic(base_url=stack.url, **{"api_key": "none", "max_retries": 0, **options})
+
+
+@pytest.fixture
+def client(stack):
+    with client_of(stack) as connected:
+        yield connected
+
+
+@pytest.fixture
+def chat_client(chat_stack, client):
+    return client
+
+
+def test_a_message_is_answered_and_its_job_is_a_job(chat_client, chat_stack):
+    message = chat_client.messages.create(**CHAT)
+    (block,) = message.content
+    assert (message.role, block.type, message.stop_reason in ("end_turn", "max_tokens")) == ("assistant", "text", True)
+    job = chat_stack.job(message.id.removeprefix("msg_"))
+    assert (job["tokens_in"], job["tokens_out"]) == (message.usage.input_tokens, message.usage.output_tokens)
+    assert message.llorch["receipt"] == job["receipt"] and job["receipt"]["seed"] == 7
+    assert message._request_id
+    again = chat_client.messages.create(**{**CHAT, "messages": [{"role": "user", "content": [
+        {"type": "text", "text": "Name a colour of the sky."}]}]})
+    assert again.content[0].text == block.text
+
+
+def test_a_streamed_message_says_what_the_whole_one_says(chat_client):
+    whole = chat_client.messages.create(**CHAT)
+    with chat_client.messages.stream(**CHAT) as stream:
+        text = "".join(stream.text_stream)
+        final = stream.get_final_message()
+    assert text == whole.content[0].text == final.content[0].text
+    assert (final.stop_reason, final.usage.output_tokens) == (whole.stop_reason, whole.usage.output_tokens)
+    assert final.usage.input_tokens == whole.usage.input_tokens
+
+
+def test_tokens_are_counted(chat_client):
+    asked = {key: CHAT[key] for key in ("model", "system", "messages")}
+    assert chat_client.messages.count_tokens(**asked).input_tokens == chat_client.messages.create(**CHAT).usage.input_tokens
+
+
+def test_an_answer_and_the_result_of_a_call_can_be_sent_back(chat_client):
+    asked = {**CHAT, "max_tokens": 120, "tools": TOOLS, "tool_choice": {"type": "any", "disable_parallel_tool_use": True}}
+    message = chat_client.messages.create(**asked)
+    (call,) = message.content
+    assert (call.type, message.stop_reason) == ("tool_use", "tool_use")
+    assert call.name in ("get_weather", "get_time") and set(call.input) == {"city"}
+    with chat_client.messages.stream(**asked) as stream:
+        streamed = stream.get_final_message()
+    assert [(c.name, c.input) for c in streamed.content] == [(call.name, call.input)]
+    told = [*CHAT["messages"], message.to_param() if hasattr(message, "to_param") else {"role": "assistant", "content": message.content},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call.id, "content": "grey"}]}]
+    answer = chat_client.messages.create(**{**CHAT, "messages": told, "tools": TOOLS, "tool_choice": {"type": "none"}})
+    assert answer.content[0].type == "text"
+
+
+def test_a_named_tool_is_called(chat_client):
+    for tool in TOOLS:
+        message = chat_client.messages.create(**{**CHAT, "max_tokens": 120, "tools": TOOLS,
+                                                 "tool_choice": {"type": "tool", "name": tool["name"]}})
+        assert [block.name for block in message.content] == [tool["name"]]
+
+
+def test_structured_output(chat_client):
+    schema = {"type": "object", "properties": {"colour": {"enum": ["blue", "grey"]}}, "required": ["colour"], "additionalProperties": False}
+    message = chat_client.messages.create(**{**CHAT, "max_tokens": 60}, output_config={"format": {"type": "json_schema", "schema": schema}})
+    assert json.loads(message.content[0].text)["colour"] in ("blue", "grey")
+
+
+def test_stop_sequences(chat_client):
+    whole = chat_client.messages.create(**CHAT).content[0].text
+    stop = whole[2:5]
+    message = chat_client.messages.create(**CHAT, stop_sequences=[stop])
+    assert (message.stop_reason, message.stop_sequence) == ("stop_sequence", stop)
+    assert "".join(block.text for block in message.content) == whole[: whole.index(stop)]
+
+
+@pytest.mark.parametrize("fields, raised", [
+    ({"model": "nobody"}, "NotFoundError"),
+    ({"max_tokens": 0}, "BadRequestError"),
+    ({"messages": [{"role": "assistant", "content": "x"}]}, "BadRequestError"),
+    ({"model": ALIAS}, "BadRequestError"),  # has no chat template
+])
+def test_refusals_raise_what_they_are(chat_client, fields, raised):
+    with pytest.raises(getattr(anthropic, raised)) as refused:
+        chat_client.messages.create(**{**CHAT, **fields})
+    body = refused.value.body
+    assert body["type"] == "error" and body["error"]["llorch"]["code"] and refused.value.request_id == body["request_id"]
+
+
+def test_keys(guarded_stack):
+    for options in ({"api_key": "w" * 40}, {"api_key": None, "auth_token": "w" * 40}):
+        with client_of(guarded_stack, **options) as client, pytest.raises(anthropic.AuthenticationError):
+            client.messages.count_tokens(model=ALIAS, messages=CHAT["messages"])
+    for options in ({"api_key": TOKEN}, {"api_key": None, "auth_token": TOKEN}):
+        with client_of(guarded_stack, **options) as client, pytest.raises(anthropic.BadRequestError):
+            client.messages.count_tokens(model=ALIAS, messages=CHAT["messages"])  # it has no chat template

@@ -1,0 +1,79 @@
+"""Calls that a request demands, at /v1 with a model of random weights: the grammar makes them, the reader finds them."""
+
+import json
+
+import pytest
+from chat_model import write_chat_model
+from stack import Stack, wait_for
+
+TOOLS = [{"type": "function", "function": {"name": name, "parameters": {
+    "type": "object", "properties": {"side": {"enum": ["left", "right"]}}, "required": ["side"], "additionalProperties": False}}}
+    for name in ("turn", "look")]
+ASKED = {"model": "tiny", "messages": [{"role": "user", "content": "go"}], "tools": TOOLS, "seed": 3, "parallel_tool_calls": False}
+
+
+@pytest.fixture(scope="module", name="stack")
+def running_stack(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("models") / "tiny-llama"
+    write_chat_model(directory)
+    with Stack({"models.aliases.tiny": f"file:{directory}", "models.allowed_roots": str(directory.parent)}) as stack:
+        yield stack
+
+
+def ask(stack, path="/v1/chat/completions", **fields):
+    body = {**(ASKED if path == "/v1/chat/completions" else {}), **fields}
+
+    def answered():
+        response = stack.request("POST", path, body)
+        return None if response.status == 503 else response  # the pool is still looking at the directory
+
+    return wait_for("the model to be known", answered)
+
+
+def chunks(response):
+    lines = [line.removeprefix("data: ") for line in response.body.decode().splitlines() if line.startswith("data: ")]
+    assert lines[-1] == "[DONE]"
+    return [json.loads(line)["choices"][0] for line in lines[:-1]]
+
+
+def test_a_required_call_follows_its_schema(stack):
+    choice = ask(stack, tool_choice="required").json["choices"][0]
+    assert choice["finish_reason"] == "tool_calls" and choice["message"]["content"] is None
+    (call,) = choice["message"]["tool_calls"]
+    assert call["function"]["name"] in ("turn", "look")
+    assert json.loads(call["function"]["arguments"])["side"] in ("left", "right")
+    named = ask(stack, tool_choice={"type": "function", "function": {"name": "look"}}).json["choices"][0]["message"]["tool_calls"]
+    assert [c["function"]["name"] for c in named] == ["look"]
+
+
+def test_a_stream_sends_the_call_whole(stack):
+    whole = ask(stack, tool_choice="required").json["choices"][0]["message"]["tool_calls"][0]["function"]
+    streamed = chunks(ask(stack, tool_choice="required", stream=True))
+    calls = [c["delta"]["tool_calls"] for c in streamed if "tool_calls" in c["delta"]]
+    assert [[c["function"] for c in part] for part in calls] == [[whole]]
+    assert streamed[-1]["finish_reason"] == "tool_calls"
+
+
+def test_a_call_and_its_result_go_back_into_the_conversation(stack):
+    message = ask(stack, tool_choice="required").json["choices"][0]["message"]
+    told = [*ASKED["messages"], message, {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "done"}]
+    answer = ask(stack, messages=told, tool_choice="none", max_tokens=4)
+    assert answer.status == 200 and "tool_calls" not in answer.json["choices"][0]["message"]
+
+
+def test_a_response_has_the_call_as_an_item(stack):
+    flat = [{"type": "function", **tool["function"]} for tool in TOOLS]
+    fields = {"model": "tiny", "input": "go", "tools": flat, "seed": 3, "parallel_tool_calls": False}
+    response = ask(stack, "/v1/responses", **fields, tool_choice={"type": "function", "name": "turn"})
+    (item,) = response.json["output"]
+    assert (item["type"], item["name"], item["status"]) == ("function_call", "turn", "completed")
+    assert json.loads(item["arguments"])["side"] in ("left", "right")
+
+
+def test_what_cannot_be_called_is_refused(stack):
+    for fields, field in (({"tool_choice": "required", "tools": []}, "tool_choice"),
+                          ({"tool_choice": {"type": "function", "function": {"name": "jump"}}}, None),
+                          ({"tool_choice": "required", "response_format": {"type": "json_object"}}, "tool_choice")):
+        refused = ask(stack, **fields)
+        assert refused.status == 400, refused.body
+        assert field is None or refused.json["error"]["param"] == field

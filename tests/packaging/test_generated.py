@@ -1,0 +1,131 @@
+"""What is generated from the programs' own declarations, in the programs that read it."""
+
+import gzip
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from stack import BIN
+
+
+def output(*command, **more):
+    return subprocess.run(command, check=True, capture_output=True, text=True, **more).stdout
+
+
+def commands(declared, path=()):
+    yield path
+    for child in declared["commands"]:
+        yield from commands(child, (*path, child["name"]))
+
+
+def test_every_command_of_help_has_a_page(installed):
+    declared = json.loads(output(BIN / "llorch", "declaration"))
+    paths = list(commands(declared))
+    assert ("pool", "drain") in paths
+    for path in paths:
+        page = gzip.decompress((installed / "man/man1" / ("-".join(("llorch", *path)) + ".1.gz")).read_bytes()).decode()
+        spoken = output(BIN / "llorch", *path, "--help")
+        for option in re.findall(r"^  .*?(--[a-z][a-z-]*)", spoken, re.MULTILINE):
+            assert option.replace("-", "\\-") in page, (path, option)
+        listed = re.search(r"\nSubcommands:\n((?:  .*\n)+)", spoken)
+        names = re.findall(r"^  ([^\s,]+)", listed[1], re.MULTILINE) if listed else []  # "up, serve": a name and its aliases
+        assert [child for child in names if (*path, child) not in paths] == []
+
+
+@pytest.mark.parametrize("daemon", ["orchestratord", "pool-managerd", "worker-orcd"])
+def test_every_option_of_a_daemon_is_in_its_page(installed, daemon):
+    page = gzip.decompress((installed / f"man/man8/{daemon}.8.gz").read_bytes()).decode().replace("\\-", "-")
+    options = re.findall(r"^  .*?(--[a-z][a-z-]*)", output(BIN / daemon, "--help"), re.MULTILINE)
+    assert len(options) > 5
+    assert [option for option in options if option not in page] == []
+
+
+def test_pages_render_without_a_warning(installed):
+    if not shutil.which("groff"):
+        pytest.skip("groff is not installed (Debian: groff-base)")
+    for page in sorted(installed.glob("man/man*/*.gz")):
+        done = subprocess.run(["groff", "-man", "-Tutf8", "-ww", "-z"], input=gzip.decompress(page.read_bytes()), capture_output=True,
+                              check=True)
+        assert done.stderr == b"", page.name
+
+
+def bash_offers(installed, *words):
+    script = f"""source {installed}/bash-completion/completions/llorch
+COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _llorch 2>/dev/null; printf '%s\\n' "${{COMPREPLY[@]}}" """
+    return output("bash", "--norc", "-c", script, "bash", *words, cwd=installed).split()
+
+
+def fish_offers(installed, line):
+    offered = output("fish", "--no-config", "-c", f"source {installed}/fish/vendor_completions.d/llorch.fish; complete -C '{line}'")
+    return [word.split("\t")[0] for word in offered.splitlines()]
+
+
+def test_bash_completes(installed):
+    assert bash_offers(installed, "llorch", "po") == ["pool"]
+    assert bash_offers(installed, "llorch", "--json", "pool", "dr") == ["drain"]
+    assert bash_offers(installed, "llorch", "run", "--priority", "") == ["interactive", "batch"]
+    assert bash_offers(installed, "llorch", "run", "--max-t") == ["--max-tokens"]
+    assert "--json" in bash_offers(installed, "llorch", "ps", "--")
+    (installed / "a.gguf").touch()
+    assert "a.gguf" in bash_offers(installed, "llorch", "up", "--model", "a.g")
+    assert "a.gguf" in bash_offers(installed, "llorch", "backup", "a.g")
+
+
+def test_fish_completes(installed):
+    if not shutil.which("fish"):
+        pytest.skip("fish is not installed")
+    assert fish_offers(installed, "llorch po") == ["pool"]
+    assert "drain" in fish_offers(installed, "llorch pool ")
+    assert sorted(fish_offers(installed, "llorch run --priority ")) == ["batch", "interactive"]
+
+
+def test_zsh_completes(installed):
+    if not shutil.which("zsh"):
+        pytest.skip("zsh is not installed")
+    script = """
+words=(llorch pool dr); CURRENT=3
+_describe() { [[ $1 == -o ]] && shift; print -l -- ${(P)2} }
+source %s/zsh/vendor-completions/_llorch
+""" % installed
+    assert "drain:No more jobs; workers are stopped when they are idle" in output("zsh", "-f", "-c", script).splitlines()
+
+
+def test_units_verify(repository, tmp_path):
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("systemd-analyze is not installed (Debian: systemd)")
+    for unit in (repository / "packaging/systemd").glob("*.service"):
+        # The programs of this build in place of those that the package installs; its pages are tested above.
+        text = unit.read_text(encoding="utf-8").replace("/usr/lib/llorch", str(BIN))
+        (tmp_path / unit.name).write_text(re.sub(r"(?m)^Documentation=.*\n", "", text), encoding="utf-8")
+    units = sorted(tmp_path.iterdir())
+    assert len(units) == 2
+    done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False)
+    complaints = [line for line in done.stderr.splitlines() if any(unit.name in line for unit in units)]
+    assert complaints == []
+
+
+def test_configuration_of_the_package_is_valid(repository, tmp_path):
+    token = tmp_path / "token"
+    token.write_text("a" * 64, encoding="utf-8")
+    token.chmod(0o600)
+    config = tmp_path / "config.yaml"
+    text = (repository / "packaging/config.yaml").read_text(encoding="utf-8")
+    config.write_text(text.replace("/etc/llorch/token", str(token)), encoding="utf-8")
+    paired = tmp_path / "credential"
+    output(BIN / "orchestratord", "--config", config, "--state-dir", tmp_path / "state", "--pair-pool", "pool-1", "--credential-file", paired)
+    assert paired.stat().st_mode & 0o777 == 0o600
+
+
+def test_launcher_finds_its_parts_from_a_link_elsewhere(repository, tmp_path):
+    home = tmp_path / "with a space"
+    (home / "programs").mkdir(parents=True)
+    shutil.copy(repository / "packaging/tarball/launcher", home / "llorch")
+    (home / "ld-linux-x86-64.so.2").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n', encoding="utf-8")
+    (home / "ld-linux-x86-64.so.2").chmod(0o755)
+    link = tmp_path / "other-name"
+    link.symlink_to(home / "llorch")
+    said = output(link, "run", "two words", env={"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": "/gpu"}).splitlines()
+    assert said == ["--library-path", f"{home}/libraries:/gpu", f"{home}/programs/llorch", "run", "two words"]
