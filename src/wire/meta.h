@@ -69,14 +69,4 @@ struct CapabilitiesReply {
   ServiceLimits limits;
 };
 
-// GET /v2/catalog/models
-struct CatalogModel {
-  std::string model_id;  // what a request may name
-  std::string model_ref;
-  std::string lifecycle_state;  // "Active"
-};
-struct CatalogModelList {
-  std::vector<CatalogModel> models;
-};
-
 }  // namespace llorch::wire

@@ -99,15 +99,6 @@ void Meta::capabilities(const net::Request&, const net::ExchangePtr& exchange) {
       });
 }
 
-void Meta::models(const net::Request&, const net::ExchangePtr& exchange) {
-  wire::CatalogModelList out;
-  for (const auto& [alias, ref] : context_.config->models.aliases) {
-    const auto resolved = models::resolve_model_ref(alias, context_.config->models.aliases, context_.roots);
-    out.models.push_back({.model_id = alias, .model_ref = resolved ? *resolved : ref, .lifecycle_state = "Active"});
-  }
-  exchange->respond(net::http::json_response(200, wire::encode(out)));
-}
-
 void Meta::metrics(const net::Request&, const net::ExchangePtr& exchange) {
   context_.core->ask<core::AnswerQueryGauges>(core::QueryGauges{}, [this, exchange](core::AnswerQueryGauges answer) {
     // Rendering walks every stream: not on the core's thread.

@@ -26,6 +26,14 @@ void refuse(const Context& context, const net::ExchangePtr& exchange, base::Erro
 }
 
 std::vector<Api::Route> Api::routes() {
+  // What waits for the disk does so on the desk's thread.
+  const auto on_desk = [this](void (CatalogModels::*method)(const net::Request&, const net::ExchangePtr&)) {
+    return [this, method](net::Request request, net::ExchangePtr exchange) {
+      context_.desk->post([this, method, request = std::move(request), exchange = std::move(exchange)] {
+        (catalog_models_.*method)(request, exchange);
+      });
+    };
+  };
   return {
       {"POST", "/v2/tasks", Scope::kTenant,
        [this](net::Request request, net::ExchangePtr exchange) {
@@ -59,7 +67,13 @@ std::vector<Api::Route> Api::routes() {
       {"POST", "/v2/store/backup", Scope::kOperator, handler(backups_, &Backups::make)},
       {"POST", "/v2/internal/workers/ready", Scope::kNode, handler(pools_, &Pools::worker_ready)},
       {"POST", "/v2/internal/workers/failed", Scope::kNode, handler(pools_, &Pools::worker_failed)},
-      {"GET", "/v2/catalog/models", Scope::kPublic, handler(meta_, &Meta::models)},
+      {"GET", "/v2/catalog/models", Scope::kPublic, handler(catalog_models_, &CatalogModels::list)},
+      {"POST", "/v2/catalog/models", Scope::kOperator, on_desk(&CatalogModels::create)},
+      {"GET", "/v2/catalog/known", Scope::kPublic, handler(catalog_models_, &CatalogModels::known)},
+      {"POST", "/v2/catalog/gc", Scope::kOperator, on_desk(&CatalogModels::collect)},
+      {"GET", "/v2/catalog/models/{id}", Scope::kPublic, handler(catalog_models_, &CatalogModels::show)},
+      {"DELETE", "/v2/catalog/models/{id}", Scope::kOperator, on_desk(&CatalogModels::remove)},
+      {"POST", "/v2/catalog/models/{id}/state", Scope::kOperator, on_desk(&CatalogModels::set_state)},
       {"GET", "/v2/meta/capabilities", Scope::kPublic, handler(meta_, &Meta::capabilities)},
       {"GET", "/v2/meta/version", Scope::kPublic, handler(meta_, &Meta::version)},
       {"GET", "/v2/debug/snapshot", Scope::kOperator, handler(meta_, &Meta::placement_snapshot)},

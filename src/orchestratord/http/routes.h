@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "orchestratord/http/backups.h"
+#include "orchestratord/http/catalog_models.h"
 #include "orchestratord/http/context.h"
 #include "orchestratord/http/meta.h"
 #include "orchestratord/http/openai/gateway.h"
@@ -28,6 +29,7 @@ class Api {
         pools_(context),
         pool_control_(context),
         backups_(context),
+        catalog_models_(context),
         meta_(context),
         openai_(context, submitter_) {}
 
@@ -42,6 +44,8 @@ class Api {
   std::vector<Route> routes();
   // The OpenAI API.
   std::vector<Route> openai_routes();
+  // Goes on with the pulls that an earlier process has begun.
+  void resume() { catalog_models_.resume(); }
 
  private:
   const Context& context_;
@@ -51,6 +55,7 @@ class Api {
   Pools pools_;
   PoolControl pool_control_;
   Backups backups_;
+  CatalogModels catalog_models_;
   Meta meta_;
   openai::Gateway openai_;
 };

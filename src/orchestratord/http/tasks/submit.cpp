@@ -27,6 +27,14 @@ constexpr std::int64_t kModelWaitMs = 2000;
 // 63 bits, so that every JSON reader keeps it.
 constexpr std::uint64_t kSeedMask = 0x7fff'ffff'ffff'ffffu;
 
+// ORCH-3097: a name stands for the bytes that came with it.
+Error other_file(const std::string& found) {
+  return Error{ErrorCode::kUntrustedArtifact,
+               "the model's file has another checksum than the model that has this name; pull it again",
+               {}}
+      .with("found", found);
+}
+
 tl::unexpected<Error> invalid(std::string field, std::string reason, std::string message) {
   return base::fail(Error{ErrorCode::kInvalidParams, std::move(message), {}}
                         .with("field", std::move(field))
@@ -242,13 +250,15 @@ void Submitter::find_model(const PendingPtr& pending) {
           {.account = pending->caller.account, .tokens = tokens_of(*pending), .priority = request.priority})) {
     return finish(pending, base::fail(std::move(*error)));
   }
-  auto ref = models::resolve_model_ref(request.model ? *request.model : *request.model_ref,
-                                       context_.config->models.aliases, context_.roots);
-  if (!ref) return finish(pending, base::fail(std::move(ref).error()));
-  context_.catalog->find({*ref, kModelWaitMs, pending->correlation_id},
-                         [this, pending, ref = *ref](base::Result<models::KnownModel> model) {
+  auto found = context_.names->use(request.model ? *request.model : *request.model_ref);
+  if (!found) return finish(pending, base::fail(std::move(found).error()));
+  context_.catalog->find({found->model_ref, kModelWaitMs, pending->correlation_id},
+                         [this, pending, found = *found](base::Result<models::KnownModel> model) {
                            if (!model) return finish(pending, base::fail(std::move(model).error()));
-                           tokenise(pending, ref, *model);
+                           if (!found.checksum.empty() && found.checksum != model->facts.digest) {
+                             return finish(pending, base::fail(other_file(model->facts.digest)));
+                           }
+                           tokenise(pending, found.model_ref, *model);
                          });
 }
 
