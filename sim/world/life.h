@@ -40,6 +40,8 @@ struct Orchestrator::Life {
   Store store;
   HttpClient http;
   const std::unique_ptr<orchestratord::pool_access::PoolAccess> access;
+  const std::unique_ptr<orchestratord::models::ModelNames> names;
+  const std::vector<wire::KnownModel> known_models;
   Turns desk, aside;
   orchestratord::daemon::Shell shell;
   Watch watch;

@@ -98,6 +98,11 @@ Orchestrator::Life::Life(Orchestrator& self, core::CoreConfig core_config)
       store(self.world_),
       http(self.world_, self.world_.orchestrator_process),
       access(PoolAccess::open(pairing().file, self.entropy_).value()),
+      names(orchestratord::models::ModelNames::open({.file = {},
+                                                     .configured = config.models.aliases,
+                                                     .roots = {.directories = {kModelsDirectory}},
+                                                     .clock = &self.clock_})
+                .value()),
       desk(self.world_, kDeskUs),
       aside(self.world_, kAsideUs),
       shell({.config = &config,
@@ -112,6 +117,8 @@ Orchestrator::Life::Life(Orchestrator& self, core::CoreConfig core_config)
              .post = [&self](core::Event event) { self.post(std::move(event)); },
              .on_drained = {},
              .roots = {.directories = {kModelsDirectory}},
+             .names = names.get(),
+             .known_models = &known_models,
              .state_directory = {}}),
       watch(self.world_) {
   for (auto& route : shell.routes()) {

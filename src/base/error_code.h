@@ -16,6 +16,7 @@ namespace llorch::base {
   X(DeadlineUnmet,           "DEADLINE_UNMET",             1002, 400, false, "the deadline cannot be met")                \
   X(BudgetExceeded,          "BUDGET_EXCEEDED",            1003, 400, false, "the session's budget does not cover the request") \
   X(PayloadTooLarge,         "PAYLOAD_TOO_LARGE",          1004, 413, false, "the request is larger than the server reads") \
+  X(UntrustedArtifact,       "UNTRUSTED_ARTIFACT",         1005, 400, false, "the bytes that were fetched are not those that were asked for") \
   X(MissingToken,            "MISSING_TOKEN",              1010, 401, false, "no bearer token was sent")                  \
   X(BadToken,                "BAD_TOKEN",                  1011, 401, false, "the bearer token is not valid")             \
   X(NonLoopbackWithoutToken, "NON_LOOPBACK_WITHOUT_TOKEN", 1012, 403, false, "a bind beyond loopback needs a token")      \
@@ -67,6 +68,7 @@ namespace llorch::base {
   X(NoGpu,                   "NO_GPU",                     1404, 503, false, "no NVIDIA GPU and the CPU device was not asked for") \
   X(Unreachable,             "UNREACHABLE",                1405, 503, true,  "nothing answers at this address")           \
   X(AlreadyRunning,          "ALREADY_RUNNING",            1406, 409, false, "another process already owns this state directory") \
+  X(InsufficientDisk,        "INSUFFICIENT_DISK",          1407, 409, true,  "the disk has too little room for the model") \
   /* files and formats */                                                                                               \
   X(CorruptFile,             "CORRUPT_FILE",               2001, 500, false, "the file contradicts its own format")       \
   X(UnsupportedFormatVersion,"UNSUPPORTED_FORMAT_VERSION", 2002, 500, false, "the file's format version is not supported") \

@@ -15,6 +15,7 @@
 #include "cli/declaration.h"
 #include "cli/edit_distance.h"
 #include "cli/model/commands.h"
+#include "cli/models/commands.h"
 
 namespace llorch::cli {
 namespace {
@@ -123,7 +124,8 @@ void add_session_commands(CLI::App& app, const GlobalOptions& global, SessionOpt
 
 void add_chat(CLI::App& app, const GlobalOptions& global, RunOptions& run, int& code) {
   CLI::App* chat = app.add_subcommand("chat", "Talk with a model; /help lists what else can be typed");
-  chat->add_option("MODEL", run.model, "Alias, .gguf file, Hugging Face directory, or file:/path")->required();
+  chat->add_option("MODEL", run.model, "A name, a .gguf file, a Hugging Face directory, or a reference to pull")
+      ->required();
   chat->add_option("--system", run.system, "A system message before all");
   chat->add_option("--image", run.images, "PNG or JPEG file shown with the first message; repeatable")
       ->allow_extra_args(false);
@@ -132,6 +134,7 @@ void add_chat(CLI::App& app, const GlobalOptions& global, RunOptions& run, int& 
       ->check(CLI::Range(1, 1'000'000));
   chat->add_option("--temperature", run.temperature, "0 is greedy")->check(CLI::Range(0.0, 2.0));
   add_sampling_options(*chat, run);
+  chat->add_flag("--pull", run.pull, "Fetch the model if it is not here, without asking");
   chat->add_option("--seed", run.seed, "Same seed, same answers");
   chat->add_option("--session", run.session, "Session whose budgets the jobs take from");
   chat->add_flag("--stats", run.stats, "After each answer: queue wait, time to first token and tokens/s");
@@ -140,7 +143,8 @@ void add_chat(CLI::App& app, const GlobalOptions& global, RunOptions& run, int& 
 
 void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std::string& job_id, int& code) {
   CLI::App* prompt = app.add_subcommand("run", "Run a prompt and stream the answer; Ctrl-C cancels the job");
-  prompt->add_option("MODEL", run.model, "Alias, .gguf file, Hugging Face directory, or file:/path")->required();
+  prompt->add_option("MODEL", run.model, "A name, a .gguf file, a Hugging Face directory, or a reference to pull")
+      ->required();
   prompt->add_option("PROMPT", run.prompt, "Text; absent: standard input, or a chat at a terminal");
   CLI::Option* chat = prompt->add_flag("--chat", run.chat, "PROMPT is a user's message for the model's chat template");
   prompt->add_option("--system", run.system, "A system message before it")->needs(chat);
@@ -160,6 +164,7 @@ void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std
   prompt->add_option("--priority", run.priority, "Class of the queue")
       ->check(CLI::IsMember({"interactive", "batch"}))
       ->capture_default_str();
+  prompt->add_flag("--pull", run.pull, "Fetch the model if it is not here, without asking");
   prompt->add_option("--session", run.session, "Session whose budgets the job takes from");
   CLI::Option* pin = prompt->add_option("--pin-pool", run.pin_pool, "This pool and no other; no fallback");
   CLI::Option* prefer =
@@ -188,9 +193,11 @@ void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std
   cache->add_subcommand("clear", "Forget what workers keep of ended prompts")->callback([&] {
     code = clear_cache(global);
   });
-  CLI::App* show = app.add_subcommand("show", "One job, with what it waits for or how it ended");
-  show->add_option("JOB", job_id, "Its id, or as much of it as no other one begins with")->required();
-  show->callback([&] { code = show_job(global, job_id); });
+  CLI::App* show_command = app.add_subcommand("show", "One model, or one job with what it waits for or how it ended");
+  show_command
+      ->add_option("MODEL|JOB", job_id, "A model's name; a job's id, or as much of it as no other one begins with")
+      ->required();
+  show_command->callback([&] { code = show(global, job_id); });
   CLI::App* attach = app.add_subcommand("attach", "Stream a job from its first token; Ctrl-C leaves it running");
   attach->add_option("JOB", job_id, "As for `show`")->required();
   attach->callback([&] { code = attach_to_job(global, job_id); });
@@ -271,6 +278,7 @@ int run_cli(int argc, const char* const* argv) {
   SessionOptions session;
   PoolOptions pool;
   ServiceOptions service;
+  models::ModelOptions models;
   std::string job_id;
   int code = kOk;
 
@@ -287,7 +295,10 @@ int run_cli(int argc, const char* const* argv) {
   CLI::App* up_command = app.add_subcommand("up", "Start orchestratord and pool-managerd and keep them running");
   up_command->alias("serve");
   up_command->add_flag("--cpu", up_options.cpu, "Offer the CPU reference device");
-  up_command->add_option("--model", up_options.model, "A .gguf file, a Hugging Face directory or an alias to offer");
+  up_command
+      ->add_option("--model", up_options.models,
+                   "A .gguf file, a Hugging Face directory or a name to offer; repeatable")
+      ->allow_extra_args(false);
   up_command->add_flag("--detach", up_options.detach, "Return when the stack serves, and leave it running");
   up_command->callback([&] { code = up(global, up_options); });
   app.add_subcommand("down", "Stop what `up` started")->alias("stop")->callback([&] { code = down(global); });
@@ -303,6 +314,7 @@ int run_cli(int argc, const char* const* argv) {
   add_pool_commands(app, global, pool, code);
   add_verify(app, global, verify, code);
   model::add_commands(app, global, code);
+  models::add_commands(app, global, models, code);
   CLI::App* debug = app.add_subcommand("debug", "What the stack sees inside");
   debug->require_subcommand(1);
   debug->add_subcommand("snapshot", "Why waiting jobs wait: the places and workers that placement looks at")

@@ -15,7 +15,7 @@ namespace llorch::cli {
 struct UpOptions {
   bool cpu = false;
   bool detach = false;
-  std::string model;  // file or alias to offer; empty: what the configuration names
+  std::vector<std::string> models;  // files or names to offer; none: what the configuration names
 };
 int up(const GlobalOptions& global, const UpOptions& options);
 int down(const GlobalOptions& global);
@@ -23,6 +23,9 @@ int down(const GlobalOptions& global);
 enum class StoreCopy { kBackup, kRestore };
 int copy_store(const GlobalOptions& global, StoreCopy copy, const std::string& file);
 
+// What to send as the model of a request, after models::ensure_model(). Ctrl-C ends it as it ends any program. REQUIRES: called
+// before base::block_stop_signals().
+base::Result<std::string> model_to_run(const GlobalOptions& global, const RunOptions& options);
 int run_prompt(const GlobalOptions& global, const RunOptions& options);
 // `options.prompt` and `options.messages` are not looked at: what is said comes from the terminal.
 int chat_with_model(const GlobalOptions& global, const RunOptions& options);
@@ -45,6 +48,8 @@ int queue(const GlobalOptions& global);
 // several, or what is no id; those of the call.
 base::Result<std::string> whole_job_id(Api& api, const std::string& job_id);
 int ls(const GlobalOptions& global);
+// A model of this name, else a job.
+int show(const GlobalOptions& global, const std::string& name);
 int show_job(const GlobalOptions& global, const std::string& job_id);
 int cancel_job(const GlobalOptions& global, const std::string& job_id);
 int clear_cache(const GlobalOptions& global);

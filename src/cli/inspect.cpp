@@ -11,7 +11,9 @@
 #include "base/file.h"
 #include "base/shared_library.h"
 #include "cli/commands.h"
+#include "cli/models/commands.h"
 #include "engine/compute/cpu/backend.h"
+#include "wire/catalog.h"
 #include "wire/json.h"
 #include "wire/meta.h"
 #include "wire/pool.h"
@@ -91,6 +93,16 @@ std::optional<Check> check_devices(const GlobalOptions& global) {
                "no worker runs there until the pool sees it healthy; nvidia-smi may say more"};
 }
 
+// Of a model that no worker has.
+std::string state_word(const wire::CatalogModel& model) {
+  if (model.pull && model.pull->state == wire::PullState::kFailed) return "pull failed";
+  if (model.pull && model.pull->bytes_total > 0) {
+    return fmt::format("pulling, {} %", model.pull->bytes_done * 100 / model.pull->bytes_total);
+  }
+  if (model.model_ref.empty()) return "pulling";
+  return model.lifecycle_state == wire::ModelLifecycle::kRetired ? "retired" : "no worker";
+}
+
 }  // namespace
 
 int clear_cache(const GlobalOptions& global) {
@@ -135,10 +147,19 @@ int ls(const GlobalOptions& global) {
     for (const auto& [status, count] : counts[model.model_ref]) {
       workers += fmt::format("{}{} {}", workers.empty() ? "" : ", ", count, status);
     }
-    rows.push_back({model.model_id, model.model_ref, workers.empty() ? "no worker" : workers});
+    rows.push_back({model.model_id, model.size_bytes ? human_bytes(*model.size_bytes) : "-",
+                    workers.empty() ? state_word(model) : workers, model.model_ref});
   }
-  print_table({"MODEL", "REFERENCE", "WORKERS"}, rows);
+  print_table({"MODEL", "SIZE", "STATE", "REFERENCE"}, rows);
   return kOk;
+}
+
+int show(const GlobalOptions& global, const std::string& name) {
+  const auto api = Api::connect(global);
+  if (!api) return report(api.error(), global.json);
+  const auto shown = models::show_model(**api, name, global.json);
+  if (!shown) return report(shown.error(), global.json);
+  return *shown ? kOk : show_job(global, name);
 }
 
 int doctor(const GlobalOptions& global) {

@@ -5,6 +5,7 @@
 
 #include "base/process.h"
 #include "cli/commands.h"
+#include "cli/models/pull.h"
 #include "cli/stream/finished_job.h"
 #include "cli/stream/run_job.h"
 
@@ -44,9 +45,17 @@ int print_job(const GlobalOptions& global, bool stats, const Follow& follow) {
 
 }  // namespace
 
+base::Result<std::string> model_to_run(const GlobalOptions& global, const RunOptions& options) {
+  const auto api = TRY(Api::connect(global));
+  return models::ensure_model(*api, options.model, options.pull, global.json);
+}
+
 int run_prompt(const GlobalOptions& global, const RunOptions& options) {
-  const auto request = stream::make_request(options);
+  auto request = stream::make_request(options);
   if (!request) return report(request.error(), global.json);
+  auto model = model_to_run(global, options);
+  if (!model) return report(model.error(), global.json);
+  request->model = stream::model_reference(*model);
   return print_job(
       global, options.stats,
       [&](Api& api, stream::InterruptWatch& interrupt, stream::JobStream::Print print, stream::WaitDisplay& display) {

@@ -28,6 +28,8 @@
 #include "cli/stack/processes.h"
 #include "cli/stack/start_error.h"
 #include "config/pool_credential.h"
+#include "wire/catalog.h"
+#include "wire/json.h"
 
 namespace llorch::cli {
 namespace {
@@ -250,6 +252,46 @@ struct Launch {
   bool console = false;              // orchestratord serves the web console
 };
 
+// A name that was given at run time, before: the daemons have it.
+bool is_kept_name(const std::string& model, const std::filesystem::path& state_dir) {
+  const auto text = base::read_file(state_dir / "models.json", 16 << 20);
+  if (!text) return false;
+  const auto kept = wire::decode<wire::NamedModels>(*text);
+  return kept && std::any_of(kept->models.begin(), kept->models.end(),
+                             [&](const wire::NamedModel& named) { return named.model_id == model; });
+}
+
+base::Result<> offer(const std::string& model, const config::Config& config, const std::filesystem::path& state_dir,
+                     Launch& out) {
+  std::error_code ec;
+  if (std::filesystem::is_regular_file(model, ec) ||
+      std::filesystem::is_regular_file(std::filesystem::path(model) / "config.json", ec)) {
+    const auto path = std::filesystem::canonical(model, ec);
+    if (ec) return base::fail(base::io_error("cannot resolve", model, ec.value()));
+    TRY(model::check_model(path.string()));  // or it would be the first job that finds out
+    const std::string name = (std::filesystem::is_directory(path, ec) ? path.filename() : path.stem()).string();
+    if (!base::is_valid_identifier(name, 128)) {
+      return base::fail(
+          ErrorCode::kInvalidParams,
+          fmt::format("{} cannot be an alias; name the model in models.aliases of the configuration", name));
+    }
+    out.set.push_back(fmt::format("models.aliases.{}=file:{}", name, path.string()));
+    out.model_roots.push_back(path.parent_path().string());
+    if (out.offered.empty()) out.offered = name;
+    return {};
+  }
+  if (!config.models.aliases.contains(model) && !is_kept_name(model, state_dir)) {
+    return base::fail(
+        ErrorCode::kModelNotFound,
+        fmt::format(
+            "{} is neither a model file, a Hugging Face directory, an alias of models.aliases nor a model that was "
+            "pulled here; start the stack without it, then: llorch pull {}",
+            model, model));
+  }
+  if (out.offered.empty()) out.offered = model;
+  return {};
+}
+
 base::Result<Launch> launch_of(const GlobalOptions& global, const UpOptions& options) {
   const config::Config config = TRY(load_config(global));
   Launch out{.set = global.set};
@@ -259,28 +301,7 @@ base::Result<Launch> launch_of(const GlobalOptions& global, const UpOptions& opt
   std::error_code ec;
   if (const auto here = std::filesystem::current_path(ec); !ec) out.model_roots.push_back(here.string());
   if (options.cpu) out.set.push_back("devices.allow_cpu=true");
-  if (options.model.empty()) return out;
-  if (std::filesystem::is_regular_file(options.model, ec) ||
-      std::filesystem::is_regular_file(std::filesystem::path(options.model) / "config.json", ec)) {
-    const auto path = std::filesystem::canonical(options.model, ec);
-    if (ec) return base::fail(base::io_error("cannot resolve", options.model, ec.value()));
-    TRY(model::check_model(path.string()));  // or it would be the first job that finds out
-    out.offered = (std::filesystem::is_directory(path, ec) ? path.filename() : path.stem()).string();
-    if (!base::is_valid_identifier(out.offered, 128)) {
-      return base::fail(
-          ErrorCode::kInvalidParams,
-          fmt::format("{} cannot be an alias; name the model in models.aliases of the configuration", out.offered));
-    }
-    out.set.push_back(fmt::format("models.aliases.{}=file:{}", out.offered, path.string()));
-    out.model_roots.push_back(path.parent_path().string());
-    return out;
-  }
-  if (!config.models.aliases.contains(options.model)) {
-    return base::fail(ErrorCode::kModelNotFound,
-                      fmt::format("{} is neither a model file, a Hugging Face directory nor an alias of models.aliases",
-                                  options.model));
-  }
-  out.offered = options.model;
+  for (const std::string& model : options.models) TRY(offer(model, config, state_directory(global), out));
   return out;
 }
 

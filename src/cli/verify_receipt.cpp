@@ -12,8 +12,8 @@
 #include "cli/commands.h"
 #include "cli/stream/run_job.h"
 #include "cli/verify/receipt_check.h"
+#include "wire/catalog.h"
 #include "wire/json.h"
-#include "wire/meta.h"
 #include "wire/pool.h"
 
 namespace llorch::cli {

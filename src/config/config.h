@@ -177,12 +177,35 @@ struct DevicesConfig {
   bool allow_cpu = false;
   std::optional<std::int64_t> cpu_memory_bytes;  // omitted: half of what the cgroup or MemAvailable leaves
 };
+// Whether pool-managerd fetches models from elsewhere.
+enum class PullPolicy : std::uint8_t {
+  kOff,  // never
+  kAsk,  // what an operator asks for by name, and nothing else
+};
+struct PullConfig {
+  PullPolicy policy = PullPolicy::kAsk;
+  std::vector<std::string> allowed_hosts;  // "host" or ".domain"; empty: every public host
+  std::string proxy;                       // empty: none; the environment is not read
+  std::string ca_file;                     // empty: the system's
+  std::string hub_url = "https://huggingface.co";
+  std::string hub_token_file;  // mode 0600; empty: no token
+  std::string pypi_url = "https://pypi.org/simple";
+  std::string s3_url = "https://s3.amazonaws.com";
+  std::string s3_region = "us-east-1";
+  std::string s3_key_file;  // mode 0600: "ACCESS_KEY_ID SECRET_ACCESS_KEY"; empty: requests are not signed
+  std::int64_t connections = 4;
+  std::int64_t bytes_per_second_max = 0;  // of all pulls together; 0 = no limit
+  std::int64_t stall_timeout_ms = 30'000;
+  std::int64_t attempts_max = 6;
+};
 struct ModelsConfig {
   std::map<std::string, std::string> aliases;        // name -> file:/abs/path.gguf
   std::map<std::string, std::int64_t> tensor_split;  // alias or reference -> devices that share it; absent: one
   std::map<std::string, std::int64_t> timeout_ms;    // alias or reference -> limit; absent: timeout.default_ms
   std::vector<std::string> allowed_roots;            // for file: references, besides the model cache
   std::string cache_dir;                             // empty: ~/.cache/llama-orch/models
+  std::vector<std::string> known_models;             // files like src/orchestratord/models/known_models.json
+  PullConfig pull;
 };
 struct AuthConfig {
   std::string token_file;  // mode 0600; empty: no token, loopback only

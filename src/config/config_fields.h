@@ -44,6 +44,11 @@ struct EnumNames<PayloadSpool> {
                                            std::pair{PayloadSpool::kOff, std::string_view("off")}};
 };
 template <>
+struct EnumNames<PullPolicy> {
+  static constexpr auto names = std::array{std::pair{PullPolicy::kOff, std::string_view("off")},
+                                           std::pair{PullPolicy::kAsk, std::string_view("ask")}};
+};
+template <>
 struct EnumNames<RunningJobs> {
   static constexpr auto names = std::array{std::pair{RunningJobs::kReplay, std::string_view("replay")},
                                            std::pair{RunningJobs::kFail, std::string_view("fail")}};
@@ -416,6 +421,32 @@ inline base::Result<> check_per_model(const ModelsConfig& m, const std::map<std:
 }
 
 template <>
+struct Table<PullConfig> {
+  using S = PullConfig;
+  static constexpr auto fields = std::tuple{
+      optional("policy", &S::policy, "ask: fetch what an operator asks for by name; off: nothing leaves this machine."),
+      optional(
+          "allowed_hosts", &S::allowed_hosts,
+          "Hosts, or domains as .example.org, that models may come from, plain http and private addresses included. "
+          "Empty: every host with a public address, by https."),
+      optional("proxy", &S::proxy, "URL of a proxy; those of the environment are not used."),
+      optional("ca_file", &S::ca_file, "Certificates to trust instead of the system's."),
+      optional("hub_url", &S::hub_url, "Server of hf: references."),
+      optional("hub_token_file", &S::hub_token_file,
+               "File with the token for it, mode 0600; it goes to no other host."),
+      optional("pypi_url", &S::pypi_url, "Index of pypi: references."),
+      optional("s3_url", &S::s3_url, "Server of s3: references."),
+      optional("s3_region", &S::s3_region, "Region that its requests are signed for."),
+      optional("s3_key_file", &S::s3_key_file,
+               "File with key id and secret key, separated by a space, mode 0600; empty: requests are not signed."),
+      optional("connections", &S::connections, "Parts of a file that are fetched at a time.", {1, 16}),
+      optional("bytes_per_second_max", &S::bytes_per_second_max, "Of all pulls together; 0 is no limit.", {0, 1e12}),
+      optional("stall_timeout_ms", &S::stall_timeout_ms,
+               "A server that sends less than 1 KiB/s for this long counts as silent.", {1000, 3.6e6}),
+      optional("attempts_max", &S::attempts_max, "Times in a row that a server may fail before the pull does.",
+               {1, 100})};
+};
+template <>
 struct Table<ModelsConfig> {
   using S = ModelsConfig;
   static constexpr auto fields = std::tuple{
@@ -426,7 +457,9 @@ struct Table<ModelsConfig> {
                "Alias or reference to the limit on a run of the model when the request names none; others: "
                "orchestratord.timeout.default_ms."),
       optional("allowed_roots", &S::allowed_roots, "Directories that file: references may point into."),
-      optional("cache_dir", &S::cache_dir, "Empty: ~/.cache/llama-orch/models.")};
+      optional("cache_dir", &S::cache_dir, "Empty: ~/.cache/llama-orch/models."),
+      optional("known_models", &S::known_models, "Files with names of models to pull, besides those that come along."),
+      optional("pull", &S::pull)};
   static base::Result<> validate(const S& m) {
     for (const std::string& root : m.allowed_roots) {
       if (!root.starts_with('/')) {

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "config/config.h"
 #include "wire/anthropic.h"
+#include "wire/catalog.h"
 #include "wire/json.h"
 #include "wire/llamacpp.h"
 #include "wire/meta.h"
@@ -93,6 +94,14 @@ const std::vector<SchemaFile>& schema_files() {
       {"session_list", "GET /v2/sessions", json_schema<SessionList>},
       {"session_deleted", "200 of DELETE /v2/sessions/{id}", json_schema<SessionDeleted>},
       {"catalog_models", "GET /v2/catalog/models", json_schema<CatalogModelList>},
+      {"catalog_model", "GET /v2/catalog/models/{id}", json_schema<CatalogModel>},
+      {"create_catalog_model_request", "POST /v2/catalog/models", json_schema<CreateCatalogModelRequest>},
+      {"catalog_state_request", "POST /v2/catalog/models/{id}/state", json_schema<CatalogStateRequest>},
+      {"catalog_gc_request", "POST /v2/catalog/gc", json_schema<CatalogGcRequest>},
+      {"catalog_removed", "200 of DELETE /v2/catalog/models/{id} and POST /v2/catalog/gc", json_schema<CatalogRemoved>},
+      {"known_models", "GET /v2/catalog/known", json_schema<KnownModelList>},
+      {"pool_pull_request", "POST /v2/models/pull of a pool manager", json_schema<PoolPullRequest>},
+      {"pull_status", "GET /v2/models/pulls/{id} of a pool manager", json_schema<PullStatus>},
   };
   return files;
 }

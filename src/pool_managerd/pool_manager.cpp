@@ -26,6 +26,8 @@
 #include "pool_managerd/gpu_inventory/inventory.h"
 #include "pool_managerd/main_loop.h"
 #include "pool_managerd/model_catalog/model_catalog.h"
+#include "pool_managerd/provisioner/provisioner.h"
+#include "pool_managerd/pull_operations.h"
 #include "pool_managerd/registration/addresses.h"
 #include "pool_managerd/registration/node_access.h"
 #include "pool_managerd/registration/orchestrator_link.h"
@@ -115,7 +117,7 @@ wl::LifecycleConfig lifecycle_config(const config::Config& config) {
 class PoolManager::Impl {
  public:
   Impl(PoolManagerOptions options, StateLock lock, gpu_inventory::Inventory inventory, const Bind& bind,
-       registration::NodeAccess access);
+       registration::NodeAccess access, provisioner::ProvisionerOptions pulls);
   ~Impl();
 
   base::Result<> open();
@@ -166,6 +168,7 @@ class PoolManager::Impl {
   MainLoop loop_;
   gpu_inventory::Inventory inventory_;
   model_catalog::ModelCatalog catalog_;
+  std::optional<provisioner::Provisioner> provisioner_;
   wl::Lifecycle lifecycle_;
   std::map<wl::RequestId, ExchangePtr> exchanges_;
   std::uint64_t requests_ = 0;
@@ -185,7 +188,7 @@ class PoolManager::Impl {
 };
 
 PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventory::Inventory inventory,
-                        const Bind& bind, registration::NodeAccess access)
+                        const Bind& bind, registration::NodeAccess access, provisioner::ProvisionerOptions pulls)
     : options_(std::move(options)),
       access_(std::move(access)),
       lock_(std::move(lock)),
@@ -201,12 +204,20 @@ PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventor
                                            .bind_address = bind.address,
                                            .port = bind.port,
                                            .auth = access_.auth,
-                                           .browsers = {.hosts = {access_.advertised_host}, .cors_origins = {}}}) {}
+                                           .browsers = {.hosts = {access_.advertised_host}, .cors_origins = {}}}) {
+  pulls.clock = &clock_;
+  pulls.check = [this](const std::filesystem::path& model) { return catalog_.check(model); };
+  pulls.on_published = [this](const std::filesystem::path& model, const std::string& digest) {
+    catalog_.computed(model, digest);
+  };
+  provisioner_.emplace(std::move(pulls));
+}
 
 PoolManager::Impl::~Impl() {
   refresh_.cancel();
   server_.stop(kServerStopGraceMs);
   catalog_.stop();
+  provisioner_->stop();
   check_thread_.stop();
   hash_thread_.stop();
   inspect_thread_.stop();
@@ -330,6 +341,7 @@ control_api::Operations PoolManager::Impl::operations() {
       response.body = control_api::metrics_text({.state = state(),
                                                  .workers = lifecycle_.counters(),
                                                  .registration = link_->counters(),
+                                                 .pulls = provisioner_->counters(),
                                                  .connected = link_->connected(),
                                                  .log_lines_dropped = base::log_lines_dropped()});
       exchange->respond(std::move(response));
@@ -341,6 +353,9 @@ control_api::Operations PoolManager::Impl::operations() {
   out.tokenizer = [this](std::string digest, ExchangePtr exchange) {
     serve_tokenizer(std::move(digest), std::move(exchange));
   };
+  add_pull_operations(out, {.provisioner = &*provisioner_,
+                            .on_main = [this](std::function<void()> fn) { on_main(std::move(fn)); },
+                            .workers = [this] { return lifecycle_.workers(); }});
   return out;
 }
 
@@ -582,8 +597,9 @@ base::Result<std::unique_ptr<PoolManager>> PoolManager::open(PoolManagerOptions 
                                                        .nvml_library = options.nvml_library,
                                                        .missing_kernels = engine::compute::cuda::missing_kernels},
                                                       read_small_file));
-  auto impl =
-      std::make_unique<Impl>(std::move(options), std::move(lock), std::move(inventory), bind, std::move(access));
+  auto pulls = TRY(provisioner::provisioner_options(config));
+  auto impl = std::make_unique<Impl>(std::move(options), std::move(lock), std::move(inventory), bind, std::move(access),
+                                     std::move(pulls));
   TRY(impl->open());
   return std::unique_ptr<PoolManager>(new PoolManager(std::move(impl)));
 }

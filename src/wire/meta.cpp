@@ -71,18 +71,6 @@ struct Table<CapabilitiesReply> {
       std::tuple{required("api_version", &S::api_version), required("version", &S::version),
                  required("engines", &S::engines), required("features", &S::features), required("limits", &S::limits)};
 };
-template <>
-struct Table<CatalogModel> {
-  using S = CatalogModel;
-  static constexpr auto fields = std::tuple{required("model_id", &S::model_id), required("model_ref", &S::model_ref),
-                                            required("lifecycle_state", &S::lifecycle_state),
-                                            optional("facts", &S::facts, "With facts=true: of the file, by a pool."),
-                                            optional("reason", &S::reason, "With facts=true: why there are none.")};
-};
-template <>
-struct Table<CatalogModelList> {
-  static constexpr auto fields = std::tuple{required("models", &CatalogModelList::models)};
-};
 
 }  // namespace llorch::wire
 
@@ -90,4 +78,3 @@ using namespace llorch::wire;
 LLORCH_INSTANTIATE_WIRE(HealthReply)
 LLORCH_INSTANTIATE_WIRE(VersionReply)
 LLORCH_INSTANTIATE_WIRE(CapabilitiesReply)
-LLORCH_INSTANTIATE_WIRE(CatalogModelList)

@@ -72,17 +72,4 @@ struct CapabilitiesReply {
   ServiceLimits limits;
 };
 
-// GET /v2/catalog/models
-struct CatalogModel {
-  std::string model_id;  // what a request may name
-  std::string model_ref;
-  std::string lifecycle_state;  // "Active"
-  // With ?facts=true, one of the two: what a pool says of the file, or why none does.
-  std::optional<ModelFacts> facts;
-  std::optional<HealthReason> reason;
-};
-struct CatalogModelList {
-  std::vector<CatalogModel> models;
-};
-
 }  // namespace llorch::wire

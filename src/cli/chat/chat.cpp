@@ -171,7 +171,11 @@ class Chat {
 
 }  // namespace
 
-int chat_with_model(const GlobalOptions& global, const RunOptions& options) {
+int chat_with_model(const GlobalOptions& global, const RunOptions& asked) {
+  auto model = model_to_run(global, asked);
+  if (!model) return report(model.error(), global.json);
+  RunOptions options = asked;
+  options.model = *std::move(model);
   base::block_stop_signals();
   auto api = Api::connect(global);
   if (!api) return report(api.error(), global.json);

@@ -31,6 +31,7 @@ struct RunOptions {
   std::vector<std::string> avoid_pools;
   std::string device_mask;   // the gpu_id it must run on; empty: any
   bool no_fallback = false;  // of prefer_pools
+  bool pull = false;         // a model that is not here is fetched without asking
   bool stats = false;        // queue wait, time to first token and tokens/s on standard error
 };
 

@@ -16,6 +16,7 @@
 #include "orchestratord/daemon/core_thread.h"
 #include "orchestratord/daemon/run_file.h"
 #include "orchestratord/daemon/shell.h"
+#include "orchestratord/models/known_models.h"
 #include "orchestratord/pool_access/pool_access.h"
 #include "orchestratord/store/postgres_store.h"
 #include "orchestratord/store/sqlite_store.h"
@@ -65,9 +66,12 @@ struct Orchestrator::Parts {
   std::optional<RunFile> run_file;
   std::unique_ptr<store::Store> store;
   std::unique_ptr<pool_access::PoolAccess> access;  // to pools, and theirs to us
-  std::optional<net::IoRuntime> runtime;            // sockets and timers
-  std::optional<net::IoRuntime> desk;               // see http::Context
-  std::optional<net::IoRuntime> aside;              // long reviews of the queue
+  models::AllowedRoots roots;
+  std::unique_ptr<models::ModelNames> names;
+  std::vector<wire::KnownModel> known_models;
+  std::optional<net::IoRuntime> runtime;  // sockets and timers
+  std::optional<net::IoRuntime> desk;     // see http::Context
+  std::optional<net::IoRuntime> aside;    // long reviews of the queue
   std::optional<net::RuntimeExecutor> desk_turns, aside_turns;
   std::optional<http::Metrics> metrics;
   std::optional<net::Client> client;
@@ -78,6 +82,7 @@ struct Orchestrator::Parts {
 
   base::Result<> lock_directory();
   base::Result<> open_store();
+  base::Result<> open_names();
   void make_parts();
   base::Result<> serve(const BindAddress& bind);
   void stop();
@@ -116,6 +121,16 @@ base::Result<> Orchestrator::Parts::open_store() {
   return {};
 }
 
+base::Result<> Orchestrator::Parts::open_names() {
+  roots = models::allowed_roots(options.config.models, options.model_roots);
+  names = TRY(models::ModelNames::open({.file = options.state_directory / models::kNamesFile,
+                                        .configured = options.config.models.aliases,
+                                        .roots = roots,
+                                        .clock = &clock}));
+  known_models = TRY(models::load_known_models(options.config.models.known_models));
+  return {};
+}
+
 void Orchestrator::Parts::make_parts() {
   const config::OrchestratordConfig& config = options.config.orchestratord;
   runtime.emplace(net::IoPriority::kRealtime);
@@ -135,7 +150,9 @@ void Orchestrator::Parts::make_parts() {
                                .aside = &*aside_turns,
                                .post = [this](core::Event event) { core->post(std::move(event)); },
                                .on_drained = [this] { drained.set_value(); },
-                               .roots = models::allowed_roots(options.config.models, options.model_roots),
+                               .roots = roots,
+                               .names = names.get(),
+                               .known_models = &known_models,
                                .state_directory = options.state_directory,
                                .stream_ticks_per_s = kTicksPerS});
   core.emplace(
@@ -196,11 +213,13 @@ base::Result<std::unique_ptr<Orchestrator>> Orchestrator::open(OrchestratorOptio
   Parts& parts = *self->parts_;
   TRY(parts.lock_directory());
   TRY(parts.open_store());
+  TRY(parts.open_names());
   auto state = TRY(parts.store->restore());
   parts.make_parts();
   const std::size_t restored_count = state.jobs.size();
   parts.core->start(parts.shell->restore(std::move(state)));
   TRY(parts.serve(bind));
+  parts.shell->resume_pulls();
   const bool is_ipv6 = bind.host.find(':') != std::string::npos;
   self->bind_ = is_ipv6 ? fmt::format("[{}]:{}", bind.host, parts.server->port())
                         : fmt::format("{}:{}", bind.host, parts.server->port());

@@ -84,6 +84,8 @@ http::Context Shell::make_context() {
   context.catalog = &catalog_;
   context.pools = options_.access;
   context.roots = options_.roots;
+  context.names = options_.names;
+  context.known_models = options_.known_models;
   context.jobs = &jobs_;
   context.metrics = options_.metrics;
   context.stopping = &stopping_;

@@ -29,6 +29,8 @@ class Shell {
     std::function<void(core::Event)> post;
     std::function<void()> on_drained;
     models::AllowedRoots roots;
+    models::ModelNames* names = nullptr;
+    const std::vector<wire::KnownModel>* known_models = nullptr;
     std::filesystem::path state_directory;
     std::size_t stream_ticks_per_s = 1;  // how often tick_streams() is called
   };
@@ -43,6 +45,8 @@ class Shell {
   // What is served: /v2, and what the gateways add that `enabled` names.
   std::vector<http::Api::Route> routes() { return api_.routes(); }
   std::vector<http::Api::Gateway> gateways(const config::GatewaysConfig& enabled) { return api_.gateways(enabled); }
+  // Goes on with the pulls of models that an earlier process has begun. REQUIRES: called once, after restore().
+  void resume_pulls() { api_.resume(); }
   // REQUIRES: not two calls of one at once.
   void tick_streams() { hub_.tick(); }
   void tick_relay() { relay_.tick(); }  // once a second

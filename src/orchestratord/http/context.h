@@ -15,6 +15,7 @@
 #include "orchestratord/http/job_directory.h"
 #include "orchestratord/http/metrics.h"
 #include "orchestratord/models/catalog.h"
+#include "orchestratord/models/model_names.h"
 #include "orchestratord/models/model_ref.h"
 #include "orchestratord/pool_access/pool_access.h"
 #include "orchestratord/store/store.h"
@@ -35,6 +36,8 @@ struct Context {
   models::Catalog* catalog = nullptr;
   pool_access::PoolAccess* pools = nullptr;
   models::AllowedRoots roots;
+  models::ModelNames* names = nullptr;
+  const std::vector<wire::KnownModel>* known_models = nullptr;
   JobDirectory* jobs = nullptr;
   http::Metrics* metrics = nullptr;
   const std::atomic<bool>* stopping = nullptr;

@@ -1,5 +1,6 @@
 #pragma once
 // The parts of every live job that the core must not see, kept so that nobody reads the store for them.
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -29,6 +30,12 @@ class JobDirectory {
     const std::lock_guard lock(mutex_);
     const auto it = jobs_.find(job_id);
     return it == jobs_.end() ? nullptr : it->second;
+  }
+  // Whether a job of this model has not ended.
+  bool any_of_model(const std::string& model_ref) const {
+    const std::lock_guard lock(mutex_);
+    return std::any_of(jobs_.begin(), jobs_.end(),
+                       [&](const auto& job) { return job.second->record.model_ref == model_ref; });
   }
   void remove(const base::JobId& job_id) {
     LiveJobPtr dropped;  // outlives the lock

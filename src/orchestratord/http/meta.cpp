@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <memory>
-#include <mutex>
 
 #include "base/build_id.h"
 #include "base/log.h"
@@ -17,33 +15,6 @@ namespace llorch::orchestratord::http {
 namespace {
 
 using wire::WorkerStatus;
-
-// Pools answer at once for files that they have hashed; who lists models does not wait for the others.
-constexpr std::int64_t kFactsWaitMs = 2000;
-
-// Answers a list of models once the catalog has told of each.
-class ModelListing {
- public:
-  ModelListing(wire::CatalogModelList list, net::ExchangePtr exchange)
-      : list_(std::move(list)), exchange_(std::move(exchange)), missing_count_(list_.models.size()) {}
-
-  void told(std::size_t index, base::Result<models::KnownModel> known) {
-    const std::lock_guard lock(mutex_);
-    wire::CatalogModel& model = list_.models[index];
-    if (known) {
-      model.facts = std::move(known->facts);
-    } else {
-      model.reason = {{std::string(known.error().name()), known.error().message}};
-    }
-    if (--missing_count_ == 0) exchange_->respond(net::http::json_response(200, wire::encode(list_)));
-  }
-
- private:
-  std::mutex mutex_;
-  wire::CatalogModelList list_;
-  const net::ExchangePtr exchange_;
-  std::size_t missing_count_;
-};
 
 // One entry per engine build, in order of its name.
 std::vector<wire::EngineCapability> engines_of(const std::vector<core::PoolView>& pools, std::int64_t max_tokens) {
@@ -132,26 +103,6 @@ void Meta::capabilities(const net::Request&, const net::ExchangePtr& exchange) {
 void Meta::settings(const net::Request&, const net::ExchangePtr& exchange) {
   exchange->respond(net::http::json_response(200, R"({"settings":)" + config::redacted_json(*context_.config) +
                                                       R"(,"schema":)" + config::config_json_schema() + "}"));
-}
-
-void Meta::models(const net::Request& request, const net::ExchangePtr& exchange) {
-  wire::CatalogModelList out;
-  for (const auto& [alias, ref] : context_.config->models.aliases) {
-    const auto resolved = models::resolve_model_ref(alias, context_.config->models.aliases, context_.roots);
-    out.models.push_back({.model_id = alias, .model_ref = resolved ? *resolved : ref, .lifecycle_state = "Active"});
-  }
-  if (request.query_param("facts") == "true" && !out.models.empty()) {
-    std::vector<std::string> refs;
-    for (const wire::CatalogModel& model : out.models) refs.push_back(model.model_ref);
-    const auto listing = std::make_shared<ModelListing>(std::move(out), exchange);
-    for (std::size_t i = 0; i < refs.size(); ++i) {
-      context_.catalog->find(
-          {refs[i], kFactsWaitMs, request.correlation_id},
-          [listing, i](base::Result<models::KnownModel> known) { listing->told(i, std::move(known)); });
-    }
-    return;
-  }
-  exchange->respond(net::http::json_response(200, wire::encode(out)));
 }
 
 void Meta::metrics(const net::Request&, const net::ExchangePtr& exchange) {

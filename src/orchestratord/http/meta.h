@@ -1,5 +1,5 @@
 #pragma once
-// What the service says about itself: health, version, capabilities, models it can name, metrics, what placement looks at.
+// What the service says about itself: health, version, capabilities, metrics, what placement looks at.
 #include "orchestratord/http/context.h"
 
 namespace llorch::orchestratord::http {
@@ -15,7 +15,6 @@ class Meta {
   void version(const net::Request& request, const net::ExchangePtr& exchange);
   void capabilities(const net::Request& request, const net::ExchangePtr& exchange);
   void settings(const net::Request& request, const net::ExchangePtr& exchange);
-  void models(const net::Request& request, const net::ExchangePtr& exchange);
   void metrics(const net::Request& request, const net::ExchangePtr& exchange);
   void placement_snapshot(const net::Request& request, const net::ExchangePtr& exchange);
 

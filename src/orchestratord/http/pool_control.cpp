@@ -46,17 +46,18 @@ void PoolControl::undrain(const net::Request& request, const net::ExchangePtr& e
 void PoolControl::reload(const net::Request& request, const net::ExchangePtr& exchange) {
   auto wanted = wire::decode<wire::ReloadRequest>(request.body, wire::UnknownKeys::kRefuse);
   if (!wanted) return refuse(context_, exchange, std::move(wanted).error());
-  auto ref = models::resolve_model_ref(wanted->new_model_ref, context_.config->models.aliases, context_.roots);
-  if (!ref) return refuse(context_, exchange, std::move(ref).error());
-  context_.catalog->find({*ref, kModelWaitMs, request.correlation_id}, [this, pool_id = pool_of(request),
-                                                                        deadline_ms = wanted->deadline_ms, exchange](
-                                                                           base::Result<models::KnownModel> model) {
-    if (!model) return refuse(context_, exchange, std::move(model).error());
-    ask(
-        core::ReloadPool{
-            .request = {}, .pool_id = pool_id, .model = std::move(model->facts), .deadline_ms = deadline_ms},
-        202, exchange);
-  });
+  auto found = context_.names->resolve(wanted->new_model_ref);
+  if (!found) return refuse(context_, exchange, std::move(found).error());
+  context_.catalog->find(
+      {found->model_ref, kModelWaitMs, request.correlation_id},
+      [this, pool_id = pool_of(request), deadline_ms = wanted->deadline_ms,
+       exchange](base::Result<models::KnownModel> model) {
+        if (!model) return refuse(context_, exchange, std::move(model).error());
+        ask(
+            core::ReloadPool{
+                .request = {}, .pool_id = pool_id, .model = std::move(model->facts), .deadline_ms = deadline_ms},
+            202, exchange);
+      });
 }
 
 void PoolControl::purge(const net::Request& request, const net::ExchangePtr& exchange) {
@@ -73,9 +74,9 @@ void PoolControl::purge(const net::Request& request, const net::ExchangePtr& exc
   }
   for (std::string& name : wanted->purge_models) {
     if (name.starts_with("sha256:")) continue;
-    auto ref = models::resolve_model_ref(name, context_.config->models.aliases, context_.roots);
-    if (!ref) return refuse(context_, exchange, std::move(ref).error());
-    name = *std::move(ref);
+    auto found = context_.names->resolve(name);
+    if (!found) return refuse(context_, exchange, std::move(found).error());
+    name = std::move(found->model_ref);
   }
   ask(core::PurgePool{.request = {},
                       .pool_id = pool_of(request),

@@ -7,6 +7,7 @@
 
 #include "orchestratord/http/anthropic/gateway.h"
 #include "orchestratord/http/backups.h"
+#include "orchestratord/http/catalog_models.h"
 #include "orchestratord/http/context.h"
 #include "orchestratord/http/llamacpp/gateway.h"
 #include "orchestratord/http/meta.h"
@@ -31,6 +32,7 @@ class Api {
         pools_(context),
         pool_control_(context),
         backups_(context),
+        catalog_models_(context),
         meta_(context),
         anthropic_(context, submitter_),
         llamacpp_(context),
@@ -53,6 +55,8 @@ class Api {
   };
   // Those that are switched on, in the order in which their paths are looked through.
   std::vector<Gateway> gateways(const config::GatewaysConfig& enabled);
+  // Goes on with the pulls that an earlier process has begun.
+  void resume() { catalog_models_.resume(); }
 
  private:
   // `method` of `part` on the desk's thread.
@@ -72,6 +76,7 @@ class Api {
   Pools pools_;
   PoolControl pool_control_;
   Backups backups_;
+  CatalogModels catalog_models_;
   Meta meta_;
   anthropic::Gateway anthropic_;
   llamacpp::Gateway llamacpp_;

@@ -82,6 +82,8 @@ std::string metrics_text(const MetricsInput& input) {
              {"success", "failure"}, input.registration.registrations_by_outcome);
   out.counts("pool_mgr_heartbeats_sent_total", "Heartbeats to orchestratord.", "outcome", {"success", "failure"},
              input.registration.heartbeats_by_outcome);
+  out.counts("pool_mgr_model_downloads_total", "Models pulled, by outcome.", "outcome", {"success", "failure"},
+             {{"success", input.pulls.succeeded}, {"failure", input.pulls.failed}});
   out.begin("pool_mgr_connection_status", "1 while registered with orchestratord.", MetricType::Gauge);
   out.add(input.connected ? 1 : 0);
   out.begin("pool_mgr_log_lines_dropped_total", "Log lines that nobody read in time.", MetricType::Counter);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "pool_managerd/provisioner/provisioner.h"
 #include "pool_managerd/registration/registration.h"
 #include "pool_managerd/worker_lifecycle/lifecycle.h"
 #include "wire/pool.h"
@@ -13,6 +14,7 @@ struct MetricsInput {
   wire::PoolState state;
   worker_lifecycle::Counters workers;
   registration::Counters registration;
+  provisioner::PullCounters pulls;
   bool connected = false;
   std::int64_t log_lines_dropped = 0;  // since the process began
 };

@@ -19,6 +19,7 @@ TEST(Metrics, ContractSeries) {
   input.state.workers = {worker};
   input.workers.starts_by_outcome["success"] = 2;
   input.workers.failures[{"oom", "cpu"}] = 1;
+  input.pulls.failed = 3;
   input.connected = true;
   input.log_lines_dropped = 7;
   const std::string text = metrics_text(input);
@@ -36,6 +37,8 @@ TEST(Metrics, ContractSeries) {
   has(R"(pool_mgr_worker_starts_total{outcome="success",)" + common + " 2");
   has(R"(pool_mgr_worker_stops_total{reason="crash",)" + common + " 0");
   has(R"(pool_mgr_worker_failures_total{category="oom",gpu_id="cpu",)" + common + " 1");
+  has(R"(pool_mgr_model_downloads_total{outcome="success",)" + common + " 0");
+  has(R"(pool_mgr_model_downloads_total{outcome="failure",)" + common + " 3");
   has("pool_mgr_connection_status{" + common + " 1");
   has("# TYPE pool_mgr_log_lines_dropped_total counter");
   has("pool_mgr_log_lines_dropped_total{" + common + " 7");

@@ -97,6 +97,21 @@ void add_routes(net::Server& server, Operations operations, WorkerShape shape) {
   server.route("GET", "/v2/models/{digest}/tokenizer", Scope::kOperator, [ops](Request request, ExchangePtr exchange) {
     ops->tokenizer(request.path_param("digest"), std::move(exchange));
   });
+  server.route("POST", "/v2/models/pull", Scope::kOperator, [ops](Request request, ExchangePtr exchange) {
+    auto wanted = wire::decode<wire::PoolPullRequest>(request.body, wire::UnknownKeys::kIgnore);
+    if (!wanted) return void(exchange->respond_error(wanted.error()));
+    ops->pull(std::move(*wanted), request.correlation_id, std::move(exchange));
+  });
+  server.route("GET", "/v2/models/pulls/{id}", Scope::kOperator, [ops](Request request, ExchangePtr exchange) {
+    ops->pull_status(request.path_param("id"), std::move(exchange));
+  });
+  server.route("DELETE", "/v2/models/pulls/{id}", Scope::kOperator, [ops](Request request, ExchangePtr exchange) {
+    ops->cancel_pull(request.path_param("id"), std::move(exchange));
+  });
+  server.route("DELETE", "/v2/models/{digest}", Scope::kOperator, [ops](Request request, ExchangePtr exchange) {
+    ops->remove_model(request.path_param("digest"), request.query_param("unless_loaded") == "true",
+                      std::move(exchange));
+  });
   server.route("GET", "/v2/state", Scope::kOperator,
                [ops](Request, ExchangePtr exchange) { ops->state(std::move(exchange)); });
   server.route("GET", "/health", Scope::kPublic,

@@ -6,6 +6,7 @@
 #include "base/id.h"
 #include "net/server.h"
 #include "pool_managerd/model_catalog/model_plan.h"
+#include "wire/catalog.h"
 #include "wire/pool.h"
 
 namespace llorch::pool_managerd::control_api {
@@ -22,6 +23,10 @@ struct Operations {
   std::function<void(net::ExchangePtr)> metrics;
   std::function<void(std::string model_ref, model_catalog::WorkerShape, net::ExchangePtr)> describe;
   std::function<void(std::string digest, net::ExchangePtr)> tokenizer;
+  std::function<void(wire::PoolPullRequest, base::CorrelationId, net::ExchangePtr)> pull;
+  std::function<void(std::string pull_id, net::ExchangePtr)> pull_status;
+  std::function<void(std::string pull_id, net::ExchangePtr)> cancel_pull;
+  std::function<void(std::string digest, bool unless_loaded, net::ExchangePtr)> remove_model;
 };
 
 // `shape`: what describe assumes where the request names nothing else.

@@ -37,6 +37,13 @@ base::Result<engine::io::StampedDigest> DigestCache::digest_of(const std::filesy
   return engine::io::StampedDigest{.digest = std::move(digest), .stamp = std::move(stamp)};
 }
 
+void DigestCache::computed(const std::filesystem::path& model, const std::string& digest) {
+  auto stamp = engine::io::model_stamp(model);
+  if (!stamp) return;
+  const std::lock_guard lock(mutex_);
+  keep(model, {.digest = digest, .stamp = *std::move(stamp)});
+}
+
 base::Result<bool> DigestCache::confirms(const std::filesystem::path& model, const engine::io::StampedDigest& told) {
   TRY(digest_of(model));
   const auto read = known(model);

@@ -23,6 +23,8 @@ class DigestCache {
   base::Result<engine::io::StampedDigest> digest_of(const std::filesystem::path& model);
   // The same without hashing: absent unless the files were hashed before and have not changed since.
   std::optional<engine::io::StampedDigest> known(const std::filesystem::path& model) const;
+  // `digest` was computed from what is in the model's files now, by whoever wrote them.
+  void computed(const std::filesystem::path& model, const std::string& digest);
   // Whether `told`, which another process computed, is the digest of the files; hashes them unless that is known. Also
   // true if the files have changed since: `told` says nothing of the new ones. Errors: those of digest_of().
   base::Result<bool> confirms(const std::filesystem::path& model, const engine::io::StampedDigest& told);

@@ -41,6 +41,11 @@ base::Result<ModelPlan> ModelCatalog::inspect(const std::filesystem::path& model
   return most;
 }
 
+base::Result<> ModelCatalog::check(const std::filesystem::path& model) const {
+  TRY(inspect(model, WorkerShape{}));
+  return {};
+}
+
 base::Result<wire::ModelFacts> ModelCatalog::describe(const std::string& model_ref, const WorkerShape& shape) {
   const auto path = TRY(resolve_model_file(model_ref, options_.allowed_roots));
   // First, so that a bad file is refused before all of it is read.

@@ -38,6 +38,10 @@ class ModelCatalog {
   base::Result<bool> confirms(const std::filesystem::path& model, const engine::io::StampedDigest& told) {
     return digests_.confirms(model, told);
   }
+  // As DigestCache::computed().
+  void computed(const std::filesystem::path& model, const std::string& digest) { digests_.computed(model, digest); }
+  // Whether this pool can run what is in the files, on a device it has. Errors: those of ModelInspector.
+  base::Result<> check(const std::filesystem::path& model) const;
   // Makes running and later calls that read whole files end with CANCELLED.
   void stop() { digests_.stop(); }
 

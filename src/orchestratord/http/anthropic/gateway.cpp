@@ -40,7 +40,7 @@ void Gateway::count_tokens(const net::Request& request, const net::ExchangePtr& 
   auto inputs = tasks::take_inputs(std::move(decoded->submission), context_.config->orchestratord.limits);
   if (!inputs) return refuse(context_, exchange, std::move(inputs).error());
   const std::string model = *inputs->request.model;
-  tasks::find_model(context_, model, request.correlation_id,
+  tasks::find_model(context_, context_.names->use(model), request.correlation_id,
                     [this, inputs = *std::move(inputs), tool_use = std::move(decoded->tool_use),
                      exchange](base::Result<tasks::FoundModel> found) mutable {
                       if (!found) return refuse(context_, exchange, std::move(found).error());

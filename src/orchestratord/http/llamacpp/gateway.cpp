@@ -9,9 +9,9 @@ namespace llorch::orchestratord::http::llamacpp {
 
 void Gateway::answer(const net::Request& request, const std::optional<std::string>& model, Answer answer,
                      const net::ExchangePtr& exchange) const {
-  const auto name = model_of(model, context_.config->models.aliases);
+  const auto name = model_of(model, context_.names->list());
   if (!name) return refuse(context_, exchange, name.error());
-  tasks::find_model(context_, *name, request.correlation_id,
+  tasks::find_model(context_, context_.names->use(*name), request.correlation_id,
                     [this, answer = std::move(answer), exchange](base::Result<tasks::FoundModel> found) {
                       if (!found) return refuse(context_, exchange, std::move(found).error());
                       auto body = answer(found->model);

@@ -69,9 +69,9 @@ TEST(LlamaCpp, AConversationIsOneThatV2WouldTake) {
 
 TEST(LlamaCpp, TheOnlyModelNeedsNoName) {
   EXPECT_EQ(model_of("m", {}), "m");
-  EXPECT_EQ(model_of({}, {{"tale", "file:/a"}}), "tale");
+  EXPECT_EQ(model_of({}, {{.model_id = "tale"}}), "tale");
   EXPECT_EQ(detail(model_of({}, {}).error(), "field"), "model");
-  EXPECT_EQ(detail(model_of({}, {{"a", "x"}, {"b", "y"}}).error(), "reason"), "missing");
+  EXPECT_EQ(detail(model_of({}, {{.model_id = "a"}, {.model_id = "b"}}).error(), "reason"), "missing");
 }
 
 TEST(LlamaCpp, ErrorsHaveThatApisShape) {

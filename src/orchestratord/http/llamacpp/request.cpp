@@ -32,10 +32,10 @@ base::Result<wire::SubmitRequest> decode_apply_template(std::string_view body) {
 }
 
 base::Result<std::string> model_of(const std::optional<std::string>& model,
-                                   const std::map<std::string, std::string>& aliases) {
+                                   const std::vector<wire::CatalogModel>& named) {
   if (model) return *model;
-  if (aliases.size() == 1) return aliases.begin()->first;
-  return chat::refused("model", "missing", "model is required: not exactly one is configured (models.aliases)");
+  if (named.size() == 1) return named.front().model_id;
+  return chat::refused("model", "missing", "model is required: not exactly one model has a name");
 }
 
 }  // namespace llorch::orchestratord::http::llamacpp

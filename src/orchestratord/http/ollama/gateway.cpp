@@ -22,10 +22,10 @@ void Gateway::generate(const net::Request& request, const net::ExchangePtr& exch
 
 void Gateway::serve(base::Result<Request> decoded, Caller caller) {
   if (!decoded) return refuse(context_, caller.exchange, std::move(decoded).error());
-  const std::string model = configured_name(context_.config->models.aliases, *decoded->submission.model);
+  const std::string model = known_name(*context_.names, *decoded->submission.model);
   decoded->submission.model = model;
   if (!decoded->only_finds_model && !decoded->plain_prompt) return submit(*std::move(decoded), std::move(caller));
-  tasks::find_model(context_, model, caller.correlation_id,
+  tasks::find_model(context_, context_.names->resolve(model), caller.correlation_id,
                     [this, request = *std::move(decoded), caller](base::Result<tasks::FoundModel> found) mutable {
                       if (!found) return refuse(context_, caller.exchange, std::move(found).error());
                       if (request.only_finds_model) {
@@ -66,9 +66,8 @@ void Gateway::submit(Request request, Caller caller) {
 
 void Gateway::tags(const net::Request&, const net::ExchangePtr& exchange) {
   std::vector<ListedModel> models;
-  for (const auto& [name, target] : context_.config->models.aliases) {
-    const auto ref = models::resolve_model_ref(name, context_.config->models.aliases, context_.roots);
-    models.push_back({name, ref ? context_.catalog->known_facts(*ref) : std::nullopt});
+  for (const wire::CatalogModel& model : context_.names->list()) {
+    if (!model.model_ref.empty()) models.push_back({model.model_id, context_.catalog->known_facts(model.model_ref)});
   }
   exchange->respond(net::http::json_response(200, tags_body(models, started_unix_ms())));
 }
@@ -76,7 +75,7 @@ void Gateway::tags(const net::Request&, const net::ExchangePtr& exchange) {
 void Gateway::show(const net::Request& request, const net::ExchangePtr& exchange) {
   const auto named = decode_show(request.body);
   if (!named) return refuse(context_, exchange, named.error());
-  tasks::find_model(context_, configured_name(context_.config->models.aliases, *named), request.correlation_id,
+  tasks::find_model(context_, context_.names->resolve(known_name(*context_.names, *named)), request.correlation_id,
                     [this, exchange](base::Result<tasks::FoundModel> found) {
                       if (!found) return refuse(context_, exchange, std::move(found).error());
                       exchange->respond(net::http::json_response(200, show_body(found->model, started_unix_ms())));
@@ -87,10 +86,7 @@ void Gateway::ps(const net::Request&, const net::ExchangePtr& exchange) {
   context_.core->ask<core::AnswerQueryPools>(
       core::QueryPools{}, [this, exchange](const core::AnswerQueryPools& answer) {
         std::map<std::string, std::string> names;  // by reference
-        for (const auto& [name, target] : context_.config->models.aliases) {
-          const auto ref = models::resolve_model_ref(name, context_.config->models.aliases, context_.roots);
-          if (ref) names.emplace(*ref, name);
-        }
+        for (const wire::CatalogModel& model : context_.names->list()) names.emplace(model.model_ref, model.model_id);
         std::vector<RunningModel> models;
         for (const core::PoolView& pool : answer.pools) {
           for (const wire::WorkerInfo& worker : pool.workers) {

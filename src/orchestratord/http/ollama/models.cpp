@@ -36,10 +36,10 @@ std::string bare(std::string_view digest) {
 
 }  // namespace
 
-std::string configured_name(const std::map<std::string, std::string>& aliases, const std::string& model) {
-  if (aliases.contains(model) || !model.ends_with(kLatest)) return model;
+std::string known_name(const models::ModelNames& names, const std::string& model) {
+  if (names.has(model) || !model.ends_with(kLatest)) return model;
   const std::string bare_name = model.substr(0, model.size() - kLatest.size());
-  return aliases.contains(bare_name) ? bare_name : model;
+  return names.has(bare_name) ? bare_name : model;
 }
 
 std::string listed_name(const std::string& name) {

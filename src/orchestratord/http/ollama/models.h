@@ -1,20 +1,20 @@
 #pragma once
 // What the Ollama API tells of models. Pure.
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "orchestratord/models/catalog.h"
+#include "orchestratord/models/model_names.h"
 #include "wire/pool.h"
 
 namespace llorch::orchestratord::http::ollama {
 
-// The name in `aliases` that a client means by `model`: the same, or the same less the tag ":latest"; else as it stands.
-std::string configured_name(const std::map<std::string, std::string>& aliases, const std::string& model);
-// As that API lists a configured name: with a tag.
+// The one of `names` that a client means by `model`: the same, or the same less the tag ":latest"; else as it stands.
+std::string known_name(const models::ModelNames& names, const std::string& model);
+// As that API lists a name: with a tag.
 std::string listed_name(const std::string& name);
 
 struct ListedModel {

@@ -119,11 +119,14 @@ TEST(OllamaRenderer, ATaskThatFails) {
 }
 
 TEST(OllamaModels, NamesMayHaveTheTagLatest) {
-  const std::map<std::string, std::string> aliases{{"tale", "file:/a"}, {"odd:latest", "file:/b"}};
-  EXPECT_EQ(configured_name(aliases, "tale"), "tale");
-  EXPECT_EQ(configured_name(aliases, "tale:latest"), "tale");
-  EXPECT_EQ(configured_name(aliases, "odd:latest"), "odd:latest");
-  EXPECT_EQ(configured_name(aliases, "none:latest"), "none:latest");
+  const base::SystemClock clock;
+  const auto names =
+      models::ModelNames::open({.configured = {{"tale", "file:/a"}, {"odd:latest", "file:/b"}}, .clock = &clock})
+          .value();
+  EXPECT_EQ(known_name(*names, "tale"), "tale");
+  EXPECT_EQ(known_name(*names, "tale:latest"), "tale");
+  EXPECT_EQ(known_name(*names, "odd:latest"), "odd:latest");
+  EXPECT_EQ(known_name(*names, "none:latest"), "none:latest");
   EXPECT_EQ(listed_name("tale"), "tale:latest");
   EXPECT_EQ(listed_name("tale:5m"), "tale:5m");
 }

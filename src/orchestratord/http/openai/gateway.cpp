@@ -57,17 +57,19 @@ void Gateway::answer(const tasks::Admission& admission, const AnswerOptions& opt
 
 void Gateway::models(const net::Request&, const net::ExchangePtr& exchange) {
   std::vector<std::string> names;
-  for (const auto& [name, ref] : context_.config->models.aliases) names.push_back(name);
+  for (const wire::CatalogModel& model : context_.names->list()) {
+    if (!model.model_ref.empty()) names.push_back(model.model_id);
+  }
   exchange->respond(net::http::json_response(200, model_list(names, started_unix_s())));
 }
 
 void Gateway::model(const net::Request& request, const net::ExchangePtr& exchange) {
   const std::string& name = request.path_param("id");
-  if (!context_.config->models.aliases.contains(name)) {
-    return refuse(context_, exchange,
-                  base::Error{base::ErrorCode::kModelNotFound,
-                              "no model is configured under this name; GET /v1/models lists those that are",
-                              {}});
+  if (!context_.names->has(name)) {
+    return refuse(
+        context_, exchange,
+        base::Error{
+            base::ErrorCode::kModelNotFound, "no model has this name; GET /v1/models lists those that are", {}});
   }
   exchange->respond(net::http::json_response(200, model_object(name, started_unix_s())));
 }

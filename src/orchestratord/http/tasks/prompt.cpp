@@ -59,6 +59,14 @@ base::Result<ChatTurn> chat_turn(wire::SubmitRequest request, const chat::ToolUs
   return ChatTurn{std::move(request), std::move(prompt), std::move(reading)};
 }
 
+// ORCH-3097: a name stands for the bytes that came with it.
+base::Error other_file(const std::string& found) {
+  return base::Error{base::ErrorCode::kUntrustedArtifact,
+                     "the model's file has another checksum than the model that has this name; pull it again",
+                     {}}
+      .with("found", found);
+}
+
 }  // namespace
 
 base::Result<Inputs> take_inputs(wire::SubmitRequest request, const config::LimitsConfig& limits) {
@@ -92,14 +100,16 @@ base::Result<Inputs> take_inputs(wire::SubmitRequest request, const config::Limi
   return Inputs{std::move(request), std::move(images)};
 }
 
-void find_model(const Context& context, const std::string& model, const base::CorrelationId& correlation_id,
-                std::function<void(base::Result<FoundModel>)> done) {
-  auto ref = models::resolve_model_ref(model, context.config->models.aliases, context.roots);
-  if (!ref) return done(base::fail(std::move(ref).error()));
-  context.catalog->find({*ref, kModelWaitMs, correlation_id},
-                        [ref = *ref, done = std::move(done)](base::Result<models::KnownModel> found) {
+void find_model(const Context& context, base::Result<models::ModelNames::Resolved> resolved,
+                const base::CorrelationId& correlation_id, std::function<void(base::Result<FoundModel>)> done) {
+  if (!resolved) return done(base::fail(std::move(resolved).error()));
+  context.catalog->find({resolved->model_ref, kModelWaitMs, correlation_id},
+                        [resolved = *resolved, done = std::move(done)](base::Result<models::KnownModel> found) {
                           if (!found) return done(base::fail(std::move(found).error()));
-                          done(FoundModel{ref, *std::move(found)});
+                          if (!resolved.checksum.empty() && resolved.checksum != found->facts.digest) {
+                            return done(base::fail(other_file(found->facts.digest)));
+                          }
+                          done(FoundModel{resolved.model_ref, *std::move(found)});
                         });
 }
 

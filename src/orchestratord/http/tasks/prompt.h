@@ -26,10 +26,10 @@ struct FoundModel {
   std::string ref;  // what the client's name for it resolved to
   models::KnownModel model;
 };
-// Asks the catalog for what a client calls `model`. `done` is called once, with MODEL_NOT_FOUND, INVALID_PARAMS or FORBIDDEN at
-// once, else as Catalog::find() does.
-void find_model(const Context& context, const std::string& model, const base::CorrelationId& correlation_id,
-                std::function<void(base::Result<FoundModel>)> done);
+// Asks the catalog for what a client's name for a model has `resolved` to. `done` is called once: at once with the error of
+// `resolved`, else as Catalog::find() does, or with UNTRUSTED_ARTIFACT where the file is another than the one that was named.
+void find_model(const Context& context, base::Result<models::ModelNames::Resolved> resolved,
+                const base::CorrelationId& correlation_id, std::function<void(base::Result<FoundModel>)> done);
 
 struct Prepared {
   wire::SubmitRequest request;  // with the grammar of a required call

@@ -187,8 +187,8 @@ void Submitter::find_model(const PendingPtr& pending) {
           {.account = pending->caller.account, .tokens = tokens_of(*pending), .priority = request.priority})) {
     return finish(pending, base::fail(std::move(*error)));
   }
-  tasks::find_model(context_, request.model ? *request.model : *request.model_ref, pending->correlation_id,
-                    [this, pending](base::Result<FoundModel> found) {
+  tasks::find_model(context_, context_.names->use(request.model ? *request.model : *request.model_ref),
+                    pending->correlation_id, [this, pending](base::Result<FoundModel> found) {
                       if (!found) return finish(pending, base::fail(std::move(found).error()));
                       tokenise(pending, found->ref, found->model);
                     });

@@ -1,0 +1,162 @@
+#include "cli/models/commands.h"
+
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+
+#include "base/clock.h"
+#include "cli/models/pull.h"
+#include "net/http/url.h"
+#include "wire/json.h"
+
+namespace llorch::cli::models {
+namespace {
+
+constexpr std::int64_t kDayMs = 86'400'000;
+constexpr std::int64_t kGib = 1LL << 30;
+
+int pull(const GlobalOptions& global, const ModelOptions& options) {
+  const auto api = Api::connect(global);
+  if (!api) return report(api.error(), global.json);
+  const auto model = pull_model(**api, options.pull, global.json);
+  if (!model) return report(model.error(), global.json);
+  if (global.json) {
+    fmt::print("{}\n", wire::encode(*model));
+  } else {
+    fmt::print("{}: {}, {}\n", model->model_id, human_bytes(model->size_bytes.value_or(0)),
+               model->checksum.value_or(""));
+  }
+  return kOk;
+}
+
+int remove(const GlobalOptions& global, const ModelOptions& options) {
+  const auto api = Api::connect(global);
+  if (!api) return report(api.error(), global.json);
+  for (const std::string& name : options.names) {
+    const auto body = (*api)->call("DELETE", path_of(name));
+    if (!body) return report(body.error(), global.json);
+    const auto removed = wire::decode<wire::CatalogRemoved>(*body);
+    if (!removed) return report(removed.error(), global.json);
+    if (global.json) {
+      fmt::print("{}\n", *body);
+    } else {
+      fmt::print("{}: removed, {} freed\n", name, human_bytes(removed->bytes_freed));
+    }
+  }
+  return kOk;
+}
+
+int search(const GlobalOptions& global, const ModelOptions& options) {
+  const auto api = Api::connect(global);
+  if (!api) return report(api.error(), global.json);
+  const auto body = (*api)->call("GET", "/v2/catalog/known?q=" + net::http::percent_encode(options.query));
+  if (!body) return report(body.error(), global.json);
+  if (global.json) return fmt::print("{}\n", *body), kOk;
+  const auto list = wire::decode<wire::KnownModelList>(*body);
+  if (!list) return report(list.error(), global.json);
+  std::vector<std::vector<std::string>> rows;
+  for (const wire::KnownModel& model : list->models) {
+    const char* fits = !model.fits ? "?" : *model.fits ? "yes" : "no";
+    rows.push_back({model.model_id, model.parameters, human_bytes(model.size_bytes), fits, model.licence, model.about});
+  }
+  print_table({"MODEL", "PARAMETERS", "SIZE", "FITS", "LICENCE", "ABOUT"}, rows);
+  return kOk;
+}
+
+int set_state(const GlobalOptions& global, const ModelOptions& options) {
+  const auto api = Api::connect(global);
+  if (!api) return report(api.error(), global.json);
+  for (const std::string& name : options.names) {
+    const auto body = (*api)->call("POST", path_of(name, "/state"), wire::encode(options.state));
+    if (!body) return report(body.error(), global.json);
+    if (global.json) fmt::print("{}\n", *body);
+  }
+  return kOk;
+}
+
+int collect(const GlobalOptions& global, const ModelOptions& options) {
+  const auto api = Api::connect(global);
+  if (!api) return report(api.error(), global.json);
+  wire::CatalogGcRequest request;
+  if (options.unused_days >= 0) request.unused_ms = options.unused_days * kDayMs;
+  if (options.gib_max >= 0) request.bytes_max = options.gib_max * kGib;
+  const auto body = (*api)->call("POST", "/v2/catalog/gc", wire::encode(request));
+  if (!body) return report(body.error(), global.json);
+  if (global.json) return fmt::print("{}\n", *body), kOk;
+  const auto removed = wire::decode<wire::CatalogRemoved>(*body);
+  if (!removed) return report(removed.error(), global.json);
+  for (const std::string& name : removed->removed) fmt::print("{}: removed\n", name);
+  fmt::print("{} freed\n", human_bytes(removed->bytes_freed));
+  return kOk;
+}
+
+}  // namespace
+
+base::Result<bool> show_model(Api& api, const std::string& name, bool json) {
+  const auto body = api.call("GET", path_of(name));
+  if (!body &&
+      (body.error().code == base::ErrorCode::kModelNotFound || body.error().code == base::ErrorCode::kNotFound)) {
+    return false;
+  }
+  if (!body) return base::fail(body.error());
+  if (json) return fmt::print("{}\n", *body), true;
+  const auto model = TRY(wire::decode<wire::CatalogModel>(*body));
+  fmt::print("model      {}\nstate      {}{}\n", model.model_id, wire::enum_name(model.lifecycle_state),
+             model.pinned.value_or(false) ? ", pinned" : "");
+  if (!model.model_ref.empty()) fmt::print("file       {}\n", model.model_ref);
+  if (model.source) fmt::print("source     {}\n", *model.source);
+  if (model.checksum) fmt::print("checksum   {}\n", *model.checksum);
+  if (model.size_bytes) fmt::print("size       {}\n", human_bytes(*model.size_bytes));
+  if (model.pool_id) fmt::print("pool       {}\n", *model.pool_id);
+  if (model.used_unix_ms) fmt::print("used       {}\n", base::rfc3339(*model.used_unix_ms));
+  if (model.pull) {
+    fmt::print("pull       {}, {} of {}\n", wire::enum_name(model.pull->state), human_bytes(model.pull->bytes_done),
+               human_bytes(model.pull->bytes_total));
+    if (model.pull->error_message)
+      fmt::print("error      {}: {}\n", *model.pull->error_code, *model.pull->error_message);
+  }
+  return true;
+}
+
+void add_commands(CLI::App& app, const GlobalOptions& global, ModelOptions& options, int& code) {
+  CLI::App* pull_command = app.add_subcommand("pull", "Fetch a model; what was begun goes on where it was");
+  pull_command
+      ->add_option("MODEL", options.pull.model_ref,
+                   "A name that `search` lists, hf:ORG/REPO[@REVISION][:FILE or :QUANTIZATION], https://..., s3://..., "
+                   "oci:..., pypi:PROJECT, or file:/path")
+      ->required();
+  pull_command->add_option("--name", options.pull.model_id, "What requests will call it; omitted: made from MODEL");
+  pull_command->add_option("--checksum", options.pull.checksum, "sha256:<hex> that the model must have");
+  pull_command->add_option("--pool", options.pull.pool_id, "Where to; omitted: the first healthy pool");
+  pull_command->callback([&] { code = pull(global, options); });
+  const auto of_names = [&](const char* command, const char* help) {
+    CLI::App* out = app.add_subcommand(command, help);
+    out->add_option("MODEL", options.names, "Its name; repeatable")->required();
+    return out;
+  };
+  of_names("rm", "Remove a model: its name and, unless another name has it, what was fetched")->callback([&] {
+    code = remove(global, options);
+  });
+  CLI::App* search_command = app.add_subcommand("search", "Models that can be pulled by name, and which fit here");
+  search_command->add_option("TEXT", options.query, "A part of the name or of what is said of it");
+  search_command->callback([&] { code = search(global, options); });
+  const auto state = [&](const char* command, const char* help, const wire::CatalogStateRequest& wanted) {
+    of_names(command, help)->callback([&, wanted] {
+      options.state = wanted;
+      code = set_state(global, options);
+    });
+  };
+  state("pin", "Keep a model from garbage collection", {.pinned = true});
+  state("unpin", "Take a pin back", {.pinned = false});
+  state("retire", "Refuse new jobs of a model", {.lifecycle_state = wire::ModelLifecycle::kRetired});
+  state("activate", "Take jobs of a retired model again", {.lifecycle_state = wire::ModelLifecycle::kActive});
+  CLI::App* gc = app.add_subcommand("gc", "Remove pulled models that nobody uses; never one that is pinned or in use");
+  gc->add_option("--unused-days", options.unused_days, "Those that no job has named for so long")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{36'500}));
+  gc->add_option("--max-gib", options.gib_max, "Then the least lately named, until the rest takes no more")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1'000'000}));
+  gc->require_option(1, 2);
+  gc->callback([&] { code = collect(global, options); });
+}
+
+}  // namespace llorch::cli::models

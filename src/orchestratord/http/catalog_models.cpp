@@ -1,0 +1,355 @@
+#include "orchestratord/http/catalog_models.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cctype>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "base/log.h"
+#include "orchestratord/models/collect.h"
+#include "wire/json.h"
+
+namespace llorch::orchestratord::http {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+using wire::NamedModel;
+
+constexpr std::int64_t kDescribeWaitMs = 10'000;  // a pool hashes a new file before it can say what it is
+// Pools answer at once for files that they have hashed; who lists models does not wait for the others.
+constexpr std::int64_t kFactsWaitMs = 2000;
+constexpr std::string_view kFile = "file:";
+
+// Answers a list of models once the catalog has told of each.
+class ModelListing {
+ public:
+  ModelListing(wire::CatalogModelList list, std::size_t missing_count, net::ExchangePtr exchange)
+      : list_(std::move(list)), exchange_(std::move(exchange)), missing_count_(missing_count) {}
+
+  void told(std::size_t index, base::Result<models::KnownModel> known) {
+    const std::lock_guard lock(mutex_);
+    wire::CatalogModel& model = list_.models[index];
+    if (known) {
+      model.facts = std::move(known->facts);
+    } else {
+      model.reason = {{std::string(known.error().name()), known.error().message}};
+    }
+    if (--missing_count_ == 0) exchange_->respond(net::http::json_response(200, wire::encode(list_)));
+  }
+
+ private:
+  std::mutex mutex_;
+  wire::CatalogModelList list_;
+  const net::ExchangePtr exchange_;
+  std::size_t missing_count_;
+};
+
+Error no_such_model() {
+  return {ErrorCode::kModelNotFound,
+          "no model was given this name at run time; `llorch ls` and GET /v2/catalog/models list them",
+          {}};
+}
+
+Error configured_name() {
+  return {ErrorCode::kConflict, "this name is in models.aliases: change it in the configuration", {}};
+}
+
+bool contains(std::string_view text, std::string_view part) {
+  const auto same = [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); };
+  return std::search(text.begin(), text.end(), part.begin(), part.end(), same) != text.end();
+}
+
+// What the weights of a model of this size leave room for: cache and working memory take about a fifth.
+bool fits(std::int64_t size_bytes, std::int64_t device_bytes) { return size_bytes + size_bytes / 5 <= device_bytes; }
+
+}  // namespace
+
+// ---- what there is ----
+
+wire::CatalogModel CatalogModels::view(const NamedModel& model) const {
+  wire::CatalogModel out = models::catalog_model(model);
+  out.pull = pulls_.status(model.model_id);
+  return out;
+}
+
+void CatalogModels::list(const net::Request& request, const net::ExchangePtr& exchange) {
+  wire::CatalogModelList out{.models = context_.names->list()};
+  for (wire::CatalogModel& model : out.models) {
+    if (!context_.names->is_configured(model.model_id)) model.pull = pulls_.status(model.model_id);
+  }
+  std::map<std::size_t, std::string> here;  // their references
+  for (std::size_t i = 0; i < out.models.size(); ++i) {
+    if (!out.models[i].model_ref.empty()) here.emplace(i, out.models[i].model_ref);
+  }
+  if (request.query_param("facts") != "true" || here.empty()) {
+    return void(exchange->respond(net::http::json_response(200, wire::encode(out))));
+  }
+  const auto listing = std::make_shared<ModelListing>(std::move(out), here.size(), exchange);
+  for (const auto& [index, ref] : here) {
+    context_.catalog->find(
+        {ref, kFactsWaitMs, request.correlation_id},
+        [listing, i = index](base::Result<models::KnownModel> known) { listing->told(i, std::move(known)); });
+  }
+}
+
+void CatalogModels::respond(int http_status, const std::string& model_id, const net::ExchangePtr& exchange) {
+  if (const auto model = context_.names->find(model_id)) {
+    exchange->respond(net::http::json_response(http_status, wire::encode(view(*model))));
+  } else if (auto failed = pulls_.status(model_id)) {  // why there is no such model
+    exchange->respond(net::http::json_response(
+        http_status, wire::encode(wire::CatalogModel{.model_id = model_id, .pull = std::move(failed)})));
+  } else {
+    refuse(context_, exchange, no_such_model());
+  }
+}
+
+void CatalogModels::show(const net::Request& request, const net::ExchangePtr& exchange) {
+  const std::string& model_id = request.path_param("id");
+  if (!context_.names->is_configured(model_id)) return respond(200, model_id, exchange);
+  for (const wire::CatalogModel& model : context_.names->list()) {
+    if (model.model_id == model_id) return void(exchange->respond(net::http::json_response(200, wire::encode(model))));
+  }
+}
+
+void CatalogModels::known(const net::Request& request, const net::ExchangePtr& exchange) {
+  const std::string wanted(request.query_param("q").value_or(""));
+  context_.core->ask<core::AnswerQueryPools>(
+      core::QueryPools{}, [this, exchange, wanted](const core::AnswerQueryPools& answer) {
+        std::optional<std::int64_t> largest;
+        for (const core::PoolView& pool : answer.pools) {
+          for (const wire::GpuInfo& gpu : pool.gpus) largest = std::max(largest.value_or(0), gpu.vram_total_bytes);
+        }
+        wire::KnownModelList out;
+        for (wire::KnownModel model : *context_.known_models) {
+          if (!contains(model.model_id, wanted) && !contains(model.about, wanted) && !contains(model.source, wanted))
+            continue;
+          if (largest) model.fits = fits(model.size_bytes, *largest);
+          out.models.push_back(std::move(model));
+        }
+        exchange->respond(net::http::json_response(200, wire::encode(out)));
+      });
+}
+
+// ---- more ----
+
+base::Result<NamedModel> CatalogModels::wanted_model(wire::CreateCatalogModelRequest request) const {
+  NamedModel out{.source = request.model_ref, .wanted_checksum = request.checksum.value_or("")};
+  std::string name = models::name_from_source(request.model_ref);
+  if (models::is_model_name(request.model_ref)) {
+    const auto known = std::find_if(context_.known_models->begin(), context_.known_models->end(),
+                                    [&](const wire::KnownModel& model) { return model.model_id == request.model_ref; });
+    if (known == context_.known_models->end()) {
+      return base::fail(Error{
+          ErrorCode::kModelNotFound,
+          "no model is known by this name; `llorch search` and GET /v2/catalog/known list those that "
+          "are, and a reference says where others come from: hf:ORG/REPO, https://..., oci:..., pypi:...",
+          {}}.with("field", std::string("model_ref")));
+    }
+    out.source = known->source;
+    if (out.wanted_checksum.empty()) out.wanted_checksum = known->checksum;
+    name = known->model_id;
+  }
+  out.model_id = request.model_id.value_or(name);
+  if (!models::is_model_name(out.model_id)) {
+    return base::fail(Error{
+        ErrorCode::kInvalidParams,
+        "the name of a model is 1 to 128 of A-Z, a-z, 0-9, dot, underscore, dash and colon, and begins "
+        "with neither a dot nor the scheme of a reference",
+        {}}.with("field", std::string("model_id")));
+  }
+  out.pool_id = request.pool_id.value_or("");
+  out.created_unix_ms = context_.clock->now().unix_ms;
+  return out;
+}
+
+void CatalogModels::create(const net::Request& request, const net::ExchangePtr& exchange) {
+  auto decoded = wire::decode<wire::CreateCatalogModelRequest>(request.body, wire::UnknownKeys::kRefuse);
+  if (!decoded) return refuse(context_, exchange, std::move(decoded).error());
+  auto model = wanted_model(std::move(*decoded));
+  if (!model) return refuse(context_, exchange, std::move(model).error());
+  if (context_.names->is_configured(model->model_id)) return refuse(context_, exchange, configured_name());
+  if (const auto there = context_.names->find(model->model_id)) {
+    const bool is_same = there->source == model->source && there->wanted_checksum == model->wanted_checksum;
+    if (!is_same) {
+      return refuse(context_, exchange,
+                    {ErrorCode::kConflict,
+                     "another model has this name: remove it first, or give this one another name (model_id)",
+                     {}});
+    }
+    if (!model->source.starts_with(kFile)) pulls_.begin(model->model_id);
+    return respond(202, model->model_id, exchange);
+  }
+  if (model->source.starts_with(kFile)) return add_file(std::move(*model), request, exchange);
+  if (!model->pool_id.empty()) return add_pulled(std::move(*model), exchange);
+  context_.core->ask<core::AnswerQueryPools>(
+      core::QueryPools{}, [this, exchange, model = *std::move(model)](const core::AnswerQueryPools& answer) mutable {
+        const auto pool = std::find_if(answer.pools.begin(), answer.pools.end(), [](const core::PoolView& view) {
+          return view.status == wire::PoolStatus::kHealthy;
+        });
+        if (pool == answer.pools.end()) {
+          return refuse(
+              context_, exchange,
+              {ErrorCode::kPoolUnready, "no pool is healthy, so nobody can fetch a model; start pool-managerd", {}});
+        }
+        model.pool_id = pool->pool_id.value;
+        context_.desk->post([this, exchange, model = std::move(model)] { add_pulled(model, exchange); });
+      });
+}
+
+void CatalogModels::add_pulled(NamedModel model, const net::ExchangePtr& exchange) {
+  if (!context_.pools->is_paired(base::PoolId(model.pool_id))) {
+    return refuse(context_, exchange, {ErrorCode::kPoolNotFound, "no pool has this id; GET /v2/pools lists them", {}});
+  }
+  const std::string model_id = model.model_id;
+  // Two requests for one new name: the second finds the first one's.
+  if (!context_.names->find(model_id)) {
+    if (auto kept = context_.names->put(std::move(model)); !kept) {
+      return refuse(context_, exchange, std::move(kept).error());
+    }
+  }
+  pulls_.begin(model_id);
+  respond(202, model_id, exchange);
+}
+
+void CatalogModels::add_file(NamedModel model, const net::Request& request, const net::ExchangePtr& exchange) {
+  auto ref = models::resolve_model_ref(model.source, {}, context_.roots);
+  if (!ref) return refuse(context_, exchange, std::move(ref).error());
+  model.model_ref = *std::move(ref);
+  const std::string wanted = model.model_ref;
+  context_.catalog->find(
+      {wanted, kDescribeWaitMs, request.correlation_id},
+      [this, exchange, model = std::move(model)](base::Result<models::KnownModel> found) mutable {
+        if (!found) return refuse(context_, exchange, std::move(found).error());
+        if (!model.wanted_checksum.empty() && model.wanted_checksum != found->facts.digest) {
+          return refuse(
+              context_, exchange,
+              Error{ErrorCode::kUntrustedArtifact, "the file has another checksum than was asked for", {}}.with(
+                  "found", found->facts.digest));
+        }
+        model.checksum = found->facts.digest;
+        model.size_bytes = found->facts.size_bytes;
+        context_.desk->post([this, exchange, model = std::move(model)] {
+          if (auto kept = context_.names->put(model); !kept) return refuse(context_, exchange, std::move(kept).error());
+          respond(201, model.model_id, exchange);
+        });
+      });
+}
+
+void CatalogModels::set_state(const net::Request& request, const net::ExchangePtr& exchange) {
+  const std::string& model_id = request.path_param("id");
+  const auto wanted = wire::decode<wire::CatalogStateRequest>(request.body, wire::UnknownKeys::kRefuse);
+  if (!wanted) return refuse(context_, exchange, wanted.error());
+  if (context_.names->is_configured(model_id)) return refuse(context_, exchange, configured_name());
+  if (!context_.names->find(model_id)) return refuse(context_, exchange, no_such_model());
+  auto changed = context_.names->change(model_id, [&](NamedModel& model) {
+    model.lifecycle_state = wanted->lifecycle_state.value_or(model.lifecycle_state);
+    model.pinned = wanted->pinned.value_or(model.pinned);
+  });
+  if (!changed) return refuse(context_, exchange, std::move(changed).error());
+  respond(200, model_id, exchange);
+}
+
+// ---- less ----
+
+base::Result<> CatalogModels::check_unused(const NamedModel& model) const {
+  if (model.model_ref.empty() || !context_.jobs->any_of_model(model.model_ref)) return {};
+  return base::fail(ErrorCode::kConflict,
+                    "jobs of this model wait or run; cancel them, or try again when they have ended");
+}
+
+// On the desk's thread; so is `done`.
+void CatalogModels::remove_model(const NamedModel& model, std::string_view request_query, Removed done) {
+  const auto erase = [this, model_id = model.model_id](std::int64_t bytes_freed) -> base::Result<wire::CatalogRemoved> {
+    TRY(context_.names->erase(model_id));
+    base::log_event(base::LogLevel::kInfo, "catalog.model_removed", {}, "A model was removed.",
+                    {{"model", model_id}, {"bytes_freed", bytes_freed}});
+    return wire::CatalogRemoved{.removed = {model_id}, .bytes_freed = bytes_freed};
+  };
+  pulls_.cancel(model.model_id);
+  const auto all = context_.names->named();
+  const bool is_shared = std::any_of(all.begin(), all.end(), [&](const NamedModel& other) {
+    return other.model_id != model.model_id && other.model_ref == model.model_ref;
+  });
+  // A file that was here before its name is not ours to delete.
+  if (model.model_ref.empty() || model.source.starts_with(kFile) || is_shared) return done(erase(0));
+  auto request =
+      request_to_pool(context_, model.pool_id, fmt::format("/v2/models/{}{}", model.checksum, request_query));
+  if (!request) {
+    return done(base::fail(ErrorCode::kPoolUnready,
+                           fmt::format("{}, which has the file, does not answer now; try again", model.pool_id)));
+  }
+  request->method = "DELETE";
+  context_.client->request(std::move(*request), [this, erase, done](base::Result<net::Response> response) {
+    context_.desk->post([erase, done, response = std::move(response)] {
+      if (!response) return done(base::fail(response.error()));
+      std::int64_t bytes_freed = 0;
+      if (response->status >= 400) {
+        Error error = net::http::error_of(*response);
+        if (error.code != ErrorCode::kModelNotFound) return done(base::fail(std::move(error)));
+      } else if (const auto removed = wire::decode<wire::CatalogRemoved>(response->body)) {
+        bytes_freed = removed->bytes_freed;
+      }
+      done(erase(bytes_freed));
+    });
+  });
+}
+
+void CatalogModels::remove(const net::Request& request, const net::ExchangePtr& exchange) {
+  const std::string& model_id = request.path_param("id");
+  if (context_.names->is_configured(model_id)) return refuse(context_, exchange, configured_name());
+  const auto model = context_.names->find(model_id);
+  if (!model) return refuse(context_, exchange, no_such_model());
+  if (auto unused = check_unused(*model); !unused) return refuse(context_, exchange, std::move(unused).error());
+  remove_model(*model, "", [this, exchange](base::Result<wire::CatalogRemoved> removed) {
+    if (!removed) return refuse(context_, exchange, std::move(removed).error());
+    exchange->respond(net::http::json_response(200, wire::encode(*removed)));
+  });
+}
+
+struct CatalogModels::Collection {
+  std::deque<NamedModel> to_remove;
+  wire::CatalogRemoved removed;
+  net::ExchangePtr exchange;
+};
+
+void CatalogModels::collect(const net::Request& request, const net::ExchangePtr& exchange) {
+  const auto wanted = wire::decode<wire::CatalogGcRequest>(request.body, wire::UnknownKeys::kRefuse);
+  if (!wanted) return refuse(context_, exchange, wanted.error());
+  const auto collection = std::make_shared<Collection>();
+  collection->exchange = exchange;
+  auto all = context_.names->named();
+  std::erase_if(all,
+                [&](const NamedModel& model) { return model.model_ref.empty() || model.source.starts_with(kFile); });
+  for (NamedModel& model :
+       models::to_collect(std::move(all), *wanted, context_.clock->now().unix_ms,
+                          [&](const NamedModel& m) { return !m.pinned && check_unused(m).has_value(); })) {
+    collection->to_remove.push_back(std::move(model));
+  }
+  collect_next(collection);
+}
+
+// Only the pool knows what its workers have: it refuses to remove that, and the rest goes on.
+void CatalogModels::collect_next(const std::shared_ptr<Collection>& collection) {
+  if (collection->to_remove.empty()) {
+    return void(collection->exchange->respond(net::http::json_response(200, wire::encode(collection->removed))));
+  }
+  const NamedModel model = std::move(collection->to_remove.front());
+  collection->to_remove.pop_front();
+  remove_model(model, "?unless_loaded=true", [this, collection](base::Result<wire::CatalogRemoved> removed) {
+    if (removed) {
+      collection->removed.removed.push_back(removed->removed.front());
+      collection->removed.bytes_freed += removed->bytes_freed;
+    } else if (removed.error().code != ErrorCode::kConflict) {
+      return refuse(context_, collection->exchange, std::move(removed).error());
+    }
+    collect_next(collection);
+  });
+}
+
+}  // namespace llorch::orchestratord::http

@@ -1,0 +1,43 @@
+#pragma once
+// /v2/catalog: models by name. They are given, fetched, retired, pinned and removed while the service runs.
+#include "orchestratord/http/context.h"
+#include "orchestratord/http/pulls.h"
+
+namespace llorch::orchestratord::http {
+
+// Thread-safe. REQUIRES: `context` outlives it.
+class CatalogModels {
+ public:
+  explicit CatalogModels(const Context& context) : context_(context), pulls_(context) {}
+
+  void list(const net::Request& request, const net::ExchangePtr& exchange);
+  void show(const net::Request& request, const net::ExchangePtr& exchange);
+  void known(const net::Request& request, const net::ExchangePtr& exchange);
+  // 200: it is here; 202: it comes. On the desk's thread, as all that follow.
+  void create(const net::Request& request, const net::ExchangePtr& exchange);
+  void set_state(const net::Request& request, const net::ExchangePtr& exchange);
+  void remove(const net::Request& request, const net::ExchangePtr& exchange);
+  void collect(const net::Request& request, const net::ExchangePtr& exchange);
+
+  // Goes on with what an earlier process has begun.
+  void resume() { pulls_.resume(); }
+
+ private:
+  using Removed = std::function<void(base::Result<wire::CatalogRemoved>)>;
+  struct Collection;
+
+  base::Result<wire::NamedModel> wanted_model(wire::CreateCatalogModelRequest request) const;
+  void add_file(wire::NamedModel model, const net::Request& request, const net::ExchangePtr& exchange);
+  void add_pulled(wire::NamedModel model, const net::ExchangePtr& exchange);
+  void respond(int http_status, const std::string& model_id, const net::ExchangePtr& exchange);
+  wire::CatalogModel view(const wire::NamedModel& model) const;
+  base::Result<> check_unused(const wire::NamedModel& model) const;
+  // `request_query`: of the request to the pool that has the file.
+  void remove_model(const wire::NamedModel& model, std::string_view request_query, Removed done);
+  void collect_next(const std::shared_ptr<Collection>& collection);
+
+  const Context& context_;
+  Pulls pulls_;
+};
+
+}  // namespace llorch::orchestratord::http

@@ -1,0 +1,167 @@
+#include "orchestratord/http/pulls.h"
+
+#include <fmt/core.h>
+
+#include <utility>
+
+#include "base/log.h"
+#include "wire/json.h"
+
+namespace llorch::orchestratord::http {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+using wire::PullState;
+
+constexpr std::int64_t kFollowMs = 300;
+
+}  // namespace
+
+std::optional<net::ClientRequest> request_to_pool(const Context& context, const std::string& pool_id,
+                                                  const std::string& path) {
+  const auto endpoint = context.pools->endpoint_of(base::PoolId(pool_id));
+  if (!endpoint) return std::nullopt;
+  const auto pool = context.pools->at(*endpoint);
+  if (!pool) return std::nullopt;
+  net::ClientRequest request;
+  request.url = *endpoint + path;
+  request.bearer = pool->token;
+  return request;
+}
+
+void Pulls::begin(const std::string& model_id) {
+  {
+    const std::lock_guard lock(mutex_);
+    Entry& entry = entries_[model_id];
+    if (entry.is_followed) return;
+    entry = {.is_followed = true};
+  }
+  follow(model_id);
+}
+
+void Pulls::resume() {
+  for (const wire::NamedModel& model : context_.names->named()) {
+    if (model.model_ref.empty()) begin(model.model_id);
+  }
+}
+
+void Pulls::cancel(const std::string& model_id) {
+  std::string pull_id;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = entries_.find(model_id);
+    if (it == entries_.end()) return;
+    if (it->second.is_known) pull_id = it->second.status.pull_id;
+    entries_.erase(it);
+  }
+  const auto model = context_.names->find(model_id);
+  if (pull_id.empty() || !model) return;
+  auto request = request_to_pool(context_, model->pool_id, "/v2/models/pulls/" + pull_id);
+  if (!request) return;
+  request->method = "DELETE";
+  context_.client->request(std::move(*request), [](base::Result<net::Response>) {});
+}
+
+std::optional<wire::PullStatus> Pulls::status(const std::string& model_id) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = entries_.find(model_id);
+  return it == entries_.end() ? std::nullopt : std::optional(it->second.status);
+}
+
+void Pulls::follow(const std::string& model_id) {
+  const auto model = context_.names->find(model_id);
+  std::string pull_id;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = entries_.find(model_id);
+    if (it == entries_.end()) return;
+    if (!model) return void(entries_.erase(it));
+    if (it->second.is_known) pull_id = it->second.status.pull_id;
+  }
+  auto request =
+      request_to_pool(context_, model->pool_id, pull_id.empty() ? "/v2/models/pull" : "/v2/models/pulls/" + pull_id);
+  if (!request) return follow_later(model_id);  // it will register again, or somebody removes the name
+  if (pull_id.empty()) {
+    request->method = "POST";
+    request->headers.set("Content-Type", "application/json");
+    request->body = wire::encode(
+        wire::PoolPullRequest{.source = model->pinned_source.empty() ? model->source : model->pinned_source,
+                              .checksum = model->checksum.empty() ? model->wanted_checksum : model->checksum});
+  }
+  context_.client->request(std::move(*request), [this, model_id](base::Result<net::Response> response) {
+    // Names are kept on disk, which the thread of the sockets does not wait for.
+    context_.desk->post([this, model_id, response = std::move(response)] { on_answer(model_id, response); });
+  });
+}
+
+void Pulls::on_answer(const std::string& model_id, base::Result<net::Response> response) {
+  if (!response || response->status >= 500) return follow_later(model_id);
+  if (response->status >= 400) {
+    Error error = net::http::error_of(*response);
+    const std::lock_guard lock(mutex_);
+    const auto it = entries_.find(model_id);
+    if (it == entries_.end()) return;
+    if (it->second.is_known) {
+      it->second.is_known = false;  // the pool has restarted: it is told anew
+      context_.desk->post([this, model_id] { follow(model_id); });
+    } else {
+      context_.desk->post([this, model_id, error = std::move(error)] { fail(model_id, error); });
+    }
+    return;
+  }
+  const auto status = wire::decode<wire::PullStatus>(response->body);
+  if (!status) return fail(model_id, status.error());
+  on_status(model_id, *status);
+}
+
+void Pulls::on_status(const std::string& model_id, const wire::PullStatus& status) {
+  // Who is told that a pull has ended finds the names as it left them.
+  const bool runs =
+      status.state != PullState::kDone && status.state != PullState::kFailed && status.state != PullState::kCancelled;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = entries_.find(model_id);
+    if (it == entries_.end()) return;
+    it->second.is_known = true;
+    if (runs) it->second.status = status;
+    it->second.status.pull_id = status.pull_id;
+  }
+  if (runs) return follow_later(model_id);
+  if (status.state == PullState::kFailed || status.state == PullState::kCancelled) {
+    const auto code = base::error_code_from_name(status.error_code.value_or("")).value_or(ErrorCode::kInternal);
+    return fail(model_id, {code, status.error_message.value_or("the pool gives no reason"), {}});
+  }
+  const auto kept = context_.names->change(model_id, [&](wire::NamedModel& model) {
+    model.model_ref = status.model_ref;
+    model.checksum = status.checksum;
+    model.size_bytes = status.size_bytes;
+    if (!status.source.empty()) model.pinned_source = status.source;
+  });
+  if (!kept) return follow_later(model_id);  // the disk may have room later
+  base::log_event(base::LogLevel::kInfo, "catalog.model_ready", {}, "A model that was pulled can be used.",
+                  {{"model", model_id}, {"digest", status.checksum}, {"size_bytes", status.size_bytes}});
+  const std::lock_guard lock(mutex_);
+  entries_.erase(model_id);
+}
+
+void Pulls::fail(const std::string& model_id, const Error& error) {
+  const auto model = context_.names->find(model_id);
+  // A name without a model is nobody's; one that had a model before keeps it.
+  if (model && model->model_ref.empty() && !context_.names->erase(model_id)) return follow_later(model_id);
+  base::log_event(base::LogLevel::kWarn, "catalog.pull_failed", {}, error.message,
+                  {{"model", model_id}, {"error_code", error.name()}});
+  const std::lock_guard lock(mutex_);
+  const auto it = entries_.find(model_id);
+  if (it == entries_.end()) return;
+  it->second.is_followed = false;
+  it->second.status.state = PullState::kFailed;
+  it->second.status.error_code = std::string(error.name());
+  it->second.status.error_message = error.message;
+}
+
+void Pulls::follow_later(const std::string& model_id) {
+  context_.desk->post_after(kFollowMs, [this, model_id] { follow(model_id); });
+}
+
+}  // namespace llorch::orchestratord::http

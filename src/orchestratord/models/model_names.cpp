@@ -1,0 +1,207 @@
+#include "orchestratord/models/model_names.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <utility>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "wire/json.h"
+
+namespace llorch::orchestratord::models {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+constexpr std::size_t kNamesBytesMax = 16 << 20;
+constexpr std::int64_t kVersion = 1;
+constexpr std::int64_t kPullRetryAfterMs = 2000;
+constexpr std::array<std::string_view, 7> kSchemes{"file:", "hf:", "http:", "https:", "s3:", "oci:", "pypi:"};
+
+bool is_name_character(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_' || c == '-' || c == ':';
+}
+
+bool is_reference(std::string_view text) {
+  return std::any_of(kSchemes.begin(), kSchemes.end(),
+                     [&](std::string_view scheme) { return text.starts_with(scheme); });
+}
+
+}  // namespace
+
+bool is_model_name(std::string_view text) {
+  return !text.empty() && text.size() <= 128 && text.front() != '.' && !is_reference(text) &&
+         std::all_of(text.begin(), text.end(), is_name_character);
+}
+
+std::string name_from_source(std::string_view source) {
+  const std::string_view scheme = source.substr(0, source.find(':'));
+  std::string_view text = source.substr(std::min(source.size(), scheme.size() + 1));
+  text = text.substr(0, text.find_first_of("?#@"));
+  if (scheme == "hf") text = text.substr(0, text.find(':'));
+  if (const std::size_t slash = text.find_last_of('/'); slash != std::string_view::npos) text.remove_prefix(slash + 1);
+  for (const std::string_view end : {".gguf", "-GGUF", "-gguf"}) {
+    if (text.ends_with(end)) text.remove_suffix(end.size());
+  }
+  std::string out;
+  for (const char c : text.substr(0, 128)) {
+    out += is_name_character(c) ? static_cast<char>(std::tolower(static_cast<unsigned char>(c))) : '-';
+  }
+  return is_model_name(out) ? out : "model";
+}
+
+wire::CatalogModel catalog_model(const wire::NamedModel& model) {
+  wire::CatalogModel out;
+  out.model_id = model.model_id;
+  out.model_ref = model.model_ref;
+  out.lifecycle_state = model.lifecycle_state;
+  out.source = model.source.substr(0, model.source.find_first_of("?#"));
+  if (!model.checksum.empty()) out.checksum = model.checksum;
+  if (model.size_bytes > 0) out.size_bytes = model.size_bytes;
+  if (!model.pool_id.empty()) out.pool_id = model.pool_id;
+  out.pinned = model.pinned;
+  if (model.used_unix_ms > 0) out.used_unix_ms = model.used_unix_ms;
+  return out;
+}
+
+base::Result<std::unique_ptr<ModelNames>> ModelNames::open(Options options) {
+  std::unique_ptr<ModelNames> out(new ModelNames(std::move(options)));
+  TRY(out->read());
+  return out;
+}
+
+ModelNames::~ModelNames() {
+  if (!used_) return;
+  if (const auto written = write(models_); !written) {
+    base::log_event(base::LogLevel::kWarn, "model_names_unsaved", {}, "When models were used last is forgotten.",
+                    {{"reason", written.error().message}});
+  }
+}
+
+base::Result<> ModelNames::read() {
+  std::error_code ec;
+  if (options_.file.empty() || !std::filesystem::exists(options_.file, ec)) return {};
+  const std::string text = TRY(base::read_file(options_.file, kNamesBytesMax));
+  const auto file = wire::decode<wire::NamedModels>(text);
+  if (!file) {
+    return base::fail(
+        ErrorCode::kCorruptFile,
+        fmt::format("{} cannot be read: {}; restore it from a copy, or move it away to begin without names",
+                    options_.file.string(), file.error().message));
+  }
+  if (file->version != kVersion) {
+    return base::fail(
+        ErrorCode::kUnsupportedFormatVersion,
+        fmt::format("{} has version {}, and this program reads {}", options_.file.string(), file->version, kVersion));
+  }
+  for (const wire::NamedModel& model : file->models) models_.emplace(model.model_id, model);
+  return {};
+}
+
+base::Result<> ModelNames::write(const Models& models) const {
+  if (options_.file.empty()) return {};
+  wire::NamedModels file{.version = kVersion, .models = {}};
+  for (const auto& [name, model] : models) file.models.push_back(model);
+  return base::write_file_atomic(options_.file, wire::encode(file));
+}
+
+base::Result<> ModelNames::replace(const std::function<void(Models&)>& change) {
+  const std::lock_guard writing(writing_);
+  Models changed;
+  {
+    const std::lock_guard lock(mutex_);
+    changed = models_;
+  }
+  change(changed);
+  TRY(write(changed));
+  const std::lock_guard lock(mutex_);
+  for (const auto& [name, model] : models_) {  // used meanwhile
+    const auto it = changed.find(name);
+    if (it != changed.end()) it->second.used_unix_ms = std::max(it->second.used_unix_ms, model.used_unix_ms);
+  }
+  models_ = std::move(changed);
+  return {};
+}
+
+base::Result<ModelNames::Resolved> ModelNames::resolved(const wire::NamedModel& model) const {
+  if (model.lifecycle_state == wire::ModelLifecycle::kRetired) {
+    return base::fail(ErrorCode::kModelDeprecated,
+                      fmt::format("{} is retired; POST /v2/catalog/models/{}/state makes it active again",
+                                  model.model_id, model.model_id));
+  }
+  if (model.model_ref.empty()) {
+    return base::fail(Error{
+        ErrorCode::kPoolUnready,
+        fmt::format("{} is being fetched; GET /v2/catalog/models/{} and `llorch ls` say how far it is", model.model_id,
+                    model.model_id),
+        {}}.with("reason", std::string("pulling"))
+                          .with("retry_after_ms", kPullRetryAfterMs));
+  }
+  return Resolved{TRY(resolve_model_ref(model.model_ref, {}, options_.roots)), model.checksum};
+}
+
+base::Result<ModelNames::Resolved> ModelNames::resolve(std::string_view model) const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto it = models_.find(model); it != models_.end()) return resolved(it->second);
+  }
+  return Resolved{TRY(resolve_model_ref(model, options_.configured, options_.roots)), {}};
+}
+
+base::Result<ModelNames::Resolved> ModelNames::use(std::string_view model) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto it = models_.find(model); it != models_.end()) {
+      it->second.used_unix_ms = options_.clock->now().unix_ms;
+      used_ = true;
+    }
+  }
+  return resolve(model);
+}
+
+std::vector<wire::CatalogModel> ModelNames::list() const {
+  std::map<std::string, wire::CatalogModel> out;
+  for (const auto& [name, ref] : options_.configured) {
+    const auto real = resolve_model_ref(name, options_.configured, options_.roots);
+    out[name] = {.model_id = name, .model_ref = real ? *real : ref};
+  }
+  for (const wire::NamedModel& model : named()) out[model.model_id] = catalog_model(model);
+  std::vector<wire::CatalogModel> list;
+  for (auto& [name, model] : out) list.push_back(std::move(model));
+  return list;
+}
+
+bool ModelNames::has(const std::string& model_id) const { return is_configured(model_id) || find(model_id); }
+
+std::optional<wire::NamedModel> ModelNames::find(const std::string& model_id) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = models_.find(model_id);
+  return it == models_.end() ? std::nullopt : std::optional(it->second);
+}
+
+std::vector<wire::NamedModel> ModelNames::named() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<wire::NamedModel> out;
+  for (const auto& [name, model] : models_) out.push_back(model);
+  return out;
+}
+
+base::Result<> ModelNames::put(wire::NamedModel model) {
+  return replace([&](Models& models) { models[model.model_id] = std::move(model); });
+}
+
+base::Result<> ModelNames::change(const std::string& model_id, const std::function<void(wire::NamedModel&)>& change) {
+  return replace([&](Models& models) {
+    if (const auto it = models.find(model_id); it != models.end()) change(it->second);
+  });
+}
+
+base::Result<> ModelNames::erase(const std::string& model_id) {
+  return replace([&](Models& models) { models.erase(model_id); });
+}
+
+}  // namespace llorch::orchestratord::models

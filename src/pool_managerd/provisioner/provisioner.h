@@ -1,0 +1,113 @@
+#pragma once
+// Brings models from elsewhere into the model cache: whole and verified, or not at all.
+#include <condition_variable>
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/id.h"
+#include "config/config.h"
+#include "pool_managerd/provisioner/download/part_file.h"
+#include "pool_managerd/provisioner/sources/locate.h"
+#include "wire/catalog.h"
+
+namespace llorch::pool_managerd::provisioner {
+
+struct ProvisionerOptions {
+  std::filesystem::path cache;  // a model is CACHE/<digest>/<file>; what is under way is in CACHE/.partial
+  web::WebOptions web;
+  sources::SourceSettings sources;
+  std::int64_t connections = 4;
+  const base::Clock* clock = nullptr;  // REQUIRES not null; outlives the provisioner
+  // Looks at a model before it is published; what it returns refuses the model. May be null.
+  std::function<base::Result<>(const std::filesystem::path& model)> check;
+  // A model has been published, with the digest that its bytes had. May be null.
+  std::function<void(const std::filesystem::path& model, const std::string& digest)> on_published;
+};
+// With the secrets that `config` names files for. Errors: CONFIG_INVALID, IO_ERROR.
+base::Result<ProvisionerOptions> provisioner_options(const config::Config& config);
+
+struct PullCounters {
+  std::int64_t succeeded = 0, failed = 0;
+};
+
+// Thread-safe. Pulls run on threads of its own, three at a time; the others wait in order.
+class Provisioner {
+ public:
+  explicit Provisioner(ProvisionerOptions options);
+  Provisioner(const Provisioner&) = delete;
+  Provisioner& operator=(const Provisioner&) = delete;
+  ~Provisioner();  // stop()
+
+  // The pull of this source, which runs already or begins now: equal requests have one. Errors: INVALID_PARAMS, FORBIDDEN (the
+  // policy), SERVER_BUSY (too many wait).
+  base::Result<wire::PullStatus> start(const wire::PoolPullRequest& request, const base::CorrelationId& correlation_id);
+  // The last few that have ended are remembered.
+  std::optional<wire::PullStatus> status(const std::string& pull_id) const;
+  // What has come stays for another try. False: no such pull.
+  bool cancel(const std::string& pull_id);
+  // The directory of the model with this digest (64 hex digits), whether or not it exists.
+  std::filesystem::path directory_of(const std::string& digest) const { return options_.cache / digest; }
+  // Removes a published model; the bytes it took. REQUIRES: nobody uses it. Errors: MODEL_NOT_FOUND, IO_ERROR.
+  base::Result<std::int64_t> remove(const std::string& digest);
+  PullCounters counters() const;
+  // Ends every pull soon and joins the threads. Idempotent.
+  void stop();
+
+ private:
+  struct Pull {
+    wire::PoolPullRequest request;
+    base::CorrelationId correlation_id;
+    StopFlag stop;
+    wire::PullStatus status;  // under mutex_
+    std::int64_t measured_ms = 0, measured_bytes = 0;
+  };
+  using PullPtr = std::shared_ptr<Pull>;
+  struct Fetched {
+    std::vector<download::PartFile> parts;  // they keep other processes out
+    sources::Artifact artifact;
+  };
+  struct Published {
+    std::filesystem::path model;
+    std::string digest;
+  };
+
+  void run_thread();
+  void run(const PullPtr& pull);
+  base::Result<Published> pull_model(const PullPtr& pull);
+  base::Result<sources::Artifact> locate(const PullPtr& pull);
+  base::Result<Fetched> fetch(const PullPtr& pull, sources::Artifact artifact);
+  base::Result<Published> publish(const PullPtr& pull, Fetched fetched);
+  base::Result<std::filesystem::path> stage(const PullPtr& pull, const Fetched& fetched,
+                                            const std::filesystem::path& directory) const;
+  std::optional<Published> find_published(const std::string& digest) const;
+  void set_state(const PullPtr& pull, wire::PullState state);
+  void on_bytes(const PullPtr& pull, std::int64_t done, std::int64_t total);
+  void finish(const PullPtr& pull, const base::Result<Published>& result);
+  void forget_old();  // REQUIRES mutex_ held
+  void tidy() const;
+  std::filesystem::path partial() const { return options_.cache / ".partial"; }
+
+  const ProvisionerOptions options_;
+  web::Web web_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::map<std::string, PullPtr> pulls_;  // by id
+  std::deque<PullPtr> waiting_;
+  std::deque<std::string> ended_;  // ids, oldest first
+  std::set<std::string> busy_;     // names of partial files that a pull works on
+  PullCounters counters_;
+  bool stopped_ = false;
+  std::vector<std::thread> threads_;  // last: they use the others
+};
+
+}  // namespace llorch::pool_managerd::provisioner

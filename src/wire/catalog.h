@@ -1,0 +1,121 @@
+#pragma once
+// Models by name: what orchestratord lists and fetches, and what a pool manager tells of a pull. Field tables: catalog.cpp.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "wire/meta.h"
+
+namespace llorch::wire {
+
+// POST /v2/models/pull of a pool manager; a repeated one joins the pull that runs.
+struct PoolPullRequest {
+  std::string source;    // hf:, https:, s3:, oci: or pypi:
+  std::string checksum;  // "sha256:<hex>" of the model; empty: what the source says of itself
+};
+
+enum class PullState : std::uint8_t { kQueued, kLocating, kFetching, kFinishing, kDone, kFailed, kCancelled };
+
+// GET /v2/models/pulls/{id} of a pool manager.
+struct PullStatus {
+  std::string pull_id;
+  PullState state = PullState::kQueued;
+  std::string source;  // once it is located: pinned, so that it means the same bytes for ever
+  std::int64_t bytes_done = 0;
+  std::int64_t bytes_total = 0;  // 0: not known yet
+  std::int64_t bytes_per_second = 0;
+  std::optional<std::int64_t> eta_ms;
+  // Of a pull that is done.
+  std::string model_ref;  // file:/absolute/path
+  std::string checksum;   // "sha256:<hex>", the model's digest
+  std::int64_t size_bytes = 0;
+  // Of one that failed.
+  std::optional<std::string> error_code;
+  std::optional<std::string> error_message;
+};
+
+enum class ModelLifecycle : std::uint8_t { kActive, kRetired };
+
+// GET /v2/catalog/models and /v2/catalog/models/{id}
+struct CatalogModel {
+  std::string model_id;   // what a request may name
+  std::string model_ref;  // empty while the model has not come
+  ModelLifecycle lifecycle_state = ModelLifecycle::kActive;
+  // Of names that were given at run time; the others are in models.aliases.
+  std::optional<std::string> source;    // as pulled, without what follows a "?"
+  std::optional<std::string> checksum;  // "sha256:<hex>"; a job whose model has another is refused
+  std::optional<std::int64_t> size_bytes;
+  std::optional<std::string> pool_id;  // that has the file
+  std::optional<bool> pinned;
+  std::optional<std::int64_t> used_unix_ms;  // when a job named it last
+  std::optional<PullStatus> pull;            // until it is done
+  // With ?facts=true of a model that is here, one of the two: what a pool says of the file, or why none does.
+  std::optional<ModelFacts> facts;
+  std::optional<HealthReason> reason;
+};
+struct CatalogModelList {
+  std::vector<CatalogModel> models;
+};
+
+// POST /v2/catalog/models
+struct CreateCatalogModelRequest {
+  std::optional<std::string> model_id;  // absent: the known model's name, or one made from the reference
+  std::string model_ref;                // of a known model its name; else file:, hf:, https:, s3:, oci: or pypi:
+  std::optional<std::string> checksum;
+  std::optional<std::string> pool_id;  // where to; absent: the first healthy pool
+};
+// POST /v2/catalog/models/{id}/state
+struct CatalogStateRequest {
+  std::optional<ModelLifecycle> lifecycle_state;
+  std::optional<bool> pinned;
+};
+// 200 of DELETE /v2/catalog/models/{id} and of POST /v2/catalog/gc
+struct CatalogRemoved {
+  std::vector<std::string> removed;  // names
+  std::int64_t bytes_freed = 0;
+};
+// POST /v2/catalog/gc
+struct CatalogGcRequest {
+  std::optional<std::int64_t> unused_ms;  // what nobody has named for so long goes
+  std::optional<std::int64_t> bytes_max;  // then, the least lately named first, until the rest takes no more
+};
+
+// What is known of a model that can be pulled by name.
+struct KnownModel {
+  std::string model_id;
+  std::string source;
+  std::string checksum;  // "sha256:<hex>"; empty: its source's own is trusted
+  std::int64_t size_bytes = 0;
+  std::string parameters;  // "135M"
+  std::string licence;
+  std::string chat_template;  // "chatml", ...; empty: for completion
+  std::string about;
+  std::optional<bool> fits;  // in the largest device there is
+};
+// GET /v2/catalog/known
+struct KnownModelList {
+  std::vector<KnownModel> models;
+};
+
+// orchestratord's own file of names; see models/model_names.h.
+struct NamedModel {
+  std::string model_id;
+  std::string source;         // as asked for
+  std::string pinned_source;  // as the pool located it
+  std::string wanted_checksum;
+  std::string pool_id;
+  std::string model_ref;  // empty: being pulled
+  std::string checksum;
+  std::int64_t size_bytes = 0;
+  ModelLifecycle lifecycle_state = ModelLifecycle::kActive;
+  bool pinned = false;
+  std::int64_t created_unix_ms = 0;
+  std::int64_t used_unix_ms = 0;
+};
+struct NamedModels {
+  std::int64_t version = 1;
+  std::vector<NamedModel> models;
+};
+
+}  // namespace llorch::wire
