@@ -168,12 +168,12 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
     if (target && *page && http::is_preflight(head.method, *head.headers)) return preflight(std::move(*target));
     const http::Gateway* gateway = http::gateway_of(options_.gateways, head.target);
     const bool is_open = target && !head.headers->get("Authorization") && is_open_route(head.method, *target);
-    auto principal =
-        is_open ? base::Result<http::Principal>(http::nobody())
-                : http::authorize(options_.auth, {.headers = head.headers,
-                                                  .peer_address = head.peer_address,
-                                                  .always_sends_token = gateway && gateway->always_sends_token,
-                                                  .takes_api_key = gateway && gateway->takes_api_key});
+    auto principal = is_open
+                         ? base::Result<http::Principal>(http::nobody())
+                         : http::authorize(options_.auth, {.headers = head.headers,
+                                                           .peer_address = head.peer_address,
+                                                           .always_sends_token = gateway && gateway->always_sends_token,
+                                                           .takes_api_key = gateway && gateway->takes_api_key});
     if (!is_open) log_auth(head, principal);
     if (!principal) return refused(principal.error(), cors);
     if (!target) return refused(target.error(), cors);

@@ -142,7 +142,7 @@ def test_jobs_say_why_they_wait_and_are_cancelled(page, stack):
     waiting = [stack.submit(max_tokens=50)["job_id"] for _ in range(4)]
     page.open(f"{stack.url}/#/jobs")
     page.wait_text(".list", "queued 2")
-    page.click(".job")
+    page.click(".list .job")
     page.wait("location.hash.startsWith('#/jobs/')")
     page.go(f"jobs/{waiting[-1]}")
     page.wait_text(".detail .note", "WAITING_FOR_")
@@ -162,7 +162,7 @@ def test_jobs_say_why_they_wait_and_are_cancelled(page, stack):
     page.type(".toolbar input", "no such id")
     page.wait_text(".list-panel", "No job matches")
     page.type(".toolbar input", first[:8])
-    page.wait(f"document.querySelectorAll('.job:not([hidden])').length === 1")
+    page.wait(f"document.querySelectorAll('.list .job:not([hidden])').length === 1")
     page.click_text("button", "Close")
     page.wait("document.querySelector('.detail').hidden")
 

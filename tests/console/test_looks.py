@@ -83,7 +83,7 @@ def test_a_result_and_a_refusal(browser, theme):
         assert page.eval(CHECK) == []
         page.go("pools")
         page.click_text("button", "Purge …")
-        page.wait("document.querySelector('dialog[open]')")
+        page.wait("document.querySelector('dialog[open]') !== null")
         page.screenshot(SCREENSHOTS / f"dialog-{theme}.png")
         assert page.eval(CHECK) == []
     assert page.complaints == []

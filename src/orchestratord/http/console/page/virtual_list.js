@@ -97,8 +97,8 @@ export class VirtualList {
     const moves = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
     if (!(event.key in moves) || this.items.length === 0) return;
     event.preventDefault();
-    const at = this.items.findIndex((item) => this.keyOf(item) === this.selected);
-    this.choose(Math.min(this.items.length - 1, Math.max(0, at < 0 ? 0 : at + moves[event.key])));
+    const at = this.items.findIndex((item) => this.keyOf(item) === this.selected);  // -1: none, so that a step down is the first
+    this.choose(Math.min(this.items.length - 1, Math.max(0, at + moves[event.key])));
   }
 
   remove() {
