@@ -184,6 +184,7 @@ def test_kills(tmp_path, server):
             own.pool.send_signal(signal.SIGKILL)
             own.pool.wait(HANG_S)
             server.requests.clear()
+            item.hold_after = server.bytes_sent + MIB  # what is asked to look at the file is answered
             own.start_pool()
             wait_for("the pool to ask again", lambda: len(server.asked("/tale.gguf")) > 2)
         item.hold_after = None
