@@ -41,6 +41,7 @@ const std::vector<SchemaFile>& schema_files() {
       {"submit_request", "POST /v2/tasks", json_schema<SubmitRequest>},
       {"chat_completion_request", "POST /v1/chat/completions", json_schema<ChatCompletionRequest>},
       {"responses_request", "POST /v1/responses", json_schema<ResponsesRequest>},
+      {"embeddings_request", "POST /v1/embeddings", json_schema<EmbeddingsRequest>},
       {"text_completion_request", "POST /v1/completions", json_schema<TextCompletionRequest>},
       {"submit_reply", "202 of POST /v2/tasks", json_schema<SubmitReply>},
       {"task_result", "200 of POST /v2/tasks?wait=true", json_schema<TaskResult>},

@@ -83,6 +83,7 @@ std::vector<Api::Route> Api::openai_routes() {
       {"POST", "/v1/chat/completions", Scope::kTenant, submits(&Gateway::chat_completions), may_submit},
       {"POST", "/v1/completions", Scope::kTenant, submits(&Gateway::completions), may_submit},
       {"POST", "/v1/responses", Scope::kTenant, submits(&Gateway::responses), may_submit},
+      {"POST", "/v1/embeddings", Scope::kTenant, submits(&Gateway::embeddings), may_submit},
       {"GET", "/v1/models", Scope::kTenant, handler(openai_, &Gateway::models)},
       {"GET", "/v1/models/{id}", Scope::kTenant, handler(openai_, &Gateway::model)},
   };

@@ -34,6 +34,11 @@ std::string opening(const AnswerOptions& options, const AnswerIdentity& identity
   return out;
 }
 
+net::http::Headers with_request_id(net::http::Headers headers, const base::CorrelationId& correlation_id) {
+  headers.set("X-Request-Id", correlation_id.value);
+  return headers;
+}
+
 void append_wait(std::string& out, const wire::QueuedEvent& event) {
   net::sse::append_comment(out, fmt::format("queued: {} before this one, start expected in {} ms", event.queue_position,
                                             event.predicted_start_ms));

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/id.h"
+#include "net/http/message.h"
 #include "orchestratord/http/chat/output_reader.h"
 #include "orchestratord/http/openai/request.h"
 #include "wire/task.h"
@@ -19,6 +20,9 @@ struct AnswerIdentity {
 
 // The answer's first members, without a closing brace: {"id","object","created","model","service_tier"?
 std::string opening(const AnswerOptions& options, const AnswerIdentity& identity);
+
+// `headers` of an answer with its X-Request-Id.
+net::http::Headers with_request_id(net::http::Headers headers, const base::CorrelationId& correlation_id);
 
 // Appends the comment that says how long a job waits.
 void append_wait(std::string& out, const wire::QueuedEvent& event);

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "base/utf8.h"
 
 namespace llorch::orchestratord::http::openai {
 
@@ -14,6 +15,11 @@ inline tl::unexpected<base::Error> refused(std::string_view field, std::string_v
   return base::fail(base::Error{base::ErrorCode::kInvalidParams, std::move(message), {}}
                         .with("field", std::string(field))
                         .with("reason", std::string(reason)));
+}
+
+inline base::Result<> check_utf8(std::string_view body) {
+  if (base::is_valid_utf8(body)) return {};
+  return refused("", "utf8", "the body is not valid UTF-8");
 }
 
 // The text of a member; empty if there is none, or no text.

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <boost/json.hpp>
 
-#include "base/utf8.h"
 #include "orchestratord/http/openai/messages.h"
 #include "orchestratord/http/openai/parsing.h"
 #include "orchestratord/http/openai/response_items.h"
@@ -150,11 +149,6 @@ std::string asked_members(const wire::ResponsesRequest& body) {
   out["top_p"] = body.common.top_p.value_or(1.0);
   const std::string text = json::serialize(out);
   return text.substr(1, text.size() - 2);
-}
-
-base::Result<> check_utf8(std::string_view body) {
-  if (base::is_valid_utf8(body)) return {};
-  return refused("", "utf8", "the body is not valid UTF-8");
 }
 
 }  // namespace
