@@ -212,5 +212,37 @@ TEST(EnumNames, NameAndValueAreInverse) {
   EXPECT_EQ(enum_from_name<Priority>("urgent"), std::nullopt);
 }
 
+TEST(Embedding, AWorkerGetsEveryTokenOfEveryInput) {
+  const auto reason = [](std::string_view rest) {
+    const auto request = decode<ExecuteRequest>(R"({"job_id":"j",)" + std::string(rest) + "}", UnknownKeys::kRefuse);
+    return request ? "taken" : reason_of(request.error());
+  };
+  EXPECT_EQ(reason(R"("prompt_tokens":[1,2,3],"embedding":{"input_tokens":[1,2],"dimensions":4})"), "taken");
+  EXPECT_EQ(reason(R"("prompt_tokens":[1,2,3],"embedding":{"input_tokens":[1,1]})"), "range");
+  EXPECT_EQ(reason(R"("prompt_tokens":[1,2,3],"embedding":{"input_tokens":[1,3]})"), "range");
+  EXPECT_EQ(reason(R"("prompt_tokens":[1,2,3],"embedding":{"input_tokens":[4,-1]})"), "range");
+  EXPECT_EQ(reason(R"("prompt_tokens":[1],"embedding":{"input_tokens":[1],"dimensions":0})"), "range");
+  EXPECT_EQ(reason(R"("prompt":"x","embedding":{"input_tokens":[1]})"), "combination");
+  ExecuteRequest whole{.job_id = "j", .embedding = EmbeddingOrder{.input_tokens = {1}}}, cut = whole;
+  cut.embedding->dimensions = 3;
+  EXPECT_NE(parameters_sha256(whole), parameters_sha256(cut));
+}
+
+TEST(Embedding, ASubmissionHasInputAndNothingThatDraws) {
+  const auto reason = [](std::string_view rest) {
+    const auto request = decode<SubmitRequest>(R"({"model":"m",)" + std::string(rest) + "}", UnknownKeys::kRefuse);
+    return request ? "taken" : reason_of(request.error());
+  };
+  EXPECT_EQ(reason(R"("workload":"embedding","input":["a",[1,2]],"dimensions":4,"seed":1)"), "taken");
+  EXPECT_EQ(reason(R"("workload":"completion","prompt":"a")"), "taken");
+  for (const char* wrong :
+       {R"("input":"a")", R"("workload":"embedding","prompt":"a")",
+        R"("workload":"embedding","input":"a","prompt":"a")", R"("prompt":"a","dimensions":4)",
+        R"("workload":"embedding","input":"a","temperature":0)", R"("workload":"embedding","input":"a","max_tokens":1)",
+        R"("workload":"embedding","input":"a","stop":["x"])", R"("workload":"embedding","input":"a","top_k":5)",
+        R"("workload":"embedding","input":"a","regex":"x")"})
+    EXPECT_EQ(reason(wrong), "combination") << wrong;
+}
+
 }  // namespace
 }  // namespace llorch::wire

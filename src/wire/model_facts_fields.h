@@ -30,7 +30,9 @@ struct Table<ModelFacts> {
                  optional("slots", &S::slots),
                  required("memory_bytes", &S::memory_bytes, "Of a worker, on each of its devices."),
                  optional("devices", &S::devices, "That share the model in one worker.", {1, kMaskDevicesMax}),
-                 optional("images", &S::images, "Omitted: takes no images.")};
+                 optional("images", &S::images, "Omitted: takes no images."),
+                 optional("embedding_dimensions", &S::embedding_dimensions,
+                          "Elements of a vector. Omitted: the model writes text.", {1})};
 };
 
 }  // namespace llorch::wire

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "wire/embedding_fields.h"
 #include "wire/field.h"
 #include "wire/gateway_fields.h"
 #include "wire/json_text_fields.h"
@@ -33,6 +34,11 @@ struct EnumNames<ServiceTier> {
                                            std::pair{ServiceTier::kPriority, std::string_view("priority")},
                                            std::pair{ServiceTier::kScale, std::string_view("scale")},
                                            std::pair{ServiceTier::kFast, std::string_view("fast")}};
+};
+template <>
+struct EnumNames<EmbeddingEncoding> {
+  static constexpr auto names = std::array{std::pair{EmbeddingEncoding::kFloat, std::string_view("float")},
+                                           std::pair{EmbeddingEncoding::kBase64, std::string_view("base64")}};
 };
 template <>
 struct EnumNames<ToolChoiceMode> {
@@ -303,6 +309,18 @@ struct Table<ResponsesRequest> {
 };
 
 template <>
+struct Table<EmbeddingsRequest> {
+  using S = EmbeddingsRequest;
+  static constexpr auto fields = std::tuple{
+      required("model", &S::model, "Model reference, as of POST /v2/tasks.", {1, 512}),
+      required("input", &S::input, "A text, a list of token ids, or a list of several of either.", {1, 4 << 20}),
+      optional("encoding_format", &S::encoding_format,
+               "float: numbers; base64: their f32, little-endian. Omitted: float."),
+      optional("dimensions", &S::dimensions, "Of each vector, from the first on. Omitted: the model's.", {1, 1 << 20}),
+      optional("user", &S::user, "Accepted; changes nothing.")};
+};
+
+template <>
 struct Table<TextCompletionRequest> {
   using S = TextCompletionRequest;
   static constexpr auto own =
@@ -324,6 +342,7 @@ using namespace llorch::wire;
 LLORCH_INSTANTIATE_WIRE(ChatCompletionRequest)
 LLORCH_INSTANTIATE_WIRE(ResponsesRequest)
 LLORCH_INSTANTIATE_WIRE(TextCompletionRequest)
+LLORCH_INSTANTIATE_WIRE(EmbeddingsRequest)
 LLORCH_INSTANTIATE_ENUM(ReasoningEffort)
 LLORCH_INSTANTIATE_ENUM(ServiceTier)
 LLORCH_INSTANTIATE_ENUM(ToolChoiceMode)

@@ -125,6 +125,17 @@ struct ResponsesRequest {
   Unsupported access_programs, context_management, conversation, image, moderation, previous_response_id, prompt;
 };
 
+enum class EmbeddingEncoding : std::uint8_t { kFloat, kBase64 };
+
+// POST /v1/embeddings
+struct EmbeddingsRequest {
+  std::string model;
+  EmbeddingInputs input;
+  std::optional<EmbeddingEncoding> encoding_format;  // omitted: float
+  std::optional<std::int64_t> dimensions;            // omitted: the model's
+  Ignored user;
+};
+
 // POST /v1/completions
 struct TextCompletionRequest {
   OpenAiRequest common;

@@ -207,6 +207,8 @@ struct ModelFacts {
   std::int64_t memory_bytes = 0;
   std::int64_t devices = 1;           // that share the model
   std::optional<ModelImages> images;  // omitted: takes none
+  // Elements of a vector of a model of embeddings, which makes nothing else; omitted: a model that writes.
+  std::optional<std::int64_t> embedding_dimensions;
 };
 
 }  // namespace llorch::wire

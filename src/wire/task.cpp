@@ -5,6 +5,7 @@
 #include "base/sha256.h"
 #include "wire/budget_fields.h"
 #include "wire/device_mask.h"
+#include "wire/embedding_fields.h"
 #include "wire/field.h"
 #include "wire/json_text_fields.h"
 #include "wire/sampling_fields.h"
@@ -43,6 +44,11 @@ struct EnumNames<StopReason> {
                                            std::pair{StopReason::kContext, std::string_view("context")}};
 };
 
+template <>
+struct EnumNames<Workload> {
+  static constexpr auto names = std::array{std::pair{Workload::kCompletion, std::string_view("completion")},
+                                           std::pair{Workload::kEmbedding, std::string_view("embedding")}};
+};
 template <>
 struct EnumNames<PlacementMode> {
   static constexpr auto names = std::array{std::pair{PlacementMode::kAuto, std::string_view("auto")},
@@ -106,6 +112,9 @@ struct Table<SubmitRequest> {
           "Model reference: an alias, file:/absolute/path (a .gguf file or a Hugging Face directory) or hf:org/repo.",
           {1, 512}),
       optional("model_ref", &S::model_ref, "Older spelling of `model`; give exactly one of the two.", {1, 512}),
+      optional(
+          "workload", &S::workload,
+          "What is wanted: a completion of `prompt` or `messages`, or embeddings of `input`. Omitted: completion."),
       optional("prompt", &S::prompt, "Text to continue; this or `messages`.", {1, 4 << 20}),
       optional("messages", &S::messages, "Conversation to continue, for the model's chat template.", {0, 4 << 20}),
       optional("tools", &S::tools, "Functions the model may call, for the chat template.", {0, 4 << 20}),
@@ -113,6 +122,8 @@ struct Table<SubmitRequest> {
       optional("chat_template_kwargs", &S::chat_template_kwargs, "More variables for the chat template.", {0, 1 << 16}),
       optional("add_generation_prompt", &S::add_generation_prompt,
                "Whether the chat template ends with the start of an answer. Omitted: true."),
+      optional("input", &S::input, "Text or token ids, or a list of several: each becomes a vector.", {1, 4 << 20}),
+      optional("dimensions", &S::dimensions, "Of each vector, from the first on. Omitted: the model's.", {1, 1 << 20}),
       optional(
           "max_tokens", &S::max_tokens,
           "Tokens to generate at most. Omitted: what the context has left after the prompt, within the server's limit.",
@@ -137,9 +148,7 @@ struct Table<SubmitRequest> {
     if (r.model.has_value() == r.model_ref.has_value()) {
       return field_error("model", "missing", "give exactly one of model and model_ref");
     }
-    if (r.prompt.has_value() == r.messages.has_value()) {
-      return field_error("prompt", "missing", "give exactly one of prompt and messages");
-    }
+    TRY(validate_workload(r));
     if (!r.messages && (r.tools || r.documents || r.chat_template_kwargs || r.add_generation_prompt)) {
       return field_error("messages", "combination",
                          "tools, documents, chat_template_kwargs and add_generation_prompt need messages");
@@ -154,6 +163,24 @@ struct Table<SubmitRequest> {
       if (s.empty() || s.size() > 512) return field_error("stop", "length", "a stop text has 1 to 512 bytes");
     }
     return validate_sampling(r.sampling, effective_temperature(r));
+  }
+
+ private:
+  static base::Result<> validate_workload(const S& r) {
+    const bool embeds = r.workload.value_or(Workload::kCompletion) == Workload::kEmbedding;
+    if (embeds != r.input.has_value() || (r.dimensions && !embeds))
+      return field_error("input", "combination", "workload embedding and input go together; dimensions needs them");
+    if (!embeds && r.prompt.has_value() == r.messages.has_value())
+      return field_error("prompt", "missing", "give exactly one of prompt and messages");
+    if (!embeds) return {};
+    if (r.prompt || r.messages) return field_error("prompt", "combination", "an embedding job has input alone");
+    const bool draws =
+        r.max_tokens || r.temperature || !r.stop.empty() || json_of(r.sampling) != json_of(SamplingRequest{});
+    if (draws) {
+      return field_error("workload", "combination",
+                         "embeddings take no max_tokens, no stop, no temperature and no sampling parameters");
+    }
+    return {};
   }
 };
 
@@ -323,9 +350,10 @@ base::Result<> validate_submission(const SubmitRequest& request) { return Table<
 template <>
 struct Table<TaskResult> {
   using S = TaskResult;
-  static constexpr auto own =
-      std::tuple{required("task_id", &S::task_id), required("text", &S::text, "The whole output."),
-                 optional("logprobs", &S::logprobs, "Of each token, when the request asked for them.")};
+  static constexpr auto own = std::tuple{
+      required("task_id", &S::task_id), required("text", &S::text, "The whole output."),
+      optional("logprobs", &S::logprobs, "Of each token, when the request asked for them."),
+      optional("embeddings", &S::embeddings, "Of each input, as base64 of its f32 elements, little-endian.")};
   static constexpr auto fields = std::tuple_cat(own, Table<EndEvent>::fields);
 };
 
@@ -391,4 +419,5 @@ LLORCH_INSTANTIATE_ENUM(OnDisconnect)
 LLORCH_INSTANTIATE_ENUM(Determinism)
 LLORCH_INSTANTIATE_ENUM(JobStatus)
 LLORCH_INSTANTIATE_ENUM(StopReason)
+LLORCH_INSTANTIATE_ENUM(Workload)
 LLORCH_INSTANTIATE_ENUM(PlacementMode)

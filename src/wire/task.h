@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/id.h"
 #include "base/result.h"
+#include "wire/embedding.h"
 #include "wire/sampling.h"
 #include "wire/session.h"
 
@@ -19,6 +20,7 @@ enum class OnDisconnect : std::uint8_t { kCancel = 0, kResume = 1 };
 enum class Determinism : std::uint8_t { kBestEffort = 0, kStrict = 1 };
 enum class JobStatus : std::uint8_t { kQueued, kDispatched, kRunning, kCompleted, kFailed, kCancelled };
 enum class StopReason : std::uint8_t { kEos, kMaxTokens, kStop, kContext };
+enum class Workload : std::uint8_t { kCompletion, kEmbedding };
 enum class PlacementMode : std::uint8_t { kAuto, kPrefer, kPin };
 
 constexpr bool is_terminal(JobStatus s) {
@@ -54,14 +56,18 @@ struct StoredParams {
 struct SubmitRequest {
   std::optional<std::string> model;
   std::optional<std::string> model_ref;
-  // Exactly one of `prompt` and `messages`; the four after `messages` belong to it.
+  std::optional<Workload> workload;  // omitted: completion
+  // Of a completion exactly one of `prompt` and `messages`; the four after `messages` belong to it.
   std::optional<std::string> prompt;
   std::optional<JsonArray> messages;
   std::optional<JsonArray> tools;
   std::optional<JsonArray> documents;
   std::optional<JsonObject> chat_template_kwargs;
   std::optional<bool> add_generation_prompt;  // omitted: true
-  std::optional<std::int64_t> max_tokens;     // omitted: what the context has left, at most what the server allows
+  // Of embeddings, which take none of max_tokens, temperature, sampling and stop.
+  std::optional<EmbeddingInputs> input;
+  std::optional<std::int64_t> dimensions;  // kept of each vector; omitted: all
+  std::optional<std::int64_t> max_tokens;  // omitted: what the context has left, at most what the server allows
   std::optional<std::string> task_id;
   std::optional<std::string> session_id;
   Priority priority = Priority::kInteractive;
@@ -227,6 +233,7 @@ struct TaskResult : EndEvent {
   std::string task_id;
   std::string text;
   std::optional<std::vector<TokenLogprobs>> logprobs;  // of each token, where the request asked for them
+  std::optional<std::vector<std::string>> embeddings;  // of embeddings: the vector of each input; `text` is empty
 };
 
 }  // namespace llorch::wire

@@ -1,6 +1,9 @@
 #include "wire/worker.h"
 
+#include <utility>
+
 #include "base/id.h"
+#include "base/sha256.h"
 #include "wire/field.h"
 #include "wire/sampling_fields.h"
 
@@ -14,6 +17,13 @@ struct Table<ExecuteImage> {
                                             required("height", &S::height, "Pixels after resizing.", {1, 1 << 20})};
 };
 template <>
+struct Table<EmbeddingOrder> {
+  using S = EmbeddingOrder;
+  static constexpr auto fields = std::tuple{
+      required("input_tokens", &S::input_tokens, "How many of prompt_tokens each input has.", {1, kEmbeddingInputsMax}),
+      optional("dimensions", &S::dimensions, "Elements kept of each vector, from the first on.", {1, 1 << 20})};
+};
+template <>
 struct Table<ExecuteRequest> {
   using S = ExecuteRequest;
   static constexpr auto own =
@@ -23,6 +33,7 @@ struct Table<ExecuteRequest> {
                  optional("prompt_tokens", &S::prompt_tokens, "Token ids, special tokens included.", {1, 4 << 20}),
                  optional("prompt_sha256", &S::prompt_sha256, "Of the text behind prompt_tokens.", {64, 64}),
                  optional("images", &S::images, "In the order of their tokens among prompt_tokens.", {0, 64}),
+                 optional("embedding", &S::embedding, "Vectors of inputs are wanted, not a continuation."),
                  optional("max_tokens", &S::max_tokens, "", {1, 1'000'000}),
                  optional("temperature", &S::temperature, "0 is greedy.", {0, 2}),
                  optional("stop", &S::stop, "", {0, 4}),
@@ -39,10 +50,27 @@ struct Table<ExecuteRequest> {
     }
     if (!r.images.empty() && !r.prompt_tokens)
       return field_error("images", "missing", "images go with prompt_tokens, which hold their places");
+    if (r.embedding) TRY(validate_embedding(r));
     for (const std::string& s : r.stop) {
       if (s.empty() || s.size() > 512) return field_error("stop", "length", "a stop text has 1 to 512 bytes");
     }
     return validate_sampling(r.sampling, r.temperature);
+  }
+
+ private:
+  static base::Result<> validate_embedding(const S& r) {
+    if (!r.prompt_tokens || !r.images.empty())
+      return field_error("embedding", "combination", "embedding goes with prompt_tokens and without images");
+    std::size_t left = r.prompt_tokens->size();
+    for (const std::int64_t count : r.embedding->input_tokens) {
+      if (count < 1 || std::cmp_greater(count, left)) {
+        return field_error("embedding.input_tokens", "range",
+                           "each input has a token or more, and prompt_tokens hold them all");
+      }
+      left -= static_cast<std::size_t>(count);
+    }
+    if (left == 0) return {};
+    return field_error("embedding.input_tokens", "range", "prompt_tokens hold more than the inputs");
   }
 };
 template <>
@@ -95,9 +123,15 @@ struct Table<WorkerHealth> {
                                             required("uptime_seconds", &S::uptime_seconds)};
 };
 
+std::string parameters_sha256(const ExecuteRequest& request) {
+  if (request.embedding) return base::to_hex(base::sha256(encode(*request.embedding)));
+  return parameters_sha256(request.temperature, request.sampling, request.stop);
+}
+
 }  // namespace llorch::wire
 
 using namespace llorch::wire;
+LLORCH_INSTANTIATE_WIRE(EmbeddingOrder)
 LLORCH_INSTANTIATE_WIRE(ExecuteRequest)
 LLORCH_INSTANTIATE_WIRE(WorkerTokenEvent)
 LLORCH_INSTANTIATE_WIRE(WorkerCancelRequest)

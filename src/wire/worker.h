@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "wire/embedding.h"
 #include "wire/sampling.h"
 
 namespace llorch::wire {
@@ -20,6 +21,13 @@ struct ExecuteImage {
   std::int64_t height = 0;
 };
 
+// An embedding job: prompt_tokens hold its inputs, one behind the other, and each input's vector is the text of one token
+// event, as embedding.h says.
+struct EmbeddingOrder {
+  std::vector<std::int64_t> input_tokens;  // of each input
+  std::optional<std::int64_t> dimensions;  // kept of each vector; omitted: all
+};
+
 // POST /execute. Exactly one of `prompt` (a worker used alone) and `prompt_tokens` (sent by orchestratord, which has
 // tokenised once).
 struct ExecuteRequest {
@@ -29,6 +37,7 @@ struct ExecuteRequest {
   std::optional<std::vector<std::int32_t>> prompt_tokens;
   std::optional<std::string> prompt_sha256;  // of the text; with prompt_tokens, for the receipt
   std::vector<ExecuteImage> images;          // in the order of their tokens; with prompt_tokens
+  std::optional<EmbeddingOrder> embedding;   // omitted: the prompt is continued
   std::int64_t max_tokens = 2048;
   double temperature = 1.0;
   SamplingRequest sampling;
@@ -36,6 +45,9 @@ struct ExecuteRequest {
   std::optional<std::uint64_t> seed;
   std::optional<std::int64_t> timeout_ms;
 };
+
+// Of a request, as its receipt says it (task.h).
+std::string parameters_sha256(const ExecuteRequest& request);
 
 // The event `token` of the stream that answers /execute; the other events are those of task.h.
 inline constexpr std::int64_t kTokenIdMax = 0x7fff'ffff;

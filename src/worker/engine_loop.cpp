@@ -22,10 +22,22 @@ constexpr std::int64_t kJobWaitMs = 50;
 }  // namespace
 
 struct EngineLoop::Job {
-  Job(Sequence s, std::shared_ptr<JobSink> k) : sequence(std::move(s)), sink(std::move(k)) {}
+  using Work = std::variant<Sequence, embedding::EmbeddingJob>;
+  Job(Work w, std::shared_ptr<JobSink> k) : work(std::move(w)), sink(std::move(k)) {}
 
-  Sequence sequence;
+  Sequence& sequence() { return std::get<Sequence>(work); }
+  // What both kinds of work have.
+  template <class Reader>
+  decltype(auto) with(const Reader& reader) const {
+    return std::visit(reader, work);
+  }
+  const base::JobId& job_id() const {
+    return with([](const auto& w) -> const base::JobId& { return w.spec().job_id; });
+  }
+
+  Work work;
   std::shared_ptr<JobSink> sink;
+  SequenceId first_sequence{};  // of an embedding job: its inputs' are the ones from here on
   std::atomic<bool> cancelled{false};
   std::int64_t accepted_ms = 0;
   std::int64_t deadline_ms = 0;
@@ -52,12 +64,14 @@ EngineLoop::EngineLoop(engine::inference::Engine& engine, const EngineLoopOption
 
 EngineLoop::~EngineLoop() { stop(0); }
 
-base::Result<EngineLoop::Run> EngineLoop::start(SequenceSpec spec, std::shared_ptr<JobSink> sink,
-                                                std::int64_t timeout_ms, const std::function<void()>& on_accepted) {
+base::Result<EngineLoop::Run> EngineLoop::start(JobSpec spec, std::shared_ptr<JobSink> sink, std::int64_t timeout_ms,
+                                                const std::function<void()>& on_accepted) {
+  const auto [job_id, tokens_in] =
+      std::visit([](const auto& s) { return std::pair(s.job_id, static_cast<std::int64_t>(s.prompt.size())); }, spec);
   const std::lock_guard lock(mutex_);
   if (stopping_) return base::fail(ErrorCode::kShuttingDown, "this worker is stopping and takes no new job");
   for (const auto& job : known_) {
-    if (job->sequence.spec().job_id == spec.job_id) {
+    if (job->job_id() == job_id) {
       return base::fail(ErrorCode::kWorkerBusy, "an earlier run of this job is still ending here; try again");
     }
   }
@@ -66,9 +80,12 @@ base::Result<EngineLoop::Run> EngineLoop::start(SequenceSpec spec, std::shared_p
         base::Error{ErrorCode::kWorkerBusy, "every slot of this worker runs a job; try again when one ends", {}}.with(
             "slots_total", slots_total_));
   }
-  counts_.tokens_in += static_cast<std::int64_t>(spec.prompt.size());
-  auto job =
-      std::make_shared<Job>(Sequence(std::move(spec), tokenizer_, engine_.facts().context_tokens), std::move(sink));
+  counts_.tokens_in += tokens_in;
+  auto* const sequence = std::get_if<SequenceSpec>(&spec);
+  auto job = std::make_shared<Job>(
+      sequence != nullptr ? Job::Work(Sequence(std::move(*sequence), tokenizer_, engine_.facts().context_tokens))
+                          : Job::Work(embedding::EmbeddingJob(std::move(std::get<embedding::EmbeddingSpec>(spec)))),
+      std::move(sink));
   job->accepted_ms = clock_.now().mono_ms;
   job->deadline_ms = job->accepted_ms + timeout_ms;
   on_accepted();
@@ -84,8 +101,9 @@ base::Result<EngineLoop::Run> EngineLoop::start(SequenceSpec spec, std::shared_p
 bool EngineLoop::cancel(const base::JobId& job_id, const std::optional<std::string>& execution_id) {
   const std::lock_guard lock(mutex_);
   for (const auto& job : known_) {
-    const SequenceSpec& spec = job->sequence.spec();
-    if (spec.job_id != job_id || spec.execution_id != execution_id) continue;
+    const bool named =
+        job->with([&](const auto& w) { return w.spec().job_id == job_id && w.spec().execution_id == execution_id; });
+    if (!named) continue;
     job->cancelled.store(true);
     woken_ = true;
     changed_.notify_all();
@@ -170,22 +188,39 @@ void EngineLoop::wait_for_work() {
 }
 
 void EngineLoop::take_in_new_jobs() {
-  std::vector<std::shared_ptr<Job>> incoming;
+  std::vector<JobPtr> incoming;
   {
     const std::lock_guard lock(mutex_);
     incoming.swap(incoming_);
     if (std::exchange(clear_cache_, false)) batch_.clear_cache();
   }
-  for (auto& job : incoming) {
-    const SequenceId id{next_sequence_++};
-    const SequenceSpec& spec = job->sequence.spec();
-    engine::inference::SequenceRequest request{
-        .id = id, .prompt = spec.prompt, .tokens_max = job->sequence.tokens_max()};
-    if (spec.images) request.images = {.grids = spec.images->grids, .patch_rows = spec.images->patch_rows};
-    const auto added = batch_.add(request);
-    running_.emplace(id, std::move(job));
-    if (!added) fail(id, added.error());
+  for (const JobPtr& job : incoming) {
+    const bool embeds = std::holds_alternative<embedding::EmbeddingJob>(job->work);
+    const auto added = embeds ? add_inputs(job) : add_sequence(job);
+    if (!added) fail(job, added.error());
   }
+}
+
+base::Result<> EngineLoop::add_sequence(const JobPtr& job) {
+  const SequenceId id{next_sequence_++};
+  running_.emplace(id, job);
+  const SequenceSpec& spec = job->sequence().spec();
+  engine::inference::SequenceRequest request{
+      .id = id, .prompt = spec.prompt, .tokens_max = job->sequence().tokens_max()};
+  if (spec.images) request.images = {.grids = spec.images->grids, .patch_rows = spec.images->patch_rows};
+  return batch_.add(request);
+}
+
+base::Result<> EngineLoop::add_inputs(const JobPtr& job) {
+  const embedding::EmbeddingSpec& spec = std::get<embedding::EmbeddingJob>(job->work).spec();
+  job->first_sequence = SequenceId{next_sequence_};
+  for (std::size_t i = 0; i < spec.inputs_count(); ++i) {
+    const SequenceId id{next_sequence_++};
+    running_.emplace(id, job);
+    TRY(batch_.add(
+        {.id = id, .prompt = spec.input(i), .tokens_max = static_cast<std::uint32_t>(spec.input(i).size())}));
+  }
+  return {};
 }
 
 // A worker whose memory moved away does not go on: it would be slow at best, and what it holds of others' prompts lies where
@@ -208,7 +243,7 @@ void EngineLoop::check_residency() {
   take_in_new_jobs();
   say_taken();
   while (!running_.empty()) {
-    fail(running_.begin()->first,
+    fail(JobPtr(running_.begin()->second),
          base::Error{ErrorCode::kWorkerReset, "the worker leaves: memory of its model left the device", {}});
   }
   if (on_residency_lost_) on_residency_lost_();
@@ -221,17 +256,18 @@ void EngineLoop::end_overdue_jobs() {
   };
   if (std::ranges::any_of(running_, is_over)) say_taken();
   for (auto next = running_.begin(); next != running_.end();) {
-    const auto& [id, job] = *next++;  // fail() takes the entry away
+    const auto [id, job] = *next;
     if (job->cancelled.load()) {
-      fail(id, base::Error{ErrorCode::kCancelled, "the job was cancelled", {}});
+      fail(job, base::Error{ErrorCode::kCancelled, "the job was cancelled", {}});
     } else if (now >= job->deadline_ms) {
-      fail(id, base::Error{ErrorCode::kTimeout, "the job's time on this worker ran out", {}}
-                   .with("stage", "execution")
-                   .with("execution_time_ms", now - job->accepted_ms)
-                   .with("timeout_ms", job->deadline_ms - job->accepted_ms));
+      fail(job, base::Error{ErrorCode::kTimeout, "the job's time on this worker ran out", {}}
+                    .with("stage", "execution")
+                    .with("execution_time_ms", now - job->accepted_ms)
+                    .with("timeout_ms", job->deadline_ms - job->accepted_ms));
     } else {
       batch_.set_paused(id, job->sink->congested());
     }
+    next = running_.upper_bound(id);  // fail() takes all entries of the job away
   }
 }
 
@@ -242,7 +278,9 @@ bool EngineLoop::step() {
   }
   engine::inference::DrawSinks draws;
   if (engine_.draws()) {
-    draws.draw = [&](SequenceId id) { return running_.at(id)->sequence.device_draw(engine::inference::kDrawEditsMax); };
+    draws.draw = [&](SequenceId id) {
+      return running_.at(id)->sequence().device_draw(engine::inference::kDrawEditsMax);
+    };
     draws.drawn = [&](SequenceId id, const engine::plan::RowDrawn& drawn) { accept_drawn(id, drawn); };
     draws.meanwhile = [&] { say_taken(); };
   }
@@ -256,7 +294,7 @@ bool EngineLoop::step() {
     if (ran.error().code == ErrorCode::kCudaError) healthy_.store(false);
     say_taken();
     for (const SequenceId id : batch_.last_step())
-      if (running_.contains(id)) fail(id, ran.error());
+      if (const auto job = running_.find(id); job != running_.end()) fail(JobPtr(job->second), ran.error());
   }
   if (!ran.value_or(true)) say_taken();  // no step to do it in
   const std::lock_guard lock(mutex_);
@@ -266,82 +304,111 @@ bool EngineLoop::step() {
 }
 
 void EngineLoop::accept_logits(SequenceId id, std::span<const float> logits) {
-  const std::shared_ptr<Job> job = running_.at(id);
+  const JobPtr job = running_.at(id);
   if (job->cancelled.load()) return;  // ends before the next step
-  const auto token = job->sequence.accept(logits);
-  if (!token) return fail(id, token.error());
-  hand_out(id, *job, *token);
+  if (std::holds_alternative<embedding::EmbeddingJob>(job->work)) return accept_row(id, job, logits);
+  const auto token = job->sequence().accept(logits);
+  if (!token) return fail(job, token.error());
+  hand_out(job, *token);
   if (!token->finished) batch_.append(id, token->token);
 }
 
+// An input is done with its row.
+void EngineLoop::accept_row(SequenceId id, const JobPtr& job, std::span<const float> row) {
+  auto& work = std::get<embedding::EmbeddingJob>(job->work);
+  const auto input = static_cast<std::uint64_t>(id) - static_cast<std::uint64_t>(job->first_sequence);
+  const auto ready = work.accept(input, row);
+  if (!ready) return fail(job, ready.error());
+  batch_.remove(id);
+  running_.erase(id);
+  for (const embedding::VectorOut& vector : *ready) {
+    note_first_output(*job);
+    job->sink->vector(vector);
+  }
+  if (work.finished()) finish(job, wire::StopReason::kEos);
+}
+
 void EngineLoop::accept_drawn(SequenceId id, const engine::plan::RowDrawn& drawn) {
-  const std::shared_ptr<Job> job = running_.at(id);
+  const JobPtr job = running_.at(id);
   if (job->cancelled.load()) return;
-  const auto token = job->sequence.take(drawn);
-  if (!token) return fail(id, token.error());
-  if (job->sequence.ends()) return say(id, job);
+  const auto token = job->sequence().take(drawn);
+  if (!token) return fail(job, token.error());
+  if (job->sequence().ends()) return say(job);
   batch_.append(id, *token);
   taken_.push_back(id);
 }
 
 void EngineLoop::say_taken() {
   for (const SequenceId id : taken_)
-    if (const auto job = running_.find(id); job != running_.end()) say(id, std::shared_ptr<Job>(job->second));
+    if (const auto job = running_.find(id); job != running_.end()) say(JobPtr(job->second));
   taken_.clear();
 }
 
-void EngineLoop::say(SequenceId id, const std::shared_ptr<Job>& job) { hand_out(id, *job, job->sequence.say()); }
+void EngineLoop::say(const JobPtr& job) { hand_out(job, job->sequence().say()); }
 
-void EngineLoop::hand_out(SequenceId id, Job& job, const TokenOut& token) {
+void EngineLoop::hand_out(const JobPtr& job, const TokenOut& token) {
+  note_first_output(*job);
+  job->sink->token(token);
+  if (token.finished) finish(job, *token.finished);
+}
+
+void EngineLoop::note_first_output(Job& job) {
   if (job.first_token_ms < 0) job.first_token_ms = clock_.now().mono_ms;
-  job.sink->token(token);
-  if (token.finished) finish(id, *token.finished);
 }
 
-void EngineLoop::finish(SequenceId id, wire::StopReason reason) {
-  const std::shared_ptr<Job> job = release(id, &JobCounts::succeeded);
-  const Sequence& s = job->sequence;
-  const std::int64_t now = clock_.now().mono_ms;
-  wire::EndEvent end{.job_id = s.spec().job_id.value,
-                     .tokens_in = static_cast<std::int64_t>(s.spec().prompt.size()),
-                     .tokens_out = s.tokens_out(),
-                     .decode_time_ms = now - job->first_token_ms,
-                     .first_token_ms = job->first_token_ms - job->accepted_ms,
-                     .stop_reason = reason,
-                     .receipt = wire::Receipt{.model_digest = identity_.model_digest,
-                                              .engine_build = identity_.engine_build,
-                                              .numerics = identity_.numerics,
-                                              .device_class = identity_.device_class,
-                                              .sampler = std::string(engine::sampling::kSamplerVersion),
-                                              .kv_dtype = identity_.kv_dtype,
-                                              .seed = s.spec().sampling.seed,
-                                              .prompt_sha256 = s.spec().prompt_sha256,
-                                              .output_sha256 = s.output_sha256(),
-                                              .tokens_out = s.tokens_out(),
-                                              .parameters_sha256 = s.spec().parameters_sha256}};
-  job->sink->end(std::move(end));
+void EngineLoop::finish(const JobPtr& job, wire::StopReason reason) {
+  release(job, &JobCounts::succeeded);
+  job->sink->end(job->with([&](const auto& work) { return end_of(*job, work, reason); }));
 }
 
-void EngineLoop::fail(SequenceId id, base::Error error) {
+template <class Work>
+wire::EndEvent EngineLoop::end_of(const Job& job, const Work& work, wire::StopReason reason) const {
+  const auto& spec = work.spec();
+  return {.job_id = spec.job_id.value,
+          .tokens_in = static_cast<std::int64_t>(spec.prompt.size()),
+          .tokens_out = work.tokens_out(),
+          .decode_time_ms = clock_.now().mono_ms - job.first_token_ms,
+          .first_token_ms = job.first_token_ms - job.accepted_ms,
+          .stop_reason = reason,
+          .receipt = wire::Receipt{.model_digest = identity_.model_digest,
+                                   .engine_build = identity_.engine_build,
+                                   .numerics = identity_.numerics,
+                                   .device_class = identity_.device_class,
+                                   .sampler = std::string(engine::sampling::kSamplerVersion),
+                                   .kv_dtype = identity_.kv_dtype,
+                                   .seed = work.seed(),
+                                   .prompt_sha256 = spec.prompt_sha256,
+                                   .output_sha256 = work.output_sha256(),
+                                   .tokens_out = work.tokens_out(),
+                                   .parameters_sha256 = spec.parameters_sha256}};
+}
+
+void EngineLoop::fail(const JobPtr& job, base::Error error) {
   if (error.code == ErrorCode::kOutOfDeviceMemory) error.code = ErrorCode::kVramOom;
   const auto outcome = error.code == ErrorCode::kCancelled ? &JobCounts::cancelled
                        : error.code == ErrorCode::kTimeout ? &JobCounts::timed_out
                                                            : &JobCounts::failed;
-  release(id, outcome)->sink->error(error);
+  release(job, outcome);
+  job->sink->error(error);
 }
 
 // The slot is free before the job's last event leaves, so whoever reads that event finds a free slot.
-std::shared_ptr<EngineLoop::Job> EngineLoop::release(SequenceId id, std::int64_t JobCounts::*outcome) {
-  batch_.remove(id);
-  std::shared_ptr<Job> job = std::move(running_.extract(id).mapped());
+void EngineLoop::release(const JobPtr& job, std::int64_t JobCounts::*outcome) {
+  for (auto next = running_.begin(); next != running_.end();) {
+    if (next->second != job) {
+      ++next;
+      continue;
+    }
+    batch_.remove(next->first);
+    next = running_.erase(next);
+  }
   const std::lock_guard lock(mutex_);
   known_.erase(std::find(known_.begin(), known_.end(), job));
   usage_ = batch_.usage();
   ++(counts_.*outcome);
-  counts_.tokens_out += job->sequence.tokens_out();
+  counts_.tokens_out += job->with([](const auto& work) { return work.tokens_out(); });
   counts_.busy_ms += clock_.now().mono_ms - job->accepted_ms;
   changed_.notify_all();
-  return job;
 }
 
 }  // namespace llorch::worker

@@ -8,21 +8,24 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <variant>
 #include <vector>
 
 #include "base/clock.h"
 #include "engine/inference/continuous_batch.h"
 #include "engine/plan/step_meter.h"
 #include "wire/task.h"
+#include "worker/embedding/embedding_job.h"
 #include "worker/sequence.h"
 
 namespace llorch::worker {
 
-// Receives one job's events on the loop's thread: token*, then exactly one of end and error. Must not block.
+// Receives one job's events on the loop's thread: token*, or vector*, then exactly one of end and error. Must not block.
 class JobSink {
  public:
   virtual ~JobSink() = default;
   virtual void token(const TokenOut& token) = 0;
+  virtual void vector(const embedding::VectorOut& vector) = 0;
   virtual void end(wire::EndEvent end) = 0;
   virtual void error(const base::Error& error) = 0;
   // True while the reader is too slow: the loop computes nothing for the job until EngineLoop::wake().
@@ -60,8 +63,12 @@ struct EngineLoopOptions {
   std::function<bool()> may_step{};
 };
 
+// What a job is; embeddings are for an engine of embeddings, sequences for all others.
+using JobSpec = std::variant<SequenceSpec, embedding::EmbeddingSpec>;
+
 class EngineLoop {
   struct Job;
+  using JobPtr = std::shared_ptr<Job>;
 
  public:
   // Names one run of a job; outlives it harmlessly.
@@ -80,7 +87,7 @@ class EngineLoop {
   // Thread-safe, all of them.
   // WORKER_BUSY: no free slot, or an earlier run of this job has not ended here yet. SHUTTING_DOWN. `on_accepted` runs on
   // this thread before the sink can be called.
-  base::Result<Run> start(SequenceSpec spec, std::shared_ptr<JobSink> sink, std::int64_t timeout_ms,
+  base::Result<Run> start(JobSpec spec, std::shared_ptr<JobSink> sink, std::int64_t timeout_ms,
                           const std::function<void()>& on_accepted);
   // Ends the run of the job that came with this execution_id before its next step with CANCELLED. False when no such run
   // is here: another run of the same job is left alone.
@@ -107,6 +114,8 @@ class EngineLoop {
   void run();
   void wait_for_work();
   void take_in_new_jobs();
+  base::Result<> add_sequence(const JobPtr& job);
+  base::Result<> add_inputs(const JobPtr& job);
   void check_residency();
   void end_overdue_jobs();
   bool step();  // false when there was nothing to run
@@ -114,12 +123,16 @@ class EngineLoop {
   // Where the device draws: the token is settled at once, so that the next step can begin; its text waits until that runs.
   void accept_drawn(engine::inference::SequenceId id, const engine::plan::RowDrawn& drawn);
   void say_taken();
-  void say(engine::inference::SequenceId id, const std::shared_ptr<Job>& job);
-  void hand_out(engine::inference::SequenceId id, Job& job, const TokenOut& token);
-  void finish(engine::inference::SequenceId id, wire::StopReason reason);
-  void fail(engine::inference::SequenceId id, base::Error error);
+  void accept_row(engine::inference::SequenceId id, const JobPtr& job, std::span<const float> row);
+  void say(const JobPtr& job);
+  void hand_out(const JobPtr& job, const TokenOut& token);
+  void note_first_output(Job& job);
+  void finish(const JobPtr& job, wire::StopReason reason);
+  template <class Work>
+  wire::EndEvent end_of(const Job& job, const Work& work, wire::StopReason reason) const;
+  void fail(const JobPtr& job, base::Error error);
   // Takes the job out of the batch and of everything that knows it.
-  std::shared_ptr<Job> release(engine::inference::SequenceId id, std::int64_t JobCounts::*outcome);
+  void release(const JobPtr& job, std::int64_t JobCounts::*outcome);
 
   engine::inference::Engine& engine_;
   const text::Tokenizer& tokenizer_;
@@ -133,11 +146,11 @@ class EngineLoop {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::shared_ptr<Job>> incoming_;        // guarded by mutex_
+  std::vector<JobPtr> incoming_;                      // guarded by mutex_
   bool stopping_ = false;                             // guarded by mutex_
   bool woken_ = false;                                // guarded by mutex_
   bool clear_cache_ = false;                          // guarded by mutex_
-  std::vector<std::shared_ptr<Job>> known_;           // guarded by mutex_: every job not yet ended
+  std::vector<JobPtr> known_;                         // guarded by mutex_: every job not yet ended
   JobCounts counts_;                                  // guarded by mutex_
   engine::inference::BatchUsage usage_;               // guarded by mutex_
   std::vector<engine::plan::StepMeasures> measures_;  // guarded by mutex_
@@ -146,8 +159,8 @@ class EngineLoop {
 
   // Loop thread only.
   engine::inference::ContinuousBatch batch_;
-  std::map<engine::inference::SequenceId, std::shared_ptr<Job>> running_;
-  std::vector<engine::inference::SequenceId> taken_;  // whose last token has no text yet
+  std::map<engine::inference::SequenceId, JobPtr> running_;  // an embedding job once for each input that is not done
+  std::vector<engine::inference::SequenceId> taken_;         // whose last token has no text yet
   std::uint64_t next_sequence_ = 0;
   std::int64_t next_residency_check_ms_;
   std::thread thread_;

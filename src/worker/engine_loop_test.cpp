@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "engine/compute/cpu/backend.h"
 #include "engine/inference/testing/recording_backend.h"
+#include "engine/inference/testing/tiny_engine.h"
 #include "engine/io/gguf.h"
 #include "engine/io/tokenizer_source.h"
 
@@ -31,6 +32,12 @@ class Recorder final : public JobSink {
       first_.set_value();
     }
   }
+  void vector(const embedding::VectorOut& vector) override {
+    const std::lock_guard lock(mutex_);
+    vectors_.push_back(vector.text);
+    EXPECT_EQ(vector.index + 1, std::ssize(vectors_));
+    if (vectors_.size() == 1) first_.set_value();
+  }
   void end(wire::EndEvent end) override {
     const std::lock_guard lock(mutex_);
     ++endings_;
@@ -49,6 +56,7 @@ class Recorder final : public JobSink {
   void wait_done() { ASSERT_EQ(done_future_.wait_for(kHangs), std::future_status::ready); }
   std::string text() const { return locked(text_); }
   int tokens() const { return locked(tokens_); }
+  std::vector<std::string> vectors() const { return locked(vectors_); }
   int endings() const { return locked(endings_); }
   std::optional<base::Error> error() const { return locked(error_); }
   std::optional<wire::EndEvent> ended() const { return locked(end_); }
@@ -65,6 +73,7 @@ class Recorder final : public JobSink {
   mutable std::mutex mutex_;
   std::string text_;
   int tokens_ = 0;
+  std::vector<std::string> vectors_;
   int endings_ = 0;
   std::optional<base::Error> error_;
   std::optional<wire::EndEvent> end_;
@@ -388,6 +397,76 @@ TEST_F(EngineLoopTest, StopEndsWhatRunsAndTakesNothingMore) {
   loop_->stop(10);
   EXPECT_EQ(sink->error()->code, base::ErrorCode::kCancelled);
   EXPECT_EQ(start("b", "Once", 8, std::make_shared<Recorder>()).error().code, base::ErrorCode::kShuttingDown);
+}
+
+class EmbeddingLoopTest : public EngineLoopTest {
+ protected:
+  void load_embeddings(std::uint32_t slots) {
+    load(1);  // for its tokenizer, which is asked nothing
+    loop_.reset();
+    backend_ = engine::compute::cpu::make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 64u << 20}).value();
+    engine_ =
+        engine::inference::Engine::load(file_.path(), {.slots = slots, .prefill_chunk = 16, .draws = true}, *backend_)
+            .value();
+    loop_.emplace(*engine_, EngineLoopOptions{.may_step = may_step_}, *tokenizer_, Identity{}, clock_);
+  }
+  base::Result<EngineLoop::Run> start_inputs(const std::string& id, std::vector<std::int64_t> input_tokens,
+                                             const std::shared_ptr<Recorder>& sink) {
+    wire::ExecuteRequest request{.job_id = id, .prompt_tokens = std::vector<std::int32_t>{}};
+    for (const std::int64_t count : input_tokens)
+      for (std::int64_t i = 0; i < count; ++i)
+        request.prompt_tokens->push_back(static_cast<std::int32_t>((i + count) % 40));
+    request.embedding = {.input_tokens = std::move(input_tokens)};
+    auto spec = embedding::make_embedding_spec(request, {.vocab = 40, .context_tokens = 192, .dimensions = 64});
+    return loop_->start(std::move(*spec), sink, kPlenty, [] {});
+  }
+  std::vector<std::string> vectors_of(std::vector<std::int64_t> input_tokens) {
+    auto sink = std::make_shared<Recorder>();
+    EXPECT_TRUE(start_inputs("alone", std::move(input_tokens), sink).has_value());
+    sink->wait_done();
+    return sink->vectors();
+  }
+
+  engine::inference::testing::ModelFile file_{
+      {.overrides = {{"llama.pooling_type", engine::io::GgufValue{std::uint32_t{3}}}}}};
+};
+
+// Inputs that are done in another order than they came in, over fewer slots than there are: all vectors, in order, as each alone.
+TEST_F(EmbeddingLoopTest, VectorsComeInTheOrderOfTheInputsAndAreThoseOfEachAlone) {
+  load_embeddings(3);
+  const std::vector<std::int64_t> lengths{100, 1, 40, 2, 2, 150, 7};
+  auto sink = std::make_shared<Recorder>();
+  ASSERT_TRUE(start_inputs("a", lengths, sink).has_value());
+  sink->wait_done();
+  ASSERT_TRUE(sink->ended());
+  EXPECT_EQ(sink->ended()->tokens_out, std::ssize(lengths));
+  EXPECT_EQ(sink->ended()->tokens_in, 302);
+  EXPECT_EQ(sink->ended()->receipt->tokens_out, std::ssize(lengths));
+  std::vector<std::string> expected;
+  for (const std::int64_t length : lengths) expected.push_back(vectors_of({length}).at(0));
+  EXPECT_EQ(sink->vectors(), expected);
+  EXPECT_NE(expected[0], expected[1]);
+  EXPECT_EQ(loop_->slots_free(), 3);
+}
+
+TEST_F(EmbeddingLoopTest, ACancelTakesAllInputsAwayAndLeavesNeighboursAlone) {
+  std::atomic<bool> may_go{false};
+  may_step_ = [&] { return may_go.load(); };
+  load_embeddings(2);
+  auto sink = std::make_shared<Recorder>(), neighbour = std::make_shared<Recorder>();
+  const auto run = start_inputs("a", {5, 6, 7, 8}, sink);
+  ASSERT_TRUE(run.has_value());
+  ASSERT_TRUE(start_inputs("b", {5, 9}, neighbour).has_value());
+  loop_->cancel(*run);
+  sink->wait_done();
+  EXPECT_EQ(sink->error()->code, base::ErrorCode::kCancelled);
+  EXPECT_TRUE(sink->vectors().empty());
+  may_go = true;
+  loop_->wake();
+  neighbour->wait_done();
+  EXPECT_EQ(neighbour->vectors().size(), 2U);
+  EXPECT_EQ(loop_->counts().cancelled, 1);
+  EXPECT_EQ(loop_->counts().succeeded, 1);
 }
 
 }  // namespace

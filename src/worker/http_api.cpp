@@ -42,6 +42,11 @@ class ExecuteStream final : public JobSink, public std::enable_shared_from_this<
                .t = token.text, .i = token.index, .id = base::index(token.token), .logprobs = token.logprobs}));
     exchange_->write(std::move(bytes));
   }
+  void vector(const embedding::VectorOut& vector) override {
+    std::string bytes;
+    append(bytes, "token", wire::encode(wire::WorkerTokenEvent{.t = vector.text, .i = vector.index}));
+    exchange_->write(std::move(bytes));
+  }
   void end(wire::EndEvent end) override {
     std::string bytes;
     append(bytes, "end", wire::encode(end));
@@ -75,7 +80,8 @@ class ExecuteStream final : public JobSink, public std::enable_shared_from_this<
 
 // A request that only has to start.
 struct Accepted {
-  SequenceSpec spec;
+  JobSpec spec;
+  wire::StartedEvent started;
   std::int64_t timeout_ms = 0;
   base::CorrelationId correlation_id;
   net::ExchangePtr exchange;
@@ -93,23 +99,26 @@ class HttpApi {
   void execute(const net::Request& request, const net::ExchangePtr& exchange) {
     auto decoded = wire::decode<wire::ExecuteRequest>(request.body, wire::UnknownKeys::kRefuse);
     if (!decoded) return void(exchange->respond_error(decoded.error()));
+    if (decoded->embedding.has_value() != (c_.dimensions != 0)) return void(exchange->respond_error(other_workload()));
+    if (decoded->embedding) return embed(*decoded, request, exchange);
     auto spec = make_sequence_spec(*decoded, c_.tokenizer, c_.context_tokens, fresh_seed());
     if (!spec) return void(exchange->respond_error(spec.error()));
     auto constraint = constraints_.matcher(decoded->sampling);
     if (!constraint) return void(exchange->respond_error(constraint.error()));
     spec->constraint = std::move(*constraint);
-    Accepted job{.spec = std::move(*spec),
-                 .timeout_ms = std::min(decoded->timeout_ms.value_or(c_.timeout_ms_max), c_.timeout_ms_max),
-                 .correlation_id = request.correlation_id,
-                 .exchange = exchange};
-    if (decoded->images.empty()) return run(std::move(job));
+    auto job = std::make_shared<Accepted>(accepted(*decoded, request, exchange, spec->sampling.seed));
+    if (decoded->images.empty()) {
+      job->spec = std::move(*spec);
+      return run(std::move(*job));
+    }
     // Decoding takes too long even for the desk.
-    const bool taken =
-        image_thread_.post([this, job = std::make_shared<Accepted>(std::move(job)), wanted = std::move(*decoded)] {
+    const bool taken = image_thread_.post(
+        [this, job, spec = std::make_shared<SequenceSpec>(std::move(*spec)), wanted = std::move(*decoded)] {
           if (job->exchange->closed()) return;
-          auto prepared = images::prepare_images(wanted, job->spec.prompt, c_.vision);
+          auto prepared = images::prepare_images(wanted, spec->prompt, c_.vision);
           if (!prepared) return void(job->exchange->respond_error(prepared.error()));
-          job->spec.images = std::move(*prepared);
+          spec->images = std::move(*prepared);
+          job->spec = std::move(*spec);
           run(std::move(*job));
         });
     if (!taken) {
@@ -119,25 +128,18 @@ class HttpApi {
 
   void run(Accepted job) {
     const net::ExchangePtr& exchange = job.exchange;
-    SequenceSpec* const spec = &job.spec;
-    const base::JobId job_id = spec->job_id;
-    const auto tokens_in = static_cast<std::int64_t>(spec->prompt.size());
-    const wire::StartedEvent started{.job_id = job_id.value,
-                                     .worker_id = c_.health.worker_id,
-                                     .model = c_.health.model,
-                                     .started_at = base::rfc3339(c_.clock.now().unix_ms),
-                                     .seed = spec->sampling.seed};
-    const std::int64_t max_tokens = spec->max_tokens;
+    const auto tokens_in =
+        static_cast<std::int64_t>(std::visit([](const auto& s) { return s.prompt.size(); }, job.spec));
     auto stream = std::make_shared<ExecuteStream>(exchange, c_.loop, job.correlation_id);
     // The loop starts the job only after the stream's head and `started` are queued.
-    const auto run = c_.loop.start(std::move(*spec), stream, job.timeout_ms, [&] { stream->begin(started); });
+    const auto run = c_.loop.start(std::move(job.spec), stream, job.timeout_ms, [&] { stream->begin(job.started); });
     if (!run) return void(exchange->respond_error(run.error()));
     // This run and no later one of the same job.
     exchange->on_close([loop = &c_.loop, run = *run](net::CloseReason reason) {
       if (reason != net::CloseReason::kFinished) loop->cancel(run);
     });
     base::log_event(LogLevel::kDebug, "execute_start", job.correlation_id, "A job started.",
-                    {{"job_id", job_id}, {"tokens_in", tokens_in}, {"max_tokens", max_tokens}});
+                    {{"job_id", job.started.job_id}, {"tokens_in", tokens_in}});
   }
 
   void cancel(const net::Request& request, const net::ExchangePtr& exchange) {
@@ -190,6 +192,37 @@ class HttpApi {
   }
 
  private:
+  void embed(const wire::ExecuteRequest& wanted, const net::Request& request, const net::ExchangePtr& exchange) {
+    auto spec = embedding::make_embedding_spec(
+        wanted,
+        {.vocab = c_.tokenizer.facts().vocab_size, .context_tokens = c_.context_tokens, .dimensions = c_.dimensions});
+    if (!spec) return void(exchange->respond_error(spec.error()));
+    Accepted job = accepted(wanted, request, exchange, spec->seed);
+    job.spec = std::move(*spec);
+    run(std::move(job));
+  }
+
+  // All of it but the spec.
+  Accepted accepted(const wire::ExecuteRequest& wanted, const net::Request& request, const net::ExchangePtr& exchange,
+                    std::uint64_t seed) const {
+    return {.spec = {},
+            .started = {.job_id = wanted.job_id,
+                        .worker_id = c_.health.worker_id,
+                        .model = c_.health.model,
+                        .started_at = base::rfc3339(c_.clock.now().unix_ms),
+                        .seed = seed},
+            .timeout_ms = std::min(wanted.timeout_ms.value_or(c_.timeout_ms_max), c_.timeout_ms_max),
+            .correlation_id = request.correlation_id,
+            .exchange = exchange};
+  }
+
+  base::Error other_workload() const {
+    return {base::ErrorCode::kInvalidParams,
+            c_.dimensions != 0 ? "this worker's model makes embeddings and nothing else; send `embedding`"
+                               : "this worker's model writes text and makes no embeddings; leave out `embedding`",
+            {}};
+  }
+
   // 63 bits, so that every JSON reader keeps the number whole.
   std::uint64_t fresh_seed() { return c_.entropy.next_u64() >> 1; }
   std::int64_t uptime_seconds() const { return (c_.clock.now().mono_ms - c_.ready_mono_ms) / 1000; }

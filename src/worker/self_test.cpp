@@ -100,18 +100,18 @@ tl::unexpected<base::Error> failed(std::string what) {
   return base::fail(ErrorCode::kSelfTestFailed, "self-test: " + std::move(what));
 }
 
-// A worker as its callers see it.
-struct Server {
-  std::string url, bearer;
-};
-
-net::ClientRequest execute_request(const Server& server, std::int64_t max_tokens) {
+net::ClientRequest execute_request(const SelfTestServer& server, std::int64_t max_tokens) {
   // One token of prompt keeps the whole context free for a job that must still run when it is cancelled.
-  const wire::ExecuteRequest request{.job_id = "self-test",
-                                     .prompt_tokens = std::vector<std::int32_t>{0},
-                                     .max_tokens = max_tokens,
-                                     .temperature = 1.0,
-                                     .seed = 0};
+  wire::ExecuteRequest request{.job_id = "self-test",
+                               .prompt_tokens = std::vector<std::int32_t>{0},
+                               .max_tokens = max_tokens,
+                               .temperature = 1.0,
+                               .seed = 0};
+  if (server.embeds) {
+    const auto inputs = static_cast<std::size_t>(std::min(max_tokens, wire::kEmbeddingInputsMax));
+    request.prompt_tokens->assign(inputs, 0);
+    request.embedding = {.input_tokens = std::vector<std::int64_t>(inputs, 1)};
+  }
   return {.method = "POST",
           .url = server.url + "/execute",
           .headers = {{"Content-Type", "application/json"}},
@@ -133,6 +133,7 @@ base::Result<std::string> self_test_hash(engine::inference::Engine& engine) {
        ++step) {
     const std::span<const float> logits = TRY(engine.prefill(0, tokens));
     hash.update(std::as_bytes(logits));
+    if (engine.facts().pooling != engine::plan::Pooling::kNone) break;  // a vector says no next token
     tokens = {static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin())};
   }
   TRY(engine.reset(0));
@@ -154,8 +155,7 @@ base::Result<> check_self_test_record(const std::filesystem::path& directory, co
       path.string(), hash, recorded));
 }
 
-base::Result<> self_test_http(net::Client& client, const std::string& url, const std::string& bearer) {
-  const Server server{url, bearer};
+base::Result<> self_test_http(net::Client& client, const SelfTestServer& server) {
   StreamReader short_job(client, execute_request(server, 2), [](const net::sse::Event&) { return false; });
   if (!short_job.wait(true) || short_job.status() != 200 || short_job.last().event != "end") {
     return failed(fmt::format("a job of two tokens ended with status {} and event {}", short_job.status(),
@@ -165,9 +165,9 @@ base::Result<> self_test_http(net::Client& client, const std::string& url, const
                         [](const net::sse::Event& event) { return event.event == "token"; });
   if (!long_job.wait(false)) return failed("a second job gave no token");
   const auto cancelled = client.call({.method = "POST",
-                                      .url = url + "/cancel",
+                                      .url = server.url + "/cancel",
                                       .headers = {{"Content-Type", "application/json"}},
-                                      .bearer = bearer,
+                                      .bearer = server.bearer,
                                       .body = R"({"job_id":"self-test"})"});
   if (!cancelled || cancelled->status != 202) return failed("/cancel did not answer 202");
   // A tiny model may sample its end-of-text before the cancel arrives; both endings free the slot.
@@ -175,7 +175,7 @@ base::Result<> self_test_http(net::Client& client, const std::string& url, const
     return failed("a cancelled job did not end");
   }
   for (const char* path : {"/metrics", "/health"}) {
-    const auto response = client.call({.url = url + path, .bearer = bearer});
+    const auto response = client.call({.url = server.url + path, .bearer = server.bearer});
     if (!response || response->status != 200) return failed(fmt::format("{} did not answer 200", path));
   }
   return {};

@@ -9,7 +9,8 @@
 
 namespace llorch::worker {
 
-// SHA-256 over the f32 logits bits of a fixed prompt and four greedy steps in slot 0. The slot is reset afterwards.
+// SHA-256 over the f32 bits of the output of a fixed prompt and, of logits, of four greedy steps, in slot 0. The slot is reset
+// afterwards.
 base::Result<std::string> self_test_hash(engine::inference::Engine& engine);
 
 // Compares with the hash recorded in `directory` under `key`, or records it now. SELF_TEST_FAILED names both hashes and the
@@ -17,7 +18,12 @@ base::Result<std::string> self_test_hash(engine::inference::Engine& engine);
 base::Result<> check_self_test_record(const std::filesystem::path& directory, const std::string& key,
                                       const std::string& hash);
 
-// Runs one job and cancels one through the worker's own HTTP surface, as a caller with the token `bearer`. Blocks. SELF_TEST_FAILED says which part.
-base::Result<> self_test_http(net::Client& client, const std::string& url, const std::string& bearer);
+// A worker as its callers see it.
+struct SelfTestServer {
+  std::string url, bearer;
+  bool embeds = false;  // instead of writing
+};
+// Runs one job and cancels one through the worker's own HTTP surface. Blocks. SELF_TEST_FAILED says which part.
+base::Result<> self_test_http(net::Client& client, const SelfTestServer& server);
 
 }  // namespace llorch::worker

@@ -60,6 +60,7 @@ class Sequence {
   Sequence(SequenceSpec spec, const text::Tokenizer& tokenizer, std::int64_t context_tokens);
 
   const SequenceSpec& spec() const { return spec_; }
+  std::uint64_t seed() const { return spec_.sampling.seed; }
   // Positions it may ever hold: the prompt and as many tokens as it may get.
   std::uint32_t tokens_max() const { return tokens_max_; }
 

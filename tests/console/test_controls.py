@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from stack import Stack, wait_for
+from model_server import ModelServer
+from stack import MODEL, Stack, wait_for
 
 TOKEN = "c" * 40
 
@@ -221,6 +222,31 @@ def test_models_say_where_they_fit(page, stack):
     assert "context" in page.text(".models") and "llama" in page.text(".models")
     stack.wait_terminal(stack.submit(max_tokens=2)["job_id"])
     page.wait_text(".models", "1 worker here")
+
+
+def test_a_model_is_pulled_pinned_and_removed(page, tmp_path):
+    with ModelServer() as server, Stack({"models.cache_dir": str(tmp_path), "models.pull.allowed_hosts": "127.0.0.1"}) as own:
+        item = server.add("/tale.gguf", MODEL.read_bytes())
+        page.open(f"{own.url}/#/models")
+        page.wait("document.querySelectorAll('#known-models option').length >= 1")
+        page.type(".pull input", "no model has this name")
+        page.click_text("button", "Pull")
+        page.wait_text(".pull .error-box", "INVALID_PARAMS")
+        item.hold_after = 1 << 20
+        page.type(".pull input", f"{server.url}/tale.gguf")
+        page.click_text("button", "Pull")
+        page.wait_text(".pull .outcome", "fetching")
+        page.wait_text(".models", "fetching")
+        item.go_on.set()
+        page.wait_text(".pull .outcome", "tale is here.")
+        page.wait_text(".models", "fits now")
+        page.click_text("button", "Pin")
+        page.wait_text(".models", "pinned")
+        assert [m["model_id"] for m in own.request("GET", "/v2/catalog/models").json["models"] if m.get("pinned")] == ["tale"]
+        page.click_text("button", "Remove …")
+        page.click_text("button", "Remove", "dialog[open]")
+        page.wait("!document.querySelector('.models').innerText.includes('tale.gguf')")
+        assert "tale" not in [m["model_id"] for m in own.request("GET", "/v2/catalog/models").json["models"]]
 
 
 def test_plots_draw(page, stack):

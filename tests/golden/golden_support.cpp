@@ -1,6 +1,7 @@
 #include "golden_support.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -58,6 +59,23 @@ class Words {
 
 std::filesystem::path family_directory(const std::string& family) {
   return (carried() ? *carried() / "families" : std::filesystem::path(LLORCH_FAMILIES_DIR)) / family;
+}
+
+std::filesystem::path embeddings_directory(const std::string& name) {
+  return (carried() ? *carried() / "embeddings" : std::filesystem::path(LLORCH_EMBEDDINGS_DIR)) / name;
+}
+
+std::vector<Embedded> read_vectors(const std::filesystem::path& path) {
+  const Words word(path);
+  ASSERT(word(0) == 0x31454C47, "{} is no GLE1 file", path.string());
+  const std::uint32_t width = word(2);
+  std::vector<Embedded> inputs(word(1));
+  std::size_t at = 3;
+  for (Embedded& input : inputs) {
+    for (const std::size_t end = at + 1 + word(at); ++at < end;) input.tokens.push_back(base::TokenId{word(at)});
+    for (std::uint32_t i = 0; i < width; ++i) input.vector.push_back(std::bit_cast<float>(word(at++)));
+  }
+  return inputs;
 }
 
 std::optional<std::filesystem::path> family_model(const std::string& family, Format format) {

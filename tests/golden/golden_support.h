@@ -29,6 +29,15 @@ std::filesystem::path family_directory(const std::string& family);
 enum class Format { kGguf, kHuggingFace };
 std::optional<std::filesystem::path> family_model(const std::string& family, Format format);
 
+// What a reference makes of an input.
+struct Embedded {
+  std::vector<base::TokenId> tokens;
+  std::vector<float> vector;  // pooled, of whatever length
+};
+// A fixture of a model of embeddings: a Hugging Face directory with vectors.bin.
+std::filesystem::path embeddings_directory(const std::string& name);
+std::vector<Embedded> read_vectors(const std::filesystem::path& path);
+
 // What a reference's layers put out: the embeddings, then each layer, the last one behind the final norm.
 struct Hidden {
   std::uint32_t states = 0;  // layers + 1

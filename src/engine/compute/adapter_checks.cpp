@@ -40,6 +40,7 @@ class Checks {
       }
       case Opcode::kVisionScatter: return scatter(param_as<VisionScatterParams>(args_.params));
       case Opcode::kLmHead: return weights({LmHeadSlot::kWeight});
+      case Opcode::kPool: return pool(param_as<PoolParams>(args_.params));
     }
     ASSERT(false, "opcode {}", static_cast<int>(args_.insn.opcode));
   }
@@ -60,6 +61,7 @@ class Checks {
   Result<> patch_embed(const VisionPatchEmbedParams& p) const;
   Result<> merger(const Merger& m) const;
   Result<> scatter(const VisionScatterParams& p) const;
+  Result<> pool(const PoolParams& p) const;
 
   // Every weight against its slot; `allowed` are the slots the opcode's adapters read.
   template <class Slot>
@@ -192,6 +194,10 @@ Result<> Checks::merger(const Merger& m) const {
 Result<> Checks::scatter(const VisionScatterParams& p) const {
   TRY(require(p.part < p.parts, "a part its rows do not have"));
   return require(p.mode == ScatterMode::kReplace || p.mode == ScatterMode::kAdd, "an unknown mode");
+}
+
+Result<> Checks::pool(const PoolParams& p) const {
+  return require(p.pooling >= Pooling::kMean && p.pooling <= Pooling::kLast, "an unknown kind of pooling");
 }
 
 template <class Slot>

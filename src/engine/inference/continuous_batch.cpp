@@ -16,13 +16,15 @@ namespace {
 
 scheduling::SchedulerOptions scheduler_options(const Engine& engine, const ContinuousBatchOptions& options) {
   const EngineFacts& facts = engine.facts();
-  return {
-      .slots = facts.slots,
-      .rows_max = facts.rows_max,
-      .prefill_chunk = options.prefill_chunk == 0 ? facts.rows_max : std::min(options.prefill_chunk, facts.rows_max),
-      .context_tokens = facts.context_tokens,
-      .cache_prefixes = engine.caches_prefixes() && !options.cache_salt.empty(),
-      .cache_ttl_ms = options.cache_ttl_ms};
+  const bool whole = engine.wants_whole_sequences();
+  const bool chunked = options.prefill_chunk != 0 && !whole;
+  return {.slots = facts.slots,
+          .rows_max = facts.rows_max,
+          .prefill_chunk = chunked ? std::min(options.prefill_chunk, facts.rows_max) : facts.rows_max,
+          .context_tokens = facts.context_tokens,
+          .whole_sequences = whole,
+          .cache_prefixes = engine.caches_prefixes() && !options.cache_salt.empty() && !whole,
+          .cache_ttl_ms = options.cache_ttl_ms};
 }
 
 }  // namespace
@@ -53,7 +55,7 @@ Result<> ContinuousBatch::add(const SequenceRequest& request) {
   if (request.images) TRY(engine_.check_images(request.images->grids, request.images->patch_rows));
   // Pages of long and short rotations differ for the same tokens.
   std::vector<std::byte> salt;
-  if (!request.images && !options_.cache_salt.empty()) {
+  if (!request.images && !options_.cache_salt.empty() && !engine_.wants_whole_sequences()) {
     salt = options_.cache_salt;
     salt.push_back(engine_.rotates_long(request.tokens_max) ? std::byte{1} : std::byte{0});
   }
@@ -135,7 +137,7 @@ Result<StepOutput> ContinuousBatch::run(const scheduling::StepPlan& plan, const 
   engine_.copy_pages(plan.page_copies);
   for (const scheduling::SlotStart& begun : plan.starts) TRY(start(begun, plan));
   drawn_.assign(rows_.size(), false);
-  if (rows_.empty()) return StepOutput{.logits = {}, .vocab = engine_.facts().vocab};
+  if (rows_.empty()) return StepOutput{.logits = {}, .width = engine_.facts().output_width};
   if (!draws.draw) return engine_.step(rows_);
   const auto draw = [&](std::size_t request) {
     const plan::RowDraw* wanted = draws.draw(in_step_[request]);

@@ -155,7 +155,7 @@ Status Engine::join_logits(std::uint32_t rank, const std::byte* part) noexcept {
   return collective_->join(rank, {.part = reinterpret_cast<const float*>(part),
                                   .whole = reinterpret_cast<float*>(step_.ranks[rank].joined_logits.data()),
                                   .rows = rows,
-                                  .width = facts_.vocab / ranks_.size()});
+                                  .width = facts_.output_width / ranks_.size()});
 }
 
 Result<> Engine::outcome_of(std::uint32_t rank) const {
@@ -223,12 +223,25 @@ Result<> Engine::reserve_pages(std::span<const SlotRows> requests) {
   return {};
 }
 
+Result<> Engine::check_whole(std::span<const SlotRows> requests) const {
+  if (!wants_whole_sequences()) return {};
+  for (const SlotRows& request : requests) {
+    if (slots_[request.slot].length == 0) continue;
+    return base::fail(ErrorCode::kInvalidParams,
+                      fmt::format("slot {} holds {} positions; this model computes a sequence in one step",
+                                  request.slot, slots_[request.slot].length));
+  }
+  return {};
+}
+
 Result<StepOutput> Engine::step(std::span<const SlotRows> requests, const StepHooks& hooks) {
+  TRY(check_whole(requests));
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
     TRY(step_.ranks[rank].batch.build(requests, slots_, ranks_[rank].ctx));
   TRY(reserve_pages(requests));
   const ExecutionContext& ctx = ranks_[0].ctx;  // but for addresses all are the same
-  StepOutput output{.logits = std::span(logits_).first(ctx.output_rows.size() * facts_.vocab), .vocab = facts_.vocab};
+  StepOutput output{.logits = std::span(logits_).first(ctx.output_rows.size() * facts_.output_width),
+                    .width = facts_.output_width};
   const Harvest harvest{.requests = requests, .hooks = hooks, .output = output};
   TRY(run({.plan = ctx.mode == ExecutionMode::kDecode ? &RankMemory::decode_plan : &RankMemory::prefill_plan,
            .ctx = &Rank::ctx,
@@ -272,10 +285,10 @@ void Engine::collect_draws(std::span<const SlotRows> requests, const StepHooks& 
 
 // Runs of rows between those that were drawn from, each with one copy.
 void Engine::read_rows_not_drawn(const std::byte* rows) {
-  const std::size_t rows_count = ranks_[0].ctx.output_rows.size(), vocab = facts_.vocab;
+  const std::size_t rows_count = ranks_[0].ctx.output_rows.size(), width = facts_.output_width;
   const auto read = [&](std::size_t begin, std::size_t end) {
-    const std::span<float> to = std::span(logits_).subspan(begin * vocab, (end - begin) * vocab);
-    const std::byte* const from = rows + begin * vocab * sizeof(float);
+    const std::span<float> to = std::span(logits_).subspan(begin * width, (end - begin) * width);
+    const std::byte* const from = rows + begin * width * sizeof(float);
     if (!to.empty()) ranks_[0].backend->copy_to_host(std::as_writable_bytes(to), from);
   };
   std::size_t begin = 0;

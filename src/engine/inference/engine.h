@@ -61,8 +61,10 @@ struct EngineFacts {
   std::string architecture;
   std::string name;
   std::uint32_t vocab = 0;
-  std::uint32_t context_tokens = 0;        // per slot, as loaded
-  std::uint32_t context_tokens_model = 0;  // what the model was made for
+  std::uint32_t output_width = 0;                // of an output row: vocab, or of a model of embeddings their width
+  plan::Pooling pooling = plan::Pooling::kNone;  // kNone: output rows are logits
+  std::uint32_t context_tokens = 0;              // per slot, as loaded
+  std::uint32_t context_tokens_model = 0;        // what the model was made for
   std::uint32_t slots = 0;
   std::uint32_t rows_max = 0;  // rows one step takes, never fewer than slots
   std::uint32_t layers = 0;
@@ -108,13 +110,14 @@ struct StepHooks {
   std::function<void()> meanwhile{};
 };
 
-// Logits of a step, in row order: requests in order, each request's wanted rows in order. Valid until the next step.
+// Logits of a step (of a model of embeddings: what its rows are pooled to), in row order: requests in order, each request's
+// wanted rows in order. Valid until the next step.
 struct StepOutput {
-  std::span<const float> logits;            // [rows, vocab]; of rows that were drawn from, nothing
+  std::span<const float> logits;            // [rows, width]; of rows that were drawn from, nothing
   std::span<const plan::RowDrawn> drawn{};  // for each row that was, in order
-  std::uint32_t vocab = 0;
-  std::size_t rows() const { return logits.size() / vocab; }
-  std::span<const float> row(std::size_t i) const { return logits.subspan(i * vocab, vocab); }
+  std::uint32_t width = 0;
+  std::size_t rows() const { return logits.size() / width; }
+  std::span<const float> row(std::size_t i) const { return logits.subspan(i * width, width); }
 };
 
 class Engine {
@@ -147,6 +150,8 @@ class Engine {
 
   // Whether all a slot holds lies in pages, so that full pages may serve other sequences.
   bool caches_prefixes() const;
+  // Whether all rows of a sequence must be in one step.
+  bool wants_whole_sequences() const { return model().config.wants_whole_sequences(); }
   // Whether a sequence of at most `tokens_max` positions is rotated by the tables for long ones: its pages are its kind's.
   bool rotates_long(std::uint32_t tokens_max) const;
 
@@ -190,7 +195,8 @@ class Engine {
   // Appends tokens and hands out the logits after every one of them (teacher forcing). Errors: as prefill().
   base::Result<> score(std::uint32_t slot, std::span<const base::TokenId> tokens, const RowSink& sink);
   // One step over several slots. Takes the pages its rows need unless that has been done. Errors and REQUIRES:
-  // BatchBuilder::build; OUT_OF_DEVICE_MEMORY (the cache has too few pages), before anything is run.
+  // BatchBuilder::build; OUT_OF_DEVICE_MEMORY (the cache has too few pages), INVALID_PARAMS (more rows of a sequence that
+  // is to be whole), before anything is run.
   base::Result<StepOutput> step(std::span<const SlotRows> requests, const StepHooks& hooks = {});
   // Whether rows can be drawn from where they are computed: only what is drawn travels.
   bool draws() const { return step_.ranks[0].device_sampler != nullptr; }
@@ -288,6 +294,7 @@ class Engine {
   void admit(std::uint32_t slot, std::uint32_t tokens_max);
   std::uint32_t tokens_admitted(std::uint32_t tokens_max) const;
   base::Result<> reserve_pages(std::span<const SlotRows> requests);
+  base::Result<> check_whole(std::span<const SlotRows> requests) const;
   void collect_draws(std::span<const SlotRows> requests, const StepHooks& hooks);
   void read_rows_not_drawn(const std::byte* rows);
   base::Result<vision::Frames> frames_of(std::span<const vision::Image> images,
@@ -302,7 +309,7 @@ class Engine {
   std::vector<Rank> ranks_;
   StepMemory step_;
   std::vector<SlotFill> slots_;
-  std::vector<float> logits_;         // [output_rows_max, vocab]
+  std::vector<float> logits_;         // [output_rows_max, output_width]
   std::vector<plan::RowDraw> draws_;  // of a step, in row order
   InstructionObserver* observer_ = nullptr;
   std::atomic<std::uint32_t> failed_{0};  // rank that ended the last pass; one past the last: none

@@ -39,6 +39,11 @@ Result<> check_options(const EngineOptions& options, const models::ModelConfig& 
   if (options.kv_dtype != DType::kF16 && options.kv_dtype != DType::kF32) {
     return refuse(fmt::format("kv_dtype {} is not supported; use f16 or f32", dtype_info(options.kv_dtype).name));
   }
+  const std::uint32_t context = options.context_tokens == 0 ? config.context_tokens : options.context_tokens;
+  if (config.wants_whole_sequences() && context > kRowsMax) {
+    return refuse(fmt::format("context_tokens = {}; this model computes a sequence in one step, of at most {} rows",
+                              context, kRowsMax));
+  }
   if (std::max(options.kv_tokens, options.kv_tokens_max) > kKvTokensMax) {
     return refuse(fmt::format("kv_tokens = {}, kv_tokens_max = {}; at most {}", options.kv_tokens,
                               options.kv_tokens_max, kKvTokensMax));
@@ -60,14 +65,16 @@ memory::LoadShape shape_of(const EngineOptions& options, const models::ModelConf
   const std::uint32_t context = options.context_tokens == 0 ? config.context_tokens : options.context_tokens;
   return {.context_tokens = context,
           .slots = options.slots,
-          .prefill_chunk = std::min(options.prefill_chunk, context),
+          .prefill_chunk = config.wants_whole_sequences() ? context : std::min(options.prefill_chunk, context),
           .kv_tokens = options.kv_tokens,
           .kv_tokens_max = options.kv_tokens_max};
 }
 
 // No floor is above what was asked for.
-memory::LoadFloors floors_of(const EngineOptions& options, const memory::LoadShape& shape) {
+memory::LoadFloors floors_of(const EngineOptions& options, const models::ModelConfig& config,
+                             const memory::LoadShape& shape) {
   memory::LoadFloors floors = options.floors;
+  if (config.wants_whole_sequences()) floors.prefill_chunk = 0;  // it is the context
   floors.context_tokens = std::min(floors.context_tokens, shape.context_tokens);
   floors.slots = std::min(floors.slots, shape.slots);
   floors.prefill_chunk = std::min(floors.prefill_chunk, shape.prefill_chunk);
@@ -101,7 +108,7 @@ Result<StepLimits> encode_limits(const EngineOptions& options, const models::Vis
 
 DrawLimits draw_limits(const EngineOptions& options, const memory::LoadShape& shape,
                        const models::ModelConfig& config) {
-  if (!options.draws) return {};
+  if (!options.draws || config.pooling != Pooling::kNone) return {};
   return {.rows_max = shape.slots, .width = config.vocab, .edits_max = kDrawEditsMax};
 }
 
@@ -296,7 +303,7 @@ Result<std::unique_ptr<Engine>> Engine::load(Draft draft, const EngineOptions& o
 Result<> Engine::make_smaller(const base::Error& error, const EngineOptions& options, Draft& draft) {
   if (error.code != ErrorCode::kOutOfDeviceMemory) return base::fail(error);
   const memory::LoadShape asked = shape_of(options, draft.models[0].config);
-  const auto next = memory::next_step(draft.shape, floors_of(options, asked));
+  const auto next = memory::next_step(draft.shape, floors_of(options, draft.models[0].config, asked));
   if (!next) {
     base::Error refusal = error;
     for (const memory::OomRecord& record : draft.oom) refusal.message += fmt::format("; tried {}", record.action);
@@ -424,7 +431,7 @@ void Engine::become_ready(Draft draft) {
   slots_.resize(limits_.slots_max);
   for (std::uint32_t slot = 0; slot < limits_.slots_max; ++slot) admit(slot, 0);
   draws_.reserve(limits_.output_rows_max);
-  logits_.resize(std::size_t{limits_.output_rows_max} * facts_.vocab);
+  logits_.resize(std::size_t{limits_.output_rows_max} * facts_.output_width);
 }
 
 void Engine::describe(const Draft& draft, const EngineOptions& options) {
@@ -436,6 +443,8 @@ void Engine::describe(const Draft& draft, const EngineOptions& options) {
   facts_ = {.architecture = config.architecture,
             .name = config.name,
             .vocab = config.vocab,
+            .output_width = config.output_width(),
+            .pooling = config.pooling,
             .context_tokens = limits.context_tokens_max,
             .context_tokens_model = config.context_tokens,
             .slots = limits.slots_max,

@@ -121,6 +121,14 @@ Result<ModelFiles> ModelFiles::open(const std::filesystem::path& path) {
   if (!index.holds.empty()) TRY(check_index(index, shards));
   ModelFiles files = TRY(from_hugging_face(std::move(config), std::move(shards)));
   files.images_ = TRY(image_processor_of(path));
+  if (is_present(path / kPoolingName)) {
+    if (is_present(path / kDenseName)) {
+      return fail(ErrorCode::kUnsupportedFormatVersion,
+                  fmt::format("{} has a dense layer behind its pooling ({}), which is not supported", path.string(),
+                              kDenseName));
+    }
+    files.pooling_ = TRY(HfConfig::open(path / kPoolingName));
+  }
   files.source_ = path.string();
   return files;
 }

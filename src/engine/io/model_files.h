@@ -31,7 +31,7 @@ class ModelFiles {
   //   in the same directory, checked against split.no, split.count and split.tensors.count;
   //   a directory with config.json and model.safetensors, or model.safetensors.index.json with the files it names.
   // Errors: those of GgufFile, HfConfig, SafetensorsFile and SafetensorsIndex; IO_ERROR (a part is missing);
-  // UNSUPPORTED_FORMAT_VERSION (a directory without safetensors); CORRUPT_FILE (parts that do not belong together, a tensor in
+  // UNSUPPORTED_FORMAT_VERSION (a directory without safetensors, or with a dense layer behind its pooling); CORRUPT_FILE (parts that do not belong together, a tensor in
   // two of them or in another than the index says).
   static base::Result<ModelFiles> open(const std::filesystem::path& path);
   // The same from files already read. `parts` in order; for one file, just that one.
@@ -58,6 +58,8 @@ class ModelFiles {
   // How a Hugging Face directory wants images: its preprocessor_config.json, or the image_processor of its
   // processor_config.json; null without.
   const HfConfig* hf_images() const { return images_ ? &*images_ : nullptr; }
+  // How a Hugging Face directory of a model of embeddings pools rows (kPoolingName); null without.
+  const HfConfig* hf_pooling() const { return pooling_ ? &*pooling_ : nullptr; }
   // The metadata of the vision tower's own file; null without one.
   const GgufFile* projector() const { return projector_ ? &*projector_ : nullptr; }
 
@@ -71,6 +73,7 @@ class ModelFiles {
   std::optional<GgufFile> projector_;    // GGUF
   std::optional<HfConfig> config_;       // Hugging Face
   std::optional<HfConfig> images_;       // Hugging Face
+  std::optional<HfConfig> pooling_;      // Hugging Face
   std::vector<SafetensorsFile> shards_;  // Hugging Face
   std::vector<FileTensor> tensors_;
   std::vector<std::uint32_t> names_sorted_;  // indices into tensors_, by name

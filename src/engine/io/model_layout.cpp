@@ -18,6 +18,7 @@ namespace {
 
 // Of a Hugging Face directory, beside the weights: all that a model's behaviour is read from.
 constexpr std::string_view kSideFiles[] = {kHfConfigName,
+                                           kPoolingName,
                                            "chat_template.jinja",
                                            "chat_template.json",
                                            "generation_config.json",

@@ -15,6 +15,9 @@ namespace llorch::engine::io {
 inline constexpr std::string_view kHfConfigName = "config.json";
 inline constexpr std::string_view kImageProcessorName = "preprocessor_config.json";
 inline constexpr std::string_view kProcessorName = "processor_config.json";
+// Of models of embeddings, as Sentence Transformers saves them.
+inline constexpr std::string_view kPoolingName = "1_Pooling/config.json";
+inline constexpr std::string_view kDenseName = "2_Dense";
 inline constexpr std::string_view kSafetensorsName = "model.safetensors";
 inline constexpr std::string_view kSafetensorsIndexName = "model.safetensors.index.json";
 inline constexpr std::string_view kMoreTemplatesDirectory = "additional_chat_templates";
@@ -40,7 +43,7 @@ struct ModelFile {
 
 // Every file whose bytes decide what the model at `path` says, sorted by name: a GGUF file as itself; the parts of a split
 // one as 00001-of-00003.gguf and so on; of a Hugging Face directory the weights, their index, config.json and what the
-// tokenizer, chat templates, generation defaults and image preprocessing are read from, as far as they are there.
+// tokenizer, chat templates, generation defaults, image preprocessing and pooling are read from, as far as they are there.
 // Errors: IO_ERROR; those of SafetensorsIndex::parse; UNSUPPORTED_FORMAT_VERSION (a directory without safetensors);
 // CORRUPT_FILE (more than kModelFilesMax).
 base::Result<std::vector<ModelFile>> model_file_list(const std::filesystem::path& path);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "engine/models/config/pooling.h"
 #include "engine/models/plan/compiler.h"
 #include "engine/models/plan/params.h"
 #include "engine/models/registry.h"
@@ -52,6 +53,7 @@ base::Result<ModelConfig> read_config(const io::ModelFiles& files, const Family&
                                   kDimensionMax));
   }
   config.vocab = static_cast<std::uint32_t>(embedding->dims[0]);
+  config.pooling = TRY(read_pooling(files));
   return config;
 }
 

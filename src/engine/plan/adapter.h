@@ -26,6 +26,9 @@
 //  residual_add         (a, b) -> y [T, D]   y = a + scale * b; y may be a
 //  lm_head              (x)    -> y [O, V]   w: [V, D]. x is [T, D]; y[i] = head of x[ctx.output_rows[i]], O = output_rows
 //                                            size, then times logit_mul, then soft cap
+//  pool                 (x)    -> y [O, D]   x is [T, D]; y[i] = row ctx.output_rows[i] (last), the first row of its span of
+//                                            ctx.row_offsets, or the mean of the span's rows up to it: added in order in
+//                                            f32, then divided by their number
 //  vision_patch_embed   ()     -> y [T, Dv]  y = w ctx.patch_rows + b + bilinear interpolation of `positions` at the patch's
 //                                            place in its frame (ctx.grids)
 //  vision_spatial_merge (x)    -> ()         x [T, Dv]. LayerNorm of each patch, merge^2 consecutive rows joined, fc2(gelu_erf(

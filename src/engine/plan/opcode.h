@@ -24,6 +24,7 @@ enum class Opcode : std::uint8_t {
   kVisionDeepstackExtract = 18,
   kVisionScatter = 19,
   kLmHead = 33,  // output projection, logit multiplier, final soft cap
+  kPool = 34,    // the rows of a sequence become one: the last, the first, or their mean
 };
 
 // Every table over opcodes has this many rows; an opcode is its own index.
@@ -52,6 +53,7 @@ inline constexpr auto kOpcodes = std::to_array<OpcodeInfo>({
     {Opcode::kVisionDeepstackExtract, "vision_deepstack_extract", 1, 0, true},
     {Opcode::kVisionScatter, "vision_scatter", 1, 1, true},
     {Opcode::kLmHead, "lm_head", 1, 1, false},
+    {Opcode::kPool, "pool", 1, 1, false},
 });
 
 // True when the value is an opcode.

@@ -40,6 +40,8 @@ enum class Activation : std::uint8_t { kSilu = 0, kGeluTanh = 1, kGeluErf = 2, k
 enum class MoeGate : std::uint8_t { kSoftmax = 1, kSigmoid = 2, kSoftmaxAfterTopk = 3 };
 enum class GroupScore : std::uint8_t { kTop2Sum = 0, kMax = 1 };
 enum class ScatterMode : std::uint8_t { kReplace = 0, kAdd = 1 };
+// Which rows of a sequence stand for all of it; numbered as GGUF's pooling_type.
+enum class Pooling : std::uint8_t { kNone = 0, kMean = 1, kFirst = 2, kLast = 3 };
 
 // No rotation table (rope_layout none).
 inline constexpr std::uint32_t kNoRopeTable = 0xFFFFFFFF;
@@ -215,6 +217,15 @@ struct LmHeadParams {
 };
 static_assert(sizeof(LmHeadParams) == 24);
 
+struct PoolParams {
+  static constexpr Opcode kOpcode = Opcode::kPool;
+  std::uint32_t kind_version;
+  std::uint32_t width;  // D
+  Pooling pooling;      // not kNone
+  std::uint8_t padding[7];
+};
+static_assert(sizeof(PoolParams) == 16);
+
 struct VisionPatchEmbedParams {
   static constexpr Opcode kOpcode = Opcode::kVisionPatchEmbed;
   std::uint32_t kind_version;
@@ -292,6 +303,7 @@ constexpr bool visit_param_struct(Opcode opcode, Visitor&& visitor) {
     case Opcode::kVisionDeepstackExtract: return visitor.template operator()<VisionDeepstackExtractParams>(), true;
     case Opcode::kVisionScatter: return visitor.template operator()<VisionScatterParams>(), true;
     case Opcode::kLmHead: return visitor.template operator()<LmHeadParams>(), true;
+    case Opcode::kPool: return visitor.template operator()<PoolParams>(), true;
   }
   return false;
 }

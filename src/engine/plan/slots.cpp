@@ -113,6 +113,7 @@ Value value(Dim dim, const EmbeddingParams& p) { return vocabulary_value(dim, p)
 Value value(Dim dim, const LmHeadParams& p) { return vocabulary_value(dim, p); }
 
 Value value(Dim, const ResidualAddParams&) { return std::nullopt; }
+Value value(Dim, const PoolParams&) { return std::nullopt; }
 Value value(Dim, const VisionScatterParams&) { return std::nullopt; }
 
 }  // namespace

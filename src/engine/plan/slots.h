@@ -201,6 +201,7 @@ constexpr std::optional<std::span<const SlotSpec>> weight_slots(Opcode opcode) {
     case Opcode::kVisionSpatialMerge: return Slots(slot_tables::kSpatialMerge);
     case Opcode::kVisionDeepstackExtract: return Slots(slot_tables::kSpatialMerge);
     case Opcode::kResidualAdd:
+    case Opcode::kPool:
     case Opcode::kVisionScatter: return Slots();
   }
   return std::nullopt;

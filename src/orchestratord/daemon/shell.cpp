@@ -114,7 +114,7 @@ core::Restored Shell::restore(store::RestoredState state) {
     if (restored.payload) {
       if (const auto request = wire::decode<wire::ExecuteRequest>(*restored.payload)) {
         live->payload = std::move(*restored.payload);
-        live->parameters_sha256 = wire::parameters_sha256(request->temperature, request->sampling, request->stop);
+        live->parameters_sha256 = wire::parameters_sha256(*request);
         payload_available = true;
       }
     }

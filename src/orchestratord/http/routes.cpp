@@ -145,6 +145,7 @@ Api::Gateway Api::openai() {
           {"POST", "/v1/chat/completions", Scope::kTenant, on_desk(openai_, &Gateway::chat_completions), may_submit()},
           {"POST", "/v1/completions", Scope::kTenant, on_desk(openai_, &Gateway::completions), may_submit()},
           {"POST", "/v1/responses", Scope::kTenant, on_desk(openai_, &Gateway::responses), may_submit()},
+          {"POST", "/v1/embeddings", Scope::kTenant, on_desk(openai_, &Gateway::embeddings), may_submit()},
           {"GET", "/v1/models", Scope::kTenant, handler(openai_, &Gateway::models)},
           {"GET", "/v1/models/{id}", Scope::kTenant, handler(openai_, &Gateway::model)},
       }};

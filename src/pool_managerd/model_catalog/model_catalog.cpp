@@ -68,6 +68,7 @@ base::Result<wire::ModelFacts> ModelCatalog::describe(const std::string& model_r
   facts.memory_bytes = model.required_bytes();
   facts.devices = model.shape.devices;
   facts.images = model.images;
+  facts.embedding_dimensions = model.embedding_dimensions;
   return facts;
 }
 

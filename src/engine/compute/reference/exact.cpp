@@ -227,6 +227,13 @@ std::vector<float> layer_norm_exact(std::span<const float> x, std::span<const fl
   return y;
 }
 
+std::vector<float> mean_exact(std::span<const float> x, std::size_t width) {
+  std::vector<float> y(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(width));
+  for (std::size_t i = width; i < x.size(); ++i) y[i % width] += x[i];
+  for (float& sum : y) sum /= static_cast<float>(x.size() / width);
+  return y;
+}
+
 std::vector<float> dequantize(DType dtype, std::span<const std::byte> stored, std::size_t rows, std::size_t cols) {
   std::vector<float> out(rows * cols);
   for (std::size_t i = 0; i < out.size(); ++i) {

@@ -30,6 +30,9 @@ std::vector<float> rms_norm_exact(std::span<const float> x, std::span<const floa
 std::vector<float> layer_norm_exact(std::span<const float> x, std::span<const float> weight,
                                     std::span<const float> bias, float eps);
 
+// The mean of rows of x, [., width].
+std::vector<float> mean_exact(std::span<const float> x, std::size_t width);
+
 // Stored rows of any matrix type as f32, [rows, cols].
 std::vector<float> dequantize(plan::DType dtype, std::span<const std::byte> stored, std::size_t rows, std::size_t cols);
 

@@ -52,8 +52,8 @@ std::uint64_t summed_values_max(const models::CompiledModel& model, const StepLi
 std::uint64_t joined_logits_bytes(const models::CompiledModel& model, const StepLimits& limits) {
   const CompiledPlan& plan = model.plans.decoder_prefill;
   const std::uint32_t width = plan.register_specs[index(plan.plan.instructions.back().outputs[0])].width;
-  if (width == model.config.vocab) return 0;
-  return std::uint64_t{limits.output_rows_max} * model.config.vocab * sizeof(float);
+  if (width == model.config.output_width()) return 0;
+  return std::uint64_t{limits.output_rows_max} * model.config.output_width() * sizeof(float);
 }
 
 base::Result<MemoryPlan> predict_memory(const MemoryInput& input, const Backend& backend) {

@@ -281,6 +281,7 @@ void Scheduler::plan_waiting() {
   for (auto next = waiting_.begin(); next != waiting_.end() && rows_left_ > 0;) {
     Sequence& sequence = *(next++)->second;
     if (!sequence.may_run()) continue;
+    if (options_.whole_sequences && sequence.known() > rows_left_) return;  // nobody behind it goes first
     // A page less when all is known already: the logits come from computing the last token.
     sequence.keys.extend(sequence.tokens);
     const std::span<const paging::PageKey> all = sequence.keys.keys();

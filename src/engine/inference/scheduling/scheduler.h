@@ -33,6 +33,9 @@ struct SchedulerOptions {
   std::uint32_t rows_max = 1;        // of one step, at least `slots`
   std::uint32_t prefill_chunk = 64;  // most rows one sequence gets in a step
   std::uint32_t context_tokens = 0;
+  // A sequence gets all rows it has in one step or none. REQUIRES then: context_tokens <= prefill_chunk <= rows_max, and no
+  // sequence shares pages, is appended to or forked.
+  bool whole_sequences = false;
   bool cache_prefixes = true;  // off for models with state that pages do not hold
   std::int64_t cache_ttl_ms = 600'000;
 };

@@ -24,6 +24,7 @@ struct Setup {
   std::uint32_t prefill_chunk = 16;
   std::uint32_t pages = 64;
   std::uint32_t context_tokens = 8 * kP;
+  bool whole_sequences = false;
   bool cache_prefixes = true;
 };
 
@@ -35,6 +36,7 @@ class World {
                    .rows_max = setup.rows_max,
                    .prefill_chunk = setup.prefill_chunk,
                    .context_tokens = setup.context_tokens,
+                   .whole_sequences = setup.whole_sequences,
                    .cache_prefixes = setup.cache_prefixes},
                   pages) {}
 
@@ -334,6 +336,38 @@ TEST(Scheduler, ATokenAllocatesNothing) {
   }
   EXPECT_EQ(base::testing::allocations_count(), before);
   EXPECT_EQ(world.scheduler.counts().rows, 8u + 2 + 80);
+}
+
+// What does not fit into what a step has left waits for the next one, and nobody goes before it.
+TEST(Scheduler, AWholeSequenceIsInOneStepOrWaits) {
+  World world({.slots = 4,
+               .rows_max = 100,
+               .prefill_chunk = 100,
+               .context_tokens = 100,
+               .whole_sequences = true,
+               .cache_prefixes = false});
+  const std::vector<TokenId> tokens(100, TokenId{1});
+  const std::array<std::uint32_t, 6> lengths{40, 50, 20, 10, 100, 1};
+  for (std::uint32_t n = 0; n < lengths.size(); ++n)
+    world.scheduler.add({.id = id(n), .prompt = std::span(tokens).first(lengths[n]), .tokens_max = lengths[n]});
+  const auto step = [&] {
+    const World::Rows rows = world.plan();
+    world.scheduler.done();
+    for (const auto& [sequence, count] : rows) {
+      EXPECT_EQ(count, lengths[sequence]);
+      EXPECT_TRUE(world.scheduler.awaits_token(id(sequence)));
+      world.scheduler.remove(id(sequence));
+    }
+    std::vector<std::uint64_t> ids;
+    for (const auto& [sequence, count] : rows) ids.push_back(sequence);
+    std::ranges::sort(ids);
+    return ids;
+  };
+  EXPECT_THAT(step(), ElementsAre(0, 1));
+  EXPECT_THAT(step(), ElementsAre(2, 3));
+  EXPECT_THAT(step(), ElementsAre(4));
+  EXPECT_THAT(step(), ElementsAre(5));
+  EXPECT_THAT(step(), IsEmpty());
 }
 
 }  // namespace

@@ -37,7 +37,9 @@ RowRecord make_record(RowKey key, plan::Opcode opcode, std::span<const float> ro
 Status Recorder::after(const ExecutionContext& ctx, std::size_t instruction, const PreparedInsn& prepared) noexcept {
   const plan::TensorViewDesc& view = prepared.views[prepared.insn->inputs.size()];
   const std::size_t width = view.shape[1];
-  const bool outputs = prepared.insn->opcode == plan::Opcode::kLmHead;  // rows are those whose outputs are wanted
+  const plan::Opcode opcode = prepared.insn->opcode;
+  // Rows are those whose outputs are wanted.
+  const bool outputs = opcode == plan::Opcode::kLmHead || opcode == plan::Opcode::kPool;
   const std::size_t rows = outputs ? ctx.output_rows.size() : ctx.total_rows;
   values_.resize(rows * width);
   backend_.copy_to_host(std::as_writable_bytes(std::span(values_)), prepared.output<std::byte>(0));

@@ -171,6 +171,8 @@ struct ModelConfig {
   float logit_mul = 1.0F;
   float logit_softcap = 0;  // 0 = off
   bool head_tied = false;   // the head is the embedding table even when the file has a head
+  // Of models of embeddings: what the rows of a sequence become, instead of logits.
+  plan::Pooling pooling = plan::Pooling::kNone;
 
   AttentionConfig attention;
   FfnConfig ffn;
@@ -179,6 +181,13 @@ struct ModelConfig {
   MambaConfig mamba;
   ShortconvConfig shortconv;
   VisionConfig vision;
+
+  // Elements of an output row: logits, or a pooled hidden state.
+  std::uint32_t output_width() const { return pooling == plan::Pooling::kNone ? vocab : width; }
+  // Whether all rows of a sequence must be in one step: a row sees later ones, or the output is made of all.
+  bool wants_whole_sequences() const {
+    return !attention.causal || pooling == plan::Pooling::kMean || pooling == plan::Pooling::kFirst;
+  }
 };
 
 }  // namespace llorch::engine::models

@@ -123,7 +123,8 @@ inline constexpr std::array kFfnWeights{
     row(FfnSlot::kDown, "blk.{}.ffn_down.weight", "layers.{}.mlp.down_proj.weight"),
 };
 
-// Where a text model's tensors begin: alone, or inside a model that also sees, saved by transformers 5 or 4.
-inline constexpr std::array<std::string_view, 3> kPrefixes{"model.", "model.language_model.", "language_model.model."};
+// Where a text model's tensors begin: alone, inside a model that also sees, saved by transformers 5 or 4, or without a head.
+inline constexpr std::array<std::string_view, 4> kPrefixes{"model.", "model.language_model.", "language_model.model.",
+                                                           ""};
 
 }  // namespace llorch::engine::models::families

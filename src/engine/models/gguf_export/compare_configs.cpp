@@ -22,6 +22,7 @@ class Comparison {
   KeyDifferences run() {
     check("width", wanted_.width, got_.width);
     check("context", wanted_.context_tokens, got_.context_tokens);
+    check("pooling", wanted_.pooling, got_.pooling);
     near("norm epsilon", wanted_.norm_eps, got_.norm_eps);
     near("embedding scale", wanted_.embedding_scale, got_.embedding_scale);
     near("residual scale", wanted_.residual_scale, got_.residual_scale);

@@ -89,6 +89,7 @@ class KeyWriter {
       put("attention.head_count", 0U);
     }
     if (config_.logit_softcap != 0) put("final_logit_softcapping", config_.logit_softcap);
+    if (config_.pooling != plan::Pooling::kNone) put("pooling_type", static_cast<std::uint32_t>(config_.pooling));
     if (any_layer(OpType::kMoe)) experts();
     if (has(kMambaKeys)) mamba();
     if (has(kShortconvKeys)) put("shortconv.l_cache", config_.shortconv.l_cache);

@@ -64,9 +64,12 @@ class Compiler {
         TRY(emit(op, static_cast<std::uint16_t>(layer)));
       TRY(emit_scatter(static_cast<std::uint32_t>(layer) + 1));
     }
-    for (const LayerOp& op : family.after) TRY(emit(op, kNoLayer));
+    for (const LayerOp& op : family.after) TRY(emit(is_replaced(op) ? pool() : op, kNoLayer));
     return {};
   }
+
+  // A model of embeddings has no use for a head, whether its files hold one or not.
+  bool is_replaced(const LayerOp& op) const { return op.type == OpType::kLmHead && config_.pooling != Pooling::kNone; }
 
   // Images only ever come with prefill.
   Result<> emit_scatter(std::uint32_t part) {
@@ -116,6 +119,7 @@ class Compiler {
       case OpType::kShortconv: return push(draft, shortconv_params(config_, layer), width);
       case OpType::kAdd: return push(draft, add_params(config_), width);
       case OpType::kLmHead: return emit_head(draft);
+      case OpType::kPool: return push(draft, pool_params(config_), width);
       case OpType::kVisionPatchEmbed: return push(draft, patch_embed_params(config_.vision), width);
       case OpType::kVisionSpatialMerge: return push(draft, spatial_merge_params(config_.vision), 0);
       default:
@@ -246,9 +250,9 @@ class Compiler {
     std::vector<RegisterRef> outputs;
     if (opcode_info(opcode)->outputs == 1) {
       outputs.push_back(reg(static_cast<std::uint16_t>(specs_.size())));
-      constexpr bool is_head = std::is_same_v<P, LmHeadParams>;
+      constexpr bool is_head = std::is_same_v<P, LmHeadParams>, is_last = is_head || std::is_same_v<P, PoolParams>;
       if constexpr (is_head) output_width = own.rows;  // this device's
-      specs_.push_back({.width = output_width, .rows = is_head ? RowDomain::kOutputRows : RowDomain::kBatchRows});
+      specs_.push_back({.width = output_width, .rows = is_last ? RowDomain::kOutputRows : RowDomain::kBatchRows});
       (draft.op.out == Stream::kResidual ? residual_ : branch_) = outputs[0];
     }
 

@@ -66,6 +66,10 @@ std::string text(const SwigluParams& p) {
                      p.gated != 0 ? " gated" : "");
 }
 std::string text(const ResidualAddParams& p) { return fmt::format("D={} scale={}", p.width, p.scale); }
+std::string text(const PoolParams& p) {
+  static constexpr std::string_view kPoolings[] = {"none", "mean", "first", "last"};
+  return fmt::format("D={} {}", p.width, kPoolings[static_cast<int>(p.pooling)]);
+}
 std::string text(const LmHeadParams& p) {
   return fmt::format("V={} D={} mul={} softcap={}{}", p.rows, p.width, p.logit_mul, p.softcap,
                      p.tied != 0 ? " tied" : "");

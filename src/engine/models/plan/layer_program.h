@@ -47,6 +47,8 @@ constexpr LayerOp moe() { return {OpType::kMoe}; }
 // residual = residual + residual_scale * branch
 constexpr LayerOp add() { return {OpType::kAdd, 0, Stream::kBranch, Stream::kResidual}; }
 constexpr LayerOp lm_head() { return {OpType::kLmHead}; }
+// What an embedding model ends with, in place of the head.
+constexpr LayerOp pool() { return {OpType::kPool}; }
 
 constexpr LayerOp patch_embed() { return {OpType::kVisionPatchEmbed, 0, Stream::kResidual, Stream::kResidual}; }
 constexpr LayerOp tower_attention() { return {OpType::kAttention, kTowerVariant}; }

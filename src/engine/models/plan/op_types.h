@@ -15,6 +15,7 @@ enum class OpType : std::uint8_t {
   kShortconv,
   kAdd,
   kLmHead,
+  kPool,
   kVisionPatchEmbed,
   kVisionSpatialMerge,
   kVisionDeepstackExtract,

@@ -21,6 +21,7 @@ constexpr plan::Opcode opcode_of(OpType type) {
     case OpType::kShortconv: return Opcode::kShortconv;
     case OpType::kAdd: return Opcode::kResidualAdd;
     case OpType::kLmHead: return Opcode::kLmHead;
+    case OpType::kPool: return Opcode::kPool;
     case OpType::kVisionPatchEmbed: return Opcode::kVisionPatchEmbed;
     case OpType::kVisionSpatialMerge: return Opcode::kVisionSpatialMerge;
     case OpType::kVisionDeepstackExtract: return Opcode::kVisionDeepstackExtract;

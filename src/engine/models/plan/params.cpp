@@ -170,6 +170,10 @@ LmHeadParams head_params(const ModelConfig& config, bool tied) {
           .padding = {}};
 }
 
+PoolParams pool_params(const ModelConfig& config) {
+  return {.kind_version = kind_version(Opcode::kPool), .width = config.width, .pooling = config.pooling, .padding = {}};
+}
+
 ModelConfig tower_config(const ModelConfig& config) {
   const VisionConfig& vision = config.vision;
   ModelConfig tower;

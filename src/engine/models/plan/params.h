@@ -26,6 +26,7 @@ plan::MambaMixerParams mamba_params(const ModelConfig& config, std::uint16_t lay
 plan::ShortconvParams shortconv_params(const ModelConfig& config, std::uint16_t layer);
 plan::ResidualAddParams add_params(const ModelConfig& config);
 plan::LmHeadParams head_params(const ModelConfig& config, bool tied);
+plan::PoolParams pool_params(const ModelConfig& config);
 
 // The tower as a model of its own: what the functions above need to know of its blocks.
 ModelConfig tower_config(const ModelConfig& config);

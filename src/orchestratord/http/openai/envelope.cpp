@@ -33,6 +33,11 @@ std::string opening(const AnswerOptions& options, const AnswerIdentity& identity
   return out;
 }
 
+net::http::Headers with_request_id(net::http::Headers headers, const base::CorrelationId& correlation_id) {
+  headers.set("X-Request-Id", correlation_id.value);
+  return headers;
+}
+
 std::string_view finish_reason(wire::StopReason reason) {
   const bool cut = reason == wire::StopReason::kMaxTokens || reason == wire::StopReason::kContext;
   return cut ? "length" : "stop";

@@ -3,6 +3,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/id.h"
+#include "net/http/message.h"
 #include "orchestratord/http/chat/answer.h"
 #include "orchestratord/http/openai/request.h"
 #include "wire/task.h"
@@ -13,6 +15,9 @@ using chat::AnswerIdentity;
 
 // The answer's first members, without a closing brace: {"id","object","created","model","service_tier"?
 std::string opening(const AnswerOptions& options, const AnswerIdentity& identity);
+
+// `headers` of an answer with its X-Request-Id.
+net::http::Headers with_request_id(net::http::Headers headers, const base::CorrelationId& correlation_id);
 
 std::string_view finish_reason(wire::StopReason reason);
 

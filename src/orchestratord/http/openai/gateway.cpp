@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "orchestratord/http/openai/embeddings.h"
 #include "orchestratord/http/openai/models.h"
 #include "orchestratord/http/openai/renderers.h"
 #include "orchestratord/http/openai/response_renderer.h"
@@ -22,6 +23,23 @@ void Gateway::responses(const net::Request& request, const net::ExchangePtr& exc
   submit(decode_response(request.body), request, exchange);
 }
 
+void Gateway::embeddings(const net::Request& request, const net::ExchangePtr& exchange) {
+  auto decoded = decode_embeddings(request.body);
+  if (!decoded) return refuse(context_, exchange, std::move(decoded).error());
+  submitter_.submit({.request = std::move(decoded->submission),
+                     .caller = request.peer.principal,
+                     .correlation_id = request.correlation_id},
+                    [this, options = std::move(decoded->answer), correlation_id = request.correlation_id,
+                     exchange](base::Result<tasks::Admission> admission) {
+                      if (!admission) return refuse(context_, exchange, std::move(admission).error());
+                      const AnswerIdentity identity{.job_id = base::JobId(admission->reply.job_id),
+                                                    .correlation_id = correlation_id};
+                      attach(*admission, {.exchange = exchange,
+                                          .renderer = std::make_shared<EmbeddingsRenderer>(options, identity),
+                                          .correlation_id = correlation_id});
+                    });
+}
+
 void Gateway::submit(base::Result<Request> decoded, const net::Request& request, const net::ExchangePtr& exchange) {
   if (!decoded) return refuse(context_, exchange, std::move(decoded).error());
   submitter_.submit({.request = std::move(decoded->submission),
@@ -38,11 +56,9 @@ void Gateway::submit(base::Result<Request> decoded, const net::Request& request,
 
 void Gateway::answer(const tasks::Admission& admission, const AnswerOptions& options,
                      const base::CorrelationId& correlation_id, const net::ExchangePtr& exchange) const {
-  ASSERT(admission.stream != nullptr, "a job without a task_id of its client's is new");
-  const base::Time now = context_.clock->now();
   const AnswerIdentity identity{.job_id = base::JobId(admission.reply.job_id),
                                 .correlation_id = correlation_id,
-                                .created_unix_s = now.unix_ms / 1000};
+                                .created_unix_s = context_.clock->now().unix_ms / 1000};
   std::shared_ptr<streams::Renderer> renderer;
   if (options.endpoint == Endpoint::kResponses) {
     renderer = std::make_shared<ResponseRenderer>(options, identity);
@@ -51,8 +67,12 @@ void Gateway::answer(const tasks::Admission& admission, const AnswerOptions& opt
   } else {
     renderer = std::make_shared<BodyRenderer>(options, identity);
   }
-  admission.stream->attach({.exchange = exchange, .renderer = std::move(renderer), .correlation_id = correlation_id},
-                           now.mono_ms);
+  attach(admission, {.exchange = exchange, .renderer = std::move(renderer), .correlation_id = correlation_id});
+}
+
+void Gateway::attach(const tasks::Admission& admission, const streams::Stream::Reader& reader) const {
+  ASSERT(admission.stream != nullptr, "a job without a task_id of its client's is new");
+  admission.stream->attach(reader, context_.clock->now().mono_ms);
 }
 
 void Gateway::models(const net::Request&, const net::ExchangePtr& exchange) {

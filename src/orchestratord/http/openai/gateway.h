@@ -11,10 +11,11 @@ class Gateway {
  public:
   Gateway(const Context& context, tasks::Submitter& submitter) : context_(context), submitter_(submitter) {}
 
-  // These three take long for a long prompt. REQUIRES: on the desk's thread.
+  // These take long for a long prompt. REQUIRES: on the desk's thread.
   void chat_completions(const net::Request& request, const net::ExchangePtr& exchange);
   void completions(const net::Request& request, const net::ExchangePtr& exchange);
   void responses(const net::Request& request, const net::ExchangePtr& exchange);
+  void embeddings(const net::Request& request, const net::ExchangePtr& exchange);
 
   void models(const net::Request& request, const net::ExchangePtr& exchange);
   void model(const net::Request& request, const net::ExchangePtr& exchange);
@@ -24,6 +25,7 @@ class Gateway {
   // Answers with the job of `admission`, as `options` say.
   void answer(const tasks::Admission& admission, const AnswerOptions& options,
               const base::CorrelationId& correlation_id, const net::ExchangePtr& exchange) const;
+  void attach(const tasks::Admission& admission, const streams::Stream::Reader& reader) const;
   std::int64_t started_unix_s() const;
 
   const Context& context_;

@@ -9,11 +9,6 @@
 namespace llorch::orchestratord::http::openai {
 namespace {
 
-net::http::Headers with_request_id(net::http::Headers headers, const base::CorrelationId& correlation_id) {
-  headers.set("X-Request-Id", correlation_id.value);
-  return headers;
-}
-
 // {"id","type","function":{"name","arguments"}, without the closing brace.
 void append_call_object(std::string_view before, const base::JobId& job_id, const chat::Part& call, std::string& out) {
   out.append(before)

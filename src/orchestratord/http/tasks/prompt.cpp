@@ -69,6 +69,17 @@ base::Error other_file(const std::string& found) {
 
 }  // namespace
 
+std::size_t bytes_of(const wire::SubmitRequest& request) {
+  std::size_t bytes = request.prompt ? request.prompt->size() : 0;
+  for (const auto* part : {&request.messages, &request.tools, &request.documents}) {
+    if (*part) bytes += (*part)->text.size();
+  }
+  if (!request.input) return bytes;
+  for (const wire::EmbeddingInput& input : request.input->inputs)
+    bytes += input.text.size() + input.tokens.size() * sizeof(std::int32_t);
+  return bytes;
+}
+
 base::Result<Inputs> take_inputs(wire::SubmitRequest request, const config::LimitsConfig& limits) {
   std::vector<std::string> images;
   if (request.messages) {
@@ -83,12 +94,12 @@ base::Result<Inputs> take_inputs(wire::SubmitRequest request, const config::Limi
         "messages", "length",
         fmt::format("the images have {} bytes together, as base64; {} are taken", image_bytes, wire::kImagesBytesMax));
   }
-  std::size_t input_bytes = request.prompt ? request.prompt->size() : 0;
-  for (const auto* part : {&request.messages, &request.tools, &request.documents}) {
-    if (*part) input_bytes += (*part)->text.size();
-  }
+  const std::size_t input_bytes = bytes_of(request);
   if (static_cast<std::int64_t>(input_bytes) > limits.prompt_bytes_max) {
-    return chat::refused(request.prompt ? "prompt" : "messages", "length",
+    return chat::refused(request.prompt  ? "prompt"
+                         : request.input ? "input"
+                                         : "messages",
+                         "length",
                          fmt::format("the prompt has {} bytes; this server takes up to {} (limits.prompt_bytes_max)",
                                      input_bytes, limits.prompt_bytes_max));
   }

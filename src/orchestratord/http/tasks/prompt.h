@@ -22,6 +22,9 @@ struct Inputs {
 };
 base::Result<Inputs> take_inputs(wire::SubmitRequest request, const config::LimitsConfig& limits);
 
+// Of all that becomes tokens; an id counts as the bytes it takes.
+std::size_t bytes_of(const wire::SubmitRequest& request);
+
 struct FoundModel {
   std::string ref;  // what the client's name for it resolved to
   models::KnownModel model;

@@ -7,6 +7,10 @@
 namespace llorch::orchestratord::http::tasks {
 
 void ResultRenderer::token(const streams::TokenView& token, const streams::EventId&, std::string&) {
+  if (result_.embeddings) {
+    result_.embeddings->emplace_back(token.t);
+    return;
+  }
   result_.text += token.t;
   if (token.logprobs.empty()) return;
   auto logprobs = wire::decode<wire::TokenLogprobs>(token.logprobs);

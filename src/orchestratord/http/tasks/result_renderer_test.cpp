@@ -8,7 +8,7 @@ namespace llorch::orchestratord::http::tasks {
 namespace {
 
 TEST(ResultRenderer, ACompletedJobIsOneTaskResult) {
-  ResultRenderer renderer("job-1", "task-1");
+  ResultRenderer renderer("job-1", "task-1", wire::Workload::kCompletion);
   std::string out;
   renderer.started({.job_id = "job-1", .seed = 7}, {1, 0}, out);
   renderer.token({.t = "Once\n", .i = 0}, {2, 0}, out);
@@ -30,7 +30,7 @@ TEST(ResultRenderer, ACompletedJobIsOneTaskResult) {
 }
 
 TEST(ResultRenderer, LogprobsAreThoseOfTheTokens) {
-  ResultRenderer renderer("job-1", "task-1");
+  ResultRenderer renderer("job-1", "task-1", wire::Workload::kCompletion);
   std::string out;
   const wire::TokenLogprobs logprobs{.id = 5, .logprob = -0.5, .token = "a", .bytes = {97}, .top_logprobs = {}};
   renderer.token({.t = "a", .i = 0, .logprobs = wire::encode(logprobs)}, {2, 0}, out);
@@ -41,9 +41,21 @@ TEST(ResultRenderer, LogprobsAreThoseOfTheTokens) {
   EXPECT_EQ(wire::encode(result->logprobs->front()), wire::encode(logprobs));
 }
 
+TEST(ResultRenderer, TokensOfAnEmbeddingJobAreItsVectors) {
+  ResultRenderer renderer("job-1", "task-1", wire::Workload::kEmbedding);
+  std::string out;
+  renderer.token({.t = "AACAPw==", .i = 0}, {2, 0}, out);
+  renderer.token({.t = "AACAvw==", .i = 1}, {3, 0}, out);
+  renderer.end({.job_id = "job-1", .tokens_out = 2}, {4, 0}, out);
+  const auto result = wire::decode<wire::TaskResult>(out, wire::UnknownKeys::kRefuse);
+  ASSERT_TRUE(result && result->embeddings);
+  EXPECT_EQ(*result->embeddings, (std::vector<std::string>{"AACAPw==", "AACAvw=="}));
+  EXPECT_EQ(result->text, "");
+}
+
 // What was said before a failure is no result.
 TEST(ResultRenderer, AFailedJobIsItsErrorUnderItsStatus) {
-  ResultRenderer renderer("job-1", "task-1");
+  ResultRenderer renderer("job-1", "task-1", wire::Workload::kCompletion);
   std::string out;
   renderer.token({.t = "half a secret", .i = 0}, {2, 0}, out);
   renderer.error({.code = "TIMEOUT", .message = "m", .correlation_id = "c-1"}, streams::EventId{3, 0}, out);

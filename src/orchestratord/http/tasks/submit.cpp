@@ -8,6 +8,7 @@
 #include "base/utf8.h"
 #include "orchestratord/http/chat/parsing.h"
 #include "orchestratord/http/tasks/constraint.h"
+#include "orchestratord/http/tasks/embedding.h"
 #include "orchestratord/http/tasks/job_view.h"
 #include "orchestratord/http/tenancy.h"
 #include "text/text_stream.h"
@@ -74,6 +75,7 @@ wire::ExecuteRequest execute_request(const wire::SubmitRequest& request, Executi
   out.prompt_tokens = std::move(input.prompt_tokens);
   out.prompt_sha256 = std::move(input.prompt_sha256);
   out.images = std::move(input.images);
+  out.embedding = std::move(input.embedding);
   out.max_tokens = input.max_tokens;
   out.temperature = wire::effective_temperature(request);
   out.sampling = request.sampling;
@@ -84,14 +86,15 @@ wire::ExecuteRequest execute_request(const wire::SubmitRequest& request, Executi
 
 // Before the model is known. A token has a byte or more; templates and image tokens are allowed for generously.
 core::sessions::QuotaTable::Standing::Tokens Submitter::tokens_of(const Pending& pending) const {
-  constexpr std::int64_t kTemplateTokens = 4096, kImageTokens = 4096;
+  constexpr std::int64_t kTemplateTokens = 4096, kImageTokens = 4096, kSpecialTokens = 16;
   const wire::SubmitRequest& request = pending.request;
-  std::size_t bytes = request.prompt ? request.prompt->size() : 0;
-  for (const auto* part : {&request.messages, &request.tools, &request.documents}) {
-    if (*part) bytes += (*part)->text.size();
+  const std::size_t bytes = bytes_of(request);
+  if (request.input) {
+    const auto inputs = static_cast<std::int64_t>(request.input->inputs.size());
+    return {.at_least = 2 * inputs, .at_most = static_cast<std::int64_t>(bytes) + inputs * kSpecialTokens};
   }
   const auto images = static_cast<std::int64_t>(pending.images.size());
-  const std::int64_t added = request.prompt ? 16 : kTemplateTokens + images * kImageTokens;
+  const std::int64_t added = request.prompt ? kSpecialTokens : kTemplateTokens + images * kImageTokens;
   const std::int64_t limit = context_.config->orchestratord.limits.max_tokens;
   return {.at_least = 1 + request.max_tokens.value_or(1),
           .at_most = request.max_tokens.value_or(limit) + static_cast<std::int64_t>(bytes) + added};
@@ -195,6 +198,10 @@ void Submitter::find_model(const PendingPtr& pending) {
 }
 
 void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model) {
+  if (const auto does = check_workload(pending->request, model.facts); !does) {
+    return finish(pending, base::fail(does.error()));
+  }
+  if (pending->request.input) return tokenise_inputs(pending, model_ref, model);
   auto prepared = prepare({std::move(pending->request), std::move(pending->images)}, pending->tool_use, model,
                           context_.clock->now());
   if (!prepared) return finish(pending, base::fail(std::move(prepared).error()));
@@ -209,6 +216,33 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
   if (const auto constraint = check_constraint(request.sampling); !constraint) {
     return finish(pending, base::fail(constraint.error()));
   }
+  const std::int64_t max_tokens = max_tokens_of(request, model.facts, tokens.size());
+  make_job(pending, model_ref, model,
+           {.job_id = pending->job_id,
+            .prompt_tokens = std::move(tokens),
+            .prompt_sha256 = prompt_digest(prepared->prompt, prepared->images),
+            .images = std::move(prepared->images.images),
+            .max_tokens = max_tokens});
+}
+
+void Submitter::tokenise_inputs(const PendingPtr& pending, const std::string& model_ref,
+                                const models::KnownModel& model) {
+  const std::int64_t context =
+      core::jobs::context_tokens(model.facts, context_.config->orchestratord.worker_context_tokens);
+  auto prompt = embedding_prompt(pending->request, model, context);
+  if (!prompt) return finish(pending, base::fail(std::move(prompt).error()));
+  const auto inputs = static_cast<std::int64_t>(prompt->order.input_tokens.size());
+  make_job(pending, model_ref, model,
+           {.job_id = pending->job_id,
+            .prompt_tokens = std::move(prompt->tokens),
+            .prompt_sha256 = std::move(prompt->sha256),
+            .embedding = std::move(prompt->order),
+            .max_tokens = inputs});
+}
+
+void Submitter::make_job(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model,
+                         ExecutionInput input) {
+  wire::SubmitRequest& request = pending->request;
   const auto job = std::make_shared<LiveJobData>();
   store::JobRecord& record = job->record;
   record.job_id = pending->job_id;
@@ -220,26 +254,23 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
   record.model = request.model ? *request.model : *request.model_ref;
   record.model_ref = model_ref;
   record.facts = model.facts;
-  record.prompt_sha256 = prompt_digest(prepared->prompt, prepared->images);
-  record.max_tokens = max_tokens_of(request, model.facts, tokens.size());
+  record.prompt_sha256 = input.prompt_sha256;
+  record.max_tokens = input.max_tokens;
   record.seed = request.seed ? *request.seed : context_.entropy->next_u64() & kSeedMask;
   record.on_disconnect = request.on_disconnect;
   record.tenant_id = pending->caller.account;
   record.timeout_ms = request.timeout_ms ? request.timeout_ms : model.timeout_ms;
   record.deadline_ms = request.deadline_ms;
-  record.tokens_in = pending->tokens_in = static_cast<std::int64_t>(tokens.size());
+  record.tokens_in = pending->tokens_in = static_cast<std::int64_t>(input.prompt_tokens.size());
   record.submitted_unix_ms = context_.clock->now().unix_ms;
-  const wire::ExecuteRequest execution = execute_request(request, {.job_id = record.job_id,
-                                                                   .prompt_tokens = std::move(tokens),
-                                                                   .prompt_sha256 = record.prompt_sha256,
-                                                                   .images = std::move(prepared->images.images),
-                                                                   .max_tokens = record.max_tokens,
-                                                                   .seed = record.seed});
+  input.seed = record.seed;
+  const wire::ExecuteRequest execution = execute_request(request, std::move(input));
   record.params = params_json(execution, request.placement);
   job->payload = wire::encode(execution);
-  job->parameters_sha256 = wire::parameters_sha256(execution.temperature, execution.sampling, execution.stop);
+  job->parameters_sha256 = wire::parameters_sha256(execution);
   // From here on only the payload is held.
   request.prompt.reset();
+  request.input.reset();
   request.messages.reset();
   request.tools.reset();
   request.documents.reset();

@@ -48,7 +48,8 @@ struct ExecutionInput {
   std::vector<std::int32_t> prompt_tokens;
   std::string prompt_sha256;
   std::vector<wire::ExecuteImage> images{};
-  std::int64_t max_tokens = 0;
+  std::optional<wire::EmbeddingOrder> embedding{};
+  std::int64_t max_tokens = 0;  // of embeddings: inputs
   std::uint64_t seed = 0;
 };
 wire::ExecuteRequest execute_request(const wire::SubmitRequest& request, ExecutionInput input);
@@ -92,6 +93,10 @@ class Submitter {
   void repeat_answer(const PendingPtr& pending, const store::JobRecord& record);
   void find_model(const PendingPtr& pending);
   void tokenise(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model);
+  void tokenise_inputs(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model);
+  // All that is needed of the request is in `input`, but for its id and seed.
+  void make_job(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model,
+                ExecutionInput input);
   std::int64_t max_tokens_of(const wire::SubmitRequest& request, const wire::ModelFacts& facts,
                              std::size_t prompt_tokens) const;
   void enqueue(const PendingPtr& pending, const std::shared_ptr<LiveJobData>& job);

@@ -153,12 +153,13 @@ void Tasks::submit(const net::Request& request, const net::ExchangePtr& exchange
   if (const auto named = take_idempotency_key(request.headers, *body); !named) {
     return refuse(context_, exchange, named.error());
   }
+  const wire::Workload workload = body->workload.value_or(wire::Workload::kCompletion);
   Submission submission{*std::move(body), request.peer.principal, request.correlation_id};
   streams::Stream::Reader reader{.exchange = exchange,
                                  .renderer = nullptr,
                                  .last_event_id = *last_event_id,
                                  .correlation_id = request.correlation_id};
-  submitter_.submit(std::move(submission), [this, kind = *kind, caller = request.peer.principal,
+  submitter_.submit(std::move(submission), [this, kind = *kind, workload, caller = request.peer.principal,
                                             reader = std::move(reader)](base::Result<Admission> admission) mutable {
     if (!admission) return refuse(context_, reader.exchange, std::move(admission).error());
     const wire::SubmitReply& reply = admission->reply;
@@ -170,7 +171,7 @@ void Tasks::submit(const net::Request& request, const net::ExchangePtr& exchange
     if (kind == AnswerKind::kStream) {
       reader.renderer = std::make_shared<streams::SseRenderer>();
     } else {
-      reader.renderer = std::make_shared<ResultRenderer>(reply.job_id, reply.task_id);
+      reader.renderer = std::make_shared<ResultRenderer>(reply.job_id, reply.task_id, workload);
     }
     Refused refused = refusing(reader.exchange);
     serve({base::JobId(reply.job_id), std::move(admission->stream), std::move(caller)}, std::move(reader),

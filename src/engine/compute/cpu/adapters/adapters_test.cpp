@@ -69,6 +69,39 @@ TEST(Adapters, NormAndResidual) {
   }
 }
 
+// Two sequences of 4 and 5 rows, of which rows 2, 3 and 8 are asked for.
+TEST(Adapters, PoolsRowsOfTheirSequence) {
+  Random random(48);
+  SCOPED_TRACE(random.note());
+  constexpr std::uint32_t kWidth = 50;
+  const auto x = random.normals(kRows * kWidth);
+  const std::vector<std::uint32_t> offsets{0, 4, 9}, outputs{2, 3, 8};
+  const auto mean = [&](std::uint32_t begin, std::uint32_t end) {
+    return reference::mean_exact(Row(x).subspan(begin * kWidth, (end - begin) * kWidth), kWidth);
+  };
+  const auto joined = [](const std::vector<std::vector<float>>& rows) {
+    std::vector<float> all;
+    for (const auto& row : rows) all.insert(all.end(), row.begin(), row.end());
+    return all;
+  };
+  using enum plan::Pooling;
+  for (const auto& [pooling, expected] : {std::pair(kMean, joined({mean(0, 3), mean(0, 4), mean(4, 9)})),
+                                          std::pair(kFirst, joined({mean(0, 1), mean(0, 1), mean(4, 5)})),
+                                          std::pair(kLast, joined({mean(2, 3), mean(3, 4), mean(8, 9)}))}) {
+    const plan::PoolParams params{kind_version(Opcode::kPool), kWidth, pooling, {}};
+    for (const auto& device : devices()) {
+      std::vector<float> y(expected.size());
+      plan::ExecutionContext ctx;
+      ctx.total_rows = kRows;
+      ctx.row_offsets = offsets;
+      ctx.output_rows = outputs;
+      Harness(params, {}, device).run(ctx, {x.data()}, y.data());
+      EXPECT_TRUE(same_bits(y, expected)) << static_cast<int>(pooling) << ' ' << device.isa;
+    }
+  }
+  EXPECT_TRUE(Harness(plan::PoolParams{kind_version(Opcode::kPool), kWidth, kNone, {}}, {}, devices().front()).error());
+}
+
 TEST(Adapters, NormsOfGroupsAndLayerNorm) {
   Random random(46);
   SCOPED_TRACE(random.note());

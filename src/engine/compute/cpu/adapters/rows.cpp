@@ -1,6 +1,9 @@
-// Adapters whose rows need no projection: embedding, norm, residual.
+// Adapters whose rows need no projection: embedding, norm, residual, pool.
+#include <algorithm>
+
 #include "engine/compute/cpu/adapters/adapters.h"
 #include "engine/compute/cpu/adapters/support.h"
+#include "engine/compute/pooled_rows.h"
 
 namespace llorch::engine::compute::cpu::adapters {
 
@@ -79,5 +82,28 @@ Status ResidualAddAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) 
 std::uint64_t ResidualAddAdapter::workspace_bytes(const ParamBlock&, const StepLimits&, const Backend&) noexcept {
   return 0;
 }
+
+Status PoolAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
+  const auto& p = insn.param<plan::PoolParams>();
+  const auto pool_row = [&](std::size_t output) {
+    const PooledRows rows = pooled_rows(ctx, p.pooling, ctx.output_rows[output]);
+    const float* x = insn.input(0) + std::size_t{rows.begin} * p.width;
+    float* y = insn.output(0) + output * p.width;
+    std::copy_n(x, p.width, y);
+    for (std::uint32_t row = rows.begin + 1; row < rows.end; ++row) {
+      x += p.width;
+      for (std::uint32_t i = 0; i < p.width; ++i) y[i] += x[i];
+    }
+    const auto count = static_cast<float>(rows.end - rows.begin);
+    for (std::uint32_t i = 0; i < p.width; ++i) y[i] /= count;
+  };
+  const std::size_t rows_each = ctx.total_rows / std::max<std::size_t>(ctx.output_rows.size(), 1) + 1;
+  stream_of(ctx).pool.run(ctx.output_rows.size(), kGrainElements / (p.width * rows_each) + 1,
+                          [&](Range outputs, std::size_t) {
+                            for (std::size_t i = outputs.begin; i < outputs.end; ++i) pool_row(i);
+                          });
+  return Status::ok();
+}
+std::uint64_t PoolAdapter::workspace_bytes(const ParamBlock&, const StepLimits&, const Backend&) noexcept { return 0; }
 
 }  // namespace llorch::engine::compute::cpu::adapters

@@ -47,13 +47,15 @@ constexpr AdapterTables make_tables() {
                                        {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   put<vision::ScatterAdapter>(tables, Opcode::kVisionScatter, {.supports_batch = true, .may_alias_output = true});
   put<LmHeadAdapter>(tables, Opcode::kLmHead, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<PoolAdapter>(tables, Opcode::kPool, {.supports_batch = true});
   return tables;
 }
 
-constexpr auto kCpuOpcodes = std::to_array<Opcode>(
-    {Opcode::kRmsNorm, Opcode::kMultiheadAttention, Opcode::kSwiglu, Opcode::kMoe, Opcode::kMlaAttention,
-     Opcode::kMambaMixer, Opcode::kShortconv, Opcode::kEmbedding, Opcode::kResidualAdd, Opcode::kVisionPatchEmbed,
-     Opcode::kVisionSpatialMerge, Opcode::kVisionDeepstackExtract, Opcode::kVisionScatter, Opcode::kLmHead});
+constexpr auto kCpuOpcodes =
+    std::to_array<Opcode>({Opcode::kRmsNorm, Opcode::kMultiheadAttention, Opcode::kSwiglu, Opcode::kMoe,
+                           Opcode::kMlaAttention, Opcode::kMambaMixer, Opcode::kShortconv, Opcode::kEmbedding,
+                           Opcode::kResidualAdd, Opcode::kVisionPatchEmbed, Opcode::kVisionSpatialMerge,
+                           Opcode::kVisionDeepstackExtract, Opcode::kVisionScatter, Opcode::kLmHead, Opcode::kPool});
 
 }  // namespace
 

@@ -1,6 +1,9 @@
-// Adapters whose rows need no projection: embedding, norm, residual.
+// Adapters whose rows need no projection: embedding, norm, residual, pool.
+#include <algorithm>
+
 #include "engine/compute/cuda/adapters/adapters.h"
 #include "engine/compute/cuda/adapters/support.h"
+#include "engine/compute/pooled_rows.h"
 
 namespace llorch::engine::compute::cuda::adapters {
 
@@ -72,5 +75,27 @@ Status ResidualAddAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) 
                                       .scale = p.scale};
   stream.launch<kernels::ResidualAdd>({blocks_of(args.count, kernels::ResidualAdd::kThreads)}, args);
   return stream.status();
+}
+Status PoolAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
+  const auto& p = insn.param<plan::PoolParams>();
+  const CudaStream& stream = stream_of(ctx);
+  constexpr std::size_t kAtOnce = kernels::PoolRowsArgs::kRowsMax;
+  for (std::size_t first = 0; first < ctx.output_rows.size(); first += kAtOnce) {
+    const auto outputs = ctx.output_rows.subspan(first, std::min(kAtOnce, ctx.output_rows.size() - first));
+    kernels::PoolRowsArgs args{
+        .x = insn.input(0), .y = insn.output(0) + first * p.width, .width = p.width, .begin = {}, .end = {}};
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      const PooledRows rows = pooled_rows(ctx, p.pooling, outputs[i]);
+      args.begin[i] = rows.begin;
+      args.end[i] = rows.end;
+    }
+    stream.launch<kernels::PoolRows>(
+        {blocks_of(p.width, kernels::PoolRows::kThreads), static_cast<std::uint32_t>(outputs.size())}, args);
+  }
+  return stream.status();
+}
+std::uint64_t PoolAdapter::workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&,
+                                           const plan::Backend&) noexcept {
+  return 0;
 }
 }  // namespace llorch::engine::compute::cuda::adapters

@@ -46,6 +46,7 @@ constexpr AdapterTables make_tables() {
   put<DeepstackExtractAdapter>(tables, Opcode::kVisionDeepstackExtract, kMatrices);
   put<ScatterAdapter>(tables, Opcode::kVisionScatter, kInPlace);
   put<LmHeadAdapter>(tables, Opcode::kLmHead, kMatrices);
+  put<PoolAdapter>(tables, Opcode::kPool, {.supports_batch = true});
   return tables;
 }
 

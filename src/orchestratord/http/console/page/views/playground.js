@@ -242,7 +242,7 @@ function modelPicker() {
     if (!names.includes(draft.model)) draft.model = names[0];
     if (select.value !== (draft.model ?? "")) select.value = draft.model ?? "";
     const model = value.models.find((each) => each.model_id === draft.model);
-    setText(hint, !model ? "No model is configured: name one in models.aliases, or start with `llorch up --model FILE`."
+    setText(hint, !model ? "No model has a name: pull one under Models, or start with `llorch up --model FILE`."
       : model.facts ? `${model.facts.architecture} ${model.facts.quant_kind}, context of ${count(model.facts.context_length)} tokens` : model.reason?.human ?? "");
     setShown(draft.images.node, draft.mode === "chat" && Boolean(model?.facts?.images));
     return undefined;

@@ -1,0 +1,73 @@
+#include "orchestratord/http/openai/embeddings.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <iterator>
+
+#include "base/assert.h"
+#include "base/base64.h"
+#include "base/json_text.h"
+#include "orchestratord/http/chat/parsing.h"
+#include "orchestratord/http/openai/errors.h"
+#include "wire/json.h"
+
+namespace llorch::orchestratord::http::openai {
+namespace {
+
+// Each number as short as it can be said so that an f32 reads back the same.
+void append_numbers(std::string& out, std::string_view vector) {
+  const auto bytes = base::base64_decode(vector);
+  ASSERT(bytes && bytes->size() % sizeof(float) == 0, "a vector of {} characters", vector.size());
+  const auto end = std::back_inserter(out);
+  for (std::size_t at = 0; at < bytes->size(); at += sizeof(float)) {
+    float value = 0;
+    std::memcpy(&value, bytes->data() + at, sizeof value);
+    fmt::format_to(end, "{}{}", at == 0 ? "" : ",", value);
+  }
+}
+
+}  // namespace
+
+base::Result<EmbeddingsCall> decode_embeddings(std::string_view body) {
+  TRY(chat::check_utf8(body));
+  auto request = TRY(wire::decode<wire::EmbeddingsRequest>(body, wire::UnknownKeys::kRefuse));
+  EmbeddingsCall call;
+  call.submission.model = request.model;
+  call.submission.workload = wire::Workload::kEmbedding;
+  call.submission.input = std::move(request.input);
+  call.submission.dimensions = request.dimensions;
+  call.answer = {.model = std::move(request.model),
+                 .encoding = request.encoding_format.value_or(wire::EmbeddingEncoding::kFloat)};
+  TRY(wire::validate_submission(call.submission));
+  return call;
+}
+
+void EmbeddingsRenderer::token(const streams::TokenView& token, const streams::EventId&, std::string&) {
+  if (!data_.empty()) data_ += ',';
+  fmt::format_to(std::back_inserter(data_), R"({{"object":"embedding","index":{},"embedding":)", token.i);
+  if (options_.encoding == wire::EmbeddingEncoding::kBase64) {
+    data_.append("\"").append(token.t).append("\"}");
+  } else {
+    data_ += '[';
+    append_numbers(data_, token.t);
+    data_ += "]}";
+  }
+}
+
+void EmbeddingsRenderer::end(const wire::EndEvent& event, const streams::EventId&, std::string& out) {
+  out.append(R"({"object":"list","data":[)").append(data_).append(R"(],"model":)");
+  base::append_json_string(out, options_.model);
+  fmt::format_to(std::back_inserter(out), R"(,"usage":{{"prompt_tokens":{0},"total_tokens":{0}}})", event.tokens_in);
+  append_provenance(out, event);
+  out += '}';
+  head_ = {.status = 200, .headers = with_request_id({{"Content-Type", "application/json"}}, identity_.correlation_id)};
+}
+
+void EmbeddingsRenderer::error(const wire::ErrorBody& error, const std::optional<streams::EventId>&, std::string& out) {
+  net::http::Response response = error_response(wire::to_error(error), identity_.correlation_id);
+  out += response.body;
+  head_ = {.status = response.status, .headers = std::move(response.headers)};
+}
+
+}  // namespace llorch::orchestratord::http::openai

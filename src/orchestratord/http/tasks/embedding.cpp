@@ -1,0 +1,88 @@
+#include "orchestratord/http/tasks/embedding.h"
+
+#include <fmt/format.h>
+
+#include "base/sha256.h"
+
+namespace llorch::orchestratord::http::tasks {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+Error invalid_field(std::string field, std::string reason, std::string message) {
+  return Error{ErrorCode::kInvalidParams, std::move(message), {}}
+      .with("field", std::move(field))
+      .with("reason", std::move(reason));
+}
+
+base::Result<std::vector<std::int32_t>> tokens_of(const wire::EmbeddingInput& input, const text::Tokenizer& tokenizer) {
+  if (input.tokens.empty()) {
+    std::vector<std::int32_t> tokens;
+    for (const base::TokenId id : tokenizer.encode(input.text)) tokens.push_back(static_cast<std::int32_t>(index(id)));
+    return tokens;
+  }
+  const std::size_t vocab = tokenizer.facts().vocab_size;
+  for (const std::int32_t id : input.tokens) {
+    if (id < 0 || static_cast<std::size_t>(id) >= vocab) {
+      return base::fail(invalid_field("input", "range",
+                                      fmt::format("input holds the id {}; this model's vocabulary has "
+                                                  "{} tokens, from 0 on",
+                                                  id, vocab)));
+    }
+  }
+  return input.tokens;
+}
+
+void add_digest(base::Sha256& hash, const wire::EmbeddingInput& input) {
+  base::Sha256 own;
+  own.update(input.text);
+  for (const std::int32_t id : input.tokens) own.update_u32_le(static_cast<std::uint32_t>(id));
+  const base::Sha256Digest digest = own.digest();
+  hash.update(std::as_bytes(std::span(digest)));
+}
+
+}  // namespace
+
+base::Result<> check_workload(const wire::SubmitRequest& request, const wire::ModelFacts& facts) {
+  if (request.input.has_value() == facts.embedding_dimensions.has_value()) return {};
+  return base::fail(invalid_field("workload", "unsupported",
+                                  request.input ? "this model writes text and makes no embeddings; name a model whose "
+                                                  "files say how its rows are pooled"
+                                                : "this model makes embeddings and nothing else; send `input` with "
+                                                  "workload embedding, or name a model that writes"));
+}
+
+base::Result<EmbeddingPrompt> embedding_prompt(const wire::SubmitRequest& request, const models::KnownModel& model,
+                                               std::int64_t context_tokens) {
+  const std::int64_t dimensions = *model.facts.embedding_dimensions;
+  if (request.dimensions > dimensions) {
+    return base::fail(
+        invalid_field("dimensions", "range",
+                      fmt::format("dimensions is {}; vectors of this model have {}", *request.dimensions, dimensions)));
+  }
+  EmbeddingPrompt prompt;
+  prompt.order.dimensions = request.dimensions;
+  base::Sha256 hash;
+  for (const wire::EmbeddingInput& input : request.input->inputs) {
+    const std::vector<std::int32_t> tokens = TRY(tokens_of(input, *model.tokenizer));
+    const auto count = static_cast<std::int64_t>(tokens.size());
+    const std::size_t number = prompt.order.input_tokens.size();
+    if (count == 0) return base::fail(invalid_field("input", "empty", fmt::format("input {} has no tokens", number)));
+    if (context_tokens > 0 && count > context_tokens) {
+      return base::fail(invalid_field("input", "CONTEXT_TOO_LARGE",
+                                      fmt::format("input {} has {} tokens; the context of this model has {} here. "
+                                                  "Nothing is cut off: send it in parts",
+                                                  number, count, context_tokens))
+                            .with("tokens_in", count)
+                            .with("context_tokens", context_tokens));
+    }
+    prompt.tokens.insert(prompt.tokens.end(), tokens.begin(), tokens.end());
+    prompt.order.input_tokens.push_back(count);
+    add_digest(hash, input);
+  }
+  prompt.sha256 = base::to_hex(hash.digest());
+  return prompt;
+}
+
+}  // namespace llorch::orchestratord::http::tasks

@@ -1,0 +1,30 @@
+#pragma once
+// The inputs of an embedding job as tokens, each checked against the model. Pure.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "orchestratord/models/catalog.h"
+#include "wire/task.h"
+#include "wire/worker.h"
+
+namespace llorch::orchestratord::http::tasks {
+
+// What an embedding job gives a worker.
+struct EmbeddingPrompt {
+  std::vector<std::int32_t> tokens;  // of all inputs, one behind the other
+  wire::EmbeddingOrder order;
+  std::string
+      sha256;  // hex SHA-256 over the SHA-256 (32 bytes) of each input: of its text, or of its ids as i32, little-endian
+};
+
+// Whether the model does what the request is for. Errors: INVALID_PARAMS with details field = workload.
+base::Result<> check_workload(const wire::SubmitRequest& request, const wire::ModelFacts& facts);
+
+// `context_tokens`: that an input may have; 0: unknown. Errors: INVALID_PARAMS with details field = input (one without tokens,
+// one longer than the context, an id outside the vocabulary) or dimensions (more than the model's). REQUIRES: a request with
+// `input` and a model that passes check_workload().
+base::Result<EmbeddingPrompt> embedding_prompt(const wire::SubmitRequest& request, const models::KnownModel& model,
+                                               std::int64_t context_tokens);
+
+}  // namespace llorch::orchestratord::http::tasks

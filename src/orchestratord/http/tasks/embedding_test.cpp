@@ -1,0 +1,75 @@
+#include "orchestratord/http/tasks/embedding.h"
+
+#include <gtest/gtest.h>
+
+#include "base/sha256.h"
+#include "text/test_vocabularies.h"
+
+namespace llorch::orchestratord::http::tasks {
+namespace {
+
+constexpr std::int32_t kEnd = 256;  // what the tokenizer puts behind a text
+
+models::KnownModel model() {
+  text::TokenizerData data = text::byte_bpe_data({}, {{"<end>", text::TokenKind::kControl}});
+  data.eos = base::TokenId{kEnd};
+  data.add_eos = true;
+  models::KnownModel known;
+  known.facts.embedding_dimensions = 8;
+  known.tokenizer = std::make_shared<const text::Tokenizer>(text::Tokenizer::create(std::move(data)).value());
+  return known;
+}
+
+wire::SubmitRequest request(std::vector<wire::EmbeddingInput> inputs, std::optional<std::int64_t> dimensions = {}) {
+  wire::SubmitRequest out;
+  out.workload = wire::Workload::kEmbedding;
+  out.input = {.inputs = std::move(inputs)};
+  out.dimensions = dimensions;
+  return out;
+}
+
+std::string field_of(const base::Error& error) {
+  EXPECT_EQ(error.code, base::ErrorCode::kInvalidParams);
+  for (const auto& [name, value] : error.details)
+    if (name == "field") return std::get<std::string>(value);
+  return "";
+}
+
+TEST(EmbeddingPrompt, HoldsInputsOneBehindTheOther) {
+  const auto prompt = embedding_prompt(request({{.text = "ab"}, {.tokens = {7, kEnd}}, {.text = "c"}}, 3), model(), 4);
+  ASSERT_TRUE(prompt) << prompt.error().message;
+  EXPECT_EQ(prompt->tokens, (std::vector<std::int32_t>{'a', 'b', kEnd, 7, kEnd, 'c', kEnd}));
+  EXPECT_EQ(prompt->order.input_tokens, (std::vector<std::int64_t>{3, 2, 2}));
+  EXPECT_EQ(prompt->order.dimensions, 3);
+  base::Sha256 hash;
+  const std::string ids("\x07\0\0\0\0\x01\0\0", 8);
+  for (const std::string& input : {std::string("ab"), ids, std::string("c")}) {
+    const base::Sha256Digest digest = base::sha256(input);
+    hash.update(std::as_bytes(std::span(digest)));
+  }
+  EXPECT_EQ(prompt->sha256, base::to_hex(hash.digest()));
+}
+
+TEST(EmbeddingPrompt, RefusesWhatTheModelCannotTake) {
+  const auto refused = [](const wire::SubmitRequest& r) { return field_of(embedding_prompt(r, model(), 4).error()); };
+  EXPECT_EQ(refused(request({{.text = "abcd"}})), "input");  // five tokens
+  EXPECT_EQ(refused(request({{.tokens = {1, 2, 3, 4, 5}}})), "input");
+  EXPECT_EQ(refused(request({{.tokens = {257}}})), "input");
+  EXPECT_EQ(refused(request({{.tokens = {-1}}})), "input");
+  EXPECT_EQ(refused(request({{.text = "a"}}, 9)), "dimensions");
+  EXPECT_TRUE(embedding_prompt(request({{.text = "abc"}}, 8), model(), 4));
+  EXPECT_TRUE(embedding_prompt(request({{.text = "abcdefgh"}}), model(), 0));  // its context is not known
+}
+
+TEST(Workload, FollowsFromTheModel) {
+  const wire::ModelFacts embeds = model().facts, writes;
+  wire::SubmitRequest completion;
+  completion.prompt = "a";
+  EXPECT_TRUE(check_workload(request({{.text = "a"}}), embeds));
+  EXPECT_TRUE(check_workload(completion, writes));
+  EXPECT_EQ(field_of(check_workload(request({{.text = "a"}}), writes).error()), "workload");
+  EXPECT_EQ(field_of(check_workload(completion, embeds).error()), "workload");
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::http::tasks
