@@ -22,7 +22,7 @@ class Item:
         self.failures = []  # (status, headers) of the next answers
         self.bytes_per_write = 64 << 10
         self.pause_s = 0  # after each write
-        self.hold_after = None  # bytes of all answers together, after which each waits for `go_on`
+        self.hold_after = None  # bytes of all answers together, after which each of more than a byte waits for `go_on`
         self.go_on = threading.Event()
 
 
@@ -123,7 +123,7 @@ class ModelServer:
         request.end_headers()
         view = io.BytesIO(data)
         while part := view.read(item.bytes_per_write):
-            if item.hold_after is not None and self.bytes_sent >= item.hold_after:
+            if item.hold_after is not None and self.bytes_sent >= item.hold_after and len(data) > 1:
                 item.go_on.wait()
             request.wfile.write(part)
             with self._lock:
