@@ -33,6 +33,7 @@ class ModelServer:
         self.items = {}  # path -> Item
         self.redirects = {}  # path -> where to
         self.documents = {}  # path (with query) -> (status, headers, body)
+        self.locked = {}  # path -> what a 401 says to whoever has not the token "anybody"
         self.requests = []
         self.bytes_sent = 0
         self._lock = threading.Lock()
@@ -89,6 +90,8 @@ class ModelServer:
         with self._lock:
             self.requests.append((request.path, dict(request.headers.items())))
         path = urllib.parse.urlsplit(request.path).path
+        if path in self.locked and request.headers.get("Authorization") != "Bearer anybody":
+            return self._send(request, 401, {"WWW-Authenticate": self.locked[path]}, b"")
         if request.path in self.documents:
             status, headers, body = self.documents[request.path]
             return self._send(request, status, headers, body)

@@ -3,6 +3,7 @@
 LLORCH_PULL_KILLS is the number of pulls that are killed at a random byte (3; the nightly run has 200).
 """
 
+import contextlib
 import hashlib
 import hmac
 import json
@@ -11,8 +12,10 @@ import pathlib
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import threading
+import urllib.request
 
 import pytest
 
@@ -376,8 +379,11 @@ def test_packages_that_lie(tmp_path, server):
 
 # Registries that speak the OCI protocol: a token that anybody gets, a manifest, a layer by its digest.
 def test_registries(stack, cache, server):
-    server.add(f"/v2/library/tale/blobs/sha256:{SHA256}", DATA)
-    manifest = "/v2/library/tale/manifests/5m"
+    blob, manifest = f"/v2/library/tale/blobs/sha256:{SHA256}", "/v2/library/tale/manifests/5m"
+    server.add(blob, DATA)
+    for path in (blob, manifest):
+        server.locked[path] = f'Bearer realm="{server.url}/token",service="models",scope="repository:library/tale:pull"'
+    server.add_json("/token?service=models&scope=repository%3Alibrary%2Ftale%3Apull", {"token": "anybody"})
     server.add_json(manifest, {"schemaVersion": 2, "layers": [
         {"mediaType": "application/vnd.ollama.image.license", "digest": "sha256:" + "1" * 64, "size": 1},
         {"mediaType": "application/vnd.ollama.image.model", "digest": f"sha256:{SHA256}", "size": len(DATA)}]})
@@ -385,6 +391,53 @@ def test_registries(stack, cache, server):
     assert model["checksum"] == f"sha256:{SHA256}"
     assert published(cache) == [f"{SHA256}/tale.gguf"]
     remove(stack, "tale")
+    server.locked[manifest] = 'Basic realm="models"'
+    assert pull(stack, f"oci://{server.host}/library/tale:5m", "tale")["pull"]["error_code"] == "FORBIDDEN"
+
+
+# The same with the registry that others run.
+def test_a_real_registry(tmp_path):
+    program = shutil.which("docker-registry")
+    if not program:
+        pytest.skip("docker-registry is not installed")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        host = f"127.0.0.1:{free.getsockname()[1]}"
+    config = tmp_path / "config.yml"
+    config.write_text(json.dumps({"version": 0.1, "storage": {"filesystem": {"rootdirectory": str(tmp_path / "registry")}},
+                                  "http": {"addr": host}}))
+
+    def send(method, url, data=b"", content_type="application/octet-stream"):
+        wanted = urllib.request.Request(url, data, {"Content-Type": content_type}, method=method)
+        with urllib.request.urlopen(wanted, timeout=HANG_S) as response:
+            return response.headers
+
+    def serves():
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", int(host.split(":")[1])), 1):
+            return True
+        return False
+
+    def push(data):
+        digest = "sha256:" + hashlib.sha256(data).hexdigest()
+        upload = send("POST", f"http://{host}/v2/org/tale/blobs/uploads/")["Location"]
+        send("PUT", f"{upload}{'&' if '?' in upload else '?'}digest={digest}", data)
+        return digest
+
+    with subprocess.Popen([program, "serve", config], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as registry:
+        try:
+            wait_for("the registry", serves)
+            kind = "application/vnd.oci.image.manifest.v1+json"
+            layers = [{"mediaType": "application/vnd.ollama.image.model", "digest": push(DATA), "size": len(DATA)}]
+            manifest = {"schemaVersion": 2, "mediaType": kind, "layers": layers,
+                        "config": {"mediaType": "application/vnd.oci.image.config.v1+json", "digest": push(b"{}"), "size": 2}}
+            pinned = send("PUT", f"http://{host}/v2/org/tale/manifests/5m", json.dumps(manifest).encode(), kind)["Docker-Content-Digest"]
+            with Stack(settings_for(tmp_path / "cache")) as own:
+                assert pull(own, f"oci:{host}/org/tale:5m", "tale")["checksum"] == f"sha256:{SHA256}"
+                kept = json.loads((own.dir / "models.json").read_text())["models"][0]
+                assert kept["pinned_source"] == f"oci:{host}/org/tale@{pinned}"
+                assert pull(own, f"oci:{host}/org/tale@{pinned}", "same")["checksum"] == f"sha256:{SHA256}"
+                assert pull(own, f"oci:{host}/org/tale:none", "none")["pull"]["error_code"] == "MODEL_NOT_FOUND"
+        finally:
+            registry.terminate()
 
 
 def test_s3_requests_are_signed(tmp_path, server):

@@ -34,7 +34,7 @@ std::int64_t percent_of(const wire::PullStatus& status) {
 
 std::string_view words(PullState state) {
   switch (state) {
-    case PullState::kQueued: return "waits for other pulls";
+    case PullState::kQueued: return "waits for its turn";
     case PullState::kLocating: return "looking for it";
     case PullState::kFinishing: return "verifying and unpacking";
     default: return "";
