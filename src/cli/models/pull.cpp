@@ -34,7 +34,7 @@ std::int64_t percent_of(const wire::PullStatus& status) {
 
 std::string_view words(PullState state) {
   switch (state) {
-    case PullState::kQueued: return "waits for other pulls";
+    case PullState::kQueued: return "waits for its turn";
     case PullState::kLocating: return "looking for it";
     case PullState::kFinishing: return "verifying and unpacking";
     default: return "";
@@ -138,10 +138,23 @@ base::Result<std::optional<wire::KnownModel>> find_known(Api& api, const std::st
   return std::optional<wire::KnownModel>();
 }
 
+// The name that a reference was pulled under; empty: none. The listing keeps no query, which may be what tells two URLs apart.
+base::Result<std::string> find_pulled(Api& api, const std::string& reference) {
+  if (reference.starts_with("http")) return std::string();
+  const std::string body = TRY(api.call("GET", "/v2/catalog/models"));
+  for (wire::CatalogModel& model : TRY(wire::decode<wire::CatalogModelList>(body)).models) {
+    if (model.source == reference && !model.model_ref.empty()) return std::move(model.model_id);
+  }
+  return std::string();
+}
+
 base::Result<std::string> ensure_model(Api& api, const std::string& model, bool pull, bool json) {
   wire::CreateCatalogModelRequest request{.model_ref = model};
   std::string what = model;
-  if (!is_reference(model)) {
+  if (is_reference(model)) {
+    std::string name = TRY(find_pulled(api, model));
+    if (!name.empty()) return name;
+  } else {
     if (model.find('/') != std::string::npos || stream::model_reference(model) != model) return model;
     const auto body = api.call("GET", path_of(model));
     if (body) {

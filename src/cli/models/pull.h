@@ -42,7 +42,7 @@ base::Result<wire::CatalogModel> wait_for_pull(Api& api, wire::CatalogModel mode
 // Asks for the model and waits for it.
 base::Result<wire::CatalogModel> pull_model(Api& api, const wire::CreateCatalogModelRequest& request, bool json);
 
-// The known model with this name.
+// The known model with this name; absent: there is none.
 base::Result<std::optional<wire::KnownModel>> find_known(Api& api, const std::string& name);
 
 // The name to run for what `run` and `chat` were asked for. A model that is being fetched is waited for. One that is not here

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -56,11 +57,20 @@ void Pulls::cancel(const std::string& model_id) {
     entries_.erase(it);
   }
   const auto model = context_.names->find(model_id);
-  if (pull_id.empty() || !model) return;
+  if (pull_id.empty() || !model || is_shared(*model)) return;
   auto request = request_to_pool(context_, model->pool_id, "/v2/models/pulls/" + pull_id);
   if (!request) return;
   request->method = "DELETE";
   context_.client->request(std::move(*request), [](base::Result<net::Response>) {});
+}
+
+// Whether another name waits for the same pull, which the pool has once.
+bool Pulls::is_shared(const wire::NamedModel& model) const {
+  const auto all = context_.names->named();
+  return std::any_of(all.begin(), all.end(), [&](const wire::NamedModel& other) {
+    return other.model_id != model.model_id && other.model_ref.empty() && other.pool_id == model.pool_id &&
+           other.source == model.source && other.wanted_checksum == model.wanted_checksum;
+  });
 }
 
 std::optional<wire::PullStatus> Pulls::status(const std::string& model_id) const {

@@ -20,7 +20,7 @@ class Pulls {
   void begin(const std::string& model_id);
   // begin() for all that an earlier process did not finish.
   void resume();
-  // Forgets the pull and has the pool end it; what has come stays there for another try.
+  // Forgets the pull and has the pool end it, unless another name waits for it; what has come stays there for another try.
   void cancel(const std::string& model_id);
   // How far it is; of one that failed, why. Absent: nothing is pulled under this name.
   std::optional<wire::PullStatus> status(const std::string& model_id) const;
@@ -32,6 +32,7 @@ class Pulls {
     bool is_followed = false;  // false: it failed
   };
 
+  bool is_shared(const wire::NamedModel& model) const;
   void follow(const std::string& model_id);
   void on_answer(const std::string& model_id, base::Result<net::Response> response);
   void on_status(const std::string& model_id, const wire::PullStatus& status);

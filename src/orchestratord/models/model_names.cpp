@@ -106,7 +106,13 @@ base::Result<> ModelNames::write(const Models& models) const {
   if (options_.file.empty()) return {};
   wire::NamedModels file{.version = kVersion, .models = {}};
   for (const auto& [name, model] : models) file.models.push_back(model);
-  return base::write_file_atomic(options_.file, wire::encode(file));
+  const std::string text = wire::encode(file);
+  if (text.size() > kNamesBytesMax) {
+    return base::fail(
+        ErrorCode::kPayloadTooLarge,
+        fmt::format("the names of all models would take more than {} bytes; remove some", kNamesBytesMax));
+  }
+  return base::write_file_atomic(options_.file, text);
 }
 
 base::Result<> ModelNames::replace(const std::function<void(Models&)>& change) {

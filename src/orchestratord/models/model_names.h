@@ -49,7 +49,8 @@ class ModelNames {
   // Names given at run time.
   std::optional<wire::NamedModel> find(const std::string& model_id) const;
   std::vector<wire::NamedModel> named() const;
-  // Adds it or takes the place of the one with its name. Errors: IO_ERROR: then nothing changed.
+  // Adds it or takes the place of the one with its name. Errors: IO_ERROR, PAYLOAD_TOO_LARGE (too many
+  // names): then nothing changed.
   base::Result<> put(wire::NamedModel model);
   // Nothing happens without one of this name.
   base::Result<> change(const std::string& model_id, const std::function<void(wire::NamedModel&)>& change);

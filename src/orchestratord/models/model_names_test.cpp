@@ -79,6 +79,15 @@ TEST_F(ModelNamesTest, AChangeThatCannotBeKeptIsNone) {
   EXPECT_FALSE(names->has("tale"));
 }
 
+TEST_F(ModelNamesTest, WhatCouldNotBeReadAgainIsNotWritten) {
+  const auto names = open().value();
+  wire::NamedModel model = tale();
+  model.pinned_source = std::string(17 << 20, 'x');
+  EXPECT_EQ(names->put(model).error().code, ErrorCode::kPayloadTooLarge);
+  EXPECT_FALSE(names->has("tale"));
+  EXPECT_TRUE(open());
+}
+
 TEST_F(ModelNamesTest, FilesThatCannotBeRead) {
   std::ofstream(dir_ / kNamesFile) << "{";
   EXPECT_EQ(open().error().code, ErrorCode::kCorruptFile);

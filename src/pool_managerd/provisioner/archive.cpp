@@ -19,7 +19,7 @@ using base::ErrorCode;
 
 constexpr std::size_t kEndBytes = 22, kEnd64Bytes = 56, kLocator64Bytes = 20, kMemberBytes = 46, kLocalBytes = 30;
 constexpr std::size_t kCommentBytesMax = 65'535;
-constexpr std::size_t kDirectoryBytesMax = 64 << 20;
+constexpr std::size_t kDirectoryBytesMax = 16 << 20;  // read as a whole, and its names are copied
 constexpr std::size_t kMembersMax = 100'000;
 constexpr std::size_t kBufferBytes = 256 << 10;
 constexpr std::uint32_t kWide = 0xffff'ffff;  // the value is in the ZIP64 fields

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <limits>
 
 #include "base/file.h"
 #include "base/sha256.h"
@@ -73,6 +74,8 @@ TEST(Sources, WhatIsNoReference) {
                            "oci:",
                            "oci:a/../b",
                            "oci:a:b/c",
+                           "oci:a:/c",
+                           "oci:a@b.example/c",
                            "pypi:",
                            "pypi:a/b",
                            "https://host/a b",
@@ -199,9 +202,11 @@ TEST_F(Directory, AnotherFileBeginsAnew) {
 }
 
 TEST_F(Directory, AFileThatNoDiskHolds) {
-  const auto file = PartFile::open(dir_ / "p", {"huge", std::int64_t{1} << 55});
-  ASSERT_FALSE(file);
-  EXPECT_EQ(file.error().code, ErrorCode::kInsufficientDisk);
+  for (const std::int64_t size_bytes : {std::int64_t{1} << 55, std::numeric_limits<std::int64_t>::max()}) {
+    const auto file = PartFile::open(dir_ / "p", {"huge", size_bytes});
+    ASSERT_FALSE(file);
+    EXPECT_EQ(file.error().code, ErrorCode::kInsufficientDisk);
+  }
 }
 
 // ---- archives ----

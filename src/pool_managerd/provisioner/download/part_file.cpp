@@ -52,6 +52,8 @@ base::Result<> write_all(int fd, std::int64_t offset, std::string_view bytes, co
 base::Result<PartFile> PartFile::open(std::filesystem::path stem, const Identity& identity) {
   PartFile out(std::move(stem), identity);
   TRY(out.open_files());
+  TRY(out.check_room());  // first: the map of a file that no disk holds is large, too
+  out.chunks_.assign(static_cast<std::size_t>((identity.size_bytes + kChunkBytes - 1) / kChunkBytes), kMissing);
   if (!out.read_map()) TRY(out.reset());
   TRY(out.reserve());
   return out;
@@ -86,7 +88,6 @@ base::Result<> PartFile::open_files() {
   }
   map_fd_ = ::open(path(".map").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (map_fd_ < 0) return base::fail(base::io_error("cannot open", path(".map"), errno));
-  chunks_.assign(static_cast<std::size_t>((identity_.size_bytes + kChunkBytes - 1) / kChunkBytes), kMissing);
   return {};
 }
 
@@ -119,7 +120,7 @@ base::Result<> PartFile::reset() {
   return base::write_file_atomic(path(".json"), header());
 }
 
-base::Result<> PartFile::reserve() {
+base::Result<std::int64_t> PartFile::check_room() const {
   struct statvfs fs {};
   struct stat st {};
   if (::fstatvfs(data_fd_, &fs) != 0 || ::fstat(data_fd_, &st) != 0) {
@@ -127,12 +128,16 @@ base::Result<> PartFile::reserve() {
   }
   const std::int64_t available = static_cast<std::int64_t>(fs.f_bavail) * static_cast<std::int64_t>(fs.f_frsize);
   const std::int64_t required = std::max<std::int64_t>(0, identity_.size_bytes - std::int64_t{st.st_blocks} * 512);
-  if (required > 0 && required + kDiskReserveBytes > available) {
-    return base::fail(too_little_room(required, std::max<std::int64_t>(0, available - kDiskReserveBytes)));
-  }
+  const std::int64_t usable = std::max<std::int64_t>(0, available - kDiskReserveBytes);
+  if (required > usable) return base::fail(too_little_room(required, usable));
+  return required;
+}
+
+base::Result<> PartFile::reserve() {
+  const std::int64_t required = TRY(check_room());
   if (required == 0) return {};
   const int error = ::posix_fallocate(data_fd_, 0, identity_.size_bytes);
-  if (error == ENOSPC || error == EDQUOT) return base::fail(too_little_room(required, available));
+  if (error == ENOSPC || error == EDQUOT) return base::fail(too_little_room(required, 0));
   return {};  // where the file system cannot reserve, writes will tell
 }
 

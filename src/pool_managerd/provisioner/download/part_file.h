@@ -60,6 +60,8 @@ class PartFile {
   PartFile(std::filesystem::path stem, Identity identity) : stem_(std::move(stem)), identity_(std::move(identity)) {}
   base::Result<> open_files();
   bool read_map();
+  // The bytes that the disk has yet to give.
+  base::Result<std::int64_t> check_room() const;
   base::Result<> reserve();
   std::filesystem::path path(const char* extension) const { return std::filesystem::path(stem_) += extension; }
   std::int64_t chunk_end(std::size_t chunk) const;

@@ -8,7 +8,8 @@
 
 namespace llorch::pool_managerd::provisioner::sources {
 
-inline constexpr std::size_t kAnswerBytesMax = 8 << 20;  // of a document that a source describes itself with
+// Of a document that a source describes itself with; parsed it takes several times that.
+inline constexpr std::size_t kAnswerBytesMax = 4 << 20;
 
 struct SourceSettings {
   std::string hub_url, hub_token;

@@ -50,6 +50,15 @@ base::Result<Source> parse_hub(std::string_view text) {
   return out;
 }
 
+// HOST or HOST:PORT.
+bool is_registry(std::string_view text) {
+  const std::size_t colon = text.find(':');
+  if (!is_path(text.substr(0, colon))) return false;
+  if (colon == std::string_view::npos) return true;
+  const std::string_view port = text.substr(colon + 1);
+  return !port.empty() && port.size() <= 5 && port.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 base::Result<Source> parse_oci(std::string_view text) {
   if (text.starts_with("//")) text.remove_prefix(2);
   Source out{.scheme = Scheme::kOci};
@@ -65,7 +74,8 @@ base::Result<Source> parse_oci(std::string_view text) {
   const std::string owner = !has_registry && slash == std::string_view::npos ? "library/" : "";
   const std::string_view revision =
       out.revision.starts_with("sha256:") ? std::string_view(out.revision).substr(7) : std::string_view(out.revision);
-  if (!is_path(repository) || !is_path(revision) || revision.find('/') != std::string_view::npos) {
+  if (!is_registry(registry) || !is_path(repository) || !is_path(revision) ||
+      revision.find('/') != std::string_view::npos) {
     return refuse("an OCI reference is oci:[REGISTRY/]REPOSITORY[:TAG or @sha256:DIGEST]");
   }
   out.location = registry + "/" + owner + std::string(repository);
