@@ -139,7 +139,7 @@ TEST(EngineParallel, RowsOfLogitsAreJoined) {
       {{0, tokens, RowsWanted::kLast}, {2, std::span(tokens).first(2), RowsWanted::kAll}}};
   const auto output = engine->step(requests);
   ASSERT_TRUE(output) << output.error().message;
-  ASSERT_EQ(output->vocab, 40U);
+  ASSERT_EQ(output->width, 40U);
   ASSERT_EQ(output->rows(), 3U);
   for (const std::size_t row : {0U, 1U, 2U}) {
     const std::uint32_t position = row == 0 ? 29 : static_cast<std::uint32_t>(row) - 1;
