@@ -404,6 +404,7 @@ class EmbeddingLoopTest : public EngineLoopTest {
   void load_embeddings(std::uint32_t slots) {
     load(1);  // for its tokenizer, which is asked nothing
     loop_.reset();
+    engine_.reset();
     backend_ = engine::compute::cpu::make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 64u << 20}).value();
     engine_ =
         engine::inference::Engine::load(file_.path(), {.slots = slots, .prefill_chunk = 16, .draws = true}, *backend_)
