@@ -26,6 +26,7 @@ class Transcript final : public worker::JobSink {
     lines_ += fmt::format("{} {} [{}]{}\n", token.index, index(token.token), token.text,
                           token.logprobs ? fmt::format(" {}", token.logprobs->logprob) : "");
   }
+  void vector(const worker::embedding::VectorOut& vector) override { ADD_FAILURE() << "vector " << vector.index; }
   void end(wire::EndEvent end) override {
     finish(fmt::format("{} {} {}", end.tokens_out, wire::enum_name(end.stop_reason), end.receipt->output_sha256));
   }
