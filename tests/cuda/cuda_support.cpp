@@ -78,7 +78,7 @@ std::unique_ptr<Engine> load(const Model& model, const RunOptions& options, engi
 
 std::unique_ptr<Engine> load(const Model& model, const RunOptions& options,
                              const engine::inference::parallel::Devices& devices) {
-  engine::inference::EngineOptions wanted{.context_tokens = 512,
+  engine::inference::EngineOptions wanted{.context_tokens = options.context_tokens,
                                           .slots = options.slots,
                                           .kv_dtype = options.kv_dtype,
                                           .prefill_chunk = options.chunk,

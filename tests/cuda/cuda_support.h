@@ -32,6 +32,7 @@ Model read_model(const std::string& name);
 struct RunOptions {
   engine::plan::DType kv_dtype = engine::plan::DType::kF32;
   std::uint32_t chunk = 128;
+  std::uint32_t context_tokens = 512;
   std::uint32_t slots = 1;
   bool draws = false;
 };

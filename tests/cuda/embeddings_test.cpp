@@ -23,7 +23,7 @@ TEST_P(Embeddings, AgreeToTheActivationsAloneAndTogether) {
   const std::vector<golden::Embedded> inputs = golden::read_vectors(model.path / "vectors.bin");
   const auto slots = static_cast<std::uint32_t>(inputs.size());
   const auto backend = engine::compute::cuda::emulation::make_backend({});
-  const auto engine = load(model, {.chunk = 512, .slots = slots}, *backend);
+  const auto engine = load(model, {.chunk = 128, .context_tokens = 128, .slots = slots}, *backend);
   std::vector<std::vector<float>> alone;
   for (const golden::Embedded& input : inputs) {
     ASSERT_TRUE(engine->reset(0));
