@@ -1,0 +1,412 @@
+#include "orchestratord/store/blobs/blob_store.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <set>
+#include <utility>
+
+#include "base/assert.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "wire/json.h"
+
+namespace llorch::orchestratord::store::blobs {
+namespace {
+
+using base::ErrorCode;
+using payload::Key;
+using payload::Slot;
+
+constexpr std::string_view kMagic = "llblob1\n";
+constexpr std::size_t kHeaderBytes = kMagic.size() + sizeof(std::uint32_t);
+constexpr std::size_t kFrameHeadBytes = sizeof(std::uint32_t) + 1;
+constexpr std::size_t kSealBytes = payload::kNonceBytes + payload::kTagBytes;
+constexpr std::size_t kPieceBytesMax = 64 << 10;  // of content in one frame: what reading a few bytes of it costs
+constexpr std::size_t kFrameBytesMax = 64 << 20;
+constexpr std::string_view kSuffix = ".blob";
+
+void append_u32(std::string& out, std::uint32_t value) {
+  for (int shift = 0; shift < 32; shift += 8) out += static_cast<char>(value >> shift & 0xff);
+}
+
+std::uint32_t read_u32(std::string_view bytes) {
+  std::uint32_t value = 0;
+  for (std::size_t i = 0; i < sizeof value; ++i) value |= std::uint32_t{static_cast<std::uint8_t>(bytes[i])} << (8 * i);
+  return value;
+}
+
+tl::unexpected<base::Error> file_error(std::string_view action, const std::filesystem::path& path) {
+  base::Error error = base::io_error(action, path, errno);
+  error.code = ErrorCode::kStoreUnavailable;
+  return base::fail(std::move(error));
+}
+
+base::Result<> as_unavailable(base::Result<> result) {
+  if (!result) result.error().code = ErrorCode::kStoreUnavailable;
+  return result;
+}
+
+tl::unexpected<base::Error> not_found(const std::string& id) {
+  return base::fail(base::Error{ErrorCode::kNotFound, "nothing is kept under this id", {}}.with("id", id));
+}
+
+// An open blob file.
+class File {
+ public:
+  static base::Result<File> open(const std::filesystem::path& path, int flags) {
+    const int fd = ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) return file_error("cannot open", path);
+    return File(fd, path);
+  }
+  File(File&& other) noexcept : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
+  File& operator=(File&&) = delete;
+  ~File() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+
+  base::Result<std::uint64_t> size() const {
+    struct stat st {};
+    if (::fstat(fd_, &st) != 0) return file_error("cannot stat", path_);
+    return static_cast<std::uint64_t>(st.st_size);
+  }
+  base::Result<std::string> read(std::uint64_t offset, std::size_t bytes) const {
+    std::string out(bytes, '\0');
+    const ssize_t n = ::pread(fd_, out.data(), bytes, static_cast<off_t>(offset));
+    if (n >= 0 && static_cast<std::size_t>(n) != bytes) errno = EIO;
+    if (n < 0 || static_cast<std::size_t>(n) != bytes) return file_error("cannot read", path_);
+    return out;
+  }
+  base::Result<> write_at_end(std::uint64_t end, std::string_view bytes) {
+    // What an append that failed has left behind the end goes first.
+    if (TRY(size()) != end && ::ftruncate(fd_, static_cast<off_t>(end)) != 0) return file_error("cannot cut", path_);
+    const ssize_t n = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(end));
+    if (n >= 0 && static_cast<std::size_t>(n) != bytes.size()) errno = ENOSPC;
+    if (n < 0 || static_cast<std::size_t>(n) != bytes.size()) return file_error("cannot write", path_);
+    if (::fdatasync(fd_) != 0) return file_error("cannot sync", path_);
+    return {};
+  }
+
+ private:
+  File(int fd, std::filesystem::path path) : fd_(fd), path_(std::move(path)) {}
+
+  int fd_;
+  std::filesystem::path path_;
+};
+
+std::string encode(const Facts& facts) {
+  boost::json::object object{{"kind", facts.kind},
+                             {"tenant_id", facts.tenant_id},
+                             {"created_unix_ms", facts.created_unix_ms},
+                             {"body", facts.body}};
+  if (facts.expires_unix_ms) object["expires_unix_ms"] = *facts.expires_unix_ms;
+  return boost::json::serialize(object);
+}
+
+std::optional<Facts> decode_facts(std::string_view text) {
+  boost::system::error_code failed;
+  const boost::json::value value = boost::json::parse(text, failed);
+  if (failed || !value.is_object()) return std::nullopt;
+  const auto text_of = [&](const char* name) {
+    const auto* member = value.get_object().if_contains(name);
+    return member != nullptr && member->is_string() ? std::optional<std::string>(member->get_string()) : std::nullopt;
+  };
+  const auto number_of = [&](const char* name) {
+    const auto* member = value.get_object().if_contains(name);
+    return member != nullptr && member->is_int64() ? std::optional(member->get_int64()) : std::nullopt;
+  };
+  const auto kind = text_of("kind"), tenant_id = text_of("tenant_id"), body = text_of("body");
+  const auto created_unix_ms = number_of("created_unix_ms");
+  if (!kind || !tenant_id || !body || !created_unix_ms) return std::nullopt;
+  return Facts{*kind, *tenant_id, *created_unix_ms, number_of("expires_unix_ms"), *body};
+}
+
+struct Frame {
+  std::uint8_t kind = 0;
+  std::uint32_t sealed_bytes = 0;
+};
+
+// Nothing: the file ends before the frame does.
+base::Result<std::optional<Frame>> frame_at(const File& file, std::uint64_t at, std::uint64_t file_bytes) {
+  if (file_bytes - at < kFrameHeadBytes) return std::nullopt;
+  const std::string head = TRY(file.read(at, kFrameHeadBytes));
+  const Frame frame{static_cast<std::uint8_t>(head[sizeof(std::uint32_t)]), read_u32(head)};
+  const bool fits = frame.sealed_bytes >= kSealBytes && frame.sealed_bytes <= kFrameBytesMax + kSealBytes &&
+                    frame.sealed_bytes <= file_bytes - at - kFrameHeadBytes;
+  return fits ? std::optional(frame) : std::nullopt;
+}
+
+base::Result<std::string> unseal(const Key& key, const std::string& context, const std::string& sealed) {
+  return payload::unseal(key, {context}, {sealed.substr(0, payload::kNonceBytes), sealed.substr(payload::kNonceBytes)});
+}
+
+// The slot that the file's header names; nothing: this is no blob.
+std::optional<Slot> slot_of(const std::filesystem::path& path) {
+  const auto file = File::open(path, O_RDONLY);
+  if (!file) return std::nullopt;
+  const auto header = file->read(0, kHeaderBytes);
+  if (!header || !header->starts_with(kMagic)) return std::nullopt;
+  return Slot{read_u32(std::string_view(*header).substr(kMagic.size()))};
+}
+
+}  // namespace
+
+std::filesystem::path BlobStore::path_of(const std::string& id) const {
+  return options_.directory / (id + std::string(kSuffix));
+}
+
+std::string BlobStore::context_of(const std::string& id, std::uint64_t frame, FrameKind kind) const {
+  return fmt::format("{}:{}:{}", id, frame, static_cast<int>(kind));
+}
+
+base::Result<std::unique_ptr<BlobStore>> BlobStore::open(Options options, base::Entropy& entropy) {
+  TRY(as_unavailable(base::ensure_private_directory(options.directory)));
+  std::map<std::string, Slot> candidates;
+  std::vector<std::filesystem::path> others;
+  std::error_code failed;
+  for (const auto& file : std::filesystem::directory_iterator(options.directory, failed)) {
+    const std::filesystem::path& path = file.path();
+    if (path.filename() == "keys") continue;
+    const auto slot = path.extension() == kSuffix ? slot_of(path) : std::nullopt;
+    if (slot && index(*slot) < (1U << 24)) {
+      candidates.emplace(path.stem().string(), *slot);
+    } else {
+      others.push_back(path);
+    }
+  }
+  if (failed) {
+    errno = failed.value();
+    return file_error("cannot list", options.directory);
+  }
+  std::set<Slot> named;
+  for (const auto& [id, slot] : candidates) named.insert(slot);
+  payload::PayloadKeys keys(TRY(files::open_state_file(options.directory / "keys")), entropy);
+  TRY(keys.adopt(named));
+  std::unique_ptr<BlobStore> store(new BlobStore(std::move(options), std::move(keys), entropy));
+  // Two files name one slot where a crash came between the end of one blob's key and the end of its file.
+  std::set<Slot> used;
+  for (const auto& [id, slot] : candidates) {
+    auto entry = store->read_entry(id, slot);
+    if (!entry && entry.error().code != ErrorCode::kCorruptFile) return base::fail(std::move(entry).error());
+    if (entry) {
+      used.insert(slot);
+      store->entries_.emplace(id, *std::move(entry));
+    } else {
+      base::log_event(base::LogLevel::kWarn, "blobs.dropped", {},
+                      "A kept file that has no key or no facts any more is removed.");
+      others.push_back(store->path_of(id));
+    }
+  }
+  for (const Slot slot : named) {
+    if (!used.contains(slot)) store->keys_.erase(slot);
+  }
+  TRY(store->keys_.sync());
+  for (const auto& path : others) std::filesystem::remove(path, failed);
+  return store;
+}
+
+// Frame by frame; the last one proves that no crash tore it. CORRUPT_FILE: no facts can be read.
+base::Result<BlobStore::Entry> BlobStore::read_entry(const std::string& id, Slot slot) {
+  const Key key = TRY(keys_.read(slot));
+  const File file = TRY(File::open(path_of(id), O_RDONLY));
+  const std::uint64_t file_bytes = TRY(file.size());
+  Entry entry{.blob = {.id = id, .facts = {}}, .slot = slot, .file_bytes = kHeaderBytes};
+  std::optional<Facts> facts;
+  while (true) {
+    const auto frame = TRY(frame_at(file, entry.file_bytes, file_bytes));
+    if (!frame) break;
+    const std::uint64_t next = entry.file_bytes + kFrameHeadBytes + frame->sealed_bytes;
+    const auto kind = static_cast<FrameKind>(frame->kind);
+    if (kind == FrameKind::kFacts || next == file_bytes) {
+      const std::string sealed = TRY(file.read(entry.file_bytes + kFrameHeadBytes, frame->sealed_bytes));
+      const auto text = unseal(key, context_of(id, entry.frames, kind), sealed);
+      if (!text) break;
+      if (kind == FrameKind::kFacts) facts = decode_facts(*text);
+    }
+    if (kind == FrameKind::kContent) {
+      entry.pieces.push_back({entry.blob.content_bytes, entry.file_bytes, entry.frames, frame->sealed_bytes});
+      entry.blob.content_bytes += frame->sealed_bytes - kSealBytes;
+    }
+    ++entry.frames;
+    entry.file_bytes = next;
+  }
+  if (!facts) return base::fail(ErrorCode::kCorruptFile, "the blob has no facts that its key opens");
+  entry.blob.facts = *std::move(facts);
+  return entry;
+}
+
+void BlobStore::add_frame(Entry& entry, const Key& key, FrameKind kind, std::string_view bytes,
+                          std::string& out) const {
+  const std::string context = context_of(entry.blob.id, entry.frames, kind);
+  const payload::Sealed sealed = payload::seal(key, {context}, bytes, entropy_);
+  const auto sealed_bytes = static_cast<std::uint32_t>(sealed.nonce.size() + sealed.ciphertext.size());
+  append_u32(out, sealed_bytes);
+  out += static_cast<char>(kind);
+  out.append(sealed.nonce).append(sealed.ciphertext);
+  if (kind == FrameKind::kContent) {
+    entry.pieces.push_back({entry.blob.content_bytes, entry.file_bytes, entry.frames, sealed_bytes});
+    entry.blob.content_bytes += bytes.size();
+  }
+  ++entry.frames;
+  entry.file_bytes += kFrameHeadBytes + sealed_bytes;
+}
+
+void BlobStore::add_content(Entry& entry, const Key& key, std::string_view content, std::string& out) const {
+  for (std::size_t at = 0; at < content.size(); at += kPieceBytesMax) {
+    add_frame(entry, key, FrameKind::kContent, content.substr(at, kPieceBytesMax), out);
+  }
+}
+
+base::Result<> BlobStore::create(std::string id, Facts facts, std::string_view content) {
+  ASSERT(base::is_valid_identifier(id) && !entries_.contains(id), "a new blob has a new name");
+  const std::string text = encode(facts);
+  TRY(check_room(facts.tenant_id, text.size() + content.size()));
+  const auto [slot, key] = TRY(keys_.create());
+  Entry entry{.blob = {.id = id, .facts = std::move(facts)}, .slot = slot, .file_bytes = kHeaderBytes};
+  std::string bytes(kMagic);
+  append_u32(bytes, index(slot));
+  add_frame(entry, key, FrameKind::kFacts, text, bytes);
+  add_content(entry, key, content, bytes);
+  if (auto written = as_unavailable(base::write_file_atomic(path_of(id), bytes)); !written) {
+    keys_.erase(slot);
+    remove_file(id);
+    return written;
+  }
+  entries_.emplace(std::move(id), std::move(entry));
+  return {};
+}
+
+// `end`: where the entry's frames ended before they grew by `bytes`, and end again if the disk does not take them.
+base::Result<> BlobStore::extend(Entry& entry, const End& end, std::string_view bytes) const {
+  auto file = File::open(path_of(entry.blob.id), O_RDWR);
+  auto written = file ? file->write_at_end(end.file_bytes, bytes) : base::Result<>(base::fail(file.error()));
+  if (written) return {};
+  entry.file_bytes = end.file_bytes;
+  entry.frames = end.frames;
+  entry.pieces.resize(end.pieces);
+  entry.blob.content_bytes = end.content_bytes;
+  return written;
+}
+
+base::Result<> BlobStore::append(const std::string& id, std::string_view bytes) {
+  Entry* entry = entry_of(id);
+  if (entry == nullptr) return not_found(id);
+  if (bytes.empty()) return {};
+  const Key key = TRY(keys_.read(entry->slot));
+  const End end = end_of(*entry);
+  std::string out;
+  add_content(*entry, key, bytes, out);
+  return extend(*entry, end, out);
+}
+
+base::Result<> BlobStore::set_facts(const std::string& id, Facts facts) {
+  Entry* entry = entry_of(id);
+  if (entry == nullptr) return not_found(id);
+  const Key key = TRY(keys_.read(entry->slot));
+  const End end = end_of(*entry);
+  std::string out;
+  add_frame(*entry, key, FrameKind::kFacts, encode(facts), out);
+  TRY(extend(*entry, end, out));
+  entry->blob.facts = std::move(facts);
+  return {};
+}
+
+base::Result<std::string> BlobStore::read(const std::string& id, std::uint64_t offset, std::size_t bytes_max) {
+  const Entry* found = entry_of(id);
+  if (found == nullptr) return not_found(id);
+  const Entry& entry = *found;
+  std::string out;
+  if (offset >= entry.blob.content_bytes) return out;
+  const Key key = TRY(keys_.read(entry.slot));
+  const File file = TRY(File::open(path_of(id), O_RDONLY));
+  auto piece = std::prev(std::upper_bound(entry.pieces.begin(), entry.pieces.end(), offset,
+                                          [](std::uint64_t at, const Piece& p) { return at < p.content_offset; }));
+  for (; piece != entry.pieces.end() && out.size() < bytes_max; ++piece) {
+    const std::string sealed = TRY(file.read(piece->file_offset + kFrameHeadBytes, piece->sealed_bytes));
+    const std::string text = TRY(unseal(key, context_of(id, piece->frame, FrameKind::kContent), sealed));
+    const std::uint64_t skip = offset > piece->content_offset ? offset - piece->content_offset : 0;
+    out += std::string_view(text).substr(skip, bytes_max - out.size());
+  }
+  return out;
+}
+
+void BlobStore::remove_file(const std::string& id) const {
+  std::error_code failed;
+  std::filesystem::remove(path_of(id), failed);
+}
+
+// Key first: without it the file is noise, and a start removes it where it is still there.
+base::Result<> BlobStore::erase(const std::string& id) {
+  const auto it = entries_.find(id);
+  if (it == entries_.end()) return {};
+  if (!it->second.erased) keys_.erase(it->second.slot);
+  it->second.erased = true;
+  TRY(keys_.sync());
+  entries_.erase(it);
+  remove_file(id);
+  return {};
+}
+
+BlobStore::Entry* BlobStore::entry_of(const std::string& id) {
+  const auto it = entries_.find(id);
+  return it == entries_.end() || it->second.erased ? nullptr : &it->second;
+}
+
+const Blob* BlobStore::find(const std::string& id) const {
+  const auto it = entries_.find(id);
+  return it == entries_.end() || it->second.erased ? nullptr : &it->second.blob;
+}
+
+std::vector<const Blob*> BlobStore::list(std::string_view kind, const std::optional<std::string>& tenant_id) const {
+  std::vector<const Blob*> out;
+  for (const auto& [id, entry] : entries_) {
+    const Facts& facts = entry.blob.facts;
+    if (!entry.erased && facts.kind == kind && (!tenant_id || facts.tenant_id == *tenant_id))
+      out.push_back(&entry.blob);
+  }
+  std::stable_sort(out.begin(), out.end(),
+                   [](const Blob* a, const Blob* b) { return a->facts.created_unix_ms < b->facts.created_unix_ms; });
+  return out;
+}
+
+base::Result<> BlobStore::check_room(const std::string& tenant_id, std::uint64_t bytes) const {
+  std::uint64_t held = 0;
+  for (const auto& [id, entry] : entries_) {
+    if (entry.blob.facts.tenant_id == tenant_id) held += entry.file_bytes;
+  }
+  const std::uint64_t max = options_.tenant_bytes_max;
+  if (held <= max && bytes <= max - held) return {};
+  return base::fail(base::Error{ErrorCode::kQuotaExceeded,
+                                fmt::format("{} of {} bytes of kept files and results are taken, and {} more are asked "
+                                            "for; delete some, or raise orchestratord.files.tenant_bytes_max",
+                                            held, max, bytes),
+                                {}}
+                        .with("held_bytes", static_cast<std::int64_t>(held))
+                        .with("bytes_max", static_cast<std::int64_t>(max)));
+}
+
+std::size_t BlobStore::expire(std::int64_t now_unix_ms) {
+  std::vector<std::string> expired;
+  for (const auto& [id, entry] : entries_) {
+    const auto& at = entry.blob.facts.expires_unix_ms;
+    if (at && *at <= now_unix_ms) expired.push_back(id);
+  }
+  return static_cast<std::size_t>(
+      std::count_if(expired.begin(), expired.end(), [this](const std::string& id) { return erase(id).has_value(); }));
+}
+
+std::optional<std::int64_t> BlobStore::next_expiry_unix_ms() const {
+  std::optional<std::int64_t> next;
+  for (const auto& [id, entry] : entries_) {
+    const auto& at = entry.blob.facts.expires_unix_ms;
+    if (at && (!next || *at < *next)) next = at;
+  }
+  return next;
+}
+
+}  // namespace llorch::orchestratord::store::blobs

@@ -1,0 +1,116 @@
+#pragma once
+// Files that a client asked to have kept: uploads, and results that wait to be read. One file each in the directory `blobs` of
+// the state directory, sealed under a key of its own in `blobs/keys`; to erase a blob is to overwrite its key.
+//
+// A file is a header {magic, slot of the key} and frames {kind, length, nonce, sealed bytes}, appended and never changed. A frame
+// holds a piece of the content, or the blob's facts, the latest of which count. Each frame is bound to the blob's id, to its
+// place among the frames and to its kind. What a crash tore off at the end is cut off at the next start.
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/entropy.h"
+#include "base/result.h"
+#include "orchestratord/store/payload/payload_keys.h"
+
+namespace llorch::orchestratord::store::blobs {
+
+struct Facts {
+  std::string kind;       // who made it: "file", "response", "batch", ...
+  std::string tenant_id;  // whose it is; empty: the operator's
+  std::int64_t created_unix_ms = 0;
+  std::optional<std::int64_t> expires_unix_ms{};  // when expire() takes it; absent: it stays
+  std::string body;                               // what its maker knows of it, as text
+};
+
+struct Blob {
+  std::string id;
+  Facts facts;
+  std::uint64_t content_bytes = 0;
+};
+
+// Not thread-safe; every member may wait for the disk. Errors of all: STORE_UNAVAILABLE; of those that take an id of a blob that
+// is not there: NOT_FOUND.
+class BlobStore {
+ public:
+  struct Options {
+    std::filesystem::path directory;  // made if it is missing
+    std::uint64_t tenant_bytes_max = 1ULL << 30;
+  };
+  // Reads what is there: whatever cannot be a blob any more (no key, no facts) is erased. REQUIRES: `entropy` outlives the store.
+  // Only one store has the directory at a time.
+  static base::Result<std::unique_ptr<BlobStore>> open(Options options, base::Entropy& entropy);
+
+  // A new blob with all of `content`; it is there with both or not at all. REQUIRES: `id` is a name of a file, and new.
+  // Errors: QUOTA_EXCEEDED.
+  base::Result<> create(std::string id, Facts facts, std::string_view content = {});
+  // When it returns, the bytes are on the disk. After an error they may or may not be there: a retry appends them once, if it
+  // comes before any other change of this blob.
+  base::Result<> append(const std::string& id, std::string_view bytes);
+  base::Result<> set_facts(const std::string& id, Facts facts);
+  // Up to `bytes_max` bytes from `offset`; fewer at the end, none behind it. CORRUPT_FILE: the disk gave back other bytes.
+  base::Result<std::string> read(const std::string& id, std::uint64_t offset, std::size_t bytes_max);
+  // When it returns, nobody can read the content any more. Idempotent.
+  base::Result<> erase(const std::string& id);
+
+  // Null: none has this id.
+  const Blob* find(const std::string& id) const;
+  // Oldest first; of all tenants where `tenant_id` is absent.
+  std::vector<const Blob*> list(std::string_view kind,
+                                const std::optional<std::string>& tenant_id = std::nullopt) const;
+
+  // Whether the tenant may keep this many bytes more. Errors: QUOTA_EXCEEDED.
+  base::Result<> check_room(const std::string& tenant_id, std::uint64_t bytes) const;
+  // Erases what expired; those that could not be erased are tried again by the next call. Returns how many are gone.
+  std::size_t expire(std::int64_t now_unix_ms);
+  // When the next blob expires.
+  std::optional<std::int64_t> next_expiry_unix_ms() const;
+
+ private:
+  struct Piece {
+    std::uint64_t content_offset = 0;
+    std::uint64_t file_offset = 0;  // of the frame
+    std::uint64_t frame = 0;        // its place among the frames
+    std::uint32_t sealed_bytes = 0;
+  };
+  struct Entry {
+    Blob blob;
+    payload::Slot slot{};
+    std::uint64_t file_bytes = 0;
+    std::uint64_t frames = 0;
+    std::vector<Piece> pieces{};
+    bool erased = false;  // its key is overwritten, as soon as the disk does it
+  };
+  enum class FrameKind : std::uint8_t { kFacts = 1, kContent = 2 };
+
+  BlobStore(Options options, payload::PayloadKeys keys, base::Entropy& entropy)
+      : options_(std::move(options)), keys_(std::move(keys)), entropy_(entropy) {}
+
+  std::filesystem::path path_of(const std::string& id) const;
+  std::string context_of(const std::string& id, std::uint64_t frame, FrameKind kind) const;
+  void add_frame(Entry& entry, const payload::Key& key, FrameKind kind, std::string_view bytes, std::string& out) const;
+  void add_content(Entry& entry, const payload::Key& key, std::string_view content, std::string& out) const;
+  struct End {
+    std::uint64_t file_bytes = 0, frames = 0, content_bytes = 0;
+    std::size_t pieces = 0;
+  };
+  static End end_of(const Entry& entry) {
+    return {entry.file_bytes, entry.frames, entry.blob.content_bytes, entry.pieces.size()};
+  }
+  base::Result<> extend(Entry& entry, const End& end, std::string_view bytes) const;
+  base::Result<Entry> read_entry(const std::string& id, payload::Slot slot);
+  void remove_file(const std::string& id) const;
+  Entry* entry_of(const std::string& id);
+
+  Options options_;
+  payload::PayloadKeys keys_;
+  base::Entropy& entropy_;
+  std::map<std::string, Entry> entries_;
+};
+
+}  // namespace llorch::orchestratord::store::blobs

@@ -1,0 +1,190 @@
+#include "orchestratord/store/blobs/blob_store.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "base/file.h"
+
+namespace llorch::orchestratord::store::blobs {
+namespace {
+
+class Blobs : public testing::Test {
+ protected:
+  Blobs() {
+    char name[] = "/tmp/llorch-blobs-XXXXXX";
+    directory_ = ::mkdtemp(name);
+    reopen();
+  }
+  ~Blobs() override { std::filesystem::remove_all(directory_); }
+
+  void reopen(std::uint64_t tenant_bytes_max = 1 << 20) {
+    store_.reset();
+    store_ = BlobStore::open({.directory = directory_, .tenant_bytes_max = tenant_bytes_max}, entropy_).value();
+  }
+  static Facts facts(std::string tenant_id = "t1") {
+    return {
+        .kind = "file", .tenant_id = std::move(tenant_id), .created_unix_ms = 5, .expires_unix_ms = {}, .body = "b"};
+  }
+  std::filesystem::path path(const std::string& id) const { return directory_ / (id + ".blob"); }
+  std::string on_disk(const std::string& id) const { return base::read_file(path(id), 64 << 20).value(); }
+  std::string all(const std::string& id) { return store_->read(id, 0, 64 << 20).value(); }
+
+  base::SystemEntropy entropy_;
+  std::filesystem::path directory_;
+  std::unique_ptr<BlobStore> store_;
+};
+
+TEST_F(Blobs, KeepWhatTheyAreGiven) {
+  std::string content;
+  for (int i = 0; content.size() < 200'000; ++i) content += std::to_string(i) + ",";
+  ASSERT_TRUE(store_->create("file-1", facts(), content));
+  ASSERT_TRUE(store_->append("file-1", "more"));
+  content += "more";
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(all("file-1"), content);
+    EXPECT_EQ(store_->read("file-1", 65'530, 20).value(), content.substr(65'530, 20)) << "over the edge of two frames";
+    EXPECT_EQ(store_->read("file-1", content.size() - 2, 20).value(), "re");
+    EXPECT_EQ(store_->read("file-1", content.size(), 20).value(), "");
+    EXPECT_EQ(store_->find("file-1")->content_bytes, content.size());
+    EXPECT_EQ(store_->find("file-1")->facts.body, "b");
+    reopen();
+  }
+  struct stat st {};
+  ASSERT_EQ(::stat(path("file-1").c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 0777, 0600U);
+}
+
+TEST_F(Blobs, AreSealedOnTheDisk) {
+  Facts secret = facts();
+  secret.body = "the prompt of a client";
+  ASSERT_TRUE(store_->create("r-1", secret, "the output of a model"));
+  ASSERT_TRUE(store_->append("r-1", "the rest of the output"));
+  for (const char* text : {"prompt", "output", "t1"}) EXPECT_EQ(on_disk("r-1").find(text), std::string::npos) << text;
+}
+
+TEST_F(Blobs, TheLatestFactsCount) {
+  ASSERT_TRUE(store_->create("b", facts()));
+  Facts changed = facts();
+  changed.body = "second";
+  changed.expires_unix_ms = 9;
+  ASSERT_TRUE(store_->set_facts("b", changed));
+  reopen();
+  EXPECT_EQ(store_->find("b")->facts.body, "second");
+  EXPECT_EQ(store_->next_expiry_unix_ms(), 9);
+  EXPECT_EQ(store_->set_facts("c", changed).error().code, base::ErrorCode::kNotFound);
+  EXPECT_EQ(store_->append("c", "x").error().code, base::ErrorCode::kNotFound);
+  EXPECT_EQ(store_->read("c", 0, 1).error().code, base::ErrorCode::kNotFound);
+}
+
+// Erased is erased: whoever kept the file cannot open it when it is put back.
+TEST_F(Blobs, NobodyOpensWhatWasErased) {
+  ASSERT_TRUE(store_->create("a", facts(), "gone for good"));
+  const std::string kept = on_disk("a");
+  ASSERT_TRUE(store_->erase("a"));
+  EXPECT_EQ(store_->find("a"), nullptr);
+  EXPECT_FALSE(std::filesystem::exists(path("a")));
+  ASSERT_TRUE(store_->erase("a")) << "idempotent";
+  ASSERT_TRUE(base::write_file_atomic(path("a"), kept));
+  ASSERT_TRUE(store_->create("other", facts(), "may have the slot"));
+  reopen();
+  EXPECT_EQ(store_->find("a"), nullptr);
+  EXPECT_FALSE(std::filesystem::exists(path("a"))) << "noise is removed";
+  EXPECT_EQ(all("other"), "may have the slot");
+}
+
+TEST_F(Blobs, EveryTornTailIsCutOff) {
+  ASSERT_TRUE(store_->create("a", facts(), "whole,"));
+  const std::size_t durable = on_disk("a").size();
+  ASSERT_TRUE(store_->append("a", "torn"));
+  const std::string bytes = on_disk("a");
+  for (std::size_t length = durable; length < bytes.size(); ++length) {
+    ASSERT_TRUE(base::write_file_atomic(path("a"), std::string_view(bytes).substr(0, length)));
+    reopen();
+    EXPECT_EQ(all("a"), "whole,") << length;
+    ASSERT_TRUE(store_->append("a", "again"));
+    reopen();
+    EXPECT_EQ(all("a"), "whole,again") << length;
+  }
+  // As long as it should be, yet not what was written: a page that never reached the disk.
+  std::string zeros = bytes;
+  std::fill(zeros.end() - 10, zeros.end(), '\0');
+  ASSERT_TRUE(base::write_file_atomic(path("a"), zeros));
+  reopen();
+  EXPECT_EQ(all("a"), "whole,");
+}
+
+TEST_F(Blobs, ChangedBytesAreNoContent) {
+  ASSERT_TRUE(store_->create("a", facts(), "first"));
+  ASSERT_TRUE(store_->append("a", "second"));
+  std::string bytes = on_disk("a");
+  bytes[bytes.size() - 39 - 10] ^= 1;  // within the frame of "first": that of "second" has 39 bytes
+  ASSERT_TRUE(base::write_file_atomic(path("a"), bytes));
+  reopen();
+  ASSERT_NE(store_->find("a"), nullptr);
+  const auto read = store_->read("a", 0, 100);
+  EXPECT_TRUE(!read && read.error().code == base::ErrorCode::kCorruptFile) << (read ? *read : read.error().message);
+}
+
+TEST_F(Blobs, AFullDiskIsAnErrorAndThenPasses) {
+  ASSERT_TRUE(store_->create("a", facts(), "first,"));
+  const auto old = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit small = before;
+  small.rlim_cur = on_disk("a").size() + 10;
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const auto appended = store_->append("a", "second,");
+  const auto created = store_->create("new", facts(), std::string(4096, 'x'));
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, old);
+  ASSERT_FALSE(appended);
+  EXPECT_EQ(appended.error().code, base::ErrorCode::kStoreUnavailable);
+  EXPECT_EQ(created.error().code, base::ErrorCode::kStoreUnavailable);
+  EXPECT_EQ(store_->find("a")->content_bytes, 6U);
+  EXPECT_EQ(store_->find("new"), nullptr);
+  ASSERT_TRUE(store_->append("a", "x"));
+  reopen();
+  EXPECT_EQ(all("a"), "first,x");
+}
+
+TEST_F(Blobs, ATenantHasRoomOfItsOwn) {
+  reopen(1000);
+  EXPECT_EQ(store_->create("a", facts("t1"), std::string(2000, 'x')).error().code, base::ErrorCode::kQuotaExceeded);
+  ASSERT_TRUE(store_->create("b", facts("t1"), std::string(700, 'x')));
+  EXPECT_EQ(store_->check_room("t1", 300).error().code, base::ErrorCode::kQuotaExceeded);
+  EXPECT_TRUE(store_->check_room("t2", 900));
+  EXPECT_EQ(store_->check_room("t2", UINT64_MAX).error().code, base::ErrorCode::kQuotaExceeded);
+  ASSERT_TRUE(store_->append("b", std::string(700, 'x'))) << "what was accepted is kept";
+  ASSERT_TRUE(store_->erase("b"));
+  EXPECT_TRUE(store_->check_room("t1", 300));
+}
+
+TEST_F(Blobs, ExpireAndListByWhoseTheyAre) {
+  for (const int i : {3, 1, 2}) {
+    Facts mine = facts(i == 2 ? "t2" : "t1");
+    mine.created_unix_ms = i;
+    if (i != 3) mine.expires_unix_ms = 10 * i;
+    ASSERT_TRUE(store_->create("f" + std::to_string(i), mine));
+  }
+  const auto ids = [&](const std::vector<const Blob*>& blobs) {
+    std::string out;
+    for (const Blob* blob : blobs) out += blob->id + " ";
+    return out;
+  };
+  EXPECT_EQ(ids(store_->list("file")), "f1 f2 f3 ");
+  EXPECT_EQ(ids(store_->list("file", "t1")), "f1 f3 ");
+  EXPECT_EQ(ids(store_->list("batch")), "");
+  EXPECT_EQ(store_->next_expiry_unix_ms(), 10);
+  EXPECT_EQ(store_->expire(9), 0U);
+  EXPECT_EQ(store_->expire(10), 1U);
+  EXPECT_EQ(store_->expire(1000), 1U);
+  EXPECT_EQ(ids(store_->list("file")), "f3 ");
+  EXPECT_EQ(store_->next_expiry_unix_ms(), std::nullopt);
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::store::blobs
