@@ -123,6 +123,12 @@ struct LimitsConfig {
   std::int64_t request_bytes_in_flight_max = 256 << 20;
   std::int64_t workers_per_gpu = 1;
 };
+// What clients ask to have kept, sealed: uploads, and results that wait to be read.
+struct FilesConfig {
+  std::int64_t tenant_bytes_max = 1LL << 30;
+  std::int64_t retention_ms = 30LL * 24 * 3600 * 1000;       // of files and batches
+  std::int64_t responses_retention_ms = 24LL * 3600 * 1000;  // of responses in the background, from their end on
+};
 // What is served beside /v2: APIs of other systems, each answered like theirs, and the web console.
 struct GatewaysConfig {
   bool anthropic = true;  // /v1/messages and what belongs to it
@@ -151,6 +157,7 @@ struct OrchestratordConfig {
   std::vector<TenantConfig> tenants;
   LimitsConfig limits;
   GatewaysConfig gateways;
+  FilesConfig files;
   std::int64_t worker_start_timeout_ms = 60000;
   std::int64_t worker_slots = 1;
   std::optional<std::int64_t> worker_context_tokens;  // omitted: the model's own context

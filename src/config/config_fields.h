@@ -264,6 +264,17 @@ struct Table<LimitsConfig> {
   }
 };
 template <>
+struct Table<FilesConfig> {
+  using S = FilesConfig;
+  static constexpr auto fields = std::tuple{
+      optional("tenant_bytes_max", &S::tenant_bytes_max,
+               "Bytes of files, batches and responses in the background that a caller may have kept.", {1 << 20, 1e15}),
+      optional("retention_ms", &S::retention_ms, "How long a file, and a batch that has ended, is kept.",
+               kMilliseconds),
+      optional("responses_retention_ms", &S::responses_retention_ms,
+               "How long a response in the background is kept after its end.", kMilliseconds)};
+};
+template <>
 struct Table<GatewaysConfig> {
   static constexpr auto fields =
       std::tuple{optional("anthropic", &GatewaysConfig::anthropic, "Serve the Anthropic API under /v1/messages."),
@@ -328,6 +339,7 @@ struct Table<OrchestratordConfig> {
       optional("tenants", &S::tenants, "Callers with a token and limits of their own.", {0, 1000}),
       optional("limits", &S::limits),
       optional("gateways", &S::gateways),
+      optional("files", &S::files),
       optional("worker_start_timeout_ms", &S::worker_start_timeout_ms, "Longest start of a worker that jobs wait for.",
                kPositiveMilliseconds),
       optional("worker_slots", &S::worker_slots, "Jobs one worker runs at a time; never changes an answer.", {1, 1024}),

@@ -53,6 +53,7 @@ const std::vector<SchemaFile>& schema_files() {
       {"detokenize_request", "POST /detokenize", json_schema<DetokenizeRequest>},
       {"apply_template_request", "POST /apply-template", json_schema<ApplyTemplateRequest>},
       {"responses_request", "POST /v1/responses", json_schema<ResponsesRequest>},
+      {"create_batch_request", "POST /v1/batches", json_schema<CreateBatchRequest>},
       {"embeddings_request", "POST /v1/embeddings", json_schema<EmbeddingsRequest>},
       {"text_completion_request", "POST /v1/completions", json_schema<TextCompletionRequest>},
       {"submit_reply", "202 of POST /v2/tasks", json_schema<SubmitReply>},

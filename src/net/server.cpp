@@ -182,7 +182,8 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
     if (auto permitted = http::check_scope(routes_[match->route].scope, *principal); !permitted) {
       return refused(permitted.error(), cors);
     }
-    if (auto typed = http::check_media_type(*head.headers); !typed) {
+    const auto body_type = gateway != nullptr && gateway->takes_forms ? http::BodyType::kForm : http::BodyType::kJson;
+    if (auto typed = http::check_media_type(*head.headers, body_type); !typed) {
       return tl::unexpected(Refused{std::move(typed).error(), cors, kUnsupportedMediaType});
     }
     if (const HeadCheck& check = checks_[match->route]) {

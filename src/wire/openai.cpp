@@ -321,6 +321,17 @@ struct Table<EmbeddingsRequest> {
 };
 
 template <>
+struct Table<CreateBatchRequest> {
+  using S = CreateBatchRequest;
+  static constexpr auto fields = std::tuple{
+      required("input_file_id", &S::input_file_id, "A file of POST /v1/files whose lines are requests.", {1, 256}),
+      required("endpoint", &S::endpoint, "The path that all of them are for.", {1, 256}),
+      required("completion_window", &S::completion_window, "24h.", {1, 16}),
+      optional("metadata", &S::metadata, "Repeated in the batch."),
+      optional("output_expires_after", &S::output_expires_after, "Accepted; changes nothing.")};
+};
+
+template <>
 struct Table<TextCompletionRequest> {
   using S = TextCompletionRequest;
   static constexpr auto own =
@@ -342,6 +353,7 @@ using namespace llorch::wire;
 LLORCH_INSTANTIATE_WIRE(ChatCompletionRequest)
 LLORCH_INSTANTIATE_WIRE(ResponsesRequest)
 LLORCH_INSTANTIATE_WIRE(TextCompletionRequest)
+LLORCH_INSTANTIATE_WIRE(CreateBatchRequest)
 LLORCH_INSTANTIATE_WIRE(EmbeddingsRequest)
 LLORCH_INSTANTIATE_ENUM(ReasoningEffort)
 LLORCH_INSTANTIATE_ENUM(ServiceTier)

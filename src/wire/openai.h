@@ -136,6 +136,15 @@ struct EmbeddingsRequest {
   Ignored user;
 };
 
+// POST /v1/batches
+struct CreateBatchRequest {
+  std::string input_file_id;
+  std::string endpoint;
+  std::string completion_window;
+  std::optional<JsonObject> metadata;
+  Ignored output_expires_after;
+};
+
 // POST /v1/completions
 struct TextCompletionRequest {
   OpenAiRequest common;

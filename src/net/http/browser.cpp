@@ -105,18 +105,21 @@ base::Result<std::optional<std::string>> check_browser(const BrowserRules& rules
   return std::nullopt;
 }
 
-base::Result<> check_media_type(const Headers& headers) {
+base::Result<> check_media_type(const Headers& headers, BodyType takes) {
   const auto length = headers.get("Content-Length");
   const bool has_body = headers.get("Transfer-Encoding") || (length && *length != "0");
   if (!has_body) return {};
   std::string_view type = headers.get("Content-Type").value_or("");
   type = type.substr(0, type.find(';'));
   while (type.ends_with(' ') || type.ends_with('\t')) type.remove_suffix(1);
-  if (headers.count("Content-Type") == 1 && equals_ignoring_case(type, "application/json")) return {};
-  return base::fail(base::Error{base::ErrorCode::kInvalidParams,
-                                "the body must be JSON and say so; send the header `Content-Type: application/json`",
-                                {}}
-                        .with("field", "Content-Type")
+  const bool is_form = takes == BodyType::kForm;
+  const std::string_view wanted = is_form ? "multipart/form-data" : "application/json";
+  if (headers.count("Content-Type") == 1 && equals_ignoring_case(type, wanted)) return {};
+  return base::fail(base::Error{
+      base::ErrorCode::kInvalidParams,
+      is_form ? "the body must be a form with a file; send it as multipart/form-data"
+              : "the body must be JSON and say so; send the header `Content-Type: application/json`",
+      {}}.with("field", "Content-Type")
                         .with("reason", "media_type"));
 }
 

@@ -29,8 +29,10 @@ struct BrowserInput {
 base::Result<std::optional<std::string>> check_browser(const BrowserRules& rules, const BrowserInput& input);
 
 // Forms and pages can send any body without asking first, but not as JSON. INVALID_PARAMS with details.reason
-// "media_type", to be sent with the status 415: a body that is not application/json. A request without a body needs no type.
-base::Result<> check_media_type(const Headers& headers);
+// "media_type", to be sent with the status 415: a body that is not of the type that the route takes. A request without a body
+// needs no type.
+enum class BodyType { kJson, kForm };
+base::Result<> check_media_type(const Headers& headers, BodyType takes = BodyType::kJson);
 
 // Whether it is the question that a browser asks before it sends a page's request: OPTIONS with these fields.
 bool is_preflight(std::string_view method, const Headers& headers);

@@ -93,6 +93,16 @@ TEST(Browser, BodiesAreJson) {
   EXPECT_TRUE(takes("text/plain", {{"Content-Length", "0"}}));
 }
 
+// Of routes that take a file.
+TEST(Browser, OrAForm) {
+  const auto takes = [](std::string type) {
+    return check_media_type({{"Content-Type", std::move(type)}, {"Content-Length", "2"}}, BodyType::kForm).has_value();
+  };
+  EXPECT_TRUE(takes("multipart/form-data; boundary=x"));
+  for (const char* bad : {"application/json", "text/plain", "multipart/mixed; boundary=x"})
+    EXPECT_FALSE(takes(bad)) << bad;
+}
+
 TEST(Browser, Preflights) {
   EXPECT_TRUE(is_preflight("OPTIONS", {{"Origin", "https://chat.example"}, {"Access-Control-Request-Method", "POST"}}));
   EXPECT_FALSE(is_preflight("GET", {{"Origin", "https://chat.example"}, {"Access-Control-Request-Method", "POST"}}));

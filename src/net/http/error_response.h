@@ -26,6 +26,8 @@ struct Gateway {
   bool always_sends_token = false;
   // Its clients send their token in the header X-Api-Key, which is read where Authorization is absent.
   bool takes_api_key = false;
+  // Bodies may be forms (multipart/form-data), as files are sent. A page of another site is refused for its Origin all the same.
+  bool takes_forms = false;
 };
 // The first one that `target` (path, maybe a query) begins with; null: none.
 const Gateway* gateway_of(const std::vector<Gateway>& gateways, std::string_view target);

@@ -65,6 +65,7 @@ struct Orchestrator::Parts {
   std::optional<store::StateDirectoryLock> lock;
   std::optional<RunFile> run_file;
   std::unique_ptr<store::Store> store;
+  std::unique_ptr<store::blobs::BlobStore> blobs;
   std::unique_ptr<pool_access::PoolAccess> access;  // to pools, and theirs to us
   models::AllowedRoots roots;
   std::unique_ptr<models::ModelNames> names;
@@ -72,7 +73,8 @@ struct Orchestrator::Parts {
   std::optional<net::IoRuntime> runtime;  // sockets and timers
   std::optional<net::IoRuntime> desk;     // see http::Context
   std::optional<net::IoRuntime> aside;    // long reviews of the queue
-  std::optional<net::RuntimeExecutor> desk_turns, aside_turns;
+  std::optional<net::IoRuntime> files;    // reads and writes kept files
+  std::optional<net::RuntimeExecutor> desk_turns, aside_turns, files_turns;
   std::optional<http::Metrics> metrics;
   std::optional<net::Client> client;
   std::optional<Shell> shell;
@@ -82,6 +84,7 @@ struct Orchestrator::Parts {
 
   base::Result<> lock_directory();
   base::Result<> open_store();
+  base::Result<> open_blobs();
   base::Result<> open_names();
   void make_parts();
   base::Result<> serve(const BindAddress& bind);
@@ -121,6 +124,14 @@ base::Result<> Orchestrator::Parts::open_store() {
   return {};
 }
 
+base::Result<> Orchestrator::Parts::open_blobs() {
+  blobs = TRY(store::blobs::BlobStore::open(
+      {.directory = options.state_directory / "blobs",
+       .tenant_bytes_max = static_cast<std::uint64_t>(options.config.orchestratord.files.tenant_bytes_max)},
+      entropy));
+  return {};
+}
+
 base::Result<> Orchestrator::Parts::open_names() {
   roots = models::allowed_roots(options.config.models, options.model_roots);
   names = TRY(models::ModelNames::open({.file = options.state_directory / models::kNamesFile,
@@ -136,6 +147,7 @@ void Orchestrator::Parts::make_parts() {
   runtime.emplace(net::IoPriority::kRealtime);
   desk_turns.emplace(desk.emplace());
   aside_turns.emplace(aside.emplace());
+  files_turns.emplace(files.emplace());
   metrics.emplace(http::Metrics::Options{.engine_version = base::build_id(),
                                          .algorithm = std::string(wire::enum_name(config.scheduling.algorithm))});
   client.emplace(*runtime);
@@ -148,6 +160,8 @@ void Orchestrator::Parts::make_parts() {
                                .access = access.get(),
                                .desk = &*desk_turns,
                                .aside = &*aside_turns,
+                               .files = &*files_turns,
+                               .blobs = blobs.get(),
                                .post = [this](core::Event event) { core->post(std::move(event)); },
                                .on_drained = [this] { drained.set_value(); },
                                .roots = roots,
@@ -213,13 +227,14 @@ base::Result<std::unique_ptr<Orchestrator>> Orchestrator::open(OrchestratorOptio
   Parts& parts = *self->parts_;
   TRY(parts.lock_directory());
   TRY(parts.open_store());
+  TRY(parts.open_blobs());
   TRY(parts.open_names());
   auto state = TRY(parts.store->restore());
   parts.make_parts();
   const std::size_t restored_count = state.jobs.size();
   parts.core->start(parts.shell->restore(std::move(state)));
   TRY(parts.serve(bind));
-  parts.shell->resume_pulls();
+  parts.shell->resume();
   const bool is_ipv6 = bind.host.find(':') != std::string::npos;
   self->bind_ = is_ipv6 ? fmt::format("[{}]:{}", bind.host, parts.server->port())
                         : fmt::format("{}:{}", bind.host, parts.server->port());
@@ -272,6 +287,7 @@ void Orchestrator::Parts::stop() {
   if (store) store->stop();
   if (desk) desk->stop();
   if (aside) aside->stop();
+  if (files) files->stop();
   if (runtime) runtime->stop();
   client.reset();
   run_file.reset();

@@ -76,9 +76,11 @@ http::Context Shell::make_context() {
   context.clock = options_.clock;
   context.entropy = options_.entropy;
   context.desk = options_.desk;
+  context.files = options_.files;
   context.core = &port_;
   context.board = &board_;
   context.store = options_.store;
+  context.blobs = options_.blobs;
   context.hub = &hub_;
   context.client = options_.client;
   context.catalog = &catalog_;

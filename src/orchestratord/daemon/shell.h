@@ -24,8 +24,10 @@ class Shell {
     store::Store* store = nullptr;
     net::Transport* client = nullptr;  // may go before the shell, once nothing is asked of it any more
     pool_access::PoolAccess* access = nullptr;
-    net::Executor* desk = nullptr;   // reads and tokenises requests
-    net::Executor* aside = nullptr;  // what may take seconds, beside everything else
+    net::Executor* desk = nullptr;             // reads and tokenises requests
+    net::Executor* aside = nullptr;            // what may take seconds, beside everything else
+    net::Executor* files = nullptr;            // uses `blobs`; null with it
+    store::blobs::BlobStore* blobs = nullptr;  // may be null: then nothing is kept for clients
     std::function<void(core::Event)> post;
     std::function<void()> on_drained;
     models::AllowedRoots roots;
@@ -45,8 +47,8 @@ class Shell {
   // What is served: /v2, and what the gateways add that `enabled` names.
   std::vector<http::Api::Route> routes() { return api_.routes(); }
   std::vector<http::Api::Gateway> gateways(const config::GatewaysConfig& enabled) { return api_.gateways(enabled); }
-  // Goes on with the pulls of models that an earlier process has begun. REQUIRES: called once, after restore().
-  void resume_pulls() { api_.resume(); }
+  // Goes on with what an earlier process has begun beside jobs. REQUIRES: called once, after restore().
+  void resume() { api_.resume(); }
   // REQUIRES: not two calls of one at once.
   void tick_streams() { hub_.tick(); }
   void tick_relay() { relay_.tick(); }  // once a second

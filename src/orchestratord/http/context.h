@@ -18,6 +18,7 @@
 #include "orchestratord/models/model_names.h"
 #include "orchestratord/models/model_ref.h"
 #include "orchestratord/pool_access/pool_access.h"
+#include "orchestratord/store/blobs/blob_store.h"
 #include "orchestratord/store/store.h"
 #include "orchestratord/streams/stream_hub.h"
 
@@ -28,9 +29,11 @@ struct Context {
   const base::Clock* clock = nullptr;
   base::Entropy* entropy = nullptr;  // thread-safe: the system's
   net::Executor* desk = nullptr;     // its thread reads and tokenises requests, so that no socket waits for a long one
+  net::Executor* files = nullptr;    // its thread alone uses `blobs`; null with it
   CorePort* core = nullptr;
   AdmissionBoard* board = nullptr;
   store::Store* store = nullptr;
+  store::blobs::BlobStore* blobs = nullptr;  // null: nothing can be kept for clients
   streams::StreamHub* hub = nullptr;
   net::Transport* client = nullptr;
   models::Catalog* catalog = nullptr;

@@ -20,6 +20,17 @@ net::Handler handler(Part& part, void (Part::*method)(const net::Request&, const
   };
 }
 
+// `method` on the thread of `executor`.
+template <class Part>
+net::Handler on(net::Executor& executor, Part& part,
+                void (Part::*method)(const net::Request&, const net::ExchangePtr&)) {
+  return [&executor, &part, method](net::Request request, net::ExchangePtr exchange) {
+    executor.post([&part, method, request = std::move(request), exchange = std::move(exchange)] {
+      (part.*method)(request, exchange);
+    });
+  };
+}
+
 }  // namespace
 
 void refuse(const Context& context, const net::ExchangePtr& exchange, base::Error error) {
@@ -33,11 +44,12 @@ void refuse(const Context& context, const net::ExchangePtr& exchange, base::Erro
 
 template <class Part>
 net::Handler Api::on_desk(Part& part, void (Part::*method)(const net::Request&, const net::ExchangePtr&)) {
-  return [this, &part, method](net::Request request, net::ExchangePtr exchange) {
-    context_.desk->post([&part, method, request = std::move(request), exchange = std::move(exchange)] {
-      (part.*method)(request, exchange);
-    });
-  };
+  return on(*context_.desk, part, method);
+}
+
+template <class Part>
+net::Handler Api::on_files(Part& part, void (Part::*method)(const net::Request&, const net::ExchangePtr&)) {
+  return on(*context_.files, part, method);
 }
 
 net::HeadCheck Api::may_submit() {
@@ -139,16 +151,56 @@ Api::Gateway Api::ollama() {
 
 Api::Gateway Api::openai() {
   using openai::Gateway;
-  return {
-      .paths = {{.prefix = "/v1/", .write_error = openai::error_response, .always_sends_token = true}},
+  Api::Gateway out{
+      .paths = {{.prefix = "/v1/files",
+                 .write_error = openai::error_response,
+                 .always_sends_token = true,
+                 .takes_forms = true},
+                {.prefix = "/v1/", .write_error = openai::error_response, .always_sends_token = true}},
       .routes = {
-          {"POST", "/v1/chat/completions", Scope::kTenant, on_desk(openai_, &Gateway::chat_completions), may_submit()},
-          {"POST", "/v1/completions", Scope::kTenant, on_desk(openai_, &Gateway::completions), may_submit()},
-          {"POST", "/v1/responses", Scope::kTenant, on_desk(openai_, &Gateway::responses), may_submit()},
-          {"POST", "/v1/embeddings", Scope::kTenant, on_desk(openai_, &Gateway::embeddings), may_submit()},
+          {"POST", "/v1/chat/completions", Scope::kTenant, on_desk(openai_, &Gateway::create), may_submit()},
+          {"POST", "/v1/completions", Scope::kTenant, on_desk(openai_, &Gateway::create), may_submit()},
+          {"POST", "/v1/responses", Scope::kTenant, on_desk(openai_, &Gateway::create), may_submit()},
+          {"POST", "/v1/embeddings", Scope::kTenant, on_desk(openai_, &Gateway::create), may_submit()},
           {"GET", "/v1/models", Scope::kTenant, handler(openai_, &Gateway::models)},
           {"GET", "/v1/models/{id}", Scope::kTenant, handler(openai_, &Gateway::model)},
       }};
+  if (context_.blobs != nullptr) {
+    for (Route& route : kept_routes()) out.routes.push_back(std::move(route));
+  }
+  return out;
+}
+
+std::vector<Api::Route> Api::kept_routes() {
+  using openai::BackgroundResponses;
+  using openai::Batches;
+  using openai::Files;
+  BackgroundResponses& responses = openai_.responses();
+  Files& files = openai_.files();
+  Batches& batches = openai_.batches();
+  return {
+      {"GET", "/v1/responses/{id}", Scope::kTenant, on_files(responses, &BackgroundResponses::show)},
+      {"POST", "/v1/responses/{id}/cancel", Scope::kTenant, on_files(responses, &BackgroundResponses::cancel)},
+      {"DELETE", "/v1/responses/{id}", Scope::kTenant, on_files(responses, &BackgroundResponses::remove)},
+      {"POST", "/v1/files", Scope::kTenant, on_files(files, &Files::create)},
+      {"GET", "/v1/files", Scope::kTenant, on_files(files, &Files::list)},
+      {"GET", "/v1/files/{id}", Scope::kTenant, on_files(files, &Files::show)},
+      {"GET", "/v1/files/{id}/content", Scope::kTenant, on_files(files, &Files::content)},
+      {"DELETE", "/v1/files/{id}", Scope::kTenant, on_files(files, &Files::remove)},
+      {"POST", "/v1/batches", Scope::kTenant, on_files(batches, &Batches::create), may_submit()},
+      {"GET", "/v1/batches", Scope::kTenant, on_files(batches, &Batches::list)},
+      {"GET", "/v1/batches/{id}", Scope::kTenant, on_files(batches, &Batches::show)},
+      {"POST", "/v1/batches/{id}/cancel", Scope::kTenant, on_files(batches, &Batches::cancel)},
+  };
+}
+
+void Api::resume() {
+  catalog_models_.resume();
+  if (context_.blobs == nullptr) return;
+  context_.files->post([this] {
+    openai_.responses().resume();
+    openai_.batches().resume();
+  });
 }
 
 std::vector<Api::Gateway> Api::gateways(const config::GatewaysConfig& enabled) {

@@ -55,14 +55,18 @@ class Api {
   };
   // Those that are switched on, in the order in which their paths are looked through.
   std::vector<Gateway> gateways(const config::GatewaysConfig& enabled);
-  // Goes on with the pulls that an earlier process has begun.
-  void resume() { catalog_models_.resume(); }
+  // Goes on with what an earlier process has begun: pulls, responses in the background, batches.
+  void resume();
 
  private:
   // `method` of `part` on the desk's thread.
   template <class Part>
   net::Handler on_desk(Part& part, void (Part::*method)(const net::Request&, const net::ExchangePtr&));
+  // On the thread of kept files.
+  template <class Part>
+  net::Handler on_files(Part& part, void (Part::*method)(const net::Request&, const net::ExchangePtr&));
   net::HeadCheck may_submit();
+  std::vector<Route> kept_routes();
   Gateway anthropic();
   Gateway console();
   Gateway llamacpp();

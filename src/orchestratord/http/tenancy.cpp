@@ -45,13 +45,16 @@ bool is_valid_kept_id(std::string_view kept) {
 
 base::JobId job_id_of_task(const Principal& caller, std::string_view task_id) {
   if (!is_tenant(caller)) return base::JobId(std::string(task_id));
-  // A UUID of version 8: its bits are those of a hash.
-  std::string hex = base::to_hex(base::sha256("llama-orch job of task " + kept_id(caller, task_id)));
+  return base::JobId(uuid_of_name("llama-orch job of task " + kept_id(caller, task_id)));
+}
+
+std::string uuid_of_name(std::string_view name) {
+  std::string hex = base::to_hex(base::sha256(name));
   hex[12] = '8';
   hex[16] = '8';
   const std::string_view h = hex;
-  return base::JobId(fmt::format("{}-{}-{}-{}-{}", h.substr(0, 8), h.substr(8, 4), h.substr(12, 4), h.substr(16, 4),
-                                 h.substr(20, 12)));
+  return fmt::format("{}-{}-{}-{}-{}", h.substr(0, 8), h.substr(8, 4), h.substr(12, 4), h.substr(16, 4),
+                     h.substr(20, 12));
 }
 
 base::Error shown(const Principal& caller, base::Error error) {

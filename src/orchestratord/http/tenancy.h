@@ -28,6 +28,9 @@ bool is_valid_kept_id(std::string_view kept);
 // that no tenant takes, or learns of, the id of another one's job.
 base::JobId job_id_of_task(const net::http::Principal& caller, std::string_view task_id);
 
+// A UUID of version 8: its bits are those of a hash of `name`.
+std::string uuid_of_name(std::string_view name);
+
 // An error with the session's id as the caller knows it.
 base::Error shown(const net::http::Principal& caller, base::Error error);
 

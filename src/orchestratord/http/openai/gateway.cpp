@@ -4,75 +4,41 @@
 #include <utility>
 
 #include "base/assert.h"
-#include "orchestratord/http/openai/embeddings.h"
 #include "orchestratord/http/openai/models.h"
-#include "orchestratord/http/openai/renderers.h"
-#include "orchestratord/http/openai/response_renderer.h"
 
 namespace llorch::orchestratord::http::openai {
 
-void Gateway::chat_completions(const net::Request& request, const net::ExchangePtr& exchange) {
-  submit(decode_chat(request.body), request, exchange);
+void Gateway::create(const net::Request& request, const net::ExchangePtr& exchange) {
+  const DecodeCall decode = decoder_of(request.path);
+  ASSERT(decode != nullptr, "the route is of a call");
+  auto call = decode(request.body);
+  if (!call) return refuse(context_, exchange, std::move(call).error());
+  if (const AnswerOptions* text = call->text_answer(); text != nullptr && text->background) {
+    return responses_.create(*std::move(call), request, exchange);
+  }
+  const auto shared = std::make_shared<const Call>(*std::move(call));
+  submitter_.submit(
+      {.request = shared->submission,
+       .caller = request.peer.principal,
+       .correlation_id = request.correlation_id,
+       .tool_use = shared->tool_use},
+      [this, shared, correlation_id = request.correlation_id, exchange](base::Result<tasks::Admission> admission) {
+        if (!admission) return refuse(context_, exchange, std::move(admission).error());
+        answer(*admission, *shared, correlation_id, exchange);
+      });
 }
 
-void Gateway::completions(const net::Request& request, const net::ExchangePtr& exchange) {
-  submit(decode_completion(request.body), request, exchange);
-}
-
-void Gateway::responses(const net::Request& request, const net::ExchangePtr& exchange) {
-  submit(decode_response(request.body), request, exchange);
-}
-
-void Gateway::embeddings(const net::Request& request, const net::ExchangePtr& exchange) {
-  auto decoded = decode_embeddings(request.body);
-  if (!decoded) return refuse(context_, exchange, std::move(decoded).error());
-  submitter_.submit({.request = std::move(decoded->submission),
-                     .caller = request.peer.principal,
-                     .correlation_id = request.correlation_id},
-                    [this, options = std::move(decoded->answer), correlation_id = request.correlation_id,
-                     exchange](base::Result<tasks::Admission> admission) {
-                      if (!admission) return refuse(context_, exchange, std::move(admission).error());
-                      const AnswerIdentity identity{.job_id = base::JobId(admission->reply.job_id),
-                                                    .correlation_id = correlation_id};
-                      attach(*admission, {.exchange = exchange,
-                                          .renderer = std::make_shared<EmbeddingsRenderer>(options, identity),
-                                          .correlation_id = correlation_id});
-                    });
-}
-
-void Gateway::submit(base::Result<Request> decoded, const net::Request& request, const net::ExchangePtr& exchange) {
-  if (!decoded) return refuse(context_, exchange, std::move(decoded).error());
-  submitter_.submit({.request = std::move(decoded->submission),
-                     .caller = request.peer.principal,
-                     .correlation_id = request.correlation_id,
-                     .tool_use = std::move(decoded->tool_use)},
-                    [this, options = std::move(decoded->answer), correlation_id = request.correlation_id,
-                     exchange](base::Result<tasks::Admission> admission) mutable {
-                      if (!admission) return refuse(context_, exchange, std::move(admission).error());
-                      options.reading = admission->reading;
-                      answer(*admission, options, correlation_id, exchange);
-                    });
-}
-
-void Gateway::answer(const tasks::Admission& admission, const AnswerOptions& options,
-                     const base::CorrelationId& correlation_id, const net::ExchangePtr& exchange) const {
+void Gateway::answer(const tasks::Admission& admission, const Call& call, const base::CorrelationId& correlation_id,
+                     const net::ExchangePtr& exchange) const {
+  ASSERT(admission.stream != nullptr, "a job without a task_id of its client's is new");
+  const base::Time now = context_.clock->now();
   const AnswerIdentity identity{.job_id = base::JobId(admission.reply.job_id),
                                 .correlation_id = correlation_id,
-                                .created_unix_s = context_.clock->now().unix_ms / 1000};
-  std::shared_ptr<streams::Renderer> renderer;
-  if (options.endpoint == Endpoint::kResponses) {
-    renderer = std::make_shared<ResponseRenderer>(options, identity);
-  } else if (options.stream) {
-    renderer = std::make_shared<ChunkRenderer>(options, identity);
-  } else {
-    renderer = std::make_shared<BodyRenderer>(options, identity);
-  }
-  attach(admission, {.exchange = exchange, .renderer = std::move(renderer), .correlation_id = correlation_id});
-}
-
-void Gateway::attach(const tasks::Admission& admission, const streams::Stream::Reader& reader) const {
-  ASSERT(admission.stream != nullptr, "a job without a task_id of its client's is new");
-  admission.stream->attach(reader, context_.clock->now().mono_ms);
+                                .created_unix_s = now.unix_ms / 1000};
+  admission.stream->attach({.exchange = exchange,
+                            .renderer = make_renderer(call, identity, admission.reading),
+                            .correlation_id = correlation_id},
+                           now.mono_ms);
 }
 
 void Gateway::models(const net::Request&, const net::ExchangePtr& exchange) {

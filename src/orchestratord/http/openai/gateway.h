@@ -1,7 +1,10 @@
 #pragma once
 // The OpenAI API under /v1: a decoder in front of the submission of jobs, a renderer behind their streams.
 #include "orchestratord/http/context.h"
-#include "orchestratord/http/openai/request.h"
+#include "orchestratord/http/openai/calls.h"
+#include "orchestratord/http/openai/deferred/background_responses.h"
+#include "orchestratord/http/openai/deferred/batches.h"
+#include "orchestratord/http/openai/deferred/files.h"
 #include "orchestratord/http/tasks/submit.h"
 
 namespace llorch::orchestratord::http::openai {
@@ -9,27 +12,34 @@ namespace llorch::orchestratord::http::openai {
 // Thread-safe. REQUIRES: `context` and `submitter` outlive it.
 class Gateway {
  public:
-  Gateway(const Context& context, tasks::Submitter& submitter) : context_(context), submitter_(submitter) {}
+  Gateway(const Context& context, tasks::Submitter& submitter)
+      : context_(context),
+        submitter_(submitter),
+        responses_(context, submitter),
+        files_(context),
+        batches_(context, submitter) {}
 
-  // These take long for a long prompt. REQUIRES: on the desk's thread.
-  void chat_completions(const net::Request& request, const net::ExchangePtr& exchange);
-  void completions(const net::Request& request, const net::ExchangePtr& exchange);
-  void responses(const net::Request& request, const net::ExchangePtr& exchange);
-  void embeddings(const net::Request& request, const net::ExchangePtr& exchange);
+  // What is kept for clients, and outlives a process. REQUIRES: the context has blobs.
+  BackgroundResponses& responses() { return responses_; }
+  Files& files() { return files_; }
+  Batches& batches() { return batches_; }
+
+  // A call, by its path. Takes long for a long prompt. REQUIRES: on the desk's thread, and decoder_of() knows the path.
+  void create(const net::Request& request, const net::ExchangePtr& exchange);
 
   void models(const net::Request& request, const net::ExchangePtr& exchange);
   void model(const net::Request& request, const net::ExchangePtr& exchange);
 
  private:
-  void submit(base::Result<Request> decoded, const net::Request& request, const net::ExchangePtr& exchange);
-  // Answers with the job of `admission`, as `options` say.
-  void answer(const tasks::Admission& admission, const AnswerOptions& options,
-              const base::CorrelationId& correlation_id, const net::ExchangePtr& exchange) const;
-  void attach(const tasks::Admission& admission, const streams::Stream::Reader& reader) const;
+  void answer(const tasks::Admission& admission, const Call& call, const base::CorrelationId& correlation_id,
+              const net::ExchangePtr& exchange) const;
   std::int64_t started_unix_s() const;
 
   const Context& context_;
   tasks::Submitter& submitter_;
+  BackgroundResponses responses_;
+  Files files_;
+  Batches batches_;
 };
 
 }  // namespace llorch::orchestratord::http::openai

@@ -120,9 +120,6 @@ base::Result<> check_modalities(const std::optional<std::vector<std::string>>& m
 }
 
 base::Result<> check_response(const wire::ResponsesRequest& body) {
-  if (body.background.value_or(false)) {
-    return refused("background", "unsupported", "background must be false; POST /v2/tasks answers at once");
-  }
   if (body.truncation.value_or("disabled") != "disabled") {
     return refused("truncation", "unsupported", "truncation must be disabled: nothing is ever truncated");
   }
@@ -222,6 +219,7 @@ base::Result<Request> decode_response(std::string_view text) {
   TRY(set_tools(TRY(chat_tools(body.tools)), body.tool_choice.value_or(wire::ResponseToolChoice{}).choice,
                 body.parallel_tool_calls, out));
   out.answer.endpoint = Endpoint::kResponses;
+  out.answer.background = body.background.value_or(false);
   out.answer.asked = asked_members(body);
   out.answer.logprobs = submission.sampling.logprobs;
   set_service_tier(body.service_tier, out);

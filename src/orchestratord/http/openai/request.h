@@ -22,9 +22,10 @@ struct AnswerOptions {
   bool stream = false;         // chunks as they come, else one body at the end
   bool include_usage = false;  // with `stream`: a chunk of its own counts the tokens
   bool logprobs = false;
-  bool is_flex = false;  // the answer's service_tier; completions have none
-  std::string echo;      // text that the output begins with
-  std::string asked;     // of a response: members of the request that it repeats, `"name":value,...`
+  bool background = false;  // of a response: nobody waits for it, and it is kept
+  bool is_flex = false;     // the answer's service_tier; completions have none
+  std::string echo;         // text that the output begins with
+  std::string asked;        // of a response: members of the request that it repeats, `"name":value,...`
   std::shared_ptr<const chat::Reading> reading{};  // tasks::Admission::reading
 };
 

@@ -204,7 +204,8 @@ void ResponseRenderer::append_response(const Outcome& outcome, std::string& out)
   base::append_json_string(out, options_.model);
   out += R"(,"previous_response_id":null,"service_tier":)";
   out += options_.is_flex ? R"("flex")" : R"("default")";
-  out += R"(,"store":false,"truncation":"disabled","output":[)";
+  out += options_.background ? R"(,"background":true,"store":true)" : R"(,"store":false)";
+  out += R"(,"truncation":"disabled","output":[)";
   if (outcome.end != nullptr) out += items_;
   out += R"(],"usage":)";
   if (outcome.end != nullptr) {
@@ -214,6 +215,12 @@ void ResponseRenderer::append_response(const Outcome& outcome, std::string& out)
     out += "null";
   }
   out += '}';
+}
+
+std::string ResponseRenderer::unfinished(std::string_view status) const {
+  std::string out;
+  append_response({.status = status}, out);
+  return out;
 }
 
 void ResponseRenderer::end(const wire::EndEvent& event, const streams::EventId&, std::string& out) {
@@ -239,7 +246,8 @@ void ResponseRenderer::error(const wire::ErrorBody& error, const std::optional<s
     begin(out);
     open_event("response.failed", out);
     out += R"(,"response":)";
-    append_response({.status = "failed", .error = &error}, out);
+    const bool is_cancelled = error.code == base::info(base::ErrorCode::kCancelled).name;
+    append_response({.status = is_cancelled ? "cancelled" : "failed", .error = is_cancelled ? nullptr : &error}, out);
     out += "}\n\n";
     return;
   }

@@ -28,6 +28,9 @@ class ResponseRenderer final : public streams::Renderer {
   void error(const wire::ErrorBody& error, const std::optional<streams::EventId>& id, std::string& out) override;
   void keep_alive(std::string& out) override;
 
+  // The response before its end, with this status ("queued", "in_progress").
+  std::string unfinished(std::string_view status) const;
+
  private:
   using Kind = chat::Part::Kind;  // of an item as well
   void begin(std::string& out);

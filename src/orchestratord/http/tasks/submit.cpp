@@ -180,8 +180,27 @@ void Submitter::repeat_answer(const PendingPtr& pending, const store::JobRecord&
           reply.predicted_start_ms = answer.job->predicted_start_ms.value_or(0);
         }
         streams::StreamPtr stream = context_.hub->find(base::JobId(reply.job_id));
-        finish(pending, Admission{std::move(reply), std::move(stream)});
+        Admission admission{std::move(reply), std::move(stream)};
+        if (!pending->tool_use) return finish(pending, std::move(admission));
+        context_.desk->post([this, pending, admission = std::move(admission)]() mutable {
+          find_reading(pending, std::move(admission));
+        });
       });
+}
+
+// How the answer of an earlier submission is read follows from the request and its model.
+void Submitter::find_reading(const PendingPtr& pending, Admission admission) {
+  const wire::SubmitRequest& request = pending->request;
+  tasks::find_model(context_, context_.names->use(request.model ? *request.model : *request.model_ref),
+                    pending->correlation_id,
+                    [this, pending, admission = std::move(admission)](base::Result<FoundModel> found) mutable {
+                      if (!found) return finish(pending, base::fail(std::move(found).error()));
+                      auto prepared = prepare({std::move(pending->request), std::move(pending->images)},
+                                              pending->tool_use, found->model, context_.clock->now());
+                      if (!prepared) return finish(pending, base::fail(std::move(prepared).error()));
+                      admission.reading = std::move(prepared->reading);
+                      finish(pending, std::move(admission));
+                    });
 }
 
 void Submitter::find_model(const PendingPtr& pending) {

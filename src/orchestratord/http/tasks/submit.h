@@ -91,6 +91,7 @@ class Submitter {
   std::optional<base::Error> early_refusal(const AdmissionBoard::Newcomer& newcomer) const;
   void look_up_task(const PendingPtr& pending);
   void repeat_answer(const PendingPtr& pending, const store::JobRecord& record);
+  void find_reading(const PendingPtr& pending, Admission admission);
   void find_model(const PendingPtr& pending);
   void tokenise(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model);
   void tokenise_inputs(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model);

@@ -210,32 +210,52 @@ base::Result<std::unique_ptr<BlobStore>> BlobStore::open(Options options, base::
   return store;
 }
 
-// Frame by frame; the last one proves that no crash tore it. CORRUPT_FILE: no facts can be read.
+void BlobStore::cut(Entry& entry, const End& end) {
+  entry.file_bytes = end.file_bytes;
+  entry.frames = end.frames;
+  entry.pieces.resize(end.pieces);
+  entry.blob.content_bytes = end.content_bytes;
+}
+
+// Frame by frame. What was last written proves that no crash tore it. CORRUPT_FILE: no facts can be read.
 base::Result<BlobStore::Entry> BlobStore::read_entry(const std::string& id, Slot slot) {
   const Key key = TRY(keys_.read(slot));
   const File file = TRY(File::open(path_of(id), O_RDONLY));
   const std::uint64_t file_bytes = TRY(file.size());
   Entry entry{.blob = {.id = id, .facts = {}}, .slot = slot, .file_bytes = kHeaderBytes};
+  const auto open_frame = [&](const Piece& at) -> base::Result<std::string> {
+    const std::string sealed = TRY(file.read(at.file_offset + kFrameHeadBytes, at.sealed_bytes));
+    return unseal(key, context_of(id, at.frame, at.kind), sealed);
+  };
   std::optional<Facts> facts;
-  while (true) {
-    const auto frame = TRY(frame_at(file, entry.file_bytes, file_bytes));
-    if (!frame) break;
-    const std::uint64_t next = entry.file_bytes + kFrameHeadBytes + frame->sealed_bytes;
-    const auto kind = static_cast<FrameKind>(frame->kind);
-    if (kind == FrameKind::kFacts || next == file_bytes) {
-      const std::string sealed = TRY(file.read(entry.file_bytes + kFrameHeadBytes, frame->sealed_bytes));
-      const auto text = unseal(key, context_of(id, entry.frames, kind), sealed);
+  End last = end_of(entry);  // where the write that is being read began
+  End whole = last;
+  while (const auto frame = TRY(frame_at(file, entry.file_bytes, file_bytes))) {
+    const Piece piece{entry.blob.content_bytes, entry.file_bytes, entry.frames, frame->sealed_bytes,
+                      static_cast<FrameKind>(frame->kind)};
+    if (piece.kind == FrameKind::kFacts) {
+      const auto text = open_frame(piece);
       if (!text) break;
-      if (kind == FrameKind::kFacts) facts = decode_facts(*text);
-    }
-    if (kind == FrameKind::kContent) {
-      entry.pieces.push_back({entry.blob.content_bytes, entry.file_bytes, entry.frames, frame->sealed_bytes});
+      facts = decode_facts(*text);
+    } else {
+      entry.pieces.push_back(piece);
       entry.blob.content_bytes += frame->sealed_bytes - kSealBytes;
     }
     ++entry.frames;
-    entry.file_bytes = next;
+    entry.file_bytes += kFrameHeadBytes + frame->sealed_bytes;
+    if (piece.kind == FrameKind::kContentGoesOn) continue;
+    last = std::exchange(whole, end_of(entry));
   }
   if (!facts) return base::fail(ErrorCode::kCorruptFile, "the blob has no facts that its key opens");
+  cut(entry, whole);
+  for (std::size_t i = last.pieces; i < entry.pieces.size(); ++i) {
+    if (open_frame(entry.pieces[i])) continue;
+    base::log_event(base::LogLevel::kWarn, "blobs.cut", {},
+                    "The last bytes of a kept file are damaged, and are cut off.",
+                    {{"bytes", entry.blob.content_bytes - last.content_bytes}});
+    cut(entry, last);
+    break;
+  }
   entry.blob.facts = *std::move(facts);
   return entry;
 }
@@ -248,8 +268,8 @@ void BlobStore::add_frame(Entry& entry, const Key& key, FrameKind kind, std::str
   append_u32(out, sealed_bytes);
   out += static_cast<char>(kind);
   out.append(sealed.nonce).append(sealed.ciphertext);
-  if (kind == FrameKind::kContent) {
-    entry.pieces.push_back({entry.blob.content_bytes, entry.file_bytes, entry.frames, sealed_bytes});
+  if (kind != FrameKind::kFacts) {
+    entry.pieces.push_back({entry.blob.content_bytes, entry.file_bytes, entry.frames, sealed_bytes, kind});
     entry.blob.content_bytes += bytes.size();
   }
   ++entry.frames;
@@ -258,7 +278,9 @@ void BlobStore::add_frame(Entry& entry, const Key& key, FrameKind kind, std::str
 
 void BlobStore::add_content(Entry& entry, const Key& key, std::string_view content, std::string& out) const {
   for (std::size_t at = 0; at < content.size(); at += kPieceBytesMax) {
-    add_frame(entry, key, FrameKind::kContent, content.substr(at, kPieceBytesMax), out);
+    const bool is_last = content.size() - at <= kPieceBytesMax;
+    add_frame(entry, key, is_last ? FrameKind::kContent : FrameKind::kContentGoesOn, content.substr(at, kPieceBytesMax),
+              out);
   }
 }
 
@@ -285,11 +307,7 @@ base::Result<> BlobStore::create(std::string id, Facts facts, std::string_view c
 base::Result<> BlobStore::extend(Entry& entry, const End& end, std::string_view bytes) const {
   auto file = File::open(path_of(entry.blob.id), O_RDWR);
   auto written = file ? file->write_at_end(end.file_bytes, bytes) : base::Result<>(base::fail(file.error()));
-  if (written) return {};
-  entry.file_bytes = end.file_bytes;
-  entry.frames = end.frames;
-  entry.pieces.resize(end.pieces);
-  entry.blob.content_bytes = end.content_bytes;
+  if (!written) cut(entry, end);
   return written;
 }
 
@@ -328,7 +346,7 @@ base::Result<std::string> BlobStore::read(const std::string& id, std::uint64_t o
                                           [](std::uint64_t at, const Piece& p) { return at < p.content_offset; }));
   for (; piece != entry.pieces.end() && out.size() < bytes_max; ++piece) {
     const std::string sealed = TRY(file.read(piece->file_offset + kFrameHeadBytes, piece->sealed_bytes));
-    const std::string text = TRY(unseal(key, context_of(id, piece->frame, FrameKind::kContent), sealed));
+    const std::string text = TRY(unseal(key, context_of(id, piece->frame, piece->kind), sealed));
     const std::uint64_t skip = offset > piece->content_offset ? offset - piece->content_offset : 0;
     out += std::string_view(text).substr(skip, bytes_max - out.size());
   }

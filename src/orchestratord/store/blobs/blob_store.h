@@ -4,7 +4,8 @@
 //
 // A file is a header {magic, slot of the key} and frames {kind, length, nonce, sealed bytes}, appended and never changed. A frame
 // holds a piece of the content, or the blob's facts, the latest of which count. Each frame is bound to the blob's id, to its
-// place among the frames and to its kind. What a crash tore off at the end is cut off at the next start.
+// place among the frames and to its kind. What a crash tore off at the end is cut off at the next start, all of it: what one
+// append() wrote is there whole or not at all.
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -49,8 +50,7 @@ class BlobStore {
   // A new blob with all of `content`; it is there with both or not at all. REQUIRES: `id` is a name of a file, and new.
   // Errors: QUOTA_EXCEEDED.
   base::Result<> create(std::string id, Facts facts, std::string_view content = {});
-  // When it returns, the bytes are on the disk. After an error they may or may not be there: a retry appends them once, if it
-  // comes before any other change of this blob.
+  // When it returns, the bytes are on the disk. After an error a restart may find them or not; whoever tries again has them once.
   base::Result<> append(const std::string& id, std::string_view bytes);
   base::Result<> set_facts(const std::string& id, Facts facts);
   // Up to `bytes_max` bytes from `offset`; fewer at the end, none behind it. CORRUPT_FILE: the disk gave back other bytes.
@@ -72,11 +72,17 @@ class BlobStore {
   std::optional<std::int64_t> next_expiry_unix_ms() const;
 
  private:
+  enum class FrameKind : std::uint8_t {
+    kFacts = 1,
+    kContent = 2,
+    kContentGoesOn = 3
+  };  // 3: not the last of an append()
   struct Piece {
     std::uint64_t content_offset = 0;
     std::uint64_t file_offset = 0;  // of the frame
     std::uint64_t frame = 0;        // its place among the frames
     std::uint32_t sealed_bytes = 0;
+    FrameKind kind = FrameKind::kContent;
   };
   struct Entry {
     Blob blob;
@@ -86,7 +92,6 @@ class BlobStore {
     std::vector<Piece> pieces{};
     bool erased = false;  // its key is overwritten, as soon as the disk does it
   };
-  enum class FrameKind : std::uint8_t { kFacts = 1, kContent = 2 };
 
   BlobStore(Options options, payload::PayloadKeys keys, base::Entropy& entropy)
       : options_(std::move(options)), keys_(std::move(keys)), entropy_(entropy) {}
@@ -104,6 +109,7 @@ class BlobStore {
   }
   base::Result<> extend(Entry& entry, const End& end, std::string_view bytes) const;
   base::Result<Entry> read_entry(const std::string& id, payload::Slot slot);
+  static void cut(Entry& entry, const End& end);
   void remove_file(const std::string& id) const;
   Entry* entry_of(const std::string& id);
 

@@ -117,6 +117,28 @@ TEST_F(Blobs, EveryTornTailIsCutOff) {
   EXPECT_EQ(all("a"), "whole,");
 }
 
+// More than one frame holds, and a crash after the first of them.
+TEST_F(Blobs, AnAppendIsThereWholeOrNotAtAll) {
+  const std::string content(200'000, 'x');
+  ASSERT_TRUE(store_->create("a", facts(), "whole,"));
+  const std::size_t durable = on_disk("a").size();
+  ASSERT_TRUE(store_->append("a", content));
+  const std::string bytes = on_disk("a");
+  for (const std::size_t length : {durable, durable + 100, durable + 70'000, durable + 140'000, bytes.size() - 1}) {
+    ASSERT_TRUE(base::write_file_atomic(path("a"), std::string_view(bytes).substr(0, length)));
+    reopen();
+    EXPECT_EQ(all("a"), "whole,") << length;
+  }
+  std::string hole = bytes;
+  std::fill_n(hole.begin() + static_cast<std::ptrdiff_t>(durable) + 100, 4096, '\0');
+  ASSERT_TRUE(base::write_file_atomic(path("a"), hole));
+  reopen();
+  EXPECT_EQ(all("a"), "whole,") << "a page of the first frame never reached the disk";
+  ASSERT_TRUE(base::write_file_atomic(path("a"), bytes));
+  reopen();
+  EXPECT_EQ(all("a"), "whole," + content);
+}
+
 TEST_F(Blobs, ChangedBytesAreNoContent) {
   ASSERT_TRUE(store_->create("a", facts(), "first"));
   ASSERT_TRUE(store_->append("a", "second"));

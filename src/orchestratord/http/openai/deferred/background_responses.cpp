@@ -1,0 +1,280 @@
+#include "orchestratord/http/openai/deferred/background_responses.h"
+
+#include <boost/json/serialize.hpp>
+#include <charconv>
+#include <utility>
+
+#include "base/log.h"
+#include "orchestratord/http/openai/deferred/event_text.h"
+#include "orchestratord/http/openai/deferred/kept_facts.h"
+#include "orchestratord/http/openai/response_renderer.h"
+#include "orchestratord/http/tenancy.h"
+
+namespace llorch::orchestratord::http::openai {
+namespace {
+
+namespace json = boost::json;
+using base::Error;
+using base::ErrorCode;
+
+constexpr std::size_t kReadBytesMax = 1ULL << 30;
+
+std::string id_of(const DeferredCall& call) { return "resp_" + call.identity.job_id.value; }
+
+// The response is rendered as a stream, whatever its client reads: that is what is kept.
+Call kept_call(Call call) {
+  std::get<AnswerOptions>(call.answer).stream = true;
+  return call;
+}
+
+std::shared_ptr<ResponseRenderer> renderer_of(const DeferredCall& call, std::shared_ptr<const chat::Reading> reading) {
+  AnswerOptions options = std::get<AnswerOptions>(call.call.answer);
+  options.reading = std::move(reading);
+  return std::make_shared<ResponseRenderer>(options, call.identity);
+}
+
+std::string events_of(const DeferredCall& call, const Error& error) {
+  std::string out;
+  renderer_of(call, nullptr)->error(wire::error_body(error, call.identity.correlation_id), std::nullopt, out);
+  return out;
+}
+
+base::Result<std::optional<std::int64_t>> starting_after(const net::Request& request) {
+  const auto text = request.query_param("starting_after");
+  if (!text) return std::nullopt;
+  std::int64_t value = 0;
+  const auto [end, ec] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (ec == std::errc() && end == text->data() + text->size() && value >= 0) return value;
+  return base::fail(Error{ErrorCode::kInvalidParams, "starting_after is the sequence_number of an event", {}}
+                        .with("field", "starting_after")
+                        .with("reason", "type"));
+}
+
+}  // namespace
+
+void BackgroundResponses::create(Call call, const net::Request& request, const net::ExchangePtr& exchange) {
+  const bool streams = call.text_answer()->stream;
+  if (!call.submission.seed) call.submission.seed = context_.entropy->next_u64() >> 1;
+  const net::http::Principal& caller = request.peer.principal;
+  const std::string task_id = base::uuid_v4(*context_.entropy);
+  const std::int64_t now_ms = context_.clock->now().unix_ms;
+  auto open = std::make_shared<Open>();
+  open->facts = {{"request", request.body},
+                 {"caller", to_json(caller)},
+                 {"task_id", task_id},
+                 {"seed", std::to_string(*call.submission.seed)}};
+  open->call = std::make_shared<const DeferredCall>(DeferredCall{.call = kept_call(std::move(call)),
+                                                                 .caller = caller,
+                                                                 .task_id = task_id,
+                                                                 .identity = {.job_id = job_id_of_task(caller, task_id),
+                                                                              .correlation_id = request.correlation_id,
+                                                                              .created_unix_s = now_ms / 1000}});
+  open->id = id_of(*open->call);
+  open->created = [this, streams, raw = open.get(), exchange](base::Result<> admitted) {
+    if (!admitted) return refuse(context_, exchange, std::move(admitted).error());
+    if (streams) return attach(*raw, {exchange, std::nullopt, raw->call->identity.correlation_id});
+    exchange->respond(net::http::json_response(200, renderer_of(*raw->call, nullptr)->unfinished("queued")));
+  };
+  context_.files->post([this, open, now_ms] {
+    auto kept = context_.blobs->create(open->id, {.kind = std::string(kKind),
+                                                  .tenant_id = open->call->caller.account,
+                                                  .created_unix_ms = now_ms,
+                                                  .expires_unix_ms = {},
+                                                  .body = json::serialize(open->facts)});
+    if (!kept) return std::exchange(open->created, {})(std::move(kept));
+    open_.emplace(open->id, open);
+    run(open);
+  });
+}
+
+void BackgroundResponses::run(const OpenPtr& open) {
+  open->job_id.reset();
+  run_deferred(context_, submitter_, open->call,
+               {.admitted =
+                    [this, open](const base::JobId& job_id, const tasks::Admission& admission) {
+                      open->job_id = job_id;
+                      open->admission = admission;
+                      if (open->created) std::exchange(open->created, {})({});
+                      for (const Reader& reader : std::exchange(open->readers, {})) attach(*open, reader);
+                      if (open->cancelled) end_job(*open);
+                    },
+                .done = [this, open](base::Result<net::Response> answer) { on_done(open, std::move(answer)); }});
+}
+
+void BackgroundResponses::on_done(const OpenPtr& open, base::Result<net::Response> answer) {
+  open->job_id.reset();
+  if (open->removed) return;
+  if (answer) {
+    std::string events;
+    append_events(answer->body, {.comments = false}, events);
+    return keep(open, events);
+  }
+  if (open->created) {
+    if (context_.blobs->erase(open->id)) open_.erase(open->id);
+    return std::exchange(open->created, {})(base::fail(std::move(answer).error()));
+  }
+  // It was accepted once, so it waits for what passes.
+  if (base::info(answer.error().code).retriable && !open->cancelled) {
+    return context_.files->post_after(kDeferredRetryMs, [this, open] {
+      if (!open->removed) run(open);
+    });
+  }
+  keep(open, events_of(*open->call, answer.error()));
+}
+
+// The events first, then the facts that say that these are all.
+void BackgroundResponses::keep(const OpenPtr& open, const std::string& events) {
+  if (open->removed) return;
+  const store::blobs::Blob* blob = context_.blobs->find(open->id);
+  base::Result<> kept;
+  if (blob->content_bytes == 0) kept = context_.blobs->append(open->id, events);
+  if (kept) {
+    store::blobs::Facts facts = blob->facts;
+    facts.body = "{}";
+    facts.expires_unix_ms = context_.clock->now().unix_ms + context_.config->orchestratord.files.responses_retention_ms;
+    kept = context_.blobs->set_facts(open->id, std::move(facts));
+  }
+  if (!kept) return context_.files->post_after(kDeferredRetryMs, [this, open, events] { keep(open, events); });
+  open_.erase(open->id);
+  for (const net::ExchangePtr& exchange : open->cancellers) serve_kept(open->id, {exchange}, false);
+  for (const Reader& reader : open->readers) serve_kept(open->id, reader, true);
+}
+
+void BackgroundResponses::end_job(const Open& open) {
+  if (!open.job_id) return;
+  context_.core->post(
+      core::CancelRequested{.request = {}, .job_id = *open.job_id, .reason = core::jobs::CancelReason::kClientRequest});
+}
+
+void BackgroundResponses::attach(const Open& open, const Reader& reader) const {
+  auto renderer = std::make_shared<ResumedRenderer>(renderer_of(*open.call, open.admission.reading), reader.after);
+  open.admission.stream->attach(
+      {.exchange = reader.exchange, .renderer = std::move(renderer), .correlation_id = reader.correlation_id},
+      context_.clock->now().mono_ms);
+}
+
+BackgroundResponses::OpenPtr BackgroundResponses::find_open(const std::string& id) const {
+  const auto it = open_.find(id);
+  return it == open_.end() ? nullptr : it->second;
+}
+
+std::optional<std::string> BackgroundResponses::find(const net::Request& request, const net::ExchangePtr& exchange) {
+  const std::string& id = request.path_param("id");
+  const store::blobs::Blob* blob = context_.blobs->find(id);
+  const bool is_there =
+      blob != nullptr && blob->facts.kind == kKind && owns(request.peer.principal, blob->facts.tenant_id);
+  if (is_there) return id;
+  refuse(context_, exchange,
+         {ErrorCode::kNotFound,
+          "no response is kept under this id: only those with background are, until "
+          "orchestratord.files.responses_retention_ms after their end",
+          {}});
+  return std::nullopt;
+}
+
+void BackgroundResponses::show(const net::Request& request, const net::ExchangePtr& exchange) {
+  const auto after = starting_after(request);
+  if (!after) return refuse(context_, exchange, after.error());
+  const auto id = find(request, exchange);
+  if (!id) return;
+  const bool stream = request.query_param("stream").value_or("false") == "true";
+  const Reader reader{exchange, *after, request.correlation_id};
+  const OpenPtr open = find_open(*id);
+  if (open == nullptr) return serve_kept(*id, reader, stream);
+  if (!stream) return answer_unfinished(open, exchange);
+  if (open->job_id) return attach(*open, reader);
+  open->readers.push_back(reader);
+}
+
+void BackgroundResponses::answer_unfinished(const OpenPtr& open, const net::ExchangePtr& exchange) {
+  const auto respond = [open, exchange](std::string_view status) {
+    exchange->respond(net::http::json_response(200, renderer_of(*open->call, nullptr)->unfinished(status)));
+  };
+  if (!open->job_id) return respond("queued");
+  context_.core->ask<core::AnswerQueryJob>(
+      core::QueryJob{.request = {}, .job_id = *open->job_id}, [respond](const core::AnswerQueryJob& answer) {
+        const bool waits = answer.job && answer.job->status == wire::JobStatus::kQueued;
+        respond(waits ? "queued" : "in_progress");
+      });
+}
+
+void BackgroundResponses::serve_kept(const std::string& id, const Reader& reader, bool stream) {
+  const auto events = context_.blobs->read(id, 0, kReadBytesMax);
+  if (!events) return refuse(context_, reader.exchange, events.error());
+  if (!stream) {
+    auto response = last_response(*events);
+    if (!response) return refuse(context_, reader.exchange, response.error());
+    return void(reader.exchange->respond(net::http::json_response(200, *std::move(response))));
+  }
+  std::string out;
+  append_events(*events, {.after = reader.after}, out);
+  reader.exchange->respond({200, net::http::sse_headers(), std::move(out)});
+}
+
+void BackgroundResponses::cancel(const net::Request& request, const net::ExchangePtr& exchange) {
+  const auto id = find(request, exchange);
+  if (!id) return;
+  const OpenPtr open = find_open(*id);
+  if (open == nullptr) return serve_kept(*id, {exchange}, false);
+  // Before the job ends: a process that comes later does not run it once more.
+  store::blobs::Facts facts = context_.blobs->find(*id)->facts;
+  open->facts["cancelled"] = true;
+  facts.body = json::serialize(open->facts);
+  if (auto kept = context_.blobs->set_facts(*id, std::move(facts)); !kept) {
+    return refuse(context_, exchange, std::move(kept).error());
+  }
+  open->cancelled = true;
+  open->cancellers.push_back(exchange);
+  end_job(*open);
+}
+
+void BackgroundResponses::remove(const net::Request& request, const net::ExchangePtr& exchange) {
+  const auto id = find(request, exchange);
+  if (!id) return;
+  if (auto erased = context_.blobs->erase(*id); !erased) return refuse(context_, exchange, std::move(erased).error());
+  if (const OpenPtr open = find_open(*id); open != nullptr) {
+    open->removed = true;
+    end_job(*open);
+    open_.erase(*id);
+  }
+  const json::object deleted{{"id", *id}, {"object", "response"}, {"deleted", true}};
+  exchange->respond(net::http::json_response(200, json::serialize(deleted)));
+}
+
+void BackgroundResponses::resume() {
+  for (const store::blobs::Blob* blob : context_.blobs->list(kKind)) {
+    if (blob->facts.expires_unix_ms) continue;
+    json::object facts = object_of(blob->facts.body);
+    const auto caller = caller_from(facts.if_contains("caller"));
+    auto call = decoder_of("/v1/responses")(text_of(facts, "request"));
+    std::uint64_t seed = 0;
+    const std::string seed_text = text_of(facts, "seed");
+    std::from_chars(seed_text.data(), seed_text.data() + seed_text.size(), seed);
+    if (!caller || !call) {
+      base::log_event(base::LogLevel::kError, "response.unreadable", {},
+                      "A response of an earlier version cannot be read; it stays until it is deleted.");
+      continue;
+    }
+    call->submission.seed = seed;
+    const std::string task_id = text_of(facts, "task_id");
+    auto open = std::make_shared<Open>();
+    open->id = blob->id;
+    open->cancelled = flag_of(facts, "cancelled");
+    open->facts = std::move(facts);
+    open->call = std::make_shared<const DeferredCall>(
+        DeferredCall{.call = kept_call(*std::move(call)),
+                     .caller = *caller,
+                     .task_id = task_id,
+                     .identity = {.job_id = job_id_of_task(*caller, task_id),
+                                  .correlation_id = base::CorrelationId(base::uuid_v4(*context_.entropy)),
+                                  .created_unix_s = blob->facts.created_unix_ms / 1000}});
+    open_.emplace(open->id, open);
+    if (blob->content_bytes > 0 || open->cancelled) {
+      keep(open, events_of(*open->call, Error{ErrorCode::kCancelled, "the response was cancelled", {}}));
+    } else {
+      run(open);
+    }
+  }
+}
+
+}  // namespace llorch::orchestratord::http::openai

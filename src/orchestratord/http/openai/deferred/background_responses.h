@@ -1,0 +1,70 @@
+#pragma once
+// Responses that nobody waits for: POST /v1/responses with background, and what comes back for their id later. A response is
+// kept, sealed, from before its job is admitted until orchestratord.files.responses_retention_ms after its end.
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "orchestratord/http/openai/deferred/deferred_call.h"
+
+namespace llorch::orchestratord::http::openai {
+
+// REQUIRES: `context` and `submitter` outlive it, and the context has blobs. create() may be called on any thread, everything
+// else on the thread of kept files.
+class BackgroundResponses {
+ public:
+  static constexpr std::string_view kKind = "response";
+
+  BackgroundResponses(const Context& context, tasks::Submitter& submitter) : context_(context), submitter_(submitter) {}
+
+  // Answers with the response as it stands, or with its events where the call streams. REQUIRES: `call` is a response with
+  // `background`, made of the client's `request`.
+  void create(Call call, const net::Request& request, const net::ExchangePtr& exchange);
+  // The response as it stands; with the query stream=true its events, those behind starting_after where it is given.
+  void show(const net::Request& request, const net::ExchangePtr& exchange);
+  // Answers with the response once its job has ended.
+  void cancel(const net::Request& request, const net::ExchangePtr& exchange);
+  void remove(const net::Request& request, const net::ExchangePtr& exchange);
+
+  // Goes on with what an earlier process did not finish.
+  void resume();
+
+ private:
+  struct Reader {
+    net::ExchangePtr exchange;
+    std::optional<std::int64_t> after{};
+    base::CorrelationId correlation_id{};
+  };
+  // A response that is not whole yet.
+  struct Open {
+    std::string id;
+    DeferredCallPtr call;
+    boost::json::object facts;
+    std::optional<base::JobId> job_id{};  // of the try that runs
+    tasks::Admission admission{};         // of it
+    bool cancelled = false;
+    bool removed = false;
+    std::function<void(base::Result<>)> created{};  // until the first try is admitted or refused
+    std::vector<Reader> readers{};                  // that came while no try ran
+    std::vector<net::ExchangePtr> cancellers{};     // that wait for the end
+  };
+  using OpenPtr = std::shared_ptr<Open>;
+
+  void run(const OpenPtr& open);
+  void on_done(const OpenPtr& open, base::Result<net::Response> answer);
+  void keep(const OpenPtr& open, const std::string& events);
+  void end_job(const Open& open);
+  void attach(const Open& open, const Reader& reader) const;
+  void answer_unfinished(const OpenPtr& open, const net::ExchangePtr& exchange);
+  void serve_kept(const std::string& id, const Reader& reader, bool stream);
+  // Nothing, and the exchange is refused: the caller has no such response.
+  std::optional<std::string> find(const net::Request& request, const net::ExchangePtr& exchange);
+  OpenPtr find_open(const std::string& id) const;
+
+  const Context& context_;
+  tasks::Submitter& submitter_;
+  std::map<std::string, OpenPtr> open_;
+};
+
+}  // namespace llorch::orchestratord::http::openai

@@ -1,0 +1,47 @@
+#pragma once
+// /v1/files: what batches read and write, kept sealed until it expires or is deleted.
+#include "orchestratord/http/context.h"
+
+namespace llorch::orchestratord::http::openai {
+
+// REQUIRES: `context` outlives it and has blobs; every member is called on the thread of kept files.
+class Files {
+ public:
+  static constexpr std::string_view kKind = "file";
+
+  explicit Files(const Context& context) : context_(context) {}
+
+  void create(const net::Request& request, const net::ExchangePtr& exchange);
+  void list(const net::Request& request, const net::ExchangePtr& exchange);
+  void show(const net::Request& request, const net::ExchangePtr& exchange);
+  void content(const net::Request& request, const net::ExchangePtr& exchange);
+  void remove(const net::Request& request, const net::ExchangePtr& exchange);
+
+ private:
+  const store::blobs::Blob* find(const net::Request& request, const net::ExchangePtr& exchange) const;
+  void send(const std::string& id, std::uint64_t offset, const net::ExchangePtr& exchange);
+
+  const Context& context_;
+};
+
+// What a file's facts say beside what every blob's do.
+struct FileFacts {
+  std::string filename;
+  std::string purpose;  // "batch", "batch_output"
+  bool hidden = false;  // a batch still writes it
+};
+std::string encode_file(const FileFacts& facts);
+FileFacts decode_file(const store::blobs::Blob& file);
+
+// Sorts out a page of GET /v1/files or /v1/batches: `newest_first` unless order=asc, those behind `after`, `limit` of them.
+// Errors: INVALID_PARAMS.
+struct Page {
+  std::vector<const store::blobs::Blob*> blobs;
+  bool has_more = false;
+};
+base::Result<Page> page_of(std::vector<const store::blobs::Blob*> oldest_first, const net::Request& request,
+                           std::size_t limit_default);
+// {"object":"list","data":[...],"first_id","last_id","has_more"}
+std::string list_of(const Page& page, const std::vector<std::string>& objects);
+
+}  // namespace llorch::orchestratord::http::openai

@@ -1,0 +1,21 @@
+#pragma once
+// What is kept of a caller beside what it asked for, so that a later process goes on in its name. Pure.
+#include <boost/json/object.hpp>
+#include <optional>
+
+#include "net/http/principal.h"
+
+namespace llorch::orchestratord::http::openai {
+
+boost::json::object to_json(const net::http::Principal& caller);
+// Nothing: this is no caller.
+std::optional<net::http::Principal> caller_from(const boost::json::value* value);
+
+// Of an object of ours; empty, zero or false where it lacks the member.
+std::string text_of(const boost::json::object& object, std::string_view name);
+std::int64_t number_of(const boost::json::object& object, std::string_view name);
+bool flag_of(const boost::json::object& object, std::string_view name);
+// An empty object where `text` is none.
+boost::json::object object_of(std::string_view text);
+
+}  // namespace llorch::orchestratord::http::openai

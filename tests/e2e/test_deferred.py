@@ -1,0 +1,346 @@
+"""What clients of the OpenAI API leave here and fetch later: responses in the background, files, batches."""
+
+import http.client
+import json
+import os
+
+import pytest
+from chat_model import write_chat_model
+from stack import ALIAS, HANG_S, MODEL, Stack, wait_for
+
+NEEDLE = "xyzzy-needle"
+ASK = {"model": "tiny", "input": f"Tell me of the {NEEDLE}.", "max_output_tokens": 12, "seed": 7}
+KILLS = int(os.environ.get("LLORCH_BATCH_KILLS", "3"))
+LINES = int(os.environ.get("LLORCH_BATCH_LINES", "60"))
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("models") / "tiny-llama"
+    write_chat_model(directory)
+    return {"models.aliases.tiny": f"file:{directory}"}, directory.parent
+
+
+def make_stack(settings, more=None, **arguments):
+    aliases, root = settings
+    return Stack({**aliases, "models.allowed_roots": f"{root},{MODEL.parent}", **(more or {})}, **arguments)
+
+
+@pytest.fixture(scope="module", name="stack")
+def running_stack(settings):
+    with make_stack(settings) as stack:
+        wait_for("the model to be known", lambda: stack.request("POST", "/v1/responses", ASK).status == 200)
+        yield stack
+
+
+def ask(stack, **fields):
+    answer = stack.request("POST", "/v1/responses", {**ASK, "background": True, **fields})
+    assert answer.status == 200, answer.body
+    return answer.json
+
+
+def fetch(stack, response_id, query="", **arguments):
+    return stack.request("GET", f"/v1/responses/{response_id}{query}", **arguments)
+
+
+def finished(stack, response_id):
+    def done():
+        answer = fetch(stack, response_id)
+        assert answer.status == 200, answer.body
+        return answer if answer.json["status"] not in ("queued", "in_progress") else None
+
+    return wait_for("the response to be done", done)
+
+
+def events_of(body):
+    return [frame for frame in body.decode().split("\n\n") if frame and not frame.startswith(":")]
+
+
+def said(response):
+    return "".join(part["text"] for item in response["output"] for part in item.get("content", []))
+
+
+def comparable(response):
+    """What is the same of any run."""
+    return said(response), response["usage"], response["status"], response["system_fingerprint"]
+
+
+# SYS-3.1.1: the bytes do not depend on who waits.
+def test_a_response_in_the_background_is_the_one_that_is_waited_for(stack):
+    waited = stack.request("POST", "/v1/responses", ASK).json
+    begun = ask(stack)
+    assert begun["status"] == "queued" and begun["background"] and begun["store"] and begun["output"] == []
+    done = finished(stack, begun["id"])
+    assert comparable(done.json) == comparable(waited) and done.json["id"] == begun["id"]
+    assert fetch(stack, begun["id"]).body == done.body, "any number of times"
+
+
+def test_its_events_are_kept_and_cut_where_the_client_says(stack):
+    response_id = ask(stack)["id"]
+    last = finished(stack, response_id).json
+    events = events_of(fetch(stack, response_id, "?stream=true").body)
+    numbers = [json.loads(event.split("data: ")[1])["sequence_number"] for event in events]
+    assert numbers == list(range(len(events))) and len(events) > 8
+    assert json.loads(events[-1].split("data: ")[1])["response"] == last
+    for after in (0, 5, len(events) - 2, len(events) - 1):
+        assert events_of(fetch(stack, response_id, f"?stream=true&starting_after={after}").body) == events[after + 1 :]
+    assert fetch(stack, response_id, "?stream=true&starting_after=x").status == 400
+
+
+def read_events(connection, count):
+    """So many events of an open stream."""
+    got, held = [], b""
+    while len(got) < count:
+        held += connection.read1(4096)
+        *whole, held = held.split(b"\n\n")
+        got += [frame.decode() for frame in whole if frame and not frame.startswith(b":")]
+    return got
+
+
+def open_stream(stack, method, path, body=None):
+    connection = http.client.HTTPConnection(stack.bind, timeout=HANG_S)
+    connection.request(method, path, json.dumps(body) if body else None, {"Content-Type": "application/json"} if body else {})
+    return connection, connection.getresponse()
+
+
+# SYS-2.4.1, ORCH-2002: everything dies in the middle of a stream, and the official resume returns the rest.
+def test_a_stream_goes_on_after_everything_was_killed(settings):
+    with make_stack(settings) as stack:
+        wait_for("the model to be known", lambda: stack.request("POST", "/v1/responses", ASK).status == 200)
+        whole = events_of(fetch(stack, finished(stack, ask(stack)["id"]).json["id"], "?stream=true").body)
+        stack.gate.hold()
+        stack.gate.let_pass(5)
+        connection, response = open_stream(stack, "POST", "/v1/responses", {**ASK, "background": True, "stream": True})
+        first = read_events(response, 6)
+        response_id = json.loads(first[0].split("data: ")[1])["response"]["id"]
+        for process in (stack.orchestrator, stack.pool):
+            process.kill()
+            process.wait()
+        connection.close()
+        stack.gate.open()
+        stack.start()
+        rest = events_of(fetch(stack, response_id, f"?stream=true&starting_after={len(first) - 1}").body)
+        done = finished(stack, response_id).json
+        assert first + rest == events_of(fetch(stack, response_id, "?stream=true").body)
+        deltas = [[json.loads(event.split("data: ")[1]).get("delta") for event in events] for events in (whole, first + rest)]
+        assert deltas[0] == deltas[1] and done["status"] == json.loads(whole[-1].split("data: ")[1])["response"]["status"]
+
+
+def test_who_comes_while_it_runs_sees_it_from_the_beginning(stack):
+    stack.gate.hold()
+    try:
+        response_id = ask(stack)["id"]
+        assert fetch(stack, response_id).json["status"] in ("queued", "in_progress")
+        connection, response = open_stream(stack, "GET", f"/v1/responses/{response_id}?stream=true")
+        stack.gate.let_pass(4)
+        assert '"sequence_number":0' in read_events(response, 4)[0]
+        connection.close()
+    finally:
+        stack.gate.open()
+    assert finished(stack, response_id).json["status"] == "incomplete", "a reader that goes ends nothing"
+
+
+def test_a_cancelled_one_says_so_and_stays_so(stack):
+    stack.gate.hold()
+    try:
+        response_id = ask(stack, max_output_tokens=200)["id"]
+        stack.gate.let_pass(3)
+        answer = stack.request("POST", f"/v1/responses/{response_id}/cancel")
+    finally:
+        stack.gate.open()
+    assert (answer.status, answer.json["status"]) == (200, "cancelled"), answer.body
+    assert fetch(stack, response_id).json == answer.json
+    assert stack.request("POST", f"/v1/responses/{response_id}/cancel").json == answer.json
+
+
+def test_a_deleted_one_is_gone(stack):
+    response_id = finished(stack, ask(stack)["id"]).json["id"]
+    deleted = stack.request("DELETE", f"/v1/responses/{response_id}")
+    assert deleted.json == {"id": response_id, "object": "response", "deleted": True}
+    for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/cancel")):
+        assert stack.request(method, f"/v1/responses/{response_id}{path}").status == 404
+    assert not list((stack.dir / "blobs").glob(f"{response_id}*"))
+
+
+def test_only_what_is_asked_for_is_kept(stack):
+    before = set((stack.dir / "blobs").iterdir())
+    assert stack.request("POST", "/v1/responses", {**ASK, "store": True}).status == 200
+    refused = stack.request("POST", "/v1/responses", {**ASK, "background": True, "model": "none"})
+    assert (refused.status, refused.code) == (404, "MODEL_NOT_FOUND")
+    assert set((stack.dir / "blobs").iterdir()) == before
+
+
+# ---- files ----
+
+def upload(stack, content, purpose="batch", name="in.jsonl", headers=None):
+    boundary = "a-boundary"
+    body = (f'--{boundary}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\n{purpose}\r\n'
+            f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n'
+            f"Content-Type: application/octet-stream\r\n\r\n").encode() + content + f"\r\n--{boundary}--\r\n".encode()
+    return stack.request("POST", "/v1/files", body, {"Content-Type": f"multipart/form-data; boundary={boundary}", **(headers or {})})
+
+
+def test_a_file_comes_back_as_it_was_sent(stack):
+    content = bytes(range(256)) * 5000 + b"\r\n--not the boundary\r\n"
+    file = upload(stack, content)
+    assert (file.status, file.json["bytes"], file.json["filename"]) == (200, len(content), "in.jsonl"), file.body
+    file_id = file.json["id"]
+    assert stack.request("GET", f"/v1/files/{file_id}/content").body == content
+    assert file_id in [f["id"] for f in stack.request("GET", "/v1/files?purpose=batch").json["data"]]
+    assert stack.request("GET", "/v1/files?limit=1").json["data"][0]["id"] == file_id, "newest first"
+    assert stack.request("DELETE", f"/v1/files/{file_id}").json["deleted"]
+    assert stack.request("GET", f"/v1/files/{file_id}/content").status == 404
+
+
+@pytest.mark.parametrize("body, kind, status", [
+    (b"--b\r\n\r\nx", "multipart/form-data; boundary=b", 400),
+    (b"", "multipart/form-data; boundary=b", 400),
+    (b"--b--\r\n", "multipart/form-data; boundary=b", 400),
+    (b"--b\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\nx\r\n--b--", "multipart/form-data", 400),
+    (b"{}", "application/json", 415),
+])
+def test_a_broken_form_is_refused(stack, body, kind, status):
+    assert stack.request("POST", "/v1/files", body, {"Content-Type": kind}).status == status
+
+
+def test_a_file_for_nothing_is_refused(stack):
+    assert upload(stack, b"x", purpose="assistants").json["error"]["param"] == "purpose"
+
+
+# ---- batches ----
+
+def line(number, **fields):
+    body = {"model": ALIAS, "prompt": f"Once upon a time {NEEDLE} {number}", "max_tokens": 8, **fields}
+    return {"custom_id": f"line-{number}", "method": "POST", "url": "/v1/completions", "body": body}
+
+
+def jsonl(lines):
+    return "".join(json.dumps(entry) + "\n" for entry in lines).encode()
+
+
+def begin_batch(stack, content, endpoint="/v1/completions", **fields):
+    file_id = upload(stack, content).json["id"]
+    return stack.request("POST", "/v1/batches", {"input_file_id": file_id, "endpoint": endpoint, "completion_window": "24h", **fields})
+
+
+def batch_of(stack, batch_id):
+    return stack.request("GET", f"/v1/batches/{batch_id}").json
+
+
+def ended_batch(stack, batch_id):
+    def ended():
+        batch = batch_of(stack, batch_id)
+        return batch if batch["status"] in ("completed", "failed", "cancelled", "expired") else None
+
+    return wait_for("the batch to end", ended, timeout_s=2 * HANG_S)
+
+
+def results(stack, file_id):
+    if not file_id:
+        return {}
+    lines = stack.request("GET", f"/v1/files/{file_id}/content").body.decode().splitlines()
+    entries = [json.loads(entry) for entry in lines]
+    assert len({entry["custom_id"] for entry in entries}) == len(entries), "one answer each"
+    return {entry["custom_id"]: entry["response"] for entry in entries}
+
+
+def test_a_batch_answers_every_line(stack):
+    lines = [line(n) for n in range(40)] + [line("bad", max_tokens=-1), line("none", model="none"), line("stream", stream=True)]
+    begun = begin_batch(stack, jsonl(lines), metadata={"for": "a test"})
+    assert begun.status == 200 and begun.json["object"] == "batch", begun.body
+    batch = ended_batch(stack, begun.json["id"])
+    assert (batch["status"], batch["metadata"]) == ("completed", {"for": "a test"})
+    assert batch["request_counts"] == {"total": 43, "completed": 40, "failed": 3}
+    good, bad = results(stack, batch["output_file_id"]), results(stack, batch["error_file_id"])
+    assert set(good) == {f"line-{n}" for n in range(40)} and set(bad) == {"line-bad", "line-none", "line-stream"}
+    assert {name: entry["status_code"] for name, entry in bad.items()} == {"line-bad": 400, "line-none": 404, "line-stream": 400}
+    alone = stack.request("POST", "/v1/completions", {**line(3)["body"], "seed": good["line-3"]["body"]["llorch"]["receipt"]["seed"]})
+    assert alone.json["choices"] == good["line-3"]["body"]["choices"], "the same as when it is sent alone"
+    assert begun.json["id"] in [b["id"] for b in stack.request("GET", "/v1/batches").json["data"]]
+
+
+@pytest.mark.parametrize("content, code", [
+    (b"", "empty_file"),
+    (b"not json\n", "invalid_json_line"),
+    (jsonl([line(1), line(1)]), "duplicate_custom_id"),
+    (jsonl([{**line(1), "url": "/v1/embeddings"}]), "mismatched_url"),
+    (jsonl([{**line(1), "method": "GET"}]), "invalid_method"),
+    (jsonl([{**line(1), "custom_id": ""}]), "missing_required_parameter"),
+])
+def test_an_input_that_is_none_fails_before_anything_runs(stack, content, code):
+    batch = begin_batch(stack, content).json
+    assert batch["status"] == "failed" and batch["errors"]["data"][0]["code"] == code and not batch["output_file_id"]
+
+
+def test_what_a_batch_reads_is_not_deleted(stack):
+    stack.gate.hold()
+    try:
+        batch = begin_batch(stack, jsonl([line(n) for n in range(3)])).json
+        assert stack.request("DELETE", f"/v1/files/{batch['input_file_id']}").status == 409
+    finally:
+        stack.gate.open()
+    ended_batch(stack, batch["id"])
+    assert stack.request("DELETE", f"/v1/files/{batch['input_file_id']}").status == 200
+
+
+def test_a_cancelled_batch_keeps_what_it_has(stack):
+    stack.request("POST", "/v1/completions", line(1)["body"])  # a worker is there
+    stack.gate.hold()
+    try:
+        batch = begin_batch(stack, jsonl([line(n, max_tokens=200) for n in range(100)])).json
+        wait_for("its jobs", lambda: [j for j in stack.request("GET", "/v2/tasks").json["tasks"] if j["status"] in ("running", "dispatched")])
+        cancelling = stack.request("POST", f"/v1/batches/{batch['id']}/cancel")
+        assert cancelling.json["status"] in ("cancelling", "cancelled"), cancelling.body
+    finally:
+        stack.gate.open()
+    ended = ended_batch(stack, batch["id"])
+    assert ended["status"] == "cancelled" and ended["request_counts"]["completed"] < 100
+    assert stack.request("POST", f"/v1/batches/{batch['id']}/cancel").status == 409
+
+
+# ORCH-2002, SYS-2.4.2: nothing accepted is lost, and nothing comes twice.
+def test_a_batch_outlives_every_kill(settings):
+    lines = [line(n) for n in range(LINES)]
+    with make_stack(settings) as stack:
+        undisturbed = results(stack, ended_batch(stack, begin_batch(stack, jsonl(lines)).json["id"])["output_file_id"])
+        assert len(undisturbed) == LINES
+        batch_id = begin_batch(stack, jsonl(lines)).json["id"]
+        for kill in range(KILLS):
+            done = (kill + 1) * LINES // (KILLS + 1)
+            wait_for("some answers", lambda: sum(batch_of(stack, batch_id)["request_counts"][c] for c in ("completed", "failed")) >= done)
+            for process in (stack.orchestrator, stack.pool):
+                process.kill()
+                process.wait()
+            stack.start()
+        batch = ended_batch(stack, batch_id)
+        assert (batch["status"], batch["request_counts"]) == ("completed", {"total": LINES, "completed": LINES, "failed": 0})
+        answers = results(stack, batch["output_file_id"])
+        assert set(answers) == set(undisturbed) and {answer["status_code"] for answer in answers.values()} == {200}
+        kept = b"".join(path.read_bytes() for path in (stack.dir / "blobs").iterdir())
+        assert NEEDLE.encode() not in kept
+        assert all(NEEDLE not in stack.log(name) for name in ("orchestratord", "pool-managerd"))
+
+
+def test_tenants_see_their_own(settings, tmp_path):
+    names = ("lab", "other")
+    for name in names:
+        (tmp_path / name).write_text(name * 16)
+        (tmp_path / name).chmod(0o600)
+    config = tmp_path / "config.yaml"
+    config.write_text("orchestratord:\n  tenants:\n" + "".join(f"    - id: {n}\n      token_file: {tmp_path / n}\n" for n in names))
+    config.chmod(0o600)
+    with make_stack(settings, token="o" * 40, env={"LLORCH_CONFIG": str(config)}) as stack:
+        headers = {name: {"Authorization": f"Bearer {name * 16}"} for name in names}
+        json_headers = {name: {**headers[name], "Content-Type": "application/json"} for name in names}
+        wait_for("the model", lambda: stack.request("POST", "/v1/responses", ASK).status == 200)
+        begun = stack.request("POST", "/v1/responses", {**ASK, "background": True}, json_headers["lab"])
+        file = upload(stack, jsonl([line(1)]), headers=headers["lab"])
+        body = {"input_file_id": file.json["id"], "endpoint": "/v1/completions", "completion_window": "24h"}
+        assert stack.request("POST", "/v1/batches", body, json_headers["other"]).status == 400
+        batch = stack.request("POST", "/v1/batches", body, json_headers["lab"])
+        for path in (f"/v1/responses/{begun.json['id']}", f"/v1/files/{file.json['id']}", f"/v1/batches/{batch.json['id']}"):
+            assert stack.request("GET", path, headers=headers["other"]).status == 404
+            assert stack.request("GET", path, headers=headers["lab"]).status == 200
+            assert stack.request("GET", path).status == 200, "the operator sees all"
+        for path in ("/v1/files", "/v1/batches"):
+            assert stack.request("GET", path, headers=headers["other"]).json["data"] == []
