@@ -27,7 +27,7 @@ class Shell {
     net::Executor* desk = nullptr;             // reads and tokenises requests
     net::Executor* aside = nullptr;            // what may take seconds, beside everything else
     net::Executor* files = nullptr;            // uses `blobs`; null with it
-    store::blobs::BlobStore* blobs = nullptr;  // may be null: then nothing is kept for clients
+    store::blobs::BlobStore* blobs = nullptr;  // null in the simulator
     std::function<void(core::Event)> post;
     std::function<void()> on_drained;
     models::AllowedRoots roots;

@@ -33,7 +33,7 @@ struct Context {
   CorePort* core = nullptr;
   AdmissionBoard* board = nullptr;
   store::Store* store = nullptr;
-  store::blobs::BlobStore* blobs = nullptr;  // null: nothing can be kept for clients
+  store::blobs::BlobStore* blobs = nullptr;  // null in the simulator, which has no client that asks for it
   streams::StreamHub* hub = nullptr;
   net::Transport* client = nullptr;
   models::Catalog* catalog = nullptr;

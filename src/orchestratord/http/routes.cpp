@@ -165,9 +165,7 @@ Api::Gateway Api::openai() {
           {"GET", "/v1/models", Scope::kTenant, handler(openai_, &Gateway::models)},
           {"GET", "/v1/models/{id}", Scope::kTenant, handler(openai_, &Gateway::model)},
       }};
-  if (context_.blobs != nullptr) {
-    for (Route& route : kept_routes()) out.routes.push_back(std::move(route));
-  }
+  for (Route& route : kept_routes()) out.routes.push_back(std::move(route));
   return out;
 }
 

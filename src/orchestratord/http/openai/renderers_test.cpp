@@ -201,6 +201,18 @@ TEST(OpenAiRenderers, AnAnswerOfNothingButCallsHasNoContent) {
   EXPECT_NE(out.find(R"("output":[{"id":"msg_)"), std::string::npos) << out;
 }
 
+TEST(OpenAiRenderers, AResponseInTheBackground) {
+  AnswerOptions options = response_options(true, false);
+  options.background = true;
+  ResponseRenderer renderer(options, kIdentity);
+  const std::string begun = renderer.unfinished("queued");
+  EXPECT_NE(begun.find(R"("status":"queued")"), std::string::npos) << begun;
+  EXPECT_NE(begun.find(R"("background":true,"store":true)"), std::string::npos) << begun;
+  std::string out;
+  renderer.error({.code = "CANCELLED", .message = "the job was cancelled"}, std::nullopt, out);
+  EXPECT_NE(out.find(R"("status":"cancelled","error":null)"), std::string::npos) << out;
+}
+
 TEST(OpenAiRenderers, AResponseThatFails) {
   const wire::ErrorBody error{.code = "CANCELLED", .message = "the job was cancelled"};
   ResponseRenderer stream(response_options(true, false), kIdentity);

@@ -279,7 +279,6 @@ TEST(OpenAiResponse, RefusalsNameTheFieldAndTheReason) {
       {R"("input":[{"role":"user","content":[{"type":"input_image","file_id":"x"}]}])", "input[0].content[0].image_url",
        "missing"},
       {R"("input":"a","previous_response_id":"x")", "previous_response_id", "unsupported"},
-      {R"("input":"a","background":true)", "background", "unsupported"},
       {R"("input":"a","truncation":"auto")", "truncation", "unsupported"},
       {R"("input":"a","tools":[{"type":"web_search"}])", "tools[0].type", "unsupported"},
       {R"("input":"a","tool_choice":"required")", "tool_choice", "combination"},

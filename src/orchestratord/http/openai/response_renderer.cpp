@@ -246,7 +246,7 @@ void ResponseRenderer::error(const wire::ErrorBody& error, const std::optional<s
     begin(out);
     open_event("response.failed", out);
     out += R"(,"response":)";
-    const bool is_cancelled = error.code == base::info(base::ErrorCode::kCancelled).name;
+    const bool is_cancelled = options_.background && error.code == base::info(base::ErrorCode::kCancelled).name;
     append_response({.status = is_cancelled ? "cancelled" : "failed", .error = is_cancelled ? nullptr : &error}, out);
     out += "}\n\n";
     return;

@@ -1,0 +1,142 @@
+// The pure parts: forms, lines of a batch, events as text.
+#include <gtest/gtest.h>
+
+#include "base/entropy.h"
+#include "orchestratord/http/openai/deferred/batch_input.h"
+#include "orchestratord/http/openai/deferred/event_text.h"
+#include "orchestratord/http/openai/deferred/kept_facts.h"
+#include "orchestratord/http/openai/deferred/multipart.h"
+
+namespace llorch::orchestratord::http::openai {
+namespace {
+
+constexpr std::string_view kType = "multipart/form-data; boundary=b";
+
+std::string form(std::string_view content) {
+  std::string out = "--b\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n";
+  out += "--b\r\ncontent-disposition: form-data; name=file; filename=\"a \\\"b\\\".jsonl\"\r\nX: y\r\n\r\n";
+  out.append(content).append("\r\n--b--\r\n");
+  return out;
+}
+
+TEST(Form, PartsAreWhatWasSent) {
+  for (const std::string_view content : {"", "x", "\r\n", "x--b", "\r\n--c\r\n", "{\"a\":1}\n", "\r\n-\r\n--"}) {
+    const std::string body = form(content);
+    const auto parts = parse_form(kType, body).value();
+    ASSERT_EQ(parts.size(), 2U);
+    EXPECT_EQ(parts[0].name, "purpose");
+    EXPECT_EQ(parts[0].content, "batch");
+    EXPECT_EQ(parts[1].filename, "a \"b\".jsonl");
+    EXPECT_EQ(parts[1].content, content);
+  }
+  EXPECT_TRUE(parse_form("Multipart/Form-Data; charset=x; boundary=\"b\"", form("x")));
+}
+
+TEST(Form, WhatIsCutOffIsRefused) {
+  const std::string body = form("content");
+  for (std::size_t length = 0; length + 4 < body.size(); ++length) {
+    EXPECT_FALSE(parse_form(kType, body.substr(0, length))) << length;
+  }
+  EXPECT_FALSE(parse_form("multipart/form-data", body));
+  EXPECT_FALSE(parse_form("multipart/form-data; boundary=" + std::string(71, 'x'), body));
+  EXPECT_FALSE(parse_form("text/plain; boundary=b", body));
+}
+
+TEST(Form, HasSoManyParts) {
+  std::string body;
+  for (std::size_t i = 0; i <= kFormPartsMax; ++i) {
+    body += "--b\r\nContent-Disposition: form-data; name=\"x\"\r\n\r\n1\r\n";
+  }
+  EXPECT_FALSE(parse_form(kType, body + "--b--"));
+}
+
+// Any bytes are an answer, and none reads past them.
+TEST(Form, AnyBytes) {
+  const std::string body = form("content");
+  base::SeededEntropy entropy(5);
+  for (int round = 0; round < 20'000; ++round) {
+    std::string changed = body;
+    for (int i = 0; i < 3; ++i) changed[entropy.next_u64() % changed.size()] = "\r\n-b;=\": x"[entropy.next_u64() % 10];
+    if (const auto parts = parse_form(kType, changed)) {
+      EXPECT_LE(parts->size(), kFormPartsMax);
+    }
+  }
+}
+
+TEST(Lines, ComeWholeHoweverTheyAreCut) {
+  const std::string text = "one\n\ntwo\r\n  \nthree";
+  for (std::size_t cut = 0; cut <= text.size(); ++cut) {
+    LineSplitter lines;
+    std::string got;
+    const auto take = [&](bool last) {
+      while (const auto line = lines.next(last)) got += *line + "|";
+    };
+    lines.feed(std::string_view(text).substr(0, cut));
+    take(false);
+    lines.feed(std::string_view(text).substr(cut));
+    take(false);
+    EXPECT_EQ(got, "one|two|") << cut;
+    take(true);
+    EXPECT_EQ(got, "one|two|three|") << cut;
+  }
+}
+
+TEST(Lines, SayWhatIsWrongWithThem) {
+  const auto code_of = [](std::string_view line) {
+    const auto parsed = parse_batch_line(line, "/v1/completions");
+    return parsed ? "good" : parsed.error().code;
+  };
+  EXPECT_EQ(code_of(R"({"custom_id":"a","method":"POST","url":"/v1/completions","body":{"x":1}})"), "good");
+  EXPECT_EQ(code_of(R"({"custom_id":"a","method":"POST","url":"/v1/completions","body":[]})"),
+            "missing_required_parameter");
+  EXPECT_EQ(code_of(R"({"custom_id":5,"method":"POST","url":"/v1/completions","body":{}})"),
+            "missing_required_parameter");
+  EXPECT_EQ(code_of(R"({"custom_id":"a","url":"/v1/completions","body":{}})"), "invalid_method");
+  EXPECT_EQ(code_of(R"({"custom_id":"a","method":"POST","url":"/v1/x","body":{}})"), "mismatched_url");
+  for (const char* line : {"", "[]", "{", "{\"custom_id\":\"\xff\"}"}) EXPECT_EQ(code_of(line), "invalid_json_line");
+}
+
+TEST(Lines, OfAnAnswerAreFoundAgain) {
+  const std::string line = batch_result_line("batch_req_1", "a \"b\"\n", {200, {}, R"({"x":[1]})"}, "r");
+  EXPECT_EQ(line.find('\n'), line.size() - 1);
+  EXPECT_EQ(custom_id_of_result(line), "a \"b\"\n");
+  EXPECT_EQ(custom_id_of_result("nothing"), std::nullopt);
+}
+
+std::string event(int number, std::string_view more = "") {
+  return "event: response.x\ndata: {\"type\":\"response.x\",\"sequence_number\":" + std::to_string(number) +
+         std::string(more) + "}\n\n";
+}
+
+TEST(Events, AreCutBehindTheOneAClientHas) {
+  const std::string text = ": waits\n\n" + event(0) + event(1, ",\"sequence_number\":9") + ": more\n\n" + event(2);
+  const auto cut = [&](const EventFilter& filter) {
+    std::string out;
+    append_events(text, filter, out);
+    return out;
+  };
+  EXPECT_EQ(cut({}), text);
+  EXPECT_EQ(cut({.comments = false}), event(0) + event(1, ",\"sequence_number\":9") + event(2));
+  EXPECT_EQ(cut({.after = 0, .comments = false}), event(1, ",\"sequence_number\":9") + event(2));
+  EXPECT_EQ(cut({.after = 2, .comments = false}), "");
+}
+
+TEST(Events, TheLastOneHoldsTheResponse) {
+  const std::string text = event(0, ",\"response\":{\"a\":1}") + event(1, ",\"response\":{\"b\":{\"response\":2}}");
+  EXPECT_EQ(last_response(text).value(), R"({"b":{"response":2}})");
+  EXPECT_FALSE(last_response(text.substr(0, text.size() - 1)));
+  EXPECT_FALSE(last_response(event(0)));
+  EXPECT_FALSE(last_response(""));
+}
+
+TEST(Facts, OfACallerComeBack) {
+  const net::http::Principal caller{net::http::Role::kTenant, "lab", "token:abc", "lab"};
+  boost::json::object object{{"caller", to_json(caller)}};
+  EXPECT_EQ(caller_from(object.if_contains("caller")), caller);
+  EXPECT_EQ(caller_from(nullptr), std::nullopt);
+  object["caller"] = boost::json::object{{"role", "god"}};
+  EXPECT_EQ(caller_from(object.if_contains("caller")), std::nullopt);
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::http::openai

@@ -1,0 +1,109 @@
+"""The official OpenAI client with what it leaves and fetches later: responses in the background, files, batches."""
+
+import json
+
+import pytest
+
+openai = pytest.importorskip("openai", reason="PyPI openai is not installed (tools/clients)")
+
+from stack import ALIAS, HANG_S, wait_for  # noqa: E402
+
+ASK = {"model": "chat", "input": "Name a colour of the sky.", "max_output_tokens": 24, "seed": 7, "background": True}
+
+
+def client_of(stack):
+    return openai.OpenAI(base_url=f"{stack.url}/v1", api_key="none", max_retries=0, timeout=HANG_S)
+
+
+@pytest.fixture
+def client(stack):
+    with client_of(stack) as connected:
+        yield connected
+
+
+def create(client, **fields):
+    fields = {**ASK, **fields}
+    return client.responses.create(extra_body={"seed": fields.pop("seed")}, **fields)
+
+
+def done(client, response_id):
+    def ended():
+        response = client.responses.retrieve(response_id)
+        return response if response.status not in ("queued", "in_progress") else None
+
+    return wait_for("the response", ended)
+
+
+def test_a_response_in_the_background(chat_stack, client):
+    begun = create(client)
+    assert begun.status == "queued" and begun.background is True
+    response = done(client, begun.id)
+    assert response.output_text and response.status in ("completed", "incomplete")
+    waited = create(client, background=False)
+    assert waited.output_text == response.output_text, "the same bytes"
+    events = list(client.responses.retrieve(begun.id, stream=True))
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    rest = list(client.responses.retrieve(begun.id, stream=True, starting_after=4))
+    assert rest == events[5:]
+    client.responses.delete(begun.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(begun.id)
+
+
+# The bar of the field's own resume, with ours underneath.
+def test_a_stream_is_resumed_after_everything_was_killed(chat_stack, client):
+    whole = list(client.responses.retrieve(done(client, create(client).id).id, stream=True))
+    chat_stack.gate.hold()
+    chat_stack.gate.let_pass(6)
+    stream = create(client, stream=True)
+    first = [next(iter(stream)) for _ in range(8)]
+    response_id = first[0].response.id
+    for process in (chat_stack.orchestrator, chat_stack.pool):
+        process.kill()
+        process.wait()
+    stream.close()
+    chat_stack.gate.open()
+    chat_stack.start()
+    with client_of(chat_stack) as again:
+        rest = list(again.responses.retrieve(response_id, stream=True, starting_after=first[-1].sequence_number))
+        deltas = [[event.delta for event in events if event.type == "response.output_text.delta"] for events in (whole, first + rest)]
+        assert deltas[0] == deltas[1] and len(deltas[0]) > 10
+        assert [event.sequence_number for event in first + rest] == list(range(len(whole)))
+        assert done(again, response_id).output_text == "".join(deltas[0])
+
+
+def test_a_cancelled_response(chat_stack, client):
+    chat_stack.gate.hold()
+    try:
+        begun = create(client, max_output_tokens=400)
+        cancelled = client.responses.cancel(begun.id)
+    finally:
+        chat_stack.gate.open()
+    assert cancelled.status == "cancelled" and client.responses.retrieve(begun.id).status == "cancelled"
+
+
+def test_a_batch(stack, client):
+    lines = [{"custom_id": f"tale-{n}", "method": "POST", "url": "/v1/completions",
+              "body": {"model": ALIAS, "prompt": f"Once upon a time {n}", "max_tokens": 6, "seed": n}} for n in range(20)]
+    content = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    file = client.files.create(file=("in.jsonl", content), purpose="batch")
+    assert (file.bytes, file.purpose) == (len(content), "batch") and file.id in [f.id for f in client.files.list()]
+    batch = client.batches.create(input_file_id=file.id, endpoint="/v1/completions", completion_window="24h")
+    batch = wait_for("the batch", lambda: (b := client.batches.retrieve(batch.id)).status == "completed" and b)
+    assert (batch.request_counts.completed, batch.request_counts.total) == (20, 20) and batch.error_file_id is None
+    answers = {entry["custom_id"]: entry["response"] for entry in map(json.loads, client.files.content(batch.output_file_id).text.splitlines())}
+    for line in lines[:3]:
+        alone = client.completions.create(**line["body"])
+        assert answers[line["custom_id"]]["body"]["choices"][0]["text"] == alone.choices[0].text
+    assert batch.id in [b.id for b in client.batches.list()]
+    assert client.files.delete(file.id).deleted
+    with pytest.raises(openai.NotFoundError):
+        client.files.retrieve(file.id)
+
+
+def test_a_batch_that_cannot_begin(client):
+    file = client.files.create(file=("in.jsonl", b"no line\n"), purpose="batch")
+    batch = client.batches.create(input_file_id=file.id, endpoint="/v1/completions", completion_window="24h")
+    assert batch.status == "failed" and batch.errors.data[0].code == "invalid_json_line"
+    with pytest.raises(openai.BadRequestError):
+        client.batches.create(input_file_id="file-none", endpoint="/v1/completions", completion_window="24h")
