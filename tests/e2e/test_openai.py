@@ -62,7 +62,8 @@ def test_models(stack):
     ("POST", "/v1/completions", TALE, {"Content-Type": "text/plain"}, 415, "INVALID_PARAMS"),
     ("POST", "/v1/completions", TALE, {"Host": "elsewhere.example"}, 403, "FORBIDDEN"),
     ("GET", "/v1/completions", None, {}, 405, "METHOD_NOT_ALLOWED"),
-    ("POST", "/v1/embeddings", {"model": ALIAS, "input": "x"}, {}, 404, "NOT_FOUND"),
+    ("POST", "/v1/embeddings", {"model": ALIAS, "input": "x"}, {}, 400, "INVALID_PARAMS"),
+    ("POST", "/v1/moderations", {"model": ALIAS, "input": "x"}, {}, 404, "NOT_FOUND"),
     ("POST", "/v1/completions", {**TALE, "prompt": "x" * (5 << 20)}, {}, 413, "PAYLOAD_TOO_LARGE"),
 ])
 def test_every_error_has_that_apis_shape(stack, method, path, body, headers, status, code):
