@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "orchestratord/http/openai/choices.h"
 #include "orchestratord/http/openai/embeddings.h"
 #include "orchestratord/http/openai/models.h"
 #include "orchestratord/http/openai/renderers.h"
@@ -40,8 +41,20 @@ void Gateway::embeddings(const net::Request& request, const net::ExchangePtr& ex
                     });
 }
 
+struct Gateway::Admissions {
+  Request request;  // its submission has a seed once the first job is submitted
+  net::http::Principal caller;
+  base::CorrelationId correlation_id;
+  net::ExchangePtr exchange;
+  std::vector<tasks::Admission> admitted{};
+};
+
 void Gateway::submit(base::Result<Request> decoded, const net::Request& request, const net::ExchangePtr& exchange) {
   if (!decoded) return refuse(context_, exchange, std::move(decoded).error());
+  if (decoded->answer.choices > 1) {
+    return submit_next(std::make_shared<Admissions>(
+        Admissions{*std::move(decoded), request.peer.principal, request.correlation_id, exchange}));
+  }
   submitter_.submit({.request = std::move(decoded->submission),
                      .caller = request.peer.principal,
                      .correlation_id = request.correlation_id,
@@ -52,6 +65,51 @@ void Gateway::submit(base::Result<Request> decoded, const net::Request& request,
                       options.reading = admission->reading;
                       answer(*admission, options, correlation_id, exchange);
                     });
+}
+
+void Gateway::submit_next(const std::shared_ptr<Admissions>& admissions) {
+  Request& request = admissions->request;
+  const auto index = static_cast<std::int64_t>(admissions->admitted.size());
+  if (!request.submission.seed) request.submission.seed = context_.entropy->next_u64() >> 1;
+  wire::SubmitRequest submission = request.submission;
+  submission.seed = choice_seed(*request.submission.seed, index);
+  submitter_.submit({.request = std::move(submission),
+                     .caller = admissions->caller,
+                     .correlation_id = admissions->correlation_id,
+                     .tool_use = request.tool_use},
+                    [this, admissions](base::Result<tasks::Admission> admission) {
+                      if (admission) {
+                        admissions->admitted.push_back(*std::move(admission));
+                        if (std::cmp_equal(admissions->admitted.size(), admissions->request.answer.choices)) {
+                          return answer_choices(*admissions);
+                        }
+                        return context_.desk->post([this, admissions] { submit_next(admissions); });
+                      }
+                      for (const tasks::Admission& other : admissions->admitted) {
+                        context_.core->ask<core::AnswerCancel>(
+                            core::CancelRequested{.request = {}, .job_id = base::JobId(other.reply.job_id)},
+                            [](const core::AnswerCancel&) {});
+                      }
+                      refuse(context_, admissions->exchange, std::move(admission).error());
+                    });
+}
+
+void Gateway::answer_choices(const Admissions& admissions) const {
+  AnswerOptions options = admissions.request.answer;
+  options.reading = admissions.admitted.front().reading;
+  const auto choices =
+      std::make_shared<Choices>(std::move(options),
+                                AnswerIdentity{.job_id = base::JobId(admissions.admitted.front().reply.job_id),
+                                               .correlation_id = admissions.correlation_id,
+                                               .created_unix_s = context_.clock->now().unix_ms / 1000},
+                                admissions.exchange);
+  choices->start();
+  for (std::int64_t index = 0; const tasks::Admission& admission : admissions.admitted) {
+    attach(admission, {.exchange = choices->exchange(index),
+                       .renderer = choices->renderer(index, base::JobId(admission.reply.job_id)),
+                       .correlation_id = admissions.correlation_id});
+    ++index;
+  }
 }
 
 void Gateway::answer(const tasks::Admission& admission, const AnswerOptions& options,

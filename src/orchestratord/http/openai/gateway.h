@@ -22,6 +22,10 @@ class Gateway {
 
  private:
   void submit(base::Result<Request> decoded, const net::Request& request, const net::ExchangePtr& exchange);
+  // The jobs of several choices are submitted one after the other, and either all of them are admitted or none stays.
+  struct Admissions;
+  void submit_next(const std::shared_ptr<Admissions>& admissions);
+  void answer_choices(const Admissions& admissions) const;
   // Answers with the job of `admission`, as `options` say.
   void answer(const tasks::Admission& admission, const AnswerOptions& options,
               const base::CorrelationId& correlation_id, const net::ExchangePtr& exchange) const;
