@@ -253,6 +253,34 @@ void suggest(const CLI::App& app) {
   }
 }
 
+void add_logs(CLI::App& app, const GlobalOptions& global, LogsOptions& options, int& code) {
+  CLI::App* logs = app.add_subcommand("logs", "What the daemons of `up` have written down, rotated files included");
+  logs->add_option("COMPONENT", options.component,
+                   "orchestratord, pool-managerd, worker-orcd for all workers, or the name of one; omitted: all");
+  logs->add_flag("-f,--follow", options.follow, "Go on with what comes, until Ctrl-C");
+  logs->add_option("-n,--lines", options.lines, "The newest so many; 0 is all")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1'000'000}))
+      ->capture_default_str();
+  logs->callback([&] { code = show_logs(global, options); });
+}
+
+struct ConfigOptions {
+  bool changed_only = false;
+  std::string file;
+};
+
+void add_config_commands(CLI::App& app, const GlobalOptions& global, ConfigOptions& options, int& code) {
+  CLI::App* config = app.add_subcommand("config", "The configuration as the daemons would read it");
+  config->require_subcommand(1);
+  CLI::App* show_command = config->add_subcommand("show", "Every value as --set takes it; * is not the default");
+  show_command->add_flag("--changed", options.changed_only, "Only those");
+  show_command->callback([&] { code = show_config(global, options.changed_only); });
+  config->add_subcommand("schema", "The JSON Schema of the file")->callback([&] { code = show_config_schema(global); });
+  CLI::App* validate = config->add_subcommand("validate", "Check it, with the files of secrets that it names");
+  validate->add_option("FILE", options.file, "Instead of the configuration file");
+  validate->callback([&] { code = validate_config(global, options.file); });
+}
+
 void add_service_commands(CLI::App& app, const GlobalOptions& global, ServiceOptions& options, int& code) {
   CLI::App* service = app.add_subcommand("service", "The stack as a systemd service of this user, without root");
   service->require_subcommand(1);
@@ -278,6 +306,8 @@ int run_cli(int argc, const char* const* argv) {
   SessionOptions session;
   PoolOptions pool;
   ServiceOptions service;
+  LogsOptions logs;
+  ConfigOptions config;
   models::ModelOptions models;
   std::string job_id;
   int code = kOk;
@@ -319,6 +349,8 @@ int run_cli(int argc, const char* const* argv) {
   debug->require_subcommand(1);
   debug->add_subcommand("snapshot", "Why waiting jobs wait: the places and workers that placement looks at")
       ->callback([&] { code = debug_snapshot(global); });
+  add_logs(app, global, logs, code);
+  add_config_commands(app, global, config, code);
   add_service_commands(app, global, service, code);
   app.add_subcommand("doctor", "Check this machine and the stack, and say what to do")->callback([&] {
     code = doctor(global);

@@ -86,6 +86,18 @@ struct ServiceOptions {
 int install_service(const GlobalOptions& global, const ServiceOptions& options);
 int remove_service(const GlobalOptions& global);
 
+struct LogsOptions {
+  std::string component;     // as stack::find_logs() takes it
+  bool follow = false;       // until the process is ended
+  std::int64_t lines = 200;  // the newest; 0: all
+};
+int show_logs(const GlobalOptions& global, const LogsOptions& options);
+
+int show_config(const GlobalOptions& global, bool changed_only);
+int show_config_schema(const GlobalOptions& global);
+// `file` in place of the configuration's; empty: that.
+int validate_config(const GlobalOptions& global, const std::string& file);
+
 int doctor(const GlobalOptions& global);
 int version(const GlobalOptions& global);
 

@@ -1,5 +1,6 @@
 #include "wire/ollama.h"
 
+#include "wire/embedding_fields.h"
 #include "wire/field.h"
 #include "wire/gateway_fields.h"
 #include "wire/json_text_fields.h"
@@ -45,6 +46,23 @@ struct Codec<OllamaThink> {
     append_json_string(out, v.effort);
   }
   static bj::object schema(const Bounds&) { return {{"enum", bj::array{true, false, "low", "medium", "high"}}}; }
+};
+
+template <>
+struct Codec<OllamaInputs> {
+  static base::Result<OllamaInputs> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown) {
+    const bool is_none = (v.is_string() && v.get_string().empty()) || (v.is_array() && v.get_array().empty());
+    if (is_none) return OllamaInputs{};
+    return OllamaInputs{TRY(Codec<EmbeddingInputs>::read(v, path, b, unknown))};
+  }
+  static void write(std::string& out, const OllamaInputs& v) {
+    v.inputs ? Codec<EmbeddingInputs>::write(out, *v.inputs) : void(out += "[]");
+  }
+  static bj::object schema(const Bounds& b) {
+    bj::object out = Codec<EmbeddingInputs>::schema(b);
+    out["anyOf"].as_array().push_back(bj::object{{"enum", bj::array{"", bj::array{}}}});
+    return out;
+  }
 };
 
 template <>
@@ -106,6 +124,40 @@ struct Table<OllamaGenerateRequest> {
   static constexpr auto fields = std::tuple_cat(fields_of(&S::common, Table<OllamaRequest>::fields), own);
 };
 template <>
+struct Table<OllamaEmbedRequest> {
+  using S = OllamaEmbedRequest;
+  static constexpr auto fields = std::tuple{
+      required("model", &S::model, "As in a chat.", {1, 512}),
+      optional("input", &S::input, "A text, or a list of texts. None: the model is looked for.", {1, 4 << 20}),
+      optional("truncate", &S::truncate,
+               "True: an input longer than the context is cut; false: it is refused. Omitted: true."),
+      optional("dimensions", &S::dimensions, "Of each vector, from the first on. Omitted: the model's.", {1, 1 << 20})};
+};
+template <>
+struct Table<OllamaEmbeddingsRequest> {
+  using S = OllamaEmbeddingsRequest;
+  static constexpr auto fields =
+      std::tuple{required("model", &S::model, "As in a chat.", {1, 512}),
+                 optional("prompt", &S::prompt, "A text. None: the model is looked for.", {0, 4 << 20})};
+};
+template <>
+struct Table<OllamaPullRequest> {
+  using S = OllamaPullRequest;
+  static constexpr auto fields =
+      std::tuple{optional("model", &S::model,
+                          "The name of a known model, or a reference as of POST /v2/catalog/models.", {1, 4096}),
+                 optional("name", &S::name, "Older spelling.", {1, 4096}),
+                 optional("stream", &S::stream, "Lines that say how far it is. Omitted: true."),
+                 optional("insecure", &S::insecure, "Refused unless false: models.pull says whom a pool trusts.")};
+
+  static base::Result<> validate(const S& r) {
+    if (!r.model && !r.name) return field_error("model", "missing", "model is required");
+    if (!r.insecure.value_or(false)) return {};
+    return field_error("insecure", "unsupported",
+                       "insecure is not supported by this server: models.pull says whom a pool trusts; leave it out");
+  }
+};
+template <>
 struct Table<OllamaShowRequest> {
   using S = OllamaShowRequest;
   static constexpr auto fields = std::tuple{optional("model", &S::model, "As in a chat.", {1, 512}),
@@ -122,4 +174,7 @@ struct Table<OllamaShowRequest> {
 using namespace llorch::wire;
 LLORCH_INSTANTIATE_WIRE(OllamaChatRequest)
 LLORCH_INSTANTIATE_WIRE(OllamaGenerateRequest)
+LLORCH_INSTANTIATE_WIRE(OllamaEmbedRequest)
+LLORCH_INSTANTIATE_WIRE(OllamaEmbeddingsRequest)
+LLORCH_INSTANTIATE_WIRE(OllamaPullRequest)
 LLORCH_INSTANTIATE_WIRE(OllamaShowRequest)

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "wire/embedding.h"
 #include "wire/gateway.h"
 #include "wire/sampling.h"
 #include "wire/task.h"
@@ -70,7 +71,34 @@ struct OllamaGenerateRequest {
   std::optional<std::vector<std::int64_t>> context;  // refused unless empty
 };
 
-// POST /api/show
+// On the wire as EmbeddingInputs; "" and [] are none.
+struct OllamaInputs {
+  std::optional<EmbeddingInputs> inputs;
+};
+
+// POST /api/embed
+struct OllamaEmbedRequest {
+  std::string model;
+  std::optional<OllamaInputs> input;  // none: only the model is looked for
+  std::optional<bool> truncate;       // omitted: true
+  std::optional<std::int64_t> dimensions;
+};
+
+// POST /api/embeddings
+struct OllamaEmbeddingsRequest {
+  std::string model;
+  std::optional<std::string> prompt;  // empty: only the model is looked for
+};
+
+// POST /api/pull
+struct OllamaPullRequest {
+  std::optional<std::string> model;
+  std::optional<std::string> name;  // older spelling
+  std::optional<bool> stream;       // omitted: true
+  std::optional<bool> insecure;     // refused unless false
+};
+
+// POST /api/show and DELETE /api/delete
 struct OllamaShowRequest {
   std::optional<std::string> model;
   std::optional<std::string> name;  // older spelling

@@ -186,7 +186,8 @@ struct Table<OpenAiRequest> {
       optional("logit_bias", &S::logit_bias, "Token id to what is added to its logit.", {0, 1024}),
       optional("stop", &S::stop, "Texts that end the output; they are not part of it.", {0, 4}),
       optional("seed", &S::seed, "Omitted: one is chosen; the receipt has it."),
-      optional("n", &S::n, "Choices; 1 is all there is.")};
+      optional("n", &S::n, "Choices, each a job with a seed of its own; of a response 1. Omitted: 1.",
+               {1, kChoicesMax})};
 };
 
 // The sampling fields that the API does not have; what it spells itself stands elsewhere.
@@ -340,7 +341,7 @@ struct Table<TextCompletionRequest> {
                  optional("logprobs", &S::logprobs,
                           "Every token comes with its log-probability and this many likelier ones.", {0, 5}),
                  optional("echo", &S::echo, "The text begins with the prompt. Not with logprobs."),
-                 optional("best_of", &S::best_of, "1 is all there is."),
+                 optional("best_of", &S::best_of, "As n; left out it is."),
                  optional("user", &S::user, "Accepted; changes nothing."),
                  optional("suffix", &S::suffix, "Refused.")};
   static constexpr auto fields = std::tuple_cat(fields_of(&S::common, Table<OpenAiRequest>::fields), own,

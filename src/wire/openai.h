@@ -17,6 +17,8 @@ enum class ReasoningEffort : std::uint8_t { kNone, kMinimal, kLow, kMedium, kHig
 enum class ServiceTier : std::uint8_t { kAuto, kDefault, kFlex, kPriority, kScale, kFast };
 enum class ToolChoiceMode : std::uint8_t { kNone, kAuto, kRequired };
 
+inline constexpr std::int64_t kChoicesMax = 16;  // jobs of one request; a queue holds 100
+
 // On the wire a text or a list of exactly one.
 struct OnePrompt {
   std::string text;

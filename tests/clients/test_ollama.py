@@ -7,7 +7,9 @@ import pytest
 ollama = pytest.importorskip("ollama", reason="PyPI ollama is not installed (tools/clients)")
 
 from conftest import TOKEN  # noqa: E402
-from stack import ALIAS  # noqa: E402
+from embedding_model import DIMENSIONS, write_embedding_model  # noqa: E402
+from model_server import ModelServer  # noqa: E402
+from stack import ALIAS, MODEL, Stack, wait_for  # noqa: E402
 
 CHAT = {"model": "chat", "messages": [{"role": "user", "content": "Name a colour of the sky."}], "options": {"num_predict": 16, "seed": 7}}
 TALE = {"model": ALIAS, "prompt": "Once upon a time", "options": {"num_predict": 12, "seed": 7}}
@@ -73,6 +75,49 @@ def test_models_are_listed_shown_and_found_at_work(client):
 
 def test_a_model_can_be_asked_for_before_a_question(client):
     assert client.generate(model=ALIAS, keep_alive="5m").done_reason == "load"
+
+
+def test_vectors_of_texts(tmp_path):
+    directory = tmp_path / "tiny-embeddings"
+    write_embedding_model(directory)
+    with Stack({"models.aliases.embed": f"file:{directory}", "models.allowed_roots": f"{tmp_path},{MODEL.parent}"}) as own:
+        client = ollama.Client(host=own.url)
+        both = wait_for("the model to be known", lambda: unless_unready(lambda: client.embed(model="embed", input=["Once", "upon a time"])))
+        assert len(both.embeddings) == 2 and len(both.embeddings[0]) == DIMENSIONS and both.prompt_eval_count == 4 + 11 + 2
+        assert client.embed(model="embed", input="Once").embeddings == both.embeddings[:1]
+        assert client.embeddings(model="embed", prompt="Once").embedding == both.embeddings[0]
+        assert len(client.embed(model="embed", input="Once", dimensions=7).embeddings[0]) == 7
+        long = "there was a fox; " * 600
+        assert client.embed(model="embed", input=long).embeddings
+        with pytest.raises(ollama.ResponseError) as refused:
+            client.embed(model="embed", input=long, truncate=False)
+        assert refused.value.status_code == 400
+
+
+def unless_unready(ask):
+    try:
+        return ask()
+    except ollama.ResponseError as error:
+        if error.status_code != 503:
+            raise
+        return None
+
+
+def test_a_model_is_pulled_used_and_deleted(tmp_path):
+    with ModelServer() as server, Stack({"models.cache_dir": str(tmp_path), "models.pull.allowed_hosts": "127.0.0.1"}) as own:
+        server.add("/tale.gguf", MODEL.read_bytes())
+        client = ollama.Client(host=own.url)
+        parts = list(client.pull(f"{server.url}/tale.gguf", stream=True))
+        assert parts[-1].status == "success"
+        assert client.pull(f"{server.url}/tale.gguf").status == "success"
+        (name,) = [model.model for model in client.list().models if model.model.startswith("tale")]
+        assert client.generate(**{**TALE, "model": name}).eval_count == 12
+        assert client.delete(name).status == "success"
+        with pytest.raises(ollama.ResponseError) as refused:
+            client.delete(name)
+        assert refused.value.status_code == 404
+        with pytest.raises(ollama.ResponseError):
+            list(client.pull(f"{server.url}/none.gguf", stream=True))
 
 
 def test_refusals_raise_what_they_are(client):

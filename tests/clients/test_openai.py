@@ -46,6 +46,27 @@ def test_models_are_listed_and_shown(client):
     assert refused.value.code == "model_not_found"
 
 
+def test_several_choices(client):
+    alone = client.completions.create(**TALE)
+    whole = client.completions.create(**TALE, n=3)
+    assert [choice.index for choice in whole.choices] == [0, 1, 2] and whole.choices[0].text == alone.choices[0].text
+    assert whole.usage.completion_tokens == 36 and whole.usage.prompt_tokens == alone.usage.prompt_tokens
+    texts = ["", "", ""]
+    for chunk in client.completions.create(**TALE, n=3, stream=True):
+        texts[chunk.choices[0].index] += chunk.choices[0].text
+    assert texts == [choice.text for choice in whole.choices]
+
+
+def test_several_answers_of_a_chat(chat_client):
+    whole = chat_client.chat.completions.create(**CHAT, n=2)
+    assert [choice.index for choice in whole.choices] == [0, 1]
+    assert whole.choices[0].message.content == chat_client.chat.completions.create(**CHAT).choices[0].message.content
+    texts = ["", ""]
+    for chunk in chat_client.chat.completions.create(**CHAT, n=2, stream=True):
+        texts[chunk.choices[0].index] += chunk.choices[0].delta.content or ""
+    assert texts == [choice.message.content for choice in whole.choices]
+
+
 def test_a_chat_is_answered_and_its_job_is_a_job(chat_client, chat_stack):
     answer = chat_client.chat.completions.create(**CHAT)
     choice = answer.choices[0]
@@ -174,7 +195,7 @@ def test_a_response_goes_on_from_its_items_and_is_structured(chat_client):
 
 
 @pytest.mark.parametrize("fields, param, code", [
-    ({"n": 2}, "n", "invalid_params"),
+    ({"n": 17}, "n", "invalid_params"),
     ({"temperature": 3}, "temperature", "invalid_params"),
     ({"stop": ["a"] * 5}, "stop", "invalid_params"),
     ({"extra_body": {"no_such_field": 1}}, "no_such_field", "unknown_parameter"),
@@ -199,7 +220,7 @@ def test_an_unknown_model_and_an_unknown_path(client, stack):
         client.completions.create(**{**TALE, "model": "nobody"})
     assert (refused.value.code, refused.value.param) == ("model_not_found", "model")
     with pytest.raises(openai.NotFoundError) as refused:
-        client.embeddings.create(model=ALIAS, input="x")
+        client.images.generate(model=ALIAS, prompt="x")
     assert refused.value.code == "unknown_url"
 
 

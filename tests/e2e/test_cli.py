@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from stack import BIN, HANG_S, MODEL, Gate, clean_env, llorch, process_runs, wait_for
+from stack import BIN, HANG_S, MODEL, REPO, Gate, clean_env, llorch, process_runs, wait_for
 
 UP = ["--set", "orchestratord.bind=127.0.0.1:0", "--set", "pool-managerd.bind=127.0.0.1:0"]
 # Where nothing answers, whatever else runs on this machine.
@@ -156,6 +156,61 @@ def test_logs_of_up_outlive_their_files(tmp_path):
     assert llorch("down", state_dir=state).returncode == 0
     for name in ("orchestratord", "pool-managerd"):
         assert '"event":"shutdown"' in (state / f"logs/{name}.log").read_text()
+
+
+def test_logs_are_read_back_in_order(box):
+    job = json.loads(llorch("--json", "run", NAME, "Once", "--max-tokens", "2", state_dir=box).stdout)["job_id"]
+    told = [json.loads(line) for line in llorch("logs", "-n", "0", state_dir=box).stdout.splitlines() if b'"ts"' in line]
+    assert {"orchestratord", "pool-managerd", "worker-orcd"} <= {entry["component"] for entry in told}
+    first = {component: min(i for i, entry in enumerate(told) if entry["component"] == component)
+             for component in ("orchestratord", "pool-managerd", "worker-orcd")}
+    assert first["orchestratord"] < first["pool-managerd"] < first["worker-orcd"], "by time and not by file"
+    assert max(i for i, entry in enumerate(told) if entry["component"] == "orchestratord") > first["worker-orcd"]
+    wait_for("the job in the log", lambda: job.encode() in llorch("logs", "-n", "0", "orchestratord", state_dir=box).stdout)
+    workers = llorch("logs", "worker-orcd", state_dir=box).stdout.splitlines()
+    assert workers and all(json.loads(line).get("component", "worker-orcd") == "worker-orcd" for line in workers)
+    assert len(llorch("logs", "--lines", "3", state_dir=box).stdout.splitlines()) == 3
+    nobody = llorch("logs", "nobody", state_dir=box)
+    assert nobody.returncode == 2 and b"orchestratord" in nobody.stderr
+
+
+def test_logs_are_followed(box):
+    with subprocess.Popen([str(BIN / "llorch"), "--state-dir", str(box), "logs", "-f", "-n", "1", "orchestratord"],
+                          stdout=subprocess.PIPE, env=clean_env(box)) as follower:
+        try:
+            assert follower.stdout.readline()
+            job = json.loads(llorch("--json", "run", NAME, "Once", "--max-tokens", "2", state_dir=box).stdout)["job_id"]
+            while job.encode() not in (line := follower.stdout.readline()):
+                assert line, "it ended"
+        finally:
+            follower.terminate()
+
+
+def test_logs_of_no_stack(tmp_path):
+    done = llorch("logs", state_dir=tmp_path)
+    assert done.returncode == 2 and b"llorch up" in done.stderr
+
+
+def test_config_is_shown_described_and_checked(tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text("orchestratord:\n  queue:\n    capacity: 7\nmodels:\n  aliases:\n    tale: file:/tale.gguf\n")
+    named = ["--config", str(file), "--set", "log.level=debug"]
+    changed = llorch(*named, "config", "show", "--changed", state_dir=tmp_path).stdout.decode().splitlines()
+    assert changed == ["* orchestratord.queue.capacity = 7", '* models.aliases = {"tale":"file:/tale.gguf"}', '* log.level = "debug"']
+    shown = llorch(*named, "config", "show", state_dir=tmp_path).stdout.decode().splitlines()
+    assert set(changed) < set(shown) and "  orchestratord.retry.max_attempts = 5" in shown
+    whole = json.loads(llorch("--json", *named, "config", "show", state_dir=tmp_path).stdout)
+    assert whole["orchestratord"]["queue"]["capacity"] == 7
+    assert json.loads(llorch("config", "schema", state_dir=tmp_path).stdout) == json.loads(
+        (REPO / "contracts/schema/config.json").read_text())
+    assert llorch("config", "validate", str(file), state_dir=tmp_path).returncode == 0
+    for text, said in (("orchestratord:\n  queue:\n    capactiy: 7\n", b"capactiy"), ("log: [", b"broken.yaml"),
+                       (f"auth:\n  token_file: {tmp_path}/none\n", b"none")):
+        broken = tmp_path / "broken.yaml"
+        broken.write_text(text)
+        done = llorch("config", "validate", str(broken), state_dir=tmp_path)
+        assert done.returncode in (1, 2) and said in done.stderr, (done.returncode, done.stderr)
+        assert "error" in json.loads(llorch("--json", "config", "validate", str(broken), state_dir=tmp_path).stderr)
 
 
 def test_up_twice_is_refused(box):

@@ -98,6 +98,32 @@ def test_a_receipt_is_of_what_was_sent(stack):
     assert embed.receipt["model_digest"] == receipt["model_digest"]
 
 
+def test_the_ollama_api_tells_the_same_vectors(stack):
+    vectors = embed(stack, TEXTS)
+    told = ask(stack, "/api/embed", {"input": TEXTS}).json
+    assert told["embeddings"] == vectors and told["model"] == "embed"
+    assert told["prompt_eval_count"] == embed.usage["prompt_tokens"] and "cut_inputs" not in told["llorch"]
+    assert told["llorch"]["receipt"]["output_sha256"] == embed.receipt["output_sha256"]
+    assert ask(stack, "/api/embed", {"model": "embed:latest", "input": TEXTS[0]}).json["embeddings"] == vectors[:1]
+    assert ask(stack, "/api/embed", {"input": TEXTS[0], "dimensions": 7}).json["embeddings"] == embed(stack, TEXTS[0], dimensions=7)
+    assert ask(stack, "/api/embeddings", {"prompt": TEXTS[0]}).json["embedding"] == vectors[0]
+    for none in ({}, {"input": []}, {"input": ""}):
+        assert ask(stack, "/api/embed", none).json == {"model": "embed", "embeddings": []}
+    assert ask(stack, "/api/embeddings", {}).json == {"embedding": []}
+
+
+def test_the_ollama_api_cuts_what_is_too_long_and_says_so(stack):
+    (context,) = [worker["context_length"] for worker in stack.request("GET", "/api/ps").json["models"]]
+    long = "there was a fox; " * (context // 10)
+    cut = ask(stack, "/api/embed", {"input": ["x", long]}).json
+    assert cut["llorch"]["cut_inputs"] == [1] and cut["prompt_eval_count"] == 2 + context
+    ids = [[*(byte_ids()[b] for b in text.encode()), END] for text in ("x", long[: context - 1])]
+    assert cut["embeddings"] == embed(stack, ids), "the text's beginning, and the token that ends every text"
+    assert ask(stack, "/api/embeddings", {"prompt": long}).json["embedding"] == cut["embeddings"][1]
+    refused = ask(stack, "/api/embed", {"input": ["x", long], "truncate": False})
+    assert (refused.status, refused.json["llorch"]["details"]["reason"]) == (400, "CONTEXT_TOO_LARGE")
+
+
 def test_tasks_say_vectors_as_events_and_as_one_result(stack):
     vectors = embed(stack, TEXTS, encoding_format="base64")
     events = stack.read_to_end(submit(stack, TEXTS))

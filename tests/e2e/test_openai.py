@@ -2,10 +2,13 @@
 
 import http.client
 import json
+import os
+import signal
 
 import pytest
 
-from stack import ALIAS, Stack, wait_for
+from chat_model import write_chat_model
+from stack import ALIAS, MODEL, Stack, wait_for
 
 TALE = {"model": ALIAS, "prompt": "Once upon a time", "max_tokens": 12, "seed": 7}
 KEPT = "a prompt that nobody may keep"
@@ -43,6 +46,110 @@ def test_a_job_says_what_it_is_under_its_id(stack):
     assert answer["usage"]["prompt_tokens"] == job["tokens_in"]
 
 
+def test_choices_are_jobs_with_seeds_of_their_own(stack):
+    alone = stack.request("POST", "/v1/completions", TALE).json
+    whole = stack.request("POST", "/v1/completions", {**TALE, "n": 3}).json
+    choices = whole["choices"]
+    assert [choice["index"] for choice in choices] == [0, 1, 2]
+    assert choices[0]["text"] == alone["choices"][0]["text"] and len({choice["text"] for choice in choices}) == 3
+    assert whole["usage"] == {"prompt_tokens": alone["usage"]["prompt_tokens"], "completion_tokens": 36,
+                              "total_tokens": alone["usage"]["prompt_tokens"] + 36}
+    assert whole["system_fingerprint"] == alone["system_fingerprint"] and "llorch" not in whole
+    for choice in choices:  # each can be asked for alone
+        receipt = choice["llorch"]["receipt"]
+        again = stack.request("POST", "/v1/completions", {**TALE, "seed": receipt["seed"]}).json
+        assert (again["choices"][0]["text"], again["llorch"]["receipt"]) == (choice["text"], receipt)
+        assert stack.job(choice["llorch"]["job_id"])["status"] == "completed"
+    assert choices[0]["llorch"]["receipt"]["seed"] == 7 and whole["id"] == "cmpl-" + choices[0]["llorch"]["job_id"]
+    streamed = stack.request("POST", "/v1/completions", {**TALE, "n": 3, "stream": True, "stream_options": {"include_usage": True}})
+    chunks, done = chunks_of(streamed)
+    assert done and chunks[-1]["usage"] == whole["usage"] and chunks[-1]["choices"] == []
+    assert {chunk["id"] for chunk in chunks} == {chunks[0]["id"]}
+    for index in range(3):
+        own = [chunk["choices"][0] for chunk in chunks if chunk["choices"] and chunk["choices"][0]["index"] == index]
+        assert "".join(choice["text"] for choice in own) == choices[index]["text"]
+        assert [choice["finish_reason"] for choice in own] == [None] * (len(own) - 1) + ["length"]
+    receipts = [chunk["llorch"]["receipt"]["seed"] for chunk in chunks if "llorch" in chunk]
+    assert sorted(receipts) == sorted(choice["llorch"]["receipt"]["seed"] for choice in choices)
+    drawn = stack.request("POST", "/v1/completions", {**TALE, "seed": None, "n": 2}).json["choices"]
+    assert drawn[0]["llorch"]["receipt"]["seed"] != drawn[1]["llorch"]["receipt"]["seed"]
+
+
+def test_choices_of_a_chat(tmp_path):
+    write_chat_model(tmp_path / "tiny-llama")
+    with Stack({"models.aliases.tiny": f"file:{tmp_path}/tiny-llama", "models.allowed_roots": f"{tmp_path},{MODEL.parent}"}) as stack:
+        def answered(**fields):
+            asked = {"model": "tiny", "messages": [{"role": "user", "content": "go"}], "max_tokens": 8, "seed": 3, **fields}
+            response = stack.request("POST", "/v1/chat/completions", asked)
+            return None if response.status == 503 else response  # the pool is still looking at the model
+
+        alone = wait_for("the model to be known", answered).json
+        whole = answered(n=2, response_format={"type": "json_object"}).json
+        assert [choice["message"]["role"] for choice in whole["choices"]] == ["assistant"] * 2
+        whole = answered(n=2).json
+        assert whole["choices"][0]["message"] == alone["choices"][0]["message"]
+        chunks, done = chunks_of(answered(n=2, stream=True))
+        texts = ["", ""]
+        for choice in (chunk["choices"][0] for chunk in chunks):
+            texts[choice["index"]] += choice["delta"].get("content") or ""
+        assert done and texts == [choice["message"]["content"] for choice in whole["choices"]]
+
+
+def active(stack):
+    return [task for task in stack.request("GET", "/v2/tasks?limit=1000").json["tasks"] if task["status"] in ("queued", "running")]
+
+
+def test_choices_are_all_admitted_or_none_stays():
+    with Stack({"orchestratord.queue.capacity": "2"}) as stack:
+        stack.wait_terminal(stack.submit(max_tokens=1)["job_id"])
+        stack.gate.hold()
+        refused = stack.request("POST", "/v1/completions", {**TALE, "n": 8})
+        assert (refused.status, refused.json["error"]["llorch"]["code"]) == (429, "QUEUE_FULL"), refused.body
+        stack.gate.open()
+        wait_for("what was admitted to be cancelled", lambda: not active(stack))
+        tasks = stack.request("GET", "/v2/tasks?limit=1000").json["tasks"]
+        assert 2 <= len([task for task in tasks if task["status"] == "cancelled"]) < 8
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_leaves_cancels_all_choices(stream):
+    with Stack({"orchestratord.worker_slots": "2"}) as stack:
+        stack.wait_terminal(stack.submit(max_tokens=1)["job_id"])
+        stack.gate.hold()
+        connection = http.client.HTTPConnection(stack.bind, timeout=60)
+        connection.request("POST", "/v1/completions", json.dumps({**TALE, "max_tokens": 60, "n": 4, "stream": stream}),
+                           {"Content-Type": "application/json"})
+        if stream:
+            connection.getresponse()
+        jobs = wait_for("the jobs", lambda: active(stack) if len(active(stack)) == 4 else None)
+        connection.close()
+        if not stream:
+            connection.sock = None
+        stack.gate.open()
+        for job in jobs:
+            assert stack.wait_terminal(job["job_id"])["status"] == "cancelled"
+
+
+def test_choices_outlive_their_worker():
+    with Stack({"orchestratord.worker_slots": "4"}) as stack:
+        asked = {**TALE, "max_tokens": 40, "n": 3}
+        calm = [choice["text"] for choice in stack.request("POST", "/v1/completions", asked).json["choices"]]
+        stack.gate.hold()
+        stack.gate.let_pass(10)
+        connection = http.client.HTTPConnection(stack.bind, timeout=120)
+        connection.request("POST", "/v1/completions", json.dumps({**asked, "stream": True}), {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        wait_for("the steps to be done", lambda: stack.gate.steps_left() == 0)
+        os.kill(stack.ready_worker()["pid"], signal.SIGKILL)
+        stack.gate.open()
+        frames = [frame for frame in response.read().decode().split("\n\n") if frame.startswith("data: {")]
+        connection.close()
+        texts = ["", "", ""]
+        for choice in (json.loads(frame[6:])["choices"][0] for frame in frames):
+            texts[choice["index"]] += choice["text"]
+        assert texts == calm
+
+
 def test_models(stack):
     listed = stack.request("GET", "/v1/models")
     assert [m["id"] for m in listed.json["data"]] == [ALIAS, "demo-f16"]
@@ -54,7 +161,7 @@ def test_models(stack):
 
 # CLOUD-1000: errors lose nothing.
 @pytest.mark.parametrize("method, path, body, headers, status, code", [
-    ("POST", "/v1/completions", {**TALE, "n": 2}, {}, 400, "INVALID_PARAMS"),
+    ("POST", "/v1/completions", {**TALE, "n": 17}, {}, 400, "INVALID_PARAMS"),
     ("POST", "/v1/completions", {**TALE, "max_tokens": 40000}, {}, 400, "INVALID_PARAMS"),
     ("POST", "/v1/completions", {**TALE, "model": "none"}, {}, 404, "MODEL_NOT_FOUND"),
     ("POST", "/v1/chat/completions", {"model": ALIAS, "messages": [{"role": "user", "content": KEPT}]}, {}, 400, "INVALID_PARAMS"),

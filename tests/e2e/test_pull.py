@@ -20,7 +20,7 @@ import urllib.request
 import pytest
 
 from model_server import COMMIT, Hub, ModelServer, add_package, wheel
-from stack import BIN, HANG_S, MODEL, MODEL_F16, Stack, clean_env, wait_for
+from stack import ALIAS, BIN, HANG_S, MODEL, MODEL_F16, Stack, clean_env, wait_for
 
 DATA = MODEL.read_bytes()
 DATA_F16 = MODEL_F16.read_bytes()
@@ -494,6 +494,36 @@ def test_states_and_collection(stack, cache, server):
     stack.wait_terminal(stack.submit(model="a", max_tokens=2)["job_id"])
     assert collect(bytes_max=0) == []  # a worker has it loaded
     remove(stack, "a")
+
+
+# The Ollama API's way to the same: lines that say how far it is, and a removal.
+def test_a_model_is_pulled_and_removed_by_the_ollama_api(tmp_path, stack, cache, server):
+    def lines_of(response):
+        assert response.status == 200 and response.headers["content-type"] == "application/x-ndjson", response.body
+        return [json.loads(line) for line in response.body.decode().splitlines()]
+
+    item = server.add("/tale.gguf", DATA)
+    item.bytes_per_write, item.pause_s = len(DATA) // 8, 0.2  # slow enough to be seen
+    lines = lines_of(stack.request("POST", "/api/pull", {"model": f"{server.url}/tale.gguf"}))
+    coming = [line for line in lines if line["status"] == "pulling"]
+    assert coming and coming[-1]["total"] == len(DATA) and [line["completed"] for line in coming] == sorted(line["completed"] for line in coming)
+    assert lines[-1]["status"] == "success" and lines[-1]["llorch"]["checksum"] == f"sha256:{SHA256}"
+    name = lines[-1]["llorch"]["model_id"]
+    assert stack.wait_terminal(stack.submit(model=name, max_tokens=2)["job_id"])["status"] == "completed"
+    item.pause_s = 0
+    again = stack.request("POST", "/api/pull", {"name": f"{server.url}/tale.gguf", "stream": False})
+    assert again.json["status"] == "success" and again.headers["content-type"] == "application/json"
+    assert stack.request("POST", "/api/pull", {"model": f"{ALIAS}:latest"}).json["status"] == "success", "it is configured"
+    assert stack.request("DELETE", "/api/delete", {"model": f"{name}:latest"}).json == {"removed": [name], "bytes_freed": len(DATA)}
+    assert published(cache) == [] and stack.request("DELETE", "/api/delete", {"model": name}).status == 404
+    assert stack.request("DELETE", "/api/delete", {"model": ALIAS}).code == "CONFLICT"
+    server.add("/broken.gguf", b"no model at all" * 100)
+    refused = stack.request("POST", "/api/pull", {"model": f"{server.url}/broken.gguf", "stream": False})
+    assert refused.status >= 400 and refused.code in ("CORRUPT_FILE", "MODEL_INCOMPATIBLE"), refused.body
+    told = stack.request("POST", "/api/pull", {"model": f"{server.url}/none.gguf"})
+    assert told.code == "MODEL_NOT_FOUND" if told.status != 200 else lines_of(told)[-1]["llorch"]["code"] == "MODEL_NOT_FOUND"
+    assert stack.request("POST", "/api/pull", {"model": "nobody-knows-this"}).status == 404
+    assert stack.request("POST", "/api/pull", {"model": "x", "insecure": True}).status == 400
 
 
 # A file of this machine gets a name, and keeps its bytes: another file at its place is refused.

@@ -99,14 +99,16 @@ void CatalogModels::list(const net::Request& request, const net::ExchangePtr& ex
 }
 
 void CatalogModels::respond(int http_status, const std::string& model_id, const net::ExchangePtr& exchange) {
-  if (const auto model = context_.names->find(model_id)) {
-    exchange->respond(net::http::json_response(http_status, wire::encode(view(*model))));
-  } else if (auto failed = pulls_.status(model_id)) {  // why there is no such model
-    exchange->respond(net::http::json_response(
-        http_status, wire::encode(wire::CatalogModel{.model_id = model_id, .pull = std::move(failed)})));
-  } else {
-    refuse(context_, exchange, no_such_model());
-  }
+  const auto model = find(model_id);
+  if (!model) return refuse(context_, exchange, model.error());
+  exchange->respond(net::http::json_response(http_status, wire::encode(*model)));
+}
+
+base::Result<wire::CatalogModel> CatalogModels::find(const std::string& model_id) const {
+  if (const auto model = context_.names->find(model_id)) return view(*model);
+  // Why there is no such model.
+  if (auto failed = pulls_.status(model_id)) return wire::CatalogModel{.model_id = model_id, .pull = std::move(failed)};
+  return base::fail(no_such_model());
 }
 
 void CatalogModels::show(const net::Request& request, const net::ExchangePtr& exchange) {
@@ -171,72 +173,75 @@ base::Result<NamedModel> CatalogModels::wanted_model(wire::CreateCatalogModelReq
 void CatalogModels::create(const net::Request& request, const net::ExchangePtr& exchange) {
   auto decoded = wire::decode<wire::CreateCatalogModelRequest>(request.body, wire::UnknownKeys::kRefuse);
   if (!decoded) return refuse(context_, exchange, std::move(decoded).error());
-  auto model = wanted_model(std::move(*decoded));
-  if (!model) return refuse(context_, exchange, std::move(model).error());
-  if (context_.names->is_configured(model->model_id)) return refuse(context_, exchange, configured_name());
+  create(*std::move(decoded), request.correlation_id, [this, exchange](base::Result<Created> created) {
+    if (!created) return refuse(context_, exchange, std::move(created).error());
+    respond(created->http_status, created->model_id, exchange);
+  });
+}
+
+void CatalogModels::create(wire::CreateCatalogModelRequest request, const base::CorrelationId& correlation_id,
+                           CreatedDone done) {
+  auto model = wanted_model(std::move(request));
+  if (!model) return done(base::fail(std::move(model).error()));
+  if (context_.names->is_configured(model->model_id)) return done(base::fail(configured_name()));
   if (const auto there = context_.names->find(model->model_id)) {
     const bool is_same = there->source == model->source && there->wanted_checksum == model->wanted_checksum;
     if (!is_same) {
-      return refuse(context_, exchange,
-                    {ErrorCode::kConflict,
-                     "another model has this name: remove it first, or give this one another name (model_id)",
-                     {}});
+      return done(base::fail(ErrorCode::kConflict,
+                             "another model has this name: remove it first, or give this one another name (model_id)"));
     }
     if (!model->source.starts_with(kFile)) pulls_.begin(model->model_id);
-    return respond(202, model->model_id, exchange);
+    return done(Created{.model_id = model->model_id});
   }
-  if (model->source.starts_with(kFile)) return add_file(std::move(*model), request, exchange);
-  if (!model->pool_id.empty()) return add_pulled(std::move(*model), exchange);
+  if (model->source.starts_with(kFile)) return add_file(*std::move(model), correlation_id, std::move(done));
+  if (!model->pool_id.empty()) return add_pulled(*std::move(model), done);
   context_.core->ask<core::AnswerQueryPools>(
-      core::QueryPools{}, [this, exchange, model = *std::move(model)](const core::AnswerQueryPools& answer) mutable {
+      core::QueryPools{},
+      [this, done = std::move(done), model = *std::move(model)](const core::AnswerQueryPools& answer) mutable {
         const auto pool = std::find_if(answer.pools.begin(), answer.pools.end(), [](const core::PoolView& view) {
           return view.status == wire::PoolStatus::kHealthy;
         });
         if (pool == answer.pools.end()) {
-          return refuse(
-              context_, exchange,
-              {ErrorCode::kPoolUnready, "no pool is healthy, so nobody can fetch a model; start pool-managerd", {}});
+          return done(base::fail(ErrorCode::kPoolUnready,
+                                 "no pool is healthy, so nobody can fetch a model; start pool-managerd"));
         }
         model.pool_id = pool->pool_id.value;
-        context_.desk->post([this, exchange, model = std::move(model)] { add_pulled(model, exchange); });
+        context_.desk->post([this, done = std::move(done), model = std::move(model)] { add_pulled(model, done); });
       });
 }
 
-void CatalogModels::add_pulled(NamedModel model, const net::ExchangePtr& exchange) {
+void CatalogModels::add_pulled(NamedModel model, const CreatedDone& done) {
   if (!context_.pools->is_paired(base::PoolId(model.pool_id))) {
-    return refuse(context_, exchange, {ErrorCode::kPoolNotFound, "no pool has this id; GET /v2/pools lists them", {}});
+    return done(base::fail(ErrorCode::kPoolNotFound, "no pool has this id; GET /v2/pools lists them"));
   }
   const std::string model_id = model.model_id;
   // Two requests for one new name: the second finds the first one's.
   if (!context_.names->find(model_id)) {
-    if (auto kept = context_.names->put(std::move(model)); !kept) {
-      return refuse(context_, exchange, std::move(kept).error());
-    }
+    if (auto kept = context_.names->put(std::move(model)); !kept) return done(base::fail(std::move(kept).error()));
   }
   pulls_.begin(model_id);
-  respond(202, model_id, exchange);
+  done(Created{.model_id = model_id});
 }
 
-void CatalogModels::add_file(NamedModel model, const net::Request& request, const net::ExchangePtr& exchange) {
+void CatalogModels::add_file(NamedModel model, const base::CorrelationId& correlation_id, CreatedDone done) {
   auto ref = models::resolve_model_ref(model.source, {}, context_.roots);
-  if (!ref) return refuse(context_, exchange, std::move(ref).error());
+  if (!ref) return done(base::fail(std::move(ref).error()));
   model.model_ref = *std::move(ref);
   const std::string wanted = model.model_ref;
   context_.catalog->find(
-      {wanted, kDescribeWaitMs, request.correlation_id},
-      [this, exchange, model = std::move(model)](base::Result<models::KnownModel> found) mutable {
-        if (!found) return refuse(context_, exchange, std::move(found).error());
+      {wanted, kDescribeWaitMs, correlation_id},
+      [this, done = std::move(done), model = std::move(model)](base::Result<models::KnownModel> found) mutable {
+        if (!found) return done(base::fail(std::move(found).error()));
         if (!model.wanted_checksum.empty() && model.wanted_checksum != found->facts.digest) {
-          return refuse(
-              context_, exchange,
+          return done(base::fail(
               Error{ErrorCode::kUntrustedArtifact, "the file has another checksum than was asked for", {}}.with(
-                  "found", found->facts.digest));
+                  "found", found->facts.digest)));
         }
         model.checksum = found->facts.digest;
         model.size_bytes = found->facts.size_bytes;
-        context_.desk->post([this, exchange, model = std::move(model)] {
-          if (auto kept = context_.names->put(model); !kept) return refuse(context_, exchange, std::move(kept).error());
-          respond(201, model.model_id, exchange);
+        context_.desk->post([this, done = std::move(done), model = std::move(model)] {
+          if (auto kept = context_.names->put(model); !kept) return done(base::fail(std::move(kept).error()));
+          done(Created{.model_id = model.model_id, .http_status = 201});
         });
       });
 }
@@ -301,15 +306,18 @@ void CatalogModels::remove_model(const NamedModel& model, std::string_view reque
 }
 
 void CatalogModels::remove(const net::Request& request, const net::ExchangePtr& exchange) {
-  const std::string& model_id = request.path_param("id");
-  if (context_.names->is_configured(model_id)) return refuse(context_, exchange, configured_name());
-  const auto model = context_.names->find(model_id);
-  if (!model) return refuse(context_, exchange, no_such_model());
-  if (auto unused = check_unused(*model); !unused) return refuse(context_, exchange, std::move(unused).error());
-  remove_model(*model, "", [this, exchange](base::Result<wire::CatalogRemoved> removed) {
+  remove(request.path_param("id"), [this, exchange](base::Result<wire::CatalogRemoved> removed) {
     if (!removed) return refuse(context_, exchange, std::move(removed).error());
     exchange->respond(net::http::json_response(200, wire::encode(*removed)));
   });
+}
+
+void CatalogModels::remove(const std::string& model_id, Removed done) {
+  if (context_.names->is_configured(model_id)) return done(base::fail(configured_name()));
+  const auto model = context_.names->find(model_id);
+  if (!model) return done(base::fail(no_such_model()));
+  if (auto unused = check_unused(*model); !unused) return done(base::fail(std::move(unused).error()));
+  remove_model(*model, "", std::move(done));
 }
 
 struct CatalogModels::Collection {

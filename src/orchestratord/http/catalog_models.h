@@ -19,16 +19,28 @@ class CatalogModels {
   void remove(const net::Request& request, const net::ExchangePtr& exchange);
   void collect(const net::Request& request, const net::ExchangePtr& exchange);
 
+  // As create() and remove(), whatever API the wish came by. `done` is called once, on any thread. REQUIRES: on the desk's thread.
+  struct Created {
+    std::string model_id;
+    int http_status = 202;  // 201: a file has its name now; 202: it comes, or is here
+  };
+  using CreatedDone = std::function<void(base::Result<Created>)>;
+  void create(wire::CreateCatalogModelRequest request, const base::CorrelationId& correlation_id, CreatedDone done);
+  using Removed = std::function<void(base::Result<wire::CatalogRemoved>)>;
+  void remove(const std::string& model_id, Removed done);
+  // A model that was given at run time, as show() has it: here if it has a model_ref, else with its pull.
+  // Errors: MODEL_NOT_FOUND.
+  base::Result<wire::CatalogModel> find(const std::string& model_id) const;
+
   // Goes on with what an earlier process has begun.
   void resume() { pulls_.resume(); }
 
  private:
-  using Removed = std::function<void(base::Result<wire::CatalogRemoved>)>;
   struct Collection;
 
   base::Result<wire::NamedModel> wanted_model(wire::CreateCatalogModelRequest request) const;
-  void add_file(wire::NamedModel model, const net::Request& request, const net::ExchangePtr& exchange);
-  void add_pulled(wire::NamedModel model, const net::ExchangePtr& exchange);
+  void add_file(wire::NamedModel model, const base::CorrelationId& correlation_id, CreatedDone done);
+  void add_pulled(wire::NamedModel model, const CreatedDone& done);
   void respond(int http_status, const std::string& model_id, const net::ExchangePtr& exchange);
   wire::CatalogModel view(const wire::NamedModel& model) const;
   base::Result<> check_unused(const wire::NamedModel& model) const;

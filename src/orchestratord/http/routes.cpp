@@ -142,6 +142,10 @@ Api::Gateway Api::ollama() {
           .routes = {
               {"POST", "/api/chat", Scope::kTenant, on_desk(ollama_, &Gateway::chat), may_submit()},
               {"POST", "/api/generate", Scope::kTenant, on_desk(ollama_, &Gateway::generate), may_submit()},
+              {"POST", "/api/embed", Scope::kTenant, on_desk(ollama_, &Gateway::embed), may_submit()},
+              {"POST", "/api/embeddings", Scope::kTenant, on_desk(ollama_, &Gateway::embeddings), may_submit()},
+              {"POST", "/api/pull", Scope::kOperator, on_desk(ollama_, &Gateway::pull)},
+              {"DELETE", "/api/delete", Scope::kOperator, on_desk(ollama_, &Gateway::remove)},
               {"POST", "/api/show", Scope::kTenant, handler(ollama_, &Gateway::show)},
               {"GET", "/api/tags", Scope::kTenant, handler(ollama_, &Gateway::tags)},
               {"GET", "/api/ps", Scope::kTenant, handler(ollama_, &Gateway::ps)},

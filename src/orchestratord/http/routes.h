@@ -36,7 +36,7 @@ class Api {
         meta_(context),
         anthropic_(context, submitter_),
         llamacpp_(context),
-        ollama_(context, submitter_),
+        ollama_(context, submitter_, catalog_models_),
         openai_(context, submitter_) {}
 
   struct Route {

@@ -7,7 +7,9 @@
 
 #include "base/assert.h"
 #include "base/version.h"
+#include "orchestratord/http/ollama/errors.h"
 #include "orchestratord/http/ollama/models.h"
+#include "orchestratord/http/ollama/pull.h"
 #include "orchestratord/http/ollama/renderer.h"
 
 namespace llorch::orchestratord::http::ollama {
@@ -62,6 +64,124 @@ void Gateway::submit(Request request, Caller caller) {
                                    .correlation_id = caller.correlation_id},
                                   now.mono_ms);
       });
+}
+
+void Gateway::embed(const net::Request& request, const net::ExchangePtr& exchange) {
+  serve_embeddings(decode_embed(request.body), {request.peer.principal, request.correlation_id, exchange});
+}
+
+void Gateway::embeddings(const net::Request& request, const net::ExchangePtr& exchange) {
+  serve_embeddings(decode_embeddings(request.body), {request.peer.principal, request.correlation_id, exchange});
+}
+
+void Gateway::serve_embeddings(base::Result<EmbeddingsCall> decoded, Caller caller) {
+  if (!decoded) return refuse(context_, caller.exchange, std::move(decoded).error());
+  const std::string model = known_name(*context_.names, *decoded->submission.model);
+  decoded->submission.model = model;
+  if (!decoded->only_finds_model) return submit_embeddings(*std::move(decoded), std::move(caller));
+  tasks::find_model(context_, context_.names->resolve(model), caller.correlation_id,
+                    [this, options = std::move(decoded->answer), caller](base::Result<tasks::FoundModel> found) {
+                      if (!found) return refuse(context_, caller.exchange, std::move(found).error());
+                      caller.exchange->respond(net::http::json_response(200, empty_embeddings(options)));
+                    });
+}
+
+void Gateway::submit_embeddings(EmbeddingsCall call, Caller caller) {
+  submitter_.submit({.request = std::move(call.submission),
+                     .caller = caller.principal,
+                     .correlation_id = caller.correlation_id,
+                     .long_inputs = call.cuts_long_inputs ? tasks::LongInputs::kCut : tasks::LongInputs::kRefuse},
+                    [this, options = std::move(call.answer), caller](base::Result<tasks::Admission> admission) mutable {
+                      if (!admission) return refuse(context_, caller.exchange, std::move(admission).error());
+                      ASSERT(admission->stream != nullptr, "a job without a task_id of its client's is new");
+                      options.cut_inputs = std::move(admission->cut_inputs);
+                      const chat::AnswerIdentity identity{.job_id = base::JobId(admission->reply.job_id),
+                                                          .correlation_id = caller.correlation_id};
+                      admission->stream->attach(
+                          {.exchange = caller.exchange,
+                           .renderer = std::make_shared<EmbeddingsRenderer>(std::move(options), identity),
+                           .correlation_id = caller.correlation_id},
+                          context_.clock->now().mono_ms);
+                    });
+}
+
+struct Gateway::Following {
+  std::string model_id;
+  bool stream = true;
+  base::CorrelationId correlation_id;
+  net::ExchangePtr exchange;
+  std::string last_line{};
+};
+
+void Gateway::pull(const net::Request& request, const net::ExchangePtr& exchange) {
+  auto call = decode_pull(request.body);
+  if (!call) return refuse(context_, exchange, std::move(call).error());
+  exchange->release_request();
+  const auto following = std::make_shared<Following>(Following{
+      .model_id = {}, .stream = call->stream, .correlation_id = request.correlation_id, .exchange = exchange});
+  if (context_.names->is_configured(call->model)) {  // it is here, and nobody fetches it
+    following->model_id = std::move(call->model);
+    return follow(following);
+  }
+  models_.create({.model_ref = std::move(call->model)}, request.correlation_id,
+                 [this, following](base::Result<CatalogModels::Created> created) {
+                   if (!created) return refuse(context_, following->exchange, std::move(created).error());
+                   following->model_id = std::move(created->model_id);
+                   context_.desk->post([this, following] { follow(following); });
+                 });
+}
+
+// The model, with its pull while that runs. Errors: why the pull has failed; MODEL_NOT_FOUND (somebody has removed the name).
+base::Result<wire::CatalogModel> Gateway::pulled(const std::string& model_id) const {
+  if (context_.names->is_configured(model_id)) return wire::CatalogModel{.model_id = model_id};
+  auto model = TRY(models_.find(model_id));
+  if (!model.pull || model.pull->state != wire::PullState::kFailed) return model;
+  const auto code = base::error_code_from_name(model.pull->error_code.value_or(""));
+  return base::fail(code.value_or(base::ErrorCode::kInternal),
+                    model.pull->error_message.value_or("no reason is known"));
+}
+
+void Gateway::follow(const std::shared_ptr<Following>& following) {
+  constexpr std::int64_t kFollowMs = 200;
+  net::Exchange& exchange = *following->exchange;
+  if (exchange.closed()) return;
+  auto model = pulled(following->model_id);
+  const bool runs = model && model->pull;
+  if (!model && following->last_line.empty()) return refuse(context_, following->exchange, std::move(model).error());
+  std::string line;
+  if (!model) {
+    append_error(line, wire::error_body(model.error(), following->correlation_id));
+    line += '\n';
+  } else {
+    line = runs ? pull_line(*model->pull) : pulled_line(*model);
+  }
+  if (!following->stream) {
+    if (!runs) return void(exchange.respond(net::http::json_response(200, std::move(line))));
+  } else {
+    tell(*following, std::move(line));
+  }
+  if (!runs) return void(exchange.end());
+  context_.desk->post_after(kFollowMs, [this, following] { follow(following); });
+}
+
+void Gateway::tell(Following& following, std::string line) {
+  if (line == following.last_line) return;
+  if (following.last_line.empty()) {
+    net::http::Headers headers = net::http::json_response(200, "").headers;
+    headers.set("Content-Type", "application/x-ndjson");
+    following.exchange->start_stream(200, std::move(headers));
+  }
+  following.exchange->write(line);
+  following.last_line = std::move(line);
+}
+
+void Gateway::remove(const net::Request& request, const net::ExchangePtr& exchange) {
+  const auto named = decode_delete(request.body);
+  if (!named) return refuse(context_, exchange, named.error());
+  models_.remove(known_name(*context_.names, *named), [this, exchange](base::Result<wire::CatalogRemoved> removed) {
+    if (!removed) return refuse(context_, exchange, std::move(removed).error());
+    exchange->respond(net::http::json_response(200, wire::encode(*removed)));
+  });
 }
 
 void Gateway::tags(const net::Request&, const net::ExchangePtr& exchange) {

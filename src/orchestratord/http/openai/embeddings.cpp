@@ -2,32 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <iterator>
 
-#include "base/assert.h"
-#include "base/base64.h"
 #include "base/json_text.h"
 #include "orchestratord/http/chat/parsing.h"
+#include "orchestratord/http/chat/vector_text.h"
 #include "orchestratord/http/openai/errors.h"
 #include "wire/json.h"
 
 namespace llorch::orchestratord::http::openai {
-namespace {
-
-// Each number as short as it can be said so that an f32 reads back the same.
-void append_numbers(std::string& out, std::string_view vector) {
-  const auto bytes = base::base64_decode(vector);
-  ASSERT(bytes && bytes->size() % sizeof(float) == 0, "a vector of {} characters", vector.size());
-  const auto end = std::back_inserter(out);
-  for (std::size_t at = 0; at < bytes->size(); at += sizeof(float)) {
-    float value = 0;
-    std::memcpy(&value, bytes->data() + at, sizeof value);
-    fmt::format_to(end, "{}{}", at == 0 ? "" : ",", value);
-  }
-}
-
-}  // namespace
 
 base::Result<EmbeddingsCall> decode_embeddings(std::string_view body) {
   TRY(chat::check_utf8(body));
@@ -50,7 +33,7 @@ void EmbeddingsRenderer::token(const streams::TokenView& token, const streams::E
     data_.append("\"").append(token.t).append("\"}");
   } else {
     data_ += '[';
-    append_numbers(data_, token.t);
+    chat::append_numbers(data_, token.t);
     data_ += "]}";
   }
 }

@@ -27,7 +27,7 @@ std::string opening(const AnswerOptions& options, const AnswerIdentity& identity
                                   : options.stream ? "chat.completion.chunk"
                                                    : "chat.completion";
   std::string out = fmt::format(R"({{"id":"{}-{}","object":"{}","created":{},"model":)", chat ? "chatcmpl" : "cmpl",
-                                identity.job_id.value, object, identity.created_unix_s);
+                                options.first_job_id.value_or(identity.job_id).value, object, identity.created_unix_s);
   base::append_json_string(out, options.model);
   if (chat) out += options.is_flex ? R"(,"service_tier":"flex")" : R"(,"service_tier":"default")";
   return out;
@@ -48,9 +48,13 @@ void append_usage(std::string& out, const wire::EndEvent& end) {
                  end.tokens_in, end.tokens_out, end.tokens_in + end.tokens_out);
 }
 
-void append_provenance(std::string& out, const wire::EndEvent& end) {
+void append_fingerprint(std::string& out, const wire::EndEvent& end) {
   out += R"(,"system_fingerprint":)";
   out += end.receipt ? '"' + fingerprint(*end.receipt) + '"' : "null";
+}
+
+void append_provenance(std::string& out, const wire::EndEvent& end) {
+  append_fingerprint(out, end);
   out += R"(,"llorch":)";
   out += wire::encode(end);
 }

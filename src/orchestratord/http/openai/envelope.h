@@ -24,8 +24,10 @@ std::string_view finish_reason(wire::StopReason reason);
 // Appends the object {"prompt_tokens","completion_tokens","total_tokens"}.
 void append_usage(std::string& out, const wire::EndEvent& end);
 
-// Appends ,"system_fingerprint":"fp_..." (null without a receipt) and ,"llorch":{...}, the event `end` of /v2. Two answers
-// with one fingerprint come from the same weights, engine, numerics and kind of device.
+// Appends ,"system_fingerprint":"fp_..." (null without a receipt). Two answers with one fingerprint come from the same weights,
+// engine, numerics and kind of device.
+void append_fingerprint(std::string& out, const wire::EndEvent& end);
+// The same, and ,"llorch":{...}, the event `end` of /v2.
 void append_provenance(std::string& out, const wire::EndEvent& end);
 
 }  // namespace llorch::orchestratord::http::openai

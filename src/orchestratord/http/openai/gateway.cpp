@@ -4,9 +4,18 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "orchestratord/http/openai/choices.h"
 #include "orchestratord/http/openai/models.h"
 
 namespace llorch::orchestratord::http::openai {
+
+struct Gateway::Admissions {
+  Call call;  // its submission has a seed once the first job is submitted
+  net::http::Principal caller;
+  base::CorrelationId correlation_id;
+  net::ExchangePtr exchange;
+  std::vector<tasks::Admission> admitted{};
+};
 
 void Gateway::create(const net::Request& request, const net::ExchangePtr& exchange) {
   const DecodeCall decode = decoder_of(request.path);
@@ -15,6 +24,10 @@ void Gateway::create(const net::Request& request, const net::ExchangePtr& exchan
   if (!call) return refuse(context_, exchange, std::move(call).error());
   if (const AnswerOptions* text = call->text_answer(); text != nullptr && text->background) {
     return responses_.create(*std::move(call), request, exchange);
+  }
+  if (const AnswerOptions* text = call->text_answer(); text != nullptr && text->choices > 1) {
+    return submit_next(std::make_shared<Admissions>(
+        Admissions{*std::move(call), request.peer.principal, request.correlation_id, exchange}));
   }
   const auto shared = std::make_shared<const Call>(*std::move(call));
   submitter_.submit(
@@ -26,6 +39,53 @@ void Gateway::create(const net::Request& request, const net::ExchangePtr& exchan
         if (!admission) return refuse(context_, exchange, std::move(admission).error());
         answer(*admission, *shared, correlation_id, exchange);
       });
+}
+
+void Gateway::submit_next(const std::shared_ptr<Admissions>& admissions) {
+  Call& call = admissions->call;
+  const auto index = static_cast<std::int64_t>(admissions->admitted.size());
+  if (!call.submission.seed) call.submission.seed = context_.entropy->next_u64() >> 1;
+  wire::SubmitRequest submission = call.submission;
+  submission.seed = choice_seed(*call.submission.seed, index);
+  submitter_.submit({.request = std::move(submission),
+                     .caller = admissions->caller,
+                     .correlation_id = admissions->correlation_id,
+                     .tool_use = call.tool_use},
+                    [this, admissions](base::Result<tasks::Admission> admission) {
+                      if (admission) {
+                        admissions->admitted.push_back(*std::move(admission));
+                        if (std::cmp_equal(admissions->admitted.size(), admissions->call.text_answer()->choices)) {
+                          return answer_choices(*admissions);
+                        }
+                        return context_.desk->post([this, admissions] { submit_next(admissions); });
+                      }
+                      for (const tasks::Admission& other : admissions->admitted) {
+                        context_.core->ask<core::AnswerCancel>(
+                            core::CancelRequested{.request = {}, .job_id = base::JobId(other.reply.job_id)},
+                            [](const core::AnswerCancel&) {});
+                      }
+                      refuse(context_, admissions->exchange, std::move(admission).error());
+                    });
+}
+
+void Gateway::answer_choices(const Admissions& admissions) const {
+  AnswerOptions options = *admissions.call.text_answer();
+  options.reading = admissions.admitted.front().reading;
+  const auto choices =
+      std::make_shared<Choices>(std::move(options),
+                                AnswerIdentity{.job_id = base::JobId(admissions.admitted.front().reply.job_id),
+                                               .correlation_id = admissions.correlation_id,
+                                               .created_unix_s = context_.clock->now().unix_ms / 1000},
+                                admissions.exchange);
+  choices->start();
+  for (std::int64_t index = 0; const tasks::Admission& admission : admissions.admitted) {
+    ASSERT(admission.stream != nullptr, "a job without a task_id of its client's is new");
+    admission.stream->attach({.exchange = choices->exchange(index),
+                              .renderer = choices->renderer(index, base::JobId(admission.reply.job_id)),
+                              .correlation_id = admissions.correlation_id},
+                             context_.clock->now().mono_ms);
+    ++index;
+  }
 }
 
 void Gateway::answer(const tasks::Admission& admission, const Call& call, const base::CorrelationId& correlation_id,

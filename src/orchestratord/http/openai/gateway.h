@@ -31,6 +31,10 @@ class Gateway {
   void model(const net::Request& request, const net::ExchangePtr& exchange);
 
  private:
+  // The jobs of several choices are submitted one after the other, and either all of them are admitted or none stays.
+  struct Admissions;
+  void submit_next(const std::shared_ptr<Admissions>& admissions);
+  void answer_choices(const Admissions& admissions) const;
   void answer(const tasks::Admission& admission, const Call& call, const base::CorrelationId& correlation_id,
               const net::ExchangePtr& exchange) const;
   std::int64_t started_unix_s() const;

@@ -5,6 +5,7 @@
 #include "base/json_text.h"
 #include "net/sse/sse.h"
 #include "orchestratord/http/openai/errors.h"
+#include "wire/json.h"
 
 namespace llorch::orchestratord::http::openai {
 namespace {
@@ -27,12 +28,26 @@ std::string_view finish_reason_with(std::size_t calls, wire::StopReason reason) 
   return calls > 0 && plain == "stop" ? "tool_calls" : plain;
 }
 
+std::string chunk_opening(const AnswerOptions& options, const AnswerIdentity& identity) {
+  return "data: " + opening(options, identity) + R"(,"choices":[)";
+}
+
 }  // namespace
+
+void append_stream_end(std::string& out, const AnswerOptions& options, const AnswerIdentity& identity,
+                       const wire::EndEvent& end) {
+  if (options.include_usage) {
+    out.append(chunk_opening(options, identity)).append(R"(],"usage":)");
+    append_usage(out, end);
+    out += "}\n\n";
+  }
+  out += "data: [DONE]\n\n";
+}
 
 ChunkRenderer::ChunkRenderer(const AnswerOptions& options, const AnswerIdentity& identity)
     : options_(options),
       identity_(identity),
-      opening_("data: " + opening(options, identity) + R"(,"choices":[)"),
+      opening_(chunk_opening(options, identity) + fmt::format(R"({{"index":{})", options.index)),
       no_usage_(options.include_usage ? R"(,"usage":null)" : ""),
       logprobs_(options.endpoint) {
   if (options.reading) reader_.emplace(options.reading);
@@ -54,8 +69,7 @@ void ChunkRenderer::begin(std::string& out) {
   begun_ = true;
   if (options_.endpoint == Endpoint::kChat) {
     out += opening_;
-    out +=
-        R"({"index":0,"delta":{"role":"assistant","content":"","refusal":null},"logprobs":null,"finish_reason":null}])";
+    out += R"(,"delta":{"role":"assistant","content":"","refusal":null},"logprobs":null,"finish_reason":null}])";
     out.append(no_usage_).append("}\n\n");
   } else if (!options_.echo.empty()) {
     append_text(options_.echo, out);
@@ -65,7 +79,7 @@ void ChunkRenderer::begin(std::string& out) {
 void ChunkRenderer::append_text(std::string_view text, std::string& out) {
   const bool chat = options_.endpoint == Endpoint::kChat;
   out += opening_;
-  out += chat ? R"({"index":0,"delta":{"content":)" : R"({"index":0,"text":)";
+  out += chat ? R"(,"delta":{"content":)" : R"(,"text":)";
   base::append_json_string(out, text);
   out += chat ? R"(},"logprobs":)" : R"(,"logprobs":)";
   logprobs_.write(out);
@@ -73,13 +87,13 @@ void ChunkRenderer::append_text(std::string_view text, std::string& out) {
 }
 
 void ChunkRenderer::append_thought(std::string_view text, std::string& out) {
-  out.append(opening_).append(R"({"index":0,"delta":{"reasoning_content":)");
+  out.append(opening_).append(R"(,"delta":{"reasoning_content":)");
   base::append_json_string(out, text);
   out.append(R"(},"logprobs":null,"finish_reason":null}])").append(no_usage_).append("}\n\n");
 }
 
 void ChunkRenderer::append_call(const chat::Part& call, std::string& out) {
-  out.append(opening_).append(R"({"index":0,"delta":{"tool_calls":[)");
+  out.append(opening_).append(R"(,"delta":{"tool_calls":[)");
   append_call_object(fmt::format(R"({{"index":{},)", call.index), identity_.job_id, call, out);
   out.append(R"(]},"logprobs":null,"finish_reason":null}])").append(no_usage_).append("}\n\n");
 }
@@ -114,19 +128,14 @@ void ChunkRenderer::end(const wire::EndEvent& event, const streams::EventId&, st
     if (!parts_.empty()) append_parts(out);
   }
   out += opening_;
-  out += options_.endpoint == Endpoint::kChat ? R"({"index":0,"delta":{})" : R"({"index":0,"text":"")";
+  out += options_.endpoint == Endpoint::kChat ? R"(,"delta":{})" : R"(,"text":"")";
   const std::size_t calls = reader_ ? reader_->calls() : 0;
   out.append(R"(,"logprobs":null,"finish_reason":")");
   out.append(finish_reason_with(calls, event.stop_reason)).append(R"("}])");
   out += no_usage_;
   append_provenance(out, event);
   out += "}\n\n";
-  if (options_.include_usage) {
-    out.append(opening_).append(R"(],"usage":)");
-    append_usage(out, event);
-    out += "}\n\n";
-  }
-  out += "data: [DONE]\n\n";
+  if (options_.choices == 1) append_stream_end(out, options_, identity_, event);
 }
 
 void ChunkRenderer::error(const wire::ErrorBody& error, const std::optional<streams::EventId>&, std::string& out) {
@@ -169,15 +178,10 @@ void BodyRenderer::token(const streams::TokenView& token, const streams::EventId
   take_parts();
 }
 
-void BodyRenderer::end(const wire::EndEvent& event, const streams::EventId&, std::string& out) {
-  if (reader_) {
-    reader_->finish(parts_);
-    take_parts();
-  }
+void BodyRenderer::append_choice(const wire::EndEvent& event, std::string& out) {
   const bool chat = options_.endpoint == Endpoint::kChat;
-  out += opening_;
-  out +=
-      chat ? R"(,"choices":[{"index":0,"message":{"role":"assistant","content":)" : R"(,"choices":[{"index":0,"text":)";
+  out += fmt::format(R"({{"index":{})", options_.index);
+  out += chat ? R"(,"message":{"role":"assistant","content":)" : R"(,"text":)";
   if (text_.empty() && !calls_.empty()) {
     out += "null";
   } else {
@@ -192,9 +196,24 @@ void BodyRenderer::end(const wire::EndEvent& event, const streams::EventId&, std
   out += chat ? R"(},"logprobs":)" : R"(,"logprobs":)";
   logprobs_.write(out);
   const std::size_t calls = reader_ ? reader_->calls() : 0;
-  out.append(R"(,"finish_reason":")").append(finish_reason_with(calls, event.stop_reason)).append(R"("}],"usage":)");
-  append_usage(out, event);
-  append_provenance(out, event);
+  out.append(R"(,"finish_reason":")").append(finish_reason_with(calls, event.stop_reason)).append("\"");
+}
+
+void BodyRenderer::end(const wire::EndEvent& event, const streams::EventId&, std::string& out) {
+  if (reader_) {
+    reader_->finish(parts_);
+    take_parts();
+  }
+  if (options_.choices == 1) {
+    out.append(opening_).append(R"(,"choices":[)");
+    append_choice(event, out);
+    out += R"(}],"usage":)";
+    append_usage(out, event);
+    append_provenance(out, event);
+  } else {
+    append_choice(event, out);
+    out.append(R"(,"llorch":)").append(wire::encode(event));
+  }
   out += '}';
   head_ = {.status = 200, .headers = with_request_id({{"Content-Type", "application/json"}}, identity_.correlation_id)};
 }

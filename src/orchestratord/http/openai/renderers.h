@@ -10,6 +10,10 @@
 
 namespace llorch::orchestratord::http::openai {
 
+// Appends what follows the last choice of a stream: the chunk of counts if the request wants it, and [DONE].
+void append_stream_end(std::string& out, const AnswerOptions& options, const AnswerIdentity& identity,
+                       const wire::EndEvent& end);
+
 // Lines of `data:` alone: chunks, then [DONE]; after an error, as after a lost connection, no [DONE]. Comments say what the
 // job waits for.
 class ChunkRenderer final : public streams::Renderer {
@@ -35,7 +39,7 @@ class ChunkRenderer final : public streams::Renderer {
 
   const AnswerOptions options_;
   const AnswerIdentity identity_;
-  const std::string opening_;        // of every chunk, from "data: " on
+  const std::string opening_;        // of every chunk, from "data: " to its choice's index
   const std::string_view no_usage_;  // where a chunk says that it has none
   LogprobsWriter logprobs_;
   std::optional<chat::OutputReader> reader_;  // absent: the output is content, all of it
@@ -43,7 +47,7 @@ class ChunkRenderer final : public streams::Renderer {
   bool begun_ = false;
 };
 
-// The whole answer, or the error with its status.
+// The whole answer, or of several choices this one, an object with its job's event `end` as `llorch`; or the error with its status.
 class BodyRenderer final : public streams::Renderer {
  public:
   BodyRenderer(const AnswerOptions& options, const AnswerIdentity& identity);
@@ -60,6 +64,8 @@ class BodyRenderer final : public streams::Renderer {
 
  private:
   void take_parts();
+  // Up to the finish_reason, without the closing brace.
+  void append_choice(const wire::EndEvent& event, std::string& out);
 
   const AnswerOptions options_;
   const AnswerIdentity identity_;

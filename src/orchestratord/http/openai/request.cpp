@@ -22,10 +22,10 @@ using chat::refused;
 constexpr std::int64_t kCompletionTokens = 16;  // of a completion that names no max_tokens
 constexpr std::string_view kAnyObject = R"({"type":"object"})";
 
-base::Result<> check_choices(std::string_view field, const std::optional<std::int64_t>& count) {
-  if (count.value_or(1) == 1) return {};
-  return refused(field, "unsupported",
-                 fmt::format("{} must be 1: a request has one choice; send it again with another seed", field));
+// As many as are wanted are made, and all of them are told.
+base::Result<> check_best_of(const wire::TextCompletionRequest& body) {
+  if (body.best_of.value_or(body.common.n.value_or(1)) == body.common.n.value_or(1)) return {};
+  return refused("best_of", "unsupported", "best_of must be n: nothing is made that is not told; leave it out");
 }
 
 // `extensions` with what the API spells itself.
@@ -39,7 +39,6 @@ wire::SamplingRequest sampling_of(const wire::OpenAiRequest& common, const wire:
 }
 
 base::Result<Request> shared_part(const wire::OpenAiRequest& common, const wire::SamplingRequest& extensions) {
-  TRY(check_choices("n", common.n));
   Request out;
   out.submission.model = common.model;
   out.submission.temperature = common.temperature.value_or(1.0);
@@ -47,6 +46,7 @@ base::Result<Request> shared_part(const wire::OpenAiRequest& common, const wire:
   if (common.stop) out.submission.stop = common.stop->texts;
   out.submission.seed = common.seed;
   out.answer.model = common.model;
+  out.answer.choices = common.n.value_or(1);
   out.answer.stream = common.stream.value_or(false);
   if (common.stream_options && !out.answer.stream) {
     return refused("stream_options", "combination", "stream_options needs \"stream\": true");
@@ -120,6 +120,9 @@ base::Result<> check_modalities(const std::optional<std::vector<std::string>>& m
 }
 
 base::Result<> check_response(const wire::ResponsesRequest& body) {
+  if (body.common.n.value_or(1) != 1) {
+    return refused("n", "unsupported", "n must be 1: a response has one output; send it again with another seed");
+  }
   if (body.truncation.value_or("disabled") != "disabled") {
     return refused("truncation", "unsupported", "truncation must be disabled: nothing is ever truncated");
   }
@@ -178,7 +181,7 @@ base::Result<Request> decode_chat(std::string_view text) {
 base::Result<Request> decode_completion(std::string_view text) {
   TRY(check_utf8(text));
   auto body = TRY(wire::decode<wire::TextCompletionRequest>(text, wire::UnknownKeys::kRefuse));
-  TRY(check_choices("best_of", body.best_of));
+  TRY(check_best_of(body));
   Request out = TRY(shared_part(body.common, body.extensions));
   wire::SubmitRequest& submission = out.submission;
   submission.prompt = std::move(body.prompt.text);

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/id.h"
 #include "base/result.h"
 #include "orchestratord/http/chat/output_reader.h"
 #include "orchestratord/http/chat/tool_use.h"
@@ -27,10 +28,14 @@ struct AnswerOptions {
   std::string echo;         // text that the output begins with
   std::string asked;        // of a response: members of the request that it repeats, `"name":value,...`
   std::shared_ptr<const chat::Reading> reading{};  // tasks::Admission::reading
+  // Of several choices (choices.h) a renderer makes this one's part; then the answer has the first job's id.
+  std::int64_t choices = 1;
+  std::int64_t index = 0;
+  std::optional<base::JobId> first_job_id{};
 };
 
 struct Request {
-  wire::SubmitRequest submission;           // max_tokens absent: what the context has room for
+  wire::SubmitRequest submission;           // of each choice; max_tokens absent: what the context has room for
   std::optional<chat::ToolUse> tool_use{};  // absent: a completion
   AnswerOptions answer;
 };

@@ -143,7 +143,8 @@ TEST(OpenAiChat, RefusalsNameTheFieldAndTheReason) {
     const char* reason;
   };
   const Case cases[] = {
-      {R"("n":2)", "n", "unsupported"},
+      {R"("n":0)", "n", "range"},
+      {R"("n":17)", "n", "range"},
       {R"("stop":["a","b","c","d","e"])", "stop", "length"},
       {R"("stop":"")", "stop", "length"},
       {R"("stop":7)", "stop", "type"},
@@ -280,6 +281,7 @@ TEST(OpenAiResponse, RefusalsNameTheFieldAndTheReason) {
        "missing"},
       {R"("input":"a","previous_response_id":"x")", "previous_response_id", "unsupported"},
       {R"("input":"a","truncation":"auto")", "truncation", "unsupported"},
+      {R"("input":"a","n":2)", "n", "unsupported"},
       {R"("input":"a","tools":[{"type":"web_search"}])", "tools[0].type", "unsupported"},
       {R"("input":"a","tool_choice":"required")", "tool_choice", "combination"},
       {R"("input":"a","tool_choice":{"type":"function","function":{"name":"f"}})", "tool_choice.function", "unknown"},
@@ -292,6 +294,12 @@ TEST(OpenAiResponse, RefusalsNameTheFieldAndTheReason) {
     EXPECT_EQ(detail(request.error(), "field"), c.field) << request.error().message;
     EXPECT_EQ(detail(request.error(), "reason"), c.reason) << request.error().message;
   }
+}
+
+TEST(OpenAiCompletion, SeveralChoicesMayBeWanted) {
+  EXPECT_EQ(completion("").answer.choices, 1);
+  EXPECT_EQ(completion(R"("n":16)").answer.choices, 16);
+  EXPECT_EQ(completion(R"("n":3,"best_of":3)").answer.choices, 3);
 }
 
 TEST(OpenAiCompletion, FieldsReachTheSubmission) {
@@ -319,6 +327,7 @@ TEST(OpenAiCompletion, RefusalsNameTheFieldAndTheReason) {
       {R"({"model":"m","prompt":[1,2]})", "prompt", "unsupported"},
       {R"({"model":"m","prompt":""})", "prompt", "length"},
       {R"({"model":"m","prompt":"p","best_of":2})", "best_of", "unsupported"},
+      {R"({"model":"m","prompt":"p","n":2,"best_of":1})", "best_of", "unsupported"},
       {R"({"model":"m","prompt":"p","suffix":"s"})", "suffix", "unsupported"},
       {R"({"model":"m","prompt":"p","logprobs":6})", "logprobs", "range"},
       {R"({"model":"m","prompt":"p","logprobs":1,"echo":true})", "echo", "combination"},

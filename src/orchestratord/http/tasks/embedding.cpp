@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/sha256.h"
 
 namespace llorch::orchestratord::http::tasks {
@@ -16,12 +18,15 @@ Error invalid_field(std::string field, std::string reason, std::string message) 
       .with("reason", std::move(reason));
 }
 
+std::vector<std::int32_t> ids_of(const std::vector<base::TokenId>& tokens) {
+  std::vector<std::int32_t> out;
+  out.reserve(tokens.size());
+  for (const base::TokenId id : tokens) out.push_back(static_cast<std::int32_t>(index(id)));
+  return out;
+}
+
 base::Result<std::vector<std::int32_t>> tokens_of(const wire::EmbeddingInput& input, const text::Tokenizer& tokenizer) {
-  if (input.tokens.empty()) {
-    std::vector<std::int32_t> tokens;
-    for (const base::TokenId id : tokenizer.encode(input.text)) tokens.push_back(static_cast<std::int32_t>(index(id)));
-    return tokens;
-  }
+  if (input.tokens.empty()) return ids_of(tokenizer.encode(input.text));
   const std::size_t vocab = tokenizer.facts().vocab_size;
   for (const std::int32_t id : input.tokens) {
     if (id < 0 || static_cast<std::size_t>(id) >= vocab) {
@@ -32,6 +37,24 @@ base::Result<std::vector<std::int32_t>> tokens_of(const wire::EmbeddingInput& in
     }
   }
   return input.tokens;
+}
+
+// How many tokens at the end of `tokens` are the tokenizer's own; none of an input of ids.
+std::size_t closing_count(const wire::EmbeddingInput& input, const std::vector<std::int32_t>& tokens,
+                          const text::Tokenizer& tokenizer) {
+  if (!input.tokens.empty()) return 0;
+  const std::vector<std::int32_t> own = ids_of(tokenizer.encode(input.text, {.add_special = false}));
+  const auto at = std::ranges::search(tokens, own);
+  return at.empty() ? 0 : static_cast<std::size_t>(tokens.end() - at.end());
+}
+
+// The first tokens of the input, and those that close it: `count` in all.
+std::vector<std::int32_t> cut(const wire::EmbeddingInput& input, std::vector<std::int32_t> tokens, std::size_t count,
+                              const text::Tokenizer& tokenizer) {
+  const std::size_t closing = std::min(closing_count(input, tokens, tokenizer), count);
+  const auto keeps = [](std::size_t n) { return static_cast<std::ptrdiff_t>(n); };
+  tokens.erase(tokens.begin() + keeps(count - closing), tokens.end() - keeps(closing));
+  return tokens;
 }
 
 void add_digest(base::Sha256& hash, const wire::EmbeddingInput& input) {
@@ -54,7 +77,7 @@ base::Result<> check_workload(const wire::SubmitRequest& request, const wire::Mo
 }
 
 base::Result<EmbeddingPrompt> embedding_prompt(const wire::SubmitRequest& request, const models::KnownModel& model,
-                                               std::int64_t context_tokens) {
+                                               std::int64_t context_tokens, LongInputs long_inputs) {
   const std::int64_t dimensions = *model.facts.embedding_dimensions;
   if (request.dimensions > dimensions) {
     return base::fail(
@@ -65,9 +88,15 @@ base::Result<EmbeddingPrompt> embedding_prompt(const wire::SubmitRequest& reques
   prompt.order.dimensions = request.dimensions;
   base::Sha256 hash;
   for (const wire::EmbeddingInput& input : request.input->inputs) {
-    const std::vector<std::int32_t> tokens = TRY(tokens_of(input, *model.tokenizer));
-    const auto count = static_cast<std::int64_t>(tokens.size());
+    std::vector<std::int32_t> tokens = TRY(tokens_of(input, *model.tokenizer));
     const std::size_t number = prompt.order.input_tokens.size();
+    const bool is_cut = long_inputs == LongInputs::kCut && context_tokens > 0 &&
+                        static_cast<std::int64_t>(tokens.size()) > context_tokens;
+    if (is_cut) {
+      tokens = cut(input, std::move(tokens), static_cast<std::size_t>(context_tokens), *model.tokenizer);
+      prompt.cut_inputs.push_back(static_cast<std::int64_t>(number));
+    }
+    const auto count = static_cast<std::int64_t>(tokens.size());
     if (count == 0) return base::fail(invalid_field("input", "empty", fmt::format("input {} has no tokens", number)));
     if (context_tokens > 0 && count > context_tokens) {
       return base::fail(invalid_field("input", "CONTEXT_TOO_LARGE",
@@ -79,7 +108,7 @@ base::Result<EmbeddingPrompt> embedding_prompt(const wire::SubmitRequest& reques
     }
     prompt.tokens.insert(prompt.tokens.end(), tokens.begin(), tokens.end());
     prompt.order.input_tokens.push_back(count);
-    add_digest(hash, input);
+    add_digest(hash, is_cut ? wire::EmbeddingInput{.tokens = std::move(tokens)} : input);
   }
   prompt.sha256 = base::to_hex(hash.digest());
   return prompt;

@@ -14,17 +14,24 @@ namespace llorch::orchestratord::http::tasks {
 struct EmbeddingPrompt {
   std::vector<std::int32_t> tokens;  // of all inputs, one behind the other
   wire::EmbeddingOrder order;
-  std::string
-      sha256;  // hex SHA-256 over the SHA-256 (32 bytes) of each input: of its text, or of its ids as i32, little-endian
+  // Hex SHA-256 over the SHA-256 (32 bytes) of each input: of its text, or of its ids as i32, little-endian. Of an input that
+  // was cut, the ids that are left.
+  std::string sha256;
+  std::vector<std::int64_t> cut_inputs;  // their numbers, ascending
 };
+
+// What becomes of an input that is longer than the context.
+enum class LongInputs : std::uint8_t { kRefuse, kCut };
 
 // Whether the model does what the request is for. Errors: INVALID_PARAMS with details field = workload.
 base::Result<> check_workload(const wire::SubmitRequest& request, const wire::ModelFacts& facts);
 
 // `context_tokens`: that an input may have; 0: unknown. Errors: INVALID_PARAMS with details field = input (one without tokens,
-// one longer than the context, an id outside the vocabulary) or dimensions (more than the model's). REQUIRES: a request with
-// `input` and a model that passes check_workload().
+// with kRefuse one longer than the context, an id outside the vocabulary) or dimensions (more than the model's). A text that is
+// cut keeps the tokens that the tokenizer puts behind every text. REQUIRES: a request with `input` and a model that passes
+// check_workload().
 base::Result<EmbeddingPrompt> embedding_prompt(const wire::SubmitRequest& request, const models::KnownModel& model,
-                                               std::int64_t context_tokens);
+                                               std::int64_t context_tokens,
+                                               LongInputs long_inputs = LongInputs::kRefuse);
 
 }  // namespace llorch::orchestratord::http::tasks

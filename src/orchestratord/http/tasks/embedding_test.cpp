@@ -61,6 +61,21 @@ TEST(EmbeddingPrompt, RefusesWhatTheModelCannotTake) {
   EXPECT_TRUE(embedding_prompt(request({{.text = "abcdefgh"}}), model(), 0));  // its context is not known
 }
 
+TEST(EmbeddingPrompt, CutsLongInputsWhereThatIsWanted) {
+  const wire::SubmitRequest texts =
+      request({{.text = "abcdef"}, {.text = "abc"}, {.tokens = {1, 2, 3, 4, 5}}, {.text = "x"}});
+  const auto cut = embedding_prompt(texts, model(), 4, LongInputs::kCut);
+  ASSERT_TRUE(cut) << cut.error().message;
+  EXPECT_EQ(cut->tokens, (std::vector<std::int32_t>{'a', 'b', 'c', kEnd, 'a', 'b', 'c', kEnd, 1, 2, 3, 4, 'x', kEnd}));
+  EXPECT_EQ(cut->order.input_tokens, (std::vector<std::int64_t>{4, 4, 4, 2}));
+  EXPECT_EQ(cut->cut_inputs, (std::vector<std::int64_t>{0, 2}));
+  const auto ids = embedding_prompt(
+      request({{.tokens = {'a', 'b', 'c', kEnd}}, {.text = "abc"}, {.tokens = {1, 2, 3, 4}}, {.text = "x"}}), model(),
+      4);
+  EXPECT_EQ(cut->sha256, ids->sha256) << "the digest is of what the model was given";
+  EXPECT_TRUE(embedding_prompt(request({{.text = "abcdefgh"}}), model(), 0, LongInputs::kCut)->cut_inputs.empty());
+}
+
 TEST(Workload, FollowsFromTheModel) {
   const wire::ModelFacts embeds = model().facts, writes;
   wire::SubmitRequest completion;

@@ -8,7 +8,6 @@
 #include "base/utf8.h"
 #include "orchestratord/http/chat/parsing.h"
 #include "orchestratord/http/tasks/constraint.h"
-#include "orchestratord/http/tasks/embedding.h"
 #include "orchestratord/http/tasks/job_view.h"
 #include "orchestratord/http/tenancy.h"
 #include "text/text_stream.h"
@@ -133,6 +132,7 @@ void Submitter::submit(Submission submission, Done done) {
   pending->images = std::move(inputs->images);
   pending->request_sha256 = digest_of(pending->request, pending->images);
   pending->tool_use = std::move(submission.tool_use);
+  pending->long_inputs = submission.long_inputs;
   pending->client_named = pending->request.task_id.has_value();
   const std::string task_id = pending->client_named ? *pending->request.task_id : base::uuid_v4(*context_.entropy);
   pending->task_id = kept_id(pending->caller, task_id);
@@ -248,8 +248,9 @@ void Submitter::tokenise_inputs(const PendingPtr& pending, const std::string& mo
                                 const models::KnownModel& model) {
   const std::int64_t context =
       core::jobs::context_tokens(model.facts, context_.config->orchestratord.worker_context_tokens);
-  auto prompt = embedding_prompt(pending->request, model, context);
+  auto prompt = embedding_prompt(pending->request, model, context, pending->long_inputs);
   if (!prompt) return finish(pending, base::fail(std::move(prompt).error()));
+  pending->cut_inputs = std::move(prompt->cut_inputs);
   const auto inputs = static_cast<std::int64_t>(prompt->order.input_tokens.size());
   make_job(pending, model_ref, model,
            {.job_id = pending->job_id,
@@ -334,7 +335,8 @@ void Submitter::answer(const PendingPtr& pending, const streams::StreamPtr& stre
   body.backoff_ms = reply.result->backoff_ms;
   body.events_url = events_url(pending->job_id);
   body.budget = reply.result->budget;
-  finish(pending, Admission{std::move(body), stream, pending->reading, pending->tokens_in});
+  finish(pending,
+         Admission{std::move(body), stream, pending->reading, pending->tokens_in, std::move(pending->cut_inputs)});
 }
 
 // The next submission of the same task_id finds the row, or is the first one now.

@@ -11,6 +11,7 @@
 #include "orchestratord/http/chat/output_reader.h"
 #include "orchestratord/http/chat/tool_use.h"
 #include "orchestratord/http/context.h"
+#include "orchestratord/http/tasks/embedding.h"
 #include "orchestratord/http/tasks/prompt.h"
 #include "wire/task.h"
 #include "wire/worker.h"
@@ -30,6 +31,7 @@ struct Submission {
   base::CorrelationId correlation_id;
   // Of a chat API: messages are told as the model's template wants them, and the answer's calls and thoughts are read.
   std::optional<chat::ToolUse> tool_use{};
+  LongInputs long_inputs = LongInputs::kRefuse;  // of embeddings
 };
 
 // A submission's job: durable, and either new or that of an earlier submission under the same task_id.
@@ -38,7 +40,8 @@ struct Admission {
   streams::StreamPtr stream;  // null: the job has ended, and its tokens are not held any more
   // Of a submission with a tool_use whose answer may hold calls or thoughts; null: it is content, all of it.
   std::shared_ptr<const chat::Reading> reading{};
-  std::int64_t tokens_in = 0;  // of the prompt; 0 of an earlier submission
+  std::int64_t tokens_in = 0;              // of the prompt; 0 of an earlier submission
+  std::vector<std::int64_t> cut_inputs{};  // EmbeddingPrompt::cut_inputs
 };
 
 // From these and the client's request the API makes what a worker gets. A temperature left out is 0.7, or 0 with
@@ -84,6 +87,8 @@ class Submitter {
     std::optional<chat::ToolUse> tool_use;
     std::shared_ptr<const chat::Reading> reading;  // of the answer
     std::int64_t tokens_in = 0;                    // of the prompt
+    LongInputs long_inputs = LongInputs::kRefuse;
+    std::vector<std::int64_t> cut_inputs;
   };
   using PendingPtr = std::shared_ptr<Pending>;
   core::sessions::QuotaTable::Standing::Tokens tokens_of(const Pending& pending) const;

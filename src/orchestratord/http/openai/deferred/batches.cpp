@@ -99,9 +99,12 @@ base::Result<> check(const wire::CreateBatchRequest& wanted) {
 // As the client of a line would have it, were it sent alone.
 base::Result<Call> call_of(const std::string& endpoint, const std::string& body, const std::string& seed_name) {
   Call call = TRY(decoder_of(endpoint)(body));
-  if (const AnswerOptions* text = call.text_answer(); text != nullptr && (text->stream || text->background)) {
-    return refused(text->stream ? "stream" : "background", "unsupported",
-                   "a line of a batch neither streams nor waits");
+  if (const AnswerOptions* text = call.text_answer()) {
+    const char* field = text->stream ? "stream" : text->background ? "background" : text->choices > 1 ? "n" : nullptr;
+    if (field != nullptr) {
+      return refused(field, "unsupported",
+                     "a line of a batch has one answer and neither streams nor goes to the background");
+    }
   }
   call.submission.priority = wire::Priority::kBatch;
   if (!call.submission.seed) {

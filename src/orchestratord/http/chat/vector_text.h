@@ -1,0 +1,12 @@
+#pragma once
+// Vectors of embedding jobs as numbers. Pure.
+#include <string>
+#include <string_view>
+
+namespace llorch::orchestratord::http::chat {
+
+// Appends the elements, separated by commas: each as short as it can be said so that an f32 reads back the same. REQUIRES: a
+// vector as wire/embedding.h has it.
+void append_numbers(std::string& out, std::string_view vector);
+
+}  // namespace llorch::orchestratord::http::chat
