@@ -12,6 +12,7 @@
 
 #include "engine/compute/cpu/host/isa.h"
 #include "engine/compute/cpu/pack.h"
+#include "engine/compute/cpu/quantized_rows.h"
 #include "engine/compute/cpu/range.h"
 
 namespace llorch::engine::compute::cpu {
@@ -40,17 +41,6 @@ struct LayerNormArgs {
   float eps = 0;
 };
 
-// A row of activations as int8 blocks of 32: x ~ scale * q with scale = max|x| / 127, q in [-127, 127].
-struct QuantizedRows {
-  std::int8_t* q = nullptr;      // [rows, width]
-  float* scales = nullptr;       // [rows, width / 32]
-  std::int32_t* sums = nullptr;  // [rows, width / 16], sums of q over halves of blocks
-  std::size_t width = 0;         // a multiple of 32
-
-  QuantizedRows from(std::size_t row) const {
-    return {q + row * width, scales + row * (width / 32), sums + row * (width / 16), width};
-  }
-};
 struct QuantizeArgs {
   const float* x = nullptr;  // [rows, width], row stride x_stride
   std::size_t x_stride = 0;

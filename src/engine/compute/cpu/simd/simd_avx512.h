@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/compute/cpu/quantized_rows.h"
 #include "engine/compute/cpu/simd/groups.h"
 
 #define LLORCH_INLINE inline __attribute__((always_inline))
@@ -140,25 +141,80 @@ LLORCH_INLINE I32x16 load_i8(const std::uint8_t* p) {
 }
 LLORCH_INLINE I32x16 mul_int(I32x16 a, I32x16 b) { return {_mm512_mullo_epi32(a.v, b.v)}; }
 
-// sums[r] = sum over the groups of four kFirst .. kFirst + kCount - 1 of codes(g) . x[r], exact, lane = weight row; minus
-// kOffset * x_sums[r], the sum of those x. Weights: codes 0..kCodeMax, or signed bytes when kCodeMax is 0. The multiplier
-// is unsigned x signed: signed bytes go in plus 128.
-template <int kCodeMax, int kOffset, int kFirst, int kCount, int kRows, class Codes>
-LLORCH_INLINE void dot_groups(const Codes& codes, const std::int8_t* x, std::size_t x_stride,
-                              const std::int32_t (&x_sums)[kRows], I32x16 (&sums)[kRows]) {
-  constexpr int kTakenOff = kCodeMax == 0 ? kOffset + 128 : kOffset;
-  for (int r = 0; r < kRows; ++r) sums[r] = set1_i(-kTakenOff * x_sums[r]);
-  for_groups<kFirst, kCount>([&](auto group) __attribute__((always_inline)) {
-    constexpr int g = decltype(group)::value;
-    Bytes64 w = codes(group);
-    if constexpr (kCodeMax == 0) w = flip_signs(w);
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r)
-      sums[r].v = _mm512_dpbusd_epi32(sums[r].v, w.v, broadcast4(x + static_cast<std::size_t>(r) * x_stride + 4 * g));
+// Quantized products take the sixteen lanes in kParts parts; here, all of them at once.
+inline constexpr int kParts = 1;
+using PartF = F32x16;
+using PartI = I32x16;
+using PartBytes = Bytes64;
+template <int kPart>
+LLORCH_INLINE F32x16 part(F32x16 a) {
+  return a;
+}
+template <int kPart>
+LLORCH_INLINE I32x16 part(I32x16 a) {
+  return a;
+}
+LLORCH_INLINE PartF set1_part(float x) { return set1(x); }
+LLORCH_INLINE PartI set1_part_i(std::int32_t x) { return set1_i(x); }
+LLORCH_INLINE PartF load_part(const float* p) { return load(p); }
+LLORCH_INLINE void store_part(float* p, PartF a) { store(p, a); }
+LLORCH_INLINE PartBytes load_part_bytes(const std::uint8_t* p) { return load_bytes(p); }
+LLORCH_INLINE void store_part_bytes(std::uint8_t* p, PartBytes a) { _mm512_storeu_si512(p, a.v); }
+
+// The multiplier is unsigned x signed bytes: weights of either sign go in plus 128.
+inline constexpr bool kSignedCodes = false;
+
+// Small scales as block_integers() wants them. Every product of a scale and an exact sum stays below 2^24: exact in f32.
+using PartScale = F32x16;
+LLORCH_INLINE PartScale make_scale(I32x16 s) { return to_float(s); }
+LLORCH_INLINE PartScale load_scale(const std::uint8_t* p) { return load(reinterpret_cast<const float*>(p)); }
+LLORCH_INLINE void store_scale(std::uint8_t* p, PartScale s) { store(reinterpret_cast<float*>(p), s); }
+
+template <int kOffset>
+LLORCH_INLINE I32x16 times_offset(std::int32_t sum) {
+  if constexpr (kOffset == 0) return set1_i(0);
+  static_assert((kOffset & (kOffset - 1)) == 0);
+  return shift_left < kOffset == 0 ? 0 : __builtin_ctz(kOffset | 1 << 30) > (set1_i(sum));
+}
+template <int... kRow>
+LLORCH_INLINE void add_products(Rows<kRow...>, Bytes64 codes, const QuantizedBlock* const (&x)[sizeof...(kRow)],
+                                int group, I32x16 (&sums)[sizeof...(kRow)]) {
+  ((sums[kRow].v = _mm512_dpbusd_epi32(sums[kRow].v, codes.v, broadcast4(x[kRow]->q + 4 * group))), ...);
+}
+
+// integers[r] = sum over the block of small scale * integer of the weight * q of x[r], exact, lane = weight row.
+template <class Weights, class Block, int... kRow>
+LLORCH_INLINE void block_integers(Rows<kRow...> rows, const Block& block,
+                                  const QuantizedBlock* const (&x)[sizeof...(kRow)],
+                                  F32x16 (&integers)[sizeof...(kRow)]) {
+  constexpr bool kHalves = Weights::kLayout.has_halves();
+  I32x16 sums[sizeof...(kRow)];
+  if constexpr (kHalves) {
+    ((sums[kRow] = times_offset<Weights::kOffset>(x[kRow]->minus_half_sums[0])), ...);
+  } else {
+    ((sums[kRow] = times_offset<Weights::kOffset>(x[kRow]->minus_sum)), ...);
+  }
+  for_groups<0, kHalves ? 4 : 8>([&](auto group) __attribute__((always_inline)) {
+    add_products(rows, block.codes(group), x, decltype(group)::value, sums);
   });
+  if constexpr (Weights::kScaled) {
+    const F32x16 scale = block.scale(GroupNumber<0>{});
+    ((integers[kRow] = mul(scale, to_float(sums[kRow]))), ...);
+  } else {
+    ((integers[kRow] = to_float(sums[kRow])), ...);
+  }
+  if constexpr (kHalves) {
+    ((sums[kRow] = times_offset<Weights::kOffset>(x[kRow]->minus_half_sums[1])), ...);
+    for_groups<4, 4>([&](auto group) __attribute__((always_inline)) {
+      add_products(rows, block.codes(group), x, decltype(group)::value, sums);
+    });
+    const F32x16 scale = block.scale(GroupNumber<1>{});
+    ((integers[kRow] = fma(scale, to_float(sums[kRow]), integers[kRow])), ...);
+  }
 }
 
 // Register tiles: rows of activations x groups of sixteen weight rows. They change speed, never bits.
-inline constexpr int kFloatTileRows = 6, kFloatTileGroups = 2, kFloatSingleGroups = 4, kQuantTileRows = 8;
+inline constexpr int kFloatTileRows = 6, kFloatTileGroups = 2, kFloatSingleGroups = 4;
+inline constexpr int kPackedTileRows = 8, kSlabTileRows = 8;
 
 }  // namespace llorch::engine::compute::cpu::simd::avx512
