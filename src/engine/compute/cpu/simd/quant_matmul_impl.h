@@ -265,8 +265,8 @@ struct QuantTiles {
 
 // Blocks of a slab, at most 15 KiB of the first-level cache; a multiple of the blocks that share a factor.
 inline constexpr std::size_t kSlabBlocks = 16;
-// Rows that one unpacking serves; what a slab meets of them stays in the second-level cache.
-inline constexpr std::size_t kQuantRowPanel = 128;
+// Rows that one unpacking serves, and bytes of them that all groups meet before the next: they stay in the second-level cache.
+inline constexpr std::size_t kQuantRowPanel = 128, kChunkBytes = 256 << 10;
 
 template <class Weights>
 __attribute__((noinline)) void unpack_slab(const std::uint8_t* group, std::size_t blocks, Range range,
@@ -323,43 +323,90 @@ inline void packed_matmul(const MatmulArgs& args, Range groups) {
   }
 }
 
+// The lines of a slab that is unpacked next, asked for a share at a time between the tiles of the one before.
+class SlabAhead {
+ public:
+  SlabAhead(const std::uint8_t* group, std::size_t blocks, Range range, const QuantLayout& layout, std::size_t shares)
+      : codes_{group + range.begin * layout.code_bytes(), group + range.end * layout.code_bytes()}, shares_(shares) {
+    const std::uint8_t* small = group + blocks * layout.code_bytes();
+    const std::uint8_t* factors = small + blocks * layout.small_bytes();
+    rest_[0] = {small + range.begin * layout.small_bytes(), small + range.end * layout.small_bytes()};
+    rest_[1] = {factors + range.begin / layout.factor_blocks * layout.factor_bytes(),
+                factors + range.end / layout.factor_blocks * layout.factor_bytes()};
+    share_bytes_ = (static_cast<std::size_t>(codes_.end - codes_.begin) / shares_ + 63) / 64 * 64;
+  }
+  LLORCH_INLINE void ask() {
+    for (Bytes& rest : rest_) {  // with the first share: they are few
+      prefetch(rest.begin, static_cast<std::size_t>(rest.end - rest.begin));
+      rest.begin = rest.end;
+    }
+    const std::size_t bytes = least(share_bytes_, static_cast<std::size_t>(codes_.end - codes_.begin));
+    prefetch(codes_.begin, bytes);
+    codes_.begin += bytes;
+  }
+
+ private:
+  struct Bytes {
+    const std::uint8_t* begin;
+    const std::uint8_t* end;
+  };
+  Bytes codes_, rest_[2];
+  std::size_t shares_, share_bytes_;
+};
+
 // Rows of a panel in tiles that differ by one row at most: a tile of one row costs nearly what one of three does.
+LLORCH_INLINE std::size_t tiles_of(std::size_t rows) { return (rows + kSlabTileRows - 1) / kSlabTileRows; }
 template <class Weights>
-LLORCH_INLINE void slab_tiles(std::size_t rows, QuantTileArgs tile) {
-  const std::size_t tiles = (rows + kSlabTileRows - 1) / kSlabTileRows;
+LLORCH_INLINE void slab_tiles(std::size_t rows, QuantTileArgs tile, SlabAhead& ahead) {
+  const std::size_t tiles = tiles_of(rows);
   for (std::size_t i = 0; i < tiles; ++i) {
     const std::size_t count = rows * (i + 1) / tiles - rows * i / tiles;
+    ahead.ask();
     QuantTiles<Weights>::slab(RowsUpTo<kSlabTileRows>{}, count, tile);
     tile.x += count * tile.x_stride, tile.y += count * tile.y_stride;
   }
 }
 
+// Rows [row, row + rows) times every group, over a chunk of the depth: `chunk` in blocks.
+template <class Weights>
+inline void slab_chunk(const MatmulArgs& args, Range groups, Range rows, Range chunk, float* tail) {
+  alignas(64) std::uint8_t slab[kSlabBlocks * SlabBlock<Weights, 0>::kBytes];
+  const std::size_t blocks = args.w.cols / 32, count = rows.end - rows.begin;
+  const auto* w = reinterpret_cast<const std::uint8_t*>(args.w.data);
+  const auto slab_at = [&](std::size_t b) { return Range{b, least(b + kSlabBlocks, chunk.end)}; };
+  for (std::size_t g = groups.begin; g < groups.end; ++g) {
+    const std::uint8_t* group = w + g * args.w.group_bytes;
+    const GroupOutputs out = outputs_of(args, rows.begin, g, tail);
+    for (Range at = slab_at(chunk.begin); at.begin < chunk.end; at = slab_at(at.end)) {
+      const bool last = at.end == chunk.end;
+      SlabAhead ahead(last ? group + args.w.group_bytes : group, blocks, slab_at(last ? chunk.begin : at.end),
+                      Weights::kLayout, tiles_of(count) + 1);
+      ahead.ask();
+      unpack_slab<Weights>(group, blocks, at, slab);
+      slab_tiles<Weights>(count,
+                          {.w = slab,
+                           .blocks = at.end - at.begin,
+                           .x = args.xq.row(rows.begin) + at.begin,
+                           .x_stride = args.xq.row_blocks(),
+                           .y = out.y,
+                           .y_stride = out.stride,
+                           .begin = at.begin == 0},
+                          ahead);
+    }
+    if (chunk.end == blocks) keep_tail(args, rows.begin, count, g, out);
+  }
+}
+
 template <class Weights>
 inline void slab_matmul(const MatmulArgs& args, Range groups) {
-  constexpr QuantLayout kLayout = Weights::kLayout;
-  alignas(64) std::uint8_t slab[kSlabBlocks * SlabBlock<Weights, 0>::kBytes];
   alignas(64) float tail[kQuantRowPanel * kPackRows];
   const std::size_t blocks = args.w.cols / 32;
-  const auto* w = reinterpret_cast<const std::uint8_t*>(args.w.data);
   for (std::size_t row = 0; row < args.rows; row += kQuantRowPanel) {
-    const std::size_t rows = least(kQuantRowPanel, args.rows - row);
-    for (std::size_t b = 0; b < blocks; b += kSlabBlocks) {
-      const std::size_t count = least(kSlabBlocks, blocks - b);
-      for (std::size_t g = groups.begin; g < groups.end; ++g) {
-        const std::uint8_t* group = w + g * args.w.group_bytes;
-        const GroupOutputs out = outputs_of(args, row, g, tail);
-        unpack_slab<Weights>(group, blocks, {b, b + count}, slab);
-        prefetch(group + args.w.group_bytes + b * kLayout.code_bytes(), count * kLayout.code_bytes());
-        slab_tiles<Weights>(rows, {.w = slab,
-                                   .blocks = count,
-                                   .x = args.xq.row(row) + b,
-                                   .x_stride = args.xq.row_blocks(),
-                                   .y = out.y,
-                                   .y_stride = out.stride,
-                                   .begin = b == 0});
-        if (b + count == blocks) keep_tail(args, row, rows, g, out);
-      }
-    }
+    const Range rows{row, least(row + kQuantRowPanel, args.rows)};
+    const std::size_t slabs = kChunkBytes / sizeof(QuantizedBlock) / (rows.end - rows.begin) / kSlabBlocks;
+    const std::size_t chunk = (slabs == 0 ? 1 : slabs) * kSlabBlocks;
+    for (std::size_t b = 0; b < blocks; b += chunk)
+      slab_chunk<Weights>(args, groups, rows, {b, least(b + chunk, blocks)}, tail);
   }
 }
 
