@@ -204,8 +204,13 @@ LLORCH_INLINE void packed_rows(Rows<kRow...> rows, const QuantTileArgs& args) {
       prefetch(w + kPrefetchBytes, kLayout.code_bytes());
       if constexpr (kLayout.small_bytes() != 0) prefetch(small + next_bytes, kLayout.small_bytes());
       add_block<Weights>(rows, PackedBlock<Weights, 0>{w, small, factor}, x, first);
-      if constexpr (kParts == 2)
+      if constexpr (kParts == 2) {
+        asm volatile(
+            "" ::
+                : "memory");  // or the loads of x that both halves need are made once and kept: there is no room
         add_block<Weights>(rows, PackedBlock<Weights, kParts - 1>{w, small, factor}, x, second);
+        asm volatile("" ::: "memory");
+      }
       w += kLayout.code_bytes(), small += kLayout.small_bytes();
       (++x[kRow], ...);
     }
