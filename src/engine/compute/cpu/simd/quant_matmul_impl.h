@@ -143,14 +143,11 @@ struct SlabBlock {
 // y[r] = fma(d * d_x, integers, y[r]), then the min's part: the order that makes the bits. Mins meet sums with turned signs, so
 // what is taken off is added. M is exact in f32 as the integers are.
 template <class Weights, class Block, int... kRow>
-LLORCH_INLINE void add_block(Rows<kRow...> rows, const Block& block, const QuantizedBlock* const (&x)[sizeof...(kRow)],
-                             PartF (&y)[sizeof...(kRow)]) {
-  constexpr QuantLayout kLayout = Weights::kLayout;
-  PartF integers[sizeof...(kRow)];
-  block_integers<Weights>(rows, block, x, integers);
+LLORCH_INLINE void combine(Rows<kRow...>, const Block& block, const QuantizedBlock* const (&x)[sizeof...(kRow)],
+                           const PartF (&integers)[sizeof...(kRow)], PartF (&y)[sizeof...(kRow)]) {
   const PartF d = block.d();
   ((y[kRow] = fma(mul(d, set1_part(x[kRow]->scale)), integers[kRow], y[kRow])), ...);
-  if constexpr (kLayout.has_min) {
+  if constexpr (Weights::kLayout.has_min) {
     const PartF m = block.m();
     const auto sum = [](std::int32_t value) __attribute__((always_inline)) { return to_float(set1_part_i(value)); };
     if constexpr (Weights::kMins == 0) {
@@ -168,14 +165,29 @@ LLORCH_INLINE void add_block(Rows<kRow...> rows, const Block& block, const Quant
   }
 }
 
-// Sixteen weight rows x the rows of a tile; all sixteen outputs of a row are written.
+template <class Weights, class Block, int kGroups, int... kRow>
+LLORCH_INLINE void add_blocks(Rows<kRow...> rows, const Block (&blocks)[kGroups],
+                              const QuantizedBlock* const (&x)[sizeof...(kRow)], PartF (&y)[kGroups][sizeof...(kRow)]) {
+  PartF integers[kGroups][sizeof...(kRow)];
+  block_integers<Weights>(rows, blocks, x, integers);
+  for_groups<0, kGroups>([&](auto n) __attribute__((always_inline)) {
+    combine<Weights>(rows, blocks[decltype(n)::value], x, integers[decltype(n)::value], y[decltype(n)::value]);
+  });
+}
+
+// Blocks of a slab, at most 15 KiB of the first-level cache per group; a multiple of the blocks that share a factor.
+inline constexpr std::size_t kSlabBlocks = 16;
+// Rows that one unpacking serves, and bytes of them that all groups meet before the next: they stay in the second-level cache.
+inline constexpr std::size_t kQuantRowPanel = 128, kChunkBytes = 256 << 10;
+
+// A group of sixteen weight rows, or several beside each other, x the rows of a tile; all outputs of a row are written.
 struct QuantTileArgs {
-  const std::uint8_t* w = nullptr;  // a packed group, or a slab
+  const std::uint8_t* w = nullptr;  // a packed group, or the slab of the first group; the next has its place behind
   std::size_t blocks = 0;
   std::size_t next_bytes = 0;         // from a packed group to the one that is read next
   const QuantizedBlock* x = nullptr;  // [rows, x_stride]
   std::size_t x_stride = 0;
-  float* y = nullptr;  // [rows, 16], row stride y_stride
+  float* y = nullptr;  // [rows, groups * 16], row stride y_stride
   std::size_t y_stride = 0;
   bool begin = true;  // else y holds the sums of the blocks before
 };
@@ -190,25 +202,26 @@ template <class Weights, int... kRow>
 LLORCH_INLINE void packed_rows(Rows<kRow...> rows, const QuantTileArgs& args) {
   constexpr QuantLayout kLayout = Weights::kLayout;
   constexpr int kCount = sizeof...(kRow);
+  using First = PackedBlock<Weights, 0>;
+  using Second = PackedBlock<Weights, kParts - 1>;
   const std::uint8_t* w = args.w;
   const std::uint8_t* small = w + args.blocks * kLayout.code_bytes();
   const std::uint8_t* factor = small + args.blocks * kLayout.small_bytes();
   const std::uint8_t* const end = small;
   const std::size_t next_bytes = args.next_bytes;
   const QuantizedBlock* x[kCount] = {args.x + kRow * args.x_stride...};
-  PartF first[kCount], second[kCount];
-  ((first[kRow] = second[kRow] = set1_part(0.0f)), ...);
+  PartF first[1][kCount], second[1][kCount];
+  ((first[0][kRow] = second[0][kRow] = set1_part(0.0f)), ...);
   while (w != end) {
     prefetch(factor + next_bytes, kLayout.factor_bytes());
     for (std::size_t b = 0; b < kLayout.factor_blocks; ++b) {
       prefetch(w + kPrefetchBytes, kLayout.code_bytes());
       if constexpr (kLayout.small_bytes() != 0) prefetch(small + next_bytes, kLayout.small_bytes());
-      add_block<Weights>(rows, PackedBlock<Weights, 0>{w, small, factor}, x, first);
+      add_blocks<Weights>(rows, {First{w, small, factor}}, x, first);
       if constexpr (kParts == 2) {
-        asm volatile(
-            "" ::
-                : "memory");  // or the loads of x that both halves need are made once and kept: there is no room
-        add_block<Weights>(rows, PackedBlock<Weights, kParts - 1>{w, small, factor}, x, second);
+        // Or the loads of x that both halves need are made once and kept: there is no room.
+        asm volatile("" ::: "memory");
+        add_blocks<Weights>(rows, {Second{w, small, factor}}, x, second);
         asm volatile("" ::: "memory");
       }
       w += kLayout.code_bytes(), small += kLayout.small_bytes();
@@ -216,39 +229,49 @@ LLORCH_INLINE void packed_rows(Rows<kRow...> rows, const QuantTileArgs& args) {
     }
     factor += kLayout.factor_bytes();
   }
-  (store_part(args.y + kRow * args.y_stride, first[kRow]), ...);
-  if constexpr (kParts == 2) (store_part(args.y + kRow * args.y_stride + kPackRows / 2, second[kRow]), ...);
+  (store_part(args.y + kRow * args.y_stride, first[0][kRow]), ...);
+  if constexpr (kParts == 2) (store_part(args.y + kRow * args.y_stride + kPackRows / 2, second[0][kRow]), ...);
 }
 
-template <class Weights, int kPart, int... kRow>
+template <class Weights, int kGroups, int kPart, int... kRow>
 LLORCH_INLINE void slab_rows(Rows<kRow...> rows, const QuantTileArgs& args) {
   using Block = SlabBlock<Weights, kPart>;
-  constexpr int kCount = sizeof...(kRow);
   const std::uint8_t* w = args.w;
   const std::uint8_t* const end = w + args.blocks * Block::kBytes;
-  const QuantizedBlock* x[kCount] = {args.x + kRow * args.x_stride...};
-  float* out = args.y + kPart * (kPackRows / kParts);
-  PartF y[kCount];
-  if (args.begin) {
-    ((y[kRow] = set1_part(0.0f)), ...);
-  } else {
-    ((y[kRow] = load_part(out + kRow * args.y_stride)), ...);
-  }
+  const QuantizedBlock* x[sizeof...(kRow)] = {args.x + kRow * args.x_stride...};
+  PartF y[kGroups][sizeof...(kRow)];
+  const auto outputs = [&](auto n, int row) __attribute__((always_inline)) {
+    return args.y + static_cast<std::size_t>(row) * args.y_stride + decltype(n)::value * kPackRows +
+           kPart * (kPackRows / kParts);
+  };
+  for_groups<0, kGroups>([&](auto n) __attribute__((always_inline)) {
+    if (args.begin) {
+      ((y[decltype(n)::value][kRow] = set1_part(0.0f)), ...);
+    } else {
+      ((y[decltype(n)::value][kRow] = load_part(outputs(n, kRow))), ...);
+    }
+  });
   for (; w != end; w += Block::kBytes) {
-    add_block<Weights>(rows, Block{w}, x, y);
+    if constexpr (kGroups == 1) {
+      add_blocks<Weights>(rows, {Block{w}}, x, y);
+    } else {
+      add_blocks<Weights>(rows, {Block{w}, Block{w + kSlabBlocks * Block::kBytes}}, x, y);
+    }
     (++x[kRow], ...);
   }
-  (store_part(out + kRow * args.y_stride, y[kRow]), ...);
+  for_groups<0, kGroups>([&](auto n) __attribute__((always_inline)) {
+    (store_part(outputs(n, kRow), y[decltype(n)::value][kRow]), ...);
+  });
 }
 
 template <class Weights, int kRows>
 __attribute__((noinline)) void packed_tile(const QuantTileArgs& args) {
   packed_rows<Weights>(RowsUpTo<kRows>{}, args);
 }
-template <class Weights, int kRows>
+template <class Weights, int kRows, int kGroups>
 __attribute__((noinline)) void slab_tile(const QuantTileArgs& args) {
   for_groups<0, kParts>([&](auto which) __attribute__((always_inline)) {
-    slab_rows<Weights, decltype(which)::value>(RowsUpTo<kRows>{}, args);
+    slab_rows<Weights, kGroups, decltype(which)::value>(RowsUpTo<kRows>{}, args);
   });
 }
 
@@ -262,16 +285,12 @@ struct QuantTiles {
     kTiles[rows - 1](args);
   }
   template <int... kRow>
-  static LLORCH_INLINE void slab(Rows<kRow...>, std::size_t rows, const QuantTileArgs& args) {
-    static constexpr Tile kTiles[] = {slab_tile<Weights, kRow + 1>...};
-    kTiles[rows - 1](args);
+  static LLORCH_INLINE void slab(Rows<kRow...>, std::size_t rows, std::size_t groups, const QuantTileArgs& args) {
+    static constexpr Tile kTiles[] = {slab_tile<Weights, kRow + 1, 1>...,
+                                      slab_tile<Weights, kRow + 1, kSlabTileGroups>...};
+    kTiles[(groups - 1) * kSlabTileRows + rows - 1](args);
   }
 };
-
-// Blocks of a slab, at most 15 KiB of the first-level cache; a multiple of the blocks that share a factor.
-inline constexpr std::size_t kSlabBlocks = 16;
-// Rows that one unpacking serves, and bytes of them that all groups meet before the next: they stay in the second-level cache.
-inline constexpr std::size_t kQuantRowPanel = 128, kChunkBytes = 256 << 10;
 
 template <class Weights>
 __attribute__((noinline)) void unpack_slab(const std::uint8_t* group, std::size_t blocks, Range range,
@@ -328,46 +347,49 @@ inline void packed_matmul(const MatmulArgs& args, Range groups) {
   }
 }
 
-// The lines of a slab that is unpacked next, asked for a share at a time between the tiles of the one before.
-class SlabAhead {
+// The lines of the slabs that are unpacked next, asked for a share at a time between the tiles of the ones before.
+class SlabsAhead {
  public:
-  SlabAhead(const std::uint8_t* group, std::size_t blocks, Range range, const QuantLayout& layout, std::size_t shares)
-      : codes_{group + range.begin * layout.code_bytes(), group + range.end * layout.code_bytes()}, shares_(shares) {
-    const std::uint8_t* small = group + blocks * layout.code_bytes();
-    const std::uint8_t* factors = small + blocks * layout.small_bytes();
+  // Blocks `range` of `groups` groups, `group` the first of them.
+  SlabsAhead(const PackedMatrix& w, const std::uint8_t* group, std::size_t groups, Range range, std::size_t shares)
+      : group_bytes_(w.group_bytes), groups_(groups) {
+    const QuantLayout layout = quant_layout(w.dtype);
+    const std::uint8_t* small = group + w.cols / 32 * layout.code_bytes();
+    const std::uint8_t* factors = small + w.cols / 32 * layout.small_bytes();
+    codes_ = {group + range.begin * layout.code_bytes(), group + range.end * layout.code_bytes()};
     rest_[0] = {small + range.begin * layout.small_bytes(), small + range.end * layout.small_bytes()};
     rest_[1] = {factors + range.begin / layout.factor_blocks * layout.factor_bytes(),
                 factors + range.end / layout.factor_blocks * layout.factor_bytes()};
-    share_bytes_ = (static_cast<std::size_t>(codes_.end - codes_.begin) / shares_ + 63) / 64 * 64;
+    share_bytes_ = (codes_.bytes() / shares + 63) / 64 * 64;
   }
   LLORCH_INLINE void ask() {
-    for (Bytes& rest : rest_) {  // with the first share: they are few
-      prefetch(rest.begin, static_cast<std::size_t>(rest.end - rest.begin));
-      rest.begin = rest.end;
+    for (std::size_t i = 0; i < groups_; ++i) {
+      prefetch(codes_.begin + i * group_bytes_, least(share_bytes_, codes_.bytes()));
+      for (const Bytes& rest : rest_) prefetch(rest.begin + i * group_bytes_, rest.bytes());
     }
-    const std::size_t bytes = least(share_bytes_, static_cast<std::size_t>(codes_.end - codes_.begin));
-    prefetch(codes_.begin, bytes);
-    codes_.begin += bytes;
+    codes_.begin += least(share_bytes_, codes_.bytes());
+    for (Bytes& rest : rest_) rest.begin = rest.end;  // all of it went with the first share: it is little
   }
 
  private:
   struct Bytes {
     const std::uint8_t* begin;
     const std::uint8_t* end;
+    std::size_t bytes() const { return static_cast<std::size_t>(end - begin); }
   };
   Bytes codes_, rest_[2];
-  std::size_t shares_, share_bytes_;
+  std::size_t group_bytes_, groups_, share_bytes_;
 };
 
 // Rows of a panel in tiles that differ by one row at most: a tile of one row costs nearly what one of three does.
 LLORCH_INLINE std::size_t tiles_of(std::size_t rows) { return (rows + kSlabTileRows - 1) / kSlabTileRows; }
 template <class Weights>
-LLORCH_INLINE void slab_tiles(std::size_t rows, QuantTileArgs tile, SlabAhead& ahead) {
+LLORCH_INLINE void slab_tiles(std::size_t rows, std::size_t groups, QuantTileArgs tile, SlabsAhead& ahead) {
   const std::size_t tiles = tiles_of(rows);
   for (std::size_t i = 0; i < tiles; ++i) {
     const std::size_t count = rows * (i + 1) / tiles - rows * i / tiles;
     ahead.ask();
-    QuantTiles<Weights>::slab(RowsUpTo<kSlabTileRows>{}, count, tile);
+    QuantTiles<Weights>::slab(RowsUpTo<kSlabTileRows>{}, count, groups, tile);
     tile.x += count * tile.x_stride, tile.y += count * tile.y_stride;
   }
 }
@@ -375,21 +397,23 @@ LLORCH_INLINE void slab_tiles(std::size_t rows, QuantTileArgs tile, SlabAhead& a
 // Rows [row, row + rows) times every group, over a chunk of the depth: `chunk` in blocks.
 template <class Weights>
 inline void slab_chunk(const MatmulArgs& args, Range groups, Range rows, Range chunk, float* tail) {
-  alignas(64) std::uint8_t slab[kSlabBlocks * SlabBlock<Weights, 0>::kBytes];
-  const std::size_t blocks = args.w.cols / 32, count = rows.end - rows.begin;
-  const auto* w = reinterpret_cast<const std::uint8_t*>(args.w.data);
+  constexpr std::size_t kSlabBytes = kSlabBlocks * SlabBlock<Weights, 0>::kBytes;
+  alignas(64) std::uint8_t slabs[kSlabTileGroups * kSlabBytes];
+  const std::size_t blocks = args.w.cols / 32, count = rows.end - rows.begin, whole = args.w.rows / kPackRows;
   const auto slab_at = [&](std::size_t b) { return Range{b, least(b + kSlabBlocks, chunk.end)}; };
-  for (std::size_t g = groups.begin; g < groups.end; ++g) {
-    const std::uint8_t* group = w + g * args.w.group_bytes;
+  for (std::size_t g = groups.begin, beside = 0; g < groups.end; g += beside) {
+    beside = g + kSlabTileGroups <= least(groups.end, whole) ? kSlabTileGroups : 1;
+    const auto* group = reinterpret_cast<const std::uint8_t*>(args.w.data) + g * args.w.group_bytes;
     const GroupOutputs out = outputs_of(args, rows.begin, g, tail);
     for (Range at = slab_at(chunk.begin); at.begin < chunk.end; at = slab_at(at.end)) {
       const bool last = at.end == chunk.end;
-      SlabAhead ahead(last ? group + args.w.group_bytes : group, blocks, slab_at(last ? chunk.begin : at.end),
-                      Weights::kLayout, tiles_of(count) + 1);
+      SlabsAhead ahead(args.w, last ? group + beside * args.w.group_bytes : group, beside,
+                       slab_at(last ? chunk.begin : at.end), tiles_of(count) + 1);
       ahead.ask();
-      unpack_slab<Weights>(group, blocks, at, slab);
-      slab_tiles<Weights>(count,
-                          {.w = slab,
+      for (std::size_t i = 0; i < beside; ++i)
+        unpack_slab<Weights>(group + i * args.w.group_bytes, blocks, at, slabs + i * kSlabBytes);
+      slab_tiles<Weights>(count, beside,
+                          {.w = slabs,
                            .blocks = at.end - at.begin,
                            .x = args.xq.row(rows.begin) + at.begin,
                            .x_stride = args.xq.row_blocks(),

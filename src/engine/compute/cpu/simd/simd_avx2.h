@@ -234,10 +234,9 @@ LLORCH_INLINE void store_scale(std::uint8_t* p, PartScale s) {
 template <int kOffset>
 LLORCH_INLINE __m256i times_offset(const std::int16_t (&pair_sums)[2]) {
   if constexpr (kOffset == 0) return _mm256_setzero_si256();
-  static_assert((kOffset & (kOffset - 1)) == 0);
   std::int32_t word;
   __builtin_memcpy(&word, pair_sums, 4);
-  return _mm256_slli_epi16(_mm256_set1_epi32(word), kOffset == 0 ? 0 : __builtin_ctz(kOffset | 1 << 30));
+  return _mm256_slli_epi16(_mm256_set1_epi32(word), shift_of(kOffset));
 }
 template <bool kBegin, int... kRow>
 LLORCH_INLINE void add_pairs(Rows<kRow...>, PartBytes codes, const QuantizedBlock* const (&x)[sizeof...(kRow)],
@@ -275,13 +274,14 @@ LLORCH_INLINE void add_signed(Rows<kRow...>, PartBytes codes, const QuantizedBlo
   }
 }
 
-// integers[r] = sum over the block of small scale * integer of the weight * q of x[r], exact, lane = weight row.
+// integers[0][r] = sum over the block of small scale * integer of the weight * q of x[r], exact, lane = weight row.
 // A pair is |w x + w x| <= 2 * 127 * largest |w|, 32512 for 128: as many groups of four as fit into 16 bits are added before
 // they are widened and scaled in one multiplication.
 template <class Weights, class Block, int... kRow>
-LLORCH_INLINE void block_integers(Rows<kRow...> rows, const Block& block,
+LLORCH_INLINE void block_integers(Rows<kRow...> rows, const Block (&blocks)[1],
                                   const QuantizedBlock* const (&x)[sizeof...(kRow)],
-                                  F32x8 (&integers)[sizeof...(kRow)]) {
+                                  F32x8 (&integers)[1][sizeof...(kRow)]) {
+  const Block& block = blocks[0];
   constexpr bool kHalves = Weights::kLayout.has_halves();
   constexpr int kCount = kHalves ? 4 : 8;
   constexpr int kLargest = Weights::kOffset != 0 ? Weights::kOffset : Weights::kCodeMax;  // |code - offset|
@@ -313,10 +313,10 @@ LLORCH_INLINE void block_integers(Rows<kRow...> rows, const Block& block,
       }
     });
   });
-  ((integers[kRow].v = _mm256_cvtepi32_ps(sums[kRow])), ...);
+  ((integers[0][kRow].v = _mm256_cvtepi32_ps(sums[kRow])), ...);
 }
 
 inline constexpr int kFloatTileRows = 3, kFloatTileGroups = 1, kFloatSingleGroups = 2;
-inline constexpr int kPackedTileRows = 2, kSlabTileRows = 4;
+inline constexpr int kPackedTileRows = 2, kSlabTileRows = 4, kSlabTileGroups = 1;
 
 }  // namespace llorch::engine::compute::cpu::simd::avx2

@@ -173,48 +173,60 @@ LLORCH_INLINE void store_scale(std::uint8_t* p, PartScale s) { store(reinterpret
 template <int kOffset>
 LLORCH_INLINE I32x16 times_offset(std::int32_t sum) {
   if constexpr (kOffset == 0) return set1_i(0);
-  static_assert((kOffset & (kOffset - 1)) == 0);
-  return shift_left < kOffset == 0 ? 0 : __builtin_ctz(kOffset | 1 << 30) > (set1_i(sum));
+  return shift_left<shift_of(kOffset)>(set1_i(sum));
 }
-template <int... kRow>
-LLORCH_INLINE void add_products(Rows<kRow...>, Bytes64 codes, const QuantizedBlock* const (&x)[sizeof...(kRow)],
-                                int group, I32x16 (&sums)[sizeof...(kRow)]) {
-  ((sums[kRow].v = _mm512_dpbusd_epi32(sums[kRow].v, codes.v, broadcast4(x[kRow]->q + 4 * group))), ...);
+template <int... kRow, int kGroups>
+LLORCH_INLINE void add_products(Rows<kRow...>, const Bytes64 (&codes)[kGroups],
+                                const QuantizedBlock* const (&x)[sizeof...(kRow)], int group,
+                                I32x16 (&sums)[kGroups][sizeof...(kRow)]) {
+  const auto add = [&](int row) __attribute__((always_inline)) {
+    const __m512i q = broadcast4(x[row]->q + 4 * group);
+    sums[0][row].v = _mm512_dpbusd_epi32(sums[0][row].v, codes[0].v, q);
+    if constexpr (kGroups == 2) sums[1][row].v = _mm512_dpbusd_epi32(sums[1][row].v, codes[1].v, q);
+  };
+  (add(kRow), ...);
 }
 
-// integers[r] = sum over the block of small scale * integer of the weight * q of x[r], exact, lane = weight row.
-template <class Weights, class Block, int... kRow>
-LLORCH_INLINE void block_integers(Rows<kRow...> rows, const Block& block,
+// integers[n][r] = sum over blocks[n] of small scale * integer of the weight * q of x[r], exact, lane = weight row.
+template <class Weights, class Block, int kGroups, int... kRow>
+LLORCH_INLINE void block_integers(Rows<kRow...> rows, const Block (&blocks)[kGroups],
                                   const QuantizedBlock* const (&x)[sizeof...(kRow)],
-                                  F32x16 (&integers)[sizeof...(kRow)]) {
+                                  F32x16 (&integers)[kGroups][sizeof...(kRow)]) {
   constexpr bool kHalves = Weights::kLayout.has_halves();
-  I32x16 sums[sizeof...(kRow)];
-  if constexpr (kHalves) {
-    ((sums[kRow] = times_offset<Weights::kOffset>(x[kRow]->minus_half_sums[0])), ...);
-  } else {
-    ((sums[kRow] = times_offset<Weights::kOffset>(x[kRow]->minus_sum)), ...);
-  }
-  for_groups<0, kHalves ? 4 : 8>([&](auto group) __attribute__((always_inline)) {
-    add_products(rows, block.codes(group), x, decltype(group)::value, sums);
-  });
-  if constexpr (Weights::kScaled) {
-    const F32x16 scale = block.scale(GroupNumber<0>{});
-    ((integers[kRow] = mul(scale, to_float(sums[kRow]))), ...);
-  } else {
-    ((integers[kRow] = to_float(sums[kRow])), ...);
-  }
-  if constexpr (kHalves) {
-    ((sums[kRow] = times_offset<Weights::kOffset>(x[kRow]->minus_half_sums[1])), ...);
-    for_groups<4, 4>([&](auto group) __attribute__((always_inline)) {
-      add_products(rows, block.codes(group), x, decltype(group)::value, sums);
+  constexpr int kCount = kHalves ? 4 : 8;
+  for_groups<0, 8 / kCount>([&](auto half) __attribute__((always_inline)) {
+    constexpr int kHalf = decltype(half)::value;
+    I32x16 sums[kGroups][sizeof...(kRow)];
+    for_groups<0, kGroups>([&](auto n) __attribute__((always_inline)) {
+      ((sums[decltype(n)::value][kRow] =
+            times_offset<Weights::kOffset>(kHalves ? x[kRow]->minus_half_sums[kHalf] : x[kRow]->minus_sum)),
+       ...);
     });
-    const F32x16 scale = block.scale(GroupNumber<1>{});
-    ((integers[kRow] = fma(scale, to_float(sums[kRow]), integers[kRow])), ...);
-  }
+    for_groups<kHalf * kCount, kCount>([&](auto group) __attribute__((always_inline)) {
+      Bytes64 codes[kGroups];
+      for_groups<0, kGroups>([&](auto n) __attribute__((always_inline)) {
+        codes[decltype(n)::value] = blocks[decltype(n)::value].codes(group);
+      });
+      add_products(rows, codes, x, decltype(group)::value, sums);
+    });
+    for_groups<0, kGroups>([&](auto number) __attribute__((always_inline)) {
+      constexpr int n = decltype(number)::value;
+      if constexpr (!Weights::kScaled) {
+        ((integers[n][kRow] = to_float(sums[n][kRow])), ...);
+      } else {
+        const F32x16 scale = blocks[n].scale(half);
+        if constexpr (kHalf == 0) {
+          ((integers[n][kRow] = mul(scale, to_float(sums[n][kRow]))), ...);
+        } else {
+          ((integers[n][kRow] = fma(scale, to_float(sums[n][kRow]), integers[n][kRow])), ...);
+        }
+      }
+    });
+  });
 }
 
 // Register tiles: rows of activations x groups of sixteen weight rows. They change speed, never bits.
 inline constexpr int kFloatTileRows = 6, kFloatTileGroups = 2, kFloatSingleGroups = 4;
-inline constexpr int kPackedTileRows = 8, kSlabTileRows = 8;
+inline constexpr int kPackedTileRows = 8, kSlabTileRows = 4, kSlabTileGroups = 2;
 
 }  // namespace llorch::engine::compute::cpu::simd::avx512
