@@ -195,63 +195,124 @@ LLORCH_INLINE void for_head_tiles(std::size_t heads, const Body& body) {
   for (; h < heads; ++h) body(GroupNumber<1>{}, h);
 }
 
-// All query heads of one kv head for one row: every page is read once for its keys and once for its values.
+// Rows of one sequence that meet the same pages, for all query heads of one kv head: a page is brought into the first-level
+// cache once for its keys and once for its values.
+struct RowTile {
+  std::size_t first, count;  // count <= kAttentionRows
+  Visible seen[kAttentionRows];
+  std::size_t base, end;  // what any of them sees
+  bool sees(std::size_t r, std::size_t page) const { return page >= seen[r].base && page < seen[r].end; }
+};
+LLORCH_INLINE RowTile row_tile(const AttentionArgs& args, std::size_t first, std::size_t end) {
+  const std::uint32_t* sequence = args.pages.sequence_of_row;
+  RowTile tile{.first = first, .count = 0, .seen = {}, .base = SIZE_MAX, .end = 0};
+  for (std::size_t row = first; row < end && tile.count < kAttentionRows && sequence[row] == sequence[first]; ++row) {
+    const Visible seen = visible_positions(args, row);
+    tile.seen[tile.count++] = seen;
+    if (seen.base < tile.base) tile.base = seen.base;
+    if (seen.end > tile.end) tile.end = seen.end;
+  }
+  return tile;
+}
+
+// The scores of row r of a tile for the heads of a kv head: [heads / kv_heads, scores_stride], page by page from seen[r].base.
+LLORCH_INLINE float* scores_of(const AttentionArgs& args, std::size_t r) {
+  return args.scores + r * (args.heads / args.layout.kv_heads) * args.scores_stride;
+}
+
 template <class Kv>
-inline void attend(const AttentionArgs& args, std::size_t row, std::size_t kv_head) {
-  using Element = typename Kv::Element;
+LLORCH_INLINE void tile_scores(const AttentionArgs& args, const RowTile& tile, std::size_t kv_head) {
+  const KvLayout& layout = args.layout;
+  const std::size_t group = args.heads / layout.kv_heads;
+  for (std::size_t at = tile.base; at < tile.end; at += kPagePositions) {
+    const auto* keys =
+        reinterpret_cast<const typename Kv::Element*>(page_of(args.pages, tile.first, at) + layout.key_offset(kv_head));
+    for (std::size_t r = 0; r < tile.count; ++r) {
+      if (!tile.sees(r, at)) continue;
+      const float* q = args.q + (tile.first + r) * args.q_stride + kv_head * group * layout.key_dim;
+      float* scores = scores_of(args, r) + (at - tile.seen[r].base);
+      for_head_tiles(group, [&](auto heads, std::size_t h) {
+        page_scores<Kv, decltype(heads)::value>(args, q + h * layout.key_dim, keys, at, tile.seen[r],
+                                                scores + h * args.scores_stride);
+      });
+    }
+  }
+}
+
+template <class Kv>
+LLORCH_INLINE void tile_values(const AttentionArgs& args, const RowTile& tile, std::size_t kv_head) {
+  const KvLayout& layout = args.layout;
+  const std::size_t group = args.heads / layout.kv_heads;
+  for (std::size_t at = tile.base; at < tile.end; at += kPagePositions) {
+    const auto* values = reinterpret_cast<const typename Kv::Element*>(page_of(args.pages, tile.first, at) +
+                                                                       layout.value_offset(kv_head));
+    for (std::size_t r = 0; r < tile.count; ++r) {
+      if (!tile.sees(r, at)) continue;
+      const Visible& seen = tile.seen[r];
+      const Range entries{seen.begin > at ? seen.begin - at : 0,
+                          seen.end - at < kPagePositions ? seen.end - at : kPagePositions};
+      const float* p = scores_of(args, r) + (at - seen.base);
+      float* out = args.out + (tile.first + r) * args.out_stride + kv_head * group * layout.value_dim;
+      for_head_tiles(group, [&](auto heads, std::size_t h) {
+        page_values<Kv, decltype(heads)::value>(values, layout.value_dim,
+                                                {.p = p + h * args.scores_stride,
+                                                 .p_stride = args.scores_stride,
+                                                 .entries = entries,
+                                                 .out = out + h * layout.value_dim,
+                                                 .out_stride = layout.value_dim});
+      });
+    }
+  }
+}
+
+// Scores of one row and head to e^(score - max); the row's own denominator waits behind its scores.
+inline void row_softmax(const Visible& seen, float* scores, const float* sink) {
+  const std::size_t pages = (seen.end - seen.base + kPagePositions - 1) / kPagePositions;
+  // A span that begins inside sixteen positions may end its last sixteen behind the last page.
+  store(scores + pages * kPagePositions, set1(-__builtin_inff()));
+  const std::size_t count = (seen.end - seen.origin + 15) / 16 * 16;
+  scores[pages * kPagePositions] = exp_scores(scores + (seen.origin - seen.base), count, sink);
+}
+LLORCH_INLINE float denominator(const Visible& seen, const float* scores) {
+  return scores[(seen.end - seen.base + kPagePositions - 1) / kPagePositions * kPagePositions];
+}
+
+template <class Kv>
+inline void attend(const AttentionArgs& args, const RowTile& tile, std::size_t kv_head) {
   const KvLayout& layout = args.layout;
   const std::size_t group = args.heads / layout.kv_heads, first_head = kv_head * group;
-  const Visible seen = visible_positions(args, row);
-  const float* q = args.q + row * args.q_stride + first_head * layout.key_dim;
-  float* out = args.out + row * args.out_stride + first_head * layout.value_dim;
-  for (std::size_t at = seen.base; at < seen.end; at += kPagePositions) {
-    const auto* keys = reinterpret_cast<const Element*>(page_of(args.pages, row, at) + layout.key_offset(kv_head));
-    for_head_tiles(group, [&](auto tile, std::size_t h) {
-      page_scores<Kv, decltype(tile)::value>(args, q + h * layout.key_dim, keys, at, seen,
-                                             args.scores + h * args.scores_stride + (at - seen.base));
-    });
+  tile_scores<Kv>(args, tile, kv_head);
+  for (std::size_t r = 0; r < tile.count; ++r) {
+    float* out = args.out + (tile.first + r) * args.out_stride + first_head * layout.value_dim;
+    for (std::size_t i = 0; i < group * layout.value_dim; ++i) out[i] = 0.0f;
+    for (std::size_t h = 0; h < group; ++h)
+      row_softmax(tile.seen[r], scores_of(args, r) + h * args.scores_stride,
+                  args.sinks != nullptr ? args.sinks + first_head + h : nullptr);
   }
-  const std::size_t width = group * layout.value_dim;
-  for (std::size_t i = 0; i < width; ++i) out[i] = 0.0f;
-  const std::size_t pages = (seen.end - seen.base + kPagePositions - 1) / kPagePositions;
-  for (std::size_t h = 0; h < group; ++h) {
-    float* scores = args.scores + h * args.scores_stride;
-    // A span that begins inside sixteen positions may end its last sixteen behind the last page.
-    store(scores + pages * kPagePositions, set1(-__builtin_inff()));
-    const std::size_t count = (seen.end - seen.origin + 15) / 16 * 16;
-    const float* sink = args.sinks != nullptr ? args.sinks + first_head + h : nullptr;
-    // The row's own denominator waits behind its scores.
-    scores[pages * kPagePositions] = exp_scores(scores + (seen.origin - seen.base), count, sink);
-  }
-  for (std::size_t at = seen.base; at < seen.end; at += kPagePositions) {
-    const auto* values = reinterpret_cast<const Element*>(page_of(args.pages, row, at) + layout.value_offset(kv_head));
-    const Range entries{seen.begin > at ? seen.begin - at : 0,
-                        seen.end - at < kPagePositions ? seen.end - at : kPagePositions};
-    for_head_tiles(group, [&](auto tile, std::size_t h) {
-      page_values<Kv, decltype(tile)::value>(values, layout.value_dim,
-                                             {.p = args.scores + h * args.scores_stride + (at - seen.base),
-                                              .p_stride = args.scores_stride,
-                                              .entries = entries,
-                                              .out = out + h * layout.value_dim,
-                                              .out_stride = layout.value_dim});
-    });
-  }
-  for (std::size_t h = 0; h < group; ++h) {
-    const F32x16 total = set1(args.scores[h * args.scores_stride + pages * kPagePositions]);
-    float* o = out + h * layout.value_dim;
-    for_lanes(
-        layout.value_dim, [&](std::size_t i) { store(o + i, div(load(o + i), total)); },
-        [&](std::size_t i, std::size_t n) { store_n(o + i, div(load_n(o + i, n), total), n); });
+  tile_values<Kv>(args, tile, kv_head);
+  for (std::size_t r = 0; r < tile.count; ++r) {
+    for (std::size_t h = 0; h < group; ++h) {
+      const F32x16 total = set1(denominator(tile.seen[r], scores_of(args, r) + h * args.scores_stride));
+      float* o = args.out + (tile.first + r) * args.out_stride + (first_head + h) * layout.value_dim;
+      for_lanes(
+          layout.value_dim, [&](std::size_t i) { store(o + i, div(load(o + i), total)); },
+          [&](std::size_t i, std::size_t n) { store_n(o + i, div(load_n(o + i, n), total), n); });
+    }
   }
 }
 
 inline void attention(const AttentionArgs& args, Range units) {
   for (std::size_t unit = units.begin; unit < units.end; ++unit) {
-    const std::size_t row = unit / args.layout.kv_heads, kv_head = unit % args.layout.kv_heads;
-    if (args.layout.type == KvType::kF32) {
-      attend<KvF32>(args, row, kv_head);
-    } else {
-      attend<KvF16>(args, row, kv_head);
+    const std::size_t begin = unit / args.layout.kv_heads * args.row_tile, kv_head = unit % args.layout.kv_heads;
+    const std::size_t end = args.rows - begin < args.row_tile ? args.rows : begin + args.row_tile;
+    for (std::size_t row = begin; row < end;) {
+      const RowTile tile = row_tile(args, row, end);
+      row += tile.count;
+      if (args.layout.type == KvType::kF32) {
+        attend<KvF32>(args, tile, kv_head);
+      } else {
+        attend<KvF16>(args, tile, kv_head);
+      }
     }
   }
 }
