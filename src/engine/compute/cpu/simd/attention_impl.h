@@ -78,11 +78,27 @@ LLORCH_INLINE F32x16 mask_positions(F32x16 v, std::size_t position, const Visibl
   return select(less(lane, set1_i(relative(seen.begin))), otherwise, v);
 }
 
+// Keys or values of a page, and those that are read after them: where these lie no processor guesses, so each line of them is
+// asked for when its like is read. `next` may be `now`.
+template <class Kv>
+struct PageData {
+  const typename Kv::Element* now;
+  const typename Kv::Element* next;
+  LLORCH_INLINE PageData from(std::size_t i) const { return {now + i, next + i}; }
+};
+template <int kCount, class Element>
+LLORCH_INLINE void prefetch_elements(const Element* p) {
+  constexpr int kLine = 64 / sizeof(Element);
+  for_groups<0, (kCount + kLine - 1) / kLine>([&](auto line) __attribute__((always_inline)) {
+    __builtin_prefetch(p + decltype(line)::value * kLine);
+  });
+}
+
 // Scores of kHeads heads against 16 * kScoreBlocks positions of a page: dot products, dimensions in increasing order. A key is
 // loaded and widened once for all of them. Row h of q and scores is head h.
 template <class Kv, int kHeads>
-LLORCH_INLINE void block_scores(const AttentionArgs& args, const float* q, const typename Kv::Element* keys,
-                                std::size_t first, const Visible& seen, float* scores) {
+LLORCH_INLINE void block_scores(const AttentionArgs& args, const float* q, const PageData<Kv>& page, std::size_t first,
+                                const Visible& seen, float* scores) {
   F32x16 dots[kHeads][kScoreBlocks];
   for_groups<0, kHeads * kScoreBlocks>([&](auto n) __attribute__((always_inline)) {
     dots[decltype(n)::value / kScoreBlocks][decltype(n)::value % kScoreBlocks] = set1(0.0f);
@@ -91,8 +107,9 @@ LLORCH_INLINE void block_scores(const AttentionArgs& args, const float* q, const
   for (std::size_t i = 0; i < dims; ++i) {
     F32x16 key[kScoreBlocks];
     for_groups<0, kScoreBlocks>([&](auto n) __attribute__((always_inline)) {
-      key[decltype(n)::value] = Kv::lanes(keys + i * kPagePositions + 16 * decltype(n)::value);
+      key[decltype(n)::value] = Kv::lanes(page.now + i * kPagePositions + 16 * decltype(n)::value);
     });
+    prefetch_elements<16 * kScoreBlocks>(page.next + i * kPagePositions);
     for_groups<0, kHeads>([&](auto head) __attribute__((always_inline)) {
       constexpr int h = decltype(head)::value;
       const F32x16 qi = set1(q[h * dims + i]);
@@ -110,10 +127,10 @@ LLORCH_INLINE void block_scores(const AttentionArgs& args, const float* q, const
   });
 }
 template <class Kv, int kHeads>
-__attribute__((noinline)) void page_scores(const AttentionArgs& args, const float* q, const typename Kv::Element* keys,
+__attribute__((noinline)) void page_scores(const AttentionArgs& args, const float* q, const PageData<Kv>& keys,
                                            std::size_t first, const Visible& seen, float* scores) {
   for (std::size_t n = 0; n < kPagePositions; n += 16 * kScoreBlocks)
-    block_scores<Kv, kHeads>(args, q, keys + n, first + n, seen, scores + n);
+    block_scores<Kv, kHeads>(args, q, keys.from(n), first + n, seen, scores + n);
 }
 
 // scores -> e^(score - max); returns the sum: lane = position mod 16, positions increasing, then the tree, then the sink.
@@ -145,7 +162,7 @@ struct ValueSums {
 };
 // out[h][0, 16 * kVectors) += sum over entries of p[h] * value, entries in increasing order; a value is widened once for all.
 template <class Kv, int kHeads, int kVectors>
-LLORCH_INLINE void accumulate_values(const typename Kv::Element* values, std::size_t stride, const ValueSums& to) {
+LLORCH_INLINE void accumulate_values(const PageData<Kv>& page, std::size_t stride, const ValueSums& to) {
   F32x16 sums[kHeads][kVectors];
   for_groups<0, kHeads * kVectors>([&](auto n) __attribute__((always_inline)) {
     constexpr std::size_t h = decltype(n)::value / kVectors, v = decltype(n)::value % kVectors;
@@ -154,8 +171,9 @@ LLORCH_INLINE void accumulate_values(const typename Kv::Element* values, std::si
   for (std::size_t e = to.entries.begin; e < to.entries.end; ++e) {
     F32x16 value[kVectors];
     for_groups<0, kVectors>([&](auto v) __attribute__((always_inline)) {
-      value[decltype(v)::value] = Kv::lanes(values + e * stride + 16 * decltype(v)::value);
+      value[decltype(v)::value] = Kv::lanes(page.now + e * stride + 16 * decltype(v)::value);
     });
+    prefetch_elements<16 * kVectors>(page.next + e * stride);
     for_groups<0, kHeads>([&](auto head) __attribute__((always_inline)) {
       constexpr int h = decltype(head)::value;
       const F32x16 pe = set1(to.p[h * to.p_stride + e]);
@@ -170,19 +188,19 @@ LLORCH_INLINE void accumulate_values(const typename Kv::Element* values, std::si
   });
 }
 template <class Kv, int kHeads>
-__attribute__((noinline)) void page_values(const typename Kv::Element* values, std::size_t dims, const ValueSums& to) {
+__attribute__((noinline)) void page_values(const PageData<Kv>& values, std::size_t dims, const ValueSums& to) {
   constexpr std::size_t kWide = 16 * kValueVectors;
   const auto from = [&](std::size_t i) { return ValueSums{to.p, to.p_stride, to.entries, to.out + i, to.out_stride}; };
   std::size_t i = 0;
-  for (; i + kWide <= dims; i += kWide) accumulate_values<Kv, kHeads, kValueVectors>(values + i, dims, from(i));
-  for (; i + 16 <= dims; i += 16) accumulate_values<Kv, kHeads, 1>(values + i, dims, from(i));
+  for (; i + kWide <= dims; i += kWide) accumulate_values<Kv, kHeads, kValueVectors>(values.from(i), dims, from(i));
+  for (; i + 16 <= dims; i += 16) accumulate_values<Kv, kHeads, 1>(values.from(i), dims, from(i));
   if (i == dims) return;
   const std::size_t n = dims - i;
   for (std::size_t h = 0; h < kHeads; ++h) {
     float* out = to.out + h * to.out_stride + i;
     F32x16 sums = load_n(out, n);
     for (std::size_t e = to.entries.begin; e < to.entries.end; ++e)
-      sums = fma(set1(to.p[h * to.p_stride + e]), Kv::lanes_n(values + e * dims + i, n), sums);
+      sums = fma(set1(to.p[h * to.p_stride + e]), Kv::lanes_n(values.now + e * dims + i, n), sums);
     store_n(out, sums, n);
   }
 }
@@ -221,12 +239,20 @@ LLORCH_INLINE float* scores_of(const AttentionArgs& args, std::size_t r) {
 }
 
 template <class Kv>
+LLORCH_INLINE PageData<Kv> page_data(const KvPages& pages, const RowTile& tile, std::size_t at, std::size_t offset) {
+  const std::size_t next = at + kPagePositions < tile.end ? at + kPagePositions : at;
+  const auto data = [&](std::size_t position) {
+    return reinterpret_cast<const typename Kv::Element*>(page_of(pages, tile.first, position) + offset);
+  };
+  return {data(at), data(next)};
+}
+
+template <class Kv>
 LLORCH_INLINE void tile_scores(const AttentionArgs& args, const RowTile& tile, std::size_t kv_head) {
   const KvLayout& layout = args.layout;
   const std::size_t group = args.heads / layout.kv_heads;
   for (std::size_t at = tile.base; at < tile.end; at += kPagePositions) {
-    const auto* keys =
-        reinterpret_cast<const typename Kv::Element*>(page_of(args.pages, tile.first, at) + layout.key_offset(kv_head));
+    PageData<Kv> keys = page_data<Kv>(args.pages, tile, at, layout.key_offset(kv_head));
     for (std::size_t r = 0; r < tile.count; ++r) {
       if (!tile.sees(r, at)) continue;
       const float* q = args.q + (tile.first + r) * args.q_stride + kv_head * group * layout.key_dim;
@@ -234,6 +260,7 @@ LLORCH_INLINE void tile_scores(const AttentionArgs& args, const RowTile& tile, s
       for_head_tiles(group, [&](auto heads, std::size_t h) {
         page_scores<Kv, decltype(heads)::value>(args, q + h * layout.key_dim, keys, at, tile.seen[r],
                                                 scores + h * args.scores_stride);
+        keys.next = keys.now;  // asked for once
       });
     }
   }
@@ -244,8 +271,7 @@ LLORCH_INLINE void tile_values(const AttentionArgs& args, const RowTile& tile, s
   const KvLayout& layout = args.layout;
   const std::size_t group = args.heads / layout.kv_heads;
   for (std::size_t at = tile.base; at < tile.end; at += kPagePositions) {
-    const auto* values = reinterpret_cast<const typename Kv::Element*>(page_of(args.pages, tile.first, at) +
-                                                                       layout.value_offset(kv_head));
+    PageData<Kv> values = page_data<Kv>(args.pages, tile, at, layout.value_offset(kv_head));
     for (std::size_t r = 0; r < tile.count; ++r) {
       if (!tile.sees(r, at)) continue;
       const Visible& seen = tile.seen[r];
@@ -260,6 +286,7 @@ LLORCH_INLINE void tile_values(const AttentionArgs& args, const RowTile& tile, s
                                                  .entries = entries,
                                                  .out = out + h * layout.value_dim,
                                                  .out_stride = layout.value_dim});
+        values.next = values.now;
       });
     }
   }

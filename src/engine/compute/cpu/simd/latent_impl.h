@@ -10,10 +10,12 @@ LLORCH_INLINE void latent_scores(const LatentAttentionArgs& args, std::size_t ro
                               .scores_stride = args.scores_stride};
   const float* q = args.q + row * args.q_stride + head * args.key_dim;
   for (std::size_t at = 0; at < seen.end; at += kPagePositions) {
-    const auto* keys = reinterpret_cast<const Element*>(page_of(args.pages, row, at));
+    const auto page = [&](std::size_t p) { return reinterpret_cast<const Element*>(page_of(args.pages, row, p)); };
+    PageData<Kv> keys{page(at), page(at + kPagePositions < seen.end ? at + kPagePositions : at)};
     for_head_tiles(kHeads, [&](auto tile, std::size_t h) {
       page_scores<Kv, decltype(tile)::value>(scoring, q + h * args.key_dim, keys, at, seen,
                                              args.scores + h * args.scores_stride + at);
+      keys.next = keys.now;
     });
   }
   const std::size_t count = (seen.end + 15) / 16 * 16;
