@@ -8,22 +8,26 @@ from pathlib import Path
 import pytest
 
 TYPES = {3: "Q8_0", 4: "Q4_0", 9: "Q2_K", 10: "Q3_K", 11: "Q4_K", 12: "Q5_K", 13: "Q6_K"}  # engine/plan/dtype.h
-# Rows of the tiles that each instruction set has (kPackedTileRows, kSlabTileRows).
-TILES = {"avx2": {"packed_tile": 2, "slab_tile": 4}, "avx512": {"packed_tile": 8, "slab_tile": 8}}
+# The tiles that each instruction set has, with their template arguments: rows, and for slabs weight groups (kPackedTileRows, kSlabTileRows,
+# kSlabTileGroups).
+TILES = {
+    "avx2": [("packed_tile", (rows,)) for rows in (1, 2)] + [("slab_tile", (rows, 1)) for rows in range(1, 5)],
+    "avx512": [("packed_tile", (rows,)) for rows in range(1, 9)] + [("slab_tile", (rows, groups)) for rows in range(1, 5) for groups in (1, 2)],
+}
 
-SYMBOL = re.compile(r"^[0-9a-f]+ <(?:void )?[\w:]*::\(anonymous namespace\)::(\w+)<.*?QuantWeights<\([\w:]*DType\)(\d+)>(?:, (\d+))? ?>\(.*>:$")
+SYMBOL = re.compile(r"^[0-9a-f]+ <(?:void )?[\w:]*::\(anonymous namespace\)::(\w+)<.*?QuantWeights<\([\w:]*DType\)(\d+)>((?:, \d+)*) ?>\(.*>:$")
 INSTRUCTION = re.compile(r"^\s*([0-9a-f]+):\s+(.*?)\s*$")
 JUMP = re.compile(r"^j\w+\s+([0-9a-f]+)\b")
 STACK_VECTOR = re.compile(r"(?=.*%[xyz]mm\d)(?=.*\(%r[sb]p)")
 
 
 def functions(text):
-    """{(function, type, rows): [(address, instruction)]} of objdump's text."""
+    """{(function, type, further template arguments): [(address, instruction)]} of objdump's text."""
     found, code = {}, None
     for line in text.splitlines():
         if line.endswith(">:"):
             match = SYMBOL.match(line)
-            code = found.setdefault((match[1], int(match[2]), int(match[3] or 0)), []) if match else None
+            code = found.setdefault((match[1], int(match[2]), tuple(map(int, match[3].split(",")[1:]))), []) if match else None
         elif code is not None and (match := INSTRUCTION.match(line)):
             code.append((int(match[1], 16), match[2]))
     return found
@@ -39,7 +43,7 @@ def faults(code):
     return [text for text in in_loops(code) if STACK_VECTOR.match(text) or text.startswith("rep stos")]
 
 
-LOOP = """0000000000000010 <void a::(anonymous namespace)::slab_tile<a::(anonymous namespace)::QuantWeights<(b::DType)11>, 4>(a::Args const&)>:
+LOOP = """0000000000000010 <void a::(anonymous namespace)::slab_tile<a::(anonymous namespace)::QuantWeights<(b::DType)11>, 4, 1>(a::Args const&)>:
   10:\tvmovaps %ymm0,0x8(%rsp)
   14:\tvpaddd %ymm0,%ymm1,%ymm1
   18:\t{}
@@ -59,7 +63,7 @@ LOOP = """0000000000000010 <void a::(anonymous namespace)::slab_tile<a::(anonymo
 ])
 def test_a_vector_on_the_stack_of_a_loop_is_seen(instruction, wrong):
     ((key, code),) = functions(LOOP.format(instruction)).items()
-    assert key == ("slab_tile", 11, 4)
+    assert key == ("slab_tile", 11, (4, 1))
     assert faults(code) == ([instruction] if wrong else [])
 
 
@@ -82,9 +86,8 @@ def test_loops_of_quantized_products_stay_in_registers(repository, isa):
     for path in objects(repository, isa):
         done = subprocess.run(["objdump", "-d", "-C", "--no-show-raw-insn", path], capture_output=True, text=True, check=True)
         found |= functions(done.stdout)
-    wanted = {(name, dtype, rows) for name, most in TILES[isa].items() for dtype in TYPES for rows in range(1, most + 1)}
-    wanted |= {("unpack_slab", dtype, 0) for dtype in TYPES}
+    wanted = {(name, dtype, arguments) for name, arguments in TILES[isa] + [("unpack_slab", ())] for dtype in TYPES}
     assert wanted - found.keys() == set()
     assert all(in_loops(found[key]) for key in wanted)
-    wrong = {f"{name} of {TYPES[dtype]}, {rows} rows": bad for name, dtype, rows in wanted if (bad := faults(found[name, dtype, rows]))}
+    wrong = {f"{name}{arguments} of {TYPES[dtype]}": bad for name, dtype, arguments in wanted if (bad := faults(found[name, dtype, arguments]))}
     assert wrong == {}
