@@ -12,6 +12,7 @@
 
 #include "engine/compute/cpu/host/isa.h"
 #include "engine/compute/cpu/pack.h"
+#include "engine/compute/cpu/quantized_rows.h"
 #include "engine/compute/cpu/range.h"
 
 namespace llorch::engine::compute::cpu {
@@ -40,17 +41,6 @@ struct LayerNormArgs {
   float eps = 0;
 };
 
-// A row of activations as int8 blocks of 32: x ~ scale * q with scale = max|x| / 127, q in [-127, 127].
-struct QuantizedRows {
-  std::int8_t* q = nullptr;      // [rows, width]
-  float* scales = nullptr;       // [rows, width / 32]
-  std::int32_t* sums = nullptr;  // [rows, width / 16], sums of q over halves of blocks
-  std::size_t width = 0;         // a multiple of 32
-
-  QuantizedRows from(std::size_t row) const {
-    return {q + row * width, scales + row * (width / 32), sums + row * (width / 16), width};
-  }
-};
 struct QuantizeArgs {
   const float* x = nullptr;  // [rows, width], row stride x_stride
   std::size_t x_stride = 0;
@@ -141,7 +131,8 @@ struct KvAppendArgs {
 };
 
 // softmax(scale * q.k) v over positions (p - window, p] of the row's sequence; window 0 = all. With spans: over positions
-// [span_begin, span_end) of the row. Unit: row * kv_heads + kv head.
+// [span_begin, span_end) of the row. Unit: tile * kv_heads + kv head, a tile being row_tile rows of [0, rows).
+inline constexpr std::size_t kAttentionRows = 4;  // of a tile, at most
 struct AttentionArgs {
   KvLayout layout;
   KvPages pages;
@@ -156,8 +147,10 @@ struct AttentionArgs {
   const float* sinks = nullptr;               // [heads] or null: a logit that joins maximum and sum, with no value
   const std::uint32_t* span_begin = nullptr;  // [rows] or null
   const std::uint32_t* span_end = nullptr;    // [rows], > span_begin
-  float* scores = nullptr;                    // this thread's: heads / kv_heads rows of scores_stride
-  std::size_t scores_stride = 0;              // >= the visible positions rounded out to whole pages, and 16
+  std::size_t rows = 0;
+  std::size_t row_tile = 1;       // 1 .. kAttentionRows; changes speed, never bits
+  float* scores = nullptr;        // this thread's: row_tile * heads / kv_heads rows of scores_stride
+  std::size_t scores_stride = 0;  // >= the visible positions rounded out to whole pages, and 16
 };
 
 // y = act(gate) * up, or act(gate) without up. Unit: row. In place allowed.

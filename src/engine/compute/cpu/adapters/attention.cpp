@@ -25,6 +25,8 @@ static_assert(kPagePositions == plan::kPageTokens);
 // Work below which a region stays on the caller: rows of the row-wise part, multiply-adds of the attention proper.
 constexpr std::size_t kGrainRows = 4;
 constexpr std::size_t kGrainProducts = 1u << 15;
+// Units are dealt out in turn to so many lanes per thread: one that is held back leaves little to wait for.
+constexpr std::size_t kUnitsPerThread = 4;
 
 // Column ranges of the projected rows [T, q | k | v].
 KvLayout kv_layout(const AttentionParams& p) {
@@ -62,6 +64,14 @@ struct StepPages {
   std::uint32_t *sequence_of_row, *row_numbers, *span_begin, *span_end;  // [T]
 };
 
+// Scores of the rows of a tile and the heads of a kv head. More rows than one only while they stay in the second-level cache:
+// there a tile saves reading the keys and values again, past it the scores would travel as far.
+constexpr std::size_t kTileScoresBytes = 512u << 10;
+std::size_t scores_floats(const AttentionParams& p, std::size_t scores_stride) {
+  const std::size_t row = p.heads / p.kv_heads * scores_stride;
+  return std::max(row, std::min(kAttentionRows * row, kTileScoresBytes / sizeof(float)));
+}
+
 struct Scratch {
   Scratch(Arena& arena, const AttentionParams& p, std::size_t rows, std::size_t context, std::size_t threads)
       : qkv(arena.take<float>(rows * AttentionColumns(p).count)),
@@ -72,7 +82,8 @@ struct Scratch {
         x(arena.take_quantized(rows, p.width)),
         attended_quantized(arena.take_quantized(rows, std::size_t{p.heads} * p.d_v)),
         scores_stride(plan::pages_of(context) * kPagePositions + 16),
-        scores(arena.take<float>(threads * (p.heads / p.kv_heads) * scores_stride)),
+        thread_scores(scores_floats(p, scores_stride)),
+        scores(arena.take<float>(threads * thread_scores)),
         step_pages(arena, p, p.causal != 0 ? 0 : rows) {}
   float* qkv;
   float* cosines;              // [T, R]
@@ -81,7 +92,8 @@ struct Scratch {
   float* attended;             // [T, H * d_v]
   QuantizedRows x, attended_quantized;
   std::size_t scores_stride;
-  float* scores;  // [threads, H / K, scores_stride]
+  std::size_t thread_scores;  // floats of a thread
+  float* scores;              // [threads, thread_scores]: [row tile, H / K, scores_stride]
   StepPages step_pages;
 };
 
@@ -226,7 +238,12 @@ void finish_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const At
 void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const AttentionParams& p,
                  const Scratch& scratch) {
   const CpuStream& stream = stream_of(ctx);
-  const std::size_t group = p.heads / p.kv_heads, units = std::size_t{ctx.total_rows} * p.kv_heads;
+  const std::size_t group = p.heads / p.kv_heads, rows = ctx.total_rows, threads = stream.pool.threads_count();
+  // A tile of rows shares its pages; there are several units for every thread all the same.
+  const std::size_t fitting = scratch.thread_scores / (group * scratch.scores_stride);
+  const std::size_t row_tile =
+      std::clamp<std::size_t>(rows * p.kv_heads / (kUnitsPerThread * threads), 1, std::min(fitting, kAttentionRows));
+  const std::size_t units = (rows + row_tile - 1) / row_tile * p.kv_heads;
   const AttentionArgs all{.layout = kv_layout(p),
                           .pages = kv_pages(ctx, insn, scratch),
                           .q = scratch.qkv,
@@ -240,13 +257,15 @@ void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const At
                           .sinks = vector_of(insn.weight(AttentionSlot::kSinks)),
                           .span_begin = p.causal != 0 ? nullptr : scratch.step_pages.span_begin,
                           .span_end = scratch.step_pages.span_end,
+                          .rows = rows,
+                          .row_tile = row_tile,
                           .scores_stride = scratch.scores_stride};
-  const std::size_t products = units * group * (p.d_qk + p.d_v) * keys_max(ctx, p);
-  const std::size_t lanes = products < kGrainProducts ? 1 : stream.pool.threads_count();
+  const std::size_t products = rows * p.heads * (p.d_qk + p.d_v) * keys_max(ctx, p);
+  const std::size_t lanes = products < kGrainProducts ? 1 : std::min(units, kUnitsPerThread * threads);
   // Later rows see more keys, so units are dealt out in turn.
   stream.pool.run(lanes, 1, [&](Range range, std::size_t thread) {
     AttentionArgs args = all;
-    args.scores = scratch.scores + thread * group * scratch.scores_stride;
+    args.scores = scratch.scores + thread * scratch.thread_scores;
     for (std::size_t lane = range.begin; lane < range.end; ++lane)
       for (std::size_t unit = lane; unit < units; unit += lanes) stream.kernels.attention(args, {unit, unit + 1});
   });

@@ -27,20 +27,11 @@ class Arena : public WorkspaceArena {
   QuantizedRows take_quantized(std::size_t rows, std::size_t width) {
     if (width % 32 != 0) return {};
     QuantizedRows out;
-    out.q = take<std::int8_t>(rows * width);
-    out.scales = take<float>(rows * (width / 32));
-    out.sums = take<std::int32_t>(rows * (width / 16));
+    out.blocks = take<QuantizedBlock>(rows * (width / 32));
     out.width = width;
     return out;
   }
 };
-
-// The rows from `row` on.
-inline QuantizedRows rows_from(const QuantizedRows& all, std::size_t row) {
-  if (all.q == nullptr) return all;
-  const std::size_t blocks = all.width / 32;
-  return {all.q + row * all.width, all.scales + row * blocks, all.sums + row * 2 * blocks, all.width};
-}
 
 // y = x W^T for one weight of several that share x.
 struct Projection {

@@ -27,7 +27,6 @@ std::uint32_t wait_while(const std::atomic<std::uint32_t>& value, std::uint32_t 
 // thread that comes late can neither take a part of a region that is over nor one twice.
 constexpr std::uint64_t kTakenMask = 0xffff;
 constexpr int kCountShift = 16, kEpochShift = 32;
-constexpr std::size_t kPartsMax = 0xffff;
 
 std::size_t taken(std::uint64_t parts) { return parts & kTakenMask; }
 std::size_t count(std::uint64_t parts) { return (parts >> kCountShift) & kTakenMask; }

@@ -1,7 +1,8 @@
 #pragma once
-// Persistent threads for data-parallel kernels. A region is cut into one contiguous range per thread, by size alone, and
+// Persistent threads for data-parallel kernels. A region is cut into a few contiguous ranges per thread, by size alone, and
 // whoever is free takes the next one: a thread that the operating system holds back, because other programs want the
-// core, holds up nobody. Which thread computes what therefore varies; results never depend on it.
+// core, holds up the others by one range at most. Which thread computes what therefore varies; results never depend on it.
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +17,9 @@ namespace llorch::engine::compute::cpu::host {
 // Thread rule: run() is called by one thread at a time, never from inside a region.
 class ThreadPool {
  public:
+  static constexpr std::size_t kPartsPerThread = 4;
+  static constexpr std::size_t kPartsMax = 0xffff;  // of a region; 16 bits count them
+
   // `threads_count` >= 1 counts the caller of run(): a pool of one starts no thread.
   explicit ThreadPool(std::size_t threads_count);
   ~ThreadPool();
@@ -30,7 +34,8 @@ class ThreadPool {
   template <class Body>
   void run(std::size_t count, std::size_t grain, const Body& body) {
     const std::size_t most = grain == 0 ? count : (count + grain - 1) / grain;
-    const std::size_t parts = most < threads_count() ? most : threads_count();
+    const std::size_t wanted = threads_count() == 1 ? 1 : std::min(kPartsPerThread * threads_count(), kPartsMax);
+    const std::size_t parts = std::min(most, wanted);
     if (parts <= 1) {
       if (count > 0) body(Range{0, count}, std::size_t{0});
       return;

@@ -78,24 +78,59 @@ LLORCH_INLINE F32x16 mask_positions(F32x16 v, std::size_t position, const Visibl
   return select(less(lane, set1_i(relative(seen.begin))), otherwise, v);
 }
 
-// Scores of one head against one page: dot products, dimensions in increasing order, four times sixteen positions.
+// Keys or values of a page, and those that are read after them: where these lie no processor guesses, so each line of them is
+// asked for when its like is read. `next` may be `now`.
 template <class Kv>
-LLORCH_INLINE void page_scores(const AttentionArgs& args, const float* q, const typename Kv::Element* keys,
-                               std::size_t first, const Visible& seen, float* scores) {
-  constexpr int kBlocks = 4;
-  F32x16 dots[kBlocks];
-  for (F32x16& dot : dots) dot = set1(0.0f);
-  for (std::size_t i = 0; i < args.layout.key_dim; ++i) {
-    const F32x16 qi = set1(q[i]);
-#pragma GCC unroll 4
-    for (int b = 0; b < kBlocks; ++b) dots[b] = fma(qi, Kv::lanes(keys + i * kPagePositions + 16 * b), dots[b]);
+struct PageData {
+  const typename Kv::Element* now;
+  const typename Kv::Element* next;
+  LLORCH_INLINE PageData from(std::size_t i) const { return {now + i, next + i}; }
+};
+template <int kCount, class Element>
+LLORCH_INLINE void prefetch_elements(const Element* p) {
+  constexpr int kLine = 64 / sizeof(Element);
+  for_groups<0, (kCount + kLine - 1) / kLine>([&](auto line) __attribute__((always_inline)) {
+    __builtin_prefetch(p + decltype(line)::value * kLine);
+  });
+}
+
+// Scores of kHeads heads against 16 * kScoreBlocks positions of a page: dot products, dimensions in increasing order. A key is
+// loaded and widened once for all of them. Row h of q and scores is head h.
+template <class Kv, int kHeads>
+LLORCH_INLINE void block_scores(const AttentionArgs& args, const float* q, const PageData<Kv>& page, std::size_t first,
+                                const Visible& seen, float* scores) {
+  F32x16 dots[kHeads][kScoreBlocks];
+  for_groups<0, kHeads * kScoreBlocks>([&](auto n) __attribute__((always_inline)) {
+    dots[decltype(n)::value / kScoreBlocks][decltype(n)::value % kScoreBlocks] = set1(0.0f);
+  });
+  const std::size_t dims = args.layout.key_dim;
+  for (std::size_t i = 0; i < dims; ++i) {
+    F32x16 key[kScoreBlocks];
+    for_groups<0, kScoreBlocks>([&](auto n) __attribute__((always_inline)) {
+      key[decltype(n)::value] = Kv::lanes(page.now + i * kPagePositions + 16 * decltype(n)::value);
+    });
+    prefetch_elements<16 * kScoreBlocks>(page.next + i * kPagePositions);
+    for_groups<0, kHeads>([&](auto head) __attribute__((always_inline)) {
+      constexpr int h = decltype(head)::value;
+      const F32x16 qi = set1(q[h * dims + i]);
+      for_groups<0, kScoreBlocks>([&](auto n) __attribute__((always_inline)) {
+        dots[h][decltype(n)::value] = fma(qi, key[decltype(n)::value], dots[h][decltype(n)::value]);
+      });
+    });
   }
   const F32x16 scale = set1(args.scale), cap = set1(args.softcap), minus_infinity = set1(-__builtin_inff());
-  for (int b = 0; b < kBlocks; ++b) {
-    F32x16 s = mul(dots[b], scale);
+  for_groups<0, kHeads * kScoreBlocks>([&](auto number) __attribute__((always_inline)) {
+    constexpr std::size_t h = decltype(number)::value / kScoreBlocks, n = decltype(number)::value % kScoreBlocks;
+    F32x16 s = mul(dots[h][n], scale);
     if (args.softcap > 0) s = softcap_lanes(s, cap);
-    store(scores + 16 * b, mask_positions(s, first + 16 * static_cast<std::size_t>(b), seen, minus_infinity));
-  }
+    store(scores + h * args.scores_stride + 16 * n, mask_positions(s, first + 16 * n, seen, minus_infinity));
+  });
+}
+template <class Kv, int kHeads>
+__attribute__((noinline)) void page_scores(const AttentionArgs& args, const float* q, const PageData<Kv>& keys,
+                                           std::size_t first, const Visible& seen, float* scores) {
+  for (std::size_t n = 0; n < kPagePositions; n += 16 * kScoreBlocks)
+    block_scores<Kv, kHeads>(args, q, keys.from(n), first + n, seen, scores + n);
 }
 
 // scores -> e^(score - max); returns the sum: lane = position mod 16, positions increasing, then the tree, then the sink.
@@ -117,84 +152,194 @@ LLORCH_INLINE float exp_scores(float* scores, std::size_t count, const float* si
   return tree_sum(sums) + sink_share[0];
 }
 
-// out[0, 16 * kVectors) += sum over entries of p * value, entries in increasing order.
-template <class Kv, int kVectors>
-LLORCH_INLINE void accumulate_values(const typename Kv::Element* values, std::size_t stride, const float* p,
-                                     Range entries, float* out) {
-  F32x16 sums[kVectors];
-  for (int v = 0; v < kVectors; ++v) sums[v] = load(out + 16 * v);
-  for (std::size_t e = entries.begin; e < entries.end; ++e) {
-    const F32x16 pe = set1(p[e]);
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) sums[v] = fma(pe, Kv::lanes(values + e * stride + 16 * v), sums[v]);
+// What the heads of a tile add up: p [heads, p_stride] over entries of a page, out [heads, out_stride].
+struct ValueSums {
+  const float* p;
+  std::size_t p_stride;
+  Range entries;
+  float* out;
+  std::size_t out_stride;
+};
+// out[h][0, 16 * kVectors) += sum over entries of p[h] * value, entries in increasing order; a value is widened once for all.
+template <class Kv, int kHeads, int kVectors>
+LLORCH_INLINE void accumulate_values(const PageData<Kv>& page, std::size_t stride, const ValueSums& to) {
+  F32x16 sums[kHeads][kVectors];
+  for_groups<0, kHeads * kVectors>([&](auto n) __attribute__((always_inline)) {
+    constexpr std::size_t h = decltype(n)::value / kVectors, v = decltype(n)::value % kVectors;
+    sums[h][v] = load(to.out + h * to.out_stride + 16 * v);
+  });
+  for (std::size_t e = to.entries.begin; e < to.entries.end; ++e) {
+    F32x16 value[kVectors];
+    for_groups<0, kVectors>([&](auto v) __attribute__((always_inline)) {
+      value[decltype(v)::value] = Kv::lanes(page.now + e * stride + 16 * decltype(v)::value);
+    });
+    prefetch_elements<16 * kVectors>(page.next + e * stride);
+    for_groups<0, kHeads>([&](auto head) __attribute__((always_inline)) {
+      constexpr int h = decltype(head)::value;
+      const F32x16 pe = set1(to.p[h * to.p_stride + e]);
+      for_groups<0, kVectors>([&](auto v) __attribute__((always_inline)) {
+        sums[h][decltype(v)::value] = fma(pe, value[decltype(v)::value], sums[h][decltype(v)::value]);
+      });
+    });
   }
-  for (int v = 0; v < kVectors; ++v) store(out + 16 * v, sums[v]);
+  for_groups<0, kHeads * kVectors>([&](auto n) __attribute__((always_inline)) {
+    constexpr std::size_t h = decltype(n)::value / kVectors, v = decltype(n)::value % kVectors;
+    store(to.out + h * to.out_stride + 16 * v, sums[h][v]);
+  });
 }
-template <class Kv>
-LLORCH_INLINE void page_values(const typename Kv::Element* values, std::size_t dims, const float* p, Range entries,
-                               float* out) {
+template <class Kv, int kHeads>
+__attribute__((noinline)) void page_values(const PageData<Kv>& values, std::size_t dims, const ValueSums& to) {
+  constexpr std::size_t kWide = 16 * kValueVectors;
+  const auto from = [&](std::size_t i) { return ValueSums{to.p, to.p_stride, to.entries, to.out + i, to.out_stride}; };
   std::size_t i = 0;
-  for (; i + 64 <= dims; i += 64) accumulate_values<Kv, 4>(values + i, dims, p, entries, out + i);
-  for (; i + 16 <= dims; i += 16) accumulate_values<Kv, 1>(values + i, dims, p, entries, out + i);
+  for (; i + kWide <= dims; i += kWide) accumulate_values<Kv, kHeads, kValueVectors>(values.from(i), dims, from(i));
+  for (; i + 16 <= dims; i += 16) accumulate_values<Kv, kHeads, 1>(values.from(i), dims, from(i));
   if (i == dims) return;
   const std::size_t n = dims - i;
-  F32x16 sums = load_n(out + i, n);
-  for (std::size_t e = entries.begin; e < entries.end; ++e)
-    sums = fma(set1(p[e]), Kv::lanes_n(values + e * dims + i, n), sums);
-  store_n(out + i, sums, n);
+  for (std::size_t h = 0; h < kHeads; ++h) {
+    float* out = to.out + h * to.out_stride + i;
+    F32x16 sums = load_n(out, n);
+    for (std::size_t e = to.entries.begin; e < to.entries.end; ++e)
+      sums = fma(set1(to.p[h * to.p_stride + e]), Kv::lanes_n(values.now + e * dims + i, n), sums);
+    store_n(out, sums, n);
+  }
 }
 
-// All query heads of one kv head for one row: every page is read once for its keys and once for its values.
+// body(GroupNumber<n>, first head) over tiles of kHeadTile heads, then single ones.
+template <class Body>
+LLORCH_INLINE void for_head_tiles(std::size_t heads, const Body& body) {
+  std::size_t h = 0;
+  for (; h + kHeadTile <= heads; h += kHeadTile) body(GroupNumber<kHeadTile>{}, h);
+  for (; h < heads; ++h) body(GroupNumber<1>{}, h);
+}
+
+// Rows of one sequence that meet the same pages, for all query heads of one kv head: a page is brought into the first-level
+// cache once for its keys and once for its values.
+struct RowTile {
+  std::size_t first, count;  // count <= kAttentionRows
+  Visible seen[kAttentionRows];
+  std::size_t base, end;  // what any of them sees
+  bool sees(std::size_t r, std::size_t page) const { return page >= seen[r].base && page < seen[r].end; }
+};
+LLORCH_INLINE RowTile row_tile(const AttentionArgs& args, std::size_t first, std::size_t end) {
+  const std::uint32_t* sequence = args.pages.sequence_of_row;
+  RowTile tile{.first = first, .count = 0, .seen = {}, .base = SIZE_MAX, .end = 0};
+  for (std::size_t row = first; row < end && tile.count < kAttentionRows && sequence[row] == sequence[first]; ++row) {
+    const Visible seen = visible_positions(args, row);
+    tile.seen[tile.count++] = seen;
+    if (seen.base < tile.base) tile.base = seen.base;
+    if (seen.end > tile.end) tile.end = seen.end;
+  }
+  return tile;
+}
+
+// The scores of row r of a tile for the heads of a kv head: [heads / kv_heads, scores_stride], page by page from seen[r].base.
+LLORCH_INLINE float* scores_of(const AttentionArgs& args, std::size_t r) {
+  return args.scores + r * (args.heads / args.layout.kv_heads) * args.scores_stride;
+}
+
 template <class Kv>
-inline void attend(const AttentionArgs& args, std::size_t row, std::size_t kv_head) {
-  using Element = typename Kv::Element;
+LLORCH_INLINE PageData<Kv> page_data(const KvPages& pages, const RowTile& tile, std::size_t at, std::size_t offset) {
+  const std::size_t next = at + kPagePositions < tile.end ? at + kPagePositions : at;
+  const auto data = [&](std::size_t position) {
+    return reinterpret_cast<const typename Kv::Element*>(page_of(pages, tile.first, position) + offset);
+  };
+  return {data(at), data(next)};
+}
+
+template <class Kv>
+LLORCH_INLINE void tile_scores(const AttentionArgs& args, const RowTile& tile, std::size_t kv_head) {
+  const KvLayout& layout = args.layout;
+  const std::size_t group = args.heads / layout.kv_heads;
+  for (std::size_t at = tile.base; at < tile.end; at += kPagePositions) {
+    PageData<Kv> keys = page_data<Kv>(args.pages, tile, at, layout.key_offset(kv_head));
+    for (std::size_t r = 0; r < tile.count; ++r) {
+      if (!tile.sees(r, at)) continue;
+      const float* q = args.q + (tile.first + r) * args.q_stride + kv_head * group * layout.key_dim;
+      float* scores = scores_of(args, r) + (at - tile.seen[r].base);
+      for_head_tiles(group, [&](auto heads, std::size_t h) {
+        page_scores<Kv, decltype(heads)::value>(args, q + h * layout.key_dim, keys, at, tile.seen[r],
+                                                scores + h * args.scores_stride);
+        keys.next = keys.now;  // asked for once
+      });
+    }
+  }
+}
+
+template <class Kv>
+LLORCH_INLINE void tile_values(const AttentionArgs& args, const RowTile& tile, std::size_t kv_head) {
+  const KvLayout& layout = args.layout;
+  const std::size_t group = args.heads / layout.kv_heads;
+  for (std::size_t at = tile.base; at < tile.end; at += kPagePositions) {
+    PageData<Kv> values = page_data<Kv>(args.pages, tile, at, layout.value_offset(kv_head));
+    for (std::size_t r = 0; r < tile.count; ++r) {
+      if (!tile.sees(r, at)) continue;
+      const Visible& seen = tile.seen[r];
+      const Range entries{seen.begin > at ? seen.begin - at : 0,
+                          seen.end - at < kPagePositions ? seen.end - at : kPagePositions};
+      const float* p = scores_of(args, r) + (at - seen.base);
+      float* out = args.out + (tile.first + r) * args.out_stride + kv_head * group * layout.value_dim;
+      for_head_tiles(group, [&](auto heads, std::size_t h) {
+        page_values<Kv, decltype(heads)::value>(values, layout.value_dim,
+                                                {.p = p + h * args.scores_stride,
+                                                 .p_stride = args.scores_stride,
+                                                 .entries = entries,
+                                                 .out = out + h * layout.value_dim,
+                                                 .out_stride = layout.value_dim});
+        values.next = values.now;
+      });
+    }
+  }
+}
+
+// Scores of one row and head to e^(score - max); the row's own denominator waits behind its scores.
+inline void row_softmax(const Visible& seen, float* scores, const float* sink) {
+  const std::size_t pages = (seen.end - seen.base + kPagePositions - 1) / kPagePositions;
+  // A span that begins inside sixteen positions may end its last sixteen behind the last page.
+  store(scores + pages * kPagePositions, set1(-__builtin_inff()));
+  const std::size_t count = (seen.end - seen.origin + 15) / 16 * 16;
+  scores[pages * kPagePositions] = exp_scores(scores + (seen.origin - seen.base), count, sink);
+}
+LLORCH_INLINE float denominator(const Visible& seen, const float* scores) {
+  return scores[(seen.end - seen.base + kPagePositions - 1) / kPagePositions * kPagePositions];
+}
+
+template <class Kv>
+inline void attend(const AttentionArgs& args, const RowTile& tile, std::size_t kv_head) {
   const KvLayout& layout = args.layout;
   const std::size_t group = args.heads / layout.kv_heads, first_head = kv_head * group;
-  const Visible seen = visible_positions(args, row);
-  const float* q = args.q + row * args.q_stride + first_head * layout.key_dim;
-  float* out = args.out + row * args.out_stride + first_head * layout.value_dim;
-  for (std::size_t at = seen.base; at < seen.end; at += kPagePositions) {
-    const auto* keys = reinterpret_cast<const Element*>(page_of(args.pages, row, at) + layout.key_offset(kv_head));
+  tile_scores<Kv>(args, tile, kv_head);
+  for (std::size_t r = 0; r < tile.count; ++r) {
+    float* out = args.out + (tile.first + r) * args.out_stride + first_head * layout.value_dim;
+    for (std::size_t i = 0; i < group * layout.value_dim; ++i) out[i] = 0.0f;
     for (std::size_t h = 0; h < group; ++h)
-      page_scores<Kv>(args, q + h * layout.key_dim, keys, at, seen,
-                      args.scores + h * args.scores_stride + (at - seen.base));
+      row_softmax(tile.seen[r], scores_of(args, r) + h * args.scores_stride,
+                  args.sinks != nullptr ? args.sinks + first_head + h : nullptr);
   }
-  const std::size_t width = group * layout.value_dim;
-  for (std::size_t i = 0; i < width; ++i) out[i] = 0.0f;
-  const std::size_t pages = (seen.end - seen.base + kPagePositions - 1) / kPagePositions;
-  for (std::size_t h = 0; h < group; ++h) {
-    float* scores = args.scores + h * args.scores_stride;
-    // A span that begins inside sixteen positions may end its last sixteen behind the last page.
-    store(scores + pages * kPagePositions, set1(-__builtin_inff()));
-    const std::size_t count = (seen.end - seen.origin + 15) / 16 * 16;
-    const float* sink = args.sinks != nullptr ? args.sinks + first_head + h : nullptr;
-    // The row's own denominator waits behind its scores.
-    scores[pages * kPagePositions] = exp_scores(scores + (seen.origin - seen.base), count, sink);
-  }
-  for (std::size_t at = seen.base; at < seen.end; at += kPagePositions) {
-    const auto* values = reinterpret_cast<const Element*>(page_of(args.pages, row, at) + layout.value_offset(kv_head));
-    const Range entries{seen.begin > at ? seen.begin - at : 0,
-                        seen.end - at < kPagePositions ? seen.end - at : kPagePositions};
-    for (std::size_t h = 0; h < group; ++h)
-      page_values<Kv>(values, layout.value_dim, args.scores + h * args.scores_stride + (at - seen.base), entries,
-                      out + h * layout.value_dim);
-  }
-  for (std::size_t h = 0; h < group; ++h) {
-    const F32x16 total = set1(args.scores[h * args.scores_stride + pages * kPagePositions]);
-    float* o = out + h * layout.value_dim;
-    for_lanes(
-        layout.value_dim, [&](std::size_t i) { store(o + i, div(load(o + i), total)); },
-        [&](std::size_t i, std::size_t n) { store_n(o + i, div(load_n(o + i, n), total), n); });
+  tile_values<Kv>(args, tile, kv_head);
+  for (std::size_t r = 0; r < tile.count; ++r) {
+    for (std::size_t h = 0; h < group; ++h) {
+      const F32x16 total = set1(denominator(tile.seen[r], scores_of(args, r) + h * args.scores_stride));
+      float* o = args.out + (tile.first + r) * args.out_stride + (first_head + h) * layout.value_dim;
+      for_lanes(
+          layout.value_dim, [&](std::size_t i) { store(o + i, div(load(o + i), total)); },
+          [&](std::size_t i, std::size_t n) { store_n(o + i, div(load_n(o + i, n), total), n); });
+    }
   }
 }
 
 inline void attention(const AttentionArgs& args, Range units) {
   for (std::size_t unit = units.begin; unit < units.end; ++unit) {
-    const std::size_t row = unit / args.layout.kv_heads, kv_head = unit % args.layout.kv_heads;
-    if (args.layout.type == KvType::kF32) {
-      attend<KvF32>(args, row, kv_head);
-    } else {
-      attend<KvF16>(args, row, kv_head);
+    const std::size_t begin = unit / args.layout.kv_heads * args.row_tile, kv_head = unit % args.layout.kv_heads;
+    const std::size_t end = args.rows - begin < args.row_tile ? args.rows : begin + args.row_tile;
+    for (std::size_t row = begin; row < end;) {
+      const RowTile tile = row_tile(args, row, end);
+      row += tile.count;
+      if (args.layout.type == KvType::kF32) {
+        attend<KvF32>(args, tile, kv_head);
+      } else {
+        attend<KvF16>(args, tile, kv_head);
+      }
     }
   }
 }

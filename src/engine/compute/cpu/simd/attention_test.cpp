@@ -57,7 +57,8 @@ class Cache {
   // Appends and attends in chunks, as a scheduler would; [positions, heads * value_dim].
   std::vector<float> run(const Kernels& k, std::size_t chunk) {
     const std::size_t group = c_.heads / c_.kv_heads, scores_stride = stride_ * kPagePositions + 16;
-    std::vector<float> out(c_.positions * c_.heads * c_.value_dim), scores(group * scores_stride);
+    const std::size_t row_tile = 1 + chunk % kAttentionRows;
+    std::vector<float> out(c_.positions * c_.heads * c_.value_dim), scores(row_tile * group * scores_stride);
     for (std::size_t row = 0; row < c_.positions; row += chunk) {
       const std::size_t n = std::min(chunk, c_.positions - row);
       k.kv_append({.layout = layout_,
@@ -78,9 +79,11 @@ class Cache {
                    .softcap = c_.softcap,
                    .window = c_.window,
                    .sinks = c_.sinks ? sinks_.data() : nullptr,
+                   .rows = n,
+                   .row_tile = row_tile,
                    .scores = scores.data(),
                    .scores_stride = scores_stride},
-                  {0, n * c_.kv_heads});
+                  {0, (n + row_tile - 1) / row_tile * c_.kv_heads});
     }
     return out;
   }
@@ -89,7 +92,9 @@ class Cache {
   std::vector<float> attend_spans(const Kernels& k, const std::vector<std::uint32_t>& begin,
                                   const std::vector<std::uint32_t>& end) {
     const std::size_t scores_stride = stride_ * kPagePositions + 16;
-    std::vector<float> out(c_.positions * c_.heads * c_.value_dim), scores(c_.heads / c_.kv_heads * scores_stride, NAN);
+    constexpr std::size_t kRowTile = 3;
+    std::vector<float> out(c_.positions * c_.heads * c_.value_dim);
+    std::vector<float> scores(kRowTile * c_.heads / c_.kv_heads * scores_stride, NAN);
     k.attention({.layout = layout_,
                  .pages = pages(0),
                  .q = q_.data(),
@@ -100,9 +105,11 @@ class Cache {
                  .scale = 0.17f,
                  .span_begin = begin.data(),
                  .span_end = end.data(),
+                 .rows = c_.positions,
+                 .row_tile = kRowTile,
                  .scores = scores.data(),
                  .scores_stride = scores_stride},
-                {0, c_.positions * c_.kv_heads});
+                {0, (c_.positions + kRowTile - 1) / kRowTile * c_.kv_heads});
     return out;
   }
 

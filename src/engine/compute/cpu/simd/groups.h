@@ -1,5 +1,7 @@
 #pragma once
-// A loop whose counter is a constant inside the body: shifts by a group's number want immediates.
+// A loop whose counter is a constant inside the body: shifts by a group's number want immediates, and arrays of lanes stay in
+// registers only where every index is a constant before the compiler looks at them.
+#include <utility>
 
 namespace llorch::engine::compute::cpu::simd {
 
@@ -16,5 +18,14 @@ inline __attribute__((always_inline)) void for_groups(const Body& body) {
     for_groups<kFirst + 1, kCount - 1>(body);
   }
 }
+
+// By how many bits `power`, a power of two, shifts.
+constexpr int shift_of(int power) { return power <= 1 ? 0 : 1 + shift_of(power / 2); }
+
+// The rows of a tile, as a pack of their numbers.
+template <int... kRow>
+using Rows = std::integer_sequence<int, kRow...>;
+template <int kCount>
+using RowsUpTo = std::make_integer_sequence<int, kCount>;
 
 }  // namespace llorch::engine::compute::cpu::simd

@@ -17,6 +17,8 @@ namespace {
 
 #include "engine/compute/cpu/simd/ssm_impl.h"
 
+#include "engine/compute/cpu/simd/quant_matmul_impl.h"
+
 #include "engine/compute/cpu/simd/matmul_impl.h"
 
 }  // namespace

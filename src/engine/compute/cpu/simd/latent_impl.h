@@ -6,40 +6,67 @@ LLORCH_INLINE void latent_scores(const LatentAttentionArgs& args, std::size_t ro
                                  const Visible& seen, float (&totals)[kHeads]) {
   using Element = typename Kv::Element;
   const AttentionArgs scoring{.layout = {.type = args.type, .kv_heads = 1, .key_dim = args.key_dim, .value_dim = 0},
-                              .scale = args.scale};
+                              .scale = args.scale,
+                              .scores_stride = args.scores_stride};
   const float* q = args.q + row * args.q_stride + head * args.key_dim;
   for (std::size_t at = 0; at < seen.end; at += kPagePositions) {
-    const auto* keys = reinterpret_cast<const Element*>(page_of(args.pages, row, at));
-    for (int h = 0; h < kHeads; ++h)
-      page_scores<Kv>(scoring, q + h * args.key_dim, keys, at, seen, args.scores + h * args.scores_stride + at);
+    const auto page = [&](std::size_t p) { return reinterpret_cast<const Element*>(page_of(args.pages, row, p)); };
+    PageData<Kv> keys{page(at), page(at + kPagePositions < seen.end ? at + kPagePositions : at)};
+    for_head_tiles(kHeads, [&](auto tile, std::size_t h) {
+      page_scores<Kv, decltype(tile)::value>(scoring, q + h * args.key_dim, keys, at, seen,
+                                             args.scores + h * args.scores_stride + at);
+      keys.next = keys.now;
+    });
   }
   const std::size_t count = (seen.end + 15) / 16 * 16;
   for (int h = 0; h < kHeads; ++h) totals[h] = exp_scores(args.scores + h * args.scores_stride, count, nullptr);
 }
 
-// out[h][i] = sum of p * element i of the cached row. Positions lie side by side, so lanes are positions: sixteen sums,
-// lane position mod 16, positions increasing, then the tree. Keys are read once for all heads of the call.
-template <class Kv, int kHeads>
-LLORCH_INLINE void latent_values(const LatentAttentionArgs& args, std::size_t row, std::size_t head,
-                                 const Visible& seen, const float (&totals)[kHeads]) {
-  using Element = typename Kv::Element;
-  float* out = args.out + row * args.out_stride + head * args.latent_dim;
-  for (std::size_t i = 0; i < args.latent_dim; ++i) {
-    F32x16 sums[kHeads];
-    for (F32x16& sum : sums) sum = set1(0.0f);
-    for (std::size_t at = 0; at < seen.end; at += kPagePositions) {
-      const auto* values = reinterpret_cast<const Element*>(page_of(args.pages, row, at)) + i * kPagePositions;
-      for (std::size_t b = 0; b < kPagePositions && at + b < seen.end; b += 16) {
-        const F32x16 v = Kv::lanes(values + b);
-#pragma GCC unroll 4
-        for (int h = 0; h < kHeads; ++h) {
-          const F32x16 p = load(args.scores + h * args.scores_stride + at + b);
-          sums[h] = mask_positions(fma(p, v, sums[h]), at + b, seen, sums[h]);
-        }
-      }
-    }
-    for (int h = 0; h < kHeads; ++h) out[h * args.latent_dim + i] = tree_sum(sums[h]) / totals[h];
+// sums[h][i] += p[h] * element i of sixteen cached rows; the elements lie kPagePositions apart.
+template <class Kv, int kHeads, int kDims, class Masked>
+LLORCH_INLINE void add_latent(const typename Kv::Element* values, const float* p, std::size_t p_stride,
+                              const Masked& masked, F32x16 (&sums)[kHeads][kDims]) {
+  F32x16 v[kDims];
+  for_groups<0, kDims>([&](auto i) __attribute__((always_inline)) {
+    v[decltype(i)::value] = Kv::lanes(values + decltype(i)::value * kPagePositions);
+  });
+  for_groups<0, kHeads>([&](auto head) __attribute__((always_inline)) {
+    constexpr int h = decltype(head)::value;
+    const F32x16 ph = load(p + h * p_stride);
+    for_groups<0, kDims>([&](auto dim) __attribute__((always_inline)) {
+      constexpr int i = decltype(dim)::value;
+      sums[h][i] = masked(fma(ph, v[i], sums[h][i]), sums[h][i]);
+    });
+  });
+}
+
+// out[h][i] = sum of p * element i of the cached row, for kDims elements from `dim` on. Positions lie side by side, so lanes
+// are positions: sixteen sums, lane position mod 16, positions increasing, then the tree. Keys are read once for all heads of
+// the call.
+template <class Kv, int kHeads, int kDims>
+__attribute__((noinline)) void latent_dims(const LatentAttentionArgs& args, std::size_t row, std::size_t dim,
+                                           const Visible& seen, const float* totals, float* out) {
+  F32x16 sums[kHeads][kDims];
+  for_groups<0, kHeads * kDims>([&](auto n) __attribute__((always_inline)) {
+    sums[decltype(n)::value / kDims][decltype(n)::value % kDims] = set1(0.0f);
+  });
+  for (std::size_t at = 0; at < seen.end; at += kPagePositions) {
+    const auto* values =
+        reinterpret_cast<const typename Kv::Element*>(page_of(args.pages, row, at)) + dim * kPagePositions;
+    const float* p = args.scores + at;
+    std::size_t b = 0;
+    for (; b < kPagePositions && at + b + 16 <= seen.end; b += 16)
+      add_latent<Kv>(
+          values + b, p + b, args.scores_stride, [](F32x16 sum, F32x16) { return sum; }, sums);
+    if (b < kPagePositions && at + b < seen.end)
+      add_latent<Kv>(
+          values + b, p + b, args.scores_stride,
+          [&](F32x16 sum, F32x16 before) { return mask_positions(sum, at + b, seen, before); }, sums);
   }
+  for_groups<0, kHeads * kDims>([&](auto n) __attribute__((always_inline)) {
+    constexpr std::size_t h = decltype(n)::value / kDims, i = decltype(n)::value % kDims;
+    out[h * args.latent_dim + dim + i] = tree_sum(sums[h][i]) / totals[h];
+  });
 }
 
 template <class Kv, int kHeads>
@@ -48,7 +75,11 @@ inline void latent_heads(const LatentAttentionArgs& args, std::size_t row, std::
   const Visible seen{.begin = 0, .end = end, .base = 0, .origin = 0};
   float totals[kHeads];
   latent_scores<Kv, kHeads>(args, row, head, seen, totals);
-  latent_values<Kv, kHeads>(args, row, head, seen, totals);
+  float* out = args.out + row * args.out_stride + head * args.latent_dim;
+  std::size_t dim = 0;
+  for (; dim + kLatentDims <= args.latent_dim; dim += kLatentDims)
+    latent_dims<Kv, kHeads, kLatentDims>(args, row, dim, seen, totals, out);
+  for (; dim < args.latent_dim; ++dim) latent_dims<Kv, kHeads, 1>(args, row, dim, seen, totals, out);
 }
 
 template <class Kv>

@@ -1,34 +1,45 @@
-// Matrix products, activation quantization and row gather. Included inside the namespace of one instruction set.
+// Matrix products with float weights, activation quantization and row gather; quant_matmul_impl.h comes before. Included
+// inside the namespace of one instruction set.
 
-// A row of activations to int8 blocks. The largest magnitude is found on bit patterns, so NaN and infinity win; such a
-// block gets scale NaN, a block below 2^-100 scale 0, both q = 0.
-inline void quantize(const QuantizeArgs& args, Range rows) {
-  const std::size_t blocks = args.out.width / 32;
+// The sums of sixteen q, of those with index mod 4 in {0, 1} first.
+LLORCH_INLINE void store_sums(QuantizedBlock& block, int half, I32x16 q) {
+  const Mask16 first_pairs = equal(bit_and(lane_numbers(), set1_i(2)), set1_i(0));
+  const std::int32_t all = sum_lanes(q);
+  const std::int32_t pairs = sum_lanes(bits_of(select(first_pairs, float_of(q), set1(0.0f))));
+  block.minus_half_sums[half] = -all;
+  block.minus_half_pair_sums[half][0] = static_cast<std::int16_t>(-pairs);
+  block.minus_half_pair_sums[half][1] = static_cast<std::int16_t>(pairs - all);
+}
+
+// A block of activations to int8. The largest magnitude is found on bit patterns, so NaN and infinity win; such a block gets
+// scale NaN, a block below 2^-100 scale 0, both q = 0.
+LLORCH_INLINE void quantize_block(const float* x, QuantizedBlock& block) {
   const I32x16 magnitude_mask = set1_i(INT32_MAX);
-  for (std::size_t row = rows.begin; row < rows.end; ++row) {
-    const float* x = args.x + row * args.x_stride;
-    for (std::size_t b = 0; b < blocks; ++b) {
-      const F32x16 x0 = load(x + 32 * b), x1 = load(x + 32 * b + 16);
-      const std::int32_t bits =
-          max_lane(max(bit_and(bits_of(x0), magnitude_mask), bit_and(bits_of(x1), magnitude_mask)));
-      float amax;
-      __builtin_memcpy(&amax, &bits, sizeof amax);
-      std::int8_t* q = args.out.q + row * args.out.width + 32 * b;
-      float& scale = args.out.scales[row * blocks + b];
-      std::int32_t* sums = args.out.sums + 2 * (row * blocks + b);
-      if (amax >= 0x1p-100f && bits < 0x7f800000) {
-        const F32x16 inverse = set1(127.0f / amax);
-        const I32x16 q0 = to_int(mul(x0, inverse)), q1 = to_int(mul(x1, inverse));
-        store_i8(q, q0), store_i8(q + 16, q1);
-        scale = amax / 127.0f;
-        sums[0] = sum_lanes(q0), sums[1] = sum_lanes(q1);
-      } else {
-        store_i8(q, set1_i(0)), store_i8(q + 16, set1_i(0));
-        scale = bits < 0x7f800000 ? 0.0f : __builtin_nanf("");
-        sums[0] = sums[1] = 0;
-      }
-    }
+  const F32x16 x0 = load(x), x1 = load(x + 16);
+  const std::int32_t bits = max_lane(max(bit_and(bits_of(x0), magnitude_mask), bit_and(bits_of(x1), magnitude_mask)));
+  float amax;
+  __builtin_memcpy(&amax, &bits, sizeof amax);
+  I32x16 q0 = set1_i(0), q1 = set1_i(0);
+  if (amax >= 0x1p-100f && bits < 0x7f800000) {
+    const F32x16 inverse = set1(127.0f / amax);
+    q0 = to_int(mul(x0, inverse)), q1 = to_int(mul(x1, inverse));
+    block.scale = amax / 127.0f;
+  } else {
+    block.scale = bits < 0x7f800000 ? 0.0f : __builtin_nanf("");
   }
+  store_i8(block.q, q0), store_i8(block.q + 16, q1);
+  store_sums(block, 0, q0), store_sums(block, 1, q1);
+  block.minus_sum = block.minus_half_sums[0] + block.minus_half_sums[1];
+  for (int i = 0; i < 2; ++i)
+    block.minus_pair_sums[i] =
+        static_cast<std::int16_t>(block.minus_half_pair_sums[0][i] + block.minus_half_pair_sums[1][i]);
+}
+
+inline void quantize(const QuantizeArgs& args, Range rows) {
+  const std::size_t blocks = args.out.row_blocks();
+  for (std::size_t row = rows.begin; row < rows.end; ++row)
+    for (std::size_t b = 0; b < blocks; ++b)
+      quantize_block(args.x + row * args.x_stride + 32 * b, args.out.blocks[row * blocks + b]);
 }
 
 struct F32Weights {
@@ -86,116 +97,6 @@ inline void float_tile(const MatmulArgs& args, std::size_t group, std::size_t ro
                     add(even[g][r], odd[g][r]));
 }
 
-// The codes of group g of a block, unpacked from its planes (quant_layout.h).
-template <plan::DType kType>
-struct QuantWeights {
-  static constexpr QuantLayout kLayout = quant_layout(kType);
-  static constexpr bool kLevels = kLayout.has_levels || kLayout.byte_plane;  // signed bytes, not codes
-  static constexpr int kCodeMax = kLevels ? 0 : kLayout.code_max();
-  static constexpr int kOffset = kLevels ? 0 : kLayout.offset;
-
-  template <class Group>
-  static LLORCH_INLINE Bytes64 codes(const std::uint8_t* w, Group) {
-    constexpr int g = Group::value;
-    if constexpr (kLayout.byte_plane) return flip_signs(load_bytes(w + 64 * g));
-    constexpr int kPairShift = kLayout.nibble_plane ? 4 : 0, kBitShift = kPairShift + (kLayout.pair_plane ? 2 : 0);
-    Bytes64 code{};
-    if constexpr (kLayout.nibble_plane) {
-      code = bits_at<g / 4 * 4, 15, 0>(load_bytes(w + 64 * (g % 4)));
-      w += 256;
-    }
-    if constexpr (kLayout.pair_plane) {
-      const Bytes64 pair = bits_at<g % 4 * 2, 3, kPairShift>(load_bytes(w + 64 * (g / 4)));
-      code = kPairShift == 0 ? pair : bit_or(code, pair);
-      w += 128;
-    }
-    if constexpr (kLayout.bit_plane) code = bit_or(code, bits_at<g, 1, kBitShift>(load_bytes(w)));
-    if constexpr (kLayout.has_levels) code = look_up(code, kLevelTable);
-    return code;
-  }
-  static constexpr std::array<std::int8_t, 16> kLevelArray = kLayout.levels;
-  static constexpr const std::int8_t* kLevelTable = kLevelArray.data();
-};
-
-// 2^(e - 128) of sixteen exponent bytes; e 0 and 1 are subnormal.
-LLORCH_INLINE F32x16 load_exponents(const std::uint8_t* p) {
-  const I32x16 e = load_u8(p);
-  const I32x16 small = add(set1_i(0x00200000), mul_int(e, set1_i(0x00200000)));
-  return select(less(e, set1_i(2)), float_of(small), float_of(shift_left<23>(sub(e, set1_i(1)))));
-}
-
-// One group x kRows: blocks in order, each adding (d_w * d_x) * (exact integer sum), then its min's part.
-template <class Weights, int kRows>
-inline void quant_tile(const MatmulArgs& args, std::size_t group, std::size_t row) {
-  constexpr QuantLayout kLayout = Weights::kLayout;
-  const std::size_t blocks = args.w.cols / 32, x_stride = args.xq.width;
-  const auto* w = reinterpret_cast<const std::uint8_t*>(args.w.data + group * args.w.group_bytes);
-  const std::uint8_t* small = w + blocks * kLayout.code_bytes();
-  const std::uint8_t* factors = small + blocks * kLayout.small_bytes();
-  const std::int8_t* x = args.xq.q + row * x_stride;
-  const float* x_scales[kRows];
-  const std::int32_t* x_sums[kRows];  // of halves of blocks
-  F32x16 y[kRows];
-  for (int r = 0; r < kRows; ++r) {
-    const std::size_t at = (row + static_cast<std::size_t>(r)) * blocks;
-    x_scales[r] = args.xq.scales + at;
-    x_sums[r] = args.xq.sums + 2 * at;
-    y[r] = set1(0.0f);
-  }
-  for (std::size_t b = 0; b < blocks; ++b, w += kLayout.code_bytes(), small += kLayout.small_bytes(), x += 32) {
-    const auto codes = [w](auto g) __attribute__((always_inline)) { return Weights::codes(w, g); };
-    I32x16 sums[kRows], mins[kRows];
-    std::int32_t first[kRows], second[kRows], both[kRows];
-    for (int r = 0; r < kRows; ++r)
-      first[r] = x_sums[r][2 * b], second[r] = x_sums[r][2 * b + 1], both[r] = first[r] + second[r];
-    if constexpr (kLayout.has_halves()) {
-      I32x16 s0, s1, upper[kRows];
-      dot_groups<Weights::kCodeMax, Weights::kOffset, 0, 4>(codes, x, x_stride, first, sums);
-      dot_groups<Weights::kCodeMax, Weights::kOffset, 4, 4>(codes, x, x_stride, second, upper);
-      if constexpr (kLayout.small == SmallScale::kSignedHalves) {
-        s0 = load_i8(small), s1 = load_i8(small + kPackRows);
-      } else {
-        const I32x16 c0 = load_u8(small), c1 = load_u8(small + kPackRows), low = set1_i(15);
-        s0 = bit_and(c0, low), s1 = bit_and(c1, low);
-        const I32x16 m0 = shift_right<4>(c0), m1 = shift_right<4>(c1);
-        for (int r = 0; r < kRows; ++r) mins[r] = add(mul_int(m0, set1_i(first[r])), mul_int(m1, set1_i(second[r])));
-      }
-      for (int r = 0; r < kRows; ++r) sums[r] = add(mul_int(s0, sums[r]), mul_int(s1, upper[r]));
-    } else {
-      dot_groups<Weights::kCodeMax, Weights::kOffset, 0, 8>(codes, x, x_stride, both, sums);
-      if constexpr (kLayout.small == SmallScale::kSigned || kLayout.small == SmallScale::kUnsignedMin) {
-        const I32x16 s = kLayout.small == SmallScale::kSigned ? load_i8(small) : load_u8(small);
-        for (int r = 0; r < kRows; ++r) sums[r] = mul_int(s, sums[r]);
-      }
-      if constexpr (kLayout.small == SmallScale::kUnsignedMin) {
-        const I32x16 m = load_u8(small + kPackRows);
-        for (int r = 0; r < kRows; ++r) mins[r] = mul_int(m, set1_i(both[r]));
-      } else if constexpr (kLayout.has_min) {
-        for (int r = 0; r < kRows; ++r) mins[r] = set1_i(both[r]);
-      }
-    }
-    const std::uint8_t* factor = factors + b / kLayout.factor_blocks * kLayout.factor_bytes();
-    F32x16 d;
-    if constexpr (kLayout.exponent_factor) {
-      d = load_exponents(factor);
-    } else {
-      d = load_f16(reinterpret_cast<const std::uint16_t*>(factor));
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) y[r] = fma(mul(d, set1(x_scales[r][b])), to_float(sums[r]), y[r]);
-    if constexpr (kLayout.has_min) {
-      const F32x16 m = load_f16(reinterpret_cast<const std::uint16_t*>(factor) + kPackRows);
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-        const F32x16 scale = mul(m, set1(x_scales[r][b]));
-        y[r] = kLayout.small == SmallScale::kNone ? fma(scale, to_float(mins[r]), y[r])
-                                                  : fnma(scale, to_float(mins[r]), y[r]);
-      }
-    }
-  }
-  for (int r = 0; r < kRows; ++r) store_outputs(args, row + static_cast<std::size_t>(r), group, y[r]);
-}
-
 // Calls body(integral_constant-like kRows, row) so that rows [0, rows) are covered by tiles of kMaxRows, then one
 // smaller.
 template <int kRows>
@@ -214,14 +115,6 @@ LLORCH_INLINE void for_row_tiles(Range rows, const Body& body) {
   std::size_t row = rows.begin;
   for (; row + kMaxRows <= rows.end; row += kMaxRows) body(TileRows<kMaxRows>{}, row);
   last_tile<kMaxRows - 1>(rows.end - row, row, body);
-}
-
-// The same with tiles of kMaxRows, kMaxRows / 2, ... rows: fewer kernels for the many quantized types.
-template <int kMaxRows, class Body>
-LLORCH_INLINE void for_halving_tiles(Range rows, const Body& body) {
-  std::size_t row = rows.begin;
-  for (; row + kMaxRows <= rows.end; row += kMaxRows) body(TileRows<kMaxRows>{}, row);
-  if constexpr (kMaxRows > 1) for_halving_tiles<kMaxRows / 2>({row, rows.end}, body);
 }
 
 // Rows of activations that one pass over the weights serves: small enough to stay in the second-level cache.
@@ -245,16 +138,6 @@ inline void float_matmul(const MatmulArgs& args, Range groups) {
       for_row_tiles<kFloatTileRows>({panel, end}, [&](auto tile, std::size_t row) {
         float_tile<Weights, 1, decltype(tile)::value>(args, g, row);
       });
-  }
-}
-
-template <class Weights>
-inline void quant_matmul(const MatmulArgs& args, Range groups) {
-  for (std::size_t panel = 0; panel < args.rows; panel += kRowPanel) {
-    const std::size_t end = panel + kRowPanel < args.rows ? panel + kRowPanel : args.rows;
-    for (std::size_t g = groups.begin; g < groups.end; ++g)
-      for_halving_tiles<kQuantTileRows>(
-          {panel, end}, [&](auto tile, std::size_t row) { quant_tile<Weights, decltype(tile)::value>(args, g, row); });
   }
 }
 

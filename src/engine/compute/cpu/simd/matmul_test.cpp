@@ -20,19 +20,15 @@ constexpr DType kTypes[] = {DType::kF32,  DType::kF16,    DType::kBF16,   DType:
 
 struct Activations {
   std::vector<float> x;
-  std::vector<std::int8_t> q;
-  std::vector<float> scales;
-  std::vector<std::int32_t> sums;
+  std::vector<QuantizedBlock> blocks;
 
-  QuantizedRows view(std::size_t width) {
-    return {.q = q.data(), .scales = scales.data(), .sums = sums.data(), .width = width};
-  }
+  QuantizedRows view(std::size_t width) { return {.blocks = blocks.data(), .width = width}; }
 };
 
 Activations activations(const Kernels& k, std::vector<float> x, std::size_t rows, std::size_t cols) {
-  Activations a{.x = std::move(x), .q = {}, .scales = {}, .sums = {}};
+  Activations a{.x = std::move(x), .blocks = {}};
   if (cols % 32 != 0) return a;
-  a.q.resize(rows * cols), a.scales.resize(rows * cols / 32), a.sums.resize(rows * cols / 16);
+  a.blocks.resize(rows * cols / 32);
   k.quantize({.x = a.x.data(), .x_stride = cols, .out = a.view(cols)}, {0, rows});
   return a;
 }
@@ -190,17 +186,23 @@ TEST(Quantize, EqualsTheWrittenStepsAlsoForHostileBlocks) {
   const auto expected = reference::quantize_exact(x);
   for (host::Isa isa : isas()) {
     Activations a = activations(kernels(isa), x, 1, kCols);
-    EXPECT_EQ(a.q, expected.q) << host::isa_name(isa);
     for (std::size_t b = 0; b < expected.scales.size(); ++b) {
-      EXPECT_EQ(std::isnan(a.scales[b]), std::isnan(expected.scales[b]));
+      SCOPED_TRACE(::testing::Message() << host::isa_name(isa) << " block " << b);
+      const QuantizedBlock& block = a.blocks[b];
+      EXPECT_TRUE(std::equal(std::begin(block.q), std::end(block.q), expected.q.begin() + 32 * b));
+      EXPECT_EQ(std::isnan(block.scale), std::isnan(expected.scales[b]));
       if (!std::isnan(expected.scales[b])) {
-        EXPECT_EQ(a.scales[b], expected.scales[b]);
+        EXPECT_EQ(block.scale, expected.scales[b]);
       }
-      for (std::size_t half = 2 * b; half < 2 * b + 2; ++half) {
-        std::int32_t sum = 0;
-        for (std::size_t i = 0; i < 16; ++i) sum += a.q[16 * half + i];
-        EXPECT_EQ(a.sums[half], sum);
+      std::int32_t sums[2][2] = {};  // [half][pair]
+      for (std::size_t i = 0; i < 32; ++i) sums[i / 16][i % 4 / 2] -= block.q[i];
+      for (std::size_t i = 0; i < 2; ++i) {
+        EXPECT_EQ(block.minus_half_sums[i], sums[i][0] + sums[i][1]);
+        EXPECT_EQ(block.minus_half_pair_sums[i][0], sums[i][0]);
+        EXPECT_EQ(block.minus_half_pair_sums[i][1], sums[i][1]);
+        EXPECT_EQ(block.minus_pair_sums[i], sums[0][i] + sums[1][i]);
       }
+      EXPECT_EQ(block.minus_sum, block.minus_half_sums[0] + block.minus_half_sums[1]);
     }
   }
 }
@@ -235,7 +237,7 @@ TEST(Matmul, StaysWithinTheDerivedErrorBound) {
         double bound = 0;
         for (std::size_t k = 0; k < shape.cols; ++k) {
           const double weight = std::fabs(w[n * shape.cols + k]);
-          if (is_quantized(dtype)) bound += weight * a.scales[k / 32] * 0.5 * (1 + 1e-4);
+          if (is_quantized(dtype)) bound += weight * a.blocks[k / 32].scale * 0.5 * (1 + 1e-4);
           bound += weight * std::fabs(x[k]) * 0x1p-24 * shape.cols;
         }
         EXPECT_LE(std::fabs(y[n] - exact[n]), bound) << plan::dtype_info(dtype).name;

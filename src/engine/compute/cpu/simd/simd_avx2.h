@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/compute/cpu/quantized_rows.h"
 #include "engine/compute/cpu/simd/groups.h"
 
 #define LLORCH_INLINE inline __attribute__((always_inline))
@@ -151,29 +152,53 @@ LLORCH_INLINE __m256i broadcast4(const std::int8_t* p) {
   __builtin_memcpy(&word, p, 4);
   return _mm256_set1_epi32(word);
 }
-struct Bytes64 {
-  __m256i lo, hi;
+// Eight of the sixteen lanes: quantized products take one half after the other, because what they keep per row would not fit
+// into sixteen registers twice.
+inline constexpr int kParts = 2;
+struct F32x8 {
+  __m256 v;
 };
-LLORCH_INLINE Bytes64 load_bytes(const std::uint8_t* p) {
-  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
-          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};
+struct I32x8 {
+  __m256i v;
+};
+using PartF = F32x8;
+using PartI = I32x8;
+template <int kPart>
+LLORCH_INLINE F32x8 part(F32x16 a) {
+  return {kPart == 0 ? a.lo : a.hi};
+}
+template <int kPart>
+LLORCH_INLINE I32x8 part(I32x16 a) {
+  return {kPart == 0 ? a.lo : a.hi};
+}
+LLORCH_INLINE F32x8 set1_part(float x) { return {_mm256_set1_ps(x)}; }
+LLORCH_INLINE I32x8 set1_part_i(std::int32_t x) { return {_mm256_set1_epi32(x)}; }
+LLORCH_INLINE F32x8 load_part(const float* p) { return {_mm256_loadu_ps(p)}; }
+LLORCH_INLINE void store_part(float* p, F32x8 a) { _mm256_storeu_ps(p, a.v); }
+LLORCH_INLINE F32x8 mul(F32x8 a, F32x8 b) { return {_mm256_mul_ps(a.v, b.v)}; }
+LLORCH_INLINE F32x8 fma(F32x8 a, F32x8 b, F32x8 c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
+LLORCH_INLINE F32x8 fnma(F32x8 a, F32x8 b, F32x8 c) { return {_mm256_fnmadd_ps(a.v, b.v, c.v)}; }
+LLORCH_INLINE F32x8 to_float(I32x8 a) { return {_mm256_cvtepi32_ps(a.v)}; }
+
+// Four weight codes of each of eight rows, the row's in its 32 bits.
+struct PartBytes {
+  __m256i v;
+};
+LLORCH_INLINE PartBytes load_part_bytes(const std::uint8_t* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))};
+}
+LLORCH_INLINE void store_part_bytes(std::uint8_t* p, PartBytes a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.v);
 }
 template <int kShift, int kMask, int kLeft>
-LLORCH_INLINE Bytes64 bits_at(Bytes64 a) {
-  const __m256i mask = _mm256_set1_epi8(kMask);
-  return {_mm256_slli_epi16(_mm256_and_si256(_mm256_srli_epi16(a.lo, kShift), mask), kLeft),
-          _mm256_slli_epi16(_mm256_and_si256(_mm256_srli_epi16(a.hi, kShift), mask), kLeft)};
+LLORCH_INLINE PartBytes bits_at(PartBytes a) {
+  return {_mm256_slli_epi16(_mm256_and_si256(_mm256_srli_epi16(a.v, kShift), _mm256_set1_epi8(kMask)), kLeft)};
 }
-LLORCH_INLINE Bytes64 bit_or(Bytes64 a, Bytes64 b) {
-  return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)};
-}
-LLORCH_INLINE Bytes64 flip_signs(Bytes64 a) {
-  const __m256i flip = _mm256_set1_epi8(-128);
-  return {_mm256_xor_si256(a.lo, flip), _mm256_xor_si256(a.hi, flip)};
-}
-LLORCH_INLINE Bytes64 look_up(Bytes64 a, const std::int8_t* levels) {
-  const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(levels)));
-  return {_mm256_shuffle_epi8(table, a.lo), _mm256_shuffle_epi8(table, a.hi)};
+LLORCH_INLINE PartBytes bit_or(PartBytes a, PartBytes b) { return {_mm256_or_si256(a.v, b.v)}; }
+LLORCH_INLINE PartBytes flip_signs(PartBytes a) { return {_mm256_xor_si256(a.v, _mm256_set1_epi8(-128))}; }
+LLORCH_INLINE PartBytes look_up(PartBytes a, const std::int8_t* levels) {
+  const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(levels));
+  return {_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), a.v)};
 }
 LLORCH_INLINE I32x16 load_u8(const std::uint8_t* p) {
   return {_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))),
@@ -187,43 +212,112 @@ LLORCH_INLINE I32x16 mul_int(I32x16 a, I32x16 b) {
   return {_mm256_mullo_epi32(a.lo, b.lo), _mm256_mullo_epi32(a.hi, b.hi)};
 }
 
-// vpmaddubsw adds two u8 x s8 products with int16 saturation. |w| <= 128 and |x| <= 127 give at most 2 * 16256 = 32512:
-// a pair is exact, and as many pairs as fit into int16 are added before they are widened. Signed weights move their sign
-// onto x, which is exact also for w = -128.
-template <int kCodeMax, int kOffset, int kFirst, int kCount, int kRows, class Codes>
-LLORCH_INLINE void dot_groups(const Codes& codes, const std::int8_t* x, std::size_t x_stride,
-                              const std::int32_t (&x_sums)[kRows], I32x16 (&sums)[kRows]) {
-  constexpr bool kSigned = kCodeMax == 0;
-  constexpr int kFit = 32767 / (2 * 127 * (kSigned ? 128 : kCodeMax)), kPairs = kFit < kCount ? kFit : kCount;
-  const __m256i ones = _mm256_set1_epi16(1);
-  __m256i lo[kRows], hi[kRows];
-  for (int r = 0; r < kRows; ++r) {
-    sums[r] = set1_i(-kOffset * x_sums[r]);
-    lo[r] = hi[r] = _mm256_setzero_si256();
-  }
-  for_groups<kFirst, kCount>([&](auto group) __attribute__((always_inline)) {
-    constexpr int g = decltype(group)::value, kDone = g - kFirst + 1;
-    const Bytes64 w = codes(group);
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-      const __m256i xr = broadcast4(x + static_cast<std::size_t>(r) * x_stride + 4 * g);
-      __m256i p0, p1;
-      if constexpr (kSigned) {
-        p0 = _mm256_maddubs_epi16(_mm256_abs_epi8(w.lo), _mm256_sign_epi8(xr, w.lo));
-        p1 = _mm256_maddubs_epi16(_mm256_abs_epi8(w.hi), _mm256_sign_epi8(xr, w.hi));
-      } else {
-        p0 = _mm256_maddubs_epi16(w.lo, xr), p1 = _mm256_maddubs_epi16(w.hi, xr);
-      }
-      lo[r] = kPairs == 1 || kDone % kPairs == 1 ? p0 : _mm256_add_epi16(lo[r], p0);
-      hi[r] = kPairs == 1 || kDone % kPairs == 1 ? p1 : _mm256_add_epi16(hi[r], p1);
-      if constexpr (kDone % kPairs == 0 || kDone == kCount) {
-        sums[r].lo = _mm256_add_epi32(sums[r].lo, _mm256_madd_epi16(lo[r], ones));
-        sums[r].hi = _mm256_add_epi32(sums[r].hi, _mm256_madd_epi16(hi[r], ones));
-      }
-    }
-  });
+// vpmaddubsw adds two u8 x s8 products into 16 bits and saturates there, so signed weights move their sign onto x, which is
+// exact also for w = -128.
+inline constexpr bool kSignedCodes = true;
+
+// Small scales as block_integers() wants them: in both 16-bit halves of a lane, for vpmaddwd.
+struct PartScale {
+  __m256i v;
+};
+LLORCH_INLINE PartScale make_scale(I32x8 s) {
+  return {_mm256_or_si256(_mm256_and_si256(s.v, _mm256_set1_epi32(0xffff)), _mm256_slli_epi32(s.v, 16))};
+}
+LLORCH_INLINE PartScale load_scale(const std::uint8_t* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))};
+}
+LLORCH_INLINE void store_scale(std::uint8_t* p, PartScale s) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), s.v);
 }
 
-inline constexpr int kFloatTileRows = 3, kFloatTileGroups = 1, kFloatSingleGroups = 2, kQuantTileRows = 4;
+// Sums of pairs begin with what the offset takes off. They may wrap on the way: what counts is that the end fits.
+template <int kOffset>
+LLORCH_INLINE __m256i times_offset(const std::int16_t (&pair_sums)[2]) {
+  if constexpr (kOffset == 0) return _mm256_setzero_si256();
+  std::int32_t word;
+  __builtin_memcpy(&word, pair_sums, 4);
+  return _mm256_slli_epi16(_mm256_set1_epi32(word), shift_of(kOffset));
+}
+template <bool kBegin, int... kRow>
+LLORCH_INLINE void add_pairs(Rows<kRow...>, PartBytes codes, const QuantizedBlock* const (&x)[sizeof...(kRow)],
+                             int group, __m256i (&pairs)[sizeof...(kRow)]) {
+  const auto product = [&](int row) __attribute__((always_inline)) {
+    return _mm256_maddubs_epi16(codes.v, broadcast4(x[row]->q + 4 * group));
+  };
+  if constexpr (kBegin) {
+    ((pairs[kRow] = product(kRow)), ...);
+  } else {
+    ((pairs[kRow] = _mm256_add_epi16(pairs[kRow], product(kRow))), ...);
+  }
+}
+template <bool kBegin, int... kRow>
+LLORCH_INLINE void widen_pairs(Rows<kRow...>, const __m256i (&pairs)[sizeof...(kRow)], __m256i scale,
+                               __m256i (&sums)[sizeof...(kRow)]) {
+  if constexpr (kBegin) {
+    ((sums[kRow] = _mm256_madd_epi16(pairs[kRow], scale)), ...);
+  } else {
+    ((sums[kRow] = _mm256_add_epi32(sums[kRow], _mm256_madd_epi16(pairs[kRow], scale))), ...);
+  }
+}
+template <bool kBegin, int... kRow>
+LLORCH_INLINE void add_signed(Rows<kRow...>, PartBytes codes, const QuantizedBlock* const (&x)[sizeof...(kRow)],
+                              int group, __m256i scale, __m256i (&sums)[sizeof...(kRow)]) {
+  const __m256i magnitude = _mm256_abs_epi8(codes.v);
+  const auto product = [&](int row) __attribute__((always_inline)) {
+    const __m256i turned = _mm256_sign_epi8(broadcast4(x[row]->q + 4 * group), codes.v);
+    return _mm256_madd_epi16(_mm256_maddubs_epi16(magnitude, turned), scale);
+  };
+  if constexpr (kBegin) {
+    ((sums[kRow] = product(kRow)), ...);
+  } else {
+    ((sums[kRow] = _mm256_add_epi32(sums[kRow], product(kRow))), ...);
+  }
+}
+
+// integers[0][r] = sum over the block of small scale * integer of the weight * q of x[r], exact, lane = weight row.
+// A pair is |w x + w x| <= 2 * 127 * largest |w|, 32512 for 128: as many groups of four as fit into 16 bits are added before
+// they are widened and scaled in one multiplication.
+template <class Weights, class Block, int... kRow>
+LLORCH_INLINE void block_integers(Rows<kRow...> rows, const Block (&blocks)[1],
+                                  const QuantizedBlock* const (&x)[sizeof...(kRow)],
+                                  F32x8 (&integers)[1][sizeof...(kRow)]) {
+  const Block& block = blocks[0];
+  constexpr bool kHalves = Weights::kLayout.has_halves();
+  constexpr int kCount = kHalves ? 4 : 8;
+  constexpr int kLargest = Weights::kOffset != 0 ? Weights::kOffset : Weights::kCodeMax;  // |code - offset|
+  __m256i sums[sizeof...(kRow)], pairs[sizeof...(kRow)];
+  for_groups<0, 8 / kCount>([&](auto half) __attribute__((always_inline)) {
+    constexpr int kHalf = decltype(half)::value;
+    __m256i scale;
+    if constexpr (Weights::kScaled) {
+      scale = block.scale(half).v;
+    } else {
+      scale = _mm256_set1_epi16(1);
+    }
+    for_groups<kHalf * kCount, kCount>([&](auto group) __attribute__((always_inline)) {
+      constexpr int g = decltype(group)::value, kIndex = g % kCount;
+      const PartBytes codes = block.codes(group);
+      if constexpr (Weights::kCodeMax == 0) {
+        add_signed<g == 0>(rows, codes, x, g, scale, sums);
+      } else {
+        static_assert(Weights::kOffset == 0 || kCount * 254 * kLargest <= 32767);
+        constexpr int kFit = 32767 / (254 * kLargest), kAtOnce = kFit < kCount ? kFit : kCount;
+        if constexpr (Weights::kOffset != 0 && kIndex == 0) {
+          ((pairs[kRow] = times_offset<Weights::kOffset>(kHalves ? x[kRow]->minus_half_pair_sums[kHalf]
+                                                                 : x[kRow]->minus_pair_sums)),
+           ...);
+        }
+        add_pairs<Weights::kOffset == 0 && kIndex % kAtOnce == 0>(rows, codes, x, g, pairs);
+        if constexpr ((kIndex + 1) % kAtOnce == 0 || kIndex + 1 == kCount)
+          widen_pairs<(g < kAtOnce)>(rows, pairs, scale, sums);
+      }
+    });
+  });
+  ((integers[0][kRow].v = _mm256_cvtepi32_ps(sums[kRow])), ...);
+}
+
+inline constexpr int kFloatTileRows = 3, kFloatTileGroups = 1, kFloatSingleGroups = 2;
+inline constexpr int kPackedTileRows = 2, kSlabTileRows = 4, kSlabTileGroups = 1;
+inline constexpr int kHeadTile = 2, kScoreBlocks = 2, kValueVectors = 2, kLatentDims = 1;
 
 }  // namespace llorch::engine::compute::cpu::simd::avx2

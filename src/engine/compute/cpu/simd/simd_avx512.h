@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/compute/cpu/quantized_rows.h"
 #include "engine/compute/cpu/simd/groups.h"
 
 #define LLORCH_INLINE inline __attribute__((always_inline))
@@ -140,25 +141,93 @@ LLORCH_INLINE I32x16 load_i8(const std::uint8_t* p) {
 }
 LLORCH_INLINE I32x16 mul_int(I32x16 a, I32x16 b) { return {_mm512_mullo_epi32(a.v, b.v)}; }
 
-// sums[r] = sum over the groups of four kFirst .. kFirst + kCount - 1 of codes(g) . x[r], exact, lane = weight row; minus
-// kOffset * x_sums[r], the sum of those x. Weights: codes 0..kCodeMax, or signed bytes when kCodeMax is 0. The multiplier
-// is unsigned x signed: signed bytes go in plus 128.
-template <int kCodeMax, int kOffset, int kFirst, int kCount, int kRows, class Codes>
-LLORCH_INLINE void dot_groups(const Codes& codes, const std::int8_t* x, std::size_t x_stride,
-                              const std::int32_t (&x_sums)[kRows], I32x16 (&sums)[kRows]) {
-  constexpr int kTakenOff = kCodeMax == 0 ? kOffset + 128 : kOffset;
-  for (int r = 0; r < kRows; ++r) sums[r] = set1_i(-kTakenOff * x_sums[r]);
-  for_groups<kFirst, kCount>([&](auto group) __attribute__((always_inline)) {
-    constexpr int g = decltype(group)::value;
-    Bytes64 w = codes(group);
-    if constexpr (kCodeMax == 0) w = flip_signs(w);
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r)
-      sums[r].v = _mm512_dpbusd_epi32(sums[r].v, w.v, broadcast4(x + static_cast<std::size_t>(r) * x_stride + 4 * g));
+// Quantized products take the sixteen lanes in kParts parts; here, all of them at once.
+inline constexpr int kParts = 1;
+using PartF = F32x16;
+using PartI = I32x16;
+using PartBytes = Bytes64;
+template <int kPart>
+LLORCH_INLINE F32x16 part(F32x16 a) {
+  return a;
+}
+template <int kPart>
+LLORCH_INLINE I32x16 part(I32x16 a) {
+  return a;
+}
+LLORCH_INLINE PartF set1_part(float x) { return set1(x); }
+LLORCH_INLINE PartI set1_part_i(std::int32_t x) { return set1_i(x); }
+LLORCH_INLINE PartF load_part(const float* p) { return load(p); }
+LLORCH_INLINE void store_part(float* p, PartF a) { store(p, a); }
+LLORCH_INLINE PartBytes load_part_bytes(const std::uint8_t* p) { return load_bytes(p); }
+LLORCH_INLINE void store_part_bytes(std::uint8_t* p, PartBytes a) { _mm512_storeu_si512(p, a.v); }
+
+// The multiplier is unsigned x signed bytes: weights of either sign go in plus 128.
+inline constexpr bool kSignedCodes = false;
+
+// Small scales as block_integers() wants them. Every product of a scale and an exact sum stays below 2^24: exact in f32.
+using PartScale = F32x16;
+LLORCH_INLINE PartScale make_scale(I32x16 s) { return to_float(s); }
+LLORCH_INLINE PartScale load_scale(const std::uint8_t* p) { return load(reinterpret_cast<const float*>(p)); }
+LLORCH_INLINE void store_scale(std::uint8_t* p, PartScale s) { store(reinterpret_cast<float*>(p), s); }
+
+template <int kOffset>
+LLORCH_INLINE I32x16 times_offset(std::int32_t sum) {
+  if constexpr (kOffset == 0) return set1_i(0);
+  return shift_left<shift_of(kOffset)>(set1_i(sum));
+}
+template <int... kRow, int kGroups>
+LLORCH_INLINE void add_products(Rows<kRow...>, const Bytes64 (&codes)[kGroups],
+                                const QuantizedBlock* const (&x)[sizeof...(kRow)], int group,
+                                I32x16 (&sums)[kGroups][sizeof...(kRow)]) {
+  const auto add = [&](int row) __attribute__((always_inline)) {
+    const __m512i q = broadcast4(x[row]->q + 4 * group);
+    sums[0][row].v = _mm512_dpbusd_epi32(sums[0][row].v, codes[0].v, q);
+    if constexpr (kGroups == 2) sums[1][row].v = _mm512_dpbusd_epi32(sums[1][row].v, codes[1].v, q);
+  };
+  (add(kRow), ...);
+}
+
+// integers[n][r] = sum over blocks[n] of small scale * integer of the weight * q of x[r], exact, lane = weight row.
+template <class Weights, class Block, int kGroups, int... kRow>
+LLORCH_INLINE void block_integers(Rows<kRow...> rows, const Block (&blocks)[kGroups],
+                                  const QuantizedBlock* const (&x)[sizeof...(kRow)],
+                                  F32x16 (&integers)[kGroups][sizeof...(kRow)]) {
+  constexpr bool kHalves = Weights::kLayout.has_halves();
+  constexpr int kCount = kHalves ? 4 : 8;
+  for_groups<0, 8 / kCount>([&](auto half) __attribute__((always_inline)) {
+    constexpr int kHalf = decltype(half)::value;
+    I32x16 sums[kGroups][sizeof...(kRow)];
+    for_groups<0, kGroups>([&](auto n) __attribute__((always_inline)) {
+      ((sums[decltype(n)::value][kRow] =
+            times_offset<Weights::kOffset>(kHalves ? x[kRow]->minus_half_sums[kHalf] : x[kRow]->minus_sum)),
+       ...);
+    });
+    for_groups<kHalf * kCount, kCount>([&](auto group) __attribute__((always_inline)) {
+      Bytes64 codes[kGroups];
+      for_groups<0, kGroups>([&](auto n) __attribute__((always_inline)) {
+        codes[decltype(n)::value] = blocks[decltype(n)::value].codes(group);
+      });
+      add_products(rows, codes, x, decltype(group)::value, sums);
+    });
+    for_groups<0, kGroups>([&](auto number) __attribute__((always_inline)) {
+      constexpr int n = decltype(number)::value;
+      if constexpr (!Weights::kScaled) {
+        ((integers[n][kRow] = to_float(sums[n][kRow])), ...);
+      } else {
+        const F32x16 scale = blocks[n].scale(half);
+        if constexpr (kHalf == 0) {
+          ((integers[n][kRow] = mul(scale, to_float(sums[n][kRow]))), ...);
+        } else {
+          ((integers[n][kRow] = fma(scale, to_float(sums[n][kRow]), integers[n][kRow])), ...);
+        }
+      }
+    });
   });
 }
 
 // Register tiles: rows of activations x groups of sixteen weight rows. They change speed, never bits.
-inline constexpr int kFloatTileRows = 6, kFloatTileGroups = 2, kFloatSingleGroups = 4, kQuantTileRows = 8;
+inline constexpr int kFloatTileRows = 6, kFloatTileGroups = 2, kFloatSingleGroups = 4;
+inline constexpr int kPackedTileRows = 8, kSlabTileRows = 4, kSlabTileGroups = 2;
+inline constexpr int kHeadTile = 4, kScoreBlocks = 4, kValueVectors = 4, kLatentDims = 4;
 
 }  // namespace llorch::engine::compute::cpu::simd::avx512

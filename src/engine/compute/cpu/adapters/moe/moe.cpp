@@ -199,7 +199,7 @@ class Moe {
         const std::size_t first = scratch_.first_pair[e] - batch.pairs.begin;
         MatmulArgs args = all;
         args.x += first * all.x_stride;
-        args.xq = rows_from(all.xq, first);
+        args.xq = all.xq.from(first);
         args.rows = pairs_of(e);
         for (std::size_t i = 0; i < stacks.size(); ++i) {
           args.w = stacks[i]->matrix_at(e);

@@ -1,0 +1,216 @@
+// Matrix products of every weight type that weighs, on one thread: weights streamed from memory at few rows, held in caches at
+// many. Counters: ops_of_peak, multiply-adds over what the processor's widest 8-bit dot product does from registers (for
+// float weights: its FMA), and read_of_peak, weight bytes over a plain read of the same memory, both measured in this process.
+// Usage: matmul_bench [--benchmark_filter=q4_k/avx512/512]. Names: type/instruction set/rows. LLORCH_BENCH_DEPTH sets the
+// width of a row.
+#include <benchmark/benchmark.h>
+#include <immintrin.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/compute/cpu/kernels.h"
+#include "engine/compute/half.h"
+
+namespace {
+
+using namespace llorch::engine;
+using compute::cpu::Kernels;
+using compute::cpu::MatrixShape;
+using compute::cpu::PackedMatrix;
+using compute::cpu::QuantizedBlock;
+using compute::cpu::QuantizedRows;
+using compute::cpu::Range;
+using plan::DType;
+namespace host = compute::cpu::host;
+
+constexpr std::uint32_t kDepth = 2048, kRows = 5632;  // of the matrix: one of a 1.1B llama
+constexpr std::uint64_t kStreamBytes = 96u << 20;     // copies of a matrix, together: three times a large L3's share
+constexpr int kBatches[] = {1, 2, 4, 7, 8, 16, 32, 64, 512};  // rows of activations
+
+double seconds_of(const auto& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// The best of several: other programs only ever take away.
+double best_rate(double amount, const auto& work) {
+  double seconds = seconds_of(work);
+  for (int i = 0; i < 8; ++i) seconds = std::min(seconds, seconds_of(work));
+  return amount / seconds;
+}
+
+constexpr std::size_t kPeakSteps = 1u << 19, kChains = 12;
+
+// Bodies of `kChains` independent sums per step; the asm keeps the sums apart and alive.
+__attribute__((target("avx512f,avx512vnni,avx512vl"))) void int8_steps_avx512() {
+  __m512i sums[kChains] = {};
+  for (std::size_t i = 0; i < kPeakSteps; ++i) {
+#pragma GCC unroll 12
+    for (auto& sum : sums) {
+      sum = _mm512_dpbusd_epi32(sum, _mm512_set1_epi8(3), _mm512_set1_epi8(5));
+      asm volatile("" : "+v"(sum));
+    }
+  }
+}
+__attribute__((target("avx512f"))) void fma_steps_avx512() {
+  __m512 sums[kChains] = {};
+  for (std::size_t i = 0; i < kPeakSteps; ++i) {
+#pragma GCC unroll 12
+    for (auto& sum : sums) {
+      sum = _mm512_fmadd_ps(sum, _mm512_set1_ps(0.5f), _mm512_set1_ps(1.0f));
+      asm volatile("" : "+v"(sum));
+    }
+  }
+}
+__attribute__((target("avx2"))) void int8_steps_avx2() {
+  __m256i sums[kChains] = {};
+  for (std::size_t i = 0; i < kPeakSteps; ++i) {
+#pragma GCC unroll 12
+    for (auto& sum : sums) {
+      __m256i codes = _mm256_set1_epi8(3);
+      asm volatile("" : "+x"(codes));  // or the product is made once
+      sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(codes, _mm256_set1_epi8(5)));
+      asm volatile("" : "+x"(sum));
+    }
+  }
+}
+__attribute__((target("avx2,fma"))) void fma_steps_avx2() {
+  __m256 sums[kChains] = {};
+  for (std::size_t i = 0; i < kPeakSteps; ++i) {
+#pragma GCC unroll 12
+    for (auto& sum : sums) {
+      sum = _mm256_fmadd_ps(sum, _mm256_set1_ps(0.5f), _mm256_set1_ps(1.0f));
+      asm volatile("" : "+x"(sum));
+    }
+  }
+}
+
+// Multiply-adds per second of one thread. AVX2 has no four-way product: its int8 figure is `vpmaddubsw` and an addition.
+double peak_rate(host::Isa isa, bool quantized) {
+  const bool wide = isa == host::Isa::kAvx512;
+  const double per_step = kChains * (quantized ? (wide ? 64 : 32) : (wide ? 16 : 8));
+  if (quantized) return best_rate(kPeakSteps * per_step, wide ? int8_steps_avx512 : int8_steps_avx2);
+  return best_rate(kPeakSteps * per_step, wide ? fma_steps_avx512 : fma_steps_avx2);
+}
+
+struct Stored {
+  MatrixShape shape;
+  std::vector<std::uint64_t> lines;  // copies of the packed matrix, one after the other
+  std::size_t copies = 1;
+
+  const std::byte* data(std::size_t copy) const {
+    const auto at = reinterpret_cast<std::uintptr_t>(lines.data());
+    return reinterpret_cast<const std::byte*>((at + 63) / 64 * 64) + copy * compute::cpu::packed_bytes(shape);
+  }
+};
+
+// Random codes; factors are small numbers, so that no sum overflows.
+Stored make_matrix(DType dtype, std::uint32_t depth) {
+  Stored m{.shape = {.dtype = dtype, .rows = kRows, .cols = depth}, .lines = {}};
+  const auto info = plan::dtype_info(dtype);
+  std::vector<std::uint16_t> stored(std::size_t{kRows} * depth / info.block_elements * info.block_bytes / 2);
+  std::mt19937 random(7);
+  for (std::uint16_t& bits : stored) bits = static_cast<std::uint16_t>(random() & 0x9FFF);  // below 2 as binary16
+  const std::size_t bytes = compute::cpu::packed_bytes(m.shape);
+  m.copies = std::max<std::size_t>(1, kStreamBytes / bytes);
+  m.lines.resize((m.copies * bytes + 64) / sizeof(std::uint64_t));
+  for (std::size_t copy = 0; copy < m.copies; ++copy)
+    compute::cpu::pack_groups(m.shape, reinterpret_cast<const std::byte*>(stored.data()),
+                              const_cast<std::byte*>(m.data(copy)), 0, (kRows + 15) / 16);
+  return m;
+}
+
+double read_rate(const Stored& m) {
+  return best_rate(static_cast<double>(m.lines.size() * 8), [&m] {
+    std::uint64_t sums[8] = {};
+    for (std::size_t i = 0; i + 8 <= m.lines.size(); i += 8)
+      for (std::size_t k = 0; k < 8; ++k) sums[k] += m.lines[i + k];
+    benchmark::DoNotOptimize(sums);
+  });
+}
+
+struct Activations {
+  std::vector<float> x;
+  std::vector<QuantizedBlock> blocks;
+  std::size_t width = 0;
+
+  Activations(std::size_t rows, std::size_t depth) : x(rows * depth), blocks(rows * depth / 32), width(depth) {
+    std::mt19937 random(9);
+    for (float& value : x) value = static_cast<float>(random() % 2001) * 0.001f - 1.0f;
+  }
+  QuantizedRows view() { return {.blocks = blocks.data(), .width = width}; }
+};
+
+struct Case {
+  DType dtype;
+  host::Isa isa;
+  std::size_t batch;
+  std::uint32_t depth;
+};
+
+void multiply(benchmark::State& state, const Case& c) {
+  // Cases of a type follow each other.
+  static Stored matrix;
+  static double read = 0;
+  if (matrix.lines.empty() || matrix.shape.dtype != c.dtype)
+    matrix = make_matrix(c.dtype, c.depth), read = read_rate(matrix);
+  const double peak = peak_rate(c.isa, plan::is_quantized(c.dtype));
+  const Kernels& kernels = compute::cpu::kernels(c.isa);
+  Activations activations(c.batch, c.depth);
+  if (plan::is_quantized(c.dtype))
+    kernels.quantize({.x = activations.x.data(), .x_stride = c.depth, .out = activations.view()}, {0, c.batch});
+  std::vector<float> y(c.batch * kRows);
+  std::size_t copy = 0;
+  for (auto _ : state) {
+    const PackedMatrix w = compute::cpu::packed_view(matrix.shape, matrix.data(copy));
+    copy = (copy + 1) % matrix.copies;
+    kernels.matmul({.w = w,
+                    .x = activations.x.data(),
+                    .x_stride = c.depth,
+                    .xq = activations.view(),
+                    .y = y.data(),
+                    .y_stride = kRows,
+                    .rows = c.batch},
+                   Range{0, w.groups()});
+    benchmark::DoNotOptimize(y.data());
+  }
+  const double products = static_cast<double>(c.batch) * kRows * c.depth;
+  const double bytes = static_cast<double>(compute::cpu::packed_bytes(matrix.shape));
+  using benchmark::Counter;
+  state.counters["Gop/s"] = Counter(products * 1e-9, Counter::kIsIterationInvariantRate);
+  state.counters["ops_of_peak"] = Counter(products / peak, Counter::kIsIterationInvariantRate);
+  state.counters["read_of_peak"] = Counter(bytes / read, Counter::kIsIterationInvariantRate);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  const char* width = std::getenv("LLORCH_BENCH_DEPTH");
+  const std::uint32_t depth = width != nullptr ? static_cast<std::uint32_t>(std::atoi(width)) : kDepth;
+  const host::CpuFeatures features = host::detect_cpu_features();
+  for (DType dtype : {DType::kQ4_K, DType::kQ8_0, DType::kQ4_0, DType::kQ5_K, DType::kQ6_K, DType::kQ2_K, DType::kQ3_K,
+                      DType::kF16, DType::kBF16}) {
+    for (host::Isa isa : {host::Isa::kAvx2, host::Isa::kAvx512}) {
+      if (isa == host::Isa::kAvx512 && !features.avx512) continue;
+      for (int batch : kBatches) {
+        std::string name = std::string(plan::dtype_info(dtype).name) + "/" + std::string(host::isa_name(isa)) + "/" +
+                           std::to_string(batch);
+        const Case c{.dtype = dtype, .isa = isa, .batch = static_cast<std::size_t>(batch), .depth = depth};
+        benchmark::RegisterBenchmark(name.c_str(), [c](benchmark::State& state) {
+          multiply(state, c);
+        })->Unit(benchmark::kMicrosecond);
+      }
+    }
+  }
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

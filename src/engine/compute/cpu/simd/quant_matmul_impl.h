@@ -1,0 +1,447 @@
+// Matrix products with quantized weights. Included inside the namespace of one instruction set.
+//
+// A tile is sixteen weight rows x a few rows of activations. A block of 32 goes through it in three steps: codes are unpacked,
+// multiplied (block_integers() of the instruction set), and combined into the tile's sums in the order of
+// docs/internals/numerics.md. Few rows take their codes straight from the packed group, each block once; for many, a slab of
+// blocks is unpacked first, once for all of them.
+
+template <plan::DType kType>
+struct QuantWeights {
+  static constexpr QuantLayout kLayout = quant_layout(kType);
+  // Their integers reach to 127 on both sides of zero: bytes, not small codes.
+  static constexpr bool kBytes = kLayout.has_levels || kLayout.byte_plane;
+  static constexpr bool kSigned = kBytes && kSignedCodes;
+  static constexpr int kCodeMax = kSigned ? 0 : kBytes ? 255 : kLayout.code_max();  // 0: signed bytes
+  static constexpr int kOffset = kSigned ? 0 : kBytes ? 128 : kLayout.offset;       // of the codes
+  static constexpr bool kScaled = kLayout.small != SmallScale::kNone;
+  static constexpr bool kSmallMins =
+      kLayout.small == SmallScale::kUnsignedMin || kLayout.small == SmallScale::kHalvesWithMins;
+  static constexpr int kScales = kScaled ? (kLayout.has_halves() ? 2 : 1) : 0;  // of a block
+  static constexpr int kMins = kSmallMins ? kScales : 0;
+
+  // Codes of group g of a block, unpacked from its planes (quant_layout.h); `w` is where a part's first row begins.
+  template <class Group>
+  static LLORCH_INLINE PartBytes codes(const std::uint8_t* w, Group) {
+    constexpr int g = Group::value;
+    if constexpr (kLayout.byte_plane) {
+      const PartBytes code = load_part_bytes(w + 64 * g);
+      return kSigned ? flip_signs(code) : code;
+    } else {
+      constexpr int kPairShift = kLayout.nibble_plane ? 4 : 0, kBitShift = kPairShift + (kLayout.pair_plane ? 2 : 0);
+      PartBytes code{};
+      if constexpr (kLayout.nibble_plane) {
+        code = bits_at<g / 4 * 4, 15, 0>(load_part_bytes(w + 64 * (g % 4)));
+        w += 256;
+      }
+      if constexpr (kLayout.pair_plane) {
+        const PartBytes pair = bits_at<g % 4 * 2, 3, kPairShift>(load_part_bytes(w + 64 * (g / 4)));
+        code = kPairShift == 0 ? pair : bit_or(code, pair);
+        w += 128;
+      }
+      if constexpr (kLayout.bit_plane) code = bit_or(code, bits_at<g, 1, kBitShift>(load_part_bytes(w)));
+      if constexpr (kLayout.has_levels) code = look_up(code, kLevelTable);
+      return code;
+    }
+  }
+
+ private:
+  static constexpr std::array<std::int8_t, 16> level_bytes() {
+    std::array<std::int8_t, 16> bytes{};
+    for (std::size_t i = 0; i < 16; ++i) bytes[i] = static_cast<std::int8_t>(kLayout.levels[i] + (kSigned ? 0 : 128));
+    return bytes;
+  }
+  static constexpr std::array<std::int8_t, 16> kLevelArray = level_bytes();
+  static constexpr const std::int8_t* kLevelTable = kLevelArray.data();
+};
+
+// 2^(e - 128) of sixteen exponent bytes; e 0 and 1 are subnormal.
+LLORCH_INLINE F32x16 load_exponents(const std::uint8_t* p) {
+  const I32x16 e = load_u8(p);
+  const I32x16 small = add(set1_i(0x00200000), mul_int(e, set1_i(0x00200000)));
+  return select(less(e, set1_i(2)), float_of(small), float_of(shift_left<23>(sub(e, set1_i(1)))));
+}
+
+// Part kPart of a block as it lies in a packed group.
+template <class Weights, int kPart>
+struct PackedBlock {
+  const std::uint8_t* w;       // planes of the block
+  const std::uint8_t* small;   // its small scales
+  const std::uint8_t* factor;  // of the blocks that share it
+  static constexpr QuantLayout kLayout = Weights::kLayout;
+
+  template <class Group>
+  LLORCH_INLINE PartBytes codes(Group group) const {
+    return Weights::codes(w + kPart * 64 / kParts, group);
+  }
+  template <class Half>
+  LLORCH_INLINE PartScale scale(Half) const {
+    const std::uint8_t* p = small + kPackRows * Half::value;
+    if constexpr (kLayout.small == SmallScale::kHalvesWithMins)
+      return make_scale(part<kPart>(bit_and(load_u8(p), set1_i(15))));
+    if constexpr (kLayout.small == SmallScale::kUnsignedMin) return make_scale(part<kPart>(load_u8(p)));
+    return make_scale(part<kPart>(load_i8(p)));
+  }
+  template <class Half>
+  LLORCH_INLINE PartF min(Half) const {
+    if constexpr (kLayout.small == SmallScale::kHalvesWithMins)
+      return part<kPart>(to_float(shift_right<4>(load_u8(small + kPackRows * Half::value))));
+    return part<kPart>(to_float(load_u8(small + kPackRows)));
+  }
+  LLORCH_INLINE PartF d() const {
+    if constexpr (kLayout.exponent_factor) return part<kPart>(load_exponents(factor));
+    return part<kPart>(load_f16(reinterpret_cast<const std::uint16_t*>(factor)));
+  }
+  LLORCH_INLINE PartF m() const {
+    return part<kPart>(load_f16(reinterpret_cast<const std::uint16_t*>(factor) + kPackRows));
+  }
+};
+
+// Part kPart of a block of a slab: lines of 64 bytes, the sixteen rows side by side; codes of eight groups, then small scales,
+// small mins, d and m.
+template <class Weights, int kPart>
+struct SlabBlock {
+  const std::uint8_t* lines;
+  static constexpr int kMinLine = 8 + Weights::kScales, kFactorLine = kMinLine + Weights::kMins;
+  static constexpr std::size_t kBytes = 64 * (kFactorLine + (Weights::kLayout.has_min ? 2 : 1));
+
+  LLORCH_INLINE const std::uint8_t* line(int i) const { return lines + 64 * i + kPart * 64 / kParts; }
+  LLORCH_INLINE PartF floats(int i) const { return load_part(reinterpret_cast<const float*>(line(i))); }
+  template <class Group>
+  LLORCH_INLINE PartBytes codes(Group) const {
+    return load_part_bytes(line(Group::value));
+  }
+  template <class Half>
+  LLORCH_INLINE PartScale scale(Half) const {
+    return load_scale(line(8 + Half::value));
+  }
+  template <class Half>
+  LLORCH_INLINE PartF min(Half) const {
+    return floats(kMinLine + Half::value);
+  }
+  LLORCH_INLINE PartF d() const { return floats(kFactorLine); }
+  LLORCH_INLINE PartF m() const { return floats(kFactorLine + 1); }
+
+  LLORCH_INLINE void unpack(const PackedBlock<Weights, kPart>& from) const {
+    auto* out = const_cast<std::uint8_t*>(lines) + kPart * 64 / kParts;
+    const auto put = [out](int i, PartF a) __attribute__((always_inline)) {
+      store_part(reinterpret_cast<float*>(out + 64 * i), a);
+    };
+    for_groups<0, 8>([&](auto group) __attribute__((always_inline)) {
+      store_part_bytes(out + 64 * decltype(group)::value, from.codes(group));
+    });
+    for_groups<0, Weights::kScales>([&](auto half) __attribute__((always_inline)) {
+      store_scale(out + 64 * (8 + decltype(half)::value), from.scale(half));
+    });
+    for_groups<0, Weights::kMins>([&](auto half) __attribute__((always_inline)) {
+      put(kMinLine + decltype(half)::value, from.min(half));
+    });
+    put(kFactorLine, from.d());
+    if constexpr (Weights::kLayout.has_min) put(kFactorLine + 1, from.m());
+  }
+};
+
+// y[r] = fma(d * d_x, integers, y[r]), then the min's part: the order that makes the bits. Mins meet sums with turned signs, so
+// what is taken off is added. M is exact in f32 as the integers are.
+template <class Weights, class Block, int... kRow>
+LLORCH_INLINE void combine(Rows<kRow...>, const Block& block, const QuantizedBlock* const (&x)[sizeof...(kRow)],
+                           const PartF (&integers)[sizeof...(kRow)], PartF (&y)[sizeof...(kRow)]) {
+  const PartF d = block.d();
+  ((y[kRow] = fma(mul(d, set1_part(x[kRow]->scale)), integers[kRow], y[kRow])), ...);
+  if constexpr (Weights::kLayout.has_min) {
+    const PartF m = block.m();
+    const auto sum = [](std::int32_t value) __attribute__((always_inline)) { return to_float(set1_part_i(value)); };
+    if constexpr (Weights::kMins == 0) {
+      ((y[kRow] = fnma(mul(m, set1_part(x[kRow]->scale)), sum(x[kRow]->minus_sum), y[kRow])), ...);
+    } else if constexpr (Weights::kMins == 1) {
+      const PartF min = block.min(GroupNumber<0>{});
+      ((y[kRow] = fma(mul(m, set1_part(x[kRow]->scale)), mul(min, sum(x[kRow]->minus_sum)), y[kRow])), ...);
+    } else {
+      const PartF min0 = block.min(GroupNumber<0>{}), min1 = block.min(GroupNumber<1>{});
+      ((y[kRow] =
+            fma(mul(m, set1_part(x[kRow]->scale)),
+                fma(min1, sum(x[kRow]->minus_half_sums[1]), mul(min0, sum(x[kRow]->minus_half_sums[0]))), y[kRow])),
+       ...);
+    }
+  }
+}
+
+template <class Weights, class Block, int kGroups, int... kRow>
+LLORCH_INLINE void add_blocks(Rows<kRow...> rows, const Block (&blocks)[kGroups],
+                              const QuantizedBlock* const (&x)[sizeof...(kRow)], PartF (&y)[kGroups][sizeof...(kRow)]) {
+  PartF integers[kGroups][sizeof...(kRow)];
+  block_integers<Weights>(rows, blocks, x, integers);
+  for_groups<0, kGroups>([&](auto n) __attribute__((always_inline)) {
+    combine<Weights>(rows, blocks[decltype(n)::value], x, integers[decltype(n)::value], y[decltype(n)::value]);
+  });
+}
+
+// Blocks of a slab, at most 15 KiB of the first-level cache per group; a multiple of the blocks that share a factor.
+inline constexpr std::size_t kSlabBlocks = 16;
+// Rows that one unpacking serves, and bytes of them that all groups meet before the next: they stay in the second-level cache.
+inline constexpr std::size_t kQuantRowPanel = 128, kChunkBytes = 256 << 10;
+
+// A group of sixteen weight rows, or several beside each other, x the rows of a tile; all outputs of a row are written.
+struct QuantTileArgs {
+  const std::uint8_t* w = nullptr;  // a packed group, or the slab of the first group; the next has its place behind
+  std::size_t blocks = 0;
+  std::size_t next_bytes = 0;         // from a packed group to the one that is read next
+  const QuantizedBlock* x = nullptr;  // [rows, x_stride]
+  std::size_t x_stride = 0;
+  float* y = nullptr;  // [rows, groups * 16], row stride y_stride
+  std::size_t y_stride = 0;
+  bool begin = true;  // else y holds the sums of the blocks before
+};
+
+// Codes are asked for so far ahead that memory answers in time: 4 KiB is 0.1 us at 40 GB/s.
+inline constexpr std::size_t kPrefetchBytes = 4096;
+LLORCH_INLINE void prefetch(const std::uint8_t* p, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
+}
+
+template <class Weights, int... kRow>
+LLORCH_INLINE void packed_rows(Rows<kRow...> rows, const QuantTileArgs& args) {
+  constexpr QuantLayout kLayout = Weights::kLayout;
+  constexpr int kCount = sizeof...(kRow);
+  using First = PackedBlock<Weights, 0>;
+  using Second = PackedBlock<Weights, kParts - 1>;
+  const std::uint8_t* w = args.w;
+  const std::uint8_t* small = w + args.blocks * kLayout.code_bytes();
+  const std::uint8_t* factor = small + args.blocks * kLayout.small_bytes();
+  const std::uint8_t* const end = small;
+  const std::size_t next_bytes = args.next_bytes;
+  const QuantizedBlock* x[kCount] = {args.x + kRow * args.x_stride...};
+  PartF first[1][kCount], second[1][kCount];
+  ((first[0][kRow] = second[0][kRow] = set1_part(0.0f)), ...);
+  while (w != end) {
+    prefetch(factor + next_bytes, kLayout.factor_bytes());
+    for (std::size_t b = 0; b < kLayout.factor_blocks; ++b) {
+      prefetch(w + kPrefetchBytes, kLayout.code_bytes());
+      if constexpr (kLayout.small_bytes() != 0) prefetch(small + next_bytes, kLayout.small_bytes());
+      add_blocks<Weights>(rows, {First{w, small, factor}}, x, first);
+      if constexpr (kParts == 2) {
+        // Or the loads of x that both halves need are made once and kept: there is no room.
+        asm volatile("" ::: "memory");
+        add_blocks<Weights>(rows, {Second{w, small, factor}}, x, second);
+        asm volatile("" ::: "memory");
+      }
+      w += kLayout.code_bytes(), small += kLayout.small_bytes();
+      (++x[kRow], ...);
+    }
+    factor += kLayout.factor_bytes();
+  }
+  (store_part(args.y + kRow * args.y_stride, first[0][kRow]), ...);
+  if constexpr (kParts == 2) (store_part(args.y + kRow * args.y_stride + kPackRows / 2, second[0][kRow]), ...);
+}
+
+template <class Weights, int kGroups, int kPart, int... kRow>
+LLORCH_INLINE void slab_rows(Rows<kRow...> rows, const QuantTileArgs& args) {
+  using Block = SlabBlock<Weights, kPart>;
+  const std::uint8_t* w = args.w;
+  const std::uint8_t* const end = w + args.blocks * Block::kBytes;
+  const QuantizedBlock* x[sizeof...(kRow)] = {args.x + kRow * args.x_stride...};
+  PartF y[kGroups][sizeof...(kRow)];
+  const auto outputs = [&](auto n, int row) __attribute__((always_inline)) {
+    return args.y + static_cast<std::size_t>(row) * args.y_stride + decltype(n)::value * kPackRows +
+           kPart * (kPackRows / kParts);
+  };
+  for_groups<0, kGroups>([&](auto n) __attribute__((always_inline)) {
+    if (args.begin) {
+      ((y[decltype(n)::value][kRow] = set1_part(0.0f)), ...);
+    } else {
+      ((y[decltype(n)::value][kRow] = load_part(outputs(n, kRow))), ...);
+    }
+  });
+  for (; w != end; w += Block::kBytes) {
+    if constexpr (kGroups == 1) {
+      add_blocks<Weights>(rows, {Block{w}}, x, y);
+    } else {
+      add_blocks<Weights>(rows, {Block{w}, Block{w + kSlabBlocks * Block::kBytes}}, x, y);
+    }
+    (++x[kRow], ...);
+  }
+  for_groups<0, kGroups>([&](auto n) __attribute__((always_inline)) {
+    (store_part(outputs(n, kRow), y[decltype(n)::value][kRow]), ...);
+  });
+}
+
+template <class Weights, int kRows>
+__attribute__((noinline)) void packed_tile(const QuantTileArgs& args) {
+  packed_rows<Weights>(RowsUpTo<kRows>{}, args);
+}
+template <class Weights, int kRows, int kGroups>
+__attribute__((noinline)) void slab_tile(const QuantTileArgs& args) {
+  for_groups<0, kParts>([&](auto which) __attribute__((always_inline)) {
+    slab_rows<Weights, kGroups, decltype(which)::value>(RowsUpTo<kRows>{}, args);
+  });
+}
+
+// Tiles of every number of rows.
+template <class Weights>
+struct QuantTiles {
+  using Tile = void (*)(const QuantTileArgs&);
+  template <int... kRow>
+  static LLORCH_INLINE void packed(Rows<kRow...>, std::size_t rows, const QuantTileArgs& args) {
+    static constexpr Tile kTiles[] = {packed_tile<Weights, kRow + 1>...};
+    kTiles[rows - 1](args);
+  }
+  template <int... kRow>
+  static LLORCH_INLINE void slab(Rows<kRow...>, std::size_t rows, std::size_t groups, const QuantTileArgs& args) {
+    static constexpr Tile kTiles[] = {slab_tile<Weights, kRow + 1, 1>...,
+                                      slab_tile<Weights, kRow + 1, kSlabTileGroups>...};
+    kTiles[(groups - 1) * kSlabTileRows + rows - 1](args);
+  }
+};
+
+template <class Weights>
+__attribute__((noinline)) void unpack_slab(const std::uint8_t* group, std::size_t blocks, Range range,
+                                           std::uint8_t* slab) {
+  constexpr QuantLayout kLayout = Weights::kLayout;
+  const std::uint8_t* small = group + blocks * kLayout.code_bytes();
+  const std::uint8_t* factors = small + blocks * kLayout.small_bytes();
+  for (std::size_t b = range.begin; b < range.end; ++b, slab += SlabBlock<Weights, 0>::kBytes) {
+    const std::uint8_t* w = group + b * kLayout.code_bytes();
+    const std::uint8_t* s = small + b * kLayout.small_bytes();
+    const std::uint8_t* factor = factors + b / kLayout.factor_blocks * kLayout.factor_bytes();
+    for_groups<0, kParts>([&](auto which) __attribute__((always_inline)) {
+      constexpr int kPart = decltype(which)::value;
+      SlabBlock<Weights, kPart>{slab}.unpack({w, s, factor});
+    });
+  }
+}
+
+LLORCH_INLINE std::size_t least(std::size_t a, std::size_t b) { return a < b ? a : b; }
+
+// Outputs of a group: in place, or, where the matrix ends inside it, in `tail`.
+struct GroupOutputs {
+  float* y;
+  std::size_t stride;
+  std::size_t lanes;  // that the matrix has
+};
+LLORCH_INLINE GroupOutputs outputs_of(const MatmulArgs& args, std::size_t row, std::size_t group, float* tail) {
+  const std::size_t lanes = least(args.w.rows - group * kPackRows, kPackRows);
+  if (lanes == kPackRows) return {args.y + row * args.y_stride + group * kPackRows, args.y_stride, lanes};
+  return {tail, kPackRows, lanes};
+}
+LLORCH_INLINE void keep_tail(const MatmulArgs& args, std::size_t row, std::size_t rows, std::size_t group,
+                             const GroupOutputs& out) {
+  if (out.lanes == kPackRows) return;
+  for (std::size_t r = 0; r < rows; ++r)
+    store_n(args.y + (row + r) * args.y_stride + group * kPackRows, load(out.y + r * kPackRows), out.lanes);
+}
+
+template <class Weights>
+inline void packed_matmul(const MatmulArgs& args, Range groups) {
+  alignas(64) float tail[kPackedTileRows * kPackRows];
+  const auto* w = reinterpret_cast<const std::uint8_t*>(args.w.data);
+  for (std::size_t g = groups.begin; g < groups.end; ++g) {
+    const GroupOutputs out = outputs_of(args, 0, g, tail);
+    QuantTiles<Weights>::packed(RowsUpTo<kPackedTileRows>{}, args.rows,
+                                {.w = w + g * args.w.group_bytes,
+                                 .blocks = args.w.cols / 32,
+                                 .next_bytes = args.w.group_bytes,
+                                 .x = args.xq.blocks,
+                                 .x_stride = args.xq.row_blocks(),
+                                 .y = out.y,
+                                 .y_stride = out.stride});
+    keep_tail(args, 0, args.rows, g, out);
+  }
+}
+
+// The lines of the slabs that are unpacked next, asked for a share at a time between the tiles of the ones before.
+class SlabsAhead {
+ public:
+  // Blocks `range` of `groups` groups, `group` the first of them.
+  SlabsAhead(const PackedMatrix& w, const std::uint8_t* group, std::size_t groups, Range range, std::size_t shares)
+      : group_bytes_(w.group_bytes), groups_(groups) {
+    const QuantLayout layout = quant_layout(w.dtype);
+    const std::uint8_t* small = group + w.cols / 32 * layout.code_bytes();
+    const std::uint8_t* factors = small + w.cols / 32 * layout.small_bytes();
+    codes_ = {group + range.begin * layout.code_bytes(), group + range.end * layout.code_bytes()};
+    rest_[0] = {small + range.begin * layout.small_bytes(), small + range.end * layout.small_bytes()};
+    rest_[1] = {factors + range.begin / layout.factor_blocks * layout.factor_bytes(),
+                factors + range.end / layout.factor_blocks * layout.factor_bytes()};
+    share_bytes_ = (codes_.bytes() / shares + 63) / 64 * 64;
+  }
+  LLORCH_INLINE void ask() {
+    for (std::size_t i = 0; i < groups_; ++i) {
+      prefetch(codes_.begin + i * group_bytes_, least(share_bytes_, codes_.bytes()));
+      for (const Bytes& rest : rest_) prefetch(rest.begin + i * group_bytes_, rest.bytes());
+    }
+    codes_.begin += least(share_bytes_, codes_.bytes());
+    for (Bytes& rest : rest_) rest.begin = rest.end;  // all of it went with the first share: it is little
+  }
+
+ private:
+  struct Bytes {
+    const std::uint8_t* begin;
+    const std::uint8_t* end;
+    std::size_t bytes() const { return static_cast<std::size_t>(end - begin); }
+  };
+  Bytes codes_, rest_[2];
+  std::size_t group_bytes_, groups_, share_bytes_;
+};
+
+// Rows of a panel in tiles that differ by one row at most: a tile of one row costs nearly what one of three does.
+LLORCH_INLINE std::size_t tiles_of(std::size_t rows) { return (rows + kSlabTileRows - 1) / kSlabTileRows; }
+template <class Weights>
+LLORCH_INLINE void slab_tiles(std::size_t rows, std::size_t groups, QuantTileArgs tile, SlabsAhead& ahead) {
+  const std::size_t tiles = tiles_of(rows);
+  for (std::size_t i = 0; i < tiles; ++i) {
+    const std::size_t count = rows * (i + 1) / tiles - rows * i / tiles;
+    ahead.ask();
+    QuantTiles<Weights>::slab(RowsUpTo<kSlabTileRows>{}, count, groups, tile);
+    tile.x += count * tile.x_stride, tile.y += count * tile.y_stride;
+  }
+}
+
+// Rows [row, row + rows) times every group, over a chunk of the depth: `chunk` in blocks.
+template <class Weights>
+inline void slab_chunk(const MatmulArgs& args, Range groups, Range rows, Range chunk, float* tail) {
+  constexpr std::size_t kSlabBytes = kSlabBlocks * SlabBlock<Weights, 0>::kBytes;
+  alignas(64) std::uint8_t slabs[kSlabTileGroups * kSlabBytes];
+  const std::size_t blocks = args.w.cols / 32, count = rows.end - rows.begin, whole = args.w.rows / kPackRows;
+  const auto slab_at = [&](std::size_t b) { return Range{b, least(b + kSlabBlocks, chunk.end)}; };
+  for (std::size_t g = groups.begin, beside = 0; g < groups.end; g += beside) {
+    beside = g + kSlabTileGroups <= least(groups.end, whole) ? kSlabTileGroups : 1;
+    const auto* group = reinterpret_cast<const std::uint8_t*>(args.w.data) + g * args.w.group_bytes;
+    const GroupOutputs out = outputs_of(args, rows.begin, g, tail);
+    for (Range at = slab_at(chunk.begin); at.begin < chunk.end; at = slab_at(at.end)) {
+      const bool last = at.end == chunk.end;
+      SlabsAhead ahead(args.w, last ? group + beside * args.w.group_bytes : group, beside,
+                       slab_at(last ? chunk.begin : at.end), tiles_of(count) + 1);
+      ahead.ask();
+      for (std::size_t i = 0; i < beside; ++i)
+        unpack_slab<Weights>(group + i * args.w.group_bytes, blocks, at, slabs + i * kSlabBytes);
+      slab_tiles<Weights>(count, beside,
+                          {.w = slabs,
+                           .blocks = at.end - at.begin,
+                           .x = args.xq.row(rows.begin) + at.begin,
+                           .x_stride = args.xq.row_blocks(),
+                           .y = out.y,
+                           .y_stride = out.stride,
+                           .begin = at.begin == 0},
+                          ahead);
+    }
+    if (chunk.end == blocks) keep_tail(args, rows.begin, count, g, out);
+  }
+}
+
+template <class Weights>
+inline void slab_matmul(const MatmulArgs& args, Range groups) {
+  alignas(64) float tail[kQuantRowPanel * kPackRows];
+  const std::size_t blocks = args.w.cols / 32;
+  for (std::size_t row = 0; row < args.rows; row += kQuantRowPanel) {
+    const Range rows{row, least(row + kQuantRowPanel, args.rows)};
+    const std::size_t slabs = kChunkBytes / sizeof(QuantizedBlock) / (rows.end - rows.begin) / kSlabBlocks;
+    const std::size_t chunk = (slabs == 0 ? 1 : slabs) * kSlabBlocks;
+    for (std::size_t b = 0; b < blocks; b += chunk)
+      slab_chunk<Weights>(args, groups, rows, {b, least(b + chunk, blocks)}, tail);
+  }
+}
+
+template <class Weights>
+inline void quant_matmul(const MatmulArgs& args, Range groups) {
+  if (args.rows == 0) return;
+  if (args.rows <= kPackedTileRows) return packed_matmul<Weights>(args, groups);
+  slab_matmul<Weights>(args, groups);
+}
