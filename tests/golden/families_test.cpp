@@ -120,9 +120,12 @@ TEST_P(Families, MemoryIsPredictedToTheByte) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const char* family :
-       {"llama3", "llama_tied", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3", "qwen3_moe",
-        "qwen3_moe_sparse", "gpt_oss", "granite_hybrid", "mamba2", "lfm2", "deepseek_v2", "deepseek_v3"}) {
+  std::vector<std::string> families{
+      "llama3",    "llama_tied",       "mistral", "qwen2",          "qwen3",  "phi3", "gemma2",      "gemma3",
+      "qwen3_moe", "qwen3_moe_sparse", "gpt_oss", "granite_hybrid", "mamba2", "lfm2", "deepseek_v2", "deepseek_v3"};
+  const std::vector<std::string> recent = families_of_2026();
+  families.insert(families.end(), recent.begin(), recent.end());
+  for (const std::string& family : families) {
     for (const Format format : {Format::kGguf, Format::kHuggingFace}) {
       if (family_model(family, format)) all.push_back({family, format});
     }
@@ -132,6 +135,10 @@ std::vector<Case> cases() {
 
 INSTANTIATE_TEST_SUITE_P(Golden, Families, testing::ValuesIn(cases()),
                          [](const testing::TestParamInfo<Case>& test) { return test.param.name(); });
+
+TEST(Families2026, AreThere) {
+  if (families_of_2026().empty()) GTEST_SKIP() << "no " << shared_families() << ": its families are not tested";
+}
 
 // What a slot may grow to decides how it rotates, from its first position on and whatever its neighbours do.
 TEST(LongRotation, FollowsWhatWasAdmitted) {

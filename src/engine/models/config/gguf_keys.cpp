@@ -80,6 +80,16 @@ Result<ModelConfig> read_gguf_basics(const GgufKeys& keys) {
   return config;
 }
 
+Result<> drop_gguf_prediction_layers(const GgufKeys& keys, ModelConfig& config) {
+  const std::uint32_t further = TRY(keys.number_or("nextn_predict_layers", 0));
+  if (further >= config.layers.size()) {
+    return impossible(keys.key("nextn_predict_layers"), fmt::to_string(further),
+                      fmt::format("must be less than block_count = {}", config.layers.size()));
+  }
+  config.layers.resize(config.layers.size() - further);
+  return {};
+}
+
 namespace {
 
 // One for every two elements of a head, of which the widest in use have 512: what a file can make the reader allocate.
@@ -203,6 +213,22 @@ Result<> read_gguf_moe(const GgufKeys& keys, ModelConfig& config) {
   moe.weights_scale = TRY(keys.real_or("expert_weights_scale", 1));
   if (moe.weights_scale == 0) moe.weights_scale = 1;  // 0 is how some writers spell "none"
   return {};
+}
+
+Result<> read_gguf_routed_experts(const GgufKeys& keys, ModelConfig& config) {
+  TRY(read_gguf_moe(keys, config));
+  MoeConfig& moe = config.moe;
+  const std::uint64_t shared = std::uint64_t{TRY(keys.number_or("expert_shared_count", 0))} * moe.ffn_expert;
+  if (shared > kDimensionMax) return impossible(keys.key("expert_shared_count"), fmt::to_string(shared), "is too wide");
+  moe.ffn_shared = static_cast<std::uint32_t>(shared);
+  const std::uint32_t groups = TRY(keys.number_or("expert_group_count", 0));
+  if (groups > 1) {
+    moe.groups = groups;
+    moe.groups_used = TRY(keys.count("expert_group_used_count"));
+    // DeepSeek V2 ranks groups by their best expert, those with a sigmoid by their best two.
+    moe.group_score = moe.gate == plan::MoeGate::kSigmoid ? plan::GroupScore::kTop2Sum : plan::GroupScore::kMax;
+  }
+  return check_moe(moe, keys.key("expert_group_count"));
 }
 
 Result<> read_gguf_windows(const GgufKeys& keys, const GgufWindowRules& rules, ModelConfig& config) {

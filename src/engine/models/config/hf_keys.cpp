@@ -31,6 +31,14 @@ Result<std::uint32_t> HfKeys::number_or(std::string_view name, std::uint32_t abs
     return impossible(key(name), fmt::to_string(value), fmt::format("must be 0..{}", kDimensionMax));
   return value;
 }
+Result<std::vector<std::uint32_t>> HfKeys::per_layer(std::string_view name, std::size_t layers) const {
+  std::vector<std::uint32_t> numbers = TRY(text_.u32_list(name));
+  if (numbers.size() != layers) {
+    return impossible(key(name), fmt::format("{} numbers", numbers.size()),
+                      fmt::format("must have one for each of {} layers", layers));
+  }
+  return numbers;
+}
 Result<std::uint32_t> HfKeys::count_of(std::initializer_list<std::string_view> names) const {
   for (std::string_view name : names) {
     if (has(name)) return count(name);
@@ -74,6 +82,11 @@ Result<> demand_if(const HfKeys& keys, std::string_view flag, bool absent, plan:
   return {};
 }
 
+Result<> refuse_if(const HfKeys& keys, std::string_view flag) {
+  if (!TRY(keys.text().boolean_or(flag, false))) return {};
+  return impossible(keys.key(flag), "true", "this build cannot run the family so");
+}
+
 Result<> demand_attention_biases(const HfKeys& keys, ModelConfig& config) {
   using plan::AttentionSlot;
   return demand_if(keys, "attention_bias", false, plan::Opcode::kMultiheadAttention,
@@ -106,6 +119,15 @@ Result<> read_hf_ffn(const HfKeys& keys, ModelConfig& config) {
   const std::uint32_t ffn = TRY(keys.count("intermediate_size"));
   for (LayerConfig& layer : config.layers) layer.ffn = ffn;
   return {};
+}
+
+Result<ModelConfig> read_hf_dense(const HfKeys& keys, const HfDefaults& defaults) {
+  ModelConfig config = TRY(read_hf_basics(keys, defaults));
+  TRY(read_hf_heads(keys, defaults, config));
+  TRY(read_hf_ffn(keys, config));
+  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
+  TRY(demand_attention_biases(keys, config));
+  return config;
 }
 
 Result<plan::Activation> read_hf_activation(const HfKeys& keys, std::string_view name, plan::Activation absent,
@@ -148,6 +170,28 @@ Result<std::uint32_t> read_hf_window(const HfKeys& keys, std::uint32_t absent) {
   return keys.text().is_null("sliding_window") ? 0 : TRY(keys.number_or("sliding_window", absent));
 }
 
+Result<> read_hf_layer_windows(const HfKeys& keys, std::uint32_t window_absent, ModelConfig& config) {
+  const std::uint32_t window = TRY(read_hf_window(keys, window_absent));
+  const auto types = TRY(read_hf_layer_types(keys, "layer_types", config.layers.size()));
+  for (std::size_t n = 0; types && n < config.layers.size(); ++n) {
+    if ((*types)[n] == HfLayerType::kWindow) config.layers[n].window = window;
+  }
+  return {};
+}
+
+Result<> read_hf_rope_by_window(const HfKeys& keys, plan::RopeLayout layout, const HfRopeRules& rules,
+                                ModelConfig& config) {
+  HfRopeRules sliding = rules;
+  sliding.layer_type = "sliding_attention";
+  config.attention.rope_layout = layout;
+  config.ropes = {TRY(read_hf_rope(keys, config.attention.d_qk, rules)),
+                  TRY(read_hf_rope(keys, config.attention.d_qk, sliding))};
+  for (LayerConfig& layer : config.layers) {
+    if (layer.heads != 0) layer.rope = layer.window != 0 ? 1 : 0;
+  }
+  return finish_attention(config, keys.names());
+}
+
 Result<> read_hf_one_rope(const HfKeys& keys, plan::RopeLayout layout, const HfRopeRules& rules, ModelConfig& config) {
   config.attention.rope_layout = layout;
   config.ropes = {TRY(read_hf_rope(keys, config.attention.d_qk, rules))};
@@ -185,6 +229,39 @@ Result<> read_hf_sparse_layers(const HfKeys& keys, const SparseLayerTemplates& l
     LayerConfig& layer = config.layers[n];
     layer.layer_template = sparse[n] ? layer_templates.sparse : layer_templates.dense;
     if (!sparse[n]) layer.ffn = TRY(keys.count("intermediate_size"));
+  }
+  return {};
+}
+
+Result<> read_hf_routed_experts(const HfKeys& keys, ModelConfig& config, bool grouped) {
+  MoeConfig& moe = config.moe;
+  moe.experts = TRY(keys.count_of({"n_routed_experts", "num_local_experts", "num_experts"}));
+  moe.experts_used = TRY(keys.count("num_experts_per_tok", moe.experts));
+  moe.ffn_expert = TRY(keys.count("moe_intermediate_size"));
+  const std::uint64_t shared = std::uint64_t{TRY(keys.number_or("n_shared_experts", 0))} * moe.ffn_expert;
+  if (shared > kDimensionMax) return impossible(keys.key("n_shared_experts"), fmt::to_string(shared), "is too wide");
+  moe.ffn_shared = static_cast<std::uint32_t>(shared);
+  if (!keys.text().is_null("routed_scaling_factor"))
+    moe.weights_scale = TRY(keys.text().f32_or("routed_scaling_factor", 1));
+  moe.gate = plan::MoeGate::kSigmoid;
+  moe.norm_topk = TRY(keys.text().boolean_or("norm_topk_prob", true));
+  moe.group_score = plan::GroupScore::kTop2Sum;
+  if (const std::uint32_t groups = TRY(keys.number_or("n_group", 1)); grouped && groups > 1) {
+    moe.groups = groups;
+    moe.groups_used = TRY(keys.count("topk_group"));
+  }
+  return check_moe(moe, keys.key("n_group"));
+}
+
+Result<> read_hf_dense_first(const HfKeys& keys, const SparseLayerTemplates& layer_templates, ModelConfig& config) {
+  const std::size_t layers = config.layers.size();
+  const std::uint32_t dense = TRY(keys.number_or("first_k_dense_replace", 0));
+  std::vector<bool> sparse(layers);
+  for (std::size_t n = 0; n < layers; ++n) sparse[n] = n >= dense;
+  if (keys.has("mlp_layer_types")) sparse = TRY(read_hf_mlp_layer_types(keys, layers));
+  for (std::size_t n = 0; n < layers; ++n) {
+    config.layers[n].layer_template = sparse[n] ? layer_templates.sparse : layer_templates.dense;
+    if (!sparse[n]) config.layers[n].ffn = TRY(keys.count("intermediate_size"));
   }
   return {};
 }

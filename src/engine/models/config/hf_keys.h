@@ -27,6 +27,8 @@ class HfKeys {
   base::Result<std::uint32_t> count(std::string_view name, std::uint32_t value_max = kDimensionMax) const;
   base::Result<std::uint32_t> count_or(std::string_view name, std::uint32_t absent) const;
   base::Result<std::uint32_t> number_or(std::string_view name, std::uint32_t absent) const;  // 0 allowed
+  // A list with one number for each layer.
+  base::Result<std::vector<std::uint32_t>> per_layer(std::string_view name, std::size_t layers) const;
   // The first of several spellings that is there. Errors: CONFIG_KEY_MISSING names the first.
   base::Result<std::uint32_t> count_of(std::initializer_list<std::string_view> names) const;
   // The rotation dictionary: rope_scaling (4) when there, else rope_parameters (5); nullopt when there is neither.
@@ -66,6 +68,8 @@ constexpr std::uint8_t slot_number(Slot slot) {
 // A flag that promises weights: when it is set, a file without them is not this model.
 base::Result<> demand_if(const HfKeys& keys, std::string_view flag, bool absent, plan::Opcode opcode,
                          std::initializer_list<std::uint8_t> slots, ModelConfig& config);
+// A flag whose meaning this family has no way to run: when it is set, the model is refused by the flag's name.
+base::Result<> refuse_if(const HfKeys& keys, std::string_view flag);
 // attention_bias: on q, k, v and o.
 base::Result<> demand_attention_biases(const HfKeys& keys, ModelConfig& config);
 
@@ -73,13 +77,17 @@ base::Result<> demand_attention_biases(const HfKeys& keys, ModelConfig& config);
 base::Result<plan::Activation> read_hf_activation(const HfKeys& keys, std::string_view name, plan::Activation absent,
                                                   bool gelu_is_tanh = false);
 
+// All of the above, hidden_act and attention_bias: the keys every decoder of plain attention and dense feed-forward shares.
+base::Result<ModelConfig> read_hf_dense(const HfKeys& keys, const HfDefaults& defaults);
+
 struct HfRopeRules {
   double theta_absent = 10000.0;
   std::string_view theta_key = "rope_theta";  // at the top level
   std::string_view layer_type = {};           // dictionaries may hold one dictionary per type of layer
   bool partial = false;                       // partial_rotary_factor counts
-  bool longrope_aliases = false;              // "su" and "yarn" mean longrope
-  std::uint32_t original_absent = 0;          // original_max_position_embeddings; 0: max_position_embeddings
+  float partial_absent = 1.0F;
+  bool longrope_aliases = false;      // "su" and "yarn" mean longrope
+  std::uint32_t original_absent = 0;  // original_max_position_embeddings; 0: max_position_embeddings
 };
 // A rotation over `head_size` elements.
 base::Result<RopeConfig> read_hf_rope(const HfKeys& keys, std::uint32_t head_size, const HfRopeRules& rules);
@@ -95,6 +103,14 @@ base::Result<std::optional<std::vector<HfLayerType>>> read_hf_layer_types(const 
 // sliding_window: 0 for null or 0, `absent` when the key is not there.
 base::Result<std::uint32_t> read_hf_window(const HfKeys& keys, std::uint32_t absent);
 
+// The window of the layers that layer_types calls sliding; none without layer_types.
+base::Result<> read_hf_layer_windows(const HfKeys& keys, std::uint32_t window_absent, ModelConfig& config);
+
+// Layers with a window rotate by the dictionary `sliding_attention`, the others by `full_attention`, where there are two. Checks
+// attention.
+base::Result<> read_hf_rope_by_window(const HfKeys& keys, plan::RopeLayout layout, const HfRopeRules& rules,
+                                      ModelConfig& config);
+
 // All layers rotate alike: one rotation, given to every layer with heads; checks attention.
 base::Result<> read_hf_one_rope(const HfKeys& keys, plan::RopeLayout layout, const HfRopeRules& rules,
                                 ModelConfig& config);
@@ -109,6 +125,12 @@ struct SparseLayerTemplates {
 };
 base::Result<> read_hf_sparse_layers(const HfKeys& keys, const SparseLayerTemplates& layer_templates,
                                      ModelConfig& config);
+
+// A mixture chosen by sigmoid and selection bias as DeepSeek V3 has it: n_routed_experts, shared experts, groups, scale.
+base::Result<> read_hf_routed_experts(const HfKeys& keys, ModelConfig& config, bool grouped = true);
+// The first layers are dense: by mlp_layer_types (5), else first_k_dense_replace.
+base::Result<> read_hf_dense_first(const HfKeys& keys, const SparseLayerTemplates& layer_templates,
+                                   ModelConfig& config);
 
 // What a family calls the keys of its Mamba-2 mixer.
 struct HfMambaKeys {

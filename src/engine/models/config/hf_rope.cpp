@@ -52,7 +52,8 @@ class Reader {
 
   Result<std::uint32_t> dims(std::uint32_t head_size) const {
     if (!rules_.partial) return head_size;
-    const float share = TRY(real_or("partial_rotary_factor", TRY(keys_.text().f32_or("partial_rotary_factor", 1.0F))));
+    const float share =
+        TRY(real_or("partial_rotary_factor", TRY(keys_.text().f32_or("partial_rotary_factor", rules_.partial_absent))));
     if (!(share > 0 && share <= 1))
       return impossible("partial_rotary_factor", fmt::to_string(share), "must be in (0, 1]");
     return static_cast<std::uint32_t>(static_cast<double>(head_size) * share);

@@ -16,5 +16,9 @@ extern const Family kMamba2;
 extern const Family kLfm2;
 extern const Family kDeepseek;
 extern const Family kQwen3Vl;
+extern const Family kSmolLm3;
+extern const Family kSeedOss;
+extern const Family kGlm4Moe;
+extern const Family kGranite;
 
 }  // namespace llorch::engine::models::families

@@ -123,6 +123,20 @@ inline constexpr std::array kFfnWeights{
     row(FfnSlot::kDown, "blk.{}.ffn_down.weight", "layers.{}.mlp.down_proj.weight"),
 };
 
+// Experts that a sigmoid and a selection bias choose, and shared ones.
+inline constexpr std::array kRoutedExperts{
+    row(MoeSlot::kRouter, "blk.{}.ffn_gate_inp.weight", "layers.{}.mlp.gate.weight"),
+    row(MoeSlot::kGate, "blk.{}.ffn_gate_exps.weight",
+        Source("layers.{}.mlp.experts.{}.gate_proj.weight", Load::kStack)),
+    row(MoeSlot::kUp, "blk.{}.ffn_up_exps.weight", Source("layers.{}.mlp.experts.{}.up_proj.weight", Load::kStack)),
+    row(MoeSlot::kDown, "blk.{}.ffn_down_exps.weight",
+        Source("layers.{}.mlp.experts.{}.down_proj.weight", Load::kStack)),
+    optional_row(MoeSlot::kSelectionBias, "blk.{}.exp_probs_b.bias", "layers.{}.mlp.gate.e_score_correction_bias"),
+    optional_row(MoeSlot::kSharedGate, "blk.{}.ffn_gate_shexp.weight", "layers.{}.mlp.shared_experts.gate_proj.weight"),
+    optional_row(MoeSlot::kSharedUp, "blk.{}.ffn_up_shexp.weight", "layers.{}.mlp.shared_experts.up_proj.weight"),
+    optional_row(MoeSlot::kSharedDown, "blk.{}.ffn_down_shexp.weight", "layers.{}.mlp.shared_experts.down_proj.weight"),
+};
+
 // Where a text model's tensors begin: alone, inside a model that also sees, saved by transformers 5 or 4, or without a head.
 inline constexpr std::array<std::string_view, 4> kPrefixes{"model.", "model.language_model.", "language_model.model.",
                                                            ""};
