@@ -17,6 +17,15 @@ struct AttentionColumns {
   std::uint64_t k, v, count;
 };
 
+// Columns of the projected gate of a row.
+inline std::uint64_t gate_columns(const plan::AttentionParams& p) {
+  switch (p.gate) {
+    case plan::AttentionGate::kPerHead: return p.heads;
+    case plan::AttentionGate::kPerElement: return std::uint64_t{p.heads} * p.d_v;
+    default: return 0;
+  }
+}
+
 // Widths of the rows of absorbed multi-head latent attention.
 struct MlaWidths {
   explicit MlaWidths(const plan::MlaAttentionParams& p)

@@ -16,13 +16,16 @@ namespace llorch::engine::plan {
 // Symbolic dimensions; dim_value() gives the number from an instruction's param block.
 enum class Dim : std::uint8_t {
   kNone,
-  kModel,      // D
-  kVocab,      // V, rows of the embedding table
-  kQRows,      // H * d_qk
+  kModel,     // D
+  kVocab,     // V, rows of the embedding table
+  kQRows,     // H * d_qk
+  kQNorm,     // d_qk, or H * d_qk of a norm over the row
+  kKNorm,     // d_qk, or K * d_qk
+  kGateRows,  // H, or H * d_v of a gate per element
+  kOne,
   kKRows,      // K * d_qk
   kVRows,      // K * d_v
   kOCols,      // H * d_v
-  kHeadQk,     // d_qk
   kHeads,      // H
   kFfn,        // F
   kExperts,    // E
@@ -72,6 +75,7 @@ enum class AttentionSlot : std::uint8_t {
   kVBias,
   kOBias,
   kSinks,
+  kGate,
   kCount
 };
 enum class FfnSlot : std::uint8_t { kGate, kUp, kDown, kGateBias, kUpBias, kDownBias, kCount };
@@ -88,6 +92,7 @@ enum class MoeSlot : std::uint8_t {
   kSharedGate,
   kSharedUp,
   kSharedDown,
+  kSharedRouter,
   kCount
 };
 enum class MambaSlot : std::uint8_t {
@@ -132,21 +137,23 @@ inline constexpr auto kVec = WeightUse::kVector;
 inline constexpr std::array<SlotSpec, 2> kNorm{{
     {"w", true, kVec, 1, {kModel}}, {"b", false, kVec, 1, {kModel}}}};
 // Weights fused in a file (q|k|v, gate|up, the two halves of MLA's kv_b) are bound as slices: no slot holds two operands.
-inline constexpr std::array<SlotSpec, 11> kAttention{{
+inline constexpr std::array<SlotSpec, 12> kAttention{{
     {"q", true, kMat, 2, {kQRows, kModel}}, {"k", true, kMat, 2, {kKRows, kModel}}, {"v", true, kMat, 2, {kVRows, kModel}},
-    {"o", true, kMat, 2, {kModel, kOCols}}, {"q_norm", false, kVec, 1, {kHeadQk}}, {"k_norm", false, kVec, 1, {kHeadQk}},
+    {"o", true, kMat, 2, {kModel, kOCols}}, {"q_norm", false, kVec, 1, {kQNorm}}, {"k_norm", false, kVec, 1, {kKNorm}},
     {"q_bias", false, kVec, 1, {kQRows}}, {"k_bias", false, kVec, 1, {kKRows}}, {"v_bias", false, kVec, 1, {kVRows}},
-    {"o_bias", false, kVec, 1, {kModel}}, {"sinks", false, kVec, 1, {kHeads}}}};
+    {"o_bias", false, kVec, 1, {kModel}}, {"sinks", false, kVec, 1, {kHeads}},
+    {"gate", false, kMat, 2, {kGateRows, kModel}}}};
 inline constexpr std::array<SlotSpec, 6> kFfnSlots{{
     {"gate", false, kMat, 2, {kFfn, kModel}}, {"up", true, kMat, 2, {kFfn, kModel}}, {"down", true, kMat, 2, {kModel, kFfn}},
     {"gate_bias", false, kVec, 1, {kFfn}}, {"up_bias", false, kVec, 1, {kFfn}}, {"down_bias", false, kVec, 1, {kModel}}}};
-inline constexpr std::array<SlotSpec, 12> kMoe{{
-    {"router", true, kMat, 2, {kExperts, kModel}}, {"gate", true, kMat, 3, {kExperts, kFfnExpert, kModel}},
+inline constexpr std::array<SlotSpec, 13> kMoe{{
+    {"router", true, kMat, 2, {kExperts, kModel}}, {"gate", false, kMat, 3, {kExperts, kFfnExpert, kModel}},
     {"up", true, kMat, 3, {kExperts, kFfnExpert, kModel}}, {"down", true, kMat, 3, {kExperts, kModel, kFfnExpert}},
     {"router_bias", false, kVec, 1, {kExperts}}, {"gate_bias", false, kVec, 2, {kExperts, kFfnExpert}},
     {"up_bias", false, kVec, 2, {kExperts, kFfnExpert}}, {"down_bias", false, kVec, 2, {kExperts, kModel}},
     {"selection_bias", false, kVec, 1, {kExperts}}, {"shared_gate", false, kMat, 2, {kFfnShared, kModel}},
-    {"shared_up", false, kMat, 2, {kFfnShared, kModel}}, {"shared_down", false, kMat, 2, {kModel, kFfnShared}}}};
+    {"shared_up", false, kMat, 2, {kFfnShared, kModel}}, {"shared_down", false, kMat, 2, {kModel, kFfnShared}},
+    {"shared_router", false, kMat, 2, {kOne, kModel}}}};
 // `a` is -exp(A_log). conv_w is [channel][tap], the last tap meets the newest row.
 inline constexpr std::array<SlotSpec, 10> kMamba{{
     {"in_proj", true, kMat, 2, {kMixerRows, kModel}}, {"conv_w", true, kVec, 2, {kConvRows, kTaps}}, {"a", true, kVec, 1, {kHeads}},

@@ -140,7 +140,8 @@ struct KvAppendArgs {
   std::size_t value_stride = 0;
 };
 
-// softmax(scale * q.k) v over positions (p - window, p] of the row's sequence; window 0 = all. With spans: over positions
+// softmax(scale * q.k) v over positions (p - window, p] of the row's sequence; window 0 = all; chunked: those from the last
+// multiple of the window on. With spans: over positions
 // [span_begin, span_end) of the row. Unit: row * kv_heads + kv head.
 struct AttentionArgs {
   KvLayout layout;
@@ -153,6 +154,7 @@ struct AttentionArgs {
   float scale = 1;
   float softcap = 0;  // 0 = off: s = softcap * tanh(s / softcap)
   std::uint32_t window = 0;
+  bool chunked = false;
   const float* sinks = nullptr;               // [heads] or null: a logit that joins maximum and sum, with no value
   const std::uint32_t* span_begin = nullptr;  // [rows] or null
   const std::uint32_t* span_end = nullptr;    // [rows], > span_begin
@@ -164,7 +166,8 @@ struct AttentionArgs {
 // silu(x) = x / (1 + e^-x); gelu = x / 2 (1 + erf(x / sqrt 2)), or x / (1 + e^-2u) with u = sqrt(2 / pi) (x + 0.044715
 // x^3), which is x / 2 (1 + tanh u). swiglu_oai, always with up: with g = min(gate, limit) and u = clamp(up, -limit,
 // limit), y = (u + 1) g / (1 + e^(-alpha g)).
-enum class Activation : std::uint8_t { kSilu, kGeluTanh, kGeluErf, kSwigluOai };
+// relu2(x) = max(x, 0)^2; sigmoid(x) = 1 / (1 + e^-x).
+enum class Activation : std::uint8_t { kSilu, kGeluTanh, kGeluErf, kSwigluOai, kRelu2, kSigmoid };
 struct SwigluArgs {
   const float* gate = nullptr;  // [rows, width], row stride x_stride
   const float* up = nullptr;    // [rows, width], row stride x_stride, or null

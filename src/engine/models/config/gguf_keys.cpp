@@ -74,7 +74,8 @@ Result<ModelConfig> read_gguf_basics(const GgufKeys& keys) {
   config.context_tokens = TRY(keys.count("context_length", kContextMax));
   config.width = TRY(keys.count("embedding_length"));
   config.layers.resize(TRY(keys.count("block_count", kLayersMax)));
-  const std::string eps = keys.key("attention.layer_norm_rms_epsilon");
+  const bool is_plain = !keys.has("attention.layer_norm_rms_epsilon") && keys.has("attention.layer_norm_epsilon");
+  const std::string eps = keys.key(is_plain ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon");
   config.norm_eps = TRY(check_eps(eps, TRY(keys.file().f32(eps))));
   config.logit_softcap = TRY(keys.real_or("final_logit_softcapping", 0));
   return config;

@@ -68,7 +68,7 @@ Result<ModelConfig> read_hf_basics(const HfKeys& keys, const HfDefaults& default
   config.context_tokens = defaults.context != 0 ? TRY(keys.count_or("max_position_embeddings", defaults.context))
                                                 : TRY(keys.count("max_position_embeddings", kContextMax));
   config.width = TRY(keys.count("hidden_size"));
-  config.layers.resize(TRY(keys.count("num_hidden_layers", kLayersMax)));
+  config.layers.resize(defaults.layers != 0 ? defaults.layers : TRY(keys.count("num_hidden_layers", kLayersMax)));
   config.norm_eps = TRY(check_eps(keys.key(defaults.eps_key), TRY(keys.text().f32_or(defaults.eps_key, defaults.eps))));
   config.head_tied = TRY(
       keys.root().boolean_or("tie_word_embeddings", TRY(keys.text().boolean_or("tie_word_embeddings", defaults.tied))));
@@ -85,6 +85,12 @@ Result<> demand_if(const HfKeys& keys, std::string_view flag, bool absent, plan:
 Result<> refuse_if(const HfKeys& keys, std::string_view flag) {
   if (!TRY(keys.text().boolean_or(flag, false))) return {};
   return impossible(keys.key(flag), "true", "this build cannot run the family so");
+}
+
+Result<> demand_word(const HfKeys& keys, std::string_view name, std::string_view only) {
+  const std::string_view word = TRY(keys.text().string_or(name, only));
+  if (word == only) return {};
+  return impossible(keys.key(name), std::string(word), fmt::format("must be {}", only));
 }
 
 Result<> demand_attention_biases(const HfKeys& keys, ModelConfig& config) {
@@ -138,7 +144,8 @@ Result<plan::Activation> read_hf_activation(const HfKeys& keys, std::string_view
   if (word == "silu" || word == "swish") return Activation::kSilu;
   if (word == "gelu_pytorch_tanh" || word == "gelu_new") return Activation::kGeluTanh;
   if (word == "gelu") return gelu_is_tanh ? Activation::kGeluTanh : Activation::kGeluErf;
-  return impossible(keys.key(name), std::string(word), "must be silu, gelu, gelu_new or gelu_pytorch_tanh");
+  if (word == "relu2") return Activation::kRelu2;
+  return impossible(keys.key(name), std::string(word), "must be silu, gelu, gelu_new, gelu_pytorch_tanh or relu2");
 }
 
 Result<std::optional<std::vector<HfLayerType>>> read_hf_layer_types(const HfKeys& keys, std::string_view name,
@@ -159,6 +166,12 @@ Result<std::optional<std::vector<HfLayerType>>> read_hf_layer_types(const HfKeys
       types.push_back(HfLayerType::kMamba);
     } else if (word == "conv") {
       types.push_back(HfLayerType::kConv);
+    } else if (word == "chunked_attention") {
+      types.push_back(HfLayerType::kChunked);
+    } else if (word == "mlp") {
+      types.push_back(HfLayerType::kFfn);
+    } else if (word == "moe") {
+      types.push_back(HfLayerType::kMoe);
     } else {
       return impossible(keys.key(name), std::string(word), "is no type of layer this build knows");
     }
@@ -269,7 +282,7 @@ Result<> read_hf_dense_first(const HfKeys& keys, const SparseLayerTemplates& lay
 Result<> read_hf_mamba(const HfKeys& keys, const HfMambaKeys& names, ModelConfig& config) {
   MambaConfig& m = config.mamba;
   const float expand = TRY(keys.text().f32_or(names.expand, 2));
-  const double inner = static_cast<double>(expand) * config.width;
+  const double inner = names.width != 0 ? names.width : static_cast<double>(expand) * config.width;
   if (!(inner >= 1 && inner <= kDimensionMax)) {
     return impossible(keys.key(names.expand), fmt::to_string(expand),
                       fmt::format("times hidden_size must be 1..{}", kDimensionMax));

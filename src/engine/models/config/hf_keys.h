@@ -51,6 +51,7 @@ struct HfDefaults {
   float eps = 1e-6F;
   std::string_view eps_key = "rms_norm_eps";
   bool tied = false;
+  std::size_t layers = 0;  // as another key gives them; 0: num_hidden_layers
 };
 
 // model_type, context, width, number of layers, epsilon, whether the head is tied; caps when the family has them.
@@ -70,6 +71,8 @@ base::Result<> demand_if(const HfKeys& keys, std::string_view flag, bool absent,
                          std::initializer_list<std::uint8_t> slots, ModelConfig& config);
 // A flag whose meaning this family has no way to run: when it is set, the model is refused by the flag's name.
 base::Result<> refuse_if(const HfKeys& keys, std::string_view flag);
+// A word that may stand there, but as `only` only.
+base::Result<> demand_word(const HfKeys& keys, std::string_view name, std::string_view only);
 // attention_bias: on q, k, v and o.
 base::Result<> demand_attention_biases(const HfKeys& keys, ModelConfig& config);
 
@@ -96,8 +99,8 @@ base::Result<RopeConfig> read_hf_rope(const HfKeys& keys, const std::optional<io
                                       std::uint32_t head_size, const HfRopeRules& rules);
 
 // layer_types, one word per layer; nullopt when the key is not there. HF 4's and 5's words are made one: "mamba" for
-// linear_attention, "attention" for full_attention, "window" for sliding_attention, "conv".
-enum class HfLayerType : std::uint8_t { kAttention, kWindow, kMamba, kConv };
+// linear_attention, "attention" for full_attention.
+enum class HfLayerType : std::uint8_t { kAttention, kWindow, kChunked, kMamba, kConv, kFfn, kMoe };
 base::Result<std::optional<std::vector<HfLayerType>>> read_hf_layer_types(const HfKeys& keys, std::string_view name,
                                                                           std::size_t layers);
 // sliding_window: 0 for null or 0, `absent` when the key is not there.
@@ -141,6 +144,7 @@ struct HfMambaKeys {
   std::uint32_t groups_absent = 1;
   std::string_view taps = "mamba_d_conv";
   std::string_view expand = "mamba_expand";  // d_inner = expand * hidden_size
+  std::uint32_t width = 0;                   // d_inner where the family does not derive it so
 };
 base::Result<> read_hf_mamba(const HfKeys& keys, const HfMambaKeys& names, ModelConfig& config);
 

@@ -21,8 +21,9 @@ class Reader {
   Result<RopeConfig> read(std::uint32_t head_size) {
     RopeConfig rope;
     rope.base = TRY(theta());
-    rope.dims = TRY(dims(head_size));
     std::string_view kind = TRY(this->kind());
+    if (kind == "proportional") return proportional(rope, head_size);
+    rope.dims = TRY(dims(head_size));
     if (rules_.longrope_aliases && (kind == "su" || kind == "yarn")) kind = "longrope";
     // NTK stretches the base once a sequence passes max_position_embeddings, which no slot does here.
     if (kind == "default" || kind == "mrope" || kind == "dynamic") return rope;
@@ -35,7 +36,7 @@ class Reader {
     if (kind == "yarn") return yarn(rope);
     if (kind == "longrope") return longrope(rope);
     return impossible("rope_type", std::string(kind),
-                      "must be default, linear, dynamic, llama3, yarn, longrope or mrope");
+                      "must be default, linear, dynamic, llama3, yarn, longrope, proportional or mrope");
   }
 
  private:
@@ -78,6 +79,18 @@ class Reader {
   Result<double> factor(std::uint32_t original_context) const {
     if (has("factor")) return TRY(check_positive("factor", TRY(required("factor"))));
     return static_cast<double>(TRY(max_positions())) / original_context;
+  }
+
+  // Pairs reach across the whole head; only a share of them turns.
+  Result<RopeConfig> proportional(RopeConfig rope, std::uint32_t head_size) const {
+    rope.dims = head_size;
+    const float share = TRY(real_or("partial_rotary_factor", 1.0F));
+    rope.turning = static_cast<std::uint32_t>(static_cast<double>(share) * head_size / 2);
+    if (!(share > 0 && share <= 1) || rope.turning == 0)
+      return impossible("partial_rotary_factor", fmt::to_string(share), "must be in (0, 1] and leave a pair");
+    rope.factor = TRY(real_or("factor", 1.0F));
+    if (rope.factor != 1.0) rope.kind = RopeKind::kLinear;
+    return rope;
   }
 
   Result<RopeConfig> llama3(RopeConfig rope) const {

@@ -20,5 +20,13 @@ extern const Family kSmolLm3;
 extern const Family kSeedOss;
 extern const Family kGlm4Moe;
 extern const Family kGranite;
+extern const Family kOlmo;
+extern const Family kMiniMaxM2;
+extern const Family kMinistral3;
+extern const Family kMimoV2;
+extern const Family kLlama4;
+extern const Family kNemotronH;
+extern const Family kLfm3;
+extern const Family kQwen2Moe;
 
 }  // namespace llorch::engine::models::families

@@ -137,6 +137,31 @@ inline constexpr std::array kRoutedExperts{
     optional_row(MoeSlot::kSharedDown, "blk.{}.ffn_down_shexp.weight", "layers.{}.mlp.shared_experts.down_proj.weight"),
 };
 
+constexpr WeightRow experts_together(MoeSlot slot) {
+  return row(slot, "", Source("layers.{}.mlp.experts.gate_up_proj", Load::kRows, MoeSlot::kGate, MoeSlot::kUp));
+}
+// Experts under the usual names, apart or together.
+inline constexpr std::array kSoftmaxExperts{
+    row(MoeSlot::kRouter, "blk.{}.ffn_gate_inp.weight", "layers.{}.mlp.gate.weight"),
+    row(MoeSlot::kGate, "blk.{}.ffn_gate_exps.weight",
+        Source("layers.{}.mlp.experts.{}.gate_proj.weight", Load::kStack)),
+    row(MoeSlot::kUp, "blk.{}.ffn_up_exps.weight", Source("layers.{}.mlp.experts.{}.up_proj.weight", Load::kStack)),
+    row(MoeSlot::kDown, "blk.{}.ffn_down_exps.weight",
+        Source("layers.{}.mlp.experts.{}.down_proj.weight", Load::kStack)),
+    // As transformers 5 holds them in memory.
+    experts_together(MoeSlot::kGate),
+    experts_together(MoeSlot::kUp),
+    row(MoeSlot::kDown, "", "layers.{}.mlp.experts.down_proj"),
+};
+// A shared expert whose output is weighed by the sigmoid of a number.
+inline constexpr std::array kGatedSharedExpert{
+    row(MoeSlot::kSharedRouter, Source("blk.{}.ffn_gate_inp_shexp.weight", Load::kReshaped),
+        "layers.{}.mlp.shared_expert_gate.weight"),
+    row(MoeSlot::kSharedGate, "blk.{}.ffn_gate_shexp.weight", "layers.{}.mlp.shared_expert.gate_proj.weight"),
+    row(MoeSlot::kSharedUp, "blk.{}.ffn_up_shexp.weight", "layers.{}.mlp.shared_expert.up_proj.weight"),
+    row(MoeSlot::kSharedDown, "blk.{}.ffn_down_shexp.weight", "layers.{}.mlp.shared_expert.down_proj.weight"),
+};
+
 // Where a text model's tensors begin: alone, inside a model that also sees, saved by transformers 5 or 4, or without a head.
 inline constexpr std::array<std::string_view, 4> kPrefixes{"model.", "model.language_model.", "language_model.model.",
                                                            ""};

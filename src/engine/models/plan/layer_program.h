@@ -46,6 +46,11 @@ constexpr LayerOp ffn() { return {OpType::kFfn}; }
 constexpr LayerOp moe() { return {OpType::kMoe}; }
 // residual = residual + residual_scale * branch
 constexpr LayerOp add() { return {OpType::kAdd, 0, Stream::kBranch, Stream::kResidual}; }
+// A mixer that takes the residual stream as it is.
+constexpr LayerOp of_residual(LayerOp op) {
+  op.in = Stream::kResidual;
+  return op;
+}
 constexpr LayerOp lm_head() { return {OpType::kLmHead}; }
 // What an embedding model ends with, in place of the head.
 constexpr LayerOp pool() { return {OpType::kPool}; }

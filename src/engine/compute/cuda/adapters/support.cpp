@@ -137,6 +137,7 @@ base::Result<> prepare(const plan::PrepareArgs& args) {
                                   .rows_max = kRowsMax,
                                   .key_dims_max = kernels::kKeyDimMax,
                                   .value_dims_max = kernels::kValueDimMax,
+                                  .weighs_expert_inputs = false,
                                   .experts_max = kernels::kExpertsMax,
                                   .experts_used_max = kernels::kExpertsUsedMax,
                                   .expert_groups_max = kernels::kExpertGroupsMax});
