@@ -19,6 +19,8 @@ constexpr std::array kFamilies{
 
 }  // namespace
 
+std::span<const Family* const> known_families() { return kFamilies; }
+
 base::Result<const Family*> find_family(const io::ModelFiles& files) {
   const bool is_gguf = files.gguf() != nullptr;
   const std::string_view key = is_gguf ? "general.architecture" : "model_type";

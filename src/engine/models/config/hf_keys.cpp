@@ -62,6 +62,20 @@ KeyNames HfKeys::names() const {
           .rope_original = "original_max_position_embeddings"};
 }
 
+namespace {
+
+// A model that says it is not tied has a head of its own.
+Result<> read_hf_tie(const HfKeys& keys, bool absent, ModelConfig& config) {
+  constexpr std::string_view kName = "tie_word_embeddings";
+  // What stands at the top counts: a nested one may be its class's default.
+  config.head_tied = TRY(keys.root().boolean_or(kName, TRY(keys.text().boolean_or(kName, absent))));
+  if (!config.head_tied && (keys.has(kName) || keys.root().contains(kName)))
+    config.demanded.push_back({plan::Opcode::kLmHead, slot_number(plan::LmHeadSlot::kWeight)});
+  return {};
+}
+
+}  // namespace
+
 Result<ModelConfig> read_hf_basics(const HfKeys& keys, const HfDefaults& defaults) {
   ModelConfig config;
   config.architecture = TRY(keys.root().string("model_type"));
@@ -70,15 +84,15 @@ Result<ModelConfig> read_hf_basics(const HfKeys& keys, const HfDefaults& default
   config.width = TRY(keys.count("hidden_size"));
   config.layers.resize(defaults.layers != 0 ? defaults.layers : TRY(keys.count("num_hidden_layers", kLayersMax)));
   config.norm_eps = TRY(check_eps(keys.key(defaults.eps_key), TRY(keys.text().f32_or(defaults.eps_key, defaults.eps))));
-  config.head_tied = TRY(
-      keys.root().boolean_or("tie_word_embeddings", TRY(keys.text().boolean_or("tie_word_embeddings", defaults.tied))));
+  TRY(read_hf_tie(keys, defaults.tied, config));
   return config;
 }
 
 Result<> demand_if(const HfKeys& keys, std::string_view flag, bool absent, plan::Opcode opcode,
                    std::initializer_list<std::uint8_t> slots, ModelConfig& config) {
-  if (!TRY(keys.text().boolean_or(flag, absent))) return {};
-  for (const std::uint8_t slot : slots) config.demanded.push_back({opcode, slot});
+  const bool set = TRY(keys.text().boolean_or(flag, absent));
+  if (!set && !keys.has(flag)) return {};
+  for (const std::uint8_t slot : slots) (set ? config.demanded : config.forbidden).push_back({opcode, slot});
   return {};
 }
 
@@ -136,14 +150,13 @@ Result<ModelConfig> read_hf_dense(const HfKeys& keys, const HfDefaults& defaults
   return config;
 }
 
-Result<plan::Activation> read_hf_activation(const HfKeys& keys, std::string_view name, plan::Activation absent,
-                                            bool gelu_is_tanh) {
+Result<plan::Activation> read_hf_activation(const HfKeys& keys, std::string_view name, plan::Activation absent) {
   using plan::Activation;
   const std::string_view word = TRY(keys.text().string_or(name, ""));
   if (word.empty()) return absent;
   if (word == "silu" || word == "swish") return Activation::kSilu;
   if (word == "gelu_pytorch_tanh" || word == "gelu_new") return Activation::kGeluTanh;
-  if (word == "gelu") return gelu_is_tanh ? Activation::kGeluTanh : Activation::kGeluErf;
+  if (word == "gelu") return Activation::kGeluErf;
   if (word == "relu2") return Activation::kRelu2;
   return impossible(keys.key(name), std::string(word), "must be silu, gelu, gelu_new, gelu_pytorch_tanh or relu2");
 }

@@ -66,7 +66,8 @@ template <class Slot>
 constexpr std::uint8_t slot_number(Slot slot) {
   return static_cast<std::uint8_t>(slot);
 }
-// A flag that promises weights: when it is set, a file without them is not this model.
+// A flag that promises weights: when it is set, a file without them is not this model; when it says that there are none, a
+// file with them is not.
 base::Result<> demand_if(const HfKeys& keys, std::string_view flag, bool absent, plan::Opcode opcode,
                          std::initializer_list<std::uint8_t> slots, ModelConfig& config);
 // A flag whose meaning this family has no way to run: when it is set, the model is refused by the flag's name.
@@ -76,9 +77,8 @@ base::Result<> demand_word(const HfKeys& keys, std::string_view name, std::strin
 // attention_bias: on q, k, v and o.
 base::Result<> demand_attention_biases(const HfKeys& keys, ModelConfig& config);
 
-// hidden_act or another key; absent is silu. `gelu_is_tanh`: what the word "gelu" means.
-base::Result<plan::Activation> read_hf_activation(const HfKeys& keys, std::string_view name, plan::Activation absent,
-                                                  bool gelu_is_tanh = false);
+// hidden_act or another key.
+base::Result<plan::Activation> read_hf_activation(const HfKeys& keys, std::string_view name, plan::Activation absent);
 
 // All of the above, hidden_act and attention_bias: the keys every decoder of plain attention and dense feed-forward shares.
 base::Result<ModelConfig> read_hf_dense(const HfKeys& keys, const HfDefaults& defaults);

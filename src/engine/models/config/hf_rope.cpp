@@ -25,8 +25,12 @@ class Reader {
     if (kind == "proportional") return proportional(rope, head_size);
     rope.dims = TRY(dims(head_size));
     if (rules_.longrope_aliases && (kind == "su" || kind == "yarn")) kind = "longrope";
-    // NTK stretches the base once a sequence passes max_position_embeddings, which no slot does here.
-    if (kind == "default" || kind == "mrope" || kind == "dynamic") return rope;
+    if (kind == "default" || kind == "mrope") return rope;
+    if (kind == "dynamic") {
+      // NTK stretches the base once a sequence passes max_position_embeddings, which no slot does here.
+      TRY(check_positive("factor", TRY(required("factor"))));
+      return rope;
+    }
     if (kind == "linear") {
       rope.kind = RopeKind::kLinear;
       rope.factor = TRY(required("factor"));
@@ -105,6 +109,7 @@ class Reader {
   Result<RopeConfig> yarn(RopeConfig rope) const {
     rope.kind = RopeKind::kYarn;
     rope.original_context = TRY(original());
+    if (!dictionary_->is_null("factor")) TRY(required("factor"));  // null, and only that, is for being derived
     rope.factor = TRY(factor(rope.original_context));
     rope.beta_fast = TRY(real_or("beta_fast", 32));
     rope.beta_slow = TRY(real_or("beta_slow", 1));

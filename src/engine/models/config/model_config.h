@@ -163,8 +163,8 @@ struct VisionConfig {
   }
 };
 
-// A slot that the configuration says is filled, though the family does not always fill it.
-struct DemandedSlot {
+// A slot that the configuration says is filled, or empty, where the family leaves both open.
+struct NamedSlot {
   plan::Opcode opcode{};
   std::uint8_t slot = 0;
 };
@@ -177,7 +177,8 @@ struct ModelConfig {
   std::uint32_t vocab = 0;           // V, rows of the embedding table
   std::vector<LayerConfig> layers;   // [L]
   std::vector<RopeConfig> ropes;
-  std::vector<DemandedSlot> demanded;
+  std::vector<NamedSlot> demanded;
+  std::vector<NamedSlot> forbidden;  // a tensor for one is a tensor that nobody has use for
 
   plan::NormKind norm_kind = plan::NormKind::kRms;
   float norm_eps = 0;
@@ -186,7 +187,7 @@ struct ModelConfig {
   float residual_scale = 1.0F;  // on every branch before it is added
   float logit_mul = 1.0F;
   float logit_softcap = 0;  // 0 = off
-  bool head_tied = false;   // the head is the embedding table even when the file has a head
+  bool head_tied = false;   // says the configuration; a head in the file counts more
   // Of models of embeddings: what the rows of a sequence become, instead of logits.
   plan::Pooling pooling = plan::Pooling::kNone;
 

@@ -119,7 +119,9 @@ base::Result<> read_hf_latent(const HfKeys& keys, ModelConfig& config) {
     const std::string_view kind = TRY(rope->string_or("rope_type", TRY(rope->string_or("type", "default"))));
     if (kind != "default") {
       const float mscale_all = TRY(rope->f32_or("mscale_all_dim", 0));
-      if (mscale_all != 0) magnitude = yarn_magnitude(mscale_all, config.ropes[0].factor);
+      // Of every kind, also where the rotation itself has no use for the factor.
+      const double factor = TRY(rope->f32_or("factor", static_cast<float>(config.ropes[0].factor)));
+      if (mscale_all != 0) magnitude = yarn_magnitude(mscale_all, factor);
     }
   }
   mla.scale = latent_scale(mla, magnitude);

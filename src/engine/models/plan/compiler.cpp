@@ -140,17 +140,17 @@ class Compiler {
     }
   }
 
-  // A model without a head of its own, or one that says so, reads its logits off the embedding table.
+  // A model without a head of its own reads its logits off the embedding table. Where the configuration ties them and a file
+  // has one nevertheless, the file is believed, as transformers 5 does: copies of the table give the same bits.
   Result<> emit_head(Draft& draft) {
     const bool stored = draft.found[0].has_value();
     if (stored && config_.head_tied)
-      note("the file's head is not used: the configuration ties it to the embedding table");
-    const bool tied = !stored || config_.head_tied;
-    if (tied) {
+      note("the file's head is used, though the configuration ties it to the embeddings");
+    if (!stored) {
       note("the head is tied to the embedding table");
       draft.found[0] = in_.names.find({.opcode = Opcode::kEmbedding});
     }
-    return push(draft, head_params(config_, tied), 0);
+    return push(draft, head_params(config_, !stored), 0);
   }
 
   // Each gives a layer its part of the slot's state, if it has one.
