@@ -25,6 +25,7 @@ class Checks {
       case Opcode::kSwiglu: return swiglu(param_as<SwigluParams>(args_.params));
       case Opcode::kMoe: return moe(param_as<MoeParams>(args_.params));
       case Opcode::kMambaMixer: return mamba(param_as<MambaMixerParams>(args_.params));
+      case Opcode::kGatedDelta: return gated_delta(param_as<GatedDeltaParams>(args_.params));
       case Opcode::kShortconv: return shortconv(param_as<ShortconvParams>(args_.params));
       case Opcode::kMlaAttention: return mla(param_as<MlaAttentionParams>(args_.params));
       case Opcode::kEmbedding: return weights({EmbeddingSlot::kWeight});
@@ -56,6 +57,7 @@ class Checks {
   Result<> swiglu(const SwigluParams& p) const;
   Result<> moe(const MoeParams& p) const;
   Result<> mamba(const MambaMixerParams& p) const;
+  Result<> gated_delta(const GatedDeltaParams& p) const;
   Result<> shortconv(const ShortconvParams& p) const;
   Result<> mla(const MlaAttentionParams& p) const;
   Result<> patch_embed(const VisionPatchEmbedParams& p) const;
@@ -162,6 +164,16 @@ Result<> Checks::mamba(const MambaMixerParams& p) const {
   TRY(require(p.dt_min <= p.dt_max, "a step range that is empty"));
   using enum MambaSlot;
   return weights({kInProj, kConvWeight, kA, kDSkip, kOutProj, kConvBias, kDtBias, kNorm, kInBias, kOutBias});
+}
+
+Result<> Checks::gated_delta(const GatedDeltaParams& p) const {
+  TRY(require_taps(p.d_conv));
+  TRY(require(p.key_heads != 0 && p.value_heads % p.key_heads == 0, "value heads that key heads do not divide"));
+  TRY(require(p.d_k != 0 && p.d_v != 0, "heads of no width"));
+  TRY(require(p.d_k <= kernels_.key_dims_max,
+              fmt::format("heads of more than {} key dimensions", kernels_.key_dims_max)));
+  using enum GatedDeltaSlot;
+  return weights({kQkv, kZ, kBeta, kDecay, kConvWeight, kA, kDtBias, kNorm, kOutProj});
 }
 
 Result<> Checks::shortconv(const ShortconvParams& p) const {

@@ -201,6 +201,28 @@ struct ShortconvParams {
 };
 static_assert(sizeof(ShortconvParams) == 24);
 
+// Keys and values of a row go through a causal convolution and SiLU; q and k become unit vectors, q / sqrt(d_k) of one. Per value
+// head h, which reads key head h / (value_heads / key_heads), or h mod key_heads, with decay e^(a softplus(.)) and beta a sigmoid:
+// S = decay S; S += beta (v - S k) k^T; y = S q. Behind it the norm of every head, times silu(z).
+struct GatedDeltaParams {
+  static constexpr Opcode kOpcode = Opcode::kGatedDelta;
+  std::uint32_t kind_version;
+  std::uint32_t width;  // D
+  std::uint32_t key_heads;
+  std::uint32_t value_heads;  // a multiple of key_heads
+  std::uint32_t d_k;
+  std::uint32_t d_v;
+  std::uint32_t d_conv;
+  std::uint32_t layer;
+  float norm_eps;
+  float unit_eps;                // x / sqrt(sum of squares + unit_eps)
+  std::uint8_t keys_take_turns;  // h mod key_heads
+  std::uint8_t padding[7];
+  std::uint64_t
+      state_offset_bytes;  // of this layer inside a slot's kDeltaStateId block (state.h, GatedDeltaStateLayout)
+};
+static_assert(sizeof(GatedDeltaParams) == 56);
+
 struct EmbeddingParams {
   static constexpr Opcode kOpcode = Opcode::kEmbedding;
   std::uint32_t kind_version;
@@ -316,6 +338,7 @@ constexpr bool visit_param_struct(Opcode opcode, Visitor&& visitor) {
     case Opcode::kVisionSpatialMerge: return visitor.template operator()<VisionSpatialMergeParams>(), true;
     case Opcode::kVisionDeepstackExtract: return visitor.template operator()<VisionDeepstackExtractParams>(), true;
     case Opcode::kVisionScatter: return visitor.template operator()<VisionScatterParams>(), true;
+    case Opcode::kGatedDelta: return visitor.template operator()<GatedDeltaParams>(), true;
     case Opcode::kLmHead: return visitor.template operator()<LmHeadParams>(), true;
     case Opcode::kPool: return visitor.template operator()<PoolParams>(), true;
   }

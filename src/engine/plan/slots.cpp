@@ -56,6 +56,18 @@ Value value(Dim dim, const MambaMixerParams& p) {
   }
 }
 
+Value value(Dim dim, const GatedDeltaParams& p) {
+  switch (dim) {
+    case Dim::kModel: return p.width;
+    case Dim::kInner: return p.value_heads * p.d_v;
+    case Dim::kConvRows: return 2 * p.key_heads * p.d_k + p.value_heads * p.d_v;
+    case Dim::kTaps: return p.d_conv;
+    case Dim::kHeads: return p.value_heads;
+    case Dim::kValue: return p.d_v;
+    default: return std::nullopt;
+  }
+}
+
 Value value(Dim dim, const ShortconvParams& p) {
   switch (dim) {
     case Dim::kModel: return p.width;

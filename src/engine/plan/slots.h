@@ -108,6 +108,7 @@ enum class MambaSlot : std::uint8_t {
   kOutBias,
   kCount
 };
+enum class GatedDeltaSlot : std::uint8_t { kQkv, kZ, kBeta, kDecay, kConvWeight, kA, kDtBias, kNorm, kOutProj, kCount };
 enum class ShortconvSlot : std::uint8_t { kInProj, kConvWeight, kOutProj, kConvBias, kInBias, kOutBias, kCount };
 enum class MlaSlot : std::uint8_t {
   kQ,
@@ -160,6 +161,11 @@ inline constexpr std::array<SlotSpec, 10> kMamba{{
     {"d_skip", true, kVec, 1, {kHeads}}, {"out_proj", true, kMat, 2, {kModel, kInner}}, {"conv_b", false, kVec, 1, {kConvRows}},
     {"dt_bias", true, kVec, 1, {kHeads}}, {"norm", true, kVec, 1, {kInner}}, {"in_bias", false, kVec, 1, {kMixerRows}},
     {"out_bias", false, kVec, 1, {kModel}}}};
+// `a` is -exp(A_log); rows of qkv are all query heads, then all key heads, then all value heads.
+inline constexpr std::array<SlotSpec, 9> kGatedDelta{{
+    {"qkv", true, kMat, 2, {kConvRows, kModel}}, {"z", true, kMat, 2, {kInner, kModel}}, {"beta", true, kMat, 2, {kHeads, kModel}},
+    {"decay", true, kMat, 2, {kHeads, kModel}}, {"conv_w", true, kVec, 2, {kConvRows, kTaps}}, {"a", true, kVec, 1, {kHeads}},
+    {"dt_bias", true, kVec, 1, {kHeads}}, {"norm", true, kVec, 1, {kValue}}, {"out_proj", true, kMat, 2, {kModel, kInner}}}};
 inline constexpr std::array<SlotSpec, 6> kShortconv{{
     {"in_proj", true, kMat, 2, {kMixerRows, kModel}}, {"conv_w", true, kVec, 2, {kModel, kTaps}},
     {"out_proj", true, kMat, 2, {kModel, kModel}}, {"conv_b", false, kVec, 1, {kModel}},
@@ -187,8 +193,9 @@ constexpr bool counts(const std::array<SlotSpec, N>&) {
 }
 static_assert(counts<NormSlot>(kNorm) && counts<AttentionSlot>(kAttention) && counts<FfnSlot>(kFfnSlots) &&
               counts<MoeSlot>(kMoe) && counts<MambaSlot>(kMamba) && counts<ShortconvSlot>(kShortconv) &&
-              counts<MlaSlot>(kMla) && counts<EmbeddingSlot>(kEmbedding) && counts<LmHeadSlot>(kLmHead) &&
-              counts<PatchEmbedSlot>(kPatchEmbed) && counts<SpatialMergeSlot>(kSpatialMerge));
+              counts<MlaSlot>(kMla) && counts<GatedDeltaSlot>(kGatedDelta) && counts<EmbeddingSlot>(kEmbedding) &&
+              counts<LmHeadSlot>(kLmHead) && counts<PatchEmbedSlot>(kPatchEmbed) &&
+              counts<SpatialMergeSlot>(kSpatialMerge));
 }  // namespace slot_tables
 
 // The slots of `opcode`, in order; nullopt when the value is no opcode.
@@ -201,6 +208,7 @@ constexpr std::optional<std::span<const SlotSpec>> weight_slots(Opcode opcode) {
     case Opcode::kMoe: return Slots(slot_tables::kMoe);
     case Opcode::kMambaMixer: return Slots(slot_tables::kMamba);
     case Opcode::kShortconv: return Slots(slot_tables::kShortconv);
+    case Opcode::kGatedDelta: return Slots(slot_tables::kGatedDelta);
     case Opcode::kMlaAttention: return Slots(slot_tables::kMla);
     case Opcode::kEmbedding: return Slots(slot_tables::kEmbedding);
     case Opcode::kLmHead: return Slots(slot_tables::kLmHead);

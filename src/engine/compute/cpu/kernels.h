@@ -299,6 +299,27 @@ struct SsmScanArgs {
   std::size_t groups = 0;
 };
 
+// The gated delta rule, one row of a sequence after the other: S = decay * S; r = beta * (v - S k); S = S + r k^T; y = S q.
+// State: S, f32 [heads][value_dim][key_dim]. Unit: span * heads + head. y may be v.
+struct DeltaScanArgs {
+  SequenceSpans spans;
+  SequenceState state;
+  const float* q = nullptr;  // [rows, key_heads * key_dim], row stride `stride`; of head h: key_of(h)
+  const float* k = nullptr;  // as q
+  const float* v = nullptr;  // [rows, heads * value_dim], row stride `stride`
+  float* y = nullptr;        // as v
+  std::size_t stride = 0;
+  const float* beta = nullptr;   // [rows, heads]
+  const float* decay = nullptr;  // [rows, heads]
+  std::size_t heads = 0;
+  std::size_t key_heads = 0;
+  std::size_t key_dim = 0;
+  std::size_t value_dim = 0;
+  bool keys_take_turns = false;
+
+  std::size_t key_of(std::size_t head) const { return keys_take_turns ? head % key_heads : head / (heads / key_heads); }
+};
+
 struct Kernels {
   host::Isa isa;
   void (*rms_norm)(const RmsNormArgs&, Range);
@@ -314,6 +335,7 @@ struct Kernels {
   void (*causal_conv)(const CausalConvArgs&, Range);
   void (*ssm_step)(const SsmStepArgs&, Range);
   void (*ssm_scan)(const SsmScanArgs&, Range);
+  void (*delta_scan)(const DeltaScanArgs&, Range);
   void (*swiglu)(const SwigluArgs&, Range);
   void (*probabilities)(const ProbabilitiesArgs&, Range);
   void (*residual_add)(const ResidualAddArgs&, Range);

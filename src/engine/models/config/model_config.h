@@ -116,6 +116,16 @@ struct MambaConfig {
   float dt_max = std::numeric_limits<float>::infinity();
 };
 
+// Linear attention by the gated delta rule.
+struct DeltaConfig {
+  std::uint32_t key_heads = 0;
+  std::uint32_t value_heads = 0;
+  std::uint32_t d_k = 0;
+  std::uint32_t d_v = 0;
+  std::uint32_t d_conv = 0;
+  bool keys_take_turns = false;  // value head h reads key head h mod key_heads, not h / (value_heads / key_heads)
+};
+
 struct ShortconvConfig {
   std::uint32_t l_cache = 0;  // taps
 };
@@ -196,6 +206,7 @@ struct ModelConfig {
   MoeConfig moe;
   MlaConfig mla;
   MambaConfig mamba;
+  DeltaConfig delta;
   ShortconvConfig shortconv;
   VisionConfig vision;
 

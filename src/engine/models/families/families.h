@@ -28,5 +28,6 @@ extern const Family kLlama4;
 extern const Family kNemotronH;
 extern const Family kLfm3;
 extern const Family kQwen2Moe;
+extern const Family kQwen3Next;
 
 }  // namespace llorch::engine::models::families

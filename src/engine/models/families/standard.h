@@ -13,6 +13,7 @@ namespace llorch::engine::models::families {
 using plan::AttentionSlot;
 using plan::EmbeddingSlot;
 using plan::FfnSlot;
+using plan::GatedDeltaSlot;
 using plan::LmHeadSlot;
 using plan::MambaSlot;
 using plan::MlaSlot;
@@ -35,6 +36,9 @@ constexpr WeightRow row(FfnSlot slot, Source gguf, Source hf) { return weight(Op
 constexpr WeightRow row(MoeSlot slot, Source gguf, Source hf) { return weight(Opcode::kMoe, slot, gguf, hf); }
 constexpr WeightRow row(MlaSlot slot, Source gguf, Source hf) { return weight(Opcode::kMlaAttention, slot, gguf, hf); }
 constexpr WeightRow row(MambaSlot slot, Source gguf, Source hf) { return weight(Opcode::kMambaMixer, slot, gguf, hf); }
+constexpr WeightRow row(GatedDeltaSlot slot, Source gguf, Source hf) {
+  return weight(Opcode::kGatedDelta, slot, gguf, hf);
+}
 constexpr WeightRow row(ShortconvSlot slot, Source gguf, Source hf) {
   return weight(Opcode::kShortconv, slot, gguf, hf);
 }

@@ -116,6 +116,7 @@ class Compiler {
       case OpType::kFfn: return push(draft, ffn_params(config_, layer, draft.present), width);
       case OpType::kMoe: return push(draft, moe_params(config_, draft.present), width);
       case OpType::kMambaMixer: return push(draft, mamba_params(config_, layer), width);
+      case OpType::kGatedDelta: return push(draft, gated_delta_params(config_, layer), width);
       case OpType::kShortconv: return push(draft, shortconv_params(config_, layer), width);
       case OpType::kAdd: return push(draft, add_params(config_), width);
       case OpType::kLmHead: return emit_head(draft);
@@ -183,6 +184,16 @@ class Compiler {
                       .bytes();
     return p;
   }
+  GatedDeltaParams placed(GatedDeltaParams p) {
+    p.state_offset_bytes = delta_bytes_;
+    delta_bytes_ += GatedDeltaStateLayout{.conv_rows = 2 * p.key_heads * p.d_k + p.value_heads * p.d_v,
+                                          .d_conv = p.d_conv,
+                                          .value_heads = p.value_heads,
+                                          .d_k = p.d_k,
+                                          .d_v = p.d_v}
+                        .bytes();
+    return p;
+  }
   ShortconvParams placed(ShortconvParams p) {
     p.state_offset_bytes = conv_bytes_;
     conv_bytes_ += shortconv_state_bytes(p.width, p.l_cache);
@@ -201,6 +212,7 @@ class Compiler {
       case Opcode::kVisionScatter: return kVisionStateId;
       case Opcode::kShortconv: return kConvStateId;
       case Opcode::kMambaMixer: return kSsmStateId;
+      case Opcode::kGatedDelta: return kDeltaStateId;
       default: return kNoStateBlock;
     }
   }
@@ -293,6 +305,12 @@ class Compiler {
     if (ssm_bytes_ != 0)
       states.push_back(
           {.id = kSsmStateId, .kind = StateKind::kSsm, .zero_init = true, .forkable = true, .size_bytes = ssm_bytes_});
+    if (delta_bytes_ != 0)
+      states.push_back({.id = kDeltaStateId,
+                        .kind = StateKind::kDelta,
+                        .zero_init = true,
+                        .forkable = true,
+                        .size_bytes = delta_bytes_});
     if (uses_vision_) {
       const VisionConfig& vision = config_.vision;
       const VisionStateLayout layout{
@@ -333,6 +351,7 @@ class Compiler {
   Cache window_cache_;  // of layers that see only the last positions
   std::uint64_t conv_bytes_ = 0;
   std::uint64_t ssm_bytes_ = 0;
+  std::uint64_t delta_bytes_ = 0;
   bool uses_vision_ = false;
   std::vector<Instruction> instructions_;
   std::vector<ParamBlock> params_;

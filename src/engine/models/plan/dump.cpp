@@ -70,6 +70,10 @@ std::string text(const MambaMixerParams& p) {
   return fmt::format("D={} inner={} H={} d={} N={} G={} taps={} dt={}..{} eps={} state@{}", p.width, p.d_inner, p.heads,
                      p.d_head, p.d_state, p.groups, p.d_conv, p.dt_min, p.dt_max, p.norm_eps, p.state_offset_bytes);
 }
+std::string text(const GatedDeltaParams& p) {
+  return fmt::format("D={} K={} V={} d_k={} d_v={} taps={} eps={} state@{}{}", p.width, p.key_heads, p.value_heads,
+                     p.d_k, p.d_v, p.d_conv, p.norm_eps, p.state_offset_bytes, p.keys_take_turns != 0 ? " turns" : "");
+}
 std::string text(const ShortconvParams& p) {
   return fmt::format("D={} taps={} state@{}", p.width, p.l_cache, p.state_offset_bytes);
 }

@@ -41,6 +41,7 @@ constexpr LayerOp post_norm(NormVariant which) { return norm(which, Stream::kBra
 constexpr LayerOp attention() { return {OpType::kAttention}; }
 constexpr LayerOp mla_attention() { return {OpType::kMlaAttention}; }
 constexpr LayerOp mamba_mixer() { return {OpType::kMambaMixer}; }
+constexpr LayerOp gated_delta() { return {OpType::kGatedDelta}; }
 constexpr LayerOp shortconv() { return {OpType::kShortconv}; }
 constexpr LayerOp ffn() { return {OpType::kFfn}; }
 constexpr LayerOp moe() { return {OpType::kMoe}; }

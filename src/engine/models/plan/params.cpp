@@ -158,6 +158,23 @@ MambaMixerParams mamba_params(const ModelConfig& config, std::uint16_t layer) {
   return p;
 }
 
+GatedDeltaParams gated_delta_params(const ModelConfig& config, std::uint16_t layer) {
+  const DeltaConfig& d = config.delta;
+  return {.kind_version = kind_version(Opcode::kGatedDelta),
+          .width = config.width,
+          .key_heads = d.key_heads,
+          .value_heads = d.value_heads,
+          .d_k = d.d_k,
+          .d_v = d.d_v,
+          .d_conv = d.d_conv,
+          .layer = layer,
+          .norm_eps = config.norm_eps,
+          .unit_eps = 1e-6F,
+          .keys_take_turns = d.keys_take_turns,
+          .padding = {},
+          .state_offset_bytes = 0};
+}
+
 ShortconvParams shortconv_params(const ModelConfig& config, std::uint16_t layer) {
   return {.kind_version = kind_version(Opcode::kShortconv),
           .width = config.width,
