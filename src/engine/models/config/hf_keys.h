@@ -89,6 +89,7 @@ struct HfRopeRules {
   std::string_view layer_type = {};           // dictionaries may hold one dictionary per type of layer
   bool partial = false;                       // partial_rotary_factor counts
   float partial_absent = 1.0F;
+  bool alpha = false;                 // "dynamic" with `alpha` is a base that is stretched once and for all
   bool longrope_aliases = false;      // "su" and "yarn" mean longrope
   std::uint32_t original_absent = 0;  // original_max_position_embeddings; 0: max_position_embeddings
 };

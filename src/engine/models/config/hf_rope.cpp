@@ -26,6 +26,11 @@ class Reader {
     rope.dims = TRY(dims(head_size));
     if (rules_.longrope_aliases && (kind == "su" || kind == "yarn")) kind = "longrope";
     if (kind == "default" || kind == "mrope") return rope;
+    if (kind == "dynamic" && rules_.alpha && has("alpha")) {
+      const double alpha = TRY(check_positive("alpha", TRY(required("alpha"))));
+      rope.base *= portable_pow(alpha, static_cast<double>(rope.dims) / (rope.dims - 2.0));
+      return rope;
+    }
     if (kind == "dynamic") {
       // NTK stretches the base once a sequence passes max_position_embeddings, which no slot does here.
       TRY(check_positive("factor", TRY(required("factor"))));

@@ -29,5 +29,11 @@ extern const Family kNemotronH;
 extern const Family kLfm3;
 extern const Family kQwen2Moe;
 extern const Family kQwen3Next;
+extern const Family kStarCoder2;
+extern const Family kCohere;
+extern const Family kStableLm;
+extern const Family kExaone4;
+extern const Family kErnie45;
+extern const Family kHunyuan;
 
 }  // namespace llorch::engine::models::families

@@ -47,6 +47,12 @@ constexpr WeightRow row(NormVariant which, Source gguf, Source hf) {
   norm_row.variant = static_cast<std::uint8_t>(which);
   return norm_row;
 }
+// Of a LayerNorm.
+constexpr WeightRow bias_row(NormVariant which, Source gguf, Source hf) {
+  WeightRow bias = weight(Opcode::kRmsNorm, NormSlot::kBias, gguf, hf);
+  bias.variant = static_cast<std::uint8_t>(which);
+  return bias;
+}
 constexpr WeightRow optional(WeightRow any) {
   any.required = false;
   return any;

@@ -244,6 +244,10 @@ class Compiler {
     return refs;
   }
 
+  RegisterRef& stream(Stream which) {
+    return which == Stream::kResidual ? residual_ : which == Stream::kBranch ? branch_ : side_;
+  }
+
   template <ParamStruct P>
   Result<> push(const Draft& draft, const P& params, std::uint32_t output_width) {
     const Opcode opcode = opcode_of(draft.op.type);
@@ -256,7 +260,7 @@ class Compiler {
     const std::vector<WeightRef> weights = TRY(bind(draft, whole, block, stored_block));
 
     std::vector<RegisterRef> inputs;
-    RegisterRef& in = draft.op.in == Stream::kResidual ? residual_ : branch_;
+    const RegisterRef in = stream(draft.op.in);
     if (opcode_info(opcode)->inputs == 2) inputs.push_back(residual_);
     if (opcode_info(opcode)->inputs >= 1) inputs.push_back(in);
     std::vector<RegisterRef> outputs;
@@ -265,7 +269,7 @@ class Compiler {
       constexpr bool is_head = std::is_same_v<P, LmHeadParams>, is_last = is_head || std::is_same_v<P, PoolParams>;
       if constexpr (is_head) output_width = own.rows;  // this device's
       specs_.push_back({.width = output_width, .rows = is_last ? RowDomain::kOutputRows : RowDomain::kBatchRows});
-      (draft.op.out == Stream::kResidual ? residual_ : branch_) = outputs[0];
+      stream(draft.op.out) = outputs[0];
     }
 
     instructions_.push_back({.opcode = opcode,
@@ -347,6 +351,7 @@ class Compiler {
   PlanArena& arena_;
   RegisterRef residual_ = kInvalidRegister;
   RegisterRef branch_ = kInvalidRegister;
+  RegisterRef side_ = kInvalidRegister;
   Cache cache_;
   Cache window_cache_;  // of layers that see only the last positions
   std::uint64_t conv_bytes_ = 0;
