@@ -48,15 +48,31 @@ std::unique_ptr<engine::compute::cuda::CudaBackend> make_metered_backend(std::ui
                                                               kDeviceBytes);
 }
 
-std::vector<std::string> model_names() {
+namespace {
+std::vector<std::string> names_of(std::span<const std::string> families) {
   std::vector<std::string> names;
-  for (const char* family : {"llama3", "llama_tied", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3",
-                             "qwen3_moe", "qwen3_moe_sparse", "gpt_oss", "granite_hybrid", "mamba2", "lfm2",
-                             "deepseek_v2", "deepseek_v3", "qwen3_vl", "qwen3_vl_moe"})
+  for (const std::string& family : families)
     for (const auto& [format, suffix] :
          {std::pair{golden::Format::kGguf, "_gguf"}, {golden::Format::kHuggingFace, "_hf"}})
-      if (golden::family_model(family, format)) names.push_back(std::string(family) + suffix);
+      if (golden::family_model(family, format)) names.push_back(family + suffix);
   return names;
+}
+}  // namespace
+
+std::vector<std::string> model_names() {
+  const std::vector<std::string> families{
+      "llama3",      "llama_tied",  "mistral",          "qwen2",        "qwen3",          "phi3",      "gemma2",
+      "gemma3",      "qwen3_moe",   "qwen3_moe_sparse", "gpt_oss",      "granite_hybrid", "mamba2",    "lfm2",
+      "deepseek_v2", "deepseek_v3", "qwen3_vl",         "qwen3_vl_moe", "mixtral",        "internlm3", "qwen2_moe",
+      "starcoder2",  "cohere",      "cohere2",          "stablelm",     "exaone4",        "ernie4_5",  "ernie4_5_moe",
+      "hunyuan"};
+  return names_of(families);
+}
+
+std::vector<std::string> model_names_of_2026() {
+  std::vector<std::string> families = golden::families_of_2026();
+  std::erase(families, "llama4");  // this device weighs no inputs of experts
+  return names_of(families);
 }
 
 Model read_model(const std::string& name) {

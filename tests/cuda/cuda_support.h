@@ -27,6 +27,8 @@ struct Model {
 };
 // Every family in every format it has, the ones with images last.
 std::vector<std::string> model_names();
+// Of fixtures kept beside the repository: none where they are not there.
+std::vector<std::string> model_names_of_2026();
 Model read_model(const std::string& name);
 
 struct RunOptions {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <cmath>
 #include <functional>
 #include <map>
 
@@ -116,6 +117,9 @@ const Wrong kRopes[] = {
     {"no_factor", "llama3", [](bj::object& c) { c["rope_parameters"].get_object().erase("factor"); }, kMissing,
      "factor"},
     {"negative_factor", "llama3", rope("factor", -1), kInvalid, "factor"},
+    {"yarn_without_factor", "deepseek_v3", [](bj::object& c) { c["rope_parameters"].get_object().erase("factor"); },
+     kMissing, "factor"},
+    {"dynamic_without_factor", "qwen3", rope("rope_type", "dynamic"), kMissing, "factor"},
     {"frequencies", "llama3", rope("high_freq_factor", 1), kInvalid, "high_freq_factor"},
     {"base", "llama3", rope("rope_theta", 0.5), kInvalid, "rope_theta"},
     {"betas", "deepseek_v3", rope("beta_fast", 0), kInvalid, "beta_fast"},
@@ -154,6 +158,13 @@ const Wrong kMixers[] = {
     {"step_limits", "mamba2", set("time_step_limit", {1.0}), kInvalid, "time_step_limit"},
     {"logits_divided_by_zero", "granite_hybrid", set("logits_scaling", 0), kInvalid, "logits_scaling"},
     {"taps", "lfm2", set("conv_L_cache", 1), kInvalid, "conv_L_cache"},
+    {"topk_method", "deepseek_v2", set("topk_method", "noaux_tc"), kInvalid, "topk_method"},
+    {"topk_method_v3", "deepseek_v3", set("topk_method", "greedy"), kInvalid, "topk_method"},
+    {"mixer_activation", "mamba2", set("hidden_act", "gelu"), kInvalid, "hidden_act"},
+    {"hybrid_activation", "granite_hybrid", set("hidden_act", "gelu"), kInvalid, "hidden_act"},
+    {"bidirectional", "gemma3", set("use_bidirectional_attention", true), kInvalid, "use_bidirectional_attention"},
+    {"bidirectional_2", "gemma2", set("use_bidirectional_attention", true), kInvalid, "use_bidirectional_attention"},
+    {"biases_without_a_place", "phi3", set("attention_bias", true), kInvalid, "attention_bias"},
     {"query_scalar", "gemma2", set("query_pre_attn_scalar", -16), kInvalid, "query_pre_attn_scalar"},
 };
 
@@ -165,6 +176,8 @@ const Wrong kPromises[] = {
     {"projection_bias", "granite_hybrid", set("mamba_proj_bias", true), ErrorCode::kMissingWeight, "in_proj.bias"},
     {"conv_bias", "lfm2", set("conv_bias", true), ErrorCode::kMissingWeight, "conv.bias"},
     {"latent_bias", "deepseek_v3", set("attention_bias", true), ErrorCode::kMissingWeight, "bias"},
+    {"untied_without_a_head", "llama_tied", set("tie_word_embeddings", false), ErrorCode::kMissingWeight, "lm_head"},
+    {"biases_denied", "gpt_oss", set("attention_bias", false), ErrorCode::kUnclaimedWeight, "q_proj.bias"},
     {"query_compression", "deepseek_v2", set("q_lora_rank", 24), ErrorCode::kMissingWeight, "q_a_proj"},
 };
 
@@ -231,7 +244,9 @@ const Spelling kSpellings[] = {
     {"gemma2_4", "gemma2",
      both([](bj::object& c) { rope_as_in_4(c, "rope_type"); },
           drop({"layer_types", "hidden_activation", "final_logit_softcapping"}))},
-    {"gemma2_gelu", "gemma2", set("hidden_activation", "gelu")},
+    {"gemma2_hidden_act_is_not_read", "gemma2", both(drop({"hidden_activation"}), set("hidden_act", "relu"))},
+    {"gemma3_not_bidirectional", "gemma3", set("use_bidirectional_attention", nullptr)},
+    {"deepseek_v2_greedy", "deepseek_v2", set("topk_method", "greedy")},
     {"gemma3_4", "gemma3",
      [](bj::object& c) {
        c.erase("rope_parameters");
@@ -302,13 +317,32 @@ TEST(Spellings, BareInfinity) {
   EXPECT_EQ(as_saved.model->plans.decoder_prefill.plan_hash, bare.model->plans.decoder_prefill.plan_hash);
 }
 
-// llama3 untied: saying that it is tied makes the stored head useless, as it does in the library.
-TEST(TiedHead, TheFlagWinsAndIsNoted) {
+// The word means the exact function, in Gemma too.
+TEST(Activations, GeluIsExact) {
+  const Model exact("gemma2", set("hidden_activation", "gelu"));
+  ASSERT_TRUE(exact.model) << exact.model.error().message;
+  EXPECT_EQ(exact.model->config.ffn.activation, engine::plan::Activation::kGeluErf);
+}
+
+// The scale of latent attention counts mscale_all_dim under every kind of rotation, also one that has no use for its factor.
+TEST(LatentScale, CountsTheFactorOfADynamicRotation) {
+  const Edit dynamic = rope("rope_type", "dynamic");
+  const Model without("deepseek_v3", both(dynamic, rope("mscale_all_dim", 0)));
+  const Model with("deepseek_v3", both(dynamic, both(rope("mscale_all_dim", 1), rope("factor", 16))));
+  ASSERT_TRUE(without.model && with.model);
+  const double magnitude = 1 + 0.1 * std::log(16.0);
+  EXPECT_NEAR(with.model->config.mla.scale, without.model->config.mla.scale * magnitude * magnitude, 1e-6);
+}
+
+// llama3 has a head that differs from its embeddings: the flag does not make it useless, as it does not in transformers 5.
+TEST(TiedHead, OfTheFileCountsAndIsNoted) {
+  const Model untied("llama3", [](bj::object&) {});
   const Model tied("llama3", set("tie_word_embeddings", true));
-  ASSERT_TRUE(tied.model) << tied.model.error().message;
-  const auto& plan = tied.model->plans.decoder_prefill;
-  EXPECT_EQ(plan.diagnostics.size(), 2U);
-  for (const auto& tensor : tied.model->tensors) EXPECT_NE(tensor.name, "lm_head.weight");
+  ASSERT_TRUE(tied.model && untied.model);
+  EXPECT_EQ(tied.model->plans.decoder_prefill.plan_hash, untied.model->plans.decoder_prefill.plan_hash);
+  EXPECT_EQ(tied.model->plans.decoder_prefill.diagnostics.size(), 1U);
+  EXPECT_TRUE(
+      std::ranges::any_of(tied.model->tensors, [](const auto& tensor) { return tensor.name == "lm_head.weight"; }));
 }
 
 // A family's GGUF fixture with other metadata and tensors.

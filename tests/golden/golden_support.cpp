@@ -58,7 +58,20 @@ class Words {
 }  // namespace
 
 std::filesystem::path family_directory(const std::string& family) {
-  return (carried() ? *carried() / "families" : std::filesystem::path(LLORCH_FAMILIES_DIR)) / family;
+  const auto packed = (carried() ? *carried() / "families" : std::filesystem::path(LLORCH_FAMILIES_DIR)) / family;
+  return std::filesystem::exists(packed) ? packed : shared_families() / family;
+}
+
+std::filesystem::path shared_families() { return LLORCH_SOURCE_DIR "/../shared/data/golden2026"; }
+
+std::vector<std::string> families_of_2026() {
+  std::vector<std::string> families;
+  for (const char* family :
+       {"glm4_moe", "granite_swa", "lfm2_moe", "lfm3", "llama4", "mimo_v2", "minimax_m2", "ministral3", "nemotron_h",
+        "olmo3", "qwen3_5", "qwen3_5_moe", "qwen3_next", "seed_oss", "smollm3"}) {
+    if (std::filesystem::exists(shared_families() / family)) families.emplace_back(family);
+  }
+  return families;
 }
 
 std::filesystem::path embeddings_directory(const std::string& name) {
@@ -80,6 +93,7 @@ std::vector<Embedded> read_vectors(const std::filesystem::path& path) {
 
 std::optional<std::filesystem::path> family_model(const std::string& family, Format format) {
   const std::filesystem::path directory = family_directory(family);
+  if (!std::filesystem::exists(directory)) return std::nullopt;
   if (format == Format::kHuggingFace) return directory;
   if (!std::filesystem::exists(directory / "model.gguf")) return std::nullopt;
   return directory / "model.gguf";

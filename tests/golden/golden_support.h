@@ -23,8 +23,12 @@ struct Golden {
 std::filesystem::path repository();
 // The file's layout is in README.md; a malformed one aborts the test.
 Golden read_golden(const std::filesystem::path& path);
-// A family's fixture, unpacked at build time.
+// A family's fixture: unpacked at build time, or of those kept beside the repository.
 std::filesystem::path family_directory(const std::string& family);
+// Fixtures of the architectures of 2025 and 2026, which are not kept in the repository, and those of them that are there and
+// that this build runs.
+std::filesystem::path shared_families();
+std::vector<std::string> families_of_2026();
 // The file or directory an engine loads; absent when the fixture has no model in that format.
 enum class Format { kGguf, kHuggingFace };
 std::optional<std::filesystem::path> family_model(const std::string& family, Format format);

@@ -57,10 +57,10 @@ class VisionPlans : public testing::TestWithParam<const char*> {};
 TEST_P(VisionPlans, MatchTheGoldenText) {
   const std::string family = GetParam();
   const auto files = engine::io::ModelFiles::open(*family_model(family, Format::kHuggingFace)).value();
-  const auto model =
-      engine::models::compile_model(files, DType::kF16, {.image_rows_max = 64, .image_token = {}}).value();
-  expect_golden(family + "_hf.txt", dump_of(model, model.plans.decoder_prefill));
-  expect_golden(family + "_hf_vision.txt", dump_of(model, *model.plans.vision_encode));
+  const auto model = engine::models::compile_model(files, DType::kF16, {.image_rows_max = 64, .image_token = {}});
+  ASSERT_TRUE(model) << model.error().message;
+  expect_golden(family + "_hf.txt", dump_of(*model, model->plans.decoder_prefill));
+  expect_golden(family + "_hf_vision.txt", dump_of(*model, *model->plans.vision_encode));
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, VisionPlans, testing::Values("qwen3_vl", "qwen3_vl_moe"),

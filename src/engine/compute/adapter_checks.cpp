@@ -25,6 +25,7 @@ class Checks {
       case Opcode::kSwiglu: return swiglu(param_as<SwigluParams>(args_.params));
       case Opcode::kMoe: return moe(param_as<MoeParams>(args_.params));
       case Opcode::kMambaMixer: return mamba(param_as<MambaMixerParams>(args_.params));
+      case Opcode::kGatedDelta: return gated_delta(param_as<GatedDeltaParams>(args_.params));
       case Opcode::kShortconv: return shortconv(param_as<ShortconvParams>(args_.params));
       case Opcode::kMlaAttention: return mla(param_as<MlaAttentionParams>(args_.params));
       case Opcode::kEmbedding: return weights({EmbeddingSlot::kWeight});
@@ -56,6 +57,7 @@ class Checks {
   Result<> swiglu(const SwigluParams& p) const;
   Result<> moe(const MoeParams& p) const;
   Result<> mamba(const MambaMixerParams& p) const;
+  Result<> gated_delta(const GatedDeltaParams& p) const;
   Result<> shortconv(const ShortconvParams& p) const;
   Result<> mla(const MlaAttentionParams& p) const;
   Result<> patch_embed(const VisionPatchEmbedParams& p) const;
@@ -99,8 +101,11 @@ Result<> Checks::attention(const AttentionParams& p) const {
   TRY(axes(p));
   TRY(require_positions());
   using enum AttentionSlot;
-  TRY(weights({kQ, kK, kV, kO, kQNorm, kKNorm, kQBias, kKBias, kVBias, kOBias, kSinks}));
-  const bool wants_norm = p.qk_norm == QkNorm::kPerHead;
+  TRY(weights({kQ, kK, kV, kO, kQNorm, kKNorm, kQBias, kKBias, kVBias, kOBias, kSinks, kGate}));
+  TRY(require(p.chunked == 0 || (p.causal != 0 && p.window != 0),
+              "windows of no width, or of rows that see each other"));
+  TRY(require(present(kGate) == (p.gate != AttentionGate::kNone), "a gate that params and weights disagree on"));
+  const bool wants_norm = p.qk_norm != QkNorm::kNone && p.qk_norm != QkNorm::kUnitRotated;
   TRY(require(present(kQNorm) == wants_norm && present(kKNorm) == wants_norm,
               "head norms that params and weights disagree on"));
   return require(present(kSinks) == (p.has_sinks != 0), "sinks that params and weights disagree on");
@@ -131,15 +136,22 @@ Result<> Checks::moe(const MoeParams& p) const {
   TRY(require(p.act != Activation::kSwigluOai || p.limit > 0, "swiglu_oai without a limit"));
   using enum MoeSlot;
   TRY(weights({kRouter, kGate, kUp, kDown, kRouterBias, kGateBias, kUpBias, kDownBias, kSelectionBias, kSharedGate,
-               kSharedUp, kSharedDown}));
+               kSharedUp, kSharedDown, kSharedRouter}));
   const auto given = [&](bool wanted, std::initializer_list<MoeSlot> slots) {
     return std::ranges::all_of(slots, [&](MoeSlot slot) { return present(slot) == wanted; });
   };
   TRY(require(given(p.has_router_bias != 0, {kRouterBias}) && given(p.has_selection_bias != 0, {kSelectionBias}),
               "biases of the router that params and weights disagree on"));
-  TRY(require(given(p.has_expert_bias != 0, {kGateBias, kUpBias, kDownBias}),
+  TRY(require(given(p.has_expert_bias != 0, {kUpBias, kDownBias}) &&
+                  given(p.has_expert_bias != 0 && p.ungated == 0, {kGateBias}),
               "biases of the experts that params and weights disagree on"));
-  return require(given(p.ffn_shared != 0, {kSharedGate, kSharedUp, kSharedDown}),
+  TRY(require(given(p.ungated == 0, {kGate}), "gates of experts that params and weights disagree on"));
+  TRY(require(p.weighs_inputs == 0 || kernels_.weighs_expert_inputs, "weights on the inputs of experts"));
+  TRY(require(p.ungated == 0 || p.act != Activation::kSwigluOai, "swiglu_oai without gates"));
+  TRY(require(p.ungated == 0 || !present(kGateBias), "a bias of gates that are none"));
+  return require(given(p.ffn_shared != 0, {kSharedUp, kSharedDown}) &&
+                     given(p.ffn_shared != 0 && p.ungated == 0, {kSharedGate}) &&
+                     given(p.has_shared_gate != 0, {kSharedRouter}) && (p.has_shared_gate == 0 || p.ffn_shared != 0),
                  "a shared expert that params and weights disagree on");
 }
 
@@ -152,6 +164,16 @@ Result<> Checks::mamba(const MambaMixerParams& p) const {
   TRY(require(p.dt_min <= p.dt_max, "a step range that is empty"));
   using enum MambaSlot;
   return weights({kInProj, kConvWeight, kA, kDSkip, kOutProj, kConvBias, kDtBias, kNorm, kInBias, kOutBias});
+}
+
+Result<> Checks::gated_delta(const GatedDeltaParams& p) const {
+  TRY(require_taps(p.d_conv));
+  TRY(require(p.key_heads != 0 && p.value_heads % p.key_heads == 0, "value heads that key heads do not divide"));
+  TRY(require(p.d_k != 0 && p.d_v != 0, "heads of no width"));
+  TRY(require(p.d_k <= kernels_.key_dims_max,
+              fmt::format("heads of more than {} key dimensions", kernels_.key_dims_max)));
+  using enum GatedDeltaSlot;
+  return weights({kQkv, kZ, kBeta, kDecay, kConvWeight, kA, kDtBias, kNorm, kOutProj});
 }
 
 Result<> Checks::shortconv(const ShortconvParams& p) const {

@@ -17,6 +17,15 @@ struct AttentionColumns {
   std::uint64_t k, v, count;
 };
 
+// Columns of the projected gate of a row.
+inline std::uint64_t gate_columns(const plan::AttentionParams& p) {
+  switch (p.gate) {
+    case plan::AttentionGate::kPerHead: return p.heads;
+    case plan::AttentionGate::kPerElement: return std::uint64_t{p.heads} * p.d_v;
+    default: return 0;
+  }
+}
+
 // Widths of the rows of absorbed multi-head latent attention.
 struct MlaWidths {
   explicit MlaWidths(const plan::MlaAttentionParams& p)
@@ -43,6 +52,26 @@ struct MambaColumns {
         count(dt + p.heads) {}
   std::uint64_t x, b, c, dt, count;
 };
+
+// Column ranges of the projected rows [T, q | k | v | z | beta | decay]; q, k and v go through the convolution together.
+struct DeltaColumns {
+  explicit DeltaColumns(const plan::GatedDeltaParams& p)
+      : k(std::uint64_t{p.key_heads} * p.d_k),
+        v(2 * k),
+        z(v + std::uint64_t{p.value_heads} * p.d_v),
+        beta(z + std::uint64_t{p.value_heads} * p.d_v),
+        decay(beta + p.value_heads),
+        count(decay + p.value_heads) {}
+  std::uint64_t k, v, z, beta, decay, count;
+};
+
+inline plan::GatedDeltaStateLayout delta_state_layout(const plan::GatedDeltaParams& p) {
+  return {.conv_rows = 2 * p.key_heads * p.d_k + p.value_heads * p.d_v,
+          .d_conv = p.d_conv,
+          .value_heads = p.value_heads,
+          .d_k = p.d_k,
+          .d_v = p.d_v};
+}
 
 inline plan::MambaStateLayout mamba_state_layout(const plan::MambaMixerParams& p) {
   return {.conv_rows = p.d_inner + 2 * p.groups * p.d_state,

@@ -30,6 +30,8 @@ enum class Load : std::uint8_t {
   kTransposedInterleaved,  // kInterleavedRows, stored with the last two dimensions exchanged
   kHeadKeys,               // MLA's kv_b [H (d_nope + d_v), kv_lora]: the first rows of every head, transposed
   kHeadValues,             // the other rows of every head
+  kHeadRows,               // two slots, the first and the last, take turns head by head
+  kDeltaGroups,            // of a gated-delta mixer: per key head its rows of q, k, v and z, or of beta and decay
   kMxfp4Rows,              // kInterleavedRows in MXFP4 as NAME_blocks and NAME_scales
   kFrames,  // one [out, 3, p, p] per frame of a patch, NAME and NAME.1: the slot's rows are channel, frame, pixel
 };

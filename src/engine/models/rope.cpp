@@ -73,6 +73,7 @@ base::Result<RopeTableData> make_rope_table(const RopeConfig& rope, const std::v
         break;
       }
     }
+    if (rope.turning != 0 && i >= rope.turning) f = 0;
     table.inv_freq.push_back(static_cast<float>(f / divisor));
   }
   return table;

@@ -1,6 +1,6 @@
 #pragma once
 // The macro-operations a plan is made of. Values are part of the plan format: never renumbered, never reused.
-// 9-15 and 20-31 are kept for structural and vision growth, 32 for a gated-delta mixer, 34-63 for macro-operations,
+// 9-15 and 20-31 are kept for structural and vision growth, 35-63 for macro-operations,
 // 64-127 for primitives, 128-255 for backend experiments.
 #include <array>
 #include <cstddef>
@@ -23,8 +23,9 @@ enum class Opcode : std::uint8_t {
   kVisionSpatialMerge = 17,
   kVisionDeepstackExtract = 18,
   kVisionScatter = 19,
-  kLmHead = 33,  // output projection, logit multiplier, final soft cap
-  kPool = 34,    // the rows of a sequence become one: the last, the first, or their mean
+  kGatedDelta = 32,  // linear attention: convolution, gated delta rule, gated norm, with the projections around them
+  kLmHead = 33,      // output projection, logit multiplier, final soft cap
+  kPool = 34,        // the rows of a sequence become one: the last, the first, or their mean
 };
 
 // Every table over opcodes has this many rows; an opcode is its own index.
@@ -52,6 +53,7 @@ inline constexpr auto kOpcodes = std::to_array<OpcodeInfo>({
     {Opcode::kVisionSpatialMerge, "vision_spatial_merge", 1, 0, true},
     {Opcode::kVisionDeepstackExtract, "vision_deepstack_extract", 1, 0, true},
     {Opcode::kVisionScatter, "vision_scatter", 1, 1, true},
+    {Opcode::kGatedDelta, "gated_delta", 1, 1, true},
     {Opcode::kLmHead, "lm_head", 1, 1, false},
     {Opcode::kPool, "pool", 1, 1, false},
 });

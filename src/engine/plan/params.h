@@ -35,8 +35,13 @@ enum class NormKind : std::uint8_t { kRms = 0, kLayerNorm = 1 };
 // Which elements a rotation pairs: x[i] with x[i + R/2], x[2i] with x[2i+1], or two axes of an image.
 enum class RopeLayout : std::uint8_t { kNone = 0, kHalf = 1, kInterleaved = 2, kVision2d = 3 };
 enum class MropeKind : std::uint8_t { kNone = 0, kChunked = 1, kInterleaved = 2 };
-enum class QkNorm : std::uint8_t { kNone = 0, kPerHead = 1 };
-enum class Activation : std::uint8_t { kSilu = 0, kGeluTanh = 1, kGeluErf = 2, kSwigluOai = 3 };
+// Of every head before it rotates; of all heads of a row together before they do; of every head once it has rotated, with
+// weights or without.
+enum class QkNorm : std::uint8_t { kNone = 0, kPerHead = 1, kPerRow = 2, kPerHeadRotated = 3, kUnitRotated = 4 };
+// What the attention of a row is multiplied with before the output projection: the sigmoid of one number a head, or of one
+// an element.
+enum class AttentionGate : std::uint8_t { kNone = 0, kPerHead = 1, kPerElement = 2 };
+enum class Activation : std::uint8_t { kSilu = 0, kGeluTanh = 1, kGeluErf = 2, kSwigluOai = 3, kRelu2 = 4 };
 enum class MoeGate : std::uint8_t { kSoftmax = 1, kSigmoid = 2, kSoftmaxAfterTopk = 3 };
 enum class GroupScore : std::uint8_t { kTop2Sum = 0, kMax = 1 };
 enum class ScatterMode : std::uint8_t { kReplace = 0, kAdd = 1 };
@@ -70,7 +75,7 @@ struct AttentionParams {
   std::uint32_t rotary_dims;         // R <= d_qk, even; elements R.. pass through
   std::uint32_t rope_table_id;       // index into ExecutionContext::rope_tables, or kNoRopeTable
   std::uint32_t rope_table_long_id;  // for slots with ExecutionContext::long_rope_of_slot set; else kNoRopeTable
-  std::uint32_t window;              // keys i-j < window are seen; 0 = all
+  std::uint32_t window;              // keys i-j < window are seen, `chunked` those of i's own window; 0 = all
   std::uint32_t layer;
   std::uint32_t kv_ordinal;   // this layer's number among the layers of its state
   std::uint32_t sections[3];  // mrope: frequencies of the T, H and W positions
@@ -78,7 +83,7 @@ struct AttentionParams {
   float logit_softcap;        // s = cap * tanh(s / cap); 0 = off
   float qk_norm_eps;
   float qk_norm_offset;
-  std::uint32_t reserved;
+  float value_scale;                   // on values before they are cached; 0 = none
   std::uint64_t kv_page_offset_bytes;  // where this layer's part begins inside a cache page (state.h, KvLayout)
   RopeLayout rope_layout;
   MropeKind mrope;
@@ -88,9 +93,15 @@ struct AttentionParams {
   std::uint8_t has_o_bias;
   QkNorm qk_norm;
   std::uint8_t kv_dtype;  // DType: F32, F16 (BF16, Q8_0 later)
-  std::uint8_t padding[8];
+  AttentionGate gate;
+  std::uint8_t chunked;             // positions are divided into windows that do not see each other
+  std::uint8_t temperature_offset;  // 0 or 1, below
+  std::uint8_t padding[5];
+  // q *= 1 + temperature * ln(1 + floor((position + temperature_offset) / temperature_length)); length 0 = off
+  float temperature;
+  std::uint32_t temperature_length;
 };
-static_assert(sizeof(AttentionParams) == 104);
+static_assert(sizeof(AttentionParams) == 112);
 
 struct MlaAttentionParams {
   static constexpr Opcode kOpcode = Opcode::kMlaAttention;
@@ -150,9 +161,12 @@ struct MoeParams {
   std::uint8_t has_selection_bias;
   std::uint8_t norm_topk;
   std::uint8_t has_expert_bias;
-  std::uint8_t padding[1];
+  std::uint8_t ungated;          // experts are down(act(up(x))), the shared one too
+  std::uint8_t weighs_inputs;    // an expert gets weight * x, and its output is added as it is
+  std::uint8_t has_shared_gate;  // the shared expert's output is multiplied with the sigmoid of a number
+  std::uint8_t padding[6];
 };
-static_assert(sizeof(MoeParams) == 56);
+static_assert(sizeof(MoeParams) == 64);
 
 struct MambaMixerParams {
   static constexpr Opcode kOpcode = Opcode::kMambaMixer;
@@ -186,6 +200,28 @@ struct ShortconvParams {
       state_offset_bytes;  // where this layer's [l_cache - 1, D] rows begin inside a slot's kConvStateId block
 };
 static_assert(sizeof(ShortconvParams) == 24);
+
+// Keys and values of a row go through a causal convolution and SiLU; q and k become unit vectors, q / sqrt(d_k) of one. Per value
+// head h, which reads key head h / (value_heads / key_heads), or h mod key_heads, with decay e^(a softplus(.)) and beta a sigmoid:
+// S = decay S; S += beta (v - S k) k^T; y = S q. Behind it the norm of every head, times silu(z).
+struct GatedDeltaParams {
+  static constexpr Opcode kOpcode = Opcode::kGatedDelta;
+  std::uint32_t kind_version;
+  std::uint32_t width;  // D
+  std::uint32_t key_heads;
+  std::uint32_t value_heads;  // a multiple of key_heads
+  std::uint32_t d_k;
+  std::uint32_t d_v;
+  std::uint32_t d_conv;
+  std::uint32_t layer;
+  float norm_eps;
+  float unit_eps;                // x / sqrt(sum of squares + unit_eps)
+  std::uint8_t keys_take_turns;  // h mod key_heads
+  std::uint8_t padding[7];
+  std::uint64_t
+      state_offset_bytes;  // of this layer inside a slot's kDeltaStateId block (state.h, GatedDeltaStateLayout)
+};
+static_assert(sizeof(GatedDeltaParams) == 56);
 
 struct EmbeddingParams {
   static constexpr Opcode kOpcode = Opcode::kEmbedding;
@@ -302,6 +338,7 @@ constexpr bool visit_param_struct(Opcode opcode, Visitor&& visitor) {
     case Opcode::kVisionSpatialMerge: return visitor.template operator()<VisionSpatialMergeParams>(), true;
     case Opcode::kVisionDeepstackExtract: return visitor.template operator()<VisionDeepstackExtractParams>(), true;
     case Opcode::kVisionScatter: return visitor.template operator()<VisionScatterParams>(), true;
+    case Opcode::kGatedDelta: return visitor.template operator()<GatedDeltaParams>(), true;
     case Opcode::kLmHead: return visitor.template operator()<LmHeadParams>(), true;
     case Opcode::kPool: return visitor.template operator()<PoolParams>(), true;
   }

@@ -16,7 +16,9 @@ Value value(Dim dim, const AttentionParams& p) {
     case Dim::kKRows: return p.kv_heads * p.d_qk;
     case Dim::kVRows: return p.kv_heads * p.d_v;
     case Dim::kOCols: return p.heads * p.d_v;
-    case Dim::kHeadQk: return p.d_qk;
+    case Dim::kQNorm: return p.qk_norm == QkNorm::kPerRow ? p.heads * p.d_qk : p.d_qk;
+    case Dim::kKNorm: return p.qk_norm == QkNorm::kPerRow ? p.kv_heads * p.d_qk : p.d_qk;
+    case Dim::kGateRows: return p.gate == AttentionGate::kPerElement ? p.heads * p.d_v : p.heads;
     case Dim::kHeads: return p.heads;
     default: return std::nullopt;
   }
@@ -36,6 +38,7 @@ Value value(Dim dim, const MoeParams& p) {
     case Dim::kExperts: return p.experts;
     case Dim::kFfnExpert: return p.ffn_expert;
     case Dim::kFfnShared: return p.ffn_shared;
+    case Dim::kOne: return 1;
     default: return std::nullopt;
   }
 }
@@ -49,6 +52,18 @@ Value value(Dim dim, const MambaMixerParams& p) {
     case Dim::kMixerRows: return p.d_inner + conv_rows + p.heads;
     case Dim::kTaps: return p.d_conv;
     case Dim::kHeads: return p.heads;
+    default: return std::nullopt;
+  }
+}
+
+Value value(Dim dim, const GatedDeltaParams& p) {
+  switch (dim) {
+    case Dim::kModel: return p.width;
+    case Dim::kInner: return p.value_heads * p.d_v;
+    case Dim::kConvRows: return 2 * p.key_heads * p.d_k + p.value_heads * p.d_v;
+    case Dim::kTaps: return p.d_conv;
+    case Dim::kHeads: return p.value_heads;
+    case Dim::kValue: return p.d_v;
     default: return std::nullopt;
   }
 }

@@ -16,13 +16,16 @@ namespace llorch::engine::plan {
 // Symbolic dimensions; dim_value() gives the number from an instruction's param block.
 enum class Dim : std::uint8_t {
   kNone,
-  kModel,      // D
-  kVocab,      // V, rows of the embedding table
-  kQRows,      // H * d_qk
+  kModel,     // D
+  kVocab,     // V, rows of the embedding table
+  kQRows,     // H * d_qk
+  kQNorm,     // d_qk, or H * d_qk of a norm over the row
+  kKNorm,     // d_qk, or K * d_qk
+  kGateRows,  // H, or H * d_v of a gate per element
+  kOne,
   kKRows,      // K * d_qk
   kVRows,      // K * d_v
   kOCols,      // H * d_v
-  kHeadQk,     // d_qk
   kHeads,      // H
   kFfn,        // F
   kExperts,    // E
@@ -72,6 +75,7 @@ enum class AttentionSlot : std::uint8_t {
   kVBias,
   kOBias,
   kSinks,
+  kGate,
   kCount
 };
 enum class FfnSlot : std::uint8_t { kGate, kUp, kDown, kGateBias, kUpBias, kDownBias, kCount };
@@ -88,6 +92,7 @@ enum class MoeSlot : std::uint8_t {
   kSharedGate,
   kSharedUp,
   kSharedDown,
+  kSharedRouter,
   kCount
 };
 enum class MambaSlot : std::uint8_t {
@@ -103,6 +108,7 @@ enum class MambaSlot : std::uint8_t {
   kOutBias,
   kCount
 };
+enum class GatedDeltaSlot : std::uint8_t { kQkv, kZ, kBeta, kDecay, kConvWeight, kA, kDtBias, kNorm, kOutProj, kCount };
 enum class ShortconvSlot : std::uint8_t { kInProj, kConvWeight, kOutProj, kConvBias, kInBias, kOutBias, kCount };
 enum class MlaSlot : std::uint8_t {
   kQ,
@@ -132,27 +138,34 @@ inline constexpr auto kVec = WeightUse::kVector;
 inline constexpr std::array<SlotSpec, 2> kNorm{{
     {"w", true, kVec, 1, {kModel}}, {"b", false, kVec, 1, {kModel}}}};
 // Weights fused in a file (q|k|v, gate|up, the two halves of MLA's kv_b) are bound as slices: no slot holds two operands.
-inline constexpr std::array<SlotSpec, 11> kAttention{{
+inline constexpr std::array<SlotSpec, 12> kAttention{{
     {"q", true, kMat, 2, {kQRows, kModel}}, {"k", true, kMat, 2, {kKRows, kModel}}, {"v", true, kMat, 2, {kVRows, kModel}},
-    {"o", true, kMat, 2, {kModel, kOCols}}, {"q_norm", false, kVec, 1, {kHeadQk}}, {"k_norm", false, kVec, 1, {kHeadQk}},
+    {"o", true, kMat, 2, {kModel, kOCols}}, {"q_norm", false, kVec, 1, {kQNorm}}, {"k_norm", false, kVec, 1, {kKNorm}},
     {"q_bias", false, kVec, 1, {kQRows}}, {"k_bias", false, kVec, 1, {kKRows}}, {"v_bias", false, kVec, 1, {kVRows}},
-    {"o_bias", false, kVec, 1, {kModel}}, {"sinks", false, kVec, 1, {kHeads}}}};
+    {"o_bias", false, kVec, 1, {kModel}}, {"sinks", false, kVec, 1, {kHeads}},
+    {"gate", false, kMat, 2, {kGateRows, kModel}}}};
 inline constexpr std::array<SlotSpec, 6> kFfnSlots{{
     {"gate", false, kMat, 2, {kFfn, kModel}}, {"up", true, kMat, 2, {kFfn, kModel}}, {"down", true, kMat, 2, {kModel, kFfn}},
     {"gate_bias", false, kVec, 1, {kFfn}}, {"up_bias", false, kVec, 1, {kFfn}}, {"down_bias", false, kVec, 1, {kModel}}}};
-inline constexpr std::array<SlotSpec, 12> kMoe{{
-    {"router", true, kMat, 2, {kExperts, kModel}}, {"gate", true, kMat, 3, {kExperts, kFfnExpert, kModel}},
+inline constexpr std::array<SlotSpec, 13> kMoe{{
+    {"router", true, kMat, 2, {kExperts, kModel}}, {"gate", false, kMat, 3, {kExperts, kFfnExpert, kModel}},
     {"up", true, kMat, 3, {kExperts, kFfnExpert, kModel}}, {"down", true, kMat, 3, {kExperts, kModel, kFfnExpert}},
     {"router_bias", false, kVec, 1, {kExperts}}, {"gate_bias", false, kVec, 2, {kExperts, kFfnExpert}},
     {"up_bias", false, kVec, 2, {kExperts, kFfnExpert}}, {"down_bias", false, kVec, 2, {kExperts, kModel}},
     {"selection_bias", false, kVec, 1, {kExperts}}, {"shared_gate", false, kMat, 2, {kFfnShared, kModel}},
-    {"shared_up", false, kMat, 2, {kFfnShared, kModel}}, {"shared_down", false, kMat, 2, {kModel, kFfnShared}}}};
+    {"shared_up", false, kMat, 2, {kFfnShared, kModel}}, {"shared_down", false, kMat, 2, {kModel, kFfnShared}},
+    {"shared_router", false, kMat, 2, {kOne, kModel}}}};
 // `a` is -exp(A_log). conv_w is [channel][tap], the last tap meets the newest row.
 inline constexpr std::array<SlotSpec, 10> kMamba{{
     {"in_proj", true, kMat, 2, {kMixerRows, kModel}}, {"conv_w", true, kVec, 2, {kConvRows, kTaps}}, {"a", true, kVec, 1, {kHeads}},
     {"d_skip", true, kVec, 1, {kHeads}}, {"out_proj", true, kMat, 2, {kModel, kInner}}, {"conv_b", false, kVec, 1, {kConvRows}},
     {"dt_bias", true, kVec, 1, {kHeads}}, {"norm", true, kVec, 1, {kInner}}, {"in_bias", false, kVec, 1, {kMixerRows}},
     {"out_bias", false, kVec, 1, {kModel}}}};
+// `a` is -exp(A_log); rows of qkv are all query heads, then all key heads, then all value heads.
+inline constexpr std::array<SlotSpec, 9> kGatedDelta{{
+    {"qkv", true, kMat, 2, {kConvRows, kModel}}, {"z", true, kMat, 2, {kInner, kModel}}, {"beta", true, kMat, 2, {kHeads, kModel}},
+    {"decay", true, kMat, 2, {kHeads, kModel}}, {"conv_w", true, kVec, 2, {kConvRows, kTaps}}, {"a", true, kVec, 1, {kHeads}},
+    {"dt_bias", true, kVec, 1, {kHeads}}, {"norm", true, kVec, 1, {kValue}}, {"out_proj", true, kMat, 2, {kModel, kInner}}}};
 inline constexpr std::array<SlotSpec, 6> kShortconv{{
     {"in_proj", true, kMat, 2, {kMixerRows, kModel}}, {"conv_w", true, kVec, 2, {kModel, kTaps}},
     {"out_proj", true, kMat, 2, {kModel, kModel}}, {"conv_b", false, kVec, 1, {kModel}},
@@ -180,8 +193,9 @@ constexpr bool counts(const std::array<SlotSpec, N>&) {
 }
 static_assert(counts<NormSlot>(kNorm) && counts<AttentionSlot>(kAttention) && counts<FfnSlot>(kFfnSlots) &&
               counts<MoeSlot>(kMoe) && counts<MambaSlot>(kMamba) && counts<ShortconvSlot>(kShortconv) &&
-              counts<MlaSlot>(kMla) && counts<EmbeddingSlot>(kEmbedding) && counts<LmHeadSlot>(kLmHead) &&
-              counts<PatchEmbedSlot>(kPatchEmbed) && counts<SpatialMergeSlot>(kSpatialMerge));
+              counts<MlaSlot>(kMla) && counts<GatedDeltaSlot>(kGatedDelta) && counts<EmbeddingSlot>(kEmbedding) &&
+              counts<LmHeadSlot>(kLmHead) && counts<PatchEmbedSlot>(kPatchEmbed) &&
+              counts<SpatialMergeSlot>(kSpatialMerge));
 }  // namespace slot_tables
 
 // The slots of `opcode`, in order; nullopt when the value is no opcode.
@@ -194,6 +208,7 @@ constexpr std::optional<std::span<const SlotSpec>> weight_slots(Opcode opcode) {
     case Opcode::kMoe: return Slots(slot_tables::kMoe);
     case Opcode::kMambaMixer: return Slots(slot_tables::kMamba);
     case Opcode::kShortconv: return Slots(slot_tables::kShortconv);
+    case Opcode::kGatedDelta: return Slots(slot_tables::kGatedDelta);
     case Opcode::kMlaAttention: return Slots(slot_tables::kMla);
     case Opcode::kEmbedding: return Slots(slot_tables::kEmbedding);
     case Opcode::kLmHead: return Slots(slot_tables::kLmHead);

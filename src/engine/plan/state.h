@@ -92,6 +92,25 @@ struct MambaStateLayout {
   constexpr std::uint64_t bytes() const { return conv_bytes() + ssm_bytes(); }
 };
 
+// One gated-delta layer's part: the last d_conv - 1 columns before the convolution, oldest first, then S of every value head. f32.
+struct GatedDeltaStateLayout {
+  std::uint32_t conv_rows = 0;  // 2 * key_heads * d_k + value_heads * d_v
+  std::uint32_t d_conv = 0;
+  std::uint32_t value_heads = 0;
+  std::uint32_t d_k = 0;
+  std::uint32_t d_v = 0;
+
+  // [d_conv - 1][conv_rows]
+  constexpr std::uint64_t conv_bytes() const {
+    return MambaStateLayout::padded(std::uint64_t{d_conv - 1} * conv_rows * sizeof(float));
+  }
+  // [value_heads][d_v][d_k]
+  constexpr std::uint64_t delta_bytes() const {
+    return MambaStateLayout::padded(std::uint64_t{value_heads} * d_v * d_k * sizeof(float));
+  }
+  constexpr std::uint64_t bytes() const { return conv_bytes() + delta_bytes(); }
+};
+
 // One shortconv layer's part: the last l_cache - 1 rows of b * x, oldest first. f32.
 constexpr std::uint64_t shortconv_state_bytes(std::uint32_t width, std::uint32_t l_cache) {
   return MambaStateLayout::padded(std::uint64_t{l_cache - 1} * width * sizeof(float));

@@ -130,8 +130,9 @@ struct KvAppendArgs {
   std::size_t value_stride = 0;
 };
 
-// softmax(scale * q.k) v over positions (p - window, p] of the row's sequence; window 0 = all. With spans: over positions
-// [span_begin, span_end) of the row. Unit: tile * kv_heads + kv head, a tile being row_tile rows of [0, rows).
+// softmax(scale * q.k) v over positions (p - window, p] of the row's sequence; window 0 = all; chunked: those from the last
+// multiple of the window on. With spans: over positions [span_begin, span_end) of the row. Unit: tile * kv_heads + kv head, a
+// tile being row_tile rows of [0, rows).
 inline constexpr std::size_t kAttentionRows = 4;  // of a tile, at most
 struct AttentionArgs {
   KvLayout layout;
@@ -144,6 +145,7 @@ struct AttentionArgs {
   float scale = 1;
   float softcap = 0;  // 0 = off: s = softcap * tanh(s / softcap)
   std::uint32_t window = 0;
+  bool chunked = false;
   const float* sinks = nullptr;               // [heads] or null: a logit that joins maximum and sum, with no value
   const std::uint32_t* span_begin = nullptr;  // [rows] or null
   const std::uint32_t* span_end = nullptr;    // [rows], > span_begin
@@ -157,7 +159,8 @@ struct AttentionArgs {
 // silu(x) = x / (1 + e^-x); gelu = x / 2 (1 + erf(x / sqrt 2)), or x / (1 + e^-2u) with u = sqrt(2 / pi) (x + 0.044715
 // x^3), which is x / 2 (1 + tanh u). swiglu_oai, always with up: with g = min(gate, limit) and u = clamp(up, -limit,
 // limit), y = (u + 1) g / (1 + e^(-alpha g)).
-enum class Activation : std::uint8_t { kSilu, kGeluTanh, kGeluErf, kSwigluOai };
+// relu2(x) = max(x, 0)^2; sigmoid(x) = 1 / (1 + e^-x).
+enum class Activation : std::uint8_t { kSilu, kGeluTanh, kGeluErf, kSwigluOai, kRelu2, kSigmoid };
 struct SwigluArgs {
   const float* gate = nullptr;  // [rows, width], row stride x_stride
   const float* up = nullptr;    // [rows, width], row stride x_stride, or null
@@ -289,6 +292,27 @@ struct SsmScanArgs {
   std::size_t groups = 0;
 };
 
+// The gated delta rule, one row of a sequence after the other: S = decay * S; r = beta * (v - S k); S = S + r k^T; y = S q.
+// State: S, f32 [heads][value_dim][key_dim]. Unit: span * heads + head. y may be v.
+struct DeltaScanArgs {
+  SequenceSpans spans;
+  SequenceState state;
+  const float* q = nullptr;  // [rows, key_heads * key_dim], row stride `stride`; of head h: key_of(h)
+  const float* k = nullptr;  // as q
+  const float* v = nullptr;  // [rows, heads * value_dim], row stride `stride`
+  float* y = nullptr;        // as v
+  std::size_t stride = 0;
+  const float* beta = nullptr;   // [rows, heads]
+  const float* decay = nullptr;  // [rows, heads]
+  std::size_t heads = 0;
+  std::size_t key_heads = 0;
+  std::size_t key_dim = 0;
+  std::size_t value_dim = 0;
+  bool keys_take_turns = false;
+
+  std::size_t key_of(std::size_t head) const { return keys_take_turns ? head % key_heads : head / (heads / key_heads); }
+};
+
 struct Kernels {
   host::Isa isa;
   void (*rms_norm)(const RmsNormArgs&, Range);
@@ -304,6 +328,7 @@ struct Kernels {
   void (*causal_conv)(const CausalConvArgs&, Range);
   void (*ssm_step)(const SsmStepArgs&, Range);
   void (*ssm_scan)(const SsmScanArgs&, Range);
+  void (*delta_scan)(const DeltaScanArgs&, Range);
   void (*swiglu)(const SwigluArgs&, Range);
   void (*probabilities)(const ProbabilitiesArgs&, Range);
   void (*residual_add)(const ResidualAddArgs&, Range);

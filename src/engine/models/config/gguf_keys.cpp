@@ -74,10 +74,21 @@ Result<ModelConfig> read_gguf_basics(const GgufKeys& keys) {
   config.context_tokens = TRY(keys.count("context_length", kContextMax));
   config.width = TRY(keys.count("embedding_length"));
   config.layers.resize(TRY(keys.count("block_count", kLayersMax)));
-  const std::string eps = keys.key("attention.layer_norm_rms_epsilon");
+  const bool is_plain = !keys.has("attention.layer_norm_rms_epsilon") && keys.has("attention.layer_norm_epsilon");
+  const std::string eps = keys.key(is_plain ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon");
   config.norm_eps = TRY(check_eps(eps, TRY(keys.file().f32(eps))));
   config.logit_softcap = TRY(keys.real_or("final_logit_softcapping", 0));
   return config;
+}
+
+Result<> drop_gguf_prediction_layers(const GgufKeys& keys, ModelConfig& config) {
+  const std::uint32_t further = TRY(keys.number_or("nextn_predict_layers", 0));
+  if (further >= config.layers.size()) {
+    return impossible(keys.key("nextn_predict_layers"), fmt::to_string(further),
+                      fmt::format("must be less than block_count = {}", config.layers.size()));
+  }
+  config.layers.resize(config.layers.size() - further);
+  return {};
 }
 
 namespace {
@@ -203,6 +214,22 @@ Result<> read_gguf_moe(const GgufKeys& keys, ModelConfig& config) {
   moe.weights_scale = TRY(keys.real_or("expert_weights_scale", 1));
   if (moe.weights_scale == 0) moe.weights_scale = 1;  // 0 is how some writers spell "none"
   return {};
+}
+
+Result<> read_gguf_routed_experts(const GgufKeys& keys, ModelConfig& config) {
+  TRY(read_gguf_moe(keys, config));
+  MoeConfig& moe = config.moe;
+  const std::uint64_t shared = std::uint64_t{TRY(keys.number_or("expert_shared_count", 0))} * moe.ffn_expert;
+  if (shared > kDimensionMax) return impossible(keys.key("expert_shared_count"), fmt::to_string(shared), "is too wide");
+  moe.ffn_shared = static_cast<std::uint32_t>(shared);
+  const std::uint32_t groups = TRY(keys.number_or("expert_group_count", 0));
+  if (groups > 1) {
+    moe.groups = groups;
+    moe.groups_used = TRY(keys.count("expert_group_used_count"));
+    // DeepSeek V2 ranks groups by their best expert, those with a sigmoid by their best two.
+    moe.group_score = moe.gate == plan::MoeGate::kSigmoid ? plan::GroupScore::kTop2Sum : plan::GroupScore::kMax;
+  }
+  return check_moe(moe, keys.key("expert_group_count"));
 }
 
 Result<> read_gguf_windows(const GgufKeys& keys, const GgufWindowRules& rules, ModelConfig& config) {

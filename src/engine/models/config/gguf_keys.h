@@ -41,6 +41,9 @@ class GgufKeys {
 // Architecture, name, context, width, number of layers, epsilon of the norms.
 base::Result<ModelConfig> read_gguf_basics(const GgufKeys& keys);
 
+// block_count counts the layers that predict further tokens, which are not run: nextn_predict_layers of them at the end.
+base::Result<> drop_gguf_prediction_layers(const GgufKeys& keys, ModelConfig& config);
+
 // Head counts of all layers (0 kv heads: a layer without attention), head sizes, rope_layout; one rotation for every layer
 // with attention. `scale` as in attention.scale, else 1/sqrt(d_qk).
 base::Result<> read_gguf_attention(const GgufKeys& keys, plan::RopeLayout layout, ModelConfig& config);
@@ -56,6 +59,9 @@ base::Result<ModelConfig> read_gguf_dense(const GgufKeys& keys, plan::RopeLayout
 
 // Counts, sizes, gate, scale of a mixture; no groups, no shared expert. REQUIRES: expert_count is there.
 base::Result<> read_gguf_moe(const GgufKeys& keys, ModelConfig& config);
+
+// The same with shared experts and groups: expert_shared_count, expert_group_count, expert_group_used_count.
+base::Result<> read_gguf_routed_experts(const GgufKeys& keys, ModelConfig& config);
 
 // attention.sliding_window on the layers its pattern names: layer N is global iff N % p == p - 1, or by a list of flags.
 struct GgufWindowRules {

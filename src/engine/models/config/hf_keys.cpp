@@ -31,6 +31,14 @@ Result<std::uint32_t> HfKeys::number_or(std::string_view name, std::uint32_t abs
     return impossible(key(name), fmt::to_string(value), fmt::format("must be 0..{}", kDimensionMax));
   return value;
 }
+Result<std::vector<std::uint32_t>> HfKeys::per_layer(std::string_view name, std::size_t layers) const {
+  std::vector<std::uint32_t> numbers = TRY(text_.u32_list(name));
+  if (numbers.size() != layers) {
+    return impossible(key(name), fmt::format("{} numbers", numbers.size()),
+                      fmt::format("must have one for each of {} layers", layers));
+  }
+  return numbers;
+}
 Result<std::uint32_t> HfKeys::count_of(std::initializer_list<std::string_view> names) const {
   for (std::string_view name : names) {
     if (has(name)) return count(name);
@@ -54,24 +62,49 @@ KeyNames HfKeys::names() const {
           .rope_original = "original_max_position_embeddings"};
 }
 
+namespace {
+
+// A model that says it is not tied has a head of its own.
+Result<> read_hf_tie(const HfKeys& keys, bool absent, ModelConfig& config) {
+  constexpr std::string_view kName = "tie_word_embeddings";
+  // What stands at the top counts: a nested one may be its class's default.
+  config.head_tied = TRY(keys.root().boolean_or(kName, TRY(keys.text().boolean_or(kName, absent))));
+  if (!config.head_tied && (keys.has(kName) || keys.root().contains(kName)))
+    config.demanded.push_back({plan::Opcode::kLmHead, slot_number(plan::LmHeadSlot::kWeight)});
+  return {};
+}
+
+}  // namespace
+
 Result<ModelConfig> read_hf_basics(const HfKeys& keys, const HfDefaults& defaults) {
   ModelConfig config;
   config.architecture = TRY(keys.root().string("model_type"));
   config.context_tokens = defaults.context != 0 ? TRY(keys.count_or("max_position_embeddings", defaults.context))
                                                 : TRY(keys.count("max_position_embeddings", kContextMax));
   config.width = TRY(keys.count("hidden_size"));
-  config.layers.resize(TRY(keys.count("num_hidden_layers", kLayersMax)));
+  config.layers.resize(defaults.layers != 0 ? defaults.layers : TRY(keys.count("num_hidden_layers", kLayersMax)));
   config.norm_eps = TRY(check_eps(keys.key(defaults.eps_key), TRY(keys.text().f32_or(defaults.eps_key, defaults.eps))));
-  config.head_tied = TRY(
-      keys.root().boolean_or("tie_word_embeddings", TRY(keys.text().boolean_or("tie_word_embeddings", defaults.tied))));
+  TRY(read_hf_tie(keys, defaults.tied, config));
   return config;
 }
 
 Result<> demand_if(const HfKeys& keys, std::string_view flag, bool absent, plan::Opcode opcode,
                    std::initializer_list<std::uint8_t> slots, ModelConfig& config) {
-  if (!TRY(keys.text().boolean_or(flag, absent))) return {};
-  for (const std::uint8_t slot : slots) config.demanded.push_back({opcode, slot});
+  const bool set = TRY(keys.text().boolean_or(flag, absent));
+  if (!set && !keys.has(flag)) return {};
+  for (const std::uint8_t slot : slots) (set ? config.demanded : config.forbidden).push_back({opcode, slot});
   return {};
+}
+
+Result<> refuse_if(const HfKeys& keys, std::string_view flag) {
+  if (!TRY(keys.text().boolean_or(flag, false))) return {};
+  return impossible(keys.key(flag), "true", "this build cannot run the family so");
+}
+
+Result<> demand_word(const HfKeys& keys, std::string_view name, std::string_view only) {
+  const std::string_view word = TRY(keys.text().string_or(name, only));
+  if (word == only) return {};
+  return impossible(keys.key(name), std::string(word), fmt::format("must be {}", only));
 }
 
 Result<> demand_attention_biases(const HfKeys& keys, ModelConfig& config) {
@@ -108,15 +141,24 @@ Result<> read_hf_ffn(const HfKeys& keys, ModelConfig& config) {
   return {};
 }
 
-Result<plan::Activation> read_hf_activation(const HfKeys& keys, std::string_view name, plan::Activation absent,
-                                            bool gelu_is_tanh) {
+Result<ModelConfig> read_hf_dense(const HfKeys& keys, const HfDefaults& defaults) {
+  ModelConfig config = TRY(read_hf_basics(keys, defaults));
+  TRY(read_hf_heads(keys, defaults, config));
+  TRY(read_hf_ffn(keys, config));
+  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
+  TRY(demand_attention_biases(keys, config));
+  return config;
+}
+
+Result<plan::Activation> read_hf_activation(const HfKeys& keys, std::string_view name, plan::Activation absent) {
   using plan::Activation;
   const std::string_view word = TRY(keys.text().string_or(name, ""));
   if (word.empty()) return absent;
   if (word == "silu" || word == "swish") return Activation::kSilu;
   if (word == "gelu_pytorch_tanh" || word == "gelu_new") return Activation::kGeluTanh;
-  if (word == "gelu") return gelu_is_tanh ? Activation::kGeluTanh : Activation::kGeluErf;
-  return impossible(keys.key(name), std::string(word), "must be silu, gelu, gelu_new or gelu_pytorch_tanh");
+  if (word == "gelu") return Activation::kGeluErf;
+  if (word == "relu2") return Activation::kRelu2;
+  return impossible(keys.key(name), std::string(word), "must be silu, gelu, gelu_new, gelu_pytorch_tanh or relu2");
 }
 
 Result<std::optional<std::vector<HfLayerType>>> read_hf_layer_types(const HfKeys& keys, std::string_view name,
@@ -137,6 +179,12 @@ Result<std::optional<std::vector<HfLayerType>>> read_hf_layer_types(const HfKeys
       types.push_back(HfLayerType::kMamba);
     } else if (word == "conv") {
       types.push_back(HfLayerType::kConv);
+    } else if (word == "chunked_attention") {
+      types.push_back(HfLayerType::kChunked);
+    } else if (word == "mlp") {
+      types.push_back(HfLayerType::kFfn);
+    } else if (word == "moe") {
+      types.push_back(HfLayerType::kMoe);
     } else {
       return impossible(keys.key(name), std::string(word), "is no type of layer this build knows");
     }
@@ -146,6 +194,28 @@ Result<std::optional<std::vector<HfLayerType>>> read_hf_layer_types(const HfKeys
 
 Result<std::uint32_t> read_hf_window(const HfKeys& keys, std::uint32_t absent) {
   return keys.text().is_null("sliding_window") ? 0 : TRY(keys.number_or("sliding_window", absent));
+}
+
+Result<> read_hf_layer_windows(const HfKeys& keys, std::uint32_t window_absent, ModelConfig& config) {
+  const std::uint32_t window = TRY(read_hf_window(keys, window_absent));
+  const auto types = TRY(read_hf_layer_types(keys, "layer_types", config.layers.size()));
+  for (std::size_t n = 0; types && n < config.layers.size(); ++n) {
+    if ((*types)[n] == HfLayerType::kWindow) config.layers[n].window = window;
+  }
+  return {};
+}
+
+Result<> read_hf_rope_by_window(const HfKeys& keys, plan::RopeLayout layout, const HfRopeRules& rules,
+                                ModelConfig& config) {
+  HfRopeRules sliding = rules;
+  sliding.layer_type = "sliding_attention";
+  config.attention.rope_layout = layout;
+  config.ropes = {TRY(read_hf_rope(keys, config.attention.d_qk, rules)),
+                  TRY(read_hf_rope(keys, config.attention.d_qk, sliding))};
+  for (LayerConfig& layer : config.layers) {
+    if (layer.heads != 0) layer.rope = layer.window != 0 ? 1 : 0;
+  }
+  return finish_attention(config, keys.names());
 }
 
 Result<> read_hf_one_rope(const HfKeys& keys, plan::RopeLayout layout, const HfRopeRules& rules, ModelConfig& config) {
@@ -189,10 +259,43 @@ Result<> read_hf_sparse_layers(const HfKeys& keys, const SparseLayerTemplates& l
   return {};
 }
 
+Result<> read_hf_routed_experts(const HfKeys& keys, ModelConfig& config, bool grouped) {
+  MoeConfig& moe = config.moe;
+  moe.experts = TRY(keys.count_of({"n_routed_experts", "num_local_experts", "num_experts"}));
+  moe.experts_used = TRY(keys.count("num_experts_per_tok", moe.experts));
+  moe.ffn_expert = TRY(keys.count("moe_intermediate_size"));
+  const std::uint64_t shared = std::uint64_t{TRY(keys.number_or("n_shared_experts", 0))} * moe.ffn_expert;
+  if (shared > kDimensionMax) return impossible(keys.key("n_shared_experts"), fmt::to_string(shared), "is too wide");
+  moe.ffn_shared = static_cast<std::uint32_t>(shared);
+  if (!keys.text().is_null("routed_scaling_factor"))
+    moe.weights_scale = TRY(keys.text().f32_or("routed_scaling_factor", 1));
+  moe.gate = plan::MoeGate::kSigmoid;
+  moe.norm_topk = TRY(keys.text().boolean_or("norm_topk_prob", true));
+  moe.group_score = plan::GroupScore::kTop2Sum;
+  if (const std::uint32_t groups = TRY(keys.number_or("n_group", 1)); grouped && groups > 1) {
+    moe.groups = groups;
+    moe.groups_used = TRY(keys.count("topk_group"));
+  }
+  return check_moe(moe, keys.key("n_group"));
+}
+
+Result<> read_hf_dense_first(const HfKeys& keys, const SparseLayerTemplates& layer_templates, ModelConfig& config) {
+  const std::size_t layers = config.layers.size();
+  const std::uint32_t dense = TRY(keys.number_or("first_k_dense_replace", 0));
+  std::vector<bool> sparse(layers);
+  for (std::size_t n = 0; n < layers; ++n) sparse[n] = n >= dense;
+  if (keys.has("mlp_layer_types")) sparse = TRY(read_hf_mlp_layer_types(keys, layers));
+  for (std::size_t n = 0; n < layers; ++n) {
+    config.layers[n].layer_template = sparse[n] ? layer_templates.sparse : layer_templates.dense;
+    if (!sparse[n]) config.layers[n].ffn = TRY(keys.count("intermediate_size"));
+  }
+  return {};
+}
+
 Result<> read_hf_mamba(const HfKeys& keys, const HfMambaKeys& names, ModelConfig& config) {
   MambaConfig& m = config.mamba;
   const float expand = TRY(keys.text().f32_or(names.expand, 2));
-  const double inner = static_cast<double>(expand) * config.width;
+  const double inner = names.width != 0 ? names.width : static_cast<double>(expand) * config.width;
   if (!(inner >= 1 && inner <= kDimensionMax)) {
     return impossible(keys.key(names.expand), fmt::to_string(expand),
                       fmt::format("times hidden_size must be 1..{}", kDimensionMax));

@@ -27,6 +27,8 @@ class HfKeys {
   base::Result<std::uint32_t> count(std::string_view name, std::uint32_t value_max = kDimensionMax) const;
   base::Result<std::uint32_t> count_or(std::string_view name, std::uint32_t absent) const;
   base::Result<std::uint32_t> number_or(std::string_view name, std::uint32_t absent) const;  // 0 allowed
+  // A list with one number for each layer.
+  base::Result<std::vector<std::uint32_t>> per_layer(std::string_view name, std::size_t layers) const;
   // The first of several spellings that is there. Errors: CONFIG_KEY_MISSING names the first.
   base::Result<std::uint32_t> count_of(std::initializer_list<std::string_view> names) const;
   // The rotation dictionary: rope_scaling (4) when there, else rope_parameters (5); nullopt when there is neither.
@@ -49,6 +51,7 @@ struct HfDefaults {
   float eps = 1e-6F;
   std::string_view eps_key = "rms_norm_eps";
   bool tied = false;
+  std::size_t layers = 0;  // as another key gives them; 0: num_hidden_layers
 };
 
 // model_type, context, width, number of layers, epsilon, whether the head is tied; caps when the family has them.
@@ -63,23 +66,32 @@ template <class Slot>
 constexpr std::uint8_t slot_number(Slot slot) {
   return static_cast<std::uint8_t>(slot);
 }
-// A flag that promises weights: when it is set, a file without them is not this model.
+// A flag that promises weights: when it is set, a file without them is not this model; when it says that there are none, a
+// file with them is not.
 base::Result<> demand_if(const HfKeys& keys, std::string_view flag, bool absent, plan::Opcode opcode,
                          std::initializer_list<std::uint8_t> slots, ModelConfig& config);
+// A flag whose meaning this family has no way to run: when it is set, the model is refused by the flag's name.
+base::Result<> refuse_if(const HfKeys& keys, std::string_view flag);
+// A word that may stand there, but as `only` only.
+base::Result<> demand_word(const HfKeys& keys, std::string_view name, std::string_view only);
 // attention_bias: on q, k, v and o.
 base::Result<> demand_attention_biases(const HfKeys& keys, ModelConfig& config);
 
-// hidden_act or another key; absent is silu. `gelu_is_tanh`: what the word "gelu" means.
-base::Result<plan::Activation> read_hf_activation(const HfKeys& keys, std::string_view name, plan::Activation absent,
-                                                  bool gelu_is_tanh = false);
+// hidden_act or another key.
+base::Result<plan::Activation> read_hf_activation(const HfKeys& keys, std::string_view name, plan::Activation absent);
+
+// All of the above, hidden_act and attention_bias: the keys every decoder of plain attention and dense feed-forward shares.
+base::Result<ModelConfig> read_hf_dense(const HfKeys& keys, const HfDefaults& defaults);
 
 struct HfRopeRules {
   double theta_absent = 10000.0;
   std::string_view theta_key = "rope_theta";  // at the top level
   std::string_view layer_type = {};           // dictionaries may hold one dictionary per type of layer
   bool partial = false;                       // partial_rotary_factor counts
-  bool longrope_aliases = false;              // "su" and "yarn" mean longrope
-  std::uint32_t original_absent = 0;          // original_max_position_embeddings; 0: max_position_embeddings
+  float partial_absent = 1.0F;
+  bool alpha = false;                 // "dynamic" with `alpha` is a base that is stretched once and for all
+  bool longrope_aliases = false;      // "su" and "yarn" mean longrope
+  std::uint32_t original_absent = 0;  // original_max_position_embeddings; 0: max_position_embeddings
 };
 // A rotation over `head_size` elements.
 base::Result<RopeConfig> read_hf_rope(const HfKeys& keys, std::uint32_t head_size, const HfRopeRules& rules);
@@ -88,12 +100,20 @@ base::Result<RopeConfig> read_hf_rope(const HfKeys& keys, const std::optional<io
                                       std::uint32_t head_size, const HfRopeRules& rules);
 
 // layer_types, one word per layer; nullopt when the key is not there. HF 4's and 5's words are made one: "mamba" for
-// linear_attention, "attention" for full_attention, "window" for sliding_attention, "conv".
-enum class HfLayerType : std::uint8_t { kAttention, kWindow, kMamba, kConv };
+// linear_attention, "attention" for full_attention.
+enum class HfLayerType : std::uint8_t { kAttention, kWindow, kChunked, kMamba, kConv, kFfn, kMoe };
 base::Result<std::optional<std::vector<HfLayerType>>> read_hf_layer_types(const HfKeys& keys, std::string_view name,
                                                                           std::size_t layers);
 // sliding_window: 0 for null or 0, `absent` when the key is not there.
 base::Result<std::uint32_t> read_hf_window(const HfKeys& keys, std::uint32_t absent);
+
+// The window of the layers that layer_types calls sliding; none without layer_types.
+base::Result<> read_hf_layer_windows(const HfKeys& keys, std::uint32_t window_absent, ModelConfig& config);
+
+// Layers with a window rotate by the dictionary `sliding_attention`, the others by `full_attention`, where there are two. Checks
+// attention.
+base::Result<> read_hf_rope_by_window(const HfKeys& keys, plan::RopeLayout layout, const HfRopeRules& rules,
+                                      ModelConfig& config);
 
 // All layers rotate alike: one rotation, given to every layer with heads; checks attention.
 base::Result<> read_hf_one_rope(const HfKeys& keys, plan::RopeLayout layout, const HfRopeRules& rules,
@@ -110,6 +130,12 @@ struct SparseLayerTemplates {
 base::Result<> read_hf_sparse_layers(const HfKeys& keys, const SparseLayerTemplates& layer_templates,
                                      ModelConfig& config);
 
+// A mixture chosen by sigmoid and selection bias as DeepSeek V3 has it: n_routed_experts, shared experts, groups, scale.
+base::Result<> read_hf_routed_experts(const HfKeys& keys, ModelConfig& config, bool grouped = true);
+// The first layers are dense: by mlp_layer_types (5), else first_k_dense_replace.
+base::Result<> read_hf_dense_first(const HfKeys& keys, const SparseLayerTemplates& layer_templates,
+                                   ModelConfig& config);
+
 // What a family calls the keys of its Mamba-2 mixer.
 struct HfMambaKeys {
   std::string_view heads = "mamba_n_heads";
@@ -119,6 +145,7 @@ struct HfMambaKeys {
   std::uint32_t groups_absent = 1;
   std::string_view taps = "mamba_d_conv";
   std::string_view expand = "mamba_expand";  // d_inner = expand * hidden_size
+  std::uint32_t width = 0;                   // d_inner where the family does not derive it so
 };
 base::Result<> read_hf_mamba(const HfKeys& keys, const HfMambaKeys& names, ModelConfig& config);
 

@@ -21,11 +21,21 @@ class Reader {
   Result<RopeConfig> read(std::uint32_t head_size) {
     RopeConfig rope;
     rope.base = TRY(theta());
-    rope.dims = TRY(dims(head_size));
     std::string_view kind = TRY(this->kind());
+    if (kind == "proportional") return proportional(rope, head_size);
+    rope.dims = TRY(dims(head_size));
     if (rules_.longrope_aliases && (kind == "su" || kind == "yarn")) kind = "longrope";
-    // NTK stretches the base once a sequence passes max_position_embeddings, which no slot does here.
-    if (kind == "default" || kind == "mrope" || kind == "dynamic") return rope;
+    if (kind == "default" || kind == "mrope") return rope;
+    if (kind == "dynamic" && rules_.alpha && has("alpha")) {
+      const double alpha = TRY(check_positive("alpha", TRY(required("alpha"))));
+      rope.base *= portable_pow(alpha, static_cast<double>(rope.dims) / (rope.dims - 2.0));
+      return rope;
+    }
+    if (kind == "dynamic") {
+      // NTK stretches the base once a sequence passes max_position_embeddings, which no slot does here.
+      TRY(check_positive("factor", TRY(required("factor"))));
+      return rope;
+    }
     if (kind == "linear") {
       rope.kind = RopeKind::kLinear;
       rope.factor = TRY(required("factor"));
@@ -35,7 +45,7 @@ class Reader {
     if (kind == "yarn") return yarn(rope);
     if (kind == "longrope") return longrope(rope);
     return impossible("rope_type", std::string(kind),
-                      "must be default, linear, dynamic, llama3, yarn, longrope or mrope");
+                      "must be default, linear, dynamic, llama3, yarn, longrope, proportional or mrope");
   }
 
  private:
@@ -52,7 +62,8 @@ class Reader {
 
   Result<std::uint32_t> dims(std::uint32_t head_size) const {
     if (!rules_.partial) return head_size;
-    const float share = TRY(real_or("partial_rotary_factor", TRY(keys_.text().f32_or("partial_rotary_factor", 1.0F))));
+    const float share =
+        TRY(real_or("partial_rotary_factor", TRY(keys_.text().f32_or("partial_rotary_factor", rules_.partial_absent))));
     if (!(share > 0 && share <= 1))
       return impossible("partial_rotary_factor", fmt::to_string(share), "must be in (0, 1]");
     return static_cast<std::uint32_t>(static_cast<double>(head_size) * share);
@@ -79,6 +90,18 @@ class Reader {
     return static_cast<double>(TRY(max_positions())) / original_context;
   }
 
+  // Pairs reach across the whole head; only a share of them turns.
+  Result<RopeConfig> proportional(RopeConfig rope, std::uint32_t head_size) const {
+    rope.dims = head_size;
+    const float share = TRY(real_or("partial_rotary_factor", 1.0F));
+    rope.turning = static_cast<std::uint32_t>(static_cast<double>(share) * head_size / 2);
+    if (!(share > 0 && share <= 1) || rope.turning == 0)
+      return impossible("partial_rotary_factor", fmt::to_string(share), "must be in (0, 1] and leave a pair");
+    rope.factor = TRY(real_or("factor", 1.0F));
+    if (rope.factor != 1.0) rope.kind = RopeKind::kLinear;
+    return rope;
+  }
+
   Result<RopeConfig> llama3(RopeConfig rope) const {
     rope.kind = RopeKind::kLlama3;
     rope.original_context = TRY(original());
@@ -91,6 +114,7 @@ class Reader {
   Result<RopeConfig> yarn(RopeConfig rope) const {
     rope.kind = RopeKind::kYarn;
     rope.original_context = TRY(original());
+    if (!dictionary_->is_null("factor")) TRY(required("factor"));  // null, and only that, is for being derived
     rope.factor = TRY(factor(rope.original_context));
     rope.beta_fast = TRY(real_or("beta_fast", 32));
     rope.beta_slow = TRY(real_or("beta_slow", 1));

@@ -33,6 +33,7 @@ struct RopeConfig {
   double beta_slow = 1.0;              // yarn
   bool truncate = true;                // yarn: the ramp's ends are whole numbers
   float attn_factor = 1.0F;            // on cos and sin
+  std::uint32_t turning = 0;           // frequencies that are not 0, the first ones; 0: all
   std::vector<float> divisors;         // [R/2] or empty
   std::vector<float> divisors_long;    // [R/2] or empty; of slots whose length may pass original_context
 };
@@ -41,12 +42,21 @@ struct RopeConfig {
 inline constexpr std::uint8_t kNoRope = 0xFF;
 
 struct LayerConfig {
-  std::uint8_t layer_template = 0;  // number in Family::layer templates
-  std::uint8_t rope = kNoRope;      // number in ModelConfig::ropes
-  std::uint32_t heads = 0;          // H; 0 in layers without attention
-  std::uint32_t kv_heads = 0;       // K
-  std::uint32_t window = 0;         // 0 = none
-  std::uint32_t ffn = 0;            // F of a dense layer
+  std::uint8_t layer_template = 0;             // number in Family::layer templates
+  std::uint8_t rope = kNoRope;                 // number in ModelConfig::ropes
+  std::uint32_t heads = 0;                     // H; 0 in layers without attention
+  std::uint32_t kv_heads = 0;                  // K
+  std::uint32_t window = 0;                    // 0 = none
+  plan::QkNorm qk_norm = plan::QkNorm::kNone;  // none: AttentionConfig's
+  std::uint32_t ffn = 0;                       // F of a dense layer
+};
+
+// q *= 1 + factor * ln(1 + floor((position + offset) / length))
+struct Temperature {
+  float factor = 0;
+  std::uint32_t length = 0;  // 0 = off
+  std::uint32_t offset = 0;  // 0 or 1
+  bool of_rotated = true;    // of the layers that rotate, or of those that do not
 };
 
 struct AttentionConfig {
@@ -58,6 +68,11 @@ struct AttentionConfig {
   plan::MropeKind mrope = plan::MropeKind::kNone;
   std::array<std::uint32_t, 3> sections{};  // frequencies of the T, H and W positions
   bool causal = true;
+  plan::QkNorm qk_norm = plan::QkNorm::kPerHead;  // of layers with weights for one
+  plan::AttentionGate gate = plan::AttentionGate::kPerHead;
+  bool chunked = false;   // windows that do not see each other, instead of one that slides
+  float value_scale = 0;  // 0 = none
+  Temperature temperature{};
 };
 
 struct FfnConfig {
@@ -76,6 +91,7 @@ struct MoeConfig {
   plan::MoeGate gate = plan::MoeGate::kSoftmax;
   plan::GroupScore group_score = plan::GroupScore::kTop2Sum;
   bool norm_topk = false;
+  bool weighs_inputs = false;
   float weights_scale = 1.0F;
 };
 
@@ -98,6 +114,16 @@ struct MambaConfig {
   std::uint32_t d_conv = 0;
   float dt_min = 0;
   float dt_max = std::numeric_limits<float>::infinity();
+};
+
+// Linear attention by the gated delta rule.
+struct DeltaConfig {
+  std::uint32_t key_heads = 0;
+  std::uint32_t value_heads = 0;
+  std::uint32_t d_k = 0;
+  std::uint32_t d_v = 0;
+  std::uint32_t d_conv = 0;
+  bool keys_take_turns = false;  // value head h reads key head h mod key_heads, not h / (value_heads / key_heads)
 };
 
 struct ShortconvConfig {
@@ -147,8 +173,8 @@ struct VisionConfig {
   }
 };
 
-// A slot that the configuration says is filled, though the family does not always fill it.
-struct DemandedSlot {
+// A slot that the configuration says is filled, or empty, where the family leaves both open.
+struct NamedSlot {
   plan::Opcode opcode{};
   std::uint8_t slot = 0;
 };
@@ -161,7 +187,8 @@ struct ModelConfig {
   std::uint32_t vocab = 0;           // V, rows of the embedding table
   std::vector<LayerConfig> layers;   // [L]
   std::vector<RopeConfig> ropes;
-  std::vector<DemandedSlot> demanded;
+  std::vector<NamedSlot> demanded;
+  std::vector<NamedSlot> forbidden;  // a tensor for one is a tensor that nobody has use for
 
   plan::NormKind norm_kind = plan::NormKind::kRms;
   float norm_eps = 0;
@@ -170,7 +197,7 @@ struct ModelConfig {
   float residual_scale = 1.0F;  // on every branch before it is added
   float logit_mul = 1.0F;
   float logit_softcap = 0;  // 0 = off
-  bool head_tied = false;   // the head is the embedding table even when the file has a head
+  bool head_tied = false;   // says the configuration; a head in the file counts more
   // Of models of embeddings: what the rows of a sequence become, instead of logits.
   plan::Pooling pooling = plan::Pooling::kNone;
 
@@ -179,6 +206,7 @@ struct ModelConfig {
   MoeConfig moe;
   MlaConfig mla;
   MambaConfig mamba;
+  DeltaConfig delta;
   ShortconvConfig shortconv;
   VisionConfig vision;
 

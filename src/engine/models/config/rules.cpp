@@ -96,6 +96,20 @@ Result<> check_mamba(const MambaConfig& m, const MambaKeyNames& names) {
   return {};
 }
 
+Result<> check_delta(const DeltaConfig& d, std::string_view heads_key) {
+  if (d.value_heads % d.key_heads != 0) {
+    return impossible(heads_key, fmt::to_string(d.value_heads),
+                      fmt::format("must be a multiple of the {} key heads", d.key_heads));
+  }
+  TRY(check_taps("conv_kernel", d.d_conv));
+  const std::uint64_t rows = 2 * std::uint64_t{d.key_heads} * d.d_k + 2 * std::uint64_t{d.value_heads} * d.d_v;
+  if (rows > kDimensionMax) {
+    return impossible(heads_key, fmt::to_string(d.value_heads),
+                      fmt::format("the projection would have {} rows; at most {} are supported", rows, kDimensionMax));
+  }
+  return {};
+}
+
 Result<> check_moe(const MoeConfig& moe, std::string_view groups_key) {
   if (moe.groups == 0) return {};
   if (moe.experts % moe.groups != 0) {

@@ -33,6 +33,8 @@ struct MambaKeyNames {
 };
 // Groups divide heads and the inner width, at least two taps, all sums in bounds.
 base::Result<> check_mamba(const MambaConfig& mamba, const MambaKeyNames& names);
+// Key heads divide value heads, sums in bounds.
+base::Result<> check_delta(const DeltaConfig& delta, std::string_view heads_key);
 // A convolution over at least two positions.
 base::Result<> check_taps(std::string_view key, std::uint32_t taps);
 // The k experts exist; groups divide the experts.

@@ -34,19 +34,7 @@ constexpr std::array kLatentAttention{
     optional_row(MlaSlot::kOBias, "blk.{}.attn_output.bias", "layers.{}.self_attn.o_proj.bias"),
 };
 
-constexpr std::array kExperts{
-    row(MoeSlot::kRouter, "blk.{}.ffn_gate_inp.weight", "layers.{}.mlp.gate.weight"),
-    row(MoeSlot::kGate, "blk.{}.ffn_gate_exps.weight",
-        Source("layers.{}.mlp.experts.{}.gate_proj.weight", Load::kStack)),
-    row(MoeSlot::kUp, "blk.{}.ffn_up_exps.weight", Source("layers.{}.mlp.experts.{}.up_proj.weight", Load::kStack)),
-    row(MoeSlot::kDown, "blk.{}.ffn_down_exps.weight",
-        Source("layers.{}.mlp.experts.{}.down_proj.weight", Load::kStack)),
-    optional_row(MoeSlot::kSelectionBias, "blk.{}.exp_probs_b.bias", "layers.{}.mlp.gate.e_score_correction_bias"),
-    optional_row(MoeSlot::kSharedGate, "blk.{}.ffn_gate_shexp.weight", "layers.{}.mlp.shared_experts.gate_proj.weight"),
-    optional_row(MoeSlot::kSharedUp, "blk.{}.ffn_up_shexp.weight", "layers.{}.mlp.shared_experts.up_proj.weight"),
-    optional_row(MoeSlot::kSharedDown, "blk.{}.ffn_down_shexp.weight", "layers.{}.mlp.shared_experts.down_proj.weight"),
-};
-constexpr auto kWeights = concat(kGlobalWeights, kBlockNorms, kLatentAttention, kFfnWeights, kExperts);
+constexpr auto kWeights = concat(kGlobalWeights, kBlockNorms, kLatentAttention, kFfnWeights, kRoutedExperts);
 
 constexpr std::array<std::string_view, 1> kGguf{"deepseek2"};
 constexpr std::array<std::string_view, 2> kHf{"deepseek_v2", "deepseek_v3"};
@@ -110,22 +98,7 @@ base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
   TRY(read_gguf_latent(keys, config));
   const std::uint32_t dense_layers = TRY(keys.number_or("leading_dense_block_count", 0));
   if (dense_layers != 0) TRY(read_gguf_ffn(keys, config));
-  MoeConfig& moe = config.moe;
-  if (dense_layers < config.layers.size()) {
-    TRY(read_gguf_moe(keys, config));
-    const std::uint64_t shared = std::uint64_t{TRY(keys.number_or("expert_shared_count", 0))} * moe.ffn_expert;
-    if (shared > kDimensionMax)
-      return impossible(keys.key("expert_shared_count"), std::to_string(shared), "is too wide");
-    moe.ffn_shared = static_cast<std::uint32_t>(shared);
-    const std::uint32_t groups = TRY(keys.number_or("expert_group_count", 0));
-    if (groups > 1) {
-      moe.groups = groups;
-      moe.groups_used = TRY(keys.count("expert_group_used_count"));
-      // V2 ranks groups by their best expert, V3, which is the one with a sigmoid, by their best two.
-      moe.group_score = moe.gate == plan::MoeGate::kSigmoid ? plan::GroupScore::kTop2Sum : plan::GroupScore::kMax;
-    }
-    TRY(check_moe(moe, keys.key("expert_group_count")));
-  }
+  if (dense_layers < config.layers.size()) TRY(read_gguf_routed_experts(keys, config));
   TRY(finish(keys.names(), TRY(keys.count("attention.head_count")), dense_layers, config));
   return config;
 }
@@ -146,7 +119,9 @@ base::Result<> read_hf_latent(const HfKeys& keys, ModelConfig& config) {
     const std::string_view kind = TRY(rope->string_or("rope_type", TRY(rope->string_or("type", "default"))));
     if (kind != "default") {
       const float mscale_all = TRY(rope->f32_or("mscale_all_dim", 0));
-      if (mscale_all != 0) magnitude = yarn_magnitude(mscale_all, config.ropes[0].factor);
+      // Of every kind, also where the rotation itself has no use for the factor.
+      const double factor = TRY(rope->f32_or("factor", static_cast<float>(config.ropes[0].factor)));
+      if (mscale_all != 0) magnitude = yarn_magnitude(mscale_all, factor);
     }
   }
   mla.scale = latent_scale(mla, magnitude);
@@ -154,25 +129,19 @@ base::Result<> read_hf_latent(const HfKeys& keys, ModelConfig& config) {
 }
 
 base::Result<> read_hf_experts(const HfKeys& keys, ModelConfig& config) {
-  MoeConfig& moe = config.moe;
-  moe.experts = TRY(keys.count("n_routed_experts"));
-  moe.experts_used = TRY(keys.count("num_experts_per_tok", moe.experts));
-  moe.ffn_expert = TRY(keys.count("moe_intermediate_size"));
-  const std::uint64_t shared = std::uint64_t{TRY(keys.number_or("n_shared_experts", 0))} * moe.ffn_expert;
-  if (shared > kDimensionMax) return impossible(keys.key("n_shared_experts"), std::to_string(shared), "is too wide");
-  moe.ffn_shared = static_cast<std::uint32_t>(shared);
-  moe.weights_scale = TRY(keys.text().f32_or("routed_scaling_factor", 1));
   const bool is_v3 = config.architecture == "deepseek_v3";
-  moe.gate = is_v3 ? plan::MoeGate::kSigmoid : plan::MoeGate::kSoftmax;
-  moe.norm_topk = is_v3 && TRY(keys.text().boolean_or("norm_topk_prob", true));
-  moe.group_score = is_v3 ? plan::GroupScore::kTop2Sum : plan::GroupScore::kMax;
-  const bool grouped = is_v3 || TRY(keys.text().string_or("topk_method", "greedy")) == "group_limited_greedy";
-  const std::uint32_t groups = TRY(keys.number_or("n_group", 1));
-  if (grouped && groups > 1) {
-    moe.groups = groups;
-    moe.groups_used = TRY(keys.count("topk_group"));
+  const std::string_view method = TRY(keys.text().string_or("topk_method", is_v3 ? "noaux_tc" : "greedy"));
+  const bool grouped = method == (is_v3 ? "noaux_tc" : "group_limited_greedy");
+  if (!grouped && (is_v3 || method != "greedy")) {
+    return impossible(keys.key("topk_method"), std::string(method),
+                      is_v3 ? "must be noaux_tc" : "must be greedy or group_limited_greedy");
   }
-  return check_moe(moe, keys.key("n_group"));
+  TRY(read_hf_routed_experts(keys, config, grouped));
+  if (is_v3) return {};
+  config.moe.gate = plan::MoeGate::kSoftmax;
+  config.moe.norm_topk = false;
+  config.moe.group_score = plan::GroupScore::kMax;
+  return {};
 }
 
 // By mlp_layer_types (5), which has the dense layers first here, else by their number.

@@ -16,5 +16,24 @@ extern const Family kMamba2;
 extern const Family kLfm2;
 extern const Family kDeepseek;
 extern const Family kQwen3Vl;
+extern const Family kSmolLm3;
+extern const Family kSeedOss;
+extern const Family kGlm4Moe;
+extern const Family kGranite;
+extern const Family kOlmo;
+extern const Family kMiniMaxM2;
+extern const Family kMinistral3;
+extern const Family kMimoV2;
+extern const Family kLlama4;
+extern const Family kNemotronH;
+extern const Family kLfm3;
+extern const Family kQwen2Moe;
+extern const Family kQwen3Next;
+extern const Family kStarCoder2;
+extern const Family kCohere;
+extern const Family kStableLm;
+extern const Family kExaone4;
+extern const Family kErnie45;
+extern const Family kHunyuan;
 
 }  // namespace llorch::engine::models::families

@@ -70,8 +70,9 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys, const HfDefaults& defaults
   ModelConfig config = TRY(read_hf_basics(keys, defaults));
   TRY(read_hf_heads(keys, defaults, config));
   TRY(read_hf_ffn(keys, config));
-  const std::string_view act = keys.has("hidden_activation") ? "hidden_activation" : "hidden_act";
-  config.ffn.activation = TRY(read_hf_activation(keys, act, plan::Activation::kGeluTanh, true));
+  // hidden_act, which old files have too, is not read by the class.
+  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_activation", plan::Activation::kGeluTanh));
+  TRY(refuse_if(keys, "use_bidirectional_attention"));
   TRY(demand_attention_biases(keys, config));
   config.norm_offset = 1.0F;
   config.embedding_scale = std::sqrt(static_cast<float>(config.width));

@@ -79,6 +79,7 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   const HfDefaults defaults{.head_dim = 64, .eps = 1e-5F};
   ModelConfig config = TRY(read_hf_basics(keys, defaults));
   TRY(read_hf_heads(keys, defaults, config));
+  TRY(demand_attention_biases(keys, config));
   MoeConfig& moe = config.moe;
   moe.experts = TRY(keys.count("num_local_experts"));
   moe.experts_used = TRY(keys.count("num_experts_per_tok", moe.experts));

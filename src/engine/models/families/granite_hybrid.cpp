@@ -118,7 +118,7 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   TRY(demand_if(keys, "mamba_conv_bias", true, Opcode::kMambaMixer, {slot_number(MambaSlot::kConvBias)}, config));
   TRY(demand_if(keys, "mamba_proj_bias", false, Opcode::kMambaMixer,
                 {slot_number(MambaSlot::kInBias), slot_number(MambaSlot::kOutBias)}, config));
-  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
+  TRY(demand_word(keys, "hidden_act", "silu"));  // of the mixers too
   config.attention.scale = TRY(keys.text().f32_or("attention_multiplier", 1));
   config.embedding_scale = TRY(keys.text().f32_or("embedding_multiplier", 1));
   config.residual_scale = TRY(keys.text().f32_or("residual_multiplier", 1));

@@ -123,6 +123,7 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   const HfKeys keys = TRY(HfKeys::of(files));
   ModelConfig config = TRY(read_hf_basics(keys, {.eps = 1e-5F, .eps_key = "norm_eps"}));
   config.head_tied = false;  // tied unless the file has a head, whatever the flag says
+  config.demanded.clear();
   TRY(read_hf_heads(keys, {}, config));
   TRY(read_hf_layers(keys, config));
   std::uint32_t dense_layers = 0;

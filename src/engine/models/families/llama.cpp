@@ -1,4 +1,4 @@
-// Llama 1 to 3 and Mistral, and everything stored under the same names.
+// Llama 1 to 3, Mistral, Mixtral, and everything stored under the same names.
 #include "engine/models/config/gguf_keys.h"
 #include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
@@ -7,18 +7,28 @@
 namespace llorch::engine::models::families {
 namespace {
 
-constexpr std::array<LayerTemplate, 1> kLayerTemplates{kDenseBlock};
+enum : std::uint8_t { kDense, kSparse };
+constexpr std::array<LayerTemplate, 2> kLayerTemplates{kDenseBlock, kMoeBlock};
 
 constexpr std::array kFfnBiases{
     optional_row(FfnSlot::kGateBias, "blk.{}.ffn_gate.bias", "layers.{}.mlp.gate_proj.bias"),
     optional_row(FfnSlot::kUpBias, "blk.{}.ffn_up.bias", "layers.{}.mlp.up_proj.bias"),
     optional_row(FfnSlot::kDownBias, "blk.{}.ffn_down.bias", "layers.{}.mlp.down_proj.bias"),
 };
+constexpr std::array kExperts{
+    row(MoeSlot::kRouter, "blk.{}.ffn_gate_inp.weight", "layers.{}.block_sparse_moe.gate.weight"),
+    row(MoeSlot::kGate, "blk.{}.ffn_gate_exps.weight",
+        Source("layers.{}.block_sparse_moe.experts.{}.w1.weight", Load::kStack)),
+    row(MoeSlot::kUp, "blk.{}.ffn_up_exps.weight",
+        Source("layers.{}.block_sparse_moe.experts.{}.w3.weight", Load::kStack)),
+    row(MoeSlot::kDown, "blk.{}.ffn_down_exps.weight",
+        Source("layers.{}.block_sparse_moe.experts.{}.w2.weight", Load::kStack)),
+};
 constexpr auto kWeights =
-    concat(kGlobalWeights, kBlockNorms, kAttentionWeights, kAttentionBiases, kFfnWeights, kFfnBiases);
+    concat(kGlobalWeights, kBlockNorms, kAttentionWeights, kAttentionBiases, kFfnWeights, kFfnBiases, kExperts);
 
 constexpr std::array<std::string_view, 1> kGguf{"llama"};
-constexpr std::array<std::string_view, 2> kHf{"llama", "mistral"};
+constexpr std::array<std::string_view, 4> kHf{"llama", "mistral", "mixtral", "internlm3"};
 constexpr std::array<std::string_view, 1> kClaimed{"rope_freqs.weight"};
 // Rotation buffers that early converters wrote out.
 constexpr std::array<std::string_view, 1> kIgnored{"blk.{}.attn_rot_embd.weight"};
@@ -27,11 +37,21 @@ constexpr std::array<std::string_view, 1> kIgnored{"blk.{}.attn_rot_embd.weight"
 base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
   const GgufKeys keys = TRY(GgufKeys::of(files));
   ModelConfig config = TRY(read_gguf_dense(keys, plan::RopeLayout::kInterleaved));
-  if (const std::uint32_t experts = TRY(keys.number_or("expert_count", 0)); experts != 0) {
-    return impossible(keys.key("expert_count"), std::to_string(experts),
-                      "this family is dense; a mixture of experts goes by another architecture");
-  }
+  if (TRY(keys.number_or("expert_count", 0)) == 0) return config;
+  TRY(read_gguf_moe(keys, config));
+  config.moe.norm_topk = true;
+  for (LayerConfig& layer : config.layers) layer.layer_template = kSparse;
   return config;
+}
+
+base::Result<> read_hf_experts(const HfKeys& keys, ModelConfig& config) {
+  MoeConfig& moe = config.moe;
+  moe.experts = TRY(keys.count("num_local_experts"));
+  moe.experts_used = TRY(keys.count_or("num_experts_per_tok", 2));
+  moe.ffn_expert = TRY(keys.count("intermediate_size"));
+  moe.norm_topk = true;
+  for (LayerConfig& layer : config.layers) layer.layer_template = kSparse;
+  return check_count(keys.key("num_experts_per_tok"), moe.experts_used, moe.experts).map([](auto) {});
 }
 
 base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
@@ -44,8 +64,13 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   TRY(demand_if(keys, "mlp_bias", false, Opcode::kSwiglu,
                 {slot_number(FfnSlot::kGateBias), slot_number(FfnSlot::kUpBias), slot_number(FfnSlot::kDownBias)},
                 config));
-  if (config.architecture == "mistral") {
-    const std::uint32_t window = TRY(read_hf_window(keys, 4096));
+  if (config.architecture == "internlm3") {
+    for (const std::string_view flag : {"bias", "qkv_bias"})
+      TRY(refuse_if(keys, flag));  // in the class's first spelling
+  }
+  if (config.architecture == "mixtral") TRY(read_hf_experts(keys, config));
+  if (config.architecture == "mistral" || config.architecture == "mixtral") {
+    const std::uint32_t window = TRY(read_hf_window(keys, config.architecture == "mistral" ? 4096 : 0));
     for (LayerConfig& layer : config.layers) layer.window = window;
   }
   TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {}, config));

@@ -52,6 +52,7 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
                      .taps = "conv_kernel",
                      .expand = "expand"},
                     config));
+  TRY(demand_word(keys, "hidden_act", "silu"));
   TRY(demand_if(keys, "use_conv_bias", true, Opcode::kMambaMixer, {slot_number(MambaSlot::kConvBias)}, config));
   TRY(demand_if(keys, "use_bias", false, Opcode::kMambaMixer,
                 {slot_number(MambaSlot::kInBias), slot_number(MambaSlot::kOutBias)}, config));

@@ -42,6 +42,7 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   TRY(read_hf_heads(keys, {}, config));
   TRY(read_hf_ffn(keys, config));
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
+  TRY(refuse_if(keys, "attention_bias"));
   const std::uint32_t window = TRY(read_hf_window(keys, 0));
   for (LayerConfig& layer : config.layers) layer.window = window;
   TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf,

@@ -10,23 +10,8 @@ namespace {
 enum : std::uint8_t { kDense, kSparse };
 constexpr std::array<LayerTemplate, 2> kLayerTemplates{kDenseBlock, kMoeBlock};
 
-constexpr WeightRow experts_together(MoeSlot slot) {
-  return row(slot, "", Source("layers.{}.mlp.experts.gate_up_proj", Load::kRows, MoeSlot::kGate, MoeSlot::kUp));
-}
-constexpr std::array kExperts{
-    row(MoeSlot::kRouter, "blk.{}.ffn_gate_inp.weight", "layers.{}.mlp.gate.weight"),
-    row(MoeSlot::kGate, "blk.{}.ffn_gate_exps.weight",
-        Source("layers.{}.mlp.experts.{}.gate_proj.weight", Load::kStack)),
-    row(MoeSlot::kUp, "blk.{}.ffn_up_exps.weight", Source("layers.{}.mlp.experts.{}.up_proj.weight", Load::kStack)),
-    row(MoeSlot::kDown, "blk.{}.ffn_down_exps.weight",
-        Source("layers.{}.mlp.experts.{}.down_proj.weight", Load::kStack)),
-    // As transformers 5 holds them in memory.
-    experts_together(MoeSlot::kGate),
-    experts_together(MoeSlot::kUp),
-    row(MoeSlot::kDown, "", "layers.{}.mlp.experts.down_proj"),
-};
 constexpr auto kWeights =
-    concat(kGlobalWeights, kBlockNorms, kAttentionWeights, kAttentionBiases, kHeadNorms, kFfnWeights, kExperts);
+    concat(kGlobalWeights, kBlockNorms, kAttentionWeights, kAttentionBiases, kHeadNorms, kFfnWeights, kSoftmaxExperts);
 
 constexpr std::array<std::string_view, 1> kGguf{"qwen3moe"};
 constexpr std::array<std::string_view, 1> kHf{"qwen3_moe"};

@@ -13,6 +13,7 @@ namespace llorch::engine::models::families {
 using plan::AttentionSlot;
 using plan::EmbeddingSlot;
 using plan::FfnSlot;
+using plan::GatedDeltaSlot;
 using plan::LmHeadSlot;
 using plan::MambaSlot;
 using plan::MlaSlot;
@@ -35,6 +36,9 @@ constexpr WeightRow row(FfnSlot slot, Source gguf, Source hf) { return weight(Op
 constexpr WeightRow row(MoeSlot slot, Source gguf, Source hf) { return weight(Opcode::kMoe, slot, gguf, hf); }
 constexpr WeightRow row(MlaSlot slot, Source gguf, Source hf) { return weight(Opcode::kMlaAttention, slot, gguf, hf); }
 constexpr WeightRow row(MambaSlot slot, Source gguf, Source hf) { return weight(Opcode::kMambaMixer, slot, gguf, hf); }
+constexpr WeightRow row(GatedDeltaSlot slot, Source gguf, Source hf) {
+  return weight(Opcode::kGatedDelta, slot, gguf, hf);
+}
 constexpr WeightRow row(ShortconvSlot slot, Source gguf, Source hf) {
   return weight(Opcode::kShortconv, slot, gguf, hf);
 }
@@ -42,6 +46,12 @@ constexpr WeightRow row(NormVariant which, Source gguf, Source hf) {
   WeightRow norm_row = weight(Opcode::kRmsNorm, NormSlot::kWeight, gguf, hf);
   norm_row.variant = static_cast<std::uint8_t>(which);
   return norm_row;
+}
+// Of a LayerNorm.
+constexpr WeightRow bias_row(NormVariant which, Source gguf, Source hf) {
+  WeightRow bias = weight(Opcode::kRmsNorm, NormSlot::kBias, gguf, hf);
+  bias.variant = static_cast<std::uint8_t>(which);
+  return bias;
 }
 constexpr WeightRow optional(WeightRow any) {
   any.required = false;
@@ -121,6 +131,45 @@ inline constexpr std::array kFfnWeights{
     row(FfnSlot::kGate, "blk.{}.ffn_gate.weight", "layers.{}.mlp.gate_proj.weight"),
     row(FfnSlot::kUp, "blk.{}.ffn_up.weight", "layers.{}.mlp.up_proj.weight"),
     row(FfnSlot::kDown, "blk.{}.ffn_down.weight", "layers.{}.mlp.down_proj.weight"),
+};
+
+// Experts that a sigmoid and a selection bias choose, and shared ones.
+inline constexpr std::array kRoutedExperts{
+    row(MoeSlot::kRouter, "blk.{}.ffn_gate_inp.weight", "layers.{}.mlp.gate.weight"),
+    row(MoeSlot::kGate, "blk.{}.ffn_gate_exps.weight",
+        Source("layers.{}.mlp.experts.{}.gate_proj.weight", Load::kStack)),
+    row(MoeSlot::kUp, "blk.{}.ffn_up_exps.weight", Source("layers.{}.mlp.experts.{}.up_proj.weight", Load::kStack)),
+    row(MoeSlot::kDown, "blk.{}.ffn_down_exps.weight",
+        Source("layers.{}.mlp.experts.{}.down_proj.weight", Load::kStack)),
+    optional_row(MoeSlot::kSelectionBias, "blk.{}.exp_probs_b.bias", "layers.{}.mlp.gate.e_score_correction_bias"),
+    optional_row(MoeSlot::kSharedGate, "blk.{}.ffn_gate_shexp.weight", "layers.{}.mlp.shared_experts.gate_proj.weight"),
+    optional_row(MoeSlot::kSharedUp, "blk.{}.ffn_up_shexp.weight", "layers.{}.mlp.shared_experts.up_proj.weight"),
+    optional_row(MoeSlot::kSharedDown, "blk.{}.ffn_down_shexp.weight", "layers.{}.mlp.shared_experts.down_proj.weight"),
+};
+
+constexpr WeightRow experts_together(MoeSlot slot) {
+  return row(slot, "", Source("layers.{}.mlp.experts.gate_up_proj", Load::kRows, MoeSlot::kGate, MoeSlot::kUp));
+}
+// Experts under the usual names, apart or together.
+inline constexpr std::array kSoftmaxExperts{
+    row(MoeSlot::kRouter, "blk.{}.ffn_gate_inp.weight", "layers.{}.mlp.gate.weight"),
+    row(MoeSlot::kGate, "blk.{}.ffn_gate_exps.weight",
+        Source("layers.{}.mlp.experts.{}.gate_proj.weight", Load::kStack)),
+    row(MoeSlot::kUp, "blk.{}.ffn_up_exps.weight", Source("layers.{}.mlp.experts.{}.up_proj.weight", Load::kStack)),
+    row(MoeSlot::kDown, "blk.{}.ffn_down_exps.weight",
+        Source("layers.{}.mlp.experts.{}.down_proj.weight", Load::kStack)),
+    // As transformers 5 holds them in memory.
+    experts_together(MoeSlot::kGate),
+    experts_together(MoeSlot::kUp),
+    row(MoeSlot::kDown, "", "layers.{}.mlp.experts.down_proj"),
+};
+// A shared expert whose output is weighed by the sigmoid of a number.
+inline constexpr std::array kGatedSharedExpert{
+    row(MoeSlot::kSharedRouter, Source("blk.{}.ffn_gate_inp_shexp.weight", Load::kReshaped),
+        "layers.{}.mlp.shared_expert_gate.weight"),
+    row(MoeSlot::kSharedGate, "blk.{}.ffn_gate_shexp.weight", "layers.{}.mlp.shared_expert.gate_proj.weight"),
+    row(MoeSlot::kSharedUp, "blk.{}.ffn_up_shexp.weight", "layers.{}.mlp.shared_expert.up_proj.weight"),
+    row(MoeSlot::kSharedDown, "blk.{}.ffn_down_shexp.weight", "layers.{}.mlp.shared_expert.down_proj.weight"),
 };
 
 // Where a text model's tensors begin: alone, inside a model that also sees, saved by transformers 5 or 4, or without a head.

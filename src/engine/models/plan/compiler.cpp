@@ -116,6 +116,7 @@ class Compiler {
       case OpType::kFfn: return push(draft, ffn_params(config_, layer, draft.present), width);
       case OpType::kMoe: return push(draft, moe_params(config_, draft.present), width);
       case OpType::kMambaMixer: return push(draft, mamba_params(config_, layer), width);
+      case OpType::kGatedDelta: return push(draft, gated_delta_params(config_, layer), width);
       case OpType::kShortconv: return push(draft, shortconv_params(config_, layer), width);
       case OpType::kAdd: return push(draft, add_params(config_), width);
       case OpType::kLmHead: return emit_head(draft);
@@ -140,17 +141,17 @@ class Compiler {
     }
   }
 
-  // A model without a head of its own, or one that says so, reads its logits off the embedding table.
+  // A model without a head of its own reads its logits off the embedding table. Where the configuration ties them and a file
+  // has one nevertheless, the file is believed, as transformers 5 does: copies of the table give the same bits.
   Result<> emit_head(Draft& draft) {
     const bool stored = draft.found[0].has_value();
     if (stored && config_.head_tied)
-      note("the file's head is not used: the configuration ties it to the embedding table");
-    const bool tied = !stored || config_.head_tied;
-    if (tied) {
+      note("the file's head is used, though the configuration ties it to the embeddings");
+    if (!stored) {
       note("the head is tied to the embedding table");
       draft.found[0] = in_.names.find({.opcode = Opcode::kEmbedding});
     }
-    return push(draft, head_params(config_, tied), 0);
+    return push(draft, head_params(config_, !stored), 0);
   }
 
   // Each gives a layer its part of the slot's state, if it has one.
@@ -183,6 +184,16 @@ class Compiler {
                       .bytes();
     return p;
   }
+  GatedDeltaParams placed(GatedDeltaParams p) {
+    p.state_offset_bytes = delta_bytes_;
+    delta_bytes_ += GatedDeltaStateLayout{.conv_rows = 2 * p.key_heads * p.d_k + p.value_heads * p.d_v,
+                                          .d_conv = p.d_conv,
+                                          .value_heads = p.value_heads,
+                                          .d_k = p.d_k,
+                                          .d_v = p.d_v}
+                        .bytes();
+    return p;
+  }
   ShortconvParams placed(ShortconvParams p) {
     p.state_offset_bytes = conv_bytes_;
     conv_bytes_ += shortconv_state_bytes(p.width, p.l_cache);
@@ -201,6 +212,7 @@ class Compiler {
       case Opcode::kVisionScatter: return kVisionStateId;
       case Opcode::kShortconv: return kConvStateId;
       case Opcode::kMambaMixer: return kSsmStateId;
+      case Opcode::kGatedDelta: return kDeltaStateId;
       default: return kNoStateBlock;
     }
   }
@@ -232,6 +244,10 @@ class Compiler {
     return refs;
   }
 
+  RegisterRef& stream(Stream which) {
+    return which == Stream::kResidual ? residual_ : which == Stream::kBranch ? branch_ : side_;
+  }
+
   template <ParamStruct P>
   Result<> push(const Draft& draft, const P& params, std::uint32_t output_width) {
     const Opcode opcode = opcode_of(draft.op.type);
@@ -244,7 +260,7 @@ class Compiler {
     const std::vector<WeightRef> weights = TRY(bind(draft, whole, block, stored_block));
 
     std::vector<RegisterRef> inputs;
-    RegisterRef& in = draft.op.in == Stream::kResidual ? residual_ : branch_;
+    const RegisterRef in = stream(draft.op.in);
     if (opcode_info(opcode)->inputs == 2) inputs.push_back(residual_);
     if (opcode_info(opcode)->inputs >= 1) inputs.push_back(in);
     std::vector<RegisterRef> outputs;
@@ -253,7 +269,7 @@ class Compiler {
       constexpr bool is_head = std::is_same_v<P, LmHeadParams>, is_last = is_head || std::is_same_v<P, PoolParams>;
       if constexpr (is_head) output_width = own.rows;  // this device's
       specs_.push_back({.width = output_width, .rows = is_last ? RowDomain::kOutputRows : RowDomain::kBatchRows});
-      (draft.op.out == Stream::kResidual ? residual_ : branch_) = outputs[0];
+      stream(draft.op.out) = outputs[0];
     }
 
     instructions_.push_back({.opcode = opcode,
@@ -293,6 +309,12 @@ class Compiler {
     if (ssm_bytes_ != 0)
       states.push_back(
           {.id = kSsmStateId, .kind = StateKind::kSsm, .zero_init = true, .forkable = true, .size_bytes = ssm_bytes_});
+    if (delta_bytes_ != 0)
+      states.push_back({.id = kDeltaStateId,
+                        .kind = StateKind::kDelta,
+                        .zero_init = true,
+                        .forkable = true,
+                        .size_bytes = delta_bytes_});
     if (uses_vision_) {
       const VisionConfig& vision = config_.vision;
       const VisionStateLayout layout{
@@ -329,10 +351,12 @@ class Compiler {
   PlanArena& arena_;
   RegisterRef residual_ = kInvalidRegister;
   RegisterRef branch_ = kInvalidRegister;
+  RegisterRef side_ = kInvalidRegister;
   Cache cache_;
   Cache window_cache_;  // of layers that see only the last positions
   std::uint64_t conv_bytes_ = 0;
   std::uint64_t ssm_bytes_ = 0;
+  std::uint64_t delta_bytes_ = 0;
   bool uses_vision_ = false;
   std::vector<Instruction> instructions_;
   std::vector<ParamBlock> params_;

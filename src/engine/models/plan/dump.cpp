@@ -18,7 +18,7 @@ std::string text(const RmsNormParams& p) {
                      p.weight_offset);
 }
 constexpr std::string_view kRope[] = {"none", "half", "interleaved", "vision2d"};
-constexpr std::string_view kActivations[] = {"silu", "gelu_tanh", "gelu_erf", "swiglu_oai"};
+constexpr std::string_view kActivations[] = {"silu", "gelu_tanh", "gelu_erf", "swiglu_oai", "relu2"};
 
 std::string text(const AttentionParams& p) {
   std::string out = fmt::format(
@@ -30,7 +30,16 @@ std::string text(const AttentionParams& p) {
     out += fmt::format(" mrope={} sections={}", p.mrope == MropeKind::kChunked ? "chunked" : "interleaved",
                        fmt::join(p.sections, "/"));
   }
-  if (p.qk_norm == QkNorm::kPerHead) out += fmt::format(" qk_norm={}+{}", p.qk_norm_eps, p.qk_norm_offset);
+  static constexpr std::string_view kNorms[] = {"", "", " per row", " rotated", " rotated, no weight"};
+  if (p.qk_norm != QkNorm::kNone) {
+    out += fmt::format(" qk_norm={}+{}{}", p.qk_norm_eps, p.qk_norm_offset, kNorms[static_cast<int>(p.qk_norm)]);
+  }
+  if (p.gate != AttentionGate::kNone) out += p.gate == AttentionGate::kPerHead ? " gate/head" : " gate/element";
+  if (p.value_scale != 0) out += fmt::format(" value_scale={}", p.value_scale);
+  if (p.chunked != 0) out += " chunked";
+  if (p.temperature_length != 0) {
+    out += fmt::format(" temperature={}/{}+{}", p.temperature, p.temperature_length, p.temperature_offset);
+  }
   if (p.has_sinks != 0) out += " sinks";
   if (p.causal == 0) out += " not-causal";
   return out;
@@ -47,6 +56,9 @@ std::string text(const MoeParams& p) {
                                 p.ffn_expert, p.ffn_shared, kGates[static_cast<int>(p.gate)],
                                 kActivations[static_cast<int>(p.act)], p.weights_scale);
   if (p.norm_topk != 0) out += " norm_topk";
+  if (p.ungated != 0) out += " ungated";
+  if (p.weighs_inputs != 0) out += " weighs_inputs";
+  if (p.has_shared_gate != 0) out += " shared_gate";
   if (p.groups != 0) {
     out += fmt::format(" groups={}/{} by {}", p.groups_used, p.groups,
                        p.group_score == GroupScore::kTop2Sum ? "top2sum" : "max");
@@ -57,6 +69,10 @@ std::string text(const MoeParams& p) {
 std::string text(const MambaMixerParams& p) {
   return fmt::format("D={} inner={} H={} d={} N={} G={} taps={} dt={}..{} eps={} state@{}", p.width, p.d_inner, p.heads,
                      p.d_head, p.d_state, p.groups, p.d_conv, p.dt_min, p.dt_max, p.norm_eps, p.state_offset_bytes);
+}
+std::string text(const GatedDeltaParams& p) {
+  return fmt::format("D={} K={} V={} d_k={} d_v={} taps={} eps={} state@{}{}", p.width, p.key_heads, p.value_heads,
+                     p.d_k, p.d_v, p.d_conv, p.norm_eps, p.state_offset_bytes, p.keys_take_turns != 0 ? " turns" : "");
 }
 std::string text(const ShortconvParams& p) {
   return fmt::format("D={} taps={} state@{}", p.width, p.l_cache, p.state_offset_bytes);

@@ -7,7 +7,8 @@
 
 namespace llorch::engine::models {
 
-enum class Stream : std::uint8_t { kResidual, kBranch };
+// Beside both stands what several branches of one block read.
+enum class Stream : std::uint8_t { kResidual, kBranch, kSide };
 
 // Tells apart the norms of a block; the `variant` of their weights' keys.
 enum class NormVariant : std::uint8_t {
@@ -41,11 +42,25 @@ constexpr LayerOp post_norm(NormVariant which) { return norm(which, Stream::kBra
 constexpr LayerOp attention() { return {OpType::kAttention}; }
 constexpr LayerOp mla_attention() { return {OpType::kMlaAttention}; }
 constexpr LayerOp mamba_mixer() { return {OpType::kMambaMixer}; }
+constexpr LayerOp gated_delta() { return {OpType::kGatedDelta}; }
 constexpr LayerOp shortconv() { return {OpType::kShortconv}; }
 constexpr LayerOp ffn() { return {OpType::kFfn}; }
 constexpr LayerOp moe() { return {OpType::kMoe}; }
 // residual = residual + residual_scale * branch
 constexpr LayerOp add() { return {OpType::kAdd, 0, Stream::kBranch, Stream::kResidual}; }
+// A norm that several branches read, and a mixer that reads it.
+constexpr LayerOp side_norm(NormVariant which) {
+  return {OpType::kNorm, static_cast<std::uint8_t>(which), Stream::kResidual, Stream::kSide};
+}
+constexpr LayerOp of_side(LayerOp op) {
+  op.in = Stream::kSide;
+  return op;
+}
+// A mixer that takes the residual stream as it is.
+constexpr LayerOp of_residual(LayerOp op) {
+  op.in = Stream::kResidual;
+  return op;
+}
 constexpr LayerOp lm_head() { return {OpType::kLmHead}; }
 // What an embedding model ends with, in place of the head.
 constexpr LayerOp pool() { return {OpType::kPool}; }

@@ -12,6 +12,7 @@ enum class OpType : std::uint8_t {
   kFfn,
   kMoe,
   kMambaMixer,
+  kGatedDelta,
   kShortconv,
   kAdd,
   kLmHead,

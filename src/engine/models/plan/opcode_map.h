@@ -18,6 +18,7 @@ constexpr plan::Opcode opcode_of(OpType type) {
     case OpType::kFfn: return Opcode::kSwiglu;
     case OpType::kMoe: return Opcode::kMoe;
     case OpType::kMambaMixer: return Opcode::kMambaMixer;
+    case OpType::kGatedDelta: return Opcode::kGatedDelta;
     case OpType::kShortconv: return Opcode::kShortconv;
     case OpType::kAdd: return Opcode::kResidualAdd;
     case OpType::kLmHead: return Opcode::kLmHead;

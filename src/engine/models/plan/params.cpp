@@ -61,8 +61,18 @@ AttentionParams attention_params(const ModelConfig& config, std::uint16_t layer,
   p.has_qkv_bias =
       has(present, AttentionSlot::kQBias) || has(present, AttentionSlot::kKBias) || has(present, AttentionSlot::kVBias);
   p.has_o_bias = has(present, AttentionSlot::kOBias);
-  if (has(present, AttentionSlot::kQNorm)) {
-    p.qk_norm = QkNorm::kPerHead;
+  p.value_scale = config.attention.value_scale;
+  p.chunked = config.attention.chunked && l.window != 0;
+  if (has(present, AttentionSlot::kGate)) p.gate = config.attention.gate;
+  const Temperature& temperature = config.attention.temperature;
+  if (temperature.length != 0 && temperature.of_rotated == (l.rope != kNoRope)) {
+    p.temperature = temperature.factor;
+    p.temperature_length = temperature.length;
+    p.temperature_offset = static_cast<std::uint8_t>(temperature.offset);
+  }
+  const bool is_weighted = has(present, AttentionSlot::kQNorm);
+  if (is_weighted || l.qk_norm != QkNorm::kNone) {
+    p.qk_norm = is_weighted ? config.attention.qk_norm : l.qk_norm;
     p.qk_norm_eps = config.norm_eps;
     p.qk_norm_offset = config.norm_offset;
   }
@@ -121,6 +131,9 @@ MoeParams moe_params(const ModelConfig& config, SlotsPresent present) {
   p.has_router_bias = has(present, MoeSlot::kRouterBias);
   p.has_selection_bias = has(present, MoeSlot::kSelectionBias);
   p.norm_topk = moe.norm_topk;
+  p.ungated = !has(present, MoeSlot::kGate);
+  p.weighs_inputs = moe.weighs_inputs;
+  p.has_shared_gate = has(present, MoeSlot::kSharedRouter);
   p.has_expert_bias =
       has(present, MoeSlot::kGateBias) || has(present, MoeSlot::kUpBias) || has(present, MoeSlot::kDownBias);
   return p;
@@ -143,6 +156,23 @@ MambaMixerParams mamba_params(const ModelConfig& config, std::uint16_t layer) {
   p.norm_groups = m.groups;
   p.layer = layer;
   return p;
+}
+
+GatedDeltaParams gated_delta_params(const ModelConfig& config, std::uint16_t layer) {
+  const DeltaConfig& d = config.delta;
+  return {.kind_version = kind_version(Opcode::kGatedDelta),
+          .width = config.width,
+          .key_heads = d.key_heads,
+          .value_heads = d.value_heads,
+          .d_k = d.d_k,
+          .d_v = d.d_v,
+          .d_conv = d.d_conv,
+          .layer = layer,
+          .norm_eps = config.norm_eps,
+          .unit_eps = 1e-6F,
+          .keys_take_turns = d.keys_take_turns,
+          .padding = {},
+          .state_offset_bytes = 0};
 }
 
 ShortconvParams shortconv_params(const ModelConfig& config, std::uint16_t layer) {

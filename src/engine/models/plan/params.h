@@ -23,6 +23,7 @@ plan::MlaAttentionParams mla_params(const ModelConfig& config, std::uint16_t lay
 plan::SwigluParams ffn_params(const ModelConfig& config, std::uint16_t layer, SlotsPresent present);
 plan::MoeParams moe_params(const ModelConfig& config, SlotsPresent present);
 plan::MambaMixerParams mamba_params(const ModelConfig& config, std::uint16_t layer);
+plan::GatedDeltaParams gated_delta_params(const ModelConfig& config, std::uint16_t layer);
 plan::ShortconvParams shortconv_params(const ModelConfig& config, std::uint16_t layer);
 plan::ResidualAddParams add_params(const ModelConfig& config);
 plan::LmHeadParams head_params(const ModelConfig& config, bool tied);

@@ -112,6 +112,11 @@ void WeightNames::count_op(const LayerOp& op, std::uint16_t layer, const ModelCo
   for (const WeightRow& row : family_.weights) {
     const Source& source = source_of(row);
     if (row.opcode != opcode || row.variant != op.variant || source.name.empty()) continue;
+    // Of the decoder: a tower fills its slots as its family says.
+    const auto names_slot = [&](const NamedSlot& named) {
+      return op.variant == 0 && named.opcode == opcode && named.slot == row.slot;
+    };
+    if (std::ranges::any_of(config.forbidden, names_slot)) continue;
     const std::uint32_t experts = source.load == Load::kStack ? config.moe.experts : 1;
     for (std::uint32_t e = 0; e < experts; ++e) {
       std::string name = full_name(source.name, layer, e);
@@ -127,9 +132,7 @@ void WeightNames::count_op(const LayerOp& op, std::uint16_t layer, const ModelCo
         census.known.insert(fmt::format("{}.{}", name, frame));
       census.known.insert(std::move(name));
     }
-    const bool demanded = std::ranges::any_of(config.demanded, [&](const DemandedSlot& demand) {
-      return demand.opcode == opcode && demand.slot == row.slot;
-    });
+    const bool demanded = std::ranges::any_of(config.demanded, names_slot);
     if (!seen.insert(row.slot).second || !(row.required || demanded)) continue;
     if (!find({.layer = layer, .opcode = opcode, .slot = row.slot, .variant = row.variant}))
       census.missing.push_back(full_name(source.name, layer));
@@ -171,6 +174,8 @@ base::Result<> WeightNames::check(const ModelConfig& config) const {
       count_op(op, static_cast<std::uint16_t>(layer), config, census);
   }
   for (const LayerOp& op : family_.after) count_op(op, plan::kNoLayer, config, census);
+  if (config.pooling != plan::Pooling::kNone)  // what has no use for a head needs none
+    std::erase_if(census.missing, [](const std::string& name) { return name.ends_with("lm_head.weight"); });
   if (config.vision.depth != 0) count_tower(*family_.tower, config, census);
   if (!census.missing.empty()) {
     return base::fail(base::ErrorCode::kMissingWeight,

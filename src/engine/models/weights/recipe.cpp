@@ -86,6 +86,8 @@ class Builder {
       case Load::kTransposedRows:
       case Load::kTransposedInterleaved: return add_rows(true);
       case Load::kRowsEitherWay: return add_rows(TRY(stored_transposed()));
+      case Load::kHeadRows: return add_turns();
+      case Load::kDeltaGroups: return add_delta_groups();
       case Load::kHeadKeys:
       case Load::kHeadValues: return add_head_rows();
       case Load::kMxfp4Rows: return add_mxfp4();
@@ -265,6 +267,45 @@ class Builder {
     part.strides = keys ? std::array<std::uint64_t, 3>{rows * p.kv_lora, 1, p.kv_lora}
                         : std::array<std::uint64_t, 3>{rows * p.kv_lora, p.kv_lora, 1};
     return add(part);
+  }
+
+  // Of every head the rows of the first slot, then those of the last.
+  Result<> add_turns() {
+    const std::uint64_t heads = plan::param_as<plan::AttentionParams>(params_).heads, cols = shape_[1];
+    const std::uint64_t first = rows_of(source_.first) / heads, both = first + rows_of(source_.last) / heads;
+    const FileTensor& tensor = *TRY(require(found_.name));
+    TRY(expect(tensor, {heads * both, cols}));
+    TensorPart part;
+    TRY(take_type(tensor, true, part));
+    part.offset = key_.slot == source_.first ? 0 : first * cols;
+    part.counts = {heads, shape_[0] / heads, cols};
+    part.strides = {both * cols, cols, 1};
+    return add(part);
+  }
+
+  // A group per key head: its q and k, and v and z of the value heads that read it; or their beta and decay.
+  Result<> add_delta_groups() {
+    using plan::GatedDeltaSlot;
+    const auto& p = plan::param_as<plan::GatedDeltaParams>(params_);
+    const std::uint64_t cols = p.width, each = p.value_heads / p.key_heads, values = each * p.d_v;
+    const auto slot = static_cast<GatedDeltaSlot>(key_.slot);
+    const bool heads = slot == GatedDeltaSlot::kBeta || slot == GatedDeltaSlot::kDecay;
+    const std::uint64_t group = heads ? 2 * each : 2 * std::uint64_t{p.d_k} + 2 * values;
+    const FileTensor& tensor = *TRY(require(found_.name));
+    TRY(expect(tensor, {p.key_heads * group, cols}));
+    const auto take = [&](std::uint64_t first, std::uint64_t rows) -> Result<> {
+      TensorPart part;
+      TRY(take_type(tensor, true, part));
+      part.offset = first * cols;
+      part.counts = {p.key_heads, rows, cols};
+      part.strides = {group * cols, cols, 1};
+      return add(part);
+    };
+    if (heads) return take(slot == GatedDeltaSlot::kBeta ? 0 : each, each);
+    if (slot == GatedDeltaSlot::kZ) return take(2 * std::uint64_t{p.d_k} + values, values);
+    TRY(take(0, p.d_k));
+    TRY(take(p.d_k, p.d_k));
+    return take(2 * std::uint64_t{p.d_k}, values);
   }
 
   Result<> add_mxfp4() {

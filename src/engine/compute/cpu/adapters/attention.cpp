@@ -5,6 +5,7 @@
 #include "engine/compute/cpu/adapters/adapters.h"
 #include "engine/compute/cpu/adapters/support.h"
 #include "engine/compute/layouts.h"
+#include "engine/compute/temperature.h"
 
 namespace llorch::engine::compute::cpu::adapters {
 
@@ -79,6 +80,8 @@ struct Scratch {
         sines(arena.take<float>(rows * p.rotary_dims)),
         axis_of_pair(arena.take<std::uint8_t>(p.rotary_dims / 2)),
         attended(arena.take<float>(rows * p.heads * p.d_v)),
+        gate(arena.take<float>(rows * gate_columns(p))),
+        ones(arena.take<float>(p.qk_norm == plan::QkNorm::kUnitRotated ? p.d_qk : 0)),
         x(arena.take_quantized(rows, p.width)),
         attended_quantized(arena.take_quantized(rows, std::size_t{p.heads} * p.d_v)),
         scores_stride(plan::pages_of(context) * kPagePositions + 16),
@@ -90,6 +93,8 @@ struct Scratch {
   float* sines;                // [T, R]
   std::uint8_t* axis_of_pair;  // [R / 2]
   float* attended;             // [T, H * d_v]
+  float* gate;                 // [T, H] or [T, H * d_v]
+  float* ones;                 // [d_qk], the weight of a norm without one
   QuantizedRows x, attended_quantized;
   std::size_t scores_stride;
   std::size_t thread_scores;  // floats of a thread
@@ -128,6 +133,37 @@ void project_qkv(const CpuStream& stream, const PreparedInsn& insn, const Attent
                      Projection{weight_of(insn.weight(AttentionSlot::kV)), scratch.qkv + columns.v}});
 }
 
+void project_gate(const CpuStream& stream, const PreparedInsn& insn, const AttentionParams& p, const Scratch& scratch,
+                  std::size_t rows) {
+  if (p.gate == plan::AttentionGate::kNone) return;
+  project(stream,
+          {.x = insn.input(0), .x_stride = p.width, .rows = rows, .quantized = scratch.x, .y_stride = gate_columns(p)},
+          std::array{Projection{weight_of(insn.weight(AttentionSlot::kGate)), scratch.gate}});
+}
+
+// attended *= sigmoid(gate)
+void gate_rows(const CpuStream& stream, const AttentionParams& p, const Scratch& scratch, Range rows) {
+  const std::size_t columns = gate_columns(p), width = std::size_t{p.heads} * p.d_v;
+  if (p.gate == plan::AttentionGate::kPerElement) {
+    stream.kernels.swiglu({.gate = scratch.gate,
+                           .up = scratch.attended,
+                           .x_stride = width,
+                           .y = scratch.attended,
+                           .y_stride = width,
+                           .width = width,
+                           .act = Activation::kSigmoid},
+                          rows);
+    return;
+  }
+  stream.kernels.probabilities({.x = scratch.gate, .width = columns, .softmax = false}, rows);
+  for (std::size_t row = rows.begin; row < rows.end; ++row) {
+    for (std::size_t head = 0; head < p.heads; ++head)
+      stream.kernels.scale_softcap(
+          {.y = scratch.attended + row * width + head * p.d_v, .scale = scratch.gate[row * columns + head]},
+          {0, p.d_v});
+  }
+}
+
 void add_biases(const CpuStream& stream, const PreparedInsn& insn, const AttentionParams& p, const Scratch& scratch,
                 Range rows) {
   const AttentionColumns columns(p);
@@ -153,6 +189,46 @@ void norm_heads(const CpuStream& stream, const AttentionParams& p, float* x, std
                              .eps = p.qk_norm_eps,
                              .weight_offset = p.qk_norm_offset},
                             {0, heads});
+}
+
+// One norm over `width` elements of every row: all heads together.
+void norm_row(const CpuStream& stream, const AttentionParams& p, float* x, std::size_t width, const float* weight,
+              std::size_t stride, Range rows) {
+  stream.kernels.rms_norm({.x = x,
+                           .weight = weight,
+                           .y = x,
+                           .width = width,
+                           .x_stride = stride,
+                           .y_stride = stride,
+                           .eps = p.qk_norm_eps,
+                           .weight_offset = p.qk_norm_offset},
+                          rows);
+}
+
+void norm_queries_and_keys(const CpuStream& stream, const PreparedInsn& insn, const AttentionParams& p,
+                           const Scratch& scratch, Range rows) {
+  const AttentionColumns columns(p);
+  const bool unit = p.qk_norm == plan::QkNorm::kUnitRotated;
+  const float* q_norm = unit ? scratch.ones : vector_of(insn.weight(AttentionSlot::kQNorm));
+  const float* k_norm = unit ? scratch.ones : vector_of(insn.weight(AttentionSlot::kKNorm));
+  if (p.qk_norm == plan::QkNorm::kPerRow) {
+    norm_row(stream, p, scratch.qkv, columns.k, q_norm, columns.count, rows);
+    norm_row(stream, p, scratch.qkv + columns.k, columns.v - columns.k, k_norm, columns.count, rows);
+    return;
+  }
+  norm_heads(stream, p, scratch.qkv, p.heads, q_norm, columns.count, rows);
+  norm_heads(stream, p, scratch.qkv + columns.k, p.kv_heads, k_norm, columns.count, rows);
+}
+
+void scale_rows(const ExecutionContext& ctx, const AttentionParams& p, const Scratch& scratch, Range rows) {
+  const CpuStream& stream = stream_of(ctx);
+  const AttentionColumns columns(p);
+  for (std::size_t row = rows.begin; row < rows.end; ++row) {
+    float* x = scratch.qkv + row * columns.count;
+    if (p.temperature_length != 0)
+      stream.kernels.scale_softcap({.y = x, .scale = query_temperature(p, ctx.positions[row])}, {0, columns.k});
+    if (p.value_scale != 0) stream.kernels.scale_softcap({.y = x, .scale = p.value_scale}, {columns.v, columns.count});
+  }
 }
 
 // Which of a row's three positions turns pair i of a head.
@@ -220,12 +296,11 @@ void finish_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const At
   const CpuStream& stream = stream_of(ctx);
   const AttentionColumns columns(p);
   add_biases(stream, insn, p, scratch, rows);
-  if (p.qk_norm == plan::QkNorm::kPerHead) {
-    norm_heads(stream, p, scratch.qkv, p.heads, vector_of(insn.weight(AttentionSlot::kQNorm)), columns.count, rows);
-    norm_heads(stream, p, scratch.qkv + columns.k, p.kv_heads, vector_of(insn.weight(AttentionSlot::kKNorm)),
-               columns.count, rows);
-  }
+  const bool norms_rotated = p.qk_norm == plan::QkNorm::kPerHeadRotated || p.qk_norm == plan::QkNorm::kUnitRotated;
+  if (p.qk_norm != plan::QkNorm::kNone && !norms_rotated) norm_queries_and_keys(stream, insn, p, scratch, rows);
   if (p.rope_layout != plan::RopeLayout::kNone) rotate_rows(ctx, p, scratch, rows);
+  if (norms_rotated) norm_queries_and_keys(stream, insn, p, scratch, rows);
+  scale_rows(ctx, p, scratch, rows);
   stream.kernels.kv_append({.layout = kv_layout(p),
                             .pages = kv_pages(ctx, insn, scratch),
                             .keys = scratch.qkv + columns.k,
@@ -254,6 +329,7 @@ void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const At
                           .scale = p.scale,
                           .softcap = p.logit_softcap,
                           .window = p.window,
+                          .chunked = p.chunked != 0,
                           .sinks = vector_of(insn.weight(AttentionSlot::kSinks)),
                           .span_begin = p.causal != 0 ? nullptr : scratch.step_pages.span_begin,
                           .span_end = scratch.step_pages.span_end,
@@ -281,9 +357,13 @@ Status AttentionAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
   const Scratch scratch(arena, p, rows, keys_max(ctx, p), stream.pool.threads_count());
   if (p.causal == 0) scratch.step_pages.fill(ctx);
   for (std::uint32_t i = 0; i < p.rotary_dims / 2; ++i) scratch.axis_of_pair[i] = axis_of_pair(p, i);
+  if (p.qk_norm == plan::QkNorm::kUnitRotated) std::fill_n(scratch.ones, p.d_qk, 1.0f);
   project_qkv(stream, insn, p, scratch, rows);
+  project_gate(stream, insn, p, scratch, rows);
   stream.pool.run(rows, kGrainRows, [&](Range range, std::size_t) { finish_rows(ctx, insn, p, scratch, range); });
   attend_rows(ctx, insn, p, scratch);
+  if (p.gate != plan::AttentionGate::kNone)
+    stream.pool.run(rows, kGrainRows, [&](Range range, std::size_t) { gate_rows(stream, p, scratch, range); });
   float* y = insn.output(0);
   project(stream,
           {.x = scratch.attended,

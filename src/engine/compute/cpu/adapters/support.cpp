@@ -55,6 +55,7 @@ Activation kernel_activation(plan::Activation act) {
     case plan::Activation::kGeluTanh: return Activation::kGeluTanh;
     case plan::Activation::kGeluErf: return Activation::kGeluErf;
     case plan::Activation::kSwigluOai: return Activation::kSwigluOai;
+    case plan::Activation::kRelu2: return Activation::kRelu2;
   }
   ASSERT(false, "activation {}", static_cast<int>(act));
 }

@@ -34,6 +34,8 @@ constexpr AdapterTables make_tables() {
   put<SwigluAdapter>(tables, Opcode::kSwiglu, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   put<mixers::MlaAdapter>(tables, Opcode::kMlaAttention, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   put<mixers::MambaAdapter>(tables, Opcode::kMambaMixer, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<mixers::GatedDeltaAdapter>(tables, Opcode::kGatedDelta,
+                                 {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   put<mixers::ShortconvAdapter>(tables, Opcode::kShortconv,
                                 {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   put<moe::MoeAdapter>(tables, Opcode::kMoe, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
@@ -51,11 +53,11 @@ constexpr AdapterTables make_tables() {
   return tables;
 }
 
-constexpr auto kCpuOpcodes =
-    std::to_array<Opcode>({Opcode::kRmsNorm, Opcode::kMultiheadAttention, Opcode::kSwiglu, Opcode::kMoe,
-                           Opcode::kMlaAttention, Opcode::kMambaMixer, Opcode::kShortconv, Opcode::kEmbedding,
-                           Opcode::kResidualAdd, Opcode::kVisionPatchEmbed, Opcode::kVisionSpatialMerge,
-                           Opcode::kVisionDeepstackExtract, Opcode::kVisionScatter, Opcode::kLmHead, Opcode::kPool});
+constexpr auto kCpuOpcodes = std::to_array<Opcode>(
+    {Opcode::kRmsNorm, Opcode::kMultiheadAttention, Opcode::kSwiglu, Opcode::kMoe, Opcode::kMlaAttention,
+     Opcode::kMambaMixer, Opcode::kGatedDelta, Opcode::kShortconv, Opcode::kEmbedding, Opcode::kResidualAdd,
+     Opcode::kVisionPatchEmbed, Opcode::kVisionSpatialMerge, Opcode::kVisionDeepstackExtract, Opcode::kVisionScatter,
+     Opcode::kLmHead, Opcode::kPool});
 
 }  // namespace
 

@@ -62,7 +62,9 @@ LLORCH_INLINE Visible visible_positions(const AttentionArgs& args, std::size_t r
     return {begin, args.span_end[row], begin / kPagePositions * kPagePositions, begin};
   }
   const std::size_t end = static_cast<std::size_t>(args.pages.positions[row]) + 1;
-  const std::size_t begin = args.window != 0 && end > args.window ? end - args.window : 0;
+  const std::size_t begin = args.chunked                            ? (end - 1) / args.window * args.window
+                            : args.window != 0 && end > args.window ? end - args.window
+                                                                    : 0;
   const std::size_t base = begin / kPagePositions * kPagePositions;
   return {begin, end, base, base};
 }

@@ -150,6 +150,12 @@ LLORCH_INLINE F32x16 silu_lanes(F32x16 x) {
   return div(x, add(set1(1.0f), e));
 }
 
+LLORCH_INLINE F32x16 sigmoid_lanes(F32x16 x) { return div(set1(1.0f), add(set1(1.0f), exp_lanes(sub(set1(0.0f), x)))); }
+LLORCH_INLINE F32x16 relu2_lanes(F32x16 x) {
+  const F32x16 positive = max(set1(0.0f), x);  // the order of operands keeps NaN
+  return mul(positive, positive);
+}
+
 // 1 + tanh u = 2 / (1 + e^-2u): one exponential, and no cancellation for negative x.
 LLORCH_INLINE F32x16 gelu_tanh_lanes(F32x16 x) {
   const F32x16 twice_u = mul(x, fma(mul(x, x), set1(0x1.2444f2p-4f), set1(0x1.988454p+0f)));
@@ -196,12 +202,16 @@ inline void swiglu(const SwigluArgs& args, Range rows) {
   const auto silu = [](F32x16 x) __attribute__((always_inline)) { return silu_lanes(x); };
   const auto gelu_tanh = [](F32x16 x) __attribute__((always_inline)) { return gelu_tanh_lanes(x); };
   const auto gelu_erf = [](F32x16 x) __attribute__((always_inline)) { return gelu_erf_lanes(x); };
+  const auto relu2 = [](F32x16 x) __attribute__((always_inline)) { return relu2_lanes(x); };
+  const auto sigmoid = [](F32x16 x) __attribute__((always_inline)) { return sigmoid_lanes(x); };
   for (std::size_t row = rows.begin; row < rows.end; ++row) {
     switch (args.act) {
       case Activation::kSilu: activate_row(args, row, silu); break;
       case Activation::kGeluTanh: activate_row(args, row, gelu_tanh); break;
       case Activation::kGeluErf: activate_row(args, row, gelu_erf); break;
       case Activation::kSwigluOai: swiglu_oai_row(args, row); break;
+      case Activation::kRelu2: activate_row(args, row, relu2); break;
+      case Activation::kSigmoid: activate_row(args, row, sigmoid); break;
     }
   }
 }
@@ -232,12 +242,9 @@ LLORCH_INLINE void softmax_row(float* x, std::size_t width) {
 }
 
 LLORCH_INLINE void sigmoid_row(float* x, std::size_t width) {
-  const auto sigmoid = [](F32x16 v) __attribute__((always_inline)) {
-    return div(set1(1.0f), add(set1(1.0f), exp_lanes(sub(set1(0.0f), v))));
-  };
   for_lanes(
-      width, [&](std::size_t i) { store(x + i, sigmoid(load(x + i))); },
-      [&](std::size_t i, std::size_t n) { store_n(x + i, sigmoid(load_n(x + i, n)), n); });
+      width, [&](std::size_t i) { store(x + i, sigmoid_lanes(load(x + i))); },
+      [&](std::size_t i, std::size_t n) { store_n(x + i, sigmoid_lanes(load_n(x + i, n)), n); });
 }
 
 inline void probabilities(const ProbabilitiesArgs& args, Range rows) {

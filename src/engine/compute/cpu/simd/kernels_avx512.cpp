@@ -39,6 +39,7 @@ constexpr Kernels kKernels = {
     .causal_conv = causal_conv,
     .ssm_step = ssm_step,
     .ssm_scan = ssm_scan,
+    .delta_scan = delta_scan,
     .swiglu = swiglu,
     .probabilities = probabilities,
     .residual_add = residual_add,

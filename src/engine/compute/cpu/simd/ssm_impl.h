@@ -97,6 +97,45 @@ inline void ssm_scan(const SsmScanArgs& args, Range units) {
   }
 }
 
+// The sum of decay * s times k over a row of S, which decays: lane = element mod 16, elements increasing, the tree.
+LLORCH_INLINE float decayed_sum(float* s, const float* k, float decay, std::size_t count) {
+  const F32x16 decays = set1(decay);
+  F32x16 sums = set1(0.0f);
+  for_lanes(
+      count,
+      [&](std::size_t i) {
+        const F32x16 v = mul(decays, load(s + i));
+        store(s + i, v);
+        sums = fma(v, load(k + i), sums);
+      },
+      [&](std::size_t i, std::size_t n) {
+        const F32x16 v = mul(decays, load_n(s + i, n));
+        store_n(s + i, v, n);
+        const Mask16 counts = less(lane_numbers(), set1_i(static_cast<std::int32_t>(n)));
+        sums = select(counts, fma(v, load_n(k + i, n), sums), sums);
+      });
+  return tree_sum(sums);
+}
+
+inline void delta_scan(const DeltaScanArgs& args, Range units) {
+  for (std::size_t unit = units.begin; unit < units.end; ++unit) {
+    const std::size_t span = unit / args.heads, head = unit % args.heads;
+    const std::size_t key = args.key_of(head) * args.key_dim, value = head * args.value_dim;
+    float* state = state_of(args.state, args.spans, span) + value * args.key_dim;
+    for (std::size_t row = args.spans.row_offsets[span]; row < args.spans.row_offsets[span + 1]; ++row) {
+      const float *q = args.q + row * args.stride + key, *k = args.k + row * args.stride + key;
+      const float* v = args.v + row * args.stride + value;
+      float* y = args.y + row * args.stride + value;
+      const float beta = args.beta[row * args.heads + head], decay = args.decay[row * args.heads + head];
+      for (std::size_t p = 0; p < args.value_dim; ++p) {
+        float* s = state + p * args.key_dim;
+        const float rest = beta * (v[p] - decayed_sum(s, k, decay, args.key_dim));
+        y[p] = scan_element(s, k, q, 1.0f, rest, args.key_dim);
+      }
+    }
+  }
+}
+
 inline void softplus_array(const float* x, float* y, std::size_t count) {
   for (std::size_t i = 0; i < count; i += 16) {
     const std::size_t n = count - i < 16 ? count - i : 16;

@@ -37,10 +37,16 @@ struct Scratch {
         router_x(arena.take_narrowed(rows, p.width)),
         pair_at(arena.take<std::uint32_t>(pairs)),
         tiles(arena.take<kernels::RowTile>(pairs / kFewPairs + p.experts)),
-        pairs_ffn(arena, {.width = p.width, .ffn = p.ffn_expert, .rows = pairs, .rows_per_x = p.experts_used}),
+        pairs_ffn(arena, {.width = p.width,
+                          .ffn = p.ffn_expert,
+                          .gated = p.ungated == 0,
+                          .rows = pairs,
+                          .rows_per_x = p.experts_used}),
         pairs_y(arena.take<float>(pairs * p.width)),
-        shared(arena, {.width = p.width, .ffn = p.ffn_shared, .rows = p.ffn_shared != 0 ? rows : 0}),
-        shared_y(arena.take<float>(p.ffn_shared != 0 ? rows * p.width : 0)) {}
+        shared(arena,
+               {.width = p.width, .ffn = p.ffn_shared, .gated = p.ungated == 0, .rows = p.ffn_shared != 0 ? rows : 0}),
+        shared_y(arena.take<float>(p.ffn_shared != 0 ? rows * p.width : 0)),
+        shared_gate(arena.take<float>(p.has_shared_gate != 0 ? rows : 0)) {}
   Arena::Staged staged;
   float* logits;           // [T, E]
   std::uint32_t* experts;  // [T, k], ascending in every row
@@ -51,7 +57,8 @@ struct Scratch {
   FeedForwardScratch pairs_ffn;
   float* pairs_y;  // [pairs at once, D]
   FeedForwardScratch shared;
-  float* shared_y;  // [T, D]
+  float* shared_y;     // [T, D]
+  float* shared_gate;  // [T]
 };
 
 const CudaWeight* matrix_of(const PreparedInsn& insn, MoeSlot which) { return weight_of(insn.weight(which)); }
@@ -79,8 +86,9 @@ RowMatrices group_pairs(const CudaStream& stream, const FeedForward& ffn, const 
                         const std::uint32_t* experts, std::uint32_t pairs) {
   RowMatrices own{.matrix_of_row = experts};
   if (pairs <= p.experts) return own;
-  const bool plain = std::ranges::any_of(std::array{ffn.gate, ffn.up, ffn.down},
-                                         [](const CudaWeight* w) { return w->dtype == plan::DType::kF32; });
+  const bool plain = std::ranges::any_of(std::array{ffn.gate, ffn.up, ffn.down}, [](const CudaWeight* w) {
+    return w != nullptr && w->dtype == plan::DType::kF32;
+  });
   own.tile_rows = plain || pairs / p.experts <= kFewPairs ? kFewPairs : kManyPairs;
   own.tiles = scratch.tiles;
   own.tiles_count = pairs / own.tile_rows + p.experts;
@@ -122,6 +130,7 @@ void run_experts(const ExecutionContext& ctx, const PreparedInsn& insn, const Mo
                                     {.expert_rows = scratch.pairs_y,
                                      .weights = scratch.weights + first_pair,
                                      .shared_rows = p.ffn_shared != 0 ? scratch.shared_y + at : nullptr,
+                                     .shared_gate = p.has_shared_gate != 0 ? scratch.shared_gate + first : nullptr,
                                      .y = insn.output(0) + at,
                                      .width = p.width,
                                      .used = p.experts_used});
@@ -148,6 +157,15 @@ Status MoeAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept
                   .limit = p.limit},
                  scratch.shared,
                  {.x = insn.input(0), .y = scratch.shared_y, .rows = ctx.total_rows, .staged = scratch.staged});
+  if (p.has_shared_gate != 0)
+    project(stream,
+            {.x = insn.input(0),
+             .x_stride = p.width,
+             .rows = ctx.total_rows,
+             .narrowed = scratch.router_x,
+             .staged = scratch.staged,
+             .y_stride = 1},
+            std::array{Projection{matrix_of(insn, MoeSlot::kSharedRouter), scratch.shared_gate}});
   run_experts(ctx, insn, p, scratch);
   return stream.status();
 }

@@ -9,6 +9,8 @@ namespace llorch::engine::compute::cuda::adapters {
 
 using plan::Backend;
 using plan::ExecutionContext;
+using plan::GatedDeltaParams;
+using plan::GatedDeltaSlot;
 using plan::MambaMixerParams;
 using plan::MambaSlot;
 using plan::ParamBlock;
@@ -105,6 +107,69 @@ void gate(const ExecutionContext& ctx, const PreparedInsn& insn, const MambaMixe
                                                                     .narrowed = wanted(inner)});
 }
 
+struct DeltaScratch {
+  DeltaScratch(Arena& arena, const GatedDeltaParams& p, const float* input, std::uint64_t rows)
+      : staged(arena.take_staged(input, rows, p.width)),
+        mixed(arena.take<float>(rows * DeltaColumns(p).count)),
+        x(arena.take_narrowed(rows, p.width)),
+        inner(arena.take_narrowed(rows, p.value_heads * p.d_v)) {}
+  Arena::Staged staged;
+  float* mixed;  // [T, columns]
+  Arena::Narrowed x, inner;
+};
+
+// Convolution and the delta rule over the projected rows, in place; what comes of it stands where v stood.
+void run_rule(const ExecutionContext& ctx, const PreparedInsn& insn, const GatedDeltaParams& p, float* mixed) {
+  const CudaStream& stream = stream_of(ctx);
+  const DeltaColumns columns(p);
+  const plan::GatedDeltaStateLayout layout = delta_state_layout(p);
+  convolve(stream, {.sequences = sequences_of(ctx, insn, p.state_offset_bytes, layout.conv_bytes()),
+                    .x = mixed,
+                    .x_stride = columns.count,
+                    .y = mixed,
+                    .y_stride = columns.count,
+                    .channels = layout.conv_rows,
+                    .taps = p.d_conv,
+                    .weight = vector_of(insn.weight(GatedDeltaSlot::kConvWeight)),
+                    .silu = true});
+  stream.launch<kernels::DeltaScan>(
+      {p.value_heads, ctx.total_rows},
+      {.sequences = sequences_of(ctx, insn, p.state_offset_bytes + layout.conv_bytes(), layout.delta_bytes()),
+       .q = mixed,
+       .k = mixed + columns.k,
+       .v = mixed + columns.v,
+       .beta = mixed + columns.beta,
+       .dt = mixed + columns.decay,
+       .dt_bias = vector_of(insn.weight(GatedDeltaSlot::kDtBias)),
+       .a = vector_of(insn.weight(GatedDeltaSlot::kA)),
+       .stride = columns.count,
+       .heads = p.value_heads,
+       .key_heads = p.key_heads,
+       .key_dim = p.d_k,
+       .value_dim = p.d_v,
+       .unit_eps = p.unit_eps,
+       .keys_take_turns = p.keys_take_turns != 0});
+  float* y = mixed + columns.v;
+  stream.launch<kernels::RmsNorm>({p.value_heads, ctx.total_rows},
+                                  {.x = y,
+                                   .weight = vector_of(insn.weight(GatedDeltaSlot::kNorm)),
+                                   .y = y,
+                                   .x_stride = columns.count,
+                                   .y_stride = columns.count,
+                                   .inner_stride = p.d_v,
+                                   .weight_stride = 0,
+                                   .width = p.d_v,
+                                   .eps = p.norm_eps});
+  const std::uint32_t width = p.value_heads * p.d_v;
+  stream.launch<kernels::Swiglu>({blocks_of(width, kernels::Swiglu::kThreads), ctx.total_rows},
+                                 {.gate = mixed + columns.z,
+                                  .up = y,
+                                  .y = y,
+                                  .x_stride = columns.count,
+                                  .y_stride = columns.count,
+                                  .width = width});
+}
+
 struct ShortconvScratch {
   ShortconvScratch(Arena& arena, const ShortconvParams& p, const float* input, std::uint64_t rows)
       : staged(arena.take_staged(input, rows, p.width)),
@@ -152,6 +217,42 @@ std::uint64_t MambaAdapter::workspace_bytes(const ParamBlock& params, const Step
                                             const Backend&) noexcept {
   Arena arena;
   MambaScratch(arena, plan::param_as<MambaMixerParams>(params), nullptr, limits.rows_max);
+  return arena.used_bytes();
+}
+
+Status GatedDeltaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
+  const auto& p = insn.param<GatedDeltaParams>();
+  const CudaStream& stream = stream_of(ctx);
+  const DeltaColumns columns(p);
+  Arena arena(ctx);
+  const DeltaScratch scratch(arena, p, insn.input(0), ctx.total_rows);
+  using enum GatedDeltaSlot;
+  project(stream,
+          {.x = insn.input(0),
+           .x_stride = p.width,
+           .rows = ctx.total_rows,
+           .narrowed = scratch.x,
+           .staged = scratch.staged,
+           .y_stride = columns.count},
+          std::array{Projection{weight_of(insn.weight(kQkv)), scratch.mixed},
+                     Projection{weight_of(insn.weight(kZ)), scratch.mixed + columns.z},
+                     Projection{weight_of(insn.weight(kBeta)), scratch.mixed + columns.beta},
+                     Projection{weight_of(insn.weight(kDecay)), scratch.mixed + columns.decay}});
+  run_rule(ctx, insn, p, scratch.mixed);
+  project(stream,
+          {.x = scratch.mixed + columns.v,
+           .x_stride = columns.count,
+           .rows = ctx.total_rows,
+           .narrowed = scratch.inner,
+           .y_stride = p.width},
+          std::array{Projection{weight_of(insn.weight(kOutProj)), insn.output(0)}});
+  return stream.status();
+}
+
+std::uint64_t GatedDeltaAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
+                                                 const Backend&) noexcept {
+  Arena arena;
+  DeltaScratch(arena, plan::param_as<GatedDeltaParams>(params), nullptr, limits.rows_max);
   return arena.used_bytes();
 }
 

@@ -135,8 +135,10 @@ base::Result<> prepare(const plan::PrepareArgs& args) {
                                   .positions_max = kPositionsMax,
                                   .conv_taps_max = kernels::kTapsMax,
                                   .rows_max = kRowsMax,
-                                  .key_dims_max = kernels::kKeyDimMax,
+                                  .key_dims_max = args.insn.opcode == plan::Opcode::kGatedDelta ? kernels::kDeltaKeyMax
+                                                                                                : kernels::kKeyDimMax,
                                   .value_dims_max = kernels::kValueDimMax,
+                                  .weighs_expert_inputs = false,
                                   .experts_max = kernels::kExpertsMax,
                                   .experts_used_max = kernels::kExpertsUsedMax,
                                   .expert_groups_max = kernels::kExpertGroupsMax});

@@ -38,6 +38,7 @@ constexpr AdapterTables make_tables() {
   put<MoeAdapter>(tables, Opcode::kMoe, kMatrices);
   put<MlaAdapter>(tables, Opcode::kMlaAttention, kMatrices);
   put<MambaAdapter>(tables, Opcode::kMambaMixer, kMatrices);
+  put<GatedDeltaAdapter>(tables, Opcode::kGatedDelta, kMatrices);
   put<ShortconvAdapter>(tables, Opcode::kShortconv, kMatrices);
   put<EmbeddingAdapter>(tables, Opcode::kEmbedding, kMatrices);
   put<ResidualAddAdapter>(tables, Opcode::kResidualAdd, kInPlace);

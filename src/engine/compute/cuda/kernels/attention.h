@@ -61,6 +61,7 @@ struct AttentionArgs {
   float scale = 1;
   float softcap = 0;
   std::uint32_t window = 0;      // 0 = all
+  bool chunked = false;          // from the last multiple of the window on
   const float* sinks = nullptr;  // [heads] or null
   std::uint32_t first_row = 0;   // of the step; what `q` and `out` begin with
   Source from;
@@ -95,6 +96,7 @@ struct PagedKeys {
   using Stored = typename Element<kKv>::Stored;
   static LLORCH_KERNEL Seen seen(const Args& args, std::uint32_t row) {
     const std::uint32_t end = args.from.positions[row] + 1;
+    if (args.chunked) return {(end - 1) / args.window * args.window, end};
     return {args.window != 0 && end > args.window ? end - args.window : 0, end};
   }
   LLORCH_KERNEL PagedKeys(const Args& args, std::uint32_t row, std::uint32_t page, std::uint32_t kv_head)

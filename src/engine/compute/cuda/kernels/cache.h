@@ -66,8 +66,8 @@ struct Rotation {
 
 inline constexpr std::uint32_t kHeadDimMax = 1024;
 
-// Projected rows [q heads | k heads | v heads]: q and k normed and rotated, then k and v appended to the pages, or left in
-// place when there are none. Grid: heads + 2 kv_heads, rows.
+// Projected rows [q heads | k heads | v heads]: q and k normed and rotated, or rotated and normed, q and v scaled, then k and v
+// appended to the pages, or left in place when there are none. Grid: heads + 2 kv_heads, rows.
 struct FinishHeadsArgs {
   float* rows = nullptr;  // row stride `stride`
   std::uint64_t stride = 0;
@@ -77,6 +77,14 @@ struct FinishHeadsArgs {
   std::uint32_t d_v = 0;
   const float* q_norm = nullptr;  // [d_qk] or null, with k_norm
   const float* k_norm = nullptr;
+  bool norms_rotated = false;  // once they have turned
+  bool norms_to_one = false;   // without weights
+  float value_scale = 0;       // 0 = none
+  // q *= 1 + temperature * ln(1 + floor((position + temperature_offset) / temperature_length)); length 0 = off
+  float temperature = 0;
+  std::uint32_t temperature_length = 0;
+  std::uint32_t temperature_offset = 0;
+  const std::uint32_t* positions = nullptr;  // [rows], for the temperature
   float eps = 0;
   float norm_offset = 0;
   Rotation rotation;
@@ -106,20 +114,29 @@ struct FinishHeads {
     });
     if (!is_v) {
       const float* weight = is_q ? args.q_norm : args.k_norm;
-      if (weight != nullptr) norm(block, shared, args, weight);
+      const bool norms = weight != nullptr || args.norms_to_one;
+      if (norms && !args.norms_rotated) norm(block, shared, args, weight);
       rotate(block, shared, args, row);
+      if (norms && args.norms_rotated) norm(block, shared, args, weight);
     }
+    const float scale = scale_of(args, row, is_q, is_v);
     block.each([&](std::uint32_t thread) {
       for (std::uint32_t i = thread; i < dims; i += kThreads)
         if (is_q || args.cache.pages == nullptr) {
-          x[i] = shared.head[i];
+          x[i] = shared.head[i] * scale;
         } else {
-          append(args, unit, row, i, shared.head[i]);
+          append(args, unit, row, i, shared.head[i] * scale);
         }
     });
   }
 
  private:
+  static LLORCH_KERNEL float scale_of(const Args& args, std::uint32_t row, bool is_q, bool is_v) {
+    if (is_v) return args.value_scale != 0.0f ? args.value_scale : 1.0f;
+    if (!is_q || args.temperature_length == 0) return 1.0f;
+    const std::uint32_t times = (args.positions[row] + args.temperature_offset) / args.temperature_length;
+    return fma(args.temperature, log_1p(static_cast<float>(times)), 1.0f);
+  }
   template <class Block>
   static LLORCH_KERNEL void norm(Block& block, Shared& shared, const Args& args, const float* weight) {
     lane_sum(
@@ -128,7 +145,7 @@ struct FinishHeads {
       const float mean = divide(shared.sum.total, static_cast<float>(args.d_qk));
       const float r = divide(1.0f, square_root(mean + args.eps));
       for (std::uint32_t i = thread; i < args.d_qk; i += kThreads)
-        shared.head[i] = (shared.head[i] * r) * (weight[i] + args.norm_offset);
+        shared.head[i] = (shared.head[i] * r) * (weight != nullptr ? weight[i] + args.norm_offset : 1.0f);
     });
   }
   template <class Block>

@@ -196,6 +196,7 @@ struct CombineArgs {
   const float* expert_rows = nullptr;  // [rows, used, width]
   const float* weights = nullptr;      // [rows, used]
   const float* shared_rows = nullptr;  // [rows, width] or null
+  const float* shared_gate = nullptr;  // [rows] or null: shared_rows count by its sigmoid
   float* y = nullptr;                  // [rows, width]
   std::uint32_t width = 0;
   std::uint32_t used = 0;
@@ -214,7 +215,8 @@ struct Combine {
       float y = 0.0f;
       for (std::uint32_t j = 0; j < args.used; ++j)
         y = fma(args.weights[first + j], args.expert_rows[(first + j) * args.width + i], y);
-      args.y[at] = args.shared_rows != nullptr ? fma(1.0f, args.shared_rows[at], y) : y;
+      const float share = args.shared_gate != nullptr ? sigmoid(args.shared_gate[block.y()]) : 1.0f;
+      args.y[at] = args.shared_rows != nullptr ? fma(share, args.shared_rows[at], y) : y;
     });
   }
 };

@@ -117,6 +117,7 @@ LLORCH_KERNEL float activated(plan::Activation act, float gate) {
     case plan::Activation::kGeluTanh:
       return divide(gate, 1.0f + exponential(0.0f - gate * fma(gate * gate, 0x1.2444f2p-4f, 0x1.988454p+0f)));
     case plan::Activation::kGeluErf: return (0.5f * gate) * (1.0f + error_function(gate * 0x1.6a09e6p-1f));
+    case plan::Activation::kRelu2: return gate > 0.0f ? gate * gate : (gate != gate ? gate : 0.0f);
     default: return divide(gate, 1.0f + exponential(0.0f - gate));  // silu
   }
 }
@@ -188,6 +189,30 @@ struct SwigluHalves {
       for (std::uint32_t i = thread; i < args.width; i += kThreads) y[i] = swiglu(args, block.x(), i);
     });
     narrow_row(block, shared, y, args.narrowed.halves, block.x());
+  }
+};
+
+// y *= sigmoid(gate), one number for every `each` elements of a row. Grid: columns / kThreads, rows.
+struct GateArgs {
+  float* y = nullptr;           // [rows, width]
+  const float* gate = nullptr;  // [rows, width / each]
+  std::uint32_t width = 0;
+  std::uint32_t each = 1;
+  bool operator==(const GateArgs&) const = default;
+};
+struct Gate {
+  using Args = GateArgs;
+  using Shared = Nothing;
+  static constexpr std::uint32_t kThreads = 256;
+  template <class Block>
+  static LLORCH_KERNEL void run(Block& block, Shared&, const Args& args) {
+    block.each([&](std::uint32_t thread) {
+      const std::uint32_t i = block.x() * kThreads + thread;
+      if (i >= args.width) return;
+      const std::uint64_t row = block.y();
+      float& y = args.y[row * args.width + i];
+      y = sigmoid(args.gate[row * (args.width / args.each) + i / args.each]) * y;
+    });
   }
 };
 

@@ -156,4 +156,99 @@ struct SsmScan {
   }
 };
 
+// The gated delta rule over q and k that become unit vectors, q / sqrt(key_dim) of one. beta = sigmoid(beta), decay =
+// e^(a softplus(dt + dt_bias)); S = decay S; r = beta (v - S k); S = S + r k^T; y = S q. State: S, [heads][value_dim][key_dim].
+// Grid: heads, rows.
+struct DeltaScanArgs {
+  Sequences sequences;
+  const float* q =
+      nullptr;  // [rows, key_heads * key_dim], row stride `stride`, as all; head h reads h / (heads / key_heads)
+  const float* k = nullptr;
+  float* v = nullptr;              // [rows, heads * value_dim]; becomes y
+  const float* beta = nullptr;     // [rows, heads]
+  const float* dt = nullptr;       // [rows, heads]
+  const float* dt_bias = nullptr;  // [heads]
+  const float* a = nullptr;        // [heads]
+  std::uint64_t stride = 0;
+  std::uint32_t heads = 0;
+  std::uint32_t key_heads = 0;
+  std::uint32_t key_dim = 0;  // at most kDeltaKeyMax
+  std::uint32_t value_dim = 0;
+  float unit_eps = 0;
+  bool keys_take_turns = false;  // head h reads key head h mod key_heads
+  bool operator==(const DeltaScanArgs&) const = default;
+};
+inline constexpr std::uint32_t kDeltaKeyMax = 512;
+struct DeltaScan {
+  using Args = DeltaScanArgs;
+  static constexpr std::uint32_t kThreads = 256;
+  static constexpr std::uint32_t kDims = kThreads / 16;  // sixteen lanes to a dimension of the value
+  struct Shared {
+    LaneSum sum;
+    float q[kDeltaKeyMax];
+    float k[kDeltaKeyMax];
+  };
+  template <class Block>
+  static LLORCH_KERNEL void run(Block& block, Shared& shared, const Args& args) {
+    const std::uint32_t first = block.y(), head = block.x();
+    if (!args.sequences.begins(first)) return;
+    const std::uint32_t key_head = args.keys_take_turns ? head % args.key_heads : head / (args.heads / args.key_heads);
+    const std::uint64_t key = std::uint64_t{key_head} * args.key_dim;
+    float* state = args.sequences.state_of(first) + std::uint64_t{head} * args.value_dim * args.key_dim;
+    const float root = square_root(static_cast<float>(args.key_dim));
+    for (std::uint32_t row = first; args.sequences.goes_on(row, first); ++row) {
+      unit(block, shared, args.q + row * args.stride + key, args, divide(1.0f, root), shared.q);
+      unit(block, shared, args.k + row * args.stride + key, args, 1.0f, shared.k);
+      for (std::uint32_t dim = 0; dim < args.value_dim; dim += kDims) step_dims(block, shared, args, state, row, dim);
+    }
+  }
+
+ private:
+  template <class Block>
+  static LLORCH_KERNEL void unit(Block& block, Shared& shared, const float* x, const Args& args, float length,
+                                 float* out) {
+    lane_sum(
+        block, shared.sum, args.key_dim, [&](std::uint32_t i) { return x[i]; }, AddSquare());
+    block.each([&](std::uint32_t thread) {
+      const float scale = divide(length, square_root(shared.sum.total + args.unit_eps));
+      for (std::uint32_t i = thread; i < args.key_dim; i += kThreads) out[i] = x[i] * scale;
+    });
+  }
+  template <class Block>
+  static LLORCH_KERNEL void step_dims(Block& block, const Shared& shared, const Args& args, float* state,
+                                      std::uint32_t row, std::uint32_t first_dim) {
+    const std::uint32_t head = block.x();
+    const std::uint64_t at = row * args.stride + head;
+    const float decay = exponential(softplus(args.dt[at] + args.dt_bias[head]) * args.a[head]);
+    const float beta = sigmoid(args.beta[at]);
+    float* v = args.v + row * args.stride + std::uint64_t{head} * args.value_dim;
+    typename Block::template PerThread<float> seen, sums;
+    block.each([&](std::uint32_t thread) {
+      const std::uint32_t dim = first_dim + thread / 16;
+      if (dim >= args.value_dim) return;
+      float* s = state + std::uint64_t{dim} * args.key_dim;
+      for (std::uint32_t n = thread % 16; n < args.key_dim; n += 16) {
+        s[n] = decay * s[n];
+        seen[thread] = fma(s[n], shared.k[n], seen[thread]);
+      }
+    });
+    block.template sum_tree<16>(seen, [](float& sum) -> float& { return sum; });
+    block.each([&](std::uint32_t thread) {
+      const std::uint32_t dim = first_dim + thread / 16;
+      if (dim >= args.value_dim) return;
+      const float rest = beta * (v[dim] - seen[thread]);
+      float* s = state + std::uint64_t{dim} * args.key_dim;
+      for (std::uint32_t n = thread % 16; n < args.key_dim; n += 16) {
+        s[n] = s[n] + rest * shared.k[n];
+        sums[thread] = fma(s[n], shared.q[n], sums[thread]);
+      }
+    });
+    block.template sum_tree<16>(sums, [](float& sum) -> float& { return sum; });
+    block.each([&](std::uint32_t thread) {
+      const std::uint32_t dim = first_dim + thread / 16;
+      if (dim < args.value_dim && thread % 16 == 0) v[dim] = sums[thread];
+    });
+  }
+};
+
 }  // namespace llorch::engine::compute::cuda::kernels

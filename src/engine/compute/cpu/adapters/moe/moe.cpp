@@ -57,8 +57,9 @@ struct Scratch {
         up_gate(arena.take<float>(batch_pairs * 2 * p.ffn_expert)),
         hidden_quantized(arena.take_quantized(batch_pairs, p.ffn_expert)),
         batch_y(arena.take<float>(batch_pairs * p.width)),
-        shared(arena, {.width = p.width, .ffn = p.ffn_shared, .gated = true}, p.ffn_shared != 0 ? rows : 0),
-        shared_y(arena.take<float>(p.ffn_shared != 0 ? rows * p.width : 0)) {}
+        shared(arena, {.width = p.width, .ffn = p.ffn_shared, .gated = p.ungated == 0}, p.ffn_shared != 0 ? rows : 0),
+        shared_y(arena.take<float>(p.ffn_shared != 0 ? rows * p.width : 0)),
+        shared_weights(arena.take<float>(p.has_shared_gate != 0 ? rows : 0)) {}
   QuantizedRows x;
   float* logits;               // [T, E]
   std::uint32_t* experts;      // [T, k], ascending in every row
@@ -76,7 +77,8 @@ struct Scratch {
   QuantizedRows hidden_quantized;
   float* batch_y;  // [pairs of the batch, D]
   FeedForwardScratch shared;
-  float* shared_y;  // [T, D]
+  float* shared_y;        // [T, D]
+  float* shared_weights;  // [T]
 };
 
 // Consecutive experts and their pairs.
@@ -112,6 +114,7 @@ class Moe {
  private:
   const CpuWeight& weight(MoeSlot slot) const { return *weight_of(insn_.weight(slot)); }
   const float* vector(MoeSlot slot) const { return vector_of(insn_.weight(slot)); }
+  bool gated() const { return p_.ungated == 0; }
   static bool quantized(const CpuWeight& weight) { return plan::is_quantized(weight.matrix.dtype); }
   std::size_t pairs_of(std::size_t expert) const {
     return scratch_.first_pair[expert + 1] - scratch_.first_pair[expert];
@@ -155,7 +158,8 @@ class Moe {
   void run_batch(const Batch& batch) {
     const std::size_t count = batch.pairs.end - batch.pairs.begin, hidden_stride = 2 * std::size_t{p_.ffn_expert};
     gather(batch);
-    multiply(batch, std::array{&weight(MoeSlot::kUp), &weight(MoeSlot::kGate)},
+    const std::array stacks{&weight(MoeSlot::kUp), gated() ? &weight(MoeSlot::kGate) : nullptr};
+    multiply(batch, std::span(stacks).first(gated() ? 2 : 1),
              {.x = scratch_.batch_x,
               .x_stride = p_.width,
               .xq = scratch_.batch_quantized,
@@ -173,15 +177,27 @@ class Moe {
   }
 
   void gather(const Batch& batch) {
-    const bool quantize = quantized(weight(MoeSlot::kUp)) || quantized(weight(MoeSlot::kGate));
+    const bool quantize = quantized(weight(MoeSlot::kUp)) || (gated() && quantized(weight(MoeSlot::kGate)));
     const std::uint32_t* rows = scratch_.row_of_pair + batch.pairs.begin;
     stream_.pool.run(batch.pairs.end - batch.pairs.begin, kGrainElements / p_.width + 1, [&](Range pairs, std::size_t) {
       for (std::size_t i = pairs.begin; i < pairs.end; ++i)
         std::memcpy(scratch_.batch_x + i * p_.width, insn_.input(0) + std::size_t{rows[i]} * p_.width,
                     p_.width * sizeof(float));
+      if (p_.weighs_inputs != 0) weigh_inputs(batch, pairs);
       if (quantize)
         stream_.kernels.quantize({.x = scratch_.batch_x, .x_stride = p_.width, .out = scratch_.batch_quantized}, pairs);
     });
+  }
+
+  void weigh_inputs(const Batch& batch, Range pairs) {
+    for (std::size_t i = pairs.begin; i < pairs.end; ++i) {
+      const std::size_t pair = batch.pairs.begin + i, row = scratch_.row_of_pair[pair];
+      const std::uint32_t* own = scratch_.pairs + row * p_.experts_used;
+      const auto choice = static_cast<std::size_t>(std::find(own, own + p_.experts_used, pair) - own);
+      stream_.kernels.scale_softcap(
+          {.y = scratch_.batch_x + i * p_.width, .scale = scratch_.weights[row * p_.experts_used + choice]},
+          {0, p_.width});
+    }
   }
 
   // Every expert of the batch times its rows, for stacks of one shape; the outputs of the stacks stand side by side. Each
@@ -228,9 +244,9 @@ class Moe {
     float* up = scratch_.up_gate;
     float* gate = up + p_.ffn_expert;
     add_expert_bias(batch, MoeSlot::kUpBias, up, pairs);
-    add_expert_bias(batch, MoeSlot::kGateBias, gate, pairs);
-    stream_.kernels.swiglu({.gate = gate,
-                            .up = up,
+    if (gated()) add_expert_bias(batch, MoeSlot::kGateBias, gate, pairs);
+    stream_.kernels.swiglu({.gate = gated() ? gate : up,
+                            .up = gated() ? up : nullptr,
                             .x_stride = stride,
                             .y = up,
                             .y_stride = stride,
@@ -254,7 +270,9 @@ class Moe {
         if (bias != nullptr)
           stream_.kernels.add_bias(
               {.x = expert_y, .width = p_.width, .bias = bias + std::size_t{scratch_.experts[i]} * p_.width}, {0, 1});
-        stream_.kernels.residual_add({.a = y, .b = expert_y, .y = y, .scale = scratch_.weights[i]}, {0, p_.width});
+        stream_.kernels.residual_add(
+            {.a = y, .b = expert_y, .y = y, .scale = p_.weighs_inputs != 0 ? 1.0f : scratch_.weights[i]},
+            {0, p_.width});
       }
     }
   }
@@ -262,16 +280,32 @@ class Moe {
   void add_shared() {
     const FeedForward ffn{.width = p_.width,
                           .ffn = p_.ffn_shared,
-                          .gate = &weight(MoeSlot::kSharedGate),
+                          .gate = gated() ? &weight(MoeSlot::kSharedGate) : nullptr,
                           .up = &weight(MoeSlot::kSharedUp),
                           .down = &weight(MoeSlot::kSharedDown),
                           .act = kernel_activation(p_.act),
                           .alpha = p_.alpha,
                           .limit = p_.limit};
     feed_forward(stream_, ffn, scratch_.shared, {.x = insn_.input(0), .y = scratch_.shared_y, .rows = rows_});
+    if (p_.has_shared_gate != 0) return add_gated_shared();
     const ResidualAddArgs add{.a = insn_.output(0), .b = scratch_.shared_y, .y = insn_.output(0)};
     stream_.pool.run(rows_ * p_.width, kGrainElements,
                      [&](Range range, std::size_t) { stream_.kernels.residual_add(add, range); });
+  }
+
+  // y += sigmoid(router * x) * shared
+  void add_gated_shared() {
+    project(stream_, {.x = insn_.input(0), .x_stride = p_.width, .rows = rows_, .quantized = scratch_.x, .y_stride = 1},
+            std::array{Projection{&weight(MoeSlot::kSharedRouter), scratch_.shared_weights}});
+    stream_.pool.run(rows_, kGrainElements / p_.width + 1, [&](Range rows, std::size_t) {
+      stream_.kernels.probabilities({.x = scratch_.shared_weights, .width = 1, .softmax = false}, rows);
+      for (std::size_t row = rows.begin; row < rows.end; ++row) {
+        float* y = insn_.output(0) + row * p_.width;
+        stream_.kernels.residual_add(
+            {.a = y, .b = scratch_.shared_y + row * p_.width, .y = y, .scale = scratch_.shared_weights[row]},
+            {0, p_.width});
+      }
+    });
   }
 
   const CpuStream& stream_;

@@ -26,11 +26,13 @@ struct Scratch {
       : staged(arena.take_staged(input, rows, p.width)),
         qkv(arena.take<float>(rows * AttentionColumns(p).count)),
         attended(arena.take<float>(rows * p.heads * p.d_v)),
+        gate(arena.take<float>(rows * gate_columns(p))),
         x(arena.take_narrowed(rows, p.width)),
         attended_narrowed(arena.take_narrowed(rows, p.heads * p.d_v)) {}
   Arena::Staged staged;
   float* qkv;
   float* attended;  // [T, H * d_v]
+  float* gate;      // [T, H] or [T, H * d_v]
   Arena::Narrowed x, attended_narrowed;
 };
 
@@ -64,20 +66,66 @@ kernels::Rotation rotation_of(const ExecutionContext& ctx, const AttentionParams
   return rotation;
 }
 
+// All query heads of a row together, and all key heads.
+void norm_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const AttentionParams& p,
+               const Scratch& scratch) {
+  const AttentionColumns columns(p);
+  const auto norm = [&](float* x, std::uint64_t width, AttentionSlot weight) {
+    stream_of(ctx).launch<kernels::RmsNorm>({1, ctx.total_rows}, {.x = x,
+                                                                  .weight = vector_of(insn.weight(weight)),
+                                                                  .y = x,
+                                                                  .x_stride = columns.count,
+                                                                  .y_stride = columns.count,
+                                                                  .width = static_cast<std::uint32_t>(width),
+                                                                  .eps = p.qk_norm_eps,
+                                                                  .weight_offset = p.qk_norm_offset});
+  };
+  norm(scratch.qkv, columns.k, AttentionSlot::kQNorm);
+  norm(scratch.qkv + columns.k, columns.v - columns.k, AttentionSlot::kKNorm);
+}
+
+// attended *= sigmoid(gate)
+void gate_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const AttentionParams& p,
+               const Scratch& scratch) {
+  const CudaStream& stream = stream_of(ctx);
+  const auto columns = static_cast<std::uint32_t>(gate_columns(p));
+  project(stream,
+          {.x = insn.input(0),
+           .x_stride = p.width,
+           .rows = ctx.total_rows,
+           .narrowed = scratch.x,
+           .staged = scratch.staged,
+           .y_stride = columns},
+          std::array{Projection{weight_of(insn.weight(AttentionSlot::kGate)), scratch.gate}});
+  const std::uint32_t width = p.heads * p.d_v;
+  stream.launch<kernels::Gate>({blocks_of(width, kernels::Gate::kThreads), ctx.total_rows},
+                               {.y = scratch.attended, .gate = scratch.gate, .width = width, .each = width / columns});
+}
+
 void finish_heads(const ExecutionContext& ctx, const PreparedInsn& insn, const AttentionParams& p,
                   const Scratch& scratch) {
   const CudaStream& stream = stream_of(ctx);
-  kernels::FinishHeadsArgs args{.rows = scratch.qkv,
-                                .stride = AttentionColumns(p).count,
-                                .heads = p.heads,
-                                .kv_heads = p.kv_heads,
-                                .d_qk = p.d_qk,
-                                .d_v = p.d_v,
-                                .q_norm = vector_of(insn.weight(AttentionSlot::kQNorm)),
-                                .k_norm = vector_of(insn.weight(AttentionSlot::kKNorm)),
-                                .eps = p.qk_norm_eps,
-                                .norm_offset = p.qk_norm_offset,
-                                .rotation = rotation_of(ctx, p)};
+  const bool by_row = p.qk_norm == plan::QkNorm::kPerRow;
+  if (by_row) norm_rows(ctx, insn, p, scratch);
+  kernels::FinishHeadsArgs args{
+      .rows = scratch.qkv,
+      .stride = AttentionColumns(p).count,
+      .heads = p.heads,
+      .kv_heads = p.kv_heads,
+      .d_qk = p.d_qk,
+      .d_v = p.d_v,
+      .q_norm = by_row ? nullptr : vector_of(insn.weight(AttentionSlot::kQNorm)),
+      .k_norm = by_row ? nullptr : vector_of(insn.weight(AttentionSlot::kKNorm)),
+      .norms_rotated = p.qk_norm == plan::QkNorm::kPerHeadRotated || p.qk_norm == plan::QkNorm::kUnitRotated,
+      .norms_to_one = p.qk_norm == plan::QkNorm::kUnitRotated,
+      .value_scale = p.value_scale,
+      .temperature = p.temperature,
+      .temperature_length = p.temperature_length,
+      .temperature_offset = p.temperature_offset,
+      .positions = ctx.positions,
+      .eps = p.qk_norm_eps,
+      .norm_offset = p.qk_norm_offset,
+      .rotation = rotation_of(ctx, p)};
   const Grid grid{p.heads + 2 * p.kv_heads, ctx.total_rows};
   if (p.causal != 0) args.cache = pages_of(ctx, insn.states.front(), p.kv_page_offset_bytes);
   if (p.causal == 0 || static_cast<DType>(p.kv_dtype) == DType::kF32) {
@@ -100,6 +148,7 @@ kernels::AttentionArgs<Source> args_of(const PreparedInsn& insn, const Attention
           .scale = p.scale,
           .softcap = p.logit_softcap,
           .window = p.window,
+          .chunked = p.chunked != 0,
           .sinks = vector_of(insn.weight(AttentionSlot::kSinks)),
           .narrowed = wanted(attended)};
 }
@@ -136,6 +185,7 @@ void attend_spans(const ExecutionContext& ctx, const PreparedInsn& insn, const A
 
 // Attention leaves rows as the output projection takes them: int8 blocks of whole heads, F16 rows where the blocks of a row meet.
 bool can_stage(const AttentionParams& p, Form form, std::uint32_t rows) {
+  if (p.gate != plan::AttentionGate::kNone) return false;  // they are not done yet
   return form == Form::kBytes ? p.d_v % kernels::kBlockElements == 0 : rows <= kernels::kRowArrivalCounters;
 }
 
@@ -172,6 +222,7 @@ Status AttentionAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
   } else {
     attend_spans(ctx, insn, p, scratch, attended);
   }
+  if (p.gate != plan::AttentionGate::kNone) gate_rows(ctx, insn, p, scratch);
   project(stream,
           {.x = scratch.attended,
            .x_stride = std::uint64_t{p.heads} * p.d_v,

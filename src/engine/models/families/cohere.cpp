@@ -1,0 +1,72 @@
+// Command R and Command A: attention and feed-forward side by side behind one LayerNorm; windows rotate, whole contexts do not.
+#include "engine/models/config/gguf_keys.h"
+#include "engine/models/config/hf_keys.h"
+#include "engine/models/families/families.h"
+#include "engine/models/families/standard.h"
+
+namespace llorch::engine::models::families {
+namespace {
+
+constexpr std::array kBlock{side_norm(NormVariant::kAttention), of_side(attention()), add(), of_side(ffn()), add()};
+constexpr std::array<LayerTemplate, 1> kLayerTemplates{kBlock};
+
+constexpr std::array kNorms{
+    row(NormVariant::kAttention, "blk.{}.attn_norm.weight", "layers.{}.input_layernorm.weight"),
+};
+constexpr auto kWeights = concat(kGlobalWeights, kNorms, kAttentionWeights, kAttentionBiases, kFfnWeights);
+constexpr std::array<std::string_view, 2> kGguf{"command-r", "cohere2"};
+constexpr std::array<std::string_view, 2> kHf{"cohere", "cohere2"};
+constexpr std::string_view kSecond = "cohere2";
+
+void unrotate(ModelConfig& config) {
+  for (LayerConfig& layer : config.layers) {
+    if (layer.window == 0) layer.rope = kNoRope;
+  }
+}
+
+base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
+  const GgufKeys keys = TRY(GgufKeys::of(files));
+  ModelConfig config = TRY(read_gguf_dense(keys, plan::RopeLayout::kInterleaved));
+  config.norm_kind = plan::NormKind::kLayerNorm;
+  config.logit_mul = TRY(check_positive(keys.key("logit_scale"), TRY(keys.real_or("logit_scale", 0.0625F))));
+  if (config.architecture != kSecond) return config;
+  TRY(read_gguf_windows(keys, {.window_absent = 4096, .period_absent = 4}, config));
+  unrotate(config);
+  return config;
+}
+
+base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
+  const HfKeys keys = TRY(HfKeys::of(files));
+  ModelConfig config = TRY(read_hf_dense(keys, {.eps = 1e-5F, .eps_key = "layer_norm_eps", .tied = true}));
+  config.norm_kind = plan::NormKind::kLayerNorm;
+  TRY(refuse_if(keys, "use_qk_norm"));
+  config.logit_mul = TRY(check_positive(keys.key("logit_scale"), TRY(keys.text().f32_or("logit_scale", 0.0625F))));
+  TRY(read_hf_one_rope(keys, plan::RopeLayout::kInterleaved, {}, config));
+  if (config.architecture != kSecond) return config;
+  const std::uint32_t window = TRY(read_hf_window(keys, 4096));
+  const auto types = TRY(read_hf_layer_types(keys, "layer_types", config.layers.size()));
+  const std::uint32_t period = TRY(keys.count_or("sliding_window_pattern", 4));
+  for (std::size_t n = 0; n < config.layers.size(); ++n) {
+    const bool windowed = types ? (*types)[n] == HfLayerType::kWindow : (n + 1) % period != 0;
+    if (windowed) config.layers[n].window = window;
+  }
+  unrotate(config);
+  return config;
+}
+
+}  // namespace
+
+const Family kCohere{
+    .name = "cohere",
+    .gguf = kGguf,
+    .hf = kHf,
+    .before = kBefore,
+    .layer_templates = kLayerTemplates,
+    .after = kAfter,
+    .weights = kWeights,
+    .hf_prefixes = kPrefixes,
+    .read_gguf = read_gguf,
+    .read_hf = read_hf,
+};
+
+}  // namespace llorch::engine::models::families

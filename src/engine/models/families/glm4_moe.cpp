@@ -1,0 +1,72 @@
+// GLM 4.5 to 4.7, mixtures: dense layers first, then experts that a sigmoid chooses.
+#include "engine/models/config/gguf_keys.h"
+#include "engine/models/config/hf_keys.h"
+#include "engine/models/families/families.h"
+#include "engine/models/families/standard.h"
+
+namespace llorch::engine::models::families {
+namespace {
+
+enum : std::uint8_t { kDense, kSparse };
+constexpr std::array<LayerTemplate, 2> kLayerTemplates{kDenseBlock, kMoeBlock};
+
+// GGUF calls the second norm by the place it stands in.
+constexpr std::array kOthers{
+    row(NormVariant::kAttention, "blk.{}.attn_norm.weight", "layers.{}.input_layernorm.weight"),
+    row(NormVariant::kFfn, "blk.{}.post_attention_norm.weight", "layers.{}.post_attention_layernorm.weight"),
+    optional(kHeadNorms[0]),
+    optional(kHeadNorms[1]),
+};
+constexpr auto kWeights =
+    concat(kGlobalWeights, kOthers, kAttentionWeights, kAttentionBiases, kFfnWeights, kRoutedExperts);
+constexpr std::array<std::string_view, 1> kGguf{"glm4moe"};
+constexpr std::array<std::string_view, 1> kHf{"glm4_moe"};
+
+base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
+  const GgufKeys keys = TRY(GgufKeys::of(files));
+  ModelConfig config = TRY(read_gguf_basics(keys));
+  TRY(drop_gguf_prediction_layers(keys, config));
+  TRY(read_gguf_attention(keys, plan::RopeLayout::kHalf, config));
+  TRY(read_gguf_ffn(keys, config));
+  TRY(read_gguf_routed_experts(keys, config));
+  if (!keys.has("expert_gating_func")) config.moe.gate = plan::MoeGate::kSigmoid;
+  const std::uint32_t dense = TRY(keys.number_or("leading_dense_block_count", 0));
+  for (std::size_t n = 0; n < config.layers.size(); ++n) config.layers[n].layer_template = n < dense ? kDense : kSparse;
+  return config;
+}
+
+base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
+  const HfKeys keys = TRY(HfKeys::of(files));
+  const HfDefaults defaults{.eps = 1e-5F};
+  ModelConfig config = TRY(read_hf_basics(keys, defaults));
+  TRY(read_hf_heads(keys, defaults, config));
+  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
+  TRY(demand_if(
+      keys, "attention_bias", false, Opcode::kMultiheadAttention,
+      {slot_number(AttentionSlot::kQBias), slot_number(AttentionSlot::kKBias), slot_number(AttentionSlot::kVBias)},
+      config));
+  TRY(demand_if(keys, "use_qk_norm", false, Opcode::kMultiheadAttention,
+                {slot_number(AttentionSlot::kQNorm), slot_number(AttentionSlot::kKNorm)}, config));
+  TRY(read_hf_dense_first(keys, {.dense = kDense, .sparse = kSparse}, config));
+  TRY(read_hf_routed_experts(keys, config));
+  TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {.partial = true, .partial_absent = 0.5F}, config));
+  return config;
+}
+
+}  // namespace
+
+const Family kGlm4Moe{
+    .name = "glm4_moe",
+    .gguf = kGguf,
+    .hf = kHf,
+    .before = kBefore,
+    .layer_templates = kLayerTemplates,
+    .after = kAfter,
+    .weights = kWeights,
+    .hf_prefixes = kPrefixes,
+    .ignores_layers_past_end = true,
+    .read_gguf = read_gguf,
+    .read_hf = read_hf,
+};
+
+}  // namespace llorch::engine::models::families

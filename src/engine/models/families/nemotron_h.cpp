@@ -1,0 +1,180 @@
+// Nemotron H: layers of one mixer each, Mamba-2, attention without rotation, feed-forward or experts without gates.
+#include <algorithm>
+#include <limits>
+
+#include "engine/models/config/gguf_keys.h"
+#include "engine/models/config/hf_keys.h"
+#include "engine/models/families/families.h"
+#include "engine/models/families/mamba.h"
+
+namespace llorch::engine::models::families {
+namespace {
+
+enum : std::uint8_t { kMamba, kAttention, kFfn, kMoe };
+constexpr std::array kMambaLayer{norm(NormVariant::kAttention), mamba_mixer(), add()};
+constexpr std::array kAttentionLayer{norm(NormVariant::kAttention), attention(), add()};
+constexpr std::array kFfnLayer{norm(NormVariant::kAttention), ffn(), add()};
+constexpr std::array kMoeLayer{norm(NormVariant::kAttention), moe(), add()};
+constexpr std::array<LayerTemplate, 4> kLayerTemplates{kMambaLayer, kAttentionLayer, kFfnLayer, kMoeLayer};
+
+constexpr std::array kOthers{
+    row(EmbeddingSlot::kWeight, "token_embd.weight", "embeddings.weight"),
+    row(NormVariant::kOutput, "output_norm.weight", "norm_f.weight"),
+    head_row("output.weight", "^lm_head.weight"),
+    row(NormVariant::kAttention, "blk.{}.attn_norm.weight", "layers.{}.norm.weight"),
+    row(AttentionSlot::kQ, "blk.{}.attn_q.weight", "layers.{}.mixer.q_proj.weight"),
+    row(AttentionSlot::kK, "blk.{}.attn_k.weight", "layers.{}.mixer.k_proj.weight"),
+    row(AttentionSlot::kV, "blk.{}.attn_v.weight", "layers.{}.mixer.v_proj.weight"),
+    row(AttentionSlot::kO, "blk.{}.attn_output.weight", "layers.{}.mixer.o_proj.weight"),
+    row(FfnSlot::kUp, "blk.{}.ffn_up.weight", "layers.{}.mixer.up_proj.weight"),
+    row(FfnSlot::kDown, "blk.{}.ffn_down.weight", "layers.{}.mixer.down_proj.weight"),
+    row(MoeSlot::kRouter, "blk.{}.ffn_gate_inp.weight", "layers.{}.mixer.gate.weight"),
+    row(MoeSlot::kUp, "blk.{}.ffn_up_exps.weight", Source("layers.{}.mixer.experts.{}.up_proj.weight", Load::kStack)),
+    row(MoeSlot::kDown, "blk.{}.ffn_down_exps.weight",
+        Source("layers.{}.mixer.experts.{}.down_proj.weight", Load::kStack)),
+    row(MoeSlot::kSelectionBias, "blk.{}.exp_probs_b.bias", "layers.{}.mixer.gate.e_score_correction_bias"),
+    optional_row(MoeSlot::kSharedUp, "blk.{}.ffn_up_shexp.weight", "layers.{}.mixer.shared_experts.up_proj.weight"),
+    optional_row(MoeSlot::kSharedDown, "blk.{}.ffn_down_shexp.weight",
+                 "layers.{}.mixer.shared_experts.down_proj.weight"),
+};
+constexpr auto kWeights = concat(kOthers, mixer_weights({.in_proj = "layers.{}.mixer.in_proj.weight",
+                                                         .in_bias = "layers.{}.mixer.in_proj.bias",
+                                                         .conv = "layers.{}.mixer.conv1d.weight",
+                                                         .conv_bias = "layers.{}.mixer.conv1d.bias",
+                                                         .dt_bias = "layers.{}.mixer.dt_bias",
+                                                         .a_log = "layers.{}.mixer.A_log",
+                                                         .d = "layers.{}.mixer.D",
+                                                         .norm = "layers.{}.mixer.norm.weight",
+                                                         .out_proj = "layers.{}.mixer.out_proj.weight",
+                                                         .out_bias = "layers.{}.mixer.out_proj.bias"}));
+constexpr std::array<std::string_view, 2> kGguf{"nemotron_h", "nemotron_h_moe"};
+constexpr std::array<std::string_view, 1> kHf{"nemotron_h"};
+constexpr std::array<std::string_view, 2> kHfPrefixes{"backbone.", "model."};
+
+// Steps are no shorter than this, whatever time_step_limit says; GGUF has no key for it.
+constexpr float kStepMin = 0.001F;
+
+// Sizes tell what a layer is; a feed-forward beside experts has no size in the file, so its tensor tells.
+base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
+  const GgufKeys keys = TRY(GgufKeys::of(files));
+  ModelConfig config = TRY(read_gguf_basics(keys));
+  TRY(drop_gguf_prediction_layers(keys, config));
+  TRY(read_gguf_attention(keys, plan::RopeLayout::kHalf, config));
+  TRY(read_gguf_mamba(keys, config));
+  config.mamba.dt_min = kStepMin;
+  config.ffn.activation = plan::Activation::kRelu2;
+  const bool sparse = TRY(keys.number_or("expert_count", 0)) != 0;
+  if (sparse) {
+    TRY(read_gguf_routed_experts(keys, config));
+    config.moe.gate = plan::MoeGate::kSigmoid;
+    config.moe.ffn_shared = TRY(keys.number_or("expert_shared_feed_forward_length", config.moe.ffn_shared));
+  }
+  const std::vector<std::uint32_t> sizes = TRY(keys.per_layer("feed_forward_length", config.layers.size(), 0));
+  for (std::size_t n = 0; n < config.layers.size(); ++n) {
+    LayerConfig& layer = config.layers[n];
+    layer.rope = kNoRope;
+    layer.layer_template = kMamba;
+    if (layer.heads != 0) layer.layer_template = kAttention;
+    const io::FileTensor* up = files.find_tensor("blk." + std::to_string(n) + ".ffn_up.weight");
+    if (up != nullptr && up->rank == 2) {
+      layer.layer_template = kFfn;
+      layer.ffn = TRY(check_count(keys.key("feed_forward_length"),
+                                  sizes[n] != 0 ? sizes[n] : static_cast<std::uint32_t>(up->dims[0])));
+    } else if (sparse && sizes[n] != 0 && layer.heads == 0) {
+      layer.layer_template = kMoe;
+    }
+  }
+  return config;
+}
+
+// layers_block_type (5), or a letter for each layer (4): M, *, - and E.
+base::Result<std::vector<HfLayerType>> read_hf_types(const HfKeys& keys) {
+  for (const std::string_view name : {"layers_block_type", "layer_types"}) {
+    if (!keys.has(name)) continue;
+    const std::size_t layers = TRY(keys.text().string_list(name)).size();
+    if (layers == 0 || layers > kLayersMax) return impossible(keys.key(name), std::to_string(layers), "is no depth");
+    return *TRY(read_hf_layer_types(keys, name, layers));
+  }
+  std::vector<HfLayerType> types;
+  const std::string_view letters = TRY(keys.text().string("hybrid_override_pattern"));
+  for (const char letter : letters) {
+    switch (letter) {
+      case 'M': types.push_back(HfLayerType::kMamba); break;
+      case '*': types.push_back(HfLayerType::kAttention); break;
+      case '-': types.push_back(HfLayerType::kFfn); break;
+      case 'E': types.push_back(HfLayerType::kMoe); break;
+      default: return impossible(keys.key("hybrid_override_pattern"), std::string(1, letter), "is no type of layer");
+    }
+  }
+  if (types.empty() || types.size() > kLayersMax)
+    return impossible(keys.key("hybrid_override_pattern"), std::to_string(types.size()), "is no depth");
+  return types;
+}
+
+base::Result<> read_hf_layers(const HfKeys& keys, const std::vector<HfLayerType>& types, ModelConfig& config) {
+  for (std::size_t n = 0; n < types.size(); ++n) {
+    LayerConfig& layer = config.layers[n];
+    switch (types[n]) {
+      case HfLayerType::kMamba: layer.layer_template = kMamba; break;
+      case HfLayerType::kAttention: layer.layer_template = kAttention; break;
+      case HfLayerType::kFfn: layer.layer_template = kFfn; break;
+      case HfLayerType::kMoe: layer.layer_template = kMoe; break;
+      default: return impossible(keys.key("layers_block_type"), "another word", "must be mamba, attention, mlp or moe");
+    }
+    if (layer.layer_template != kAttention) layer.heads = layer.kv_heads = 0;
+    if (layer.layer_template == kFfn) layer.ffn = TRY(keys.count("intermediate_size"));
+  }
+  if (std::ranges::find(types, HfLayerType::kMoe) == types.end()) return {};
+  if (keys.has("moe_latent_size"))
+    return impossible(keys.key("moe_latent_size"), "a number", "this build has no experts behind a projection");
+  TRY(read_hf_routed_experts(keys, config));
+  if (config.moe.ffn_shared != 0) config.moe.ffn_shared = TRY(keys.count("moe_shared_expert_intermediate_size"));
+  return {};
+}
+
+base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
+  const HfKeys keys = TRY(HfKeys::of(files));
+  const std::vector<HfLayerType> types = TRY(read_hf_types(keys));
+  const HfDefaults defaults{.head_dim = 128, .eps = 1e-5F, .eps_key = "layer_norm_epsilon", .layers = types.size()};
+  ModelConfig config = TRY(read_hf_basics(keys, defaults));
+  TRY(read_hf_heads(keys, defaults, config));
+  TRY(read_hf_layers(keys, types, config));
+  TRY(read_hf_mamba(keys,
+                    {.heads = "mamba_num_heads",
+                     .head_dim = "mamba_head_dim",
+                     .state = "ssm_state_size",
+                     .groups = "n_groups",
+                     .groups_absent = 8,
+                     .taps = "conv_kernel",
+                     .width = TRY(keys.count("mamba_num_heads")) * TRY(keys.count("mamba_head_dim"))},
+                    config));
+  config.mamba.dt_min = TRY(keys.text().f32_or("time_step_min", kStepMin));
+  config.mamba.dt_max = std::numeric_limits<float>::infinity();
+  config.ffn.activation = TRY(read_hf_activation(keys, "mlp_hidden_act", plan::Activation::kRelu2));
+  TRY(demand_word(keys, "mamba_hidden_act", "silu"));
+  for (const std::string_view flag : {"attention_bias", "mlp_bias"}) TRY(refuse_if(keys, flag));
+  if (TRY(read_hf_window(keys, 0)) != 0)
+    return impossible(keys.key("sliding_window"), "a number", "this family has no windows");
+  TRY(demand_if(keys, "use_conv_bias", true, Opcode::kMambaMixer, {slot_number(MambaSlot::kConvBias)}, config));
+  TRY(demand_if(keys, "mamba_proj_bias", false, Opcode::kMambaMixer,
+                {slot_number(MambaSlot::kInBias), slot_number(MambaSlot::kOutBias)}, config));
+  TRY(finish_attention(config, keys.names()));
+  return config;
+}
+
+}  // namespace
+
+const Family kNemotronH{
+    .name = "nemotron_h",
+    .gguf = kGguf,
+    .hf = kHf,
+    .before = kBefore,
+    .layer_templates = kLayerTemplates,
+    .after = kAfter,
+    .weights = kWeights,
+    .hf_prefixes = kHfPrefixes,
+    .read_gguf = read_gguf,
+    .read_hf = read_hf,
+};
+
+}  // namespace llorch::engine::models::families

@@ -1,0 +1,68 @@
+// OLMo 2 and 3: norms behind each branch only, and one over all query heads and one over all key heads of a row.
+#include "engine/models/config/gguf_keys.h"
+#include "engine/models/config/hf_keys.h"
+#include "engine/models/families/families.h"
+#include "engine/models/families/standard.h"
+
+namespace llorch::engine::models::families {
+namespace {
+
+constexpr std::array kBlock{of_residual(attention()), post_norm(NormVariant::kPostAttention), add(),
+                            of_residual(ffn()),       post_norm(NormVariant::kPostFfn),       add()};
+constexpr std::array<LayerTemplate, 1> kLayerTemplates{kBlock};
+
+constexpr std::array kNorms{
+    row(NormVariant::kPostAttention, "blk.{}.post_attention_norm.weight", "layers.{}.post_attention_layernorm.weight"),
+    row(NormVariant::kPostFfn, "blk.{}.post_ffw_norm.weight", "layers.{}.post_feedforward_layernorm.weight"),
+};
+constexpr auto kWeights = concat(kGlobalWeights, kNorms, kAttentionWeights, kAttentionBiases, kHeadNorms, kFfnWeights);
+constexpr std::array<std::string_view, 1> kGguf{"olmo2"};
+constexpr std::array<std::string_view, 2> kHf{"olmo2", "olmo3"};
+
+base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
+  const GgufKeys keys = TRY(GgufKeys::of(files));
+  ModelConfig config = TRY(read_gguf_dense(keys, plan::RopeLayout::kHalf));
+  config.attention.qk_norm = plan::QkNorm::kPerRow;
+  TRY(read_gguf_windows(keys, {.period_absent = 4}, config));
+  // Layers with a window are not scaled, and have a base of their own where the file names one.
+  const float base = TRY(keys.real_or("rope.freq_base_swa", static_cast<float>(config.ropes[0].base)));
+  config.ropes.push_back({.dims = config.ropes[0].dims, .base = base});
+  TRY(check_rope(config.ropes[1], config.attention.d_qk, keys.names()));
+  for (LayerConfig& layer : config.layers) layer.rope = layer.window != 0 ? 1 : 0;
+  return config;
+}
+
+base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
+  const HfKeys keys = TRY(HfKeys::of(files));
+  ModelConfig config = TRY(read_hf_dense(keys, {.eps = 1e-5F}));
+  config.attention.qk_norm = plan::QkNorm::kPerRow;
+  if (config.architecture == "olmo2") {
+    TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {}, config));
+    return config;
+  }
+  const std::uint32_t window = TRY(read_hf_window(keys, 4096));
+  const auto types = TRY(read_hf_layer_types(keys, "layer_types", config.layers.size()));
+  for (std::size_t n = 0; n < config.layers.size(); ++n) {
+    const bool windowed = types ? (*types)[n] == HfLayerType::kWindow : (n + 1) % 4 != 0;
+    if (windowed) config.layers[n].window = window;
+  }
+  TRY(read_hf_rope_by_window(keys, plan::RopeLayout::kHalf, {}, config));
+  return config;
+}
+
+}  // namespace
+
+const Family kOlmo{
+    .name = "olmo",
+    .gguf = kGguf,
+    .hf = kHf,
+    .before = kBefore,
+    .layer_templates = kLayerTemplates,
+    .after = kAfter,
+    .weights = kWeights,
+    .hf_prefixes = kPrefixes,
+    .read_gguf = read_gguf,
+    .read_hf = read_hf,
+};
+
+}  // namespace llorch::engine::models::families

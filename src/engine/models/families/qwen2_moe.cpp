@@ -1,0 +1,63 @@
+// Qwen 1.5 and 2 mixtures: a shared expert whose output is weighed.
+#include "engine/models/config/gguf_keys.h"
+#include "engine/models/config/hf_keys.h"
+#include "engine/models/families/families.h"
+#include "engine/models/families/standard.h"
+
+namespace llorch::engine::models::families {
+namespace {
+
+enum : std::uint8_t { kDense, kSparse };
+constexpr std::array<LayerTemplate, 2> kLayerTemplates{kDenseBlock, kMoeBlock};
+constexpr auto kWeights = concat(kGlobalWeights, kBlockNorms, kAttentionWeights, kQkvBiases, kFfnWeights,
+                                 kSoftmaxExperts, kGatedSharedExpert);
+constexpr std::array<std::string_view, 1> kGguf{"qwen2moe"};
+constexpr std::array<std::string_view, 1> kHf{"qwen2_moe"};
+
+base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
+  const GgufKeys keys = TRY(GgufKeys::of(files));
+  ModelConfig config = TRY(read_gguf_basics(keys));
+  TRY(read_gguf_attention(keys, plan::RopeLayout::kHalf, config));
+  TRY(read_gguf_moe(keys, config));
+  config.moe.ffn_shared = TRY(keys.count("expert_shared_feed_forward_length"));
+  for (LayerConfig& layer : config.layers) layer.layer_template = kSparse;
+  return config;
+}
+
+base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
+  const HfKeys keys = TRY(HfKeys::of(files));
+  ModelConfig config = TRY(read_hf_basics(keys, {}));
+  TRY(read_hf_heads(keys, {}, config));
+  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
+  TRY(demand_if(
+      keys, "qkv_bias", true, Opcode::kMultiheadAttention,
+      {slot_number(AttentionSlot::kQBias), slot_number(AttentionSlot::kKBias), slot_number(AttentionSlot::kVBias)},
+      config));
+  MoeConfig& moe = config.moe;
+  moe.experts = TRY(keys.count("num_experts"));
+  moe.experts_used = TRY(keys.count("num_experts_per_tok", moe.experts));
+  moe.ffn_expert = TRY(keys.count("moe_intermediate_size"));
+  moe.ffn_shared = TRY(keys.count("shared_expert_intermediate_size"));
+  moe.norm_topk = TRY(keys.text().boolean_or("norm_topk_prob", false));
+  TRY(read_hf_sparse_layers(keys, {.dense = kDense, .sparse = kSparse}, config));
+  if (TRY(keys.text().boolean_or("use_sliding_window", false))) TRY(read_hf_layer_windows(keys, 4096, config));
+  TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {}, config));
+  return config;
+}
+
+}  // namespace
+
+const Family kQwen2Moe{
+    .name = "qwen2_moe",
+    .gguf = kGguf,
+    .hf = kHf,
+    .before = kBefore,
+    .layer_templates = kLayerTemplates,
+    .after = kAfter,
+    .weights = kWeights,
+    .hf_prefixes = kPrefixes,
+    .read_gguf = read_gguf,
+    .read_hf = read_hf,
+};
+
+}  // namespace llorch::engine::models::families

@@ -1,0 +1,152 @@
+// Qwen3-Next and Qwen 3.5: three layers of gated delta rule to one of gated attention, dense or experts.
+#include "engine/models/config/gguf_keys.h"
+#include "engine/models/config/hf_keys.h"
+#include "engine/models/families/families.h"
+#include "engine/models/families/standard.h"
+
+namespace llorch::engine::models::families {
+namespace {
+
+enum : std::uint8_t { kDeltaDense, kDeltaSparse, kAttendDense, kAttendSparse };
+constexpr std::array kDeltaFfn{norm(NormVariant::kAttention), gated_delta(), add(),
+                               norm(NormVariant::kFfn),       ffn(),         add()};
+constexpr std::array kDeltaMoe{norm(NormVariant::kAttention), gated_delta(), add(),
+                               norm(NormVariant::kFfn),       moe(),         add()};
+constexpr std::array<LayerTemplate, 4> kLayerTemplates{kDeltaFfn, kDeltaMoe, kDenseBlock, kMoeBlock};
+constexpr std::uint8_t layer_template(bool attends, bool sparse) {
+  return static_cast<std::uint8_t>((attends ? kAttendDense : kDeltaDense) + (sparse ? 1 : 0));
+}
+
+constexpr Source query_or_gate(const char* name) {
+  return Source(name, Load::kHeadRows, AttentionSlot::kQ, AttentionSlot::kGate);
+}
+// Queries and gates take turns, head by head. The two generations store the mixer's projections together, or apart.
+constexpr std::array kOthers{
+    row(NormVariant::kAttention, "blk.{}.attn_norm.weight", "layers.{}.input_layernorm.weight"),
+    row(NormVariant::kFfn, "blk.{}.post_attention_norm.weight", "layers.{}.post_attention_layernorm.weight"),
+    row(AttentionSlot::kQ, query_or_gate("blk.{}.attn_q.weight"), query_or_gate("layers.{}.self_attn.q_proj.weight")),
+    row(AttentionSlot::kGate, query_or_gate("blk.{}.attn_q.weight"),
+        query_or_gate("layers.{}.self_attn.q_proj.weight")),
+    kAttentionWeights[1],
+    kAttentionWeights[2],
+    kAttentionWeights[3],
+    row(GatedDeltaSlot::kQkv, "blk.{}.attn_qkv.weight", "layers.{}.linear_attn.in_proj_qkv.weight"),
+    row(GatedDeltaSlot::kQkv, "", Source("layers.{}.linear_attn.in_proj_qkvz.weight", Load::kDeltaGroups)),
+    row(GatedDeltaSlot::kZ, "blk.{}.attn_gate.weight", "layers.{}.linear_attn.in_proj_z.weight"),
+    row(GatedDeltaSlot::kZ, "", Source("layers.{}.linear_attn.in_proj_qkvz.weight", Load::kDeltaGroups)),
+    row(GatedDeltaSlot::kBeta, "blk.{}.ssm_beta.weight", "layers.{}.linear_attn.in_proj_b.weight"),
+    row(GatedDeltaSlot::kBeta, Source("blk.{}.ssm_ba.weight", Load::kDeltaGroups),
+        Source("layers.{}.linear_attn.in_proj_ba.weight", Load::kDeltaGroups)),
+    row(GatedDeltaSlot::kDecay, "blk.{}.ssm_alpha.weight", "layers.{}.linear_attn.in_proj_a.weight"),
+    row(GatedDeltaSlot::kDecay, Source("blk.{}.ssm_ba.weight", Load::kDeltaGroups),
+        Source("layers.{}.linear_attn.in_proj_ba.weight", Load::kDeltaGroups)),
+    row(GatedDeltaSlot::kConvWeight, "blk.{}.ssm_conv1d.weight",
+        Source("layers.{}.linear_attn.conv1d.weight", Load::kReshaped)),
+    row(GatedDeltaSlot::kA, Source("blk.{}.ssm_a", Load::kReshaped),
+        Source("layers.{}.linear_attn.A_log", Load::kNegExp)),
+    row(GatedDeltaSlot::kDtBias, "blk.{}.ssm_dt.bias", "layers.{}.linear_attn.dt_bias"),
+    row(GatedDeltaSlot::kNorm, "blk.{}.ssm_norm.weight", "layers.{}.linear_attn.norm.weight"),
+    row(GatedDeltaSlot::kOutProj, "blk.{}.ssm_out.weight", "layers.{}.linear_attn.out_proj.weight"),
+};
+constexpr auto kWeights = concat(kGlobalWeights, kOthers, kHeadNorms, kFfnWeights, kSoftmaxExperts, kGatedSharedExpert);
+constexpr std::array<std::string_view, 3> kGguf{"qwen3next", "qwen35", "qwen35moe"};
+constexpr std::array<std::string_view, 5> kHf{"qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe",
+                                              "qwen3_5_moe_text"};
+
+base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
+  const GgufKeys keys = TRY(GgufKeys::of(files));
+  ModelConfig config = TRY(read_gguf_basics(keys));
+  TRY(drop_gguf_prediction_layers(keys, config));
+  TRY(read_gguf_attention(keys, plan::RopeLayout::kHalf, config));
+  config.attention.gate = plan::AttentionGate::kPerElement;
+  const bool sparse = TRY(keys.number_or("expert_count", 0)) != 0;
+  if (sparse) {
+    TRY(read_gguf_moe(keys, config));
+    config.moe.norm_topk = true;
+    config.moe.ffn_shared = TRY(keys.count("expert_shared_feed_forward_length"));
+  } else {
+    TRY(read_gguf_ffn(keys, config));
+  }
+  DeltaConfig& delta = config.delta;
+  delta.d_k = TRY(keys.count("ssm.state_size"));
+  delta.key_heads = TRY(keys.count("ssm.group_count"));
+  delta.value_heads = TRY(keys.count("ssm.time_step_rank"));
+  delta.d_v = TRY(keys.count("ssm.inner_size")) / delta.value_heads;
+  delta.d_conv = TRY(keys.count("ssm.conv_kernel"));
+  delta.keys_take_turns = config.architecture != "qwen3next";  // the converter sorts the value heads of the others
+  TRY(check_delta(delta, keys.key("ssm.time_step_rank")));
+  const std::uint32_t every = TRY(keys.count_or("full_attention_interval", 4));
+  const bool listed = keys.has("attention.recurrent_layers");
+  const auto recurrent = TRY(keys.per_layer("attention.recurrent_layers", config.layers.size(), 0));
+  for (std::size_t n = 0; n < config.layers.size(); ++n) {
+    const bool attends = listed ? recurrent[n] == 0 : (n + 1) % every == 0;
+    config.layers[n].layer_template = layer_template(attends, sparse);
+    if (!attends) config.layers[n].heads = config.layers[n].kv_heads = 0;
+  }
+  return config;
+}
+
+base::Result<> read_hf_layers(const HfKeys& keys, ModelConfig& config) {
+  const auto types = TRY(read_hf_layer_types(keys, "layer_types", config.layers.size()));
+  const std::uint32_t every = TRY(keys.count_or("full_attention_interval", 4));
+  for (std::size_t n = 0; n < config.layers.size(); ++n) {
+    LayerConfig& layer = config.layers[n];
+    const bool attends = types ? (*types)[n] == HfLayerType::kAttention : (n + 1) % every == 0;
+    layer.layer_template = layer_template(attends, layer.layer_template != 0);
+    if (!attends) layer.heads = layer.kv_heads = 0;
+  }
+  return {};
+}
+
+base::Result<> read_hf_experts(const HfKeys& keys, ModelConfig& config) {
+  MoeConfig& moe = config.moe;
+  moe.experts = TRY(keys.count("num_experts"));
+  moe.experts_used = TRY(keys.count("num_experts_per_tok", moe.experts));
+  moe.ffn_expert = TRY(keys.count("moe_intermediate_size"));
+  moe.ffn_shared = TRY(keys.count("shared_expert_intermediate_size"));
+  moe.norm_topk = TRY(keys.text().boolean_or("norm_topk_prob", true));
+  return read_hf_sparse_layers(keys, {.dense = 0, .sparse = 1}, config);
+}
+
+base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
+  const HfKeys keys = TRY(HfKeys::of(files));
+  const HfDefaults defaults{.head_dim = 256};
+  ModelConfig config = TRY(read_hf_basics(keys, defaults));
+  TRY(read_hf_heads(keys, defaults, config));
+  TRY(demand_word(keys, "hidden_act", "silu"));  // of the convolutions too
+  TRY(demand_attention_biases(keys, config));
+  config.norm_offset = 1.0F;
+  config.attention.gate = plan::AttentionGate::kPerElement;
+  if (keys.has("num_experts")) {
+    TRY(read_hf_experts(keys, config));
+  } else {
+    TRY(read_hf_ffn(keys, config));
+  }
+  TRY(read_hf_layers(keys, config));
+  config.delta = {.key_heads = TRY(keys.count_or("linear_num_key_heads", 16)),
+                  .value_heads = TRY(keys.count_or("linear_num_value_heads", 32)),
+                  .d_k = TRY(keys.count_or("linear_key_head_dim", 128)),
+                  .d_v = TRY(keys.count_or("linear_value_head_dim", 128)),
+                  .d_conv = TRY(keys.count_or("linear_conv_kernel_dim", 4))};
+  TRY(check_delta(config.delta, keys.key("linear_num_value_heads")));
+  TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {.partial = true, .partial_absent = 0.25F}, config));
+  return config;
+}
+
+}  // namespace
+
+const Family kQwen3Next{
+    .name = "qwen3_next",
+    .gguf = kGguf,
+    .hf = kHf,
+    .before = kBefore,
+    .layer_templates = kLayerTemplates,
+    .after = kAfter,
+    .weights = kWeights,
+    .hf_prefixes = kPrefixes,
+    .ignores_layers_past_end = true,
+    .read_gguf = read_gguf,
+    .read_hf = read_hf,
+};
+
+}  // namespace llorch::engine::models::families

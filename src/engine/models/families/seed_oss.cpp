@@ -1,0 +1,57 @@
+// Seed-OSS: biases on q, k and v, heads of a size of their own.
+#include "engine/models/config/gguf_keys.h"
+#include "engine/models/config/hf_keys.h"
+#include "engine/models/families/families.h"
+#include "engine/models/families/standard.h"
+
+namespace llorch::engine::models::families {
+namespace {
+
+constexpr std::array<LayerTemplate, 1> kLayerTemplates{kDenseBlock};
+
+// GGUF calls the second norm by the place it stands in.
+constexpr std::array kNorms{
+    row(NormVariant::kAttention, "blk.{}.attn_norm.weight", "layers.{}.input_layernorm.weight"),
+    row(NormVariant::kFfn, "blk.{}.post_attention_norm.weight", "layers.{}.post_attention_layernorm.weight"),
+};
+constexpr auto kWeights = concat(kGlobalWeights, kNorms, kAttentionWeights, kAttentionBiases, kFfnWeights);
+constexpr std::array<std::string_view, 1> kNames{"seed_oss"};
+
+base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
+  return read_gguf_dense(TRY(GgufKeys::of(files)), plan::RopeLayout::kHalf);
+}
+
+base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
+  const HfKeys keys = TRY(HfKeys::of(files));
+  const HfDefaults defaults{.head_dim = 128};
+  ModelConfig config = TRY(read_hf_basics(keys, defaults));
+  TRY(read_hf_heads(keys, defaults, config));
+  TRY(read_hf_ffn(keys, config));
+  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
+  TRY(demand_if(
+      keys, "attention_bias", true, Opcode::kMultiheadAttention,
+      {slot_number(AttentionSlot::kQBias), slot_number(AttentionSlot::kKBias), slot_number(AttentionSlot::kVBias)},
+      config));
+  TRY(demand_if(keys, "attention_out_bias", false, Opcode::kMultiheadAttention, {slot_number(AttentionSlot::kOBias)},
+                config));
+  TRY(refuse_if(keys, "mlp_bias"));
+  TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {}, config));
+  return config;
+}
+
+}  // namespace
+
+const Family kSeedOss{
+    .name = "seed_oss",
+    .gguf = kNames,
+    .hf = kNames,
+    .before = kBefore,
+    .layer_templates = kLayerTemplates,
+    .after = kAfter,
+    .weights = kWeights,
+    .hf_prefixes = kPrefixes,
+    .read_gguf = read_gguf,
+    .read_hf = read_hf,
+};
+
+}  // namespace llorch::engine::models::families

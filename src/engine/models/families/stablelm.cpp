@@ -1,0 +1,59 @@
+// StableLM: LayerNorm, partly rotated heads.
+#include "engine/models/config/gguf_keys.h"
+#include "engine/models/config/hf_keys.h"
+#include "engine/models/families/families.h"
+#include "engine/models/families/standard.h"
+
+namespace llorch::engine::models::families {
+namespace {
+
+constexpr std::array<LayerTemplate, 1> kLayerTemplates{kDenseBlock};
+constexpr std::array kNormBiases{
+    bias_row(NormVariant::kAttention, "blk.{}.attn_norm.bias", "layers.{}.input_layernorm.bias"),
+    bias_row(NormVariant::kFfn, "blk.{}.ffn_norm.bias", "layers.{}.post_attention_layernorm.bias"),
+    bias_row(NormVariant::kOutput, "output_norm.bias", "norm.bias"),
+};
+constexpr auto kWeights = concat(kGlobalWeights, kBlockNorms, kNormBiases, kAttentionWeights, kQkvBiases, kFfnWeights);
+constexpr std::array<std::string_view, 1> kNames{"stablelm"};
+
+base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
+  const GgufKeys keys = TRY(GgufKeys::of(files));
+  ModelConfig config = TRY(read_gguf_dense(keys, plan::RopeLayout::kHalf));
+  config.norm_kind = plan::NormKind::kLayerNorm;
+  if (TRY(keys.flag_or("use_parallel_residual", false)) && files.find_tensor("blk.0.ffn_norm.weight") == nullptr)
+    return impossible(keys.key("use_parallel_residual"), "true", "this build cannot run the family so");
+  return config;
+}
+
+base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
+  const HfKeys keys = TRY(HfKeys::of(files));
+  ModelConfig config = TRY(read_hf_basics(keys, {.eps = 1e-5F, .eps_key = "layer_norm_eps"}));
+  TRY(read_hf_heads(keys, {}, config));
+  TRY(read_hf_ffn(keys, config));
+  config.norm_kind = plan::NormKind::kLayerNorm;
+  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
+  TRY(demand_if(
+      keys, "use_qkv_bias", false, Opcode::kMultiheadAttention,
+      {slot_number(AttentionSlot::kQBias), slot_number(AttentionSlot::kKBias), slot_number(AttentionSlot::kVBias)},
+      config));
+  for (const std::string_view flag : {"qk_layernorm", "use_parallel_residual"}) TRY(refuse_if(keys, flag));
+  TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {.partial = true, .partial_absent = 0.25F}, config));
+  return config;
+}
+
+}  // namespace
+
+const Family kStableLm{
+    .name = "stablelm",
+    .gguf = kNames,
+    .hf = kNames,
+    .before = kBefore,
+    .layer_templates = kLayerTemplates,
+    .after = kAfter,
+    .weights = kWeights,
+    .hf_prefixes = kPrefixes,
+    .read_gguf = read_gguf,
+    .read_hf = read_hf,
+};
+
+}  // namespace llorch::engine::models::families

@@ -1,0 +1,163 @@
+"""Writes tests/golden/families/NAME.tar.xz: tiny random models of families, and the logits that transformers computes in float64
+from exactly the stored weights; and the same weights as GGUF, under the names that the gguf package has for them.
+
+    build/parity-venv/bin/python tests/parity/transformers/make_families.py [NAME...]
+
+golden.bin: tests/golden/README.md.
+"""
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import gguf
+import numpy
+import torch
+import transformers
+from safetensors import safe_open
+
+OUT = Path(__file__).parents[2] / "golden/families"
+TOKENS = 96
+BASE = dict(vocab_size=320, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+            max_position_embeddings=512, initializer_range=0.08)
+WINDOWS = dict(num_hidden_layers=4, sliding_window=24)
+
+# name: (configuration class, what differs)
+MODELS = {
+    "mixtral": ("MixtralConfig", dict(num_local_experts=6, num_experts_per_tok=2)),
+    "internlm3": ("InternLM3Config", dict(head_dim=16)),
+    "qwen2_moe": ("Qwen2MoeConfig", dict(num_experts=6, num_experts_per_tok=3, moe_intermediate_size=48,
+                                         shared_expert_intermediate_size=80)),
+    "starcoder2": ("Starcoder2Config", dict()),
+    "cohere": ("CohereConfig", dict(logit_scale=0.25)),
+    "cohere2": ("Cohere2Config", dict(logit_scale=0.25, **WINDOWS)),
+    "stablelm": ("StableLmConfig", dict(use_qkv_bias=True, partial_rotary_factor=0.25)),
+    "exaone4": ("Exaone4Config", dict(**WINDOWS)),
+    "ernie4_5": ("Ernie4_5Config", dict(head_dim=24)),
+    "ernie4_5_moe": ("Ernie4_5_MoeConfig", dict(moe_num_experts=6, moe_k=3, moe_intermediate_size=48, moe_num_shared_experts=2,
+                                                moe_layer_start_index=1)),
+    "hunyuan": ("HunYuanDenseV1Config", dict(head_dim=16, rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=50.0,
+                                                                              factor=1.0))),
+}
+
+
+# Of those whose first draw has two experts so near to each other for some token that rounding exchanges them.
+SEEDS = {"mixtral": 2}
+
+# name: (architecture, whether q and k rows are permuted, keys beside those that all have)
+GGUF = {
+    "mixtral": ("LLAMA", True, {"expert_count": 6, "expert_used_count": 2}),
+    "internlm3": ("LLAMA", True, {"attention.key_length": 16, "attention.value_length": 16}),
+    "qwen2_moe": ("QWEN2MOE", False, {"expert_count": 6, "expert_used_count": 3, "expert_feed_forward_length": 48,
+                                      "expert_shared_feed_forward_length": 80}),
+    "starcoder2": ("STARCODER2", False, {}),
+    "cohere": ("COMMAND_R", False, {"logit_scale": 0.25}),
+    "cohere2": ("COHERE2", False, {"logit_scale": 0.25, "attention.sliding_window": 24}),
+    "stablelm": ("STABLELM", False, {"rope.dimension_count": 4}),
+    "exaone4": ("EXAONE4", False, {"attention.sliding_window": 24, "attention.sliding_window_pattern": [True, True, True, False]}),
+    "ernie4_5": ("ERNIE4_5", False, {"attention.key_length": 24, "attention.value_length": 24}),
+    "ernie4_5_moe": ("ERNIE4_5_MOE", False, {"expert_count": 6, "expert_used_count": 3, "expert_feed_forward_length": 48,
+                                             "expert_shared_feed_forward_length": 96, "leading_dense_block_count": 1,
+                                             "interleave_moe_layer_step": 1}),
+    "hunyuan": ("HUNYUAN_DENSE", False, {"attention.key_length": 16, "attention.value_length": 16,
+                                         "rope.freq_base": 10000.0 * 50.0 ** (16 / 14)}),
+}
+
+
+# As pairs of neighbours turn, where those of halves did.
+def permuted(rows, heads):
+    return rows.reshape(heads, 2, rows.shape[0] // heads // 2, -1).swapaxes(1, 2).reshape(rows.shape)
+
+
+# {GGUF name: array}, the experts of a layer together.
+def gguf_tensors(directory, names, config, permutes):
+    tensors, experts = {}, {}
+    with safe_open(directory / "model.safetensors", "pt") as stored:
+        for key in stored.keys():
+            value = stored.get_tensor(key).to(torch.float32).numpy()
+            if permutes and ".q_proj." in key:
+                value = permuted(value, config.num_attention_heads)
+            if permutes and ".k_proj." in key:
+                value = permuted(value, config.num_key_value_heads)
+            if "e_score_correction" in key:
+                tensors[f"blk.{key.split('.')[2]}.exp_probs_b.bias"] = value.reshape(-1)
+            elif ".experts." in key:
+                head, number, tail = key.split(".experts.")[0], *key.split(".experts.")[1].split(".", 1)
+                experts.setdefault(f"{head}.experts.{tail}", {})[int(number)] = value
+            else:
+                tensors[names.get_name(key, try_suffixes=(".weight", ".bias"))] = value
+    for key, values in experts.items():
+        tensors[names.get_name(key, try_suffixes=(".weight",))] = numpy.stack([values[i] for i in sorted(values)])
+    return tensors
+
+
+def write_gguf(name, directory, config):
+    arch, permutes, further = GGUF[name]
+    number = getattr(gguf.MODEL_ARCH, arch)
+    prefix = gguf.MODEL_ARCH_NAMES[number]
+    writer = gguf.GGUFWriter(directory / "model.gguf", prefix)
+    eps = getattr(config, "rms_norm_eps", None) or getattr(config, "layer_norm_eps", None) or config.norm_epsilon
+    norm = "rms_" if getattr(config, "rms_norm_eps", None) else ""
+    keys = {"block_count": config.num_hidden_layers, "context_length": 512, "embedding_length": config.hidden_size,
+            "feed_forward_length": config.intermediate_size, "attention.head_count": config.num_attention_heads,
+            "attention.head_count_kv": config.num_key_value_heads, "rope.freq_base": config.rope_parameters["rope_theta"],
+            f"attention.layer_norm_{norm}epsilon": eps, **further}
+    for key, value in keys.items():
+        add = writer.add_array if isinstance(value, list) else writer.add_float32 if isinstance(value, float) else writer.add_uint32
+        add(f"{prefix}.{key}", value)
+    for key, value in gguf_tensors(directory, gguf.get_tensor_name_map(number, config.num_hidden_layers), config, permutes).items():
+        if value.ndim == 1 or "gate_inp" in key:
+            writer.add_tensor(key, value)
+        else:  # their values are those of BF16 already
+            halves = (value.view(numpy.uint32) >> 16).astype(numpy.uint16)
+            writer.add_tensor(key, halves.view(numpy.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def build(name):
+    config_class, changes = MODELS[name]
+    config = getattr(transformers, config_class)(**{**BASE, **changes})
+    torch.manual_seed(SEEDS.get(name, sum(map(ord, name))))
+    model = transformers.AutoModelForCausalLM.from_config(config).to(torch.bfloat16)
+    with torch.no_grad():
+        for key, tensor in [*model.named_parameters(), *model.named_buffers()]:
+            if tensor.ndim == 1 and "inv_freq" not in key:
+                tensor.copy_((0.0 if "bias" in key else 1.0) + 0.2 * torch.randn(tensor.shape))
+            elif "e_score_correction" in key:
+                tensor.copy_(0.1 * torch.randn(tensor.shape))
+    return model.eval()
+
+
+def write(name, directory):
+    build(name).save_pretrained(directory)
+    # Read back rather than widened: casting a model also casts its rotation frequencies, which no file holds.
+    model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float64, attn_implementation="eager",
+                                                              experts_implementation="eager").eval()
+    torch.manual_seed(7)
+    tokens = torch.randint(3, BASE["vocab_size"], (TOKENS,))
+    with torch.no_grad():
+        logits = model(tokens[None], use_cache=False).logits[0].to(torch.float32)
+    with open(directory / "golden.bin", "wb") as out:
+        out.write(b"GLD1" + struct.pack("<II", TOKENS, logits.shape[1]) + struct.pack(f"<{TOKENS}i", *tokens.tolist()))
+        out.write(logits.contiguous().numpy().astype("<f4").tobytes())
+    (directory / "generation_config.json").unlink(missing_ok=True)
+    write_gguf(name, directory, model.config)
+    print(name, model.config.model_type, float(logits.abs().max()))
+
+
+def main(names):
+    for name in names or MODELS:
+        with tempfile.TemporaryDirectory() as scratch:
+            write(name, Path(scratch) / name)
+            packed = subprocess.run(["tar", "--sort=name", "--mtime=@0", "--owner=0", "--group=0", "-c", name], cwd=scratch,
+                                    check=True, capture_output=True).stdout
+            (OUT / f"{name}.tar.xz").write_bytes(
+                subprocess.run(["xz", "-9e"], input=packed, check=True, capture_output=True).stdout)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
