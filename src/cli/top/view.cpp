@@ -53,7 +53,8 @@ std::vector<const wire::JobView*> active_jobs(const wire::JobList& list) {
     if (is_active(job)) out.push_back(&job);
   }
   std::ranges::stable_sort(out, {}, [](const wire::JobView* job) { return job->queue_position.value_or(0); });
-  std::ranges::stable_partition(out, [](const wire::JobView* job) { return job->status == wire::JobStatus::kRunning; });
+  std::stable_partition(out.begin(), out.end(),
+                        [](const wire::JobView* job) { return job->status == wire::JobStatus::kRunning; });
   return out;
 }
 
