@@ -141,7 +141,8 @@ void add_chat(CLI::App& app, const GlobalOptions& global, RunOptions& run, int& 
   chat->callback([&] { code = chat_with_model(global, run); });
 }
 
-void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std::string& job_id, int& code) {
+void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std::string& job_id,
+                      std::int64_t& interval_ms, int& code) {
   CLI::App* prompt = app.add_subcommand("run", "Run a prompt and stream the answer; Ctrl-C cancels the job");
   prompt->add_option("MODEL", run.model, "A name, a .gguf file, a Hugging Face directory, or a reference to pull")
       ->required();
@@ -187,6 +188,11 @@ void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std
   app.add_subcommand("queue", "Waiting jobs in the order they will start, and what each waits for")->callback([&] {
     code = queue(global);
   });
+  CLI::App* top = app.add_subcommand("top", "Queue, devices, workers and tokens/s, until Ctrl-C; in a pipe once");
+  top->add_option("--interval-ms", interval_ms, "Between two looks")
+      ->check(CLI::Range(std::int64_t{100}, std::int64_t{3'600'000}))
+      ->capture_default_str();
+  top->callback([&] { code = watch_stack(global, interval_ms); });
   app.add_subcommand("ls", "Models that can be run, and their workers")->callback([&] { code = ls(global); });
   CLI::App* cache = app.add_subcommand("cache", "The prefix caches of the workers");
   cache->require_subcommand(1);
@@ -310,6 +316,7 @@ int run_cli(int argc, const char* const* argv) {
   ConfigOptions config;
   models::ModelOptions models;
   std::string job_id;
+  std::int64_t interval_ms = 1000;  // of `top`
   int code = kOk;
 
   CLI::App app("llorch: run language models on your own machines", "llorch");
@@ -339,7 +346,7 @@ int run_cli(int argc, const char* const* argv) {
   CLI::App* restore = app.add_subcommand("restore", "Read jobs from such a file into an empty state directory");
   restore->add_option("FILE", backup_file)->required();
   restore->callback([&] { code = copy_store(global, StoreCopy::kRestore, backup_file); });
-  add_job_commands(app, global, run, job_id, code);
+  add_job_commands(app, global, run, job_id, interval_ms, code);
   add_session_commands(app, global, session, code);
   add_pool_commands(app, global, pool, code);
   add_verify(app, global, verify, code);

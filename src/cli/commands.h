@@ -95,9 +95,15 @@ int show_logs(const GlobalOptions& global, const LogsOptions& options);
 
 int show_config(const GlobalOptions& global, bool changed_only);
 int show_config_schema(const GlobalOptions& global);
+// Reads all that a daemon reads before it starts, the files with secrets among it. Errors: CONFIG_INVALID, IO_ERROR.
+base::Result<> check_config(const GlobalOptions& global);
 // `file` in place of the configuration's; empty: that.
 int validate_config(const GlobalOptions& global, const std::string& file);
 
+// Goes on at a terminal until the process is ended; else shows one interval.
+int watch_stack(const GlobalOptions& global, std::int64_t interval_ms);
+
+// kFailed: something is wrong with this machine or its configuration; kUnreachable: only the stack does not answer.
 int doctor(const GlobalOptions& global);
 int version(const GlobalOptions& global);
 

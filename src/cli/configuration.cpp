@@ -44,20 +44,20 @@ int show_config_schema(const GlobalOptions&) {
   return kOk;
 }
 
-// Everything that a daemon reads before it starts is read, the files with secrets among it.
+base::Result<> check_config(const GlobalOptions& global) {
+  const auto getenv = [](const char* name) { return std::getenv(name); };
+  const config::Config config = TRY(load_config(global));
+  const std::string token = TRY(config::load_api_token(config, getenv));
+  TRY(config::load_tenant_tokens(config, token));
+  TRY(config::load_reader_tokens(config, token));
+  TRY(config::load_postgresql_connection(config));
+  return {};
+}
+
 int validate_config(const GlobalOptions& global, const std::string& file) {
   GlobalOptions named = global;
   if (!file.empty()) named.config_file = file;
-  const auto getenv = [](const char* name) { return std::getenv(name); };
-  const auto check = [&]() -> base::Result<> {
-    const config::Config config = TRY(load_config(named));
-    const std::string token = TRY(config::load_api_token(config, getenv));
-    TRY(config::load_tenant_tokens(config, token));
-    TRY(config::load_reader_tokens(config, token));
-    TRY(config::load_postgresql_connection(config));
-    return {};
-  };
-  if (const auto checked = check(); !checked) return report(checked.error(), global.json);
+  if (const auto checked = check_config(named); !checked) return report(checked.error(), global.json);
   fmt::print("{}\n", global.json ? R"({"valid":true})" : "the configuration is valid");
   return kOk;
 }

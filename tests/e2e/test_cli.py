@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 
 import pytest
@@ -238,8 +239,60 @@ def test_usage_errors_exit_2(tmp_path):
 def test_doctor_and_version(tmp_path):
     done = llorch("--json", *NOWHERE, "doctor", state_dir=tmp_path)
     checks = {c["check"]: c for c in json.loads(done.stdout)["checks"]}
-    assert checks["cpu"]["ok"] and not checks["stack"]["ok"]
+    assert checks["cpu"]["ok"] and checks["programs"]["ok"] and not checks["stack"]["ok"]
+    assert done.returncode == (3 if checks["nvidia driver"]["ok"] else 1)
+    assert all(check["next"] for check in checks.values() if not check["ok"]), "what to do is said of all that is wrong"
+    cpu = llorch(*NOWHERE, "--set", "devices.allow_cpu=true", "doctor", state_dir=tmp_path)
+    assert cpu.returncode == 3 and b"llorch up" in cpu.stdout, "only the stack is missing"
     assert llorch("version", state_dir=tmp_path).stdout.startswith(b"llorch 0.")
+
+
+def test_doctor_of_a_stack_that_serves(box):
+    done = llorch("--json", "doctor", state_dir=box)
+    checks = {c["check"]: c for c in json.loads(done.stdout)["checks"]}
+    assert done.returncode == 0 and all(check["ok"] for check in checks.values()), done.stdout
+    assert {"stack", "devices", "models", "configuration", "state"} <= checks.keys() and NAME not in checks["models"]["next"]
+
+
+def test_doctor_finds_what_is_wrong_and_says_what_to_do(tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text("orchestratord:\n  quue: {}\n")
+
+    def wrong(*args):
+        done = llorch("--json", *NOWHERE, *args, "doctor", state_dir=tmp_path / "state")
+        assert done.returncode == 1
+        return {c["check"]: c for c in json.loads(done.stdout)["checks"] if not c["ok"]}
+
+    assert "quue" in wrong("--config", str(file))["configuration"]["finding"]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        found = wrong("--set", "devices.allow_cpu=true", "--set", f"pool-managerd.bind=127.0.0.1:{taken.getsockname()[1]}")
+        assert "pool-managerd.bind" in found["ports"]["next"]
+    (tmp_path / "state").rmdir()
+    (tmp_path / "state").write_text("a file")
+    assert "--state-dir" in wrong("--set", "devices.allow_cpu=true")["state"]["next"]
+
+
+def test_top_shows_one_interval_where_no_terminal_is(box, gate):
+    gate.hold()
+    try:
+        job = llorch_background(box, "run", NAME, "Once upon a time", "--max-tokens", "200")
+        wait_for("the job to run", lambda: [t for t in json.loads(llorch("--json", "ps", state_dir=box).stdout)["tasks"] if t["status"] == "running"])
+        gate.let_pass(5)
+        shown = json.loads(llorch("--json", "top", "--interval-ms", "100", state_dir=box).stdout)
+        assert shown["running"] == 1 and shown["waiting"] == 0 and shown["devices"][0]["total_bytes"] > 0
+        (worker,) = [w for w in shown["workers"] if w["jobs"] == 1]
+        assert worker["model"] == MODEL.name and shown["jobs"][0]["status"] == "running"
+        assert b"1 running, 0 waiting" in llorch("top", "--interval-ms", "100", state_dir=box).stdout
+    finally:
+        gate.open()
+        job.terminate()
+        job.wait()
+    assert llorch(*NOWHERE, "top", state_dir=box).returncode == 3
+
+
+def llorch_background(box, *args):
+    return subprocess.Popen([str(BIN / "llorch"), "--state-dir", str(box), *args], stdout=subprocess.DEVNULL,
+                            stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, env=clean_env(box))
 
 
 def test_model_commands(tmp_path):

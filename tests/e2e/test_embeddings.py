@@ -107,6 +107,9 @@ def test_the_ollama_api_tells_the_same_vectors(stack):
     assert ask(stack, "/api/embed", {"model": "embed:latest", "input": TEXTS[0]}).json["embeddings"] == vectors[:1]
     assert ask(stack, "/api/embed", {"input": TEXTS[0], "dimensions": 7}).json["embeddings"] == embed(stack, TEXTS[0], dimensions=7)
     assert ask(stack, "/api/embeddings", {"prompt": TEXTS[0]}).json["embedding"] == vectors[0]
+    shown = ask(stack, "/api/show", {}).json
+    assert shown["capabilities"] == ["embedding"]
+    assert shown["model_info"][shown["details"]["family"] + ".embedding_length"] == DIMENSIONS
     for none in ({}, {"input": []}, {"input": ""}):
         assert ask(stack, "/api/embed", none).json == {"model": "embed", "embeddings": []}
     assert ask(stack, "/api/embeddings", {}).json == {"embedding": []}

@@ -40,6 +40,15 @@ def test_a_prompt_that_begins_alike_is_found_until_the_cache_is_cleared():
         assert metric(worker, "worker_prefix_hit_tokens_total") == hits
 
 
+def test_choices_of_one_request_share_the_pages_of_its_prompt():
+    with Stack(settings={"orchestratord.worker_slots": "4"}) as stack:
+        answer = stack.request("POST", "/v1/completions", {"model": "demo", "prompt": PROMPT, "max_tokens": 8, "seed": 5, "n": 4})
+        assert answer.status == 200 and len({choice["text"] for choice in answer.json["choices"]}) == 4, answer.body
+        whole_pages = (answer.json["usage"]["prompt_tokens"] - 1) // 64 * 64
+        assert whole_pages >= 64
+        assert metric(worker_url(stack), "worker_prefix_hit_tokens_total") == 3 * whole_pages
+
+
 def test_jobs_that_do_not_fit_the_cache_together_get_the_same_bytes():
     prompts = [f"{n} {PROMPT}" for n in range(4)]
     with Stack(settings={"orchestratord.worker_slots": "4"}) as stack:

@@ -3,6 +3,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "orchestratord/http/ollama/embeddings.h"
+#include "orchestratord/http/ollama/pull.h"
 #include "orchestratord/http/ollama/request.h"
 #include "wire/json.h"
 
@@ -17,5 +19,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (!request || request->only_finds_model) continue;
     if (!decode<SubmitRequest>(encode(request->submission), UnknownKeys::kRefuse)) std::abort();
   }
+  for (const auto decode_body : {ollama::decode_embed, ollama::decode_embeddings}) {
+    const auto call = decode_body(text);
+    if (!call || call->only_finds_model) continue;
+    if (!decode<SubmitRequest>(encode(call->submission), UnknownKeys::kRefuse)) std::abort();
+  }
+  (void)ollama::decode_pull(text);
+  (void)ollama::decode_delete(text);
   return 0;
 }

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "orchestratord/http/openai/embeddings.h"
 #include "orchestratord/http/openai/request.h"
 #include "wire/json.h"
 
@@ -15,5 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto request = decode_body(text);
     if (request && !decode<SubmitRequest>(encode(request->submission), UnknownKeys::kRefuse)) std::abort();
   }
+  const auto call = openai::decode_embeddings(text);
+  if (call && !decode<SubmitRequest>(encode(call->submission), UnknownKeys::kRefuse)) std::abort();
   return 0;
 }

@@ -47,13 +47,13 @@ base::Result<std::string> resolve_model_ref(std::string_view model, const std::m
   const std::string_view ref = alias == aliases.end() ? model : std::string_view(alias->second);
   if (ref.starts_with("hf:")) {
     return refuse(ErrorCode::kModelNotFound, "hf",
-                  "hf: references are not fetched yet: download the model into the model cache and name it as "
-                  "file:/absolute/path");
+                  "a job names a model that is here: fetch this one with `llorch pull` and the reference, then use the "
+                  "name that `llorch ls` shows");
   }
   if (!ref.starts_with(kFile)) {
     return refuse(ErrorCode::kModelNotFound, "unknown_alias",
-                  "no model has this name: use an alias of models.aliases (GET /v2/catalog/models lists them) or "
-                  "file:/absolute/path");
+                  "no model has this name: `llorch ls` and GET /v2/catalog/models list those that are here, `llorch "
+                  "search` those that `llorch pull NAME` fetches; a file of this machine is file:/absolute/path");
   }
   const fs::path path(ref.substr(kFile.size()));
   if (!path.is_absolute()) {

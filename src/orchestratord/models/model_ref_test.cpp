@@ -79,6 +79,8 @@ TEST_F(ModelRefTest, NothingOutsideTheRoots) {
 TEST_F(ModelRefTest, WhatCannotBeResolvedSaysWhatToDo) {
   EXPECT_EQ(resolve("nobody").error().code, ErrorCode::kModelNotFound);
   EXPECT_EQ(resolve("hf:org/repo").error().code, ErrorCode::kModelNotFound);
+  for (const char* model : {"nobody", "hf:org/repo"})
+    EXPECT_NE(resolve(model).error().message.find("llorch pull"), std::string::npos) << model;
   EXPECT_EQ(resolve("cloud").error().code, ErrorCode::kModelNotFound);
   EXPECT_EQ(resolve("file:relative.gguf").error().code, ErrorCode::kInvalidParams);
   EXPECT_EQ(resolve("").error().code, ErrorCode::kModelNotFound);

@@ -27,7 +27,7 @@ struct EmbeddingsCall {
   bool cuts_long_inputs = false;
   bool only_finds_model = false;  // there is no input; `submission` has the model's name alone
 };
-// Errors: INVALID_PARAMS with details {field, reason}; fields are named as in the body.
+// Errors: INVALID_PARAMS with details {field, reason}; fields are named as in the body, or as in /v2 where it has that bound.
 base::Result<EmbeddingsCall> decode_embed(std::string_view body);
 base::Result<EmbeddingsCall> decode_embeddings(std::string_view body);
 

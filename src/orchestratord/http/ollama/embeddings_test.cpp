@@ -44,6 +44,8 @@ TEST(OllamaEmbed, NamesTheFieldThatIsRefused) {
   EXPECT_EQ(refused_field(decode_embed(R"({"model":"m","input":["a",""]})")), "input[1]");
   EXPECT_EQ(refused_field(decode_embed(R"({"model":"m","input":7})")), "input");
   EXPECT_EQ(refused_field(decode_embed(R"({"model":"m","input":"a","dimensions":0})")), "dimensions");
+  EXPECT_EQ(refused_field(decode_embed(R"({"model":"m","input":"a\u0000"})")), "input[0]");
+  EXPECT_EQ(refused_field(decode_embeddings(R"({"model":"m","prompt":"a\u0000"})")), "input[0]");
   EXPECT_EQ(refused_field(decode_embeddings(R"({"prompt":"a"})")), "model");
   EXPECT_EQ(refused_field(decode_embeddings(R"({"model":"m","prompt":["a"]})")), "prompt");
 }

@@ -11,6 +11,7 @@
 #include "orchestratord/http/ollama/models.h"
 #include "orchestratord/http/ollama/pull.h"
 #include "orchestratord/http/ollama/renderer.h"
+#include "wire/json.h"
 
 namespace llorch::orchestratord::http::ollama {
 
@@ -74,11 +75,11 @@ void Gateway::embeddings(const net::Request& request, const net::ExchangePtr& ex
   serve_embeddings(decode_embeddings(request.body), {request.peer.principal, request.correlation_id, exchange});
 }
 
-void Gateway::serve_embeddings(base::Result<EmbeddingsCall> decoded, Caller caller) {
+void Gateway::serve_embeddings(base::Result<EmbeddingsCall> decoded, const Caller& caller) {
   if (!decoded) return refuse(context_, caller.exchange, std::move(decoded).error());
   const std::string model = known_name(*context_.names, *decoded->submission.model);
   decoded->submission.model = model;
-  if (!decoded->only_finds_model) return submit_embeddings(*std::move(decoded), std::move(caller));
+  if (!decoded->only_finds_model) return submit_embeddings(*std::move(decoded), caller);
   tasks::find_model(context_, context_.names->resolve(model), caller.correlation_id,
                     [this, options = std::move(decoded->answer), caller](base::Result<tasks::FoundModel> found) {
                       if (!found) return refuse(context_, caller.exchange, std::move(found).error());
@@ -86,7 +87,7 @@ void Gateway::serve_embeddings(base::Result<EmbeddingsCall> decoded, Caller call
                     });
 }
 
-void Gateway::submit_embeddings(EmbeddingsCall call, Caller caller) {
+void Gateway::submit_embeddings(EmbeddingsCall call, const Caller& caller) {
   submitter_.submit({.request = std::move(call.submission),
                      .caller = caller.principal,
                      .correlation_id = caller.correlation_id,
@@ -143,6 +144,7 @@ base::Result<wire::CatalogModel> Gateway::pulled(const std::string& model_id) co
 
 void Gateway::follow(const std::shared_ptr<Following>& following) {
   constexpr std::int64_t kFollowMs = 200;
+  constexpr std::size_t kQueuedBytesMax = 64 << 10;  // a client that reads nothing is told the end alone
   net::Exchange& exchange = *following->exchange;
   if (exchange.closed()) return;
   auto model = pulled(following->model_id);
@@ -157,7 +159,7 @@ void Gateway::follow(const std::shared_ptr<Following>& following) {
   }
   if (!following->stream) {
     if (!runs) return void(exchange.respond(net::http::json_response(200, std::move(line))));
-  } else {
+  } else if (!runs || exchange.queued_bytes() <= kQueuedBytesMax) {
     tell(*following, std::move(line));
   }
   if (!runs) return void(exchange.end());

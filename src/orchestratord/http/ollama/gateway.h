@@ -43,8 +43,8 @@ class Gateway {
   };
   void serve(base::Result<Request> decoded, Caller caller);
   void submit(Request request, Caller caller);
-  void serve_embeddings(base::Result<EmbeddingsCall> decoded, Caller caller);
-  void submit_embeddings(EmbeddingsCall call, Caller caller);
+  void serve_embeddings(base::Result<EmbeddingsCall> decoded, const Caller& caller);
+  void submit_embeddings(EmbeddingsCall call, const Caller& caller);
   struct Following;
   // Tells the client how far its pull is until it is over.
   void follow(const std::shared_ptr<Following>& following);

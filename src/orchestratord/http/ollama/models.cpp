@@ -63,8 +63,9 @@ std::string tags_body(const std::vector<ListedModel>& models, std::int64_t start
 std::string show_body(const models::KnownModel& model, std::int64_t started_unix_ms) {
   namespace formats = text::formats;
   const wire::ModelFacts& facts = model.facts;
-  json::array capabilities{"completion"};
-  const bool calls = model.format_with_tools->format != formats::Format::kGeneric;
+  const bool embeds = facts.embedding_dimensions.has_value();
+  json::array capabilities{embeds ? "embedding" : "completion"};
+  const bool calls = !embeds && model.format_with_tools->format != formats::Format::kGeneric;
   if (model.chat->has_template() && calls) capabilities.emplace_back("tools");
   if (model.chat->has_template() && calls && formats::knows_thoughts(model.format->format)) {
     capabilities.emplace_back("thinking");
@@ -73,6 +74,7 @@ std::string show_body(const models::KnownModel& model, std::int64_t started_unix
   json::object info{{"general.architecture", facts.architecture}};
   info[facts.architecture + ".context_length"] = facts.context_length;
   info[facts.architecture + ".vocab_size"] = facts.vocab_size;
+  if (embeds) info[facts.architecture + ".embedding_length"] = *facts.embedding_dimensions;
   return json::serialize(json::object{{"modelfile", ""},
                                       {"parameters", ""},
                                       {"template", ""},

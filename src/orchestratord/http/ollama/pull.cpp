@@ -33,7 +33,11 @@ std::string_view status_of(wire::PullState state) {
 base::Result<PullCall> decode_pull(std::string_view text) {
   TRY(chat::check_utf8(text));
   const auto body = TRY(wire::decode<wire::OllamaPullRequest>(text, wire::UnknownKeys::kIgnore));
-  return PullCall{.model = without_latest(body.model ? *body.model : *body.name), .stream = body.stream.value_or(true)};
+  PullCall call{.model = without_latest(body.model ? *body.model : *body.name), .stream = body.stream.value_or(true)};
+  // Unknown fields were ignored, so the name is read again as /v2 reads it.
+  const wire::CreateCatalogModelRequest as_there{.model_ref = call.model};
+  TRY(wire::decode<wire::CreateCatalogModelRequest>(wire::encode(as_there), wire::UnknownKeys::kRefuse));
+  return call;
 }
 
 base::Result<std::string> decode_delete(std::string_view text) {

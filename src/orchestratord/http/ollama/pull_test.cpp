@@ -13,6 +13,7 @@ TEST(OllamaPull, TakesEitherSpelling) {
   EXPECT_FALSE(decode_pull(R"({"model":"tale","stream":false})")->stream);
   EXPECT_FALSE(decode_pull(R"({"model":"tale","insecure":true})"));
   EXPECT_FALSE(decode_pull(R"({"stream":true})"));
+  EXPECT_FALSE(decode_pull(R"({"model":"https://a/b\u0000"})"));
   EXPECT_EQ(*decode_delete(R"({"name":"tale"})"), "tale");
   EXPECT_FALSE(decode_delete("{}"));
 }

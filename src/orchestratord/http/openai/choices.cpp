@@ -194,13 +194,13 @@ void Choices::on_drain(std::size_t low_water_bytes, std::function<void()> fn) {
 }
 
 void Choices::on_close(std::function<void(net::CloseReason)> fn) {
-  std::optional<net::CloseReason> closed;
+  net::CloseReason reason{};
   {
     const std::lock_guard lock(mutex_);
-    closed = closed_;
-    if (!closed) watching_.push_back(std::move(fn));
+    if (!closed_) return watching_.push_back(std::move(fn));
+    reason = *closed_;
   }
-  if (closed) fn(*closed);
+  fn(reason);
 }
 
 void Choices::close(net::CloseReason reason) {

@@ -44,8 +44,8 @@ std::size_t closing_count(const wire::EmbeddingInput& input, const std::vector<s
                           const text::Tokenizer& tokenizer) {
   if (!input.tokens.empty()) return 0;
   const std::vector<std::int32_t> own = ids_of(tokenizer.encode(input.text, {.add_special = false}));
-  const auto at = std::ranges::search(tokens, own);
-  return at.empty() ? 0 : static_cast<std::size_t>(tokens.end() - at.end());
+  const auto at = std::search(tokens.begin(), tokens.end(), own.begin(), own.end());
+  return at == tokens.end() ? 0 : static_cast<std::size_t>(tokens.end() - at) - own.size();
 }
 
 // The first tokens of the input, and those that close it: `count` in all.
