@@ -348,18 +348,19 @@ inline void packed_matmul(const MatmulArgs& args, Range groups) {
 }
 
 // The lines of the slabs that are unpacked next, asked for a share at a time between the tiles of the ones before.
+template <class Weights>
 class SlabsAhead {
  public:
   // Blocks `range` of `groups` groups, `group` the first of them.
   SlabsAhead(const PackedMatrix& w, const std::uint8_t* group, std::size_t groups, Range range, std::size_t shares)
       : group_bytes_(w.group_bytes), groups_(groups) {
-    const QuantLayout layout = quant_layout(w.dtype);
-    const std::uint8_t* small = group + w.cols / 32 * layout.code_bytes();
-    const std::uint8_t* factors = small + w.cols / 32 * layout.small_bytes();
-    codes_ = {group + range.begin * layout.code_bytes(), group + range.end * layout.code_bytes()};
-    rest_[0] = {small + range.begin * layout.small_bytes(), small + range.end * layout.small_bytes()};
-    rest_[1] = {factors + range.begin / layout.factor_blocks * layout.factor_bytes(),
-                factors + range.end / layout.factor_blocks * layout.factor_bytes()};
+    constexpr QuantLayout kLayout = Weights::kLayout;
+    const std::uint8_t* small = group + w.cols / 32 * kLayout.code_bytes();
+    const std::uint8_t* factors = small + w.cols / 32 * kLayout.small_bytes();
+    codes_ = {group + range.begin * kLayout.code_bytes(), group + range.end * kLayout.code_bytes()};
+    rest_[0] = {small + range.begin * kLayout.small_bytes(), small + range.end * kLayout.small_bytes()};
+    rest_[1] = {factors + range.begin / kLayout.factor_blocks * kLayout.factor_bytes(),
+                factors + range.end / kLayout.factor_blocks * kLayout.factor_bytes()};
     share_bytes_ = (codes_.bytes() / shares + 63) / 64 * 64;
   }
   LLORCH_INLINE void ask() {
@@ -384,7 +385,7 @@ class SlabsAhead {
 // Rows of a panel in tiles that differ by one row at most: a tile of one row costs nearly what one of three does.
 LLORCH_INLINE std::size_t tiles_of(std::size_t rows) { return (rows + kSlabTileRows - 1) / kSlabTileRows; }
 template <class Weights>
-LLORCH_INLINE void slab_tiles(std::size_t rows, std::size_t groups, QuantTileArgs tile, SlabsAhead& ahead) {
+LLORCH_INLINE void slab_tiles(std::size_t rows, std::size_t groups, QuantTileArgs tile, SlabsAhead<Weights>& ahead) {
   const std::size_t tiles = tiles_of(rows);
   for (std::size_t i = 0; i < tiles; ++i) {
     const std::size_t count = rows * (i + 1) / tiles - rows * i / tiles;
@@ -407,8 +408,8 @@ inline void slab_chunk(const MatmulArgs& args, Range groups, Range rows, Range c
     const GroupOutputs out = outputs_of(args, rows.begin, g, tail);
     for (Range at = slab_at(chunk.begin); at.begin < chunk.end; at = slab_at(at.end)) {
       const bool last = at.end == chunk.end;
-      SlabsAhead ahead(args.w, last ? group + beside * args.w.group_bytes : group, beside,
-                       slab_at(last ? chunk.begin : at.end), tiles_of(count) + 1);
+      SlabsAhead<Weights> ahead(args.w, last ? group + beside * args.w.group_bytes : group, beside,
+                                slab_at(last ? chunk.begin : at.end), tiles_of(count) + 1);
       ahead.ask();
       for (std::size_t i = 0; i < beside; ++i)
         unpack_slab<Weights>(group + i * args.w.group_bytes, blocks, at, slabs + i * kSlabBytes);
