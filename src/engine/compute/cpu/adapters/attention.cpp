@@ -26,8 +26,8 @@ static_assert(kPagePositions == plan::kPageTokens);
 // Work below which a region stays on the caller: rows of the row-wise part, multiply-adds of the attention proper.
 constexpr std::size_t kGrainRows = 4;
 constexpr std::size_t kGrainProducts = 1u << 15;
-// Units are dealt out in turn to so many lanes per thread: one that is held back leaves little to wait for.
-constexpr std::size_t kUnitsPerThread = 4;
+// Units are dealt out in turn to so many lanes per thread.
+constexpr std::size_t kUnitsPerThread = host::ThreadPool::kPartsPerThread;
 
 // Column ranges of the projected rows [T, q | k | v].
 KvLayout kv_layout(const AttentionParams& p) {

@@ -1,14 +1,14 @@
 // Matrix products with float weights, activation quantization and row gather; quant_matmul_impl.h comes before. Included
 // inside the namespace of one instruction set.
 
-// The sums of sixteen q, of those with index mod 4 in {0, 1} first.
-LLORCH_INLINE void store_sums(QuantizedBlock& block, int half, I32x16 q) {
-  const Mask16 first_pairs = equal(bit_and(lane_numbers(), set1_i(2)), set1_i(0));
-  const std::int32_t all = sum_lanes(q);
-  const std::int32_t pairs = sum_lanes(bits_of(select(first_pairs, float_of(q), set1(0.0f))));
-  block.minus_half_sums[half] = -all;
-  block.minus_half_pair_sums[half][0] = static_cast<std::int16_t>(-pairs);
-  block.minus_half_pair_sums[half][1] = static_cast<std::int16_t>(pairs - all);
+LLORCH_INLINE void store_sums(QuantizedBlock& block) {
+  std::int16_t(&halves)[2][2] = block.minus_half_pair_sums;
+  minus_pair_sums(block.q, halves);
+  for (int i = 0; i < 2; ++i) {
+    block.minus_half_sums[i] = halves[i][0] + halves[i][1];
+    block.minus_pair_sums[i] = static_cast<std::int16_t>(halves[0][i] + halves[1][i]);
+  }
+  block.minus_sum = block.minus_half_sums[0] + block.minus_half_sums[1];
 }
 
 // A block of activations to int8. The largest magnitude is found on bit patterns, so NaN and infinity win; such a block gets
@@ -28,11 +28,7 @@ LLORCH_INLINE void quantize_block(const float* x, QuantizedBlock& block) {
     block.scale = bits < 0x7f800000 ? 0.0f : __builtin_nanf("");
   }
   store_i8(block.q, q0), store_i8(block.q + 16, q1);
-  store_sums(block, 0, q0), store_sums(block, 1, q1);
-  block.minus_sum = block.minus_half_sums[0] + block.minus_half_sums[1];
-  for (int i = 0; i < 2; ++i)
-    block.minus_pair_sums[i] =
-        static_cast<std::int16_t>(block.minus_half_pair_sums[0][i] + block.minus_half_pair_sums[1][i]);
+  store_sums(block);
 }
 
 inline void quantize(const QuantizeArgs& args, Range rows) {

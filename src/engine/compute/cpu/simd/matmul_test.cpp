@@ -100,6 +100,15 @@ TEST(Matmul, EqualsTheWrittenOrderOnEveryWidthAndRowCount) {
   }
 }
 
+// Panels of rows, chunks of the depth, slabs of a chunk, pairs of groups and what is left over of each.
+TEST(Matmul, EqualsTheWrittenOrderWhereSlabsMeet) {
+  Random random(8);
+  for (DType dtype : kTypes) {
+    check_shape(random, {.dtype = dtype, .rows = 50, .cols = 1280}, 130);
+    check_shape(random, {.dtype = dtype, .rows = 64, .cols = 1024}, 11);
+  }
+}
+
 // A row's bits depend on nothing but the row: one by one, all together, any number of threads.
 TEST(Matmul, RowsDoNotDependOnTheirNeighbours) {
   Random random(4);

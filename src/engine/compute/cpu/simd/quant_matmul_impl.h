@@ -96,15 +96,15 @@ struct PackedBlock {
   }
 };
 
-// Part kPart of a block of a slab: lines of 64 bytes, the sixteen rows side by side; codes of eight groups, then small scales,
-// small mins, d and m.
-template <class Weights, int kPart>
+// A part of a block of a slab: lines of 64 bytes, the sixteen rows side by side; codes of eight groups, then small scales,
+// small mins, d and m. `lines` is where the part's first row begins.
+template <class Weights>
 struct SlabBlock {
   const std::uint8_t* lines;
   static constexpr int kMinLine = 8 + Weights::kScales, kFactorLine = kMinLine + Weights::kMins;
   static constexpr std::size_t kBytes = 64 * (kFactorLine + (Weights::kLayout.has_min ? 2 : 1));
 
-  LLORCH_INLINE const std::uint8_t* line(int i) const { return lines + 64 * i + kPart * 64 / kParts; }
+  LLORCH_INLINE const std::uint8_t* line(int i) const { return lines + 64 * i; }
   LLORCH_INLINE PartF floats(int i) const { return load_part(reinterpret_cast<const float*>(line(i))); }
   template <class Group>
   LLORCH_INLINE PartBytes codes(Group) const {
@@ -121,8 +121,8 @@ struct SlabBlock {
   LLORCH_INLINE PartF d() const { return floats(kFactorLine); }
   LLORCH_INLINE PartF m() const { return floats(kFactorLine + 1); }
 
-  LLORCH_INLINE void unpack(const PackedBlock<Weights, kPart>& from) const {
-    auto* out = const_cast<std::uint8_t*>(lines) + kPart * 64 / kParts;
+  template <int kPart>
+  static LLORCH_INLINE void unpack(const PackedBlock<Weights, kPart>& from, std::uint8_t* out) {
     const auto put = [out](int i, PartF a) __attribute__((always_inline)) {
       store_part(reinterpret_cast<float*>(out + 64 * i), a);
     };
@@ -233,16 +233,16 @@ LLORCH_INLINE void packed_rows(Rows<kRow...> rows, const QuantTileArgs& args) {
   if constexpr (kParts == 2) (store_part(args.y + kRow * args.y_stride + kPackRows / 2, second[0][kRow]), ...);
 }
 
-template <class Weights, int kGroups, int kPart, int... kRow>
-LLORCH_INLINE void slab_rows(Rows<kRow...> rows, const QuantTileArgs& args) {
-  using Block = SlabBlock<Weights, kPart>;
-  const std::uint8_t* w = args.w;
+template <class Weights, int kGroups, int... kRow>
+LLORCH_INLINE void slab_rows(Rows<kRow...> rows, const QuantTileArgs& args, std::size_t part) {
+  using Block = SlabBlock<Weights>;
+  const std::uint8_t* w = args.w + part * (64 / kParts);
   const std::uint8_t* const end = w + args.blocks * Block::kBytes;
   const QuantizedBlock* x[sizeof...(kRow)] = {args.x + kRow * args.x_stride...};
   PartF y[kGroups][sizeof...(kRow)];
   const auto outputs = [&](auto n, int row) __attribute__((always_inline)) {
     return args.y + static_cast<std::size_t>(row) * args.y_stride + decltype(n)::value * kPackRows +
-           kPart * (kPackRows / kParts);
+           part * (kPackRows / kParts);
   };
   for_groups<0, kGroups>([&](auto n) __attribute__((always_inline)) {
     if (args.begin) {
@@ -270,9 +270,7 @@ __attribute__((noinline)) void packed_tile(const QuantTileArgs& args) {
 }
 template <class Weights, int kRows, int kGroups>
 __attribute__((noinline)) void slab_tile(const QuantTileArgs& args) {
-  for_groups<0, kParts>([&](auto which) __attribute__((always_inline)) {
-    slab_rows<Weights, kGroups, decltype(which)::value>(RowsUpTo<kRows>{}, args);
-  });
+  for (std::size_t part = 0; part < kParts; ++part) slab_rows<Weights, kGroups>(RowsUpTo<kRows>{}, args, part);
 }
 
 // Tiles of every number of rows.
@@ -298,13 +296,13 @@ __attribute__((noinline)) void unpack_slab(const std::uint8_t* group, std::size_
   constexpr QuantLayout kLayout = Weights::kLayout;
   const std::uint8_t* small = group + blocks * kLayout.code_bytes();
   const std::uint8_t* factors = small + blocks * kLayout.small_bytes();
-  for (std::size_t b = range.begin; b < range.end; ++b, slab += SlabBlock<Weights, 0>::kBytes) {
+  for (std::size_t b = range.begin; b < range.end; ++b, slab += SlabBlock<Weights>::kBytes) {
     const std::uint8_t* w = group + b * kLayout.code_bytes();
     const std::uint8_t* s = small + b * kLayout.small_bytes();
     const std::uint8_t* factor = factors + b / kLayout.factor_blocks * kLayout.factor_bytes();
     for_groups<0, kParts>([&](auto which) __attribute__((always_inline)) {
       constexpr int kPart = decltype(which)::value;
-      SlabBlock<Weights, kPart>{slab}.unpack({w, s, factor});
+      SlabBlock<Weights>::unpack(PackedBlock<Weights, kPart>{w, s, factor}, slab + kPart * 64 / kParts);
     });
   }
 }
@@ -348,18 +346,19 @@ inline void packed_matmul(const MatmulArgs& args, Range groups) {
 }
 
 // The lines of the slabs that are unpacked next, asked for a share at a time between the tiles of the ones before.
+template <class Weights>
 class SlabsAhead {
  public:
   // Blocks `range` of `groups` groups, `group` the first of them.
   SlabsAhead(const PackedMatrix& w, const std::uint8_t* group, std::size_t groups, Range range, std::size_t shares)
       : group_bytes_(w.group_bytes), groups_(groups) {
-    const QuantLayout layout = quant_layout(w.dtype);
-    const std::uint8_t* small = group + w.cols / 32 * layout.code_bytes();
-    const std::uint8_t* factors = small + w.cols / 32 * layout.small_bytes();
-    codes_ = {group + range.begin * layout.code_bytes(), group + range.end * layout.code_bytes()};
-    rest_[0] = {small + range.begin * layout.small_bytes(), small + range.end * layout.small_bytes()};
-    rest_[1] = {factors + range.begin / layout.factor_blocks * layout.factor_bytes(),
-                factors + range.end / layout.factor_blocks * layout.factor_bytes()};
+    constexpr QuantLayout kLayout = Weights::kLayout;
+    const std::uint8_t* small = group + w.cols / 32 * kLayout.code_bytes();
+    const std::uint8_t* factors = small + w.cols / 32 * kLayout.small_bytes();
+    codes_ = {group + range.begin * kLayout.code_bytes(), group + range.end * kLayout.code_bytes()};
+    rest_[0] = {small + range.begin * kLayout.small_bytes(), small + range.end * kLayout.small_bytes()};
+    rest_[1] = {factors + range.begin / kLayout.factor_blocks * kLayout.factor_bytes(),
+                factors + range.end / kLayout.factor_blocks * kLayout.factor_bytes()};
     share_bytes_ = (codes_.bytes() / shares + 63) / 64 * 64;
   }
   LLORCH_INLINE void ask() {
@@ -384,7 +383,7 @@ class SlabsAhead {
 // Rows of a panel in tiles that differ by one row at most: a tile of one row costs nearly what one of three does.
 LLORCH_INLINE std::size_t tiles_of(std::size_t rows) { return (rows + kSlabTileRows - 1) / kSlabTileRows; }
 template <class Weights>
-LLORCH_INLINE void slab_tiles(std::size_t rows, std::size_t groups, QuantTileArgs tile, SlabsAhead& ahead) {
+LLORCH_INLINE void slab_tiles(std::size_t rows, std::size_t groups, QuantTileArgs tile, SlabsAhead<Weights>& ahead) {
   const std::size_t tiles = tiles_of(rows);
   for (std::size_t i = 0; i < tiles; ++i) {
     const std::size_t count = rows * (i + 1) / tiles - rows * i / tiles;
@@ -397,7 +396,7 @@ LLORCH_INLINE void slab_tiles(std::size_t rows, std::size_t groups, QuantTileArg
 // Rows [row, row + rows) times every group, over a chunk of the depth: `chunk` in blocks.
 template <class Weights>
 inline void slab_chunk(const MatmulArgs& args, Range groups, Range rows, Range chunk, float* tail) {
-  constexpr std::size_t kSlabBytes = kSlabBlocks * SlabBlock<Weights, 0>::kBytes;
+  constexpr std::size_t kSlabBytes = kSlabBlocks * SlabBlock<Weights>::kBytes;
   alignas(64) std::uint8_t slabs[kSlabTileGroups * kSlabBytes];
   const std::size_t blocks = args.w.cols / 32, count = rows.end - rows.begin, whole = args.w.rows / kPackRows;
   const auto slab_at = [&](std::size_t b) { return Range{b, least(b + kSlabBlocks, chunk.end)}; };
@@ -407,8 +406,8 @@ inline void slab_chunk(const MatmulArgs& args, Range groups, Range rows, Range c
     const GroupOutputs out = outputs_of(args, rows.begin, g, tail);
     for (Range at = slab_at(chunk.begin); at.begin < chunk.end; at = slab_at(at.end)) {
       const bool last = at.end == chunk.end;
-      SlabsAhead ahead(args.w, last ? group + beside * args.w.group_bytes : group, beside,
-                       slab_at(last ? chunk.begin : at.end), tiles_of(count) + 1);
+      SlabsAhead<Weights> ahead(args.w, last ? group + beside * args.w.group_bytes : group, beside,
+                                slab_at(last ? chunk.begin : at.end), tiles_of(count) + 1);
       ahead.ask();
       for (std::size_t i = 0; i < beside; ++i)
         unpack_slab<Weights>(group + i * args.w.group_bytes, blocks, at, slabs + i * kSlabBytes);

@@ -140,12 +140,6 @@ LLORCH_INLINE std::int32_t max_lane(I32x16 a) {
   q = _mm_max_epi32(q, _mm_shuffle_epi32(q, 0x4E));
   return _mm_cvtsi128_si32(_mm_max_epi32(q, _mm_shuffle_epi32(q, 0xB1)));
 }
-LLORCH_INLINE std::int32_t sum_lanes(I32x16 a) {
-  const __m256i e = _mm256_add_epi32(a.lo, a.hi);
-  __m128i q = _mm_add_epi32(_mm256_castsi256_si128(e), _mm256_extracti128_si256(e, 1));
-  q = _mm_add_epi32(q, _mm_shuffle_epi32(q, 0x4E));
-  return _mm_cvtsi128_si32(_mm_add_epi32(q, _mm_shuffle_epi32(q, 0xB1)));
-}
 
 LLORCH_INLINE __m256i broadcast4(const std::int8_t* p) {
   std::int32_t word;
@@ -179,6 +173,17 @@ LLORCH_INLINE F32x8 mul(F32x8 a, F32x8 b) { return {_mm256_mul_ps(a.v, b.v)}; }
 LLORCH_INLINE F32x8 fma(F32x8 a, F32x8 b, F32x8 c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
 LLORCH_INLINE F32x8 fnma(F32x8 a, F32x8 b, F32x8 c) { return {_mm256_fnmadd_ps(a.v, b.v, c.v)}; }
 LLORCH_INLINE F32x8 to_float(I32x8 a) { return {_mm256_cvtepi32_ps(a.v)}; }
+
+// Of both halves of 32 q: the sums of those with index mod 4 in {0, 1}, and of those in {2, 3}, signs turned.
+LLORCH_INLINE void minus_pair_sums(const std::int8_t* q, std::int16_t (&halves)[2][2]) {
+  const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(q));
+  __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes);
+  pairs = _mm256_add_epi16(pairs, _mm256_shuffle_epi32(pairs, 0x4E));
+  pairs = _mm256_add_epi16(pairs, _mm256_shuffle_epi32(pairs, 0xB1));
+  pairs = _mm256_sub_epi16(_mm256_setzero_si256(), pairs);
+  const std::int32_t words[2] = {_mm256_cvtsi256_si32(pairs), _mm256_extract_epi32(pairs, 4)};
+  __builtin_memcpy(halves, words, sizeof words);
+}
 
 // Four weight codes of each of eight rows, the row's in its 32 bits.
 struct PartBytes {

@@ -108,12 +108,22 @@ LLORCH_INLINE float tree_max(F32x16 a) {
   return _mm_cvtss_f32(_mm_max_ss(d, _mm_movehdup_ps(d)));
 }
 LLORCH_INLINE std::int32_t max_lane(I32x16 a) { return _mm512_reduce_max_epi32(a.v); }
-LLORCH_INLINE std::int32_t sum_lanes(I32x16 a) { return _mm512_reduce_add_epi32(a.v); }
 
 LLORCH_INLINE __m512i broadcast4(const std::int8_t* p) {
   std::int32_t word;
   __builtin_memcpy(&word, p, 4);
   return _mm512_set1_epi32(word);
+}
+
+// Of both halves of 32 q: the sums of those with index mod 4 in {0, 1}, and of those in {2, 3}, signs turned.
+LLORCH_INLINE void minus_pair_sums(const std::int8_t* q, std::int16_t (&halves)[2][2]) {
+  const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(q));
+  __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes);
+  pairs = _mm256_add_epi16(pairs, _mm256_shuffle_epi32(pairs, 0x4E));
+  pairs = _mm256_add_epi16(pairs, _mm256_shuffle_epi32(pairs, 0xB1));
+  pairs = _mm256_sub_epi16(_mm256_setzero_si256(), pairs);
+  const std::int32_t words[2] = {_mm256_cvtsi256_si32(pairs), _mm256_extract_epi32(pairs, 4)};
+  __builtin_memcpy(halves, words, sizeof words);
 }
 
 // Four weight codes of each of sixteen rows, the row's in its 32 bits.

@@ -201,12 +201,14 @@ class Moe {
   }
 
   // Every expert of the batch times its rows, for stacks of one shape; the outputs of the stacks stand side by side. Each
-  // thread takes the same share of every expert's outputs: experts differ in rows, so whole ones would not balance.
+  // part takes the same share of every expert's outputs: experts differ in rows, so whole ones would not balance.
   void multiply(const Batch& batch, std::span<const CpuWeight* const> stacks, const MatmulArgs& all) {
     const std::size_t groups = stacks[0]->matrix.groups(), outputs = stacks[0]->matrix.rows;
     const std::size_t products =
         stacks.size() * (batch.pairs.end - batch.pairs.begin) * outputs * stacks[0]->matrix.cols;
-    const std::size_t lanes = products < kGrainProducts ? 1 : stream_.pool.threads_count();
+    const std::size_t lanes = products < kGrainProducts
+                                  ? 1
+                                  : std::min(groups, host::ThreadPool::kPartsPerThread * stream_.pool.threads_count());
     stream_.pool.run(lanes, 1, [&](Range range, std::size_t) {
       const Range share{groups * range.begin / lanes, groups * range.end / lanes};
       if (share.begin == share.end) return;
