@@ -150,7 +150,7 @@ TEST(Adapters, FeedForwardOfEveryActivation) {
   for (float& v : x) v *= 4;
   for (const bool gated : {true, false}) {
     for (const Activation act :
-         {Activation::kSilu, Activation::kGeluTanh, Activation::kGeluErf, Activation::kSwigluOai}) {
+         {Activation::kSilu, Activation::kGeluTanh, Activation::kGeluErf, Activation::kSwigluOai, Activation::kRelu2}) {
       if (!gated && act == Activation::kSwigluOai) continue;
       auto gates = matmul_rows(gate, x), hidden = matmul_rows(up, x);
       add_bias(gates, gate_bias.floats()), add_bias(hidden, up_bias.floats());
@@ -161,6 +161,7 @@ TEST(Adapters, FeedForwardOfEveryActivation) {
           case Activation::kGeluTanh: hidden[i] = reference::gelu_tanh_exact(g) * u; break;
           case Activation::kGeluErf: hidden[i] = reference::gelu_erf_exact(g) * u; break;
           case Activation::kSwigluOai: hidden[i] = reference::swiglu_oai_exact(g, u, kOai); break;
+          case Activation::kRelu2: hidden[i] = reference::relu2_exact(g) * u; break;
         }
       }
       auto expected = matmul_rows(down, hidden);
