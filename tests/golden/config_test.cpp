@@ -95,6 +95,11 @@ constexpr auto kInvalid = ErrorCode::kConfigKeyInvalid;
 const Wrong kBasics[] = {
     {"no_type", "llama3", drop({"model_type"}), kMissing, "model_type"},
     {"unknown_type", "llama3", set("model_type", "lama"), ErrorCode::kUnknownArchitecture, "llama, mistral"},
+    {"unknown_inside", "mistral",
+     [](bj::object& c) {
+       c = {{"model_type", "mistral3"}, {"text_config", {{"model_type", "clip"}}}};
+     },
+     kInvalid, "clip"},
     {"no_width", "llama3", drop({"hidden_size"}), kMissing, "hidden_size"},
     {"no_layers", "llama3", drop({"num_hidden_layers"}), kMissing, "num_hidden_layers"},
     {"no_heads", "llama3", drop({"num_attention_heads"}), kMissing, "num_attention_heads"},
@@ -229,6 +234,11 @@ const Spelling kSpellings[] = {
      [](bj::object& c) {
        const bj::object text = c;
        c = {{"model_type", "llama"}, {"text_config", text}};
+     }},
+    {"mistral_inside_mistral3", "mistral",
+     [](bj::object& c) {
+       bj::object text = c;
+       c = {{"model_type", "mistral3"}, {"text_config", text}};
      }},
     {"qwen2_window_not_used", "qwen2", set("sliding_window", 24)},
     {"qwen3_moe_4", "qwen3_moe", both(drop({"num_local_experts"}), set("num_experts", 8))},

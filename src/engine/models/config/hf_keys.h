@@ -42,6 +42,9 @@ class HfKeys {
   std::string path_;  // "" or "text_config."
 };
 
+// model_type; of a directory whose own says only what surrounds the text model, the text model's. Errors: CONFIG_KEY_MISSING.
+base::Result<std::string_view> text_model_type(const io::HfConfig& root);
+
 // What a family's class uses for keys that are left out. 0 or empty: the key is required.
 struct HfDefaults {
   std::uint32_t heads = 0;

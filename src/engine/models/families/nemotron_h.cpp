@@ -173,6 +173,7 @@ const Family kNemotronH{
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kHfPrefixes,
+    .ignores_layers_past_end = true,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };
