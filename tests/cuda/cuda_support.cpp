@@ -61,11 +61,13 @@ std::vector<std::string> names_of(std::span<const std::string> families) {
 
 std::vector<std::string> model_names() {
   const std::vector<std::string> families{
-      "llama3",      "llama_tied",  "mistral",          "qwen2",        "qwen3",          "phi3",      "gemma2",
-      "gemma3",      "qwen3_moe",   "qwen3_moe_sparse", "gpt_oss",      "granite_hybrid", "mamba2",    "lfm2",
-      "deepseek_v2", "deepseek_v3", "qwen3_vl",         "qwen3_vl_moe", "mixtral",        "internlm3", "qwen2_moe",
-      "starcoder2",  "cohere",      "cohere2",          "stablelm",     "exaone4",        "ernie4_5",  "ernie4_5_moe",
-      "hunyuan"};
+      "llama3",      "llama_tied",     "mistral",      "qwen2",     "qwen3",
+      "phi3",        "gemma2",         "gemma3",       "qwen3_moe", "qwen3_moe_sparse",
+      "gpt_oss",     "granite_hybrid", "mamba2",       "lfm2",      "deepseek_v2",
+      "deepseek_v3", "qwen3_vl",       "qwen3_vl_moe", "mixtral",   "internlm3",
+      "qwen2_moe",   "starcoder2",     "cohere",       "cohere2",   "stablelm",
+      "exaone4",     "ernie4_5",       "ernie4_5_moe", "hunyuan",   "ministral3_far",
+      "llama4_far"};
   return names_of(families);
 }
 

@@ -315,6 +315,18 @@ const Spelling kSpellings[] = {
 INSTANTIATE_TEST_SUITE_P(Hf, Spellings, testing::ValuesIn(kSpellings),
                          [](const testing::TestParamInfo<Spelling>& test) { return std::string(test.param.name); });
 
+TEST(Spellings, LettersOfHybrids) {
+  if (!family_model("nemotron_h", Format::kHuggingFace)) GTEST_SKIP() << "no fixture of nemotron_h";
+  const Model as_saved("nemotron_h", [](bj::object&) {});
+  const Edit unsaid = drop({"layers_block_type"});
+  const Model letters("nemotron_h", both(unsaid, set("hybrid_override_pattern", "M-*E")));
+  ASSERT_TRUE(as_saved.model && letters.model) << letters.model.error().message;
+  EXPECT_EQ(as_saved.model->plans.decoder_prefill.plan_hash, letters.model->plans.decoder_prefill.plan_hash);
+  const Model wrong("nemotron_h", both(unsaid, set("hybrid_override_pattern", "M-*X")));
+  ASSERT_FALSE(wrong.model);
+  EXPECT_NE(wrong.model.error().message.find("hybrid_override_pattern"), std::string::npos);
+}
+
 // Not legal JSON, but what transformers 4 writes.
 TEST(Spellings, BareInfinity) {
   std::string json = Model::text("mamba2");

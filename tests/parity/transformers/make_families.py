@@ -37,6 +37,13 @@ MODELS = {
     "ernie4_5": ("Ernie4_5Config", dict(head_dim=24)),
     "ernie4_5_moe": ("Ernie4_5_MoeConfig", dict(moe_num_experts=6, moe_k=3, moe_intermediate_size=48, moe_num_shared_experts=2,
                                                 moe_layer_start_index=1)),
+    # Positions past the length at which queries begin to grow.
+    "ministral3_far": ("Ministral3Config", dict(head_dim=16, rope_parameters=dict(
+        rope_type="yarn", rope_theta=1000000.0, factor=16.0, original_max_position_embeddings=16, beta_fast=32.0, beta_slow=1.0,
+        mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.4))),
+    "llama4_far": ("Llama4TextConfig", dict(num_hidden_layers=4, head_dim=16, intermediate_size_mlp=96, intermediate_size=48,
+                                            num_local_experts=3, attention_chunk_size=24, floor_scale=8, attn_scale=0.4,
+                                            interleave_moe_layer_step=2, no_rope_layers=[1, 0, 1, 0])),
     "hunyuan": ("HunYuanDenseV1Config", dict(head_dim=16, rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=50.0,
                                                                               factor=1.0))),
 }
@@ -145,7 +152,8 @@ def write(name, directory):
         out.write(b"GLD1" + struct.pack("<II", TOKENS, logits.shape[1]) + struct.pack(f"<{TOKENS}i", *tokens.tolist()))
         out.write(logits.contiguous().numpy().astype("<f4").tobytes())
     (directory / "generation_config.json").unlink(missing_ok=True)
-    write_gguf(name, directory, model.config)
+    if name in GGUF:
+        write_gguf(name, directory, model.config)
     print(name, model.config.model_type, float(logits.abs().max()))
 
 

@@ -206,6 +206,26 @@ Result<std::optional<std::vector<HfLayerType>>> read_hf_layer_types(const HfKeys
   return std::optional(std::move(types));
 }
 
+Result<std::vector<HfLayerType>> read_hf_hybrid_layers(const HfKeys& keys) {
+  for (const std::string_view name : {"layers_block_type", "layer_types"}) {
+    if (!keys.has(name)) continue;
+    const std::size_t layers = TRY(keys.text().string_list(name)).size();
+    if (layers == 0 || layers > kLayersMax) return impossible(keys.key(name), fmt::to_string(layers), "is no depth");
+    return *TRY(read_hf_layer_types(keys, name, layers));
+  }
+  constexpr std::string_view kLetters = "M*-E";
+  constexpr HfLayerType kTypes[] = {HfLayerType::kMamba, HfLayerType::kAttention, HfLayerType::kFfn, HfLayerType::kMoe};
+  std::vector<HfLayerType> types;
+  for (const char letter : TRY(keys.text().string("hybrid_override_pattern"))) {
+    const std::size_t known = kLetters.find(letter);
+    if (known == kLetters.npos || types.size() == kLayersMax)
+      return impossible(keys.key("hybrid_override_pattern"), std::string(1, letter), "is no type of layer");
+    types.push_back(kTypes[known]);
+  }
+  if (types.empty()) return impossible(keys.key("hybrid_override_pattern"), "empty", "is no depth");
+  return types;
+}
+
 Result<std::uint32_t> read_hf_window(const HfKeys& keys, std::uint32_t absent) {
   return keys.text().is_null("sliding_window") ? 0 : TRY(keys.number_or("sliding_window", absent));
 }
