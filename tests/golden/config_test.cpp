@@ -95,6 +95,11 @@ constexpr auto kInvalid = ErrorCode::kConfigKeyInvalid;
 const Wrong kBasics[] = {
     {"no_type", "llama3", drop({"model_type"}), kMissing, "model_type"},
     {"unknown_type", "llama3", set("model_type", "lama"), ErrorCode::kUnknownArchitecture, "llama, mistral"},
+    {"unknown_inside", "mistral",
+     [](bj::object& c) {
+       c = {{"model_type", "mistral3"}, {"text_config", {{"model_type", "clip"}}}};
+     },
+     kInvalid, "clip"},
     {"no_width", "llama3", drop({"hidden_size"}), kMissing, "hidden_size"},
     {"no_layers", "llama3", drop({"num_hidden_layers"}), kMissing, "num_hidden_layers"},
     {"no_heads", "llama3", drop({"num_attention_heads"}), kMissing, "num_attention_heads"},
@@ -230,6 +235,11 @@ const Spelling kSpellings[] = {
        const bj::object text = c;
        c = {{"model_type", "llama"}, {"text_config", text}};
      }},
+    {"mistral_inside_mistral3", "mistral",
+     [](bj::object& c) {
+       bj::object text = c;
+       c = {{"model_type", "mistral3"}, {"text_config", text}};
+     }},
     {"qwen2_window_not_used", "qwen2", set("sliding_window", 24)},
     {"qwen3_moe_4", "qwen3_moe", both(drop({"num_local_experts"}), set("num_experts", 8))},
     {"qwen3_moe_types", "qwen3_moe",
@@ -304,6 +314,18 @@ const Spelling kSpellings[] = {
 };
 INSTANTIATE_TEST_SUITE_P(Hf, Spellings, testing::ValuesIn(kSpellings),
                          [](const testing::TestParamInfo<Spelling>& test) { return std::string(test.param.name); });
+
+TEST(Spellings, LettersOfHybrids) {
+  if (!family_model("nemotron_h", Format::kHuggingFace)) GTEST_SKIP() << "no fixture of nemotron_h";
+  const Model as_saved("nemotron_h", [](bj::object&) {});
+  const Edit unsaid = drop({"layers_block_type"});
+  const Model letters("nemotron_h", both(unsaid, set("hybrid_override_pattern", "M-*E")));
+  ASSERT_TRUE(as_saved.model && letters.model) << letters.model.error().message;
+  EXPECT_EQ(as_saved.model->plans.decoder_prefill.plan_hash, letters.model->plans.decoder_prefill.plan_hash);
+  const Model wrong("nemotron_h", both(unsaid, set("hybrid_override_pattern", "M-*X")));
+  ASSERT_FALSE(wrong.model);
+  EXPECT_NE(wrong.model.error().message.find("hybrid_override_pattern"), std::string::npos);
+}
 
 // Not legal JSON, but what transformers 4 writes.
 TEST(Spellings, BareInfinity) {

@@ -146,7 +146,6 @@ Result<> Checks::moe(const MoeParams& p) const {
                   given(p.has_expert_bias != 0 && p.ungated == 0, {kGateBias}),
               "biases of the experts that params and weights disagree on"));
   TRY(require(given(p.ungated == 0, {kGate}), "gates of experts that params and weights disagree on"));
-  TRY(require(p.weighs_inputs == 0 || kernels_.weighs_expert_inputs, "weights on the inputs of experts"));
   TRY(require(p.ungated == 0 || p.act != Activation::kSwigluOai, "swiglu_oai without gates"));
   TRY(require(p.ungated == 0 || !present(kGateBias), "a bias of gates that are none"));
   return require(given(p.ffn_shared != 0, {kSharedUp, kSharedDown}) &&

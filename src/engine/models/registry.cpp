@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 
 namespace llorch::engine::models {
@@ -27,7 +28,7 @@ std::span<const Family* const> known_families() { return kFamilies; }
 base::Result<const Family*> find_family(const io::ModelFiles& files) {
   const bool is_gguf = files.gguf() != nullptr;
   const std::string_view key = is_gguf ? "general.architecture" : "model_type";
-  const std::string_view name = TRY(is_gguf ? files.gguf()->string(key) : files.hf()->string(key));
+  const std::string_view name = TRY(is_gguf ? files.gguf()->string(key) : text_model_type(*files.hf()));
   std::string known;
   for (const Family* family : kFamilies) {
     const std::span<const std::string_view> names = is_gguf ? family->gguf : family->hf;

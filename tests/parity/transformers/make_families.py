@@ -18,14 +18,14 @@ import transformers
 from safetensors import safe_open
 
 OUT = Path(__file__).parents[2] / "golden/families"
-TOKENS = 96
-BASE = dict(vocab_size=320, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+TOKENS = 64
+BASE = dict(vocab_size=192, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
             max_position_embeddings=512, initializer_range=0.08)
 WINDOWS = dict(num_hidden_layers=4, sliding_window=24)
 
 # name: (configuration class, what differs)
 MODELS = {
-    "mixtral": ("MixtralConfig", dict(num_local_experts=6, num_experts_per_tok=2)),
+    "mixtral": ("MixtralConfig", dict(num_local_experts=4, num_experts_per_tok=2, num_hidden_layers=2)),
     "internlm3": ("InternLM3Config", dict(head_dim=16)),
     "qwen2_moe": ("Qwen2MoeConfig", dict(num_experts=6, num_experts_per_tok=3, moe_intermediate_size=48,
                                          shared_expert_intermediate_size=80)),
@@ -37,17 +37,24 @@ MODELS = {
     "ernie4_5": ("Ernie4_5Config", dict(head_dim=24)),
     "ernie4_5_moe": ("Ernie4_5_MoeConfig", dict(moe_num_experts=6, moe_k=3, moe_intermediate_size=48, moe_num_shared_experts=2,
                                                 moe_layer_start_index=1)),
+    # Positions past the length at which queries begin to grow.
+    "ministral3_far": ("Ministral3Config", dict(head_dim=16, rope_parameters=dict(
+        rope_type="yarn", rope_theta=1000000.0, factor=16.0, original_max_position_embeddings=16, beta_fast=32.0, beta_slow=1.0,
+        mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.4))),
+    "llama4_far": ("Llama4TextConfig", dict(num_hidden_layers=4, head_dim=16, intermediate_size_mlp=96, intermediate_size=48,
+                                            num_local_experts=3, attention_chunk_size=24, floor_scale=8, attn_scale=0.4,
+                                            interleave_moe_layer_step=2, no_rope_layers=[1, 0, 1, 0])),
     "hunyuan": ("HunYuanDenseV1Config", dict(head_dim=16, rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=50.0,
                                                                               factor=1.0))),
 }
 
 
 # Of those whose first draw has two experts so near to each other for some token that rounding exchanges them.
-SEEDS = {"mixtral": 2}
+SEEDS = {"ernie4_5_moe": 1, "mixtral": 2}
 
 # name: (architecture, whether q and k rows are permuted, keys beside those that all have)
 GGUF = {
-    "mixtral": ("LLAMA", True, {"expert_count": 6, "expert_used_count": 2}),
+    "mixtral": ("LLAMA", True, {"expert_count": 4, "expert_used_count": 2}),
     "internlm3": ("LLAMA", True, {"attention.key_length": 16, "attention.value_length": 16}),
     "qwen2_moe": ("QWEN2MOE", False, {"expert_count": 6, "expert_used_count": 3, "expert_feed_forward_length": 48,
                                       "expert_shared_feed_forward_length": 80}),
@@ -145,7 +152,8 @@ def write(name, directory):
         out.write(b"GLD1" + struct.pack("<II", TOKENS, logits.shape[1]) + struct.pack(f"<{TOKENS}i", *tokens.tolist()))
         out.write(logits.contiguous().numpy().astype("<f4").tobytes())
     (directory / "generation_config.json").unlink(missing_ok=True)
-    write_gguf(name, directory, model.config)
+    if name in GGUF:
+        write_gguf(name, directory, model.config)
     print(name, model.config.model_type, float(logits.abs().max()))
 
 

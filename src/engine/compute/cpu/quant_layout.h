@@ -61,7 +61,8 @@ struct QuantLayout {
 };
 
 // REQUIRES: is_quantized(dtype).
-constexpr QuantLayout quant_layout(plan::DType dtype) {
+// Inlined always: kernels of several instruction sets use it, and share no symbol.
+[[gnu::always_inline]] constexpr QuantLayout quant_layout(plan::DType dtype) {
   using plan::DType;
   switch (dtype) {
     case DType::kQ8_0: return {.byte_plane = true, .offset = 128};

@@ -320,6 +320,10 @@ float gelu_tanh_exact(float x) {
   return x / (1.0f + exp_exact(0.0f - twice_u));
 }
 float gelu_erf_exact(float x) { return (0.5f * x) * (1.0f + erf_exact(x * 0x1.6a09e6p-1f)); }
+float relu2_exact(float x) {
+  const float positive = x > 0.0f || std::isnan(x) ? x : 0.0f;
+  return positive * positive;
+}
 float swiglu_oai_exact(float gate, float up, const SwigluOaiOptions& options) {
   const float g = options.limit < gate ? options.limit : gate;
   const float u = std::clamp(up, -options.limit, options.limit);

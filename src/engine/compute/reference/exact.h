@@ -60,6 +60,7 @@ void rope_exact(std::span<float> x, const RopeOptions& options);
 float silu_exact(float x);
 float gelu_tanh_exact(float x);
 float gelu_erf_exact(float x);
+float relu2_exact(float x);
 struct SwigluOaiOptions {
   float alpha = 0;
   float limit = 0;

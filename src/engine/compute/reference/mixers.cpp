@@ -84,4 +84,43 @@ std::vector<double> SsmHead::next_reference(std::span<const double> x, std::span
   return y;
 }
 
+std::vector<float> DeltaHead::next_exact(std::span<const float> q, std::span<const float> k, std::span<const float> v,
+                                         Step step) {
+  std::vector<float> y;
+  for (std::size_t p = 0; p < v.size(); ++p) {
+    float* const s = exact_.data() + p * k.size();
+    std::array<float, 16> seen{}, lanes{};
+    for (std::size_t n = 0; n < k.size(); ++n) {
+      s[n] = step.decay * s[n];
+      seen[n % 16] = std::fma(s[n], k[n], seen[n % 16]);
+    }
+    const float rest = step.beta * (v[p] - tree_sum(seen));
+    for (std::size_t n = 0; n < k.size(); ++n) {
+      s[n] = s[n] + rest * k[n];
+      lanes[n % 16] = std::fma(s[n], q[n], lanes[n % 16]);
+    }
+    y.push_back(tree_sum(lanes));
+  }
+  return y;
+}
+
+std::vector<double> DeltaHead::next_reference(std::span<const float> q, std::span<const float> k,
+                                              std::span<const float> v, Step step) {
+  std::vector<double> y;
+  for (std::size_t p = 0; p < v.size(); ++p) {
+    double* const s = double_.data() + p * k.size();
+    double seen = 0, sum = 0;
+    for (std::size_t n = 0; n < k.size(); ++n) {
+      s[n] *= double{step.decay};
+      seen += s[n] * double{k[n]};
+    }
+    for (std::size_t n = 0; n < k.size(); ++n) {
+      s[n] += double{step.beta} * (double{v[p]} - seen) * double{k[n]};
+      sum += s[n] * double{q[n]};
+    }
+    y.push_back(sum);
+  }
+  return y;
+}
+
 }  // namespace llorch::engine::compute::reference

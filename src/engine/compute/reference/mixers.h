@@ -49,4 +49,22 @@ class SsmHead {
   std::vector<double> double_;
 };
 
+// One value head of the gated delta rule, S [value_dim, key_dim], from zero.
+class DeltaHead {
+ public:
+  DeltaHead(std::size_t value_dim, std::size_t key_dim) : exact_(value_dim * key_dim), double_(value_dim * key_dim) {}
+  struct Step {
+    float beta, decay;
+  };
+  // y [value_dim]; v is as long, q and k are as long as a key.
+  std::vector<float> next_exact(std::span<const float> q, std::span<const float> k, std::span<const float> v,
+                                Step step);
+  std::vector<double> next_reference(std::span<const float> q, std::span<const float> k, std::span<const float> v,
+                                     Step step);
+
+ private:
+  std::vector<float> exact_;
+  std::vector<double> double_;
+};
+
 }  // namespace llorch::engine::compute::reference

@@ -18,6 +18,20 @@ Result<HfKeys> HfKeys::of(const io::ModelFiles& files) {
   return HfKeys(root, TRY(root.object("text_config")), "text_config.");
 }
 
+Result<std::string_view> text_model_type(const HfConfig& root) {
+  // Mistral's and Llava's wrapper is one class around text models of several families.
+  constexpr std::string_view kWrapper = "mistral3";
+  const std::string_view type = TRY(root.string("model_type"));
+  if (type != kWrapper || !root.contains("text_config")) return type;
+  static constexpr std::string_view kTexts[] = {"mistral", "ministral3"};
+  const HfConfig text = TRY(root.object("text_config"));
+  const std::string_view of_text = TRY(text.string_or("model_type", kTexts[0]));
+  const auto* known = std::ranges::find(kTexts, of_text);
+  if (known == std::end(kTexts))
+    return impossible("text_config.model_type", std::string(of_text), "must be mistral or ministral3 in mistral3");
+  return *known;
+}
+
 Result<std::uint32_t> HfKeys::count(std::string_view name, std::uint32_t value_max) const {
   return check_count(key(name), TRY(text_.u32(name)), value_max);
 }
@@ -78,7 +92,7 @@ Result<> read_hf_tie(const HfKeys& keys, bool absent, ModelConfig& config) {
 
 Result<ModelConfig> read_hf_basics(const HfKeys& keys, const HfDefaults& defaults) {
   ModelConfig config;
-  config.architecture = TRY(keys.root().string("model_type"));
+  config.architecture = TRY(text_model_type(keys.root()));
   config.context_tokens = defaults.context != 0 ? TRY(keys.count_or("max_position_embeddings", defaults.context))
                                                 : TRY(keys.count("max_position_embeddings", kContextMax));
   config.width = TRY(keys.count("hidden_size"));
@@ -190,6 +204,26 @@ Result<std::optional<std::vector<HfLayerType>>> read_hf_layer_types(const HfKeys
     }
   }
   return std::optional(std::move(types));
+}
+
+Result<std::vector<HfLayerType>> read_hf_hybrid_layers(const HfKeys& keys) {
+  for (const std::string_view name : {"layers_block_type", "layer_types"}) {
+    if (!keys.has(name)) continue;
+    const std::size_t layers = TRY(keys.text().string_list(name)).size();
+    if (layers == 0 || layers > kLayersMax) return impossible(keys.key(name), fmt::to_string(layers), "is no depth");
+    return *TRY(read_hf_layer_types(keys, name, layers));
+  }
+  constexpr std::string_view kLetters = "M*-E";
+  constexpr HfLayerType kTypes[] = {HfLayerType::kMamba, HfLayerType::kAttention, HfLayerType::kFfn, HfLayerType::kMoe};
+  std::vector<HfLayerType> types;
+  for (const char letter : TRY(keys.text().string("hybrid_override_pattern"))) {
+    const std::size_t known = kLetters.find(letter);
+    if (known == kLetters.npos || types.size() == kLayersMax)
+      return impossible(keys.key("hybrid_override_pattern"), std::string(1, letter), "is no type of layer");
+    types.push_back(kTypes[known]);
+  }
+  if (types.empty()) return impossible(keys.key("hybrid_override_pattern"), "empty", "is no depth");
+  return types;
 }
 
 Result<std::uint32_t> read_hf_window(const HfKeys& keys, std::uint32_t absent) {

@@ -42,6 +42,9 @@ class HfKeys {
   std::string path_;  // "" or "text_config."
 };
 
+// model_type; of a directory whose own says only what surrounds the text model, the text model's. Errors: CONFIG_KEY_MISSING.
+base::Result<std::string_view> text_model_type(const io::HfConfig& root);
+
 // What a family's class uses for keys that are left out. 0 or empty: the key is required.
 struct HfDefaults {
   std::uint32_t heads = 0;
@@ -104,6 +107,9 @@ base::Result<RopeConfig> read_hf_rope(const HfKeys& keys, const std::optional<io
 enum class HfLayerType : std::uint8_t { kAttention, kWindow, kChunked, kMamba, kConv, kFfn, kMoe };
 base::Result<std::optional<std::vector<HfLayerType>>> read_hf_layer_types(const HfKeys& keys, std::string_view name,
                                                                           std::size_t layers);
+// The same of hybrids, which say in it how many layers there are: layers_block_type or layer_types (5), or hybrid_override_pattern
+// (4), a letter for each layer: M, *, - and E.
+base::Result<std::vector<HfLayerType>> read_hf_hybrid_layers(const HfKeys& keys);
 // sliding_window: 0 for null or 0, `absent` when the key is not there.
 base::Result<std::uint32_t> read_hf_window(const HfKeys& keys, std::uint32_t absent);
 

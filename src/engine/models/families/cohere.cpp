@@ -1,4 +1,4 @@
-// Command R and Command A: attention and feed-forward side by side behind one LayerNorm; windows rotate, whole contexts do not.
+// Command R and A: attention and feed-forward side by side behind one LayerNorm; windows rotate, whole contexts do not.
 #include "engine/models/config/gguf_keys.h"
 #include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"

@@ -18,6 +18,20 @@ struct MixerNames {
   const char* out_bias;
 };
 
+// Where a layer is its mixer.
+inline constexpr MixerNames kMixerNames{
+    .in_proj = "layers.{}.mixer.in_proj.weight",
+    .in_bias = "layers.{}.mixer.in_proj.bias",
+    .conv = "layers.{}.mixer.conv1d.weight",
+    .conv_bias = "layers.{}.mixer.conv1d.bias",
+    .dt_bias = "layers.{}.mixer.dt_bias",
+    .a_log = "layers.{}.mixer.A_log",
+    .d = "layers.{}.mixer.D",
+    .norm = "layers.{}.mixer.norm.weight",
+    .out_proj = "layers.{}.mixer.out_proj.weight",
+    .out_bias = "layers.{}.mixer.out_proj.bias",
+};
+
 constexpr std::array<WeightRow, 10> mixer_weights(const MixerNames& hf) {
   return {
       row(MambaSlot::kInProj, "blk.{}.ssm_in.weight", hf.in_proj),

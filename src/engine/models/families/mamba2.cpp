@@ -16,16 +16,7 @@ constexpr std::array kOthers{
     head_row("output.weight", "^lm_head.weight"),
     row(NormVariant::kAttention, "blk.{}.attn_norm.weight", "layers.{}.norm.weight"),
 };
-constexpr auto kWeights = concat(kOthers, mixer_weights({.in_proj = "layers.{}.mixer.in_proj.weight",
-                                                         .in_bias = "layers.{}.mixer.in_proj.bias",
-                                                         .conv = "layers.{}.mixer.conv1d.weight",
-                                                         .conv_bias = "layers.{}.mixer.conv1d.bias",
-                                                         .dt_bias = "layers.{}.mixer.dt_bias",
-                                                         .a_log = "layers.{}.mixer.A_log",
-                                                         .d = "layers.{}.mixer.D",
-                                                         .norm = "layers.{}.mixer.norm.weight",
-                                                         .out_proj = "layers.{}.mixer.out_proj.weight",
-                                                         .out_bias = "layers.{}.mixer.out_proj.bias"}));
+constexpr auto kWeights = concat(kOthers, mixer_weights(kMixerNames));
 
 constexpr std::array<std::string_view, 1> kNames{"mamba2"};
 constexpr std::array<std::string_view, 1> kHfPrefixes{"backbone."};

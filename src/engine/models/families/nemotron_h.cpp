@@ -37,16 +37,7 @@ constexpr std::array kOthers{
     optional_row(MoeSlot::kSharedDown, "blk.{}.ffn_down_shexp.weight",
                  "layers.{}.mixer.shared_experts.down_proj.weight"),
 };
-constexpr auto kWeights = concat(kOthers, mixer_weights({.in_proj = "layers.{}.mixer.in_proj.weight",
-                                                         .in_bias = "layers.{}.mixer.in_proj.bias",
-                                                         .conv = "layers.{}.mixer.conv1d.weight",
-                                                         .conv_bias = "layers.{}.mixer.conv1d.bias",
-                                                         .dt_bias = "layers.{}.mixer.dt_bias",
-                                                         .a_log = "layers.{}.mixer.A_log",
-                                                         .d = "layers.{}.mixer.D",
-                                                         .norm = "layers.{}.mixer.norm.weight",
-                                                         .out_proj = "layers.{}.mixer.out_proj.weight",
-                                                         .out_bias = "layers.{}.mixer.out_proj.bias"}));
+constexpr auto kWeights = concat(kOthers, mixer_weights(kMixerNames));
 constexpr std::array<std::string_view, 2> kGguf{"nemotron_h", "nemotron_h_moe"};
 constexpr std::array<std::string_view, 1> kHf{"nemotron_h"};
 constexpr std::array<std::string_view, 2> kHfPrefixes{"backbone.", "model."};
@@ -87,40 +78,16 @@ base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
   return config;
 }
 
-// layers_block_type (5), or a letter for each layer (4): M, *, - and E.
-base::Result<std::vector<HfLayerType>> read_hf_types(const HfKeys& keys) {
-  for (const std::string_view name : {"layers_block_type", "layer_types"}) {
-    if (!keys.has(name)) continue;
-    const std::size_t layers = TRY(keys.text().string_list(name)).size();
-    if (layers == 0 || layers > kLayersMax) return impossible(keys.key(name), std::to_string(layers), "is no depth");
-    return *TRY(read_hf_layer_types(keys, name, layers));
-  }
-  std::vector<HfLayerType> types;
-  const std::string_view letters = TRY(keys.text().string("hybrid_override_pattern"));
-  for (const char letter : letters) {
-    switch (letter) {
-      case 'M': types.push_back(HfLayerType::kMamba); break;
-      case '*': types.push_back(HfLayerType::kAttention); break;
-      case '-': types.push_back(HfLayerType::kFfn); break;
-      case 'E': types.push_back(HfLayerType::kMoe); break;
-      default: return impossible(keys.key("hybrid_override_pattern"), std::string(1, letter), "is no type of layer");
-    }
-  }
-  if (types.empty() || types.size() > kLayersMax)
-    return impossible(keys.key("hybrid_override_pattern"), std::to_string(types.size()), "is no depth");
-  return types;
-}
+// By number of the template.
+constexpr std::array kTypes{HfLayerType::kMamba, HfLayerType::kAttention, HfLayerType::kFfn, HfLayerType::kMoe};
 
 base::Result<> read_hf_layers(const HfKeys& keys, const std::vector<HfLayerType>& types, ModelConfig& config) {
   for (std::size_t n = 0; n < types.size(); ++n) {
     LayerConfig& layer = config.layers[n];
-    switch (types[n]) {
-      case HfLayerType::kMamba: layer.layer_template = kMamba; break;
-      case HfLayerType::kAttention: layer.layer_template = kAttention; break;
-      case HfLayerType::kFfn: layer.layer_template = kFfn; break;
-      case HfLayerType::kMoe: layer.layer_template = kMoe; break;
-      default: return impossible(keys.key("layers_block_type"), "another word", "must be mamba, attention, mlp or moe");
-    }
+    const auto* known = std::ranges::find(kTypes, types[n]);
+    if (known == kTypes.end())
+      return impossible(keys.key("layers_block_type"), "another word", "must be mamba, attention, mlp or moe");
+    layer.layer_template = static_cast<std::uint8_t>(known - kTypes.begin());
     if (layer.layer_template != kAttention) layer.heads = layer.kv_heads = 0;
     if (layer.layer_template == kFfn) layer.ffn = TRY(keys.count("intermediate_size"));
   }
@@ -134,7 +101,7 @@ base::Result<> read_hf_layers(const HfKeys& keys, const std::vector<HfLayerType>
 
 base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   const HfKeys keys = TRY(HfKeys::of(files));
-  const std::vector<HfLayerType> types = TRY(read_hf_types(keys));
+  const std::vector<HfLayerType> types = TRY(read_hf_hybrid_layers(keys));
   const HfDefaults defaults{.head_dim = 128, .eps = 1e-5F, .eps_key = "layer_norm_epsilon", .layers = types.size()};
   ModelConfig config = TRY(read_hf_basics(keys, defaults));
   TRY(read_hf_heads(keys, defaults, config));
@@ -173,6 +140,7 @@ const Family kNemotronH{
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kHfPrefixes,
+    .ignores_layers_past_end = true,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

@@ -16,11 +16,11 @@ constexpr std::array<LayerTemplate, 4> kLayerTemplates{kDeltaFfn, kDeltaMoe, kDe
 constexpr std::uint8_t layer_template(bool attends, bool sparse) {
   return static_cast<std::uint8_t>((attends ? kAttendDense : kDeltaDense) + (sparse ? 1 : 0));
 }
-
 constexpr Source query_or_gate(const char* name) {
   return Source(name, Load::kHeadRows, AttentionSlot::kQ, AttentionSlot::kGate);
 }
-// Queries and gates take turns, head by head. The two generations store the mixer's projections together, or apart.
+constexpr Source groups(const char* name) { return Source(name, Load::kDeltaGroups); }
+// Queries and gates take turns, head by head. The mixer's projections are stored together, or apart.
 constexpr std::array kOthers{
     row(NormVariant::kAttention, "blk.{}.attn_norm.weight", "layers.{}.input_layernorm.weight"),
     row(NormVariant::kFfn, "blk.{}.post_attention_norm.weight", "layers.{}.post_attention_layernorm.weight"),
@@ -31,15 +31,13 @@ constexpr std::array kOthers{
     kAttentionWeights[2],
     kAttentionWeights[3],
     row(GatedDeltaSlot::kQkv, "blk.{}.attn_qkv.weight", "layers.{}.linear_attn.in_proj_qkv.weight"),
-    row(GatedDeltaSlot::kQkv, "", Source("layers.{}.linear_attn.in_proj_qkvz.weight", Load::kDeltaGroups)),
+    row(GatedDeltaSlot::kQkv, "", groups("layers.{}.linear_attn.in_proj_qkvz.weight")),
     row(GatedDeltaSlot::kZ, "blk.{}.attn_gate.weight", "layers.{}.linear_attn.in_proj_z.weight"),
-    row(GatedDeltaSlot::kZ, "", Source("layers.{}.linear_attn.in_proj_qkvz.weight", Load::kDeltaGroups)),
+    row(GatedDeltaSlot::kZ, "", groups("layers.{}.linear_attn.in_proj_qkvz.weight")),
     row(GatedDeltaSlot::kBeta, "blk.{}.ssm_beta.weight", "layers.{}.linear_attn.in_proj_b.weight"),
-    row(GatedDeltaSlot::kBeta, Source("blk.{}.ssm_ba.weight", Load::kDeltaGroups),
-        Source("layers.{}.linear_attn.in_proj_ba.weight", Load::kDeltaGroups)),
+    row(GatedDeltaSlot::kBeta, groups("blk.{}.ssm_ba.weight"), groups("layers.{}.linear_attn.in_proj_ba.weight")),
     row(GatedDeltaSlot::kDecay, "blk.{}.ssm_alpha.weight", "layers.{}.linear_attn.in_proj_a.weight"),
-    row(GatedDeltaSlot::kDecay, Source("blk.{}.ssm_ba.weight", Load::kDeltaGroups),
-        Source("layers.{}.linear_attn.in_proj_ba.weight", Load::kDeltaGroups)),
+    row(GatedDeltaSlot::kDecay, groups("blk.{}.ssm_ba.weight"), groups("layers.{}.linear_attn.in_proj_ba.weight")),
     row(GatedDeltaSlot::kConvWeight, "blk.{}.ssm_conv1d.weight",
         Source("layers.{}.linear_attn.conv1d.weight", Load::kReshaped)),
     row(GatedDeltaSlot::kA, Source("blk.{}.ssm_a", Load::kReshaped),
@@ -92,7 +90,7 @@ base::Result<> read_hf_layers(const HfKeys& keys, ModelConfig& config) {
   for (std::size_t n = 0; n < config.layers.size(); ++n) {
     LayerConfig& layer = config.layers[n];
     const bool attends = types ? (*types)[n] == HfLayerType::kAttention : (n + 1) % every == 0;
-    layer.layer_template = layer_template(attends, layer.layer_template != 0);
+    layer.layer_template = layer_template(attends, layer.layer_template != 0);  // 1 of those that are mixtures
     if (!attends) layer.heads = layer.kv_heads = 0;
   }
   return {};

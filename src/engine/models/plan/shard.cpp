@@ -78,8 +78,14 @@ std::optional<Part> part_of(std::uint32_t width, std::uint32_t block, const Shar
 // Where several devices share one key-value head, the query heads of each read that one alone: they are a part of its group.
 Result<bool> share_out(AttentionParams& params, const Shard& shard, std::uint32_t) {
   if (shard.ranks > 1 && params.qk_norm == QkNorm::kPerRow) {
-    return base::fail(base::ErrorCode::kModelIncompatible,
-                      fmt::format("a norm over all query heads needs all of them on one device, not on {}", shard.ranks));
+    return base::fail(
+        base::ErrorCode::kModelIncompatible,
+        fmt::format("a norm over all query heads needs all of them on one device, not on {}", shard.ranks));
+  }
+  if (shard.ranks > 1 && params.gate == AttentionGate::kPerElement) {
+    return base::fail(
+        base::ErrorCode::kModelIncompatible,
+        fmt::format("queries that take turns with gates are not shared out over {} devices", shard.ranks));
   }
   TRY(divide(shard, {{"attention heads", params.heads}}));
   if (params.kv_heads < shard.ranks && shard.ranks % params.kv_heads == 0) {

@@ -168,6 +168,19 @@ TEST(Shard, TheFirstRankAddsTheBiases) {
   }
 }
 
+TEST(Shard, WhatNeedsAllHeadsIsRefused) {
+  AttentionParams norm{};
+  norm.heads = 4, norm.kv_heads = 2, norm.qk_norm = QkNorm::kPerRow;
+  AttentionParams gate{};
+  gate.heads = 4, gate.kv_heads = 2, gate.gate = AttentionGate::kPerElement;
+  for (const AttentionParams& whole : {norm, gate}) {
+    AttentionParams own = whole;
+    EXPECT_EQ(share_out(own, {.rank = 0, .ranks = 2}, 1).error().code, ErrorCode::kModelIncompatible);
+    own = whole;
+    EXPECT_TRUE(share_out(own, {.rank = 0, .ranks = 1}, 1));
+  }
+}
+
 TEST(Shard, WhatDoesNotDivideIsRefusedWithTheNumbers) {
   const auto refusal = [](const TinyLlama& tiny, std::uint32_t ranks) {
     const auto model = compile(tiny, {.rank = 0, .ranks = ranks});

@@ -19,7 +19,10 @@ constexpr std::size_t kNamesShownMax = 5;
 
 // What Hugging Face directories hold beside a text model: rotation buffers of old files, and the towers of models that also see.
 constexpr std::array<std::string_view, 2> kHfBuffers{"layers.{}.self_attn.rotary_emb.inv_freq", "rotary_emb.inv_freq"};
-constexpr std::array<std::string_view, 5> kHfTowers{"^vision_tower.*", "^model.vision_tower.*", "^model.visual.*",
+// Layers that predict further tokens, where they stand beside the model.
+constexpr std::array<std::string_view, 2> kHfPredictors{"^mtp.*", "^model.mtp.*"};
+constexpr std::array<std::string_view, 6> kHfTowers{"^vision_model.*",          "^vision_tower.*",
+                                                    "^model.vision_tower.*",    "^model.visual.*",
                                                     "^multi_modal_projector.*", "^model.multi_modal_projector.*"};
 
 std::string first_names(const std::vector<std::string>& names) {
@@ -148,6 +151,7 @@ bool WeightNames::allowed(std::string_view name, const ModelConfig& config) cons
     });
   };
   if (is_hf_ ? in(kHfBuffers) : in(family_.gguf_claimed) || in(family_.gguf_ignored)) return true;
+  if (is_hf_ && family_.ignores_layers_past_end && in(kHfPredictors)) return true;
   if (is_hf_ && config.vision.depth == 0 && in(kHfTowers)) return true;
   const std::string layers = is_hf_ ? prefix_ + "layers." : "blk.";
   if (!family_.ignores_layers_past_end || !name.starts_with(layers)) return false;

@@ -161,7 +161,7 @@ TEST(Adapters, FeedForwardOfEveryActivation) {
           case Activation::kGeluTanh: hidden[i] = reference::gelu_tanh_exact(g) * u; break;
           case Activation::kGeluErf: hidden[i] = reference::gelu_erf_exact(g) * u; break;
           case Activation::kSwigluOai: hidden[i] = reference::swiglu_oai_exact(g, u, kOai); break;
-          case Activation::kRelu2: hidden[i] = std::max(g, 0.0f) * std::max(g, 0.0f) * u; break;
+          case Activation::kRelu2: hidden[i] = reference::relu2_exact(g) * u; break;
         }
       }
       auto expected = matmul_rows(down, hidden);

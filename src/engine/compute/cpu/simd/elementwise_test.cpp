@@ -234,6 +234,9 @@ TEST(Activations, EqualTheWrittenStepsOnEveryLength) {
     expect(Activation::kGeluTanh, false, [](float g, float) { return reference::gelu_tanh_exact(g); });
     expect(Activation::kGeluErf, true, [](float g, float u) { return reference::gelu_erf_exact(g) * u; });
     expect(Activation::kGeluErf, false, [](float g, float) { return reference::gelu_erf_exact(g); });
+    expect(Activation::kRelu2, true, [](float g, float u) { return reference::relu2_exact(g) * u; });
+    expect(Activation::kRelu2, false, [](float g, float) { return reference::relu2_exact(g); });
+    expect(Activation::kSigmoid, true, [](float g, float u) { return reference::sigmoid_exact(g) * u; });
     expect(Activation::kSwigluOai, true, [&](float g, float u) { return reference::swiglu_oai_exact(g, u, kOai); });
   }
 }

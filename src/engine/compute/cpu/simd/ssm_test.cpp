@@ -118,5 +118,76 @@ TEST(SsmScan, EqualsTheWrittenOrderOnEveryStateWidth) {
   }
 }
 
+// Unit keys, as the rule has them: what is remembered stays in bounds, so the double oracle may be near.
+std::vector<float> units(Random& random, std::size_t count, std::size_t width) {
+  std::vector<float> all = random.normals(count * width);
+  for (std::size_t i = 0; i < count; ++i) {
+    float squares = 0;
+    for (std::size_t n = 0; n < width; ++n) squares += all[i * width + n] * all[i * width + n];
+    for (std::size_t n = 0; n < width; ++n) all[i * width + n] /= std::sqrt(squares);
+  }
+  return all;
+}
+
+TEST(DeltaScan, EqualsTheWrittenOrderOnEveryKeyWidth) {
+  Random random(68);
+  constexpr std::size_t kHeads = 4, kKeyHeads = 2, kValue = 3, kRows = 6;
+  for (std::size_t width = 1; width <= 70; ++width) {
+    SCOPED_TRACE(::testing::Message() << "width " << width << " " << random.note());
+    const std::size_t stride = 2 * kKeyHeads * width + kHeads * kValue;  // q, k, v
+    const auto v = random.normals(kRows * kHeads * kValue);
+    const auto keys = units(random, kRows * 2 * kKeyHeads, width);
+    std::vector<float> x;
+    for (std::size_t r = 0; r < kRows; ++r) {
+      x.insert(x.end(), keys.begin() + r * 2 * kKeyHeads * width, keys.begin() + (r + 1) * 2 * kKeyHeads * width);
+      x.insert(x.end(), v.begin() + r * kHeads * kValue, v.begin() + (r + 1) * kHeads * kValue);
+    }
+    auto beta = random.normals(kRows * kHeads), decay = random.normals(kRows * kHeads);
+    for (float& b : beta) b = std::fabs(b) / (1 + std::fabs(b));
+    for (float& d : decay) d = std::fabs(d) / (1 + std::fabs(d));
+    const std::vector<std::uint32_t> offsets{0, 2, kRows}, sequences{3, 1};
+    for (const bool turns : {false, true}) {
+      std::vector<float> expected;
+      for (std::size_t span = 0; span < 2; ++span) {
+        std::vector<reference::DeltaHead> heads(kHeads, reference::DeltaHead(kValue, width));
+        for (std::size_t r = offsets[span]; r < offsets[span + 1]; ++r)
+          for (std::size_t h = 0; h < kHeads; ++h) {
+            const auto row = std::span<const float>(x).subspan(r * stride, stride);
+            const std::size_t key = turns ? h % kKeyHeads : h / 2;
+            const auto q = row.subspan(key * width, width), k = row.subspan((kKeyHeads + key) * width, width);
+            const auto value = row.subspan(2 * kKeyHeads * width + h * kValue, kValue);
+            const reference::DeltaHead::Step step{beta[r * kHeads + h], decay[r * kHeads + h]};
+            const auto y = heads[h].next_exact(q, k, value, step);
+            const auto oracle = heads[h].next_reference(q, k, value, step);
+            for (std::size_t p = 0; p < kValue; ++p) EXPECT_NEAR(y[p], oracle[p], 2e-6);
+            expected.insert(expected.end(), y.begin(), y.end());
+          }
+      }
+      for (host::Isa isa : isas()) {
+        std::vector<float> state(4 * kHeads * kValue * width), mixed = x, y;
+        const DeltaScanArgs args{.spans = {offsets.data(), sequences.data(), 2},
+                                 .state = {reinterpret_cast<std::byte*>(state.data()), kHeads * kValue * width * 4},
+                                 .q = mixed.data(),
+                                 .k = mixed.data() + kKeyHeads * width,
+                                 .v = mixed.data() + 2 * kKeyHeads * width,
+                                 .y = mixed.data() + 2 * kKeyHeads * width,
+                                 .stride = stride,
+                                 .beta = beta.data(),
+                                 .decay = decay.data(),
+                                 .heads = kHeads,
+                                 .key_heads = kKeyHeads,
+                                 .key_dim = width,
+                                 .value_dim = kValue,
+                                 .keys_take_turns = turns};
+        kernels(isa).delta_scan(args, {0, 3});  // a split range gives the same
+        kernels(isa).delta_scan(args, {3, 2 * kHeads});
+        for (std::size_t r = 0; r < kRows; ++r)
+          y.insert(y.end(), mixed.begin() + (r + 1) * stride - kHeads * kValue, mixed.begin() + (r + 1) * stride);
+        ASSERT_TRUE(same_bits(y, expected)) << host::isa_name(isa);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace llorch::engine::compute::cpu::simd

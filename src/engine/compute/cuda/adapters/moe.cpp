@@ -26,6 +26,9 @@ constexpr std::uint32_t kRowsAtOnce = 512;
 constexpr std::uint32_t kFewPairs = kernels::kPlainTile;
 constexpr std::uint32_t kManyPairs = 64;
 
+// Pairs of one row share its x, unless each weighs it.
+std::uint32_t rows_per_x(const MoeParams& p) { return p.weighs_inputs != 0 ? 1 : p.experts_used; }
+
 struct Scratch {
   Scratch(Arena& arena, const MoeParams& p, const float* input, std::uint64_t rows)
       : Scratch(arena, p, input, rows, std::min<std::uint64_t>(rows, kRowsAtOnce) * p.experts_used) {}
@@ -41,7 +44,8 @@ struct Scratch {
                           .ffn = p.ffn_expert,
                           .gated = p.ungated == 0,
                           .rows = pairs,
-                          .rows_per_x = p.experts_used}),
+                          .rows_per_x = rows_per_x(p)}),
+        pairs_x(arena.take<float>(p.weighs_inputs != 0 ? pairs * p.width : 0)),
         pairs_y(arena.take<float>(pairs * p.width)),
         shared(arena,
                {.width = p.width, .ffn = p.ffn_shared, .gated = p.ungated == 0, .rows = p.ffn_shared != 0 ? rows : 0}),
@@ -55,6 +59,7 @@ struct Scratch {
   std::uint32_t* pair_at;  // [pairs at once], by expert
   kernels::RowTile* tiles;
   FeedForwardScratch pairs_ffn;
+  float* pairs_x;  // [pairs at once, D], where weights count on the inputs
   float* pairs_y;  // [pairs at once, D]
   FeedForwardScratch shared;
   float* shared_y;     // [T, D]
@@ -119,16 +124,23 @@ void run_experts(const ExecutionContext& ctx, const PreparedInsn& insn, const Mo
     const std::uint64_t first_pair = std::uint64_t{first} * p.experts_used, at = std::uint64_t{first} * p.width;
     const RowMatrices own =
         group_pairs(stream, experts, p, scratch, scratch.experts + first_pair, rows * p.experts_used);
+    if (p.weighs_inputs != 0)
+      stream.launch<kernels::WeighPairs>({blocks_of(p.width, kernels::WeighPairs::kThreads), rows * p.experts_used},
+                                         {.x = insn.input(0) + at,
+                                          .weights = scratch.weights + first_pair,
+                                          .y = scratch.pairs_x,
+                                          .width = p.width,
+                                          .used = p.experts_used});
     feed_forward(stream, experts, scratch.pairs_ffn,
-                 {.x = insn.input(0) + at,
+                 {.x = p.weighs_inputs != 0 ? scratch.pairs_x : insn.input(0) + at,
                   .y = scratch.pairs_y,
                   .rows = rows * p.experts_used,
-                  .rows_per_x = p.experts_used,
+                  .rows_per_x = rows_per_x(p),
                   .own = &own,
-                  .staged = scratch.staged.from_row(first)});
+                  .staged = p.weighs_inputs != 0 ? Arena::Staged{} : scratch.staged.from_row(first)});
     stream.launch<kernels::Combine>({blocks_of(p.width, kernels::Combine::kThreads), rows},
                                     {.expert_rows = scratch.pairs_y,
-                                     .weights = scratch.weights + first_pair,
+                                     .weights = p.weighs_inputs != 0 ? nullptr : scratch.weights + first_pair,
                                      .shared_rows = p.ffn_shared != 0 ? scratch.shared_y + at : nullptr,
                                      .shared_gate = p.has_shared_gate != 0 ? scratch.shared_gate + first : nullptr,
                                      .y = insn.output(0) + at,

@@ -138,7 +138,6 @@ base::Result<> prepare(const plan::PrepareArgs& args) {
                                   .key_dims_max = args.insn.opcode == plan::Opcode::kGatedDelta ? kernels::kDeltaKeyMax
                                                                                                 : kernels::kKeyDimMax,
                                   .value_dims_max = kernels::kValueDimMax,
-                                  .weighs_expert_inputs = false,
                                   .experts_max = kernels::kExpertsMax,
                                   .experts_used_max = kernels::kExpertsUsedMax,
                                   .expert_groups_max = kernels::kExpertGroupsMax});

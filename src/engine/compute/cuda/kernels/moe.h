@@ -190,11 +190,35 @@ struct GroupPairs {
   }
 };
 
+// y[pair] = weight of the pair * x of its row. Grid: columns / kThreads, pairs.
+struct WeighPairsArgs {
+  const float* x = nullptr;        // [rows, width]
+  const float* weights = nullptr;  // [rows, used]
+  float* y = nullptr;              // [rows, used, width]
+  std::uint32_t width = 0;
+  std::uint32_t used = 1;
+  bool operator==(const WeighPairsArgs&) const = default;
+};
+struct WeighPairs {
+  using Args = WeighPairsArgs;
+  using Shared = Nothing;
+  static constexpr std::uint32_t kThreads = 256;
+  template <class Block>
+  static LLORCH_KERNEL void run(Block& block, Shared&, const Args& args) {
+    block.each([&](std::uint32_t thread) {
+      const std::uint32_t i = block.x() * kThreads + thread;
+      if (i >= args.width) return;
+      const std::uint64_t pair = block.y();
+      args.y[pair * args.width + i] = args.x[pair / args.used * args.width + i] * args.weights[pair];
+    });
+  }
+};
+
 // y = what the row's experts gave it, in ascending order of the expert's number, then the shared expert's. Grid: columns /
 // kThreads, rows.
 struct CombineArgs {
   const float* expert_rows = nullptr;  // [rows, used, width]
-  const float* weights = nullptr;      // [rows, used]
+  const float* weights = nullptr;      // [rows, used], or null: all 1
   const float* shared_rows = nullptr;  // [rows, width] or null
   const float* shared_gate = nullptr;  // [rows] or null: shared_rows count by its sigmoid
   float* y = nullptr;                  // [rows, width]
@@ -214,7 +238,8 @@ struct Combine {
       const std::uint64_t first = std::uint64_t{block.y()} * args.used, at = std::uint64_t{block.y()} * args.width + i;
       float y = 0.0f;
       for (std::uint32_t j = 0; j < args.used; ++j)
-        y = fma(args.weights[first + j], args.expert_rows[(first + j) * args.width + i], y);
+        y = fma(args.weights != nullptr ? args.weights[first + j] : 1.0f,
+                args.expert_rows[(first + j) * args.width + i], y);
       const float share = args.shared_gate != nullptr ? sigmoid(args.shared_gate[block.y()]) : 1.0f;
       args.y[at] = args.shared_rows != nullptr ? fma(share, args.shared_rows[at], y) : y;
     });

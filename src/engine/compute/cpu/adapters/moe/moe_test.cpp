@@ -173,7 +173,7 @@ class World {
         case Activation::kGeluTanh: up[i] = reference::gelu_tanh_exact(gate[i]) * up[i]; break;
         case Activation::kGeluErf: up[i] = reference::gelu_erf_exact(gate[i]) * up[i]; break;
         case Activation::kSwigluOai: up[i] = reference::swiglu_oai_exact(gate[i], up[i], kOai); break;
-        case Activation::kRelu2: up[i] *= std::max(gate[i], 0.0f) * std::max(gate[i], 0.0f); break;
+        case Activation::kRelu2: up[i] = reference::relu2_exact(gate[i]) * up[i]; break;
       }
     }
   }
