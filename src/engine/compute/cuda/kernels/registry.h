@@ -58,9 +58,10 @@ using QuantKernels = KernelList<Gather<kType>, QuantStream<kType, 1>, QuantStrea
 template <class Keys>
 using AttentionKernels = KernelList<AttentionWhole<Keys>, AttentionParts<Keys>>;
 
-using PlainKernels = KernelList<RmsNorm, LayerNorm, Swiglu, SwigluBytes, SwigluHalves, Gate, ResidualAdd, ScaleSoftcap,
-                                CopyRows, PoolRows, Quantize, Narrow, Route, GroupPairs, WeighPairs, Combine, Gather<DType::kF32>,
-                                CausalConv, SsmScan, DeltaScan, LatentQuery, AddPositions, KeepRows, Scatter>;
+using PlainKernels =
+    KernelList<RmsNorm, LayerNorm, Swiglu, SwigluBytes, SwigluHalves, Gate, ResidualAdd, ScaleSoftcap, CopyRows,
+               PoolRows, Quantize, Narrow, Route, GroupPairs, WeighPairs, Combine, Gather<DType::kF32>, CausalConv,
+               SsmScan, DeltaScan, LatentQuery, AddPositions, KeepRows, Scatter>;
 using CacheKernels = KernelList<FinishHeads<DType::kF32>, FinishHeads<DType::kF16>, FinishLatent<DType::kF32>,
                                 FinishLatent<DType::kF16>, AttentionWhole<SpanKeys>>;
 template <DType... kTypes>
