@@ -30,6 +30,7 @@ constexpr std::size_t kSealBytes = payload::kNonceBytes + payload::kTagBytes;
 constexpr std::size_t kPieceBytesMax = 64 << 10;  // of content in one frame: what reading a few bytes of it costs
 constexpr std::size_t kFrameBytesMax = 64 << 20;
 constexpr std::string_view kSuffix = ".blob";
+constexpr std::uint64_t kFileBytesMin = 4096;  // what any file takes of a disk, and more than what it takes of memory
 
 void append_u32(std::string& out, std::uint32_t value) {
   for (int shift = 0; shift < 32; shift += 8) out += static_cast<char>(value >> shift & 0xff);
@@ -395,8 +396,9 @@ std::vector<const Blob*> BlobStore::list(std::string_view kind, const std::optio
 base::Result<> BlobStore::check_room(const std::string& tenant_id, std::uint64_t bytes) const {
   std::uint64_t held = 0;
   for (const auto& [id, entry] : entries_) {
-    if (entry.blob.facts.tenant_id == tenant_id) held += entry.file_bytes;
+    if (entry.blob.facts.tenant_id == tenant_id) held += std::max(entry.file_bytes, kFileBytesMin);
   }
+  bytes = std::max(bytes, kFileBytesMin);
   const std::uint64_t max = options_.tenant_bytes_max;
   if (held <= max && bytes <= max - held) return {};
   return base::fail(base::Error{ErrorCode::kQuotaExceeded,

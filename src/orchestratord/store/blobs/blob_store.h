@@ -64,7 +64,7 @@ class BlobStore {
   std::vector<const Blob*> list(std::string_view kind,
                                 const std::optional<std::string>& tenant_id = std::nullopt) const;
 
-  // Whether the tenant may keep this many bytes more. Errors: QUOTA_EXCEEDED.
+  // Whether the tenant may begin a blob of this many bytes; each counts as 4 KiB at least. Errors: QUOTA_EXCEEDED.
   base::Result<> check_room(const std::string& tenant_id, std::uint64_t bytes) const;
   // Erases what expired; those that could not be erased are tried again by the next call. Returns how many are gone.
   std::size_t expire(std::int64_t now_unix_ms);

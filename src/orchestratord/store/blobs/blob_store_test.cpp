@@ -174,15 +174,23 @@ TEST_F(Blobs, AFullDiskIsAnErrorAndThenPasses) {
 }
 
 TEST_F(Blobs, ATenantHasRoomOfItsOwn) {
-  reopen(1000);
-  EXPECT_EQ(store_->create("a", facts("t1"), std::string(2000, 'x')).error().code, base::ErrorCode::kQuotaExceeded);
-  ASSERT_TRUE(store_->create("b", facts("t1"), std::string(700, 'x')));
-  EXPECT_EQ(store_->check_room("t1", 300).error().code, base::ErrorCode::kQuotaExceeded);
-  EXPECT_TRUE(store_->check_room("t2", 900));
+  reopen(100'000);
+  EXPECT_EQ(store_->create("a", facts("t1"), std::string(200'000, 'x')).error().code, base::ErrorCode::kQuotaExceeded);
+  ASSERT_TRUE(store_->create("b", facts("t1"), std::string(70'000, 'x')));
+  EXPECT_EQ(store_->check_room("t1", 30'000).error().code, base::ErrorCode::kQuotaExceeded);
+  EXPECT_TRUE(store_->check_room("t2", 90'000));
   EXPECT_EQ(store_->check_room("t2", UINT64_MAX).error().code, base::ErrorCode::kQuotaExceeded);
-  ASSERT_TRUE(store_->append("b", std::string(700, 'x'))) << "what was accepted is kept";
+  ASSERT_TRUE(store_->append("b", std::string(70'000, 'x'))) << "what was accepted is kept";
   ASSERT_TRUE(store_->erase("b"));
-  EXPECT_TRUE(store_->check_room("t1", 300));
+  EXPECT_TRUE(store_->check_room("t1", 30'000));
+}
+
+// As many as have room, however small they are.
+TEST_F(Blobs, SmallOnesCountAsWell) {
+  reopen(10 * 4096);
+  int kept = 0;
+  while (store_->create("b" + std::to_string(kept), facts("t1"))) ++kept;
+  EXPECT_EQ(kept, 10);
 }
 
 TEST_F(Blobs, ExpireAndListByWhoseTheyAre) {
