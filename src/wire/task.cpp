@@ -104,6 +104,12 @@ struct Table<StoredParams> {
 };
 
 template <>
+struct Table<ResultRequest> {
+  static constexpr auto fields = std::tuple{required(
+      "keep_ms", &ResultRequest::keep_ms, "How long the result is kept after the job's end.", {1, 31'536'000'000})};
+};
+
+template <>
 struct Table<SubmitRequest> {
   using S = SubmitRequest;
   static constexpr auto own = std::tuple{
@@ -141,7 +147,8 @@ struct Table<SubmitRequest> {
                "What a lost client means: cancel the job, or keep it for a reconnect."),
       optional("placement", &S::placement, "Which pools and devices may run the job. Omitted: any."),
       optional("timeout_ms", &S::timeout_ms, "Limit on the run, from dispatch to the end.", {1, 86'400'000}),
-      optional("deadline_ms", &S::deadline_ms, "Limit from admission to the end.", {1, 604'800'000})};
+      optional("deadline_ms", &S::deadline_ms, "Limit from admission to the end.", {1, 604'800'000}),
+      optional("result", &S::result, "Keeps the result for GET /v2/tasks/{id}/result. Omitted: nothing is kept.")};
   static constexpr auto fields = std::tuple_cat(own, fields_of(&S::sampling, Table<SamplingRequest>::fields));
 
   static base::Result<> validate(const S& r) {

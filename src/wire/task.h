@@ -53,6 +53,11 @@ struct StoredParams {
 };
 
 // POST /v2/tasks. Exactly one spelling of the model must be present (`model`, or `model_ref` of the older form).
+// Keeps a job's result, sealed, for whoever submitted it.
+struct ResultRequest {
+  std::int64_t keep_ms = 0;  // from its end on
+};
+
 struct SubmitRequest {
   std::optional<std::string> model;
   std::optional<std::string> model_ref;
@@ -80,6 +85,7 @@ struct SubmitRequest {
   std::optional<Placement> placement;       // omitted: anywhere
   std::optional<std::int64_t> timeout_ms;   // from dispatch to the end
   std::optional<std::int64_t> deadline_ms;  // from admission to the end
+  std::optional<ResultRequest> result;      // omitted: nothing is kept
 };
 
 // The rules across fields that decoding checks as well, for a request that was made otherwise. INVALID_PARAMS with details

@@ -63,6 +63,8 @@ std::vector<Api::Route> Api::routes() {
       {"GET", "/v2/tasks/{id}", Scope::kTenant, handler(tasks_, &tasks::Tasks::show)},
       {"DELETE", "/v2/tasks/{id}", Scope::kTenant, handler(tasks_, &tasks::Tasks::cancel)},
       {"POST", "/v2/tasks/{id}/cancel", Scope::kTenant, handler(tasks_, &tasks::Tasks::cancel)},
+      {"GET", "/v2/tasks/{id}/result", Scope::kTenant, handler(tasks_, &tasks::Tasks::result)},
+      {"DELETE", "/v2/tasks/{id}/result", Scope::kTenant, handler(tasks_, &tasks::Tasks::remove_result)},
       {"GET", "/v2/tasks/{id}/events", Scope::kTenant, handler(tasks_, &tasks::Tasks::events)},
       {"GET", "/v2/tasks/{id}/stream", Scope::kTenant, handler(tasks_, &tasks::Tasks::events)},
       {"POST", "/v2/sessions", Scope::kTenant, handler(sessions_, &Sessions::create)},
@@ -200,6 +202,7 @@ void Api::resume() {
   catalog_models_.resume();
   if (context_.blobs == nullptr) return;
   context_.files->post([this] {
+    kept_results_.resume();
     openai_.responses().resume();
     openai_.batches().resume();
   });

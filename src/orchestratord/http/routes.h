@@ -27,7 +27,8 @@ class Api {
   explicit Api(const Context& context)
       : context_(context),
         submitter_(context),
-        tasks_(context, submitter_),
+        kept_results_(context, submitter_),
+        tasks_(context, submitter_, kept_results_),
         sessions_(context),
         pools_(context),
         pool_control_(context),
@@ -75,6 +76,7 @@ class Api {
 
   const Context& context_;
   tasks::Submitter submitter_;
+  tasks::KeptResults kept_results_;
   tasks::Tasks tasks_;
   Sessions sessions_;
   Pools pools_;

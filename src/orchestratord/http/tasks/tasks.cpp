@@ -159,8 +159,8 @@ void Tasks::submit(const net::Request& request, const net::ExchangePtr& exchange
                                  .renderer = nullptr,
                                  .last_event_id = *last_event_id,
                                  .correlation_id = request.correlation_id};
-  submitter_.submit(std::move(submission), [this, kind = *kind, workload, caller = request.peer.principal,
-                                            reader = std::move(reader)](base::Result<Admission> admission) mutable {
+  auto done = [this, kind = *kind, workload, caller = request.peer.principal,
+               reader = std::move(reader)](base::Result<Admission> admission) mutable {
     if (!admission) return refuse(context_, reader.exchange, std::move(admission).error());
     const wire::SubmitReply& reply = admission->reply;
     if (kind == AnswerKind::kAdmission) {
@@ -176,7 +176,9 @@ void Tasks::submit(const net::Request& request, const net::ExchangePtr& exchange
     Refused refused = refusing(reader.exchange);
     serve({base::JobId(reply.job_id), std::move(admission->stream), std::move(caller)}, std::move(reader),
           std::move(refused));
-  });
+  };
+  if (submission.request.result) return kept_results_.submit(std::move(submission), std::move(done));
+  submitter_.submit(std::move(submission), std::move(done));
 }
 
 Tasks::Refused Tasks::refusing(const net::ExchangePtr& exchange) const {
@@ -323,6 +325,35 @@ void Tasks::attach_with_budget(base::SessionId session_id, const streams::Stream
         if (answer.result) add_budget_headers(answer.result->remaining, reader.headers);
         stream->attach(reader, context_.clock->now().mono_ms);
       });
+}
+
+void Tasks::with_task(const net::Request& request, const net::ExchangePtr& exchange,
+                      std::function<void(const std::string& task_id)> then) {
+  const auto job_id = job_id_of(request);
+  if (!job_id) return refuse(context_, exchange, job_id.error());
+  find_stored(
+      *job_id, request.peer.principal,
+      [this, then = std::move(then)](const store::JobRecord& record) {
+        context_.files->post([then, task_id = record.task_id] { then(task_id); });
+      },
+      refusing(exchange));
+}
+
+void Tasks::result(const net::Request& request, const net::ExchangePtr& exchange) {
+  with_task(request, exchange, [this, exchange](const std::string& task_id) {
+    auto result = kept_results_.find(task_id);
+    if (!result) return refuse(context_, exchange, std::move(result).error());
+    exchange->respond(*std::move(result));
+  });
+}
+
+void Tasks::remove_result(const net::Request& request, const net::ExchangePtr& exchange) {
+  with_task(request, exchange, [this, exchange](const std::string& task_id) {
+    if (auto erased = kept_results_.erase(task_id); !erased) {
+      return refuse(context_, exchange, std::move(erased).error());
+    }
+    exchange->respond({204, {}, {}});
+  });
 }
 
 void Tasks::cancel(const net::Request& request, const net::ExchangePtr& exchange) {

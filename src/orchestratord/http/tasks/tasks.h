@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "orchestratord/http/context.h"
+#include "orchestratord/http/tasks/kept_results.h"
 #include "orchestratord/http/tasks/submit.h"
 
 namespace llorch::orchestratord::http::tasks {
@@ -12,7 +13,8 @@ namespace llorch::orchestratord::http::tasks {
 // Thread-safe. REQUIRES: `context` and `submitter` outlive it.
 class Tasks {
  public:
-  Tasks(const Context& context, Submitter& submitter) : context_(context), submitter_(submitter) {}
+  Tasks(const Context& context, Submitter& submitter, KeptResults& kept_results)
+      : context_(context), submitter_(submitter), kept_results_(kept_results) {}
 
   // With ?stream=true or ?wait=true, the answer is the job's stream or its result instead of a 202. REQUIRES: on the
   // desk's thread.
@@ -21,6 +23,9 @@ class Tasks {
   void list(const net::Request& request, const net::ExchangePtr& exchange);
   void events(const net::Request& request, const net::ExchangePtr& exchange);
   void cancel(const net::Request& request, const net::ExchangePtr& exchange);
+  // What a job had kept.
+  void result(const net::Request& request, const net::ExchangePtr& exchange);
+  void remove_result(const net::Request& request, const net::ExchangePtr& exchange);
 
   // Whose stream is served, to whom.
   struct Wanted {
@@ -55,8 +60,13 @@ class Tasks {
   void find_stored(const base::JobId& job_id, const net::http::Principal& caller,
                    std::function<void(const store::JobRecord&)> then, Refused refused);
 
+  // `then` on the thread of kept files, with the task_id as it is kept.
+  void with_task(const net::Request& request, const net::ExchangePtr& exchange,
+                 std::function<void(const std::string& task_id)> then);
+
   const Context& context_;
   Submitter& submitter_;
+  KeptResults& kept_results_;
 };
 
 }  // namespace llorch::orchestratord::http::tasks

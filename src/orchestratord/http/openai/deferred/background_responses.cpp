@@ -6,8 +6,8 @@
 
 #include "base/log.h"
 #include "orchestratord/http/openai/deferred/event_text.h"
-#include "orchestratord/http/openai/deferred/kept_facts.h"
 #include "orchestratord/http/openai/response_renderer.h"
+#include "orchestratord/http/tasks/kept_facts.h"
 #include "orchestratord/http/tenancy.h"
 
 namespace llorch::orchestratord::http::openai {
@@ -16,6 +16,11 @@ namespace {
 namespace json = boost::json;
 using base::Error;
 using base::ErrorCode;
+using tasks::caller_from;
+using tasks::flag_of;
+using tasks::object_of;
+using tasks::text_of;
+using tasks::to_json;
 
 constexpr std::size_t kReadBytesMax = 1ULL << 30;
 

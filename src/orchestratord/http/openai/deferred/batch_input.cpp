@@ -8,12 +8,14 @@
 
 #include "base/json_text.h"
 #include "base/utf8.h"
-#include "orchestratord/http/openai/deferred/kept_facts.h"
+#include "orchestratord/http/tasks/kept_facts.h"
 
 namespace llorch::orchestratord::http::openai {
 namespace {
 
 namespace json = boost::json;
+using tasks::object_of;
+using tasks::text_of;
 
 constexpr std::size_t kCustomIdBytesMax = 512;
 

@@ -11,8 +11,8 @@
 #include "base/sha256.h"
 #include "orchestratord/http/chat/parsing.h"
 #include "orchestratord/http/openai/deferred/files.h"
-#include "orchestratord/http/openai/deferred/kept_facts.h"
 #include "orchestratord/http/openai/errors.h"
+#include "orchestratord/http/tasks/kept_facts.h"
 #include "orchestratord/http/tenancy.h"
 #include "wire/json.h"
 
@@ -24,6 +24,11 @@ using base::Error;
 using base::ErrorCode;
 using chat::refused;
 using store::blobs::Blob;
+using tasks::caller_from;
+using tasks::number_of;
+using tasks::object_of;
+using tasks::text_of;
+using tasks::to_json;
 
 constexpr std::int64_t kLookMs = 1000;
 constexpr std::int64_t kWindowS = 24 * 3600;

@@ -4,12 +4,14 @@
 #include "base/entropy.h"
 #include "orchestratord/http/openai/deferred/batch_input.h"
 #include "orchestratord/http/openai/deferred/event_text.h"
-#include "orchestratord/http/openai/deferred/kept_facts.h"
 #include "orchestratord/http/openai/deferred/multipart.h"
+#include "orchestratord/http/tasks/kept_facts.h"
 
 namespace llorch::orchestratord::http::openai {
 namespace {
 
+using tasks::caller_from;
+using tasks::to_json;
 constexpr std::string_view kType = "multipart/form-data; boundary=b";
 
 std::string form(std::string_view content) {

@@ -9,8 +9,8 @@
 #include "base/utf8.h"
 #include "orchestratord/http/chat/parsing.h"
 #include "orchestratord/http/openai/deferred/batches.h"
-#include "orchestratord/http/openai/deferred/kept_facts.h"
 #include "orchestratord/http/openai/deferred/multipart.h"
+#include "orchestratord/http/tasks/kept_facts.h"
 #include "orchestratord/http/tenancy.h"
 
 namespace llorch::orchestratord::http::openai {
@@ -20,6 +20,9 @@ namespace json = boost::json;
 using base::ErrorCode;
 using chat::refused;
 using store::blobs::Blob;
+using tasks::flag_of;
+using tasks::object_of;
+using tasks::text_of;
 
 constexpr std::size_t kFilenameBytesMax = 255;
 constexpr std::size_t kListMax = 10'000;

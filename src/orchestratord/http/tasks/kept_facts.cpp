@@ -1,8 +1,8 @@
-#include "orchestratord/http/openai/deferred/kept_facts.h"
+#include "orchestratord/http/tasks/kept_facts.h"
 
 #include <boost/json/parse.hpp>
 
-namespace llorch::orchestratord::http::openai {
+namespace llorch::orchestratord::http::tasks {
 
 namespace json = boost::json;
 using net::http::Principal;
@@ -45,4 +45,4 @@ std::optional<Principal> caller_from(const json::value* value) {
   return std::nullopt;
 }
 
-}  // namespace llorch::orchestratord::http::openai
+}  // namespace llorch::orchestratord::http::tasks

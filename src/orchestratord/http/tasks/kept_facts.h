@@ -5,7 +5,7 @@
 
 #include "net/http/principal.h"
 
-namespace llorch::orchestratord::http::openai {
+namespace llorch::orchestratord::http::tasks {
 
 boost::json::object to_json(const net::http::Principal& caller);
 // Nothing: this is no caller.
@@ -18,4 +18,4 @@ bool flag_of(const boost::json::object& object, std::string_view name);
 // An empty object where `text` is none.
 boost::json::object object_of(std::string_view text);
 
-}  // namespace llorch::orchestratord::http::openai
+}  // namespace llorch::orchestratord::http::tasks

@@ -1,10 +1,10 @@
-#include "orchestratord/http/openai/deferred/collector.h"
+#include "orchestratord/http/tasks/collector.h"
 
 #include <utility>
 
-#include "orchestratord/http/openai/errors.h"
+#include "net/http/error_response.h"
 
-namespace llorch::orchestratord::http::openai {
+namespace llorch::orchestratord::http::tasks {
 
 bool Collector::close(std::optional<net::Response> answer) {
   const std::lock_guard lock(mutex_);
@@ -18,7 +18,7 @@ bool Collector::close(std::optional<net::Response> answer) {
 
 bool Collector::respond(net::Response response) { return close(std::move(response)); }
 
-bool Collector::respond_error(const base::Error& error) { return close(error_response(error, {})); }
+bool Collector::respond_error(const base::Error& error) { return close(net::http::error_response(error, {})); }
 
 bool Collector::start_stream(int status, net::http::Headers headers) {
   const std::lock_guard lock(mutex_);
@@ -67,4 +67,4 @@ void Collector::on_close(std::function<void(net::CloseReason)> fn) {
   fn(reason_);
 }
 
-}  // namespace llorch::orchestratord::http::openai
+}  // namespace llorch::orchestratord::http::tasks

@@ -9,7 +9,7 @@
 #include "net/executor.h"
 #include "net/server.h"
 
-namespace llorch::orchestratord::http::openai {
+namespace llorch::orchestratord::http::tasks {
 
 // Thread-safe. What it calls, it posts: streams write to it under their own lock.
 class Collector final : public net::Exchange {
@@ -44,4 +44,4 @@ class Collector final : public net::Exchange {
   std::function<void(net::CloseReason)> on_close_;
 };
 
-}  // namespace llorch::orchestratord::http::openai
+}  // namespace llorch::orchestratord::http::tasks

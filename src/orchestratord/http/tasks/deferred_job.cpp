@@ -1,0 +1,90 @@
+#include "orchestratord/http/tasks/deferred_job.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <utility>
+
+#include "orchestratord/http/tasks/collector.h"
+#include "orchestratord/http/tasks/job_view.h"
+#include "orchestratord/http/tenancy.h"
+
+namespace llorch::orchestratord::http::tasks {
+namespace {
+
+class Run : public std::enable_shared_from_this<Run> {
+ public:
+  Run(const Context& context, Submitter& submitter, DeferredJobPtr job, DeferredEvents events)
+      : context_(context), submitter_(submitter), job_(std::move(job)), events_(std::move(events)) {}
+
+  void submit() {
+    context_.desk->post([self = shared_from_this()] { self->submit_now(); });
+  }
+
+ private:
+  void submit_now() {
+    Submission submission = job_->submission;
+    wire::SubmitRequest& request = submission.request;
+    if (tries_ > 0) request.task_id = uuid_of_name(fmt::format("{}/{}", *request.task_id, tries_));
+    if (seed_) request.seed = seed_;
+    request.on_disconnect = wire::OnDisconnect::kResume;
+    submitter_.submit(std::move(submission), [self = shared_from_this()](base::Result<Admission> admission) {
+      self->context_.files->post(
+          [self, admission = std::move(admission)]() mutable { self->on_admission(std::move(admission)); });
+    });
+  }
+
+  void on_admission(base::Result<Admission> admission) {
+    if (!admission) return events_.done(base::fail(std::move(admission).error()));
+    if (!first_) first_ = admission->reply;
+    if (admission->stream == nullptr) return find_ended(*admission);
+    events_.admitted(*first_, *admission);
+    auto collector =
+        std::make_shared<Collector>(*context_.files, [self = shared_from_this()](std::optional<net::Response> answer) {
+          if (answer) self->events_.done(*std::move(answer));
+        });
+    admission->stream->attach({.exchange = std::move(collector),
+                               .renderer = job_->make_renderer(*first_, admission->reading),
+                               .correlation_id = job_->submission.correlation_id},
+                              context_.clock->now().mono_ms);
+  }
+
+  void find_ended(const Admission& admission) {
+    context_.store->find(base::JobId(admission.reply.job_id), [self = shared_from_this(), reading = admission.reading](
+                                                                  base::Result<std::optional<store::JobRecord>> found) {
+      self->context_.files->post([self, reading, found = std::move(found)] { self->on_ended(found, reading); });
+    });
+  }
+
+  void on_ended(const base::Result<std::optional<store::JobRecord>>& found,
+                const std::shared_ptr<const chat::Reading>& reading) {
+    if (!found) return events_.done(base::fail(found.error()));
+    const store::JobRecord* record = *found ? &**found : nullptr;
+    if (record != nullptr && record->progress.error) {
+      const auto renderer = job_->make_renderer(*first_, reading);
+      std::string body;
+      renderer->error(*record->progress.error, std::nullopt, body);
+      auto head = renderer->head();
+      return events_.done(net::Response{head.status, std::move(head.headers), std::move(body)});
+    }
+    if (record != nullptr) seed_ = record->seed;
+    ++tries_;
+    submit();
+  }
+
+  const Context& context_;
+  Submitter& submitter_;
+  const DeferredJobPtr job_;
+  const DeferredEvents events_;
+  std::optional<wire::SubmitReply> first_;
+  std::optional<std::uint64_t> seed_;  // of the first try
+  int tries_ = 0;
+};
+
+}  // namespace
+
+void run_deferred(const Context& context, Submitter& submitter, const DeferredJobPtr& job, DeferredEvents events) {
+  std::make_shared<Run>(context, submitter, job, std::move(events))->submit();
+}
+
+}  // namespace llorch::orchestratord::http::tasks

@@ -1,0 +1,150 @@
+#include "orchestratord/http/tasks/kept_results.h"
+
+#include <boost/json/serialize.hpp>
+#include <utility>
+
+#include "base/log.h"
+#include "net/http/error_response.h"
+#include "orchestratord/http/tasks/kept_facts.h"
+#include "orchestratord/http/tasks/result_renderer.h"
+#include "orchestratord/http/tenancy.h"
+#include "wire/json.h"
+
+namespace llorch::orchestratord::http::tasks {
+namespace {
+
+using base::ErrorCode;
+
+constexpr std::size_t kResultBytesMax = 1ULL << 30;
+
+std::string id_of(const std::string& task_id) { return "result_" + uuid_of_name("llama-orch result of " + task_id); }
+
+}  // namespace
+
+KeptResults::OpenPtr KeptResults::make_open(std::string id, Submission submission) const {
+  auto open = std::make_shared<Open>();
+  open->id = std::move(id);
+  open->keep_ms = submission.request.result->keep_ms;
+  auto job = std::make_shared<DeferredJob>();
+  job->make_renderer = [workload = submission.request.workload.value_or(wire::Workload::kCompletion)](
+                           const wire::SubmitReply& first, const std::shared_ptr<const chat::Reading>&) {
+    return std::make_shared<ResultRenderer>(first.job_id, first.task_id, workload);
+  };
+  job->submission = std::move(submission);
+  open->job = std::move(job);
+  return open;
+}
+
+void KeptResults::submit(Submission submission, Submitter::Done done) {
+  if (!submission.request.task_id) submission.request.task_id = base::uuid_v4(*context_.entropy);
+  submission.request.on_disconnect = wire::OnDisconnect::kResume;  // whoever goes wants it all the same
+  context_.files->post([this, submission = std::move(submission), done = std::move(done)]() mutable {
+    begin(std::move(submission), std::move(done));
+  });
+}
+
+void KeptResults::begin(Submission submission, Submitter::Done done) {
+  const std::string id = id_of(kept_id(submission.caller, *submission.request.task_id));
+  if (const auto it = open_.find(id); it != open_.end() && it->second->created) {
+    it->second->repeated.emplace_back(std::move(submission), std::move(done));
+    return;
+  }
+  if (context_.blobs->find(id) != nullptr) {  // the same job again, or a refusal
+    return context_.desk->post([this, submission = std::move(submission), done = std::move(done)]() mutable {
+      submitter_.submit(std::move(submission), std::move(done));
+    });
+  }
+  const boost::json::object facts{{"request", wire::encode(submission.request)},
+                                  {"caller", to_json(submission.caller)}};
+  auto kept = context_.blobs->create(id, {.kind = std::string(kKind),
+                                          .tenant_id = submission.caller.account,
+                                          .created_unix_ms = context_.clock->now().unix_ms,
+                                          .expires_unix_ms = {},
+                                          .body = boost::json::serialize(facts)});
+  if (!kept) return done(base::fail(std::move(kept).error()));
+  const OpenPtr open = make_open(id, std::move(submission));
+  open->created = std::move(done);
+  open_.emplace(id, open);
+  run(open);
+}
+
+void KeptResults::run(const OpenPtr& open) {
+  run_deferred(context_, submitter_, open->job,
+               {.admitted = [this, open](const wire::SubmitReply&, const Admission& now) { answer_created(open, now); },
+                .done = [this, open](base::Result<net::Response> answer) { on_done(open, std::move(answer)); }});
+}
+
+void KeptResults::answer_created(const OpenPtr& open, base::Result<Admission> admission) {
+  if (!open->created) return;
+  std::exchange(open->created, {})(std::move(admission));
+  for (auto& [submission, done] : std::exchange(open->repeated, {})) begin(std::move(submission), std::move(done));
+}
+
+void KeptResults::on_done(const OpenPtr& open, base::Result<net::Response> answer) {
+  if (answer) return keep(open, *answer);
+  if (open->created) {
+    (void)context_.blobs->erase(open->id);
+    open_.erase(open->id);
+    return answer_created(open, base::fail(std::move(answer).error()));
+  }
+  // It was accepted once, so it waits for what passes.
+  if (base::info(answer.error().code).retriable) {
+    return context_.files->post_after(kDeferredRetryMs, [this, open] { run(open); });
+  }
+  keep(open, net::http::error_response(answer.error(), open->job->submission.correlation_id));
+}
+
+// The answer first, then the facts that say that it is whole.
+void KeptResults::keep(const OpenPtr& open, const net::Response& answer) {
+  const store::blobs::Blob* blob = context_.blobs->find(open->id);
+  if (blob == nullptr) return void(open_.erase(open->id));  // somebody erased it meanwhile
+  base::Result<> kept;
+  if (blob->content_bytes == 0) kept = context_.blobs->append(open->id, answer.body);
+  if (kept) {
+    store::blobs::Facts facts = blob->facts;
+    facts.body = boost::json::serialize(boost::json::object{{"status", answer.status}});
+    facts.expires_unix_ms = context_.clock->now().unix_ms + open->keep_ms;
+    kept = context_.blobs->set_facts(open->id, std::move(facts));
+  }
+  if (!kept) return context_.files->post_after(kDeferredRetryMs, [this, open, answer] { keep(open, answer); });
+  open_.erase(open->id);
+}
+
+base::Result<net::Response> KeptResults::find(const std::string& task_id) {
+  const store::blobs::Blob* blob = context_.blobs->find(id_of(task_id));
+  if (blob == nullptr) {
+    return base::fail(ErrorCode::kNotFound,
+                      "no result of this job is kept: it did not ask for that (result.keep_ms), or its time is over");
+  }
+  if (!blob->facts.expires_unix_ms) {
+    return base::fail(ErrorCode::kConflict, "the job has not ended; GET /v2/tasks/{id} says how far it is");
+  }
+  const auto status = static_cast<int>(number_of(object_of(blob->facts.body), "status"));
+  return net::http::json_response(status, TRY(context_.blobs->read(blob->id, 0, kResultBytesMax)));
+}
+
+base::Result<> KeptResults::erase(const std::string& task_id) {
+  TRY(find(task_id));
+  return context_.blobs->erase(id_of(task_id));
+}
+
+void KeptResults::resume() {
+  for (const store::blobs::Blob* blob : context_.blobs->list(kKind)) {
+    if (blob->facts.expires_unix_ms) continue;
+    const boost::json::object facts = object_of(blob->facts.body);
+    const auto caller = caller_from(facts.if_contains("caller"));
+    auto request = wire::decode<wire::SubmitRequest>(text_of(facts, "request"));
+    if (!caller || !request || !request->result) {
+      base::log_event(base::LogLevel::kError, "result.unreadable", {},
+                      "A kept request of another version cannot be read; its result stays away.");
+      continue;
+    }
+    const OpenPtr open = make_open(blob->id, {.request = *std::move(request),
+                                              .caller = *caller,
+                                              .correlation_id = base::CorrelationId(base::uuid_v4(*context_.entropy))});
+    open_.emplace(open->id, open);
+    run(open);
+  }
+}
+
+}  // namespace llorch::orchestratord::http::tasks

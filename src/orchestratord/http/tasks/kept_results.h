@@ -1,0 +1,58 @@
+#pragma once
+// Results of jobs that asked to have them kept: `result: {keep_ms}` of POST /v2/tasks, GET and DELETE /v2/tasks/{id}/result. Kept,
+// sealed, from before the job is admitted until keep_ms after its end.
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "orchestratord/http/tasks/deferred_job.h"
+
+namespace llorch::orchestratord::http::tasks {
+
+// REQUIRES: `context` and `submitter` outlive it, and the context has blobs. submit() may be called on any thread, everything
+// else on the thread of kept files.
+class KeptResults {
+ public:
+  static constexpr std::string_view kKind = "result";
+
+  KeptResults(const Context& context, Submitter& submitter) : context_(context), submitter_(submitter) {}
+
+  // Submits a job whose request has `result`. `done` as of Submitter::submit(), besides with the refusals of a new blob.
+  void submit(Submission submission, Submitter::Done done);
+
+  // The result of the task that is kept as `task_id`: the answer of ?wait=true. Errors: NOT_FOUND (none is kept), CONFLICT (the
+  // job has not ended), STORE_UNAVAILABLE.
+  base::Result<net::Response> find(const std::string& task_id);
+  // Errors: as of find().
+  base::Result<> erase(const std::string& task_id);
+
+  // Goes on with what an earlier process did not finish.
+  void resume();
+
+ private:
+  // A result that is not here yet.
+  struct Open {
+    std::string id;
+    DeferredJobPtr job;
+    std::int64_t keep_ms = 0;
+    Submitter::Done created{};  // until the first try is admitted or refused
+    // The same task, submitted again meanwhile.
+    std::vector<std::pair<Submission, Submitter::Done>> repeated{};
+  };
+  using OpenPtr = std::shared_ptr<Open>;
+
+  void begin(Submission submission, Submitter::Done done);
+  OpenPtr make_open(std::string id, Submission submission) const;
+  void run(const OpenPtr& open);
+  void answer_created(const OpenPtr& open, base::Result<Admission> admission);
+  void on_done(const OpenPtr& open, base::Result<net::Response> answer);
+  void keep(const OpenPtr& open, const net::Response& answer);
+
+  const Context& context_;
+  Submitter& submitter_;
+  std::map<std::string, OpenPtr> open_;
+};
+
+}  // namespace llorch::orchestratord::http::tasks
