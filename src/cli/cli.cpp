@@ -287,6 +287,17 @@ void add_config_commands(CLI::App& app, const GlobalOptions& global, ConfigOptio
   validate->callback([&] { code = validate_config(global, options.file); });
 }
 
+void add_debug_commands(CLI::App& app, const GlobalOptions& global, std::string& bundle_file, int& code) {
+  CLI::App* debug = app.add_subcommand("debug", "What the stack sees inside");
+  debug->require_subcommand(1);
+  debug->add_subcommand("snapshot", "Why waiting jobs wait: the places and workers that placement looks at")
+      ->callback([&] { code = debug_snapshot(global); });
+  CLI::App* bundle =
+      debug->add_subcommand("bundle", "One archive for a report of a fault; no prompt, token or job's id is in it");
+  bundle->add_option("-o,--output", bundle_file, "A new file; omitted: llorch-debug-TIME.tar.gz here");
+  bundle->callback([&] { code = debug_bundle(global, bundle_file); });
+}
+
 void add_service_commands(CLI::App& app, const GlobalOptions& global, ServiceOptions& options, int& code) {
   CLI::App* service = app.add_subcommand("service", "The stack as a systemd service of this user, without root");
   service->require_subcommand(1);
@@ -352,10 +363,8 @@ int run_cli(int argc, const char* const* argv) {
   add_verify(app, global, verify, code);
   model::add_commands(app, global, code);
   models::add_commands(app, global, models, code);
-  CLI::App* debug = app.add_subcommand("debug", "What the stack sees inside");
-  debug->require_subcommand(1);
-  debug->add_subcommand("snapshot", "Why waiting jobs wait: the places and workers that placement looks at")
-      ->callback([&] { code = debug_snapshot(global); });
+  std::string bundle_file;
+  add_debug_commands(app, global, bundle_file, code);
   add_logs(app, global, logs, code);
   add_config_commands(app, global, config, code);
   add_service_commands(app, global, service, code);

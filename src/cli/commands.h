@@ -78,6 +78,8 @@ int purge_pool(const GlobalOptions& global, const PoolOptions& options);
 int pool_health(const GlobalOptions& global, const PoolOptions& options);
 
 int debug_snapshot(const GlobalOptions& global);
+// Writes a .tar.gz, mode 0600, to `file`; empty: one in the working directory, named by the time. Nothing is written over.
+int debug_bundle(const GlobalOptions& global, const std::string& file);
 // Of `llorch service install`: what its `llorch up` gets.
 struct ServiceOptions {
   bool cpu = false;
@@ -105,6 +107,8 @@ int watch_stack(const GlobalOptions& global, std::int64_t interval_ms);
 
 // kFailed: something is wrong with this machine or its configuration; kUnreachable: only the stack does not answer.
 int doctor(const GlobalOptions& global);
+// What `llorch --json doctor` prints.
+std::string doctor_json(const GlobalOptions& global);
 int version(const GlobalOptions& global);
 
 // Parses the command line and runs one command.

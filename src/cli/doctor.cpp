@@ -199,22 +199,28 @@ std::vector<Check> all_checks(const GlobalOptions& global) {
   return out;
 }
 
+std::string checks_json(const std::vector<Check>& checks) {
+  bj::array listed;
+  for (const Check& c : checks) {
+    listed.push_back(bj::object{{"check", c.name}, {"ok", c.ok}, {"finding", c.finding}, {"next", c.next}});
+  }
+  return bj::serialize(bj::object{{"checks", std::move(listed)}});
+}
+
 }  // namespace
+
+std::string doctor_json(const GlobalOptions& global) { return checks_json(all_checks(global)); }
 
 int doctor(const GlobalOptions& global) {
   const std::vector<Check> checks = all_checks(global);
-  bj::array listed;
   ExitCode code = kOk;
   for (const Check& c : checks) {
     if (!c.ok && (code == kOk || code == kUnreachable)) code = c.code;
-    if (global.json) {
-      listed.push_back(bj::object{{"check", c.name}, {"ok", c.ok}, {"finding", c.finding}, {"next", c.next}});
-      continue;
-    }
+    if (global.json) continue;
     fmt::print("{:<4} {:<14} {}\n", c.ok ? "ok" : "no", c.name, c.finding);
     if (!c.next.empty()) fmt::print("     {:<14} -> {}\n", "", c.next);
   }
-  if (global.json) fmt::print("{}\n", bj::serialize(bj::object{{"checks", std::move(listed)}}));
+  if (global.json) fmt::print("{}\n", checks_json(checks));
   return code;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/id.h"
+#include "base/log.h"
 #include "config/config_fields.h"
 
 namespace llorch::config {
@@ -233,6 +234,10 @@ std::string redacted_json(Config config) {
   for (TenantConfig& tenant : config.orchestratord.tenants) redact(tenant.token_file);
   redact(config.orchestratord.persistence.postgresql.connection_file);
   redact(config.pool_managerd.credential_file);
+  redact(config.models.pull.hub_token_file);
+  redact(config.models.pull.s3_key_file);
+  PullConfig& pull = config.models.pull;
+  for (std::string* url : {&pull.proxy, &pull.hub_url, &pull.pypi_url, &pull.s3_url}) *url = base::redact(*url);
   std::string out;
   Codec<Config>::write(out, config);
   return out;

@@ -218,12 +218,14 @@ TEST_F(ConfigTest, PostgresqlConnection) {
 
 // Where a secret lies is nobody's to read; everything else reads back as it is.
 TEST_F(ConfigTest, RedactedJson) {
-  Config c = load(
-                 "orchestratord:\n  queue: {capacity: 17}\n  hosts: [llm.example]\n  tenants:\n"
-                 "    - {id: a, token_file: /needle/a}\n  persistence: {postgresql: {connection_file: /needle/b}}\n"
-                 "pool-managerd: {credential_file: /needle/c}\n"
-                 "auth: {token_file: /needle/d, reader_token_files: [/needle/e, /needle/f]}\n")
-                 .value();
+  Config c =
+      load(
+          "orchestratord:\n  queue: {capacity: 17}\n  hosts: [llm.example]\n  tenants:\n"
+          "    - {id: a, token_file: /needle/a}\n  persistence: {postgresql: {connection_file: /needle/b}}\n"
+          "pool-managerd: {credential_file: /needle/c}\n"
+          "auth: {token_file: /needle/d, reader_token_files: [/needle/e, /needle/f]}\n"
+          "models: {pull: {hub_token_file: /needle/g, s3_key_file: /needle/h, proxy: 'http://me:needle@proxy:3128'}}\n")
+          .value();
   const std::string text = redacted_json(c);
   EXPECT_EQ(text.find("needle"), std::string::npos) << text;
   EXPECT_EQ(redacted_json(Config{}).find("(a file)"), std::string::npos) << "none is named";
