@@ -88,50 +88,69 @@ struct Metrics::Families {
   const Labels engine{{"engine", kEngine}};
 
   // The family without a prefix: a family has exactly these labels, since dashboards select by them.
-  Counters& tasks_enqueued = counter("tasks_enqueued_total", "Jobs accepted", replica);
-  Counters& tasks_started = counter("tasks_started_total", "Jobs sent to a worker", replica);
-  Counters& tasks_canceled = counter("tasks_canceled_total", "Jobs cancelled", replica);
-  Counters& tasks_rejected = counter("tasks_rejected_total", "Jobs refused at admission", engine);
-  Gauges& queue_depth_v1 = gauge("queue_depth", "Jobs waiting", versioned);
-  Histograms& first_token = histogram("latency_first_token_ms", "From admission to the first token", versioned);
-  Histograms& decode = histogram("latency_decode_ms", "Decoding time of a job", versioned);
-  Counters& tokens_in = counter("tokens_in_total", "Prompt tokens of accepted jobs", replica);
-  Counters& tokens_out = counter("tokens_out_total", "Tokens of completed jobs", replica);
-  Gauges& kv_usage = gauge("kv_cache_usage_ratio", "Cache pages of running jobs over all cache pages, by worker");
-  Gauges& vram_used = gauge("vram_used_bytes", "Device memory of a worker");
-  Counters& backpressure = counter("admission_backpressure_events_total", "Full-queue events", engine);
-  Counters& placement = counter("placement_decisions_total", "Placement decisions");
-  Gauges& candidates = gauge("placement_candidates_considered", "Candidates of the last placement decision");
+  Counters& tasks_enqueued = counter("tasks_enqueued_total", "Jobs that orchestratord accepted.", replica);
+  Counters& tasks_started = counter("tasks_started_total", "Attempts that orchestratord sent to a worker.", replica);
+  Counters& tasks_canceled =
+      counter("tasks_canceled_total", "Jobs that a caller or a vanished client cancelled.", replica);
+  Counters& tasks_rejected =
+      counter("tasks_rejected_total", "Submissions that orchestratord refused, by reason.", engine);
+  Gauges& queue_depth_v1 = gauge("queue_depth", "Jobs that wait for a worker.", versioned);
+  Histograms& first_token = histogram("latency_first_token_ms",
+                                      "Time from a job's admission until its worker sends the first token.", versioned);
+  Histograms& decode = histogram("latency_decode_ms", "Time a worker decodes for a job.", versioned);
+  Counters& tokens_in = counter("tokens_in_total", "Prompt tokens of the jobs that orchestratord accepted.", replica);
+  Counters& tokens_out = counter("tokens_out_total", "Tokens that workers sampled for completed jobs.", replica);
+  Gauges& kv_usage =
+      gauge("kv_cache_usage_ratio", "Cache pages that running jobs hold over all cache pages of a worker.");
+  Gauges& vram_used = gauge("vram_used_bytes", "Device memory that a worker holds.");
+  Counters& backpressure =
+      counter("admission_backpressure_events_total", "Times a full queue refused or dropped a job.", engine);
+  Counters& placement = counter("placement_decisions_total", "Decisions that placement took about a waiting job.");
+  Gauges& candidates =
+      gauge("placement_candidates_considered", "Places and workers that placement looked at in its last decision.");
 
   // The family with the prefix orchd_, always with the label `component`.
-  Gauges& queue_depth = gauge("orchd_queue_depth", "Jobs waiting", ours);
-  Counters& enqueued = counter("orchd_tasks_enqueued_total", "Submissions by outcome", ours);
-  Counters& dispatched = counter("orchd_tasks_dispatched_total", "Attempts by outcome and worker", ours);
-  Histograms& scheduling = histogram("orchd_scheduling_latency_ms", "Time of one placement decision", ours);
-  Gauges& connections = gauge("orchd_worker_connections_active", "Jobs running per worker", ours);
-  Counters& errors = counter("orchd_errors_total", "Errors told to clients", ours);
-  Counters& finished = counter("orchd_tasks_finished_total", "Jobs by terminal status", ours);
-  Counters& timeouts = counter("orchd_timeouts_by_stage_total", "Jobs that ran out of time", ours);
-  Counters& retries = counter("orchd_retries_total", "Attempts repeated, by cause", ours);
-  Counters& worker_starts = counter("orchd_worker_starts_total", "Worker starts by outcome", ours);
-  Counters& worker_stops = counter("orchd_worker_stops_total", "Worker stops by reason", ours);
-  Counters& drains = counter("drain_events_total", "Drains, reloads and purges of pools");
-  Gauges& pool_ready = gauge("pool_ready", "1: the pool takes jobs");
-  Gauges& active_leases = gauge("active_leases", "Jobs on the pool's workers");
-  Counters& heartbeats = counter("orchd_heartbeats_received_total", "Pool states received", ours);
-  Counters& optimizer_runs = counter("orchd_queue_optimizer_runs_total", "Reviews of a long queue", ours);
-  Counters& optimizer_suggestions = counter("orchd_queue_optimizer_suggestions_total", "Suggestions by kind", ours);
+  Gauges& queue_depth = gauge("orchd_queue_depth", "Jobs that wait for a worker.", ours);
+  Counters& enqueued =
+      counter("orchd_tasks_enqueued_total", "Submissions that orchestratord answered, by outcome.", ours);
+  Counters& dispatched = counter("orchd_tasks_dispatched_total", "Attempts that workers ended, by outcome.", ours);
+  Histograms& scheduling =
+      histogram("orchd_scheduling_latency_ms", "Time the scheduler takes for one placement decision.", ours);
+  Gauges& connections = gauge("orchd_worker_connections_active", "Jobs that a worker runs now.", ours);
+  Counters& errors = counter("orchd_errors_total", "Errors that orchestratord told clients, by code.", ours);
+  Counters& finished =
+      counter("orchd_tasks_finished_total", "Jobs that reached their terminal event, by status.", ours);
+  Counters& timeouts =
+      counter("orchd_timeouts_by_stage_total", "Jobs that ran out of time, by the stage they were in.", ours);
+  Counters& retries = counter("orchd_retries_total", "Attempts that orchestratord repeats, by cause.", ours);
+  Counters& worker_starts =
+      counter("orchd_worker_starts_total", "Worker starts that orchestratord ordered, by outcome.", ours);
+  Counters& worker_stops =
+      counter("orchd_worker_stops_total", "Worker stops that orchestratord ordered, by reason.", ours);
+  Counters& drains = counter("drain_events_total", "Drains, reloads and purges that an operator asked of a pool.");
+  Gauges& pool_ready = gauge("pool_ready", "1 while the pool takes jobs.");
+  Gauges& active_leases = gauge("active_leases", "Jobs that the workers of a pool run now.");
+  Counters& heartbeats =
+      counter("orchd_heartbeats_received_total", "States that pools reported to orchestratord.", ours);
+  Counters& optimizer_runs =
+      counter("orchd_queue_optimizer_runs_total", "Times the queue optimizer reviewed a long queue, by outcome.", ours);
+  Counters& optimizer_suggestions =
+      counter("orchd_queue_optimizer_suggestions_total", "Suggestions that the queue optimizer made, by kind.", ours);
   Counters& optimizer_improvements =
-      counter("orchd_queue_optimizer_improvements_total", "Suggestions that were carried out", ours);
-  Histograms& queue_wait = histogram("orchd_queue_wait_time_ms", "Time in the queue", ours);
-  Gauges& pools = gauge("orchd_pools", "Pools by status", ours);
-  Gauges& workers = gauge("orchd_workers", "Workers known", ours);
-  Gauges& jobs = gauge("orchd_jobs_live", "Jobs that have not ended", ours);
-  Gauges& streams = gauge("orchd_active_streams", "Streams held in memory", ours);
-  Gauges& stream_clients = gauge("orchd_stream_clients", "Clients reading streams", ours);
-  Gauges& stream_bytes = gauge("orchd_stream_buffer_bytes", "Memory of all streams", ours);
-  Gauges& relays_paused = gauge("orchd_relays_paused", "Workers slowed down for want of stream memory", ours);
-  Counters& log_dropped = counter("orchd_log_lines_dropped_total", "Log lines that nobody read in time", ours);
+      counter("orchd_queue_optimizer_improvements_total",
+              "Suggestions of the queue optimizer that orchestratord carried out, by kind.", ours);
+  Histograms& queue_wait = histogram("orchd_queue_wait_time_ms",
+                                     "Time a job waits in the queue before orchestratord sends it to a worker.", ours);
+  Gauges& pools = gauge("orchd_pools", "Pools that orchestratord knows, by status.", ours);
+  Gauges& workers = gauge("orchd_workers", "Workers that orchestratord knows.", ours);
+  Gauges& jobs = gauge("orchd_jobs_live", "Jobs that have not reached their terminal event.", ours);
+  Gauges& streams = gauge("orchd_active_streams", "Streams that orchestratord holds in memory.", ours);
+  Gauges& stream_clients = gauge("orchd_stream_clients", "Clients that read streams now.", ours);
+  Gauges& stream_bytes = gauge("orchd_stream_buffer_bytes", "Memory that all streams hold.", ours);
+  Gauges& relays_paused =
+      gauge("orchd_relays_paused", "Workers that orchestratord slows down because stream memory is full.", ours);
+  Counters& log_dropped = counter("orchd_log_lines_dropped_total",
+                                  "Log lines that orchestratord dropped because nobody read them in time.", ours);
 
   // The series with these labels, each within its budget.
   template <class Family, class... Args>

@@ -55,38 +55,41 @@ class Families {
 std::string metrics_text(const MetricsInput& input) {
   using wire::WorkerStatus;
   Families out(input.state.pool_id);
-  out.begin("pool_mgr_gpus_total", "Devices of this host.", MetricType::Gauge);
+  out.begin("pool_mgr_gpus_total", "Devices that the pool manager found on its host.", MetricType::Gauge);
   out.add(static_cast<double>(input.state.gpus.size()));
-  out.begin("pool_mgr_gpu_vram_total_bytes", "Memory of a device.", MetricType::Gauge);
+  out.begin("pool_mgr_gpu_vram_total_bytes", "Memory that a device has.", MetricType::Gauge);
   for (const auto& gpu : input.state.gpus) out.add(static_cast<double>(gpu.vram_total_bytes), {{"gpu_id", gpu.gpu_id}});
-  out.begin("pool_mgr_gpu_vram_allocated_bytes", "Memory accounted to workers.", MetricType::Gauge);
+  out.begin("pool_mgr_gpu_vram_allocated_bytes", "Memory of a device that the pool manager accounts to workers.",
+            MetricType::Gauge);
   for (const auto& gpu : input.state.gpus) {
     out.add(static_cast<double>(gpu.vram_allocated_bytes), {{"gpu_id", gpu.gpu_id}});
   }
-  out.begin("pool_mgr_workers_total", "Workers by status.", MetricType::Gauge);
+  out.begin("pool_mgr_workers_total", "Workers that the pool manager has, by status.", MetricType::Gauge);
   for (const WorkerStatus status : {WorkerStatus::kStarting, WorkerStatus::kReady, WorkerStatus::kBusy,
                                     WorkerStatus::kDraining, WorkerStatus::kFailed}) {
     double count = 0;
     for (const auto& worker : input.state.workers) count += worker.status == status;
     out.add(count, {{"status", std::string(wire::enum_name(status))}});
   }
-  out.counts("pool_mgr_worker_starts_total", "Starts asked for, by outcome.", "outcome",
+  out.counts("pool_mgr_worker_starts_total", "Worker starts that orchestratord asked for, by outcome.", "outcome",
              {"success", "refused", "failed"}, input.workers.starts_by_outcome);
   out.counts("pool_mgr_worker_stops_total", "Workers that left, by reason.", "reason", {"evict", "drain", "crash"},
              input.workers.stops_by_reason);
-  out.begin("pool_mgr_worker_failures_total", "Workers that left unasked.", MetricType::Counter);
+  out.begin("pool_mgr_worker_failures_total", "Workers that left although nobody asked them to.", MetricType::Counter);
   for (const auto& [key, count] : input.workers.failures) {
     out.add(static_cast<double>(count), {{"category", key.first}, {"gpu_id", key.second}});
   }
-  out.counts("pool_mgr_registration_attempts_total", "Registrations with orchestratord.", "outcome",
+  out.counts("pool_mgr_registration_attempts_total",
+             "Registrations that the pool manager sent to orchestratord, by outcome.", "outcome",
              {"success", "failure"}, input.registration.registrations_by_outcome);
-  out.counts("pool_mgr_heartbeats_sent_total", "Heartbeats to orchestratord.", "outcome", {"success", "failure"},
-             input.registration.heartbeats_by_outcome);
-  out.counts("pool_mgr_model_downloads_total", "Models pulled, by outcome.", "outcome", {"success", "failure"},
-             {{"success", input.pulls.succeeded}, {"failure", input.pulls.failed}});
-  out.begin("pool_mgr_connection_status", "1 while registered with orchestratord.", MetricType::Gauge);
+  out.counts("pool_mgr_heartbeats_sent_total", "Heartbeats that the pool manager sent to orchestratord, by outcome.",
+             "outcome", {"success", "failure"}, input.registration.heartbeats_by_outcome);
+  out.counts("pool_mgr_model_downloads_total", "Models that the pool manager pulled, by outcome.", "outcome",
+             {"success", "failure"}, {{"success", input.pulls.succeeded}, {"failure", input.pulls.failed}});
+  out.begin("pool_mgr_connection_status", "1 while orchestratord has the pool registered.", MetricType::Gauge);
   out.add(input.connected ? 1 : 0);
-  out.begin("pool_mgr_log_lines_dropped_total", "Log lines that nobody read in time.", MetricType::Counter);
+  out.begin("pool_mgr_log_lines_dropped_total",
+            "Log lines that the pool manager dropped because nobody read them in time.", MetricType::Counter);
   out.add(static_cast<double>(input.log_lines_dropped));
   return out.text();
 }

@@ -1,0 +1,59 @@
+"""The metrics of a stack that serves: described, labelled and bounded as docs/guide/metrics.md says."""
+
+import re
+
+from metrics_text import PAGE, documented, parse
+from stack import Stack, request
+
+CALLERS = {"correlation": "caller-correlation", "session": "caller-session", "task": "caller-task",
+           "trace": "4bf92f3577b34da6a3ce929d0e0e4736"}
+
+
+def scrape(stack):
+    worker = stack.ready_worker()
+    urls = {"orchestratord": stack.url, "pool-managerd": stack.pool_url, "worker-orcd": worker["uri"]}
+    texts = {name: request(url, path="/metrics").body.decode() for name, url in urls.items()}
+    return texts, {name: parse(text) for name, text in texts.items()}
+
+
+def serve(stack, count):
+    """Jobs that end, are refused and are cancelled, from a caller who names everything."""
+    jobs = []
+    headers = {"X-Correlation-Id": CALLERS["correlation"], "traceparent": f"00-{CALLERS['trace']}-00f067aa0ba902b7-01"}
+    for i in range(count):
+        body = {"model": "demo", "prompt": "Once", "max_tokens": 3, "session_id": CALLERS["session"], "task_id": f"{CALLERS['task']}-{i}-{count}"}
+        accepted = stack.request("POST", "/v2/tasks", body, headers)
+        assert accepted.status == 202, accepted.body
+        jobs.append(accepted.json["job_id"])
+        assert stack.request("POST", "/v2/tasks", {**body, "task_id": f"x{i}", "model": f"no-such-model-{i}"}, headers).status >= 400
+    for job in jobs:
+        stack.wait_terminal(job)
+    stack.request("DELETE", f"/v2/tasks/{jobs[0]}")
+    return jobs
+
+
+def series_count(families):
+    return sum(len(family.series) for family in families.values())
+
+
+def test_metrics_are_described_labelled_and_bounded():
+    with Stack(settings={"pool-managerd.worker_step_counters": "true"}) as stack:
+        jobs = serve(stack, 3)
+        page = documented()
+        texts, first = scrape(stack)
+        budgets = {daemon: int(n) for daemon, n in
+                   zip(page, re.search(r"orchestratord has at most (\d+) series, pool-managerd (\d+), the worker (\d+)",
+                                       PAGE.read_text(encoding="utf-8")).groups())}
+        for daemon, families in first.items():
+            for name, family in families.items():
+                row = page[daemon].get(name)
+                assert row, f"{daemon} has {name}, which {PAGE.name} does not describe"
+                assert (row.kind, row.help) == (family.kind, family.help), name
+                for labels, _ in family.series:
+                    assert labels.keys() - {"le"} == row.labels, name
+            assert 10 < series_count(families) <= budgets[daemon], (daemon, series_count(families))
+            for what in (*jobs, *CALLERS.values(), "no-such-model", "fairytale"):
+                assert what not in texts[daemon], (daemon, what)
+        serve(stack, 5)
+        _, second = scrape(stack)
+        assert {d: series_count(f) for d, f in second.items()} == {d: series_count(f) for d, f in first.items()}, "jobs add no series"
