@@ -278,6 +278,10 @@ std::string format_log_line(std::string_view component, const LogRecord& record)
   append_json_string(line, record.event);
   line += ",\"correlation_id\":";
   append_json_string(line, redact(record.correlation_id.value));
+  if (record.correlation_id.trace) {
+    line += ",\"trace_id\":";
+    append_json_string(line, record.correlation_id.trace->trace_id);
+  }
   line += ",\"human\":";
   append_json_string(line, redact(record.human));
   for (const LogField& field : record.fields) {

@@ -11,7 +11,9 @@
 #include <optional>
 
 #include "base/assert.h"
+#include "base/entropy.h"
 #include "net/h1/wire.h"
+#include "net/http/trace_context.h"
 #include "net/idle_connections.h"
 #include "net/live_set.h"
 
@@ -139,6 +141,10 @@ class StreamHandle::Impl final : public StreamHandle::Control, public std::enabl
     if (!request_.bearer.empty()) headers.set("Authorization", "Bearer " + request_.bearer);
     if (!request_.correlation_id.empty()) {
       headers.set(http::kCorrelationHeader, request_.correlation_id.value);
+    }
+    if (request_.correlation_id.trace) {
+      base::SystemEntropy entropy;
+      http::set_trace_context(headers, *request_.correlation_id.trace, entropy);
     }
     // Servers of ours take no other body.
     if (!request_.body.empty() && !headers.get("Content-Type")) headers.add("Content-Type", "application/json");

@@ -31,7 +31,7 @@ struct ClientRequest {
   // Token for the server of `url`, sent to it alone: a redirect is an answer and not followed. Empty: none.
   std::string bearer{};
   std::string body;                    // JSON, unless a Content-Type says something else
-  base::CorrelationId correlation_id;  // sent as X-Correlation-Id unless empty
+  base::CorrelationId correlation_id;  // sent as X-Correlation-Id unless empty, and its trace as traceparent
   // Whole requests: until the last byte of the response. Streams: until the response's head. 0 = the client's default.
   std::int64_t timeout_ms = 0;
   // Streams, after the head: longest silence. 0 = for ever.

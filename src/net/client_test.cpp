@@ -39,6 +39,7 @@ struct ClientTest : testing::Test {
       Response response{202, {}, request.body};
       response.headers.add("X-Got", std::string(request.headers.get("Authorization").value_or("none")) + "," +
                                         request.correlation_id.value);
+      response.headers.add("X-Trace", std::string(request.headers.get("traceparent").value_or("none")));
       exchange->respond(std::move(response));
     });
     server.route("GET", "/big", Scope::kPublic, [](Request, ExchangePtr exchange) {
@@ -121,6 +122,19 @@ TEST_F(ClientTest, CallCarriesTokenAndCorrelationId) {
   EXPECT_EQ(response->headers.get("X-Got"), "Bearer " + std::string(kClientToken) + ",c-9");
   EXPECT_EQ(response->headers.get("X-Correlation-Id"), "c-9");
   EXPECT_EQ(client.call({.url = url("/big")})->body.size(), std::size_t{3 << 20});
+}
+
+TEST_F(ClientTest, ATraceIsHandedOnIfThereIsOne) {
+  Client client(runtime);
+  base::CorrelationId traced("c-9");
+  traced.trace = std::make_shared<const base::TraceContext>(base::TraceContext{.trace_id = std::string(32, 'a')});
+  const auto trace_of = [&](const base::CorrelationId& id) {
+    const auto response = client.call(
+        {.method = "POST", .url = url("/echo"), .bearer = kClientToken, .body = "{}", .correlation_id = id});
+    return std::string(response.value().headers.get("X-Trace").value_or(""));
+  };
+  EXPECT_TRUE(trace_of(traced).starts_with("00-" + std::string(32, 'a') + "-"));
+  EXPECT_EQ(trace_of(base::CorrelationId("c-9")), "none");
 }
 
 // Whoever answers with a redirect gets no second request, and whoever it names none at all.

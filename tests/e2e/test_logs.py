@@ -7,7 +7,7 @@ import re
 import signal
 import threading
 
-from stack import Stack, wait_for
+from stack import Stack, request, wait_for
 
 
 def lines(text):
@@ -63,6 +63,64 @@ def test_logs_and_metrics_are_for_machines():
         for field in ("engine", "engine_version", "pool_id", "replica_id", "model_digest", "quant", "ctx", "queue_time_ms",
                       "decode_time_ms", "tokens_in", "tokens_out"):
             assert ended[field] not in ("", None), field
+
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+TRACEPARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
+
+
+def logs_of(stack):
+    """Component -> its entries, of a stack that has stopped."""
+    worker = [entry for path in (stack.dir / "logs").glob("worker-*.log") for entry in lines(path.read_text(errors="replace"))]
+    return {"orchestratord": lines(stack.log("orchestratord")), "pool-managerd": lines(stack.log("pool-managerd")), "worker-orcd": worker}
+
+
+def test_one_trace_leads_through_all_daemons():
+    """The trace of a caller is in the lines of its job in every daemon, whichever API it came by, and in no metric."""
+    with Stack() as stack:
+        headers = {"traceparent": TRACEPARENT, "tracestate": "vendor=opaque", "X-Correlation-Id": "traced"}
+        job = stack.request("POST", "/v2/tasks", {"model": "demo", "prompt": "Once", "max_tokens": 3}, headers).json["job_id"]
+        stack.wait_terminal(job)
+        gateways = {
+            "/v1/chat/completions": {"messages": [{"role": "user", "content": "Once"}], "max_tokens": 2},
+            "/v1/completions": {"prompt": "Once", "max_tokens": 2},
+            "/v1/messages": {"messages": [{"role": "user", "content": "Once"}], "max_tokens": 2},
+            "/api/generate": {"prompt": "Once", "stream": False, "raw": True, "options": {"num_predict": 2}},
+        }
+        traces = {}
+        for i, (path, body) in enumerate(gateways.items()):
+            traces[path] = f"{i + 1:032x}"
+            traced = {"traceparent": f"00-{traces[path]}-00f067aa0ba902b7-00"}
+            traces[path, "status"] = stack.request("POST", path, {"model": "demo-f16", **body}, traced).status
+        metrics = [stack.request("GET", "/metrics").body.decode(), request(stack.pool_url, path="/metrics").body.decode()]
+        metrics += [request(worker["uri"], path="/metrics").body.decode() for worker in stack.workers()]
+        stack.stop_daemons()
+        logs = logs_of(stack)
+    ended = next(e for e in logs["orchestratord"] if e["event"] == "stream.ended" and e["job_id"] == job)
+    assert ended["trace_id"] == TRACE and ended["correlation_id"] == "traced"
+    for component, event in (("orchestratord", "dispatch.sent"), ("pool-managerd", "worker_started"), ("worker-orcd", "execute_start"),
+                             ("worker-orcd", "execute_end")):
+        found = [e for e in logs[component] if e["event"] == event and e["correlation_id"] == "traced"]
+        assert found and all(e["trace_id"] == TRACE for e in found), (component, event)
+    for path in gateways:
+        if traces[path, "status"] == 200:
+            for component in ("orchestratord", "worker-orcd"):
+                assert any(e.get("trace_id") == traces[path] for e in logs[component]), (path, component)
+    assert sum(traces[path, "status"] == 200 for path in gateways) >= 2, traces
+    assert not [text for text in metrics if TRACE in text or "trace" in text]
+
+
+def test_without_a_trace_no_line_has_one():
+    """A client that sends none, or a malformed one, which is ignored as if it had not come."""
+    with Stack() as stack:
+        for headers in ({}, {"tracestate": "vendor=opaque"}, {"traceparent": TRACEPARENT.upper()}, {"traceparent": "00-" + "0" * 32 + "-00f067aa0ba902b7-01"},
+                        {"traceparent": TRACEPARENT[:-1]}, {"traceparent": TRACEPARENT.replace("00-", "ff-", 1)}, {"traceparent": TRACEPARENT + "-x"}):
+            answer = stack.request("POST", "/v2/tasks", {"model": "demo", "prompt": "Once", "max_tokens": 2}, headers)
+            assert answer.status == 202, answer.body
+            stack.wait_terminal(answer.json["job_id"])
+        stack.stop_daemons()
+        for component, entries in logs_of(stack).items():
+            assert entries and not [e for e in entries if "trace_id" in e], component
 
 
 class StalledStack(Stack):

@@ -12,6 +12,7 @@
 
 #include "base/entropy.h"
 #include "base/log.h"
+#include "net/http/trace_context.h"
 
 namespace llorch::net::h1 {
 namespace {
@@ -193,6 +194,7 @@ void Connection::drop_read(std::size_t bytes) {
 bool Connection::check_head() {
   base::SystemEntropy entropy;
   correlation_id_ = http::correlation_id_or_new(parser_->headers().get(http::kCorrelationHeader), entropy);
+  correlation_id_.trace = http::trace_context(parser_->headers());
   if (!parser_->is_http_1_0() && parser_->headers().count("Host") != 1) {
     refuse(400, base::Error{base::ErrorCode::kInvalidParams, "HTTP/1.1 needs exactly one Host header", {}}, {}, false);
     return false;

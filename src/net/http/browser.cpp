@@ -16,7 +16,8 @@ constexpr std::size_t kNameBytesMax = 256;  // of a DNS name, with a port
 // Ours, and those that the official clients of the gateways' APIs send from a page.
 constexpr std::string_view kRequestHeaders =
     "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Correlation-Id, X-Api-Key, Anthropic-Version, "
-    "Anthropic-Beta, Anthropic-Dangerous-Direct-Browser-Access, OpenAI-Organization, OpenAI-Project, OpenAI-Beta, "
+    "Traceparent, Tracestate, Anthropic-Beta, Anthropic-Dangerous-Direct-Browser-Access, OpenAI-Organization, "
+    "OpenAI-Project, OpenAI-Beta, "
     "X-Stainless-Arch, X-Stainless-Async, X-Stainless-Custom-Poll-Interval, X-Stainless-Helper, "
     "X-Stainless-Helper-Method, X-Stainless-Lang, X-Stainless-OS, X-Stainless-Package-Version, "
     "X-Stainless-Poll-Helper, "

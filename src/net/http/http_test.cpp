@@ -8,6 +8,7 @@
 #include "net/http/error_response.h"
 #include "net/http/message.h"
 #include "net/http/router.h"
+#include "net/http/trace_context.h"
 #include "net/http/url.h"
 
 namespace llorch::net::http {
@@ -29,6 +30,80 @@ TEST(Headers, NamesIgnoreCase) {
   EXPECT_EQ(headers.count("x-one"), 1u);
   EXPECT_EQ(headers.get("x-one"), "3");
   EXPECT_EQ(headers.get("X-Two"), std::nullopt);
+}
+
+constexpr std::string_view kTraceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+TEST(TraceContext, IsReadAndHandedOnWithAnotherParent) {
+  const Headers given{
+      {"Traceparent", std::string(kTraceparent)}, {"tracestate", "rojo=1, congo=t6"}, {"TraceState", ",x@y=2"}};
+  const auto trace = trace_context(given);
+  ASSERT_TRUE(trace);
+  EXPECT_EQ(trace->trace_id, "4bf92f3577b34da6a3ce929d0e0e4736");
+  EXPECT_TRUE(trace->is_sampled);
+  base::SeededEntropy entropy(1);
+  Headers next;
+  set_trace_context(next, *trace, entropy);
+  const std::string parent(next.get("traceparent").value());
+  EXPECT_EQ(parent.size(), kTraceparent.size());
+  EXPECT_EQ(parent.substr(0, 36), kTraceparent.substr(0, 36));
+  EXPECT_NE(parent.substr(36, 16), kTraceparent.substr(36, 16));
+  EXPECT_EQ(parent.substr(52), "-01");
+  EXPECT_EQ(next.get("tracestate"), "rojo=1,congo=t6,x@y=2");
+  EXPECT_EQ(trace_context(next)->trace_id, trace->trace_id);
+}
+
+TEST(TraceContext, AMalformedParentIsNone) {
+  const std::string good(kTraceparent);
+  std::string upper = good, short_flags = good, zero_trace = good, zero_parent = good, version = good, dash = good;
+  upper[3] = 'A';
+  short_flags.pop_back();
+  zero_trace.replace(3, 32, 32, '0');
+  zero_parent.replace(36, 16, 16, '0');
+  version.replace(0, 2, "ff");
+  dash[35] = '_';
+  for (const std::string& bad :
+       {upper, short_flags, zero_trace, zero_parent, version, dash, good + "-00", good + " ", std::string()}) {
+    EXPECT_FALSE(trace_context({{"traceparent", bad}, {"tracestate", "a=1"}})) << bad;
+  }
+  EXPECT_FALSE(trace_context({}));
+  EXPECT_FALSE(trace_context({{"tracestate", "a=1"}}));
+  EXPECT_FALSE(trace_context({{"traceparent", good}, {"traceparent", good}}));
+}
+
+TEST(TraceContext, ALaterVersionIsReadAsTheFirst) {
+  std::string later(kTraceparent);
+  later.replace(0, 2, "cc");
+  later.back() = '8';  // a flag that is not known
+  const auto trace = trace_context({{"traceparent", later + "-what-the-future-will-be-like"}});
+  ASSERT_TRUE(trace);
+  EXPECT_FALSE(trace->is_sampled);
+  EXPECT_FALSE(trace_context({{"traceparent", later + ".what"}}));
+  base::SeededEntropy entropy(1);
+  Headers next;
+  set_trace_context(next, *trace, entropy);
+  EXPECT_TRUE(next.get("traceparent")->starts_with("00-"));
+  EXPECT_TRUE(next.get("traceparent")->ends_with("-00"));
+  EXPECT_FALSE(next.get("tracestate"));
+}
+
+TEST(TraceContext, AStateIsBoundedAndOneThatIsMalformedIsNone) {
+  const auto state = [](const std::string& text) {
+    return trace_context({{"traceparent", std::string(kTraceparent)}, {"tracestate", text}})->state;
+  };
+  for (const char* bad : {"=1", "a", "A=1", "1a=1", "a=", "a=b=c", "a=\x01", "a@=1", "a@1=1", "a=1;b=2,c"}) {
+    EXPECT_EQ(state(bad), "") << bad;
+  }
+  EXPECT_EQ(state("a=1,,b@c=2 "), "a=1,b@c=2");
+  std::string many;
+  for (int i = 0; i < 33; ++i) many += "k" + std::to_string(i) + "=1,";
+  EXPECT_EQ(state(many), "");
+  const std::string large = "large=" + std::string(200, 'x'), small = "k=" + std::string(100, 'y');
+  EXPECT_EQ(state(large + "," + small), large + "," + small);
+  EXPECT_EQ(state(large + "," + small + "," + large + "," + small), small + "," + small) << "the long ones go first";
+  std::string row = small;
+  for (int i = 0; i < 5; ++i) row += "," + small;
+  EXPECT_EQ(state(row).size(), 4 * small.size() + 3);
 }
 
 // SYS-5.6.1, OC-CTRL-2052: a usable id is kept, any other is replaced.

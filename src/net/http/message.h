@@ -55,7 +55,7 @@ struct Request {
   std::map<std::string, std::string, std::less<>> query_params;  // percent-decoded; the last of equal keys wins
   Headers headers;
   std::string body;
-  base::CorrelationId correlation_id;  // the caller's, or a new UUIDv4
+  base::CorrelationId correlation_id;  // the caller's, or a new UUIDv4; with the caller's trace
   Peer peer;
 
   // The parameter {name} of the route. REQUIRES the matched route to have it.

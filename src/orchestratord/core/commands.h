@@ -190,6 +190,7 @@ struct StartWorker {
   base::PoolId pool_id;
   std::string endpoint;
   wire::StartWorkerRequest request;
+  base::CorrelationId correlation_id{};  // of the job that asks for it; empty: an operator does
 };
 struct StopWorker {
   base::PoolId pool_id;

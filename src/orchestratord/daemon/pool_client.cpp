@@ -51,6 +51,7 @@ void PoolClient::start_worker(const core::StartWorker& command) {
   if (!pool) return answered(base::Error{base::ErrorCode::kUnreachable, "the pool is not paired any more", {}});
   net::ClientRequest request = json_post(command.endpoint + "/v2/workers/start", wire::encode(command.request));
   request.bearer = pool->token;
+  request.correlation_id = command.correlation_id;
   options_.client->request(std::move(request), [answered](const base::Result<net::Response>& response) {
     if (!response) {
       answered(base::Error{base::ErrorCode::kUnreachable, "the pool manager did not answer", {}});

@@ -319,7 +319,7 @@ void Scheduler::apply(const Decision& decision, Job& job, PassScratch& scratch) 
   }
   if (const auto* start = std::get_if<StartOn>(&decision)) {
     const auto& place = scratch.places[start->device];
-    s_.workers.start_worker({job.model, job.group}, place.pool->id, *place.gpu_id);
+    s_.workers.start_worker({job.model, job.group, job.spec.correlation_id}, place.pool->id, *place.gpu_id);
     return groups_.set_wait(job.group, {.code = WaitCode::kWorkerStart});
   }
   if (const auto* evict = std::get_if<Evict>(&decision)) {

@@ -63,7 +63,7 @@ base::WorkerId Workers::start_worker(const StartOrder& order, const base::PoolId
        {"model_digest", m.facts.digest},
        {"memory_bytes", m.facts.memory_bytes}});
   base::WorkerId id(request.worker_id);
-  emit(StartWorker{pool_id, pool.endpoint, std::move(request)});
+  emit(StartWorker{pool_id, pool.endpoint, std::move(request), order.correlation_id});
   return id;
 }
 

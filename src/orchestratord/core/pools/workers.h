@@ -22,7 +22,8 @@ class Workers : Handler {
 
   struct StartOrder {
     ModelIndex model;
-    std::optional<GroupIndex> group;  // whose first job asks for it; none: an operator does
+    std::optional<GroupIndex> group;       // whose first job asks for it; none: an operator does
+    base::CorrelationId correlation_id{};  // of that job
   };
   base::WorkerId start_worker(const StartOrder& order, const base::PoolId& pool_id, const std::string& gpu_id);
   void stop_worker(Worker& worker, std::string_view why);
