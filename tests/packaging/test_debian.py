@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from roots import SERVER, Machine, Root, base, run
-from stack import BIN, MODEL, wait_for
+from stack import BIN, MODEL, REPO, wait_for
 
 UNITS = ("orchestratord.service", "pool-managerd.service")
 RUN = ("run", "fairytale-5m-q8_0", "Once upon a time", "--seed", "7", "--max-tokens", "60")
@@ -99,6 +99,12 @@ def test_the_installation_makes_secrets_and_prints_none(root):
         assert (status.st_mode & 0o777, str(status.st_uid)) == (0o600, owner)
     status = (root.path / "var/lib/llorch").stat()
     assert (status.st_mode & 0o777, str(status.st_uid)) == (0o700, owner)
+
+
+def test_the_package_brings_dashboard_and_alerts(root):
+    for name in ("alerts.yml", "dashboard.json"):
+        installed = root.path / "usr/share/llorch/observability" / name
+        assert installed.read_bytes() == (REPO / "packaging/observability" / name).read_bytes()
 
 
 # SYS-11.4: the file under /etc is the configuration of both daemons.
