@@ -203,7 +203,7 @@ def test_nobody_dies_of_a_file_that_changes_while_it_is_read(tmp_path):
         loader.start()
         codes, answers = {}, 0
         try:
-            while not failures and (answers + sum(codes.values()) < ROUNDS or loader.is_alive()):
+            while not failures and (answers + sum(codes.values()) < ROUNDS or not codes or loader.is_alive()):
                 answer = describe()
                 assert stack.pool.poll() is None, f"pool-managerd ended: {stack.pool.returncode}"
                 if answer.status != 200:
