@@ -31,6 +31,7 @@ class Bench {
   }
 
   Result<> run() {
+    TRY(warm_up());
     for (const std::uint32_t context : shape_.contexts) {
       TRY(fill(context));
       std::vector<Figure> figures = figures_of(context);
@@ -67,6 +68,13 @@ class Bench {
                      .step_bytes = decode_step_bytes(traffic_, batch, positions)});
     }
     return out;
+  }
+
+  // Touches what the first steps would otherwise fault in while they are timed.
+  Result<> warm_up() {
+    show("warm-up");
+    TRY(engine_.reset(0));
+    return append(0, std::min(shape_.prompt_tokens, engine_.facts().rows_max));
   }
 
   // Every slot gets a context of its own, kept in pages that later runs find again: sequences that shared pages would read
