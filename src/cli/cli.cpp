@@ -11,6 +11,7 @@
 #include "base/build_id.h"
 #include "base/file.h"
 #include "base/process.h"
+#include "cli/bench/command.h"
 #include "cli/commands.h"
 #include "cli/declaration.h"
 #include "cli/edit_distance.h"
@@ -361,6 +362,7 @@ int run_cli(int argc, const char* const* argv) {
   add_session_commands(app, global, session, code);
   add_pool_commands(app, global, pool, code);
   add_verify(app, global, verify, code);
+  bench::add_command(app, global, code);
   model::add_commands(app, global, code);
   models::add_commands(app, global, models, code);
   std::string bundle_file;

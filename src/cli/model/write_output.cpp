@@ -4,14 +4,13 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <atomic>
 #include <chrono>
-#include <csignal>
 #include <filesystem>
 #include <map>
 #include <thread>
 
 #include "base/file.h"
+#include "cli/stop_signals.h"
 #include "engine/models/gguf_write/write_gguf.h"
 
 namespace llorch::cli::model {
@@ -45,31 +44,6 @@ Result<models::TypeRequest> type_request_of(const OutputOptions& options, bool a
   }
   return request;
 }
-
-// Turns SIGINT and SIGTERM into a flag while it lives.
-class StopSignals {
- public:
-  StopSignals() {
-    requested_ = false;
-    struct sigaction action {};
-    action.sa_handler = [](int) { requested_ = true; };
-    ::sigaction(SIGINT, &action, &old_int_);
-    ::sigaction(SIGTERM, &action, &old_term_);
-  }
-  ~StopSignals() {
-    ::sigaction(SIGINT, &old_int_, nullptr);
-    ::sigaction(SIGTERM, &old_term_, nullptr);
-  }
-  StopSignals(const StopSignals&) = delete;
-  StopSignals& operator=(const StopSignals&) = delete;
-  static bool requested() { return requested_; }
-
- private:
-  static inline std::atomic<bool> requested_ = false;
-  static_assert(std::atomic<bool>::is_always_lock_free);
-  struct sigaction old_int_ {};
-  struct sigaction old_term_ {};
-};
 
 // Bytes, rate and time left on a terminal, nothing in a pipe.
 class ProgressLine {

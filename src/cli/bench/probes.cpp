@@ -1,0 +1,186 @@
+#include "cli/bench/probes.h"
+
+#include <immintrin.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <ctime>
+#include <thread>
+
+#include "base/assert.h"
+#include "base/file.h"
+
+namespace llorch::cli::bench {
+namespace {
+
+constexpr std::uint64_t kMiB = 1 << 20;
+constexpr std::size_t kProcFileBytesMax = 4 << 20;
+
+double wall_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Seconds until all threads are done; the caller is one of them.
+template <class Work>
+double seconds_of_threads(std::uint32_t threads, const Work& work) {
+  const double begin = wall_seconds();
+  std::vector<std::thread> others;
+  for (std::uint32_t t = 1; t < threads; ++t) others.emplace_back([&work, t] { work(t); });
+  work(0);
+  for (std::thread& thread : others) thread.join();
+  return wall_seconds() - begin;
+}
+
+// Four streams, so that the processor has enough reads under way.
+__attribute__((target("avx2"))) void read_words(const std::uint64_t* words, std::size_t count) {
+  constexpr std::size_t kVector = 4, kStreams = 4;
+  const std::size_t part = count / kStreams / kVector * kVector;
+  __m256i sums[kStreams] = {};
+  for (std::size_t i = 0; i < part; i += kVector) {
+#pragma GCC unroll 4
+    for (std::size_t s = 0; s < kStreams; ++s) {
+      sums[s] = _mm256_add_epi64(sums[s], _mm256_loadu_si256(reinterpret_cast<const __m256i*>(words + s * part + i)));
+    }
+  }
+#pragma GCC unroll 4
+  for (__m256i& sum : sums) asm volatile("" : : "x"(sum));  // somebody wants them
+}
+
+constexpr std::uint64_t kChains = 10;  // independent sums: more than an instruction's latency times its pipes
+constexpr std::uint64_t kRounds = 4'000'000;
+
+// Each body takes `rounds` times kChains instructions; the operands are unknown to the compiler. Returns products of one.
+__attribute__((target("avx512f,avx512vnni"))) std::uint64_t integers_avx512(std::uint64_t rounds) {
+  __m512i a = _mm512_set1_epi8(1), b = a, sums[kChains] = {};
+  asm volatile("" : "+x"(a), "+x"(b));
+  for (std::uint64_t i = 0; i < rounds; ++i) {
+#pragma GCC unroll 10
+    for (__m512i& sum : sums) sum = _mm512_dpbusd_epi32(sum, a, b);
+  }
+#pragma GCC unroll 10
+  for (__m512i& sum : sums) asm volatile("" : : "x"(sum));
+  return 64;
+}
+
+__attribute__((target("avx2"))) std::uint64_t integers_avx2(std::uint64_t rounds) {
+  __m256i a = _mm256_set1_epi8(1), b = a, sums[kChains] = {};
+  for (std::uint64_t i = 0; i < rounds; ++i) {
+#pragma GCC unroll 10
+    for (__m256i& sum : sums) {
+      asm volatile("" : "+x"(a));  // else one product would do for all
+      sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(a, b));
+    }
+  }
+#pragma GCC unroll 10
+  for (__m256i& sum : sums) asm volatile("" : : "x"(sum));
+  return 32;
+}
+
+__attribute__((target("avx512f"))) std::uint64_t floats_avx512(std::uint64_t rounds) {
+  __m512 a = _mm512_set1_ps(0.5F), b = a, sums[kChains] = {};
+  asm volatile("" : "+x"(a), "+x"(b));
+  for (std::uint64_t i = 0; i < rounds; ++i) {
+#pragma GCC unroll 10
+    for (__m512& sum : sums) sum = _mm512_fmadd_ps(sum, a, b);
+  }
+#pragma GCC unroll 10
+  for (__m512& sum : sums) asm volatile("" : : "x"(sum));
+  return 16;
+}
+
+__attribute__((target("avx2,fma"))) std::uint64_t floats_avx2(std::uint64_t rounds) {
+  __m256 a = _mm256_set1_ps(0.5F), b = a, sums[kChains] = {};
+  asm volatile("" : "+x"(a), "+x"(b));
+  for (std::uint64_t i = 0; i < rounds; ++i) {
+#pragma GCC unroll 10
+    for (__m256& sum : sums) sum = _mm256_fmadd_ps(sum, a, b);
+  }
+#pragma GCC unroll 10
+  for (__m256& sum : sums) asm volatile("" : : "x"(sum));
+  return 8;
+}
+
+}  // namespace
+
+ReadProbe::ReadProbe(std::uint64_t bytes) : words_(bytes / sizeof(std::uint64_t), 1) {
+  ASSERT(bytes >= kMiB, "a buffer of {} bytes", bytes);
+}
+
+double ReadProbe::bytes_per_s(std::uint32_t threads) const {
+  const std::size_t part = words_.size() / threads;
+  const double seconds =
+      seconds_of_threads(threads, [&](std::uint32_t t) { read_words(words_.data() + t * part, part); });
+  return static_cast<double>(part * threads * sizeof(std::uint64_t)) / seconds;
+}
+
+std::uint64_t memory_available_bytes() {
+  const auto text = base::read_file("/proc/meminfo", kProcFileBytesMax);
+  if (!text) return 0;
+  constexpr std::string_view kKey = "MemAvailable:";
+  std::size_t at = text->find(kKey);
+  if (at == std::string::npos) return 0;
+  at = text->find_first_not_of(' ', at + kKey.size());
+  std::uint64_t kib = 0;
+  if (at != std::string::npos) std::from_chars(text->data() + at, text->data() + text->size(), kib);
+  return kib * 1024;
+}
+
+std::uint64_t read_probe_bytes() {
+  const long last_cache = std::max({0L, ::sysconf(_SC_LEVEL3_CACHE_SIZE), ::sysconf(_SC_LEVEL2_CACHE_SIZE)});
+  const std::uint64_t wanted =
+      std::clamp<std::uint64_t>(8 * static_cast<std::uint64_t>(last_cache), 256 * kMiB, 1024 * kMiB);
+  const std::uint64_t available = memory_available_bytes();
+  return available == 0 ? wanted : std::clamp<std::uint64_t>(available / 8, 16 * kMiB, wanted);
+}
+
+double multiply_adds_per_s(std::string_view isa, Product product, std::uint32_t threads) {
+  const bool wide = isa == "avx512";
+  const auto body =
+      product == Product::kInteger ? (wide ? integers_avx512 : integers_avx2) : (wide ? floats_avx512 : floats_avx2);
+  const double seconds = seconds_of_threads(threads, [&](std::uint32_t) { body(kRounds); });
+  return static_cast<double>(body(0) * kChains * kRounds * threads) / seconds;
+}
+
+std::optional<std::uint64_t> busy_ticks(std::string_view proc_stat) {
+  constexpr std::string_view kTotal = "cpu ";
+  // user, nice, system, idle, iowait, irq, softirq, steal; guests are in the first two already.
+  constexpr std::size_t kFields = 8, kIdle = 3, kWait = 4;
+  if (!proc_stat.starts_with(kTotal)) return std::nullopt;
+  const char* at = proc_stat.data() + kTotal.size();
+  const char* end = proc_stat.data() + std::min(proc_stat.find('\n'), proc_stat.size());
+  std::uint64_t busy = 0;
+  for (std::size_t field = 0; field < kFields; ++field) {
+    while (at != end && *at == ' ') ++at;
+    std::uint64_t ticks = 0;
+    const auto [next, error] = std::from_chars(at, end, ticks);
+    if (error != std::errc()) return std::nullopt;
+    if (field != kIdle && field != kWait) busy += ticks;
+    at = next;
+  }
+  return busy;
+}
+
+OthersMeter::Look OthersMeter::look() {
+  timespec own{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &own);
+  Look out{.wall_s = wall_seconds(),
+           .own_s = static_cast<double>(own.tv_sec) + 1e-9 * static_cast<double>(own.tv_nsec)};
+  if (const auto text = base::read_file("/proc/stat", kProcFileBytesMax)) {
+    if (const auto ticks = busy_ticks(*text))
+      out.busy_s = static_cast<double>(*ticks) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  }
+  return out;
+}
+
+OthersMeter::OthersMeter() : start_(look()) {}
+
+std::optional<double> OthersMeter::processors_busy() const {
+  const Look now = look();
+  if (!now.busy_s || !start_.busy_s || now.wall_s <= start_.wall_s) return std::nullopt;
+  const double others_s = (*now.busy_s - *start_.busy_s) - (now.own_s - start_.own_s);
+  return std::max(0.0, others_s / (now.wall_s - start_.wall_s));
+}
+
+}  // namespace llorch::cli::bench
