@@ -24,7 +24,7 @@ def check_figures(figures):
 
 
 def test_every_figure_is_there(tmp_path):
-    done = llorch("--json", "bench", str(MODEL), *SMALL, "--context", "0,100", state_dir=tmp_path)
+    done = llorch("--json", "bench", *SMALL, "--context", "0,100", str(MODEL), state_dir=tmp_path)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     check_figures(report["figures"])
@@ -81,7 +81,9 @@ def test_what_is_no_model_is_refused(tmp_path, content):
     assert done.returncode in (1, 2, 4) and json.loads(done.stderr)["error"]["message"] and not done.stdout
 
 
-@pytest.mark.parametrize("options", [["--batch", "0"], ["--batch", "1,x"], ["--runs", "0"], ["--context", "-1"], ["--prompt", "0"]])
+@pytest.mark.parametrize("options", [
+    ["--batch", "0"], ["--batch", "1,x"], ["--batch", ""], ["--context", ","], ["--runs", "0"], ["--context", "-1"], ["--prompt", "0"],
+])
 def test_wrong_usage(tmp_path, options):
     assert llorch("bench", str(MODEL), *options, state_dir=tmp_path).returncode == 2
 

@@ -194,11 +194,13 @@ void add_command(::CLI::App& app, const GlobalOptions& global, int& code) {
       ->capture_default_str();
   bench->add_option("--batch", options->batches, "Sequences decoded at once, separated by commas")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(::CLI::Range(std::int64_t{1}, kBatchMax))
       ->capture_default_str();
   ::CLI::Option* contexts =
       bench->add_option("--context", options->contexts, "Positions that sequences hold before, separated by commas")
           ->delimiter(',')
+          ->allow_extra_args(false)
           ->check(::CLI::Range(std::int64_t{0}, kTokensMax))
           ->capture_default_str();
   bench->add_option("--threads", options->threads, "0 is all cores")
