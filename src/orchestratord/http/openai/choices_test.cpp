@@ -62,6 +62,12 @@ wire::EndEvent choice_end(std::int64_t index) {
 // Three streams as streams::Stream drives them.
 class ThreeChoices : public testing::Test {
  protected:
+  // Every exchange closes once, and lets go of who watches it.
+  ~ThreeChoices() override {
+    client_->drain = nullptr;
+    if (const auto close = std::exchange(client_->close, {})) close(net::CloseReason::kFinished);
+  }
+
   void begin(Endpoint endpoint, bool stream, bool usage = false) {
     client_ = std::make_shared<Client>();
     const AnswerOptions options{
