@@ -67,7 +67,7 @@ std::vector<std::string> model_names() {
       "deepseek_v3", "qwen3_vl",       "qwen3_vl_moe", "mixtral",   "internlm3",
       "qwen2_moe",   "starcoder2",     "cohere",       "cohere2",   "stablelm",
       "exaone4",     "ernie4_5",       "ernie4_5_moe", "hunyuan",   "ministral3_far",
-      "llama4_far"};
+      "llama4_far",  "apertus"};
   return names_of(families);
 }
 

@@ -125,12 +125,12 @@ TEST_P(Families, MemoryIsPredictedToTheByte) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  std::vector<std::string> families{"llama3",       "llama_tied",     "mistral",        "qwen2",     "qwen3",
-                                    "phi3",         "gemma2",         "gemma3",         "qwen3_moe", "qwen3_moe_sparse",
-                                    "gpt_oss",      "granite_hybrid", "mamba2",         "lfm2",      "deepseek_v2",
-                                    "deepseek_v3",  "mixtral",        "internlm3",      "qwen2_moe", "starcoder2",
-                                    "cohere",       "cohere2",        "stablelm",       "exaone4",   "ernie4_5",
-                                    "ernie4_5_moe", "hunyuan",        "ministral3_far", "llama4_far"};
+  std::vector<std::string> families{
+      "llama3",      "llama_tied",  "mistral",          "qwen2",     "qwen3",          "phi3",       "gemma2",
+      "gemma3",      "qwen3_moe",   "qwen3_moe_sparse", "gpt_oss",   "granite_hybrid", "mamba2",     "lfm2",
+      "deepseek_v2", "deepseek_v3", "mixtral",          "internlm3", "qwen2_moe",      "starcoder2", "cohere",
+      "cohere2",     "stablelm",    "exaone4",          "ernie4_5",  "ernie4_5_moe",   "hunyuan",    "ministral3_far",
+      "llama4_far",  "apertus"};
   const std::vector<std::string> recent = families_of_2026();
   families.insert(families.end(), recent.begin(), recent.end());
   for (const std::string& family : families) {

@@ -124,6 +124,7 @@ Result<> Checks::axes(const AttentionParams& p) const {
 Result<> Checks::swiglu(const SwigluParams& p) const {
   if (p.act == Activation::kSwigluOai)
     TRY(require(p.gated != 0 && p.limit > 0, "swiglu_oai without a gate or a limit"));
+  if (p.act == Activation::kXielu) TRY(require(p.gated == 0 && p.eps <= 0, "xielu with a gate or an epsilon above 0"));
   using enum FfnSlot;
   TRY(weights({kGate, kUp, kDown, kGateBias, kUpBias, kDownBias}));
   return require(present(kGate) == (p.gated != 0) && (p.gated != 0 || !present(kGateBias)),
@@ -134,6 +135,7 @@ Result<> Checks::moe(const MoeParams& p) const {
   TRY(require(routable(p),
               "a gate that is none, or numbers of experts, groups and choices that do not fit each other"));
   TRY(require(p.act != Activation::kSwigluOai || p.limit > 0, "swiglu_oai without a limit"));
+  TRY(require(p.act != Activation::kXielu, "experts with xielu"));
   using enum MoeSlot;
   TRY(weights({kRouter, kGate, kUp, kDown, kRouterBias, kGateBias, kUpBias, kDownBias, kSelectionBias, kSharedGate,
                kSharedUp, kSharedDown, kSharedRouter}));

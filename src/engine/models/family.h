@@ -83,6 +83,7 @@ struct Family {
   const Tower* tower = nullptr;                    // of models whose configuration has one
   std::span<const std::string_view> hf_prefixes;   // tried in order; the first under which the embedding table is found
   std::span<const std::string_view> gguf_claimed;  // tensors the configuration reads; `{}` as above
+  std::span<const std::string_view> hf_claimed;    // the same, named as Source names them
   std::span<const std::string_view> gguf_ignored;  // tensors that may be in a file and are not used
   bool ignores_layers_past_end = false;            // prediction heads stored as further layers, or beside the model
   // Null: the family is not found in this format. The result lacks `vocab`, which is the embedding table's.

@@ -19,7 +19,8 @@ constexpr std::array kFamilies{
     &families::kGranite,       &families::kOlmo,      &families::kMiniMaxM2,  &families::kMinistral3,
     &families::kMimoV2,        &families::kLlama4,    &families::kNemotronH,  &families::kLfm3,
     &families::kQwen2Moe,      &families::kQwen3Next, &families::kStarCoder2, &families::kCohere,
-    &families::kStableLm,      &families::kExaone4,   &families::kErnie45,    &families::kHunyuan};
+    &families::kStableLm,      &families::kExaone4,   &families::kErnie45,    &families::kHunyuan,
+    &families::kApertus};
 
 }  // namespace
 

@@ -41,7 +41,7 @@ enum class QkNorm : std::uint8_t { kNone = 0, kPerHead = 1, kPerRow = 2, kPerHea
 // What the attention of a row is multiplied with before the output projection: the sigmoid of one number a head, or of one
 // an element.
 enum class AttentionGate : std::uint8_t { kNone = 0, kPerHead = 1, kPerElement = 2 };
-enum class Activation : std::uint8_t { kSilu = 0, kGeluTanh = 1, kGeluErf = 2, kSwigluOai = 3, kRelu2 = 4 };
+enum class Activation : std::uint8_t { kSilu = 0, kGeluTanh = 1, kGeluErf = 2, kSwigluOai = 3, kRelu2 = 4, kXielu = 5 };
 enum class MoeGate : std::uint8_t { kSoftmax = 1, kSigmoid = 2, kSoftmaxAfterTopk = 3 };
 enum class GroupScore : std::uint8_t { kTop2Sum = 0, kMax = 1 };
 enum class ScatterMode : std::uint8_t { kReplace = 0, kAdd = 1 };
@@ -130,15 +130,18 @@ static_assert(sizeof(MlaAttentionParams) == 72);
 struct SwigluParams {
   static constexpr Opcode kOpcode = Opcode::kSwiglu;
   std::uint32_t kind_version;
-  std::uint32_t width;  // D
-  std::uint32_t ffn;    // F
-  float alpha;          // swiglu_oai only
-  float limit;          // swiglu_oai only
+  std::uint32_t width;   // D
+  std::uint32_t ffn;     // F
+  float alpha;           // swiglu_oai, xielu
+  float limit;           // swiglu_oai only
+  float alpha_negative;  // xielu, as the two below
+  float beta;
+  float eps;  // at most 0
   Activation act;
   std::uint8_t gated;  // down(act(gate(x)) * up(x)); else down(act(up(x)))
-  std::uint8_t padding[2];
+  std::uint8_t padding[6];
 };
-static_assert(sizeof(SwigluParams) == 24);
+static_assert(sizeof(SwigluParams) == 40);
 
 struct MoeParams {
   static constexpr Opcode kOpcode = Opcode::kMoe;

@@ -44,6 +44,9 @@ MODELS = {
     "llama4_far": ("Llama4TextConfig", dict(num_hidden_layers=4, head_dim=16, intermediate_size_mlp=96, intermediate_size=48,
                                             num_local_experts=3, attention_chunk_size=24, floor_scale=8, attn_scale=0.4,
                                             interleave_moe_layer_step=2, no_rope_layers=[1, 0, 1, 0])),
+    "apertus": ("ApertusConfig", dict(rope_parameters=dict(
+        rope_type="llama3", rope_theta=12000000.0, factor=8.0, original_max_position_embeddings=32, low_freq_factor=1.0,
+        high_freq_factor=4.0))),
     "hunyuan": ("HunYuanDenseV1Config", dict(head_dim=16, rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=50.0,
                                                                               factor=1.0))),
 }
@@ -63,6 +66,7 @@ GGUF = {
     "cohere2": ("COHERE2", False, {"logit_scale": 0.25, "attention.sliding_window": 24}),
     "stablelm": ("STABLELM", False, {"rope.dimension_count": 4}),
     "exaone4": ("EXAONE4", False, {"attention.sliding_window": 24, "attention.sliding_window_pattern": [True, True, True, False]}),
+    "apertus": ("APERTUS", False, {}),
     "ernie4_5": ("ERNIE4_5", False, {"attention.key_length": 24, "attention.value_length": 24}),
     "ernie4_5_moe": ("ERNIE4_5_MOE", False, {"expert_count": 6, "expert_used_count": 3, "expert_feed_forward_length": 48,
                                              "expert_shared_feed_forward_length": 96, "leading_dense_block_count": 1,
@@ -89,6 +93,8 @@ def gguf_tensors(directory, names, config, permutes):
                 value = permuted(value, config.num_key_value_heads)
             if "e_score_correction" in key:
                 tensors[f"blk.{key.split('.')[2]}.exp_probs_b.bias"] = value.reshape(-1)
+            elif ".act_fn." in key:
+                tensors.setdefault("xielu." + key.split(".")[-1], []).append((int(key.split(".")[2]), value.item()))
             elif ".experts." in key:
                 head, number, tail = key.split(".experts.")[0], *key.split(".experts.")[1].split(".", 1)
                 experts.setdefault(f"{head}.experts.{tail}", {})[int(number)] = value
@@ -97,6 +103,15 @@ def gguf_tensors(directory, names, config, permutes):
     for key, values in experts.items():
         tensors[names.get_name(key, try_suffixes=(".weight",))] = numpy.stack([values[i] for i in sorted(values)])
     return tensors
+
+
+# What llama3's scaling divides the frequencies by, which GGUF holds as a tensor.
+def llama3_divisors(config):
+    rope = config.rope_parameters
+    dims = config.hidden_size // config.num_attention_heads
+    turns = rope["original_max_position_embeddings"] / (2 * numpy.pi * rope["rope_theta"] ** (numpy.arange(0, dims, 2) / dims))
+    smooth = numpy.clip((turns - rope["low_freq_factor"]) / (rope["high_freq_factor"] - rope["low_freq_factor"]), 0, 1)
+    return (1 / ((1 - smooth) / rope["factor"] + smooth)).astype(numpy.float32)
 
 
 def write_gguf(name, directory, config):
@@ -113,8 +128,13 @@ def write_gguf(name, directory, config):
     for key, value in keys.items():
         add = writer.add_array if isinstance(value, list) else writer.add_float32 if isinstance(value, float) else writer.add_uint32
         add(f"{prefix}.{key}", value)
-    for key, value in gguf_tensors(directory, gguf.get_tensor_name_map(number, config.num_hidden_layers), config, permutes).items():
-        if value.ndim == 1 or "gate_inp" in key:
+    tensors = gguf_tensors(directory, gguf.get_tensor_name_map(number, config.num_hidden_layers), config, permutes)
+    if config.rope_parameters["rope_type"] == "llama3":
+        tensors["rope_freqs.weight"] = llama3_divisors(config)
+    for key, value in tensors.items():
+        if isinstance(value, list):
+            writer.add_array(key, [number for _, number in sorted(value)])
+        elif value.ndim == 1 or "gate_inp" in key:
             writer.add_tensor(key, value)
         else:  # their values are those of BF16 already
             halves = (value.view(numpy.uint32) >> 16).astype(numpy.uint16)

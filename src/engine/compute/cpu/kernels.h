@@ -159,8 +159,9 @@ struct AttentionArgs {
 // silu(x) = x / (1 + e^-x); gelu = x / 2 (1 + erf(x / sqrt 2)), or x / (1 + e^-2u) with u = sqrt(2 / pi) (x + 0.044715
 // x^3), which is x / 2 (1 + tanh u). swiglu_oai, always with up: with g = min(gate, limit) and u = clamp(up, -limit,
 // limit), y = (u + 1) g / (1 + e^(-alpha g)).
-// relu2(x) = max(x, 0)^2; sigmoid(x) = 1 / (1 + e^-x).
-enum class Activation : std::uint8_t { kSilu, kGeluTanh, kGeluErf, kSwigluOai, kRelu2, kSigmoid };
+// relu2(x) = max(x, 0)^2; sigmoid(x) = 1 / (1 + e^-x). xielu (arXiv 2411.13010) = alpha x^2 + beta x above 0, else
+// alpha_negative (e^min(x, eps) - 1 - x) + beta x.
+enum class Activation : std::uint8_t { kSilu, kGeluTanh, kGeluErf, kSwigluOai, kRelu2, kSigmoid, kXielu };
 struct SwigluArgs {
   const float* gate = nullptr;  // [rows, width], row stride x_stride
   const float* up = nullptr;    // [rows, width], row stride x_stride, or null
@@ -171,6 +172,9 @@ struct SwigluArgs {
   Activation act = Activation::kSilu;
   float alpha = 0;
   float limit = 0;
+  float alpha_negative = 0;
+  float beta = 0;
+  float eps = 0;
 };
 // Per row e^x / sum of e^x, or 1 / (1 + e^-x) of every element. Unit: row. In place.
 struct ProbabilitiesArgs {

@@ -324,6 +324,16 @@ float relu2_exact(float x) {
   const float positive = x > 0.0f || std::isnan(x) ? x : 0.0f;
   return positive * positive;
 }
+float xielu_exact(float x, const XieluOptions& options) {
+  const float linear = options.beta * x;
+  if (x > 0.0f) return std::fma(options.alpha * x, x, linear);
+  const float m = x < options.eps ? x : options.eps;
+  constexpr float kInverseFactorials[] = {1.0f / 40320, 1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f};
+  float series = 0;
+  for (const float term : kInverseFactorials) series = std::fma(m, series, term);
+  const float value = m > -0.5f ? std::fma(m * m, series, m - x) : (exp_exact(m) - 1.0f) - x;
+  return std::fma(options.alpha_negative, value, linear);
+}
 float swiglu_oai_exact(float gate, float up, const SwigluOaiOptions& options) {
   const float g = options.limit < gate ? options.limit : gate;
   const float u = std::clamp(up, -options.limit, options.limit);

@@ -61,6 +61,13 @@ float silu_exact(float x);
 float gelu_tanh_exact(float x);
 float gelu_erf_exact(float x);
 float relu2_exact(float x);
+struct XieluOptions {
+  float alpha = 0;
+  float alpha_negative = 0;
+  float beta = 0;
+  float eps = 0;
+};
+float xielu_exact(float x, const XieluOptions& options);
 struct SwigluOaiOptions {
   float alpha = 0;
   float limit = 0;

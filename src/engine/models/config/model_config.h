@@ -41,6 +41,14 @@ struct RopeConfig {
 // LayerConfig::rope of a layer that does not rotate.
 inline constexpr std::uint8_t kNoRope = 0xFF;
 
+// The numbers of xielu, as the activation uses them.
+struct XieluConfig {
+  float alpha = 0;
+  float alpha_negative = 0;
+  float beta = 0;
+  float eps = 0;
+};
+
 struct LayerConfig {
   std::uint8_t layer_template = 0;             // number in Family::layer templates
   std::uint8_t rope = kNoRope;                 // number in ModelConfig::ropes
@@ -49,6 +57,7 @@ struct LayerConfig {
   std::uint32_t window = 0;                    // 0 = none
   plan::QkNorm qk_norm = plan::QkNorm::kNone;  // none: AttentionConfig's
   std::uint32_t ffn = 0;                       // F of a dense layer
+  XieluConfig xielu;                           // of FfnConfig::activation xielu
 };
 
 // q *= 1 + factor * ln(1 + floor((position + offset) / length))

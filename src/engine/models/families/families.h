@@ -35,5 +35,6 @@ extern const Family kStableLm;
 extern const Family kExaone4;
 extern const Family kErnie45;
 extern const Family kHunyuan;
+extern const Family kApertus;
 
 }  // namespace llorch::engine::models::families

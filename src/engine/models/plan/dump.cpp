@@ -18,7 +18,7 @@ std::string text(const RmsNormParams& p) {
                      p.weight_offset);
 }
 constexpr std::string_view kRope[] = {"none", "half", "interleaved", "vision2d"};
-constexpr std::string_view kActivations[] = {"silu", "gelu_tanh", "gelu_erf", "swiglu_oai", "relu2"};
+constexpr std::string_view kActivations[] = {"silu", "gelu_tanh", "gelu_erf", "swiglu_oai", "relu2", "xielu"};
 
 std::string text(const AttentionParams& p) {
   std::string out = fmt::format(
@@ -78,8 +78,11 @@ std::string text(const ShortconvParams& p) {
   return fmt::format("D={} taps={} state@{}", p.width, p.l_cache, p.state_offset_bytes);
 }
 std::string text(const SwigluParams& p) {
-  return fmt::format("D={} F={} {}{}", p.width, p.ffn, kActivations[static_cast<int>(p.act)],
-                     p.gated != 0 ? " gated" : "");
+  std::string out = fmt::format("D={} F={} {}{}", p.width, p.ffn, kActivations[static_cast<int>(p.act)],
+                                p.gated != 0 ? " gated" : "");
+  if (p.act == Activation::kXielu)
+    out += fmt::format(" alpha={}/{} beta={} eps={}", p.alpha, p.alpha_negative, p.beta, p.eps);
+  return out;
 }
 std::string text(const ResidualAddParams& p) { return fmt::format("D={} scale={}", p.width, p.scale); }
 std::string text(const PoolParams& p) {

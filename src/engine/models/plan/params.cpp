@@ -106,6 +106,13 @@ SwigluParams ffn_params(const ModelConfig& config, std::uint16_t layer, SlotsPre
   p.alpha = config.ffn.alpha;
   p.limit = config.ffn.limit;
   p.act = config.ffn.activation;
+  if (p.act == Activation::kXielu) {
+    const XieluConfig& xielu = config.layers[layer].xielu;
+    p.alpha = xielu.alpha;
+    p.alpha_negative = xielu.alpha_negative;
+    p.beta = xielu.beta;
+    p.eps = xielu.eps;
+  }
   p.gated = has(present, FfnSlot::kGate);
   return p;
 }

@@ -150,7 +150,8 @@ bool WeightNames::allowed(std::string_view name, const ModelConfig& config) cons
       return matches(absolute ? std::string(pattern) : prefix_ + std::string(pattern), name);
     });
   };
-  if (is_hf_ ? in(kHfBuffers) : in(family_.gguf_claimed) || in(family_.gguf_ignored)) return true;
+  if (is_hf_ ? in(kHfBuffers) || in(family_.hf_claimed) : in(family_.gguf_claimed) || in(family_.gguf_ignored))
+    return true;
   if (is_hf_ && family_.ignores_layers_past_end && in(kHfPredictors)) return true;
   if (is_hf_ && config.vision.depth == 0 && in(kHfTowers)) return true;
   const std::string layers = is_hf_ ? prefix_ + "layers." : "blk.";

@@ -139,6 +139,7 @@ TEST(Adapters, FeedForwardOfEveryActivation) {
   SCOPED_TRACE(random.note());
   constexpr std::uint32_t kWidth = 50, kHidden = 70;  // no multiples of 32: float weights have no blocks
   constexpr reference::SwigluOaiOptions kOai{.alpha = 1.702f, .limit = 1.5f};
+  constexpr reference::XieluOptions kXielu{.alpha = 1.702f, .alpha_negative = 0.8f, .beta = 0.5f, .eps = -1e-6f};
   using plan::Activation;
   const auto matrix = [&](std::uint32_t n, std::uint32_t k) {
     return HarnessWeight::random(random, DType::kF16, {n, k});
@@ -149,9 +150,9 @@ TEST(Adapters, FeedForwardOfEveryActivation) {
   auto x = random.normals(kRows * kWidth);
   for (float& v : x) v *= 4;
   for (const bool gated : {true, false}) {
-    for (const Activation act :
-         {Activation::kSilu, Activation::kGeluTanh, Activation::kGeluErf, Activation::kSwigluOai, Activation::kRelu2}) {
-      if (!gated && act == Activation::kSwigluOai) continue;
+    for (const Activation act : {Activation::kSilu, Activation::kGeluTanh, Activation::kGeluErf, Activation::kSwigluOai,
+                                 Activation::kRelu2, Activation::kXielu}) {
+      if (gated ? act == Activation::kXielu : act == Activation::kSwigluOai) continue;
       auto gates = matmul_rows(gate, x), hidden = matmul_rows(up, x);
       add_bias(gates, gate_bias.floats()), add_bias(hidden, up_bias.floats());
       for (std::size_t i = 0; i < hidden.size(); ++i) {
@@ -162,6 +163,7 @@ TEST(Adapters, FeedForwardOfEveryActivation) {
           case Activation::kGeluErf: hidden[i] = reference::gelu_erf_exact(g) * u; break;
           case Activation::kSwigluOai: hidden[i] = reference::swiglu_oai_exact(g, u, kOai); break;
           case Activation::kRelu2: hidden[i] = reference::relu2_exact(g) * u; break;
+          case Activation::kXielu: hidden[i] = reference::xielu_exact(g, kXielu); break;
         }
       }
       auto expected = matmul_rows(down, hidden);
@@ -169,6 +171,7 @@ TEST(Adapters, FeedForwardOfEveryActivation) {
       plan::SwigluParams params{};
       params.kind_version = kind_version(Opcode::kSwiglu), params.width = kWidth, params.ffn = kHidden;
       params.gated = gated, params.act = act, params.alpha = kOai.alpha, params.limit = kOai.limit;
+      params.alpha_negative = kXielu.alpha_negative, params.beta = kXielu.beta, params.eps = kXielu.eps;
       const HarnessWeight none;
       const std::vector weights{gated ? gate : none, up, down, gated ? gate_bias : none, up_bias, down_bias};
       for (const auto& device : devices()) {

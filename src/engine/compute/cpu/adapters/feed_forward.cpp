@@ -51,7 +51,10 @@ void feed_forward(const CpuStream& stream, const FeedForward& ffn, const FeedFor
                         .width = ffn.ffn,
                         .act = ffn.act,
                         .alpha = ffn.alpha,
-                        .limit = ffn.limit};
+                        .limit = ffn.limit,
+                        .alpha_negative = ffn.alpha_negative,
+                        .beta = ffn.beta,
+                        .eps = ffn.eps};
   const auto add_bias = [&](float* x, const float* bias, Range range) {
     if (bias != nullptr) stream.kernels.add_bias({.x = x, .x_stride = stride, .width = ffn.ffn, .bias = bias}, range);
   };
@@ -81,7 +84,10 @@ Status SwigluAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
                         .down_bias = vector_of(insn.weight(FfnSlot::kDownBias)),
                         .act = kernel_activation(p.act),
                         .alpha = p.alpha,
-                        .limit = p.limit};
+                        .limit = p.limit,
+                        .alpha_negative = p.alpha_negative,
+                        .beta = p.beta,
+                        .eps = p.eps};
   feed_forward(stream_of(ctx), ffn, scratch, {.x = insn.input(0), .y = insn.output(0), .rows = ctx.total_rows});
   return Status::ok();
 }

@@ -56,6 +56,7 @@ Activation kernel_activation(plan::Activation act) {
     case plan::Activation::kGeluErf: return Activation::kGeluErf;
     case plan::Activation::kSwigluOai: return Activation::kSwigluOai;
     case plan::Activation::kRelu2: return Activation::kRelu2;
+    case plan::Activation::kXielu: return Activation::kXielu;
   }
   ASSERT(false, "activation {}", static_cast<int>(act));
 }

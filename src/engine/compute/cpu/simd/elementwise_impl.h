@@ -165,6 +165,21 @@ LLORCH_INLINE F32x16 gelu_erf_lanes(F32x16 x) {
   return mul(mul(set1(0.5f), x), add(set1(1.0f), erf_lanes(mul(x, set1(0x1.6a09e6p-1f)))));
 }
 
+// e^m - 1 - m is a series near 0, where the difference would cancel.
+LLORCH_INLINE F32x16 xielu_lanes(const SwigluArgs& args, F32x16 x) {
+  const F32x16 m = min(x, set1(args.eps)), linear = mul(set1(args.beta), x);
+  F32x16 series = fma(m, set1(0x1.a01a02p-16f), set1(0x1.a01a02p-13f));
+  series = fma(m, series, set1(0x1.6c16c2p-10f));
+  series = fma(m, series, set1(0x1.111112p-7f));
+  series = fma(m, series, set1(0x1.555556p-5f));
+  series = fma(m, series, set1(0x1.555556p-3f));
+  series = fma(m, series, set1(0.5f));
+  const F32x16 near_zero = fma(mul(m, m), series, sub(m, x));
+  const F32x16 far = sub(sub(exp_lanes(m), set1(1.0f)), x);
+  const F32x16 below = fma(set1(args.alpha_negative), select(less(set1(-0.5f), m), near_zero, far), linear);
+  return select(less(set1(0.0f), x), fma(mul(set1(args.alpha), x), x, linear), below);
+}
+
 // y = body(gate) * up, or body(gate).
 template <class Body>
 LLORCH_INLINE void activate_row(const SwigluArgs& args, std::size_t row, const Body& body) {
@@ -204,6 +219,7 @@ inline void swiglu(const SwigluArgs& args, Range rows) {
   const auto gelu_erf = [](F32x16 x) __attribute__((always_inline)) { return gelu_erf_lanes(x); };
   const auto relu2 = [](F32x16 x) __attribute__((always_inline)) { return relu2_lanes(x); };
   const auto sigmoid = [](F32x16 x) __attribute__((always_inline)) { return sigmoid_lanes(x); };
+  const auto xielu = [&args](F32x16 x) __attribute__((always_inline)) { return xielu_lanes(args, x); };
   for (std::size_t row = rows.begin; row < rows.end; ++row) {
     switch (args.act) {
       case Activation::kSilu: activate_row(args, row, silu); break;
@@ -212,6 +228,7 @@ inline void swiglu(const SwigluArgs& args, Range rows) {
       case Activation::kSwigluOai: swiglu_oai_row(args, row); break;
       case Activation::kRelu2: activate_row(args, row, relu2); break;
       case Activation::kSigmoid: activate_row(args, row, sigmoid); break;
+      case Activation::kXielu: activate_row(args, row, xielu); break;
     }
   }
 }

@@ -208,6 +208,7 @@ TEST(Activations, EqualTheWrittenStepsOnEveryLength) {
   Random random(17);
   SCOPED_TRACE(random.note());
   constexpr reference::SwigluOaiOptions kOai{.alpha = 1.702f, .limit = 7.0f};
+  constexpr reference::XieluOptions kXielu{.alpha = 1.702f, .alpha_negative = 0.8f, .beta = 0.5f, .eps = -1e-6f};
   for (std::size_t n = 1; n <= 70; ++n) {
     auto gate = random.hostiles(n), up = random.hostiles(n);
     for (std::size_t i = 0; i < n; i += 3) gate[i] *= 9.0f, up[i] *= -9.0f;
@@ -224,7 +225,10 @@ TEST(Activations, EqualTheWrittenStepsOnEveryLength) {
                              .width = n,
                              .act = act,
                              .alpha = kOai.alpha,
-                             .limit = kOai.limit},
+                             .limit = kOai.limit,
+                             .alpha_negative = kXielu.alpha_negative,
+                             .beta = kXielu.beta,
+                             .eps = kXielu.eps},
                             {0, 1});
         EXPECT_TRUE(same_bits(y, expected)) << host::isa_name(isa) << " activation " << static_cast<int>(act);
       }
@@ -237,6 +241,7 @@ TEST(Activations, EqualTheWrittenStepsOnEveryLength) {
     expect(Activation::kRelu2, true, [](float g, float u) { return reference::relu2_exact(g) * u; });
     expect(Activation::kRelu2, false, [](float g, float) { return reference::relu2_exact(g); });
     expect(Activation::kSigmoid, true, [](float g, float u) { return reference::sigmoid_exact(g) * u; });
+    expect(Activation::kXielu, false, [&](float g, float) { return reference::xielu_exact(g, kXielu); });
     expect(Activation::kSwigluOai, true, [&](float g, float u) { return reference::swiglu_oai_exact(g, u, kOai); });
   }
 }

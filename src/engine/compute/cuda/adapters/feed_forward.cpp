@@ -74,6 +74,9 @@ void feed_forward(const CudaStream& stream, const FeedForward& ffn, const FeedFo
                                  .act = ffn.act,
                                  .alpha = ffn.alpha,
                                  .limit = ffn.limit,
+                                 .alpha_negative = ffn.alpha_negative,
+                                 .beta = ffn.beta,
+                                 .eps = ffn.eps,
                                  .narrowed = wanted(hidden)};
   switch (hidden.form) {
     case Form::kFloat:
@@ -111,7 +114,10 @@ Status SwigluAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
                         .down_bias = vector_of(insn.weight(FfnSlot::kDownBias)),
                         .act = p.act,
                         .alpha = p.alpha,
-                        .limit = p.limit};
+                        .limit = p.limit,
+                        .alpha_negative = p.alpha_negative,
+                        .beta = p.beta,
+                        .eps = p.eps};
   feed_forward(stream, ffn, scratch,
                {.x = insn.input(0), .y = insn.output(0), .rows = ctx.total_rows, .staged = staged});
   return stream.status();

@@ -16,6 +16,9 @@ struct FeedForward {
   plan::Activation act = plan::Activation::kSilu;
   float alpha = 0;
   float limit = 0;
+  float alpha_negative = 0;
+  float beta = 0;
+  float eps = 0;
 };
 
 struct FeedForwardScratch {

@@ -84,9 +84,16 @@ TEST(Rows, Activations) {
   const auto gate = random.hostiles(300), up = random.normals(300);
   std::vector<float> y(300);
   const auto run = [&](plan::Activation act, const float* second) {
-    machine.stream.launch<kernels::Swiglu>(
-        {2, 1},
-        {.gate = gate.data(), .up = second, .y = y.data(), .width = 300, .act = act, .alpha = 1.702f, .limit = 0.9f});
+    machine.stream.launch<kernels::Swiglu>({2, 1}, {.gate = gate.data(),
+                                                    .up = second,
+                                                    .y = y.data(),
+                                                    .width = 300,
+                                                    .act = act,
+                                                    .alpha = 1.702f,
+                                                    .limit = 0.9f,
+                                                    .alpha_negative = 0.8f,
+                                                    .beta = 0.5f,
+                                                    .eps = -1e-6f});
     return y;
   };
   const auto expected = [&](const auto& value) {
@@ -100,6 +107,10 @@ TEST(Rows, Activations) {
   EXPECT_TRUE(same_bits(run(kGeluErf, nullptr), expected([](float g, float) { return reference::gelu_erf_exact(g); })));
   EXPECT_TRUE(same_bits(run(kGeluTanh, up.data()),
                         expected([](float g, float u) { return reference::gelu_tanh_exact(g) * u; })));
+  EXPECT_TRUE(same_bits(run(kXielu, nullptr), expected([](float g, float) {
+                          return reference::xielu_exact(
+                              g, {.alpha = 1.702f, .alpha_negative = 0.8f, .beta = 0.5f, .eps = -1e-6f});
+                        })));
   EXPECT_TRUE(same_bits(run(kSwigluOai, up.data()), expected([](float g, float u) {
                           return reference::swiglu_oai_exact(g, u, {.alpha = 1.702f, .limit = 0.9f});
                         })));

@@ -133,11 +133,29 @@ struct SwigluArgs {
   plan::Activation act = plan::Activation::kSilu;
   float alpha = 0;
   float limit = 0;
+  float alpha_negative = 0;
+  float beta = 0;
+  float eps = 0;
   NarrowedRows narrowed;  // what SwigluBytes and SwigluHalves leave
   bool operator==(const SwigluArgs&) const = default;
 };
+// e^m - 1 - m is a series near 0, where the difference would cancel.
+LLORCH_KERNEL float xielu(const SwigluArgs& args, float x) {
+  const float linear = args.beta * x;
+  if (x > 0.0f) return fma(args.alpha * x, x, linear);
+  const float m = x < args.eps ? x : args.eps;
+  float series = fma(m, 0x1.a01a02p-16f, 0x1.a01a02p-13f);
+  series = fma(m, series, 0x1.6c16c2p-10f);
+  series = fma(m, series, 0x1.111112p-7f);
+  series = fma(m, series, 0x1.555556p-5f);
+  series = fma(m, series, 0x1.555556p-3f);
+  series = fma(m, series, 0.5f);
+  const float value = m > -0.5f ? fma(m * m, series, m - x) : (exponential(m) - 1.0f) - x;
+  return fma(args.alpha_negative, value, linear);
+}
 LLORCH_KERNEL float swiglu(const SwigluArgs& args, std::uint32_t row, std::uint32_t i) {
   const float gate = args.gate[row * args.x_stride + i];
+  if (args.act == plan::Activation::kXielu) return xielu(args, gate);
   if (args.up == nullptr) return activated(args.act, gate);
   const float up = args.up[row * args.x_stride + i];
   if (args.act != plan::Activation::kSwigluOai) return activated(args.act, gate) * up;
