@@ -130,16 +130,17 @@ static_assert(sizeof(MlaAttentionParams) == 72);
 struct SwigluParams {
   static constexpr Opcode kOpcode = Opcode::kSwiglu;
   std::uint32_t kind_version;
-  std::uint32_t width;   // D
-  std::uint32_t ffn;     // F
-  float alpha;           // swiglu_oai, xielu
-  float limit;           // swiglu_oai only
+  std::uint32_t width;  // D
+  std::uint32_t ffn;    // F
+  float alpha;          // swiglu_oai, xielu
+  float limit;          // swiglu_oai only
+  Activation act;
+  std::uint8_t gated;  // down(act(gate(x)) * up(x)); else down(act(up(x)))
+  std::uint8_t padding[2];
   float alpha_negative;  // xielu, as the two below
   float beta;
   float eps;  // at most 0
-  Activation act;
-  std::uint8_t gated;  // down(act(gate(x)) * up(x)); else down(act(up(x)))
-  std::uint8_t padding[6];
+  std::uint8_t more_padding[4];
 };
 static_assert(sizeof(SwigluParams) == 40);
 
