@@ -12,6 +12,7 @@ namespace {
 using net::Scope;
 
 constexpr std::int64_t kRetryAfterMs = 1000;
+constexpr std::int64_t kExpireMs = 1000;  // between two looks at what is kept for clients
 
 template <class Part>
 net::Handler handler(Part& part, void (Part::*method)(const net::Request&, const net::ExchangePtr&)) {
@@ -205,7 +206,13 @@ void Api::resume() {
     kept_results_.resume();
     openai_.responses().resume();
     openai_.batches().resume();
+    expire_kept();
   });
+}
+
+void Api::expire_kept() {
+  context_.blobs->expire(context_.clock->now().unix_ms);
+  context_.files->post_after(kExpireMs, [this] { expire_kept(); });
 }
 
 std::vector<Api::Gateway> Api::gateways(const config::GatewaysConfig& enabled) {

@@ -68,6 +68,8 @@ class Api {
   net::Handler on_files(Part& part, void (Part::*method)(const net::Request&, const net::ExchangePtr&));
   net::HeadCheck may_submit();
   std::vector<Route> kept_routes();
+  // Lets go of what has expired, from now on. REQUIRES: on the thread of kept files.
+  void expire_kept();
   Gateway anthropic();
   Gateway console();
   Gateway llamacpp();

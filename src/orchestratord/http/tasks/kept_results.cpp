@@ -94,18 +94,12 @@ void KeptResults::on_done(const OpenPtr& open, base::Result<net::Response> answe
   keep(open, net::http::error_response(answer.error(), open->job->submission.correlation_id));
 }
 
-// The answer first, then the facts that say that it is whole.
 void KeptResults::keep(const OpenPtr& open, const net::Response& answer) {
-  const store::blobs::Blob* blob = context_.blobs->find(open->id);
-  if (blob == nullptr) return void(open_.erase(open->id));  // somebody erased it meanwhile
-  base::Result<> kept;
-  if (blob->content_bytes == 0) kept = context_.blobs->append(open->id, answer.body);
-  if (kept) {
-    store::blobs::Facts facts = blob->facts;
-    facts.body = boost::json::serialize(boost::json::object{{"status", answer.status}});
-    facts.expires_unix_ms = context_.clock->now().unix_ms + open->keep_ms;
-    kept = context_.blobs->set_facts(open->id, std::move(facts));
-  }
+  if (context_.blobs->find(open->id) == nullptr) return void(open_.erase(open->id));  // somebody erased it meanwhile
+  const auto kept = context_.blobs->complete(
+      open->id, {.content = answer.body,
+                 .body = boost::json::serialize(boost::json::object{{"status", answer.status}}),
+                 .expires_unix_ms = context_.clock->now().unix_ms + open->keep_ms});
   if (!kept) return context_.files->post_after(kDeferredRetryMs, [this, open, answer] { keep(open, answer); });
   open_.erase(open->id);
 }

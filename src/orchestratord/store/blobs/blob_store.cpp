@@ -335,6 +335,16 @@ base::Result<> BlobStore::set_facts(const std::string& id, Facts facts) {
   return {};
 }
 
+base::Result<> BlobStore::complete(const std::string& id, Ending ending) {
+  const Blob* blob = find(id);
+  if (blob == nullptr) return not_found(id);
+  if (blob->content_bytes == 0) TRY(append(id, ending.content));
+  Facts facts = blob->facts;
+  facts.body = std::move(ending.body);
+  facts.expires_unix_ms = ending.expires_unix_ms;
+  return set_facts(id, std::move(facts));
+}
+
 base::Result<std::string> BlobStore::read(const std::string& id, std::uint64_t offset, std::size_t bytes_max) {
   const Entry* found = entry_of(id);
   if (found == nullptr) return not_found(id);

@@ -53,6 +53,14 @@ class BlobStore {
   // When it returns, the bytes are on the disk. After an error a restart may find them or not; whoever tries again has them once.
   base::Result<> append(const std::string& id, std::string_view bytes);
   base::Result<> set_facts(const std::string& id, Facts facts);
+  // What a blob was begun for is here: `content` first, unless an earlier call has written it, then the facts that say that it is
+  // whole. Tried again after an error it goes on where it was.
+  struct Ending {
+    std::string_view content;
+    std::string body;  // of the facts
+    std::int64_t expires_unix_ms = 0;
+  };
+  base::Result<> complete(const std::string& id, Ending ending);
   // Up to `bytes_max` bytes from `offset`; fewer at the end, none behind it. CORRUPT_FILE: the disk gave back other bytes.
   base::Result<std::string> read(const std::string& id, std::uint64_t offset, std::size_t bytes_max);
   // When it returns, nobody can read the content any more. Idempotent.

@@ -80,6 +80,18 @@ TEST_F(Blobs, TheLatestFactsCount) {
   EXPECT_EQ(store_->read("c", 0, 1).error().code, base::ErrorCode::kNotFound);
 }
 
+TEST_F(Blobs, AreCompletedOnce) {
+  ASSERT_TRUE(store_->create("b", facts()));
+  for (const char* content : {"the answer", "another"}) {
+    ASSERT_TRUE(store_->complete("b", {.content = content, .body = "done", .expires_unix_ms = 9}));
+    reopen();
+    EXPECT_EQ(all("b"), "the answer");
+    EXPECT_EQ(store_->find("b")->facts.body, "done");
+    EXPECT_EQ(store_->find("b")->facts.expires_unix_ms, 9);
+  }
+  EXPECT_EQ(store_->complete("c", {}).error().code, base::ErrorCode::kNotFound);
+}
+
 // Erased is erased: whoever kept the file cannot open it when it is put back.
 TEST_F(Blobs, NobodyOpensWhatWasErased) {
   ASSERT_TRUE(store_->create("a", facts(), "gone for good"));

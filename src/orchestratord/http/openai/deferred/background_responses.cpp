@@ -127,18 +127,11 @@ void BackgroundResponses::on_done(const OpenPtr& open, base::Result<net::Respons
   keep(open, events_of(*open->call, answer.error()));
 }
 
-// The events first, then the facts that say that these are all.
 void BackgroundResponses::keep(const OpenPtr& open, const std::string& events) {
   if (open->removed) return;
-  const store::blobs::Blob* blob = context_.blobs->find(open->id);
-  base::Result<> kept;
-  if (blob->content_bytes == 0) kept = context_.blobs->append(open->id, events);
-  if (kept) {
-    store::blobs::Facts facts = blob->facts;
-    facts.body = "{}";
-    facts.expires_unix_ms = context_.clock->now().unix_ms + context_.config->orchestratord.files.responses_retention_ms;
-    kept = context_.blobs->set_facts(open->id, std::move(facts));
-  }
+  const std::int64_t retention_ms = context_.config->orchestratord.files.responses_retention_ms;
+  const auto kept = context_.blobs->complete(
+      open->id, {.content = events, .body = "{}", .expires_unix_ms = context_.clock->now().unix_ms + retention_ms});
   if (!kept) return context_.files->post_after(kDeferredRetryMs, [this, open, events] { keep(open, events); });
   open_.erase(open->id);
   for (const net::ExchangePtr& exchange : open->cancellers) serve_kept(open->id, {exchange}, false);

@@ -497,7 +497,6 @@ void Batches::resume() {
 }
 
 void Batches::look() {
-  context_.blobs->expire(context_.clock->now().unix_ms);
   std::vector<ActivePtr> over;
   for (const auto& [tenant_id, batch] : active_) {
     if (ends(*batch) && !batch->input_ended) over.push_back(batch);

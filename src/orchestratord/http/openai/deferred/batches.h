@@ -31,7 +31,7 @@ class Batches {
   // Whether one that is not done has this file for its input.
   static bool reads(const store::blobs::BlobStore& blobs, const std::string& file_id);
 
-  // Goes on with what an earlier process did not finish, and lets go of what has expired, from now on.
+  // Goes on with what an earlier process did not finish, and ends batches whose time is over, from now on.
   void resume();
 
  private:
