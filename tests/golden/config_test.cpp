@@ -117,6 +117,20 @@ const Wrong kBasics[] = {
     {"layer_past_the_end", "llama3", set("num_hidden_layers", 2), ErrorCode::kUnclaimedWeight, "layers.2."},
     {"layer_too_few", "llama3", set("num_hidden_layers", 4), ErrorCode::kMissingWeight, "layers.3."},
 };
+const Wrong kOthers[] = {
+    {"a_cap_of_its_predecessor", "gemma3", set("attn_logit_softcapping", 50), kInvalid,
+     "UNSUPPORTED key 'attn_logit_softcapping' = 50"},
+    {"another_value", "gpt_oss", set("hidden_act", "gelu"), kInvalid, "(only \"silu\" is supported)"},
+    {"of_a_rotation_that_is_not_scaled", "qwen3", rope("factor", 2), kInvalid,
+     "UNSUPPORTED key 'rope_parameters.factor'"},
+    {"vocabulary", "llama3", set("vocab_size", 385), kInvalid, "vocab_size = 385: must be 384"},
+    {"head_dim_of_the_class", "deepseek_v3", set("head_dim", 16), kInvalid, "head_dim = 16: must be 8"},
+    {"windows_of_no_window", "qwen2", set("layer_types", {"full_attention", "sliding_attention", "full_attention"}),
+     kInvalid, "layer_types"},
+    {"chunks_of_another_layer", "llama4_far",
+     set("layer_types", {"full_attention", "full_attention", "full_attention", "full_attention"}), kInvalid,
+     "layer_types"},
+};
 const Wrong kRopes[] = {
     {"kind", "llama3", rope("rope_type", "ntk"), kInvalid, "ntk"},
     {"no_factor", "llama3", [](bj::object& c) { c["rope_parameters"].get_object().erase("factor"); }, kMissing,
@@ -188,6 +202,7 @@ const Wrong kPromises[] = {
 
 std::string name_of(const testing::TestParamInfo<Wrong>& test) { return test.param.name; }
 INSTANTIATE_TEST_SUITE_P(Basics, Refused, testing::ValuesIn(kBasics), name_of);
+INSTANTIATE_TEST_SUITE_P(Others, Refused, testing::ValuesIn(kOthers), name_of);
 INSTANTIATE_TEST_SUITE_P(Ropes, Refused, testing::ValuesIn(kRopes), name_of);
 INSTANTIATE_TEST_SUITE_P(Layers, Refused, testing::ValuesIn(kLayers), name_of);
 INSTANTIATE_TEST_SUITE_P(Mixers, Refused, testing::ValuesIn(kMixers), name_of);
@@ -271,7 +286,6 @@ const Spelling kSpellings[] = {
      [](bj::object& c) {
        for (const char* key : {"rope_parameters", "layer_types", "_sliding_window_pattern", "final_logit_softcapping"})
          c.erase(key);
-       c["attn_logit_softcapping"] = 50;  // gemma3 has no such cap, whatever the key says
      }},
     {"gpt_oss_bare", "gpt_oss", drop({"rope_parameters", "layer_types", "swiglu_alpha", "swiglu_limit"})},
     {"gpt_oss_4", "gpt_oss",
@@ -348,7 +362,9 @@ TEST(Activations, GeluIsExact) {
 
 // The scale of latent attention counts mscale_all_dim under every kind of rotation, also one that has no use for its factor.
 TEST(LatentScale, CountsTheFactorOfADynamicRotation) {
-  const Edit dynamic = rope("rope_type", "dynamic");
+  const Edit dynamic = [](bj::object& c) {
+    c["rope_parameters"] = {{"rope_type", "dynamic"}, {"rope_theta", 10000.0}, {"factor", 40}};
+  };
   const Model without("deepseek_v3", both(dynamic, rope("mscale_all_dim", 0)));
   const Model with("deepseek_v3", both(dynamic, both(rope("mscale_all_dim", 1), rope("factor", 16))));
   ASSERT_TRUE(without.model && with.model);

@@ -47,8 +47,7 @@ constexpr std::array kLadderWeights{
 constexpr std::array<std::string_view, 1> kLadderNames{"ladder"};
 constexpr std::array<std::string_view, 1> kLadderClaimed{"rope_freqs.weight"};
 
-base::Result<ModelConfig> read_ladder(const ModelFiles& files) {
-  const GgufKeys keys = TRY(GgufKeys::of(files));
+base::Result<ModelConfig> read_ladder(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_dense(keys, engine::plan::RopeLayout::kInterleaved));
   for (std::size_t n = 0; n < config.layers.size(); ++n) config.layers[n].layer_template = n % 2;
   return config;

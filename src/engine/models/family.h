@@ -8,7 +8,10 @@
 
 #include "base/result.h"
 #include "engine/io/model_files.h"
+#include "engine/models/config/gguf_keys.h"
+#include "engine/models/config/hf_keys.h"
 #include "engine/models/config/model_config.h"
+#include "engine/models/config/other_keys.h"
 #include "engine/models/plan/layer_program.h"
 #include "engine/plan/plan.h"
 #include "engine/plan/slots.h"
@@ -86,9 +89,11 @@ struct Family {
   std::span<const std::string_view> hf_claimed;    // the same, named as Source names them
   std::span<const std::string_view> gguf_ignored;  // tensors that may be in a file and are not used
   bool ignores_layers_past_end = false;            // prediction heads stored as further layers, or beside the model
-  // Null: the family is not found in this format. The result lacks `vocab`, which is the embedding table's.
-  base::Result<ModelConfig> (*read_gguf)(const io::ModelFiles& files) = nullptr;
-  base::Result<ModelConfig> (*read_hf)(const io::ModelFiles& files) = nullptr;
+  std::span<const OtherKey> gguf_others;  // keys of the metadata that it does not read, by name without the prefix
+  std::span<const OtherKey> hf_others;    // keys of config.json that it does not read
+  // Null: the family is not found in this format. The result has `vocab` only where a key says it.
+  base::Result<ModelConfig> (*read_gguf)(const GgufKeys& keys) = nullptr;
+  base::Result<ModelConfig> (*read_hf)(const HfKeys& keys) = nullptr;
 };
 
 }  // namespace llorch::engine::models

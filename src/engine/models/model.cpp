@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "engine/models/config/other_keys.h"
 #include "engine/models/config/pooling.h"
 #include "engine/models/plan/compiler.h"
 #include "engine/models/plan/params.h"
@@ -44,16 +45,35 @@ void describe_weights(CompiledModel& model) {
   if (most != elements_of.end()) model.weight_dtype = most->first;
 }
 
+base::Result<ModelConfig> read_gguf(const io::ModelFiles& files, const Family& family) {
+  const GgufKeys keys = TRY(GgufKeys::of(files));
+  ModelConfig config = TRY(family.read_gguf(keys));
+  config.pooling = TRY(read_pooling(keys));
+  TRY(refuse_other_keys(keys, family.name, family.gguf_others));
+  return config;
+}
+
+base::Result<ModelConfig> read_hf(const io::ModelFiles& files, const Family& family) {
+  const HfKeys keys = TRY(HfKeys::of(files));
+  ModelConfig config = TRY(family.read_hf(keys));
+  config.pooling = TRY(read_pooling(keys));
+  TRY(refuse_other_keys(keys, family.name, family.hf_others));
+  return config;
+}
+
 base::Result<ModelConfig> read_config(const io::ModelFiles& files, const Family& family, const WeightNames& names) {
   const io::FileTensor* embedding = TRY(names.embedding());
-  ModelConfig config = TRY((files.gguf() != nullptr ? family.read_gguf : family.read_hf)(files));
+  ModelConfig config = TRY(files.gguf() != nullptr ? read_gguf(files, family) : read_hf(files, family));
   if (embedding->rank == 0 || embedding->dims[0] > kDimensionMax) {
     return base::fail(base::ErrorCode::kWeightShapeMismatch,
                       fmt::format("{} is {}; at most {} rows are supported", embedding->name, io::describe(*embedding),
                                   kDimensionMax));
   }
+  if (config.vocab != 0 && config.vocab != embedding->dims[0]) {
+    return impossible("vocab_size", fmt::to_string(config.vocab),
+                      fmt::format("must be {}, the rows of {}", embedding->dims[0], embedding->name));
+  }
   config.vocab = static_cast<std::uint32_t>(embedding->dims[0]);
-  config.pooling = TRY(read_pooling(files));
   return config;
 }
 

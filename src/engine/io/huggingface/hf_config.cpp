@@ -7,8 +7,10 @@
 #include <limits>
 #include <optional>
 #include <type_traits>
+#include <unordered_set>
 #include <utility>
 
+#include "base/assert.h"
 #include "engine/io/printable.h"
 #include "engine/io/stored_file.h"
 
@@ -23,6 +25,11 @@ using base::Result;
 struct HfConfig::Document {
   std::string source;
   bj::value root;
+};
+
+struct HfConfig::Reads {
+  std::unordered_set<const bj::value*> values;
+  std::unordered_set<const bj::object*> opened;
 };
 
 namespace {
@@ -171,8 +178,13 @@ struct View {
   std::string_view source;
   std::string_view path;
   const bj::object& object;
+  std::unordered_set<const bj::value*>* reads;
 
-  const bj::value* find(std::string_view key) const { return object.if_contains(key); }
+  const bj::value* find(std::string_view key) const {
+    const bj::value* value = object.if_contains(key);
+    if (reads != nullptr && value != nullptr) reads->insert(value);
+    return value;
+  }
 
   tl::unexpected<Error> wrong(std::string_view key, const bj::value& value, std::string_view wish) const {
     return fail(ErrorCode::kConfigKeyInvalid,
@@ -211,8 +223,14 @@ struct View {
   }
 };
 
-View view(const std::string& source, const std::string& path, const void* object) {
-  return {source, path, *static_cast<const bj::object*>(object)};
+View view(const std::string& source, const std::string& path, const void* object,
+          std::unordered_set<const bj::value*>* reads) {
+  return {source, path, *static_cast<const bj::object*>(object), reads};
+}
+
+// A value as JSON; a number of integral value without a fraction, whatever the file writes.
+std::string json_of(const bj::value& value) {
+  return value.is_double() ? fmt::format("{}", value.get_double()) : bj::serialize(value);
 }
 
 }  // namespace
@@ -252,10 +270,34 @@ Result<HfConfig> HfConfig::open(const std::filesystem::path& path) {
   return parse(TRY(read_text_file(path, HfConfigLimits().bytes_max)), path.string());
 }
 
+HfConfig HfConfig::watched() const {
+  HfConfig same = *this;
+  same.reads_ = std::make_shared<Reads>();
+  return same;
+}
+
+std::vector<HfUnread> HfConfig::unread() const {
+  ASSERT(reads_ != nullptr, "unread() of a view that is not watched");
+  std::vector<HfUnread> out;
+  const auto visit = [&](const auto& self, const bj::object& object, const std::string& path) -> void {
+    for (const auto& item : object) {
+      const bj::value& value = item.value();
+      if (value.is_null()) continue;
+      std::string key = path + std::string(item.key());
+      if (!reads_->values.contains(&value))
+        out.push_back({std::move(key), kind_of(value), json_of(value)});
+      else if (const bj::object* inner = value.if_object(); inner != nullptr && reads_->opened.contains(inner))
+        self(self, *inner, key + ".");
+    }
+  };
+  visit(visit, *static_cast<const bj::object*>(object_), path_);
+  return out;
+}
+
 const std::string& HfConfig::source() const { return document_->source; }
 
 HfKind HfConfig::kind(std::string_view key) const {
-  const bj::value* value = view(source(), path_, object_).find(key);
+  const bj::value* value = view(source(), path_, object_, reads_ ? &reads_->values : nullptr).find(key);
   return value == nullptr ? HfKind::kAbsent : kind_of(*value);
 }
 
@@ -266,46 +308,50 @@ bool HfConfig::contains(std::string_view key) const {
 
 std::vector<std::string_view> HfConfig::keys() const {
   std::vector<std::string_view> out;
-  for (const auto& item : view(source(), path_, object_).object) out.push_back(item.key());
+  for (const auto& item : *static_cast<const bj::object*>(object_)) out.push_back(item.key());
   return out;
 }
 
 Result<std::uint64_t> HfConfig::u64(std::string_view key) const {
-  return view(source(), path_, object_).read<std::uint64_t>(key);
+  return view(source(), path_, object_, reads_ ? &reads_->values : nullptr).read<std::uint64_t>(key);
 }
 Result<std::uint32_t> HfConfig::u32(std::string_view key) const {
-  return view(source(), path_, object_).read<std::uint32_t>(key);
+  return view(source(), path_, object_, reads_ ? &reads_->values : nullptr).read<std::uint32_t>(key);
 }
 Result<float> HfConfig::f32(std::string_view key, Infinities infinities) const {
-  return view(source(), path_, object_).read<float>(key, infinities);
+  return view(source(), path_, object_, reads_ ? &reads_->values : nullptr).read<float>(key, infinities);
 }
-Result<bool> HfConfig::boolean(std::string_view key) const { return view(source(), path_, object_).read<bool>(key); }
+Result<bool> HfConfig::boolean(std::string_view key) const {
+  return view(source(), path_, object_, reads_ ? &reads_->values : nullptr).read<bool>(key);
+}
 Result<std::string_view> HfConfig::string(std::string_view key) const {
-  return view(source(), path_, object_).read<std::string_view>(key);
+  return view(source(), path_, object_, reads_ ? &reads_->values : nullptr).read<std::string_view>(key);
 }
 
 Result<HfConfig> HfConfig::object(std::string_view key) const {
-  const View self = view(source(), path_, object_);
+  const View self = view(source(), path_, object_, reads_ ? &reads_->values : nullptr);
   const bj::value* value = TRY(self.require(key));
   if (kind_of(*value) != HfKind::kObject) return self.wrong(key, *value, "an object");
   HfConfig inner;
   inner.document_ = document_;
+  inner.reads_ = reads_;
+  if (reads_) reads_->opened.insert(value->if_object());
   inner.object_ = value->if_object();
   inner.path_ = fmt::format("{}{}.", path_, key);
   return inner;
 }
 
 Result<std::vector<std::uint32_t>> HfConfig::u32_list(std::string_view key) const {
-  return view(source(), path_, object_).read_list<std::uint32_t>(key);
+  return view(source(), path_, object_, reads_ ? &reads_->values : nullptr).read_list<std::uint32_t>(key);
 }
 Result<std::vector<float>> HfConfig::f32_list(std::string_view key, Infinities infinities) const {
-  return view(source(), path_, object_).read_list<float>(key, infinities);
+  return view(source(), path_, object_, reads_ ? &reads_->values : nullptr).read_list<float>(key, infinities);
 }
 Result<std::vector<bool>> HfConfig::boolean_list(std::string_view key) const {
-  return view(source(), path_, object_).read_list<bool>(key);
+  return view(source(), path_, object_, reads_ ? &reads_->values : nullptr).read_list<bool>(key);
 }
 Result<std::vector<std::string_view>> HfConfig::string_list(std::string_view key) const {
-  return view(source(), path_, object_).read_list<std::string_view>(key);
+  return view(source(), path_, object_, reads_ ? &reads_->values : nullptr).read_list<std::string_view>(key);
 }
 
 Result<std::uint64_t> HfConfig::u64_or(std::string_view key, std::uint64_t absent) const {

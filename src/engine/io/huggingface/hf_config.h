@@ -18,6 +18,13 @@ struct HfConfigLimits {
   std::size_t depth_max = 32;
 };
 
+// A key that nobody asked for: its path, its kind and its value as JSON.
+struct HfUnread {
+  std::string key;  // text_config.rope_parameters.factor
+  HfKind kind = HfKind::kNull;
+  std::string value;
+};
+
 // A JSON object with typed reads, and through object() a view of an object inside it. Copies are cheap and share one
 // parsed document; strings handed out live as long as any copy. Immutable, so any thread may read it.
 //
@@ -37,6 +44,13 @@ class HfConfig {
                                       const HfConfigLimits& limits = {});
   // Errors: IO_ERROR too.
   static base::Result<HfConfig> open(const std::filesystem::path& path);
+
+  // The same view, which from here on notes each key that it, its copies and the views of its objects are asked for. For one
+  // thread at a time.
+  HfConfig watched() const;
+  // Of a watched view: the keys nobody asked for, in file order; of an object that was not opened the object alone. A null
+  // stands for an absent key and is left out.
+  std::vector<HfUnread> unread() const;
 
   const std::string& source() const;
   HfKind kind(std::string_view key) const;
@@ -65,9 +79,11 @@ class HfConfig {
 
  private:
   struct Document;
+  struct Reads;
   HfConfig() = default;
 
   std::shared_ptr<const Document> document_;
+  std::shared_ptr<Reads> reads_;  // null: not watched
   const void* object_ = nullptr;  // the JSON object this is a view of, inside document_
   std::string path_;              // "" or "text_config."
 };

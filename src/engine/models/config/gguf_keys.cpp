@@ -15,6 +15,16 @@ Result<GgufKeys> GgufKeys::of(const io::ModelFiles& files) {
   return GgufKeys(files, std::string(architecture) + ".");
 }
 
+std::string GgufKeys::key(std::string_view name) const { return *asked_.insert(prefix_ + std::string(name)).first; }
+
+std::vector<const io::GgufEntry*> GgufKeys::unread() const {
+  std::vector<const io::GgufEntry*> out;
+  for (const io::GgufEntry& entry : file().metadata()) {
+    if (entry.key.starts_with(prefix_) && !asked_.contains(entry.key)) out.push_back(&entry);
+  }
+  return out;
+}
+
 Result<std::uint32_t> GgufKeys::count(std::string_view name, std::uint32_t value_max) const {
   return check_count(key(name), TRY(file().u32(key(name))), value_max);
 }
@@ -59,12 +69,12 @@ Result<std::vector<std::uint32_t>> GgufKeys::per_layer(std::string_view name, st
 }
 
 KeyNames GgufKeys::names() const {
-  return {.heads = key("attention.head_count"),
-          .kv_heads = key("attention.head_count_kv"),
-          .rope_dims = key("rope.dimension_count"),
-          .rope_base = key("rope.freq_base"),
-          .rope_factor = key("rope.scaling.factor"),
-          .rope_original = key("rope.scaling.original_context_length")};
+  return {.heads = prefix_ + "attention.head_count",
+          .kv_heads = prefix_ + "attention.head_count_kv",
+          .rope_dims = prefix_ + "rope.dimension_count",
+          .rope_base = prefix_ + "rope.freq_base",
+          .rope_factor = prefix_ + "rope.scaling.factor",
+          .rope_original = prefix_ + "rope.scaling.original_context_length"};
 }
 
 Result<ModelConfig> read_gguf_basics(const GgufKeys& keys) {
@@ -223,9 +233,10 @@ Result<> read_gguf_routed_experts(const GgufKeys& keys, ModelConfig& config) {
   if (shared > kDimensionMax) return impossible(keys.key("expert_shared_count"), fmt::to_string(shared), "is too wide");
   moe.ffn_shared = static_cast<std::uint32_t>(shared);
   const std::uint32_t groups = TRY(keys.number_or("expert_group_count", 0));
+  const std::uint32_t groups_used = TRY(keys.number_or("expert_group_used_count", 0));
   if (groups > 1) {
     moe.groups = groups;
-    moe.groups_used = TRY(keys.count("expert_group_used_count"));
+    moe.groups_used = TRY(check_count(keys.key("expert_group_used_count"), groups_used));
     // DeepSeek V2 ranks groups by their best expert, those with a sigmoid by their best two.
     moe.group_score = moe.gate == plan::MoeGate::kSigmoid ? plan::GroupScore::kTop2Sum : plan::GroupScore::kMax;
   }

@@ -1,6 +1,7 @@
 #pragma once
 // The metadata of a GGUF file by meaning (docs/gguf.md of ggml, and the converter's names).
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,14 +12,15 @@
 
 namespace llorch::engine::models {
 
-// Typed reads of keys that carry the architecture as prefix. Errors: CONFIG_KEY_MISSING, CONFIG_KEY_INVALID.
+// Typed reads of keys that carry the architecture as prefix. What is asked for is noted: unread() has the rest. Errors: CONFIG_KEY_MISSING, CONFIG_KEY_INVALID.
 class GgufKeys {
  public:
   static base::Result<GgufKeys> of(const io::ModelFiles& files);
 
   const io::ModelFiles& files() const { return files_; }
   const io::GgufFile& file() const { return *files_.gguf(); }
-  std::string key(std::string_view name) const { return prefix_ + std::string(name); }
+  // The whole name of a key, which counts as asked for.
+  std::string key(std::string_view name) const;
   bool has(std::string_view name) const { return file().contains(key(name)); }
 
   base::Result<std::uint32_t> count(std::string_view name, std::uint32_t value_max = kDimensionMax) const;
@@ -31,11 +33,15 @@ class GgufKeys {
   base::Result<std::vector<std::uint32_t>> per_layer(std::string_view name, std::size_t layers,
                                                      std::uint32_t absent) const;
   KeyNames names() const;
+  // The keys with the prefix that nobody asked for, in file order.
+  std::vector<const io::GgufEntry*> unread() const;
+  const std::string& prefix() const { return prefix_; }
 
  private:
   GgufKeys(const io::ModelFiles& files, std::string prefix) : files_(files), prefix_(std::move(prefix)) {}
   const io::ModelFiles& files_;
   std::string prefix_;  // "llama."
+  mutable std::set<std::string, std::less<>> asked_;
 };
 
 // Architecture, name, context, width, number of layers, epsilon of the norms.

@@ -13,9 +13,9 @@ using base::Result;
 using io::HfConfig;
 
 Result<HfKeys> HfKeys::of(const io::ModelFiles& files) {
-  const HfConfig& root = *files.hf();
-  if (!root.contains("text_config")) return HfKeys(root, root, "");
-  return HfKeys(root, TRY(root.object("text_config")), "text_config.");
+  const HfConfig root = files.hf()->watched();
+  if (!root.contains("text_config")) return HfKeys(files, root, root, "");
+  return HfKeys(files, root, TRY(root.object("text_config")), "text_config.");
 }
 
 Result<std::string_view> text_model_type(const HfConfig& root) {
@@ -95,6 +95,7 @@ Result<ModelConfig> read_hf_basics(const HfKeys& keys, const HfDefaults& default
   config.architecture = TRY(text_model_type(keys.root()));
   config.context_tokens = defaults.context != 0 ? TRY(keys.count_or("max_position_embeddings", defaults.context))
                                                 : TRY(keys.count("max_position_embeddings", kContextMax));
+  config.vocab = TRY(keys.number_or("vocab_size", 0));
   config.width = TRY(keys.count("hidden_size"));
   config.layers.resize(defaults.layers != 0 ? defaults.layers : TRY(keys.count("num_hidden_layers", kLayersMax)));
   config.norm_eps = TRY(check_eps(keys.key(defaults.eps_key), TRY(keys.text().f32_or(defaults.eps_key, defaults.eps))));
@@ -119,6 +120,19 @@ Result<> demand_word(const HfKeys& keys, std::string_view name, std::string_view
   const std::string_view word = TRY(keys.text().string_or(name, only));
   if (word == only) return {};
   return impossible(keys.key(name), std::string(word), fmt::format("must be {}", only));
+}
+
+Result<> demand_number(const HfKeys& keys, std::string_view name, std::uint32_t only) {
+  const std::uint32_t number = TRY(keys.number_or(name, only));
+  if (number == only) return {};
+  return impossible(keys.key(name), fmt::to_string(number), fmt::format("must be {}", only));
+}
+
+Result<> demand_full_attention(const HfKeys& keys, const ModelConfig& config) {
+  const auto types = TRY(read_hf_layer_types(keys, "layer_types", config.layers.size()));
+  if (!types || std::ranges::all_of(*types, [](HfLayerType type) { return type == HfLayerType::kAttention; }))
+    return {};
+  return impossible(keys.key("layer_types"), "other layers", "must be full_attention for each layer here");
 }
 
 Result<> demand_attention_biases(const HfKeys& keys, ModelConfig& config) {
@@ -306,9 +320,10 @@ Result<> read_hf_routed_experts(const HfKeys& keys, ModelConfig& config, bool gr
   moe.gate = plan::MoeGate::kSigmoid;
   moe.norm_topk = TRY(keys.text().boolean_or("norm_topk_prob", true));
   moe.group_score = plan::GroupScore::kTop2Sum;
+  const std::uint32_t groups_used = TRY(keys.number_or("topk_group", 0));
   if (const std::uint32_t groups = TRY(keys.number_or("n_group", 1)); grouped && groups > 1) {
     moe.groups = groups;
-    moe.groups_used = TRY(keys.count("topk_group"));
+    moe.groups_used = TRY(check_count(keys.key("topk_group"), groups_used));
   }
   return check_moe(moe, keys.key("n_group"));
 }

@@ -13,12 +13,13 @@
 
 namespace llorch::engine::models {
 
-// The keys of the text model: those of `text_config` where a directory has one. Errors: CONFIG_KEY_MISSING,
-// CONFIG_KEY_INVALID.
+// The keys of the text model: those of `text_config` where a directory has one. They are watched: what no reader asks for is
+// in root().unread(). Errors: CONFIG_KEY_MISSING, CONFIG_KEY_INVALID.
 class HfKeys {
  public:
   static base::Result<HfKeys> of(const io::ModelFiles& files);
 
+  const io::ModelFiles& files() const { return files_; }
   const io::HfConfig& root() const { return root_; }
   const io::HfConfig& text() const { return text_; }
   std::string key(std::string_view name) const { return path_ + std::string(name); }
@@ -36,8 +37,9 @@ class HfKeys {
   KeyNames names() const;
 
  private:
-  HfKeys(io::HfConfig root, io::HfConfig text, std::string path)
-      : root_(std::move(root)), text_(std::move(text)), path_(std::move(path)) {}
+  HfKeys(const io::ModelFiles& files, io::HfConfig root, io::HfConfig text, std::string path)
+      : files_(files), root_(std::move(root)), text_(std::move(text)), path_(std::move(path)) {}
+  const io::ModelFiles& files_;
   io::HfConfig root_, text_;
   std::string path_;  // "" or "text_config."
 };
@@ -77,6 +79,10 @@ base::Result<> demand_if(const HfKeys& keys, std::string_view flag, bool absent,
 base::Result<> refuse_if(const HfKeys& keys, std::string_view flag);
 // A word that may stand there, but as `only` only.
 base::Result<> demand_word(const HfKeys& keys, std::string_view name, std::string_view only);
+// A number that may stand there, but as `only` only: what the model's other numbers say already.
+base::Result<> demand_number(const HfKeys& keys, std::string_view name, std::uint32_t only);
+// layer_types of a family without windows.
+base::Result<> demand_full_attention(const HfKeys& keys, const ModelConfig& config);
 // attention_bias: on q, k, v and o.
 base::Result<> demand_attention_biases(const HfKeys& keys, ModelConfig& config);
 

@@ -80,7 +80,11 @@ class Reader {
   Result<std::uint32_t> max_positions() const { return keys_.count("max_position_embeddings", kContextMax); }
   Result<std::uint32_t> original() const {
     constexpr std::string_view kName = "original_max_position_embeddings";
-    if (keys_.has(kName)) return keys_.count(kName, kContextMax);
+    if (keys_.has(kName)) {
+      const std::uint32_t top = TRY(keys_.count(kName, kContextMax));
+      if (!has(kName) || TRY(dictionary_->u32(kName)) == top) return top;
+      return impossible(kName, fmt::to_string(top), "must be the number that the rotation's dictionary has");
+    }
     if (has(kName)) return check_count(kName, TRY(dictionary_->u32(kName)), kContextMax);
     return rules_.original_absent != 0 ? Result<std::uint32_t>(rules_.original_absent) : max_positions();
   }

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <array>
 
-#include "engine/models/config/gguf_keys.h"
-
 namespace llorch::engine::models {
 namespace {
 
@@ -15,14 +13,6 @@ using plan::Pooling;
 
 constexpr std::string_view kSupported = "mean, first (cls) and last token are built";
 constexpr std::string_view kCausalOnly = "models whose rows see later ones are not built";
-
-Result<Pooling> read_gguf(const GgufKeys& keys) {
-  if (!TRY(keys.flag_or("attention.causal", true)))
-    return impossible(keys.key("attention.causal"), "false", kCausalOnly);
-  const std::uint32_t kind = TRY(keys.number_or("pooling_type", 0));
-  if (kind <= static_cast<std::uint32_t>(Pooling::kLast)) return static_cast<Pooling>(kind);
-  return impossible(keys.key("pooling_type"), fmt::to_string(kind), kSupported);
-}
 
 // One name, or one flag per kind of older files.
 Result<Pooling> read_hf(const io::HfConfig& config) {
@@ -53,13 +43,21 @@ Result<Pooling> read_hf(const io::HfConfig& config) {
 
 }  // namespace
 
-Result<Pooling> read_pooling(const io::ModelFiles& files) {
-  if (files.gguf() != nullptr) return read_gguf(TRY(GgufKeys::of(files)));
-  const io::HfConfig& config = *files.hf();
+Result<Pooling> read_pooling(const GgufKeys& keys) {
+  if (!TRY(keys.flag_or("attention.causal", true)))
+    return impossible(keys.key("attention.causal"), "false", kCausalOnly);
+  const std::uint32_t kind = TRY(keys.number_or("pooling_type", 0));
+  if (kind <= static_cast<std::uint32_t>(Pooling::kLast)) return static_cast<Pooling>(kind);
+  return impossible(keys.key("pooling_type"), fmt::to_string(kind), kSupported);
+}
+
+Result<Pooling> read_pooling(const HfKeys& keys) {
+  const io::HfConfig& config = keys.text();
   if (!TRY(config.boolean_or("is_causal", true))) return impossible("is_causal", "false", kCausalOnly);
   if (TRY(config.boolean_or("use_bidirectional_attention", false)))
     return impossible("use_bidirectional_attention", "true", kCausalOnly);
-  return files.hf_pooling() == nullptr ? Pooling::kNone : read_hf(*files.hf_pooling());
+  const io::HfConfig* pooling = keys.files().hf_pooling();
+  return pooling == nullptr ? Pooling::kNone : read_hf(*pooling);
 }
 
 }  // namespace llorch::engine::models

@@ -42,8 +42,7 @@ base::Result<XieluConfig> xielu(float alpha, float alpha_negative, float beta, f
                      .eps = eps};
 }
 
-base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
-  const GgufKeys keys = TRY(GgufKeys::of(files));
+base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_dense(keys, plan::RopeLayout::kHalf));
   config.ffn.activation = plan::Activation::kXielu;
   std::array<std::vector<float>, 4> numbers;
@@ -76,8 +75,7 @@ base::Result<float> read_number(const io::ModelFiles& files, const std::string& 
   return is_f32 ? std::bit_cast<float>(bits) : io::bf16_to_f32(static_cast<std::uint16_t>(bits));
 }
 
-base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   constexpr HfDefaults kDefaults{.eps = 1e-5F};
   ModelConfig config = TRY(read_hf_basics(keys, kDefaults));
   TRY(read_hf_heads(keys, kDefaults, config));
@@ -87,7 +85,7 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   config.ffn.activation = plan::Activation::kXielu;
   for (std::uint32_t n = 0; n < config.layers.size(); ++n) {
     const auto number = [&](std::string_view name) {
-      return read_number(files, tensor_name("model.layers.{}.mlp.act_fn.", n) + std::string(name));
+      return read_number(keys.files(), tensor_name("model.layers.{}.mlp.act_fn.", n) + std::string(name));
     };
     config.layers[n].xielu =
         TRY(xielu(TRY(number("alpha_p")), TRY(number("alpha_n")), TRY(number("beta")), TRY(number("eps"))));
@@ -95,6 +93,9 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {.theta_absent = 12000000.0}, config));
   return config;
 }
+
+constexpr std::array kHfOthers{OtherKey{"post_norm", "false"}, OtherKey{"qk_norm", "true"},
+                               OtherKey{"mlp_bias", "false"}};
 
 }  // namespace
 
@@ -109,6 +110,7 @@ const Family kApertus{
     .hf_prefixes = kPrefix,
     .gguf_claimed = kGgufClaimed,
     .hf_claimed = kHfClaimed,
+    .hf_others = kHfOthers,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

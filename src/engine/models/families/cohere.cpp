@@ -24,8 +24,7 @@ void unrotate(ModelConfig& config) {
   }
 }
 
-base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
-  const GgufKeys keys = TRY(GgufKeys::of(files));
+base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_dense(keys, plan::RopeLayout::kInterleaved));
   config.norm_kind = plan::NormKind::kLayerNorm;
   config.logit_mul = TRY(check_positive(keys.key("logit_scale"), TRY(keys.real_or("logit_scale", 0.0625F))));
@@ -35,8 +34,7 @@ base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
   return config;
 }
 
-base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_dense(keys, {.eps = 1e-5F, .eps_key = "layer_norm_eps", .tied = true}));
   config.norm_kind = plan::NormKind::kLayerNorm;
   TRY(refuse_if(keys, "use_qk_norm"));
@@ -54,6 +52,15 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   return config;
 }
 
+constexpr std::array kHfOthers{OtherKey{"use_parallel_block", "true"},
+                               OtherKey{"use_parallel_embedding"},
+                               OtherKey{"use_gated_activation", "true"},
+                               OtherKey{"position_embedding_type", "\"rope_gptj\""},
+                               OtherKey{"rotary_pct", "1"},
+                               OtherKey{"layer_switch"},
+                               OtherKey{"order_of_interleaved_layers", "\"local_attn_first\""},
+                               OtherKey{"use_embedding_sharing"}};
+
 }  // namespace
 
 const Family kCohere{
@@ -65,6 +72,7 @@ const Family kCohere{
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
+    .hf_others = kHfOthers,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

@@ -92,8 +92,7 @@ base::Result<> read_gguf_latent(const GgufKeys& keys, ModelConfig& config) {
   return {};
 }
 
-base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
-  const GgufKeys keys = TRY(GgufKeys::of(files));
+base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_basics(keys));
   TRY(read_gguf_latent(keys, config));
   const std::uint32_t dense_layers = TRY(keys.number_or("leading_dense_block_count", 0));
@@ -111,6 +110,10 @@ base::Result<> read_hf_latent(const HfKeys& keys, ModelConfig& config) {
   mla.d_rope = TRY(keys.count("qk_rope_head_dim"));
   mla.d_v = TRY(keys.count("v_head_dim"));
   mla.norm_eps = kHfInnerEps;
+  // What the class works out for itself.
+  TRY(demand_number(keys, "head_dim", mla.d_rope));
+  TRY(demand_number(keys, "qk_head_dim", mla.d_nope + mla.d_rope));
+  TRY(demand_number(keys, "num_key_value_heads", TRY(keys.count("num_attention_heads"))));
   config.ropes = {TRY(read_hf_rope(keys, mla.d_rope, {}))};
   const bool interleaved = TRY(keys.text().boolean_or("rope_interleave", true));
   config.attention.rope_layout = interleaved ? plan::RopeLayout::kInterleaved : plan::RopeLayout::kHalf;
@@ -131,6 +134,7 @@ base::Result<> read_hf_latent(const HfKeys& keys, ModelConfig& config) {
 base::Result<> read_hf_experts(const HfKeys& keys, ModelConfig& config) {
   const bool is_v3 = config.architecture == "deepseek_v3";
   const std::string_view method = TRY(keys.text().string_or("topk_method", is_v3 ? "noaux_tc" : "greedy"));
+  TRY(demand_word(keys, "scoring_func", is_v3 ? "sigmoid" : "softmax"));
   const bool grouped = method == (is_v3 ? "noaux_tc" : "group_limited_greedy");
   if (!grouped && (is_v3 || method != "greedy")) {
     return impossible(keys.key("topk_method"), std::string(method),
@@ -154,11 +158,11 @@ base::Result<std::uint32_t> read_hf_dense_layers(const HfKeys& keys, std::size_t
   return static_cast<std::uint32_t>(first - sparse.begin());
 }
 
-base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_basics(keys, {}));
   TRY(read_hf_latent(keys, config));
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
+  TRY(refuse_if(keys, "mlp_bias"));
   TRY(demand_if(keys, "attention_bias", false, Opcode::kMlaAttention,
                 {slot_number(MlaSlot::kKvABias), slot_number(MlaSlot::kOBias)}, config));
   if (config.mla.q_lora != 0) {
@@ -175,6 +179,11 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   return config;
 }
 
+constexpr std::array kHfOthers{OtherKey{"num_nextn_predict_layers"}, OtherKey{"ep_size"},
+                               OtherKey{"moe_layer_freq", "1"}, OtherKey{"intermediate_size"}};
+constexpr std::array kGgufOthers{OtherKey{"attention.head_count_kv"}, OtherKey{"attention.key_length"},
+                                 OtherKey{"attention.value_length"}};
+
 }  // namespace
 
 const Family kDeepseek{
@@ -187,6 +196,8 @@ const Family kDeepseek{
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
     .ignores_layers_past_end = true,
+    .gguf_others = kGgufOthers,
+    .hf_others = kHfOthers,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

@@ -21,8 +21,7 @@ constexpr auto kWeights =
 constexpr std::array<std::string_view, 2> kGguf{"ernie4_5", "ernie4_5-moe"};
 constexpr std::array<std::string_view, 2> kHf{"ernie4_5", "ernie4_5_moe"};
 
-base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
-  const GgufKeys keys = TRY(GgufKeys::of(files));
+base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_dense(keys, plan::RopeLayout::kInterleaved));
   if (config.architecture == "ernie4_5") return config;
   TRY(read_gguf_moe(keys, config));
@@ -53,14 +52,17 @@ base::Result<> read_hf_experts(const HfKeys& keys, ModelConfig& config) {
   return {};
 }
 
-base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_dense(keys, {.eps = 1e-5F, .tied = true}));
   TRY(refuse_if(keys, "use_bias"));
   if (config.architecture == "ernie4_5_moe") TRY(read_hf_experts(keys, config));
   TRY(read_hf_one_rope(keys, plan::RopeLayout::kInterleaved, {}, config));
   return config;
 }
+
+constexpr std::array kHfOthers{OtherKey{"moe_norm_min", "1e-12"}, OtherKey{"compression_ratio", "1"},
+                               OtherKey{"moe_capacity"}, OtherKey{"moe_gate", "\"topk\""},
+                               OtherKey{"moe_use_aux_free", "true"}};
 
 }  // namespace
 
@@ -74,6 +76,7 @@ const Family kErnie45{
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
     .ignores_layers_past_end = true,
+    .hf_others = kHfOthers,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

@@ -25,16 +25,14 @@ void unrotate(ModelConfig& config) {
   }
 }
 
-base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
-  const GgufKeys keys = TRY(GgufKeys::of(files));
+base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_dense(keys, plan::RopeLayout::kHalf));
   TRY(read_gguf_windows(keys, {.period_absent = 4}, config));
   if (TRY(keys.number_or("attention.sliding_window", 0)) != 0) unrotate(config);
   return config;
 }
 
-base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_dense(keys, {.eps = 1e-5F}));
   TRY(refuse_if(keys, "attention_bias"));
   const std::uint32_t window = TRY(read_hf_window(keys, 4096));
@@ -48,6 +46,8 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   return config;
 }
 
+constexpr std::array kHfOthers{OtherKey{"sliding_window_pattern"}};
+
 }  // namespace
 
 const Family kExaone4{
@@ -60,6 +60,7 @@ const Family kExaone4{
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
     .gguf_claimed = kClaimed,
+    .hf_others = kHfOthers,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

@@ -45,12 +45,11 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys, std::size_t large_laye
   return config;
 }
 
-base::Result<ModelConfig> read_gguf_gemma2(const io::ModelFiles& files) {
-  return read_gguf(TRY(GgufKeys::of(files)), kGemma2LargeLayers, {.window_absent = 4096, .period_absent = 2});
+base::Result<ModelConfig> read_gguf_gemma2(const GgufKeys& keys) {
+  return read_gguf(keys, kGemma2LargeLayers, {.window_absent = 4096, .period_absent = 2});
 }
 
-base::Result<ModelConfig> read_gguf_gemma3(const io::ModelFiles& files) {
-  const GgufKeys keys = TRY(GgufKeys::of(files));
+base::Result<ModelConfig> read_gguf_gemma3(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf(keys, kGemma3LargeLayers, {.period_absent = 6}));
   // Layers with a window rotate over their own base, which no scaling touches.
   config.ropes.push_back({.dims = config.ropes[0].dims, .base = TRY(keys.real_or("rope.freq_base_swa", 10000.0F))});
@@ -92,8 +91,7 @@ base::Result<> read_hf_windows(const HfKeys& keys, std::uint32_t period, ModelCo
   return {};
 }
 
-base::Result<ModelConfig> read_hf_gemma2(const io::ModelFiles& files) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+base::Result<ModelConfig> read_hf_gemma2(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf(keys, kDefaults));
   config.attention.logit_softcap = TRY(read_cap(keys, "attn_logit_softcapping", 50.0F));
   config.logit_softcap = TRY(read_cap(keys, "final_logit_softcapping", 30.0F));
@@ -126,8 +124,7 @@ base::Result<> read_hf_gemma3_ropes(const HfKeys& keys, ModelConfig& config) {
   return {};
 }
 
-base::Result<ModelConfig> read_hf_gemma3(const io::ModelFiles& files) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+base::Result<ModelConfig> read_hf_gemma3(const HfKeys& keys) {
   HfDefaults defaults = kDefaults;
   defaults.context = 131072;
   ModelConfig config = TRY(read_hf(keys, defaults));
@@ -141,6 +138,8 @@ base::Result<ModelConfig> read_hf_gemma3(const io::ModelFiles& files) {
   return config;
 }
 
+constexpr std::array kHfOthers{OtherKey{"hidden_act"}, OtherKey{"_sliding_window_pattern"}};
+
 }  // namespace
 
 const Family kGemma2{
@@ -152,6 +151,7 @@ const Family kGemma2{
     .after = kAfter,
     .weights = kGemma2Weights,
     .hf_prefixes = kPrefixes,
+    .hf_others = kHfOthers,
     .read_gguf = read_gguf_gemma2,
     .read_hf = read_hf_gemma2,
 };
@@ -165,6 +165,7 @@ const Family kGemma3{
     .after = kAfter,
     .weights = kGemma3Weights,
     .hf_prefixes = kPrefixes,
+    .hf_others = kHfOthers,
     .read_gguf = read_gguf_gemma3,
     .read_hf = read_hf_gemma3,
 };

@@ -22,8 +22,7 @@ constexpr auto kWeights =
 constexpr std::array<std::string_view, 1> kGguf{"glm4moe"};
 constexpr std::array<std::string_view, 1> kHf{"glm4_moe"};
 
-base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
-  const GgufKeys keys = TRY(GgufKeys::of(files));
+base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_basics(keys));
   TRY(drop_gguf_prediction_layers(keys, config));
   TRY(read_gguf_attention(keys, plan::RopeLayout::kHalf, config));
@@ -35,8 +34,7 @@ base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
   return config;
 }
 
-base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   const HfDefaults defaults{.eps = 1e-5F};
   ModelConfig config = TRY(read_hf_basics(keys, defaults));
   TRY(read_hf_heads(keys, defaults, config));
@@ -53,6 +51,8 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   return config;
 }
 
+constexpr std::array kHfOthers{OtherKey{"num_nextn_predict_layers"}};
+
 }  // namespace
 
 const Family kGlm4Moe{
@@ -65,6 +65,7 @@ const Family kGlm4Moe{
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
     .ignores_layers_past_end = true,
+    .hf_others = kHfOthers,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

@@ -52,8 +52,7 @@ constexpr float kAlpha = 1.702F;
 constexpr float kLimit = 7.0F;
 
 // GGUF has no keys for the activation, nor for the ends of yarn's ramp, which are exact here.
-base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
-  const GgufKeys keys = TRY(GgufKeys::of(files));
+base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_basics(keys));
   TRY(read_gguf_attention(keys, plan::RopeLayout::kHalf, config));
   TRY(read_gguf_moe(keys, config));
@@ -74,8 +73,7 @@ base::Result<> read_hf_windows(const HfKeys& keys, ModelConfig& config) {
   return {};
 }
 
-base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   const HfDefaults defaults{.head_dim = 64, .eps = 1e-5F};
   ModelConfig config = TRY(read_hf_basics(keys, defaults));
   TRY(read_hf_heads(keys, defaults, config));
@@ -103,6 +101,10 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   return config;
 }
 
+constexpr std::array kHfOthers{OtherKey{"hidden_act", "\"silu\""}, OtherKey{"experts_per_token"},
+                               OtherKey{"initial_context_length"}};
+constexpr std::array kGgufOthers{OtherKey{"feed_forward_length"}};
+
 }  // namespace
 
 const Family kGptOss{
@@ -114,6 +116,8 @@ const Family kGptOss{
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
+    .gguf_others = kGgufOthers,
+    .hf_others = kHfOthers,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

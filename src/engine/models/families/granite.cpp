@@ -22,8 +22,7 @@ void demand_sinks(ModelConfig& config) {
   config.demanded.push_back({Opcode::kMultiheadAttention, slot_number(AttentionSlot::kSinks)});
 }
 
-base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
-  const GgufKeys keys = TRY(GgufKeys::of(files));
+base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_dense(keys, plan::RopeLayout::kInterleaved));
   config.embedding_scale = TRY(keys.real_or("embedding_scale", 1));
   config.residual_scale = TRY(keys.real_or("residual_scale", 1));
@@ -69,8 +68,7 @@ base::Result<> read_hf_swa(const HfKeys& keys, ModelConfig& config) {
   return keys.has("layer_rope_theta") ? read_hf_bases(keys, config) : base::Result<>();
 }
 
-base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_dense(keys, {}));
   TRY(refuse_if(keys, "mlp_bias"));
   config.attention.scale = TRY(keys.text().f32_or("attention_multiplier", 1));

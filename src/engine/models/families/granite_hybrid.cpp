@@ -59,8 +59,7 @@ constexpr auto kWeights =
 constexpr std::array<std::string_view, 1> kGguf{"granitehybrid"};
 constexpr std::array<std::string_view, 1> kHf{"granitemoehybrid"};
 
-base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
-  const GgufKeys keys = TRY(GgufKeys::of(files));
+base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_basics(keys));
   TRY(read_gguf_attention(keys, plan::RopeLayout::kInterleaved, config));
   TRY(read_gguf_mamba(keys, config));
@@ -107,8 +106,7 @@ base::Result<> read_hf_feed_forward(const HfKeys& keys, ModelConfig& config) {
   return {};
 }
 
-base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_basics(keys, {}));
   TRY(read_hf_heads(keys, {}, config));
   TRY(read_hf_feed_forward(keys, config));
@@ -131,6 +129,10 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   return config;
 }
 
+constexpr std::array kGgufOthers{OtherKey{"feed_forward_length"}};
+constexpr std::array kHfOthers{OtherKey{"mamba_chunk_size"}, OtherKey{"init_method"},
+                               OtherKey{"normalization_function", "\"rmsnorm\""}};
+
 }  // namespace
 
 const Family kGraniteHybrid{
@@ -142,6 +144,8 @@ const Family kGraniteHybrid{
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
+    .gguf_others = kGgufOthers,
+    .hf_others = kHfOthers,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

@@ -18,19 +18,41 @@ constexpr std::array<std::string_view, 1> kGguf{"hunyuan-dense"};
 constexpr std::array<std::string_view, 1> kHf{"hunyuan_v1_dense"};
 
 // The converter stretches the base itself.
-base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
-  ModelConfig config = TRY(read_gguf_dense(TRY(GgufKeys::of(files)), plan::RopeLayout::kHalf));
+base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
+  ModelConfig config = TRY(read_gguf_dense(keys, plan::RopeLayout::kHalf));
   config.attention.qk_norm = plan::QkNorm::kPerHeadRotated;
   return config;
 }
 
-base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_dense(keys, {.eps = 1e-5F}));
   config.attention.qk_norm = plan::QkNorm::kPerHeadRotated;
   TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {.alpha = true}, config));
   return config;
 }
+
+constexpr std::array kHfOthers{OtherKey{"eod_token_id"},
+                               OtherKey{"rope_parameters.factor"},
+                               OtherKey{"rope_scaling.factor"},
+                               OtherKey{"add_classification_head", "false"},
+                               OtherKey{"class_num"},
+                               OtherKey{"dense_list"},
+                               OtherKey{"enable_lm_head_fp32"},
+                               OtherKey{"im_end_id"},
+                               OtherKey{"im_newline_id"},
+                               OtherKey{"im_start_id"},
+                               OtherKey{"mask_init_id"},
+                               OtherKey{"mlp_bias", "false"},
+                               OtherKey{"norm_type", "\"rms\""},
+                               OtherKey{"org_vocab_size"},
+                               OtherKey{"pad_id"},
+                               OtherKey{"pool_type"},
+                               OtherKey{"text_end_id"},
+                               OtherKey{"text_start_id"},
+                               OtherKey{"use_cla", "false"},
+                               OtherKey{"cla_share_factor"},
+                               OtherKey{"use_qk_norm", "true"},
+                               OtherKey{"use_rotary_pos_emb", "true"}};
 
 }  // namespace
 
@@ -43,6 +65,7 @@ const Family kHunyuan{
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
+    .hf_others = kHfOthers,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

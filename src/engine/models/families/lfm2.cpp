@@ -61,8 +61,7 @@ void choose_layer_templates(std::uint32_t dense_layers, ModelConfig& config) {
   }
 }
 
-base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
-  const GgufKeys keys = TRY(GgufKeys::of(files));
+base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_dense(keys, plan::RopeLayout::kHalf));
   config.shortconv.l_cache = TRY(keys.count("shortconv.l_cache"));
   TRY(check_taps(keys.key("shortconv.l_cache"), config.shortconv.l_cache));
@@ -116,11 +115,11 @@ base::Result<> read_hf_moe(const HfKeys& keys, ModelConfig& config) {
   moe.gate = plan::MoeGate::kSigmoid;
   moe.norm_topk = TRY(keys.text().boolean_or("norm_topk_prob", true));
   moe.weights_scale = TRY(keys.text().f32_or("routed_scaling_factor", 1));
+  TRY(demand_if(keys, "use_expert_bias", true, Opcode::kMoe, {slot_number(MoeSlot::kSelectionBias)}, config));
   return {};
 }
 
-base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_basics(keys, {.eps = 1e-5F, .eps_key = "norm_eps"}));
   config.head_tied = false;  // tied unless the file has a head, whatever the flag says
   config.demanded.clear();
@@ -145,6 +144,25 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   return config;
 }
 
+constexpr std::array kHfOthers{OtherKey{"block_ffn_dim_multiplier"},
+                               OtherKey{"block_multiple_of"},
+                               OtherKey{"full_attn_idxs"},
+                               OtherKey{"intermediate_size"},
+                               OtherKey{"tie_embedding"},
+                               OtherKey{"rms_norm_eps"},
+                               OtherKey{"block_dim"},
+                               OtherKey{"block_mlp_init_scale"},
+                               OtherKey{"block_norm_eps"},
+                               OtherKey{"block_out_init_scale"},
+                               OtherKey{"block_use_swiglu", "true"},
+                               OtherKey{"block_use_xavier_init"},
+                               OtherKey{"conv_dim"},
+                               OtherKey{"conv_dim_out"},
+                               OtherKey{"conv_use_xavier_init"},
+                               OtherKey{"num_heads"},
+                               OtherKey{"theta"},
+                               OtherKey{"use_pos_enc", "true"}};
+
 }  // namespace
 
 const Family kLfm2{
@@ -156,6 +174,7 @@ const Family kLfm2{
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
+    .hf_others = kHfOthers,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

@@ -56,8 +56,7 @@ base::Result<> read_layers(const HfKeys& keys, ModelConfig& config) {
   return {};
 }
 
-base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   const HfDefaults defaults{
       .heads = 16, .kv_heads = 4, .head_dim = 128, .eps = 1e-5F, .eps_key = "norm_eps", .tied = true};
   ModelConfig config = TRY(read_hf_basics(keys, defaults));

@@ -34,8 +34,7 @@ constexpr std::array<std::string_view, 1> kClaimed{"rope_freqs.weight"};
 constexpr std::array<std::string_view, 1> kIgnored{"blk.{}.attn_rot_embd.weight"};
 
 // The converter permutes q and k rows, so pairs are neighbours whatever the original layout was. GGUF carries no window.
-base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
-  const GgufKeys keys = TRY(GgufKeys::of(files));
+base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_dense(keys, plan::RopeLayout::kInterleaved));
   if (TRY(keys.number_or("expert_count", 0)) == 0) return config;
   TRY(read_gguf_moe(keys, config));
@@ -54,8 +53,7 @@ base::Result<> read_hf_experts(const HfKeys& keys, ModelConfig& config) {
   return check_count(keys.key("num_experts_per_tok"), moe.experts_used, moe.experts).map([](auto) {});
 }
 
-base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_basics(keys, {}));
   TRY(read_hf_heads(keys, {}, config));
   TRY(read_hf_ffn(keys, config));
@@ -77,6 +75,9 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   return config;
 }
 
+constexpr std::array kHfOthers{OtherKey{"is_llama_config"}, OtherKey{"rope_interleaved", "false"},
+                               OtherKey{"max_sequence_length"}};
+
 }  // namespace
 
 const Family kLlama{
@@ -90,6 +91,7 @@ const Family kLlama{
     .hf_prefixes = kPrefixes,
     .gguf_claimed = kClaimed,
     .gguf_ignored = kIgnored,
+    .hf_others = kHfOthers,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

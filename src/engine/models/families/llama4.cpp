@@ -1,4 +1,6 @@
 // Llama 4: chunks of attention that rotate, whole contexts that do not, experts whose inputs are weighed.
+#include <fmt/format.h>
+
 #include "engine/models/config/gguf_keys.h"
 #include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
@@ -56,8 +58,7 @@ void choose_layers(std::uint32_t chunk, bool norms, ModelConfig& config) {
   }
 }
 
-base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
-  const GgufKeys keys = TRY(GgufKeys::of(files));
+base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_dense(keys, plan::RopeLayout::kInterleaved));
   TRY(read_gguf_moe(keys, config));
   choose_experts(config);
@@ -98,8 +99,18 @@ base::Result<> read_hf_layers(const HfKeys& keys, ModelConfig& config) {
   return {};
 }
 
-base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+// layer_types says again which layers rotate.
+base::Result<> check_layer_types(const HfKeys& keys, const ModelConfig& config) {
+  const auto types = TRY(read_hf_layer_types(keys, "layer_types", config.layers.size()));
+  for (std::size_t n = 0; types && n < config.layers.size(); ++n) {
+    if (((*types)[n] == HfLayerType::kChunked) == (config.layers[n].rope != kNoRope)) continue;
+    return impossible(keys.key("layer_types"), fmt::format("another word for layer {}", n),
+                      "must be chunked_attention for the layers that rotate, and full_attention for the others");
+  }
+  return {};
+}
+
+base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   const HfDefaults defaults{.eps = 1e-5F};
   ModelConfig config = TRY(read_hf_basics(keys, defaults));
   TRY(read_hf_heads(keys, defaults, config));
@@ -113,6 +124,7 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   TRY(read_hf_layers(keys, config));
   choose_layers(TRY(keys.count_or("attention_chunk_size", kChunk)), TRY(keys.text().boolean_or("use_qk_norm", true)),
                 config);
+  TRY(check_layer_types(keys, config));
   if (TRY(keys.text().boolean_or("attn_temperature_tuning", true))) {
     config.attention.temperature = {.factor = TRY(keys.text().f32_or("attn_scale", kTemperature)),
                                     .length = TRY(keys.count_or("floor_scale", kFloorScale)),

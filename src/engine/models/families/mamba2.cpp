@@ -24,15 +24,13 @@ constexpr std::array<std::string_view, 1> kHfPrefixes{"backbone."};
 // Nothing here counts positions; the converter writes this.
 constexpr std::uint32_t kContext = 1U << 20;
 
-base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
-  const GgufKeys keys = TRY(GgufKeys::of(files));
+base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_basics(keys));
   TRY(read_gguf_mamba(keys, config));
   return config;
 }
 
-base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_basics(keys, {.context = kContext, .eps = 1e-5F, .eps_key = "layer_norm_epsilon"}));
   TRY(read_hf_mamba(keys,
                     {.heads = "num_heads",
@@ -51,6 +49,19 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   return config;
 }
 
+constexpr std::array kHfOthers{OtherKey{"chunk_size"},
+                               OtherKey{"residual_in_fp32"},
+                               OtherKey{"time_step_floor"},
+                               OtherKey{"time_step_max"},
+                               OtherKey{"time_step_min"},
+                               OtherKey{"time_step_rank"},
+                               OtherKey{"fused_add_norm"},
+                               OtherKey{"rms_norm", "true"},
+                               OtherKey{"pad_vocab_size_multiple"},
+                               OtherKey{"time_step_init_scheme"},
+                               OtherKey{"time_step_scale"}};
+constexpr std::array kGgufOthers{OtherKey{"feed_forward_length", "0"}, OtherKey{"attention.head_count", "0"}};
+
 }  // namespace
 
 const Family kMamba2{
@@ -62,6 +73,8 @@ const Family kMamba2{
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kHfPrefixes,
+    .gguf_others = kGgufOthers,
+    .hf_others = kHfOthers,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

@@ -30,8 +30,7 @@ void choose_by_sigmoid(ModelConfig& config) {
   config.attention.qk_norm = plan::QkNorm::kPerRow;
 }
 
-base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
-  const GgufKeys keys = TRY(GgufKeys::of(files));
+base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_basics(keys));
   TRY(read_gguf_attention(keys, plan::RopeLayout::kHalf, config));
   TRY(read_gguf_moe(keys, config));
@@ -45,8 +44,7 @@ base::Result<float> read_share(const HfKeys& keys, const ModelConfig& config) {
   return static_cast<float>(dims) / static_cast<float>(config.attention.d_qk);
 }
 
-base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_basics(keys, {}));
   TRY(read_hf_heads(keys, {}, config));
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
@@ -60,6 +58,19 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   return config;
 }
 
+constexpr std::array kGgufOthers{OtherKey{"feed_forward_length"}};
+
+constexpr std::array kHfOthers{OtherKey{"attn_type_list"},
+                               OtherKey{"qk_norm_type", "\"per_layer\""},
+                               OtherKey{"use_qk_norm", "true"},
+                               OtherKey{"use_routing_bias", "true"},
+                               OtherKey{"scoring_func", "\"sigmoid\""},
+                               OtherKey{"shared_intermediate_size", "0"},
+                               OtherKey{"shared_moe_mode"},
+                               OtherKey{"use_mtp"},
+                               OtherKey{"num_mtp_modules"},
+                               OtherKey{"mtp_transformer_layers"}};
+
 }  // namespace
 
 const Family kMiniMaxM2{
@@ -72,6 +83,8 @@ const Family kMiniMaxM2{
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
     .ignores_layers_past_end = true,
+    .gguf_others = kGgufOthers,
+    .hf_others = kHfOthers,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

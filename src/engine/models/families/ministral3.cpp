@@ -12,8 +12,7 @@ constexpr auto kWeights = concat(kGlobalWeights, kBlockNorms, kAttentionWeights,
 constexpr std::array<std::string_view, 1> kGguf{"mistral3"};
 constexpr std::array<std::string_view, 1> kHf{"ministral3"};
 
-base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
-  const GgufKeys keys = TRY(GgufKeys::of(files));
+base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_dense(keys, plan::RopeLayout::kInterleaved));
   config.attention.temperature.factor = TRY(keys.real_or("attention.temperature_scale", 0));
   if (config.attention.temperature.factor != 0) {
@@ -26,8 +25,7 @@ base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
   return config;
 }
 
-base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_dense(keys, {.heads = 32, .kv_heads = 8, .head_dim = 128, .eps = 1e-5F}));
   const std::uint32_t window = TRY(read_hf_window(keys, 0));
   for (LayerConfig& layer : config.layers) layer.window = window;
@@ -42,6 +40,8 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   return config;
 }
 
+constexpr std::array kHfOthers{OtherKey{"rope_parameters.max_position_embeddings"}};
+
 }  // namespace
 
 const Family kMinistral3{
@@ -53,6 +53,7 @@ const Family kMinistral3{
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
+    .hf_others = kHfOthers,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

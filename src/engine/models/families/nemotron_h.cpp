@@ -46,8 +46,7 @@ constexpr std::array<std::string_view, 2> kHfPrefixes{"backbone.", "model."};
 constexpr float kStepMin = 0.001F;
 
 // Sizes tell what a layer is; a feed-forward beside experts has no size in the file, so its tensor tells.
-base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
-  const GgufKeys keys = TRY(GgufKeys::of(files));
+base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_basics(keys));
   TRY(drop_gguf_prediction_layers(keys, config));
   TRY(read_gguf_attention(keys, plan::RopeLayout::kHalf, config));
@@ -66,7 +65,7 @@ base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
     layer.rope = kNoRope;
     layer.layer_template = kMamba;
     if (layer.heads != 0) layer.layer_template = kAttention;
-    const io::FileTensor* up = files.find_tensor("blk." + std::to_string(n) + ".ffn_up.weight");
+    const io::FileTensor* up = keys.files().find_tensor("blk." + std::to_string(n) + ".ffn_up.weight");
     if (up != nullptr && up->rank == 2) {
       layer.layer_template = kFfn;
       layer.ffn = TRY(check_count(keys.key("feed_forward_length"),
@@ -99,8 +98,7 @@ base::Result<> read_hf_layers(const HfKeys& keys, const std::vector<HfLayerType>
   return {};
 }
 
-base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   const std::vector<HfLayerType> types = TRY(read_hf_hybrid_layers(keys));
   const HfDefaults defaults{.head_dim = 128, .eps = 1e-5F, .eps_key = "layer_norm_epsilon", .layers = types.size()};
   ModelConfig config = TRY(read_hf_basics(keys, defaults));
@@ -119,7 +117,7 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   config.mamba.dt_max = std::numeric_limits<float>::infinity();
   config.ffn.activation = TRY(read_hf_activation(keys, "mlp_hidden_act", plan::Activation::kRelu2));
   TRY(demand_word(keys, "mamba_hidden_act", "silu"));
-  for (const std::string_view flag : {"attention_bias", "mlp_bias"}) TRY(refuse_if(keys, flag));
+  for (const std::string_view flag : {"attention_bias", "mlp_bias", "use_bias"}) TRY(refuse_if(keys, flag));
   if (TRY(read_hf_window(keys, 0)) != 0)
     return impossible(keys.key("sliding_window"), "a number", "this family has no windows");
   TRY(demand_if(keys, "use_conv_bias", true, Opcode::kMambaMixer, {slot_number(MambaSlot::kConvBias)}, config));
@@ -128,6 +126,21 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   TRY(finish_attention(config, keys.names()));
   return config;
 }
+
+constexpr std::array kHfOthers{OtherKey{"chunk_size"},
+                               OtherKey{"expand"},
+                               OtherKey{"mamba_ssm_cache_dtype"},
+                               OtherKey{"moe_shared_expert_overlap"},
+                               OtherKey{"mtp_layers_block_type"},
+                               OtherKey{"num_logits_to_keep"},
+                               OtherKey{"num_nextn_predict_layers"},
+                               OtherKey{"residual_in_fp32"},
+                               OtherKey{"time_step_floor"},
+                               OtherKey{"time_step_max"},
+                               OtherKey{"use_mamba_kernels"},
+                               OtherKey{"norm_eps"},
+                               OtherKey{"rms_norm_eps"}};
+constexpr std::array kGgufOthers{OtherKey{"rope.scaling.finetuned"}};
 
 }  // namespace
 
@@ -141,6 +154,8 @@ const Family kNemotronH{
     .weights = kWeights,
     .hf_prefixes = kHfPrefixes,
     .ignores_layers_past_end = true,
+    .gguf_others = kGgufOthers,
+    .hf_others = kHfOthers,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

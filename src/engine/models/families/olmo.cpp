@@ -19,8 +19,7 @@ constexpr auto kWeights = concat(kGlobalWeights, kNorms, kAttentionWeights, kAtt
 constexpr std::array<std::string_view, 1> kGguf{"olmo2"};
 constexpr std::array<std::string_view, 2> kHf{"olmo2", "olmo3"};
 
-base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
-  const GgufKeys keys = TRY(GgufKeys::of(files));
+base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_dense(keys, plan::RopeLayout::kHalf));
   config.attention.qk_norm = plan::QkNorm::kPerRow;
   TRY(read_gguf_windows(keys, {.period_absent = 4}, config));
@@ -32,8 +31,7 @@ base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
   return config;
 }
 
-base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_dense(keys, {.eps = 1e-5F}));
   config.attention.qk_norm = plan::QkNorm::kPerRow;
   if (config.architecture == "olmo2") {

@@ -32,12 +32,9 @@ constexpr std::array<std::string_view, 1> kNames{"phi3"};
 constexpr std::array<std::string_view, 2> kClaimed{"rope_factors_short.weight", "rope_factors_long.weight"};
 
 // The key of the window is read by nobody who runs these files; its value does not say what the model was trained with.
-base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
-  return read_gguf_dense(TRY(GgufKeys::of(files)), plan::RopeLayout::kHalf);
-}
+base::Result<ModelConfig> read_gguf(const GgufKeys& keys) { return read_gguf_dense(keys, plan::RopeLayout::kHalf); }
 
-base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_basics(keys, {.eps = 1e-5F}));
   TRY(read_hf_heads(keys, {}, config));
   TRY(read_hf_ffn(keys, config));
@@ -49,6 +46,11 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
                        {.partial = true, .longrope_aliases = true, .original_absent = 4096}, config));
   return config;
 }
+
+constexpr std::array kHfOthers{OtherKey{"original_max_position_embeddings"}, OtherKey{"full_attn_mod", "1"},
+                               OtherKey{"interpolate_factor", "1"}, OtherKey{"lm_head_bias", "false"},
+                               OtherKey{"mlp_bias", "false"}};
+constexpr std::array kGgufOthers{OtherKey{"attention.sliding_window"}};
 
 }  // namespace
 
@@ -62,6 +64,8 @@ const Family kPhi3{
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
     .gguf_claimed = kClaimed,
+    .gguf_others = kGgufOthers,
+    .hf_others = kHfOthers,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

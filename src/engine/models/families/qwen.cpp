@@ -17,13 +17,11 @@ constexpr auto kQwen3Weights =
 constexpr std::array<std::string_view, 1> kQwen2Names{"qwen2"};
 constexpr std::array<std::string_view, 1> kQwen3Names{"qwen3"};
 
-base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
-  return read_gguf_dense(TRY(GgufKeys::of(files)), plan::RopeLayout::kHalf);
-}
+base::Result<ModelConfig> read_gguf(const GgufKeys& keys) { return read_gguf_dense(keys, plan::RopeLayout::kHalf); }
 
 // No window unless use_sliding_window; then by layer_types, else on the layers from max_window_layers on.
 base::Result<> read_windows(const HfKeys& keys, ModelConfig& config) {
-  if (!TRY(keys.text().boolean_or("use_sliding_window", false))) return {};
+  if (!TRY(keys.text().boolean_or("use_sliding_window", false))) return demand_full_attention(keys, config);
   const std::uint32_t window = TRY(read_hf_window(keys, 4096));
   const auto types = TRY(read_hf_layer_types(keys, "layer_types", config.layers.size()));
   const std::uint32_t first = TRY(keys.number_or("max_window_layers", 28));
@@ -34,8 +32,7 @@ base::Result<> read_windows(const HfKeys& keys, ModelConfig& config) {
   return {};
 }
 
-base::Result<ModelConfig> read_hf(const io::ModelFiles& files, const HfDefaults& defaults) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+base::Result<ModelConfig> read_hf(const HfKeys& keys, const HfDefaults& defaults) {
   ModelConfig config = TRY(read_hf_basics(keys, defaults));
   TRY(read_hf_heads(keys, defaults, config));
   TRY(read_hf_ffn(keys, config));
@@ -45,8 +42,11 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files, const HfDefaults&
   TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {}, config));
   return config;
 }
-base::Result<ModelConfig> read_hf_qwen2(const io::ModelFiles& files) { return read_hf(files, {}); }
-base::Result<ModelConfig> read_hf_qwen3(const io::ModelFiles& files) { return read_hf(files, {.head_dim = 128}); }
+base::Result<ModelConfig> read_hf_qwen2(const HfKeys& keys) { return read_hf(keys, {}); }
+base::Result<ModelConfig> read_hf_qwen3(const HfKeys& keys) { return read_hf(keys, {.head_dim = 128}); }
+
+constexpr std::array kHfOthers{OtherKey{"max_window_layers"}, OtherKey{"sliding_window"},
+                               OtherKey{"use_mrope", "false"}};
 
 }  // namespace
 
@@ -59,6 +59,7 @@ const Family kQwen2{
     .after = kAfter,
     .weights = kQwen2Weights,
     .hf_prefixes = kPrefixes,
+    .hf_others = kHfOthers,
     .read_gguf = read_gguf,
     .read_hf = read_hf_qwen2,
 };
@@ -72,6 +73,7 @@ const Family kQwen3{
     .after = kAfter,
     .weights = kQwen3Weights,
     .hf_prefixes = kPrefixes,
+    .hf_others = kHfOthers,
     .read_gguf = read_gguf,
     .read_hf = read_hf_qwen3,
 };

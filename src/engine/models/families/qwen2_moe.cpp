@@ -14,8 +14,7 @@ constexpr auto kWeights = concat(kGlobalWeights, kBlockNorms, kAttentionWeights,
 constexpr std::array<std::string_view, 1> kGguf{"qwen2moe"};
 constexpr std::array<std::string_view, 1> kHf{"qwen2_moe"};
 
-base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
-  const GgufKeys keys = TRY(GgufKeys::of(files));
+base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_basics(keys));
   TRY(read_gguf_attention(keys, plan::RopeLayout::kHalf, config));
   TRY(read_gguf_moe(keys, config));
@@ -24,8 +23,7 @@ base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
   return config;
 }
 
-base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_basics(keys, {}));
   TRY(read_hf_heads(keys, {}, config));
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
@@ -40,10 +38,15 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   moe.ffn_shared = TRY(keys.count("shared_expert_intermediate_size"));
   moe.norm_topk = TRY(keys.text().boolean_or("norm_topk_prob", false));
   TRY(read_hf_sparse_layers(keys, {.dense = kDense, .sparse = kSparse}, config));
-  if (TRY(keys.text().boolean_or("use_sliding_window", false))) TRY(read_hf_layer_windows(keys, 4096, config));
+  const bool windowed = TRY(keys.text().boolean_or("use_sliding_window", false));
+  TRY(windowed ? read_hf_layer_windows(keys, 4096, config) : demand_full_attention(keys, config));
   TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {}, config));
   return config;
 }
+
+constexpr std::array kHfOthers{OtherKey{"intermediate_size"}, OtherKey{"max_window_layers"},
+                               OtherKey{"sliding_window"}};
+constexpr std::array kGgufOthers{OtherKey{"feed_forward_length"}};
 
 }  // namespace
 
@@ -56,6 +59,8 @@ const Family kQwen2Moe{
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
+    .gguf_others = kGgufOthers,
+    .hf_others = kHfOthers,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

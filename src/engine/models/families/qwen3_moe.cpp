@@ -17,8 +17,7 @@ constexpr std::array<std::string_view, 1> kGguf{"qwen3moe"};
 constexpr std::array<std::string_view, 1> kHf{"qwen3_moe"};
 
 // GGUF has no dense layers here and always renormalises.
-base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
-  const GgufKeys keys = TRY(GgufKeys::of(files));
+base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_basics(keys));
   TRY(read_gguf_attention(keys, plan::RopeLayout::kHalf, config));
   TRY(read_gguf_moe(keys, config));
@@ -27,8 +26,7 @@ base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
   return config;
 }
 
-base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_basics(keys, {}));
   TRY(read_hf_heads(keys, {}, config));
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
@@ -47,6 +45,10 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   return config;
 }
 
+constexpr std::array kHfOthers{OtherKey{"intermediate_size"}, OtherKey{"max_window_layers"},
+                               OtherKey{"sliding_window"}};
+constexpr std::array kGgufOthers{OtherKey{"feed_forward_length"}};
+
 }  // namespace
 
 const Family kQwen3Moe{
@@ -58,6 +60,8 @@ const Family kQwen3Moe{
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
+    .gguf_others = kGgufOthers,
+    .hf_others = kHfOthers,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

@@ -51,8 +51,7 @@ constexpr std::array<std::string_view, 3> kGguf{"qwen3next", "qwen35", "qwen35mo
 constexpr std::array<std::string_view, 5> kHf{"qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe",
                                               "qwen3_5_moe_text"};
 
-base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
-  const GgufKeys keys = TRY(GgufKeys::of(files));
+base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_basics(keys));
   TRY(drop_gguf_prediction_layers(keys, config));
   TRY(read_gguf_attention(keys, plan::RopeLayout::kHalf, config));
@@ -106,8 +105,7 @@ base::Result<> read_hf_experts(const HfKeys& keys, ModelConfig& config) {
   return read_hf_sparse_layers(keys, {.dense = 0, .sparse = 1}, config);
 }
 
-base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   const HfDefaults defaults{.head_dim = 256};
   ModelConfig config = TRY(read_hf_basics(keys, defaults));
   TRY(read_hf_heads(keys, defaults, config));
@@ -131,6 +129,9 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   return config;
 }
 
+constexpr std::array kHfOthers{OtherKey{"intermediate_size"}};
+constexpr std::array kGgufOthers{OtherKey{"feed_forward_length"}, OtherKey{"rope.dimension_sections"}};
+
 }  // namespace
 
 const Family kQwen3Next{
@@ -143,6 +144,8 @@ const Family kQwen3Next{
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
     .ignores_layers_past_end = true,
+    .gguf_others = kGgufOthers,
+    .hf_others = kHfOthers,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

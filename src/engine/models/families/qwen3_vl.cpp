@@ -239,8 +239,7 @@ base::Result<> read_projector(const io::ModelFiles& files, ModelConfig& config) 
   return {};
 }
 
-base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
-  const GgufKeys keys = TRY(GgufKeys::of(files));
+base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_basics(keys));
   TRY(read_gguf_attention(keys, plan::RopeLayout::kHalf, config));
   if (config.architecture == kGguf[1]) {
@@ -253,7 +252,7 @@ base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
   const std::string key = keys.key("rope.dimension_sections");
   const std::vector<std::int32_t> sections = TRY(keys.file().i32_array(key));
   TRY(set_sections(config, key, std::vector<std::uint32_t>(sections.begin(), sections.end())));
-  if (files.projector() != nullptr) TRY(read_projector(files, config));
+  if (keys.files().projector() != nullptr) TRY(read_projector(keys.files(), config));
   return config;
 }
 
@@ -350,8 +349,7 @@ base::Result<> read_hf_experts(const HfKeys& keys, ModelConfig& config) {
   return read_hf_sparse_layers(keys, {.dense = kDense, .sparse = kSparse}, config);
 }
 
-base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   const bool mixture = TRY(keys.root().string("model_type")) == kHf[1];
   const HfDefaults defaults{.head_dim = mixture ? 0U : 128U};
   ModelConfig config = TRY(read_hf_basics(keys, defaults));
@@ -365,9 +363,17 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   if (dictionary && dictionary->contains("mrope_section")) sections = TRY(dictionary->u32_list("mrope_section"));
   TRY(set_sections(config, "mrope_section", sections));
   TRY(read_hf_tower(keys, config));
-  TRY(read_hf_images(files.hf_images(), config.vision));
+  TRY(read_hf_images(keys.files().hf_images(), config.vision));
   return config;
 }
+
+constexpr std::array kHfOthers{OtherKey{"intermediate_size"},
+                               OtherKey{"vision_config.initializer_range"},
+                               OtherKey{"vision_config.model_type"},
+                               OtherKey{"vision_config.rope_parameters.rope_type", "\"axial\""},
+                               OtherKey{"rope_parameters.mrope_interleaved", "true"},
+                               OtherKey{"rope_scaling.mrope_interleaved", "true"}};
+constexpr std::array kGgufOthers{OtherKey{"feed_forward_length"}, OtherKey{"n_deepstack_layers"}};
 
 }  // namespace
 
@@ -381,6 +387,8 @@ const Family kQwen3Vl{
     .weights = kWeights,
     .tower = &kTower,
     .hf_prefixes = kHfPrefixes,
+    .gguf_others = kGgufOthers,
+    .hf_others = kHfOthers,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

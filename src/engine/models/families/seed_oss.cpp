@@ -17,12 +17,9 @@ constexpr std::array kNorms{
 constexpr auto kWeights = concat(kGlobalWeights, kNorms, kAttentionWeights, kAttentionBiases, kFfnWeights);
 constexpr std::array<std::string_view, 1> kNames{"seed_oss"};
 
-base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
-  return read_gguf_dense(TRY(GgufKeys::of(files)), plan::RopeLayout::kHalf);
-}
+base::Result<ModelConfig> read_gguf(const GgufKeys& keys) { return read_gguf_dense(keys, plan::RopeLayout::kHalf); }
 
-base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   const HfDefaults defaults{.head_dim = 128};
   ModelConfig config = TRY(read_hf_basics(keys, defaults));
   TRY(read_hf_heads(keys, defaults, config));

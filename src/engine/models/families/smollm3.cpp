@@ -20,17 +20,17 @@ void unrotate(std::uint32_t every, ModelConfig& config) {
   }
 }
 
-base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
-  ModelConfig config = TRY(read_gguf_dense(TRY(GgufKeys::of(files)), plan::RopeLayout::kInterleaved));
+base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
+  ModelConfig config = TRY(read_gguf_dense(keys, plan::RopeLayout::kInterleaved));
   unrotate(kUnrotatedEvery, config);
   return config;
 }
 
-base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_dense(keys, {.heads = 16, .kv_heads = 4, .eps = 1e-6F, .tied = true}));
   TRY(refuse_if(keys, "mlp_bias"));
-  if (TRY(keys.text().boolean_or("use_sliding_window", false))) TRY(read_hf_layer_windows(keys, 0, config));
+  const bool windowed = TRY(keys.text().boolean_or("use_sliding_window", false));
+  TRY(windowed ? read_hf_layer_windows(keys, 0, config) : demand_full_attention(keys, config));
   TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {.theta_absent = 2e6}, config));
   if (!keys.has("no_rope_layers")) {
     unrotate(TRY(keys.count_or("no_rope_layer_interval", kUnrotatedEvery)), config);
@@ -44,6 +44,9 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   return config;
 }
 
+constexpr std::array kHfOthers{OtherKey{"no_rope_layer_interval"}, OtherKey{"sliding_window"},
+                               OtherKey{"max_window_layers"}};
+
 }  // namespace
 
 const Family kSmolLm3{
@@ -55,6 +58,7 @@ const Family kSmolLm3{
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
+    .hf_others = kHfOthers,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

@@ -16,17 +16,15 @@ constexpr std::array kNormBiases{
 constexpr auto kWeights = concat(kGlobalWeights, kBlockNorms, kNormBiases, kAttentionWeights, kQkvBiases, kFfnWeights);
 constexpr std::array<std::string_view, 1> kNames{"stablelm"};
 
-base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
-  const GgufKeys keys = TRY(GgufKeys::of(files));
+base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_dense(keys, plan::RopeLayout::kHalf));
   config.norm_kind = plan::NormKind::kLayerNorm;
-  if (TRY(keys.flag_or("use_parallel_residual", false)) && files.find_tensor("blk.0.ffn_norm.weight") == nullptr)
+  if (TRY(keys.flag_or("use_parallel_residual", false)) && keys.files().find_tensor("blk.0.ffn_norm.weight") == nullptr)
     return impossible(keys.key("use_parallel_residual"), "true", "this build cannot run the family so");
   return config;
 }
 
-base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_basics(keys, {.eps = 1e-5F, .eps_key = "layer_norm_eps"}));
   TRY(read_hf_heads(keys, {}, config));
   TRY(read_hf_ffn(keys, config));

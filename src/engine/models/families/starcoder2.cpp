@@ -21,15 +21,14 @@ constexpr std::array kOthers{
 constexpr auto kWeights = concat(kGlobalWeights, kBlockNorms, kOthers, kAttentionWeights, kAttentionBiases);
 constexpr std::array<std::string_view, 1> kNames{"starcoder2"};
 
-base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
-  ModelConfig config = TRY(read_gguf_dense(TRY(GgufKeys::of(files)), plan::RopeLayout::kHalf));
+base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
+  ModelConfig config = TRY(read_gguf_dense(keys, plan::RopeLayout::kHalf));
   config.norm_kind = plan::NormKind::kLayerNorm;
   config.ffn.activation = plan::Activation::kGeluTanh;
   return config;
 }
 
-base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
-  const HfKeys keys = TRY(HfKeys::of(files));
+base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_basics(keys, {.eps = 1e-5F, .eps_key = "norm_epsilon", .tied = true}));
   TRY(read_hf_heads(keys, {}, config));
   TRY(read_hf_ffn(keys, config));
@@ -47,6 +46,10 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   return config;
 }
 
+constexpr std::array kHfOthers{OtherKey{"mlp_type", "\"default\""}, OtherKey{"norm_type", "\"layer_norm\""},
+                               OtherKey{"attention_softmax_in_fp32"}, OtherKey{"scale_attention_softmax_in_fp32"},
+                               OtherKey{"scale_attn_weights", "true"}};
+
 }  // namespace
 
 const Family kStarCoder2{
@@ -58,6 +61,7 @@ const Family kStarCoder2{
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
+    .hf_others = kHfOthers,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

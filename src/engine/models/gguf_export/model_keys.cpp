@@ -303,7 +303,7 @@ base::Result<ModelConfig> read_back(const Family& family, const GgufModelKeys& k
   }
   const std::vector<std::byte> bytes = TRY(writer.to_bytes());
   const io::ModelFiles files = TRY(io::ModelFiles::from_gguf(TRY(io::GgufFile::parse(bytes, "the new metadata"))));
-  ModelConfig config = TRY(family.read_gguf(files));
+  ModelConfig config = TRY(family.read_gguf(TRY(GgufKeys::of(files))));
   config.vocab = vocab;
   return config;
 }

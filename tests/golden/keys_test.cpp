@@ -1,0 +1,120 @@
+// No key is ignored: each is read, changes nothing in any model, or refuses the model by its name.
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+
+#include "base/file.h"
+#include "engine/io/gguf_writer.h"
+#include "engine/models/config/pooling.h"
+#include "engine/models/model.h"
+#include "engine/models/registry.h"
+#include "golden_support.h"
+
+namespace llorch::golden {
+namespace {
+
+namespace bj = boost::json;
+using engine::io::GgufFile;
+using engine::io::HfConfig;
+using engine::io::ModelFiles;
+using engine::io::SafetensorsFile;
+using engine::models::Family;
+using engine::models::HfKeys;
+
+// The refusal of other keys, or empty. Other refusals of a configuration without weights do not count.
+std::string other_keys(const std::string& json) {
+  const ModelFiles files = ModelFiles::from_hugging_face(HfConfig::parse(json).value(), {}).value();
+  const auto family = engine::models::find_family(files);
+  if (!family) return family.error().message;
+  const auto keys = HfKeys::of(files);
+  if (!keys) return keys.error().message;
+  if (const auto config = (*family)->read_hf(*keys); !config) return config.error().message;
+  if (const auto pooling = engine::models::read_pooling(*keys); !pooling) return pooling.error().message;
+  const auto refused = engine::models::refuse_other_keys(*keys, (*family)->name, (*family)->hf_others);
+  return refused ? "" : refused.error().message;
+}
+
+bj::value parse_file(const std::filesystem::path& path) { return bj::parse(base::read_file(path, 4 << 20).value()); }
+
+// Every object of `value`, itself first, with its path.
+void objects(bj::value& value, const std::string& path, std::vector<std::pair<std::string, bj::object*>>& out) {
+  bj::object* object = value.if_object();
+  if (object == nullptr) return;
+  out.emplace_back(path, object);
+  for (auto& item : *object) objects(item.value(), path + std::string(item.key()) + ".", out);
+}
+
+TEST(Keys, WhatAClassWritesByItselfIsKnown) {
+  bj::value defaults = parse_file(repository() / "tests/golden/class_defaults.json");
+  for (auto& [model_type, config] : defaults.get_object()) {
+    SCOPED_TRACE(std::string(model_type));
+    if (model_type == "apertus") continue;  // its configuration is partly in its weights
+    EXPECT_EQ(other_keys(bj::serialize(config)), "");
+  }
+}
+
+// Why a fixture with this configuration is refused, or empty.
+std::string refusal_of(const std::filesystem::path& directory, const bj::value& config) {
+  std::vector<SafetensorsFile> tensors;
+  tensors.push_back(SafetensorsFile::open(directory / "model.safetensors").value());
+  const ModelFiles files =
+      ModelFiles::from_hugging_face(HfConfig::parse(bj::serialize(config)).value(), std::move(tensors)).value();
+  const auto model = engine::models::compile_model(files, engine::plan::DType::kF32);
+  return model ? "" : model.error().message;
+}
+
+class OfFamily : public testing::TestWithParam<std::string> {};
+
+TEST_P(OfFamily, AnUnknownKeyOfConfigJsonRefusesTheModelAtEveryDepth) {
+  const auto directory = family_directory(GetParam());
+  if (!std::filesystem::exists(directory / "config.json")) GTEST_SKIP() << "no Hugging Face fixture";
+  bj::value config = parse_file(directory / "config.json");
+  ASSERT_EQ(refusal_of(directory, config), "");
+  for (std::size_t n = 0;; ++n) {
+    bj::value edited = config;
+    std::vector<std::pair<std::string, bj::object*>> all;
+    objects(edited, "", all);
+    if (n == all.size()) break;
+    const auto& [path, object] = all[n];
+    // These are read elsewhere, or hold words for people.
+    if (path.starts_with("quantization_config") || path.starts_with("id2label") || path.starts_with("label2id"))
+      continue;
+    (*object)["llorch_unknown"] = 1;
+    const std::string refusal = refusal_of(directory, edited);
+    EXPECT_NE(refusal.find("llorch_unknown"), std::string::npos) << path << ": " << refusal;
+  }
+}
+
+TEST_P(OfFamily, AnUnknownKeyOfAGgufFileRefusesTheModel) {
+  const auto path = family_model(GetParam(), Format::kGguf);
+  if (!path) GTEST_SKIP() << "no GGUF fixture";
+  const GgufFile file = GgufFile::open(*path).value();
+  engine::io::GgufWriter writer;
+  for (const engine::io::GgufEntry& entry : file.metadata()) writer.put(entry.key, entry.value);
+  writer.put(std::string(file.string("general.architecture").value()) + ".llorch_unknown", std::uint32_t{1});
+  const std::vector<std::byte> bytes = writer.to_bytes().value();
+  const ModelFiles files = ModelFiles::from_gguf(GgufFile::parse(bytes, "model.gguf").value()).value();
+  const Family& family = **engine::models::find_family(files);
+  const auto keys = engine::models::GgufKeys::of(files).value();
+  (void)family.read_gguf(keys);
+  (void)engine::models::read_pooling(keys);
+  const auto refused = engine::models::refuse_other_keys(keys, family.name, family.gguf_others);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find(".llorch_unknown' = 1"), std::string::npos) << refused.error().message;
+}
+
+std::vector<std::string> all_families() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(family_directory("llama3").parent_path())) {
+    if (entry.is_directory()) names.push_back(entry.path().filename());
+  }
+  const std::vector<std::string> newer = families_of_2026();
+  names.insert(names.end(), newer.begin(), newer.end());
+  std::ranges::sort(names);
+  return names;
+}
+INSTANTIATE_TEST_SUITE_P(All, OfFamily, testing::ValuesIn(all_families()),
+                         [](const auto& family) { return family.param; });
+
+}  // namespace
+}  // namespace llorch::golden
