@@ -75,7 +75,7 @@ namespace llorch::base {
   X(UnsupportedQuantType,    "UNSUPPORTED_QUANT_TYPE",     2003, 500, false, "a tensor's type is not supported")          \
   X(UnsupportedTokenizer,    "UNSUPPORTED_TOKENIZER",      2004, 500, false, "the file's tokenizer is not supported")     \
   X(ConfigKeyMissing,        "CONFIG_KEY_MISSING",         2010, 500, false, "the model file lacks a required key")       \
-  X(ConfigKeyInvalid,        "CONFIG_KEY_INVALID",         2011, 500, false, "a key of the model file has an impossible value") \
+  X(ConfigKeyInvalid,        "CONFIG_KEY_INVALID",         2011, 500, false, "a key of the model file has an impossible value, or may change the output and is not supported") \
   X(UnknownArchitecture,     "UNKNOWN_ARCHITECTURE",       2012, 500, false, "no model family has this architecture name") \
   X(FormatCannotExpress,     "FORMAT_CANNOT_EXPRESS",      2013, 500, false, "the file format to write has no way to say what the model needs") \
   X(MissingWeight,           "MISSING_WEIGHT",             2020, 500, false, "the model file lacks a required tensor")    \

@@ -89,8 +89,8 @@ struct Family {
   std::span<const std::string_view> hf_claimed;    // the same, named as Source names them
   std::span<const std::string_view> gguf_ignored;  // tensors that may be in a file and are not used
   bool ignores_layers_past_end = false;            // prediction heads stored as further layers, or beside the model
-  std::span<const OtherKey> gguf_others;  // keys of the metadata that it does not read, by name without the prefix
-  std::span<const OtherKey> hf_others;    // keys of config.json that it does not read
+  OtherKeys gguf_others;  // keys of the metadata that it does not read, by name without the prefix
+  OtherKeys hf_others;    // keys of config.json that it does not read
   // Null: the family is not found in this format. The result has `vocab` only where a key says it.
   base::Result<ModelConfig> (*read_gguf)(const GgufKeys& keys) = nullptr;
   base::Result<ModelConfig> (*read_hf)(const HfKeys& keys) = nullptr;

@@ -94,8 +94,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr std::array kHfOthers{OtherKey{"post_norm", "false"}, OtherKey{"qk_norm", "true"},
-                               OtherKey{"mlp_bias", "false"}};
+constexpr OtherKeys kHfOthers = "post_norm=false qk_norm=true mlp_bias=false";
 
 }  // namespace
 

@@ -52,14 +52,9 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr std::array kHfOthers{OtherKey{"use_parallel_block", "true"},
-                               OtherKey{"use_parallel_embedding"},
-                               OtherKey{"use_gated_activation", "true"},
-                               OtherKey{"position_embedding_type", "\"rope_gptj\""},
-                               OtherKey{"rotary_pct", "1"},
-                               OtherKey{"layer_switch"},
-                               OtherKey{"order_of_interleaved_layers", "\"local_attn_first\""},
-                               OtherKey{"use_embedding_sharing"}};
+constexpr OtherKeys kHfOthers =
+    "use_parallel_block=true use_parallel_embedding use_gated_activation=true position_embedding_type=\"rope_gptj\" "
+    "rotary_pct=1 layer_switch order_of_interleaved_layers=\"local_attn_first\" use_embedding_sharing";
 
 }  // namespace
 

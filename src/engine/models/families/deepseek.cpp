@@ -179,10 +179,8 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr std::array kHfOthers{OtherKey{"num_nextn_predict_layers"}, OtherKey{"ep_size"},
-                               OtherKey{"moe_layer_freq", "1"}, OtherKey{"intermediate_size"}};
-constexpr std::array kGgufOthers{OtherKey{"attention.head_count_kv"}, OtherKey{"attention.key_length"},
-                                 OtherKey{"attention.value_length"}};
+constexpr OtherKeys kHfOthers = "num_nextn_predict_layers ep_size moe_layer_freq=1 intermediate_size";
+constexpr OtherKeys kGgufOthers = "attention.head_count_kv attention.key_length attention.value_length";
 
 }  // namespace
 

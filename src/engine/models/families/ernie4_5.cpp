@@ -60,9 +60,8 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr std::array kHfOthers{OtherKey{"moe_norm_min", "1e-12"}, OtherKey{"compression_ratio", "1"},
-                               OtherKey{"moe_capacity"}, OtherKey{"moe_gate", "\"topk\""},
-                               OtherKey{"moe_use_aux_free", "true"}};
+constexpr OtherKeys kHfOthers =
+    "moe_norm_min=1e-12 compression_ratio=1 moe_capacity moe_gate=\"topk\" moe_use_aux_free=true";
 
 }  // namespace
 

@@ -46,7 +46,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr std::array kHfOthers{OtherKey{"sliding_window_pattern"}};
+constexpr OtherKeys kHfOthers = "sliding_window_pattern";
 
 }  // namespace
 

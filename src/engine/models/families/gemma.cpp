@@ -138,7 +138,7 @@ base::Result<ModelConfig> read_hf_gemma3(const HfKeys& keys) {
   return config;
 }
 
-constexpr std::array kHfOthers{OtherKey{"hidden_act"}, OtherKey{"_sliding_window_pattern"}};
+constexpr OtherKeys kHfOthers = "hidden_act _sliding_window_pattern";
 
 }  // namespace
 

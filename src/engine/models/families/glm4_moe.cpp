@@ -51,7 +51,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr std::array kHfOthers{OtherKey{"num_nextn_predict_layers"}};
+constexpr OtherKeys kHfOthers = "num_nextn_predict_layers";
 
 }  // namespace
 

@@ -101,9 +101,8 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr std::array kHfOthers{OtherKey{"hidden_act", "\"silu\""}, OtherKey{"experts_per_token"},
-                               OtherKey{"initial_context_length"}};
-constexpr std::array kGgufOthers{OtherKey{"feed_forward_length"}};
+constexpr OtherKeys kHfOthers = "hidden_act=\"silu\" experts_per_token initial_context_length";
+constexpr OtherKeys kGgufOthers = "feed_forward_length";
 
 }  // namespace
 

@@ -129,9 +129,8 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr std::array kGgufOthers{OtherKey{"feed_forward_length"}};
-constexpr std::array kHfOthers{OtherKey{"mamba_chunk_size"}, OtherKey{"init_method"},
-                               OtherKey{"normalization_function", "\"rmsnorm\""}};
+constexpr OtherKeys kGgufOthers = "feed_forward_length";
+constexpr OtherKeys kHfOthers = "mamba_chunk_size init_method normalization_function=\"rmsnorm\"";
 
 }  // namespace
 

@@ -31,28 +31,11 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr std::array kHfOthers{OtherKey{"eod_token_id"},
-                               OtherKey{"rope_parameters.factor"},
-                               OtherKey{"rope_scaling.factor"},
-                               OtherKey{"add_classification_head", "false"},
-                               OtherKey{"class_num"},
-                               OtherKey{"dense_list"},
-                               OtherKey{"enable_lm_head_fp32"},
-                               OtherKey{"im_end_id"},
-                               OtherKey{"im_newline_id"},
-                               OtherKey{"im_start_id"},
-                               OtherKey{"mask_init_id"},
-                               OtherKey{"mlp_bias", "false"},
-                               OtherKey{"norm_type", "\"rms\""},
-                               OtherKey{"org_vocab_size"},
-                               OtherKey{"pad_id"},
-                               OtherKey{"pool_type"},
-                               OtherKey{"text_end_id"},
-                               OtherKey{"text_start_id"},
-                               OtherKey{"use_cla", "false"},
-                               OtherKey{"cla_share_factor"},
-                               OtherKey{"use_qk_norm", "true"},
-                               OtherKey{"use_rotary_pos_emb", "true"}};
+constexpr OtherKeys kHfOthers =
+    "eod_token_id rope_parameters.factor rope_scaling.factor add_classification_head=false class_num dense_list "
+    "enable_lm_head_fp32 im_end_id im_newline_id im_start_id mask_init_id mlp_bias=false norm_type=\"rms\" "
+    "org_vocab_size pad_id pool_type text_end_id text_start_id use_cla=false cla_share_factor use_qk_norm=true "
+    "use_rotary_pos_emb=true";
 
 }  // namespace
 

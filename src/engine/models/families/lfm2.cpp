@@ -144,24 +144,10 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr std::array kHfOthers{OtherKey{"block_ffn_dim_multiplier"},
-                               OtherKey{"block_multiple_of"},
-                               OtherKey{"full_attn_idxs"},
-                               OtherKey{"intermediate_size"},
-                               OtherKey{"tie_embedding"},
-                               OtherKey{"rms_norm_eps"},
-                               OtherKey{"block_dim"},
-                               OtherKey{"block_mlp_init_scale"},
-                               OtherKey{"block_norm_eps"},
-                               OtherKey{"block_out_init_scale"},
-                               OtherKey{"block_use_swiglu", "true"},
-                               OtherKey{"block_use_xavier_init"},
-                               OtherKey{"conv_dim"},
-                               OtherKey{"conv_dim_out"},
-                               OtherKey{"conv_use_xavier_init"},
-                               OtherKey{"num_heads"},
-                               OtherKey{"theta"},
-                               OtherKey{"use_pos_enc", "true"}};
+constexpr OtherKeys kHfOthers =
+    "block_ffn_dim_multiplier block_multiple_of full_attn_idxs intermediate_size tie_embedding rms_norm_eps block_dim "
+    "block_mlp_init_scale block_norm_eps block_out_init_scale block_use_swiglu=true block_use_xavier_init conv_dim "
+    "conv_dim_out conv_use_xavier_init num_heads theta use_pos_enc=true";
 
 }  // namespace
 

@@ -75,8 +75,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr std::array kHfOthers{OtherKey{"is_llama_config"}, OtherKey{"rope_interleaved", "false"},
-                               OtherKey{"max_sequence_length"}};
+constexpr OtherKeys kHfOthers = "is_llama_config rope_interleaved=false max_sequence_length";
 
 }  // namespace
 

@@ -49,18 +49,10 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr std::array kHfOthers{OtherKey{"chunk_size"},
-                               OtherKey{"residual_in_fp32"},
-                               OtherKey{"time_step_floor"},
-                               OtherKey{"time_step_max"},
-                               OtherKey{"time_step_min"},
-                               OtherKey{"time_step_rank"},
-                               OtherKey{"fused_add_norm"},
-                               OtherKey{"rms_norm", "true"},
-                               OtherKey{"pad_vocab_size_multiple"},
-                               OtherKey{"time_step_init_scheme"},
-                               OtherKey{"time_step_scale"}};
-constexpr std::array kGgufOthers{OtherKey{"feed_forward_length", "0"}, OtherKey{"attention.head_count", "0"}};
+constexpr OtherKeys kHfOthers =
+    "chunk_size residual_in_fp32 time_step_floor time_step_max time_step_min time_step_rank fused_add_norm "
+    "rms_norm=true pad_vocab_size_multiple time_step_init_scheme time_step_scale";
+constexpr OtherKeys kGgufOthers = "feed_forward_length=0 attention.head_count=0";
 
 }  // namespace
 

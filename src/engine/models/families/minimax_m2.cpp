@@ -58,18 +58,11 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr std::array kGgufOthers{OtherKey{"feed_forward_length"}};
+constexpr OtherKeys kGgufOthers = "feed_forward_length";
 
-constexpr std::array kHfOthers{OtherKey{"attn_type_list"},
-                               OtherKey{"qk_norm_type", "\"per_layer\""},
-                               OtherKey{"use_qk_norm", "true"},
-                               OtherKey{"use_routing_bias", "true"},
-                               OtherKey{"scoring_func", "\"sigmoid\""},
-                               OtherKey{"shared_intermediate_size", "0"},
-                               OtherKey{"shared_moe_mode"},
-                               OtherKey{"use_mtp"},
-                               OtherKey{"num_mtp_modules"},
-                               OtherKey{"mtp_transformer_layers"}};
+constexpr OtherKeys kHfOthers =
+    "attn_type_list qk_norm_type=\"per_layer\" use_qk_norm=true use_routing_bias=true scoring_func=\"sigmoid\" "
+    "shared_intermediate_size=0 shared_moe_mode use_mtp num_mtp_modules mtp_transformer_layers";
 
 }  // namespace
 

@@ -40,7 +40,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr std::array kHfOthers{OtherKey{"rope_parameters.max_position_embeddings"}};
+constexpr OtherKeys kHfOthers = "rope_parameters.max_position_embeddings";
 
 }  // namespace
 

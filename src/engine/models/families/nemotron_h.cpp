@@ -127,20 +127,10 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr std::array kHfOthers{OtherKey{"chunk_size"},
-                               OtherKey{"expand"},
-                               OtherKey{"mamba_ssm_cache_dtype"},
-                               OtherKey{"moe_shared_expert_overlap"},
-                               OtherKey{"mtp_layers_block_type"},
-                               OtherKey{"num_logits_to_keep"},
-                               OtherKey{"num_nextn_predict_layers"},
-                               OtherKey{"residual_in_fp32"},
-                               OtherKey{"time_step_floor"},
-                               OtherKey{"time_step_max"},
-                               OtherKey{"use_mamba_kernels"},
-                               OtherKey{"norm_eps"},
-                               OtherKey{"rms_norm_eps"}};
-constexpr std::array kGgufOthers{OtherKey{"rope.scaling.finetuned"}};
+constexpr OtherKeys kHfOthers =
+    "chunk_size expand mamba_ssm_cache_dtype moe_shared_expert_overlap mtp_layers_block_type num_logits_to_keep "
+    "num_nextn_predict_layers residual_in_fp32 time_step_floor time_step_max use_mamba_kernels norm_eps rms_norm_eps";
+constexpr OtherKeys kGgufOthers = "rope.scaling.finetuned";
 
 }  // namespace
 

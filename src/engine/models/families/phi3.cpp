@@ -47,10 +47,9 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr std::array kHfOthers{OtherKey{"original_max_position_embeddings"}, OtherKey{"full_attn_mod", "1"},
-                               OtherKey{"interpolate_factor", "1"}, OtherKey{"lm_head_bias", "false"},
-                               OtherKey{"mlp_bias", "false"}};
-constexpr std::array kGgufOthers{OtherKey{"attention.sliding_window"}};
+constexpr OtherKeys kHfOthers =
+    "original_max_position_embeddings full_attn_mod=1 interpolate_factor=1 lm_head_bias=false mlp_bias=false";
+constexpr OtherKeys kGgufOthers = "attention.sliding_window";
 
 }  // namespace
 

@@ -45,8 +45,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys, const HfDefaults& defaults
 base::Result<ModelConfig> read_hf_qwen2(const HfKeys& keys) { return read_hf(keys, {}); }
 base::Result<ModelConfig> read_hf_qwen3(const HfKeys& keys) { return read_hf(keys, {.head_dim = 128}); }
 
-constexpr std::array kHfOthers{OtherKey{"max_window_layers"}, OtherKey{"sliding_window"},
-                               OtherKey{"use_mrope", "false"}};
+constexpr OtherKeys kHfOthers = "max_window_layers sliding_window use_mrope=false";
 
 }  // namespace
 

@@ -44,9 +44,8 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr std::array kHfOthers{OtherKey{"intermediate_size"}, OtherKey{"max_window_layers"},
-                               OtherKey{"sliding_window"}};
-constexpr std::array kGgufOthers{OtherKey{"feed_forward_length"}};
+constexpr OtherKeys kHfOthers = "intermediate_size max_window_layers sliding_window";
+constexpr OtherKeys kGgufOthers = "feed_forward_length";
 
 }  // namespace
 

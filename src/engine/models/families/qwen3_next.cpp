@@ -129,8 +129,8 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr std::array kHfOthers{OtherKey{"intermediate_size"}};
-constexpr std::array kGgufOthers{OtherKey{"feed_forward_length"}, OtherKey{"rope.dimension_sections"}};
+constexpr OtherKeys kHfOthers = "intermediate_size";
+constexpr OtherKeys kGgufOthers = "feed_forward_length rope.dimension_sections";
 
 }  // namespace
 

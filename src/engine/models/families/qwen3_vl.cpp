@@ -367,13 +367,11 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr std::array kHfOthers{OtherKey{"intermediate_size"},
-                               OtherKey{"vision_config.initializer_range"},
-                               OtherKey{"vision_config.model_type"},
-                               OtherKey{"vision_config.rope_parameters.rope_type", "\"axial\""},
-                               OtherKey{"rope_parameters.mrope_interleaved", "true"},
-                               OtherKey{"rope_scaling.mrope_interleaved", "true"}};
-constexpr std::array kGgufOthers{OtherKey{"feed_forward_length"}, OtherKey{"n_deepstack_layers"}};
+constexpr OtherKeys kHfOthers =
+    "intermediate_size vision_config.initializer_range vision_config.model_type "
+    "vision_config.rope_parameters.rope_type=\"axial\" rope_parameters.mrope_interleaved=true "
+    "rope_scaling.mrope_interleaved=true";
+constexpr OtherKeys kGgufOthers = "feed_forward_length n_deepstack_layers";
 
 }  // namespace
 

@@ -44,8 +44,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr std::array kHfOthers{OtherKey{"no_rope_layer_interval"}, OtherKey{"sliding_window"},
-                               OtherKey{"max_window_layers"}};
+constexpr OtherKeys kHfOthers = "no_rope_layer_interval sliding_window max_window_layers";
 
 }  // namespace
 

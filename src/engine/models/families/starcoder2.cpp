@@ -46,9 +46,9 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr std::array kHfOthers{OtherKey{"mlp_type", "\"default\""}, OtherKey{"norm_type", "\"layer_norm\""},
-                               OtherKey{"attention_softmax_in_fp32"}, OtherKey{"scale_attention_softmax_in_fp32"},
-                               OtherKey{"scale_attn_weights", "true"}};
+constexpr OtherKeys kHfOthers =
+    "mlp_type=\"default\" norm_type=\"layer_norm\" attention_softmax_in_fp32 scale_attention_softmax_in_fp32 "
+    "scale_attn_weights=true";
 
 }  // namespace
 
