@@ -15,9 +15,9 @@ namespace {
 constexpr std::int64_t kIdleMs = 60'000;
 // A progress that comes while the core is due this soon wakes nobody: it goes with what is due, or with a write before that.
 constexpr std::int64_t kProgressWaitMs = 10;
-// While several callers wait for each commit, commits begin this far apart: more share one, and the disk, the log and the
-// threads that are told work for each of them. A caller that is alone waits for nobody.
-constexpr std::chrono::microseconds kCommitSpacing{1000};
+// While several callers wait for each commit, commits begin this far apart: a commit costs the same CPU for one caller and
+// for many, and so do the threads that it wakes. A caller that is alone waits for nobody.
+constexpr std::chrono::microseconds kCommitSpacing{1500};
 
 bool is_progress(const Operation& operation) {
   const auto* move = std::get_if<Move>(&operation);
