@@ -14,6 +14,8 @@ namespace {
 
 // Lines of one write: few system calls for a burst, and little that a stalled descriptor holds beside the queue.
 constexpr std::size_t kLinesPerWrite = 64;
+// While lines keep coming, writes begin this far apart, so that a busy daemon does not wake the thread for each.
+constexpr std::chrono::milliseconds kWriteSpacing{5};
 
 std::size_t bytes_of(const LogRecord& record) {
   std::size_t bytes = sizeof record + record.event.size() + record.correlation_id.value.size() + record.human.size();
@@ -81,6 +83,7 @@ void LogWriter::push(Item item) {
     bytes_ += item.bytes;
     item.dropped_before = std::exchange(dropped_unsaid_, 0);
     queue_.push_back(std::move(item));
+    if (spacing_ && queue_.size() < kLinesPerWrite) return;
   }
   added_.notify_one();
 }
@@ -89,6 +92,8 @@ bool LogWriter::flush(std::chrono::milliseconds limit) {
   if (std::this_thread::get_id() == thread_.get_id()) return false;
   std::unique_lock lock(mutex_);
   const std::uint64_t wanted = added_count_;
+  flush_count_ = added_count_;
+  added_.notify_one();
   return written_.wait_for(lock, limit, [&] { return done_count_ >= wanted; });
 }
 
@@ -140,10 +145,20 @@ bool LogWriter::write(Stream stream, std::string_view text) {
   return done == text.size();
 }
 
+// A line that comes long after the one before it does not wait, nor does a burst, nor what somebody flushes.
+void LogWriter::wait_for_more(std::unique_lock<std::mutex>& lock) {
+  spacing_ = true;
+  added_.wait_until(lock, write_begin_ + kWriteSpacing,
+                    [&] { return stopping_ || queue_.size() >= kLinesPerWrite || flush_count_ > done_count_; });
+  spacing_ = false;
+}
+
 void LogWriter::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
+    wait_for_more(lock);
     added_.wait(lock, [&] { return !queue_.empty() || stopping_ || (dropped_unsaid_ > 0 && !refused_); });
+    write_begin_ = std::chrono::steady_clock::now();
     const std::deque<Item> items = take_some();
     // Nobody logs any more who could carry the note.
     const std::int64_t tail = items.empty() ? std::exchange(dropped_unsaid_, 0) : 0;

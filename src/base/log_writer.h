@@ -53,6 +53,7 @@ class LogWriter {
   };
   void push(Item item);
   void run();
+  void wait_for_more(std::unique_lock<std::mutex>& lock);
   std::deque<Item> take_some();
   bool write(Stream stream, std::string_view text);
   std::string text_of(const std::deque<Item>& items) const;
@@ -67,11 +68,14 @@ class LogWriter {
   std::deque<Item> queue_;
   std::size_t lines_ = 0, bytes_ = 0;
   std::uint64_t added_count_ = 0, done_count_ = 0;
+  std::uint64_t flush_count_ = 0;  // added_count_ at the last flush()
   std::int64_t dropped_ = 0, dropped_unsaid_ = 0;
+  bool spacing_ = false;  // the thread waits for more lines
   bool refused_ = false;  // the last write failed: no note by itself
   bool torn_ = false;     // and left a part of a line; of the thread alone
   bool stopping_ = false;
-  std::thread thread_;  // last: it uses the others
+  std::chrono::steady_clock::time_point write_begin_;  // of the thread alone
+  std::thread thread_;                                 // last: it uses the others
 };
 
 }  // namespace llorch::base

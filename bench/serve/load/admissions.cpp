@@ -25,6 +25,7 @@ struct Connection {
   std::int64_t due_ns = 0;
   std::int64_t sent_ns = 0;
   bool busy = false;
+  Api api = Api::kV2;  // with options.answers
 };
 
 class Admissions {
@@ -64,9 +65,10 @@ class Admissions {
     }
     cpu = cpu_seconds() - cpu;
     announce("end");
+    const std::string apis = options_.answers ? fmt::format(R"("v2":{},"v1":{},)", v2_.json(), v1_.json()) : "";
     return fmt::format(
-        R"({{"mode":"admission","jobs_per_s":{},"jobs":{},"seconds":{},"admission":{},"on_the_wire":{},"load_cpu_s":{:.3f}}})",
-        options_.jobs_per_s, total_.count(), options_.seconds, total_.json(), wire_.json(), cpu);
+        R"({{"mode":"admission","jobs_per_s":{},"jobs":{},"seconds":{},"admission":{},"on_the_wire":{},{}"load_cpu_s":{:.3f}}})",
+        options_.jobs_per_s, total_.count(), options_.seconds, total_.json(), wire_.json(), apis, cpu);
   }
 
  private:
@@ -77,7 +79,13 @@ class Admissions {
       connection.busy = true;
       connection.due_ns = due_.front();
       due_.pop_front();
-      append_submission(connection.out, {.tokens = options_.tokens, .seed = ++seed_});
+      const Submission submission{.tokens = options_.tokens, .seed = ++seed_};
+      if (options_.answers) {
+        connection.api = seed_ % 2 == 0 ? Api::kV2 : Api::kV1;
+        append_waiting_submission(connection.out, submission, connection.api);
+      } else {
+        append_submission(connection.out, submission);
+      }
       connection.sent_ns = now_ns();
       if (!send_some(connection.fd, connection.out, connection.sent)) fail("orchestratord closed a connection");
     }
@@ -92,7 +100,7 @@ class Admissions {
       if (bytes.empty()) return;
       if (!connection.busy) fail("an answer that nobody asked for");
       bytes = connection.reader.feed(bytes, [&](std::string_view body) {
-        if (connection.reader.status() != 202) fail(fmt::format("refused: {}", body));
+        if (connection.reader.status() != (options_.answers ? 200 : 202)) fail(fmt::format("refused: {}", body));
       });
       if (connection.reader.done()) take_answer(connection);
     }
@@ -103,6 +111,7 @@ class Admissions {
     if (connection.due_ns >= begin_ns_) {
       total_.add(now - connection.due_ns);
       wire_.add(now - connection.sent_ns);
+      if (options_.answers) (connection.api == Api::kV2 ? v2_ : v1_).add(now - connection.sent_ns);
     }
     connection.reader.reset();
     connection.busy = false;
@@ -121,6 +130,7 @@ class Admissions {
   std::int64_t submitted_ = 0, answered_ = 0;
   std::int64_t begin_ns_ = INT64_MAX;
   Samples total_, wire_;
+  Samples v2_, v1_;  // of wire_
 };
 
 }  // namespace

@@ -13,6 +13,7 @@ struct AdmissionOptions {
   double seconds = 10;
   int connections = 256;
   std::int64_t tokens = 1;
+  bool answers = false;  // each request waits for its job's end, of /v2 and /v1 in turn
 };
 // Prints {"event":"begin"} and {"event":"end"} around the measured window; returns one line of JSON.
 std::string measure_admissions(const AdmissionOptions& options);

@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
   admit->add_option("--seconds", admission.seconds);
   admit->add_option("--connections", admission.connections);
   admit->add_option("--tokens", admission.tokens, "max_tokens of every job");
+  admit->add_flag("--answers", admission.answers, "Wait for each job's end, by POST to /v2 and /v1 in turn");
 
   CLI::App* const streams = app.add_subcommand("streams", "Read streams to their ends, over and over");
   CLI::App* const hold = app.add_subcommand("hold", "Open streams and keep them until standard input ends");

@@ -27,6 +27,14 @@ void append_submission(std::string& out, const Submission& submission) {
           submission.tokens, submission.seed));
 }
 
+void append_waiting_submission(std::string& out, const Submission& submission, Api api) {
+  append_post(
+      out, api == Api::kV2 ? "/v2/tasks?wait=true" : "/v1/completions",
+      fmt::format(
+          R"({{"model":"file:/models/relay-bench.gguf","prompt":"Once upon a time","max_tokens":{},"seed":{}}})",
+          submission.tokens, submission.seed));
+}
+
 void append_execute(std::string& out, const Submission& submission) {
   append_post(out, "/execute",
               fmt::format(R"({{"job_id":"direct-{1}","prompt_tokens":[1],"max_tokens":{0},"seed":{1}}})",

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "base/assert.h"
@@ -26,6 +27,8 @@ constexpr std::int64_t kErasureSyncDelayMs = 500;
 // How long a job's progress waits for another write to share its commit: nobody waits for it, and a restart that finds an
 // older state runs the job again all the same.
 constexpr std::int64_t kProgressDelayMs = 10;
+// It lets writes of others go ahead at first: of several steps that a job takes in this time one is written.
+constexpr std::int64_t kProgressJoinMs = 5;
 // Between attempts to settle admissions in doubt while the disk refuses and nobody else wants to write.
 constexpr std::int64_t kRetryDelayMs = 200;
 // Retention looks for jobs that are too old this often; for jobs that are too many, whenever some ended.
@@ -205,16 +208,22 @@ std::int64_t GroupCore::due_mono_ms() const {
   return std::min({retry_due_ms_, erasure_due_ms_, progress_due_ms_, clean_up_due_ms_, space_due_ms_, backup_due_ms_});
 }
 
-// Progress joins whatever is written, or goes alone when it has waited long enough.
+// Progress joins what is written once it has waited a little, at once what ends its job, and goes alone when it has waited
+// long enough.
 void GroupCore::release_progress(Batch& batch) {
   if (progress_.empty()) return;
   const std::int64_t now = now_ms();
   if (progress_due_ms_ == kNever) progress_due_ms_ = now + kProgressDelayMs;
-  if (!batch.writes() && now < progress_due_ms_) return;
-  batch.moves.insert(batch.moves.begin(), std::make_move_iterator(progress_.begin()),
-                     std::make_move_iterator(progress_.end()));
-  progress_.clear();
-  progress_due_ms_ = kNever;
+  auto stays = progress_.begin();
+  if (now < progress_due_ms_ && (!batch.writes() || progress_due_ms_ - now > kProgressDelayMs - kProgressJoinMs)) {
+    std::unordered_set<base::JobId> ends;
+    for (const Move& move : batch.moves) ends.insert(move.transition.job_id);
+    stays = std::stable_partition(progress_.begin(), progress_.end(),
+                                  [&](const Move& move) { return !ends.contains(move.transition.job_id); });
+  }
+  batch.moves.insert(batch.moves.begin(), std::make_move_iterator(stays), std::make_move_iterator(progress_.end()));
+  progress_.erase(stays, progress_.end());
+  if (progress_.empty()) progress_due_ms_ = kNever;
 }
 
 void GroupCore::close() {

@@ -140,7 +140,7 @@ class Store {
   // Success: job, queue entry and payload are on disk. CONFLICT: job_id or task_id is taken. STORE_UNAVAILABLE: it is not and
   // will not be there; waits until that is certain (ADR 0016). SHUTTING_DOWN: it may be there.
   virtual void admit(Admission admission, Done done) = 0;
-  // A transition that is not terminal waits up to 10 ms for another write to share a commit with; a later one of the
+  // A transition that is not terminal waits up to 20 ms for another write to share a commit with; a later one of the
   // same job may replace it, and `done` then answers both. A terminal transition also destroys the payload and its key.
   // STORE_UNAVAILABLE: a restart may find the row changed or not, so repeat it until it succeeds. NOT_FOUND, and
   // CONFLICT for a job that is already terminal: bugs of the caller.

@@ -13,6 +13,16 @@ namespace {
 
 // A core with nothing due is looked at again after this.
 constexpr std::int64_t kIdleMs = 60'000;
+// A progress that comes while the core is due this soon wakes nobody: it goes with what is due, or with a write before that.
+constexpr std::int64_t kProgressWaitMs = 10;
+// While several callers wait for each commit, commits begin this far apart: a commit costs the same CPU for one caller and
+// for many, and so do the threads that it wakes. A caller that is alone waits for nobody.
+constexpr std::chrono::microseconds kCommitSpacing{1500};
+
+bool is_progress(const Operation& operation) {
+  const auto* move = std::get_if<Move>(&operation);
+  return move != nullptr && !wire::is_terminal(move->transition.progress.status);
+}
 
 void refuse(const Operation& operation, const base::Error& error) {
   std::visit(
@@ -47,9 +57,13 @@ class ThreadedStore final : public Store {
 
  private:
   void post(Operation operation);
+  // Whether the thread has to be woken for an operation that was put into the mailbox. REQUIRES: the lock.
+  bool calls_for(bool progress);
   void run();
   // What waits; empty when the core is due or the store stops. Sets `last` when nothing will come any more.
   std::vector<Operation> wait(bool& last);
+  void wait_for_company(std::unique_lock<std::mutex>& lock);
+  void wait_for_work(std::unique_lock<std::mutex>& lock);
 
   const std::unique_ptr<StoreCore> core_;
   const base::Clock& clock_;
@@ -58,28 +72,46 @@ class ThreadedStore final : public Store {
   std::vector<Operation> mailbox_;  // guarded by mutex_
   bool checkpoints_wait_ = false;   // guarded by mutex_: in the mailbox
   bool stopping_ = false;           // guarded by mutex_
-  std::thread thread_;              // last: it uses the others
+  bool asleep_ = false;             // guarded by mutex_: until somebody calls or wakes_mono_ms_ comes
+  std::int64_t wakes_mono_ms_ = 0;  // guarded by mutex_
+  // Of the thread alone: the last group, and how many waited for it.
+  std::chrono::steady_clock::time_point group_begin_;
+  std::int64_t group_callers_ = 0;
+  std::thread thread_;  // last: it uses the others
 };
 
 void ThreadedStore::post(Operation operation) {
+  const bool progress = is_progress(operation);
+  bool taken = false;
   {
     const std::lock_guard lock(mutex_);
     if (!stopping_) {
       mailbox_.push_back(std::move(operation));
-      wake_.notify_one();
-      return;
+      if (!calls_for(progress)) return;
+      taken = true;
     }
   }
+  if (taken) return wake_.notify_one();
   refuse(operation,
          {base::ErrorCode::kShuttingDown, "the job store is stopping; try again when the daemon is back", {}});
 }
 
+bool ThreadedStore::calls_for(bool progress) {
+  if (!asleep_) return false;  // it looks into the mailbox before it sleeps
+  if (progress && wakes_mono_ms_ <= clock_.now().mono_ms + kProgressWaitMs) return false;
+  asleep_ = false;
+  return true;
+}
+
 // They come by the clock, so that while the disk stalls nothing else bounds them; what is missed comes again with the next.
 void ThreadedStore::checkpoint(std::vector<Checkpoint> checkpoints) {
-  const std::lock_guard lock(mutex_);
-  if (stopping_ || checkpoints_wait_) return;
-  checkpoints_wait_ = true;
-  mailbox_.emplace_back(SaveCheckpoints{std::move(checkpoints)});
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_ || checkpoints_wait_) return;
+    checkpoints_wait_ = true;
+    mailbox_.emplace_back(SaveCheckpoints{std::move(checkpoints)});
+    if (!calls_for(false)) return;
+  }
   wake_.notify_one();
 }
 
@@ -105,13 +137,27 @@ void ThreadedStore::run() {
 
 std::vector<Operation> ThreadedStore::wait(bool& last) {
   std::unique_lock lock(mutex_);
-  const std::int64_t due_ms = core_->due_mono_ms();
-  const std::int64_t delay_ms =
-      due_ms == StoreCore::kNever ? kIdleMs : std::clamp<std::int64_t>(due_ms - clock_.now().mono_ms, 0, kIdleMs);
-  wake_.wait_for(lock, std::chrono::milliseconds(delay_ms), [this] { return stopping_ || !mailbox_.empty(); });
+  if (group_callers_ > 1) wait_for_company(lock);
+  if (mailbox_.empty() && !stopping_) wait_for_work(lock);
   last = stopping_;
   checkpoints_wait_ = false;
+  group_begin_ = std::chrono::steady_clock::now();
+  group_callers_ = std::ranges::count_if(mailbox_, [](const Operation& operation) { return !is_progress(operation); });
   return std::exchange(mailbox_, {});
+}
+
+void ThreadedStore::wait_for_company(std::unique_lock<std::mutex>& lock) {
+  wake_.wait_until(lock, group_begin_ + kCommitSpacing, [this] { return stopping_; });
+}
+
+void ThreadedStore::wait_for_work(std::unique_lock<std::mutex>& lock) {
+  const std::int64_t now = clock_.now().mono_ms, due_ms = core_->due_mono_ms();
+  const std::int64_t delay_ms =
+      due_ms == StoreCore::kNever ? kIdleMs : std::clamp<std::int64_t>(due_ms - now, 0, kIdleMs);
+  wakes_mono_ms_ = now + delay_ms;
+  asleep_ = true;
+  wake_.wait_for(lock, std::chrono::milliseconds(delay_ms), [this] { return stopping_ || !asleep_; });
+  asleep_ = false;
 }
 
 }  // namespace

@@ -127,7 +127,17 @@ std::optional<std::string> Statement::optional_text(int column) const {
 
 void Database::Close::operator()(sqlite3* db) const { sqlite3_close_v2(db); }
 
+namespace {
+// Nobody asks SQLite how much memory it uses, and to count that takes a lock of all threads per allocation. Without effect if
+// somebody in the process has used SQLite before.
+void stop_counting_memory() {
+  static const int once = sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
+  (void)once;
+}
+}  // namespace
+
 base::Result<Database> Database::open(const DatabaseOptions& options) {
+  stop_counting_memory();
   sqlite3* raw = nullptr;
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
   const int code =
