@@ -14,7 +14,19 @@ struct TextPattern {
 };
 
 // Values are on the wire (tokenizer_data.h): append only.
-enum class NormalizerKind : std::uint8_t { kNfc, kNfd, kNfkc, kNfkd, kLowercase, kStrip, kReplace, kPrepend };
+enum class NormalizerKind : std::uint8_t {
+  kNfc,
+  kNfd,
+  kNfkc,
+  kNfkd,
+  kLowercase,
+  kStrip,
+  kReplace,
+  kPrepend,
+  kClean,           // drops controls, formats, private use and U+FFFD; tabs, line ends and spaces become U+0020
+  kSpaceCjk,        // a space on either side of every CJK ideograph
+  kDropNonspacing,  // drops \p{Mn}
+};
 
 struct NormalizerStep {
   NormalizerKind kind = NormalizerKind::kNfc;
@@ -44,13 +56,13 @@ struct PreTokenizerStep {
   bool operator==(const PreTokenizerStep&) const = default;
 };
 
-enum class DecoderKind : std::uint8_t { kByteLevel, kMetaspace, kByteFallback, kFuse, kReplace, kStrip };
+enum class DecoderKind : std::uint8_t { kByteLevel, kMetaspace, kByteFallback, kFuse, kReplace, kStrip, kWordPiece };
 
 struct DecoderStep {
   DecoderKind kind = DecoderKind::kByteLevel;
   TextPattern pattern;                            // kReplace: what is replaced
   std::string text;                               // kReplace: by what; kStrip: the character; kMetaspace: replacement
-  std::uint32_t start = 0, stop = 0;              // kStrip: at most so many at each end
+  std::uint32_t start = 0, stop = 0;              // kStrip: at most so many at each end; kWordPiece: start 1 cleans up
   PrependScheme prepend = PrependScheme::kNever;  // kMetaspace
   bool operator==(const DecoderStep&) const = default;
 };

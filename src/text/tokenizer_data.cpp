@@ -190,7 +190,7 @@ constexpr std::uint8_t last_of(auto value) { return static_cast<std::uint8_t>(va
 
 NormalizerStep read_normalizer(Reader& r) {
   NormalizerStep step;
-  step.kind = r.choice<NormalizerKind>(last_of(NormalizerKind::kPrepend));
+  step.kind = r.choice<NormalizerKind>(last_of(NormalizerKind::kDropNonspacing));
   step.pattern = read_pattern(r);
   step.text = r.string();
   for (bool* flag : {&step.left, &step.right}) *flag = r.flag();
@@ -211,7 +211,7 @@ PreTokenizerStep read_pre_tokenizer(Reader& r) {
 
 DecoderStep read_decoder(Reader& r) {
   DecoderStep step;
-  step.kind = r.choice<DecoderKind>(last_of(DecoderKind::kStrip));
+  step.kind = r.choice<DecoderKind>(last_of(DecoderKind::kWordPiece));
   step.pattern = read_pattern(r);
   step.text = r.string();
   step.start = r.u32();

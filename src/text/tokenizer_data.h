@@ -59,7 +59,7 @@ struct TokenizerJson {
 };
 
 struct TokenizerData {
-  // GGUF: "llama" (SPM), "gpt2" (byte-level BPE), as the file spells it. tokenizer.json: "bpe", "unigram".
+  // GGUF: "llama" (SPM), "gpt2" (byte-level BPE), as the file spells it. tokenizer.json: "bpe", "unigram", "wordpiece".
   std::string model;
   std::string pre;  // name of the pre-tokenizer; "gpt2" only
   std::vector<std::string> tokens;
@@ -72,7 +72,7 @@ struct TokenizerData {
   std::optional<bool> add_bos, add_eos, add_space_prefix;
   std::string chat_template;  // the default one as the file has it; empty: none
   std::vector<NamedChatTemplate> named_chat_templates;
-  TokenizerJson json;  // "bpe" and "unigram" only
+  TokenizerJson json;  // models of a tokenizer.json only
 
   bool operator==(const TokenizerData&) const = default;
 };

@@ -9,6 +9,7 @@
 #include "text/model/bpe.h"
 #include "text/model/spm.h"
 #include "text/model/unigram.h"
+#include "text/model/wordpiece.h"
 
 namespace llorch::text {
 
@@ -103,7 +104,7 @@ base::Result<bool> adds(const std::optional<bool>& said, bool by_default, const 
 base::Error unknown_model(const std::string& name) {
   return {ErrorCode::kUnsupportedTokenizer,
           fmt::format("the tokenizer's model is \"{}\"; this build has llama (SPM) and gpt2 (byte-level BPE) of GGUF, "
-                      "bpe and unigram of tokenizer.json: use a file of a family with one of these",
+                      "bpe, unigram and wordpiece of tokenizer.json: use a file of a family with one of these",
                       name.substr(0, 64)),
           {}};
 }
@@ -226,6 +227,9 @@ base::Result<std::unique_ptr<const model::Model>> make_json_model(const Tokenize
     return std::unique_ptr<const model::Model>(std::make_unique<const model::UnigramModel>(
         vocabulary, data.scores, model::UnigramOptions{.fuse_unknown = data.json.fuse_unknown, .fallback = fallback}));
   }
+  if (data.model == "wordpiece") {
+    return std::unique_ptr<const model::Model>(std::make_unique<const model::WordPieceModel>(vocabulary, fallback));
+  }
   return model::BpeModel::create(vocabulary, data.json.merges,
                                  {.unit = byte_level ? model::BpeUnit::kByte : model::BpeUnit::kCharacter,
                                   .whole_piece_first = data.json.whole_piece_first,
@@ -237,7 +241,7 @@ base::Result<> build_json(const TokenizerData& data, TokenizerParts& parts) {
   const bool byte_level = is_byte_level(data.json.pipeline);
   auto normalizer = TRY(normalizer::Normalizer::create(data.json.pipeline.normalizers));
   const model::DecodedSpellings decoded = TRY(model::decoded_spellings(data, normalizer));
-  if (byte_level != decoded.byte_level || (byte_level && data.model == "unigram")) {
+  if (byte_level != decoded.byte_level || (byte_level && data.model != "bpe")) {
     return base::fail(ErrorCode::kUnsupportedTokenizer,
                       "the tokenizer is byte-level in a part only (pre-tokenizer, model, decoder), which this build "
                       "does not have: use the model's GGUF");
@@ -264,7 +268,7 @@ base::Result<TokenizerParts> build_tokenizer(TokenizerData data) {
     TRY(build_spm(data, parts));
   } else if (data.model == "gpt2") {
     TRY(build_byte_bpe(data, parts));
-  } else if (data.model == "bpe" || data.model == "unigram") {
+  } else if (data.model == "bpe" || data.model == "unigram" || data.model == "wordpiece") {
     TRY(build_json(data, parts));
   } else {
     return base::fail(unknown_model(data.model));

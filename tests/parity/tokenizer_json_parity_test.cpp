@@ -57,7 +57,7 @@ class TokenizerJsonParity : public testing::TestWithParam<const char*> {};
 TEST_P(TokenizerJsonParity, GivesTheLibrarysIdsAndTexts) {
   auto data = engine::io::tokenizer_json::read_tokenizer_directory(kDirectory / GetParam());
   ASSERT_TRUE(data.has_value()) << data.error().message;
-  const bool is_unigram = data->model == "unigram";
+  const bool is_unigram = data->model == "unigram", is_wordpiece = data->model == "wordpiece";
   const std::string blob = text::serialize(*data);
   ASSERT_TRUE(text::parse_tokenizer_data(std::as_bytes(std::span(blob))).value() == *data);
   const auto tokenizer = Tokenizer::create(std::move(*data));
@@ -68,6 +68,8 @@ TEST_P(TokenizerJsonParity, GivesTheLibrarysIdsAndTexts) {
   ASSERT_EQ(texts.size(), cases.size());
   for (std::size_t i = 0; i < texts.size(); ++i) {
     const std::string text(texts[i].as_string());
+    // A punctuation mark that the library's table lacks; ids differ there (docs/internals/tokenizers.md).
+    if (is_wordpiece && text.find("\xE2\xB9\x83") != std::string::npos) continue;
     const bj::array& expected = cases[i].as_array();
     const auto ids = bj::value_to<std::vector<std::uint32_t>>(expected[0]);
     const auto got = tokenizer->encode(text, {.add_special = true, .parse_special = true});
@@ -88,8 +90,8 @@ TEST_P(TokenizerJsonParity, GivesTheLibrarysIdsAndTexts) {
 INSTANTIATE_TEST_SUITE_P(Kinds, TokenizerJsonParity,
                          testing::Values("gpt2", "gpt2_prefix_space", "llama3", "qwen2", "gpt4o", "tekken",
                                          "deepseek_v3", "starcoder", "other_pattern", "llama2", "gemma",
-                                         "metaspace_first", "unigram", "unigram_bytes", "char_punctuation",
-                                         "char_whitespace", "char_next"),
+                                         "metaspace_first", "unigram", "unigram_bytes", "wordpiece", "wordpiece_cased",
+                                         "char_punctuation", "char_whitespace", "char_next"),
                          [](const auto& param_info) { return std::string(param_info.param); });
 
 }  // namespace

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/assert.h"
 #include "base/utf8.h"
+#include "text/model/wordpiece.h"
 #include "text/pre_tokenizer/pattern.h"
 
 namespace llorch::text::model {
@@ -72,13 +75,24 @@ struct Replacement {
   std::string by;
 };
 
+// A token inside of a word as it continues it, any other with a space in front, but for signs that cling to a word.
+std::string word_piece_output(std::string_view text, bool cleans_up) {
+  static constexpr std::array<std::string_view, 9> kClinging{".", "?", "!", ",", "n't", "'m", "'s", "'ve", "'re"};
+  if (text.starts_with(kWordPiecePrefix)) return std::string(text.substr(kWordPiecePrefix.size()));
+  const auto clings = [text](std::string_view sign) { return text.starts_with(sign); };
+  const bool joined = cleans_up && std::any_of(kClinging.begin(), kClinging.end(), clings);
+  return (joined ? "" : " ") + std::string(text);
+}
+
 // A decoder chain as what it does to each token and to the start of the text.
 struct DecoderPlan {
   std::vector<Replacement> replacements;
   LeadingSpace leading_space = LeadingSpace::kKeep;
   bool byte_level = false;
+  bool word_piece = false, cleans_up = false;
 
   std::string decoded(std::string text) const {
+    if (word_piece) text = word_piece_output(text, cleans_up);
     for (const Replacement& replacement : replacements) {
       std::string out;
       std::size_t done = 0;
@@ -109,6 +123,11 @@ base::Result<> add_decoder(const DecoderStep& step, bool fused, DecoderPlan& pla
       }
       if (step.start == 1) plan.leading_space = LeadingSpace::kDropOne;
       return {};
+    case DecoderKind::kWordPiece:
+      plan.word_piece = true;
+      plan.cleans_up = step.start == 1;
+      plan.leading_space = LeadingSpace::kDropOne;
+      return {};
     case DecoderKind::kByteFallback:
     case DecoderKind::kFuse: break;
   }
@@ -123,7 +142,8 @@ base::Result<DecoderPlan> plan_decoders(const std::vector<DecoderStep>& steps) {
     TRY(add_decoder(step, fused, plan));
     fused = fused || step.kind == DecoderKind::kFuse;
   }
-  if (plan.byte_level && steps.size() > 1) return base::fail(unsupported_decoder("does more than map bytes"));
+  if ((plan.byte_level || plan.word_piece) && steps.size() > 1)
+    return base::fail(unsupported_decoder("does more than map bytes or join pieces of words"));
   return plan;
 }
 

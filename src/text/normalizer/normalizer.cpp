@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdlib>
 #include <memory>
+#include <utility>
 
 #include "base/assert.h"
 #include "text/unicode/char_class.h"
@@ -67,6 +68,67 @@ std::string lower_case(std::string_view text) {
     } else {
       append_utf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c.code_point))), out);
     }
+    text.remove_prefix(c.bytes);
+  }
+  return out;
+}
+
+// Controls, formats and private use; a tab and line ends are spaces to BERT's cleaning.
+bool is_cleaned_away(const Char& c) {
+  if (c.code_point == 0 || c.code_point == 0xFFFD) return true;
+  if (c.code_point == '\t' || c.code_point == '\n' || c.code_point == '\r') return false;
+  if (c.code_point == unicode::kIllFormed) return false;
+  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c.code_point));
+  return category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF || category == UTF8PROC_CATEGORY_CO;
+}
+
+std::string cleaned(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const Char c = next_char(text);
+    if (c.char_class == unicode::kSpace && !is_cleaned_away(c)) {
+      out += ' ';
+    } else if (!is_cleaned_away(c)) {
+      out += text.substr(0, c.bytes);
+    }
+    text.remove_prefix(c.bytes);
+  }
+  return out;
+}
+
+// The blocks that BERT's Chinese vocabularies name.
+bool is_cjk_ideograph(char32_t c) {
+  constexpr std::array<std::pair<char32_t, char32_t>, 8> kBlocks{{{0x4E00, 0x9FFF},
+                                                                  {0x3400, 0x4DBF},
+                                                                  {0x20000, 0x2A6DF},
+                                                                  {0x2A700, 0x2B73F},
+                                                                  {0x2B740, 0x2B81F},
+                                                                  {0x2B920, 0x2CEAF},
+                                                                  {0xF900, 0xFAFF},
+                                                                  {0x2F800, 0x2FA1F}}};
+  return std::any_of(kBlocks.begin(), kBlocks.end(), [c](const auto& b) { return b.first <= c && c <= b.second; });
+}
+
+std::string spaced_cjk(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const Char c = next_char(text);
+    const bool spaced = is_cjk_ideograph(c.code_point);
+    if (spaced) out += ' ';
+    out += text.substr(0, c.bytes);
+    if (spaced) out += ' ';
+    text.remove_prefix(c.bytes);
+  }
+  return out;
+}
+
+std::string without_nonspacing(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const Char c = next_char(text);
+    const bool dropped = c.char_class == unicode::kMark &&
+                         utf8proc_category(static_cast<utf8proc_int32_t>(c.code_point)) == UTF8PROC_CATEGORY_MN;
+    if (!dropped) out += text.substr(0, c.bytes);
     text.remove_prefix(c.bytes);
   }
   return out;
@@ -135,6 +197,9 @@ std::string Normalizer::apply(std::string_view raw) const {
       case NormalizerKind::kPrepend:
         if (!text.empty()) text = step.data.text + text;
         break;
+      case NormalizerKind::kClean: text = cleaned(text); break;
+      case NormalizerKind::kSpaceCjk: text = spaced_cjk(text); break;
+      case NormalizerKind::kDropNonspacing: text = without_nonspacing(text); break;
     }
   }
   return text;

@@ -142,6 +142,21 @@ def char_bpe(pre_tokenizer, normalizer=None):
     return tokenizer
 
 
+def word_piece(lowercase, cleanup):
+    tokenizer = Tokenizer(models.WordPiece(unk_token="<unk>"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(prefix="##", cleanup=cleanup)
+    # The trainer breaks ties as its hash maps happen to lie, so the vocabulary is written down: characters and parts of words.
+    signs = sorted({c for line in corpus() for c in tokenizer.normalizer.normalize_str(line) if not c.isspace()} | set(".,!?'#<>|-:;/"))
+    words = sorted({w for word in WORDS for w in tokenizer.normalizer.normalize_str(word).split()})
+    rows = SPECIAL + signs + ["##" + c for c in signs] + words[::2] + ["##" + w[-3:] for w in words[1::2]] + ["##" + w[1:] for w in words]
+    tokenizer.model = models.WordPiece({row: i for i, row in enumerate(dict.fromkeys(rows))}, unk_token="<unk>")
+    tokenizer.add_special_tokens(SPECIAL)
+    tokenizer.post_processor = processors.BertProcessing(("</s>", 2), ("<s>", 1))
+    return tokenizer
+
+
 def kinds():
     llama2 = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     return {
@@ -159,6 +174,8 @@ def kinds():
         "metaspace_first": sentencepiece_bpe(normalizers.NFC(), pre_tokenizers.Metaspace("▁", "first", False), True),
         "unigram": unigram(False, "always"),
         "unigram_bytes": unigram(True, "first"),
+        "wordpiece": word_piece(True, True),
+        "wordpiece_cased": word_piece(False, False),
         "char_punctuation": char_bpe(pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation("contiguous"),
                                                               pre_tokenizers.Digits(individual_digits=False)])),
         "char_whitespace": char_bpe(pre_tokenizers.Whitespace(), normalizers.NFKD()),

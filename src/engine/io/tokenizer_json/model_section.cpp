@@ -29,7 +29,7 @@ void place(std::uint32_t id, std::string_view text, TokenizerData& data) {
 }
 
 base::Result<TokenIds> read_vocabulary(const JsonDocument& document, TokenizerData& data) {
-  const bool by_id = data.model == "bpe";
+  const bool by_id = data.model != "unigram";
   if (document.vocabulary_is_object != by_id && !document.vocabulary.empty()) {
     return base::fail(invalid("the vocabulary has another model's form"));
   }
@@ -87,6 +87,15 @@ base::Result<> check_bpe(const Fields& model) {
     return base::fail(unsupported("subword prefixes or suffixes"));
   }
   return {};
+}
+
+base::Result<> check_word_piece(const Fields& model) {
+  const bj::value* chars_max = model.find("max_input_chars_per_word");
+  if (model.string("continuing_subword_prefix") == "##" && (!chars_max || Fields::as_count(chars_max) == 100u))
+    return {};
+  return base::fail(
+      unsupported("a WordPiece model whose prefix is not \"##\" or whose words may have other than 100 "
+                  "characters"));
 }
 
 base::Result<> read_unknown(const Fields& model, const TokenIds& ids, TokenizerData& data) {
@@ -147,6 +156,9 @@ base::Result<TokenIds> read_model(const JsonDocument& document, TokenizerData& d
     TRY(check_bpe(model));
   } else if (type == "Unigram") {
     data.model = "unigram";
+  } else if (type == "WordPiece") {
+    data.model = "wordpiece";
+    TRY(check_word_piece(model));
   } else {
     return base::fail(unsupported(fmt::format("a model of type \"{}\"", type.substr(0, 64))));
   }

@@ -51,6 +51,19 @@ base::Result<std::string> read_text(const Fields& step, std::string_view key) {
   return text;
 }
 
+// BERT's normalizer is steps of ours: cleaning, spaces around ideographs, no accents, lower case.
+void add_bert_normalizer(const Fields& step, std::vector<NormalizerStep>& out) {
+  const bool lowercase = step.boolean("lowercase", true);
+  const auto add = [&](NormalizerKind kind) { out.push_back({.kind = kind, .pattern = {}, .text = {}}); };
+  if (step.boolean("clean_text", true)) add(NormalizerKind::kClean);
+  if (step.boolean("handle_chinese_chars", true)) add(NormalizerKind::kSpaceCjk);
+  if (step.boolean("strip_accents", lowercase)) {  // null: as lowercase says
+    add(NormalizerKind::kNfd);
+    add(NormalizerKind::kDropNonspacing);
+  }
+  if (lowercase) add(NormalizerKind::kLowercase);
+}
+
 base::Result<> read_normalizer(const Fields& step, std::vector<NormalizerStep>& out) {
   TRY(check_length(out.size()));
   const std::string type = step.string("type");
@@ -76,6 +89,10 @@ base::Result<> read_normalizer(const Fields& step, std::vector<NormalizerStep>& 
   } else if (type == "Prepend") {
     made.kind = NormalizerKind::kPrepend;
     made.text = TRY(read_text(step, "prepend"));
+  } else if (type == "BertNormalizer") {
+    TRY(check_length(out.size() + 4));
+    add_bert_normalizer(step, out);
+    return {};
   } else if (type == "Precompiled" && step.string("precompiled_charsmap").empty()) {
     return {};  // maps nothing
   } else {
@@ -139,6 +156,11 @@ base::Result<> read_pre_tokenizer(const Fields& step, std::vector<PreTokenizerSt
     made.behavior = TRY(read_behavior(step));
   } else if (type == "WhitespaceSplit") {
     made.kind = PreTokenizerKind::kWhitespaceSplit;
+  } else if (type == "BertPreTokenizer") {
+    TRY(check_length(out.size() + 1));
+    made.kind = PreTokenizerKind::kWhitespaceSplit;
+    out.push_back(made);
+    made.kind = PreTokenizerKind::kPunctuation;
   } else if (type == "Whitespace") {
     made = {.kind = PreTokenizerKind::kSplit,
             .pattern = {.text = std::string(kWordsOrSigns), .is_regex = true},
@@ -173,6 +195,10 @@ base::Result<> read_decoder(const Fields& step, std::vector<DecoderStep>& out) {
     made.kind = DecoderKind::kReplace;
     made.pattern = TRY(read_pattern(step));
     made.text = TRY(read_text(step, "content"));
+  } else if (type == "WordPiece") {
+    if (step.string("prefix") != "##") return base::fail(unsupported("a WordPiece decoder whose prefix is not \"##\""));
+    made.kind = DecoderKind::kWordPiece;
+    made.start = step.boolean("cleanup", true) ? 1 : 0;
   } else if (type == "Strip") {
     made.kind = DecoderKind::kStrip;
     made.text = TRY(read_text(step, "content"));

@@ -114,15 +114,15 @@ TEST(TokenizerJson, RefusesWhatItCannotDoExactly) {
   constexpr auto kUnsupported = ErrorCode::kUnsupportedTokenizer;
   EXPECT_EQ(code(&S::normalizer, R"({"type":"Precompiled","precompiled_charsmap":"AAAA"})"), kUnsupported);
   EXPECT_NE(code(&S::normalizer, R"({"type":"Precompiled","precompiled_charsmap":""})"), kUnsupported);
-  EXPECT_EQ(code(&S::normalizer, R"({"type":"BertNormalizer"})"), kUnsupported);
+  EXPECT_EQ(code(&S::normalizer, R"({"type":"StripAccents"})"), kUnsupported);
   EXPECT_EQ(code(&S::pre_tokenizer, R"({"type":"UnicodeScripts"})"), kUnsupported);
   EXPECT_EQ(code(&S::pre_tokenizer, R"({"type":"Split","pattern":{"Regex":"\\bx"},"behavior":"Isolated"})"),
             kUnsupported);
   EXPECT_EQ(code(&S::pre_tokenizer, R"({"type":"ByteLevel"})"), kUnsupported);  // with a decoder that is none
   EXPECT_EQ(code(&S::decoder, "null"), kUnsupported);
-  EXPECT_EQ(code(&S::decoder, R"({"type":"WordPiece"})"), kUnsupported);
+  EXPECT_EQ(code(&S::decoder, R"({"type":"WordPiece","prefix":"@@"})"), kUnsupported);
   EXPECT_EQ(code(&S::post, R"({"type":"Other"})"), kUnsupported);
-  EXPECT_EQ(code(&S::model, R"({"type":"WordPiece","vocab":{"a":0}})"), kUnsupported);
+  EXPECT_EQ(code(&S::model, R"({"type":"WordPiece","continuing_subword_prefix":"@@","vocab":{"a":0}})"), kUnsupported);
   EXPECT_EQ(code(&S::model, R"({"type":"BPE","dropout":0.1,"vocab":{"<s>":0},"merges":[]})"), kUnsupported);
   EXPECT_EQ(code(&S::model, R"({"type":"BPE","vocab":{"<s>":0,"a":1},"merges":[]})"), kUnsupported);  // drops text
 }
