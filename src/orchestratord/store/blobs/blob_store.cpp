@@ -430,13 +430,4 @@ std::size_t BlobStore::expire(std::int64_t now_unix_ms) {
       std::count_if(expired.begin(), expired.end(), [this](const std::string& id) { return erase(id).has_value(); }));
 }
 
-std::optional<std::int64_t> BlobStore::next_expiry_unix_ms() const {
-  std::optional<std::int64_t> next;
-  for (const auto& [id, entry] : entries_) {
-    const auto& at = entry.blob.facts.expires_unix_ms;
-    if (at && (!next || *at < *next)) next = at;
-  }
-  return next;
-}
-
 }  // namespace llorch::orchestratord::store::blobs

@@ -76,8 +76,6 @@ class BlobStore {
   base::Result<> check_room(const std::string& tenant_id, std::uint64_t bytes) const;
   // Erases what expired; those that could not be erased are tried again by the next call. Returns how many are gone.
   std::size_t expire(std::int64_t now_unix_ms);
-  // When the next blob expires.
-  std::optional<std::int64_t> next_expiry_unix_ms() const;
 
  private:
   enum class FrameKind : std::uint8_t {
