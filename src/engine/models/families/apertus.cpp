@@ -94,8 +94,6 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr OtherKeys kHfOthers = "post_norm=false qk_norm=true mlp_bias=false";
-
 }  // namespace
 
 const Family kApertus{
@@ -109,7 +107,7 @@ const Family kApertus{
     .hf_prefixes = kPrefix,
     .gguf_claimed = kGgufClaimed,
     .hf_claimed = kHfClaimed,
-    .hf_others = kHfOthers,
+    .hf_others = "post_norm=false qk_norm=true mlp_bias=false",
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

@@ -52,10 +52,6 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr OtherKeys kHfOthers =
-    "use_parallel_block=true use_parallel_embedding use_gated_activation=true position_embedding_type=\"rope_gptj\" "
-    "rotary_pct=1 layer_switch order_of_interleaved_layers=\"local_attn_first\" use_embedding_sharing";
-
 }  // namespace
 
 const Family kCohere{
@@ -67,7 +63,10 @@ const Family kCohere{
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
-    .hf_others = kHfOthers,
+    .hf_others =
+        "use_parallel_block=true use_parallel_embedding use_gated_activation=true "
+        "position_embedding_type=\"rope_gptj\" "
+        "rotary_pct=1 layer_switch order_of_interleaved_layers=\"local_attn_first\" use_embedding_sharing",
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

@@ -179,9 +179,6 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr OtherKeys kHfOthers = "num_nextn_predict_layers ep_size moe_layer_freq=1 intermediate_size";
-constexpr OtherKeys kGgufOthers = "attention.head_count_kv attention.key_length attention.value_length";
-
 }  // namespace
 
 const Family kDeepseek{
@@ -194,8 +191,8 @@ const Family kDeepseek{
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
     .ignores_layers_past_end = true,
-    .gguf_others = kGgufOthers,
-    .hf_others = kHfOthers,
+    .gguf_others = "attention.head_count_kv attention.key_length attention.value_length",
+    .hf_others = "num_nextn_predict_layers ep_size moe_layer_freq=1 intermediate_size",
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

@@ -60,9 +60,6 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr OtherKeys kHfOthers =
-    "moe_norm_min=1e-12 compression_ratio=1 moe_capacity moe_gate=\"topk\" moe_use_aux_free=true";
-
 }  // namespace
 
 const Family kErnie45{
@@ -75,7 +72,7 @@ const Family kErnie45{
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
     .ignores_layers_past_end = true,
-    .hf_others = kHfOthers,
+    .hf_others = "moe_norm_min=1e-12 compression_ratio=1 moe_capacity moe_gate=\"topk\" moe_use_aux_free=true",
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

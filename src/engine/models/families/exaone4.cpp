@@ -46,8 +46,6 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr OtherKeys kHfOthers = "sliding_window_pattern";
-
 }  // namespace
 
 const Family kExaone4{
@@ -60,7 +58,7 @@ const Family kExaone4{
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
     .gguf_claimed = kClaimed,
-    .hf_others = kHfOthers,
+    .hf_others = "sliding_window_pattern",
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

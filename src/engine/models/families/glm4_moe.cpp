@@ -51,8 +51,6 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr OtherKeys kHfOthers = "num_nextn_predict_layers";
-
 }  // namespace
 
 const Family kGlm4Moe{
@@ -65,7 +63,7 @@ const Family kGlm4Moe{
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
     .ignores_layers_past_end = true,
-    .hf_others = kHfOthers,
+    .hf_others = "num_nextn_predict_layers",
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

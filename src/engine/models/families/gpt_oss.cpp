@@ -101,9 +101,6 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr OtherKeys kHfOthers = "hidden_act=\"silu\" experts_per_token initial_context_length";
-constexpr OtherKeys kGgufOthers = "feed_forward_length";
-
 }  // namespace
 
 const Family kGptOss{
@@ -115,8 +112,8 @@ const Family kGptOss{
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
-    .gguf_others = kGgufOthers,
-    .hf_others = kHfOthers,
+    .gguf_others = "feed_forward_length",
+    .hf_others = "hidden_act=\"silu\" experts_per_token initial_context_length",
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

@@ -129,9 +129,6 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr OtherKeys kGgufOthers = "feed_forward_length";
-constexpr OtherKeys kHfOthers = "mamba_chunk_size init_method normalization_function=\"rmsnorm\"";
-
 }  // namespace
 
 const Family kGraniteHybrid{
@@ -143,8 +140,8 @@ const Family kGraniteHybrid{
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
-    .gguf_others = kGgufOthers,
-    .hf_others = kHfOthers,
+    .gguf_others = "feed_forward_length",
+    .hf_others = "mamba_chunk_size init_method normalization_function=\"rmsnorm\"",
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

@@ -31,12 +31,6 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr OtherKeys kHfOthers =
-    "eod_token_id rope_parameters.factor rope_scaling.factor add_classification_head=false class_num dense_list "
-    "enable_lm_head_fp32 im_end_id im_newline_id im_start_id mask_init_id mlp_bias=false norm_type=\"rms\" "
-    "org_vocab_size pad_id pool_type text_end_id text_start_id use_cla=false cla_share_factor use_qk_norm=true "
-    "use_rotary_pos_emb=true";
-
 }  // namespace
 
 const Family kHunyuan{
@@ -48,7 +42,11 @@ const Family kHunyuan{
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
-    .hf_others = kHfOthers,
+    .hf_others =
+        "eod_token_id rope_parameters.factor rope_scaling.factor add_classification_head=false class_num dense_list "
+        "enable_lm_head_fp32 im_end_id im_newline_id im_start_id mask_init_id mlp_bias=false norm_type=\"rms\" "
+        "org_vocab_size pad_id pool_type text_end_id text_start_id use_cla=false cla_share_factor use_qk_norm=true "
+        "use_rotary_pos_emb=true",
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

@@ -144,11 +144,6 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr OtherKeys kHfOthers =
-    "block_ffn_dim_multiplier block_multiple_of full_attn_idxs intermediate_size tie_embedding rms_norm_eps block_dim "
-    "block_mlp_init_scale block_norm_eps block_out_init_scale block_use_swiglu=true block_use_xavier_init conv_dim "
-    "conv_dim_out conv_use_xavier_init num_heads theta use_pos_enc=true";
-
 }  // namespace
 
 const Family kLfm2{
@@ -160,7 +155,11 @@ const Family kLfm2{
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
-    .hf_others = kHfOthers,
+    .hf_others =
+        "block_ffn_dim_multiplier block_multiple_of full_attn_idxs intermediate_size tie_embedding rms_norm_eps "
+        "block_dim "
+        "block_mlp_init_scale block_norm_eps block_out_init_scale block_use_swiglu=true block_use_xavier_init conv_dim "
+        "conv_dim_out conv_use_xavier_init num_heads theta use_pos_enc=true",
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

@@ -75,8 +75,6 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr OtherKeys kHfOthers = "is_llama_config rope_interleaved=false max_sequence_length";
-
 }  // namespace
 
 const Family kLlama{
@@ -90,7 +88,7 @@ const Family kLlama{
     .hf_prefixes = kPrefixes,
     .gguf_claimed = kClaimed,
     .gguf_ignored = kIgnored,
-    .hf_others = kHfOthers,
+    .hf_others = "is_llama_config rope_interleaved=false max_sequence_length",
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

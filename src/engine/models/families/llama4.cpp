@@ -1,6 +1,4 @@
 // Llama 4: chunks of attention that rotate, whole contexts that do not, experts whose inputs are weighed.
-#include <fmt/format.h>
-
 #include "engine/models/config/gguf_keys.h"
 #include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
@@ -103,9 +101,8 @@ base::Result<> read_hf_layers(const HfKeys& keys, ModelConfig& config) {
 base::Result<> check_layer_types(const HfKeys& keys, const ModelConfig& config) {
   const auto types = TRY(read_hf_layer_types(keys, "layer_types", config.layers.size()));
   for (std::size_t n = 0; types && n < config.layers.size(); ++n) {
-    if (((*types)[n] == HfLayerType::kChunked) == (config.layers[n].rope != kNoRope)) continue;
-    return impossible(keys.key("layer_types"), fmt::format("another word for layer {}", n),
-                      "must be chunked_attention for the layers that rotate, and full_attention for the others");
+    if (((*types)[n] == HfLayerType::kChunked) != (config.layers[n].rope != kNoRope))
+      return impossible(keys.key("layer_types"), "another word", "must be chunked_attention for layers that rotate");
   }
   return {};
 }

@@ -49,11 +49,6 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr OtherKeys kHfOthers =
-    "chunk_size residual_in_fp32 time_step_floor time_step_max time_step_min time_step_rank fused_add_norm "
-    "rms_norm=true pad_vocab_size_multiple time_step_init_scheme time_step_scale";
-constexpr OtherKeys kGgufOthers = "feed_forward_length=0 attention.head_count=0";
-
 }  // namespace
 
 const Family kMamba2{
@@ -65,8 +60,10 @@ const Family kMamba2{
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kHfPrefixes,
-    .gguf_others = kGgufOthers,
-    .hf_others = kHfOthers,
+    .gguf_others = "feed_forward_length=0 attention.head_count=0",
+    .hf_others =
+        "chunk_size residual_in_fp32 time_step_floor time_step_max time_step_min time_step_rank fused_add_norm "
+        "rms_norm=true pad_vocab_size_multiple time_step_init_scheme time_step_scale",
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

@@ -58,12 +58,6 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr OtherKeys kGgufOthers = "feed_forward_length";
-
-constexpr OtherKeys kHfOthers =
-    "attn_type_list qk_norm_type=\"per_layer\" use_qk_norm=true use_routing_bias=true scoring_func=\"sigmoid\" "
-    "shared_intermediate_size=0 shared_moe_mode use_mtp num_mtp_modules mtp_transformer_layers";
-
 }  // namespace
 
 const Family kMiniMaxM2{
@@ -76,8 +70,10 @@ const Family kMiniMaxM2{
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
     .ignores_layers_past_end = true,
-    .gguf_others = kGgufOthers,
-    .hf_others = kHfOthers,
+    .gguf_others = "feed_forward_length",
+    .hf_others =
+        "attn_type_list qk_norm_type=\"per_layer\" use_qk_norm=true use_routing_bias=true scoring_func=\"sigmoid\" "
+        "shared_intermediate_size=0 shared_moe_mode use_mtp num_mtp_modules mtp_transformer_layers",
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

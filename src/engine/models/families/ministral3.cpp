@@ -40,8 +40,6 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr OtherKeys kHfOthers = "rope_parameters.max_position_embeddings";
-
 }  // namespace
 
 const Family kMinistral3{
@@ -53,7 +51,7 @@ const Family kMinistral3{
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
-    .hf_others = kHfOthers,
+    .hf_others = "rope_parameters.max_position_embeddings",
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

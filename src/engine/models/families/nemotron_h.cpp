@@ -127,11 +127,6 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr OtherKeys kHfOthers =
-    "chunk_size expand mamba_ssm_cache_dtype moe_shared_expert_overlap mtp_layers_block_type num_logits_to_keep "
-    "num_nextn_predict_layers residual_in_fp32 time_step_floor time_step_max use_mamba_kernels norm_eps rms_norm_eps";
-constexpr OtherKeys kGgufOthers = "rope.scaling.finetuned";
-
 }  // namespace
 
 const Family kNemotronH{
@@ -144,8 +139,11 @@ const Family kNemotronH{
     .weights = kWeights,
     .hf_prefixes = kHfPrefixes,
     .ignores_layers_past_end = true,
-    .gguf_others = kGgufOthers,
-    .hf_others = kHfOthers,
+    .gguf_others = "rope.scaling.finetuned",
+    .hf_others =
+        "chunk_size expand mamba_ssm_cache_dtype moe_shared_expert_overlap mtp_layers_block_type num_logits_to_keep "
+        "num_nextn_predict_layers residual_in_fp32 time_step_floor time_step_max use_mamba_kernels norm_eps "
+        "rms_norm_eps",
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

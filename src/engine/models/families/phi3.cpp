@@ -47,10 +47,6 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr OtherKeys kHfOthers =
-    "original_max_position_embeddings full_attn_mod=1 interpolate_factor=1 lm_head_bias=false mlp_bias=false";
-constexpr OtherKeys kGgufOthers = "attention.sliding_window";
-
 }  // namespace
 
 const Family kPhi3{
@@ -63,8 +59,9 @@ const Family kPhi3{
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
     .gguf_claimed = kClaimed,
-    .gguf_others = kGgufOthers,
-    .hf_others = kHfOthers,
+    .gguf_others = "attention.sliding_window",
+    .hf_others =
+        "original_max_position_embeddings full_attn_mod=1 interpolate_factor=1 lm_head_bias=false mlp_bias=false",
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

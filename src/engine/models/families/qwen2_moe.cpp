@@ -44,9 +44,6 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr OtherKeys kHfOthers = "intermediate_size max_window_layers sliding_window";
-constexpr OtherKeys kGgufOthers = "feed_forward_length";
-
 }  // namespace
 
 const Family kQwen2Moe{
@@ -58,8 +55,8 @@ const Family kQwen2Moe{
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
-    .gguf_others = kGgufOthers,
-    .hf_others = kHfOthers,
+    .gguf_others = "feed_forward_length",
+    .hf_others = "intermediate_size max_window_layers sliding_window",
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

@@ -129,9 +129,6 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr OtherKeys kHfOthers = "intermediate_size";
-constexpr OtherKeys kGgufOthers = "feed_forward_length rope.dimension_sections";
-
 }  // namespace
 
 const Family kQwen3Next{
@@ -144,8 +141,8 @@ const Family kQwen3Next{
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
     .ignores_layers_past_end = true,
-    .gguf_others = kGgufOthers,
-    .hf_others = kHfOthers,
+    .gguf_others = "feed_forward_length rope.dimension_sections",
+    .hf_others = "intermediate_size",
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

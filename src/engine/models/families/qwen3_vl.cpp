@@ -367,12 +367,6 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr OtherKeys kHfOthers =
-    "intermediate_size vision_config.initializer_range vision_config.model_type "
-    "vision_config.rope_parameters.rope_type=\"axial\" rope_parameters.mrope_interleaved=true "
-    "rope_scaling.mrope_interleaved=true";
-constexpr OtherKeys kGgufOthers = "feed_forward_length n_deepstack_layers";
-
 }  // namespace
 
 const Family kQwen3Vl{
@@ -385,8 +379,11 @@ const Family kQwen3Vl{
     .weights = kWeights,
     .tower = &kTower,
     .hf_prefixes = kHfPrefixes,
-    .gguf_others = kGgufOthers,
-    .hf_others = kHfOthers,
+    .gguf_others = "feed_forward_length n_deepstack_layers",
+    .hf_others =
+        "intermediate_size vision_config.initializer_range vision_config.model_type "
+        "vision_config.rope_parameters.rope_type=\"axial\" rope_parameters.mrope_interleaved=true "
+        "rope_scaling.mrope_interleaved=true",
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

@@ -44,8 +44,6 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr OtherKeys kHfOthers = "no_rope_layer_interval sliding_window max_window_layers";
-
 }  // namespace
 
 const Family kSmolLm3{
@@ -57,7 +55,7 @@ const Family kSmolLm3{
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
-    .hf_others = kHfOthers,
+    .hf_others = "no_rope_layer_interval sliding_window max_window_layers",
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

@@ -46,10 +46,6 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   return config;
 }
 
-constexpr OtherKeys kHfOthers =
-    "mlp_type=\"default\" norm_type=\"layer_norm\" attention_softmax_in_fp32 scale_attention_softmax_in_fp32 "
-    "scale_attn_weights=true";
-
 }  // namespace
 
 const Family kStarCoder2{
@@ -61,7 +57,9 @@ const Family kStarCoder2{
     .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
-    .hf_others = kHfOthers,
+    .hf_others =
+        "mlp_type=\"default\" norm_type=\"layer_norm\" attention_softmax_in_fp32 scale_attention_softmax_in_fp32 "
+        "scale_attn_weights=true",
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };
