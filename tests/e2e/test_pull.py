@@ -84,9 +84,14 @@ def come(stack, name):
 
 
 def asked_bytes(server, path):
-    """Of all requests, but those for one byte."""
+    """That any request named, but those for one byte. A process that was killed may have sent requests that are read after its
+    death: they name bytes that its successor asks for as well."""
     ranges = [headers["Range"].removeprefix("bytes=").split("-") for headers in server.asked(path)]
-    return sum(int(end) - int(begin) + 1 for begin, end in ranges if end != "0")
+    total = reached = 0
+    for begin, end in sorted((int(begin), int(end) + 1) for begin, end in ranges if end != "0"):
+        total += max(0, end - max(begin, reached))
+        reached = max(reached, end)
+    return total
 
 
 def remove(stack, name):

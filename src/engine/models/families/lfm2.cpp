@@ -156,7 +156,8 @@ const Family kLfm2{
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
     .hf_others =
-        "block_ffn_dim_multiplier block_multiple_of full_attn_idxs intermediate_size tie_embedding rms_norm_eps "
+        "block_auto_adjust_ff_dim block_ffn_dim_multiplier block_multiple_of full_attn_idxs intermediate_size "
+        "tie_embedding rms_norm_eps "
         "block_dim "
         "block_mlp_init_scale block_norm_eps block_out_init_scale block_use_swiglu=true block_use_xavier_init conv_dim "
         "conv_dim_out conv_use_xavier_init num_heads theta use_pos_enc=true",
