@@ -1,8 +1,8 @@
-#include "text/model/bpe.h"
+#include "text/tokenizer_models/bpe.h"
 
 #include <fmt/format.h>
 
-#include "text/model/spelling.h"
+#include "text/tokenizer_models/spelling.h"
 #include "text/unicode/char_class.h"
 
 namespace llorch::text::model {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "text/model/merge.h"
-#include "text/model/model.h"
-#include "text/model/vocabulary.h"
+#include "text/tokenizer_models/merge.h"
+#include "text/tokenizer_models/model.h"
+#include "text/tokenizer_models/vocabulary.h"
 
 namespace llorch::text::model {
 

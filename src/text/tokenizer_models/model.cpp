@@ -1,4 +1,4 @@
-#include "text/model/model.h"
+#include "text/tokenizer_models/model.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "text/model/spelling.h"
+#include "text/tokenizer_models/spelling.h"
 
 #include <fmt/format.h>
 
@@ -6,8 +6,8 @@
 
 #include "base/assert.h"
 #include "base/utf8.h"
-#include "text/model/wordpiece.h"
 #include "text/pre_tokenizer/pattern.h"
+#include "text/tokenizer_models/wordpiece.h"
 
 namespace llorch::text::model {
 namespace {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "text/model/model.h"
-#include "text/model/vocabulary.h"
 #include "text/normalizer/normalizer.h"
+#include "text/tokenizer_models/model.h"
+#include "text/tokenizer_models/vocabulary.h"
 
 namespace llorch::text::model {
 

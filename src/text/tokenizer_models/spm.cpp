@@ -1,4 +1,4 @@
-#include "text/model/spm.h"
+#include "text/tokenizer_models/spm.h"
 
 #include <algorithm>
 #include <numeric>
@@ -6,8 +6,8 @@
 
 #include "base/assert.h"
 #include "base/utf8.h"
-#include "text/model/merge.h"
-#include "text/model/spelling.h"
+#include "text/tokenizer_models/merge.h"
+#include "text/tokenizer_models/spelling.h"
 
 namespace llorch::text::model {
 SpmModel::SpmModel(const Vocabulary& vocabulary, const std::vector<double>& scores, SpmOptions options)

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "text/model/model.h"
-#include "text/model/vocabulary.h"
+#include "text/tokenizer_models/model.h"
+#include "text/tokenizer_models/vocabulary.h"
 
 namespace llorch::text::model {
 

@@ -1,4 +1,4 @@
-#include "text/model/token_trie.h"
+#include "text/tokenizer_models/token_trie.h"
 
 #include "base/assert.h"
 

@@ -1,4 +1,4 @@
-#include "text/model/unigram.h"
+#include "text/tokenizer_models/unigram.h"
 
 #include <algorithm>
 

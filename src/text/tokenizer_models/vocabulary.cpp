@@ -1,4 +1,4 @@
-#include "text/model/vocabulary.h"
+#include "text/tokenizer_models/vocabulary.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "text/model/wordpiece.h"
+#include "text/tokenizer_models/wordpiece.h"
 
 #include "text/unicode/char_class.h"
 

@@ -4,9 +4,9 @@
 #include <string_view>
 #include <vector>
 
-#include "text/model/model.h"
-#include "text/model/token_trie.h"
-#include "text/model/vocabulary.h"
+#include "text/tokenizer_models/model.h"
+#include "text/tokenizer_models/token_trie.h"
+#include "text/tokenizer_models/vocabulary.h"
 
 namespace llorch::text::model {
 

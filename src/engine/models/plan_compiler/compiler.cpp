@@ -1,4 +1,4 @@
-#include "engine/models/plan/compiler.h"
+#include "engine/models/plan_compiler/compiler.h"
 
 #include <fmt/format.h>
 
@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "engine/models/plan/liveness.h"
-#include "engine/models/plan/opcode_map.h"
-#include "engine/models/plan/params.h"
-#include "engine/models/plan/plan_hash.h"
+#include "engine/models/plan_compiler/liveness.h"
+#include "engine/models/plan_compiler/opcode_map.h"
+#include "engine/models/plan_compiler/params.h"
+#include "engine/models/plan_compiler/plan_hash.h"
 #include "engine/plan/validate.h"
 
 namespace llorch::engine::models {

@@ -1,8 +1,8 @@
 #pragma once
 #include "base/result.h"
 #include "engine/models/config/model_config.h"
-#include "engine/models/plan/arena.h"
-#include "engine/models/plan/shard.h"
+#include "engine/models/plan_compiler/arena.h"
+#include "engine/models/plan_compiler/shard.h"
 #include "engine/models/weights/names.h"
 #include "engine/models/weights/recipe.h"
 #include "engine/plan/plan.h"

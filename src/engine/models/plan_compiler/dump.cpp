@@ -1,4 +1,4 @@
-#include "engine/models/plan/dump.h"
+#include "engine/models/plan_compiler/dump.h"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#include "engine/models/plan/op_types.h"
+#include "engine/models/plan_compiler/op_types.h"
 
 namespace llorch::engine::models {
 

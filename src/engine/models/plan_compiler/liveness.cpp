@@ -1,4 +1,4 @@
-#include "engine/models/plan/liveness.h"
+#include "engine/models/plan_compiler/liveness.h"
 
 #include <algorithm>
 #include <bit>

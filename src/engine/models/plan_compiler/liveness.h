@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <span>
 
-#include "engine/models/plan/arena.h"
+#include "engine/models/plan_compiler/arena.h"
 #include "engine/plan/plan.h"
 
 namespace llorch::engine::models {

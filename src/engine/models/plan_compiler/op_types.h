@@ -1,5 +1,5 @@
 #pragma once
-// The operations a layer template is written in. One per opcode; the map is plan/opcode_map.h.
+// The operations a layer template is written in. One per opcode; the map is plan_compiler/opcode_map.h.
 #include <cstdint>
 
 namespace llorch::engine::models {

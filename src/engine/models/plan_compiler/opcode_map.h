@@ -3,7 +3,7 @@
 #include <array>
 #include <optional>
 
-#include "engine/models/plan/op_types.h"
+#include "engine/models/plan_compiler/op_types.h"
 #include "engine/plan/opcode.h"
 
 namespace llorch::engine::models {

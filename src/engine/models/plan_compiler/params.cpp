@@ -1,4 +1,4 @@
-#include "engine/models/plan/params.h"
+#include "engine/models/plan_compiler/params.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "engine/models/plan/physical.h"
+#include "engine/models/plan_compiler/physical.h"
 
 #include <vector>
 

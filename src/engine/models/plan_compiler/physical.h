@@ -1,5 +1,5 @@
 #pragma once
-#include "engine/models/plan/arena.h"
+#include "engine/models/plan_compiler/arena.h"
 #include "engine/plan/adapter.h"
 #include "engine/plan/plan.h"
 

@@ -1,4 +1,4 @@
-#include "engine/models/plan/plan_hash.h"
+#include "engine/models/plan_compiler/plan_hash.h"
 
 #include <algorithm>
 

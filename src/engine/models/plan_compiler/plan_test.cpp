@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include "engine/models/model.h"
-#include "engine/models/plan/liveness.h"
-#include "engine/models/plan/physical.h"
+#include "engine/models/plan_compiler/liveness.h"
+#include "engine/models/plan_compiler/physical.h"
 #include "engine/models/testing/tiny_llama.h"
 
 namespace llorch::engine::models {

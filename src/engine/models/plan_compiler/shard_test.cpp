@@ -1,4 +1,4 @@
-#include "engine/models/plan/shard.h"
+#include "engine/models/plan_compiler/shard.h"
 
 #include <gtest/gtest.h>
 

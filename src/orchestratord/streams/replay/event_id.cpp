@@ -1,4 +1,4 @@
-#include "orchestratord/streams/log/event_id.h"
+#include "orchestratord/streams/replay/event_id.h"
 
 #include <array>
 #include <charconv>

@@ -1,4 +1,4 @@
-#include "orchestratord/streams/log/flow_governor.h"
+#include "orchestratord/streams/replay/flow_governor.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>

@@ -1,4 +1,4 @@
-#include "orchestratord/streams/log/stream_log.h"
+#include "orchestratord/streams/replay/replay_log.h"
 
 #include <algorithm>
 
@@ -15,13 +15,13 @@ std::uint64_t first_8_bytes(const base::Sha256Digest& digest) {
 
 }  // namespace
 
-StreamLog::StreamLog() : empty_prefix_(first_8_bytes(hash_.digest())), prefix_(empty_prefix_) {}
+ReplayLog::ReplayLog() : empty_prefix_(first_8_bytes(hash_.digest())), prefix_(empty_prefix_) {}
 
-void StreamLog::queued(const wire::QueuedEvent& event) {
+void ReplayLog::queued(const wire::QueuedEvent& event) {
   if (!queued_) queued_ = event;
 }
 
-void StreamLog::started(const wire::StartedEvent& event) {
+void ReplayLog::started(const wire::StartedEvent& event) {
   ASSERT(queued_);
   if (started_) return;
   started_ = event;
@@ -29,7 +29,7 @@ void StreamLog::started(const wire::StartedEvent& event) {
   started_->predicted_start_ms = queued_->predicted_start_ms;
 }
 
-base::Result<> StreamLog::token(const TokenView& token) {
+base::Result<> ReplayLog::token(const TokenView& token) {
   if (sealed_) return {};
   ASSERT(started_ && !finished());
   if (token.i != attempt_tokens_) {
@@ -57,17 +57,17 @@ base::Result<> StreamLog::token(const TokenView& token) {
   return {};
 }
 
-void StreamLog::finish(Terminal terminal) {
+void ReplayLog::finish(Terminal terminal) {
   ASSERT(!finished());
   terminal_ = std::move(terminal);
 }
 
-EventId StreamLog::id_of(std::int64_t seq) const {
+EventId ReplayLog::id_of(std::int64_t seq) const {
   ASSERT(seq >= 0 && seq < events_count(), "seq={} count={}", seq, events_count());
   return {seq, seq < kFirstTokenSeq ? empty_prefix_ : tokens_[static_cast<std::size_t>(seq - kFirstTokenSeq)].prefix};
 }
 
-TokenView StreamLog::held(std::int64_t i) const {
+TokenView ReplayLog::held(std::int64_t i) const {
   const auto index = static_cast<std::size_t>(i);
   const Held& token = tokens_[index];
   const std::size_t begin = index == 0 ? 0 : tokens_[index - 1].end;
@@ -78,23 +78,23 @@ TokenView StreamLog::held(std::int64_t i) const {
           .id = token.id == kNoId ? std::nullopt : std::optional(token.id)};
 }
 
-void StreamLog::render(std::int64_t seq, Renderer& renderer, std::string& out) const {
+void ReplayLog::render(std::int64_t seq, Renderer& renderer, std::string& out) const {
   const EventId id = id_of(seq);
   if (seq == kQueuedSeq) return renderer.queued(*queued_, id, out);
   if (seq == kStartedSeq) return renderer.started(*started_, id, out);
   renderer.token(held(seq - kFirstTokenSeq), id, out);
 }
 
-void StreamLog::render_terminal(Renderer& renderer, std::string& out) const {
+void ReplayLog::render_terminal(Renderer& renderer, std::string& out) const {
   if (terminal_) streams::render(*terminal_, terminal_id(), renderer, out);
 }
 
-void render(const StreamLog::Terminal& terminal, const EventId& id, Renderer& renderer, std::string& out) {
+void render(const ReplayLog::Terminal& terminal, const EventId& id, Renderer& renderer, std::string& out) {
   if (const auto* end = std::get_if<wire::EndEvent>(&terminal)) return renderer.end(*end, id, out);
   renderer.error(std::get<wire::ErrorBody>(terminal), id, out);
 }
 
-Next advance(const StreamLog& log, Cursor& cursor, Renderer& renderer, std::size_t bytes_max, std::string& out) {
+Next advance(const ReplayLog& log, Cursor& cursor, Renderer& renderer, std::size_t bytes_max, std::string& out) {
   if (cursor.last_event_id) {
     const EventId last = *cursor.last_event_id;
     if (last.seq < log.events_count()) {

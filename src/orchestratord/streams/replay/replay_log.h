@@ -13,16 +13,16 @@
 
 #include "base/result.h"
 #include "base/sha256.h"
-#include "orchestratord/streams/log/event_id.h"
-#include "orchestratord/streams/log/token_json.h"
 #include "orchestratord/streams/renderer.h"
+#include "orchestratord/streams/replay/event_id.h"
+#include "orchestratord/streams/replay/token_json.h"
 #include "wire/task.h"
 
 namespace llorch::orchestratord::streams {
 
-class StreamLog {
+class ReplayLog {
  public:
-  StreamLog();
+  ReplayLog();
 
   // The events `queued` and `started` are kept once; later calls, of a retry, change nothing.
   void queued(const wire::QueuedEvent& event);
@@ -82,7 +82,7 @@ class StreamLog {
 };
 
 // Appends the bytes of a terminal event.
-void render(const StreamLog::Terminal& terminal, const EventId& id, Renderer& renderer, std::string& out);
+void render(const ReplayLog::Terminal& terminal, const EventId& id, Renderer& renderer, std::string& out);
 
 // Where one client stands.
 struct Cursor {
@@ -103,7 +103,7 @@ enum class Next {
   kDiverged,  // the client's last event id is not of this stream: send the error REPLAY_DIVERGED, then close
 };
 // Renders what to send next into `out`, whole events until it holds `bytes_max` or more; moves the cursor past them.
-Next advance(const StreamLog& log, Cursor& cursor, Renderer& renderer, std::size_t bytes_max, std::string& out);
+Next advance(const ReplayLog& log, Cursor& cursor, Renderer& renderer, std::size_t bytes_max, std::string& out);
 
 // What a client gets of a job whose tokens are no longer held.
 struct StoredTerminal {

@@ -1,4 +1,4 @@
-#include "orchestratord/streams/log/stream_log.h"
+#include "orchestratord/streams/replay/replay_log.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -11,8 +11,8 @@
 #include "base/file.h"
 #include "base/utf8.h"
 #include "net/sse/sse.h"
-#include "orchestratord/streams/log/sse_renderer.h"
-#include "orchestratord/streams/log/token_json.h"
+#include "orchestratord/streams/replay/sse_renderer.h"
+#include "orchestratord/streams/replay/token_json.h"
 #include "wire/json.h"
 #include "wire/worker.h"
 
@@ -35,8 +35,8 @@ wire::ErrorBody error_event(std::string code, std::string message = "m") {
   return {.code = std::move(code), .message = std::move(message)};
 }
 
-StreamLog log_with(const std::vector<std::string>& tokens) {
-  StreamLog log;
+ReplayLog log_with(const std::vector<std::string>& tokens) {
+  ReplayLog log;
   log.queued(queued_event());
   log.started(started_event());
   log.begin_attempt();
@@ -50,7 +50,7 @@ struct Read {
   std::string bytes;
   Next last = Next::kWait;
 };
-Read read_all(const StreamLog& log, Cursor& cursor, std::size_t bytes_max = 64) {
+Read read_all(const ReplayLog& log, Cursor& cursor, std::size_t bytes_max = 64) {
   Read out;
   SseRenderer renderer;
   do {
@@ -61,14 +61,14 @@ Read read_all(const StreamLog& log, Cursor& cursor, std::size_t bytes_max = 64) 
   return out;
 }
 
-std::string terminal_of(const StreamLog& log) {
+std::string terminal_of(const ReplayLog& log) {
   SseRenderer renderer;
   std::string out;
   log.render_terminal(renderer, out);
   return out;
 }
 
-std::string event_of(const StreamLog& log, std::int64_t seq) {
+std::string event_of(const ReplayLog& log, std::int64_t seq) {
   SseRenderer renderer;
   std::string out;
   log.render(seq, renderer, out);
@@ -76,7 +76,7 @@ std::string event_of(const StreamLog& log, std::int64_t seq) {
 }
 
 void expect_golden(const std::string& name, const std::string& actual) {
-  const std::string path = std::string(LLORCH_SOURCE_DIR) + "/src/orchestratord/streams/log/golden/" + name;
+  const std::string path = std::string(LLORCH_SOURCE_DIR) + "/src/orchestratord/streams/replay/golden/" + name;
   if (std::getenv("LLORCH_UPDATE_GOLDEN") != nullptr) std::ofstream(path, std::ios::binary) << actual;
   const auto expected = base::read_file(path, 1 << 20);
   ASSERT_TRUE(expected) << path;
@@ -84,8 +84,8 @@ void expect_golden(const std::string& name, const std::string& actual) {
 }
 
 // SYS-5.1.3, OC-CTRL-2022, ORCH-2002, ORCH-3029: the order of events, their ids and their bytes.
-TEST(StreamLog, ACompletedStream) {
-  StreamLog log = log_with({"Once", "", " upon\n\"a\""});
+TEST(ReplayLog, ACompletedStream) {
+  ReplayLog log = log_with({"Once", "", " upon\n\"a\""});
   log.finish(kEnd);
   Cursor cursor = attach(std::nullopt);
   const Read read = read_all(log, cursor);
@@ -93,8 +93,8 @@ TEST(StreamLog, ACompletedStream) {
   expect_golden("completed.sse", read.bytes);
 }
 
-TEST(StreamLog, AStreamCancelledInTheQueue) {
-  StreamLog log;
+TEST(ReplayLog, AStreamCancelledInTheQueue) {
+  ReplayLog log;
   log.queued(queued_event());
   log.seal();
   log.finish(error_event("CANCELLED", "the job was cancelled"));
@@ -103,8 +103,8 @@ TEST(StreamLog, AStreamCancelledInTheQueue) {
 }
 
 // h is the running SHA-256 over u32 i, u32 length, text; this test computes it a second time.
-TEST(StreamLog, IdsCarryTheRunningHash) {
-  const StreamLog log = log_with({"a", "", "\xC3\xA9"});
+TEST(ReplayLog, IdsCarryTheRunningHash) {
+  const ReplayLog log = log_with({"a", "", "\xC3\xA9"});
   std::string prefix;
   const auto h = [&prefix] { return base::to_hex(base::sha256(prefix)).substr(0, 16); };
   EXPECT_EQ(to_string(log.id_of(0)), "0-" + h());
@@ -216,9 +216,9 @@ TEST(TokenJson, LogprobsStandLast) {
 }
 
 // The hash is over i and t only, so a client that asks for logprobs holds the same ids.
-TEST(StreamLog, LogprobsAreNoPartOfTheIds) {
-  StreamLog plain = log_with({"a", "b"});
-  StreamLog with = log_with({});
+TEST(ReplayLog, LogprobsAreNoPartOfTheIds) {
+  ReplayLog plain = log_with({"a", "b"});
+  ReplayLog with = log_with({});
   ASSERT_TRUE(with.token({.t = "a", .i = 0, .logprobs = R"({"id":1})"}));
   ASSERT_TRUE(with.token({.t = "b", .i = 1, .logprobs = R"({"id":2})"}));
   EXPECT_EQ(with.terminal_id(), plain.terminal_id());
@@ -230,8 +230,8 @@ TEST(StreamLog, LogprobsAreNoPartOfTheIds) {
 }
 
 // Promise 3: a retry's tokens are compared one by one; clients see no second start, no gap, no duplicate.
-TEST(StreamLog, ARetryContinuesWhereTheFirstAttemptBroke) {
-  StreamLog log = log_with({"a", "b"});
+TEST(ReplayLog, ARetryContinuesWhereTheFirstAttemptBroke) {
+  ReplayLog log = log_with({"a", "b"});
   Cursor cursor = attach(std::nullopt);
   std::string seen = read_all(log, cursor).bytes;
   log.started(started_event());
@@ -245,8 +245,8 @@ TEST(StreamLog, ARetryContinuesWhereTheFirstAttemptBroke) {
   EXPECT_EQ(seen, read_all(log_with({"a", "b", "c"}), fresh).bytes);
 }
 
-TEST(StreamLog, ARetryWithOtherTokensIsRefused) {
-  StreamLog log = log_with({"a", "b"});
+TEST(ReplayLog, ARetryWithOtherTokensIsRefused) {
+  ReplayLog log = log_with({"a", "b"});
   log.begin_attempt();
   EXPECT_TRUE(log.token({.t = "a", .i = 0}));
   EXPECT_EQ(log.token({.t = "x", .i = 1}).error().code, ErrorCode::kReplayDiverged);
@@ -254,8 +254,8 @@ TEST(StreamLog, ARetryWithOtherTokensIsRefused) {
 }
 
 // The id is no part of the hash and not on the wire of /v2; a retry that draws another token diverges all the same.
-TEST(StreamLog, TheIdsOfTokensAreHeldAndCompared) {
-  StreamLog log = log_with({});
+TEST(ReplayLog, TheIdsOfTokensAreHeldAndCompared) {
+  ReplayLog log = log_with({});
   ASSERT_TRUE(log.token({.t = "a", .i = 0, .id = base::TokenId{7}}));
   EXPECT_EQ(log.terminal_id(), log_with({"a"}).terminal_id());
   EXPECT_EQ(event_of(log, 2), event_of(log_with({"a"}), 2));
@@ -266,23 +266,23 @@ TEST(StreamLog, TheIdsOfTokensAreHeldAndCompared) {
 }
 
 // A long text costs its bytes and 24 for each token.
-TEST(StreamLog, HoldsTokensAndNothingThatIsMadeOfThem) {
-  StreamLog log = log_with({});
+TEST(ReplayLog, HoldsTokensAndNothingThatIsMadeOfThem) {
+  ReplayLog log = log_with({});
   constexpr std::int64_t kTokens = 1 << 12;
   for (std::int64_t i = 0; i < kTokens; ++i) ASSERT_TRUE(log.token({.t = " word", .i = i, .id = base::TokenId{1}}));
   EXPECT_LE(log.bytes_held(), static_cast<std::size_t>(2 * kTokens * (5 + 24))) << "buffers grow by doubling";
 }
 
-TEST(StreamLog, TokensOutOfSequenceAreAWorkerFault) {
-  StreamLog log = log_with({"a"});
+TEST(ReplayLog, TokensOutOfSequenceAreAWorkerFault) {
+  ReplayLog log = log_with({"a"});
   EXPECT_EQ(log.token({.t = "c", .i = 2}).error().code, ErrorCode::kWorkerReset);
   EXPECT_EQ(log.token({.t = "a", .i = 0}).error().code, ErrorCode::kWorkerReset);
   EXPECT_TRUE(log.token({.t = "b", .i = 1}));
 }
 
 // ORCH-3026, SSE-1002: after the seal no client is sent a token, held or new.
-TEST(StreamLog, ASealedStreamSendsNoMoreTokens) {
-  StreamLog log = log_with({"a", "b", "c"});
+TEST(ReplayLog, ASealedStreamSendsNoMoreTokens) {
+  ReplayLog log = log_with({"a", "b", "c"});
   Cursor slow = attach(std::nullopt);
   SseRenderer renderer;
   std::string held;
@@ -318,7 +318,7 @@ class CountingRenderer final : public Renderer {
 };
 
 TEST(Reconnect, ARendererWithStateIsReplayedAndSaysOnlyWhatTheClientLacks) {
-  StreamLog log = log_with({"a", "b", "c"});
+  ReplayLog log = log_with({"a", "b", "c"});
   log.finish(kEnd);
   for (std::int64_t held = 0; held < log.events_count(); ++held) {
     CountingRenderer whole, rest;
@@ -333,7 +333,7 @@ TEST(Reconnect, ARendererWithStateIsReplayedAndSaysOnlyWhatTheClientLacks) {
 }
 
 TEST(Reconnect, WrongPrefixIsTold) {
-  const StreamLog log = log_with({"a", "b"});
+  const ReplayLog log = log_with({"a", "b"});
   for (const EventId held : {EventId{0, 1}, EventId{1, 1}, EventId{2, log.id_of(3).prefix}}) {
     Cursor cursor = attach(held);
     EXPECT_EQ(read_all(log, cursor).last, Next::kDiverged);
@@ -342,8 +342,8 @@ TEST(Reconnect, WrongPrefixIsTold) {
 
 // SYS-7.5.1: after a restart a client that is ahead of the replay waits, and goes on when the replay proves it right.
 TEST(Reconnect, AClientAheadOfTheReplayWaits) {
-  const StreamLog before = log_with({"a", "b", "c", "d"});
-  StreamLog after = log_with({"a"});
+  const ReplayLog before = log_with({"a", "b", "c", "d"});
+  ReplayLog after = log_with({"a"});
   Cursor cursor = attach(before.id_of(4));  // holds a, b, c
   EXPECT_EQ(read_all(after, cursor).last, Next::kWait);
   ASSERT_TRUE(after.token({.t = "b", .i = 1}));
@@ -355,19 +355,19 @@ TEST(Reconnect, AClientAheadOfTheReplayWaits) {
 }
 
 TEST(Reconnect, AReplayThatTellsAnotherTaleIsTold) {
-  const StreamLog before = log_with({"a", "b", "c"});
-  StreamLog other = log_with({"a", "x"});
+  const ReplayLog before = log_with({"a", "b", "c"});
+  ReplayLog other = log_with({"a", "x"});
   Cursor cursor = attach(before.id_of(4));
   EXPECT_EQ(read_all(other, cursor).last, Next::kWait);
   ASSERT_TRUE(other.token({.t = "c", .i = 2}));
   EXPECT_EQ(read_all(other, cursor).last, Next::kDiverged);
 
-  StreamLog shorter = log_with({"a", "b"});
+  ReplayLog shorter = log_with({"a", "b"});
   Cursor ahead = attach(before.id_of(4));
   shorter.finish(kEnd);
   EXPECT_EQ(read_all(shorter, ahead).last, Next::kDiverged);
 
-  StreamLog failed = log_with({"a"});
+  ReplayLog failed = log_with({"a"});
   Cursor waiting = attach(before.id_of(4));
   failed.finish(error_event("TIMEOUT"));
   const Read read = read_all(failed, waiting);
@@ -376,7 +376,7 @@ TEST(Reconnect, AReplayThatTellsAnotherTaleIsTold) {
 }
 
 TEST(Reconnect, AClientThatHoldsEverythingGetsNothing) {
-  StreamLog log = log_with({"a"});
+  ReplayLog log = log_with({"a"});
   log.finish(kEnd);
   Cursor cursor = attach(log.terminal_id());
   const Read read = read_all(log, cursor);
@@ -386,7 +386,7 @@ TEST(Reconnect, AClientThatHoldsEverythingGetsNothing) {
 
 // The server says of events that it no longer holds that they are gone; it never skips them.
 TEST(Reconnect, FromTheStoreOnlyTheTerminalEventIsServed) {
-  StreamLog log = log_with({"a", "b"});
+  ReplayLog log = log_with({"a", "b"});
   const StoredTerminal terminal{log.terminal_id()};
   EXPECT_EQ(answer_from_store(terminal, std::nullopt), StoredAnswer::kTerminalEvent);
   EXPECT_EQ(answer_from_store(terminal, log.id_of(3)), StoredAnswer::kTerminalEvent);
@@ -411,13 +411,13 @@ TEST(Reconnect, AnyDisturbanceGivesTheSameEvents) {
     std::vector<std::string> tokens;
     for (int i = 0; i < count; ++i)
       tokens.push_back(*rc::gen::element<std::string>("", "a", " tale", "\n", "\"", "\xF0\x9F\xA6\x8A"));
-    StreamLog undisturbed = log_with(tokens);
+    ReplayLog undisturbed = log_with(tokens);
     undisturbed.finish(kEnd);
     Cursor whole = attach(std::nullopt);
     const std::vector<net::sse::Event> expected = events_of(read_all(undisturbed, whole).bytes);
 
     SseRenderer renderer;
-    auto log = std::make_unique<StreamLog>();
+    auto log = std::make_unique<ReplayLog>();
     log->queued(queued_event());
     std::int64_t at = -1;  // next token of the attempt; -1: not started
     Cursor cursor = attach(std::nullopt);
@@ -464,7 +464,7 @@ TEST(Reconnect, AnyDisturbanceGivesTheSameEvents) {
           break;
         default:  // the orchestrator is lost
           if (log->finished()) break;
-          log = std::make_unique<StreamLog>();
+          log = std::make_unique<ReplayLog>();
           log->queued(queued_event());
           at = -1;
           disconnect();

@@ -1,4 +1,4 @@
-#include "orchestratord/streams/log/sse_renderer.h"
+#include "orchestratord/streams/replay/sse_renderer.h"
 
 #include "net/sse/sse.h"
 #include "wire/json.h"

@@ -1,4 +1,4 @@
-#include "orchestratord/streams/log/token_json.h"
+#include "orchestratord/streams/replay/token_json.h"
 
 #include <array>
 #include <charconv>
