@@ -51,8 +51,7 @@ class Scan {
     for (std::size_t b = 0; b < buffers_.size() && wanted.rows == RowDomain::kBatchRows; ++b) {
       const RegisterSpec& have = buffers_[b].spec;
       const bool fits = buffers_[b].free && have.rows == wanted.rows && have.dtype == wanted.dtype &&
-                        have.layout == wanted.layout && have.width >= wanted.width &&
-                        have.align_bytes >= wanted.align_bytes;
+                        have.width >= wanted.width && have.align_bytes >= wanted.align_bytes;
       if (fits && (best == buffers_.size() || have.width < buffers_[best].spec.width)) best = b;
     }
     if (best == buffers_.size()) buffers_.push_back({.spec = wanted});

@@ -76,7 +76,7 @@ Hash128 hash_plan(const CompiledPlan& plan, ExecutionMode mode) {
   writer.number(plan.register_specs.size());
   for (const RegisterSpec& spec : plan.register_specs) {
     for (std::uint64_t value :
-         {std::uint64_t{spec.width}, static_cast<std::uint64_t>(spec.dtype), static_cast<std::uint64_t>(spec.layout),
+         {std::uint64_t{spec.width}, static_cast<std::uint64_t>(spec.dtype), std::uint64_t{0},  // once a layout
           static_cast<std::uint64_t>(spec.rows), std::uint64_t{spec.align_bytes}}) {
       writer.number(value);
     }
