@@ -12,14 +12,14 @@ using queue::Suggestion;
 // While more jobs wait than the threshold, a review follows an interval after the last one; a short burst gets none.
 void QueueReview::watch_queue() {
   const auto& c = config_.queue_optimizer;
-  if (!c.enabled || watching_queue_ || env_.draining || queue_.depth() <= c.threshold_jobs) return;
+  if (!c.enabled || watching_queue_ || env_.draining() || queue_.depth() <= c.threshold_jobs) return;
   watching_queue_ = true;
   timers_.arm(now_.mono_ms + c.interval_ms, {.kind = TimerKind::kReviewQueue});
 }
 
 void QueueReview::review_queue() {
   watching_queue_ = false;
-  if (env_.draining || queue_.depth() <= config_.queue_optimizer.threshold_jobs) return groups_.drop_advice();
+  if (env_.draining() || queue_.depth() <= config_.queue_optimizer.threshold_jobs) return groups_.drop_advice();
   if (reviewing_queue_) return;
   reviewing_queue_ = true;
   emit(ReviewQueue{queue_snapshot(), config_.queue_optimizer.max_runtime_ms});
@@ -59,8 +59,8 @@ queue::Snapshot QueueReview::queue_snapshot() const {
 DeviceView QueueReview::device_view(const base::PoolId& pool_id, const pools::Device& device) const {
   DeviceView view{.pool_id = pool_id,
                   .gpu_id = device.info.gpu_id,
-                  .usable = s_.orders.pool_open(pool_id) && device.info.healthy,
-                  .room_bytes = device.room_bytes(),
+                  .usable = s_.desired.pool_open(pool_id) && device.info.healthy,
+                  .free_bytes = device.free_bytes(),
                   .total_bytes = device.info.vram_total_bytes,
                   .workers = {}};
   for (const Worker* w : device.workers) {

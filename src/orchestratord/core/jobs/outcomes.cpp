@@ -23,7 +23,7 @@ void Attempts::on(CancelRequested& e) {
                                       {.kind = TimerKind::kCancelAnswer, .number = job->arrival.value});
     }
   }
-  if (job->ending) return;
+  if (job->outcome) return;
   if (!job->admitted) {
     if (!job->cancel_when_admitted) job->cancel_when_admitted = e.reason;
     return;
@@ -65,22 +65,21 @@ void Attempts::time_out(Job& job, const TimedOut& what) {
                 .with("execution_time_ms", what.execution_time_ms));
 }
 
-void Attempts::finish(Job& job, Ending ending) {
-  job.decode_time_ms = ledger_.time_taken_ms(job, ending);
+void Attempts::finish(Job& job, Outcome outcome) {
+  job.decode_time_ms = ledger_.time_taken_ms(job, outcome);
   queue_.remove(job.arrival);
   if (job.execution) {
     emit(SealStream{job.spec.job_id});
     Execution& execution = *jobs_.find(*job.execution);
     execution.retry_error.reset();
     if (!execution.aborted) abort(execution);
-    job.execution.reset();
+    Jobs::detach(job);
   }
   timers_.cancel(job.deadline_timer);
   timers_.cancel(job.queue_timer);
-  Jobs::move(job, ending.status);
   job.finished_unix_ms = now_.unix_ms;
-  job.ending = std::move(ending);
-  commit_ending(job);
+  Jobs::conclude(job, std::move(outcome));
+  commit_outcome(job);
   recheck_.groups(model(job.model).groups);
 }
 
@@ -99,10 +98,10 @@ jobs::JobRecord Attempts::record(const Job& job) const {
                     .end = {},
                     .error = {}};
   if (!job.worker_version.empty()) r.worker_version = job.worker_version;
-  if (job.ending) {
+  if (job.outcome) {
     r.decode_time_ms = job.decode_time_ms;
-    r.end = job.ending->end;
-    r.error = job.ending->error;
+    r.end = job.outcome->end;
+    r.error = job.outcome->error;
   }
   return r;
 }
@@ -111,38 +110,38 @@ void Attempts::commit_progress(const Job& job) {
   emit(CommitTransition{commits_.add({.kind = PendingCommit::Kind::kProgress, .job = job.arrival}), record(job)});
 }
 
-void Attempts::commit_ending(Job& job) {
+void Attempts::commit_outcome(Job& job) {
   emit(CommitTransition{commits_.add({.kind = PendingCommit::Kind::kTerminal, .job = job.arrival}), record(job)});
 }
 
-void Attempts::ending_committed(Job& job) {
-  const Ending& ending = *job.ending;
+void Attempts::outcome_committed(Job& job) {
+  const Outcome& outcome = *job.outcome;
   ledger_.settle(job);
-  count(Metric::kFinished, wire::enum_name(ending.status));
-  log_ending(job);
+  count(Metric::kFinished, wire::enum_name(outcome.status));
+  log_outcome(job);
   emit(Finish{.job_id = job.spec.job_id,
-              .status = ending.status,
+              .status = outcome.status,
               .finished_unix_ms = *job.finished_unix_ms,
-              .end = ending.end,
-              .error = ending.error});
-  answer_cancels(job, ending.status);
+              .end = outcome.end,
+              .error = outcome.error});
+  answer_cancels(job, outcome.status);
   forget(job);
 }
 
-void Attempts::ending_failed(const Job& job, const Error& error) {
+void Attempts::outcome_failed(const Job& job, const Error& error) {
   log(base::LogLevel::kError, "store.retry", &job, "Cannot store how a job ended and tries again.",
       {{"code", error.name()}});
   timers_.arm(now_.mono_ms + config_.store_retry_ms, {.kind = TimerKind::kStoreRetry, .number = job.arrival.value});
 }
 
 // The one line per job at info: it says everything countable about it, and why it failed.
-void Attempts::log_ending(const Job& job) {
-  const Ending& ending = *job.ending;
-  const auto& receipt = ending.end ? ending.end->receipt : std::nullopt;
+void Attempts::log_outcome(const Job& job) {
+  const Outcome& outcome = *job.outcome;
+  const auto& receipt = outcome.end ? outcome.end->receipt : std::nullopt;
   log(base::LogLevel::kInfo, "stream.ended", &job, "A job has ended.",
-      {{"status", wire::enum_name(ending.status)},
-       {"code", ending.error ? ending.error->name() : std::string_view("")},
-       {"message", ending.error ? ending.error->message : ""},
+      {{"status", wire::enum_name(outcome.status)},
+       {"code", outcome.error ? outcome.error->name() : std::string_view("")},
+       {"message", outcome.error ? outcome.error->message : ""},
        {"engine", "llama-orch"},
        {"engine_version", receipt ? receipt->engine_build : ""},
        {"pool_id", job.pool_id ? job.pool_id->value : ""},
@@ -155,7 +154,7 @@ void Attempts::log_ending(const Job& job) {
        {"queue_position", job.queue_position},
        {"predicted_start_ms", job.predicted_start_ms},
        {"queue_time_ms", job.dispatched_unix_ms.value_or(*job.finished_unix_ms) - job.submitted_unix_ms},
-       {"decode_time_ms", ending.end ? ending.end->decode_time_ms : 0},
+       {"decode_time_ms", outcome.end ? outcome.end->decode_time_ms : 0},
        {"tokens_in", job.spec.tokens_in},
        {"tokens_out", job.tokens_out}});
 }
