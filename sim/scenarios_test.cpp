@@ -51,7 +51,7 @@ std::string swaps_between_queued_requests_lose_none(std::uint64_t seed, Injected
   for (int i = 0; i < 20; ++i) world.add_client(job(i, i % 2, 1 + i * 10));
   if (auto failure = all_completed(world, 60'000); !failure.empty()) return failure;
   // One swap for the batch and one back at most, not one per request.
-  const auto swaps = count(world, "evicted an idle worker") + count(world, "claimed a worker for a model that waited");
+  const auto swaps = count(world, "evicted an idle worker") + count(world, "reserved a worker for a model that waited");
   return swaps <= 4 ? "" : fmt::format("{} swaps", swaps);
 }
 
@@ -142,7 +142,7 @@ std::string a_request_for_a_model_that_is_being_stopped_is_served(std::uint64_t 
   return all_completed(world, 120'000);
 }
 
-// A steady stream for one model must not starve another: its job waits for the patience, a claim, one running job and two
+// A steady stream for one model must not starve another: its job waits for the patience, a reservation, one running job and two
 // loads, and no longer.
 std::string a_steady_stream_starves_nobody(std::uint64_t seed, InjectedBug bug) {
   Options o = quiet(seed, bug);

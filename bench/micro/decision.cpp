@@ -60,11 +60,11 @@ class Load {
     const int n = submitted_++;
     const std::string id = fmt::format("{:08x}-0000-4000-8000-000000000000", n);
     send(core::Submit{{static_cast<std::uint64_t>(n) + 1},
-                       {.job_id = base::JobId(id),
-                        .correlation_id = base::CorrelationId("c"),
-                        .model = facts(n % models_),
-                        .tokens_in = 10,
-                        .max_tokens = 20}});
+                      {.job_id = base::JobId(id),
+                       .correlation_id = base::CorrelationId("c"),
+                       .model = facts(n % models_),
+                       .tokens_in = 10,
+                       .max_tokens = 20}});
   }
   void end_one() {
     const auto execution = running_.front();
@@ -144,11 +144,11 @@ void measure_decide(int rounds) {
   for (std::uint32_t i = 0; i < kWorkers; ++i) {
     free.push_back({.worker = i, .slots_free = i % 3, .active = (i * 7) % 5, .device_free_bytes = (i * 13) % 17 * kGb});
     busy.push_back({.worker = i, .slots_free = 0, .active = 1, .device_free_bytes = 0});
-    DeviceChoice device{.device = i, .room_bytes = kGb, .potential_bytes = 5 * kGb, .total_bytes = 5 * kGb};
+    DeviceChoice device{.device = i, .free_bytes = kGb, .potential_bytes = 5 * kGb, .total_bytes = 5 * kGb};
     device.tenants.push_back(
         {.worker = i, .bytes = 4 * kGb, .last_used_ms = (i * 31) % 64, .ready = true, .idle = i % 2 == 0});
     full.push_back(device);
-    device.room_bytes = static_cast<std::int64_t>(4 + (i * 11) % 7) * kGb;
+    device.free_bytes = static_cast<std::int64_t>(4 + (i * 11) % 7) * kGb;
     roomy.push_back(device);
   }
   const auto measure = [&](const char* name, std::span<const WorkerChoice> workers,

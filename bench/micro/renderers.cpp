@@ -20,7 +20,7 @@
 #include "orchestratord/http/openai/renderers.h"
 #include "orchestratord/http/openai/response_renderer.h"
 #include "orchestratord/http/tasks/result_renderer.h"
-#include "orchestratord/streams/log/sse_renderer.h"
+#include "orchestratord/streams/replay/sse_renderer.h"
 
 namespace {
 

@@ -65,22 +65,22 @@ void Oracle::life_begins(const Disk& disk, base::Time now) {
   leaving_.clear();
   drains_asked_ms_.clear();
   for (const auto& [pool, drain] : drained_) {
-    const auto orders = disk.orders.find(pool);
-    const bool there = orders != disk.orders.end() && orders->second.draining;
+    const auto desired = disk.desired.find(pool);
+    const bool there = desired != disk.desired.end() && desired->second.draining;
     if (!there && !undrain_asked_.contains(pool)) violate("a drain was forgotten: " + pool);
   }
   drained_.clear();
-  for (const auto& [pool, orders] : disk.orders) {
-    if (orders.draining) {
+  for (const auto& [pool, desired] : disk.desired) {
+    if (desired.draining) {
       drained_[pool] = {loop_.now_ms()};
       reached("restart with a drained pool");
     }
-    if (orders.reload && orders.reload->state == wire::PoolOperationState::kRunning) {
+    if (desired.reload && desired.reload->state == wire::PoolOperationState::kRunning) {
       reloading_.insert(pool);
       reached("restart with a reload");
     }
-    if (!orders.purged.empty()) reached("restart after a purge");
-    purged_.insert(orders.purged.begin(), orders.purged.end());
+    if (!desired.purged.empty()) reached("restart after a purge");
+    purged_.insert(desired.purged.begin(), desired.purged.end());
   }
   for (auto& [job, story] : stories_) story.here = story.waits = story.decided = false;
   std::int64_t not_before_ms = std::numeric_limits<std::int64_t>::min();
@@ -348,7 +348,7 @@ void Oracle::heard(const core::Event& event) {
     heard_pool(pool->state);
   } else if (const auto* left = std::get_if<core::PoolDeregistered>(&event)) {
     leaving_.insert(left->pool_id.value);
-    forget_orders(left->pool_id.value);
+    forget_desired_state(left->pool_id.value);
   } else if (const auto* cancel = std::get_if<core::CancelRequested>(&event)) {
     heard_cancel(cancel->job_id.value);
   } else if (const auto* submit = std::get_if<core::Submit>(&event)) {
@@ -380,7 +380,7 @@ void Oracle::heard_pool(const wire::PoolState& state) {
 }
 
 // With the pool goes what was asked of it, and what is known of its workers.
-void Oracle::forget_orders(const std::string& pool) {
+void Oracle::forget_desired_state(const std::string& pool) {
   drained_.erase(pool);
   reloading_.erase(pool);
   undrain_asked_.erase(pool);
@@ -429,43 +429,44 @@ void Oracle::on(const core::Log& c, const Disk& disk) {
   if (c.event == "pool.left") {
     reached("pool left");
     leaving_.erase(std::string(field("pool_id")));
-    forget_orders(std::string(field("pool_id")));  // those too that were on their way when it deregistered
+    forget_desired_state(std::string(field("pool_id")));  // those too that were on their way when it deregistered
   }
   if (c.event == "job.put_back") reached("job put back by an operator");
   if (c.event == "pool.reloaded") {
     reached(fmt::format("reload: {}", field("state")));
     const std::string pool(field("pool_id"));
-    const auto orders = disk.orders.find(pool);
-    const bool there = orders != disk.orders.end() && orders->second.reload &&
-                       wire::enum_name(orders->second.reload->state) == field("state");
+    const auto desired = disk.desired.find(pool);
+    const bool there = desired != disk.desired.end() && desired->second.reload &&
+                       wire::enum_name(desired->second.reload->state) == field("state");
     if (!there && !leaving_.contains(pool)) violate("the end of a reload is told before it is on disk: " + pool);
-    if (there && field("state") != "done" && !orders->second.reload->error) violate("a reload failed untold: " + pool);
+    if (there && field("state") != "done" && !desired->second.reload->error) violate("a reload failed untold: " + pool);
     reloading_.erase(pool);
   }
   if (c.event == "schedule.decided" && field("outcome") == "evict") reached("evicted an idle worker");
-  if (c.event == "schedule.decided" && field("outcome") == "claim") reached("claimed a worker for a model that waited");
+  if (c.event == "schedule.decided" && field("outcome") == "reserve")
+    reached("reserved a worker for a model that waited");
 }
 
 void Oracle::on(const core::AnswerPoolControl& c, const Disk& disk) {
   const auto asked = drains_asked_ms_.find(c.request.value);
   if (!c.result) return;
   const std::string& pool = c.result->pool_id;
-  const auto orders = disk.orders.find(pool);
-  const bool there = orders != disk.orders.end();
+  const auto desired = disk.desired.find(pool);
+  const bool there = desired != disk.desired.end();
   if (c.result->status == "draining") {
-    if (!there || !orders->second.draining) violate("a 202 for a drain that is not on disk: " + pool);
+    if (!there || !desired->second.draining) violate("a 202 for a drain that is not on disk: " + pool);
     drained_[pool] = {loop_.now_ms() + (asked == drains_asked_ms_.end() ? 0 : asked->second)};
     undrain_asked_.erase(pool);
     reached("drain begun");
   } else if (c.result->status == "serving") {
     drained_.erase(pool);
   } else if (c.result->status == "reloading") {
-    if (!there || !orders->second.reload) violate("a 202 for a reload that is not on disk: " + pool);
+    if (!there || !desired->second.reload) violate("a 202 for a reload that is not on disk: " + pool);
     reloading_.insert(pool);
   } else if (c.result->status == "purging") {
     const auto is_there = [&](const std::string& worker) {
-      return there && std::find(orders->second.purged.begin(), orders->second.purged.end(), worker) !=
-                          orders->second.purged.end();
+      return there && std::find(desired->second.purged.begin(), desired->second.purged.end(), worker) !=
+                          desired->second.purged.end();
     };
     if (!std::all_of(c.result->workers.begin(), c.result->workers.end(), is_there)) {
       violate("a 202 for a purge that is not on disk: " + pool);

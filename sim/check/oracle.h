@@ -139,7 +139,7 @@ class Oracle {
   std::pair<int, std::uint64_t> rank(const Story& story) const;
   void settle(const std::string& worker);
   void heard_pool(const wire::PoolState& state);
-  void forget_orders(const std::string& pool);
+  void forget_desired_state(const std::string& pool);
   void heard_cancel(const std::string& job);
   void arrives(const std::string& job);
 

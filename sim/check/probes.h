@@ -72,7 +72,7 @@ inline constexpr auto kProbes = std::to_array<std::string_view>({
     "tenant with all the jobs it may run",
     "job larger than a tenant's day",
     "evicted an idle worker",
-    "claimed a worker for a model that waited",
+    "reserved a worker for a model that waited",
     "worker crashed while loading",
     "worker crashed while busy",
     "worker hung and was killed",

@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include "orchestratord/streams/log/event_id.h"
+#include "orchestratord/streams/replay/event_id.h"
 #include "sim/world/api.h"
 #include "sim/world/orchestrator.h"
 #include "sim/world/world.h"

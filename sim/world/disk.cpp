@@ -97,13 +97,13 @@ void DiskCheck::committed(const Write& write) {
   }
   open_.clear();  // a commit that wrote something has taken the place of those that failed
   if (write.pool_gone) {
-    disk.orders.erase(write.pool_gone->value);
+    disk.desired.erase(write.pool_gone->value);
     return;
   }
   if (write.pool) {
     const std::string& pool = write.pool->pool_id.value;
-    disk.orders.erase(pool);
-    if (write.pool->orders.any()) disk.orders.emplace(pool, write.pool->orders);
+    disk.desired.erase(pool);
+    if (write.pool->desired.any()) disk.desired.emplace(pool, write.pool->desired);
     return;
   }
   if (write.admission) {
@@ -206,22 +206,22 @@ void DiskCheck::check_sessions(const std::vector<orchestratord::core::sessions::
   forgotten_sessions_.clear();
 }
 
-void DiskCheck::check_orders(const std::map<std::string, wire::PoolOrders>& found) {
+void DiskCheck::check_desired_states(const std::map<std::string, wire::PoolDesiredState>& found) {
   const auto is_open = [this](const std::string& pool) {
     return std::any_of(open_.begin(), open_.end(), [&](const Write& write) {
       return (write.pool && write.pool->pool_id.value == pool) || (write.pool_gone && write.pool_gone->value == pool);
     });
   };
-  const std::map<std::string, wire::PoolOrders>& known = world_.disk.orders;
-  const auto text = [](const std::map<std::string, wire::PoolOrders>& side, const std::string& pool) {
-    const auto orders = side.find(pool);
-    if (orders == side.end()) return std::string();
-    return fmt::format("draining {} {}", orders->second.draining, wire::encode(orders->second));
+  const std::map<std::string, wire::PoolDesiredState>& known = world_.disk.desired;
+  const auto text = [](const std::map<std::string, wire::PoolDesiredState>& side, const std::string& pool) {
+    const auto desired = side.find(pool);
+    if (desired == side.end()) return std::string();
+    return fmt::format("draining {} {}", desired->second.draining, wire::encode(desired->second));
   };
   for (const auto* side : {&found, &known}) {
-    for (const auto& [pool, orders] : *side) {
+    for (const auto& [pool, desired] : *side) {
       if (text(found, pool) == text(known, pool) || is_open(pool)) continue;
-      world_.oracle.violate(fmt::format("the orders of {} are not on disk as they were answered: {} instead of {}",
+      world_.oracle.violate(fmt::format("the desired state of {} is not on disk as it was answered: {} instead of {}",
                                         pool, text(found, pool), text(known, pool)));
     }
   }
@@ -270,10 +270,10 @@ void DiskCheck::opened(const Found& all) {
   const auto& [state, found, cleaned] = all;
   Disk& disk = world_.disk;
   check_retention(all);
-  std::map<std::string, wire::PoolOrders> orders;
-  for (const auto& [pool, of_it] : state.pool_orders) orders.emplace(pool.value, of_it);
-  check_orders(orders);
-  disk.orders = std::move(orders);
+  std::map<std::string, wire::PoolDesiredState> desired;
+  for (const auto& [pool, of_it] : state.desired_states) desired.emplace(pool.value, of_it);
+  check_desired_states(desired);
+  disk.desired = std::move(desired);
   std::map<std::string, const Row*> by_job;
   std::vector<std::string> order, known_order;
   for (const Row& row : found) {

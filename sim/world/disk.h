@@ -42,16 +42,16 @@ struct Row {
 // What has been answered with success.
 struct Disk {
   std::map<std::string, Row> rows;
-  std::vector<std::string> order;                  // of arrival
-  std::set<std::string> retired;                   // jobs that had rows until their retention was over
-  std::map<std::string, wire::PoolOrders> orders;  // of operators, by pool id; of those that have any
+  std::vector<std::string> order;                         // of arrival
+  std::set<std::string> retired;                          // jobs that had rows until their retention was over
+  std::map<std::string, wire::PoolDesiredState> desired;  // of operators, by pool id; of those that have any
   std::map<std::int64_t, orchestratord::core::sessions::SessionRecord> sessions;  // by key
 };
 
 // What the rows say that the jobs of a session have used, by the rules of core/sessions/session.h.
 orchestratord::core::sessions::Use use_of(const std::map<std::string, Row>& rows, std::int64_t session_key);
 
-// An admission (perhaps with its session), a transition, the orders of a pool, its end, or a session.
+// An admission (perhaps with its session), a transition, the desired state of a pool, its end, or a session.
 struct Write {
   orchestratord::store::Store::Done done;
   std::string job;
@@ -127,7 +127,7 @@ class DiskCheck {
   bool retires(const std::string& job);
   void check_retention(const Found& found);
   void check_found(const std::string& job, const Row& found);
-  void check_orders(const std::map<std::string, wire::PoolOrders>& found);
+  void check_desired_states(const std::map<std::string, wire::PoolDesiredState>& found);
   void check_sessions(const std::vector<orchestratord::core::sessions::RestoredSession>& found);
   void check_groups(const std::map<std::string, const Row*>& found);
 

@@ -13,10 +13,10 @@ namespace store = orchestratord::store;
 // Of what the store gives back after a start.
 void Orchestrator::bug(store::RestoredState& state) const {
   const InjectedBug bug = world_.options.bug;
-  for (auto& [pool, orders] : state.pool_orders) {
-    if (bug == InjectedBug::kDrainForgotten) orders.draining = false;
-    if (bug == InjectedBug::kReloadForgotten) orders.reload.reset();
-    if (bug == InjectedBug::kPurgeForgotten) orders.purged.clear();
+  for (auto& [pool, desired] : state.desired_states) {
+    if (bug == InjectedBug::kDrainForgotten) desired.draining = false;
+    if (bug == InjectedBug::kReloadForgotten) desired.reload.reset();
+    if (bug == InjectedBug::kPurgeForgotten) desired.purged.clear();
   }
   if (bug == InjectedBug::kRefillQuotas) state.tenants.clear();
   if (bug == InjectedBug::kRefillSessions) {
@@ -59,7 +59,7 @@ void Orchestrator::bug(core::Event& event) {
 bool Orchestrator::is_lost(const Command& command) {
   const auto* forget = std::get_if<core::ForgetPool>(&command);
   if (forget == nullptr || world_.options.bug != InjectedBug::kPoolNotForgotten) return false;
-  world_.disk.orders.erase(forget->pool_id.value);
+  world_.disk.desired.erase(forget->pool_id.value);
   post(core::Committed{{forget->commit}});
   return true;
 }
@@ -90,7 +90,7 @@ void Orchestrator::bug(std::vector<Command>& commands) {
       const std::int64_t idle_ms = world_.loop.now_ms() - std::exchange(used_ms, world_.loop.now_ms());
       if (idle_ms >= world_.options.core.eviction.worker_idle_ttl_ms * 9 / 10) stop_it();
     }
-    const bool drains = std::any_of(world_.disk.orders.begin(), world_.disk.orders.end(),
+    const bool drains = std::any_of(world_.disk.desired.begin(), world_.disk.desired.end(),
                                     [](const auto& item) { return item.second.draining; });
     if (execute != nullptr && bug == InjectedBug::kDrainKillsJobs && drains) stop_it();
     if (start != nullptr) {

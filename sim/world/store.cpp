@@ -160,7 +160,7 @@ store::Operation Store::watched(const WritePtr& write, Operation operation) {
   const auto done = [this, write](base::Result<> result) { answers_.emplace_back(write, std::move(result)); };
   if (auto* admit = std::get_if<store::Admit>(&operation)) admit->done = done;
   if (auto* move = std::get_if<store::Move>(&operation)) move->done = done;
-  if (auto* orders = std::get_if<store::SetOrders>(&operation)) orders->done = done;
+  if (auto* desired = std::get_if<store::SetDesiredState>(&operation)) desired->done = done;
   if (auto* pool = std::get_if<store::ForgetPool>(&operation)) pool->done = done;
   if (auto* session = std::get_if<store::RememberSession>(&operation)) session->done = done;
   return operation;
@@ -197,9 +197,9 @@ void Store::forget_session(std::int64_t key) {
 
 void Store::remember_pool(store::KnownPool pool) { note(store::RememberPool{std::move(pool)}); }
 
-void Store::set_orders(store::KnownPool pool, Done done) {
+void Store::set_desired_state(store::KnownPool pool, Done done) {
   Write write{.done = std::move(done), .pool = pool};
-  post(std::move(write), store::SetOrders{std::move(pool), {}});
+  post(std::move(write), store::SetDesiredState{std::move(pool), {}});
 }
 
 void Store::forget_pool(base::PoolId pool_id, Done done) {

@@ -29,7 +29,7 @@ class Store final : public orchestratord::store::Store {
   void remember_session(orchestratord::core::sessions::SessionRecord session, Done done) override;
   void forget_session(std::int64_t key) override;
   void remember_pool(orchestratord::store::KnownPool pool) override;
-  void set_orders(orchestratord::store::KnownPool pool, Done done) override;
+  void set_desired_state(orchestratord::store::KnownPool pool, Done done) override;
   void forget_pool(base::PoolId pool_id, Done done) override;
   void find(base::JobId job_id, Found done) override;
   void find_task(std::string id, Found done) override;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "orchestratord/streams/log/event_id.h"
+#include "orchestratord/streams/replay/event_id.h"
 #include "sim/world/world.h"
 #include "wire/json.h"
 

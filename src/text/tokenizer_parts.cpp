@@ -6,10 +6,10 @@
 #include <array>
 #include <cmath>
 
-#include "text/model/bpe.h"
-#include "text/model/spm.h"
-#include "text/model/unigram.h"
-#include "text/model/wordpiece.h"
+#include "text/tokenizer_models/bpe.h"
+#include "text/tokenizer_models/spm.h"
+#include "text/tokenizer_models/unigram.h"
+#include "text/tokenizer_models/wordpiece.h"
 
 namespace llorch::text {
 

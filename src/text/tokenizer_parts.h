@@ -4,12 +4,12 @@
 #include <vector>
 
 #include "base/result.h"
-#include "text/model/model.h"
-#include "text/model/spelling.h"
-#include "text/model/vocabulary.h"
 #include "text/partition/partition.h"
 #include "text/pre_tokenizer/pre_tokenizer.h"
 #include "text/tokenizer.h"
+#include "text/tokenizer_models/model.h"
+#include "text/tokenizer_models/spelling.h"
+#include "text/tokenizer_models/vocabulary.h"
 
 namespace llorch::text {
 

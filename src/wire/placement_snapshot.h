@@ -79,10 +79,10 @@ struct CandidatePlace {
 };
 
 struct PlacementDecision {
-  std::string outcome;  // use_worker, start_worker, evict, claim, wait, infeasible
+  std::string outcome;  // use_worker, start_worker, evict, reserve, wait, infeasible
   std::optional<std::string> pool_id;
   std::optional<std::string> device_mask;
-  std::vector<std::string> worker_ids;  // to be used, stopped or claimed
+  std::vector<std::string> worker_ids;  // to be used, stopped or reserved
   std::optional<std::string> wait;      // WAITING_FOR_...
 
   bool operator==(const PlacementDecision&) const = default;

@@ -69,19 +69,19 @@ struct Table<PoolOperation> {
                  optional("model_ref", &S::model_ref), optional("deadline_ms", &S::deadline_ms, "From now.")};
 };
 template <>
-struct Table<ReloadOrder::Place> {
-  using S = ReloadOrder::Place;
+struct Table<DesiredReload::Place> {
+  using S = DesiredReload::Place;
   static constexpr auto fields = std::tuple{required("gpu_id", &S::gpu_id), required("model", &S::model)};
 };
 template <>
-struct Table<ReloadOrder> {
-  using S = ReloadOrder;
+struct Table<DesiredReload> {
+  using S = DesiredReload;
   static constexpr auto fields = std::tuple{required("state", &S::state), required("model", &S::model),
                                             required("before", &S::before), optional("error", &S::error)};
 };
 template <>
-struct Table<PoolOrders> {
-  using S = PoolOrders;
+struct Table<PoolDesiredState> {
+  using S = PoolDesiredState;
   static constexpr auto fields = std::tuple{optional("reload", &S::reload), optional("purged", &S::purged)};
 };
 template <>
@@ -114,6 +114,6 @@ LLORCH_INSTANTIATE_WIRE(ReloadRequest)
 LLORCH_INSTANTIATE_WIRE(PurgeRequest)
 LLORCH_INSTANTIATE_WIRE(PoolControlReply)
 LLORCH_INSTANTIATE_WIRE(PoolHealthReport)
-LLORCH_INSTANTIATE_WIRE(PoolOrders)
+LLORCH_INSTANTIATE_WIRE(PoolDesiredState)
 LLORCH_INSTANTIATE_ENUM(PoolOperationKind)
 LLORCH_INSTANTIATE_ENUM(PoolOperationState)

@@ -55,7 +55,7 @@ struct PoolOperation {
 };
 
 // A reload that was accepted, and how it ended.
-struct ReloadOrder {
+struct DesiredReload {
   struct Place {
     std::string gpu_id;
     ModelFacts model;
@@ -66,10 +66,10 @@ struct ReloadOrder {
   std::optional<std::string> error;  // why it did not succeed
 };
 // What an operator has asked of a pool, as it is stored.
-struct PoolOrders {
-  bool draining = false;              // a column of its own, not in the JSON
-  std::optional<ReloadOrder> reload;  // the one that runs, or the last
-  std::vector<std::string> purged;    // workers that are to leave
+struct PoolDesiredState {
+  bool draining = false;                // a column of its own, not in the JSON
+  std::optional<DesiredReload> reload;  // the one that runs, or the last
+  std::vector<std::string> purged;      // workers that are to leave
   // What is stored, if nobody can read it: it stays so until an operator's next word. The two above are not known then.
   std::optional<std::string> unreadable{};
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Writes corpus/template: one file per construct, as template_fuzz reads them."""
+"""make_template_corpus.py DIR: one file per construct of templates, as template_fuzz reads them. The build runs it."""
 import json
 import struct
 import sys
@@ -12,7 +12,7 @@ import make_snippets  # noqa: E402
 
 
 def main():
-    directory = HERE / "corpus/template"
+    directory = Path(sys.argv[1])
     directory.mkdir(parents=True, exist_ok=True)
     for old in directory.iterdir():
         old.unlink()

@@ -5,8 +5,8 @@
 
 #include "base/file.h"
 #include "engine/models/model.h"
-#include "engine/models/plan/dump.h"
-#include "engine/models/plan/physical.h"
+#include "engine/models/plan_compiler/dump.h"
+#include "engine/models/plan_compiler/physical.h"
 #include "golden_support.h"
 
 namespace llorch::golden {

@@ -75,7 +75,7 @@ def test_every_role_at_every_route(guarded_stack, routes):
             assert probe(guarded_stack, daemon, method, path, token).code == "BAD_TOKEN", (daemon, method, path)
         for role, token in known:
             permitted = role in MAY[scope]
-            if permitted and (path in HARMFUL or path.endswith("/events") or path.endswith("/stream")):
+            if permitted and (path in HARMFUL or path.endswith("/events")):
                 continue
             answer = probe(guarded_stack, daemon, method, path, token)
             counted += 1

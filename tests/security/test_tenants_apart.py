@@ -30,15 +30,15 @@ def without_ids(answer, job):
 
 
 def probes(stack, who, job):
-    for rest in ("/events", "/stream"):  # one that is let in is not read to an end that is held back
-        assert first_bytes(stack.url, f"/v2/tasks/{job}{rest}", who) == 404
+    # One that is let in is not read to an end that is held back.
+    assert first_bytes(stack.url, f"/v2/tasks/{job}/events", who) == 404
     return [without_ids(send(stack.url, method, f"/v2/tasks/{job}{rest}", headers={**who, **more}), job)
-            for method, rest, more in [("GET", "", {}), ("GET", "/events", {}), ("GET", "/stream", {}), ("DELETE", "", {}),
+            for method, rest, more in [("GET", "", {}), ("GET", "/events", {}), ("DELETE", "", {}),
                                        ("POST", "/cancel", {}), ("GET", "/events", {"Last-Event-ID": "1-0123456789abcdef"})]]
 
 
 def test_jobs_of_others_are_jobs_that_never_were(guarded_stack):
-    """Show, events, stream, resume and cancel of another tenant's job, running, ended and after a restart: all 404, with the
+    """Show, events, resume and cancel of another tenant's job, running, ended and after a restart: all 404, with the
     same words as for an id that nobody has. The job runs on."""
     stack = guarded_stack
     first = submit(stack, ALICE, max_tokens=1)["job_id"]  # a worker is there from now on

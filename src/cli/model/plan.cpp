@@ -8,7 +8,7 @@
 #include "cli/model/commands.h"
 #include "engine/io/model_files.h"
 #include "engine/models/model.h"
-#include "engine/models/plan/dump.h"
+#include "engine/models/plan_compiler/dump.h"
 
 namespace llorch::cli::model {
 namespace {

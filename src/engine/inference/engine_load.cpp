@@ -7,7 +7,7 @@
 
 #include "base/sha256.h"
 #include "engine/inference/engine.h"
-#include "engine/models/plan/physical.h"
+#include "engine/models/plan_compiler/physical.h"
 #include "engine/plan/slots.h"
 #include "engine/plan/validate.h"
 

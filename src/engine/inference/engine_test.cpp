@@ -92,7 +92,7 @@ TEST(EngineLoad, RefusesOpcodesBatchesAndTypesTheBackendLacks) {
     return engine ? ErrorCode::kInternal : engine.error().code;
   };
   EXPECT_EQ(code_of({.without = Opcode::kSwiglu}, {}), ErrorCode::kUnsupportedOpcode);
-  EXPECT_EQ(code_of({.batch_max = 2}, {.slots = 3}), ErrorCode::kBatchUnsupported);
+  EXPECT_EQ(code_of({.batches = false}, {.slots = 3}), ErrorCode::kBatchUnsupported);
   EXPECT_EQ(code_of({.matrix_types = plan::dtype_bit(plan::DType::kF16)}, {}), ErrorCode::kWeightDTypeUnsupported);
 }
 

@@ -27,11 +27,7 @@ base::Result<> check_matrix_types(const PrepareInput& input, const Instruction& 
 
 TensorViewDesc register_view(const RegisterSpec& spec, const StepLimits& limits) {
   const std::uint32_t rows = spec.rows == RowDomain::kBatchRows ? limits.rows_max : limits.output_rows_max;
-  return {.dtype = spec.dtype,
-          .rank = 2,
-          .layout = spec.layout,
-          .shape = {rows, spec.width},
-          .stride_elems = {spec.width, 1}};
+  return {.dtype = spec.dtype, .rank = 2, .shape = {rows, spec.width}};
 }
 
 }  // namespace
@@ -46,11 +42,9 @@ base::Result<> check_supported(const CompiledPlan& plan, const Backend& backend,
                                                                    backend.device_class(), opcode_name(opcode)));
     }
     const AdapterCapability& capability = tables.capabilities[row];
-    const std::size_t slots_supported =
-        !capability.supports_batch ? 1 : capability.max_batch_size.value_or(limits.slots_max);
-    if (slots_supported < limits.slots_max) {
+    if (!capability.supports_batch && limits.slots_max > 1) {
       return base::fail(ErrorCode::kBatchUnsupported,
-                        fmt::format("{} runs {} slot(s) on {}, {} are configured", opcode_name(opcode), slots_supported,
+                        fmt::format("{} runs one slot on {}, {} are configured", opcode_name(opcode),
                                     backend.device_class(), limits.slots_max));
     }
   }

@@ -12,7 +12,7 @@
 #include "engine/models/config/hf_keys.h"
 #include "engine/models/config/model_config.h"
 #include "engine/models/config/other_keys.h"
-#include "engine/models/plan/layer_program.h"
+#include "engine/models/plan_compiler/layer_program.h"
 #include "engine/plan/plan.h"
 #include "engine/plan/slots.h"
 

@@ -7,8 +7,8 @@
 
 #include "engine/models/config/other_keys.h"
 #include "engine/models/config/pooling.h"
-#include "engine/models/plan/compiler.h"
-#include "engine/models/plan/params.h"
+#include "engine/models/plan_compiler/compiler.h"
+#include "engine/models/plan_compiler/params.h"
 #include "engine/models/registry.h"
 #include "engine/plan/slots.h"
 

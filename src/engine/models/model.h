@@ -8,8 +8,8 @@
 #include "base/result.h"
 #include "engine/io/model_files.h"
 #include "engine/models/config/model_config.h"
-#include "engine/models/plan/arena.h"
-#include "engine/models/plan/shard.h"
+#include "engine/models/plan_compiler/arena.h"
+#include "engine/models/plan_compiler/shard.h"
 #include "engine/models/rope.h"
 #include "engine/models/weights/bound_tensor.h"
 #include "engine/plan/plan.h"
@@ -43,7 +43,7 @@ struct WeightOptions {
 // Reads the configuration, checks every tensor and compiles the plans. Touches no weight bytes but a rotation's divisors.
 // Errors: CONFIG_KEY_MISSING, CONFIG_KEY_INVALID, UNKNOWN_ARCHITECTURE, MISSING_WEIGHT, UNCLAIMED_WEIGHT,
 // WEIGHT_SHAPE_MISMATCH, WEIGHT_DTYPE_UNSUPPORTED, and those of plan::validate. Of one of several devices that share the
-// model (plan/shard.h) also MODEL_INCOMPATIBLE: numbers that do not divide, or nothing to share out.
+// model (plan_compiler/shard.h) also MODEL_INCOMPATIBLE: numbers that do not divide, or nothing to share out.
 base::Result<CompiledModel> compile_model(const io::ModelFiles& files, plan::DType kv_dtype,
                                           const VisionOptions& vision = {}, const Shard& shard = {},
                                           const WeightOptions& weights = {});

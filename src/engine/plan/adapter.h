@@ -124,7 +124,6 @@ using AdapterWorkspaceFn = std::uint64_t (*)(const ParamBlock&, const StepLimits
 struct AdapterCapability {
   bool supports_batch = false;
   bool may_alias_output = false;
-  std::optional<std::size_t> max_batch_size;
   std::uint64_t dtype_mask_weights = 0;  // bit 1 << DType of every matrix type the kernels take
 };
 

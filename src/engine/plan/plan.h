@@ -72,7 +72,6 @@ enum class RowDomain : std::uint8_t { kBatchRows = 0, kOutputRows = 1 };
 struct RegisterSpec {
   std::uint32_t width = 0;  // elements per row
   DType dtype = DType::kF32;
-  TensorLayout layout = TensorLayout::kContiguous;
   RowDomain rows = RowDomain::kBatchRows;
   std::uint16_t align_bytes = 64;
   constexpr bool operator==(const RegisterSpec&) const = default;

@@ -24,22 +24,12 @@ static_assert(sizeof(TensorHandle) == 2 * sizeof(void*));
 
 inline constexpr std::uint32_t kTensorRankMax = 4;
 
-enum class TensorLayout : std::uint8_t {
-  kContiguous = 0,
-  kStrided = 1,
-  kBackendNative = 2,  // packed by the backend; strides mean nothing
-  kVisionRowMajor = 3,
-  kVisionMergeBlock = 4,
-};
-
 // Shapes are row-major: the last dimension is contiguous. A linear weight is [out, in].
 // For a register shape[0] is the row capacity; the rows of a step are in the ExecutionContext.
 struct TensorViewDesc {
   DType dtype = DType::kF32;
   std::uint8_t rank = 0;
-  TensorLayout layout = TensorLayout::kContiguous;
   std::array<std::uint32_t, kTensorRankMax> shape{};
-  std::array<std::uint32_t, kTensorRankMax> stride_elems{};
 };
 
 }  // namespace llorch::engine::plan

@@ -53,17 +53,17 @@ struct RememberPool {
   base::PoolId pool_id;
   std::string endpoint;
 };
-// The pool has left: remove its row, and with it the operator's orders.
+// The pool has left: remove its row, and with it what the operator desired.
 struct ForgetPool {
   CommitId commit;
   base::PoolId pool_id;
 };
 // All that an operator has asked of a pool.
-struct CommitPoolOrders {
+struct CommitDesiredState {
   CommitId commit;
   base::PoolId pool_id;
   std::string endpoint;  // "" if it is not known
-  wire::PoolOrders orders;
+  wire::PoolDesiredState desired;
 };
 
 // ---- clients ------------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ struct CountPlacement {
 struct Drained {};
 
 using Command = std::variant<CommitAdmission, CommitTransition, CommitSession, ForgetSession, RememberPool, ForgetPool,
-                             CommitPoolOrders, AnswerSubmit, AnswerCancel, AnswerQueryJob, AnswerQueryJobs,
+                             CommitDesiredState, AnswerSubmit, AnswerCancel, AnswerQueryJob, AnswerQueryJobs,
                              AnswerQueryPools, AnswerQueryGauges, AnswerQueryPlacement, AnswerSession,
                              AnswerQuerySessions, AnswerPool, AnswerPoolControl, AnswerPoolHealth, PublishStanding,
                              PublishQueueRoom, PublishQueued, SealStream, Finish, Execute, AbortExecute, StartWorker,

@@ -34,7 +34,7 @@ struct CoreConfig {
 
   // An unhealthy pool is dropped from the registry after this long.
   std::int64_t pool_offline_grace_ms = 300000;
-  // A job that waited this long for memory may claim a device whose workers serve only later jobs: they get no new
+  // A job that waited this long for memory may reserve a device whose workers serve only later jobs: they get no new
   // work and are stopped when idle. Keeps a steady stream for one model from starving another.
   std::int64_t memory_patience_ms = 30000;
   // Pause before a failed write of a terminal row is tried again.

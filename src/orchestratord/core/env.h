@@ -43,16 +43,46 @@ class Recheck {
   std::vector<GroupIndex> groups_, at_next_pass_;
 };
 
-struct Env {
-  Env(CoreConfig c, base::Entropy& e) : config(std::move(c)), entropy(e) {}
+class Env {
+ public:
+  Env(CoreConfig config, base::Entropy& entropy) : config_(std::move(config)), entropy_(entropy) {}
 
-  const CoreConfig config;
-  base::Entropy& entropy;
-  base::Time now;
-  std::vector<Command>* out = nullptr;
-  TimerQueue timers;
-  Recheck recheck;
-  bool draining = false;  // no admissions and no dispatches any more
+  // REQUIRES: time does not go back.
+  void begin_step(base::Time now, std::vector<Command>& out);
+  // From here on there are no admissions and no dispatches.
+  void begin_draining() { draining_ = true; }
+  bool draining() const { return draining_; }
+
+ private:
+  friend class Owner;
+  const CoreConfig config_;
+  base::Entropy& entropy_;
+  base::Time now_;
+  std::vector<Command>* out_ = nullptr;  // of the step that runs
+  TimerQueue timers_;
+  Recheck recheck_;
+  bool draining_ = false;
+};
+
+// A value in a row that the keeper of a table hands out: everybody reads it, the keeper alone writes it.
+template <class T, class Keeper>
+class WrittenBy {
+ public:
+  operator const T&() const { return value_; }
+  const T& get() const { return value_; }
+  // Of an optional value: its own.
+  explicit operator bool() const requires requires(const T& value) { value.has_value(); }
+  { return value_.has_value(); }
+  const T& operator->() const { return value_; }
+  const auto& operator*() const { return *value_; }
+
+ private:
+  friend Keeper;
+  WrittenBy& operator=(T value) {
+    value_ = std::move(value);
+    return *this;
+  }
+  T value_{};
 };
 
 // A part of the state and what happens to it. Nobody else changes its tables.
@@ -61,7 +91,7 @@ class Owner {
   explicit Owner(Env& env) : env_(env) {}
   template <class T>
   void emit(T command) const {
-    env_.out->emplace_back(std::move(command));
+    env_.out_->emplace_back(std::move(command));
   }
   void log(base::LogLevel level, std::string_view event, const Job* job, std::string human,
            std::vector<base::LogField> fields = {}) const;
@@ -75,11 +105,11 @@ class Owner {
   void recheck_all_at(std::int64_t when_ms) { timers_.arm(when_ms, {.kind = TimerKind::kSchedule}); }
 
   Env& env_;
-  const CoreConfig& config_ = env_.config;
-  base::Entropy& entropy_ = env_.entropy;
-  const base::Time& now_ = env_.now;
-  TimerQueue& timers_ = env_.timers;
-  Recheck& recheck_ = env_.recheck;
+  const CoreConfig& config_ = env_.config_;
+  base::Entropy& entropy_ = env_.entropy_;
+  const base::Time& now_ = env_.now_;
+  TimerQueue& timers_ = env_.timers_;
+  Recheck& recheck_ = env_.recheck_;
 };
 
 base::Error stopping_error();

@@ -80,9 +80,9 @@ struct StreamCounted {
 struct Restored {
   std::vector<jobs::RestoredJob> jobs;
   std::vector<std::string> pool_endpoints;
-  std::vector<sessions::RestoredSession> sessions{};       // in order of creation
-  std::map<base::PoolId, wire::PoolOrders> pool_orders{};  // of operators
-  std::vector<sessions::TenantUse> tenants{};              // of this day
+  std::vector<sessions::RestoredSession> sessions{};                // in order of creation
+  std::map<base::PoolId, wire::PoolDesiredState> desired_states{};  // of operators
+  std::vector<sessions::TenantUse> tenants{};                       // of this day
 };
 // Outcome of one group commit. Every command that has a CommitId is named in exactly one of these.
 struct Committed {

@@ -61,7 +61,7 @@ TEST(Simulation, EveryAcceptedJobEndsExactlyOnce) {
                            "decided: use_worker",
                            "decided: start_worker",
                            "decided: evict",
-                           "decided: claim",
+                           "decided: reserve",
                            "decided: wait",
                            "decided: infeasible",
                            "CORRUPT_FILE",

@@ -21,12 +21,14 @@ struct State : Env, Owner {
   Workers workers{*this};
   Pools pools{*this};
   Filling filling{*this};
-  Orders orders{*this};
+  DesiredStates desired{*this};
   Attempts attempts{*this};
   Admissions admissions{*this};
   Scheduler scheduler{*this};
   QueueReview review{*this};
   Views views{*this};
+  using Owner::config_, Owner::now_, Owner::recheck_, Owner::timers_;  // Env has them too, for nobody but Owner
+
   bool restored = false, end_forced = false, drained = false;
 
   void run_timers();

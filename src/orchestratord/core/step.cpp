@@ -58,25 +58,29 @@ Handler::Handler(State& s)
       queue_(s.groups.queue()),
       registry_(s.registry) {}
 
+void Env::begin_step(base::Time now, std::vector<Command>& out) {
+  ASSERT(now.mono_ms >= now_.mono_ms, "time went back from {} to {}", now_.mono_ms, now.mono_ms);
+  now_ = now;
+  out_ = &out;
+}
+
 Core::Core(CoreConfig config, base::Entropy& entropy) : state_(std::make_unique<State>(std::move(config), entropy)) {}
 Core::~Core() = default;
 
 void Core::step(Event event, base::Time now, std::vector<Command>& out) {
   State& s = *state_;
-  ASSERT(now.mono_ms >= s.now.mono_ms, "time went back from {} to {}", s.now.mono_ms, now.mono_ms);
   ASSERT(s.restored != std::holds_alternative<Restored>(event), "Restored comes first, and once");
-  s.now = now;
-  s.out = &out;
+  s.begin_step(now, out);
   // The event first: what arrived in time is not to lose against a timer that was read late.
   std::visit(
       [&](auto& e) {
-        route(e, s, s.ledger, s.workers, s.pools, s.orders, s.attempts, s.admissions, s.scheduler, s.review, s.views);
+        route(e, s, s.ledger, s.workers, s.pools, s.desired, s.attempts, s.admissions, s.scheduler, s.review, s.views);
       },
       event);
   s.run_timers();
   s.ledger.expire_sessions();
-  if (s.groups.queue().advance(now.mono_ms)) s.recheck.all();
-  if (s.recheck.is_due()) s.scheduler.schedule();
+  if (s.groups.queue().advance(now.mono_ms)) s.recheck_.all();
+  if (s.recheck_.is_due()) s.scheduler.schedule();
   s.admissions.publish_queue_room();
   s.review.watch_queue();
   s.check_drained();
@@ -85,11 +89,11 @@ void Core::step(Event event, base::Time now, std::vector<Command>& out) {
 std::int64_t Core::next_wakeup_ms() const { return state_->next_wakeup_ms(); }
 
 std::int64_t State::next_wakeup_ms() const {
-  return std::min({timers.next_ms(), groups.queue().next_due_ms(), ledger.next_expiry_ms()});
+  return std::min({timers_.next_ms(), groups.queue().next_due_ms(), ledger.next_expiry_ms()});
 }
 
 void State::run_timers() {
-  while (const auto timer = timers.pop_due(now.mono_ms)) fire(*timer);
+  while (const auto timer = timers_.pop_due(now_.mono_ms)) fire(*timer);
 }
 
 void State::fire(const Timer& timer) {
@@ -103,18 +107,18 @@ void State::fire(const Timer& timer) {
     case TimerKind::kJobDeadline:
       return with_job([&](Job& job) {
         job.deadline_timer.reset();
-        if (job.ending) return;
+        if (job.outcome) return;
         const bool queued = job.status == JobStatus::kQueued;
         attempts.time_out(job, {.stage = queued ? "queue" : "execution",
                                 .limit = "deadline",
                                 .timeout_ms = job.spec.deadline_ms.value_or(0),
-                                .execution_time_ms = queued ? 0 : now.mono_ms - job.dispatched_ms});
+                                .execution_time_ms = queued ? 0 : now_.mono_ms - job.dispatched_ms});
       });
     case TimerKind::kJobQueue:
       return with_job([&](Job& job) {
         job.queue_timer.reset();
-        if (job.ending || job.status != JobStatus::kQueued) return;
-        attempts.time_out(job, {.stage = "queue", .limit = "queue", .timeout_ms = config.timeout.queue_ms});
+        if (job.outcome || job.status != JobStatus::kQueued) return;
+        attempts.time_out(job, {.stage = "queue", .limit = "queue", .timeout_ms = config_.timeout.queue_ms});
       });
     case TimerKind::kCancelAnswer:
       return with_job([&](Job& job) {
@@ -122,7 +126,7 @@ void State::fire(const Timer& timer) {
         log(base::LogLevel::kWarn, "job.cancel_slow", &job, "The store has not confirmed a cancellation in time.");
         attempts.answer_cancels(job, JobStatus::kRunning);
       });
-    case TimerKind::kStoreRetry: return with_job([&](Job& job) { attempts.commit_ending(job); });
+    case TimerKind::kStoreRetry: return with_job([&](Job& job) { attempts.commit_outcome(job); });
     case TimerKind::kExecutionWall: return with_execution([&](Execution& x) { attempts.wall_timer(x); });
     case TimerKind::kExecutionLate: return with_execution([&](Execution& x) { attempts.late_timer(x); });
     case TimerKind::kExecutionIdle: return with_execution([&](Execution& x) { attempts.idle_timer(x); });
@@ -136,8 +140,8 @@ void State::fire(const Timer& timer) {
     case TimerKind::kPool: return pools.check_pool(base::PoolId(timer.name));
     case TimerKind::kEndpoint: return pools.check_endpoint(timer.name);
     case TimerKind::kWorkerStart: return workers.start_timed_out(base::WorkerId(timer.name));
-    case TimerKind::kPoolDeadline: return orders.deadline_over(base::PoolId(timer.name));
-    case TimerKind::kSchedule: recheck.all(); return;
+    case TimerKind::kPoolDeadline: return desired.deadline_over(base::PoolId(timer.name));
+    case TimerKind::kSchedule: recheck_.all(); return;
     case TimerKind::kReviewQueue: return review.review_queue();
     case TimerKind::kShutdownGrace: return shutdown_grace_over();
     case TimerKind::kShutdownEnd: end_forced = true; return;
@@ -147,22 +151,22 @@ void State::fire(const Timer& timer) {
 void State::on(Committed& e) {
   commits.store_wrote();
   for (const CommitId id : e.commits) {
-    if (orders.orders_committed(id, nullptr)) continue;
+    if (desired.desired_state_committed(id, nullptr)) continue;
     const auto commit = commits.take(id);
     if (!commit) continue;  // said twice
     switch (commit->kind) {
       case PendingCommit::Kind::kProgress: break;
       case PendingCommit::Kind::kSession: ledger.session_committed(commit->session); break;
       case PendingCommit::Kind::kAdmission: admissions.admitted(jobs.at(commit->job)); break;
-      case PendingCommit::Kind::kTerminal: attempts.ending_committed(jobs.at(commit->job)); break;
+      case PendingCommit::Kind::kTerminal: attempts.outcome_committed(jobs.at(commit->job)); break;
     }
   }
 }
 
 void State::on(CommitFailed& e) {
-  if (e.error.code == base::ErrorCode::kStoreUnavailable) commits.store_failed(now.mono_ms);
+  if (e.error.code == base::ErrorCode::kStoreUnavailable) commits.store_failed(now_.mono_ms);
   for (const CommitId id : e.commits) {
-    if (orders.orders_committed(id, &e.error)) continue;
+    if (desired.desired_state_committed(id, &e.error)) continue;
     const auto commit = commits.take(id);
     if (!commit) continue;
     switch (commit->kind) {
@@ -170,30 +174,30 @@ void State::on(CommitFailed& e) {
       case PendingCommit::Kind::kProgress: break;
       case PendingCommit::Kind::kSession: ledger.session_commit_failed(commit->session); break;
       case PendingCommit::Kind::kAdmission: admissions.admission_failed(jobs.at(commit->job), e.error); break;
-      case PendingCommit::Kind::kTerminal: attempts.ending_failed(jobs.at(commit->job), e.error); break;
+      case PendingCommit::Kind::kTerminal: attempts.outcome_failed(jobs.at(commit->job), e.error); break;
     }
   }
 }
 
 void State::on(Restored& e) {
   restored = true;
-  const std::int64_t grace_until_ms = now.mono_ms + config.pool_offline_grace_ms;
-  for (const std::string& endpoint : config.pool_endpoints) pools.expect_endpoint(endpoint, grace_until_ms);
+  const std::int64_t grace_until_ms = now_.mono_ms + config_.pool_offline_grace_ms;
+  for (const std::string& endpoint : config_.pool_endpoints) pools.expect_endpoint(endpoint, grace_until_ms);
   for (const std::string& endpoint : e.pool_endpoints) pools.expect_endpoint(endpoint, grace_until_ms);
   ledger.restore(std::move(e.sessions), e.tenants);
-  orders.restore_orders(e.pool_orders);
+  desired.restore_desired_states(e.desired_states);
   for (const sessions::TenantUse& use : e.tenants) ledger.publish_standing(use.tenant_id);
   admissions.restore(e.jobs);
-  recheck.all();
+  recheck_.all();
 }
 
 void State::on(Shutdown& e) {
-  if (draining) return;
-  draining = true;
+  if (draining()) return;
+  begin_draining();
   log(base::LogLevel::kInfo, "shutdown.draining",
       "Takes no new work; what does not finish in time runs again in the next process.",
       {{"executions", jobs.executions().size()}, {"queued", groups.queue().depth()}, {"grace_ms", e.grace_ms}});
-  timers.arm(now.mono_ms + e.grace_ms, {.kind = TimerKind::kShutdownGrace});
+  timers_.arm(now_.mono_ms + e.grace_ms, {.kind = TimerKind::kShutdownGrace});
 }
 
 // What still runs is stopped without a verdict: its row stays, and the next process replays it.
@@ -201,13 +205,13 @@ void State::shutdown_grace_over() {
   for (Execution& execution : jobs.executions()) {
     if (!execution.aborted) attempts.abort(execution);
   }
-  timers.arm(now.mono_ms + config.timeout.cancellation_deadline_ms, {.kind = TimerKind::kShutdownEnd});
+  timers_.arm(now_.mono_ms + config_.timeout.cancellation_deadline_ms, {.kind = TimerKind::kShutdownEnd});
 }
 
 void State::check_drained() {
-  if (!draining || drained) return;
-  const bool orders_settled = orders.settle_all();  // scheduling does not any more
-  if (!end_forced && (!jobs.executions().empty() || !commits.settled() || !orders_settled)) return;
+  if (!draining() || drained) return;
+  const bool desired_states_settled = desired.settle_all();  // scheduling does not any more
+  if (!end_forced && (!jobs.executions().empty() || !commits.settled() || !desired_states_settled)) return;
   drained = true;
   emit(Drained{});
 }

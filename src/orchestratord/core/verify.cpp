@@ -11,11 +11,11 @@ void State::verify() const {
   ledger.verify(jobs);
   groups.verify(jobs);
   workers.verify();
-  orders.verify();
+  desired.verify();
   pools.verify();
 
   // Nobody waits while a worker could take the job now.
-  if (draining) return;
+  if (draining()) return;
   std::set<GroupIndex> seen;
   for (const auto& [arrival, job] : jobs.all()) {
     const JobGroup& l = groups.at(job.group);

@@ -47,8 +47,8 @@ std::optional<std::int64_t> Views::start_within_quota(const Job& job) const {
                                         .start_ms = {}});
 }
 
-std::string Views::no_room(const wire::ModelFacts& facts, std::string_view where, std::int64_t room_bytes_max) const {
-  if (room_bytes_max >= facts.memory_bytes) {
+std::string Views::no_room(const wire::ModelFacts& facts, std::string_view where, std::int64_t free_bytes_max) const {
+  if (free_bytes_max >= facts.memory_bytes) {
     return fmt::format(
         "Every device{} holds as many workers as it may (orchestratord.limits.workers_per_gpu is {}), or is "
         "being cleared",
@@ -56,10 +56,10 @@ std::string Views::no_room(const wire::ModelFacts& facts, std::string_view where
   }
   if (facts.devices == 1) {
     return fmt::format("No device{} has room now: the model needs {} bytes, the freest one has {}", where,
-                       facts.memory_bytes, room_bytes_max);
+                       facts.memory_bytes, free_bytes_max);
   }
   return fmt::format("No {} devices{} have room now: the model needs {} bytes of each, the freest ones have {} each",
-                     facts.devices, where, facts.memory_bytes, room_bytes_max);
+                     facts.devices, where, facts.memory_bytes, free_bytes_max);
 }
 
 // Of the worker that has come furthest.
@@ -81,7 +81,7 @@ wire::WaitReason Views::wait_reason(const Job& job) const {
   WaitCode wait = l.wait ? l.wait->code : WaitCode::kTurn;
   std::int64_t ahead = 0;
   const auto until_ms = queue_.delayed_until_ms(job.arrival);
-  if (env_.draining) {
+  if (env_.draining()) {
     wait = WaitCode::kRestart;
   } else if (until_ms) {
     wait = WaitCode::kRetry;
@@ -129,15 +129,15 @@ wire::WaitReason Views::wait_reason(const Job& job) const {
                       std::max<std::int64_t>(0, m.starts.not_before_ms() - now_.mono_ms));
       break;
     case WaitCode::kMemory:
-      human = fmt::format("{}.{}", no_room(m.facts, where, l.wait->room_bytes_max),
+      human = fmt::format("{}.{}", no_room(m.facts, where, l.wait->free_bytes_max),
                           l.wait->kept ? " A model that was just loaded stays for as long as its load took." : "");
       break;
     case WaitCode::kEviction:
       human = fmt::format(
           "{}, and eviction.worker_policy is manual. Make room with `llorch pool purge POOL --model MODEL`.",
-          no_room(m.facts, where, l.wait->room_bytes_max));
+          no_room(m.facts, where, l.wait->free_bytes_max));
       break;
-    case WaitCode::kPool: human = s_.orders.wait_for_pool(where); break;
+    case WaitCode::kPool: human = s_.desired.wait_for_pool(where); break;
     case WaitCode::kRetry:
       human = fmt::format("Attempt {} failed; the next one follows in {} ms.", job.attempts,
                           std::max<std::int64_t>(0, *until_ms - now_.mono_ms));
@@ -160,7 +160,7 @@ LiveJob Views::live_job(const Job& job, std::int64_t position) const {
                .pool_id = job.pool_id,
                .started_unix_ms = job.started_unix_ms,
                .tokens_out = job.tokens_out};
-  if (job.ending && commits_.store_failing(now_.mono_ms)) {
+  if (job.outcome && commits_.store_failing(now_.mono_ms)) {
     live.reason = wire::WaitReason{"WAITING_FOR_STORE",
                                    "The job has ended, and the job store cannot write how; that is told as soon as "
                                    "it can. Free disk space or repair "
@@ -206,7 +206,7 @@ void Views::on(QueryPools& e) {
                   .registered_unix_ms = pool.registered_unix_ms,
                   .gpus = {},
                   .workers = {}};
-    if (s_.orders.is_draining(id) && view.status == wire::PoolStatus::kHealthy) {
+    if (s_.desired.is_draining(id) && view.status == wire::PoolStatus::kHealthy) {
       view.status = wire::PoolStatus::kDraining;
     }
     for (const auto& [gpu_id, device] : pool.devices) view.gpus.push_back(device.info);
@@ -228,7 +228,7 @@ void Views::on(QueryGauges& e) {
   for (const auto& [id, pool] : registry_.pools()) {
     ++(pool.status == wire::PoolStatus::kHealthy ? g.pools_healthy : g.pools_unhealthy);
     g.workers_total += static_cast<std::int64_t>(pool.workers.size());
-    g.pools.push_back({id, s_.orders.pool_open(id), 0});
+    g.pools.push_back({id, s_.desired.pool_open(id), 0});
     for (const auto& [worker_id, w] : pool.workers) {
       g.worker_connections.push_back({.worker_id = worker_id,
                                       .pool_id = id,

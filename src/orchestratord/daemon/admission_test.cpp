@@ -340,7 +340,7 @@ TEST_F(AdmissionTest, CancelByPostAndByDelete) {
 
 TEST_F(AdmissionTest, UnknownJobsAreNotFound) {
   start();
-  for (const char* path : {"/v2/tasks/nobody", "/v2/tasks/nobody/events", "/v2/tasks/nobody/stream"}) {
+  for (const char* path : {"/v2/tasks/nobody", "/v2/tasks/nobody/events"}) {
     const net::Response response = client_->get(path);
     EXPECT_EQ(response.status, 404) << path;
     EXPECT_EQ(code_of(response), "JOB_NOT_FOUND") << path;

@@ -84,8 +84,9 @@ void CommandRunner::run(core::ForgetPool& command) {
   context_.store->forget_pool(command.pool_id, committed(command.commit));
 }
 
-void CommandRunner::run(core::CommitPoolOrders& command) {
-  context_.store->set_orders({command.pool_id, command.endpoint, std::move(command.orders)}, committed(command.commit));
+void CommandRunner::run(core::CommitDesiredState& command) {
+  context_.store->set_desired_state({command.pool_id, command.endpoint, std::move(command.desired)},
+                                    committed(command.commit));
 }
 
 void CommandRunner::run(core::PublishQueued& command) {

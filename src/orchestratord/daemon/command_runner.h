@@ -33,7 +33,7 @@ class CommandRunner {
   void run(core::ForgetSession& command);
   void run(core::RememberPool& command);
   void run(core::ForgetPool& command);
-  void run(core::CommitPoolOrders& command);
+  void run(core::CommitDesiredState& command);
   void run(core::PublishQueued& command);
   void run(core::SealStream& command);
   void run(core::Finish& command);

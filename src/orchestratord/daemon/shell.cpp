@@ -106,7 +106,7 @@ core::Restored Shell::restore(store::RestoredState state) {
     out.pool_endpoints.push_back(std::move(endpoint));
   }
   out.sessions = std::move(state.sessions);
-  out.pool_orders = std::move(state.pool_orders);
+  out.desired_states = std::move(state.desired_states);
   out.tenants = std::move(state.tenants);
   for (store::RestoredJob& restored : state.jobs) {
     const auto live = std::make_shared<http::LiveJobData>();

@@ -23,7 +23,7 @@ TEST_F(StreamTest, ReconnectContinuesAfterTheLastEvent) {
         client_->read(events_path(job_id), {.last_event_id = held.empty() ? "" : *held.back().id, .count = count});
     held.insert(held.end(), part.events.begin(), part.events.end());
   }
-  const auto rest = client_->read("/v2/tasks/" + job_id + "/stream", {.last_event_id = *held.back().id});
+  const auto rest = client_->read(events_path(job_id), {.last_event_id = *held.back().id});
   held.insert(held.end(), rest.events.begin(), rest.events.end());
   EXPECT_EQ(tokens_of(held), FakePool::expected_tokens(3, 200));
   EXPECT_EQ(names_of(held).size(), 203u);

@@ -67,7 +67,6 @@ std::vector<Api::Route> Api::routes() {
       {"GET", "/v2/tasks/{id}/result", Scope::kTenant, handler(tasks_, &tasks::Tasks::result)},
       {"DELETE", "/v2/tasks/{id}/result", Scope::kTenant, handler(tasks_, &tasks::Tasks::remove_result)},
       {"GET", "/v2/tasks/{id}/events", Scope::kTenant, handler(tasks_, &tasks::Tasks::events)},
-      {"GET", "/v2/tasks/{id}/stream", Scope::kTenant, handler(tasks_, &tasks::Tasks::events)},
       {"POST", "/v2/sessions", Scope::kTenant, handler(sessions_, &Sessions::create)},
       {"GET", "/v2/sessions", Scope::kTenant, handler(sessions_, &Sessions::list)},
       {"GET", "/v2/sessions/{id}", Scope::kTenant, handler(sessions_, &Sessions::show)},

@@ -40,10 +40,10 @@ struct Update {
   base::Result<> result;  // NOT_FOUND, CONFLICT: the job is terminal already
 };
 struct PoolSeen {
-  KnownPool pool;  // leaves the orders of a known one as they are
+  KnownPool pool;  // leaves the desired state of a known one as it is
   std::int64_t unix_ms = 0;
 };
-struct PoolOrdered {
+struct PoolDesired {
   KnownPool pool;  // an empty endpoint leaves the known one
   std::int64_t unix_ms = 0;
 };
@@ -54,7 +54,7 @@ struct SessionGone {
   std::int64_t session_key = 0;
 };
 using Note =
-    std::variant<std::vector<Checkpoint>, core::sessions::SessionRecord, SessionGone, PoolSeen, PoolOrdered, PoolGone>;
+    std::variant<std::vector<Checkpoint>, core::sessions::SessionRecord, SessionGone, PoolSeen, PoolDesired, PoolGone>;
 
 // The oldest finished jobs go; their sums stay with their sessions, and with their tenants for jobs that ended on this day.
 struct Removal {

@@ -167,8 +167,8 @@ void GroupCore::run(std::vector<Operation> group) {
             batch.notes.emplace_back(std::move(op.checkpoints));
           } else if constexpr (std::is_same_v<Op, RememberPool>) {
             batch.notes.emplace_back(PoolSeen{std::move(op.pool), options_.clock->now().unix_ms});
-          } else if constexpr (std::is_same_v<Op, SetOrders>) {
-            batch.notes.emplace_back(PoolOrdered{std::move(op.pool), options_.clock->now().unix_ms});
+          } else if constexpr (std::is_same_v<Op, SetDesiredState>) {
+            batch.notes.emplace_back(PoolDesired{std::move(op.pool), options_.clock->now().unix_ms});
             batch.noters.push_back(std::move(op.done));
           } else if constexpr (std::is_same_v<Op, ForgetPool>) {
             batch.notes.emplace_back(PoolGone{std::move(op.pool_id)});
@@ -422,7 +422,7 @@ base::Result<RestoredState> GroupCore::read_live() {
   RestoredState state;
   for (KnownPool& pool : TRY(options_.backend->pools())) {
     state.pool_endpoints.emplace(pool.pool_id, std::move(pool.endpoint));
-    if (pool.orders.any()) state.pool_orders.emplace(std::move(pool.pool_id), std::move(pool.orders));
+    if (pool.desired.any()) state.desired_states.emplace(std::move(pool.pool_id), std::move(pool.desired));
   }
   state.sessions = TRY(options_.backend->sessions());
   const std::int64_t unix_ms = options_.clock->now().unix_ms;

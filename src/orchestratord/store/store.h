@@ -89,14 +89,14 @@ struct RestoredJob {
 struct KnownPool {
   base::PoolId pool_id;
   std::string endpoint;
-  wire::PoolOrders orders{};  // of an operator
+  wire::PoolDesiredState desired{};  // of an operator
 };
 struct RestoredState {
   std::vector<RestoredJob> jobs;  // not terminal, in order of arrival
   std::map<base::PoolId, std::string> pool_endpoints;
-  std::vector<core::sessions::RestoredSession> sessions;  // in order of creation
-  std::vector<core::sessions::TenantUse> tenants;         // of this day, UTC
-  std::map<base::PoolId, wire::PoolOrders> pool_orders;   // of pools that have any
+  std::vector<core::sessions::RestoredSession> sessions;          // in order of creation
+  std::vector<core::sessions::TenantUse> tenants;                 // of this day, UTC
+  std::map<base::PoolId, wire::PoolDesiredState> desired_states;  // of pools that have any
 };
 
 struct BackupProgress {
@@ -151,12 +151,12 @@ class Store {
   virtual void remember_session(core::sessions::SessionRecord session, Done done) = 0;
   // Its jobs stay. Best effort: what the disk kept comes back after a restart and ends by its age.
   virtual void forget_session(std::int64_t session_key) = 0;
-  // Leaves the orders of a pool it knows as they are.
+  // Leaves the desired state of a pool it knows as it is.
   virtual void remember_pool(KnownPool pool) = 0;
-  // Success: the pool and its orders are on disk; an empty endpoint leaves the one that is known. STORE_UNAVAILABLE: they
+  // Success: the pool and its desired state are on disk; an empty endpoint leaves the one that is known. STORE_UNAVAILABLE: they
   // may be or not.
-  virtual void set_orders(KnownPool pool, Done done) = 0;
-  // Success: neither the pool nor its orders are on disk. STORE_UNAVAILABLE: they may be, so repeat it until it succeeds.
+  virtual void set_desired_state(KnownPool pool, Done done) = 0;
+  // Success: neither the pool nor its desired state is on disk. STORE_UNAVAILABLE: they may be, so repeat it until it succeeds.
   virtual void forget_pool(base::PoolId pool_id, Done done) = 0;
 
   virtual void find(base::JobId job_id, Found done) = 0;

@@ -33,7 +33,7 @@ struct ForgetSession {
 struct RememberPool {
   KnownPool pool;
 };
-struct SetOrders {
+struct SetDesiredState {
   KnownPool pool;
   Store::Done done;
 };
@@ -56,8 +56,8 @@ struct List {
 struct Restore {
   std::function<void(base::Result<RestoredState>)> done;
 };
-using Operation = std::variant<Admit, Move, SaveCheckpoints, RememberSession, ForgetSession, RememberPool, SetOrders,
-                               ForgetPool, Find, FindTask, List, BackupOrder, Restore>;
+using Operation = std::variant<Admit, Move, SaveCheckpoints, RememberSession, ForgetSession, RememberPool,
+                               SetDesiredState, ForgetPool, Find, FindTask, List, BackupOrder, Restore>;
 
 // Not thread-safe. Destroyed without close(), it leaves what a killed process leaves.
 class StoreCore {

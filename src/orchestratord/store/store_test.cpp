@@ -390,8 +390,9 @@ TEST_P(StoreTest, ADrainIsKept) {
   const StoreBed bed(GetParam());
   const auto set = [](Store& store, const std::string& pool, bool draining) {
     std::promise<base::Result<>> promise;
-    store.set_orders({base::PoolId(pool), "http://127.0.0.1:1", {.draining = draining, .reload = {}, .purged = {}}},
-                     [&](base::Result<> result) { promise.set_value(std::move(result)); });
+    store.set_desired_state(
+        {base::PoolId(pool), "http://127.0.0.1:1", {.draining = draining, .reload = {}, .purged = {}}},
+        [&](base::Result<> result) { promise.set_value(std::move(result)); });
     return promise.get_future().get();
   };
   {
@@ -404,27 +405,28 @@ TEST_P(StoreTest, ADrainIsKept) {
   }
   auto store = bed.open();
   const auto state = store->restore();
-  ASSERT_EQ(state->pool_orders.size(), 1u);
-  EXPECT_TRUE(state->pool_orders.at(base::PoolId("pool-1")).draining);
+  ASSERT_EQ(state->desired_states.size(), 1u);
+  EXPECT_TRUE(state->desired_states.at(base::PoolId("pool-1")).draining);
   EXPECT_EQ(endpoints(*state), (std::vector<std::string>{"http://127.0.0.1:9", "http://127.0.0.1:1"}));
 }
 
 // ORCH-3038: so do a reload, with what it came from and how it ended, and the workers that a purge sends away.
-TEST_P(StoreTest, OrdersAreKept) {
+TEST_P(StoreTest, DesiredStatesAreKept) {
   const StoreBed bed(GetParam());
   const base::PoolId pool("pool-1");
-  wire::PoolOrders orders;
-  orders.reload = wire::ReloadOrder{.state = wire::PoolOperationState::kRunning,
-                                    .model = admission("x").job.facts,
-                                    .before = {{.gpu_id = "0", .model = admission("x").job.facts}},
-                                    .error = {}};
-  orders.purged = {"worker-1", "worker-2"};
+  wire::PoolDesiredState desired;
+  desired.reload = wire::DesiredReload{.state = wire::PoolOperationState::kRunning,
+                                       .model = admission("x").job.facts,
+                                       .before = {{.gpu_id = "0", .model = admission("x").job.facts}},
+                                       .error = {}};
+  desired.purged = {"worker-1", "worker-2"};
   const auto set = [&](Store& store) {
     std::promise<base::Result<>> promise;
-    store.set_orders({pool, "http://127.0.0.1:1", orders}, [&](base::Result<> r) { promise.set_value(std::move(r)); });
+    store.set_desired_state({pool, "http://127.0.0.1:1", desired},
+                            [&](base::Result<> r) { promise.set_value(std::move(r)); });
     return promise.get_future().get();
   };
-  const auto kept = [&](Store& store) { return wire::encode(store.restore()->pool_orders.at(pool)); };
+  const auto kept = [&](Store& store) { return wire::encode(store.restore()->desired_states.at(pool)); };
   {
     auto store = bed.open();
     ASSERT_TRUE(set(*store));
@@ -432,29 +434,30 @@ TEST_P(StoreTest, OrdersAreKept) {
   }
   {
     auto store = bed.open();
-    EXPECT_EQ(kept(*store), wire::encode(orders));
+    EXPECT_EQ(kept(*store), wire::encode(desired));
     EXPECT_EQ(endpoints(*store->restore()), std::vector<std::string>{"http://127.0.0.1:9"});
-    orders.reload->state = wire::PoolOperationState::kRolledBack;
-    orders.reload->error = "CORRUPT_FILE: the file contradicts itself";
+    desired.reload->state = wire::PoolOperationState::kRolledBack;
+    desired.reload->error = "CORRUPT_FILE: the file contradicts itself";
     ASSERT_TRUE(set(*store));
   }
   {
     auto store = bed.open();
-    EXPECT_EQ(kept(*store), wire::encode(orders));
-    orders = {};
+    EXPECT_EQ(kept(*store), wire::encode(desired));
+    desired = {};
     ASSERT_TRUE(set(*store));
   }
-  EXPECT_TRUE(bed.open()->restore()->pool_orders.empty());
+  EXPECT_TRUE(bed.open()->restore()->desired_states.empty());
 }
 
 // A row that says what nobody understands, as after a downgrade or a slip in the database, is that pool's alone; and it is
 // kept as it is.
-TEST_P(StoreTest, OrdersThatCannotBeReadRefuseNoStart) {
+TEST_P(StoreTest, ADesiredStateThatCannotBeReadRefusesNoStart) {
   const StoreBed bed(GetParam());
   const base::PoolId pool("pool-1"), other("pool-2");
-  const auto set = [&](Store& store, const base::PoolId& id, const wire::PoolOrders& orders) {
+  const auto set = [&](Store& store, const base::PoolId& id, const wire::PoolDesiredState& desired) {
     std::promise<base::Result<>> promise;
-    store.set_orders({id, "http://" + id.value, orders}, [&](base::Result<> r) { promise.set_value(std::move(r)); });
+    store.set_desired_state({id, "http://" + id.value, desired},
+                            [&](base::Result<> r) { promise.set_value(std::move(r)); });
     return promise.get_future().get();
   };
   const std::string text = R"({"reload":{"state":"of a newer program"}})";
@@ -468,19 +471,19 @@ TEST_P(StoreTest, OrdersThatCannotBeReadRefuseNoStart) {
   auto state = store->restore();
   ASSERT_TRUE(state) << state.error().message;
   EXPECT_EQ(state->jobs.size(), 1u);
-  EXPECT_EQ(state->pool_orders.at(other).purged.size(), 1u);
-  wire::PoolOrders found = state->pool_orders.at(pool);
+  EXPECT_EQ(state->desired_states.at(other).purged.size(), 1u);
+  wire::PoolDesiredState found = state->desired_states.at(pool);
   EXPECT_EQ(found.unreadable, text);
   EXPECT_FALSE(found.draining || found.reload || !found.purged.empty());
   found.draining = true;
   ASSERT_TRUE(set(*store, pool, found));
   store.reset();
   store = bed.open();
-  found = store->restore()->pool_orders.at(pool);
+  found = store->restore()->desired_states.at(pool);
   EXPECT_TRUE(found.draining);
   EXPECT_EQ(found.unreadable, text);
   ASSERT_TRUE(set(*store, pool, {}));
-  EXPECT_FALSE(store->restore()->pool_orders.contains(pool));
+  EXPECT_FALSE(store->restore()->desired_states.contains(pool));
 }
 
 TEST_P(StoreTest, StopAnswersEverything) {

@@ -46,7 +46,9 @@ class ThreadedStore final : public Store {
   }
   void forget_session(std::int64_t session_key) override { post(ForgetSession{session_key}); }
   void remember_pool(KnownPool pool) override { post(RememberPool{std::move(pool)}); }
-  void set_orders(KnownPool pool, Done done) override { post(SetOrders{std::move(pool), std::move(done)}); }
+  void set_desired_state(KnownPool pool, Done done) override {
+    post(SetDesiredState{std::move(pool), std::move(done)});
+  }
   void forget_pool(base::PoolId pool_id, Done done) override { post(ForgetPool{std::move(pool_id), std::move(done)}); }
   void find(base::JobId job_id, Found done) override { post(Find{std::move(job_id), std::move(done)}); }
   void find_task(std::string id, Found done) override { post(FindTask{std::move(id), std::move(done)}); }

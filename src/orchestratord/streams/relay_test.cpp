@@ -10,7 +10,7 @@
 #include "base/sha256.h"
 #include "net/server.h"
 #include "net/sse/sse.h"
-#include "orchestratord/streams/log/sse_renderer.h"
+#include "orchestratord/streams/replay/sse_renderer.h"
 #include "wire/json.h"
 #include "wire/worker.h"
 
@@ -362,7 +362,7 @@ TEST_F(RelayTest, AbortClosesTheConnectionAndTellsTheWorker) {
 // bytes. The seed is the report.
 TEST_F(RelayTest, CutAnywhereAndBrokenAnywhereTheStreamIsTheSame) {
   const base::JobId job("job-1");
-  const StreamLog::Terminal terminal = wire::EndEvent{};
+  const ReplayLog::Terminal terminal = wire::EndEvent{};
   const auto reads = [this](std::string& seen, std::optional<EventId> held) {
     stream_->attach({.exchange = std::make_shared<MemoryExchange>(seen),
                      .renderer = std::make_shared<SseRenderer>(),

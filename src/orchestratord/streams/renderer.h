@@ -12,8 +12,8 @@
 #include <string>
 
 #include "net/http/message.h"
-#include "orchestratord/streams/log/event_id.h"
-#include "orchestratord/streams/log/token_json.h"
+#include "orchestratord/streams/replay/event_id.h"
+#include "orchestratord/streams/replay/token_json.h"
 #include "wire/task.h"
 
 namespace llorch::orchestratord::streams {

@@ -92,7 +92,7 @@ void Stream::seal() {
   log_.seal();
 }
 
-void Stream::finish(StreamLog::Terminal terminal, std::int64_t now_ms) {
+void Stream::finish(ReplayLog::Terminal terminal, std::int64_t now_ms) {
   const std::lock_guard lock(mutex_);
   if (log_.finished()) return;
   log_.finish(std::move(terminal));

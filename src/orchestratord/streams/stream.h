@@ -13,8 +13,8 @@
 #include "base/id.h"
 #include "config/config.h"
 #include "net/server.h"
-#include "orchestratord/streams/log/stream_log.h"
 #include "orchestratord/streams/renderer.h"
+#include "orchestratord/streams/replay/replay_log.h"
 #include "wire/task.h"
 
 namespace llorch::orchestratord::streams {
@@ -39,7 +39,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   Stream(Identity identity, const config::StreamConfig& limits, Watcher& watcher);
   ~Stream();
 
-  // ---- the writing side, see StreamLog ----
+  // ---- the writing side, see ReplayLog ----
   void queued(const wire::QueuedEvent& event);
   void begin_attempt();
   void started(const wire::StartedEvent& event);
@@ -47,7 +47,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // The newest counts; clients that lag behind miss some.
   void metrics(const wire::MetricsEvent& event, std::int64_t now_ms);
   void seal();
-  void finish(StreamLog::Terminal terminal, std::int64_t now_ms);
+  void finish(ReplayLog::Terminal terminal, std::int64_t now_ms);
 
   // ---- the reading side ----
   struct Reader {
@@ -113,7 +113,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   Watcher& watcher_;
 
   mutable std::mutex mutex_;
-  StreamLog log_;
+  ReplayLog log_;
   std::vector<ClientPtr> clients_;
   wire::MetricsEvent metrics_;
   std::uint64_t metrics_version_ = 0;

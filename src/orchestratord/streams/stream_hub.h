@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "orchestratord/streams/log/flow_governor.h"
+#include "orchestratord/streams/replay/flow_governor.h"
 #include "orchestratord/streams/stream.h"
 
 namespace llorch::orchestratord::streams {

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "net/sse/sse.h"
-#include "orchestratord/streams/log/sse_renderer.h"
+#include "orchestratord/streams/replay/sse_renderer.h"
 
 namespace llorch::orchestratord::streams {
 namespace {

@@ -10,8 +10,8 @@
 #include "base/clock.h"
 #include "net/server.h"
 #include "net/sse/sse.h"
-#include "orchestratord/streams/log/sse_renderer.h"
 #include "orchestratord/streams/relay.h"
+#include "orchestratord/streams/replay/sse_renderer.h"
 #include "wire/json.h"
 #include "wire/worker.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/token_id.h"
-#include "text/model/token_trie.h"
+#include "text/tokenizer_models/token_trie.h"
 
 namespace llorch::text::partition {
 

@@ -6,17 +6,7 @@ namespace llorch::engine::inference::memory {
 namespace {
 
 plan::TensorViewDesc view_of(const plan::StoredTensor& tensor) {
-  plan::TensorViewDesc view{.dtype = tensor.dtype,
-                            .rank = tensor.rank,
-                            .layout = plan::TensorLayout::kBackendNative,
-                            .shape = tensor.shape,
-                            .stride_elems = {}};
-  std::uint32_t stride = 1;
-  for (std::uint8_t d = tensor.rank; d-- > 0;) {
-    view.stride_elems[d] = stride;
-    stride *= tensor.shape[d];
-  }
-  return view;
+  return {.dtype = tensor.dtype, .rank = tensor.rank, .shape = tensor.shape};
 }
 
 }  // namespace

@@ -48,9 +48,8 @@ RecordingBackend::RecordingBackend(const Options& options) : options_(options) {
     tables_.run[row] = record_launch;
     tables_.prepare[row] = accept_all;
     tables_.workspace_bytes[row] = workspace;
-    tables_.capabilities[row] = {.supports_batch = true,
+    tables_.capabilities[row] = {.supports_batch = options.batches,
                                  .may_alias_output = opcode == Opcode::kResidualAdd,
-                                 .max_batch_size = options.batch_max,
                                  .dtype_mask_weights = options.matrix_types};
   }
 }

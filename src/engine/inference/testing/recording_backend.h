@@ -21,7 +21,7 @@ class RecordingBackend : public plan::Backend {
  public:
   struct Options {
     std::uint64_t memory_bytes_max = 1ULL << 30;
-    std::size_t batch_max = 64;
+    bool batches = true;
     plan::Opcode without = plan::Opcode::kMoe;  // an opcode this backend lacks
     std::uint64_t matrix_types = plan::dtype_bit(plan::DType::kF32) | plan::dtype_bit(plan::DType::kF16) |
                                  plan::dtype_bit(plan::DType::kBF16) | plan::dtype_bit(plan::DType::kQ8_0) |

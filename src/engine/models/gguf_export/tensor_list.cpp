@@ -6,8 +6,8 @@
 #include <map>
 #include <numeric>
 
-#include "engine/models/plan/opcode_map.h"
-#include "engine/models/plan/params.h"
+#include "engine/models/plan_compiler/opcode_map.h"
+#include "engine/models/plan_compiler/params.h"
 #include "engine/models/weights/names.h"
 #include "engine/plan/slots.h"
 

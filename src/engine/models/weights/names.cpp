@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "engine/models/plan/opcode_map.h"
+#include "engine/models/plan_compiler/opcode_map.h"
 
 namespace llorch::engine::models {
 namespace {

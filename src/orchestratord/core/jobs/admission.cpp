@@ -123,11 +123,11 @@ std::int64_t Admissions::queue_retry_ms() const {
 void Admissions::publish_queue_room() {
   const std::array refuses{queue_.refuses(Priority{0}), queue_.refuses(Priority{1})};
   const bool full = refuses[0] || refuses[1];
-  if (!full && !room_told_) return;
+  if (!full && !room_published_) return;
   const auto numbers = full ? std::optional(std::pair(queue_.depth(), queue_retry_ms())) : std::nullopt;
-  if (numbers == room_told_ && refuses == refuses_told_) return;
-  room_told_ = numbers;
-  refuses_told_ = refuses;
+  if (numbers == room_published_ && refuses == refuses_published_) return;
+  room_published_ = numbers;
+  refuses_published_ = refuses;
   emit(PublishQueueRoom{refuses, full ? std::optional(queue_full_error()) : std::nullopt});
 }
 
@@ -150,7 +150,7 @@ Error Admissions::queue_full_error() const {
 // Everything that can be refused before a place in the queue is taken.
 std::optional<Error> Admissions::refusal(const Submit& e, ModelIndex model_index) {
   const jobs::JobSpec& spec = e.job;
-  if (env_.draining) return stopping_error();
+  if (env_.draining()) return stopping_error();
   if (auto error = ledger_.arrives(spec)) return error;
   if (auto error = context_error(spec)) return error;
   if (auto error = ledger_.refusal(spec)) return error;

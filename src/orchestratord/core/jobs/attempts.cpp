@@ -92,8 +92,8 @@ void Attempts::on(ExecuteEnded& e) {
   release(*found);
   count(Metric::kDispatchEnded, e.end ? "success" : "failure");
   Job* job = jobs_.find(x.job);
-  if (!job || job->execution != x.id) return;  // its fate was decided when it was aborted
-  job->execution.reset();
+  if (!job || job->execution.get() != x.id) return;  // its fate was decided when it was aborted
+  Jobs::detach(*job);
   job->tokens_out = e.tokens_out;
   if (e.end) return completed(*job, x, std::move(*e.end));
   if (x.retry_error) return retry(*job, *x.retry_error);
@@ -179,7 +179,7 @@ void Attempts::back_to_queue(Job& job, std::int64_t ready_at_ms) {
 void Attempts::put_back(Job& job) {
   --job.attempts;
   back_to_queue(job, now_.mono_ms);
-  if (env_.draining) return;  // the row says "running", and the next process replays it as this attempt
+  if (env_.draining()) return;  // the row says "running", and the next process replays it as this attempt
   log(base::LogLevel::kDebug, "job.put_back", &job, "A running job goes back to the queue.");
   commit_progress(job);
 }
@@ -266,8 +266,8 @@ void Attempts::abort_timer(Execution& found) {
   Job* job = jobs_.find(x.job);
   log(base::LogLevel::kWarn, "cancel.deadline_exceeded", job, "A worker did not confirm an abort in time.",
       {{"worker_id", x.worker_id}});
-  if (!job || job->execution != x.id) return;
-  job->execution.reset();
+  if (!job || job->execution.get() != x.id) return;
+  Jobs::detach(*job);
   if (x.retry_error) return retry(*job, *x.retry_error);
   put_back(*job);
 }

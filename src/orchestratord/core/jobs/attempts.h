@@ -35,8 +35,8 @@ class Admissions : Handler {
 
   base::LogLimiter refusal_lines_{10, 10'000};  // clients decide how often one is refused; the metrics count all
   std::optional<std::pair<std::int64_t, std::int64_t>>
-      room_told_;  // depth and retry_ms of a full queue; none: it has room
-  std::array<bool, 2> refuses_told_{};
+      room_published_;  // depth and retry_ms of a full queue; none: it has room
+  std::array<bool, 2> refuses_published_{};
 };
 
 class Attempts : Handler {
@@ -62,9 +62,9 @@ class Attempts : Handler {
     std::int64_t timeout_ms = 0, execution_time_ms = 0;
   };
   void time_out(Job& job, const TimedOut& what);
-  void commit_ending(Job& job);
-  void ending_committed(Job& job);
-  void ending_failed(const Job& job, const base::Error& error);
+  void commit_outcome(Job& job);
+  void outcome_committed(Job& job);
+  void outcome_failed(const Job& job, const base::Error& error);
   void answer_cancels(Job& job, JobStatus status);
   void forget(Job& job);
 
@@ -84,9 +84,9 @@ class Attempts : Handler {
   void retry(Job& job, base::Error error);
   void back_to_queue(Job& job, std::int64_t ready_at_ms);
   void put_back(Job& job);
-  void finish(Job& job, Ending ending);
+  void finish(Job& job, Outcome outcome);
   jobs::JobRecord record(const Job& job) const;
-  void log_ending(const Job& job);
+  void log_outcome(const Job& job);
 
   placement::Average run_ms_;
 };

@@ -60,7 +60,7 @@ struct JobRecord {
   std::optional<std::int64_t> started_unix_ms;
   std::optional<std::int64_t> finished_unix_ms;
   std::optional<std::int64_t> tokens_out;
-  std::optional<std::int64_t> decode_time_ms;  // of an ending: charged to the session
+  std::optional<std::int64_t> decode_time_ms;  // of an outcome: charged to the session
   std::optional<wire::EndEvent> end;           // with kCompleted
   std::optional<base::Error> error;            // with kFailed and kCancelled
 };

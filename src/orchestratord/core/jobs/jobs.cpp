@@ -45,9 +45,14 @@ void Jobs::erase(const Job& job) {
 }
 
 void Jobs::move(Job& job, JobStatus to) {
-  ASSERT(jobs::is_legal(job.status, to) && !job.ending, "job {}: {} -> {}", job.spec.job_id.value,
-         wire::enum_name(job.status), wire::enum_name(to));
+  ASSERT(jobs::is_legal(job.status, to) && !job.outcome, "job {}: {} -> {}", job.spec.job_id.value,
+         wire::enum_name(job.status.get()), wire::enum_name(to));
   job.status = to;
+}
+
+void Jobs::conclude(Job& job, Outcome outcome) {
+  move(job, outcome.status);
+  job.outcome = std::move(outcome);
 }
 
 Execution& Jobs::begin_attempt(Job& job, const Worker& worker) {
@@ -74,9 +79,9 @@ Execution& Jobs::begin_attempt(Job& job, const Worker& worker) {
 void Jobs::verify() const {
   for (const auto& [arrival, job] : jobs_) {
     const std::string& id = job.spec.job_id.value;
-    ASSERT(job.ending.has_value() == wire::is_terminal(job.status), "job {}", id);
+    ASSERT(bool{job.outcome} == wire::is_terminal(job.status), "job {}", id);
     const bool on_worker = job.status == JobStatus::kDispatched || job.status == JobStatus::kRunning;
-    ASSERT(job.execution.has_value() == on_worker, "job {}", id);
+    ASSERT(bool{job.execution} == on_worker, "job {}", id);
     if (!job.execution) continue;
     const auto x = executions_.find(*job.execution);
     ASSERT(x != executions_.end() && x->second.job == arrival, "job {}", id);

@@ -17,18 +17,19 @@ using jobs::ModelIndex;
 using pools::Worker;
 using wire::JobStatus;
 
-struct Ending {
+struct Outcome {
   JobStatus status = JobStatus::kFailed;
   std::optional<wire::EndEvent> end;
   std::optional<base::Error> error;
 };
 
+class Jobs;
 struct Job {
   jobs::JobSpec spec;
   Arrival arrival;
   ModelIndex model;
   GroupIndex group;
-  JobStatus status = JobStatus::kQueued;
+  WrittenBy<JobStatus, Jobs> status;
   bool admitted = false;  // its row is durable; nothing of it leaves the process before
   RequestId submit_request;
   std::int64_t attempts = 0;
@@ -40,15 +41,15 @@ struct Job {
   std::int64_t tokens_out = 0;
   std::int64_t queue_position = 0, predicted_start_ms = 0;  // as told at admission
   std::optional<sessions::SessionTable::Admitted> session;
-  std::int64_t decode_time_ms = 0;  // charged to it; known at the ending
+  std::int64_t decode_time_ms = 0;  // charged to it; known with the outcome
   std::optional<base::WorkerId> worker_id;
   bool kv_warmth = false;      // the last attempt went where its session's last job ended
   std::string worker_version;  // of the worker that last began it: what a client holds is its bytes
   std::optional<base::PoolId> pool_id;
-  std::optional<ExecutionId> execution;  // the attempt that may still decide this job's fate
-  std::optional<Ending> ending;          // decided, not yet durable
+  WrittenBy<std::optional<ExecutionId>, Jobs> execution;  // the attempt that may still decide this job's fate
+  WrittenBy<std::optional<Outcome>, Jobs> outcome;        // decided, not yet durable
   std::optional<jobs::CancelReason> cancel_when_admitted;
-  std::vector<RequestId> cancel_requests;  // answered once the ending is durable
+  std::vector<RequestId> cancel_requests;  // answered once the outcome is durable
   std::optional<TimerQueue::Handle> deadline_timer, queue_timer, answer_timer;
 };
 
@@ -88,6 +89,10 @@ class Jobs {
   void erase(const Job& job);
   // REQUIRES: legal.
   static void move(Job& job, JobStatus to);
+  // Its attempt decides nothing about it any more. A move follows.
+  static void detach(Job& job) { job.execution = std::nullopt; }
+  // REQUIRES: it has no attempt and no outcome.
+  static void conclude(Job& job, Outcome outcome);
   // The job is on the worker from here on. REQUIRES: it waits, and the worker has a free slot.
   Execution& begin_attempt(Job& job, const Worker& worker);
   void end_attempt(const Execution& execution) { executions_.erase(ExecutionId{execution.id}); }

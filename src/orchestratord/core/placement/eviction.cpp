@@ -74,7 +74,7 @@ bool is_open(const DeviceChoice& device, const PlacementInput& input) {
 }
 
 bool would_hold(const DeviceChoice& part, const PlacementInput& input, Going going) {
-  return std::min(part.room_bytes + going.bytes, part.potential_bytes) >= input.memory_bytes * part.ranks &&
+  return std::min(part.free_bytes + going.bytes, part.potential_bytes) >= input.memory_bytes * part.ranks &&
          static_cast<std::int64_t>(part.residents.size()) - going.count < input.workers_per_device;
 }
 

@@ -4,7 +4,7 @@
 //
 // What keeps eviction from going round in circles:
 //  - only an idle Ready worker nobody waits for is evicted; what is busy, loads or is leaving is left alone;
-//  - one that serves only later jobs is claimed after a patience, not stopped under its jobs;
+//  - one that serves only later jobs is reserved after a patience, not stopped under its jobs;
 //  - a worker stays at least as long after its start as the start took (kept_until_ms), so that a device spends no more
 //    than half of its time loading however two models take turns;
 //  - nothing more is taken while memory on its way out will do.

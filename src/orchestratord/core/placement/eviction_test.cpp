@@ -54,7 +54,7 @@ struct Full {
   }
 
   PlacementInput input{.rank = {.arrival = {10}}, .model = {9}, .memory_bytes = 3 * kGb};
-  DeviceChoice device{.device = 0, .room_bytes = 0, .potential_bytes = 9 * kGb, .total_bytes = 9 * kGb};
+  DeviceChoice device{.device = 0, .free_bytes = 0, .potential_bytes = 9 * kGb, .total_bytes = 9 * kGb};
 };
 
 // ORCH-1050, SCHED-11080: lru by last use; lfu by frequency, ties by last use; manual stops nothing and says so.
@@ -77,11 +77,11 @@ TEST(Eviction, MakesRoomOnEveryDevice) {
   DeviceChoice first = f.device, second = f.device;
   first.residents.resize(2);                         // 1 and 2
   second.residents.erase(second.residents.begin());  // 2 and 3
-  second.room_bytes = 3 * kGb;
+  second.free_bytes = 3 * kGb;
   f.device.residents.clear();
   f.device.parts = {first, second};
   EXPECT_EQ(f.evicted(), std::vector<std::uint32_t>{1}) << "the second has room";
-  f.device.parts[1].room_bytes = 0;
+  f.device.parts[1].free_bytes = 0;
   EXPECT_EQ(f.evicted(), (std::vector<std::uint32_t>{1, 3}));
   // The longest unused is on both.
   for (DeviceChoice& part : f.device.parts) {
@@ -96,11 +96,11 @@ TEST(Eviction, MakesRoomOnEveryDevice) {
   EXPECT_TRUE(f.evicted().empty());
   // One device that nobody may leave keeps the others as they are.
   f.device.parts = {first, second};
-  f.device.parts[1].room_bytes = 0;
+  f.device.parts[1].free_bytes = 0;
   for (Resident& t : f.device.parts[1].residents) t.idle = false;
   EXPECT_TRUE(f.evicted().empty());
   // What leaves one of them is waited for once the others hold theirs.
-  f.device.parts[1].room_bytes = 3 * kGb;
+  f.device.parts[1].free_bytes = 3 * kGb;
   f.device.parts[0].residents[0].leaving = true;
   EXPECT_EQ(f.waits(), WaitCode::kMemory);
 }
@@ -115,10 +115,10 @@ TEST(Eviction, AWorkerOfTheSameModelElsewhereMakesRoom) {
   EXPECT_EQ(f.evicted(), std::vector<std::uint32_t>{1});
   f.device.residents[0].idle = false;
   f.input.impatient = true;
-  f.device.room_bytes = kGb;
-  const Decision claim = f.decide_now();
-  ASSERT_TRUE(std::holds_alternative<Claim>(claim));
-  EXPECT_EQ(std::get<Claim>(claim).room_bytes_max, kGb) << "who waits is told of it";
+  f.device.free_bytes = kGb;
+  const Decision reserve = f.decide_now();
+  ASSERT_TRUE(std::holds_alternative<Reserve>(reserve));
+  EXPECT_EQ(std::get<Reserve>(reserve).free_bytes_max, kGb) << "who waits is told of it";
 }
 
 // Under manual an idle worker and one with later jobs are the same to the operator; a worker with earlier jobs is not his.
@@ -140,15 +140,15 @@ TEST(Eviction, LeavesBusyAndLoadingWorkersAlone) {
     f.device.residents[1].ready = false;
     f.device.residents[2].queued = Rank{.arrival = {99}};
     EXPECT_EQ(f.evicted(), std::vector<std::uint32_t>{});
-    f.input.impatient = true;  // a claim is not a stop: it waits until they are idle
+    f.input.impatient = true;  // a reservation is not a stop: it waits until they are idle
     const Decision d = f.decide_now();
-    ASSERT_TRUE(std::holds_alternative<Claim>(d));
-    EXPECT_EQ(std::get<Claim>(d).workers.size(), 1u);
-    EXPECT_NE(std::get<Claim>(d).workers[0], 2u) << "it loads";
+    ASSERT_TRUE(std::holds_alternative<Reserve>(d));
+    EXPECT_EQ(std::get<Reserve>(d).workers.size(), 1u);
+    EXPECT_NE(std::get<Reserve>(d).workers[0], 2u) << "it loads";
   }
 }
 
-// No thrashing: until its load has paid off a worker is neither evicted nor claimed.
+// No thrashing: until its load has paid off a worker is neither evicted nor reserved.
 TEST(Eviction, AWorkerStaysAsLongAsItsStartTook) {
   EXPECT_EQ(kept_until_ms(1'000, 4'000), 5'000);
   Full f;

@@ -70,7 +70,7 @@ std::optional<std::uint32_t> choose_worker(const PlacementInput& input, Decision
 
 bool holds(const DeviceChoice& device, const PlacementInput& input) {
   return std::ranges::all_of(parts_of(device), [&](const DeviceChoice& part) {
-    return part.room_bytes >= input.memory_bytes * part.ranks &&
+    return part.free_bytes >= input.memory_bytes * part.ranks &&
            static_cast<std::int64_t>(part.residents.size()) < input.workers_per_device;
   });
 }
@@ -79,7 +79,7 @@ const DeviceChoice* start_device(const Devices& devices, const PlacementInput& i
   const DeviceChoice* best = nullptr;
   const auto key = [&](const DeviceChoice& d) {
     const bool failed_before = std::ranges::find(devices.failed, d.device) != devices.failed.end();
-    return std::tuple(tier_of(d, devices), failed_before, -d.room_bytes, d.device);
+    return std::tuple(tier_of(d, devices), failed_before, -d.free_bytes, d.device);
   };
   for (const DeviceChoice& device : devices.all) {
     ++log.candidates_considered;
@@ -94,7 +94,7 @@ const DeviceChoice* start_device(const Devices& devices, const PlacementInput& i
 
 // What the devices that the job accepts amount to.
 struct Prospects {
-  std::int64_t devices = 0, potential_bytes_max = 0, room_bytes_max = 0;
+  std::int64_t devices = 0, potential_bytes_max = 0, free_bytes_max = 0;
   bool could_hold = false;         // with none of our workers there
   bool usable_could_hold = false;  // and its pool answers
   bool large_enough = false;       // with nothing at all there
@@ -113,7 +113,7 @@ Prospects prospects(const Devices& devices, const PlacementInput& input) {
     if (!device.usable) continue;
     p.usable_could_hold |= can;
     if (!is_open(device, input)) continue;
-    p.room_bytes_max = std::max(p.room_bytes_max, device.room_bytes);
+    p.free_bytes_max = std::max(p.free_bytes_max, device.free_bytes);
     const auto leaves = [](const DeviceChoice& part) { return leaving(part).count > 0; };
     const auto will_hold = [&](const DeviceChoice& part) { return would_hold(part, input, leaving(part)); };
     const auto parts = parts_of(device);
@@ -126,10 +126,10 @@ Prospects prospects(const Devices& devices, const PlacementInput& input) {
 }
 
 // Workers of the model exist, and none has a free slot.
-Wait slot_wait(const PlacementInput& input, std::int64_t room_bytes_max = 0) {
+Wait slot_wait(const PlacementInput& input, std::int64_t free_bytes_max = 0) {
   const bool check = std::all_of(input.workers.begin(), input.workers.end(), [](const auto& w) { return w.doubted; });
   return {.code = check && !input.workers.empty() ? WaitCode::kWorkerCheck : WaitCode::kSlot,
-          .room_bytes_max = room_bytes_max,
+          .free_bytes_max = free_bytes_max,
           .other_version = input.other_version};
 }
 
@@ -139,24 +139,24 @@ Decision find_room(const Devices& devices, const PlacementInput& input) {
   if (input.has_worker) {
     const bool add = input.may_add_worker && !p.on_its_way && input.eviction != config::EvictionPolicy::kManual;
     if (auto idle = add ? idle_departure(devices, input) : std::nullopt) {
-      return Evict{idle->device, std::move(idle->workers), p.room_bytes_max};
+      return Evict{idle->device, std::move(idle->workers), p.free_bytes_max};
     }
-    return slot_wait(input, p.room_bytes_max);
+    return slot_wait(input, p.free_bytes_max);
   }
   if (!p.could_hold && (p.devices > 0 || devices.too_few) && !input.pools_expected) {
     // What a worker just left may be missing from the report; what a stranger holds may come back.
-    if (p.large_enough && !input.impatient) return Wait{WaitCode::kMemory, p.room_bytes_max};
+    if (p.large_enough && !input.impatient) return Wait{WaitCode::kMemory, p.free_bytes_max};
     return Infeasible{p.potential_bytes_max};
   }
-  if (!p.usable_could_hold) return Wait{WaitCode::kPool, p.room_bytes_max};
-  if (p.on_its_way) return Wait{WaitCode::kMemory, p.room_bytes_max};
+  if (!p.usable_could_hold) return Wait{WaitCode::kPool, p.free_bytes_max};
+  if (p.on_its_way) return Wait{WaitCode::kMemory, p.free_bytes_max};
   auto idle = idle_departure(devices, input);
   const bool manual = input.eviction == config::EvictionPolicy::kManual;
   auto later = !idle && (manual || input.impatient) ? later_departure(devices, input) : std::nullopt;
-  if (manual && (idle || later)) return Wait{WaitCode::kEviction, p.room_bytes_max};
-  if (idle) return Evict{idle->device, std::move(idle->workers), p.room_bytes_max};
-  if (later) return Claim{later->device, std::move(later->workers), p.room_bytes_max};
-  return Wait{WaitCode::kMemory, p.room_bytes_max, p.kept};
+  if (manual && (idle || later)) return Wait{WaitCode::kEviction, p.free_bytes_max};
+  if (idle) return Evict{idle->device, std::move(idle->workers), p.free_bytes_max};
+  if (later) return Reserve{later->device, std::move(later->workers), p.free_bytes_max};
+  return Wait{WaitCode::kMemory, p.free_bytes_max, p.kept};
 }
 
 }  // namespace
@@ -179,7 +179,7 @@ std::string_view code(WaitCode wait) {
 }
 
 std::string_view outcome(const Decision& decision) {
-  constexpr std::string_view kNames[] = {"use_worker", "start_worker", "evict", "claim", "wait", "infeasible"};
+  constexpr std::string_view kNames[] = {"use_worker", "start_worker", "evict", "reserve", "wait", "infeasible"};
   static_assert(std::size(kNames) == std::variant_size_v<Decision>);
   return kNames[decision.index()];
 }

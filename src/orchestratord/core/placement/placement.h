@@ -47,7 +47,7 @@ struct Resident {
   std::int64_t bytes = 0;
   std::int64_t last_used_ms = 0;
   bool ready = false;
-  bool leaving = false;  // draining, failed, or claimed for a waiting model
+  bool leaving = false;  // draining, failed, or reserved for a waiting model
   bool idle = false;
   bool kept = false;                      // its load has not paid off yet (eviction.h)
   std::int64_t frequency = 0;             // of its model's use
@@ -68,7 +68,7 @@ struct Reservation {
 struct DeviceChoice {
   std::uint32_t device = 0;
   bool usable = true;                // its pool is healthy and the device itself is
-  std::int64_t room_bytes = 0;       // of several: for one rank, on the tightest; so are the next two
+  std::int64_t free_bytes = 0;       // of several: for one rank, on the tightest; so are the next two
   std::int64_t potential_bytes = 0;  // with none of our workers on it
   std::int64_t total_bytes = 0;
   std::optional<Reservation> reserved;
@@ -97,7 +97,7 @@ struct PlacementInput {
   bool has_worker = false;            // a Ready worker of the model exists, free or not
   bool starting = false;              // a start of the model is in flight
   bool start_backing_off = false;     // the last start failed a moment ago
-  bool impatient = false;             // waited long enough to claim memory from models with later jobs
+  bool impatient = false;             // waited long enough to reserve memory from models with later jobs
   bool may_add_worker = false;        // evict idle workers for it although it has one already
   bool pools_expected = false;        // pools that did not answer yet may have what nobody has
   std::int64_t workers_per_device = 1;
@@ -128,17 +128,17 @@ struct StartOn {
 struct Evict {
   std::uint32_t device = 0;
   std::vector<std::uint32_t> workers;
-  std::int64_t room_bytes_max = 0;  // as in Wait
+  std::int64_t free_bytes_max = 0;  // as in Wait
 };
 // Give these workers no more jobs; stop each when it is idle.
-struct Claim {
+struct Reserve {
   std::uint32_t device = 0;
   std::vector<std::uint32_t> workers;
-  std::int64_t room_bytes_max = 0;  // as in Wait
+  std::int64_t free_bytes_max = 0;  // as in Wait
 };
 struct Wait {
   WaitCode code = WaitCode::kSlot;
-  std::int64_t room_bytes_max = 0;  // kMemory: the best device's room now
+  std::int64_t free_bytes_max = 0;  // kMemory: the best device's room now
   bool kept = false;                // kMemory: a worker could go once its load has paid off
   bool other_version = false;       // kSlot: a free worker would break the replica set
 };
@@ -146,7 +146,7 @@ struct Wait {
 struct Infeasible {
   std::int64_t potential_bytes_max = 0;
 };
-using Decision = std::variant<UseWorker, StartOn, Evict, Claim, Wait, Infeasible>;
+using Decision = std::variant<UseWorker, StartOn, Evict, Reserve, Wait, Infeasible>;
 std::string_view outcome(const Decision& decision);  // "use_worker", "start_worker", ...
 
 // For the log: how the decision came about (ORCH-3900, ORCH-3906). The caller knows which pool was selected.

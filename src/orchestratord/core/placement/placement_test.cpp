@@ -40,7 +40,7 @@ struct Case {
 };
 
 DeviceChoice device(std::uint32_t number, std::int64_t room, std::int64_t potential) {
-  return {.device = number, .room_bytes = room, .potential_bytes = potential};
+  return {.device = number, .free_bytes = room, .potential_bytes = potential};
 }
 
 // OC-CORE-1010, ORCH-1020, ORCH-1031: a free slot on a Ready worker of the model wins; starts are not even considered.
@@ -114,10 +114,10 @@ TEST(Placement, TiersComeBeforeEverythingElse) {
   c.tiers = {Tier::kExcluded, Tier::kPreferred, Tier::kFallback};
   EXPECT_EQ(c.expect<StartOn>().device, 1u);
   EXPECT_FALSE(c.log.fallback_used);
-  c.devices[1].room_bytes = 0;
+  c.devices[1].free_bytes = 0;
   EXPECT_EQ(c.expect<StartOn>().device, 2u);
   EXPECT_TRUE(c.log.fallback_used);
-  c.devices[2].room_bytes = 0;
+  c.devices[2].free_bytes = 0;
   EXPECT_EQ(c.expect<Wait>().code, WaitCode::kMemory);  // not on device 0, whatever room it has
   for (std::uint32_t d : {0u, 1u, 2u}) {
     c.devices[d].residents = {{.worker = d, .bytes = 8 * kGb, .ready = true, .idle = true}};
@@ -205,14 +205,14 @@ TEST(Placement, EvictsTheFewestIdleWorkers) {
   EXPECT_EQ(c.expect<Wait>().code, WaitCode::kMemory);
 }
 
-TEST(Placement, ImpatientJobsClaimWorkersWithLaterJobs) {
+TEST(Placement, ImpatientJobsReserveWorkersWithLaterJobs) {
   Case c;
   DeviceChoice d = device(0, 0, 8 * kGb);
   d.residents = {{.worker = 1, .bytes = 8 * kGb, .ready = true, .idle = false, .queued = Rank{.arrival = {11}}}};
   c.devices = {d};
   EXPECT_EQ(c.expect<Wait>().code, WaitCode::kMemory);
   c.input.impatient = true;
-  EXPECT_EQ(c.expect<Claim>().workers, (std::vector<std::uint32_t>{1}));
+  EXPECT_EQ(c.expect<Reserve>().workers, (std::vector<std::uint32_t>{1}));
   c.devices[0].residents[0].queued = Rank{.arrival = {9}};  // waits longer than we do
   EXPECT_EQ(c.expect<Wait>().code, WaitCode::kMemory);
 }
@@ -240,7 +240,7 @@ TEST(Placement, MixedDevicesAreEachTheirOwn) {
   c.devices = {device(0, 12 * kGb, 12 * kGb), device(1, 24 * kGb, 24 * kGb)};
   c.input.memory_bytes = 15 * kGb;
   EXPECT_EQ(c.expect<StartOn>().device, 1u);
-  c.devices[1].room_bytes = 9 * kGb;  // 21 together
+  c.devices[1].free_bytes = 9 * kGb;  // 21 together
   EXPECT_EQ(c.expect<Wait>().code, WaitCode::kMemory);
   c.input.memory_bytes = 10 * kGb;
   EXPECT_EQ(c.expect<StartOn>().device, 0u);
@@ -306,7 +306,7 @@ TEST(Placement, IsAFunctionOfItsInput) {
     if (const auto* start = std::get_if<StartOn>(&first)) {
       RC_ASSERT(start->device == std::get<StartOn>(second).device);
       const auto& d = c.devices[3 - start->device];
-      RC_ASSERT(d.room_bytes >= c.input.memory_bytes);
+      RC_ASSERT(d.free_bytes >= c.input.memory_bytes);
       RC_ASSERT(c.tiers[start->device] != Tier::kExcluded);
       RC_ASSERT(static_cast<std::int64_t>(d.residents.size()) < c.input.workers_per_device);
     }

@@ -8,11 +8,11 @@
 namespace llorch::orchestratord::core {
 
 using config::PlacementAlgorithm;
-using placement::Claim;
 using placement::Decision;
 using placement::DeviceChoice;
 using placement::Evict;
 using placement::Infeasible;
+using placement::Reserve;
 using placement::StartOn;
 using placement::Tier;
 using placement::UseWorker;
@@ -36,7 +36,7 @@ void Scheduler::schedule() {
   while (recheck_.is_due()) {
     const bool every_group = recheck_.is_for_all() || config_.decide_every_group || !only_slots_matter();
     std::vector<GroupIndex> named = recheck_.take();
-    if (env_.draining) return;
+    if (env_.draining()) return;
     const std::vector<GroupIndex> before = groups_.forget_waits(every_group, std::move(named));
     PassScratch scratch;
     schedule_class(Priority::kInteractive, scratch);
@@ -45,20 +45,20 @@ void Scheduler::schedule() {
       JobGroup& l = group(index);
       if (!l.wait || l.wait->code != WaitCode::kMemory) l.memory_wait_since_ms.reset();
     }
-    s_.workers.give_up_claims();
-    s_.workers.stop_claimed();
+    s_.workers.give_up_reservations();
+    s_.workers.stop_reserved();
     s_.workers.stop_retiring();
-    s_.orders.empty_pools();
+    s_.desired.empty_pools();
     s_.workers.unload_idle();
-    s_.orders.advance_controls();
+    s_.desired.advance_controls();
     groups_.pass_over();
   }
 }
 
 // Then a group's wait hangs on workers and jobs of its own model and on what has all groups rechecked, and on nothing that
-// the groups of other models do: they evict nobody, claim nothing and hold nothing for themselves.
+// the groups of other models do: they evict nobody and reserve nothing for themselves.
 bool Scheduler::only_slots_matter() const {
-  return !s_.workers.holds_any() && s_.orders.all_open() && groups_.all_wait_for_slots();
+  return !s_.workers.holds_any() && s_.desired.all_open() && groups_.all_wait_for_slots();
 }
 
 void Scheduler::schedule_class(Priority priority, PassScratch& scratch) {
@@ -134,7 +134,7 @@ void Scheduler::collect_workers(const JobGroup& l, const Home& affine, PassScrat
   const bool one_version = l.version.empty() && registry_.versions_count(m.facts.digest) <= 1;
   scratch.replicas = one_version ? ReplicaRule{} : s_.replicas.replica_rule(m, &l);
   const auto loads = [&](const Worker& w) {
-    if (w.info.status != wire::WorkerStatus::kStarting || !s_.orders.pool_open(w.pool_id)) return false;
+    if (w.info.status != wire::WorkerStatus::kStarting || !s_.desired.pool_open(w.pool_id)) return false;
     const Pool& pool = *registry_.find_pool(w.pool_id);
     const bool for_it =
         accepts(l, w) && (!pool.devices.contains(w.devices.front()) || scratch.replicas.allows(pool, w.info.gpu_id));
@@ -163,7 +163,7 @@ void Scheduler::collect_workers(const JobGroup& l, const Home& affine, PassScrat
     placement::WorkerChoice choice{
         .worker = number, .tier = t, .slots_free = w->slots_free(), .active = w->slots_in_use, .doubted = w->doubted};
     if (choice.slots_free > 0) {
-      choice.device_free_bytes = least_room(*w);
+      choice.device_free_bytes = least_free(*w);
       if (input.algorithm == PlacementAlgorithm::kPredictedEnd) choice.speed = speed(m, *w);
     }
     scratch.worker_choices.push_back(choice);
@@ -187,13 +187,13 @@ bool Scheduler::is_in_the_way(const JobGroup& l, const Worker& w) const {
 }
 
 // On the fullest of its devices.
-std::int64_t Scheduler::least_room(const Worker& w) const {
+std::int64_t Scheduler::least_free(const Worker& w) const {
   const auto& devices = registry_.find_pool(w.pool_id)->devices;
   std::optional<std::int64_t> least;
   for (const std::string& gpu_id : w.devices) {
     const auto device = devices.find(gpu_id);
     if (device == devices.end()) continue;
-    least = std::min(least.value_or(std::numeric_limits<std::int64_t>::max()), device->second.room_bytes());
+    least = std::min(least.value_or(std::numeric_limits<std::int64_t>::max()), device->second.free_bytes());
   }
   return least.value_or(0);
 }
@@ -215,11 +215,11 @@ std::span<const DeviceChoice> Scheduler::collect_devices(PassScratch& scratch) {
   scratch.version = nullptr;
   scratch.versions_differ = false;
   for (auto& [pool_id, pool] : registry_.pools()) {
-    const bool open = s_.orders.pool_open(pool_id);
+    const bool open = s_.desired.pool_open(pool_id);
     for (auto& [gpu_id, device] : pool.devices) {
       DeviceChoice choice{.device = static_cast<std::uint32_t>(scratch.places.size()),
                           .usable = open && device.info.healthy && !device.doubted,
-                          .room_bytes = device.room_bytes(),
+                          .free_bytes = device.free_bytes(),
                           .potential_bytes = device.potential_bytes(),
                           .total_bytes = device.info.vram_total_bytes,
                           .reserved = s_.workers.reservation(pool_id, gpu_id)};
@@ -252,8 +252,8 @@ std::span<const DeviceChoice> Scheduler::collect_masks(const JobGroup& l, PassSc
   for (const pools::Place& place : scratch.masks) {
     const Pool& pool = *place.pool;
     DeviceChoice choice{.device = static_cast<std::uint32_t>(scratch.places.size()),
-                        .usable = s_.orders.pool_open(pool.id) && place.is_healthy(),
-                        .room_bytes = place.room_bytes(),
+                        .usable = s_.desired.pool_open(pool.id) && place.is_healthy(),
+                        .free_bytes = place.free_bytes(),
                         .potential_bytes = place.potential_bytes(),
                         .total_bytes = place.total_bytes()};
     for (const pools::Device* device : distinct(place.devices)) {
@@ -277,7 +277,7 @@ bool Scheduler::accepts_a_pool(const JobGroup& l) const {
 
 DeviceChoice Scheduler::part_of(const JobGroup& l, const pools::Place& place, const pools::Device& device,
                                 PassScratch& scratch) {
-  DeviceChoice part{.room_bytes = device.room_bytes(),
+  DeviceChoice part{.free_bytes = device.free_bytes(),
                     .potential_bytes = device.potential_bytes(),
                     .total_bytes = device.info.vram_total_bytes,
                     .reserved = {},
@@ -299,7 +299,7 @@ placement::Resident Scheduler::resident(const Worker& w, const std::string& gpu_
                         .bytes = w.bytes_on(gpu_id),
                         .last_used_ms = w.last_used_ms,
                         .ready = ready,
-                        .leaving = w.claimed_by.has_value() || w.retiring || (!ready && !starting),
+                        .leaving = w.reserved_by.has_value() || w.retiring || (!ready && !starting),
                         .idle = w.slots_in_use == 0,
                         .kept = now_.mono_ms < placement::kept_until_ms(w.ready_ms, w.start_took_ms)};
   Model* known = models_.find(w.info.model_digest);
@@ -327,13 +327,13 @@ void Scheduler::apply(const Decision& decision, Job& job, PassScratch& scratch) 
       count(Metric::kOptimizerImprovements, queue::name(queue::Kind::kAddWorker));
     }
     for (const std::uint32_t w : evict->workers) s_.workers.stop_worker(*scratch.residents[w], "evict");
-    return groups_.set_wait(job.group, {.code = WaitCode::kMemory, .room_bytes_max = evict->room_bytes_max});
+    return groups_.set_wait(job.group, {.code = WaitCode::kMemory, .free_bytes_max = evict->free_bytes_max});
   }
-  if (const auto* claim = std::get_if<Claim>(&decision)) {
-    for (const std::uint32_t w : claim->workers) s_.workers.claim(*scratch.residents[w], job.group);
-    const auto& place = scratch.places[claim->device];
+  if (const auto* reserve = std::get_if<Reserve>(&decision)) {
+    for (const std::uint32_t w : reserve->workers) s_.workers.reserve(*scratch.residents[w], job.group);
+    const auto& place = scratch.places[reserve->device];
     s_.workers.reserve(place.pool->id, *place.gpu_id, job.group);
-    return groups_.set_wait(job.group, {.code = WaitCode::kMemory, .room_bytes_max = claim->room_bytes_max});
+    return groups_.set_wait(job.group, {.code = WaitCode::kMemory, .free_bytes_max = reserve->free_bytes_max});
   }
   if (const auto* infeasible = std::get_if<Infeasible>(&decision)) {
     const bool too_few = scratch.places.empty();

@@ -64,7 +64,7 @@ class Scheduler : Handler {
   bool is_in_the_way(const JobGroup& l, const Worker& w) const;
   placement::DeviceChoice part_of(const JobGroup& l, const pools::Place& place, const pools::Device& device,
                                   PassScratch& scratch);
-  std::int64_t least_room(const Worker& worker) const;
+  std::int64_t least_free(const Worker& worker) const;
   void record(const JobGroup& l, const Job& job, Priority priority, PassScratch& scratch);
   wire::PlacementSnapshot empty_snapshot() const;  // the policies alone
   wire::PlacementSnapshotJob snapshot_of(const JobGroup& l, const Job& job, Priority priority, PassScratch& scratch);

@@ -32,7 +32,7 @@ bool Replicas::useful(const Worker& worker, const wire::ModelFacts& facts) const
 
 bool Replicas::serves(const Worker& worker, const wire::ModelFacts& facts) const {
   return worker.takes_work() && !worker.info.uri.empty() && useful(worker, facts) &&
-         s_.orders.pool_open(worker.pool_id);
+         s_.desired.pool_open(worker.pool_id);
 }
 
 // A worker has it, or a place that its jobs accept had it last and can hold the model.
@@ -43,7 +43,7 @@ bool Replicas::version_is_around(const JobGroup& l) const {
   const auto has_it = [&](const Worker* w) { return w->version == l.version && accepts(l, *w) && serves(*w, facts); };
   if (std::any_of(workers.begin(), workers.end(), has_it)) return true;
   for (const auto& [pool_id, pool] : registry_.pools()) {
-    if (!s_.orders.pool_open(pool_id)) continue;
+    if (!s_.desired.pool_open(pool_id)) continue;
     for (const auto& place : pools::places_for(pool, facts.devices, l.placement.require_device_mask)) {
       const std::string* version = place.version();
       const bool may_come =
@@ -96,7 +96,7 @@ void Replicas::tell_other_version(const Worker& worker, const Model& m) const {
 
 std::optional<placement::Rank> Replicas::first_waiting_for(const Worker& worker, const Model& m) const {
   std::optional<placement::Rank> first;
-  for (const GroupIndex index : m.groups) {
+  for (const GroupIndex index : m.groups.get()) {
     const JobGroup& l = group(index);
     if (queue_.count_of(index) == 0 || !groups_.may_run(l) || !accepts(l, worker) || !keeps_replica_set(l, worker))
       continue;

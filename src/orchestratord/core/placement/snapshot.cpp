@@ -62,7 +62,7 @@ wire::CandidatePlace Scheduler::snapshot_of(const placement::DeviceChoice& choic
                            .tier = tier_name(placement::tier_of(choice, devices)),
                            .usable = choice.usable,
                            .failed_before = std::ranges::find(devices.failed, choice.device) != devices.failed.end(),
-                           .free_bytes = choice.room_bytes,
+                           .free_bytes = choice.free_bytes,
                            .potential_bytes = choice.potential_bytes,
                            .total_bytes = choice.total_bytes};
   if (choice.reserved) {
@@ -72,7 +72,7 @@ wire::CandidatePlace Scheduler::snapshot_of(const placement::DeviceChoice& choic
   for (const placement::DeviceChoice& part : parts_of(choice)) {
     wire::PlaceDevice& device = out.devices.emplace_back();
     device = {.ranks = part.ranks,
-              .free_bytes = part.room_bytes,
+              .free_bytes = part.free_bytes,
               .potential_bytes = part.potential_bytes,
               .total_bytes = part.total_bytes};
     for (const placement::Resident& resident : part.residents) {
@@ -128,7 +128,7 @@ wire::PlacementSnapshotJob Scheduler::snapshot_of(const JobGroup& l, const Job& 
   }
   if (const auto* start = std::get_if<placement::StartOn>(&decision)) at(start->device);
   if (const auto* evict = std::get_if<placement::Evict>(&decision)) leave(*evict);
-  if (const auto* claim = std::get_if<placement::Claim>(&decision)) leave(*claim);
+  if (const auto* reserve = std::get_if<placement::Reserve>(&decision)) leave(*reserve);
   if (const auto* wait = std::get_if<placement::Wait>(&decision)) out.decision.wait = placement::code(wait->code);
   return out;
 }

@@ -26,7 +26,7 @@ TEST(PlacementSnapshot, DecidesAgainAsItDid) {
     ASSERT_EQ(world.violation(), "");
     if (HasFatalFailure()) return;
   }
-  for (const char* outcome : {"use_worker", "start_worker", "evict", "claim", "wait", "infeasible"}) {
+  for (const char* outcome : {"use_worker", "start_worker", "evict", "reserve", "wait", "infeasible"}) {
     EXPECT_GT(outcomes[outcome], 0) << outcome;
   }
 }

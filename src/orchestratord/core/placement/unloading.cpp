@@ -30,9 +30,9 @@ void Workers::stop_retiring() {
 }
 
 // Its memory is for the first job of that group.
-void Workers::claim(Worker& worker, GroupIndex group_index) {
-  worker.claimed_by = group_index.value;
-  claims_.insert(worker.id);
+void Workers::reserve(Worker& worker, GroupIndex group_index) {
+  worker.reserved_by = group_index.value;
+  reserved_workers_.insert(worker.id);
   serves_no_more(worker);
 }
 
@@ -49,27 +49,27 @@ std::optional<placement::Reservation> Workers::reservation(const base::PoolId& p
   return placement::Reservation{group(it->second).model, {head->first, head->second}};
 }
 
-// A claim lives only while its group waits for memory, and so does its hold on the device.
-void Workers::give_up_claims() {
+// A reservation lives only while its group waits for memory, and so does its hold on the device.
+void Workers::give_up_reservations() {
   const auto waits_for_memory = [&](const JobGroup& l) { return l.wait && l.wait->code == WaitCode::kMemory; };
   if (std::erase_if(reservations_, [&](const auto& item) { return !waits_for_memory(group(item.second)); }) > 0) {
     recheck_.all();
   }
-  for (auto it = claims_.begin(); it != claims_.end();) {
+  for (auto it = reserved_workers_.begin(); it != reserved_workers_.end();) {
     Worker& w = *registry_.find_worker(*it);
-    if (waits_for_memory(group({*w.claimed_by}))) {
+    if (waits_for_memory(group({*w.reserved_by}))) {
       ++it;
       continue;
     }
-    w.claimed_by.reset();
-    it = claims_.erase(it);
+    w.reserved_by.reset();
+    it = reserved_workers_.erase(it);
     recheck_.all();
   }
 }
 
-void Workers::stop_claimed() {
+void Workers::stop_reserved() {
   std::vector<Worker*> idle;
-  for (const base::WorkerId& id : claims_) {
+  for (const base::WorkerId& id : reserved_workers_) {
     Worker& w = *registry_.find_worker(id);
     if (w.slots_in_use == 0) idle.push_back(&w);
   }
@@ -77,7 +77,7 @@ void Workers::stop_claimed() {
 }
 
 bool Workers::unused(const Worker& w) const {
-  if (w.info.status != WorkerStatus::kReady || w.slots_in_use > 0 || w.claimed_by || w.retiring) return false;
+  if (w.info.status != WorkerStatus::kReady || w.slots_in_use > 0 || w.reserved_by || w.retiring) return false;
   const Model* known = models_.find(w.info.model_digest);
   return !known || !s_.replicas.first_waiting_for(w, *known);
 }
@@ -88,7 +88,7 @@ void Workers::unload_idle() {
   const std::int64_t ttl_ms = config_.eviction.worker_idle_ttl_ms;
   const bool trims = config_.eviction.worker_policy != config::EvictionPolicy::kManual;
   for (auto& [pool_id, pool] : registry_.pools()) {
-    if (!s_.orders.pool_open(pool_id)) continue;
+    if (!s_.desired.pool_open(pool_id)) continue;
     for (auto& [gpu_id, device] : pool.devices) {
       if (trims) again_ms = std::min(again_ms, trim(device));
     }
@@ -143,18 +143,18 @@ std::int64_t Workers::trim(Device& device) {
 void Workers::verify() const {
   std::map<base::WorkerId, std::int64_t> slots;
   for (const Execution& x : std::as_const(jobs_).executions()) ++slots[x.worker_id];
-  std::size_t claimed = 0, leaving = 0;
+  std::size_t reserved = 0, leaving = 0;
   for (const auto& [pool_id, pool] : registry_.pools()) {
     for (const auto& [id, w] : pool.workers) {
       ASSERT(w.slots_in_use == slots[id], "worker {}: {} in use, {} executions", id.value, w.slots_in_use, slots[id]);
-      ASSERT(w.claimed_by.has_value() == claims_.contains(id), "worker {}", id.value);
+      ASSERT(w.reserved_by.has_value() == reserved_workers_.contains(id), "worker {}", id.value);
       ASSERT(w.retiring == retiring_.contains(id), "worker {}", id.value);
-      claimed += w.claimed_by.has_value();
+      reserved += w.reserved_by.has_value();
       leaving += w.retiring;
     }
   }
-  ASSERT(claimed == claims_.size() && leaving == retiring_.size(), "{} of {} claimed, {} of {} retiring", claimed,
-         claims_.size(), leaving, retiring_.size());
+  ASSERT(reserved == reserved_workers_.size() && leaving == retiring_.size(), "{} of {} reserved, {} of {} retiring",
+         reserved, reserved_workers_.size(), leaving, retiring_.size());
 }
 
 }  // namespace llorch::orchestratord::core

@@ -1,4 +1,4 @@
-// Drain and purge of a pool, and its health. Orders are durable before they begin: what an operator was told holds over a
+// Drain and purge of a pool, and its health. A desired state is durable before anything is done for it: what an operator was told holds over a
 // restart.
 #include "orchestratord/core/pools/pool_control.h"
 
@@ -51,36 +51,36 @@ base::Error pool_not_found(const base::PoolId& id) {
       .with("pool_id", id.value);
 }
 
-std::string unreadable_orders(const base::PoolId& id) {
+std::string unreadable_desired_state(const base::PoolId& id) {
   return fmt::format(
       "What an operator asked of pool {0} before orchestratord was started cannot be read, so the pool takes no job. "
       "`llorch pool undrain {0}` drops it and opens the pool.",
       id.value);
 }
 
-bool Orders::pool_open(const base::PoolId& id) const {
+bool DesiredStates::pool_open(const base::PoolId& id) const {
   const Pool* pool = registry_.find_pool(id);
   if (!pool || pool->status != wire::PoolStatus::kHealthy) return false;
   const PoolControl* control = find(id);
   return !control || control->open();
 }
 
-const PoolControl* Orders::find(const base::PoolId& id) const {
+const PoolControl* DesiredStates::find(const base::PoolId& id) const {
   const auto it = controls_.find(id);
   return it == controls_.end() ? nullptr : &it->second;
 }
 
-bool Orders::all_open() const {
+bool DesiredStates::all_open() const {
   return std::ranges::all_of(controls_, [](const auto& item) { return item.second.open(); });
 }
 
-// ---- orders and the disk --------------------------------------------------------------------------------------------
+// ---- desired state and the disk ---------------------------------------------------------------------------------------
 
-void Orders::refuse_order(RequestId request, Error error) {
+void DesiredStates::refuse_request(RequestId request, Error error) {
   emit(AnswerPoolControl{request, base::fail(std::move(error))});
 }
 
-void Orders::commit_orders(PoolCommit commit) {
+void DesiredStates::commit_desired_state(PoolCommit commit) {
   PoolControl& control = controls_[commit.pool_id];
   (commit.is_ours() ? control.settling : control.commit_pending) = true;
   const CommitId commit_id = commits_.number();
@@ -88,12 +88,12 @@ void Orders::commit_orders(PoolCommit commit) {
   if (commit.kind == Kind::kForget) {
     emit(ForgetPool{commit_id, commit.pool_id});
   } else {
-    emit(CommitPoolOrders{commit_id, commit.pool_id, pool ? pool->endpoint : std::string(), commit.orders});
+    emit(CommitDesiredState{commit_id, commit.pool_id, pool ? pool->endpoint : std::string(), commit.desired});
   }
   pool_commits_.emplace(commit_id, std::move(commit));
 }
 
-bool Orders::orders_committed(CommitId id, const Error* error) {
+bool DesiredStates::desired_state_committed(CommitId id, const Error* error) {
   auto node = pool_commits_.extract(id);
   if (node.empty()) return false;
   PoolCommit& commit = node.mapped();
@@ -105,10 +105,10 @@ bool Orders::orders_committed(CommitId id, const Error* error) {
     control.settle_at_ms = now_.mono_ms + config_.store_retry_ms;
     recheck_all_at(control.settle_at_ms);
     if (commit.is_ours()) return true;
-    refuse_order(commit.request, {ErrorCode::kStoreUnavailable,
-                                  "The job store cannot write now, so nothing changes before a restart. Free disk "
-                                  "space or repair the state directory, then try again.",
-                                  {}});
+    refuse_request(commit.request, {ErrorCode::kStoreUnavailable,
+                                    "The job store cannot write now, so nothing changes before a restart. Free disk "
+                                    "space or repair the state directory, then try again.",
+                                    {}});
     return true;
   }
   if (!control.leaving) tell_leavers(control);
@@ -116,7 +116,7 @@ bool Orders::orders_committed(CommitId id, const Error* error) {
     if (control.left) controls_.erase(commit.pool_id);
     return true;
   }
-  control.orders = std::move(commit.orders);
+  control.desired = std::move(commit.desired);
   switch (commit.kind) {
     case Kind::kDrain: drain_begins(commit, control); break;
     case Kind::kUndrain: drain_ends(commit, control); break;
@@ -128,27 +128,27 @@ bool Orders::orders_committed(CommitId id, const Error* error) {
   return true;
 }
 
-void Orders::tell_leavers(PoolControl& control) {
+void DesiredStates::tell_leavers(PoolControl& control) {
   for (const RequestId request : std::exchange(control.leavers, {})) {
     emit(AnswerPool{request, config_.heartbeat.interval_ms});
   }
 }
 
 // The disk may hold what was refused, or not yet what was decided. Until it does, a restart would find something else.
-void Orders::settle_orders(const base::PoolId& id, PoolControl& control) {
+void DesiredStates::settle_desired_state(const base::PoolId& id, PoolControl& control) {
   if (!control.unsettled || control.settling || control.commit_pending || now_.mono_ms < control.settle_at_ms) return;
-  commit_orders({control.left ? Kind::kForget : Kind::kSettle, {}, id, control.orders});
+  commit_desired_state({control.left ? Kind::kForget : Kind::kSettle, {}, id, control.desired});
 }
 
-void Orders::restore_orders(std::map<base::PoolId, wire::PoolOrders>& pools) {
-  for (auto& [id, orders] : pools) {
+void DesiredStates::restore_desired_states(std::map<base::PoolId, wire::PoolDesiredState>& pools) {
+  for (auto& [id, desired] : pools) {
     PoolControl& control = controls_[id];
-    control.orders = std::move(orders);
-    if (control.orders.reload) restore_reload(id, control);
-    if (control.orders.unreadable) {
+    control.desired = std::move(desired);
+    if (control.desired.reload) restore_reload(id, control);
+    if (control.desired.unreadable) {
       // Whatever it was, a pool without jobs does nothing against it.
-      control.orders.draining = true;
-      log(base::LogLevel::kError, "pool.orders_unreadable",
+      control.desired.draining = true;
+      log(base::LogLevel::kError, "pool.desired_state_unreadable",
           "What was asked of a pool cannot be read; it takes no job until an operator takes that back.",
           {{"pool_id", id}});
     }
@@ -159,7 +159,7 @@ void Orders::restore_orders(std::map<base::PoolId, wire::PoolOrders>& pools) {
 }
 
 // Its row goes; whoever asked for that is told when it has gone. Until then nothing else is left of the pool here.
-void Orders::pool_deregistered(const base::PoolId& id, PoolControl& control) {
+void DesiredStates::pool_deregistered(const base::PoolId& id, PoolControl& control) {
   if (control.reload) {
     control.reload->error = Error{ErrorCode::kPoolUnready, "The pool left during the reload.", {}};
     end_operation(id, control, PoolOperationState::kFailed);
@@ -169,7 +169,7 @@ void Orders::pool_deregistered(const base::PoolId& id, PoolControl& control) {
   std::erase_if(pool_commits_, [&](const auto& item) {
     const PoolCommit& commit = item.second;
     if (commit.pool_id != id) return false;
-    if (!commit.is_ours()) refuse_order(commit.request, pool_not_found(id));
+    if (!commit.is_ours()) refuse_request(commit.request, pool_not_found(id));
     return true;
   });
   std::vector<RequestId> leavers = std::move(control.leavers);
@@ -177,12 +177,12 @@ void Orders::pool_deregistered(const base::PoolId& id, PoolControl& control) {
   control.left = control.unsettled = true;
   control.leavers = std::move(leavers);
   log(base::LogLevel::kInfo, "pool.left", "A pool has left.", {{"pool_id", id}});
-  settle_orders(id, control);
+  settle_desired_state(id, control);
 }
 
 // ---- deregistration -------------------------------------------------------------------------------------------------
 
-void Orders::on(PoolDeregistered& e) {
+void DesiredStates::on(PoolDeregistered& e) {
   const auto control = controls_.find(e.pool_id);
   if (control != controls_.end() && control->second.left) {
     if (e.request) control->second.leavers.push_back(*e.request);
@@ -200,7 +200,7 @@ void Orders::on(PoolDeregistered& e) {
 }
 
 // Of a pool that is forgotten with a start on its way nobody would know that it loads a worker.
-void Orders::let_go(const base::PoolId& id, PoolControl& control) {
+void DesiredStates::let_go(const base::PoolId& id, PoolControl& control) {
   if (!control.leaving) return;
   if (const Pool* pool = registry_.find_pool(id)) {
     const auto on_its_way = [](const auto& item) { return !item.second.answered; };
@@ -211,7 +211,7 @@ void Orders::let_go(const base::PoolId& id, PoolControl& control) {
   pool_deregistered(id, control);
 }
 
-void Orders::pool_back(const base::PoolId& id, bool rebooted) {
+void DesiredStates::pool_back(const base::PoolId& id, bool rebooted) {
   const auto control = controls_.find(id);
   if (control == controls_.end()) return;
   // The process that deregistered is over, and with it what was on its way to it.
@@ -222,37 +222,37 @@ void Orders::pool_back(const base::PoolId& id, bool rebooted) {
 
 // ---- drain ----------------------------------------------------------------------------------------------------------
 
-void Orders::on(DrainPool& e) {
+void DesiredStates::on(DrainPool& e) {
   const Pool* pool = registry_.find_pool(e.pool_id);
-  if (!pool) return refuse_order(e.request, pool_not_found(e.pool_id));
+  if (!pool) return refuse_request(e.request, pool_not_found(e.pool_id));
   PoolControl& control = controls_[e.pool_id];
-  if (control.busy()) return refuse_order(e.request, conflict(e.pool_id, kBusy));
+  if (control.busy()) return refuse_request(e.request, conflict(e.pool_id, kBusy));
   if (control.draining() && !control.unsettled) {  // only the deadline is new
     arm_deadline(e.pool_id, control, e.deadline_ms);
     return emit(AnswerPoolControl{e.request, PoolControlReply{e.pool_id.value, "draining", ids_of(*pool)}});
   }
-  wire::PoolOrders orders = control.orders;
-  orders.draining = true;
-  orders.reload.reset();  // it was the last operation until now
-  commit_orders({Kind::kDrain, e.request, e.pool_id, std::move(orders), e.deadline_ms});
+  wire::PoolDesiredState desired = control.desired;
+  desired.draining = true;
+  desired.reload.reset();  // it was the last operation until now
+  commit_desired_state({Kind::kDrain, e.request, e.pool_id, std::move(desired), e.deadline_ms});
 }
 
-void Orders::on(UndrainPool& e) {
+void DesiredStates::on(UndrainPool& e) {
   const PoolControl* control = find(e.pool_id);
   if (!registry_.find_pool(e.pool_id) && (!control || control->left)) {
-    return refuse_order(e.request, pool_not_found(e.pool_id));
+    return refuse_request(e.request, pool_not_found(e.pool_id));
   }
-  if (control && control->busy()) return refuse_order(e.request, conflict(e.pool_id, kBusy));
+  if (control && control->busy()) return refuse_request(e.request, conflict(e.pool_id, kBusy));
   if (!control || (!control->draining() && !control->unsettled)) {
     return emit(AnswerPoolControl{e.request, PoolControlReply{e.pool_id.value, "serving", {}}});
   }
-  wire::PoolOrders orders = control->orders;
-  orders.draining = false;
-  orders.unreadable.reset();
-  commit_orders({Kind::kUndrain, e.request, e.pool_id, std::move(orders)});
+  wire::PoolDesiredState desired = control->desired;
+  desired.draining = false;
+  desired.unreadable.reset();
+  commit_desired_state({Kind::kUndrain, e.request, e.pool_id, std::move(desired)});
 }
 
-void Orders::drain_begins(const PoolCommit& commit, PoolControl& control) {
+void DesiredStates::drain_begins(const PoolCommit& commit, PoolControl& control) {
   control.operation = drain_operation();
   arm_deadline(commit.pool_id, control, commit.deadline_ms);
   emit(Count{Metric::kDrains, "drain", {}, 1, commit.pool_id.value});
@@ -263,21 +263,21 @@ void Orders::drain_begins(const PoolCommit& commit, PoolControl& control) {
                                                           pool ? ids_of(*pool) : std::vector<std::string>()}});
 }
 
-void Orders::drain_ends(const PoolCommit& commit, PoolControl& control) {
+void DesiredStates::drain_ends(const PoolCommit& commit, PoolControl& control) {
   const bool undone = control.operation && control.operation->state == PoolOperationState::kRunning;
   end_operation(commit.pool_id, control, undone ? PoolOperationState::kRolledBack : PoolOperationState::kDone);
   log(base::LogLevel::kInfo, "pool.undrained", "A pool takes jobs again.", {{"pool_id", commit.pool_id}});
   emit(AnswerPoolControl{commit.request, PoolControlReply{commit.pool_id.value, "serving", {}}});
 }
 
-void Orders::arm_deadline(const base::PoolId& id, PoolControl& control, std::int64_t deadline_ms) {
+void DesiredStates::arm_deadline(const base::PoolId& id, PoolControl& control, std::int64_t deadline_ms) {
   timers_.cancel(control.deadline_timer);
   control.deadline_ms = now_.mono_ms + deadline_ms;
   control.deadline_timer = timers_.arm(control.deadline_ms, {.kind = TimerKind::kPoolDeadline, .name = id.value});
 }
 
 // What still runs goes back to the queue, its attempt uncounted, and runs again from the start elsewhere or later.
-void Orders::deadline_over(const base::PoolId& id) {
+void DesiredStates::deadline_over(const base::PoolId& id) {
   const auto it = controls_.find(id);
   if (it == controls_.end()) return;
   it->second.deadline_timer.reset();
@@ -294,7 +294,7 @@ void Orders::deadline_over(const base::PoolId& id) {
       "The deadline of a drain is over; what runs there goes back to the queue.", {{"pool_id", id}, {"jobs", count}});
 }
 
-void Orders::end_operation(const base::PoolId& id, PoolControl& control, PoolOperationState state) {
+void DesiredStates::end_operation(const base::PoolId& id, PoolControl& control, PoolOperationState state) {
   timers_.cancel(control.deadline_timer);
   control.forced = false;
   if (control.operation) control.operation->state = state;
@@ -312,10 +312,10 @@ void Orders::end_operation(const base::PoolId& id, PoolControl& control, PoolOpe
   recheck_.all();
 }
 
-void Orders::advance_controls() {
+void DesiredStates::advance_controls() {
   for (auto& [id, control] : controls_) {
     let_go(id, control);
-    settle_orders(id, control);
+    settle_desired_state(id, control);
     const Pool* pool = registry_.find_pool(id);
     if (control.reload) {
       advance_reload(id, control);
@@ -326,7 +326,7 @@ void Orders::advance_controls() {
 }
 
 // Workers of a pool that is being emptied leave as they become idle.
-void Orders::empty_pools() {
+void DesiredStates::empty_pools() {
   for (const auto& [pool_id, control] : controls_) {
     Pool* pool = control.empties() ? registry_.find_pool(pool_id) : nullptr;
     if (!pool) continue;
@@ -340,9 +340,9 @@ void Orders::empty_pools() {
   }
 }
 
-std::string Orders::wait_for_pool(std::string_view where) const {
+std::string DesiredStates::wait_for_pool(std::string_view where) const {
   for (const auto& [id, control] : controls_) {
-    if (control.orders.unreadable) return unreadable_orders(id);
+    if (control.desired.unreadable) return unreadable_desired_state(id);
     if (control.draining()) {
       return fmt::format(
           "No open pool{} can hold this model now, and pool {} is draining. The job goes on when `llorch pool undrain "
@@ -356,17 +356,17 @@ std::string Orders::wait_for_pool(std::string_view where) const {
 }
 
 // True once nothing of all this is on its way any more.
-bool Orders::settle_all() {
+bool DesiredStates::settle_all() {
   bool pending = false;
   for (auto& [id, control] : controls_) {
     let_go(id, control);
-    settle_orders(id, control);
+    settle_desired_state(id, control);
     pending |= control.leaving || control.unsettled || control.settling;
   }
   return !pending && pool_commits_.empty();
 }
 
-void Orders::advance_drain(const Pool& pool, PoolControl& control) {
+void DesiredStates::advance_drain(const Pool& pool, PoolControl& control) {
   PoolOperationState& state = control.operation->state;
   if (state == PoolOperationState::kRunning && is_empty(pool)) {
     // The deadline stays armed: an attempt may still wait for the connection of a dead worker to break.
@@ -379,37 +379,38 @@ void Orders::advance_drain(const Pool& pool, PoolControl& control) {
 
 // ---- purge ----------------------------------------------------------------------------------------------------------
 
-void Orders::on(PurgePool& e) {
+void DesiredStates::on(PurgePool& e) {
   const Pool* pool = registry_.find_pool(e.pool_id);
-  if (!pool) return refuse_order(e.request, pool_not_found(e.pool_id));
+  if (!pool) return refuse_request(e.request, pool_not_found(e.pool_id));
   PoolControl& control = controls_[e.pool_id];
-  if (control.busy()) return refuse_order(e.request, conflict(e.pool_id, kBusy));
-  if (control.orders.unreadable) return refuse_order(e.request, conflict(e.pool_id, unreadable_orders(e.pool_id)));
-  PoolCommit commit{Kind::kPurge, e.request, e.pool_id, control.orders};
+  if (control.busy()) return refuse_request(e.request, conflict(e.pool_id, kBusy));
+  if (control.desired.unreadable)
+    return refuse_request(e.request, conflict(e.pool_id, unreadable_desired_state(e.pool_id)));
+  PoolCommit commit{Kind::kPurge, e.request, e.pool_id, control.desired};
   commit.force = e.force;
   std::int64_t busy = 0;
   for (const auto& [id, w] : pool->workers) {
     const auto is_it = [&](const std::string& name) { return name == w.info.model_ref || name == w.info.model_digest; };
     if (leaves(w) || (!e.models.empty() && std::none_of(e.models.begin(), e.models.end(), is_it))) continue;
     commit.workers.push_back(id.value);
-    if (!w.retiring) commit.orders.purged.push_back(id.value);
+    if (!w.retiring) commit.desired.purged.push_back(id.value);
     busy += w.slots_in_use > 0;
   }
-  auto& purged = commit.orders.purged;
+  auto& purged = commit.desired.purged;
   const std::size_t kept = std::min(purged.size(), std::max(kPurgedKeptMax, commit.workers.size()));
   purged.erase(purged.begin(), purged.end() - static_cast<std::ptrdiff_t>(kept));
   if (busy > 0 && !e.drain_first && !e.force) {
-    return refuse_order(e.request,
-                        conflict(e.pool_id, fmt::format("{} of {} workers are busy, so none is stopped. Let their "
-                                                        "jobs finish (drain_first) or send them back to the "
-                                                        "queue (force).",
-                                                        busy, commit.workers.size()))
-                            .with("busy", busy));
+    return refuse_request(e.request,
+                          conflict(e.pool_id, fmt::format("{} of {} workers are busy, so none is stopped. Let their "
+                                                          "jobs finish (drain_first) or send them back to the "
+                                                          "queue (force).",
+                                                          busy, commit.workers.size()))
+                              .with("busy", busy));
   }
-  commit_orders(std::move(commit));
+  commit_desired_state(std::move(commit));
 }
 
-void Orders::purge_begins(const PoolCommit& commit) {
+void DesiredStates::purge_begins(const PoolCommit& commit) {
   std::int64_t busy = 0;
   for (const std::string& id : commit.workers) {
     Worker* w = registry_.find_worker(base::WorkerId(id));
@@ -426,14 +427,14 @@ void Orders::purge_begins(const PoolCommit& commit) {
   emit(AnswerPoolControl{commit.request, PoolControlReply{commit.pool_id.value, "purging", commit.workers}});
 }
 
-bool Orders::is_purged(const Worker& w) const {
+bool DesiredStates::is_purged(const Worker& w) const {
   const PoolControl* control = find(w.pool_id);
-  return control && std::ranges::find(control->orders.purged, w.id.value) != control->orders.purged.end();
+  return control && std::ranges::find(control->desired.purged, w.id.value) != control->desired.purged.end();
 }
 
 // ---- health ---------------------------------------------------------------------------------------------------------
 
-std::string Orders::step_of(const PoolControl& control, const Pool* pool, std::int64_t leases) const {
+std::string DesiredStates::step_of(const PoolControl& control, const Pool* pool, std::int64_t leases) const {
   if (!control.operation || control.operation->state != PoolOperationState::kRunning) return {};
   if (!pool) return "the pool has not been heard of since a restart";
   if (pool->status != wire::PoolStatus::kHealthy) return "the pool is out of reach";
@@ -447,7 +448,7 @@ std::string Orders::step_of(const PoolControl& control, const Pool* pool, std::i
                                                                               : "workers of the new model start";
 }
 
-void Orders::on(QueryPoolHealth& e) {
+void DesiredStates::on(QueryPoolHealth& e) {
   const Pool* pool = registry_.find_pool(e.pool_id);
   const PoolControl* control = find(e.pool_id);
   if (!pool && (!control || control->left)) return emit(AnswerPoolHealth{e.request, std::nullopt});
@@ -478,7 +479,7 @@ void Orders::on(QueryPoolHealth& e) {
   if (control) {
     h.draining = control->draining();
     h.operation = control->operation;
-    h.last_error = control->orders.unreadable ? unreadable_orders(e.pool_id) : control->last_error;
+    h.last_error = control->desired.unreadable ? unreadable_desired_state(e.pool_id) : control->last_error;
     m.worker_failures = control->worker_failures;
     if (h.operation) h.operation->step = step_of(*control, pool, m.active_leases);
     if (h.operation && h.operation->state == PoolOperationState::kRunning && control->deadline_timer) {
@@ -488,20 +489,20 @@ void Orders::on(QueryPoolHealth& e) {
   emit(AnswerPoolHealth{e.request, std::move(h)});
 }
 
-void Orders::note_failure(const base::PoolId& id, const Error& error) {
+void DesiredStates::note_failure(const base::PoolId& id, const Error& error) {
   PoolControl& control = controls_[id];
   ++control.worker_failures;
   control.last_error = fmt::format("{}: {}", error.name(), error.message);
 }
 
-void Orders::verify() const {
+void DesiredStates::verify() const {
   for (const auto& [commit_id, commit] : pool_commits_) {
     const PoolControl* control = find(commit.pool_id);
     ASSERT(control && (commit.is_ours() ? control->settling : control->commit_pending), "pool {}",
            commit.pool_id.value);
   }
   for (const auto& [id, control] : controls_) {
-    ASSERT(!control.reload || control.orders.reload, "pool {} is reloaded and nobody asked for it", id.value);
+    ASSERT(!control.reload || control.desired.reload, "pool {} is reloaded and nobody asked for it", id.value);
     ASSERT(!control.draining() || control.operation, "pool {} drains without an operation", id.value);
   }
 }

@@ -7,8 +7,8 @@
 namespace llorch::orchestratord::core {
 
 base::Error pool_not_found(const base::PoolId& id);
-// Why a pool whose orders cannot be read is closed, and what opens it.
-std::string unreadable_orders(const base::PoolId& id);
+// Why a pool whose desired state cannot be read is closed, and what opens it.
+std::string unreadable_desired_state(const base::PoolId& id);
 
 // Another model for a pool: its workers leave, workers of the new model come; if they do not, the old ones come back.
 // The pool takes no job from the first step to the last. A restart begins it again: what its order says is all it needs.
@@ -38,9 +38,9 @@ struct Reload {
 };
 
 struct PoolControl {
-  wire::PoolOrders orders;               // decided; on disk unless `unsettled`
+  wire::PoolDesiredState desired;        // decided; on disk unless `unsettled`
   bool commit_pending = false;           // an operator's word is on its way to the disk
-  bool unsettled = false;                // the disk may hold other orders than these
+  bool unsettled = false;                // the disk may hold another one than this
   bool settling = false;                 // these are on their way to it
   bool leaving = false;                  // the pool goes when no start is on its way to it any more
   bool left = false;                     // nothing but this: the pool's row has to go
@@ -54,19 +54,19 @@ struct PoolControl {
   std::int64_t worker_failures = 0;
   std::optional<std::string> last_error;
 
-  bool draining() const { return orders.draining; }
+  bool draining() const { return desired.draining; }
   bool open() const { return !draining() && !reload && !leaving; }
-  bool busy() const { return commit_pending || leaving || reload; }  // takes no other order
+  bool busy() const { return commit_pending || leaving || reload; }  // nothing else can be asked of it
   bool empties() const { return draining() || (reload && reload->empties()); }
 };
 
-// Orders of a pool on their way to the disk (kForget: its row on its way out), and what follows when they are there.
+// A pool's desired state on its way to the disk (kForget: its row on its way out), and what follows when it is there.
 struct PoolCommit {
   enum class Kind : std::uint8_t { kDrain, kUndrain, kReload, kPurge, kSettle, kForget };
   Kind kind = Kind::kSettle;
   jobs::RequestId request;  // of an operator: not with kSettle and kForget
   base::PoolId pool_id;
-  wire::PoolOrders orders;
+  wire::PoolDesiredState desired;
   std::int64_t deadline_ms = 0;        // kDrain, kReload
   std::vector<std::string> workers{};  // kPurge: who leaves
   bool force = false;                  // kPurge
@@ -89,7 +89,7 @@ class Filling : Handler {
  public:
   using Handler::Handler;
 
-  Reload reload_of(const wire::ReloadOrder& order);
+  Reload reload_of(const wire::DesiredReload& order);
   // A worker of an earlier process may hold what nobody asked this one for.
   ModelIndex model_held_by(const Worker& worker);
   // The devices that held a worker and can hold the new model, else the place with most memory.
@@ -102,7 +102,7 @@ class Filling : Handler {
 };
 
 // Keeps what operators asked of pools and carries it out, one small machine per pool.
-class Orders : Handler {
+class DesiredStates : Handler {
  public:
   using Handler::Handler;
 
@@ -112,9 +112,9 @@ class Orders : Handler {
   void on(ReloadPool& e);
   void on(PoolDeregistered& e);
   void on(QueryPoolHealth& e);
-  void restore_orders(std::map<base::PoolId, wire::PoolOrders>& pools);
+  void restore_desired_states(std::map<base::PoolId, wire::PoolDesiredState>& pools);
   // True if the commit was one of these, and no deregistration of its pool came after it.
-  bool orders_committed(CommitId id, const base::Error* error);
+  bool desired_state_committed(CommitId id, const base::Error* error);
   void deadline_over(const base::PoolId& id);
   // Its pool said something, or another one did from its address.
   void pool_back(const base::PoolId& id, bool rebooted);
@@ -140,9 +140,9 @@ class Orders : Handler {
 
  private:
   const PoolControl* find(const base::PoolId& id) const;
-  void refuse_order(RequestId request, base::Error error);
-  void commit_orders(PoolCommit commit);
-  void settle_orders(const base::PoolId& id, PoolControl& control);
+  void refuse_request(RequestId request, base::Error error);
+  void commit_desired_state(PoolCommit commit);
+  void settle_desired_state(const base::PoolId& id, PoolControl& control);
   void drain_begins(const PoolCommit& commit, PoolControl& control);
   void drain_ends(const PoolCommit& commit, PoolControl& control);
   void purge_begins(const PoolCommit& commit);

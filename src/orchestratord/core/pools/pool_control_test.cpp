@@ -15,7 +15,7 @@ TEST(Drain, RefusesNewLeasesAtOnceAndWaitsForWhatRuns) {
   d.add_worker("w1", 2);
   const auto x = d.run("a1");
   d.drain(60'000);
-  EXPECT_TRUE(d.only<CommitPoolOrders>().orders.draining);
+  EXPECT_TRUE(d.only<CommitDesiredState>().desired.draining);
   EXPECT_EQ(d.only<AnswerPoolControl>().result->status, "draining");
   EXPECT_TRUE(d.none<StopWorker>());
   d.submit("a2");
@@ -93,7 +93,7 @@ TEST(Drain, ADeadlineOfZeroForcesAtOnceAndStopsWhatLoads) {
   d.drain(60'000);
   EXPECT_TRUE(d.none<StopWorker>()) << "a start is left alone while there is time";
   d.drain(0);
-  EXPECT_TRUE(d.none<CommitPoolOrders>()) << "only the deadline is new";
+  EXPECT_TRUE(d.none<CommitDesiredState>()) << "only the deadline is new";
   EXPECT_EQ(d.only<StopWorker>().worker_id.value, start.request.worker_id);
 }
 
@@ -105,7 +105,7 @@ TEST(Drain, IsTakenBack) {
   d.drain(20'000);
   d.submit("a2");
   d.undrain();
-  EXPECT_FALSE(d.only<CommitPoolOrders>().orders.draining);
+  EXPECT_FALSE(d.only<CommitDesiredState>().desired.draining);
   EXPECT_EQ(d.only<AnswerPoolControl>().result->status, "serving");
   d.after_ms(20'000);
   EXPECT_TRUE(d.none<AbortExecute>()) << "the deadline went with the drain";
@@ -114,7 +114,7 @@ TEST(Drain, IsTakenBack) {
   EXPECT_TRUE(d.health().ready);
   d.undrain();
   EXPECT_EQ(d.only<AnswerPoolControl>().result->status, "serving");
-  EXPECT_TRUE(d.none<CommitPoolOrders>());
+  EXPECT_TRUE(d.none<CommitDesiredState>());
 }
 
 // What was not made durable has not happened.
@@ -123,7 +123,7 @@ TEST(Drain, OfAFailingStoreChangesNothing) {
   d.add_worker();
   d.auto_commit = false;
   d.drain(0);
-  const auto commit = d.only<CommitPoolOrders>();
+  const auto commit = d.only<CommitDesiredState>();
   EXPECT_TRUE(d.none<AnswerPoolControl>());
   d.drain(0);
   EXPECT_EQ(d.refused(), ErrorCode::kConflict);
@@ -141,24 +141,24 @@ TEST(Drain, IsWrittenAgainAfterAFailedCommit) {
   d.drain(0);
   d.auto_commit = false;
   d.undrain();
-  const auto failed = d.only<CommitPoolOrders>();
-  EXPECT_FALSE(failed.orders.draining);
+  const auto failed = d.only<CommitDesiredState>();
+  EXPECT_FALSE(failed.desired.draining);
   d.send(CommitFailed{{failed.commit}, base::Error{ErrorCode::kStoreUnavailable, "", {}}});
   EXPECT_EQ(d.refused(), ErrorCode::kStoreUnavailable);
   d.drain(0);
-  const auto again = d.only<CommitPoolOrders>();
-  EXPECT_TRUE(again.orders.draining);
+  const auto again = d.only<CommitDesiredState>();
+  EXPECT_TRUE(again.desired.draining);
   EXPECT_TRUE(d.none<AnswerPoolControl>()) << "told before it was durable";
   d.send(Committed{{again.commit}});
   EXPECT_EQ(d.only<AnswerPoolControl>().result->status, "draining");
   d.drain(0);
-  EXPECT_TRUE(d.none<CommitPoolOrders>());
+  EXPECT_TRUE(d.none<CommitDesiredState>());
 }
 
 TEST(Drain, OutlivesOrchestratordAndThePoolButNotItsDeregistration) {
   Operated d({}, Restored{.jobs = {},
                           .pool_endpoints = {"http://pool-1"},
-                          .pool_orders = {{kPool, {.draining = true, .reload = {}, .purged = {}}}}});
+                          .desired_states = {{kPool, {.draining = true, .reload = {}, .purged = {}}}}});
   EXPECT_TRUE(d.health().draining) << "before the pool was heard of";
   d.add_worker();
   EXPECT_EQ(d.only<StopWorker>().worker_id.value, "w1") << "nothing of this process runs there";
@@ -208,15 +208,15 @@ TEST(Drain, IsWaitedForByAShutdown) {
   d.add_worker();
   d.auto_commit = false;
   d.drain(0);
-  const CommitId order = d.only<CommitPoolOrders>().commit;
+  const CommitId order = d.only<CommitDesiredState>().commit;
   d.send(Shutdown{60'000});
   EXPECT_TRUE(d.none<Drained>());
   d.send(CommitFailed{{order}, base::Error{ErrorCode::kStoreUnavailable, "", {}}});
   EXPECT_EQ(d.refused(), ErrorCode::kStoreUnavailable);
   EXPECT_TRUE(d.none<Drained>()) << "a restart may find the drain that was refused";
   d.after_ms(1'000);
-  const auto settle = d.only<CommitPoolOrders>();
-  EXPECT_FALSE(settle.orders.draining);
+  const auto settle = d.only<CommitDesiredState>();
+  EXPECT_FALSE(settle.desired.draining);
   EXPECT_TRUE(d.none<Drained>());
   d.send(Committed{{settle.commit}});
   d.only<Drained>();
@@ -233,10 +233,11 @@ TEST(Drain, IsWaitedForByAShutdown) {
 }
 
 // What cannot be read closes one pool, which says why; the others go on. It stays on disk until an operator's next word.
-TEST(Orders, ThatCannotBeReadAreOnePoolsProblem) {
+TEST(DesiredStates, ThatCannotBeReadAreOnePoolsProblem) {
   for (const bool draining : {false, true}) {
-    const wire::PoolOrders found{.draining = draining, .reload = {}, .purged = {}, .unreadable = "{\"reload\":7}"};
-    Operated d({}, Restored{.jobs = {}, .pool_endpoints = {"http://pool-1"}, .pool_orders = {{kPool, found}}});
+    const wire::PoolDesiredState found{
+        .draining = draining, .reload = {}, .purged = {}, .unreadable = "{\"reload\":7}"};
+    Operated d({}, Restored{.jobs = {}, .pool_endpoints = {"http://pool-1"}, .desired_states = {{kPool, found}}});
     d.see(d.pool_state());
     d.submit("a1");
     EXPECT_TRUE(d.none<StartWorker>());
@@ -253,11 +254,11 @@ TEST(Orders, ThatCannotBeReadAreOnePoolsProblem) {
     // The disk refuses the word that would drop it: it is there as it was.
     d.auto_commit = false;
     d.undrain();
-    EXPECT_FALSE(d.only<CommitPoolOrders>().orders.any());
-    d.send(CommitFailed{{d.only<CommitPoolOrders>().commit}, base::Error{ErrorCode::kStoreUnavailable, "", {}}});
+    EXPECT_FALSE(d.only<CommitDesiredState>().desired.any());
+    d.send(CommitFailed{{d.only<CommitDesiredState>().commit}, base::Error{ErrorCode::kStoreUnavailable, "", {}}});
     d.after_ms(1'000);
-    EXPECT_EQ(d.only<CommitPoolOrders>().orders.unreadable, found.unreadable);
-    d.send(Committed{{d.only<CommitPoolOrders>().commit}});
+    EXPECT_EQ(d.only<CommitDesiredState>().desired.unreadable, found.unreadable);
+    d.send(Committed{{d.only<CommitDesiredState>().commit}});
     EXPECT_TRUE(d.health().draining);
     d.auto_commit = true;
     d.undrain();
@@ -305,9 +306,9 @@ TEST(Deregistration, OfAPoolThatComesBack) {
   d.see(s);
   d.after_ms(1'000);
   EXPECT_TRUE(d.none<ForgetPool>());
-  const auto settle = d.only<CommitPoolOrders>();
+  const auto settle = d.only<CommitDesiredState>();
   EXPECT_EQ(settle.endpoint, "http://pool-1");
-  EXPECT_FALSE(settle.orders.any());
+  EXPECT_FALSE(settle.desired.any());
   d.send(Committed{{settle.commit}});
   EXPECT_TRUE(d.only<AnswerPool>().heartbeat_interval_ms);
   EXPECT_TRUE(d.health().ready);
@@ -372,7 +373,7 @@ TEST(Deregistration, OfAProcessThatIsOver) {
   d.see(s);
   EXPECT_TRUE(d.only<AnswerPool>().heartbeat_interval_ms);
   EXPECT_EQ(d.only<RememberPool>().pool_id, kPool) << "its row went with the deregistration";
-  EXPECT_FALSE(d.orders_on_disk.contains(kPool));
+  EXPECT_FALSE(d.desired_states_on_disk.contains(kPool));
   d.send(StartWorkerAnswered{base::WorkerId(worker), base::Error{ErrorCode::kShuttingDown, "", {}}});
   EXPECT_TRUE(d.none<ForgetPool>());
   d.see(s);
@@ -402,7 +403,7 @@ TEST(Deregistration, LeavesAttemptsInTheirSlots) {
 TEST(Deregistration, OfAPoolThatOnlyTheDiskKnows) {
   Operated d({}, Restored{.jobs = {},
                           .pool_endpoints = {"http://pool-1"},
-                          .pool_orders = {{kPool, {.draining = true, .reload = {}, .purged = {}}}}});
+                          .desired_states = {{kPool, {.draining = true, .reload = {}, .purged = {}}}}});
   d.send(PoolDeregistered{RequestId{70}, kPool});
   d.only<ForgetPool>();
   EXPECT_TRUE(d.only<AnswerPool>().heartbeat_interval_ms);
@@ -468,8 +469,8 @@ TEST(Purge, OutlivesARestart) {
   d.run("a1");
   d.auto_commit = false;
   d.purge();
-  const auto commit = d.only<CommitPoolOrders>();
-  EXPECT_EQ(commit.orders.purged, std::vector<std::string>{"w1"});
+  const auto commit = d.only<CommitDesiredState>();
+  EXPECT_EQ(commit.desired.purged, std::vector<std::string>{"w1"});
   EXPECT_TRUE(d.none<AnswerPoolControl>());
   d.purge();
   EXPECT_EQ(d.refused(), ErrorCode::kConflict);
@@ -488,13 +489,13 @@ TEST(Purge, OutlivesARestart) {
   EXPECT_EQ(next.run("a2").value, 1u) << "the pool goes on with what was not named";
   // Named once, it is not forgotten, even when it is gone: an order to start it may still be on its way.
   next.purge();
-  EXPECT_EQ(next.only<CommitPoolOrders>().orders.purged, (std::vector<std::string>{"w1", "w2"}));
+  EXPECT_EQ(next.only<CommitDesiredState>().desired.purged, (std::vector<std::string>{"w1", "w2"}));
   s.workers.pop_back();
   s.workers[0].worker_id = "w3";
   next.see(s);
   next.see(s);
   next.purge();
-  EXPECT_EQ(next.only<CommitPoolOrders>().orders.purged, (std::vector<std::string>{"w1", "w2", "w3"}));
+  EXPECT_EQ(next.only<CommitDesiredState>().desired.purged, (std::vector<std::string>{"w1", "w2", "w3"}));
 }
 
 // OC-CTRL-2001, OC-POOL-3003: live, ready, metrics and the last error.

@@ -87,8 +87,8 @@ std::int64_t Worker::unreported_bytes_on(const std::string& gpu_id) const {
 bool Place::is_healthy() const {
   return std::ranges::all_of(devices, [](const Device* device) { return device->info.healthy; });
 }
-std::int64_t Place::room_bytes() const {
-  return least_per_rank(*this, [](const Device& device) { return device.room_bytes(); });
+std::int64_t Place::free_bytes() const {
+  return least_per_rank(*this, [](const Device& device) { return device.free_bytes(); });
 }
 std::int64_t Place::potential_bytes() const {
   return least_per_rank(*this, [](const Device& device) { return device.potential_bytes(); });
@@ -143,7 +143,7 @@ std::int64_t Device::accounted_bytes() const {
   return sum;
 }
 
-std::int64_t Device::room_bytes() const {
+std::int64_t Device::free_bytes() const {
   std::int64_t not_reported = 0;
   for (const Worker* w : workers) not_reported += w->unreported_bytes_on(info.gpu_id);
   return std::max<std::int64_t>(
@@ -230,7 +230,7 @@ GoneWorker PoolRegistry::gone_worker(const Worker& w, GoneWhy why) const {
           .why = why == GoneWhy::kFailed && w.stop_sent_ms ? GoneWhy::kStopped : why,
           .was = w.info.status,
           .bytes = w.bytes(),
-          .told_before = w.told_gone};
+          .reported_before = w.reported_gone};
 }
 
 GoneWorker PoolRegistry::erase(Pool& pool, const base::WorkerId& id, GoneWhy why, bool remember) {
@@ -361,7 +361,7 @@ void PoolRegistry::merge_worker(Pool& pool, const wire::WorkerInfo& info, base::
     w.started_ms = w.last_used_ms = now.mono_ms;
     w.listed = true;
     w.reported_bytes = info.vram_bytes;
-    w.told_gone = said == WorkerStatus::kFailed;
+    w.reported_gone = said == WorkerStatus::kFailed;
     pool_of_.emplace(id, pool.id);
     index(w);
     changes.adopted.push_back(id);
@@ -377,10 +377,10 @@ void PoolRegistry::merge_worker(Pool& pool, const wire::WorkerInfo& info, base::
   w.reported_bytes = info.vram_bytes;
   // Its jobs go elsewhere now; its memory and its place on the device come back when its process is gone.
   if (said == WorkerStatus::kFailed) {
-    if (!w.told_gone) changes.gone.push_back(gone_worker(w, GoneWhy::kFailed));
-    w.told_gone = true;
+    if (!w.reported_gone) changes.gone.push_back(gone_worker(w, GoneWhy::kFailed));
+    w.reported_gone = true;
     w.info.status = WorkerStatus::kFailed;
-    w.claimed_by.reset();
+    w.reserved_by.reset();
     w.retiring = false;
     return;
   }

@@ -47,11 +47,11 @@ struct Worker {
   std::int64_t start_took_ms = 0;  // 0 for a worker we did not start
   bool answered = true;            // false until the pool answered our StartWorker
   bool listed = false;             // a report named it
-  bool told_gone = false;          // declared gone, but its process still holds its place; failed
+  bool reported_gone = false;      // declared gone, but its process still holds its place; failed
   int absent_reports = 0;          // in a row, while never listed
   bool doubted = false;            // a connection to it failed, and no report has named it since
   std::optional<std::int64_t> stop_sent_ms;
-  std::optional<std::uint64_t> claimed_by;   // group that waits for its memory: no new work
+  std::optional<std::uint64_t> reserved_by;  // group that waits for its memory: no new work
   std::optional<std::uint64_t> started_for;  // group whose first job asked for it
   bool retiring = false;                     // it leaves when it is idle: no new work
 
@@ -61,7 +61,7 @@ struct Worker {
   std::int64_t bytes() const { return std::max(info.vram_bytes, expected_bytes * std::ssize(devices)); }
   std::int64_t bytes_on(const std::string& gpu_id) const;
   std::int64_t unreported_bytes_on(const std::string& gpu_id) const;
-  bool takes_work() const { return info.status == WorkerStatus::kReady && !claimed_by && !retiring; }
+  bool takes_work() const { return info.status == WorkerStatus::kReady && !reserved_by && !retiring; }
   std::int64_t slots_free() const { return doubted ? 0 : std::max<std::int64_t>(0, info.slots_total - slots_in_use); }
 };
 
@@ -77,7 +77,7 @@ struct Device {
   std::int64_t accounted_bytes() const;
   // What a new worker could take now: what the pool reported as available less the workers it does not count yet, and
   // never more than the total less everything accounted.
-  std::int64_t room_bytes() const;
+  std::int64_t free_bytes() const;
   // What the device could offer with none of our workers on it.
   std::int64_t potential_bytes() const;
 };
@@ -107,7 +107,7 @@ struct Place {
 
   bool is_healthy() const;
   // Memory for one rank, on the device that has least for it.
-  std::int64_t room_bytes() const;
+  std::int64_t free_bytes() const;
   std::int64_t potential_bytes() const;
   std::int64_t total_bytes() const;
   // The version of the last worker that was ready here; null: not known.
@@ -130,7 +130,7 @@ struct GoneWorker {
   GoneWhy why = GoneWhy::kFailed;
   WorkerStatus was = WorkerStatus::kStarting;
   std::int64_t bytes = 0;
-  bool told_before = false;  // only its place on the device is free now
+  bool reported_before = false;  // only its place on the device is free now
 };
 
 struct Changes {

@@ -48,7 +48,7 @@ TEST_F(RegistryTest, AWorkerOverSeveralDevicesIsCountedOnEach) {
   registry.add_starting(base::PoolId("pool-1"), info, 8 * kGb, now);
   EXPECT_EQ(registry.find_worker(base::WorkerId("w1"))->bytes(), 16 * kGb);
   const auto room = [&] {
-    return std::vector{devices.at("0").room_bytes(), devices.at("1").room_bytes(), devices.at("2").room_bytes()};
+    return std::vector{devices.at("0").free_bytes(), devices.at("1").free_bytes(), devices.at("2").free_bytes()};
   };
   using Bytes = std::vector<std::int64_t>;
   EXPECT_EQ(room(), (Bytes{16 * kGb, 24 * kGb, 16 * kGb}));
@@ -95,8 +95,8 @@ TEST_F(RegistryTest, PlacesForSeveralDevices) {
   EXPECT_EQ(masks(2, "0,3"), "");
   EXPECT_EQ(masks(2, "0"), "");
   const auto places = places_for(pool, 2, {});
-  EXPECT_EQ(places[0].room_bytes(), 12 * kGb) << "half of the device for each rank";
-  EXPECT_EQ(places[1].room_bytes(), 7 * kGb);
+  EXPECT_EQ(places[0].free_bytes(), 12 * kGb) << "half of the device for each rank";
+  EXPECT_EQ(places[1].free_bytes(), 7 * kGb);
   EXPECT_EQ(places[1].total_bytes(), 24 * kGb);
   EXPECT_TRUE(places[1].is_healthy());
   EXPECT_FALSE(places[2].is_healthy());
@@ -215,14 +215,14 @@ TEST_F(RegistryTest, AFailedWorkerHoldsItsPlaceUntilItIsNotListedAnyMore) {
   state.workers[0].status = WorkerStatus::kFailed;
   Changes changes = report();
   ASSERT_EQ(changes.gone.size(), 1u);
-  EXPECT_FALSE(changes.gone[0].told_before);
+  EXPECT_FALSE(changes.gone[0].reported_before);
   EXPECT_EQ(changes.gone[0].was, WorkerStatus::kReady);
   EXPECT_TRUE(report().gone.empty());
   EXPECT_EQ(gpu().workers.size(), 1u);
   EXPECT_FALSE(registry.find_worker(base::WorkerId("w1"))->takes_work());
   const auto exited = registry.worker_failed(base::WorkerId("w1"), GoneWhy::kFailed);
   ASSERT_TRUE(exited);
-  EXPECT_TRUE(exited->told_before);
+  EXPECT_TRUE(exited->reported_before);
   EXPECT_TRUE(gpu().workers.empty());
 
   state.workers = {worker("w2", WorkerStatus::kFailed)};  // of a process before us
@@ -232,7 +232,7 @@ TEST_F(RegistryTest, AFailedWorkerHoldsItsPlaceUntilItIsNotListedAnyMore) {
   state.workers.clear();
   changes = report();
   ASSERT_EQ(changes.gone.size(), 1u);
-  EXPECT_TRUE(changes.gone[0].told_before);
+  EXPECT_TRUE(changes.gone[0].reported_before);
 }
 
 TEST_F(RegistryTest, ALoadingWorkerOfAnotherProcessIsKnownByItsFile) {
@@ -296,27 +296,27 @@ TEST_F(RegistryTest, AnotherBootKeepsTheStartsItNames) {
   state.boot_id = "boot-2";
   state.workers = {worker("w1", WorkerStatus::kStarting)};
   EXPECT_TRUE(report().gone.empty());
-  EXPECT_EQ(gpu().room_bytes(), 16 * kGb) << "what it will take is spoken for still";
+  EXPECT_EQ(gpu().free_bytes(), 16 * kGb) << "what it will take is spoken for still";
 }
 
 // ORCH-1040..1042: memory is spoken for from the command on, and counted once when the pool reports it.
 TEST_F(RegistryTest, RoomCountsStartedWorkersBeforeTheirFirstReport) {
   report();
-  EXPECT_EQ(gpu().room_bytes(), 24 * kGb);
+  EXPECT_EQ(gpu().free_bytes(), 24 * kGb);
   start("w1").answered = true;
-  EXPECT_EQ(gpu().room_bytes(), 16 * kGb);
+  EXPECT_EQ(gpu().free_bytes(), 16 * kGb);
   registry.worker_ready({.pool_id = "pool-1", .worker = worker("w1")}, now);
-  EXPECT_EQ(gpu().room_bytes(), 16 * kGb);  // the report in hand does not count it yet
+  EXPECT_EQ(gpu().free_bytes(), 16 * kGb);  // the report in hand does not count it yet
   state.workers = {worker("w1")};
   state.gpus[0].vram_allocated_bytes = 6 * kGb;
   state.gpus[0].vram_available_bytes = 17 * kGb;
   report();
   EXPECT_EQ(gpu().accounted_bytes(), 8 * kGb);
-  EXPECT_EQ(gpu().room_bytes(), 15 * kGb);
+  EXPECT_EQ(gpu().free_bytes(), 15 * kGb);
   EXPECT_EQ(gpu().potential_bytes(), 24 * kGb);
   registry.worker_failed(base::WorkerId("w1"), GoneWhy::kFailed);
   EXPECT_EQ(gpu().accounted_bytes(), 0);
-  EXPECT_EQ(gpu().room_bytes(), 17 * kGb);  // until the pool reports the memory free
+  EXPECT_EQ(gpu().free_bytes(), 17 * kGb);  // until the pool reports the memory free
 }
 
 TEST_F(RegistryTest, WorkersAreOrderedByPoolAndId) {

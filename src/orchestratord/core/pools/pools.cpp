@@ -69,8 +69,8 @@ void Pools::on(PoolSeen& e) {
   recheck_.all();
   expected_endpoints_.erase(e.state.endpoint);
   if (e.asked_endpoint) expected_endpoints_.erase(*e.asked_endpoint);
-  for (const base::PoolId& other : changes.replaced) s_.orders.pool_replaced(other);
-  s_.orders.pool_back(id, changes.rebooted);
+  for (const base::PoolId& other : changes.replaced) s_.desired.pool_replaced(other);
+  s_.desired.pool_back(id, changes.rebooted);
   if (changes.is_new || changes.moved || changes.rebooted) emit(RememberPool{id, e.state.endpoint});
   answer();  // by now it is known where the pool is, for what it says next
   if (changes.is_new || changes.moved || changes.rebooted || changes.recovered) {
@@ -106,7 +106,7 @@ void Pools::pool_conflict(const PoolSeen& e, const std::string& holder) {
 
 void Pools::repeat_stops(Pool& pool) {
   for (auto& [id, worker] : pool.workers) {
-    if (!worker.stop_sent_ms || worker.told_gone || now_.mono_ms - *worker.stop_sent_ms < kRepeatStopMs) continue;
+    if (!worker.stop_sent_ms || worker.reported_gone || now_.mono_ms - *worker.stop_sent_ms < kRepeatStopMs) continue;
     worker.stop_sent_ms = now_.mono_ms;
     emit(StopWorker{pool.id, pool.endpoint, id});
   }

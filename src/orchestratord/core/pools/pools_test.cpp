@@ -165,13 +165,13 @@ TEST(Workers, AWorkerInUseIsNotEvictedUntilPatienceEnds) {
   x = d.only<Execute>().execution;  // a2: b1 holds nobody up
   EXPECT_TRUE(d.none<StopWorker>());
   d.after_ms(30'000);
-  EXPECT_TRUE(d.none<StopWorker>());  // claimed, still at work
+  EXPECT_TRUE(d.none<StopWorker>());  // reserved, still at work
   d.end(x);
   EXPECT_TRUE(d.none<Execute>());
   EXPECT_EQ(d.only<StopWorker>().worker_id, base::WorkerId("w1"));
 }
 
-TEST(Workers, AClaimEndsWithItsReason) {
+TEST(Workers, AReservationEndsWithItsReason) {
   Driver d;
   d.add_worker();
   const ExecutionId x = d.run("a1");
@@ -285,7 +285,7 @@ TEST(Workers, AClearedDeviceIsKeptForTheJobThatWaited) {
   const ExecutionId x = d.run("a1", {.memory_bytes = 5 * kGb});
   d.submit("big", {.model = "big", .memory_bytes = 7 * kGb});
   d.submit("a2", {.memory_bytes = 5 * kGb});
-  d.after_ms(30'000);  // claims the worker
+  d.after_ms(30'000);  // reserves the worker
   d.submit("small", {.model = "small", .memory_bytes = 2 * kGb});
   EXPECT_TRUE(d.none<StartWorker>());
   d.end(x);

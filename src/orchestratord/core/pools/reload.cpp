@@ -30,7 +30,7 @@ std::set<std::string> devices_in(const std::string& mask) {
   return {by_rank.begin(), by_rank.end()};
 }
 
-PoolOperation operation_of(const wire::ReloadOrder& order) {
+PoolOperation operation_of(const wire::DesiredReload& order) {
   return {.kind = PoolOperationKind::kReload,
           .state = order.state,
           .step = {},
@@ -39,12 +39,12 @@ PoolOperation operation_of(const wire::ReloadOrder& order) {
 }
 }  // namespace
 
-void Orders::on(ReloadPool& e) {
+void DesiredStates::on(ReloadPool& e) {
   const auto refuse_with = [&](Error error) {
-    refuse_order(e.request, std::move(error).with("pool_id", e.pool_id.value));
+    refuse_request(e.request, std::move(error).with("pool_id", e.pool_id.value));
   };
   Pool* pool = registry_.find_pool(e.pool_id);
-  if (!pool) return refuse_order(e.request, pool_not_found(e.pool_id));
+  if (!pool) return refuse_request(e.request, pool_not_found(e.pool_id));
   PoolControl& control = controls_[e.pool_id];
   if (!control.open() || control.commit_pending) {
     return refuse_with({ErrorCode::kConflict,
@@ -73,26 +73,26 @@ void Orders::on(ReloadPool& e) {
         {}}.with("required_bytes", e.model.memory_bytes)
                            .with("available_bytes", potential_max));
   }
-  PoolCommit commit{PoolCommit::Kind::kReload, e.request, e.pool_id, control.orders, e.deadline_ms};
-  wire::ReloadOrder& order = commit.orders.reload.emplace();
+  PoolCommit commit{PoolCommit::Kind::kReload, e.request, e.pool_id, control.desired, e.deadline_ms};
+  wire::DesiredReload& order = commit.desired.reload.emplace();
   order.model = e.model;
   for (const auto& [id, w] : pool->workers) {
     if (w.info.status != WorkerStatus::kReady || w.info.model_digest.empty()) continue;
     order.before.push_back({.gpu_id = w.info.gpu_id, .model = model(s_.filling.model_held_by(w)).facts});
   }
-  commit_orders(std::move(commit));
+  commit_desired_state(std::move(commit));
 }
 
-Reload Filling::reload_of(const wire::ReloadOrder& order) {
+Reload Filling::reload_of(const wire::DesiredReload& order) {
   Reload reload{.to = models_.intern(order.model), .before = {}, .places = {}, .error = {}};
-  for (const wire::ReloadOrder::Place& place : order.before) {
+  for (const wire::DesiredReload::Place& place : order.before) {
     reload.before.push_back({.gpu_id = place.gpu_id, .model = models_.intern(place.model), .worker = {}});
   }
   return reload;
 }
 
-void Orders::reload_begins(const PoolCommit& commit, PoolControl& control) {
-  const wire::ReloadOrder& order = *control.orders.reload;
+void DesiredStates::reload_begins(const PoolCommit& commit, PoolControl& control) {
+  const wire::DesiredReload& order = *control.desired.reload;
   control.reload = s_.filling.reload_of(order);
   control.operation = operation_of(order);
   control.forced = false;
@@ -108,8 +108,8 @@ void Orders::reload_begins(const PoolCommit& commit, PoolControl& control) {
 }
 
 // What a restart found. One that was not over begins again, with whatever workers its pool has by then.
-void Orders::restore_reload(const base::PoolId& id, PoolControl& control) {
-  const wire::ReloadOrder& order = *control.orders.reload;
+void DesiredStates::restore_reload(const base::PoolId& id, PoolControl& control) {
+  const wire::DesiredReload& order = *control.desired.reload;
   control.operation = operation_of(order);
   control.last_error = order.error;
   if (order.state != PoolOperationState::kRunning) return;
@@ -131,7 +131,7 @@ ModelIndex Filling::model_held_by(const Worker& w) {
   return models_.intern(facts);
 }
 
-void Orders::advance_reload(const base::PoolId& id, PoolControl& control) {
+void DesiredStates::advance_reload(const base::PoolId& id, PoolControl& control) {
   Reload& reload = *control.reload;
   if (reload.phase == Reload::Phase::kEnding) return;
   Pool* pool = registry_.find_pool(id);
@@ -166,22 +166,22 @@ void Orders::advance_reload(const base::PoolId& id, PoolControl& control) {
 }
 
 // Told, and the pool opened, once the disk has it: a restart must not begin again what somebody was told is over.
-void Orders::conclude_reload(const base::PoolId& id, PoolControl& control, PoolOperationState state) {
+void DesiredStates::conclude_reload(const base::PoolId& id, PoolControl& control, PoolOperationState state) {
   Reload& reload = *control.reload;
-  ASSERT(!control.settling && !control.commit_pending, "pool {}: a reload ends while orders are being written",
-         id.value);
+  ASSERT(!control.settling && !control.commit_pending,
+         "pool {}: a reload ends while its desired state is being written", id.value);
   reload.phase = Reload::Phase::kEnding;
-  control.orders.reload->state = state;
+  control.desired.reload->state = state;
   if (reload.error) {
-    control.orders.reload->error = fmt::format("{}: {}", reload.error->name(), reload.error->message);
+    control.desired.reload->error = fmt::format("{}: {}", reload.error->name(), reload.error->message);
   }
   control.unsettled = true;
-  settle_orders(id, control);
+  settle_desired_state(id, control);
 }
 
-void Orders::reload_ends(const base::PoolId& id, PoolControl& control) {
+void DesiredStates::reload_ends(const base::PoolId& id, PoolControl& control) {
   if (!control.reload || control.reload->phase != Reload::Phase::kEnding) return;
-  end_operation(id, control, control.orders.reload->state);
+  end_operation(id, control, control.desired.reload->state);
 }
 
 std::vector<Reload::Place> Filling::places_for(const Pool& pool, const Reload& reload) const {
@@ -219,7 +219,7 @@ bool Filling::may_start(const Pool& pool, const std::string& mask, const wire::M
     return !device->doubted && std::ssize(device->workers) < config_.workers_per_gpu &&
            std::ranges::none_of(device->workers, loads_it);
   };
-  return place.is_healthy() && place.room_bytes() >= facts.memory_bytes &&
+  return place.is_healthy() && place.free_bytes() >= facts.memory_bytes &&
          std::ranges::all_of(place.devices, takes_one_more);
 }
 

@@ -78,8 +78,8 @@ void Workers::stop_worker(Worker& worker, std::string_view why) {
   const bool ready = worker.info.status == WorkerStatus::kReady;
   registry_.set_status(worker, ready ? WorkerStatus::kDraining : WorkerStatus::kFailed);
   worker.stop_sent_ms = now_.mono_ms;
-  worker.claimed_by.reset();
-  claims_.erase(worker.id);
+  worker.reserved_by.reset();
+  reserved_workers_.erase(worker.id);
   worker.retiring = false;
   retiring_.erase(worker.id);
   count(Metric::kWorkerStops, why);
@@ -92,7 +92,7 @@ void Workers::on(StartWorkerAnswered& e) {
   Worker* worker = registry_.find_worker(e.worker_id);
   if (!worker || worker->answered) return;  // settled otherwise meanwhile
   worker->answered = true;
-  if (s_.orders.is_leaving(worker->pool_id)) recheck_.all();  // it was waited for
+  if (s_.desired.is_leaving(worker->pool_id)) recheck_.all();  // it was waited for
   if (!e.error || worker->info.status == WorkerStatus::kReady) {
     for (auto* device : registry_.devices_at(*registry_.find_pool(worker->pool_id), worker->info.gpu_id)) {
       device->disagreed = false;
@@ -154,7 +154,7 @@ void Workers::worker_adopted(const base::WorkerId& id) {
   Worker* worker = registry_.find_worker(id);
   if (!worker) return;
   for (const Execution& x : jobs_.executions()) worker->slots_in_use += x.worker_id == id;
-  if (worker->info.status != WorkerStatus::kFailed && s_.orders.is_purged(*worker)) retire(*worker);
+  if (worker->info.status != WorkerStatus::kFailed && s_.desired.is_purged(*worker)) retire(*worker);
 }
 
 void Workers::worker_ready(const base::WorkerId& id) {
@@ -194,7 +194,7 @@ void Workers::worker_ready(const base::WorkerId& id) {
 void Workers::start_succeeded(ModelIndex model_index, const Worker& worker) {
   Model& m = model(model_index);
   m.starts.ready();
-  for (const GroupIndex index : m.groups) {
+  for (const GroupIndex index : m.groups.get()) {
     if (accepts(group(index), worker)) group(index).start_round = {};
   }
 }
@@ -214,9 +214,9 @@ void Workers::on(WorkerFailed& e) {
 
 void Workers::worker_gone(const GoneWorker& gone, std::optional<Error> error) {
   recheck_.all();
-  claims_.erase(gone.id);
+  reserved_workers_.erase(gone.id);
   retiring_.erase(gone.id);
-  if (gone.told_before) return;
+  if (gone.reported_before) return;
   const bool expected = gone.why == GoneWhy::kStopped;
   log(expected ? base::LogLevel::kInfo : base::LogLevel::kWarn, "worker.gone", "A worker is gone.",
       {{"worker_id", gone.id},
@@ -232,7 +232,7 @@ void Workers::worker_gone(const GoneWorker& gone, std::optional<Error> error) {
   Model* known = models_.find(gone.model_digest);
   if (gone.why == GoneWhy::kFailed && gone.was == WorkerStatus::kReady) {
     const Error crash = error.value_or(Error{ErrorCode::kWorkerReset, "The worker was lost.", {}});
-    s_.orders.note_failure(gone.pool_id, crash);
+    s_.desired.note_failure(gone.pool_id, crash);
     if (known) worker_crashed(*known, crash);
   }
   if (gone.was != WorkerStatus::kStarting || !known) return;
@@ -277,7 +277,7 @@ void Workers::start_failed(const FailedStart& start, Error error) {
   Model& m = model(start.model);
   count(Metric::kWorkerStarts, "failure");
   m.starts.failed(error, config_.retry, now_.mono_ms, entropy_);
-  s_.orders.note_failure(start.pool_id, error);
+  s_.desired.note_failure(start.pool_id, error);
   recheck_all_at(m.starts.not_before_ms());
   recheck_.all();
   log(base::LogLevel::kWarn, "worker.start_failed", "A worker could not be started.",
@@ -287,7 +287,7 @@ void Workers::start_failed(const FailedStart& start, Error error) {
        {"code", error.name()},
        {"backoff_ms", m.starts.not_before_ms() - now_.mono_ms}});
   const Error told = Error(error).with("gpu_id", start.gpu_id);
-  for (const GroupIndex index : m.groups) {
+  for (const GroupIndex index : m.groups.get()) {
     JobGroup& l = group(index);
     // Without a group of its own a start counts for everybody who might have used it.
     const bool concerned =

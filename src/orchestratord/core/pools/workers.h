@@ -28,17 +28,17 @@ class Workers : Handler {
   base::WorkerId start_worker(const StartOrder& order, const base::PoolId& pool_id, const std::string& gpu_id);
   void stop_worker(Worker& worker, std::string_view why);
   // Its memory is for the first job of that group; and the room there.
-  void claim(Worker& worker, GroupIndex group_index);
+  void reserve(Worker& worker, GroupIndex group_index);
   void reserve(const base::PoolId& pool, const std::string& mask, GroupIndex group_index);
   std::optional<placement::Reservation> reservation(const base::PoolId& pool, const std::string& gpu_id) const;
   // It leaves when it is idle.
   void retire(Worker& worker);
   // Whether a pass may stop one, or a device is being cleared.
-  bool holds_any() const { return !reservations_.empty() || !claims_.empty() || !retiring_.empty(); }
+  bool holds_any() const { return !reservations_.empty() || !reserved_workers_.empty() || !retiring_.empty(); }
 
   // At the end of a pass.
-  void give_up_claims();
-  void stop_claimed();
+  void give_up_reservations();
+  void stop_reserved();
   void stop_retiring();
   void unload_idle();
 
@@ -61,7 +61,7 @@ class Workers : Handler {
   bool unused(const Worker& worker) const;
   std::int64_t trim(pools::Device& device);
 
-  std::set<base::WorkerId> claims_;                                          // with claimed_by
+  std::set<base::WorkerId> reserved_workers_;                                // with reserved_by
   std::map<std::pair<base::PoolId, std::string>, GroupIndex> reservations_;  // devices being cleared for a group
   std::set<base::WorkerId> retiring_;                                        // with retiring
   std::optional<TimerQueue::Handle> unload_timer_;

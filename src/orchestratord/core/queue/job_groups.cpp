@@ -36,18 +36,18 @@ GroupIndex JobGroups::intern(ModelIndex model, const jobs::JobSpec& spec, const 
   }
   JobGroup& l = at(it->second) = JobGroup{it->first};
   l.anywhere = placement::is_anywhere(l.placement);
-  models_.at(model).groups.push_back(it->second);
+  models_.at(model).groups.value_.push_back(it->second);
   return it->second;
 }
 
 void JobGroups::enter(Job& job, GroupIndex index) {
   job.group = index;
   job.model = at(index).model;
-  ++at(index).jobs;
+  ++at(index).jobs.value_;
 }
 
 void JobGroups::leave(const Job& job) {
-  if (--at(job.group).jobs == 0) emptied_.push_back(job.group);
+  if (--at(job.group).jobs.value_ == 0) emptied_.push_back(job.group);
 }
 
 void JobGroups::not_entered(GroupIndex index) {
@@ -76,7 +76,7 @@ std::vector<GroupIndex> JobGroups::forget_waits(bool every_group, std::vector<Gr
     std::erase_if(waiting_,
                   [&](GroupIndex index) { return std::find(named.begin(), named.end(), index) != named.end(); });
   }
-  for (const GroupIndex index : named) at(index).wait.reset();
+  for (const GroupIndex index : named) at(index).wait = std::nullopt;
   return named;
 }
 
@@ -111,7 +111,7 @@ void JobGroups::pass_over() {
         if (w->started_for == index.value) w->started_for.reset();
       }
     }
-    std::erase(m.groups, index);
+    std::erase(m.groups.value_, index);
     index_of_.erase(GroupKey(l));
     free_.push_back(index);
   }
@@ -121,7 +121,7 @@ void JobGroups::pass_over() {
 std::int64_t JobGroups::ahead_of(const Job& job) const {
   const queue::Entry* entry = queue_.find(job.arrival);
   std::int64_t ahead = 0;
-  for (const GroupIndex index : models_.at(job.model).groups) {
+  for (const GroupIndex index : models_.at(job.model).groups.get()) {
     // A job not queued yet goes behind all others of its model.
     ahead += entry ? queue_.ahead_in(index, entry->priority, entry->arrival)
                    : static_cast<std::int64_t>(queue_.count_of(index));
@@ -147,9 +147,9 @@ void JobGroups::verify(const Jobs& jobs) const {
   ASSERT(queue_.depth() == in_queue, "{} queued, {} say so", queue_.depth(), in_queue);
   std::size_t waiting = 0;
   for (std::size_t i = 0; i < groups_.size(); ++i) {
-    ASSERT(groups_[i].jobs == jobs_of[GroupIndex{i}], "group {}: {} jobs, {} say so", i, groups_[i].jobs,
+    ASSERT(groups_[i].jobs.get() == jobs_of[GroupIndex{i}], "group {}: {} jobs, {} say so", i, groups_[i].jobs.get(),
            jobs_of[GroupIndex{i}]);
-    waiting += groups_[i].wait.has_value();
+    waiting += bool{groups_[i].wait};
   }
   ASSERT(waiting == waiting_.size(), "{} groups wait, {} are listed", waiting, waiting_.size());
 }

@@ -16,6 +16,7 @@ struct Performance {
   placement::Average first_token_ms, us_per_token;
 };
 
+class JobGroups;
 struct Model {
   ModelIndex index;
   wire::ModelFacts facts;
@@ -24,7 +25,7 @@ struct Model {
   placement::StartControl starts;
   placement::UseFrequency frequency;
   std::optional<std::pair<base::PoolId, base::WorkerId>> last_worker;  // round-robin
-  std::vector<GroupIndex> groups;                                      // in use
+  WrittenBy<std::vector<GroupIndex>, JobGroups> groups;                // in use
 };
 
 class Models {
@@ -50,10 +51,10 @@ struct GroupKey {
   auto operator<=>(const GroupKey&) const = default;
 };
 struct JobGroup : GroupKey {
-  bool anywhere = true;   // `placement` excludes and prefers nothing
-  std::int64_t jobs = 0;  // live ones
+  bool anywhere = true;                     // `placement` excludes and prefers nothing
+  WrittenBy<std::int64_t, JobGroups> jobs;  // live ones
   placement::StartRound start_round;
-  std::optional<placement::Wait> wait;  // of its first waiting job, from the last scheduling pass
+  WrittenBy<std::optional<placement::Wait>, JobGroups> wait;  // of its first waiting job, from the last scheduling pass
   std::optional<std::pair<Arrival, placement::WaitCode>> logged_wait;  // said once, not at every pass
   std::optional<std::int64_t> memory_wait_since_ms;
   std::optional<queue::Suggestion> advice;  // from the last review of the queue

@@ -51,7 +51,7 @@ Place place_of_idle(const WaitingGroup& group, const Snapshot& snapshot) {
     if (static_cast<std::int64_t>(device.workers.size()) > snapshot.workers_per_device) continue;
     for (const WorkerView& w : device.workers) {
       const bool may_go = w.serves && !w.wanted && w.slots_in_use == 0 && w.idle_ms >= kIdleMsMin &&
-                          w.model_digest != group.model_digest && device.room_bytes + w.bytes >= group.memory_bytes;
+                          w.model_digest != group.model_digest && device.free_bytes + w.bytes >= group.memory_bytes;
       if (may_go && (!best.idle || w.idle_ms > best.idle->idle_ms)) best = {&device, &w};
     }
   }

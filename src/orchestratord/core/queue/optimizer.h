@@ -40,7 +40,7 @@ struct DeviceView {
   base::PoolId pool_id;
   std::string gpu_id;
   bool usable = false;  // its pool answers and it is well
-  std::int64_t room_bytes = 0;
+  std::int64_t free_bytes = 0;
   std::int64_t total_bytes = 0;
   std::vector<WorkerView> workers;
 };

@@ -39,7 +39,7 @@ DeviceView device(const std::string& pool, std::vector<WorkerView> workers) {
   return {.pool_id = base::PoolId(pool),
           .gpu_id = "0",
           .usable = true,
-          .room_bytes = 2 * kGb,
+          .free_bytes = 2 * kGb,
           .total_bytes = 8 * kGb,
           .workers = std::move(workers)};
 }
@@ -95,7 +95,7 @@ TEST(QueueOptimizer, AddsAWorkerWhereItPays) {
   s.devices[1].workers[0].idle_ms = kIdleMsMin - 1;  // its model may be asked for any moment
   EXPECT_TRUE(review(s, never).suggestions.empty());
   s.devices[1].workers[0].idle_ms = kIdleMsMin;
-  s.devices[1].room_bytes = 0;
+  s.devices[1].free_bytes = 0;
   s.devices[1].workers[0].bytes = 5 * kGb;  // would not make enough room
   EXPECT_TRUE(review(s, never).suggestions.empty());
   s.devices[1].workers[0].bytes = 6 * kGb;

@@ -36,7 +36,7 @@ class Ledger : Owner {
   void settle(const Job& job);
 
   // Decode time a job is charged: what its worker measured, else how long the attempt ran that was cut off.
-  std::int64_t time_taken_ms(const Job& job, const Ending& ending) const;
+  std::int64_t time_taken_ms(const Job& job, const Outcome& outcome) const;
   struct RunLimit {
     std::int64_t timeout_ms = 0;
     bool is_session = false;  // what was left of a session's time

@@ -34,7 +34,7 @@ wire::SessionView Ledger::view(const sessions::Session& session) const {
 }
 
 void Ledger::on(OpenSession& e) {
-  if (env_.draining) return emit(AnswerSession{.request = e.request, .result = base::fail(stopping_error())});
+  if (env_.draining()) return emit(AnswerSession{.request = e.request, .result = base::fail(stopping_error())});
   auto opened = sessions_.open(e.session, now_, entropy_);
   if (!opened) return emit(AnswerSession{.request = e.request, .result = base::fail(std::move(opened).error())});
   const CommitId id = commits_.add(
@@ -147,10 +147,10 @@ void Ledger::settle(const Job& job) {
   publish_standing(job.spec.tenant_id);
 }
 
-std::int64_t Ledger::time_taken_ms(const Job& job, const Ending& ending) const {
+std::int64_t Ledger::time_taken_ms(const Job& job, const Outcome& outcome) const {
   const bool on_worker = job.status == JobStatus::kDispatched || job.status == JobStatus::kRunning;
   std::int64_t time_ms = on_worker ? now_.mono_ms - job.dispatched_ms : 0;
-  if (ending.end) time_ms = ending.end->decode_time_ms;
+  if (outcome.end) time_ms = outcome.end->decode_time_ms;
   if (job.session && job.session->reservation.time_ms) time_ms = std::min(time_ms, *job.session->reservation.time_ms);
   return time_ms;
 }

@@ -103,9 +103,9 @@ struct Describe {
         "AnswerPool {} {}", c.request.value,
         c.heartbeat_interval_ms ? text(*c.heartbeat_interval_ms) : text(c.heartbeat_interval_ms.error()));
   }
-  std::string operator()(const CommitPoolOrders& c) const {
-    return fmt::format("CommitPoolOrders {} {} {} {} {}", c.commit.value, c.pool_id.value, c.endpoint,
-                       c.orders.draining, wire::encode(c.orders));
+  std::string operator()(const CommitDesiredState& c) const {
+    return fmt::format("CommitDesiredState {} {} {} {} {}", c.commit.value, c.pool_id.value, c.endpoint,
+                       c.desired.draining, wire::encode(c.desired));
   }
   std::string operator()(const AnswerPoolControl& c) const {
     return fmt::format(

@@ -24,10 +24,10 @@ class Driver {
     core_.step(std::move(event), now, commands_);
     core_.verify();
     for (std::size_t i = 0; auto_commit && i < commands_.size(); ++i) {
-      if (const auto* orders = std::get_if<CommitPoolOrders>(&commands_[i])) {
-        orders_on_disk[orders->pool_id] = orders->orders;
+      if (const auto* desired = std::get_if<CommitDesiredState>(&commands_[i])) {
+        desired_states_on_disk[desired->pool_id] = desired->desired;
       }
-      if (const auto* gone = std::get_if<ForgetPool>(&commands_[i])) orders_on_disk.erase(gone->pool_id);
+      if (const auto* gone = std::get_if<ForgetPool>(&commands_[i])) desired_states_on_disk.erase(gone->pool_id);
       if (const auto id = commit_of(commands_[i])) {
         core_.step(Committed{{*id}}, now, commands_);
         core_.verify();
@@ -45,7 +45,7 @@ class Driver {
     if (const auto* a = std::get_if<CommitAdmission>(&c)) return a->commit;
     if (const auto* t = std::get_if<CommitTransition>(&c)) return t->commit;
     if (const auto* s = std::get_if<CommitSession>(&c)) return s->commit;
-    if (const auto* d = std::get_if<CommitPoolOrders>(&c)) return d->commit;
+    if (const auto* d = std::get_if<CommitDesiredState>(&c)) return d->commit;
     if (const auto* f = std::get_if<ForgetPool>(&c)) return f->commit;
     return std::nullopt;
   }
@@ -159,7 +159,7 @@ class Driver {
   base::Time now{1'000'000, 1'700'000'000'000};
   std::uint64_t requests = 0;
   bool auto_commit = true;
-  std::map<base::PoolId, wire::PoolOrders> orders_on_disk;  // with auto_commit
+  std::map<base::PoolId, wire::PoolDesiredState> desired_states_on_disk;  // with auto_commit
 
  private:
   base::SeededEntropy entropy_{1};

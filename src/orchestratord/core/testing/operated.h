@@ -29,7 +29,9 @@ struct Operated : Driver {
     return answer.result ? base::ErrorCode::kInternal : answer.result.error().code;
   }
   // What the next process finds.
-  Restored restored() const { return {.jobs = {}, .pool_endpoints = {"http://pool-1"}, .pool_orders = orders_on_disk}; }
+  Restored restored() const {
+    return {.jobs = {}, .pool_endpoints = {"http://pool-1"}, .desired_states = desired_states_on_disk};
+  }
   const std::vector<Command>& purge(bool force = false) {
     return send(PurgePool{{++requests}, kPool, {}, true, force});
   }

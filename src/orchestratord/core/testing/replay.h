@@ -50,7 +50,7 @@ class Replay {
     }
     if (const auto* start = std::get_if<placement::StartOn>(&d)) at(start->device);
     if (const auto* evict = std::get_if<placement::Evict>(&d)) at(evict->device), name(evict->workers, out);
-    if (const auto* claim = std::get_if<placement::Claim>(&d)) at(claim->device), name(claim->workers, out);
+    if (const auto* reserve = std::get_if<placement::Reserve>(&d)) at(reserve->device), name(reserve->workers, out);
     if (const auto* wait = std::get_if<placement::Wait>(&d)) out.wait = placement::code(wait->code);
     return out;
   }
@@ -83,12 +83,12 @@ class Replay {
     if (p.failed_before) failed_.push_back(number);
     placement::DeviceChoice choice{.device = number,
                                    .usable = p.usable,
-                                   .room_bytes = p.free_bytes,
+                                   .free_bytes = p.free_bytes,
                                    .potential_bytes = p.potential_bytes,
                                    .total_bytes = p.total_bytes};
     if (p.reserved) choice.reserved = placement::Reservation{model(p.reserved->model_digest), rank(p.reserved->rank)};
     for (const wire::PlaceDevice& d : p.devices) {
-      placement::DeviceChoice part{.room_bytes = d.free_bytes,
+      placement::DeviceChoice part{.free_bytes = d.free_bytes,
                                    .potential_bytes = d.potential_bytes,
                                    .total_bytes = d.total_bytes,
                                    .reserved = {},

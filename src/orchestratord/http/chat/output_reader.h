@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "orchestratord/models/chat_format.h"
-#include "orchestratord/streams/log/token_json.h"
+#include "orchestratord/streams/replay/token_json.h"
 #include "text/formats/parser.h"
 
 namespace llorch::orchestratord::http::chat {

@@ -84,7 +84,7 @@ wire::JobView job_view(const store::JobRecord& record, const std::optional<LiveD
   return view;
 }
 
-streams::StreamLog::Terminal terminal_event(const store::JobProgress& progress) {
+streams::ReplayLog::Terminal terminal_event(const store::JobProgress& progress) {
   ASSERT(progress.end.has_value() != progress.error.has_value());
   if (progress.end) return *progress.end;
   return *progress.error;

@@ -6,7 +6,7 @@
 #include "orchestratord/core/jobs/job.h"
 #include "orchestratord/core/view.h"
 #include "orchestratord/store/store.h"
-#include "orchestratord/streams/log/stream_log.h"
+#include "orchestratord/streams/replay/replay_log.h"
 #include "wire/task.h"
 
 namespace llorch::orchestratord::http::tasks {
@@ -24,6 +24,6 @@ struct LiveDetails {
 wire::JobView job_view(const store::JobRecord& record, const std::optional<LiveDetails>& live);
 
 // The terminal event of a finished job. REQUIRES a terminal status.
-streams::StreamLog::Terminal terminal_event(const store::JobProgress& progress);
+streams::ReplayLog::Terminal terminal_event(const store::JobProgress& progress);
 
 }  // namespace llorch::orchestratord::http::tasks

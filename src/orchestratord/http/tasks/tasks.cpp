@@ -8,7 +8,7 @@
 #include "orchestratord/http/tasks/job_view.h"
 #include "orchestratord/http/tasks/result_renderer.h"
 #include "orchestratord/http/tenancy.h"
-#include "orchestratord/streams/log/sse_renderer.h"
+#include "orchestratord/streams/replay/sse_renderer.h"
 #include "wire/json.h"
 
 namespace llorch::orchestratord::http::tasks {

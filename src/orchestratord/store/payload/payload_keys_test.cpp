@@ -15,7 +15,7 @@ class MemoryKeyFile final : public files::StateFile {
  public:
   struct Disk {
     std::vector<std::uint8_t> bytes, durable;
-    std::size_t room_bytes = SIZE_MAX;
+    std::size_t capacity_bytes = SIZE_MAX;
     int operations = 0;
     int fail_at = -1;
   };
@@ -32,7 +32,7 @@ class MemoryKeyFile final : public files::StateFile {
     return {};
   }
   base::Result<> write(std::uint64_t offset, std::span<const std::uint8_t> bytes) override {
-    if (offset + bytes.size() > disk_.room_bytes) return base::fail(base::ErrorCode::kStoreUnavailable, "full");
+    if (offset + bytes.size() > disk_.capacity_bytes) return base::fail(base::ErrorCode::kStoreUnavailable, "full");
     disk_.bytes.resize(std::max<std::size_t>(disk_.bytes.size(), offset + bytes.size()));
     if (auto ok = operation(); !ok) {  // a torn write
       std::memcpy(disk_.bytes.data() + offset, bytes.data(), bytes.size() / 2);
@@ -163,14 +163,14 @@ TEST(PayloadKeys, AFullDiskKeepsNoKeyThatWasGivenUp) {
   PayloadKeys keys(std::make_unique<MemoryKeyFile>(disk), entropy);
   ASSERT_TRUE(keys.adopt({}));
   const Keys made = all_spare(keys);
-  disk.room_bytes = disk.bytes.size();
+  disk.capacity_bytes = disk.bytes.size();
   EXPECT_FALSE(keys.create());
   keys.erase(made[3].first);
   EXPECT_FALSE(holds(disk.bytes, made[3].second));
   EXPECT_FALSE(keys.sync());
   EXPECT_FALSE(holds(disk.durable, made[3].second));
   EXPECT_TRUE(holds(disk.durable, made[4].second));
-  disk.room_bytes = SIZE_MAX;
+  disk.capacity_bytes = SIZE_MAX;
   const auto next = keys.create();
   ASSERT_TRUE(next);
   EXPECT_TRUE(holds(disk.durable, next->second));

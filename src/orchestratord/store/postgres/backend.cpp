@@ -146,11 +146,11 @@ struct AddNote {
     upsert.add(std::string_view(seen.pool.pool_id.value)).add(std::string_view(seen.pool.endpoint));
     queries.push_back(std::move(upsert.add(seen.unix_ms)));
   }
-  void operator()(const PoolOrdered& set) const {
+  void operator()(const PoolDesired& set) const {
     if (!is_storable(set.pool.pool_id.value)) return;
     if (!set.pool.endpoint.empty()) (*this)(PoolSeen{set.pool, set.unix_ms});
     Query update("UPDATE pools SET draining = $1, orders = $2 WHERE pool_id = $3");
-    update.add(std::int64_t{set.pool.orders.draining}).add(storable(orders_column(set.pool.orders)));
+    update.add(std::int64_t{set.pool.desired.draining}).add(storable(desired_state_column(set.pool.desired)));
     queries.push_back(std::move(update.add(std::string_view(set.pool.pool_id.value))));
   }
   void operator()(const PoolGone& gone) const {
@@ -347,7 +347,7 @@ base::Result<std::vector<KnownPool>> PostgresBackend::pools() {
   std::vector<KnownPool> pools;
   for (int i = 0; i < rows.count(); ++i) {
     pools.push_back({base::PoolId(rows.text(i, 0)), rows.text(i, 1),
-                     read_orders(rows.integer(i, 2) != 0, rows.optional_text(i, 3))});
+                     read_desired_state(rows.integer(i, 2) != 0, rows.optional_text(i, 3))});
   }
   return pools;
 }

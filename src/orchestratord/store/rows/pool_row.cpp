@@ -4,19 +4,19 @@
 
 namespace llorch::orchestratord::store {
 
-std::optional<std::string> orders_column(const wire::PoolOrders& orders) {
-  if (orders.unreadable) return orders.unreadable;
-  if (!orders.reload && orders.purged.empty()) return std::nullopt;
-  return wire::encode(orders);
+std::optional<std::string> desired_state_column(const wire::PoolDesiredState& desired) {
+  if (desired.unreadable) return desired.unreadable;
+  if (!desired.reload && desired.purged.empty()) return std::nullopt;
+  return wire::encode(desired);
 }
 
-wire::PoolOrders read_orders(bool draining, const std::optional<std::string>& orders) {
-  wire::PoolOrders out;
-  if (orders) {
-    if (auto read = wire::decode<wire::PoolOrders>(*orders)) {
+wire::PoolDesiredState read_desired_state(bool draining, const std::optional<std::string>& desired) {
+  wire::PoolDesiredState out;
+  if (desired) {
+    if (auto read = wire::decode<wire::PoolDesiredState>(*desired)) {
       out = std::move(*read);
     } else {
-      out.unreadable = orders;
+      out.unreadable = desired;
     }
   }
   out.draining = draining;

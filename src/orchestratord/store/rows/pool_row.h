@@ -8,8 +8,8 @@
 namespace llorch::orchestratord::store {
 
 // Absent: nothing but, perhaps, a drain.
-std::optional<std::string> orders_column(const wire::PoolOrders& orders);
+std::optional<std::string> desired_state_column(const wire::PoolDesiredState& desired);
 // One pool's row that cannot be read is that pool's matter: `unreadable` says so.
-wire::PoolOrders read_orders(bool draining, const std::optional<std::string>& orders);
+wire::PoolDesiredState read_desired_state(bool draining, const std::optional<std::string>& desired);
 
 }  // namespace llorch::orchestratord::store

@@ -19,7 +19,7 @@ struct WriteNote {
     return {};
   }
   base::Result<> operator()(const PoolSeen& seen) const { return upsert_pool(database, seen.pool, seen.unix_ms); }
-  base::Result<> operator()(const PoolOrdered& set) const { return set_orders(database, set.pool, set.unix_ms); }
+  base::Result<> operator()(const PoolDesired& set) const { return set_desired_state(database, set.pool, set.unix_ms); }
   base::Result<> operator()(const PoolGone& gone) const { return delete_pool(database, gone.pool_id); }
   base::Result<> operator()(const core::sessions::SessionRecord& session) const {
     return upsert_session(database, session);

@@ -282,10 +282,10 @@ base::Result<> upsert_pool(Database& database, const KnownPool& pool, std::int64
   return upsert->run();
 }
 
-base::Result<> set_orders(Database& database, const KnownPool& pool, std::int64_t now_unix_ms) {
+base::Result<> set_desired_state(Database& database, const KnownPool& pool, std::int64_t now_unix_ms) {
   if (!pool.endpoint.empty()) TRY(upsert_pool(database, pool, now_unix_ms));
   Statement* update = TRY(database.statement("UPDATE pools SET draining = ?, orders = ? WHERE pool_id = ?"));
-  update->bind(1, std::int64_t{pool.orders.draining}).bind(2, orders_column(pool.orders));
+  update->bind(1, std::int64_t{pool.desired.draining}).bind(2, desired_state_column(pool.desired));
   update->bind(3, std::string_view(pool.pool_id.value));
   return update->run();
 }
@@ -302,7 +302,7 @@ base::Result<std::vector<KnownPool>> known_pools(Database& database) {
   std::vector<KnownPool> pools;
   while (TRY(row->step())) {
     pools.push_back(
-        {base::PoolId(row->text(0)), row->text(1), read_orders(row->integer(2) != 0, row->optional_text(3))});
+        {base::PoolId(row->text(0)), row->text(1), read_desired_state(row->integer(2) != 0, row->optional_text(3))});
   }
   return pools;
 }

@@ -27,9 +27,9 @@ base::Result<std::vector<JobRecord>> newest_jobs(Database& database, const Listi
 base::Result<std::vector<LiveJob>> live_jobs(Database& database);
 base::Result<std::vector<core::sessions::TenantUse>> tenant_use(Database& database, std::int64_t ended_from_unix_ms);
 
-// Leaves the orders of a known pool as they are; set_orders writes them.
+// Leaves the desired state of a known pool as it is; set_desired_state writes it.
 base::Result<> upsert_pool(Database& database, const KnownPool& pool, std::int64_t now_unix_ms);
-base::Result<> set_orders(Database& database, const KnownPool& pool, std::int64_t now_unix_ms);
+base::Result<> set_desired_state(Database& database, const KnownPool& pool, std::int64_t now_unix_ms);
 base::Result<> delete_pool(Database& database, const base::PoolId& pool_id);
 base::Result<std::vector<KnownPool>> known_pools(Database& database);
 

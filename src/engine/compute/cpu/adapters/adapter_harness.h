@@ -104,11 +104,7 @@ class Harness {
                                   .uses = static_cast<std::uint8_t>(slots[s].use)};
         std::copy(w.shape.begin(), w.shape.end(), tensor.shape.begin());
         ptr = backend_->upload_weight(tensor).value();
-        view = {.dtype = w.dtype,
-                .rank = tensor.rank,
-                .layout = plan::TensorLayout::kBackendNative,
-                .shape = tensor.shape,
-                .stride_elems = {}};
+        view = {.dtype = w.dtype, .rank = tensor.rank, .shape = tensor.shape};
       }
       regs_.push_back({plan::kInvalidRegister, ptr});
       views_.push_back(view);

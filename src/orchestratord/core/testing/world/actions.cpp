@@ -99,7 +99,7 @@ void World::worker_action(bool healthy) {
           w.info.uri = "http://" + id;
           w.info.vram_bytes = std::accumulate(w.bytes.begin(), w.bytes.end(), std::int64_t{0});
           if (w.devices.size() > 1 && chance(80)) w.info.vram_bytes_by_device = w.bytes;
-          tell("", WorkerReady{{.pool_id = pool.base.pool_id, .worker = told(w)}}, true);
+          tell("", WorkerReady{{.pool_id = pool.base.pool_id, .worker = written(w)}}, true);
         });
       }
     }
@@ -203,7 +203,7 @@ std::int64_t World::SimWorker::bytes_on(const std::string& gpu_id) const {
   return sum;
 }
 
-wire::WorkerInfo World::told(const SimWorker& worker) const {
+wire::WorkerInfo World::written(const SimWorker& worker) const {
   wire::WorkerInfo info = worker.info;
   if (!bug_first_device_ || worker.devices.size() == 1) return info;
   info.gpu_id = worker.devices.front();
@@ -227,7 +227,7 @@ wire::PoolState World::state_of(const SimPool& pool) const {
     gpu.vram_available_bytes = gpu.vram_total_bytes - loaded;
   }
   for (const auto& [id, w] : pool.workers) {
-    s.workers.push_back(told(w));
+    s.workers.push_back(written(w));
     if (w.draining) s.workers.back().status = WorkerStatus::kDraining;
   }
   return s;

@@ -34,7 +34,7 @@ void World::before_event(const Event& event) {
       in_flight_.erase(it);
     }
   } else if (const auto* committed = std::get_if<Committed>(&event)) {
-    for (auto& [id, k] : known_) k.committed_told |= rows_.contains(id);
+    for (auto& [id, k] : known_) k.acknowledged |= rows_.contains(id);
     seen["commits"] += static_cast<std::int64_t>(committed->commits.size());
   } else if (const auto* answered = std::get_if<StartWorkerAnswered>(&event)) {
     if (answered->error) settle(answered->worker_id.value);
@@ -55,9 +55,9 @@ void World::before_event(const Event& event) {
 
 void World::check_execute(const Execute& c) {
   Known& k = known_.at(c.job_id.value);
-  if (!rows_.contains(c.job_id.value) || !(k.committed_told || k.restored))
+  if (!rows_.contains(c.job_id.value) || !(k.acknowledged || k.restored))
     violate("execute before commit: " + c.job_id.value);
-  if (k.sealed || k.finishes > 0 || wire::is_terminal(k.told)) violate("execute after the end: " + c.job_id.value);
+  if (k.sealed || k.finishes > 0 || wire::is_terminal(k.written)) violate("execute after the end: " + c.job_id.value);
   std::int64_t on_worker = 0;
   for (const auto& [id, f] : in_flight_) {
     if (f.job_id == c.job_id) violate("two attempts at once: " + c.job_id.value);
@@ -76,7 +76,7 @@ void World::check_execute(const Execute& c) {
                         other.spec.tenant_id == k.spec.tenant_id &&
                         (!builds_change_ || other.spec.placement == k.spec.placement);
       const bool waits = other.accepted && !other.dispatched && !other.retried && !other.restored &&
-                         other.finishes == 0 && !wire::is_terminal(other.told);
+                         other.finishes == 0 && !wire::is_terminal(other.written);
       if (same && waits && accepts(other.spec) && other.order < k.order)
         violate(fmt::format("{} overtook {}", c.job_id.value, id));
     }
@@ -141,7 +141,7 @@ void World::check_end() {
     if (row->second.terminal_writes != 1)
       violate(fmt::format("{} terminal rows of {}", row->second.terminal_writes, id));
     // A crash between the terminal row and Finish leaves the telling to the store.
-    if (k.finishes == 0 && lives_ == 1) violate("nobody was told: " + id);
+    if (k.finishes == 0 && lives_ == 1) violate("nobody was written: " + id);
   }
   if (violation_.empty()) return;
   feed(QueryPools{{++requests_}});  // for the transcript

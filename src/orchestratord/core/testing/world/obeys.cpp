@@ -22,12 +22,12 @@ void World::obey(const CommitAdmission& c) { writes_.push_back({c.commit, c, {}}
 
 void World::obey(const CommitTransition& c) {
   Known& k = known_.at(c.record.job_id.value);
-  const bool again = wire::is_terminal(k.told) && k.told == c.record.status;  // a failed write, repeated
-  const bool restored = k.told == JobStatus::kQueued && c.record.status == JobStatus::kQueued;
-  if (!again && !restored && !jobs::is_legal(k.told, c.record.status))
+  const bool again = wire::is_terminal(k.written) && k.written == c.record.status;  // a failed write, repeated
+  const bool restored = k.written == JobStatus::kQueued && c.record.status == JobStatus::kQueued;
+  if (!again && !restored && !jobs::is_legal(k.written, c.record.status))
     violate("illegal transition of " + c.record.job_id.value);
-  if (!k.committed_told && !k.restored) violate("transition before admission of " + c.record.job_id.value);
-  k.told = c.record.status;
+  if (!k.acknowledged && !k.restored) violate("transition before admission of " + c.record.job_id.value);
+  k.written = c.record.status;
   writes_.push_back({c.commit, {}, c});
 }
 

@@ -71,11 +71,11 @@ void World::boot() {
   for (const std::string& id : row_order_) {
     const Row& row = rows_.at(id);
     Known& k = known_.at(id);
-    k.told = row.status;
+    k.written = row.status;
     k.restored = true;
     k.sealed = false;  // an ending that did not reach the disk never happened
     if (wire::is_terminal(row.status)) continue;
-    k.told = JobStatus::kQueued;
+    k.written = JobStatus::kQueued;
     restored.jobs.push_back({.spec = row.spec,
                              .status = row.status,
                              .attempts = row.attempts,

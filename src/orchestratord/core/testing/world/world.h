@@ -83,10 +83,10 @@ class World {
   struct Known {
     jobs::JobSpec spec;
     std::uint64_t order = 0;  // of submission
-    bool answered = false, accepted = false, committed_told = false, restored = false;
+    bool answered = false, accepted = false, acknowledged = false, restored = false;
     bool dispatched = false, retried = false, sealed = false;
     int finishes = 0;
-    wire::JobStatus told = wire::JobStatus::kQueued;  // last status commanded to the store
+    wire::JobStatus written = wire::JobStatus::kQueued;  // last status commanded to the store
   };
   struct InFlight {
     base::JobId job_id;
@@ -125,7 +125,7 @@ class World {
   void report(SimPool& pool);
   void tell(std::string source, Event event, bool may_be_lost = false);
   wire::PoolState state_of(const SimPool& pool) const;
-  wire::WorkerInfo told(const SimWorker& worker) const;
+  wire::WorkerInfo written(const SimWorker& worker) const;
   SimPool* pool_at(const std::string& endpoint);
   void drop_worker(SimPool& pool, const std::string& id);
   void end_execution(SimExecution& x, std::optional<base::ErrorCode> error);

@@ -1,0 +1,77 @@
+#pragma once
+// A block as a short list of operations on two streams: the residual stream and the branch beside it.
+#include <cstdint>
+#include <span>
+
+#include "engine/models/plan_compiler/op_types.h"
+
+namespace llorch::engine::models {
+
+// Beside both stands what several branches of one block read.
+enum class Stream : std::uint8_t { kResidual, kBranch, kSide };
+
+// Tells apart the norms of a block; the `variant` of their weights' keys.
+enum class NormVariant : std::uint8_t {
+  kAttention = 0,
+  kFfn = 1,
+  kOutput = 2,
+  kPostAttention = 3,
+  kPostFfn = 4,
+  kTowerAttention = 5,
+  kTowerFfn = 6
+};
+
+// The variant of attention and feed-forward in a vision tower.
+inline constexpr std::uint8_t kTowerVariant = 1;
+
+struct LayerOp {
+  OpType type{};
+  std::uint8_t variant = 0;
+  Stream in = Stream::kBranch;
+  Stream out = Stream::kBranch;
+};
+
+using LayerTemplate = std::span<const LayerOp>;
+
+constexpr LayerOp embedding() { return {OpType::kEmbedding, 0, Stream::kResidual, Stream::kResidual}; }
+constexpr LayerOp norm(NormVariant which, Stream in = Stream::kResidual) {
+  return {OpType::kNorm, static_cast<std::uint8_t>(which), in, Stream::kBranch};
+}
+// A norm of the branch, behind a mixer.
+constexpr LayerOp post_norm(NormVariant which) { return norm(which, Stream::kBranch); }
+constexpr LayerOp attention() { return {OpType::kAttention}; }
+constexpr LayerOp mla_attention() { return {OpType::kMlaAttention}; }
+constexpr LayerOp mamba_mixer() { return {OpType::kMambaMixer}; }
+constexpr LayerOp gated_delta() { return {OpType::kGatedDelta}; }
+constexpr LayerOp shortconv() { return {OpType::kShortconv}; }
+constexpr LayerOp ffn() { return {OpType::kFfn}; }
+constexpr LayerOp moe() { return {OpType::kMoe}; }
+// residual = residual + residual_scale * branch
+constexpr LayerOp add() { return {OpType::kAdd, 0, Stream::kBranch, Stream::kResidual}; }
+// A norm that several branches read, and a mixer that reads it.
+constexpr LayerOp side_norm(NormVariant which) {
+  return {OpType::kNorm, static_cast<std::uint8_t>(which), Stream::kResidual, Stream::kSide};
+}
+constexpr LayerOp of_side(LayerOp op) {
+  op.in = Stream::kSide;
+  return op;
+}
+// A mixer that takes the residual stream as it is.
+constexpr LayerOp of_residual(LayerOp op) {
+  op.in = Stream::kResidual;
+  return op;
+}
+constexpr LayerOp lm_head() { return {OpType::kLmHead}; }
+// What an embedding model ends with, in place of the head.
+constexpr LayerOp pool() { return {OpType::kPool}; }
+
+constexpr LayerOp patch_embed() { return {OpType::kVisionPatchEmbed, 0, Stream::kResidual, Stream::kResidual}; }
+constexpr LayerOp tower_attention() { return {OpType::kAttention, kTowerVariant}; }
+constexpr LayerOp tower_ffn() { return {OpType::kFfn, kTowerVariant}; }
+// What reads the residual stream of a tower and writes the vision state.
+constexpr LayerOp deepstack_extract() { return {OpType::kVisionDeepstackExtract, 0, Stream::kResidual}; }
+constexpr LayerOp spatial_merge() { return {OpType::kVisionSpatialMerge, 0, Stream::kResidual}; }
+// Puts the vision state's rows into the decoder's residual stream.
+constexpr LayerOp vision_scatter() { return {OpType::kVisionScatter, 0, Stream::kResidual, Stream::kResidual}; }
+
+}  // namespace llorch::engine::models

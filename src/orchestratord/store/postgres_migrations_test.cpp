@@ -1,0 +1,76 @@
+// Rows of an older program in a PostgreSQL database, after the migrations that came since.
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "orchestratord/store/postgres/connection.h"
+#include "orchestratord/store/postgres/migrations.h"
+#include "orchestratord/store/testing/postgres_server.h"
+
+namespace llorch::orchestratord::store::postgres {
+namespace {
+
+using testing::PostgresServer;
+
+class PostgresMigrationsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (PostgresServer::instance() == nullptr) GTEST_SKIP() << PostgresServer::why_not();
+    connection_.emplace(Connection::open({PostgresServer::instance()->create_database()}).value());
+    ASSERT_TRUE(connection_->execute("CREATE SCHEMA llorch; SET search_path = llorch"));
+  }
+  std::string lines(const char* sql) {
+    const Rows rows = connection_->query(Query(sql)).value();
+    std::string out;
+    for (int i = 0; i < rows.count(); ++i) out += rows.text(i, 0) + "\n";
+    return out;
+  }
+
+  std::optional<Connection> connection_;
+};
+
+// As sqlite::MigrationsTest has it: jobs of tenants by name, and of the operator by a token's hash or no token, are all kept,
+// and only what a tenant named gets its name.
+TEST_F(PostgresMigrationsTest, JobsOfTenantsKeepTheirOwners) {
+  ASSERT_TRUE(migrate(*connection_, migrations().first(4), 1));
+  struct Old {
+    const char *job, *task, *session, *session_key, *tenant, *status, *end;
+  };
+  for (const Old& old : {Old{"a", "run-1", "'agent'", "1", "alice", "queued", "NULL, NULL"},
+                         Old{"b", "b", "NULL", "NULL", "bob", "completed", "9, '{}'"},
+                         Old{"c", "nightly", "'agent'", "2", "token:0a1b2c", "queued", "NULL, NULL"},
+                         Old{"d", "d", "NULL", "NULL", "localhost", "running", "NULL, NULL"},
+                         Old{"e", "e", "'old'", "3", "", "queued", "NULL, NULL"}}) {
+    if (std::string_view(old.session) != "NULL") {
+      ASSERT_TRUE(connection_->execute(
+          "INSERT INTO sessions (session_key, session_id, created_at, touched_at, prompt_token_cost_nano, "
+          "output_token_cost_nano) VALUES (" +
+          std::string(old.session_key) + ", " + old.session + ", 1, 1, 0, 0)"));
+    }
+    const auto inserted = connection_->execute(
+        "INSERT INTO jobs (job_id, task_id, session_id, session_key, tenant_id, correlation_id, request_hash, "
+        "priority, "
+        "model, model_ref, model_facts, prompt_hash, params, max_tokens, seed, on_disconnect, tokens_in, created_at, "
+        "status, completed_at, terminal_event) VALUES ('" +
+        std::string(old.job) + "', '" + old.task + "', " + old.session + ", " + old.session_key + ", '" + old.tenant +
+        "', 'c', 'rr', 'batch', 'm', 'mr', '{}', 'pp', '{}', 3, 7, 'cancel', 2, 3, '" + old.status + "', " + old.end +
+        ")");
+    ASSERT_TRUE(inserted) << inserted.error().message;
+  }
+  const auto migrated = migrate(*connection_, migrations(), 2);
+  ASSERT_TRUE(migrated) << migrated.error().message;
+  EXPECT_EQ(lines("SELECT job_id || ' ' || task_id || ' ' || coalesce(session_id, '-') || ' ' || tenant_id || ' ' || "
+                  "status FROM jobs ORDER BY arrival"),
+            "a alice:run-1 alice:agent alice queued\n"
+            "b bob:b - bob completed\n"
+            "c nightly agent token:0a1b2c queued\n"
+            "d d - localhost running\n"
+            "e e old  queued\n");
+  EXPECT_EQ(lines("SELECT session_id FROM sessions ORDER BY session_key"), "alice:agent\nagent\nold\n");
+  EXPECT_EQ(lines("SELECT job_id FROM jobs WHERE tenant_id = 'bob' AND strpos(task_id, ':') > 0"), "b\n");
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::store::postgres
