@@ -112,7 +112,7 @@ def nvfp4(name, weight):
     levels = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=torch.float64)
     codes = torch.where(halves >= 8, -levels[halves.long() & 7], levels[halves.long() & 7])
     exact = codes * packed["weight_scale"].double().repeat_interleave(16, 1) / whole.double()
-    return {f"{name}.{part}": tensor for part, tensor in packed.items()}, to_bf16(exact)
+    return {f"{name}.{part}": tensor for part, tensor in packed.items()}, to_bf16(exact + 0.0)
 
 
 def fp8_rows(name, weight):
