@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seeds of the fuzzers for Hugging Face directories: safetensors files, their index, config.json.
+"""Writes the seeds of the fuzzers for Hugging Face directories: safetensors files, their index, config.json, quantized checkpoints.
 
 Usage: make_huggingface_corpus.py [DIR]   (default: corpus/ beside this script)
 """
@@ -38,6 +38,41 @@ SAFETENSORS = {
     "escapes": safetensors(b'{"\\u00e9\\ud83d\\ude00":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}'),
     "not_json": safetensors(b'{"a": '),
 }
+
+
+def checkpoint(quantization, **parts):
+    """NAME = (type, shape, bytes of an element) become tensors "m.NAME" of bytes that count up."""
+    header, data = {}, b""
+    for name, (dtype, shape, width) in parts.items():
+        size = width
+        for dim in shape:
+            size *= dim
+        header["m." + name] = tensor(dtype, shape, len(data), len(data) + size)
+        data += bytes(i * 7 & 63 for i in range(size))
+    return json.dumps({"quantization_config": quantization}).encode() + b"\0" + safetensors(header, data)
+
+
+def shaped(rows, columns, seed):
+    """The seed with weight_shape's numbers, which are the last 16 bytes."""
+    return seed[:-16] + struct.pack("<qq", rows, columns)
+
+
+COMPRESSED = {"quant_method": "compressed-tensors"}
+CHECKPOINT = {
+    "gptq": checkpoint({"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": False}, qweight=("I32", [8, 8], 4),
+                       qzeros=("I32", [2, 1], 4), scales=("F16", [2, 8], 2)),
+    "gptq_order": checkpoint({"quant_method": "gptq", "bits": 8, "group_size": 4, "sym": False}, qweight=("I32", [2, 4], 4),
+                             qzeros=("I32", [2, 1], 4), scales=("F16", [2, 4], 2), g_idx=("I32", [8], 4)),
+    "awq": checkpoint({"quant_method": "awq", "bits": 4, "group_size": 32}, qweight=("I32", [32, 1], 4),
+                      qzeros=("I32", [1, 1], 4), scales=("F16", [1, 8], 2)),
+    "rows": shaped(2, 32, checkpoint(COMPRESSED, weight_packed=("I32", [2, 4], 4), weight_scale=("BF16", [2, 1], 2),
+                                     weight_zero_point=("I32", [1, 1], 4), weight_shape=("I64", [2], 8))),
+    "bytes": checkpoint(COMPRESSED, weight=("I8", [2, 32], 1), weight_scale=("F32", [2, 1], 4)),
+    "nvfp4": checkpoint(COMPRESSED, weight_packed=("U8", [2, 8], 1), weight_scale=("F8_E4M3", [2, 1], 1),
+                        weight_global_scale=("F32", [1], 4)),
+    "fp8": checkpoint(COMPRESSED, weight=("F8_E4M3", [2, 2], 1), weight_scale=("BF16", [2], 2), input_scale=("F32", [1], 4)),
+    "other": checkpoint({"quant_method": "hqq"}),
+}
 INDEX = {
     "two": {"metadata": {"total_size": 8}, "weight_map": {"a": "model-00001-of-00002.safetensors",
                                                           "b": "model-00002-of-00002.safetensors"}},
@@ -60,7 +95,7 @@ CONFIG = {
 
 def main():
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "corpus"
-    seeds = {"safetensors": SAFETENSORS, "safetensors_index": {k: json.dumps(v).encode() for k, v in INDEX.items()},
+    seeds = {"checkpoint": CHECKPOINT, "safetensors": SAFETENSORS, "safetensors_index": {k: json.dumps(v).encode() for k, v in INDEX.items()},
              "hf_config": {k: v.encode() for k, v in CONFIG.items()}}
     for directory, files in seeds.items():
         (root / directory).mkdir(parents=True, exist_ok=True)

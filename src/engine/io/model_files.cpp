@@ -162,6 +162,7 @@ Result<ModelFiles> ModelFiles::from_hugging_face(HfConfig config, std::vector<Sa
     files.file_bytes_ += shard.file_bytes();
     files.tensors_.insert(files.tensors_.end(), shard.tensors().begin(), shard.tensors().end());
   }
+  files.joined_ = TRY(join_quantized(*files.config_, files.tensors_));
   TRY(files.index_tensors());
   return files;
 }

@@ -2,6 +2,7 @@
 // One door to a stored model: a GGUF file, a GGUF model split into several, or a Hugging Face directory.
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/io/checkpoint/join.h"
 #include "engine/io/file_tensor.h"
 #include "engine/io/gguf.h"
 #include "engine/io/huggingface/hf_config.h"
@@ -30,7 +32,7 @@ class ModelFiles {
   //   a GGUF file. One part of a split model (any of them) stands for all: NAME-00001-of-0000N.gguf to NAME-0000N-of-0000N.gguf
   //   in the same directory, checked against split.no, split.count and split.tensors.count;
   //   a directory with config.json and model.safetensors, or model.safetensors.index.json with the files it names.
-  // Errors: those of GgufFile, HfConfig, SafetensorsFile and SafetensorsIndex; IO_ERROR (a part is missing);
+  // Errors: those of GgufFile, HfConfig, SafetensorsFile, SafetensorsIndex and join_quantized(); IO_ERROR (a part is missing);
   // UNSUPPORTED_FORMAT_VERSION (a directory without safetensors, or with a dense layer behind its pooling); CORRUPT_FILE (parts that do not belong together, a tensor in
   // two of them or in another than the index says).
   static base::Result<ModelFiles> open(const std::filesystem::path& path);
@@ -69,12 +71,13 @@ class ModelFiles {
 
   std::string source_;
   std::uint64_t file_bytes_ = 0;
-  std::vector<GgufFile> parts_;          // GGUF
-  std::optional<GgufFile> projector_;    // GGUF
-  std::optional<HfConfig> config_;       // Hugging Face
-  std::optional<HfConfig> images_;       // Hugging Face
-  std::optional<HfConfig> pooling_;      // Hugging Face
-  std::vector<SafetensorsFile> shards_;  // Hugging Face
+  std::vector<GgufFile> parts_;                        // GGUF
+  std::optional<GgufFile> projector_;                  // GGUF
+  std::optional<HfConfig> config_;                     // Hugging Face
+  std::optional<HfConfig> images_;                     // Hugging Face
+  std::optional<HfConfig> pooling_;                    // Hugging Face
+  std::vector<SafetensorsFile> shards_;                // Hugging Face
+  std::vector<std::unique_ptr<JoinedTensor>> joined_;  // Hugging Face; made of the shards' tensors
   std::vector<FileTensor> tensors_;
   std::vector<std::uint32_t> names_sorted_;  // indices into tensors_, by name
 };

@@ -136,7 +136,8 @@ FileRange::FileRange(const StoredFile& file, std::uint64_t offset, std::uint64_t
 
 Result<> FileRange::read(std::uint64_t begin, std::span<std::byte> out) const {
   ASSERT(begin <= size_ && out.size() <= size_ - begin, "bytes {} + {} of {}", begin, out.size(), size_);
-  return out.empty() ? Result<>() : file_->read(offset_ + begin, out);
+  if (out.empty()) return {};
+  return derived_ != nullptr ? derived_->read(begin, out) : file_->read(offset_ + begin, out);
 }
 
 Result<std::vector<std::byte>> FileRange::read_all() const {

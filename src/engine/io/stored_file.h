@@ -55,22 +55,33 @@ class StoredFile {
 // The text of a small file of a model: StoredFile::open and read_text.
 base::Result<std::string> read_text_file(const std::filesystem::path& path, std::uint64_t bytes_max);
 
-// A stretch of a file, of which nothing is in memory. A view of the file, which outlives it.
+// Bytes that lie in no file as they are, but follow from others. Immutable, so any thread may read it.
+class DerivedBytes {
+ public:
+  virtual ~DerivedBytes() = default;
+  // Bytes [begin, begin + out.size()). REQUIRES: whole elements or blocks, that exist. Errors: IO_ERROR, and its own.
+  virtual base::Result<> read(std::uint64_t begin, std::span<std::byte> out) const = 0;
+};
+
+// A stretch of a file, or of bytes derived from files, of which nothing is in memory. A view, which what it views outlives.
 class FileRange {
  public:
   FileRange() = default;  // empty
   // REQUIRES: inside the file.
   FileRange(const StoredFile& file, std::uint64_t offset, std::uint64_t size);
+  // All `size` of them.
+  FileRange(const DerivedBytes& derived, std::uint64_t size) : derived_(&derived), size_(size) {}
 
   std::uint64_t offset() const { return offset_; }  // in the file
   std::uint64_t size() const { return size_; }
-  // Bytes [begin, begin + out.size()) of the stretch. REQUIRES: they are inside of it. Errors: IO_ERROR.
+  // Bytes [begin, begin + out.size()) of the stretch. REQUIRES: they are inside of it. Errors: IO_ERROR, those of DerivedBytes.
   base::Result<> read(std::uint64_t begin, std::span<std::byte> out) const;
-  // All of it: for what is known to be small. Errors: IO_ERROR.
+  // All of it: for what is known to be small. Errors: as read().
   base::Result<std::vector<std::byte>> read_all() const;
 
  private:
   const StoredFile* file_ = nullptr;
+  const DerivedBytes* derived_ = nullptr;
   std::uint64_t offset_ = 0, size_ = 0;
 };
 

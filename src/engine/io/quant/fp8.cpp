@@ -42,16 +42,6 @@ const std::array<float, 256>& table_of() {
   return kTable;
 }
 
-// To nearest, ties to even. The f32 on the way is rounded to odd: cut off, its last bit set if anything was lost, so that
-// the second rounding sees on which side of a tie the value lies.
-std::uint16_t f64_to_bf16(double value) {
-  const float nearest = static_cast<float>(value);
-  if (!std::isfinite(nearest) || static_cast<double>(nearest) == value) return f32_to_bf16(nearest);
-  std::uint32_t bits = std::bit_cast<std::uint32_t>(nearest);
-  if (std::fabs(static_cast<double>(nearest)) > std::fabs(value)) --bits;
-  return f32_to_bf16(std::bit_cast<float>(bits | 1u));
-}
-
 std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
 tl::unexpected<base::Error> mismatch(const FileTensor& weight, const FileTensor& scale, Fp8BlockShape block) {
@@ -68,6 +58,16 @@ float f8_e5m2_to_f32(std::uint8_t bits) {
   if ((bits & 0x7c) != 0x7c) return small_float(bits, 2, 15);
   if ((bits & 3) != 0) return kNan;
   return (bits & 0x80) != 0 ? -std::numeric_limits<float>::infinity() : std::numeric_limits<float>::infinity();
+}
+
+// The f32 on the way is rounded to odd: cut off, its last bit set if anything was lost, so that
+// the second rounding sees on which side of a tie the value lies.
+std::uint16_t f64_to_bf16(double value) {
+  const float nearest = static_cast<float>(value);
+  if (!std::isfinite(nearest) || static_cast<double>(nearest) == value) return f32_to_bf16(nearest);
+  std::uint32_t bits = std::bit_cast<std::uint32_t>(nearest);
+  if (std::fabs(static_cast<double>(nearest)) > std::fabs(value)) --bits;
+  return f32_to_bf16(std::bit_cast<float>(bits | 1u));
 }
 
 float f8_e8m0_to_f32(std::uint8_t bits) { return bits == 0xff ? kNan : std::ldexp(1.0f, bits - 127); }

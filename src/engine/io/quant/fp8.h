@@ -16,6 +16,9 @@ float f8_e5m2_to_f32(std::uint8_t bits);
 // 2^(bits - 127); 0xff is NaN.
 float f8_e8m0_to_f32(std::uint8_t bits);
 
+// To nearest, ties to even, in one step: a rounding to f32 on the way would be another one.
+std::uint16_t f64_to_bf16(double value);
+
 // Elements that share a scale; the last block of a row or column may be cut short.
 struct Fp8BlockShape {
   std::uint64_t rows = 128;

@@ -16,6 +16,7 @@ using plan::Opcode;
 using plan::WeightKey;
 
 constexpr std::size_t kNamesShownMax = 5;
+constexpr std::uint64_t kBiasBytesMax = 4U << 20;  // a million outputs
 
 // What Hugging Face directories hold beside a text model: rotation buffers of old files, and the towers of models that also see.
 constexpr std::array<std::string_view, 2> kHfBuffers{"layers.{}.self_attn.rotary_emb.inv_freq", "rotary_emb.inv_freq"};
@@ -30,6 +31,13 @@ std::string first_names(const std::vector<std::string>& names) {
   for (std::size_t i = 0; i < std::min(names.size(), kNamesShownMax); ++i) text += (i == 0 ? "" : ", ") + names[i];
   if (names.size() > kNamesShownMax) text += fmt::format(" and {} more", names.size() - kNamesShownMax);
   return text;
+}
+
+// GPTQ's first library gave every matrix a bias, of zeros where the model has none: adding it changes nothing.
+base::Result<bool> is_zero_bias(const io::FileTensor& tensor) {
+  if (!tensor.name.ends_with(".bias") || tensor.rank != 1 || tensor.data.size() > kBiasBytesMax) return false;
+  const std::vector<std::byte> bytes = TRY(tensor.data.read_all());
+  return std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0}; });
 }
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -189,7 +197,8 @@ base::Result<> WeightNames::check(const ModelConfig& config) const {
   }
   std::vector<std::string> unclaimed;
   for (const io::FileTensor& tensor : files_.tensors()) {
-    if (!census.known.contains(tensor.name) && !allowed(tensor.name, config)) unclaimed.emplace_back(tensor.name);
+    if (census.known.contains(tensor.name) || allowed(tensor.name, config)) continue;
+    if (!TRY(is_zero_bias(tensor))) unclaimed.emplace_back(tensor.name);
   }
   if (unclaimed.empty()) return {};
   return base::fail(base::ErrorCode::kUnclaimedWeight,

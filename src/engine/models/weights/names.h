@@ -36,8 +36,8 @@ class WeightNames {
   // The embedding table. Errors: MISSING_WEIGHT.
   base::Result<const io::FileTensor*> embedding() const;
 
-  // Every required slot has a tensor and every tensor a purpose.
-  // Errors: MISSING_WEIGHT, UNCLAIMED_WEIGHT; both say how many there are and name the first few.
+  // Every required slot has a tensor and every tensor a purpose; a bias of zeros needs none.
+  // Errors: IO_ERROR; MISSING_WEIGHT, UNCLAIMED_WEIGHT; both say how many there are and name the first few.
   base::Result<> check(const ModelConfig& config) const;
 
   // The full name behind the pattern of a row or list.

@@ -132,6 +132,7 @@ class Builder {
 
   Result<> take_scales(const FileTensor& tensor, TensorPart& part) {
     const io::HfConfig* config = names_.files().hf();
+    bool states_blocks = false;
     if (config != nullptr && config->contains("quantization_config")) {
       const io::HfConfig quantization = TRY(config->object("quantization_config"));
       if (quantization.contains("weight_block_size")) {
@@ -141,9 +142,13 @@ class Builder {
                             "quantization_config.weight_block_size must be two positive numbers");
         }
         tensor_.scale_block = {.rows = block[0], .cols = block[1]};
+        states_blocks = true;
       }
     }
     part.scales = TRY(require(std::string(tensor.name) + "_scale_inv"));
+    const bool scale_a_row =
+        part.scales->rank == 2 && part.scales->dims[1] == 1 && part.scales->dims[0] == tensor.dims[0];
+    if (scale_a_row && !states_blocks) tensor_.scale_block = {.rows = 1, .cols = tensor.dims[1]};
     TRY(io::check_fp8_matrix(tensor, *part.scales, tensor_.scale_block));
     return {};
   }
