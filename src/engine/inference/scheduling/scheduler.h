@@ -13,6 +13,10 @@
 // token. So, when tokens are appended before the next plan and no step fails, a sequence that is not paused has run after at
 // most as many steps as there are tokens, in the end, in it and in those before it: the ones that came earlier, and the ones
 // that ran already when it was last unpaused.
+//
+// Guesses. A plan may be widened by guesses of the tokens to come: rows behind a sequence's last known one, in what rows and
+// pages the plan left over. The tokens are drawn as ever, row by row; a draw that equals the guess has its next logits already,
+// the first that does not ends it, and what was computed behind is as if it had never been.
 #include <array>
 #include <cstdint>
 #include <map>
@@ -38,6 +42,8 @@ struct SchedulerOptions {
   bool whole_sequences = false;
   bool cache_prefixes = true;  // off for models with state that pages do not hold
   std::int64_t cache_ttl_ms = 600'000;
+  // A slot cannot go back by a few positions, only to where the step began: what was right of the guesses is computed again.
+  bool rewinds_whole_steps = false;
 };
 
 struct SequenceInput {
@@ -67,7 +73,8 @@ struct PlannedRows {
   SequenceId id{};
   std::uint32_t slot = 0;
   std::span<const base::TokenId> tokens;  // valid until the sequence is appended to or removed
-  bool wants_logits = false;              // of the last row; append() or remove() answers
+  bool wants_logits = false;              // of the last known row; append() or remove() answers
+  std::uint32_t guesses = 0;              // rows behind it, whose logits are wanted too
 };
 
 // In this order: forks in theirs, page copies in theirs, starts, rows. A slot may be forked into and then started for another
@@ -89,6 +96,8 @@ struct SchedulerCounts {
   std::uint64_t steps = 0;                 // that were done, with rows
   std::uint64_t rows = 0;
   std::uint64_t sequence_steps = 0;  // sum over steps of the sequences in it; / steps = mean batch
+  std::uint64_t guesses = 0;         // rows that were guesses
+  std::uint64_t guesses_right = 0;   // those that were drawn
 };
 
 class Scheduler {
@@ -100,7 +109,8 @@ class Scheduler {
 
   // REQUIRES: an unknown id; prompt.size() <= tokens_max <= context_tokens.
   void add(const SequenceInput& input);
-  // The token drawn from the logits that plan() said would come. REQUIRES: awaits_token(id); fewer than tokens_max tokens.
+  // The token drawn from the logits that plan() said would come. If it is the next guess of the step that was done last, the
+  // sequence awaits its next token at once. REQUIRES: awaits_token(id); fewer than tokens_max tokens.
   void append(SequenceId id, base::TokenId token);
   // Over, for whatever reason: its slot and pages are free for the next plan. Unknown ids are ignored.
   void remove(SequenceId id);
@@ -115,8 +125,14 @@ class Scheduler {
   // What to run next, and forgets keys nobody used for cache_ttl_ms. The caller runs it whole and then calls done() or
   // failed(); for an empty plan it need not. What happens between (append, remove, ...) counts for the next plan.
   const StepPlan& plan(std::int64_t now_ms);
-  // The last plan has run.
+  // Adds rows for the tokens that may come next to those of a sequence in the plan under way, as far as rows, pages that
+  // nobody holds and its own tokens_max allow. Returns how many. REQUIRES: its logits are wanted; once per plan.
+  std::uint32_t guess(SequenceId id, std::span<const base::TokenId> tokens);
+  // The last plan has run. A sequence with guesses awaits its token as others do, and after append() of a right one again.
   void done();
+  // No more logits come from the guesses of the last step: those that are left are dropped. Returns the positions the slot
+  // is to stand at. REQUIRES: is_running(id).
+  std::uint32_t settle(SequenceId id);
   // It has not, and what its slots hold is unknown: every sequence of the plan goes back to waiting, to be computed again.
   // Pages with a key stay: no step writes them.
   void failed();
@@ -148,7 +164,8 @@ class Scheduler {
   void preempt(Sequence& sequence);
   Sequence* youngest_paused() const;
 
-  void advance(Sequence& sequence);
+  void advance(Sequence& sequence, std::uint32_t rows);
+  void drop_guesses(Sequence& sequence);
 
   void plan_forks();
   bool try_fork(Sequence& child, const Sequence& parent);
