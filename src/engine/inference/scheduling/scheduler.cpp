@@ -21,6 +21,7 @@ struct Scheduler::Sequence {
   std::vector<TokenId> tokens;    // and behind them the guesses
   std::uint32_t guesses = 0;      // of the plan under way, or of the step done last
   std::uint32_t step_began = 0;   // positions held before it
+  GuessCounts guess_counts;
   std::uint32_t tokens_max = 0;
   paging::PrefixKeys keys;
   bool paused = false;
@@ -79,7 +80,8 @@ void Scheduler::append(SequenceId id, TokenId token) {
          sequence.tokens_max);
   if (sequence.guesses > 0 && sequence.tokens[sequence.known()] == token) {
     --sequence.guesses;
-    ++counts_.guesses_right;
+    ++counts_.guesses.right;
+    ++sequence.guess_counts.right;
     return advance(sequence, 1);  // its row has run
   }
   drop_guesses(sequence);
@@ -146,7 +148,8 @@ void Scheduler::done() {
   for (Sequence* sequence : running_) {
     sequence->forked = false;
     sequence->step_began = sequence->held;
-    counts_.guesses += sequence->guesses;
+    counts_.guesses.rows += sequence->guesses;
+    sequence->guess_counts.rows += sequence->guesses;
     if (sequence->planned > 0) advance(*sequence, std::exchange(sequence->planned, 0));
   }
 }
@@ -213,6 +216,15 @@ void Scheduler::drop_guesses(Sequence& sequence) {
 }
 
 bool Scheduler::knows(SequenceId id) const { return sequences_.contains(id); }
+
+std::span<const TokenId> Scheduler::tokens(SequenceId id) const {
+  const Sequence& sequence = at(id);
+  return std::span(sequence.tokens).first(sequence.known());
+}
+
+std::uint32_t Scheduler::tokens_max(SequenceId id) const { return at(id).tokens_max; }
+
+GuessCounts Scheduler::guesses(SequenceId id) const { return at(id).guess_counts; }
 
 bool Scheduler::awaits_token(SequenceId id) const {
   const auto found = sequences_.find(id);

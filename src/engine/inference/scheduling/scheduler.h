@@ -89,6 +89,11 @@ struct StepPlan {
   bool empty() const { return forks.empty() && rows.empty(); }
 };
 
+struct GuessCounts {
+  std::uint64_t rows = 0;   // that were guesses and ran
+  std::uint64_t right = 0;  // whose token was drawn
+};
+
 struct SchedulerCounts {
   std::uint64_t preemptions = 0;
   std::uint64_t prefix_tokens_hit = 0;     // known positions found in the cache when a slot began
@@ -96,8 +101,7 @@ struct SchedulerCounts {
   std::uint64_t steps = 0;                 // that were done, with rows
   std::uint64_t rows = 0;
   std::uint64_t sequence_steps = 0;  // sum over steps of the sequences in it; / steps = mean batch
-  std::uint64_t guesses = 0;         // rows that were guesses
-  std::uint64_t guesses_right = 0;   // those that were drawn
+  GuessCounts guesses;
 };
 
 class Scheduler {
@@ -138,6 +142,10 @@ class Scheduler {
   void failed();
 
   bool knows(SequenceId id) const;
+  // Of a sequence that is known: its tokens so far, valid until it changes, how many it may have, and what was guessed of them.
+  std::span<const base::TokenId> tokens(SequenceId id) const;
+  std::uint32_t tokens_max(SequenceId id) const;
+  GuessCounts guesses(SequenceId id) const;
   bool awaits_token(SequenceId id) const;
   bool is_running(SequenceId id) const;                                                        // has a slot
   std::uint32_t running_count() const { return static_cast<std::uint32_t>(running_.size()); }  // have a slot
