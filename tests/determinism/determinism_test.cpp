@@ -93,6 +93,10 @@ TEST_P(Determinism, NothingAroundARequestChangesItsBits) {
     if (cell.name == "preempted") {
       EXPECT_GE(cell.counts.preemptions, 5U);
     }
+    if (cell.name.starts_with("speculated")) {
+      EXPECT_GT(cell.counts.accepted, cell.requests * 4);
+      EXPECT_GT(cell.counts.proposed, cell.counts.accepted);
+    }
     if (cell.name == "cache warm") {
       EXPECT_GE(cell.counts.cached_tokens, GetParam().cached ? full_pages(report->requests) : 0);
     }

@@ -37,8 +37,8 @@ ContinuousBatch::ContinuousBatch(Engine& engine, const ContinuousBatchOptions& o
       may_grow_(engine.facts().kv_tokens_max > engine.facts().kv_tokens) {
   rows_.reserve(engine.facts().slots);
   in_step_.reserve(engine.facts().slots);
-  const bool can_guess = engine.facts().guess_rows_max > 0 && !engine.wants_whole_sequences();
-  if (can_guess && options.speculation.guesses_max > 0)
+  const bool can_propose = engine.facts().proposal_rows_max > 0 && !engine.wants_whole_sequences();
+  if (can_propose && options.speculation.proposals_max > 0)
     speculator_ = std::make_unique<speculation::Speculator>(options.speculation, engine.facts().slots);
   drawn_.reserve(engine.facts().slots);
 }
@@ -107,13 +107,13 @@ void ContinuousBatch::hand_out(const StepOutput& output, const LogitsSink& sink,
       draws.drawn(id, output.drawn[next_drawn++]);
       continue;
     }
-    // A guess that was drawn has its logits already.
+    // A proposal that was drawn has its logits already.
     const std::size_t known = scheduler_.tokens(id).size();
-    const auto drew = [&](std::size_t guesses) {
-      return scheduler_.awaits_token(id) && scheduler_.tokens(id).size() == known + guesses;
+    const auto drew = [&](std::size_t proposals) {
+      return scheduler_.awaits_token(id) && scheduler_.tokens(id).size() == known + proposals;
     };
     for (std::size_t g = 0; g < rows_[i].outputs() && drew(g); ++g) sink(id, output.row(row + g));
-    if (rows_[i].guesses > 0 && scheduler_.knows(id)) engine_.rewind(rows_[i].slot, scheduler_.settle(id));
+    if (rows_[i].proposals > 0 && scheduler_.knows(id)) engine_.rewind(rows_[i].slot, scheduler_.settle(id));
   }
 }
 
@@ -134,10 +134,10 @@ void ContinuousBatch::size_cache() {
   }
 }
 
-// What the plan left over goes to guesses of the tokens behind those it computes.
-void ContinuousBatch::guess(const scheduling::StepPlan& plan) {
+// What the plan left over goes to proposals of the tokens behind those it computes.
+void ContinuousBatch::propose(const scheduling::StepPlan& plan) {
   if (!speculator_) return;
-  speculation::StepShape shape{.guesses_max = engine_.facts().guess_rows_max};
+  speculation::StepShape shape{.proposals_max = engine_.facts().proposal_rows_max};
   speculator_->begin();
   for (const scheduling::PlannedRows& rows : plan.rows) {
     shape.rows += static_cast<std::uint32_t>(rows.tokens.size());
@@ -145,8 +145,8 @@ void ContinuousBatch::guess(const scheduling::StepPlan& plan) {
     ++shape.tokens;
     speculator_->offer(rows.id, scheduler_.tokens(rows.id), scheduler_.tokens_max(rows.id));
   }
-  shape.guesses_max = std::min(shape.guesses_max, engine_.facts().rows_max - shape.rows);
-  speculator_->choose(shape, [&](SequenceId id, std::span<const TokenId> tokens) { scheduler_.guess(id, tokens); });
+  shape.proposals_max = std::min(shape.proposals_max, engine_.facts().rows_max - shape.rows);
+  speculator_->choose(shape, [&](SequenceId id, std::span<const TokenId> tokens) { scheduler_.propose(id, tokens); });
 }
 
 Result<> ContinuousBatch::start(const scheduling::SlotStart& start, const scheduling::StepPlan& plan) {
@@ -160,13 +160,13 @@ Result<> ContinuousBatch::start(const scheduling::SlotStart& start, const schedu
 
 Result<StepOutput> ContinuousBatch::run(const scheduling::StepPlan& plan, const DrawSinks& draws) {
   rows_.clear();
-  guess(plan);
+  propose(plan);
   for (const scheduling::PlannedRows& rows : plan.rows) {
     in_step_.push_back(rows.id);
     rows_.push_back({.slot = rows.slot,
                      .tokens = rows.tokens,
                      .wanted = rows.wants_logits ? RowsWanted::kLast : RowsWanted::kNone,
-                     .guesses = rows.guesses});
+                     .proposals = rows.proposals});
   }
   for (const scheduling::SlotFork& fork : plan.forks)
     TRY(engine_.fork({.from = fork.from, .to = fork.to, .tokens_max = fork.tokens_max}));
@@ -174,7 +174,6 @@ Result<StepOutput> ContinuousBatch::run(const scheduling::StepPlan& plan, const 
   for (const scheduling::SlotStart& begun : plan.starts) TRY(start(begun, plan));
   drawn_.assign(rows_.size(), false);
   if (rows_.empty()) return StepOutput{.logits = {}, .width = engine_.facts().output_width};
-  if (speculator_) speculator_->step_begins();
   const auto draw = [&](std::size_t request) {
     const plan::RowDraw* wanted = draws.draw(in_step_[request]);
     drawn_[request] = wanted != nullptr;

@@ -84,7 +84,7 @@ memory::LoadFloors floors_of(const EngineOptions& options, const models::ModelCo
 StepLimits step_limits(const EngineOptions& options, const memory::LoadShape& shape) {
   const std::uint32_t rows = std::max(std::min(shape.prefill_chunk, shape.context_tokens), shape.slots);
   const std::uint32_t outputs =
-      options.output_rows_max == 0 ? shape.slots + std::min(options.guess_rows_max, rows) : options.output_rows_max;
+      options.output_rows_max == 0 ? shape.slots + std::min(options.proposal_rows_max, rows) : options.output_rows_max;
   return {.rows_max = rows,
           .output_rows_max = std::min(std::max(outputs, shape.slots), rows),
           .slots_max = shape.slots,
@@ -210,7 +210,7 @@ Result<Engine::Sizing> Engine::size(const models::CompiledModel& model, const En
   sizing.limits = step_limits(options, shape);
   sizing.encode_limits = TRY(encode_limits(options, model.config.vision, sizing.limits));
   sizing.draw_limits = draw_limits(options, shape, model.config);
-  sizing.keeps_checkpoints = options.guess_rows_max > 0;
+  sizing.keeps_checkpoints = options.proposal_rows_max > 0;
   const ModelPlans& plans = model.plans;
   sizing.kv = kv_cache::plan_kv(plans.decoder_prefill.plan.state_descs, {.slots = shape.slots,
                                                                          .context_tokens = shape.context_tokens,
@@ -454,7 +454,7 @@ void Engine::describe(const Draft& draft, const EngineOptions& options) {
             .context_tokens_model = config.context_tokens,
             .slots = limits.slots_max,
             .rows_max = limits.rows_max,
-            .guess_rows_max = std::min(options.guess_rows_max, limits.output_rows_max - limits.slots_max),
+            .proposal_rows_max = std::min(options.proposal_rows_max, limits.output_rows_max - limits.slots_max),
             .layers = static_cast<std::uint32_t>(config.layers.size()),
             .width = config.width,
             .image_rows_max = config.vision.image_rows_max,

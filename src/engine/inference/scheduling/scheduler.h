@@ -14,9 +14,9 @@
 // most as many steps as there are tokens, in the end, in it and in those before it: the ones that came earlier, and the ones
 // that ran already when it was last unpaused.
 //
-// Guesses. A plan may be widened by guesses of the tokens to come: rows behind a sequence's last known one, in what rows and
-// pages the plan left over. The tokens are drawn as ever, row by row; a draw that equals the guess has its next logits already,
-// the first that does not ends it, and what was computed behind is as if it had never been.
+// Proposals. A plan may be widened by proposals of the tokens to come: rows behind a sequence's last known one, in what rows
+// and pages the plan left over. The tokens are drawn as ever, row by row; behind a draw that equals the proposal the next logits
+// are there already, the first that does not ends it, and what was computed behind is as if it had never been.
 #include <array>
 #include <cstdint>
 #include <map>
@@ -42,7 +42,7 @@ struct SchedulerOptions {
   bool whole_sequences = false;
   bool cache_prefixes = true;  // off for models with state that pages do not hold
   std::int64_t cache_ttl_ms = 600'000;
-  // A slot cannot go back by a few positions, only to where the step began: what was right of the guesses is computed again.
+  // A slot cannot go back by a few positions, only to where the step began: what was accepted of the proposals is computed again.
   bool rewinds_whole_steps = false;
 };
 
@@ -74,7 +74,7 @@ struct PlannedRows {
   std::uint32_t slot = 0;
   std::span<const base::TokenId> tokens;  // valid until the sequence is appended to or removed
   bool wants_logits = false;              // of the last known row; append() or remove() answers
-  std::uint32_t guesses = 0;              // rows behind it, whose logits are wanted too
+  std::uint32_t proposals = 0;              // rows behind it, whose logits are wanted too
 };
 
 // In this order: forks in theirs, page copies in theirs, starts, rows. A slot may be forked into and then started for another
@@ -89,9 +89,9 @@ struct StepPlan {
   bool empty() const { return forks.empty() && rows.empty(); }
 };
 
-struct GuessCounts {
-  std::uint64_t rows = 0;   // that were guesses and ran
-  std::uint64_t right = 0;  // whose token was drawn
+struct ProposalCounts {
+  std::uint64_t proposed = 0;  // whose rows ran
+  std::uint64_t accepted = 0;  // of them, that were drawn
 };
 
 struct SchedulerCounts {
@@ -101,7 +101,7 @@ struct SchedulerCounts {
   std::uint64_t steps = 0;                 // that were done, with rows
   std::uint64_t rows = 0;
   std::uint64_t sequence_steps = 0;  // sum over steps of the sequences in it; / steps = mean batch
-  GuessCounts guesses;
+  ProposalCounts proposals;
 };
 
 class Scheduler {
@@ -113,7 +113,7 @@ class Scheduler {
 
   // REQUIRES: an unknown id; prompt.size() <= tokens_max <= context_tokens.
   void add(const SequenceInput& input);
-  // The token drawn from the logits that plan() said would come. If it is the next guess of the step that was done last, the
+  // The token drawn from the logits that plan() said would come. If it is the next proposal of the step that was done last, the
   // sequence awaits its next token at once. REQUIRES: awaits_token(id); fewer than tokens_max tokens.
   void append(SequenceId id, base::TokenId token);
   // Over, for whatever reason: its slot and pages are free for the next plan. Unknown ids are ignored.
@@ -131,10 +131,10 @@ class Scheduler {
   const StepPlan& plan(std::int64_t now_ms);
   // Adds rows for the tokens that may come next to those of a sequence in the plan under way, as far as rows, pages that
   // nobody holds and its own tokens_max allow. Returns how many. REQUIRES: its logits are wanted; once per plan.
-  std::uint32_t guess(SequenceId id, std::span<const base::TokenId> tokens);
-  // The last plan has run. A sequence with guesses awaits its token as others do, and after append() of a right one again.
+  std::uint32_t propose(SequenceId id, std::span<const base::TokenId> tokens);
+  // The last plan has run. A sequence with proposals awaits its token as others do, and after append() of the next one again.
   void done();
-  // No more logits come from the guesses of the last step: those that are left are dropped. Returns the positions the slot
+  // No more logits come from the proposals of the last step: those that are left are dropped. Returns the positions the slot
   // is to stand at. REQUIRES: is_running(id).
   std::uint32_t settle(SequenceId id);
   // It has not, and what its slots hold is unknown: every sequence of the plan goes back to waiting, to be computed again.
@@ -142,10 +142,10 @@ class Scheduler {
   void failed();
 
   bool knows(SequenceId id) const;
-  // Of a sequence that is known: its tokens so far, valid until it changes, how many it may have, and what was guessed of them.
+  // Of a sequence that is known: its tokens so far, valid until it changes, how many it may have, and what was proposed of them.
   std::span<const base::TokenId> tokens(SequenceId id) const;
   std::uint32_t tokens_max(SequenceId id) const;
-  GuessCounts guesses(SequenceId id) const;
+  ProposalCounts proposals(SequenceId id) const;
   bool awaits_token(SequenceId id) const;
   bool is_running(SequenceId id) const;                                                        // has a slot
   std::uint32_t running_count() const { return static_cast<std::uint32_t>(running_.size()); }  // have a slot
@@ -173,7 +173,7 @@ class Scheduler {
   Sequence* youngest_paused() const;
 
   void advance(Sequence& sequence, std::uint32_t rows);
-  void drop_guesses(Sequence& sequence);
+  void drop_proposals(Sequence& sequence);
 
   void plan_forks();
   bool try_fork(Sequence& child, const Sequence& parent);

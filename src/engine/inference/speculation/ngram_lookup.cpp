@@ -42,7 +42,7 @@ void NgramLookup::index(std::span<const TokenId> tokens) {
   }
 }
 
-std::uint32_t NgramLookup::guess(std::span<const TokenId> tokens, std::span<TokenId> guesses) {
+std::uint32_t NgramLookup::propose(std::span<const TokenId> tokens, std::span<TokenId> proposals) {
   ASSERT(tokens.size() <= before_.size(), "{} tokens of {}", tokens.size(), before_.size());
   if (tokens.size() <= kMatchTokensMin) return 0;
   index(tokens);
@@ -55,8 +55,8 @@ std::uint32_t NgramLookup::guess(std::span<const TokenId> tokens, std::span<Toke
     next = before_[end];
   }
   if (longest < kMatchTokensMin) return 0;
-  for (std::size_t i = 0; i < guesses.size(); ++i)
-    guesses[i] = from + i < length ? tokens[from + i] : guesses[from + i - length];
+  for (std::size_t i = 0; i < proposals.size(); ++i)
+    proposals[i] = from + i < length ? tokens[from + i] : proposals[from + i - length];
   return longest;
 }
 

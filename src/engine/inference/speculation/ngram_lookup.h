@@ -22,10 +22,10 @@ class NgramLookup {
   explicit NgramLookup(std::uint32_t tokens_max);
 
   // Writes what followed the last occurrence of the text's end, of several the one with the longest match, then the latest;
-  // where the occurrence runs into the end itself the guesses go on with themselves. Returns how many tokens matched, at most
+  // where the occurrence runs into the end itself the proposals go on with themselves. Returns how many tokens matched, at most
   // kMatchTokensMax; 0: there is none, and nothing is written.
   // REQUIRES: `tokens` begins with the tokens of the call before; no more of them than tokens_max.
-  std::uint32_t guess(std::span<const base::TokenId> tokens, std::span<base::TokenId> guesses);
+  std::uint32_t propose(std::span<const base::TokenId> tokens, std::span<base::TokenId> proposals);
 
  private:
   std::uint32_t bucket(std::span<const base::TokenId> tokens, std::uint32_t last) const;

@@ -14,10 +14,10 @@ constexpr double kCostSteps = 6;
 // step would end all trying. Slow, because every try of rows that do not pay costs a step or two.
 constexpr double kForget = 1.0 / 1024;
 
-// Before anything is known of a text, and how many guesses that counts for.
+// Before anything is known of a text, and how many proposals that counts for.
 constexpr std::array<double, 3> kFirstChance{0.3, 0.5, 0.7};
 constexpr double kFirstWeight = 2;
-// Guesses that the memory of a record reaches back.
+// Proposals that the memory of a record reaches back.
 constexpr double kRecordLength = 24;
 
 // A gain below this is lost in what deciding costs and measuring errs.
@@ -52,7 +52,7 @@ double StepCosts::of(std::uint32_t rows) const {
   return costs_[below] + part * (costs_[above] - costs_[below]);
 }
 
-void GuessRecord::add(std::uint32_t strength, bool right) {
+void AcceptanceRecord::add(std::uint32_t strength, bool right) {
   Count& count = counts_[kind(strength)];
   count.right += right;
   count.all += 1;
@@ -61,18 +61,18 @@ void GuessRecord::add(std::uint32_t strength, bool right) {
   count.all = kRecordLength;
 }
 
-double GuessRecord::chance(std::uint32_t strength) const {
+double AcceptanceRecord::chance(std::uint32_t strength) const {
   const std::size_t which = kind(strength);
   const Count& count = counts_[which];
   return (count.right + kFirstChance[which] * kFirstWeight) / (count.all + kFirstWeight);
 }
 
-void choose(std::span<GuessOffer> offers, const StepShape& step, const StepCosts& costs) {
-  for (GuessOffer& offer : offers) offer.take = 0;
+void choose(std::span<ProposalOffer> offers, const StepShape& step, const StepCosts& costs) {
+  for (ProposalOffer& offer : offers) offer.take = 0;
   if (step.rows > kCostRowsMax || step.tokens == 0) return;
-  const std::uint32_t rows_max = std::min(step.guesses_max, kCostRowsMax - step.rows);
-  // Guess by guess, always the likeliest; what was best so far is kept.
-  std::array<std::uint32_t, kCostRowsMax> order{};  // offers, by the guess that was taken from them
+  const std::uint32_t rows_max = std::min(step.proposals_max, kCostRowsMax - step.rows);
+  // Proposal by proposal, always the likeliest; what was best so far is kept.
+  std::array<std::uint32_t, kCostRowsMax> order{};  // offers, by the proposal that was taken from them
   std::uint32_t taken = 0, best = 0;
   double tokens = step.tokens;
   double best_rate = tokens / costs.of(step.rows) * kGainLeast;

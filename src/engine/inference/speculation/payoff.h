@@ -1,5 +1,5 @@
 #pragma once
-// Whether a guess pays: how likely it is drawn, from what became of earlier ones, against what a row more costs, from what
+// Whether a proposal pays: how likely it is drawn, from what became of earlier ones, against what a row more costs, from what
 // steps cost so far. Pure: the caller measures. Not thread-safe; allocates nothing.
 #include <array>
 #include <cstdint>
@@ -28,10 +28,10 @@ class StepCosts {
   std::array<double, kCostRowsMax + 1> weights_{};  // steps that they stand for
 };
 
-// How often guesses were drawn, by what stood behind them. Newer ones count more.
-class GuessRecord {
+// How often proposals were drawn, by what stood behind them. Newer ones count more.
+class AcceptanceRecord {
  public:
-  // `strength`: as of the guess. Nothing is asked of those behind the first wrong one.
+  // `strength`: as of the proposal. Nothing is asked of those behind the first wrong one.
   void add(std::uint32_t strength, bool right);
   double chance(std::uint32_t strength) const;
 
@@ -45,21 +45,21 @@ class GuessRecord {
   std::array<Count, kKinds> counts_{};
 };
 
-// What can be guessed for one sequence of a step.
-struct GuessOffer {
-  const GuessRecord* record = nullptr;
-  std::uint32_t strength = 0;  // of the first guess; each right one makes the next stronger by one
-  std::uint32_t most = 0;      // guesses there are
+// What can be proposed for one sequence of a step.
+struct ProposalOffer {
+  const AcceptanceRecord* record = nullptr;
+  std::uint32_t strength = 0;  // of the first proposal; each right one makes the next stronger by one
+  std::uint32_t most = 0;      // proposals there are
   std::uint32_t take = 0;      // choose(): how many to compute
 };
 
 struct StepShape {
-  std::uint32_t rows = 0;         // without guesses
+  std::uint32_t rows = 0;         // without proposals
   std::uint32_t tokens = 0;       // that it draws then
-  std::uint32_t guesses_max = 0;  // rows there is room for
+  std::uint32_t proposals_max = 0;  // rows there is room for
 };
 
 // Sets `take` of every offer to what brings the most tokens for the cost of the step; to 0 where that is not worth it.
-void choose(std::span<GuessOffer> offers, const StepShape& step, const StepCosts& costs);
+void choose(std::span<ProposalOffer> offers, const StepShape& step, const StepCosts& costs);
 
 }  // namespace llorch::engine::inference::speculation

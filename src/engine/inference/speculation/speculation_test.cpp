@@ -22,7 +22,7 @@ std::vector<TokenId> tokens_of(std::initializer_list<std::uint32_t> numbers) {
 }
 
 // The header's words without an index.
-std::uint32_t naive_guess(std::span<const TokenId> tokens, std::span<TokenId> guesses) {
+std::uint32_t naive_propose(std::span<const TokenId> tokens, std::span<TokenId> proposals) {
   std::uint32_t longest = 0;
   std::size_t from = 0;
   for (std::size_t end = tokens.size() - 1; end-- > 0;) {
@@ -33,20 +33,20 @@ std::uint32_t naive_guess(std::span<const TokenId> tokens, std::span<TokenId> gu
   }
   if (longest < kMatchTokensMin) return 0;
   std::vector<TokenId> text(tokens.begin(), tokens.end());
-  for (TokenId& guess : guesses) text.push_back(guess = text[from++]);
+  for (TokenId& proposal : proposals) text.push_back(proposal = text[from++]);
   return longest;
 }
 
-TEST(NgramLookup, GuessesWhatFollowedBefore) {
+TEST(NgramLookup, ProposalsWhatFollowedBefore) {
   NgramLookup lookup(16);
-  std::vector<TokenId> guesses(4);
-  EXPECT_EQ(lookup.guess(tokens_of({1, 2, 3, 4, 5}), guesses), 0u);
-  EXPECT_EQ(lookup.guess(tokens_of({1, 2, 3, 4, 5, 2, 3}), guesses), 2u);
-  EXPECT_EQ(guesses, tokens_of({4, 5, 2, 3}));
+  std::vector<TokenId> proposals(4);
+  EXPECT_EQ(lookup.propose(tokens_of({1, 2, 3, 4, 5}), proposals), 0u);
+  EXPECT_EQ(lookup.propose(tokens_of({1, 2, 3, 4, 5, 2, 3}), proposals), 2u);
+  EXPECT_EQ(proposals, tokens_of({4, 5, 2, 3}));
   // It runs into itself.
   NgramLookup loop(16);
-  EXPECT_EQ(loop.guess(tokens_of({7, 8, 9, 8, 9}), guesses), 2u);
-  EXPECT_EQ(guesses, tokens_of({8, 9, 8, 9}));
+  EXPECT_EQ(loop.propose(tokens_of({7, 8, 9, 8, 9}), proposals), 2u);
+  EXPECT_EQ(proposals, tokens_of({8, 9, 8, 9}));
 }
 
 TEST(NgramLookup, IsTheNaiveSearch) {
@@ -58,7 +58,7 @@ TEST(NgramLookup, IsTheNaiveSearch) {
       // Fewer occurrences than it looks at.
       if (tokens.size() > 30) break;
       std::vector<TokenId> found(6), naive(6);
-      RC_ASSERT(lookup.guess(tokens, found) == naive_guess(tokens, naive));
+      RC_ASSERT(lookup.propose(tokens, found) == naive_propose(tokens, naive));
       RC_ASSERT(found == naive);
     }
   }));
@@ -85,8 +85,8 @@ TEST(StepCosts, ForgetWhatIsNotSeenAgain) {
   EXPECT_NEAR(costs.of(4), 1 + 3 * StepCosts::kRowShare, 0.5);
 }
 
-TEST(GuessRecord, FollowsWhatCame) {
-  GuessRecord record;
+TEST(AcceptanceRecord, FollowsWhatCame) {
+  AcceptanceRecord record;
   const double first = record.chance(5);
   EXPECT_GT(record.chance(9), first);
   for (int i = 0; i < 50; ++i) record.add(5, false);
@@ -96,44 +96,44 @@ TEST(GuessRecord, FollowsWhatCame) {
   EXPECT_GT(record.chance(5), 0.9);
 }
 
-GuessRecord record_of(double share) {
-  GuessRecord record;
+AcceptanceRecord record_of(double share) {
+  AcceptanceRecord record;
   for (int i = 0; i < 2000; ++i) record.add(9, i % 100 < share * 100);
   return record;
 }
 
 TEST(Choose, TakesWhatPays) {
-  const GuessRecord good = record_of(0.99), bad = record_of(0);
-  std::vector<GuessOffer> offers{{.record = &bad, .strength = 9, .most = 8},
+  const AcceptanceRecord good = record_of(0.99), bad = record_of(0);
+  std::vector<ProposalOffer> offers{{.record = &bad, .strength = 9, .most = 8},
                                  {.record = &good, .strength = 9, .most = 8}};
   StepCosts cheap;  // nothing seen: a tenth of a step for a row
-  choose(offers, {.rows = 2, .tokens = 2, .guesses_max = 16}, cheap);
+  choose(offers, {.rows = 2, .tokens = 2, .proposals_max = 16}, cheap);
   EXPECT_EQ(offers[0].take, 0u);
   EXPECT_EQ(offers[1].take, 8u);
-  choose(offers, {.rows = 2, .tokens = 2, .guesses_max = 3}, cheap);
+  choose(offers, {.rows = 2, .tokens = 2, .proposals_max = 3}, cheap);
   EXPECT_EQ(offers[1].take, 3u) << "the budget";
 
   StepCosts dear;  // every row costs a step
   for (std::uint32_t rows = kCostRowsMax; rows > 0; --rows) dear.observe(rows, rows);
-  choose(offers, {.rows = 1, .tokens = 1, .guesses_max = 16}, dear);
+  choose(offers, {.rows = 1, .tokens = 1, .proposals_max = 16}, dear);
   EXPECT_EQ(offers[0].take + offers[1].take, 0u);
   // Prompts fill the step.
-  choose(offers, {.rows = 64, .tokens = 1, .guesses_max = 16}, cheap);
+  choose(offers, {.rows = 64, .tokens = 1, .proposals_max = 16}, cheap);
   EXPECT_EQ(offers[0].take + offers[1].take, 0u);
 }
 
 TEST(Speculator, LearnsFromEveryTokenAndAllocatesNothing) {
-  Speculator speculator({.guesses_max = 4}, 2);
+  Speculator speculator({.proposals_max = 4}, 2);
   std::vector<TokenId> text;
   text.reserve(400);
   const auto next = [&](std::uint32_t token) {
     text.push_back(TokenId{token});
-    std::uint32_t guessed = 0;
+    std::uint32_t proposed = 0;
     speculator.begin();
     speculator.offer(SequenceId{1}, text, 400);
-    speculator.choose({.rows = 1, .tokens = 1, .guesses_max = 8},
-                      [&](SequenceId, std::span<const TokenId> guesses) { guessed = static_cast<std::uint32_t>(guesses.size()); });
-    return guessed;
+    speculator.choose({.rows = 1, .tokens = 1, .proposals_max = 8},
+                      [&](SequenceId, std::span<const TokenId> proposals) { proposed = static_cast<std::uint32_t>(proposals.size()); });
+    return proposed;
   };
   // The same pair again and again, and never the same behind it.
   std::uint32_t last = 9;

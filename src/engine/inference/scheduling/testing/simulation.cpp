@@ -171,7 +171,7 @@ void Simulation::step() {
   check_plan(plan);
   if (!wrong_.empty()) return;
   check_order();
-  guess(plan);
+  propose(plan);
   take_over(plan);
   const bool fails = !calm_ && chance(fault_ == Fault::kFailureUnreported ? 4 : 25);
   run_rows(plan, fails);
@@ -199,7 +199,7 @@ void Simulation::finish(const StepPlan& plan, bool fails) {
     if (model.rows == 0) continue;
     if (fails && scheduler_->is_running(SequenceId{order})) fail("runs on after its step failed");
     model.awaits = !fails && model.ends_known;
-    if (fails) model.guesses.clear(), model.guessed = false;
+    if (fails) model.proposals.clear(), model.proposed = false;
   }
 }
 
@@ -270,32 +270,32 @@ void Simulation::check_preempted(const Model& victim) {
 }
 
 // Some of the tokens that will come, and others.
-void Simulation::guess(const StepPlan& plan) {
+void Simulation::propose(const StepPlan& plan) {
   std::uint32_t left = options_.rows_max;
   for (const PlannedRows& r : plan.rows) left -= static_cast<std::uint32_t>(r.tokens.size());
   const std::uint32_t running = scheduler_->running_count();
   for (const PlannedRows& r : plan.rows) {
     if (!r.wants_logits || chance(2)) continue;
     Model ahead = models_.at(static_cast<std::uint64_t>(r.id));
-    std::vector<TokenId> guesses;
+    std::vector<TokenId> proposals;
     for (std::uint32_t n = 1 + below_(chance(8) ? 80 : 6); n > 0; --n) {
-      guesses.push_back(chance(6) ? TokenId{6000} : next_token(ahead));
-      ahead.tokens.push_back(guesses.back());
+      proposals.push_back(chance(6) ? TokenId{6000} : next_token(ahead));
+      ahead.tokens.push_back(proposals.back());
     }
     const std::size_t rows = r.tokens.size();
-    const std::uint32_t taken = scheduler_->guess(r.id, guesses);
+    const std::uint32_t taken = scheduler_->propose(r.id, proposals);
     Model& model = models_.at(static_cast<std::uint64_t>(r.id));
-    if (taken > std::min<std::size_t>(left, guesses.size())) return fail("more guesses than rows are left");
+    if (taken > std::min<std::size_t>(left, proposals.size())) return fail("more proposals than rows are left");
     if (rows + taken > options_.prefill_chunk) return fail("more rows than a chunk");
-    if (r.guesses != taken || r.tokens.size() != rows + taken) return fail("guesses without rows");
-    if (taken > 0 && model.tokens.size() + taken >= model.target) return fail("guesses behind the end");
+    if (r.proposals != taken || r.tokens.size() != rows + taken) return fail("proposals without rows");
+    if (taken > 0 && model.tokens.size() + taken >= model.target) return fail("proposals behind the end");
     left -= taken;
-    guesses.resize(taken);
-    model.guessed = taken > 0;
-    model.guesses = std::move(guesses);
-    seen["guess"] += taken;
+    proposals.resize(taken);
+    model.proposed = taken > 0;
+    model.proposals = std::move(proposals);
+    seen["proposal"] += taken;
   }
-  if (scheduler_->running_count() != running) fail("somebody was preempted for a guess");
+  if (scheduler_->running_count() != running) fail("somebody was preempted for a proposal");
 }
 
 // Forks, copies and starts, as an engine does them.
@@ -324,11 +324,11 @@ void Simulation::run_rows(const StepPlan& plan, bool fails) {
   for (const PlannedRows& r : plan.rows) {
     Model& model = models_.at(static_cast<std::uint64_t>(r.id));
     Slot& slot = slots_[r.slot];
-    const std::size_t held = slot.size(), end = held + r.tokens.size() - r.guesses;
+    const std::size_t held = slot.size(), end = held + r.tokens.size() - r.proposals;
     if (end > model.tokens.size() || !std::equal(slot.begin(), slot.end(), model.numbers.begin()) ||
-        !std::equal(r.tokens.begin(), r.tokens.end() - r.guesses,
+        !std::equal(r.tokens.begin(), r.tokens.end() - r.proposals,
                     model.tokens.begin() + static_cast<std::ptrdiff_t>(held)) ||
-        !std::equal(r.tokens.end() - r.guesses, r.tokens.end(), model.guesses.begin(), model.guesses.end())) {
+        !std::equal(r.tokens.end() - r.proposals, r.tokens.end(), model.proposals.begin(), model.proposals.end())) {
       return fail(fmt::format("slot {} stands at {}, its rows go on elsewhere", r.slot, held));
     }
     model.slot = r.slot;
@@ -336,9 +336,9 @@ void Simulation::run_rows(const StepPlan& plan, bool fails) {
     if (r.wants_logits != model.ends_known) fail("logits at another row than the last");
     slot.assign(model.numbers.begin(), model.numbers.begin() + static_cast<std::ptrdiff_t>(end));
     model.held_before = held;
-    std::vector<TokenId> with_guesses = model.tokens;
-    with_guesses.insert(with_guesses.end(), model.guesses.begin(), model.guesses.end());
-    if (r.guesses > 0) extend_numbers(slot, with_guesses);
+    std::vector<TokenId> with_proposals = model.tokens;
+    with_proposals.insert(with_proposals.end(), model.proposals.begin(), model.proposals.end());
+    if (r.proposals > 0) extend_numbers(slot, with_proposals);
     if (fails) {  // what it wrote before it failed is anything
       for (std::size_t i = held; i < slot.size(); ++i) slot[i] = ~slot[i];
     }
@@ -361,10 +361,10 @@ void Simulation::answer() {
   }
 }
 
-// Draws tokens from the logits that came, as long as they are the guesses.
+// Draws tokens from the logits that came, as long as they are the proposals.
 void Simulation::answer(Model& model) {
   while (model.awaits && model.tokens.size() < model.target && draw(model)) {
-    if (model.awaits != scheduler_->awaits_token(id_of(model))) return fail("awaits a token behind a guess, or not");
+    if (model.awaits != scheduler_->awaits_token(id_of(model))) return fail("awaits a token behind a proposal, or not");
   }
   if (model.tokens.size() < model.target) settle(model);
 }
@@ -374,12 +374,12 @@ bool Simulation::draw(Model& model) {
   if (models_.size() < kSequencesMax && chance(40)) {
     Model child = model;
     child.order = next_order_++;
-    child.paused = child.ran = child.guessed = false;
+    child.paused = child.ran = child.proposed = false;
     child.rows = 0;
-    child.guesses.clear();
+    child.proposals.clear();
     child.slot.reset();
     scheduler_->fork(id_of(model), id_of(child));
-    seen["fork with guesses left"] += !model.guesses.empty();
+    seen["fork with proposals left"] += !model.proposals.empty();
     Model& placed = models_[child.order] = std::move(child);
     if (calm_) set_deadline(placed);
     ++seen["fork"];
@@ -388,23 +388,23 @@ bool Simulation::draw(Model& model) {
   if (!calm_ && chance(3)) return false;
   model.tokens.push_back(next_token(model));
   extend_numbers(model.numbers, model.tokens);
-  model.awaits = !model.guesses.empty() && model.guesses.front() == model.tokens.back();
-  if (model.awaits) model.guesses.erase(model.guesses.begin());
+  model.awaits = !model.proposals.empty() && model.proposals.front() == model.tokens.back();
+  if (model.awaits) model.proposals.erase(model.proposals.begin());
   scheduler_->append(id_of(model), model.tokens.back());
-  seen["guess right"] += model.awaits;
+  seen["proposal right"] += model.awaits;
   return true;
 }
 
 // The slot goes back to what is known to be right of it, or to where the step began.
 void Simulation::settle(Model& model) {
-  if (!std::exchange(model.guessed, false) || fault_ == Fault::kGuessKept) return;
+  if (!std::exchange(model.proposed, false) || fault_ == Fault::kProposalKept) return;
   Slot& slot = slots_[*model.slot];
-  const std::size_t right = slot.size() - model.guesses.size();
-  const bool back = !model.guesses.empty() && options_.rewinds_whole_steps;
+  const std::size_t right = slot.size() - model.proposals.size();
+  const bool back = !model.proposals.empty() && options_.rewinds_whole_steps;
   if (scheduler_->settle(id_of(model)) != (back ? model.held_before : right)) fail("settles elsewhere");
   slot.resize(back ? model.held_before : right);
-  seen["guess wrong"] += model.guesses.size();
-  model.guesses.clear();
+  seen["proposal wrong"] += model.proposals.size();
+  model.proposals.clear();
 }
 
 void Simulation::check_after() {
