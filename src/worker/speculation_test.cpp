@@ -13,7 +13,7 @@
 #include "worker/engine_loop.h"
 #include "worker/sampling/constraint.h"
 
-namespace llorch::worker {
+namespace llorch::worker::ahead {
 namespace {
 
 using engine::inference::speculation::ProposalSource;
@@ -178,7 +178,7 @@ wire::ExecuteRequest some_request(std::minstd_rand& random, int number) {
       "The fox said: I will run, I will run, I will run", "A", "Once upon a time there was a poor woodcutter"};
   wire::ExecuteRequest r{.job_id = "job-" + std::to_string(number),
                          .prompt = kPrompts[below(5)],
-                         .max_tokens = 1 + below(48),
+                         .max_tokens = 1 + below(below(6) == 0 ? 170 : 48),
                          .temperature = std::array{0.0, 0.4, 0.8, 1.3}[below(4)],
                          .seed = below(1000)};
   wire::SamplingRequest& s = r.sampling;
@@ -224,8 +224,9 @@ TEST(Speculation, ChangesNoBit) {
   std::int64_t proposed = 0, accepted = 0;
   std::uint64_t preemptions = 0;
   for (int round = 0; compared < runs; ++round) {
-    const Circumstances how{.slots = 1 + static_cast<std::uint32_t>(random() % 5),
-                            .kv_tokens = round % 3 == 0 ? kContext + 64 : 0u,
+    const bool is_short_of_pages = round % 3 == 0;
+    const Circumstances how{.slots = is_short_of_pages ? 5 : 1 + static_cast<std::uint32_t>(random() % 5),
+                            .kv_tokens = is_short_of_pages ? kContext + 64 : 0u,
                             .caches = round % 2 == 0,
                             .source = round % 4 == 3 ? nullptr : &foreteller,
                             .proposals_max = 1 + static_cast<std::uint32_t>(random() % 9)};
@@ -279,4 +280,4 @@ TEST(Speculation, AModelDraftsForItself) {
 }
 
 }  // namespace
-}  // namespace llorch::worker
+}  // namespace llorch::worker::ahead

@@ -114,6 +114,8 @@ std::vector<Model> models() {
                             recurrent("mamba2"),
                             recurrent("lfm2"),
                             {.name = "demo_q8_0", .path = golden::demo_model("q8_0"), .requests = 12}};
+  for (const std::string& family : golden::families_of_2026())  // the gated delta rule
+    if (family == "qwen3_next") models.push_back(recurrent(family));
   if (!full()) return models;
   for (const char* family : {"mistral", "gemma2"}) models.push_back(fixture(family));
   for (const char* family : {"llama_tied", "qwen2", "qwen3", "phi3", "qwen3_moe_sparse", "deepseek_v2", "qwen3_vl"}) {

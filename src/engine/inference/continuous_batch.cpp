@@ -37,7 +37,7 @@ ContinuousBatch::ContinuousBatch(Engine& engine, const ContinuousBatchOptions& o
       may_grow_(engine.facts().kv_tokens_max > engine.facts().kv_tokens) {
   rows_.reserve(engine.facts().slots);
   in_step_.reserve(engine.facts().slots);
-  const bool can_propose = engine.facts().proposal_rows_max > 0 && !engine.wants_whole_sequences();
+  const bool can_propose = engine.facts().proposal_rows_max > 0 && engine.facts().pooling == plan::Pooling::kNone;
   if (can_propose && options.speculation.proposals_max > 0)
     speculator_ = std::make_unique<speculation::Speculator>(options.speculation, engine.facts().slots);
   drawn_.reserve(engine.facts().slots);

@@ -10,10 +10,11 @@ using base::TokenId;
 using scheduling::SequenceId;
 
 namespace {
-// What a source proposes is as likely as what follows a long match, until it is known better.
-constexpr std::uint32_t kSourceStrength = 8;
-// Steps after which a source that was not worth it is tried once.
-constexpr std::uint32_t kTryEvery = 64;
+// What a source proposes is as likely as what follows a match of a few tokens, until it is known better.
+constexpr std::uint32_t kSourceStrength = 3;
+// Steps after which a source that was not worth it is tried once, and four times as many after each try in vain: it has to catch
+// up with all that was written meanwhile.
+constexpr std::uint32_t kFirstTry = 256;
 }  // namespace
 
 Speculator::Speculator(const SpeculationOptions& options, std::uint32_t sequences_max) : options_(options) {
@@ -43,7 +44,8 @@ void Speculator::offer(SequenceId id, std::span<const TokenId> tokens, std::uint
     text = std::make_unique<Text>(Text{.id = id,
                                        .lookup = NgramLookup(looks_up ? tokens_max : 0),
                                        .record = {},
-                                       .proposals = std::vector<TokenId>(options_.proposals_max)});
+                                       .proposals = std::vector<TokenId>(options_.proposals_max),
+                                       .next_try = kFirstTry});
   }
   learn(*text, tokens);
   text->known = static_cast<std::uint32_t>(tokens.size());
@@ -82,9 +84,14 @@ void Speculator::ask_source() {
   for (std::size_t i = 0; i < offers_.size(); ++i) {
     Text& text = *offered_[i];
     // What is not asked for cannot show that it is worth it again.
-    if (offers_[i].take == 0 && ++text.passed_over >= kTryEvery) offers_[i].take = 1;
-    if (offers_[i].take == 0) continue;
-    text.passed_over = 0;
+    if (offers_[i].take > 0) {
+      text.passed_over = 0;
+    } else if (++text.passed_over == text.next_try) {
+      offers_[i].take = 1;
+      text.next_try *= 4;
+    } else {
+      continue;
+    }
     requests_.push_back(
         {.id = text.id, .tokens = text.tokens, .proposals = std::span(text.proposals).first(offers_[i].take)});
   }

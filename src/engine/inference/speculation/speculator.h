@@ -82,7 +82,8 @@ class Speculator {
     std::uint32_t strength = 0;
     std::uint32_t known = 0;
     std::span<const base::TokenId> tokens;  // of the offer, valid during the step's choice
-    std::uint32_t passed_over = 0;  // steps since the source was asked
+    std::uint32_t passed_over = 0;  // steps since proposals of the source were last worth it
+    std::uint32_t next_try = 0;     // of these, when it is asked all the same
   };
   static void learn(Text& text, std::span<const base::TokenId> tokens);
   void decide(const StepShape& step);
