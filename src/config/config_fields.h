@@ -388,12 +388,21 @@ struct Table<PoolManagerdConfig> {
       optional("worker_threads", &S::worker_threads, "Threads of a worker on the CPU reference device; 0 is all cores.",
                {0, 4096}),
       optional("worker_step_counters", &S::worker_step_counters,
-               "Workers count kernel launches and time steps on their GPUs, for /metrics.")};
+               "Workers count kernel launches and time steps on their GPUs, for /metrics."),
+      optional("worker_speculation", &S::worker_speculation,
+               "Whether workers compute tokens ahead: off, or ngram, those that followed before in the same text. Pauses "
+               "where it does not pay; never changes an answer."),
+      optional("worker_speculation_tokens", &S::worker_speculation_tokens,
+               "Most tokens that a worker computes ahead for a job in a step.", {1, 16})};
   static base::Result<> validate(const S& c) {
     TRY(check_bind(c.bind, "pool-managerd.bind"));
     if (!base::is_valid_identifier(c.pool_id)) {
       return field_error("pool-managerd.pool_id", "charset",
                          "pool-managerd.pool_id is 1 to 256 characters of A-Z, a-z, 0-9, _ and -");
+    }
+    if (c.worker_speculation != "off" && c.worker_speculation != "ngram") {
+      return field_error("pool-managerd.worker_speculation", "enum",
+                         "pool-managerd.worker_speculation must be one of: off, ngram");
     }
     return {};
   }

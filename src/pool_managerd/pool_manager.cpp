@@ -80,6 +80,10 @@ std::int64_t cores_count() {
   return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
 }
 
+std::uint32_t proposals_max(const config::PoolManagerdConfig& config) {
+  return config.worker_speculation == "off" ? 0 : static_cast<std::uint32_t>(config.worker_speculation_tokens);
+}
+
 std::int64_t worker_threads(const config::Config& config) {
   return config.pool_managerd.worker_threads > 0 ? config.pool_managerd.worker_threads : cores_count();
 }
@@ -197,7 +201,8 @@ PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventor
       inventory_(std::move(inventory)),
       catalog_(catalog_options(options_, inventory_.read()),
                model_catalog::make_engine_inspector(
-                   {.threads_count = static_cast<std::uint32_t>(worker_threads(options_.config))})),
+                   {.threads_count = static_cast<std::uint32_t>(worker_threads(options_.config)),
+                    .proposals_max = proposals_max(options_.config.pool_managerd)})),
       lifecycle_(lifecycle_config(options_.config), entropy_),
       client_(runtime_),
       server_(runtime_, net::ServerOptions{.component = "pool-managerd",
@@ -250,6 +255,8 @@ base::Result<> PoolManager::Impl::open() {
   host.threads_count = worker_threads(config);
   host.shutdown_grace_ms = config.pool_managerd.worker_drain_grace_ms;
   host.step_counters = config.pool_managerd.worker_step_counters;
+  host.speculation = config.pool_managerd.worker_speculation;
+  host.speculation_tokens = config.pool_managerd.worker_speculation_tokens;
   host.log_level = config.log.level;
   workers_.emplace(
       std::move(host), loop_,

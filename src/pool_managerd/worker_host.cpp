@@ -98,6 +98,10 @@ std::vector<std::string> WorkerHost::arguments(const worker_lifecycle::Spawn& c)
                                std::to_string(c.model.prefill_chunk),
                                "--shutdown-grace-ms",
                                std::to_string(options_.shutdown_grace_ms),
+                               "--speculation",
+                               options_.speculation,
+                               "--speculation-tokens",
+                               std::to_string(options_.speculation_tokens),
                                "--log-level",
                                options_.log_level};
   if (c.model.digest) {

@@ -26,6 +26,8 @@ struct WorkerHostOptions {
   std::int64_t threads_count = 1;
   std::int64_t shutdown_grace_ms = 30'000;
   bool step_counters = false;
+  std::string speculation = "off";
+  std::int64_t speculation_tokens = 8;
   std::string log_level = "info";
 };
 

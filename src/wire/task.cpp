@@ -218,7 +218,9 @@ struct Table<Receipt> {
                  required("prompt_sha256", &S::prompt_sha256),
                  required("output_sha256", &S::output_sha256),
                  required("tokens_out", &S::tokens_out),
-                 optional("parameters_sha256", &S::parameters_sha256, "Of temperature, sampling and stop texts.")};
+                 optional("parameters_sha256", &S::parameters_sha256, "Of temperature, sampling and stop texts."),
+                 optional("speculation", &S::speculation,
+                          "How the worker proposed tokens ahead; absent: it did not. It decides no byte of the answer.")};
 };
 
 // What parameters_sha256() hashes; never on the wire.
@@ -340,6 +342,13 @@ struct Table<MetricsEvent> {
   static constexpr auto fields = std::tuple_cat(own, fields_of(&S::budget, Table<BudgetRemaining>::fields));
 };
 template <>
+struct Table<SpeculationCounts> {
+  using S = SpeculationCounts;
+  static constexpr auto fields =
+      std::tuple{required("proposed", &S::proposed, "Tokens computed ahead of their draw."),
+                 required("accepted", &S::accepted, "Of these, that were drawn.")};
+};
+template <>
 struct Table<EndEvent> {
   using S = EndEvent;
   static constexpr auto own = std::tuple{required("job_id", &S::job_id),
@@ -349,7 +358,9 @@ struct Table<EndEvent> {
                                          optional("first_token_ms", &S::first_token_ms),
                                          required("stop_reason", &S::stop_reason),
                                          optional("receipt", &S::receipt)};
-  static constexpr auto fields = std::tuple_cat(own, fields_of(&S::budget, Table<BudgetRemaining>::fields));
+  static constexpr auto fields =
+      std::tuple_cat(own, fields_of(&S::budget, Table<BudgetRemaining>::fields),
+                     std::tuple{optional("speculation", &S::speculation, "Depends on the moment; absent: none.")});
 };
 
 base::Result<> validate_submission(const SubmitRequest& request) { return Table<SubmitRequest>::validate(request); }

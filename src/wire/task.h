@@ -122,6 +122,8 @@ struct Receipt {
   std::string output_sha256;
   std::int64_t tokens_out = 0;
   std::optional<std::string> parameters_sha256;  // see below; receipts of older builds have none
+  // Whether the worker guesses ahead, and how: "ngram" or "draft". It decides no byte, and nothing compares it.
+  std::optional<std::string> speculation;
 
   bool operator==(const Receipt&) const = default;
 };
@@ -223,6 +225,12 @@ struct MetricsEvent {
   std::optional<bool> kv_migrated;  // never
   BudgetRemaining budget;
 };
+// Tokens that were proposed ahead of their draw, and how many of them were drawn.
+struct SpeculationCounts {
+  std::int64_t proposed = 0;
+  std::int64_t accepted = 0;
+};
+
 struct EndEvent {
   std::string job_id;
   std::int64_t tokens_in = 0;
@@ -232,6 +240,7 @@ struct EndEvent {
   StopReason stop_reason = StopReason::kEos;
   std::optional<Receipt> receipt;
   BudgetRemaining budget;  // of its session
+  std::optional<SpeculationCounts> speculation;  // absent: nothing was proposed
 };
 
 // 200 of POST /v2/tasks?wait=true: the whole output of a job, and what its event `end` says.

@@ -72,6 +72,7 @@ constexpr std::int64_t kProgressTimeoutMs = 5'000;
 struct Loaded {
   engine::inference::devices::OpenDevices devices;
   std::unique_ptr<engine::inference::Engine> engine;
+  std::unique_ptr<engine::inference::Engine> draft;  // null: nobody writes ahead
   std::optional<text::Tokenizer> tokenizer;
   std::string model_digest, model_stamp;
 };
@@ -134,6 +135,48 @@ void note_memory(const Loaded& loaded) {
                    {"widened_bytes", static_cast<std::int64_t>(widened)}});
 }
 
+std::uint32_t proposals_max(const Options& o) {
+  return o.speculation == "off" ? 0 : static_cast<std::uint32_t>(o.speculation_tokens);
+}
+
+// Tokens have one meaning in both models.
+base::Result<> check_vocabulary(const text::Tokenizer& tokenizer, const std::string& draft_model) {
+  const auto draft = TRY(text::Tokenizer::create(TRY(engine::io::tokenizer_json::read_tokenizer(draft_model))));
+  const auto size = static_cast<std::uint32_t>(tokenizer.facts().vocab_size);
+  std::uint32_t same = 0;
+  while (same < size && same < draft.facts().vocab_size &&
+         tokenizer.token_bytes(base::TokenId{same}) == draft.token_bytes(base::TokenId{same}))
+    ++same;
+  if (same == size) return {};
+  return base::fail(base::Error{ErrorCode::kInvalidParams,
+                                fmt::format("the draft model has another vocabulary: it differs from token {} on; name "
+                                            "one of the same family",
+                                            same),
+                                {}}
+                        .with("field", std::string("draft_model")));
+}
+
+base::Result<std::unique_ptr<engine::inference::Engine>> load_draft(const Options& o, const Loaded& loaded) {
+  using engine::inference::speculation::DraftModel;
+  if (o.draft_model.empty()) return nullptr;
+  TRY(check_vocabulary(*loaded.tokenizer, o.draft_model));
+  const auto& target = loaded.engine->facts();
+  const std::uint32_t context_max =
+      TRY(engine::inference::Engine::predict(o.draft_model, {.image_rows_max = 0}, *loaded.devices.backends[0]))
+          .context_tokens;
+  auto draft = TRY(engine::inference::Engine::load(o.draft_model,
+                                                   {.context_tokens = std::min(target.context_tokens, context_max),
+                                                    .slots = target.slots,
+                                                    .prefill_chunk = static_cast<std::uint32_t>(o.prefill_chunk),
+                                                    .image_rows_max = 0},
+                                                   *loaded.devices.backends[0]));
+  TRY(DraftModel::check(*draft));
+  base::log_event(LogLevel::kInfo, "draft_model_load_complete", {}, "The draft model is in device memory.",
+                  {{"model", o.draft_model},
+                   {"vram_bytes", static_cast<std::int64_t>(draft->memory_plan().total_bytes())}});
+  return draft;
+}
+
 base::Result<Loaded> load(const Options& o, net::Client& client) {
   Loaded loaded;
   loaded.devices = TRY(open_devices(o));
@@ -145,6 +188,8 @@ base::Result<Loaded> load(const Options& o, net::Client& client) {
       .slots = static_cast<std::uint32_t>(o.slots),
       .kv_dtype = o.kv_dtype == "f32" ? engine::plan::DType::kF32 : engine::plan::DType::kF16,
       .prefill_chunk = static_cast<std::uint32_t>(o.prefill_chunk),
+      .proposal_rows_max = engine::inference::speculation::proposal_rows_of(static_cast<std::uint32_t>(o.slots),
+                                                                            proposals_max(o)),
       .kv_tokens = static_cast<std::uint64_t>(o.kv_tokens),
       .kv_tokens_max = static_cast<std::uint64_t>(o.kv_tokens_max),
       .frame_patches_max = 0,
@@ -154,6 +199,7 @@ base::Result<Loaded> load(const Options& o, net::Client& client) {
   loaded.engine = TRY(engine::inference::Engine::load(o.model, options, loaded.devices.of_engine(), report));
   for (const auto& record : loaded.engine->facts().oom) KvLog::log_oom(record);
   loaded.tokenizer = TRY(text::Tokenizer::create(TRY(engine::io::tokenizer_json::read_tokenizer(o.model))));
+  loaded.draft = TRY(load_draft(o, loaded));
   loaded.model_digest = "sha256:" + TRY(digest.finish());
   loaded.model_stamp = digest.stamp();
   note_memory(loaded);
@@ -224,8 +270,18 @@ base::Result<> self_test_engine(const Options& o, Loaded& loaded) {
   return check_self_test_record(directory, key, hash);
 }
 
+// What steps cost. On the CPU device work is time of all cores, and does not grow while others use them too.
+double cpu_seconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
 engine::inference::ContinuousBatchOptions batch_options(const Options& o, base::Entropy& entropy) {
   engine::inference::ContinuousBatchOptions options{.cache_ttl_ms = o.prefix_cache_ttl_ms};
+  options.speculation.proposals_max = proposals_max(o);
+  options.speculation.spent = engine::inference::devices::names_cpu(o.gpu_device) ? cpu_seconds : seconds;
   if (o.prefix_cache_ttl_ms == 0) return options;
   options.cache_salt.resize(32);
   entropy.fill(options.cache_salt);
@@ -272,8 +328,11 @@ base::Result<> serve(const Options& o, Loaded& loaded, Network& network) {
   // The main thread waits for the signal; one way to stop.
   const auto ask_to_stop = [] { ::kill(::getpid(), SIGTERM); };
   const std::unique_ptr<StepGate> gate = TRY(step_gate());
+  engine::inference::ContinuousBatchOptions batch = batch_options(o, entropy);
+  if (gate) batch.speculation.proposals_max = 0;  // to a test a step is a token
   EngineLoop loop(*loaded.engine,
-                  {.batch = batch_options(o, entropy),
+                  {.batch = std::move(batch),
+                   .draft = loaded.draft.get(),
                    .residency_check_ms = o.residency_check_ms,
                    .on_residency_lost = ask_to_stop,
                    .meters = meters_of(loaded.devices),
@@ -283,7 +342,8 @@ base::Result<> serve(const Options& o, Loaded& loaded, Network& network) {
                    .engine_build = health.engine_build,
                    .numerics = health.numerics,
                    .device_class = health.device_class,
-                   .kv_dtype = health.kv_dtype},
+                   .kv_dtype = health.kv_dtype,
+                   .speculation = o.speculation == "off" ? "" : o.speculation},
                   clock);
   const auto hosts = o.advertise.empty() ? std::vector<std::string>{} : std::vector{o.advertise};
   net::Server server(network.runtime, {.component = "worker-orcd",

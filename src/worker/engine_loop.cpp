@@ -10,6 +10,7 @@ namespace llorch::worker {
 
 using base::ErrorCode;
 using engine::inference::BatchUsage;
+using engine::inference::ContinuousBatchOptions;
 using engine::inference::SequenceId;
 
 namespace {
@@ -37,7 +38,8 @@ struct EngineLoop::Job {
 
   Work work;
   std::shared_ptr<JobSink> sink;
-  SequenceId first_sequence{};  // of an embedding job: its inputs' are the ones from here on
+  SequenceId first_sequence{};  // its own; of an embedding job: its inputs' are the ones from here on
+  std::optional<wire::SpeculationCounts> speculation{};  // once it has ended
   std::atomic<bool> cancelled{false};
   std::int64_t accepted_ms = 0;
   std::int64_t deadline_ms = 0;
@@ -56,13 +58,24 @@ EngineLoop::EngineLoop(engine::inference::Engine& engine, const EngineLoopOption
       meters_(options.meters),
       may_step_(options.may_step),
       measures_(options.meters.size()),
-      batch_(engine, options.batch),
+      batch_(engine, batch_options(options)),
       next_residency_check_ms_(clock.now().mono_ms + residency_check_ms_) {
   usage_ = batch_.usage();
   thread_ = std::thread([this] { run(); });
 }
 
 EngineLoop::~EngineLoop() { stop(0); }
+
+ContinuousBatchOptions EngineLoop::batch_options(const EngineLoopOptions& options) {
+  ContinuousBatchOptions batch = options.batch;
+  if (options.draft == nullptr) return batch;
+  draft_.emplace(*options.draft, engine_.facts().vocab,
+                 [this](SequenceId id, std::span<const base::TokenId> ahead, std::span<const float> logits) {
+                   return running_.at(id)->sequence().draft(ahead, logits);
+                 });
+  batch.speculation.source = &*draft_;
+  return batch;
+}
 
 base::Result<EngineLoop::Run> EngineLoop::start(JobSpec spec, std::shared_ptr<JobSink> sink, std::int64_t timeout_ms,
                                                 const std::function<void()>& on_accepted) {
@@ -82,6 +95,7 @@ base::Result<EngineLoop::Run> EngineLoop::start(JobSpec spec, std::shared_ptr<Jo
   }
   counts_.tokens_in += tokens_in;
   auto* const sequence = std::get_if<SequenceSpec>(&spec);
+  if (sequence != nullptr) sequence->drafted = draft_.has_value();
   auto job = std::make_shared<Job>(
       sequence != nullptr ? Job::Work(Sequence(std::move(*sequence), tokenizer_, engine_.facts().context_tokens))
                           : Job::Work(embedding::EmbeddingJob(std::move(std::get<embedding::EmbeddingSpec>(spec)))),
@@ -204,6 +218,7 @@ void EngineLoop::take_in_new_jobs() {
 base::Result<> EngineLoop::add_sequence(const JobPtr& job) {
   const SequenceId id{next_sequence_++};
   running_.emplace(id, job);
+  job->first_sequence = id;
   const SequenceSpec& spec = job->sequence().spec();
   engine::inference::SequenceRequest request{
       .id = id, .prompt = spec.prompt, .tokens_max = job->sequence().tokens_max()};
@@ -380,7 +395,20 @@ wire::EndEvent EngineLoop::end_of(const Job& job, const Work& work, wire::StopRe
                                    .prompt_sha256 = spec.prompt_sha256,
                                    .output_sha256 = work.output_sha256(),
                                    .tokens_out = work.tokens_out(),
-                                   .parameters_sha256 = spec.parameters_sha256}};
+                                   .parameters_sha256 = spec.parameters_sha256,
+                                   .speculation = identity_.speculation.empty()
+                                                      ? std::nullopt
+                                                      : std::optional(identity_.speculation)},
+          .budget = {},
+          .speculation = job.speculation};
+}
+
+std::optional<wire::SpeculationCounts> EngineLoop::speculation_of(const Job& job) const {
+  if (!batch_.knows(job.first_sequence)) return {};
+  const auto counts = batch_.proposals(job.first_sequence);
+  if (counts.proposed == 0) return {};
+  return wire::SpeculationCounts{.proposed = static_cast<std::int64_t>(counts.proposed),
+                                 .accepted = static_cast<std::int64_t>(counts.accepted)};
 }
 
 void EngineLoop::fail(const JobPtr& job, base::Error error) {
@@ -394,6 +422,7 @@ void EngineLoop::fail(const JobPtr& job, base::Error error) {
 
 // The slot is free before the job's last event leaves, so whoever reads that event finds a free slot.
 void EngineLoop::release(const JobPtr& job, std::int64_t JobCounts::*outcome) {
+  job->speculation = speculation_of(*job);
   for (auto next = running_.begin(); next != running_.end();) {
     if (next->second != job) {
       ++next;

@@ -7,12 +7,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <variant>
 #include <vector>
 
 #include "base/clock.h"
 #include "engine/inference/continuous_batch.h"
+#include "engine/inference/speculation/draft_model.h"
 #include "engine/plan/step_meter.h"
 #include "wire/task.h"
 #include "worker/embedding/embedding_job.h"
@@ -39,6 +41,7 @@ struct Identity {
   std::string numerics;
   std::string device_class;
   std::string kv_dtype;
+  std::string speculation;  // "ngram", "draft"; empty: none
 };
 
 struct JobCounts {
@@ -52,7 +55,10 @@ struct JobCounts {
 };
 
 struct EngineLoopOptions {
-  engine::inference::ContinuousBatchOptions batch{};
+  engine::inference::ContinuousBatchOptions batch{};  // but for the source of proposals, which is made of `draft`
+  // Writes ahead of the jobs (speculation::DraftModel::check()); null: nobody does. It outlives the loop, whose thread alone
+  // touches it.
+  engine::inference::Engine* draft = nullptr;
   std::int64_t residency_check_ms = 60'000;  // between looks at where the model and its caches lie
   // Called once, on the loop's thread, when the model or a cache has left the device's memory: every job has been
   // failed and no new one is taken. Whoever owns the process ends it.
@@ -130,7 +136,9 @@ class EngineLoop {
   void finish(const JobPtr& job, wire::StopReason reason);
   template <class Work>
   wire::EndEvent end_of(const Job& job, const Work& work, wire::StopReason reason) const;
+  std::optional<wire::SpeculationCounts> speculation_of(const Job& job) const;
   void fail(const JobPtr& job, base::Error error);
+  engine::inference::ContinuousBatchOptions batch_options(const EngineLoopOptions& options);
   // Takes the job out of the batch and of everything that knows it.
   void release(const JobPtr& job, std::int64_t JobCounts::*outcome);
 
@@ -158,6 +166,7 @@ class EngineLoop {
   std::atomic<bool> resident_{true};
 
   // Loop thread only.
+  std::optional<engine::inference::speculation::DraftModel> draft_;
   engine::inference::ContinuousBatch batch_;
   std::map<engine::inference::SequenceId, JobPtr> running_;  // an embedding job once for each input that is not done
   std::vector<engine::inference::SequenceId> taken_;         // whose last token has no text yet

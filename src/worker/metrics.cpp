@@ -81,6 +81,10 @@ std::string metrics_text(const MetricsInput& in) {
           static_cast<std::int64_t>(steps.prefix_tokens_hit));
   counter("worker_prefix_miss_tokens_total", "Prompt tokens that the engine computed.",
           static_cast<std::int64_t>(steps.prefix_tokens_missed));
+  counter("worker_speculation_proposed_tokens_total", "Tokens that the engine computed ahead of their draw.",
+          static_cast<std::int64_t>(steps.proposals.proposed));
+  counter("worker_speculation_accepted_tokens_total", "Tokens that the engine computed ahead and a job then drew.",
+          static_cast<std::int64_t>(steps.proposals.accepted));
   add_devices(registry, own, in.devices);
   auto& pages = prometheus::BuildGauge()
                     .Name("worker_kv_pages")

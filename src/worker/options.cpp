@@ -82,6 +82,16 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   app.add_option("--kv-dtype", o.kv_dtype, "Element type of the KV cache")
       ->check(CLI::IsMember({"f16", "f32"}))
       ->capture_default_str();
+  app.add_option("--speculation", o.speculation,
+                 "Compute tokens ahead: ngram proposes what followed before in the same text, draft what --draft-model "
+                 "writes; where it does not pay it pauses. Never changes an answer")
+      ->check(CLI::IsMember({"off", "ngram", "draft"}))
+      ->capture_default_str();
+  app.add_option("--speculation-tokens", o.speculation_tokens, "Most tokens proposed for a job in a step")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{16}))
+      ->capture_default_str();
+  app.add_option("--draft-model", o.draft_model, "Small model with the same vocabulary, for --speculation draft")
+      ->check(absolute);
   app.add_option("--image-tokens-max", o.image_tokens_max,
                  "Tokens that the images of one request may take; 0 takes no images. Each slot holds memory for them")
       ->check(CLI::Range(std::int64_t{0}, config::kImageTokensMax))
@@ -114,6 +124,8 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
     share_budgets(o);
+    if ((o.speculation == "draft") != !o.draft_model.empty())
+      throw CLI::ValidationError("--draft-model", "--speculation draft and --draft-model go together");
   } catch (const CLI::ParseError& e) {
     std::ostringstream out;
     const int code = app.exit(e, out, out);

@@ -29,6 +29,10 @@ struct Options {
   std::int64_t kv_tokens_max = 0;              // to which the cache may grow while it runs; 0 = kv_tokens
   std::int64_t prefix_cache_ttl_ms = 600'000;  // how long pages of ended prompts may be found again; 0 = never
   std::string kv_dtype = "f16";
+  // Tokens proposed ahead: "off", "ngram" (what followed before in the same text), "draft" (by draft_model).
+  std::string speculation = "off";
+  std::int64_t speculation_tokens = 8;  // of one job in a step
+  std::string draft_model;              // absolute path, with speculation "draft"
   std::int64_t image_tokens_max = 2048;  // of one request; 0 = takes no images
   std::int64_t threads = 0;              // CPU device; 0 = all cores
   std::vector<std::int64_t>

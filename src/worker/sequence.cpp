@@ -60,6 +60,9 @@ base::Result<SequenceSpec> make_sequence_spec(const wire::ExecuteRequest& reques
 
 namespace {
 
+// Most tokens ahead of a draft.
+constexpr std::size_t kDraftedMax = 64;
+
 std::uint32_t positions_max(const SequenceSpec& spec, std::int64_t context_tokens) {
   const auto prompt_tokens = static_cast<std::int64_t>(spec.prompt.size());
   return static_cast<std::uint32_t>(prompt_tokens + std::min(spec.max_tokens, context_tokens - prompt_tokens));
@@ -75,7 +78,16 @@ Sequence::Sequence(SequenceSpec spec, const text::Tokenizer& tokenizer, std::int
       sampler_(spec_.sampling,
                {.vocab = tokenizer.facts().vocab_size, .history_max = static_cast<std::size_t>(context_tokens)}),
       text_(tokenizer, {.stop_strings = spec_.stop}) {
-  history_.reserve(tokens_max_);
+  history_.reserve(tokens_max_ + spec_.drafted * kDraftedMax);
+  if (spec_.drafted) {
+    // Mirostat learns from what it draws, and these are no draws.
+    engine::sampling::SamplingParams params = spec_.sampling;
+    params.mirostat = 0;
+    params.dry_multiplier = 0;
+    drafter_.emplace(params, engine::sampling::SamplerSizes{
+                                 .vocab = tokenizer.facts().vocab_size,
+                                 .history_max = static_cast<std::size_t>(context_tokens) + kDraftedMax});
+  }
   if (spec_.sampling.dry_multiplier > 0.0f) {
     break_tracker_.emplace(spec_.dry_sequence_breakers);
     breaks_.reserve(tokens_max_);
@@ -118,6 +130,17 @@ const engine::plan::RowDraw* Sequence::device_draw(std::uint32_t edits_max) {
   if (spec_.logprobs) return nullptr;
   const auto allowed = mask();
   return allowed ? sampler_.device_draw(sample_input({}, *allowed), edits_max) : nullptr;
+}
+
+TokenId Sequence::draft(std::span<const TokenId> ahead, std::span<const float> logits) {
+  ASSERT(drafter_ && ahead.size() <= kDraftedMax, "{} tokens ahead", ahead.size());
+  const std::size_t known = history_.size();
+  history_.insert(history_.end(), ahead.begin(), ahead.end());
+  auto input = sample_input(logits, {});
+  input.history.breaks = {};
+  const auto token = drafter_->sample(input);
+  history_.resize(known);
+  return token.value_or(TokenId{0});  // of logits that are no numbers nothing can be expected
 }
 
 base::Result<TokenId> Sequence::take(const engine::plan::RowDrawn& drawn) {

@@ -37,6 +37,7 @@ struct SequenceSpec {
   std::vector<std::string> dry_sequence_breakers;  // read when DRY is on
   bool logprobs = false;
   std::uint32_t top_logprobs = 0;
+  bool drafted = false;  // a draft model writes ahead: draft() is called
   std::optional<grammar::Matcher> constraint{};  // at the start of an output of this vocabulary
 };
 
@@ -76,6 +77,10 @@ class Sequence {
   base::Result<TokenId> take(const engine::plan::RowDrawn& drawn);
   // The event of the token taken last; one for each take(), before the next one. Only here a stop string is found.
   TokenOut say();
+  // What it would draw behind `ahead` from a draft model's logits: with the same parameters, random numbers and history, but
+  // without the constraint. Changes nothing. REQUIRES: spec().drafted, room in the context for all of `ahead`.
+  TokenId draft(std::span<const TokenId> ahead, std::span<const float> logits);
+
   // Whether the sequence ends with the token taken last whatever its text is.
   bool ends() const { return ending_.has_value(); }
 
@@ -95,8 +100,9 @@ class Sequence {
   std::int64_t context_tokens_;
   std::uint32_t tokens_max_;
   engine::sampling::Sampler sampler_;
+  std::optional<engine::sampling::Sampler> drafter_;
   text::TextStream text_;
-  std::vector<TokenId> history_;  // prompt and output
+  std::vector<TokenId> history_;  // prompt and output, and in draft() what is ahead of them
   std::optional<sampling::BreakTracker> break_tracker_;
   std::vector<std::uint8_t> breaks_;  // of history_; empty without DRY
   std::int64_t tokens_out_ = 0;

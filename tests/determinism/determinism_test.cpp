@@ -93,6 +93,10 @@ TEST_P(Determinism, NothingAroundARequestChangesItsBits) {
     if (cell.name == "preempted") {
       EXPECT_GE(cell.counts.preemptions, 5U);
     }
+    if (cell.name.starts_with("speculated")) {
+      EXPECT_GT(cell.counts.accepted, cell.requests * 4);
+      EXPECT_GT(cell.counts.proposed, cell.counts.accepted);
+    }
     if (cell.name == "cache warm") {
       EXPECT_GE(cell.counts.cached_tokens, GetParam().cached ? full_pages(report->requests) : 0);
     }
@@ -110,6 +114,8 @@ std::vector<Model> models() {
                             recurrent("mamba2"),
                             recurrent("lfm2"),
                             {.name = "demo_q8_0", .path = golden::demo_model("q8_0"), .requests = 12}};
+  for (const std::string& family : golden::families_of_2026())  // the gated delta rule
+    if (family == "qwen3_next") models.push_back(recurrent(family));
   if (!full()) return models;
   for (const char* family : {"mistral", "gemma2"}) models.push_back(fixture(family));
   for (const char* family : {"llama_tied", "qwen2", "qwen3", "phi3", "qwen3_moe_sparse", "deepseek_v2", "qwen3_vl"}) {

@@ -114,7 +114,8 @@ TEST_P(Families, ARecycledSlot) {
 TEST_P(Families, MemoryIsPredictedToTheByte) {
   using engine::inference::Engine;
   for (const engine::inference::EngineOptions& options : {engine::inference::EngineOptions{.context_tokens = 200},
-                                                          {.context_tokens = 65, .slots = 3, .prefill_chunk = 7}}) {
+                                                          {.context_tokens = 65, .slots = 3, .prefill_chunk = 7},
+                                                          {.context_tokens = 65, .slots = 2, .proposal_rows_max = 6}}) {
     const auto backend =
         engine::compute::cpu::make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 1ULL << 30}).value();
     const auto predicted = Engine::predict(model(), options, *backend).value();

@@ -11,6 +11,7 @@ using engine::inference::Engine;
 
 // What tells cells' circumstances apart; any number would do.
 constexpr std::uint64_t kCircumstancesSeed = 77;
+constexpr std::uint32_t kProposalRows = 24;
 
 struct Loaded {
   engine::inference::devices::OpenDevices devices;
@@ -60,6 +61,7 @@ class Matrix {
                                       .slots = cell.slots,
                                       .kv_dtype = options_.kv_dtype,
                                       .prefill_chunk = cell.chunk,
+                                      .proposal_rows_max = cell.foretold ? kProposalRows : 0,
                                       .kv_tokens = std::uint64_t{cell.contexts} * longest(requests_)},
                                      loaded.devices.of_engine()));
     return loaded;
@@ -80,6 +82,7 @@ class Matrix {
     std::optional<Loaded> first = TRY(load(cell));
     Circumstances how = cell.circumstances;
     how.seed += kCircumstancesSeed;
+    foretold_ = cell.foretold;
     switch (cell.kind) {
       case Cell::Kind::kOnce: return once(*first->engine, how, result);
       case Cell::Kind::kTwice: {
@@ -121,12 +124,15 @@ class Matrix {
     return part(engine, requests_, 0, how, result);
   }
 
-  base::Result<> part(Engine& engine, std::span<const Request> requests, std::size_t first, const Circumstances& how,
+  base::Result<> part(Engine& engine, std::span<const Request> requests, std::size_t first, Circumstances how,
                       CellResult& result) {
+    if (foretold_) how.foretold = std::span<const Trace>(reference_).subspan(first, requests.size());
     const RunResult ran = TRY(run_requests(engine, requests, how, on_request_));
     result.counts.steps += ran.counts.steps;
     result.counts.preemptions += ran.counts.preemptions;
     result.counts.cached_tokens += ran.counts.cached_tokens;
+    result.counts.proposed += ran.counts.proposed;
+    result.counts.accepted += ran.counts.accepted;
     if (reference_.empty()) return take_reference(ran, result);
     for (std::size_t i = 0; i < requests.size(); ++i) {
       const auto at = departure(ran.traces[i], reference_[first + i]);
@@ -158,6 +164,7 @@ class Matrix {
   const OnProgress& progress_;
   std::vector<Request> requests_;
   std::vector<Trace> reference_;
+  bool foretold_ = false;  // of the cell under way
   Report report_;
   std::size_t done_ = 0;
   RequestDone on_request_;
@@ -190,6 +197,19 @@ std::vector<Cell> all_cells() {
        .circumstances = {.cached = true}},
       {.name = "preempted", .slots = 4, .chunk = 48, .contexts = 1, .circumstances = {.seed = 5, .pause_every = 3}},
       {.name = "forked", .slots = 8, .chunk = 64, .circumstances = {.seed = 6, .forked = true}},
+      {.name = "speculated",
+       .kind = Kind::kTwice,
+       .slots = 4,
+       .chunk = 64,
+       .contexts = 32,
+       .foretold = true,
+       .circumstances = {.seed = 8, .forked = true, .cached = true}},
+      {.name = "speculated, preempted",
+       .slots = 4,
+       .chunk = 48,
+       .contexts = 1,
+       .foretold = true,
+       .circumstances = {.seed = 9, .shuffled = true, .strangers = 1, .pause_every = 3}},
       {.name = "threads 1", .slots = 8, .chunk = 64, .device = {.threads = 1}},
       {.name = "threads 2", .slots = 8, .chunk = 64, .device = {.threads = 2}},
       {.name = "avx2", .slots = 8, .chunk = 64, .device = {.isa = "avx2"}},
@@ -204,7 +224,8 @@ std::vector<Cell> quick_cells() {
                                      std::string_view("chunk 7"),   std::string_view("cache warm"),
                                      std::string_view("preempted"), std::string_view("forked"),
                                      std::string_view("threads 2"), std::string_view("avx2"),
-                                     std::string_view("restarted"), std::string_view("batch 32")};
+                                     std::string_view("restarted"), std::string_view("batch 32"),
+                                     std::string_view("speculated"), std::string_view("speculated, preempted")};
   std::vector<Cell> cells = all_cells();
   std::erase_if(cells, [](const Cell& cell) { return std::ranges::find(kQuick, cell.name) == kQuick.end(); });
   return cells;

@@ -41,6 +41,7 @@ struct Cell {
   std::uint32_t chunk = 512;
   std::uint32_t contexts = 0;  // as many positions as so many slots full of the longest request; 0: as there are slots
   DeviceChoice device{};
+  bool foretold = false;  // tokens of the reference are computed ahead
   Circumstances circumstances{};
 };
 

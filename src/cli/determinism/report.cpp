@@ -31,6 +31,8 @@ bj::object cell_json(const CellResult& cell) {
   out["steps"] = cell.counts.steps;
   out["preemptions"] = cell.counts.preemptions;
   out["cached_tokens"] = cell.counts.cached_tokens;
+  out["proposed"] = cell.counts.proposed;
+  out["accepted"] = cell.counts.accepted;
   return out;
 }
 

@@ -66,6 +66,39 @@ class Writer {
   engine::sampling::Sampler sampler_;
 };
 
+// Knows what will be drawn, and is wrong now and then.
+class Foreteller final : public engine::inference::speculation::ProposalSource {
+ public:
+  // Tokens of the request behind an id so far and all of them; none of a stranger.
+  struct Text {
+    std::size_t drawn = 0;
+    std::span<const TokenId> tokens;
+  };
+  using TextOf = std::function<Text(SequenceId)>;
+
+  Foreteller(std::uint64_t seed, std::uint32_t vocab, TextOf text_of)
+      : dice_(seed), vocab_(vocab), text_of_(std::move(text_of)) {}
+
+  bool propose(std::span<Request> requests) override {
+    for (Request& request : requests) {
+      const Text text = text_of_(request.id);
+      for (std::size_t i = 0; i < request.proposals.size() && text.drawn + i < text.tokens.size(); ++i) {
+        const bool wrong = dice_.below(6) == 0;
+        request.proposals[i] = wrong ? TokenId{dice_.below(vocab_)} : text.tokens[text.drawn + i];
+        request.count = static_cast<std::uint32_t>(i + 1);
+      }
+      if (request.count == 0) request.proposals[request.count++] = TokenId{dice_.below(vocab_)};
+    }
+    return true;
+  }
+  void remove(SequenceId) override {}
+
+ private:
+  Dice dice_;
+  std::uint32_t vocab_;
+  TextOf text_of_;
+};
+
 // Requests and strangers in one batch, each under an id of its own; a fork may hand a request over to another id.
 class Run {
  public:
@@ -75,7 +108,8 @@ class Run {
         how_(circumstances),
         done_(done),
         dice_(circumstances.seed),
-        batch_(engine, {.cache_salt = std::vector<std::byte>(circumstances.cached ? 16 : 0, std::byte{7})}),
+        foreteller_(circumstances.seed + 1, engine.facts().vocab, [this](SequenceId id) { return text_of(id); }),
+        batch_(engine, batch_options(circumstances)),
         writers_(requests.size()) {
     result_.traces.resize(requests.size());
     arrivals_.resize(requests.size());
@@ -102,6 +136,8 @@ class Run {
     result_.counts.preemptions = counts.preemptions;
     result_.counts.cached_tokens = counts.prefix_tokens_hit;
     result_.counts.rows = counts.rows;
+    result_.counts.proposed = counts.proposals.proposed;
+    result_.counts.accepted = counts.proposals.accepted;
     for (const auto& [id, request] : owners_) batch_.remove(id);
     for (const Stranger& stranger : strangers_) batch_.remove(stranger.id);
     return std::move(result_);
@@ -116,6 +152,18 @@ class Run {
     SequenceId id{};
     std::uint64_t ends_at_step = 0;
   };
+
+  engine::inference::ContinuousBatchOptions batch_options(const Circumstances& how) {
+    engine::inference::ContinuousBatchOptions options;
+    if (how.cached) options.cache_salt.assign(16, std::byte{7});
+    if (!how.foretold.empty()) options.speculation = {.source = &foreteller_, .proposals_max = 6, .always = true};
+    return options;
+  }
+  Foreteller::Text text_of(SequenceId id) const {
+    const auto owner = owners_.find(id);
+    if (owner == owners_.end()) return {};
+    return {result_.traces[owner->second].tokens.size(), how_.foretold[owner->second].tokens};
+  }
 
   SequenceId fresh_id() { return SequenceId{next_id_++}; }
   TokenId random_token() { return TokenId{dice_.below(engine_.facts().vocab)}; }
@@ -153,7 +201,7 @@ class Run {
     return {};
   }
 
-  // A step gives a sequence one token at most, so nobody outgrows the context.
+  // A step gives a stranger one token, or two when a number was foretold by chance, so nobody outgrows the context.
   std::uint32_t stay_max() const { return std::min<std::uint32_t>(24, engine_.facts().context_tokens / 4); }
 
   // A paused sequence loses its slot and pages to whoever waits, and is computed again when it goes on.
@@ -217,6 +265,7 @@ class Run {
   const Circumstances how_;
   const RequestDone& done_;
   Dice dice_;
+  Foreteller foreteller_;
   ContinuousBatch batch_;
   std::vector<std::size_t> arrivals_;
   std::size_t arrived_ = 0;

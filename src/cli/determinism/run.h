@@ -36,6 +36,8 @@ struct Circumstances {
   std::uint32_t pause_every = 0;  // steps after which a sequence is paused, so that others take its slot; 0: never
   bool forked = false;            // each is forked once and goes on in the fork, beside its parent
   bool cached = false;            // full pages are kept for later requests, and found by them
+  // Tokens are computed ahead of their draw: those of these traces, by request, and now and then others. Empty: none.
+  std::span<const Trace> foretold{};
   std::uint32_t steps_max = 0;    // stop in the middle; 0: run to the end
 };
 
@@ -44,6 +46,8 @@ struct RunCounts {
   std::uint64_t rows = 0;
   std::uint64_t preemptions = 0;
   std::uint64_t cached_tokens = 0;  // of prompts, found in the prefix cache
+  std::uint64_t proposed = 0;       // tokens computed ahead
+  std::uint64_t accepted = 0;       // of them, that were drawn
 };
 
 struct RunResult {

@@ -53,6 +53,9 @@ base::Result<> check(const Receipt& r) {
       return invalid(fmt::format("{} is not 1 to {} printable characters", field, kTextBytesMax));
     }
   }
+  if (r.speculation && !is_short_and_printable(*r.speculation)) {
+    return invalid(fmt::format("speculation is not 1 to {} printable characters", kTextBytesMax));
+  }
   if (r.tokens_out < 1 || r.tokens_out > kTokensMax) {
     return invalid(fmt::format("tokens_out is not between 1 and {}", kTokensMax));
   }

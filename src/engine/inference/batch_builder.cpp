@@ -33,8 +33,8 @@ base::Result<BatchBuilder> BatchBuilder::make(const StepLimits& limits, const Ba
 }
 
 base::Result<> BatchBuilder::check_request(const SlotRows& request, const SlotFill& fill) const {
-  ASSERT(request.slot < limits_.slots_max && !request.tokens.empty(), "slot={} tokens={}", request.slot,
-         request.tokens.size());
+  ASSERT(request.slot < limits_.slots_max && request.tokens.size() > request.proposals, "slot={} tokens={} proposals={}",
+         request.slot, request.tokens.size(), request.proposals);
   if (fill.length + request.tokens.size() > fill.tokens_max) {
     return base::fail(ErrorCode::kContextExhausted,
                       fmt::format("slot {} holds {} of {} positions; {} more do not fit", request.slot, fill.length,
@@ -57,7 +57,7 @@ base::Result<> BatchBuilder::check(std::span<const SlotRows> requests, std::span
            requests[i - 1].slot);
     TRY(check_request(request, fills[request.slot]));
     rows += request.tokens.size();
-    outputs += request.wanted == RowsWanted::kAll ? request.tokens.size() : request.wanted == RowsWanted::kLast ? 1 : 0;
+    outputs += request.outputs();
   }
   if (rows == 0 || rows > limits_.rows_max || outputs > limits_.output_rows_max) {
     return base::fail(ErrorCode::kInvalidBatchSize,
@@ -111,9 +111,7 @@ base::Result<> BatchBuilder::build(std::span<const SlotRows> requests, std::span
       row_ids[row] = index(request.tokens[t]);
       positions[row] = fills[request.slot].length + static_cast<std::uint32_t>(t);
       slot_of_row[row] = request.slot;
-      const bool last = t + 1 == request.tokens.size();
-      if (request.wanted == RowsWanted::kAll || (request.wanted == RowsWanted::kLast && last))
-        output_rows_.push_back(row);
+      if (t + request.outputs() >= request.tokens.size()) output_rows_.push_back(row);
     }
     active_slots_.push_back(request.slot);
     sequence_lengths_.push_back(fills[request.slot].length + static_cast<std::uint32_t>(request.tokens.size()));

@@ -20,12 +20,21 @@ struct SlotRows {
   std::uint32_t slot = 0;
   std::span<const base::TokenId> tokens;  // at least one
   RowsWanted wanted = RowsWanted::kLast;
+  // The last of `tokens` that are proposals, fewer than all: the slot may have to go back (Engine::rewind()). With kLast their
+  // logits are wanted too.
+  std::uint32_t proposals = 0;
+
+  std::uint32_t outputs() const {
+    if (wanted == RowsWanted::kLast) return 1 + proposals;
+    return wanted == RowsWanted::kAll ? static_cast<std::uint32_t>(tokens.size()) : 0;
+  }
 };
 
 // What a slot holds and may hold, in positions, and the images of its request.
 struct SlotFill {
   std::uint32_t length = 0;
   std::uint32_t tokens_max = 0;
+  std::uint32_t checkpoint = 0;  // positions it held before its last step with proposals
   std::vector<plan::VisionGrid> frames;  // in rows; encoded
   std::uint32_t image_rows = 0;          // of all frames
   vision::RowCursor cursor;

@@ -24,7 +24,8 @@ scheduling::SchedulerOptions scheduler_options(const Engine& engine, const Conti
           .context_tokens = facts.context_tokens,
           .whole_sequences = whole,
           .cache_prefixes = engine.caches_prefixes() && !options.cache_salt.empty() && !whole,
-          .cache_ttl_ms = options.cache_ttl_ms};
+          .cache_ttl_ms = options.cache_ttl_ms,
+          .rewinds_whole_steps = !engine.rewinds_by_rows()};
 }
 
 }  // namespace
@@ -36,6 +37,9 @@ ContinuousBatch::ContinuousBatch(Engine& engine, const ContinuousBatchOptions& o
       may_grow_(engine.facts().kv_tokens_max > engine.facts().kv_tokens) {
   rows_.reserve(engine.facts().slots);
   in_step_.reserve(engine.facts().slots);
+  const bool can_propose = engine.facts().proposal_rows_max > 0 && engine.facts().pooling == plan::Pooling::kNone;
+  if (can_propose && options.speculation.proposals_max > 0)
+    speculator_ = std::make_unique<speculation::Speculator>(options.speculation, engine.facts().slots);
   drawn_.reserve(engine.facts().slots);
 }
 
@@ -67,6 +71,7 @@ Result<> ContinuousBatch::add(const SequenceRequest& request) {
 void ContinuousBatch::remove(SequenceId id) {
   scheduler_.remove(id);
   images_.erase(id);
+  if (speculator_) speculator_->remove(id);
 }
 
 void ContinuousBatch::fork(SequenceId parent, SequenceId child) {
@@ -84,18 +89,32 @@ Result<bool> ContinuousBatch::step(std::int64_t now_ms, const LogitsSink& sink, 
   }
   // done() ends the plan's life: who gets which logits is kept in rows_ and in_step_.
   scheduler_.done();
+  hand_out(*output, sink, draws);
+  return !rows_.empty();
+}
+
+void ContinuousBatch::hand_out(const StepOutput& output, const LogitsSink& sink, const DrawSinks& draws) {
   std::size_t next = 0, next_drawn = 0;
   for (std::size_t i = 0; i < rows_.size(); ++i) {
-    if (rows_[i].wanted != RowsWanted::kLast) continue;
-    const std::size_t row = next++;
-    if (!drawn_[i]) {
-      if (scheduler_.knows(in_step_[i])) sink(in_step_[i], output->row(row));
+    const SequenceId id = in_step_[i];
+    const std::size_t row = next;
+    next += rows_[i].outputs();
+    if (rows_[i].wanted != RowsWanted::kLast || !scheduler_.knows(id)) {
+      next_drawn += drawn_[i];
       continue;
     }
-    const plan::RowDrawn& drawn = output->drawn[next_drawn++];
-    if (scheduler_.knows(in_step_[i])) draws.drawn(in_step_[i], drawn);
+    if (drawn_[i]) {
+      draws.drawn(id, output.drawn[next_drawn++]);
+      continue;
+    }
+    // A proposal that was drawn has its logits already.
+    const std::size_t known = scheduler_.tokens(id).size();
+    const auto drew = [&](std::size_t proposals) {
+      return scheduler_.awaits_token(id) && scheduler_.tokens(id).size() == known + proposals;
+    };
+    for (std::size_t g = 0; g < rows_[i].outputs() && drew(g); ++g) sink(id, output.row(row + g));
+    if (rows_[i].proposals > 0 && scheduler_.knows(id)) engine_.rewind(rows_[i].slot, scheduler_.settle(id));
   }
-  return !rows_.empty();
 }
 
 // Before anybody waits or is preempted for want of pages the cache grows, as far as it may; when nobody is there any more it
@@ -115,6 +134,21 @@ void ContinuousBatch::size_cache() {
   }
 }
 
+// What the plan left over goes to proposals of the tokens behind those it computes.
+void ContinuousBatch::propose(const scheduling::StepPlan& plan) {
+  if (!speculator_) return;
+  speculation::StepShape shape{.proposals_max = engine_.facts().proposal_rows_max};
+  speculator_->begin();
+  for (const scheduling::PlannedRows& rows : plan.rows) {
+    shape.rows += static_cast<std::uint32_t>(rows.tokens.size());
+    if (!rows.wants_logits) continue;
+    ++shape.tokens;
+    speculator_->offer(rows.id, scheduler_.tokens(rows.id), scheduler_.tokens_max(rows.id));
+  }
+  shape.proposals_max = std::min(shape.proposals_max, engine_.facts().rows_max - shape.rows);
+  speculator_->choose(shape, [&](SequenceId id, std::span<const TokenId> tokens) { scheduler_.propose(id, tokens); });
+}
+
 Result<> ContinuousBatch::start(const scheduling::SlotStart& start, const scheduling::StepPlan& plan) {
   TRY(engine_.start(start.slot, {.tokens_max = start.tokens_max, .held = start.held}));
   if (images_.empty()) return {};
@@ -126,11 +160,13 @@ Result<> ContinuousBatch::start(const scheduling::SlotStart& start, const schedu
 
 Result<StepOutput> ContinuousBatch::run(const scheduling::StepPlan& plan, const DrawSinks& draws) {
   rows_.clear();
+  propose(plan);
   for (const scheduling::PlannedRows& rows : plan.rows) {
     in_step_.push_back(rows.id);
     rows_.push_back({.slot = rows.slot,
                      .tokens = rows.tokens,
-                     .wanted = rows.wants_logits ? RowsWanted::kLast : RowsWanted::kNone});
+                     .wanted = rows.wants_logits ? RowsWanted::kLast : RowsWanted::kNone,
+                     .proposals = rows.proposals});
   }
   for (const scheduling::SlotFork& fork : plan.forks)
     TRY(engine_.fork({.from = fork.from, .to = fork.to, .tokens_max = fork.tokens_max}));
@@ -138,13 +174,20 @@ Result<StepOutput> ContinuousBatch::run(const scheduling::StepPlan& plan, const 
   for (const scheduling::SlotStart& begun : plan.starts) TRY(start(begun, plan));
   drawn_.assign(rows_.size(), false);
   if (rows_.empty()) return StepOutput{.logits = {}, .width = engine_.facts().output_width};
-  if (!draws.draw) return engine_.step(rows_);
   const auto draw = [&](std::size_t request) {
     const plan::RowDraw* wanted = draws.draw(in_step_[request]);
     drawn_[request] = wanted != nullptr;
     return wanted;
   };
-  return engine_.step(rows_, {.draw = draw, .meanwhile = draws.meanwhile});
+  StepHooks hooks;
+  if (draws.draw) hooks = {.draw = draw, .meanwhile = draws.meanwhile};
+  Result<StepOutput> output = engine_.step(rows_, hooks);
+  if (speculator_) {
+    std::uint32_t rows = 0;
+    for (const SlotRows& request : rows_) rows += static_cast<std::uint32_t>(request.tokens.size());
+    speculator_->step_ended(rows);
+  }
+  return output;
 }
 
 BatchUsage ContinuousBatch::usage() const {

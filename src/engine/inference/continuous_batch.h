@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "base/token_id.h"
 #include "engine/inference/engine.h"
 #include "engine/inference/scheduling/scheduler.h"
+#include "engine/inference/speculation/speculator.h"
 
 namespace llorch::engine::inference {
 
@@ -24,6 +26,7 @@ struct ContinuousBatchOptions {
   // pages are not cached.
   std::vector<std::byte> cache_salt;
   std::int64_t cache_ttl_ms = 600'000;
+  speculation::SpeculationOptions speculation;  // within the engine's proposal_rows_max; none for models of embeddings
 };
 
 // The images behind the image tokens of a prompt, as Engine::encode_images() takes them. Owned by the caller until the
@@ -42,7 +45,7 @@ struct SequenceRequest {
 };
 
 // Logits after a sequence's last token, [vocab], valid during the call. Answer it with append(), remove() or fork(), in the
-// call or before the next step.
+// call or before the next step. After an append() in the call that was proposed the next logits come in the same step.
 using LogitsSink = std::function<void(SequenceId id, std::span<const float> logits)>;
 
 // How a device that draws is told what to draw, and what it drew. All are called in step().
@@ -79,6 +82,8 @@ class ContinuousBatch {
   // REQUIRES: as Scheduler::fork(); a parent without images.
   void fork(SequenceId parent, SequenceId child);
   bool knows(SequenceId id) const { return scheduler_.knows(id); }
+  // Of the tokens of a sequence so far. REQUIRES: knows(id).
+  scheduling::ProposalCounts proposals(SequenceId id) const { return scheduler_.proposals(id); }
 
   // Runs one step, or nothing when nobody has rows to run (false). An error is that of the whole step: the sequences in
   // it (`last_step()`) are to be computed again if they are not removed.
@@ -93,6 +98,8 @@ class ContinuousBatch {
 
  private:
   void size_cache();
+  void propose(const scheduling::StepPlan& plan);
+  void hand_out(const StepOutput& output, const LogitsSink& sink, const DrawSinks& draws);
   base::Result<> start(const scheduling::SlotStart& start, const scheduling::StepPlan& plan);
   base::Result<StepOutput> run(const scheduling::StepPlan& plan, const DrawSinks& draws);
 
@@ -101,6 +108,7 @@ class ContinuousBatch {
   scheduling::Scheduler scheduler_;
   std::map<SequenceId, SequenceImages> images_;  // of the sequences that have some
   bool may_grow_;                                // the cache, as far as is known
+  std::unique_ptr<speculation::Speculator> speculator_;  // null: nothing is proposed
   std::vector<SlotRows> rows_;
   std::vector<SequenceId> in_step_;
   std::vector<bool> drawn_;  // of rows_: the device draws from it

@@ -200,6 +200,13 @@ bool Engine::caches_prefixes() const {
   return std::ranges::all_of(model().plans.decoder_prefill.plan.state_descs, in_pages);
 }
 
+bool Engine::has_windows() const {
+  const paging::PageTables& tables = step_.kv->tables();
+  for (std::uint32_t group = 0; group < tables.groups_count(); ++group)
+    if (tables.group(group).window_tokens != 0) return true;
+  return false;
+}
+
 bool Engine::rotates_long(std::uint32_t tokens_max) const {
   return model().long_rope_context != 0 && tokens_max > model().long_rope_context;
 }
@@ -234,11 +241,36 @@ Result<> Engine::check_whole(std::span<const SlotRows> requests) const {
   return {};
 }
 
+// Where a wrong proposal would leave its trace.
+void Engine::checkpoint(std::span<const SlotRows> requests) {
+  for (const SlotRows& request : requests) {
+    if (request.proposals == 0) continue;
+    slots_[request.slot].checkpoint = slots_[request.slot].length;
+    if (rewinds_by_rows()) continue;
+    ASSERT(facts_.proposal_rows_max > 0, "loaded without room for proposals");
+    for (RankMemory& rank : step_.ranks) rank.state.checkpoint(request.slot);
+  }
+}
+
+void Engine::rewind(std::uint32_t slot, std::uint32_t length) {
+  SlotFill& fill = slots_[slot];
+  ASSERT(length <= fill.length, "slot {} holds {} positions, not {}", slot, fill.length, length);
+  if (length == fill.length) return;
+  if (!rewinds_by_rows()) {
+    ASSERT(length == fill.checkpoint, "slot {} has the state of {} positions, not {}", slot, fill.checkpoint, length);
+    for (RankMemory& rank : step_.ranks) rank.state.restore(slot);
+  }
+  // Proposals stand behind all images: rows of text, a position each.
+  if (model().plans.vision_encode) fill.cursor.next -= fill.length - length;
+  fill.length = length;
+}
+
 Result<StepOutput> Engine::step(std::span<const SlotRows> requests, const StepHooks& hooks) {
   TRY(check_whole(requests));
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
     TRY(step_.ranks[rank].batch.build(requests, slots_, ranks_[rank].ctx));
   TRY(reserve_pages(requests));
+  checkpoint(requests);
   const ExecutionContext& ctx = ranks_[0].ctx;  // but for addresses all are the same
   StepOutput output{.logits = std::span(logits_).first(ctx.output_rows.size() * facts_.output_width),
                     .width = facts_.output_width};
@@ -273,13 +305,13 @@ void Engine::collect_draws(std::span<const SlotRows> requests, const StepHooks& 
   if (!draws() || !hooks.draw) return;
   std::uint32_t row = 0;
   for (std::size_t i = 0; i < requests.size(); ++i) {
-    if (requests[i].wanted == RowsWanted::kAll) row += static_cast<std::uint32_t>(requests[i].tokens.size());
-    if (requests[i].wanted != RowsWanted::kLast) continue;
-    if (const RowDraw* draw = hooks.draw(i); draw != nullptr) {
+    // A row behind a proposal can only be drawn from once the proposal has been drawn: on the host.
+    const bool may_draw = requests[i].wanted == RowsWanted::kLast && requests[i].proposals == 0;
+    if (const RowDraw* draw = may_draw ? hooks.draw(i) : nullptr; draw != nullptr) {
       draws_.push_back(*draw);
       draws_.back().row = row;
     }
-    ++row;
+    row += requests[i].outputs();
   }
 }
 

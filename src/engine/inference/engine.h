@@ -42,7 +42,9 @@ struct EngineOptions {
   std::uint32_t slots = 1;
   plan::DType kv_dtype = plan::DType::kF16;  // F16 or F32; part of a request's identity
   std::uint32_t prefill_chunk = 512;         // rows per step; past a few hundred a pass over the weights is well shared
-  std::uint32_t output_rows_max = 0;         // rows of a step whose logits can be had; 0 = one per slot
+  std::uint32_t output_rows_max = 0;         // rows of a step whose logits can be had; 0 = one per slot, and all proposals
+  // Rows of a step that may be proposals (SlotRows::proposals). With some, recurrent state has a copy in every slot.
+  std::uint32_t proposal_rows_max = 0;
   // Positions the cache holds over all slots, and may grow to while it runs (kv_cache/kv_plan.h). 0: every slot's context;
   // what is there at load. Never less than one context.
   std::uint64_t kv_tokens = 0;
@@ -67,6 +69,7 @@ struct EngineFacts {
   std::uint32_t context_tokens_model = 0;        // what the model was made for
   std::uint32_t slots = 0;
   std::uint32_t rows_max = 0;  // rows one step takes, never fewer than slots
+  std::uint32_t proposal_rows_max = 0;  // of them, that may be proposals
   std::uint32_t layers = 0;
   std::uint32_t width = 0;
   std::uint32_t image_rows_max = 0;  // of a request; 0: takes no images
@@ -162,6 +165,12 @@ class Engine {
   paging::PageTables& pages() { return step_.kv->tables(); }
   // For when pages run out, and for when the device's memory is wanted elsewhere.
   kv_cache::KvMemory& kv() { return *step_.kv; }
+  // A slot goes back to hold `length` positions. REQUIRES: with state that pages do not hold (rewinds_by_rows()), exactly as
+  // many as before its last step, which had proposals; with windows, no fewer than before its last step.
+  void rewind(std::uint32_t slot, std::uint32_t length);
+  bool rewinds_by_rows() const { return caches_prefixes(); }
+  // Whether some layers see only the last positions of a context as loaded.
+  bool has_windows() const;
   // Copies whole pages, as PageTables::fork() asks for.
   void copy_pages(std::span<const paging::PageCopy> copies) { step_.kv->copy(copies); }
 
@@ -295,6 +304,7 @@ class Engine {
   std::uint32_t tokens_admitted(std::uint32_t tokens_max) const;
   base::Result<> reserve_pages(std::span<const SlotRows> requests);
   base::Result<> check_whole(std::span<const SlotRows> requests) const;
+  void checkpoint(std::span<const SlotRows> requests);
   void collect_draws(std::span<const SlotRows> requests, const StepHooks& hooks);
   void read_rows_not_drawn(const std::byte* rows);
   base::Result<vision::Frames> frames_of(std::span<const vision::Image> images,

@@ -83,7 +83,8 @@ memory::LoadFloors floors_of(const EngineOptions& options, const models::ModelCo
 
 StepLimits step_limits(const EngineOptions& options, const memory::LoadShape& shape) {
   const std::uint32_t rows = std::max(std::min(shape.prefill_chunk, shape.context_tokens), shape.slots);
-  const std::uint32_t outputs = options.output_rows_max == 0 ? shape.slots : options.output_rows_max;
+  const std::uint32_t outputs =
+      options.output_rows_max == 0 ? shape.slots + std::min(options.proposal_rows_max, rows) : options.output_rows_max;
   return {.rows_max = rows,
           .output_rows_max = std::min(std::max(outputs, shape.slots), rows),
           .slots_max = shape.slots,
@@ -139,6 +140,7 @@ std::string lower(std::string_view text) {
 struct Engine::Sizing {
   StepLimits limits, encode_limits;
   DrawLimits draw_limits;  // no rows: no device sampler
+  bool keeps_checkpoints = false;
   kv_cache::KvPlan kv;
   std::vector<PhysicalMapping> mappings;  // prefill, decode, vision_encode if there is one
   std::vector<PhysicalSpec> buffers;
@@ -208,6 +210,7 @@ Result<Engine::Sizing> Engine::size(const models::CompiledModel& model, const En
   sizing.limits = step_limits(options, shape);
   sizing.encode_limits = TRY(encode_limits(options, model.config.vision, sizing.limits));
   sizing.draw_limits = draw_limits(options, shape, model.config);
+  sizing.keeps_checkpoints = options.proposal_rows_max > 0;
   const ModelPlans& plans = model.plans;
   sizing.kv = kv_cache::plan_kv(plans.decoder_prefill.plan.state_descs, {.slots = shape.slots,
                                                                          .context_tokens = shape.context_tokens,
@@ -228,7 +231,8 @@ Result<Engine::Sizing> Engine::size(const models::CompiledModel& model, const En
                                                    .kv = sizing.kv,
                                                    .limits = sizing.limits,
                                                    .encode_limits = sizing.encode_limits,
-                                                   .draw_limits = sizing.draw_limits},
+                                                   .draw_limits = sizing.draw_limits,
+                                                   .keeps_checkpoints = sizing.keeps_checkpoints},
                                                   backend));
   return sizing;
 }
@@ -360,7 +364,8 @@ Result<Engine::RankMemory> Engine::take_rank_memory(const Draft& draft, const kv
   RankMemory room;
   const std::vector<StateBlockHandle> paged = kv.handles(rank);
   room.state = TRY(memory::StateArena::make(
-      {.descs = model.plans.decoder_prefill.plan.state_descs, .paged = paged, .slots = sizing.limits.slots_max},
+      {.descs = model.plans.decoder_prefill.plan.state_descs, .paged = paged, .slots = sizing.limits.slots_max,
+       .keeps_checkpoints = sizing.keeps_checkpoints},
       backend));
   room.activations = TRY(memory::Activations::make(sizing.buffers, backend));
   room.joined_logits = TRY(
@@ -449,6 +454,7 @@ void Engine::describe(const Draft& draft, const EngineOptions& options) {
             .context_tokens_model = config.context_tokens,
             .slots = limits.slots_max,
             .rows_max = limits.rows_max,
+            .proposal_rows_max = std::min(options.proposal_rows_max, limits.output_rows_max - limits.slots_max),
             .layers = static_cast<std::uint32_t>(config.layers.size()),
             .width = config.width,
             .image_rows_max = config.vision.image_rows_max,

@@ -9,6 +9,7 @@
 #include "engine/compute/cuda/backend.h"
 #include "engine/inference/devices/open_devices.h"
 #include "engine/inference/engine.h"
+#include "engine/inference/speculation/speculator.h"
 #include "engine/io/model_files.h"
 #include "engine/io/tokenizer_json/tokenizer_directory.h"
 #include "engine/models/model.h"
@@ -103,6 +104,8 @@ class EngineInspector final : public ModelInspector {
                                                    .slots = static_cast<std::uint32_t>(shape.slots),
                                                    .kv_dtype = kv_dtype,
                                                    .prefill_chunk = prefill_chunk_of(device),
+                                                   .proposal_rows_max = engine::inference::speculation::proposal_rows_of(
+                                                       static_cast<std::uint32_t>(shape.slots), options_.proposals_max),
                                                    .kv_tokens = static_cast<std::uint64_t>(shape.kv_tokens),
                                                    .frame_patches_max = 0,
                                                    .image_rows_max = static_cast<std::uint32_t>(shape.image_tokens_max),

@@ -81,7 +81,8 @@ base::Result<MemoryPlan> predict_memory(const MemoryInput& input, const Backend&
   for (const StateDescriptor& desc : model.plans.decoder_prefill.plan.state_descs) {
     // Sizes are the file's to claim: what no device has is capped, so that sums hold and the refusal is the usual one.
     const std::uint64_t per_slot = std::min(slot_state_bytes(desc), kStateBytesMax);
-    plan.state_bytes += std::min(limits.slots_max * per_slot, kStateBytesMax);
+    const std::uint64_t copies = input.keeps_checkpoints && wants_checkpoint(desc) ? 2 : 1;
+    plan.state_bytes += std::min(copies * limits.slots_max * per_slot, kStateBytesMax);
   }
   for (const PhysicalSpec& buffer : input.buffers) plan.activations_bytes += buffer.size_bytes;
   plan.activations_bytes += joined_logits_bytes(model, limits);

@@ -43,6 +43,7 @@ struct MemoryInput {
   plan::StepLimits limits;
   plan::StepLimits encode_limits;  // of the vision_encode plan, when there is one
   plan::DrawLimits draw_limits;    // no rows: nothing is drawn on the device
+  bool keeps_checkpoints = false;  // of recurrent state
 };
 
 // The most values a step takes a sum of; 0 for a model of one device.

@@ -22,11 +22,16 @@ std::uint64_t slot_state_bytes(const StateDescriptor& desc) {
   return is_paged(desc) ? 0 : round_up(desc.size_bytes, std::max<std::uint64_t>(desc.align_bytes, 64));
 }
 
+bool wants_checkpoint(const StateDescriptor& desc) {
+  return desc.lifecycle == StateLifecycle::kSlotPersistent && !is_paged(desc);
+}
+
 base::Result<StateArena> StateArena::make(const StateInput& input, Backend& backend) {
   StateArena arena;
   arena.backend_ = &backend;
   for (const StateDescriptor& desc : input.descs) {
-    State state{.desc = desc, .slot_bytes = slot_state_bytes(desc), .memory = {}, .allocated = {}};
+    State state{
+        .desc = desc, .slot_bytes = slot_state_bytes(desc), .memory = {}, .checkpoints = {}, .allocated = {}};
     state.allocated.assign(input.slots, desc.lifecycle == StateLifecycle::kSlotPersistent);
     if (is_paged(desc)) {
       const auto handle = std::ranges::find(input.paged, desc.id, &StateBlockHandle::id);
@@ -34,6 +39,10 @@ base::Result<StateArena> StateArena::make(const StateInput& input, Backend& back
       arena.handles_.push_back(*handle);
     } else {
       state.memory = TRY(DeviceBuffer::allocate(backend, state.slot_bytes * input.slots, MemoryPurpose::kState));
+      if (input.keeps_checkpoints && wants_checkpoint(desc)) {
+        state.checkpoints =
+            TRY(DeviceBuffer::allocate(backend, state.slot_bytes * input.slots, MemoryPurpose::kState));
+      }
       arena.handles_.push_back(
           {.id = desc.id, .align_bytes = desc.align_bytes, .ptr = state.memory.data(), .size = state.slot_bytes});
     }
@@ -70,6 +79,20 @@ base::Result<> StateArena::apply_all(LifecycleAction action, std::uint32_t slot)
     if (state.desc.lifecycle == StateLifecycle::kSlotPersistent) TRY(apply(action, state.desc.id, slot));
   }
   return {};
+}
+
+void StateArena::checkpoint(std::uint32_t slot) {
+  for (const State& state : states_) {
+    if (state.checkpoints.data() == nullptr) continue;
+    backend_->copy_on_device(state.checkpoints.data() + slot * state.slot_bytes, state.of(slot), state.slot_bytes);
+  }
+}
+
+void StateArena::restore(std::uint32_t slot) {
+  for (const State& state : states_) {
+    if (state.checkpoints.data() == nullptr) continue;
+    backend_->copy_on_device(state.of(slot), state.checkpoints.data() + slot * state.slot_bytes, state.slot_bytes);
+  }
 }
 
 base::Result<> StateArena::fork(const SlotPair& slots) {

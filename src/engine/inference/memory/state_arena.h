@@ -11,11 +11,14 @@ namespace llorch::engine::inference::memory {
 
 // Bytes one slot needs of a state of fixed size; 0 for a paged one, whose pages are others' (kv_cache/).
 std::uint64_t slot_state_bytes(const plan::StateDescriptor& desc);
+// Whether a slot's state is more than pages, so that it can only go back to where a copy was made.
+bool wants_checkpoint(const plan::StateDescriptor& desc);
 
 struct StateInput {
   std::span<const plan::StateDescriptor> descs;
   std::span<const plan::StateBlockHandle> paged;  // of the paged ones among them
   std::uint32_t slots = 1;
+  bool keeps_checkpoints = false;  // room for a copy of every slot-persistent state of fixed size
 };
 
 struct SlotPair {
@@ -40,14 +43,19 @@ class StateArena {
   // Errors: INVALID_STATE_LIFECYCLE_ACTION (a state of either slot forbids it), with nothing done.
   base::Result<> fork(const SlotPair& slots);
 
+  // Copies what a slot holds besides pages, and puts the copy back. REQUIRES: keeps_checkpoints.
+  void checkpoint(std::uint32_t slot);
+  void restore(std::uint32_t slot);
+
   std::span<const plan::StateBlockHandle> handles() const { return handles_; }  // parallel to the descriptors
 
  private:
   struct State {
     plan::StateDescriptor desc;
-    std::uint64_t slot_bytes = 0;  // 0: paged
-    plan::DeviceBuffer memory;     // [slots][slot_bytes]
-    std::vector<bool> allocated;   // [slots]
+    std::uint64_t slot_bytes = 0;    // 0: paged
+    plan::DeviceBuffer memory;       // [slots][slot_bytes]
+    plan::DeviceBuffer checkpoints;  // the same; none without keeps_checkpoints
+    std::vector<bool> allocated;     // [slots]
 
     std::byte* of(std::uint32_t slot) const { return memory.data() + slot * slot_bytes; }
   };

@@ -98,6 +98,22 @@ TEST(StateArena, AForkCopiesOneSlotIntoAnother) {
   EXPECT_TRUE(all(block(0), 2));
 }
 
+TEST(StateArena, ACheckpointIsPutBack) {
+  RecordingBackend backend;
+  const std::array descs{kKv, kClone, kRequest};
+  auto arena =
+      StateArena::make({.descs = descs, .paged = {&kPages, 1}, .slots = 3, .keeps_checkpoints = true}, backend).value();
+  const auto block = [&](std::uint32_t slot) { return std::span(arena.handles()[1].ptr + slot * 64, 64); };
+  for (std::uint32_t slot = 0; slot < 3; ++slot) std::ranges::fill(block(slot), std::byte(slot));
+  arena.checkpoint(1);
+  arena.checkpoint(2);
+  for (std::uint32_t slot = 0; slot < 3; ++slot) std::ranges::fill(block(slot), std::byte{9});
+  arena.restore(1);
+  EXPECT_TRUE(all(block(0), 9) && all(block(1), 1) && all(block(2), 9));
+  // State of a request is never taken back: images come before the first token.
+  EXPECT_EQ(backend.bytes_by_purpose[MemoryPurpose::kState], 3U * (64 + 64 + 64));
+}
+
 TEST(StateArena, AForkOfWhatMayNotBeClonedDoesNothing) {
   RecordingBackend backend;
   const std::array descs{kClone, kRequest};

@@ -71,6 +71,18 @@ bool PageTables::reserve(std::uint32_t slot, std::uint32_t held, std::uint32_t t
   return true;
 }
 
+void PageTables::trim(std::uint32_t slot, std::uint32_t tokens) {
+  ASSERT(slot < slots_, "{}", slot);
+  const auto end = static_cast<std::uint32_t>(pages_of(tokens));
+  for (Group& group : groups_) {
+    Range& range = group.held[slot];
+    for (; range.end > std::max(end, range.begin); --range.end) {
+      ASSERT(!group.pool.has_key(entry(group, slot, range.end - 1)), "slot {} page {}", slot, range.end - 1);
+      let_go(group, slot, range.end - 1);
+    }
+  }
+}
+
 void PageTables::release(std::uint32_t slot) {
   ASSERT(slot < slots_, "{}", slot);
   for (Group& group : groups_) {

@@ -76,6 +76,8 @@ class PageTables {
   [[nodiscard]] bool can_reserve(std::uint32_t slot, std::uint32_t held, std::uint32_t tokens) const;
   // How many pages more the group would need for that.
   std::uint32_t pages_short(std::uint32_t group, std::uint32_t slot, std::uint32_t held, std::uint32_t tokens) const;
+  // Gives back what was reserved behind position `tokens`, in whole pages. REQUIRES: nothing behind it was published.
+  void trim(std::uint32_t slot, std::uint32_t tokens);
   // The slot holds nothing any more. Pages with a key stay findable while nobody needs their room. Twice is fine.
   void release(std::uint32_t slot);
 

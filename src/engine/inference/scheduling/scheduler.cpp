@@ -18,7 +18,10 @@ constexpr std::uint32_t kNoSlot = 0xFFFFFFFF;
 struct Scheduler::Sequence {
   SequenceId id{};
   std::uint64_t order = 0;  // of arrival; kept when it is preempted
-  std::vector<TokenId> tokens;
+  std::vector<TokenId> tokens;    // and behind them the proposals
+  std::uint32_t proposals = 0;      // of the plan under way, or of the step done last
+  std::uint32_t step_began = 0;   // positions held before it
+  ProposalCounts proposal_counts;
   std::uint32_t tokens_max = 0;
   paging::PrefixKeys keys;
   bool paused = false;
@@ -30,7 +33,7 @@ struct Scheduler::Sequence {
   std::uint32_t planned = 0;    // rows in the plan under way
   bool forked = false;          // by the plan under way
 
-  std::uint32_t known() const { return static_cast<std::uint32_t>(tokens.size()); }
+  std::uint32_t known() const { return static_cast<std::uint32_t>(tokens.size()) - proposals; }
   std::uint32_t remaining() const { return known() - held; }
   bool may_run() const { return !paused && !awaits; }
 };
@@ -75,6 +78,13 @@ void Scheduler::append(SequenceId id, TokenId token) {
   Sequence& sequence = at(id);
   ASSERT(sequence.awaits && sequence.known() < sequence.tokens_max, "{} of {} tokens", sequence.known(),
          sequence.tokens_max);
+  if (sequence.proposals > 0 && sequence.tokens[sequence.known()] == token) {
+    --sequence.proposals;
+    ++counts_.proposals.accepted;
+    ++sequence.proposal_counts.accepted;
+    return advance(sequence, 1);  // its row has run
+  }
+  drop_proposals(sequence);
   sequence.tokens.push_back(token);
   sequence.awaits = false;
 }
@@ -94,8 +104,9 @@ void Scheduler::remove(SequenceId id) {
 void Scheduler::set_paused(SequenceId id, bool paused) { at(id).paused = paused; }
 
 void Scheduler::fork(SequenceId parent_id, SequenceId child_id) {
-  const Sequence& parent = at(parent_id);
+  Sequence& parent = at(parent_id);
   ASSERT(parent.awaits);
+  drop_proposals(parent);  // the child goes on from where the parent stands
   auto child = std::make_unique<Sequence>(Sequence{.id = child_id,
                                                    .order = next_order_++,
                                                    .tokens = parent.tokens,
@@ -136,13 +147,16 @@ void Scheduler::done() {
   counts_.rows += options_.rows_max - rows_left_;
   for (Sequence* sequence : running_) {
     sequence->forked = false;
-    if (sequence->planned > 0) advance(*sequence);
+    sequence->step_began = sequence->held;
+    counts_.proposals.proposed += sequence->proposals;
+    sequence->proposal_counts.proposed += sequence->proposals;
+    if (sequence->planned > 0) advance(*sequence, std::exchange(sequence->planned, 0));
   }
 }
 
-// Its planned rows have run.
-void Scheduler::advance(Sequence& sequence) {
-  sequence.held += std::exchange(sequence.planned, 0);
+// Rows of known tokens have run.
+void Scheduler::advance(Sequence& sequence, std::uint32_t rows) {
+  sequence.held += rows;
   sequence.awaits = sequence.remaining() == 0;
   sequence.keys.extend(std::span(sequence.tokens).first(sequence.held));
   // None with an empty salt.
@@ -164,7 +178,53 @@ void Scheduler::failed() {
   }
 }
 
+std::uint32_t Scheduler::propose(SequenceId id, std::span<const TokenId> tokens) {
+  Sequence& sequence = at(id);
+  const auto planned = std::ranges::find(rows_, id, &PlannedRows::id);
+  ASSERT(!answered_ && planned != rows_.end() && planned->wants_logits && sequence.proposals == 0, "no time for proposals");
+  const std::uint32_t known = sequence.known();
+  if (known == sequence.tokens_max) return 0;
+  // No proposal for the last token: nobody wants the logits behind it.
+  auto count = static_cast<std::uint32_t>(std::min<std::size_t>(
+      {tokens.size(), rows_left_, sequence.tokens_max - known - 1, options_.prefill_chunk - sequence.planned}));
+  if (!pages_->reserve(sequence.slot, sequence.held, known + count)) {
+    count = std::min<std::uint32_t>(count, static_cast<std::uint32_t>(plan::pages_of(known)) * kPageTokens - known);
+    ASSERT(pages_->reserve(sequence.slot, sequence.held, known + count));
+  }
+  sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.begin() + count);
+  sequence.proposals = count;
+  rows_left_ -= count;
+  planned->tokens = std::span(sequence.tokens).subspan(sequence.held, sequence.planned + count);
+  planned->proposals = count;
+  return count;
+}
+
+std::uint32_t Scheduler::settle(SequenceId id) {
+  Sequence& sequence = at(id);
+  ASSERT(answered_ && sequence.slot != kNoSlot);
+  drop_proposals(sequence);
+  return sequence.held;
+}
+
+void Scheduler::drop_proposals(Sequence& sequence) {
+  if (sequence.proposals == 0) return;
+  sequence.tokens.resize(sequence.known());
+  sequence.proposals = 0;
+  if (sequence.slot == kNoSlot) return;
+  if (options_.rewinds_whole_steps) sequence.held = sequence.step_began;
+  pages_->trim(sequence.slot, sequence.held);
+}
+
 bool Scheduler::knows(SequenceId id) const { return sequences_.contains(id); }
+
+std::span<const TokenId> Scheduler::tokens(SequenceId id) const {
+  const Sequence& sequence = at(id);
+  return std::span(sequence.tokens).first(sequence.known());
+}
+
+std::uint32_t Scheduler::tokens_max(SequenceId id) const { return at(id).tokens_max; }
+
+ProposalCounts Scheduler::proposals(SequenceId id) const { return at(id).proposal_counts; }
 
 bool Scheduler::awaits_token(SequenceId id) const {
   const auto found = sequences_.find(id);
@@ -202,6 +262,7 @@ void Scheduler::run(Sequence& sequence, std::uint32_t held) {
 }
 
 void Scheduler::give_up_slot(Sequence& sequence) {
+  drop_proposals(sequence);
   pages_->release(sequence.slot);
   free_slots_.push_back(sequence.slot);
   std::erase(running_, &sequence);

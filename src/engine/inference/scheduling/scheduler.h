@@ -13,6 +13,10 @@
 // token. So, when tokens are appended before the next plan and no step fails, a sequence that is not paused has run after at
 // most as many steps as there are tokens, in the end, in it and in those before it: the ones that came earlier, and the ones
 // that ran already when it was last unpaused.
+//
+// Proposals. A plan may be widened by proposals of the tokens to come: rows behind a sequence's last known one, in what rows
+// and pages the plan left over. The tokens are drawn as ever, row by row; behind a draw that equals the proposal the next logits
+// are there already, the first that does not ends it, and what was computed behind is as if it had never been.
 #include <array>
 #include <cstdint>
 #include <map>
@@ -38,6 +42,8 @@ struct SchedulerOptions {
   bool whole_sequences = false;
   bool cache_prefixes = true;  // off for models with state that pages do not hold
   std::int64_t cache_ttl_ms = 600'000;
+  // A slot cannot go back by a few positions, only to where the step began: what was accepted of the proposals is computed again.
+  bool rewinds_whole_steps = false;
 };
 
 struct SequenceInput {
@@ -67,7 +73,8 @@ struct PlannedRows {
   SequenceId id{};
   std::uint32_t slot = 0;
   std::span<const base::TokenId> tokens;  // valid until the sequence is appended to or removed
-  bool wants_logits = false;              // of the last row; append() or remove() answers
+  bool wants_logits = false;              // of the last known row; append() or remove() answers
+  std::uint32_t proposals = 0;              // rows behind it, whose logits are wanted too
 };
 
 // In this order: forks in theirs, page copies in theirs, starts, rows. A slot may be forked into and then started for another
@@ -82,6 +89,11 @@ struct StepPlan {
   bool empty() const { return forks.empty() && rows.empty(); }
 };
 
+struct ProposalCounts {
+  std::uint64_t proposed = 0;  // whose rows ran
+  std::uint64_t accepted = 0;  // of them, that were drawn
+};
+
 struct SchedulerCounts {
   std::uint64_t preemptions = 0;
   std::uint64_t prefix_tokens_hit = 0;     // known positions found in the cache when a slot began
@@ -89,6 +101,7 @@ struct SchedulerCounts {
   std::uint64_t steps = 0;                 // that were done, with rows
   std::uint64_t rows = 0;
   std::uint64_t sequence_steps = 0;  // sum over steps of the sequences in it; / steps = mean batch
+  ProposalCounts proposals;
 };
 
 class Scheduler {
@@ -100,7 +113,8 @@ class Scheduler {
 
   // REQUIRES: an unknown id; prompt.size() <= tokens_max <= context_tokens.
   void add(const SequenceInput& input);
-  // The token drawn from the logits that plan() said would come. REQUIRES: awaits_token(id); fewer than tokens_max tokens.
+  // The token drawn from the logits that plan() said would come. If it is the next proposal of the step that was done last, the
+  // sequence awaits its next token at once. REQUIRES: awaits_token(id); fewer than tokens_max tokens.
   void append(SequenceId id, base::TokenId token);
   // Over, for whatever reason: its slot and pages are free for the next plan. Unknown ids are ignored.
   void remove(SequenceId id);
@@ -115,13 +129,23 @@ class Scheduler {
   // What to run next, and forgets keys nobody used for cache_ttl_ms. The caller runs it whole and then calls done() or
   // failed(); for an empty plan it need not. What happens between (append, remove, ...) counts for the next plan.
   const StepPlan& plan(std::int64_t now_ms);
-  // The last plan has run.
+  // Adds rows for the tokens that may come next to those of a sequence in the plan under way, as far as rows, pages that
+  // nobody holds and its own tokens_max allow. Returns how many. REQUIRES: its logits are wanted; once per plan.
+  std::uint32_t propose(SequenceId id, std::span<const base::TokenId> tokens);
+  // The last plan has run. A sequence with proposals awaits its token as others do, and after append() of the next one again.
   void done();
+  // No more logits come from the proposals of the last step: those that are left are dropped. Returns the positions the slot
+  // is to stand at. REQUIRES: is_running(id).
+  std::uint32_t settle(SequenceId id);
   // It has not, and what its slots hold is unknown: every sequence of the plan goes back to waiting, to be computed again.
   // Pages with a key stay: no step writes them.
   void failed();
 
   bool knows(SequenceId id) const;
+  // Of a sequence that is known: its tokens so far, valid until it changes, how many it may have, and what was proposed of them.
+  std::span<const base::TokenId> tokens(SequenceId id) const;
+  std::uint32_t tokens_max(SequenceId id) const;
+  ProposalCounts proposals(SequenceId id) const;
   bool awaits_token(SequenceId id) const;
   bool is_running(SequenceId id) const;                                                        // has a slot
   std::uint32_t running_count() const { return static_cast<std::uint32_t>(running_.size()); }  // have a slot
@@ -148,7 +172,8 @@ class Scheduler {
   void preempt(Sequence& sequence);
   Sequence* youngest_paused() const;
 
-  void advance(Sequence& sequence);
+  void advance(Sequence& sequence, std::uint32_t rows);
+  void drop_proposals(Sequence& sequence);
 
   void plan_forks();
   bool try_fork(Sequence& child, const Sequence& parent);

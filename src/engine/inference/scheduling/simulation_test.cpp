@@ -40,7 +40,7 @@ TEST(SchedulerSimulation, PromisesHoldWhateverHappens) {
   for (const auto& [what, times] : seen) std::cout << "  " << what << ": " << times << "\n";
   // A simulation that never meets the rare thing proves nothing.
   for (const char* what : {"end", "preemption", "prefix found", "fork", "fork taken over", "page copied", "failure",
-                           "removal during a step"}) {
+                           "removal during a step", "proposal right", "proposal wrong", "fork with proposals left"}) {
     EXPECT_GE(seen[what], schedules / 50) << what;
   }
 }
@@ -57,7 +57,7 @@ TEST(SchedulerSimulation, PromisesHoldForWhateverIsChosen) {
 // A mistake somewhere below is seen as one.
 TEST(SchedulerSimulation, ChecksSeeWhatIsWrong) {
   for (const Fault fault : {Fault::kForgottenCopy, Fault::kForgottenStart, Fault::kUnfinishedPublished,
-                            Fault::kFailureUnreported, Fault::kPageKept, Fault::kHiddenPause}) {
+                            Fault::kFailureUnreported, Fault::kPageKept, Fault::kHiddenPause, Fault::kProposalKept}) {
     std::string wrong;
     for (std::uint64_t seed = 1; wrong.empty() && seed <= 200; ++seed) {
       Simulation simulation(random_numbers(seed), fault);

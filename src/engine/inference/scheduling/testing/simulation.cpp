@@ -33,6 +33,7 @@ Simulation::Simulation(Below below, Fault fault) : below_(std::move(below)), fau
               .context_tokens = kPageTokens * (1 + below_(4) + faulty) + below_(kPageTokens),
               .cache_prefixes = faulty || !chance(5),
               .cache_ttl_ms = kTtlMs};
+  options_.rewinds_whole_steps = !options_.cache_prefixes && chance(2);
   limit_ = slots;
   calm_ = !faulty && chance(3);
   tables_ = std::make_unique<paging::PageTables>(
@@ -170,6 +171,7 @@ void Simulation::step() {
   check_plan(plan);
   if (!wrong_.empty()) return;
   check_order();
+  propose(plan);
   take_over(plan);
   const bool fails = !calm_ && chance(fault_ == Fault::kFailureUnreported ? 4 : 25);
   run_rows(plan, fails);
@@ -197,6 +199,7 @@ void Simulation::finish(const StepPlan& plan, bool fails) {
     if (model.rows == 0) continue;
     if (fails && scheduler_->is_running(SequenceId{order})) fail("runs on after its step failed");
     model.awaits = !fails && model.ends_known;
+    if (fails) model.proposals.clear(), model.proposed = false;
   }
 }
 
@@ -266,6 +269,35 @@ void Simulation::check_preempted(const Model& victim) {
   }
 }
 
+// Some of the tokens that will come, and others.
+void Simulation::propose(const StepPlan& plan) {
+  std::uint32_t left = options_.rows_max;
+  for (const PlannedRows& r : plan.rows) left -= static_cast<std::uint32_t>(r.tokens.size());
+  const std::uint32_t running = scheduler_->running_count();
+  for (const PlannedRows& r : plan.rows) {
+    if (!r.wants_logits || chance(2)) continue;
+    Model ahead = models_.at(static_cast<std::uint64_t>(r.id));
+    std::vector<TokenId> proposals;
+    for (std::uint32_t n = 1 + below_(chance(8) ? 80 : 6); n > 0; --n) {
+      proposals.push_back(chance(6) ? TokenId{6000} : next_token(ahead));
+      ahead.tokens.push_back(proposals.back());
+    }
+    const std::size_t rows = r.tokens.size();
+    const std::uint32_t taken = scheduler_->propose(r.id, proposals);
+    Model& model = models_.at(static_cast<std::uint64_t>(r.id));
+    if (taken > std::min<std::size_t>(left, proposals.size())) return fail("more proposals than rows are left");
+    if (rows + taken > options_.prefill_chunk) return fail("more rows than a chunk");
+    if (r.proposals != taken || r.tokens.size() != rows + taken) return fail("proposals without rows");
+    if (taken > 0 && model.tokens.size() + taken >= model.target) return fail("proposals behind the end");
+    left -= taken;
+    proposals.resize(taken);
+    model.proposed = taken > 0;
+    model.proposals = std::move(proposals);
+    seen["proposal"] += taken;
+  }
+  if (scheduler_->running_count() != running) fail("somebody was preempted for a proposal");
+}
+
 // Forks, copies and starts, as an engine does them.
 void Simulation::take_over(const StepPlan& plan) {
   for (const SlotFork& fork : plan.forks) {
@@ -292,17 +324,23 @@ void Simulation::run_rows(const StepPlan& plan, bool fails) {
   for (const PlannedRows& r : plan.rows) {
     Model& model = models_.at(static_cast<std::uint64_t>(r.id));
     Slot& slot = slots_[r.slot];
-    const std::size_t held = slot.size(), end = held + r.tokens.size();
+    const std::size_t held = slot.size(), end = held + r.tokens.size() - r.proposals;
     if (end > model.tokens.size() || !std::equal(slot.begin(), slot.end(), model.numbers.begin()) ||
-        !std::equal(r.tokens.begin(), r.tokens.end(), model.tokens.begin() + static_cast<std::ptrdiff_t>(held))) {
+        !std::equal(r.tokens.begin(), r.tokens.end() - r.proposals,
+                    model.tokens.begin() + static_cast<std::ptrdiff_t>(held)) ||
+        !std::equal(r.tokens.end() - r.proposals, r.tokens.end(), model.proposals.begin(), model.proposals.end())) {
       return fail(fmt::format("slot {} stands at {}, its rows go on elsewhere", r.slot, held));
     }
     model.slot = r.slot;
     model.ends_known = end == model.tokens.size();
     if (r.wants_logits != model.ends_known) fail("logits at another row than the last");
     slot.assign(model.numbers.begin(), model.numbers.begin() + static_cast<std::ptrdiff_t>(end));
+    model.held_before = held;
+    std::vector<TokenId> with_proposals = model.tokens;
+    with_proposals.insert(with_proposals.end(), model.proposals.begin(), model.proposals.end());
+    if (r.proposals > 0) extend_numbers(slot, with_proposals);
     if (fails) {  // what it wrote before it failed is anything
-      for (std::size_t i = held; i < end; ++i) slot[i] = ~slot[i];
+      for (std::size_t i = held; i < slot.size(); ++i) slot[i] = ~slot[i];
     }
     if (std::string wrong = contents_->run(r.slot, static_cast<std::uint32_t>(held), slot); !wrong.empty()) fail(wrong);
   }
@@ -312,34 +350,61 @@ void Simulation::answer() {
   for (auto next = models_.begin(); next != models_.end();) {
     Model& model = next->second;
     if (model.awaits != scheduler_->awaits_token(id_of(model))) return fail("awaits a token, or not");
-    const bool ends = model.awaits && model.tokens.size() == model.target;
-    if (!ends && model.awaits) answer(model);
+    const auto ends = [&] { return model.awaits && model.tokens.size() == model.target; };
+    if (!ends() && model.awaits) answer(model);
     ++next;  // a child that came with the answer is still ahead
-    if (ends) {
+    if (!wrong_.empty()) return;
+    if (ends()) {
       remove(model.order);
       ++seen["end"];
     }
   }
 }
 
-// Draws a token from the logits that came, after forks. Out of calm some answers come late.
+// Draws tokens from the logits that came, as long as they are the proposals.
 void Simulation::answer(Model& model) {
+  while (model.awaits && model.tokens.size() < model.target && draw(model)) {
+    if (model.awaits != scheduler_->awaits_token(id_of(model))) return fail("awaits a token behind a proposal, or not");
+  }
+  if (model.tokens.size() < model.target) settle(model);
+}
+
+// After forks. Out of calm some answers come late.
+bool Simulation::draw(Model& model) {
   if (models_.size() < kSequencesMax && chance(40)) {
     Model child = model;
     child.order = next_order_++;
-    child.paused = child.ran = false;
+    child.paused = child.ran = child.proposed = false;
     child.rows = 0;
+    child.proposals.clear();
     child.slot.reset();
     scheduler_->fork(id_of(model), id_of(child));
+    seen["fork with proposals left"] += !model.proposals.empty();
     Model& placed = models_[child.order] = std::move(child);
     if (calm_) set_deadline(placed);
     ++seen["fork"];
+    settle(model);
   }
-  if (!calm_ && chance(3)) return;
+  if (!calm_ && chance(3)) return false;
   model.tokens.push_back(next_token(model));
   extend_numbers(model.numbers, model.tokens);
-  model.awaits = false;
+  model.awaits = !model.proposals.empty() && model.proposals.front() == model.tokens.back();
+  if (model.awaits) model.proposals.erase(model.proposals.begin());
   scheduler_->append(id_of(model), model.tokens.back());
+  seen["proposal right"] += model.awaits;
+  return true;
+}
+
+// The slot goes back to what is known to be right of it, or to where the step began.
+void Simulation::settle(Model& model) {
+  if (!std::exchange(model.proposed, false) || fault_ == Fault::kProposalKept) return;
+  Slot& slot = slots_[*model.slot];
+  const std::size_t right = slot.size() - model.proposals.size();
+  const bool back = !model.proposals.empty() && options_.rewinds_whole_steps;
+  if (scheduler_->settle(id_of(model)) != (back ? model.held_before : right)) fail("settles elsewhere");
+  slot.resize(back ? model.held_before : right);
+  seen["proposal wrong"] += model.proposals.size();
+  model.proposals.clear();
 }
 
 void Simulation::check_after() {

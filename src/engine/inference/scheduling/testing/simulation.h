@@ -23,6 +23,7 @@ enum class Fault : std::uint8_t {
   kFailureUnreported,    // a step wrote rubbish and counts as done
   kPageKept,             // a slot is not released
   kHiddenPause,          // a sequence is held back and nobody knows
+  kProposalKept,            // a slot stands behind proposals that were wrong
 };
 
 class Simulation {
@@ -49,11 +50,14 @@ class Simulation {
     bool ran = false;                       // before the plan
     std::uint32_t rows = 0;                 // in the plan
     bool ends_known = false;                // with them all its tokens are computed
+    std::vector<base::TokenId> proposals;     // in the plan, not drawn yet
+    bool proposed = false;                   // its slot may stand behind them
+    std::size_t held_before = 0;            // the step in which it did
     std::optional<std::uint32_t> slot;      // where its last rows ran, while it runs on
     std::optional<std::uint64_t> deadline;  // in steps; while all is calm
     bool may_run() const { return !paused && !awaits; }
   };
-  using Slot = std::vector<std::uint64_t>;  // the numbers of the positions it holds
+  using Slot = std::vector<std::uint64_t>;  // the numbers of the positions it holds, proposals included
 
   bool chance(std::uint32_t one_in) { return below_(one_in) == one_in - 1; }
   void fail(std::string what);
@@ -70,10 +74,13 @@ class Simulation {
   void calm_down();
   void answer();
   void answer(Model& model);
+  bool draw(Model& model);
+  void settle(Model& model);
   void check_plan(const StepPlan& plan);
   void check_order();
   void check_preempted(const Model& victim);
   bool decodes(const Model& model) const;
+  void propose(const StepPlan& plan);
   void take_over(const StepPlan& plan);
   void run_rows(const StepPlan& plan, bool fails);
   void finish(const StepPlan& plan, bool fails);

@@ -1,0 +1,60 @@
+#pragma once
+// A small model with the vocabulary of the large one writes ahead.
+//
+// Thread rule: one thread at a time, the engine's. Its memory is the engine's that it is given; a sequence has a slot there as
+// long as it lives, and sequences beyond its slots get no proposals.
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/inference/engine.h"
+#include "engine/inference/speculation/speculator.h"
+
+namespace llorch::engine::inference::speculation {
+
+class DraftModel final : public ProposalSource {
+ public:
+  // The token that the sequence would draw from `logits` behind its tokens and `ahead`. A guess: it may know less of the
+  // sequence than the draw itself, and has no effect.
+  using Draw = std::function<base::TokenId(scheduling::SequenceId id, std::span<const base::TokenId> ahead,
+                                           std::span<const float> logits)>;
+
+  // Why an engine cannot draft, in words for who configured it. Errors: INVALID_PARAMS (state or windows that cannot go back,
+  // a model of embeddings).
+  static base::Result<> check(const Engine& engine);
+
+  // REQUIRES: check(engine), which outlives this; ids below `vocab` are the same tokens in both models.
+  DraftModel(Engine& engine, std::uint32_t vocab, Draw draw);
+
+  bool propose(std::span<Request> requests) override;
+  void remove(scheduling::SequenceId id) override;
+
+ private:
+  struct Slot {
+    std::vector<base::TokenId> tokens;  // that it holds, some of them its own proposals
+  };
+  // Of one request in the steps of a propose().
+  struct Turn {
+    Request* request = nullptr;
+    std::uint32_t slot = 0;
+    base::TokenId last{};
+  };
+
+  Slot* slot_of(scheduling::SequenceId id);
+  // Whether the slot is near enough to the sequence to draft.
+  bool catch_up(std::uint32_t slot, std::span<const base::TokenId> tokens);
+  base::Result<> step(std::uint32_t round);
+
+  Engine& engine_;
+  std::uint32_t vocab_;
+  Draw draw_;
+  std::uint32_t behind_max_;
+  std::map<scheduling::SequenceId, std::uint32_t> slots_;
+  std::vector<std::uint32_t> free_;
+  std::vector<Slot> held_;  // [slots]
+  std::vector<Turn> turns_;
+  std::vector<SlotRows> rows_;
+};
+
+}  // namespace llorch::engine::inference::speculation

@@ -1,0 +1,103 @@
+#include "engine/inference/speculation/payoff.h"
+
+#include <algorithm>
+
+#include "base/assert.h"
+
+namespace llorch::engine::inference::speculation {
+
+namespace {
+
+// Steps that a cost is a mean of, in effect.
+constexpr double kCostSteps = 6;
+// Rows not seen for long come to be thought of as they were at first, and the next step with them counts for more: or one slow
+// step would end all trying. Slow, because every try of rows that do not pay costs a step or two.
+constexpr double kForget = 1.0 / 1024;
+
+// Before anything is known of a text, and how many proposals that counts for.
+constexpr std::array<double, 3> kFirstChance{0.3, 0.5, 0.7};
+constexpr double kFirstWeight = 2;
+// Proposals that the memory of a record reaches back.
+constexpr double kRecordLength = 24;
+
+// A gain below this is lost in what deciding costs and measuring errs.
+constexpr double kGainLeast = 1.03;
+
+double first_share(std::uint32_t rows) { return 1 + StepCosts::kRowShare * (rows - 1); }
+
+}  // namespace
+
+void StepCosts::observe(std::uint32_t rows, double cost) {
+  if (rows == 0 || rows > kCostRowsMax || cost <= 0) return;
+  double& known = costs_[rows];
+  known += (cost - known) / (weights_[rows] + 1);
+  weights_[rows] = std::min(weights_[rows] + 1, kCostSteps);
+  for (std::uint32_t other = 1; other <= kCostRowsMax; ++other) {
+    if (other == rows || costs_[other] == 0) continue;
+    costs_[other] += kForget * (known * first_share(other) / first_share(rows) - costs_[other]);
+    weights_[other] *= 1 - kForget;
+  }
+}
+
+double StepCosts::of(std::uint32_t rows) const {
+  ASSERT(rows >= 1 && rows <= kCostRowsMax, "{}", rows);
+  if (costs_[rows] != 0) return costs_[rows];
+  std::uint32_t below = rows, above = rows;
+  while (below > 0 && costs_[below] == 0) --below;
+  while (above <= kCostRowsMax && costs_[above] == 0) ++above;
+  if (below == 0 && above > kCostRowsMax) return first_share(rows);
+  if (below == 0) return costs_[above] * first_share(rows) / first_share(above);
+  if (above > kCostRowsMax) return costs_[below] * first_share(rows) / first_share(below);
+  const double part = static_cast<double>(rows - below) / (above - below);
+  return costs_[below] + part * (costs_[above] - costs_[below]);
+}
+
+void AcceptanceRecord::add(std::uint32_t strength, bool right) {
+  Count& count = counts_[kind(strength)];
+  count.right += right;
+  count.all += 1;
+  if (count.all <= kRecordLength) return;
+  count.right *= kRecordLength / count.all;
+  count.all = kRecordLength;
+}
+
+double AcceptanceRecord::chance(std::uint32_t strength) const {
+  const std::size_t which = kind(strength);
+  const Count& count = counts_[which];
+  return (count.right + kFirstChance[which] * kFirstWeight) / (count.all + kFirstWeight);
+}
+
+void choose(std::span<ProposalOffer> offers, const StepShape& step, const StepCosts& costs) {
+  for (ProposalOffer& offer : offers) offer.take = 0;
+  if (step.rows > kCostRowsMax || step.tokens == 0) return;
+  const std::uint32_t rows_max = std::min(step.proposals_max, kCostRowsMax - step.rows);
+  // Proposal by proposal, always the likeliest; what was best so far is kept.
+  std::array<std::uint32_t, kCostRowsMax> order{};  // offers, by the proposal that was taken from them
+  std::uint32_t taken = 0, best = 0;
+  double tokens = step.tokens;
+  double best_rate = tokens / costs.of(step.rows) * kGainLeast;
+  struct Next {
+    double chance = 0;  // that it and all before it are drawn
+    std::uint32_t taken = 0;
+  };
+  std::array<Next, kCostRowsMax> next{};
+  const std::size_t count = std::min<std::size_t>(offers.size(), kCostRowsMax);
+  for (std::size_t i = 0; i < count; ++i) next[i].chance = offers[i].record->chance(offers[i].strength);
+  while (taken < rows_max) {
+    std::size_t likeliest = count;
+    for (std::size_t i = 0; i < count; ++i) {
+      const bool open = next[i].taken < offers[i].most;
+      if (open && (likeliest == count || next[i].chance > next[likeliest].chance)) likeliest = i;
+    }
+    if (likeliest == count) break;
+    Next& one = next[likeliest];
+    tokens += one.chance;
+    order[taken++] = static_cast<std::uint32_t>(likeliest);
+    one.chance *= offers[likeliest].record->chance(offers[likeliest].strength + ++one.taken);
+    const double rate = tokens / costs.of(step.rows + taken);
+    if (rate > best_rate) best_rate = rate, best = taken;
+  }
+  for (std::uint32_t i = 0; i < best; ++i) ++offers[order[i]].take;
+}
+
+}  // namespace llorch::engine::inference::speculation

@@ -1,0 +1,152 @@
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+
+#include "base/testing/allocation_counter.h"
+#include "engine/inference/speculation/ngram_lookup.h"
+#include "engine/inference/speculation/payoff.h"
+#include "engine/inference/speculation/speculator.h"
+
+namespace llorch::engine::inference::speculation {
+namespace {
+
+using base::TokenId;
+using scheduling::SequenceId;
+
+std::vector<TokenId> tokens_of(std::initializer_list<std::uint32_t> numbers) {
+  std::vector<TokenId> tokens;
+  for (const std::uint32_t number : numbers) tokens.push_back(TokenId{number});
+  return tokens;
+}
+
+// The header's words without an index.
+std::uint32_t naive_propose(std::span<const TokenId> tokens, std::span<TokenId> proposals) {
+  std::uint32_t longest = 0;
+  std::size_t from = 0;
+  for (std::size_t end = tokens.size() - 1; end-- > 0;) {
+    std::uint32_t length = 0;
+    while (length < kMatchTokensMax && length <= end && tokens[end - length] == tokens[tokens.size() - 1 - length])
+      ++length;
+    if (length > longest) longest = length, from = end + 1;
+  }
+  if (longest < kMatchTokensMin) return 0;
+  std::vector<TokenId> text(tokens.begin(), tokens.end());
+  for (TokenId& proposal : proposals) text.push_back(proposal = text[from++]);
+  return longest;
+}
+
+TEST(NgramLookup, ProposalsWhatFollowedBefore) {
+  NgramLookup lookup(16);
+  std::vector<TokenId> proposals(4);
+  EXPECT_EQ(lookup.propose(tokens_of({1, 2, 3, 4, 5}), proposals), 0u);
+  EXPECT_EQ(lookup.propose(tokens_of({1, 2, 3, 4, 5, 2, 3}), proposals), 2u);
+  EXPECT_EQ(proposals, tokens_of({4, 5, 2, 3}));
+  // It runs into itself.
+  NgramLookup loop(16);
+  EXPECT_EQ(loop.propose(tokens_of({7, 8, 9, 8, 9}), proposals), 2u);
+  EXPECT_EQ(proposals, tokens_of({8, 9, 8, 9}));
+}
+
+TEST(NgramLookup, IsTheNaiveSearch) {
+  EXPECT_TRUE(rc::check("lookup", [](const std::vector<std::uint8_t>& bytes) {
+    NgramLookup lookup(static_cast<std::uint32_t>(bytes.size()) + 1);
+    std::vector<TokenId> tokens;
+    for (const std::uint8_t byte : bytes) {
+      tokens.push_back(TokenId{byte % 5u});
+      // Fewer occurrences than it looks at.
+      if (tokens.size() > 30) break;
+      std::vector<TokenId> found(6), naive(6);
+      RC_ASSERT(lookup.propose(tokens, found) == naive_propose(tokens, naive));
+      RC_ASSERT(found == naive);
+    }
+  }));
+}
+
+TEST(StepCosts, LieOnALineBetweenWhatWasSeen) {
+  StepCosts costs;
+  EXPECT_DOUBLE_EQ(costs.of(1), 1);
+  EXPECT_DOUBLE_EQ(costs.of(11), 2);
+  costs.observe(2, 10);
+  costs.observe(6, 30);
+  EXPECT_NEAR(costs.of(4), 20, 0.2);
+  EXPECT_LT(costs.of(1), 10);
+  EXPECT_GT(costs.of(kCostRowsMax), 30);
+  for (int i = 0; i < 100; ++i) costs.observe(2, 40);
+  EXPECT_NEAR(costs.of(2), 40, 0.1);
+}
+
+// One slow step does not end all trying.
+TEST(StepCosts, ForgetWhatIsNotSeenAgain) {
+  StepCosts costs;
+  costs.observe(4, 1000);
+  for (int i = 0; i < 8000; ++i) costs.observe(1, 1);
+  EXPECT_NEAR(costs.of(4), 1 + 3 * StepCosts::kRowShare, 0.5);
+}
+
+TEST(AcceptanceRecord, FollowsWhatCame) {
+  AcceptanceRecord record;
+  const double first = record.chance(5);
+  EXPECT_GT(record.chance(9), first);
+  for (int i = 0; i < 50; ++i) record.add(5, false);
+  EXPECT_LT(record.chance(5), 0.05);
+  EXPECT_GT(record.chance(9), first) << "a kind of its own";
+  for (int i = 0; i < 100; ++i) record.add(5, true);
+  EXPECT_GT(record.chance(5), 0.9);
+}
+
+AcceptanceRecord record_of(double share) {
+  AcceptanceRecord record;
+  for (int i = 0; i < 2000; ++i) record.add(9, i % 100 < share * 100);
+  return record;
+}
+
+TEST(Choose, TakesWhatPays) {
+  const AcceptanceRecord good = record_of(0.99), bad = record_of(0);
+  std::vector<ProposalOffer> offers{{.record = &bad, .strength = 9, .most = 8},
+                                 {.record = &good, .strength = 9, .most = 8}};
+  StepCosts cheap;  // nothing seen: a tenth of a step for a row
+  choose(offers, {.rows = 2, .tokens = 2, .proposals_max = 16}, cheap);
+  EXPECT_EQ(offers[0].take, 0u);
+  EXPECT_EQ(offers[1].take, 8u);
+  choose(offers, {.rows = 2, .tokens = 2, .proposals_max = 3}, cheap);
+  EXPECT_EQ(offers[1].take, 3u) << "the budget";
+
+  StepCosts dear;  // every row costs a step
+  for (std::uint32_t rows = kCostRowsMax; rows > 0; --rows) dear.observe(rows, rows);
+  choose(offers, {.rows = 1, .tokens = 1, .proposals_max = 16}, dear);
+  EXPECT_EQ(offers[0].take + offers[1].take, 0u);
+  // Prompts fill the step.
+  choose(offers, {.rows = 64, .tokens = 1, .proposals_max = 16}, cheap);
+  EXPECT_EQ(offers[0].take + offers[1].take, 0u);
+}
+
+TEST(Speculator, LearnsFromEveryTokenAndAllocatesNothing) {
+  Speculator speculator({.proposals_max = 4}, 2);
+  std::vector<TokenId> text;
+  text.reserve(400);
+  const auto next = [&](std::uint32_t token) {
+    text.push_back(TokenId{token});
+    std::uint32_t proposed = 0;
+    speculator.begin();
+    speculator.offer(SequenceId{1}, text, 400);
+    speculator.choose({.rows = 1, .tokens = 1, .proposals_max = 8},
+                      [&](SequenceId, std::span<const TokenId> proposals) { proposed = static_cast<std::uint32_t>(proposals.size()); });
+    return proposed;
+  };
+  // The same pair again and again, and never the same behind it.
+  std::uint32_t last = 9;
+  for (std::uint32_t i = 0; i < 20; ++i) next(1), last = next(2), next(100 + i);
+  EXPECT_EQ(last, 0u);
+  // A text that repeats itself.
+  for (std::uint32_t i = 0; i < 60; ++i) last = next(10 + i % 20);
+  const auto before = base::testing::allocations_count();
+  for (std::uint32_t i = 0; i < 40; ++i) last = next(10 + i % 20);
+  EXPECT_EQ(base::testing::allocations_count(), before);
+  EXPECT_EQ(last, 4u);
+  speculator.remove(SequenceId{1});
+}
+
+}  // namespace
+}  // namespace llorch::engine::inference::speculation

@@ -1,0 +1,105 @@
+#include "engine/inference/speculation/speculator.h"
+
+#include <algorithm>
+
+#include "base/assert.h"
+
+namespace llorch::engine::inference::speculation {
+
+using base::TokenId;
+using scheduling::SequenceId;
+
+namespace {
+// What a source proposes is as likely as what follows a match of a few tokens, until it is known better.
+constexpr std::uint32_t kSourceStrength = 3;
+// Steps after which a source that was not worth it is tried once, and four times as many after each try in vain: it has to catch
+// up with all that was written meanwhile.
+constexpr std::uint32_t kFirstTry = 256;
+}  // namespace
+
+Speculator::Speculator(const SpeculationOptions& options, std::uint32_t sequences_max) : options_(options) {
+  ASSERT(options.proposals_max > 0);
+  texts_.reserve(sequences_max);
+  offers_.reserve(sequences_max);
+  offered_.reserve(sequences_max);
+  requests_.reserve(sequences_max);
+}
+
+void Speculator::begin() {
+  offers_.clear();
+  offered_.clear();
+  steady_ = true;
+  if (options_.spent) began_ = options_.spent();
+}
+
+void Speculator::remove(SequenceId id) {
+  texts_.erase(id);
+  if (options_.source != nullptr) options_.source->remove(id);
+}
+
+void Speculator::offer(SequenceId id, std::span<const TokenId> tokens, std::uint32_t tokens_max) {
+  const bool looks_up = options_.source == nullptr;
+  std::unique_ptr<Text>& text = texts_[id];
+  if (text == nullptr) {
+    text = std::make_unique<Text>(Text{.id = id,
+                                       .lookup = NgramLookup(looks_up ? tokens_max : 0),
+                                       .record = {},
+                                       .proposals = std::vector<TokenId>(options_.proposals_max),
+                                       .next_try = kFirstTry});
+  }
+  learn(*text, tokens);
+  text->known = static_cast<std::uint32_t>(tokens.size());
+  text->tokens = tokens;
+  text->strength = looks_up ? text->lookup.propose(tokens, text->proposals) : kSourceStrength;
+  text->made = looks_up && text->strength > 0 ? options_.proposals_max : 0;
+  if (text->strength == 0) return;
+  offers_.push_back({.record = &text->record, .strength = text->strength, .most = options_.proposals_max});
+  offered_.push_back(text.get());
+}
+
+// Every proposal is judged by what came, whether a row was computed for it or not.
+void Speculator::learn(Text& text, std::span<const TokenId> tokens) {
+  for (std::uint32_t i = 0; i < text.made && text.known + i < tokens.size(); ++i) {
+    const bool accepted = text.proposals[i] == tokens[text.known + i];
+    text.record.add(text.strength + i, accepted);
+    if (!accepted) return;
+  }
+}
+
+void Speculator::decide(const StepShape& step) {
+  if (options_.always) {
+    std::uint32_t left = step.proposals_max;
+    for (ProposalOffer& offer : offers_) {
+      offer.take = std::min(offer.most, left);
+      left -= offer.take;
+    }
+  } else {
+    speculation::choose(offers_, step, costs_);
+  }
+  if (options_.source != nullptr) ask_source();
+}
+
+void Speculator::ask_source() {
+  requests_.clear();
+  for (std::size_t i = 0; i < offers_.size(); ++i) {
+    Text& text = *offered_[i];
+    // What is not asked for cannot show that it is worth it again.
+    if (offers_[i].take > 0) {
+      text.passed_over = 0;
+    } else if (++text.passed_over == text.next_try) {
+      offers_[i].take = 1;
+      text.next_try *= 4;
+    } else {
+      continue;
+    }
+    requests_.push_back(
+        {.id = text.id, .tokens = text.tokens, .proposals = std::span(text.proposals).first(offers_[i].take)});
+  }
+  if (requests_.empty()) return;
+  steady_ = options_.source->propose(requests_);
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < offers_.size(); ++i)
+    if (offers_[i].take > 0) offers_[i].take = offered_[i]->made = requests_[next++].count;
+}
+
+}  // namespace llorch::engine::inference::speculation

@@ -1,0 +1,71 @@
+"""Tokens computed ahead of their draw: other steps, the same bytes."""
+
+import os
+import re
+import signal
+
+from stack import ResumingClient, Stack, request, wait_for
+
+TALE = "The fox said: I will run and run and run. The goat said: I will run and run and run. The fox said: I will run and run"
+AHEAD = {"pool-managerd.worker_speculation": "ngram", "orchestratord.worker_slots": "4"}
+REQUESTS = [
+    {"prompt": TALE, "temperature": 0},
+    {"prompt": TALE, "temperature": 0.7, "seed": 3, "logprobs": True, "top_logprobs": 2},
+    {"prompt": TALE, "temperature": 0.9, "seed": 4, "repetition_penalty": 1.1, "stop": ["goat"]},
+    {"prompt": TALE, "temperature": 0.8, "seed": 5, "regex": "( and run){1,30}\\."},
+    {"prompt": "Once upon a time", "temperature": 1.2, "seed": 6},
+]
+
+
+def metric(url, name):
+    text = request(url, path="/metrics").body.decode()
+    return int(float(re.search(rf"^{name}\{{[^}}]*\}} (\S+)$", text, re.M).group(1)))
+
+
+def said(client):
+    """All that must be the same: token events with their ids, log-probabilities, and how it ended."""
+    end = client.terminal().data
+    receipt = {k: v for k, v in end["receipt"].items() if k != "speculation"}
+    tokens = [(event.id, event.data) for event in client.events if event.name == "token"]
+    return tokens, end["stop_reason"], receipt
+
+
+def run_all(stack):
+    jobs = [stack.submit(max_tokens=60, **fields)["job_id"] for fields in REQUESTS]
+    return [ResumingClient(stack, job).run() for job in jobs]
+
+
+def test_answers_are_the_same_with_and_without():
+    with Stack() as stack:
+        plain = run_all(stack)
+        assert all("speculation" not in client.terminal().data["receipt"] for client in plain)
+    with Stack(settings=AHEAD) as stack:
+        ahead = run_all(stack)
+        assert [said(client) for client in ahead] == [said(client) for client in plain]
+        assert {client.terminal().data["receipt"]["speculation"] for client in ahead} == {"ngram"}
+        counts = [client.terminal().data.get("speculation", {"proposed": 0, "accepted": 0}) for client in ahead]
+        assert all(0 <= count["accepted"] <= count["proposed"] for count in counts)
+        # The worker counts what ran; a job may have been ended behind its last proposals.
+        worker = stack.ready_worker()["uri"]
+        assert metric(worker, "worker_speculation_proposed_tokens_total") == sum(count["proposed"] for count in counts)
+        assert metric(worker, "worker_speculation_accepted_tokens_total") == sum(count["accepted"] for count in counts)
+
+
+def test_a_stream_survives_a_worker_that_computed_ahead():
+    with Stack(settings=AHEAD) as stack:
+        whole = said(ResumingClient(stack, stack.submit(max_tokens=60, **REQUESTS[1])["job_id"]).run())
+        job = stack.submit(max_tokens=60, **REQUESTS[1])["job_id"]
+        os.kill(stack.ready_worker()["pid"], signal.SIGKILL)
+        assert said(ResumingClient(stack, job).run()) == whole
+        wait_for("the job to be done", lambda: stack.job(job)["status"] == "completed")
+
+
+def test_choices_of_one_request_are_the_same():
+    body = {"model": "demo", "prompt": TALE, "max_tokens": 30, "seed": 5, "n": 3, "temperature": 0.8}
+    answers = []
+    for settings in ({}, AHEAD):
+        with Stack(settings=settings) as stack:
+            answer = stack.request("POST", "/v1/completions", body)
+            assert answer.status == 200, answer.body
+            answers.append([choice["text"] for choice in answer.json["choices"]])
+    assert answers[0] == answers[1] and len(set(answers[0])) == 3
