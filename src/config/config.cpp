@@ -234,6 +234,11 @@ std::string redacted_json(Config config) {
   for (TenantConfig& tenant : config.orchestratord.tenants) redact(tenant.token_file);
   redact(config.orchestratord.persistence.postgresql.connection_file);
   redact(config.pool_managerd.credential_file);
+  for (EngineConfig& engine : config.pool_managerd.engines) {
+    redact(engine.api_key_file);
+    engine.proxy = base::redact(engine.proxy);
+    for (std::string& argument : engine.command) argument = base::redact(argument);
+  }
   redact(config.models.pull.hub_token_file);
   redact(config.models.pull.s3_key_file);
   PullConfig& pull = config.models.pull;

@@ -218,7 +218,8 @@ struct Table<Receipt> {
                  required("prompt_sha256", &S::prompt_sha256),
                  required("output_sha256", &S::output_sha256),
                  required("tokens_out", &S::tokens_out),
-                 optional("parameters_sha256", &S::parameters_sha256, "Of temperature, sampling and stop texts.")};
+                 optional("parameters_sha256", &S::parameters_sha256, "Of temperature, sampling and stop texts."),
+                 optional("partial", &S::partial, "true: of another system's engine; a second run may differ.")};
 };
 
 // What parameters_sha256() hashes; never on the wire.

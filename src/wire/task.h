@@ -122,6 +122,8 @@ struct Receipt {
   std::string output_sha256;
   std::int64_t tokens_out = 0;
   std::optional<std::string> parameters_sha256;  // see below; receipts of older builds have none
+  // true: another system's engine made the output, and nothing here says that a second run gives the same bytes.
+  std::optional<bool> partial;
 
   bool operator==(const Receipt&) const = default;
 };
