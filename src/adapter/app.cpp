@@ -76,7 +76,8 @@ base::Result<> wait_until_well(Upstream& up, std::int64_t timeout_ms) {
     if (reply && reply->head.status < 300) return {};
     why = reply ? fmt::format("it answers with status {}", reply->head.status) : reply.error().message;
     if (reply && (reply->head.status == 401 || reply->head.status == 403)) {
-      return base::fail(ErrorCode::kWorkerStartFailed, "the engine refuses the key it is called with; check api_key_file");
+      return base::fail(ErrorCode::kWorkerStartFailed,
+                        "the engine refuses the key it is called with; check api_key_file");
     }
     if (std::chrono::steady_clock::now() >= until) {
       return base::fail(ErrorCode::kWorkerStartTimeout, "the engine cannot be asked: " + why);
@@ -169,20 +170,21 @@ class Prober : public std::enable_shared_from_this<Prober> {
 
  private:
   void look() {
-    up_.client.start(up_.get(up_.engine.health_url(up_.target)),
-                     {.on_head = [self = shared_from_this()](const upstream::Head& head) { self->status_ = head.status; },
-                      .on_data = {},
-                      .on_end =
-                          [self = shared_from_this()](const base::Result<>& result) {
-                            const bool well = result.has_value() && self->status_ < 300;
-                            if (well != self->service_.is_well()) {
-                              base::log_event(well ? LogLevel::kInfo : LogLevel::kWarn, "upstream.health", {},
-                                              well ? "The engine answers again." : "The engine does not answer.",
-                                              {{"status", std::int64_t{self->status_}}});
-                            }
-                            self->service_.probed(well);
-                            self->look_later();
-                          }});
+    up_.client.start(
+        up_.get(up_.engine.health_url(up_.target)),
+        {.on_head = [self = shared_from_this()](const upstream::Head& head) { self->status_ = head.status; },
+         .on_data = {},
+         .on_end =
+             [self = shared_from_this()](const base::Result<>& result) {
+               const bool well = result.has_value() && self->status_ < 300;
+               if (well != self->service_.is_well()) {
+                 base::log_event(well ? LogLevel::kInfo : LogLevel::kWarn, "upstream.health", {},
+                                 well ? "The engine answers again." : "The engine does not answer.",
+                                 {{"status", std::int64_t{self->status_}}});
+               }
+               self->service_.probed(well);
+               self->look_later();
+             }});
   }
   Upstream& up_;
   jobs::Service& service_;
@@ -194,6 +196,7 @@ base::Result<> serve(const Options& o, Upstream& up) {
   const base::SystemClock clock;
   base::SystemEntropy entropy;
   const std::string token = TRY(control_token());
+  const net::http::AuthRules auth = TRY(auth_rules(o, token));
   net::IoRuntime runtime;
   net::Client client(runtime);
   const jobs::Identity identity = identity_of(o, up);
@@ -216,13 +219,12 @@ base::Result<> serve(const Options& o, Upstream& up) {
   net::Server server(runtime, {.component = "worker-adapterd",
                                .bind_address = o.bind,
                                .port = o.port,
-                               .auth = TRY(auth_rules(o, token)),
+                               .auth = auth,
                                .browsers = {.hosts = hosts, .cors_origins = {}},
                                .request_bytes_max = kRequestBytesMax});
-  add_routes(server, {.service = service,
-                      .health = health,
-                      .ready_mono_ms = clock.now().mono_ms,
-                      .on_shutdown = [] { ::kill(::getpid(), SIGTERM); }});
+  add_routes(server, {.service = service, .health = health, .ready_mono_ms = clock.now().mono_ms, .on_shutdown = [] {
+                        ::kill(::getpid(), SIGTERM);
+                      }});
   TRY(server.start());
   TRY(self_test(client, {.url = net::http::base_url(net::http::local_host(o.bind), server.port()), .bearer = token},
                 o.start_timeout_ms));

@@ -91,9 +91,7 @@ class HttpApi {
   }
 
  private:
-  std::int64_t uptime_seconds() const {
-    return (c_.service.options().clock->now().mono_ms - c_.ready_mono_ms) / 1000;
-  }
+  std::int64_t uptime_seconds() const { return (c_.service.options().clock->now().mono_ms - c_.ready_mono_ms) / 1000; }
   HttpApiContext c_;
   std::once_flag shutdown_once_;
 };

@@ -84,10 +84,8 @@ base::Result<> self_test(net::Client& client, const SelfTestServer& server, std:
   const auto cut = std::make_shared<Answer>();
   ask(client, server, 256, cut);
   if (!cut->wait(timeout_ms, [&] { return cut->token || cut->ended; })) return failed("a second job gave no token");
-  const auto cancelled = client.call({.method = "POST",
-                                      .url = server.url + "/cancel",
-                                      .bearer = server.bearer,
-                                      .body = R"({"job_id":"self-test"})"});
+  const auto cancelled = client.call(
+      {.method = "POST", .url = server.url + "/cancel", .bearer = server.bearer, .body = R"({"job_id":"self-test"})"});
   if (!cancelled || cancelled->status != 202) return failed("/cancel did not answer 202");
   if (!cut->wait(timeout_ms, [&] { return cut->ended; })) return failed("a cancelled job did not end");
   const auto metrics = client.call({.url = server.url + "/metrics", .bearer = server.bearer});

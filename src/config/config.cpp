@@ -40,6 +40,12 @@ bj::value scalar(const std::string& text, const bj::object& schema) {
     const auto [last, error] = std::from_chars(text.data(), end, number);
     if (error == std::errc() && last == end) return number;
   } else if (*type == "array") {
+    const auto* of = schema.if_contains("items");
+    if (of != nullptr && of->is_object() && of->get_object().contains("properties")) {  // a list of entries is JSON
+      bj::error_code ec;
+      bj::value list = bj::parse(bj::string_view(text.data(), text.size()), ec);
+      if (!ec) return list;
+    }
     bj::array items;  // a comma-separated list, for flags and environment
     std::size_t start = 0;
     while (start <= text.size() && !text.empty()) {

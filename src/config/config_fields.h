@@ -370,7 +370,8 @@ inline bool is_loopback_url(std::string_view url) {
   const std::string_view host = url.substr(at + 3);
   for (const std::string_view name : {"127.", "localhost", "[::1]"}) {
     const std::string_view rest = host.starts_with(name) ? host.substr(name.size()) : std::string_view("x");
-    const bool whole = name == "127." ? host.substr(0, host.find_first_of(":/")).find_first_not_of("0123456789.") == std::string_view::npos
+    const bool whole = name == "127." ? host.substr(0, host.find_first_of(":/")).find_first_not_of("0123456789.") ==
+                                            std::string_view::npos
                                       : rest.empty() || rest[0] == ':' || rest[0] == '/';
     if (host.starts_with(name) && whole) return true;
   }
@@ -389,12 +390,15 @@ struct Table<EngineConfig> {
       optional("ca_file", &S::ca_file, "Certificates to trust instead of the system's."),
       optional("proxy", &S::proxy, "URL of a proxy; those of the environment are not used."),
       optional("plain_http", &S::plain_http, "Prompts may go beyond this machine without TLS."),
-      optional("context_tokens", &S::context_tokens, "Of prompt and answer together; 0 is what the engine says.", {0, 1e9}),
+      optional("context_tokens", &S::context_tokens, "Of prompt and answer together; 0 is what the engine says.",
+               {0, 1e9}),
       optional("slots", &S::slots, "Jobs it is given at a time.", {1, 1024}),
       optional("silence_ms", &S::silence_ms, "Longest time that it may send nothing during a job.", {1000, 3.6e6}),
       optional("command", &S::command,
-               "Absolute path of its program, and arguments; {port} stands for a free port. Empty: it runs already.", {0, 256}),
-      optional("device", &S::device, "Of a started one: the device that its memory is counted on, cpu or a GPU's number."),
+               "Absolute path of its program, and arguments; {port} stands for a free port. Empty: it runs already.",
+               {0, 256}),
+      optional("device", &S::device,
+               "Of a started one: the device that its memory is counted on, cpu or a GPU's number."),
       optional("memory_bytes", &S::memory_bytes, "Of a started one: what it takes of that device.", {0, 1e15})};
 
   static base::Result<> validate(const S& e) {
@@ -402,7 +406,7 @@ struct Table<EngineConfig> {
       return field_error("engines", rule, fmt::format("pool-managerd.engines[{}].{}: {}", e.name, field, why));
     };
     if (!base::is_valid_identifier(e.name, 64)) return refuse("name", "charset", "1 to 64 of A-Z, a-z, 0-9, _ and -");
-    constexpr std::array kKinds{"llamacpp", "openai", "tgi", "triton", "vllm"};
+    constexpr std::array<std::string_view, 5> kKinds{"llamacpp", "openai", "tgi", "triton", "vllm"};
     if (std::ranges::find(kKinds, e.engine) == kKinds.end()) {
       return refuse("engine", "enum", "one of llamacpp, openai, tgi, triton, vllm");
     }
@@ -412,8 +416,10 @@ struct Table<EngineConfig> {
     if (!tls && !e.plain_http && !is_loopback_url(e.endpoint)) {
       return refuse("endpoint", "tls", "prompts would leave this machine without TLS; use https, or set plain_http");
     }
-    if (e.command.empty() != e.device.empty()) return refuse("command", "combination", "command and device go together");
-    if (!e.command.empty() && !e.command[0].starts_with('/')) return refuse("command", "path", "an absolute path first");
+    if (e.command.empty() != e.device.empty())
+      return refuse("command", "combination", "command and device go together");
+    if (!e.command.empty() && !e.command[0].starts_with('/'))
+      return refuse("command", "path", "an absolute path first");
     if (!e.command.empty() && !is_loopback_url(e.endpoint)) {
       return refuse("endpoint", "combination", "an engine that is started here is on http://127.0.0.1:{port}");
     }
@@ -424,7 +430,8 @@ inline base::Result<> check_engines(const std::vector<EngineConfig>& engines) {
   std::set<std::string_view> names;
   for (const EngineConfig& engine : engines) {
     if (!names.insert(engine.name).second) {
-      return field_error("engines", "unique", fmt::format("pool-managerd.engines has two entries named {}", engine.name));
+      return field_error("engines", "unique",
+                         fmt::format("pool-managerd.engines has two entries named {}", engine.name));
     }
   }
   return {};
@@ -488,7 +495,8 @@ inline base::Result<> check_per_model(const ModelsConfig& m, const std::map<std:
   for (const auto& [name, value] : values) {
     const auto alias = m.aliases.find(name);
     const std::string& ref = alias == m.aliases.end() ? name : alias->second;
-    if (alias == m.aliases.end() && !ref.starts_with("file:/") && !ref.starts_with("hf:") && !ref.starts_with("engine:")) {
+    if (alias == m.aliases.end() && !ref.starts_with("file:/") && !ref.starts_with("hf:") &&
+        !ref.starts_with("engine:")) {
       return field_error(key, "reference",
                          fmt::format("{} maps names of models.aliases, or references, to {}", key, what));
     }

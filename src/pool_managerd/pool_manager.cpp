@@ -378,13 +378,13 @@ void PoolManager::Impl::start_worker(wire::StartWorkerRequest wanted, base::Corr
     auto plan = engines::is_engine_ref(wanted.model_ref)
                     ? engines_.plan(wanted.model_ref)
                     : catalog_.plan(wanted.model_ref,
-                              {.context_tokens = wanted.context_tokens.value_or(0),
-                               .slots = wanted.slots,
-                               .kv_tokens = wanted.kv_tokens,
-                               .kv_dtype = wanted.kv_dtype,
-                               .image_tokens_max = wanted.image_tokens_max,
-                               .devices = std::ssize(mask)},
-                              device);
+                                    {.context_tokens = wanted.context_tokens.value_or(0),
+                                     .slots = wanted.slots,
+                                     .kv_tokens = wanted.kv_tokens,
+                                     .kv_dtype = wanted.kv_dtype,
+                                     .image_tokens_max = wanted.image_tokens_max,
+                                     .devices = std::ssize(mask)},
+                                    device);
     on_main([this, wanted, correlation_id, exchange, plan = std::move(plan), devices = inventory_.read()] {
       link_->heard();
       step(wl::DevicesRead{devices});
@@ -604,13 +604,14 @@ base::Result<std::unique_ptr<PoolManager>> PoolManager::open(PoolManagerOptions 
                                                .reader_tokens = options.reader_tokens},
                                               entropy));
   auto lock = TRY(StateLock::take(options.state_directory));
-  auto inventory = TRY(gpu_inventory::Inventory::open({.allow_cpu = config.devices.allow_cpu,
-                                                       .cpu_memory_bytes = config.devices.cpu_memory_bytes,
-                                                       .vram_headroom_bytes = config.pool_managerd.vram_headroom_bytes,
-                                                       .nvml_library = options.nvml_library,
-                                                       .missing_kernels = engine::compute::cuda::missing_kernels,
-                                                       .external = engines::EngineTable(config.pool_managerd.engines).devices()},
-                                                      read_small_file));
+  auto inventory =
+      TRY(gpu_inventory::Inventory::open({.allow_cpu = config.devices.allow_cpu,
+                                          .cpu_memory_bytes = config.devices.cpu_memory_bytes,
+                                          .vram_headroom_bytes = config.pool_managerd.vram_headroom_bytes,
+                                          .nvml_library = options.nvml_library,
+                                          .missing_kernels = engine::compute::cuda::missing_kernels,
+                                          .external = engines::EngineTable(config.pool_managerd.engines).devices()},
+                                         read_small_file));
   auto pulls = TRY(provisioner::provisioner_options(config));
   auto impl = std::make_unique<Impl>(std::move(options), std::move(lock), std::move(inventory), bind, std::move(access),
                                      std::move(pulls));

@@ -111,24 +111,25 @@ std::vector<std::string> WorkerHost::arguments(const worker_lifecycle::Spawn& c)
 }
 
 std::vector<std::string> WorkerHost::adapter_arguments(const worker_lifecycle::Spawn& c) const {
-  std::vector<std::string> out{"--worker-id",
-                               c.worker_id.value,
-                               "--bind",
-                               options_.bind_address,
-                               "--advertise",
-                               options_.advertised_host,
-                               "--port",
-                               "0",
-                               "--callback-url",
-                               options_.callback_base + "ready",
-                               "--start-timeout-ms",
-                               std::to_string(std::max(options_.start_timeout_ms - kAdapterReportsMs, kAdapterReportsMs)),
-                               "--shutdown-grace-ms",
-                               std::to_string(options_.shutdown_grace_ms),
-                               "--device-class",
-                               c.gpu_id.starts_with("engine-") ? "external" : c.gpu_id,
-                               "--log-level",
-                               options_.log_level};
+  std::vector<std::string> out{
+      "--worker-id",
+      c.worker_id.value,
+      "--bind",
+      options_.bind_address,
+      "--advertise",
+      options_.advertised_host,
+      "--port",
+      "0",
+      "--callback-url",
+      options_.callback_base + "ready",
+      "--start-timeout-ms",
+      std::to_string(std::max(options_.start_timeout_ms - kAdapterReportsMs, kAdapterReportsMs)),
+      "--shutdown-grace-ms",
+      std::to_string(options_.shutdown_grace_ms),
+      "--device-class",
+      c.gpu_id.starts_with("engine-") ? "external" : c.gpu_id,
+      "--log-level",
+      options_.log_level};
   if (options_.auth_optional_on_loopback) out.emplace_back("--auth-optional-on-loopback");
   for (auto& argument : options_.engines->arguments(c.model_ref)) out.push_back(std::move(argument));
   const std::vector<std::string> command = options_.engines->command(c.model_ref);

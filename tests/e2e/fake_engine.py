@@ -164,6 +164,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return self._openai_job(r, path)
         if path == "/completion" and kind == "llamacpp":
             _check(r, {"prompt": str, "stream": bool}, 400)
+            if not 0 <= r.get("repeat_last_n", 64) < 2**31:
+                raise Refused(400, {"error": {"code": 400, "message": "Field 'repeat_last_n': out of range",
+                                              "type": "invalid_request_error"}})
             prompt_tokens = len(r["prompt"].split())
             if prompt_tokens > CONTEXT:
                 raise Refused(400, {"error": {"code": 400, "message": "the request exceeds the available context size",

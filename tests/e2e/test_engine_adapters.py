@@ -46,7 +46,7 @@ def rest(request):
 
 
 def test_order_usage_and_receipt(pair):
-    """OC-ADAPT-OAI-6011#order OC-ADAPT-OAI-6021#counts: tokens in order, counted as the engine counts them."""
+    """OC-ADAPT-OAI-6011 OC-ADAPT-OAI-6031 OC-ADAPT-OAI-6001: tokens in order, counted as the engine counts them."""
     events = pair.adapter.run()
     end = one_end(events).data
     assert text(events) == "".join(tokens_of(PROMPT, 7, 12))
@@ -89,7 +89,7 @@ def test_conversations_are_told_by_the_engine(pair):
 
 
 def test_cancel_frees_the_slot_and_the_engine(pair):
-    """ORCH-3602#cancel OC-ADAPT-5010#cancel: the engine's connection closes, and with it its work."""
+    """OC-ADAPT-OAI-6000#cancel: the engine's connection closes, and with it its work."""
     pair.engine.script.append(Fault("gate", after=3))
     stream = pair.adapter.stream(job_id="cancel-me", execution_id="e1", max_tokens=50)
     events = iter(stream)
@@ -133,7 +133,7 @@ def test_a_slow_engine_is_waited_for(pair):
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_refusals_are_asked_again_before_the_first_token(pair, status):
-    """OC-ADAPT-OAI-6003 ORCH-3612: twice refused, then served; the answer is whole and comes once."""
+    """OC-ADAPT-OAI-6002#retries OC-ADAPT-OAI-6030#logged: twice refused, then served; the answer is whole and comes once."""
     before = pair.adapter.metric("worker_upstream_retries_total")
     headers = {"Retry-After": "0"} if status == 429 else {}
     pair.engine.script += [Fault("status", status=status, headers=headers)] * 2
@@ -141,6 +141,7 @@ def test_refusals_are_asked_again_before_the_first_token(pair, status):
     one_end(events)
     assert text(events) == "".join(tokens_of(PROMPT, 7, 12))
     assert pair.adapter.metric("worker_upstream_retries_total") == before + 2
+    assert '"event":"upstream.retry"' in pair.adapter.log().replace(": ", ":")
 
 
 @pytest.mark.parametrize("status,code", [(429, "WORKER_BUSY"), (503, "WORKER_UNAVAILABLE")])
@@ -206,7 +207,7 @@ def test_too_long_prompts_are_refused_with_the_reason(pair):
 
 
 def test_health_says_what_the_engine_said(pair):
-    """ORCH-3506#engine_version OC-ADAPT-5011"""
+    """OC-ADAPT-5011 OC-ADAPT-5030 OC-ADAPT-5050 OC-ADAPT-5070 OC-ADAPT-OAI-6010"""
     health = pair.adapter.health()
     assert health["status"] == "healthy" and health["worker_id"] == "adapter-1"
     assert health["sampler"] == pair.engine.kind and health["numerics"] == "foreign"
@@ -225,7 +226,7 @@ def test_an_engine_that_goes_is_seen_and_comes_back(kind):
 
 
 def test_keys_are_sent_and_told_nobody():
-    """OC-ADAPT-OAI-6020 ORCH-3613#redact: the key reaches the engine, and neither log, error, metrics nor command line."""
+    """OC-ADAPT-OAI-6020: the key reaches the engine, and neither log, error, metrics nor command line."""
     key = "sk-verysecretkey0123456789abcdef"
     with FakeEngine("openai", key=key) as engine, Adapter(engine, key=key) as adapter:
         one_end(adapter.run())
@@ -260,7 +261,7 @@ def test_an_engine_with_another_model_is_refused():
 
 
 def test_one_that_fails_again_and_again_is_left_alone():
-    """ORCH-3603: after failures in a row nothing is asked of it for a while, and then one job is."""
+    """After failures in a row nothing is asked of it for a while, and then one job is."""
     with FakeEngine("vllm") as engine, Adapter(engine) as adapter:
         engine.script += [Fault("status", status=503)] * 40
         refused = None

@@ -20,7 +20,9 @@ constexpr std::array<std::string_view, 5> kKinds{"llamacpp", "openai", "tgi", "t
 // Letters that a code has and a sentence has not.
 std::optional<std::string> code_like(const bj::value* value) {
   auto text = text_of(value);
-  const auto plain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.'; };
+  const auto plain = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.';
+  };
   if (!text || text->empty() || text->size() > 64 || !std::ranges::all_of(*text, plain)) return std::nullopt;
   return text;
 }
@@ -46,7 +48,8 @@ Said said_in(std::string_view body) {
 
 Error mapped(int status, const Said& said) {
   if (said.too_long) {
-    return Error{ErrorCode::kInvalidParams, "prompt and max_tokens exceed the context of the engine; shorten either", {}}
+    return Error{
+        ErrorCode::kInvalidParams, "prompt and max_tokens exceed the context of the engine; shorten either", {}}
         .with("reason", std::string("CONTEXT_TOO_LARGE"));
   }
   if (status == 0) {

@@ -38,8 +38,7 @@ TEST(Engines, EveryKindIsKnownByItsName) {
   EXPECT_EQ(engine_of("gpt"), nullptr);
 }
 
-// OC-ADAPT-5001#completion: a prompt goes to llama.cpp's own API, with every sampler named
-// ORCH-3054#sampler: its defaults are others than ours
+// OC-ADAPT-5001: a prompt goes to llama.cpp's own API. OC-ADAPT-5010#sampler: every sampler is named, as its defaults are others
 TEST(LlamaCpp, AsksItsOwnApi) {
   const auto submission = engine_of("llamacpp")->submit(prompt_job(), kTarget, {});
   ASSERT_TRUE(submission);
@@ -53,6 +52,22 @@ TEST(LlamaCpp, AsksItsOwnApi) {
   EXPECT_EQ(body.at("cache_prompt"), false);
   EXPECT_LT(body.at("seed").to_number<std::uint64_t>(), 0xffff'ffffu);
   EXPECT_EQ(engine_of("llamacpp")->submit(chat_job(), kTarget, {})->url, "http://127.0.0.1:9/v1/chat/completions");
+}
+
+TEST(LlamaCpp, PenaltiesLookAtNoMoreThanTheContext) {
+  const Engine& engine = *engine_of("llamacpp");
+  wire::ExecuteRequest request = prompt_job();
+  const auto last_n = [&](std::int64_t context) {
+    return body_of(*engine.submit(request, kTarget, {.context_tokens = context})).at("repeat_last_n").as_int64();
+  };
+  EXPECT_EQ(last_n(512), 0);
+  request.sampling.frequency_penalty = 0.5;
+  EXPECT_EQ(last_n(512), 512);
+  EXPECT_GT(last_n(0), 0);
+  request.sampling.penalty_last_n = 64;
+  EXPECT_EQ(last_n(512), 64);
+  request.sampling.penalty_last_n = 10'000'000;
+  EXPECT_EQ(last_n(512), 512);
 }
 
 TEST(LlamaCpp, ReadsPiecesAndTheEnd) {
@@ -72,17 +87,18 @@ TEST(LlamaCpp, ReadsPiecesAndTheEnd) {
   EXPECT_TRUE(end->last);
 }
 
-// OC-ADAPT-5002: version, context and slots are read before the first job
+// OC-ADAPT-5011: version, context and slots are read before the first job
 TEST(LlamaCpp, LearnsFromItsProps) {
   EngineFacts facts;
-  ASSERT_TRUE(engine_of("llamacpp")->learn(
-      0, R"({"default_generation_settings":{"n_ctx":4096},"total_slots":3,"build_info":"b1-x"})", kTarget, facts));
+  ASSERT_TRUE(engine_of("llamacpp")
+                  ->learn(0, R"({"default_generation_settings":{"n_ctx":4096},"total_slots":3,"build_info":"b1-x"})",
+                          kTarget, facts));
   EXPECT_EQ(facts.context_tokens, 4096);
   EXPECT_EQ(facts.slots, 3);
   EXPECT_EQ(facts.version, "b1-x");
 }
 
-// OC-ADAPT-OAI-6001: chat and completions, streamed, deltas are tokens
+// OC-ADAPT-OAI-6001: chat and completions, streamed
 TEST(OpenAi, AsksForStreamsWithUsage) {
   const Engine& engine = *engine_of("openai");
   const auto chat = engine.submit(chat_job(), kTarget, {});
@@ -170,7 +186,7 @@ TEST(Tgi, ReadsTokensAndDetails) {
   EXPECT_TRUE(end->last);
 }
 
-// OC-ADAPT-5060: Triton's generate extension
+// OC-ADAPT-5060#http: Triton's generate extension
 TEST(Triton, StreamsByItsGenerateExtension) {
   const Engine& engine = *engine_of("triton");
   EXPECT_EQ(engine.submit(prompt_job(), kTarget, {})->url, "http://127.0.0.1:9/v2/models/m/generate_stream");
@@ -179,7 +195,7 @@ TEST(Triton, StreamsByItsGenerateExtension) {
   EXPECT_TRUE(engine.ends_with_answer());
 }
 
-// OC-ADAPT-OAI-6031, ORCH-3613#map: upstream statuses and codes become ours, with what they were
+// OC-ADAPT-OAI-6030#map: upstream statuses and codes become ours, with what they were
 TEST(Refusal, MapsStatusesAndKeepsWhatTheyWere) {
   const auto code = [](int status, std::string_view body) { return refusal(status, body, {}).code; };
   EXPECT_EQ(code(429, "{}"), ErrorCode::kWorkerBusy);
@@ -191,7 +207,8 @@ TEST(Refusal, MapsStatusesAndKeepsWhatTheyWere) {
   EXPECT_EQ(code(302, ""), ErrorCode::kInternal);
   const base::Error error = refusal(429, R"({"error":{"type":"rate_limit_error","code":"slow_down"}})", 2'000);
   const auto has = [&](const std::string& key, const base::DetailValue& value) {
-    return std::ranges::find(error.details, std::pair<std::string, base::DetailValue>{key, value}) != error.details.end();
+    return std::ranges::find(error.details, std::pair<std::string, base::DetailValue>{key, value}) !=
+           error.details.end();
   };
   EXPECT_TRUE(has("upstream_status", std::int64_t{429}));
   EXPECT_TRUE(has("upstream_code", std::string("slow_down")));

@@ -1,6 +1,7 @@
 // llama.cpp's server: /completion, and its chat completions where a job has messages, whose template it knows.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 
 #include "adapter/engines/kinds.h"
@@ -13,8 +14,8 @@ using base::ErrorCode;
 using wire::StopReason;
 
 constexpr std::array<std::string_view, 16> kParameters{
-    "top_p",          "top_k",          "min_p",       "typical_p",        "top_n_sigma",      "xtc_probability",
-    "xtc_threshold",  "dynatemp_range", "min_keep",    "repetition_penalty", "frequency_penalty", "presence_penalty",
+    "top_p",          "top_k",          "min_p",        "typical_p",          "top_n_sigma",       "xtc_probability",
+    "xtc_threshold",  "dynatemp_range", "min_keep",     "repetition_penalty", "frequency_penalty", "presence_penalty",
     "penalty_last_n", "mirostat",       "mirostat_tau", "mirostat_eta"};
 
 // Its seeds have 32 bits, and the last one means a random seed.
@@ -27,7 +28,16 @@ std::optional<StopReason> stop_of(const bj::value* event) {
   return StopReason::kEos;
 }
 
-void add_sampling(const wire::SamplingRequest& s, bj::object& body) {
+// Tokens that penalties look at. It takes no word for all of them, and allocates as many as it is told.
+std::int64_t penalty_tokens(const wire::SamplingRequest& s, std::int64_t context_tokens) {
+  constexpr std::int64_t kUnknownContext = 8192;
+  const bool off = s.repetition_penalty == 1 && s.frequency_penalty == 0 && s.presence_penalty == 0;
+  if (off) return 0;
+  const std::int64_t all = context_tokens > 0 ? context_tokens : kUnknownContext;
+  return s.penalty_last_n == 0 ? all : std::min(s.penalty_last_n, all);
+}
+
+void add_sampling(const wire::SamplingRequest& s, std::int64_t context_tokens, bj::object& body) {
   // Its own defaults are others than ours, so every one is named.
   body["top_k"] = s.top_k;
   body["top_p"] = s.top_p;
@@ -41,7 +51,7 @@ void add_sampling(const wire::SamplingRequest& s, bj::object& body) {
   body["repeat_penalty"] = s.repetition_penalty;
   body["frequency_penalty"] = s.frequency_penalty;
   body["presence_penalty"] = s.presence_penalty;
-  body["repeat_last_n"] = s.penalty_last_n == 0 ? -1 : s.penalty_last_n;
+  body["repeat_last_n"] = penalty_tokens(s, context_tokens);
   body["dry_multiplier"] = 0.0;
   body["mirostat"] = s.mirostat;
   body["mirostat_tau"] = s.mirostat_tau;
@@ -66,12 +76,12 @@ class LlamaCpp final : public Engine {
   }
 
   base::Result<Submission> submit(const wire::ExecuteRequest& request, const Target& target,
-                                  const EngineFacts&) const override {
+                                  const EngineFacts& facts) const override {
     bj::object body = chat_body(request, target.model);
     // The same steps whatever ran before: a prefix that its cache holds is computed in other batches.
     body["cache_prompt"] = false;
     if (request.seed) body["seed"] = *request.seed % kSeeds;
-    add_sampling(request.sampling, body);
+    add_sampling(request.sampling, facts.context_tokens, body);
     if (request.messages) {
       return Submission{target.base_url + "/v1/chat/completions", bj::serialize(body)};
     }

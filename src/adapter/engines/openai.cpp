@@ -48,7 +48,7 @@ bj::object chat_body(const wire::ExecuteRequest& request, std::string_view model
                   {"stream_options", {{"include_usage", true}}},
                   {"max_tokens", request.max_tokens},
                   {"temperature", request.temperature}};
-  if (!model.empty()) body["model"] = model;
+  if (!model.empty()) body["model"] = bj::string_view(model.data(), model.size());
   if (request.messages) {
     body["messages"] = parsed(request.messages->text);
   } else {
@@ -69,7 +69,8 @@ bj::object chat_body(const wire::ExecuteRequest& request, std::string_view model
 base::Result<Piece> read_choice(std::string_view data) {
   if (data == "[DONE]") return Piece{.text = {}, .last = true};
   const bj::value event = parsed(data);
-  if (!event.is_object()) return base::fail(ErrorCode::kIoError, "the engine's answer holds an event that is no JSON object");
+  if (!event.is_object())
+    return base::fail(ErrorCode::kIoError, "the engine's answer holds an event that is no JSON object");
   Piece out;
   if (member(&event, "error") != nullptr) {
     out.error = refusal(0, data, {});

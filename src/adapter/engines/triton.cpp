@@ -39,12 +39,9 @@ class Triton final : public Engine {
           {}}.with("field", std::string("messages")));
     }
     const wire::SamplingRequest& s = request.sampling;
-    bj::object body{{"text_input", *request.prompt},
-                    {"max_tokens", request.max_tokens},
-                    {"stream", true},
-                    {"exclude_input_in_output", true},
-                    {"return_num_input_tokens", true},
-                    {"return_num_output_tokens", true}};
+    bj::object body{
+        {"text_input", *request.prompt},   {"max_tokens", request.max_tokens}, {"stream", true},
+        {"exclude_input_in_output", true}, {"return_num_input_tokens", true},  {"return_num_output_tokens", true}};
     // A top_k of 1 is greedy there, and a temperature of 0 none that it takes.
     if (request.temperature == 0) {
       body["top_k"] = 1;

@@ -62,15 +62,15 @@ void Job::ask() {
   refusal_.clear();
   decoder_ = net::sse::Decoder();
   const auto self = shared_from_this();
-  transfer_ = service_.options_.client->start(
-      {.method = "POST",
-       .url = order_.submission.url,
-       .bearer = service_.options_.bearer,
-       .body = order_.submission.body,
-       .silence_ms = service_.options_.silence_ms},
-      {.on_head = [self](const upstream::Head& head) { self->on_head(head); },
-       .on_data = [self](std::string_view bytes) { return self->on_data(bytes); },
-       .on_end = [self](const base::Result<>& result) { self->on_end(result); }});
+  transfer_ =
+      service_.options_.client->start({.method = "POST",
+                                       .url = order_.submission.url,
+                                       .bearer = service_.options_.bearer,
+                                       .body = order_.submission.body,
+                                       .silence_ms = service_.options_.silence_ms},
+                                      {.on_head = [self](const upstream::Head& head) { self->on_head(head); },
+                                       .on_data = [self](std::string_view bytes) { return self->on_data(bytes); },
+                                       .on_end = [self](const base::Result<>& result) { self->on_end(result); }});
 }
 
 void Job::on_head(const upstream::Head& head) {
@@ -222,8 +222,7 @@ void Job::fail(Error error) {
   append(events_, "error", wire::encode(wire::error_body(error, order_.correlation_id)));
   const bool cancelled = error.code == ErrorCode::kCancelled;
   base::log_event(cancelled ? LogLevel::kDebug : LogLevel::kError, "execute_end", order_.correlation_id,
-                  "The job ended early.",
-                  {{"job_id", job_id()}, {"code", error.name()}, {"message", error.message}});
+                  "The job ended early.", {{"job_id", job_id()}, {"code", error.name()}, {"message", error.message}});
   finish(cancelled ? Service::Outcome::kCancelled : Service::Outcome::kFailed);
 }
 

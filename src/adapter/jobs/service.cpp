@@ -49,9 +49,10 @@ void Service::execute(wire::ExecuteRequest request, base::CorrelationId correlat
   }
   if (wait_ms > 0) {
     counts_.refused += 1;
-    return void(exchange->respond_error(
-        Error{ErrorCode::kWorkerUnavailable, "the engine has failed several times and is left alone for a while", {}}
-            .with("retry_after_ms", wait_ms)));
+    return void(exchange->respond_error(Error{
+        ErrorCode::kWorkerUnavailable,
+        "the engine has failed several times and is left alone for a while",
+        {}}.with("retry_after_ms", wait_ms)));
   }
   if (!take_slot()) {
     counts_.refused += 1;

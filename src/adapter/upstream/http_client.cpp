@@ -39,18 +39,17 @@ bool is_tls_failure(CURLcode code) {
 base::Result<> outcome_of(CURL* easy, CURLcode code) {
   if (code == CURLE_OK) return {};
   if (is_tls_failure(code)) {
-    return base::fail(
-        base::Error{ErrorCode::kUnreachable,
-                    fmt::format("there is no trusted connection to the engine: {}", curl_easy_strerror(code)),
-                    {}}
-            .with("reason", std::string("tls")));
+    return base::fail(base::Error{
+        ErrorCode::kUnreachable,
+        fmt::format("there is no trusted connection to the engine: {}", curl_easy_strerror(code)),
+        {}}.with("reason", std::string("tls")));
   }
   curl_off_t connected_us = 0;
   curl_easy_getinfo(easy, CURLINFO_PRETRANSFER_TIME_T, &connected_us);
   const bool unreachable = code == CURLE_COULDNT_CONNECT || code == CURLE_COULDNT_RESOLVE_HOST ||
                            code == CURLE_COULDNT_RESOLVE_PROXY ||
                            (code == CURLE_OPERATION_TIMEDOUT && connected_us == 0);
-  const ErrorCode as = unreachable                          ? ErrorCode::kUnreachable
+  const ErrorCode as = unreachable                        ? ErrorCode::kUnreachable
                        : code == CURLE_OPERATION_TIMEDOUT ? ErrorCode::kTimeout
                                                           : ErrorCode::kIoError;
   return base::fail(as, fmt::format("the connection to the engine failed: {}", curl_easy_strerror(code)));

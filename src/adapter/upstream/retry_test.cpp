@@ -6,8 +6,7 @@
 namespace llorch::adapter::upstream {
 namespace {
 
-// ORCH-3612: retries are few, and their waits are jittered in full and capped.
-// OC-ADAPT-OAI-6003: capped, jittered retries
+// OC-ADAPT-OAI-6002#jitter: retries are few, and their waits are jittered in full and capped
 TEST(Retry, WaitsAreRandomUpToTheDoubledBaseAndCapped) {
   base::SystemEntropy entropy;
   const RetryPolicy policy;

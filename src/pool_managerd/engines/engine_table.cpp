@@ -57,10 +57,10 @@ base::Result<const EngineConfig*> EngineTable::find(const std::string& model_ref
   const std::string_view name = std::string_view(model_ref).substr(kScheme.size());
   const auto it = std::ranges::find(engines_, name, &EngineConfig::name);
   if (it != engines_.end()) return &*it;
-  return base::fail(base::Error{base::ErrorCode::kModelNotFound,
-                                "this pool has no engine of this name; pool-managerd.engines lists them",
-                                {}}
-                        .with("reason", std::string("engine")));
+  return base::fail(base::Error{
+      base::ErrorCode::kModelNotFound,
+      "this pool has no engine of this name; pool-managerd.engines lists them",
+      {}}.with("reason", std::string("engine")));
 }
 
 base::Result<wire::ModelFacts> EngineTable::describe(const std::string& model_ref) const {
@@ -107,13 +107,13 @@ std::vector<std::string> EngineTable::arguments(const std::string& model_ref) co
   const auto found = find(model_ref);
   ASSERT(found.has_value());
   const EngineConfig& engine = **found;
-  std::vector<std::string> out{"--engine",     engine.engine,
-                               "--endpoint",   engine.endpoint,
-                               "--model-ref",  model_ref,
+  std::vector<std::string> out{"--engine",       engine.engine,
+                               "--endpoint",     engine.endpoint,
+                               "--model-ref",    model_ref,
                                "--model-digest", digest_of(engine),
-                               "--context",    std::to_string(engine.context_tokens),
-                               "--slots",      std::to_string(engine.slots),
-                               "--silence-ms", std::to_string(engine.silence_ms),
+                               "--context",      std::to_string(engine.context_tokens),
+                               "--slots",        std::to_string(engine.slots),
+                               "--silence-ms",   std::to_string(engine.silence_ms),
                                "--memory-bytes", std::to_string(engine.memory_bytes)};
   const auto add = [&out](std::string_view name, const std::string& value) {
     if (!value.empty()) out.insert(out.end(), {std::string(name), value});

@@ -143,15 +143,17 @@ void Attempts::attempt_failed(Job& job, Error error) {
 }
 
 Error Attempts::not_replayable(std::string_view what_happened) {
-  return Error{ErrorCode::kWorkerReset,
-               fmt::format("{} after its first token, and its model's engine does not repeat a run; submit the job again.",
-                           what_happened),
-               {}}
+  return Error{
+      ErrorCode::kWorkerReset,
+      fmt::format("{} after its first token, and its model's engine does not repeat a run; submit the job again.",
+                  what_happened),
+      {}}
       .with("reason", std::string("NOT_REPLAYABLE"));
 }
 
 void Attempts::retry(Job& job, Error error) {
-  if (!may_run_again(job)) return fail(job, not_replayable("The worker was lost").with("cause", std::string(error.name())));
+  if (!may_run_again(job))
+    return fail(job, not_replayable("The worker was lost").with("cause", std::string(error.name())));
   if (!config_.retry.enabled) return fail(job, std::move(error));
   if (job.attempts >= config_.retry.max_attempts) {
     log(base::LogLevel::kWarn, "job.failed", &job, "A job has used up its attempts.",

@@ -126,7 +126,8 @@ void find_model(const Context& context, base::Result<models::ModelNames::Resolve
 
 base::Result<> check_counts_here(const models::KnownModel& model) {
   if (model.tokenizer != nullptr) return {};
-  return chat::refused("model", "engine", "this model's engine is another system's, and only that one makes tokens of a text");
+  return chat::refused("model", "engine",
+                       "this model's engine is another system's, and only that one makes tokens of a text");
 }
 
 base::Result<Prepared> prepare(Inputs inputs, const std::optional<chat::ToolUse>& tool_use,

@@ -72,7 +72,10 @@ base::Result<> take_idempotency_key(const net::http::Headers& headers, wire::Sub
 wire::ExecuteRequest execute_request(const wire::SubmitRequest& request, ExecutionInput input) {
   wire::ExecuteRequest out;
   out.job_id = input.job_id.value;
-  if (!input.prompt_tokens) out.prompt = request.prompt, out.messages = request.messages;
+  if (!input.prompt_tokens) {
+    out.prompt = request.prompt;
+    out.messages = request.messages;
+  }
   out.prompt_tokens = std::move(input.prompt_tokens);
   out.prompt_sha256 = std::move(input.prompt_sha256);
   out.images = std::move(input.images);
