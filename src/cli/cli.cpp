@@ -288,6 +288,16 @@ void add_config_commands(CLI::App& app, const GlobalOptions& global, ConfigOptio
   validate->callback([&] { code = validate_config(global, options.file); });
 }
 
+void add_engine_commands(CLI::App& app, const GlobalOptions& global, std::string& name, int& code) {
+  CLI::App* engine = app.add_subcommand("engine", "Engines of other systems that are configured");
+  engine->require_subcommand(1);
+  engine->add_subcommand("list", "All of them")->callback([&] { code = list_engines(global); });
+  CLI::App* plan =
+      engine->add_subcommand("plan", "What would be started or asked, and what is missing; starts nothing");
+  plan->add_option("NAME", name, "Of an entry of pool-managerd.engines")->required();
+  plan->callback([&] { code = plan_engine(global, name); });
+}
+
 void add_debug_commands(CLI::App& app, const GlobalOptions& global, std::string& bundle_file, int& code) {
   CLI::App* debug = app.add_subcommand("debug", "What the stack sees inside");
   debug->require_subcommand(1);
@@ -348,8 +358,13 @@ int run_cli(int argc, const char* const* argv) {
       ->add_option("--model", up_options.models,
                    "A .gguf file, a Hugging Face directory or a name to offer; repeatable")
       ->allow_extra_args(false);
+  up_command->add_option("--engine", up_options.engine, "An engine of another system runs --model: llama.cpp")
+      ->check(CLI::IsMember({"llama.cpp"}));
+  up_command->add_option("--engine-binary", up_options.engine_binary, "Its program (default: llama-server of PATH)");
   up_command->add_flag("--detach", up_options.detach, "Return when the stack serves, and leave it running");
   up_command->callback([&] { code = up(global, up_options); });
+  std::string engine_name;
+  add_engine_commands(app, global, engine_name, code);
   app.add_subcommand("down", "Stop what `up` started")->alias("stop")->callback([&] { code = down(global); });
   std::string backup_file;
   CLI::App* backup = app.add_subcommand("backup", "Write the jobs to a file, whether the stack serves or not");

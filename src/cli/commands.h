@@ -16,6 +16,8 @@ struct UpOptions {
   bool cpu = false;
   bool detach = false;
   std::vector<std::string> models;  // files or names to offer; none: what the configuration names
+  std::string engine;               // of another system that runs the model: "llama.cpp"; empty: our own
+  std::string engine_binary;        // its program; empty: that of PATH
 };
 int up(const GlobalOptions& global, const UpOptions& options);
 int down(const GlobalOptions& global);
@@ -41,6 +43,10 @@ int verify_receipt(const GlobalOptions& global, const VerifyOptions& options);
 
 // From the first token; Ctrl-C leaves the job running.
 int attach_to_job(const GlobalOptions& global, const std::string& job_id);
+
+int list_engines(const GlobalOptions& global);
+// What would happen for it, and what is missing. kFailed if anything is.
+int plan_engine(const GlobalOptions& global, const std::string& name);
 
 int ps(const GlobalOptions& global);
 int queue(const GlobalOptions& global);

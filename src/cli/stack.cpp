@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -23,6 +24,7 @@
 #include "base/process.h"
 #include "base/run_file.h"
 #include "cli/commands.h"
+#include "cli/engine/plan.h"
 #include "cli/model/tools.h"
 #include "cli/stack/log_pump.h"
 #include "cli/stack/processes.h"
@@ -292,6 +294,37 @@ base::Result<> offer(const std::string& model, const config::Config& config, con
   return {};
 }
 
+// The model of `up --engine`: said before anything starts.
+base::Result<> offer_engine(const UpOptions& options, const config::Config& config, bool json, Launch& out) {
+  if (options.models.size() != 1) {
+    return base::fail(ErrorCode::kInvalidParams, "--engine runs one model: give one --model FILE");
+  }
+  if (!config.pool_managerd.engines.empty()) {
+    return base::fail(ErrorCode::kInvalidParams, "the configuration names engines already; add this one there");
+  }
+  const std::string name = std::filesystem::path(options.models[0]).stem().string();
+  if (!base::is_valid_identifier(name, 64)) {
+    return base::fail(ErrorCode::kInvalidParams,
+                      fmt::format("{} cannot be a name; configure the engine in pool-managerd.engines", name));
+  }
+  const char* path = std::getenv("PATH");
+  const auto engine =
+      TRY(engine::llama_server({.binary = options.engine_binary,
+                                .model = options.models[0],
+                                .name = name,
+                                .cpu = options.cpu,
+                                .context_tokens = config.orchestratord.worker_context_tokens.value_or(4096),
+                                .slots = config.orchestratord.worker_slots},
+                               path == nullptr ? "" : path));
+  if (!json) {
+    for (const engine::Step& step : engine::plan(engine)) fmt::print("{:<14} {}\n", step.kind, step.detail);
+  }
+  out.set.push_back(engine::as_setting(engine));
+  out.set.push_back(fmt::format("models.aliases.{}=engine:{}", name, name));
+  out.offered = name;
+  return {};
+}
+
 base::Result<Launch> launch_of(const GlobalOptions& global, const UpOptions& options) {
   const config::Config config = TRY(load_config(global));
   Launch out{.set = global.set};
@@ -301,6 +334,10 @@ base::Result<Launch> launch_of(const GlobalOptions& global, const UpOptions& opt
   std::error_code ec;
   if (const auto here = std::filesystem::current_path(ec); !ec) out.model_roots.push_back(here.string());
   if (options.cpu) out.set.push_back("devices.allow_cpu=true");
+  if (!options.engine.empty()) {
+    TRY(offer_engine(options, config, global.json, out));
+    return out;
+  }
   for (const std::string& model : options.models) TRY(offer(model, config, state_directory(global), out));
   return out;
 }

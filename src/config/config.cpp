@@ -40,6 +40,12 @@ bj::value scalar(const std::string& text, const bj::object& schema) {
     const auto [last, error] = std::from_chars(text.data(), end, number);
     if (error == std::errc() && last == end) return number;
   } else if (*type == "array") {
+    const auto* of = schema.if_contains("items");
+    if (of != nullptr && of->is_object() && of->get_object().contains("properties")) {  // a list of entries is JSON
+      bj::error_code ec;
+      bj::value list = bj::parse(bj::string_view(text.data(), text.size()), ec);
+      if (!ec) return list;
+    }
     bj::array items;  // a comma-separated list, for flags and environment
     std::size_t start = 0;
     while (start <= text.size() && !text.empty()) {
@@ -234,6 +240,11 @@ std::string redacted_json(Config config) {
   for (TenantConfig& tenant : config.orchestratord.tenants) redact(tenant.token_file);
   redact(config.orchestratord.persistence.postgresql.connection_file);
   redact(config.pool_managerd.credential_file);
+  for (EngineConfig& engine : config.pool_managerd.engines) {
+    redact(engine.api_key_file);
+    engine.proxy = base::redact(engine.proxy);
+    for (std::string& argument : engine.command) argument = base::redact(argument);
+  }
   redact(config.models.pull.hub_token_file);
   redact(config.models.pull.s3_key_file);
   PullConfig& pull = config.models.pull;

@@ -165,6 +165,24 @@ struct OrchestratordConfig {
   std::int64_t worker_image_tokens_max = 2048;        // of one request; 0: no images
   std::string kv_dtype = "f16";
 };
+// An engine of another system: where it is, or how it is started.
+struct EngineConfig {
+  std::string name;                 // of the model reference engine:NAME
+  std::string engine;               // whose API it speaks: llamacpp, openai, tgi, triton, vllm
+  std::string endpoint;             // http(s)://host[:port][/path]; of a started one {port} stands for its port
+  std::string model;                // the engine's name for it; empty: the only one it serves
+  std::string api_key_file;         // mode 0600; empty: no key
+  std::string ca_file;              // empty: the system's certificates
+  std::string proxy;                // empty: none; the environment is not read
+  bool plain_http = false;          // prompts may go beyond this machine without TLS
+  std::int64_t context_tokens = 0;  // 0: what the engine says
+  std::int64_t slots = 1;
+  std::int64_t silence_ms = 120'000;
+  // Of an engine that pool-managerd starts.
+  std::vector<std::string> command;  // {port} stands for a free port; empty: it runs already
+  std::string device;                // "cpu", "0": where its memory is
+  std::int64_t memory_bytes = 0;     // of that device
+};
 struct PoolManagerdConfig {
   std::string bind = "127.0.0.1:9200";
   std::string advertise;        // host; empty: that of bind
@@ -181,6 +199,7 @@ struct PoolManagerdConfig {
   bool worker_step_counters = false;
   std::string worker_speculation = "off";     // or "ngram"
   std::int64_t worker_speculation_tokens = 8;  // proposed for a job in a step
+  std::vector<EngineConfig> engines;
 };
 struct DevicesConfig {
   bool allow_cpu = false;

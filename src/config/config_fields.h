@@ -363,6 +363,79 @@ struct Table<OrchestratordConfig> {
     return {};
   }
 };
+// Whether a URL leads to this machine by its name alone.
+inline bool is_loopback_url(std::string_view url) {
+  const std::size_t at = url.find("://");
+  if (at == std::string_view::npos) return false;
+  const std::string_view host = url.substr(at + 3);
+  for (const std::string_view name : {"127.", "localhost", "[::1]"}) {
+    const std::string_view rest = host.starts_with(name) ? host.substr(name.size()) : std::string_view("x");
+    const bool whole = name == "127." ? host.substr(0, host.find_first_of(":/")).find_first_not_of("0123456789.") ==
+                                            std::string_view::npos
+                                      : rest.empty() || rest[0] == ':' || rest[0] == '/';
+    if (host.starts_with(name) && whole) return true;
+  }
+  return false;
+}
+template <>
+struct Table<EngineConfig> {
+  using S = EngineConfig;
+  static constexpr auto fields = std::tuple{
+      required("name", &S::name, "Jobs name it as engine:NAME."),
+      required("engine", &S::engine, "Whose API it speaks: llamacpp, openai, tgi, triton or vllm."),
+      required("endpoint", &S::endpoint,
+               "http(s)://host[:port][/path]. Of an engine that is started {port} stands for its port."),
+      optional("model", &S::model, "The engine's name for the model; empty: the only one it serves."),
+      optional("api_key_file", &S::api_key_file, "File with the key for it, mode 0600."),
+      optional("ca_file", &S::ca_file, "Certificates to trust instead of the system's."),
+      optional("proxy", &S::proxy, "URL of a proxy; those of the environment are not used."),
+      optional("plain_http", &S::plain_http, "Prompts may go beyond this machine without TLS."),
+      optional("context_tokens", &S::context_tokens, "Of prompt and answer together; 0 is what the engine says.",
+               {0, 1e9}),
+      optional("slots", &S::slots, "Jobs it is given at a time.", {1, 1024}),
+      optional("silence_ms", &S::silence_ms, "Longest time that it may send nothing during a job.", {1000, 3.6e6}),
+      optional("command", &S::command,
+               "Absolute path of its program, and arguments; {port} stands for a free port. Empty: it runs already.",
+               {0, 256}),
+      optional("device", &S::device,
+               "Of a started one: the device that its memory is counted on, cpu or a GPU's number."),
+      optional("memory_bytes", &S::memory_bytes, "Of a started one: what it takes of that device.", {0, 1e15})};
+
+  static base::Result<> validate(const S& e) {
+    const auto refuse = [&](std::string_view field, std::string_view rule, std::string_view why) {
+      return field_error("engines", rule, fmt::format("pool-managerd.engines[{}].{}: {}", e.name, field, why));
+    };
+    if (!base::is_valid_identifier(e.name, 64)) return refuse("name", "charset", "1 to 64 of A-Z, a-z, 0-9, _ and -");
+    constexpr std::array<std::string_view, 5> kKinds{"llamacpp", "openai", "tgi", "triton", "vllm"};
+    if (std::ranges::find(kKinds, e.engine) == kKinds.end()) {
+      return refuse("engine", "enum", "one of llamacpp, openai, tgi, triton, vllm");
+    }
+    const bool tls = e.endpoint.starts_with("https://");
+    if (!tls && !e.endpoint.starts_with("http://")) return refuse("endpoint", "url", "an http or https URL");
+    if (e.endpoint.find('@') != std::string::npos) return refuse("endpoint", "url", "a key belongs into api_key_file");
+    if (!tls && !e.plain_http && !is_loopback_url(e.endpoint)) {
+      return refuse("endpoint", "tls", "prompts would leave this machine without TLS; use https, or set plain_http");
+    }
+    if (e.command.empty() != e.device.empty())
+      return refuse("command", "combination", "command and device go together");
+    if (!e.command.empty() && !e.command[0].starts_with('/'))
+      return refuse("command", "path", "an absolute path first");
+    if (!e.command.empty() && !is_loopback_url(e.endpoint)) {
+      return refuse("endpoint", "combination", "an engine that is started here is on http://127.0.0.1:{port}");
+    }
+    return {};
+  }
+};
+inline base::Result<> check_engines(const std::vector<EngineConfig>& engines) {
+  std::set<std::string_view> names;
+  for (const EngineConfig& engine : engines) {
+    if (!names.insert(engine.name).second) {
+      return field_error("engines", "unique",
+                         fmt::format("pool-managerd.engines has two entries named {}", engine.name));
+    }
+  }
+  return {};
+}
 template <>
 struct Table<PoolManagerdConfig> {
   using S = PoolManagerdConfig;
@@ -393,9 +466,11 @@ struct Table<PoolManagerdConfig> {
                "Whether workers compute tokens ahead: off, or ngram, those that followed before in the same text. Pauses "
                "where it does not pay; never changes an answer."),
       optional("worker_speculation_tokens", &S::worker_speculation_tokens,
-               "Most tokens that a worker computes ahead for a job in a step.", {1, 16})};
+               "Most tokens that a worker computes ahead for a job in a step.", {1, 16}),
+      optional("engines", &S::engines, "Engines of other systems that run models as engine:NAME.", {0, 256})};
   static base::Result<> validate(const S& c) {
     TRY(check_bind(c.bind, "pool-managerd.bind"));
+    TRY(check_engines(c.engines));
     if (!base::is_valid_identifier(c.pool_id)) {
       return field_error("pool-managerd.pool_id", "charset",
                          "pool-managerd.pool_id is 1 to 256 characters of A-Z, a-z, 0-9, _ and -");
@@ -429,7 +504,8 @@ inline base::Result<> check_per_model(const ModelsConfig& m, const std::map<std:
   for (const auto& [name, value] : values) {
     const auto alias = m.aliases.find(name);
     const std::string& ref = alias == m.aliases.end() ? name : alias->second;
-    if (alias == m.aliases.end() && !ref.starts_with("file:/") && !ref.starts_with("hf:")) {
+    if (alias == m.aliases.end() && !ref.starts_with("file:/") && !ref.starts_with("hf:") &&
+        !ref.starts_with("engine:")) {
       return field_error(key, "reference",
                          fmt::format("{} maps names of models.aliases, or references, to {}", key, what));
     }
@@ -471,7 +547,7 @@ template <>
 struct Table<ModelsConfig> {
   using S = ModelsConfig;
   static constexpr auto fields = std::tuple{
-      optional("aliases", &S::aliases, "Short name to file:/absolute/path."),
+      optional("aliases", &S::aliases, "Short name to file:/absolute/path or engine:NAME."),
       optional("tensor_split", &S::tensor_split,
                "Alias or reference to the number of devices that share the model in one worker; others: one."),
       optional("timeout_ms", &S::timeout_ms,
@@ -488,9 +564,10 @@ struct Table<ModelsConfig> {
       }
     }
     for (const auto& [name, ref] : m.aliases) {
-      if (!base::is_valid_identifier(name, 128) || !(ref.starts_with("file:/") || ref.starts_with("hf:"))) {
+      const bool is_ref = ref.starts_with("file:/") || ref.starts_with("hf:") || ref.starts_with("engine:");
+      if (!base::is_valid_identifier(name, 128) || !is_ref) {
         return field_error("models.aliases", "reference",
-                           "models.aliases maps plain names to file:/absolute/path or hf:org/repo");
+                           "models.aliases maps plain names to file:/absolute/path, hf:org/repo or engine:NAME");
       }
     }
     TRY(check_per_model(m, m.tensor_split,

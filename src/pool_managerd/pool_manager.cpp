@@ -23,6 +23,7 @@
 #include "net/server.h"
 #include "pool_managerd/control_api/metrics.h"
 #include "pool_managerd/control_api/routes.h"
+#include "pool_managerd/engines/engine_table.h"
 #include "pool_managerd/gpu_inventory/inventory.h"
 #include "pool_managerd/main_loop.h"
 #include "pool_managerd/model_catalog/model_catalog.h"
@@ -99,9 +100,11 @@ model_catalog::ModelCatalogOptions catalog_options(const PoolManagerOptions& opt
   for (const std::string& root : models.allowed_roots) out.allowed_roots.emplace_back(root);
   using model_catalog::DeviceKind;
   for (const auto& device : devices) {
+    if (device.device_class == "external") continue;
     const DeviceKind kind = device.gpu_id == "cpu" ? DeviceKind::kCpu : DeviceKind::kCuda;
     if (std::ranges::find(out.device_kinds, kind) == out.device_kinds.end()) out.device_kinds.push_back(kind);
   }
+  if (out.device_kinds.empty()) out.device_kinds.push_back(DeviceKind::kCpu);  // engines alone: what files say is told
   return out;
 }
 
@@ -171,6 +174,7 @@ class PoolManager::Impl {
   // Destroyed in reverse: first what calls, then what is called.
   MainLoop loop_;
   gpu_inventory::Inventory inventory_;
+  engines::EngineTable engines_;
   model_catalog::ModelCatalog catalog_;
   std::optional<provisioner::Provisioner> provisioner_;
   wl::Lifecycle lifecycle_;
@@ -199,6 +203,7 @@ PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventor
       started_(clock_.now()),
       boot_id_(base::uuid_v4(entropy_)),
       inventory_(std::move(inventory)),
+      engines_(options_.config.pool_managerd.engines),
       catalog_(catalog_options(options_, inventory_.read()),
                model_catalog::make_engine_inspector(
                    {.threads_count = static_cast<std::uint32_t>(worker_threads(options_.config)),
@@ -245,6 +250,9 @@ base::Result<> PoolManager::Impl::open() {
   WorkerHostOptions host;
   host.executable =
       config.pool_managerd.worker_binary.empty() ? sibling : std::filesystem::path(config.pool_managerd.worker_binary);
+  host.adapter_executable = std::filesystem::path(base::executable_directory()) / "worker-adapterd";
+  host.engines = &engines_;
+  host.start_timeout_ms = config.pool_managerd.worker_start_timeout_ms;
   host.state_directory = options_.state_directory;
   host.callback_base = net::http::base_url(access_.local_host, server_.port()) + "/v2/internal/workers/";
   host.bind_address = access_.bind_address;
@@ -312,7 +320,10 @@ control_api::Operations PoolManager::Impl::operations() {
     });
   };
   out.ready = [this](wire::ReadyCallback callback, ExchangePtr exchange) {
-    on_main([this, callback, exchange] { step(wl::ReadyReceived{remember(exchange), callback}); });
+    on_main([this, callback, exchange] {
+      if (engines::is_engine_ref(callback.model_ref)) engines_.learned(callback.model_ref, callback.context_length);
+      step(wl::ReadyReceived{remember(exchange), callback});
+    });
   };
   out.progress = [this](wire::LoadProgress progress, ExchangePtr exchange) {
     on_main([this, progress, exchange] { step(wl::ProgressReceived{remember(exchange), progress}); });
@@ -371,14 +382,16 @@ void PoolManager::Impl::start_worker(wire::StartWorkerRequest wanted, base::Corr
   inspect_thread_.post([this, wanted, correlation_id, exchange] {
     const auto mask = wire::devices_of(wanted.gpu_id);
     const auto device = mask.front() == "cpu" ? model_catalog::DeviceKind::kCpu : model_catalog::DeviceKind::kCuda;
-    auto plan = catalog_.plan(wanted.model_ref,
-                              {.context_tokens = wanted.context_tokens.value_or(0),
-                               .slots = wanted.slots,
-                               .kv_tokens = wanted.kv_tokens,
-                               .kv_dtype = wanted.kv_dtype,
-                               .image_tokens_max = wanted.image_tokens_max,
-                               .devices = std::ssize(mask)},
-                              device);
+    auto plan = engines::is_engine_ref(wanted.model_ref)
+                    ? engines_.plan(wanted.model_ref)
+                    : catalog_.plan(wanted.model_ref,
+                                    {.context_tokens = wanted.context_tokens.value_or(0),
+                                     .slots = wanted.slots,
+                                     .kv_tokens = wanted.kv_tokens,
+                                     .kv_dtype = wanted.kv_dtype,
+                                     .image_tokens_max = wanted.image_tokens_max,
+                                     .devices = std::ssize(mask)},
+                                    device);
     on_main([this, wanted, correlation_id, exchange, plan = std::move(plan), devices = inventory_.read()] {
       link_->heard();
       step(wl::DevicesRead{devices});
@@ -389,7 +402,7 @@ void PoolManager::Impl::start_worker(wire::StartWorkerRequest wanted, base::Corr
 
 void PoolManager::Impl::describe(std::string ref, model_catalog::WorkerShape shape, ExchangePtr exchange) {
   hash_thread_.post([this, ref = std::move(ref), shape = std::move(shape), exchange = std::move(exchange)] {
-    const auto facts = catalog_.describe(ref, shape);
+    const auto facts = engines::is_engine_ref(ref) ? engines_.describe(ref) : catalog_.describe(ref, shape);
     if (facts) {
       exchange->respond(net::http::json_response(200, wire::encode(*facts)));
     } else {
@@ -598,12 +611,14 @@ base::Result<std::unique_ptr<PoolManager>> PoolManager::open(PoolManagerOptions 
                                                .reader_tokens = options.reader_tokens},
                                               entropy));
   auto lock = TRY(StateLock::take(options.state_directory));
-  auto inventory = TRY(gpu_inventory::Inventory::open({.allow_cpu = config.devices.allow_cpu,
-                                                       .cpu_memory_bytes = config.devices.cpu_memory_bytes,
-                                                       .vram_headroom_bytes = config.pool_managerd.vram_headroom_bytes,
-                                                       .nvml_library = options.nvml_library,
-                                                       .missing_kernels = engine::compute::cuda::missing_kernels},
-                                                      read_small_file));
+  auto inventory =
+      TRY(gpu_inventory::Inventory::open({.allow_cpu = config.devices.allow_cpu,
+                                          .cpu_memory_bytes = config.devices.cpu_memory_bytes,
+                                          .vram_headroom_bytes = config.pool_managerd.vram_headroom_bytes,
+                                          .nvml_library = options.nvml_library,
+                                          .missing_kernels = engine::compute::cuda::missing_kernels,
+                                          .external = engines::EngineTable(config.pool_managerd.engines).devices()},
+                                         read_small_file));
   auto pulls = TRY(provisioner::provisioner_options(config));
   auto impl = std::make_unique<Impl>(std::move(options), std::move(lock), std::move(inventory), bind, std::move(access),
                                      std::move(pulls));

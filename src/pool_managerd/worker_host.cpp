@@ -23,6 +23,8 @@ using worker_lifecycle::WorkerProcess;
 namespace {
 
 constexpr std::size_t kWorkerLogsKept = 50;
+// What an adapter needs to say that it failed, before it is killed for it.
+constexpr std::int64_t kAdapterReportsMs = 5'000;
 bool names_cpu(const std::string& mask) { return wire::devices_of(mask).front() == "cpu"; }
 
 // What the worker calls its devices: it sees those of its mask and no others, numbered from 0.
@@ -35,7 +37,7 @@ std::string names_inside(const std::string& mask) {
 
 // By UUID where the driver tells that of every one.
 std::string visible_devices(const worker_lifecycle::Spawn& command) {
-  if (names_cpu(command.gpu_id)) return "";
+  if (names_cpu(command.gpu_id) || command.gpu_id.starts_with("engine-")) return "";
   const bool all_told = std::ranges::none_of(command.gpu_uuids, &std::string::empty);
   return all_told ? wire::mask_of(command.gpu_uuids) : command.gpu_id;
 }
@@ -112,13 +114,44 @@ std::vector<std::string> WorkerHost::arguments(const worker_lifecycle::Spawn& c)
   return out;
 }
 
+std::vector<std::string> WorkerHost::adapter_arguments(const worker_lifecycle::Spawn& c) const {
+  std::vector<std::string> out{
+      "--worker-id",
+      c.worker_id.value,
+      "--bind",
+      options_.bind_address,
+      "--advertise",
+      options_.advertised_host,
+      "--port",
+      "0",
+      "--callback-url",
+      options_.callback_base + "ready",
+      "--start-timeout-ms",
+      std::to_string(std::max(options_.start_timeout_ms - kAdapterReportsMs, kAdapterReportsMs)),
+      "--shutdown-grace-ms",
+      std::to_string(options_.shutdown_grace_ms),
+      "--device-class",
+      c.gpu_id.starts_with("engine-") ? "external" : c.gpu_id,
+      "--log-level",
+      options_.log_level};
+  if (options_.auth_optional_on_loopback) out.emplace_back("--auth-optional-on-loopback");
+  for (auto& argument : options_.engines->arguments(c.model_ref)) out.push_back(std::move(argument));
+  const std::vector<std::string> command = options_.engines->command(c.model_ref);
+  if (!command.empty()) out.emplace_back("--");
+  out.insert(out.end(), command.begin(), command.end());
+  return out;
+}
+
 base::Result<int> WorkerHost::spawn(const worker_lifecycle::Spawn& command) {
   const std::string& id = command.worker_id.value;
   ASSERT(!running_.contains(id), "{}", id);
   const auto logs = options_.state_directory / "logs";
   TRY(base::ensure_private_directory(logs));
   worker_lifecycle::prune_worker_logs(logs, kWorkerLogsKept - 1);
-  worker_lifecycle::SpawnOptions spawn{options_.executable, arguments(command), {}};
+  const bool foreign = engines::is_engine_ref(command.model_ref);
+  worker_lifecycle::SpawnOptions spawn{foreign ? options_.adapter_executable : options_.executable,
+                                       foreign ? adapter_arguments(command) : arguments(command),
+                                       {}};
   spawn.variables.emplace_back("LLORCH_SPAWN_TOKEN", command.spawn_token);
   spawn.variables.emplace_back("LLORCH_STATE_DIR", options_.state_directory.string());
   // The operator's token is none of a worker's business.

@@ -7,6 +7,7 @@
 
 #include "base/id.h"
 #include "base/result.h"
+#include "pool_managerd/engines/engine_table.h"
 #include "pool_managerd/main_loop.h"
 #include "pool_managerd/worker_lifecycle/lifecycle.h"
 #include "pool_managerd/worker_lifecycle/worker_log.h"
@@ -16,6 +17,9 @@ namespace llorch::pool_managerd {
 
 struct WorkerHostOptions {
   std::filesystem::path executable;
+  std::filesystem::path adapter_executable;       // of workers for engines of other systems
+  const engines::EngineTable* engines = nullptr;  // REQUIRES not null, and outlives the host
+  std::int64_t start_timeout_ms = 60'000;
   std::filesystem::path state_directory;  // logs/ lies in it
   std::string callback_base;              // URL below which workers report: BASEready, BASEprogress
   std::string bind_address;               // workers listen where the pool manager does
@@ -52,6 +56,7 @@ class WorkerHost {
     std::int64_t oom_kills_before = 0;
   };
   std::vector<std::string> arguments(const worker_lifecycle::Spawn& command) const;
+  std::vector<std::string> adapter_arguments(const worker_lifecycle::Spawn& command) const;
   void read_output(const std::string& id);
   void collect_exit(const std::string& id);
 

@@ -17,6 +17,11 @@ struct Table<ModelImages> {
       required("tokens_max", &S::tokens_max, "Of all images of one request.", {1})};
 };
 template <>
+struct EnumNames<PromptForm> {
+  static constexpr auto names = std::array{std::pair{PromptForm::kTokens, std::string_view("tokens")},
+                                           std::pair{PromptForm::kText, std::string_view("text")}};
+};
+template <>
 struct Table<ModelFacts> {
   using S = ModelFacts;
   static constexpr auto fields =
@@ -32,7 +37,13 @@ struct Table<ModelFacts> {
                  optional("devices", &S::devices, "That share the model in one worker.", {1, kMaskDevicesMax}),
                  optional("images", &S::images, "Omitted: takes no images."),
                  optional("embedding_dimensions", &S::embedding_dimensions,
-                          "Elements of a vector. Omitted: the model writes text.", {1})};
+                          "Elements of a vector. Omitted: the model writes text.", {1}),
+                 optional("takes", &S::takes, "Token ids, or text that only its engine can count."),
+                 optional("replayable", &S::replayable,
+                          "A run can be repeated bit by bit. false: a job lost after its first token ends."),
+                 optional("device", &S::device, "A worker runs there and nowhere else. Omitted: wherever it fits."),
+                 optional("parameters", &S::parameters,
+                          "Fields of sampling that its engine knows. Omitted: all of them.", {0, 64})};
 };
 
 }  // namespace llorch::wire

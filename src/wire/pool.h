@@ -9,6 +9,7 @@ namespace llorch::wire {
 
 enum class WorkerStatus : std::uint8_t { kStarting, kReady, kBusy, kDraining, kFailed };
 enum class PoolStatus : std::uint8_t { kHealthy, kUnhealthy, kDraining, kOffline };
+enum class PromptForm : std::uint8_t { kTokens, kText };
 enum class FailureCategory : std::uint8_t { kCrash, kOom, kTimeout, kHang, kExplicitStop };
 
 struct GpuInfo {
@@ -209,6 +210,13 @@ struct ModelFacts {
   std::optional<ModelImages> images;  // omitted: takes none
   // Elements of a vector of a model of embeddings, which makes nothing else; omitted: a model that writes.
   std::optional<std::int64_t> embedding_dimensions;
+  // What a worker of the model is given: token ids, or the text, which only its engine can count.
+  PromptForm takes = PromptForm::kTokens;
+  // Whether a run can be repeated bit by bit. Else a job that is lost after its first token ends there.
+  bool replayable = true;
+  std::optional<std::string> device;  // a worker runs on this device and no other; omitted: wherever it fits
+  // Fields of sampling that its engine knows; any other one is refused. Omitted: all of them.
+  std::optional<std::vector<std::string>> parameters;
 };
 
 }  // namespace llorch::wire

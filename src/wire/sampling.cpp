@@ -84,6 +84,16 @@ std::string changed_sampling_fields(const SamplingRequest& request) {
   return text.substr(1, text.size() - 2);
 }
 
+std::vector<std::string_view> names_of_changed_fields(const SamplingRequest& request) {
+  const SamplingRequest defaults;
+  std::vector<std::string_view> names;
+  const auto look = [&](const auto& field) {
+    if (field.get(request) != field.get(defaults)) names.push_back(field.name);
+  };
+  std::apply([&](const auto&... field) { (look(field), ...); }, Table<SamplingRequest>::fields);
+  return names;
+}
+
 }  // namespace llorch::wire
 
 using namespace llorch::wire;

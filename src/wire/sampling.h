@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -71,6 +72,8 @@ base::Result<> validate_for_vocabulary(const SamplingRequest& request, std::size
 // The fields that differ from their defaults, as members of a JSON object without its braces (`"top_k":40`); nothing
 // text-like (dry_sequence_breakers, logit_bias, what constrains the output). For operators.
 std::string changed_sampling_fields(const SamplingRequest& request);
+// Names of all fields that differ from their defaults.
+std::vector<std::string_view> names_of_changed_fields(const SamplingRequest& request);
 
 // With a token event, when the request says `logprobs`. Of the model itself, before any step of the chain.
 struct TokenLogprob {

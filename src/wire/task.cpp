@@ -220,7 +220,8 @@ struct Table<Receipt> {
                  required("tokens_out", &S::tokens_out),
                  optional("parameters_sha256", &S::parameters_sha256, "Of temperature, sampling and stop texts."),
                  optional("speculation", &S::speculation,
-                          "How the worker proposed tokens ahead; absent: it did not. It decides no byte of the answer.")};
+                          "How the worker proposed tokens ahead; absent: it did not. It decides no byte of the answer."),
+                 optional("partial", &S::partial, "true: of another system's engine; a second run may differ.")};
 };
 
 // What parameters_sha256() hashes; never on the wire.

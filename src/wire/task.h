@@ -124,6 +124,8 @@ struct Receipt {
   std::optional<std::string> parameters_sha256;  // see below; receipts of older builds have none
   // Whether the worker guesses ahead, and how: "ngram" or "draft". It decides no byte, and nothing compares it.
   std::optional<std::string> speculation;
+  // true: another system's engine made the output, and nothing here says that a second run gives the same bytes.
+  std::optional<bool> partial;
 
   bool operator==(const Receipt&) const = default;
 };

@@ -5,6 +5,7 @@
 #include "base/id.h"
 #include "base/sha256.h"
 #include "wire/field.h"
+#include "wire/json_text_fields.h"
 #include "wire/sampling_fields.h"
 
 namespace llorch::wire {
@@ -26,27 +27,28 @@ struct Table<EmbeddingOrder> {
 template <>
 struct Table<ExecuteRequest> {
   using S = ExecuteRequest;
-  static constexpr auto own =
-      std::tuple{required("job_id", &S::job_id, "", {1, 256}),
-                 optional("execution_id", &S::execution_id, "Of this run of the job; /cancel names it.", {1, 256}),
-                 optional("prompt", &S::prompt, "Text; for a worker used alone.", {1, 4 << 20}),
-                 optional("prompt_tokens", &S::prompt_tokens, "Token ids, special tokens included.", {1, 4 << 20}),
-                 optional("prompt_sha256", &S::prompt_sha256, "Of the text behind prompt_tokens.", {64, 64}),
-                 optional("images", &S::images, "In the order of their tokens among prompt_tokens.", {0, 64}),
-                 optional("embedding", &S::embedding, "Vectors of inputs are wanted, not a continuation."),
-                 optional("max_tokens", &S::max_tokens, "", {1, 1'000'000}),
-                 optional("temperature", &S::temperature, "0 is greedy.", {0, 2}),
-                 optional("stop", &S::stop, "", {0, 4}),
-                 optional("seed", &S::seed),
-                 optional("timeout_ms", &S::timeout_ms, "", {1, 86'400'000})};
+  static constexpr auto own = std::tuple{
+      required("job_id", &S::job_id, "", {1, 256}),
+      optional("execution_id", &S::execution_id, "Of this run of the job; /cancel names it.", {1, 256}),
+      optional("prompt", &S::prompt, "Text; of a model that takes text, or for a worker used alone.", {1, 4 << 20}),
+      optional("prompt_tokens", &S::prompt_tokens, "Token ids, special tokens included.", {1, 4 << 20}),
+      optional("messages", &S::messages, "A conversation; of a model that has templates of its own.", {2, 4 << 20}),
+      optional("prompt_sha256", &S::prompt_sha256, "Of the text behind prompt_tokens, or of messages.", {64, 64}),
+      optional("images", &S::images, "In the order of their tokens among prompt_tokens.", {0, 64}),
+      optional("embedding", &S::embedding, "Vectors of inputs are wanted, not a continuation."),
+      optional("max_tokens", &S::max_tokens, "", {1, 1'000'000}),
+      optional("temperature", &S::temperature, "0 is greedy.", {0, 2}),
+      optional("stop", &S::stop, "", {0, 4}),
+      optional("seed", &S::seed),
+      optional("timeout_ms", &S::timeout_ms, "", {1, 86'400'000})};
   static constexpr auto fields = std::tuple_cat(own, fields_of(&S::sampling, Table<SamplingRequest>::fields));
 
   static base::Result<> validate(const S& r) {
     if (!base::is_valid_identifier(r.job_id)) {
       return field_error("job_id", "charset", "job_id is 1 to 256 characters of A-Z, a-z, 0-9, _ and -");
     }
-    if (r.prompt.has_value() == r.prompt_tokens.has_value()) {
-      return field_error("prompt", "missing", "give exactly one of prompt and prompt_tokens");
+    if (r.prompt.has_value() + r.prompt_tokens.has_value() + r.messages.has_value() != 1) {
+      return field_error("prompt", "missing", "give exactly one of prompt, prompt_tokens and messages");
     }
     if (!r.images.empty() && !r.prompt_tokens)
       return field_error("images", "missing", "images go with prompt_tokens, which hold their places");

@@ -7,6 +7,7 @@
 
 #include "wire/embedding.h"
 #include "wire/sampling.h"
+#include "wire/task.h"
 
 namespace llorch::wire {
 
@@ -28,14 +29,15 @@ struct EmbeddingOrder {
   std::optional<std::int64_t> dimensions;  // kept of each vector; omitted: all
 };
 
-// POST /execute. Exactly one of `prompt` (a worker used alone) and `prompt_tokens` (sent by orchestratord, which has
-// tokenised once).
+// POST /execute. Exactly one of `prompt_tokens` (of a model that takes tokens: orchestratord has tokenised once), `prompt`
+// (of one that takes text, or of a worker used alone) and `messages` (of one that takes text and has templates of its own).
 struct ExecuteRequest {
   std::string job_id;
   std::optional<std::string> execution_id;  // of this run of the job, for /cancel; a worker used alone needs none
   std::optional<std::string> prompt;
   std::optional<std::vector<std::int32_t>> prompt_tokens;
-  std::optional<std::string> prompt_sha256;  // of the text; with prompt_tokens, for the receipt
+  std::optional<JsonArray> messages;
+  std::optional<std::string> prompt_sha256;  // of the text; with prompt_tokens or messages, for the receipt
   std::vector<ExecuteImage> images;          // in the order of their tokens; with prompt_tokens
   std::optional<EmbeddingOrder> embedding;   // omitted: the prompt is continued
   std::int64_t max_tokens = 2048;

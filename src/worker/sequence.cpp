@@ -14,6 +14,11 @@ using wire::StopReason;
 
 base::Result<SequenceSpec> make_sequence_spec(const wire::ExecuteRequest& request, const text::Tokenizer& tokenizer,
                                               std::int64_t context_tokens, std::uint64_t seed_if_absent) {
+  if (request.messages) {
+    return base::fail(
+        base::Error{base::ErrorCode::kInvalidParams, "this worker takes prompt or prompt_tokens", {}}.with(
+            "field", std::string("messages")));
+  }
   SequenceSpec spec;
   spec.job_id = base::JobId(request.job_id);
   spec.execution_id = request.execution_id;

@@ -163,6 +163,7 @@ void Catalog::on_facts(Question question, base::Result<net::Response> response) 
   if (!body) return settle(question, base::fail(std::move(body).error()));
   auto facts = wire::decode<wire::ModelFacts>(*body);
   if (!facts) return settle(question, base::fail(unready("the pool's description of the model is not valid")));
+  if (facts->takes == wire::PromptForm::kText) return settle(question, Known{{.facts = std::move(*facts)}, 0});
   std::shared_ptr<const ModelText> cached;
   {
     const std::lock_guard lock(mutex_);

@@ -20,6 +20,8 @@
 
 namespace llorch::orchestratord::models {
 
+// Of a model that takes text there are the facts and nothing else: only its engine can count a prompt, and tells it as its own
+// template wants.
 struct KnownModel {
   wire::ModelFacts facts;
   std::shared_ptr<const text::Tokenizer> tokenizer;

@@ -20,7 +20,8 @@ using base::ErrorCode;
 constexpr std::size_t kNamesBytesMax = 16 << 20;
 constexpr std::int64_t kVersion = 1;
 constexpr std::int64_t kPullRetryAfterMs = 2000;
-constexpr std::array<std::string_view, 7> kSchemes{"file:", "hf:", "http:", "https:", "s3:", "oci:", "pypi:"};
+constexpr std::array<std::string_view, 8> kSchemes{
+    "file:", "engine:", "hf:", "http:", "https:", "s3:", "oci:", "pypi:"};
 
 bool is_name_character(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_' || c == '-' || c == ':';

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/file.h"
+#include "base/id.h"
 
 namespace llorch::orchestratord::models {
 namespace {
@@ -13,6 +14,7 @@ namespace fs = std::filesystem;
 using base::ErrorCode;
 
 constexpr std::string_view kFile = "file:";
+constexpr std::string_view kEngine = "engine:";  // of another system; a pool knows which
 
 tl::unexpected<base::Error> refuse(ErrorCode code, std::string_view reason, std::string message) {
   return base::fail(
@@ -50,6 +52,7 @@ base::Result<std::string> resolve_model_ref(std::string_view model, const std::m
                   "a job names a model that is here: fetch this one with `llorch pull` and the reference, then use the "
                   "name that `llorch ls` shows");
   }
+  if (ref.starts_with(kEngine) && base::is_valid_identifier(ref.substr(kEngine.size()), 64)) return std::string(ref);
   if (!ref.starts_with(kFile)) {
     return refuse(ErrorCode::kModelNotFound, "unknown_alias",
                   "no model has this name: `llorch ls` and GET /v2/catalog/models list those that are here, `llorch "

@@ -55,7 +55,7 @@ base::Result<Inventory> Inventory::open(const InventoryOptions& options, const R
     why = nvml.error().message;
   }
   if (options.allow_cpu) out.cpu_ = TRY(cpu_device(options, read));
-  if (out.gpus_at_open_.empty() && !out.cpu_) {
+  if (out.gpus_at_open_.empty() && !out.cpu_ && options.external.empty()) {
     return base::fail(
         ErrorCode::kNoGpu,
         fmt::format("no NVIDIA GPU: {}. Install the NVIDIA driver (nvidia-smi must list the GPU), or run on "
@@ -92,6 +92,7 @@ std::vector<Device> Inventory::read() const {
     }
   }
   if (cpu_) out.push_back(*cpu_);
+  out.insert(out.end(), options_.external.begin(), options_.external.end());
   return out;
 }
 

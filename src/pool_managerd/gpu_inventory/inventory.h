@@ -21,6 +21,7 @@ struct InventoryOptions {
   // Why workers cannot run on a GPU of this compute capability ("9.0"; empty: the driver does not tell); empty when they
   // can. A GPU they cannot run on is listed unhealthy, with the reason. Null: they run on every one.
   std::function<std::string(const std::string& compute_capability)> missing_kernels;
+  std::vector<Device> external;  // that stand for engines elsewhere; always there
 };
 
 // Never falls back: without allow_cpu there is no CPU device (ORCH-1102, POOL-2110). Thread-safe.

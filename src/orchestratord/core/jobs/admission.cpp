@@ -26,7 +26,9 @@ std::int64_t Admissions::context_tokens(const wire::ModelFacts& facts) const {
 std::optional<Error> Admissions::context_error(const jobs::JobSpec& spec) const {
   const std::int64_t context = context_tokens(spec.model), needed = spec.tokens_in + spec.max_tokens;
   // Inputs of an embedding job are sequences of their own; whoever tokenised them has checked each.
-  if (context <= 0 || needed <= context || spec.model.embedding_dimensions) return std::nullopt;
+  // Of a model that takes text tokens_in is a bound: its engine counts, and refuses what is too long.
+  const bool counted = !spec.model.embedding_dimensions && spec.model.takes == wire::PromptForm::kTokens;
+  if (context <= 0 || needed <= context || !counted) return std::nullopt;
   return Error{
       ErrorCode::kInvalidParams,
       fmt::format("The prompt has {} tokens and max_tokens is {}; together they exceed the context of {} tokens. "
@@ -330,6 +332,8 @@ void Admissions::restore(jobs::RestoredJob& r) {
   } else if (was_running && config_.restart.running_jobs == config::RunningJobs::kFail) {
     error = {
         ErrorCode::kWorkerReset, "orchestratord restarted while the job ran, and restart.running_jobs is fail.", {}};
+  } else if (r.status == JobStatus::kRunning && !job.spec.model.replayable) {
+    error = Attempts::not_replayable("orchestratord restarted while the job ran");
   }
   if (error) {
     emit(PublishQueued{job.spec.job_id, 0, 0});  // its stream has the same first event as every other

@@ -142,7 +142,18 @@ void Attempts::attempt_failed(Job& job, Error error) {
   fail(job, std::move(error));
 }
 
+Error Attempts::not_replayable(std::string_view what_happened) {
+  return Error{
+      ErrorCode::kWorkerReset,
+      fmt::format("{} after its first token, and its model's engine does not repeat a run; submit the job again.",
+                  what_happened),
+      {}}
+      .with("reason", std::string("NOT_REPLAYABLE"));
+}
+
 void Attempts::retry(Job& job, Error error) {
+  if (!may_run_again(job))
+    return fail(job, not_replayable("The worker was lost").with("cause", std::string(error.name())));
   if (!config_.retry.enabled) return fail(job, std::move(error));
   if (job.attempts >= config_.retry.max_attempts) {
     log(base::LogLevel::kWarn, "job.failed", &job, "A job has used up its attempts.",
@@ -177,6 +188,7 @@ void Attempts::back_to_queue(Job& job, std::int64_t ready_at_ms) {
 
 // Its attempt was cut short by an operator or by our own end: it does not count, also after a restart.
 void Attempts::put_back(Job& job) {
+  if (!may_run_again(job) && !env_.draining) return fail(job, not_replayable("The run was cut short"));
   --job.attempts;
   back_to_queue(job, now_.mono_ms);
   if (env_.draining()) return;  // the row says "running", and the next process replays it as this attempt

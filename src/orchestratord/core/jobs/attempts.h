@@ -72,6 +72,8 @@ class Attempts : Handler {
   void late_timer(Execution& execution);
   void idle_timer(Execution& execution);
   void abort_timer(Execution& execution);
+  // The end of a job that was lost after its first token, of a model whose runs are not repeated bit by bit.
+  static base::Error not_replayable(std::string_view what_happened);
   const placement::Average& run_ms() const { return run_ms_; }  // over all models
 
  private:
@@ -82,6 +84,7 @@ class Attempts : Handler {
   void completed(Job& job, const Execution& execution, wire::EndEvent end);
   void attempt_failed(Job& job, base::Error error);
   void retry(Job& job, base::Error error);
+  bool may_run_again(const Job& job) const { return job.spec.model.replayable || job.tokens_out == 0; }
   void back_to_queue(Job& job, std::int64_t ready_at_ms);
   void put_back(Job& job);
   void finish(Job& job, Outcome outcome);

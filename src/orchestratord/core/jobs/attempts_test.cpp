@@ -98,6 +98,31 @@ TEST(Attempts, OnlyTransientFailuresAreRetried) {
 }
 
 // SYS-7.4.1: a waiting job ends at once; repeating is harmless; an unknown job is for the store to answer.
+TEST(Attempts, WhatIsNotRepeatedEndsOnceATokenIsOut) {
+  Driver d(without_jitter());
+  d.add_worker();
+  const ExecutionId first = d.run("j1", {.replayable = false});
+  d.send(ExecuteStarted{first});
+  d.send(ExecuteEnded{first, 0, {}, base::Error{ErrorCode::kWorkerReset, "lost", {}}});
+  EXPECT_TRUE(d.none<Finish>());  // nobody has read anything: again
+  d.add_worker();
+  d.after_ms(1000);
+  const ExecutionId second = d.only<Execute>().execution;
+  d.send(ExecuteStarted{second});
+  d.lose(second);
+  const auto finish = d.only<Finish>();
+  EXPECT_EQ(finish.error->code, ErrorCode::kWorkerReset);
+}
+
+TEST(Admission, OfAPromptThatOnlyItsEngineCountsTheBytesAreABound) {
+  Driver d;
+  d.add_worker();
+  auto spec = Driver::spec("j1", {.tokens_in = 5000});
+  spec.model.takes = wire::PromptForm::kText;
+  d.send(Submit{{++d.requests}, spec});
+  EXPECT_TRUE(d.only<AnswerSubmit>().result);  // past the context of 1,000, in bytes
+}
+
 TEST(Cancel, QueuedJobEndsAtOnce) {
   Driver d;
   d.submit("j1");

@@ -122,6 +122,8 @@ std::vector<Place> places_for(const Pool& pool, std::int64_t devices_count, cons
   for (const auto& [gpu_id, device] : pool.devices) {
     if (devices_count == 1) {
       add({gpu_id});
+    } else if (device.info.vram_total_bytes == 0) {
+      continue;  // stands for an engine elsewhere: no part of a model lies there
     } else if (gpu_id == kCpuDevice) {
       add(std::vector<std::string>(static_cast<std::size_t>(devices_count), gpu_id));
     } else {

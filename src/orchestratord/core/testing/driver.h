@@ -84,6 +84,7 @@ class Driver {
     std::int64_t tokens_in = 10, max_tokens = 20;
     wire::Placement placement{};
     std::optional<base::SessionId> session_id{};
+    bool replayable = true;
   };
   static jobs::JobSpec spec(const std::string& id, const SubmitOptions& o) {
     return {.job_id = base::JobId(id),
@@ -92,7 +93,8 @@ class Driver {
                       .digest = "sha256:" + o.model,
                       .context_length = 1000,
                       .memory_bytes = o.memory_bytes,
-                      .devices = o.devices},
+                      .devices = o.devices,
+                      .replayable = o.replayable},
             .priority = o.priority,
             .tokens_in = o.tokens_in,
             .max_tokens = o.max_tokens,

@@ -14,6 +14,9 @@ void Gateway::answer(const net::Request& request, const std::optional<std::strin
   tasks::find_model(context_, context_.names->use(*name), request.correlation_id,
                     [this, answer = std::move(answer), exchange](base::Result<tasks::FoundModel> found) {
                       if (!found) return refuse(context_, exchange, std::move(found).error());
+                      if (const auto counts = tasks::check_counts_here(found->model); !counts) {
+                        return refuse(context_, exchange, counts.error());
+                      }
                       auto body = answer(found->model);
                       if (!body) return refuse(context_, exchange, std::move(body).error());
                       exchange->respond(net::http::json_response(200, *std::move(body)));

@@ -36,7 +36,7 @@ void Gateway::serve(base::Result<Request> decoded, Caller caller) {
                         caller.exchange->respond(net::http::json_response(200, empty_answer(request.answer, now_s)));
                         return;
                       }
-                      if (!found->model.chat->has_template()) {
+                      if (found->model.chat != nullptr && !found->model.chat->has_template()) {
                         request.submission.prompt = std::move(request.plain_prompt);
                         request.submission.messages.reset();
                         request.submission.chat_template_kwargs.reset();

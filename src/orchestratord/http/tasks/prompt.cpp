@@ -124,8 +124,15 @@ void find_model(const Context& context, base::Result<models::ModelNames::Resolve
                         });
 }
 
+base::Result<> check_counts_here(const models::KnownModel& model) {
+  if (model.tokenizer != nullptr) return {};
+  return chat::refused("model", "engine",
+                       "this model's engine is another system's, and only that one makes tokens of a text");
+}
+
 base::Result<Prepared> prepare(Inputs inputs, const std::optional<chat::ToolUse>& tool_use,
                                const models::KnownModel& model, base::Time now) {
+  TRY(check_counts_here(model));
   Prepared out;
   out.request = std::move(inputs.request);
   out.images = TRY(measure_images(std::move(inputs.images), model.facts));

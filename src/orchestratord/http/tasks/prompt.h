@@ -34,6 +34,9 @@ struct FoundModel {
 void find_model(const Context& context, base::Result<models::ModelNames::Resolved> resolved,
                 const base::CorrelationId& correlation_id, std::function<void(base::Result<FoundModel>)> done);
 
+// INVALID_PARAMS: a model that takes text, whose tokens nobody here can count.
+base::Result<> check_counts_here(const models::KnownModel& model);
+
 struct Prepared {
   wire::SubmitRequest request;  // with the grammar of a required call
   text::ChatPrompt prompt;      // at least one token; `text` is what its hash is of

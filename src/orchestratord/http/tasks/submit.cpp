@@ -8,6 +8,7 @@
 #include "base/utf8.h"
 #include "orchestratord/http/chat/parsing.h"
 #include "orchestratord/http/tasks/constraint.h"
+#include "orchestratord/http/tasks/engine_text.h"
 #include "orchestratord/http/tasks/job_view.h"
 #include "orchestratord/http/tenancy.h"
 #include "text/text_stream.h"
@@ -71,6 +72,10 @@ base::Result<> take_idempotency_key(const net::http::Headers& headers, wire::Sub
 wire::ExecuteRequest execute_request(const wire::SubmitRequest& request, ExecutionInput input) {
   wire::ExecuteRequest out;
   out.job_id = input.job_id.value;
+  if (!input.prompt_tokens) {
+    out.prompt = request.prompt;
+    out.messages = request.messages;
+  }
   out.prompt_tokens = std::move(input.prompt_tokens);
   out.prompt_sha256 = std::move(input.prompt_sha256);
   out.images = std::move(input.images);
@@ -195,6 +200,9 @@ void Submitter::find_reading(const PendingPtr& pending, Admission admission) {
                     pending->correlation_id,
                     [this, pending, admission = std::move(admission)](base::Result<FoundModel> found) mutable {
                       if (!found) return finish(pending, base::fail(std::move(found).error()));
+                      if (found->model.facts.takes == wire::PromptForm::kText) {
+                        return finish(pending, std::move(admission));  // all of it is content
+                      }
                       auto prepared = prepare({std::move(pending->request), std::move(pending->images)},
                                               pending->tool_use, found->model, context_.clock->now());
                       if (!prepared) return finish(pending, base::fail(std::move(prepared).error()));
@@ -220,6 +228,7 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
   if (const auto does = check_workload(pending->request, model.facts); !does) {
     return finish(pending, base::fail(does.error()));
   }
+  if (model.facts.takes == wire::PromptForm::kText) return hand_on_text(pending, model_ref, model);
   if (pending->request.input) return tokenise_inputs(pending, model_ref, model);
   auto prepared = prepare({std::move(pending->request), std::move(pending->images)}, pending->tool_use, model,
                           context_.clock->now());
@@ -236,9 +245,11 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
     return finish(pending, base::fail(constraint.error()));
   }
   const std::int64_t max_tokens = max_tokens_of(request, model.facts, tokens.size());
+  const auto tokens_in = static_cast<std::int64_t>(tokens.size());
   make_job(pending, model_ref, model,
            {.job_id = pending->job_id,
             .prompt_tokens = std::move(tokens),
+            .tokens_in = tokens_in,
             .prompt_sha256 = prompt_digest(prepared->prompt, prepared->images),
             .images = std::move(prepared->images.images),
             .max_tokens = max_tokens});
@@ -252,12 +263,29 @@ void Submitter::tokenise_inputs(const PendingPtr& pending, const std::string& mo
   if (!prompt) return finish(pending, base::fail(std::move(prompt).error()));
   pending->cut_inputs = std::move(prompt->cut_inputs);
   const auto inputs = static_cast<std::int64_t>(prompt->order.input_tokens.size());
+  const auto tokens_in = static_cast<std::int64_t>(prompt->tokens.size());
   make_job(pending, model_ref, model,
            {.job_id = pending->job_id,
             .prompt_tokens = std::move(prompt->tokens),
+            .tokens_in = tokens_in,
             .prompt_sha256 = std::move(prompt->sha256),
             .embedding = std::move(prompt->order),
             .max_tokens = inputs});
+}
+
+// Its engine counts and tells the prompt: what goes along is the text, and its bytes bound its tokens.
+void Submitter::hand_on_text(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model) {
+  if (const auto fits = fit_to_engine(pending->request, pending->images, model.facts); !fits) {
+    return finish(pending, base::fail(fits.error()));
+  }
+  const wire::SubmitRequest& request = pending->request;
+  const std::string& text = request.prompt ? *request.prompt : request.messages->text;
+  make_job(pending, model_ref, model,
+           {.job_id = pending->job_id,
+            .prompt_tokens = {},
+            .tokens_in = static_cast<std::int64_t>(text.size()),
+            .prompt_sha256 = base::to_hex(base::sha256(text)),
+            .max_tokens = engine_max_tokens(request, model.facts, context_.config->orchestratord.limits.max_tokens)});
 }
 
 void Submitter::make_job(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model,
@@ -281,7 +309,7 @@ void Submitter::make_job(const PendingPtr& pending, const std::string& model_ref
   record.tenant_id = pending->caller.account;
   record.timeout_ms = request.timeout_ms ? request.timeout_ms : model.timeout_ms;
   record.deadline_ms = request.deadline_ms;
-  record.tokens_in = pending->tokens_in = static_cast<std::int64_t>(input.prompt_tokens.size());
+  record.tokens_in = pending->tokens_in = input.tokens_in;
   record.submitted_unix_ms = context_.clock->now().unix_ms;
   input.seed = record.seed;
   const wire::ExecuteRequest execution = execute_request(request, std::move(input));

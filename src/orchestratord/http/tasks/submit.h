@@ -48,7 +48,9 @@ struct Admission {
 // determinism strict.
 struct ExecutionInput {
   base::JobId job_id;
-  std::vector<std::int32_t> prompt_tokens;
+  // Of a model that takes tokens; of one that takes text the request's prompt or messages go along as they are.
+  std::optional<std::vector<std::int32_t>> prompt_tokens;
+  std::int64_t tokens_in = 0;
   std::string prompt_sha256;
   std::vector<wire::ExecuteImage> images{};
   std::optional<wire::EmbeddingOrder> embedding{};
@@ -99,6 +101,7 @@ class Submitter {
   void find_reading(const PendingPtr& pending, Admission admission);
   void find_model(const PendingPtr& pending);
   void tokenise(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model);
+  void hand_on_text(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model);
   void tokenise_inputs(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model);
   // All that is needed of the request is in `input`, but for its id and seed.
   void make_job(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model,

@@ -26,8 +26,11 @@ TEST(ExecuteRequest, CarriesTokensAndNoText) {
   request.sampling.top_k = 7;
   request.sampling.logit_bias = {{3, -1.0}};
   request.sampling.logprobs = true;
-  const auto out = execute_request(
-      request, {.job_id = base::JobId("j"), .prompt_tokens = {1, 2}, .prompt_sha256 = "h", .max_tokens = 9, .seed = 5});
+  const auto out = execute_request(request, {.job_id = base::JobId("j"),
+                                             .prompt_tokens = std::vector<std::int32_t>{1, 2},
+                                             .prompt_sha256 = "h",
+                                             .max_tokens = 9,
+                                             .seed = 5});
   EXPECT_FALSE(out.prompt);
   EXPECT_EQ(out.prompt_tokens->size(), 2u);
   EXPECT_EQ(out.stop, request.stop);

@@ -1,0 +1,78 @@
+#pragma once
+// The API of one kind of engine, as bytes and values: what a job becomes, and what an answer says. No sockets, no state: every
+// member is thread-safe.
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "wire/task.h"
+#include "wire/worker.h"
+
+namespace llorch::adapter::engines {
+
+// Where the engine is, as the operator configured it.
+struct Target {
+  std::string base_url;  // http://host:port[/path], without a slash at its end
+  std::string model;     // the engine's name for it; empty: the only one it serves
+};
+
+// What an engine tells about itself. Empty and 0: it does not say.
+struct EngineFacts {
+  std::string version;
+  std::string model;
+  std::int64_t context_tokens = 0;
+  std::int64_t slots = 0;
+};
+
+struct Submission {
+  std::string url;
+  std::string body;  // JSON; answered with server-sent events
+};
+
+// What one event of an answer says.
+struct Piece {
+  std::optional<std::string> text;  // absent: none in this event
+  std::int64_t tokens = 1;          // in `text`
+  std::optional<wire::StopReason> stop;
+  std::optional<std::int64_t> tokens_in, tokens_out;  // as the engine counts the whole prompt and answer
+  std::optional<base::Error> error;                   // the answer ends with it
+  bool last = false;                                  // nothing comes behind it that a job needs
+};
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  virtual std::string_view kind() const = 0;
+  // Names of the fields of wire::SamplingRequest that this engine knows.
+  virtual std::span<const std::string_view> parameters() const = 0;
+  // Answers with a status below 300 when the engine can serve.
+  virtual std::string health_url(const Target& target) const = 0;
+  // Asked once, in this order, before the first job. A path that the engine lacks (404) says nothing.
+  virtual std::vector<std::string> fact_urls(const Target& target) const = 0;
+  // Adds what the answer to fact_urls()[index] says. Errors: MODEL_NOT_FOUND, the engine serves no model of the target's name.
+  virtual base::Result<> learn(std::size_t index, std::string_view json, const Target& target,
+                               EngineFacts& facts) const = 0;
+  // REQUIRES: `request` has a prompt or messages. Errors: INVALID_PARAMS, the engine cannot do this.
+  virtual base::Result<Submission> submit(const wire::ExecuteRequest& request, const Target& target,
+                                          const EngineFacts& facts) const = 0;
+  // Whether an answer has no last event: that it is complete shows in the connection alone.
+  virtual bool ends_with_answer() const { return false; }
+  // The data of one event. Errors: IO_ERROR, this is not an event of this engine.
+  virtual base::Result<Piece> read(std::string_view data) const = 0;
+};
+
+// "openai", "llamacpp", "vllm", "tgi", "triton"; null: none of these.
+const Engine* engine_of(std::string_view kind);
+std::span<const std::string_view> kinds();
+
+// What a refusal becomes. The engine's own words may repeat the prompt, so of its body only what looks like a code is told.
+// `status` 0: an error inside an answer.
+base::Error refusal(int status, std::string_view body, std::optional<std::int64_t> retry_after_ms);
+
+}  // namespace llorch::adapter::engines

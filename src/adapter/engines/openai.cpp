@@ -1,0 +1,163 @@
+#include "adapter/engines/openai.h"
+
+#include <fmt/core.h>
+
+#include <array>
+
+#include "adapter/engines/kinds.h"
+
+namespace llorch::adapter::engines {
+namespace {
+
+using base::ErrorCode;
+using wire::StopReason;
+
+constexpr std::array<std::string_view, 3> kParameters{"top_p", "frequency_penalty", "presence_penalty"};
+constexpr std::array<std::string_view, 6> kVllmParameters{"top_p", "frequency_penalty",  "presence_penalty",
+                                                          "top_k", "repetition_penalty", "min_p"};
+
+bool has_path(std::string_view url) {
+  const std::size_t host = url.find("://");
+  return host != std::string_view::npos && url.find('/', host + 3) != std::string_view::npos;
+}
+
+// The server's origin: its other APIs lie beside /v1.
+std::string beside_v1(const Target& target, std::string_view path) {
+  std::string_view url = target.base_url;
+  if (url.ends_with("/v1")) url.remove_suffix(3);
+  return fmt::format("{}{}", url, path);
+}
+
+std::optional<StopReason> stop_of(const bj::value* choice) {
+  const auto reason = text_of(member(choice, "finish_reason"));
+  if (!reason) return std::nullopt;
+  if (*reason == "length") return StopReason::kMaxTokens;
+  // vLLM says which stop text it was; others leave open whether it was one.
+  const bj::value* matched = member(choice, "stop_reason");
+  return matched != nullptr && matched->is_string() ? StopReason::kStop : StopReason::kEos;
+}
+
+}  // namespace
+
+std::string v1_url(const Target& target, std::string_view path) {
+  return fmt::format("{}{}{}", target.base_url, has_path(target.base_url) ? "" : "/v1", path);
+}
+
+bj::object chat_body(const wire::ExecuteRequest& request, std::string_view model) {
+  bj::object body{{"stream", true},
+                  {"stream_options", {{"include_usage", true}}},
+                  {"max_tokens", request.max_tokens},
+                  {"temperature", request.temperature}};
+  if (!model.empty()) body["model"] = bj::string_view(model.data(), model.size());
+  if (request.messages) {
+    body["messages"] = parsed(request.messages->text);
+  } else {
+    body["prompt"] = *request.prompt;
+  }
+  if (request.seed) body["seed"] = *request.seed & 0x7fff'ffff'ffff'ffffu;
+  if (!request.stop.empty()) body["stop"] = bj::array(request.stop.begin(), request.stop.end());
+  const wire::SamplingRequest defaults;
+  const auto add = [&](const char* name, auto wire::SamplingRequest::*field) {
+    if (request.sampling.*field != defaults.*field) body[name] = request.sampling.*field;
+  };
+  add("top_p", &wire::SamplingRequest::top_p);
+  add("frequency_penalty", &wire::SamplingRequest::frequency_penalty);
+  add("presence_penalty", &wire::SamplingRequest::presence_penalty);
+  return body;
+}
+
+base::Result<Piece> read_choice(std::string_view data) {
+  if (data == "[DONE]") return Piece{.text = {}, .last = true};
+  const bj::value event = parsed(data);
+  if (!event.is_object())
+    return base::fail(ErrorCode::kIoError, "the engine's answer holds an event that is no JSON object");
+  Piece out;
+  if (member(&event, "error") != nullptr) {
+    out.error = refusal(0, data, {});
+    return out;
+  }
+  if (const bj::value* choice = first(member(&event, "choices"))) {
+    const bj::value* delta = member(choice, "delta");
+    out.text = delta != nullptr ? text_of(member(delta, "content")) : text_of(member(choice, "text"));
+    if (out.text && out.text->empty()) out.text.reset();
+    out.stop = stop_of(choice);
+  }
+  const bj::value* usage = member(&event, "usage");
+  out.tokens_in = number_of(member(usage, "prompt_tokens"));
+  out.tokens_out = number_of(member(usage, "completion_tokens"));
+  return out;
+}
+
+base::Result<> learn_models(std::string_view json, const Target& target, EngineFacts& facts) {
+  const bj::value value = parsed(json);
+  const bj::value* data = member(&value, "data");
+  if (data == nullptr || !data->is_array()) return {};
+  const bj::array& models = data->get_array();
+  const bj::value* found = target.model.empty() && models.size() == 1 ? &models[0] : nullptr;
+  for (const bj::value& model : models) {
+    if (text_of(member(&model, "id")) == target.model) found = &model;
+  }
+  if (found == nullptr) {
+    return base::fail(ErrorCode::kModelNotFound,
+                      target.model.empty()
+                          ? fmt::format("the engine serves {} models; name one of them in `model`", models.size())
+                          : fmt::format("the engine serves no model {}; see its /v1/models", target.model));
+  }
+  facts.model = text_of(member(found, "id")).value_or("");
+  facts.context_tokens = number_of(member(found, "max_model_len")).value_or(facts.context_tokens);
+  return {};
+}
+
+std::span<const std::string_view> OpenAi::parameters() const { return kParameters; }
+
+base::Result<> OpenAi::learn(std::size_t, std::string_view json, const Target& target, EngineFacts& facts) const {
+  return learn_models(json, target, facts);
+}
+
+base::Result<Submission> OpenAi::submit(const wire::ExecuteRequest& request, const Target& target,
+                                        const EngineFacts& facts) const {
+  const std::string_view model = target.model.empty() ? facts.model : target.model;
+  return Submission{v1_url(target, request.messages ? "/chat/completions" : "/completions"),
+                    bj::serialize(chat_body(request, model))};
+}
+
+namespace {
+
+class Vllm final : public OpenAi {
+ public:
+  std::string_view kind() const override { return "vllm"; }
+  std::span<const std::string_view> parameters() const override { return kVllmParameters; }
+  std::string health_url(const Target& target) const override { return beside_v1(target, "/health"); }
+  std::vector<std::string> fact_urls(const Target& target) const override {
+    return {v1_url(target, "/models"), beside_v1(target, "/version")};
+  }
+  base::Result<> learn(std::size_t index, std::string_view json, const Target& target,
+                       EngineFacts& facts) const override {
+    if (index == 0) return learn_models(json, target, facts);
+    const bj::value value = parsed(json);
+    facts.version = text_of(member(&value, "version")).value_or("");
+    return {};
+  }
+  base::Result<Submission> submit(const wire::ExecuteRequest& request, const Target& target,
+                                  const EngineFacts& facts) const override {
+    bj::object body = chat_body(request, target.model.empty() ? facts.model : target.model);
+    const wire::SamplingRequest& sampling = request.sampling;
+    if (sampling.top_k > 0) body["top_k"] = sampling.top_k;
+    if (sampling.min_p > 0) body["min_p"] = sampling.min_p;
+    if (sampling.repetition_penalty != 1.0) body["repetition_penalty"] = sampling.repetition_penalty;
+    return Submission{v1_url(target, request.messages ? "/chat/completions" : "/completions"), bj::serialize(body)};
+  }
+};
+
+}  // namespace
+
+const Engine& openai() {
+  static const OpenAi engine;
+  return engine;
+}
+const Engine& vllm() {
+  static const Vllm engine;
+  return engine;
+}
+
+}  // namespace llorch::adapter::engines

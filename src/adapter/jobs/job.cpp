@@ -1,0 +1,247 @@
+#include "adapter/jobs/job.h"
+
+#include <fmt/core.h>
+
+#include <utility>
+
+#include "base/log.h"
+#include "wire/json.h"
+
+namespace llorch::adapter::jobs {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+using base::LogLevel;
+
+// Bytes a slow reader may leave unread before the engine's connection is not read any more.
+constexpr std::size_t kQueuedBytesMax = 256 << 10;
+constexpr std::size_t kRefusalBytesMax = 64 << 10;
+
+void append(std::string& out, std::string_view event, std::string_view json) {
+  net::sse::append_event(out, {.event = event, .data = json});
+}
+
+// Whether another attempt may succeed, as long as nothing has come of this one.
+bool may_pass(int status) { return status == 408 || status == 429 || status >= 500; }
+
+Error lost(const Error& cause) {
+  return Error{ErrorCode::kWorkerReset, "the engine was lost while the job ran: " + cause.message, {}}.with(
+      "cause", std::string(cause.name()));
+}
+
+}  // namespace
+
+Job::Job(Service& service, Order order)
+    : service_(service), order_(std::move(order)), writer_(order_.request.max_tokens) {}
+
+void Job::begin() {
+  begun_ms_ = service_.options_.clock->now().mono_ms;
+  const Identity& identity = service_.options_.identity;
+  order_.exchange->start_stream(200, net::http::sse_headers());
+  append(events_, "started",
+         wire::encode(wire::StartedEvent{.job_id = job_id(),
+                                         .worker_id = identity.worker_id,
+                                         .model = identity.model_ref,
+                                         .started_at = base::rfc3339(service_.options_.clock->now().unix_ms),
+                                         .seed = order_.seed}));
+  flush();
+  const std::int64_t limit_ms = service_.options_.timeout_ms_max;
+  const std::int64_t timeout_ms = std::min(order_.request.timeout_ms.value_or(limit_ms), limit_ms);
+  service_.options_.client->post_after(timeout_ms, [weak = weak_from_this(), timeout_ms] {
+    if (const auto self = weak.lock()) {
+      self->stop({ErrorCode::kTimeout, fmt::format("the job ran longer than {} ms", timeout_ms), {}});
+    }
+  });
+  ask();
+}
+
+void Job::ask() {
+  ++attempt_;
+  head_ = {};
+  refusal_.clear();
+  decoder_ = net::sse::Decoder();
+  const auto self = shared_from_this();
+  transfer_ =
+      service_.options_.client->start({.method = "POST",
+                                       .url = order_.submission.url,
+                                       .bearer = service_.options_.bearer,
+                                       .body = order_.submission.body,
+                                       .silence_ms = service_.options_.silence_ms},
+                                      {.on_head = [self](const upstream::Head& head) { self->on_head(head); },
+                                       .on_data = [self](std::string_view bytes) { return self->on_data(bytes); },
+                                       .on_end = [self](const base::Result<>& result) { self->on_end(result); }});
+}
+
+void Job::on_head(const upstream::Head& head) {
+  head_ = head;
+  if (head.status >= 400 && head.status < 500) service_.engine_answered();
+}
+
+bool Job::on_data(std::string_view bytes) {
+  if (ended_) return true;
+  if (head_.status != 200) {
+    refusal_.append(bytes.substr(0, kRefusalBytesMax - std::min(kRefusalBytesMax, refusal_.size())));
+    return true;
+  }
+  if (order_.exchange->queued_bytes() > kQueuedBytesMax) {
+    paused_ = true;
+    order_.exchange->on_drain(kQueuedBytesMax / 2, [client = service_.options_.client, weak = weak_from_this()] {
+      client->post([client, weak] {
+        const auto self = weak.lock();
+        if (self == nullptr || self->ended_ || !std::exchange(self->paused_, false)) return;
+        client->resume(*self->transfer_);
+      });
+    });
+    return false;
+  }
+  std::optional<Error> broken;
+  const auto fed = decoder_.feed(bytes, [&](const net::sse::Decoder::Decoded& event) {
+    if (ended_ || broken || last_seen_) return;
+    const auto piece = service_.options_.engine->read(event.data);
+    if (!piece) {
+      broken = piece.error();
+    } else {
+      take(*piece);
+    }
+  });
+  if (ended_) return true;
+  flush();
+  if (!fed) broken = Error{ErrorCode::kIoError, "an event of the engine's answer is too long", {}};
+  if (broken) {
+    attempt_failed(std::move(*broken), false);
+  } else if (last_seen_) {
+    complete();
+  }
+  return true;
+}
+
+void Job::take(const engines::Piece& piece) {
+  if (piece.error) {
+    const bool busy = piece.error->code == ErrorCode::kWorkerBusy;
+    return attempt_failed(*piece.error, busy);
+  }
+  if (piece.text) {
+    if (!first_token_ms_) {
+      service_.engine_answered();
+      first_token_ms_ = service_.options_.clock->now().mono_ms - begun_ms_;
+      service_.counts_.first_tokens += 1;
+      service_.counts_.first_token_ms += *first_token_ms_;
+    }
+    const auto added = writer_.add(*piece.text, piece.tokens, events_);
+    if (!added) return fail(added.error());
+  }
+  if (piece.stop) stop_reason_ = piece.stop;
+  if (piece.tokens_in) tokens_in_ = piece.tokens_in;
+  if (piece.tokens_out) tokens_counted_ = piece.tokens_out;
+  last_seen_ = piece.last;
+}
+
+void Job::on_end(const base::Result<>& result) {
+  transfer_.reset();
+  if (ended_) return;
+  if (!result) {
+    service_.engine_failed();
+    return attempt_failed(result.error(), true);
+  }
+  if (head_.status != 200) {
+    if (head_.status >= 500) service_.engine_failed();
+    return attempt_failed(engines::refusal(head_.status, refusal_, head_.retry_after_ms), may_pass(head_.status));
+  }
+  // Not every server says that it is done; one that gave a reason is.
+  if (stop_reason_ || tokens_counted_ || service_.options_.engine->ends_with_answer()) return complete();
+  service_.engine_failed();
+  attempt_failed({ErrorCode::kIoError, "its answer broke off", {}}, true);
+}
+
+void Job::attempt_failed(Error error, bool may_help) {
+  if (transfer_) service_.options_.client->cancel(*std::exchange(transfer_, std::nullopt));
+  if (writer_.began()) return fail(lost(error));
+  const auto delay_ms = may_help ? upstream::retry_delay_ms(service_.options_.retry, attempt_, head_.retry_after_ms,
+                                                            *service_.options_.entropy)
+                                 : std::nullopt;
+  if (!delay_ms) {
+    // A transport's code says nothing to whoever placed the job: the engine is what cannot be had.
+    if (error.code == ErrorCode::kIoError) error = lost(error);
+    if (error.code == ErrorCode::kTimeout) error.code = ErrorCode::kWorkerTimeout;
+    return fail(std::move(error));
+  }
+  service_.counts_.retries += 1;
+  base::log_event(LogLevel::kWarn, "upstream.retry", order_.correlation_id, "The engine is asked again.",
+                  {{"job_id", job_id()},
+                   {"attempt", std::int64_t{attempt_}},
+                   {"backoff_ms", *delay_ms},
+                   {"code", error.name()},
+                   {"status", std::int64_t{head_.status}}});
+  service_.options_.client->post_after(*delay_ms, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self != nullptr && !self->ended_) self->ask();
+  });
+}
+
+void Job::complete() {
+  transfer_.reset();  // its connection is kept for the next job
+  const auto done = writer_.finish(tokens_counted_.value_or(0), events_);
+  if (!done) return fail(done.error());
+  if (!stop_reason_ && writer_.tokens_out() >= order_.request.max_tokens) stop_reason_ = wire::StopReason::kMaxTokens;
+  const Identity& identity = service_.options_.identity;
+  const std::int64_t ran_ms = service_.options_.clock->now().mono_ms - begun_ms_;
+  const std::int64_t first_ms = first_token_ms_.value_or(ran_ms);
+  wire::EndEvent end{.job_id = job_id(),
+                     .tokens_in = tokens_in_.value_or(0),
+                     .tokens_out = writer_.tokens_out(),
+                     .decode_time_ms = ran_ms - first_ms,
+                     .first_token_ms = first_ms,
+                     .stop_reason = stop_reason_.value_or(wire::StopReason::kEos)};
+  end.receipt = wire::Receipt{.model_digest = identity.model_digest,
+                              .engine_build = identity.engine_build,
+                              .numerics = "foreign",
+                              .device_class = identity.device_class,
+                              .sampler = std::string(service_.options_.engine->kind()),
+                              .kv_dtype = "",
+                              .seed = order_.seed,
+                              .prompt_sha256 = order_.prompt_sha256,
+                              .output_sha256 = writer_.sha256(),
+                              .tokens_out = writer_.tokens_out(),
+                              .parameters_sha256 = wire::parameters_sha256(order_.request),
+                              .partial = true};
+  append(events_, "end", wire::encode(end));
+  base::log_event(LogLevel::kDebug, "execute_end", order_.correlation_id, "The job ended.",
+                  {{"job_id", job_id()},
+                   {"tokens_in", end.tokens_in},
+                   {"tokens_out", end.tokens_out},
+                   {"first_token_ms", end.first_token_ms},
+                   {"decode_time_ms", end.decode_time_ms}});
+  service_.counts_.tokens += writer_.tokens_out();
+  finish(Service::Outcome::kCompleted);
+}
+
+void Job::fail(Error error) {
+  if (ended_) return;
+  flush();
+  append(events_, "error", wire::encode(wire::error_body(error, order_.correlation_id)));
+  const bool cancelled = error.code == ErrorCode::kCancelled;
+  base::log_event(cancelled ? LogLevel::kDebug : LogLevel::kError, "execute_end", order_.correlation_id,
+                  "The job ended early.", {{"job_id", job_id()}, {"code", error.name()}, {"message", error.message}});
+  finish(cancelled ? Service::Outcome::kCancelled : Service::Outcome::kFailed);
+}
+
+void Job::stop(Error error) { fail(std::move(error)); }
+
+void Job::flush() {
+  if (events_.empty()) return;
+  order_.exchange->write(events_);
+  events_.clear();
+}
+
+// The slot is free before the last event leaves, so that whoever reads it finds room.
+void Job::finish(Service::Outcome outcome) {
+  ended_ = true;
+  if (transfer_) service_.options_.client->cancel(*std::exchange(transfer_, std::nullopt));
+  const auto self = shared_from_this();
+  service_.ended(order_.number, outcome);
+  flush();
+  order_.exchange->end();
+}
+
+}  // namespace llorch::adapter::jobs

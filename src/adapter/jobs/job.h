@@ -1,0 +1,64 @@
+#pragma once
+// One job on its way through an engine. Every member runs on the client's thread.
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "adapter/jobs/service.h"
+#include "adapter/output/token_writer.h"
+#include "net/sse/sse.h"
+
+namespace llorch::adapter::jobs {
+
+class Job : public std::enable_shared_from_this<Job> {
+ public:
+  struct Order {
+    std::uint64_t number = 0;
+    wire::ExecuteRequest request;
+    engines::Submission submission;
+    std::uint64_t seed = 0;
+    std::string prompt_sha256;
+    base::CorrelationId correlation_id;
+    net::ExchangePtr exchange;
+  };
+  Job(Service& service, Order order);
+
+  const std::string& job_id() const { return order_.request.job_id; }
+  const std::optional<std::string>& execution_id() const { return order_.request.execution_id; }
+
+  void begin();
+  // With CANCELLED, SHUTTING_DOWN or TIMEOUT. Nothing happens if it has ended.
+  void stop(base::Error error);
+
+ private:
+  void ask();
+  void on_head(const upstream::Head& head);
+  bool on_data(std::string_view bytes);
+  void on_end(const base::Result<>& result);
+  void take(const engines::Piece& piece);
+  // An attempt is over: again, if nothing has been told yet and it may help, else the end.
+  void attempt_failed(base::Error error, bool may_help);
+  void complete();
+  void fail(base::Error error);
+  void flush();
+  void finish(Service::Outcome outcome);
+
+  Service& service_;
+  Order order_;
+  output::TokenWriter writer_;
+  std::string events_;  // of one read, on their way
+  std::optional<upstream::TransferId> transfer_;
+  upstream::Head head_;
+  std::string refusal_;
+  net::sse::Decoder decoder_;
+  std::int64_t begun_ms_ = 0;
+  std::optional<std::int64_t> first_token_ms_;
+  std::optional<wire::StopReason> stop_reason_;
+  std::optional<std::int64_t> tokens_in_, tokens_counted_;
+  int attempt_ = 0;
+  bool paused_ = false;
+  bool last_seen_ = false;
+  bool ended_ = false;
+};
+
+}  // namespace llorch::adapter::jobs

@@ -1,0 +1,60 @@
+#include "adapter/output/token_writer.h"
+
+#include <algorithm>
+
+#include "net/sse/sse.h"
+#include "wire/json.h"
+#include "wire/worker.h"
+
+namespace llorch::adapter::output {
+namespace {
+
+// The longest part of valid UTF-8 that has at most `bytes_max` bytes and ends with a whole code point.
+std::string_view head_of(std::string_view text, std::size_t bytes_max) {
+  if (text.size() <= bytes_max) return text;
+  std::size_t end = bytes_max;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return text.substr(0, end);
+}
+
+base::Result<> too_much() {
+  return base::fail(base::ErrorCode::kInternal, "the engine sent more text than the tokens it was asked for have");
+}
+
+}  // namespace
+
+void TokenWriter::event(std::string_view text, std::string& out) {
+  hash_.update(text);
+  net::sse::append_event(
+      out, {.event = "token", .data = wire::encode(wire::WorkerTokenEvent{.t = std::string(text), .i = tokens_out_})});
+  ++tokens_out_;
+}
+
+base::Result<> TokenWriter::add(std::string_view text, std::int64_t tokens, std::string& out) {
+  while (!text.empty() && tokens_out_ + 1 < tokens_max_) {
+    const std::string_view part = head_of(text, kTextBytesMax);
+    event(part, out);
+    --tokens;
+    text.remove_prefix(part.size());
+  }
+  for (; text.empty() && tokens > 0 && tokens_out_ + 1 < tokens_max_; --tokens) event({}, out);
+  if (text.size() > kHeldBytesMax - held_.size()) return too_much();
+  held_ += text;
+  return {};
+}
+
+base::Result<> TokenWriter::finish(std::int64_t counted, std::string& out) {
+  std::string_view held = held_;
+  while (!held.empty()) {
+    if (tokens_out_ >= tokens_max_) return too_much();
+    const std::string_view part = head_of(held, tokens_out_ + 1 < tokens_max_ ? kTextBytesMax : held.size());
+    event(part, out);
+    held.remove_prefix(part.size());
+  }
+  held_.clear();
+  const std::int64_t until = std::min(counted, tokens_max_);
+  while (tokens_out_ < until) event({}, out);
+  return {};
+}
+
+}  // namespace llorch::adapter::output

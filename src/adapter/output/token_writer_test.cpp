@@ -1,0 +1,111 @@
+#include "adapter/output/token_writer.h"
+
+#include <gmock/gmock.h>
+#include <rapidcheck/gtest.h>
+
+#include "base/utf8.h"
+#include "net/sse/sse.h"
+#include "wire/json.h"
+#include "wire/worker.h"
+
+namespace llorch::adapter::output {
+namespace {
+
+using testing::ElementsAre;
+
+std::vector<std::string> texts_of(const std::string& bytes) {
+  net::sse::Decoder decoder;
+  std::vector<net::sse::Event> events;
+  EXPECT_TRUE(decoder.feed(bytes, events));
+  std::vector<std::string> texts;
+  for (const auto& event : events) {
+    const auto token = wire::decode<wire::WorkerTokenEvent>(event.data);
+    EXPECT_TRUE(token.has_value());
+    EXPECT_EQ(token->i, static_cast<std::int64_t>(texts.size()));
+    texts.push_back(token->t);
+  }
+  return texts;
+}
+
+TEST(TokenWriter, EveryPieceIsAnEventOfItsTokens) {
+  TokenWriter writer(10);
+  std::string out;
+  ASSERT_TRUE(writer.add("one", 1, out));
+  ASSERT_TRUE(writer.add("", 1, out));
+  ASSERT_TRUE(writer.add("two three", 2, out));
+  EXPECT_TRUE(writer.began());
+  ASSERT_TRUE(writer.finish(4, out));
+  EXPECT_THAT(texts_of(out), ElementsAre("one", "", "two three", ""));
+  EXPECT_EQ(writer.tokens_out(), 4);
+  EXPECT_EQ(writer.sha256(), base::to_hex(base::sha256("onetwo three")));
+}
+
+TEST(TokenWriter, CountsWhatTheEngineCounts) {
+  TokenWriter writer(10);
+  std::string out;
+  ASSERT_TRUE(writer.add("ab", 1, out));
+  ASSERT_TRUE(writer.finish(5, out));
+  EXPECT_THAT(texts_of(out), ElementsAre("ab", "", "", "", ""));
+}
+
+TEST(TokenWriter, NeverHasMoreEventsThanTokens) {
+  TokenWriter writer(2);
+  std::string out;
+  for (const char* piece : {"a", "b", "c", "d"}) ASSERT_TRUE(writer.add(piece, 1, out));
+  ASSERT_TRUE(writer.finish(4, out));
+  EXPECT_THAT(texts_of(out), ElementsAre("a", "bcd"));
+}
+
+TEST(TokenWriter, WithOneTokenAllTextIsItsOwn) {
+  TokenWriter writer(1);
+  std::string out;
+  ASSERT_TRUE(writer.add("ab", 1, out));
+  EXPECT_TRUE(out.empty());
+  EXPECT_TRUE(writer.began());
+  ASSERT_TRUE(writer.finish(0, out));
+  EXPECT_THAT(texts_of(out), ElementsAre("ab"));
+}
+
+TEST(TokenWriter, RefusesMoreTextThanItsTokensHave) {
+  TokenWriter writer(1);
+  std::string out;
+  const auto added = writer.add(std::string(TokenWriter::kHeldBytesMax + 1, 'x'), 1, out);
+  ASSERT_FALSE(added);
+  EXPECT_EQ(added.error().code, base::ErrorCode::kInternal);
+}
+
+TEST(TokenWriter, CutsLongTextAtCodePoints) {
+  TokenWriter writer(100);
+  std::string text, out;
+  while (text.size() < 3 * TokenWriter::kTextBytesMax) text += "a\xc3\xa4\xe2\x82\xac";
+  ASSERT_TRUE(writer.add(text, 1, out));
+  ASSERT_TRUE(writer.finish(0, out));
+  std::string joined;
+  for (const std::string& part : texts_of(out)) {
+    EXPECT_LE(part.size(), TokenWriter::kTextBytesMax);
+    EXPECT_TRUE(base::is_valid_utf8(part));
+    joined += part;
+  }
+  EXPECT_EQ(joined, text);
+}
+
+RC_GTEST_PROP(TokenWriter, KeepsEveryByteWithinItsTokens, (std::vector<std::string> pieces)) {
+  const auto tokens_max = *rc::gen::inRange<std::int64_t>(1, 20);
+  const auto counted = *rc::gen::inRange<std::int64_t>(0, 30);
+  TokenWriter writer(tokens_max);
+  std::string out, wanted;
+  for (std::string& piece : pieces) {
+    std::erase_if(piece, [](char c) { return static_cast<unsigned char>(c) >= 0x80; });
+    RC_ASSERT(writer.add(piece, *rc::gen::inRange<std::int64_t>(1, 4), out).has_value());
+    wanted += piece;
+  }
+  RC_ASSERT(writer.finish(counted, out).has_value());
+  std::string joined;
+  for (const std::string& text : texts_of(out)) joined += text;
+  RC_ASSERT(joined == wanted);
+  RC_ASSERT(writer.tokens_out() <= tokens_max);
+  RC_ASSERT(writer.tokens_out() >= std::min(counted, tokens_max));
+}
+
+}  // namespace
+}  // namespace llorch::adapter::output

@@ -1,0 +1,358 @@
+#include "adapter/upstream/http_client.h"
+
+#include <curl/curl.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/assert.h"
+#include "base/version.h"
+
+namespace llorch::adapter::upstream {
+namespace {
+
+using base::ErrorCode;
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr int kIdleWaitMs = 60'000;  // a wakeup ends it earlier
+
+void init_curl_once() {
+  static std::once_flag once;
+  std::call_once(once, [] { ASSERT(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK, "libcurl does not start"); });
+}
+
+bool is_tls_failure(CURLcode code) {
+  return code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CONNECT_ERROR || code == CURLE_SSL_CERTPROBLEM ||
+         code == CURLE_SSL_CACERT_BADFILE || code == CURLE_SSL_ISSUER_ERROR;
+}
+
+// Says what happened to the connection and nothing of the request, which may hold a prompt or a key.
+base::Result<> outcome_of(CURL* easy, CURLcode code) {
+  if (code == CURLE_OK) return {};
+  if (is_tls_failure(code)) {
+    return base::fail(base::Error{
+        ErrorCode::kUnreachable,
+        fmt::format("there is no trusted connection to the engine: {}", curl_easy_strerror(code)),
+        {}}.with("reason", std::string("tls")));
+  }
+  curl_off_t connected_us = 0;
+  curl_easy_getinfo(easy, CURLINFO_PRETRANSFER_TIME_T, &connected_us);
+  const bool unreachable = code == CURLE_COULDNT_CONNECT || code == CURLE_COULDNT_RESOLVE_HOST ||
+                           code == CURLE_COULDNT_RESOLVE_PROXY ||
+                           (code == CURLE_OPERATION_TIMEDOUT && connected_us == 0);
+  const ErrorCode as = unreachable                        ? ErrorCode::kUnreachable
+                       : code == CURLE_OPERATION_TIMEDOUT ? ErrorCode::kTimeout
+                                                          : ErrorCode::kIoError;
+  return base::fail(as, fmt::format("the connection to the engine failed: {}", curl_easy_strerror(code)));
+}
+
+}  // namespace
+
+class HttpClient::Impl {
+ public:
+  explicit Impl(ClientOptions options) : options_(std::move(options)) {
+    init_curl_once();
+    multi_ = curl_multi_init();
+    ASSERT(multi_ != nullptr, "libcurl gives no handle");
+    thread_ = std::thread([this] { run(); });
+  }
+  ~Impl() {
+    stop();
+    curl_multi_cleanup(multi_);
+  }
+
+  void post(std::function<void()> fn) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) return;
+      posted_.push_back(std::move(fn));
+    }
+    curl_multi_wakeup(multi_);
+  }
+  void post_after(std::int64_t delay_ms, std::function<void()> fn) {
+    post([this, at = SteadyClock::now() + std::chrono::milliseconds(delay_ms), fn = std::move(fn)]() mutable {
+      timers_.emplace(at, std::move(fn));
+    });
+  }
+
+  TransferId start(const Call& call, Callbacks callbacks);
+  void cancel(TransferId id) {
+    const auto it = transfers_.find(id);
+    if (it == transfers_.end()) return;
+    it->second->cancelled = true;
+    // libcurl removes no handle inside a callback of it.
+    if (!performing_) drop(it);
+  }
+  void resume(TransferId id) {
+    const auto it = transfers_.find(id);
+    if (it != transfers_.end() && !it->second->cancelled) curl_easy_pause(it->second->easy, CURLPAUSE_CONT);
+  }
+  bool on_thread() const { return std::this_thread::get_id() == thread_.get_id(); }
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (std::exchange(stopping_, true)) return;
+    }
+    ASSERT(!on_thread());
+    curl_multi_wakeup(multi_);
+    thread_.join();
+  }
+
+ private:
+  struct Transfer {
+    TransferId id{};
+    CURL* easy = nullptr;
+    curl_slist* headers = nullptr;
+    Call call;
+    Callbacks callbacks;
+    Head head;
+    bool head_told = false;
+    bool cancelled = false;
+
+    Transfer() = default;
+    Transfer(const Transfer&) = delete;
+    Transfer& operator=(const Transfer&) = delete;
+    ~Transfer() {
+      if (easy != nullptr) curl_easy_cleanup(easy);
+      curl_slist_free_all(headers);
+    }
+    void tell_head() {
+      if (std::exchange(head_told, true)) return;
+      long status = 0;
+      curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
+      head.status = static_cast<int>(status);
+      if (callbacks.on_head) callbacks.on_head(head);
+    }
+  };
+  using Transfers = std::map<TransferId, std::unique_ptr<Transfer>>;
+
+  void configure(Transfer& t);
+  static std::size_t on_header(char* data, std::size_t size, std::size_t count, void* self);
+  static std::size_t on_body(char* data, std::size_t size, std::size_t count, void* self);
+  Transfers::iterator drop(Transfers::iterator it) {
+    curl_multi_remove_handle(multi_, it->second->easy);
+    return transfers_.erase(it);
+  }
+  void run();
+  void run_posted();
+  int run_timers();
+  void perform();
+
+  const ClientOptions options_;
+  CURLM* multi_ = nullptr;
+  std::mutex mutex_;
+  std::deque<std::function<void()>> posted_;
+  bool stopping_ = false;
+  // Of the thread alone.
+  std::multimap<SteadyClock::time_point, std::function<void()>> timers_;
+  Transfers transfers_;
+  std::uint64_t transfers_count_ = 0;
+  bool performing_ = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+TransferId HttpClient::Impl::start(const Call& call, Callbacks callbacks) {
+  ASSERT(on_thread());
+  auto t = std::make_unique<Transfer>();
+  t->id = TransferId{++transfers_count_};
+  t->call = call;
+  t->callbacks = std::move(callbacks);
+  configure(*t);
+  const TransferId id = t->id;
+  curl_multi_add_handle(multi_, t->easy);
+  transfers_.emplace(id, std::move(t));
+  return id;
+}
+
+void HttpClient::Impl::configure(Transfer& t) {
+  t.easy = curl_easy_init();
+  ASSERT(t.easy != nullptr, "libcurl gives no handle");
+  const auto set = [&t](CURLoption option, auto value) {
+    const CURLcode code = curl_easy_setopt(t.easy, option, value);
+    ASSERT(code == CURLE_OK, "curl option {}: {}", static_cast<int>(option), curl_easy_strerror(code));
+  };
+  const auto add = [&t](const std::string& line) { t.headers = curl_slist_append(t.headers, line.c_str()); };
+  if (t.call.method == "POST") {
+    add("Content-Type: application/json");
+    add("Expect:");
+    set(CURLOPT_POST, 1L);
+    set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(t.call.body.size()));
+    set(CURLOPT_POSTFIELDS, t.call.body.c_str());
+  }
+  if (!t.call.bearer.empty()) add("Authorization: Bearer " + t.call.bearer);
+  set(CURLOPT_URL, t.call.url.c_str());
+  set(CURLOPT_HTTPHEADER, t.headers);
+  set(CURLOPT_USERAGENT, fmt::format("llama-orch/{}", base::kVersion).c_str());
+  set(CURLOPT_PROTOCOLS_STR, "http,https");
+  set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_2TLS));
+  set(CURLOPT_FOLLOWLOCATION, 0L);
+  set(CURLOPT_PROXY, options_.proxy.c_str());
+  if (!options_.ca_file.empty()) {
+    set(CURLOPT_CAINFO, options_.ca_file.c_str());
+    set(CURLOPT_CAPATH, static_cast<const char*>(nullptr));
+  }
+  set(CURLOPT_NOSIGNAL, 1L);
+  set(CURLOPT_TCP_KEEPALIVE, 1L);
+  set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(options_.connect_timeout_ms));
+  if (t.call.timeout_ms > 0) set(CURLOPT_TIMEOUT_MS, static_cast<long>(t.call.timeout_ms));
+  if (t.call.silence_ms > 0) {
+    set(CURLOPT_LOW_SPEED_LIMIT, 1L);
+    set(CURLOPT_LOW_SPEED_TIME, static_cast<long>((t.call.silence_ms + 999) / 1000));
+  }
+  set(CURLOPT_HEADERFUNCTION, &Impl::on_header);
+  set(CURLOPT_HEADERDATA, &t);
+  set(CURLOPT_WRITEFUNCTION, &Impl::on_body);
+  set(CURLOPT_WRITEDATA, &t);
+  set(CURLOPT_PRIVATE, &t);
+}
+
+std::size_t HttpClient::Impl::on_header(char* data, std::size_t size, std::size_t count, void* self) {
+  constexpr std::string_view kRetryAfter = "retry-after:";
+  auto& t = *static_cast<Transfer*>(self);
+  std::string_view line(data, size * count);
+  if (line.starts_with("HTTP/")) t.head = {};  // a new response: after 100 Continue, or a proxy's own
+  const bool is_it = line.size() > kRetryAfter.size() &&
+                     std::ranges::equal(line.substr(0, kRetryAfter.size()), kRetryAfter, {},
+                                        [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  if (is_it) {
+    line.remove_prefix(std::min(line.find_first_not_of(' ', kRetryAfter.size()), line.size()));
+    std::int64_t seconds = 0;
+    const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), seconds);
+    if (error == std::errc() && seconds >= 0 && seconds <= 86'400) t.head.retry_after_ms = seconds * 1000;
+  }
+  return size * count;
+}
+
+std::size_t HttpClient::Impl::on_body(char* data, std::size_t size, std::size_t count, void* self) {
+  auto& t = *static_cast<Transfer*>(self);
+  if (t.cancelled) return 0;
+  t.tell_head();
+  if (t.cancelled) return 0;
+  const bool taken = !t.callbacks.on_data || t.callbacks.on_data({data, size * count});
+  if (t.cancelled) return 0;
+  return taken ? size * count : CURL_WRITEFUNC_PAUSE;
+}
+
+void HttpClient::Impl::run_posted() {
+  std::deque<std::function<void()>> posted;
+  {
+    const std::lock_guard lock(mutex_);
+    posted.swap(posted_);
+  }
+  for (auto& fn : posted) fn();
+}
+
+// Until the next one is due, in milliseconds.
+int HttpClient::Impl::run_timers() {
+  for (;;) {
+    const auto it = timers_.begin();
+    if (it == timers_.end()) return kIdleWaitMs;
+    const auto left = it->first - SteadyClock::now();
+    if (left > SteadyClock::duration::zero()) {
+      const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+      return static_cast<int>(std::min<std::int64_t>(ms, kIdleWaitMs));
+    }
+    const auto fn = std::move(it->second);
+    timers_.erase(it);
+    fn();
+  }
+}
+
+void HttpClient::Impl::perform() {
+  int running = 0;
+  performing_ = true;
+  curl_multi_perform(multi_, &running);
+  performing_ = false;
+  std::vector<std::pair<TransferId, CURLcode>> ended;
+  int left = 0;
+  while (const CURLMsg* message = curl_multi_info_read(multi_, &left)) {
+    if (message->msg != CURLMSG_DONE) continue;
+    Transfer* t = nullptr;
+    curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &t);
+    ended.emplace_back(t->id, message->data.result);
+  }
+  for (const auto& [id, code] : ended) {
+    const auto it = transfers_.find(id);
+    if (it == transfers_.end()) continue;
+    const std::unique_ptr<Transfer> t = std::move(it->second);
+    transfers_.erase(it);
+    curl_multi_remove_handle(multi_, t->easy);
+    if (t->cancelled) continue;
+    if (code == CURLE_OK) t->tell_head();
+    if (!t->cancelled && t->callbacks.on_end) t->callbacks.on_end(outcome_of(t->easy, code));
+  }
+  for (auto it = transfers_.begin(); it != transfers_.end();) it = it->second->cancelled ? drop(it) : std::next(it);
+}
+
+void HttpClient::Impl::run() {
+  for (;;) {
+    run_posted();
+    const int wait_ms = run_timers();
+    perform();
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) break;
+      if (!posted_.empty()) continue;
+    }
+    curl_multi_poll(multi_, nullptr, 0, wait_ms, nullptr);
+  }
+  for (auto it = transfers_.begin(); it != transfers_.end();) it = drop(it);
+  timers_.clear();
+  const std::lock_guard lock(mutex_);
+  posted_.clear();
+}
+
+HttpClient::HttpClient(ClientOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+HttpClient::~HttpClient() = default;
+void HttpClient::post(std::function<void()> fn) { impl_->post(std::move(fn)); }
+void HttpClient::post_after(std::int64_t delay_ms, std::function<void()> fn) {
+  impl_->post_after(delay_ms, std::move(fn));
+}
+TransferId HttpClient::start(const Call& call, Callbacks callbacks) { return impl_->start(call, std::move(callbacks)); }
+void HttpClient::cancel(TransferId id) { impl_->cancel(id); }
+void HttpClient::resume(TransferId id) { impl_->resume(id); }
+void HttpClient::stop() { impl_->stop(); }
+
+base::Result<Reply> HttpClient::call(const Call& call, std::size_t body_bytes_max) {
+  struct Waiting {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::optional<base::Result<>> result;
+    Reply reply;
+    bool too_long = false;
+  };
+  ASSERT(!impl_->on_thread());
+  const auto waiting = std::make_shared<Waiting>();
+  post([this, call, waiting, body_bytes_max] {
+    start(call, {.on_head = [waiting](const Head& head) { waiting->reply.head = head; },
+                 .on_data =
+                     [waiting, body_bytes_max](std::string_view bytes) {
+                       const std::size_t room = body_bytes_max - waiting->reply.body.size();
+                       waiting->too_long = waiting->too_long || bytes.size() > room;
+                       waiting->reply.body.append(bytes.substr(0, room));
+                       return true;
+                     },
+                 .on_end =
+                     [waiting](base::Result<> result) {
+                       const std::lock_guard lock(waiting->mutex);
+                       waiting->result = std::move(result);
+                       waiting->changed.notify_all();
+                     }});
+  });
+  std::unique_lock lock(waiting->mutex);
+  waiting->changed.wait(lock, [&] { return waiting->result.has_value(); });
+  if (!*waiting->result) return base::fail(waiting->result->error());
+  if (waiting->too_long) return base::fail(ErrorCode::kPayloadTooLarge, "the engine's answer is too long");
+  return std::move(waiting->reply);
+}
+
+}  // namespace llorch::adapter::upstream

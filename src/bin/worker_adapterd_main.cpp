@@ -1,0 +1,12 @@
+#include <cstdio>
+
+#include "adapter/app.h"
+
+int main(int argc, char** argv) {
+  const llorch::adapter::ParsedOptions parsed = llorch::adapter::parse_options(argc, argv);
+  if (parsed.exit_code) {
+    std::fputs(parsed.message.c_str(), *parsed.exit_code == 0 ? stdout : stderr);
+    return *parsed.exit_code;
+  }
+  return llorch::adapter::run(parsed.options);
+}

@@ -1,0 +1,63 @@
+#include "orchestratord/http/tasks/engine_text.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "orchestratord/http/chat/parsing.h"
+
+namespace llorch::orchestratord::http::tasks {
+namespace {
+
+constexpr std::int64_t kMaxTokensAtLeast = 256;
+constexpr std::int64_t kMaxTokensUnknown = 2048;
+
+base::Result<> refuse(std::string_view field, std::string_view why) {
+  return chat::refused(std::string(field), "engine",
+                       fmt::format("this model's engine is another system's: {}; leave out {}", why, field));
+}
+
+base::Result<> check_parameters(const wire::SamplingRequest& sampling, const wire::ModelFacts& facts) {
+  if (!facts.parameters) return {};
+  for (const std::string_view name : wire::names_of_changed_fields(sampling)) {
+    if (std::ranges::find(*facts.parameters, name) == facts.parameters->end()) {
+      return refuse(name, "it does not know this parameter");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+base::Result<> fit_to_engine(wire::SubmitRequest& request, const std::vector<std::string>& images,
+                             const wire::ModelFacts& facts) {
+  if (request.determinism == wire::Determinism::kStrict && !facts.replayable) {
+    return chat::refused(
+        "determinism", "not_replayable",
+        "this model's engine does not promise the same bytes for the same request; ask for best_effort");
+  }
+  if (!images.empty()) return refuse("images", "no images are handed on to it");
+  if (request.tools) return refuse("tools", "no tools are handed on to it");
+  if (request.documents) return refuse("documents", "no documents are handed on to it");
+  if (request.chat_template_kwargs) return refuse("chat_template_kwargs", "it has a template of its own");
+  if (request.add_generation_prompt == false) return refuse("add_generation_prompt", "it has a template of its own");
+  TRY(check_parameters(request.sampling, facts));
+  if (!facts.device) return {};
+  wire::Placement placement = request.placement.value_or(wire::Placement{});
+  if (placement.require_device_mask && *placement.require_device_mask != *facts.device) {
+    return chat::refused("placement.require_device_mask", "engine",
+                         fmt::format("this model runs on {} and nowhere else", *facts.device));
+  }
+  placement.require_device_mask = facts.device;
+  request.placement = std::move(placement);
+  return {};
+}
+
+std::int64_t engine_max_tokens(const wire::SubmitRequest& request, const wire::ModelFacts& facts, std::int64_t limit) {
+  if (request.max_tokens) return *request.max_tokens;
+  if (facts.context_length <= 0) return std::min(limit, kMaxTokensUnknown);
+  const auto bytes = static_cast<std::int64_t>(request.prompt ? request.prompt->size() : request.messages->text.size());
+  return std::clamp(facts.context_length - bytes, std::min(kMaxTokensAtLeast, limit), limit);
+}
+
+}  // namespace llorch::orchestratord::http::tasks

@@ -1,0 +1,134 @@
+#include "pool_managerd/engines/engine_table.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "adapter/engines/engine.h"
+#include "base/assert.h"
+#include "base/sha256.h"
+
+namespace llorch::pool_managerd::engines {
+namespace {
+
+using config::EngineConfig;
+
+constexpr std::string_view kScheme = "engine:";
+
+// Of an engine elsewhere its own; else the one whose memory it takes.
+std::string device_of(const EngineConfig& engine) {
+  return engine.device.empty() ? fmt::format("engine-{}", engine.name) : engine.device;
+}
+
+// Names what answers: two pools with the same engine at the same place serve one model, and never one of files.
+std::string digest_of(const EngineConfig& engine) {
+  base::Sha256 hash;
+  for (const std::string* part : {&engine.engine, &engine.endpoint, &engine.model}) {
+    hash.update(*part);
+    hash.update(std::string_view("\0", 1));
+  }
+  for (const std::string& part : engine.command) hash.update(part + '\n');
+  return "sha256:" + base::to_hex(hash.digest());
+}
+
+}  // namespace
+
+bool is_engine_ref(std::string_view model_ref) { return model_ref.starts_with(kScheme); }
+
+EngineTable::EngineTable(std::vector<EngineConfig> engines) : engines_(std::move(engines)) {}
+
+std::vector<gpu_inventory::Device> EngineTable::devices() const {
+  std::vector<gpu_inventory::Device> out;
+  for (const EngineConfig& engine : engines_) {
+    if (!engine.device.empty()) continue;
+    gpu_inventory::Device device;
+    device.gpu_id = device_of(engine);
+    device.model = fmt::format("{} at {}", engine.engine, engine.endpoint);
+    device.device_class = "external";
+    device.memory_architecture = "external";
+    out.push_back(std::move(device));
+  }
+  return out;
+}
+
+base::Result<const EngineConfig*> EngineTable::find(const std::string& model_ref) const {
+  ASSERT(is_engine_ref(model_ref));
+  const std::string_view name = std::string_view(model_ref).substr(kScheme.size());
+  const auto it = std::ranges::find(engines_, name, &EngineConfig::name);
+  if (it != engines_.end()) return &*it;
+  return base::fail(base::Error{
+      base::ErrorCode::kModelNotFound,
+      "this pool has no engine of this name; pool-managerd.engines lists them",
+      {}}.with("reason", std::string("engine")));
+}
+
+base::Result<wire::ModelFacts> EngineTable::describe(const std::string& model_ref) const {
+  const EngineConfig& engine = *TRY(find(model_ref));
+  wire::ModelFacts facts;
+  facts.model_ref = model_ref;
+  facts.digest = digest_of(engine);
+  facts.architecture = engine.engine;
+  facts.context_length = engine.context_tokens;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = contexts_.find(engine.name);
+    if (it != contexts_.end()) facts.context_length = it->second;
+  }
+  facts.slots = engine.slots;
+  facts.memory_bytes = engine.memory_bytes;
+  facts.takes = wire::PromptForm::kText;
+  facts.replayable = false;
+  facts.device = device_of(engine);
+  facts.parameters.emplace();
+  for (const std::string_view name : adapter::engines::engine_of(engine.engine)->parameters()) {
+    facts.parameters->emplace_back(name);
+  }
+  return facts;
+}
+
+base::Result<model_catalog::ModelPlan> EngineTable::plan(const std::string& model_ref) const {
+  const EngineConfig& engine = *TRY(find(model_ref));
+  model_catalog::ModelPlan plan;
+  plan.architecture = engine.engine;
+  plan.shape = {.context_tokens = engine.context_tokens, .slots = engine.slots, .kv_tokens = 0, .kv_dtype = ""};
+  plan.memory.push_back({.weights_bytes = engine.memory_bytes});
+  return plan;
+}
+
+void EngineTable::learned(const std::string& model_ref, std::int64_t context_tokens) {
+  const auto engine = find(model_ref);
+  if (!engine || context_tokens <= 0) return;
+  const std::lock_guard lock(mutex_);
+  contexts_[(*engine)->name] = context_tokens;
+}
+
+std::vector<std::string> EngineTable::arguments(const std::string& model_ref) const {
+  const auto found = find(model_ref);
+  ASSERT(found.has_value());
+  const EngineConfig& engine = **found;
+  std::vector<std::string> out{"--engine",       engine.engine,
+                               "--endpoint",     engine.endpoint,
+                               "--model-ref",    model_ref,
+                               "--model-digest", digest_of(engine),
+                               "--context",      std::to_string(engine.context_tokens),
+                               "--slots",        std::to_string(engine.slots),
+                               "--silence-ms",   std::to_string(engine.silence_ms),
+                               "--memory-bytes", std::to_string(engine.memory_bytes)};
+  const auto add = [&out](std::string_view name, const std::string& value) {
+    if (!value.empty()) out.insert(out.end(), {std::string(name), value});
+  };
+  add("--model", engine.model);
+  add("--api-key-file", engine.api_key_file);
+  add("--ca-file", engine.ca_file);
+  add("--proxy", engine.proxy);
+  return out;
+}
+
+std::vector<std::string> EngineTable::command(const std::string& model_ref) const {
+  const auto found = find(model_ref);
+  ASSERT(found.has_value());
+  return (*found)->command;
+}
+
+}  // namespace llorch::pool_managerd::engines

@@ -1,0 +1,227 @@
+"""Engines of other systems behind the same queue and streams, through all processes."""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import threading
+
+import pytest
+
+from engine_stack import EngineStack, entry
+from fake_engine import FakeEngine, Fault, tokens_of
+from stack import ResumingClient, request, wait_for
+
+PROMPT = "Once upon a time"
+
+
+def text_of(events):
+    return "".join(e.data["t"] for e in events if e.name == "token")
+
+
+@pytest.fixture(scope="module")
+def pair():
+    with FakeEngine("vllm") as engine, EngineStack([entry(engine)]) as stack:
+        yield engine, stack
+
+
+@pytest.fixture(autouse=True)
+def rest(request):
+    yield
+    if "pair" in request.fixturenames:
+        engine, _ = request.getfixturevalue("pair")
+        engine.script.clear()
+        engine.gate.clear()
+
+
+@pytest.mark.parametrize("kind", ["llamacpp", "openai", "vllm", "tgi", "triton"])
+def test_a_job_streams_from_every_kind(kind):
+    """ORCH-3054#job ORCH-3055#job ORCH-3056#job ORCH-3057#job ORCH-3058: submitted, placed on the engine's device, streamed, ended,
+    with a receipt that says what it is."""
+    with FakeEngine(kind) as engine, EngineStack([entry(engine)]) as stack:
+        job = stack.submit(model="tale", max_tokens=12)["job_id"]
+        events = stack.read_to_end(job)
+        assert events[-1].name == "end", events[-1]
+        assert text_of(events) == "".join(tokens_of(PROMPT, 7, 12))
+        ended = stack.job(job)
+        assert ended["status"] == "completed" and ended["tokens_out"] == 12
+        assert ended["receipt"]["partial"] is True and ended["receipt"]["seed"] == 7
+        assert ended["receipt"]["engine_build"].startswith(kind + "/")
+        assert stack.adapter()["gpu_id"] == "engine-tale"
+
+
+def test_the_openai_api_streams_from_an_engine(pair):
+    """The client cannot tell whose engine it is."""
+    engine, stack = pair
+    body = {"model": "tale", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 6, "seed": 3}
+    whole = stack.request("POST", "/v1/chat/completions", body)
+    assert whole.status == 200, whole.body
+    told = json.dumps([{"role": "user", "content": "Hello"}])
+    wanted = "".join(tokens_of(json.dumps(engine.submissions()[-1]["messages"]), 3, 6))
+    assert whole.json["choices"][0]["message"]["content"] == wanted, told
+    assert whole.json["usage"]["completion_tokens"] == 6
+    assert whole.json["usage"]["prompt_tokens"] == len(json.dumps(engine.submissions()[-1]["messages"]).split())
+    streamed = stack.request("POST", "/v1/chat/completions", {**body, "stream": True})
+    pieces = [json.loads(line[6:]) for line in streamed.body.decode().splitlines() if line.startswith("data: {")]
+    assert "".join(p["choices"][0]["delta"].get("content") or "" for p in pieces if p["choices"]) == wanted
+    names = [m["id"] for m in stack.request("GET", "/v1/models").json["data"]]
+    assert "tale" in names and "demo" in names
+
+
+def test_ours_and_theirs_behind_one_queue(pair):
+    """A model of ours runs beside it, each on its own device."""
+    _, stack = pair
+    ours = stack.submit(max_tokens=8)["job_id"]
+    theirs = stack.submit(model="tale", max_tokens=8)["job_id"]
+    assert stack.wait_terminal(ours)["receipt"].get("partial") is None
+    assert stack.wait_terminal(theirs)["receipt"]["partial"] is True
+    devices = {w["model_ref"].split(":")[0]: w["gpu_id"] for w in stack.workers()}
+    assert devices == {"file": "cpu", "engine": "engine-tale"}
+
+
+@pytest.mark.parametrize("fields,field", [
+    ({"determinism": "strict"}, "determinism"),
+    ({"typical_p": 0.5}, "typical_p"),
+    ({"json_schema": {"type": "object"}}, "json_schema"),
+    ({"logprobs": True}, "logprobs"),
+    ({"placement": {"require_device_mask": "cpu"}}, "placement.require_device_mask"),
+    ({"prompt": None, "messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {"name": "f"}}]},
+     "tools"),
+])
+def test_what_an_engine_cannot_do_is_refused_by_name(pair, fields, field):
+    _, stack = pair
+    body = {"model": "tale", "prompt": PROMPT, "max_tokens": 4, **fields}
+    body = {k: v for k, v in body.items() if v is not None}
+    refused = stack.request("POST", "/v2/tasks", body)
+    assert refused.status == 400, refused.body
+    assert refused.envelope["details"]["field"] == field
+
+
+def test_tokens_of_an_engine_are_nobodys_to_count_here(pair):
+    _, stack = pair
+    refused = stack.request("POST", "/tokenize", {"model": "tale", "content": "x"})
+    assert refused.status == 400 and b"engine" in refused.body
+
+
+def test_an_unknown_engine_is_no_model(pair):
+    _, stack = pair
+    refused = stack.request("POST", "/v2/tasks", {"model": "engine:nobody", "prompt": "x", "max_tokens": 1})
+    assert (refused.status, refused.code) == (404, "MODEL_NOT_FOUND")
+
+
+def test_a_cancel_reaches_the_engine(pair):
+    engine, stack = pair
+    engine.script.append(Fault("gate", after=2))
+    job = stack.submit(model="tale", max_tokens=40)["job_id"]
+    wait_for("its first tokens", lambda: stack.job(job)["tokens_out"] > 0)
+    assert stack.request("POST", f"/v2/tasks/{job}/cancel").status in (200, 202)
+    assert stack.wait_terminal(job)["status"] == "cancelled"
+    assert engine.disconnects.acquire(timeout=60)
+
+
+def test_a_job_lost_behind_its_first_token_ends_and_says_so(pair):
+    """Its engine does not repeat a run: WORKER_RESET, once, and never a second answer behind the first."""
+    engine, stack = pair
+    stack.wait_terminal(stack.submit(model="tale", max_tokens=2)["job_id"])
+    engine.script.append(Fault("gate", after=3))
+    job = stack.submit(model="tale", max_tokens=40, on_disconnect="resume")["job_id"]
+    wait_for("its first tokens", lambda: stack.job(job)["tokens_out"] > 0)
+    os.kill(stack.adapter()["pid"], signal.SIGKILL)
+    client = ResumingClient(stack, job).run()
+    assert (client.terminal().name, client.terminal().data["code"]) == ("error", "WORKER_RESET")
+    assert client.terminal().data["details"]["reason"] == "NOT_REPLAYABLE"
+    assert "".join(tokens_of(PROMPT, 7, 40)).startswith(client.text()) and client.text()
+    assert stack.job(job)["status"] == "failed"
+
+
+def test_a_job_lost_before_its_first_token_runs_again(pair):
+    engine, stack = pair
+    stack.wait_terminal(stack.submit(model="tale", max_tokens=2)["job_id"])
+    engine.script.append(Fault("gate", after=0))
+    job = stack.submit(model="tale", max_tokens=12)["job_id"]
+    stack.wait_running(job)
+    os.kill(stack.adapter()["pid"], signal.SIGKILL)
+    events = stack.read_to_end(job)
+    assert events[-1].name == "end"
+    assert text_of(events) == "".join(tokens_of(PROMPT, 7, 12))
+    assert stack.job(job)["attempts"] == 2
+
+
+def test_a_restart_ends_what_was_running_and_keeps_what_waited():
+    """The rows of both are in the store; only the one that may have told tokens is given up."""
+    with FakeEngine("vllm") as engine, EngineStack([entry(engine, slots=1)]) as stack:
+        stack.wait_terminal(stack.submit(model="tale", max_tokens=2)["job_id"])
+        engine.script.append(Fault("gate", after=2))
+        running = stack.submit(model="tale", max_tokens=40)["job_id"]
+        wait_for("its first tokens", lambda: stack.job(running)["tokens_out"] > 0)
+        waiting = stack.submit(model="tale", max_tokens=5)["job_id"]
+        stack.orchestrator.kill()
+        stack.orchestrator.wait()
+        stack.start_orchestrator()
+        assert stack.wait_terminal(running)["error"]["code"] == "WORKER_RESET"
+        assert stack.wait_terminal(waiting)["status"] == "completed"
+
+
+def test_an_engine_that_is_not_there_is_waited_for_with_the_reason():
+    with FakeEngine("vllm") as engine, EngineStack(
+            [entry(engine)], settings={"pool-managerd.worker_start_timeout_ms": "60000"}) as stack:
+        engine.down = True
+        job = stack.submit(model="tale", max_tokens=4)["job_id"]
+        wait_for("its worker to start", lambda: stack.job(job).get("reason", {}).get("code") == "WAITING_FOR_WORKER_START")
+        engine.down = False
+        assert stack.wait_terminal(job)["status"] == "completed"
+
+
+def test_kills_under_load_leave_every_job_one_end():
+    """Adapters are killed while jobs run: none is lost, none ends twice, no stream has bytes of two answers."""
+    rounds = int(os.environ.get("LLORCH_ENGINE_KILLS", "12"))
+    settings = {"orchestratord.restart.worker_crashes_max": "0", "orchestratord.retry.max_attempts": "100",
+                "orchestratord.retry.max_delay_ms": "200"}
+    with FakeEngine("vllm") as engine, EngineStack([entry(engine, slots=4)], settings=settings) as stack:
+        jobs, clients, threads = [], [], []
+
+        def submit():
+            seed = len(jobs)
+            jobs.append((stack.submit(model="tale", max_tokens=30, seed=seed, on_disconnect="resume")["job_id"], seed))
+            client = ResumingClient(stack, jobs[-1][0])
+            clients.append(client)
+            threads.append(threading.Thread(target=client.run))
+            threads[-1].start()
+
+        rng = random.Random(23)
+        for _ in range(rounds):
+            for _ in range(4):
+                with engine.lock:
+                    engine.script.append(Fault("gate", after=rng.randrange(6)) if rng.random() < 0.5 else None)
+                submit()
+            worker = stack.adapter()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker["pid"], signal.SIGKILL)
+            engine.gate.set()
+            wait_for("the pool to notice", lambda: all(w["pid"] != worker["pid"] for w in stack.workers()))
+            engine.gate.clear()
+        engine.gate.set()
+        for thread in threads:
+            thread.join(300)
+        for (job, seed), client in zip(jobs, clients):
+            ends = [e for e in client.events if e.name in ("end", "error")]
+            assert len(ends) == 1, (job, ends)
+            whole = "".join(tokens_of(PROMPT, seed, 30))
+            if ends[0].name == "end":
+                assert client.text() == whole
+            else:
+                assert ends[0].data["code"] == "WORKER_RESET" and whole.startswith(client.text())
+            assert stack.job(job)["status"] == ("completed" if ends[0].name == "end" else "failed")
+        assert any(c.terminal().name == "end" for c in clients)
+
+
+def test_only_the_one_who_may_reaches_an_adapter():
+    """A worker of an engine asks for the token of its pool like every worker."""
+    token = "0123456789abcdef0123456789abcdef"
+    with FakeEngine("vllm") as engine, EngineStack([entry(engine)], token=token) as stack:
+        stack.wait_terminal(stack.submit(model="tale", max_tokens=2)["job_id"])
+        uri = stack.adapter()["uri"]
+        job = {"job_id": "j", "prompt": "x", "max_tokens": 1}
+        assert request(uri, "POST", "/execute", job).status == 401
+        assert request(uri, "POST", "/execute", job, {"Authorization": f"Bearer {token}"}).status in (401, 403)
