@@ -32,7 +32,8 @@ struct Table<ModelFacts> {
                  optional("devices", &S::devices, "That share the model in one worker.", {1, kMaskDevicesMax}),
                  optional("images", &S::images, "Omitted: takes no images."),
                  optional("embedding_dimensions", &S::embedding_dimensions,
-                          "Elements of a vector. Omitted: the model writes text.", {1})};
+                          "Elements of a vector. Omitted: the model makes none.", {1}),
+                 optional("reranks", &S::reranks, "Whether it judges documents by a query. Omitted: it does not.")};
 };
 
 }  // namespace llorch::wire

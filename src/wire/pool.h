@@ -209,6 +209,9 @@ struct ModelFacts {
   std::optional<ModelImages> images;  // omitted: takes none
   // Elements of a vector of a model of embeddings, which makes nothing else; omitted: a model that writes.
   std::optional<std::int64_t> embedding_dimensions;
+  std::optional<bool> reranks;  // true: a model of scores, which makes nothing else
+
+  bool writes() const { return !embedding_dimensions && !reranks.value_or(false); }
 };
 
 }  // namespace llorch::wire

@@ -25,8 +25,8 @@ std::int64_t Admissions::context_tokens(const wire::ModelFacts& facts) const {
 
 std::optional<Error> Admissions::context_error(const jobs::JobSpec& spec) const {
   const std::int64_t context = context_tokens(spec.model), needed = spec.tokens_in + spec.max_tokens;
-  // Inputs of an embedding job are sequences of their own; whoever tokenised them has checked each.
-  if (context <= 0 || needed <= context || spec.model.embedding_dimensions) return std::nullopt;
+  // Inputs of an embedding or rerank job are sequences of their own; whoever tokenised them has checked each.
+  if (context <= 0 || needed <= context || !spec.model.writes()) return std::nullopt;
   return Error{
       ErrorCode::kInvalidParams,
       fmt::format("The prompt has {} tokens and max_tokens is {}; together they exceed the context of {} tokens. "

@@ -64,8 +64,8 @@ std::string show_body(const models::KnownModel& model, std::int64_t started_unix
   namespace formats = text::formats;
   const wire::ModelFacts& facts = model.facts;
   const bool embeds = facts.embedding_dimensions.has_value();
-  json::array capabilities{embeds ? "embedding" : "completion"};
-  const bool calls = !embeds && model.format_with_tools->format != formats::Format::kGeneric;
+  json::array capabilities{facts.writes() ? "completion" : embeds ? "embedding" : "rerank"};
+  const bool calls = facts.writes() && model.format_with_tools->format != formats::Format::kGeneric;
   if (model.chat->has_template() && calls) capabilities.emplace_back("tools");
   if (model.chat->has_template() && calls && formats::knows_thoughts(model.format->format)) {
     capabilities.emplace_back("thinking");
