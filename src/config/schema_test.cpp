@@ -55,6 +55,7 @@ const std::vector<SchemaFile>& schema_files() {
       {"tokenize_request", "POST /tokenize", json_schema<TokenizeRequest>},
       {"detokenize_request", "POST /detokenize", json_schema<DetokenizeRequest>},
       {"apply_template_request", "POST /apply-template", json_schema<ApplyTemplateRequest>},
+      {"rerank_request", "POST /rerank", json_schema<RerankRequest>},
       {"responses_request", "POST /v1/responses", json_schema<ResponsesRequest>},
       {"create_batch_request", "POST /v1/batches", json_schema<CreateBatchRequest>},
       {"embeddings_request", "POST /v1/embeddings", json_schema<EmbeddingsRequest>},

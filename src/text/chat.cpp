@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <boost/json.hpp>
+#include <utility>
 
 namespace llorch::text {
 namespace {
@@ -10,6 +12,7 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::string_view kTemplateForTools = "tool_use";  // the name models give it
+constexpr std::string_view kTemplateForPairs = "rerank";
 
 base::Error refused(std::string_view field, std::string_view reason, std::string message) {
   return base::Error{base::ErrorCode::kInvalidParams, std::move(message), {}}
@@ -66,6 +69,28 @@ base::Result<json::object> variables_of(const ChatInput& input) {
   return variables;
 }
 
+// The template with the texts in place of {query} and {document}, once each.
+ChatPrompt filled_in(const Tokenizer& tokenizer, std::string_view form, std::string_view query,
+                     std::string_view document) {
+  const std::array<std::pair<std::string_view, std::string_view>, 2> places{
+      std::pair(std::string_view("{query}"), query), std::pair(std::string_view("{document}"), document)};
+  std::vector<TextRun> runs;
+  ChatPrompt out;
+  while (!form.empty()) {
+    std::size_t at = form.size();
+    const std::pair<std::string_view, std::string_view>* next = nullptr;
+    for (const auto& place : places) {
+      if (const std::size_t found = form.find(place.first); found < at) at = found, next = &place;
+    }
+    runs.push_back({.text = std::string(form.substr(0, at)), .origin = TextOrigin::kTemplate});
+    form.remove_prefix(next != nullptr ? at + next->first.size() : at);
+    if (next != nullptr) runs.push_back({.text = std::string(next->second), .origin = TextOrigin::kData});
+  }
+  for (const TextRun& run : runs) out.text += run.text;
+  out.tokens = tokenizer.encode(runs, false);
+  return out;
+}
+
 }  // namespace
 
 std::string_view template_for_tools(const TokenizerData& data) {
@@ -79,7 +104,22 @@ Chat::Chat(const TokenizerData& data) : bos_token_(spelling(data, data.bos)), eo
   if (!data.chat_template.empty()) default_ = jinja::ChatTemplate::parse(data.chat_template);
   for (const NamedChatTemplate& named : data.named_chat_templates) {
     if (named.name == kTemplateForTools) with_tools_ = jinja::ChatTemplate::parse(named.text);
+    if (named.name == kTemplateForPairs) rerank_ = named.text;
   }
+}
+
+base::Result<std::optional<ChatPrompt>> Chat::pair_prompt(const Tokenizer& tokenizer, std::string_view query,
+                                                          std::string_view document,
+                                                          std::chrono::sys_seconds now) const {
+  if (!rerank_.empty()) return filled_in(tokenizer, rerank_, query, document);
+  if (!default_ || !*default_) return std::optional<ChatPrompt>();
+  json::array messages;
+  messages.push_back({{"role", "query"}, {"content", query}});
+  messages.push_back({{"role", "document"}, {"content", document}});
+  auto told = prompt(tokenizer, {.messages = json::serialize(messages), .now = now});
+  if (!told) return std::optional<ChatPrompt>();  // a template that refuses such roles tells no pairs
+  const bool shows_both = told->text.find(query) != std::string::npos && told->text.find(document) != std::string::npos;
+  return shows_both ? std::optional(*std::move(told)) : std::nullopt;
 }
 
 base::Result<ChatPrompt> Chat::prompt(const Tokenizer& tokenizer, const ChatInput& input) const {

@@ -40,6 +40,11 @@ class Chat {
   // Whether the model has a default template, be it one that can be used or not.
   bool has_template() const { return default_.has_value(); }
 
+  // A query and a document as a model that judges one by the other wants them told: by GGUF's template named rerank, or by the
+  // default one if it shows messages of the roles query and document. Nullopt: no template tells them. Errors as prompt().
+  base::Result<std::optional<ChatPrompt>> pair_prompt(const Tokenizer& tokenizer, std::string_view query,
+                                                      std::string_view document, std::chrono::sys_seconds now) const;
+
   // INVALID_PARAMS with details {field, reason}: malformed input, a model without a template, what the template refuses,
   // a limit. CONFIG_KEY_INVALID: the model's template is none. Messages hold nothing of the input.
   base::Result<ChatPrompt> prompt(const Tokenizer& tokenizer, const ChatInput& input) const;
@@ -47,6 +52,7 @@ class Chat {
  private:
   using Parsed = std::optional<base::Result<jinja::ChatTemplate>>;
   Parsed default_, with_tools_;  // absent: the model has none
+  std::string rerank_;                  // empty: the model has none
   std::optional<std::string> bos_token_, eos_token_;
 };
 

@@ -58,6 +58,20 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, std::span<const pa
   return ids;
 }
 
+std::optional<Tokenizer::Pair> Tokenizer::encode_pair(std::string_view first, std::string_view second) const {
+  if (!parts_->pair) return std::nullopt;
+  Pair out{.tokens = parts_->prefix, .second_begin = 0, .second_type = parts_->pair->second_type};
+  const auto append = [&](const std::vector<TokenId>& ids) {
+    out.tokens.insert(out.tokens.end(), ids.begin(), ids.end());
+  };
+  append(encode(first, {.add_special = false}));
+  append(parts_->pair->between);
+  out.second_begin = out.tokens.size();
+  append(encode(second, {.add_special = false}));
+  append(parts_->suffix);
+  return out;
+}
+
 std::string_view Tokenizer::token_bytes(TokenId token) const {
   ASSERT(index(token) < facts().vocab_size, "token={} vocab_size={}", index(token), facts().vocab_size);
   return parts_->vocabulary->output(token);

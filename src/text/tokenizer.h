@@ -54,6 +54,14 @@ class Tokenizer {
   // EncodeOptions: off for a chat template, which writes its own BOS. REQUIRES together less than 2^31 bytes.
   std::vector<TokenId> encode(std::span<const TextRun> runs, bool add_special) const;
 
+  // Two texts as one: what stands around every text, with what stands between the two. Nullopt: the tokenizer does not say.
+  struct Pair {
+    std::vector<TokenId> tokens;
+    std::size_t second_begin = 0;   // the second text's first token; the suffix behind it counts to it
+    std::uint32_t second_type = 0;  // of the tokens from there on
+  };
+  std::optional<Pair> encode_pair(std::string_view first, std::string_view second) const;
+
   // The bytes the token adds to the output: may be a part of a code point; empty for control tokens. Lives as long as
   // the tokenizer. REQUIRES index(token) < vocab_size.
   std::string_view token_bytes(TokenId token) const;

@@ -12,7 +12,7 @@ namespace llorch::text {
 namespace {
 
 constexpr std::string_view kMagic = "LLTK";
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 3;
 
 base::Error corrupt(std::string_view what) {
   return {base::ErrorCode::kCorruptFile, fmt::format("tokenizer blob: {}; fetch it again", what), {}};
@@ -236,6 +236,10 @@ void write_json(Writer& w, const TokenizerJson& json) {
   for (const bool flag : {json.byte_fallback, json.fuse_unknown, json.whole_piece_first}) w.flag(flag);
   write_ids(w, json.prefix, L::kAffixMax);
   write_ids(w, json.suffix, L::kAffixMax);
+  w.flag(json.pair.has_value());
+  if (!json.pair) return;
+  write_ids(w, json.pair->between, L::kAffixMax);
+  w.u32(json.pair->second_type);
 }
 
 TokenizerJson read_json(Reader& r) {
@@ -259,6 +263,9 @@ TokenizerJson read_json(Reader& r) {
   for (bool* flag : {&json.byte_fallback, &json.fuse_unknown, &json.whole_piece_first}) *flag = r.flag();
   json.prefix = read_ids(r, L::kAffixMax);
   json.suffix = read_ids(r, L::kAffixMax);
+  if (!r.flag()) return json;
+  json.pair.emplace().between = read_ids(r, L::kAffixMax);
+  json.pair->second_type = r.u32();
   return json;
 }
 

@@ -41,6 +41,14 @@ struct AddedTokenRule {
   bool operator==(const AddedTokenRule&) const = default;
 };
 
+// How a tokenizer tells two texts as one: between them, behind what is put around every text, and what the second text and its
+// suffix count as (type ids).
+struct PairRule {
+  std::vector<TokenId> between;
+  std::uint32_t second_type = 0;
+  bool operator==(const PairRule&) const = default;
+};
+
 struct MergeIds {
   TokenId left, right;
   bool operator==(const MergeIds&) const = default;
@@ -55,11 +63,13 @@ struct TokenizerJson {
   bool fuse_unknown = false;            // unknown characters in a row are one token
   bool whole_piece_first = false;       // "bpe": a piece that is a token is not merged
   std::vector<TokenId> prefix, suffix;  // around every text with EncodeOptions::add_special
+  std::optional<PairRule> pair;         // absent: it tells no pairs
   bool operator==(const TokenizerJson&) const = default;
 };
 
 struct TokenizerData {
-  // GGUF: "llama" (SPM), "gpt2" (byte-level BPE), as the file spells it. tokenizer.json: "bpe", "unigram", "wordpiece".
+  // GGUF: "llama" (SPM), "gpt2" (byte-level BPE), as the file spells it. tokenizer.json, and GGUF's
+  // "bert" as the same: "bpe", "unigram", "wordpiece".
   std::string model;
   std::string pre;  // name of the pre-tokenizer; "gpt2" only
   std::vector<std::string> tokens;

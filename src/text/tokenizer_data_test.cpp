@@ -36,6 +36,7 @@ TokenizerData full_data() {
   data.json.byte_fallback = data.json.whole_piece_first = true;
   data.json.prefix = {TokenId{1}};
   data.json.suffix = {TokenId{2}, TokenId{2}};
+  data.json.pair = {.between = {TokenId{2}}, .second_type = 1};
   return data;
 }
 

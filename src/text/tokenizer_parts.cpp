@@ -53,12 +53,15 @@ base::Result<> check_shape(const TokenizerData& data) {
   for (const auto& id : {data.bos, data.eos, data.eot, data.eom, data.unknown}) {
     if (id && outside(*id)) return invalid_key(fmt::format("tokenizer: special token id {} of {}", index(*id), count));
   }
-  for (const auto* ids : {&data.more_end_of_generation, &data.json.prefix, &data.json.suffix}) {
+  static const std::vector<TokenId> kNone;
+  const auto& between = data.json.pair ? data.json.pair->between : kNone;
+  for (const auto* ids : {&data.more_end_of_generation, &data.json.prefix, &data.json.suffix, &between}) {
     if (std::any_of(ids->begin(), ids->end(), outside)) {
       return invalid_key(
           "tokenizer: an end-of-generation id or one of those around every text is not in the vocabulary");
     }
   }
+  if (data.json.pair && data.json.pair->second_type > 1) return invalid_key("tokenizer: a pair of more than two types");
   const auto rule_outside = [&](const AddedTokenRule& rule) { return outside(rule.id); };
   if (std::any_of(data.json.added.begin(), data.json.added.end(), rule_outside)) {
     return invalid_key("tokenizer: an added token is not in the vocabulary");
@@ -103,7 +106,7 @@ base::Result<bool> adds(const std::optional<bool>& said, bool by_default, const 
 
 base::Error unknown_model(const std::string& name) {
   return {ErrorCode::kUnsupportedTokenizer,
-          fmt::format("the tokenizer's model is \"{}\"; this build has llama (SPM) and gpt2 (byte-level BPE) of GGUF, "
+          fmt::format("the tokenizer's model is \"{}\"; this build has llama (SPM), gpt2 (byte-level BPE) and bert of GGUF, "
                       "bpe, unigram and wordpiece of tokenizer.json: use a file of a family with one of these",
                       name.substr(0, 64)),
           {}};
@@ -156,6 +159,7 @@ void apply_flag(const std::optional<bool>& flag, const std::optional<TokenId>& i
 void settle_json_affixes(const TokenizerData& data, TokenizerParts& parts) {
   parts.prefix = data.json.prefix;
   parts.suffix = data.json.suffix;
+  parts.pair = data.json.pair;
   apply_flag(data.add_bos, data.bos, parts.prefix);
   apply_flag(data.add_eos, data.eos, parts.suffix);
   const auto holds = [](const std::vector<TokenId>& affix, const std::optional<TokenId>& id) {

@@ -21,6 +21,7 @@ struct TokenizerParts {
   std::unique_ptr<const model::Model> model;
   model::LeadingSpace leading_space = model::LeadingSpace::kKeep;
   std::vector<TokenId> prefix, suffix;  // what add_special puts around a text
+  std::optional<PairRule> pair;
 };
 
 // Errors as Tokenizer::create.

@@ -1,6 +1,6 @@
 #pragma once
-// What embedding jobs are made of. A vector is its elements as f32, little-endian, in base64 (base/base64.h), wherever it is
-// a text. Field codecs: embedding_fields.h.
+// What embedding and rerank jobs are made of. A vector is its elements as f32, little-endian, in base64 (base/base64.h), wherever it is
+// a text; a score is a decimal from 0 to 1 that reads back as the same f32. Field codecs: embedding_fields.h.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -8,6 +8,9 @@
 namespace llorch::wire {
 
 inline constexpr std::int64_t kEmbeddingInputsMax = 2048;  // of one request
+
+// Of prompt_tokens: a token of a pair's second text is its id and 1 from this bit on, where the tokenizer tells the two apart.
+inline constexpr unsigned kTokenTypeShift = 24;
 
 // On the wire a text, or a list of token ids.
 struct EmbeddingInput {

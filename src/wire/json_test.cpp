@@ -244,5 +244,25 @@ TEST(Embedding, ASubmissionHasInputAndNothingThatDraws) {
     EXPECT_EQ(reason(wrong), "combination") << wrong;
 }
 
+TEST(Rerank, ASubmissionHasAQueryAndTexts) {
+  const auto reason = [](std::string_view rest) {
+    const auto request = decode<SubmitRequest>(R"({"model":"m",)" + std::string(rest) + "}", UnknownKeys::kRefuse);
+    return request ? "taken" : reason_of(request.error());
+  };
+  EXPECT_EQ(reason(R"("workload":"rerank","query":"q","input":["a","b"])"), "taken");
+  for (const char* wrong :
+       {R"("workload":"rerank","input":"a")", R"("workload":"rerank","query":"q")", R"("query":"q","prompt":"a")",
+        R"("workload":"embedding","query":"q","input":"a")", R"("workload":"rerank","query":"q","input":"a","dimensions":4)",
+        R"("workload":"rerank","query":"q","input":"a","temperature":0)"})
+    EXPECT_EQ(reason(wrong), "combination") << wrong;
+  EXPECT_EQ(reason(R"("workload":"rerank","query":"q","input":["a",[1,2]])"), "type");
+}
+
+TEST(Rerank, ScoresAndVectorsAreOtherParameters) {
+  ExecuteRequest vector{.job_id = "j", .embedding = EmbeddingOrder{.input_tokens = {1}}}, score = vector;
+  score.embedding->scores = true;
+  EXPECT_NE(parameters_sha256(vector), parameters_sha256(score));
+}
+
 }  // namespace
 }  // namespace llorch::wire

@@ -36,9 +36,41 @@ struct Table<ApplyTemplateRequest> {
       optional("add_generation_prompt", &S::add_generation_prompt, "Whether an answer begins at the end.")};
 };
 
+template <>
+struct Codec<RerankDocument> {
+  static base::Result<RerankDocument> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys unknown) {
+    constexpr Bounds kText{1, 4 << 20};
+    if (const bj::object* object = v.if_object()) {
+      const bj::value* text = object->if_contains("text");
+      if (text == nullptr) return field_error(path, "missing", fmt::format("{} has no text", path));
+      return RerankDocument{TRY(Codec<std::string>::read(*text, path.member("text"), kText, unknown))};
+    }
+    return RerankDocument{TRY(Codec<std::string>::read(v, path, kText, unknown))};
+  }
+  static void write(std::string& out, const RerankDocument& v) { append_json_string(out, v.text); }
+  static bj::object schema(const Bounds&) {
+    const bj::object text = Codec<std::string>::schema({1, 4 << 20});
+    return {{"anyOf",
+             bj::array{text, bj::object{{"type", "object"},
+                                        {"properties", bj::object{{"text", text}}},
+                                        {"required", bj::array{"text"}}}}}};
+  }
+};
+template <>
+struct Table<RerankRequest> {
+  using S = RerankRequest;
+  static constexpr auto fields = std::tuple{
+      optional("model", &S::model, kModel, kModelBytes),
+      required("query", &S::query, "What the documents are judged by.", {1, 4 << 20}),
+      required("documents", &S::documents, "Texts, or objects with a text.", {1, kEmbeddingInputsMax}),
+      optional("top_n", &S::top_n, "Results at most, the best ones. Omitted: all.", {1, 1 << 20}),
+      optional("return_documents", &S::return_documents, "Each result holds its document.")};
+};
+
 }  // namespace llorch::wire
 
 using namespace llorch::wire;
 LLORCH_INSTANTIATE_WIRE(TokenizeRequest)
 LLORCH_INSTANTIATE_WIRE(DetokenizeRequest)
 LLORCH_INSTANTIATE_WIRE(ApplyTemplateRequest)
+LLORCH_INSTANTIATE_WIRE(RerankRequest)

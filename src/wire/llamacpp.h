@@ -1,5 +1,5 @@
 #pragma once
-// Requests of llama.cpp's server that orchestratord takes as well (/tokenize, /detokenize, /apply-template). As there, an unknown
+// Requests of llama.cpp's server that orchestratord takes as well (/tokenize, /detokenize, /apply-template, /rerank). As there, an unknown
 // field is ignored. Field tables: llamacpp.cpp.
 #include <cstdint>
 #include <optional>
@@ -28,6 +28,19 @@ struct ApplyTemplateRequest {
   std::optional<JsonArray> tools;
   std::optional<JsonObject> chat_template_kwargs;
   std::optional<bool> add_generation_prompt;  // omitted: true
+};
+
+// On the wire a text, or an object with it as `text`.
+struct RerankDocument {
+  std::string text;
+};
+// Also as Jina and Cohere have it.
+struct RerankRequest {
+  std::optional<std::string> model;
+  std::string query;
+  std::vector<RerankDocument> documents;      // one or more
+  std::optional<std::int64_t> top_n;          // of the results; omitted: all
+  std::optional<bool> return_documents;       // omitted: false
 };
 
 }  // namespace llorch::wire

@@ -37,13 +37,14 @@ struct Table<ModelFacts> {
                  optional("devices", &S::devices, "That share the model in one worker.", {1, kMaskDevicesMax}),
                  optional("images", &S::images, "Omitted: takes no images."),
                  optional("embedding_dimensions", &S::embedding_dimensions,
-                          "Elements of a vector. Omitted: the model writes text.", {1}),
+                          "Elements of a vector. Omitted: the model makes none.", {1}),
                  optional("takes", &S::takes, "Token ids, or text that only its engine can count."),
                  optional("replayable", &S::replayable,
                           "A run can be repeated bit by bit. false: a job lost after its first token ends."),
                  optional("device", &S::device, "A worker runs there and nowhere else. Omitted: wherever it fits."),
                  optional("parameters", &S::parameters,
-                          "Fields of sampling that its engine knows. Omitted: all of them.", {0, 64})};
+                          "Fields of sampling that its engine knows. Omitted: all of them.", {0, 64}),
+                 optional("reranks", &S::reranks, "Whether it judges documents by a query. Omitted: it does not.")};
 };
 
 }  // namespace llorch::wire

@@ -217,6 +217,9 @@ struct ModelFacts {
   std::optional<std::string> device;  // a worker runs on this device and no other; omitted: wherever it fits
   // Fields of sampling that its engine knows; any other one is refused. Omitted: all of them.
   std::optional<std::vector<std::string>> parameters;
+  std::optional<bool> reranks;  // true: a model of scores, which makes nothing else
+
+  bool writes() const { return !embedding_dimensions && !reranks.value_or(false); }
 };
 
 }  // namespace llorch::wire

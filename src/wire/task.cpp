@@ -47,7 +47,8 @@ struct EnumNames<StopReason> {
 template <>
 struct EnumNames<Workload> {
   static constexpr auto names = std::array{std::pair{Workload::kCompletion, std::string_view("completion")},
-                                           std::pair{Workload::kEmbedding, std::string_view("embedding")}};
+                                           std::pair{Workload::kEmbedding, std::string_view("embedding")},
+                                           std::pair{Workload::kRerank, std::string_view("rerank")}};
 };
 template <>
 struct EnumNames<PlacementMode> {
@@ -120,7 +121,8 @@ struct Table<SubmitRequest> {
       optional("model_ref", &S::model_ref, "Older spelling of `model`; give exactly one of the two.", {1, 512}),
       optional(
           "workload", &S::workload,
-          "What is wanted: a completion of `prompt` or `messages`, or embeddings of `input`. Omitted: completion."),
+          "What is wanted: a completion of `prompt` or `messages`, embeddings of `input`, or how well each `input` answers "
+          "`query`. Omitted: completion."),
       optional("prompt", &S::prompt, "Text to continue; this or `messages`.", {1, 4 << 20}),
       optional("messages", &S::messages, "Conversation to continue, for the model's chat template.", {0, 4 << 20}),
       optional("tools", &S::tools, "Functions the model may call, for the chat template.", {0, 4 << 20}),
@@ -128,7 +130,9 @@ struct Table<SubmitRequest> {
       optional("chat_template_kwargs", &S::chat_template_kwargs, "More variables for the chat template.", {0, 1 << 16}),
       optional("add_generation_prompt", &S::add_generation_prompt,
                "Whether the chat template ends with the start of an answer. Omitted: true."),
-      optional("input", &S::input, "Text or token ids, or a list of several: each becomes a vector.", {1, 4 << 20}),
+      optional("input", &S::input, "Text or token ids, or a list of several: each becomes a vector, or each text a score.",
+               {1, 4 << 20}),
+      optional("query", &S::query, "Of workload rerank: what the texts of `input` are judged by.", {1, 4 << 20}),
       optional("dimensions", &S::dimensions, "Of each vector, from the first on. Omitted: the model's.", {1, 1 << 20}),
       optional(
           "max_tokens", &S::max_tokens,
@@ -174,18 +178,25 @@ struct Table<SubmitRequest> {
 
  private:
   static base::Result<> validate_workload(const S& r) {
-    const bool embeds = r.workload.value_or(Workload::kCompletion) == Workload::kEmbedding;
-    if (embeds != r.input.has_value() || (r.dimensions && !embeds))
-      return field_error("input", "combination", "workload embedding and input go together; dimensions needs them");
-    if (!embeds && r.prompt.has_value() == r.messages.has_value())
+    const Workload workload = r.workload.value_or(Workload::kCompletion);
+    const bool has_inputs = workload != Workload::kCompletion;
+    if (has_inputs != r.input.has_value() || (r.dimensions && workload != Workload::kEmbedding))
+      return field_error("input", "combination",
+                         "workloads embedding and rerank go with input; dimensions needs embedding");
+    if ((workload == Workload::kRerank) != r.query.has_value())
+      return field_error("query", "combination", "workload rerank and query go together");
+    if (!has_inputs && r.prompt.has_value() == r.messages.has_value())
       return field_error("prompt", "missing", "give exactly one of prompt and messages");
-    if (!embeds) return {};
-    if (r.prompt || r.messages) return field_error("prompt", "combination", "an embedding job has input alone");
+    if (!has_inputs) return {};
+    if (r.prompt || r.messages) return field_error("prompt", "combination", "such a job has input alone");
+    const auto has_ids = [](const EmbeddingInput& input) { return !input.tokens.empty(); };
+    if (r.query && std::ranges::any_of(r.input->inputs, has_ids))
+      return field_error("input", "type", "documents are texts: a query and a document are told together");
     const bool draws =
         r.max_tokens || r.temperature || !r.stop.empty() || json_of(r.sampling) != json_of(SamplingRequest{});
     if (draws) {
       return field_error("workload", "combination",
-                         "embeddings take no max_tokens, no stop, no temperature and no sampling parameters");
+                         "embeddings and scores take no max_tokens, no stop, no temperature and no sampling parameters");
     }
     return {};
   }
@@ -372,7 +383,8 @@ struct Table<TaskResult> {
   static constexpr auto own = std::tuple{
       required("task_id", &S::task_id), required("text", &S::text, "The whole output."),
       optional("logprobs", &S::logprobs, "Of each token, when the request asked for them."),
-      optional("embeddings", &S::embeddings, "Of each input, as base64 of its f32 elements, little-endian.")};
+      optional("embeddings", &S::embeddings, "Of each input, as base64 of its f32 elements, little-endian."),
+      optional("scores", &S::scores, "Of each input, from 0 to 1.")};
   static constexpr auto fields = std::tuple_cat(own, Table<EndEvent>::fields);
 };
 

@@ -20,7 +20,7 @@ enum class OnDisconnect : std::uint8_t { kCancel = 0, kResume = 1 };
 enum class Determinism : std::uint8_t { kBestEffort = 0, kStrict = 1 };
 enum class JobStatus : std::uint8_t { kQueued, kDispatched, kRunning, kCompleted, kFailed, kCancelled };
 enum class StopReason : std::uint8_t { kEos, kMaxTokens, kStop, kContext };
-enum class Workload : std::uint8_t { kCompletion, kEmbedding };
+enum class Workload : std::uint8_t { kCompletion, kEmbedding, kRerank };
 enum class PlacementMode : std::uint8_t { kAuto, kPrefer, kPin };
 
 constexpr bool is_terminal(JobStatus s) {
@@ -69,8 +69,9 @@ struct SubmitRequest {
   std::optional<JsonArray> documents;
   std::optional<JsonObject> chat_template_kwargs;
   std::optional<bool> add_generation_prompt;  // omitted: true
-  // Of embeddings, which take none of max_tokens, temperature, sampling and stop.
+  // Of embeddings and reranking, which take none of max_tokens, temperature, sampling and stop.
   std::optional<EmbeddingInputs> input;
+  std::optional<std::string> query;        // of reranking: what each input, a text, is judged by
   std::optional<std::int64_t> dimensions;  // kept of each vector; omitted: all
   std::optional<std::int64_t> max_tokens;  // omitted: what the context has left, at most what the server allows
   std::optional<std::string> task_id;
@@ -251,6 +252,7 @@ struct TaskResult : EndEvent {
   std::string text;
   std::optional<std::vector<TokenLogprobs>> logprobs;  // of each token, where the request asked for them
   std::optional<std::vector<std::string>> embeddings;  // of embeddings: the vector of each input; `text` is empty
+  std::optional<std::vector<double>> scores;           // of reranking: of each input, 0 to 1; `text` is empty
 };
 
 }  // namespace llorch::wire

@@ -22,7 +22,8 @@ struct Table<EmbeddingOrder> {
   using S = EmbeddingOrder;
   static constexpr auto fields = std::tuple{
       required("input_tokens", &S::input_tokens, "How many of prompt_tokens each input has.", {1, kEmbeddingInputsMax}),
-      optional("dimensions", &S::dimensions, "Elements kept of each vector, from the first on.", {1, 1 << 20})};
+      optional("dimensions", &S::dimensions, "Elements kept of each vector, from the first on.", {1, 1 << 20}),
+      optional("scores", &S::scores, "A score of each input is wanted, not its vector.")};
 };
 template <>
 struct Table<ExecuteRequest> {
@@ -35,7 +36,7 @@ struct Table<ExecuteRequest> {
       optional("messages", &S::messages, "A conversation; of a model that has templates of its own.", {2, 4 << 20}),
       optional("prompt_sha256", &S::prompt_sha256, "Of the text behind prompt_tokens, or of messages.", {64, 64}),
       optional("images", &S::images, "In the order of their tokens among prompt_tokens.", {0, 64}),
-      optional("embedding", &S::embedding, "Vectors of inputs are wanted, not a continuation."),
+      optional("embedding", &S::embedding, "Vectors or scores of inputs are wanted, not a continuation."),
       optional("max_tokens", &S::max_tokens, "", {1, 1'000'000}),
       optional("temperature", &S::temperature, "0 is greedy.", {0, 2}),
       optional("stop", &S::stop, "", {0, 4}),

@@ -22,11 +22,12 @@ struct ExecuteImage {
   std::int64_t height = 0;
 };
 
-// An embedding job: prompt_tokens hold its inputs, one behind the other, and each input's vector is the text of one token
-// event, as embedding.h says.
+// An embedding or rerank job: prompt_tokens hold its inputs, one behind the other, and each input's vector or score is the text of
+// one token event, as embedding.h says.
 struct EmbeddingOrder {
   std::vector<std::int64_t> input_tokens;  // of each input
   std::optional<std::int64_t> dimensions;  // kept of each vector; omitted: all
+  std::optional<bool> scores;              // of each input, in place of its vector; omitted: false
 };
 
 // POST /execute. Exactly one of `prompt_tokens` (of a model that takes tokens: orchestratord has tokenised once), `prompt`

@@ -234,7 +234,7 @@ loading::ReadyReport ready_report_of(const Options& o, const Loaded& loaded) {
           .memory_by_device = memory_by_device(*loaded.engine, bytes)};
 }
 
-bool makes_embeddings(const engine::inference::EngineFacts& facts) {
+bool pools(const engine::inference::EngineFacts& facts) {
   return facts.pooling != engine::plan::Pooling::kNone;
 }
 
@@ -360,7 +360,9 @@ base::Result<> serve(const Options& o, Loaded& loaded, Network& network) {
                       .health = health,
                       .vision = loaded.engine->vision(),
                       .context_tokens = *health.context_length,
-                      .dimensions = makes_embeddings(report.facts) ? report.facts.output_width : 0,
+                      .dimensions = pools(report.facts) ? report.facts.output_width : 0,
+                      .scores = report.facts.scores,
+                      .token_types = report.facts.token_types,
                       .timeout_ms_max = o.inference_timeout_s * 1000,
                       .ready_mono_ms = clock.now().mono_ms,
                       .on_shutdown = ask_to_stop});
@@ -368,7 +370,8 @@ base::Result<> serve(const Options& o, Loaded& loaded, Network& network) {
   const std::string token = TRY(control_token());
   TRY(self_test_http(network.client, {.url = net::http::base_url(net::http::local_host(o.bind), server.port()),
                                       .bearer = token,
-                                      .embeds = makes_embeddings(report.facts)}));
+                                      .embeds = pools(report.facts),
+                                      .scores = report.facts.scores}));
   if (gate) gate->close_behind_self_test();
   if (!o.callback_url.empty() && o.advertise.empty() && net::http::is_unspecified(o.bind)) {
     return base::fail(

@@ -99,7 +99,9 @@ class HttpApi {
   void execute(const net::Request& request, const net::ExchangePtr& exchange) {
     auto decoded = wire::decode<wire::ExecuteRequest>(request.body, wire::UnknownKeys::kRefuse);
     if (!decoded) return void(exchange->respond_error(decoded.error()));
-    if (decoded->embedding.has_value() != (c_.dimensions != 0)) return void(exchange->respond_error(other_workload()));
+    const bool wants_scores = decoded->embedding && decoded->embedding->scores.value_or(false);
+    if (decoded->embedding.has_value() != (c_.dimensions != 0) || wants_scores != c_.scores)
+      return void(exchange->respond_error(other_workload()));
     if (decoded->embedding) return embed(*decoded, request, exchange);
     auto spec = make_sequence_spec(*decoded, c_.tokenizer, c_.context_tokens, fresh_seed());
     if (!spec) return void(exchange->respond_error(spec.error()));
@@ -195,7 +197,10 @@ class HttpApi {
   void embed(const wire::ExecuteRequest& wanted, const net::Request& request, const net::ExchangePtr& exchange) {
     auto spec = embedding::make_embedding_spec(
         wanted,
-        {.vocab = c_.tokenizer.facts().vocab_size, .context_tokens = c_.context_tokens, .dimensions = c_.dimensions});
+        {.vocab = c_.tokenizer.facts().vocab_size,
+         .context_tokens = c_.context_tokens,
+         .dimensions = c_.dimensions,
+         .token_types = c_.token_types});
     if (!spec) return void(exchange->respond_error(spec.error()));
     Accepted job = accepted(wanted, request, exchange, spec->seed);
     job.spec = std::move(*spec);
@@ -218,7 +223,8 @@ class HttpApi {
 
   base::Error other_workload() const {
     return {base::ErrorCode::kInvalidParams,
-            c_.dimensions != 0 ? "this worker's model makes embeddings and nothing else; send `embedding`"
+            c_.scores            ? "this worker's model judges documents and does nothing else; send `embedding` with `scores`"
+            : c_.dimensions != 0 ? "this worker's model makes embeddings and nothing else; send `embedding`"
                                : "this worker's model writes text and makes no embeddings; leave out `embedding`",
             {}};
   }

@@ -19,7 +19,9 @@ struct HttpApiContext {
   wire::WorkerHealth health;  // the constant part
   const engine::models::VisionConfig& vision;
   std::int64_t context_tokens = 0;
-  std::int64_t dimensions = 0;  // of the vectors of a model of embeddings; 0: it writes text
+  std::int64_t dimensions = 0;  // of the rows of a model of embeddings or scores; 0: it writes text
+  bool scores = false;          // with dimensions: the rows are scores
+  std::uint32_t token_types = 0;
   std::int64_t timeout_ms_max = 0;
   std::int64_t ready_mono_ms = 0;
   std::function<void()> on_shutdown;  // called once, on the io thread

@@ -111,6 +111,7 @@ net::ClientRequest execute_request(const SelfTestServer& server, std::int64_t ma
     const auto inputs = static_cast<std::size_t>(std::min(max_tokens, wire::kEmbeddingInputsMax));
     request.prompt_tokens->assign(inputs, 0);
     request.embedding = {.input_tokens = std::vector<std::int64_t>(inputs, 1)};
+    if (server.scores) request.embedding->scores = true;
   }
   return {.method = "POST",
           .url = server.url + "/execute",

@@ -22,6 +22,7 @@ base::Result<> check_self_test_record(const std::filesystem::path& directory, co
 struct SelfTestServer {
   std::string url, bearer;
   bool embeds = false;  // instead of writing
+  bool scores = false;  // with embeds: and gives scores of it
 };
 // Runs one job and cancels one through the worker's own HTTP surface. Blocks. SELF_TEST_FAILED says which part.
 base::Result<> self_test_http(net::Client& client, const SelfTestServer& server);

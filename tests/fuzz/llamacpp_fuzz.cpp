@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "orchestratord/http/llamacpp/request.h"
+#include "orchestratord/http/llamacpp/rerank.h"
 #include "wire/json.h"
 
 namespace llamacpp = llorch::orchestratord::http::llamacpp;
@@ -13,6 +14,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   (void)llamacpp::decode_tokenize(text);
   (void)llamacpp::decode_detokenize(text);
+  if (auto judged = llamacpp::decode_rerank(text)) {
+    judged->submission.model = "any";
+    if (!decode<SubmitRequest>(encode(judged->submission), UnknownKeys::kRefuse)) std::abort();
+  }
   auto request = llamacpp::decode_apply_template(text);
   if (!request) return 0;
   if (!request->model) request->model = "any";

@@ -5,7 +5,7 @@
 
 #include "base/file.h"
 #include "engine/io/gguf_writer.h"
-#include "engine/models/config/pooling.h"
+#include "engine/models/config/outputs.h"
 #include "engine/models/model.h"
 #include "engine/models/registry.h"
 #include "golden_support.h"
@@ -28,8 +28,12 @@ std::string other_keys(const std::string& json) {
   if (!family) return family.error().message;
   const auto keys = HfKeys::of(files);
   if (!keys) return keys.error().message;
-  if (const auto config = (*family)->read_hf(*keys); !config) return config.error().message;
-  if (const auto pooling = engine::models::read_pooling(*keys); !pooling) return pooling.error().message;
+  auto config = (*family)->read_hf(*keys);
+  if (!config) return config.error().message;
+  const engine::models::WeightNames names(files, **family);
+  // That nothing says how an encoder's rows are pooled is no key's fault.
+  const auto outputs = engine::models::read_outputs(*keys, names, *config);
+  if (!outputs && config->attention.causal) return outputs.error().message;
   const auto refused = engine::models::refuse_other_keys(*keys, (*family)->name, (*family)->hf_others);
   return refused ? "" : refused.error().message;
 }
@@ -96,8 +100,9 @@ TEST_P(OfFamily, AnUnknownKeyOfAGgufFileRefusesTheModel) {
   const ModelFiles files = ModelFiles::from_gguf(GgufFile::parse(bytes, "model.gguf").value()).value();
   const Family& family = **engine::models::find_family(files);
   const auto keys = engine::models::GgufKeys::of(files).value();
-  (void)family.read_gguf(keys);
-  (void)engine::models::read_pooling(keys);
+  auto config = family.read_gguf(keys).value_or(engine::models::ModelConfig{});
+  const engine::models::WeightNames names(files, family);
+  (void)engine::models::read_outputs(keys, names, config);
   const auto refused = engine::models::refuse_other_keys(keys, family.name, family.gguf_others);
   ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().message.find(".llorch_unknown' = 1"), std::string::npos) << refused.error().message;

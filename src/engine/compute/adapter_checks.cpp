@@ -40,6 +40,8 @@ class Checks {
         return merger({.merge_size = p.merge_size, .part = p.part, .parts = p.parts});
       }
       case Opcode::kVisionScatter: return scatter(param_as<VisionScatterParams>(args_.params));
+      case Opcode::kPositionEmbedding: return weights({PositionEmbeddingSlot::kPositions, PositionEmbeddingSlot::kTypes});
+      case Opcode::kDense: return dense(param_as<DenseParams>(args_.params));
       case Opcode::kLmHead: return weights({LmHeadSlot::kWeight});
       case Opcode::kPool: return pool(param_as<PoolParams>(args_.params));
     }
@@ -64,6 +66,7 @@ class Checks {
   Result<> merger(const Merger& m) const;
   Result<> scatter(const VisionScatterParams& p) const;
   Result<> pool(const PoolParams& p) const;
+  Result<> dense(const DenseParams& p) const;
 
   // Every weight against its slot; `allowed` are the slots the opcode's adapters read.
   template <class Slot>
@@ -91,7 +94,6 @@ Result<> Checks::rms_norm(const RmsNormParams& p) const {
 Result<> Checks::attention(const AttentionParams& p) const {
   const auto kv_dtype = static_cast<DType>(p.kv_dtype);
   TRY(require(p.causal == 0 || kv_dtype == DType::kF32 || kv_dtype == DType::kF16, "a KV type other than f32 and f16"));
-  TRY(require(p.causal != 0 || p.window == 0, "a window over rows that see each other"));
   TRY(require(p.kv_heads != 0 && p.heads % p.kv_heads == 0, "heads that kv heads do not divide"));
   TRY(require(
       p.d_qk <= kernels_.key_dims_max && p.d_v <= kernels_.value_dims_max,
@@ -221,6 +223,11 @@ Result<> Checks::scatter(const VisionScatterParams& p) const {
 
 Result<> Checks::pool(const PoolParams& p) const {
   return require(p.pooling >= Pooling::kMean && p.pooling <= Pooling::kLast, "an unknown kind of pooling");
+}
+
+Result<> Checks::dense(const DenseParams& p) const {
+  TRY(require(p.act == DenseActivation::kNone || p.act == DenseActivation::kTanh, "an unknown activation"));
+  return weights({DenseSlot::kWeight, DenseSlot::kBias});
 }
 
 template <class Slot>

@@ -10,8 +10,9 @@ using base::ErrorCode;
 using base::TokenId;
 using plan::StepLimits;
 
-std::uint64_t BatchBuilder::device_bytes(const StepLimits& limits, bool takes_images) {
-  return (takes_images ? 6ULL : 3ULL) * limits.rows_max * sizeof(std::uint32_t);
+std::uint64_t BatchBuilder::device_bytes(const StepLimits& limits, const BatchModel& model) {
+  const std::uint64_t arrays = 3 + (model.token_types > 1 ? 1 : 0) + (model.takes_images ? 3 : 0);
+  return arrays * limits.rows_max * sizeof(std::uint32_t);
 }
 
 base::Result<BatchBuilder> BatchBuilder::make(const StepLimits& limits, const BatchModel& model,
@@ -26,7 +27,7 @@ base::Result<BatchBuilder> BatchBuilder::make(const StepLimits& limits, const Ba
   builder.output_rows_.reserve(limits.output_rows_max);
   builder.image_rows_.reserve(limits.slots_max);
   builder.cursors_.reserve(limits.slots_max);
-  const std::uint64_t bytes = device_bytes(limits, model.takes_images);
+  const std::uint64_t bytes = device_bytes(limits, model);
   builder.rows_.resize(bytes / sizeof(std::uint32_t));
   builder.device_ = TRY(plan::DeviceBuffer::allocate(backend, bytes, plan::MemoryPurpose::kTables));
   return builder;
@@ -40,7 +41,8 @@ base::Result<> BatchBuilder::check_request(const SlotRows& request, const SlotFi
                       fmt::format("slot {} holds {} of {} positions; {} more do not fit", request.slot, fill.length,
                                   fill.tokens_max, request.tokens.size()));
   }
-  const auto outside = [&](TokenId token) { return index(token) >= model_.vocab; };
+  const std::uint32_t types = std::max(model_.token_types, 1U);
+  const auto outside = [&](TokenId token) { return row_id_of(token) >= model_.vocab || type_of(token) >= types; };
   if (std::ranges::any_of(request.tokens, outside)) {
     return base::fail(ErrorCode::kInvalidParams,
                       fmt::format("a token id is outside the vocabulary of {}", model_.vocab));
@@ -76,7 +78,7 @@ void BatchBuilder::place_images(std::span<const SlotRows> requests, std::span<co
                                 std::uint32_t total) {
   cursors_.clear();
   image_rows_.clear();
-  std::uint32_t* at = rows_.data() + 3ULL * limits_.rows_max;
+  std::uint32_t* at = rows_.data() + places_begin();
   bool any = false;
   for (const SlotRows& request : requests) {
     const SlotFill& fill = fills[request.slot];
@@ -105,10 +107,12 @@ base::Result<> BatchBuilder::build(std::span<const SlotRows> requests, std::span
   std::uint32_t* const row_ids = rows_.data();
   std::uint32_t* const positions = row_ids + limits_.rows_max;
   std::uint32_t* const slot_of_row = positions + limits_.rows_max;
+  std::uint32_t* const types = model_.token_types > 1 ? slot_of_row + limits_.rows_max : nullptr;
   std::uint32_t row = 0;
   for (const SlotRows& request : requests) {
     for (std::size_t t = 0; t < request.tokens.size(); ++t, ++row) {
-      row_ids[row] = index(request.tokens[t]);
+      row_ids[row] = row_id_of(request.tokens[t]);
+      if (types != nullptr) types[row] = type_of(request.tokens[t]);
       positions[row] = fills[request.slot].length + static_cast<std::uint32_t>(t);
       slot_of_row[row] = request.slot;
       if (t + request.outputs() >= request.tokens.size()) output_rows_.push_back(row);
@@ -129,7 +133,8 @@ base::Result<> BatchBuilder::build(std::span<const SlotRows> requests, std::span
   ctx.row_ids = device;
   ctx.positions = device + limits_.rows_max;
   ctx.slot_of_row = device + 2ULL * limits_.rows_max;
-  ctx.positions3 = model_.takes_images ? device + 3ULL * limits_.rows_max : nullptr;
+  ctx.row_types = model_.token_types > 1 ? device + 3ULL * limits_.rows_max : nullptr;
+  ctx.positions3 = model_.takes_images ? device + places_begin() : nullptr;
   ctx.image_rows = image_rows_;
   const bool decodes = row == requests.size() && image_rows_.empty();
   ctx.mode = decodes ? plan::ExecutionMode::kDecode : plan::ExecutionMode::kPrefill;

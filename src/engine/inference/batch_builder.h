@@ -40,17 +40,23 @@ struct SlotFill {
   vision::RowCursor cursor;
 };
 
+// A token of a pair's second text: which text a token is of stands above its id.
+inline constexpr std::uint32_t kTokenTypeShift = 24;
+constexpr std::uint32_t row_id_of(base::TokenId token) { return index(token) & ((1U << kTokenTypeShift) - 1); }
+constexpr std::uint32_t type_of(base::TokenId token) { return index(token) >> kTokenTypeShift; }
+
 // What of a model's configuration a batch shows.
 struct BatchModel {
   std::uint32_t vocab = 0;
   bool takes_images = false;                     // rows have three positions
   std::array<std::uint32_t, 2> image_row_ids{};  // with takes_images
+  std::uint32_t token_types = 0;                 // 0: tokens have none; above 1 rows say theirs
 };
 
 // Turns requests into a ragged batch. All memory is taken by make(); build() allocates nothing unless it fails.
 class BatchBuilder {
  public:
-  static std::uint64_t device_bytes(const plan::StepLimits& limits, bool takes_images);
+  static std::uint64_t device_bytes(const plan::StepLimits& limits, const BatchModel& model);
   static base::Result<BatchBuilder> make(const plan::StepLimits& limits, const BatchModel& model,
                                          plan::Backend& backend);
 
@@ -69,6 +75,7 @@ class BatchBuilder {
  private:
   base::Result<> check(std::span<const SlotRows> requests, std::span<const SlotFill> fills) const;
   bool is_image_row(std::uint32_t id) const;
+  std::uint64_t places_begin() const { return (model_.token_types > 1 ? 4ULL : 3ULL) * limits_.rows_max; }
   void place_images(std::span<const SlotRows> requests, std::span<const SlotFill> fills, std::uint32_t total);
 
   plan::Backend* backend_ = nullptr;
@@ -77,7 +84,8 @@ class BatchBuilder {
   std::vector<std::uint32_t> active_slots_, sequence_lengths_, row_offsets_, output_rows_;
   std::vector<plan::ImageRows> image_rows_;  // empty when no row of the batch is an image's
   std::vector<vision::RowCursor> cursors_;
-  // Host copy of device_: row ids, positions, slots, rows_max of each; with images [3][T] positions.
+  // Host copy of device_: row ids, positions, slots, types of tokens where they have some, rows_max of each; with images [3][T]
+  // positions.
   std::vector<std::uint32_t> rows_;
   plan::DeviceBuffer device_;
 };

@@ -65,6 +65,8 @@ struct EngineFacts {
   std::uint32_t vocab = 0;
   std::uint32_t output_width = 0;                // of an output row: vocab, or of a model of embeddings their width
   plan::Pooling pooling = plan::Pooling::kNone;  // kNone: output rows are logits
+  bool scores = false;                           // a pooled row is a score (models::ModelConfig::scores)
+  std::uint32_t token_types = 0;                 // of a pair's texts (kTokenTypeShift)
   std::uint32_t context_tokens = 0;              // per slot, as loaded
   std::uint32_t context_tokens_model = 0;        // what the model was made for
   std::uint32_t slots = 0;

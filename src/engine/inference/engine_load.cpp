@@ -373,9 +373,7 @@ Result<Engine::RankMemory> Engine::take_rank_memory(const Draft& draft, const kv
   room.workspace = TRY(DeviceBuffer::allocate(backend, sizing.memory_plan.workspace_bytes, MemoryPurpose::kWorkspace));
   const models::VisionConfig& vision = model.config.vision;
   const bool takes_images = model.plans.vision_encode.has_value();
-  room.batch = TRY(BatchBuilder::make(
-      sizing.limits, {.vocab = model.config.vocab, .takes_images = takes_images, .image_row_ids = vision.image_row_ids},
-      backend));
+  room.batch = TRY(BatchBuilder::make(sizing.limits, memory::batch_model(model), backend));
   room.long_rope_memory =
       TRY(DeviceBuffer::allocate(backend, memory::long_rope_flag_bytes(model, sizing.limits), MemoryPurpose::kTables));
   TRY(upload_rope_tables(model, backend, room));
@@ -450,6 +448,8 @@ void Engine::describe(const Draft& draft, const EngineOptions& options) {
             .vocab = config.vocab,
             .output_width = config.output_width(),
             .pooling = config.pooling,
+            .scores = config.scores,
+            .token_types = config.token_types,
             .context_tokens = limits.context_tokens_max,
             .context_tokens_model = config.context_tokens,
             .slots = limits.slots_max,

@@ -121,16 +121,34 @@ Result<ModelFiles> ModelFiles::open(const std::filesystem::path& path) {
   if (!index.holds.empty()) TRY(check_index(index, shards));
   ModelFiles files = TRY(from_hugging_face(std::move(config), std::move(shards)));
   files.images_ = TRY(image_processor_of(path));
-  if (is_present(path / kPoolingName)) {
-    if (is_present(path / kDenseName)) {
-      return fail(ErrorCode::kUnsupportedFormatVersion,
-                  fmt::format("{} has a dense layer behind its pooling ({}), which is not supported", path.string(),
-                              kDenseName));
-    }
-    files.pooling_ = TRY(HfConfig::open(path / kPoolingName));
-  }
+  TRY(files.add_sentence_modules(path));
   files.source_ = path.string();
   return files;
+}
+
+// The linear layers behind a pooling stand in directories of their own, the first without a gap.
+Result<> ModelFiles::add_sentence_modules(const std::filesystem::path& directory) {
+  if (is_present(directory / kLogitScoreName)) answers_ = TRY(HfConfig::open(directory / kLogitScoreName));
+  if (!is_present(directory / kPoolingName)) return {};
+  pooling_ = TRY(HfConfig::open(directory / kPoolingName));
+  for (std::size_t i = 0; i < kDenseNames.size(); ++i) {
+    const std::string_view name = kDenseNames[i];
+    const bool present = is_present(directory / name);
+    if (present && dense_.size() != i) {
+      return fail(ErrorCode::kUnsupportedFormatVersion,
+                  fmt::format("{} has {} without {}; this order of modules is not supported", directory.string(), name,
+                              kDenseNames[dense_.size()]));
+    }
+    if (!present) continue;
+    dense_.push_back(TRY(HfConfig::open(directory / name / kHfConfigName)));
+    shards_.push_back(TRY(SafetensorsFile::open(directory / name / kSafetensorsName)));
+    file_bytes_ += shards_.back().file_bytes();
+    for (FileTensor tensor : shards_.back().tensors()) {
+      tensor.name = names_.emplace_back(fmt::format("{}.{}", name, tensor.name));
+      tensors_.push_back(tensor);
+    }
+  }
+  return index_tensors();
 }
 
 Result<ModelFiles> ModelFiles::from_gguf(std::vector<GgufFile> parts) {

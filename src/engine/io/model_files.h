@@ -2,6 +2,7 @@
 // One door to a stored model: a GGUF file, a GGUF model split into several, or a Hugging Face directory.
 #include <cstdint>
 #include <filesystem>
+#include <list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -33,7 +34,7 @@ class ModelFiles {
   //   in the same directory, checked against split.no, split.count and split.tensors.count;
   //   a directory with config.json and model.safetensors, or model.safetensors.index.json with the files it names.
   // Errors: those of GgufFile, HfConfig, SafetensorsFile, SafetensorsIndex and join_quantized(); IO_ERROR (a part is missing);
-  // UNSUPPORTED_FORMAT_VERSION (a directory without safetensors, or with a dense layer behind its pooling); CORRUPT_FILE (parts that do not belong together, a tensor in
+  // UNSUPPORTED_FORMAT_VERSION (a directory without safetensors, or with a module behind its pooling that is not read); CORRUPT_FILE (parts that do not belong together, a tensor in
   // two of them or in another than the index says).
   static base::Result<ModelFiles> open(const std::filesystem::path& path);
   // The same from files already read. `parts` in order; for one file, just that one.
@@ -62,12 +63,17 @@ class ModelFiles {
   const HfConfig* hf_images() const { return images_ ? &*images_ : nullptr; }
   // How a Hugging Face directory of a model of embeddings pools rows (kPoolingName); null without.
   const HfConfig* hf_pooling() const { return pooling_ ? &*pooling_ : nullptr; }
+  // The linear layers behind it, in order; their tensors are DIRECTORY.NAME: 2_Dense.linear.weight.
+  std::span<const HfConfig> hf_dense() const { return dense_; }
+  // Whose logits a Hugging Face directory of a model of scores wants (kLogitScoreName); null without.
+  const HfConfig* hf_answers() const { return answers_ ? &*answers_ : nullptr; }
   // The metadata of the vision tower's own file; null without one.
   const GgufFile* projector() const { return projector_ ? &*projector_ : nullptr; }
 
  private:
   ModelFiles() = default;
   base::Result<> index_tensors();
+  base::Result<> add_sentence_modules(const std::filesystem::path& directory);
 
   std::string source_;
   std::uint64_t file_bytes_ = 0;
@@ -76,9 +82,12 @@ class ModelFiles {
   std::optional<HfConfig> config_;                     // Hugging Face
   std::optional<HfConfig> images_;                     // Hugging Face
   std::optional<HfConfig> pooling_;                    // Hugging Face
+  std::vector<HfConfig> dense_;                        // Hugging Face
+  std::optional<HfConfig> answers_;                    // Hugging Face
   std::vector<SafetensorsFile> shards_;                // Hugging Face
   std::vector<std::unique_ptr<JoinedTensor>> joined_;  // Hugging Face; made of the shards' tensors
   std::vector<FileTensor> tensors_;
+  std::list<std::string> names_;  // of tensors that go by another name here than in their file
   std::vector<std::uint32_t> names_sorted_;  // indices into tensors_, by name
 };
 

@@ -19,6 +19,7 @@ namespace {
 // Of a Hugging Face directory, beside the weights: all that a model's behaviour is read from.
 constexpr std::string_view kSideFiles[] = {kHfConfigName,
                                            kPoolingName,
+                                           kLogitScoreName,
                                            "chat_template.jinja",
                                            "chat_template.json",
                                            "generation_config.json",
@@ -105,6 +106,11 @@ Result<std::vector<ModelFile>> model_file_list(const std::filesystem::path& path
     const SafetensorsIndex weights = TRY(safetensors_of(path));
     for (const auto& name : weights.files) files.push_back({name, path / name});
     for (const auto& name : kSideFiles) files.push_back({std::string(name), path / name});
+    for (const auto& name : kDenseNames) {
+      if (!is_present(path / name)) continue;
+      for (const auto& file : {kHfConfigName, kSafetensorsName})
+        files.push_back({fmt::format("{}/{}", name, file), path / name / file});
+    }
     if (!weights.holds.empty()) files.push_back({std::string(kSafetensorsIndexName), path / kSafetensorsIndexName});
     std::erase_if(files, [](const ModelFile& file) {
       return file.name != kHfConfigName && !file.name.ends_with(".safetensors") && !is_present(file.path);

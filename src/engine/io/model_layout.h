@@ -1,5 +1,6 @@
 #pragma once
 // Which files make a stored model.
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -17,7 +18,9 @@ inline constexpr std::string_view kImageProcessorName = "preprocessor_config.jso
 inline constexpr std::string_view kProcessorName = "processor_config.json";
 // Of models of embeddings, as Sentence Transformers saves them.
 inline constexpr std::string_view kPoolingName = "1_Pooling/config.json";
-inline constexpr std::string_view kDenseName = "2_Dense";
+inline constexpr std::array<std::string_view, 2> kDenseNames{"2_Dense", "3_Dense"};
+// Of models that score by the answers they would give, as Sentence Transformers saves them.
+inline constexpr std::string_view kLogitScoreName = "1_LogitScore/config.json";
 inline constexpr std::string_view kSafetensorsName = "model.safetensors";
 inline constexpr std::string_view kSafetensorsIndexName = "model.safetensors.index.json";
 inline constexpr std::string_view kMoreTemplatesDirectory = "additional_chat_templates";

@@ -88,6 +88,68 @@ base::Result<> read_chat_templates(const GgufFile& file, text::TokenizerData& da
   return {};
 }
 
+// How the converter spells the tokens of a WordPiece vocabulary: a word's beginning with U+2581, what continues one as it is, and
+// [NAMES] as they are.
+constexpr std::string_view kWordBegin = "\xE2\x96\x81";
+std::string word_piece_spelling(const std::string& token) {
+  if (token.starts_with('[') && token.ends_with(']')) return token;
+  return token.starts_with(kWordBegin) ? token.substr(kWordBegin.size()) : "##" + token;
+}
+
+// BERT's steps, which a file of this kind does not say: its texts are of one case.
+text::Pipeline bert_pipeline() {
+  using text::NormalizerKind;
+  text::Pipeline out;
+  for (const NormalizerKind kind : {NormalizerKind::kClean, NormalizerKind::kSpaceCjk, NormalizerKind::kNfd,
+                                    NormalizerKind::kDropNonspacing, NormalizerKind::kLowercase})
+    out.normalizers.push_back({.kind = kind, .pattern = {}, .text = {}});
+  for (const auto kind : {text::PreTokenizerKind::kWhitespaceSplit, text::PreTokenizerKind::kPunctuation}) {
+    text::PreTokenizerStep step;
+    step.kind = kind;
+    out.pre_tokenizers.push_back(std::move(step));
+  }
+  text::DecoderStep decoder;
+  decoder.kind = text::DecoderKind::kWordPiece;
+  decoder.start = 1;
+  out.decoders.push_back(std::move(decoder));
+  return out;
+}
+
+std::optional<TokenId> find_token(const std::vector<std::string>& tokens, std::string_view spelling) {
+  const auto at = std::ranges::find(tokens, spelling);
+  if (at == tokens.end()) return std::nullopt;
+  return TokenId{static_cast<std::uint32_t>(at - tokens.begin())};
+}
+
+// GGUF's "bert": WordPiece between [CLS] and [SEP].
+base::Result<> read_word_piece(const GgufFile& file, text::TokenizerData& data) {
+  data.model = "wordpiece";
+  for (std::string& token : data.tokens) token = word_piece_spelling(token);
+  data.json.pipeline = bert_pipeline();
+  std::optional<TokenId> first, last;
+  TRY(read_id(file, "tokenizer.ggml.cls_token_id", first));
+  TRY(read_id(file, "tokenizer.ggml.bos_token_id", first));
+  TRY(read_id(file, "tokenizer.ggml.seperator_token_id", last));  // as GGUF spells it
+  if (!first) first = find_token(data.tokens, "[CLS]");
+  if (!last) last = find_token(data.tokens, "[SEP]");
+  if (!data.unknown) data.unknown = find_token(data.tokens, "[UNK]");
+  if (!first || !last) {
+    return base::fail(ErrorCode::kConfigKeyMissing,
+                      "tokenizer.ggml.bos_token_id and .seperator_token_id are not there, and the vocabulary has no [CLS] and [SEP]");
+  }
+  data.json.prefix = {*first};
+  data.json.suffix = {*last};
+  data.json.pair = {.between = {*last}, .second_type = 1};
+  data.add_bos = data.add_eos = std::nullopt;
+  // What stands in brackets is found as it is spelled and in no other case.
+  if (data.kinds.empty()) data.kinds.assign(data.tokens.size(), text::TokenKind::kNormal);
+  for (std::size_t i = 0; i < data.tokens.size() && i < data.kinds.size(); ++i) {
+    for (const std::string_view special : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"})
+      if (data.tokens[i] == special) data.kinds[i] = text::TokenKind::kControl;
+  }
+  return {};
+}
+
 }  // namespace
 
 base::Result<> read_tokenizer_roles(const GgufFile& file, text::TokenizerData& data) {
@@ -118,6 +180,7 @@ base::Result<text::TokenizerData> read_tokenizer_data(const GgufFile& file) {
     data.merges = TRY(read_strings(file, "tokenizer.ggml.merges", Limits::kMergesMax));
   }
   TRY(read_tokenizer_roles(file, data));
+  if (data.model == "bert") TRY(read_word_piece(file, data));
   TRY(check_sizes(data));
   return data;
 }

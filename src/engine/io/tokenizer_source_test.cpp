@@ -86,6 +86,45 @@ TEST(TokenizerSource, ReadsChatTemplates) {
   EXPECT_EQ(data.named_chat_templates, (std::vector<text::NamedChatTemplate>{{"tool_use", "{{ tools }}"}}));
 }
 
+// As the converter writes a WordPiece vocabulary: U+2581 begins a word, what continues one has nothing.
+TEST(TokenizerSource, ReadsTheVocabularyOfABert) {
+  GgufWriter writer;
+  writer.put("tokenizer.ggml.model", std::string_view("bert"));
+  const std::vector<std::string> tokens{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "\xE2\x96\x81un", "aff", "able", "\xE2\x96\x81!"};
+  writer.put_strings("tokenizer.ggml.tokens", tokens);
+  const auto read = [&] {
+    const auto bytes = writer.to_bytes().value();
+    return read_tokenizer_data(GgufFile::parse(bytes).value());
+  };
+  const Tokenizer by_spelling = Tokenizer::create(read().value()).value();
+  writer.put("tokenizer.ggml.bos_token_id", std::uint32_t{2});
+  writer.put("tokenizer.ggml.seperator_token_id", std::uint32_t{3});
+  writer.put("tokenizer.ggml.unknown_token_id", std::uint32_t{1});
+  const Tokenizer tokenizer = Tokenizer::create(read().value()).value();
+  const auto ids = [](const std::vector<TokenId>& tokens_of) {
+    std::vector<std::uint32_t> out;
+    for (const TokenId token : tokens_of) out.push_back(base::index(token));
+    return out;
+  };
+  using Ids = std::vector<std::uint32_t>;
+  for (const Tokenizer* each : {&tokenizer, &by_spelling}) {
+    EXPECT_EQ(ids(each->encode("UNAFFABLE!")), (Ids{2, 4, 5, 6, 7, 3}));
+    EXPECT_EQ(ids(each->encode("\xC3\xBCn unaff xyz")), (Ids{2, 4, 4, 5, 1, 3})) << "accents go";
+    EXPECT_EQ(ids(each->encode("[SEP]")), (Ids{2, 1, 1, 1, 3})) << "brackets are text";
+  }
+  const auto pair = tokenizer.encode_pair("un", "!");
+  ASSERT_TRUE(pair);
+  EXPECT_EQ(ids(pair->tokens), (Ids{2, 4, 3, 7, 3}));
+  EXPECT_EQ(pair->second_begin, 3U);
+  EXPECT_EQ(pair->second_type, 1U);
+}
+
+TEST(TokenizerSource, ABertWithoutItsEndsIsRefused) {
+  SmallFile file;
+  file.put("tokenizer.ggml.model", std::string_view("bert"));
+  EXPECT_EQ(file.read().error().code, base::ErrorCode::kConfigKeyMissing);
+}
+
 TEST(TokenizerSource, PassesOnAModelItDoesNotKnow) {
   SmallFile file;
   file.put("tokenizer.ggml.model", std::string_view("t5"))

@@ -36,6 +36,7 @@ enum class Load : std::uint8_t {
   kHeadRows,               // two slots, the first and the last, take turns head by head
   kDeltaGroups,            // of a gated-delta mixer: per key head its rows of q, k, v and z, or of beta and decay
   kMxfp4Rows,              // kInterleavedRows in MXFP4 as NAME_blocks and NAME_scales
+  kTokenRows,  // the rows of two tokens, or of one: those that say yes and no (io::ModelFiles::hf_answers)
   kFrames,  // one [out, 3, p, p] per frame of a patch, NAME and NAME.1: the slot's rows are channel, frame, pixel
 };
 
@@ -74,6 +75,10 @@ struct Tower {
   LayerTemplate block;              // each; the configuration says behind which an extraction follows
   std::span<const LayerOp> after;   // once, behind the blocks
 };
+
+// Of linear layers over pooled rows, whose names are no family's: Sentence Transformers' modules, heads of classification. By number:
+enum DenseNumber : std::uint8_t { kDense2, kDense3, kClassifierDense, kClassifierOut, kAnswers };
+std::span<const WeightRow> dense_weights();
 
 struct Family {
   std::string_view name;                           // for messages

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "engine/models/config/other_keys.h"
-#include "engine/models/config/pooling.h"
+#include "engine/models/config/outputs.h"
 #include "engine/models/plan_compiler/compiler.h"
 #include "engine/models/plan_compiler/params.h"
 #include "engine/models/registry.h"
@@ -45,25 +45,25 @@ void describe_weights(CompiledModel& model) {
   if (most != elements_of.end()) model.weight_dtype = most->first;
 }
 
-base::Result<ModelConfig> read_gguf(const io::ModelFiles& files, const Family& family) {
+base::Result<ModelConfig> read_gguf(const io::ModelFiles& files, const Family& family, const WeightNames& names) {
   const GgufKeys keys = TRY(GgufKeys::of(files));
   ModelConfig config = TRY(family.read_gguf(keys));
-  config.pooling = TRY(read_pooling(keys));
+  TRY(read_outputs(keys, names, config));
   TRY(refuse_other_keys(keys, family.name, family.gguf_others));
   return config;
 }
 
-base::Result<ModelConfig> read_hf(const io::ModelFiles& files, const Family& family) {
+base::Result<ModelConfig> read_hf(const io::ModelFiles& files, const Family& family, const WeightNames& names) {
   const HfKeys keys = TRY(HfKeys::of(files));
   ModelConfig config = TRY(family.read_hf(keys));
-  config.pooling = TRY(read_pooling(keys));
+  TRY(read_outputs(keys, names, config));
   TRY(refuse_other_keys(keys, family.name, family.hf_others));
   return config;
 }
 
 base::Result<ModelConfig> read_config(const io::ModelFiles& files, const Family& family, const WeightNames& names) {
   const io::FileTensor* embedding = TRY(names.embedding());
-  ModelConfig config = TRY(files.gguf() != nullptr ? read_gguf(files, family) : read_hf(files, family));
+  ModelConfig config = TRY(files.gguf() != nullptr ? read_gguf(files, family, names) : read_hf(files, family, names));
   if (embedding->rank == 0 || embedding->dims[0] > kDimensionMax) {
     return base::fail(base::ErrorCode::kWeightShapeMismatch,
                       fmt::format("{} is {}; at most {} rows are supported", embedding->name, io::describe(*embedding),

@@ -15,7 +15,8 @@
 //                                            ctx.rope_tables[rope_table_id] at ctx.positions, k and v written to the page of
 //                                            (ctx.slot_of_row, ctx.positions), then each row attends to positions 0..own of
 //                                            its slot, then o. State: KV (KvLayout, pages). Not causal: no cache,
-//                                            each row attends to its span of ctx.row_offsets.
+//                                            each row attends to its span of ctx.row_offsets, with a window
+//                                            to the rows less than that far from it on either side.
 //  mla_attention        (x)    -> y [T, D]   absorbed form: q~ = k_b[h] q_nope; score = scale (q~ . c + q_pe . k_pe);
 //                                            head output = v_b[h] (sum p c). Cache rows are [c | k_pe] only.
 //  swiglu               (x)    -> y [T, D]   gate up down (+ biases). y = down(act(gate(x)) * up(x)), or down(act(up(x)))
@@ -24,11 +25,14 @@
 //  mamba_mixer          (x)    -> y [T, D]   Mamba-2; rows of a slot one after the other. State: MambaStateLayout.
 //  shortconv            (x)    -> y [T, D]   [b|c|x] = in_proj; out_proj(c * conv(b * x)). State: shortconv_state_bytes.
 //  residual_add         (a, b) -> y [T, D]   y = a + scale * b; y may be a
+//  position_embedding   (x)    -> y [T, D]   y = x + types[ctx.row_types[r]] + positions[first + ctx.positions[r]], added in
+//                                            that order, each where there is such a table; y may be x
 //  lm_head              (x)    -> y [O, V]   w: [V, D]. x is [T, D]; y[i] = head of x[ctx.output_rows[i]], O = output_rows
 //                                            size, then times logit_mul, then soft cap
 //  pool                 (x)    -> y [O, D]   x is [T, D]; y[i] = row ctx.output_rows[i] (last), the first row of its span of
 //                                            ctx.row_offsets, or the mean of the span's rows up to it: added in order in
 //                                            f32, then divided by their number
+//  dense                (x)    -> y [O, rows] x is [O, D]; y = w x + b, then tanh where params say so
 //  vision_patch_embed   ()     -> y [T, Dv]  y = w ctx.patch_rows + b + bilinear interpolation of `positions` at the patch's
 //                                            place in its frame (ctx.grids)
 //  vision_spatial_merge (x)    -> ()         x [T, Dv]. LayerNorm of each patch, merge^2 consecutive rows joined, fc2(gelu_erf(

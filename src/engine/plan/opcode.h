@@ -1,6 +1,6 @@
 #pragma once
 // The macro-operations a plan is made of. Values are part of the plan format: never renumbered, never reused.
-// 9-15 and 20-31 are kept for structural and vision growth, 35-63 for macro-operations,
+// 10-15 and 20-31 are kept for structural and vision growth, 38-63 for macro-operations,
 // 64-127 for primitives, 128-255 for backend experiments.
 #include <array>
 #include <cstddef>
@@ -19,6 +19,7 @@ enum class Opcode : std::uint8_t {
   kMlaAttention = 6,
   kEmbedding = 7,
   kResidualAdd = 8,
+  kPositionEmbedding = 9,  // adds a learned row for the position, and one for the token's type
   kVisionPatchEmbed = 16,
   kVisionSpatialMerge = 17,
   kVisionDeepstackExtract = 18,
@@ -26,6 +27,7 @@ enum class Opcode : std::uint8_t {
   kGatedDelta = 32,  // linear attention: convolution, gated delta rule, gated norm, with the projections around them
   kLmHead = 33,      // output projection, logit multiplier, final soft cap
   kPool = 34,        // the rows of a sequence become one: the last, the first, or their mean
+  kDense = 37,       // a linear layer over pooled rows
 };
 
 // Every table over opcodes has this many rows; an opcode is its own index.
@@ -49,6 +51,7 @@ inline constexpr auto kOpcodes = std::to_array<OpcodeInfo>({
     {Opcode::kMlaAttention, "mla_attention", 1, 1, true},
     {Opcode::kEmbedding, "embedding", 0, 1, false},
     {Opcode::kResidualAdd, "residual_add", 2, 1, false},
+    {Opcode::kPositionEmbedding, "position_embedding", 1, 1, false},
     {Opcode::kVisionPatchEmbed, "vision_patch_embed", 0, 1, false},
     {Opcode::kVisionSpatialMerge, "vision_spatial_merge", 1, 0, true},
     {Opcode::kVisionDeepstackExtract, "vision_deepstack_extract", 1, 0, true},
@@ -56,6 +59,7 @@ inline constexpr auto kOpcodes = std::to_array<OpcodeInfo>({
     {Opcode::kGatedDelta, "gated_delta", 1, 1, true},
     {Opcode::kLmHead, "lm_head", 1, 1, false},
     {Opcode::kPool, "pool", 1, 1, false},
+    {Opcode::kDense, "dense", 1, 1, false},
 });
 
 // True when the value is an opcode.

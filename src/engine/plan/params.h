@@ -44,6 +44,8 @@ enum class AttentionGate : std::uint8_t { kNone = 0, kPerHead = 1, kPerElement =
 enum class Activation : std::uint8_t { kSilu = 0, kGeluTanh = 1, kGeluErf = 2, kSwigluOai = 3, kRelu2 = 4, kXielu = 5 };
 enum class MoeGate : std::uint8_t { kSoftmax = 1, kSigmoid = 2, kSoftmaxAfterTopk = 3 };
 enum class GroupScore : std::uint8_t { kTop2Sum = 0, kMax = 1 };
+// Of a linear layer over pooled rows.
+enum class DenseActivation : std::uint8_t { kNone = 0, kTanh = 1 };
 enum class ScatterMode : std::uint8_t { kReplace = 0, kAdd = 1 };
 // Which rows of a sequence stand for all of it; numbered as GGUF's pooling_type.
 enum class Pooling : std::uint8_t { kNone = 0, kMean = 1, kFirst = 2, kLast = 3 };
@@ -75,7 +77,7 @@ struct AttentionParams {
   std::uint32_t rotary_dims;         // R <= d_qk, even; elements R.. pass through
   std::uint32_t rope_table_id;       // index into ExecutionContext::rope_tables, or kNoRopeTable
   std::uint32_t rope_table_long_id;  // for slots with ExecutionContext::long_rope_of_slot set; else kNoRopeTable
-  std::uint32_t window;              // keys i-j < window are seen, `chunked` those of i's own window; 0 = all
+  std::uint32_t window;  // keys i-j < window are seen, not causal |i-j| < window, `chunked` those of i's own window; 0 = all
   std::uint32_t layer;
   std::uint32_t kv_ordinal;   // this layer's number among the layers of its state
   std::uint32_t sections[3];  // mrope: frequencies of the T, H and W positions
@@ -236,6 +238,19 @@ struct EmbeddingParams {
 };
 static_assert(sizeof(EmbeddingParams) == 16);
 
+// y = x + types[row's type] + positions[first + row's position], each where there is such a table. A row whose token says no type
+// (ExecutionContext::row_types) is of type 0.
+struct PositionEmbeddingParams {
+  static constexpr Opcode kOpcode = Opcode::kPositionEmbedding;
+  std::uint32_t kind_version;
+  std::uint32_t width;      // D
+  std::uint32_t positions;  // rows of the table; 0 = none
+  std::uint32_t first;      // its row for position 0
+  std::uint32_t types;      // rows of the table; 0 = none
+  std::uint32_t padding;
+};
+static_assert(sizeof(PositionEmbeddingParams) == 24);
+
 struct ResidualAddParams {
   static constexpr Opcode kOpcode = Opcode::kResidualAdd;
   std::uint32_t kind_version;
@@ -265,6 +280,17 @@ struct PoolParams {
   std::uint8_t padding[7];
 };
 static_assert(sizeof(PoolParams) == 16);
+
+// y = act(W x + b) for each output row.
+struct DenseParams {
+  static constexpr Opcode kOpcode = Opcode::kDense;
+  std::uint32_t kind_version;
+  std::uint32_t width;  // D
+  std::uint32_t rows;   // elements of y
+  DenseActivation act;
+  std::uint8_t padding[3];
+};
+static_assert(sizeof(DenseParams) == 16);
 
 struct VisionPatchEmbedParams {
   static constexpr Opcode kOpcode = Opcode::kVisionPatchEmbed;
@@ -345,6 +371,8 @@ constexpr bool visit_param_struct(Opcode opcode, Visitor&& visitor) {
     case Opcode::kGatedDelta: return visitor.template operator()<GatedDeltaParams>(), true;
     case Opcode::kLmHead: return visitor.template operator()<LmHeadParams>(), true;
     case Opcode::kPool: return visitor.template operator()<PoolParams>(), true;
+    case Opcode::kDense: return visitor.template operator()<DenseParams>(), true;
+    case Opcode::kPositionEmbedding: return visitor.template operator()<PositionEmbeddingParams>(), true;
   }
   return false;
 }

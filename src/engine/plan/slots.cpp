@@ -126,6 +126,15 @@ Value vocabulary_value(Dim dim, const P& p) {
 }
 Value value(Dim dim, const EmbeddingParams& p) { return vocabulary_value(dim, p); }
 Value value(Dim dim, const LmHeadParams& p) { return vocabulary_value(dim, p); }
+Value value(Dim dim, const DenseParams& p) { return vocabulary_value(dim, p); }
+Value value(Dim dim, const PositionEmbeddingParams& p) {
+  switch (dim) {
+    case Dim::kModel: return p.width;
+    case Dim::kPositions: return p.positions;
+    case Dim::kTypes: return p.types;
+    default: return std::nullopt;
+  }
+}
 
 Value value(Dim, const ResidualAddParams&) { return std::nullopt; }
 Value value(Dim, const PoolParams&) { return std::nullopt; }

@@ -18,6 +18,8 @@ enum class Dim : std::uint8_t {
   kNone,
   kModel,     // D
   kVocab,     // V, rows of the embedding table
+  kPositions,  // rows of the table of positions
+  kTypes,      // rows of the table of token types
   kQRows,     // H * d_qk
   kQNorm,     // d_qk, or H * d_qk of a norm over the row
   kKNorm,     // d_qk, or K * d_qk
@@ -126,6 +128,8 @@ enum class MlaSlot : std::uint8_t {
   kCount
 };
 enum class EmbeddingSlot : std::uint8_t { kWeight, kCount };
+enum class PositionEmbeddingSlot : std::uint8_t { kPositions, kTypes, kCount };
+enum class DenseSlot : std::uint8_t { kWeight, kBias, kCount };
 enum class LmHeadSlot : std::uint8_t { kWeight, kCount };
 enum class PatchEmbedSlot : std::uint8_t { kWeight, kBias, kPositions, kCount };
 enum class SpatialMergeSlot : std::uint8_t { kNorm, kNormBias, kFc1, kFc1Bias, kFc2, kFc2Bias, kCount };
@@ -179,6 +183,9 @@ inline constexpr std::array<SlotSpec, 12> kMla{{
     {"v_b", true, kMat, 3, {kHeads, kValue, kKvLora}}, {"o", true, kMat, 2, {kModel, kOCols}},
     {"q_a_bias", false, kVec, 1, {kQLora}}, {"kv_a_bias", false, kVec, 1, {kKvLoraRope}}, {"o_bias", false, kVec, 1, {kModel}}}};
 inline constexpr std::array<SlotSpec, 1> kEmbedding{{{"w", true, WeightUse::kRows, 2, {kVocab, kModel}}}};
+inline constexpr std::array<SlotSpec, 2> kPositionEmbedding{{
+    {"positions", false, kVec, 2, {kPositions, kModel}}, {"types", false, kVec, 2, {kTypes, kModel}}}};
+inline constexpr std::array<SlotSpec, 2> kDense{{{"w", true, kMat, 2, {kVocab, kModel}}, {"b", false, kVec, 1, {kVocab}}}};
 inline constexpr std::array<SlotSpec, 1> kLmHead{{{"w", true, kMat, 2, {kVocab, kModel}}}};
 inline constexpr std::array<SlotSpec, 3> kPatchEmbed{{
     {"w", true, kMat, 2, {kModel, kPatchRow}}, {"b", false, kVec, 1, {kModel}}, {"positions", true, kVec, 2, {kGrid, kModel}}}};
@@ -194,6 +201,7 @@ constexpr bool counts(const std::array<SlotSpec, N>&) {
 static_assert(counts<NormSlot>(kNorm) && counts<AttentionSlot>(kAttention) && counts<FfnSlot>(kFfnSlots) &&
               counts<MoeSlot>(kMoe) && counts<MambaSlot>(kMamba) && counts<ShortconvSlot>(kShortconv) &&
               counts<MlaSlot>(kMla) && counts<GatedDeltaSlot>(kGatedDelta) && counts<EmbeddingSlot>(kEmbedding) &&
+              counts<PositionEmbeddingSlot>(kPositionEmbedding) && counts<DenseSlot>(kDense) &&
               counts<LmHeadSlot>(kLmHead) && counts<PatchEmbedSlot>(kPatchEmbed) &&
               counts<SpatialMergeSlot>(kSpatialMerge));
 }  // namespace slot_tables
@@ -212,6 +220,8 @@ constexpr std::optional<std::span<const SlotSpec>> weight_slots(Opcode opcode) {
     case Opcode::kMlaAttention: return Slots(slot_tables::kMla);
     case Opcode::kEmbedding: return Slots(slot_tables::kEmbedding);
     case Opcode::kLmHead: return Slots(slot_tables::kLmHead);
+    case Opcode::kPositionEmbedding: return Slots(slot_tables::kPositionEmbedding);
+    case Opcode::kDense: return Slots(slot_tables::kDense);
     case Opcode::kVisionPatchEmbed: return Slots(slot_tables::kPatchEmbed);
     case Opcode::kVisionSpatialMerge: return Slots(slot_tables::kSpatialMerge);
     case Opcode::kVisionDeepstackExtract: return Slots(slot_tables::kSpatialMerge);

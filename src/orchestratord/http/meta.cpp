@@ -29,7 +29,7 @@ std::vector<wire::EngineCapability> engines_of(const std::vector<core::PoolView>
       engine.ctx_max = std::max(engine.ctx_max, worker.context_length);
       engine.max_tokens_out = max_tokens;
       engine.slots_total += worker.slots_total;
-      engine.supported_workloads = {"completion", "embedding"};
+      engine.supported_workloads = {"completion", "embedding", "rerank"};
       if (engine.pools.empty() || engine.pools.back() != pool.pool_id.value) engine.pools.push_back(pool.pool_id.value);
     }
   }

@@ -135,6 +135,11 @@ Api::Gateway Api::llamacpp() {
       {"POST", "/detokenize", Scope::kTenant, on_desk(llamacpp_, &Gateway::detokenize)},
       {"POST", "/apply-template", Scope::kTenant, on_desk(llamacpp_, &Gateway::apply_template)},
   };
+  for (const char* path : {"/rerank", "/reranking", "/v1/rerank", "/v1/reranking"}) {
+    const bool is_openai = std::string_view(path).starts_with("/v1/");  // whose clients bring a token always
+    out.paths.push_back({.prefix = path, .write_error = llamacpp::error_response, .always_sends_token = is_openai});
+    out.routes.push_back({"POST", path, Scope::kTenant, on_desk(llamacpp_, &Gateway::rerank), may_submit()});
+  }
   return out;
 }
 

@@ -36,7 +36,7 @@ class Api {
         catalog_models_(context),
         meta_(context),
         anthropic_(context, submitter_),
-        llamacpp_(context),
+        llamacpp_(context, submitter_),
         ollama_(context, submitter_, catalog_models_),
         openai_(context, submitter_) {}
 

@@ -69,6 +69,7 @@ base::Result<wire::ModelFacts> ModelCatalog::describe(const std::string& model_r
   facts.devices = model.shape.devices;
   facts.images = model.images;
   facts.embedding_dimensions = model.embedding_dimensions;
+  if (model.reranks) facts.reranks = true;
   return facts;
 }
 

@@ -129,7 +129,9 @@ class EngineInspector final : public ModelInspector {
                   .image_tokens_max = shape.image_tokens_max,
                   .devices = shape.devices};
     plan.images = images_of(model.config.vision, memory.front().context_tokens);
-    if (model.config.pooling != engine::plan::Pooling::kNone) plan.embedding_dimensions = model.config.output_width();
+    plan.reranks = model.config.scores;
+    if (model.config.pooling != engine::plan::Pooling::kNone && !plan.reranks)
+      plan.embedding_dimensions = model.config.output_width();
     for (const auto& m : memory) {
       plan.memory.push_back(
           {.weights_bytes = static_cast<std::int64_t>(m.weights_bytes),

@@ -51,7 +51,8 @@ struct ModelPlan {
   std::int64_t model_context = 0;
   WorkerShape shape;  // resolved: context_tokens > 0
   std::optional<wire::ModelImages> images;
-  std::optional<std::int64_t> embedding_dimensions;  // absent: writes text
+  std::optional<std::int64_t> embedding_dimensions;  // absent: makes no vectors
+  bool reranks = false;
   std::optional<engine::io::StampedDigest> digest;   // where it is known without reading the file
   std::int64_t prefill_chunk = 64;                   // rows of one step, as predicted; the worker is started with it
   std::vector<MemoryNeed> memory;                    // by rank; one for every device of the shape

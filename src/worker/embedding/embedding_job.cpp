@@ -5,9 +5,13 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "engine/inference/batch_builder.h"
 #include "worker/embedding/vector_text.h"
 
 namespace llorch::worker::embedding {
+
+// A token of the wire is one of the engine's.
+static_assert(wire::kTokenTypeShift == engine::inference::kTokenTypeShift);
 
 using base::ErrorCode;
 using base::TokenId;
@@ -20,6 +24,7 @@ base::Result<EmbeddingSpec> make_embedding_spec(const wire::ExecuteRequest& requ
                      .prompt_sha256 = request.prompt_sha256.value_or(""),
                      .parameters_sha256 = wire::parameters_sha256(request),
                      .dimensions = request.embedding->dimensions,
+                     .scores = request.embedding->scores.value_or(false),
                      .seed = request.seed.value_or(0)};
   if (spec.dimensions.value_or(1) > model.dimensions) {
     return base::fail(ErrorCode::kInvalidParams, fmt::format("dimensions is {}; vectors of this model have {}",
@@ -27,7 +32,9 @@ base::Result<EmbeddingSpec> make_embedding_spec(const wire::ExecuteRequest& requ
   }
   spec.prompt.reserve(request.prompt_tokens->size());
   for (const std::int32_t id : *request.prompt_tokens) {
-    if (id < 0 || static_cast<std::size_t>(id) >= model.vocab) {
+    const std::uint32_t type = static_cast<std::uint32_t>(id) >> wire::kTokenTypeShift;
+    const std::uint32_t token = static_cast<std::uint32_t>(id) & ((1U << wire::kTokenTypeShift) - 1);
+    if (id < 0 || token >= model.vocab || (type != 0 && type >= model.token_types)) {
       return base::fail(ErrorCode::kInvalidParams,
                         fmt::format("prompt_tokens holds an id outside the vocabulary of {} tokens", model.vocab));
     }
@@ -50,7 +57,7 @@ base::Result<EmbeddingSpec> make_embedding_spec(const wire::ExecuteRequest& requ
 
 base::Result<std::vector<VectorOut>> EmbeddingJob::accept(std::size_t input, std::span<const float> row) {
   ASSERT(input < waiting_.size() && input >= handed_out_ && !waiting_[input], "input {} of {}", input, waiting_.size());
-  waiting_[input] = TRY(vector_text(row, spec_.dimensions));
+  waiting_[input] = TRY(spec_.scores ? score_text(row) : vector_text(row, spec_.dimensions));
   std::vector<VectorOut> ready;
   for (; handed_out_ < waiting_.size() && waiting_[handed_out_]; ++handed_out_) {
     ready.push_back({.text = *std::exchange(waiting_[handed_out_], std::nullopt), .index = tokens_out()});

@@ -1,5 +1,5 @@
 #pragma once
-// One embedding job inside the worker as a pure state machine: inputs in, pooled rows in, vectors out.
+// One embedding or rerank job inside the worker as a pure state machine: inputs in, pooled rows in, vectors or scores out.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -19,6 +19,7 @@ struct EmbeddingModel {
   std::size_t vocab = 0;
   std::int64_t context_tokens = 0;
   std::int64_t dimensions = 0;
+  std::uint32_t token_types = 0;  // that tell a pair's texts apart
 };
 
 struct EmbeddingSpec {
@@ -29,6 +30,7 @@ struct EmbeddingSpec {
   std::string prompt_sha256;
   std::string parameters_sha256;
   std::optional<std::int64_t> dimensions;
+  bool scores = false;
   std::uint64_t seed = 0;  // decides nothing here; a receipt names it
 
   std::size_t inputs_count() const { return input_begins.size() - 1; }
@@ -41,7 +43,7 @@ struct EmbeddingSpec {
 // model's). REQUIRES: a valid request with `embedding`.
 base::Result<EmbeddingSpec> make_embedding_spec(const wire::ExecuteRequest& request, const EmbeddingModel& model);
 
-// The vector of an input (vector_text.h).
+// The vector of an input, or its score (vector_text.h).
 struct VectorOut {
   std::string text;
   std::int64_t index = 0;  // of the input
@@ -53,7 +55,7 @@ class EmbeddingJob {
 
   const EmbeddingSpec& spec() const { return spec_; }
   std::uint64_t seed() const { return spec_.seed; }
-  // The pooled row of an input: the vectors that can be handed out now, in order. Errors: those of vector_text().
+  // The pooled row of an input: the vectors that can be handed out now, in order. Errors: those of vector_text() and score_text().
   // REQUIRES: each input once.
   base::Result<std::vector<VectorOut>> accept(std::size_t input, std::span<const float> row);
 

@@ -43,6 +43,40 @@ TEST(VectorText, HugeElementsHaveALengthAndEndlessOnesHaveNone) {
   }
 }
 
+TEST(ScoreText, IsTheSigmoidOfOneLogitOrOfTwo) {
+  EXPECT_EQ(score_text(std::vector{0.0f}).value(), "0.5");
+  EXPECT_EQ(score_text(std::vector{1.0f}).value(), "0.7310586");
+  EXPECT_EQ(score_text(std::vector{-1.0f}).value(), "0.26894143");
+  EXPECT_EQ(score_text(std::vector{3.0f, 2.0f}).value(), score_text(std::vector{1.0f}).value()) << "yes less no";
+  EXPECT_EQ(score_text(std::vector{200.0f}).value(), "1");
+  EXPECT_EQ(std::stof(score_text(std::vector{-200.0f}).value()), std::exp(-100.0f));
+  for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")})
+    EXPECT_EQ(score_text(std::vector{bad}).error().code, base::ErrorCode::kInternal);
+}
+
+TEST(EmbeddingSpec, TakesTheTypesOfTokensThatTheModelHas) {
+  wire::ExecuteRequest pair = request({3});
+  pair.prompt_tokens->back() |= 1 << wire::kTokenTypeShift;
+  EXPECT_FALSE(make_embedding_spec(pair, kModel));
+  EmbeddingModel typed = kModel;
+  typed.token_types = 2;
+  ASSERT_TRUE(make_embedding_spec(pair, typed));
+  EXPECT_EQ(index(make_embedding_spec(pair, typed)->prompt.back()) >> wire::kTokenTypeShift, 1U);
+  pair.prompt_tokens->back() |= 2 << wire::kTokenTypeShift;
+  EXPECT_FALSE(make_embedding_spec(pair, typed));
+}
+
+TEST(EmbeddingJob, GivesScoresWhereTheyAreWanted) {
+  wire::ExecuteRequest wanted = request({1, 1});
+  wanted.embedding->scores = true;
+  EmbeddingJob job(make_embedding_spec(wanted, kModel).value());
+  EXPECT_TRUE(job.accept(1, std::vector{1.0f}).value().empty());
+  const auto all = job.accept(0, std::vector{0.0f}).value();
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[0].text, "0.5");
+  EXPECT_EQ(all[1].text, "0.7310586");
+}
+
 TEST(EmbeddingSpec, CutsThePromptIntoItsInputs) {
   const EmbeddingSpec spec = make_embedding_spec(request({2, 4, 1}), kModel).value();
   ASSERT_EQ(spec.inputs_count(), 3U);

@@ -13,4 +13,9 @@ namespace llorch::worker::embedding {
 // Errors: INTERNAL (an element is not finite). REQUIRES: dimensions <= row.size().
 base::Result<std::string> vector_text(std::span<const float> row, std::optional<std::int64_t> dimensions);
 
+// How well a document answers a query, from 0 to 1: the sigmoid of a row's one logit, or of that of yes less that of no; a decimal
+// that reads back as the same f32. In f64, so its bits follow from those of `row`. Errors: INTERNAL (a logit is not finite).
+// REQUIRES: one element, or two.
+base::Result<std::string> score_text(std::span<const float> row);
+
 }  // namespace llorch::worker::embedding

@@ -9,6 +9,7 @@ namespace llorch::worker::loading {
 namespace {
 
 std::vector<std::string> capabilities_of(const engine::inference::EngineFacts& facts) {
+  if (facts.scores) return {"rerank"};
   if (facts.pooling != engine::plan::Pooling::kNone) return {"embedding"};
   if (facts.image_rows_max == 0) return {"text-gen"};
   return {"text-gen", "multimodal"};

@@ -131,7 +131,8 @@ struct KvAppendArgs {
 };
 
 // softmax(scale * q.k) v over positions (p - window, p] of the row's sequence; window 0 = all; chunked: those from the last
-// multiple of the window on. With spans: over positions [span_begin, span_end) of the row. Unit: tile * kv_heads + kv head, a
+// multiple of the window on. With spans: over positions [span_begin, span_end) of the row, with a
+// window those less than that far from it on either side. Unit: tile * kv_heads + kv head, a
 // tile being row_tile rows of [0, rows).
 inline constexpr std::size_t kAttentionRows = 4;  // of a tile, at most
 struct AttentionArgs {

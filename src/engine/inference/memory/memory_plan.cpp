@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "engine/inference/batch_builder.h"
 #include "engine/inference/memory/state_arena.h"
 #include "engine/inference/prepared_plan.h"
 #include "engine/inference/vision/image_encoder.h"
@@ -56,6 +55,13 @@ std::uint64_t joined_logits_bytes(const models::CompiledModel& model, const Step
   return std::uint64_t{limits.output_rows_max} * model.config.output_width() * sizeof(float);
 }
 
+BatchModel batch_model(const models::CompiledModel& model) {
+  return {.vocab = model.config.vocab,
+          .takes_images = model.plans.vision_encode.has_value(),
+          .image_row_ids = model.config.vision.image_row_ids,
+          .token_types = model.config.token_types};
+}
+
 base::Result<MemoryPlan> predict_memory(const MemoryInput& input, const Backend& backend) {
   const models::CompiledModel& model = input.model;
   const StepLimits& limits = input.limits;
@@ -89,7 +95,7 @@ base::Result<MemoryPlan> predict_memory(const MemoryInput& input, const Backend&
   plan.workspace_bytes = std::max(workspace_bytes(model.plans.decoder_prefill, backend, limits),
                                   workspace_bytes(model.plans.decoder_decode, backend, limits));
   plan.tables_bytes = rope_table_bytes(model) + long_rope_flag_bytes(model, limits) + input.kv.table_bytes() +
-                      BatchBuilder::device_bytes(limits, takes_images);
+                      BatchBuilder::device_bytes(limits, batch_model(model));
   if (input.draw_limits.rows_max != 0) plan.tables_bytes += backend.device_sampler_bytes(input.draw_limits);
   if (takes_images) {
     plan.workspace_bytes =

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "base/result.h"
+#include "engine/inference/batch_builder.h"
 #include "engine/inference/kv_cache/kv_plan.h"
 #include "engine/models/model.h"
 #include "engine/plan/backend.h"
@@ -51,6 +52,9 @@ std::uint64_t summed_values_max(const models::CompiledModel& model, const plan::
 
 // Room for the rows of logits, whole, where the devices have the vocabulary shared out; otherwise 0.
 std::uint64_t joined_logits_bytes(const models::CompiledModel& model, const plan::StepLimits& limits);
+
+// What the rows of this model's batches have.
+BatchModel batch_model(const models::CompiledModel& model);
 
 // Without the room for sums, which is the collective's to tell. Errors: UNSUPPORTED_OPCODE, BATCH_UNSUPPORTED.
 base::Result<MemoryPlan> predict_memory(const MemoryInput& input, const plan::Backend& backend);

@@ -39,7 +39,8 @@ Status Recorder::after(const ExecutionContext& ctx, std::size_t instruction, con
   const std::size_t width = view.shape[1];
   const plan::Opcode opcode = prepared.insn->opcode;
   // Rows are those whose outputs are wanted.
-  const bool outputs = opcode == plan::Opcode::kLmHead || opcode == plan::Opcode::kPool;
+  const bool outputs =
+      opcode == plan::Opcode::kLmHead || opcode == plan::Opcode::kPool || opcode == plan::Opcode::kDense;
   const std::size_t rows = outputs ? ctx.output_rows.size() : ctx.total_rows;
   values_.resize(rows * width);
   backend_.copy_to_host(std::as_writable_bytes(std::span(values_)), prepared.output<std::byte>(0));

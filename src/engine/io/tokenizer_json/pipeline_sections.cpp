@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <iterator>
 
 #include "engine/io/tokenizer_json/fields.h"
@@ -240,10 +241,43 @@ base::Result<> read_template(const Fields& processor, TokenizerJson& out) {
   return {};
 }
 
+// What a TemplateProcessing puts between the two sequences of `pair`, where around them stands what stands around one.
+std::optional<text::PairRule> read_pair(const Fields& processor, const TokenizerJson& single) {
+  const bj::array* pieces = processor.list("pair");
+  const Fields special_tokens = processor.object("special_tokens");
+  std::array<std::vector<TokenId>, 3> affixes;  // before, between, behind
+  std::array<std::uint32_t, 3> types{};
+  std::size_t at = 0;
+  for (std::size_t i = 0; pieces != nullptr && i < pieces->size(); ++i) {
+    const Fields fields(&pieces->at(i));
+    if (fields.find("Sequence")) {
+      const Fields sequence = fields.object("Sequence");
+      if (++at > 2 || sequence.string("id") != (at == 1 ? "A" : "B")) return std::nullopt;
+      types[at] = sequence.count("type_id").value_or(0);
+      continue;
+    }
+    const Fields token = fields.object("SpecialToken");
+    const bj::array* ids = special_tokens.object(token.string("id")).list("ids");
+    // The tokens behind the second text are of its type, all others of the first one's.
+    if (ids == nullptr || token.count("type_id").value_or(0) != (at == 2 ? types[2] : 0)) return std::nullopt;
+    for (const bj::value& id : *ids) {
+      const auto number = Fields::as_count(&id);
+      if (!number || affixes[at].size() >= TokenizerLimits::kAffixMax) return std::nullopt;
+      affixes[at].push_back(TokenId{*number});
+    }
+  }
+  if (at != 2 || types[1] != 0 || affixes[0] != single.prefix || affixes[2] != single.suffix) return std::nullopt;
+  return text::PairRule{.between = std::move(affixes[1]), .second_type = types[2]};
+}
+
 base::Result<> read_post_processor(const Fields& processor, TokenizerJson& out) {
   const std::string type = processor.string("type");
   if (type == "ByteLevel") return {};  // moves offsets only
-  if (type == "TemplateProcessing") return read_template(processor, out);
+  if (type == "TemplateProcessing") {
+    TRY(read_template(processor, out));
+    out.pair = read_pair(processor, out);
+    return {};
+  }
   if (type != "BertProcessing" && type != "RobertaProcessing") {
     return base::fail(unknown_step("post_processor", processor));
   }
@@ -252,7 +286,12 @@ base::Result<> read_post_processor(const Fields& processor, TokenizerJson& out) 
     return pair && pair->size() == 2 ? Fields::as_count(&pair->at(1)) : std::nullopt;
   };
   TRY(add_affix(id_of("cls"), out.prefix));
-  return add_affix(id_of("sep"), out.suffix);
+  TRY(add_affix(id_of("sep"), out.suffix));
+  // Two of them for RoBERTa, whose texts are of one type.
+  const bool one_type = type == "RobertaProcessing";
+  out.pair = text::PairRule{.between = out.suffix, .second_type = one_type ? 0U : 1U};
+  if (one_type) out.pair->between.push_back(out.suffix.back());
+  return {};
 }
 
 }  // namespace
@@ -266,6 +305,7 @@ base::Result<> read_pipeline(const bj::value& root, TokenizerData& data) {
                     [&](const Fields& step) { return read_pre_tokenizer(step, pipeline.pre_tokenizers); }));
   TRY(for_each_step(fields.find("decoder"), "decoders", 0,
                     [&](const Fields& step) { return read_decoder(step, pipeline.decoders); }));
+  data.json.pair.emplace();  // without a processor for it, one text behind the other
   return for_each_step(fields.find("post_processor"), "processors", 0,
                        [&](const Fields& step) { return read_post_processor(step, data.json); });
 }

@@ -84,6 +84,14 @@ struct AttentionConfig {
   Temperature temperature{};
 };
 
+// A linear layer over pooled rows.
+struct DenseConfig {
+  std::uint8_t number = 0;  // in the names of its weights
+  std::uint32_t width = 0;
+  std::uint32_t rows = 0;  // elements of what comes out
+  plan::DenseActivation activation = plan::DenseActivation::kNone;
+};
+
 struct FfnConfig {
   plan::Activation activation = plan::Activation::kSilu;
   float alpha = 0;  // swiglu_oai
@@ -207,8 +215,15 @@ struct ModelConfig {
   float logit_mul = 1.0F;
   float logit_softcap = 0;  // 0 = off
   bool head_tied = false;   // says the configuration; a head in the file counts more
-  // Of models of embeddings: what the rows of a sequence become, instead of logits.
+  // Learned tables, whose rows are added to those of tokens.
+  std::uint32_t positions = 0;       // rows; 0 = none
+  std::uint32_t first_position = 0;  // the row of position 0
+  std::uint32_t token_types = 0;     // rows; 0 = none
+  // Of models of embeddings and of scores: what the rows of a sequence become, instead of logits.
   plan::Pooling pooling = plan::Pooling::kNone;
+  std::vector<DenseConfig> dense;  // over pooled rows, one behind the other
+  // An output row is no vector: it says how well a document answers a query, one logit, or one for yes and one for no.
+  bool scores = false;
 
   AttentionConfig attention;
   FfnConfig ffn;
@@ -219,8 +234,10 @@ struct ModelConfig {
   ShortconvConfig shortconv;
   VisionConfig vision;
 
-  // Elements of an output row: logits, or a pooled hidden state.
-  std::uint32_t output_width() const { return pooling == plan::Pooling::kNone ? vocab : width; }
+  // Elements of an output row: logits, or what pooled rows become.
+  std::uint32_t output_width() const {
+    return pooling == plan::Pooling::kNone ? vocab : dense.empty() ? width : dense.back().rows;
+  }
   // Whether all rows of a sequence must be in one step: a row sees later ones, or the output is made of all.
   bool wants_whole_sequences() const {
     return !attention.causal || pooling == plan::Pooling::kMean || pooling == plan::Pooling::kFirst;

@@ -36,5 +36,7 @@ extern const Family kExaone4;
 extern const Family kErnie45;
 extern const Family kHunyuan;
 extern const Family kApertus;
+extern const Family kBert;
+extern const Family kNomicBert;
 
 }  // namespace llorch::engine::models::families

@@ -1,4 +1,4 @@
-// Gemma 2 and 3: norms before and behind each branch, windows, caps.
+// Gemma 2 and 3: norms before and behind each branch, windows, caps. EmbeddingGemma is a Gemma 3 whose rows see later ones.
 #include <cmath>
 
 #include "engine/models/config/gguf_keys.h"
@@ -24,7 +24,7 @@ constexpr auto kGemma3Weights =
     concat(kGlobalWeights, kNorms, kAttentionWeights, kAttentionBiases, kHeadNorms, kFfnWeights);
 
 constexpr std::array<std::string_view, 1> kGemma2Names{"gemma2"};
-constexpr std::array<std::string_view, 1> kGemma3Gguf{"gemma3"};
+constexpr std::array<std::string_view, 2> kGemma3Gguf{"gemma3", "gemma-embedding"};
 constexpr std::array<std::string_view, 2> kGemma3Hf{"gemma3", "gemma3_text"};
 
 float inverse_root(double x) { return static_cast<float>(1.0 / std::sqrt(x)); }
@@ -49,12 +49,19 @@ base::Result<ModelConfig> read_gguf_gemma2(const GgufKeys& keys) {
   return read_gguf(keys, kGemma2LargeLayers, {.window_absent = 4096, .period_absent = 2});
 }
 
+// Its files name the width of a window, of which half is on either side and the row itself between.
+void see_both_sides(ModelConfig& config) {
+  config.attention.causal = false;
+  for (LayerConfig& layer : config.layers) layer.window = layer.window != 0 ? layer.window / 2 + 1 : 0;
+}
+
 base::Result<ModelConfig> read_gguf_gemma3(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf(keys, kGemma3LargeLayers, {.period_absent = 6}));
   // Layers with a window rotate over their own base, which no scaling touches.
   config.ropes.push_back({.dims = config.ropes[0].dims, .base = TRY(keys.real_or("rope.freq_base_swa", 10000.0F))});
   TRY(check_rope(config.ropes[1], config.attention.d_qk, keys.names()));
   for (LayerConfig& layer : config.layers) layer.rope = layer.window != 0 ? 1 : 0;
+  if (config.architecture == "gemma-embedding") see_both_sides(config);
   return config;
 }
 
@@ -71,7 +78,6 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys, const HfDefaults& defaults
   TRY(read_hf_ffn(keys, config));
   // hidden_act, which old files have too, is not read by the class.
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_activation", plan::Activation::kGeluTanh));
-  TRY(refuse_if(keys, "use_bidirectional_attention"));
   TRY(demand_attention_biases(keys, config));
   config.norm_offset = 1.0F;
   config.embedding_scale = std::sqrt(static_cast<float>(config.width));
@@ -93,6 +99,7 @@ base::Result<> read_hf_windows(const HfKeys& keys, std::uint32_t period, ModelCo
 
 base::Result<ModelConfig> read_hf_gemma2(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf(keys, kDefaults));
+  TRY(refuse_if(keys, "use_bidirectional_attention"));
   config.attention.logit_softcap = TRY(read_cap(keys, "attn_logit_softcapping", 50.0F));
   config.logit_softcap = TRY(read_cap(keys, "final_logit_softcapping", 30.0F));
   TRY(read_hf_windows(keys, 2, config));
@@ -134,6 +141,7 @@ base::Result<ModelConfig> read_hf_gemma3(const HfKeys& keys) {
   TRY(read_hf_windows(keys, TRY(keys.count_or(pattern, 6)), config));
   TRY(read_hf_gemma3_ropes(keys, config));
   for (LayerConfig& layer : config.layers) layer.rope = layer.window != 0 ? 1 : 0;
+  if (TRY(keys.text().boolean_or("use_bidirectional_attention", false))) see_both_sides(config);
   TRY(finish_attention(config, keys.names()));
   return config;
 }

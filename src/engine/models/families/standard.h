@@ -20,6 +20,7 @@ using plan::MlaSlot;
 using plan::MoeSlot;
 using plan::NormSlot;
 using plan::Opcode;
+using plan::PositionEmbeddingSlot;
 using plan::ShortconvSlot;
 
 template <class Slot>
@@ -28,6 +29,9 @@ constexpr WeightRow weight(Opcode opcode, Slot slot, Source gguf, Source hf) {
 }
 constexpr WeightRow row(EmbeddingSlot slot, Source gguf, Source hf) {
   return weight(Opcode::kEmbedding, slot, gguf, hf);
+}
+constexpr WeightRow row(PositionEmbeddingSlot slot, Source gguf, Source hf) {
+  return weight(Opcode::kPositionEmbedding, slot, gguf, hf);
 }
 constexpr WeightRow row(AttentionSlot slot, Source gguf, Source hf) {
   return weight(Opcode::kMultiheadAttention, slot, gguf, hf);

@@ -212,6 +212,11 @@ Result<ExportModel> export_model(const io::ModelFiles& files) {
                       fmt::format("{}: the family {} has no architecture in GGUF", files.source(), family->name));
   }
   CompiledModel model = TRY(compile_model(files, *family, DType::kF16));
+  if (model.config.pooling != plan::Pooling::kNone) {
+    return base::fail(base::ErrorCode::kFormatCannotExpress,
+                      fmt::format("{}: a model of embeddings or scores; how it pools its rows is not written as GGUF",
+                                  files.source()));
+  }
   return DirectoryExport(files, *family, std::move(model)).run();
 }
 

@@ -42,6 +42,7 @@ Shape exported_shape_of(const SlotSpec& slot, OpType type, std::uint16_t layer, 
     case OpType::kMambaMixer: return exported_shape_of(slot, mamba_params(config, layer));
     case OpType::kShortconv: return exported_shape_of(slot, shortconv_params(config, layer));
     case OpType::kLmHead: return exported_shape_of(slot, head_params(config, false));
+    case OpType::kPositionEmbedding: return exported_shape_of(slot, position_embedding_params(config));
     default: break;
   }
   ASSERT(false, "operation {} has no weights of a text model", static_cast<int>(type));

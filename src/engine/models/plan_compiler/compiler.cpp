@@ -65,6 +65,7 @@ class Compiler {
       TRY(emit_scatter(static_cast<std::uint32_t>(layer) + 1));
     }
     for (const LayerOp& op : family.after) TRY(emit(is_replaced(op) ? pool() : op, kNoLayer));
+    for (const DenseConfig& layer : config_.dense) TRY(emit(dense(layer.number), kNoLayer));
     return {};
   }
 
@@ -121,12 +122,19 @@ class Compiler {
       case OpType::kAdd: return push(draft, add_params(config_), width);
       case OpType::kLmHead: return emit_head(draft);
       case OpType::kPool: return push(draft, pool_params(config_), width);
+      case OpType::kPositionEmbedding: return push(draft, position_embedding_params(config_), width);
+      case OpType::kDense: return push_dense(draft);
       case OpType::kVisionPatchEmbed: return push(draft, patch_embed_params(config_.vision), width);
       case OpType::kVisionSpatialMerge: return push(draft, spatial_merge_params(config_.vision), 0);
       default:
         return base::fail(ErrorCode::kUnsupportedOpcode,
                           fmt::format("the plan compiler has no rule for {}", opcode_name(opcode_of(op.type))));
     }
+  }
+
+  Result<> push_dense(const Draft& draft) {
+    const DenseParams params = dense_params(config_, draft.op.variant);
+    return push(draft, params, params.rows);
   }
 
   static WeightKey key_of(const Draft& draft, std::size_t slot) {
@@ -266,7 +274,8 @@ class Compiler {
     std::vector<RegisterRef> outputs;
     if (opcode_info(opcode)->outputs == 1) {
       outputs.push_back(reg(static_cast<std::uint16_t>(specs_.size())));
-      constexpr bool is_head = std::is_same_v<P, LmHeadParams>, is_last = is_head || std::is_same_v<P, PoolParams>;
+      constexpr bool is_head = std::is_same_v<P, LmHeadParams>, is_last = is_head || std::is_same_v<P, PoolParams> ||
+                                                                            std::is_same_v<P, DenseParams>;
       if constexpr (is_head) output_width = own.rows;  // this device's
       specs_.push_back({.width = output_width, .rows = is_last ? RowDomain::kOutputRows : RowDomain::kBatchRows});
       stream(draft.op.out) = outputs[0];

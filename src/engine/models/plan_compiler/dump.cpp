@@ -89,6 +89,12 @@ std::string text(const PoolParams& p) {
   static constexpr std::string_view kPoolings[] = {"none", "mean", "first", "last"};
   return fmt::format("D={} {}", p.width, kPoolings[static_cast<int>(p.pooling)]);
 }
+std::string text(const PositionEmbeddingParams& p) {
+  return fmt::format("D={} positions={}+{} types={}", p.width, p.positions, p.first, p.types);
+}
+std::string text(const DenseParams& p) {
+  return fmt::format("D={}->{}{}", p.width, p.rows, p.act == DenseActivation::kTanh ? " tanh" : "");
+}
 std::string text(const LmHeadParams& p) {
   return fmt::format("V={} D={} mul={} softcap={}{}", p.rows, p.width, p.logit_mul, p.softcap,
                      p.tied != 0 ? " tied" : "");

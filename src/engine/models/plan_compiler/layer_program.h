@@ -18,7 +18,8 @@ enum class NormVariant : std::uint8_t {
   kPostAttention = 3,
   kPostFfn = 4,
   kTowerAttention = 5,
-  kTowerFfn = 6
+  kTowerFfn = 6,
+  kEmbedding = 7
 };
 
 // The variant of attention and feed-forward in a vision tower.
@@ -34,6 +35,8 @@ struct LayerOp {
 using LayerTemplate = std::span<const LayerOp>;
 
 constexpr LayerOp embedding() { return {OpType::kEmbedding, 0, Stream::kResidual, Stream::kResidual}; }
+// Of models that have learned positions, or types of tokens.
+constexpr LayerOp position_embedding() { return {OpType::kPositionEmbedding, 0, Stream::kResidual, Stream::kResidual}; }
 constexpr LayerOp norm(NormVariant which, Stream in = Stream::kResidual) {
   return {OpType::kNorm, static_cast<std::uint8_t>(which), in, Stream::kBranch};
 }
@@ -62,8 +65,13 @@ constexpr LayerOp of_residual(LayerOp op) {
   return op;
 }
 constexpr LayerOp lm_head() { return {OpType::kLmHead}; }
-// What an embedding model ends with, in place of the head.
+// What stays the residual stream: the norms of a model that has them behind each branch.
+constexpr LayerOp residual_norm(NormVariant which) {
+  return {OpType::kNorm, static_cast<std::uint8_t>(which), Stream::kResidual, Stream::kResidual};
+}
+// What an embedding model ends with, in place of the head, and linear layers behind it; the number of one is its variant.
 constexpr LayerOp pool() { return {OpType::kPool}; }
+constexpr LayerOp dense(std::uint8_t number) { return {OpType::kDense, number}; }
 
 constexpr LayerOp patch_embed() { return {OpType::kVisionPatchEmbed, 0, Stream::kResidual, Stream::kResidual}; }
 constexpr LayerOp tower_attention() { return {OpType::kAttention, kTowerVariant}; }

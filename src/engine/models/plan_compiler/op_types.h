@@ -17,6 +17,8 @@ enum class OpType : std::uint8_t {
   kAdd,
   kLmHead,
   kPool,
+  kPositionEmbedding,
+  kDense,
   kVisionPatchEmbed,
   kVisionSpatialMerge,
   kVisionDeepstackExtract,

@@ -1,5 +1,6 @@
 #include "engine/models/plan_compiler/params.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/models/rope.h"
@@ -209,6 +210,25 @@ LmHeadParams head_params(const ModelConfig& config, bool tied) {
 
 PoolParams pool_params(const ModelConfig& config) {
   return {.kind_version = kind_version(Opcode::kPool), .width = config.width, .pooling = config.pooling, .padding = {}};
+}
+
+PositionEmbeddingParams position_embedding_params(const ModelConfig& config) {
+  return {.kind_version = kind_version(Opcode::kPositionEmbedding),
+          .width = config.width,
+          .positions = config.positions,
+          .first = config.first_position,
+          .types = config.token_types,
+          .padding = 0};
+}
+
+DenseParams dense_params(const ModelConfig& config, std::uint8_t number) {
+  const auto layer = std::ranges::find(config.dense, number, &DenseConfig::number);
+  ASSERT(layer != config.dense.end(), "no linear layer {}", number);
+  return {.kind_version = kind_version(Opcode::kDense),
+          .width = layer->width,
+          .rows = layer->rows,
+          .act = layer->activation,
+          .padding = {}};
 }
 
 ModelConfig tower_config(const ModelConfig& config) {

@@ -28,6 +28,8 @@ plan::ShortconvParams shortconv_params(const ModelConfig& config, std::uint16_t 
 plan::ResidualAddParams add_params(const ModelConfig& config);
 plan::LmHeadParams head_params(const ModelConfig& config, bool tied);
 plan::PoolParams pool_params(const ModelConfig& config);
+plan::PositionEmbeddingParams position_embedding_params(const ModelConfig& config);
+plan::DenseParams dense_params(const ModelConfig& config, std::uint8_t number);
 
 // The tower as a model of its own: what the functions above need to know of its blocks.
 ModelConfig tower_config(const ModelConfig& config);

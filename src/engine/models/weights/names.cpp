@@ -97,7 +97,7 @@ bool WeightNames::exists(const Source& source, const std::string& name) const {
 }
 
 std::optional<FoundWeight> WeightNames::find(const WeightKey& key) const {
-  for (const WeightRow& row : family_.weights) {
+  for (const WeightRow& row : rows_of(key.opcode)) {
     if (row.opcode != key.opcode || row.slot != key.slot || row.variant != key.variant) continue;
     const Source& source = source_of(row);
     if (source.name.empty()) continue;
@@ -120,7 +120,7 @@ base::Result<const io::FileTensor*> WeightNames::embedding() const {
 void WeightNames::count_op(const LayerOp& op, std::uint16_t layer, const ModelConfig& config, Census& census) const {
   const Opcode opcode = opcode_of(op.type);
   std::set<std::uint8_t> seen;  // slots whose first row is judged; further rows are other ways to fill them
-  for (const WeightRow& row : family_.weights) {
+  for (const WeightRow& row : rows_of(opcode)) {
     const Source& source = source_of(row);
     if (row.opcode != opcode || row.variant != op.variant || source.name.empty()) continue;
     // Of the decoder: a tower fills its slots as its family says.
@@ -187,6 +187,7 @@ base::Result<> WeightNames::check(const ModelConfig& config) const {
       count_op(op, static_cast<std::uint16_t>(layer), config, census);
   }
   for (const LayerOp& op : family_.after) count_op(op, plan::kNoLayer, config, census);
+  for (const DenseConfig& layer : config.dense) count_op(dense(layer.number), plan::kNoLayer, config, census);
   if (config.pooling != plan::Pooling::kNone)  // what has no use for a head needs none
     std::erase_if(census.missing, [](const std::string& name) { return name.ends_with("lm_head.weight"); });
   if (config.vision.depth != 0) count_tower(*family_.tower, config, census);

@@ -46,6 +46,9 @@ class WeightNames {
  private:
   struct Census;
   const Source& source_of(const WeightRow& row) const { return is_hf_ ? row.hf : row.gguf; }
+  std::span<const WeightRow> rows_of(plan::Opcode opcode) const {
+    return opcode == plan::Opcode::kDense ? dense_weights() : family_.weights;
+  }
   bool exists(const Source& source, const std::string& name) const;
   void count_op(const LayerOp& op, std::uint16_t layer, const ModelConfig& config, Census& census) const;
   void count_tower(const Tower& tower, const ModelConfig& config, Census& census) const;

@@ -91,6 +91,7 @@ class Builder {
       case Load::kHeadKeys:
       case Load::kHeadValues: return add_head_rows();
       case Load::kMxfp4Rows: return add_mxfp4();
+      case Load::kTokenRows: return add_token_rows();
       case Load::kFrames: return add_frames();
     }
     return {};
@@ -311,6 +312,28 @@ class Builder {
     TRY(take(0, p.d_k));
     TRY(take(p.d_k, p.d_k));
     return take(2 * std::uint64_t{p.d_k}, values);
+  }
+
+  // Row by row, yes before no.
+  Result<> add_token_rows() {
+    const io::HfConfig* answers = names_.files().hf_answers();
+    ASSERT(answers != nullptr && shape_[0] <= 2, "{} rows of answers", shape_[0]);
+    const FileTensor& tensor = *TRY(require(found_.name));
+    TRY(expect(tensor, {tensor.rank == 2 ? tensor.dims[0] : 0, shape_[1]}));
+    for (const std::string_view key : {std::string_view("true_token_id"), std::string_view("false_token_id")}) {
+      if (tensor_.parts.size() == shape_[0]) break;
+      const std::uint32_t token = TRY(answers->u32(key));
+      if (token >= tensor.dims[0]) {
+        return base::fail(ErrorCode::kConfigKeyInvalid, fmt::format("{} {} = {}: {} has {} rows", answers->source(), key,
+                                                                    token, tensor.name, tensor.dims[0]));
+      }
+      TensorPart part;
+      TRY(take_type(tensor, true, part));
+      part.offset = token * shape_[1];
+      part.counts = {1, 1, shape_[1]};
+      TRY(add(part));
+    }
+    return {};
   }
 
   Result<> add_mxfp4() {

@@ -25,9 +25,9 @@ std::int64_t Admissions::context_tokens(const wire::ModelFacts& facts) const {
 
 std::optional<Error> Admissions::context_error(const jobs::JobSpec& spec) const {
   const std::int64_t context = context_tokens(spec.model), needed = spec.tokens_in + spec.max_tokens;
-  // Inputs of an embedding job are sequences of their own; whoever tokenised them has checked each.
+  // Inputs of an embedding or rerank job are sequences of their own; whoever tokenised them has checked each.
   // Of a model that takes text tokens_in is a bound: its engine counts, and refuses what is too long.
-  const bool counted = !spec.model.embedding_dimensions && spec.model.takes == wire::PromptForm::kTokens;
+  const bool counted = spec.model.writes() && spec.model.takes == wire::PromptForm::kTokens;
   if (context <= 0 || needed <= context || !counted) return std::nullopt;
   return Error{
       ErrorCode::kInvalidParams,

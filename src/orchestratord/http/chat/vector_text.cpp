@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cstring>
 #include <iterator>
 
@@ -19,6 +20,13 @@ void append_numbers(std::string& out, std::string_view vector) {
     std::memcpy(&value, bytes->data() + at, sizeof value);
     fmt::format_to(end, "{}{}", at == 0 ? "" : ",", value);
   }
+}
+
+double score_of(std::string_view score) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(score.data(), score.data() + score.size(), value);
+  ASSERT(error == std::errc() && end == score.data() + score.size(), "a score of {} characters", score.size());
+  return value;
 }
 
 }  // namespace llorch::orchestratord::http::chat

@@ -1,9 +1,12 @@
 #include "orchestratord/http/llamacpp/gateway.h"
 
+#include <memory>
 #include <utility>
 
+#include "base/assert.h"
 #include "orchestratord/http/llamacpp/answers.h"
 #include "orchestratord/http/llamacpp/request.h"
+#include "orchestratord/http/llamacpp/rerank.h"
 
 namespace llorch::orchestratord::http::llamacpp {
 
@@ -58,6 +61,29 @@ void Gateway::apply_template(const net::Request& request, const net::ExchangePtr
         return apply_template_body(prepared.prompt.text);
       },
       exchange);
+}
+
+void Gateway::rerank(const net::Request& request, const net::ExchangePtr& exchange) {
+  auto call = decode_rerank(request.body);
+  if (!call) return refuse(context_, exchange, std::move(call).error());
+  auto name = model_of(call->submission.model, context_.names->list());
+  if (!name) return refuse(context_, exchange, std::move(name).error());
+  call->submission.model = call->answer.model = *std::move(name);
+  submitter_.submit(
+      {.request = std::move(call->submission),
+       .caller = request.peer.principal,
+       .correlation_id = request.correlation_id},
+      [this, options = std::move(call->answer), correlation_id = request.correlation_id,
+       exchange](base::Result<tasks::Admission> admission) mutable {
+        if (!admission) return refuse(context_, exchange, std::move(admission).error());
+        ASSERT(admission->stream != nullptr, "a job without a task_id of its client's is new");
+        const chat::AnswerIdentity identity{.job_id = base::JobId(admission->reply.job_id),
+                                            .correlation_id = correlation_id};
+        admission->stream->attach({.exchange = exchange,
+                                   .renderer = std::make_shared<RerankRenderer>(std::move(options), identity),
+                                   .correlation_id = correlation_id},
+                                  context_.clock->now().mono_ms);
+      });
 }
 
 }  // namespace llorch::orchestratord::http::llamacpp

@@ -1,22 +1,23 @@
 #pragma once
-// What llama.cpp's server tells of prompts: /tokenize, /detokenize, /apply-template. No job comes of them.
+// What llama.cpp's server tells of prompts: /tokenize, /detokenize, /apply-template, of which no job comes; and its /rerank.
 #include <functional>
 #include <optional>
 #include <string>
 
 #include "orchestratord/http/context.h"
-#include "orchestratord/http/tasks/prompt.h"
+#include "orchestratord/http/tasks/submit.h"
 
 namespace llorch::orchestratord::http::llamacpp {
 
-// Thread-safe. All take long for a long text. REQUIRES: on the desk's thread, and `context` outlives it.
+// Thread-safe. All take long for a long text. REQUIRES: on the desk's thread, and both references outlive it.
 class Gateway {
  public:
-  explicit Gateway(const Context& context) : context_(context) {}
+  Gateway(const Context& context, tasks::Submitter& submitter) : context_(context), submitter_(submitter) {}
 
   void tokenize(const net::Request& request, const net::ExchangePtr& exchange);
   void detokenize(const net::Request& request, const net::ExchangePtr& exchange);
   void apply_template(const net::Request& request, const net::ExchangePtr& exchange);
+  void rerank(const net::Request& request, const net::ExchangePtr& exchange);
 
  private:
   using Answer = std::function<base::Result<std::string>(const models::KnownModel&)>;  // a body
@@ -24,6 +25,7 @@ class Gateway {
               const net::ExchangePtr& exchange) const;
 
   const Context& context_;
+  tasks::Submitter& submitter_;
 };
 
 }  // namespace llorch::orchestratord::http::llamacpp

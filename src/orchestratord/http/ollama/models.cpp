@@ -64,9 +64,9 @@ std::string show_body(const models::KnownModel& model, std::int64_t started_unix
   namespace formats = text::formats;
   const wire::ModelFacts& facts = model.facts;
   const bool embeds = facts.embedding_dimensions.has_value();
-  json::array capabilities{embeds ? "embedding" : "completion"};
+  json::array capabilities{facts.writes() ? "completion" : embeds ? "embedding" : "rerank"};
   const bool tells_here = model.chat != nullptr && model.chat->has_template();  // else its engine does
-  const bool calls = tells_here && !embeds && model.format_with_tools->format != formats::Format::kGeneric;
+  const bool calls = tells_here && facts.writes() && model.format_with_tools->format != formats::Format::kGeneric;
   if (calls) capabilities.emplace_back("tools");
   if (calls && formats::knows_thoughts(model.format->format)) {
     capabilities.emplace_back("thinking");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/sha256.h"
 
@@ -23,6 +24,24 @@ std::vector<std::int32_t> ids_of(const std::vector<base::TokenId>& tokens) {
   out.reserve(tokens.size());
   for (const base::TokenId id : tokens) out.push_back(static_cast<std::int32_t>(index(id)));
   return out;
+}
+
+// The query and the document as one, in the model's words.
+base::Result<std::vector<std::int32_t>> pair_of(const std::string& query, const std::string& document,
+                                                const models::KnownModel& model, base::Time now) {
+  const auto at = std::chrono::floor<std::chrono::seconds>(
+      std::chrono::sys_time<std::chrono::milliseconds>(std::chrono::milliseconds(now.unix_ms)));
+  if (const auto told = TRY(model.chat->pair_prompt(*model.tokenizer, query, document, at))) return ids_of(told->tokens);
+  const auto pair = model.tokenizer->encode_pair(query, document);
+  if (!pair) {
+    return base::fail(invalid_field("query", "unsupported",
+                                    "this model's files do not say how a query and a document are told together: "
+                                    "neither a template named rerank, nor a chat template with these roles, nor its tokenizer"));
+  }
+  std::vector<std::int32_t> ids = ids_of(pair->tokens);
+  for (std::size_t i = pair->second_begin; i < ids.size(); ++i)
+    ids[i] |= static_cast<std::int32_t>(pair->second_type << wire::kTokenTypeShift);
+  return ids;
 }
 
 base::Result<std::vector<std::int32_t>> tokens_of(const wire::EmbeddingInput& input, const text::Tokenizer& tokenizer) {
@@ -68,17 +87,30 @@ void add_digest(base::Sha256& hash, const wire::EmbeddingInput& input) {
 }  // namespace
 
 base::Result<> check_workload(const wire::SubmitRequest& request, const wire::ModelFacts& facts) {
-  if (request.input.has_value() == facts.embedding_dimensions.has_value()) return {};
-  return base::fail(invalid_field("workload", "unsupported",
-                                  request.input ? "this model writes text and makes no embeddings; name a model whose "
-                                                  "files say how its rows are pooled"
-                                                : "this model makes embeddings and nothing else; send `input` with "
-                                                  "workload embedding, or name a model that writes"));
+  const wire::Workload wanted = request.workload.value_or(wire::Workload::kCompletion);
+  const wire::Workload done = facts.reranks.value_or(false) ? wire::Workload::kRerank
+                              : facts.embedding_dimensions  ? wire::Workload::kEmbedding
+                                                            : wire::Workload::kCompletion;
+  if (wanted == done) return {};
+  const auto reason = [done]() -> std::string_view {
+    switch (done) {
+      case wire::Workload::kCompletion:
+        return "this model writes text and makes neither embeddings nor scores; name a model whose files say how its rows are "
+               "pooled";
+      case wire::Workload::kEmbedding:
+        return "this model makes embeddings and nothing else; send `input` with workload embedding, or name another model";
+      case wire::Workload::kRerank:
+        return "this model judges documents and does nothing else; send `query` and `input` with workload rerank, or name "
+               "another model";
+    }
+    return "";
+  };
+  return base::fail(invalid_field("workload", "unsupported", std::string(reason())));
 }
 
 base::Result<EmbeddingPrompt> embedding_prompt(const wire::SubmitRequest& request, const models::KnownModel& model,
-                                               std::int64_t context_tokens, LongInputs long_inputs) {
-  const std::int64_t dimensions = *model.facts.embedding_dimensions;
+                                               std::int64_t context_tokens, LongInputs long_inputs, base::Time now) {
+  const std::int64_t dimensions = model.facts.embedding_dimensions.value_or(1);
   if (request.dimensions > dimensions) {
     return base::fail(
         invalid_field("dimensions", "range",
@@ -87,8 +119,13 @@ base::Result<EmbeddingPrompt> embedding_prompt(const wire::SubmitRequest& reques
   EmbeddingPrompt prompt;
   prompt.order.dimensions = request.dimensions;
   base::Sha256 hash;
+  if (request.query) {
+    prompt.order.scores = true;
+    add_digest(hash, {.text = *request.query, .tokens = {}});
+  }
   for (const wire::EmbeddingInput& input : request.input->inputs) {
-    std::vector<std::int32_t> tokens = TRY(tokens_of(input, *model.tokenizer));
+    std::vector<std::int32_t> tokens = TRY(request.query ? pair_of(*request.query, input.text, model, now)
+                                                         : tokens_of(input, *model.tokenizer));
     const std::size_t number = prompt.order.input_tokens.size();
     const bool is_cut = long_inputs == LongInputs::kCut && context_tokens > 0 &&
                         static_cast<std::int64_t>(tokens.size()) > context_tokens;
@@ -100,9 +137,9 @@ base::Result<EmbeddingPrompt> embedding_prompt(const wire::SubmitRequest& reques
     if (count == 0) return base::fail(invalid_field("input", "empty", fmt::format("input {} has no tokens", number)));
     if (context_tokens > 0 && count > context_tokens) {
       return base::fail(invalid_field("input", "CONTEXT_TOO_LARGE",
-                                      fmt::format("input {} has {} tokens; the context of this model has {} here. "
+                                      fmt::format("input {} has {} tokens{}; the context of this model has {} here. "
                                                   "Nothing is cut off: send it in parts",
-                                                  number, count, context_tokens))
+                                                  number, count, request.query ? " with the query" : "", context_tokens))
                             .with("tokens_in", count)
                             .with("context_tokens", context_tokens));
     }

@@ -86,5 +86,51 @@ TEST(Workload, FollowsFromTheModel) {
   EXPECT_EQ(field_of(check_workload(completion, embeds).error()), "workload");
 }
 
+// Bytes; [CLS] and [SEP] around a text, [SEP] between two, of which the second is of type 1.
+models::KnownModel judge(std::string rerank_template = "") {
+  text::TokenizerData data = text::byte_bpe_data({}, {{"[CLS]", text::TokenKind::kControl}, {"[SEP]", text::TokenKind::kControl}});
+  if (!rerank_template.empty()) data.named_chat_templates = {{"rerank", std::move(rerank_template)}};
+  models::KnownModel known;
+  known.facts.reranks = true;
+  known.chat = std::make_shared<const text::Chat>(data);
+  known.tokenizer = std::make_shared<const text::Tokenizer>(text::Tokenizer::create(std::move(data)).value());
+  return known;
+}
+
+wire::SubmitRequest rerank(std::string query, std::vector<wire::EmbeddingInput> documents) {
+  wire::SubmitRequest out;
+  out.workload = wire::Workload::kRerank;
+  out.query = std::move(query);
+  out.input = {.inputs = std::move(documents)};
+  return out;
+}
+
+TEST(RerankPrompt, IsWhatTheModelsTemplateMakesOfThePair) {
+  const auto prompt = embedding_prompt(rerank("q", {{.text = "ab"}, {.text = "[SEP]{query}"}}), judge("[CLS]{query}?{document}[SEP]"), 0);
+  ASSERT_TRUE(prompt) << prompt.error().message;
+  std::vector<std::int32_t> expected{256, 'q', '?', 'a', 'b', 257, 256, 'q', '?'};
+  for (const char c : std::string("[SEP]{query}")) expected.push_back(c);  // what a user writes is text
+  expected.push_back(257);
+  EXPECT_EQ(prompt->tokens, expected);
+  EXPECT_TRUE(prompt->order.scores.value_or(false));
+  EXPECT_EQ(prompt->order.input_tokens, (std::vector<std::int64_t>{6, 16}));
+  EXPECT_NE(prompt->sha256, embedding_prompt(rerank("r", {{.text = "ab"}, {.text = "[SEP]{query}"}}), judge("x"), 0)->sha256);
+}
+
+TEST(RerankPrompt, IsRefusedWhereNothingTellsPairs) {
+  EXPECT_EQ(field_of(embedding_prompt(rerank("q", {{.text = "a"}}), judge(), 0).error()), "query");
+  EXPECT_EQ(field_of(embedding_prompt(rerank("q", {{.text = "a"}, {.text = "abc"}}), judge("{query}{document}"), 3).error()), "input")
+      << "the second pair has four tokens";
+}
+
+TEST(Workload, OfAModelOfScoresIsReranking) {
+  const wire::ModelFacts judges = judge().facts, embeds = model().facts, writes;
+  const wire::SubmitRequest wanted = rerank("q", {{.text = "a"}});
+  EXPECT_TRUE(check_workload(wanted, judges));
+  EXPECT_EQ(field_of(check_workload(wanted, embeds).error()), "workload");
+  EXPECT_EQ(field_of(check_workload(wanted, writes).error()), "workload");
+  EXPECT_EQ(field_of(check_workload(request({{.text = "a"}}), judges).error()), "workload");
+}
+
 }  // namespace
 }  // namespace llorch::orchestratord::http::tasks

@@ -71,6 +71,8 @@ base::Error other_file(const std::string& found) {
 
 std::size_t bytes_of(const wire::SubmitRequest& request) {
   std::size_t bytes = request.prompt ? request.prompt->size() : 0;
+  // It is told with each document.
+  if (request.query) bytes += request.query->size() * request.input->inputs.size();
   for (const auto* part : {&request.messages, &request.tools, &request.documents}) {
     if (*part) bytes += (*part)->text.size();
   }

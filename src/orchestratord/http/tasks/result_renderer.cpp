@@ -2,6 +2,7 @@
 
 #include "base/assert.h"
 #include "net/http/error_response.h"
+#include "orchestratord/http/chat/vector_text.h"
 #include "wire/json.h"
 
 namespace llorch::orchestratord::http::tasks {
@@ -9,6 +10,10 @@ namespace llorch::orchestratord::http::tasks {
 void ResultRenderer::token(const streams::TokenView& token, const streams::EventId&, std::string&) {
   if (result_.embeddings) {
     result_.embeddings->emplace_back(token.t);
+    return;
+  }
+  if (result_.scores) {
+    result_.scores->push_back(chat::score_of(token.t));
     return;
   }
   result_.text += token.t;

@@ -8,11 +8,13 @@ namespace llorch::orchestratord::http::tasks {
 
 class ResultRenderer final : public streams::Renderer {
  public:
-  // `task_id`: as the client knows it. An embedding job's tokens are vectors.
+  // `task_id`: as the client knows it. An embedding job's tokens are vectors, those of reranking
+  // scores.
   ResultRenderer(std::string job_id, std::string task_id, wire::Workload workload) {
     result_.job_id = std::move(job_id);
     result_.task_id = std::move(task_id);
     if (workload == wire::Workload::kEmbedding) result_.embeddings.emplace();
+    if (workload == wire::Workload::kRerank) result_.scores.emplace();
   }
 
   bool streams() const override { return false; }

@@ -259,7 +259,7 @@ void Submitter::tokenise_inputs(const PendingPtr& pending, const std::string& mo
                                 const models::KnownModel& model) {
   const std::int64_t context =
       core::jobs::context_tokens(model.facts, context_.config->orchestratord.worker_context_tokens);
-  auto prompt = embedding_prompt(pending->request, model, context, pending->long_inputs);
+  auto prompt = embedding_prompt(pending->request, model, context, pending->long_inputs, context_.clock->now());
   if (!prompt) return finish(pending, base::fail(std::move(prompt).error()));
   pending->cut_inputs = std::move(prompt->cut_inputs);
   const auto inputs = static_cast<std::int64_t>(prompt->order.input_tokens.size());
@@ -319,6 +319,7 @@ void Submitter::make_job(const PendingPtr& pending, const std::string& model_ref
   // From here on only the payload is held.
   request.prompt.reset();
   request.input.reset();
+  request.query.reset();
   request.messages.reset();
   request.tools.reset();
   request.documents.reset();

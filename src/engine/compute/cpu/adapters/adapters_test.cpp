@@ -102,6 +102,69 @@ TEST(Adapters, PoolsRowsOfTheirSequence) {
   EXPECT_TRUE(Harness(plan::PoolParams{kind_version(Opcode::kPool), kWidth, kNone, {}}, {}, devices().front()).error());
 }
 
+TEST(Adapters, PositionsAndTypesAreAddedInThatOrder) {
+  Random random(52);
+  SCOPED_TRACE(random.note());
+  constexpr std::uint32_t kWidth = 50;
+  const auto positions = HarnessWeight::random(random, DType::kF32, {12, kWidth}),
+             types = HarnessWeight::random(random, DType::kF32, {2, kWidth});
+  const auto x = random.normals(kRows * kWidth);
+  std::vector<std::uint32_t> position_of(kRows), type_of(kRows);
+  for (std::uint32_t r = 0; r < kRows; ++r) position_of[r] = r * 7 % 10, type_of[r] = r % 3 == 0;
+  const auto expected = [&](bool has_positions, const std::uint32_t* row_types) {
+    std::vector<float> y = x;
+    for (std::uint32_t i = 0; i < y.size(); ++i) {
+      const std::uint32_t row = i / kWidth, column = i % kWidth, type = row_types != nullptr ? row_types[row] : 0;
+      y[i] += types.floats()[type * kWidth + column];
+      if (has_positions) y[i] += positions.floats()[(2 + position_of[row]) * kWidth + column];
+    }
+    return y;
+  };
+  for (const bool has_positions : {true, false}) {
+    plan::PositionEmbeddingParams params{kind_version(Opcode::kPositionEmbedding), kWidth, 12, 2, 2, 0};
+    if (!has_positions) params.positions = 0;
+    for (const std::uint32_t* row_types : {static_cast<const std::uint32_t*>(type_of.data()), static_cast<const std::uint32_t*>(nullptr)}) {
+      const auto wanted = expected(has_positions, row_types);
+      for (const auto& device : devices()) {
+        plan::ExecutionContext ctx;
+        ctx.total_rows = kRows, ctx.positions = position_of.data(), ctx.row_types = row_types;
+        std::vector<float> y(x.size());
+        Harness harness(params, {has_positions ? positions : HarnessWeight{}, types}, device);
+        harness.run(ctx, {x.data()}, y.data());
+        EXPECT_TRUE(same_bits(y, wanted)) << device.isa;
+        y = x;
+        harness.run(ctx, {y.data()}, y.data());  // in place
+        EXPECT_TRUE(same_bits(y, wanted)) << device.isa;
+      }
+    }
+  }
+}
+
+TEST(Adapters, DenseLayersTakeEveryOutputRow) {
+  Random random(53);
+  SCOPED_TRACE(random.note());
+  const auto w = HarnessWeight::random(random, DType::kQ8_0, {77, 64}), bias = HarnessWeight::random(random, DType::kF32, {77});
+  const auto x = random.normals(3 * 64);
+  const std::vector<std::uint32_t> outputs{1, 4, 8};
+  for (const auto act : {plan::DenseActivation::kNone, plan::DenseActivation::kTanh}) {
+    auto expected = matmul_rows(w, x);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      expected[i] += bias.floats()[i % 77];
+      if (act == plan::DenseActivation::kTanh) expected[i] = reference::softcap_exact(expected[i], 1.0f);
+    }
+    const plan::DenseParams params{kind_version(Opcode::kDense), 64, 77, act, {}};
+    for (const auto& device : devices()) {
+      Harness harness(params, {w, bias}, device);
+      std::vector<float> y(expected.size());
+      plan::ExecutionContext ctx;
+      ctx.total_rows = kRows;
+      ctx.output_rows = outputs;
+      harness.run(ctx, {x.data()}, y.data());
+      EXPECT_TRUE(same_bits(y, expected)) << device.isa;
+    }
+  }
+}
+
 TEST(Adapters, NormsOfGroupsAndLayerNorm) {
   Random random(46);
   SCOPED_TRACE(random.note());

@@ -148,7 +148,7 @@ class World {
       for (std::uint32_t p = 0; p < kLength; ++p) {
         const auto [begin, end] = sight(p);
         reference::AttentionOptions options{
-            .position = end - begin - 1, .window = c_.window, .scale = kScale, .softcap = c_.softcap};
+            .position = end - begin - 1, .window = c_.causal ? c_.window : 0, .scale = kScale, .softcap = c_.softcap};
         if (c_.sinks) options.sink = at(kSinks).floats()[h];
         const auto o =
             reference::attention_exact(AttentionRow(q).subspan((p * kHeads + h) * c_.d_qk, c_.d_qk),
@@ -171,7 +171,7 @@ class World {
       const std::uint32_t kv = h / (kHeads / kKvHeads);
       for (std::uint32_t p = 0; p < kLength; ++p) {
         auto [begin, end] = sight(p);
-        if (c_.window != 0 && end > c_.window) begin = std::max(begin, end - c_.window);
+        if (c_.causal && c_.window != 0 && end > c_.window) begin = std::max(begin, end - c_.window);
         std::vector<double> share(end);
         double total = c_.sinks ? std::exp(static_cast<double>(at(kSinks).floats()[h])) : 0;
         for (std::uint32_t j = begin; j < end; ++j) {
@@ -202,12 +202,14 @@ class World {
       for (std::uint32_t position : positions) places.push_back(place(position, axis));
     return places;
   }
-  // Positions a row may see, before the window.
+  // Positions a row may see; of a cache before the window.
   std::pair<std::uint32_t, std::uint32_t> sight(std::uint32_t p) const {
     if (c_.causal) return {0, p + 1};
     std::size_t span = 0;
     while (kSpans[span + 1] <= p) ++span;
-    return {kSpans[span], kSpans[span + 1]};
+    const std::uint32_t begin = kSpans[span], end = kSpans[span + 1];
+    if (c_.window == 0) return {begin, end};
+    return {p - begin >= c_.window ? p - c_.window + 1 : begin, std::min(end, p + c_.window)};
   }
   // The axis of every pair, as the models' papers tell it: strides overwritten, not a formula per pair.
   std::vector<std::size_t> axes() const {
@@ -328,6 +330,9 @@ const Case kSpanCases[] = {
      .sinks = true,
      .causal = false,
      .softcap = 5},
+    {.name = "windows on both sides", .window = 9, .norm = true, .causal = false},
+    {.name = "windows wider than most spans", .rope = RopeLayout::kInterleaved, .window = 40, .causal = false},
+    {.name = "a window of the row itself", .window = 1, .causal = false},
 };
 
 TEST(AttentionAdapter, EqualsItsTwinWhateverTheChunksAndNeighbours) {
@@ -425,7 +430,9 @@ TEST(AttentionAdapter, WhatItCannotDoIsRefusedAtLoad) {
               w[slot(kSinks)] = HarnessWeight::random(random, DType::kF32, {kHeads});
             }),
             ErrorCode::kUnsupportedOpcode);
-  EXPECT_EQ(code([](AttentionParams& p, Weights&) { p.causal = 0, p.window = 8; }), ErrorCode::kUnsupportedOpcode);
+  EXPECT_EQ(code([](AttentionParams& p, Weights&) { p.causal = 0, p.window = 8; }), ErrorCode::kInternal);
+  EXPECT_EQ(code([](AttentionParams& p, Weights&) { p.causal = 0, p.window = 8, p.chunked = 1; }),
+            ErrorCode::kUnsupportedOpcode);
   EXPECT_EQ(code([](AttentionParams& p, Weights&) { p.causal = 0; }), ErrorCode::kInternal);
   EXPECT_EQ(code([](AttentionParams& p, Weights&) { p.mrope = MropeKind::kChunked; }), ErrorCode::kInternal);
   EXPECT_EQ(code([](AttentionParams& p, Weights&) { p.mrope = MropeKind::kChunked, p.sections[2] = 3; }),

@@ -1,4 +1,4 @@
-// Adapters around projections: the dense feed-forward and the output head.
+// Adapters around projections: the dense feed-forward, the output head, layers over pooled rows.
 #include "engine/compute/cpu/adapters/feed_forward.h"
 
 #include <array>
@@ -9,6 +9,8 @@
 namespace llorch::engine::compute::cpu::adapters {
 
 using plan::Backend;
+using plan::DenseParams;
+using plan::DenseSlot;
 using plan::ExecutionContext;
 using plan::FfnSlot;
 using plan::LmHeadParams;
@@ -125,6 +127,30 @@ std::uint64_t LmHeadAdapter::workspace_bytes(const ParamBlock& params, const Ste
                                              const Backend&) noexcept {
   Arena arena;
   LmHeadScratch(arena, plan::param_as<LmHeadParams>(params), limits.output_rows_max);
+  return arena.used_bytes();
+}
+
+Status DenseAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
+  const auto& p = insn.param<DenseParams>();
+  const CpuStream& stream = stream_of(ctx);
+  const std::size_t rows = ctx.output_rows.size();
+  if (rows == 0) return Status::ok();
+  Arena arena(ctx.workspace);
+  const QuantizedRows quantized = arena.take_quantized(rows, p.width);
+  float* y = insn.output(0);
+  project(stream, {.x = insn.input(0), .x_stride = p.width, .rows = rows, .quantized = quantized, .y_stride = p.rows},
+          std::array{Projection{weight_of(insn.weight(DenseSlot::kWeight)), y}});
+  if (const float* bias = vector_of(insn.weight(DenseSlot::kBias)))
+    stream.kernels.add_bias({.x = y, .x_stride = p.rows, .width = p.rows, .bias = bias}, {0, rows});
+  if (p.act == plan::DenseActivation::kTanh)
+    stream.kernels.scale_softcap({.y = y, .scale = 1, .softcap = 1}, {0, rows * p.rows});
+  return Status::ok();
+}
+
+std::uint64_t DenseAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
+                                            const Backend&) noexcept {
+  Arena arena;
+  arena.take_quantized(limits.output_rows_max, plan::param_as<DenseParams>(params).width);
   return arena.used_bytes();
 }
 

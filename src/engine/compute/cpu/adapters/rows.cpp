@@ -1,4 +1,4 @@
-// Adapters whose rows need no projection: embedding, norm, residual, pool.
+// Adapters whose rows need no projection: embedding, positions, norm, residual, pool.
 #include <algorithm>
 
 #include "engine/compute/cpu/adapters/adapters.h"
@@ -35,6 +35,30 @@ Status EmbeddingAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
   return Status::ok();
 }
 std::uint64_t EmbeddingAdapter::workspace_bytes(const ParamBlock&, const StepLimits&, const Backend&) noexcept {
+  return 0;
+}
+
+Status PositionEmbeddingAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
+  const auto& p = insn.param<plan::PositionEmbeddingParams>();
+  const float* positions = vector_of(insn.weight(plan::PositionEmbeddingSlot::kPositions));
+  const float* types = vector_of(insn.weight(plan::PositionEmbeddingSlot::kTypes));
+  const auto add = [&](float* y, const float* table, std::uint32_t row, std::uint32_t rows) {
+    ASSERT(row < rows, "row {} of a table of {}", row, rows);
+    table += std::size_t{row} * p.width;
+    for (std::uint32_t i = 0; i < p.width; ++i) y[i] += table[i];
+  };
+  stream_of(ctx).pool.run(ctx.total_rows, kGrainElements / p.width + 1, [&](Range rows, std::size_t) {
+    for (std::size_t row = rows.begin; row < rows.end; ++row) {
+      const float* x = insn.input(0) + row * p.width;
+      float* y = insn.output(0) + row * p.width;
+      if (x != y) std::copy_n(x, p.width, y);
+      if (types != nullptr) add(y, types, ctx.row_types != nullptr ? ctx.row_types[row] : 0, p.types);
+      if (positions != nullptr) add(y, positions, p.first + ctx.positions[row], p.positions);
+    }
+  });
+  return Status::ok();
+}
+std::uint64_t PositionEmbeddingAdapter::workspace_bytes(const ParamBlock&, const StepLimits&, const Backend&) noexcept {
   return 0;
 }
 

@@ -49,6 +49,10 @@ constexpr AdapterTables make_tables() {
                                        {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   put<vision::ScatterAdapter>(tables, Opcode::kVisionScatter, {.supports_batch = true, .may_alias_output = true});
   put<LmHeadAdapter>(tables, Opcode::kLmHead, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<PositionEmbeddingAdapter>(
+      tables, Opcode::kPositionEmbedding,
+      {.supports_batch = true, .may_alias_output = true, .dtype_mask_weights = kVectorTypes});
+  put<DenseAdapter>(tables, Opcode::kDense, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   put<PoolAdapter>(tables, Opcode::kPool, {.supports_batch = true});
   return tables;
 }
@@ -57,7 +61,7 @@ constexpr auto kCpuOpcodes = std::to_array<Opcode>(
     {Opcode::kRmsNorm, Opcode::kMultiheadAttention, Opcode::kSwiglu, Opcode::kMoe, Opcode::kMlaAttention,
      Opcode::kMambaMixer, Opcode::kGatedDelta, Opcode::kShortconv, Opcode::kEmbedding, Opcode::kResidualAdd,
      Opcode::kVisionPatchEmbed, Opcode::kVisionSpatialMerge, Opcode::kVisionDeepstackExtract, Opcode::kVisionScatter,
-     Opcode::kLmHead, Opcode::kPool});
+     Opcode::kLmHead, Opcode::kPool, Opcode::kPositionEmbedding, Opcode::kDense});
 
 }  // namespace
 

@@ -57,9 +57,12 @@ struct Visible {
   std::size_t origin;      // the softmax's sums count lanes from here
 };
 LLORCH_INLINE Visible visible_positions(const AttentionArgs& args, std::size_t row) {
-  if (args.span_begin != nullptr) {  // where a span lies among its neighbours must not show: lanes count from its start
-    const std::size_t begin = args.span_begin[row];
-    return {begin, args.span_end[row], begin / kPagePositions * kPagePositions, begin};
+  if (args.span_begin != nullptr) {  // where a span lies among its neighbours must not show: lanes count from what the row sees
+    std::size_t begin = args.span_begin[row], end = args.span_end[row];
+    const std::size_t own = args.pages.positions[row];
+    if (args.window != 0 && own - begin >= args.window) begin = own - args.window + 1;
+    if (args.window != 0 && end - own > args.window) end = own + args.window;
+    return {begin, end, begin / kPagePositions * kPagePositions, begin};
   }
   const std::size_t end = static_cast<std::size_t>(args.pages.positions[row]) + 1;
   const std::size_t begin = args.chunked                            ? (end - 1) / args.window * args.window

@@ -47,6 +47,13 @@ struct ShortconvAdapter {
 struct EmbeddingAdapter : NoWorkspace {
   static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
 };
+struct PositionEmbeddingAdapter : NoWorkspace {
+  static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
+};
+struct DenseAdapter {
+  static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
+  static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
+};
 struct ResidualAddAdapter : NoWorkspace {
   static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
 };

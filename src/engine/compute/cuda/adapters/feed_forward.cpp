@@ -9,6 +9,8 @@
 namespace llorch::engine::compute::cuda::adapters {
 
 using plan::Backend;
+using plan::DenseParams;
+using plan::DenseSlot;
 using plan::ExecutionContext;
 using plan::FfnSlot;
 using plan::LmHeadParams;
@@ -162,6 +164,37 @@ std::uint64_t LmHeadAdapter::workspace_bytes(const ParamBlock& params, const Ste
                                              const Backend&) noexcept {
   Arena arena;
   LmHeadScratch(arena, plan::param_as<LmHeadParams>(params), nullptr, limits.output_rows_max);
+  return arena.used_bytes();
+}
+
+Status DenseAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
+  const auto& p = insn.param<DenseParams>();
+  const CudaStream& stream = stream_of(ctx);
+  const auto rows = static_cast<std::uint32_t>(ctx.output_rows.size());
+  if (rows == 0) return Status::ok();
+  Arena arena(ctx);
+  const Arena::Narrowed narrowed = arena.take_narrowed(rows, p.width);
+  float* y = insn.output(0);
+  project(stream,
+          {.x = insn.input(0),
+           .x_stride = p.width,
+           .rows = rows,
+           .narrowed = narrowed,
+           .staged = {},
+           .y_stride = p.rows},
+          std::array{
+              Projection{weight_of(insn.weight(DenseSlot::kWeight)), y, vector_of(insn.weight(DenseSlot::kBias))}});
+  if (p.act == plan::DenseActivation::kTanh) {
+    const kernels::ScaleSoftcapArgs args{.y = y, .count = std::uint64_t{rows} * p.rows, .scale = 1, .softcap = 1};
+    stream.launch<kernels::ScaleSoftcap>({blocks_of(args.count, kernels::ScaleSoftcap::kThreads)}, args);
+  }
+  return stream.status();
+}
+
+std::uint64_t DenseAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
+                                            const Backend&) noexcept {
+  Arena arena;
+  arena.take_narrowed(limits.output_rows_max, plan::param_as<DenseParams>(params).width);
   return arena.used_bytes();
 }
 

@@ -133,6 +133,29 @@ TEST(Rows, ArePooled) {
   EXPECT_TRUE(same_bits(y, expected));
 }
 
+TEST(Rows, GetTheirPositionsAndTypes) {
+  Machine machine;
+  Random random(6);
+  SCOPED_TRACE(random.note());
+  constexpr std::uint32_t kWidth = 300;
+  const auto x = random.normals(3 * kWidth), types = random.normals(2 * kWidth), positions = random.normals(9 * kWidth);
+  const std::uint32_t type_of[] = {0, 1, 1}, position_of[] = {4, 0, 6};
+  std::vector<float> y(x.size()), expected = x;
+  machine.stream.launch<kernels::EmbedPositions>({2, 3}, {.x = x.data(),
+                                                          .y = y.data(),
+                                                          .types = types.data(),
+                                                          .positions = positions.data(),
+                                                          .first_position = 2,
+                                                          .type_of_row = type_of,
+                                                          .position_of_row = position_of,
+                                                          .width = kWidth});
+  for (std::uint32_t i = 0; i < expected.size(); ++i) {
+    expected[i] += types[type_of[i / kWidth] * kWidth + i % kWidth];
+    expected[i] += positions[(2 + position_of[i / kWidth]) * kWidth + i % kWidth];
+  }
+  EXPECT_TRUE(same_bits(y, expected));
+}
+
 TEST(Moe, ChoosesLikeTheReference) {
   Machine machine;
   Random random(9);

@@ -136,7 +136,9 @@ struct SpanKeys {
   using Args = AttentionArgs<SpanRows>;
   static LLORCH_KERNEL Seen seen(const Args& args, std::uint32_t row) {
     const Frame& frame = args.from.frames.of_row(row);
-    return {0, frame.row_end - frame.row_begin};
+    const std::uint32_t length = frame.row_end - frame.row_begin, own = row - frame.row_begin;
+    if (args.window == 0) return {0, length};
+    return {own >= args.window ? own - args.window + 1 : 0, smaller(length, own + args.window)};
   }
   LLORCH_KERNEL SpanKeys(const Args& args, std::uint32_t row, std::uint32_t page, std::uint32_t kv_head)
       : first_row_(args.from.frames.of_row(row).row_begin + page * kPage), kv_head_(kv_head) {}

@@ -61,7 +61,7 @@ using AttentionKernels = KernelList<AttentionWhole<Keys>, AttentionParts<Keys>>;
 using PlainKernels =
     KernelList<RmsNorm, LayerNorm, Swiglu, SwigluBytes, SwigluHalves, Gate, ResidualAdd, ScaleSoftcap, CopyRows,
                PoolRows, Quantize, Narrow, Route, GroupPairs, WeighPairs, Combine, Gather<DType::kF32>, CausalConv,
-               SsmScan, DeltaScan, LatentQuery, AddPositions, KeepRows, Scatter>;
+               SsmScan, DeltaScan, LatentQuery, AddPositions, EmbedPositions, KeepRows, Scatter>;
 using CacheKernels = KernelList<FinishHeads<DType::kF32>, FinishHeads<DType::kF16>, FinishLatent<DType::kF32>,
                                 FinishLatent<DType::kF16>, AttentionWhole<SpanKeys>>;
 template <DType... kTypes>

@@ -329,4 +329,36 @@ struct PoolRows {
   }
 };
 
+// y = x + types[type of the row] + positions[first + position of the row], each where there is a table; rows without a list are of type 0.
+// y may be x. Grid: columns / kThreads, rows.
+struct EmbedPositionsArgs {
+  const float* x = nullptr;          // [rows, width]
+  float* y = nullptr;                // [rows, width]
+  const float* types = nullptr;      // [., width] or null
+  const float* positions = nullptr;  // [., width] or null
+  std::uint32_t first_position = 0;  // the table's row for position 0
+  const std::uint32_t* type_of_row = nullptr;
+  const std::uint32_t* position_of_row = nullptr;
+  std::uint32_t width = 0;
+  bool operator==(const EmbedPositionsArgs&) const = default;
+};
+struct EmbedPositions {
+  using Args = EmbedPositionsArgs;
+  using Shared = Nothing;
+  static constexpr std::uint32_t kThreads = 256;
+  template <class Block>
+  static LLORCH_KERNEL void run(Block& block, Shared&, const Args& args) {
+    block.each([&](std::uint32_t thread) {
+      const std::uint32_t i = block.x() * kThreads + thread, row = block.y();
+      if (i >= args.width) return;
+      float sum = args.x[std::uint64_t{row} * args.width + i];
+      const std::uint64_t type = args.type_of_row != nullptr ? args.type_of_row[row] : 0;
+      if (args.types != nullptr) sum = sum + args.types[type * args.width + i];
+      const std::uint64_t position = std::uint64_t{args.first_position} + args.position_of_row[row];
+      if (args.positions != nullptr) sum = sum + args.positions[position * args.width + i];
+      args.y[std::uint64_t{row} * args.width + i] = sum;
+    });
+  }
+};
+
 }  // namespace llorch::engine::compute::cuda::kernels

@@ -1,0 +1,72 @@
+#include "orchestratord/http/llamacpp/rerank.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <utility>
+
+#include "base/json_text.h"
+#include "orchestratord/http/chat/parsing.h"
+#include "orchestratord/http/chat/vector_text.h"
+#include "orchestratord/http/llamacpp/errors.h"
+#include "wire/json.h"
+#include "wire/llamacpp.h"
+
+namespace llorch::orchestratord::http::llamacpp {
+
+base::Result<RerankCall> decode_rerank(std::string_view body) {
+  TRY(chat::check_utf8(body));
+  auto read = TRY(wire::decode<wire::RerankRequest>(body, wire::UnknownKeys::kIgnore));
+  RerankCall call;
+  call.answer.top_n = read.top_n;
+  wire::SubmitRequest& out = call.submission;
+  out.workload = wire::Workload::kRerank;
+  out.query = std::move(read.query);
+  out.input.emplace();
+  for (wire::RerankDocument& document : read.documents) {
+    if (read.return_documents.value_or(false)) call.answer.documents.push_back(document.text);
+    out.input->inputs.push_back({.text = std::move(document.text), .tokens = {}});
+  }
+  if (out.input->inputs.empty()) return chat::refused("documents", "length", "documents is empty; send at least one");
+  out.model = read.model.value_or("any");
+  TRY(wire::validate_submission(out));
+  out.model = std::move(read.model);
+  return call;
+}
+
+void RerankRenderer::token(const streams::TokenView& token, const streams::EventId&, std::string&) {
+  scores_.push_back({.value = chat::score_of(token.t), .text = std::string(token.t), .index = token.i});
+}
+
+void RerankRenderer::end(const wire::EndEvent& event, const streams::EventId&, std::string& out) {
+  std::ranges::stable_sort(scores_, std::greater(), &Score::value);
+  const auto wanted = static_cast<std::size_t>(options_.top_n.value_or(event.tokens_out));
+  scores_.resize(std::min(scores_.size(), wanted));
+  out += R"({"model":)";
+  base::append_json_string(out, options_.model);
+  out += R"(,"object":"list","results":[)";
+  for (const Score& score : scores_) {
+    if (&score != scores_.data()) out += ',';
+    fmt::format_to(std::back_inserter(out), R"({{"index":{},"relevance_score":{})", score.index, score.text);
+    if (!options_.documents.empty()) {
+      out += R"(,"document":{"text":)";
+      base::append_json_string(out, options_.documents[static_cast<std::size_t>(score.index)]);
+      out += '}';
+    }
+    out += '}';
+  }
+  fmt::format_to(std::back_inserter(out), R"(],"usage":{{"prompt_tokens":{0},"total_tokens":{0}}},"llorch":)",
+                 event.tokens_in);
+  out.append(wire::encode(event)).append("}");
+  head_ = {.status = 200, .headers = net::http::json_response(200, "").headers};
+}
+
+void RerankRenderer::error(const wire::ErrorBody& error, const std::optional<streams::EventId>&, std::string& out) {
+  net::http::Response response = error_response(wire::to_error(error), identity_.correlation_id);
+  out += response.body;
+  head_ = {.status = response.status, .headers = std::move(response.headers)};
+}
+
+}  // namespace llorch::orchestratord::http::llamacpp
