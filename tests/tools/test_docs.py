@@ -35,6 +35,30 @@ def test_the_threat_model_names_tests_that_there_are(repository):
         assert not name[2] or re.search(rf"\b{name[2]}\b", file.read_text(encoding="utf-8")), threat
 
 
+def test_pages_name_files_that_there_are(repository):
+    """What a page writes as `file.h`, `a/file.{h,cpp}` or `directory/` is beside the page or somewhere in the tree."""
+    tree = [path.relative_to(repository).as_posix() for top in ("src", "sim", "tests", "bench", "contracts", "docs", "tools", "models",
+                                                                "packaging", "cmake") for path in (repository / top).rglob("*")]
+    tree += [path.name for path in repository.iterdir()]
+    ends = {"/".join(parts[-n:]) for parts in (path.split("/") for path in tree) for n in range(1, len(parts) + 1)}
+    missing = []
+    for page in pages(repository):
+        where = page.relative_to(repository).as_posix()
+        if not where.startswith(("src/", "sim/", "tests/", "bench/serve", "docs/internals/", "ARCHITECTURE", "CONTRIBUTING")):
+            continue
+        for name in re.findall(r"`([\w./{},-]+)`", page.read_text(encoding="utf-8")):
+            braces = re.fullmatch(r"(.*)\{(.*)\}(.*)", name)
+            for one in [f"{braces[1]}{end}{braces[3]}" for end in braces[2].split(",")] if braces else [name]:
+                if re.search(r"\w\.(h|cpp|cu|py|sql|txt)$", one) or re.fullmatch(r"[a-z_]\w*(/\w+)*/", one):
+                    if one.strip("/").removeprefix("../").removeprefix("../") not in ends and (where, one) not in MADE_ELSEWHERE:
+                        missing.append(f"{where}: {one}")
+    assert missing == []
+
+
+# (page, name): files of a running system, of an example or of a run.
+MADE_ELSEWHERE = {("ARCHITECTURE.md", "self_test/"), ("ARCHITECTURE.md", "contracts/sql/NNNN_what.sql"),
+                  ("docs/internals/gpu-bring-up.md", "RESULTS/summary.txt"), ("docs/internals/gpu-bring-up.md", "RESULTS/table.txt")}
+
 # Words that were given up for the field's: docs/adr/0040.
 RETIRED = re.compile(r"(?i)\b(goodbyes?|brain\w*|programmes?|drawers?|folders?|(de)?quantis\w+|twins?|\w*carver\w*|"
                      r"\w*pool_?orders|set_?orders|stream_?log|room_bytes\w*|claimed_by|give_up_claims|told_gone)\b")
