@@ -148,12 +148,12 @@ base::Result<> check_vocabulary(const text::Tokenizer& tokenizer, const std::str
          tokenizer.token_bytes(base::TokenId{same}) == draft.token_bytes(base::TokenId{same}))
     ++same;
   if (same == size) return {};
-  return base::fail(base::Error{ErrorCode::kInvalidParams,
-                                fmt::format("the draft model has another vocabulary: it differs from token {} on; name "
-                                            "one of the same family",
-                                            same),
-                                {}}
-                        .with("field", std::string("draft_model")));
+  return base::fail(base::Error{
+      ErrorCode::kInvalidParams,
+      fmt::format("the draft model has another vocabulary: it differs from token {} on; name "
+                  "one of the same family",
+                  same),
+      {}}.with("field", std::string("draft_model")));
 }
 
 base::Result<std::unique_ptr<engine::inference::Engine>> load_draft(const Options& o, const Loaded& loaded) {
@@ -171,9 +171,9 @@ base::Result<std::unique_ptr<engine::inference::Engine>> load_draft(const Option
                                                     .image_rows_max = 0},
                                                    *loaded.devices.backends[0]));
   TRY(DraftModel::check(*draft));
-  base::log_event(LogLevel::kInfo, "draft_model_load_complete", {}, "The draft model is in device memory.",
-                  {{"model", o.draft_model},
-                   {"vram_bytes", static_cast<std::int64_t>(draft->memory_plan().total_bytes())}});
+  base::log_event(
+      LogLevel::kInfo, "draft_model_load_complete", {}, "The draft model is in device memory.",
+      {{"model", o.draft_model}, {"vram_bytes", static_cast<std::int64_t>(draft->memory_plan().total_bytes())}});
   return draft;
 }
 
@@ -188,8 +188,8 @@ base::Result<Loaded> load(const Options& o, net::Client& client) {
       .slots = static_cast<std::uint32_t>(o.slots),
       .kv_dtype = o.kv_dtype == "f32" ? engine::plan::DType::kF32 : engine::plan::DType::kF16,
       .prefill_chunk = static_cast<std::uint32_t>(o.prefill_chunk),
-      .proposal_rows_max = engine::inference::speculation::proposal_rows_of(static_cast<std::uint32_t>(o.slots),
-                                                                            proposals_max(o)),
+      .proposal_rows_max =
+          engine::inference::speculation::proposal_rows_of(static_cast<std::uint32_t>(o.slots), proposals_max(o)),
       .kv_tokens = static_cast<std::uint64_t>(o.kv_tokens),
       .kv_tokens_max = static_cast<std::uint64_t>(o.kv_tokens_max),
       .frame_patches_max = 0,
