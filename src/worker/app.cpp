@@ -288,6 +288,22 @@ engine::inference::ContinuousBatchOptions batch_options(const Options& o, base::
   return options;
 }
 
+// How tokens are computed ahead, as the log and receipts say it; empty: not at all.
+std::string speculation_method(const Options& o, const engine::inference::Engine& engine) {
+  if (o.speculation == "off") return "";
+  if (makes_embeddings(engine.facts())) {
+    base::log_event(LogLevel::kInfo, "speculation", {}, "Nothing is computed ahead: the model makes vectors, not tokens.",
+                    {{"method", "off"}});
+    return "";
+  }
+  base::log_event(LogLevel::kInfo, "speculation", {}, "Tokens are computed ahead of their draw where it pays.",
+                  {{"method", o.speculation},
+                   {"tokens_max", o.speculation_tokens},
+                   {"rows_max", std::int64_t{engine.facts().proposal_rows_max}},
+                   {"copies_state", !engine.rewinds_by_rows()}});
+  return o.speculation;
+}
+
 // Null unless a test holds the steps of this worker.
 base::Result<std::unique_ptr<StepGate>> step_gate() {
   const char* fifo = std::getenv("LLORCH_STEP_GATE");
@@ -328,6 +344,7 @@ base::Result<> serve(const Options& o, Loaded& loaded, Network& network) {
   // The main thread waits for the signal; one way to stop.
   const auto ask_to_stop = [] { ::kill(::getpid(), SIGTERM); };
   const std::unique_ptr<StepGate> gate = TRY(step_gate());
+  const std::string method = speculation_method(o, *loaded.engine);
   engine::inference::ContinuousBatchOptions batch = batch_options(o, entropy);
   if (gate) batch.speculation.proposals_max = 0;  // to a test a step is a token
   EngineLoop loop(*loaded.engine,
@@ -343,7 +360,7 @@ base::Result<> serve(const Options& o, Loaded& loaded, Network& network) {
                    .numerics = health.numerics,
                    .device_class = health.device_class,
                    .kv_dtype = health.kv_dtype,
-                   .speculation = o.speculation == "off" ? "" : o.speculation},
+                   .speculation = method},
                   clock);
   const auto hosts = o.advertise.empty() ? std::vector<std::string>{} : std::vector{o.advertise};
   net::Server server(network.runtime, {.component = "worker-orcd",
