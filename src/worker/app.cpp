@@ -292,8 +292,8 @@ engine::inference::ContinuousBatchOptions batch_options(const Options& o, base::
 std::string speculation_method(const Options& o, const engine::inference::Engine& engine) {
   if (o.speculation == "off") return "";
   if (makes_embeddings(engine.facts())) {
-    base::log_event(LogLevel::kInfo, "speculation", {}, "Nothing is computed ahead: the model makes vectors, not tokens.",
-                    {{"method", "off"}});
+    base::log_event(LogLevel::kInfo, "speculation", {},
+                    "Nothing is computed ahead: the model makes vectors, not tokens.", {{"method", "off"}});
     return "";
   }
   base::log_event(LogLevel::kInfo, "speculation", {}, "Tokens are computed ahead of their draw where it pays.",
