@@ -127,14 +127,16 @@ std::vector<TokenId> agreed_text(Engine& draft, std::span<const TokenId> prompt,
     must(logits);
     state = state * 6364136223846793005u + 1442695040888963407u;
     const bool agrees = (state >> 33) % 100 < 75;
-    text.push_back(agrees ? largest(*logits) : TokenId{static_cast<std::uint32_t>((state >> 40) % draft.facts().vocab)});
+    text.push_back(agrees ? largest(*logits)
+                          : TokenId{static_cast<std::uint32_t>((state >> 40) % draft.facts().vocab)});
     logits = draft.decode(0, text.back());
   }
   must(draft.reset(0));
   return text;
 }
 
-void compare(Engine& engine, const Workload& work, std::uint32_t tokens, const SpeculationOptions& speculation, int rounds) {
+void compare(Engine& engine, const Workload& work, std::uint32_t tokens, const SpeculationOptions& speculation,
+             int rounds) {
   std::vector<double> cpu, wall;
   Cost with, without;
   for (int round = 0; round < rounds; ++round) {
@@ -149,12 +151,13 @@ void compare(Engine& engine, const Workload& work, std::uint32_t tokens, const S
     wall.push_back(without.wall / with.wall);
   }
   const auto [least, most] = std::ranges::minmax(cpu);
-  fmt::print(R"({{"model":"{}","workload":"{}","tokens":{},"cpu_ratio":{:.3f},"least":{:.3f},"most":{:.3f},"wall_ratio":{:.3f},)"
-             R"("tokens_per_step":{:.2f},"proposed":{},"accepted":{},"cpu_ms_per_token":{:.2f},"rounds":{}}})"
-             "\n",
-             engine.facts().name, work.name, tokens, median(cpu), least, most, median(wall),
-             static_cast<double>(tokens) / static_cast<double>(with.steps), with.proposed, with.accepted,
-             1000 * without.cpu / tokens, rounds);
+  fmt::print(
+      R"({{"model":"{}","workload":"{}","tokens":{},"cpu_ratio":{:.3f},"least":{:.3f},"most":{:.3f},"wall_ratio":{:.3f},)"
+      R"("tokens_per_step":{:.2f},"proposed":{},"accepted":{},"cpu_ms_per_token":{:.2f},"rounds":{}}})"
+      "\n",
+      engine.facts().name, work.name, tokens, median(cpu), least, most, median(wall),
+      static_cast<double>(tokens) / static_cast<double>(with.steps), with.proposed, with.accepted,
+      1000 * without.cpu / tokens, rounds);
   std::fflush(stdout);
 }
 
@@ -166,19 +169,29 @@ int main(int argc, char** argv) {
   unsigned threads = std::thread::hardware_concurrency(), tokens = 256;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    if (!word.starts_with("--")) files.push_back(word);
-    else if (i + 1 < argc && word == "--rounds") rounds = std::atoi(argv[++i]);
-    else if (i + 1 < argc && word == "--threads") threads = static_cast<unsigned>(std::atoi(argv[++i]));
-    else if (i + 1 < argc && word == "--tokens") tokens = static_cast<unsigned>(std::atoi(argv[++i]));
+    if (!word.starts_with("--"))
+      files.push_back(word);
+    else if (i + 1 < argc && word == "--rounds")
+      rounds = std::atoi(argv[++i]);
+    else if (i + 1 < argc && word == "--threads")
+      threads = static_cast<unsigned>(std::atoi(argv[++i]));
+    else if (i + 1 < argc && word == "--tokens")
+      tokens = static_cast<unsigned>(std::atoi(argv[++i]));
   }
   if (files.empty() || tokens > 400)
-    return fmt::print(stderr, "usage: speculation_bench MODEL [DRAFT] [--rounds N] [--threads N] [--tokens N<=400]\n"), 2;
-  const auto backend =
-      engine::compute::cpu::make_cpu_backend(
-          {.threads_count = threads, .memory_budget_bytes = std::numeric_limits<std::uint64_t>::max()})
-          .value();
+    return fmt::print(stderr, "usage: speculation_bench MODEL [DRAFT] [--rounds N] [--threads N] [--tokens N<=400]\n"),
+           2;
+  const auto backend = engine::compute::cpu::make_cpu_backend(
+                           {.threads_count = threads, .memory_budget_bytes = std::numeric_limits<std::uint64_t>::max()})
+                           .value();
   const auto load = [&](const std::string& file, std::uint32_t proposal_rows) {
-    auto engine = Engine::load(file, {.context_tokens = kContext, .prefill_chunk = 64, .proposal_rows_max = proposal_rows}, *backend);
+    const auto plan = Engine::predict(file, {}, *backend);
+    must(plan);
+    auto engine = Engine::load(file,
+                               {.context_tokens = std::min(kContext, plan->context_tokens),
+                                .prefill_chunk = 64,
+                                .proposal_rows_max = proposal_rows},
+                               *backend);
     must(engine);
     return *std::move(engine);
   };
@@ -191,11 +204,13 @@ int main(int argc, char** argv) {
   if (files.size() < 2) return 0;
   const auto draft = load(files[1], 0);
   must(DraftModel::check(*draft));
-  DraftModel source(*draft, engine->facts().vocab,
-                    [](SequenceId, std::span<const TokenId>, std::span<const float> logits) { return largest(logits); });
+  DraftModel source(
+      *draft, engine->facts().vocab,
+      [](SequenceId, std::span<const TokenId>, std::span<const float> logits) { return largest(logits); });
   const SpeculationOptions drafting{.source = &source, .proposals_max = kProposalsMax, .spent = cpu_seconds};
-  const Workload agreed{
-      .name = "three quarters agreed, drafted", .prompt = own.prompt, .answer = agreed_text(*draft, own.prompt, tokens)};
+  const Workload agreed{.name = "three quarters agreed, drafted",
+                        .prompt = own.prompt,
+                        .answer = agreed_text(*draft, own.prompt, tokens)};
   compare(*engine, agreed, tokens, drafting, rounds);
   all[1].name += ", drafted";
   compare(*engine, all[1], tokens, drafting, rounds);

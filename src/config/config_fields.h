@@ -462,9 +462,10 @@ struct Table<PoolManagerdConfig> {
                {0, 4096}),
       optional("worker_step_counters", &S::worker_step_counters,
                "Workers count kernel launches and time steps on their GPUs, for /metrics."),
-      optional("worker_speculation", &S::worker_speculation,
-               "Whether workers compute tokens ahead: off, or ngram, those that followed before in the same text. Pauses "
-               "where it does not pay; never changes an answer."),
+      optional(
+          "worker_speculation", &S::worker_speculation,
+          "Whether workers compute tokens ahead: off, or ngram, those that followed before in the same text. Pauses "
+          "where it does not pay; never changes an answer."),
       optional("worker_speculation_tokens", &S::worker_speculation_tokens,
                "Most tokens that a worker computes ahead for a job in a step.", {1, 16}),
       optional("engines", &S::engines, "Engines of other systems that run models as engine:NAME.", {0, 256})};

@@ -218,21 +218,21 @@ struct Table<SubmitReply> {
 template <>
 struct Table<Receipt> {
   using S = Receipt;
-  static constexpr auto fields =
-      std::tuple{required("model_digest", &S::model_digest),
-                 required("engine_build", &S::engine_build),
-                 required("numerics", &S::numerics),
-                 required("device_class", &S::device_class),
-                 required("sampler", &S::sampler),
-                 required("kv_dtype", &S::kv_dtype),
-                 required("seed", &S::seed),
-                 required("prompt_sha256", &S::prompt_sha256),
-                 required("output_sha256", &S::output_sha256),
-                 required("tokens_out", &S::tokens_out),
-                 optional("parameters_sha256", &S::parameters_sha256, "Of temperature, sampling and stop texts."),
-                 optional("speculation", &S::speculation,
-                          "How the worker proposed tokens ahead; absent: it did not. It decides no byte of the answer."),
-                 optional("partial", &S::partial, "true: of another system's engine; a second run may differ.")};
+  static constexpr auto fields = std::tuple{
+      required("model_digest", &S::model_digest),
+      required("engine_build", &S::engine_build),
+      required("numerics", &S::numerics),
+      required("device_class", &S::device_class),
+      required("sampler", &S::sampler),
+      required("kv_dtype", &S::kv_dtype),
+      required("seed", &S::seed),
+      required("prompt_sha256", &S::prompt_sha256),
+      required("output_sha256", &S::output_sha256),
+      required("tokens_out", &S::tokens_out),
+      optional("parameters_sha256", &S::parameters_sha256, "Of temperature, sampling and stop texts."),
+      optional("speculation", &S::speculation,
+               "How the worker proposed tokens ahead; absent: it did not. It decides no byte of the answer."),
+      optional("partial", &S::partial, "true: of another system's engine; a second run may differ.")};
 };
 
 // What parameters_sha256() hashes; never on the wire.
@@ -356,9 +356,8 @@ struct Table<MetricsEvent> {
 template <>
 struct Table<SpeculationCounts> {
   using S = SpeculationCounts;
-  static constexpr auto fields =
-      std::tuple{required("proposed", &S::proposed, "Tokens computed ahead of their draw."),
-                 required("accepted", &S::accepted, "Of these, that were drawn.")};
+  static constexpr auto fields = std::tuple{required("proposed", &S::proposed, "Tokens computed ahead of their draw."),
+                                            required("accepted", &S::accepted, "Of these, that were drawn.")};
 };
 template <>
 struct Table<EndEvent> {

@@ -242,7 +242,7 @@ struct EndEvent {
   std::int64_t first_token_ms = 0;  // from the worker's acceptance to the first token
   StopReason stop_reason = StopReason::kEos;
   std::optional<Receipt> receipt;
-  BudgetRemaining budget;  // of its session
+  BudgetRemaining budget;                        // of its session
   std::optional<SpeculationCounts> speculation;  // absent: nothing was proposed
 };
 

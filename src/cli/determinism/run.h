@@ -38,7 +38,7 @@ struct Circumstances {
   bool cached = false;            // full pages are kept for later requests, and found by them
   // Tokens are computed ahead of their draw: those of these traces, by request, and now and then others. Empty: none.
   std::span<const Trace> foretold{};
-  std::uint32_t steps_max = 0;    // stop in the middle; 0: run to the end
+  std::uint32_t steps_max = 0;  // stop in the middle; 0: run to the end
 };
 
 struct RunCounts {

@@ -34,8 +34,8 @@ base::Result<BatchBuilder> BatchBuilder::make(const StepLimits& limits, const Ba
 }
 
 base::Result<> BatchBuilder::check_request(const SlotRows& request, const SlotFill& fill) const {
-  ASSERT(request.slot < limits_.slots_max && request.tokens.size() > request.proposals, "slot={} tokens={} proposals={}",
-         request.slot, request.tokens.size(), request.proposals);
+  ASSERT(request.slot < limits_.slots_max && request.tokens.size() > request.proposals,
+         "slot={} tokens={} proposals={}", request.slot, request.tokens.size(), request.proposals);
   if (fill.length + request.tokens.size() > fill.tokens_max) {
     return base::fail(ErrorCode::kContextExhausted,
                       fmt::format("slot {} holds {} of {} positions; {} more do not fit", request.slot, fill.length,

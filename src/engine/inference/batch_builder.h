@@ -34,7 +34,7 @@ struct SlotRows {
 struct SlotFill {
   std::uint32_t length = 0;
   std::uint32_t tokens_max = 0;
-  std::uint32_t checkpoint = 0;  // positions it held before its last step with proposals
+  std::uint32_t checkpoint = 0;          // positions it held before its last step with proposals
   std::vector<plan::VisionGrid> frames;  // in rows; encoded
   std::uint32_t image_rows = 0;          // of all frames
   vision::RowCursor cursor;

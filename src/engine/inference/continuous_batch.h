@@ -106,8 +106,8 @@ class ContinuousBatch {
   Engine& engine_;
   ContinuousBatchOptions options_;
   scheduling::Scheduler scheduler_;
-  std::map<SequenceId, SequenceImages> images_;  // of the sequences that have some
-  bool may_grow_;                                // the cache, as far as is known
+  std::map<SequenceId, SequenceImages> images_;          // of the sequences that have some
+  bool may_grow_;                                        // the cache, as far as is known
   std::unique_ptr<speculation::Speculator> speculator_;  // null: nothing is proposed
   std::vector<SlotRows> rows_;
   std::vector<SequenceId> in_step_;

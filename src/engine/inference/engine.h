@@ -42,7 +42,7 @@ struct EngineOptions {
   std::uint32_t slots = 1;
   plan::DType kv_dtype = plan::DType::kF16;  // F16 or F32; part of a request's identity
   std::uint32_t prefill_chunk = 512;         // rows per step; past a few hundred a pass over the weights is well shared
-  std::uint32_t output_rows_max = 0;         // rows of a step whose logits can be had; 0 = one per slot, and all proposals
+  std::uint32_t output_rows_max = 0;  // rows of a step whose logits can be had; 0 = one per slot, and all proposals
   // Rows of a step that may be proposals (SlotRows::proposals). With some, recurrent state has a copy in every slot.
   std::uint32_t proposal_rows_max = 0;
   // Positions the cache holds over all slots, and may grow to while it runs (kv_cache/kv_plan.h). 0: every slot's context;
@@ -70,7 +70,7 @@ struct EngineFacts {
   std::uint32_t context_tokens = 0;              // per slot, as loaded
   std::uint32_t context_tokens_model = 0;        // what the model was made for
   std::uint32_t slots = 0;
-  std::uint32_t rows_max = 0;  // rows one step takes, never fewer than slots
+  std::uint32_t rows_max = 0;           // rows one step takes, never fewer than slots
   std::uint32_t proposal_rows_max = 0;  // of them, that may be proposals
   std::uint32_t layers = 0;
   std::uint32_t width = 0;

@@ -155,5 +155,46 @@ TEST(EngineDraw, ASequenceRemovedMeanwhileIsForgotten) {
   EXPECT_EQ(batch.usage().running, 1u);
 }
 
+// A row behind a proposal is drawn from on the host, all others of the step on the device.
+TEST(EngineDraw, RowsWithProposalsAreReadAndTheOthersDrawn) {
+  class Foretelling final : public speculation::ProposalSource {
+   public:
+    bool propose(std::span<Request> requests) override {
+      for (Request& request : requests) {
+        if (request.id != SequenceId{1}) continue;
+        request.proposals[0] = TokenId{7};
+        request.count = 1;
+      }
+      return true;
+    }
+    void remove(SequenceId) override {}
+  } foretelling;
+  Drawing drawing({.slots = 3, .proposal_rows_max = 6, .draws = true});
+  ContinuousBatch batch(*drawing.engine, {.speculation = {.source = &foretelling, .proposals_max = 2, .always = true}});
+  const auto prompt = many(3);
+  for (const std::uint32_t id : {0u, 1u, 2u})
+    ASSERT_TRUE(batch.add({.id = SequenceId{id}, .prompt = prompt, .tokens_max = 30}));
+  const RowDraw draw;
+  std::vector<std::pair<SequenceId, float>> read;
+  std::vector<std::pair<SequenceId, std::uint32_t>> drawn;
+  const DrawSinks draws{.draw = [&](SequenceId) { return &draw; },
+                        .drawn =
+                            [&](SequenceId id, const RowDrawn& row) {
+                              drawn.emplace_back(id, row.index);
+                              batch.append(id, TokenId{5});
+                            }};
+  const LogitsSink sink = [&](SequenceId id, std::span<const float> logits) {
+    read.emplace_back(id, logits[0]);
+    batch.append(id, TokenId{7});
+  };
+  for (std::int64_t step = 0; step < 2; ++step) ASSERT_TRUE(batch.step(step, sink, draws).value());
+  const SequenceId one{1};
+  // The head writes 1000 * position + token: the prompt's end, the first proposal, and the same two tokens on.
+  EXPECT_EQ(read, (std::vector<std::pair<SequenceId, float>>{{one, 2002}, {one, 3007}, {one, 4007}, {one, 5007}}));
+  const SequenceId zero{0}, two{2};
+  EXPECT_EQ(drawn,
+            (std::vector<std::pair<SequenceId, std::uint32_t>>{{zero, 2002}, {two, 2002}, {zero, 3005}, {two, 3005}}));
+}
+
 }  // namespace
 }  // namespace llorch::engine::inference

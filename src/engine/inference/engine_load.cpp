@@ -363,10 +363,11 @@ Result<Engine::RankMemory> Engine::take_rank_memory(const Draft& draft, const kv
   Backend& backend = *ranks_[rank].backend;
   RankMemory room;
   const std::vector<StateBlockHandle> paged = kv.handles(rank);
-  room.state = TRY(memory::StateArena::make(
-      {.descs = model.plans.decoder_prefill.plan.state_descs, .paged = paged, .slots = sizing.limits.slots_max,
-       .keeps_checkpoints = sizing.keeps_checkpoints},
-      backend));
+  room.state = TRY(memory::StateArena::make({.descs = model.plans.decoder_prefill.plan.state_descs,
+                                             .paged = paged,
+                                             .slots = sizing.limits.slots_max,
+                                             .keeps_checkpoints = sizing.keeps_checkpoints},
+                                            backend));
   room.activations = TRY(memory::Activations::make(sizing.buffers, backend));
   room.joined_logits = TRY(
       DeviceBuffer::allocate(backend, memory::joined_logits_bytes(model, sizing.limits), MemoryPurpose::kActivations));

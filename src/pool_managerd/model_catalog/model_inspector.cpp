@@ -100,16 +100,17 @@ class EngineInspector final : public ModelInspector {
                             .with("field", std::string("context_tokens"))
                             .with("context_max", std::int64_t{model.config.context_tokens}));
     }
-    const engine::inference::EngineOptions options{.context_tokens = static_cast<std::uint32_t>(shape.context_tokens),
-                                                   .slots = static_cast<std::uint32_t>(shape.slots),
-                                                   .kv_dtype = kv_dtype,
-                                                   .prefill_chunk = prefill_chunk_of(device),
-                                                   .proposal_rows_max = engine::inference::speculation::proposal_rows_of(
-                                                       static_cast<std::uint32_t>(shape.slots), options_.proposals_max),
-                                                   .kv_tokens = static_cast<std::uint64_t>(shape.kv_tokens),
-                                                   .frame_patches_max = 0,
-                                                   .image_rows_max = static_cast<std::uint32_t>(shape.image_tokens_max),
-                                                   .draws = true};
+    const engine::inference::EngineOptions options{
+        .context_tokens = static_cast<std::uint32_t>(shape.context_tokens),
+        .slots = static_cast<std::uint32_t>(shape.slots),
+        .kv_dtype = kv_dtype,
+        .prefill_chunk = prefill_chunk_of(device),
+        .proposal_rows_max = engine::inference::speculation::proposal_rows_of(static_cast<std::uint32_t>(shape.slots),
+                                                                              options_.proposals_max),
+        .kv_tokens = static_cast<std::uint64_t>(shape.kv_tokens),
+        .frame_patches_max = 0,
+        .image_rows_max = static_cast<std::uint32_t>(shape.image_tokens_max),
+        .draws = true};
     const auto planners = TRY(make_planners(device, shape.devices));
     engine::inference::parallel::Devices devices;
     for (const auto& planner : planners) devices.backends.push_back(planner.get());

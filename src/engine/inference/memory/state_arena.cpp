@@ -30,8 +30,7 @@ base::Result<StateArena> StateArena::make(const StateInput& input, Backend& back
   StateArena arena;
   arena.backend_ = &backend;
   for (const StateDescriptor& desc : input.descs) {
-    State state{
-        .desc = desc, .slot_bytes = slot_state_bytes(desc), .memory = {}, .checkpoints = {}, .allocated = {}};
+    State state{.desc = desc, .slot_bytes = slot_state_bytes(desc), .memory = {}, .checkpoints = {}, .allocated = {}};
     state.allocated.assign(input.slots, desc.lifecycle == StateLifecycle::kSlotPersistent);
     if (is_paged(desc)) {
       const auto handle = std::ranges::find(input.paged, desc.id, &StateBlockHandle::id);
@@ -40,8 +39,7 @@ base::Result<StateArena> StateArena::make(const StateInput& input, Backend& back
     } else {
       state.memory = TRY(DeviceBuffer::allocate(backend, state.slot_bytes * input.slots, MemoryPurpose::kState));
       if (input.keeps_checkpoints && wants_checkpoint(desc)) {
-        state.checkpoints =
-            TRY(DeviceBuffer::allocate(backend, state.slot_bytes * input.slots, MemoryPurpose::kState));
+        state.checkpoints = TRY(DeviceBuffer::allocate(backend, state.slot_bytes * input.slots, MemoryPurpose::kState));
       }
       arena.handles_.push_back(
           {.id = desc.id, .align_bytes = desc.align_bytes, .ptr = state.memory.data(), .size = state.slot_bytes});

@@ -17,10 +17,10 @@ constexpr std::uint32_t kNoSlot = 0xFFFFFFFF;
 
 struct Scheduler::Sequence {
   SequenceId id{};
-  std::uint64_t order = 0;  // of arrival; kept when it is preempted
-  std::vector<TokenId> tokens;    // and behind them the proposals
-  std::uint32_t proposals = 0;      // of the plan under way, or of the step done last
-  std::uint32_t step_began = 0;   // positions held before it
+  std::uint64_t order = 0;       // of arrival; kept when it is preempted
+  std::vector<TokenId> tokens;   // and behind them the proposals
+  std::uint32_t proposals = 0;   // of the plan under way, or of the step done last
+  std::uint32_t step_began = 0;  // positions held before it
   ProposalCounts proposal_counts;
   std::uint32_t tokens_max = 0;
   paging::PrefixKeys keys;
@@ -181,7 +181,8 @@ void Scheduler::failed() {
 std::uint32_t Scheduler::propose(SequenceId id, std::span<const TokenId> tokens) {
   Sequence& sequence = at(id);
   const auto planned = std::ranges::find(rows_, id, &PlannedRows::id);
-  ASSERT(!answered_ && planned != rows_.end() && planned->wants_logits && sequence.proposals == 0, "no time for proposals");
+  ASSERT(!answered_ && planned != rows_.end() && planned->wants_logits && sequence.proposals == 0,
+         "no time for proposals");
   const std::uint32_t known = sequence.known();
   if (known == sequence.tokens_max) return 0;
   // No proposal for the last token: nobody wants the logits behind it.

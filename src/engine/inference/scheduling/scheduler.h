@@ -74,7 +74,7 @@ struct PlannedRows {
   std::uint32_t slot = 0;
   std::span<const base::TokenId> tokens;  // valid until the sequence is appended to or removed
   bool wants_logits = false;              // of the last known row; append() or remove() answers
-  std::uint32_t proposals = 0;              // rows behind it, whose logits are wanted too
+  std::uint32_t proposals = 0;            // rows behind it, whose logits are wanted too
 };
 
 // In this order: forks in theirs, page copies in theirs, starts, rows. A slot may be forked into and then started for another

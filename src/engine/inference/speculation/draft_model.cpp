@@ -106,8 +106,9 @@ Result<> DraftModel::step(std::uint32_t round) {
     if (round >= request.proposals.size()) continue;
     const std::vector<TokenId>& held = held_[turn.slot].tokens;
     if (round > 0) turn.last = request.proposals[round - 1];
-    rows_.push_back({.slot = turn.slot,
-                     .tokens = round == 0 ? request.tokens.subspan(held.size()) : std::span<const TokenId>(&turn.last, 1)});
+    rows_.push_back(
+        {.slot = turn.slot,
+         .tokens = round == 0 ? request.tokens.subspan(held.size()) : std::span<const TokenId>(&turn.last, 1)});
   }
   const StepOutput output = TRY(engine_.step(rows_));
   std::size_t row = 0;

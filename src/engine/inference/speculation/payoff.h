@@ -54,8 +54,8 @@ struct ProposalOffer {
 };
 
 struct StepShape {
-  std::uint32_t rows = 0;         // without proposals
-  std::uint32_t tokens = 0;       // that it draws then
+  std::uint32_t rows = 0;           // without proposals
+  std::uint32_t tokens = 0;         // that it draws then
   std::uint32_t proposals_max = 0;  // rows there is room for
 };
 

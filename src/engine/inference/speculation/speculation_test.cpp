@@ -105,7 +105,7 @@ AcceptanceRecord record_of(double share) {
 TEST(Choose, TakesWhatPays) {
   const AcceptanceRecord good = record_of(0.99), bad = record_of(0);
   std::vector<ProposalOffer> offers{{.record = &bad, .strength = 9, .most = 8},
-                                 {.record = &good, .strength = 9, .most = 8}};
+                                    {.record = &good, .strength = 9, .most = 8}};
   StepCosts cheap;  // nothing seen: a tenth of a step for a row
   choose(offers, {.rows = 2, .tokens = 2, .proposals_max = 16}, cheap);
   EXPECT_EQ(offers[0].take, 0u);
@@ -132,7 +132,9 @@ TEST(Speculator, LearnsFromEveryTokenAndAllocatesNothing) {
     speculator.begin();
     speculator.offer(SequenceId{1}, text, 400);
     speculator.choose({.rows = 1, .tokens = 1, .proposals_max = 8},
-                      [&](SequenceId, std::span<const TokenId> proposals) { proposed = static_cast<std::uint32_t>(proposals.size()); });
+                      [&](SequenceId, std::span<const TokenId> proposals) {
+                        proposed = static_cast<std::uint32_t>(proposals.size());
+                      });
     return proposed;
   };
   // The same pair again and again, and never the same behind it.

@@ -40,8 +40,8 @@ constexpr std::uint32_t proposal_rows_of(std::uint32_t slots, std::uint32_t prop
 
 struct SpeculationOptions {
   ProposalSource* source = nullptr;  // null: lookup. It outlives the batch
-  std::uint32_t proposals_max = 0;  // of one sequence in a step; 0: nothing is proposed
-  bool always = false;            // whether it pays or not; for tests and measurements
+  std::uint32_t proposals_max = 0;   // of one sequence in a step; 0: nothing is proposed
+  bool always = false;               // whether it pays or not; for tests and measurements
   // What has been spent so far, in any unit that a step takes much of: CPU time, or time. Empty: costs stay a proposal too.
   std::function<double()> spent{};
 };
@@ -82,8 +82,8 @@ class Speculator {
     std::uint32_t strength = 0;
     std::uint32_t known = 0;
     std::span<const base::TokenId> tokens;  // of the offer, valid during the step's choice
-    std::uint32_t passed_over = 0;  // steps since proposals of the source were last worth it
-    std::uint32_t next_try = 0;     // of these, when it is asked all the same
+    std::uint32_t passed_over = 0;          // steps since proposals of the source were last worth it
+    std::uint32_t next_try = 0;             // of these, when it is asked all the same
   };
   static void learn(Text& text, std::span<const base::TokenId> tokens);
   void decide(const StepShape& step);

@@ -23,7 +23,7 @@ enum class Fault : std::uint8_t {
   kFailureUnreported,    // a step wrote rubbish and counts as done
   kPageKept,             // a slot is not released
   kHiddenPause,          // a sequence is held back and nobody knows
-  kProposalKept,            // a slot stands behind proposals that were wrong
+  kProposalKept,         // a slot stands behind proposals that were wrong
 };
 
 class Simulation {
@@ -50,8 +50,8 @@ class Simulation {
     bool ran = false;                       // before the plan
     std::uint32_t rows = 0;                 // in the plan
     bool ends_known = false;                // with them all its tokens are computed
-    std::vector<base::TokenId> proposals;     // in the plan, not drawn yet
-    bool proposed = false;                   // its slot may stand behind them
+    std::vector<base::TokenId> proposals;   // in the plan, not drawn yet
+    bool proposed = false;                  // its slot may stand behind them
     std::size_t held_before = 0;            // the step in which it did
     std::optional<std::uint32_t> slot;      // where its last rows ran, while it runs on
     std::optional<std::uint64_t> deadline;  // in steps; while all is calm
