@@ -24,7 +24,7 @@
 #include "base/process.h"
 #include "base/run_file.h"
 #include "cli/commands.h"
-#include "cli/engine/plan.h"
+#include "cli/engines/plan.h"
 #include "cli/model/tools.h"
 #include "cli/stack/log_pump.h"
 #include "cli/stack/processes.h"
@@ -309,17 +309,17 @@ base::Result<> offer_engine(const UpOptions& options, const config::Config& conf
   }
   const char* path = std::getenv("PATH");
   const auto engine =
-      TRY(engine::llama_server({.binary = options.engine_binary,
-                                .model = options.models[0],
-                                .name = name,
-                                .cpu = options.cpu,
-                                .context_tokens = config.orchestratord.worker_context_tokens.value_or(4096),
-                                .slots = config.orchestratord.worker_slots},
-                               path == nullptr ? "" : path));
+      TRY(engines::llama_server({.binary = options.engine_binary,
+                                 .model = options.models[0],
+                                 .name = name,
+                                 .cpu = options.cpu,
+                                 .context_tokens = config.orchestratord.worker_context_tokens.value_or(4096),
+                                 .slots = config.orchestratord.worker_slots},
+                                path == nullptr ? "" : path));
   if (!json) {
-    for (const engine::Step& step : engine::plan(engine)) fmt::print("{:<14} {}\n", step.kind, step.detail);
+    for (const engines::Step& step : engines::plan(engine)) fmt::print("{:<14} {}\n", step.kind, step.detail);
   }
-  out.set.push_back(engine::as_setting(engine));
+  out.set.push_back(engines::as_setting(engine));
   out.set.push_back(fmt::format("models.aliases.{}=engine:{}", name, name));
   out.offered = name;
   return {};

@@ -177,6 +177,11 @@ base::Result<Checked> check(Api& api, const VerifyOptions& options, Inputs input
   Checked out;
   out.claim = inputs.claim ? std::move(*inputs.claim)
                            : TRY(verify::parse_claim(TRY(api.call("GET", "/v2/tasks/" + options.receipt))));
+  if (out.claim.receipt.partial.value_or(false)) {
+    return base::fail(
+        ErrorCode::kInvalidParams,
+        "the receipt is partial: another system's engine made the output, and a second run of it may differ");
+  }
   wire::SubmitRequest& request = inputs.request;
   request.seed = out.claim.receipt.seed;
   // As long as the original and no longer: whatever ended it there ends it here.

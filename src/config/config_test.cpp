@@ -52,6 +52,45 @@ TEST_F(ConfigTest, DefaultsOfAnEmptyFile) {
   EXPECT_FALSE(c.devices.allow_cpu);
 }
 
+// OC-ADAPT-OAI-6021#egress: nothing leaves this machine in clear unless the file says that it may.
+TEST_F(ConfigTest, EnginesBeyondThisMachineNeedTls) {
+  const auto with = [&](const std::string& endpoint, const std::string& more = "") {
+    return load("pool-managerd:\n  engines:\n    - {name: e, engine: openai, endpoint: \"" + endpoint + "\"" + more +
+                "}\n");
+  };
+  for (const char* here :
+       {"http://127.0.0.1:8000", "http://localhost:8000/v1", "http://[::1]:8000", "http://127.0.0.1"}) {
+    EXPECT_TRUE(with(here)) << here;
+  }
+  EXPECT_TRUE(with("https://api.example/v1"));
+  for (const char* beyond :
+       {"http://10.0.0.5:8000", "http://127.0.0.1.example/", "http://localhost.example", "http://127.evil"}) {
+    EXPECT_FALSE(with(beyond)) << beyond;
+    EXPECT_TRUE(with(beyond, ", plain_http: true")) << beyond;
+  }
+  EXPECT_FALSE(with("https://user:key@api.example"));
+  EXPECT_FALSE(with("ftp://api.example"));
+}
+
+TEST_F(ConfigTest, EnginesAreWhole) {
+  const auto with = [&](const std::string& entry) { return load("pool-managerd:\n  engines: [" + entry + "]\n"); };
+  EXPECT_TRUE(
+      with("{name: e, engine: llamacpp, endpoint: \"http://127.0.0.1:{port}\", command: [/bin/x], device: cpu}"));
+  EXPECT_FALSE(with("{name: e, engine: gpt, endpoint: \"http://127.0.0.1:1\"}"));
+  EXPECT_FALSE(with("{name: e e, engine: vllm, endpoint: \"http://127.0.0.1:1\"}"));
+  EXPECT_FALSE(with("{name: e, engine: vllm, endpoint: \"http://127.0.0.1:1\", device: cpu}"));
+  EXPECT_FALSE(with("{name: e, engine: vllm, endpoint: \"http://127.0.0.1:1\", command: [x], device: cpu}"));
+  EXPECT_FALSE(with("{name: e, engine: vllm, endpoint: \"https://h\", command: [/x], device: cpu}"));
+  const std::string one = "{name: e, engine: vllm, endpoint: \"http://127.0.0.1:1\"}";
+  EXPECT_FALSE(with(one + ", " + one));
+  EXPECT_TRUE(load("models: {aliases: {m: \"engine:e\"}}\n"));
+  // A list of entries as one value.
+  const auto set =
+      load("", {}, {{"pool-managerd.engines", R"([{"name":"e","engine":"tgi","endpoint":"http://127.0.0.1:1"}])"}});
+  ASSERT_TRUE(set);
+  EXPECT_EQ(set->pool_managerd.engines[0].engine, "tgi");
+}
+
 // SYS-11.1.1: flags beat environment beats file beats defaults.
 TEST_F(ConfigTest, Precedence) {
   const std::string yaml = "orchestratord:\n  queue: {capacity: 7}\n  bind: 127.0.0.1:1\n  worker_slots: 2\n";

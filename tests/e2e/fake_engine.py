@@ -261,8 +261,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             while not self.engine.gate.wait(0.005):
                 if self._client_left():
                     raise OSError("left")
-        elif fault.kind == "die":
-            self._abort()
+        elif fault.kind == "die":  # what was sent arrives: a reset would drop it on the way
+            self.close_connection = True
+            self.connection.shutdown(socket.SHUT_WR)
             return True
         elif fault.kind == "bad_utf8":
             self._chunk(b'data: {"content": "\xff\xfe", "choices": [{"text": "\xff"}]}\n\n')

@@ -77,6 +77,7 @@ def test_stop_texts_and_end_of_text(pair):
 
 
 def test_conversations_are_told_by_the_engine(pair):
+    """OC-ADAPT-5010#templates"""
     messages = [{"role": "user", "content": "Hello"}]
     if pair.engine.kind == "triton":
         response = pair.adapter.request("POST", "/execute", {"job_id": "j", "messages": messages, "max_tokens": 4})
@@ -171,7 +172,7 @@ def test_a_connection_that_breaks_before_the_first_token_is_tried_again(pair):
 
 @pytest.mark.parametrize("kind", ["die", "bad_utf8", "garbage", "error_event", "endless_line"])
 def test_what_breaks_behind_the_first_token_ends_the_job(pair, kind):
-    """No second answer behind the first: whoever has read its beginning gets WORKER_RESET, and no prompt in it."""
+    """ORCH-3058#adapter ORCH-3058#faults: no second answer behind the first; whoever has read its beginning gets WORKER_RESET, and no prompt in it."""
     pair.engine.script.append(Fault(kind, after=4))
     events = pair.adapter.run()
     error = one_end(events).data

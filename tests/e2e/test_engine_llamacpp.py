@@ -50,7 +50,7 @@ def test_a_prompt_and_a_conversation(stack):
 
 
 def test_every_parameter_that_we_hand_on_is_taken(stack):
-    """OC-ADAPT-5010: what its profile names, the server takes."""
+    """OC-ADAPT-5010#sampler: what its profile names, the server takes."""
     fields = {"top_p": 0.9, "top_k": 20, "min_p": 0.05, "typical_p": 0.9, "top_n_sigma": 1.5, "xtc_probability": 0.1,
               "dynatemp_range": 0.2, "min_keep": 2, "repetition_penalty": 1.1, "frequency_penalty": 0.1, "presence_penalty": 0.1,
               "temperature": 0.8, "stop": ["never said"]}

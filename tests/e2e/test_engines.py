@@ -37,7 +37,7 @@ def rest(request):
 
 @pytest.mark.parametrize("kind", ["llamacpp", "openai", "vllm", "tgi", "triton"])
 def test_a_job_streams_from_every_kind(kind):
-    """ORCH-3054#job ORCH-3055#job ORCH-3056#job ORCH-3057#job ORCH-3058: submitted, placed on the engine's device, streamed, ended,
+    """ORCH-3054 ORCH-3055 ORCH-3056 ORCH-3057: submitted, placed on the engine's device, streamed, ended,
     with a receipt that says what it is."""
     with FakeEngine(kind) as engine, EngineStack([entry(engine)]) as stack:
         job = stack.submit(model="tale", max_tokens=12)["job_id"]

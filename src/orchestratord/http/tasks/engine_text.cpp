@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::int64_t kMaxTokensAtLeast = 256;
 constexpr std::int64_t kMaxTokensUnknown = 2048;
+constexpr std::string_view kNoThoughts = R"({"enable_thinking":false})";
 
 base::Result<> refuse(std::string_view field, std::string_view why) {
   return chat::refused(std::string(field), "engine",
@@ -39,6 +40,9 @@ base::Result<> fit_to_engine(wire::SubmitRequest& request, const std::vector<std
   if (!images.empty()) return refuse("images", "no images are handed on to it");
   if (request.tools) return refuse("tools", "no tools are handed on to it");
   if (request.documents) return refuse("documents", "no documents are handed on to it");
+  // What APIs without thoughts say of every request; its engine does as it was started.
+  const bool is_usual = request.chat_template_kwargs && request.chat_template_kwargs->text == kNoThoughts;
+  if (is_usual) request.chat_template_kwargs.reset();
   if (request.chat_template_kwargs) return refuse("chat_template_kwargs", "it has a template of its own");
   if (request.add_generation_prompt == false) return refuse("add_generation_prompt", "it has a template of its own");
   TRY(check_parameters(request.sampling, facts));

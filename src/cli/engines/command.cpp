@@ -5,7 +5,7 @@
 #include <boost/json.hpp>
 
 #include "cli/commands.h"
-#include "cli/engine/plan.h"
+#include "cli/engines/plan.h"
 
 namespace llorch::cli {
 
@@ -43,7 +43,7 @@ int plan_engine(const GlobalOptions& global, const std::string& name) {
   }
   bj::array list;
   bool missing = false;
-  for (const engine::Step& step : engine::plan(*it)) {
+  for (const engines::Step& step : engines::plan(*it)) {
     missing = missing || step.missing;
     list.push_back({{"kind", step.kind},
                     {"detail", step.detail},

@@ -1,4 +1,4 @@
-#include "cli/engine/plan.h"
+#include "cli/engines/plan.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -7,7 +7,7 @@
 #include <boost/json.hpp>
 #include <filesystem>
 
-namespace llorch::cli::engine {
+namespace llorch::cli::engines {
 namespace {
 
 namespace bj = boost::json;
@@ -114,4 +114,4 @@ std::string as_setting(const EngineConfig& engine) {
   return "pool-managerd.engines=" + bj::serialize(bj::array{std::move(entry)});
 }
 
-}  // namespace llorch::cli::engine
+}  // namespace llorch::cli::engines

@@ -1,4 +1,4 @@
-#include "cli/engine/plan.h"
+#include "cli/engines/plan.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace llorch::cli::engine {
+namespace llorch::cli::engines {
 namespace {
 
 namespace fs = std::filesystem;
@@ -65,4 +65,4 @@ TEST_F(PlanTest, OnAGpuEveryLayerIsThere) {
 }
 
 }  // namespace
-}  // namespace llorch::cli::engine
+}  // namespace llorch::cli::engines

@@ -7,7 +7,7 @@
 #include "base/result.h"
 #include "config/config.h"
 
-namespace llorch::cli::engine {
+namespace llorch::cli::engines {
 
 // What happens for an engine, in order. Deterministic: the same configuration gives the same steps.
 struct Step {
@@ -33,4 +33,4 @@ base::Result<config::EngineConfig> llama_server(const LlamaServer& wanted, const
 // The value of pool-managerd.engines for --set.
 std::string as_setting(const config::EngineConfig& engine);
 
-}  // namespace llorch::cli::engine
+}  // namespace llorch::cli::engines
