@@ -84,7 +84,7 @@ class ModelFiles {
   std::optional<HfConfig> answers_;      // Hugging Face
   std::vector<SafetensorsFile> shards_;  // Hugging Face
   std::vector<FileTensor> tensors_;
-  std::list<std::string> names_;  // of tensors that go by another name here than in their file
+  std::list<std::string> names_;             // of tensors that go by another name here than in their file
   std::vector<std::uint32_t> names_sorted_;  // indices into tensors_, by name
 };
 
