@@ -52,7 +52,7 @@ class Chat {
  private:
   using Parsed = std::optional<base::Result<jinja::ChatTemplate>>;
   Parsed default_, with_tools_;  // absent: the model has none
-  std::string rerank_;                  // empty: the model has none
+  std::string rerank_;           // empty: the model has none
   std::optional<std::string> bos_token_, eos_token_;
 };
 

@@ -106,9 +106,10 @@ base::Result<bool> adds(const std::optional<bool>& said, bool by_default, const 
 
 base::Error unknown_model(const std::string& name) {
   return {ErrorCode::kUnsupportedTokenizer,
-          fmt::format("the tokenizer's model is \"{}\"; this build has llama (SPM), gpt2 (byte-level BPE) and bert of GGUF, "
-                      "bpe, unigram and wordpiece of tokenizer.json: use a file of a family with one of these",
-                      name.substr(0, 64)),
+          fmt::format(
+              "the tokenizer's model is \"{}\"; this build has llama (SPM), gpt2 (byte-level BPE) and bert of GGUF, "
+              "bpe, unigram and wordpiece of tokenizer.json: use a file of a family with one of these",
+              name.substr(0, 64)),
           {}};
 }
 

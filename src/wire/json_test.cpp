@@ -250,10 +250,10 @@ TEST(Rerank, ASubmissionHasAQueryAndTexts) {
     return request ? "taken" : reason_of(request.error());
   };
   EXPECT_EQ(reason(R"("workload":"rerank","query":"q","input":["a","b"])"), "taken");
-  for (const char* wrong :
-       {R"("workload":"rerank","input":"a")", R"("workload":"rerank","query":"q")", R"("query":"q","prompt":"a")",
-        R"("workload":"embedding","query":"q","input":"a")", R"("workload":"rerank","query":"q","input":"a","dimensions":4)",
-        R"("workload":"rerank","query":"q","input":"a","temperature":0)"})
+  for (const char* wrong : {R"("workload":"rerank","input":"a")", R"("workload":"rerank","query":"q")",
+                            R"("query":"q","prompt":"a")", R"("workload":"embedding","query":"q","input":"a")",
+                            R"("workload":"rerank","query":"q","input":"a","dimensions":4)",
+                            R"("workload":"rerank","query":"q","input":"a","temperature":0)"})
     EXPECT_EQ(reason(wrong), "combination") << wrong;
   EXPECT_EQ(reason(R"("workload":"rerank","query":"q","input":["a",[1,2]])"), "type");
 }

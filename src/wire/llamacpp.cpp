@@ -50,21 +50,20 @@ struct Codec<RerankDocument> {
   static void write(std::string& out, const RerankDocument& v) { append_json_string(out, v.text); }
   static bj::object schema(const Bounds&) {
     const bj::object text = Codec<std::string>::schema({1, 4 << 20});
-    return {{"anyOf",
-             bj::array{text, bj::object{{"type", "object"},
-                                        {"properties", bj::object{{"text", text}}},
-                                        {"required", bj::array{"text"}}}}}};
+    return {{"anyOf", bj::array{text, bj::object{{"type", "object"},
+                                                 {"properties", bj::object{{"text", text}}},
+                                                 {"required", bj::array{"text"}}}}}};
   }
 };
 template <>
 struct Table<RerankRequest> {
   using S = RerankRequest;
-  static constexpr auto fields = std::tuple{
-      optional("model", &S::model, kModel, kModelBytes),
-      required("query", &S::query, "What the documents are judged by.", {1, 4 << 20}),
-      required("documents", &S::documents, "Texts, or objects with a text.", {1, kEmbeddingInputsMax}),
-      optional("top_n", &S::top_n, "Results at most, the best ones. Omitted: all.", {1, 1 << 20}),
-      optional("return_documents", &S::return_documents, "Each result holds its document.")};
+  static constexpr auto fields =
+      std::tuple{optional("model", &S::model, kModel, kModelBytes),
+                 required("query", &S::query, "What the documents are judged by.", {1, 4 << 20}),
+                 required("documents", &S::documents, "Texts, or objects with a text.", {1, kEmbeddingInputsMax}),
+                 optional("top_n", &S::top_n, "Results at most, the best ones. Omitted: all.", {1, 1 << 20}),
+                 optional("return_documents", &S::return_documents, "Each result holds its document.")};
 };
 
 }  // namespace llorch::wire

@@ -38,9 +38,9 @@ struct RerankDocument {
 struct RerankRequest {
   std::optional<std::string> model;
   std::string query;
-  std::vector<RerankDocument> documents;      // one or more
-  std::optional<std::int64_t> top_n;          // of the results; omitted: all
-  std::optional<bool> return_documents;       // omitted: false
+  std::vector<RerankDocument> documents;  // one or more
+  std::optional<std::int64_t> top_n;      // of the results; omitted: all
+  std::optional<bool> return_documents;   // omitted: false
 };
 
 }  // namespace llorch::wire

@@ -119,10 +119,10 @@ struct Table<SubmitRequest> {
           "Model reference: an alias, file:/absolute/path (a .gguf file or a Hugging Face directory) or hf:org/repo.",
           {1, 512}),
       optional("model_ref", &S::model_ref, "Older spelling of `model`; give exactly one of the two.", {1, 512}),
-      optional(
-          "workload", &S::workload,
-          "What is wanted: a completion of `prompt` or `messages`, embeddings of `input`, or how well each `input` answers "
-          "`query`. Omitted: completion."),
+      optional("workload", &S::workload,
+               "What is wanted: a completion of `prompt` or `messages`, embeddings of `input`, or how well each "
+               "`input` answers "
+               "`query`. Omitted: completion."),
       optional("prompt", &S::prompt, "Text to continue; this or `messages`.", {1, 4 << 20}),
       optional("messages", &S::messages, "Conversation to continue, for the model's chat template.", {0, 4 << 20}),
       optional("tools", &S::tools, "Functions the model may call, for the chat template.", {0, 4 << 20}),
@@ -130,8 +130,8 @@ struct Table<SubmitRequest> {
       optional("chat_template_kwargs", &S::chat_template_kwargs, "More variables for the chat template.", {0, 1 << 16}),
       optional("add_generation_prompt", &S::add_generation_prompt,
                "Whether the chat template ends with the start of an answer. Omitted: true."),
-      optional("input", &S::input, "Text or token ids, or a list of several: each becomes a vector, or each text a score.",
-               {1, 4 << 20}),
+      optional("input", &S::input,
+               "Text or token ids, or a list of several: each becomes a vector, or each text a score.", {1, 4 << 20}),
       optional("query", &S::query, "Of workload rerank: what the texts of `input` are judged by.", {1, 4 << 20}),
       optional("dimensions", &S::dimensions, "Of each vector, from the first on. Omitted: the model's.", {1, 1 << 20}),
       optional(
@@ -195,8 +195,9 @@ struct Table<SubmitRequest> {
     const bool draws =
         r.max_tokens || r.temperature || !r.stop.empty() || json_of(r.sampling) != json_of(SamplingRequest{});
     if (draws) {
-      return field_error("workload", "combination",
-                         "embeddings and scores take no max_tokens, no stop, no temperature and no sampling parameters");
+      return field_error(
+          "workload", "combination",
+          "embeddings and scores take no max_tokens, no stop, no temperature and no sampling parameters");
     }
     return {};
   }
@@ -379,11 +380,11 @@ base::Result<> validate_submission(const SubmitRequest& request) { return Table<
 template <>
 struct Table<TaskResult> {
   using S = TaskResult;
-  static constexpr auto own = std::tuple{
-      required("task_id", &S::task_id), required("text", &S::text, "The whole output."),
-      optional("logprobs", &S::logprobs, "Of each token, when the request asked for them."),
-      optional("embeddings", &S::embeddings, "Of each input, as base64 of its f32 elements, little-endian."),
-      optional("scores", &S::scores, "Of each input, from 0 to 1.")};
+  static constexpr auto own =
+      std::tuple{required("task_id", &S::task_id), required("text", &S::text, "The whole output."),
+                 optional("logprobs", &S::logprobs, "Of each token, when the request asked for them."),
+                 optional("embeddings", &S::embeddings, "Of each input, as base64 of its f32 elements, little-endian."),
+                 optional("scores", &S::scores, "Of each input, from 0 to 1.")};
   static constexpr auto fields = std::tuple_cat(own, Table<EndEvent>::fields);
 };
 

@@ -234,9 +234,7 @@ loading::ReadyReport ready_report_of(const Options& o, const Loaded& loaded) {
           .memory_by_device = memory_by_device(*loaded.engine, bytes)};
 }
 
-bool pools(const engine::inference::EngineFacts& facts) {
-  return facts.pooling != engine::plan::Pooling::kNone;
-}
+bool pools(const engine::inference::EngineFacts& facts) { return facts.pooling != engine::plan::Pooling::kNone; }
 
 base::Result<> report_ready(net::Client& client, const Options& o, const loading::ReadyReport& report,
                             const std::string& uri) {

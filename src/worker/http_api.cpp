@@ -195,12 +195,10 @@ class HttpApi {
 
  private:
   void embed(const wire::ExecuteRequest& wanted, const net::Request& request, const net::ExchangePtr& exchange) {
-    auto spec = embedding::make_embedding_spec(
-        wanted,
-        {.vocab = c_.tokenizer.facts().vocab_size,
-         .context_tokens = c_.context_tokens,
-         .dimensions = c_.dimensions,
-         .token_types = c_.token_types});
+    auto spec = embedding::make_embedding_spec(wanted, {.vocab = c_.tokenizer.facts().vocab_size,
+                                                        .context_tokens = c_.context_tokens,
+                                                        .dimensions = c_.dimensions,
+                                                        .token_types = c_.token_types});
     if (!spec) return void(exchange->respond_error(spec.error()));
     Accepted job = accepted(wanted, request, exchange, spec->seed);
     job.spec = std::move(*spec);
@@ -223,9 +221,9 @@ class HttpApi {
 
   base::Error other_workload() const {
     return {base::ErrorCode::kInvalidParams,
-            c_.scores            ? "this worker's model judges documents and does nothing else; send `embedding` with `scores`"
+            c_.scores ? "this worker's model judges documents and does nothing else; send `embedding` with `scores`"
             : c_.dimensions != 0 ? "this worker's model makes embeddings and nothing else; send `embedding`"
-                               : "this worker's model writes text and makes no embeddings; leave out `embedding`",
+                                 : "this worker's model writes text and makes no embeddings; leave out `embedding`",
             {}};
   }
 

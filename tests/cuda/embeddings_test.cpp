@@ -45,8 +45,9 @@ TEST_P(Embeddings, AgreeToTheActivationsAloneAndTogether) {
     EXPECT_TRUE(golden::same_bits(together.row(i), alone[i])) << "input " << i;
 }
 
-INSTANTIATE_TEST_SUITE_P(Cuda, Embeddings, testing::Values("qwen3_last", "qwen3_mean", "bert_mean", "bert_cls", "nomic_mean", "embeddinggemma",
-                                         "embeddinggemma_wide", "bert_rank", "qwen3_answers"),
+INSTANTIATE_TEST_SUITE_P(Cuda, Embeddings,
+                         testing::Values("qwen3_last", "qwen3_mean", "bert_mean", "bert_cls", "nomic_mean",
+                                         "embeddinggemma", "embeddinggemma_wide", "bert_rank", "qwen3_answers"),
                          [](const testing::TestParamInfo<const char*>& test) { return std::string(test.param); });
 
 }  // namespace

@@ -173,16 +173,16 @@ TEST_F(Pooling, IsPartOfTheDigest) {
 
 std::vector<Fixture> fixtures() {
   std::vector<Fixture> all;
-  for (const char* name : {"qwen3_last", "qwen3_mean", "bert_mean", "bert_cls", "roberta_mean", "nomic_mean", "nomic_cls",
-                           "embeddinggemma", "embeddinggemma_wide", "bert_rank", "roberta_rank", "qwen3_rank", "qwen3_answers"}) {
+  for (const char* name :
+       {"qwen3_last", "qwen3_mean", "bert_mean", "bert_cls", "roberta_mean", "nomic_mean", "nomic_cls",
+        "embeddinggemma", "embeddinggemma_wide", "bert_rank", "roberta_rank", "qwen3_rank", "qwen3_answers"}) {
     all.push_back({name});
     if (std::filesystem::exists(embeddings_directory(name) / "model.gguf")) all.push_back({name, true});
   }
   return all;
 }
-INSTANTIATE_TEST_SUITE_P(Golden, Embeddings, testing::ValuesIn(fixtures()), [](const auto& test) {
-  return test.param.name + (test.param.gguf ? "_gguf" : "_hf");
-});
+INSTANTIATE_TEST_SUITE_P(Golden, Embeddings, testing::ValuesIn(fixtures()),
+                         [](const auto& test) { return test.param.name + (test.param.gguf ? "_gguf" : "_hf"); });
 
 }  // namespace
 }  // namespace llorch::golden

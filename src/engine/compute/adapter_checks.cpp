@@ -40,7 +40,8 @@ class Checks {
         return merger({.merge_size = p.merge_size, .part = p.part, .parts = p.parts});
       }
       case Opcode::kVisionScatter: return scatter(param_as<VisionScatterParams>(args_.params));
-      case Opcode::kPositionEmbedding: return weights({PositionEmbeddingSlot::kPositions, PositionEmbeddingSlot::kTypes});
+      case Opcode::kPositionEmbedding:
+        return weights({PositionEmbeddingSlot::kPositions, PositionEmbeddingSlot::kTypes});
       case Opcode::kDense: return dense(param_as<DenseParams>(args_.params));
       case Opcode::kLmHead: return weights({LmHeadSlot::kWeight});
       case Opcode::kPool: return pool(param_as<PoolParams>(args_.params));

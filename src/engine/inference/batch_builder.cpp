@@ -41,8 +41,7 @@ base::Result<> BatchBuilder::check_request(const SlotRows& request, const SlotFi
                       fmt::format("slot {} holds {} of {} positions; {} more do not fit", request.slot, fill.length,
                                   fill.tokens_max, request.tokens.size()));
   }
-  const std::uint32_t types = std::max(model_.token_types, 1U);
-  const auto outside = [&](TokenId token) { return row_id_of(token) >= model_.vocab || type_of(token) >= types; };
+  const auto outside = [&](TokenId token) { return !is_token(token, model_.vocab, model_.token_types); };
   if (std::ranges::any_of(request.tokens, outside)) {
     return base::fail(ErrorCode::kInvalidParams,
                       fmt::format("a token id is outside the vocabulary of {}", model_.vocab));

@@ -44,6 +44,10 @@ struct SlotFill {
 inline constexpr std::uint32_t kTokenTypeShift = 24;
 constexpr std::uint32_t row_id_of(base::TokenId token) { return index(token) & ((1U << kTokenTypeShift) - 1); }
 constexpr std::uint32_t type_of(base::TokenId token) { return index(token) >> kTokenTypeShift; }
+// `token_types` as in BatchModel.
+constexpr bool is_token(base::TokenId token, std::uint32_t vocab, std::uint32_t token_types) {
+  return row_id_of(token) < vocab && (type_of(token) == 0 || type_of(token) < token_types);
+}
 
 // What of a model's configuration a batch shows.
 struct BatchModel {

@@ -51,7 +51,7 @@ Result<> ContinuousBatch::add(const SequenceRequest& request) {
                       fmt::format("{} prompt tokens, {} at most in all; the context holds {}", request.prompt.size(),
                                   request.tokens_max, facts.context_tokens));
   }
-  const auto outside = [&](TokenId token) { return index(token) >= facts.vocab; };
+  const auto outside = [&](TokenId token) { return !is_token(token, facts.vocab, facts.token_types); };
   if (std::ranges::any_of(request.prompt, outside)) {
     return base::fail(ErrorCode::kInvalidParams,
                       fmt::format("a token id is outside the vocabulary of {}", facts.vocab));

@@ -87,7 +87,7 @@ class ModelFiles {
   std::vector<SafetensorsFile> shards_;                // Hugging Face
   std::vector<std::unique_ptr<JoinedTensor>> joined_;  // Hugging Face; made of the shards' tensors
   std::vector<FileTensor> tensors_;
-  std::list<std::string> names_;  // of tensors that go by another name here than in their file
+  std::list<std::string> names_;             // of tensors that go by another name here than in their file
   std::vector<std::uint32_t> names_sorted_;  // indices into tensors_, by name
 };
 

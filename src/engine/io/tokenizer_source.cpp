@@ -134,8 +134,9 @@ base::Result<> read_word_piece(const GgufFile& file, text::TokenizerData& data) 
   if (!last) last = find_token(data.tokens, "[SEP]");
   if (!data.unknown) data.unknown = find_token(data.tokens, "[UNK]");
   if (!first || !last) {
-    return base::fail(ErrorCode::kConfigKeyMissing,
-                      "tokenizer.ggml.bos_token_id and .seperator_token_id are not there, and the vocabulary has no [CLS] and [SEP]");
+    return base::fail(
+        ErrorCode::kConfigKeyMissing,
+        "tokenizer.ggml.bos_token_id and .seperator_token_id are not there, and the vocabulary has no [CLS] and [SEP]");
   }
   data.json.prefix = {*first};
   data.json.suffix = {*last};

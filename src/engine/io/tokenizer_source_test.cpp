@@ -90,7 +90,8 @@ TEST(TokenizerSource, ReadsChatTemplates) {
 TEST(TokenizerSource, ReadsTheVocabularyOfABert) {
   GgufWriter writer;
   writer.put("tokenizer.ggml.model", std::string_view("bert"));
-  const std::vector<std::string> tokens{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "\xE2\x96\x81un", "aff", "able", "\xE2\x96\x81!"};
+  const std::vector<std::string> tokens{"[PAD]",          "[UNK]", "[CLS]", "[SEP]",
+                                        "\xE2\x96\x81un", "aff",   "able",  "\xE2\x96\x81!"};
   writer.put_strings("tokenizer.ggml.tokens", tokens);
   const auto read = [&] {
     const auto bytes = writer.to_bytes().value();

@@ -36,7 +36,7 @@ enum class Load : std::uint8_t {
   kHeadRows,               // two slots, the first and the last, take turns head by head
   kDeltaGroups,            // of a gated-delta mixer: per key head its rows of q, k, v and z, or of beta and decay
   kMxfp4Rows,              // kInterleavedRows in MXFP4 as NAME_blocks and NAME_scales
-  kTokenRows,  // the rows of two tokens, or of one: those that say yes and no (io::ModelFiles::hf_answers)
+  kTokenRows,              // the rows of two tokens, or of one: those that say yes and no (io::ModelFiles::hf_answers)
   kFrames,  // one [out, 3, p, p] per frame of a patch, NAME and NAME.1: the slot's rows are channel, frame, pixel
 };
 

@@ -61,8 +61,9 @@ struct ExecutionContext {
   std::span<const std::uint32_t> row_offsets;       // [B+1] prefix sums
   std::span<const std::uint32_t> output_rows;       // [O] ascending rows whose outputs are wanted; may be empty
 
-  const std::uint32_t* row_ids = nullptr;      // [T] what each row looks up in the embedding table
-  const std::uint32_t* row_types = nullptr;    // [T] or null: which of a pair's texts each belongs to (position_embedding)
+  const std::uint32_t* row_ids = nullptr;  // [T] what each row looks up in the embedding table
+  const std::uint32_t* row_types =
+      nullptr;  // [T] or null: which of a pair's texts each belongs to (position_embedding)
   const std::uint32_t* positions = nullptr;    // [T] absolute
   const std::uint32_t* positions3 = nullptr;   // [3][T] or null: T, H, W (mrope); unused, row, column (vision2d)
   const std::uint32_t* slot_of_row = nullptr;  // [T]

@@ -77,7 +77,8 @@ struct AttentionParams {
   std::uint32_t rotary_dims;         // R <= d_qk, even; elements R.. pass through
   std::uint32_t rope_table_id;       // index into ExecutionContext::rope_tables, or kNoRopeTable
   std::uint32_t rope_table_long_id;  // for slots with ExecutionContext::long_rope_of_slot set; else kNoRopeTable
-  std::uint32_t window;  // keys i-j < window are seen, not causal |i-j| < window, `chunked` those of i's own window; 0 = all
+  std::uint32_t
+      window;  // keys i-j < window are seen, not causal |i-j| < window, `chunked` those of i's own window; 0 = all
   std::uint32_t layer;
   std::uint32_t kv_ordinal;   // this layer's number among the layers of its state
   std::uint32_t sections[3];  // mrope: frequencies of the T, H and W positions

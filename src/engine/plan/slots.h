@@ -16,14 +16,14 @@ namespace llorch::engine::plan {
 // Symbolic dimensions; dim_value() gives the number from an instruction's param block.
 enum class Dim : std::uint8_t {
   kNone,
-  kModel,     // D
-  kVocab,     // V, rows of the embedding table
+  kModel,      // D
+  kVocab,      // V, rows of the embedding table
   kPositions,  // rows of the table of positions
   kTypes,      // rows of the table of token types
-  kQRows,     // H * d_qk
-  kQNorm,     // d_qk, or H * d_qk of a norm over the row
-  kKNorm,     // d_qk, or K * d_qk
-  kGateRows,  // H, or H * d_v of a gate per element
+  kQRows,      // H * d_qk
+  kQNorm,      // d_qk, or H * d_qk of a norm over the row
+  kKNorm,      // d_qk, or K * d_qk
+  kGateRows,   // H, or H * d_v of a gate per element
   kOne,
   kKRows,      // K * d_qk
   kVRows,      // K * d_v

@@ -108,11 +108,14 @@ TEST(TokenizerJson, PairsAreToldAsTheTemplateSays) {
   const auto pair_of = [](const std::string& post) -> std::optional<Tokenizer::Pair> {
     Sections sections;
     sections.post = post;
-    return Tokenizer::create(parse_tokenizer_files({.tokenizer = sections.json()}).value()).value().encode_pair("a", "a");
+    return Tokenizer::create(parse_tokenizer_files({.tokenizer = sections.json()}).value())
+        .value()
+        .encode_pair("a", "a");
   };
   const auto with_template = [&](const std::string& pair) {
     return pair_of(R"({"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>"}},{"Sequence":{"id":"A"}},
-      {"SpecialToken":{"id":"<tool>"}}],"pair":)" + pair + R"(,"special_tokens":{"<s>":{"ids":[0]},"<tool>":{"ids":[300]}}})");
+      {"SpecialToken":{"id":"<tool>"}}],"pair":)" +
+                   pair + R"(,"special_tokens":{"<s>":{"ids":[0]},"<tool>":{"ids":[300]}}})");
   };
   const auto bert = with_template(R"([{"SpecialToken":{"id":"<s>","type_id":0}},{"Sequence":{"id":"A","type_id":0}},
     {"SpecialToken":{"id":"<tool>","type_id":0}},{"Sequence":{"id":"B","type_id":1}},{"SpecialToken":{"id":"<tool>","type_id":1}}])");
@@ -120,9 +123,11 @@ TEST(TokenizerJson, PairsAreToldAsTheTemplateSays) {
   EXPECT_EQ(numbers(bert->tokens), (std::vector<std::uint32_t>{0, 1, 300, 1, 300}));
   EXPECT_EQ(bert->second_begin, 3U);
   EXPECT_EQ(bert->second_type, 1U);
-  for (const char* other : {R"([{"Sequence":{"id":"A"}},{"Sequence":{"id":"B"}}])",
-                            R"([{"SpecialToken":{"id":"<s>"}},{"Sequence":{"id":"B"}},{"Sequence":{"id":"A"}},{"SpecialToken":{"id":"<tool>"}}])",
-                            "[]", "null"})
+  for (
+      const char* other :
+      {R"([{"Sequence":{"id":"A"}},{"Sequence":{"id":"B"}}])",
+       R"([{"SpecialToken":{"id":"<s>"}},{"Sequence":{"id":"B"}},{"Sequence":{"id":"A"}},{"SpecialToken":{"id":"<tool>"}}])",
+       "[]", "null"})
     EXPECT_FALSE(with_template(other)) << other;
   const auto plain = pair_of("null");
   ASSERT_TRUE(plain);

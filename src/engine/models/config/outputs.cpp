@@ -54,10 +54,8 @@ Result<bool> add_dense(const WeightNames& names, std::uint8_t number, DenseActiv
                                   io::describe(tensor), kDimensionMax));
   }
   const std::uint32_t width = config.dense.empty() ? config.width : config.dense.back().rows;
-  config.dense.push_back({.number = number,
-                          .width = width,
-                          .rows = static_cast<std::uint32_t>(tensor.dims[0]),
-                          .activation = activation});
+  config.dense.push_back(
+      {.number = number, .width = width, .rows = static_cast<std::uint32_t>(tensor.dims[0]), .activation = activation});
   return true;
 }
 
@@ -67,10 +65,11 @@ Result<> read_classifier(const WeightNames& names, ModelConfig& config) {
   config.scores = true;
   TRY(add_dense(names, kClassifierDense, DenseActivation::kTanh, config));
   if (TRY(add_dense(names, kClassifierOut, DenseActivation::kNone, config))) return {};
-  return base::fail(base::ErrorCode::kMissingWeight,
-                    fmt::format("{}: a model of scores needs the last layer of its classification head (cls.output.weight, "
-                                "classifier.weight, classifier.out_proj.weight or score.weight)",
-                                names.files().source()));
+  return base::fail(
+      base::ErrorCode::kMissingWeight,
+      fmt::format("{}: a model of scores needs the last layer of its classification head (cls.output.weight, "
+                  "classifier.weight, classifier.out_proj.weight or score.weight)",
+                  names.files().source()));
 }
 
 Result<> refuse_labels(std::string_view key, std::size_t count) {

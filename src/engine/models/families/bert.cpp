@@ -15,8 +15,10 @@ constexpr std::array kEmbeddings{
 constexpr std::array kNorms{
     row(NormVariant::kEmbedding, "token_embd_norm.weight", "embeddings.LayerNorm.weight"),
     bias_row(NormVariant::kEmbedding, "token_embd_norm.bias", "embeddings.LayerNorm.bias"),
-    row(NormVariant::kAttention, "blk.{}.attn_output_norm.weight", "encoder.layer.{}.attention.output.LayerNorm.weight"),
-    bias_row(NormVariant::kAttention, "blk.{}.attn_output_norm.bias", "encoder.layer.{}.attention.output.LayerNorm.bias"),
+    row(NormVariant::kAttention, "blk.{}.attn_output_norm.weight",
+        "encoder.layer.{}.attention.output.LayerNorm.weight"),
+    bias_row(NormVariant::kAttention, "blk.{}.attn_output_norm.bias",
+             "encoder.layer.{}.attention.output.LayerNorm.bias"),
     row(NormVariant::kFfn, "blk.{}.layer_output_norm.weight", "encoder.layer.{}.output.LayerNorm.weight"),
     bias_row(NormVariant::kFfn, "blk.{}.layer_output_norm.bias", "encoder.layer.{}.output.LayerNorm.bias"),
     // As the first files call them.
@@ -47,9 +49,12 @@ constexpr std::array<std::string_view, 1> kGguf{"bert"};
 constexpr std::array<std::string_view, 2> kHf{"bert", "roberta"};
 constexpr std::array<std::string_view, 3> kEncoderPrefixes{"", "bert.", "roberta."};
 // A head of another task than the one that is run, and tables that follow from their shapes.
-constexpr std::array<std::string_view, 6> kClaimed{"embeddings.position_ids", "embeddings.token_type_ids",
-                                                   "pooler.dense.weight",     "pooler.dense.bias",
-                                                   "^cls.*",                  "^lm_head.*"};
+constexpr std::array<std::string_view, 6> kClaimed{"embeddings.position_ids",
+                                                   "embeddings.token_type_ids",
+                                                   "pooler.dense.weight",
+                                                   "pooler.dense.bias",
+                                                   "^cls.*",
+                                                   "^lm_head.*"};
 
 base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_encoder(keys));

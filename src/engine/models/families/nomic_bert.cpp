@@ -33,8 +33,8 @@ constexpr std::array kWeights{
 constexpr std::array<std::string_view, 1> kGguf{"nomic-bert"};
 constexpr std::array<std::string_view, 1> kHf{"nomic_bert"};
 constexpr std::array<std::string_view, 2> kEncoderPrefixes{"", "bert."};
-constexpr std::array<std::string_view, 4> kClaimed{"embeddings.position_ids", "pooler.dense.weight", "pooler.dense.bias",
-                                                   "^cls.*"};
+constexpr std::array<std::string_view, 4> kClaimed{"embeddings.position_ids", "pooler.dense.weight",
+                                                   "pooler.dense.bias", "^cls.*"};
 
 base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_encoder(keys));
@@ -54,7 +54,8 @@ base::Result<ModelConfig> read_first_spelling(const HfKeys& keys) {
   config.width = TRY(keys.count("n_embd"));
   config.layers.resize(TRY(keys.count("n_layer", kLayersMax)));
   config.norm_kind = plan::NormKind::kLayerNorm;
-  config.norm_eps = TRY(check_eps(keys.key("layer_norm_epsilon"), TRY(keys.text().f32_or("layer_norm_epsilon", 1e-12F))));
+  config.norm_eps =
+      TRY(check_eps(keys.key("layer_norm_epsilon"), TRY(keys.text().f32_or("layer_norm_epsilon", 1e-12F))));
   config.attention.causal = false;
   config.token_types = TRY(keys.number_or("type_vocab_size", 2));
   const std::uint32_t heads = TRY(keys.count("n_head", config.width)), ffn = TRY(keys.count("n_inner"));
@@ -80,9 +81,11 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
 
 // Of the first spelling: what the class does the usual way, and what only training reads.
 constexpr OtherKeys kOthers =
-    "sentence_transformers causal=false dense_seq_output fused_bias_fc fused_dropout_add_ln mlp_fc1_bias=false mlp_fc2_bias=false "
+    "sentence_transformers causal=false dense_seq_output fused_bias_fc fused_dropout_add_ln mlp_fc1_bias=false "
+    "mlp_fc2_bias=false "
     "pad_vocab_size_multiple parallel_block=false parallel_block_tied_norm prenorm=false qkv_proj_bias=false "
-    "reorder_and_upcast_attn rotary_emb_fraction=1 rotary_emb_fraction=1.0 rotary_emb_interleaved=false rotary_scaling_factor "
+    "reorder_and_upcast_attn rotary_emb_fraction=1 rotary_emb_fraction=1.0 rotary_emb_interleaved=false "
+    "rotary_scaling_factor "
     "scale_attn_by_inverse_layer_idx=false scale_attn_weights=true summary_activation summary_first_dropout "
     "summary_proj_to_labels summary_type summary_use_proj use_flash_attn use_rms_norm=false use_xentropy";
 

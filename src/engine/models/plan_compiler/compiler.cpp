@@ -274,8 +274,8 @@ class Compiler {
     std::vector<RegisterRef> outputs;
     if (opcode_info(opcode)->outputs == 1) {
       outputs.push_back(reg(static_cast<std::uint16_t>(specs_.size())));
-      constexpr bool is_head = std::is_same_v<P, LmHeadParams>, is_last = is_head || std::is_same_v<P, PoolParams> ||
-                                                                            std::is_same_v<P, DenseParams>;
+      constexpr bool is_head = std::is_same_v<P, LmHeadParams>,
+                     is_last = is_head || std::is_same_v<P, PoolParams> || std::is_same_v<P, DenseParams>;
       if constexpr (is_head) output_width = own.rows;  // this device's
       specs_.push_back({.width = output_width, .rows = is_last ? RowDomain::kOutputRows : RowDomain::kBatchRows});
       stream(draft.op.out) = outputs[0];

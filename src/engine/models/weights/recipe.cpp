@@ -324,8 +324,8 @@ class Builder {
       if (tensor_.parts.size() == shape_[0]) break;
       const std::uint32_t token = TRY(answers->u32(key));
       if (token >= tensor.dims[0]) {
-        return base::fail(ErrorCode::kConfigKeyInvalid, fmt::format("{} {} = {}: {} has {} rows", answers->source(), key,
-                                                                    token, tensor.name, tensor.dims[0]));
+        return base::fail(ErrorCode::kConfigKeyInvalid, fmt::format("{} {} = {}: {} has {} rows", answers->source(),
+                                                                    key, token, tensor.name, tensor.dims[0]));
       }
       TensorPart part;
       TRY(take_type(tensor, true, part));

@@ -69,21 +69,21 @@ void Gateway::rerank(const net::Request& request, const net::ExchangePtr& exchan
   auto name = model_of(call->submission.model, context_.names->list());
   if (!name) return refuse(context_, exchange, std::move(name).error());
   call->submission.model = call->answer.model = *std::move(name);
-  submitter_.submit(
-      {.request = std::move(call->submission),
-       .caller = request.peer.principal,
-       .correlation_id = request.correlation_id},
-      [this, options = std::move(call->answer), correlation_id = request.correlation_id,
-       exchange](base::Result<tasks::Admission> admission) mutable {
-        if (!admission) return refuse(context_, exchange, std::move(admission).error());
-        ASSERT(admission->stream != nullptr, "a job without a task_id of its client's is new");
-        const chat::AnswerIdentity identity{.job_id = base::JobId(admission->reply.job_id),
-                                            .correlation_id = correlation_id};
-        admission->stream->attach({.exchange = exchange,
-                                   .renderer = std::make_shared<RerankRenderer>(std::move(options), identity),
-                                   .correlation_id = correlation_id},
-                                  context_.clock->now().mono_ms);
-      });
+  submitter_.submit({.request = std::move(call->submission),
+                     .caller = request.peer.principal,
+                     .correlation_id = request.correlation_id},
+                    [this, options = std::move(call->answer), correlation_id = request.correlation_id,
+                     exchange](base::Result<tasks::Admission> admission) mutable {
+                      if (!admission) return refuse(context_, exchange, std::move(admission).error());
+                      ASSERT(admission->stream != nullptr, "a job without a task_id of its client's is new");
+                      const chat::AnswerIdentity identity{.job_id = base::JobId(admission->reply.job_id),
+                                                          .correlation_id = correlation_id};
+                      admission->stream->attach(
+                          {.exchange = exchange,
+                           .renderer = std::make_shared<RerankRenderer>(std::move(options), identity),
+                           .correlation_id = correlation_id},
+                          context_.clock->now().mono_ms);
+                    });
 }
 
 }  // namespace llorch::orchestratord::http::llamacpp

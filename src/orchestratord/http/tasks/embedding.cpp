@@ -31,12 +31,14 @@ base::Result<std::vector<std::int32_t>> pair_of(const std::string& query, const 
                                                 const models::KnownModel& model, base::Time now) {
   const auto at = std::chrono::floor<std::chrono::seconds>(
       std::chrono::sys_time<std::chrono::milliseconds>(std::chrono::milliseconds(now.unix_ms)));
-  if (const auto told = TRY(model.chat->pair_prompt(*model.tokenizer, query, document, at))) return ids_of(told->tokens);
+  if (const auto told = TRY(model.chat->pair_prompt(*model.tokenizer, query, document, at)))
+    return ids_of(told->tokens);
   const auto pair = model.tokenizer->encode_pair(query, document);
   if (!pair) {
-    return base::fail(invalid_field("query", "unsupported",
-                                    "this model's files do not say how a query and a document are told together: "
-                                    "neither a template named rerank, nor a chat template with these roles, nor its tokenizer"));
+    return base::fail(
+        invalid_field("query", "unsupported",
+                      "this model's files do not say how a query and a document are told together: "
+                      "neither a template named rerank, nor a chat template with these roles, nor its tokenizer"));
   }
   std::vector<std::int32_t> ids = ids_of(pair->tokens);
   for (std::size_t i = pair->second_begin; i < ids.size(); ++i)
@@ -95,12 +97,15 @@ base::Result<> check_workload(const wire::SubmitRequest& request, const wire::Mo
   const auto reason = [done]() -> std::string_view {
     switch (done) {
       case wire::Workload::kCompletion:
-        return "this model writes text and makes neither embeddings nor scores; name a model whose files say how its rows are "
+        return "this model writes text and makes neither embeddings nor scores; name a model whose files say how its "
+               "rows are "
                "pooled";
       case wire::Workload::kEmbedding:
-        return "this model makes embeddings and nothing else; send `input` with workload embedding, or name another model";
+        return "this model makes embeddings and nothing else; send `input` with workload embedding, or name another "
+               "model";
       case wire::Workload::kRerank:
-        return "this model judges documents and does nothing else; send `query` and `input` with workload rerank, or name "
+        return "this model judges documents and does nothing else; send `query` and `input` with workload rerank, or "
+               "name "
                "another model";
     }
     return "";
@@ -124,8 +129,8 @@ base::Result<EmbeddingPrompt> embedding_prompt(const wire::SubmitRequest& reques
     add_digest(hash, {.text = *request.query, .tokens = {}});
   }
   for (const wire::EmbeddingInput& input : request.input->inputs) {
-    std::vector<std::int32_t> tokens = TRY(request.query ? pair_of(*request.query, input.text, model, now)
-                                                         : tokens_of(input, *model.tokenizer));
+    std::vector<std::int32_t> tokens =
+        TRY(request.query ? pair_of(*request.query, input.text, model, now) : tokens_of(input, *model.tokenizer));
     const std::size_t number = prompt.order.input_tokens.size();
     const bool is_cut = long_inputs == LongInputs::kCut && context_tokens > 0 &&
                         static_cast<std::int64_t>(tokens.size()) > context_tokens;
@@ -136,12 +141,13 @@ base::Result<EmbeddingPrompt> embedding_prompt(const wire::SubmitRequest& reques
     const auto count = static_cast<std::int64_t>(tokens.size());
     if (count == 0) return base::fail(invalid_field("input", "empty", fmt::format("input {} has no tokens", number)));
     if (context_tokens > 0 && count > context_tokens) {
-      return base::fail(invalid_field("input", "CONTEXT_TOO_LARGE",
-                                      fmt::format("input {} has {} tokens{}; the context of this model has {} here. "
-                                                  "Nothing is cut off: send it in parts",
-                                                  number, count, request.query ? " with the query" : "", context_tokens))
-                            .with("tokens_in", count)
-                            .with("context_tokens", context_tokens));
+      return base::fail(
+          invalid_field("input", "CONTEXT_TOO_LARGE",
+                        fmt::format("input {} has {} tokens{}; the context of this model has {} here. "
+                                    "Nothing is cut off: send it in parts",
+                                    number, count, request.query ? " with the query" : "", context_tokens))
+              .with("tokens_in", count)
+              .with("context_tokens", context_tokens));
     }
     prompt.tokens.insert(prompt.tokens.end(), tokens.begin(), tokens.end());
     prompt.order.input_tokens.push_back(count);

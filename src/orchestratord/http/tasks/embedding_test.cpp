@@ -88,7 +88,8 @@ TEST(Workload, FollowsFromTheModel) {
 
 // Bytes; [CLS] and [SEP] around a text, [SEP] between two, of which the second is of type 1.
 models::KnownModel judge(std::string rerank_template = "") {
-  text::TokenizerData data = text::byte_bpe_data({}, {{"[CLS]", text::TokenKind::kControl}, {"[SEP]", text::TokenKind::kControl}});
+  text::TokenizerData data =
+      text::byte_bpe_data({}, {{"[CLS]", text::TokenKind::kControl}, {"[SEP]", text::TokenKind::kControl}});
   if (!rerank_template.empty()) data.named_chat_templates = {{"rerank", std::move(rerank_template)}};
   models::KnownModel known;
   known.facts.reranks = true;
@@ -106,7 +107,8 @@ wire::SubmitRequest rerank(std::string query, std::vector<wire::EmbeddingInput> 
 }
 
 TEST(RerankPrompt, IsWhatTheModelsTemplateMakesOfThePair) {
-  const auto prompt = embedding_prompt(rerank("q", {{.text = "ab"}, {.text = "[SEP]{query}"}}), judge("[CLS]{query}?{document}[SEP]"), 0);
+  const auto prompt = embedding_prompt(rerank("q", {{.text = "ab"}, {.text = "[SEP]{query}"}}),
+                                       judge("[CLS]{query}?{document}[SEP]"), 0);
   ASSERT_TRUE(prompt) << prompt.error().message;
   std::vector<std::int32_t> expected{256, 'q', '?', 'a', 'b', 257, 256, 'q', '?'};
   for (const char c : std::string("[SEP]{query}")) expected.push_back(c);  // what a user writes is text
@@ -114,12 +116,15 @@ TEST(RerankPrompt, IsWhatTheModelsTemplateMakesOfThePair) {
   EXPECT_EQ(prompt->tokens, expected);
   EXPECT_TRUE(prompt->order.scores.value_or(false));
   EXPECT_EQ(prompt->order.input_tokens, (std::vector<std::int64_t>{6, 16}));
-  EXPECT_NE(prompt->sha256, embedding_prompt(rerank("r", {{.text = "ab"}, {.text = "[SEP]{query}"}}), judge("x"), 0)->sha256);
+  EXPECT_NE(prompt->sha256,
+            embedding_prompt(rerank("r", {{.text = "ab"}, {.text = "[SEP]{query}"}}), judge("x"), 0)->sha256);
 }
 
 TEST(RerankPrompt, IsRefusedWhereNothingTellsPairs) {
   EXPECT_EQ(field_of(embedding_prompt(rerank("q", {{.text = "a"}}), judge(), 0).error()), "query");
-  EXPECT_EQ(field_of(embedding_prompt(rerank("q", {{.text = "a"}, {.text = "abc"}}), judge("{query}{document}"), 3).error()), "input")
+  EXPECT_EQ(
+      field_of(embedding_prompt(rerank("q", {{.text = "a"}, {.text = "abc"}}), judge("{query}{document}"), 3).error()),
+      "input")
       << "the second pair has four tokens";
 }
 

@@ -123,7 +123,8 @@ TEST(Adapters, PositionsAndTypesAreAddedInThatOrder) {
   for (const bool has_positions : {true, false}) {
     plan::PositionEmbeddingParams params{kind_version(Opcode::kPositionEmbedding), kWidth, 12, 2, 2, 0};
     if (!has_positions) params.positions = 0;
-    for (const std::uint32_t* row_types : {static_cast<const std::uint32_t*>(type_of.data()), static_cast<const std::uint32_t*>(nullptr)}) {
+    for (const std::uint32_t* row_types :
+         {static_cast<const std::uint32_t*>(type_of.data()), static_cast<const std::uint32_t*>(nullptr)}) {
       const auto wanted = expected(has_positions, row_types);
       for (const auto& device : devices()) {
         plan::ExecutionContext ctx;
@@ -143,7 +144,8 @@ TEST(Adapters, PositionsAndTypesAreAddedInThatOrder) {
 TEST(Adapters, DenseLayersTakeEveryOutputRow) {
   Random random(53);
   SCOPED_TRACE(random.note());
-  const auto w = HarnessWeight::random(random, DType::kQ8_0, {77, 64}), bias = HarnessWeight::random(random, DType::kF32, {77});
+  const auto w = HarnessWeight::random(random, DType::kQ8_0, {77, 64}),
+             bias = HarnessWeight::random(random, DType::kF32, {77});
   const auto x = random.normals(3 * 64);
   const std::vector<std::uint32_t> outputs{1, 4, 8};
   for (const auto act : {plan::DenseActivation::kNone, plan::DenseActivation::kTanh}) {

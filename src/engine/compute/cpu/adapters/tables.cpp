@@ -49,9 +49,8 @@ constexpr AdapterTables make_tables() {
                                        {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   put<vision::ScatterAdapter>(tables, Opcode::kVisionScatter, {.supports_batch = true, .may_alias_output = true});
   put<LmHeadAdapter>(tables, Opcode::kLmHead, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
-  put<PositionEmbeddingAdapter>(
-      tables, Opcode::kPositionEmbedding,
-      {.supports_batch = true, .may_alias_output = true, .dtype_mask_weights = kVectorTypes});
+  put<PositionEmbeddingAdapter>(tables, Opcode::kPositionEmbedding,
+                                {.supports_batch = true, .may_alias_output = true, .dtype_mask_weights = kVectorTypes});
   put<DenseAdapter>(tables, Opcode::kDense, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   put<PoolAdapter>(tables, Opcode::kPool, {.supports_batch = true});
   return tables;

@@ -57,7 +57,8 @@ struct Visible {
   std::size_t origin;      // the softmax's sums count lanes from here
 };
 LLORCH_INLINE Visible visible_positions(const AttentionArgs& args, std::size_t row) {
-  if (args.span_begin != nullptr) {  // where a span lies among its neighbours must not show: lanes count from what the row sees
+  if (args.span_begin !=
+      nullptr) {  // where a span lies among its neighbours must not show: lanes count from what the row sees
     std::size_t begin = args.span_begin[row], end = args.span_end[row];
     const std::size_t own = args.pages.positions[row];
     if (args.window != 0 && own - begin >= args.window) begin = own - args.window + 1;

@@ -175,15 +175,10 @@ Status DenseAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexce
   Arena arena(ctx);
   const Arena::Narrowed narrowed = arena.take_narrowed(rows, p.width);
   float* y = insn.output(0);
-  project(stream,
-          {.x = insn.input(0),
-           .x_stride = p.width,
-           .rows = rows,
-           .narrowed = narrowed,
-           .staged = {},
-           .y_stride = p.rows},
-          std::array{
-              Projection{weight_of(insn.weight(DenseSlot::kWeight)), y, vector_of(insn.weight(DenseSlot::kBias))}});
+  project(
+      stream,
+      {.x = insn.input(0), .x_stride = p.width, .rows = rows, .narrowed = narrowed, .staged = {}, .y_stride = p.rows},
+      std::array{Projection{weight_of(insn.weight(DenseSlot::kWeight)), y, vector_of(insn.weight(DenseSlot::kBias))}});
   if (p.act == plan::DenseActivation::kTanh) {
     const kernels::ScaleSoftcapArgs args{.y = y, .count = std::uint64_t{rows} * p.rows, .scale = 1, .softcap = 1};
     stream.launch<kernels::ScaleSoftcap>({blocks_of(args.count, kernels::ScaleSoftcap::kThreads)}, args);

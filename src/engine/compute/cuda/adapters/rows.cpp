@@ -39,15 +39,14 @@ Status EmbeddingAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
 Status PositionEmbeddingAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
   const auto& p = insn.param<plan::PositionEmbeddingParams>();
   const CudaStream& stream = stream_of(ctx);
-  const kernels::EmbedPositionsArgs args{
-      .x = insn.input(0),
-      .y = insn.output(0),
-      .types = vector_of(insn.weight(plan::PositionEmbeddingSlot::kTypes)),
-      .positions = vector_of(insn.weight(plan::PositionEmbeddingSlot::kPositions)),
-      .first_position = p.first,
-      .type_of_row = ctx.row_types,
-      .position_of_row = ctx.positions,
-      .width = p.width};
+  const kernels::EmbedPositionsArgs args{.x = insn.input(0),
+                                         .y = insn.output(0),
+                                         .types = vector_of(insn.weight(plan::PositionEmbeddingSlot::kTypes)),
+                                         .positions = vector_of(insn.weight(plan::PositionEmbeddingSlot::kPositions)),
+                                         .first_position = p.first,
+                                         .type_of_row = ctx.row_types,
+                                         .position_of_row = ctx.positions,
+                                         .width = p.width};
   stream.launch<kernels::EmbedPositions>({blocks_of(p.width, kernels::EmbedPositions::kThreads), ctx.total_rows}, args);
   return stream.status();
 }

@@ -47,9 +47,8 @@ constexpr AdapterTables make_tables() {
   put<DeepstackExtractAdapter>(tables, Opcode::kVisionDeepstackExtract, kMatrices);
   put<ScatterAdapter>(tables, Opcode::kVisionScatter, kInPlace);
   put<LmHeadAdapter>(tables, Opcode::kLmHead, kMatrices);
-  put<PositionEmbeddingAdapter>(
-      tables, Opcode::kPositionEmbedding,
-      {.supports_batch = true, .may_alias_output = true, .dtype_mask_weights = kVectorTypes});
+  put<PositionEmbeddingAdapter>(tables, Opcode::kPositionEmbedding,
+                                {.supports_batch = true, .may_alias_output = true, .dtype_mask_weights = kVectorTypes});
   put<DenseAdapter>(tables, Opcode::kDense, kMatrices);
   put<PoolAdapter>(tables, Opcode::kPool, {.supports_batch = true});
   return tables;
