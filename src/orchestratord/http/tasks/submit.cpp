@@ -232,7 +232,7 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
   if (!fits) return finish(pending, base::fail(fits.error()));
   const auto stops = text::validate_stop_strings(*model.tokenizer, request.stop);
   if (!stops) return finish(pending, base::fail(stops.error()));
-  if (const auto constraint = check_constraint(request.sampling); !constraint) {
+  if (const auto constraint = check_constraint(request.sampling, model); !constraint) {
     return finish(pending, base::fail(constraint.error()));
   }
   const std::int64_t max_tokens = max_tokens_of(request, model.facts, tokens.size());
