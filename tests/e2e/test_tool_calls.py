@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from chat_model import write_chat_model
+from chat_model import HERMES_MARKERS, HERMES_TEMPLATE, write_chat_model
 from stack import Stack, wait_for
 
 TOOLS = [{"type": "function", "function": {"name": name, "parameters": {
@@ -14,9 +14,11 @@ ASKED = {"model": "tiny", "messages": [{"role": "user", "content": "go"}], "tool
 
 @pytest.fixture(scope="module", name="stack")
 def running_stack(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("models") / "tiny-llama"
-    write_chat_model(directory)
-    with Stack({"models.aliases.tiny": f"file:{directory}", "models.allowed_roots": str(directory.parent)}) as stack:
+    models = tmp_path_factory.mktemp("models")
+    write_chat_model(models / "tiny-llama")
+    write_chat_model(models / "hermes", HERMES_TEMPLATE, HERMES_MARKERS)
+    with Stack({"models.aliases.tiny": f"file:{models}/tiny-llama", "models.aliases.hermes": f"file:{models}/hermes",
+                "models.allowed_roots": str(models)}) as stack:
         yield stack
 
 
@@ -77,3 +79,28 @@ def test_what_cannot_be_called_is_refused(stack):
         refused = ask(stack, **fields)
         assert refused.status == 400, refused.body
         assert field is None or refused.json["error"]["param"] == field
+
+
+def test_a_required_call_is_written_with_the_models_own_tokens(stack):
+    asked = {**ASKED, "model": "hermes", "tool_choice": "required"}
+    answer = ask(stack, **asked, logprobs=True)
+    (call,) = answer.json["choices"][0]["message"]["tool_calls"]
+    assert json.loads(call["function"]["arguments"])["side"] in ("left", "right")
+    tokens = answer.json["choices"][0]["logprobs"]["content"]
+    spelled = bytes(byte for token in tokens for byte in token["bytes"] or [])
+    # A control token has no text: what has text is the call without its markers.
+    assert spelled.strip().startswith(b'{"name": "') and b"tool_call" not in spelled
+    again = ask(stack, **asked, logprobs=True)
+    assert again.json["choices"][0]["logprobs"] == answer.json["choices"][0]["logprobs"]
+
+
+def test_a_grammar_names_no_control_token_but_the_formats_markers(stack):
+    def run(model, grammar):
+        return stack.request("POST", "/v2/tasks?wait=true", {"model": model, "prompt": "x", "max_tokens": 8, "seed": 1, "grammar": grammar})
+
+    marked = run("hermes", 'root ::= "a" <[3]> "b" <[4]>')
+    assert marked.status == 200, marked.body
+    assert marked.json["text"] == "ab" and marked.json["tokens_out"] == 5  # with the end
+    for model, token in (("hermes", 1), ("hermes", 40), ("tiny", 3)):
+        refused = run(model, f"root ::= <[{token}]>")
+        assert refused.status == 400 and f"names token {token}" in refused.body.decode(), refused.body

@@ -10,7 +10,7 @@ using grammar::Grammar;
 using grammar::Limits;
 
 base::Result<> check_constraint(const wire::SamplingRequest& request, const models::KnownModel& model) {
-  const auto check = [](const char* field, auto compile, const std::string& text) -> base::Result<> {
+  const auto check = [&model](const char* field, auto compile, const std::string& text) -> base::Result<> {
     auto compiled = compile(text, Limits{});
     if (!compiled) return base::fail(std::move(compiled.error()).with("field", std::string(field)));
     for (const base::TokenId token : (*compiled)->control_tokens()) {
