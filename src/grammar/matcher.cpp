@@ -45,9 +45,10 @@ base::Result<Matcher> Matcher::create(std::shared_ptr<const Grammar> grammar, st
   const ir::RuleSet& rules = grammar->rules();
   for (const TokenId id : rules.control_tokens) {
     if (trie->is_control(id)) continue;
-    return fail(ErrorCode::kInvalidParams,
-                fmt::format("the grammar names token {}, which is no control token of the model, or one that ends a generation",
-                            base::index(id)));
+    return fail(
+        ErrorCode::kInvalidParams,
+        fmt::format("the grammar names token {}, which is no control token of the model, or one that ends a generation",
+                    base::index(id)));
   }
   auto completable = std::make_shared<std::vector<bool>>();
   const std::bitset<256> bytes = trie->single_bytes() | control_bytes();  // every control token it names is there

@@ -258,7 +258,8 @@ std::string thought_before(const Syntax& syntax, RequiredCall::Thought thought, 
   const Spelling& spelling = syntax.spelling;
   // A header ends a thought as well.
   const std::string text = text_without(syntax.has_channels ? "<|" : close);
-  const std::string behind = spelling.behind_thought.empty() ? "[ \\n]{0,2}" : spelled(spelling.behind_thought, markers);
+  const std::string behind =
+      spelling.behind_thought.empty() ? "[ \\n]{0,2}" : spelled(spelling.behind_thought, markers);
   const std::string inner = fmt::format("{} {} {}", text, spelled(close, markers), behind);
   if (thought == RequiredCall::Thought::kIsOpen) return inner;
   const std::string_view open = spelling.thought_open.empty() ? syntax.thought.open : spelling.thought_open;

@@ -170,7 +170,8 @@ TEST_P(RequiredCalls, MarkersAreTheModelsOwnTokens) {
     EXPECT_TRUE(accepts(in_text, output.text)) << output.text;
     const Spelling& spelling = syntax_of(GetParam()).spelling;
     const auto begins_with = [&](std::string_view marker) {
-      return spelling.list_open.starts_with(marker) || (spelling.list_open.empty() && spelling.open.starts_with(marker));
+      return spelling.list_open.starts_with(marker) ||
+             (spelling.list_open.empty() && spelling.open.starts_with(marker));
     };
     const bool begins_with_one = std::ranges::any_of(markers(GetParam()), begins_with);
     EXPECT_EQ(index(tokens->front()) >= 256U, begins_with_one) << output.text;

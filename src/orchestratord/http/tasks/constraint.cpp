@@ -15,12 +15,11 @@ base::Result<> check_constraint(const wire::SamplingRequest& request, const mode
     if (!compiled) return base::fail(std::move(compiled.error()).with("field", std::string(field)));
     for (const base::TokenId token : (*compiled)->control_tokens()) {
       if (!model.format->marker(token).empty() || !model.format_with_tools->marker(token).empty()) continue;
-      return base::fail(
-          base::Error{base::ErrorCode::kInvalidParams,
-                      fmt::format("{} names token {}, which is no control token that the model's chat format uses; leave it out",
-                                  field, base::index(token)),
-                      {}}
-              .with("field", std::string(field)));
+      return base::fail(base::Error{
+          base::ErrorCode::kInvalidParams,
+          fmt::format("{} names token {}, which is no control token that the model's chat format uses; leave it out",
+                      field, base::index(token)),
+          {}}.with("field", std::string(field)));
     }
     return {};
   };
