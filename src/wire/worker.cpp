@@ -6,6 +6,7 @@
 #include "base/sha256.h"
 #include "wire/field.h"
 #include "wire/sampling_fields.h"
+#include "wire/task.h"
 
 namespace llorch::wire {
 

@@ -109,6 +109,10 @@ struct AnswerQueryPlacement {
   RequestId request;
   wire::PlacementSnapshot snapshot;
 };
+struct AnswerQueryPreview {
+  RequestId request;
+  wire::JobPreview preview;
+};
 struct AnswerSession {
   RequestId request;
   base::Result<wire::SessionView> result;
@@ -258,11 +262,12 @@ struct CountPlacement {
 // Shutdown is complete: nothing runs and every commit was answered.
 struct Drained {};
 
-using Command = std::variant<CommitAdmission, CommitTransition, CommitSession, ForgetSession, RememberPool, ForgetPool,
-                             CommitPoolOrders, AnswerSubmit, AnswerCancel, AnswerQueryJob, AnswerQueryJobs,
-                             AnswerQueryPools, AnswerQueryGauges, AnswerQueryPlacement, AnswerSession,
-                             AnswerQuerySessions, AnswerPool, AnswerPoolControl, AnswerPoolHealth, PublishStanding,
-                             PublishQueueRoom, PublishQueued, SealStream, Finish, Execute, AbortExecute, StartWorker,
-                             StopWorker, AskPoolState, ReviewQueue, Log, Count, CountPlacement, Drained>;
+using Command =
+    std::variant<CommitAdmission, CommitTransition, CommitSession, ForgetSession, RememberPool, ForgetPool,
+                 CommitPoolOrders, AnswerSubmit, AnswerCancel, AnswerQueryJob, AnswerQueryJobs, AnswerQueryPools,
+                 AnswerQueryGauges, AnswerQueryPlacement, AnswerQueryPreview, AnswerSession, AnswerQuerySessions,
+                 AnswerPool, AnswerPoolControl, AnswerPoolHealth, PublishStanding, PublishQueueRoom, PublishQueued,
+                 SealStream, Finish, Execute, AbortExecute, StartWorker, StopWorker, AskPoolState, ReviewQueue, Log,
+                 Count, CountPlacement, Drained>;
 
 }  // namespace llorch::orchestratord::core
