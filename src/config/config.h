@@ -230,6 +230,7 @@ struct ModelsConfig {
   std::map<std::string, std::string> aliases;        // name -> file:/abs/path.gguf
   std::map<std::string, std::int64_t> tensor_split;  // alias or reference -> devices that share it; absent: one
   std::map<std::string, std::int64_t> timeout_ms;    // alias or reference -> limit; absent: timeout.default_ms
+  std::map<std::string, std::string> chat_format;    // alias or reference -> format; absent: by the chat template
   std::vector<std::string> allowed_roots;            // for file: references, besides the model cache
   std::string cache_dir;                             // empty: ~/.cache/llama-orch/models
   std::vector<std::string> known_models;             // files like src/orchestratord/models/known_models.json

@@ -495,13 +495,13 @@ constexpr std::int64_t kModelTimeoutMsMax = 86'400'000;  // as in a request
 
 struct PerModel {
   std::string_view key, what;
-  std::int64_t max;
 };
 // A model has one value, whatever it is called.
-inline base::Result<> check_per_model(const ModelsConfig& m, const std::map<std::string, std::int64_t>& values,
-                                      const PerModel& per_model) {
-  const auto& [key, what, max] = per_model;
-  std::map<std::string_view, std::int64_t> by_ref;
+template <class Value>
+base::Result<> check_per_model(const ModelsConfig& m, const std::map<std::string, Value>& values,
+                               const PerModel& per_model) {
+  const auto& [key, what] = per_model;
+  std::map<std::string_view, Value> by_ref;
   for (const auto& [name, value] : values) {
     const auto alias = m.aliases.find(name);
     const std::string& ref = alias == m.aliases.end() ? name : alias->second;
@@ -510,12 +510,20 @@ inline base::Result<> check_per_model(const ModelsConfig& m, const std::map<std:
       return field_error(key, "reference",
                          fmt::format("{} maps names of models.aliases, or references, to {}", key, what));
     }
-    if (value < 1 || value > max) return field_error(key, "range", fmt::format("{} holds {}, 1 to {}", key, what, max));
     if (by_ref.emplace(ref, value).first->second != value) {
       return field_error(key, "unique", fmt::format("{} gives one model two values", key));
     }
   }
   return {};
+}
+
+inline base::Result<> check_numbers_per_model(const ModelsConfig& m, const std::map<std::string, std::int64_t>& values,
+                                              const PerModel& per_model, std::int64_t max) {
+  for (const auto& [name, value] : values) {
+    if (value >= 1 && value <= max) continue;
+    return field_error(per_model.key, "range", fmt::format("{} holds {}, 1 to {}", per_model.key, per_model.what, max));
+  }
+  return check_per_model(m, values, per_model);
 }
 
 template <>
@@ -554,6 +562,10 @@ struct Table<ModelsConfig> {
       optional("timeout_ms", &S::timeout_ms,
                "Alias or reference to the limit on a run of the model when the request names none; others: "
                "orchestratord.timeout.default_ms."),
+      optional(
+          "chat_format", &S::chat_format,
+          "Alias or reference to the way the model marks tool calls and thoughts, a name of docs/guide/tool-calls.md; "
+          "others: the one that the model's chat template teaches."),
       optional("allowed_roots", &S::allowed_roots, "Directories that file: references may point into."),
       optional("cache_dir", &S::cache_dir, "Empty: ~/.cache/llama-orch/models."),
       optional("known_models", &S::known_models, "Files with names of models to pull, besides those that come along."),
@@ -571,9 +583,10 @@ struct Table<ModelsConfig> {
                            "models.aliases maps plain names to file:/absolute/path, hf:org/repo or engine:NAME");
       }
     }
-    TRY(check_per_model(m, m.tensor_split,
-                        {"models.tensor_split", "numbers of devices", static_cast<std::int64_t>(kMaskDevicesMax)}));
-    return check_per_model(m, m.timeout_ms, {"models.timeout_ms", "milliseconds", kModelTimeoutMsMax});
+    TRY(check_numbers_per_model(m, m.tensor_split, {"models.tensor_split", "numbers of devices"},
+                                static_cast<std::int64_t>(kMaskDevicesMax)));
+    TRY(check_per_model(m, m.chat_format, {"models.chat_format", "names of chat formats"}));
+    return check_numbers_per_model(m, m.timeout_ms, {"models.timeout_ms", "milliseconds"}, kModelTimeoutMsMax);
   }
 };
 template <>

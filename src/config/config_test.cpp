@@ -100,6 +100,7 @@ TEST_F(ConfigTest, Precedence) {
             {"models.aliases.demo", "file:/m.gguf"},
             {"models.tensor_split.demo", "2"},
             {"models.timeout_ms.demo", "900000"},
+            {"models.chat_format.demo", "hermes"},
             {"devices.allow_cpu", "true"}})
           .value();
   EXPECT_EQ(c.orchestratord.worker_slots, 2);
@@ -108,6 +109,7 @@ TEST_F(ConfigTest, Precedence) {
   EXPECT_EQ(c.models.aliases.at("demo"), "file:/m.gguf");
   EXPECT_EQ(c.models.tensor_split.at("demo"), 2);
   EXPECT_EQ(c.models.timeout_ms.at("demo"), 900'000);
+  EXPECT_EQ(c.models.chat_format.at("demo"), "hermes");
   EXPECT_TRUE(c.devices.allow_cpu);
 }
 
@@ -129,6 +131,8 @@ TEST_F(ConfigTest, RefusalsNameTheKey) {
       {"models: {tensor_split: {'file:/m': two}}", "models.tensor_split.file:/m"},
       {"models: {aliases: {x: 'file:/m'}, tensor_split: {x: 2, 'file:/m': 4}}", "two values"},
       {"models: {timeout_ms: {x: 2}}", "models.timeout_ms"},
+      {"models: {chat_format: {x: hermes}}", "models.chat_format"},
+      {"models: {aliases: {x: 'file:/m'}, chat_format: {x: hermes, 'file:/m': phi}}", "two values"},
       {"models: {timeout_ms: {'file:/m': 0}}", "1 to 86400000"},
       {"models: {timeout_ms: {'file:/m': 1800001}}", "orchestratord.timeout.max_ms"},
       {"log: {level: loud}", "log.level"},

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "config/config.h"
 #include "wire/anthropic.h"
+#include "wire/artifact.h"
 #include "wire/catalog.h"
 #include "wire/json.h"
 #include "wire/llamacpp.h"
@@ -93,12 +94,16 @@ const std::vector<SchemaFile>& schema_files() {
       {"heartbeat_reply", "200 of POST /v2/pools/{id}/heartbeat", json_schema<HeartbeatReply>},
       {"health_reply", "GET /v2/health", json_schema<HealthReply>},
       {"placement_snapshot", "GET /v2/debug/snapshot", json_schema<PlacementSnapshot>},
+      {"job_preview", "200 of POST /v2/tasks/preview", json_schema<JobPreview>},
       {"version_reply", "GET /v2/meta/version", json_schema<VersionReply>},
       {"capabilities_reply", "GET /v2/meta/capabilities", json_schema<CapabilitiesReply>},
       {"create_session_request", "POST /v2/sessions", json_schema<CreateSessionRequest>},
       {"session_view", "GET /v2/sessions/{id}", json_schema<SessionView>},
       {"session_list", "GET /v2/sessions", json_schema<SessionList>},
       {"session_deleted", "200 of DELETE /v2/sessions/{id}", json_schema<SessionDeleted>},
+      {"artifact_document", "POST /v2/artifacts", json_schema<ArtifactDocument>},
+      {"artifact_reply", "201 of POST /v2/artifacts", json_schema<ArtifactReply>},
+      {"artifact", "GET /v2/artifacts/{id}", json_schema<Artifact>},
       {"catalog_models", "GET /v2/catalog/models", json_schema<CatalogModelList>},
       {"catalog_model", "GET /v2/catalog/models/{id}", json_schema<CatalogModel>},
       {"create_catalog_model_request", "POST /v2/catalog/models", json_schema<CreateCatalogModelRequest>},

@@ -34,4 +34,6 @@ base::Result<std::shared_ptr<const Grammar>> Grammar::from_gbnf(std::string_view
   return std::shared_ptr<const Grammar>(new Grammar(std::move(rules)));
 }
 
+std::span<const base::TokenId> Grammar::control_tokens() const { return rules_->control_tokens; }
+
 }  // namespace llorch::grammar

@@ -2,9 +2,11 @@
 // What an output may look like, compiled once per request text from a JSON Schema, a regular expression or a GBNF
 // grammar. docs/internals/constrained-output.md lists what each of them supports.
 #include <memory>
+#include <span>
 #include <string_view>
 
 #include "base/result.h"
+#include "base/token_id.h"
 #include "grammar/limits.h"
 
 namespace llorch::grammar {
@@ -13,8 +15,9 @@ namespace ir {
 class RuleSet;
 }
 
-// Immutable; shared by any number of threads and matchers. Knows bytes, not tokens: one grammar serves every vocabulary.
-// Every string of its language is well-formed UTF-8, and the language is never empty.
+// Immutable; shared by any number of threads and matchers. Knows bytes, not tokens: one grammar serves every vocabulary,
+// unless it names control tokens. Every string of its language is well-formed UTF-8 with control tokens between its
+// characters, and the language is never empty.
 //
 // All three: INVALID_PARAMS when the text is malformed, uses something unsupported (never ignored), breaks a limit or
 // describes nothing at all. The message names the keyword with its JSON pointer, or the byte offset.
@@ -29,6 +32,9 @@ class Grammar {
                                                                  const Limits& limits = {});
   // The whole output derives from the rule `root`.
   static base::Result<std::shared_ptr<const Grammar>> from_gbnf(std::string_view text, const Limits& limits = {});
+
+  // The control tokens that a GBNF grammar names; ascending.
+  std::span<const base::TokenId> control_tokens() const;
 
   const ir::RuleSet& rules() const { return *rules_; }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "grammar/control_token.h"
 
 namespace llorch::grammar {
 namespace {
@@ -42,10 +43,16 @@ tl::unexpected<base::Error> too_ambiguous() {
 
 base::Result<Matcher> Matcher::create(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const TokenTrie> trie) {
   const ir::RuleSet& rules = grammar->rules();
-  auto completable = std::make_shared<std::vector<bool>>();
-  if ((rules.used_bytes & ~trie->single_bytes()).any()) {
-    *completable = ir::completable_states(rules, trie->single_bytes());
+  for (const TokenId id : rules.control_tokens) {
+    if (trie->is_control(id)) continue;
+    return fail(
+        ErrorCode::kInvalidParams,
+        fmt::format("the grammar names token {}, which is no control token of the model, or one that ends a generation",
+                    base::index(id)));
   }
+  auto completable = std::make_shared<std::vector<bool>>();
+  const std::bitset<256> bytes = trie->single_bytes() | control_bytes();  // every control token it names is there
+  if ((rules.used_bytes & ~bytes).any()) *completable = ir::completable_states(rules, bytes);
   Matcher matcher(std::move(grammar), std::move(trie), std::move(completable));
   if (matcher.at_ == kOverflowedConfiguration) return too_ambiguous();
   if (!matcher.configurations_->is_completable(matcher.at_)) {

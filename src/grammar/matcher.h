@@ -16,10 +16,10 @@ namespace llorch::grammar {
 // most. Copies share caches without locks: a matcher and its copies are used by one thread at a time.
 //
 // What mask() returns is a pure function of (grammar, vocabulary, accepted tokens). Every token it allows leaves an
-// output that single-byte tokens can complete, so a sequence that follows it never runs into a dead end.
+// output that single-byte tokens and control tokens can complete, so a sequence that follows it never runs into a dead end.
 class Matcher {
  public:
-  // INVALID_PARAMS when the vocabulary cannot spell any output of the grammar.
+  // INVALID_PARAMS when the vocabulary cannot spell any output of the grammar, or lacks a control token that it names.
   static base::Result<Matcher> create(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const TokenTrie> trie);
 
   // [mask_words] bit `id % 32` of word `id / 32` is set iff the token is allowed; never all zero. End ids are allowed iff

@@ -200,6 +200,66 @@ TEST(Matcher, OutputsAreUtf8HoweverTokensSplitCodePoints) {
   }
 }
 
+// A token without text is allowed where a grammar names it and nowhere else, and bytes cannot be taken for it.
+TEST(Matcher, ControlTokensComeWhereTheyAreNamed) {
+  const SmallVocabulary vocabulary = bytes_and({"", "", "ab"});  // 256 and 257 are control tokens
+  const TokenId call{256}, other{257};
+  Matcher matcher = Matcher::create(gbnf("root ::= \"a\" <[256]> ([a-z] | <[257]>){2}"), vocabulary.trie).value();
+  const auto allowed = [&] { return ids_of(matcher.mask().value(), vocabulary.tokens.size()); };
+  EXPECT_EQ(allowed(), std::set<std::uint32_t>{'a'}) << "not ab";
+  ASSERT_TRUE(matcher.accept(TokenId{'a'}));
+  EXPECT_EQ(allowed(), std::set<std::uint32_t>{256}) << "no byte begins it";
+  EXPECT_FALSE(matcher.accept(TokenId{0xFF}));
+  EXPECT_FALSE(matcher.accept(other));
+  ASSERT_TRUE(matcher.accept(call));
+  EXPECT_TRUE(allowed().contains(257) && allowed().contains('z') && allowed().contains(258));
+  EXPECT_FALSE(allowed().contains(256) || allowed().contains(0xFF));
+  ASSERT_TRUE(matcher.accept(other));
+  ASSERT_TRUE(matcher.accept(TokenId{'z'}));
+  EXPECT_TRUE(matcher.is_finished());
+}
+
+// Every vocabulary of json_vocabulary() has a token without text and all 256 bytes; none of these grammars names one.
+TEST(Matcher, UnnamedControlTokensNeverCome) {
+  const SmallVocabulary vocabulary = json_vocabulary();
+  std::vector<std::uint32_t> silent;
+  for (std::uint32_t id = 0; id + 1 < vocabulary.tokens.size(); ++id) {
+    if (vocabulary.tokens[id].empty()) silent.push_back(id);
+  }
+  ASSERT_EQ(silent.size(), 1U);
+  EXPECT_TRUE(vocabulary.trie->is_control(TokenId{silent[0]}));
+  EXPECT_FALSE(vocabulary.trie->is_control(vocabulary.end()));
+  EXPECT_FALSE(vocabulary.trie->is_control(TokenId{0xFF}));
+  EXPECT_FALSE(vocabulary.trie->is_control(TokenId{1u << 24}));
+  for (const auto& grammar : sample_grammars()) {
+    Matcher matcher = Matcher::create(grammar, vocabulary.trie).value();
+    EXPECT_FALSE(is_allowed(matcher.mask().value(), TokenId{silent[0]}));
+    EXPECT_TRUE(grammar->control_tokens().empty());
+  }
+}
+
+TEST(Matcher, RefusesControlTokensThatTheModelLacks) {
+  const SmallVocabulary vocabulary = bytes_and({""});
+  const auto message_of = [&](std::string_view text) {
+    const auto matcher = Matcher::create(gbnf(text), vocabulary.trie);
+    return matcher ? std::string("accepted") : matcher.error().message;
+  };
+  EXPECT_EQ(message_of("root ::= <[256]>"), "accepted");
+  EXPECT_THAT(message_of("root ::= <[97]>"), HasSubstr("token 97")) << "a byte";
+  EXPECT_THAT(message_of("root ::= <[257]>"), HasSubstr("token 257")) << "it ends";
+  EXPECT_THAT(message_of("root ::= \"a\" | <[5000]>"), HasSubstr("token 5000"));
+}
+
+// With few bytes as well: what is named can be finished.
+TEST(Matcher, ControlTokensNeedNoBytes) {
+  const SmallVocabulary vocabulary = vocabulary_of({"a", "", "b"});
+  Matcher matcher = Matcher::create(gbnf("root ::= \"a\" (<[1]> | \"c\") \"b\"?"), vocabulary.trie).value();
+  ASSERT_TRUE(matcher.accept(TokenId{0}));
+  EXPECT_EQ(ids_of(matcher.mask().value(), 4), std::set<std::uint32_t>{1});
+  ASSERT_TRUE(matcher.accept(TokenId{1}));
+  EXPECT_EQ(ids_of(matcher.mask().value(), 4), (std::set<std::uint32_t>{2, 3}));
+}
+
 // A vocabulary that lacks bytes: what could not be finished is not begun.
 TEST(Matcher, AvoidsWhatTheVocabularyCannotFinish) {
   const SmallVocabulary vocabulary = vocabulary_of({"a", "b", "\xC3", "\xC3\xA9", "x", "ax"});

@@ -5,13 +5,14 @@
 #include <algorithm>
 #include <numeric>
 
+#include "grammar/control_token.h"
+
 namespace llorch::grammar {
 namespace {
 
 using base::ErrorCode;
 using base::fail;
 
-constexpr std::size_t kTokensMax = 1 << 24;
 constexpr std::size_t kBytesMax = 1 << 30;  // offsets are 32 bits; a real vocabulary has a few MiB
 
 // `ids` ascend by their bytes; equal bytes share a node.
@@ -62,7 +63,10 @@ base::Result<std::shared_ptr<const TokenTrie>> TokenTrie::build(std::span<const 
   trie->byte_offsets_.push_back(0);
   std::array<std::vector<TokenId>, kTiers> ids;
   for (std::uint32_t i = 0; i < token_bytes.size(); ++i) {
-    const std::string_view bytes = trie->is_end(TokenId{i}) ? std::string_view{} : token_bytes[i];
+    const ControlTokenBytes name{TokenId{i}};
+    std::string_view bytes = token_bytes[i].empty() ? name.view() : token_bytes[i];
+    const bool is_text = token_bytes[i].empty() || std::none_of(bytes.begin(), bytes.end(), is_control_byte);
+    if (trie->is_end(TokenId{i}) || !is_text) bytes = {};
     if (bytes.size() > kTokenBytesMax) {
       return fail(ErrorCode::kInvalidParams,
                   fmt::format("token {} has {} bytes, {} are the most", i, bytes.size(), kTokenBytesMax));
@@ -87,6 +91,12 @@ base::Result<std::shared_ptr<const TokenTrie>> TokenTrie::build(std::span<const 
 std::string_view TokenTrie::bytes(TokenId id) const {
   const std::uint32_t i = base::index(id);
   return {bytes_.data() + byte_offsets_[i], byte_offsets_[i + 1] - byte_offsets_[i]};
+}
+
+bool TokenTrie::is_control(TokenId id) const {
+  if (base::index(id) >= vocab_size()) return false;
+  const std::string_view name = bytes(id);
+  return !name.empty() && is_control_byte(name.front());
 }
 
 bool TokenTrie::is_end(TokenId id) const { return std::binary_search(end_ids_.begin(), end_ids_.end(), id); }

@@ -45,9 +45,11 @@ class TokenTrie {
   static constexpr std::size_t kTiers = 2;
   static constexpr std::size_t kShortTokenBytesMax = 16;
   static constexpr std::size_t kTokenBytesMax = 4096;
+  static constexpr std::size_t kTokensMax = 1 << 24;
 
-  // `token_bytes[id]`: the bytes token `id` stands for in an output; empty for control tokens and holes, which are never
-  // allowed. `end_ids` end a generation: allowed where the grammar is complete, whatever bytes they have.
+  // `token_bytes[id]`: the bytes token `id` stands for in an output; empty for control tokens and holes, which are allowed
+  // only where a grammar names them. A token with bytes that no text has is never allowed. `end_ids` end a generation:
+  // allowed where the grammar is complete, whatever bytes they have.
   // INVALID_PARAMS: no tokens, more than 2^24, an end id out of range or none at all, a token above kTokenBytesMax.
   static base::Result<std::shared_ptr<const TokenTrie>> build(std::span<const std::string_view> token_bytes,
                                                               std::span<const TokenId> end_ids, const Options& options);
@@ -58,9 +60,12 @@ class TokenTrie {
 
   std::size_t vocab_size() const { return byte_offsets_.size() - 1; }
   std::size_t mask_words() const { return (vocab_size() + 31) / 32; }
-  // What `id` appends to an output; empty for control and end ids. REQUIRES index(id) < vocab_size().
+  // What a grammar reads when `id` comes: its text, of a control token control_token.h; empty of one that is never allowed
+  // and of end ids. REQUIRES index(id) < vocab_size().
   std::string_view bytes(TokenId id) const;
   bool is_end(TokenId id) const;
+  // Whether grammars may name `id`. False beyond the vocabulary.
+  bool is_control(TokenId id) const;
   std::span<const TokenId> end_ids() const { return end_ids_; }
   const std::array<Tier, kTiers>& tiers() const { return tiers_; }
   // Bytes that are a token of their own.

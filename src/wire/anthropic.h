@@ -44,8 +44,8 @@ struct AnthropicPrompt {
   std::optional<AnthropicToolChoice> tool_choice;
   std::optional<AnthropicThinking> thinking;  // omitted: disabled
   std::optional<AnthropicOutputConfig> output_config;
-  Ignored cache_control, speed, user_profile_id, workspace_id;
-  Unsupported context_management, mcp_servers;
+  Ignored cache_control, context_management, speed, user_profile_id, workspace_id;
+  Unsupported mcp_servers;
 };
 
 // POST /v1/messages

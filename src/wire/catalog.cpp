@@ -31,6 +31,13 @@ struct EnumNames<PullState> {
                                            std::pair{PullState::kCancelled, std::string_view("cancelled")}};
 };
 template <>
+struct EnumNames<ChatFormatSource> {
+  static constexpr auto names =
+      std::array{std::pair{ChatFormatSource::kTemplate, std::string_view("template")},
+                 std::pair{ChatFormatSource::kConfiguration, std::string_view("configuration")},
+                 std::pair{ChatFormatSource::kDefault, std::string_view("default")}};
+};
+template <>
 struct EnumNames<ModelLifecycle> {
   static constexpr auto names = std::array{std::pair{ModelLifecycle::kActive, std::string_view("Active")},
                                            std::pair{ModelLifecycle::kRetired, std::string_view("Retired")}};
@@ -62,6 +69,16 @@ struct Table<PullStatus> {
       optional("error_message", &S::error_message)};
 };
 template <>
+struct Table<ChatFormatFacts> {
+  using S = ChatFormatFacts;
+  static constexpr auto fields = std::tuple{
+      required("name", &S::name, "Of docs/guide/tool-calls.md."),
+      required("source", &S::source, "Who decided: the model's template, models.chat_format, or neither."),
+      required("reason", &S::reason),
+      required("control_tokens", &S::control_tokens, "Markers of the format that are one token of the model."),
+      optional("without_tools", &S::without_tools, "Of requests that offer no tools, where that differs.")};
+};
+template <>
 struct Table<CatalogModel> {
   using S = CatalogModel;
   static constexpr auto fields =
@@ -76,6 +93,7 @@ struct Table<CatalogModel> {
                  optional("used_unix_ms", &S::used_unix_ms, "When a job named it last."),
                  optional("pull", &S::pull, "How far the pull is, or why it failed; absent once it is done."),
                  optional("facts", &S::facts, "With facts=true: of the file, by a pool."),
+                 optional("chat_format", &S::chat_format, "With facts=true: how its calls and thoughts are read."),
                  optional("reason", &S::reason, "With facts=true: why there are none.")};
 };
 template <>

@@ -37,6 +37,16 @@ struct PullStatus {
 
 enum class ModelLifecycle : std::uint8_t { kActive, kRetired };
 
+// Who decided how a model's tool calls and thoughts are read.
+enum class ChatFormatSource : std::uint8_t { kTemplate, kConfiguration, kDefault };
+struct ChatFormatFacts {
+  std::string name;  // of docs/guide/tool-calls.md
+  ChatFormatSource source = ChatFormatSource::kDefault;
+  std::string reason;
+  std::vector<std::string> control_tokens;   // markers of the format that are one token of the model
+  std::optional<std::string> without_tools;  // of requests that offer no tools, where that differs
+};
+
 // GET /v2/catalog/models and /v2/catalog/models/{id}
 struct CatalogModel {
   std::string model_id;   // what a request may name
@@ -52,6 +62,7 @@ struct CatalogModel {
   std::optional<PullStatus> pull;            // until it is done
   // With ?facts=true of a model that is here, one of the two: what a pool says of the file, or why none does.
   std::optional<ModelFacts> facts;
+  std::optional<ChatFormatFacts> chat_format;  // with the facts
   std::optional<HealthReason> reason;
 };
 struct CatalogModelList {

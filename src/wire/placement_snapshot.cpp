@@ -78,6 +78,21 @@ struct Table<PlacementDecision> {
                                             required("worker_ids", &S::worker_ids), optional("wait", &S::wait)};
 };
 template <>
+struct Table<JobPreview> {
+  using S = JobPreview;
+  static constexpr auto fields = std::tuple{
+      required("feasible", &S::feasible, "Whether it would be admitted now."),
+      optional("reason", &S::reason, "The code of its refusal, or of what it would wait for."),
+      optional("message", &S::message),
+      optional("retry_after_ms", &S::retry_after_ms),
+      required("model_ref", &S::model_ref, "What the model resolved to."),
+      required("tokens_in", &S::tokens_in),
+      required("max_tokens", &S::max_tokens),
+      optional("queue_position", &S::queue_position, "0 = next to be dispatched."),
+      optional("predicted_start_ms", &S::predicted_start_ms, "Omitted: nothing of the model was measured yet."),
+      optional("decision", &S::decision, "Which worker would take it, or what would be done to have one.")};
+};
+template <>
 struct Table<PlacementSnapshotJob> {
   using S = PlacementSnapshotJob;
   static constexpr auto fields = std::tuple{required("job_id", &S::job_id),
@@ -119,4 +134,5 @@ struct Table<PlacementSnapshot> {
 
 using namespace llorch::wire;
 LLORCH_INSTANTIATE_WIRE(PlacementSnapshot)
+LLORCH_INSTANTIATE_WIRE(JobPreview)
 LLORCH_INSTANTIATE_ENUM(PlacementTier)

@@ -88,6 +88,20 @@ struct PlacementDecision {
   bool operator==(const PlacementDecision&) const = default;
 };
 
+// 200 of POST /v2/tasks/preview: what would become of the request now. Nothing is admitted, counted or started.
+struct JobPreview {
+  bool feasible = false;               // it would be admitted
+  std::optional<std::string> reason;   // the code of its refusal, or WAITING_FOR_...
+  std::optional<std::string> message;  // one sentence
+  std::optional<std::int64_t> retry_after_ms;
+  std::string model_ref;  // what the model resolved to
+  std::int64_t tokens_in = 0;
+  std::int64_t max_tokens = 0;
+  std::optional<std::int64_t> queue_position;
+  std::optional<std::int64_t> predicted_start_ms;  // absent: nothing of the model was measured yet
+  std::optional<PlacementDecision> decision;       // about it alone, as if it were the first that waits
+};
+
 // The first waiting job of a model and a place preference, all that a decision about it looks at, and that decision.
 struct PlacementSnapshotJob {
   std::string job_id;

@@ -7,6 +7,7 @@
 #include "wire/field.h"
 #include "wire/json_text_fields.h"
 #include "wire/sampling_fields.h"
+#include "wire/task.h"
 
 namespace llorch::wire {
 

@@ -108,6 +108,20 @@ def test_refusals_raise_what_they_are(chat_client, fields, raised):
     assert body["type"] == "error" and body["error"]["llorch"]["code"] and refused.value.request_id == body["request_id"]
 
 
+def test_models_are_listed_as_the_client_reads_them(client):
+    (model,) = [m for m in client.models.list() if m.id == ALIAS]
+    assert (model.type, model.display_name) == ("model", ALIAS) and model.created_at.year > 2000
+    assert client.models.retrieve(ALIAS) == model
+
+
+# What edits a context that is too long changes nothing of one that fits.
+def test_context_management_is_accepted(chat_client):
+    asked = {key: value for key, value in CHAT.items() if key != "extra_body"}
+    edits = {"edits": [{"type": "clear_tool_uses_20250919"}]}
+    message = chat_client.beta.messages.create(**asked, betas=["context-management-2025-06-27"], context_management=edits, extra_body={"seed": 7})
+    assert message.content[0].text == chat_client.messages.create(**CHAT).content[0].text
+
+
 def test_keys(guarded_stack):
     for options in ({"api_key": "w" * 40}, {"api_key": None, "auth_token": "w" * 40}):
         with client_of(guarded_stack, **options) as client, pytest.raises(anthropic.AuthenticationError):

@@ -50,7 +50,7 @@ class Response:
     @property
     def envelope(self):
         """The error of an envelope, or that which an error in another API's format holds, or has beside it."""
-        error = self.json.get("llorch") or self.json["error"]
+        error = self.json if "code" in self.json else self.json.get("llorch") or self.json["error"]  # the router of /v1 is flat
         return error.get("llorch", error)
 
     @property

@@ -89,7 +89,10 @@ def test_a_model_that_no_pool_knows_says_why(tmp_path):
 
 def test_it_can_be_switched_off():
     with Stack({"orchestratord.gateways.console": "false"}) as stack:
-        assert stack.request("GET", "/").status == stack.request("GET", "/console/app.js").status == 404
+        assert stack.request("GET", "/console/app.js").status == 404
+        assert stack.request("GET", "/").body == b"Ollama is running"  # the other gateway that looks there
+    with Stack({"orchestratord.gateways.console": "false", "orchestratord.gateways.ollama": "false"}) as stack:
+        assert stack.request("GET", "/").status == 404
         assert stack.request("GET", "/v2/health").status == 200
 
 

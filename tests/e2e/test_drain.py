@@ -20,7 +20,7 @@ def cli(stack, *args):
 
 
 def test_a_drain_waits_for_what_runs_and_is_taken_back():
-    """OC-CTRL-2001 OC-CTRL-2002 ORCH-3038: no new lease, what runs finishes, the worker goes; undrain brings the pool back."""
+    """OC-CTRL-2001 OC-CTRL-2002 ORCH-2101 ORCH-2103 ORCH-3038: no new lease, what runs finishes, the worker goes; undrain brings the pool back."""
     with Stack() as stack:
         running = stack.submit_held(max_tokens=150)
         worker = stack.ready_worker()
@@ -65,7 +65,7 @@ def test_at_the_deadline_jobs_go_back_to_the_queue_and_lose_nothing():
 
 
 def test_reload_switches_the_model_or_rolls_back(tmp_path):
-    """OC-CTRL-2003 ORCH-3038 HME-031: the new model is loaded in place of the old one; a broken one leaves the old one."""
+    """OC-CTRL-2003 ORCH-2102 ORCH-3038 HME-031: the new model is loaded in place of the old one; a broken one leaves the old one."""
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(MODEL.read_bytes()[:-200_000])
     settings = {"models.allowed_roots": f"{MODEL.parent},{tmp_path}", "models.aliases.broken": f"file:{broken}"}
@@ -106,7 +106,7 @@ def test_a_reload_whose_worker_dies_brings_the_old_model_back(tmp_path):
 
 
 def test_purge_frees_the_memory():
-    """The workers of one model leave, by the operator's word; a busy one only when it is idle, or by force."""
+    """ORCH-2104: the workers of one model leave, by the operator's word; a busy one only when it is idle, or by force."""
     with Stack() as stack:
         job = stack.submit_held(max_tokens=100)
         pid = stack.ready_worker()["pid"]

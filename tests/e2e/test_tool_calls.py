@@ -1,10 +1,11 @@
 """Calls that a request demands, at /v1 with a model of random weights: the grammar makes them, the reader finds them."""
 
 import json
+import subprocess
 
 import pytest
-from chat_model import write_chat_model
-from stack import Stack, wait_for
+from chat_model import HERMES_MARKERS, HERMES_TEMPLATE, write_chat_model
+from stack import BIN, Stack, llorch, wait_for
 
 TOOLS = [{"type": "function", "function": {"name": name, "parameters": {
     "type": "object", "properties": {"side": {"enum": ["left", "right"]}}, "required": ["side"], "additionalProperties": False}}}
@@ -14,9 +15,13 @@ ASKED = {"model": "tiny", "messages": [{"role": "user", "content": "go"}], "tool
 
 @pytest.fixture(scope="module", name="stack")
 def running_stack(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("models") / "tiny-llama"
-    write_chat_model(directory)
-    with Stack({"models.aliases.tiny": f"file:{directory}", "models.allowed_roots": str(directory.parent)}) as stack:
+    models = tmp_path_factory.mktemp("models")
+    write_chat_model(models / "tiny-llama")
+    write_chat_model(models / "hermes", HERMES_TEMPLATE, HERMES_MARKERS)
+    write_chat_model(models / "silent", markers=HERMES_MARKERS)  # its template teaches nothing
+    with Stack({"models.aliases.tiny": f"file:{models}/tiny-llama", "models.aliases.hermes": f"file:{models}/hermes",
+                "models.aliases.silent": f"file:{models}/silent", "models.chat_format.silent": "hermes",
+                "models.allowed_roots": str(models)}) as stack:
         yield stack
 
 
@@ -77,3 +82,47 @@ def test_what_cannot_be_called_is_refused(stack):
         refused = ask(stack, **fields)
         assert refused.status == 400, refused.body
         assert field is None or refused.json["error"]["param"] == field
+
+
+def test_a_required_call_is_written_with_the_models_own_tokens(stack):
+    asked = {**ASKED, "model": "hermes", "tool_choice": "required"}
+    answer = ask(stack, **asked, logprobs=True)
+    (call,) = answer.json["choices"][0]["message"]["tool_calls"]
+    assert json.loads(call["function"]["arguments"])["side"] in ("left", "right")
+    tokens = answer.json["choices"][0]["logprobs"]["content"]
+    spelled = bytes(byte for token in tokens for byte in token["bytes"] or [])
+    # A control token has no text: what has text is the call without its markers.
+    assert spelled.strip().startswith(b'{"name": "') and b"tool_call" not in spelled
+    again = ask(stack, **asked, logprobs=True)
+    assert again.json["choices"][0]["logprobs"] == answer.json["choices"][0]["logprobs"]
+
+
+def test_a_grammar_names_no_control_token_but_the_formats_markers(stack):
+    def run(model, grammar):
+        return stack.request("POST", "/v2/tasks?wait=true", {"model": model, "prompt": "x", "max_tokens": 8, "seed": 1, "grammar": grammar})
+
+    marked = run("hermes", 'root ::= "a" <[3]> "b" <[4]>')
+    assert marked.status == 200, marked.body
+    assert marked.json["text"] == "ab" and marked.json["tokens_out"] == 5  # with the end
+    for model, token in (("hermes", 1), ("hermes", 40), ("tiny", 3)):
+        refused = run(model, f"root ::= <[{token}]>")
+        assert refused.status == 400 and f"names token {token}" in refused.body.decode(), refused.body
+
+
+def test_the_configuration_names_a_format(stack):
+    def format_of(model):
+        ask(stack, model=model, max_tokens=1)  # from here on the model is known
+        return stack.request("GET", f"/v2/catalog/models/{model}?facts=true").json["chat_format"]
+
+    told = {"name": "hermes", "reason": "models.chat_format names it", "source": "configuration", "control_tokens": list(HERMES_MARKERS)}
+    assert format_of("silent") == told
+    assert format_of("hermes") == {**told, "source": "template", "reason": "the chat template spells <tool_call>"}
+    assert format_of("tiny")["name"] == "generic" and format_of("tiny")["source"] == "default"
+    (call,) = ask(stack, model="silent", tool_choice="required", logprobs=True).json["choices"][0]["message"]["tool_calls"]
+    assert call["function"]["name"] in ("turn", "look")
+    ran = llorch("--url", stack.url, "show", "silent", state_dir=stack.dir)
+    assert ran.returncode == 0 and b"hermes: models.chat_format names it" in ran.stdout, ran
+    wrong = subprocess.run([BIN / "orchestratord", "--state-dir", str(stack.dir / "other"), "--bind", "127.0.0.1:0", "--set",
+                            "models.aliases.x=file:/x", "--set", "models.chat_format.x=chatml"],
+                           capture_output=True, text=True, env=stack.env, check=False)
+    assert wrong.returncode != 0 and "models.chat_format.x is no chat format; there are generic, hermes" in wrong.stdout + wrong.stderr, wrong

@@ -55,7 +55,7 @@ void walk(const std::shared_ptr<const Grammar>& grammar, std::uint32_t step) {
     ASSERT(matcher->accept(id).has_value());
     ASSERT(fork.allows(id).value());
     if (id == vocabulary.end()) break;
-    output += vocabulary.tokens[index(id)];
+    output += vocabulary.tokens[index(id)];  // a control token adds nothing
   }
   ASSERT(!matcher->is_complete() || llorch::base::is_valid_utf8(output));
 }

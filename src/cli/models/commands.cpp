@@ -93,7 +93,7 @@ int collect(const GlobalOptions& global, const ModelOptions& options) {
 }  // namespace
 
 base::Result<bool> show_model(Api& api, const std::string& name, bool json) {
-  const auto body = api.call("GET", path_of(name));
+  const auto body = api.call("GET", path_of(name, "?facts=true"));
   if (!body &&
       (body.error().code == base::ErrorCode::kModelNotFound || body.error().code == base::ErrorCode::kNotFound)) {
     return false;
@@ -109,6 +109,11 @@ base::Result<bool> show_model(Api& api, const std::string& name, bool json) {
   if (model.size_bytes) fmt::print("size       {}\n", human_bytes(*model.size_bytes));
   if (model.pool_id) fmt::print("pool       {}\n", *model.pool_id);
   if (model.used_unix_ms) fmt::print("used       {}\n", base::rfc3339(*model.used_unix_ms));
+  if (model.chat_format) {
+    fmt::print("calls      {}: {}\n", model.chat_format->name, model.chat_format->reason);
+    if (model.chat_format->without_tools)
+      fmt::print("           {} without tools\n", *model.chat_format->without_tools);
+  }
   if (model.pull) {
     fmt::print("pull       {}, {} of {}\n", wire::enum_name(model.pull->state), human_bytes(model.pull->bytes_done),
                human_bytes(model.pull->bytes_total));

@@ -149,6 +149,10 @@ TEST(Gbnf, Refusals) {
       {"root ::= %json", "%json"},
       {"root ::= %json 3", "%json"},
       {"root ::= %json {\"type\": ", "%json"},
+      {"root ::= <think>", "<[ID]>"},
+      {"root ::= <[]>", "<[ID]>"},
+      {"root ::= <[7]", "<[ID]>"},
+      {"root ::= <[99999999]>", "so large an id"},
       {"root ::= \"a\"\nb ::= %json {\"not\": {}}", "not is not supported"},
   };
   for (const auto& [text, message] : cases) {

@@ -13,6 +13,7 @@
 #include "base/utf8.h"
 #include "grammar/ir/code_points.h"
 #include "grammar/json_schema/schema_compiler.h"
+#include "grammar/token_trie.h"
 
 namespace llorch::grammar::frontend {
 namespace {
@@ -134,6 +135,8 @@ class GbnfParser {
         part = ir::one_of(builder_, ir::all_code_points(), ir::Encoding::kUtf8);
       } else if (take('(')) {
         part = TRY(group());
+      } else if (take('<')) {
+        part = TRY(control_token());
       } else if (take('%')) {
         part = TRY(json());
       } else if (is_name_character(c)) {
@@ -163,6 +166,20 @@ class GbnfParser {
     const auto document = TRY(json_schema::Document::parse(text_.substr(at_, bytes), builder_.limits()));
     at_ += bytes;
     return builder_.call(TRY(json_schema::SchemaCompiler(document, builder_).compile()));
+  }
+
+  // <[ID]>: the control token with that id.
+  base::Result<ExprId> control_token() {
+    constexpr std::string_view kWritten = "a control token is written <[ID]>";
+    if (!take('[')) return failure(kWritten);
+    const std::size_t begin = at_;
+    std::uint32_t id = 0;
+    for (; peek() >= '0' && peek() <= '9'; ++at_) {
+      id = id * 10 + static_cast<std::uint32_t>(peek() - '0');
+      if (id >= TokenTrie::kTokensMax) return failure("no vocabulary has a control token with so large an id");
+    }
+    if (at_ == begin || !take(']') || !take('>')) return failure(kWritten);
+    return builder_.control_token(base::TokenId{id});
   }
 
   base::Result<ExprId> group() {

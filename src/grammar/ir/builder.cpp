@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/assert.h"
+#include "grammar/control_token.h"
 
 namespace llorch::grammar::ir {
 namespace {
@@ -30,6 +31,12 @@ ExprId Builder::empty() { return add({.kind = Expr::Kind::kEmpty}, 1); }
 
 ExprId Builder::literal(std::string_view bytes) {
   return add({.kind = Expr::Kind::kLiteral, .literal = std::string(bytes)}, bytes.size() + 1);
+}
+
+ExprId Builder::control_token(base::TokenId id) {
+  const auto at = std::lower_bound(control_tokens_.begin(), control_tokens_.end(), id);
+  if (at == control_tokens_.end() || *at != id) control_tokens_.insert(at, id);
+  return literal(ControlTokenBytes(id).view());
 }
 
 ExprId Builder::byte_range(std::uint8_t first, std::uint8_t last) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/token_id.h"
 #include "grammar/ir/automaton.h"
 #include "grammar/limits.h"
 
@@ -49,6 +50,8 @@ class Builder {
   ExprId nothing();  // matches no string at all
   ExprId empty();
   ExprId literal(std::string_view bytes);
+  // The control token and nothing else.
+  ExprId control_token(base::TokenId id);
   ExprId byte_range(std::uint8_t first, std::uint8_t last);
   ExprId sequence(std::vector<ExprId> parts);
   ExprId choice(std::vector<ExprId> branches);
@@ -79,6 +82,7 @@ class Builder {
   const std::vector<Expr>& exprs() const { return exprs_; }
   const Expr& expr(ExprId id) const { return exprs_[index(id)]; }
   const Nfa& nfa(std::uint32_t number) const { return automata_[number]; }
+  const std::vector<base::TokenId>& control_tokens() const { return control_tokens_; }  // ascending
 
  private:
   ExprId add(Expr expr, std::size_t size);
@@ -89,6 +93,7 @@ class Builder {
   std::vector<std::size_t> sizes_;  // automaton states an expression will take, about
   std::vector<Rule> rules_;
   std::vector<Nfa> automata_;
+  std::vector<base::TokenId> control_tokens_;
   std::size_t total_size_ = 0;
 };
 

@@ -339,6 +339,7 @@ base::Result<std::shared_ptr<const RuleSet>> compile(const Builder& builder, Rul
   TRY(builder.check());
   auto rules = std::make_shared<RuleSet>();
   rules->root = root;
+  rules->control_tokens = builder.control_tokens();
   TRY(add_rules(builder, *rules));
   add_rulers(*rules);
   TRY(order_rules(builder, *rules));

@@ -84,6 +84,7 @@ class RuleSet {
   std::vector<Call> all_calls;
   std::vector<std::bitset<256>> first_bytes;  // per rule
   std::bitset<256> used_bytes;
+  std::vector<base::TokenId> control_tokens;  // that the grammar names; ascending
 };
 
 // Per state, whether its rule can be completed with only these bytes from here.

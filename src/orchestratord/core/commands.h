@@ -109,6 +109,10 @@ struct AnswerQueryPlacement {
   RequestId request;
   wire::PlacementSnapshot snapshot;
 };
+struct AnswerQueryPreview {
+  RequestId request;
+  wire::JobPreview preview;
+};
 struct AnswerSession {
   RequestId request;
   base::Result<wire::SessionView> result;
@@ -260,7 +264,7 @@ struct Drained {};
 
 using Command = std::variant<CommitAdmission, CommitTransition, CommitSession, ForgetSession, RememberPool, ForgetPool,
                              CommitDesiredState, AnswerSubmit, AnswerCancel, AnswerQueryJob, AnswerQueryJobs,
-                             AnswerQueryPools, AnswerQueryGauges, AnswerQueryPlacement, AnswerSession,
+                             AnswerQueryPools, AnswerQueryGauges, AnswerQueryPlacement, AnswerQueryPreview, AnswerSession,
                              AnswerQuerySessions, AnswerPool, AnswerPoolControl, AnswerPoolHealth, PublishStanding,
                              PublishQueueRoom, PublishQueued, SealStream, Finish, Execute, AbortExecute, StartWorker,
                              StopWorker, AskPoolState, ReviewQueue, Log, Count, CountPlacement, Drained>;

@@ -51,6 +51,11 @@ struct QueryGauges {
 struct QueryPlacement {
   RequestId request;
 };
+// What would become of this job if it were submitted now. Nothing is admitted, counted or started.
+struct QueryPreview {
+  RequestId request;
+  jobs::JobSpec job;
+};
 // Make a session, or touch it. Each of these is answered by exactly one AnswerSession (AnswerQuerySessions).
 struct OpenSession {
   RequestId request;
@@ -192,10 +197,11 @@ struct Shutdown {
   std::int64_t grace_ms = 0;
 };
 
-using Event = std::variant<Submit, CancelRequested, QueryJob, QueryJobs, QueryPools, QueryGauges, QueryPlacement,
-                           OpenSession, QuerySession, QuerySessions, CloseSession, StreamCounted, Restored, Committed,
-                           CommitFailed, PoolSeen, PoolUnreachable, PoolDeregistered, WorkerReady, WorkerFailed,
-                           StartWorkerAnswered, DrainPool, UndrainPool, ReloadPool, PurgePool, QueryPoolHealth,
-                           ExecuteStarted, ExecuteProgress, ExecuteEnded, QueueReviewed, Tick, Shutdown>;
+using Event =
+    std::variant<Submit, CancelRequested, QueryJob, QueryJobs, QueryPools, QueryGauges, QueryPlacement, QueryPreview,
+                 OpenSession, QuerySession, QuerySessions, CloseSession, StreamCounted, Restored, Committed,
+                 CommitFailed, PoolSeen, PoolUnreachable, PoolDeregistered, WorkerReady, WorkerFailed,
+                 StartWorkerAnswered, DrainPool, UndrainPool, ReloadPool, PurgePool, QueryPoolHealth, ExecuteStarted,
+                 ExecuteProgress, ExecuteEnded, QueueReviewed, Tick, Shutdown>;
 
 }  // namespace llorch::orchestratord::core

@@ -14,12 +14,12 @@ class Views : Handler {
   void on(QueryPools& e);
   void on(QueryGauges& e);
   std::optional<std::int64_t> predicted_start(const Job& job) const;
+  wire::WaitReason wait_reason(const Job& job) const;
 
  private:
   LiveJob live_job(const Job& job, std::int64_t position) const;
   std::optional<std::int64_t> start_within_quota(const Job& job) const;
   std::optional<std::int64_t> foreseen_start(const Job& job) const;
-  wire::WaitReason wait_reason(const Job& job) const;
   std::string no_room(const wire::ModelFacts& facts, std::string_view where, std::int64_t free_bytes_max) const;
   std::optional<std::int64_t> load_percent_for(const JobGroup& l) const;
 };

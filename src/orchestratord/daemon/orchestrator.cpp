@@ -138,6 +138,7 @@ base::Result<> Orchestrator::Parts::open_names() {
                                         .configured = options.config.models.aliases,
                                         .roots = roots,
                                         .clock = &clock}));
+  TRY(models::check_chat_formats(options.config.models));
   known_models = TRY(models::load_known_models(options.config.models.known_models));
   return {};
 }

@@ -56,7 +56,11 @@ Shell::Shell(Options options)
                 .timeout_ms_of =
                     [this](const std::string& ref) {
                       return models::timeout_ms_of(ref, options_.config->models, options_.roots);
-                    }}),
+                    },
+                .chat_format_of = [this](const std::string& ref) -> std::optional<text::formats::Format> {
+                  const auto name = models::chat_format_of(ref, options_.config->models, options_.roots);
+                  return name ? text::formats::parse_format(*name) : std::nullopt;
+                }}),
       relay_({.client = options_.client,
               .hub = &hub_,
               .clock = options_.clock,

@@ -26,6 +26,15 @@ constexpr std::int64_t kDescribeWaitMs = 10'000;  // a pool hashes a new file be
 constexpr std::int64_t kFactsWaitMs = 2000;
 constexpr std::string_view kFile = "file:";
 
+void tell(wire::CatalogModel& model, base::Result<models::KnownModel> known) {
+  if (!known) {
+    model.reason = {{std::string(known.error().name()), known.error().message}};
+    return;
+  }
+  model.chat_format = models::chat_format_facts(*known->format_with_tools, *known->format);
+  model.facts = std::move(known->facts);
+}
+
 // Answers a list of models once the catalog has told of each.
 class ModelListing {
  public:
@@ -34,12 +43,7 @@ class ModelListing {
 
   void told(std::size_t index, base::Result<models::KnownModel> known) {
     const std::lock_guard lock(mutex_);
-    wire::CatalogModel& model = list_.models[index];
-    if (known) {
-      model.facts = std::move(known->facts);
-    } else {
-      model.reason = {{std::string(known.error().name()), known.error().message}};
-    }
+    tell(list_.models[index], std::move(known));
     if (--missing_count_ == 0) exchange_->respond(net::http::json_response(200, wire::encode(list_)));
   }
 
@@ -98,6 +102,16 @@ void CatalogModels::list(const net::Request& request, const net::ExchangePtr& ex
   }
 }
 
+void CatalogModels::show_with_facts(wire::CatalogModel model, const net::Request& request,
+                                    const net::ExchangePtr& exchange) {
+  const std::string ref = model.model_ref;
+  context_.catalog->find({ref, kFactsWaitMs, request.correlation_id},
+                         [exchange, model = std::move(model)](base::Result<models::KnownModel> known) mutable {
+                           tell(model, std::move(known));
+                           exchange->respond(net::http::json_response(200, wire::encode(model)));
+                         });
+}
+
 void CatalogModels::respond(int http_status, const std::string& model_id, const net::ExchangePtr& exchange) {
   const auto model = find(model_id);
   if (!model) return refuse(context_, exchange, model.error());
@@ -113,10 +127,16 @@ base::Result<wire::CatalogModel> CatalogModels::find(const std::string& model_id
 
 void CatalogModels::show(const net::Request& request, const net::ExchangePtr& exchange) {
   const std::string& model_id = request.path_param("id");
-  if (!context_.names->is_configured(model_id)) return respond(200, model_id, exchange);
-  for (const wire::CatalogModel& model : context_.names->list()) {
-    if (model.model_id == model_id) return void(exchange->respond(net::http::json_response(200, wire::encode(model))));
+  const auto all = context_.names->list();
+  const auto configured = std::ranges::find(all, model_id, &wire::CatalogModel::model_id);
+  auto model = context_.names->is_configured(model_id) && configured != all.end()
+                   ? base::Result<wire::CatalogModel>(*configured)
+                   : find(model_id);
+  if (!model) return refuse(context_, exchange, model.error());
+  if (request.query_param("facts") == "true" && !model->model_ref.empty()) {
+    return show_with_facts(*std::move(model), request, exchange);
   }
+  exchange->respond(net::http::json_response(200, wire::encode(*model)));
 }
 
 void CatalogModels::known(const net::Request& request, const net::ExchangePtr& exchange) {

@@ -41,6 +41,7 @@ class CatalogModels {
   base::Result<wire::NamedModel> wanted_model(wire::CreateCatalogModelRequest request) const;
   void add_file(wire::NamedModel model, const base::CorrelationId& correlation_id, CreatedDone done);
   void add_pulled(wire::NamedModel model, const CreatedDone& done);
+  void show_with_facts(wire::CatalogModel model, const net::Request& request, const net::ExchangePtr& exchange);
   void respond(int http_status, const std::string& model_id, const net::ExchangePtr& exchange);
   wire::CatalogModel view(const wire::NamedModel& model) const;
   base::Result<> check_unused(const wire::NamedModel& model) const;

@@ -5,6 +5,7 @@
 #include "orchestratord/http/llamacpp/errors.h"
 #include "orchestratord/http/ollama/errors.h"
 #include "orchestratord/http/openai/errors.h"
+#include "orchestratord/http/v1/errors.h"
 
 namespace llorch::orchestratord::http {
 namespace {
@@ -60,6 +61,7 @@ net::HeadCheck Api::may_submit() {
 std::vector<Api::Route> Api::routes() {
   return {
       {"POST", "/v2/tasks", Scope::kTenant, on_desk(tasks_, &tasks::Tasks::submit), may_submit()},
+      {"POST", "/v2/tasks/preview", Scope::kTenant, on_desk(tasks_, &tasks::Tasks::preview)},
       {"GET", "/v2/tasks", Scope::kTenant, handler(tasks_, &tasks::Tasks::list)},
       {"GET", "/v2/tasks/{id}", Scope::kTenant, handler(tasks_, &tasks::Tasks::show)},
       {"DELETE", "/v2/tasks/{id}", Scope::kTenant, handler(tasks_, &tasks::Tasks::cancel)},
@@ -71,6 +73,9 @@ std::vector<Api::Route> Api::routes() {
       {"GET", "/v2/sessions", Scope::kTenant, handler(sessions_, &Sessions::list)},
       {"GET", "/v2/sessions/{id}", Scope::kTenant, handler(sessions_, &Sessions::show)},
       {"DELETE", "/v2/sessions/{id}", Scope::kTenant, handler(sessions_, &Sessions::remove)},
+      {"POST", "/v2/artifacts", Scope::kTenant, on_files(artifacts_, &Artifacts::create)},
+      {"GET", "/v2/artifacts/{id}", Scope::kTenant, on_files(artifacts_, &Artifacts::show)},
+      {"DELETE", "/v2/artifacts/{id}", Scope::kTenant, on_files(artifacts_, &Artifacts::remove)},
       {"GET", "/v2/pools", Scope::kReader, handler(pools_, &Pools::list)},
       {"POST", "/v2/cache/clear", Scope::kOperator, handler(pools_, &Pools::clear_caches)},
       {"POST", "/v2/pools/register", Scope::kNode, handler(pools_, &Pools::register_pool)},
@@ -115,10 +120,52 @@ Api::Gateway Api::anthropic() {
           }};
 }
 
+// The paths of the first specification that no other API has. What /v2 answers in the same form is served as there.
+Api::Gateway Api::router_v1() {
+  Api::Gateway out;
+  for (const char* prefix :
+       {"/v1/tasks", "/v1/sessions/", "/v1/capabilities", "/v1/pools/", "/v1/catalog/", "/v1/artifacts"}) {
+    out.paths.push_back({.prefix = prefix, .write_error = v1::error_response});
+  }
+  out.routes = {
+      {"POST", "/v1/tasks", Scope::kTenant, on_desk(v1_, &v1::Gateway::submit), may_submit()},
+      {"POST", "/v1/tasks/preview", Scope::kTenant, on_desk(v1_, &v1::Gateway::preview)},
+      {"GET", "/v1/tasks/{id}/stream", Scope::kTenant, handler(v1_, &v1::Gateway::stream)},
+      {"POST", "/v1/tasks/{id}/cancel", Scope::kTenant, handler(v1_, &v1::Gateway::cancel)},
+      {"GET", "/v1/sessions/{id}", Scope::kTenant, handler(sessions_, &Sessions::show)},
+      {"DELETE", "/v1/sessions/{id}", Scope::kTenant, handler(v1_, &v1::Gateway::remove_session)},
+      {"GET", "/v1/capabilities", Scope::kPublic, handler(meta_, &Meta::capabilities)},
+      {"GET", "/v1/pools/{id}/health", Scope::kReader, handler(pool_control_, &PoolControl::health)},
+      {"POST", "/v1/pools/{id}/drain", Scope::kOperator, handler(pool_control_, &PoolControl::drain)},
+      {"POST", "/v1/pools/{id}/reload", Scope::kOperator, handler(pool_control_, &PoolControl::reload)},
+      {"POST", "/v1/pools/{id}/purge", Scope::kOperator, handler(pool_control_, &PoolControl::purge)},
+      {"POST", "/v1/catalog/models", Scope::kOperator, on_desk(catalog_models_, &CatalogModels::create)},
+      {"GET", "/v1/catalog/models/{id}", Scope::kPublic, handler(catalog_models_, &CatalogModels::show)},
+      {"DELETE", "/v1/catalog/models/{id}", Scope::kOperator, on_desk(catalog_models_, &CatalogModels::remove)},
+      {"POST", "/v1/catalog/models/{id}/state", Scope::kOperator, on_desk(catalog_models_, &CatalogModels::set_state)},
+      {"POST", "/v1/artifacts", Scope::kTenant, on_files(artifacts_, &Artifacts::create)},
+      {"GET", "/v1/artifacts/{id}", Scope::kTenant, on_files(artifacts_, &Artifacts::show)},
+  };
+  return out;
+}
+
+// Browsers ask for a page and get the console; clients of Ollama look there whether it runs.
+Api::Gateway Api::root(const config::GatewaysConfig& enabled) {
+  return {.paths = {},
+          .routes = {
+              {"GET", "/", Scope::kOpen,
+               [enabled](const net::Request& request, const net::ExchangePtr& exchange) {
+                 const std::string_view accept = request.headers.get("Accept").value_or("");
+                 const bool wants_page = accept.empty() || accept.find("text/html") != std::string_view::npos;
+                 if (enabled.console && (wants_page || !enabled.ollama)) return console::serve(request, exchange);
+                 exchange->respond({200, {{"Content-Type", "text/plain; charset=utf-8"}}, "Ollama is running"});
+               }},
+          }};
+}
+
 Api::Gateway Api::console() {
   return {.paths = {},
           .routes = {
-              {"GET", "/", Scope::kOpen, console::serve},
               {"GET", "/console/{file}", Scope::kOpen, console::serve},
               {"GET", "/console/views/{file}", Scope::kOpen, console::serve},
           }};
@@ -221,6 +268,8 @@ void Api::expire_kept() {
 
 std::vector<Api::Gateway> Api::gateways(const config::GatewaysConfig& enabled) {
   std::vector<Gateway> out;
+  out.push_back(router_v1());
+  if (enabled.console || enabled.ollama) out.push_back(root(enabled));
   if (enabled.anthropic) out.push_back(anthropic());
   if (enabled.console) out.push_back(console());
   if (enabled.llamacpp) out.push_back(llamacpp());

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "orchestratord/http/anthropic/gateway.h"
+#include "orchestratord/http/artifacts.h"
 #include "orchestratord/http/backups.h"
 #include "orchestratord/http/catalog_models.h"
 #include "orchestratord/http/context.h"
@@ -18,6 +19,7 @@
 #include "orchestratord/http/sessions.h"
 #include "orchestratord/http/tasks/submit.h"
 #include "orchestratord/http/tasks/tasks.h"
+#include "orchestratord/http/v1/gateway.h"
 
 namespace llorch::orchestratord::http {
 
@@ -32,13 +34,15 @@ class Api {
         sessions_(context),
         pools_(context),
         pool_control_(context),
+        artifacts_(context),
         backups_(context),
         catalog_models_(context),
         meta_(context),
         anthropic_(context, submitter_),
         llamacpp_(context, submitter_),
         ollama_(context, submitter_, catalog_models_),
-        openai_(context, submitter_) {}
+        openai_(context, submitter_),
+        v1_(context, submitter_, tasks_) {}
 
   struct Route {
     std::string_view method;
@@ -54,7 +58,7 @@ class Api {
     std::vector<net::http::Gateway> paths;  // where errors are written and tokens read as that API does
     std::vector<Route> routes;
   };
-  // Those that are switched on, in the order in which their paths are looked through.
+  // Those that are switched on and the router of /v1, in the order in which their paths are looked through.
   std::vector<Gateway> gateways(const config::GatewaysConfig& enabled);
   // Goes on with what an earlier process has begun: pulls, responses in the background, batches.
   void resume();
@@ -71,6 +75,8 @@ class Api {
   // Lets go of what has expired, from now on. REQUIRES: on the thread of kept files.
   void expire_kept();
   Gateway anthropic();
+  Gateway router_v1();
+  Gateway root(const config::GatewaysConfig& enabled);
   Gateway console();
   Gateway llamacpp();
   Gateway ollama();
@@ -83,6 +89,7 @@ class Api {
   Sessions sessions_;
   Pools pools_;
   PoolControl pool_control_;
+  Artifacts artifacts_;
   Backups backups_;
   CatalogModels catalog_models_;
   Meta meta_;
@@ -90,6 +97,7 @@ class Api {
   llamacpp::Gateway llamacpp_;
   ollama::Gateway ollama_;
   openai::Gateway openai_;
+  v1::Gateway v1_;
 };
 
 }  // namespace llorch::orchestratord::http

@@ -21,10 +21,11 @@ namespace {
 YAML::Node load(const std::string& name) {
   return YAML::LoadFile(std::string(LLORCH_SOURCE_DIR) + "/contracts/openapi/" + name);
 }
-// One for /v2, and one for each gateway.
+// One for /v2, one for the router of /v1, and one for each gateway.
 const std::vector<YAML::Node>& documents() {
-  static const std::vector<YAML::Node> nodes{load("orchestratord.yaml"), load("anthropic.yaml"), load("llamacpp.yaml"),
-                                             load("ollama.yaml"), load("openai.yaml")};
+  static const std::vector<YAML::Node> nodes{load("orchestratord.yaml"), load("anthropic.yaml"),
+                                             load("llamacpp.yaml"),      load("ollama.yaml"),
+                                             load("openai.yaml"),        load("router_v1.yaml")};
   return nodes;
 }
 // What a "#/..." points to in `document`; undefined: to nothing.

@@ -34,19 +34,12 @@ base::Result<std::string> body_of(base::Result<net::Response> response) {
 base::Result<std::shared_ptr<const ModelText>> text_of(const std::string& blob) {
   auto data = TRY(text::parse_tokenizer_data(std::as_bytes(std::span(blob))));
   text::Chat chat(data);
-  ChatFormat format = ChatFormat::of(data.chat_template, data);
-  ChatFormat with_tools = ChatFormat::of(text::template_for_tools(data), data);
+  ControlTokens tokens = control_tokens(data);
+  ChatFormat format = ChatFormat::of(data.chat_template, tokens);
+  ChatFormat with_tools = ChatFormat::of(text::template_for_tools(data), tokens);
   return std::shared_ptr<const ModelText>(std::make_shared<ModelText>(
-      ModelText{TRY(text::Tokenizer::create(std::move(data))), std::move(chat), std::move(format),
+      ModelText{TRY(text::Tokenizer::create(std::move(data))), std::move(chat), std::move(tokens), std::move(format),
                 std::move(with_tools), static_cast<std::int64_t>(blob.size())}));
-}
-
-KnownModel known_model(wire::ModelFacts facts, const std::shared_ptr<const ModelText>& text) {
-  return {std::move(facts),
-          {text, &text->tokenizer},
-          {text, &text->chat},
-          {text, &text->format},
-          {text, &text->format_with_tools}};
 }
 
 tl::unexpected<Error> no_pool_there() {
@@ -170,7 +163,7 @@ void Catalog::on_facts(Question question, base::Result<net::Response> response) 
     const auto it = texts_.find(facts->digest);
     if (it != texts_.end()) cached = it->second.lock();
   }
-  if (cached != nullptr) return settle(question, Known{known_model(std::move(*facts), cached), cached->bytes});
+  if (cached != nullptr) return settle(question, known(question, std::move(*facts), cached));
   auto request = request_to(question, fmt::format("/v2/models/{}/tokenizer", net::http::percent_encode(facts->digest)));
   if (!request) return on_tokenizer(question, std::move(*facts), no_pool_there());
   options_.client->request(std::move(*request), [this, question = std::move(question),
@@ -191,11 +184,25 @@ void Catalog::on_tokenizer(const Question& question, wire::ModelFacts facts, bas
     const std::lock_guard lock(mutex_);
     texts_[facts.digest] = *text;
   }
-  settle(question, Known{known_model(std::move(facts), *text), (*text)->bytes});
+  settle(question, known(question, std::move(facts), *text));
+}
+
+Catalog::Known Catalog::known(const Question& question, wire::ModelFacts facts,
+                              const std::shared_ptr<const ModelText>& text) const {
+  KnownModel model{std::move(facts),
+                   {text, &text->tokenizer},
+                   {text, &text->chat},
+                   {text, &text->format},
+                   {text, &text->format_with_tools}};
+  if (options_.timeout_ms_of) model.timeout_ms = options_.timeout_ms_of(question.model_ref);
+  if (const auto format = options_.chat_format_of ? options_.chat_format_of(question.model_ref) : std::nullopt) {
+    model.format = std::make_shared<ChatFormat>(text->format.in(*format, text->control_tokens));
+    model.format_with_tools = std::make_shared<ChatFormat>(text->format_with_tools.in(*format, text->control_tokens));
+  }
+  return {std::move(model), text->bytes};
 }
 
 void Catalog::settle(const Question& question, base::Result<Known> result) {
-  if (result && options_.timeout_ms_of) result->model.timeout_ms = options_.timeout_ms_of(question.model_ref);
   std::map<std::uint64_t, Done> waiters;
   std::optional<std::int64_t> left_out;
   {

@@ -34,6 +34,7 @@ struct KnownModel {
 struct ModelText {
   text::Tokenizer tokenizer;
   text::Chat chat;
+  ControlTokens control_tokens;
   ChatFormat format, format_with_tools;  // of the template for either
   std::int64_t bytes = 0;                // as a pool serves it
 };
@@ -54,6 +55,8 @@ struct CatalogOptions {
   std::function<std::int64_t(const std::string& model_ref)> devices_of;
   // The limit on a run of a model that names none; null: no model has one of its own.
   std::function<std::optional<std::int64_t>(const std::string& model_ref)> timeout_ms_of;
+  // The format of a model whose template does not tell it; null: every model's tells.
+  std::function<std::optional<text::formats::Format>(const std::string& model_ref)> chat_format_of;
   // The catalog keeps at most so many models, and of their tokenizers at most so many bytes as pools serve them; the
   // models least lately asked for go first. Whoever holds a KnownModel keeps it.
   std::size_t models_max = 256;
@@ -108,6 +111,8 @@ class Catalog {
   // A request for `path` at the first endpoint of `question`, with its token; absent: do not call that endpoint.
   std::optional<net::ClientRequest> request_to(const Question& question, const std::string& path) const;
   void on_tokenizer(const Question& question, wire::ModelFacts facts, base::Result<net::Response> response);
+  // As the configuration has it, for the model that `question` is about.
+  Known known(const Question& question, wire::ModelFacts facts, const std::shared_ptr<const ModelText>& text) const;
   void settle(const Question& question, base::Result<Known> result);
   void expire(const std::string& model_ref, std::uint64_t waiter);
   void forget_unused(const std::string& kept);  // REQUIRES mutex_ held

@@ -1,5 +1,8 @@
 #include "orchestratord/models/chat_format.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -7,30 +10,87 @@
 namespace llorch::orchestratord::models {
 namespace {
 
+using text::formats::Format;
+using wire::ChatFormatSource;
+
 bool ends_generation(const text::TokenizerData& data, base::TokenId token) {
   const std::array<std::optional<base::TokenId>, 3> named{data.eos, data.eot, data.eom};
   return std::ranges::find(named, std::optional(token)) != named.end() ||
          std::ranges::find(data.more_end_of_generation, token) != data.more_end_of_generation.end();
 }
 
-}  // namespace
-
-ChatFormat ChatFormat::of(std::string_view chat_template, const text::TokenizerData& data) {
-  ChatFormat out{
-      .format = text::formats::detect(chat_template), .turn = text::formats::Turn::of(chat_template), .markers = {}};
-  const std::vector<std::string_view> spellings = text::formats::markers(out.format);
-  for (std::size_t i = 0; i < data.kinds.size(); ++i) {
-    const auto token = base::TokenId{static_cast<std::uint32_t>(i)};
-    if (data.kinds[i] != text::TokenKind::kControl || ends_generation(data, token)) continue;
-    if (std::ranges::find(spellings, data.tokens[i]) != spellings.end())
-      out.markers.emplace_back(token, data.tokens[i]);
+ControlTokens markers_of(Format format, const ControlTokens& tokens) {
+  const std::vector<std::string_view> spellings = text::formats::markers(format);
+  ControlTokens out;
+  for (const auto& token : tokens) {
+    if (std::ranges::find(spellings, token.second) != spellings.end()) out.push_back(token);
   }
   return out;
 }
 
+std::string reason_of(const ChatFormat& format) {
+  switch (format.source) {
+    case ChatFormatSource::kConfiguration: return "models.chat_format names it";
+    case ChatFormatSource::kTemplate:
+      return fmt::format("the chat template spells {}", fmt::join(text::formats::signs(format.format), " and "));
+    case ChatFormatSource::kDefault: break;
+  }
+  return "the model has no chat template, or one that spells no markers of calls that are known";
+}
+
+}  // namespace
+
+ControlTokens control_tokens(const text::TokenizerData& data) {
+  ControlTokens out;
+  for (std::size_t i = 0; i < data.kinds.size(); ++i) {
+    const auto token = base::TokenId{static_cast<std::uint32_t>(i)};
+    if (data.kinds[i] != text::TokenKind::kControl || ends_generation(data, token)) continue;
+    out.emplace_back(token, data.tokens[i]);
+  }
+  return out;
+}
+
+ChatFormat ChatFormat::of(std::string_view chat_template, const ControlTokens& tokens) {
+  const Format format = text::formats::detect(chat_template);
+  return {.format = format,
+          .source = format == Format::kGeneric ? ChatFormatSource::kDefault : ChatFormatSource::kTemplate,
+          .turn = text::formats::Turn::of(chat_template),
+          .markers = markers_of(format, tokens)};
+}
+
+ChatFormat ChatFormat::in(Format configured, const ControlTokens& tokens) const {
+  return {.format = configured,
+          .source = ChatFormatSource::kConfiguration,
+          .turn = turn,
+          .markers = markers_of(configured, tokens)};
+}
+
 std::string_view ChatFormat::marker(base::TokenId token) const {
-  const auto it = std::ranges::lower_bound(markers, token, {}, &std::pair<base::TokenId, std::string>::first);
+  const auto it = std::ranges::lower_bound(markers, token, {}, &ControlTokens::value_type::first);
   return it != markers.end() && it->first == token ? std::string_view(it->second) : std::string_view();
+}
+
+wire::ChatFormatFacts chat_format_facts(const ChatFormat& with_tools, const ChatFormat& without_tools) {
+  wire::ChatFormatFacts out{.name = std::string(text::formats::name_of(with_tools.format)),
+                            .source = with_tools.source,
+                            .reason = reason_of(with_tools)};
+  for (const auto& marker : with_tools.markers) out.control_tokens.push_back(marker.second);
+  if (without_tools.format != with_tools.format) {
+    out.without_tools = std::string(text::formats::name_of(without_tools.format));
+  }
+  return out;
+}
+
+base::Result<> check_chat_formats(const config::ModelsConfig& config) {
+  for (const auto& [model, format] : config.chat_format) {
+    if (text::formats::parse_format(format)) continue;
+    std::vector<std::string_view> names;
+    for (const Format each : text::formats::all_formats()) names.push_back(text::formats::name_of(each));
+    return base::fail(
+        base::ErrorCode::kConfigInvalid,
+        fmt::format("models.chat_format.{} is no chat format; there are {}", model, fmt::join(names, ", ")));
+  }
+  return {};
 }
 
 }  // namespace llorch::orchestratord::models

@@ -15,14 +15,46 @@ TEST(ChatFormat, SpellsTheControlTokensThatAreMarkers) {
   data.kinds = {TokenKind::kControl, TokenKind::kNormal,  TokenKind::kUserDefined,
                 TokenKind::kControl, TokenKind::kControl, TokenKind::kNormal};
   data.eos = TokenId{4};
-  const ChatFormat hermes = ChatFormat::of("{{ '<tool_call>' }}{{ '</tool_call>' }}", data);
+  const ControlTokens tokens = control_tokens(data);
+  const ChatFormat hermes = ChatFormat::of("{{ '<tool_call>' }}{{ '</tool_call>' }}", tokens);
   EXPECT_EQ(hermes.format, Format::kHermes);
   EXPECT_EQ(hermes.marker(TokenId{0}), "<tool_call>");
   EXPECT_EQ(hermes.marker(TokenId{2}), "") << "a user-defined token has text";
   EXPECT_EQ(hermes.marker(TokenId{3}), "") << "no marker";
   EXPECT_EQ(hermes.marker(TokenId{4}), "") << "it ends the generation";
   EXPECT_EQ(hermes.marker(TokenId{5}), "");
-  EXPECT_TRUE(ChatFormat::of("{{ messages }}", data).markers.empty());
+  EXPECT_TRUE(ChatFormat::of("{{ messages }}", tokens).markers.empty());
+}
+
+TEST(ChatFormat, TheConfigurationHasTheLastWord) {
+  const ControlTokens tokens = {{TokenId{1}, "<tool_call>"}, {TokenId{2}, "<|tool_call|>"}};
+  const ChatFormat detected = ChatFormat::of("{{ '<tool_call>' }}{{ m.arguments | items }}", tokens);
+  const ChatFormat configured = detected.in(Format::kPhi, tokens);
+  EXPECT_EQ(configured.format, Format::kPhi);
+  EXPECT_EQ(configured.turn, detected.turn) << "the template is the same";
+  EXPECT_EQ(configured.marker(TokenId{1}), "");
+  EXPECT_EQ(configured.marker(TokenId{2}), "<|tool_call|>");
+
+  const auto facts = chat_format_facts(detected, detected);
+  EXPECT_EQ(facts.name, "hermes");
+  EXPECT_EQ(facts.source, wire::ChatFormatSource::kTemplate);
+  EXPECT_EQ(facts.reason, "the chat template spells <tool_call>");
+  EXPECT_EQ(facts.control_tokens, std::vector<std::string>{"<tool_call>"});
+  EXPECT_FALSE(facts.without_tools);
+  EXPECT_EQ(chat_format_facts(configured, detected).source, wire::ChatFormatSource::kConfiguration);
+  EXPECT_EQ(chat_format_facts(configured, detected).without_tools, "hermes");
+  EXPECT_EQ(chat_format_facts(ChatFormat::of("", tokens), detected).source, wire::ChatFormatSource::kDefault);
+}
+
+TEST(ChatFormat, OfTheConfigurationIsOneThatThereIs) {
+  config::ModelsConfig config;
+  config.chat_format = {{"a", "hermes"}, {"b", "qwen3_coder"}};
+  EXPECT_TRUE(check_chat_formats(config));
+  config.chat_format["c"] = "chatml";
+  const auto refused = check_chat_formats(config);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, base::ErrorCode::kConfigInvalid);
+  EXPECT_EQ(refused.error().message.find("models.chat_format.c is no chat format; there are generic, hermes"), 0U);
 }
 
 }  // namespace

@@ -76,8 +76,9 @@ base::Result<std::string> resolve_model_ref(std::string_view model, const std::m
 }
 
 namespace {
-std::optional<std::int64_t> value_of(const std::map<std::string, std::int64_t>& values, const std::string& model_ref,
-                                     const std::map<std::string, std::string>& aliases, const AllowedRoots& roots) {
+template <class Value>
+std::optional<Value> value_of(const std::map<std::string, Value>& values, const std::string& model_ref,
+                              const std::map<std::string, std::string>& aliases, const AllowedRoots& roots) {
   for (const auto& [name, value] : values) {
     const auto ref = resolve_model_ref(name, aliases, roots);
     if (ref && *ref == model_ref) return value;
@@ -93,6 +94,11 @@ std::int64_t devices_of(const std::string& model_ref, const config::ModelsConfig
 std::optional<std::int64_t> timeout_ms_of(const std::string& model_ref, const config::ModelsConfig& config,
                                           const AllowedRoots& roots) {
   return value_of(config.timeout_ms, model_ref, config.aliases, roots);
+}
+
+std::optional<std::string> chat_format_of(const std::string& model_ref, const config::ModelsConfig& config,
+                                          const AllowedRoots& roots) {
+  return value_of(config.chat_format, model_ref, config.aliases, roots);
 }
 
 }  // namespace llorch::orchestratord::models

@@ -30,5 +30,8 @@ std::int64_t devices_of(const std::string& model_ref, const config::ModelsConfig
 // The model's limit in models.timeout_ms, if it has one.
 std::optional<std::int64_t> timeout_ms_of(const std::string& model_ref, const config::ModelsConfig& config,
                                           const AllowedRoots& roots);
+// The model's chat format in models.chat_format, if it has one there.
+std::optional<std::string> chat_format_of(const std::string& model_ref, const config::ModelsConfig& config,
+                                          const AllowedRoots& roots);
 
 }  // namespace llorch::orchestratord::models

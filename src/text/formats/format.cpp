@@ -56,14 +56,13 @@ std::optional<Format> parse_format(std::string_view name) {
 
 Format detect(std::string_view source) {
   for (const Format format : kDetectionOrder) {
-    const auto& signs = syntax_of(format).signs;
-    if (std::all_of(signs.begin(), signs.end(),
-                    [&](std::string_view sign) { return source.find(sign) != std::string_view::npos; })) {
-      return format;
-    }
+    const auto is_spelled = [&](std::string_view sign) { return source.find(sign) != std::string_view::npos; };
+    if (std::ranges::all_of(signs(format), is_spelled)) return format;
   }
   return Format::kGeneric;
 }
+
+std::span<const std::string_view> signs(Format format) { return syntax_of(format).signs; }
 
 std::vector<std::string_view> markers(Format format) {
   const Syntax& syntax = syntax_of(format);

@@ -43,6 +43,9 @@ std::optional<Format> parse_format(std::string_view name);
 // The format a chat template teaches, by the markers it spells; kGeneric for one that spells none of them.
 Format detect(std::string_view chat_template_source);
 
+// A template that spells all of them teaches the format; none of kGeneric.
+std::span<const std::string_view> signs(Format format);
+
 // Every spelling that the format's parser looks for and a vocabulary may hold as one control token. Static storage.
 std::vector<std::string_view> markers(Format format);
 

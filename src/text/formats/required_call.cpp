@@ -40,6 +40,34 @@ std::string literal(std::string_view text) {
   return out + "\"";
 }
 
+// The marker that is a control token of the model and that `text` begins with, the longest; null: none.
+const Marker* marker_at(std::string_view text, Markers markers) {
+  const Marker* longest = nullptr;
+  for (const Marker& marker : markers) {
+    const bool is_longer = longest == nullptr || marker.second.size() > longest->second.size();
+    if (is_longer && text.starts_with(marker.second)) longest = &marker;
+  }
+  return longest;
+}
+
+// What the format itself writes, its markers as the tokens that the model has for them. REQUIRES markers are not empty.
+std::string spelled(std::string_view text, Markers markers) {
+  std::string out, plain;
+  for (std::size_t i = 0; i < text.size();) {
+    const Marker* marker = marker_at(text.substr(i), markers);
+    if (marker == nullptr) {
+      plain += text[i++];
+      continue;
+    }
+    if (!plain.empty()) out += literal(std::exchange(plain, {})) + " ";
+    out += fmt::format("<[{}]> ", base::index(marker->first));
+    i += marker->second.size();
+  }
+  if (!plain.empty() || out.empty()) return out + literal(plain);
+  out.pop_back();
+  return out;
+}
+
 std::string escaped_in_set(char c) {
   return c == ']' || c == '^' || c == '-' || c == '\\' ? std::string{'\\', c} : std::string{c};
 }
@@ -58,8 +86,8 @@ std::string text_without(std::string_view stop) {
 // One tool's arguments in one notation.
 class ArgumentRules {
  public:
-  ArgumentRules(const Tool& tool, std::string prefix, const Syntax& syntax)
-      : tool_(tool), prefix_(std::move(prefix)), syntax_(syntax) {}
+  ArgumentRules(const Tool& tool, std::string prefix, const Syntax& syntax, Markers markers)
+      : tool_(tool), prefix_(std::move(prefix)), syntax_(syntax), markers_(markers) {}
 
   // An expression of GBNF; what it needs is appended to `rules`.
   base::Result<std::string> write(std::string& rules) {
@@ -141,8 +169,8 @@ class ArgumentRules {
     switch (syntax_.spelling.arguments) {
       case Body::kPythonic: return literal(fmt::format("{}=", key)) + " " + json_value(schema.get_object());
       case Body::kXml:
-        return literal(fmt::format("<parameter={}>\n", key)) + " " + TRY(xml_value(schema)) + " " +
-               literal("\n</parameter>\n");
+        return spelled(fmt::format("<parameter={}>\n", key), markers_) + " " + TRY(xml_value(schema)) + " " +
+               spelled("\n</parameter>\n", markers_);
       default: return literal(fmt::format("{}:", key)) + " " + TRY(brace_value(schema, rules, depth));
     }
   }
@@ -185,7 +213,7 @@ class ArgumentRules {
   base::Result<std::string> brace_value(const bj::value& schema, std::string& rules, std::size_t depth) {
     if (!schema.is_object()) return unsupported("`items` that is no schema");
     const bj::object& keywords = schema.get_object();
-    const std::string quote = literal(syntax_.calls[0].quote);
+    const std::string quote = spelled(syntax_.calls[0].quote, markers_);
     if (is_string_schema(&schema)) {
       return quote + " " + TRY(string_value(keywords, syntax_.calls[0].quote)) + " " + quote;
     }
@@ -219,26 +247,29 @@ class ArgumentRules {
   const Tool& tool_;
   std::string prefix_;
   const Syntax& syntax_;
+  Markers markers_;
   std::size_t rules_ = 0;
 };
 
 // What stands before the calls.
-std::string thought_before(const Syntax& syntax, RequiredCall::Thought thought) {
+std::string thought_before(const Syntax& syntax, RequiredCall::Thought thought, Markers markers) {
   const std::string_view close = syntax.thought.close;
   if (thought == RequiredCall::Thought::kNone || close.empty()) return "";
   const Spelling& spelling = syntax.spelling;
   // A header ends a thought as well.
   const std::string text = text_without(syntax.has_channels ? "<|" : close);
-  const std::string behind = spelling.behind_thought.empty() ? "[ \\n]{0,2}" : literal(spelling.behind_thought);
-  const std::string inner = fmt::format("{} {} {}", text, literal(close), behind);
+  const std::string behind =
+      spelling.behind_thought.empty() ? "[ \\n]{0,2}" : spelled(spelling.behind_thought, markers);
+  const std::string inner = fmt::format("{} {} {}", text, spelled(close, markers), behind);
   if (thought == RequiredCall::Thought::kIsOpen) return inner;
   const std::string_view open = spelling.thought_open.empty() ? syntax.thought.open : spelling.thought_open;
-  return fmt::format("({} {})?", literal(open), inner);
+  return fmt::format("({} {})?", spelled(open, markers), inner);
 }
 
 }  // namespace
 
-base::Result<std::string> required_call(Format format, const Tools& tools, const RequiredCall& requirement) {
+base::Result<std::string> required_call(Format format, const Tools& tools, const RequiredCall& requirement,
+                                        Markers markers) {
   const Syntax& syntax = syntax_of(format);
   const Spelling& spelling = syntax.spelling;
   if (tools.empty()) return refused_choice("tool_choice", "combination", "a call is demanded and there are no tools");
@@ -249,17 +280,16 @@ base::Result<std::string> required_call(Format format, const Tools& tools, const
   for (std::size_t i = 0; i < tools.all().size(); ++i) {
     const Tool& tool = tools.all()[i];
     if (requirement.name && tool.name != *requirement.name) continue;
-    const std::string arguments = TRY(ArgumentRules(tool, fmt::format("tool-{}", i), syntax).write(rules));
-    rules += fmt::format("tool-{} ::= {} {} {}\n", i,
-                         literal(fmt::format("{}{}{}", spelling.open, tool.name, spelling.behind_name)), arguments,
-                         literal(spelling.close));
+    const std::string arguments = TRY(ArgumentRules(tool, fmt::format("tool-{}", i), syntax, markers).write(rules));
+    rules += fmt::format("tool-{} ::= {} {} {} {} {}\n", i, spelled(spelling.open, markers), literal(tool.name),
+                         spelled(spelling.behind_name, markers), arguments, spelled(spelling.close, markers));
     calls += fmt::format("{}tool-{}", calls.empty() ? "" : " | ", i);
   }
   const bool allows_several = requirement.several && spelling.allows_several;
-  return fmt::format("root ::= {} {} call {} {}\ncall ::= {}\n{}", thought_before(syntax, requirement.thought),
-                     literal(spelling.list_open),
-                     allows_several ? fmt::format("({} call)*", literal(spelling.separator)) : "",
-                     literal(spelling.list_close), calls, rules);
+  return fmt::format("root ::= {} {} call {} {}\ncall ::= {}\n{}", thought_before(syntax, requirement.thought, markers),
+                     spelled(spelling.list_open, markers),
+                     allows_several ? fmt::format("({} call)*", spelled(spelling.separator, markers)) : "",
+                     spelled(spelling.list_close, markers), calls, rules);
 }
 
 }  // namespace llorch::text::formats

@@ -1,9 +1,12 @@
 #pragma once
 // A grammar of outputs that call a tool, for requests that demand it.
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 
 #include "base/result.h"
+#include "base/token_id.h"
 #include "text/formats/format.h"
 #include "text/formats/tools.h"
 
@@ -20,12 +23,18 @@ struct RequiredCall {
   Thought thought = Thought::kNone;
 };
 
-// GBNF, for the request's `grammar`. Every string of it parses, with the same format and tools, to calls whose arguments
-// are valid under the tool's schema, and to nothing else but a thought. Of a keyword of JSON Schema whose support ends
-// somewhere, the grammar's own compiler says so when it reads the text.
+// A control token of the model and how it is spelled: one of markers(format).
+using Marker = std::pair<base::TokenId, std::string>;
+using Markers = std::span<const Marker>;
+
+// GBNF, for the request's `grammar`. Where the format writes one of `markers`, the grammar takes that token and nothing
+// else, as the model would write it. Every string of the grammar parses, with the same format and tools, to calls whose
+// arguments are valid under the tool's schema, and to nothing else but a thought. Of a keyword of JSON Schema whose support
+// ends somewhere, the grammar's own compiler says so when it reads the text.
 //
 // INVALID_PARAMS with details {field, reason}: no such tool, no tools, a schema the format's notation cannot keep
 // (`docs/guide/tool-calls.md`).
-base::Result<std::string> required_call(Format format, const Tools& tools, const RequiredCall& requirement);
+base::Result<std::string> required_call(Format format, const Tools& tools, const RequiredCall& requirement,
+                                        Markers markers = {});
 
 }  // namespace llorch::text::formats

@@ -19,20 +19,39 @@ using grammar::TokenId;
 using ::testing::HasSubstr;
 using Thought = RequiredCall::Thought;
 
-const grammar::testing::SmallVocabulary& all_bytes() {
-  static const grammar::testing::SmallVocabulary vocabulary = grammar::testing::bytes_and({});
+// Every byte, and control tokens for `markers`.
+struct Vocabulary {
+  explicit Vocabulary(const std::vector<std::string_view>& spellings)
+      : small(grammar::testing::bytes_and(std::vector<std::string>(spellings.size()))) {
+    for (const std::string_view spelling : spellings) {
+      markers.emplace_back(TokenId{static_cast<std::uint32_t>(256 + markers.size())}, spelling);
+    }
+  }
+  // What a parser is fed for the token.
+  std::string text_of(TokenId id) const {
+    const std::uint32_t i = index(id);
+    return i >= 256 && i - 256 < markers.size() ? markers[i - 256].second : small.tokens[i];
+  }
+  grammar::testing::SmallVocabulary small;
+  std::vector<Marker> markers;
+};
+
+const Vocabulary& all_bytes() {
+  static const Vocabulary vocabulary({});
   return vocabulary;
 }
 
-Matcher matcher_of(const base::Result<std::shared_ptr<const grammar::Grammar>>& compiled) {
+Matcher matcher_of(const base::Result<std::shared_ptr<const grammar::Grammar>>& compiled,
+                   const Vocabulary& vocabulary = all_bytes()) {
   EXPECT_TRUE(compiled) << compiled.error().message;
-  return Matcher::create(*compiled, all_bytes().trie).value();
+  return Matcher::create(*compiled, vocabulary.small.trie).value();
 }
 
-Matcher matcher_of(Format format, const Tools& tools, const RequiredCall& requirement) {
-  const auto text = required_call(format, tools, requirement);
+Matcher matcher_of(Format format, const Tools& tools, const RequiredCall& requirement,
+                   const Vocabulary& vocabulary = all_bytes()) {
+  const auto text = required_call(format, tools, requirement, vocabulary.markers);
   EXPECT_TRUE(text) << name_of(format) << ": " << text.error().message;
-  return matcher_of(grammar::Grammar::from_gbnf(*text));
+  return matcher_of(grammar::Grammar::from_gbnf(*text), vocabulary);
 }
 
 bool accepts(Matcher matcher, std::string_view text) {
@@ -42,9 +61,25 @@ bool accepts(Matcher matcher, std::string_view text) {
   return matcher.is_complete();
 }
 
+// The tokens of `text`: a marker is its control token where the grammar takes that. Nothing if it does not take the text.
+std::optional<std::vector<TokenId>> tokens_of(Matcher matcher, std::string_view text, const Vocabulary& vocabulary) {
+  std::vector<TokenId> tokens;
+  while (!text.empty()) {
+    TokenId id{static_cast<std::uint8_t>(text[0])};
+    for (const Marker& marker : vocabulary.markers) {
+      if (text.starts_with(marker.second) && matcher.allows(marker.first).value()) id = marker.first;
+    }
+    if (!matcher.accept(id)) return std::nullopt;
+    text.remove_prefix(vocabulary.text_of(id).size());
+    tokens.push_back(id);
+  }
+  return matcher.is_complete() ? std::optional(tokens) : std::nullopt;
+}
+
 // A random string of the grammar; nothing when it grows too long. Chance alone would hardly leave a string, so what
 // ends one is favoured.
-std::optional<std::string> walk(Matcher matcher, const Syntax& syntax, std::mt19937_64& random) {
+std::optional<std::string> walk(Matcher matcher, const Syntax& syntax, std::mt19937_64& random,
+                                const Vocabulary& vocabulary = all_bytes()) {
   std::vector<std::string> ends{"\"", "\n</parameter>\n"};
   if (!syntax.calls[0].quote.empty()) ends.emplace_back(syntax.calls[0].quote);
   if (!syntax.thought.close.empty()) ends.emplace_back(syntax.thought.close);
@@ -52,7 +87,7 @@ std::optional<std::string> walk(Matcher matcher, const Syntax& syntax, std::mt19
   while (output.size() < 1500) {
     const auto mask = matcher.mask().value();
     std::vector<TokenId> allowed;
-    for (std::uint32_t i = 0; i < all_bytes().tokens.size(); ++i) {
+    for (std::uint32_t i = 0; i < vocabulary.small.tokens.size(); ++i) {
       if (grammar::testing::is_allowed(mask, TokenId{i})) allowed.push_back(TokenId{i});
     }
     TokenId id = allowed[random() % allowed.size()];
@@ -62,10 +97,13 @@ std::optional<std::string> walk(Matcher matcher, const Syntax& syntax, std::mt19
       const TokenId next{static_cast<std::uint8_t>(end[written])};
       if (random() % 4 != 0 && grammar::testing::is_allowed(mask, next)) id = next;
     }
-    if (matcher.is_complete() && random() % 2 == 0) id = all_bytes().end();
-    if (id == all_bytes().end()) return output;
+    for (const Marker& marker : vocabulary.markers) {
+      if (random() % 4 != 0 && grammar::testing::is_allowed(mask, marker.first)) id = marker.first;
+    }
+    if (matcher.is_complete() && random() % 2 == 0) id = vocabulary.small.end();
+    if (id == vocabulary.small.end()) return output;
     EXPECT_TRUE(matcher.accept(id));
-    output += all_bytes().tokens[index(id)];
+    output += vocabulary.text_of(id);
   }
   return std::nullopt;
 }
@@ -88,22 +126,25 @@ class RequiredCalls : public ::testing::TestWithParam<Format> {
   }
 };
 
-// Whatever the grammar lets through, the parser reads as calls that are valid.
+// Whatever the grammar lets through, the parser reads as calls that are valid; also where the model has the markers as
+// control tokens.
 TEST_P(RequiredCalls, EveryStringIsValidCalls) {
   std::mt19937_64 random(7);
   std::size_t complete = 0;
+  const Vocabulary with_markers(markers(GetParam()));
   const Thought thoughts[] = {Thought::kNone, Thought::kMayPrecede, Thought::kIsOpen};
-  for (std::size_t i = 0; i < 12; ++i) {
+  for (std::size_t i = 0; i < 24; ++i) {
     const Thought thought = thoughts[i % 3];
-    const auto text = walk(matcher_of(GetParam(), tools_, {.several = i % 2 == 0, .thought = thought}),
-                           syntax_of(GetParam()), random);
+    const Vocabulary& vocabulary = i < 12 ? all_bytes() : with_markers;
+    const auto text = walk(matcher_of(GetParam(), tools_, {.several = i % 2 == 0, .thought = thought}, vocabulary),
+                           syntax_of(GetParam()), random, vocabulary);
     if (!text) continue;
     ++complete;
     const bool in_thought = thought == Thought::kIsOpen && !syntax_of(GetParam()).thought.close.empty();
     const auto deltas = testing::parse({.format = GetParam(), .tools = tools_, .in_thought = in_thought}, {*text});
     expect_valid(testing::output_of(deltas), *text);
   }
-  EXPECT_GT(complete, 3U);
+  EXPECT_GT(complete, 7U);
 }
 
 TEST_P(RequiredCalls, WhatModelsWriteIsAccepted) {
@@ -111,6 +152,29 @@ TEST_P(RequiredCalls, WhatModelsWriteIsAccepted) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     const testing::RandomOutput output = testing::RandomOutputs(syntax_of(GetParam()), seed).next(true);
     EXPECT_TRUE(accepts(matcher, output.text)) << output.text;
+  }
+}
+
+// The markers that a model has as control tokens are written as these, and cannot be spelled with other tokens; within a
+// string they are text.
+TEST_P(RequiredCalls, MarkersAreTheModelsOwnTokens) {
+  const Vocabulary vocabulary(markers(GetParam()));
+  const Matcher matcher = matcher_of(GetParam(), tools_, {.several = true}, vocabulary);
+  const Matcher in_text = matcher_of(GetParam(), tools_, {.several = true});
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const testing::RandomOutput output = testing::RandomOutputs(syntax_of(GetParam()), seed).next(true);
+    const auto tokens = tokens_of(matcher, output.text, vocabulary);
+    ASSERT_TRUE(tokens) << output.text;
+    const bool has_markers = std::ranges::any_of(*tokens, [](TokenId id) { return index(id) >= 256; });
+    EXPECT_EQ(accepts(matcher, output.text), !has_markers) << output.text;
+    EXPECT_TRUE(accepts(in_text, output.text)) << output.text;
+    const Spelling& spelling = syntax_of(GetParam()).spelling;
+    const auto begins_with = [&](std::string_view marker) {
+      return spelling.list_open.starts_with(marker) ||
+             (spelling.list_open.empty() && spelling.open.starts_with(marker));
+    };
+    const bool begins_with_one = std::ranges::any_of(markers(GetParam()), begins_with);
+    EXPECT_EQ(index(tokens->front()) >= 256U, begins_with_one) << output.text;
   }
 }
 

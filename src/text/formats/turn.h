@@ -16,6 +16,8 @@ struct Turn {
   bool results_have_names = false;   // `name` of a tool's message, which clients leave out
   bool has_one_call = false;         // per message: several become as many messages, each before its result
 
+  bool operator==(const Turn&) const = default;
+
   static Turn of(std::string_view chat_template_source);
 
   // `messages`: a JSON array of objects. Everything this does not name stays as it is.

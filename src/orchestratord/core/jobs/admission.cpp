@@ -151,9 +151,12 @@ Error Admissions::queue_full_error() const {
 
 // Everything that can be refused before a place in the queue is taken.
 std::optional<Error> Admissions::refusal(const Submit& e, ModelIndex model_index) {
-  const jobs::JobSpec& spec = e.job;
   if (env_.draining()) return stopping_error();
-  if (auto error = ledger_.arrives(spec)) return error;
+  if (auto error = ledger_.arrives(e.job)) return error;
+  return lasting_refusal(e.job, model_index);
+}
+
+std::optional<Error> Admissions::lasting_refusal(const jobs::JobSpec& spec, ModelIndex model_index) {
   if (auto error = context_error(spec)) return error;
   if (auto error = ledger_.refusal(spec)) return error;
   if (auto error = placement_error(spec)) return error;

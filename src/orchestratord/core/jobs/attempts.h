@@ -15,6 +15,7 @@ class Admissions : Handler {
   using Handler::Handler;
 
   void on(Submit& e);
+  void on(QueryPreview& e);
   void restore(std::vector<jobs::RestoredJob>& restored);
   void admitted(Job& job);
   void admission_failed(Job& job, const base::Error& error);
@@ -23,6 +24,9 @@ class Admissions : Handler {
 
  private:
   std::optional<base::Error> refusal(const Submit& e, ModelIndex model_index);
+  // The same but for the throttle, which counts who asks.
+  std::optional<base::Error> lasting_refusal(const jobs::JobSpec& spec, ModelIndex model_index);
+  wire::JobPreview preview(const jobs::JobSpec& spec, ModelIndex model_index);
   std::optional<base::Error> context_error(const jobs::JobSpec& spec) const;
   std::optional<base::Error> placement_error(const jobs::JobSpec& spec) const;
   std::optional<base::Error> memory_error(const jobs::JobSpec& spec) const;

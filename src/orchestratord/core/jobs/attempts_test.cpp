@@ -296,5 +296,22 @@ TEST(Attempts, AGoneWorkersAttemptsAreGivenUp) {
   EXPECT_EQ(d.query("j1").attempts, 1);
 }
 
+// ORCH-3039#re-estimate: the device is measured again, and what is placed from then on goes by what it has left.
+TEST(Attempts, AShortageOfDeviceMemoryHasTheDeviceMeasuredAgain) {
+  for (const bool is_short : {false, true}) {
+    Driver d;
+    d.add_worker();
+    d.lose(d.run("j1"), base::ErrorCode::kVramOom);
+    EXPECT_EQ(d.only<AskPoolState>().endpoint, "http://pool-1");
+    auto state = d.pool_state();
+    state.workers = {Driver::worker("w1")};
+    state.gpus[0].vram_allocated_bytes = 4 * kGb;
+    state.gpus[0].vram_available_bytes = is_short ? kGb : 4 * kGb;
+    d.see(state);
+    d.submit("j2", {.model = "b"});
+    EXPECT_EQ(d.none<StartWorker>(), is_short) << d.dump();
+  }
+}
+
 }  // namespace
 }  // namespace llorch::orchestratord::core

@@ -46,6 +46,12 @@ class Scheduler : Handler {
   void schedule();
   // What a decision about each group's first job looks at now, and that decision; none is carried out.
   void on(QueryPlacement& e);
+  // The decision about a job that nobody has submitted, and what it would wait for. REQUIRES: its group has no waiting job.
+  struct Preview {
+    wire::PlacementDecision decision;
+    std::optional<placement::Wait> wait;
+  };
+  Preview preview(const Job& job);
   placement::Resident resident(const Worker& worker, const std::string& gpu_id, std::uint32_t number);
 
  private:
@@ -68,6 +74,7 @@ class Scheduler : Handler {
   void record(const JobGroup& l, const Job& job, Priority priority, PassScratch& scratch);
   wire::PlacementSnapshot empty_snapshot() const;  // the policies alone
   wire::PlacementSnapshotJob snapshot_of(const JobGroup& l, const Job& job, Priority priority, PassScratch& scratch);
+  static wire::PlacementDecision snapshot_of(const placement::Decision& decision, const PassScratch& scratch);
   wire::CandidatePlace snapshot_of(const placement::DeviceChoice& choice, const placement::Devices& devices,
                                    const PassScratch& scratch) const;
   wire::ResidentWorker snapshot_of(const placement::Resident& resident, const Worker& worker) const;

@@ -111,26 +111,42 @@ wire::PlacementSnapshotJob Scheduler::snapshot_of(const JobGroup& l, const Job& 
   for (const placement::DeviceChoice& choice : devices.all) out.places.push_back(snapshot_of(choice, devices, scratch));
 
   placement::DecisionLog how;
-  const placement::Decision decision = placement::decide(
-      input, [&] { return devices; }, how);
-  out.decision.outcome = placement::outcome(decision);
+  out.decision = snapshot_of(placement::decide(
+                                 input, [&] { return devices; }, how),
+                             scratch);
+  return out;
+}
+
+wire::PlacementDecision Scheduler::snapshot_of(const placement::Decision& decision, const PassScratch& scratch) {
+  wire::PlacementDecision out{.outcome = std::string(placement::outcome(decision))};
   const auto at = [&](std::uint32_t device) {
-    out.decision.pool_id = scratch.places[device].pool->id.value;
-    out.decision.device_mask = *scratch.places[device].gpu_id;
+    out.pool_id = scratch.places[device].pool->id.value;
+    out.device_mask = *scratch.places[device].gpu_id;
   };
   const auto leave = [&](const auto& departure) {
     at(departure.device);
-    for (const std::uint32_t w : departure.workers) out.decision.worker_ids.push_back(scratch.residents[w]->id.value);
+    for (const std::uint32_t w : departure.workers) out.worker_ids.push_back(scratch.residents[w]->id.value);
   };
   if (const auto* use = std::get_if<placement::UseWorker>(&decision)) {
-    out.decision.pool_id = scratch.workers[use->worker]->pool_id.value;
-    out.decision.worker_ids.push_back(scratch.workers[use->worker]->id.value);
+    out.pool_id = scratch.workers[use->worker]->pool_id.value;
+    out.worker_ids.push_back(scratch.workers[use->worker]->id.value);
   }
   if (const auto* start = std::get_if<placement::StartOn>(&decision)) at(start->device);
   if (const auto* evict = std::get_if<placement::Evict>(&decision)) leave(*evict);
   if (const auto* reserve = std::get_if<placement::Reserve>(&decision)) leave(*reserve);
-  if (const auto* wait = std::get_if<placement::Wait>(&decision)) out.decision.wait = placement::code(wait->code);
+  if (const auto* wait = std::get_if<placement::Wait>(&decision)) out.wait = placement::code(wait->code);
   return out;
+}
+
+Scheduler::Preview Scheduler::preview(const Job& job) {
+  PassScratch scratch;
+  const JobGroup& l = group(job.group);
+  const placement::PlacementInput input = input_for(l, job, job.spec.priority, scratch);
+  placement::DecisionLog how;
+  const placement::Decision decision = placement::decide(
+      input, [&] { return devices_for(l, scratch); }, how);
+  const auto* wait = std::get_if<placement::Wait>(&decision);
+  return {snapshot_of(decision, scratch), wait ? std::optional(*wait) : std::nullopt};
 }
 
 wire::PlacementSnapshot Scheduler::empty_snapshot() const {

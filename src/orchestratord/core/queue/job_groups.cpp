@@ -101,21 +101,23 @@ void JobGroups::drop_advice() {
 // The numbers of groups without jobs are used again: clients may think of any number of placements.
 void JobGroups::pass_over() {
   for (const GroupIndex index : std::exchange(allowed_, {})) at(index).may_add_worker = false;
-  for (const GroupIndex index : emptied_) {
-    const JobGroup& l = at(index);
-    if (l.jobs > 0 || !index_of_.contains(l)) continue;
-    ASSERT(!l.wait && queue_.count_of(index) == 0, "group {}", index.value);
-    Model& m = models_.at(l.model);
-    for (const auto* workers : {&registry_.workers_of(m.facts.digest), &registry_.loading_of(m.facts.model_ref)}) {
-      for (Worker* w : *workers) {
-        if (w->started_for == index.value) w->started_for.reset();
-      }
-    }
-    std::erase(m.groups.value_, index);
-    index_of_.erase(GroupKey(l));
-    free_.push_back(index);
-  }
+  for (const GroupIndex index : emptied_) drop_if_empty(index);
   emptied_.clear();
+}
+
+void JobGroups::drop_if_empty(GroupIndex index) {
+  const JobGroup& l = at(index);
+  if (l.jobs > 0 || !index_of_.contains(l)) return;
+  ASSERT(!l.wait && queue_.count_of(index) == 0, "group {}", index.value);
+  Model& m = models_.at(l.model);
+  for (const auto* workers : {&registry_.workers_of(m.facts.digest), &registry_.loading_of(m.facts.model_ref)}) {
+    for (Worker* w : *workers) {
+      if (w->started_for == index.value) w->started_for.reset();
+    }
+  }
+  std::erase(m.groups.value_, index);
+  index_of_.erase(GroupKey(l));
+  free_.push_back(index);
 }
 
 std::int64_t JobGroups::ahead_of(const Job& job) const {

@@ -78,6 +78,8 @@ class JobGroups : Owner {
   // Into the queue, with its place by arrival.
   void put_back(const Job& job, std::int64_t ready_at_ms, bool displaceable);
   void not_entered(GroupIndex index);  // nobody came in after intern()
+  // The same, at once. REQUIRES as pass_over().
+  void drop_if_empty(GroupIndex index);
 
   // What the first job of a group waits for, until the next pass over it.
   void set_wait(GroupIndex index, placement::Wait wait);

@@ -98,6 +98,9 @@ struct Describe {
   std::string operator()(const AnswerQueryPlacement& c) const {
     return fmt::format("AnswerQueryPlacement {} {}", c.request.value, wire::encode(c.snapshot));
   }
+  std::string operator()(const AnswerQueryPreview& c) const {
+    return fmt::format("AnswerQueryPreview {} {}", c.request.value, wire::encode(c.preview));
+  }
   std::string operator()(const AnswerPool& c) const {
     return fmt::format(
         "AnswerPool {} {}", c.request.value,

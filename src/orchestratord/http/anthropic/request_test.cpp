@@ -40,7 +40,7 @@ TEST(AnthropicRequest, LeavesTheDefaultsOfThatApi) {
 TEST(AnthropicRequest, FieldsReachTheSubmission) {
   const Request request = decoded(
       R"("stream":true,"temperature":0.5,"top_p":0.9,"top_k":40,"stop_sequences":["END"],"seed":7,"min_p":0.1,
-         "metadata":{"user_id":"u"},"service_tier":"auto","cache_control":{"type":"ephemeral"},
+         "metadata":{"user_id":"u"},"service_tier":"auto","cache_control":{"type":"ephemeral"},"context_management":{"edits":[]},
          "thinking":{"type":"enabled","budget_tokens":2048},
          "output_config":{"effort":"max","format":{"type":"json_schema","schema":{"type":"object"}}})");
   const wire::SubmitRequest& s = request.submission;

@@ -101,12 +101,16 @@ void Gateway::answer(const tasks::Admission& admission, const Call& call, const 
                            now.mono_ms);
 }
 
-void Gateway::models(const net::Request&, const net::ExchangePtr& exchange) {
+// Both APIs have these two routes; theirs says which of them a client speaks.
+bool Gateway::is_anthropic(const net::Request& request) { return request.headers.get("Anthropic-Version").has_value(); }
+
+void Gateway::models(const net::Request& request, const net::ExchangePtr& exchange) {
   std::vector<std::string> names;
   for (const wire::CatalogModel& model : context_.names->list()) {
     if (!model.model_ref.empty()) names.push_back(model.model_id);
   }
-  exchange->respond(net::http::json_response(200, model_list(names, started_unix_s())));
+  exchange->respond(net::http::json_response(200, is_anthropic(request) ? anthropic_model_list(names, started_unix_s())
+                                                                        : model_list(names, started_unix_s())));
 }
 
 void Gateway::model(const net::Request& request, const net::ExchangePtr& exchange) {
@@ -117,7 +121,8 @@ void Gateway::model(const net::Request& request, const net::ExchangePtr& exchang
         base::Error{
             base::ErrorCode::kModelNotFound, "no model has this name; GET /v1/models lists those that are", {}});
   }
-  exchange->respond(net::http::json_response(200, model_object(name, started_unix_s())));
+  exchange->respond(net::http::json_response(200, is_anthropic(request) ? anthropic_model_object(name, started_unix_s())
+                                                                        : model_object(name, started_unix_s())));
 }
 
 std::int64_t Gateway::started_unix_s() const {

@@ -123,8 +123,9 @@ base::Result<> check_response(const wire::ResponsesRequest& body) {
   if (body.common.n.value_or(1) != 1) {
     return refused("n", "unsupported", "n must be 1: a response has one output; send it again with another seed");
   }
-  if (body.truncation.value_or("disabled") != "disabled") {
-    return refused("truncation", "unsupported", "truncation must be disabled: nothing is ever truncated");
+  const std::string truncation = body.truncation.value_or("disabled");
+  if (truncation != "disabled" && truncation != "auto") {
+    return refused("truncation", "enum", "truncation is auto or disabled; nothing is ever truncated either way");
   }
   return {};
 }

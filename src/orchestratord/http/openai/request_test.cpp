@@ -249,7 +249,7 @@ TEST(OpenAiResponse, FieldsReachTheSubmission) {
       R"({"model":"m","input":"hi","stream":true,"max_output_tokens":9,"temperature":0.5,"top_logprobs":2,
           "text":{"format":{"type":"json_schema","name":"x","schema":{"type":"integer"}},"verbosity":"low"},
           "tools":[{"type":"function","name":"f","parameters":{"type":"object"},"strict":true}],
-          "reasoning":{"effort":"low","summary":"auto"},"store":true,"include":[],"truncation":"disabled","seed":7})");
+          "reasoning":{"effort":"low","summary":"auto"},"store":true,"include":[],"truncation":"auto","seed":7})");
   ASSERT_TRUE(request) << request.error().message;
   const wire::SubmitRequest& s = request->submission;
   EXPECT_EQ(s.max_tokens, 9);
@@ -280,7 +280,7 @@ TEST(OpenAiResponse, RefusalsNameTheFieldAndTheReason) {
       {R"("input":[{"role":"user","content":[{"type":"input_image","file_id":"x"}]}])", "input[0].content[0].image_url",
        "missing"},
       {R"("input":"a","previous_response_id":"x")", "previous_response_id", "unsupported"},
-      {R"("input":"a","truncation":"auto")", "truncation", "unsupported"},
+      {R"("input":"a","truncation":"middle")", "truncation", "enum"},
       {R"("input":"a","n":2)", "n", "unsupported"},
       {R"("input":"a","tools":[{"type":"web_search"}])", "tools[0].type", "unsupported"},
       {R"("input":"a","tool_choice":"required")", "tool_choice", "combination"},

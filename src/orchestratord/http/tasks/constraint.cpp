@@ -1,5 +1,7 @@
 #include "orchestratord/http/tasks/constraint.h"
 
+#include <fmt/format.h>
+
 #include "grammar/grammar.h"
 
 namespace llorch::orchestratord::http::tasks {
@@ -7,10 +9,18 @@ namespace llorch::orchestratord::http::tasks {
 using grammar::Grammar;
 using grammar::Limits;
 
-base::Result<> check_constraint(const wire::SamplingRequest& request) {
-  const auto check = [](const char* field, auto compile, const std::string& text) -> base::Result<> {
+base::Result<> check_constraint(const wire::SamplingRequest& request, const models::KnownModel& model) {
+  const auto check = [&model](const char* field, auto compile, const std::string& text) -> base::Result<> {
     auto compiled = compile(text, Limits{});
     if (!compiled) return base::fail(std::move(compiled.error()).with("field", std::string(field)));
+    for (const base::TokenId token : (*compiled)->control_tokens()) {
+      if (!model.format->marker(token).empty() || !model.format_with_tools->marker(token).empty()) continue;
+      return base::fail(base::Error{
+          base::ErrorCode::kInvalidParams,
+          fmt::format("{} names token {}, which is no control token that the model's chat format uses; leave it out",
+                      field, base::index(token)),
+          {}}.with("field", std::string(field)));
+    }
     return {};
   };
   if (request.json_schema) return check("json_schema", Grammar::from_json_schema, request.json_schema->text);

@@ -50,7 +50,8 @@ base::Result<ChatTurn> chat_turn(wire::SubmitRequest request, const chat::ToolUs
     using Thought = formats::RequiredCall::Thought;
     request.sampling.grammar = TRY(formats::required_call(
         format->format, tools,
-        {.name = use.function, .several = use.several, .thought = in_thought ? Thought::kIsOpen : Thought::kNone}));
+        {.name = use.function, .several = use.several, .thought = in_thought ? Thought::kIsOpen : Thought::kNone},
+        format->markers));
   }
   std::shared_ptr<const chat::Reading> reading;
   if (!tools.empty() || in_thought || formats::knows_thoughts(format->format)) {

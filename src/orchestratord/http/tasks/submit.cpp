@@ -125,25 +125,40 @@ base::Result<> Submitter::check(const net::http::Principal& caller) const {
   return base::fail(std::move(*error));
 }
 
-void Submitter::submit(Submission submission, Done done) {
-  if (*context_.stopping) return done(base::fail(stopping_error()));
-  auto inputs = take_inputs(std::move(submission.request), context_.config->orchestratord.limits);
-  if (!inputs) return done(base::fail(std::move(inputs).error()));
-  const auto pending = std::make_shared<Pending>();
-  pending->done = std::move(done);
+base::Result<Submitter::PendingPtr> Submitter::take(Submission submission) const {
+  if (*context_.stopping) return base::fail(stopping_error());
+  Inputs inputs = TRY(take_inputs(std::move(submission.request), context_.config->orchestratord.limits));
+  auto pending = std::make_shared<Pending>();
   pending->correlation_id = std::move(submission.correlation_id);
   pending->caller = std::move(submission.caller);
-  pending->request = std::move(inputs->request);
-  pending->images = std::move(inputs->images);
+  pending->request = std::move(inputs.request);
+  pending->images = std::move(inputs.images);
   pending->request_sha256 = digest_of(pending->request, pending->images);
   pending->tool_use = std::move(submission.tool_use);
   pending->long_inputs = submission.long_inputs;
+  pending->context_tokens = submission.context_tokens;
   pending->client_named = pending->request.task_id.has_value();
   const std::string task_id = pending->client_named ? *pending->request.task_id : base::uuid_v4(*context_.entropy);
   pending->task_id = kept_id(pending->caller, task_id);
   // The operator's task_id is the job's id as well if it is a UUID.
   pending->job_id =
       base::is_uuid(task_id) ? job_id_of_task(pending->caller, task_id) : base::JobId(base::uuid_v4(*context_.entropy));
+  return pending;
+}
+
+void Submitter::preview(Submission submission, PreviewDone done) {
+  auto taken = take(std::move(submission));
+  if (!taken) return done(base::fail(std::move(taken).error()));
+  (*taken)->previewed = std::move(done);
+  (*taken)->client_named = false;  // no other submission waits for it
+  find_model(*taken);
+}
+
+void Submitter::submit(Submission submission, Done done) {
+  auto taken = take(std::move(submission));
+  if (!taken) return done(base::fail(std::move(taken).error()));
+  const PendingPtr pending = *std::move(taken);
+  pending->done = std::move(done);
   if (!pending->client_named) return find_model(pending);
   {
     const std::lock_guard lock(mutex_);
@@ -213,18 +228,34 @@ void Submitter::find_reading(const PendingPtr& pending, Admission admission) {
 
 void Submitter::find_model(const PendingPtr& pending) {
   const wire::SubmitRequest& request = pending->request;
-  if (auto error = early_refusal(
-          {.account = pending->caller.account, .tokens = tokens_of(*pending), .priority = request.priority})) {
-    return finish(pending, base::fail(std::move(*error)));
+  const std::string& name = request.model ? *request.model : *request.model_ref;
+  if (!pending->previewed) {
+    if (auto error = early_refusal(
+            {.account = pending->caller.account, .tokens = tokens_of(*pending), .priority = request.priority})) {
+      return finish(pending, base::fail(std::move(*error)));
+    }
   }
-  tasks::find_model(context_, context_.names->use(request.model ? *request.model : *request.model_ref),
+  tasks::find_model(context_, pending->previewed ? context_.names->resolve(name) : context_.names->use(name),
                     pending->correlation_id, [this, pending](base::Result<FoundModel> found) {
                       if (!found) return finish(pending, base::fail(std::move(found).error()));
                       tokenise(pending, found->ref, found->model);
                     });
 }
 
+base::Result<> Submitter::check_context(const Pending& pending, const models::KnownModel& model) const {
+  const std::int64_t context =
+      core::jobs::context_tokens(model.facts, context_.config->orchestratord.worker_context_tokens);
+  if (context <= 0 || pending.context_tokens <= context) return {};
+  return base::fail(Error{
+      ErrorCode::kInvalidParams,
+      fmt::format("ctx is {}, and the context of the model has {} tokens", pending.context_tokens, context),
+      {}}.with("field", std::string("ctx"))
+                        .with("reason", std::string("CONTEXT_TOO_LARGE"))
+                        .with("context_tokens", context));
+}
+
 void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model) {
+  if (const auto fits = check_context(*pending, model); !fits) return finish(pending, base::fail(fits.error()));
   if (const auto does = check_workload(pending->request, model.facts); !does) {
     return finish(pending, base::fail(does.error()));
   }
@@ -241,7 +272,7 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
   if (!fits) return finish(pending, base::fail(fits.error()));
   const auto stops = text::validate_stop_strings(*model.tokenizer, request.stop);
   if (!stops) return finish(pending, base::fail(stops.error()));
-  if (const auto constraint = check_constraint(request.sampling); !constraint) {
+  if (const auto constraint = check_constraint(request.sampling, model); !constraint) {
     return finish(pending, base::fail(constraint.error()));
   }
   const std::int64_t max_tokens = max_tokens_of(request, model.facts, tokens.size());
@@ -339,6 +370,11 @@ std::int64_t Submitter::max_tokens_of(const wire::SubmitRequest& request, const 
 
 void Submitter::enqueue(const PendingPtr& pending, const std::shared_ptr<LiveJobData>& job) {
   const store::JobRecord& record = job->record;
+  if (pending->previewed) {
+    return context_.core->ask<core::AnswerQueryPreview>(
+        core::QueryPreview{.request = {}, .job = job_spec(record)},
+        [pending](core::AnswerQueryPreview answer) { pending->previewed(std::move(answer.preview)); });
+  }
   // The stream is there before the 202, so that a client that is quick finds it.
   job->stream = context_.hub->open(record.job_id, record.on_disconnect, record.tenant_id);
   context_.jobs->add(job);
@@ -370,6 +406,7 @@ void Submitter::answer(const PendingPtr& pending, const streams::StreamPtr& stre
 
 // The next submission of the same task_id finds the row, or is the first one now.
 void Submitter::finish(const PendingPtr& pending, base::Result<Admission> result) {
+  if (pending->previewed) return pending->previewed(base::fail(std::move(result).error()));
   pending->done(std::move(result));
   if (!pending->client_named) return;
   PendingPtr next;

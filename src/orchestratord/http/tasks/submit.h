@@ -32,6 +32,7 @@ struct Submission {
   // Of a chat API: messages are told as the model's template wants them, and the answer's calls and thoughts are read.
   std::optional<chat::ToolUse> tool_use{};
   LongInputs long_inputs = LongInputs::kRefuse;  // of embeddings
+  std::int64_t context_tokens = 0;               // that the model is to have; 0: as many as there are
 };
 
 // A submission's job: durable, and either new or that of an earlier submission under the same task_id.
@@ -74,10 +75,16 @@ class Submitter {
   // Takes long for a long prompt: it is tokenised. REQUIRES: on the desk's thread.
   void submit(Submission submission, Done done);
 
+  // What submit() would do now. Nothing is admitted, and neither throttle nor metrics count it. `done` as of submit(), with an
+  // error where the request itself is none that could ever be admitted.
+  using PreviewDone = std::function<void(base::Result<wire::JobPreview>)>;
+  void preview(Submission submission, PreviewDone done);
+
  private:
   // One submission on its way.
   struct Pending {
     Done done;
+    PreviewDone previewed;  // instead of `done`
     base::CorrelationId correlation_id;
     net::http::Principal caller;
     wire::SubmitRequest request;
@@ -90,16 +97,20 @@ class Submitter {
     std::shared_ptr<const chat::Reading> reading;  // of the answer
     std::int64_t tokens_in = 0;                    // of the prompt
     LongInputs long_inputs = LongInputs::kRefuse;
+    std::int64_t context_tokens = 0;
     std::vector<std::int64_t> cut_inputs;
   };
   using PendingPtr = std::shared_ptr<Pending>;
   core::sessions::QuotaTable::Standing::Tokens tokens_of(const Pending& pending) const;
 
+  base::Result<PendingPtr> take(Submission submission) const;
   std::optional<base::Error> early_refusal(const AdmissionBoard::Newcomer& newcomer) const;
   void look_up_task(const PendingPtr& pending);
   void repeat_answer(const PendingPtr& pending, const store::JobRecord& record);
   void find_reading(const PendingPtr& pending, Admission admission);
   void find_model(const PendingPtr& pending);
+  // Errors: INVALID_PARAMS.
+  base::Result<> check_context(const Pending& pending, const models::KnownModel& model) const;
   void tokenise(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model);
   void hand_on_text(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model);
   void tokenise_inputs(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model);

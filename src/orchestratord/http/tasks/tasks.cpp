@@ -181,6 +181,16 @@ void Tasks::submit(const net::Request& request, const net::ExchangePtr& exchange
   submitter_.submit(std::move(submission), std::move(done));
 }
 
+void Tasks::preview(const net::Request& request, const net::ExchangePtr& exchange) {
+  auto body = decode_request(request.body);
+  if (!body) return refuse(context_, exchange, std::move(body).error());
+  submitter_.preview({*std::move(body), request.peer.principal, request.correlation_id},
+                     [this, exchange](base::Result<wire::JobPreview> preview) {
+                       if (!preview) return refuse(context_, exchange, std::move(preview).error());
+                       exchange->respond(net::http::json_response(200, wire::encode(*preview)));
+                     });
+}
+
 Tasks::Refused Tasks::refusing(const net::ExchangePtr& exchange) const {
   return [this, exchange](Error error) { refuse(context_, exchange, std::move(error)); };
 }
@@ -365,6 +375,18 @@ void Tasks::cancel(const net::Request& request, const net::ExchangePtr& exchange
   context_.core->ask<core::AnswerCancel>(
       core::CancelRequested{.request = {}, .job_id = *job_id, .reason = core::jobs::CancelReason::kClientRequest},
       [this, asked](const core::AnswerCancel& answer) { answer_cancel(asked, answer); });
+}
+
+void Tasks::cancel(const base::JobId& job_id, const net::http::Principal& caller,
+                   std::function<void(base::Result<>)> done) {
+  if (find_live({job_id, caller, nullptr}) == nullptr) {
+    return find_stored(
+        job_id, caller, [done](const store::JobRecord&) { done({}); },
+        [done](Error error) { done(base::fail(std::move(error))); });
+  }
+  context_.core->ask<core::AnswerCancel>(
+      core::CancelRequested{.request = {}, .job_id = job_id, .reason = core::jobs::CancelReason::kClientRequest},
+      [done = std::move(done)](const core::AnswerCancel&) { done({}); });
 }
 
 void Tasks::answer_cancel(const Asked& asked, const core::AnswerCancel& answer) {

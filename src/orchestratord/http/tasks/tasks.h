@@ -17,12 +17,16 @@ class Tasks {
       : context_(context), submitter_(submitter), kept_results_(kept_results) {}
 
   // With ?stream=true or ?wait=true, the answer is the job's stream or its result instead of a 202. REQUIRES: on the
-  // desk's thread.
+  // desk's thread; so does preview(), which tells what submit() would do now.
+  void preview(const net::Request& request, const net::ExchangePtr& exchange);
   void submit(const net::Request& request, const net::ExchangePtr& exchange);
   void show(const net::Request& request, const net::ExchangePtr& exchange);
   void list(const net::Request& request, const net::ExchangePtr& exchange);
   void events(const net::Request& request, const net::ExchangePtr& exchange);
   void cancel(const net::Request& request, const net::ExchangePtr& exchange);
+  // The same for a job whose caller is known: `done`, on any thread, once it is decided, also if the job had ended. Errors:
+  // JOB_NOT_FOUND, STORE_UNAVAILABLE.
+  void cancel(const base::JobId& job_id, const net::http::Principal& caller, std::function<void(base::Result<>)> done);
   // What a job had kept.
   void result(const net::Request& request, const net::ExchangePtr& exchange);
   void remove_result(const net::Request& request, const net::ExchangePtr& exchange);
