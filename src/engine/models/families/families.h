@@ -36,5 +36,8 @@ extern const Family kExaone4;
 extern const Family kErnie45;
 extern const Family kHunyuan;
 extern const Family kApertus;
+extern const Family kGemma4;
+extern const Family kKimiLinear;
+extern const Family kDeepseekV32;
 
 }  // namespace llorch::engine::models::families

@@ -17,6 +17,8 @@ enum class OpType : std::uint8_t {
   kAdd,
   kLmHead,
   kPool,
+  kLayerInput,
+  kLightningIndex,
   kVisionPatchEmbed,
   kVisionSpatialMerge,
   kVisionDeepstackExtract,

@@ -23,6 +23,8 @@ constexpr plan::Opcode opcode_of(OpType type) {
     case OpType::kAdd: return Opcode::kResidualAdd;
     case OpType::kLmHead: return Opcode::kLmHead;
     case OpType::kPool: return Opcode::kPool;
+    case OpType::kLayerInput: return Opcode::kLayerInput;
+    case OpType::kLightningIndex: return Opcode::kLightningIndex;
     case OpType::kVisionPatchEmbed: return Opcode::kVisionPatchEmbed;
     case OpType::kVisionSpatialMerge: return Opcode::kVisionSpatialMerge;
     case OpType::kVisionDeepstackExtract: return Opcode::kVisionDeepstackExtract;

@@ -25,7 +25,9 @@ plan::MoeParams moe_params(const ModelConfig& config, SlotsPresent present);
 plan::MambaMixerParams mamba_params(const ModelConfig& config, std::uint16_t layer);
 plan::GatedDeltaParams gated_delta_params(const ModelConfig& config, std::uint16_t layer);
 plan::ShortconvParams shortconv_params(const ModelConfig& config, std::uint16_t layer);
-plan::ResidualAddParams add_params(const ModelConfig& config);
+plan::ResidualAddParams add_params(const ModelConfig& config, std::uint16_t layer, bool scaled);
+plan::LightningIndexParams lightning_index_params(const ModelConfig& config, std::uint16_t layer);
+plan::LayerInputParams layer_input_params(const ModelConfig& config, std::uint16_t layer);
 plan::LmHeadParams head_params(const ModelConfig& config, bool tied);
 plan::PoolParams pool_params(const ModelConfig& config);
 

@@ -48,6 +48,8 @@ constexpr AdapterTables make_tables() {
   put<ScatterAdapter>(tables, Opcode::kVisionScatter, kInPlace);
   put<LmHeadAdapter>(tables, Opcode::kLmHead, kMatrices);
   put<PoolAdapter>(tables, Opcode::kPool, {.supports_batch = true});
+  put<LightningIndexAdapter>(tables, Opcode::kLightningIndex, kMatrices);
+  put<LayerInputAdapter>(tables, Opcode::kLayerInput, kMatrices);
   return tables;
 }
 
