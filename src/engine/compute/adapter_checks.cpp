@@ -45,6 +45,8 @@ class Checks {
       case Opcode::kDense: return dense(param_as<DenseParams>(args_.params));
       case Opcode::kLmHead: return weights({LmHeadSlot::kWeight});
       case Opcode::kPool: return pool(param_as<PoolParams>(args_.params));
+      case Opcode::kLightningIndex: return lightning_index(param_as<LightningIndexParams>(args_.params));
+      case Opcode::kLayerInput: return layer_input(param_as<LayerInputParams>(args_.params));
     }
     ASSERT(false, "opcode {}", static_cast<int>(args_.insn.opcode));
   }
@@ -61,6 +63,7 @@ class Checks {
   Result<> moe(const MoeParams& p) const;
   Result<> mamba(const MambaMixerParams& p) const;
   Result<> gated_delta(const GatedDeltaParams& p) const;
+  Result<> lightning_index(const LightningIndexParams& p) const;
   Result<> shortconv(const ShortconvParams& p) const;
   Result<> mla(const MlaAttentionParams& p) const;
   Result<> patch_embed(const VisionPatchEmbedParams& p) const;
@@ -68,6 +71,7 @@ class Checks {
   Result<> scatter(const VisionScatterParams& p) const;
   Result<> pool(const PoolParams& p) const;
   Result<> dense(const DenseParams& p) const;
+  Result<> layer_input(const LayerInputParams& p) const;
 
   // Every weight against its slot; `allowed` are the slots the opcode's adapters read.
   template <class Slot>
@@ -105,11 +109,15 @@ Result<> Checks::attention(const AttentionParams& p) const {
   TRY(require_positions());
   using enum AttentionSlot;
   TRY(weights({kQ, kK, kV, kO, kQNorm, kKNorm, kQBias, kKBias, kVBias, kOBias, kSinks, kGate}));
+  TRY(require(present(kK) == (p.shares_cache == 0) && present(kV) == (p.shares_cache == 0),
+              "keys and values that params and weights disagree on"));
+  TRY(require(p.shares_cache == 0 || (p.causal != 0 && p.qk_norm != QkNorm::kPerRow),
+              "another layer's cache without one, or with norms over all heads"));
   TRY(require(p.chunked == 0 || (p.causal != 0 && p.window != 0),
               "windows of no width, or of rows that see each other"));
   TRY(require(present(kGate) == (p.gate != AttentionGate::kNone), "a gate that params and weights disagree on"));
   const bool wants_norm = p.qk_norm != QkNorm::kNone && p.qk_norm != QkNorm::kUnitRotated;
-  TRY(require(present(kQNorm) == wants_norm && present(kKNorm) == wants_norm,
+  TRY(require(present(kQNorm) == wants_norm && present(kKNorm) == (wants_norm && p.shares_cache == 0),
               "head norms that params and weights disagree on"));
   return require(present(kSinks) == (p.has_sinks != 0), "sinks that params and weights disagree on");
 }
@@ -177,7 +185,24 @@ Result<> Checks::gated_delta(const GatedDeltaParams& p) const {
   TRY(require(p.d_k <= kernels_.key_dims_max,
               fmt::format("heads of more than {} key dimensions", kernels_.key_dims_max)));
   using enum GatedDeltaSlot;
-  return weights({kQkv, kZ, kBeta, kDecay, kConvWeight, kA, kDtBias, kNorm, kOutProj});
+  TRY(require(present(kZA) == (p.rank != 0) && present(kDecayA) == (p.rank != 0),
+              "projections in two steps that params and weights disagree on"));
+  return weights({kQkv, kZ, kBeta, kDecay, kConvWeight, kA, kDtBias, kNorm, kOutProj, kZA, kDecayA});
+}
+
+Result<> Checks::lightning_index(const LightningIndexParams& p) const {
+  const auto kv_dtype = static_cast<DType>(p.kv_dtype);
+  TRY(require(kv_dtype == DType::kF32 || kv_dtype == DType::kF16, "a KV type other than f32 and f16"));
+  TRY(require(p.rope_layout == RopeLayout::kHalf || p.rope_layout == RopeLayout::kInterleaved, "no rotation"));
+  TRY(require(p.d_rope % 2 == 0 && p.d_rope <= p.d_index, "an odd rotation width, or one beyond the head"));
+  TRY(require(p.top_k != 0 && p.heads != 0, "nothing to choose, or nobody who does"));
+  TRY(require(p.d_index <= kernels_.key_dims_max,
+              fmt::format("heads of more than {} dimensions", kernels_.key_dims_max)));
+  TRY(require(args_.limits.context_tokens_max <= std::uint64_t{p.words} * 32,
+              fmt::format("a context beyond its {} bits", std::uint64_t{p.words} * 32)));
+  TRY(require_positions());
+  using enum IndexSlot;
+  return weights({kQA, kQANorm, kQB, kK, kKNorm, kKNormBias, kWeights, kQABias});
 }
 
 Result<> Checks::shortconv(const ShortconvParams& p) const {
@@ -194,6 +219,8 @@ Result<> Checks::mla(const MlaAttentionParams& p) const {
   TRY(require(p.kv_lora + p.d_rope <= kernels_.key_dims_max && p.kv_lora <= kernels_.value_dims_max,
               fmt::format("compressed rows of more than {} dimensions, or latents of more than {}",
                           kernels_.key_dims_max, kernels_.value_dims_max)));
+  TRY(require(p.index_words == 0 || args_.limits.context_tokens_max <= std::uint64_t{p.index_words} * 32,
+              fmt::format("a context beyond its index of {} bits", std::uint64_t{p.index_words} * 32)));
   TRY(require_positions());
   using enum MlaSlot;
   TRY(weights({kQ, kQA, kQANorm, kQB, kKvA, kKvANorm, kKB, kVB, kO, kQABias, kKvABias, kOBias}));
@@ -229,6 +256,15 @@ Result<> Checks::pool(const PoolParams& p) const {
 Result<> Checks::dense(const DenseParams& p) const {
   TRY(require(p.act == DenseActivation::kNone || p.act == DenseActivation::kTanh, "an unknown activation"));
   return weights({DenseSlot::kWeight, DenseSlot::kBias});
+}
+
+Result<> Checks::layer_input(const LayerInputParams& p) const {
+  TRY(require(p.layer < p.layers, "a layer that the table has no columns for"));
+  TRY(require(p.act != Activation::kSwigluOai && p.act != Activation::kXielu, "swiglu_oai or xielu"));
+  const DType table = args_.views[static_cast<std::size_t>(LayerInputSlot::kTable)].dtype;
+  TRY(require(p.inner % 32 == 0 || !is_quantized(table), "blocks of the table that several layers share"));
+  using enum LayerInputSlot;
+  return weights({kGate, kProj, kContext, kNorm, kTable});
 }
 
 template <class Slot>

@@ -8,12 +8,15 @@
 
 namespace llorch::engine::compute {
 
+// Heads whose keys and values the instruction makes itself.
+inline std::uint32_t own_kv_heads(const plan::AttentionParams& p) { return p.shares_cache != 0 ? 0 : p.kv_heads; }
+
 // Column ranges of the projected rows [T, q | k | v].
 struct AttentionColumns {
   explicit AttentionColumns(const plan::AttentionParams& p)
       : k(std::uint64_t{p.heads} * p.d_qk),
-        v(k + std::uint64_t{p.kv_heads} * p.d_qk),
-        count(v + std::uint64_t{p.kv_heads} * p.d_v) {}
+        v(k + std::uint64_t{own_kv_heads(p)} * p.d_qk),
+        count(v + std::uint64_t{own_kv_heads(p)} * p.d_v) {}
   std::uint64_t k, v, count;
 };
 
@@ -42,6 +45,13 @@ struct MlaWidths {
   std::uint64_t latent_q, latent, attended;
 };
 
+// Column ranges of the projected rows [T, q | k | weights] of a lightning index.
+struct IndexColumns {
+  explicit IndexColumns(const plan::LightningIndexParams& p)
+      : k(std::uint64_t{p.heads} * p.d_index), weights(k + p.d_index), count(weights + p.heads) {}
+  std::uint64_t k, weights, count;
+};
+
 // Column ranges of the projected rows [T, z | x | b | c | dt].
 struct MambaColumns {
   explicit MambaColumns(const plan::MambaMixerParams& p)
@@ -53,7 +63,8 @@ struct MambaColumns {
   std::uint64_t x, b, c, dt, count;
 };
 
-// Column ranges of the projected rows [T, q | k | v | z | beta | decay]; q, k and v go through the convolution together.
+// Column ranges of the projected rows [T, q | k | v | z | beta | decay | z_a | decay_a], the last two where there is a rank; q, k and
+// v go through the convolution together.
 struct DeltaColumns {
   explicit DeltaColumns(const plan::GatedDeltaParams& p)
       : k(std::uint64_t{p.key_heads} * p.d_k),
@@ -61,8 +72,13 @@ struct DeltaColumns {
         z(v + std::uint64_t{p.value_heads} * p.d_v),
         beta(z + std::uint64_t{p.value_heads} * p.d_v),
         decay(beta + p.value_heads),
-        count(decay + p.value_heads) {}
-  std::uint64_t k, v, z, beta, decay, count;
+        decays(p.channel_decay != 0 ? std::uint64_t{p.value_heads} * p.d_k : p.value_heads),
+        z_a(decay + decays),
+        decay_a(z_a + p.rank),
+        count(decay_a + p.rank) {}
+  std::uint64_t k, v, z, beta, decay;
+  std::uint64_t decays;  // of a row
+  std::uint64_t z_a, decay_a, count;
 };
 
 inline plan::GatedDeltaStateLayout delta_state_layout(const plan::GatedDeltaParams& p) {

@@ -20,7 +20,8 @@ constexpr std::array kFamilies{
     &families::kMimoV2,        &families::kLlama4,    &families::kNemotronH,  &families::kLfm3,
     &families::kQwen2Moe,      &families::kQwen3Next, &families::kStarCoder2, &families::kCohere,
     &families::kStableLm,      &families::kExaone4,   &families::kErnie45,    &families::kHunyuan,
-    &families::kApertus,       &families::kBert,      &families::kNomicBert};
+    &families::kApertus,       &families::kBert,      &families::kNomicBert,  &families::kGemma4,
+    &families::kKimiLinear,    &families::kDeepseekV32};
 
 }  // namespace
 

@@ -18,15 +18,19 @@
 //                                            each row attends to its span of ctx.row_offsets, with a window
 //                                            to the rows less than that far from it on either side.
 //  mla_attention        (x)    -> y [T, D]   absorbed form: q~ = k_b[h] q_nope; score = scale (q~ . c + q_pe . k_pe);
-//                                            head output = v_b[h] (sum p c). Cache rows are [c | k_pe] only.
+//                                            head output = v_b[h] (sum p c). Cache rows are [c | k_pe] only. With a second
+//                                            input [T, index_words] only positions whose bit is set are attended to.
+//  lightning_index      (x)    -> y [T, words] u32: bits of the positions to attend to (params.h). State: KV (KvLayout, pages).
 //  swiglu               (x)    -> y [T, D]   gate up down (+ biases). y = down(act(gate(x)) * up(x)), or down(act(up(x)))
 //  moe                  (x)    -> y [T, D]   the k chosen experts in ascending order of the expert's number, then the
 //                                            shared expert. Ties in the choice go to the lower number.
 //  mamba_mixer          (x)    -> y [T, D]   Mamba-2; rows of a slot one after the other. State: MambaStateLayout.
 //  shortconv            (x)    -> y [T, D]   [b|c|x] = in_proj; out_proj(c * conv(b * x)). State: shortconv_state_bytes.
-//  residual_add         (a, b) -> y [T, D]   y = a + scale * b; y may be a
 //  position_embedding   (x)    -> y [T, D]   y = x + types[ctx.row_types[r]] + positions[first + ctx.positions[r]], added in
 //                                            that order, each where there is such a table; y may be x
+//  residual_add         (a, b) -> y [T, D]   y = a + scale * b, times sum_scale; y may be a
+//  layer_input       (x, e)    -> y [T, D]   e is what embedding gave. y = proj(act(gate(x)) * input), the input that
+//                                            params.h says, from columns layer * P.. of row ctx.row_ids[r] of the table
 //  lm_head              (x)    -> y [O, V]   w: [V, D]. x is [T, D]; y[i] = head of x[ctx.output_rows[i]], O = output_rows
 //                                            size, then times logit_mul, then soft cap
 //  pool                 (x)    -> y [O, D]   x is [T, D]; y[i] = row ctx.output_rows[i] (last), the first row of its span of

@@ -28,6 +28,8 @@ enum class Opcode : std::uint8_t {
   kLmHead = 33,      // output projection, logit multiplier, final soft cap
   kPool = 34,        // the rows of a sequence become one: the last, the first, or their mean
   kDense = 37,       // a linear layer over pooled rows
+  kLightningIndex = 36,  // which earlier positions a row attends to: the highest scores of a small attention of its own
+  kLayerInput = 35,      // what a layer adds of a table of its own: a row by id and one by the embedding, behind a gate
 };
 
 // Every table over opcodes has this many rows; an opcode is its own index.
@@ -36,7 +38,7 @@ inline constexpr std::size_t kOpcodeTableSize = 256;
 struct OpcodeInfo {
   Opcode opcode;
   std::string_view name;  // as plan dumps and errors print it
-  std::uint8_t inputs;    // registers read, in order
+  std::uint8_t inputs;    // registers read, in order; mla_attention reads one more when its params say so
   std::uint8_t outputs;   // registers written, in order; with none, what the instruction does is done to its state
   bool needs_state;       // an instruction of this opcode names a state descriptor (attention: only when causal)
 };
@@ -60,6 +62,8 @@ inline constexpr auto kOpcodes = std::to_array<OpcodeInfo>({
     {Opcode::kLmHead, "lm_head", 1, 1, false},
     {Opcode::kPool, "pool", 1, 1, false},
     {Opcode::kDense, "dense", 1, 1, false},
+    {Opcode::kLayerInput, "layer_input", 2, 1, false},
+    {Opcode::kLightningIndex, "lightning_index", 1, 1, true},
 });
 
 // True when the value is an opcode.

@@ -99,7 +99,9 @@ struct AttentionParams {
   AttentionGate gate;
   std::uint8_t chunked;             // positions are divided into windows that do not see each other
   std::uint8_t temperature_offset;  // 0 or 1, below
-  std::uint8_t padding[5];
+  std::uint8_t shares_cache;        // reads what an earlier layer of the same state has cached, and caches nothing
+  std::uint8_t unit_values;         // values are normed without a weight before they are cached, with qk_norm_eps
+  std::uint8_t padding[3];
   // q *= 1 + temperature * ln(1 + floor((position + temperature_offset) / temperature_length)); length 0 = off
   float temperature;
   std::uint32_t temperature_length;
@@ -120,8 +122,8 @@ struct MlaAttentionParams {
   std::uint32_t layer;
   std::uint32_t kv_ordinal;
   float scale;
-  float norm_eps;  // of q_a_norm and kv_a_norm
-  std::uint32_t reserved;
+  float norm_eps;             // of q_a_norm and kv_a_norm
+  std::uint32_t index_words;  // of a row of the second input, which has a bit for each position that counts; 0 = all do
   std::uint64_t
       kv_page_offset_bytes;  // the cache is KvLayout{kv_heads 1, d_qk kv_lora + d_rope, d_v 0}: rows [c | k_pe]
   RopeLayout rope_layout;
@@ -210,7 +212,8 @@ static_assert(sizeof(ShortconvParams) == 24);
 
 // Keys and values of a row go through a causal convolution and SiLU; q and k become unit vectors, q / sqrt(d_k) of one. Per value
 // head h, which reads key head h / (value_heads / key_heads), or h mod key_heads, with decay e^(a softplus(.)) and beta a sigmoid:
-// S = decay S; S += beta (v - S k) k^T; y = S q. Behind it the norm of every head, times silu(z).
+// S = decay S; S += beta (v - S k) k^T; y = S q. Behind it the norm of every head, times silu(z) or sigmoid(z). Decays are of a
+// head, or of each of its key channels. Decays and z go through `rank` numbers where there are such.
 struct GatedDeltaParams {
   static constexpr Opcode kOpcode = Opcode::kGatedDelta;
   std::uint32_t kind_version;
@@ -224,7 +227,10 @@ struct GatedDeltaParams {
   float norm_eps;
   float unit_eps;                // x / sqrt(sum of squares + unit_eps)
   std::uint8_t keys_take_turns;  // h mod key_heads
-  std::uint8_t padding[7];
+  std::uint8_t channel_decay;    // a decay for each of d_k
+  std::uint8_t sigmoid_gate;
+  std::uint8_t padding[1];
+  std::uint32_t rank;  // 0 = none
   std::uint64_t
       state_offset_bytes;  // of this layer inside a slot's kDeltaStateId block (state.h, GatedDeltaStateLayout)
 };
@@ -256,8 +262,8 @@ struct ResidualAddParams {
   static constexpr Opcode kOpcode = Opcode::kResidualAdd;
   std::uint32_t kind_version;
   std::uint32_t width;
-  float scale;  // y = a + scale * b; 1 = none
-  std::uint32_t padding;
+  float scale;      // y = a + scale * b; 1 = none
+  float sum_scale;  // y *= sum_scale; 0 = none
 };
 static_assert(sizeof(ResidualAddParams) == 16);
 
@@ -292,6 +298,50 @@ struct DenseParams {
   std::uint8_t padding[3];
 };
 static_assert(sizeof(DenseParams) == 16);
+// Per row: q = q_b(norm(q_a(x))) of H heads, w = weights(x) of one number a head; k = LayerNorm(k(x)), cached. The first d_rope
+// elements of q and k rotate. score of a position = scale * sum over h of w_h relu(q_h . k). The `top_k` positions with the highest
+// scores up to the row's own, all of them while there are no more, become bits of the output; of equal ones the first.
+struct LightningIndexParams {
+  static constexpr Opcode kOpcode = Opcode::kLightningIndex;
+  std::uint32_t kind_version;
+  std::uint32_t width;  // D
+  std::uint32_t q_lora;
+  std::uint32_t heads;
+  std::uint32_t d_index;
+  std::uint32_t d_rope;  // at most d_index
+  std::uint32_t top_k;
+  std::uint32_t words;  // of a row of the output: bit p % 32 of word p / 32 is position p
+  std::uint32_t rope_table_id;
+  std::uint32_t layer;
+  std::uint32_t kv_ordinal;
+  float scale;
+  float q_norm_eps;
+  float k_norm_eps;
+  std::uint64_t kv_page_offset_bytes;  // the cache is KvLayout{kv_heads 1, d_qk d_index, d_v 0}
+  RopeLayout rope_layout;
+  std::uint8_t kv_dtype;
+  std::uint8_t padding[6];
+};
+static_assert(sizeof(LightningIndexParams) == 72);
+
+// With e the row's embedding and t its row of the table, scaled: input = sum_scale * (norm(context_scale * context(e)) + t),
+// y = proj(act(gate(x)) * input).
+struct LayerInputParams {
+  static constexpr Opcode kOpcode = Opcode::kLayerInput;
+  std::uint32_t kind_version;
+  std::uint32_t width;   // D
+  std::uint32_t inner;   // P, elements of a layer's input
+  std::uint32_t rows;    // V, of the table
+  std::uint32_t layers;  // whose inputs stand side by side in a row of the table
+  std::uint32_t layer;
+  float table_scale;
+  float context_scale;
+  float sum_scale;
+  float norm_eps;
+  Activation act;
+  std::uint8_t padding[7];
+};
+static_assert(sizeof(LayerInputParams) == 48);
 
 struct VisionPatchEmbedParams {
   static constexpr Opcode kOpcode = Opcode::kVisionPatchEmbed;
@@ -374,6 +424,8 @@ constexpr bool visit_param_struct(Opcode opcode, Visitor&& visitor) {
     case Opcode::kPool: return visitor.template operator()<PoolParams>(), true;
     case Opcode::kDense: return visitor.template operator()<DenseParams>(), true;
     case Opcode::kPositionEmbedding: return visitor.template operator()<PositionEmbeddingParams>(), true;
+    case Opcode::kLayerInput: return visitor.template operator()<LayerInputParams>(), true;
+    case Opcode::kLightningIndex: return visitor.template operator()<LightningIndexParams>(), true;
   }
   return false;
 }

@@ -64,6 +64,21 @@ Value value(Dim dim, const GatedDeltaParams& p) {
     case Dim::kTaps: return p.d_conv;
     case Dim::kHeads: return p.value_heads;
     case Dim::kValue: return p.d_v;
+    case Dim::kRank: return p.rank;
+    case Dim::kGateIn:
+    case Dim::kDecayIn: return p.rank != 0 ? p.rank : p.width;
+    case Dim::kDecayRows: return p.channel_decay != 0 ? p.value_heads * p.d_k : p.value_heads;
+    default: return std::nullopt;
+  }
+}
+
+Value value(Dim dim, const LightningIndexParams& p) {
+  switch (dim) {
+    case Dim::kModel: return p.width;
+    case Dim::kQLora: return p.q_lora;
+    case Dim::kHeads: return p.heads;
+    case Dim::kQHeadRows: return p.heads * p.d_index;
+    case Dim::kValue: return p.d_index;
     default: return std::nullopt;
   }
 }
@@ -132,6 +147,16 @@ Value value(Dim dim, const PositionEmbeddingParams& p) {
     case Dim::kModel: return p.width;
     case Dim::kPositions: return p.positions;
     case Dim::kTypes: return p.types;
+    default: return std::nullopt;
+  }
+}
+
+Value value(Dim dim, const LayerInputParams& p) {
+  switch (dim) {
+    case Dim::kModel: return p.width;
+    case Dim::kInner: return p.inner;
+    case Dim::kVocab: return p.rows;
+    case Dim::kLayerInputs: return p.layers * p.inner;
     default: return std::nullopt;
   }
 }

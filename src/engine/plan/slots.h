@@ -42,11 +42,16 @@ enum class Dim : std::uint8_t {
   kKvLora,
   kKvLoraRope,  // kv_lora + d_rope
   kNope,
-  kValue,      // mla: d_v
-  kPatchRow,   // elements of a patch row
-  kGrid,       // rows of the position table
-  kMergeIn,    // merge_size^2 * width_in
-  kMergeNorm,  // width the merger's norm works on
+  kValue,        // mla: d_v
+  kPatchRow,     // elements of a patch row
+  kGrid,         // rows of the position table
+  kMergeIn,      // merge_size^2 * width_in
+  kMergeNorm,    // width the merger's norm works on
+  kLayerInputs,  // elements of the inputs of all layers
+  kRank,         // of a projection in two steps
+  kGateIn,       // what a gate is projected from: D, or the rank
+  kDecayIn,      // what decays are: D, or the rank
+  kDecayRows,    // gated delta: decays of a row
 };
 
 // How a backend will use a tensor; the union over all slots bound to it is given to Backend::upload_weight.
@@ -110,7 +115,20 @@ enum class MambaSlot : std::uint8_t {
   kOutBias,
   kCount
 };
-enum class GatedDeltaSlot : std::uint8_t { kQkv, kZ, kBeta, kDecay, kConvWeight, kA, kDtBias, kNorm, kOutProj, kCount };
+enum class GatedDeltaSlot : std::uint8_t {
+  kQkv,
+  kZ,
+  kBeta,
+  kDecay,
+  kConvWeight,
+  kA,
+  kDtBias,
+  kNorm,
+  kOutProj,
+  kZA,
+  kDecayA,
+  kCount
+};
 enum class ShortconvSlot : std::uint8_t { kInProj, kConvWeight, kOutProj, kConvBias, kInBias, kOutBias, kCount };
 enum class MlaSlot : std::uint8_t {
   kQ,
@@ -131,6 +149,8 @@ enum class EmbeddingSlot : std::uint8_t { kWeight, kCount };
 enum class PositionEmbeddingSlot : std::uint8_t { kPositions, kTypes, kCount };
 enum class DenseSlot : std::uint8_t { kWeight, kBias, kCount };
 enum class LmHeadSlot : std::uint8_t { kWeight, kCount };
+enum class IndexSlot : std::uint8_t { kQA, kQANorm, kQB, kK, kKNorm, kKNormBias, kWeights, kQABias, kCount };
+enum class LayerInputSlot : std::uint8_t { kGate, kProj, kContext, kNorm, kTable, kCount };
 enum class PatchEmbedSlot : std::uint8_t { kWeight, kBias, kPositions, kCount };
 enum class SpatialMergeSlot : std::uint8_t { kNorm, kNormBias, kFc1, kFc1Bias, kFc2, kFc2Bias, kCount };
 
@@ -142,8 +162,9 @@ inline constexpr auto kVec = WeightUse::kVector;
 inline constexpr std::array<SlotSpec, 2> kNorm{{
     {"w", true, kVec, 1, {kModel}}, {"b", false, kVec, 1, {kModel}}}};
 // Weights fused in a file (q|k|v, gate|up, the two halves of MLA's kv_b) are bound as slices: no slot holds two operands.
+// k and v are there unless the layer reads another one's cache.
 inline constexpr std::array<SlotSpec, 12> kAttention{{
-    {"q", true, kMat, 2, {kQRows, kModel}}, {"k", true, kMat, 2, {kKRows, kModel}}, {"v", true, kMat, 2, {kVRows, kModel}},
+    {"q", true, kMat, 2, {kQRows, kModel}}, {"k", false, kMat, 2, {kKRows, kModel}}, {"v", false, kMat, 2, {kVRows, kModel}},
     {"o", true, kMat, 2, {kModel, kOCols}}, {"q_norm", false, kVec, 1, {kQNorm}}, {"k_norm", false, kVec, 1, {kKNorm}},
     {"q_bias", false, kVec, 1, {kQRows}}, {"k_bias", false, kVec, 1, {kKRows}}, {"v_bias", false, kVec, 1, {kVRows}},
     {"o_bias", false, kVec, 1, {kModel}}, {"sinks", false, kVec, 1, {kHeads}},
@@ -166,10 +187,12 @@ inline constexpr std::array<SlotSpec, 10> kMamba{{
     {"dt_bias", true, kVec, 1, {kHeads}}, {"norm", true, kVec, 1, {kInner}}, {"in_bias", false, kVec, 1, {kMixerRows}},
     {"out_bias", false, kVec, 1, {kModel}}}};
 // `a` is -exp(A_log); rows of qkv are all query heads, then all key heads, then all value heads.
-inline constexpr std::array<SlotSpec, 9> kGatedDelta{{
-    {"qkv", true, kMat, 2, {kConvRows, kModel}}, {"z", true, kMat, 2, {kInner, kModel}}, {"beta", true, kMat, 2, {kHeads, kModel}},
-    {"decay", true, kMat, 2, {kHeads, kModel}}, {"conv_w", true, kVec, 2, {kConvRows, kTaps}}, {"a", true, kVec, 1, {kHeads}},
-    {"dt_bias", true, kVec, 1, {kHeads}}, {"norm", true, kVec, 1, {kValue}}, {"out_proj", true, kMat, 2, {kModel, kInner}}}};
+// z_a and decay_a are there when z and decay are projected in two steps.
+inline constexpr std::array<SlotSpec, 11> kGatedDelta{{
+    {"qkv", true, kMat, 2, {kConvRows, kModel}}, {"z", true, kMat, 2, {kInner, kGateIn}}, {"beta", true, kMat, 2, {kHeads, kModel}},
+    {"decay", true, kMat, 2, {kDecayRows, kDecayIn}}, {"conv_w", true, kVec, 2, {kConvRows, kTaps}}, {"a", true, kVec, 1, {kHeads}},
+    {"dt_bias", true, kVec, 1, {kDecayRows}}, {"norm", true, kVec, 1, {kValue}}, {"out_proj", true, kMat, 2, {kModel, kInner}},
+    {"z_a", false, kMat, 2, {kRank, kModel}}, {"decay_a", false, kMat, 2, {kRank, kModel}}}};
 inline constexpr std::array<SlotSpec, 6> kShortconv{{
     {"in_proj", true, kMat, 2, {kMixerRows, kModel}}, {"conv_w", true, kVec, 2, {kModel, kTaps}},
     {"out_proj", true, kMat, 2, {kModel, kModel}}, {"conv_b", false, kVec, 1, {kModel}},
@@ -187,6 +210,13 @@ inline constexpr std::array<SlotSpec, 2> kPositionEmbedding{{
     {"positions", false, kVec, 2, {kPositions, kModel}}, {"types", false, kVec, 2, {kTypes, kModel}}}};
 inline constexpr std::array<SlotSpec, 2> kDense{{{"w", true, kMat, 2, {kVocab, kModel}}, {"b", false, kVec, 1, {kVocab}}}};
 inline constexpr std::array<SlotSpec, 1> kLmHead{{{"w", true, kMat, 2, {kVocab, kModel}}}};
+inline constexpr std::array<SlotSpec, 8> kIndex{{
+    {"q_a", true, kMat, 2, {kQLora, kModel}}, {"q_a_norm", true, kVec, 1, {kQLora}}, {"q_b", true, kMat, 2, {kQHeadRows, kQLora}},
+    {"k", true, kMat, 2, {kValue, kModel}}, {"k_norm", true, kVec, 1, {kValue}}, {"k_norm_b", true, kVec, 1, {kValue}},
+    {"weights", true, kMat, 2, {kHeads, kModel}}, {"q_a_bias", false, kVec, 1, {kQLora}}}};
+inline constexpr std::array<SlotSpec, 5> kLayerInput{{
+    {"gate", true, kMat, 2, {kInner, kModel}}, {"proj", true, kMat, 2, {kModel, kInner}}, {"context", true, kMat, 2, {kInner, kModel}},
+    {"norm", true, kVec, 1, {kInner}}, {"table", true, WeightUse::kRows, 2, {kVocab, Dim::kLayerInputs}}}};
 inline constexpr std::array<SlotSpec, 3> kPatchEmbed{{
     {"w", true, kMat, 2, {kModel, kPatchRow}}, {"b", false, kVec, 1, {kModel}}, {"positions", true, kVec, 2, {kGrid, kModel}}}};
 inline constexpr std::array<SlotSpec, 6> kSpatialMerge{{
@@ -202,8 +232,8 @@ static_assert(counts<NormSlot>(kNorm) && counts<AttentionSlot>(kAttention) && co
               counts<MoeSlot>(kMoe) && counts<MambaSlot>(kMamba) && counts<ShortconvSlot>(kShortconv) &&
               counts<MlaSlot>(kMla) && counts<GatedDeltaSlot>(kGatedDelta) && counts<EmbeddingSlot>(kEmbedding) &&
               counts<PositionEmbeddingSlot>(kPositionEmbedding) && counts<DenseSlot>(kDense) &&
-              counts<LmHeadSlot>(kLmHead) && counts<PatchEmbedSlot>(kPatchEmbed) &&
-              counts<SpatialMergeSlot>(kSpatialMerge));
+              counts<LmHeadSlot>(kLmHead) && counts<LayerInputSlot>(kLayerInput) && counts<IndexSlot>(kIndex) &&
+              counts<PatchEmbedSlot>(kPatchEmbed) && counts<SpatialMergeSlot>(kSpatialMerge));
 }  // namespace slot_tables
 
 // The slots of `opcode`, in order; nullopt when the value is no opcode.
@@ -222,6 +252,8 @@ constexpr std::optional<std::span<const SlotSpec>> weight_slots(Opcode opcode) {
     case Opcode::kLmHead: return Slots(slot_tables::kLmHead);
     case Opcode::kPositionEmbedding: return Slots(slot_tables::kPositionEmbedding);
     case Opcode::kDense: return Slots(slot_tables::kDense);
+    case Opcode::kLayerInput: return Slots(slot_tables::kLayerInput);
+    case Opcode::kLightningIndex: return Slots(slot_tables::kIndex);
     case Opcode::kVisionPatchEmbed: return Slots(slot_tables::kPatchEmbed);
     case Opcode::kVisionSpatialMerge: return Slots(slot_tables::kSpatialMerge);
     case Opcode::kVisionDeepstackExtract: return Slots(slot_tables::kSpatialMerge);

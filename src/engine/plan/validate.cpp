@@ -101,6 +101,13 @@ Result<> check_weights(const CompiledPlan& plan, std::size_t i) {
                                     plan.weight_bindings.size()));
     }
   }
+  if (insn.opcode == Opcode::kMultiheadAttention &&
+      param_as<AttentionParams>(plan.param_blocks[insn.param_block_id]).shares_cache == 0) {
+    for (const AttentionSlot slot : {AttentionSlot::kK, AttentionSlot::kV}) {
+      const auto s = static_cast<std::size_t>(slot);
+      if (!insn.weights[s].present()) return missing(slots[s].name);
+    }
+  }
   if (insn.opcode == Opcode::kMlaAttention) {
     const auto present = [&](MlaSlot slot) { return insn.weights[static_cast<std::size_t>(slot)].present(); };
     for (MlaSlot slot : {MlaSlot::kQA, MlaSlot::kQANorm, MlaSlot::kQB}) {
@@ -126,6 +133,11 @@ Result<> check_state_binding(const CompiledPlan& plan, std::size_t i) {
         ErrorCode::kUnknownStateDescriptorId,
         fmt::format("{} names state {}, which the plan does not declare", where(i, insn), insn.state_block_id));
   }
+  if (insn.opcode == Opcode::kMlaAttention &&
+      (insn.inputs.size() == 2) != (param_as<MlaAttentionParams>(params).index_words != 0)) {
+    return base::fail(ErrorCode::kInvalidInstructionBinding,
+                      where(i, insn) + " and its parameters disagree on an index of positions");
+  }
   const std::uint32_t window =
       insn.opcode == Opcode::kMultiheadAttention ? param_as<AttentionParams>(params).window : 0;
   if (desc->window_tokens != 0 && (window == 0 || window > desc->window_tokens)) {
@@ -145,7 +157,9 @@ struct Lives {
 Result<> check_registers(const CompiledPlan& plan, std::size_t i, Lives& lives) {
   const Instruction& insn = plan.plan.instructions[i];
   const OpcodeInfo& info = *opcode_info(insn.opcode);
-  if (insn.inputs.size() != info.inputs || insn.outputs.size() != info.outputs) {
+  // What its parameters say is known further below.
+  const bool one_more = insn.opcode == Opcode::kMlaAttention && insn.inputs.size() == info.inputs + std::size_t{1};
+  if ((insn.inputs.size() != info.inputs && !one_more) || insn.outputs.size() != info.outputs) {
     return base::fail(ErrorCode::kInvalidInstructionBinding,
                       fmt::format("{} reads {} and writes {} registers; its opcode {} and {}", where(i, insn),
                                   insn.inputs.size(), insn.outputs.size(), info.inputs, info.outputs));

@@ -126,6 +126,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"weight_index", ErrorCode::kInvalidWeightRefIndex, [](PlanDraft& d) { d.insns[0].weights[0].index = 77; }},
         Case{"weight_list_shuffled", ErrorCode::kInvalidWeightRefIndex, [](PlanDraft& d) { d.bindings[0].index = 3; }},
         Case{"weight_required", ErrorCode::kMissingWeight, [](PlanDraft& d) { d.insns[1].weights[3] = {}; }},
+        Case{"keys_of_a_cache_of_its_own", ErrorCode::kMissingWeight, [](PlanDraft& d) { d.insns[1].weights[1] = {}; }},
         Case{"params_missing", ErrorCode::kMissingParamBlock, [](PlanDraft& d) { d.insns[0].params = kNoParamBlock; }},
         Case{"params_unknown", ErrorCode::kUnknownParamBlockId, [](PlanDraft& d) { d.insns[0].params = 3; }},
         Case{"params_of_another", ErrorCode::kParamBlockOpcodeMismatch, [](PlanDraft& d) { d.insns[0].params = 2; }},

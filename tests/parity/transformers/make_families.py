@@ -15,6 +15,7 @@ import gguf
 import numpy
 import torch
 import transformers
+from equal_scores import first_are_taken
 from safetensors import safe_open
 
 OUT = Path(__file__).parents[2] / "golden/families"
@@ -47,6 +48,28 @@ MODELS = {
     "apertus": ("ApertusConfig", dict(rope_parameters=dict(
         rope_type="llama3", rope_theta=12000000.0, factor=8.0, original_max_position_embeddings=32, low_freq_factor=1.0,
         high_freq_factor=4.0))),
+    # Both kinds of layers; decays of a file are of one.
+    "kimi_linear_mixed": ("KimiLinearConfig", dict(
+        pad_token_id=0, bos_token_id=1, eos_token_id=2,
+        num_hidden_layers=4,
+        layer_types=["linear_attention", "full_attention", "linear_attention", "full_attention"],
+        mlp_layer_types=["dense", "sparse", "sparse", "sparse"], num_key_value_heads=4, kv_lora_rank=32, qk_nope_head_dim=16,
+        qk_rope_head_dim=8, v_head_dim=16, linear_head_dim=16, linear_num_heads=4, num_local_experts=6, num_experts_per_tok=2,
+        moe_intermediate_size=48, n_shared_experts=2, rms_norm_eps=1e-5)),
+    # Layers that take the choice of the one before them.
+    "glm_moe_dsa_shared": ("GlmMoeDsaConfig", dict(
+        num_hidden_layers=4, indexer_types=["full", "shared", "full", "shared"], num_key_value_heads=4, q_lora_rank=24,
+        kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16, index_topk=20, index_n_heads=4,
+        index_head_dim=16, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=48, first_k_dense_replace=1)),
+    "deepseek_v32_first": ("DeepseekV32Config", dict(
+        num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16,
+        index_topk=20, index_n_heads=4, index_head_dim=16, n_routed_experts=8, num_experts_per_tok=2, n_group=4, topk_group=2,
+        moe_intermediate_size=48, first_k_dense_replace=1)),
+    # Keys that are values, other heads without a window, no inputs of the layers' own.
+    "gemma4_wide": ("Gemma4TextConfig", dict(
+        num_hidden_layers=4, head_dim=16, global_head_dim=32, num_global_key_value_heads=1, attention_k_eq_v=True,
+        hidden_size_per_layer_input=0, sliding_window=24,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention"])),
     "hunyuan": ("HunYuanDenseV1Config", dict(head_dim=16, rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=50.0,
                                                                               factor=1.0))),
 }
@@ -166,7 +189,7 @@ def write(name, directory):
                                                               experts_implementation="eager").eval()
     torch.manual_seed(7)
     tokens = torch.randint(3, BASE["vocab_size"], (TOKENS,))
-    with torch.no_grad():
+    with torch.no_grad(), first_are_taken():
         logits = model(tokens[None], use_cache=False).logits[0].to(torch.float32)
     with open(directory / "golden.bin", "wb") as out:
         out.write(b"GLD1" + struct.pack("<II", TOKENS, logits.shape[1]) + struct.pack(f"<{TOKENS}i", *tokens.tolist()))

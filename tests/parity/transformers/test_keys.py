@@ -18,6 +18,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyPI torch is not installed: run this suite by `make parity`")
 transformers = pytest.importorskip("transformers", reason="PyPI transformers is not installed: run this suite by `make parity`")
 
+from equal_scores import first_are_taken  # noqa: E402 - it imports torch
+
 ROOT = Path(__file__).parents[3]
 LLORCH = Path(os.environ.get("LLORCH_BIN_DIR", ROOT / "build/release/bin")) / "llorch"
 UNPACKED = LLORCH.parent.parent / "golden" / "families"
@@ -82,7 +84,7 @@ def reference(directory, tokens):
                                                   experts_implementation="eager", output_loading_info=True)
         if info["missing_keys"] or info["mismatched_keys"]:
             return None
-        with torch.no_grad():
+        with torch.no_grad(), first_are_taken():
             logits = model.eval()(tokens, use_cache=False).logits[0].numpy()
         return logits if np.isfinite(logits).all() else None
     except Exception:  # noqa: BLE001 - whatever the library raises

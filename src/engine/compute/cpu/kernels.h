@@ -58,12 +58,14 @@ struct MatmulArgs {
   std::size_t rows = 0;
 };
 
-// y = scale * row rows[i] of w, dequantized exactly. Unit: i.
+// y = scale * columns [first_col, first_col + cols) of row rows[i] of w, dequantized exactly. Unit: i.
 struct GatherArgs {
   PackedMatrix w;
   const std::uint32_t* row_ids = nullptr;  // each < w.rows
-  float* y = nullptr;                      // [units, w.cols], contiguous
+  float* y = nullptr;                      // [units, cols], contiguous
   float scale = 1;
+  std::size_t first_col = 0;  // of quantized matrices a multiple of 32, as cols
+  std::size_t cols = 0;       // 0: w.cols
 };
 
 // Positions are below this: range reduction of the rotation angles is exact enough up to here.
@@ -230,6 +232,24 @@ struct LatentAttentionArgs {
   float scale = 1;
   float* scores = nullptr;        // this thread's: kLatentHeads rows of scores_stride
   std::size_t scores_stride = 0;  // >= the visible positions rounded out to whole pages
+  // [rows, chosen_words] or null: only positions p with bit p % 32 of word p / 32 count. REQUIRES: one of those a row sees does.
+  const std::uint32_t* chosen = nullptr;
+  std::size_t chosen_words = 0;
+};
+
+// scores[p] = scale * sum over heads of w_h relu(q_h . k_p) over positions [0, p] of the row's sequence, rounded out to whole pages,
+// where scores mean nothing. Pages as KvLayout{type, 1, key_dim, 0} has them. Unit: row; several leave the last one's scores.
+struct IndexScoresArgs {
+  KvType type = KvType::kF16;
+  KvPages pages;
+  const float* q = nullptr;        // [rows, heads * key_dim], row stride q_stride
+  const float* weights = nullptr;  // [rows, heads], row stride q_stride
+  std::size_t q_stride = 0;
+  std::size_t heads = 0;
+  std::size_t key_dim = 0;
+  float scale = 1;
+  float* head_scores = nullptr;  // [heads, kPagePositions], scratch
+  float* scores = nullptr;
 };
 
 // Rows of several sequences, one after the other: span s is rows [row_offsets[s], row_offsets[s + 1]) of sequence
@@ -308,12 +328,13 @@ struct DeltaScanArgs {
   float* y = nullptr;        // as v
   std::size_t stride = 0;
   const float* beta = nullptr;   // [rows, heads]
-  const float* decay = nullptr;  // [rows, heads]
+  const float* decay = nullptr;  // [rows, heads], or [rows, heads * key_dim] with one for each column of S
   std::size_t heads = 0;
   std::size_t key_heads = 0;
   std::size_t key_dim = 0;
   std::size_t value_dim = 0;
   bool keys_take_turns = false;
+  bool channel_decay = false;
 
   std::size_t key_of(std::size_t head) const { return keys_take_turns ? head % key_heads : head / (heads / key_heads); }
 };
@@ -330,6 +351,7 @@ struct Kernels {
   void (*kv_append)(const KvAppendArgs&, Range);
   void (*attention)(const AttentionArgs&, Range);
   void (*latent_attention)(const LatentAttentionArgs&, Range);
+  void (*index_scores)(const IndexScoresArgs&, Range);
   void (*causal_conv)(const CausalConvArgs&, Range);
   void (*ssm_step)(const SsmStepArgs&, Range);
   void (*ssm_scan)(const SsmScanArgs&, Range);

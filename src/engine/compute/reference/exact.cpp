@@ -392,6 +392,8 @@ std::vector<float> latent_attention_exact(std::span<const float> q, std::span<co
     float dot = 0;
     for (std::size_t i = 0; i < q.size(); ++i) dot = std::fma(q[i], rows[j * q.size() + i], dot);
     p[j] = dot * options.scale;
+    if (!options.chosen.empty() && (options.chosen[j / 32] >> j % 32 & 1) == 0)
+      p[j] = -std::numeric_limits<float>::infinity();
     largest = std::max(largest, p[j]);
   }
   std::array<float, 16> totals{};
@@ -407,6 +409,22 @@ std::vector<float> latent_attention_exact(std::span<const float> q, std::span<co
     out.push_back(tree_sum(lanes) / total);
   }
   return out;
+}
+
+std::vector<float> index_scores_exact(std::span<const float> q, std::span<const float> weights,
+                                      std::span<const float> keys, float scale) {
+  const std::size_t dims = q.size() / weights.size();
+  std::vector<float> scores;
+  for (std::size_t p = 0; p < keys.size() / dims; ++p) {
+    float sum = 0;
+    for (std::size_t h = 0; h < weights.size(); ++h) {
+      float dot = 0;
+      for (std::size_t i = 0; i < dims; ++i) dot = std::fma(q[h * dims + i], keys[p * dims + i], dot);
+      sum = std::fma(weights[h], std::max(0.0F, dot), sum);
+    }
+    scores.push_back(sum * scale);
+  }
+  return scores;
 }
 
 }  // namespace llorch::engine::compute::reference

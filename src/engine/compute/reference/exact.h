@@ -93,8 +93,13 @@ struct LatentAttentionOptions {
   std::uint32_t position = 0;
   std::size_t latent_dim = 0;
   float scale = 1;
+  std::span<const std::uint32_t> chosen = {};  // bits of the positions that count; empty: all do
 };
 std::vector<float> latent_attention_exact(std::span<const float> q, std::span<const float> rows,
                                           const LatentAttentionOptions& options);
+
+// scale * sum over heads of w_h relu(q_h . k) for every key; q is [heads, dims], keys [positions, dims].
+std::vector<float> index_scores_exact(std::span<const float> q, std::span<const float> weights,
+                                      std::span<const float> keys, float scale);
 
 }  // namespace llorch::engine::compute::reference

@@ -91,7 +91,7 @@ std::vector<float> DeltaHead::next_exact(std::span<const float> q, std::span<con
     float* const s = exact_.data() + p * k.size();
     std::array<float, 16> seen{}, lanes{};
     for (std::size_t n = 0; n < k.size(); ++n) {
-      s[n] = step.decay * s[n];
+      s[n] = step.decay(n) * s[n];
       seen[n % 16] = std::fma(s[n], k[n], seen[n % 16]);
     }
     const float rest = step.beta * (v[p] - tree_sum(seen));
@@ -111,7 +111,7 @@ std::vector<double> DeltaHead::next_reference(std::span<const float> q, std::spa
     double* const s = double_.data() + p * k.size();
     double seen = 0, sum = 0;
     for (std::size_t n = 0; n < k.size(); ++n) {
-      s[n] *= double{step.decay};
+      s[n] *= double{step.decay(n)};
       seen += s[n] * double{k[n]};
     }
     for (std::size_t n = 0; n < k.size(); ++n) {

@@ -54,7 +54,9 @@ class DeltaHead {
  public:
   DeltaHead(std::size_t value_dim, std::size_t key_dim) : exact_(value_dim * key_dim), double_(value_dim * key_dim) {}
   struct Step {
-    float beta, decay;
+    float beta;
+    std::span<const float> decays;  // one for all columns of S, or one for each
+    float decay(std::size_t n) const { return decays[decays.size() == 1 ? 0 : n]; }
   };
   // y [value_dim]; v is as long, q and k are as long as a key.
   std::vector<float> next_exact(std::span<const float> q, std::span<const float> k, std::span<const float> v,

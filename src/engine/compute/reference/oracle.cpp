@@ -65,4 +65,18 @@ std::vector<double> attention_reference(std::span<const float> q, std::span<cons
   return out;
 }
 
+std::vector<double> index_scores_reference(std::span<const float> q, std::span<const float> weights,
+                                           std::span<const float> keys, double scale) {
+  const std::size_t dims = q.size() / weights.size();
+  std::vector<double> scores(keys.size() / dims);
+  for (std::size_t p = 0; p < scores.size(); ++p) {
+    for (std::size_t h = 0; h < weights.size(); ++h) {
+      double dot = 0;
+      for (std::size_t i = 0; i < dims; ++i) dot += static_cast<double>(q[h * dims + i]) * keys[p * dims + i];
+      scores[p] += weights[h] * std::max(0.0, dot) * scale;
+    }
+  }
+  return scores;
+}
+
 }  // namespace llorch::engine::compute::reference

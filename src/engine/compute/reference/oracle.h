@@ -37,4 +37,8 @@ struct AttentionReferenceOptions {
 std::vector<double> attention_reference(std::span<const float> q, std::span<const float> keys,
                                         std::span<const float> values, const AttentionReferenceOptions& options);
 
+// scale * sum over heads of w_h relu(q_h . k) for every key; q is [heads, dims], keys [positions, dims].
+std::vector<double> index_scores_reference(std::span<const float> q, std::span<const float> weights,
+                                           std::span<const float> keys, double scale);
+
 }  // namespace llorch::engine::compute::reference

@@ -93,8 +93,8 @@ Result<> read_hf_tie(const HfKeys& keys, bool absent, ModelConfig& config) {
 Result<ModelConfig> read_hf_basics(const HfKeys& keys, const HfDefaults& defaults) {
   ModelConfig config;
   config.architecture = TRY(text_model_type(keys.root()));
-  config.context_tokens = defaults.context != 0 ? TRY(keys.count_or("max_position_embeddings", defaults.context))
-                                                : TRY(keys.count("max_position_embeddings", kContextMax));
+  config.context_tokens = defaults.context != 0 ? TRY(keys.count_or(defaults.context_key, defaults.context))
+                                                : TRY(keys.count(defaults.context_key, kContextMax));
   config.vocab = TRY(keys.number_or("vocab_size", 0));
   config.width = TRY(keys.count("hidden_size"));
   config.layers.resize(defaults.layers != 0 ? defaults.layers : TRY(keys.count("num_hidden_layers", kLayersMax)));

@@ -55,6 +55,7 @@ struct HfDefaults {
   std::uint32_t context = 0;
   float eps = 1e-6F;
   std::string_view eps_key = "rms_norm_eps";
+  std::string_view context_key = "max_position_embeddings";
   bool tied = false;
   std::size_t layers = 0;  // as another key gives them; 0: num_hidden_layers
 };

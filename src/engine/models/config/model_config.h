@@ -49,6 +49,9 @@ struct XieluConfig {
   float eps = 0;
 };
 
+// LayerConfig::cache_of of a layer with a cache of its own, or none.
+inline constexpr std::uint32_t kOwnCache = 0xFFFFFFFF;
+
 struct LayerConfig {
   std::uint8_t layer_template = 0;             // number in Family::layer templates
   std::uint8_t rope = kNoRope;                 // number in ModelConfig::ropes
@@ -58,6 +61,9 @@ struct LayerConfig {
   plan::QkNorm qk_norm = plan::QkNorm::kNone;  // none: AttentionConfig's
   std::uint32_t ffn = 0;                       // F of a dense layer
   XieluConfig xielu;                           // of FfnConfig::activation xielu
+  std::uint32_t d_head = 0;                    // of keys and values; 0: AttentionConfig's
+  std::uint32_t cache_of = kOwnCache;          // an earlier layer whose keys and values this one reads
+  float output_scale = 1;                      // of families whose layers end in a scale
 };
 
 // q *= 1 + factor * ln(1 + floor((position + offset) / length))
@@ -82,6 +88,15 @@ struct AttentionConfig {
   bool chunked = false;   // windows that do not see each other, instead of one that slides
   float value_scale = 0;  // 0 = none
   Temperature temperature{};
+  bool unit_values = false;  // values are normed, without a weight
+};
+
+// What a layer takes from a table of its own beside the residual stream.
+struct LayerInputConfig {
+  std::uint32_t inner = 0;  // P, elements of a layer's input
+  float table_scale = 1;
+  float context_scale = 1;
+  float sum_scale = 1;
 };
 
 // A linear layer over pooled rows.
@@ -122,6 +137,15 @@ struct MlaConfig {
   float scale = 0;
 };
 
+// Which positions latent attention attends to.
+struct IndexConfig {
+  std::uint32_t heads = 0;
+  std::uint32_t d_index = 0;
+  std::uint32_t top_k = 0;  // 0 = all
+  float norm_eps = 1e-6F;   // of the norm of keys
+  plan::RopeLayout rope_layout = plan::RopeLayout::kHalf;
+};
+
 struct MambaConfig {
   std::uint32_t d_inner = 0;
   std::uint32_t heads = 0;
@@ -141,6 +165,9 @@ struct DeltaConfig {
   std::uint32_t d_v = 0;
   std::uint32_t d_conv = 0;
   bool keys_take_turns = false;  // value head h reads key head h mod key_heads, not h / (value_heads / key_heads)
+  bool channel_decay = false;    // a decay for each of d_k, not one
+  bool sigmoid_gate = false;     // not silu
+  std::uint32_t rank = 0;        // of the projections of decays and gates; 0 = one step
 };
 
 struct ShortconvConfig {
@@ -229,10 +256,12 @@ struct ModelConfig {
   FfnConfig ffn;
   MoeConfig moe;
   MlaConfig mla;
+  IndexConfig index;
   MambaConfig mamba;
   DeltaConfig delta;
   ShortconvConfig shortconv;
   VisionConfig vision;
+  LayerInputConfig layer_input;
 
   // Elements of an output row: logits, or what pooled rows become.
   std::uint32_t output_width() const {

@@ -59,13 +59,14 @@ Result<> finish_attention(ModelConfig& config, const KeyNames& names) {
       return impossible(names.kv_heads, fmt::to_string(layer.kv_heads),
                         fmt::format("must divide {} = {}", names.heads, layer.heads));
     }
-    for (const std::uint32_t d : {a.d_qk, a.d_v}) {
+    const std::uint32_t d_qk = layer.d_head != 0 ? layer.d_head : a.d_qk;
+    for (const std::uint32_t d : {d_qk, layer.d_head != 0 ? layer.d_head : a.d_v}) {
       if (std::uint64_t{layer.heads} * d > kDimensionMax) {
         return impossible(names.heads, fmt::to_string(layer.heads),
                           fmt::format("heads times head size must be at most {}", kDimensionMax));
       }
     }
-    if (layer.rope != kNoRope) TRY(check_rope(config.ropes[layer.rope], a.d_qk, names));
+    if (layer.rope != kNoRope) TRY(check_rope(config.ropes[layer.rope], d_qk, names));
   }
   if (a.scale == 0) a.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(a.d_qk)));
   return {};

@@ -1,9 +1,6 @@
 // Apertus: attention with head norms, dense without gates; an activation with numbers of its own in every layer.
-#include <bit>
 #include <cmath>
-#include <cstring>
 
-#include "engine/io/quant/half.h"
 #include "engine/models/config/gguf_keys.h"
 #include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
@@ -57,22 +54,6 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   for (std::size_t n = 0; n < config.layers.size(); ++n)
     config.layers[n].xielu = TRY(xielu(numbers[0][n], numbers[1][n], numbers[2][n], numbers[3][n]));
   return config;
-}
-
-// One number, stored as a tensor.
-base::Result<float> read_number(const io::ModelFiles& files, const std::string& name) {
-  const io::FileTensor* tensor = files.find_tensor(name);
-  if (tensor == nullptr) return base::fail(base::ErrorCode::kMissingWeight, name + " is missing");
-  const bool is_f32 = tensor->type == io::StoredType::kF32;
-  if (tensor->elements_count() != 1 || (!is_f32 && tensor->type != io::StoredType::kBF16)) {
-    return base::fail(base::ErrorCode::kWeightShapeMismatch,
-                      name + " is " + io::describe(*tensor) + "; it must be one number in F32 or BF16");
-  }
-  std::array<std::byte, 4> bytes{};
-  TRY(tensor->data.read(0, std::span(bytes).first(is_f32 ? 4 : 2)));
-  std::uint32_t bits = 0;
-  std::memcpy(&bits, bytes.data(), sizeof(bits));
-  return is_f32 ? std::bit_cast<float>(bits) : io::bf16_to_f32(static_cast<std::uint16_t>(bits));
 }
 
 base::Result<ModelConfig> read_hf(const HfKeys& keys) {

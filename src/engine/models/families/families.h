@@ -38,5 +38,8 @@ extern const Family kHunyuan;
 extern const Family kApertus;
 extern const Family kBert;
 extern const Family kNomicBert;
+extern const Family kGemma4;
+extern const Family kKimiLinear;
+extern const Family kDeepseekV32;
 
 }  // namespace llorch::engine::models::families

@@ -14,6 +14,8 @@ using plan::AttentionSlot;
 using plan::EmbeddingSlot;
 using plan::FfnSlot;
 using plan::GatedDeltaSlot;
+using plan::IndexSlot;
+using plan::LayerInputSlot;
 using plan::LmHeadSlot;
 using plan::MambaSlot;
 using plan::MlaSlot;
@@ -42,6 +44,12 @@ constexpr WeightRow row(MlaSlot slot, Source gguf, Source hf) { return weight(Op
 constexpr WeightRow row(MambaSlot slot, Source gguf, Source hf) { return weight(Opcode::kMambaMixer, slot, gguf, hf); }
 constexpr WeightRow row(GatedDeltaSlot slot, Source gguf, Source hf) {
   return weight(Opcode::kGatedDelta, slot, gguf, hf);
+}
+constexpr WeightRow row(IndexSlot slot, Source gguf, Source hf) {
+  return weight(Opcode::kLightningIndex, slot, gguf, hf);
+}
+constexpr WeightRow row(LayerInputSlot slot, Source gguf, Source hf) {
+  return weight(Opcode::kLayerInput, slot, gguf, hf);
 }
 constexpr WeightRow row(ShortconvSlot slot, Source gguf, Source hf) {
   return weight(Opcode::kShortconv, slot, gguf, hf);

@@ -38,6 +38,7 @@ class Comparison {
     if (any(OpType::kMlaAttention)) latent();
     if (any(OpType::kFfn) || any(OpType::kMoe)) activation();
     if (any(OpType::kMoe)) experts();
+    if (any(OpType::kLightningIndex)) check("positions chosen", wanted_.index.top_k, got_.index.top_k);
     if (any(OpType::kMambaMixer)) mamba();
     if (any(OpType::kShortconv)) check("taps", wanted_.shortconv.l_cache, got_.shortconv.l_cache);
     return std::move(out_);
@@ -106,6 +107,9 @@ class Comparison {
     if (!attends && !layer_has(family_, a, OpType::kMlaAttention)) return;
     check("heads", a.heads, b.heads);
     check("kv heads", a.kv_heads, b.kv_heads);
+    check("head size of a layer", a.d_head, b.d_head);
+    check("layer whose cache is read", a.cache_of, b.cache_of);
+    near("scale of a layer", a.output_scale, b.output_scale);
     if (window(wanted_, a) != window(got_, b)) {
       lost(fmt::format("the window of {} positions in layer {}{}", a.window, layer_,
                        b.window == 0 ? ": readers of this architecture know no window" : ""));

@@ -41,6 +41,9 @@ Shape exported_shape_of(const SlotSpec& slot, OpType type, std::uint16_t layer, 
     case OpType::kMoe: return exported_shape_of(slot, moe_params(config, 0));
     case OpType::kMambaMixer: return exported_shape_of(slot, mamba_params(config, layer));
     case OpType::kShortconv: return exported_shape_of(slot, shortconv_params(config, layer));
+    case OpType::kGatedDelta: return exported_shape_of(slot, gated_delta_params(config, layer));
+    case OpType::kLightningIndex: return exported_shape_of(slot, lightning_index_params(config, layer));
+    case OpType::kLayerInput: return exported_shape_of(slot, layer_input_params(config, layer));
     case OpType::kLmHead: return exported_shape_of(slot, head_params(config, false));
     case OpType::kPositionEmbedding: return exported_shape_of(slot, position_embedding_params(config));
     default: break;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -119,7 +120,12 @@ class Compiler {
       case OpType::kMambaMixer: return push(draft, mamba_params(config_, layer), width);
       case OpType::kGatedDelta: return push(draft, gated_delta_params(config_, layer), width);
       case OpType::kShortconv: return push(draft, shortconv_params(config_, layer), width);
-      case OpType::kAdd: return push(draft, add_params(config_), width);
+      case OpType::kAdd: return push(draft, add_params(config_, layer, op.variant == kScaledVariant), width);
+      case OpType::kLightningIndex: {
+        const LightningIndexParams params = lightning_index_params(config_, layer);
+        return push(draft, params, params.words);
+      }
+      case OpType::kLayerInput: return push(draft, layer_input_params(config_, layer), width);
       case OpType::kLmHead: return emit_head(draft);
       case OpType::kPool: return push(draft, pool_params(config_), width);
       case OpType::kPositionEmbedding: return push(draft, position_embedding_params(config_), width);
@@ -144,7 +150,8 @@ class Compiler {
   void find_weights(Draft& draft) const {
     const std::size_t slots = weight_slots(opcode_of(draft.op.type))->size();
     for (std::size_t s = 0; s < slots; ++s) {
-      draft.found.push_back(in_.names.find(key_of(draft, s)));
+      const WeightKey key = key_of(draft, s);
+      draft.found.push_back(is_of_another_cache(config_, key) ? std::nullopt : in_.names.find(key));
       if (draft.found.back()) draft.present |= 1U << s;
     }
   }
@@ -170,16 +177,29 @@ class Compiler {
   AttentionParams placed(AttentionParams p) {
     if (p.causal == 0) return p;  // caches nothing
     Cache& cache = is_windowed(p.window) ? window_cache_ : cache_;
-    cache.window_tokens = is_windowed(p.window) ? std::max(cache.window_tokens, p.window) : 0;
     p.kv_dtype = static_cast<std::uint8_t>(in_.kv_dtype);
+    if (p.shares_cache != 0) {
+      const AttentionParams& owner = cached_.at(config_.layers[p.layer].cache_of);
+      p.kv_ordinal = owner.kv_ordinal;
+      p.kv_page_offset_bytes = owner.kv_page_offset_bytes;
+      return p;
+    }
+    cache.window_tokens = is_windowed(p.window) ? std::max(cache.window_tokens, p.window) : 0;
     p.kv_ordinal = cache.layers_count;
     p.kv_page_offset_bytes = cache.add({in_.kv_dtype, p.kv_heads, p.d_qk, p.d_v});
+    cached_.emplace(p.layer, p);
     return p;
   }
   MlaAttentionParams placed(MlaAttentionParams p) {
     p.kv_dtype = static_cast<std::uint8_t>(in_.kv_dtype);
     p.kv_ordinal = cache_.layers_count;
     p.kv_page_offset_bytes = cache_.add({in_.kv_dtype, 1, p.kv_lora + p.d_rope, 0});
+    return p;
+  }
+  LightningIndexParams placed(LightningIndexParams p) {
+    p.kv_dtype = static_cast<std::uint8_t>(in_.kv_dtype);
+    p.kv_ordinal = cache_.layers_count;
+    p.kv_page_offset_bytes = cache_.add({in_.kv_dtype, 1, p.d_index, 0});
     return p;
   }
   MambaMixerParams placed(MambaMixerParams p) {
@@ -214,7 +234,8 @@ class Compiler {
       case Opcode::kMultiheadAttention:
         if (!config_.attention.causal) return kNoStateBlock;
         return is_windowed(config_.layers[draft.layer].window) ? kWindowKvStateId : kKvStateId;
-      case Opcode::kMlaAttention: return kKvStateId;
+      case Opcode::kMlaAttention:
+      case Opcode::kLightningIndex: return kKvStateId;
       case Opcode::kVisionSpatialMerge:
       case Opcode::kVisionDeepstackExtract:
       case Opcode::kVisionScatter: return kVisionStateId;
@@ -271,14 +292,20 @@ class Compiler {
     const RegisterRef in = stream(draft.op.in);
     if (opcode_info(opcode)->inputs == 2) inputs.push_back(residual_);
     if (opcode_info(opcode)->inputs >= 1) inputs.push_back(in);
+    if constexpr (std::is_same_v<P, MlaAttentionParams>) {
+      if (params.index_words != 0) inputs.push_back(side_);
+    }
     std::vector<RegisterRef> outputs;
     if (opcode_info(opcode)->outputs == 1) {
       outputs.push_back(reg(static_cast<std::uint16_t>(specs_.size())));
       constexpr bool is_head = std::is_same_v<P, LmHeadParams>,
                      is_last = is_head || std::is_same_v<P, PoolParams> || std::is_same_v<P, DenseParams>;
       if constexpr (is_head) output_width = own.rows;  // this device's
-      specs_.push_back({.width = output_width, .rows = is_last ? RowDomain::kOutputRows : RowDomain::kBatchRows});
+      const DType dtype = opcode == Opcode::kLightningIndex ? DType::kI32 : DType::kF32;
+      specs_.push_back(
+          {.width = output_width, .dtype = dtype, .rows = is_last ? RowDomain::kOutputRows : RowDomain::kBatchRows});
       stream(draft.op.out) = outputs[0];
+      if (opcode == Opcode::kEmbedding) side_ = outputs[0];
     }
 
     instructions_.push_back({.opcode = opcode,
@@ -362,7 +389,8 @@ class Compiler {
   RegisterRef branch_ = kInvalidRegister;
   RegisterRef side_ = kInvalidRegister;
   Cache cache_;
-  Cache window_cache_;  // of layers that see only the last positions
+  Cache window_cache_;                               // of layers that see only the last positions
+  std::map<std::uint32_t, AttentionParams> cached_;  // by layer, of those that have a cache of their own
   std::uint64_t conv_bytes_ = 0;
   std::uint64_t ssm_bytes_ = 0;
   std::uint64_t delta_bytes_ = 0;

@@ -41,6 +41,8 @@ std::string text(const AttentionParams& p) {
     out += fmt::format(" temperature={}/{}+{}", p.temperature, p.temperature_length, p.temperature_offset);
   }
   if (p.has_sinks != 0) out += " sinks";
+  if (p.shares_cache != 0) out += " shares_cache";
+  if (p.unit_values != 0) out += " unit_values";
   if (p.causal == 0) out += " not-causal";
   return out;
 }
@@ -48,7 +50,8 @@ std::string text(const MlaAttentionParams& p) {
   return fmt::format("H={} q_lora={} kv_lora={} nope={} rope={} d_v={} rope={}/{} scale={} eps={} kv={}@{} {}", p.heads,
                      p.q_lora, p.kv_lora, p.d_nope, p.d_rope, p.d_v, kRope[static_cast<int>(p.rope_layout)],
                      static_cast<std::int32_t>(p.rope_table_id), p.scale, p.norm_eps, p.kv_ordinal,
-                     p.kv_page_offset_bytes, dtype_info(static_cast<DType>(p.kv_dtype)).name);
+                     p.kv_page_offset_bytes, dtype_info(static_cast<DType>(p.kv_dtype)).name) +
+         (p.index_words != 0 ? fmt::format(" index={}", p.index_words) : "");
 }
 std::string text(const MoeParams& p) {
   static constexpr std::string_view kGates[] = {"?", "softmax", "sigmoid", "softmax_after_topk"};
@@ -72,7 +75,16 @@ std::string text(const MambaMixerParams& p) {
 }
 std::string text(const GatedDeltaParams& p) {
   return fmt::format("D={} K={} V={} d_k={} d_v={} taps={} eps={} state@{}{}", p.width, p.key_heads, p.value_heads,
-                     p.d_k, p.d_v, p.d_conv, p.norm_eps, p.state_offset_bytes, p.keys_take_turns != 0 ? " turns" : "");
+                     p.d_k, p.d_v, p.d_conv, p.norm_eps, p.state_offset_bytes, p.keys_take_turns != 0 ? " turns" : "") +
+         (p.channel_decay != 0 ? " decay/channel" : "") + (p.sigmoid_gate != 0 ? " gate=sigmoid" : "") +
+         (p.rank != 0 ? fmt::format(" rank={}", p.rank) : "");
+}
+std::string text(const LightningIndexParams& p) {
+  return fmt::format("D={} q_lora={} H={} d={} rope={}/{}x{} top_k={} words={} scale={} eps={}/{} kv={}@{} {}", p.width,
+                     p.q_lora, p.heads, p.d_index, kRope[static_cast<int>(p.rope_layout)],
+                     static_cast<std::int32_t>(p.rope_table_id), p.d_rope, p.top_k, p.words, p.scale, p.q_norm_eps,
+                     p.k_norm_eps, p.kv_ordinal, p.kv_page_offset_bytes,
+                     dtype_info(static_cast<DType>(p.kv_dtype)).name);
 }
 std::string text(const ShortconvParams& p) {
   return fmt::format("D={} taps={} state@{}", p.width, p.l_cache, p.state_offset_bytes);
@@ -84,7 +96,15 @@ std::string text(const SwigluParams& p) {
     out += fmt::format(" alpha={}/{} beta={} eps={}", p.alpha, p.alpha_negative, p.beta, p.eps);
   return out;
 }
-std::string text(const ResidualAddParams& p) { return fmt::format("D={} scale={}", p.width, p.scale); }
+std::string text(const ResidualAddParams& p) {
+  return fmt::format("D={} scale={}", p.width, p.scale) +
+         (p.sum_scale != 0 ? fmt::format(" sum_scale={}", p.sum_scale) : "");
+}
+std::string text(const LayerInputParams& p) {
+  return fmt::format("D={} P={} V={} layer={}/{} {} scales={}/{}/{} eps={}", p.width, p.inner, p.rows, p.layer,
+                     p.layers, kActivations[static_cast<int>(p.act)], p.table_scale, p.context_scale, p.sum_scale,
+                     p.norm_eps);
+}
 std::string text(const PoolParams& p) {
   static constexpr std::string_view kPoolings[] = {"none", "mean", "first", "last"};
   return fmt::format("D={} {}", p.width, kPoolings[static_cast<int>(p.pooling)]);

@@ -19,7 +19,8 @@ enum class NormVariant : std::uint8_t {
   kPostFfn = 4,
   kTowerAttention = 5,
   kTowerFfn = 6,
-  kEmbedding = 7
+  kEmbedding = 7,
+  kPostLayerInput = 8
 };
 
 // The variant of attention and feed-forward in a vision tower.
@@ -51,6 +52,13 @@ constexpr LayerOp ffn() { return {OpType::kFfn}; }
 constexpr LayerOp moe() { return {OpType::kMoe}; }
 // residual = residual + residual_scale * branch
 constexpr LayerOp add() { return {OpType::kAdd, 0, Stream::kBranch, Stream::kResidual}; }
+// The same at the end of a layer whose output is scaled.
+inline constexpr std::uint8_t kScaledVariant = 1;
+constexpr LayerOp scaled_add() { return {OpType::kAdd, kScaledVariant, Stream::kBranch, Stream::kResidual}; }
+// Leaves in the side stream which positions latent attention attends to, in this layer and those behind it that choose none.
+constexpr LayerOp lightning_index() { return {OpType::kLightningIndex, 0, Stream::kBranch, Stream::kSide}; }
+// What a layer takes from a table of its own. The side stream holds the embeddings for it, in models without side norms.
+constexpr LayerOp layer_input() { return {OpType::kLayerInput, 0, Stream::kSide, Stream::kBranch}; }
 // A norm that several branches read, and a mixer that reads it.
 constexpr LayerOp side_norm(NormVariant which) {
   return {OpType::kNorm, static_cast<std::uint8_t>(which), Stream::kResidual, Stream::kSide};

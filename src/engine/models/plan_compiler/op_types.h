@@ -19,6 +19,8 @@ enum class OpType : std::uint8_t {
   kPool,
   kPositionEmbedding,
   kDense,
+  kLayerInput,
+  kLightningIndex,
   kVisionPatchEmbed,
   kVisionSpatialMerge,
   kVisionDeepstackExtract,

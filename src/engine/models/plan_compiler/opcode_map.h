@@ -25,6 +25,8 @@ constexpr plan::Opcode opcode_of(OpType type) {
     case OpType::kPool: return Opcode::kPool;
     case OpType::kPositionEmbedding: return Opcode::kPositionEmbedding;
     case OpType::kDense: return Opcode::kDense;
+    case OpType::kLayerInput: return Opcode::kLayerInput;
+    case OpType::kLightningIndex: return Opcode::kLightningIndex;
     case OpType::kVisionPatchEmbed: return Opcode::kVisionPatchEmbed;
     case OpType::kVisionSpatialMerge: return Opcode::kVisionSpatialMerge;
     case OpType::kVisionDeepstackExtract: return Opcode::kVisionDeepstackExtract;

@@ -15,6 +15,9 @@ namespace {
 // Keeps the weights of a mixture from dividing by zero.
 constexpr float kMoeNormEpsilon = 1e-20F;
 
+// Of a bit for each position.
+std::uint32_t index_words(const ModelConfig& config) { return (config.context_tokens + 31) / 32; }
+
 std::uint32_t layer_number(std::uint16_t layer) { return layer == kNoLayer ? 0xFFFFFFFF : std::uint32_t{layer}; }
 
 }  // namespace
@@ -45,8 +48,8 @@ AttentionParams attention_params(const ModelConfig& config, std::uint16_t layer,
   p.width = config.width;
   p.heads = l.heads;
   p.kv_heads = l.kv_heads;
-  p.d_qk = config.attention.d_qk;
-  p.d_v = config.attention.d_v;
+  p.d_qk = l.d_head != 0 ? l.d_head : config.attention.d_qk;
+  p.d_v = l.d_head != 0 ? l.d_head : config.attention.d_v;
   p.rotary_dims = l.rope == kNoRope ? 0 : config.ropes[l.rope].dims;
   p.rope_table_id = tables.table;
   p.rope_table_long_id = tables.long_table;
@@ -71,6 +74,8 @@ AttentionParams attention_params(const ModelConfig& config, std::uint16_t layer,
     p.temperature_length = temperature.length;
     p.temperature_offset = static_cast<std::uint8_t>(temperature.offset);
   }
+  p.shares_cache = l.cache_of != kOwnCache;
+  p.unit_values = config.attention.unit_values && p.shares_cache == 0;
   const bool is_weighted = has(present, AttentionSlot::kQNorm);
   if (is_weighted || l.qk_norm != QkNorm::kNone) {
     p.qk_norm = is_weighted ? config.attention.qk_norm : l.qk_norm;
@@ -96,6 +101,27 @@ MlaAttentionParams mla_params(const ModelConfig& config, std::uint16_t layer) {
   p.scale = config.mla.scale;
   p.norm_eps = config.mla.norm_eps;
   p.rope_layout = l.rope == kNoRope ? RopeLayout::kNone : config.attention.rope_layout;
+  p.index_words = config.index.top_k != 0 ? index_words(config) : 0;
+  return p;
+}
+
+LightningIndexParams lightning_index_params(const ModelConfig& config, std::uint16_t layer) {
+  const IndexConfig& index = config.index;
+  LightningIndexParams p{};
+  p.kind_version = kind_version(Opcode::kLightningIndex);
+  p.width = config.width;
+  p.q_lora = config.mla.q_lora;
+  p.heads = index.heads;
+  p.d_index = index.d_index;
+  p.d_rope = config.mla.d_rope;
+  p.top_k = index.top_k;
+  p.words = index_words(config);
+  p.rope_table_id = rope_table_ids(config.ropes, config.layers[layer].rope).table;
+  p.layer = layer;
+  p.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(index.heads) * index.d_index));
+  p.q_norm_eps = config.mla.norm_eps;
+  p.k_norm_eps = index.norm_eps;
+  p.rope_layout = index.rope_layout;
   return p;
 }
 
@@ -179,7 +205,10 @@ GatedDeltaParams gated_delta_params(const ModelConfig& config, std::uint16_t lay
           .norm_eps = config.norm_eps,
           .unit_eps = 1e-6F,
           .keys_take_turns = d.keys_take_turns,
+          .channel_decay = d.channel_decay,
+          .sigmoid_gate = d.sigmoid_gate,
           .padding = {},
+          .rank = d.rank,
           .state_offset_bytes = 0};
 }
 
@@ -191,11 +220,27 @@ ShortconvParams shortconv_params(const ModelConfig& config, std::uint16_t layer)
           .state_offset_bytes = 0};
 }
 
-ResidualAddParams add_params(const ModelConfig& config) {
+ResidualAddParams add_params(const ModelConfig& config, std::uint16_t layer, bool scaled) {
   return {.kind_version = kind_version(Opcode::kResidualAdd),
           .width = config.width,
           .scale = config.residual_scale,
-          .padding = 0};
+          .sum_scale = scaled ? config.layers[layer].output_scale : 0};
+}
+
+LayerInputParams layer_input_params(const ModelConfig& config, std::uint16_t layer) {
+  const LayerInputConfig& input = config.layer_input;
+  return {.kind_version = kind_version(Opcode::kLayerInput),
+          .width = config.width,
+          .inner = input.inner,
+          .rows = config.vocab,
+          .layers = static_cast<std::uint32_t>(config.layers.size()),
+          .layer = layer,
+          .table_scale = input.table_scale,
+          .context_scale = input.context_scale,
+          .sum_scale = input.sum_scale,
+          .norm_eps = config.norm_eps,
+          .act = config.ffn.activation,
+          .padding = {}};
 }
 
 LmHeadParams head_params(const ModelConfig& config, bool tied) {

@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
+#include <cstring>
 #include <set>
 #include <vector>
 
+#include "engine/io/quant/half.h"
 #include "engine/models/plan_compiler/opcode_map.h"
 
 namespace llorch::engine::models {
@@ -55,6 +58,18 @@ std::string tensor_name(std::string_view pattern, std::uint32_t layer, std::uint
   return name += pattern;
 }
 
+std::vector<std::string> joined_names(std::string_view pattern) {
+  const std::size_t open = pattern.find('['), close = pattern.find(']');
+  std::vector<std::string> names;
+  if (open == pattern.npos || close == pattern.npos) return {std::string(pattern)};
+  for (std::string_view parts = pattern.substr(open + 1, close - open - 1);;) {
+    const std::size_t end = std::min(parts.find('|'), parts.size());
+    names.push_back(fmt::format("{}{}{}", pattern.substr(0, open), parts.substr(0, end), pattern.substr(close + 1)));
+    if (end == parts.size()) return names;
+    parts.remove_prefix(end + 1);
+  }
+}
+
 bool matches(std::string_view pattern, std::string_view name) {
   while (!pattern.empty()) {
     if (pattern == "*") return true;
@@ -69,6 +84,36 @@ bool matches(std::string_view pattern, std::string_view name) {
     pattern.remove_prefix(1);
   }
   return name.empty();
+}
+
+bool is_of_another_cache(const ModelConfig& config, const WeightKey& key) {
+  using plan::AttentionSlot;
+  if (key.opcode != Opcode::kMultiheadAttention || key.variant != 0 || key.layer >= config.layers.size() ||
+      config.layers[key.layer].cache_of == kOwnCache)
+    return false;
+  switch (static_cast<AttentionSlot>(key.slot)) {
+    case AttentionSlot::kK:
+    case AttentionSlot::kV:
+    case AttentionSlot::kKNorm:
+    case AttentionSlot::kKBias:
+    case AttentionSlot::kVBias: return true;
+    default: return false;
+  }
+}
+
+base::Result<float> read_number(const io::ModelFiles& files, std::string_view name) {
+  const io::FileTensor* tensor = files.find_tensor(name);
+  if (tensor == nullptr) return base::fail(base::ErrorCode::kMissingWeight, fmt::format("{} is missing", name));
+  const bool is_f32 = tensor->type == io::StoredType::kF32;
+  if (tensor->elements_count() != 1 || (!is_f32 && tensor->type != io::StoredType::kBF16)) {
+    return base::fail(base::ErrorCode::kWeightShapeMismatch,
+                      fmt::format("{} is {}; it must be one number in F32 or BF16", name, io::describe(*tensor)));
+  }
+  std::array<std::byte, 4> bytes{};
+  TRY(tensor->data.read(0, std::span(bytes).first(is_f32 ? 4 : 2)));
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, bytes.data(), sizeof(bits));
+  return is_f32 ? std::bit_cast<float>(bits) : io::bf16_to_f32(static_cast<std::uint16_t>(bits));
 }
 
 // What a walk over all layers finds.
@@ -93,6 +138,10 @@ std::string WeightNames::full_name(std::string_view pattern, std::uint32_t layer
 }
 
 bool WeightNames::exists(const Source& source, const std::string& name) const {
+  if (source.load == Load::kJoined) {
+    return std::ranges::all_of(joined_names(name),
+                               [&](const std::string& one) { return files_.find_tensor(one) != nullptr; });
+  }
   return files_.find_tensor(source.load == Load::kMxfp4Rows ? name + "_blocks" : name) != nullptr;
 }
 
@@ -135,18 +184,20 @@ void WeightNames::count_op(const LayerOp& op, std::uint16_t layer, const ModelCo
         census.known.insert(name + "_scales");
         name += "_blocks";
       }
-      const io::FileTensor* tensor = files_.find_tensor(name);
-      const bool is_fp8 =
-          tensor != nullptr && (tensor->type == io::StoredType::kF8_E4M3 || tensor->type == io::StoredType::kF8_E5M2);
-      if (is_fp8) census.known.insert(name + "_scale_inv");
+      for (const std::string& one : joined_names(name)) {
+        const io::FileTensor* tensor = files_.find_tensor(one);
+        const bool is_fp8 =
+            tensor != nullptr && (tensor->type == io::StoredType::kF8_E4M3 || tensor->type == io::StoredType::kF8_E5M2);
+        if (is_fp8) census.known.insert(one + "_scale_inv");
+        census.known.insert(one);
+      }
       for (std::uint32_t frame = 1; source.load == Load::kFrames && frame < config.vision.temporal; ++frame)
         census.known.insert(fmt::format("{}.{}", name, frame));
-      census.known.insert(std::move(name));
     }
     const bool demanded = std::ranges::any_of(config.demanded, names_slot);
     if (!seen.insert(row.slot).second || !(row.required || demanded)) continue;
-    if (!find({.layer = layer, .opcode = opcode, .slot = row.slot, .variant = row.variant}))
-      census.missing.push_back(full_name(source.name, layer));
+    const WeightKey key{.layer = layer, .opcode = opcode, .slot = row.slot, .variant = row.variant};
+    if (!is_of_another_cache(config, key) && !find(key)) census.missing.push_back(full_name(source.name, layer));
   }
 }
 

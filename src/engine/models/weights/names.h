@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "engine/io/model_files.h"
@@ -15,8 +16,17 @@ namespace llorch::engine::models {
 // Replaces the first `{}` of a pattern by the layer number and the second by the expert's.
 std::string tensor_name(std::string_view pattern, std::uint32_t layer, std::uint32_t expert = 0);
 
+// The names that NAME[a|b]REST stands for: NAMEaREST and NAMEbREST.
+std::vector<std::string> joined_names(std::string_view pattern);
+
 // Matches a name with a pattern in which `{}` stands for a number and a `*` at the end for any rest.
 bool matches(std::string_view pattern, std::string_view name);
+
+// One number that stands in a tensor of F32 or BF16. Errors: MISSING_WEIGHT, WEIGHT_SHAPE_MISMATCH, IO_ERROR.
+base::Result<float> read_number(const io::ModelFiles& files, std::string_view name);
+
+// Whether a slot is of keys or values that another layer's cache holds: whatever a file has for it is not used.
+bool is_of_another_cache(const ModelConfig& config, const plan::WeightKey& key);
 
 struct FoundWeight {
   const Source* source = nullptr;

@@ -56,6 +56,7 @@ class Builder {
   bool is_matrix() const { return slot_.use != plan::WeightUse::kVector; }
   std::string name() const {
     const bool as_stored = source_.load == Load::kWhole || source_.load == Load::kReshaped;
+    if (source_.load == Load::kLayerRows) return fmt::format("{}:{}", found_.name, key_.layer);
     const std::string base = source_.load == Load::kStack ? names_.full_name(stack_pattern(), key_.layer) : found_.name;
     return as_stored || source_.load == Load::kStack ? base : fmt::format("{}:{}", base, slot_.name);
   }
@@ -92,6 +93,8 @@ class Builder {
       case Load::kHeadValues: return add_head_rows();
       case Load::kMxfp4Rows: return add_mxfp4();
       case Load::kTokenRows: return add_token_rows();
+      case Load::kJoined: return add_joined();
+      case Load::kLayerRows: return add_layer_rows();
       case Load::kFrames: return add_frames();
     }
     return {};
@@ -334,6 +337,41 @@ class Builder {
       TRY(add(part));
     }
     return {};
+  }
+
+  // The first axis of each holds its rows; what follows may have axes of one element.
+  Result<> add_joined() {
+    const std::vector<std::string> names = joined_names(found_.name);
+    const std::uint64_t rows = shape_[0] / names.size(), cols = product(shape_) / shape_[0];
+    for (const std::string& one : names) {
+      const FileTensor& tensor = *TRY(require(one));
+      if (tensor.shape().empty() || tensor.shape()[0] * names.size() != shape_[0] ||
+          tensor.elements_count() != rows * cols) {
+        return base::fail(ErrorCode::kWeightShapeMismatch,
+                          fmt::format("{} has shape [{}]; the configuration says {} of {} rows of {}", tensor.name,
+                                      fmt::join(tensor.shape(), ", "), names.size(), shape_[0], cols));
+      }
+      TensorPart part;
+      TRY(take_type(tensor, true, part));
+      if (!tensor_.parts.empty() && tensor_.parts[0].source->type != tensor.type)
+        return unsupported(tensor, fmt::format("{} is not, and they are one", tensor_.parts[0].source->name));
+      part.counts = {1, rows, cols};
+      part.strides = {0, cols, 1};
+      TRY(add(part));
+    }
+    return {};
+  }
+
+  Result<> add_layer_rows() {
+    const std::uint64_t rows = shape_[0], cols = shape_[1];
+    const FileTensor& tensor = *TRY(require(found_.name));
+    TRY(expect(tensor, {plan::param_as<plan::LayerInputParams>(params_).layers * rows, cols}));
+    TensorPart part;
+    TRY(take_type(tensor, true, part));
+    part.offset = key_.layer * rows * cols;
+    part.counts = {1, rows, cols};
+    part.strides = {0, cols, 1};
+    return add(part);
   }
 
   Result<> add_mxfp4() {

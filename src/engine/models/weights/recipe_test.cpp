@@ -457,6 +457,41 @@ TEST(Recipe, RefusesTypesThatAreNoWeights) {
   }
 }
 
+TEST(Recipe, TensorsThatAreJoined) {
+  GatedDeltaParams p{};
+  p.width = 1;
+  p.key_heads = p.value_heads = 1;
+  p.d_k = p.d_v = 2;
+  p.d_conv = 3;
+  const auto row_of = [](GatedDeltaSlot slot) { return row(slot, "", Source("[q|k|v].w", Load::kJoined)); };
+  // A convolution's weights are stored with an axis of one element between.
+  const std::map<std::string, TinyTensor> tensors{{"q.w", TinyTensor::f32({2, 1, 3}, Values{0, 1, 2, 3, 4, 5})},
+                                                  {"k.w", TinyTensor::f32({2, 3}, Values{6, 7, 8, 9, 10, 11})},
+                                                  {"v.w", TinyTensor::f32({2, 1, 3}, Values{12, 13, 14, 15, 16, 17})}};
+  EXPECT_EQ(Recipe(row_of(GatedDeltaSlot::kConvWeight), tensors).floats(p),
+            (Values{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17}));
+  auto wrong = tensors;
+  wrong["k.w"] = TinyTensor::counting({3, 2});
+  EXPECT_EQ(Recipe(row_of(GatedDeltaSlot::kConvWeight), wrong).error(p), ErrorCode::kWeightShapeMismatch);
+  wrong["k.w"] = TinyTensor::raw("BF16", {2, 3}, std::vector<std::uint8_t>(12));
+  EXPECT_EQ(Recipe(row_of(GatedDeltaSlot::kConvWeight), wrong).error(p), ErrorCode::kWeightDTypeUnsupported);
+  wrong.erase("k.w");
+  EXPECT_EQ(Recipe(row_of(GatedDeltaSlot::kConvWeight), wrong).error(p), ErrorCode::kMissingWeight);
+}
+
+TEST(Recipe, RowsOfALayerOfThoseOfAll) {
+  LayerInputParams p{};
+  p.width = 2;
+  p.inner = 3;
+  p.layers = 2;
+  const std::map<std::string, TinyTensor> tensors{{"w", TinyTensor::counting({6, 2})}};
+  Recipe recipe(row(LayerInputSlot::kContext, "", Source("w", Load::kLayerRows)), tensors);
+  EXPECT_EQ(recipe.floats(p), (Values{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(recipe.tensors()[0].name, "w:0");
+  p.layers = 3;
+  EXPECT_EQ(recipe.error(p), ErrorCode::kWeightShapeMismatch);
+}
+
 TEST(Recipe, OneTensorForTwoSlotsOfTheSameShape) {
   Recipe recipe(row(FfnSlot::kUp, "", "w"), {{"w", TinyTensor::counting({2, 3})}});
   SwigluParams p{};
@@ -475,6 +510,8 @@ TEST(Names, PatternsMatchNumbersAndRests) {
   EXPECT_FALSE(matches("tower.*", "towers"));
   EXPECT_FALSE(matches("a", "ab"));
   EXPECT_EQ(tensor_name("layers.{}.e.{}.w", 3, 7), "layers.3.e.7.w");
+  EXPECT_EQ(joined_names("a.[q|k].w"), (std::vector<std::string>{"a.q.w", "a.k.w"}));
+  EXPECT_EQ(joined_names("a.w"), std::vector<std::string>{"a.w"});
 }
 
 }  // namespace

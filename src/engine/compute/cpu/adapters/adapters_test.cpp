@@ -48,15 +48,17 @@ TEST(Adapters, NormAndResidual) {
   plan::RmsNormParams norm{};
   norm.kind_version = kind_version(Opcode::kRmsNorm), norm.width = 96, norm.eps = 1e-5f, norm.weight_offset = 1;
   const plan::ResidualAddParams add{kind_version(Opcode::kResidualAdd), 96, 0.22f, 0};
+  const plan::ResidualAddParams scaled{kind_version(Opcode::kResidualAdd), 96, 0.22f, 0.7f};
   const auto w = HarnessWeight::random(random, DType::kF32, {96});
   const auto x = random.normals(kRows * 96), b = random.normals(kRows * 96);
-  std::vector<float> normed, sums;
+  std::vector<float> normed, sums, scaled_sums;
   for (std::size_t r = 0; r < kRows; ++r) {
     const auto y =
         reference::rms_norm_exact(Row(x).subspan(r * 96, 96), w.floats(), {.eps = 1e-5f, .weight_offset = 1});
     normed.insert(normed.end(), y.begin(), y.end());
   }
   for (std::size_t i = 0; i < x.size(); ++i) sums.push_back(std::fma(0.22f, b[i], x[i]));
+  for (const float sum : sums) scaled_sums.push_back(sum * 0.7f);
   for (const auto& device : devices()) {
     plan::ExecutionContext ctx;
     ctx.total_rows = kRows;
@@ -66,6 +68,9 @@ TEST(Adapters, NormAndResidual) {
     y = x;
     Harness(add, {}, device).run(ctx, {y.data(), b.data()}, y.data());  // in place
     EXPECT_TRUE(same_bits(y, sums)) << device.isa;
+    y = x;
+    Harness(scaled, {}, device).run(ctx, {y.data(), b.data()}, y.data());
+    EXPECT_TRUE(same_bits(y, scaled_sums)) << device.isa;
   }
 }
 

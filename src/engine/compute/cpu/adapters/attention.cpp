@@ -81,7 +81,7 @@ struct Scratch {
         axis_of_pair(arena.take<std::uint8_t>(p.rotary_dims / 2)),
         attended(arena.take<float>(rows * p.heads * p.d_v)),
         gate(arena.take<float>(rows * gate_columns(p))),
-        ones(arena.take<float>(p.qk_norm == plan::QkNorm::kUnitRotated ? p.d_qk : 0)),
+        ones(arena.take<float>(std::max(p.d_qk, p.d_v))),
         x(arena.take_quantized(rows, p.width)),
         attended_quantized(arena.take_quantized(rows, std::size_t{p.heads} * p.d_v)),
         scores_stride(plan::pages_of(context) * kPagePositions + 16),
@@ -94,7 +94,7 @@ struct Scratch {
   std::uint8_t* axis_of_pair;  // [R / 2]
   float* attended;             // [T, H * d_v]
   float* gate;                 // [T, H] or [T, H * d_v]
-  float* ones;                 // [d_qk], the weight of a norm without one
+  float* ones;                 // [d_qk] or [d_v], the weight of a norm without one
   QuantizedRows x, attended_quantized;
   std::size_t scores_stride;
   std::size_t thread_scores;  // floats of a thread
@@ -127,10 +127,10 @@ void project_qkv(const CpuStream& stream, const PreparedInsn& insn, const Attent
   const AttentionColumns columns(p);
   const ProjectionInput input{
       .x = insn.input(0), .x_stride = p.width, .rows = rows, .quantized = scratch.x, .y_stride = columns.count};
-  project(stream, input,
-          std::array{Projection{weight_of(insn.weight(AttentionSlot::kQ)), scratch.qkv},
-                     Projection{weight_of(insn.weight(AttentionSlot::kK)), scratch.qkv + columns.k},
-                     Projection{weight_of(insn.weight(AttentionSlot::kV)), scratch.qkv + columns.v}});
+  const Projection projections[] = {{weight_of(insn.weight(AttentionSlot::kQ)), scratch.qkv},
+                                    {weight_of(insn.weight(AttentionSlot::kK)), scratch.qkv + columns.k},
+                                    {weight_of(insn.weight(AttentionSlot::kV)), scratch.qkv + columns.v}};
+  project(stream, input, std::span(projections, p.shares_cache != 0 ? 1 : 3));
 }
 
 void project_gate(const CpuStream& stream, const PreparedInsn& insn, const AttentionParams& p, const Scratch& scratch,
@@ -217,7 +217,22 @@ void norm_queries_and_keys(const CpuStream& stream, const PreparedInsn& insn, co
     return;
   }
   norm_heads(stream, p, scratch.qkv, p.heads, q_norm, columns.count, rows);
-  norm_heads(stream, p, scratch.qkv + columns.k, p.kv_heads, k_norm, columns.count, rows);
+  norm_heads(stream, p, scratch.qkv + columns.k, own_kv_heads(p), k_norm, columns.count, rows);
+}
+
+void norm_values(const CpuStream& stream, const AttentionParams& p, const Scratch& scratch, Range rows) {
+  const AttentionColumns columns(p);
+  for (std::size_t row = rows.begin; row < rows.end; ++row) {
+    float* v = scratch.qkv + row * columns.count + columns.v;
+    stream.kernels.rms_norm({.x = v,
+                             .weight = scratch.ones,
+                             .y = v,
+                             .width = p.d_v,
+                             .x_stride = p.d_v,
+                             .y_stride = p.d_v,
+                             .eps = p.qk_norm_eps},
+                            {0, p.kv_heads});
+  }
 }
 
 void scale_rows(const ExecutionContext& ctx, const AttentionParams& p, const Scratch& scratch, Range rows) {
@@ -286,7 +301,7 @@ void rotate_rows(const ExecutionContext& ctx, const AttentionParams& p, const Sc
                 .layout = layout};
   stream.kernels.rope(args, rows);
   args.x = scratch.qkv + columns.k;
-  args.heads = p.kv_heads;
+  args.heads = own_kv_heads(p);
   stream.kernels.rope(args, rows);
 }
 
@@ -301,6 +316,8 @@ void finish_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const At
   if (p.rope_layout != plan::RopeLayout::kNone) rotate_rows(ctx, p, scratch, rows);
   if (norms_rotated) norm_queries_and_keys(stream, insn, p, scratch, rows);
   scale_rows(ctx, p, scratch, rows);
+  if (p.shares_cache != 0) return;
+  if (p.unit_values != 0) norm_values(stream, p, scratch, rows);
   stream.kernels.kv_append({.layout = kv_layout(p),
                             .pages = kv_pages(ctx, insn, scratch),
                             .keys = scratch.qkv + columns.k,
@@ -357,7 +374,8 @@ Status AttentionAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
   const Scratch scratch(arena, p, rows, keys_max(ctx, p), stream.pool.threads_count());
   if (p.causal == 0) scratch.step_pages.fill(ctx);
   for (std::uint32_t i = 0; i < p.rotary_dims / 2; ++i) scratch.axis_of_pair[i] = axis_of_pair(p, i);
-  if (p.qk_norm == plan::QkNorm::kUnitRotated) std::fill_n(scratch.ones, p.d_qk, 1.0f);
+  if (p.qk_norm == plan::QkNorm::kUnitRotated || p.unit_values != 0)
+    std::fill_n(scratch.ones, std::max(p.d_qk, p.d_v), 1.0f);
   project_qkv(stream, insn, p, scratch, rows);
   project_gate(stream, insn, p, scratch, rows);
   stream.pool.run(rows, kGrainRows, [&](Range range, std::size_t) { finish_rows(ctx, insn, p, scratch, range); });

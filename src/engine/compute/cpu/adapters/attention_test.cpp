@@ -32,6 +32,7 @@ struct Case {
   bool norm = false, bias = false, sinks = false, long_rope = false, causal = true;
   MropeKind mrope = MropeKind::kNone;
   float softcap = 0, norm_offset = 0;
+  bool unit_values = false;
 };
 
 constexpr std::uint32_t kWidth = 96, kHeads = 6, kKvHeads = 2, kLength = 79;
@@ -76,7 +77,7 @@ class World {
     std::copy(std::begin(kSections), std::end(kSections), p.sections);
     p.has_qkv_bias = p.has_o_bias = c_.bias;
     p.qk_norm = c_.norm ? plan::QkNorm::kPerHead : plan::QkNorm::kNone;
-    p.qk_norm_eps = kNormEps, p.qk_norm_offset = c_.norm_offset;
+    p.qk_norm_eps = kNormEps, p.qk_norm_offset = c_.norm_offset, p.unit_values = c_.unit_values;
     return p;
   }
   std::vector<HarnessWeight>& weights() { return weights_; }
@@ -84,9 +85,17 @@ class World {
 
   // The sequence on slot 1, `chunk` rows a step, each step after the single row of a second sequence on slot 0, which
   // turns by the short table. Pages that no row of a step sees are absent.
-  std::vector<float> run(const HarnessOptions& device, std::uint32_t chunk) {
+  // `shares`: what comes of it is of a second instruction, which has the first one's cache and no keys or values of its own.
+  std::vector<float> run(const HarnessOptions& device, std::uint32_t chunk, bool shares = false) {
     Harness harness(params(), weights_, device);
     EXPECT_FALSE(harness.error()) << harness.error()->message;
+    AttentionParams reading = params();
+    auto without = weights_;
+    reading.shares_cache = 1, reading.unit_values = 0;
+    for (const plan::AttentionSlot slot : {kK, kV, kKNorm, kKBias, kVBias})
+      without[static_cast<std::size_t>(slot)] = {};
+    Harness sharing(reading, without, device);
+    EXPECT_FALSE(sharing.error()) << sharing.error()->message;
     const plan::KvLayout layout{.dtype = c_.kv, .kv_heads = kKvHeads, .d_qk = c_.d_qk, .d_v = c_.d_v};
     std::vector<std::vector<std::byte>> pages(4, std::vector<std::byte>(64 + layout.page_bytes(), std::byte{0xFF}));
     const std::uint8_t long_rope[] = {0, 1};
@@ -110,6 +119,10 @@ class World {
       const auto tables = rope_tables();
       ctx.rope_tables = tables;
       harness.run(ctx, {x.data()}, y.data());
+      if (shares) {
+        sharing.set_state({.pages = table.data(), .pages_stride = 2});
+        sharing.run(ctx, {x.data()}, y.data());
+      }
       out.insert(out.end(), y.begin() + kWidth, y.end());
     }
     return out;
@@ -138,6 +151,11 @@ class World {
     auto q = heads(kQ, kQBias, kQNorm, kHeads), k = heads(kK, kKBias, kKNorm, kKvHeads);
     auto v = matmul_rows(at(kV), x_);
     if (c_.bias) add_bias(v, at(kVBias).floats());
+    const std::vector<float> ones(c_.d_v, 1.0f);
+    for (std::size_t i = 0; c_.unit_values && i < v.size(); i += c_.d_v) {
+      const std::span<float> head = std::span(v).subspan(i, c_.d_v);
+      std::ranges::copy(reference::rms_norm_exact(head, ones, {.eps = kNormEps, .weight_offset = 0}), head.begin());
+    }
     if (c_.kv == DType::kF16)
       for (auto* cached : {&k, &v})
         for (float& value : *cached) value = half_to_float(float_to_half(value));
@@ -165,7 +183,7 @@ class World {
   // The formula, for F32 weights and cache.
   std::vector<double> oracle() {
     const auto q = oracle_heads(kQ, kQBias, kQNorm, kHeads), k = oracle_heads(kK, kKBias, kKNorm, kKvHeads),
-               v = oracle_matmul(kV, kVBias, {x_.begin(), x_.end()});
+               v = oracle_values();
     std::vector<double> attended(kLength * kHeads * c_.d_v);
     for (std::uint32_t h = 0; h < kHeads; ++h) {
       const std::uint32_t kv = h / (kHeads / kKvHeads);
@@ -255,6 +273,15 @@ class World {
     return out;
   }
 
+  std::vector<double> oracle_values() {
+    auto v = oracle_matmul(kV, kVBias, {x_.begin(), x_.end()});
+    for (std::size_t i = 0; c_.unit_values && i < v.size(); i += c_.d_v) {
+      double squares = 0;
+      for (std::size_t n = i; n < i + c_.d_v; ++n) squares += v[n] * v[n];
+      for (std::size_t n = i; n < i + c_.d_v; ++n) v[n] /= std::sqrt(squares / c_.d_v + static_cast<double>(kNormEps));
+    }
+    return v;
+  }
   std::vector<double> oracle_matmul(plan::AttentionSlot w, plan::AttentionSlot bias, const std::vector<double>& x) {
     const auto weight = at(w).floats();
     const std::size_t cols = at(w).shape[1], rows = at(w).shape[0];
@@ -313,6 +340,8 @@ const Case kCases[] = {
     {.name = "interleaved sections", .rotary = 16, .norm = true, .mrope = MropeKind::kInterleaved},
     {.name = "chunked sections", .rope = RopeLayout::kInterleaved, .rotary = 16, .mrope = MropeKind::kChunked},
     {.name = "odd head, other values", .rotary = 6, .d_qk = 19, .d_v = 13},
+    {.name = "unit values", .norm = true, .bias = true, .unit_values = true},
+    {.name = "unit values, f16, odd", .kv = DType::kF16, .rotary = 6, .d_qk = 19, .d_v = 13, .unit_values = true},
     {.name = "odd head, f16", .weights = DType::kF16, .kv = DType::kF16, .rotary = 2, .d_qk = 7, .d_v = 33},
 };
 const Case kSpanCases[] = {
@@ -345,6 +374,18 @@ TEST(AttentionAdapter, EqualsItsTwinWhateverTheChunksAndNeighbours) {
         ASSERT_TRUE(same_bits(world.run(device, chunk), expected))
             << c.name << ": " << device.isa << " threads " << device.threads << " chunk " << chunk << " "
             << random.note();
+  }
+}
+
+// The queries are the same, so what they read is as well.
+TEST(AttentionAdapter, ReadsWhatAnotherInstructionHasCached) {
+  Random random(49);
+  for (const Case& c : kCases) {
+    World world(random, c);
+    const auto expected = world.expected();
+    for (const auto& device : devices())
+      for (std::uint32_t chunk : {1u, 63u})
+        ASSERT_TRUE(same_bits(world.run(device, chunk, true), expected)) << c.name << " " << device.isa << " " << chunk;
   }
 }
 

@@ -100,7 +100,10 @@ Status ResidualAddAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) 
   const CpuStream& stream = stream_of(ctx);
   const ResidualAddArgs args{.a = insn.input(0), .b = insn.input(1), .y = insn.output(0), .scale = p.scale};
   const std::size_t count = std::size_t{ctx.total_rows} * p.width;
-  stream.pool.run(count, kGrainElements, [&](Range range, std::size_t) { stream.kernels.residual_add(args, range); });
+  stream.pool.run(count, kGrainElements, [&](Range range, std::size_t) {
+    stream.kernels.residual_add(args, range);
+    if (p.sum_scale != 0) stream.kernels.scale_softcap({.y = args.y, .scale = p.sum_scale}, range);
+  });
   return Status::ok();
 }
 std::uint64_t ResidualAddAdapter::workspace_bytes(const ParamBlock&, const StepLimits&, const Backend&) noexcept {

@@ -53,6 +53,9 @@ constexpr AdapterTables make_tables() {
                                 {.supports_batch = true, .may_alias_output = true, .dtype_mask_weights = kVectorTypes});
   put<DenseAdapter>(tables, Opcode::kDense, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   put<PoolAdapter>(tables, Opcode::kPool, {.supports_batch = true});
+  put<mixers::LightningIndexAdapter>(tables, Opcode::kLightningIndex,
+                                     {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<LayerInputAdapter>(tables, Opcode::kLayerInput, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   return tables;
 }
 
@@ -60,7 +63,8 @@ constexpr auto kCpuOpcodes = std::to_array<Opcode>(
     {Opcode::kRmsNorm, Opcode::kMultiheadAttention, Opcode::kSwiglu, Opcode::kMoe, Opcode::kMlaAttention,
      Opcode::kMambaMixer, Opcode::kGatedDelta, Opcode::kShortconv, Opcode::kEmbedding, Opcode::kResidualAdd,
      Opcode::kVisionPatchEmbed, Opcode::kVisionSpatialMerge, Opcode::kVisionDeepstackExtract, Opcode::kVisionScatter,
-     Opcode::kLmHead, Opcode::kPool, Opcode::kPositionEmbedding, Opcode::kDense});
+     Opcode::kLmHead, Opcode::kPool, Opcode::kPositionEmbedding, Opcode::kDense, Opcode::kLayerInput,
+     Opcode::kLightningIndex});
 
 }  // namespace
 

@@ -15,6 +15,8 @@ namespace {
 
 #include "engine/compute/cpu/simd/latent_impl.h"
 
+#include "engine/compute/cpu/simd/index_impl.h"
+
 #include "engine/compute/cpu/simd/ssm_impl.h"
 
 #include "engine/compute/cpu/simd/quant_matmul_impl.h"
@@ -36,6 +38,7 @@ constexpr Kernels kKernels = {
     .kv_append = kv_append,
     .attention = attention,
     .latent_attention = latent_attention,
+    .index_scores = index_scores,
     .causal_conv = causal_conv,
     .ssm_step = ssm_step,
     .ssm_scan = ssm_scan,

@@ -1,5 +1,18 @@
 // Attention over a shared compressed cache. Included inside the namespace of one instruction set, after attention_impl.h.
 
+// Positions that do not count get the score of those that are not there.
+LLORCH_INLINE void mask_chosen(float* scores, std::size_t count, const std::uint32_t* chosen) {
+  alignas(64) static constexpr std::uint32_t kBits[16] = {1,       1 << 1,  1 << 2,  1 << 3, 1 << 4,  1 << 5,
+                                                          1 << 6,  1 << 7,  1 << 8,  1 << 9, 1 << 10, 1 << 11,
+                                                          1 << 12, 1 << 13, 1 << 14, 1 << 15};
+  const I32x16 bits = bits_of(load(reinterpret_cast<const float*>(kBits)));
+  for (std::size_t p = 0; p < count; p += 16) {
+    const auto word = static_cast<std::int32_t>(chosen[p / 32] >> p % 32 & 0xFFFFU);
+    const Mask16 counts = less(set1_i(0), bit_and(bits, set1_i(word)));
+    store(scores + p, select(counts, load(scores + p), set1(-__builtin_inff())));
+  }
+}
+
 // Scores, then e^(score - max), of heads [head, head + kHeads); totals of the softmax.
 template <class Kv, int kHeads>
 LLORCH_INLINE void latent_scores(const LatentAttentionArgs& args, std::size_t row, std::size_t head,
@@ -19,6 +32,8 @@ LLORCH_INLINE void latent_scores(const LatentAttentionArgs& args, std::size_t ro
     });
   }
   const std::size_t count = (seen.end + 15) / 16 * 16;
+  for (int h = 0; args.chosen != nullptr && h < kHeads; ++h)
+    mask_chosen(args.scores + h * args.scores_stride, count, args.chosen + row * args.chosen_words);
   for (int h = 0; h < kHeads; ++h) totals[h] = exp_scores(args.scores + h * args.scores_stride, count, nullptr);
 }
 

@@ -39,7 +39,9 @@ class LatentCache {
     std::iota(positions_.begin(), positions_.end(), 0u);
   }
 
-  std::vector<float> run(const Kernels& k, std::size_t chunk) {
+  // `chosen`: [positions, words] or empty.
+  std::vector<float> run(const Kernels& k, std::size_t chunk, std::span<const std::uint32_t> chosen = {}) {
+    const std::size_t words = chosen.size() / c_.positions;
     const std::size_t stride = table_.size() * kPagePositions, per_row = (c_.heads + kLatentHeads - 1) / kLatentHeads;
     std::vector<float> out(c_.positions * c_.heads * c_.latent), scores(kLatentHeads * stride);
     for (std::size_t row = 0; row < c_.positions; row += chunk) {
@@ -65,10 +67,34 @@ class LatentCache {
                           .key_dim = key_dim_,
                           .scale = 0.13f,
                           .scores = scores.data(),
-                          .scores_stride = stride},
+                          .scores_stride = stride,
+                          .chosen = chosen.empty() ? nullptr : chosen.data() + row * words,
+                          .chosen_words = words},
                          {0, n * per_row});
     }
     return out;
+  }
+
+  // Of position p once all are cached; weights are [positions, q_width], those of the heads first.
+  std::vector<float> index_scores(const Kernels& k, std::uint32_t p, const std::vector<float>& weights) {
+    std::vector<float> scores(table_.size() * kPagePositions), head_scores(c_.heads * kPagePositions);
+    k.index_scores({.type = c_.type,
+                    .pages = {.pages = table_.data(),
+                              .pages_stride = table_.size(),
+                              .offset_bytes = kOffset,
+                              .sequence_of_row = sequences_.data(),
+                              .positions = positions_.data()},
+                    .q = q_.data(),
+                    .weights = weights.data(),
+                    .q_stride = q_width(),
+                    .heads = c_.heads,
+                    .key_dim = key_dim_,
+                    .scale = 0.13f,
+                    .head_scores = head_scores.data(),
+                    .scores = scores.data()},
+                   {p, p + std::size_t{1}});
+    scores.resize(p + std::size_t{1});
+    return scores;
   }
 
   std::vector<float> cached() const {  // as the cache returns them
@@ -80,7 +106,11 @@ class LatentCache {
   std::span<const float> query(std::size_t position, std::size_t head) const {
     return std::span(q_).subspan((position * c_.heads + head) * key_dim_, key_dim_);
   }
+  std::span<const float> queries(std::size_t position) const {
+    return std::span(q_).subspan(position * q_width(), q_width());
+  }
   std::size_t key_dim() const { return key_dim_; }
+  std::size_t q_width() const { return c_.heads * key_dim_; }
 
  private:
   LatentCase c_;
@@ -108,6 +138,60 @@ TEST(LatentAttention, EqualsTheWrittenOrderAtEveryPosition) {
     for (host::Isa isa : isas())
       for (std::size_t chunk : {std::size_t{1}, std::size_t{7}, c.positions})
         ASSERT_TRUE(same_bits(cache.run(kernels(isa), chunk), expected)) << host::isa_name(isa) << " chunk " << chunk;
+  }
+}
+
+// Words of random bits for every position, of which its own is set and those behind it mean nothing.
+std::vector<std::uint32_t> random_bits(Random& random, std::size_t positions, std::size_t words) {
+  std::vector<std::uint32_t> bits(positions * words);
+  for (std::size_t p = 0; p < positions; ++p)
+    for (std::size_t j = 0; j < positions; ++j)
+      if (j == p || random.normal() > 1.0f) bits[p * words + j / 32] |= 1U << j % 32;
+  return bits;
+}
+
+TEST(LatentAttention, CountsOnlyChosenPositions) {
+  Random random(75);
+  for (const LatentCase& c : kLatentCases) {
+    SCOPED_TRACE(::testing::Message() << "heads " << c.heads << " positions " << c.positions << " " << random.note());
+    LatentCache cache(c, random);
+    const auto rows = cache.cached();
+    const std::size_t words = (c.positions + 31) / 32 + 1;
+    const auto bits = random_bits(random, c.positions, words);
+    std::vector<float> expected;
+    for (std::uint32_t p = 0; p < c.positions; ++p)
+      for (std::size_t h = 0; h < c.heads; ++h) {
+        const auto o = reference::latent_attention_exact(cache.query(p, h), rows,
+                                                         {.position = p,
+                                                          .latent_dim = c.latent,
+                                                          .scale = 0.13f,
+                                                          .chosen = std::span(bits).subspan(p * words, words)});
+        expected.insert(expected.end(), o.begin(), o.end());
+      }
+    for (host::Isa isa : isas())
+      for (std::size_t chunk : {std::size_t{1}, std::size_t{7}, c.positions})
+        ASSERT_TRUE(same_bits(cache.run(kernels(isa), chunk, bits), expected)) << host::isa_name(isa) << " " << chunk;
+  }
+}
+
+// The scores of an index over the same cache, whose queries are the heads' and whose weights are any numbers.
+TEST(IndexScores, EqualTheWrittenOrderAndAreCloseToTheFormula) {
+  Random random(76);
+  for (const LatentCase& c : kLatentCases) {
+    SCOPED_TRACE(::testing::Message() << "heads " << c.heads << " positions " << c.positions << " " << random.note());
+    LatentCache cache(c, random);
+    const auto rows = cache.cached(), weights = random.normals(c.positions * cache.q_width());
+    for (host::Isa isa : isas()) {
+      cache.run(kernels(isa), c.positions);  // fills the cache
+      for (std::uint32_t p = 0; p < c.positions; ++p) {
+        const auto scores = cache.index_scores(kernels(isa), p, weights);
+        const auto q = cache.queries(p), w = std::span(weights).subspan(p * cache.q_width(), c.heads);
+        const auto keys = std::span(rows).first((p + 1) * cache.key_dim());
+        ASSERT_TRUE(same_bits(scores, reference::index_scores_exact(q, w, keys, 0.13f))) << host::isa_name(isa);
+        const auto exact = reference::index_scores_reference(q, w, keys, static_cast<double>(0.13f));
+        for (std::size_t j = 0; j <= p; ++j) ASSERT_NEAR(scores[j], exact[j], 1e-4) << p << " " << j;
+      }
+    }
   }
 }
 

@@ -228,12 +228,13 @@ inline void gather(const GatherArgs& args, Range units) {
   for (std::size_t i = units.begin; i < units.end; ++i) {
     const std::size_t row = args.row_ids[i], lane = row % kPackRows, blocks = args.w.cols / 32;
     const std::byte* group = args.w.data + row / kPackRows * args.w.group_bytes;
-    float* y = args.y + i * args.w.cols;
+    const std::size_t first = args.first_col, cols = args.cols != 0 ? args.cols : args.w.cols;
+    float* y = args.y + i * cols;
     if (quantized) {
-      for (std::size_t b = 0; b < blocks; ++b) unpack_block(layout, group, blocks, lane, b, y + 32 * b);
+      for (std::size_t b = 0; b < cols / 32; ++b) unpack_block(layout, group, blocks, lane, first / 32 + b, y + 32 * b);
     } else {
-      for (std::size_t k = 0; k < args.w.cols; ++k) y[k] = packed_float(args.w, group, k * kPackRows + lane);
+      for (std::size_t k = 0; k < cols; ++k) y[k] = packed_float(args.w, group, (first + k) * kPackRows + lane);
     }
-    for (std::size_t k = 0; k < args.w.cols; ++k) y[k] = args.scale * y[k];
+    for (std::size_t k = 0; k < cols; ++k) y[k] = args.scale * y[k];
   }
 }

@@ -98,18 +98,29 @@ inline void ssm_scan(const SsmScanArgs& args, Range units) {
 }
 
 // The sum of decay * s times k over a row of S, which decays: lane = element mod 16, elements increasing, the tree.
-LLORCH_INLINE float decayed_sum(float* s, const float* k, float decay, std::size_t count) {
-  const F32x16 decays = set1(decay);
+// A decay for all of them, or each its own.
+struct OneDecay {
+  F32x16 decay;
+  LLORCH_INLINE F32x16 lanes(std::size_t) const { return decay; }
+  LLORCH_INLINE F32x16 lanes_n(std::size_t, std::size_t) const { return decay; }
+};
+struct EachDecay {
+  const float* decays;
+  LLORCH_INLINE F32x16 lanes(std::size_t i) const { return load(decays + i); }
+  LLORCH_INLINE F32x16 lanes_n(std::size_t i, std::size_t n) const { return load_n(decays + i, n); }
+};
+template <class Decays>
+LLORCH_INLINE float decayed_sum(float* s, const float* k, const Decays& decays, std::size_t count) {
   F32x16 sums = set1(0.0f);
   for_lanes(
       count,
       [&](std::size_t i) {
-        const F32x16 v = mul(decays, load(s + i));
+        const F32x16 v = mul(decays.lanes(i), load(s + i));
         store(s + i, v);
         sums = fma(v, load(k + i), sums);
       },
       [&](std::size_t i, std::size_t n) {
-        const F32x16 v = mul(decays, load_n(s + i, n));
+        const F32x16 v = mul(decays.lanes_n(i, n), load_n(s + i, n));
         store_n(s + i, v, n);
         const Mask16 counts = less(lane_numbers(), set1_i(static_cast<std::int32_t>(n)));
         sums = select(counts, fma(v, load_n(k + i, n), sums), sums);
@@ -117,20 +128,32 @@ LLORCH_INLINE float decayed_sum(float* s, const float* k, float decay, std::size
   return tree_sum(sums);
 }
 
+// One row of a head: S decays, is corrected, and is asked. The correction is scan_element's without a decay.
+template <class Decays>
+LLORCH_INLINE void delta_row(const DeltaScanArgs& args, float* state, std::size_t row, std::size_t head,
+                             const Decays& decays) {
+  const std::size_t key = args.key_of(head) * args.key_dim, value = head * args.value_dim;
+  const float *q = args.q + row * args.stride + key, *k = args.k + row * args.stride + key;
+  const float* v = args.v + row * args.stride + value;
+  float* y = args.y + row * args.stride + value;
+  const float beta = args.beta[row * args.heads + head];
+  for (std::size_t p = 0; p < args.value_dim; ++p) {
+    float* s = state + p * args.key_dim;
+    const float rest = beta * (v[p] - decayed_sum(s, k, decays, args.key_dim));
+    y[p] = scan_element(s, k, q, 1.0f, rest, args.key_dim);
+  }
+}
+
 inline void delta_scan(const DeltaScanArgs& args, Range units) {
   for (std::size_t unit = units.begin; unit < units.end; ++unit) {
     const std::size_t span = unit / args.heads, head = unit % args.heads;
-    const std::size_t key = args.key_of(head) * args.key_dim, value = head * args.value_dim;
-    float* state = state_of(args.state, args.spans, span) + value * args.key_dim;
+    float* state = state_of(args.state, args.spans, span) + head * args.value_dim * args.key_dim;
     for (std::size_t row = args.spans.row_offsets[span]; row < args.spans.row_offsets[span + 1]; ++row) {
-      const float *q = args.q + row * args.stride + key, *k = args.k + row * args.stride + key;
-      const float* v = args.v + row * args.stride + value;
-      float* y = args.y + row * args.stride + value;
-      const float beta = args.beta[row * args.heads + head], decay = args.decay[row * args.heads + head];
-      for (std::size_t p = 0; p < args.value_dim; ++p) {
-        float* s = state + p * args.key_dim;
-        const float rest = beta * (v[p] - decayed_sum(s, k, decay, args.key_dim));
-        y[p] = scan_element(s, k, q, 1.0f, rest, args.key_dim);
+      const std::size_t at = row * args.heads + head;
+      if (args.channel_decay) {
+        delta_row(args, state, row, head, EachDecay{args.decay + at * args.key_dim});
+      } else {
+        delta_row(args, state, row, head, OneDecay{set1(args.decay[at])});
       }
     }
   }

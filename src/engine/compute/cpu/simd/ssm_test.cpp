@@ -142,11 +142,12 @@ TEST(DeltaScan, EqualsTheWrittenOrderOnEveryKeyWidth) {
       x.insert(x.end(), keys.begin() + r * 2 * kKeyHeads * width, keys.begin() + (r + 1) * 2 * kKeyHeads * width);
       x.insert(x.end(), v.begin() + r * kHeads * kValue, v.begin() + (r + 1) * kHeads * kValue);
     }
-    auto beta = random.normals(kRows * kHeads), decay = random.normals(kRows * kHeads);
+    auto beta = random.normals(kRows * kHeads), decay = random.normals(kRows * kHeads * width);
     for (float& b : beta) b = std::fabs(b) / (1 + std::fabs(b));
     for (float& d : decay) d = std::fabs(d) / (1 + std::fabs(d));
     const std::vector<std::uint32_t> offsets{0, 2, kRows}, sequences{3, 1};
-    for (const bool turns : {false, true}) {
+    for (const auto& [turns, channels] : {std::pair(false, false), {true, false}, {false, true}}) {
+      const std::size_t each = channels ? width : 1;  // decays of a head
       std::vector<float> expected;
       for (std::size_t span = 0; span < 2; ++span) {
         std::vector<reference::DeltaHead> heads(kHeads, reference::DeltaHead(kValue, width));
@@ -156,7 +157,8 @@ TEST(DeltaScan, EqualsTheWrittenOrderOnEveryKeyWidth) {
             const std::size_t key = turns ? h % kKeyHeads : h / 2;
             const auto q = row.subspan(key * width, width), k = row.subspan((kKeyHeads + key) * width, width);
             const auto value = row.subspan(2 * kKeyHeads * width + h * kValue, kValue);
-            const reference::DeltaHead::Step step{beta[r * kHeads + h], decay[r * kHeads + h]};
+            const reference::DeltaHead::Step step{beta[r * kHeads + h],
+                                                  std::span<const float>(decay).subspan((r * kHeads + h) * each, each)};
             const auto y = heads[h].next_exact(q, k, value, step);
             const auto oracle = heads[h].next_reference(q, k, value, step);
             for (std::size_t p = 0; p < kValue; ++p) EXPECT_NEAR(y[p], oracle[p], 2e-6);
@@ -178,7 +180,8 @@ TEST(DeltaScan, EqualsTheWrittenOrderOnEveryKeyWidth) {
                                  .key_heads = kKeyHeads,
                                  .key_dim = width,
                                  .value_dim = kValue,
-                                 .keys_take_turns = turns};
+                                 .keys_take_turns = turns,
+                                 .channel_decay = channels};
         kernels(isa).delta_scan(args, {0, 3});  // a split range gives the same
         kernels(isa).delta_scan(args, {3, 2 * kHeads});
         for (std::size_t r = 0; r < kRows; ++r)

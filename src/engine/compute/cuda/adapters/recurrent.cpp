@@ -112,11 +112,46 @@ struct DeltaScratch {
       : staged(arena.take_staged(input, rows, p.width)),
         mixed(arena.take<float>(rows * DeltaColumns(p).count)),
         x(arena.take_narrowed(rows, p.width)),
+        low(arena.take_narrowed(rows, p.rank)),
         inner(arena.take_narrowed(rows, p.value_heads * p.d_v)) {}
   Arena::Staged staged;
   float* mixed;  // [T, columns]
-  Arena::Narrowed x, inner;
+  Arena::Narrowed x, low, inner;
 };
+
+void project_delta(const ExecutionContext& ctx, const PreparedInsn& insn, const GatedDeltaParams& p,
+                   const DeltaScratch& scratch) {
+  const CudaStream& stream = stream_of(ctx);
+  const DeltaColumns columns(p);
+  const bool in_two = p.rank != 0;
+  using enum GatedDeltaSlot;
+  project(stream,
+          {.x = insn.input(0),
+           .x_stride = p.width,
+           .rows = ctx.total_rows,
+           .narrowed = scratch.x,
+           .staged = scratch.staged,
+           .y_stride = columns.count},
+          std::array{
+              Projection{weight_of(insn.weight(kQkv)), scratch.mixed},
+              Projection{weight_of(insn.weight(in_two ? kZA : kZ)), scratch.mixed + (in_two ? columns.z_a : columns.z)},
+              Projection{weight_of(insn.weight(kBeta)), scratch.mixed + columns.beta},
+              Projection{weight_of(insn.weight(in_two ? kDecayA : kDecay)),
+                         scratch.mixed + (in_two ? columns.decay_a : columns.decay)}});
+  if (!in_two) return;
+  const auto second = [&](std::uint64_t from, GatedDeltaSlot slot, std::uint64_t to) {
+    project(stream,
+            {.x = scratch.mixed + from,
+             .x_stride = columns.count,
+             .rows = ctx.total_rows,
+             .narrowed = scratch.low,
+             .staged = {},
+             .y_stride = columns.count},
+            std::array{Projection{weight_of(insn.weight(slot)), scratch.mixed + to}});
+  };
+  second(columns.z_a, kZ, columns.z);
+  second(columns.decay_a, kDecay, columns.decay);
+}
 
 // Convolution and the delta rule over the projected rows, in place; what comes of it stands where v stood.
 void run_rule(const ExecutionContext& ctx, const PreparedInsn& insn, const GatedDeltaParams& p, float* mixed) {
@@ -148,7 +183,8 @@ void run_rule(const ExecutionContext& ctx, const PreparedInsn& insn, const Gated
        .key_dim = p.d_k,
        .value_dim = p.d_v,
        .unit_eps = p.unit_eps,
-       .keys_take_turns = p.keys_take_turns != 0});
+       .keys_take_turns = p.keys_take_turns != 0,
+       .channel_decay = p.channel_decay != 0});
   float* y = mixed + columns.v;
   stream.launch<kernels::RmsNorm>({p.value_heads, ctx.total_rows},
                                   {.x = y,
@@ -161,6 +197,12 @@ void run_rule(const ExecutionContext& ctx, const PreparedInsn& insn, const Gated
                                    .width = p.d_v,
                                    .eps = p.norm_eps});
   const std::uint32_t width = p.value_heads * p.d_v;
+  if (p.sigmoid_gate != 0) {
+    stream.launch<kernels::Gate>(
+        {blocks_of(width, kernels::Gate::kThreads), ctx.total_rows},
+        {.y = y, .gate = mixed + columns.z, .y_stride = columns.count, .gate_stride = columns.count, .width = width});
+    return;
+  }
   stream.launch<kernels::Swiglu>({blocks_of(width, kernels::Swiglu::kThreads), ctx.total_rows},
                                  {.gate = mixed + columns.z,
                                   .up = y,
@@ -226,18 +268,7 @@ Status GatedDeltaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) n
   const DeltaColumns columns(p);
   Arena arena(ctx);
   const DeltaScratch scratch(arena, p, insn.input(0), ctx.total_rows);
-  using enum GatedDeltaSlot;
-  project(stream,
-          {.x = insn.input(0),
-           .x_stride = p.width,
-           .rows = ctx.total_rows,
-           .narrowed = scratch.x,
-           .staged = scratch.staged,
-           .y_stride = columns.count},
-          std::array{Projection{weight_of(insn.weight(kQkv)), scratch.mixed},
-                     Projection{weight_of(insn.weight(kZ)), scratch.mixed + columns.z},
-                     Projection{weight_of(insn.weight(kBeta)), scratch.mixed + columns.beta},
-                     Projection{weight_of(insn.weight(kDecay)), scratch.mixed + columns.decay}});
+  project_delta(ctx, insn, p, scratch);
   run_rule(ctx, insn, p, scratch.mixed);
   project(stream,
           {.x = scratch.mixed + columns.v,
@@ -245,7 +276,7 @@ Status GatedDeltaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) n
            .rows = ctx.total_rows,
            .narrowed = scratch.inner,
            .y_stride = p.width},
-          std::array{Projection{weight_of(insn.weight(kOutProj)), insn.output(0)}});
+          std::array{Projection{weight_of(insn.weight(GatedDeltaSlot::kOutProj)), insn.output(0)}});
   return stream.status();
 }
 

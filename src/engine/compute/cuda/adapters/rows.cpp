@@ -29,7 +29,8 @@ Status EmbeddingAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
   const auto& p = insn.param<plan::EmbeddingParams>();
   const CudaStream& stream = stream_of(ctx);
   const CudaWeight& weight = *weight_of(insn.weight(plan::EmbeddingSlot::kWeight));
-  const kernels::GatherArgs args{.w = weight.matrix, .row_ids = ctx.row_ids, .y = insn.output(0), .scale = p.scale};
+  const kernels::GatherArgs args{
+      .w = weight.matrix, .row_ids = ctx.row_ids, .y = insn.output(0), .scale = p.scale, .columns = p.width};
   visit_matrix_type(weight.dtype, [&]<plan::DType kType>() {
     using Kernel = kernels::Gather<kType>;
     stream.launch<Kernel>({blocks_of(p.width, Kernel::kThreads), ctx.total_rows}, args);
@@ -86,7 +87,8 @@ Status ResidualAddAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) 
                                       .b = insn.input(1),
                                       .y = insn.output(0),
                                       .count = std::uint64_t{ctx.total_rows} * p.width,
-                                      .scale = p.scale};
+                                      .scale = p.scale,
+                                      .sum_scale = p.sum_scale != 0 ? p.sum_scale : 1.0f};
   stream.launch<kernels::ResidualAdd>({blocks_of(args.count, kernels::ResidualAdd::kThreads)}, args);
   return stream.status();
 }

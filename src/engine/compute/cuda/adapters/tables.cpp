@@ -51,6 +51,8 @@ constexpr AdapterTables make_tables() {
                                 {.supports_batch = true, .may_alias_output = true, .dtype_mask_weights = kVectorTypes});
   put<DenseAdapter>(tables, Opcode::kDense, kMatrices);
   put<PoolAdapter>(tables, Opcode::kPool, {.supports_batch = true});
+  put<LightningIndexAdapter>(tables, Opcode::kLightningIndex, kMatrices);
+  put<LayerInputAdapter>(tables, Opcode::kLayerInput, kMatrices);
   return tables;
 }
 

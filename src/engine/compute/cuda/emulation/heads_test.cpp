@@ -297,5 +297,56 @@ TEST(Rows, AreCopiedCombinedKeptAndScattered) {
   }
 }
 
+// Scores of an index, and the bits of the highest, of equal ones the first: the last row has no queries, so its scores are all 0.
+TEST(LightningIndex, ScoresAndChooses) {
+  HeadsMachine machine;
+  Random random(32);
+  SCOPED_TRACE(random.note());
+  constexpr std::uint32_t kHeads = 3, kDims = 10, kStride = kHeads * kDims + kHeads, kWords = 5, kPagesEach = 3;
+  const std::vector<std::uint32_t> sequences{1, 0, 1, 0}, positions{129, 5, 130, 70};
+  Pages pages(2, kPagesEach, kDims * kPage);
+  for (float& value : pages.memory) value = random.normal();
+  std::vector<float> rows = random.normals(positions.size() * kStride);
+  std::fill_n(rows.end() - kStride, kHeads * kDims, 0.0f);
+  constexpr std::uint64_t kScores = kPagesEach * kPage;
+  std::vector<float> scores(positions.size() * kScores, NAN);
+  machine.stream.launch<kernels::IndexScores<DType::kF32>>({kPagesEach, 4}, {.cache = pages.of(sequences, positions),
+                                                                             .q = rows.data(),
+                                                                             .weights = rows.data() + kHeads * kDims,
+                                                                             .stride = kStride,
+                                                                             .scores = scores.data(),
+                                                                             .scores_stride = kScores,
+                                                                             .heads = kHeads,
+                                                                             .dims = kDims,
+                                                                             .scale = 0.3f});
+  for (const std::uint32_t top_k : {1u, 7u, 64u, 200u}) {
+    std::vector<std::uint32_t> bits(positions.size() * kWords, 0xFFFFFFFFu);
+    machine.stream.launch<kernels::IndexChoose>({4}, {.scores = scores.data(),
+                                                      .positions = positions.data(),
+                                                      .bits = bits.data(),
+                                                      .scores_stride = kScores,
+                                                      .words = kWords,
+                                                      .top_k = top_k});
+    for (std::uint32_t r = 0; r < positions.size(); ++r) {
+      const std::uint32_t count = positions[r] + 1;
+      std::vector<float> keys;
+      for (std::uint32_t p = 0; p < count; ++p)
+        for (std::uint32_t i = 0; i < kDims; ++i)
+          keys.push_back(pages.page(sequences[r], p / kPage)[i * kPage + p % kPage]);
+      const auto expected = reference::index_scores_exact(part(rows, r * kStride, kHeads * kDims),
+                                                          part(rows, r * kStride + kHeads * kDims, kHeads), keys, 0.3f);
+      ASSERT_TRUE(same_bits(std::vector(scores.begin() + static_cast<std::ptrdiff_t>(r * kScores),
+                                        scores.begin() + static_cast<std::ptrdiff_t>(r * kScores + count)),
+                            expected));
+      std::vector<std::uint32_t> order(count), chosen(kWords);
+      for (std::uint32_t p = 0; p < count; ++p) order[p] = p;
+      std::ranges::stable_sort(order, [&](std::uint32_t a, std::uint32_t b) { return expected[a] > expected[b]; });
+      for (std::uint32_t i = 0; i < std::min(count, top_k); ++i) chosen[order[i] / 32] |= 1u << order[i] % 32;
+      EXPECT_TRUE(std::ranges::equal(std::span(bits).subspan(r * kWords, kWords), chosen))
+          << "row " << r << " " << top_k;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace llorch::engine::compute::cuda::emulation

@@ -71,6 +71,9 @@ struct AttentionArgs {
   std::uint32_t parts_max = 0;
   NarrowedRows narrowed;                      // rows of out, or null. REQUIRES: for int8, a head is whole blocks
   std::uint32_t* arrival_counters = nullptr;  // kArrivalCounters, for F16 rows and for parts
+  // [rows of the step, chosen_words] or null: only positions p with bit p % 32 of word p / 32 count.
+  const std::uint32_t* chosen = nullptr;
+  std::uint32_t chosen_words = 0;
   bool operator==(const AttentionArgs&) const = default;
 
   LLORCH_KERNEL std::uint32_t head_groups() const {
@@ -208,23 +211,30 @@ struct SplitAttention {
       if (at + kPage <= seen.begin || at >= seen.end) continue;
       const Keys keys(args, row, page, heads.kv_head);
       const std::uint32_t begin = seen.begin > at ? seen.begin - at : 0, end = smaller(seen.end - at, kPage);
-      scores(block, shared, args, heads, keys, begin, end);
+      scores(block, shared, args, heads, keys, row, at, begin, end);
       probabilities(block, shared, heads, begin, end);
       add_values(block, shared, args, heads, keys, begin, end);
     }
   }
 
  private:
+  static LLORCH_KERNEL bool is_chosen(const Args& args, std::uint32_t row, std::uint32_t position) {
+    if (args.chosen == nullptr) return true;
+    return (args.chosen[std::uint64_t{row} * args.chosen_words + position / 32] >> position % 32 & 1u) != 0;
+  }
   template <class Block>
   static LLORCH_KERNEL void scores(Block& block, AttentionShared& shared, const Args& args, const HeadRange& heads,
-                                   const Keys& keys, std::uint32_t begin, std::uint32_t end) {
+                                   const Keys& keys, std::uint32_t row, std::uint32_t at, std::uint32_t begin,
+                                   std::uint32_t end) {
     block.each([&](std::uint32_t thread) {
       const std::uint32_t entry = thread % kPage;
       if (entry < begin || entry >= end) return;
+      const bool counts = is_chosen(args, row, at + entry);
       for (std::uint32_t h = thread / kPage; h < heads.count; h += kAttentionThreads / kPage) {
         float dot = 0.0f;
         for (std::uint32_t i = 0; i < args.d_qk; ++i) dot = fma(shared.q[h][i], keys.key(args, i, entry), dot);
-        shared.p[h][entry] = soft_capped(dot * args.scale, args.softcap);
+        // Not minus infinity: a page may have none that counts, and what it then leaves is multiplied with 0.
+        shared.p[h][entry] = counts ? soft_capped(dot * args.scale, args.softcap) : float_of(0xFF7FFFFFu);
       }
     });
   }

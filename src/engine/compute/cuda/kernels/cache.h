@@ -79,6 +79,7 @@ struct FinishHeadsArgs {
   const float* k_norm = nullptr;
   bool norms_rotated = false;  // once they have turned
   bool norms_to_one = false;   // without weights
+  bool norms_values = false;   // too, always without
   float value_scale = 0;       // 0 = none
   // q *= 1 + temperature * ln(1 + floor((position + temperature_offset) / temperature_length)); length 0 = off
   float temperature = 0;
@@ -115,10 +116,11 @@ struct FinishHeads {
     if (!is_v) {
       const float* weight = is_q ? args.q_norm : args.k_norm;
       const bool norms = weight != nullptr || args.norms_to_one;
-      if (norms && !args.norms_rotated) norm(block, shared, args, weight);
+      if (norms && !args.norms_rotated) norm(block, shared, args, weight, dims);
       rotate(block, shared, args, row);
-      if (norms && args.norms_rotated) norm(block, shared, args, weight);
+      if (norms && args.norms_rotated) norm(block, shared, args, weight, dims);
     }
+    if (is_v && args.norms_values) norm(block, shared, args, nullptr, dims);
     const float scale = scale_of(args, row, is_q, is_v);
     block.each([&](std::uint32_t thread) {
       for (std::uint32_t i = thread; i < dims; i += kThreads)
@@ -138,13 +140,14 @@ struct FinishHeads {
     return fma(args.temperature, log_1p(static_cast<float>(times)), 1.0f);
   }
   template <class Block>
-  static LLORCH_KERNEL void norm(Block& block, Shared& shared, const Args& args, const float* weight) {
+  static LLORCH_KERNEL void norm(Block& block, Shared& shared, const Args& args, const float* weight,
+                                 std::uint32_t dims) {
     lane_sum(
-        block, shared.sum, args.d_qk, [&](std::uint32_t i) { return shared.head[i]; }, AddSquare());
+        block, shared.sum, dims, [&](std::uint32_t i) { return shared.head[i]; }, AddSquare());
     block.each([&](std::uint32_t thread) {
-      const float mean = divide(shared.sum.total, static_cast<float>(args.d_qk));
+      const float mean = divide(shared.sum.total, static_cast<float>(dims));
       const float r = divide(1.0f, square_root(mean + args.eps));
-      for (std::uint32_t i = thread; i < args.d_qk; i += kThreads)
+      for (std::uint32_t i = thread; i < dims; i += kThreads)
         shared.head[i] = (shared.head[i] * r) * (weight != nullptr ? weight[i] + args.norm_offset : 1.0f);
     });
   }

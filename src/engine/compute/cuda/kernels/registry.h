@@ -6,6 +6,7 @@
 
 #include "engine/compute/cuda/kernels/attention.h"
 #include "engine/compute/cuda/kernels/draw.h"
+#include "engine/compute/cuda/kernels/index.h"
 #include "engine/compute/cuda/kernels/matmul/half.h"
 #include "engine/compute/cuda/kernels/matmul/plain.h"
 #include "engine/compute/cuda/kernels/matmul/quantized.h"
@@ -61,9 +62,11 @@ using AttentionKernels = KernelList<AttentionWhole<Keys>, AttentionParts<Keys>>;
 using PlainKernels =
     KernelList<RmsNorm, LayerNorm, Swiglu, SwigluBytes, SwigluHalves, Gate, ResidualAdd, ScaleSoftcap, CopyRows,
                PoolRows, Quantize, Narrow, Route, GroupPairs, WeighPairs, Combine, Gather<DType::kF32>, CausalConv,
-               SsmScan, DeltaScan, LatentQuery, AddPositions, EmbedPositions, KeepRows, Scatter>;
-using CacheKernels = KernelList<FinishHeads<DType::kF32>, FinishHeads<DType::kF16>, FinishLatent<DType::kF32>,
-                                FinishLatent<DType::kF16>, AttentionWhole<SpanKeys>>;
+               SsmScan, DeltaScan, LatentQuery, IndexChoose, AddPositions, EmbedPositions, KeepRows,
+               Scatter>;
+using CacheKernels =
+    KernelList<FinishHeads<DType::kF32>, FinishHeads<DType::kF16>, FinishLatent<DType::kF32>, FinishLatent<DType::kF16>,
+               IndexScores<DType::kF32>, IndexScores<DType::kF16>, AttentionWhole<SpanKeys>>;
 template <DType... kTypes>
 using QuantPackers = KernelList<PackQuant<kTypes>...>;
 using PackKernels = Joined<

@@ -212,8 +212,10 @@ struct SwigluHalves {
 
 // y *= sigmoid(gate), one number for every `each` elements of a row. Grid: columns / kThreads, rows.
 struct GateArgs {
-  float* y = nullptr;           // [rows, width]
-  const float* gate = nullptr;  // [rows, width / each]
+  float* y = nullptr;           // [rows, width], row stride y_stride
+  const float* gate = nullptr;  // [rows, width / each], row stride gate_stride
+  std::uint64_t y_stride = 0;
+  std::uint64_t gate_stride = 0;
   std::uint32_t width = 0;
   std::uint32_t each = 1;
   bool operator==(const GateArgs&) const = default;
@@ -228,19 +230,20 @@ struct Gate {
       const std::uint32_t i = block.x() * kThreads + thread;
       if (i >= args.width) return;
       const std::uint64_t row = block.y();
-      float& y = args.y[row * args.width + i];
-      y = sigmoid(args.gate[row * (args.width / args.each) + i / args.each]) * y;
+      float& y = args.y[row * args.y_stride + i];
+      y = sigmoid(args.gate[row * args.gate_stride + i / args.each]) * y;
     });
   }
 };
 
-// y = a + scale * b. Grid: elements / kThreads.
+// y = (a + scale * b) * sum_scale. Grid: elements / kThreads.
 struct ResidualAddArgs {
   const float* a = nullptr;
   const float* b = nullptr;
   float* y = nullptr;  // may be a
   std::uint64_t count = 0;
   float scale = 1;
+  float sum_scale = 1;
   bool operator==(const ResidualAddArgs&) const = default;
 };
 struct ResidualAdd {
@@ -251,7 +254,7 @@ struct ResidualAdd {
   static LLORCH_KERNEL void run(Block& block, Shared&, const Args& args) {
     block.each([&](std::uint32_t thread) {
       const std::uint64_t i = std::uint64_t{block.x()} * kThreads + thread;
-      if (i < args.count) args.y[i] = fma(args.scale, args.b[i], args.a[i]);
+      if (i < args.count) args.y[i] = fma(args.scale, args.b[i], args.a[i]) * args.sum_scale;
     });
   }
 };

@@ -166,8 +166,8 @@ struct DeltaScanArgs {
   const float* k = nullptr;
   float* v = nullptr;              // [rows, heads * value_dim]; becomes y
   const float* beta = nullptr;     // [rows, heads]
-  const float* dt = nullptr;       // [rows, heads]
-  const float* dt_bias = nullptr;  // [heads]
+  const float* dt = nullptr;       // [rows, heads], or [rows, heads * key_dim] with one for each column of S
+  const float* dt_bias = nullptr;  // [heads] or [heads * key_dim]
   const float* a = nullptr;        // [heads]
   std::uint64_t stride = 0;
   std::uint32_t heads = 0;
@@ -176,6 +176,7 @@ struct DeltaScanArgs {
   std::uint32_t value_dim = 0;
   float unit_eps = 0;
   bool keys_take_turns = false;  // head h reads key head h mod key_heads
+  bool channel_decay = false;
   bool operator==(const DeltaScanArgs&) const = default;
 };
 inline constexpr std::uint32_t kDeltaKeyMax = 512;
@@ -187,6 +188,7 @@ struct DeltaScan {
     LaneSum sum;
     float q[kDeltaKeyMax];
     float k[kDeltaKeyMax];
+    float decay[kDeltaKeyMax];
   };
   template <class Block>
   static LLORCH_KERNEL void run(Block& block, Shared& shared, const Args& args) {
@@ -199,6 +201,7 @@ struct DeltaScan {
     for (std::uint32_t row = first; args.sequences.goes_on(row, first); ++row) {
       unit(block, shared, args.q + row * args.stride + key, args, divide(1.0f, root), shared.q);
       unit(block, shared, args.k + row * args.stride + key, args, 1.0f, shared.k);
+      decays(block, shared, args, row, head);
       for (std::uint32_t dim = 0; dim < args.value_dim; dim += kDims) step_dims(block, shared, args, state, row, dim);
     }
   }
@@ -215,11 +218,20 @@ struct DeltaScan {
     });
   }
   template <class Block>
+  static LLORCH_KERNEL void decays(Block& block, Shared& shared, const Args& args, std::uint32_t row,
+                                   std::uint32_t head) {
+    block.each([&](std::uint32_t thread) {
+      for (std::uint32_t n = thread; n < args.key_dim; n += kThreads) {
+        const std::uint64_t at = args.channel_decay ? std::uint64_t{head} * args.key_dim + n : head;
+        shared.decay[n] = exponential(softplus(args.dt[row * args.stride + at] + args.dt_bias[at]) * args.a[head]);
+      }
+    });
+  }
+  template <class Block>
   static LLORCH_KERNEL void step_dims(Block& block, const Shared& shared, const Args& args, float* state,
                                       std::uint32_t row, std::uint32_t first_dim) {
     const std::uint32_t head = block.x();
     const std::uint64_t at = row * args.stride + head;
-    const float decay = exponential(softplus(args.dt[at] + args.dt_bias[head]) * args.a[head]);
     const float beta = sigmoid(args.beta[at]);
     float* v = args.v + row * args.stride + std::uint64_t{head} * args.value_dim;
     typename Block::template PerThread<float> seen, sums;
@@ -228,7 +240,7 @@ struct DeltaScan {
       if (dim >= args.value_dim) return;
       float* s = state + std::uint64_t{dim} * args.key_dim;
       for (std::uint32_t n = thread % 16; n < args.key_dim; n += 16) {
-        s[n] = decay * s[n];
+        s[n] = shared.decay[n] * s[n];
         seen[thread] = fma(s[n], shared.k[n], seen[thread]);
       }
     });

@@ -27,19 +27,22 @@ struct Scratch {
   Scratch(Arena& arena, const GatedDeltaParams& p, std::size_t rows)
       : mixed(arena.take<float>(rows * DeltaColumns(p).count)),
         beta(arena.take<float>(rows * p.value_heads)),
-        delta(arena.take<float>(rows * p.value_heads)),
-        decay(arena.take<float>(rows * p.value_heads)),
+        delta(arena.take<float>(rows * DeltaColumns(p).decays)),
+        decay(arena.take<float>(rows * DeltaColumns(p).decays)),
+        rate(arena.take<float>(DeltaColumns(p).decays)),
         q_length(arena.take<float>(p.d_k)),
         k_length(arena.take<float>(p.d_k)),
         x(arena.take_quantized(rows, p.width)),
+        low(arena.take_quantized(rows, p.rank)),
         inner(arena.take_quantized(rows, std::size_t{p.value_heads} * p.d_v)) {}
   float* mixed;     // [T, columns]
   float* beta;      // [T, value heads]
-  float* delta;     // [T, value heads]
-  float* decay;     // [T, value heads]
+  float* delta;     // [T, decays]
+  float* decay;     // [T, decays]
+  float* rate;      // [decays], `a` of each
   float* q_length;  // [d_k], what the norm of a query head is multiplied with
   float* k_length;  // [d_k]
-  QuantizedRows x, inner;
+  QuantizedRows x, low, inner;
 };
 
 const float* vector(const PreparedInsn& insn, GatedDeltaSlot which) { return vector_of(insn.weight(which)); }
@@ -51,9 +54,23 @@ void project_rows(const CpuStream& stream, const PreparedInsn& insn, const Gated
   project(stream,
           {.x = insn.input(0), .x_stride = p.width, .rows = rows, .quantized = scratch.x, .y_stride = columns.count},
           std::array{Projection{weight_of(insn.weight(kQkv)), scratch.mixed},
-                     Projection{weight_of(insn.weight(kZ)), scratch.mixed + columns.z},
+                     Projection{weight_of(insn.weight(p.rank != 0 ? kZA : kZ)),
+                                scratch.mixed + (p.rank != 0 ? columns.z_a : columns.z)},
                      Projection{weight_of(insn.weight(kBeta)), scratch.mixed + columns.beta},
-                     Projection{weight_of(insn.weight(kDecay)), scratch.mixed + columns.decay}});
+                     Projection{weight_of(insn.weight(p.rank != 0 ? kDecayA : kDecay)),
+                                scratch.mixed + (p.rank != 0 ? columns.decay_a : columns.decay)}});
+  if (p.rank == 0) return;
+  const auto second = [&](std::uint64_t from, GatedDeltaSlot slot, std::uint64_t to) {
+    project(stream,
+            {.x = scratch.mixed + from,
+             .x_stride = columns.count,
+             .rows = rows,
+             .quantized = scratch.low,
+             .y_stride = columns.count},
+            std::array{Projection{weight_of(insn.weight(slot)), scratch.mixed + to}});
+  };
+  second(columns.z_a, kZ, columns.z);
+  second(columns.decay_a, kDecay, columns.decay);
 }
 
 void convolve(const ExecutionContext& ctx, const PreparedInsn& insn, const GatedDeltaParams& p,
@@ -93,12 +110,12 @@ void begin_rows(const CpuStream& stream, const PreparedInsn& insn, const GatedDe
   stream.kernels.ssm_step({.dt = scratch.mixed + columns.decay,
                            .dt_stride = columns.count,
                            .bias = vector(insn, GatedDeltaSlot::kDtBias),
-                           .a = vector(insn, GatedDeltaSlot::kA),
+                           .a = scratch.rate,
                            .dt_min = 0,
                            .dt_max = std::numeric_limits<float>::infinity(),
                            .delta = scratch.delta,
                            .decay = scratch.decay,
-                           .heads = p.value_heads},
+                           .heads = columns.decays},
                           rows);
   for (std::size_t row = rows.begin; row < rows.end; ++row) {
     float* x = scratch.mixed + row * columns.count;
@@ -127,13 +144,14 @@ void scan(const ExecutionContext& ctx, const PreparedInsn& insn, const GatedDelt
                            .key_heads = p.key_heads,
                            .key_dim = p.d_k,
                            .value_dim = p.d_v,
-                           .keys_take_turns = p.keys_take_turns != 0};
+                           .keys_take_turns = p.keys_take_turns != 0,
+                           .channel_decay = p.channel_decay != 0};
   stream.pool.run(std::size_t{ctx.batch_size} * p.value_heads,
                   kGrainProducts / (std::size_t{2} * p.d_k * p.d_v * ctx.total_rows) + 1,
                   [&](Range units, std::size_t) { stream.kernels.delta_scan(args, units); });
 }
 
-// y = norm of every head, times silu(z).
+// y = norm of every head, times silu(z) or sigmoid(z).
 void gate_rows(const CpuStream& stream, const PreparedInsn& insn, const GatedDeltaParams& p, const Scratch& scratch,
                Range rows) {
   const DeltaColumns columns(p);
@@ -152,7 +170,8 @@ void gate_rows(const CpuStream& stream, const PreparedInsn& insn, const GatedDel
                          .x_stride = columns.count,
                          .y = y,
                          .y_stride = columns.count,
-                         .width = std::size_t{p.value_heads} * p.d_v},
+                         .width = std::size_t{p.value_heads} * p.d_v,
+                         .act = p.sigmoid_gate != 0 ? Activation::kSigmoid : Activation::kSilu},
                         rows);
 }
 
@@ -168,6 +187,8 @@ Status GatedDeltaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) n
   const float unit = 1.0f / std::sqrt(static_cast<float>(p.d_k));
   std::fill_n(scratch.k_length, p.d_k, unit);
   std::fill_n(scratch.q_length, p.d_k, 1.0f / static_cast<float>(p.d_k));
+  const float* a = vector(insn, GatedDeltaSlot::kA);
+  for (std::size_t i = 0; i < columns.decays; ++i) scratch.rate[i] = a[i / (columns.decays / p.value_heads)];
   project_rows(stream, insn, p, scratch, rows);
   convolve(ctx, insn, p, scratch);
   stream.pool.run(rows, grain, [&](Range range, std::size_t) { begin_rows(stream, insn, p, scratch, range); });

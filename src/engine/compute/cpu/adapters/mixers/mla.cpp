@@ -217,17 +217,20 @@ void attend_latent(const ExecutionContext& ctx, const PreparedInsn& insn, const 
   const auto& p = insn.param<MlaAttentionParams>();
   const CpuStream& stream = stream_of(ctx);
   const std::size_t count = rows.end - rows.begin;
-  const LatentAttentionArgs all{.type = kv_type(p),
-                                .pages = kv_pages(ctx, insn, rows.begin),
-                                .q = scratch.latent_q,
-                                .q_stride = scratch.widths.latent_q,
-                                .out = scratch.latent,
-                                .out_stride = scratch.widths.latent,
-                                .heads = p.heads,
-                                .latent_dim = p.kv_lora,
-                                .key_dim = scratch.widths.key,
-                                .scale = p.scale,
-                                .scores_stride = scratch.scores_stride};
+  const LatentAttentionArgs all{
+      .type = kv_type(p),
+      .pages = kv_pages(ctx, insn, rows.begin),
+      .q = scratch.latent_q,
+      .q_stride = scratch.widths.latent_q,
+      .out = scratch.latent,
+      .out_stride = scratch.widths.latent,
+      .heads = p.heads,
+      .latent_dim = p.kv_lora,
+      .key_dim = scratch.widths.key,
+      .scale = p.scale,
+      .scores_stride = scratch.scores_stride,
+      .chosen = p.index_words != 0 ? insn.input<std::uint32_t>(1) + rows.begin * p.index_words : nullptr,
+      .chosen_words = p.index_words};
   const std::size_t units = count * ((p.heads + kLatentHeads - 1) / kLatentHeads);
   const std::size_t last = *std::max_element(ctx.positions + rows.begin, ctx.positions + rows.end);
   const std::size_t products = count * p.heads * (scratch.widths.key + p.kv_lora) * (last + 1);

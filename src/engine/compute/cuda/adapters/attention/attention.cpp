@@ -98,8 +98,12 @@ void gate_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const Atte
            .y_stride = columns},
           std::array{Projection{weight_of(insn.weight(AttentionSlot::kGate)), scratch.gate}});
   const std::uint32_t width = p.heads * p.d_v;
-  stream.launch<kernels::Gate>({blocks_of(width, kernels::Gate::kThreads), ctx.total_rows},
-                               {.y = scratch.attended, .gate = scratch.gate, .width = width, .each = width / columns});
+  stream.launch<kernels::Gate>({blocks_of(width, kernels::Gate::kThreads), ctx.total_rows}, {.y = scratch.attended,
+                                                                                             .gate = scratch.gate,
+                                                                                             .y_stride = width,
+                                                                                             .gate_stride = columns,
+                                                                                             .width = width,
+                                                                                             .each = width / columns});
 }
 
 void finish_heads(const ExecutionContext& ctx, const PreparedInsn& insn, const AttentionParams& p,
@@ -111,13 +115,14 @@ void finish_heads(const ExecutionContext& ctx, const PreparedInsn& insn, const A
       .rows = scratch.qkv,
       .stride = AttentionColumns(p).count,
       .heads = p.heads,
-      .kv_heads = p.kv_heads,
+      .kv_heads = own_kv_heads(p),
       .d_qk = p.d_qk,
       .d_v = p.d_v,
       .q_norm = by_row ? nullptr : vector_of(insn.weight(AttentionSlot::kQNorm)),
       .k_norm = by_row ? nullptr : vector_of(insn.weight(AttentionSlot::kKNorm)),
       .norms_rotated = p.qk_norm == plan::QkNorm::kPerHeadRotated || p.qk_norm == plan::QkNorm::kUnitRotated,
       .norms_to_one = p.qk_norm == plan::QkNorm::kUnitRotated,
+      .norms_values = p.unit_values != 0,
       .value_scale = p.value_scale,
       .temperature = p.temperature,
       .temperature_length = p.temperature_length,
@@ -126,7 +131,7 @@ void finish_heads(const ExecutionContext& ctx, const PreparedInsn& insn, const A
       .eps = p.qk_norm_eps,
       .norm_offset = p.qk_norm_offset,
       .rotation = rotation_of(ctx, p)};
-  const Grid grid{p.heads + 2 * p.kv_heads, ctx.total_rows};
+  const Grid grid{p.heads + 2 * own_kv_heads(p), ctx.total_rows};
   if (p.causal != 0) args.cache = pages_of(ctx, insn.states.front(), p.kv_page_offset_bytes);
   if (p.causal == 0 || static_cast<DType>(p.kv_dtype) == DType::kF32) {
     stream.launch<kernels::FinishHeads<DType::kF32>>(grid, args);
@@ -202,6 +207,10 @@ Status AttentionAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
   Arena arena(ctx);
   const Scratch scratch(arena, p, insn.input(0), ctx.total_rows);
   using enum AttentionSlot;
+  const Projection projections[] = {
+      {weight_of(insn.weight(kQ)), scratch.qkv, vector_of(insn.weight(kQBias))},
+      {weight_of(insn.weight(kK)), scratch.qkv + columns.k, vector_of(insn.weight(kKBias))},
+      {weight_of(insn.weight(kV)), scratch.qkv + columns.v, vector_of(insn.weight(kVBias))}};
   project(stream,
           {.x = insn.input(0),
            .x_stride = p.width,
@@ -209,9 +218,7 @@ Status AttentionAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
            .narrowed = scratch.x,
            .staged = scratch.staged,
            .y_stride = columns.count},
-          std::array{Projection{weight_of(insn.weight(kQ)), scratch.qkv, vector_of(insn.weight(kQBias))},
-                     Projection{weight_of(insn.weight(kK)), scratch.qkv + columns.k, vector_of(insn.weight(kKBias))},
-                     Projection{weight_of(insn.weight(kV)), scratch.qkv + columns.v, vector_of(insn.weight(kVBias))}});
+          std::span(projections, p.shares_cache != 0 ? 1 : 3));
   finish_heads(ctx, insn, p, scratch);
   const CudaWeight* o = weight_of(insn.weight(kO));
   const Arena::Staged attended = can_stage(p, form_of(o->dtype), ctx.total_rows)

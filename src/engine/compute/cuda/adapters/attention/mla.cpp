@@ -143,17 +143,17 @@ void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const Ml
                                                         .first_row = first,
                                                         .latent = scratch.latent_q,
                                                         .rotation = rotation_of(ctx, p)});
-  const kernels::AttentionArgs<kernels::KvPages> args{
-      .q = scratch.latent_q,
-      .q_stride = widths.latent_q,
-      .out = scratch.latent,
-      .heads = p.heads,
-      .kv_heads = 1,
-      .d_qk = static_cast<std::uint32_t>(widths.key),
-      .d_v = p.kv_lora,
-      .scale = p.scale,
-      .first_row = first,
-      .from = pages_of(ctx, insn.states.front(), p.kv_page_offset_bytes)};
+  kernels::AttentionArgs<kernels::KvPages> args{.q = scratch.latent_q,
+                                                .q_stride = widths.latent_q,
+                                                .out = scratch.latent,
+                                                .heads = p.heads,
+                                                .kv_heads = 1,
+                                                .d_qk = static_cast<std::uint32_t>(widths.key),
+                                                .d_v = p.kv_lora,
+                                                .scale = p.scale,
+                                                .first_row = first,
+                                                .from = pages_of(ctx, insn.states.front(), p.kv_page_offset_bytes)};
+  if (p.index_words != 0) args.chosen = insn.input<std::uint32_t>(1), args.chosen_words = p.index_words;
   if (is_f32(p)) {
     attend<kernels::LatentKeys<DType::kF32>>(stream, args, rows, longest_of(ctx), rest);
   } else {

@@ -126,8 +126,10 @@ LLORCH_KERNEL MatmulWork matmul_work(const Block& block, const MatmulArgs& args,
 struct GatherArgs {
   Matrix w;
   const std::uint32_t* row_ids = nullptr;  // each < w.n
-  float* y = nullptr;                      // [rows, w.k]
+  float* y = nullptr;                      // [rows, columns]
   float scale = 1;
+  std::uint32_t first_column = 0;
+  std::uint32_t columns = 0;
   bool operator==(const GatherArgs&) const = default;
 };
 template <DType kType>
@@ -139,9 +141,9 @@ struct Gather {
   static LLORCH_KERNEL void run(Block& block, Shared&, const Args& args) {
     block.each([&](std::uint32_t thread) {
       const std::uint32_t k = block.x() * kThreads + thread;
-      if (k >= args.w.k) return;
+      if (k >= args.columns) return;
       const std::uint32_t row = args.row_ids[block.y()];
-      args.y[std::uint64_t{block.y()} * args.w.k + k] = args.scale * value(args.w, row, k);
+      args.y[std::uint64_t{block.y()} * args.columns + k] = args.scale * value(args.w, row, args.first_column + k);
     });
   }
 

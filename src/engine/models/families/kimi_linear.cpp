@@ -1,0 +1,146 @@
+// Kimi Linear: the delta rule with a decay for every channel, or latent attention without rotation; dense then experts.
+#include <algorithm>
+
+#include "engine/models/config/gguf_keys.h"
+#include "engine/models/config/hf_keys.h"
+#include "engine/models/families/families.h"
+#include "engine/models/families/latent.h"
+#include "engine/models/families/standard.h"
+
+namespace llorch::engine::models::families {
+namespace {
+
+enum : std::uint8_t { kDeltaDense, kDeltaSparse, kAttendDense, kAttendSparse };
+constexpr std::array kDeltaFfn{norm(NormVariant::kAttention), gated_delta(), add(),
+                               norm(NormVariant::kFfn),       ffn(),         add()};
+constexpr std::array kDeltaMoe{norm(NormVariant::kAttention), gated_delta(), add(),
+                               norm(NormVariant::kFfn),       moe(),         add()};
+constexpr std::array kLatentFfn{norm(NormVariant::kAttention), mla_attention(), add(),
+                                norm(NormVariant::kFfn),       ffn(),           add()};
+constexpr std::array kLatentMoe{norm(NormVariant::kAttention), mla_attention(), add(),
+                                norm(NormVariant::kFfn),       moe(),           add()};
+constexpr std::array<LayerTemplate, 4> kLayerTemplates{kDeltaFfn, kDeltaMoe, kLatentFfn, kLatentMoe};
+
+constexpr Source joined(const char* name) { return Source(name, Load::kJoined); }
+constexpr WeightRow expert(MoeSlot slot, Source gguf, const char* hf) {
+  return row(slot, gguf, Source(hf, Load::kStack));
+}
+constexpr std::array kOthers{
+    row(GatedDeltaSlot::kQkv, joined("blk.{}.attn_[q|k|v].weight"), joined("layers.{}.self_attn.[q|k|v]_proj.weight")),
+    row(GatedDeltaSlot::kZA, "blk.{}.ssm_g_a.weight", "layers.{}.self_attn.g_a_proj.weight"),
+    row(GatedDeltaSlot::kZ, "blk.{}.ssm_g_b.weight", "layers.{}.self_attn.g_b_proj.weight"),
+    row(GatedDeltaSlot::kBeta, "blk.{}.ssm_beta.weight", "layers.{}.self_attn.b_proj.weight"),
+    row(GatedDeltaSlot::kDecayA, "blk.{}.ssm_f_a.weight", "layers.{}.self_attn.f_a_proj.weight"),
+    row(GatedDeltaSlot::kDecay, "blk.{}.ssm_f_b.weight", "layers.{}.self_attn.f_b_proj.weight"),
+    row(GatedDeltaSlot::kConvWeight, joined("blk.{}.ssm_conv1d_[q|k|v].weight"),
+        joined("layers.{}.self_attn.[q|k|v]_conv1d.weight")),
+    row(GatedDeltaSlot::kA, Source("blk.{}.ssm_a", Load::kReshaped),
+        Source("layers.{}.self_attn.A_log", Load::kNegExp)),
+    row(GatedDeltaSlot::kDtBias, Source("blk.{}.ssm_dt.bias", Load::kReshaped), "layers.{}.self_attn.dt_bias"),
+    row(GatedDeltaSlot::kNorm, "blk.{}.ssm_norm.weight", "layers.{}.self_attn.o_norm.weight"),
+    row(GatedDeltaSlot::kOutProj, "blk.{}.attn_output.weight", "layers.{}.self_attn.o_proj.weight"),
+    // A dense layer's, under the name of the mixtures too.
+    row(FfnSlot::kGate, "", "layers.{}.block_sparse_moe.gate_proj.weight"),
+    row(FfnSlot::kUp, "", "layers.{}.block_sparse_moe.up_proj.weight"),
+    row(FfnSlot::kDown, "", "layers.{}.block_sparse_moe.down_proj.weight"),
+    row(MoeSlot::kRouter, "blk.{}.ffn_gate_inp.weight", "layers.{}.block_sparse_moe.gate.weight"),
+    expert(MoeSlot::kGate, "blk.{}.ffn_gate_exps.weight", "layers.{}.block_sparse_moe.experts.{}.w1.weight"),
+    expert(MoeSlot::kUp, "blk.{}.ffn_up_exps.weight", "layers.{}.block_sparse_moe.experts.{}.w3.weight"),
+    expert(MoeSlot::kDown, "blk.{}.ffn_down_exps.weight", "layers.{}.block_sparse_moe.experts.{}.w2.weight"),
+    row(MoeSlot::kSelectionBias, "blk.{}.exp_probs_b.bias", "layers.{}.block_sparse_moe.gate.e_score_correction_bias"),
+    optional_row(MoeSlot::kSharedGate, "blk.{}.ffn_gate_shexp.weight",
+                 "layers.{}.block_sparse_moe.shared_experts.gate_proj.weight"),
+    optional_row(MoeSlot::kSharedUp, "blk.{}.ffn_up_shexp.weight",
+                 "layers.{}.block_sparse_moe.shared_experts.up_proj.weight"),
+    optional_row(MoeSlot::kSharedDown, "blk.{}.ffn_down_shexp.weight",
+                 "layers.{}.block_sparse_moe.shared_experts.down_proj.weight"),
+};
+constexpr auto kWeights = concat(kGlobalWeights, kBlockNorms, kLatentAttention, kFfnWeights, kOthers);
+constexpr std::array<std::string_view, 1> kHf{"kimi_linear"};
+
+base::Result<> read_delta(const HfKeys& keys, DeltaConfig& delta) {
+  std::optional<io::HfConfig> own;
+  if (keys.has("linear_attn_config")) own = TRY(keys.text().object("linear_attn_config"));
+  const auto number = [&](std::string_view nested, std::string_view flat, std::uint32_t absent) {
+    return own && own->contains(nested) ? own->u32(nested) : keys.count_or(flat, absent);
+  };
+  delta.key_heads = TRY(check_count("num_heads", TRY(number("num_heads", "linear_num_heads", 32))));
+  delta.d_k = TRY(check_count("head_dim", TRY(number("head_dim", "linear_head_dim", 128))));
+  delta.d_conv = TRY(number("short_conv_kernel_size", "linear_conv_kernel_dim", 4));
+  delta.value_heads = delta.key_heads;
+  delta.d_v = delta.rank = delta.d_k;
+  delta.channel_decay = delta.sigmoid_gate = true;
+  return check_delta(delta, keys.key("linear_num_heads"));
+}
+
+// Which layers attend: by layer_types, by lists that count from 1, or every fourth but the first.
+base::Result<std::vector<bool>> read_attending(const HfKeys& keys, std::size_t layers) {
+  std::vector<bool> attends(layers);
+  if (const auto types = TRY(read_hf_layer_types(keys, "layer_types", layers))) {
+    for (std::size_t n = 0; n < layers; ++n) attends[n] = (*types)[n] == HfLayerType::kAttention;
+    return attends;
+  }
+  for (std::size_t n = 0; n < layers; ++n) attends[n] = n != 0 && n % 4 == 0;
+  if (!keys.has("linear_attn_config")) return attends;
+  const io::HfConfig own = TRY(keys.text().object("linear_attn_config"));
+  if (!own.contains("full_attn_layers") || !own.contains("kda_layers")) return attends;
+  const std::vector<std::uint32_t> full = TRY(own.u32_list("full_attn_layers")),
+                                   delta = TRY(own.u32_list("kda_layers"));
+  for (std::uint32_t n = 1; n <= layers; ++n) {
+    attends[n - 1] = std::ranges::find(full, n) != full.end();
+    if (attends[n - 1] == (std::ranges::find(delta, n) != delta.end()))
+      return impossible("linear_attn_config", std::to_string(n), "each layer stands in one of the lists");
+  }
+  return attends;
+}
+
+base::Result<> read_experts(const HfKeys& keys, MoeConfig& moe) {
+  moe.experts = TRY(keys.count_of({"num_experts", "num_local_experts"}));
+  moe.experts_used = TRY(keys.count_of({"num_experts_per_token", "num_experts_per_tok"}));
+  moe.ffn_expert = TRY(keys.count("moe_intermediate_size"));
+  const std::uint64_t shared = std::uint64_t{TRY(keys.number_or("num_shared_experts", 1))} * moe.ffn_expert;
+  moe.ffn_shared = TRY(check_count(keys.key("num_shared_experts"),
+                                   static_cast<std::uint32_t>(std::min<std::uint64_t>(shared, kDimensionMax + 1))));
+  moe.weights_scale = TRY(keys.text().f32_or("routed_scaling_factor", 2.446F));
+  moe.norm_topk = TRY(keys.text().boolean_or("moe_renormalize", true));
+  moe.gate = plan::MoeGate::kSigmoid;
+  const std::uint32_t groups = TRY(keys.count_or("num_expert_group", 1)), used = TRY(keys.count_or("topk_group", 1));
+  if (groups > 1) moe.groups = groups, moe.groups_used = used;
+  if (moe.experts_used > moe.experts)
+    return impossible(keys.key("num_experts_per_token"), std::to_string(moe.experts_used), "are more than there are");
+  return check_moe(moe, keys.key("num_expert_group"));
+}
+
+base::Result<ModelConfig> read_hf(const HfKeys& keys) {
+  ModelConfig config = TRY(read_hf_basics(keys, {.eps = 1e-5F, .context_key = "model_max_length"}));
+  TRY(read_hf_latent_sizes(keys, config));
+  TRY(demand_word(keys, "hidden_act", "silu"));  // of the convolution too
+  TRY(demand_latent_weights(keys, config));
+  TRY(read_delta(keys, config.delta));
+  TRY(read_experts(keys, config.moe));
+  TRY(read_hf_dense_first(keys, {.dense = 0, .sparse = 1}, config));
+  const std::vector<bool> attends = TRY(read_attending(keys, config.layers.size()));
+  for (std::size_t n = 0; n < attends.size(); ++n)
+    config.layers[n].layer_template += attends[n] ? kAttendDense : kDeltaDense;
+  TRY(finish_latent(keys.names(), TRY(keys.count("num_attention_heads")), config));
+  return config;
+}
+
+}  // namespace
+
+const Family kKimiLinear{
+    .name = "kimi_linear",
+    .hf = kHf,
+    .before = kBefore,
+    .layer_templates = kLayerTemplates,
+    .after = kAfter,
+    .weights = kWeights,
+    .hf_prefixes = kPrefixes,
+    .ignores_layers_past_end = true,
+    .hf_others =
+        "intermediate_size head_dim qk_head_dim mla_use_nope=true moe_layer_freq=1 use_grouped_topk "
+        "moe_router_activation_func=sigmoid num_nextn_predict_layers rope_theta rope_scaling",
+    .read_hf = read_hf,
+};
+
+}  // namespace llorch::engine::models::families

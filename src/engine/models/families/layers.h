@@ -1,0 +1,24 @@
+#pragma once
+// What layers of several families have beside their templates.
+#include <string>
+#include <string_view>
+
+#include "engine/models/config/hf_keys.h"
+#include "engine/models/family.h"
+
+namespace llorch::engine::models::families {
+
+// The name of a layer's tensor under the first of the usual prefixes that has it; empty when none does.
+std::string find_layer_tensor(const io::ModelFiles& files, std::string_view pattern, std::uint32_t layer);
+
+// LayerConfig::output_scale of the layers that have such a tensor.
+base::Result<> read_output_scales(const io::ModelFiles& files, std::string_view pattern, ModelConfig& config);
+
+// per_layer_config of config.json: by the layer's number, head_dim and num_key_value_heads in place of the model's. Where it stands
+// it counts alone.
+base::Result<> read_layer_overrides(const HfKeys& keys, ModelConfig& config);
+
+// The last `shared` layers read the cache of the last one before them with the same window. Errors: CONFIG_KEY_INVALID, naming `key`.
+base::Result<> share_caches(std::uint32_t shared, const std::string& key, ModelConfig& config);
+
+}  // namespace llorch::engine::models::families
