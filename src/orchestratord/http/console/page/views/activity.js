@@ -8,6 +8,7 @@ const ROWS_MAX = 8;
 const ROW_PX = 22;
 const AXIS_PX = 18;
 const FRAME_MS = 50;
+const TICK_PX_MIN = 60; // between two times on the axis
 const LABEL_PX = 9 * 6; // of a job's id, in a bar
 
 // What the theme's colours are now: a canvas does not read variables.
@@ -82,7 +83,8 @@ export function activity(open) {
     context.clearRect(0, 0, width, height);
     context.font = "600 11px ui-monospace, monospace";
     context.textBaseline = "middle";
-    for (let ago = 0; ago <= WINDOW_MS; ago += 10_000) {
+    const step = width / 6 >= TICK_PX_MIN ? 10_000 : 20_000;
+    for (let ago = 0; ago <= WINDOW_MS; ago += step) {
       context.fillStyle = palette.line;
       context.fillRect(x(now - ago), 0, 1, height - AXIS_PX);
       if (ago === 0 || ago === WINDOW_MS) continue;
