@@ -124,7 +124,12 @@ void Attempts::ending_committed(Job& job) {
               .status = ending.status,
               .finished_unix_ms = *job.finished_unix_ms,
               .end = ending.end,
-              .error = ending.error});
+              .error = ending.error,
+              .attempts = job.attempts,
+              .pool_id = job.pool_id,
+              .dispatched_unix_ms = job.dispatched_unix_ms,
+              .started_unix_ms = job.started_unix_ms,
+              .tokens_out = job.tokens_out});
   answer_cancels(job, ending.status);
   forget(job);
 }
