@@ -28,7 +28,8 @@ using WorkerId = Id<struct WorkerIdTag>;
 struct TraceContext {
   std::string trace_id;  // 32 lower-case hex digits
   bool is_sampled = false;
-  std::string state{};  // the list members of tracestate, at most 512 bytes; empty: none
+  std::string parent_id{};  // 16 lower-case hex digits: the caller's span; empty: this daemon began the trace
+  std::string state{};      // the list members of tracestate, at most 512 bytes; empty: none
 };
 
 // Follows a request through all daemons. Two are equal if their values are.

@@ -198,7 +198,7 @@ void init_logging(const LogOptions& options) {
   LogState& s = state();
   ASSERT(s.writer.load() == nullptr);
   s.level.store(options.level);
-  s.writer.store(new LogWriter(options.component, STDOUT_FILENO, STDERR_FILENO));
+  s.writer.store(new LogWriter(options.component, STDOUT_FILENO, STDERR_FILENO, {}, options.format));
   std::atexit([] { flush_log(kLastLinesWait); });
   terminate_before = std::set_terminate(flush_and_terminate);
 }
@@ -239,6 +239,8 @@ LogLevel parse_log_level(std::string_view text, LogLevel fallback) {
   return fallback;
 }
 
+LogFormat parse_log_format(std::string_view text) { return text == "text" ? LogFormat::kText : LogFormat::kJson; }
+
 void capture_log_lines(std::function<void(std::string_view)> sink, LogLevel level) {
   LogState& s = state();
   const std::lock_guard lock(s.mutex);
@@ -270,7 +272,21 @@ void log_event(LogLevel level, std::string_view event, const CorrelationId& corr
   if (s.capture) s.capture(format_log_line("test", record));
 }
 
-std::string format_log_line(std::string_view component, const LogRecord& record) {
+namespace {
+
+void append_json_value(std::string& out, const LogField::Value& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) {
+    append_json_string(out, redact(*text));
+  } else if (const auto* integer = std::get_if<std::int64_t>(&value)) {
+    out += std::to_string(*integer);
+  } else if (const auto* number = std::get_if<double>(&value)) {
+    out += std::isfinite(*number) ? fmt::format("{:.6g}", *number) : "null";  // JSON has no other spelling
+  } else {
+    out += std::get<bool>(value) ? "true" : "false";
+  }
+}
+
+std::string json_line(std::string_view component, const LogRecord& record) {
   std::string line = fmt::format("{{\"v\":1,\"ts\":\"{}\",\"level\":\"{}\",\"component\":", rfc3339(record.unix_ms),
                                  kLevelNames[static_cast<int>(record.level)]);
   append_json_string(line, component);
@@ -288,18 +304,38 @@ std::string format_log_line(std::string_view component, const LogRecord& record)
     line += ',';
     append_json_string(line, field.name);
     line += ':';
-    if (const auto* text = std::get_if<std::string>(&field.value)) {
-      append_json_string(line, redact(*text));
-    } else if (const auto* integer = std::get_if<std::int64_t>(&field.value)) {
-      line += std::to_string(*integer);
-    } else if (const auto* number = std::get_if<double>(&field.value)) {
-      line += std::isfinite(*number) ? fmt::format("{:.6g}", *number) : "null";  // JSON has no other spelling
-    } else {
-      line += std::get<bool>(field.value) ? "true" : "false";
-    }
+    append_json_value(line, field.value);
   }
   line += '}';
   return line;
+}
+
+// What is empty is left out. Line breaks and other controls of a text are blanks: redact() sees to it.
+std::string text_line(std::string_view component, const LogRecord& record) {
+  std::string line = fmt::format("{} {:<5} {:<13} {}", rfc3339(record.unix_ms),
+                                 kLevelNames[static_cast<int>(record.level)], component, redact(record.event));
+  if (!record.human.empty()) line += ": " + redact(record.human);
+  const auto add = [&line](std::string_view name, std::string_view text) {
+    if (!text.empty()) line += fmt::format(" {}={}", name, text);
+  };
+  for (const LogField& field : record.fields) {
+    if (const auto* text = std::get_if<std::string>(&field.value)) {
+      add(field.name, redact(*text));
+    } else {
+      std::string value;
+      append_json_value(value, field.value);
+      add(field.name, value);
+    }
+  }
+  add("correlation_id", redact(record.correlation_id.value));
+  if (record.correlation_id.trace) add("trace_id", record.correlation_id.trace->trace_id);
+  return line;
+}
+
+}  // namespace
+
+std::string format_log_line(std::string_view component, const LogRecord& record, LogFormat format) {
+  return format == LogFormat::kText ? text_line(component, record) : json_line(component, record);
 }
 
 }  // namespace llorch::base

@@ -34,15 +34,22 @@ struct LogField {
   LogField(std::string_view n, T v) : name(n), value(static_cast<std::int64_t>(v)) {}
 };
 
+enum class LogFormat {
+  kJson,  // one object a line
+  kText,  // for people: time, level, component, event, what happened, fields
+};
+
 struct LogOptions {
   std::string component;  // "orchestratord", ...
   LogLevel level = LogLevel::kInfo;
+  LogFormat format = LogFormat::kJson;
 };
 
 // Call once, before any thread logs; lines of before are lost. Lines go to standard error. What waits when the process exits,
 // fails an ASSERT or ends by an uncaught exception is written first, for at most a second.
 void init_logging(const LogOptions& options);
 LogLevel parse_log_level(std::string_view text, LogLevel fallback);
+LogFormat parse_log_format(std::string_view text);  // "text"; anything else is JSON
 
 // `event`: stable code, e.g. "admission.accepted". `human`: one plain sentence without ids.
 void log_event(LogLevel level, std::string_view event, const CorrelationId& correlation_id, std::string_view human,
@@ -69,7 +76,7 @@ struct LogRecord {
   std::string human;
   std::vector<LogField> fields;
 };
-std::string format_log_line(std::string_view component, const LogRecord& record);
+std::string format_log_line(std::string_view component, const LogRecord& record, LogFormat format = LogFormat::kJson);
 
 // The last line of a process that ends itself, behind those that led here: waits at most a second for a reader. Without
 // init_logging(), as in tools and tests, it goes to standard error at once.

@@ -46,8 +46,8 @@ std::size_t write_what_fits(int fd, std::string_view bytes) {
 
 }  // namespace
 
-LogWriter::LogWriter(std::string component, int out_fd, int error_fd, LogWriterLimits limits)
-    : component_(std::move(component)), out_fd_(out_fd), error_fd_(error_fd), limits_(limits) {
+LogWriter::LogWriter(std::string component, int out_fd, int error_fd, LogWriterLimits limits, LogFormat format)
+    : component_(std::move(component)), out_fd_(out_fd), error_fd_(error_fd), limits_(limits), format_(format) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -103,12 +103,14 @@ std::int64_t LogWriter::lines_dropped() const {
 }
 
 std::string LogWriter::note(std::int64_t lines_dropped) const {
-  return format_log_line(component_, {.level = LogLevel::kWarn,
-                                      .unix_ms = SystemClock().now().unix_ms,
-                                      .event = "log.dropped",
-                                      .correlation_id = {},
-                                      .human = "Log lines are missing here: nobody read them in time.",
-                                      .fields = {{"lines_dropped", lines_dropped}}}) +
+  return format_log_line(component_,
+                         {.level = LogLevel::kWarn,
+                          .unix_ms = SystemClock().now().unix_ms,
+                          .event = "log.dropped",
+                          .correlation_id = {},
+                          .human = "Log lines are missing here: nobody read them in time.",
+                          .fields = {{"lines_dropped", lines_dropped}}},
+                         format_) +
          '\n';
 }
 
@@ -128,7 +130,7 @@ std::string LogWriter::text_of(const std::deque<Item>& items) const {
   for (const Item& item : items) {
     if (item.dropped_before > 0) out += note(item.dropped_before);
     if (const auto* record = std::get_if<LogRecord>(&item.content)) {
-      out += format_log_line(component_, *record);
+      out += format_log_line(component_, *record, format_);
       out += '\n';
     } else {
       out += std::get<std::string>(item.content);

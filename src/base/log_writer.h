@@ -27,7 +27,8 @@ struct LogWriterLimits {
 class LogWriter {
  public:
   // `component` is named in every line. The descriptors may be the same. Starts the thread.
-  LogWriter(std::string component, int out_fd, int error_fd, LogWriterLimits limits = {});
+  LogWriter(std::string component, int out_fd, int error_fd, LogWriterLimits limits = {},
+            LogFormat format = LogFormat::kJson);
   // Writes what waits; so it waits as long as a stalled descriptor does.
   ~LogWriter();
   LogWriter(const LogWriter&) = delete;
@@ -62,6 +63,7 @@ class LogWriter {
   const std::string component_;
   const int out_fd_, error_fd_;
   const LogWriterLimits limits_;
+  const LogFormat format_;
   mutable std::mutex mutex_;
   std::condition_variable added_, written_;
   // Guarded by mutex_. Counts include what the thread is writing.

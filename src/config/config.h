@@ -137,6 +137,10 @@ struct GatewaysConfig {
   bool ollama = true;     // /api/chat and what belongs to it
   bool openai = true;     // /v1/chat/completions and what belongs to it
 };
+// Where the spans of jobs go, if anywhere: OTLP over HTTP, as JSON.
+struct TracingConfig {
+  std::string otlp_endpoint;  // "http://host:4318"; /v1/traces below it gets them. Empty: nobody is told
+};
 struct OrchestratordConfig {
   std::string bind = "127.0.0.1:8080";
   std::vector<std::string> hosts;  // names in the Host header, besides those of this machine and the bind address
@@ -158,6 +162,7 @@ struct OrchestratordConfig {
   LimitsConfig limits;
   GatewaysConfig gateways;
   FilesConfig files;
+  TracingConfig tracing;
   std::int64_t worker_start_timeout_ms = 60000;
   std::int64_t worker_slots = 1;
   std::optional<std::int64_t> worker_context_tokens;  // omitted: the model's own context
@@ -243,6 +248,7 @@ struct AuthConfig {
 };
 struct LogConfig {
   std::string level = "info";
+  std::string format = "json";
 };
 struct Config {
   OrchestratordConfig orchestratord;

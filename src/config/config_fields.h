@@ -284,6 +284,23 @@ struct Table<GatewaysConfig> {
                  optional("ollama", &GatewaysConfig::ollama, "Serve the Ollama API under /api."),
                  optional("openai", &GatewaysConfig::openai, "Serve the OpenAI API under /v1.")};
 };
+template <>
+struct Table<TracingConfig> {
+  static constexpr auto fields = std::tuple{optional(
+      "otlp_endpoint", &TracingConfig::otlp_endpoint,
+      "Collector that is told the spans of jobs, as http://127.0.0.1:4318 (OTLP over HTTP); empty: nobody is.")};
+  static base::Result<> validate(const TracingConfig& c) {
+    constexpr std::string_view kScheme = "http://";
+    const bool is_address = c.otlp_endpoint.starts_with(kScheme) && c.otlp_endpoint.size() > kScheme.size() &&
+                            !c.otlp_endpoint.ends_with('/') &&
+                            c.otlp_endpoint.find_first_of("@?# ") == std::string::npos;
+    if (c.otlp_endpoint.empty() || is_address) return {};
+    return field_error(
+        "orchestratord.tracing.otlp_endpoint", "charset",
+        "orchestratord.tracing.otlp_endpoint takes http://, a host and a port, without a user, a query or a "
+        "slash at its end: http://127.0.0.1:4318. A collector behind TLS is reached through one on this machine");
+  }
+};
 // As a browser writes them, so that they are compared as they stand.
 inline base::Result<> check_names(const OrchestratordConfig& c) {
   for (const std::string& host : c.hosts) {
@@ -340,6 +357,7 @@ struct Table<OrchestratordConfig> {
       optional("limits", &S::limits),
       optional("gateways", &S::gateways),
       optional("files", &S::files),
+      optional("tracing", &S::tracing),
       optional("worker_start_timeout_ms", &S::worker_start_timeout_ms, "Longest start of a worker that jobs wait for.",
                kPositiveMilliseconds),
       optional("worker_slots", &S::worker_slots, "Jobs one worker runs at a time; never changes an answer.", {1, 1024}),
@@ -600,8 +618,14 @@ struct Table<AuthConfig> {
 };
 template <>
 struct Table<LogConfig> {
-  static constexpr auto fields = std::tuple{optional("level", &LogConfig::level, "trace, debug, info, warn or error.")};
+  static constexpr auto fields =
+      std::tuple{optional("level", &LogConfig::level, "trace, debug, info, warn or error."),
+                 optional("format", &LogConfig::format,
+                          "json: one object a line; text: for people. llorch up keeps json and llorch logs shows it.")};
   static base::Result<> validate(const LogConfig& l) {
+    if (l.format != "json" && l.format != "text") {
+      return field_error("log.format", "enum", "log.format must be json or text");
+    }
     for (const std::string_view name : {"trace", "debug", "info", "warn", "error"}) {
       if (l.level == name) return {};
     }

@@ -94,7 +94,7 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
   base::Result<> start() {
     ASSERT(!endpoint_, "start() called twice");
     if (auto allowed = http::validate_bind(options_.bind_address, !options_.auth.credentials.empty()); !allowed) {
-      base::log_event(base::LogLevel::kError, "startup_bind_refused", {}, "refusing to listen beyond this machine",
+      base::log_event(base::LogLevel::kError, "startup_bind_refused", {}, "Refuses to listen beyond this machine.",
                       {{"bind", options_.bind_address}});
       return allowed;
     }
@@ -241,11 +241,11 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
   void log_auth(const Head& head, const base::Result<http::Principal>& principal) {
     if (principal && options_.auth.credentials.empty()) return;  // everybody is let in
     if (principal) {
-      base::log_event(base::LogLevel::kDebug, "auth_success", *head.correlation_id, "a request is authorised",
+      base::log_event(base::LogLevel::kDebug, "auth_success", *head.correlation_id, "A request is authorised.",
                       {{"identity", principal->identity}, {"peer", head.peer_address}});
     } else if (const auto left_out = auth_failures_.admit(base::SystemClock().now().mono_ms)) {
       base::log_event(
-          base::LogLevel::kWarn, "auth_failed", *head.correlation_id, "a request is not authorised",
+          base::LogLevel::kWarn, "auth_failed", *head.correlation_id, "A request is not authorised.",
           {{"code", principal.error().name()}, {"peer", head.peer_address}, {"left_out_before", *left_out}});
     }
   }
@@ -260,7 +260,7 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
     if (!acceptor_.is_open()) return;
     if (error == asio::error::no_descriptors || error == boost::system::errc::too_many_files_open_in_system ||
         error == asio::error::no_buffer_space || error == asio::error::no_memory) {
-      base::log_event(base::LogLevel::kWarn, "http.accept_failed", {}, "cannot accept a connection now",
+      base::log_event(base::LogLevel::kWarn, "http.accept_failed", {}, "Cannot accept a connection now.",
                       {{"error", error.message()}});
       retry_.expires_after(kAcceptRetry);
       retry_.async_wait([self = shared_from_this()](const error_code& cancelled) {

@@ -27,8 +27,9 @@ int exit_code_of(ErrorCode code) {
 
 base::Result<> serve(const CommandLine& command_line) {
   auto options = TRY(load_options(command_line));
-  base::init_logging(
-      {.component = "pool-managerd", .level = base::parse_log_level(options.config.log.level, base::LogLevel::kInfo)});
+  base::init_logging({.component = "pool-managerd",
+                      .level = base::parse_log_level(options.config.log.level, base::LogLevel::kInfo),
+                      .format = base::parse_log_format(options.config.log.format)});
   base::log_event(base::LogLevel::kInfo, "startup", {}, "The pool manager starts.",
                   {{"build", base::build_id()}, {"pool_id", options.config.pool_managerd.pool_id}});
   const auto manager = TRY(PoolManager::open(std::move(options)));

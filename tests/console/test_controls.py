@@ -1,9 +1,11 @@
 """Every control of the console, in a real browser against real daemons."""
 
 import json
+import subprocess
 
 import pytest
 
+from chat_model import write_chat_model
 from model_server import ModelServer
 from stack import MODEL, Stack, wait_for
 
@@ -123,9 +125,109 @@ def test_a_chat_needs_a_template_and_says_so(page, stack):
     page.click("input[value=chat]")
     page.type(label_of(page, "System"), "You are terse.")
     page.type(label_of(page, "Message"), "Hello")
-    page.click_text("button", "Run")
+    page.click_text("button", "Send")
     page.wait_text(".result .error-box", "chat template")
     assert page.eval(f"document.querySelector('{label_of(page, 'Message')}').value") == "Hello", "nothing typed is lost"
+
+
+def test_the_probability_of_each_token_is_shown(page, stack):
+    page.open(stack.url)
+    page.eval("[...document.querySelectorAll('summary')].find((s) => s.innerText.includes('More sampling')).click()")
+    page.click("#logprobs")
+    run_prompt(page, max_tokens=12)
+    page.wait_text(".run-state", "Completed")
+    assert page.eval("document.querySelectorAll('.output .piece').length") == 12
+    expected = stack.submit(max_tokens=12, seed=7)["job_id"]
+    text = "".join(e.data["t"] for e in stack.read_to_end(expected) if e.name == "token")
+    assert page.eval("[...document.querySelectorAll('.output .piece')].map((p) => p.textContent).join('')") == text
+    likely, rest = page.eval("document.querySelector('.output .piece').title").split("\n\n")
+    assert 0 <= int(likely.removesuffix(" %")) <= 100 and rest.startswith("likeliest:") and rest.count("%") == 4
+    page.click("#logprobs")
+
+
+def test_a_request_is_given_as_a_command_that_does_the_same(page, stack):
+    page.open(stack.url)
+    page.wait("document.querySelector('select')?.options.length === 2")
+    page.type(".composer textarea", "Once upon a time, it's said")
+    set_sampling(page, "Max tokens", "6")
+    set_sampling(page, "Seed", "9223372036854775807")
+    page.click_text("button", "As curl")
+    page.wait("document.querySelector('dialog[open] pre') !== null")
+    command = page.text("dialog[open] pre")
+    page.click_text("button", "Close", "dialog[open]")
+    page.click_text("button", "Run")
+    page.wait_text(".run-state", "Completed")
+    ran = subprocess.run(["/bin/bash", "-c", command], capture_output=True, text=True, timeout=60, check=True).stdout
+    end = json.loads(next(line for line in ran.splitlines() if line.startswith("data:") and "receipt" in line).removeprefix("data:"))
+    page.click(".receipt summary")
+    assert end["receipt"]["output_sha256"] in page.text(".receipt") and end["receipt"]["seed"] == 9223372036854775807
+
+
+@pytest.fixture(scope="module")
+def chat_stack(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("models") / "tiny-llama"
+    write_chat_model(directory)
+    with Stack({"models.aliases.demo": f"file:{directory}", "models.allowed_roots": str(directory.parent)}) as running:
+        wait_for("the model to be known", lambda: running.request("GET", "/v2/catalog/models?facts=true").json["models"][0].get("facts"))
+        yield running
+
+
+def choose(page, label, value):
+    page.eval(f"(() => {{ const s = document.querySelector('{label_of(page, label)}'); s.value = {json.dumps(value)}; s.dispatchEvent(new Event('change')); }})()")
+
+
+def start_chat(page, chat_stack):
+    page.open(chat_stack.url)
+    page.wait("document.querySelector('select')?.value === 'demo'")
+    page.click("input[value=chat]")
+    set_sampling(page, "Max tokens", "12")
+
+
+def test_a_chat_goes_on_below_its_answers(page, chat_stack):
+    start_chat(page, chat_stack)
+    page.type(label_of(page, "System"), "be short")
+    for turn, text in enumerate(("hello", "and then?")):
+        page.type(label_of(page, "Message"), text)
+        page.key("Enter", modifiers=2)
+        page.wait(f"document.querySelectorAll('.turn').length === {2 * turn + 2} && document.querySelector('.run-state').innerText.includes('Completed')")
+        assert page.eval(f"document.activeElement.id === '{label_of(page, 'Message')[1:]}'"), "one types on where one was"
+    assert [line for line in page.text(".output").splitlines() if line in ("User", "Assistant")] == ["User", "Assistant"] * 2
+    # The next message is typed below the conversation.
+    assert page.eval("document.querySelector('.result').compareDocumentPosition(document.querySelector('.composer')) & 4")
+    page.click_text("button", "Clear")
+    page.wait_text(".output", "Nothing has been asked yet")
+
+
+def test_a_tool_is_called_and_its_result_goes_back(page, chat_stack):
+    start_chat(page, chat_stack)
+    page.eval("document.querySelector('.tools summary').click()")
+    page.type(label_of(page, "Tools"), "{")
+    page.wait_text(".tools .field-error", "Tools:")
+    page.type(label_of(page, "Message"), "what is the weather?")
+    page.click_text("button", "Send")
+    page.wait_text(".result .error-box", "INVALID_PARAMS")
+    page.click_text("button", "Example")
+    page.wait("document.querySelector('.tools .field-error').hidden")
+    # Random weights write a text without end where one is allowed.
+    tools = json.loads(page.eval(f"document.querySelector('{label_of(page, 'Tools')}').value"))
+    tools[0]["function"]["parameters"]["properties"]["place"] = {"enum": ["Oslo", "Rome"]}
+    page.type(label_of(page, "Tools"), json.dumps(tools))
+    choose(page, "Calls", "required")
+    set_sampling(page, "Max tokens", "")
+    page.click_text("button", "Send")
+    page.wait_text(".call", "weather")
+    page.wait_text(".run-state", "Completed")
+    arguments = json.loads(page.text(".call pre"))
+    assert arguments["place"] in ("Oslo", "Rome")
+    page.click(".receipt summary")
+    page.click_text("button", "Verify")
+    page.wait_text(".verified", "Same bytes.")
+    page.type(label_of(page, "Result of weather"), '{"sky": "clear"}')
+    choose(page, "Calls", "none")
+    set_sampling(page, "Max tokens", "12")
+    page.click_text("button", "Send results")
+    page.wait("document.querySelectorAll('.turn').length === 4 && document.querySelector('.run-state').innerText.includes('Completed')")
+    assert '{"sky": "clear"}' in page.text(".turn-tool")
 
 
 def test_the_keyboard_alone_runs_a_prompt(page, stack):
@@ -166,6 +268,24 @@ def test_jobs_say_why_they_wait_and_are_cancelled(page, stack):
     page.wait(f"document.querySelectorAll('.list .job:not([hidden])').length === 1")
     page.click_text("button", "Close")
     page.wait("document.querySelector('.detail').hidden")
+
+
+def test_the_last_minute_of_all_workers_is_drawn(page, stack):
+    stack.gate.hold()
+    job = stack.submit(max_tokens=20)["job_id"]
+    stack.wait_running(job)
+    page.open(f"{stack.url}/#/jobs")
+    page.wait("document.querySelector('.activity canvas')?.getAttribute('aria-label').endsWith('of which 1 run')")
+    # Its bar is the only one that reaches the right edge: it runs now.
+    drawn = """(() => { const c = document.querySelector('.activity canvas'); const g = c.getContext('2d');
+        for (let y = 8; y < c.height - 24; y += 22) if (g.getImageData(c.width - 6, y, 1, 1).data[3] === 255) return y; return 0; })()"""
+    y = page.wait(drawn)
+    box = page.eval("(() => { const b = document.querySelector('.activity canvas').getBoundingClientRect(); return [b.x, b.y, b.width]; })()")
+    for kind in ("mousePressed", "mouseReleased"):
+        page.call("Input.dispatchMouseEvent", type=kind, x=box[0] + box[2] - 2, y=box[1] + y, button="left", clickCount=1)
+    page.wait(f"location.hash === '#/jobs/{job}'")
+    stack.gate.open()
+    stack.wait_terminal(job)
 
 
 def test_an_unknown_job_is_explained(page, stack):
@@ -230,23 +350,27 @@ def test_a_model_is_pulled_pinned_and_removed(page, tmp_path):
         page.open(f"{own.url}/#/models")
         page.wait("document.querySelectorAll('#known-models option').length >= 1")
         page.type(".pull input", "no model has this name")
-        page.click_text("button", "Pull")
+        page.click_text("button", "Pull", ".pull")
         page.wait_text(".pull .error-box", "INVALID_PARAMS")
+        # The list says what can be had; its button does what typing the name does, and a refusal is shown in its words.
+        page.wait_text(".known", "smollm2")
+        assert "Apache-2.0" in page.text(".known") and "fits a device here" in page.text(".known")
         item.hold_after = 1 << 20
-        page.type(".pull input", f"{server.url}/tale.gguf")
-        page.click_text("button", "Pull")
+        page.type(label_of(page, "Pull a model"), f"{server.url}/tale.gguf")
+        page.type(label_of(page, "Name it"), "my-tale")
+        page.click_text("button", "Pull", ".pull")
         page.wait_text(".pull .outcome", "fetching")
         page.wait_text(".models", "fetching")
         item.go_on.set()
-        page.wait_text(".pull .outcome", "tale is here.")
+        page.wait_text(".pull .outcome", "my-tale is here.")
         page.wait_text(".models", "fits now")
         page.click_text("button", "Pin")
         page.wait_text(".models", "pinned")
-        assert [m["model_id"] for m in own.request("GET", "/v2/catalog/models").json["models"] if m.get("pinned")] == ["tale"]
+        assert [m["model_id"] for m in own.request("GET", "/v2/catalog/models").json["models"] if m.get("pinned")] == ["my-tale"]
         page.click_text("button", "Remove …")
         page.click_text("button", "Remove", "dialog[open]")
         page.wait("!document.querySelector('.models').innerText.includes('tale.gguf')")
-        assert "tale" not in [m["model_id"] for m in own.request("GET", "/v2/catalog/models").json["models"]]
+        assert "my-tale" not in [m["model_id"] for m in own.request("GET", "/v2/catalog/models").json["models"]]
 
 
 def test_plots_draw(page, stack):

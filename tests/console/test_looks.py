@@ -73,6 +73,8 @@ def test_a_result_and_a_refusal(browser, theme):
         page.screenshot(SCREENSHOTS / f"result-{theme}.png")
         assert page.eval(CHECK) == []
         page.eval("document.querySelector('.sampling input').value = '999999'")
+        page.wait("!document.querySelector('button.main').disabled")
+        page.eval("void scrollTo(0, 0)")
         page.click_text("button", "Run")
         page.wait_text(".error-box", "INVALID_PARAMS")
         page.screenshot(SCREENSHOTS / f"refusal-{theme}.png")

@@ -74,3 +74,13 @@ def test_pages_of_the_guide_are_short_of_breath_and_active(repository):
         if passive > PASSIVE.get(page.name, PASSIVE_SHARE_MAX):
             found.append(f"{page.name}: {passive:.0%} of its sentences are passive")
     assert found == []
+
+
+def test_every_page_begins_with_one_plain_sentence(repository):
+    """Before any table, code or heading: what the page is for."""
+    wrong = []
+    for page in pages(repository):
+        title, first = [line for line in page.read_text(encoding="utf-8").splitlines() if line.strip()][:2]
+        if not title.startswith("# ") or re.match(r"[#|`>-]|    ", first) or len(words(sentences(f"{first}\n")[0])) > WORDS_MAX:
+            wrong.append((page.name, first))
+    assert wrong == []

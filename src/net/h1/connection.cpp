@@ -195,6 +195,7 @@ bool Connection::check_head() {
   base::SystemEntropy entropy;
   correlation_id_ = http::correlation_id_or_new(parser_->headers().get(http::kCorrelationHeader), entropy);
   correlation_id_.trace = http::trace_context(parser_->headers());
+  if (!correlation_id_.trace && host_->options().begins_traces) correlation_id_.trace = http::new_trace(entropy);
   if (!parser_->is_http_1_0() && parser_->headers().count("Host") != 1) {
     refuse(400, base::Error{base::ErrorCode::kInvalidParams, "HTTP/1.1 needs exactly one Host header", {}}, {}, false);
     return false;
@@ -275,7 +276,7 @@ void Connection::dispatch() {
   try {
     handler(std::move(request), make_exchange(exchange, *std::move(lease)));
   } catch (const std::exception& exception) {  // of a library; ours are values
-    base::log_event(base::LogLevel::kError, "http.handler_failed", correlation_id_, "a request handler failed",
+    base::log_event(base::LogLevel::kError, "http.handler_failed", correlation_id_, "A request handler failed.",
                     {{"error", exception.what()}});
     exchange->respond_error(base::Error{base::ErrorCode::kInternal, "the request failed inside the server", {}});
   }

@@ -41,6 +41,7 @@ TEST(TraceContext, IsReadAndHandedOnWithAnotherParent) {
   ASSERT_TRUE(trace);
   EXPECT_EQ(trace->trace_id, "4bf92f3577b34da6a3ce929d0e0e4736");
   EXPECT_TRUE(trace->is_sampled);
+  EXPECT_EQ(trace->parent_id, kTraceparent.substr(36, 16));
   base::SeededEntropy entropy(1);
   Headers next;
   set_trace_context(next, *trace, entropy);
@@ -51,6 +52,18 @@ TEST(TraceContext, IsReadAndHandedOnWithAnotherParent) {
   EXPECT_EQ(parent.substr(52), "-01");
   EXPECT_EQ(next.get("tracestate"), "rojo=1,congo=t6,x@y=2");
   EXPECT_EQ(trace_context(next)->trace_id, trace->trace_id);
+}
+
+TEST(TraceContext, ANewTraceIsSampledAndHasNoParent) {
+  base::SeededEntropy entropy(1);
+  const auto trace = new_trace(entropy);
+  EXPECT_EQ(trace->trace_id.size(), 32U);
+  EXPECT_TRUE(trace->is_sampled);
+  EXPECT_EQ(trace->parent_id, "");
+  EXPECT_NE(new_trace(entropy)->trace_id, trace->trace_id);
+  Headers next;
+  set_trace_context(next, *trace, entropy);
+  EXPECT_EQ(trace_context(next)->trace_id, trace->trace_id) << "others read it";
 }
 
 TEST(TraceContext, AMalformedParentIsNone) {

@@ -96,8 +96,17 @@ std::shared_ptr<const base::TraceContext> trace_context(const Headers& headers) 
   if (!has_dashes || !is_hex || version == "ff" || is_zero(trace_id) || is_zero(parent_id)) return nullptr;
   if (parent->size() > kTraceparentBytes && (version == "00" || (*parent)[kTraceparentBytes] != '-')) return nullptr;
   const bool is_sampled = std::string_view("13579bdf").find(flags[1]) != std::string_view::npos;  // the lowest bit
+  return std::make_shared<const base::TraceContext>(base::TraceContext{.trace_id = std::string(trace_id),
+                                                                       .is_sampled = is_sampled,
+                                                                       .parent_id = std::string(parent_id),
+                                                                       .state = trace_state(headers)});
+}
+
+std::shared_ptr<const base::TraceContext> new_trace(base::Entropy& entropy) {
+  std::uint64_t high = entropy.next_u64();
+  while (high == 0) high = entropy.next_u64();
   return std::make_shared<const base::TraceContext>(
-      base::TraceContext{.trace_id = std::string(trace_id), .is_sampled = is_sampled, .state = trace_state(headers)});
+      base::TraceContext{.trace_id = fmt::format("{:016x}{:016x}", high, entropy.next_u64()), .is_sampled = true});
 }
 
 void set_trace_context(Headers& headers, const base::TraceContext& trace, base::Entropy& entropy) {

@@ -12,6 +12,9 @@ namespace llorch::net::http {
 // malformed tracestate counts as none. Of one that is longer than 512 bytes the members over 128 bytes go first, then the last ones.
 std::shared_ptr<const base::TraceContext> trace_context(const Headers& headers);
 
+// A trace that begins here.
+std::shared_ptr<const base::TraceContext> new_trace(base::Entropy& entropy);
+
 // Sets traceparent, with a parent id of its own, and tracestate unless there is none.
 void set_trace_context(Headers& headers, const base::TraceContext& trace, base::Entropy& entropy);
 

@@ -166,6 +166,11 @@ struct Finish {
   std::int64_t finished_unix_ms = 0;
   std::optional<wire::EndEvent> end;  // kCompleted
   std::optional<base::Error> error;   // kFailed, kCancelled
+  // Of its last attempt.
+  std::int64_t attempts = 0;
+  std::optional<base::PoolId> pool_id;
+  std::optional<std::int64_t> dispatched_unix_ms, started_unix_ms;
+  std::int64_t tokens_out = 0;
 };
 
 // ---- workers ------------------------------------------------------------------------------------------------------

@@ -33,8 +33,9 @@ int exit_code_of(base::ErrorCode code) {
 
 base::Result<> serve(const CommandLine& command_line) {
   auto options = TRY(load_options(command_line));
-  base::init_logging(
-      {.component = "orchestratord", .level = base::parse_log_level(options.config.log.level, base::LogLevel::kInfo)});
+  base::init_logging({.component = "orchestratord",
+                      .level = base::parse_log_level(options.config.log.level, base::LogLevel::kInfo),
+                      .format = base::parse_log_format(options.config.log.format)});
   base::log_event(base::LogLevel::kInfo, "startup", {}, "orchestratord starts.", {{"build", base::build_id()}});
   options.on_store_taken_over = [] { ::kill(::getpid(), SIGTERM); };
   const auto orchestrator = TRY(Orchestrator::open(std::move(options)));

@@ -31,6 +31,24 @@ store::JobProgress progress_of(const core::jobs::JobRecord& record, const http::
   return p;
 }
 
+traces::FinishedJob finished_job(const core::Finish& command, const store::JobRecord& record) {
+  return {.correlation_id = record.correlation_id,
+          .model = record.model,
+          .model_digest = record.facts.digest,
+          .priority = record.priority,
+          .status = command.status,
+          .error_code = command.error ? std::string(command.error->name()) : "",
+          .end = command.end,
+          .pool_id = command.pool_id ? command.pool_id->value : "",
+          .attempts = command.attempts,
+          .tokens_in = record.tokens_in,
+          .tokens_out = command.tokens_out,
+          .submitted_ms = record.submitted_unix_ms,
+          .dispatched_ms = command.dispatched_unix_ms,
+          .started_ms = command.started_unix_ms,
+          .finished_ms = command.finished_unix_ms};
+}
+
 }  // namespace
 
 void CommandRunner::execute(core::Command command) {
@@ -104,6 +122,7 @@ void CommandRunner::run(core::SealStream& command) {
 void CommandRunner::run(core::Finish& command) {
   const http::LiveJobPtr live = context_.jobs->find(command.job_id);
   ASSERT(live != nullptr, "job {}", command.job_id.value);
+  if (options_.spans != nullptr) options_.spans->add(finished_job(command, live->record));
   store::JobProgress progress;
   progress.end = std::move(command.end);
   if (command.error) {

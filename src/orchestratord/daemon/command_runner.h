@@ -8,6 +8,7 @@
 #include "orchestratord/daemon/pool_client.h"
 #include "orchestratord/http/context.h"
 #include "orchestratord/streams/relay.h"
+#include "orchestratord/traces/span_exporter.h"
 
 namespace llorch::orchestratord::daemon {
 
@@ -17,7 +18,8 @@ class CommandRunner {
     const http::Context* context = nullptr;  // these REQUIRE not null and outlive the runner
     streams::Relay* relay = nullptr;
     PoolClient* pools = nullptr;
-    net::Executor* aside = nullptr;  // for reviews of the queue
+    net::Executor* aside = nullptr;         // for reviews of the queue
+    traces::SpanExporter* spans = nullptr;  // null: nobody is told
     std::function<void()> on_drained;
   };
   explicit CommandRunner(Options options) : options_(std::move(options)), context_(*options_.context) {}

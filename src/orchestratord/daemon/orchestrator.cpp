@@ -31,6 +31,7 @@ constexpr std::size_t kTicksPerS = 20;
 // Workers confirm an abort within 100 ms; the core gives up on one after timeout.cancellation_deadline_ms.
 constexpr std::chrono::seconds kDrainTimeout{10};
 constexpr std::int64_t kServerGraceMs = 500;
+constexpr std::int64_t kTracePeriodMs = 250;  // with SpanExporterLimits: 1,000 jobs a second
 
 struct BindAddress {
   std::string host;
@@ -77,16 +78,18 @@ struct Orchestrator::Parts {
   std::optional<net::RuntimeExecutor> desk_turns, aside_turns, files_turns;
   std::optional<http::Metrics> metrics;
   std::optional<net::Client> client;
+  std::optional<traces::SpanExporter> spans;  // where the configuration names a collector
   std::optional<Shell> shell;
   std::optional<daemon::CoreThread> core;
   std::optional<net::Server> server;
-  net::Timer hub_timer, relay_timer;
+  net::Timer hub_timer, relay_timer, trace_timer;
 
   base::Result<> lock_directory();
   base::Result<> open_store();
   base::Result<> open_blobs();
   base::Result<> open_names();
   void make_parts();
+  void make_spans();
   base::Result<> serve(const BindAddress& bind);
   void stop();
 };
@@ -152,6 +155,7 @@ void Orchestrator::Parts::make_parts() {
   metrics.emplace(http::Metrics::Options{.engine_version = base::build_id(),
                                          .algorithm = std::string(wire::enum_name(config.scheduling.algorithm))});
   client.emplace(*runtime);
+  make_spans();
   shell.emplace(Shell::Options{.config = &options.config,
                                .clock = &clock,
                                .entropy = &entropy,
@@ -163,6 +167,7 @@ void Orchestrator::Parts::make_parts() {
                                .aside = &*aside_turns,
                                .files = &*files_turns,
                                .blobs = blobs.get(),
+                               .spans = spans ? &*spans : nullptr,
                                .post = [this](core::Event event) { core->post(std::move(event)); },
                                .on_drained = [this] { drained.set_value(); },
                                .roots = roots,
@@ -176,6 +181,24 @@ void Orchestrator::Parts::make_parts() {
                                   .clock = &clock,
                                   .execute = [this](core::Command command) { shell->execute(std::move(command)); },
                                   .on_dispatch_latency = [this](double ms) { metrics->scheduling_latency_ms(ms); }});
+}
+
+void Orchestrator::Parts::make_spans() {
+  const std::string& endpoint = options.config.orchestratord.tracing.otlp_endpoint;
+  if (endpoint.empty()) return;
+  using Outcome = traces::SpanExporter::Outcome;
+  const auto count = [this](Outcome outcome, std::int64_t jobs) {
+    metrics->traced(outcome == Outcome::kExported ? "exported" : "dropped", jobs);
+  };
+  count(Outcome::kExported, 0);  // seen before the first
+  count(Outcome::kDropped, 0);
+  spans.emplace(traces::SpanExporter::Options{.client = &*client,
+                                              .clock = &clock,
+                                              .entropy = &entropy,
+                                              .endpoint = endpoint,
+                                              .service_version = base::build_id(),
+                                              .count = count});
+  trace_timer = aside->every(kTracePeriodMs, [this] { spans->tick(); });
 }
 
 namespace {
@@ -205,6 +228,7 @@ base::Result<> Orchestrator::Parts::serve(const BindAddress& bind) {
   server_options.request_bytes_in_flight_max =
       static_cast<std::size_t>(options.config.orchestratord.limits.request_bytes_in_flight_max);
   server_options.auth = TRY(auth_rules(options, *access));
+  server_options.begins_traces = spans.has_value();
   server_options.browsers = {options.config.orchestratord.hosts, options.config.orchestratord.cors_origins};
   std::vector<http::Api::Route> routes = shell->routes();
   for (http::Api::Gateway& gateway : shell->gateways(options.config.orchestratord.gateways)) {
@@ -280,6 +304,7 @@ void Orchestrator::Parts::stop() {
   }
   hub_timer.cancel();
   relay_timer.cancel();
+  trace_timer.cancel();
   if (shell) shell->abort_clients();
   if (server) server->stop(kServerGraceMs);
   if (core) core->stop();

@@ -71,6 +71,7 @@ Shell::Shell(Options options)
                .relay = &relay_,
                .pools = &pools_,
                .aside = options_.aside,
+               .spans = options_.spans,
                .on_drained = options_.on_drained}),
       api_(context_) {}
 

@@ -28,6 +28,7 @@ class Shell {
     net::Executor* aside = nullptr;            // what may take seconds, beside everything else
     net::Executor* files = nullptr;            // uses `blobs`; null with it
     store::blobs::BlobStore* blobs = nullptr;  // null in the simulator
+    traces::SpanExporter* spans = nullptr;     // null: nobody is told of a job's way
     std::function<void(core::Event)> post;
     std::function<void()> on_drained;
     models::AllowedRoots roots;

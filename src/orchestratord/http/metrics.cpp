@@ -152,6 +152,10 @@ struct Metrics::Families {
   Counters& log_dropped = counter("orchd_log_lines_dropped_total",
                                   "Log lines that orchestratord dropped because nobody read them in time.", ours);
 
+  Counters& traces =
+      counter("orchd_traces_total",
+              "Jobs whose spans orchestratord told the collector of traces, or dropped, by outcome.", ours);
+
   // The series with these labels, each within its budget.
   template <class Family, class... Args>
   auto& at(Family& family, Labels labels, const Args&... args) {
@@ -318,6 +322,10 @@ void Metrics::error(std::string_view code) {
 
 void Metrics::scheduling_latency_ms(double ms) {
   families_->scheduling.Add({{"algorithm", families_->options.algorithm}}, kSchedulingMs).Observe(ms);
+}
+
+void Metrics::traced(std::string_view outcome, std::int64_t jobs) {
+  families_->traces.Add({{"outcome", text(outcome)}}).Increment(static_cast<double>(jobs));
 }
 
 std::string Metrics::render(const core::Gauges& gauges, const StreamGauges& streams, std::int64_t log_lines_dropped) {

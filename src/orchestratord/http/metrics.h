@@ -34,6 +34,8 @@ class Metrics {
   void error(std::string_view code);
   // One pass of the core that dispatched something.
   void scheduling_latency_ms(double ms);
+  // Jobs whose spans a collector took ("exported"), or that were dropped.
+  void traced(std::string_view outcome, std::int64_t jobs);
 
   // Prometheus text, version 0.0.4. `log_lines_dropped`: since the process began.
   std::string render(const core::Gauges& gauges, const StreamGauges& streams, std::int64_t log_lines_dropped);

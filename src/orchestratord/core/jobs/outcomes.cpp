@@ -123,7 +123,12 @@ void Attempts::outcome_committed(Job& job) {
               .status = outcome.status,
               .finished_unix_ms = *job.finished_unix_ms,
               .end = outcome.end,
-              .error = outcome.error});
+              .error = outcome.error,
+              .attempts = job.attempts,
+              .pool_id = job.pool_id,
+              .dispatched_unix_ms = job.dispatched_unix_ms,
+              .started_unix_ms = job.started_unix_ms,
+              .tokens_out = job.tokens_out});
   answer_cancels(job, outcome.status);
   forget(job);
 }

@@ -85,7 +85,7 @@ void Replicas::tell_other_version(const Worker& worker, const Model& m) const {
   const ReplicaRule rule = replica_rule(m, nullptr);
   if (rule.allows(worker)) return;
   log(base::LogLevel::kWarn, "worker.version_mismatch",
-      "A worker is of another version than those that serve its model and gets no job before they have gone.",
+      "A worker of another version than its model's others gets no job until they have gone.",
       {{"worker_id", worker.id},
        {"pool_id", worker.pool_id},
        {"code", base::info(base::ErrorCode::kVersionMismatch).name},

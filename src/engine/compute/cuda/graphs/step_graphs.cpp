@@ -144,7 +144,7 @@ void StepGraphs::make_graph(Stretch& stretch) {
   stretch.refused = true;
   if (++counters_.refused > 1) return;
   base::log_event(base::LogLevel::kWarn, "engine.graph_refused", {},
-                  "the device could not make a graph of a step; its kernels are launched one by one",
+                  "The device could not make a graph of a step; its kernels are launched one by one.",
                   {{"launches", launches.size()}});
 }
 

@@ -66,7 +66,7 @@ export const getText = async (path, options) => (await send("GET", path, options
 export const postJson = async (path, body, options) => decode(await (await send("POST", path, { ...options, body: body ?? {} })).text());
 export const deleteJson = async (path, options) => decode(await (await send("DELETE", path, options)).text());
 
-// Events of a text/event-stream: {event, id, data}. Comments and empty events are left out.
+// Events of a text/event-stream: {event, id, data}. A comment is an event "comment" with its text; "[DONE]" ends the stream.
 async function* eventsOf(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -76,15 +76,22 @@ async function* eventsOf(response) {
     rest += value;
     let end;
     while ((end = rest.indexOf("\n\n")) >= 0) {
-      const event = { event: "message", id: undefined, data: "" };
+      const event = { event: "message", id: undefined, data: "", comment: "" };
       for (const line of rest.slice(0, end).split("\n")) {
         const colon = line.indexOf(":");
-        if (colon > 0) event[line.slice(0, colon)] = line.slice(colon + 1).replace(/^ /, "");
+        event[colon === 0 ? "comment" : line.slice(0, colon)] = line.slice(colon + 1).replace(/^ /, "");
       }
       rest = rest.slice(end + 2);
+      if (event.data === "[DONE]") return;
       if (event.data) yield { ...event, data: decode(event.data) };
+      else if (event.comment) yield { event: "comment", data: event.comment };
     }
   }
+}
+
+// Posts `body`, and yields the events of the answer. It ends with its connection: nothing is asked again.
+export async function* postStream(path, body, { signal } = {}) {
+  yield* eventsOf(await send("POST", path, { body, headers: { Accept: "text/event-stream" }, signal }));
 }
 
 const sleep = (ms, signal) => new Promise((resolve, reject) => {
@@ -105,8 +112,9 @@ export async function* followJob(jobId, { signal, onLost = () => {} } = {}) {
       const headers = { Accept: "text/event-stream", ...(lastId && { "Last-Event-ID": lastId }) };
       const response = await send("GET", `/v2/tasks/${encodeURIComponent(jobId)}/events`, { headers, signal });
       for await (const event of eventsOf(response)) {
-        lastId = event.id ?? lastId;
         wait = 250;
+        if (event.event === "comment") continue;
+        lastId = event.id ?? lastId;
         yield event;
         if (event.event === "end" || event.event === "error") return;
       }

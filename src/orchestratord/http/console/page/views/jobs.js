@@ -4,6 +4,7 @@ import { empty, errorBox, h, setShown, setText } from "../dom.js";
 import { ago, count, duration, fileName, moment, shortId } from "../format.js";
 import { latest, refresh, watch } from "../store.js";
 import { VirtualList } from "../virtual_list.js";
+import { activity } from "./activity.js";
 import { receiptTable } from "./receipt.js";
 import { timeline } from "./timeline.js";
 
@@ -157,8 +158,9 @@ export function mount(root, firstId) {
   const filters = filterBar(() => draw());
   const nothing = h("div");
   const problem = h("div");
+  const lately = activity((job) => open(job.job_id));
   const heads = h("div", { class: "job job-heads", "aria-hidden": "true" }, HEADS.map(([name, className]) => h("span", { class: className }, name)));
-  root.append(h("h1", {}, "Jobs"), filters.node, problem, h("div", { class: "jobs" }, h("div", { class: "panel list-panel" }, heads, list.node, nothing), detail.node));
+  root.append(h("h1", {}, "Jobs"), lately.node, filters.node, problem, h("div", { class: "jobs" }, h("div", { class: "panel list-panel" }, heads, list.node, nothing), detail.node));
 
   function draw() {
     filters.update(all);
@@ -192,6 +194,7 @@ export function mount(root, firstId) {
     problem.replaceChildren(...(error ? [errorBox(error, () => refresh("jobs"))] : []));
     if (!value) return;
     all = value.tasks;
+    lately.update(all);
     draw();
     if (!selectedOnce) select(selected);
     selectedOnce = true;
@@ -204,6 +207,7 @@ export function mount(root, firstId) {
   list.setSelected(selected);
   return () => {
     unwatch();
+    lately.remove();
     list.remove();
     removeEventListener("hashchange", onHash);
   };

@@ -2,7 +2,8 @@
 import { deleteJson, getJson, postJson } from "../api.js";
 import { announce, empty, errorBox, field, h, keyed, modal, setShown, setText } from "../dom.js";
 import { bytes, count, duration, percent, plural } from "../format.js";
-import { refresh, watch } from "../store.js";
+import { latest, refresh, watch } from "../store.js";
+import { knownModels } from "./known_models.js";
 
 // How `facts` stands to `device`: {state, words}. Numbers are the pool's.
 export function fitOn(facts, device, workers) {
@@ -29,7 +30,12 @@ function progressOf(pull) {
 // Names and references that can be pulled, and the pull that this page began last.
 function pullForm() {
   const known = h("datalist", { id: "known-models" });
+  const list = knownModels((name) => {
+    wanted.value = name;
+    form.requestSubmit();
+  }, () => (latest("models")?.models ?? []).map((model) => model.model_id));
   const wanted = h("input", { type: "text", list: known.id, required: true, autocomplete: "off", spellcheck: "false", placeholder: "smollm2" });
+  const called = h("input", { type: "text", autocomplete: "off", spellcheck: "false", pattern: "[A-Za-z0-9._:\\-]+" });
   const button = h("button", { type: "submit", class: "main" }, "Pull");
   const outcome = h("div", { role: "status", class: "outcome" });
   let isGone = false;
@@ -49,21 +55,27 @@ function pullForm() {
     event.preventDefault();
     button.disabled = true;
     try {
-      const model = await postJson("/v2/catalog/models", { model_ref: wanted.value.trim() });
+      const model = await postJson("/v2/catalog/models", { model_ref: wanted.value.trim(), ...(called.value.trim() && { model_id: called.value.trim() }) });
       const words = await follow(model.model_id);
       setText(outcome, words);
       announce(words);
       wanted.value = "";
+      called.value = "";
     } catch (error) {
       outcome.replaceChildren(errorBox(error));
     }
     button.disabled = false;
   }
-  getJson("/v2/catalog/known").then(({ models }) => known.replaceChildren(...models.map((model) =>
-    h("option", { value: model.model_id }, `${bytes(model.size_bytes)}, ${model.licence}${model.fits === false ? ", too large for a device here" : ""}. ${model.about}`))), () => {});
+  const form = h("form", { class: "panel pull", onsubmit: pull },
+    h("div", { class: "pull-line" }, field("Pull a model", wanted, "A name of the list below, or where it is: hf:ORG/REPO:Q4_K_M, https://…, oci:…, pypi:…, file:/…"),
+      field("Name it", called, "Empty: as it is called there"), button), known, outcome);
   return {
-    node: h("form", { class: "panel pull", onsubmit: pull },
-      h("div", { class: "pull-line" }, field("Pull a model", wanted, "A name of the list, or where it is: hf:ORG/REPO:Q4_K_M, https://…, oci:…, pypi:…"), button), known, outcome),
+    node: form,
+    known: list.node,
+    update() {
+      list.update();
+      if (known.childElementCount !== list.models.length) known.replaceChildren(...list.models.map((model) => h("option", { value: model.model_id }, bytes(model.size_bytes))));
+    },
     remove() { isGone = true; },
   };
 }
@@ -149,11 +161,12 @@ export function mount(root) {
   const list = h("div", { class: "models" });
   const update = keyed(list, ({ model }) => model.model_id, makeModel);
   const form = pullForm();
-  root.append(h("h1", {}, "Models"), form.node, problem, list, nothing);
+  root.append(h("h1", {}, "Models"), form.node, problem, list, nothing, form.known);
   let models;
   let pools = [];
   const draw = () => {
     if (!models) return;
+    form.update();
     update(models.map((model) => ({ model, pools })));
     nothing.replaceChildren(...(models.length ? [] : [empty("No model has a name yet", "Pull one, or start with ", h("code", {}, "llorch up --model FILE"), ".")]));
   };

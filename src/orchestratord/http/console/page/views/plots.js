@@ -5,7 +5,7 @@ import { count, duration, percent, rate } from "../format.js";
 import { refresh, watch } from "../store.js";
 
 const CHARTS = [
-  { title: "Tokens per second", hint: "Of jobs that ended, over the last 30 s", lines: [{ key: "tokensPerSecond", name: "tokens/s" }], format: rate },
+  { title: "Tokens per second", hint: "Of all jobs now, and of those that ended over the last 30 s", lines: [{ key: "tokensNow", name: "now" }, { key: "tokensPerSecond", name: "ended" }], format: rate },
   { title: "Time to first token", hint: "From admission, over the last 30 s", lines: [{ key: "ttft50", name: "p50" }, { key: "ttft95", name: "p95" }], format: duration },
   { title: "Queue", hint: "Jobs that wait, and all that have not ended", lines: [{ key: "queue", name: "waiting" }, { key: "live", name: "live" }], format: count, boundMin: 5 },
   { title: "Wait in the queue", hint: "Over the last 30 s", lines: [{ key: "wait50", name: "p50" }, { key: "wait95", name: "p95" }], format: duration },
@@ -22,6 +22,20 @@ export function hitsOf(pools) {
   return all ? hits / all : undefined;
 }
 
+// Tokens per second of all jobs between two readings of their list; undefined before the second.
+export class TokenRate {
+  read(jobs, at) {
+    const counts = new Map(jobs.map((job) => [job.job_id, job.tokens_out ?? 0]));
+    const { counts: before, at: then } = this;
+    if (before && at === then) return;
+    Object.assign(this, { counts, at });
+    if (!before) return;
+    let tokens = 0;
+    for (const [id, now] of counts) tokens += Math.max(0, now - (before.get(id) ?? 0));
+    this.perSecond = (tokens * 1000) / (at - then);
+  }
+}
+
 export function mount(root) {
   const problem = h("div");
   const charts = CHARTS.map(chart);
@@ -29,17 +43,22 @@ export function mount(root) {
   const nothing = h("div");
   root.append(h("h1", {}, "Plots"), problem, nothing, grid);
   let hits;
+  const tokens = new TokenRate();
+  // Only who may see jobs gets this line.
+  const unwatchJobs = watch("jobs", ({ value, at }) => value && tokens.read(value.tasks, at));
   const unwatchPools = watch("pools", ({ value }) => (hits = value && hitsOf(value.pools)));
   const unwatch = watch("metrics", ({ value, error }) => {
     problem.replaceChildren(...(error ? [errorBox(error, () => refresh("metrics"))] : []));
     if (!value) return;
     const newest = value.points.at(-1);
     if (newest) newest.hits ??= hits;
+    if (newest) newest.tokensNow ??= tokens.perSecond;
     nothing.replaceChildren(...(value.points.length > 1 ? [] : [empty("Measuring", "The first figures come with the second reading, in two seconds.")]));
     for (const each of charts) each.update(value.points);
   });
   return () => {
     unwatch();
+    unwatchJobs();
     unwatchPools();
   };
 }

@@ -1,5 +1,4 @@
 // What decided a result, and whether it comes out again.
-import { postJson } from "../api.js";
 import { h } from "../dom.js";
 
 const NAMES = {
@@ -17,15 +16,15 @@ export function receiptTable(receipt) {
     h("tr", {}, h("th", { scope: "row" }, name), h("td", { class: "hash" }, String(receipt[key]))))));
 }
 
-// Runs `request` again with the seed of `receipt`; what came of it, as an element.
-export async function verify(request, receipt) {
-  const again = await postJson("/v2/tasks?wait=true", { ...request, seed: String(receipt.seed), on_disconnect: "cancel" });
-  const differs = Object.keys(NAMES).filter((key) => !NOT_COMPARED.includes(key) && String(again.receipt[key]) !== String(receipt[key]));
+// Calls `again(seed)`, which runs the same request and gives its receipt; what came of it, as an element.
+export async function verify(again, receipt) {
+  const other = await again(String(receipt.seed));
+  const differs = Object.keys(NAMES).filter((key) => !NOT_COMPARED.includes(key) && String(other[key]) !== String(receipt[key]));
   if (differs.length === 0) {
     return h("p", { class: "verdict good" }, h("strong", {}, "Same bytes."), ` ${receipt.tokens_out} tokens, their SHA-256 and all that decided them came out again.`);
   }
   const elsewhere = differs.filter((key) => CIRCUMSTANCES.includes(key));
   const why = elsewhere.length ? `It ran under other circumstances: ${elsewhere.map((key) => NAMES[key]).join(", ")}.`
     : "Under the same circumstances that is a defect: keep both receipts and report it.";
-  return h("div", {}, h("p", { class: "verdict bad" }, h("strong", {}, "Not the same."), ` Different: ${differs.map((key) => NAMES[key]).join(", ")}. ${why}`), receiptTable(again.receipt));
+  return h("div", {}, h("p", { class: "verdict bad" }, h("strong", {}, "Not the same."), ` Different: ${differs.map((key) => NAMES[key]).join(", ")}. ${why}`), receiptTable(other));
 }

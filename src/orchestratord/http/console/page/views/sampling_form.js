@@ -20,6 +20,7 @@ export class SamplingForm {
       input: h("input", { type: "number", min: spec.min, max: spec.max, step: spec.step, inputmode: "decimal", value: spec.initial ?? "", placeholder: "default" }),
     }));
     this.seed = h("input", { type: "text", inputmode: "numeric", pattern: "[0-9]*", placeholder: "drawn", autocomplete: "off" });
+    this.logprobs = h("input", { type: "checkbox", id: "logprobs" });
     this.stop = h("textarea", { rows: "2", placeholder: "one text a line", spellcheck: "false" });
     this.priority = h("select", {}, h("option", { value: "interactive" }, "interactive"), h("option", { value: "batch" }, "batch"));
     this.schema = h("textarea", { rows: "5", spellcheck: "false", class: "code", placeholder: '{"type": "object"}', oninput: () => this.checkSchema() });
@@ -27,7 +28,8 @@ export class SamplingForm {
     const fields = this.numbers.map(({ label, input, hint }) => field(label, input, hint));
     this.node = h("div", { class: "sampling" },
       h("div", { class: "grid-2" }, fields.slice(0, ALWAYS_SHOWN), field("Seed", this.seed, "The receipt names it"), field("Priority", this.priority)),
-      h("details", {}, h("summary", {}, "More sampling"), h("div", { class: "grid-2" }, fields.slice(ALWAYS_SHOWN)), field("Stop texts", this.stop)),
+      h("details", {}, h("summary", {}, "More sampling"), h("div", { class: "grid-2" }, fields.slice(ALWAYS_SHOWN)), field("Stop texts", this.stop),
+        h("label", { class: "choice", for: "logprobs" }, this.logprobs, "Show how likely each token was")),
       h("details", {}, h("summary", {}, "Output by JSON Schema"), field("JSON Schema", this.schema, "The output is JSON that is valid under it"), this.schemaError));
   }
 
@@ -60,6 +62,7 @@ export class SamplingForm {
     if (this.seed.value.trim()) out.seed = this.seed.value.trim(); // a text: see api.js
     const stop = this.stop.value.split("\n").filter(Boolean);
     if (stop.length) out.stop = stop;
+    if (this.logprobs.checked) Object.assign(out, { logprobs: true, top_logprobs: 4 });
     if (this.priority.value !== "interactive") out.priority = this.priority.value;
     try {
       const schema = this.parsedSchema();

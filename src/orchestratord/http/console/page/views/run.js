@@ -1,0 +1,181 @@
+// The job that the playground shows: how it is sent, followed, stopped and run again. It outlives the view, so that one may look at
+// Jobs meanwhile; over a reload its id alone is kept.
+import { followJob, getJson, postJson, postStream } from "../api.js";
+import { announce } from "../dom.js";
+import { refresh } from "../store.js";
+
+const RUNNING_KEY = "llorch-running-job";
+const LOOK_MS = 700;
+
+// The job on screen: {serial, id, status, text, tokens, pieces, calls, thoughts, end, receipt, error, ...}
+let current;
+let runs = 0;
+let changed = () => {};
+
+export const currentRun = () => current;
+export const isLive = (job) => Boolean(job) && ["submitting", "queued", "running"].includes(job.status);
+// `listener()` is called after every change; the view that is shown has it.
+export function whenRunChanges(listener) {
+  changed = listener;
+}
+
+const newRun = (status, more) => ({
+  serial: ++runs, text: "", thoughts: "", calls: [], pieces: [], tokens: 0, status, abort: new AbortController(), note: "", ...more,
+});
+
+function note(job, text) {
+  job.note = text;
+  changed();
+}
+
+function finish(job, turns) {
+  if (current !== job) return;
+  sessionStorage.removeItem(RUNNING_KEY);
+  if (turns && (job.text || job.calls.length)) turns.push({ role: "assistant", content: job.text, ...(job.calls.length && { tool_calls: job.calls }) });
+  announce(job.status === "completed" ? `The job has ended with ${job.end?.tokens_out ?? job.tokens} tokens` : `The job is ${job.status}`);
+  refresh("jobs");
+  changed();
+}
+
+function fail(job, error) {
+  if (job.abort.signal.aborted) Object.assign(job, { status: "cancelled" });
+  else Object.assign(job, { status: error.code === "CANCELLED" ? "cancelled" : "failed", error });
+}
+
+function addToken(job, { t, logprobs }) {
+  job.note = "";
+  job.firstAt ??= performance.now();
+  job.lastAt = performance.now();
+  job.text += t;
+  ++job.tokens;
+  if (logprobs) job.pieces.push({ text: t, logprob: logprobs.logprob, others: logprobs.top_logprobs });
+}
+
+// --- /v2: resumed over any number of connections ---
+
+async function follow(job, turns) {
+  try {
+    for await (const { event, data } of followJob(job.id, { signal: job.abort.signal, onLost: () => note(job, "Connection lost; it goes on where it stopped.") })) {
+      if (current !== job) return;
+      if (event === "started") Object.assign(job, { status: "running", startedAt: performance.now(), seed: data.seed, waitMs: data.queue_wait_ms, note: "" });
+      else if (event === "token") addToken(job, data);
+      else if (event === "end") Object.assign(job, { status: "completed", end: data, receipt: data.receipt, note: job.tokens < data.tokens_out ? "It ended a while ago; its text is held no more." : "" });
+      else if (event === "error") fail(job, { ...data, correlationId: data.correlation_id });
+      changed();
+    }
+  } catch (error) {
+    if (job.abort.signal.aborted) return;
+    fail(job, error);
+  }
+  finish(job, turns);
+}
+
+// While a job waits, the API says for what and how long.
+async function explainWait(job) {
+  while (current === job && job.status === "queued") {
+    const seen = await getJson(`/v2/tasks/${job.id}`).catch(() => undefined);
+    if (seen && current === job && job.status === "queued") {
+      job.wait = seen;
+      changed();
+    }
+    await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
+  }
+}
+
+function begin(id, more, turns) {
+  current = newRun("queued", { id, ...more });
+  sessionStorage.setItem(RUNNING_KEY, id);
+  follow(current, turns);
+  explainWait(current);
+  changed();
+}
+
+// --- /v1: where tools are offered, the service reads calls and thoughts out of the text. Such a stream ends with its page ---
+
+export const asOpenAi = ({ on_disconnect: _, logprobs: __, top_logprobs: ___, priority, ...request }) => ({ ...request, ...(priority === "batch" && { service_tier: "flex" }) });
+
+function addDelta(job, delta) {
+  if (delta.reasoning_content) job.thoughts += delta.reasoning_content;
+  if (delta.content) job.text += delta.content;
+  for (const { index, ...call } of delta.tool_calls ?? []) {
+    const known = (job.calls[index] ??= { id: call.id, type: "function", function: { name: "", arguments: "" } });
+    known.function.name += call.function?.name ?? "";
+    known.function.arguments += call.function?.arguments ?? "";
+  }
+}
+
+async function streamChat(job, body, turns) {
+  try {
+    for await (const { event, data } of postStream("/v1/chat/completions", { ...body, stream: true }, { signal: job.abort.signal })) {
+      if (current !== job) return;
+      if (event === "comment") {
+        job.note = data;
+      } else if (data.error) {
+        throw { ...data.error, code: data.error.code ?? data.error.type, correlationId: data.error.correlation_id };
+      } else {
+        job.id ??= data.id?.replace(/^chatcmpl-/, "");
+        Object.assign(job, { status: "running", note: "" });
+        job.firstAt ??= performance.now();
+        job.lastAt = performance.now();
+        if (data.choices?.[0]?.delta) addDelta(job, data.choices[0].delta);
+        if (data.llorch) Object.assign(job, { end: data.llorch, receipt: data.llorch.receipt, seed: data.llorch.receipt?.seed });
+      }
+      changed();
+    }
+    job.status = job.end ? "completed" : "failed";
+  } catch (error) {
+    fail(job, error);
+  }
+  finish(job, turns);
+}
+
+// --- what the view does ---
+
+// Sends `request`, a body of /v2/tasks. `turns`, if any, is the conversation that the answer is added to. Returns whether it was
+// accepted; what refused it is shown in the run's place.
+export async function start(request, turns) {
+  current?.abort.abort();
+  current = newRun("submitting", { request, isTurn: Boolean(turns) });
+  const job = current;
+  changed();
+  if (request.tools) {
+    const body = asOpenAi(request);
+    Object.assign(job, { status: "queued", again: async (seed) => (await postJson("/v1/chat/completions", { ...body, seed })).llorch.receipt });
+    changed();
+    streamChat(job, body, turns).then(() => refresh("jobs"));
+    return true;
+  }
+  try {
+    const accepted = await postJson("/v2/tasks", request);
+    const again = async (seed) => (await postJson("/v2/tasks?wait=true", { ...request, seed, on_disconnect: "cancel" })).receipt;
+    begin(accepted.job_id, { request, isTurn: Boolean(turns), wait: accepted, again }, turns);
+    refresh("jobs");
+    return true;
+  } catch (error) {
+    refuse(error);
+    return false;
+  }
+}
+
+export function refuse(error) {
+  current = newRun("refused", { error });
+  changed();
+}
+
+export async function stop() {
+  const job = current;
+  note(job, "Stopping …");
+  if (!job.id) return job.abort.abort();
+  return postJson(`/v2/tasks/${job.id}/cancel`).catch((error) => note(job, error.message));
+}
+
+export function forget() {
+  current = undefined;
+  changed();
+}
+
+// Goes on with the job of before a reload.
+export function goOn() {
+  const left = sessionStorage.getItem(RUNNING_KEY);
+  if (!current && left) begin(left, {});
+}
