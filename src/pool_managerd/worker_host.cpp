@@ -100,14 +100,14 @@ std::vector<std::string> WorkerHost::arguments(const worker_lifecycle::Spawn& c)
                                std::to_string(c.model.prefill_chunk),
                                "--shutdown-grace-ms",
                                std::to_string(options_.shutdown_grace_ms),
-                               "--speculation",
-                               options_.speculation,
-                               "--speculation-tokens",
-                               std::to_string(options_.speculation_tokens),
                                "--log-level",
                                options_.log_level};
   if (c.model.digest) {
     out.insert(out.end(), {"--model-digest", c.model.digest->digest, "--model-stamp", c.model.digest->stamp});
+  }
+  if (options_.speculation != "off") {
+    out.insert(out.end(), {"--speculation", options_.speculation, "--speculation-tokens",
+                           std::to_string(options_.speculation_tokens)});
   }
   if (options_.step_counters) out.emplace_back("--step-counters");
   if (options_.auth_optional_on_loopback) out.emplace_back("--auth-optional-on-loopback");

@@ -8,8 +8,6 @@ namespace llorch::engine::inference::speculation {
 
 namespace {
 
-// Steps that a cost is a mean of, in effect.
-constexpr double kCostSteps = 6;
 // Rows not seen for long come to be thought of as they were at first, and the next step with them counts for more: or one slow
 // step would end all trying. Slow, because every try of rows that do not pay costs a step or two.
 constexpr double kForget = 1.0 / 1024;
@@ -31,7 +29,7 @@ void StepCosts::observe(std::uint32_t rows, double cost) {
   if (rows == 0 || rows > kCostRowsMax || cost <= 0) return;
   double& known = costs_[rows];
   known += (cost - known) / (weights_[rows] + 1);
-  weights_[rows] = std::min(weights_[rows] + 1, kCostSteps);
+  weights_[rows] = std::min(weights_[rows] + 1, kWeightMax);
   for (std::uint32_t other = 1; other <= kCostRowsMax; ++other) {
     if (other == rows || costs_[other] == 0) continue;
     costs_[other] += kForget * (known * first_share(other) / first_share(rows) - costs_[other]);

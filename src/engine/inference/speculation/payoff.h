@@ -15,6 +15,8 @@ class StepCosts {
  public:
   // A step of so many rows cost so much. Rows past kCostRowsMax are ignored.
   void observe(std::uint32_t rows, double cost);
+  // Whether what a step of so many rows costs is known as well as it gets.
+  bool knows(std::uint32_t rows) const { return rows > kCostRowsMax || weights_[rows] >= kWeightMax - 1; }
   // Of a step of so many rows, as far as is known: between rows that were seen on a line, beyond them by kRowShare each. 1 for
   // a first row before anything was seen. REQUIRES: 1 <= rows <= kCostRowsMax.
   double of(std::uint32_t rows) const;
@@ -24,6 +26,7 @@ class StepCosts {
   static constexpr double kRowShare = 0.1;
 
  private:
+  static constexpr double kWeightMax = 6;           // steps that a cost is a mean of, in effect
   std::array<double, kCostRowsMax + 1> costs_{};    // by rows; 0: not seen
   std::array<double, kCostRowsMax + 1> weights_{};  // steps that they stand for
 };

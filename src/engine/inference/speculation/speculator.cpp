@@ -15,6 +15,7 @@ constexpr std::uint32_t kSourceStrength = 3;
 // Steps after which a source that was not worth it is tried once, and four times as many after each try in vain: it has to catch
 // up with all that was written meanwhile.
 constexpr std::uint32_t kFirstTry = 256;
+constexpr std::uint64_t kMeasureEvery = 16;
 }  // namespace
 
 Speculator::Speculator(const SpeculationOptions& options, std::uint32_t sequences_max) : options_(options) {
@@ -29,7 +30,13 @@ void Speculator::begin() {
   offers_.clear();
   offered_.clear();
   steady_ = true;
-  if (options_.spent) began_ = options_.spent();
+}
+
+// The clock is read while a cost is not known, and now and then: the time of a process takes the kernel some microseconds, and
+// its answer comes while the device waits.
+void Speculator::begin_measure(std::uint32_t rows) {
+  is_measured_ = options_.spent && (steps_++ % kMeasureEvery == 0 || !costs_.knows(rows));
+  if (is_measured_) began_ = options_.spent();
 }
 
 void Speculator::remove(SequenceId id) {
@@ -76,6 +83,9 @@ void Speculator::decide(const StepShape& step) {
   } else {
     speculation::choose(offers_, step, costs_);
   }
+  std::uint32_t rows = step.rows;
+  for (const ProposalOffer& offer : offers_) rows += offer.take;
+  begin_measure(rows);
   if (options_.source != nullptr) ask_source();
 }
 

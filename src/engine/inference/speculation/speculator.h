@@ -51,7 +51,7 @@ class Speculator {
   // REQUIRES: options.proposals_max > 0. At most `sequences_max` are offered in a step.
   Speculator(const SpeculationOptions& options, std::uint32_t sequences_max);
 
-  // A step begins, and with it what it costs: what was offered before is forgotten.
+  // A step begins: what was offered before is forgotten.
   void begin();
   // A sequence that the step draws a token of; `tokens` are what it knows, at most `tokens_max` in the end. They begin with
   // those of its offer before.
@@ -65,9 +65,9 @@ class Speculator {
   }
   void remove(scheduling::SequenceId id);
 
-  // The work of the step since begin() is done, in so many rows.
+  // The work of the step since choose() is done, in so many rows.
   void step_ended(std::uint32_t rows) {
-    if (options_.spent && steady_) costs_.observe(rows, options_.spent() - began_);
+    if (is_measured_ && steady_) costs_.observe(rows, options_.spent() - began_);
   }
   const StepCosts& costs() const { return costs_; }
 
@@ -88,10 +88,13 @@ class Speculator {
   static void learn(Text& text, std::span<const base::TokenId> tokens);
   void decide(const StepShape& step);
   void ask_source();
+  void begin_measure(std::uint32_t rows);
 
   SpeculationOptions options_;
   StepCosts costs_;
   double began_ = 0;
+  bool is_measured_ = false;  // the step under way
+  std::uint64_t steps_ = 0;
   bool steady_ = true;  // the step under way costs what such steps cost
   std::unordered_map<scheduling::SequenceId, std::unique_ptr<Text>> texts_;
   std::vector<ProposalOffer> offers_;
