@@ -299,7 +299,9 @@ TEST(Attempts, AGoneWorkersAttemptsAreGivenUp) {
 // ORCH-3039#re-estimate: the device is measured again, and what is placed from then on goes by what it has left.
 TEST(Attempts, AShortageOfDeviceMemoryHasTheDeviceMeasuredAgain) {
   for (const bool is_short : {false, true}) {
-    Driver d;
+    CoreConfig config;
+    config.workers_per_gpu = 2;
+    Driver d(config);
     d.add_worker();
     d.lose(d.run("j1"), base::ErrorCode::kVramOom);
     EXPECT_EQ(d.only<AskPoolState>().endpoint, "http://pool-1");

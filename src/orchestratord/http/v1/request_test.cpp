@@ -38,8 +38,8 @@ TEST(V1Request, BecomesASubmission) {
   EXPECT_EQ(submission.placement->pin_pool_id, "p");
 }
 
+// ORCH-3101, ORCH-3102, OC-CTRL-2063: unknown values of hints are ignored, known ones change nothing.
 TEST(V1Request, HintsChangeNothing) {
-  // ORCH-3101, ORCH-3102: unknown values of hints are ignored.
   const auto plain = decode_task(body());
   const auto hinted = decode_task(body(R"("prompt":"Once","output_mode":"haiku","kv_hint":"warm")"));
   ASSERT_TRUE(plain && hinted);
