@@ -37,6 +37,8 @@ constexpr std::array<std::string_view, 4> kHfClaimed{"layers.{}.layer_scalar", "
                                                      "^model.audio_tower.*", "^model.embed_audio.*"};
 
 base::Result<> finish(std::uint32_t inner, const KeyNames& names, ModelConfig& config) {
+  if (std::uint64_t{inner} * config.layers.size() > kDimensionMax)
+    return impossible("the width of a layer's input", std::to_string(inner), "is too wide for all layers together");
   for (LayerConfig& layer : config.layers) {
     layer.rope = layer.window != 0 ? 1 : 0;
     layer.layer_template = inner != 0 ? 1 : 0;
