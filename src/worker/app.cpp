@@ -289,7 +289,7 @@ engine::inference::ContinuousBatchOptions batch_options(const Options& o, base::
 // How tokens are computed ahead, as the log and receipts say it; empty: not at all.
 std::string speculation_method(const Options& o, const engine::inference::Engine& engine) {
   if (o.speculation == "off") return "";
-  if (makes_embeddings(engine.facts())) {
+  if (pools(engine.facts())) {
     base::log_event(LogLevel::kInfo, "speculation", {},
                     "Nothing is computed ahead: the model makes vectors, not tokens.", {{"method", "off"}});
     return "";

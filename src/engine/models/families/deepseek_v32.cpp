@@ -46,6 +46,8 @@ base::Result<> finish(const KeyNames& names, std::uint32_t heads, const std::vec
     return impossible("the rank of queries, the size of an index head",
                       std::to_string(config.mla.q_lora) + ", " + std::to_string(config.index.d_index),
                       "must be above 0, and at least the rotated part");
+  if (std::uint64_t{config.index.heads} * config.index.d_index > kDimensionMax)
+    return impossible("the heads of the index", std::to_string(config.index.heads), "are too wide together");
   return finish_latent(names, heads, config);
 }
 

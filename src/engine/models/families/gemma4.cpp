@@ -36,8 +36,9 @@ constexpr std::array<std::string_view, 2> kGgufClaimed{"rope_freqs.weight", "blk
 constexpr std::array<std::string_view, 4> kHfClaimed{"layers.{}.layer_scalar", "^model.embed_vision.*",
                                                      "^model.audio_tower.*", "^model.embed_audio.*"};
 
-// What both formats say by other names; `inner` is the width of a layer's input.
 base::Result<> finish(std::uint32_t inner, const KeyNames& names, ModelConfig& config) {
+  if (std::uint64_t{inner} * config.layers.size() > kDimensionMax)
+    return impossible("the width of a layer's input", std::to_string(inner), "is too wide for all layers together");
   for (LayerConfig& layer : config.layers) {
     layer.rope = layer.window != 0 ? 1 : 0;
     layer.layer_template = inner != 0 ? 1 : 0;
@@ -88,9 +89,9 @@ base::Result<> read_hf_layers(const HfKeys& keys, bool keys_are_values, ModelCon
 base::Result<> check_values(const HfKeys& keys, bool keys_are_values, const ModelConfig& config) {
   for (std::uint32_t n = 0; n < config.layers.size(); ++n) {
     const auto projects = [&](std::string_view what) { return !find_layer_tensor(keys.files(), what, n).empty(); };
-    const bool wanted = config.layers[n].window != 0 || !keys_are_values;
-    if (config.layers[n].cache_of == kOwnCache && projects("layers.{}.self_attn.k_proj.weight") &&
-        projects("layers.{}.self_attn.v_proj.weight") != wanted)
+    const LayerConfig& layer = config.layers[n];
+    if (layer.cache_of == kOwnCache && projects("layers.{}.self_attn.k_proj.weight") &&
+        projects("layers.{}.self_attn.v_proj.weight") == (layer.window == 0 && keys_are_values))
       return impossible(keys.key("attention_k_eq_v"), keys_are_values ? "true" : "false",
                         "the tensors of layer " + std::to_string(n) + " say otherwise");
   }
