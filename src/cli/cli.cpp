@@ -3,10 +3,12 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <string_view>
 
 #include "base/build_id.h"
 #include "base/file.h"
@@ -397,9 +399,13 @@ int run_cli(int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    const int status = app.exit(e);
-    if (status != 0) suggest(app);
-    return status == 0 ? kOk : kUsage;
+    const bool is_help = e.get_exit_code() == 0;
+    // What comes behind the mistake was not read.
+    const bool wants_json = std::any_of(argv, argv + argc, [](std::string_view word) { return word == "--json"; });
+    if (!is_help && wants_json) return report({base::ErrorCode::kInvalidParams, e.what(), {}}, true);
+    app.exit(e);
+    if (!is_help) suggest(app);
+    return is_help ? kOk : kUsage;
   } catch (const std::exception& e) {
     return report({base::ErrorCode::kInternal, e.what(), {}}, global.json);
   }

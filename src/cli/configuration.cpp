@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "cli/commands.h"
+#include "cli/pager.h"
 
 namespace llorch::cli {
 namespace {
@@ -35,11 +36,13 @@ int show_config(const GlobalOptions& global, bool changed_only) {
   if (!config) return report(config.error(), global.json);
   const std::string text = config::redacted_json(*config);
   if (global.json) return fmt::print("{}\n", text), kOk;
+  const Pager pager(true);
   print_values(bj::parse(text).as_object(), bj::parse(config::redacted_json({})).as_object(), "", changed_only);
   return kOk;
 }
 
-int show_config_schema(const GlobalOptions&) {
+int show_config_schema(const GlobalOptions& global) {
+  const Pager pager(!global.json);
   fmt::print("{}\n", config::config_json_schema());
   return kOk;
 }

@@ -1,12 +1,12 @@
 #include "cli/context.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 
 #include "base/file.h"
+#include "cli/pager.h"
 #include "cli/stack/processes.h"
 #include "wire/json.h"
 #include "wire/task.h"
@@ -130,7 +130,7 @@ void print_table(const std::vector<std::string>& header, const std::vector<std::
     }
     fmt::print("{}\n", out);
   };
-  if (isatty(STDOUT_FILENO)) line(header);
+  if (prints_to_terminal()) line(header);
   for (const auto& row : rows) line(row);
 }
 

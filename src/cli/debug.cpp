@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include "cli/commands.h"
+#include "cli/pager.h"
 #include "wire/json.h"
 #include "wire/placement_snapshot.h"
 
@@ -52,6 +53,7 @@ int debug_snapshot(const GlobalOptions& global) {
   const auto snapshot = wire::decode<wire::PlacementSnapshot>(*answer);
   if (!snapshot) return report(snapshot.error(), global.json);
   if (snapshot->jobs.empty()) return fmt::print("no job waits\n"), kOk;
+  const Pager pager(true);
   fmt::print("placement by {}, eviction by {}, {} worker{} a device\n", snapshot->algorithm, snapshot->eviction_policy,
              snapshot->workers_per_gpu, snapshot->workers_per_gpu == 1 ? "" : "s");
   for (const wire::PlacementSnapshotJob& job : snapshot->jobs) print_job(job);

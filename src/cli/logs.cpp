@@ -1,12 +1,12 @@
 // llorch logs: what the daemons of a stack have written down.
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <deque>
 #include <thread>
 
 #include "cli/commands.h"
+#include "cli/pager.h"
 #include "cli/stack/log_reader.h"
 
 namespace llorch::cli {
@@ -23,9 +23,10 @@ void print_line(const std::string& line, bool for_people) {
 
 int show_logs(const GlobalOptions& global, const LogsOptions& options) {
   const std::filesystem::path directory = state_directory(global) / "logs";
-  const bool for_people = !global.json && isatty(STDOUT_FILENO) != 0;
+  const bool for_people = !global.json && prints_to_terminal();
   const auto files = stack::find_logs(directory, options.component);
   if (!files) return report(files.error(), global.json);
+  const Pager pager(!global.json && !options.follow);
   stack::LogMerge merge;
   for (const auto& file : *files) merge.add(file);
   std::deque<std::string> newest;  // at most options.lines

@@ -351,6 +351,7 @@ std::vector<Daemon> daemons_of(const GlobalOptions& global, const Launch& launch
                   .log = state_dir / "logs" / fmt::format("{}.log", name)};
     if (!global.config_file.empty()) daemon.args.insert(daemon.args.end(), {"--config", global.config_file});
     for (const std::string& item : launch.set) daemon.args.insert(daemon.args.end(), {"--set", item});
+    daemon.args.insert(daemon.args.end(), {"--set", "log.format=json"});  // `llorch logs` reads it
     for (const std::string& root : launch.model_roots) daemon.args.insert(daemon.args.end(), {"--model-root", root});
     daemons.push_back(std::move(daemon));
   }
