@@ -15,9 +15,11 @@
 #include "orchestratord/http/openai/gateway.h"
 #include "orchestratord/http/pool_control.h"
 #include "orchestratord/http/pools.h"
+#include "orchestratord/http/preloads.h"
 #include "orchestratord/http/sessions.h"
 #include "orchestratord/http/tasks/submit.h"
 #include "orchestratord/http/tasks/tasks.h"
+#include "orchestratord/http/watched_models.h"
 
 namespace llorch::orchestratord::http {
 
@@ -30,11 +32,16 @@ class Api {
         kept_results_(context, submitter_),
         tasks_(context, submitter_, kept_results_),
         sessions_(context),
-        pools_(context),
-        pool_control_(context),
+        pools_(context,
+               [this](const base::PoolId& pool_id, const std::vector<wire::WatchedModel>& models) {
+                 watched_models_.seen(pool_id, models);
+               }),
+        preloads_(context, submitter_),
+        pool_control_(context, preloads_),
         backups_(context),
         catalog_models_(context),
-        meta_(context),
+        watched_models_(context, catalog_models_),
+        meta_(context, preloads_),
         anthropic_(context, submitter_),
         llamacpp_(context),
         ollama_(context, submitter_, catalog_models_),
@@ -56,7 +63,7 @@ class Api {
   };
   // Those that are switched on, in the order in which their paths are looked through.
   std::vector<Gateway> gateways(const config::GatewaysConfig& enabled);
-  // Goes on with what an earlier process has begun: pulls, responses in the background, batches.
+  // Goes on with what an earlier process has begun: pulls, responses in the background, batches. Begins preloads.
   void resume();
 
  private:
@@ -82,9 +89,11 @@ class Api {
   tasks::Tasks tasks_;
   Sessions sessions_;
   Pools pools_;
+  Preloads preloads_;
   PoolControl pool_control_;
   Backups backups_;
   CatalogModels catalog_models_;
+  WatchedModels watched_models_;
   Meta meta_;
   anthropic::Gateway anthropic_;
   llamacpp::Gateway llamacpp_;
