@@ -168,6 +168,7 @@ struct OrchestratordConfig {
   std::optional<std::int64_t> worker_context_tokens;  // omitted: the model's own context
   std::int64_t worker_kv_tokens = 0;                  // tokens the cache holds for all slots; 0 = slots x context
   std::int64_t worker_image_tokens_max = 2048;        // of one request; 0: no images
+  bool stage_models = true;  // have pools read models that wait for a device into the host's memory
   std::string kv_dtype = "f16";
 };
 // An engine of another system: where it is, or how it is started.
@@ -199,8 +200,9 @@ struct PoolManagerdConfig {
   std::int64_t worker_health_interval_ms = 10000;
   std::int64_t worker_drain_grace_ms = 30000;
   std::int64_t vram_headroom_bytes = 256LL << 20;
-  std::string worker_binary;        // empty: worker-orcd beside pool-managerd
-  std::int64_t worker_threads = 0;  // CPU reference device; 0 = all cores
+  std::optional<std::int64_t> staging_bytes_max;  // omitted: a quarter of the memory that is left at the start; 0: none
+  std::string worker_binary;                      // empty: worker-orcd beside pool-managerd
+  std::int64_t worker_threads = 0;                // CPU reference device; 0 = all cores
   bool worker_step_counters = false;
   std::string worker_speculation = "off";      // or "ngram"
   std::int64_t worker_speculation_tokens = 8;  // proposed for a job in a step
@@ -237,8 +239,10 @@ struct ModelsConfig {
   std::map<std::string, std::int64_t> timeout_ms;    // alias or reference -> limit; absent: timeout.default_ms
   std::map<std::string, std::string> chat_format;    // alias or reference -> format; absent: by the chat template
   std::vector<std::string> allowed_roots;            // for file: references, besides the model cache
-  std::string cache_dir;                             // empty: ~/.cache/llama-orch/models
-  std::vector<std::string> known_models;             // files like src/orchestratord/models/known_models.json
+  std::vector<std::string> watched_directories;      // what appears in them gets a name; they are allowed roots
+  std::vector<std::string> preload;       // aliases, names or references that must have a worker at the start
+  std::string cache_dir;                  // empty: ~/.cache/llama-orch/models
+  std::vector<std::string> known_models;  // files like src/orchestratord/models/known_models.json
   PullConfig pull;
 };
 struct AuthConfig {

@@ -370,6 +370,8 @@ struct Table<OrchestratordConfig> {
           "worker_image_tokens_max", &S::worker_image_tokens_max,
           "Tokens that the images of one request may take; 0: no images. Each slot of a worker holds memory for them.",
           {0, static_cast<double>(kImageTokensMax)}),
+      optional("stage_models", &S::stage_models,
+               "Have pools read a model into the host's memory while its jobs wait for a device."),
       optional("kv_dtype", &S::kv_dtype, "Element type of the KV cache: f16 or f32; part of a result's identity.")};
   static base::Result<> validate(const S& c) {
     TRY(check_bind(c.bind, "orchestratord.bind"));
@@ -475,6 +477,9 @@ struct Table<PoolManagerdConfig> {
       optional("worker_drain_grace_ms", &S::worker_drain_grace_ms, "Time a stopping worker has before SIGTERM.",
                kMilliseconds),
       optional("vram_headroom_bytes", &S::vram_headroom_bytes, "Memory left free on every device.", {0, 1e13}),
+      optional("staging_bytes_max", &S::staging_bytes_max,
+               "Host memory for models that are to start soon; omitted: a quarter of what is left at the start.",
+               {0, 1e15}),
       optional("worker_binary", &S::worker_binary, "Empty: worker-orcd beside pool-managerd."),
       optional("worker_threads", &S::worker_threads, "Threads of a worker on the CPU reference device; 0 is all cores.",
                {0, 4096}),
@@ -585,6 +590,12 @@ struct Table<ModelsConfig> {
           "Alias or reference to the way the model marks tool calls and thoughts, a name of docs/guide/tool-calls.md; "
           "others: the one that the model's chat template teaches."),
       optional("allowed_roots", &S::allowed_roots, "Directories that file: references may point into."),
+      optional("watched_directories", &S::watched_directories,
+               "Directories of which every .gguf file can be named, as soon as it is there; file: references may point "
+               "into them."),
+      optional("preload", &S::preload,
+               "Aliases, names or references of models that get a worker at the start; until each has one, "
+               "/v2/health says that the service is not ready."),
       optional("cache_dir", &S::cache_dir, "Empty: ~/.cache/llama-orch/models."),
       optional("known_models", &S::known_models, "Files with names of models to pull, besides those that come along."),
       optional("pull", &S::pull)};
@@ -592,6 +603,12 @@ struct Table<ModelsConfig> {
     for (const std::string& root : m.allowed_roots) {
       if (!root.starts_with('/')) {
         return field_error("models.allowed_roots", "path", "models.allowed_roots holds absolute paths of directories");
+      }
+    }
+    for (const std::string& directory : m.watched_directories) {
+      if (!directory.starts_with('/')) {
+        return field_error("models.watched_directories", "path",
+                           "models.watched_directories holds absolute paths of directories");
       }
     }
     for (const auto& [name, ref] : m.aliases) {

@@ -113,6 +113,7 @@ const std::vector<SchemaFile>& schema_files() {
       {"known_models", "GET /v2/catalog/known", json_schema<KnownModelList>},
       {"pool_pull_request", "POST /v2/models/pull of a pool manager", json_schema<PoolPullRequest>},
       {"pull_status", "GET /v2/models/pulls/{id} of a pool manager", json_schema<PullStatus>},
+      {"model_files", "GET /v2/models/{digest}/files of a pool manager", json_schema<ModelFiles>},
   };
   return files;
 }

@@ -23,15 +23,18 @@
 #include "net/server.h"
 #include "pool_managerd/control_api/metrics.h"
 #include "pool_managerd/control_api/routes.h"
+#include "pool_managerd/directory_watch.h"
 #include "pool_managerd/engines/engine_table.h"
 #include "pool_managerd/gpu_inventory/inventory.h"
 #include "pool_managerd/main_loop.h"
 #include "pool_managerd/model_catalog/model_catalog.h"
+#include "pool_managerd/peer_files.h"
 #include "pool_managerd/provisioner/provisioner.h"
 #include "pool_managerd/pull_operations.h"
 #include "pool_managerd/registration/addresses.h"
 #include "pool_managerd/registration/node_access.h"
 #include "pool_managerd/registration/orchestrator_link.h"
+#include "pool_managerd/staging/staging.h"
 #include "pool_managerd/state_lock.h"
 #include "pool_managerd/task_thread.h"
 #include "pool_managerd/worker_host.h"
@@ -51,6 +54,7 @@ using net::ExchangePtr;
 namespace {
 
 constexpr std::int64_t kDeviceRefreshMs = 5'000;
+constexpr std::int64_t kDirectoryLookMs = 2'000;
 constexpr std::int64_t kProbeTimeoutMaxMs = 5'000;
 constexpr std::int64_t kShutdownTimeoutMs = 5'000;
 constexpr std::int64_t kLeaveTimeoutMs = 5'000;  // POOLREG-18050
@@ -98,6 +102,7 @@ model_catalog::ModelCatalogOptions catalog_options(const PoolManagerOptions& opt
   out.allowed_roots.push_back(models.cache_dir.empty() ? base::default_model_cache()
                                                        : std::filesystem::path(models.cache_dir));
   for (const std::string& root : models.allowed_roots) out.allowed_roots.emplace_back(root);
+  for (const std::string& directory : models.watched_directories) out.allowed_roots.emplace_back(directory);
   using model_catalog::DeviceKind;
   for (const auto& device : devices) {
     if (device.device_class == "external") continue;
@@ -106,6 +111,16 @@ model_catalog::ModelCatalogOptions catalog_options(const PoolManagerOptions& opt
   }
   if (out.device_kinds.empty()) out.device_kinds.push_back(DeviceKind::kCpu);  // engines alone: what files say is told
   return out;
+}
+
+// Of what is left, three quarters stay for workers, the system and everybody else.
+std::int64_t staging_bytes(const config::Config& config) {
+  if (config.pool_managerd.staging_bytes_max) return *config.pool_managerd.staging_bytes_max;
+  return gpu_inventory::host_memory_left(read_small_file).value_or(0) / 4;
+}
+
+std::vector<std::filesystem::path> watched_directories(const config::Config& config) {
+  return {config.models.watched_directories.begin(), config.models.watched_directories.end()};
 }
 
 wl::LifecycleConfig lifecycle_config(const config::Config& config) {
@@ -136,6 +151,7 @@ class PoolManager::Impl {
   void start_worker(wire::StartWorkerRequest wanted, base::CorrelationId correlation_id, ExchangePtr exchange);
   void describe(std::string ref, model_catalog::WorkerShape shape, ExchangePtr exchange);
   void serve_tokenizer(std::string digest, ExchangePtr exchange);
+  void look_at_directories();
   // Runs `fn` on the main thread.
   void on_main(std::function<void()> fn) { loop_.post(std::move(fn)); }
   wl::RequestId remember(ExchangePtr exchange);
@@ -177,6 +193,9 @@ class PoolManager::Impl {
   engines::EngineTable engines_;
   model_catalog::ModelCatalog catalog_;
   std::optional<provisioner::Provisioner> provisioner_;
+  std::optional<PeerFiles> peer_files_;
+  DirectoryWatch watch_;  // on the hash thread
+  std::vector<wire::WatchedModel> watched_models_;
   wl::Lifecycle lifecycle_;
   std::map<wl::RequestId, ExchangePtr> exchanges_;
   std::uint64_t requests_ = 0;
@@ -188,7 +207,8 @@ class PoolManager::Impl {
   TaskThread hash_thread_;     // whole files: slow, so that starts do not wait for it
   TaskThread check_thread_;    // whole files as well, which nobody waits for
   net::Client client_;
-  net::Timer refresh_;
+  net::Timer refresh_, look_;
+  std::optional<staging::Staging> staging_;
   net::Server server_;
   int signal_fd_ = -1;
   bool stopping_ = false;
@@ -208,6 +228,8 @@ PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventor
                model_catalog::make_engine_inspector(
                    {.threads_count = static_cast<std::uint32_t>(worker_threads(options_.config)),
                     .proposals_max = proposals_max(options_.config.pool_managerd)})),
+      watch_({.directories = watched_directories(options_.config),
+              .check = [this](const std::filesystem::path& model) { return catalog_.check(model); }}),
       lifecycle_(lifecycle_config(options_.config), entropy_),
       client_(runtime_),
       server_(runtime_, net::ServerOptions{.component = "pool-managerd",
@@ -221,11 +243,18 @@ PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventor
     catalog_.computed(model, digest);
   };
   provisioner_.emplace(std::move(pulls));
+  peer_files_.emplace(PeerFilesOptions{
+      .provisioner = &*provisioner_, .clock = &clock_, .control_token = access_.credential.control_token()});
+  staging_.emplace(staging::StagingOptions{.bytes_max = staging_bytes(options_.config),
+                                           .on_change = [this] { on_main([this] { link_->changed(); }); }});
 }
 
 PoolManager::Impl::~Impl() {
   refresh_.cancel();
+  look_.cancel();
   server_.stop(kServerStopGraceMs);
+  peer_files_->stop();
+  staging_->stop();
   catalog_.stop();
   provisioner_->stop();
   check_thread_.stop();
@@ -295,6 +324,9 @@ base::Result<> PoolManager::Impl::open() {
       inspect_thread_.post(
           [this] { on_main([this, devices = inventory_.read()] { step(wl::DevicesRead{devices}); }); });
     });
+  }
+  if (!config.models.watched_directories.empty()) {
+    look_ = runtime_.every(kDirectoryLookMs, [this] { hash_thread_.post([this] { look_at_directories(); }); });
   }
   watch_stop_signals();
   return {};
@@ -372,6 +404,10 @@ control_api::Operations PoolManager::Impl::operations() {
     serve_tokenizer(std::move(digest), std::move(exchange));
   };
   add_pull_operations(out, {.provisioner = &*provisioner_,
+                            .staging = &*staging_,
+                            .peer_files = &*peer_files_,
+                            .catalog = &catalog_,
+                            .on_files = [this](std::function<void()> fn) { inspect_thread_.post(std::move(fn)); },
                             .on_main = [this](std::function<void()> fn) { on_main(std::move(fn)); },
                             .workers = [this] { return lifecycle_.workers(); }});
   return out;
@@ -422,6 +458,17 @@ void PoolManager::Impl::serve_tokenizer(std::string digest, ExchangePtr exchange
   });
 }
 
+void PoolManager::Impl::look_at_directories() {
+  on_main([this, found = watch_.look()]() mutable {
+    const bool is_as_before = std::ranges::equal(found, watched_models_, [](const auto& a, const auto& b) {
+      return a.model_ref == b.model_ref && a.stamp == b.stamp;
+    });
+    if (is_as_before) return;
+    watched_models_ = std::move(found);
+    link_->changed();
+  });
+}
+
 wire::PoolState PoolManager::Impl::state() {
   const base::Time now = clock_.now();
   wire::PoolState out;
@@ -434,6 +481,9 @@ wire::PoolState PoolManager::Impl::state() {
   out.sequence = ++reports_count_;
   out.gpus = lifecycle_.gpus();
   out.workers = lifecycle_.workers();
+  out.watched_models = watched_models_;
+  out.staged_models = staging_->list();
+  out.staging_bytes_max = staging_->bytes_max();
   return out;
 }
 

@@ -35,10 +35,26 @@ void remove_model(const PullOperationsOptions& options, const std::string& diges
     }
     if (unless_loaded) return void(exchange->respond_error({ErrorCode::kConflict, "a worker has this model", {}}));
   }
+  for (const wire::StagedModel& model : options.staging->list()) {
+    if (model.model_ref.starts_with(inside)) options.staging->unstage(model.model_ref);
+  }
   const auto bytes = options.provisioner->remove(hex);
   if (!bytes) return void(exchange->respond_error(bytes.error()));
   exchange->respond(
       net::http::json_response(200, wire::encode(wire::CatalogRemoved{.removed = {digest}, .bytes_freed = *bytes})));
+}
+
+void stage_model(const PullOperationsOptions& options, const std::string& model_ref, bool stage,
+                 const ExchangePtr& exchange) {
+  if (!stage) {
+    options.staging->unstage(model_ref);
+    return void(exchange->respond(net::http::json_response(200, wire::encode(wire::StageRequest{model_ref}))));
+  }
+  const auto files = options.catalog->files_of(model_ref);
+  if (!files) return void(exchange->respond_error(files.error()));
+  const auto staged = options.staging->stage(model_ref, *files);
+  if (!staged) return void(exchange->respond_error(staged.error()));
+  exchange->respond(net::http::json_response(202, wire::encode(*staged)));
 }
 
 }  // namespace
@@ -59,6 +75,15 @@ void add_pull_operations(control_api::Operations& out, PullOperationsOptions opt
   out.cancel_pull = [&provisioner, status_of](const std::string& pull_id, const ExchangePtr& exchange) {
     provisioner.cancel(pull_id);
     answer(status_of(pull_id), 200, exchange);
+  };
+  out.model_files = [peers = options.peer_files](const net::Request& request, const ExchangePtr& exchange) {
+    peers->list(request, exchange);
+  };
+  out.model_file = [peers = options.peer_files](const net::Request& request, const ExchangePtr& exchange) {
+    peers->send(request, exchange);
+  };
+  out.stage_model = [options](const std::string& model_ref, bool stage, const ExchangePtr& exchange) {
+    options.on_files([=] { stage_model(options, model_ref, stage, exchange); });
   };
   out.remove_model = [options = std::move(options)](const std::string& digest, bool unless_loaded,
                                                     const ExchangePtr& exchange) {

@@ -44,11 +44,32 @@ struct EnumNames<ModelLifecycle> {
 };
 
 template <>
+struct Table<PeerOffer> {
+  using S = PeerOffer;
+  static constexpr auto fields = std::tuple{
+      required("pool_id", &S::pool_id, "", kName), required("endpoint", &S::endpoint, "", kReference),
+      required("checksum", &S::checksum), required("grant", &S::grant, "Opens this model for a while.", {1, 256})};
+  static base::Result<> validate(const S& r) { return check_checksum(r.checksum); }
+};
+template <>
+struct Table<ModelFile> {
+  using S = ModelFile;
+  static constexpr auto fields =
+      std::tuple{required("name", &S::name, "", {1, 256}), required("size_bytes", &S::size_bytes, "", kCount)};
+};
+template <>
+struct Table<ModelFiles> {
+  using S = ModelFiles;
+  static constexpr auto fields =
+      std::tuple{required("checksum", &S::checksum), required("files", &S::files, "", {1, 1000})};
+};
+template <>
 struct Table<PoolPullRequest> {
   using S = PoolPullRequest;
   static constexpr auto fields =
       std::tuple{required("source", &S::source, "hf:, https:, s3:, oci: or pypi: reference.", kReference),
-                 optional("checksum", &S::checksum, "sha256:<hex> that the model must have.")};
+                 optional("checksum", &S::checksum, "sha256:<hex> that the model must have."),
+                 optional("peers", &S::peers, "Pools that have it; they are asked before the source is.", {0, 64})};
   static base::Result<> validate(const S& r) { return check_checksum(r.checksum); }
 };
 template <>
@@ -65,6 +86,8 @@ struct Table<PullStatus> {
       optional("model_ref", &S::model_ref, "Of a pull that is done."),
       optional("checksum", &S::checksum, "sha256:<hex>, the digest of the model."),
       optional("size_bytes", &S::size_bytes),
+      optional("peer_pool_id", &S::peer_pool_id, "The pool that gave it; absent: it came from its source."),
+      optional("signature", &S::signature, "The signature's file beside the model; empty: there is none."),
       optional("error_code", &S::error_code),
       optional("error_message", &S::error_message)};
 };
@@ -91,6 +114,8 @@ struct Table<CatalogModel> {
                  optional("pool_id", &S::pool_id, "The pool that has the file."),
                  optional("pinned", &S::pinned, "Garbage collection leaves it alone."),
                  optional("used_unix_ms", &S::used_unix_ms, "When a job named it last."),
+                 optional("signature", &S::signature,
+                          "The file that its publisher signed it with, kept and not checked; empty: there is none."),
                  optional("pull", &S::pull, "How far the pull is, or why it failed; absent once it is done."),
                  optional("facts", &S::facts, "With facts=true: of the file, by a pool."),
                  optional("chat_format", &S::chat_format, "With facts=true: how its calls and thoughts are read."),
@@ -163,6 +188,8 @@ struct Table<NamedModel> {
                                             optional("size_bytes", &S::size_bytes),
                                             optional("lifecycle_state", &S::lifecycle_state),
                                             optional("pinned", &S::pinned),
+                                            optional("watched", &S::watched),
+                                            optional("signature", &S::signature),
                                             optional("created_unix_ms", &S::created_unix_ms),
                                             optional("used_unix_ms", &S::used_unix_ms)};
 };
@@ -177,6 +204,7 @@ struct Table<NamedModels> {
 using namespace llorch::wire;
 LLORCH_INSTANTIATE_WIRE(PoolPullRequest)
 LLORCH_INSTANTIATE_WIRE(PullStatus)
+LLORCH_INSTANTIATE_WIRE(ModelFiles)
 LLORCH_INSTANTIATE_WIRE(CatalogModel)
 LLORCH_INSTANTIATE_WIRE(CatalogModelList)
 LLORCH_INSTANTIATE_WIRE(CreateCatalogModelRequest)

@@ -9,10 +9,29 @@
 
 namespace llorch::wire {
 
+// Another pool that has a model, and what opens it for this one model for a while.
+struct PeerOffer {
+  std::string pool_id;
+  std::string endpoint;  // base URL of its manager
+  std::string checksum;  // "sha256:<hex>", the digest of the model there
+  std::string grant;     // bearer token
+};
+
 // POST /v2/models/pull of a pool manager; a repeated one joins the pull that runs.
 struct PoolPullRequest {
-  std::string source;    // hf:, https:, s3:, oci: or pypi:
-  std::string checksum;  // "sha256:<hex>" of the model; empty: what the source says of itself
+  std::string source;            // hf:, https:, s3:, oci: or pypi:
+  std::string checksum;          // "sha256:<hex>" of the model; empty: what the source says of itself
+  std::vector<PeerOffer> peers;  // are asked before the source is
+};
+
+// GET /v2/models/{digest}/files of a pool manager: what the model consists of, for another pool.
+struct ModelFile {
+  std::string name;
+  std::int64_t size_bytes = 0;
+};
+struct ModelFiles {
+  std::string checksum;  // "sha256:<hex>"
+  std::vector<ModelFile> files;
 };
 
 enum class PullState : std::uint8_t { kQueued, kLocating, kFetching, kFinishing, kDone, kFailed, kCancelled };
@@ -30,6 +49,8 @@ struct PullStatus {
   std::string model_ref;  // file:/absolute/path
   std::string checksum;   // "sha256:<hex>", the model's digest
   std::int64_t size_bytes = 0;
+  std::optional<std::string> peer_pool_id;  // that gave it; absent: it came from its source
+  std::optional<std::string> signature;     // as CatalogModel::signature
   // Of one that failed.
   std::optional<std::string> error_code;
   std::optional<std::string> error_message;
@@ -59,7 +80,9 @@ struct CatalogModel {
   std::optional<std::string> pool_id;  // that has the file
   std::optional<bool> pinned;
   std::optional<std::int64_t> used_unix_ms;  // when a job named it last
-  std::optional<PullStatus> pull;            // until it is done
+  // The file beside the model that its publisher signed it with, which is kept with it and not checked; "" if there is none.
+  std::optional<std::string> signature;
+  std::optional<PullStatus> pull;  // until it is done
   // With ?facts=true of a model that is here, one of the two: what a pool says of the file, or why none does.
   std::optional<ModelFacts> facts;
   std::optional<ChatFormatFacts> chat_format;  // with the facts
@@ -121,6 +144,8 @@ struct NamedModel {
   std::int64_t size_bytes = 0;
   ModelLifecycle lifecycle_state = ModelLifecycle::kActive;
   bool pinned = false;
+  bool watched = false;   // it lies in a directory that its pool watches, and goes when its file does
+  std::string signature;  // as CatalogModel::signature
   std::int64_t created_unix_ms = 0;
   std::int64_t used_unix_ms = 0;
 };

@@ -17,11 +17,30 @@ struct Table<HealthReason> {
   static constexpr auto fields = std::tuple{required("code", &S::code), required("human", &S::human)};
 };
 template <>
+struct EnumNames<PreloadState> {
+  static constexpr auto names = std::array{std::pair{PreloadState::kLoading, std::string_view("loading")},
+                                           std::pair{PreloadState::kReady, std::string_view("ready")},
+                                           std::pair{PreloadState::kWaiting, std::string_view("waiting")}};
+};
+template <>
+struct Table<PreloadStatus> {
+  using S = PreloadStatus;
+  static constexpr auto fields =
+      std::tuple{required("model", &S::model),
+                 required("state", &S::state, "waiting: the last attempt failed, the next one follows."),
+                 required("attempts", &S::attempts), optional("error_code", &S::error_code, "Of the last attempt."),
+                 optional("error_message", &S::error_message)};
+};
+template <>
 struct Table<HealthReply> {
   using S = HealthReply;
   static constexpr auto fields =
-      std::tuple{required("status", &S::status), optional("reasons", &S::reasons, "Why it is degraded."),
-                 required("uptime_seconds", &S::uptime_seconds), required("pools", &S::pools)};
+      std::tuple{required("status", &S::status),
+                 optional("ready", &S::ready, "A pool is healthy and every model of models.preload has a worker."),
+                 optional("reasons", &S::reasons, "Why it is degraded."),
+                 required("uptime_seconds", &S::uptime_seconds),
+                 required("pools", &S::pools),
+                 optional("preloads", &S::preloads, "The models of models.preload.")};
 };
 template <>
 struct Table<VersionReply> {
@@ -65,11 +84,26 @@ struct Table<ServiceLimits> {
                  required("tokens_per_second", &S::tokens_per_second)};
 };
 template <>
+struct Table<ModelCapability> {
+  using S = ModelCapability;
+  static constexpr auto fields =
+      std::tuple{required("model_digest", &S::model_digest),
+                 required("model_ids", &S::model_ids, "That requests may name it by."),
+                 required("ctx_max", &S::ctx_max),
+                 required("max_tokens_out", &S::max_tokens_out),
+                 required("slots_total", &S::slots_total),
+                 required("image_tokens_max", &S::image_tokens_max, "Of one request; 0: takes no images.")};
+};
+template <>
 struct Table<CapabilitiesReply> {
   using S = CapabilitiesReply;
   static constexpr auto fields =
-      std::tuple{required("api_version", &S::api_version), required("version", &S::version),
-                 required("engines", &S::engines), required("features", &S::features), required("limits", &S::limits)};
+      std::tuple{required("api_version", &S::api_version),
+                 required("version", &S::version),
+                 required("engines", &S::engines),
+                 optional("models", &S::models, "Limits of each model that has a worker now."),
+                 required("features", &S::features),
+                 required("limits", &S::limits)};
 };
 
 }  // namespace llorch::wire
@@ -78,3 +112,4 @@ using namespace llorch::wire;
 LLORCH_INSTANTIATE_WIRE(HealthReply)
 LLORCH_INSTANTIATE_WIRE(VersionReply)
 LLORCH_INSTANTIATE_WIRE(CapabilitiesReply)
+LLORCH_INSTANTIATE_ENUM(PreloadState)

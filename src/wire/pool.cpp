@@ -34,17 +34,30 @@ struct EnumNames<FailureCategory> {
 template <>
 struct Table<GpuInfo> {
   using S = GpuInfo;
-  static constexpr auto fields = std::tuple{required("gpu_id", &S::gpu_id),
-                                            optional("model", &S::model),
-                                            optional("device_class", &S::device_class),
-                                            optional("memory_architecture", &S::memory_architecture),
-                                            optional("compute_capability", &S::compute_capability),
-                                            required("vram_total_bytes", &S::vram_total_bytes, "", {0}),
-                                            required("vram_allocated_bytes", &S::vram_allocated_bytes, "", {0}),
-                                            required("vram_available_bytes", &S::vram_available_bytes, "", {0}),
-                                            optional("healthy", &S::healthy),
-                                            optional("fault", &S::fault, "Why it is not healthy."),
-                                            optional("workers", &S::workers)};
+  static constexpr auto fields =
+      std::tuple{required("gpu_id", &S::gpu_id),
+                 optional("model", &S::model),
+                 optional("device_class", &S::device_class),
+                 optional("memory_architecture", &S::memory_architecture),
+                 optional("compute_capability", &S::compute_capability),
+                 required("vram_total_bytes", &S::vram_total_bytes, "", {0}),
+                 required("vram_allocated_bytes", &S::vram_allocated_bytes, "", {0}),
+                 required("vram_available_bytes", &S::vram_available_bytes, "", {0}),
+                 optional("healthy", &S::healthy),
+                 optional("fault", &S::fault, "Why it is not healthy."),
+                 optional("fault_kind", &S::fault_kind,
+                          "lost: the driver does not reach it; reset: it needs a reset; ecc: "
+                          "its memory had errors that could not be corrected; kernels: this "
+                          "build has none for it."),
+                 optional("temperature_celsius", &S::temperature_celsius),
+                 optional("utilization_percent", &S::utilization_percent),
+                 optional("power_milliwatts", &S::power_milliwatts),
+                 optional("ecc_corrected_errors", &S::ecc_corrected_errors),
+                 optional("ecc_uncorrected_errors", &S::ecc_uncorrected_errors),
+                 optional("throttle_reasons", &S::throttle_reasons, "Why its clocks are lower than they could be."),
+                 optional("foreign_processes", &S::foreign_processes, "That use it and are no workers of this pool."),
+                 optional("foreign_bytes", &S::foreign_bytes, "Of its memory that they hold."),
+                 optional("workers", &S::workers)};
 };
 template <>
 struct Table<DeviceMemory> {
@@ -87,17 +100,40 @@ struct Table<WorkerInfo> {
                  optional("prefix_miss_tokens", &S::prefix_miss_tokens, "Prompt tokens computed.", {0})};
 };
 template <>
+struct Table<WatchedModel> {
+  using S = WatchedModel;
+  static constexpr auto fields =
+      std::tuple{required("model_id", &S::model_id, "", {1, 128}), required("model_ref", &S::model_ref, "", {1, 4096}),
+                 optional("stamp", &S::stamp, "Another one: the file has changed.", {0, 64})};
+};
+template <>
+struct Table<StagedModel> {
+  using S = StagedModel;
+  static constexpr auto fields =
+      std::tuple{required("model_ref", &S::model_ref, "", {1, 4096}), required("bytes", &S::bytes, "", {0}),
+                 required("bytes_total", &S::bytes_total, "More than bytes: it is still being read.", {0}),
+                 required("locked", &S::locked, "Without it the system may take the memory back.")};
+};
+template <>
+struct Table<StageRequest> {
+  static constexpr auto fields = std::tuple{required("model_ref", &StageRequest::model_ref, "", {1, 4096})};
+};
+template <>
 struct Table<PoolState> {
   using S = PoolState;
-  static constexpr auto fields = std::tuple{required("pool_id", &S::pool_id),
-                                            optional("endpoint", &S::endpoint),
-                                            optional("version", &S::version),
-                                            required("timestamp_ms", &S::timestamp_ms),
-                                            optional("uptime_seconds", &S::uptime_seconds),
-                                            optional("sequence", &S::sequence, "", {0}),
-                                            optional("boot_id", &S::boot_id),
-                                            required("gpus", &S::gpus),
-                                            required("workers", &S::workers)};
+  static constexpr auto fields =
+      std::tuple{required("pool_id", &S::pool_id),
+                 optional("endpoint", &S::endpoint),
+                 optional("version", &S::version),
+                 required("timestamp_ms", &S::timestamp_ms),
+                 optional("uptime_seconds", &S::uptime_seconds),
+                 optional("sequence", &S::sequence, "", {0}),
+                 optional("boot_id", &S::boot_id),
+                 required("gpus", &S::gpus),
+                 required("workers", &S::workers),
+                 optional("watched_models", &S::watched_models, "In the directories that the pool watches.", {0, 1000}),
+                 optional("staged_models", &S::staged_models, "In the memory of its host.", {0, 1000}),
+                 optional("staging_bytes_max", &S::staging_bytes_max, "Host memory that staged models may take.", {0})};
 };
 template <>
 struct Table<PoolInfo> {
@@ -228,6 +264,8 @@ LLORCH_INSTANTIATE_WIRE(StartWorkerRequest)
 LLORCH_INSTANTIATE_WIRE(StartWorkerReply)
 LLORCH_INSTANTIATE_WIRE(StopWorkerRequest)
 LLORCH_INSTANTIATE_WIRE(WorkerStatusReply)
+LLORCH_INSTANTIATE_WIRE(StageRequest)
+LLORCH_INSTANTIATE_WIRE(StagedModel)
 LLORCH_INSTANTIATE_WIRE(WorkerInfo)
 LLORCH_INSTANTIATE_WIRE(ReadyCallback)
 LLORCH_INSTANTIATE_WIRE(ReadyReply)

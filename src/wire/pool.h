@@ -23,6 +23,16 @@ struct GpuInfo {
   std::int64_t vram_available_bytes = 0;  // min(total - allocated - headroom, free)
   bool healthy = true;
   std::optional<std::string> fault;  // why it is not: what the driver said, or that this build has no kernels for it
+  std::optional<std::string> fault_kind;  // "lost", "reset", "ecc" or "kernels"
+  // As the driver last said; absent: it does not tell.
+  std::optional<std::int64_t> temperature_celsius;
+  std::optional<std::int64_t> utilization_percent;
+  std::optional<std::int64_t> power_milliwatts;
+  std::optional<std::int64_t> ecc_corrected_errors;  // since the driver began or the device was reset
+  std::optional<std::int64_t> ecc_uncorrected_errors;
+  std::vector<std::string> throttle_reasons;  // why its clocks are lower than they could be; empty: they are not
+  std::int64_t foreign_processes = 0;         // that use it and are no workers of this pool
+  std::int64_t foreign_bytes = 0;             // of its memory that they hold, as far as the driver tells
   std::vector<std::string> workers;
 };
 
@@ -62,6 +72,24 @@ struct WorkerInfo {
   std::int64_t prefix_miss_tokens = 0;  // computed
 };
 
+// A model that somebody has put into a directory that the pool watches.
+struct WatchedModel {
+  std::string model_id;   // made of its file name
+  std::string model_ref;  // file:/absolute/path
+  std::string stamp;      // another one: the file has changed
+};
+// Files of a model that the pool keeps in the host's memory, so that a worker of it starts without the disk.
+struct StagedModel {
+  std::string model_ref;
+  std::int64_t bytes = 0;
+  std::int64_t bytes_total = 0;  // of the model; more than `bytes`: it is still being read
+  bool locked = false;           // false: the system lets nobody lock so much, and may take the memory back
+};
+// POST and DELETE /v2/models/staged of a pool manager
+struct StageRequest {
+  std::string model_ref;
+};
+
 // GET /v2/state; also the body of a heartbeat and of a registration.
 struct PoolState {
   std::string pool_id;
@@ -74,6 +102,9 @@ struct PoolState {
   std::string boot_id;
   std::vector<GpuInfo> gpus;
   std::vector<WorkerInfo> workers;
+  std::vector<WatchedModel> watched_models;  // in the directories that the pool watches
+  std::vector<StagedModel> staged_models;    // in the memory of its host
+  std::int64_t staging_bytes_max = 0;        // that those may take
 };
 
 // GET /v2/pools: the pools as orchestratord sees them.

@@ -125,7 +125,7 @@ def test_a_model_is_pulled_used_and_removed(stack, cache, server):
     assert stack.submit(model="tale", expect=404)["error"]["code"] == "MODEL_NOT_FOUND"
 
 
-# ORCH-3037: names and what stands behind them survive both daemons.
+# ORCH-3037#kept: names and what stands behind them survive both daemons.
 def test_names_survive_restarts(tmp_path, server):
     server.add("/tale.gguf", DATA)
     with Stack(settings_for(tmp_path / "cache")) as own:
@@ -151,7 +151,7 @@ def test_the_hub(tmp_path, server):
         assert kept["pinned_source"] == f"hf:org/tales-GGUF@{COMMIT}::file=tale-Q8_0.gguf"
         assert all(h["Authorization"] == "Bearer hf_secret" for _, h in server.requests)
         assert storage.requests and all("Authorization" not in h for _, h in storage.requests)
-        assert "hf_secret" not in own.log("pool-managerd") and "signature" not in own.log("pool-managerd")
+        assert "hf_secret" not in own.log("pool-managerd") and "signature=once" not in own.log("pool-managerd")
 
         assert ended(own, ask_for(own, "hf:org/tales-GGUF@main::file=tale-Q4_0.gguf")["model_id"])["size_bytes"] == len(DATA_F16)
         failed = pull(own, "hf:org/tales-GGUF:q3_k", "none")["pull"]
@@ -169,7 +169,26 @@ def test_another_checksum(stack, cache, server):
     model = pull(stack, f"{server.url}/tale.gguf", "tale", checksum="sha256:" + "0" * 64)
     assert model["pull"]["error_code"] == "UNTRUSTED_ARTIFACT" and model["model_ref"] == ""
     assert published(cache) == [] and partial(cache) == []
+    failed = 'catalog_verifications_total{engine="llama-orch",reason="checksum",result="fail"}'
+    assert failed in stack.request("GET", "/metrics").body.decode()
     assert "tale" not in [m["model_id"] for m in stack.request("GET", "/v2/catalog/models").json["models"]]
+
+
+# ORCH-3037#signature: the signature that stands beside a file is kept with the model and named; a missing one is warned of.
+def test_signatures(stack, cache, server):
+    server.add("/plain.gguf", DATA)
+    assert pull(stack, f"{server.url}/plain.gguf", "plain")["signature"] == ""
+    assert '"signature_missing"' in stack.log("pool-managerd")
+    remove(stack, "plain")
+    words = b"untrusted comment: signature\nRUQ=\n"
+    server.add("/tale.gguf", DATA)
+    server.add("/tale.gguf.minisig", words)
+    model = pull(stack, f"{server.url}/tale.gguf", "tale")
+    assert model["signature"] == "tale.gguf.minisig" and model["checksum"] == f"sha256:{SHA256}"
+    assert (cache / SHA256 / "tale.gguf.minisig").read_bytes() == words
+    assert stack.wait_terminal(stack.submit(model="tale", max_tokens=2)["job_id"])["status"] == "completed"
+    assert remove(stack, "tale")["bytes_freed"] == len(DATA) + len(words)
+    assert published(cache) == []
 
 
 # ORCH-3705: what is no model is refused before anybody can name it.
@@ -405,8 +424,8 @@ def test_a_real_registry(tmp_path):
     program = shutil.which("docker-registry")
     if not program:
         pytest.skip("docker-registry is not installed")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        host = f"127.0.0.1:{free.getsockname()[1]}"
+    port = free_port()
+    host = f"127.0.0.1:{port}"
     config = tmp_path / "config.yml"
     config.write_text(json.dumps({"version": 0.1, "storage": {"filesystem": {"rootdirectory": str(tmp_path / "registry")}},
                                   "http": {"addr": host}}))
@@ -416,11 +435,6 @@ def test_a_real_registry(tmp_path):
         with urllib.request.urlopen(wanted, timeout=HANG_S) as response:
             return response.headers
 
-    def serves():
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", int(host.split(":")[1])), 1):
-            return True
-        return False
-
     def push(data):
         digest = "sha256:" + hashlib.sha256(data).hexdigest()
         upload = send("POST", f"http://{host}/v2/org/tale/blobs/uploads/")["Location"]
@@ -429,7 +443,7 @@ def test_a_real_registry(tmp_path):
 
     with subprocess.Popen([program, "serve", config], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as registry:
         try:
-            wait_for("the registry", serves)
+            wait_for("the registry", lambda: listens(port))
             kind = "application/vnd.oci.image.manifest.v1+json"
             layers = [{"mediaType": "application/vnd.ollama.image.model", "digest": push(DATA), "size": len(DATA)}]
             manifest = {"schemaVersion": 2, "mediaType": kind, "layers": layers,
@@ -457,6 +471,47 @@ def test_s3_requests_are_signed(tmp_path, server):
         assert "X-Amz" not in own.log("pool-managerd")
 
 
+# The same with a server that others wrote: `pip install 'moto[server]'` brings one.
+def test_a_real_s3_server(tmp_path):
+    program = os.environ.get("LLORCH_MOTO_SERVER") or shutil.which("moto_server")
+    if not program:
+        pytest.skip("moto_server is not installed (LLORCH_MOTO_SERVER names it)")
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    keys = tmp_path / "keys"
+    keys.write_text("AKIDEXAMPLE wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
+    keys.chmod(0o600)
+    with subprocess.Popen([program, "-H", "127.0.0.1", "-p", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as s3:
+        try:
+            wait_for("the S3 server", lambda: listens(port))
+            put(f"{url}/bucket")
+            put(f"{url}/bucket/models/tale.gguf", DATA)
+            with Stack(settings_for(tmp_path / "cache", s3_url=url, s3_key_file=keys)) as own:
+                assert pull(own, "s3://bucket/models/tale.gguf", "tale")["checksum"] == f"sha256:{SHA256}"
+                kept = json.loads((own.dir / "models.json").read_text())["models"][0]
+                assert kept["pinned_source"] == "s3://bucket/models/tale.gguf"
+                assert pull(own, "s3://bucket/models/none.gguf", "none")["pull"]["error_code"] == "MODEL_NOT_FOUND"
+        finally:
+            s3.terminate()
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+def listens(port):
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+def put(url, data=b""):
+    wanted = urllib.request.Request(url, data, {"Content-Type": "application/octet-stream"}, method="PUT")
+    with urllib.request.urlopen(wanted, timeout=HANG_S):
+        pass
+
+
 def s3_signature(path, host):
     """AWS Signature Version 4 of a request whose signature is in its query."""
     location, _, query = path.partition("?")
@@ -473,7 +528,8 @@ def s3_signature(path, host):
     return hmac.digest(key, text.encode(), "sha256").hex()
 
 
-# ORCH-3031, ORCH-3072: a retired model takes no jobs; garbage collection leaves what is pinned, loaded or young.
+# ORCH-3031#states, ORCH-3031#metric, ORCH-3031#unload, ORCH-3072: a retired model takes no jobs and its workers leave, which the metrics
+# show; garbage collection leaves what is pinned, loaded or young.
 def test_states_and_collection(stack, cache, server):
     server.add("/a.gguf", DATA)
     server.add("/b.gguf", DATA_F16)
@@ -483,7 +539,17 @@ def test_states_and_collection(stack, cache, server):
     def state(name, **fields):
         assert stack.request("POST", f"/v2/catalog/models/{name}/state", fields).status == 200
 
+    def workers():
+        return [w for w in stack.workers() if w["model_digest"] == f"sha256:{SHA256}"]
+
+    def metrics():
+        return stack.request("GET", "/metrics").body.decode()
+
+    stack.wait_terminal(stack.submit(model="a", max_tokens=2)["job_id"])
+    assert workers() and 'model_state{model_id="a",state="Active"} 1' in metrics()
     state("a", lifecycle_state="Retired")
+    assert 'model_state{model_id="a",state="Retired"} 1' in metrics() and 'model_state{model_id="a",state="Active"}' not in metrics()
+    wait_for("its workers to leave", lambda: not workers())
     assert stack.submit(model="a", expect=409)["error"]["code"] == "MODEL_DEPRECATED"
     state("a", lifecycle_state="Active", pinned=True)
 
@@ -563,6 +629,13 @@ def test_disk_that_is_full(tmp_path, server):
         with Stack(settings_for(small)) as own:
             failed = pull(own, f"{server.url}/tale.gguf", "tale")["pull"]
             assert failed["error_code"] == "INSUFFICIENT_DISK" and server.bytes_sent <= 1
+            # What others take while the stack runs counts as well; with room the same pull succeeds.
+            server.add("/small.gguf", DATA)
+            (small / "filler").write_bytes(bytes(79 * MIB - len(DATA) // 2))
+            assert pull(own, f"{server.url}/small.gguf", "small")["pull"]["error_code"] == "INSUFFICIENT_DISK"
+            assert published(small) == []
+            (small / "filler").unlink()
+            assert pull(own, f"{server.url}/small.gguf", "small")["checksum"] == f"sha256:{SHA256}"
     finally:
         subprocess.run(["umount", small], check=False)
 

@@ -17,7 +17,7 @@ COUNTERS_WITHOUT_TOTAL = {"worker_uptime_seconds"}
 ACTORS = ("orchestratord", "worker", "workers", "pool", "pools", "job", "jobs", "caller", "client", "clients", "operator", "device", "engine", "queue", "streams",
           "placement", "scheduler", "cache", "optimizer", "nobody")
 LABELS = {"component", "engine", "engine_version", "pool_id", "replica_id", "worker_id", "priority", "reason", "outcome", "pinned", "fallback",
-          "policy", "device", "algorithm", "code", "class", "status", "stage", "kind", "gpu_id", "category", "quant_kind", "rank", "event", "state"}
+          "policy", "device", "algorithm", "code", "class", "status", "stage", "kind", "gpu_id", "category", "quant_kind", "rank", "event", "state", "model_id", "result"}
 
 
 def declared(daemon):
@@ -58,7 +58,9 @@ def test_labels_are_no_ids():
     for families in documented().values():
         for name, row in families.items():
             assert row.labels <= LABELS, (name, row.labels - LABELS)
-    assert not [label for label in LABELS if re.search("job|task|session|correlation|trace|tenant|model|user|peer", label)]
+    assert not [label for label in LABELS if re.search("job|task|session|correlation|trace|tenant|user|peer", label)]
+    # A name that an operator gave, and only where it says what is offered.
+    assert {name for families in documented().values() for name, row in families.items() if "model_id" in row.labels} == {"model_state"}
 
 
 def test_budgets_are_those_of_the_program():

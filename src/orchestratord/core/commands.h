@@ -206,6 +206,13 @@ struct StopWorker {
   std::string endpoint;
   base::WorkerId worker_id;
 };
+// Have the pool read the files of a model into its host's memory, or let go of them. Nothing comes back but its reports.
+struct StageModel {
+  base::PoolId pool_id;
+  std::string endpoint;
+  std::string model_ref;
+  bool stage = true;
+};
 // GET {endpoint}/v2/state; comes back as PoolSeen or PoolUnreachable.
 struct AskPoolState {
   std::string endpoint;
@@ -272,6 +279,6 @@ using Command = std::variant<CommitAdmission, CommitTransition, CommitSession, F
                              AnswerQueryPools, AnswerQueryGauges, AnswerQueryPlacement, AnswerQueryPreview, AnswerSession,
                              AnswerQuerySessions, AnswerPool, AnswerPoolControl, AnswerPoolHealth, PublishStanding,
                              PublishQueueRoom, PublishQueued, SealStream, Finish, Execute, AbortExecute, StartWorker,
-                             StopWorker, AskPoolState, ReviewQueue, Log, Count, CountPlacement, Drained>;
+                             StopWorker, StageModel, AskPoolState, ReviewQueue, Log, Count, CountPlacement, Drained>;
 
 }  // namespace llorch::orchestratord::core

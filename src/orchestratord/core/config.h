@@ -29,6 +29,7 @@ struct CoreConfig {
   std::optional<std::int64_t> worker_context_tokens;  // omitted: the model's own
   std::int64_t worker_kv_tokens = 0;                  // of the cache of all slots; 0: slots x context
   std::int64_t worker_image_tokens_max = 0;
+  bool stage_models = true;
   std::string kv_dtype = "f16";
   std::vector<std::string> pool_endpoints;  // asked for their state at start and until they answer
 

@@ -24,6 +24,7 @@ struct State : Env, Owner {
   DesiredStates desired{*this};
   Attempts attempts{*this};
   Admissions admissions{*this};
+  Staging staging{*this};
   Scheduler scheduler{*this};
   QueueReview review{*this};
   Views views{*this};

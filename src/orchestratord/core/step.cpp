@@ -43,6 +43,7 @@ CoreConfig CoreConfig::from(const config::OrchestratordConfig& c) {
   b.worker_context_tokens = c.worker_context_tokens;
   b.worker_kv_tokens = c.worker_kv_tokens;
   b.worker_image_tokens_max = c.worker_image_tokens_max;
+  b.stage_models = c.stage_models;
   b.kv_dtype = c.kv_dtype;
   return b;
 }

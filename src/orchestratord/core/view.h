@@ -53,6 +53,7 @@ struct Gauges {
     std::string engine_version{};  // build of its engine
     std::string gpu_id{};
     std::int64_t vram_bytes = 0;
+    std::vector<std::pair<std::string, std::int64_t>> utilization_percent{};  // of each of its devices that tells it
     std::int64_t kv_pages_total = 0, kv_pages_used = 0;  // of its cache, as its pool last said; total 0: not known
   };
   std::vector<WorkerConnections> worker_connections;

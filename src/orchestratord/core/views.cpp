@@ -220,6 +220,18 @@ void Views::on(QueryPools& e) {
   emit(std::move(answer));
 }
 
+namespace {
+std::vector<std::pair<std::string, std::int64_t>> utilization_of(const pools::Pool& pool, const pools::Worker& worker) {
+  std::vector<std::pair<std::string, std::int64_t>> out;
+  for (const std::string& gpu_id : worker.devices) {
+    const auto device = pool.devices.find(gpu_id);
+    if (device == pool.devices.end() || !device->second.info.utilization_percent) continue;
+    out.emplace_back(gpu_id, *device->second.info.utilization_percent);
+  }
+  return out;
+}
+}  // namespace
+
 void Views::on(QueryGauges& e) {
   Gauges g;
   g.queue_depth = {queue_.depth(Priority::kInteractive), queue_.depth(Priority::kBatch)};
@@ -236,6 +248,7 @@ void Views::on(QueryGauges& e) {
                                       .engine_version = w.info.engine_build,
                                       .gpu_id = w.info.gpu_id,
                                       .vram_bytes = w.info.vram_bytes,
+                                      .utilization_percent = utilization_of(pool, w),
                                       .kv_pages_total = w.info.kv_pages_total,
                                       .kv_pages_used = w.info.kv_pages_used});
       g.pools.back().leases += w.slots_in_use;

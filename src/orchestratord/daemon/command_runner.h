@@ -43,6 +43,7 @@ class CommandRunner {
   void run(core::AbortExecute& command);
   void run(core::StartWorker& command) { options_.pools->start_worker(command); }
   void run(core::StopWorker& command) { options_.pools->stop_worker(command); }
+  void run(core::StageModel& command) { options_.pools->stage_model(command); }
   void run(core::AskPoolState& command) { options_.pools->ask_state(command); }
   void run(core::Log& command);
   void run(core::Count& command) { context_.metrics->count(command); }

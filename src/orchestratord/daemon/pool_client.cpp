@@ -73,4 +73,15 @@ void PoolClient::stop_worker(const core::StopWorker& command) {
   options_.client->request(std::move(request), [](const base::Result<net::Response>&) {});
 }
 
+void PoolClient::stage_model(const core::StageModel& command) {
+  const auto pool = options_.access->at(command.endpoint);
+  if (!pool) return;
+  net::ClientRequest request =
+      json_post(command.endpoint + "/v2/models/staged", wire::encode(wire::StageRequest{command.model_ref}));
+  if (!command.stage) request.method = "DELETE";
+  request.bearer = pool->token;
+  // A model that could not be staged starts from the disk.
+  options_.client->request(std::move(request), [](const base::Result<net::Response>&) {});
+}
+
 }  // namespace llorch::orchestratord::daemon

@@ -25,6 +25,7 @@ class PoolClient {
   void ask_state(const core::AskPoolState& command);
   void start_worker(const core::StartWorker& command);
   void stop_worker(const core::StopWorker& command);
+  void stage_model(const core::StageModel& command);
 
  private:
   const Options options_;

@@ -210,6 +210,12 @@ void CatalogModels::create(wire::CreateCatalogModelRequest request, const base::
       return done(base::fail(ErrorCode::kConflict,
                              "another model has this name: remove it first, or give this one another name (model_id)"));
     }
+    if (!model->pool_id.empty() && model->pool_id != there->pool_id) {
+      return done(base::fail(Error{
+          ErrorCode::kConflict,
+          "this name is of the model on another pool: give it another name here (model_id, `llorch pull --name`)",
+          {}}.with("pool_id", there->pool_id)));
+    }
     if (!model->source.starts_with(kFile)) pulls_.begin(model->model_id);
     return done(Created{.model_id = model->model_id});
   }
@@ -253,10 +259,12 @@ void CatalogModels::add_file(NamedModel model, const base::CorrelationId& correl
       [this, done = std::move(done), model = std::move(model)](base::Result<models::KnownModel> found) mutable {
         if (!found) return done(base::fail(std::move(found).error()));
         if (!model.wanted_checksum.empty() && model.wanted_checksum != found->facts.digest) {
+          context_.metrics->verification("checksum");
           return done(base::fail(
               Error{ErrorCode::kUntrustedArtifact, "the file has another checksum than was asked for", {}}.with(
                   "found", found->facts.digest)));
         }
+        context_.metrics->verification("");
         model.checksum = found->facts.digest;
         model.size_bytes = found->facts.size_bytes;
         context_.desk->post([this, done = std::move(done), model = std::move(model)] {
@@ -267,7 +275,7 @@ void CatalogModels::add_file(NamedModel model, const base::CorrelationId& correl
 }
 
 void CatalogModels::set_state(const net::Request& request, const net::ExchangePtr& exchange) {
-  const std::string& model_id = request.path_param("id");
+  const std::string model_id = request.path_param("id");
   const auto wanted = wire::decode<wire::CatalogStateRequest>(request.body, wire::UnknownKeys::kRefuse);
   if (!wanted) return refuse(context_, exchange, wanted.error());
   if (context_.names->is_configured(model_id)) return refuse(context_, exchange, configured_name());
@@ -277,7 +285,30 @@ void CatalogModels::set_state(const net::Request& request, const net::ExchangePt
     model.pinned = wanted->pinned.value_or(model.pinned);
   });
   if (!changed) return refuse(context_, exchange, std::move(changed).error());
+  if (wanted->lifecycle_state == wire::ModelLifecycle::kRetired) {
+    if (const auto model = context_.names->find(model_id)) unload(*model);
+  }
   respond(200, model_id, exchange);
+}
+
+// The workers of a model that nobody may name any more finish what they have and leave.
+void CatalogModels::unload(const NamedModel& model) {
+  for (const wire::CatalogModel& other : context_.names->list()) {
+    const bool is_same = other.model_ref == model.model_ref || other.checksum == model.checksum;
+    if (is_same && other.lifecycle_state == wire::ModelLifecycle::kActive) return;
+  }
+  context_.core->ask<core::AnswerQueryPools>(
+      core::QueryPools{}, [this, digest = model.checksum](const core::AnswerQueryPools& answer) {
+        for (const core::PoolView& pool : answer.pools) {
+          // Whatever the file was called that a worker has read: equal bytes are one model.
+          const auto is_it = [&](const wire::WorkerInfo& worker) { return worker.model_digest == digest; };
+          if (std::ranges::none_of(pool.workers, is_it)) continue;
+          context_.core->ask<core::AnswerPoolControl>(
+              core::PurgePool{
+                  .request = {}, .pool_id = pool.pool_id, .models = {digest}, .drain_first = true, .force = false},
+              [](const core::AnswerPoolControl&) {});
+        }
+      });
 }
 
 // ---- less ----

@@ -26,6 +26,8 @@ class CatalogModels {
   };
   using CreatedDone = std::function<void(base::Result<Created>)>;
   void create(wire::CreateCatalogModelRequest request, const base::CorrelationId& correlation_id, CreatedDone done);
+  // Gives a file its name, or looks at it again; `source` and the model's id and pool are set.
+  void add_file(wire::NamedModel model, const base::CorrelationId& correlation_id, CreatedDone done);
   using Removed = std::function<void(base::Result<wire::CatalogRemoved>)>;
   void remove(const std::string& model_id, Removed done);
   // A model that was given at run time, as show() has it: here if it has a model_ref, else with its pull.
@@ -39,12 +41,12 @@ class CatalogModels {
   struct Collection;
 
   base::Result<wire::NamedModel> wanted_model(wire::CreateCatalogModelRequest request) const;
-  void add_file(wire::NamedModel model, const base::CorrelationId& correlation_id, CreatedDone done);
   void add_pulled(wire::NamedModel model, const CreatedDone& done);
   void show_with_facts(wire::CatalogModel model, const net::Request& request, const net::ExchangePtr& exchange);
   void respond(int http_status, const std::string& model_id, const net::ExchangePtr& exchange);
   wire::CatalogModel view(const wire::NamedModel& model) const;
   base::Result<> check_unused(const wire::NamedModel& model) const;
+  void unload(const wire::NamedModel& model);
   // `request_query`: of the request to the pool that has the file.
   void remove_model(const wire::NamedModel& model, std::string_view request_query, Removed done);
   void collect_next(const std::shared_ptr<Collection>& collection);

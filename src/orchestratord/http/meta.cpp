@@ -1,5 +1,7 @@
 #include "orchestratord/http/meta.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <map>
 
@@ -39,6 +41,31 @@ std::vector<wire::EngineCapability> engines_of(const std::vector<core::PoolView>
   return out;
 }
 
+// One entry per model, in order of its digest.
+std::vector<wire::ModelCapability> models_of(const std::vector<core::PoolView>& pools, std::int64_t max_tokens,
+                                             const std::vector<wire::CatalogModel>& named) {
+  std::map<std::string, wire::ModelCapability> models;
+  for (const core::PoolView& pool : pools) {
+    for (const wire::WorkerInfo& worker : pool.workers) {
+      if (worker.status != WorkerStatus::kReady && worker.status != WorkerStatus::kBusy) continue;
+      wire::ModelCapability& model = models[worker.model_digest];
+      model.model_digest = worker.model_digest;
+      model.ctx_max = std::max(model.ctx_max, worker.context_length);
+      model.max_tokens_out = std::min(max_tokens, model.ctx_max);
+      model.slots_total += worker.slots_total;
+      model.image_tokens_max = std::max(model.image_tokens_max, worker.image_tokens_max);
+      for (const wire::CatalogModel& name : named) {
+        const bool is_new = std::ranges::find(model.model_ids, name.model_id) == model.model_ids.end();
+        if (name.model_ref == worker.model_ref && is_new) model.model_ids.push_back(name.model_id);
+      }
+    }
+  }
+  std::vector<wire::ModelCapability> out;
+  out.reserve(models.size());
+  for (auto& [digest, model] : models) out.push_back(std::move(model));
+  return out;
+}
+
 }  // namespace
 
 void Meta::health(const net::Request&, const net::ExchangePtr& exchange) {
@@ -59,6 +86,17 @@ void Meta::health(const net::Request&, const net::ExchangePtr& exchange) {
                                  "No pool is healthy, so no job can run. Start pool-managerd, or see why it is lost: "
                                  "`llorch pool health POOL`."});
         }
+        out.preloads = preloads_.status();
+        bool preloaded = true;
+        for (const wire::PreloadStatus& preload : out.preloads) {
+          if (preload.state == wire::PreloadState::kReady) continue;
+          preloaded = false;
+          out.reasons.push_back(
+              {preload.error_code.value_or(std::string(base::info(base::ErrorCode::kPoolUnready).name)),
+               fmt::format("Model {} of models.preload is not loaded yet (attempt {}){}{}", preload.model,
+                           preload.attempts, preload.error_message ? ": " : ".", preload.error_message.value_or(""))});
+        }
+        out.ready = healthy && preloaded && !answer.store_failing && !*context_.stopping;
         if (answer.store_failing) {
           out.reasons.push_back({std::string(base::info(base::ErrorCode::kStoreUnavailable).name),
                                  "The job store cannot write, so no job is accepted and no end of a job is told. Free "
@@ -93,6 +131,7 @@ void Meta::capabilities(const net::Request&, const net::ExchangePtr& exchange) {
                       .sessions_max = config.sessions.count_max,
                       .requests_per_second = config.throttle.requests_per_second,
                       .tokens_per_second = config.throttle.tokens_per_second};
+        out.models = models_of(answer.pools, config.limits.max_tokens, context_.names->list());
         for (const auto& engine : out.engines) {
           out.limits.max_context_length = std::max(out.limits.max_context_length, engine.ctx_max);
         }
@@ -116,7 +155,7 @@ void Meta::metrics(const net::Request&, const net::ExchangePtr& exchange) {
                                                                   .clients = streams.clients,
                                                                   .bytes_held = streams.bytes_held,
                                                                   .relays_paused = streams.relays_paused},
-                                                                 base::log_lines_dropped()));
+                                                                 context_.names->list(), base::log_lines_dropped()));
       response.headers.set("Content-Type", "text/plain; version=0.0.4; charset=utf-8");
       exchange->respond(std::move(response));
     });

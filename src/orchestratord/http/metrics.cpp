@@ -42,7 +42,8 @@ std::string priority_name(wire::Priority p) { return text(wire::enum_name(p)); }
 std::size_t budget_of(std::string_view label) {
   constexpr std::pair<std::string_view, std::size_t> kBudgets[] = {
       {"engine_version", 64}, {"pool_id", 256}, {"replica_id", 1024}, {"worker_id", 1024}, {"device", 64},
-      {"reason", 16},         {"code", 128},    {"policy", 4},        {"priority", 8},     {"outcome", 4}};
+      {"model_id", 1024},     {"state", 8},     {"result", 4},        {"reason", 16},      {"code", 128},
+      {"policy", 4},          {"priority", 8},  {"outcome", 4}};
   const auto it =
       std::find_if(std::begin(kBudgets), std::end(kBudgets), [&](const auto& b) { return b.first == label; });
   return it == std::end(kBudgets) ? 16 : it->second;
@@ -103,6 +104,12 @@ struct Metrics::Families {
   Gauges& kv_usage =
       gauge("kv_cache_usage_ratio", "Cache pages that running jobs hold over all cache pages of a worker.");
   Gauges& vram_used = gauge("vram_used_bytes", "Device memory that a worker holds.");
+  Gauges& gpu_utilization =
+      gauge("gpu_utilization", "Percentage of the time in which a worker's device computed, whoever for.");
+  Gauges& model_state =
+      gauge("model_state", "1 for the state of a model that an operator named: whether jobs may name it.");
+  Counters& verifications =
+      counter("catalog_verifications_total", "Times orchestratord compared a model's checksum, by result.", engine);
   Counters& backpressure =
       counter("admission_backpressure_events_total", "Times a full queue refused or dropped a job.", engine);
   Counters& placement = counter("placement_decisions_total", "Decisions that placement took about a waiting job.");
@@ -122,6 +129,8 @@ struct Metrics::Families {
       counter("orchd_tasks_finished_total", "Jobs that reached their terminal event, by status.", ours);
   Counters& timeouts =
       counter("orchd_timeouts_by_stage_total", "Jobs that ran out of time, by the stage they were in.", ours);
+  Counters& preloads =
+      counter("orchd_preloads_total", "Attempts of orchestratord to load a model of models.preload, by outcome.", ours);
   Counters& retries = counter("orchd_retries_total", "Attempts that orchestratord repeats, by cause.", ours);
   Counters& worker_starts =
       counter("orchd_worker_starts_total", "Worker starts that orchestratord ordered, by outcome.", ours);
@@ -193,11 +202,13 @@ struct Metrics::Families {
     std::set<prometheus::Gauge*> shown_, now_;
   };
   std::mutex mutex;  // of render()
-  Present connections_now{connections}, kv_usage_now{kv_usage}, vram_used_now{vram_used}, pool_ready_now{pool_ready},
+  Present connections_now{connections}, kv_usage_now{kv_usage}, vram_used_now{vram_used},
+      gpu_utilization_now{gpu_utilization}, model_state_now{model_state}, pool_ready_now{pool_ready},
       active_leases_now{active_leases};
 
   void show_workers(const std::vector<core::Gauges::WorkerConnections>& workers);
   void show_pools(const std::vector<core::Gauges::PoolReady>& pools);
+  void show_models(const std::vector<wire::CatalogModel>& models);
 };
 
 // By worker up to the budget, the rest in one sum.
@@ -221,6 +232,10 @@ void Metrics::Families::show_workers(const std::vector<core::Gauges::WorkerConne
     Labels on_device = labels;
     on_device["device"] = within(devices, w.gpu_id, "device");
     vram_used_now.set(on_device, static_cast<double>(w.vram_bytes));
+    for (const auto& [gpu_id, percent] : w.utilization_percent) {
+      on_device["device"] = within(devices, gpu_id, "device");
+      gpu_utilization_now.set(on_device, static_cast<double>(percent));
+    }
   };
   const std::size_t shown = std::min(all.size(), budget_of("worker_id"));
   for (std::size_t i = 0; i < shown; ++i) show(all[i]);
@@ -234,6 +249,17 @@ void Metrics::Families::show_workers(const std::vector<core::Gauges::WorkerConne
   connections_now.finish();
   kv_usage_now.finish();
   vram_used_now.finish();
+  gpu_utilization_now.finish();
+}
+
+// Without those past the budget: a sum of names says nothing.
+void Metrics::Families::show_models(const std::vector<wire::CatalogModel>& all) {
+  const std::size_t shown = std::min(all.size(), budget_of("model_id"));
+  for (std::size_t i = 0; i < shown; ++i) {
+    if (all[i].model_ref.empty()) continue;  // it is on its way
+    model_state_now.set({{"model_id", all[i].model_id}, {"state", text(wire::enum_name(all[i].lifecycle_state))}}, 1);
+  }
+  model_state_now.finish();
 }
 
 void Metrics::Families::show_pools(const std::vector<core::Gauges::PoolReady>& all) {
@@ -265,6 +291,7 @@ Metrics::Metrics(Options options) : families_(std::make_unique<Families>(std::mo
     f.tasks_started.Add({{"priority", priority}});
   }
   for (const char* outcome : {"accepted", "rejected"}) f.enqueued.Add({{"outcome", outcome}});
+  f.verifications.Add({{"result", "pass"}, {"reason", "none"}});
   for (const char* status : {"completed", "failed", "cancelled"}) f.finished.Add({{"status", status}});
   f.tokens_in.Add({});
   f.tokens_out.Add({});
@@ -320,6 +347,18 @@ void Metrics::error(std::string_view code) {
   families_->at(families_->errors, {{"code", text(code)}, {"class", error_class(code)}}).Increment();
 }
 
+void Metrics::verification(std::string_view failure) {
+  const bool passed = failure.empty();
+  families_
+      ->at(families_->verifications,
+           {{"result", passed ? "pass" : "fail"}, {"reason", passed ? "none" : text(failure)}})
+      .Increment();
+}
+
+void Metrics::preload(bool succeeded) {
+  families_->at(families_->preloads, {{"outcome", succeeded ? "success" : "failure"}}).Increment();
+}
+
 void Metrics::scheduling_latency_ms(double ms) {
   families_->scheduling.Add({{"algorithm", families_->options.algorithm}}, kSchedulingMs).Observe(ms);
 }
@@ -328,7 +367,8 @@ void Metrics::traced(std::string_view outcome, std::int64_t jobs) {
   families_->traces.Add({{"outcome", text(outcome)}}).Increment(static_cast<double>(jobs));
 }
 
-std::string Metrics::render(const core::Gauges& gauges, const StreamGauges& streams, std::int64_t log_lines_dropped) {
+std::string Metrics::render(const core::Gauges& gauges, const StreamGauges& streams,
+                            const std::vector<wire::CatalogModel>& models, std::int64_t log_lines_dropped) {
   Families& f = *families_;
   const std::lock_guard lock(f.mutex);
   for (const auto priority : {wire::Priority::kInteractive, wire::Priority::kBatch}) {
@@ -338,6 +378,7 @@ std::string Metrics::render(const core::Gauges& gauges, const StreamGauges& stre
   }
   f.show_workers(gauges.worker_connections);
   f.show_pools(gauges.pools);
+  f.show_models(models);
   f.pools.Add({{"status", "healthy"}}).Set(static_cast<double>(gauges.pools_healthy));
   f.pools.Add({{"status", "unhealthy"}}).Set(static_cast<double>(gauges.pools_unhealthy));
   f.workers.Add({}).Set(static_cast<double>(gauges.workers_total));

@@ -5,9 +5,11 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "orchestratord/core/commands.h"
 #include "orchestratord/core/view.h"
+#include "wire/catalog.h"
 
 namespace llorch::orchestratord::http {
 
@@ -32,13 +34,18 @@ class Metrics {
   void count(const core::CountPlacement& placement);
   // An error answered to a client, by its code.
   void error(std::string_view code);
+  // A model's checksum was compared with the one it should have. `failure`: "checksum" or "changed_file"; empty: it has it.
+  void verification(std::string_view failure);
+  // An attempt to load a model of models.preload.
+  void preload(bool succeeded);
   // One pass of the core that dispatched something.
   void scheduling_latency_ms(double ms);
   // Jobs whose spans a collector took ("exported"), or that were dropped.
   void traced(std::string_view outcome, std::int64_t jobs);
 
   // Prometheus text, version 0.0.4. `log_lines_dropped`: since the process began.
-  std::string render(const core::Gauges& gauges, const StreamGauges& streams, std::int64_t log_lines_dropped);
+  std::string render(const core::Gauges& gauges, const StreamGauges& streams,
+                     const std::vector<wire::CatalogModel>& models, std::int64_t log_lines_dropped);
 
  private:
   struct Families;

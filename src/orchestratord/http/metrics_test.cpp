@@ -33,7 +33,7 @@ TEST(Metrics, BothFamiliesWithTheirLabels) {
   gauges.queue_depth = {3, 1};
   gauges.worker_connections.push_back(
       {.worker_id = base::WorkerId("worker-1"), .pool_id = base::PoolId("pool-1"), .active = 2});
-  const std::string text = m.render(gauges, {.streams = 5}, 7);
+  const std::string text = m.render(gauges, {.streams = 5}, {}, 7);
   for (
       const char* line :
       {R"(tasks_enqueued_total{engine="llama-orch",engine_version="1.0+abc",pool_id="default",replica_id="r0",priority="batch"} 1)",
@@ -74,7 +74,7 @@ TEST(Metrics, CacheAndMemoryByWorker) {
                                        .kv_pages_total = 8,
                                        .kv_pages_used = 6});
   gauges.worker_connections.push_back({.worker_id = base::WorkerId("worker-2"), .pool_id = base::PoolId("pool-1")});
-  const std::string text = m.render(gauges, {}, 0);
+  const std::string text = m.render(gauges, {}, {}, 0);
   EXPECT_TRUE(has(
       text,
       R"(kv_cache_usage_ratio{engine="llama-orch",engine_version="e1",pool_id="pool-1",replica_id="worker-1"} 0.75)"))
@@ -114,7 +114,7 @@ TEST(Metrics, LabelsStayWithinTheirBudgets) {
       {"reason", 16},         {"code", 128},    {"priority", 8},      {"outcome", 4},      {"le", 16},
       {"component", 1},       {"engine", 4},    {"class", 4},         {"algorithm", 4},    {"status", 8}};
   for (int scrape = 0; scrape < 2; ++scrape) {
-    const std::string text = m.render(gauges, {}, 0);
+    const std::string text = m.render(gauges, {}, {}, 0);
     std::map<std::pair<std::string, std::string>, std::set<std::string>> values;
     std::size_t series = 0;
     std::istringstream lines(text);
@@ -147,9 +147,9 @@ TEST(Metrics, AWorkerThatLeftHasNoSeries) {
   core::Gauges gauges;
   gauges.worker_connections.push_back(
       {.worker_id = base::WorkerId("worker-1"), .pool_id = base::PoolId("pool-1"), .active = 1});
-  EXPECT_NE(m.render(gauges, {}, 0).find("worker-1"), std::string::npos);
+  EXPECT_NE(m.render(gauges, {}, {}, 0).find("worker-1"), std::string::npos);
   gauges.worker_connections.clear();
-  EXPECT_EQ(m.render(gauges, {}, 0).find("worker-1"), std::string::npos);
+  EXPECT_EQ(m.render(gauges, {}, {}, 0).find("worker-1"), std::string::npos);
 }
 
 }  // namespace

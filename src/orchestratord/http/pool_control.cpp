@@ -96,7 +96,13 @@ void PoolControl::health(const net::Request& request, const net::ExchangePtr& ex
                               "No pool has this id; `llorch ls` and GET /v2/pools list what there is.",
                               {}});
         }
-        exchange->respond(net::http::json_response(200, wire::encode(*answer.health)));
+        wire::PoolHealthReport health = *answer.health;
+        for (const wire::PreloadStatus& preload : preloads_.status()) {  // until they are there, nothing is ready
+          if (preload.state == wire::PreloadState::kReady) continue;
+          health.ready = false;
+          if (preload.error_message) health.last_error = preload.error_message;
+        }
+        exchange->respond(net::http::json_response(200, wire::encode(health)));
       });
 }
 

@@ -1,13 +1,14 @@
 #pragma once
 // /v2/pools/{id}/drain, reload, purge and health: an operator's levers.
 #include "orchestratord/http/context.h"
+#include "orchestratord/http/preloads.h"
 
 namespace llorch::orchestratord::http {
 
-// Thread-safe. REQUIRES: `context` outlives it.
+// Thread-safe. REQUIRES: `context` and `preloads` outlive it.
 class PoolControl {
  public:
-  explicit PoolControl(const Context& context) : context_(context) {}
+  PoolControl(const Context& context, const Preloads& preloads) : context_(context), preloads_(preloads) {}
 
   // 202 once the drain is on disk.
   void drain(const net::Request& request, const net::ExchangePtr& exchange);
@@ -22,6 +23,7 @@ class PoolControl {
   void ask(Event event, int http_status, const net::ExchangePtr& exchange);
 
   const Context& context_;
+  const Preloads& preloads_;
 };
 
 }  // namespace llorch::orchestratord::http

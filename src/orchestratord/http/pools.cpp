@@ -126,16 +126,18 @@ void Pools::take_state(const net::Request& request, const net::ExchangePtr& exch
   if (auto own = check_own(request, state.pool_id); !own) return refuse(context_, exchange, std::move(own).error());
   std::string endpoint = state.endpoint;
   base::PoolId pool_id(state.pool_id);
+  auto watched = state.watched_models;
   if (!context_.pools->announce(request.peer.principal, endpoint)) {
     return refuse(context_, exchange, ended_credential());
   }
   context_.core->ask<core::AnswerPool>(
       core::PoolSeen{.request = {}, .state = std::move(state), .asked_endpoint = {}},
       [this, pool_id = std::move(pool_id), endpoint = std::move(endpoint), reply = std::move(reply),
-       exchange](core::AnswerPool answer) {
+       watched = std::move(watched), exchange](core::AnswerPool answer) mutable {
         if (!answer.heartbeat_interval_ms) {
           return refuse(context_, exchange, std::move(answer.heartbeat_interval_ms).error());
         }
+        context_.desk->post([this, pool_id, watched = std::move(watched)] { on_watched_(pool_id, watched); });
         // An old report is taken, and moves nobody.
         if (context_.pools->endpoint_of(pool_id) == endpoint) context_.catalog->pool_seen(endpoint);
         exchange->respond(net::http::json_response(200, reply(*answer.heartbeat_interval_ms)));

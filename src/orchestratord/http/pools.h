@@ -7,7 +7,9 @@ namespace llorch::orchestratord::http {
 // Thread-safe. REQUIRES: `context` outlives it.
 class Pools {
  public:
-  explicit Pools(const Context& context) : context_(context) {}
+  // `on_watched` is told, on the desk's thread, what lies in the directories that a pool watches, with each of its reports.
+  using OnWatched = std::function<void(const base::PoolId&, const std::vector<wire::WatchedModel>&)>;
+  Pools(const Context& context, OnWatched on_watched) : context_(context), on_watched_(std::move(on_watched)) {}
 
   void list(const net::Request& request, const net::ExchangePtr& exchange);
   void register_pool(const net::Request& request, const net::ExchangePtr& exchange);
@@ -30,6 +32,7 @@ class Pools {
               std::function<void()> answer);
 
   const Context& context_;
+  const OnWatched on_watched_;
 };
 
 // Decodes and checks a pool manager's report on itself and drops a trailing slash of its endpoint. `endpoint_asked`:

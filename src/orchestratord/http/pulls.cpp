@@ -16,6 +16,11 @@ using base::ErrorCode;
 using wire::PullState;
 
 constexpr std::int64_t kFollowMs = 300;
+constexpr std::int64_t kGrantMs = 24LL * 3600 * 1000;  // a pull waits behind others, and a large model takes its time
+constexpr std::size_t kPeersMax = 16;
+
+// A file of that machine, which its cache does not have.
+bool is_file(const wire::NamedModel& model) { return model.source.starts_with("file:"); }
 
 }  // namespace
 
@@ -73,6 +78,28 @@ bool Pulls::is_shared(const wire::NamedModel& model) const {
   });
 }
 
+// Other pools that have what is wanted, or what the same reference stood for when they fetched it: the pool that asks finds out
+// whether it still does.
+std::vector<wire::PeerOffer> Pulls::peers_of(const wire::NamedModel& model) const {
+  const std::string& checksum = model.checksum.empty() ? model.wanted_checksum : model.checksum;
+  const std::int64_t until_unix_s = (context_.clock->now().unix_ms + kGrantMs) / 1000;
+  std::vector<wire::PeerOffer> out;
+  for (const wire::NamedModel& other : context_.names->named()) {
+    const bool has_it = !other.model_ref.empty() && other.pool_id != model.pool_id && !is_file(other);
+    const bool is_same = checksum.empty() ? other.source == model.source : other.checksum == checksum;
+    if (!has_it || !is_same || out.size() >= kPeersMax) continue;
+    const base::PoolId pool_id(other.pool_id);
+    auto endpoint = context_.pools->endpoint_of(pool_id);
+    auto grant = context_.pools->grant(pool_id, other.checksum, until_unix_s);
+    if (!endpoint || !grant) continue;
+    out.push_back({.pool_id = other.pool_id,
+                   .endpoint = *std::move(endpoint),
+                   .checksum = other.checksum,
+                   .grant = *std::move(grant)});
+  }
+  return out;
+}
+
 std::optional<wire::PullStatus> Pulls::status(const std::string& model_id) const {
   const std::lock_guard lock(mutex_);
   const auto it = entries_.find(model_id);
@@ -97,7 +124,8 @@ void Pulls::follow(const std::string& model_id) {
     request->headers.set("Content-Type", "application/json");
     request->body = wire::encode(
         wire::PoolPullRequest{.source = model->pinned_source.empty() ? model->source : model->pinned_source,
-                              .checksum = model->checksum.empty() ? model->wanted_checksum : model->checksum});
+                              .checksum = model->checksum.empty() ? model->wanted_checksum : model->checksum,
+                              .peers = peers_of(*model)});
   }
   context_.client->request(std::move(*request), [this, model_id](base::Result<net::Response> response) {
     // Names are kept on disk, which the thread of the sockets does not wait for.
@@ -147,10 +175,16 @@ void Pulls::on_status(const std::string& model_id, const wire::PullStatus& statu
     model.checksum = status.checksum;
     model.size_bytes = status.size_bytes;
     if (!status.source.empty()) model.pinned_source = status.source;
+    model.signature = status.signature.value_or("");
   });
   if (!kept) return follow_later(model_id);  // the disk may have room later
+  context_.metrics->verification("");
   base::log_event(base::LogLevel::kInfo, "catalog.model_ready", {}, "A model that was pulled can be used.",
-                  {{"model", model_id}, {"digest", status.checksum}, {"size_bytes", status.size_bytes}});
+                  {{"model", model_id},
+                   {"digest", status.checksum},
+                   {"size_bytes", status.size_bytes},
+                   {"peer_pool_id", status.peer_pool_id.value_or("")},
+                   {"signature", status.signature.value_or("")}});
   const std::lock_guard lock(mutex_);
   entries_.erase(model_id);
 }
@@ -159,6 +193,7 @@ void Pulls::fail(const std::string& model_id, const Error& error) {
   const auto model = context_.names->find(model_id);
   // A name without a model is nobody's; one that had a model before keeps it.
   if (model && model->model_ref.empty() && !context_.names->erase(model_id)) return follow_later(model_id);
+  if (error.code == ErrorCode::kUntrustedArtifact) context_.metrics->verification("checksum");
   base::log_event(base::LogLevel::kWarn, "catalog.pull_failed", {}, error.message,
                   {{"model", model_id}, {"error_code", error.name()}});
   const std::lock_guard lock(mutex_);

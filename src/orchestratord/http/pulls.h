@@ -4,6 +4,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "orchestratord/http/context.h"
 #include "wire/catalog.h"
@@ -33,6 +34,7 @@ class Pulls {
   };
 
   bool is_shared(const wire::NamedModel& model) const;
+  std::vector<wire::PeerOffer> peers_of(const wire::NamedModel& model) const;
   void follow(const std::string& model_id);
   void on_answer(const std::string& model_id, base::Result<net::Response> response);
   void on_status(const std::string& model_id, const wire::PullStatus& status);

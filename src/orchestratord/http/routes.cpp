@@ -252,6 +252,7 @@ std::vector<Api::Route> Api::kept_routes() {
 
 void Api::resume() {
   catalog_models_.resume();
+  preloads_.begin();
   if (context_.blobs == nullptr) return;
   context_.files->post([this] {
     kept_results_.resume();

@@ -16,10 +16,12 @@
 #include "orchestratord/http/openai/gateway.h"
 #include "orchestratord/http/pool_control.h"
 #include "orchestratord/http/pools.h"
+#include "orchestratord/http/preloads.h"
 #include "orchestratord/http/sessions.h"
 #include "orchestratord/http/tasks/submit.h"
 #include "orchestratord/http/tasks/tasks.h"
 #include "orchestratord/http/v1/gateway.h"
+#include "orchestratord/http/watched_models.h"
 
 namespace llorch::orchestratord::http {
 
@@ -32,12 +34,17 @@ class Api {
         kept_results_(context, submitter_),
         tasks_(context, submitter_, kept_results_),
         sessions_(context),
-        pools_(context),
-        pool_control_(context),
+        pools_(context,
+               [this](const base::PoolId& pool_id, const std::vector<wire::WatchedModel>& models) {
+                 watched_models_.seen(pool_id, models);
+               }),
+        preloads_(context, submitter_),
+        pool_control_(context, preloads_),
         artifacts_(context),
         backups_(context),
         catalog_models_(context),
-        meta_(context),
+        watched_models_(context, catalog_models_),
+        meta_(context, preloads_),
         anthropic_(context, submitter_),
         llamacpp_(context, submitter_),
         ollama_(context, submitter_, catalog_models_),
@@ -60,7 +67,7 @@ class Api {
   };
   // Those that are switched on and the router of /v1, in the order in which their paths are looked through.
   std::vector<Gateway> gateways(const config::GatewaysConfig& enabled);
-  // Goes on with what an earlier process has begun: pulls, responses in the background, batches.
+  // Goes on with what an earlier process has begun: pulls, responses in the background, batches. Begins preloads.
   void resume();
 
  private:
@@ -88,10 +95,12 @@ class Api {
   tasks::Tasks tasks_;
   Sessions sessions_;
   Pools pools_;
+  Preloads preloads_;
   PoolControl pool_control_;
   Artifacts artifacts_;
   Backups backups_;
   CatalogModels catalog_models_;
+  WatchedModels watched_models_;
   Meta meta_;
   anthropic::Gateway anthropic_;
   llamacpp::Gateway llamacpp_;

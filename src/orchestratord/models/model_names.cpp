@@ -65,6 +65,7 @@ wire::CatalogModel catalog_model(const wire::NamedModel& model) {
   if (model.size_bytes > 0) out.size_bytes = model.size_bytes;
   if (!model.pool_id.empty()) out.pool_id = model.pool_id;
   out.pinned = model.pinned;
+  if (!model.model_ref.empty() && !model.source.starts_with("file:")) out.signature = model.signature;
   if (model.used_unix_ms > 0) out.used_unix_ms = model.used_unix_ms;
   return out;
 }

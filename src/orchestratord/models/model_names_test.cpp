@@ -38,7 +38,7 @@ class ModelNamesTest : public testing::Test {
   base::ManualClock clock_;
 };
 
-// ORCH-3037: what was named is named after a restart.
+// ORCH-3037#kept: what was named is named after a restart.
 TEST_F(ModelNamesTest, NamesAreKept) {
   {
     const auto names = open().value();
@@ -56,7 +56,7 @@ TEST_F(ModelNamesTest, NamesAreKept) {
   EXPECT_EQ(open().value()->list().size(), 1u);
 }
 
-// ORCH-3031, ORCH-1081: a retired model is refused, one that comes is waited for; both say so.
+// ORCH-3031#states, ORCH-1081: a retired model is refused, one that comes is waited for; both say so.
 TEST_F(ModelNamesTest, WhatCannotBeUsedNow) {
   const auto names = open().value();
   wire::NamedModel model = tale();

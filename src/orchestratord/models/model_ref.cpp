@@ -39,6 +39,7 @@ AllowedRoots allowed_roots(const config::ModelsConfig& config, const std::vector
   roots.directories.push_back(
       real_path(config.cache_dir.empty() ? base::default_model_cache() : fs::path(config.cache_dir)));
   for (const std::string& directory : config.allowed_roots) roots.directories.push_back(real_path(directory));
+  for (const std::string& directory : config.watched_directories) roots.directories.push_back(real_path(directory));
   for (const fs::path& directory : named) roots.directories.push_back(real_path(directory));
   return roots;
 }

@@ -16,7 +16,7 @@ namespace llorch::orchestratord::models {
 struct AllowedRoots {
   std::vector<std::filesystem::path> directories;
 };
-// The model cache, models.allowed_roots and the directories named on the command line.
+// The model cache, models.allowed_roots, models.watched_directories and the directories named on the command line.
 AllowedRoots allowed_roots(const config::ModelsConfig& config, const std::vector<std::filesystem::path>& named);
 
 // An alias or a file: reference as file:/canonical/path. Links are followed before the roots are checked. Errors:

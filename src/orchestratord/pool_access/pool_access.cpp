@@ -9,6 +9,7 @@
 
 #include "base/assert.h"
 #include "base/file.h"
+#include "config/model_grant.h"
 #include "orchestratord/pool_access/pool_address.h"
 
 namespace llorch::orchestratord::pool_access {
@@ -215,6 +216,14 @@ std::optional<PoolAccess::Pool> PoolAccess::at(const std::string& endpoint) cons
     if (!endpoint.empty() && entry.endpoint == endpoint) return Pool{id, entry.control_token};
   }
   return std::nullopt;
+}
+
+std::optional<std::string> PoolAccess::grant(const base::PoolId& pool_id, std::string_view checksum,
+                                             std::int64_t until_unix_s) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = entries_.find(pool_id);
+  if (it == entries_.end()) return std::nullopt;
+  return config::model_grant(it->second.control_token, checksum, until_unix_s);
 }
 
 std::optional<std::string> PoolAccess::token_for_worker(const base::PoolId& pool_id, const std::string& uri) const {

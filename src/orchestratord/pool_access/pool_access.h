@@ -57,6 +57,9 @@ class PoolAccess {
   };
   // The pool at `endpoint`, with the token for calls to it.
   std::optional<Pool> at(const std::string& endpoint) const;
+  // What opens this model of the pool to another pool until then; absent: the pool is not paired.
+  std::optional<std::string> grant(const base::PoolId& pool_id, std::string_view checksum,
+                                   std::int64_t until_unix_s) const;
   // The token for calls to a worker of the pool; absent if `uri` is not on the pool's host.
   std::optional<std::string> token_for_worker(const base::PoolId& pool_id, const std::string& uri) const;
 

@@ -64,6 +64,48 @@ std::string metrics_text(const MetricsInput& input) {
   for (const auto& gpu : input.state.gpus) {
     out.add(static_cast<double>(gpu.vram_allocated_bytes), {{"gpu_id", gpu.gpu_id}});
   }
+  const auto per_gpu = [&](const char* name, const char* help, auto value_of) {
+    out.begin(name, help, MetricType::Gauge);
+    for (const auto& gpu : input.state.gpus) {
+      if (const auto value = value_of(gpu)) out.add(static_cast<double>(*value), {{"gpu_id", gpu.gpu_id}});
+    }
+  };
+  per_gpu("pool_mgr_gpu_utilization_ratio", "Part of the time in which a device computed.",
+          [](const wire::GpuInfo& gpu) -> std::optional<double> {
+            if (!gpu.utilization_percent) return std::nullopt;
+            return static_cast<double>(*gpu.utilization_percent) / 100;
+          });
+  per_gpu("pool_mgr_gpu_temperature_celsius", "Temperature of a device.",
+          [](const wire::GpuInfo& gpu) { return gpu.temperature_celsius; });
+  per_gpu("pool_mgr_gpu_power_milliwatts", "Power that a device draws.",
+          [](const wire::GpuInfo& gpu) { return gpu.power_milliwatts; });
+  per_gpu("pool_mgr_gpu_healthy", "1 while a device takes workers.",
+          [](const wire::GpuInfo& gpu) { return std::optional<int>(gpu.healthy ? 1 : 0); });
+  per_gpu("pool_mgr_gpu_foreign_bytes", "Memory of a device that processes hold which are no workers of the pool.",
+          [](const wire::GpuInfo& gpu) { return std::optional(gpu.foreign_bytes); });
+  out.begin("pool_mgr_gpu_ecc_errors",
+            "Memory errors of a device since its driver began, by whether it corrected them.", MetricType::Gauge);
+  for (const auto& gpu : input.state.gpus) {
+    const auto add = [&](const char* kind, const std::optional<std::int64_t>& count) {
+      if (count) out.add(static_cast<double>(*count), {{"gpu_id", gpu.gpu_id}, {"kind", kind}});
+    };
+    add("corrected", gpu.ecc_corrected_errors);
+    add("uncorrected", gpu.ecc_uncorrected_errors);
+  }
+  out.begin("pool_mgr_gpu_throttled", "1 while a device's clocks are held down, by reason.", MetricType::Gauge);
+  for (const auto& gpu : input.state.gpus) {
+    for (const std::string& reason : gpu.throttle_reasons) out.add(1, {{"gpu_id", gpu.gpu_id}, {"reason", reason}});
+  }
+  out.begin("pool_mgr_driver_resets_total", "Times a device was lost, needed a reset or had memory errors, by kind.",
+            MetricType::Counter);
+  for (const auto& [key, count] : input.workers.device_faults) {
+    out.add(static_cast<double>(count), {{"gpu_id", key.first}, {"kind", key.second}});
+  }
+  out.begin("pool_mgr_staged_bytes", "Host memory that holds models whose workers are to start soon.",
+            MetricType::Gauge);
+  double staged_bytes = 0;
+  for (const auto& model : input.state.staged_models) staged_bytes += static_cast<double>(model.bytes);
+  out.add(staged_bytes);
   out.begin("pool_mgr_workers_total", "Workers that the pool manager has, by status.", MetricType::Gauge);
   for (const WorkerStatus status : {WorkerStatus::kStarting, WorkerStatus::kReady, WorkerStatus::kBusy,
                                     WorkerStatus::kDraining, WorkerStatus::kFailed}) {
@@ -79,6 +121,9 @@ std::string metrics_text(const MetricsInput& input) {
   for (const auto& [key, count] : input.workers.failures) {
     out.add(static_cast<double>(count), {{"category", key.first}, {"gpu_id", key.second}});
   }
+  out.counts("pool_mgr_worker_restarts_total",
+             "Starts of a worker that had failed on its device before, by how it failed.", "reason",
+             {"crash", "oom", "timeout", "hang"}, input.workers.restarts_by_reason);
   out.counts("pool_mgr_registration_attempts_total",
              "Registrations that the pool manager sent to orchestratord, by outcome.", "outcome",
              {"success", "failure"}, input.registration.registrations_by_outcome);

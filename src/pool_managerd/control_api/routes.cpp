@@ -112,6 +112,18 @@ void add_routes(net::Server& server, Operations operations, WorkerShape shape) {
     ops->remove_model(request.path_param("digest"), request.query_param("unless_loaded") == "true",
                       std::move(exchange));
   });
+  server.route("GET", "/v2/models/{digest}/files", Scope::kOpen,
+               [ops](const Request& request, const ExchangePtr& exchange) { ops->model_files(request, exchange); });
+  server.route("GET", "/v2/models/{digest}/files/{name}", Scope::kOpen,
+               [ops](const Request& request, const ExchangePtr& exchange) { ops->model_file(request, exchange); });
+  for (const bool stage : {true, false}) {
+    server.route(stage ? "POST" : "DELETE", "/v2/models/staged", Scope::kOperator,
+                 [ops, stage](const Request& request, ExchangePtr exchange) {
+                   auto wanted = wire::decode<wire::StageRequest>(request.body, wire::UnknownKeys::kIgnore);
+                   if (!wanted) return void(exchange->respond_error(wanted.error()));
+                   ops->stage_model(std::move(wanted->model_ref), stage, std::move(exchange));
+                 });
+  }
   server.route("GET", "/v2/state", Scope::kOperator,
                [ops](Request, ExchangePtr exchange) { ops->state(std::move(exchange)); });
   server.route("GET", "/health", Scope::kPublic,

@@ -27,6 +27,9 @@ struct Operations {
   std::function<void(std::string pull_id, net::ExchangePtr)> pull_status;
   std::function<void(std::string pull_id, net::ExchangePtr)> cancel_pull;
   std::function<void(std::string digest, bool unless_loaded, net::ExchangePtr)> remove_model;
+  // Of other pools, which come with a grant instead of a token: the routes are open, and these judge the grant.
+  std::function<void(const net::Request&, const net::ExchangePtr&)> model_files, model_file;
+  std::function<void(std::string model_ref, bool stage, net::ExchangePtr)> stage_model;  // false: it need not stay
 };
 
 // `shape`: what describe assumes where the request names nothing else.

@@ -2,6 +2,8 @@
 // The devices of this host: every NVIDIA GPU, and the CPU reference device if the operator asked for it by name.
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,16 +33,36 @@ class Inventory {
   // IO_ERROR from host_memory_left.
   static base::Result<Inventory> open(const InventoryOptions& options, const ReadText& read);
 
-  // Reads the devices anew. The set is that of opening: a GPU that left stays, unhealthy.
+  // Reads the devices anew. The set is that of opening: a GPU that left stays, unhealthy. So does one that had a fault, until it
+  // has been away or its count of errors has begun anew: then it was reset. Each error that the driver tells is in one reading.
   std::vector<Device> read() const;
   // Absent when there is no driver.
   std::optional<DriverInfo> driver() const;
 
  private:
+  // Of one GPU, over readings.
+  struct Told {
+    FaultKind kind = FaultKind::kNone;
+    unsigned xid = 0;
+  };
+  struct History {
+    std::int64_t errors_before = 0;  // ECC errors, uncorrected, that were there when it was first seen
+    std::int64_t errors = 0;         // at the last reading
+    Told told{};
+    bool was_away = false;  // the driver did not reach it at the last reading
+  };
+  struct Driver {
+    std::mutex mutex;
+    std::optional<Nvml> nvml;  // absent: the driver has gone, and is looked for at every reading
+    std::vector<History> histories;
+  };
+
   Inventory() = default;
+  base::Result<std::vector<Device>> read_gpus(Driver& driver) const;
+  void judge(Device& device, History& history) const;
 
   InventoryOptions options_;
-  std::optional<Nvml> nvml_;
+  std::unique_ptr<Driver> driver_;  // null: no GPU
   std::vector<Device> gpus_at_open_;
   std::optional<Device> cpu_;
 };

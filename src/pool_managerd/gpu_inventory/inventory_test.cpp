@@ -105,6 +105,93 @@ TEST_F(FakeDriver, LostGpuStaysListedUnhealthy) {
   EXPECT_FALSE(devices[1].healthy);
 }
 
+// POOL-2051: what the driver tells of a device's condition is passed on as it is.
+TEST_F(FakeDriver, ReadsTheCondition) {
+  report("busy=64;throttle=97;pid=4242;celsius=88;uncorrected=2");
+  const auto inventory = Inventory::open(options(), files({}));
+  ASSERT_TRUE(inventory);
+  const Device device = inventory->read()[0];
+  EXPECT_TRUE(device.healthy) << "errors that were there before are no news";
+  EXPECT_EQ(device.utilization_percent, 64);
+  EXPECT_EQ(device.power_milliwatts, 123'000);
+  EXPECT_EQ(device.temperature_celsius, 88);
+  EXPECT_EQ(device.ecc_corrected_errors, 3);
+  EXPECT_EQ(device.ecc_uncorrected_errors, 2);
+  EXPECT_EQ(device.throttle_reasons, (std::vector<std::string>{"software_thermal", "hardware_thermal"}));
+  ASSERT_EQ(device.processes.size(), 1u);
+  EXPECT_EQ(device.processes[0].pid, 4242);
+  EXPECT_EQ(device.processes[0].bytes, 5 * kGiB);
+  report("throttle=1");
+  EXPECT_TRUE(inventory->read()[0].throttle_reasons.empty()) << "an idle GPU is not held down";
+}
+
+// ORCH-3053#visible: a device that needs a reset, one with memory errors and one that is lost are told apart.
+TEST_F(FakeDriver, FaultsAreToldApart) {
+  const auto inventory = Inventory::open(options(), files({}));
+  ASSERT_TRUE(inventory);
+  report("lost=0");
+  EXPECT_EQ(inventory->read()[0].fault_kind, FaultKind::kLost);
+  report("reset=0");
+  Device device = inventory->read()[0];
+  EXPECT_EQ(device.fault_kind, FaultKind::kReset);
+  EXPECT_EQ(device.fault, "GPU requires restart");
+  report("");
+  EXPECT_TRUE(inventory->read()[0].healthy);
+  report("uncorrected=1");
+  device = inventory->read()[0];
+  EXPECT_FALSE(device.healthy);
+  EXPECT_EQ(device.fault_kind, FaultKind::kEcc);
+  EXPECT_NE(device.fault.find("1 errors"), std::string::npos) << device.fault;
+  EXPECT_EQ(inventory->read()[0].fault_kind, FaultKind::kEcc) << "it stays so until it is reset";
+  report("uncorrected=0");
+  EXPECT_TRUE(inventory->read()[0].healthy) << "the count began anew: it was reset";
+}
+
+// ORCH-3053#visible: errors that the driver tells once, by number, count until the device has been away.
+TEST_F(FakeDriver, ErrorsThatTheDriverTells) {
+  const auto inventory = Inventory::open(options(), files({}));
+  ASSERT_TRUE(inventory);
+  report("xid=31");  // a program's page fault
+  auto devices = inventory->read();
+  EXPECT_EQ(devices[0].xids, std::vector<unsigned>{31});
+  EXPECT_TRUE(devices[0].healthy);
+  EXPECT_TRUE(devices[1].xids.empty());
+  EXPECT_TRUE(inventory->read()[0].xids.empty()) << "once";
+  report("xid=79");
+  devices = inventory->read();
+  EXPECT_EQ(devices[0].fault_kind, FaultKind::kReset);
+  EXPECT_NE(devices[0].fault.find("79"), std::string::npos);
+  EXPECT_TRUE(devices[1].healthy);
+  EXPECT_FALSE(inventory->read()[0].healthy);
+  report("xid=79;lost=0");
+  EXPECT_EQ(inventory->read()[0].fault_kind, FaultKind::kLost);
+  report("xid=79");
+  EXPECT_TRUE(inventory->read()[0].healthy);
+  EXPECT_EQ(fault_of_xid(48), FaultKind::kEcc);
+  EXPECT_EQ(fault_of_xid(43), FaultKind::kNone);
+}
+
+// A driver that was replaced under the pool is opened anew, and its devices come back.
+TEST_F(FakeDriver, ADriverThatWasReloaded) {
+  const auto inventory = Inventory::open(options(), files({}));
+  ASSERT_TRUE(inventory);
+  report("unloaded=1");
+  for (int i = 0; i < 2; ++i) {
+    const auto devices = inventory->read();
+    ASSERT_EQ(devices.size(), 2u);
+    EXPECT_EQ(devices[1].fault_kind, FaultKind::kLost);
+    EXPECT_EQ(devices[1].total_bytes, 24 * kGiB);
+  }
+  for (const char* still_gone : {"unloaded=1;init=9", "init=9"}) {
+    report(still_gone);
+    EXPECT_FALSE(inventory->read()[0].healthy);
+    EXPECT_FALSE(inventory->driver().has_value());
+  }
+  report("");
+  EXPECT_TRUE(inventory->read()[0].healthy);
+  EXPECT_EQ(inventory->driver()->driver_version, "555.42");
+}
+
 // The CPU device is there only if it is asked for by name, labelled as what it is, with the budget given.
 TEST_F(FakeDriver, CpuDeviceOnlyWhenAsked) {
   auto o = options();

@@ -28,12 +28,16 @@ class Nvml {
   // Every device the driver counts, in its order; one that stopped answering is listed unhealthy. IO_ERROR when not
   // even the count can be had.
   base::Result<std::vector<Device>> read_devices() const;
+  // The driver was unloaded or replaced since this was opened: open another one.
+  bool is_gone() const;
   DriverInfo driver() const;
 
  private:
   struct Api;
   explicit Nvml(std::unique_ptr<Api> api);
   Device read_device(unsigned index) const;
+  void watch_errors();
+  void add_errors(std::vector<Device>& devices) const;
 
   std::unique_ptr<Api> api_;
 };

@@ -3,6 +3,7 @@
 #include <span>
 
 #include "base/assert.h"
+#include "engine/io/model_layout.h"
 #include "pool_managerd/model_catalog/model_ref.h"
 #include "pool_managerd/model_catalog/one_state.h"
 
@@ -39,6 +40,13 @@ base::Result<ModelPlan> ModelCatalog::inspect(const std::filesystem::path& model
   }
   most.quant_kind = quant_kind;
   return most;
+}
+
+base::Result<std::vector<std::filesystem::path>> ModelCatalog::files_of(const std::string& model_ref) const {
+  const auto model = TRY(resolve_model_file(model_ref, options_.allowed_roots));
+  std::vector<std::filesystem::path> out;
+  for (engine::io::ModelFile& file : TRY(engine::io::model_file_list(model))) out.push_back(std::move(file.path));
+  return out;
 }
 
 base::Result<> ModelCatalog::check(const std::filesystem::path& model) const {

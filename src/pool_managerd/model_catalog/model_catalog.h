@@ -40,6 +40,8 @@ class ModelCatalog {
   }
   // As DigestCache::computed().
   void computed(const std::filesystem::path& model, const std::string& digest) { digests_.computed(model, digest); }
+  // The files of a model. Errors: resolve_model_file's, engine::io::model_file_list()'s.
+  base::Result<std::vector<std::filesystem::path>> files_of(const std::string& model_ref) const;
   // Whether this pool can run what is in the files, on a device it has. Errors: those of ModelInspector.
   base::Result<> check(const std::filesystem::path& model) const;
   // Makes running and later calls that read whole files end with CANCELLED.

@@ -12,7 +12,9 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/sha256.h"
+#include "config/model_grant.h"
 #include "engine/io/model_digest.h"
+#include "net/http/url.h"
 #include "pool_managerd/provisioner/archive.h"
 #include "pool_managerd/provisioner/download/download.h"
 #include "wire/json.h"
@@ -28,6 +30,8 @@ constexpr std::size_t kThreads = 3;
 constexpr std::size_t kWaitingMax = 100;
 constexpr std::size_t kEndedMax = 64;
 constexpr std::int64_t kMeasureMs = 1000;
+constexpr std::size_t kSignatureBytesMax = 64 << 10;
+constexpr int kPeerAttemptsMax = 2;  // the source is there as well
 constexpr std::chrono::hours kAbandonedAfter{24 * 30};
 constexpr std::string_view kSha256 = "sha256:";
 
@@ -62,6 +66,20 @@ std::int64_t bytes_in(const fs::path& directory) {
     if (!size_ec) bytes += static_cast<std::int64_t>(size);
   }
   return bytes;
+}
+
+bool is_signature(const fs::path& file) {
+  const auto ends_so = [&](std::string_view end) { return file.filename().string().ends_with(end); };
+  return std::any_of(sources::kSignatureEnds.begin(), sources::kSignatureEnds.end(), ends_so);
+}
+
+// The name of the signature beside a model; empty: there is none.
+std::string signature_in(const fs::path& directory) {
+  std::error_code ec;
+  for (fs::directory_iterator it(directory, ec), end; !ec && it != end; it.increment(ec)) {
+    if (is_signature(it->path())) return it->path().filename().string();
+  }
+  return {};
 }
 
 base::Result<> sync_all(const fs::path& directory) {
@@ -242,11 +260,83 @@ void Provisioner::run(const PullPtr& pull) {
 }
 
 base::Result<Provisioner::Published> Provisioner::pull_model(const PullPtr& pull) {
-  if (!pull->request.checksum.empty()) {
-    if (auto here = find_published(pull->request.checksum.substr(kSha256.size()))) return *std::move(here);
+  const std::string& wanted = pull->request.checksum;
+  if (!wanted.empty()) {
+    if (auto here = find_published(wanted.substr(kSha256.size()))) return *std::move(here);
   }
   TRY(base::ensure_private_directory(partial()));
+  if (auto given = pull_from_peers(pull, wanted)) return *std::move(given);
   auto artifact = TRY(locate(pull));
+  const bool is_one_file = !artifact.is_archive && artifact.files.size() == 1;
+  const std::string& told = artifact.files.front().sha256;
+  if (wanted.empty() && is_one_file && !told.empty()) {  // only now is it known which model this is
+    if (auto given = pull_from_peers(pull, std::string(kSha256) + told)) {
+      const std::lock_guard lock(mutex_);
+      pull->status.source = artifact.pinned;
+      return *std::move(given);
+    }
+  }
+  return pull_artifact(pull, web_, std::move(artifact), wanted);
+}
+
+// From the pools that have the model with this checksum. Absent: none gives it, so its source is asked.
+std::optional<base::Result<Provisioner::Published>> Provisioner::pull_from_peers(const PullPtr& pull,
+                                                                                 const std::string& checksum) {
+  if (checksum.empty()) return std::nullopt;
+  for (const wire::PeerOffer& offer : pull->request.peers) {
+    if (offer.checksum != checksum) continue;
+    auto given = pull_from_peer(pull, offer);
+    if (given) {
+      const std::lock_guard lock(mutex_);
+      pull->status.peer_pool_id = offer.pool_id;
+      return given;
+    }
+    const ErrorCode code = given.error().code;
+    if (code == ErrorCode::kCancelled || code == ErrorCode::kInsufficientDisk) return given;
+    base::log_event(
+        base::LogLevel::kWarn, "peer_failed", pull->correlation_id, given.error().message,
+        {{"pull_id", pull->status.pull_id}, {"pool_id", offer.pool_id}, {"error_code", given.error().name()}});
+  }
+  return std::nullopt;
+}
+
+base::Result<Provisioner::Published> Provisioner::pull_from_peer(const PullPtr& pull, const wire::PeerOffer& offer) {
+  set_state(pull, PullState::kLocating);
+  // A peer is asked and nobody it names: it is of our cluster, whatever its address, and no proxy stands before it.
+  web::WebOptions options = options_.web;
+  options.egress.allowed_hosts = {TRY(web::address_of(offer.endpoint)).host};
+  options.proxy.clear();
+  options.redirects_max = 0;
+  options.attempts_max = std::min(options.attempts_max, kPeerAttemptsMax);
+  web::Web web(std::move(options));
+  const std::string hex = offer.checksum.substr(kSha256.size());
+  const web::WebRequest request{.url = fmt::format("{}/v2/models/{}/files", offer.endpoint, hex),
+                                .headers = {fmt::format("{}: {}", config::kModelGrantHeader, offer.grant)}};
+  const auto reply = TRY(web.get_whole(request, sources::kAnswerBytesMax, pull->stop));
+  const auto list = TRY(wire::decode<wire::ModelFiles>(reply.body));
+  sources::Artifact artifact{.pinned = pull->request.source};
+  for (const wire::ModelFile& file : list.files) {
+    web::WebRequest each = request;
+    each.url += "/" + net::http::percent_encode(file.name);
+    sources::RemoteFile remote{.name = sources::safe_file_name(file.name),
+                               .request = std::move(each),
+                               .sha256 = {},
+                               .size_bytes = file.size_bytes};
+    if (is_signature(file.name)) {
+      remote.request.range = web::ByteRange{0, file.size_bytes};
+      artifact.signatures.push_back(std::move(remote));
+    } else {
+      artifact.files.push_back(std::move(remote));
+    }
+  }
+  if (artifact.files.empty()) return base::fail(ErrorCode::kModelNotFound, "the peer has no files of the model");
+  if (artifact.files.size() == 1) artifact.files.front().sha256 = hex;
+  return pull_artifact(pull, web, std::move(artifact), offer.checksum);
+}
+
+base::Result<Provisioner::Published> Provisioner::pull_artifact(const PullPtr& pull, web::Web& web,
+                                                                sources::Artifact artifact,
+                                                                const std::string& checksum) {
   const std::string name =
       artifact.files.front().sha256.empty() ? hex_of(artifact.pinned) : artifact.files.front().sha256;
   {
@@ -263,7 +353,7 @@ base::Result<Provisioner::Published> Provisioner::pull_model(const PullPtr& pull
     if (!artifact.is_archive && artifact.files.size() == 1) {
       if (auto here = find_published(artifact.files.front().sha256)) return *std::move(here);
     }
-    return publish(pull, TRY(fetch(pull, std::move(artifact))));
+    return publish(pull, web, TRY(fetch(pull, web, std::move(artifact))), checksum);
   }();
   const std::lock_guard lock(mutex_);
   busy_.erase(name);
@@ -288,14 +378,14 @@ base::Result<sources::Artifact> Provisioner::locate(const PullPtr& pull) {
   return artifact;
 }
 
-base::Result<Provisioner::Fetched> Provisioner::fetch(const PullPtr& pull, sources::Artifact artifact) {
+base::Result<Provisioner::Fetched> Provisioner::fetch(const PullPtr& pull, web::Web& web, sources::Artifact artifact) {
   set_state(pull, PullState::kFetching);
   Fetched out{.parts = {}, .artifact = std::move(artifact)};
   std::int64_t before = 0, total = 0;
   for (const auto& file : out.artifact.files) total += file.size_bytes.value_or(0);
   for (const auto& file : out.artifact.files) {
     const std::string name = file.sha256.empty() ? hex_of(out.artifact.pinned + "\n" + file.name) : file.sha256;
-    out.parts.push_back(TRY(download::download(web_,
+    out.parts.push_back(TRY(download::download(web,
                                                {.request = file.request,
                                                 .stem = partial() / name,
                                                 .sha256 = file.sha256,
@@ -333,7 +423,18 @@ base::Result<fs::path> Provisioner::stage(const PullPtr& pull, const Fetched& fe
   return *model;
 }
 
-base::Result<Provisioner::Published> Provisioner::publish(const PullPtr& pull, Fetched fetched) {
+void Provisioner::fetch_signature(const PullPtr& pull, web::Web& web, const sources::Artifact& artifact,
+                                  const fs::path& directory) {
+  for (const sources::RemoteFile& signature : artifact.signatures) {
+    const auto reply = web.get_once(signature.request, kSignatureBytesMax, pull->stop);
+    if (!reply || (reply->head.status != 200 && reply->head.status != 206) || !reply->is_whole || reply->body.empty())
+      continue;
+    if (base::write_file_atomic(directory / signature.name, reply->body)) return;
+  }
+}
+
+base::Result<Provisioner::Published> Provisioner::publish(const PullPtr& pull, web::Web& web, Fetched fetched,
+                                                          const std::string& wanted) {
   set_state(pull, PullState::kFinishing);
   const fs::path directory = partial() / (fetched.parts.front().data_path().stem().string() + ".stage");
   std::error_code ec;
@@ -348,7 +449,6 @@ base::Result<Provisioner::Published> Provisioner::publish(const PullPtr& pull, F
                         if (!pull->stop.requested()) return {};
                         return base::fail(ErrorCode::kCancelled, "the pull was cancelled");
                       }));
-    const std::string& wanted = pull->request.checksum;
     if (!wanted.empty() && wanted != std::string(kSha256) + digest) {
       return base::fail(
           base::Error{ErrorCode::kUntrustedArtifact, "the model has another checksum than was asked for", {}}
@@ -356,6 +456,7 @@ base::Result<Provisioner::Published> Provisioner::publish(const PullPtr& pull, F
               .with("found", digest));
     }
     if (options_.check) TRY(options_.check(model));
+    fetch_signature(pull, web, fetched.artifact, directory);
     TRY(sync_all(directory));
     fs::rename(directory, directory_of(digest), ec);
     // Another source of the same model may have been first; its files are as good.
@@ -413,7 +514,11 @@ void Provisioner::on_bytes(const PullPtr& pull, std::int64_t done, std::int64_t 
 
 void Provisioner::finish(const PullPtr& pull, const base::Result<Published>& result) {
   std::int64_t size_bytes = 0;
-  if (result) size_bytes = bytes_in(directory_of(result->digest));
+  std::string signature;
+  if (result) {
+    size_bytes = bytes_in(directory_of(result->digest));
+    signature = signature_in(directory_of(result->digest));
+  }
   {
     const std::lock_guard lock(mutex_);
     wire::PullStatus& status = pull->status;
@@ -424,6 +529,7 @@ void Provisioner::finish(const PullPtr& pull, const base::Result<Published>& res
       status.model_ref = "file:" + result->model.string();
       status.checksum = std::string(kSha256) + result->digest;
       status.size_bytes = size_bytes;
+      status.signature = signature;
       ++counters_.succeeded;
     } else {
       status.state = result.error().code == ErrorCode::kCancelled ? PullState::kCancelled : PullState::kFailed;
@@ -436,7 +542,15 @@ void Provisioner::finish(const PullPtr& pull, const base::Result<Published>& res
   }
   if (result) {
     base::log_event(base::LogLevel::kInfo, "model_downloaded", pull->correlation_id, "A model is in the cache.",
-                    {{"pull_id", pull->status.pull_id}, {"digest", result->digest}, {"size_bytes", size_bytes}});
+                    {{"pull_id", pull->status.pull_id},
+                     {"digest", result->digest},
+                     {"size_bytes", size_bytes},
+                     {"signature", signature}});
+    if (signature.empty()) {
+      base::log_event(base::LogLevel::kWarn, "signature_missing", pull->correlation_id,
+                      "The publisher of this model gives no signature beside it; its checksum is all there is.",
+                      {{"pull_id", pull->status.pull_id}, {"digest", result->digest}});
+    }
   } else {
     base::log_event(base::LogLevel::kWarn, "pull_failed", pull->correlation_id, result.error().message,
                     {{"pull_id", pull->status.pull_id}, {"error_code", result.error().name()}});

@@ -85,8 +85,16 @@ class Provisioner {
   void run(const PullPtr& pull);
   base::Result<Published> pull_model(const PullPtr& pull);
   base::Result<sources::Artifact> locate(const PullPtr& pull);
-  base::Result<Fetched> fetch(const PullPtr& pull, sources::Artifact artifact);
-  base::Result<Published> publish(const PullPtr& pull, Fetched fetched);
+  std::optional<base::Result<Published>> pull_from_peers(const PullPtr& pull, const std::string& checksum);
+  base::Result<Published> pull_from_peer(const PullPtr& pull, const wire::PeerOffer& offer);
+  // `checksum`: that the model must have; empty: any.
+  base::Result<Published> pull_artifact(const PullPtr& pull, web::Web& web, sources::Artifact artifact,
+                                        const std::string& checksum);
+  base::Result<Fetched> fetch(const PullPtr& pull, web::Web& web, sources::Artifact artifact);
+  base::Result<Published> publish(const PullPtr& pull, web::Web& web, Fetched fetched, const std::string& checksum);
+  // Puts the signature that the publisher gives of the model beside it. What comes of it decides nothing.
+  static void fetch_signature(const PullPtr& pull, web::Web& web, const sources::Artifact& artifact,
+                              const std::filesystem::path& directory);
   base::Result<std::filesystem::path> stage(const PullPtr& pull, const Fetched& fetched,
                                             const std::filesystem::path& directory) const;
   std::optional<Published> find_published(const std::string& digest) const;

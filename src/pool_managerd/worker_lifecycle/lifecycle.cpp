@@ -23,7 +23,6 @@ namespace {
 
 constexpr std::size_t kGoneIdsMax = 1024;
 constexpr std::size_t kWorkerIdBytesMax = 64;
-constexpr int kTemperatureWarnCelsius = 85;  // GPUINV-12040
 
 std::string new_spawn_token(base::Entropy& entropy) {
   std::array<std::uint8_t, 32> bytes;
@@ -97,32 +96,6 @@ void Lifecycle::step(const Event& event, Time now, std::vector<Command>& out) {
 
 // ---- devices and accounting ----
 
-void Lifecycle::on(const DevicesRead& event, Time, Out& out) {
-  for (const auto& seen : event.devices) {
-    const auto* before = device(seen.gpu_id);
-    const auto hot = [](const gpu_inventory::Device& d) {
-      return d.temperature_celsius.value_or(0) > kTemperatureWarnCelsius;
-    };
-    if (hot(seen) && (before == nullptr || !hot(*before))) {
-      out.push_back(Note{.event = "gpu_hot", .warn = true, .human = "A GPU is running hot.", .gpu_id = seen.gpu_id});
-    }
-    if (before != nullptr && before->healthy != seen.healthy) {
-      out.push_back(Note{.event = seen.healthy ? "gpu_recovered" : "gpu_failed",
-                         .warn = !seen.healthy,
-                         .human = seen.healthy ? "A GPU answers again." : "A GPU stopped answering: " + seen.fault,
-                         .gpu_id = seen.gpu_id});
-      out.push_back(PushState{});
-    }
-    if (seen.healthy) continue;
-    for (auto& [id, worker] : workers_) {
-      if (worker.is_on(seen.gpu_id) && worker.info.status != WorkerStatus::kFailed) {
-        fail_worker(worker, Cause::kDeviceLost, out);
-      }
-    }
-  }
-  devices_ = event.devices;
-}
-
 const gpu_inventory::Device* Lifecycle::device(const std::string& gpu_id) const {
   const auto it = std::find_if(devices_.begin(), devices_.end(), [&](const auto& d) { return d.gpu_id == gpu_id; });
   return it == devices_.end() ? nullptr : &*it;
@@ -142,29 +115,6 @@ gpu_inventory::DeviceUse Lifecycle::use_of(const std::string& gpu_id) const {
 
 std::int64_t Lifecycle::workers_on(const std::string& gpu_id) const {
   return std::count_if(workers_.begin(), workers_.end(), [&](const auto& w) { return w.second.is_on(gpu_id); });
-}
-
-std::vector<wire::GpuInfo> Lifecycle::gpus() const {
-  std::vector<wire::GpuInfo> out;
-  for (const auto& d : devices_) {
-    const auto use = use_of(d.gpu_id);
-    wire::GpuInfo info;
-    info.gpu_id = d.gpu_id;
-    info.model = d.model;
-    info.device_class = d.device_class;
-    info.memory_architecture = d.memory_architecture;
-    info.compute_capability = d.compute_capability;
-    info.vram_total_bytes = d.total_bytes;
-    info.vram_allocated_bytes = use.allocated_bytes;
-    info.vram_available_bytes = gpu_inventory::available_bytes(d, use);
-    info.healthy = d.healthy;
-    if (!d.healthy) info.fault = d.fault;
-    for (const auto& [id, worker] : workers_) {
-      if (worker.is_on(d.gpu_id)) info.workers.push_back(id);
-    }
-    out.push_back(std::move(info));
-  }
-  return out;
 }
 
 std::vector<wire::WorkerInfo> Lifecycle::workers() const {
@@ -280,6 +230,9 @@ void Lifecycle::start(const StartAsked& event, const std::vector<std::int64_t>& 
   worker.started_mono_ms = now.mono_ms;
   worker.deadline_ms = now.mono_ms + config_.start_timeout_ms;
   worker.start_request = event.request;
+  if (const auto failed = failed_last_.extract({event.wanted.model_ref, event.wanted.gpu_id})) {
+    ++counters_.restarts_by_reason[failed.mapped()];
+  }
   out.push_back(Spawn{.worker_id = WorkerId(event.wanted.worker_id),
                       .model_ref = event.wanted.model_ref,
                       .gpu_id = event.wanted.gpu_id,
@@ -544,7 +497,10 @@ void Lifecycle::on(const Exited& event, Time now, Out& out) {
     ++counters_.stops_by_reason[worker.cause == Cause::kDrain ? "drain" : "evict"];
   } else {
     ++counters_.stops_by_reason["crash"];
-    ++counters_.failures[{std::string(wire::enum_name(failure.category)), worker.info.gpu_id}];
+    const std::string category(wire::enum_name(failure.category));
+    ++counters_.failures[{category, worker.info.gpu_id}];
+    if (failed_last_.size() >= kGoneIdsMax) failed_last_.clear();
+    failed_last_[{worker.info.model_ref, worker.info.gpu_id}] = category;
   }
   if (!worker.became_ready) ++counters_.starts_by_outcome["failed"];
   const auto correlation_id = worker.correlation_id;

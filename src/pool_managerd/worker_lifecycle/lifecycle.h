@@ -161,6 +161,9 @@ struct Counters {
   std::map<std::string, std::int64_t> starts_by_outcome;                 // success | refused | failed
   std::map<std::string, std::int64_t> stops_by_reason;                   // evict | drain | crash
   std::map<std::pair<std::string, std::string>, std::int64_t> failures;  // (category, gpu_id), ordered stops excluded
+  std::map<std::pair<std::string, std::string>, std::int64_t> device_faults;  // (gpu_id, kind)
+  std::map<std::string, std::int64_t>
+      restarts_by_reason;  // starts of what failed there before, by that failure's category
 };
 
 // Not thread-safe: one owner steps it.
@@ -234,6 +237,7 @@ class Lifecycle {
   base::Result<> check_ready(const wire::ReadyCallback& callback) const;
   void start(const StartAsked& event, const std::vector<std::int64_t>& grants, Time now, Out& out);
   void become_ready(Worker& worker, Time now, Out& out);
+  void leave_device(const gpu_inventory::Device& device, Time now, Out& out);
   void begin_stop(Worker& worker, Cause cause, Time now, Out& out);
   void fail_worker(Worker& worker, Cause cause, Out& out);
   void probe(Worker& worker, Out& out);
@@ -251,6 +255,7 @@ class Lifecycle {
   // Ids of workers that have left, oldest first, so that a late repetition of a start starts nothing.
   std::deque<std::string> gone_order_;
   std::set<std::string> gone_;
+  std::map<std::pair<std::string, std::string>, std::string> failed_last_;  // (model_ref, device mask) -> category
   Counters counters_;
   std::uint64_t probes_ = 0;
   bool shutting_down_ = false;

@@ -89,9 +89,9 @@ struct Harness {
     ASSERT_NE(p, nullptr);
     run(ProbeEnded{p->worker_id, p->probe, std::move(answer)});
   }
-  void make_ready(const std::string& id) {
-    start(id);
-    send_ready(id);
+  void make_ready(const std::string& id, std::int64_t bytes = 400, const std::string& gpu = "cpu") {
+    start(id, bytes, gpu);
+    send_ready(id, std::min<std::int64_t>(bytes, 300));
     answer_probe(health(id));
   }
   void pass(std::int64_t ms) {
@@ -605,6 +605,86 @@ TEST(Lifecycle, LostDeviceFailsItsWorkers) {
   EXPECT_EQ(h.find<SendSignal>(), nullptr);
   h.run(Exited{WorkerId("w"), {.exit_code = 137, .signal = 9}});
   EXPECT_EQ(h.find<ReportFailed>()->report.error_code, "GPU_UNAVAILABLE");
+}
+
+// OC-POOL-3010#unready, OC-POOL-3010#drain, ORCH-3053#visible: a device with memory errors takes no worker, and those it
+// has finish their jobs; each kind of fault has a code of its own and is counted.
+TEST(Lifecycle, ADeviceWithMemoryErrorsIsDrained) {
+  using gpu_inventory::FaultKind;
+  Harness h;
+  h.make_ready("w", 100, "0");
+  auto bad = Harness::device("0");
+  bad.healthy = false;
+  bad.fault_kind = FaultKind::kEcc;
+  bad.fault = "its memory had 1 errors that could not be corrected";
+  bad.xids = {48};
+  h.run(DevicesRead{{Harness::device("cpu"), bad, Harness::device("1")}});
+  EXPECT_EQ(h.status("w"), WorkerStatus::kDraining);
+  EXPECT_NE(h.find<PostShutdown>(), nullptr);
+  EXPECT_EQ(h.find<SendSignal>(), nullptr) << "its jobs may end";
+  std::vector<std::string_view> events;
+  for (const auto& c : h.commands) {
+    if (const auto* note = std::get_if<Note>(&c)) events.push_back(note->event);
+  }
+  EXPECT_EQ(events, (std::vector<std::string_view>{"gpu_driver_error", "gpu_memory_errors"}));
+  EXPECT_EQ(h.core.gpus()[1].fault_kind, "ecc");
+  EXPECT_EQ(h.core.counters().device_faults.at({"0", "ecc"}), 1);
+  h.start("next", 100, "0");
+  EXPECT_EQ(h.refusal(), ErrorCode::kGpuUnavailable);
+  h.run(DevicesRead{{Harness::device("cpu"), bad, Harness::device("1")}});
+  EXPECT_EQ(h.find<PostShutdown>(), nullptr) << "once";
+  h.run(Exited{WorkerId("w"), {.exit_code = 0}});
+  EXPECT_EQ(h.find<ReportFailed>()->report.category, FailureCategory::kExplicitStop);
+  auto broken = bad;
+  broken.fault_kind = FaultKind::kReset;
+  h.run(DevicesRead{{Harness::device("cpu"), Harness::device("0"), Harness::device("1")}});
+  h.start("again", 100, "0");
+  h.run(DevicesRead{{Harness::device("cpu"), broken, Harness::device("1")}});
+  EXPECT_EQ(h.status("again"), WorkerStatus::kFailed);
+  EXPECT_EQ(h.core.counters().device_faults.at({"0", "reset"}), 1);
+}
+
+// GPUINV-12040: heat is told on the way up, at both marks.
+TEST(Lifecycle, HeatIsToldOnTheWayUp) {
+  Harness h;
+  const auto events_at = [&](int celsius) {
+    auto gpu = Harness::device("0");
+    gpu.temperature_celsius = celsius;
+    h.run(DevicesRead{{gpu}});
+    const auto* note = h.find<Note>();
+    return note ? note->event : std::string_view();
+  };
+  EXPECT_EQ(events_at(85), "");
+  EXPECT_EQ(events_at(86), "gpu_hot");
+  EXPECT_EQ(events_at(90), "");
+  EXPECT_EQ(events_at(96), "gpu_critical_temperature");
+  EXPECT_EQ(events_at(96), "");
+  EXPECT_EQ(events_at(90), "");
+}
+
+// WORKER-5001: who else uses a device is told; our own workers are not strangers.
+TEST(Lifecycle, StrangersOnADeviceAreCounted) {
+  Harness h;
+  h.make_ready("w", 100, "0");
+  auto gpu = Harness::device("0");
+  gpu.processes = {
+      {.pid = h.core.worker(WorkerId("w"))->pid, .bytes = 100}, {.pid = 77, .bytes = 40}, {.pid = 78, .bytes = 2}};
+  h.run(DevicesRead{{gpu}});
+  EXPECT_EQ(h.core.gpus()[0].foreign_processes, 2);
+  EXPECT_EQ(h.core.gpus()[0].foreign_bytes, 42);
+}
+
+// OC-POOL-3030: a start of what has failed there before counts as a restart, by how it failed.
+TEST(Lifecycle, RestartsAreCounted) {
+  Harness h;
+  h.start("w", 400, "cpu", "m");
+  h.run(Exited{WorkerId("w"), {.exit_code = 139, .signal = 11}});
+  h.start("other", 400, "cpu", "n");
+  EXPECT_TRUE(h.core.counters().restarts_by_reason.empty());
+  h.run(Exited{WorkerId("other"), {.exit_code = 0}});
+  h.start("w2", 400, "cpu", "m");
+  EXPECT_EQ(h.core.counters().restarts_by_reason.at("crash"), 1);
+  h.run(Exited{WorkerId("w2"), {.exit_code = 0}});
 }
 
 // SYS-6.2.5: whatever happens in whatever order, memory is never promised twice, requests are answered at most once,

@@ -107,6 +107,21 @@ TEST_F(Masks, WhatNoPoolCanShareIsRefusedWithItsNumbers) {
   EXPECT_NE(many.message.find("among 5 devices, and no pool has so many"), std::string::npos) << many.message;
 }
 
+// OC-POOL-3021#capped: what devices of different sizes share is bounded by the smallest of them.
+TEST(UnevenDevices, ASplitIsCappedByTheSmallest) {
+  Driver d;
+  auto state = d.pool_state("pool-1", 2, 8 * kGb);
+  state.gpus[1].vram_total_bytes = state.gpus[1].vram_available_bytes = 4 * kGb;
+  d.see(state);
+  d.submit("j1", {.model = "large", .memory_bytes = 5 * kGb, .devices = 2});
+  const auto refused = d.only<AnswerSubmit>().result;
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kPoolUnavailable);
+  EXPECT_NE(refused.error().message.find("can give 4000000000 each"), std::string::npos) << refused.error().message;
+  d.submit("j2", {.model = "small", .memory_bytes = 4 * kGb, .devices = 2});
+  EXPECT_EQ(d.only<StartWorker>().request.gpu_id, "0,1");
+}
+
 // Room is made on every device, with workers that are on several of them counted once.
 TEST_F(Masks, IdleWorkersMakeRoomOnEveryDevice) {
   for (std::size_t gpu : {2, 3}) fill(gpu, 8 * kGb);

@@ -79,6 +79,7 @@ void Scheduler::place(GroupIndex group_index, Arrival arrival, Priority priority
       input, [&] { return devices_for(l, scratch); }, how);
   log_decision(job, decision, how, scratch);
   if (!std::holds_alternative<Wait>(decision)) scratch.devices_valid = false;
+  stage(job, decision, scratch);
   apply(decision, job, scratch);
 }
 
@@ -309,6 +310,25 @@ placement::Resident Scheduler::resident(const Worker& w, const std::string& gpu_
   t.useful = s_.replicas.useful(w, known->facts);
   t.queued = s_.replicas.first_waiting_for(w, *known);
   return t;
+}
+
+// For a job that waits until memory is free: where it will probably be.
+void Scheduler::stage(const Job& job, const Decision& decision, const PassScratch& scratch) {
+  if (!config_.stage_models) return;
+  std::optional<std::uint32_t> device;
+  if (const auto* evict = std::get_if<Evict>(&decision)) device = evict->device;
+  if (const auto* claim = std::get_if<Claim>(&decision)) device = claim->device;
+  const auto* wait = std::get_if<Wait>(&decision);
+  const wire::ModelFacts& facts = model(job.model).facts;
+  if (wait && wait->code == WaitCode::kMemory) {
+    for (const DeviceChoice& choice : scratch.device_choices) {
+      const bool excluded = !scratch.tiers.empty() && scratch.tiers[choice.device] == Tier::kExcluded;
+      if (excluded || !choice.usable || choice.potential_bytes < facts.memory_bytes) continue;
+      device = choice.device;
+      break;
+    }
+  }
+  if (device) s_.staging.wait_for_memory(facts, *scratch.places[*device].pool);
 }
 
 void Scheduler::apply(const Decision& decision, Job& job, PassScratch& scratch) {

@@ -2,6 +2,7 @@
 // Which workers serve which jobs, the scheduling pass, and the review of a long queue.
 #include <span>
 
+#include "orchestratord/core/placement/staging_shelf.h"
 #include "orchestratord/core/queue/job_groups.h"
 
 namespace llorch::orchestratord::core {
@@ -36,6 +37,22 @@ class Replicas : Handler {
 
  private:
   bool version_is_around(const JobGroup& l) const;
+};
+
+// Has pools read models into memory whose jobs wait for a device.
+class Staging : Handler {
+ public:
+  using Handler::Handler;
+
+  // Jobs of the model wait for a device of this pool.
+  void wait_for_memory(const wire::ModelFacts& model, const pools::Pool& pool);
+
+ private:
+  struct Shelf {
+    std::string boot_id;
+    placement::StagingShelf models;
+  };
+  std::map<base::PoolId, Shelf> shelves_;
 };
 
 class Scheduler : Handler {
@@ -79,6 +96,7 @@ class Scheduler : Handler {
                                    const PassScratch& scratch) const;
   wire::ResidentWorker snapshot_of(const placement::Resident& resident, const Worker& worker) const;
   void apply(const placement::Decision& decision, Job& job, PassScratch& scratch);
+  void stage(const Job& job, const placement::Decision& decision, const PassScratch& scratch);
   void log_decision(const Job& job, const placement::Decision& decision, const placement::DecisionLog& how,
                     const PassScratch& scratch);
 };

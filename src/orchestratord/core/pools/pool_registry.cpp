@@ -314,6 +314,8 @@ Changes PoolRegistry::apply(const wire::PoolState& state, base::Time now) {
   pool.status = PoolStatus::kHealthy;
   pool.last_seen_ms = now.mono_ms;
   pool.last_sequence = state.sequence;
+  pool.staged_models = state.staged_models;
+  pool.staging_bytes_max = state.staging_bytes_max;
   pool.last_timestamp_ms = state.timestamp_ms;
   pool.last_uptime_s = state.uptime_seconds;
   merge_workers(pool, state, now, changes);

@@ -90,6 +90,8 @@ struct Pool {
   std::int64_t registered_unix_ms = 0;
   std::int64_t last_sequence = 0, last_timestamp_ms = 0, last_uptime_s = 0;  // of the last report taken
   std::map<std::string, Device> devices;                                     // by gpu_id
+  std::vector<wire::StagedModel> staged_models;
+  std::int64_t staging_bytes_max = 0;
   struct Version {
     std::string version, device_class;
   };

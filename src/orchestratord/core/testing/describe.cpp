@@ -142,6 +142,9 @@ struct Describe {
   std::string operator()(const StopWorker& c) const {
     return fmt::format("StopWorker {} {} {}", c.pool_id.value, c.endpoint, c.worker_id.value);
   }
+  std::string operator()(const StageModel& c) const {
+    return fmt::format("StageModel {} {} {} {}", c.pool_id.value, c.endpoint, c.model_ref, c.stage);
+  }
   std::string operator()(const AskPoolState& c) const { return fmt::format("AskPoolState {}", c.endpoint); }
   std::string operator()(const Log& c) const {
     std::string out = fmt::format("Log {} \"{}\"", c.event, c.human);

@@ -118,9 +118,11 @@ void find_model(const Context& context, base::Result<models::ModelNames::Resolve
                 const base::CorrelationId& correlation_id, std::function<void(base::Result<FoundModel>)> done) {
   if (!resolved) return done(base::fail(std::move(resolved).error()));
   context.catalog->find({resolved->model_ref, kModelWaitMs, correlation_id},
-                        [resolved = *resolved, done = std::move(done)](base::Result<models::KnownModel> found) {
+                        [metrics = context.metrics, resolved = *resolved,
+                         done = std::move(done)](base::Result<models::KnownModel> found) {
                           if (!found) return done(base::fail(std::move(found).error()));
                           if (!resolved.checksum.empty() && resolved.checksum != found->facts.digest) {
+                            metrics->verification("changed_file");
                             return done(base::fail(other_file(found->facts.digest)));
                           }
                           done(FoundModel{resolved.model_ref, *std::move(found)});

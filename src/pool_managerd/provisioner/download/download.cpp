@@ -91,7 +91,10 @@ class Fetch {
       if (write_failure_) return base::fail(*write_failure_);
       TRY(file_.hash_ready());
       on_bytes_(file_.bytes_done() + under_way(), file_.size_bytes());
-      if (file_.is_complete()) continue;
+      if (file_.is_complete()) {
+        TRY(file_.hash_ready(true));
+        continue;
+      }
       if (parts_.empty()) {
         stop_.wait(
             std::min(kPollMs, std::chrono::duration_cast<std::chrono::milliseconds>(begin_again_ - Clock::now())));

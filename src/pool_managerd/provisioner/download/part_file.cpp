@@ -11,6 +11,7 @@
 #include <array>
 #include <boost/json.hpp>
 #include <cerrno>
+#include <chrono>
 #include <utility>
 
 #include "base/file.h"
@@ -59,6 +60,7 @@ base::Result<PartFile> PartFile::open(std::filesystem::path stem, const Identity
   return out;
 }
 
+// REQUIRES: nothing is hashed meanwhile, which knows where the other one is.
 PartFile::PartFile(PartFile&& other) noexcept
     : stem_(std::move(other.stem_)),
       identity_(std::move(other.identity_)),
@@ -71,6 +73,7 @@ PartFile::PartFile(PartFile&& other) noexcept
       has_resumed_(other.has_resumed_) {}
 
 PartFile::~PartFile() {
+  forget_hashing();
   if (data_fd_ >= 0) ::close(data_fd_);
   if (map_fd_ >= 0) ::close(map_fd_);
 }
@@ -107,6 +110,7 @@ bool PartFile::read_map() {
 }
 
 base::Result<> PartFile::reset() {
+  forget_hashing();
   std::error_code ec;
   std::filesystem::remove(path(".json"), ec);  // first: without it nothing counts as here
   if (::ftruncate(data_fd_, 0) != 0 || ::ftruncate(map_fd_, 0) != 0) {
@@ -176,23 +180,44 @@ base::Result<> PartFile::write(std::int64_t offset, std::string_view bytes) {
   return {};
 }
 
-base::Result<> PartFile::hash_ready() {
-  static constexpr std::size_t kBufferBytes = 256 << 10;
+base::Result<> PartFile::hash_ready(bool wait) {
   static constexpr std::int64_t kBytesMax = 64 << 20;
-  std::vector<std::byte> buffer;
-  const std::int64_t end = std::min(identity_.size_bytes, hashed_ + kBytesMax);
-  while (hashed_ < end) {
-    const auto chunk = static_cast<std::size_t>(hashed_ / kChunkBytes);
-    if (chunks_[chunk] != kHere) return {};
-    buffer.resize(kBufferBytes);
-    const auto wanted = std::min<std::int64_t>(kBufferBytes, chunk_end(chunk) - hashed_);
-    const ssize_t got = ::pread(data_fd_, buffer.data(), static_cast<std::size_t>(wanted), hashed_);
+  if (hashing_.valid()) {
+    if (!wait && hashing_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return {};
+    const Hashed done = TRY(hashing_.get());
+    hash_ = done.hash;
+    hashed_ = done.end;
+  }
+  std::int64_t end = hashed_;
+  const std::int64_t end_max = std::min(identity_.size_bytes, hashed_ + kBytesMax);
+  while (end < end_max && chunks_[static_cast<std::size_t>(end / kChunkBytes)] == kHere) {
+    end = chunk_end(static_cast<std::size_t>(end / kChunkBytes));
+  }
+  if (end == hashed_) return {};
+  // It gets the disk to work on what it holds by now, too: else all of it waits for the end.
+  ::sync_file_range(data_fd_, hashed_, end - hashed_, SYNC_FILE_RANGE_WRITE);
+  hashing_ =
+      std::async(std::launch::async, [this, from = Hashed{hash_, hashed_}, end] { return hash_up_to(from, end); });
+  return {};
+}
+
+base::Result<PartFile::Hashed> PartFile::hash_up_to(Hashed from, std::int64_t end) const {
+  static constexpr std::int64_t kBufferBytes = 256 << 10;
+  std::vector<std::byte> buffer(kBufferBytes);
+  while (from.end < end) {
+    const auto wanted = std::min(kBufferBytes, end - from.end);
+    const ssize_t got = ::pread(data_fd_, buffer.data(), static_cast<std::size_t>(wanted), from.end);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return base::fail(base::io_error("cannot read", data_path(), got < 0 ? errno : EIO));
-    hash_.update(std::span(buffer).first(static_cast<std::size_t>(got)));
-    hashed_ += got;
+    from.hash.update(std::span(buffer).first(static_cast<std::size_t>(got)));
+    from.end += got;
   }
-  return {};
+  return from;
+}
+
+void PartFile::forget_hashing() {
+  if (hashing_.valid()) hashing_.wait();
+  hashing_ = {};
 }
 
 base::Result<> PartFile::sync() {

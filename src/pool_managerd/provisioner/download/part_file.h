@@ -2,6 +2,7 @@
 // A file that is being fetched: which parts of it are here, over restarts, and the checksum of what is.
 #include <cstdint>
 #include <filesystem>
+#include <future>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -37,8 +38,9 @@ class PartFile {
   void release(const web::ByteRange& range);
   // Writes `bytes` at `offset`. REQUIRES: one claimed range is written from its begin on. Errors: INSUFFICIENT_DISK, IO_ERROR.
   base::Result<> write(std::int64_t offset, std::string_view bytes);
-  // Hashes what has come without a gap since the last call, at most 64 MiB of it: connections are not left alone for long.
-  base::Result<> hash_ready();
+  // Has what has come without a gap hashed on another thread, 64 MiB at a time, so that connections are not left alone and a
+  // large file comes no slower for it. With `wait`, waits for the piece under way. Errors: IO_ERROR.
+  base::Result<> hash_ready(bool wait = false);
   bool is_hashed() const { return hashed_ == identity_.size_bytes; }
 
   std::int64_t size_bytes() const { return identity_.size_bytes; }
@@ -57,6 +59,13 @@ class PartFile {
  private:
   enum Chunk : char { kMissing = 0, kHere = 1, kClaimed = 2 };
 
+  struct Hashed {
+    base::Sha256 hash;
+    std::int64_t end = 0;
+  };
+  base::Result<Hashed> hash_up_to(Hashed from, std::int64_t end) const;
+  void forget_hashing();
+
   PartFile(std::filesystem::path stem, Identity identity) : stem_(std::move(stem)), identity_(std::move(identity)) {}
   base::Result<> open_files();
   bool read_map();
@@ -74,6 +83,7 @@ class PartFile {
   std::int64_t bytes_done_ = 0;
   std::int64_t hashed_ = 0;
   base::Sha256 hash_;
+  std::future<base::Result<Hashed>> hashing_;  // what goes on from hashed_; reads the data file alone
   bool has_resumed_ = false;
 };
 

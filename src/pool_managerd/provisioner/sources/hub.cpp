@@ -167,18 +167,25 @@ base::Result<std::vector<HubFile>> choose(const std::string& selector, const std
 
 base::Result<Artifact> locate_on_hub(const Source& source, const LocateContext& context) {
   const std::string commit = TRY(commit_of(source, context));
-  const auto files = TRY(choose(source.selector, TRY(files_at(source, commit, context))));
+  const auto all = TRY(files_at(source, commit, context));
+  const auto files = TRY(choose(source.selector, all));
   Artifact out;
   const bool is_directory = !files.front().path.ends_with(".gguf");
   out.pinned = fmt::format("hf:{}@{}", source.location, commit);
   if (!is_directory) out.pinned += "::file=" + files.front().path;
-  for (const HubFile& file : files) {
+  const auto remote = [&](const HubFile& file) -> RemoteFile {
     const std::string url =
         fmt::format("{}/{}/resolve/{}/{}", context.settings.hub_url, source.location, commit, file.path);
-    out.files.push_back({.name = safe_file_name(file.path),
-                         .request = request_for(url, context),
-                         .sha256 = file.sha256,
-                         .size_bytes = file.size_bytes});
+    return {.name = safe_file_name(file.path),
+            .request = request_for(url, context),
+            .sha256 = file.sha256,
+            .size_bytes = file.size_bytes};
+  };
+  for (const HubFile& file : files) out.files.push_back(remote(file));
+  for (const std::string_view end : kSignatureEnds) {
+    const auto is_it = [&](const HubFile& file) { return file.path == files.front().path + std::string(end); };
+    const auto signature = std::find_if(all.begin(), all.end(), is_it);
+    if (signature != all.end()) out.signatures.push_back(remote(*signature));
   }
   return out;
 }

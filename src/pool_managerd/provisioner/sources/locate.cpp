@@ -14,9 +14,28 @@ namespace {
 
 constexpr int kSignedForS = 604'800;
 
-Artifact one_file(std::string pinned, const std::string& url) {
-  return {.pinned = std::move(pinned),
-          .files = {{.name = safe_file_name(url), .request = {.url = url}, .sha256 = {}, .size_bytes = {}}}};
+RemoteFile remote_file(std::string url) {
+  std::string name = safe_file_name(url);
+  return {.name = std::move(name), .request = {.url = std::move(url)}, .sha256 = {}, .size_bytes = {}};
+}
+
+// A link that was signed for the file alone leads to no signature.
+Artifact at_url(const std::string& url) {
+  Artifact out{.pinned = url, .files = {remote_file(url)}};
+  if (url.find_first_of("?#") != std::string::npos) return out;
+  for (const std::string_view end : kSignatureEnds) out.signatures.push_back(remote_file(url + std::string(end)));
+  return out;
+}
+
+Artifact in_bucket(const Source& source, const LocateContext& context) {
+  const auto file = [&](std::string_view end) {
+    Source at = source;
+    at.location += end;
+    return remote_file(s3_url(at, context.settings, context.now.unix_ms));
+  };
+  Artifact out{.pinned = "s3://" + source.location, .files = {file("")}};
+  for (const std::string_view end : kSignatureEnds) out.signatures.push_back(file(end));
+  return out;
 }
 
 std::string encode_path(std::string_view path) {
@@ -41,8 +60,8 @@ base::Result<Artifact> locate(const Source& source, const LocateContext& context
     case Scheme::kHub: return locate_on_hub(source, context);
     case Scheme::kOci: return locate_in_registry(source, context);
     case Scheme::kPypi: return locate_package(source, context);
-    case Scheme::kHttps: return one_file(source.location, source.location);
-    case Scheme::kS3: return one_file("s3://" + source.location, s3_url(source, context.settings, context.now.unix_ms));
+    case Scheme::kHttps: return at_url(source.location);
+    case Scheme::kS3: return in_bucket(source, context);
   }
   return base::fail(base::ErrorCode::kInternal, "no such scheme");
 }

@@ -1,5 +1,7 @@
 #pragma once
 // What a reference stands for now: files with their lengths and checksums, and a reference that means the same for ever.
+#include <array>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
@@ -24,11 +26,15 @@ struct RemoteFile {
   std::optional<std::int64_t> size_bytes;
 };
 struct Artifact {
-  std::string pinned;             // reference
-  std::vector<RemoteFile> files;  // of the model; at least one
-  bool is_archive = false;        // the one file is a ZIP archive that holds the model
-  std::string member;             // its name in the archive, or its end; empty: the only .gguf file
+  std::string pinned;                  // reference
+  std::vector<RemoteFile> files;       // of the model; at least one
+  std::vector<RemoteFile> signatures;  // where one of the first file may be; none need be there
+  bool is_archive = false;             // the one file is a ZIP archive that holds the model
+  std::string member;                  // its name in the archive, or its end; empty: the only .gguf file
 };
+
+// What the names of signatures end in, of minisign and of cosign and others.
+inline constexpr std::array<std::string_view, 2> kSignatureEnds{".minisig", ".sig"};
 
 struct LocateContext {
   web::Web& web;

@@ -25,6 +25,7 @@ struct WebOptions {
   std::int64_t bytes_per_second_max = 0;
   std::int64_t stall_timeout_ms = 30'000;
   int attempts_max = 6;
+  int redirects_max = 8;
 };
 
 struct ByteRange {

@@ -10,7 +10,6 @@ namespace {
 
 using base::ErrorCode;
 
-constexpr int kRedirectsMax = 8;
 constexpr std::int64_t kRetryAfterMaxMs = 60'000;
 constexpr std::int64_t kFirstDelayMs = 500;
 
@@ -68,7 +67,7 @@ base::Result<std::unique_ptr<Transfer>> Web::transfer(const WebRequest& request,
 base::Result<WebReply> Web::get_once(const WebRequest& first, std::size_t body_bytes_max, const StopFlag& stop) {
   const std::string origin = TRY(address_of(first.url)).origin;
   WebRequest request = first;
-  for (int hops = 0; hops <= kRedirectsMax; ++hops) {
+  for (int hops = 0; hops <= options_.redirects_max; ++hops) {
     WebReply reply{.head = {}, .url = request.url, .body = {}};
     const auto transfer =
         TRY(Transfer::make(options_, limit_, stop, request, [&](const ReplyHead&, std::string_view part) {

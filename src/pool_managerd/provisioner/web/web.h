@@ -25,7 +25,7 @@ class Web {
  public:
   explicit Web(WebOptions options) : options_(std::move(options)), limit_(options_.bytes_per_second_max) {}
 
-  // The head and up to `body_bytes_max` bytes of what `request` leads to. Follows up to 8 redirects; `authorization` goes to
+  // The head and up to `body_bytes_max` bytes of what `request` leads to. Follows up to `redirects_max` redirects; `authorization` goes to
   // the first origin alone. Tries again where may_pass(). Errors: those of Transfer; IO_ERROR (redirects without end);
   // status_error().
   base::Result<WebReply> get(WebRequest request, std::size_t body_bytes_max, const StopFlag& stop);

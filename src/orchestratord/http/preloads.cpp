@@ -1,0 +1,141 @@
+#include "orchestratord/http/preloads.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "net/http/error_response.h"
+#include "orchestratord/http/tasks/deferred_job.h"
+#include "wire/json.h"
+
+namespace llorch::orchestratord::http {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+constexpr std::int64_t kFirstDelayMs = 1000;
+constexpr std::int64_t kDelayMaxMs = 60'000;
+constexpr std::string_view kText = "Hello";
+
+// How the job ended, as an answer.
+class EndRenderer final : public streams::Renderer {
+ public:
+  bool streams() const override { return false; }
+  Head head() const override { return {.status = status_, .headers = {}}; }
+  void queued(const wire::QueuedEvent&, const streams::EventId&, std::string&) override {}
+  void started(const wire::StartedEvent&, const streams::EventId&, std::string&) override {}
+  void token(const streams::TokenView&, const streams::EventId&, std::string&) override {}
+  void metrics(const wire::MetricsEvent&, std::string&) override {}
+  void end(const wire::EndEvent&, const streams::EventId&, std::string&) override {}
+  void error(const wire::ErrorBody& error, const std::optional<streams::EventId>&, std::string& out) override {
+    status_ = 500;
+    out = wire::encode(error);
+  }
+  void keep_alive(std::string&) override {}
+
+ private:
+  int status_ = 200;
+};
+
+wire::SubmitRequest request_for(const std::string& model, bool makes_vectors, base::Entropy& entropy) {
+  wire::SubmitRequest out;
+  out.model = model;
+  out.task_id = base::uuid_v4(entropy);
+  if (makes_vectors) {
+    out.workload = wire::Workload::kEmbedding;
+    out.input = wire::EmbeddingInputs{{{.text = std::string(kText), .tokens = {}}}};
+  } else {
+    out.prompt = std::string(kText);
+    out.max_tokens = 1;
+  }
+  return out;
+}
+
+std::optional<Error> error_of(const base::Result<net::Response>& answer) {
+  if (!answer) return answer.error();
+  if (answer->status < 400) return std::nullopt;
+  const auto body = wire::decode<wire::ErrorBody>(answer->body);
+  if (!body) return body.error();
+  return Error{base::error_code_from_name(body->code).value_or(ErrorCode::kInternal), body->message, {}};
+}
+
+}  // namespace
+
+void Preloads::begin() {
+  {
+    const std::lock_guard lock(mutex_);
+    for (const std::string& model : context_.config->models.preload) preloads_.push_back({.model = model});
+  }
+  for (std::size_t i = 0; i < preloads_.size(); ++i) {
+    context_.desk->post([this, i] { attempt(i); });
+  }
+}
+
+std::vector<wire::PreloadStatus> Preloads::status() const {
+  const std::lock_guard lock(mutex_);
+  return preloads_;
+}
+
+void Preloads::attempt(std::size_t index) {
+  if (*context_.stopping) return;
+  std::string model;
+  {
+    const std::lock_guard lock(mutex_);
+    wire::PreloadStatus& preload = preloads_[index];
+    ++preload.attempts;
+    preload.state = wire::PreloadState::kLoading;
+    model = preload.model;
+  }
+  tasks::find_model(context_, context_.names->resolve(model), {}, [this, index](base::Result<tasks::FoundModel> found) {
+    context_.desk->post([this, index, found = std::move(found)] {
+      if (!found) return ended(index, found.error());
+      submit(index, found->model.facts.embedding_dimensions.has_value());
+    });
+  });
+}
+
+void Preloads::submit(std::size_t index, bool makes_vectors) {
+  const std::string model = status()[index].model;
+  const auto job = std::make_shared<tasks::DeferredJob>();
+  job->submission = {.request = request_for(model, makes_vectors, *context_.entropy),
+                     .caller = net::http::local_operator(),
+                     .correlation_id = base::CorrelationId(base::uuid_v4(*context_.entropy))};
+  job->make_renderer = [](const wire::SubmitReply&, const std::shared_ptr<const chat::Reading>&) {
+    return std::make_shared<EndRenderer>();
+  };
+  tasks::run_deferred(context_, submitter_, job,
+                      {.admitted = [](const wire::SubmitReply&, const tasks::Admission&) {},
+                       .done =
+                           [this, index](const base::Result<net::Response>& answer) {
+                             context_.desk->post([this, index, error = error_of(answer)] { ended(index, error); });
+                           }});
+}
+
+void Preloads::ended(std::size_t index, const std::optional<Error>& error) {
+  context_.metrics->preload(!error.has_value());
+  std::int64_t delay_ms = 0;
+  std::string model;
+  {
+    const std::lock_guard lock(mutex_);
+    wire::PreloadStatus& preload = preloads_[index];
+    model = preload.model;
+    preload.state = error ? wire::PreloadState::kWaiting : wire::PreloadState::kReady;
+    preload.error_code.reset();
+    preload.error_message.reset();
+    if (error) {
+      preload.error_code = std::string(error->name());
+      preload.error_message = error->message;
+      delay_ms = std::min(kFirstDelayMs << std::min<std::int64_t>(preload.attempts - 1, 16), kDelayMaxMs);
+    }
+  }
+  if (!error) {
+    return base::log_event(base::LogLevel::kInfo, "preload_ready", {}, "A model of models.preload has a worker.",
+                           {{"model", model}});
+  }
+  base::log_event(base::LogLevel::kWarn, "preload_failed", {}, error->message,
+                  {{"model", model}, {"error_code", error->name()}, {"retry_after_ms", delay_ms}});
+  context_.desk->post_after(delay_ms, [this, index] { attempt(index); });
+}
+
+}  // namespace llorch::orchestratord::http

@@ -1,0 +1,64 @@
+#include "orchestratord/http/watched_models.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+
+namespace llorch::orchestratord::http {
+
+void WatchedModels::seen(const base::PoolId& pool_id, const std::vector<wire::WatchedModel>& models) {
+  for (const wire::WatchedModel& model : models) {
+    const auto known = known_.find(model.model_ref);
+    const bool is_news = known == known_.end() || known->second != model.stamp;
+    if (is_news && under_way_.insert(model.model_ref).second) name(pool_id, model);
+  }
+  drop_gone(pool_id, models);
+}
+
+void WatchedModels::name(const base::PoolId& pool_id, const wire::WatchedModel& model) {
+  const auto settled = [this, model](std::string_view why_not) {
+    under_way_.erase(model.model_ref);
+    known_[model.model_ref] = model.stamp;
+    if (why_not.empty()) return;
+    base::log_event(base::LogLevel::kWarn, "catalog.watched_model_refused", {}, std::string(why_not),
+                    {{"model", model.model_id}});
+  };
+  wire::NamedModel named{.model_id = model.model_id,
+                         .source = model.model_ref,
+                         .pool_id = pool_id.value,
+                         .watched = true,
+                         .created_unix_ms = context_.clock->now().unix_ms};
+  const auto there = context_.names->find(model.model_id);
+  const bool is_taken = context_.names->is_configured(model.model_id) || (there && there->source != named.source);
+  if (is_taken) return settled("A file in a watched directory has no name of its own: another model has it.");
+  if (!models::is_model_name(model.model_id)) return settled("A file in a watched directory has a name for no model.");
+  if (there) {  // as somebody has set it
+    named.lifecycle_state = there->lifecycle_state;
+    named.pinned = there->pinned;
+    named.created_unix_ms = there->created_unix_ms;
+    named.used_unix_ms = there->used_unix_ms;
+  }
+  catalog_.add_file(std::move(named), {}, [this, model, settled](base::Result<CatalogModels::Created> created) {
+    context_.desk->post([this, model, settled, created = std::move(created)] {
+      if (created) return settled("");
+      // A large file may not be hashed yet: the next report brings it again.
+      if (base::info(created.error().code).retriable) return void(under_way_.erase(model.model_ref));
+      settled(created.error().message);
+    });
+  });
+}
+
+void WatchedModels::drop_gone(const base::PoolId& pool_id, const std::vector<wire::WatchedModel>& models) {
+  for (const wire::NamedModel& named : context_.names->named()) {
+    if (!named.watched || named.pool_id != pool_id.value) continue;
+    const bool is_there =
+        std::ranges::any_of(models, [&](const wire::WatchedModel& model) { return model.model_ref == named.source; });
+    if (is_there || (!named.model_ref.empty() && context_.jobs->any_of_model(named.model_ref))) continue;
+    if (!context_.names->erase(named.model_id)) continue;  // the next report tries again
+    known_.erase(named.source);
+    base::log_event(base::LogLevel::kInfo, "catalog.watched_model_gone", {}, "A file in a watched directory is gone.",
+                    {{"model", named.model_id}});
+  }
+}
+
+}  // namespace llorch::orchestratord::http

@@ -1,0 +1,174 @@
+#include "pool_managerd/staging/staging.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/file.h"
+#include "base/log.h"
+
+namespace llorch::pool_managerd::staging {
+namespace {
+
+// Between two looks at whether somebody wants it to end; whole pages.
+constexpr std::int64_t kPieceBytes = 32 << 20;
+constexpr std::size_t kReadBytes = 1 << 20;
+
+}  // namespace
+
+// A file whose pages are held from its begin on. The mapping is for the system's bookkeeping: nothing is read through it.
+class Staging::HeldFile {
+ public:
+  static base::Result<std::unique_ptr<HeldFile>> open(const std::filesystem::path& path) {
+    auto out = std::unique_ptr<HeldFile>(new HeldFile);
+    out->fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    struct stat facts {};
+    if (out->fd_ < 0 || ::fstat(out->fd_, &facts) != 0) return base::fail(base::io_error("cannot read", path, errno));
+    out->bytes_ = facts.st_size;
+    if (out->bytes_ == 0) return out;
+    void* data = ::mmap(nullptr, static_cast<std::size_t>(out->bytes_), PROT_READ, MAP_SHARED, out->fd_, 0);
+    if (data == MAP_FAILED) return base::fail(base::io_error("cannot map", path, errno));
+    out->data_ = static_cast<char*>(data);
+    return out;
+  }
+  HeldFile(const HeldFile&) = delete;
+  HeldFile& operator=(const HeldFile&) = delete;
+  ~HeldFile() {
+    if (data_ != nullptr) ::munmap(data_, static_cast<std::size_t>(bytes_));  // and its locks
+    if (fd_ >= 0) ::close(fd_);
+  }
+
+  std::int64_t bytes() const { return bytes_; }
+  // Reads and locks from `begin` on; false: the system lets nobody lock so much.
+  bool lock(std::int64_t begin, std::int64_t bytes) const {
+    return ::mlock(data_ + begin, static_cast<std::size_t>(bytes)) == 0;
+  }
+  // Reads into the system's cache, which may forget it. False: it cannot be read.
+  bool read(std::int64_t begin, std::int64_t bytes, std::vector<char>& scratch) const {
+    scratch.resize(kReadBytes);
+    while (bytes > 0) {
+      const auto piece = std::min<std::int64_t>(bytes, static_cast<std::int64_t>(scratch.size()));
+      const ssize_t got = ::pread(fd_, scratch.data(), static_cast<std::size_t>(piece), begin);
+      if (got <= 0) return false;
+      begin += got;
+      bytes -= got;
+    }
+    return true;
+  }
+
+ private:
+  HeldFile() = default;
+
+  int fd_ = -1;
+  char* data_ = nullptr;
+  std::int64_t bytes_ = 0;
+};
+
+Staging::Staging(StagingOptions options) : options_(std::move(options)), thread_([this] { run(); }) {}
+
+Staging::~Staging() { stop(); }
+
+void Staging::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+base::Result<wire::StagedModel> Staging::stage(const std::string& model_ref,
+                                               const std::vector<std::filesystem::path>& files) {
+  const auto model = std::make_shared<Model>();
+  model->facts = {.model_ref = model_ref, .locked = true};
+  for (const std::filesystem::path& path : files) {
+    model->files.push_back(TRY(HeldFile::open(path)));
+    model->facts.bytes_total += model->files.back()->bytes();
+  }
+  const std::lock_guard lock(mutex_);
+  if (const auto it = models_.find(model_ref); it != models_.end()) return it->second->facts;
+  std::int64_t available = options_.bytes_max;
+  for (const auto& [ref, staged] : models_) available -= staged->facts.bytes_total;
+  if (model->facts.bytes_total > available) {
+    return base::fail(base::Error{base::ErrorCode::kConflict,
+                                  "the model does not fit into the host memory for staging beside what is staged; "
+                                  "pool-managerd.staging_bytes_max bounds it",
+                                  {}}
+                          .with("required_bytes", model->facts.bytes_total)
+                          .with("available_bytes", available));
+  }
+  models_.emplace(model_ref, model);
+  to_read_.push_back(model);
+  wake_.notify_one();
+  return model->facts;
+}
+
+bool Staging::unstage(const std::string& model_ref) {
+  ModelPtr gone;  // its files are let go of without the lock
+  const std::lock_guard lock(mutex_);
+  const auto it = models_.find(model_ref);
+  if (it == models_.end()) return false;
+  gone = it->second;
+  gone->dropped = true;
+  models_.erase(it);
+  return true;
+}
+
+std::vector<wire::StagedModel> Staging::list() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<wire::StagedModel> out;
+  for (const auto& [ref, model] : models_) out.push_back(model->facts);
+  return out;
+}
+
+bool Staging::goes_on(const Model& model) const {
+  const std::lock_guard lock(mutex_);
+  return !stopped_ && !model.dropped;
+}
+
+void Staging::run() {
+  for (;;) {
+    ModelPtr model;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [this] { return stopped_ || !to_read_.empty(); });
+      if (stopped_) return;
+      model = std::move(to_read_.front());
+      to_read_.pop_front();
+    }
+    read(model);
+    if (options_.on_change) options_.on_change();
+  }
+}
+
+void Staging::read(const ModelPtr& model) {
+  bool locks = true;
+  std::vector<char> scratch;
+  for (const auto& file : model->files) {
+    for (std::int64_t begin = 0; begin < file->bytes();) {
+      if (!goes_on(*model)) return;
+      const std::int64_t bytes = std::min(kPieceBytes, file->bytes() - begin);
+      locks = locks && file->lock(begin, bytes);
+      if (!locks && !file->read(begin, bytes, scratch)) {
+        base::log_event(base::LogLevel::kWarn, "staging_failed", {}, "A model could not be read into memory.", {});
+        unstage(model->facts.model_ref);
+        return;
+      }
+      begin += bytes;
+      const std::lock_guard lock(mutex_);
+      model->facts.bytes += bytes;
+      model->facts.locked = locks;
+    }
+  }
+  base::log_event(locks ? base::LogLevel::kInfo : base::LogLevel::kWarn, "model_staged", {},
+                  locks ? "A model is in the host's memory."
+                        : "A model was read, but the system may take its memory back: it lets pool-managerd lock less "
+                          "(ulimit -l, LimitMEMLOCK=).",
+                  {{"bytes", model->facts.bytes_total}, {"locked", locks}});
+}
+
+}  // namespace llorch::pool_managerd::staging

@@ -1,0 +1,85 @@
+#include "pool_managerd/staging/staging.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+namespace llorch::pool_managerd::staging {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct StagingTest : testing::Test {
+  void SetUp() override { fs::create_directory(directory); }
+  void TearDown() override { fs::remove_all(directory); }
+  fs::path file(const std::string& name, std::size_t bytes) const {
+    fs::path path = directory / name;
+    std::ofstream(path) << std::string(bytes, 'x');
+    return path;
+  }
+  static wire::StagedModel staged(const Staging& staging, const std::string& ref) {
+    for (const wire::StagedModel& model : staging.list()) {
+      if (model.model_ref == ref) return model;
+    }
+    return {};
+  }
+  // Waits until the thread has read what it was asked for.
+  static void wait(const Staging& staging, const std::string& ref) {
+    while (true) {
+      const auto model = staged(staging, ref);
+      if (model.model_ref.empty() || model.bytes == model.bytes_total) return;
+      std::this_thread::yield();
+    }
+  }
+  const fs::path directory = fs::temp_directory_path() / ("llorch-staging-" + std::to_string(::getpid()));
+};
+
+// POOL-2030, POOL-2031: the files of a model are in memory until it is let go of, in no more memory than is allowed.
+TEST_F(StagingTest, HoldsFilesWithinItsBound) {
+  Staging staging({.bytes_max = 100'000, .on_change = nullptr});
+  const auto one = file("one", 40'000), two = file("two", 30'000), large = file("large", 40'000);
+  ASSERT_TRUE(staging.stage("file:/a", {one, two}));
+  wait(staging, "file:/a");
+  EXPECT_EQ(staged(staging, "file:/a").bytes, 70'000);
+  const auto again = staging.stage("file:/a", {one, two});
+  ASSERT_TRUE(again);
+  EXPECT_EQ(staging.list().size(), 1u);
+  const auto refused = staging.stage("file:/b", {large});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, base::ErrorCode::kConflict);
+  EXPECT_TRUE(staging.unstage("file:/a"));
+  EXPECT_FALSE(staging.unstage("file:/a"));
+  ASSERT_TRUE(staging.stage("file:/b", {large}));
+  wait(staging, "file:/b");
+  EXPECT_EQ(staged(staging, "file:/b").bytes, 40'000);
+  EXPECT_FALSE(staging.stage("file:/c", {directory / "none"}));
+  ASSERT_TRUE(staging.stage("file:/d", {file("empty", 0)}));
+}
+
+// A file that is cut while it is held ends no process, and its model is not called staged.
+TEST_F(StagingTest, AFileThatIsCut) {
+  Staging staging({.bytes_max = 1 << 30, .on_change = nullptr});
+  const auto path = file("model", 40 << 20);
+  const auto other = file("other", 64 << 20);
+  ASSERT_TRUE(staging.stage("file:/other", {other}));  // is read first
+  ASSERT_TRUE(staging.stage("file:/model", {path}));
+  fs::resize_file(path, 4096);
+  wait(staging, "file:/model");
+  SUCCEED();
+}
+
+TEST_F(StagingTest, StopsWhileItReads) {
+  std::atomic<int> changes = 0;
+  Staging staging({.bytes_max = 1 << 30, .on_change = [&] { ++changes; }});
+  ASSERT_TRUE(staging.stage("file:/a", {file("a", 70 << 20)}));
+  staging.unstage("file:/a");
+  staging.stop();
+  EXPECT_TRUE(staging.list().empty());
+}
+
+}  // namespace
+}  // namespace llorch::pool_managerd::staging
