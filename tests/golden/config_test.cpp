@@ -199,6 +199,31 @@ const Wrong kPromises[] = {
     {"biases_denied", "gpt_oss", set("attention_bias", false), ErrorCode::kUnclaimedWeight, "q_proj.bias"},
     {"query_compression", "deepseek_v2", set("q_lora_rank", 24), ErrorCode::kMissingWeight, "q_a_proj"},
 };
+const Wrong kOf2026[] = {
+    {"values_that_are_there", "gemma4_wide", set("attention_k_eq_v", false), kInvalid, "attention_k_eq_v"},
+    {"no_layer_with_a_cache", "gemma4_wide", set("num_kv_shared_layers", 4), kInvalid, "num_kv_shared_layers"},
+    {"no_cache_of_its_kind", "gemma4_wide", set("num_kv_shared_layers", 3), kInvalid, "num_kv_shared_layers"},
+    {"experts_beside_a_feed_forward", "gemma4_wide", set("enable_moe_block", true), kInvalid, "enable_moe_block"},
+    {"rows_that_see_each_other", "gemma4_wide", set("use_bidirectional_attention", "all"), kInvalid,
+     "use_bidirectional_attention"},
+    {"numbers_of_no_layer", "gemma4_wide",
+     [](bj::object& c) {
+       c["per_layer_config"].as_object()["7"] = bj::object{{"head_dim", 32}};
+     },
+     kInvalid, "per_layer_config"},
+    {"table_of_other_rows", "gemma4_wide", set("hidden_size_per_layer_input", 16), kInvalid,
+     "vocab_size_per_layer_input"},
+    {"activation_of_a_convolution", "kimi_linear_mixed", set("hidden_act", "gelu"), kInvalid, "hidden_act"},
+    {"first_layer_without_an_index", "glm_moe_dsa_shared", set("indexer_types", {"shared", "full", "full", "shared"}),
+     kInvalid, "indexer_types"},
+    {"index_of_no_kind", "glm_moe_dsa_shared", set("indexer_types", {"full", "half", "full", "shared"}), kInvalid,
+     "half"},
+    {"index_missing", "glm_moe_dsa_shared", set("indexer_types", {"full", "full", "full", "shared"}),
+     ErrorCode::kMissingWeight, "layers.1.self_attn.indexer"},
+    {"layer_without_an_index", "deepseek_v32_first",
+     set("layer_types", {"indexed_attention", "full_attention", "indexed_attention"}), kInvalid, "layer_types"},
+    {"index_narrower_than_its_rotation", "deepseek_v32_first", set("index_head_dim", 6), kInvalid, "index head"},
+};
 
 std::string name_of(const testing::TestParamInfo<Wrong>& test) { return test.param.name; }
 INSTANTIATE_TEST_SUITE_P(Basics, Refused, testing::ValuesIn(kBasics), name_of);
@@ -207,6 +232,7 @@ INSTANTIATE_TEST_SUITE_P(Ropes, Refused, testing::ValuesIn(kRopes), name_of);
 INSTANTIATE_TEST_SUITE_P(Layers, Refused, testing::ValuesIn(kLayers), name_of);
 INSTANTIATE_TEST_SUITE_P(Mixers, Refused, testing::ValuesIn(kMixers), name_of);
 INSTANTIATE_TEST_SUITE_P(Promises, Refused, testing::ValuesIn(kPromises), name_of);
+INSTANTIATE_TEST_SUITE_P(Of2026, Refused, testing::ValuesIn(kOf2026), name_of);
 
 // Moves the rotation's dictionary to where transformers 4 has it.
 void rope_as_in_4(bj::object& config, const char* kind_key) {
