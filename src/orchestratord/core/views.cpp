@@ -75,10 +75,10 @@ std::optional<std::int64_t> Views::load_percent_for(const JobGroup& l) const {
   return most;
 }
 
-wire::WaitReason Views::wait_reason(const Job& job) const {
+wire::WaitReason Views::wait_reason(const Job& job, const std::optional<placement::Wait>& of_group) const {
   const Model& m = model(job.model);
   const JobGroup& l = group(job.group);
-  WaitCode wait = l.wait ? l.wait->code : WaitCode::kTurn;
+  WaitCode wait = of_group ? of_group->code : WaitCode::kTurn;
   std::int64_t ahead = 0;
   const auto until_ms = queue_.delayed_until_ms(job.arrival);
   if (env_.draining()) {
@@ -99,7 +99,7 @@ wire::WaitReason Views::wait_reason(const Job& job) const {
       break;
     case WaitCode::kSlot:
       human = fmt::format("Every worker of this model{} is busy; the job takes the next free slot.{}", where,
-                          l.wait->other_version ? " A free worker of another engine version gets no job of this model "
+                          of_group->other_version ? " A free worker of another engine version gets no job of this model "
                                                   "before those in use have gone: versions are not mixed."
                                                 : "");
       break;
@@ -129,13 +129,13 @@ wire::WaitReason Views::wait_reason(const Job& job) const {
                       std::max<std::int64_t>(0, m.starts.not_before_ms() - now_.mono_ms));
       break;
     case WaitCode::kMemory:
-      human = fmt::format("{}.{}", no_room(m.facts, where, l.wait->free_bytes_max),
-                          l.wait->kept ? " A model that was just loaded stays for as long as its load took." : "");
+      human = fmt::format("{}.{}", no_room(m.facts, where, of_group->free_bytes_max),
+                          of_group->kept ? " A model that was just loaded stays for as long as its load took." : "");
       break;
     case WaitCode::kEviction:
       human = fmt::format(
           "{}, and eviction.worker_policy is manual. Make room with `llorch pool purge POOL --model MODEL`.",
-          no_room(m.facts, where, l.wait->free_bytes_max));
+          no_room(m.facts, where, of_group->free_bytes_max));
       break;
     case WaitCode::kPool: human = s_.desired.wait_for_pool(where); break;
     case WaitCode::kRetry:
@@ -170,7 +170,7 @@ LiveJob Views::live_job(const Job& job, std::int64_t position) const {
   if (job.status != JobStatus::kQueued) return live;
   live.queue_position = position;
   live.predicted_start_ms = foreseen_start(job);
-  live.reason = wait_reason(job);
+  live.reason = wait_reason(job, group(job.group).wait);
   return live;
 }
 

@@ -14,7 +14,8 @@ class Views : Handler {
   void on(QueryPools& e);
   void on(QueryGauges& e);
   std::optional<std::int64_t> predicted_start(const Job& job) const;
-  wire::WaitReason wait_reason(const Job& job) const;
+  // `of_group`: what the last pass, or a decision not acted on, says of the first job of its group.
+  wire::WaitReason wait_reason(const Job& job, const std::optional<placement::Wait>& of_group) const;
 
  private:
   LiveJob live_job(const Job& job, std::int64_t position) const;

@@ -188,7 +188,7 @@ void Attempts::back_to_queue(Job& job, std::int64_t ready_at_ms) {
 
 // Its attempt was cut short by an operator or by our own end: it does not count, also after a restart.
 void Attempts::put_back(Job& job) {
-  if (!may_run_again(job) && !env_.draining) return fail(job, not_replayable("The run was cut short"));
+  if (!may_run_again(job) && !env_.draining()) return fail(job, not_replayable("The run was cut short"));
   --job.attempts;
   back_to_queue(job, now_.mono_ms);
   if (env_.draining()) return;  // the row says "running", and the next process replays it as this attempt

@@ -37,10 +37,7 @@ wire::JobPreview Admissions::preview(const jobs::JobSpec& spec, ModelIndex model
   } else {
     Scheduler::Preview decided = s_.scheduler.preview(probe);
     if (decided.wait) {
-      JobGroup& l = group(probe.group);
-      const auto kept = std::exchange(l.wait, decided.wait);
-      wire::WaitReason why = s_.views.wait_reason(probe);
-      l.wait = kept;
+      wire::WaitReason why = s_.views.wait_reason(probe, decided.wait);
       out.reason = std::move(why.code);
       out.message = std::move(why.human);
     }

@@ -317,7 +317,7 @@ void Scheduler::stage(const Job& job, const Decision& decision, const PassScratc
   if (!config_.stage_models) return;
   std::optional<std::uint32_t> device;
   if (const auto* evict = std::get_if<Evict>(&decision)) device = evict->device;
-  if (const auto* claim = std::get_if<Claim>(&decision)) device = claim->device;
+  if (const auto* reserve = std::get_if<Reserve>(&decision)) device = reserve->device;
   const auto* wait = std::get_if<Wait>(&decision);
   const wire::ModelFacts& facts = model(job.model).facts;
   if (wait && wait->code == WaitCode::kMemory) {
