@@ -71,9 +71,11 @@ void Pools::on(PoolSeen& e) {
   if (e.asked_endpoint) expected_endpoints_.erase(*e.asked_endpoint);
   for (const base::PoolId& other : changes.replaced) s_.desired.pool_replaced(other);
   s_.desired.pool_back(id, changes.rebooted);
-  if (changes.is_new || changes.moved || changes.rebooted) emit(RememberPool{id, e.state.endpoint});
+  // A recovery counts: calls to a pool that was forgotten meanwhile go nowhere until its own report names its address.
+  const bool is_news = changes.is_new || changes.moved || changes.rebooted || changes.recovered;
+  if (is_news) emit(RememberPool{id, e.state.endpoint});
   answer();  // by now it is known where the pool is, for what it says next
-  if (changes.is_new || changes.moved || changes.rebooted || changes.recovered) {
+  if (is_news) {
     log(base::LogLevel::kInfo, "pool.registered", "A pool is here.",
         {{"pool_id", id},
          {"gpus", e.state.gpus.size()},

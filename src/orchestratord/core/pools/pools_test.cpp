@@ -347,6 +347,19 @@ TEST(Pools, ForgottenAfterTheGrace) {
   EXPECT_TRUE(d.only<AnswerQueryPools>().pools.empty());
 }
 
+// A pool was removed while an answer of it was on its way, which brought it back to the core and not to the shell, where only its
+// own report counts: calls went nowhere for ever (simulator, seed 3000014545).
+TEST(Pools, APoolThatRecoversTellsItsAddressAgain) {
+  Driver d;
+  d.send(PoolSeen{.request = {}, .state = d.pool_state(), .asked_endpoint = "http://pool-1"});
+  EXPECT_EQ(d.only<RememberPool>().endpoint, "http://pool-1");
+  d.send(PoolUnreachable{"http://pool-1"});
+  d.send(PoolSeen{RequestId{5}, d.pool_state(), {}});
+  EXPECT_EQ(d.only<RememberPool>().endpoint, "http://pool-1");
+  d.send(PoolSeen{RequestId{6}, d.pool_state(), {}});
+  EXPECT_TRUE(d.none<RememberPool>()) << "once is enough";
+}
+
 // SYS-5.2.1#unique: a conflicting registration is refused and its holder asked; deregistration removes the pool.
 TEST(Pools, ConflictAndDeregistration) {
   Driver d;
