@@ -181,7 +181,7 @@ const Wrong kMixers[] = {
     {"topk_method_v3", "deepseek_v3", set("topk_method", "greedy"), kInvalid, "topk_method"},
     {"mixer_activation", "mamba2", set("hidden_act", "gelu"), kInvalid, "hidden_act"},
     {"hybrid_activation", "granite_hybrid", set("hidden_act", "gelu"), kInvalid, "hidden_act"},
-    {"bidirectional", "gemma3", set("use_bidirectional_attention", true), kInvalid, "use_bidirectional_attention"},
+    {"bidirectional", "gemma3", set("use_bidirectional_attention", true), kInvalid, "1_Pooling/config.json"},
     {"bidirectional_2", "gemma2", set("use_bidirectional_attention", true), kInvalid, "use_bidirectional_attention"},
     {"biases_without_a_place", "phi3", set("attention_bias", true), kInvalid, "attention_bias"},
     {"query_scalar", "gemma2", set("query_pre_attn_scalar", -16), kInvalid, "query_pre_attn_scalar"},

@@ -124,7 +124,14 @@ std::optional<TokenId> find_token(const std::vector<std::string>& tokens, std::s
 // GGUF's "bert": WordPiece between [CLS] and [SEP].
 base::Result<> read_word_piece(const GgufFile& file, text::TokenizerData& data) {
   data.model = "wordpiece";
-  for (std::string& token : data.tokens) token = word_piece_spelling(token);
+  for (std::string& token : data.tokens) {
+    token = word_piece_spelling(token);
+    if (token.size() <= text::TokenizerLimits::kStringBytesMax) continue;
+    return base::fail(
+        ErrorCode::kConfigKeyInvalid,
+        fmt::format("tokenizer.ggml.tokens has an entry of {} bytes as WordPiece spells it, the limit is {}",
+                    token.size(), text::TokenizerLimits::kStringBytesMax));
+  }
   data.json.pipeline = bert_pipeline();
   std::optional<TokenId> first, last;
   TRY(read_id(file, "tokenizer.ggml.cls_token_id", first));

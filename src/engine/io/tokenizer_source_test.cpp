@@ -120,6 +120,16 @@ TEST(TokenizerSource, ReadsTheVocabularyOfABert) {
   EXPECT_EQ(pair->second_type, 1U);
 }
 
+TEST(TokenizerSource, ATokenOfABertThatIsTooLongAsItIsSpelledIsRefused) {
+  GgufWriter writer;
+  writer.put("tokenizer.ggml.model", std::string_view("bert"));
+  writer.put_strings(
+      "tokenizer.ggml.tokens",
+      std::vector<std::string>{"[UNK]", "[CLS]", "[SEP]", std::string(text::TokenizerLimits::kStringBytesMax, 'a')});
+  const auto bytes = writer.to_bytes().value();
+  EXPECT_EQ(read_tokenizer_data(GgufFile::parse(bytes).value()).error().code, base::ErrorCode::kConfigKeyInvalid);
+}
+
 TEST(TokenizerSource, ABertWithoutItsEndsIsRefused) {
   SmallFile file;
   file.put("tokenizer.ggml.model", std::string_view("bert"));

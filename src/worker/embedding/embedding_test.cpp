@@ -49,7 +49,7 @@ TEST(ScoreText, IsTheSigmoidOfOneLogitOrOfTwo) {
   EXPECT_EQ(score_text(std::vector{-1.0f}).value(), "0.26894143");
   EXPECT_EQ(score_text(std::vector{3.0f, 2.0f}).value(), score_text(std::vector{1.0f}).value()) << "yes less no";
   EXPECT_EQ(score_text(std::vector{200.0f}).value(), "1");
-  EXPECT_EQ(std::stof(score_text(std::vector{-200.0f}).value()), std::exp(-100.0f));
+  EXPECT_EQ(static_cast<float>(std::stod(score_text(std::vector{-200.0f}).value())), std::exp(-100.0f));
   for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")})
     EXPECT_EQ(score_text(std::vector{bad}).error().code, base::ErrorCode::kInternal);
 }

@@ -100,4 +100,4 @@ def test_sentences_have_the_vectors_of_the_reference(stack, model):
     alone = [embed(stack, model, [text])[0][0] for text in texts]
     assert alone == vectors, "a batch is each alone, bit for bit"
     happy = [sum(a * b for a, b in zip(vectors[0], other, strict=True)) for other in vectors[1:3]]
-    assert happy[0] > 0.9 > 0.4 > happy[1], "alike is near, unlike is far"
+    assert happy[0] > 0.8 > 0.4 > happy[1], "alike is near, unlike is far"

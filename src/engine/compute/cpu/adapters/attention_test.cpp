@@ -142,6 +142,7 @@ class World {
     const auto tables = rope_tables();
     plan::ExecutionContext ctx;
     ctx.total_rows = rows, ctx.row_offsets = offsets, ctx.rope_tables = tables, ctx.positions3 = places.data();
+    ctx.positions = positions.data();
     std::vector<float> y(rows * kWidth);
     harness.run(ctx, {x_.data() + begin * kWidth}, y.data());
     return y;
