@@ -187,7 +187,7 @@ def test_purge_leaves_nothing(machine, root):
     machine.run("dpkg", "--purge", "llama-orch")
     left = machine.run("sh", "-c", "cat /proc/[0-9]*/comm").split()
     assert "systemd" in left
-    assert not {"orchestratord", "pool-managerd", "worker-orcd"} & set(left)
+    assert not {"orchestratord", "pool-managerd", "worker-orcd", "worker-adapterd"} & set(left)
     assert "llorch" not in (root.path / "etc/passwd").read_text(encoding="utf-8")
     assert "llorch" not in (root.path / "etc/group").read_text(encoding="utf-8")
     ours = re.compile(r"llorch|llama|orchestratord|pool-managerd")

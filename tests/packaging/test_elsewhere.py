@@ -43,7 +43,7 @@ trap 'bin/llorch down >&2' EXIT
 bin/llorch run fairytale-5m-q8_0 "Once upon a time" --seed 7 --max-tokens 60"""
         assert root.run_as("user", script) == expected
         versions = {root.run_as("user", f"/srv/llama-orch-*/lib/llorch/{program} --version").split("(")[1]
-                    for program in ("llorch", "orchestratord", "pool-managerd", "worker-orcd")}
+                    for program in ("llorch", "orchestratord", "pool-managerd", "worker-orcd", "worker-adapterd")}
         assert len(versions) == 1 and versions.pop().startswith("release ")
 
 

@@ -35,7 +35,7 @@ def test_every_command_of_help_has_a_page(installed):
         assert [child for child in names if (*path, child) not in paths] == []
 
 
-@pytest.mark.parametrize("daemon", ["orchestratord", "pool-managerd", "worker-orcd"])
+@pytest.mark.parametrize("daemon", ["orchestratord", "pool-managerd", "worker-orcd", "worker-adapterd"])
 def test_every_option_of_a_daemon_is_in_its_page(installed, daemon):
     page = gzip.decompress((installed / f"man/man8/{daemon}.8.gz").read_bytes()).decode().replace("\\-", "-")
     options = re.findall(r"^  .*?(--[a-z][a-z-]*)", output(BIN / daemon, "--help"), re.MULTILINE)

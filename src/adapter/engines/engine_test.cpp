@@ -223,7 +223,10 @@ TEST(Refusal, NeverRepeatsTheEnginesWords) {
   const base::Error error = refusal(400, body, {});
   EXPECT_EQ(error.message.find("secret"), std::string::npos);
   for (const auto& [key, value] : error.details) {
-    if (const auto* text = std::get_if<std::string>(&value)) EXPECT_EQ(text->find("secret"), std::string::npos);
+    const auto* text = std::get_if<std::string>(&value);
+    if (text != nullptr) {
+      EXPECT_EQ(text->find("secret"), std::string::npos) << key;
+    }
   }
 }
 

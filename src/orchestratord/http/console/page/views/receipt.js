@@ -5,6 +5,7 @@ const NAMES = {
   model_digest: "Model", engine_build: "Engine build", numerics: "Numerics", device_class: "Device class", sampler: "Sampler",
   kv_dtype: "Cache type", seed: "Seed", prompt_sha256: "Prompt", parameters_sha256: "Parameters", output_sha256: "Output", tokens_out: "Tokens",
   speculation: "Speculation",
+  partial: "Partial",
 };
 // Decides nothing of the result.
 const NOT_COMPARED = ["speculation"];
