@@ -10,7 +10,7 @@
 #include "orchestratord/http/sessions.h"
 #include "orchestratord/http/tenancy.h"
 #include "orchestratord/http/v1/request.h"
-#include "orchestratord/streams/log/sse_renderer.h"
+#include "orchestratord/streams/replay/sse_renderer.h"
 #include "wire/json.h"
 
 namespace llorch::orchestratord::http::v1 {
