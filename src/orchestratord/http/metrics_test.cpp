@@ -112,7 +112,8 @@ TEST(Metrics, LabelsStayWithinTheirBudgets) {
   const std::map<std::string, std::size_t> budgets = {
       {"engine_version", 64}, {"pool_id", 256}, {"replica_id", 1024}, {"worker_id", 1024}, {"device", 64},
       {"reason", 16},         {"code", 128},    {"priority", 8},      {"outcome", 4},      {"le", 16},
-      {"component", 1},       {"engine", 4},    {"class", 4},         {"algorithm", 4},    {"status", 8}};
+      {"component", 1},       {"engine", 4},    {"class", 4},         {"algorithm", 4},    {"status", 8},
+      {"result", 4},          {"state", 8},     {"model_id", 1024}};
   for (int scrape = 0; scrape < 2; ++scrape) {
     const std::string text = m.render(gauges, {}, {}, 0);
     std::map<std::pair<std::string, std::string>, std::set<std::string>> values;

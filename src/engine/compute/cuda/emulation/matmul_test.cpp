@@ -278,7 +278,7 @@ TEST(Matmul, Bf16WeightsKeepTheirValues) {
   std::iota(ids.begin(), ids.end(), 0u);
   std::vector<float> y(kRows * kCols);
   machine.stream.launch<kernels::Gather<DType::kBF16>>(
-      {1, kRows}, {.w = uploaded.weight.matrix, .row_ids = ids.data(), .y = y.data()});
+      {1, kRows}, {.w = uploaded.weight.matrix, .row_ids = ids.data(), .y = y.data(), .columns = kCols});
   EXPECT_EQ(y, reference::dequantize(DType::kBF16, stored, kRows, kCols));
 }
 
@@ -561,7 +561,8 @@ TEST(Matmul, GatherDequantizesExactly) {
         expected.push_back(1.5f * value);
     adapters::visit_matrix_type(dtype, [&]<DType kType>() {
       machine.stream.launch<kernels::Gather<kType>>(
-          {2, 4}, {.w = uploaded.weight.matrix, .row_ids = ids, .y = y.data(), .scale = 1.5f});
+          {2, 4},
+          {.w = uploaded.weight.matrix, .row_ids = ids, .y = y.data(), .scale = 1.5f, .columns = shape.cols});
     });
     if (dtype != DType::kBF16) {
       EXPECT_TRUE(same_bits(y, expected)) << plan::dtype_info(dtype).name;
