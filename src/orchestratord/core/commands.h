@@ -274,11 +274,12 @@ struct CountPlacement {
 // Shutdown is complete: nothing runs and every commit was answered.
 struct Drained {};
 
-using Command = std::variant<CommitAdmission, CommitTransition, CommitSession, ForgetSession, RememberPool, ForgetPool,
-                             CommitDesiredState, AnswerSubmit, AnswerCancel, AnswerQueryJob, AnswerQueryJobs,
-                             AnswerQueryPools, AnswerQueryGauges, AnswerQueryPlacement, AnswerQueryPreview, AnswerSession,
-                             AnswerQuerySessions, AnswerPool, AnswerPoolControl, AnswerPoolHealth, PublishStanding,
-                             PublishQueueRoom, PublishQueued, SealStream, Finish, Execute, AbortExecute, StartWorker,
-                             StopWorker, StageModel, AskPoolState, ReviewQueue, Log, Count, CountPlacement, Drained>;
+using Command =
+    std::variant<CommitAdmission, CommitTransition, CommitSession, ForgetSession, RememberPool, ForgetPool,
+                 CommitDesiredState, AnswerSubmit, AnswerCancel, AnswerQueryJob, AnswerQueryJobs, AnswerQueryPools,
+                 AnswerQueryGauges, AnswerQueryPlacement, AnswerQueryPreview, AnswerSession, AnswerQuerySessions,
+                 AnswerPool, AnswerPoolControl, AnswerPoolHealth, PublishStanding, PublishQueueRoom, PublishQueued,
+                 SealStream, Finish, Execute, AbortExecute, StartWorker, StopWorker, StageModel, AskPoolState,
+                 ReviewQueue, Log, Count, CountPlacement, Drained>;
 
 }  // namespace llorch::orchestratord::core

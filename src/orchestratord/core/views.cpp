@@ -98,10 +98,11 @@ wire::WaitReason Views::wait_reason(const Job& job, const std::optional<placemen
                                        ahead == 1 ? "es" : "");
       break;
     case WaitCode::kSlot:
-      human = fmt::format("Every worker of this model{} is busy; the job takes the next free slot.{}", where,
-                          of_group->other_version ? " A free worker of another engine version gets no job of this model "
-                                                  "before those in use have gone: versions are not mixed."
-                                                : "");
+      human =
+          fmt::format("Every worker of this model{} is busy; the job takes the next free slot.{}", where,
+                      of_group->other_version ? " A free worker of another engine version gets no job of this model "
+                                                "before those in use have gone: versions are not mixed."
+                                              : "");
       break;
     case WaitCode::kWorkerCheck:
       human = fmt::format(

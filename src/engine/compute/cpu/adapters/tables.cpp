@@ -59,12 +59,26 @@ constexpr AdapterTables make_tables() {
   return tables;
 }
 
-constexpr auto kCpuOpcodes = std::to_array<Opcode>(
-    {Opcode::kRmsNorm, Opcode::kMultiheadAttention, Opcode::kSwiglu, Opcode::kMoe, Opcode::kMlaAttention,
-     Opcode::kMambaMixer, Opcode::kGatedDelta, Opcode::kShortconv, Opcode::kEmbedding, Opcode::kResidualAdd,
-     Opcode::kVisionPatchEmbed, Opcode::kVisionSpatialMerge, Opcode::kVisionDeepstackExtract, Opcode::kVisionScatter,
-     Opcode::kLmHead, Opcode::kPool, Opcode::kPositionEmbedding, Opcode::kDense, Opcode::kLayerInput,
-     Opcode::kLightningIndex});
+constexpr auto kCpuOpcodes = std::to_array<Opcode>({Opcode::kRmsNorm,
+                                                    Opcode::kMultiheadAttention,
+                                                    Opcode::kSwiglu,
+                                                    Opcode::kMoe,
+                                                    Opcode::kMlaAttention,
+                                                    Opcode::kMambaMixer,
+                                                    Opcode::kGatedDelta,
+                                                    Opcode::kShortconv,
+                                                    Opcode::kEmbedding,
+                                                    Opcode::kResidualAdd,
+                                                    Opcode::kVisionPatchEmbed,
+                                                    Opcode::kVisionSpatialMerge,
+                                                    Opcode::kVisionDeepstackExtract,
+                                                    Opcode::kVisionScatter,
+                                                    Opcode::kLmHead,
+                                                    Opcode::kPool,
+                                                    Opcode::kPositionEmbedding,
+                                                    Opcode::kDense,
+                                                    Opcode::kLayerInput,
+                                                    Opcode::kLightningIndex});
 
 }  // namespace
 

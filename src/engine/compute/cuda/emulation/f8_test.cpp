@@ -69,8 +69,8 @@ struct Matrix {
     const auto driver = make_driver({});
     const CudaStream stream(*driver);
     std::vector<float> y(cols);
-    stream.launch<kernels::Gather<DType::kF8_E4M3>>({adapters::blocks_of(cols, 256), 1},
-                                                    {.w = weight_of.matrix, .row_ids = &row, .y = y.data(), .columns = cols});
+    stream.launch<kernels::Gather<DType::kF8_E4M3>>(
+        {adapters::blocks_of(cols, 256), 1}, {.w = weight_of.matrix, .row_ids = &row, .y = y.data(), .columns = cols});
     return y;
   }
 

@@ -561,8 +561,7 @@ TEST(Matmul, GatherDequantizesExactly) {
         expected.push_back(1.5f * value);
     adapters::visit_matrix_type(dtype, [&]<DType kType>() {
       machine.stream.launch<kernels::Gather<kType>>(
-          {2, 4},
-          {.w = uploaded.weight.matrix, .row_ids = ids, .y = y.data(), .scale = 1.5f, .columns = shape.cols});
+          {2, 4}, {.w = uploaded.weight.matrix, .row_ids = ids, .y = y.data(), .scale = 1.5f, .columns = shape.cols});
     });
     if (dtype != DType::kBF16) {
       EXPECT_TRUE(same_bits(y, expected)) << plan::dtype_info(dtype).name;

@@ -62,8 +62,7 @@ using AttentionKernels = KernelList<AttentionWhole<Keys>, AttentionParts<Keys>>;
 using PlainKernels =
     KernelList<RmsNorm, LayerNorm, Swiglu, SwigluBytes, SwigluHalves, Gate, ResidualAdd, ScaleSoftcap, CopyRows,
                PoolRows, Quantize, Narrow, Route, GroupPairs, WeighPairs, Combine, Gather<DType::kF32>, CausalConv,
-               SsmScan, DeltaScan, LatentQuery, IndexChoose, AddPositions, EmbedPositions, KeepRows,
-               Scatter>;
+               SsmScan, DeltaScan, LatentQuery, IndexChoose, AddPositions, EmbedPositions, KeepRows, Scatter>;
 using CacheKernels =
     KernelList<FinishHeads<DType::kF32>, FinishHeads<DType::kF16>, FinishLatent<DType::kF32>, FinishLatent<DType::kF16>,
                IndexScores<DType::kF32>, IndexScores<DType::kF16>, AttentionWhole<SpanKeys>>;
