@@ -145,7 +145,7 @@ void measure_decide(int rounds) {
     free.push_back({.worker = i, .slots_free = i % 3, .active = (i * 7) % 5, .device_free_bytes = (i * 13) % 17 * kGb});
     busy.push_back({.worker = i, .slots_free = 0, .active = 1, .device_free_bytes = 0});
     DeviceChoice device{.device = i, .free_bytes = kGb, .potential_bytes = 5 * kGb, .total_bytes = 5 * kGb};
-    device.tenants.push_back(
+    device.residents.push_back(
         {.worker = i, .bytes = 4 * kGb, .last_used_ms = (i * 31) % 64, .ready = true, .idle = i % 2 == 0});
     full.push_back(device);
     device.free_bytes = static_cast<std::int64_t>(4 + (i * 11) % 7) * kGb;
