@@ -20,11 +20,11 @@ class StagingShelf {
   };
   // What to order so that the model gets there: first those that go for it. Empty: it is there, on its way, or larger than all
   // the room. An order that the pool's reports, `told`, do not confirm in time is given again.
-  struct Orders {
+  struct DesiredStates {
     std::vector<std::string> unstage;
     bool stage = false;
   };
-  Orders want(const Wish& wish, const std::vector<wire::StagedModel>& told);
+  DesiredStates want(const Wish& wish, const std::vector<wire::StagedModel>& told);
 
  private:
   struct Entry {

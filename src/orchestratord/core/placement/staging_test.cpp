@@ -19,11 +19,11 @@ TEST(StagingShelf, TheOldestGoesFirst) {
   EXPECT_TRUE(want("a", 40).stage);
   EXPECT_TRUE(want("b", 40).stage);
   EXPECT_FALSE(want("a", 40).stage) << "it is there";
-  auto orders = want("c", 50);
-  EXPECT_TRUE(orders.stage);
-  EXPECT_EQ(orders.unstage, std::vector<std::string>{"b"});
-  orders = want("d", 90);
-  EXPECT_EQ(orders.unstage, (std::vector<std::string>{"a", "c"}));
+  auto desired = want("c", 50);
+  EXPECT_TRUE(desired.stage);
+  EXPECT_EQ(desired.unstage, std::vector<std::string>{"b"});
+  desired = want("d", 90);
+  EXPECT_EQ(desired.unstage, (std::vector<std::string>{"a", "c"}));
   EXPECT_FALSE(want("too large", 101).stage);
   EXPECT_FALSE(want("nothing", 0).stage);
   EXPECT_FALSE(want("d", 90).stage) << "what is too large drives nobody out";
