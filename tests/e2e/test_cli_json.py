@@ -18,7 +18,7 @@ NAME = MODEL.stem
 # value, or one a line where it says that it goes on.
 SUCCEED = {
     "up": [*UP, "--cpu", "--detach", "--model", str(MODEL)],
-    "version": [], "doctor": [], "config show": [], "config schema": [], "config validate": [],
+    "version": [], "doctor": [], "engine list": [], "config show": [], "config schema": [], "config validate": [],
     "run": [NAME, "Once upon a time", "--max-tokens", "4", "--seed", "7"],
     "show": ["JOB"], "attach": ["JOB"], "cancel": ["JOB"], "ps": [], "queue": [], "top": [], "ls": [],
     "verify": ["JOB", "--prompt", "Once upon a time"],
@@ -37,8 +37,8 @@ SUCCEED = {
 }
 # A restore needs a directory without jobs.
 ELSEWHERE = {"restore"}
-# Needs a terminal or a session of systemd: what they say without one is an error, as JSON.
-REFUSED = {"chat": [NAME], "service install": [], "service remove": []}
+# Needs a terminal, a session of systemd or an engine in the configuration: what they say without one is an error, as JSON.
+REFUSED = {"chat": [NAME], "service install": [], "service remove": [], "engine plan": ["nobody"]}
 
 
 def run(command, arguments, state, job="", tmp=""):
