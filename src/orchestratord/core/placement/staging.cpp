@@ -7,10 +7,10 @@ void Staging::wait_for_memory(const wire::ModelFacts& model, const pools::Pool& 
   Shelf& shelf = shelves_[pool.id];
   if (shelf.boot_id != pool.boot_id) shelf = {.boot_id = pool.boot_id, .models = {}};
   const auto desired = shelf.models.want({.model_ref = model.model_ref,
-                                         .bytes = model.size_bytes,
-                                         .bytes_max = pool.staging_bytes_max,
-                                         .now_ms = now_.mono_ms},
-                                        pool.staged_models);
+                                          .bytes = model.size_bytes,
+                                          .bytes_max = pool.staging_bytes_max,
+                                          .now_ms = now_.mono_ms},
+                                         pool.staged_models);
   for (const std::string& gone : desired.unstage) emit(StageModel{pool.id, pool.endpoint, gone, false});
   if (!desired.stage) return;
   emit(StageModel{pool.id, pool.endpoint, model.model_ref, true});
