@@ -39,19 +39,6 @@ std::string environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// Who calls this worker has the token of its pool; of one that is used alone, the operator's.
-base::Result<std::string> control_token() {
-  std::string token = environment("LLORCH_WORKER_CONTROL_TOKEN");
-  if (!token.empty()) return token;
-  return config::load_api_token({}, [](const char* name) { return std::getenv(name); });
-}
-
-base::Result<net::http::AuthRules> auth_rules(const Options& o, const std::string& token) {
-  net::http::AuthRules rules{.optional_on_loopback = o.auth_optional_on_loopback};
-  if (!token.empty()) rules.credentials.push_back(TRY(net::http::make_credential(token, net::http::Role::kOperator)));
-  return rules;
-}
-
 // The engine as this process knows it: how to ask it, and what it said.
 struct Upstream {
   const engines::Engine& engine;
@@ -195,8 +182,8 @@ class Prober : public std::enable_shared_from_this<Prober> {
 base::Result<> serve(const Options& o, Upstream& up) {
   const base::SystemClock clock;
   base::SystemEntropy entropy;
-  const std::string token = TRY(control_token());
-  const net::http::AuthRules auth = TRY(auth_rules(o, token));
+  const std::string token = TRY(config::load_worker_token(std::getenv));
+  const net::http::AuthRules auth = TRY(net::http::rules_of_one_token(token, o.auth_optional_on_loopback));
   net::IoRuntime runtime;
   net::Client client(runtime);
   const jobs::Identity identity = identity_of(o, up);

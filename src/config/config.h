@@ -281,6 +281,9 @@ std::string redacted_json(Config config);
 // The token of auth.token_file or LLORCH_API_TOKEN(_FILE); empty if none is configured. Refuses files others can read
 // and tokens under 32 characters.
 base::Result<std::string> load_api_token(const Config& config, const std::function<const char*(const char*)>& getenv);
+// The token that callers of a worker have: that of its pool, which comes in LLORCH_WORKER_CONTROL_TOKEN; of a worker that is used
+// alone, the operator's. Errors: as load_api_token().
+base::Result<std::string> load_worker_token(const std::function<const char*(const char*)>& getenv);
 struct TenantToken {
   std::string tenant_id;
   std::string token;

@@ -44,6 +44,12 @@ base::Result<std::string> load_api_token(const Config& config, const std::functi
   return token;
 }
 
+base::Result<std::string> load_worker_token(const std::function<const char*(const char*)>& getenv) {
+  const char* token = getenv("LLORCH_WORKER_CONTROL_TOKEN");
+  if (token != nullptr && *token != '\0') return std::string(token);
+  return load_api_token({}, getenv);
+}
+
 base::Result<std::vector<TenantToken>> load_tenant_tokens(const Config& config, std::string_view api_token) {
   const auto& tenants = config.orchestratord.tenants;
   if (!tenants.empty() && api_token.empty()) {

@@ -94,6 +94,7 @@ std::string environment(const char* name) {
 std::string spawn_token() { return environment("LLORCH_SPAWN_TOKEN"); }
 // What this worker shows its pool.
 std::string callback_token() { return environment("LLORCH_WORKER_CALLBACK_TOKEN"); }
+base::Result<std::string> worker_token() { return config::load_worker_token(std::getenv); }
 
 // Into the log, and to who waits for the model; the load waits for nobody.
 void say_progress(net::Client& client, const Options& o, unsigned percent) {
@@ -320,19 +321,6 @@ struct Network {
   net::Client client{runtime};
 };
 
-// Who calls this worker has the token of its pool; of one that is used alone, the operator's.
-base::Result<std::string> control_token() {
-  std::string token = environment("LLORCH_WORKER_CONTROL_TOKEN");
-  if (!token.empty()) return token;
-  return config::load_api_token({}, [](const char* name) { return std::getenv(name); });
-}
-
-base::Result<net::http::AuthRules> auth_rules(const Options& o, const std::string& token) {
-  net::http::AuthRules rules{.optional_on_loopback = o.auth_optional_on_loopback};
-  if (!token.empty()) rules.credentials.push_back(TRY(net::http::make_credential(token, net::http::Role::kOperator)));
-  return rules;
-}
-
 base::Result<> serve(const Options& o, Loaded& loaded, Network& network) {
   const base::SystemClock clock;
   base::SystemEntropy entropy;
@@ -382,7 +370,7 @@ base::Result<> serve(const Options& o, Loaded& loaded, Network& network) {
                       .ready_mono_ms = clock.now().mono_ms,
                       .on_shutdown = ask_to_stop});
   TRY(server.start());
-  const std::string token = TRY(control_token());
+  const std::string token = TRY(worker_token());
   TRY(self_test_http(network.client, {.url = net::http::base_url(net::http::local_host(o.bind), server.port()),
                                       .bearer = token,
                                       .embeds = pools(report.facts),
@@ -419,7 +407,8 @@ int run(const Options& options) {
   base::log_event(LogLevel::kInfo, "startup", {}, "The worker starts.",
                   {{"worker_id", options.worker_id}, {"build", base::build_id()}});
   const auto outcome = [&]() -> base::Result<> {
-    Network network(TRY(auth_rules(options, TRY(control_token()))));
+    const std::string token = TRY(worker_token());
+    Network network(TRY(net::http::rules_of_one_token(token, options.auth_optional_on_loopback)));
     KvLog kv_log;  // outlives the engine
     auto loaded = TRY(load(options, network.client));
     loaded.engine->kv().observe(&kv_log);

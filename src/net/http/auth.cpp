@@ -112,6 +112,12 @@ Principal local_operator() {
 
 Principal nobody() { return {.role = Role::kReader, .name = {}, .identity = "nobody", .account = "nobody"}; }
 
+base::Result<AuthRules> rules_of_one_token(std::string_view token, bool optional_on_loopback) {
+  AuthRules rules{.optional_on_loopback = optional_on_loopback};
+  if (!token.empty()) rules.credentials.push_back(TRY(make_credential(token, Role::kOperator)));
+  return rules;
+}
+
 base::Result<> validate_rules(const AuthRules& rules) {
   std::set<base::Sha256Digest> known;
   for (const Credential& credential : rules.credentials) {

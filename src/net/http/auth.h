@@ -49,6 +49,8 @@ struct AuthRules {
   // Credentials that come and go while the server runs: who comes with the token of this digest. Thread-safe; may be empty.
   std::function<std::optional<Principal>(const base::Sha256Digest& token_sha256)> find_more;
 };
+// Of a server that one token opens, as the operator's; empty: callers need none. Errors: as validate_token().
+base::Result<AuthRules> rules_of_one_token(std::string_view token, bool optional_on_loopback);
 // Errors: CONFIG_INVALID, if two credentials have one token.
 base::Result<> validate_rules(const AuthRules& rules);
 
