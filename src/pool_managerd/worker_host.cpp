@@ -37,7 +37,7 @@ std::string names_inside(const std::string& mask) {
 
 // By UUID where the driver tells that of every one.
 std::string visible_devices(const worker_lifecycle::Spawn& command) {
-  if (names_cpu(command.gpu_id) || command.gpu_id.starts_with("engine-")) return "";
+  if (names_cpu(command.gpu_id) || engines::is_engine_device(command.gpu_id)) return "";
   const bool all_told = std::ranges::none_of(command.gpu_uuids, &std::string::empty);
   return all_told ? wire::mask_of(command.gpu_uuids) : command.gpu_id;
 }
@@ -63,23 +63,19 @@ WorkerHost::~WorkerHost() {
   }
 }
 
+void WorkerHost::add_common(const worker_lifecycle::Spawn& c, std::vector<std::string>& out) const {
+  out.insert(out.end(), {"--worker-id", c.worker_id.value, "--model-ref", c.model_ref, "--bind", options_.bind_address,
+                         "--advertise", options_.advertised_host, "--port", "0", "--callback-url",
+                         options_.callback_base + "ready", "--shutdown-grace-ms",
+                         std::to_string(options_.shutdown_grace_ms), "--log-level", options_.log_level});
+  if (options_.auth_optional_on_loopback) out.emplace_back("--auth-optional-on-loopback");
+}
+
 std::vector<std::string> WorkerHost::arguments(const worker_lifecycle::Spawn& c) const {
-  std::vector<std::string> out{"--worker-id",
-                               c.worker_id.value,
-                               "--model",
+  std::vector<std::string> out{"--model",
                                c.model.path,
-                               "--model-ref",
-                               c.model_ref,
                                "--gpu-device",
                                names_inside(c.gpu_id),
-                               "--bind",
-                               options_.bind_address,
-                               "--advertise",
-                               options_.advertised_host,
-                               "--port",
-                               "0",
-                               "--callback-url",
-                               options_.callback_base + "ready",
                                "--progress-url",
                                options_.callback_base + "progress",
                                "--context",
@@ -97,11 +93,7 @@ std::vector<std::string> WorkerHost::arguments(const worker_lifecycle::Spawn& c)
                                "--threads",
                                std::to_string(options_.threads_count),
                                "--prefill-chunk",
-                               std::to_string(c.model.prefill_chunk),
-                               "--shutdown-grace-ms",
-                               std::to_string(options_.shutdown_grace_ms),
-                               "--log-level",
-                               options_.log_level};
+                               std::to_string(c.model.prefill_chunk)};
   if (c.model.digest) {
     out.insert(out.end(), {"--model-digest", c.model.digest->digest, "--model-stamp", c.model.digest->stamp});
   }
@@ -109,32 +101,16 @@ std::vector<std::string> WorkerHost::arguments(const worker_lifecycle::Spawn& c)
     out.insert(out.end(), {"--speculation", options_.speculation, "--speculation-tokens",
                            std::to_string(options_.speculation_tokens)});
   }
+  add_common(c, out);
   if (options_.step_counters) out.emplace_back("--step-counters");
-  if (options_.auth_optional_on_loopback) out.emplace_back("--auth-optional-on-loopback");
   return out;
 }
 
 std::vector<std::string> WorkerHost::adapter_arguments(const worker_lifecycle::Spawn& c) const {
   std::vector<std::string> out{
-      "--worker-id",
-      c.worker_id.value,
-      "--bind",
-      options_.bind_address,
-      "--advertise",
-      options_.advertised_host,
-      "--port",
-      "0",
-      "--callback-url",
-      options_.callback_base + "ready",
-      "--start-timeout-ms",
-      std::to_string(std::max(options_.start_timeout_ms - kAdapterReportsMs, kAdapterReportsMs)),
-      "--shutdown-grace-ms",
-      std::to_string(options_.shutdown_grace_ms),
-      "--device-class",
-      c.gpu_id.starts_with("engine-") ? "external" : c.gpu_id,
-      "--log-level",
-      options_.log_level};
-  if (options_.auth_optional_on_loopback) out.emplace_back("--auth-optional-on-loopback");
+      "--start-timeout-ms", std::to_string(std::max(options_.start_timeout_ms - kAdapterReportsMs, kAdapterReportsMs)),
+      "--device-class", engines::is_engine_device(c.gpu_id) ? "external" : c.gpu_id};
+  add_common(c, out);
   for (auto& argument : options_.engines->arguments(c.model_ref)) out.push_back(std::move(argument));
   const std::vector<std::string> command = options_.engines->command(c.model_ref);
   if (!command.empty()) out.emplace_back("--");

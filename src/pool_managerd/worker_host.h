@@ -55,6 +55,8 @@ class WorkerHost {
     std::unique_ptr<worker_lifecycle::WorkerLog> log;
     std::int64_t oom_kills_before = 0;
   };
+  // Adds what every worker is told, whatever engine it has; a flag without a value comes last.
+  void add_common(const worker_lifecycle::Spawn& command, std::vector<std::string>& out) const;
   std::vector<std::string> arguments(const worker_lifecycle::Spawn& command) const;
   std::vector<std::string> adapter_arguments(const worker_lifecycle::Spawn& command) const;
   void read_output(const std::string& id);

@@ -15,10 +15,11 @@ namespace {
 using config::EngineConfig;
 
 constexpr std::string_view kScheme = "engine:";
+constexpr std::string_view kDevicePrefix = "engine-";
 
 // Of an engine elsewhere its own; else the one whose memory it takes.
 std::string device_of(const EngineConfig& engine) {
-  return engine.device.empty() ? fmt::format("engine-{}", engine.name) : engine.device;
+  return engine.device.empty() ? fmt::format("{}{}", kDevicePrefix, engine.name) : engine.device;
 }
 
 // Names what answers: two pools with the same engine at the same place serve one model, and never one of files.
@@ -35,6 +36,8 @@ std::string digest_of(const EngineConfig& engine) {
 }  // namespace
 
 bool is_engine_ref(std::string_view model_ref) { return model_ref.starts_with(kScheme); }
+
+bool is_engine_device(std::string_view gpu_id) { return gpu_id.starts_with(kDevicePrefix); }
 
 EngineTable::EngineTable(std::vector<EngineConfig> engines) : engines_(std::move(engines)) {}
 
@@ -109,7 +112,6 @@ std::vector<std::string> EngineTable::arguments(const std::string& model_ref) co
   const EngineConfig& engine = **found;
   std::vector<std::string> out{"--engine",       engine.engine,
                                "--endpoint",     engine.endpoint,
-                               "--model-ref",    model_ref,
                                "--model-digest", digest_of(engine),
                                "--context",      std::to_string(engine.context_tokens),
                                "--slots",        std::to_string(engine.slots),

@@ -16,6 +16,8 @@ namespace llorch::pool_managerd::engines {
 
 // Whether a model reference names an engine rather than files: "engine:NAME".
 bool is_engine_ref(std::string_view model_ref);
+// Whether a device stands for an engine that runs elsewhere (EngineTable::devices).
+bool is_engine_device(std::string_view gpu_id);
 
 // Thread-safe.
 class EngineTable {
