@@ -73,26 +73,28 @@ class Window {
 // Some rows of a matrix: its parts in memory, decoded a tile at a time.
 class Rows {
  public:
-  Rows(const IntegerMatrix& matrix, const std::string& name) : m_(matrix), name_(name) {}
+  Rows(const IntegerMatrix& matrix, const std::string& name)
+      : m_(matrix),
+        name_(name),
+        transposed_(matrix.layout == IntegerLayout::kGptq || matrix.layout == IntegerLayout::kAwq) {}
 
   Result<> read(std::uint64_t first, std::uint64_t rows) {
     const std::uint64_t per_word = 32 / m_.bits, columns = m_.codes.dims[1];
     const std::uint64_t word = first / per_word, words = ceil_div(first + rows, per_word) - word;
-    const bool transposed = m_.layout == IntegerLayout::kGptq || m_.layout == IntegerLayout::kAwq;
     switch (m_.layout) {
       case IntegerLayout::kGptq: TRY(codes_.read(m_.codes, 0, m_.codes.dims[0], first, rows)); break;
       case IntegerLayout::kAwq: TRY(codes_.read(m_.codes, 0, m_.columns, word, words)); break;
       case IntegerLayout::kRows:
       case IntegerLayout::kBytes: TRY(codes_.read(m_.codes, first, rows, 0, columns)); break;
     }
-    if (transposed) {
+    if (transposed_) {
       TRY(scales_.read(m_.scales, 0, m_.groups, first, rows));
     } else {
       TRY(scales_.read(m_.scales, first, rows, 0, m_.groups));
     }
     if (!m_.zeros) return {};
-    return transposed ? zeros_.read(*m_.zeros, 0, m_.groups, word, words)
-                      : zeros_.read(*m_.zeros, word, words, 0, m_.groups);
+    return transposed_ ? zeros_.read(*m_.zeros, 0, m_.groups, word, words)
+                       : zeros_.read(*m_.zeros, word, words, 0, m_.groups);
   }
 
   // Decodes rows [first, first + rows) of those that were read, at most kTileRows: code - zero by column, and a scale a group.
@@ -102,18 +104,18 @@ class Rows {
     zero_of_.resize(rows * m_.groups);
     scale_of_.resize(rows * m_.groups);
     const plan::DType scale_type = *dtype_of(m_.scales.type);
-    const bool transposed = m_.layout == IntegerLayout::kGptq || m_.layout == IntegerLayout::kAwq;
     for (std::uint64_t i = 0; i < rows; ++i) {
       for (std::uint64_t group = 0; group < m_.groups; ++group) {
         const std::uint64_t row = first + i;
-        const float scale = transposed ? scales_.real(group, row, scale_type) : scales_.real(row, group, scale_type);
+        const float scale = transposed_ ? scales_.real(group, row, scale_type) : scales_.real(row, group, scale_type);
         if (!std::isfinite(scale)) return unsupported(row, group, fmt::format("has the scale {}", scale));
         scale_of_[i * m_.groups + group] = scale;
-        zero_of_[i * m_.groups + group] = zero(row, group);
-        if (m_.symmetric && zero(row, group) != middle())
-          return unsupported(
-              row, group,
-              fmt::format("has the zero {}, but its configuration says that it is symmetric", zero(row, group)));
+        const int z = zero(row, group);
+        zero_of_[i * m_.groups + group] = z;
+        if (m_.symmetric && z != middle()) {
+          return unsupported(row, group,
+                             fmt::format("has the zero {}, but its configuration says that it is symmetric", z));
+        }
       }
     }
     decode_codes(rows);
@@ -138,41 +140,50 @@ class Rows {
   int zero(std::uint64_t row, std::uint64_t group) const {
     if (!m_.zeros) return m_.layout == IntegerLayout::kBytes ? 0 : middle();
     const std::uint64_t per_word = 32 / m_.bits, place = row % per_word;
-    const std::uint32_t word =
-        m_.layout == IntegerLayout::kRows ? zeros_.word(row / per_word, group) : zeros_.word(group, row / per_word);
+    const std::uint32_t word = transposed_ ? zeros_.word(group, row / per_word) : zeros_.word(row / per_word, group);
     const std::uint64_t shift = (m_.layout == IntegerLayout::kAwq ? kAwqNibble[place] : place) * m_.bits;
     return static_cast<int>((word + (m_.zeros_less_one ? ones() : 0)) >> shift & mask());
   }
   std::uint32_t mask() const { return (1U << m_.bits) - 1; }
   std::uint32_t ones() const { return ~0U / mask(); }  // 1 in every code
 
-  // The rows of a tile beside each other: they are where words lie side by side.
   void decode_codes(std::uint64_t rows) {
     const std::uint64_t per_word = 32 / m_.bits;
+    const auto field = [&](std::uint32_t word, std::uint64_t place) {
+      return static_cast<int>(word >> place * m_.bits & mask());
+    };
+    switch (m_.layout) {
+      case IntegerLayout::kGptq:
+        return decode_by(rows, [&](std::uint64_t row, std::uint64_t column) {
+          return field(codes_.word(column / per_word, row), column % per_word);
+        });
+      case IntegerLayout::kAwq:
+        return decode_by(rows, [&](std::uint64_t row, std::uint64_t column) {
+          return field(codes_.word(column, row / per_word), kAwqNibble[row % per_word]);
+        });
+      case IntegerLayout::kRows:
+        return decode_by(rows, [&](std::uint64_t row, std::uint64_t column) {
+          return field(codes_.word(row, column / per_word), column % per_word);
+        });
+      case IntegerLayout::kBytes:
+        return decode_by(rows, [&](std::uint64_t row, std::uint64_t column) { return int{codes_.byte(row, column)}; });
+    }
+  }
+  // The rows of a tile beside each other: they are where words lie side by side.
+  template <class CodeAt>
+  void decode_by(std::uint64_t rows, CodeAt&& code_at) {
     for (std::uint64_t column = 0; column < m_.columns; ++column) {
       const std::uint64_t group = group_of(column);
       for (std::uint64_t i = 0; i < rows; ++i) {
-        const std::uint64_t row = first_ + i;
-        int code = 0;
-        switch (m_.layout) {
-          case IntegerLayout::kGptq:
-            code = static_cast<int>(codes_.word(column / per_word, row) >> column % per_word * m_.bits & mask());
-            break;
-          case IntegerLayout::kAwq:
-            code = static_cast<int>(codes_.word(column, row / 8) >> kAwqNibble[row % 8] * 4U & mask());
-            break;
-          case IntegerLayout::kRows:
-            code = static_cast<int>(codes_.word(row, column / per_word) >> column % per_word * m_.bits & mask());
-            break;
-          case IntegerLayout::kBytes: code = codes_.byte(row, column); break;
-        }
-        values_[i * m_.columns + column] = static_cast<std::int16_t>(code - zero_of_[i * m_.groups + group]);
+        values_[i * m_.columns + column] =
+            static_cast<std::int16_t>(code_at(first_ + i, column) - zero_of_[i * m_.groups + group]);
       }
     }
   }
 
   const IntegerMatrix& m_;
   const std::string& name_;
+  const bool transposed_;  // scales and zeros: groups by rows, not rows by groups
   Window codes_, scales_, zeros_;
   std::uint64_t first_ = 0;
   std::vector<std::int16_t> values_;

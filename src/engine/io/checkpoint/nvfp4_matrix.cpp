@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -37,16 +38,19 @@ class Bf16 final : public DerivedBytes {
     TRY(matrix_.scales.data.read(group, scales));
     const double global = TRY(global_scale());
     std::byte* to = out.data();
-    for (std::uint64_t element = first; element < end; ++element) {
-      const std::uint64_t at = element - group * kGroup;
-      const float scale = f8_e4m3_to_f32(static_cast<std::uint8_t>(scales[at / kGroup]));
+    for (std::uint64_t g = 0; g < groups; ++g) {
+      const auto scale = static_cast<double>(f8_e4m3_to_f32(static_cast<std::uint8_t>(scales[g])));
       if (std::isnan(scale)) return unsupported("has a scale that is no number");
-      const auto code = static_cast<unsigned>(codes[at / 2]) >> at % 2 * 4 & 15U;
-      // At most 6 significant bits before the scale of the matrix, so that the product is exact.
-      const double product = 0.5 * plan::kMxfp4Doubled[code] * static_cast<double>(scale);
-      const std::uint16_t half = f64_to_bf16(matrix_.divides ? product / global : product * global);
-      std::memcpy(to, &half, sizeof half);
-      to += sizeof half;
+      const std::uint64_t begins = (group + g) * kGroup;
+      for (std::uint64_t at = std::max(first, begins); at < std::min(end, begins + kGroup); ++at) {
+        const std::uint64_t i = at - group * kGroup;
+        const unsigned code = static_cast<unsigned>(codes[i / 2]) >> i % 2 * 4 & 15U;
+        // At most 6 significant bits before the scale of the matrix, so that the product is exact.
+        const double product = 0.5 * plan::kMxfp4Doubled[code] * scale;
+        const std::uint16_t half = f64_to_bf16(matrix_.divides ? product / global : product * global);
+        std::memcpy(to, &half, sizeof half);
+        to += sizeof half;
+      }
     }
     return {};
   }
