@@ -156,3 +156,14 @@ def test_kill_9_orchestratord_loses_no_job(settings):
             for key in ("prompt_sha256", "output_sha256", "parameters_sha256"):
                 assert receipt[key] == calm[key]
         assert QUERY not in stack.log("orchestratord")
+
+
+# OC-POOL-3001: a model of the list is ready whatever it does
+def test_a_reranker_can_be_preloaded(settings):
+    with Stack({**settings, "models.preload": "judge"}) as stack:
+        def tried():
+            preload = stack.request("GET", "/v2/health").json["preloads"][0]
+            return preload if preload["state"] == "ready" or preload["attempts"] >= 3 else None
+
+        preload = wait_for("the preload", tried)
+        assert preload["state"] == "ready", preload

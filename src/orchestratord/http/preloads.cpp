@@ -12,7 +12,6 @@ namespace llorch::orchestratord::http {
 namespace {
 
 using base::Error;
-using base::ErrorCode;
 
 constexpr std::int64_t kFirstDelayMs = 1000;
 constexpr std::int64_t kDelayMaxMs = 60'000;
@@ -38,17 +37,18 @@ class EndRenderer final : public streams::Renderer {
   int status_ = 200;
 };
 
-wire::SubmitRequest request_for(const std::string& model, bool makes_vectors, base::Entropy& entropy) {
+wire::SubmitRequest request_for(const std::string& model, wire::Workload workload, base::Entropy& entropy) {
   wire::SubmitRequest out;
   out.model = model;
   out.task_id = base::uuid_v4(entropy);
-  if (makes_vectors) {
-    out.workload = wire::Workload::kEmbedding;
-    out.input = wire::EmbeddingInputs{{{.text = std::string(kText), .tokens = {}}}};
-  } else {
+  if (workload == wire::Workload::kCompletion) {
     out.prompt = std::string(kText);
     out.max_tokens = 1;
+    return out;
   }
+  out.workload = workload;
+  out.input = wire::EmbeddingInputs{{{.text = std::string(kText), .tokens = {}}}};
+  if (workload == wire::Workload::kRerank) out.query = std::string(kText);
   return out;
 }
 
@@ -56,8 +56,7 @@ std::optional<Error> error_of(const base::Result<net::Response>& answer) {
   if (!answer) return answer.error();
   if (answer->status < 400) return std::nullopt;
   const auto body = wire::decode<wire::ErrorBody>(answer->body);
-  if (!body) return body.error();
-  return Error{base::error_code_from_name(body->code).value_or(ErrorCode::kInternal), body->message, {}};
+  return body ? wire::to_error(*body) : body.error();
 }
 
 }  // namespace
@@ -90,15 +89,15 @@ void Preloads::attempt(std::size_t index) {
   tasks::find_model(context_, context_.names->resolve(model), {}, [this, index](base::Result<tasks::FoundModel> found) {
     context_.desk->post([this, index, found = std::move(found)] {
       if (!found) return ended(index, found.error());
-      submit(index, found->model.facts.embedding_dimensions.has_value());
+      submit(index, models::workload_of(found->model.facts));
     });
   });
 }
 
-void Preloads::submit(std::size_t index, bool makes_vectors) {
+void Preloads::submit(std::size_t index, wire::Workload workload) {
   const std::string model = status()[index].model;
   const auto job = std::make_shared<tasks::DeferredJob>();
-  job->submission = {.request = request_for(model, makes_vectors, *context_.entropy),
+  job->submission = {.request = request_for(model, workload, *context_.entropy),
                      .caller = net::http::local_operator(),
                      .correlation_id = base::CorrelationId(base::uuid_v4(*context_.entropy))};
   job->make_renderer = [](const wire::SubmitReply&, const std::shared_ptr<const chat::Reading>&) {

@@ -25,7 +25,7 @@ class Preloads {
 
  private:
   void attempt(std::size_t index);
-  void submit(std::size_t index, bool makes_vectors);
+  void submit(std::size_t index, wire::Workload workload);
   void ended(std::size_t index, const std::optional<base::Error>& error);
 
   const Context& context_;

@@ -54,6 +54,11 @@ bool nobody_answered(ErrorCode code) {
 
 }  // namespace
 
+wire::Workload workload_of(const wire::ModelFacts& facts) {
+  if (facts.reranks.value_or(false)) return wire::Workload::kRerank;
+  return facts.embedding_dimensions ? wire::Workload::kEmbedding : wire::Workload::kCompletion;
+}
+
 void Catalog::pool_seen(const std::string& endpoint) {
   const std::lock_guard lock(mutex_);
   if (std::find(endpoints_.begin(), endpoints_.end(), endpoint) == endpoints_.end()) endpoints_.push_back(endpoint);

@@ -17,6 +17,7 @@
 #include "text/chat.h"
 #include "text/tokenizer.h"
 #include "wire/pool.h"
+#include "wire/task.h"
 
 namespace llorch::orchestratord::models {
 
@@ -29,6 +30,9 @@ struct KnownModel {
   std::shared_ptr<const ChatFormat> format, format_with_tools;
   std::optional<std::int64_t> timeout_ms{};  // of CatalogOptions::timeout_ms_of
 };
+
+// What a model does: one thing, and nothing else.
+wire::Workload workload_of(const wire::ModelFacts& facts);
 
 // Tokenizer and chat templates of one digest; what KnownModel points into.
 struct ModelText {

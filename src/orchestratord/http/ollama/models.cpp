@@ -5,6 +5,7 @@
 #include <cctype>
 
 #include "base/clock.h"
+#include "wire/json.h"
 
 namespace llorch::orchestratord::http::ollama {
 namespace {
@@ -63,8 +64,7 @@ std::string tags_body(const std::vector<ListedModel>& models, std::int64_t start
 std::string show_body(const models::KnownModel& model, std::int64_t started_unix_ms) {
   namespace formats = text::formats;
   const wire::ModelFacts& facts = model.facts;
-  const bool embeds = facts.embedding_dimensions.has_value();
-  json::array capabilities{facts.writes() ? "completion" : embeds ? "embedding" : "rerank"};
+  json::array capabilities{wire::enum_name(models::workload_of(facts))};
   const bool tells_here = model.chat != nullptr && model.chat->has_template();  // else its engine does
   const bool calls = tells_here && facts.writes() && model.format_with_tools->format != formats::Format::kGeneric;
   if (calls) capabilities.emplace_back("tools");
@@ -75,7 +75,7 @@ std::string show_body(const models::KnownModel& model, std::int64_t started_unix
   json::object info{{"general.architecture", facts.architecture}};
   info[facts.architecture + ".context_length"] = facts.context_length;
   info[facts.architecture + ".vocab_size"] = facts.vocab_size;
-  if (embeds) info[facts.architecture + ".embedding_length"] = *facts.embedding_dimensions;
+  if (facts.embedding_dimensions) info[facts.architecture + ".embedding_length"] = *facts.embedding_dimensions;
   return json::serialize(json::object{{"modelfile", ""},
                                       {"parameters", ""},
                                       {"template", ""},

@@ -89,24 +89,20 @@ void add_digest(base::Sha256& hash, const wire::EmbeddingInput& input) {
 }  // namespace
 
 base::Result<> check_workload(const wire::SubmitRequest& request, const wire::ModelFacts& facts) {
-  const wire::Workload wanted = request.workload.value_or(wire::Workload::kCompletion);
-  const wire::Workload done = facts.reranks.value_or(false) ? wire::Workload::kRerank
-                              : facts.embedding_dimensions  ? wire::Workload::kEmbedding
-                                                            : wire::Workload::kCompletion;
+  const wire::Workload wanted = request.workload.value_or(wire::Workload::kCompletion),
+                       done = models::workload_of(facts);
   if (wanted == done) return {};
   const auto reason = [done]() -> std::string_view {
     switch (done) {
       case wire::Workload::kCompletion:
         return "this model writes text and makes neither embeddings nor scores; name a model whose files say how its "
-               "rows are "
-               "pooled";
+               "rows are pooled";
       case wire::Workload::kEmbedding:
         return "this model makes embeddings and nothing else; send `input` with workload embedding, or name another "
                "model";
       case wire::Workload::kRerank:
         return "this model judges documents and does nothing else; send `query` and `input` with workload rerank, or "
-               "name "
-               "another model";
+               "name another model";
     }
     return "";
   };

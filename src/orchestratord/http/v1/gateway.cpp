@@ -21,29 +21,9 @@ using base::Error;
 using base::ErrorCode;
 
 // As /v2 sends it, but for the event `queued`, which this API does not have.
-class StreamRenderer final : public streams::Renderer {
+class StreamRenderer final : public streams::SseRenderer {
  public:
-  bool streams() const override { return true; }
-  Head head() const override { return sse_.head(); }
-  bool stateless() const override { return true; }
   void queued(const wire::QueuedEvent&, const streams::EventId&, std::string&) override {}
-  void started(const wire::StartedEvent& event, const streams::EventId& id, std::string& out) override {
-    sse_.started(event, id, out);
-  }
-  void token(const streams::TokenView& token, const streams::EventId& id, std::string& out) override {
-    sse_.token(token, id, out);
-  }
-  void metrics(const wire::MetricsEvent& event, std::string& out) override { sse_.metrics(event, out); }
-  void end(const wire::EndEvent& event, const streams::EventId& id, std::string& out) override {
-    sse_.end(event, id, out);
-  }
-  void error(const wire::ErrorBody& error, const std::optional<streams::EventId>& id, std::string& out) override {
-    sse_.error(error, id, out);
-  }
-  void keep_alive(std::string& out) override { sse_.keep_alive(out); }
-
- private:
-  streams::SseRenderer sse_;
 };
 
 net::http::Response admission_response(const wire::SubmitReply& reply) {

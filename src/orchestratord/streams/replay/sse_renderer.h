@@ -4,7 +4,7 @@
 
 namespace llorch::orchestratord::streams {
 
-class SseRenderer final : public Renderer {
+class SseRenderer : public Renderer {
  public:
   bool streams() const override { return true; }
   Head head() const override { return {.status = 200, .headers = net::http::sse_headers()}; }
