@@ -112,5 +112,6 @@ def test_an_engine_that_does_not_answer_is_a_failed_start_with_the_reason(tmp_pa
     with FakeEngine("vllm", key="sk-right") as engine, Pool(tmp_path, [entry(engine)]) as pool:
         pool.start("w1")
         wait_for("the worker to leave", lambda: "w1" not in pool.workers())
-        log = (tmp_path / "pool.log").read_text()
-        assert "WORKER_START_FAILED" in log and "api_key_file" in log
+        # Lines are written by a thread of their own.
+        wait_for("the reason in the log", lambda: "WORKER_START_FAILED" in (log := (tmp_path / "pool.log").read_text())
+                 and "api_key_file" in log)
