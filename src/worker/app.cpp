@@ -299,7 +299,7 @@ std::string speculation_method(const Options& o, const engine::inference::Engine
                   {{"method", o.speculation},
                    {"tokens_max", o.speculation_tokens},
                    {"rows_max", std::int64_t{engine.facts().proposal_rows_max}},
-                   {"copies_state", !engine.rewinds_by_rows()}});
+                   {"copies_state", !engine.facts().paged}});
   return o.speculation;
 }
 

@@ -292,7 +292,7 @@ bool EngineLoop::step() {
     return false;
   }
   engine::inference::DrawSinks draws;
-  if (engine_.draws()) {
+  if (engine_.facts().draws) {
     draws.draw = [&](SequenceId id) {
       return running_.at(id)->sequence().device_draw(engine::inference::kDrawEditsMax);
     };

@@ -84,7 +84,7 @@ std::vector<std::vector<TokenId>> generate(const Model& model, bool on_device, c
   using engine::inference::SequenceId;
   const auto backend = make_backend(device);
   const auto engine = load(model, {.chunk = 8, .slots = 3, .draws = on_device}, *backend);
-  EXPECT_EQ(engine->draws(), on_device);
+  EXPECT_EQ(engine->facts().draws, on_device);
   engine::inference::ContinuousBatch batch(*engine, {});
   const SamplingParams params[] = {{.temperature = 0},
                                    {.temperature = 0.9f, .top_p = 0.9f, .seed = 11},

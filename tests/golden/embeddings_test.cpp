@@ -119,7 +119,7 @@ TEST_P(Embeddings, AWholeSequenceTakesNoMore) {
   Device device(model(), {});
   ASSERT_TRUE(device.engine().prefill(0, inputs_[2].tokens));
   const auto more = device.engine().prefill(0, inputs_[2].tokens);
-  EXPECT_EQ(more.has_value(), !device.engine().wants_whole_sequences());
+  EXPECT_EQ(more.has_value(), !device.engine().facts().whole_sequences);
   EXPECT_TRUE(more || more.error().code == base::ErrorCode::kInvalidParams);
 }
 

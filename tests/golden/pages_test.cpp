@@ -99,7 +99,7 @@ TEST_P(Pages, ForkThenDiverge) {
     std::vector<paging::PageCopy> copies;
     ASSERT_TRUE(engine.pages().fork(2, 1, prompt, copies));
     EXPECT_EQ(copies.empty(), prompt % kPage == 0 || engine.pages().groups_count() == 0);
-    engine.copy_pages(copies);
+    engine.kv().copy(copies);
     ASSERT_TRUE(engine.fork({.from = 2, .to = 1}));
     std::vector<float> got_first, got_second;
     for (std::uint32_t at = prompt; at < prompt + 100; at += 20) {

@@ -87,7 +87,7 @@ class Bench {
       TRY(engine_.reset(slot));
       TRY(append(slot, context));
       if (stopped()) return {};
-      const std::uint32_t pages = engine_.caches_prefixes() ? context / kPageTokens : 0;
+      const std::uint32_t pages = engine_.facts().paged ? context / kPageTokens : 0;
       for (std::uint32_t page = 0; page < pages; ++page) engine_.pages().publish(slot, page, key_of(slot, page), 0);
       ++parts_done_;
     }
@@ -112,7 +112,7 @@ class Bench {
 
   // A slot that holds exactly `context` positions.
   Result<> restore(std::uint32_t slot, std::uint32_t context) {
-    if (!engine_.caches_prefixes()) {
+    if (!engine_.facts().paged) {
       TRY(engine_.reset(slot));
       return append(slot, context);
     }

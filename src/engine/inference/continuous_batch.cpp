@@ -16,16 +16,16 @@ namespace {
 
 scheduling::SchedulerOptions scheduler_options(const Engine& engine, const ContinuousBatchOptions& options) {
   const EngineFacts& facts = engine.facts();
-  const bool whole = engine.wants_whole_sequences();
+  const bool whole = engine.facts().whole_sequences;
   const bool chunked = options.prefill_chunk != 0 && !whole;
   return {.slots = facts.slots,
           .rows_max = facts.rows_max,
           .prefill_chunk = chunked ? std::min(options.prefill_chunk, facts.rows_max) : facts.rows_max,
           .context_tokens = facts.context_tokens,
           .whole_sequences = whole,
-          .cache_prefixes = engine.caches_prefixes() && !options.cache_salt.empty() && !whole,
+          .cache_prefixes = engine.facts().paged && !options.cache_salt.empty() && !whole,
           .cache_ttl_ms = options.cache_ttl_ms,
-          .rewinds_whole_steps = !engine.rewinds_by_rows()};
+          .rewinds_whole_steps = !engine.facts().paged};
 }
 
 }  // namespace
@@ -59,7 +59,7 @@ Result<> ContinuousBatch::add(const SequenceRequest& request) {
   if (request.images) TRY(engine_.check_images(request.images->grids, request.images->patch_rows));
   // Pages of long and short rotations differ for the same tokens.
   std::vector<std::byte> salt;
-  if (!request.images && !options_.cache_salt.empty() && !engine_.wants_whole_sequences()) {
+  if (!request.images && !options_.cache_salt.empty() && !engine_.facts().whole_sequences) {
     salt = options_.cache_salt;
     salt.push_back(engine_.rotates_long(request.tokens_max) ? std::byte{1} : std::byte{0});
   }
@@ -170,7 +170,7 @@ Result<StepOutput> ContinuousBatch::run(const scheduling::StepPlan& plan, const 
   }
   for (const scheduling::SlotFork& fork : plan.forks)
     TRY(engine_.fork({.from = fork.from, .to = fork.to, .tokens_max = fork.tokens_max}));
-  engine_.copy_pages(plan.page_copies);
+  engine_.kv().copy(plan.page_copies);
   for (const scheduling::SlotStart& begun : plan.starts) TRY(start(begun, plan));
   drawn_.assign(rows_.size(), false);
   if (rows_.empty()) return StepOutput{.logits = {}, .width = engine_.facts().output_width};

@@ -86,11 +86,11 @@ TEST(EngineDraw, ItsMemoryIsPredictedAndTakenOnlyWhenAskedFor) {
     const auto predicted = Engine::predict(file.path(), options, backend);
     const auto engine = Engine::load(file.path(), options, backend);
     ASSERT_TRUE(predicted && engine);
-    EXPECT_EQ((*engine)->draws(), draws);
+    EXPECT_EQ((*engine)->facts().draws, draws);
     EXPECT_EQ(predicted->total_bytes(), backend.memory_used_bytes());
   }
   RecordingBackend host;  // a device that leaves draws to others
-  EXPECT_FALSE(Engine::load(file.path(), {.draws = true}, host).value()->draws());
+  EXPECT_FALSE(Engine::load(file.path(), {.draws = true}, host).value()->facts().draws);
 }
 
 // Of a row that is drawn from nothing travels but what was drawn, and the host works while the device does.

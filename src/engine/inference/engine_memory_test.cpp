@@ -178,7 +178,7 @@ TEST(EngineFork, TheChildHoldsWhatTheParentHolds) {
   ASSERT_TRUE(engine.prefill(0, many(100)));
   std::vector<paging::PageCopy> copies;
   ASSERT_TRUE(engine.pages().fork(0, 2, engine.length(0), copies));
-  engine.copy_pages(copies);
+  engine.kv().copy(copies);
   ASSERT_TRUE(engine.fork({.from = 0, .to = 2}));
   EXPECT_EQ(engine.length(2), 100U);
   EXPECT_EQ(engine.pages().counts(0).used, 3U);  // one shared, the one begun copied

@@ -21,10 +21,11 @@ Result<> DraftModel::check(const Engine& engine) {
                       fmt::format("{} cannot draft: {}; name a draft model whose layers all attend to every position",
                                   engine.facts().architecture, why));
   };
-  if (engine.facts().pooling != plan::Pooling::kNone || engine.wants_whole_sequences())
+  if (engine.facts().pooling != plan::Pooling::kNone || engine.facts().whole_sequences)
     return refuse("it makes vectors, not tokens");
-  if (!engine.rewinds_by_rows()) return refuse("it has recurrent state, which cannot take tokens back");
-  if (engine.has_windows()) return refuse("it attends to a window, which it has left behind when it takes tokens back");
+  if (!engine.facts().paged) return refuse("it has recurrent state, which cannot take tokens back");
+  if (engine.facts().has_windows)
+    return refuse("it attends to a window, which it has left behind when it takes tokens back");
   return {};
 }
 
