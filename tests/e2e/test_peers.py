@@ -1,5 +1,6 @@
 """Models that one pool gives to another, watched directories, and models that have a worker before the first job."""
 
+import hashlib
 import hmac
 import os
 import shutil
@@ -13,6 +14,7 @@ from stack import MODEL, MODEL_F16, Stack, request, wait_for
 from test_pull import DATA, SHA256, ask_for, ended, model_of, published, pull, remove, settings_for
 
 CHECKSUM = f"sha256:{SHA256}"
+CHECKSUM_F16 = f"sha256:{hashlib.sha256(MODEL_F16.read_bytes()).hexdigest()}"
 
 
 class Second(Stack):
@@ -179,6 +181,11 @@ def test_a_watched_directory(tmp_path):
         assert model["checksum"] == CHECKSUM and model["pool_id"] == "pool-1"
         assert own.wait_terminal(own.submit(model="My_Tale", max_tokens=2)["job_id"])["status"] == "completed"
         assert '"watched_file_refused"' in own.log("pool-managerd") and model_of(own, "broken") is None
+        shutil.copy(MODEL_F16, watched / "incoming")
+        os.replace(watched / "incoming", watched / "My Tale.gguf")  # the name stands for what lies there now
+        wait_for("the name to be of the new file", lambda: model_of(own, "My_Tale")["checksum"] == CHECKSUM_F16)
+        done = own.wait_terminal(own.submit(model="My_Tale", max_tokens=2)["job_id"])
+        assert done["status"] == "completed" and done["receipt"]["model_digest"] == CHECKSUM_F16
         os.remove(watched / "My Tale.gguf")
         wait_for("the name to go", lambda: model_of(own, "My_Tale") is None)
 
