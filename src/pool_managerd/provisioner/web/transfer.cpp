@@ -20,6 +20,7 @@ using base::ErrorCode;
 constexpr long kConnectTimeoutMs = 15'000;
 constexpr long kSilentBytesPerSecond = 1024;
 constexpr std::size_t kHeadersMax = 64;
+constexpr long kReadBytes = 256 << 10;  // of one recv()
 
 void init_curl_once() {
   static std::once_flag once;
@@ -85,6 +86,7 @@ void Transfer::configure(const WebRequest& request) {
     set(CURLOPT_CAPATH, static_cast<const char*>(nullptr));
   }
   set(CURLOPT_NOSIGNAL, 1L);
+  set(CURLOPT_BUFFERSIZE, kReadBytes);
   set(CURLOPT_CONNECTTIMEOUT_MS, kConnectTimeoutMs);
   set(CURLOPT_LOW_SPEED_LIMIT, kSilentBytesPerSecond);
   set(CURLOPT_LOW_SPEED_TIME, std::max<long>(1, options_.stall_timeout_ms / 1000));
