@@ -9,6 +9,7 @@ import urllib.parse
 
 import pytest
 
+from embedding_model import add_dense, files_of, write_embedding_model
 from model_server import Hub, ModelServer
 from stack import MODEL, MODEL_F16, Stack, request, wait_for
 from test_pull import DATA, SHA256, ask_for, ended, model_of, published, pull, remove, settings_for
@@ -109,6 +110,23 @@ def test_the_source_says_what_and_a_peer_gives_it(tmp_path, server):
             storage.requests.clear()
             assert nodes.pull_to_second("hf:org/tales")["checksum"] == CHECKSUM
             assert storage.requests == []
+
+
+# A model of several files, some of them below its directory, comes from a peer as it is there.
+def test_a_peer_gives_a_directory(tmp_path, server):
+    directory = tmp_path / "embed"
+    write_embedding_model(directory)
+    add_dense(directory)
+    with ModelServer() as storage:
+        nodes = TwoNodes(tmp_path)
+        nodes.first.settings["models.pull.hub_url"] = server.url
+        Hub(server, storage, "org/embed", files_of(directory))
+        with nodes:
+            checksum = nodes.pull_to_first("hf:org/embed")["checksum"]
+            storage.requests.clear()
+            assert nodes.pull_to_second("hf:org/embed", checksum=checksum)["checksum"] == checksum
+            assert storage.requests == []
+            assert files_of(nodes.caches[1] / checksum.removeprefix("sha256:")) == files_of(directory)
 
 
 # A peer that has lost the model, gives other bytes or is gone costs nothing but a warning.

@@ -5,6 +5,7 @@
 #include <array>
 #include <cctype>
 
+#include "engine/io/model_layout.h"
 #include "pool_managerd/provisioner/sources/json_view.h"
 #include "pool_managerd/provisioner/sources/locate.h"
 
@@ -112,16 +113,6 @@ std::vector<HubFile> with_its_parts(const HubFile& file, const std::vector<HubFi
   return out;
 }
 
-// What a Hugging Face directory needs to be run.
-bool is_of_directory(const HubFile& file) {
-  static constexpr std::array<std::string_view, 9> kNames{
-      "config.json",           "generation_config.json",  "tokenizer.json",
-      "tokenizer_config.json", "special_tokens_map.json", "model.safetensors.index.json",
-      "chat_template.jinja",   "chat_template.json",      "preprocessor_config.json"};
-  if (file.path.find('/') != std::string::npos) return false;
-  return file.path.ends_with(".safetensors") || std::find(kNames.begin(), kNames.end(), file.path) != kNames.end();
-}
-
 tl::unexpected<base::Error> no_such_file(const std::string& what, const std::vector<HubFile>& files) {
   std::string names;
   for (const HubFile& file : files) {
@@ -155,11 +146,15 @@ base::Result<std::vector<HubFile>> choose(const std::string& selector, const std
     return with_its_parts(models.front(), files);
   }
   std::vector<HubFile> directory;
-  std::copy_if(files.begin(), files.end(), std::back_inserter(directory), is_of_directory);
-  const auto has = [&](std::string_view end) {
-    return std::any_of(directory.begin(), directory.end(), [&](const HubFile& f) { return f.path.ends_with(end); });
+  std::copy_if(files.begin(), files.end(), std::back_inserter(directory),
+               [](const HubFile& file) { return engine::io::is_of_hf_model(file.path); });
+  const auto is_config = [](const HubFile& file) { return file.path == engine::io::kHfConfigName; };
+  const auto is_weights = [](const HubFile& file) {
+    return file.path.ends_with(".safetensors") && file.path.find('/') == std::string::npos;
   };
-  if (!has("config.json") || !has(".safetensors")) return no_such_file("model that can be run", files);
+  if (std::ranges::none_of(directory, is_config) || std::ranges::none_of(directory, is_weights)) {
+    return no_such_file("model that can be run", files);
+  }
   return directory;
 }
 
@@ -176,7 +171,7 @@ base::Result<Artifact> locate_on_hub(const Source& source, const LocateContext& 
   const auto remote = [&](const HubFile& file) -> RemoteFile {
     const std::string url =
         fmt::format("{}/{}/resolve/{}/{}", context.settings.hub_url, source.location, commit, file.path);
-    return {.name = safe_file_name(file.path),
+    return {.name = safe_model_name(file.path),
             .request = request_for(url, context),
             .sha256 = file.sha256,
             .size_bytes = file.size_bytes};
