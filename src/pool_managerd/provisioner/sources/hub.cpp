@@ -6,7 +6,7 @@
 #include <cctype>
 
 #include "engine/io/model_layout.h"
-#include "pool_managerd/provisioner/sources/json_view.h"
+#include "pool_managerd/provisioner/sources/answer.h"
 #include "pool_managerd/provisioner/sources/locate.h"
 
 namespace llorch::pool_managerd::provisioner::sources {
@@ -49,7 +49,8 @@ base::Result<std::string> commit_of(const Source& source, const LocateContext& c
   const std::string url = fmt::format("{}/api/models/{}/revision/{}", context.settings.hub_url, source.location,
                                       source.revision.empty() ? "main" : source.revision);
   const auto reply = TRY(context.web.get_whole(request_for(url, context), kAnswerBytesMax, context.stop));
-  std::string commit = text_of(TRY(parse_answer(reply.body)), "sha");
+  const auto answer = TRY(parse_answer(reply.body));
+  std::string commit = text_of(&answer, "sha");
   const bool is_hex = commit.find_first_not_of("0123456789abcdef") == std::string::npos;
   if (commit.size() < 40 || commit.size() > 64 || !is_hex) {
     return base::fail(ErrorCode::kUntrustedArtifact, "the hub does not say which commit this is");
@@ -68,11 +69,10 @@ base::Result<std::vector<HubFile>> files_at(const Source& source, const std::str
     const auto tree = TRY(parse_answer(reply.body));
     if (!tree.is_array()) return base::fail(ErrorCode::kUntrustedArtifact, "the hub's list of files is none");
     for (const auto& item : tree.get_array()) {
-      if (text_of(item, "type") != "file" || out.size() >= kFilesMax) continue;
-      const auto* lfs = member(item, "lfs");
-      out.push_back({.path = text_of(item, "path"),
-                     .size_bytes = number_of(item, "size").value_or(0),
-                     .sha256 = lfs == nullptr ? std::string() : text_of(*lfs, "oid")});
+      if (text_of(&item, "type") != "file" || out.size() >= kFilesMax) continue;
+      out.push_back({.path = text_of(&item, "path"),
+                     .size_bytes = size_of(item).value_or(0),
+                     .sha256 = text_of(member(&item, "lfs"), "oid")});
       if (!is_sha256(out.back().sha256)) out.back().sha256.clear();
     }
     url = next_page(reply.head.header("link"));
