@@ -1,10 +1,9 @@
 #include "pool_managerd/directory_watch.h"
 
-#include <fmt/core.h>
-
 #include <utility>
 
 #include "base/log.h"
+#include "engine/io/model_digest.h"
 #include "engine/io/model_layout.h"
 #include "pool_managerd/provisioner/sources/source.h"
 
@@ -41,16 +40,16 @@ void DirectoryWatch::look_at(const fs::path& file, std::map<fs::path, Seen>& now
   const auto part = engine::io::gguf_part_name(file);
   if (file.extension() != ".gguf" || file.filename().string().starts_with('.') || (part && part->number != 1)) return;
   if (now.size() >= kWatchedModelsMax || !fs::is_regular_file(file, ec)) return;
-  Seen seen{.size_bytes = fs::file_size(file, ec), .changed = fs::last_write_time(file, ec)};
-  if (ec) return;
+  auto state = engine::io::model_stamp(file);
+  if (!state) return;
+  Seen seen{.state = *std::move(state)};
   const auto before = seen_.find(file);
-  const bool has_stayed =
-      before != seen_.end() && before->second.size_bytes == seen.size_bytes && before->second.changed == seen.changed;
+  const bool has_stayed = before != seen_.end() && before->second.state == seen.state;
   if (before != seen_.end()) seen.stamp = before->second.stamp;
   if (has_stayed) seen.is_checked = before->second.is_checked;
   if (has_stayed && !seen.is_checked) {
     seen.is_checked = true;
-    seen.stamp = fmt::format("{}-{}", seen.size_bytes, seen.changed.time_since_epoch().count());
+    seen.stamp = seen.state;
     if (const auto checked = options_.check(file); !checked) {
       seen.stamp.clear();
       base::log_event(base::LogLevel::kWarn, "watched_file_refused", {},

@@ -1,7 +1,5 @@
 #pragma once
 // Which models lie in the directories that are watched.
-#include <cstdint>
-#include <ctime>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -32,10 +30,9 @@ class DirectoryWatch {
 
  private:
   struct Seen {
-    std::uintmax_t size_bytes = 0;
-    std::filesystem::file_time_type changed;
+    std::string state;        // a stamp of all files of the model
     bool is_checked = false;  // in this state
-    std::string stamp;        // of the last state in which it was a model; empty: it was none
+    std::string stamp;        // the last state in which it was a model; empty: it was none
   };
   void look_at(const std::filesystem::path& file, std::map<std::filesystem::path, Seen>& now);
 

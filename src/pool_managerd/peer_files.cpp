@@ -85,12 +85,13 @@ void PeerFiles::list(const net::Request& request, const net::ExchangePtr& exchan
   thread_.post([this, digest = *std::move(digest), exchange] {
     wire::ModelFiles out{.checksum = checksum_of(digest), .files = {}};
     std::error_code ec;
-    for (fs::directory_iterator it(options_.provisioner->directory_of(digest), ec), end; !ec && it != end;
-         it.increment(ec)) {
+    const fs::path directory = options_.provisioner->directory_of(digest);
+    for (fs::recursive_directory_iterator it(directory, ec), end; !ec && it != end; it.increment(ec)) {
       std::error_code file_ec;
       if (!it->is_regular_file(file_ec)) continue;
       const auto size = it->file_size(file_ec);
-      if (!file_ec) out.files.push_back({it->path().filename().string(), static_cast<std::int64_t>(size)});
+      if (!file_ec)
+        out.files.push_back({it->path().lexically_relative(directory).string(), static_cast<std::int64_t>(size)});
     }
     if (out.files.empty()) return void(exchange->respond_error(no_such_file()));
     exchange->respond(net::http::json_response(200, wire::encode(out)));
@@ -116,7 +117,7 @@ void PeerFiles::send(const net::Request& request, const net::ExchangePtr& exchan
 base::Result<std::shared_ptr<PeerFiles::Sending>> PeerFiles::open(const net::Request& request,
                                                                   const std::string& digest) {
   const std::string& name = request.path_param("name");
-  if (provisioner::sources::safe_file_name(name) != name) return base::fail(no_such_file());
+  if (provisioner::sources::safe_model_name(name) != name) return base::fail(no_such_file());
   const auto sending = std::make_shared<Sending>(&sendings_);
   if (sendings_ > kSendingsMax) {
     return base::fail(ErrorCode::kServerBusy, "as many peers as this pool serves fetch models now; try again later");

@@ -1,6 +1,8 @@
 """A small model of embeddings: random weights, one token a byte and </s> behind them, the last row is the vector."""
 
 import json
+import random
+import struct
 import tarfile
 from pathlib import Path
 
@@ -9,6 +11,7 @@ from byte_tokenizer import byte_tokenizer
 ROOT = Path(__file__).resolve().parents[2]
 VOCABULARY = 384
 DIMENSIONS = 64
+DENSE_DIMENSIONS = 24
 END = 2  # the id of </s>
 
 
@@ -30,3 +33,22 @@ def write_embedding_model(directory):
     }
     (directory / "tokenizer.json").write_text(json.dumps(tokenizer))
     (directory / "tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>", "pad_token": "<pad>"}))
+
+
+def add_dense(directory, seed=7):
+    """A linear layer behind the pooling, as Sentence Transformers saves it."""
+    module = directory / "2_Dense"
+    module.mkdir()
+    (module / "config.json").write_text(json.dumps({
+        "in_features": DIMENSIONS, "out_features": DENSE_DIMENSIONS, "bias": False,
+        "activation_function": "torch.nn.modules.linear.Identity"}))
+    count = DENSE_DIMENSIONS * DIMENSIONS
+    weights = struct.pack(f"<{count}f", *(random.Random(seed).gauss(0, 0.1) for _ in range(count)))
+    header = json.dumps({"linear.weight": {"dtype": "F32", "shape": [DENSE_DIMENSIONS, DIMENSIONS],
+                                           "data_offsets": [0, len(weights)]}}).encode()
+    (module / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + weights)
+
+
+def files_of(directory):
+    """Relative name -> bytes."""
+    return {str(path.relative_to(directory)): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}

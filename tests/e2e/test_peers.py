@@ -1,5 +1,6 @@
 """Models that one pool gives to another, watched directories, and models that have a worker before the first job."""
 
+import hashlib
 import hmac
 import os
 import shutil
@@ -8,11 +9,13 @@ import urllib.parse
 
 import pytest
 
+from embedding_model import add_dense, files_of, write_embedding_model
 from model_server import Hub, ModelServer
 from stack import MODEL, MODEL_F16, Stack, request, wait_for
 from test_pull import DATA, SHA256, ask_for, ended, model_of, published, pull, remove, settings_for
 
 CHECKSUM = f"sha256:{SHA256}"
+CHECKSUM_F16 = f"sha256:{hashlib.sha256(MODEL_F16.read_bytes()).hexdigest()}"
 
 
 class Second(Stack):
@@ -109,6 +112,23 @@ def test_the_source_says_what_and_a_peer_gives_it(tmp_path, server):
             assert storage.requests == []
 
 
+# A model of several files, some of them below its directory, comes from a peer as it is there.
+def test_a_peer_gives_a_directory(tmp_path, server):
+    directory = tmp_path / "embed"
+    write_embedding_model(directory)
+    add_dense(directory)
+    with ModelServer() as storage:
+        nodes = TwoNodes(tmp_path)
+        nodes.first.settings["models.pull.hub_url"] = server.url
+        Hub(server, storage, "org/embed", files_of(directory))
+        with nodes:
+            checksum = nodes.pull_to_first("hf:org/embed")["checksum"]
+            storage.requests.clear()
+            assert nodes.pull_to_second("hf:org/embed", checksum=checksum)["checksum"] == checksum
+            assert storage.requests == []
+            assert files_of(nodes.caches[1] / checksum.removeprefix("sha256:")) == files_of(directory)
+
+
 # A peer that has lost the model, gives other bytes or is gone costs nothing but a warning.
 def test_a_peer_that_lies(nodes, server):
     server.add("/tale.gguf", DATA)
@@ -179,6 +199,11 @@ def test_a_watched_directory(tmp_path):
         assert model["checksum"] == CHECKSUM and model["pool_id"] == "pool-1"
         assert own.wait_terminal(own.submit(model="My_Tale", max_tokens=2)["job_id"])["status"] == "completed"
         assert '"watched_file_refused"' in own.log("pool-managerd") and model_of(own, "broken") is None
+        shutil.copy(MODEL_F16, watched / "incoming")
+        os.replace(watched / "incoming", watched / "My Tale.gguf")  # the name stands for what lies there now
+        wait_for("the name to be of the new file", lambda: model_of(own, "My_Tale")["checksum"] == CHECKSUM_F16)
+        done = own.wait_terminal(own.submit(model="My_Tale", max_tokens=2)["job_id"])
+        assert done["status"] == "completed" and done["receipt"]["model_digest"] == CHECKSUM_F16
         os.remove(watched / "My Tale.gguf")
         wait_for("the name to go", lambda: model_of(own, "My_Tale") is None)
 

@@ -19,6 +19,7 @@ import urllib.request
 
 import pytest
 
+from embedding_model import DENSE_DIMENSIONS, add_dense, files_of, write_embedding_model
 from model_server import COMMIT, Hub, ModelServer, add_package, wheel
 from stack import ALIAS, BIN, HANG_S, MODEL, MODEL_F16, Stack, clean_env, wait_for
 
@@ -161,6 +162,37 @@ def test_the_hub(tmp_path, server):
         storage.add("/blobs/tale-Q8_0.gguf", DATA[:-1] + b"!")
         assert remove(own, "tale")["bytes_freed"] == len(DATA)
         assert pull(own, f"hf:org/tales-GGUF@{COMMIT}:q8_0", "tale")["pull"]["error_code"] == "UNTRUSTED_ARTIFACT"
+
+
+# SYS-2.1.2#hf: of a repository that is a directory comes all that the engine reads, also below it: how an embedding is pooled and
+# the layer behind that; equal files are fetched as what they are, and nothing else comes.
+def test_a_repository_with_subdirectories(tmp_path, server):
+    directory = tmp_path / "models/embed"
+    write_embedding_model(directory)
+    add_dense(directory)
+    here = files_of(directory)
+    more = {"README.md": b"words", "modules.json": b"[]", "onnx/model.safetensors": b"x", "2_Dense/README.md": b"y",
+            "special_tokens_map.json": b"{}", "generation_config.json": b"{}", "additional_chat_templates/tools.jinja": b"{{ messages }}"}
+    (directory / "additional_chat_templates").mkdir()
+    for name in ("special_tokens_map.json", "generation_config.json", "additional_chat_templates/tools.jinja"):
+        here[name] = more[name]
+        (directory / name).write_bytes(more[name])
+    settings = settings_for(tmp_path / "cache", hub_url=server.url)
+    settings |= {"models.aliases.local": f"file:{directory}", "models.allowed_roots": f"{MODEL.parent},{directory.parent}"}
+    with ModelServer() as storage, Stack(settings) as own:
+        Hub(server, storage, "org/embed", {**here, **more})
+        model = pull(own, "hf:org/embed", "embed")
+        assert files_of(pathlib.Path(model["model_ref"].removeprefix("file:"))) == here, model
+        assert model["size_bytes"] == sum(map(len, here.values()))
+
+        def vector(name):
+            body = {"model": name, "input": ["There was a fox."]}
+            answer = wait_for("the model to be known", lambda: (a := own.request("POST", "/v1/embeddings", body)).status != 503 and a)
+            assert answer.status == 200, answer.body
+            return answer.json["data"][0]["embedding"]
+
+        assert len(vector("embed")) == DENSE_DIMENSIONS and vector("embed") == vector("local")
+        assert remove(own, "embed")["bytes_freed"] == model["size_bytes"] and published(tmp_path / "cache") == []
 
 
 # ORCH-3097: bytes that are not those that were asked for become no model, and leave nothing behind.

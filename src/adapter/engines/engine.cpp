@@ -6,12 +6,14 @@
 #include <array>
 #include <cctype>
 
-#include "adapter/engines/json_view.h"
 #include "adapter/engines/kinds.h"
+#include "base/json_view.h"
 
 namespace llorch::adapter::engines {
 namespace {
 
+namespace bj = boost::json;
+using namespace base::json;
 using base::Error;
 using base::ErrorCode;
 

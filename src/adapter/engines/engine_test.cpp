@@ -1,12 +1,13 @@
 #include "adapter/engines/engine.h"
+#include "base/json_view.h"
 
 #include <gmock/gmock.h>
-
-#include "adapter/engines/json_view.h"
 
 namespace llorch::adapter::engines {
 namespace {
 
+namespace bj = boost::json;
+using namespace base::json;
 using base::ErrorCode;
 using wire::StopReason;
 

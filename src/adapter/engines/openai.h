@@ -1,9 +1,12 @@
 #pragma once
 // The OpenAI API as others speak it too: completions and chat completions, streamed.
 #include "adapter/engines/engine.h"
-#include "adapter/engines/json_view.h"
+#include "base/json_view.h"
 
 namespace llorch::adapter::engines {
+
+namespace bj = boost::json;
+using namespace base::json;
 
 // `base_url` with /v1, unless it has a path of its own.
 std::string v1_url(const Target& target, std::string_view path);

@@ -3,12 +3,14 @@
 
 #include <array>
 
-#include "adapter/engines/json_view.h"
 #include "adapter/engines/kinds.h"
+#include "base/json_view.h"
 
 namespace llorch::adapter::engines {
 namespace {
 
+namespace bj = boost::json;
+using namespace base::json;
 using base::ErrorCode;
 
 constexpr std::array<std::string_view, 5> kParameters{"top_p", "top_k", "repetition_penalty", "frequency_penalty",

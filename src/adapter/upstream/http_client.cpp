@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/assert.h"
+#include "base/libcurl.h"
 #include "base/version.h"
 
 namespace llorch::adapter::upstream {
@@ -25,20 +26,10 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr int kIdleWaitMs = 60'000;  // a wakeup ends it earlier
 
-void init_curl_once() {
-  static std::once_flag once;
-  std::call_once(once, [] { ASSERT(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK, "libcurl does not start"); });
-}
-
-bool is_tls_failure(CURLcode code) {
-  return code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CONNECT_ERROR || code == CURLE_SSL_CERTPROBLEM ||
-         code == CURLE_SSL_CACERT_BADFILE || code == CURLE_SSL_ISSUER_ERROR;
-}
-
 // Says what happened to the connection and nothing of the request, which may hold a prompt or a key.
 base::Result<> outcome_of(CURL* easy, CURLcode code) {
   if (code == CURLE_OK) return {};
-  if (is_tls_failure(code)) {
+  if (base::is_tls_failure(code)) {
     return base::fail(base::Error{
         ErrorCode::kUnreachable,
         fmt::format("there is no trusted connection to the engine: {}", curl_easy_strerror(code)),
@@ -60,7 +51,7 @@ base::Result<> outcome_of(CURL* easy, CURLcode code) {
 class HttpClient::Impl {
  public:
   explicit Impl(ClientOptions options) : options_(std::move(options)) {
-    init_curl_once();
+    base::init_curl_once();
     multi_ = curl_multi_init();
     ASSERT(multi_ != nullptr, "libcurl gives no handle");
     thread_ = std::thread([this] { run(); });

@@ -273,6 +273,16 @@ TEST_F(ModelDirectory, TheDigestOfADirectoryCoversEveryFileThatMattersAndNoOther
   for (const auto& name : names) files.emplace_back(name, content(name));
   EXPECT_EQ(digest, digest_of_lines(files));
 
+  for (const auto& name : names) EXPECT_TRUE(is_of_hf_model(name)) << name;
+  for (const char* other : {"README.md", "onnx/model.safetensors", "2_Dense/README.md", "x/1_Pooling/config.json",
+                            "../config.json", "2_Dense/", ""}) {
+    EXPECT_FALSE(is_of_hf_model(other)) << other;
+  }
+  for (const char* below :
+       {"1_Pooling/config.json", "1_LogitScore/config.json", "2_Dense/config.json", "3_Dense/model.safetensors"}) {
+    EXPECT_TRUE(is_of_hf_model(below)) << below;
+  }
+
   put("README.md", "x");
   put("model-00003-of-00003.safetensors", "not of this model");
   EXPECT_EQ(model_digest(directory_).value(), digest);
@@ -288,6 +298,7 @@ TEST_F(ModelDirectory, TheDigestOfADirectoryCoversEveryFileThatMattersAndNoOther
     std::filesystem::create_directories((directory_ / added).parent_path());
     put(added, "");
     EXPECT_NE(model_digest(directory_).value(), digest) << added;
+    EXPECT_TRUE(is_of_hf_model(added));
     std::filesystem::remove(directory_ / added);
   }
   EXPECT_EQ(model_digest(directory_).value(), digest);

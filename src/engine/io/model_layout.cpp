@@ -68,6 +68,17 @@ bool is_present(const std::filesystem::path& path) {
   return std::filesystem::symlink_status(path, ec).type() != std::filesystem::file_type::not_found;
 }
 
+bool is_of_hf_model(std::string_view name) {
+  const std::size_t slash = name.rfind('/');
+  const std::string_view directory = name.substr(0, slash == std::string_view::npos ? 0 : slash);
+  const std::string_view file = name.substr(slash + 1);
+  if (std::ranges::find(kSideFiles, name) != std::end(kSideFiles) || name == kSafetensorsIndexName) return true;
+  if (directory.empty()) return file.ends_with(".safetensors");
+  if (directory == kMoreTemplatesDirectory) return file.ends_with(".jinja");
+  const bool is_dense = std::ranges::find(kDenseNames, directory) != kDenseNames.end();
+  return is_dense && (file == kHfConfigName || file == kSafetensorsName);
+}
+
 Result<std::vector<ModelFile>> more_chat_templates(const std::filesystem::path& directory) {
   namespace fs = std::filesystem;
   std::vector<ModelFile> files;

@@ -51,6 +51,10 @@ struct ModelFile {
 // CORRUPT_FILE (more than kModelFilesMax).
 base::Result<std::vector<ModelFile>> model_file_list(const std::filesystem::path& path);
 
+// Whether a file of this name, relative to a Hugging Face directory, is of that list where the weights' index names it: what to fetch of
+// a repository.
+bool is_of_hf_model(std::string_view name);
+
 // Whether a directory has an entry of this name: also a link that leads nowhere, which is an error to read and not an absent file.
 bool is_present(const std::filesystem::path& path);
 

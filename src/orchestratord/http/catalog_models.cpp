@@ -255,7 +255,7 @@ void CatalogModels::add_file(NamedModel model, const base::CorrelationId& correl
   model.model_ref = *std::move(ref);
   const std::string wanted = model.model_ref;
   context_.catalog->find(
-      {wanted, kDescribeWaitMs, correlation_id},
+      {wanted, kDescribeWaitMs, correlation_id, true},
       [this, done = std::move(done), model = std::move(model)](base::Result<models::KnownModel> found) mutable {
         if (!found) return done(base::fail(std::move(found).error()));
         if (!model.wanted_checksum.empty() && model.wanted_checksum != found->facts.digest) {

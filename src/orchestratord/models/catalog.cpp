@@ -80,15 +80,15 @@ void Catalog::find(const Wanted& wanted, Done done) {
     Entry& entry = it->second;
     entry.asked_for = ++questions_count_;
     const bool stale = options_.clock->now().mono_ms - entry.known_since_ms >= kFreshMs;
-    if (entry.known) {
+    if (entry.known && !wanted.anew) {
       answer = *entry.known;
     } else if (endpoints_.empty()) {
       answer = base::fail(unready("no pool manager is registered, so no model can be looked at; start pool-managerd"));
     } else {
       waiter = ++waiters_count_;
-      entry.waiters.emplace(*waiter, done);
+      (wanted.anew && entry.asking ? entry.waiters_for_next : entry.waiters).emplace(*waiter, done);
     }
-    if (!entry.asking && !endpoints_.empty() && (!entry.known || stale)) {
+    if (!entry.asking && !endpoints_.empty() && (!entry.known || stale || wanted.anew)) {
       entry.asking = true;
       question = Question{model_ref, wanted.correlation_id, endpoints_, {}};
     }
@@ -210,6 +210,7 @@ Catalog::Known Catalog::known(const Question& question, wire::ModelFacts facts,
 void Catalog::settle(const Question& question, base::Result<Known> result) {
   std::map<std::uint64_t, Done> waiters;
   std::optional<std::int64_t> left_out;
+  std::optional<Question> next;
   {
     const std::lock_guard lock(mutex_);
     if (!result) left_out = failure_lines_.admit(options_.clock->now().mono_ms);
@@ -222,7 +223,15 @@ void Catalog::settle(const Question& question, base::Result<Known> result) {
       entry.known_since_ms = options_.clock->now().mono_ms;
       forget_unused(question.model_ref);
     } else if (!entry.known || !base::info(result.error().code).retriable) {
-      entries_.erase(question.model_ref);  // gone, or not a model: nothing to serve from memory
+      entry.known.reset();  // gone, or not a model: nothing to serve from memory
+      entry.text_bytes = 0;
+    }
+    if (!entry.waiters_for_next.empty()) {
+      entry.waiters = std::exchange(entry.waiters_for_next, {});
+      entry.asking = true;
+      next = Question{question.model_ref, question.correlation_id, endpoints_, {}};
+    } else if (!entry.known) {
+      entries_.erase(question.model_ref);
     }
   }
   if (left_out) {
@@ -236,6 +245,7 @@ void Catalog::settle(const Question& question, base::Result<Known> result) {
   const base::Result<KnownModel> answer =
       result ? base::Result<KnownModel>(std::move(result->model)) : base::fail(std::move(result).error());
   for (auto& [id, done] : waiters) done(answer);
+  if (next) ask(*std::move(next));
 }
 
 // Those that nobody asked for the longest go first; a model that is being asked for stays.
@@ -264,10 +274,10 @@ void Catalog::expire(const std::string& model_ref, std::uint64_t waiter) {
     const std::lock_guard lock(mutex_);
     const auto entry = entries_.find(model_ref);
     if (entry == entries_.end()) return;
-    const auto it = entry->second.waiters.find(waiter);
-    if (it == entry->second.waiters.end()) return;
-    done = std::move(it->second);
-    entry->second.waiters.erase(it);
+    auto node = entry->second.waiters.extract(waiter);
+    if (!node) node = entry->second.waiters_for_next.extract(waiter);
+    if (!node) return;
+    done = std::move(node.mapped());
   }
   done(base::fail(unready("the pool is still reading the model; try again")));
 }

@@ -81,6 +81,7 @@ class Catalog {
     std::string model_ref;
     std::int64_t wait_ms = 0;
     base::CorrelationId correlation_id;  // of the request that brings it up
+    bool anew = false;                   // what was known, or asked for, before this question is no answer
   };
   using Done = std::function<void(base::Result<KnownModel>)>;
   // Calls `done` once, in a call of `runtime`, at the latest after `wait_ms`. Errors: POOL_UNREADY with retry_after_ms (no pool,
@@ -98,6 +99,7 @@ class Catalog {
     std::uint64_t asked_for = 0;  // when in the order of all questions
     bool asking = false;
     std::map<std::uint64_t, Done> waiters;
+    std::map<std::uint64_t, Done> waiters_for_next;  // the question under way is older than theirs
   };
   struct Known {
     KnownModel model;

@@ -34,7 +34,10 @@ class CatalogTest : public testing::Test {
                     query_ = std::string(request.query_param("ref").value_or("")) + " " +
                              std::string(request.query_param("kv_dtype").value_or(""));
                     if (const auto devices = request.query_param("devices")) query_ += " on " + std::string(*devices);
-                    if (silent_) return kept_.push_back(exchange);
+                    if (silent_) {
+                      const std::lock_guard lock(kept_mutex_);
+                      return kept_.push_back(exchange);
+                    }
                     if (error_) return void(exchange->respond_error(*error_));
                     wire::ModelFacts facts;
                     facts.model_ref = std::string(request.query_param("ref").value_or(""));
@@ -64,9 +67,9 @@ class CatalogTest : public testing::Test {
     catalog_ = std::make_unique<Catalog>(std::move(options));
   }
   base::Result<KnownModel> find(std::int64_t wait_ms = 60'000) { return find("file:/m.gguf", wait_ms); }
-  base::Result<KnownModel> find(const std::string& model_ref, std::int64_t wait_ms) {
+  base::Result<KnownModel> find(const std::string& model_ref, std::int64_t wait_ms, bool anew = false) {
     std::promise<base::Result<KnownModel>> done;
-    const Catalog::Wanted wanted{model_ref, wait_ms, base::CorrelationId("corr-1")};
+    const Catalog::Wanted wanted{model_ref, wait_ms, base::CorrelationId("corr-1"), anew};
     catalog_->find(wanted, [&](base::Result<KnownModel> r) { done.set_value(std::move(r)); });
     return done.get_future().get();
   }
@@ -89,6 +92,7 @@ class CatalogTest : public testing::Test {
   std::string blob_ = text::serialize(text::byte_bpe_data({}));
   std::optional<base::Error> error_;
   std::atomic<bool> silent_{false};
+  std::mutex kept_mutex_;
   std::vector<net::ExchangePtr> kept_;
 };
 
@@ -176,6 +180,33 @@ TEST_F(CatalogTest, AReplacedFileIsNoticed) {
   EXPECT_EQ(find()->facts.digest, "sha256:aa") << "answered from memory while it asks";
   while (find()->facts.digest != "sha256:bb") std::this_thread::yield();
   EXPECT_EQ(tokenizers_, 2);
+}
+
+// Who knows that the file is another one is not told of the old one, whether it is remembered or asked for already.
+TEST_F(CatalogTest, WhatIsAskedAnewIsOfTheFileAsItIs) {
+  catalog_->pool_seen(server_.url());
+  ASSERT_TRUE(find());
+  digest_ = "sha256:bb";
+  EXPECT_EQ(find("file:/m.gguf", 60'000, true)->facts.digest, "sha256:bb");
+  EXPECT_EQ(describes_, 2);
+
+  silent_ = true;
+  clock_.advance_ms(10'000);
+  ASSERT_TRUE(find()) << "which begins the question that stays without an answer";
+  while (describes_ < 3) std::this_thread::yield();
+  std::promise<base::Result<KnownModel>> done;
+  catalog_->find({"file:/m.gguf", 60'000, base::CorrelationId("corr-1"), true},
+                 [&](base::Result<KnownModel> known) { done.set_value(std::move(known)); });
+  silent_ = false;
+  digest_ = "sha256:cc";
+  net::ExchangePtr early;
+  while (early == nullptr) {
+    const std::lock_guard lock(kept_mutex_);
+    if (!kept_.empty()) early = std::exchange(kept_.front(), nullptr);
+  }
+  early->respond_error({ErrorCode::kTimeout, "", {}});
+  EXPECT_EQ(done.get_future().get()->facts.digest, "sha256:cc");
+  EXPECT_EQ(describes_, 4);
 }
 
 TEST_F(CatalogTest, ThePoolsErrorIsTheAnswerAndIsNotKept) {

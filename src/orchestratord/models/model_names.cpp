@@ -149,7 +149,7 @@ base::Result<ModelNames::Resolved> ModelNames::resolved(const wire::NamedModel& 
         {}}.with("reason", std::string("pulling"))
                           .with("retry_after_ms", kPullRetryAfterMs));
   }
-  return Resolved{TRY(resolve_model_ref(model.model_ref, {}, options_.roots)), model.checksum};
+  return Resolved{TRY(resolve_model_ref(model.model_ref, {}, options_.roots)), model.checksum, model.watched};
 }
 
 base::Result<ModelNames::Resolved> ModelNames::resolve(std::string_view model) const {
@@ -157,7 +157,7 @@ base::Result<ModelNames::Resolved> ModelNames::resolve(std::string_view model) c
     const std::lock_guard lock(mutex_);
     if (const auto it = models_.find(model); it != models_.end()) return resolved(it->second);
   }
-  return Resolved{TRY(resolve_model_ref(model, options_.configured, options_.roots)), {}};
+  return Resolved{TRY(resolve_model_ref(model, options_.configured, options_.roots))};
 }
 
 base::Result<ModelNames::Resolved> ModelNames::use(std::string_view model) {

@@ -34,6 +34,7 @@ class ModelNames {
   struct Resolved {
     std::string model_ref;  // file:/absolute/path
     std::string checksum;   // "sha256:<hex>" that the model must have; empty: any
+    bool is_watched = false;
   };
   // A name or a file: reference. Errors: those of resolve_model_ref(); MODEL_DEPRECATED (a retired model); POOL_UNREADY with
   // retry_after_ms (it is being fetched).

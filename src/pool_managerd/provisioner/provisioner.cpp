@@ -60,7 +60,7 @@ std::optional<fs::path> model_in(const fs::path& directory) {
 std::int64_t bytes_in(const fs::path& directory) {
   std::int64_t bytes = 0;
   std::error_code ec;
-  for (fs::directory_iterator it(directory, ec), end; !ec && it != end; it.increment(ec)) {
+  for (fs::recursive_directory_iterator it(directory, ec), end; !ec && it != end; it.increment(ec)) {
     std::error_code size_ec;
     const auto size = it->file_size(size_ec);
     if (!size_ec) bytes += static_cast<std::int64_t>(size);
@@ -84,7 +84,7 @@ std::string signature_in(const fs::path& directory) {
 
 base::Result<> sync_all(const fs::path& directory) {
   std::error_code ec;
-  for (fs::directory_iterator it(directory, ec), end; !ec && it != end; it.increment(ec)) {
+  for (fs::recursive_directory_iterator it(directory, ec), end; !ec && it != end; it.increment(ec)) {
     const int fd = ::open(it->path().c_str(), O_RDONLY | O_CLOEXEC);
     const bool synced = fd >= 0 && ::fsync(fd) == 0;
     const int error = errno;
@@ -93,6 +93,16 @@ base::Result<> sync_all(const fs::path& directory) {
     TRY(base::sync_parent_directory(it->path()));
   }
   return {};
+}
+
+// Of each file while it is fetched: its checksum, so that two sources of one file have one. Nothing is twice in a model.
+std::vector<std::string> part_names(const sources::Artifact& artifact) {
+  std::vector<std::string> out;
+  for (const auto& file : artifact.files) {
+    const bool is_known = !file.sha256.empty() && std::ranges::find(out, file.sha256) == out.end();
+    out.push_back(is_known ? file.sha256 : hex_of(artifact.pinned + "\n" + file.name));
+  }
+  return out;
 }
 
 base::Result<ArchiveMember> member_of(const fs::path& archive, const std::string& wanted) {
@@ -318,7 +328,7 @@ base::Result<Provisioner::Published> Provisioner::pull_from_peer(const PullPtr& 
   for (const wire::ModelFile& file : list.files) {
     web::WebRequest each = request;
     each.url += "/" + net::http::percent_encode(file.name);
-    sources::RemoteFile remote{.name = sources::safe_file_name(file.name),
+    sources::RemoteFile remote{.name = sources::safe_model_name(file.name),
                                .request = std::move(each),
                                .sha256 = {},
                                .size_bytes = file.size_bytes};
@@ -337,17 +347,16 @@ base::Result<Provisioner::Published> Provisioner::pull_from_peer(const PullPtr& 
 base::Result<Provisioner::Published> Provisioner::pull_artifact(const PullPtr& pull, web::Web& web,
                                                                 sources::Artifact artifact,
                                                                 const std::string& checksum) {
-  const std::string name =
-      artifact.files.front().sha256.empty() ? hex_of(artifact.pinned) : artifact.files.front().sha256;
+  const std::vector<std::string> names = part_names(artifact);
   {
     std::unique_lock lock(mutex_);
     pull->status.source = artifact.pinned;
     // Two sources of one file: the second finds what the first has fetched.
-    while (busy_.contains(name)) {
+    while (std::ranges::any_of(names, [this](const std::string& name) { return busy_.contains(name); })) {
       if (pull->stop.requested()) return base::fail(ErrorCode::kCancelled, "the pull was cancelled");
       wake_.wait_for(lock, std::chrono::milliseconds(200));
     }
-    busy_.insert(name);
+    busy_.insert(names.begin(), names.end());
   }
   base::Result<Published> result = [&]() -> base::Result<Published> {
     if (!artifact.is_archive && artifact.files.size() == 1) {
@@ -356,7 +365,7 @@ base::Result<Provisioner::Published> Provisioner::pull_artifact(const PullPtr& p
     return publish(pull, web, TRY(fetch(pull, web, std::move(artifact))), checksum);
   }();
   const std::lock_guard lock(mutex_);
-  busy_.erase(name);
+  for (const std::string& name : names) busy_.erase(name);
   wake_.notify_all();
   return result;
 }
@@ -383,11 +392,12 @@ base::Result<Provisioner::Fetched> Provisioner::fetch(const PullPtr& pull, web::
   Fetched out{.parts = {}, .artifact = std::move(artifact)};
   std::int64_t before = 0, total = 0;
   for (const auto& file : out.artifact.files) total += file.size_bytes.value_or(0);
-  for (const auto& file : out.artifact.files) {
-    const std::string name = file.sha256.empty() ? hex_of(out.artifact.pinned + "\n" + file.name) : file.sha256;
+  const std::vector<std::string> names = part_names(out.artifact);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto& file = out.artifact.files[i];
     out.parts.push_back(TRY(download::download(web,
                                                {.request = file.request,
-                                                .stem = partial() / name,
+                                                .stem = partial() / names[i],
                                                 .sha256 = file.sha256,
                                                 .size_bytes = file.size_bytes,
                                                 .connections = options_.connections},
@@ -413,6 +423,7 @@ base::Result<fs::path> Provisioner::stage(const PullPtr& pull, const Fetched& fe
       std::error_code ec;
       std::string name = files[i].name;
       if (files.size() == 1 && !name.ends_with(".gguf")) name += ".gguf";
+      TRY(base::ensure_private_directory((directory / name).parent_path()));
       // A second name for the bytes: if this process ends now, they are still what a next attempt goes on with.
       fs::create_hard_link(fetched.parts[i].data_path(), directory / name, ec);
       if (ec) return base::fail(base::io_error("cannot link", directory / name, ec.value()));

@@ -88,6 +88,18 @@ TEST(Sources, WhatIsNoReference) {
   }
 }
 
+TEST(Sources, OnlyWhatTheEngineReadsKeepsItsDirectory) {
+  for (const char* name : {"config.json", "1_Pooling/config.json", "2_Dense/model.safetensors",
+                           "additional_chat_templates/tools.jinja", "m.gguf"}) {
+    EXPECT_EQ(sources::safe_model_name(name), name);
+  }
+  EXPECT_EQ(sources::safe_model_name("onnx/model.safetensors"), "model.safetensors");
+  EXPECT_EQ(sources::safe_model_name("../1_Pooling/config.json"), "config.json");
+  EXPECT_EQ(sources::safe_model_name("/1_Pooling/config.json"), "config.json");
+  EXPECT_EQ(sources::safe_model_name("1_Pooling/../config.json"), "config.json");
+  EXPECT_EQ(sources::safe_model_name("additional_chat_templates/..\\..jinja"), "additional_chat_templates/jinja");
+}
+
 RC_GTEST_PROP(Sources, NoNameLeadsOutOfItsDirectory, ()) {
   const auto text =
       *rc::gen::container<std::string>(rc::gen::element('.', '/', '\\', 'a', '\0', '\xff', '-', '?', '%'));

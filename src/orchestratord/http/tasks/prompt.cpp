@@ -15,6 +15,7 @@ namespace {
 
 // A request waits this long for a model nobody has looked at yet.
 constexpr std::int64_t kModelWaitMs = 2000;
+constexpr std::int64_t kReplacedRetryAfterMs = 1000;
 
 // What the worker is to continue, and the text whose hash is kept.
 base::Result<text::ChatPrompt> prompt_of(const wire::SubmitRequest& request, const models::KnownModel& model,
@@ -66,6 +67,14 @@ base::Error other_file(const std::string& found) {
                      "the model's file has another checksum than the model that has this name; pull it again",
                      {}}
       .with("found", found);
+}
+
+// Which the name of a file in a watched directory becomes once it has been looked at.
+base::Error replaced_file() {
+  return base::Error{base::ErrorCode::kPoolUnready,
+                     "the model's file was replaced and is being looked at; the name is the new file's in a moment",
+                     {}}
+      .with("retry_after_ms", kReplacedRetryAfterMs);
 }
 
 }  // namespace
@@ -122,6 +131,7 @@ void find_model(const Context& context, base::Result<models::ModelNames::Resolve
                          done = std::move(done)](base::Result<models::KnownModel> found) {
                           if (!found) return done(base::fail(std::move(found).error()));
                           if (!resolved.checksum.empty() && resolved.checksum != found->facts.digest) {
+                            if (resolved.is_watched) return done(base::fail(replaced_file()));
                             metrics->verification("changed_file");
                             return done(base::fail(other_file(found->facts.digest)));
                           }

@@ -109,6 +109,7 @@ class Fetch {
   struct Part {
     ByteRange range;
     std::int64_t at = 0;    // offset of the next byte
+    std::string gathered;   // what has come of its chunk: a write a chunk costs half of one for each of curl's 16 KiB
     bool is_wrong = false;  // not the range that was asked for, or of another file
     std::unique_ptr<web::Transfer> transfer;
   };
@@ -151,11 +152,21 @@ class Fetch {
                     (!etag.empty() && !remote_.etag.empty() && etag != remote_.etag);
     if (part.is_wrong) return false;
     bytes = bytes.substr(0, static_cast<std::size_t>(part.range.end - part.at));
-    if (auto written = file_.write(part.at, bytes); !written) {
-      write_failure_ = std::move(written).error();
-      return false;
+    while (!bytes.empty()) {
+      const std::int64_t chunk_end =
+          std::min(part.range.end, (part.at / PartFile::kChunkBytes + 1) * PartFile::kChunkBytes);
+      const std::string_view now = bytes.substr(0, static_cast<std::size_t>(chunk_end - part.at));
+      bytes.remove_prefix(now.size());
+      part.gathered.append(now);
+      part.at += static_cast<std::int64_t>(now.size());
+      if (part.at < chunk_end) return true;
+      const std::int64_t begin = part.at - static_cast<std::int64_t>(part.gathered.size());
+      if (auto written = file_.write(begin, part.gathered); !written) {
+        write_failure_ = std::move(written).error();
+        return false;
+      }
+      part.gathered.clear();
     }
-    part.at += static_cast<std::int64_t>(bytes.size());
     return true;
   }
 

@@ -169,6 +169,8 @@ void PartFile::release(const web::ByteRange& range) {
 
 base::Result<> PartFile::write(std::int64_t offset, std::string_view bytes) {
   TRY(write_all(data_fd_, offset, bytes, data_path()));
+  ::sync_file_range(data_fd_, offset, static_cast<std::int64_t>(bytes.size()),
+                    SYNC_FILE_RANGE_WRITE);  // else all waits for the end
   const std::int64_t end = offset + static_cast<std::int64_t>(bytes.size());
   for (auto i = static_cast<std::size_t>(offset / kChunkBytes); i < chunks_.size() && chunk_end(i) <= end; ++i) {
     if (chunks_[i] == kHere) continue;
@@ -194,8 +196,6 @@ base::Result<> PartFile::hash_ready(bool wait) {
     end = chunk_end(static_cast<std::size_t>(end / kChunkBytes));
   }
   if (end == hashed_) return {};
-  // It gets the disk to work on what it holds by now, too: else all of it waits for the end.
-  ::sync_file_range(data_fd_, hashed_, end - hashed_, SYNC_FILE_RANGE_WRITE);
   hashing_ =
       std::async(std::launch::async, [this, from = Hashed{hash_, hashed_}, end] { return hash_up_to(from, end); });
   return {};

@@ -5,7 +5,8 @@
 #include <array>
 #include <cctype>
 
-#include "pool_managerd/provisioner/sources/json_view.h"
+#include "engine/io/model_layout.h"
+#include "pool_managerd/provisioner/sources/answer.h"
 #include "pool_managerd/provisioner/sources/locate.h"
 
 namespace llorch::pool_managerd::provisioner::sources {
@@ -48,7 +49,8 @@ base::Result<std::string> commit_of(const Source& source, const LocateContext& c
   const std::string url = fmt::format("{}/api/models/{}/revision/{}", context.settings.hub_url, source.location,
                                       source.revision.empty() ? "main" : source.revision);
   const auto reply = TRY(context.web.get_whole(request_for(url, context), kAnswerBytesMax, context.stop));
-  std::string commit = text_of(TRY(parse_answer(reply.body)), "sha");
+  const auto answer = TRY(parse_answer(reply.body));
+  std::string commit = text_of(&answer, "sha");
   const bool is_hex = commit.find_first_not_of("0123456789abcdef") == std::string::npos;
   if (commit.size() < 40 || commit.size() > 64 || !is_hex) {
     return base::fail(ErrorCode::kUntrustedArtifact, "the hub does not say which commit this is");
@@ -67,11 +69,10 @@ base::Result<std::vector<HubFile>> files_at(const Source& source, const std::str
     const auto tree = TRY(parse_answer(reply.body));
     if (!tree.is_array()) return base::fail(ErrorCode::kUntrustedArtifact, "the hub's list of files is none");
     for (const auto& item : tree.get_array()) {
-      if (text_of(item, "type") != "file" || out.size() >= kFilesMax) continue;
-      const auto* lfs = member(item, "lfs");
-      out.push_back({.path = text_of(item, "path"),
-                     .size_bytes = number_of(item, "size").value_or(0),
-                     .sha256 = lfs == nullptr ? std::string() : text_of(*lfs, "oid")});
+      if (text_of(&item, "type") != "file" || out.size() >= kFilesMax) continue;
+      out.push_back({.path = text_of(&item, "path"),
+                     .size_bytes = size_of(item).value_or(0),
+                     .sha256 = text_of(member(&item, "lfs"), "oid")});
       if (!is_sha256(out.back().sha256)) out.back().sha256.clear();
     }
     url = next_page(reply.head.header("link"));
@@ -112,16 +113,6 @@ std::vector<HubFile> with_its_parts(const HubFile& file, const std::vector<HubFi
   return out;
 }
 
-// What a Hugging Face directory needs to be run.
-bool is_of_directory(const HubFile& file) {
-  static constexpr std::array<std::string_view, 9> kNames{
-      "config.json",           "generation_config.json",  "tokenizer.json",
-      "tokenizer_config.json", "special_tokens_map.json", "model.safetensors.index.json",
-      "chat_template.jinja",   "chat_template.json",      "preprocessor_config.json"};
-  if (file.path.find('/') != std::string::npos) return false;
-  return file.path.ends_with(".safetensors") || std::find(kNames.begin(), kNames.end(), file.path) != kNames.end();
-}
-
 tl::unexpected<base::Error> no_such_file(const std::string& what, const std::vector<HubFile>& files) {
   std::string names;
   for (const HubFile& file : files) {
@@ -155,11 +146,15 @@ base::Result<std::vector<HubFile>> choose(const std::string& selector, const std
     return with_its_parts(models.front(), files);
   }
   std::vector<HubFile> directory;
-  std::copy_if(files.begin(), files.end(), std::back_inserter(directory), is_of_directory);
-  const auto has = [&](std::string_view end) {
-    return std::any_of(directory.begin(), directory.end(), [&](const HubFile& f) { return f.path.ends_with(end); });
+  std::copy_if(files.begin(), files.end(), std::back_inserter(directory),
+               [](const HubFile& file) { return engine::io::is_of_hf_model(file.path); });
+  const auto is_config = [](const HubFile& file) { return file.path == engine::io::kHfConfigName; };
+  const auto is_weights = [](const HubFile& file) {
+    return file.path.ends_with(".safetensors") && file.path.find('/') == std::string::npos;
   };
-  if (!has("config.json") || !has(".safetensors")) return no_such_file("model that can be run", files);
+  if (std::ranges::none_of(directory, is_config) || std::ranges::none_of(directory, is_weights)) {
+    return no_such_file("model that can be run", files);
+  }
   return directory;
 }
 
@@ -176,7 +171,7 @@ base::Result<Artifact> locate_on_hub(const Source& source, const LocateContext& 
   const auto remote = [&](const HubFile& file) -> RemoteFile {
     const std::string url =
         fmt::format("{}/{}/resolve/{}/{}", context.settings.hub_url, source.location, commit, file.path);
-    return {.name = safe_file_name(file.path),
+    return {.name = safe_model_name(file.path),
             .request = request_for(url, context),
             .sha256 = file.sha256,
             .size_bytes = file.size_bytes};

@@ -20,7 +20,7 @@ struct SourceSettings {
 };
 
 struct RemoteFile {
-  std::string name;         // a safe_file_name()
+  std::string name;         // a safe_model_name()
   web::WebRequest request;  // where it is
   std::string sha256;       // hex; empty: the source does not say
   std::optional<std::int64_t> size_bytes;

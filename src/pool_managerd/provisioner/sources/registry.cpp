@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "net/http/url.h"
-#include "pool_managerd/provisioner/sources/json_view.h"
+#include "pool_managerd/provisioner/sources/answer.h"
 #include "pool_managerd/provisioner/sources/locate.h"
 
 namespace llorch::pool_managerd::provisioner::sources {
@@ -39,18 +39,17 @@ base::Result<std::string> token_for(std::string_view challenge, const LocateCont
                   net::http::percent_encode(parameter(challenge, "scope")));
   const auto reply = TRY(context.web.get_whole({.url = url}, kAnswerBytesMax, context.stop));
   const auto answer = TRY(parse_answer(reply.body));
-  std::string token = text_of(answer, "token");
-  if (token.empty()) token = text_of(answer, "access_token");
+  std::string token = text_of(&answer, "token");
+  if (token.empty()) token = text_of(&answer, "access_token");
   const bool is_plain = std::all_of(token.begin(), token.end(), [](unsigned char c) { return c > 0x20 && c < 0x7f; });
   if (token.empty() || !is_plain) return base::fail(ErrorCode::kUntrustedArtifact, "the registry gives no token");
   return "Bearer " + token;
 }
 
 bool is_model(const boost::json::value& layer) {
-  const std::string type = text_of(layer, "mediaType");
+  const std::string type = text_of(&layer, "mediaType");
   if (type == "application/vnd.ollama.image.model" || type.find("gguf") != std::string::npos) return true;
-  const auto* annotations = member(layer, "annotations");
-  return annotations != nullptr && text_of(*annotations, "org.opencontainers.image.title").ends_with(".gguf");
+  return text_of(member(&layer, "annotations"), "org.opencontainers.image.title").ends_with(".gguf");
 }
 
 }  // namespace
@@ -72,17 +71,17 @@ base::Result<Artifact> locate_in_registry(const Source& source, const LocateCont
   if (source.revision.starts_with("sha256:") && source.revision.substr(7) != digest) {
     return base::fail(ErrorCode::kUntrustedArtifact, "the registry's manifest has another digest than was asked for");
   }
-  const auto* layers = member(manifest, "layers");
+  const auto* layers = member(&manifest, "layers");
   Artifact out{.pinned = fmt::format("oci:{}@sha256:{}", source.location, digest)};
   if (layers != nullptr && layers->is_array()) {
     for (const auto& layer : layers->get_array()) {
-      const std::string layer_digest = text_of(layer, "digest");
+      const std::string layer_digest = text_of(&layer, "digest");
       if (!is_model(layer) || !layer_digest.starts_with("sha256:") || !is_sha256(layer_digest.substr(7))) continue;
       request.url = fmt::format("{}/v2/{}/blobs/{}", server, repository, layer_digest);
       out.files.push_back({.name = safe_file_name(repository) + ".gguf",
                            .request = request,
                            .sha256 = layer_digest.substr(7),
-                           .size_bytes = number_of(layer, "size")});
+                           .size_bytes = size_of(layer)});
       return out;
     }
   }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "engine/io/model_layout.h"
+
 namespace llorch::pool_managerd::provisioner::sources {
 namespace {
 
@@ -132,6 +134,12 @@ std::string safe_file_name(std::string_view path) {
   if (out.size() > kNameMax) out.erase(0, out.size() - kNameMax);  // the extension stays
   out.erase(0, std::min(out.find_first_not_of('.'), out.size()));
   return out.empty() ? "model" : out;
+}
+
+std::string safe_model_name(std::string_view path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string_view::npos || !engine::io::is_of_hf_model(path)) return safe_file_name(path);
+  return std::string(path.substr(0, slash + 1)) + safe_file_name(path.substr(slash + 1));
 }
 
 }  // namespace llorch::pool_managerd::provisioner::sources

@@ -24,5 +24,7 @@ base::Result<Source> parse_source(std::string_view text);
 // The last part of `path` as a name of a file here: A-Z, a-z, 0-9, dot, underscore and dash, no dot at its begin, at most 128
 // characters, never empty. No server names a file outside of the directory it is for.
 std::string safe_file_name(std::string_view path);
+// As safe_file_name(), but for what the engine reads below a Hugging Face directory: that keeps its directory (1_Pooling/config.json).
+std::string safe_model_name(std::string_view path);
 
 }  // namespace llorch::pool_managerd::provisioner::sources

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <mutex>
 
 #include "base/assert.h"
+#include "base/libcurl.h"
 #include "base/log.h"
 #include "base/version.h"
 
@@ -20,11 +20,7 @@ using base::ErrorCode;
 constexpr long kConnectTimeoutMs = 15'000;
 constexpr long kSilentBytesPerSecond = 1024;
 constexpr std::size_t kHeadersMax = 64;
-
-void init_curl_once() {
-  static std::once_flag once;
-  std::call_once(once, [] { ASSERT(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK, "libcurl does not start"); });
-}
+constexpr long kReadBytes = 256 << 10;  // of one recv()
 
 std::string_view trimmed(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
@@ -32,16 +28,11 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-bool is_tls_failure(CURLcode code) {
-  return code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CONNECT_ERROR || code == CURLE_SSL_CERTPROBLEM ||
-         code == CURLE_SSL_CACERT_BADFILE || code == CURLE_SSL_ISSUER_ERROR;
-}
-
 }  // namespace
 
 base::Result<std::unique_ptr<Transfer>> Transfer::make(const WebOptions& options, RateLimit& limit,
                                                        const StopFlag& stop, const WebRequest& request, Sink sink) {
-  init_curl_once();
+  base::init_curl_once();
   Address address = TRY(address_of(request.url));
   TRY(check_egress(options.egress, address));
   std::unique_ptr<Transfer> out(new Transfer(options, limit, stop, std::move(address), std::move(sink)));
@@ -85,6 +76,7 @@ void Transfer::configure(const WebRequest& request) {
     set(CURLOPT_CAPATH, static_cast<const char*>(nullptr));
   }
   set(CURLOPT_NOSIGNAL, 1L);
+  set(CURLOPT_BUFFERSIZE, kReadBytes);
   set(CURLOPT_CONNECTTIMEOUT_MS, kConnectTimeoutMs);
   set(CURLOPT_LOW_SPEED_LIMIT, kSilentBytesPerSecond);
   set(CURLOPT_LOW_SPEED_TIME, std::max<long>(1, options_.stall_timeout_ms / 1000));
@@ -177,7 +169,7 @@ base::Result<> Transfer::outcome(int raw_code) {
                           .with("host", address_.host));
   }
   if (code == CURLE_ABORTED_BY_CALLBACK) return base::fail(ErrorCode::kCancelled, "the pull was cancelled");
-  if (is_tls_failure(code)) {
+  if (base::is_tls_failure(code)) {
     return base::fail(base::Error{
         ErrorCode::kUnreachable,
         fmt::format("no trusted connection to {}: {}; models.pull.ca_file names certificates "

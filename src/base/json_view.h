@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace llorch::adapter::engines {
+namespace llorch::base::json {
 
 namespace bj = boost::json;
 
@@ -38,4 +38,4 @@ inline std::optional<std::int64_t> number_of(const bj::value* value) {
 }
 inline bool is_true(const bj::value* value) { return value != nullptr && value->is_bool() && value->get_bool(); }
 
-}  // namespace llorch::adapter::engines
+}  // namespace llorch::base::json
