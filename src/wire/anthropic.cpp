@@ -108,7 +108,7 @@ struct Table<MessagesRequest> {
       optional("temperature", &S::temperature, "0 is greedy. Omitted: 1.", {0, 1}),
       optional("top_p", &S::top_p, "Smallest set of tokens with this probability mass; 1 is off.", {0, 1}),
       optional("top_k", &S::top_k, "Most likely tokens kept; 0 is off.", {0, 10'000'000}),
-      optional("stop_sequences", &S::stop_sequences, "Texts that end the output; they are not part of it.", {0, 4}),
+      optional("stop_sequences", &S::stop_sequences, "Texts that end the output; they are not part of it.", {0, kStopTextsMax}),
       optional("seed", &S::seed, "Omitted: one is chosen; the receipt has it."),
       optional("diagnostics", &S::diagnostics, kChangesNothing),
       optional("inference_geo", &S::inference_geo, kChangesNothing),

@@ -71,7 +71,7 @@ TEST(Decode, NamesTheFieldAndTheReason) {
       {R"({"model":"m","prompt":"p","max_tokens":1,"temperature":"hot"})", "temperature", "type"},
       {R"({"model":"m","prompt":"p","max_tokens":1,"priority":"urgent"})", "priority", "enum"},
       {R"({"model":"m","prompt":"p","max_tokens":1,"seed":-1})", "seed", "range"},
-      {R"({"model":"m","prompt":"p","max_tokens":1,"stop":["a","b","c","d","e"]})", "stop", "length"},
+      {R"({"model":"m","prompt":"p","max_tokens":1,"stop":["1","2","3","4","5","6","7","8","9","10","11","12","13","14","15","16","17"]})", "stop", "length"},
       {R"({"model":"m","prompt":"p","max_tokens":1,"stop":[1]})", "stop[0]", "type"},
       {R"({"model":"m","prompt":"p","max_tokens":1,"task_id":"a b"})", "task_id", "charset"},
       {R"({"model":"m","prompt":"p","max_tokens":1,"colour":"red"})", "colour", "unknown"},

@@ -85,7 +85,7 @@ struct Table<OllamaOptions> {
       optional("mirostat", &S::mirostat, "1 or 2: this version of mirostat instead of the cuts; 0 is off.", {0, 2}),
       optional("mirostat_tau", &S::mirostat_tau, "Surprise mirostat aims at, in bits per token.", {0, 20}),
       optional("mirostat_eta", &S::mirostat_eta, "How fast mirostat corrects itself.", {0, 1}),
-      optional("stop", &S::stop, "Texts that end the output; they are not part of it.", {0, 4})};
+      optional("stop", &S::stop, "Texts that end the output; they are not part of it.", {0, kStopTextsMax})};
 };
 
 template <>
