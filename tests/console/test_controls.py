@@ -365,7 +365,7 @@ def test_a_model_is_pulled_pinned_and_removed(page, tmp_path):
         page.wait_text(".pull .outcome", "my-tale is here.")
         page.wait_text(".models", "fits now")
         page.click_text("button", "Pin")
-        page.wait_text(".models", "pinned")
+        page.wait_text(".models", "Unpin")  # "pinned" stands in this test's directory, which is shown, too
         assert [m["model_id"] for m in own.request("GET", "/v2/catalog/models").json["models"] if m.get("pinned")] == ["my-tale"]
         page.click_text("button", "Remove …")
         page.click_text("button", "Remove", "dialog[open]")
