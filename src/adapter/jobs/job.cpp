@@ -17,6 +17,8 @@ using base::LogLevel;
 // Bytes a slow reader may leave unread before the engine's connection is not read any more.
 constexpr std::size_t kQueuedBytesMax = 256 << 10;
 constexpr std::size_t kRefusalBytesMax = 64 << 10;
+// What an engine may still send after the answer's end, in time; a connection that is done by then serves the next job.
+constexpr std::int64_t kTailMs = 2'000;
 
 void append(std::string& out, std::string_view event, std::string_view json) {
   net::sse::append_event(out, {.event = event, .data = json});
@@ -82,6 +84,7 @@ bool Job::on_data(std::string_view bytes) {
   if (ended_) return true;
   if (head_.status != 200) {
     refusal_.append(bytes.substr(0, kRefusalBytesMax - std::min(kRefusalBytesMax, refusal_.size())));
+    if (refusal_.size() >= kRefusalBytesMax) refused();  // a reason is shorter, and this may never end
     return true;
   }
   if (order_.exchange->queued_bytes() > kQueuedBytesMax) {
@@ -144,14 +147,16 @@ void Job::on_end(const base::Result<>& result) {
     service_.engine_failed();
     return attempt_failed(result.error(), true);
   }
-  if (head_.status != 200) {
-    if (head_.status >= 500) service_.engine_failed();
-    return attempt_failed(engines::refusal(head_.status, refusal_, head_.retry_after_ms), may_pass(head_.status));
-  }
+  if (head_.status != 200) return refused();
   // Not every server says that it is done; one that gave a reason is.
   if (stop_reason_ || tokens_counted_ || service_.options_.engine->ends_with_answer()) return complete();
   service_.engine_failed();
   attempt_failed({ErrorCode::kIoError, "its answer broke off", {}}, true);
+}
+
+void Job::refused() {
+  if (head_.status >= 500) service_.engine_failed();
+  attempt_failed(engines::refusal(head_.status, refusal_, head_.retry_after_ms), may_pass(head_.status));
 }
 
 void Job::attempt_failed(Error error, bool may_help) {
@@ -180,7 +185,11 @@ void Job::attempt_failed(Error error, bool may_help) {
 }
 
 void Job::complete() {
-  transfer_.reset();  // its connection is kept for the next job
+  if (transfer_) {
+    service_.options_.client->post_after(kTailMs,
+                                         [client = service_.options_.client, id = *transfer_] { client->cancel(id); });
+    transfer_.reset();
+  }
   const auto done = writer_.finish(tokens_counted_.value_or(0), events_);
   if (!done) return fail(done.error());
   if (!stop_reason_ && writer_.tokens_out() >= order_.request.max_tokens) stop_reason_ = wire::StopReason::kMaxTokens;

@@ -36,6 +36,8 @@ class Job : public std::enable_shared_from_this<Job> {
   bool on_data(std::string_view bytes);
   void on_end(const base::Result<>& result);
   void take(const engines::Piece& piece);
+  // The engine answered with another status than 200.
+  void refused();
   // An attempt is over: again, if nothing has been told yet and it may help, else the end.
   void attempt_failed(base::Error error, bool may_help);
   void complete();
