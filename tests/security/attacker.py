@@ -3,7 +3,9 @@
 import hashlib
 import hmac
 import http.client
+import http.server
 import json
+import threading
 import urllib.parse
 
 from stack import HANG_S, Response
@@ -79,3 +81,44 @@ def first_bytes(url, path, headers=None, timeout_s=HANG_S):
         return connection.getresponse().status
     finally:
         connection.close()
+
+
+class Listener:
+    """Keeps every request it gets, with all headers, and answers with what it is told to."""
+
+    def __init__(self, host="127.0.0.1"):
+        self.requests = []
+        self.answer = lambda handler: (500, {}, b"{}")
+        listener = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                listener.requests.append((self.command, self.path, dict(self.headers), body))
+                status, headers, reply = listener.answer(self)
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(reply)))
+                self.end_headers()
+                self.wfile.write(reply)
+
+            do_POST = do_DELETE = do_GET
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer((host, 0), Handler)
+        self.url = f"http://{host}:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+    def tokens(self):
+        return {headers["Authorization"].removeprefix("Bearer ") for _, _, headers, _ in self.requests
+                if "Authorization" in headers}

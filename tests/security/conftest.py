@@ -1,3 +1,4 @@
+import json
 import pathlib
 import sys
 
@@ -6,6 +7,9 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 
 from stack import BIN, MODEL, Stack  # noqa: E402
+
+from engine_stack import entry  # noqa: E402
+from fake_engine import FakeEngine  # noqa: E402
 
 from attacker import OPERATOR, READER, TENANTS, secret  # noqa: E402
 
@@ -26,13 +30,16 @@ def open_stack():
 
 @pytest.fixture(scope="module")
 def guarded_stack(tmp_path_factory):
-    """With an operator, two tenants and a reader."""
+    """With an operator, two tenants, a reader, and an engine of another system (the model `tale`)."""
     directory = tmp_path_factory.mktemp("secrets")
     tenants = "".join(f"    - id: {name}\n      token_file: {secret(directory, name, token)}\n"
                       for name, token in TENANTS.items())
     reader = secret(directory, "reader", READER)
     config = directory / "config.yaml"
-    config.write_text(f"auth:\n  reader_token_files: [{reader}]\norchestratord:\n  tenants:\n{tenants}")
-    config.chmod(0o600)
-    with Stack(token=OPERATOR, env={"LLORCH_CONFIG": str(config)}) as running:
-        yield running
+    with FakeEngine("openai") as engine:
+        config.write_text(f"auth:\n  reader_token_files: [{reader}]\norchestratord:\n  tenants:\n{tenants}"
+                          f"pool-managerd:\n  engines: [{json.dumps(entry(engine))}]\n")
+        config.chmod(0o600)
+        settings = {"models.aliases.tale": "engine:tale"}
+        with Stack(token=OPERATOR, settings=settings, env={"LLORCH_CONFIG": str(config)}) as running:
+            yield running

@@ -13,6 +13,7 @@ from stack import REPO, wait_for
 MAY = {"open": {"operator", "tenant", "reader", "node"}, "public": {"operator", "tenant", "reader", "node"}, "reader": {"operator", "reader"}, "tenant": {"operator", "tenant"},
        "operator": {"operator"}, "node": {"node"}}
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+DAEMONS = {"orchestratord", "pool-managerd", "worker-orcd", "worker-adapterd"}
 # What must not be done to a stack that other tests use, or would be done to nobody: tried only by who may not.
 HARMFUL = {"/shutdown", "/v2/store/backup"}
 
@@ -31,32 +32,37 @@ def served(log):
 
 @pytest.fixture(scope="module")
 def routes(guarded_stack):
-    guarded_stack.wait_terminal(guarded_stack.submit(max_tokens=1)["job_id"])
+    for model in ("demo", "tale"):  # a worker of each kind
+        guarded_stack.wait_terminal(guarded_stack.submit(model=model, max_tokens=1)["job_id"])
     logs = [guarded_stack.log("orchestratord"), guarded_stack.log("pool-managerd")]
-    logs += [path.read_text() for path in guarded_stack.dir.rglob("worker-*.log")][:1]
-    assert len(logs) == 3
+    logs += [path.read_text() for path in guarded_stack.dir.rglob("worker-*.log")]
     return {key: scope for log in logs for key, scope in served(log).items()}
 
 
 def test_the_guide_has_the_routes_that_there_are(routes):
     assert routes == documented()
-    assert {daemon for daemon, _, _ in routes} == {"orchestratord", "pool-managerd", "worker-orcd"}
+    assert {daemon for daemon, _, _ in routes} == DAEMONS
 
 
 def tokens_at(stack, daemon):
     """(role, token) of those that a daemon knows, and tokens that it does not."""
     node = Node(stack.credential_file.read_text())
     tenant = TENANTS["alice"]
+    worker = [("operator", node.control)], [OPERATOR, tenant, READER, node.token, node.worker]
     return {"orchestratord": ([("operator", OPERATOR), ("tenant", tenant), ("reader", READER), ("node", node.token)],
                               [node.control, node.worker]),
             "pool-managerd": ([("operator", OPERATOR), ("operator", node.control), ("reader", READER), ("node", node.worker)],
                               [tenant, node.token]),
-            "worker-orcd": ([("operator", node.control)], [OPERATOR, tenant, READER, node.token, node.worker])}[daemon]
+            "worker-orcd": worker, "worker-adapterd": worker}[daemon]
 
 
 def url_of(stack, daemon):
+    def worker(of_engine):
+        return next(w["uri"] for w in stack.workers()
+                    if w["status"] in ("ready", "busy") and w["model_ref"].startswith("engine:") == of_engine)
+
     return {"orchestratord": lambda: stack.url, "pool-managerd": lambda: stack.pool_url,
-            "worker-orcd": lambda: stack.ready_worker()["uri"]}[daemon]()
+            "worker-orcd": lambda: worker(False), "worker-adapterd": lambda: worker(True)}[daemon]()
 
 
 def probe(stack, daemon, method, path, token=None):

@@ -86,8 +86,9 @@ const Engine* engine_of(std::string_view kind) {
 }
 
 Error refusal(int status, std::string_view body, std::optional<std::int64_t> retry_after_ms) {
-  const Said said = said_in(body);
+  Said said = said_in(body);
   Error error = mapped(status, said);
+  if (status == 401 || status == 403) said = {};  // what it says of the key may repeat it
   if (status != 0) error = std::move(error).with("upstream_status", std::int64_t{status});
   if (said.code) error = std::move(error).with("upstream_code", *said.code);
   if (said.type) error = std::move(error).with("upstream_type", *said.type);

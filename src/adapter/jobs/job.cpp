@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/log.h"
@@ -17,6 +19,11 @@ using base::LogLevel;
 // Bytes a slow reader may leave unread before the engine's connection is not read any more.
 constexpr std::size_t kQueuedBytesMax = 256 << 10;
 constexpr std::size_t kRefusalBytesMax = 64 << 10;
+// What an engine may still send behind the answer's end; a connection that is done by then serves the next job.
+constexpr std::int64_t kTailMs = 2'000;
+constexpr std::size_t kTailBytesMax = 64 << 10;
+// More than any prompt has. Counts are added up by whoever reads the job's end.
+constexpr std::int64_t kTokensMax = std::numeric_limits<std::int32_t>::max();
 
 void append(std::string& out, std::string_view event, std::string_view json) {
   net::sse::append_event(out, {.event = event, .data = json});
@@ -79,9 +86,10 @@ void Job::on_head(const upstream::Head& head) {
 }
 
 bool Job::on_data(std::string_view bytes) {
-  if (ended_) return true;
+  if (ended_) return pass_over(bytes);
   if (head_.status != 200) {
     refusal_.append(bytes.substr(0, kRefusalBytesMax - std::min(kRefusalBytesMax, refusal_.size())));
+    if (refusal_.size() >= kRefusalBytesMax) refused();  // a reason is shorter, and this may never end
     return true;
   }
   if (order_.exchange->queued_bytes() > kQueuedBytesMax) {
@@ -116,6 +124,13 @@ bool Job::on_data(std::string_view bytes) {
   return true;
 }
 
+// What comes behind the end of the answer.
+bool Job::pass_over(std::string_view bytes) {
+  tail_bytes_ += bytes.size();
+  if (tail_ && tail_bytes_ > kTailBytesMax) service_.options_.client->cancel(*std::exchange(tail_, std::nullopt));
+  return true;
+}
+
 void Job::take(const engines::Piece& piece) {
   if (piece.error) {
     const bool busy = piece.error->code == ErrorCode::kWorkerBusy;
@@ -132,7 +147,7 @@ void Job::take(const engines::Piece& piece) {
     if (!added) return fail(added.error());
   }
   if (piece.stop) stop_reason_ = piece.stop;
-  if (piece.tokens_in) tokens_in_ = piece.tokens_in;
+  if (piece.tokens_in) tokens_in_ = std::clamp<std::int64_t>(*piece.tokens_in, 0, kTokensMax);
   if (piece.tokens_out) tokens_counted_ = piece.tokens_out;
   last_seen_ = piece.last;
 }
@@ -144,14 +159,16 @@ void Job::on_end(const base::Result<>& result) {
     service_.engine_failed();
     return attempt_failed(result.error(), true);
   }
-  if (head_.status != 200) {
-    if (head_.status >= 500) service_.engine_failed();
-    return attempt_failed(engines::refusal(head_.status, refusal_, head_.retry_after_ms), may_pass(head_.status));
-  }
+  if (head_.status != 200) return refused();
   // Not every server says that it is done; one that gave a reason is.
   if (stop_reason_ || tokens_counted_ || service_.options_.engine->ends_with_answer()) return complete();
   service_.engine_failed();
   attempt_failed({ErrorCode::kIoError, "its answer broke off", {}}, true);
+}
+
+void Job::refused() {
+  if (head_.status >= 500) service_.engine_failed();
+  attempt_failed(engines::refusal(head_.status, refusal_, head_.retry_after_ms), may_pass(head_.status));
 }
 
 void Job::attempt_failed(Error error, bool may_help) {
@@ -180,7 +197,11 @@ void Job::attempt_failed(Error error, bool may_help) {
 }
 
 void Job::complete() {
-  transfer_.reset();  // its connection is kept for the next job
+  if (transfer_) {
+    tail_ = std::exchange(transfer_, std::nullopt);
+    service_.options_.client->post_after(kTailMs,
+                                         [client = service_.options_.client, id = *tail_] { client->cancel(id); });
+  }
   const auto done = writer_.finish(tokens_counted_.value_or(0), events_);
   if (!done) return fail(done.error());
   if (!stop_reason_ && writer_.tokens_out() >= order_.request.max_tokens) stop_reason_ = wire::StopReason::kMaxTokens;

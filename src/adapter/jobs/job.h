@@ -34,8 +34,11 @@ class Job : public std::enable_shared_from_this<Job> {
   void ask();
   void on_head(const upstream::Head& head);
   bool on_data(std::string_view bytes);
+  bool pass_over(std::string_view bytes);
   void on_end(const base::Result<>& result);
   void take(const engines::Piece& piece);
+  // The engine answered with another status than 200.
+  void refused();
   // An attempt is over: again, if nothing has been told yet and it may help, else the end.
   void attempt_failed(base::Error error, bool may_help);
   void complete();
@@ -48,6 +51,8 @@ class Job : public std::enable_shared_from_this<Job> {
   output::TokenWriter writer_;
   std::string events_;  // of one read, on their way
   std::optional<upstream::TransferId> transfer_;
+  std::optional<upstream::TransferId> tail_;  // of an answer whose end was read
+  std::size_t tail_bytes_ = 0;
   upstream::Head head_;
   std::string refusal_;
   net::sse::Decoder decoder_;

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
+#include <future>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -313,37 +313,56 @@ void HttpClient::cancel(TransferId id) { impl_->cancel(id); }
 void HttpClient::resume(TransferId id) { impl_->resume(id); }
 void HttpClient::stop() { impl_->stop(); }
 
+namespace {
+
+// A call that somebody waits for. The transfer's callbacks own it together: once the last of them is gone, with an end or without,
+// nobody can answer any more and the wait is over.
+class Waiting {
+ public:
+  explicit Waiting(std::size_t body_bytes_max) : body_bytes_max_(body_bytes_max) {}
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+  ~Waiting() {
+    if (!ended_) answer_.set_value(base::fail(ErrorCode::kShuttingDown, "the client was stopped during the call"));
+  }
+  std::future<base::Result<Reply>> answer() { return answer_.get_future(); }
+  void head(const Head& head) { reply_.head = head; }
+  void data(std::string_view bytes) {
+    const std::size_t room = body_bytes_max_ - reply_.body.size();
+    too_long_ = too_long_ || bytes.size() > room;
+    reply_.body.append(bytes.substr(0, room));
+  }
+  void end(const base::Result<>& result) {
+    ended_ = true;
+    if (!result) return answer_.set_value(base::fail(result.error()));
+    if (too_long_) return answer_.set_value(base::fail(ErrorCode::kPayloadTooLarge, "the engine's answer is too long"));
+    answer_.set_value(std::move(reply_));
+  }
+
+ private:
+  const std::size_t body_bytes_max_;
+  std::promise<base::Result<Reply>> answer_;
+  Reply reply_;
+  bool too_long_ = false;
+  bool ended_ = false;
+};
+
+}  // namespace
+
 base::Result<Reply> HttpClient::call(const Call& call, std::size_t body_bytes_max) {
-  struct Waiting {
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::optional<base::Result<>> result;
-    Reply reply;
-    bool too_long = false;
-  };
   ASSERT(!impl_->on_thread());
-  const auto waiting = std::make_shared<Waiting>();
-  post([this, call, waiting, body_bytes_max] {
-    start(call, {.on_head = [waiting](const Head& head) { waiting->reply.head = head; },
+  auto waiting = std::make_shared<Waiting>(body_bytes_max);
+  auto answer = waiting->answer();
+  post([this, call, waiting = std::move(waiting)] {
+    start(call, {.on_head = [waiting](const Head& head) { waiting->head(head); },
                  .on_data =
-                     [waiting, body_bytes_max](std::string_view bytes) {
-                       const std::size_t room = body_bytes_max - waiting->reply.body.size();
-                       waiting->too_long = waiting->too_long || bytes.size() > room;
-                       waiting->reply.body.append(bytes.substr(0, room));
+                     [waiting](std::string_view bytes) {
+                       waiting->data(bytes);
                        return true;
                      },
-                 .on_end =
-                     [waiting](base::Result<> result) {
-                       const std::lock_guard lock(waiting->mutex);
-                       waiting->result = std::move(result);
-                       waiting->changed.notify_all();
-                     }});
+                 .on_end = [waiting](const base::Result<>& result) { waiting->end(result); }});
   });
-  std::unique_lock lock(waiting->mutex);
-  waiting->changed.wait(lock, [&] { return waiting->result.has_value(); });
-  if (!*waiting->result) return base::fail(waiting->result->error());
-  if (waiting->too_long) return base::fail(ErrorCode::kPayloadTooLarge, "the engine's answer is too long");
-  return std::move(waiting->reply);
+  return answer.get();
 }
 
 }  // namespace llorch::adapter::upstream

@@ -65,10 +65,11 @@ class HttpClient {
   void cancel(TransferId id);
   void resume(TransferId id);
 
-  // Blocks. The answer has at most `body_bytes_max` bytes; longer is PAYLOAD_TOO_LARGE. REQUIRES: not on the client's thread.
+  // Blocks. The answer has at most `body_bytes_max` bytes; longer is PAYLOAD_TOO_LARGE. SHUTTING_DOWN when the
+  // client is stopped before the answer is there. REQUIRES: not on the client's thread.
   base::Result<Reply> call(const Call& call, std::size_t body_bytes_max = 4 << 20);
 
-  // Ends every transfer without a callback and joins the thread. Idempotent. REQUIRES: not on the client's thread.
+  // Ends every transfer without a callback, and calls with an error, and joins the thread. Idempotent. REQUIRES: not on the client's thread.
   void stop();
 
  private:
