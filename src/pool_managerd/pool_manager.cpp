@@ -223,7 +223,7 @@ PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventor
       started_(clock_.now()),
       boot_id_(base::uuid_v4(entropy_)),
       inventory_(std::move(inventory)),
-      engines_(options_.config.pool_managerd.engines),
+      engines_(options_.config.pool_managerd.engines, options_.config.pool_managerd.provisioning),
       catalog_(catalog_options(options_, inventory_.read()),
                model_catalog::make_engine_inspector(
                    {.threads_count = static_cast<std::uint32_t>(worker_threads(options_.config)),
@@ -667,7 +667,7 @@ base::Result<std::unique_ptr<PoolManager>> PoolManager::open(PoolManagerOptions 
                                           .vram_headroom_bytes = config.pool_managerd.vram_headroom_bytes,
                                           .nvml_library = options.nvml_library,
                                           .missing_kernels = engine::compute::cuda::missing_kernels,
-                                          .external = engines::EngineTable(config.pool_managerd.engines).devices()},
+                                          .external = engines::EngineTable(config.pool_managerd.engines, config.pool_managerd.provisioning).devices()},
                                          read_small_file));
   auto pulls = TRY(provisioner::provisioner_options(config));
   auto impl = std::make_unique<Impl>(std::move(options), std::move(lock), std::move(inventory), bind, std::move(access),
