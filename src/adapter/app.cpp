@@ -247,7 +247,8 @@ base::Result<> hold_installation(const std::string& directory) {
   const int fd = ::open((directory + "/engine.json").c_str(), O_RDONLY | O_CLOEXEC);  // ends with the process
   if (fd >= 0 && ::flock(fd, LOCK_SH | LOCK_NB) == 0) return {};
   if (fd >= 0) ::close(fd);
-  return base::fail(ErrorCode::kWorkerStartFailed, "the engine's installation is not there; llorch engine install makes it");
+  return base::fail(ErrorCode::kWorkerStartFailed,
+                    "the engine's installation is not there; llorch engine install makes it");
 }
 
 // The runtime's client is what this process ends with; a container whose client was killed runs on until it is removed.
@@ -278,7 +279,8 @@ base::Result<> start_and_serve(Options o) {
               .target = {o.endpoint, o.model},
               .bearer = bearer,
               .client = upstream::HttpClient({.ca_file = o.ca_file, .proxy = o.proxy})};
-  const std::unique_ptr<const Options, void (*)(const Options*)> removes(&o, [](const Options* of) { remove_container(*of); });
+  const std::unique_ptr<const Options, void (*)(const Options*)> removes(
+      &o, [](const Options* of) { remove_container(*of); });
   process::EngineProcess engine;
   if (!o.command.empty()) {
     remove_container(o);

@@ -214,8 +214,8 @@ struct InstallPolicyConfig {
   bool allow_package_installs = false;
   bool allow_container_pulls = false;
   bool allow_source_builds = false;
-  bool at_start = false;                // of the pool: install what lacks
-  std::string cache_dir;                // empty: ~/.cache/llama-orch/engines
+  bool at_start = false;  // of the pool: install what lacks
+  std::string cache_dir;  // empty: ~/.cache/llama-orch/engines
   std::int64_t step_timeout_ms = 3'600'000;
 };
 // An engine of another system: where it is, or how it is started.

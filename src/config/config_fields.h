@@ -428,19 +428,19 @@ struct Table<PackageConfig> {
 template <>
 struct Table<ContainerConfig> {
   using S = ContainerConfig;
-  static constexpr auto fields = std::tuple{
-      optional("image", &S::image, "REGISTRY/REPOSITORY."), optional("tag", &S::tag, "Its tag."),
-      optional("digest", &S::digest, "sha256:HEX; empty: whatever the tag names on the day."),
-      optional("runtime", &S::runtime, "podman or docker; empty: the first of them in PATH."),
-      optional("volumes", &S::volumes, "Absolute paths that it may read, under the same names.", {0, 64})};
+  static constexpr auto fields =
+      std::tuple{optional("image", &S::image, "REGISTRY/REPOSITORY."), optional("tag", &S::tag, "Its tag."),
+                 optional("digest", &S::digest, "sha256:HEX; empty: whatever the tag names on the day."),
+                 optional("runtime", &S::runtime, "podman or docker; empty: the first of them in PATH."),
+                 optional("volumes", &S::volumes, "Absolute paths that it may read, under the same names.", {0, 64})};
 };
 template <>
 struct Table<SourceBuildConfig> {
   using S = SourceBuildConfig;
-  static constexpr auto fields = std::tuple{
-      optional("cmake_flags", &S::cmake_flags, "Of the configuration, e.g. -DGGML_NATIVE=ON.", {0, 128}),
-      optional("generator", &S::generator, "Empty: that of cmake."),
-      optional("target", &S::target, "Empty: all of them.")};
+  static constexpr auto fields =
+      std::tuple{optional("cmake_flags", &S::cmake_flags, "Of the configuration, e.g. -DGGML_NATIVE=ON.", {0, 128}),
+                 optional("generator", &S::generator, "Empty: that of cmake."),
+                 optional("target", &S::target, "Empty: all of them.")};
 };
 template <>
 struct Table<SourceConfig> {
@@ -453,13 +453,13 @@ struct Table<SourceConfig> {
 template <>
 struct Table<ProvisioningConfig> {
   using S = ProvisioningConfig;
-  static constexpr auto fields = std::tuple{
-      optional("mode", &S::mode, "How its program comes here; external: it is here, or runs elsewhere."),
-      optional("version", &S::version, "Of the engine, for listings."),
-      optional("source", &S::source),
-      optional("container", &S::container),
-      optional("package", &S::package),
-      optional("binary", &S::binary)};
+  static constexpr auto fields =
+      std::tuple{optional("mode", &S::mode, "How its program comes here; external: it is here, or runs elsewhere."),
+                 optional("version", &S::version, "Of the engine, for listings."),
+                 optional("source", &S::source),
+                 optional("container", &S::container),
+                 optional("package", &S::package),
+                 optional("binary", &S::binary)};
 };
 template <>
 struct Table<InstallPolicyConfig> {
@@ -467,9 +467,11 @@ struct Table<InstallPolicyConfig> {
   static constexpr auto fields = std::tuple{
       optional("allow_binary_downloads", &S::allow_binary_downloads, "Engines of mode binary may be downloaded."),
       optional("allow_package_installs", &S::allow_package_installs, "Engines of mode package may be installed."),
-      optional("allow_container_pulls", &S::allow_container_pulls, "Images of engines of mode container may be pulled."),
+      optional("allow_container_pulls", &S::allow_container_pulls,
+               "Images of engines of mode container may be pulled."),
       optional("allow_source_builds", &S::allow_source_builds, "Engines of mode source may be fetched and built."),
-      optional("at_start", &S::at_start, "A starting pool installs the engines that it lacks; else only an operator does."),
+      optional("at_start", &S::at_start,
+               "A starting pool installs the engines that it lacks; else only an operator does."),
       optional("cache_dir", &S::cache_dir, "Where they are installed. Empty: ~/.cache/llama-orch/engines."),
       optional("step_timeout_ms", &S::step_timeout_ms, "A command of an installation that takes longer is ended.",
                {1000, 8.64e7})};
@@ -491,10 +493,11 @@ struct Table<EngineConfig> {
                {0, 1e9}),
       optional("slots", &S::slots, "Jobs it is given at a time.", {1, 1024}),
       optional("silence_ms", &S::silence_ms, "Longest time that it may send nothing during a job.", {1000, 3.6e6}),
-      optional("command", &S::command,
-               "Absolute path of its program, and arguments; {port} stands for a free port, {engine} for the directory that "
-               "it is installed in. Of a container: the arguments alone. Empty: it runs already.",
-               {0, 256}),
+      optional(
+          "command", &S::command,
+          "Absolute path of its program, and arguments; {port} stands for a free port, {engine} for the directory that "
+          "it is installed in. Of a container: the arguments alone. Empty: it runs already.",
+          {0, 256}),
       optional("environment", &S::environment, "Variables of a started one, besides those of pool-managerd."),
       optional("device", &S::device,
                "Of a started one: the device that its memory is counted on, cpu or a GPU's number."),

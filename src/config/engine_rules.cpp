@@ -88,10 +88,18 @@ std::optional<BrokenRule> mode_rule(const ProvisioningConfig& p) {
 
 // Arguments that leave a part of a model, or of its cache, in the host's memory.
 std::span<const std::string_view> host_memory_arguments(std::string_view kind) {
-  static constexpr std::array<std::string_view, 12> kLlamaCpp{
-      "--no-kv-offload",    "-nkvo",           "--cpu-moe", "-cmoe",
-      "--n-cpu-moe",        "-ncmoe",          "-ot",       "--override-tensor",
-      "--cpu-moe-draft",    "--n-cpu-moe-draft", "-otd",    "--override-tensor-draft"};
+  static constexpr std::array<std::string_view, 12> kLlamaCpp{"--no-kv-offload",
+                                                              "-nkvo",
+                                                              "--cpu-moe",
+                                                              "-cmoe",
+                                                              "--n-cpu-moe",
+                                                              "-ncmoe",
+                                                              "-ot",
+                                                              "--override-tensor",
+                                                              "--cpu-moe-draft",
+                                                              "--n-cpu-moe-draft",
+                                                              "-otd",
+                                                              "--override-tensor-draft"};
   static constexpr std::array<std::string_view, 5> kVllm{"--cpu-offload-gb", "--cpu_offload_gb", "--swap-space",
                                                          "--swap_space", "--kv-offloading-size"};
   if (kind == "llamacpp") return kLlamaCpp;
@@ -119,8 +127,9 @@ std::optional<BrokenRule> gpu_rule(const EngineConfig& e) {
   constexpr int kAllLayers = 999;
   for (const std::string_view name : host_memory_arguments(e.engine)) {
     if (!value_of(e.command, std::array{name})) continue;
-    return BrokenRule{"command", "gpu_only",
-                      fmt::format("{} leaves a part of the model in the host's memory; on a GPU all of it must fit", name)};
+    return BrokenRule{
+        "command", "gpu_only",
+        fmt::format("{} leaves a part of the model in the host's memory; on a GPU all of it must fit", name)};
   }
   if (e.environment.contains("GGML_CUDA_ENABLE_UNIFIED_MEMORY")) {
     return BrokenRule{"environment", "gpu_only", "GGML_CUDA_ENABLE_UNIFIED_MEMORY lets a model leave the GPU's memory"};

@@ -75,8 +75,8 @@ std::vector<std::string> container_command(const EngineConfig& engine, const std
   const config::ContainerConfig& container = engine.provisioning.container;
   const std::string runtime = container_runtime(engine, path_variable);
   const bool podman = runtime.ends_with("podman");
-  std::vector<std::string> out{runtime.empty() ? "podman" : runtime, "run", "--rm", "--pull", "never", "--name",
-                               container_name(engine)};
+  std::vector<std::string> out{
+      runtime.empty() ? "podman" : runtime, "run", "--rm", "--pull", "never", "--name", container_name(engine)};
   if (podman) out.emplace_back("--replace");
   out.insert(out.end(), {"--security-opt", "no-new-privileges", "--publish", "127.0.0.1:{port}:{port}"});
   for (const auto& [name, value] : engine.environment) out.insert(out.end(), {"--env", name});
@@ -109,9 +109,7 @@ std::string to_json(const Installation& i) {
                                   {"directory", i.directory.string()}});
 }
 
-bool is_installed_here(const EngineConfig& engine) {
-  return engine.provisioning.mode != ProvisioningMode::kExternal;
-}
+bool is_installed_here(const EngineConfig& engine) { return engine.provisioning.mode != ProvisioningMode::kExternal; }
 
 fs::path installations_directory(const config::InstallPolicyConfig& policy) {
   return policy.cache_dir.empty() ? base::default_model_cache().parent_path() / "engines" : fs::path(policy.cache_dir);

@@ -22,8 +22,8 @@ std::string file_name_of(std::string_view url) {
   const std::size_t slash = url.rfind('/');
   std::string out;
   for (const char c : slash == std::string_view::npos ? url : url.substr(slash + 1)) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-                       c == '-' || c == '_';
+    const bool plain =
+        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '-' || c == '_';
     out += plain ? c : '_';
   }
   return out.empty() || out[0] == '.' ? "file" + out : out;
@@ -46,7 +46,9 @@ Step tool_step(const std::string& found, std::string_view name, std::string_view
 }
 Step fetch_step(std::string url, std::string sha256, std::string name) {
   std::string detail = fmt::format("{} is fetched and must have the checksum sha256:{}.", url, sha256);
-  return {.kind = "fetch", .detail = std::move(detail), .action = FetchFile{std::move(url), std::move(sha256), std::move(name)}};
+  return {.kind = "fetch",
+          .detail = std::move(detail),
+          .action = FetchFile{std::move(url), std::move(sha256), std::move(name)}};
 }
 Step wheel_step(const config::PinnedPackage& package) {
   return {.kind = "fetch",
@@ -74,9 +76,10 @@ void add_binary(const EngineConfig& engine, const Machine& machine, std::vector<
   out.push_back({.kind = "unpack", .detail = fmt::format("{} is unpacked.", name), .action = Unpack{name}});
 }
 
-void add_package(const EngineConfig& engine, const Machine& machine, const fs::path& directory, std::vector<Step>& out) {
+void add_package(const EngineConfig& engine, const Machine& machine, const fs::path& directory,
+                 std::vector<Step>& out) {
   const config::PackageConfig& package = engine.provisioning.package;
-  const std::string python = package.python.empty() ? find_program(machine.path_variable, "python3")
+  const std::string python = package.python.empty()       ? find_program(machine.path_variable, "python3")
                              : is_program(package.python) ? package.python
                                                           : std::string();
   out.push_back(policy_step("allow_package_installs", machine.policy.allow_package_installs,
@@ -87,9 +90,15 @@ void add_package(const EngineConfig& engine, const Machine& machine, const fs::p
   for (const config::PinnedPackage& each : all) out.push_back(wheel_step(each));
   out.push_back(run_step({python.empty() ? "python3" : python, "-m", "venv", (directory / "venv").string()}));
   // The index is ours to ask: pip installs what has been fetched and checked, and nothing else.
-  std::vector<std::string> pip{(directory / "venv/bin/python").string(), "-m",        "pip",
-                               "install",                                "--no-index", "--no-input",
-                               "--disable-pip-version-check",            "--find-links", (directory / "downloads").string()};
+  std::vector<std::string> pip{(directory / "venv/bin/python").string(),
+                               "-m",
+                               "pip",
+                               "install",
+                               "--no-index",
+                               "--no-input",
+                               "--disable-pip-version-check",
+                               "--find-links",
+                               (directory / "downloads").string()};
   for (const config::PinnedPackage& each : all) pip.push_back(fmt::format("{}=={}", each.name, each.version));
   out.push_back(run_step(std::move(pip)));
 }
@@ -101,10 +110,10 @@ void add_container(const EngineConfig& engine, const Machine& machine, std::vect
                             "An image of somebody else is pulled."));
   out.push_back(tool_step(runtime, container.runtime.empty() ? "podman or docker" : container.runtime, "podman"));
   if (container.digest.empty()) {
-    out.push_back({.kind = "warning",
-                   .detail = fmt::format("The tag {} may name another image tomorrow; container.digest pins one.",
-                                         container.tag),
-                   .action = {}});
+    out.push_back(
+        {.kind = "warning",
+         .detail = fmt::format("The tag {} may name another image tomorrow; container.digest pins one.", container.tag),
+         .action = {}});
   }
   if (engine.device != "cpu") {
     const std::string toolkit = find_program(machine.path_variable, "nvidia-ctk");
@@ -128,7 +137,8 @@ void add_source(const EngineConfig& engine, const Machine& machine, const fs::pa
     out.push_back(policy_step("allow_source_builds", machine.policy.allow_source_builds,
                               "Source of somebody else is fetched and built."));
   }
-  const std::string git = find_program(machine.path_variable, "git"), cmake = find_program(machine.path_variable, "cmake");
+  const std::string git = find_program(machine.path_variable, "git"),
+                    cmake = find_program(machine.path_variable, "cmake");
   out.push_back(tool_step(git, "git", "git"));
   out.push_back(tool_step(cmake, "cmake", "cmake"));
   out.push_back(tool_step(find_program(machine.path_variable, "c++"), "c++", "g++"));
@@ -203,7 +213,8 @@ std::vector<Step> plan(const EngineConfig& engine, const Machine& machine) {
   if (is_installed_here(engine)) {
     const auto there = find_installation(directory_of(engine, machine.policy));
     if (there) {
-      steps.push_back({.kind = "installed", .detail = fmt::format("It is in {}.", there->directory.string()), .action = {}});
+      steps.push_back(
+          {.kind = "installed", .detail = fmt::format("It is in {}.", there->directory.string()), .action = {}});
     } else {
       steps = installation_plan(engine, machine);
     }

@@ -33,7 +33,8 @@ struct CheckProgram {
 using Action = std::variant<std::monostate, FetchFile, FetchWheel, Unpack, RunCommand, CheckProgram>;
 
 struct Step {
-  std::string kind;    // "policy", "tool", "fetch", "unpack", "run", "check", "installed"; "connect", "key", "memory", "start", "self-test"
+  std::string
+      kind;  // "policy", "tool", "fetch", "unpack", "run", "check", "installed"; "connect", "key", "memory", "start", "self-test"
   std::string detail;  // one sentence; no secret
   bool missing = false;
   std::string what_to_do;  // when it is missing

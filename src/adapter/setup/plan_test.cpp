@@ -98,8 +98,9 @@ TEST_F(PlanTest, PoliciesAreOffAndToolsAreLookedFor) {
 
   EXPECT_THAT(missing(installation_plan(engine(ProvisioningMode::kPackage), machine_)),
               ElementsAre(HasSubstr("allow_package_installs"), HasSubstr("apt install python3-venv")));
-  EXPECT_THAT(missing(installation_plan(engine(ProvisioningMode::kContainer, "0"), machine_)),
-              ElementsAre(HasSubstr("allow_container_pulls"), HasSubstr("podman"), HasSubstr("nvidia-container-toolkit")));
+  EXPECT_THAT(
+      missing(installation_plan(engine(ProvisioningMode::kContainer, "0"), machine_)),
+      ElementsAre(HasSubstr("allow_container_pulls"), HasSubstr("podman"), HasSubstr("nvidia-container-toolkit")));
   EXPECT_THAT(missing(installation_plan(engine(ProvisioningMode::kSource), machine_)),
               ElementsAre(HasSubstr("allow_source_builds"), HasSubstr("git"), HasSubstr("cmake"), HasSubstr("g++")));
   for (const char* tool : {"git", "cmake", "c++"}) add_tool(tool);
@@ -119,7 +120,8 @@ TEST_F(PlanTest, APackageIsFetchedBeforePipRuns) {
   EXPECT_EQ(std::get<FetchWheel>(steps[2].action).project, "vllm");
   EXPECT_EQ(std::get<FetchWheel>(steps[3].action).project, "numpy");
   EXPECT_THAT(command_of(steps[4]), Contains("venv"));
-  EXPECT_THAT(command_of(steps[5]), testing::AllOf(Contains("--no-index"), Contains("vllm==1.0"), Contains("numpy==2.0")));
+  EXPECT_THAT(command_of(steps[5]),
+              testing::AllOf(Contains("--no-index"), Contains("vllm==1.0"), Contains("numpy==2.0")));
 }
 
 // OC-CONFIG-6022: a commit is fetched and built, for the CPU or for the GPU that its entry names

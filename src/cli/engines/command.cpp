@@ -68,7 +68,8 @@ std::optional<base::Error> show(const bj::object& line) {
 }
 
 // pool-managerd, which installs and removes; it has the configuration of this command. Its last line.
-base::Result<bj::object> run_pool_manager(const GlobalOptions& global, const std::string& option, const std::string& name) {
+base::Result<bj::object> run_pool_manager(const GlobalOptions& global, const std::string& option,
+                                          const std::string& name) {
   std::vector<std::string> arguments{base::executable_directory() + "/pool-managerd", "--state-dir",
                                      state_directory(global).string(), option, name};
   if (!global.config_file.empty()) arguments.insert(arguments.end(), {"--config", global.config_file});
@@ -87,7 +88,8 @@ base::Result<bj::object> run_pool_manager(const GlobalOptions& global, const std
   ::close(ends[1]);
   if (failed != 0) {
     ::close(ends[0]);
-    return base::fail(base::ErrorCode::kIoError, fmt::format("cannot start {}: {}", arguments[0], std::strerror(failed)));
+    return base::fail(base::ErrorCode::kIoError,
+                      fmt::format("cannot start {}: {}", arguments[0], std::strerror(failed)));
   }
   std::FILE* lines = ::fdopen(ends[0], "r");
   char* buffer = nullptr;

@@ -24,7 +24,8 @@ base::Result<EngineConfig> llama_server(const LlamaServer& wanted, const std::st
   out.name = wanted.name;
   out.engine = "llamacpp";
   out.endpoint = "http://127.0.0.1:{port}";
-  const std::string binary = wanted.binary.empty() ? adapter::setup::find_program(path_variable, "llama-server") : wanted.binary;
+  const std::string binary =
+      wanted.binary.empty() ? adapter::setup::find_program(path_variable, "llama-server") : wanted.binary;
   std::error_code ec;
   const fs::path program = fs::absolute(binary, ec);
   if (binary.empty() || !adapter::setup::is_program(program)) {

@@ -37,7 +37,8 @@ TEST(EngineTable, WaitsForItsInstallation) {
 
   const fs::path installed = setup::directory_of(engine, policy);
   fs::create_directories(installed);
-  ASSERT_TRUE(base::write_file_atomic(installed / "engine.json", setup::to_json(setup::new_installation(engine, installed))));
+  ASSERT_TRUE(
+      base::write_file_atomic(installed / "engine.json", setup::to_json(setup::new_installation(engine, installed))));
   const auto facts = table.describe("engine:tale");
   ASSERT_TRUE(facts);
   EXPECT_TRUE(table.plan("engine:tale"));

@@ -70,7 +70,8 @@ std::int64_t bytes_in(const fs::path& directory) {
   std::error_code ec;
   for (fs::recursive_directory_iterator it(directory, ec), end; !ec && it != end; it.increment(ec)) {
     std::error_code size_ec;
-    if (it->is_regular_file(size_ec) && !it->is_symlink(size_ec)) bytes += static_cast<std::int64_t>(it->file_size(size_ec));
+    if (it->is_regular_file(size_ec) && !it->is_symlink(size_ec))
+      bytes += static_cast<std::int64_t>(it->file_size(size_ec));
   }
   return bytes;
 }
@@ -129,8 +130,9 @@ class Installing {
         wheel.project, wheel.sha256,
         {.web = web_, .settings = options_.sources, .stop = *options_.stop, .now = options_.clock->now()}));
     if (!file.name.ends_with(".whl")) {
-      return base::fail(ErrorCode::kUntrustedArtifact,
-                        fmt::format("{} is no wheel: other files of an index run code while they are installed", file.name));
+      return base::fail(
+          ErrorCode::kUntrustedArtifact,
+          fmt::format("{} is no wheel: other files of an index run code while they are installed", file.name));
     }
     return download(file.request, file.sha256, file.name, file.size_bytes);
   }
@@ -210,14 +212,16 @@ class Installing {
 
   std::string variable(std::string_view name) const {
     for (const std::string& each : options_.environment) {
-      if (each.starts_with(name) && each.size() > name.size() && each[name.size()] == '=') return each.substr(name.size() + 1);
+      if (each.starts_with(name) && each.size() > name.size() && each[name.size()] == '=')
+        return each.substr(name.size() + 1);
     }
     return {};
   }
 
   // No tokens, no proxies and no switches of this process's own environment.
   std::vector<std::string> environment() const {
-    std::vector<std::string> out{"LANG=C.UTF-8", "GIT_TERMINAL_PROMPT=0", "PIP_NO_INPUT=1", "PIP_CONFIG_FILE=/dev/null"};
+    std::vector<std::string> out{"LANG=C.UTF-8", "GIT_TERMINAL_PROMPT=0", "PIP_NO_INPUT=1",
+                                 "PIP_CONFIG_FILE=/dev/null"};
     for (const char* name : {"PATH", "HOME", "TMPDIR", "CUDA_HOME", "CUDACXX", "XDG_RUNTIME_DIR", "DOCKER_HOST"}) {
       if (std::string value = variable(name); !value.empty()) out.push_back(fmt::format("{}={}", name, value));
     }
@@ -286,9 +290,10 @@ base::Result<setup::Installation> install(const EngineConfig& engine, const Inst
     return out;
   }();
   if (!done) fs::remove_all(directory, ec);
-  base::log_event(done ? base::LogLevel::kInfo : base::LogLevel::kError, done ? "engine_installed" : "engine_install_failed",
-                  {}, done ? "An engine is installed." : done.error().message,
-                  {{"engine", engine.name}, {"directory", directory.string()}});
+  if (done) {
+    base::log_event(base::LogLevel::kInfo, "engine_installed", {}, "An engine is installed.",
+                    {{"engine", engine.name}, {"directory", directory.string()}});
+  }
   return done;
 }
 
@@ -298,7 +303,7 @@ base::Result<std::int64_t> remove(const EngineConfig& engine, const config::Inst
   if (!fs::exists(directory, ec)) return 0;
   const Descriptor held = TRY(lock(directory));
   if (is_used(directory)) {
-    return base::fail(ErrorCode::kConflict, "a worker runs this engine; stop it first: llorch worker stop");
+    return base::fail(ErrorCode::kConflict, "a worker runs this engine; it can be removed once its worker has ended");
   }
   const std::int64_t bytes = bytes_in(directory);
   // From here on it is none, whatever happens to the rest of it.

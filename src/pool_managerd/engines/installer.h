@@ -16,9 +16,9 @@ struct InstallerOptions {
   provisioner::web::WebOptions web;  // whom it may ask, as for models
   provisioner::sources::SourceSettings sources;
   std::int64_t connections = 4;
-  std::filesystem::path log_directory;     // LOG_DIRECTORY/engine-NAME.log has what each command printed
-  std::vector<std::string> environment;    // NAME=VALUE, of this process
-  const base::Clock* clock = nullptr;      // REQUIRES not null
+  std::filesystem::path log_directory;          // LOG_DIRECTORY/engine-NAME.log has what each command printed
+  std::vector<std::string> environment;         // NAME=VALUE, of this process
+  const base::Clock* clock = nullptr;           // REQUIRES not null
   const provisioner::StopFlag* stop = nullptr;  // REQUIRES not null
   std::function<void(const adapter::setup::Step& step)> on_step;
   std::function<void(std::int64_t done, std::int64_t total)> on_bytes;

@@ -49,7 +49,9 @@ class InstallerTest : public testing::Test {
     return out;
   }
   fs::path archive(const std::string& name, const std::string& make) {
-    EXPECT_EQ(std::system(("cd " + (dir_ / "tree").string() + " && " + make + " " + (dir_ / name).string() + " .").c_str()), 0);
+    EXPECT_EQ(
+        std::system(("cd " + (dir_ / "tree").string() + " && " + make + " " + (dir_ / name).string() + " .").c_str()),
+        0);
     return dir_ / name;
   }
   fs::path directory(const config::EngineConfig& engine) const { return setup::directory_of(engine, options_.policy); }
@@ -109,7 +111,8 @@ TEST_F(InstallerTest, AnArchiveWithoutItsProgramIsNone) {
 
 // No member of an archive is written outside of the installation.
 TEST_F(InstallerTest, NamesThatLeadOutAreRefused) {
-  const std::string script = "import zipfile,sys; z=zipfile.ZipFile(sys.argv[1],'w'); z.writestr('../../evil','x'); z.close()";
+  const std::string script =
+      "import zipfile,sys; z=zipfile.ZipFile(sys.argv[1],'w'); z.writestr('../../evil','x'); z.close()";
   ASSERT_EQ(std::system(("python3 -c \"" + script + "\" " + (dir_ / "evil.zip").string()).c_str()), 0);
   EXPECT_EQ(install(binary(dir_ / "evil.zip"), options_).error().code, ErrorCode::kCorruptFile);
   std::vector<std::string> files;
@@ -161,12 +164,14 @@ TEST_F(InstallerTest, OneAtATimeAndNeverUnderAWorker) {
 TEST_F(InstallerTest, ASourceIsBuilt) {
   const fs::path tree = dir_ / "repo";
   fs::create_directories(tree);
-  std::ofstream(tree / "CMakeLists.txt") << "cmake_minimum_required(VERSION 3.20)\nproject(x NONE)\n"
-                                            "file(WRITE ${CMAKE_BINARY_DIR}/serve \"#!/bin/sh\\n# ${FLAVOUR}\\n\")\n"
-                                            "file(CHMOD ${CMAKE_BINARY_DIR}/serve PERMISSIONS OWNER_READ OWNER_EXECUTE)\n";
-  const std::string git = "cd " + tree.string() +
-                          " && git init -q . && git add . && git -c user.name=x -c user.email=x@x commit -qm x && git rev-parse "
-                          "HEAD > ../commit";
+  std::ofstream(tree / "CMakeLists.txt")
+      << "cmake_minimum_required(VERSION 3.20)\nproject(x NONE)\n"
+         "file(WRITE ${CMAKE_BINARY_DIR}/serve \"#!/bin/sh\\n# ${FLAVOUR}\\n\")\n"
+         "file(CHMOD ${CMAKE_BINARY_DIR}/serve PERMISSIONS OWNER_READ OWNER_EXECUTE)\n";
+  const std::string git =
+      "cd " + tree.string() +
+      " && git init -q . && git add . && git -c user.name=x -c user.email=x@x commit -qm x && git rev-parse "
+      "HEAD > ../commit";
   ASSERT_EQ(std::system(git.c_str()), 0);
   auto engine = binary(dir_ / "commit");
   engine.command = {"{engine}/build/serve"};
@@ -175,7 +180,8 @@ TEST_F(InstallerTest, ASourceIsBuilt) {
                                 .ref = base::read_file(dir_ / "commit", 100).value().substr(0, 40),
                                 .build = {.cmake_flags = {"-DFLAVOUR=plain"}}};
   const auto installed = install(engine, options_);
-  ASSERT_TRUE(installed) << installed.error().message << base::read_file(dir_ / "logs/engine-tale.log", 1 << 16).value();
+  ASSERT_TRUE(installed) << installed.error().message
+                         << base::read_file(dir_ / "logs/engine-tale.log", 1 << 16).value();
   EXPECT_THAT(base::read_file(directory(engine) / "build/serve", 4096).value(), testing::HasSubstr("# plain"));
   engine.provisioning.source.ref = std::string(40, 'e');
   EXPECT_EQ(install(engine, options_).error().code, ErrorCode::kWorkerStartFailed);

@@ -27,8 +27,8 @@ struct IndexPage {
 };
 base::Result<IndexPage> page_of(const std::string& project, const LocateContext& context) {
   const std::string index = fmt::format("{}/{}/", context.settings.pypi_url, project);
-  auto reply = TRY(context.web.get_whole(
-      {.url = index, .headers = {"Accept: application/vnd.pypi.simple.v1+json"}}, kAnswerBytesMax, context.stop));
+  auto reply = TRY(context.web.get_whole({.url = index, .headers = {"Accept: application/vnd.pypi.simple.v1+json"}},
+                                         kAnswerBytesMax, context.stop));
   auto answer = TRY(parse_answer(reply.body));
   return IndexPage{std::move(reply.url), std::move(answer)};
 }
@@ -74,7 +74,8 @@ base::Result<Artifact> locate_package(const Source& source, const LocateContext&
   return out;
 }
 
-base::Result<RemoteFile> locate_wheel(const std::string& project, const std::string& sha256, const LocateContext& context) {
+base::Result<RemoteFile> locate_wheel(const std::string& project, const std::string& sha256,
+                                      const LocateContext& context) {
   const auto [page_url, answer] = TRY(page_of(project, context));
   const auto* files = member(answer, "files");
   if (files != nullptr && files->is_array()) {
