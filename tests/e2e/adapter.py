@@ -9,13 +9,13 @@ from stack import BIN, HANG_S, EventStream, clean_env, request, wait_for
 
 
 class Adapter:
-    def __init__(self, engine, slots=4, more=(), key=None, state_dir=None):
+    def __init__(self, engine, slots=4, more=(), key=None, state_dir=None, start_timeout_ms=20_000):
         self._temporary = tempfile.TemporaryDirectory(prefix="llorch-e2e-adapter-")
         self.dir = state_dir or self._temporary.name
         self.log_path = os.path.join(self.dir, "adapter.log")
         args = [str(BIN / "worker-adapterd"), "--worker-id", "adapter-1", "--engine", engine.kind, "--endpoint", engine.url,
                 "--model-ref", "engine:test", "--model-digest", "sha256:" + "0" * 64, "--slots", str(slots), "--log-level",
-                "debug", "--start-timeout-ms", "20000", *more]
+                "debug", "--start-timeout-ms", str(start_timeout_ms), *more]
         if engine.kind != "llamacpp":
             args += ["--model", engine.model]
         if key:
