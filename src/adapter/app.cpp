@@ -1,7 +1,9 @@
 #include "adapter/app.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -18,6 +20,7 @@
 #include "base/build_id.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "base/run_command.h"
 #include "config/config.h"
 #include "net/client.h"
 #include "net/http/url.h"
@@ -32,6 +35,7 @@ using base::LogLevel;
 
 constexpr std::int64_t kProbeTimeoutMs = 5'000;
 constexpr std::int64_t kStartPollMs = 200;
+constexpr std::int64_t kContainerRemovalMs = 10'000;
 constexpr std::size_t kRequestBytesMax = 16 << 20;
 
 std::string environment(const char* name) {
@@ -237,7 +241,34 @@ void replace_port(std::string& text, std::uint16_t port) {
   }
 }
 
+// Held while this process runs, so that nobody removes the program under it. Errors: WORKER_START_FAILED, it is gone.
+base::Result<> hold_installation(const std::string& directory) {
+  if (directory.empty()) return {};
+  const int fd = ::open((directory + "/engine.json").c_str(), O_RDONLY | O_CLOEXEC);  // ends with the process
+  if (fd >= 0 && ::flock(fd, LOCK_SH | LOCK_NB) == 0) return {};
+  if (fd >= 0) ::close(fd);
+  return base::fail(ErrorCode::kWorkerStartFailed,
+                    "the engine's installation is not there; llorch engine install makes it");
+}
+
+// The runtime's client is what this process ends with; a container whose client was killed runs on until it is removed.
+void remove_container(const Options& o) {
+  if (o.container_runtime.empty()) return;
+  std::vector<std::string> variables;
+  for (const char* name : {"PATH", "HOME", "XDG_RUNTIME_DIR", "DOCKER_HOST"}) {
+    if (std::string value = environment(name); !value.empty()) variables.push_back(fmt::format("{}={}", name, value));
+  }
+  const auto ended = base::run_command({.argv = {o.container_runtime, "rm", "--force", o.container_name},
+                                        .environment = std::move(variables),
+                                        .directory = {},
+                                        .timeout_ms = kContainerRemovalMs,
+                                        .stop = {}});
+  if (ended) return;
+  base::log_event(LogLevel::kWarn, "container.removal", {}, ended.error().message, {{"name", o.container_name}});
+}
+
 base::Result<> start_and_serve(Options o) {
+  TRY(hold_installation(o.installation));
   if (!o.command.empty()) {
     const std::uint16_t port = TRY(process::free_port());
     replace_port(o.endpoint, port);
@@ -248,8 +279,11 @@ base::Result<> start_and_serve(Options o) {
               .target = {o.endpoint, o.model},
               .bearer = bearer,
               .client = upstream::HttpClient({.ca_file = o.ca_file, .proxy = o.proxy})};
+  const std::unique_ptr<const Options, void (*)(const Options*)> removes(
+      &o, [](const Options* of) { remove_container(*of); });
   process::EngineProcess engine;
   if (!o.command.empty()) {
+    remove_container(o);
     engine = TRY(process::EngineProcess::start(o.command, [&up] {
       up.process_gone = true;
       ::kill(::getpid(), SIGTERM);

@@ -298,6 +298,12 @@ void add_engine_commands(CLI::App& app, const GlobalOptions& global, std::string
       engine->add_subcommand("plan", "What would be started or asked, and what is missing; starts nothing");
   plan->add_option("NAME", name, "Of an entry of pool-managerd.engines")->required();
   plan->callback([&] { code = plan_engine(global, name); });
+  CLI::App* install = engine->add_subcommand("install", "Bring its program to this machine, as `plan` says");
+  install->add_option("NAME", name, "Of an entry of pool-managerd.engines")->required();
+  install->callback([&] { code = install_engine(global, name); });
+  CLI::App* remove = engine->add_subcommand("remove", "Remove what was installed for it");
+  remove->add_option("NAME", name, "Of an entry of pool-managerd.engines")->required();
+  remove->callback([&] { code = remove_engine(global, name); });
 }
 
 void add_debug_commands(CLI::App& app, const GlobalOptions& global, std::string& bundle_file, int& code) {

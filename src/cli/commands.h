@@ -47,6 +47,9 @@ int attach_to_job(const GlobalOptions& global, const std::string& job_id);
 int list_engines(const GlobalOptions& global);
 // What would happen for it, and what is missing. kFailed if anything is.
 int plan_engine(const GlobalOptions& global, const std::string& name);
+// Prints the plan, then has pool-managerd carry it out on this machine.
+int install_engine(const GlobalOptions& global, const std::string& name);
+int remove_engine(const GlobalOptions& global, const std::string& name);
 
 int ps(const GlobalOptions& global);
 int queue(const GlobalOptions& global);

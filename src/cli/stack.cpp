@@ -19,12 +19,13 @@
 #include <optional>
 #include <thread>
 
+#include "adapter/setup/plan.h"
 #include "base/file.h"
 #include "base/id.h"
 #include "base/process.h"
 #include "base/run_file.h"
 #include "cli/commands.h"
-#include "cli/engines/plan.h"
+#include "cli/engines/llama_server.h"
 #include "cli/model/tools.h"
 #include "cli/stack/log_pump.h"
 #include "cli/stack/processes.h"
@@ -317,7 +318,8 @@ base::Result<> offer_engine(const UpOptions& options, const config::Config& conf
                                  .slots = config.orchestratord.worker_slots},
                                 path == nullptr ? "" : path));
   if (!json) {
-    for (const engines::Step& step : engines::plan(engine)) fmt::print("{:<14} {}\n", step.kind, step.detail);
+    const adapter::setup::Machine machine{.policy = {}, .path_variable = {}};
+    for (const auto& step : adapter::setup::plan(engine, machine)) fmt::print("{:<14} {}\n", step.kind, step.detail);
   }
   out.set.push_back(engines::as_setting(engine));
   out.set.push_back(fmt::format("models.aliases.{}=engine:{}", name, name));

@@ -244,6 +244,7 @@ std::string redacted_json(Config config) {
     redact(engine.api_key_file);
     engine.proxy = base::redact(engine.proxy);
     for (std::string& argument : engine.command) argument = base::redact(argument);
+    for (auto& [name, value] : engine.environment) value = "(a value)";
   }
   redact(config.models.pull.hub_token_file);
   redact(config.models.pull.s3_key_file);

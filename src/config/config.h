@@ -171,6 +171,53 @@ struct OrchestratordConfig {
   bool stage_models = true;  // have pools read models that wait for a device into the host's memory
   std::string kv_dtype = "f16";
 };
+// How the program of an engine comes to this machine.
+enum class ProvisioningMode : std::uint8_t { kExternal, kSource, kContainer, kPackage, kBinary };
+struct BinaryConfig {
+  std::string url;       // https://... or file:/...; an archive, or the program itself
+  std::string checksum;  // sha256:HEX
+};
+struct PackageConfig {
+  std::string name, version;
+  std::string checksum;                   // of its wheel, sha256:HEX
+  std::vector<std::string> dependencies;  // "NAME==VERSION sha256:HEX", every one
+  std::string python;                     // interpreter that the environment is made with; empty: python3 of PATH
+};
+struct ContainerConfig {
+  std::string image, tag;
+  std::string digest;                // sha256:HEX; empty: whatever the tag names on the day
+  std::string runtime;               // podman or docker; empty: the first of the two in PATH
+  std::vector<std::string> volumes;  // absolute paths that it may read
+};
+struct SourceBuildConfig {
+  std::vector<std::string> cmake_flags;
+  std::string generator;
+  std::string target;  // empty: all
+};
+struct SourceConfig {
+  std::string repo;  // https://... or file:///...
+  std::string ref;   // a commit, 40 hex digits
+  bool submodules = false;
+  SourceBuildConfig build;
+};
+struct ProvisioningConfig {
+  ProvisioningMode mode = ProvisioningMode::kExternal;
+  std::string version;  // as a person calls it
+  SourceConfig source;
+  ContainerConfig container;
+  PackageConfig package;
+  BinaryConfig binary;
+};
+// What `llorch engine install` and a starting pool may do on this machine. models.pull says whom they may ask for it.
+struct InstallPolicyConfig {
+  bool allow_binary_downloads = false;
+  bool allow_package_installs = false;
+  bool allow_container_pulls = false;
+  bool allow_source_builds = false;
+  bool at_start = false;  // of the pool: install what lacks
+  std::string cache_dir;  // empty: ~/.cache/llama-orch/engines
+  std::int64_t step_timeout_ms = 3'600'000;
+};
 // An engine of another system: where it is, or how it is started.
 struct EngineConfig {
   std::string name;                 // of the model reference engine:NAME
@@ -185,9 +232,11 @@ struct EngineConfig {
   std::int64_t slots = 1;
   std::int64_t silence_ms = 120'000;
   // Of an engine that pool-managerd starts.
-  std::vector<std::string> command;  // {port} stands for a free port; empty: it runs already
-  std::string device;                // "cpu", "0": where its memory is
-  std::int64_t memory_bytes = 0;     // of that device
+  std::vector<std::string> command;  // {port} and {engine} are replaced; empty: it runs already
+  std::map<std::string, std::string> environment;
+  std::string device;             // "cpu", "0": where its memory is; empty: it runs already
+  std::int64_t memory_bytes = 0;  // of that device
+  ProvisioningConfig provisioning;
 };
 struct PoolManagerdConfig {
   std::string bind = "127.0.0.1:9200";
@@ -207,6 +256,7 @@ struct PoolManagerdConfig {
   std::string worker_speculation = "off";      // or "ngram"
   std::int64_t worker_speculation_tokens = 8;  // proposed for a job in a step
   std::vector<EngineConfig> engines;
+  InstallPolicyConfig provisioning;
 };
 struct DevicesConfig {
   bool allow_cpu = false;

@@ -4,6 +4,7 @@
 
 #include "base/id.h"
 #include "config/config.h"
+#include "config/engine_rules.h"
 #include "wire/device_mask.h"
 #include "wire/field.h"
 
@@ -47,6 +48,14 @@ template <>
 struct EnumNames<PullPolicy> {
   static constexpr auto names = std::array{std::pair{PullPolicy::kOff, std::string_view("off")},
                                            std::pair{PullPolicy::kAsk, std::string_view("ask")}};
+};
+template <>
+struct EnumNames<ProvisioningMode> {
+  static constexpr auto names = std::array{std::pair{ProvisioningMode::kExternal, std::string_view("external")},
+                                           std::pair{ProvisioningMode::kSource, std::string_view("source")},
+                                           std::pair{ProvisioningMode::kContainer, std::string_view("container")},
+                                           std::pair{ProvisioningMode::kPackage, std::string_view("package")},
+                                           std::pair{ProvisioningMode::kBinary, std::string_view("binary")}};
 };
 template <>
 struct EnumNames<RunningJobs> {
@@ -398,6 +407,76 @@ inline bool is_loopback_url(std::string_view url) {
   return false;
 }
 template <>
+struct Table<BinaryConfig> {
+  using S = BinaryConfig;
+  static constexpr auto fields =
+      std::tuple{optional("url", &S::url,
+                          "https://... or file:/...: a .tar, .tar.gz, .tar.xz or .zip archive, or the program itself."),
+                 optional("checksum", &S::checksum, "sha256:HEX of that file.")};
+};
+template <>
+struct Table<PackageConfig> {
+  using S = PackageConfig;
+  static constexpr auto fields = std::tuple{
+      optional("name", &S::name, "A project of the Python package index (models.pull.pypi_url)."),
+      optional("version", &S::version, "Its version."),
+      optional("checksum", &S::checksum, "sha256:HEX of its wheel for this machine."),
+      optional("dependencies", &S::dependencies,
+               "What it needs besides, all of it: NAME==VERSION sha256:HEX each; nothing else is installed.", {0, 256}),
+      optional("python", &S::python, "Interpreter to make its environment with; empty: python3 of PATH.")};
+};
+template <>
+struct Table<ContainerConfig> {
+  using S = ContainerConfig;
+  static constexpr auto fields =
+      std::tuple{optional("image", &S::image, "REGISTRY/REPOSITORY."), optional("tag", &S::tag, "Its tag."),
+                 optional("digest", &S::digest, "sha256:HEX; empty: whatever the tag names on the day."),
+                 optional("runtime", &S::runtime, "podman or docker; empty: the first of them in PATH."),
+                 optional("volumes", &S::volumes, "Absolute paths that it may read, under the same names.", {0, 64})};
+};
+template <>
+struct Table<SourceBuildConfig> {
+  using S = SourceBuildConfig;
+  static constexpr auto fields =
+      std::tuple{optional("cmake_flags", &S::cmake_flags, "Of the configuration, e.g. -DGGML_NATIVE=ON.", {0, 128}),
+                 optional("generator", &S::generator, "Empty: that of cmake."),
+                 optional("target", &S::target, "Empty: all of them.")};
+};
+template <>
+struct Table<SourceConfig> {
+  using S = SourceConfig;
+  static constexpr auto fields =
+      std::tuple{optional("repo", &S::repo, "https://... or file:///... of a git repository."),
+                 optional("ref", &S::ref, "A commit, 40 hex digits: a branch or tag may move."),
+                 optional("submodules", &S::submodules, "Fetch its submodules."), optional("build", &S::build)};
+};
+template <>
+struct Table<ProvisioningConfig> {
+  using S = ProvisioningConfig;
+  static constexpr auto fields =
+      std::tuple{optional("mode", &S::mode, "How its program comes here; external: it is here, or runs elsewhere."),
+                 optional("version", &S::version, "Of the engine, for listings."),
+                 optional("source", &S::source),
+                 optional("container", &S::container),
+                 optional("package", &S::package),
+                 optional("binary", &S::binary)};
+};
+template <>
+struct Table<InstallPolicyConfig> {
+  using S = InstallPolicyConfig;
+  static constexpr auto fields = std::tuple{
+      optional("allow_binary_downloads", &S::allow_binary_downloads, "Engines of mode binary may be downloaded."),
+      optional("allow_package_installs", &S::allow_package_installs, "Engines of mode package may be installed."),
+      optional("allow_container_pulls", &S::allow_container_pulls,
+               "Images of engines of mode container may be pulled."),
+      optional("allow_source_builds", &S::allow_source_builds, "Engines of mode source may be fetched and built."),
+      optional("at_start", &S::at_start,
+               "A starting pool installs the engines that it lacks; else only an operator does."),
+      optional("cache_dir", &S::cache_dir, "Where they are installed. Empty: ~/.cache/llama-orch/engines."),
+      optional("step_timeout_ms", &S::step_timeout_ms, "A command of an installation that takes longer is ended.",
+               {1000, 8.64e7})};
+};
+template <>
 struct Table<EngineConfig> {
   using S = EngineConfig;
   static constexpr auto fields = std::tuple{
@@ -414,12 +493,16 @@ struct Table<EngineConfig> {
                {0, 1e9}),
       optional("slots", &S::slots, "Jobs it is given at a time.", {1, 1024}),
       optional("silence_ms", &S::silence_ms, "Longest time that it may send nothing during a job.", {1000, 3.6e6}),
-      optional("command", &S::command,
-               "Absolute path of its program, and arguments; {port} stands for a free port. Empty: it runs already.",
-               {0, 256}),
+      optional(
+          "command", &S::command,
+          "Absolute path of its program, and arguments; {port} stands for a free port, {engine} for the directory that "
+          "it is installed in. Of a container: the arguments alone. Empty: it runs already.",
+          {0, 256}),
+      optional("environment", &S::environment, "Variables of a started one, besides those of pool-managerd."),
       optional("device", &S::device,
                "Of a started one: the device that its memory is counted on, cpu or a GPU's number."),
-      optional("memory_bytes", &S::memory_bytes, "Of a started one: what it takes of that device.", {0, 1e15})};
+      optional("memory_bytes", &S::memory_bytes, "Of a started one: what it takes of that device.", {0, 1e15}),
+      optional("provisioning", &S::provisioning)};
 
   static base::Result<> validate(const S& e) {
     const auto refuse = [&](std::string_view field, std::string_view rule, std::string_view why) {
@@ -436,13 +519,10 @@ struct Table<EngineConfig> {
     if (!tls && !e.plain_http && !is_loopback_url(e.endpoint)) {
       return refuse("endpoint", "tls", "prompts would leave this machine without TLS; use https, or set plain_http");
     }
-    if (e.command.empty() != e.device.empty())
-      return refuse("command", "combination", "command and device go together");
-    if (!e.command.empty() && !e.command[0].starts_with('/'))
-      return refuse("command", "path", "an absolute path first");
-    if (!e.command.empty() && !is_loopback_url(e.endpoint)) {
+    if (!e.device.empty() && !is_loopback_url(e.endpoint)) {
       return refuse("endpoint", "combination", "an engine that is started here is on http://127.0.0.1:{port}");
     }
+    if (const auto broken = broken_rule(e)) return refuse(broken->field, broken->reason, broken->why);
     return {};
   }
 };
@@ -491,7 +571,8 @@ struct Table<PoolManagerdConfig> {
           "where it does not pay; never changes an answer."),
       optional("worker_speculation_tokens", &S::worker_speculation_tokens,
                "Most tokens that a worker computes ahead for a job in a step.", {1, 16}),
-      optional("engines", &S::engines, "Engines of other systems that run models as engine:NAME.", {0, 256})};
+      optional("engines", &S::engines, "Engines of other systems that run models as engine:NAME.", {0, 256}),
+      optional("provisioning", &S::provisioning)};
   static base::Result<> validate(const S& c) {
     TRY(check_bind(c.bind, "pool-managerd.bind"));
     TRY(check_engines(c.engines));

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "pool_managerd/engines/install_command.h"
 
 namespace llorch::pool_managerd {
 namespace {
@@ -38,6 +39,14 @@ base::Result<> serve(const CommandLine& command_line) {
   return {};
 }
 
+// What `llorch engine install` and `remove` ask for.
+base::Result<int> change_engine(const CommandLine& command_line) {
+  const config::Config config = TRY(config::load_config(command_line.sources));
+  if (!command_line.remove_engine.empty()) return engines::remove_command(config, command_line.remove_engine);
+  return engines::install_command(config, command_line.state_directory.value_or(base::default_state_directory()),
+                                  command_line.install_engine);
+}
+
 }  // namespace
 
 CommandLine parse_command_line(int argc, const char* const* argv) {
@@ -59,6 +68,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   app.add_option("--set", sets, "One configuration key: dotted.key=value; repeatable")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--nvml-library", out.nvml_library, "NVIDIA management library to open")->capture_default_str();
+  app.add_option("--install-engine", out.install_engine, "Install an entry of pool-managerd.engines, and end");
+  app.add_option("--remove-engine", out.remove_engine, "Remove what was installed for it, and end");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
@@ -107,7 +118,14 @@ int run_pool_managerd(int argc, const char* const* argv) {
     std::fputs(command_line.message.c_str(), *command_line.exit_code == 0 ? stdout : stderr);
     return *command_line.exit_code;
   }
-  const auto outcome = serve(command_line);
+  base::Result<> outcome;
+  if (!command_line.install_engine.empty() || !command_line.remove_engine.empty()) {
+    const auto code = change_engine(command_line);
+    if (code) return *code;
+    outcome = base::fail(code.error());
+  } else {
+    outcome = serve(command_line);
+  }
   if (outcome) return 0;
   base::log_event(base::LogLevel::kError, "error", {}, outcome.error().message,
                   {{"error_code", outcome.error().name()}});

@@ -14,6 +14,7 @@ struct CommandLine {
   std::optional<std::filesystem::path> state_directory;
   std::vector<std::filesystem::path> model_roots;
   std::string nvml_library = "libnvidia-ml.so.1";
+  std::string install_engine, remove_engine;  // done instead of serving
   std::optional<int> exit_code;
   std::string message;
 };

@@ -25,6 +25,7 @@
 #include "pool_managerd/control_api/routes.h"
 #include "pool_managerd/directory_watch.h"
 #include "pool_managerd/engines/engine_table.h"
+#include "pool_managerd/engines/installs_at_start.h"
 #include "pool_managerd/gpu_inventory/inventory.h"
 #include "pool_managerd/main_loop.h"
 #include "pool_managerd/model_catalog/model_catalog.h"
@@ -191,6 +192,7 @@ class PoolManager::Impl {
   MainLoop loop_;
   gpu_inventory::Inventory inventory_;
   engines::EngineTable engines_;
+  std::optional<engines::InstallsAtStart> installs_;
   model_catalog::ModelCatalog catalog_;
   std::optional<provisioner::Provisioner> provisioner_;
   std::optional<PeerFiles> peer_files_;
@@ -224,7 +226,7 @@ PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventor
       started_(clock_.now()),
       boot_id_(base::uuid_v4(entropy_)),
       inventory_(std::move(inventory)),
-      engines_(options_.config.pool_managerd.engines),
+      engines_(options_.config.pool_managerd.engines, options_.config.pool_managerd.provisioning),
       catalog_(catalog_options(options_, inventory_.read()),
                model_catalog::make_engine_inspector(
                    {.threads_count = static_cast<std::uint32_t>(worker_threads(options_.config)),
@@ -253,6 +255,7 @@ PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventor
 PoolManager::Impl::~Impl() {
   refresh_.cancel();
   look_.cancel();
+  installs_.reset();
   server_.stop(kServerStopGraceMs);
   peer_files_->stop();
   staging_->stop();
@@ -283,6 +286,7 @@ base::Result<> PoolManager::Impl::open() {
       config.pool_managerd.worker_binary.empty() ? sibling : std::filesystem::path(config.pool_managerd.worker_binary);
   host.adapter_executable = std::filesystem::path(base::executable_directory()) / "worker-adapterd";
   host.engines = &engines_;
+  installs_.emplace(config, options_.state_directory);
   host.start_timeout_ms = config.pool_managerd.worker_start_timeout_ms;
   host.state_directory = options_.state_directory;
   host.callback_base = net::http::base_url(access_.local_host, server_.port()) + "/v2/internal/workers/";
@@ -665,14 +669,14 @@ base::Result<std::unique_ptr<PoolManager>> PoolManager::open(PoolManagerOptions 
                                                .reader_tokens = options.reader_tokens},
                                               entropy));
   auto lock = TRY(StateLock::take(options.state_directory));
-  auto inventory =
-      TRY(gpu_inventory::Inventory::open({.allow_cpu = config.devices.allow_cpu,
-                                          .cpu_memory_bytes = config.devices.cpu_memory_bytes,
-                                          .vram_headroom_bytes = config.pool_managerd.vram_headroom_bytes,
-                                          .nvml_library = options.nvml_library,
-                                          .missing_kernels = engine::compute::cuda::missing_kernels,
-                                          .external = engines::EngineTable(config.pool_managerd.engines).devices()},
-                                         read_small_file));
+  auto inventory = TRY(gpu_inventory::Inventory::open(
+      {.allow_cpu = config.devices.allow_cpu,
+       .cpu_memory_bytes = config.devices.cpu_memory_bytes,
+       .vram_headroom_bytes = config.pool_managerd.vram_headroom_bytes,
+       .nvml_library = options.nvml_library,
+       .missing_kernels = engine::compute::cuda::missing_kernels,
+       .external = engines::EngineTable(config.pool_managerd.engines, config.pool_managerd.provisioning).devices()},
+      read_small_file));
   auto pulls = TRY(provisioner::provisioner_options(config));
   auto impl = std::make_unique<Impl>(std::move(options), std::move(lock), std::move(inventory), bind, std::move(access),
                                      std::move(pulls));

@@ -130,6 +130,10 @@ base::Result<int> WorkerHost::spawn(const worker_lifecycle::Spawn& command) {
                                        {}};
   spawn.variables.emplace_back("LLORCH_SPAWN_TOKEN", command.spawn_token);
   spawn.variables.emplace_back("LLORCH_STATE_DIR", options_.state_directory.string());
+  if (foreign) {
+    for (auto& [name, value] : options_.engines->environment(command.model_ref))
+      spawn.variables.emplace_back(name, value);
+  }
   // The operator's token is none of a worker's business.
   spawn.variables.emplace_back("LLORCH_API_TOKEN", "");
   spawn.variables.emplace_back("LLORCH_API_TOKEN_FILE", "");

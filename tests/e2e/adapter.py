@@ -9,7 +9,7 @@ from stack import BIN, HANG_S, EventStream, clean_env, request, wait_for
 
 
 class Adapter:
-    def __init__(self, engine, slots=4, more=(), key=None, state_dir=None, start_timeout_ms=20000):
+    def __init__(self, engine, slots=4, more=(), key=None, state_dir=None, start_timeout_ms=20_000):
         self._temporary = tempfile.TemporaryDirectory(prefix="llorch-e2e-adapter-")
         self.dir = state_dir or self._temporary.name
         self.log_path = os.path.join(self.dir, "adapter.log")

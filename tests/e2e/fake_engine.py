@@ -9,6 +9,7 @@ import http.server
 import json
 import select
 import socket
+import ssl
 import threading
 
 CONTEXT = 512
@@ -42,7 +43,7 @@ class Fault:
 class FakeEngine:
     """Runs until close(). `script` holds the faults of the next answers, in order; None is an answer without one."""
 
-    def __init__(self, kind, key=None, model="tale", version="1.2.3", eos_after=None, port=0):
+    def __init__(self, kind, key=None, model="tale", version="1.2.3", eos_after=None, port=0, certificate=None):
         self.kind = kind
         self.key = key
         self.model = model
@@ -63,7 +64,11 @@ class FakeEngine:
 
         Handler.engine = engine
         self.server = _Server(("127.0.0.1", port), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*certificate)
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        self.url = f"{'https' if certificate else 'http'}://127.0.0.1:{self.server.server_port}"
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self.thread.start()
 
@@ -219,11 +224,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         count = job["max"] if self.engine.eos_after is None else min(job["max"], self.engine.eos_after)
         texts = tokens_of(job["prompt"], job["seed"], count)
+        self.cut = fault.kind if fault is not None and fault.kind in ("bytes", "one_chunk") else None
+        self.held = b""
         try:
             stopped = self._stream(job, fault, texts)
             if stopped is None:
                 return
-            self._chunk(b"")
+            if self.held:
+                self._write(self.held)
+            self._write(b"")
             with self.engine.lock:
                 self.engine.answers += 1
         except OSError:
@@ -331,6 +340,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._chunk(f"data: {text}\n\n".encode())
 
     def _chunk(self, data):
+        if self.cut == "one_chunk":
+            self.held += data
+        elif self.cut == "bytes":
+            for i in range(len(data)):
+                self._write(data[i:i + 1])
+        else:
+            self._write(data)
+
+    def _write(self, data):
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
         self.wfile.flush()
 

@@ -38,7 +38,8 @@ SUCCEED = {
 # A restore needs a directory without jobs.
 ELSEWHERE = {"restore"}
 # Needs a terminal, a session of systemd or an engine in the configuration: what they say without one is an error, as JSON.
-REFUSED = {"chat": [NAME], "service install": [], "service remove": [], "engine plan": ["nobody"]}
+REFUSED = {"chat": [NAME], "service install": [], "service remove": [], "engine plan": ["nobody"],
+           "engine install": ["nobody"], "engine remove": ["nobody"]}
 
 
 def run(command, arguments, state, job="", tmp=""):

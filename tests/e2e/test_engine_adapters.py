@@ -1,13 +1,17 @@
 """Engines of other systems behind worker-adapterd: one suite for every kind. The engines are fake_engine.py, which is held to their
-documented APIs; test_engine_llamacpp.py has a real one."""
+documented APIs, and llama.cpp itself where the package that brings it is there."""
 
+import contextlib
 import hashlib
+import subprocess
 import threading
 
 import pytest
 
+import llamacpp
 from adapter import Adapter, one_end, text
 from fake_engine import CONTEXT, FakeEngine, Fault, tokens_of
+from fault_proxy import FaultProxy
 from stack import wait_for
 
 KINDS = ["llamacpp", "openai", "vllm", "tgi", "triton"]
@@ -16,6 +20,8 @@ PROMPT = "Once upon a time"
 
 class Pair:
     """An engine and its adapter, shared by the tests of a kind, which leave both as they found them."""
+
+    real = False
 
     def __init__(self, kind):
         self.engine = FakeEngine(kind)
@@ -29,10 +35,39 @@ class Pair:
         self.adapter.__exit__()
         self.engine.close()
 
+    def texts(self):
+        """Of the twelve tokens of an answer."""
+        return tokens_of(PROMPT, 7, 12)
 
-@pytest.fixture(scope="module", params=KINDS)
+
+class RealPair(Pair):
+    """llama.cpp's own server with the demo model; a proxy does what it cannot be asked to do."""
+
+    real = True
+
+    def __init__(self):
+        self.stack = contextlib.ExitStack()
+        server = self.stack.enter_context(llamacpp.Server())
+        self.engine = FaultProxy("llamacpp", server.url)
+        self.adapter = Adapter(self.engine)
+
+    def __enter__(self):
+        super().__enter__()
+        self.answer = [e.data["t"] for e in self.adapter.run() if e.name == "token"]
+        assert len(self.answer) == 12
+        return self
+
+    def __exit__(self, *_):
+        super().__exit__()
+        self.stack.close()
+
+    def texts(self):
+        return self.answer
+
+
+@pytest.fixture(scope="module", params=[*KINDS, pytest.param("llama.cpp", marks=llamacpp.needed)])
 def pair(request):
-    with Pair(request.param) as running:
+    with RealPair() if request.param == "llama.cpp" else Pair(request.param) as running:
         yield running
 
 
@@ -49,21 +84,28 @@ def test_order_usage_and_receipt(pair):
     """OC-ADAPT-OAI-6011 OC-ADAPT-OAI-6031 OC-ADAPT-OAI-6001: tokens in order, counted as the engine counts them."""
     events = pair.adapter.run()
     end = one_end(events).data
-    assert text(events) == "".join(tokens_of(PROMPT, 7, 12))
+    assert text(events) == "".join(pair.texts())
     assert end["tokens_out"] == 12 == sum(e.name == "token" for e in events)
-    if pair.engine.kind != "triton":  # whose ensembles need not tell
+    if pair.real:
+        assert end["tokens_in"] > 0
+    elif pair.engine.kind != "triton":  # whose ensembles need not tell
         assert end["tokens_in"] == 4
     assert end["stop_reason"] == "max_tokens"
     receipt = end["receipt"]
     assert receipt["partial"] is True and receipt["seed"] == 7 and receipt["tokens_out"] == 12
     assert receipt["output_sha256"] == hashlib.sha256(text(events).encode()).hexdigest()
     assert receipt["prompt_sha256"] == hashlib.sha256(PROMPT.encode()).hexdigest()
-    known = pair.engine.version if pair.engine.kind != "openai" else "unknown"
-    assert receipt["engine_build"] == f"{pair.engine.kind}/{known}"
+    if pair.real:
+        assert receipt["engine_build"].startswith("llamacpp/")
+    else:
+        known = pair.engine.version if pair.engine.kind != "openai" else "unknown"
+        assert receipt["engine_build"] == f"{pair.engine.kind}/{known}"
 
 
 def test_stop_texts_and_end_of_text(pair):
-    texts = tokens_of(PROMPT, 7, 12)
+    if pair.real:
+        return  # test_engine_llamacpp.py: where it cuts is the model's affair
+    texts = pair.texts()
     events = pair.adapter.run(stop=[texts[4].strip()])
     assert text(events).strip() == "".join(texts[:4]).strip()
     if pair.engine.kind in ("llamacpp", "tgi", "vllm"):  # the others do not say why
@@ -90,7 +132,8 @@ def test_conversations_are_told_by_the_engine(pair):
 
 
 def test_cancel_frees_the_slot_and_the_engine(pair):
-    """OC-ADAPT-OAI-6000#cancel: the engine's connection closes, and with it its work."""
+    """OC-ADAPT-OAI-6000#cancel OC-ADAPT-OAI-6000#submit: the engine's connection closes, and with it its work. The engine is held
+    meanwhile and sends nothing, so the end comes of the cancel alone."""
     pair.engine.script.append(Fault("gate", after=3))
     stream = pair.adapter.stream(job_id="cancel-me", execution_id="e1", max_tokens=50)
     events = iter(stream)
@@ -129,7 +172,16 @@ def test_a_slow_engine_is_waited_for(pair):
     wait_for("the job to run", lambda: pair.adapter.health()["slots_free"] == 3)
     pair.engine.gate.set()
     thread.join(120)
-    assert text(done[0]) == "".join(tokens_of(PROMPT, 7, 12))
+    assert text(done[0]) == "".join(pair.texts())
+
+
+@pytest.mark.parametrize("cut", ["bytes", "one_chunk"])
+def test_chunks_may_be_of_any_size(pair, cut):
+    """A byte at a time, in the middle of code points, or the whole answer at once."""
+    pair.engine.script.append(Fault(cut))
+    events = pair.adapter.run()
+    assert one_end(events).data["tokens_out"] == 12
+    assert text(events) == "".join(pair.texts())
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
@@ -140,7 +192,7 @@ def test_refusals_are_asked_again_before_the_first_token(pair, status):
     pair.engine.script += [Fault("status", status=status, headers=headers)] * 2
     events = pair.adapter.run()
     one_end(events)
-    assert text(events) == "".join(tokens_of(PROMPT, 7, 12))
+    assert text(events) == "".join(pair.texts())
     assert pair.adapter.metric("worker_upstream_retries_total") == before + 2
     assert '"event":"upstream.retry"' in pair.adapter.log().replace(": ", ":")
 
@@ -167,7 +219,7 @@ def test_a_connection_that_breaks_before_the_first_token_is_tried_again(pair):
     pair.engine.script += [Fault("close"), Fault("die", after=0)]
     events = pair.adapter.run()
     one_end(events)
-    assert text(events) == "".join(tokens_of(PROMPT, 7, 12))
+    assert text(events) == "".join(pair.texts())
 
 
 @pytest.mark.parametrize("kind", ["die", "bad_utf8", "garbage", "error_event", "endless_line"])
@@ -178,7 +230,7 @@ def test_what_breaks_behind_the_first_token_ends_the_job(pair, kind):
     error = one_end(events).data
     assert error["code"] == "WORKER_RESET", error
     assert "secret" not in str(error)
-    assert text(events) == "".join(tokens_of(PROMPT, 7, 12)[:4])
+    assert text(events) == "".join(pair.texts()[:4])
     pair.adapter.wait_idle()
     assert one_end(pair.adapter.run()).name == "end"  # and the next job runs
 
@@ -282,3 +334,34 @@ def test_one_that_fails_again_and_again_is_left_alone():
 
         wait_for("the engine to be asked again", served, every_s=0.2)
         assert adapter.metric("worker_upstream_breaker_open") == 0
+
+
+def test_an_engine_elsewhere_is_known_by_its_certificate(tmp_path):
+    """OC-ADAPT-OAI-6021#tls: one that no authority of ours vouches for gets neither prompt nor key."""
+    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", cert, "-days", "2",
+                    "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
+    with FakeEngine("vllm", key="sk-right", certificate=(cert, key)) as engine:
+        with Adapter(engine, key="sk-right", more=["--ca-file", str(cert)]) as adapter:
+            assert text(adapter.run()) == "".join(tokens_of(PROMPT, 7, 12))
+        seen = len(engine.requests)
+        stranger = Adapter(engine, key="sk-right", start_timeout_ms=1000)
+        with pytest.raises(AssertionError, match="WORKER_START_TIMEOUT"):
+            stranger.__enter__()
+        stranger.__exit__()
+        assert len(engine.requests) == seen
+
+
+def test_a_proxy_is_used_where_it_is_named_and_nowhere_else(monkeypatch):
+    """OC-ADAPT-OAI-6021#proxy"""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    with FakeEngine("vllm") as engine:
+        with Adapter(engine) as adapter:
+            assert one_end(adapter.run()).name == "end"
+        direct = len(engine.requests)
+        named = Adapter(engine, more=["--proxy", "http://127.0.0.1:9"], start_timeout_ms=1000)
+        with pytest.raises(AssertionError, match="WORKER_START_TIMEOUT"):
+            named.__enter__()
+        named.__exit__()
+        assert len(engine.requests) == direct

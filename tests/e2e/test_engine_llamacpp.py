@@ -1,24 +1,18 @@
 """A real llama.cpp (its server, from the Python package xllamacpp) as an engine that pool-managerd starts. Skipped, visibly, without
 the package: LLORCH_ENGINE_PYTHON names an interpreter that has it."""
 
+import json
 import os
-import pathlib
 import signal
-import subprocess
-import sys
 
 import pytest
 
 from adapter import Adapter, one_end, text
 from engine_stack import EngineStack
-from stack import HANG_S, MODEL, process_runs, wait_for
+from llamacpp import PYTHON, SERVER, needed
+from stack import MODEL, process_runs, wait_for
 
-PYTHON = os.environ.get("LLORCH_ENGINE_PYTHON", sys.executable)
-SERVER = pathlib.Path(__file__).with_name("llamacpp_server.py")
-
-pytestmark = pytest.mark.skipif(
-    subprocess.run([PYTHON, "-c", "import xllamacpp"], capture_output=True, timeout=HANG_S).returncode != 0,
-    reason="no llama.cpp: pip install xllamacpp, and name its interpreter in LLORCH_ENGINE_PYTHON")
+pytestmark = needed
 
 
 def engine(**more):
@@ -92,3 +86,57 @@ def test_a_model_file_that_is_none_says_why():
     with pytest.raises(AssertionError, match="WORKER_START_FAILED"):
         with Adapter(At, more=args) as adapter:
             one_end(adapter.run())
+
+
+def test_ours_and_llama_cpp_with_one_model_behind_one_queue(stack):
+    """One model file, two engines, the OpenAI API in front: answers of the same shape, streamed alike, and only the receipt says whose
+    they are. What they say need not be the same."""
+    body = {"messages": [{"role": "user", "content": "Tell a tale"}], "max_tokens": 8, "temperature": 0, "seed": 5}
+
+    def shape(value):
+        """A value without what is said in it."""
+        if isinstance(value, dict):
+            return {key: shape(item) for key, item in sorted(value.items())}
+        return [shape(item) for item in value] if isinstance(value, list) else type(value).__name__
+
+    def asked(model):
+        whole = stack.request("POST", "/v1/chat/completions", {**body, "model": model})
+        assert whole.status == 200, whole.body
+        assert whole.json["usage"]["completion_tokens"] == 8
+        streamed = stack.request("POST", "/v1/chat/completions", {**body, "model": model, "stream": True,
+                                                                  "stream_options": {"include_usage": True}})
+        pieces = [json.loads(line[6:]) for line in streamed.body.decode().splitlines() if line.startswith("data: {")]
+        said = "".join(p["choices"][0]["delta"].get("content") or "" for p in pieces if p["choices"])
+        assert said == whole.json["choices"][0]["message"]["content"]
+        assert streamed.body.decode().rstrip().endswith("data: [DONE]")
+        headers = sorted(name.lower() for name in whole.headers)
+        return shape(whole.json), [shape(pieces[0]), shape(pieces[-1])], headers, whole.json["choices"][0]["finish_reason"]
+
+    ours, theirs = asked("demo"), asked("tale")
+    assert ours == theirs
+    receipts = [stack.wait_terminal(stack.submit(model=model, max_tokens=4)["job_id"])["receipt"] for model in ("demo", "tale")]
+    assert receipts[0].get("partial") is None and receipts[1]["partial"] is True
+    assert receipts[1]["engine_build"].startswith("llamacpp/") and not receipts[0]["engine_build"].startswith("llamacpp/")
+
+
+def test_a_schema_and_a_grammar_bind_it(stack):
+    """Constraints of the output are handed on, and what it does not know is refused."""
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
+    events = stack.read_to_end(stack.submit(model="tale", max_tokens=200, json_schema=schema)["job_id"])
+    assert events[-1].name == "end", events[-1].data
+    if events[-1].data["stop_reason"] != "max_tokens":  # a model of tales may count for long
+        assert list(json.loads(text(events))) == ["n"]
+    assert text(events).lstrip().startswith("{")
+    events = stack.read_to_end(stack.submit(model="tale", max_tokens=8, grammar='root ::= "yes" | "no"')["job_id"])
+    assert text(events) in ("yes", "no") and events[-1].data["stop_reason"] == "eos"
+    refused = stack.request("POST", "/v2/tasks", {"model": "tale", "prompt": "x", "max_tokens": 1, "regex": "a+"})
+    assert (refused.status, refused.envelope["details"]["field"]) == (400, "regex")
+
+
+def test_the_prompt_is_charged_as_it_counts(stack):
+    """What was reserved is a bound, the prompt's bytes; what is charged is its count."""
+    prompt = "Once upon a time " * 4
+    job = stack.submit(model="tale", prompt=prompt, max_tokens=2)["job_id"]
+    ended = stack.wait_terminal(job)
+    counted = stack.read_to_end(job)[-1].data["tokens_in"]
+    assert 0 < counted < len(prompt) and ended["tokens_in"] == counted

@@ -83,7 +83,7 @@ def test_ours_and_theirs_behind_one_queue(pair):
 @pytest.mark.parametrize("fields,field", [
     ({"determinism": "strict"}, "determinism"),
     ({"typical_p": 0.5}, "typical_p"),
-    ({"json_schema": {"type": "object"}}, "json_schema"),
+    ({"grammar": "root ::= \"a\""}, "grammar"),
     ({"logprobs": True}, "logprobs"),
     ({"placement": {"require_device_mask": "cpu"}}, "placement.require_device_mask"),
     ({"prompt": None, "messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {"name": "f"}}]},

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 namespace llorch::adapter::engines {
 namespace {
 
@@ -131,6 +133,42 @@ TEST(OpenAi, ReadsDeltasUsageAndTheEnd) {
   EXPECT_EQ(engine.read("{{").error().code, ErrorCode::kIoError);
   EXPECT_EQ(engine.read(R"({"error":{"message":"secret words","type":"server_error"}})")->error->code,
             ErrorCode::kWorkerReset);
+}
+
+// Constraints of the output go where each engine reads them, or are refused.
+TEST(Engines, ConstraintsAreSpelledAsTheEngineReadsThem) {
+  auto chat = chat_job(), prompt = prompt_job();
+  for (auto* job : {&chat, &prompt}) job->sampling.json_schema = wire::JsonSchema{R"({"type":"object"})"};
+  const auto asked = [](std::string_view kind, const wire::ExecuteRequest& job, const EngineFacts& facts = {}) {
+    return body_of(*engine_of(kind)->submit(job, kTarget, facts));
+  };
+  EXPECT_EQ(asked("llamacpp", chat).at("json_schema").at("type"), "object");
+  EXPECT_EQ(asked("llamacpp", prompt).at("json_schema").at("type"), "object");
+  for (const std::string_view kind : {"openai", "vllm"}) {
+    const bj::value format = asked(kind, chat).at("response_format");
+    EXPECT_EQ(format.at("type"), "json_schema");
+    EXPECT_EQ(format.at("json_schema").at("schema").at("type"), "object");
+  }
+  EXPECT_EQ(asked("vllm", prompt).at("response_format").at("type"), "json_schema");
+  EXPECT_EQ(engine_of("openai")->submit(prompt, kTarget, {}).error().code, ErrorCode::kInvalidParams);
+  EXPECT_EQ(asked("tgi", chat).at("response_format").at("type"), "json");
+  EXPECT_EQ(asked("tgi", prompt).at("parameters").at("grammar").at("value").at("type"), "object");
+
+  auto pattern = prompt_job();
+  pattern.sampling.regex = "[ab]+";
+  EXPECT_EQ(asked("vllm", pattern).at("structured_outputs").at("regex"), "[ab]+");
+  EXPECT_EQ(asked("vllm", pattern, {.version = "0.11.1"}).at("structured_outputs").at("regex"), "[ab]+");
+  EXPECT_EQ(asked("vllm", pattern, {.version = "0.9.2"}).at("guided_regex"), "[ab]+");
+  EXPECT_EQ(asked("tgi", pattern).at("parameters").at("grammar").at("value"), "[ab]+");
+  auto grammar = prompt_job();
+  grammar.sampling.grammar = "root ::= \"a\"";
+  EXPECT_EQ(asked("llamacpp", grammar).at("grammar"), "root ::= \"a\"");
+  const auto knows = [](std::string_view kind, std::string_view name) {
+    const auto names = engine_of(kind)->parameters();
+    return std::ranges::find(names, name) != names.end();
+  };
+  EXPECT_FALSE(knows("llamacpp", "regex") || knows("vllm", "grammar") || knows("tgi", "grammar") ||
+               knows("openai", "regex") || knows("triton", "json_schema"));
 }
 
 // OC-ADAPT-OAI-6010: the version is the engine's name for its model

@@ -13,10 +13,10 @@ namespace {
 using base::ErrorCode;
 using wire::StopReason;
 
-constexpr std::array<std::string_view, 16> kParameters{
+constexpr std::array<std::string_view, 18> kParameters{
     "top_p",          "top_k",          "min_p",        "typical_p",          "top_n_sigma",       "xtc_probability",
     "xtc_threshold",  "dynatemp_range", "min_keep",     "repetition_penalty", "frequency_penalty", "presence_penalty",
-    "penalty_last_n", "mirostat",       "mirostat_tau", "mirostat_eta"};
+    "penalty_last_n", "mirostat",       "mirostat_tau", "mirostat_eta",       "json_schema",       "grammar"};
 
 // Its seeds have 32 bits, and the last one means a random seed.
 constexpr std::uint64_t kSeeds = 0xffff'ffffu;
@@ -82,6 +82,9 @@ class LlamaCpp final : public Engine {
     body["cache_prompt"] = false;
     if (request.seed) body["seed"] = *request.seed % kSeeds;
     add_sampling(request.sampling, facts.context_tokens, body);
+    // Both of its APIs read these two, and its grammars are GBNF as ours are.
+    if (request.sampling.json_schema) body["json_schema"] = parsed(request.sampling.json_schema->text);
+    if (request.sampling.grammar) body["grammar"] = *request.sampling.grammar;
     if (request.messages) {
       return Submission{target.base_url + "/v1/chat/completions", bj::serialize(body)};
     }

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <array>
+#include <charconv>
 
 #include "adapter/engines/kinds.h"
 
@@ -12,9 +13,17 @@ namespace {
 using base::ErrorCode;
 using wire::StopReason;
 
-constexpr std::array<std::string_view, 3> kParameters{"top_p", "frequency_penalty", "presence_penalty"};
-constexpr std::array<std::string_view, 6> kVllmParameters{"top_p", "frequency_penalty",  "presence_penalty",
-                                                          "top_k", "repetition_penalty", "min_p"};
+constexpr std::array<std::string_view, 4> kParameters{"top_p", "frequency_penalty", "presence_penalty", "json_schema"};
+constexpr std::array<std::string_view, 8> kVllmParameters{"top_p", "frequency_penalty",  "presence_penalty", "top_k",
+                                                          "min_p", "repetition_penalty", "json_schema",      "regex"};
+
+// vLLM took guided_regex before its version 0.11, and structured_outputs since.
+bool has_structured_outputs(std::string_view version) {
+  int minor = 0;
+  if (!version.starts_with("0.")) return true;
+  std::from_chars(version.data() + 2, version.data() + version.size(), minor);
+  return minor == 0 || minor >= 11;
+}
 
 bool has_path(std::string_view url) {
   const std::size_t host = url.find("://");
@@ -64,6 +73,13 @@ bj::object chat_body(const wire::ExecuteRequest& request, std::string_view model
   add("frequency_penalty", &wire::SamplingRequest::frequency_penalty);
   add("presence_penalty", &wire::SamplingRequest::presence_penalty);
   return body;
+}
+
+void add_response_format(const wire::SamplingRequest& sampling, bj::object& body) {
+  if (!sampling.json_schema) return;
+  body["response_format"] = {
+      {"type", "json_schema"},
+      {"json_schema", {{"name", "answer"}, {"strict", true}, {"schema", parsed(sampling.json_schema->text)}}}};
 }
 
 base::Result<Piece> read_choice(std::string_view data) {
@@ -117,8 +133,12 @@ base::Result<> OpenAi::learn(std::size_t, std::string_view json, const Target& t
 base::Result<Submission> OpenAi::submit(const wire::ExecuteRequest& request, const Target& target,
                                         const EngineFacts& facts) const {
   const std::string_view model = target.model.empty() ? facts.model : target.model;
-  return Submission{v1_url(target, request.messages ? "/chat/completions" : "/completions"),
-                    bj::serialize(chat_body(request, model))};
+  if (request.sampling.json_schema && !request.messages) {
+    return base::fail(ErrorCode::kInvalidParams, "this engine's API knows json_schema for messages only, not for a prompt");
+  }
+  bj::object body = chat_body(request, model);
+  add_response_format(request.sampling, body);
+  return Submission{v1_url(target, request.messages ? "/chat/completions" : "/completions"), bj::serialize(body)};
 }
 
 namespace {
@@ -145,6 +165,9 @@ class Vllm final : public OpenAi {
     if (sampling.top_k > 0) body["top_k"] = sampling.top_k;
     if (sampling.min_p > 0) body["min_p"] = sampling.min_p;
     if (sampling.repetition_penalty != 1.0) body["repetition_penalty"] = sampling.repetition_penalty;
+    add_response_format(sampling, body);
+    if (sampling.regex && has_structured_outputs(facts.version)) body["structured_outputs"] = {{"regex", *sampling.regex}};
+    if (sampling.regex && !has_structured_outputs(facts.version)) body["guided_regex"] = *sampling.regex;
     return Submission{v1_url(target, request.messages ? "/chat/completions" : "/completions"), bj::serialize(body)};
   }
 };

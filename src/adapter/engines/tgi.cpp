@@ -10,8 +10,15 @@ namespace {
 using base::ErrorCode;
 using wire::StopReason;
 
-constexpr std::array<std::string_view, 5> kParameters{"top_p", "top_k", "typical_p", "repetition_penalty",
-                                                      "frequency_penalty"};
+constexpr std::array<std::string_view, 7> kParameters{
+    "top_p", "top_k", "typical_p", "repetition_penalty", "frequency_penalty", "json_schema", "regex"};
+
+// It reads a schema and an expression in one shape, as a parameter and as the response_format of a chat. Null: neither is asked for.
+bj::value constraint_of(const wire::SamplingRequest& sampling) {
+  if (sampling.json_schema) return {{"type", "json"}, {"value", parsed(sampling.json_schema->text)}};
+  if (sampling.regex) return {{"type", "regex"}, {"value", *sampling.regex}};
+  return nullptr;
+}
 
 bj::object parameters_of(const wire::ExecuteRequest& request) {
   const wire::SamplingRequest& s = request.sampling;
@@ -25,6 +32,7 @@ bj::object parameters_of(const wire::ExecuteRequest& request) {
   if (!greedy && s.typical_p < 1) out["typical_p"] = s.typical_p;
   if (s.repetition_penalty != 1) out["repetition_penalty"] = s.repetition_penalty;
   if (s.frequency_penalty != 0) out["frequency_penalty"] = s.frequency_penalty;
+  if (auto constraint = constraint_of(s); !constraint.is_null()) out["grammar"] = std::move(constraint);
   if (request.seed) out["seed"] = *request.seed;
   if (!request.stop.empty()) out["stop"] = bj::array(request.stop.begin(), request.stop.end());
   return out;
@@ -54,6 +62,9 @@ class Tgi final : public Engine {
                                   const EngineFacts&) const override {
     if (request.messages) {
       bj::object body = chat_body(request, "tgi");
+      if (auto constraint = constraint_of(request.sampling); !constraint.is_null()) {
+        body["response_format"] = std::move(constraint);
+      }
       return Submission{target.base_url + "/v1/chat/completions", bj::serialize(body)};
     }
     return Submission{target.base_url + "/generate_stream",

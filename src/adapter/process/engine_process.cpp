@@ -28,7 +28,10 @@ constexpr int kTermGraceMs = 3'000;
 std::vector<std::string> environment() {
   std::vector<std::string> out;
   for (char** at = environ; *at != nullptr; ++at) {
-    if (!std::string_view(*at).starts_with("LLORCH_")) out.emplace_back(*at);
+    const std::string_view variable = *at;
+    // With the second one CUDA lets a model that does not fit leave the device's memory, and says nothing.
+    const bool kept_back = variable.starts_with("LLORCH_") || variable.starts_with("GGML_CUDA_ENABLE_UNIFIED_MEMORY=");
+    if (!kept_back) out.emplace_back(variable);
   }
   return out;
 }

@@ -18,6 +18,7 @@ store::JobProgress progress_of(const core::jobs::JobRecord& record, const http::
   p.dispatched_unix_ms = record.dispatched_unix_ms;
   p.started_unix_ms = record.started_unix_ms;
   p.finished_unix_ms = record.finished_unix_ms;
+  p.tokens_in = record.tokens_in;
   p.tokens_out = record.tokens_out;
   p.decode_time_ms = record.decode_time_ms;
   p.end = record.end;

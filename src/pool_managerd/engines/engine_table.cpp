@@ -3,15 +3,18 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "adapter/engines/engine.h"
+#include "adapter/setup/installation.h"
 #include "base/assert.h"
 #include "base/sha256.h"
 
 namespace llorch::pool_managerd::engines {
 namespace {
 
+namespace setup = adapter::setup;
 using config::EngineConfig;
 
 constexpr std::string_view kScheme = "engine:";
@@ -22,6 +25,11 @@ std::string device_of(const EngineConfig& engine) {
   return engine.device.empty() ? fmt::format("{}{}", kDevicePrefix, engine.name) : engine.device;
 }
 
+std::string path_variable() {
+  const char* path = std::getenv("PATH");
+  return path == nullptr ? "" : path;
+}
+
 // Names what answers: two pools with the same engine at the same place serve one model, and never one of files.
 std::string digest_of(const EngineConfig& engine) {
   base::Sha256 hash;
@@ -30,6 +38,7 @@ std::string digest_of(const EngineConfig& engine) {
     hash.update(std::string_view("\0", 1));
   }
   for (const std::string& part : engine.command) hash.update(part + '\n');
+  if (setup::is_installed_here(engine)) hash.update(setup::new_installation(engine, {}).identity);
   return "sha256:" + base::to_hex(hash.digest());
 }
 
@@ -39,7 +48,8 @@ bool is_engine_ref(std::string_view model_ref) { return model_ref.starts_with(kS
 
 bool is_engine_device(std::string_view gpu_id) { return gpu_id.starts_with(kDevicePrefix); }
 
-EngineTable::EngineTable(std::vector<EngineConfig> engines) : engines_(std::move(engines)) {}
+EngineTable::EngineTable(std::vector<EngineConfig> engines, config::InstallPolicyConfig policy)
+    : engines_(std::move(engines)), policy_(std::move(policy)) {}
 
 std::vector<gpu_inventory::Device> EngineTable::devices() const {
   std::vector<gpu_inventory::Device> out;
@@ -66,8 +76,19 @@ base::Result<const EngineConfig*> EngineTable::find(const std::string& model_ref
       {}}.with("reason", std::string("engine")));
 }
 
+base::Result<const EngineConfig*> EngineTable::find_installed(const std::string& model_ref) const {
+  const EngineConfig* engine = TRY(find(model_ref));
+  if (!setup::is_installed_here(*engine) || setup::find_installation(setup::directory_of(*engine, policy_))) {
+    return engine;
+  }
+  return base::fail(base::Error{
+      base::ErrorCode::kPoolUnready,
+      fmt::format("the engine {0} is not installed on its node; there: llorch engine install {0}", engine->name),
+      {}}.with("reason", std::string("ENGINE_NOT_INSTALLED")));
+}
+
 base::Result<wire::ModelFacts> EngineTable::describe(const std::string& model_ref) const {
-  const EngineConfig& engine = *TRY(find(model_ref));
+  const EngineConfig& engine = *TRY(find_installed(model_ref));
   wire::ModelFacts facts;
   facts.model_ref = model_ref;
   facts.digest = digest_of(engine);
@@ -91,7 +112,7 @@ base::Result<wire::ModelFacts> EngineTable::describe(const std::string& model_re
 }
 
 base::Result<model_catalog::ModelPlan> EngineTable::plan(const std::string& model_ref) const {
-  const EngineConfig& engine = *TRY(find(model_ref));
+  const EngineConfig& engine = *TRY(find_installed(model_ref));
   model_catalog::ModelPlan plan;
   plan.architecture = engine.engine;
   plan.shape = {.context_tokens = engine.context_tokens, .slots = engine.slots, .kv_tokens = 0, .kv_dtype = ""};
@@ -124,13 +145,24 @@ std::vector<std::string> EngineTable::arguments(const std::string& model_ref) co
   add("--api-key-file", engine.api_key_file);
   add("--ca-file", engine.ca_file);
   add("--proxy", engine.proxy);
+  if (setup::is_installed_here(engine)) add("--installation", setup::directory_of(engine, policy_).string());
+  if (engine.provisioning.mode == config::ProvisioningMode::kContainer) {
+    add("--container-runtime", setup::container_runtime(engine, path_variable()));
+    add("--container-name", setup::container_name(engine));
+  }
   return out;
 }
 
 std::vector<std::string> EngineTable::command(const std::string& model_ref) const {
   const auto found = find(model_ref);
   ASSERT(found.has_value());
-  return (*found)->command;
+  return setup::start_command(**found, policy_, path_variable());
+}
+
+std::map<std::string, std::string> EngineTable::environment(const std::string& model_ref) const {
+  const auto found = find(model_ref);
+  ASSERT(found.has_value());
+  return (*found)->environment;
 }
 
 }  // namespace llorch::pool_managerd::engines

@@ -22,13 +22,13 @@ bool is_engine_device(std::string_view gpu_id);
 // Thread-safe.
 class EngineTable {
  public:
-  explicit EngineTable(std::vector<config::EngineConfig> engines);
+  EngineTable(std::vector<config::EngineConfig> engines, config::InstallPolicyConfig policy);
 
   // What stands for the engines that run elsewhere: a device each, without memory, so that a worker of one goes there and no model
   // of files ever does.
   std::vector<gpu_inventory::Device> devices() const;
 
-  // MODEL_NOT_FOUND: no engine of this pool has the name.
+  // Errors: MODEL_NOT_FOUND, no engine of this pool has the name; POOL_UNREADY with details.reason ENGINE_NOT_INSTALLED.
   base::Result<wire::ModelFacts> describe(const std::string& model_ref) const;
   base::Result<model_catalog::ModelPlan> plan(const std::string& model_ref) const;
   // A worker of the model has asked its engine. What it says of its context counts from now on.
@@ -36,13 +36,18 @@ class EngineTable {
 
   // Of worker-adapterd, what is the engine's alone. REQUIRES: plan() of the reference succeeded.
   std::vector<std::string> arguments(const std::string& model_ref) const;
+  // Variables that its program is started with.
+  std::map<std::string, std::string> environment(const std::string& model_ref) const;
   // Behind all other arguments: the engine's program, which worker-adapterd starts. Empty: it runs already.
   std::vector<std::string> command(const std::string& model_ref) const;
 
  private:
   base::Result<const config::EngineConfig*> find(const std::string& model_ref) const;
 
+  base::Result<const config::EngineConfig*> find_installed(const std::string& model_ref) const;
+
   const std::vector<config::EngineConfig> engines_;
+  const config::InstallPolicyConfig policy_;
   mutable std::mutex mutex_;
   std::map<std::string, std::int64_t> contexts_;  // by name, as learned
 };

@@ -123,6 +123,25 @@ TEST(Admission, OfAPromptThatOnlyItsEngineCountsTheBytesAreABound) {
   EXPECT_TRUE(d.only<AnswerSubmit>().result);  // past the context of 1,000, in bytes
 }
 
+// What its engine counted is charged in place of the bound, and never more than was reserved.
+TEST(Attempts, ThePromptIsChargedAsItsEngineCounts) {
+  for (const auto& [bound, charged] : {std::pair{500, 10}, std::pair{4, 4}}) {
+    Driver d;
+    d.add_worker();
+    auto spec = Driver::spec("j1", {.tokens_in = bound});
+    spec.model.takes = wire::PromptForm::kText;
+    d.send(Submit{{++d.requests}, spec});
+    d.end(d.only<Execute>().execution);  // it says 10
+    const auto record = d.only<CommitTransition>().record;
+    EXPECT_EQ(record.tokens_in.value_or(bound), charged);
+    EXPECT_EQ(record.end->tokens_in, 10);
+  }
+  Driver ours;
+  ours.add_worker();
+  ours.end(ours.run("j1", {.tokens_in = 3}));
+  EXPECT_EQ(ours.only<CommitTransition>().record.tokens_in, std::nullopt);  // admission counted
+}
+
 TEST(Cancel, QueuedJobEndsAtOnce) {
   Driver d;
   d.submit("j1");

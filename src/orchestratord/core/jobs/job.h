@@ -28,6 +28,13 @@ struct JobSpec {
   std::string tenant_id{};  // whose quota and throttle count it: a name of the token, never the token
 };
 
+// Prompt tokens to charge for a run that ended with `end`. Of a model that takes text `spec.tokens_in` is a bound, its bytes, and what
+// its engine counted takes its place, at most that much; a run without an end, and an engine that does not count, leave the bound.
+inline std::int64_t prompt_tokens(const JobSpec& spec, const std::optional<wire::EndEvent>& end) {
+  const bool counted = spec.model.takes == wire::PromptForm::kText && end && end->tokens_in > 0;
+  return counted ? std::min(end->tokens_in, spec.tokens_in) : spec.tokens_in;
+}
+
 // Positions that prompt and answer of a job share. `worker_context_tokens`: of the configuration; absent: the model's own.
 inline std::int64_t context_tokens(const wire::ModelFacts& model,
                                    const std::optional<std::int64_t>& worker_context_tokens) {
@@ -59,6 +66,7 @@ struct JobRecord {
   std::optional<std::int64_t> dispatched_unix_ms;
   std::optional<std::int64_t> started_unix_ms;
   std::optional<std::int64_t> finished_unix_ms;
+  std::optional<std::int64_t> tokens_in;  // of an outcome, where the engine's count takes the place of a bound
   std::optional<std::int64_t> tokens_out;
   std::optional<std::int64_t> decode_time_ms;  // of an outcome: charged to the session
   std::optional<wire::EndEvent> end;           // with kCompleted

@@ -93,6 +93,7 @@ jobs::JobRecord Attempts::record(const Job& job) const {
                     .dispatched_unix_ms = job.dispatched_unix_ms,
                     .started_unix_ms = job.started_unix_ms,
                     .finished_unix_ms = job.finished_unix_ms,
+                    .tokens_in = {},
                     .tokens_out = job.tokens_out,
                     .decode_time_ms = {},
                     .end = {},
@@ -101,6 +102,8 @@ jobs::JobRecord Attempts::record(const Job& job) const {
   if (job.outcome) {
     r.decode_time_ms = job.decode_time_ms;
     r.end = job.outcome->end;
+    const std::int64_t counted = jobs::prompt_tokens(job.spec, r.end);
+    if (counted != job.spec.tokens_in) r.tokens_in = counted;
     r.error = job.outcome->error;
   }
   return r;
@@ -160,7 +163,7 @@ void Attempts::log_outcome(const Job& job) {
        {"predicted_start_ms", job.predicted_start_ms},
        {"queue_time_ms", job.dispatched_unix_ms.value_or(*job.finished_unix_ms) - job.submitted_unix_ms},
        {"decode_time_ms", outcome.end ? outcome.end->decode_time_ms : 0},
-       {"tokens_in", job.spec.tokens_in},
+       {"tokens_in", jobs::prompt_tokens(job.spec, outcome.end)},
        {"tokens_out", job.tokens_out}});
 }
 

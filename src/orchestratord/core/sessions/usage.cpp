@@ -133,7 +133,7 @@ void Ledger::withdraw(const Job& job) {
 }
 
 void Ledger::settle(const Job& job) {
-  const std::int64_t prompt = job.attempts > 0 ? job.spec.tokens_in : 0;
+  const std::int64_t prompt = job.attempts > 0 ? jobs::prompt_tokens(job.spec, job.outcome->end) : 0;
   const std::int64_t answer = std::min(job.tokens_out, job.spec.max_tokens);
   if (job.session) {
     sessions_.settle(*job.session, {.tokens_in = prompt, .tokens_out = answer, .decode_time_ms = job.decode_time_ms},

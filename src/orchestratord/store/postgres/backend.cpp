@@ -96,7 +96,7 @@ Query update_query(const Update& update) {
       "started_at = coalesce($6, started_at), completed_at = coalesce($7, completed_at), "
       "tokens_generated = coalesce($8, tokens_generated), outcome = $9, stop_reason = $10, error_code = $11, "
       "last_error = $12, terminal_event = $13, last_event_id = $14, decode_time_ms = coalesce($17, decode_time_ms), "
-      "worker_version = coalesce($18, worker_version) "
+      "worker_version = coalesce($18, worker_version), tokens_in = coalesce($19, tokens_in) "
       "WHERE job_id = $15 AND (completed_at IS NULL OR $16 <> 0) RETURNING job_id, pg_column_size(jobs.*) AS bytes), "
       "unsealed AS (DELETE FROM job_payloads p USING changed c WHERE p.job_id = c.job_id AND $7 IS NOT NULL), "
       "unmarked AS (DELETE FROM sse_checkpoints s USING changed c WHERE s.job_id = c.job_id AND $7 IS NOT NULL) "
@@ -110,7 +110,7 @@ Query update_query(const Update& update) {
   query.add(p.error ? storable(p.error->message) : std::nullopt);
   query.add(storable(terminal_event_of(p))).add(p.last_event_id);
   query.add(std::string_view(update.transition->job_id.value)).add(std::int64_t{update.attempt == Attempt::kRepeat});
-  query.add(p.decode_time_ms).add(storable(p.worker_version));
+  query.add(p.decode_time_ms).add(storable(p.worker_version)).add(p.tokens_in);
   return query;
 }
 

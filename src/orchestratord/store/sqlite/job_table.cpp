@@ -147,7 +147,8 @@ base::Result<Updated> update_job(Database& database, const Transition& transitio
       "completed_at = coalesce(?7, completed_at), tokens_generated = coalesce(?8, tokens_generated), "
       "decode_time_ms = coalesce(?9, decode_time_ms), terminal_event = ?10, last_event_id = ?11, "
       "worker_version = iif(?12, NULL, coalesce(?13, worker_version)), receipt_key = ?14, output_hash = ?15, "
-      "receipt_seed = nullif(?16, seed), receipt_prompt_hash = nullif(?17, prompt_hash) "
+      "receipt_seed = nullif(?16, seed), receipt_prompt_hash = nullif(?17, prompt_hash), "
+      "tokens_in = coalesce(?19, tokens_in) "
       "WHERE job_id = ?18 AND completed_at IS NULL"));
   update->bind(1, wire::enum_name(p.status)).bind(2, p.attempts).bind(3, p.worker_id).bind(4, p.pool_id);
   update->bind(5, p.dispatched_unix_ms).bind(6, p.started_unix_ms).bind(7, p.finished_unix_ms).bind(8, p.tokens_out);
@@ -158,7 +159,7 @@ base::Result<Updated> update_job(Database& database, const Transition& transitio
     update->bind(16, std::bit_cast<std::int64_t>(ending.receipt->seed));
     bind_digest(*update, 17, ending.receipt->prompt_sha256);
   }
-  update->bind(18, std::string_view(transition.job_id.value));
+  update->bind(18, std::string_view(transition.job_id.value)).bind(19, p.tokens_in);
   TRY(update->run());
   if (database.changes() == 0) {
     if (ending.receipt_key) {

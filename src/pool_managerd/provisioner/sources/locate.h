@@ -49,6 +49,9 @@ base::Result<Artifact> locate(const Source& source, const LocateContext& context
 base::Result<Artifact> locate_on_hub(const Source& source, const LocateContext& context);
 base::Result<Artifact> locate_in_registry(const Source& source, const LocateContext& context);
 base::Result<Artifact> locate_package(const Source& source, const LocateContext& context);
+// Of a package's files the one with this checksum. Errors: those of Web; MODEL_NOT_FOUND; UNTRUSTED_ARTIFACT.
+base::Result<RemoteFile> locate_wheel(const std::string& project, const std::string& sha256,
+                                      const LocateContext& context);
 // `settings.s3_url`/BUCKET/KEY, signed for a week (AWS Signature Version 4 in the query). Pure.
 std::string s3_url(const Source& source, const SourceSettings& settings, std::int64_t unix_ms);
 

@@ -1,22 +1,12 @@
 #pragma once
-// Engines of other systems, as a command line sees them: what would be started or asked, and what is missing for it. Looks at files
-// and at nothing else; starts nothing.
+// `llorch up --engine llama.cpp`: an entry of the configuration that nobody has to write.
+#include <cstdint>
 #include <string>
-#include <vector>
 
 #include "base/result.h"
 #include "config/config.h"
 
 namespace llorch::cli::engines {
-
-// What happens for an engine, in order. Deterministic: the same configuration gives the same steps.
-struct Step {
-  std::string kind;    // "connect", "key", "start", "memory", "self-test"
-  std::string detail;  // one sentence; no secret
-  bool missing = false;
-  std::string what_to_do;  // when it is missing
-};
-std::vector<Step> plan(const config::EngineConfig& engine);
 
 // llama.cpp's server for a model file, as an entry of pool-managerd.engines.
 struct LlamaServer {

@@ -1,11 +1,11 @@
-#include "cli/engines/plan.h"
+#include "cli/engines/llama_server.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <boost/json.hpp>
 #include <filesystem>
+
+#include "adapter/setup/installation.h"
 
 namespace llorch::cli::engines {
 namespace {
@@ -17,63 +17,18 @@ using config::EngineConfig;
 // What llama.cpp takes beside weights and cache is in neither file nor flags: a bound that small models do not reach.
 constexpr std::int64_t kWorkingBytes = 512LL << 20;
 
-bool is_program(const fs::path& path) {
-  std::error_code ec;
-  return fs::is_regular_file(path, ec) && ::access(path.c_str(), X_OK) == 0;
-}
-
-std::string found_in(const std::string& path_variable, std::string_view name) {
-  for (std::size_t start = 0; start <= path_variable.size();) {
-    const std::size_t end = std::min(path_variable.find(':', start), path_variable.size());
-    const fs::path candidate = fs::path(path_variable.substr(start, end - start)) / name;
-    if (candidate.is_absolute() && is_program(candidate)) return candidate.string();
-    start = end + 1;
-  }
-  return {};
-}
-
-Step key_step(const std::string& file) {
-  struct stat st {};
-  const bool there = ::stat(file.c_str(), &st) == 0;
-  const bool open = there && (st.st_mode & 077) != 0;
-  return {.kind = "key",
-          .detail = fmt::format("The key is read from {}.", file),
-          .missing = !there || open,
-          .what_to_do = there ? fmt::format("chmod 600 {}", file) : fmt::format("write the key into {}", file)};
-}
-
 }  // namespace
-
-std::vector<Step> plan(const EngineConfig& engine) {
-  std::vector<Step> steps;
-  if (!engine.api_key_file.empty()) steps.push_back(key_step(engine.api_key_file));
-  if (engine.command.empty()) {
-    steps.push_back({.kind = "connect",
-                     .detail = fmt::format("{} is asked at {}; prompts of jobs for engine:{} go there.", engine.engine,
-                                           engine.endpoint, engine.name)});
-  } else {
-    steps.push_back(
-        {.kind = "memory",
-         .detail = fmt::format("{} bytes of device {} are counted for it.", engine.memory_bytes, engine.device)});
-    const std::string& program = engine.command[0];
-    steps.push_back({.kind = "start",
-                     .detail = fmt::format("Starts: {}", fmt::join(engine.command, " ")),
-                     .missing = !is_program(program),
-                     .what_to_do = fmt::format("install {}, or name another program in `command`", program)});
-  }
-  steps.push_back({.kind = "self-test", .detail = "Ready once it answers, two short jobs ran and one was cancelled."});
-  return steps;
-}
 
 base::Result<EngineConfig> llama_server(const LlamaServer& wanted, const std::string& path_variable) {
   EngineConfig out;
   out.name = wanted.name;
   out.engine = "llamacpp";
   out.endpoint = "http://127.0.0.1:{port}";
-  const std::string binary = wanted.binary.empty() ? found_in(path_variable, "llama-server") : wanted.binary;
+  const std::string binary =
+      wanted.binary.empty() ? adapter::setup::find_program(path_variable, "llama-server") : wanted.binary;
   std::error_code ec;
   const fs::path program = fs::absolute(binary, ec);
-  if (binary.empty() || !is_program(program)) {
+  if (binary.empty() || !adapter::setup::is_program(program)) {
     return base::fail(
         base::ErrorCode::kNotFound,
         "there is no llama-server: install llama.cpp (https://github.com/ggml-org/llama.cpp has packages and "

@@ -1,0 +1,55 @@
+#include "pool_managerd/engines/engine_table.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "adapter/setup/installation.h"
+#include "base/file.h"
+
+namespace llorch::pool_managerd::engines {
+namespace {
+
+namespace fs = std::filesystem;
+namespace setup = adapter::setup;
+
+// ORCH-3207#ready: an engine whose program is not here yet serves nothing, and the refusal says what to do
+TEST(EngineTable, WaitsForItsInstallation) {
+  const fs::path dir = fs::temp_directory_path() / ("llorch_engine_table_" + std::to_string(::getpid()));
+  config::InstallPolicyConfig policy;
+  policy.cache_dir = dir.string();
+  config::EngineConfig engine;
+  engine.name = "tale";
+  engine.engine = "llamacpp";
+  engine.endpoint = "http://127.0.0.1:{port}";
+  engine.command = {"{engine}/bin/serve", "--dir", "{engine}"};
+  engine.environment = {{"A", "b"}};
+  engine.device = "cpu";
+  engine.provisioning.mode = config::ProvisioningMode::kBinary;
+  engine.provisioning.binary = {.url = "https://x/y", .checksum = "sha256:" + std::string(64, 'a')};
+  const EngineTable table({engine}, policy);
+  const auto refused = table.describe("engine:tale");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, base::ErrorCode::kPoolUnready);
+  EXPECT_NE(refused.error().message.find("llorch engine install tale"), std::string::npos);
+  EXPECT_FALSE(table.plan("engine:tale"));
+
+  const fs::path installed = setup::directory_of(engine, policy);
+  fs::create_directories(installed);
+  ASSERT_TRUE(
+      base::write_file_atomic(installed / "engine.json", setup::to_json(setup::new_installation(engine, installed))));
+  const auto facts = table.describe("engine:tale");
+  ASSERT_TRUE(facts);
+  EXPECT_TRUE(table.plan("engine:tale"));
+  EXPECT_EQ(table.command("engine:tale"),
+            (std::vector<std::string>{(installed / "bin/serve").string(), "--dir", installed.string()}));
+  EXPECT_EQ(table.environment("engine:tale").at("A"), "b");
+
+  engine.provisioning.binary.checksum[10] = 'b';
+  EXPECT_NE(EngineTable({engine}, policy).describe("engine:tale").has_value(), true);  // other bytes are another engine
+  fs::remove_all(dir);
+}
+
+}  // namespace
+}  // namespace llorch::pool_managerd::engines

@@ -1,0 +1,46 @@
+"""A real llama.cpp: its server, from the Python package xllamacpp. LLORCH_ENGINE_PYTHON names an interpreter that has it."""
+
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+from stack import HANG_S, MODEL, wait_for
+
+PYTHON = os.environ.get("LLORCH_ENGINE_PYTHON", sys.executable)
+SERVER = pathlib.Path(__file__).with_name("llamacpp_server.py")
+
+needed = pytest.mark.skipif(
+    subprocess.run([PYTHON, "-c", "import xllamacpp"], capture_output=True, timeout=HANG_S).returncode != 0,
+    reason="no llama.cpp: pip install xllamacpp, and name its interpreter in LLORCH_ENGINE_PYTHON")
+
+
+class Server:
+    """Serves a model until it is left."""
+
+    def __init__(self, model=MODEL, *more):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        self.process = subprocess.Popen([PYTHON, str(SERVER), "--model", str(model), "--port", str(port), *more],
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def __enter__(self):
+        def answers():
+            assert self.process.poll() is None, "llama.cpp ended while it started"
+            try:
+                return urllib.request.urlopen(f"{self.url}/health", timeout=HANG_S).status == 200
+            except OSError:
+                return False
+
+        wait_for("llama.cpp to answer", answers, every_s=0.1)
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
