@@ -16,7 +16,7 @@
 #include "cli/bench/command.h"
 #include "cli/commands.h"
 #include "cli/declaration.h"
-#include "cli/edit_distance.h"
+#include "cli/mistakes.h"
 #include "cli/model/commands.h"
 #include "cli/models/commands.h"
 
@@ -245,23 +245,6 @@ void add_pool_commands(CLI::App& app, const GlobalOptions& global, PoolOptions& 
   add("health", "Live, ready, draining, memory, the last error", pool_health);
 }
 
-// Says which command a word that is none may have meant. `app` has been parsed.
-void suggest(const CLI::App& app) {
-  constexpr std::size_t kNear = 2;  // mistakes of typing
-  for (const std::string& word : app.remaining()) {
-    if (word.starts_with('-')) continue;
-    std::string nearest;
-    for (const CLI::App* command : app.get_subcommands(nullptr)) {
-      const std::string& name = command->get_name();
-      if (nearest.empty() || edit_distance(word, name) < edit_distance(word, nearest)) nearest = name;
-    }
-    if (edit_distance(word, nearest) <= kNear) {
-      fmt::print(stderr, "There is no command {}; did you mean {}?\n", word, nearest);
-    }
-    return;
-  }
-}
-
 void add_logs(CLI::App& app, const GlobalOptions& global, LogsOptions& options, int& code) {
   CLI::App* logs = app.add_subcommand("logs", "What the daemons of `up` have written down, rotated files included");
   logs->add_option("COMPONENT", options.component,
@@ -409,9 +392,9 @@ int run_cli(int argc, const char* const* argv) {
     // What comes behind the mistake was not read.
     const bool wants_json = std::any_of(argv, argv + argc, [](std::string_view word) { return word == "--json"; });
     if (!is_help && wants_json) return report({base::ErrorCode::kInvalidParams, e.what(), {}}, true);
-    app.exit(e);
-    if (!is_help) suggest(app);
-    return is_help ? kOk : kUsage;
+    if (is_help) return app.exit(e);
+    fmt::print(stderr, "{}", mistake_text(app, e));
+    return kUsage;
   } catch (const std::exception& e) {
     return report({base::ErrorCode::kInternal, e.what(), {}}, global.json);
   }

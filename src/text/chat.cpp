@@ -126,7 +126,8 @@ base::Result<ChatPrompt> Chat::prompt(const Tokenizer& tokenizer, const ChatInpu
   const Parsed& chosen = input.tools && with_tools_ ? with_tools_ : default_;
   if (!chosen) {
     return base::fail(refused("messages", "no_chat_template",
-                              "the model has no chat template; send the whole text as `prompt` instead"));
+                              "the model has no chat template, so it goes on with a text and does not answer: send "
+                              "that as `prompt`, or with `llorch run`"));
   }
   if (!*chosen) return base::fail(chosen->error());
   jinja::RenderInput render;

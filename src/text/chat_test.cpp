@@ -80,7 +80,10 @@ TEST(Chat, RefusalsSayWhatToDo) {
   data.chat_template = "{% if %}";
   EXPECT_EQ(message_of({.messages = one}), "chat template, line 1: expected an expression, found '%}'");
   data.chat_template.clear();
-  EXPECT_EQ(message_of({.messages = one}), "the model has no chat template; send the whole text as `prompt` instead");
+  EXPECT_EQ(
+      message_of({.messages = one}),
+      "the model has no chat template, so it goes on with a text and does not answer: send that as `prompt`, or with "
+      "`llorch run`");
 }
 
 }  // namespace

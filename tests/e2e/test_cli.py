@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -9,7 +10,7 @@ import subprocess
 
 import pytest
 
-from stack import BIN, HANG_S, MODEL, REPO, Gate, clean_env, llorch, process_runs, wait_for
+from stack import BIN, HANG_S, MODEL, REPO, Gate, clean_env, llorch, process_runs, request, wait_for
 
 UP = ["--set", "orchestratord.bind=127.0.0.1:0", "--set", "pool-managerd.bind=127.0.0.1:0"]
 # Where nothing answers, whatever else runs on this machine.
@@ -115,6 +116,34 @@ def test_words_that_are_no_commands(box):
     wrong = llorch("attahc", "x", state_dir=box)
     assert wrong.returncode == 2 and b"did you mean attach?" in wrong.stderr
     assert b"did you mean" not in llorch("--nonsense", "run", state_dir=box).stderr
+    for words, told in ((("list",), "did you mean ls?"), (("pool", "drian", "x"), "no command drian; did you mean drain?"),
+                        (("xyzzy",), "There is no command xyzzy. `llorch --help`"), (("pool",), "llorch pool needs one of: "),
+                        ((), "llorch up --detach"), (("run", "--nonsense"), "`llorch run --help`")):
+        wrong = llorch(*words, state_dir=box)
+        assert wrong.returncode == 2 and told in wrong.stderr.decode() and wrong.stdout == b"", wrong.stderr
+
+
+def test_what_a_model_takes_is_known_before_it_is_asked(box):
+    """ORCH-3093, ORCH-3094: the service tells what each engine takes, and a job that wants more is refused at once, with the numbers."""
+    assert llorch("run", NAME, "Once upon a time", "--max-tokens", "1", state_dir=box).returncode == 0
+    daemon = json.loads((box / "run/orchestratord.json").read_text())
+    capabilities = request("http://" + daemon["bind"], path="/v2/meta/capabilities").json
+    assert re.fullmatch(r"\d+\.\d+\.\d+", capabilities["api_version"])
+    [engine] = capabilities["engines"]
+    assert engine["engine"] and engine["engine_version"] and engine["sampler_profile_version"] and engine["slots_total"] == 1
+    assert {"completion"} <= set(engine["supported_workloads"]) and engine["pools"] == ["pool-1"]
+    [model] = capabilities["models"]
+    assert NAME in model["model_ids"] and 0 < model["max_tokens_out"] <= model["ctx_max"] == engine["ctx_max"]
+    assert capabilities["limits"]["max_tokens"] == engine["max_tokens_out"] >= model["max_tokens_out"]
+
+    def jobs():
+        return [job["job_id"] for job in json.loads(llorch("--json", "ps", state_dir=box).stdout)["tasks"]]
+
+    before = jobs()
+    for too_many in (model["ctx_max"] + 1, capabilities["limits"]["max_tokens"] + 1):
+        refused = llorch("run", NAME, "Once upon a time", "--max-tokens", str(too_many), state_dir=box)
+        assert refused.returncode == 2 and str(too_many) in refused.stderr.decode(), refused.stderr
+    assert jobs() == before, "nothing was queued"
 
 
 def test_a_crashed_daemon_is_started_again(box):

@@ -73,3 +73,25 @@ def test_retired_words_stay_retired(repository):
                     if (word := RETIRED.search(line)) and "docs/adr" not in line and not re.search(r"\]\(.*adr/", line):
                         found.append(f"{path.relative_to(repository)}:{number}: {word[0]}")
     assert found == []
+
+
+DECISION_PARTS = ("Context", "Decision", "Alternatives", "Consequences", "How we would know it is wrong")
+# Pages from before all parts were asked for; pages are not rewritten.
+WITHOUT_PART = {("0012", "Alternatives"), ("0018", "Alternatives"),
+                *((number, "How we would know it is wrong") for number in ("0012", "0013", "0014", "0018", "0031"))}
+
+
+def test_decisions_are_written_as_decided(repository):
+    """ORCH-3030: what changes an interface or a promise is decided on a page of one form, listed, and never rewritten: replaced."""
+    index = (repository / "docs/adr/README.md").read_text(encoding="utf-8")
+    decisions = {page.name: page.read_text(encoding="utf-8") for page in sorted((repository / "docs/adr").glob("[0-9]*.md"))}
+    numbers = [name[:4] for name in decisions]
+    assert len(numbers) > 50 and len(numbers) == len(set(numbers)), "numbers are never reused"
+    assert re.findall(r"^- \[(\d{4})\]", index, re.M) == numbers
+    for name, text in decisions.items():
+        assert re.match(rf"# {name[:4]}\b|Replaced by \d{{4}}", text), name
+        parts = re.findall(rf"^(?:\*\*|## )({'|'.join(DECISION_PARTS)})\b", text, re.M)
+        assert parts == [part for part in DECISION_PARTS if part in parts or (name[:4], part) not in WITHOUT_PART], (name, parts)
+        for old in re.findall(r"\bReplaces (\d{4})", text):
+            replaced = next(text for other, text in decisions.items() if other.startswith(old))
+            assert f"Replaced by {name[:4]}" in "\n".join(replaced.splitlines()[:3]), (name, old)

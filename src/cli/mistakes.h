@@ -1,0 +1,10 @@
+#pragma once
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace llorch::cli {
+
+// What to tell a person whose command line `app` could not parse, with what to type instead. REQUIRES: `error` is what parse() threw.
+std::string mistake_text(const CLI::App& app, const CLI::ParseError& error);
+
+}  // namespace llorch::cli
