@@ -472,7 +472,8 @@ void Lifecycle::fail_worker(Worker& worker, Cause cause, Out& out) {
   worker.next_probe_ms.reset();
   set_status(worker, WorkerStatus::kFailed);
   out.push_back(SendSignal{WorkerId(worker.info.worker_id), Kill::kKill});
-  out.push_back(PushState{});
+  // Jobs of a ready one go elsewhere at once. A start has ended when its report says why: its state alone would not.
+  if (worker.became_ready) out.push_back(PushState{});
 }
 
 void Lifecycle::on(const Exited& event, Time now, Out& out) {
