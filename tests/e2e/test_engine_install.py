@@ -151,6 +151,10 @@ def test_a_package_is_planned_installed_served_and_removed(tmp_path):
             log = (pathlib.Path(node.directory) / "logs/engine-tale.log").read_text()
             assert "== run: " in log and "Successfully installed" in log
         node.llorch("engine", "install", "tale")  # it is there: nothing happens
+        other = Node(tmp_path, package(sha256(b"another")))
+        assert {each["state"] for each in json.loads(other.llorch("--json", "engine", "list"))} == {"not installed", "left over"}
+        assert "was not installed" in other.llorch("engine", "remove", "tale")
+        node = Node(tmp_path, package(checksum, [f"tale_helper==1.0 {sha256(helper)}"]))
         assert "is removed" in node.llorch("engine", "remove", "tale")
         assert node.installed() == [] and "was not installed" in node.llorch("engine", "remove", "tale")
 
