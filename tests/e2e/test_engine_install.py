@@ -244,4 +244,3 @@ def test_a_container_is_pulled_started_and_removed_by_its_runtime(tmp_path):
     assert "told" not in log.read_text()
     assert lines[0] == "rm --force llorch-tale" and lines.index(runs[1]) > lines.index("rm --force llorch-tale", 2), lines
     assert lines[-1] == "rm --force llorch-tale"
-
