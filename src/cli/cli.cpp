@@ -285,7 +285,7 @@ void add_engine_commands(CLI::App& app, const GlobalOptions& global, std::string
   install->add_option("NAME", name, "Of an entry of pool-managerd.engines")->required();
   install->callback([&] { code = install_engine(global, name); });
   CLI::App* remove = engine->add_subcommand("remove", "Remove what was installed for it");
-  remove->add_option("NAME", name, "Of an entry of pool-managerd.engines")->required();
+  remove->add_option("NAME", name, "Of an entry, or of an installation that list shows as left over")->required();
   remove->callback([&] { code = remove_engine(global, name); });
 }
 
@@ -351,7 +351,10 @@ int run_cli(int argc, const char* const* argv) {
       ->allow_extra_args(false);
   up_command->add_option("--engine", up_options.engine, "An engine of another system runs --model: llama.cpp")
       ->check(CLI::IsMember({"llama.cpp"}));
-  up_command->add_option("--engine-binary", up_options.engine_binary, "Its program (default: llama-server of PATH)");
+  up_command->add_option("--engine-binary", up_options.engine_binary,
+                         "Its program (default: llama-server of PATH, else one that --install-engine has installed)");
+  up_command->add_flag("--install-engine", up_options.install_engine,
+                       "Install its program first, where there is none: a package that llama-orch knows and pins");
   up_command->add_flag("--detach", up_options.detach, "Return when the stack serves, and leave it running");
   up_command->callback([&] { code = up(global, up_options); });
   std::string engine_name;

@@ -17,7 +17,8 @@ struct UpOptions {
   bool detach = false;
   std::vector<std::string> models;  // files or names to offer; none: what the configuration names
   std::string engine;               // of another system that runs the model: "llama.cpp"; empty: our own
-  std::string engine_binary;        // its program; empty: that of PATH
+  std::string engine_binary;        // its program; empty: that of PATH, else the catalogue's
+  bool install_engine = false;      // that of the catalogue may be installed
 };
 int up(const GlobalOptions& global, const UpOptions& options);
 int down(const GlobalOptions& global);

@@ -295,8 +295,25 @@ base::Result<> offer(const std::string& model, const config::Config& config, con
   return {};
 }
 
+// A program of the catalogue of engines is installed, where it is not and the command line says that it may be.
+base::Result<> have_installed(const UpOptions& options, const GlobalOptions& global, const config::EngineConfig& engine,
+                              const config::InstallPolicyConfig& policy, const std::string& setting) {
+  if (adapter::setup::find_installation(adapter::setup::directory_of(engine, policy))) return {};
+  if (!options.install_engine) {
+    return base::fail(
+        ErrorCode::kNotFound,
+        "there is no llama-server: add --install-engine to install the one that llama-orch knows (a package, "
+        "pinned), install llama.cpp, or name its program with --engine-binary");
+  }
+  GlobalOptions with = global;
+  with.set.insert(with.set.end(), {setting, "pool-managerd.provisioning.allow_package_installs=true"});
+  if (install_engine(with, engine.name) == kOk) return {};
+  return base::fail(ErrorCode::kWorkerStartFailed, "the engine could not be installed");
+}
+
 // The model of `up --engine`: said before anything starts.
-base::Result<> offer_engine(const UpOptions& options, const config::Config& config, bool json, Launch& out) {
+base::Result<> offer_engine(const UpOptions& options, const config::Config& config, const GlobalOptions& global,
+                            Launch& out) {
   if (options.models.size() != 1) {
     return base::fail(ErrorCode::kInvalidParams, "--engine runs one model: give one --model FILE");
   }
@@ -317,11 +334,16 @@ base::Result<> offer_engine(const UpOptions& options, const config::Config& conf
                                  .context_tokens = config.orchestratord.worker_context_tokens.value_or(4096),
                                  .slots = config.orchestratord.worker_slots},
                                 path == nullptr ? "" : path));
-  if (!json) {
-    const adapter::setup::Machine machine{.policy = {}, .path_variable = {}};
+  const std::string setting = engines::as_setting(engine);
+  const adapter::setup::Machine machine{.policy = config.pool_managerd.provisioning,
+                                        .path_variable = path == nullptr ? "" : path};
+  if (adapter::setup::is_installed_here(engine)) {
+    TRY(have_installed(options, global, engine, machine.policy, setting));
+  }
+  if (!global.json) {
     for (const auto& step : adapter::setup::plan(engine, machine)) fmt::print("{:<14} {}\n", step.kind, step.detail);
   }
-  out.set.push_back(engines::as_setting(engine));
+  out.set.push_back(setting);
   out.set.push_back(fmt::format("models.aliases.{}=engine:{}", name, name));
   out.offered = name;
   return {};
@@ -337,7 +359,7 @@ base::Result<Launch> launch_of(const GlobalOptions& global, const UpOptions& opt
   if (const auto here = std::filesystem::current_path(ec); !ec) out.model_roots.push_back(here.string());
   if (options.cpu) out.set.push_back("devices.allow_cpu=true");
   if (!options.engine.empty()) {
-    TRY(offer_engine(options, config, global.json, out));
+    TRY(offer_engine(options, config, global, out));
     return out;
   }
   for (const std::string& model : options.models) TRY(offer(model, config, state_directory(global), out));

@@ -231,6 +231,13 @@ std::string config_json_schema() {
   return bj::serialize(out);
 }
 
+base::Result<EngineConfig> parse_engine(std::string_view json) {
+  bj::error_code ec;
+  const bj::value value = bj::parse(bj::string_view(json.data(), json.size()), ec);
+  if (ec) return base::fail(base::ErrorCode::kInvalidParams, "this is no JSON");
+  return Codec<EngineConfig>::read(value, wire::Path{}, wire::Bounds{}, UnknownKeys::kRefuse);
+}
+
 std::string redacted_json(Config config) {
   const auto redact = [](std::string& file) {
     if (!file.empty()) file = "(a file)";

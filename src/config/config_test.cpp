@@ -72,6 +72,7 @@ TEST_F(ConfigTest, EnginesBeyondThisMachineNeedTls) {
   EXPECT_FALSE(with("ftp://api.example"));
 }
 
+// OC-CONFIG-6021: an engine is one of those that are known, and its version and source are pinned
 TEST_F(ConfigTest, EnginesAreWhole) {
   const auto with = [&](const std::string& entry) { return load("pool-managerd:\n  engines: [" + entry + "]\n"); };
   EXPECT_TRUE(
@@ -81,6 +82,20 @@ TEST_F(ConfigTest, EnginesAreWhole) {
   EXPECT_FALSE(with("{name: e, engine: vllm, endpoint: \"http://127.0.0.1:1\", device: cpu}"));
   EXPECT_FALSE(with("{name: e, engine: vllm, endpoint: \"http://127.0.0.1:1\", command: [x], device: cpu}"));
   EXPECT_FALSE(with("{name: e, engine: vllm, endpoint: \"https://h\", command: [/x], device: cpu}"));
+  const auto installed = [&](const std::string& provisioning) {
+    return with(
+        "{name: e, engine: llamacpp, endpoint: \"http://127.0.0.1:{port}\", command: [\"{engine}/bin/x\"], device: "
+        "cpu, "
+        "provisioning: {" +
+        provisioning + "}}");
+  };
+  const auto pinned = installed("mode: binary, version: b6000, binary: {url: \"https://h/x.tgz\", checksum: \"sha256:" +
+                                std::string(64, 'a') + "\"}");
+  ASSERT_TRUE(pinned);
+  EXPECT_EQ(pinned->pool_managerd.engines[0].provisioning.version, "b6000");
+  EXPECT_FALSE(pinned->pool_managerd.provisioning.allow_binary_downloads);
+  EXPECT_FALSE(installed("mode: binary, binary: {url: \"https://h/x.tgz\"}"));
+  EXPECT_FALSE(installed("mode: wish"));
   const std::string one = "{name: e, engine: vllm, endpoint: \"http://127.0.0.1:1\"}";
   EXPECT_FALSE(with(one + ", " + one));
   EXPECT_TRUE(load("models: {aliases: {m: \"engine:e\"}}\n"));

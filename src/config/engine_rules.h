@@ -18,6 +18,9 @@ struct BrokenRule {
 // a part of a model in the host's memory: a model fits, or it does not start; on the CPU it runs where `device: cpu` says so.
 std::optional<BrokenRule> broken_rule(const EngineConfig& engine);
 
+// An entry of pool-managerd.engines, of its JSON. Errors: INVALID_PARAMS.
+base::Result<EngineConfig> parse_engine(std::string_view json);
+
 bool is_checksum(std::string_view text);  // sha256:HEX
 
 struct PinnedPackage {

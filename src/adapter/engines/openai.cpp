@@ -134,7 +134,8 @@ base::Result<Submission> OpenAi::submit(const wire::ExecuteRequest& request, con
                                         const EngineFacts& facts) const {
   const std::string_view model = target.model.empty() ? facts.model : target.model;
   if (request.sampling.json_schema && !request.messages) {
-    return base::fail(ErrorCode::kInvalidParams, "this engine's API knows json_schema for messages only, not for a prompt");
+    return base::fail(ErrorCode::kInvalidParams,
+                      "this engine's API knows json_schema for messages only, not for a prompt");
   }
   bj::object body = chat_body(request, model);
   add_response_format(request.sampling, body);
@@ -166,7 +167,8 @@ class Vllm final : public OpenAi {
     if (sampling.min_p > 0) body["min_p"] = sampling.min_p;
     if (sampling.repetition_penalty != 1.0) body["repetition_penalty"] = sampling.repetition_penalty;
     add_response_format(sampling, body);
-    if (sampling.regex && has_structured_outputs(facts.version)) body["structured_outputs"] = {{"regex", *sampling.regex}};
+    if (sampling.regex && has_structured_outputs(facts.version))
+      body["structured_outputs"] = {{"regex", *sampling.regex}};
     if (sampling.regex && !has_structured_outputs(facts.version)) body["guided_regex"] = *sampling.regex;
     return Submission{v1_url(target, request.messages ? "/chat/completions" : "/completions"), bj::serialize(body)};
   }

@@ -98,7 +98,7 @@ std::vector<std::string> container_command(const EngineConfig& engine, const std
 }  // namespace
 
 std::string to_json(const Installation& i) {
-  return bj::serialize(bj::object{{"name", i.name},
+  return bj::serialize(bj::object{{"id", i.id},
                                   {"engine", i.engine},
                                   {"version", i.version},
                                   {"mode", i.mode},
@@ -117,7 +117,7 @@ fs::path installations_directory(const config::InstallPolicyConfig& policy) {
 
 fs::path directory_of(const EngineConfig& engine, const config::InstallPolicyConfig& policy) {
   return installations_directory(policy) /
-         fmt::format("{}-{}", engine.name, identity_of(engine).substr(0, kIdentityDigits));
+         fmt::format("{}-{}", engine.engine, identity_of(engine).substr(0, kIdentityDigits));
 }
 
 std::optional<Installation> find_installation(const fs::path& directory) {
@@ -127,7 +127,7 @@ std::optional<Installation> find_installation(const fs::path& directory) {
   const bj::value value = bj::parse(*content, ec);
   if (ec || !value.is_object()) return std::nullopt;
   const bj::object& o = value.get_object();
-  return Installation{.name = text(o, "name"),
+  return Installation{.id = directory.filename().string(),
                       .engine = text(o, "engine"),
                       .version = text(o, "version"),
                       .mode = text(o, "mode"),
@@ -149,7 +149,7 @@ std::vector<Installation> installations(const config::InstallPolicyConfig& polic
 }
 
 Installation new_installation(const EngineConfig& engine, const fs::path& directory) {
-  return {.name = engine.name,
+  return {.id = directory.filename().string(),
           .engine = engine.engine,
           .version = engine.provisioning.version,
           .mode = name_of(engine.provisioning.mode),

@@ -14,7 +14,8 @@ namespace llorch::adapter::setup {
 // What an installation left: its entry of the catalogue of engines, DIRECTORY/engine.json. It is written last, by one rename, so a
 // directory without it is none.
 struct Installation {
-  std::string name, engine, version;
+  std::string id;  // the name of its directory
+  std::string engine, version;
   std::string mode;
   std::string identity;  // hex; of all that the configuration says of where the program comes from
   std::string build_id;  // of the llama-orch that installed it
@@ -30,7 +31,7 @@ Installation new_installation(const config::EngineConfig& engine, const std::fil
 bool is_installed_here(const config::EngineConfig& engine);
 
 std::filesystem::path installations_directory(const config::InstallPolicyConfig& policy);
-// Where `engine` is or would be: another URL, version or build is another directory.
+// Where `engine` is or would be: ENGINE-HASH. Entries with one source share it; another URL, version or build is another directory.
 std::filesystem::path directory_of(const config::EngineConfig& engine, const config::InstallPolicyConfig& policy);
 std::optional<Installation> find_installation(const std::filesystem::path& directory);
 // Of every engine, those that no configuration names any more included; by directory.

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "adapter/setup/known_engines.h"
 #include "base/file.h"
 
 namespace llorch::adapter::setup {
@@ -72,7 +73,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-// ORCH-3207#plan: the same configuration gives the same steps, before anything runs
+// ORCH-3207#plan, ORCH-3201, OC-CONFIG-6020: the same configuration gives the same steps, of every mode, before anything runs
 TEST_F(PlanTest, OfEachModeIsTheSameEachTime) {
   for (const auto mode : {ProvisioningMode::kExternal, ProvisioningMode::kSource, ProvisioningMode::kContainer,
                           ProvisioningMode::kPackage, ProvisioningMode::kBinary}) {
@@ -170,6 +171,21 @@ TEST_F(PlanTest, WhatIsInstalledIsNotInstalledAgain) {
   EXPECT_EQ(start_command(wanted, machine_.policy, "")[0], (directory / "bin/llama-server").string());
   ASSERT_TRUE(base::write_file_atomic(directory / "engine.json", "{"));
   EXPECT_FALSE(find_installation(directory));
+}
+
+// ORCH-3205: what is known comes whole: pinned, with a command that has every place filled
+TEST_F(PlanTest, AKnownEngineIsAnEntry) {
+  auto known = known_engine("llama.cpp", "cpu");
+  ASSERT_TRUE(known);
+  EXPECT_FALSE(known_engine("llama.cpp", "gpu"));
+  EXPECT_FALSE(known_engine("other", "cpu"));
+  for (const auto& [name, value] :
+       {std::pair{"model", "/m/{x}.gguf"}, std::pair{"context", "512"}, std::pair{"slots", "1"}}) {
+    fill_in(known->entry, name, value);
+  }
+  EXPECT_THAT(known->entry.command, testing::IsSupersetOf({"/m/{x}.gguf", "512", "1", "{port}"}));
+  EXPECT_THAT(known->entry.command, Not(Contains("{model}")));
+  EXPECT_EQ(known->entry.provisioning.mode, ProvisioningMode::kPackage);
 }
 
 TEST_F(PlanTest, KeysAreReadableByNobodyElse) {

@@ -133,6 +133,20 @@ int list_engines(const GlobalOptions& global) {
                     {"where", where},
                     {"slots", engine.slots}});
   }
+  const auto is_configured = [&](const setup::Installation& there) {
+    return std::ranges::any_of(config->pool_managerd.engines, [&](const config::EngineConfig& engine) {
+      return setup::is_installed_here(engine) && setup::directory_of(engine, policy) == there.directory;
+    });
+  };
+  for (const setup::Installation& there : setup::installations(policy)) {
+    if (is_configured(there)) continue;
+    rows.push_back({there.id, there.engine, there.version, "left over", there.directory.string(), "", ""});
+    list.push_back({{"id", there.id},
+                    {"engine", there.engine},
+                    {"version", there.version},
+                    {"state", "left over"},
+                    {"where", there.directory.string()}});
+  }
   if (global.json) {
     fmt::print("{}\n", bj::serialize(list));
   } else {

@@ -17,6 +17,7 @@ struct LlamaServer {
   std::int64_t context_tokens = 4096;
   std::int64_t slots = 1;
 };
+// Its program is `binary`, else llama-server of PATH, else that of the catalogue of engines, which may have to be installed.
 // Errors: NOT_FOUND with what to install, IO_ERROR (the model's file).
 base::Result<config::EngineConfig> llama_server(const LlamaServer& wanted, const std::string& path_variable);
 

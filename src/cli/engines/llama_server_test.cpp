@@ -41,9 +41,16 @@ TEST_F(LlamaServerTest, IsAnEntryThatStarts) {
 }
 
 TEST_F(LlamaServerTest, SaysWhatIsMissing) {
-  const auto none = llama_server({.model = (dir_ / "x.gguf").string(), .name = "x"}, "/nowhere");
+  const std::string model = (dir_ / "x.gguf").string();
+  const auto none = llama_server({.model = model, .name = "x"}, "/nowhere");
   ASSERT_FALSE(none);
   EXPECT_NE(none.error().message.find("--engine-binary"), std::string::npos);
+  EXPECT_FALSE(llama_server({.binary = "/no/such", .model = model, .name = "x", .cpu = true}, "/nowhere"));
+  const auto known = llama_server({.model = model, .name = "x", .cpu = true, .context_tokens = 99}, "/nowhere");
+  ASSERT_TRUE(known);
+  EXPECT_TRUE(adapter::setup::is_installed_here(*known));
+  EXPECT_THAT(known->command, testing::IsSupersetOf({model, std::string("99"), std::string("{port}")}));
+  EXPECT_NE(as_setting(*known).find("\"mode\":\"package\""), std::string::npos);
 }
 
 TEST_F(LlamaServerTest, OnAGpuEveryLayerIsThere) {

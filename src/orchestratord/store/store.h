@@ -27,7 +27,7 @@ struct JobProgress {
   std::optional<std::int64_t> dispatched_unix_ms;
   std::optional<std::int64_t> started_unix_ms;
   std::optional<std::int64_t> finished_unix_ms;  // set exactly in the terminal states
-  std::optional<std::int64_t> tokens_in;  // of the prompt, where it was a bound until now
+  std::optional<std::int64_t> tokens_in;         // of the prompt, where it was a bound until now
   std::optional<std::int64_t> tokens_out;
   std::optional<std::int64_t> decode_time_ms;  // charged to the session
   std::optional<wire::EndEvent> end;           // completed

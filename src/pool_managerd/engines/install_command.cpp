@@ -38,7 +38,7 @@ base::Result<const config::EngineConfig*> find(const config::Config& config, con
   }
   if (!setup::is_installed_here(*it)) {
     return base::fail(base::ErrorCode::kInvalidParams,
-                      fmt::format("{} is external: nothing is to be installed or removed for it", name));
+                      fmt::format("{} is external: nothing is to be installed for it", name));
   }
   return &*it;
 }
@@ -99,9 +99,10 @@ int install_command(const config::Config& config, const std::filesystem::path& s
 }
 
 int remove_command(const config::Config& config, const std::string& name) {
-  const auto engine = find(config, name);
-  if (!engine) return say_error(engine.error());
-  const auto bytes = remove(**engine, config.pool_managerd.provisioning);
+  const config::InstallPolicyConfig& policy = config.pool_managerd.provisioning;
+  std::filesystem::path directory = setup::installations_directory(policy) / std::filesystem::path(name).filename();
+  if (const auto engine = find(config, name)) directory = setup::directory_of(**engine, policy);
+  const auto bytes = remove(directory);
   if (!bytes) return say_error(bytes.error());
   say(fmt::format(R"({{"event":"removed","size_bytes":{}}})", *bytes));
   return 0;

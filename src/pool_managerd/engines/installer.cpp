@@ -297,20 +297,19 @@ base::Result<setup::Installation> install(const EngineConfig& engine, const Inst
   return done;
 }
 
-base::Result<std::int64_t> remove(const EngineConfig& engine, const config::InstallPolicyConfig& policy) {
-  const fs::path directory = setup::directory_of(engine, policy);
-  std::error_code ec;
-  if (!fs::exists(directory, ec)) return 0;
+base::Result<std::int64_t> remove(const fs::path& directory) {
+  const auto there = setup::find_installation(directory);
+  if (!there) return 0;
   const Descriptor held = TRY(lock(directory));
   if (is_used(directory)) {
     return base::fail(ErrorCode::kConflict, "a worker runs this engine; it can be removed once its worker has ended");
   }
-  const std::int64_t bytes = bytes_in(directory);
   // From here on it is none, whatever happens to the rest of it.
+  std::error_code ec;
   fs::remove(directory / "engine.json", ec);
   fs::remove_all(directory, ec);
   if (ec) return base::fail(base::io_error("cannot remove", directory, ec.value()));
-  return bytes;
+  return there->size_bytes;
 }
 
 }  // namespace llorch::pool_managerd::engines

@@ -33,7 +33,7 @@ base::Result<InstallerOptions> installer_options(const config::Config& config,
 // downloads.
 base::Result<adapter::setup::Installation> install(const config::EngineConfig& engine, const InstallerOptions& options);
 
-// The bytes it took; 0: it was not installed. Errors: CONFLICT (a worker runs it), IO_ERROR.
-base::Result<std::int64_t> remove(const config::EngineConfig& engine, const config::InstallPolicyConfig& policy);
+// The bytes that the installation in `directory` took; 0: there is none. Errors: CONFLICT (a worker runs it), IO_ERROR.
+base::Result<std::int64_t> remove(const std::filesystem::path& directory);
 
 }  // namespace llorch::pool_managerd::engines
