@@ -127,6 +127,9 @@ void note_memory(const Loaded& loaded) {
                      {"vram_bytes", static_cast<std::int64_t>(bytes[rank])},
                      {"widened_bytes", static_cast<std::int64_t>(engine.memory_plan(rank).widened_bytes)}});
   }
+  for (const std::string& note : engine.notes())
+    base::log_event(LogLevel::kInfo, "model_load_note", {}, "Something in the model's files is not used.",
+                    {{"note", note}});
   base::log_event(LogLevel::kInfo, "model_load_complete", {}, "The model is in device memory.",
                   {{"model_digest", loaded.model_digest},
                    {"weight_type", engine.facts().weight_type},

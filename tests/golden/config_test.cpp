@@ -203,7 +203,25 @@ const Wrong kOf2026[] = {
     {"values_that_are_there", "gemma4_wide", set("attention_k_eq_v", false), kInvalid, "attention_k_eq_v"},
     {"no_layer_with_a_cache", "gemma4_wide", set("num_kv_shared_layers", 4), kInvalid, "num_kv_shared_layers"},
     {"no_cache_of_its_kind", "gemma4_wide", set("num_kv_shared_layers", 3), kInvalid, "num_kv_shared_layers"},
-    {"experts_beside_a_feed_forward", "gemma4_wide", set("enable_moe_block", true), kInvalid, "enable_moe_block"},
+    {"experts_without_a_number", "gemma4_wide", set("enable_moe_block", true), kMissing, "num_experts"},
+    {"experts_that_are_denied", "gemma4_experts", set("enable_moe_block", false), ErrorCode::kUnclaimedWeight,
+     "experts"},
+    {"experts_beside_inputs", "gemma4_experts",
+     both(set("hidden_size_per_layer_input", 16), set("vocab_size_per_layer_input", 192)), kInvalid, "beside experts"},
+    {"scores_of_no_kind", "deepseek_v4_mixed", set("scoring_func", "softmax"), kInvalid, "scoring_func"},
+    {"more_shared_experts", "deepseek_v4_mixed", set("n_shared_experts", 2), kInvalid, "n_shared_experts"},
+    {"groups_that_divide_no_heads", "deepseek_v4_mixed", set("o_groups", 3), kInvalid, "o_groups"},
+    {"attention_of_no_kind", "deepseek_v4_mixed",
+     set("layer_types",
+         {"sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "sliding_attention"}),
+     kInvalid, "full_attention"},
+    {"routing_of_no_kind", "deepseek_v4_mixed", set("mlp_layer_types", {"moe", "moe", "dense", "moe", "moe"}), kInvalid,
+     "mlp_layer_types"},
+    {"limit_of_nothing", "deepseek_v4_mixed", set("swiglu_limit", 0), kInvalid, "swiglu_limit"},
+    {"entries_without_a_rate", "deepseek_v4_mixed",
+     set("compress_rates", {{"compressed_sparse_attention", 0}, {"heavily_compressed_attention", 5}}), kInvalid,
+     "compress_rates"},
+    {"biases_of_a_shared_expert", "deepseek_v4_mixed", set("mlp_bias", true), kInvalid, "mlp_bias"},
     {"rows_that_see_each_other", "gemma4_wide", set("use_bidirectional_attention", "all"), kInvalid,
      "use_bidirectional_attention"},
     {"numbers_of_no_layer", "gemma4_wide",
@@ -377,6 +395,15 @@ TEST(Spellings, BareInfinity) {
   const Model bare("mamba2", json);
   ASSERT_TRUE(bare.model) << bare.model.error().message;
   EXPECT_EQ(as_saved.model->plans.decoder_prefill.plan_hash, bare.model->plans.decoder_prefill.plan_hash);
+}
+
+// A layer past the last predicts further tokens: it is left out, and that is said.
+TEST(Notes, SayWhatOfTheFilesIsNotUsed) {
+  const Model whole("deepseek_v3", set("num_hidden_layers", 3)), shorter("deepseek_v3", set("num_hidden_layers", 2));
+  ASSERT_TRUE(whole.model && shorter.model);
+  EXPECT_TRUE(whole.model->notes.empty());
+  ASSERT_EQ(shorter.model->notes.size(), 1U);
+  EXPECT_NE(shorter.model->notes[0].find("predict further tokens"), std::string::npos) << shorter.model->notes[0];
 }
 
 // The word means the exact function, in Gemma too.

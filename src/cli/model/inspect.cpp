@@ -57,6 +57,7 @@ base::Result<bj::object> model_facts(const std::string& path) {
       {"width", compiled.config.width},
       {"tensors", files.tensors().size()},
       {"parameters", parameters}};
+  out["notes"] = bj::array(compiled.notes.begin(), compiled.notes.end());
   bj::object types;
   for (const auto& [name, bytes] : bytes_by_type) types[name] = bytes;
   out["bytes_by_type"] = std::move(types);
@@ -98,6 +99,7 @@ int show(const GlobalOptions& global, const std::string& file) {
     fmt::print("  {:>8} tokens of context  {}\n", row.at("context_tokens").to_number<std::int64_t>(),
                human_bytes(row.at("bytes").to_number<std::int64_t>()));
   }
+  for (const auto& note : facts->at("notes").get_array()) fmt::print("note: {}\n", std::string(note.get_string()));
   return kOk;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <type_traits>
 
 namespace llorch::engine::compute {
 namespace {
@@ -12,6 +13,8 @@ using namespace plan;
 using base::ErrorCode;
 using base::fail;
 using base::Result;
+
+bool is_limited(Activation act) { return act == Activation::kSwigluOai || act == Activation::kSiluClamped; }
 
 // One instruction of one device.
 class Checks {
@@ -46,6 +49,10 @@ class Checks {
       case Opcode::kLmHead: return weights({LmHeadSlot::kWeight});
       case Opcode::kPool: return pool(param_as<PoolParams>(args_.params));
       case Opcode::kLightningIndex: return lightning_index(param_as<LightningIndexParams>(args_.params));
+      case Opcode::kHyperCollapse: return hyper(param_as<HyperCollapseParams>(args_.params));
+      case Opcode::kHyperAdd: return hyper(param_as<HyperAddParams>(args_.params));
+      case Opcode::kCompressor: return compressor(param_as<CompressorParams>(args_.params));
+      case Opcode::kCompressedAttention: return compressed_attention(param_as<CompressedAttentionParams>(args_.params));
       case Opcode::kLayerInput: return layer_input(param_as<LayerInputParams>(args_.params));
     }
     ASSERT(false, "opcode {}", static_cast<int>(args_.insn.opcode));
@@ -64,6 +71,10 @@ class Checks {
   Result<> mamba(const MambaMixerParams& p) const;
   Result<> gated_delta(const GatedDeltaParams& p) const;
   Result<> lightning_index(const LightningIndexParams& p) const;
+  template <class Params>
+  Result<> hyper(const Params& p) const;
+  Result<> compressor(const CompressorParams& p) const;
+  Result<> compressed_attention(const CompressedAttentionParams& p) const;
   Result<> shortconv(const ShortconvParams& p) const;
   Result<> mla(const MlaAttentionParams& p) const;
   Result<> patch_embed(const VisionPatchEmbedParams& p) const;
@@ -133,8 +144,7 @@ Result<> Checks::axes(const AttentionParams& p) const {
 }
 
 Result<> Checks::swiglu(const SwigluParams& p) const {
-  if (p.act == Activation::kSwigluOai)
-    TRY(require(p.gated != 0 && p.limit > 0, "swiglu_oai without a gate or a limit"));
+  if (is_limited(p.act)) TRY(require(p.gated != 0 && p.limit > 0, "a limited activation without a gate or a limit"));
   if (p.act == Activation::kXielu) TRY(require(p.gated == 0 && p.eps <= 0, "xielu with a gate or an epsilon above 0"));
   using enum FfnSlot;
   TRY(weights({kGate, kUp, kDown, kGateBias, kUpBias, kDownBias}));
@@ -145,11 +155,11 @@ Result<> Checks::swiglu(const SwigluParams& p) const {
 Result<> Checks::moe(const MoeParams& p) const {
   TRY(require(routable(p),
               "a gate that is none, or numbers of experts, groups and choices that do not fit each other"));
-  TRY(require(p.act != Activation::kSwigluOai || p.limit > 0, "swiglu_oai without a limit"));
+  TRY(require(!is_limited(p.act) || p.limit > 0, "a limited activation without a limit"));
   TRY(require(p.act != Activation::kXielu, "experts with xielu"));
   using enum MoeSlot;
   TRY(weights({kRouter, kGate, kUp, kDown, kRouterBias, kGateBias, kUpBias, kDownBias, kSelectionBias, kSharedGate,
-               kSharedUp, kSharedDown, kSharedRouter}));
+               kSharedUp, kSharedDown, kSharedRouter, kExpertTable, kExpertScale}));
   const auto given = [&](bool wanted, std::initializer_list<MoeSlot> slots) {
     return std::ranges::all_of(slots, [&](MoeSlot slot) { return present(slot) == wanted; });
   };
@@ -159,7 +169,9 @@ Result<> Checks::moe(const MoeParams& p) const {
                   given(p.has_expert_bias != 0 && p.ungated == 0, {kGateBias}),
               "biases of the experts that params and weights disagree on"));
   TRY(require(given(p.ungated == 0, {kGate}), "gates of experts that params and weights disagree on"));
-  TRY(require(p.ungated == 0 || p.act != Activation::kSwigluOai, "swiglu_oai without gates"));
+  TRY(require(p.ungated == 0 || !is_limited(p.act), "a limited activation without gates"));
+  TRY(require(given(p.table_rows != 0, {kExpertTable}) && given(p.has_expert_scale != 0, {kExpertScale}),
+              "a table or scales of experts that params and weights disagree on"));
   TRY(require(p.ungated == 0 || !present(kGateBias), "a bias of gates that are none"));
   return require(given(p.ffn_shared != 0, {kSharedUp, kSharedDown}) &&
                      given(p.ffn_shared != 0 && p.ungated == 0, {kSharedGate}) &&
@@ -203,6 +215,55 @@ Result<> Checks::lightning_index(const LightningIndexParams& p) const {
   TRY(require_positions());
   using enum IndexSlot;
   return weights({kQA, kQANorm, kQB, kK, kKNorm, kKNormBias, kWeights, kQABias});
+}
+
+// Of a row of the mixes' matrix.
+constexpr std::uint32_t kStreamsMax = 16;
+
+template <class Params>
+Result<> Checks::hyper(const Params& p) const {
+  TRY(require(p.streams != 0 && p.streams <= kStreamsMax, fmt::format("no or more than {} streams", kStreamsMax)));
+  const bool puts_back = p.mix_rows == p.streams * (p.streams + 2);
+  if constexpr (std::is_same_v<Params, HyperAddParams>) {
+    TRY(require(puts_back && p.iterations != 0, "weights that put nothing back, or are not balanced"));
+  } else {
+    TRY(require(puts_back || p.mix_rows == p.streams, "weights of another number of streams"));
+  }
+  return weights({HyperSlot::kFn, HyperSlot::kBase, HyperSlot::kScale});
+}
+
+Result<> Checks::compressor(const CompressorParams& p) const {
+  TRY(require(p.rate != 0 && p.d_head != 0, "windows or entries of nothing"));
+  TRY(require(p.rope_layout == RopeLayout::kHalf || p.rope_layout == RopeLayout::kInterleaved, "no rotation"));
+  TRY(require(p.d_rope % 2 == 0 && p.d_rope <= p.d_head && (p.d_index == 0 || p.d_rope <= p.d_index),
+              "an odd rotation width, or one beyond the entry"));
+  TRY(require_positions());
+  using enum CompressorSlot;
+  TRY(weights({kKv, kGate, kBias, kNorm, kIndexKv, kIndexGate, kIndexBias, kIndexNorm}));
+  const auto given = [&](CompressorSlot slot) { return present(slot) == (p.d_index != 0); };
+  return require(given(kIndexKv) && given(kIndexGate) && given(kIndexBias) && given(kIndexNorm),
+                 "entries of an index that params and weights disagree on");
+}
+
+Result<> Checks::compressed_attention(const CompressedAttentionParams& p) const {
+  const auto kv_dtype = static_cast<DType>(p.kv_dtype);
+  TRY(require(kv_dtype == DType::kF32 || kv_dtype == DType::kF16, "a KV type other than f32 and f16"));
+  TRY(require(p.rope_layout == RopeLayout::kHalf || p.rope_layout == RopeLayout::kInterleaved, "no rotation"));
+  TRY(require(p.d_rope % 2 == 0 && p.d_rope <= p.d_head && (p.top_k == 0 || p.d_rope <= p.d_index),
+              "an odd rotation width, or one beyond the head"));
+  TRY(require(p.heads != 0 && p.groups != 0 && p.heads % p.groups == 0, "heads that groups do not divide"));
+  TRY(require(p.window != 0, "a window of no width"));
+  TRY(require(
+      p.d_head <= kernels_.key_dims_max && p.d_head <= kernels_.value_dims_max && p.d_index <= kernels_.key_dims_max,
+      "heads that are too wide"));
+  TRY(require(
+      (p.top_k != 0) == (p.index_heads != 0) && (p.top_k != 0) == (p.d_index != 0) && (p.top_k == 0 || p.rate != 0),
+      "an index of nothing"));
+  TRY(require_positions());
+  using enum CompressedAttentionSlot;
+  TRY(weights({kQA, kQANorm, kQB, kKv, kKvNorm, kSinks, kOA, kOB, kIndexQ, kIndexWeights}));
+  return require(present(kIndexQ) == (p.top_k != 0) && present(kIndexWeights) == (p.top_k != 0),
+                 "an index that params and weights disagree on");
 }
 
 Result<> Checks::shortconv(const ShortconvParams& p) const {
@@ -260,7 +321,7 @@ Result<> Checks::dense(const DenseParams& p) const {
 
 Result<> Checks::layer_input(const LayerInputParams& p) const {
   TRY(require(p.layer < p.layers, "a layer that the table has no columns for"));
-  TRY(require(p.act != Activation::kSwigluOai && p.act != Activation::kXielu, "swiglu_oai or xielu"));
+  TRY(require(!is_limited(p.act) && p.act != Activation::kXielu, "a limited activation or xielu"));
   const DType table = args_.views[static_cast<std::size_t>(LayerInputSlot::kTable)].dtype;
   TRY(require(p.inner % 32 == 0 || !is_quantized(table), "blocks of the table that several layers share"));
   using enum LayerInputSlot;
@@ -326,7 +387,7 @@ Result<> check_instruction(const PrepareArgs& args, const DeviceKernels& kernels
 }
 
 bool routable(const plan::MoeParams& p, const DeviceKernels& kernels) {
-  if (p.gate < plan::MoeGate::kSoftmax || p.gate > plan::MoeGate::kSoftmaxAfterTopk) return false;
+  if (p.gate < plan::MoeGate::kSoftmax || p.gate > plan::MoeGate::kSqrtSoftplus) return false;
   if (p.experts == 0 || p.experts_used == 0 || p.experts_used > p.experts) return false;
   if (p.experts > kernels.experts_max || p.experts_used > kernels.experts_used_max) return false;
   if (p.groups == 0) return true;

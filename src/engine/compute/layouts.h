@@ -52,6 +52,37 @@ struct IndexColumns {
   std::uint64_t k, weights, count;
 };
 
+// Column ranges of the projected rows [T, kv | gate | index kv | index gate] of a compressor.
+struct CompressorColumns {
+  explicit CompressorColumns(const plan::CompressorParams& p)
+      : gate(std::uint64_t{p.overlaps != 0 ? 2U : 1U} * p.d_head),
+        index_kv(2 * gate),
+        index_gate(index_kv + std::uint64_t{p.overlaps != 0 ? 2U : 1U} * p.d_index),
+        count(2 * index_gate - index_kv) {}
+  std::uint64_t gate, index_kv, index_gate, count;
+};
+inline plan::CompressorStateLayout compressor_state_layout(const plan::CompressorParams& p) {
+  return {.d_head = p.d_head, .d_index = p.d_index, .overlaps = p.overlaps != 0};
+}
+
+// Column ranges of the projected rows [T, q_a | kv | index weights] of compressed attention, and what its cache is.
+struct CompressedColumns {
+  explicit CompressedColumns(const plan::CompressedAttentionParams& p)
+      : kv(p.q_lora), weights(kv + p.d_head), count(weights + p.index_heads) {}
+  std::uint64_t kv, weights, count;
+};
+inline plan::CompressedKvLayout compressed_kv_layout(const plan::CompressedAttentionParams& p) {
+  return {.dtype = static_cast<plan::DType>(p.kv_dtype), .d_head = p.d_head, .d_index = p.d_index, .rate = p.rate};
+}
+// Entries that a row at the end of `context` positions sees, and rows and entries it attends to at most.
+inline std::uint64_t entries_seen(const plan::CompressedAttentionParams& p, std::uint64_t context) {
+  return p.rate != 0 ? context / p.rate : 0;
+}
+inline std::uint64_t keys_attended(const plan::CompressedAttentionParams& p, std::uint64_t context) {
+  const std::uint64_t entries = entries_seen(p, context), rows = p.window < context ? p.window : context;
+  return rows + (p.top_k != 0 && p.top_k < entries ? p.top_k : entries);
+}
+
 // Column ranges of the projected rows [T, z | x | b | c | dt].
 struct MambaColumns {
   explicit MambaColumns(const plan::MambaMixerParams& p)

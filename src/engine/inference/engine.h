@@ -97,6 +97,8 @@ class Engine {
 
   const EngineFacts& facts() const { return facts_; }
   const memory::MemoryPlan& memory_plan(std::uint32_t rank = 0) const { return parts_[rank].memory; }
+  // Sentences about what of the model's files is not used.
+  const std::vector<std::string>& notes() const { return model().notes; }
   // What the model wants of images; image_rows_max 0: takes none.
   const models::VisionConfig& vision() const { return model().config.vision; }
 

@@ -118,7 +118,7 @@ base::Result<CompiledModel> compile_model(const io::ModelFiles& files, const Fam
   const WeightNames names(files, family);
   CompiledModel model;
   model.config = TRY(read_config(files, family, names));
-  TRY(names.check(model.config));
+  model.notes = TRY(names.check(model.config));
   TRY(choose(vision, model.config));
   model.rope_tables = TRY(make_rope_tables(model.config.ropes));
   model.long_rope_context = long_rope_context(model.config.ropes);

@@ -25,6 +25,7 @@ struct CompiledModel {
   std::uint32_t long_rope_context = 0;     // slots that may pass it use the long tables; 0 = no long tables
   std::vector<BoundTensor> tensors;        // index is WeightBinding::tensor; fetch before the files are closed
   std::uint64_t parameters_count = 0;      // of the whole model
+  std::vector<std::string> notes;          // sentences about what of the files is not used
   plan::DType weight_dtype{};              // the type most matrix elements are stored in
   std::unique_ptr<PlanArena> arena;
 };

@@ -12,16 +12,16 @@ namespace llorch::engine::models {
 namespace {
 
 constexpr std::array kFamilies{
-    &families::kLlama,         &families::kQwen2,      &families::kQwen3,      &families::kQwen3Moe,
-    &families::kPhi3,          &families::kGemma2,     &families::kGemma3,     &families::kGptOss,
-    &families::kGraniteHybrid, &families::kMamba2,     &families::kLfm2,       &families::kDeepseek,
-    &families::kQwen3Vl,       &families::kSmolLm3,    &families::kSeedOss,    &families::kGlm4Moe,
-    &families::kGranite,       &families::kOlmo,       &families::kMiniMaxM2,  &families::kMinistral3,
-    &families::kMimoV2,        &families::kLlama4,     &families::kNemotronH,  &families::kLfm3,
-    &families::kQwen2Moe,      &families::kQwen3Next,  &families::kStarCoder2, &families::kCohere,
-    &families::kStableLm,      &families::kExaone4,    &families::kErnie45,    &families::kHunyuan,
-    &families::kApertus,       &families::kBert,       &families::kNomicBert,  &families::kGemma4,
-    &families::kKimiLinear,    &families::kDeepseekV32};
+    &families::kLlama,         &families::kQwen2,       &families::kQwen3,      &families::kQwen3Moe,
+    &families::kPhi3,          &families::kGemma2,      &families::kGemma3,     &families::kGptOss,
+    &families::kGraniteHybrid, &families::kMamba2,      &families::kLfm2,       &families::kDeepseek,
+    &families::kQwen3Vl,       &families::kSmolLm3,     &families::kSeedOss,    &families::kGlm4Moe,
+    &families::kGranite,       &families::kOlmo,        &families::kMiniMaxM2,  &families::kMinistral3,
+    &families::kMimoV2,        &families::kLlama4,      &families::kNemotronH,  &families::kLfm3,
+    &families::kQwen2Moe,      &families::kQwen3Next,   &families::kStarCoder2, &families::kCohere,
+    &families::kStableLm,      &families::kExaone4,     &families::kErnie45,    &families::kHunyuan,
+    &families::kApertus,       &families::kBert,        &families::kNomicBert,  &families::kGemma4,
+    &families::kKimiLinear,    &families::kDeepseekV32, &families::kDeepseekV4};
 
 }  // namespace
 

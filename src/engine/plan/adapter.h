@@ -21,8 +21,13 @@
 //                                            head output = v_b[h] (sum p c). Cache rows are [c | k_pe] only. With a second
 //                                            input [T, index_words] only positions whose bit is set are attended to.
 //  lightning_index      (x)    -> y [T, words] u32: bits of the positions to attend to (params.h). State: KV (KvLayout, pages).
+//  hyper_collapse       (s)    -> y [T, D]   s is [T, N D] streams, or [T, D]: what a branch reads of them (params.h)
+//  hyper_add         (s, b)    -> y [T, N D] b is [T, D]: the streams once a branch gave b
+//  compressor           (x)    -> y [T, d_head + d_index]  rows that end a window: its entry. State: CompressorStateLayout.
+//  compressed_attention (x)    -> y [T, D]   with a second input, a compressor's: stores rows and entries, attends to the last
+//                                            rows and to entries (params.h). State: CompressedKvLayout, pages.
 //  swiglu               (x)    -> y [T, D]   gate up down (+ biases). y = down(act(gate(x)) * up(x)), or down(act(up(x)))
-//  moe                  (x)    -> y [T, D]   the k chosen experts in ascending order of the expert's number, then the
+//  moe                  (x)    -> y [T, D]   with a second input, the router's. The k chosen experts in ascending order of the expert's number, then the
 //                                            shared expert. Ties in the choice go to the lower number.
 //  mamba_mixer          (x)    -> y [T, D]   Mamba-2; rows of a slot one after the other. State: MambaStateLayout.
 //  shortconv            (x)    -> y [T, D]   [b|c|x] = in_proj; out_proj(c * conv(b * x)). State: shortconv_state_bytes.

@@ -1,6 +1,6 @@
 #pragma once
 // The macro-operations a plan is made of. Values are part of the plan format: never renumbered, never reused.
-// 10-15 and 20-31 are kept for structural and vision growth, 38-63 for macro-operations,
+// 10-15 and 20-31 are kept for structural and vision growth, 42-63 for macro-operations,
 // 64-127 for primitives, 128-255 for backend experiments.
 #include <array>
 #include <cstddef>
@@ -30,6 +30,10 @@ enum class Opcode : std::uint8_t {
   kDense = 37,       // a linear layer over pooled rows
   kLightningIndex = 36,  // which earlier positions a row attends to: the highest scores of a small attention of its own
   kLayerInput = 35,      // what a layer adds of a table of its own: a row by id and one by the embedding, behind a gate
+  kHyperCollapse = 38,   // hyper-connections: the row that a branch reads, a weighed sum of the residual streams
+  kHyperAdd = 39,        // hyper-connections: what a branch gave is put into streams that are mixed
+  kCompressor = 40,      // of every so many rows of a sequence one entry: their weighed mean, channel by channel
+  kCompressedAttention = 41,  // attention to the last positions and to the entries of those before
 };
 
 // Every table over opcodes has this many rows; an opcode is its own index.
@@ -38,7 +42,7 @@ inline constexpr std::size_t kOpcodeTableSize = 256;
 struct OpcodeInfo {
   Opcode opcode;
   std::string_view name;  // as plan dumps and errors print it
-  std::uint8_t inputs;    // registers read, in order; mla_attention reads one more when its params say so
+  std::uint8_t inputs;    // registers read, in order; one more by some opcodes when their params say so
   std::uint8_t outputs;   // registers written, in order; with none, what the instruction does is done to its state
   bool needs_state;       // an instruction of this opcode names a state descriptor (attention: only when causal)
 };
@@ -64,6 +68,10 @@ inline constexpr auto kOpcodes = std::to_array<OpcodeInfo>({
     {Opcode::kDense, "dense", 1, 1, false},
     {Opcode::kLayerInput, "layer_input", 2, 1, false},
     {Opcode::kLightningIndex, "lightning_index", 1, 1, true},
+    {Opcode::kHyperCollapse, "hyper_collapse", 1, 1, false},
+    {Opcode::kHyperAdd, "hyper_add", 2, 1, false},
+    {Opcode::kCompressor, "compressor", 1, 1, true},
+    {Opcode::kCompressedAttention, "compressed_attention", 1, 1, true},
 });
 
 // True when the value is an opcode.

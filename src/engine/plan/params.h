@@ -41,8 +41,17 @@ enum class QkNorm : std::uint8_t { kNone = 0, kPerHead = 1, kPerRow = 2, kPerHea
 // What the attention of a row is multiplied with before the output projection: the sigmoid of one number a head, or of one
 // an element.
 enum class AttentionGate : std::uint8_t { kNone = 0, kPerHead = 1, kPerElement = 2 };
-enum class Activation : std::uint8_t { kSilu = 0, kGeluTanh = 1, kGeluErf = 2, kSwigluOai = 3, kRelu2 = 4, kXielu = 5 };
-enum class MoeGate : std::uint8_t { kSoftmax = 1, kSigmoid = 2, kSoftmaxAfterTopk = 3 };
+// kSiluClamped: silu(min(gate, limit)) * clamp(up, -limit, limit).
+enum class Activation : std::uint8_t {
+  kSilu = 0,
+  kGeluTanh = 1,
+  kGeluErf = 2,
+  kSwigluOai = 3,
+  kRelu2 = 4,
+  kXielu = 5,
+  kSiluClamped = 6
+};
+enum class MoeGate : std::uint8_t { kSoftmax = 1, kSigmoid = 2, kSoftmaxAfterTopk = 3, kSqrtSoftplus = 4 };
 enum class GroupScore : std::uint8_t { kTop2Sum = 0, kMax = 1 };
 // Of a linear layer over pooled rows.
 enum class DenseActivation : std::uint8_t { kNone = 0, kTanh = 1 };
@@ -138,7 +147,7 @@ struct SwigluParams {
   std::uint32_t width;  // D
   std::uint32_t ffn;    // F
   float alpha;          // swiglu_oai, xielu
-  float limit;          // swiglu_oai only
+  float limit;          // swiglu_oai, silu_clamped
   Activation act;
   std::uint8_t gated;  // down(act(gate(x)) * up(x)); else down(act(up(x)))
   std::uint8_t padding[2];
@@ -170,10 +179,12 @@ struct MoeParams {
   std::uint8_t has_selection_bias;
   std::uint8_t norm_topk;
   std::uint8_t has_expert_bias;
-  std::uint8_t ungated;          // experts are down(act(up(x))), the shared one too
-  std::uint8_t weighs_inputs;    // an expert gets weight * x, and its output is added as it is
-  std::uint8_t has_shared_gate;  // the shared expert's output is multiplied with the sigmoid of a number
-  std::uint8_t padding[6];
+  std::uint8_t ungated;           // experts are down(act(up(x))), the shared one too
+  std::uint8_t weighs_inputs;     // an expert gets weight * x, and its output is added as it is
+  std::uint8_t has_shared_gate;   // the shared expert's output is multiplied with the sigmoid of a number
+  std::uint8_t router_apart;      // the router reads the second input
+  std::uint8_t has_expert_scale;  // weights are multiplied with a number of their expert's, behind all else
+  std::uint32_t table_rows;       // V: a table says which experts a token's rows go to; 0 = the router does
 };
 static_assert(sizeof(MoeParams) == 64);
 
@@ -343,6 +354,96 @@ struct LayerInputParams {
 };
 static_assert(sizeof(LayerInputParams) == 48);
 
+// Hyper-connections keep N residual streams of D elements side by side in a row. With m = fn(s / rms(s)) of the whole row s, the
+// weights of stream i are pre_i = sigmoid(scale_0 m_i + base_i) + floor_eps, post_i = 2 sigmoid(scale_1 m_(N + i) + base_(N + i)), and
+// mix = softmax of the rows of scale_2 m_(2N..) + base_(2N..), [N, N], plus floor_eps, of which columns and rows are divided by their sums
+// (+ floor_eps) in turn, columns first and last, `iterations` times the columns. The first instructions of a model read a row of D
+// elements: all streams are equal to it.
+//
+// y = sum over i of pre_i s_i.
+struct HyperCollapseParams {
+  static constexpr Opcode kOpcode = Opcode::kHyperCollapse;
+  std::uint32_t kind_version;
+  std::uint32_t width;     // D
+  std::uint32_t streams;   // N
+  std::uint32_t mix_rows;  // rows of fn: N (N + 2), or N where nothing is put back
+  float norm_eps;
+  float floor_eps;
+  std::uint8_t is_spread;  // the input is [T, D]
+  std::uint8_t padding[7];
+};
+static_assert(sizeof(HyperCollapseParams) == 32);
+
+// y_k = post_k b + sum over j of mix_jk s_j, with b the branch.
+struct HyperAddParams {
+  static constexpr Opcode kOpcode = Opcode::kHyperAdd;
+  std::uint32_t kind_version;
+  std::uint32_t width;
+  std::uint32_t streams;
+  std::uint32_t mix_rows;
+  float norm_eps;
+  float floor_eps;
+  std::uint32_t iterations;
+  std::uint8_t is_spread;
+  std::uint8_t padding[3];
+};
+static_assert(sizeof(HyperAddParams) == 32);
+
+// Position p belongs to window p / rate. An entry is what the rows of a window become: per channel the mean of kv weighed by
+// e^(gate + bias_(p mod rate)), normed, the last d_rope elements rotated by the window's first position. Where windows overlap, kv and gate
+// have two halves: the second counts for the row's own window, the first for the next one. The last row of a window leaves the
+// entry in its row of the output, [d_head | d_index]; other rows mean nothing there.
+struct CompressorParams {
+  static constexpr Opcode kOpcode = Opcode::kCompressor;
+  std::uint32_t kind_version;
+  std::uint32_t width;    // D
+  std::uint32_t d_head;   // of entries
+  std::uint32_t d_index;  // of the entries that an index reads; 0 = none
+  std::uint32_t d_rope;
+  std::uint32_t rate;
+  std::uint32_t rope_table_id;
+  std::uint32_t layer;
+  float norm_eps;
+  RopeLayout rope_layout;
+  std::uint8_t overlaps;
+  std::uint8_t padding[2];
+  std::uint64_t
+      state_offset_bytes;  // of this layer inside a slot's kCompressorStateId block (state.h, CompressorStateLayout)
+};
+static_assert(sizeof(CompressorParams) == 48);
+
+// Queries q = unit norm of every head of q_b(norm(q_a(x))); one row kv = norm(kv(x)) of d_head elements is key and value of all heads. The
+// last d_rope elements of both rotate. A row at position p attends to the last `window` positions and to entries of whole windows of
+// `rate` positions, (p + 1) / rate of them; with an index only to the top_k with the highest scores, of equal ones the first:
+// index_scale * sum over h of w_h relu(q_h . k). What attention gives rotates back, and heads in groups go through o_a and o_b.
+struct CompressedAttentionParams {
+  static constexpr Opcode kOpcode = Opcode::kCompressedAttention;
+  std::uint32_t kind_version;
+  std::uint32_t width;
+  std::uint32_t heads;
+  std::uint32_t q_lora;
+  std::uint32_t d_head;
+  std::uint32_t d_rope;
+  std::uint32_t groups;  // of heads
+  std::uint32_t o_rank;  // of each group
+  std::uint32_t window;
+  std::uint32_t rate;  // 0 = no entries, and one input alone
+  std::uint32_t index_heads;
+  std::uint32_t d_index;
+  std::uint32_t top_k;  // entries; 0 = all
+  std::uint32_t rope_table_id;
+  std::uint32_t layer;
+  std::uint32_t kv_ordinal;
+  float scale;
+  float index_scale;
+  float norm_eps;
+  RopeLayout rope_layout;
+  std::uint8_t kv_dtype;
+  std::uint8_t padding[2];
+  std::uint64_t kv_page_offset_bytes;  // state.h, CompressedKvLayout
+};
+static_assert(sizeof(CompressedAttentionParams) == 88);
+
 struct VisionPatchEmbedParams {
   static constexpr Opcode kOpcode = Opcode::kVisionPatchEmbed;
   std::uint32_t kind_version;
@@ -426,6 +527,10 @@ constexpr bool visit_param_struct(Opcode opcode, Visitor&& visitor) {
     case Opcode::kPositionEmbedding: return visitor.template operator()<PositionEmbeddingParams>(), true;
     case Opcode::kLayerInput: return visitor.template operator()<LayerInputParams>(), true;
     case Opcode::kLightningIndex: return visitor.template operator()<LightningIndexParams>(), true;
+    case Opcode::kHyperCollapse: return visitor.template operator()<HyperCollapseParams>(), true;
+    case Opcode::kHyperAdd: return visitor.template operator()<HyperAddParams>(), true;
+    case Opcode::kCompressor: return visitor.template operator()<CompressorParams>(), true;
+    case Opcode::kCompressedAttention: return visitor.template operator()<CompressedAttentionParams>(), true;
   }
   return false;
 }

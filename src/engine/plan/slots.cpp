@@ -39,6 +39,8 @@ Value value(Dim dim, const MoeParams& p) {
     case Dim::kFfnExpert: return p.ffn_expert;
     case Dim::kFfnShared: return p.ffn_shared;
     case Dim::kOne: return 1;
+    case Dim::kVocab: return p.table_rows;
+    case Dim::kExpertsUsed: return p.experts_used;
     default: return std::nullopt;
   }
 }
@@ -79,6 +81,49 @@ Value value(Dim dim, const LightningIndexParams& p) {
     case Dim::kHeads: return p.heads;
     case Dim::kQHeadRows: return p.heads * p.d_index;
     case Dim::kValue: return p.d_index;
+    default: return std::nullopt;
+  }
+}
+
+template <class P>
+Value hyper_value(Dim dim, const P& p) {
+  switch (dim) {
+    case Dim::kModel: return p.width;
+    case Dim::kMixRows: return p.mix_rows;
+    case Dim::kMixScales: return p.mix_rows == p.streams ? 1 : 3;
+    case Dim::kStreams: return p.streams * p.width;
+    default: return std::nullopt;
+  }
+}
+Value value(Dim dim, const HyperCollapseParams& p) { return hyper_value(dim, p); }
+Value value(Dim dim, const HyperAddParams& p) { return hyper_value(dim, p); }
+
+Value value(Dim dim, const CompressorParams& p) {
+  const std::uint32_t halves = p.overlaps != 0 ? 2 : 1;
+  switch (dim) {
+    case Dim::kModel: return p.width;
+    case Dim::kRate: return p.rate;
+    case Dim::kSeries: return halves * p.d_head;
+    case Dim::kIndexSeries: return halves * p.d_index;
+    case Dim::kValue: return p.d_head;
+    case Dim::kIndexDim: return p.d_index;
+    default: return std::nullopt;
+  }
+}
+
+Value value(Dim dim, const CompressedAttentionParams& p) {
+  switch (dim) {
+    case Dim::kModel: return p.width;
+    case Dim::kHeads: return p.heads;
+    case Dim::kQLora: return p.q_lora;
+    case Dim::kQHeadRows: return p.heads * p.d_head;
+    case Dim::kValue: return p.d_head;
+    case Dim::kGroups: return p.groups;
+    case Dim::kGroupRank: return p.o_rank;
+    case Dim::kGroupRanks: return p.groups * p.o_rank;
+    case Dim::kGroupCols: return p.groups != 0 ? Value(p.heads * p.d_head / p.groups) : std::nullopt;
+    case Dim::kIndexRows: return p.index_heads * p.d_index;
+    case Dim::kIndexHeads: return p.index_heads;
     default: return std::nullopt;
   }
 }

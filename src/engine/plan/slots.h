@@ -52,6 +52,20 @@ enum class Dim : std::uint8_t {
   kGateIn,       // what a gate is projected from: D, or the rank
   kDecayIn,      // what decays are: D, or the rank
   kDecayRows,    // gated delta: decays of a row
+  kExpertsUsed,  // k
+  kMixRows,      // hyper-connections: rows of fn
+  kMixScales,    // 3, or 1 where nothing is put back
+  kStreams,      // N * D
+  kRate,         // rows of a window
+  kSeries,       // elements of kv of a row: those of an entry, twice where windows overlap
+  kIndexSeries,  // the same of entries that an index reads
+  kIndexDim,     // d_index
+  kIndexRows,    // index heads * d_index
+  kIndexHeads,
+  kGroups,     // of heads
+  kGroupCols,  // elements of the heads of a group
+  kGroupRank,
+  kGroupRanks,  // of all groups
 };
 
 // How a backend will use a tensor; the union over all slots bound to it is given to Backend::upload_weight.
@@ -100,6 +114,8 @@ enum class MoeSlot : std::uint8_t {
   kSharedUp,
   kSharedDown,
   kSharedRouter,
+  kExpertTable,
+  kExpertScale,
   kCount
 };
 enum class MambaSlot : std::uint8_t {
@@ -151,6 +167,31 @@ enum class DenseSlot : std::uint8_t { kWeight, kBias, kCount };
 enum class LmHeadSlot : std::uint8_t { kWeight, kCount };
 enum class IndexSlot : std::uint8_t { kQA, kQANorm, kQB, kK, kKNorm, kKNormBias, kWeights, kQABias, kCount };
 enum class LayerInputSlot : std::uint8_t { kGate, kProj, kContext, kNorm, kTable, kCount };
+enum class HyperSlot : std::uint8_t { kFn, kBase, kScale, kCount };
+enum class CompressorSlot : std::uint8_t {
+  kKv,
+  kGate,
+  kBias,
+  kNorm,
+  kIndexKv,
+  kIndexGate,
+  kIndexBias,
+  kIndexNorm,
+  kCount
+};
+enum class CompressedAttentionSlot : std::uint8_t {
+  kQA,
+  kQANorm,
+  kQB,
+  kKv,
+  kKvNorm,
+  kSinks,
+  kOA,
+  kOB,
+  kIndexQ,
+  kIndexWeights,
+  kCount
+};
 enum class PatchEmbedSlot : std::uint8_t { kWeight, kBias, kPositions, kCount };
 enum class SpatialMergeSlot : std::uint8_t { kNorm, kNormBias, kFc1, kFc1Bias, kFc2, kFc2Bias, kCount };
 
@@ -172,14 +213,15 @@ inline constexpr std::array<SlotSpec, 12> kAttention{{
 inline constexpr std::array<SlotSpec, 6> kFfnSlots{{
     {"gate", false, kMat, 2, {kFfn, kModel}}, {"up", true, kMat, 2, {kFfn, kModel}}, {"down", true, kMat, 2, {kModel, kFfn}},
     {"gate_bias", false, kVec, 1, {kFfn}}, {"up_bias", false, kVec, 1, {kFfn}}, {"down_bias", false, kVec, 1, {kModel}}}};
-inline constexpr std::array<SlotSpec, 13> kMoe{{
+inline constexpr std::array<SlotSpec, 15> kMoe{{
     {"router", true, kMat, 2, {kExperts, kModel}}, {"gate", false, kMat, 3, {kExperts, kFfnExpert, kModel}},
     {"up", true, kMat, 3, {kExperts, kFfnExpert, kModel}}, {"down", true, kMat, 3, {kExperts, kModel, kFfnExpert}},
     {"router_bias", false, kVec, 1, {kExperts}}, {"gate_bias", false, kVec, 2, {kExperts, kFfnExpert}},
     {"up_bias", false, kVec, 2, {kExperts, kFfnExpert}}, {"down_bias", false, kVec, 2, {kExperts, kModel}},
     {"selection_bias", false, kVec, 1, {kExperts}}, {"shared_gate", false, kMat, 2, {kFfnShared, kModel}},
     {"shared_up", false, kMat, 2, {kFfnShared, kModel}}, {"shared_down", false, kMat, 2, {kModel, kFfnShared}},
-    {"shared_router", false, kMat, 2, {kOne, kModel}}}};
+    {"shared_router", false, kMat, 2, {kOne, kModel}}, {"expert_table", false, kVec, 2, {kVocab, kExpertsUsed}},
+    {"expert_scale", false, kVec, 1, {kExperts}}}};
 // `a` is -exp(A_log). conv_w is [channel][tap], the last tap meets the newest row.
 inline constexpr std::array<SlotSpec, 10> kMamba{{
     {"in_proj", true, kMat, 2, {kMixerRows, kModel}}, {"conv_w", true, kVec, 2, {kConvRows, kTaps}}, {"a", true, kVec, 1, {kHeads}},
@@ -217,6 +259,18 @@ inline constexpr std::array<SlotSpec, 8> kIndex{{
 inline constexpr std::array<SlotSpec, 5> kLayerInput{{
     {"gate", true, kMat, 2, {kInner, kModel}}, {"proj", true, kMat, 2, {kModel, kInner}}, {"context", true, kMat, 2, {kInner, kModel}},
     {"norm", true, kVec, 1, {kInner}}, {"table", true, WeightUse::kRows, 2, {kVocab, Dim::kLayerInputs}}}};
+inline constexpr std::array<SlotSpec, 3> kHyper{{
+    {"fn", true, kMat, 2, {kMixRows, kStreams}}, {"base", true, kVec, 1, {kMixRows}}, {"scale", true, kVec, 1, {kMixScales}}}};
+inline constexpr std::array<SlotSpec, 8> kCompressor{{
+    {"kv", true, kMat, 2, {kSeries, kModel}}, {"gate", true, kMat, 2, {kSeries, kModel}}, {"bias", true, kVec, 2, {kRate, kSeries}},
+    {"norm", true, kVec, 1, {kValue}}, {"index_kv", false, kMat, 2, {kIndexSeries, kModel}},
+    {"index_gate", false, kMat, 2, {kIndexSeries, kModel}}, {"index_bias", false, kVec, 2, {kRate, kIndexSeries}},
+    {"index_norm", false, kVec, 1, {kIndexDim}}}};
+inline constexpr std::array<SlotSpec, 10> kCompressedAttention{{
+    {"q_a", true, kMat, 2, {kQLora, kModel}}, {"q_a_norm", true, kVec, 1, {kQLora}}, {"q_b", true, kMat, 2, {kQHeadRows, kQLora}},
+    {"kv", true, kMat, 2, {kValue, kModel}}, {"kv_norm", true, kVec, 1, {kValue}}, {"sinks", true, kVec, 1, {kHeads}},
+    {"o_a", true, kMat, 3, {kGroups, kGroupRank, kGroupCols}}, {"o_b", true, kMat, 2, {kModel, kGroupRanks}},
+    {"index_q", false, kMat, 2, {kIndexRows, kQLora}}, {"index_weights", false, kMat, 2, {kIndexHeads, kModel}}}};
 inline constexpr std::array<SlotSpec, 3> kPatchEmbed{{
     {"w", true, kMat, 2, {kModel, kPatchRow}}, {"b", false, kVec, 1, {kModel}}, {"positions", true, kVec, 2, {kGrid, kModel}}}};
 inline constexpr std::array<SlotSpec, 6> kSpatialMerge{{
@@ -233,7 +287,9 @@ static_assert(counts<NormSlot>(kNorm) && counts<AttentionSlot>(kAttention) && co
               counts<MlaSlot>(kMla) && counts<GatedDeltaSlot>(kGatedDelta) && counts<EmbeddingSlot>(kEmbedding) &&
               counts<PositionEmbeddingSlot>(kPositionEmbedding) && counts<DenseSlot>(kDense) &&
               counts<LmHeadSlot>(kLmHead) && counts<LayerInputSlot>(kLayerInput) && counts<IndexSlot>(kIndex) &&
-              counts<PatchEmbedSlot>(kPatchEmbed) && counts<SpatialMergeSlot>(kSpatialMerge));
+              counts<HyperSlot>(kHyper) && counts<CompressorSlot>(kCompressor) &&
+              counts<CompressedAttentionSlot>(kCompressedAttention) && counts<PatchEmbedSlot>(kPatchEmbed) &&
+              counts<SpatialMergeSlot>(kSpatialMerge));
 }  // namespace slot_tables
 
 // The slots of `opcode`, in order; nullopt when the value is no opcode.
@@ -254,6 +310,10 @@ constexpr std::optional<std::span<const SlotSpec>> weight_slots(Opcode opcode) {
     case Opcode::kDense: return Slots(slot_tables::kDense);
     case Opcode::kLayerInput: return Slots(slot_tables::kLayerInput);
     case Opcode::kLightningIndex: return Slots(slot_tables::kIndex);
+    case Opcode::kHyperCollapse:
+    case Opcode::kHyperAdd: return Slots(slot_tables::kHyper);
+    case Opcode::kCompressor: return Slots(slot_tables::kCompressor);
+    case Opcode::kCompressedAttention: return Slots(slot_tables::kCompressedAttention);
     case Opcode::kVisionPatchEmbed: return Slots(slot_tables::kPatchEmbed);
     case Opcode::kVisionSpatialMerge: return Slots(slot_tables::kSpatialMerge);
     case Opcode::kVisionDeepstackExtract: return Slots(slot_tables::kSpatialMerge);

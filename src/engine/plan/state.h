@@ -10,7 +10,15 @@
 
 namespace llorch::engine::plan {
 
-enum class StateKind : std::uint8_t { kNone = 0, kKv = 1, kConv = 2, kSsm = 3, kDelta = 4, kVision = 5 };
+enum class StateKind : std::uint8_t {
+  kNone = 0,
+  kKv = 1,
+  kConv = 2,
+  kSsm = 3,
+  kDelta = 4,
+  kVision = 5,
+  kCompressor = 6
+};
 enum class StateLifecycle : std::uint8_t { kSlotPersistent = 0, kRequestScoped = 1, kStepScoped = 2 };
 enum class LifecycleAction : std::uint8_t {
   kAlloc = 0,
@@ -28,8 +36,9 @@ inline constexpr std::uint8_t kKvStateId = 0;
 inline constexpr std::uint8_t kConvStateId = 1;
 inline constexpr std::uint8_t kSsmStateId = 2;  // mamba: convolution and recurrent state
 inline constexpr std::uint8_t kDeltaStateId = 3;
-inline constexpr std::uint8_t kVisionStateId = 4;    // request-scoped: what the images of one request became
-inline constexpr std::uint8_t kWindowKvStateId = 5;  // the cache of layers that see only the last positions
+inline constexpr std::uint8_t kVisionStateId = 4;      // request-scoped: what the images of one request became
+inline constexpr std::uint8_t kWindowKvStateId = 5;    // the cache of layers that see only the last positions
+inline constexpr std::uint8_t kCompressorStateId = 6;  // windows that are not whole yet
 
 struct StateDescriptor {
   std::uint8_t id = 0;
@@ -127,6 +136,42 @@ struct VisionStateLayout {
   constexpr std::uint64_t bytes() const {
     return MambaStateLayout::padded(image_rows_max * row_elements() * sizeof(float));
   }
+};
+
+// One compressor layer's part, f32: of entries of d_head, then of those an index reads, the window at hand and, where windows overlap, the
+// next one; each is three rows of the entry's width: largest logit, sum of weights, weighed sum. A sum of 0 is an empty window.
+struct CompressorStateLayout {
+  std::uint32_t d_head = 0;
+  std::uint32_t d_index = 0;
+  bool overlaps = false;
+
+  constexpr std::uint64_t entry_bytes(std::uint32_t dim) const {
+    return std::uint64_t{overlaps ? 2U : 1U} * 3 * dim * sizeof(float);
+  }
+  constexpr std::uint64_t index_offset_bytes() const { return MambaStateLayout::padded(entry_bytes(d_head)); }
+  constexpr std::uint64_t bytes() const {
+    return index_offset_bytes() + MambaStateLayout::padded(entry_bytes(d_index));
+  }
+};
+
+// The part of a cache page that belongs to one layer of compressed attention: [kPageTokens][d_head] rows, then the entries whose windows
+// end in the page, [entries][d_head], and those an index reads, [entries][d_index]. The entry of the window that ends at position p is number
+// p % kPageTokens / rate.
+struct CompressedKvLayout {
+  DType dtype = DType::kF16;  // kF32 or kF16
+  std::uint32_t d_head = 0;
+  std::uint32_t d_index = 0;
+  std::uint32_t rate = 0;  // 0 = no entries
+
+  constexpr std::uint32_t entries() const { return rate == 0 ? 0 : (kPageTokens - 1) / rate + 1; }
+  // Of elements, from the start of the layer's part.
+  constexpr std::uint64_t entry_offset() const { return std::uint64_t{kPageTokens} * d_head; }
+  constexpr std::uint64_t index_offset() const { return entry_offset() + std::uint64_t{entries()} * d_head; }
+  constexpr std::uint64_t page_bytes() const {
+    const std::uint64_t elements = index_offset() + std::uint64_t{entries()} * d_index;
+    return (elements * dtype_info(dtype).block_bytes + 63) / 64 * 64;
+  }
+  constexpr std::uint64_t bytes_per_token() const { return (page_bytes() + kPageTokens - 1) / kPageTokens; }
 };
 
 // The part of a cache page that belongs to one attention layer: one block of kPageTokens * d_qk keys per kv head, then one

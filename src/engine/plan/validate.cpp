@@ -117,6 +117,32 @@ Result<> check_weights(const CompiledPlan& plan, std::size_t i) {
   return {};
 }
 
+// Of the positions that an instruction reads a window of; 0 = it may read all.
+std::uint32_t window_of(Opcode opcode, const ParamBlock& params) {
+  if (opcode == Opcode::kMultiheadAttention) return param_as<AttentionParams>(params).window;
+  if (opcode != Opcode::kCompressedAttention) return 0;
+  const auto& p = param_as<CompressedAttentionParams>(params);
+  return p.rate == 0 ? p.window : 0;
+}
+
+// Registers read beyond those of the opcode.
+std::size_t further_inputs(Opcode opcode, const ParamBlock& params) {
+  if (opcode == Opcode::kMlaAttention) return param_as<MlaAttentionParams>(params).index_words != 0 ? 1 : 0;
+  if (opcode == Opcode::kMoe) return param_as<MoeParams>(params).router_apart != 0 ? 1 : 0;
+  if (opcode == Opcode::kCompressedAttention) return param_as<CompressedAttentionParams>(params).rate != 0 ? 1 : 0;
+  return 0;
+}
+
+Result<> check_inputs(const CompiledPlan& plan, std::size_t i) {
+  const Instruction& insn = plan.plan.instructions[i];
+  const std::size_t wanted =
+      opcode_info(insn.opcode)->inputs + further_inputs(insn.opcode, plan.param_blocks[insn.param_block_id]);
+  if (insn.inputs.size() == wanted) return {};
+  return base::fail(
+      ErrorCode::kInvalidInstructionBinding,
+      fmt::format("{} reads {} registers; its parameters ask for {}", where(i, insn), insn.inputs.size(), wanted));
+}
+
 Result<> check_state_binding(const CompiledPlan& plan, std::size_t i) {
   const Instruction& insn = plan.plan.instructions[i];
   const bool named = insn.state_block_id != kNoStateBlock;
@@ -133,13 +159,7 @@ Result<> check_state_binding(const CompiledPlan& plan, std::size_t i) {
         ErrorCode::kUnknownStateDescriptorId,
         fmt::format("{} names state {}, which the plan does not declare", where(i, insn), insn.state_block_id));
   }
-  if (insn.opcode == Opcode::kMlaAttention &&
-      (insn.inputs.size() == 2) != (param_as<MlaAttentionParams>(params).index_words != 0)) {
-    return base::fail(ErrorCode::kInvalidInstructionBinding,
-                      where(i, insn) + " and its parameters disagree on an index of positions");
-  }
-  const std::uint32_t window =
-      insn.opcode == Opcode::kMultiheadAttention ? param_as<AttentionParams>(params).window : 0;
+  const std::uint32_t window = window_of(insn.opcode, params);
   if (desc->window_tokens != 0 && (window == 0 || window > desc->window_tokens)) {
     return base::fail(ErrorCode::kInvalidInstructionBinding,
                       fmt::format("{} sees further back than the {} positions that state {} keeps", where(i, insn),
@@ -157,9 +177,8 @@ struct Lives {
 Result<> check_registers(const CompiledPlan& plan, std::size_t i, Lives& lives) {
   const Instruction& insn = plan.plan.instructions[i];
   const OpcodeInfo& info = *opcode_info(insn.opcode);
-  // What its parameters say is known further below.
-  const bool one_more = insn.opcode == Opcode::kMlaAttention && insn.inputs.size() == info.inputs + std::size_t{1};
-  if ((insn.inputs.size() != info.inputs && !one_more) || insn.outputs.size() != info.outputs) {
+  // How many its parameters ask for, check_inputs() knows.
+  if (insn.inputs.size() < info.inputs || insn.outputs.size() != info.outputs) {
     return base::fail(ErrorCode::kInvalidInstructionBinding,
                       fmt::format("{} reads {} and writes {} registers; its opcode {} and {}", where(i, insn),
                                   insn.inputs.size(), insn.outputs.size(), info.inputs, info.outputs));
@@ -331,6 +350,7 @@ Result<> validate(const CompiledPlan& plan) {
     }
     TRY(check_registers(plan, i, lives));
     TRY(check_params(plan, i));
+    TRY(check_inputs(plan, i));
     TRY(check_weights(plan, i));
     TRY(check_state_binding(plan, i));
   }

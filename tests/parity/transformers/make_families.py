@@ -70,6 +70,20 @@ MODELS = {
         num_hidden_layers=4, head_dim=16, global_head_dim=32, num_global_key_value_heads=1, attention_k_eq_v=True,
         hidden_size_per_layer_input=0, sliding_window=24,
         layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention"])),
+    # A router with a norm of its own, experts beside the dense part.
+    "gemma4_experts": ("Gemma4TextConfig", dict(
+        num_hidden_layers=3, head_dim=16, global_head_dim=32, hidden_size_per_layer_input=0, sliding_window=24, enable_moe_block=True,
+        num_experts=6, top_k_experts=2, moe_intermediate_size=48,
+        layer_types=["sliding_attention", "sliding_attention", "full_attention"])),
+    # All three kinds of attention and both of routing, windows that do not divide pages, a limit that limits.
+    "deepseek_v4_mixed": ("DeepseekV4Config", dict(
+        num_hidden_layers=5, num_key_value_heads=1, head_dim=24, q_lora_rank=20, o_groups=2, o_lora_rank=16, sliding_window=10,
+        layer_types=["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention",
+                     "compressed_sparse_attention", "sliding_attention"],
+        compress_rates=dict(compressed_sparse_attention=3, heavily_compressed_attention=5),
+        mlp_layer_types=["hash_moe", "moe", "hash_moe", "moe", "moe"], hc_mult=3, hc_sinkhorn_iters=4, index_n_heads=3,
+        index_head_dim=12, index_topk=6, n_routed_experts=6, num_experts_per_tok=2, intermediate_size=32, swiglu_limit=0.25,
+        partial_rotary_factor=0.25, rope_parameters=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16))),
     "hunyuan": ("HunYuanDenseV1Config", dict(head_dim=16, rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=50.0,
                                                                               factor=1.0))),
 }
@@ -94,9 +108,20 @@ GGUF = {
     "ernie4_5_moe": ("ERNIE4_5_MOE", False, {"expert_count": 6, "expert_used_count": 3, "expert_feed_forward_length": 48,
                                              "expert_shared_feed_forward_length": 96, "leading_dense_block_count": 1,
                                              "interleave_moe_layer_step": 1}),
+    "gemma4_experts": ("GEMMA4", False, {
+        "attention.key_length": 32, "attention.value_length": 32, "attention.key_length_swa": 16, "attention.value_length_swa": 16,
+        "attention.sliding_window": 24, "attention.sliding_window_pattern": [True, True, False], "expert_count": 6,
+        "expert_used_count": 2, "expert_feed_forward_length": 48, "rope.freq_base": 1000000.0, "rope.freq_base_swa": 10000.0,
+        "rope.dimension_count": 32, "rope.dimension_count_swa": 16}),
     "hunyuan": ("HUNYUAN_DENSE", False, {"attention.key_length": 16, "attention.value_length": 16,
                                          "rope.freq_base": 10000.0 * 50.0 ** (16 / 14)}),
 }
+
+
+# What the gguf package knows no module for.
+GGUF_NAMES = {"experts.gate_up_proj": "ffn_gate_up_exps.weight", "experts.down_proj": "ffn_down_exps.weight",
+              "router.proj.weight": "ffn_gate_inp.weight", "router.scale": "ffn_gate_inp.scale",
+              "router.per_expert_scale": "ffn_down_exps.scale", "layer_scalar": "layer_output_scale.weight"}
 
 
 # As pairs of neighbours turn, where those of halves did.
@@ -116,6 +141,8 @@ def gguf_tensors(directory, names, config, permutes):
                 value = permuted(value, config.num_key_value_heads)
             if "e_score_correction" in key:
                 tensors[f"blk.{key.split('.')[2]}.exp_probs_b.bias"] = value.reshape(-1)
+            elif key.split(".", 3)[-1] in GGUF_NAMES:
+                tensors[f"blk.{key.split('.')[2]}.{GGUF_NAMES[key.split('.', 3)[-1]]}"] = value
             elif ".act_fn." in key:
                 tensors.setdefault("xielu." + key.split(".")[-1], []).append((int(key.split(".")[2]), value.item()))
             elif ".experts." in key:
@@ -146,14 +173,16 @@ def write_gguf(name, directory, config):
     norm = "rms_" if getattr(config, "rms_norm_eps", None) else ""
     keys = {"block_count": config.num_hidden_layers, "context_length": 512, "embedding_length": config.hidden_size,
             "feed_forward_length": config.intermediate_size, "attention.head_count": config.num_attention_heads,
-            "attention.head_count_kv": config.num_key_value_heads, "rope.freq_base": config.rope_parameters["rope_theta"],
+            "attention.head_count_kv": config.num_key_value_heads, "rope.freq_base": config.rope_parameters.get("rope_theta"),
             f"attention.layer_norm_{norm}epsilon": eps, **further}
     for key, value in keys.items():
         add = writer.add_array if isinstance(value, list) else writer.add_float32 if isinstance(value, float) else writer.add_uint32
         add(f"{prefix}.{key}", value)
     tensors = gguf_tensors(directory, gguf.get_tensor_name_map(number, config.num_hidden_layers), config, permutes)
-    if config.rope_parameters["rope_type"] == "llama3":
+    if config.rope_parameters.get("rope_type") == "llama3":
         tensors["rope_freqs.weight"] = llama3_divisors(config)
+    if name == "gemma4_experts":  # a quarter of the pairs turns
+        tensors["rope_freqs.weight"] = numpy.array([1.0] * 4 + [1e30] * 12, numpy.float32)
     for key, value in tensors.items():
         if isinstance(value, list):
             writer.add_array(key, [number for _, number in sorted(value)])
@@ -177,8 +206,10 @@ def build(name):
         for key, tensor in [*model.named_parameters(), *model.named_buffers()]:
             if tensor.ndim == 1 and "inv_freq" not in key:
                 tensor.copy_((0.0 if "bias" in key else 1.0) + 0.2 * torch.randn(tensor.shape))
-            elif "e_score_correction" in key:
+            elif "e_score_correction" in key or "position_bias" in key:
                 tensor.copy_(0.1 * torch.randn(tensor.shape))
+            elif "tid2eid" in key:
+                tensor.copy_(torch.randint(model.config.n_routed_experts, tensor.shape))
     return model.eval()
 
 

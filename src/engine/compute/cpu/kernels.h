@@ -164,7 +164,8 @@ struct AttentionArgs {
 // limit), y = (u + 1) g / (1 + e^(-alpha g)).
 // relu2(x) = max(x, 0)^2; sigmoid(x) = 1 / (1 + e^-x). xielu (arXiv 2411.13010) = alpha x^2 + beta x above 0, else
 // alpha_negative (e^min(x, eps) - 1 - x) + beta x.
-enum class Activation : std::uint8_t { kSilu, kGeluTanh, kGeluErf, kSwigluOai, kRelu2, kSigmoid, kXielu };
+// silu_clamped, always with up: y = silu(min(gate, limit)) clamp(up, -limit, limit).
+enum class Activation : std::uint8_t { kSilu, kGeluTanh, kGeluErf, kSwigluOai, kRelu2, kSigmoid, kXielu, kSiluClamped };
 struct SwigluArgs {
   const float* gate = nullptr;  // [rows, width], row stride x_stride
   const float* up = nullptr;    // [rows, width], row stride x_stride, or null
@@ -179,11 +180,12 @@ struct SwigluArgs {
   float beta = 0;
   float eps = 0;
 };
-// Per row e^x / sum of e^x, or 1 / (1 + e^-x) of every element. Unit: row. In place.
+// Per row e^x / sum of e^x, or of every element 1 / (1 + e^-x) or sqrt(ln(1 + e^x)). Unit: row. In place.
+enum class Probabilities : std::uint8_t { kSoftmax, kSigmoid, kSqrtSoftplus };
 struct ProbabilitiesArgs {
   float* x = nullptr;  // [rows, width], contiguous
   std::size_t width = 0;
-  bool softmax = true;  // else sigmoid
+  Probabilities kind = Probabilities::kSoftmax;
 };
 // y = a + scale * b. Unit: element. In place allowed.
 struct ResidualAddArgs {
@@ -339,6 +341,89 @@ struct DeltaScanArgs {
   std::size_t key_of(std::size_t head) const { return keys_take_turns ? head % key_heads : head / (heads / key_heads); }
 };
 
+// Hyper-connections of `streams` residual streams; the weights of a row are made of its mixes (plan/params.h). collapse: y = sum over i,
+// increasing, of pre_i s_i. add: y_k = post_k b, then + mix_jk s_j, j increasing. Unit: row.
+inline constexpr std::size_t kStreamsMax = 16;
+struct HyperArgs {
+  const float* mixes = nullptr;  // [rows, mix_rows], what fn gave
+  std::size_t mix_rows = 0;
+  const float* base = nullptr;   // [mix_rows]
+  const float* scale = nullptr;  // [3], or [1]
+  std::size_t streams = 0;       // at most kStreamsMax
+  std::size_t iterations = 0;
+  float floor_eps = 0;
+  const float* x = nullptr;  // stream i of row r at x + r * x_stride + i * stream_stride
+  std::size_t x_stride = 0;
+  std::size_t stream_stride = 0;
+  const float* branch = nullptr;  // [rows, width]
+  float* y = nullptr;             // [rows, width], or [rows, streams * width]
+  std::size_t width = 0;
+};
+
+// The mean of rows of a window weighed by e^(gate + bias), channel by channel: m' = max(m, g), s = s e^(m - m') + e^(g - m'),
+// a = a e^(m - m') + e^(g - m') kv, rows of a sequence one after the other. The last row of a window leaves a / s, others 0.
+// State: [window at hand, next one][m, s, a][dim], the next one where windows overlap (plan/state.h). Unit: sixteen channels.
+struct CompressScanArgs {
+  SequenceSpans spans;
+  SequenceState state;
+  const std::uint32_t* positions = nullptr;  // [rows]
+  const float* kv = nullptr;    // [rows, dim], or [rows, next | own] where windows overlap, row stride `stride`
+  const float* gate = nullptr;  // as kv
+  std::size_t stride = 0;
+  const float* bias = nullptr;  // [rate], rows as of kv
+  std::size_t dim = 0;
+  std::size_t rate = 0;
+  bool overlaps = false;
+  float* y = nullptr;  // [rows, dim], row stride y_stride
+  std::size_t y_stride = 0;
+};
+
+// Rows and entries of compressed attention in pages (plan/state.h, CompressedKvLayout).
+struct CompressedCache {
+  KvType type = KvType::kF16;
+  KvPages pages;
+  std::size_t head_dim = 0;
+  std::size_t index_dim = 0;
+  std::size_t rate = 0;          // 0 = no entries
+  std::size_t entry_offset = 0;  // of elements, from offset_bytes
+  std::size_t index_offset = 0;
+};
+// Stores a row for each position and an entry for each that ends a window. Unit: row.
+struct CompressedAppendArgs {
+  CompressedCache cache;
+  const float* kv = nullptr;  // [rows, head_dim]
+  std::size_t kv_stride = 0;
+  const float* entries = nullptr;  // [rows, head_dim | index_dim]
+};
+// scores[e] = scale * sum over heads of w_h relu(q_h . k_e) over the entries a row sees; a product is sixteen sums, lane i mod 16, i
+// increasing, then the tree. Unit: row; several leave the last one's scores.
+struct CompressedScoresArgs {
+  CompressedCache cache;
+  const float* q = nullptr;  // [rows, heads * index_dim]
+  std::size_t q_stride = 0;
+  const float* weights = nullptr;  // [rows, heads]
+  std::size_t weights_stride = 0;
+  std::size_t heads = 0;
+  float scale = 1;
+  float* scores = nullptr;
+};
+// softmax(scale * q . k) k over the last `window` rows, in order, and then the entries a row sees, of which those with bit e % 32 of word
+// e / 32 count. Unit: row * ceil(heads / kLatentHeads) + which of its groups of kLatentHeads heads.
+struct CompressedAttentionArgs {
+  CompressedCache cache;
+  const float* q = nullptr;  // [rows, heads * head_dim]
+  float* out = nullptr;      // as q
+  std::size_t heads = 0;
+  std::size_t window = 0;
+  float scale = 1;
+  const float* sinks = nullptr;           // [heads]
+  const std::uint32_t* chosen = nullptr;  // [rows, chosen_words], or null: all
+  std::size_t chosen_words = 0;
+  const void** keys = nullptr;    // this thread's: scores_stride pointers
+  float* scores = nullptr;        // this thread's: kLatentHeads rows of scores_stride
+  std::size_t scores_stride = 0;  // >= rows and entries that are attended to, rounded up to 16
+};
+
 struct Kernels {
   host::Isa isa;
   void (*rms_norm)(const RmsNormArgs&, Range);
@@ -352,6 +437,12 @@ struct Kernels {
   void (*attention)(const AttentionArgs&, Range);
   void (*latent_attention)(const LatentAttentionArgs&, Range);
   void (*index_scores)(const IndexScoresArgs&, Range);
+  void (*hyper_collapse)(const HyperArgs&, Range);
+  void (*hyper_add)(const HyperArgs&, Range);
+  void (*compress_scan)(const CompressScanArgs&, Range);
+  void (*compressed_append)(const CompressedAppendArgs&, Range);
+  void (*compressed_scores)(const CompressedScoresArgs&, Range);
+  void (*compressed_attention)(const CompressedAttentionArgs&, Range);
   void (*causal_conv)(const CausalConvArgs&, Range);
   void (*ssm_step)(const SsmStepArgs&, Range);
   void (*ssm_scan)(const SsmScanArgs&, Range);

@@ -1,11 +1,13 @@
 #include "engine/compute/reference/routing.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <numeric>
 
 #include "engine/compute/reference/exact.h"
+#include "engine/compute/reference/mixers.h"
 
 namespace llorch::engine::compute::reference {
 namespace {
@@ -43,6 +45,8 @@ ExactRoute route_exact(std::span<const float> logits, std::span<const float> sel
   if (params.gate == plan::MoeGate::kSoftmax) shares = softmax_exact(logits);
   if (params.gate == plan::MoeGate::kSigmoid)
     for (float& share : shares) share = sigmoid_exact(share);
+  if (params.gate == plan::MoeGate::kSqrtSoftplus)
+    for (float& share : shares) share = std::sqrt(softplus_exact(share));
   std::vector<float> scores = shares;
   for (std::size_t e = 0; e < selection_bias.size(); ++e) scores[e] += selection_bias[e];
   if (params.groups != 0) scores = only_best_groups(std::move(scores), params);

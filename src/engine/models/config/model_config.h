@@ -64,6 +64,9 @@ struct LayerConfig {
   std::uint32_t d_head = 0;                    // of keys and values; 0: AttentionConfig's
   std::uint32_t cache_of = kOwnCache;          // an earlier layer whose keys and values this one reads
   float output_scale = 1;                      // of families whose layers end in a scale
+  std::uint32_t rate = 0;        // rows of a window that compressed attention has an entry for; 0 = no entries
+  bool indexed = false;          // an index chooses entries, and windows overlap
+  bool routed_by_table = false;  // a table by token says which experts
 };
 
 // q *= 1 + factor * ln(1 + floor((position + offset) / length))
@@ -125,6 +128,7 @@ struct MoeConfig {
   bool norm_topk = false;
   bool weighs_inputs = false;
   float weights_scale = 1.0F;
+  bool router_apart = false;  // the router reads a norm of its own
 };
 
 struct MlaConfig {
@@ -144,6 +148,21 @@ struct IndexConfig {
   std::uint32_t top_k = 0;  // 0 = all
   float norm_eps = 1e-6F;   // of the norm of keys
   plan::RopeLayout rope_layout = plan::RopeLayout::kHalf;
+};
+
+// Residual streams of hyper-connections.
+struct HyperConfig {
+  std::uint32_t streams = 0;  // 0 = none
+  std::uint32_t iterations = 0;
+  float floor_eps = 0;
+};
+
+// Attention to the last rows and to entries of those before; the sizes that all layers share.
+struct CompressedConfig {
+  std::uint32_t q_lora = 0;
+  std::uint32_t d_head = 0;
+  std::uint32_t groups = 0;  // of heads
+  std::uint32_t o_rank = 0;
 };
 
 struct MambaConfig {
@@ -257,6 +276,8 @@ struct ModelConfig {
   MoeConfig moe;
   MlaConfig mla;
   IndexConfig index;
+  HyperConfig hyper;
+  CompressedConfig compressed;
   MambaConfig mamba;
   DeltaConfig delta;
   ShortconvConfig shortconv;

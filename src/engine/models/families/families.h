@@ -41,5 +41,6 @@ extern const Family kNomicBert;
 extern const Family kGemma4;
 extern const Family kKimiLinear;
 extern const Family kDeepseekV32;
+extern const Family kDeepseekV4;
 
 }  // namespace llorch::engine::models::families

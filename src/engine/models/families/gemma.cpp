@@ -13,15 +13,10 @@ constexpr std::array kBlock{norm(NormVariant::kAttention), attention(), post_nor
                             norm(NormVariant::kFfn),       ffn(),       post_norm(NormVariant::kPostFfn),       add()};
 constexpr std::array<LayerTemplate, 1> kLayerTemplates{kBlock};
 
-constexpr std::array kNorms{
-    row(NormVariant::kAttention, "blk.{}.attn_norm.weight", "layers.{}.input_layernorm.weight"),
-    row(NormVariant::kPostAttention, "blk.{}.post_attention_norm.weight", "layers.{}.post_attention_layernorm.weight"),
-    row(NormVariant::kFfn, "blk.{}.ffn_norm.weight", "layers.{}.pre_feedforward_layernorm.weight"),
-    row(NormVariant::kPostFfn, "blk.{}.post_ffw_norm.weight", "layers.{}.post_feedforward_layernorm.weight"),
-};
-constexpr auto kGemma2Weights = concat(kGlobalWeights, kNorms, kAttentionWeights, kAttentionBiases, kFfnWeights);
+constexpr auto kGemma2Weights =
+    concat(kGlobalWeights, kNormsOnBothSides, kAttentionWeights, kAttentionBiases, kFfnWeights);
 constexpr auto kGemma3Weights =
-    concat(kGlobalWeights, kNorms, kAttentionWeights, kAttentionBiases, kHeadNorms, kFfnWeights);
+    concat(kGlobalWeights, kNormsOnBothSides, kAttentionWeights, kAttentionBiases, kHeadNorms, kFfnWeights);
 
 constexpr std::array<std::string_view, 1> kGemma2Names{"gemma2"};
 constexpr std::array<std::string_view, 2> kGemma3Gguf{"gemma3", "gemma-embedding"};

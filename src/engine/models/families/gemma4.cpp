@@ -10,17 +10,35 @@
 namespace llorch::engine::models::families {
 namespace {
 
-constexpr std::array kFront{norm(NormVariant::kAttention), attention(), post_norm(NormVariant::kPostAttention), add(),
-                            norm(NormVariant::kFfn),       ffn(),       post_norm(NormVariant::kPostFfn)};
-constexpr auto kPlain = concat(kFront, std::array{scaled_add()});
-constexpr auto kWithInput =
-    concat(kFront, std::array{add(), layer_input(), post_norm(NormVariant::kPostLayerInput), scaled_add()});
-constexpr std::array<LayerTemplate, 2> kLayerTemplates{kPlain, kWithInput};
+enum : std::uint8_t { kPlain, kWithInput, kWithExperts };
+constexpr std::array kAttend{norm(NormVariant::kAttention), attention(), post_norm(NormVariant::kPostAttention), add()};
+constexpr std::array kDensePart{norm(NormVariant::kFfn), ffn()};
+constexpr std::array kEnd{post_norm(NormVariant::kPostFfn), scaled_add()};
+constexpr std::array kInputEnd{post_norm(NormVariant::kPostFfn), add(), layer_input(),
+                               post_norm(NormVariant::kPostLayerInput), scaled_add()};
+// The experts' part waits in the side stream for the dense one.
+constexpr std::array kExperts{side_norm(NormVariant::kRouter), norm(NormVariant::kExperts), moe(),
+                              to_side(post_norm(NormVariant::kPostExperts))};
+constexpr std::array kBoth{post_norm(NormVariant::kDense), add_side()};
+constexpr auto kPlainLayer = concat(kAttend, kDensePart, kEnd);
+constexpr auto kInputLayer = concat(kAttend, kDensePart, kInputEnd);
+constexpr auto kExpertsLayer = concat(kAttend, kExperts, kDensePart, kBoth, kEnd);
+constexpr std::array<LayerTemplate, 3> kLayerTemplates{kPlainLayer, kInputLayer, kExpertsLayer};
+constexpr WeightRow gate_up(MoeSlot slot) {
+  return row(slot, Source("blk.{}.ffn_gate_up_exps.weight", Load::kRows, MoeSlot::kGate, MoeSlot::kUp),
+             Source("layers.{}.experts.gate_up_proj", Load::kRows, MoeSlot::kGate, MoeSlot::kUp));
+}
 constexpr std::array kOthers{
-    row(NormVariant::kAttention, "blk.{}.attn_norm.weight", "layers.{}.input_layernorm.weight"),
-    row(NormVariant::kPostAttention, "blk.{}.post_attention_norm.weight", "layers.{}.post_attention_layernorm.weight"),
-    row(NormVariant::kFfn, "blk.{}.ffn_norm.weight", "layers.{}.pre_feedforward_layernorm.weight"),
-    row(NormVariant::kPostFfn, "blk.{}.post_ffw_norm.weight", "layers.{}.post_feedforward_layernorm.weight"),
+    row(NormVariant::kDense, "blk.{}.post_ffw_norm_1.weight", "layers.{}.post_feedforward_layernorm_1.weight"),
+    row(NormVariant::kExperts, "blk.{}.pre_ffw_norm_2.weight", "layers.{}.pre_feedforward_layernorm_2.weight"),
+    row(NormVariant::kPostExperts, "blk.{}.post_ffw_norm_2.weight", "layers.{}.post_feedforward_layernorm_2.weight"),
+    row(NormVariant::kRouter, Source("blk.{}.ffn_gate_inp.scale", Load::kOverRoot),
+        Source("layers.{}.router.scale", Load::kOverRoot)),
+    row(MoeSlot::kRouter, "blk.{}.ffn_gate_inp.weight", "layers.{}.router.proj.weight"),
+    gate_up(MoeSlot::kGate),
+    gate_up(MoeSlot::kUp),
+    row(MoeSlot::kDown, "blk.{}.ffn_down_exps.weight", "layers.{}.experts.down_proj"),
+    row(MoeSlot::kExpertScale, "blk.{}.ffn_down_exps.scale", "layers.{}.router.per_expert_scale"),
     row(NormVariant::kPostLayerInput, "blk.{}.post_norm.weight", "layers.{}.post_per_layer_input_norm.weight"),
     row(LayerInputSlot::kGate, "blk.{}.inp_gate.weight", "layers.{}.per_layer_input_gate.weight"),
     row(LayerInputSlot::kProj, "blk.{}.proj.weight", "layers.{}.per_layer_projection.weight"),
@@ -30,18 +48,19 @@ constexpr std::array kOthers{
     row(LayerInputSlot::kTable, "per_layer_token_embd.weight", "embed_tokens_per_layer.weight"),
     row(AttentionSlot::kV, "blk.{}.attn_k.weight", "layers.{}.self_attn.k_proj.weight"),  // where there is no v
 };
-constexpr auto kWeights = concat(kGlobalWeights, kAttentionWeights, kAttentionBiases, kHeadNorms, kFfnWeights, kOthers);
+constexpr auto kWeights =
+    concat(kGlobalWeights, kNormsOnBothSides, kAttentionWeights, kAttentionBiases, kHeadNorms, kFfnWeights, kOthers);
 constexpr std::array<std::string_view, 2> kHf{"gemma4", "gemma4_text"};  // the first is GGUF's too
 constexpr std::array<std::string_view, 2> kGgufClaimed{"rope_freqs.weight", "blk.{}.layer_output_scale.weight"};
-constexpr std::array<std::string_view, 4> kHfClaimed{"layers.{}.layer_scalar", "^model.embed_vision.*",
-                                                     "^model.audio_tower.*", "^model.embed_audio.*"};
+constexpr std::array<std::string_view, 1> kHfClaimed{"layers.{}.layer_scalar"};
 
 base::Result<> finish(std::uint32_t inner, const KeyNames& names, ModelConfig& config) {
-  if (std::uint64_t{inner} * config.layers.size() > kDimensionMax)
-    return impossible("the width of a layer's input", std::to_string(inner), "is too wide for all layers together");
+  if (std::uint64_t{inner} * config.layers.size() > kDimensionMax || (inner != 0 && config.moe.experts != 0))
+    return impossible("the width of a layer's input", std::to_string(inner), "is too wide, or stands beside experts");
+  config.moe.norm_topk = config.moe.router_apart = true;
   for (LayerConfig& layer : config.layers) {
     layer.rope = layer.window != 0 ? 1 : 0;
-    layer.layer_template = inner != 0 ? 1 : 0;
+    layer.layer_template = config.moe.experts != 0 ? kWithExperts : inner != 0 ? kWithInput : kPlain;
   }
   const auto root = [](std::uint32_t n) { return std::sqrt(static_cast<float>(n)); };
   config.embedding_scale = root(config.width);
@@ -54,6 +73,7 @@ base::Result<> finish(std::uint32_t inner, const KeyNames& names, ModelConfig& c
 base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_dense(keys, plan::RopeLayout::kHalf));
   config.ffn.activation = plan::Activation::kGeluTanh;
+  if (keys.has("expert_count")) TRY(read_gguf_moe(keys, config));
   TRY(read_gguf_windows(keys, {.period_absent = 6}, config));
   const std::uint32_t d_swa = TRY(keys.count_or("attention.key_length_swa", config.attention.d_qk));
   if (config.attention.d_v != config.attention.d_qk || TRY(keys.count_or("attention.value_length_swa", d_swa)) != d_swa)
@@ -66,36 +86,6 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
                    config));
   TRY(finish(TRY(keys.number_or("embedding_length_per_layer_input", 0)), keys.names(), config));
   return config;
-}
-
-// Layers without a window have heads of their own size and number.
-base::Result<> read_hf_layers(const HfKeys& keys, bool keys_are_values, ModelConfig& config) {
-  const auto types = TRY(read_hf_layer_types(keys, "layer_types", config.layers.size()));
-  const std::uint32_t window = TRY(read_hf_window(keys, 512));
-  const std::uint32_t d_global = TRY(keys.count_or("global_head_dim", 512));
-  const std::uint32_t kv_global = TRY(keys.number_or("num_global_key_value_heads", 0));
-  for (std::size_t n = 0; n < config.layers.size(); ++n) {
-    LayerConfig& layer = config.layers[n];
-    const bool windowed =
-        n + 1 != config.layers.size() && (types ? (*types)[n] == HfLayerType::kWindow : (n + 1) % 6 != 0);
-    layer.window = windowed ? window : 0;
-    layer.d_head = windowed ? config.attention.d_qk : d_global;
-    if (!windowed && keys_are_values && kv_global != 0) layer.kv_heads = kv_global;
-  }
-  return read_layer_overrides(keys, config);
-}
-
-// Of layers that project keys, those without a window project no values where keys are values.
-base::Result<> check_values(const HfKeys& keys, bool keys_are_values, const ModelConfig& config) {
-  for (std::uint32_t n = 0; n < config.layers.size(); ++n) {
-    const auto projects = [&](std::string_view what) { return !find_layer_tensor(keys.files(), what, n).empty(); };
-    const LayerConfig& layer = config.layers[n];
-    if (layer.cache_of == kOwnCache && projects("layers.{}.self_attn.k_proj.weight") &&
-        projects("layers.{}.self_attn.v_proj.weight") == (layer.window == 0 && keys_are_values))
-      return impossible(keys.key("attention_k_eq_v"), keys_are_values ? "true" : "false",
-                        "the tensors of layer " + std::to_string(n) + " say otherwise");
-  }
-  return {};
 }
 
 base::Result<> read_hf_ropes(const HfKeys& keys, ModelConfig& config) {
@@ -115,11 +105,13 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   TRY(read_hf_ffn(keys, config));
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_activation", plan::Activation::kGeluTanh));
   config.logit_softcap = TRY(keys.text().f32_or("final_logit_softcapping", 0));
-  TRY(refuse_if(keys, "enable_moe_block"));
+  if (TRY(keys.text().boolean_or("enable_moe_block", false)))
+    config.moe = {.experts = TRY(keys.count("num_experts")),
+                  .experts_used = TRY(keys.count("top_k_experts")),
+                  .ffn_expert = TRY(keys.count("moe_intermediate_size"))};
   TRY(demand_word(keys, "use_bidirectional_attention", "vision"));  // of rows of images
   TRY(demand_attention_biases(keys, config));
-  const bool keys_are_values = TRY(keys.text().boolean_or("attention_k_eq_v", false));
-  TRY(read_hf_layers(keys, keys_are_values, config));
+  TRY(read_global_heads(keys, config));
   TRY(read_hf_ropes(keys, config));
   TRY(share_caches(TRY(keys.number_or("num_kv_shared_layers", 0)), keys.key("num_kv_shared_layers"), config));
   const std::uint32_t inner = TRY(keys.number_or("hidden_size_per_layer_input", 256));
@@ -128,7 +120,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   const bool wide = TRY(keys.text().boolean_or("use_double_wide_mlp", false));
   for (LayerConfig& layer : config.layers) layer.ffn *= wide && layer.cache_of != kOwnCache ? 2 : 1;
   TRY(read_output_scales(keys.files(), kHfClaimed[0], config));
-  TRY(check_values(keys, keys_are_values, config));
+  TRY(check_values(keys, config));
   return config;
 }
 

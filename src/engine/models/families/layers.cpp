@@ -59,4 +59,34 @@ base::Result<> share_caches(std::uint32_t shared, const std::string& key, ModelC
   return {};
 }
 
+base::Result<> read_global_heads(const HfKeys& keys, ModelConfig& config) {
+  const bool keys_are_values = TRY(keys.text().boolean_or("attention_k_eq_v", false));
+  const auto types = TRY(read_hf_layer_types(keys, "layer_types", config.layers.size()));
+  const std::uint32_t window = TRY(read_hf_window(keys, 512));
+  const std::uint32_t d_global = TRY(keys.count_or("global_head_dim", 512));
+  const std::uint32_t kv_global = TRY(keys.number_or("num_global_key_value_heads", 0));
+  for (std::size_t n = 0; n < config.layers.size(); ++n) {
+    LayerConfig& layer = config.layers[n];
+    const bool windowed =
+        n + 1 != config.layers.size() && (types ? (*types)[n] == HfLayerType::kWindow : (n + 1) % 6 != 0);
+    layer.window = windowed ? window : 0;
+    layer.d_head = windowed ? config.attention.d_qk : d_global;
+    if (!windowed && keys_are_values && kv_global != 0) layer.kv_heads = kv_global;
+  }
+  return read_layer_overrides(keys, config);
+}
+
+base::Result<> check_values(const HfKeys& keys, const ModelConfig& config) {
+  const bool keys_are_values = TRY(keys.text().boolean_or("attention_k_eq_v", false));
+  for (std::uint32_t n = 0; n < config.layers.size(); ++n) {
+    const auto projects = [&](std::string_view what) { return !find_layer_tensor(keys.files(), what, n).empty(); };
+    const LayerConfig& layer = config.layers[n];
+    if (layer.cache_of == kOwnCache && projects("layers.{}.self_attn.k_proj.weight") &&
+        projects("layers.{}.self_attn.v_proj.weight") == (layer.window == 0 && keys_are_values))
+      return impossible(keys.key("attention_k_eq_v"), keys_are_values ? "true" : "false",
+                        "the tensors of layer " + std::to_string(n) + " say otherwise");
+  }
+  return {};
+}
+
 }  // namespace llorch::engine::models::families

@@ -21,4 +21,11 @@ base::Result<> read_layer_overrides(const HfKeys& keys, ModelConfig& config);
 // The last `shared` layers read the cache of the last one before them with the same window. Errors: CONFIG_KEY_INVALID, naming `key`.
 base::Result<> share_caches(std::uint32_t shared, const std::string& key, ModelConfig& config);
 
+// Windows of every layer by layer_types, else all but each sixth; the last has none. Layers without one have heads of their own size
+// and number, global_head_dim and num_global_key_value_heads, the number only where their keys are their values (attention_k_eq_v);
+// then per_layer_config. REQUIRES: read_hf_heads was.
+base::Result<> read_global_heads(const HfKeys& keys, ModelConfig& config);
+// Of layers that project keys, those without a window project no values where keys are values. REQUIRES: caches are shared.
+base::Result<> check_values(const HfKeys& keys, const ModelConfig& config);
+
 }  // namespace llorch::engine::models::families

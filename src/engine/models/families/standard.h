@@ -134,6 +134,14 @@ inline constexpr std::array kOutputBias{
 };
 inline constexpr auto kAttentionBiases = concat(kQkvBiases, kOutputBias);
 
+// Ahead of each branch and behind it, as Gemma has them.
+inline constexpr std::array kNormsOnBothSides{
+    row(NormVariant::kAttention, "blk.{}.attn_norm.weight", "layers.{}.input_layernorm.weight"),
+    row(NormVariant::kPostAttention, "blk.{}.post_attention_norm.weight", "layers.{}.post_attention_layernorm.weight"),
+    row(NormVariant::kFfn, "blk.{}.ffn_norm.weight", "layers.{}.pre_feedforward_layernorm.weight"),
+    row(NormVariant::kPostFfn, "blk.{}.post_ffw_norm.weight", "layers.{}.post_feedforward_layernorm.weight"),
+};
+
 inline constexpr std::array kHeadNorms{
     row(AttentionSlot::kQNorm, "blk.{}.attn_q_norm.weight", "layers.{}.self_attn.q_norm.weight"),
     row(AttentionSlot::kKNorm, "blk.{}.attn_k_norm.weight", "layers.{}.self_attn.k_norm.weight"),

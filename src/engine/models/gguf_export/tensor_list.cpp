@@ -38,7 +38,7 @@ Shape exported_shape_of(const SlotSpec& slot, OpType type, std::uint16_t layer, 
     case OpType::kAttention: return exported_shape_of(slot, attention_params(config, layer, 0));
     case OpType::kMlaAttention: return exported_shape_of(slot, mla_params(config, layer));
     case OpType::kFfn: return exported_shape_of(slot, ffn_params(config, layer, 0));
-    case OpType::kMoe: return exported_shape_of(slot, moe_params(config, 0));
+    case OpType::kMoe: return exported_shape_of(slot, moe_params(config, layer, 0));
     case OpType::kMambaMixer: return exported_shape_of(slot, mamba_params(config, layer));
     case OpType::kShortconv: return exported_shape_of(slot, shortconv_params(config, layer));
     case OpType::kGatedDelta: return exported_shape_of(slot, gated_delta_params(config, layer));

@@ -49,10 +49,11 @@ class Compiler {
     std::uint64_t bytes_per_token = 0;
 
     // Where the layer's part of a page begins.
-    std::uint64_t add(const KvLayout& layout) {
+    std::uint64_t add(const KvLayout& layout) { return add(layout.page_bytes(), layout.bytes_per_token()); }
+    std::uint64_t add(std::uint64_t bytes, std::uint64_t token_bytes) {
       ++layers_count;
-      bytes_per_token += layout.bytes_per_token();
-      return std::exchange(page_bytes, page_bytes + layout.page_bytes());
+      bytes_per_token += token_bytes;
+      return std::exchange(page_bytes, page_bytes + bytes);
     }
   };
 
@@ -116,7 +117,7 @@ class Compiler {
       case OpType::kAttention: return push(draft, attention_params(config_, layer, draft.present), width);
       case OpType::kMlaAttention: return push(draft, mla_params(config_, layer), width);
       case OpType::kFfn: return push(draft, ffn_params(config_, layer, draft.present), width);
-      case OpType::kMoe: return push(draft, moe_params(config_, draft.present), width);
+      case OpType::kMoe: return push(draft, moe_params(config_, layer, draft.present), width);
       case OpType::kMambaMixer: return push(draft, mamba_params(config_, layer), width);
       case OpType::kGatedDelta: return push(draft, gated_delta_params(config_, layer), width);
       case OpType::kShortconv: return push(draft, shortconv_params(config_, layer), width);
@@ -125,6 +126,13 @@ class Compiler {
         const LightningIndexParams params = lightning_index_params(config_, layer);
         return push(draft, params, params.words);
       }
+      case OpType::kHyperCollapse: return push(draft, hyper_collapse_params(config_, op.variant, is_spread()), width);
+      case OpType::kHyperAdd: return push(draft, hyper_add_params(config_, is_spread()), config_.hyper.streams * width);
+      case OpType::kCompressor: {
+        const CompressorParams params = compressor_params(config_, layer);
+        return push(draft, params, params.d_head + params.d_index);
+      }
+      case OpType::kCompressedAttention: return push(draft, compressed_attention_params(config_, layer), width);
       case OpType::kLayerInput: return push(draft, layer_input_params(config_, layer), width);
       case OpType::kLmHead: return emit_head(draft);
       case OpType::kPool: return push(draft, pool_params(config_), width);
@@ -202,6 +210,22 @@ class Compiler {
     p.kv_page_offset_bytes = cache_.add({in_.kv_dtype, 1, p.d_index, 0});
     return p;
   }
+  CompressorParams placed(CompressorParams p) {
+    p.state_offset_bytes = compressor_bytes_;
+    compressor_bytes_ +=
+        CompressorStateLayout{.d_head = p.d_head, .d_index = p.d_index, .overlaps = p.overlaps != 0}.bytes();
+    return p;
+  }
+  // Entries are in the page of their window's last position, so rows of such layers are kept as long as entries are.
+  CompressedAttentionParams placed(CompressedAttentionParams p) {
+    Cache& cache = p.rate == 0 && is_windowed(p.window) ? window_cache_ : cache_;
+    if (p.rate == 0 && is_windowed(p.window)) cache.window_tokens = std::max(cache.window_tokens, p.window);
+    p.kv_dtype = static_cast<std::uint8_t>(in_.kv_dtype);
+    p.kv_ordinal = cache.layers_count;
+    const CompressedKvLayout layout{.dtype = in_.kv_dtype, .d_head = p.d_head, .d_index = p.d_index, .rate = p.rate};
+    p.kv_page_offset_bytes = cache.add(layout.page_bytes(), layout.bytes_per_token());
+    return p;
+  }
   MambaMixerParams placed(MambaMixerParams p) {
     p.state_offset_bytes = ssm_bytes_;
     ssm_bytes_ += MambaStateLayout{.conv_rows = p.d_inner + 2 * p.groups * p.d_state,
@@ -227,6 +251,8 @@ class Compiler {
     conv_bytes_ += shortconv_state_bytes(p.width, p.l_cache);
     return p;
   }
+  // Whether all residual streams still are the embeddings.
+  bool is_spread() const { return specs_[index(residual_)].width == config_.width; }
   // A window that no position falls out of is none.
   bool is_windowed(std::uint32_t window) const { return window != 0 && window < config_.context_tokens; }
   std::uint8_t state_of(const Draft& draft) const {
@@ -242,6 +268,11 @@ class Compiler {
       case Opcode::kShortconv: return kConvStateId;
       case Opcode::kMambaMixer: return kSsmStateId;
       case Opcode::kGatedDelta: return kDeltaStateId;
+      case Opcode::kCompressor: return kCompressorStateId;
+      case Opcode::kCompressedAttention: {
+        const LayerConfig& l = config_.layers[draft.layer];
+        return l.rate == 0 && is_windowed(l.window) ? kWindowKvStateId : kKvStateId;
+      }
       default: return kNoStateBlock;
     }
   }
@@ -277,6 +308,15 @@ class Compiler {
     return which == Stream::kResidual ? residual_ : which == Stream::kBranch ? branch_ : side_;
   }
 
+  // Beyond the inputs of the opcode.
+  template <ParamStruct P>
+  static bool reads_side(const P& params) {
+    if constexpr (std::is_same_v<P, MlaAttentionParams>) return params.index_words != 0;
+    if constexpr (std::is_same_v<P, CompressedAttentionParams>) return params.rate != 0;
+    if constexpr (std::is_same_v<P, MoeParams>) return params.router_apart != 0;
+    return false;
+  }
+
   template <ParamStruct P>
   Result<> push(const Draft& draft, const P& params, std::uint32_t output_width) {
     const Opcode opcode = opcode_of(draft.op.type);
@@ -290,11 +330,10 @@ class Compiler {
 
     std::vector<RegisterRef> inputs;
     const RegisterRef in = stream(draft.op.in);
-    if (opcode_info(opcode)->inputs == 2) inputs.push_back(residual_);
+    if (opcode_info(opcode)->inputs == 2)
+      inputs.push_back(opcode == Opcode::kLayerInput ? residual_ : stream(draft.op.out));
     if (opcode_info(opcode)->inputs >= 1) inputs.push_back(in);
-    if constexpr (std::is_same_v<P, MlaAttentionParams>) {
-      if (params.index_words != 0) inputs.push_back(side_);
-    }
+    if (reads_side(params)) inputs.push_back(side_);
     std::vector<RegisterRef> outputs;
     if (opcode_info(opcode)->outputs == 1) {
       outputs.push_back(reg(static_cast<std::uint16_t>(specs_.size())));
@@ -351,6 +390,12 @@ class Compiler {
                         .zero_init = true,
                         .forkable = true,
                         .size_bytes = delta_bytes_});
+    if (compressor_bytes_ != 0)
+      states.push_back({.id = kCompressorStateId,
+                        .kind = StateKind::kCompressor,
+                        .zero_init = true,
+                        .forkable = true,
+                        .size_bytes = compressor_bytes_});
     if (uses_vision_) {
       const VisionConfig& vision = config_.vision;
       const VisionStateLayout layout{
@@ -394,6 +439,7 @@ class Compiler {
   std::uint64_t conv_bytes_ = 0;
   std::uint64_t ssm_bytes_ = 0;
   std::uint64_t delta_bytes_ = 0;
+  std::uint64_t compressor_bytes_ = 0;
   bool uses_vision_ = false;
   std::vector<Instruction> instructions_;
   std::vector<ParamBlock> params_;

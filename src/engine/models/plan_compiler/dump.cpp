@@ -18,7 +18,8 @@ std::string text(const RmsNormParams& p) {
                      p.weight_offset);
 }
 constexpr std::string_view kRope[] = {"none", "half", "interleaved", "vision2d"};
-constexpr std::string_view kActivations[] = {"silu", "gelu_tanh", "gelu_erf", "swiglu_oai", "relu2", "xielu"};
+constexpr std::string_view kActivations[] = {"silu",  "gelu_tanh", "gelu_erf",    "swiglu_oai",
+                                             "relu2", "xielu",     "silu_clamped"};
 
 std::string text(const AttentionParams& p) {
   std::string out = fmt::format(
@@ -54,7 +55,7 @@ std::string text(const MlaAttentionParams& p) {
          (p.index_words != 0 ? fmt::format(" index={}", p.index_words) : "");
 }
 std::string text(const MoeParams& p) {
-  static constexpr std::string_view kGates[] = {"?", "softmax", "sigmoid", "softmax_after_topk"};
+  static constexpr std::string_view kGates[] = {"?", "softmax", "sigmoid", "softmax_after_topk", "sqrt_softplus"};
   std::string out = fmt::format("D={} E={} k={} F={} shared={} {} {} scale={}", p.width, p.experts, p.experts_used,
                                 p.ffn_expert, p.ffn_shared, kGates[static_cast<int>(p.gate)],
                                 kActivations[static_cast<int>(p.act)], p.weights_scale);
@@ -62,11 +63,38 @@ std::string text(const MoeParams& p) {
   if (p.ungated != 0) out += " ungated";
   if (p.weighs_inputs != 0) out += " weighs_inputs";
   if (p.has_shared_gate != 0) out += " shared_gate";
+  if (p.router_apart != 0) out += " router_apart";
+  if (p.has_expert_scale != 0) out += " expert_scale";
+  if (p.table_rows != 0) out += fmt::format(" table={}", p.table_rows);
   if (p.groups != 0) {
     out += fmt::format(" groups={}/{} by {}", p.groups_used, p.groups,
                        p.group_score == GroupScore::kTop2Sum ? "top2sum" : "max");
   }
   if (p.act == Activation::kSwigluOai) out += fmt::format(" alpha={} limit={}", p.alpha, p.limit);
+  if (p.act == Activation::kSiluClamped) out += fmt::format(" limit={}", p.limit);
+  return out;
+}
+std::string text(const HyperCollapseParams& p) {
+  return fmt::format("D={} N={} rows={} eps={}/{}{}", p.width, p.streams, p.mix_rows, p.norm_eps, p.floor_eps,
+                     p.is_spread != 0 ? " spread" : "");
+}
+std::string text(const HyperAddParams& p) {
+  return fmt::format("D={} N={} eps={}/{} iterations={}{}", p.width, p.streams, p.norm_eps, p.floor_eps, p.iterations,
+                     p.is_spread != 0 ? " spread" : "");
+}
+std::string text(const CompressorParams& p) {
+  return fmt::format("D={} d={} d_index={} rate={}{} R={} rope={}/{} eps={} state@{}", p.width, p.d_head, p.d_index,
+                     p.rate, p.overlaps != 0 ? " overlapping" : "", p.d_rope, kRope[static_cast<int>(p.rope_layout)],
+                     p.rope_table_id, p.norm_eps, p.state_offset_bytes);
+}
+std::string text(const CompressedAttentionParams& p) {
+  std::string out =
+      fmt::format("H={} d={} q_lora={} groups={}x{} R={} rope={}/{} scale={} eps={} window={} rate={} kv={}@{} {}",
+                  p.heads, p.d_head, p.q_lora, p.groups, p.o_rank, p.d_rope, kRope[static_cast<int>(p.rope_layout)],
+                  p.rope_table_id, p.scale, p.norm_eps, p.window, p.rate, p.kv_ordinal, p.kv_page_offset_bytes,
+                  dtype_info(static_cast<DType>(p.kv_dtype)).name);
+  if (p.top_k != 0)
+    out += fmt::format(" index: H={} d={} top={} scale={}", p.index_heads, p.d_index, p.top_k, p.index_scale);
   return out;
 }
 std::string text(const MambaMixerParams& p) {

@@ -20,7 +20,11 @@ enum class NormVariant : std::uint8_t {
   kTowerAttention = 5,
   kTowerFfn = 6,
   kEmbedding = 7,
-  kPostLayerInput = 8
+  kPostLayerInput = 8,
+  kDense = 9,  // of a layer with a dense part and experts beside it: behind the one, ahead of and behind the others
+  kExperts = 10,
+  kPostExperts = 11,
+  kRouter = 12
 };
 
 // The variant of attention and feed-forward in a vision tower.
@@ -57,12 +61,30 @@ inline constexpr std::uint8_t kScaledVariant = 1;
 constexpr LayerOp scaled_add() { return {OpType::kAdd, kScaledVariant, Stream::kBranch, Stream::kResidual}; }
 // Leaves in the side stream which positions latent attention attends to, in this layer and those behind it that choose none.
 constexpr LayerOp lightning_index() { return {OpType::kLightningIndex, 0, Stream::kBranch, Stream::kSide}; }
+// Hyper-connections: the residual stream is several, side by side. A branch reads a weighed sum of them, and what it gives goes back into all
+// of them. Which branch it is, tells the weights apart.
+enum class HyperVariant : std::uint8_t { kAttention = 0, kFfn = 1, kOutput = 2 };
+constexpr LayerOp hyper_collapse(HyperVariant which) {
+  return {OpType::kHyperCollapse, static_cast<std::uint8_t>(which), Stream::kResidual, Stream::kBranch};
+}
+constexpr LayerOp hyper_add(HyperVariant which) {
+  return {OpType::kHyperAdd, static_cast<std::uint8_t>(which), Stream::kBranch, Stream::kResidual};
+}
+// Leaves entries in the side stream, which compressed attention keeps.
+constexpr LayerOp compressor() { return {OpType::kCompressor, 0, Stream::kBranch, Stream::kSide}; }
+constexpr LayerOp compressed_attention() { return {OpType::kCompressedAttention}; }
 // What a layer takes from a table of its own. The side stream holds the embeddings for it, in models without side norms.
 constexpr LayerOp layer_input() { return {OpType::kLayerInput, 0, Stream::kSide, Stream::kBranch}; }
 // A norm that several branches read, and a mixer that reads it.
 constexpr LayerOp side_norm(NormVariant which) {
   return {OpType::kNorm, static_cast<std::uint8_t>(which), Stream::kResidual, Stream::kSide};
 }
+// What is put aside, and added to the branch later.
+constexpr LayerOp to_side(LayerOp op) {
+  op.out = Stream::kSide;
+  return op;
+}
+constexpr LayerOp add_side() { return {OpType::kAdd, 0, Stream::kSide, Stream::kBranch}; }
 constexpr LayerOp of_side(LayerOp op) {
   op.in = Stream::kSide;
   return op;

@@ -27,6 +27,10 @@ constexpr plan::Opcode opcode_of(OpType type) {
     case OpType::kDense: return Opcode::kDense;
     case OpType::kLayerInput: return Opcode::kLayerInput;
     case OpType::kLightningIndex: return Opcode::kLightningIndex;
+    case OpType::kHyperCollapse: return Opcode::kHyperCollapse;
+    case OpType::kHyperAdd: return Opcode::kHyperAdd;
+    case OpType::kCompressor: return Opcode::kCompressor;
+    case OpType::kCompressedAttention: return Opcode::kCompressedAttention;
     case OpType::kVisionPatchEmbed: return Opcode::kVisionPatchEmbed;
     case OpType::kVisionSpatialMerge: return Opcode::kVisionSpatialMerge;
     case OpType::kVisionDeepstackExtract: return Opcode::kVisionDeepstackExtract;

@@ -125,6 +125,77 @@ LightningIndexParams lightning_index_params(const ModelConfig& config, std::uint
   return p;
 }
 
+HyperCollapseParams hyper_collapse_params(const ModelConfig& config, std::uint8_t variant, bool is_spread) {
+  const HyperConfig& hyper = config.hyper;
+  const bool ends = variant == static_cast<std::uint8_t>(HyperVariant::kOutput);
+  return {.kind_version = kind_version(Opcode::kHyperCollapse),
+          .width = config.width,
+          .streams = hyper.streams,
+          .mix_rows = ends ? hyper.streams : hyper.streams * (hyper.streams + 2),
+          .norm_eps = config.norm_eps,
+          .floor_eps = hyper.floor_eps,
+          .is_spread = is_spread,
+          .padding = {}};
+}
+
+HyperAddParams hyper_add_params(const ModelConfig& config, bool is_spread) {
+  const HyperConfig& hyper = config.hyper;
+  return {.kind_version = kind_version(Opcode::kHyperAdd),
+          .width = config.width,
+          .streams = hyper.streams,
+          .mix_rows = hyper.streams * (hyper.streams + 2),
+          .norm_eps = config.norm_eps,
+          .floor_eps = hyper.floor_eps,
+          .iterations = hyper.iterations,
+          .is_spread = is_spread,
+          .padding = {}};
+}
+
+CompressorParams compressor_params(const ModelConfig& config, std::uint16_t layer) {
+  const LayerConfig& l = config.layers[layer];
+  return {.kind_version = kind_version(Opcode::kCompressor),
+          .width = config.width,
+          .d_head = config.compressed.d_head,
+          .d_index = l.indexed ? config.index.d_index : 0,
+          .d_rope = config.ropes[l.rope].dims,
+          .rate = l.rate,
+          .rope_table_id = rope_table_ids(config.ropes, l.rope).table,
+          .layer = layer,
+          .norm_eps = config.norm_eps,
+          .rope_layout = config.attention.rope_layout,
+          .overlaps = l.indexed,
+          .padding = {},
+          .state_offset_bytes = 0};
+}
+
+CompressedAttentionParams compressed_attention_params(const ModelConfig& config, std::uint16_t layer) {
+  const LayerConfig& l = config.layers[layer];
+  const IndexConfig& index = config.index;
+  CompressedAttentionParams p{};
+  p.kind_version = kind_version(Opcode::kCompressedAttention);
+  p.width = config.width;
+  p.heads = l.heads;
+  p.q_lora = config.compressed.q_lora;
+  p.d_head = config.compressed.d_head;
+  p.d_rope = config.ropes[l.rope].dims;
+  p.groups = config.compressed.groups;
+  p.o_rank = config.compressed.o_rank;
+  p.window = l.window;
+  p.rate = l.rate;
+  if (l.indexed) {
+    p.index_heads = index.heads;
+    p.d_index = index.d_index;
+    p.top_k = index.top_k;
+    p.index_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(index.heads) * index.d_index));
+  }
+  p.rope_table_id = rope_table_ids(config.ropes, l.rope).table;
+  p.layer = layer;
+  p.scale = config.attention.scale;
+  p.norm_eps = config.norm_eps;
+  p.rope_layout = config.attention.rope_layout;
+  return p;
+}
+
 SwigluParams ffn_params(const ModelConfig& config, std::uint16_t layer, SlotsPresent present) {
   SwigluParams p{};
   p.kind_version = kind_version(Opcode::kSwiglu);
@@ -144,7 +215,7 @@ SwigluParams ffn_params(const ModelConfig& config, std::uint16_t layer, SlotsPre
   return p;
 }
 
-MoeParams moe_params(const ModelConfig& config, SlotsPresent present) {
+MoeParams moe_params(const ModelConfig& config, std::uint16_t layer, SlotsPresent present) {
   const MoeConfig& moe = config.moe;
   MoeParams p{};
   p.kind_version = kind_version(Opcode::kMoe);
@@ -168,6 +239,9 @@ MoeParams moe_params(const ModelConfig& config, SlotsPresent present) {
   p.ungated = !has(present, MoeSlot::kGate);
   p.weighs_inputs = moe.weighs_inputs;
   p.has_shared_gate = has(present, MoeSlot::kSharedRouter);
+  p.router_apart = moe.router_apart;
+  p.has_expert_scale = has(present, MoeSlot::kExpertScale);
+  p.table_rows = config.layers[layer].routed_by_table ? config.vocab : 0;
   p.has_expert_bias =
       has(present, MoeSlot::kGateBias) || has(present, MoeSlot::kUpBias) || has(present, MoeSlot::kDownBias);
   return p;

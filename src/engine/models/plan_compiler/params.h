@@ -21,12 +21,17 @@ plan::RmsNormParams norm_params(const ModelConfig& config, std::uint16_t layer);
 plan::AttentionParams attention_params(const ModelConfig& config, std::uint16_t layer, SlotsPresent present);
 plan::MlaAttentionParams mla_params(const ModelConfig& config, std::uint16_t layer);
 plan::SwigluParams ffn_params(const ModelConfig& config, std::uint16_t layer, SlotsPresent present);
-plan::MoeParams moe_params(const ModelConfig& config, SlotsPresent present);
+plan::MoeParams moe_params(const ModelConfig& config, std::uint16_t layer, SlotsPresent present);
 plan::MambaMixerParams mamba_params(const ModelConfig& config, std::uint16_t layer);
 plan::GatedDeltaParams gated_delta_params(const ModelConfig& config, std::uint16_t layer);
 plan::ShortconvParams shortconv_params(const ModelConfig& config, std::uint16_t layer);
 plan::ResidualAddParams add_params(const ModelConfig& config, std::uint16_t layer, bool scaled);
 plan::LightningIndexParams lightning_index_params(const ModelConfig& config, std::uint16_t layer);
+// `variant`: LayerOp's; what the model ends with puts nothing back.
+plan::HyperCollapseParams hyper_collapse_params(const ModelConfig& config, std::uint8_t variant, bool is_spread);
+plan::HyperAddParams hyper_add_params(const ModelConfig& config, bool is_spread);
+plan::CompressorParams compressor_params(const ModelConfig& config, std::uint16_t layer);
+plan::CompressedAttentionParams compressed_attention_params(const ModelConfig& config, std::uint16_t layer);
 plan::LayerInputParams layer_input_params(const ModelConfig& config, std::uint16_t layer);
 plan::LmHeadParams head_params(const ModelConfig& config, bool tied);
 plan::PoolParams pool_params(const ModelConfig& config);

@@ -1,5 +1,6 @@
 #include "engine/models/plan_compiler/physical.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "base/assert.h"
@@ -46,15 +47,21 @@ class Scan {
     return (plan_.liveness.kill_after_instruction[i][index(ref) / 64] >> (index(ref) % 64) & 1) != 0;
   }
 
+  // The narrowest free buffer that is wide enough, else the widest, which grows.
   std::uint16_t take(const RegisterSpec& wanted) {
+    const auto is_better = [&](std::uint32_t a, std::uint32_t b) {
+      const bool a_fits = a >= wanted.width, b_fits = b >= wanted.width;
+      return a_fits != b_fits ? a_fits : a_fits ? a < b : a > b;
+    };
     std::size_t best = buffers_.size();
     for (std::size_t b = 0; b < buffers_.size() && wanted.rows == RowDomain::kBatchRows; ++b) {
       const RegisterSpec& have = buffers_[b].spec;
-      const bool fits = buffers_[b].free && have.rows == wanted.rows && have.dtype == wanted.dtype &&
-                        have.width >= wanted.width && have.align_bytes >= wanted.align_bytes;
-      if (fits && (best == buffers_.size() || have.width < buffers_[best].spec.width)) best = b;
+      const bool free = buffers_[b].free && have.rows == wanted.rows && have.dtype == wanted.dtype &&
+                        have.align_bytes >= wanted.align_bytes;
+      if (free && (best == buffers_.size() || is_better(have.width, buffers_[best].spec.width))) best = b;
     }
     if (best == buffers_.size()) buffers_.push_back({.spec = wanted});
+    buffers_[best].spec.width = std::max(buffers_[best].spec.width, wanted.width);
     buffers_[best].free = false;
     return static_cast<std::uint16_t>(best);
   }

@@ -1,6 +1,9 @@
 #include "engine/models/weights/bound_tensor.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -98,11 +101,41 @@ class PartReader {
         }
         return {};
       }
+      case TensorStep::kNumbers:
+        return source_.type == io::StoredType::kI64 ? read_numbers<std::int64_t>(at, count, out)
+                                                    : read_numbers<std::int32_t>(at, count, out);
+      case TensorStep::kOverRoot: {
+        TRY(dequantize(at, count, out));
+        const auto root = static_cast<float>(std::sqrt(static_cast<double>(source_.elements_count())));
+        for (std::uint64_t i = 0; i < count; ++i) {
+          float value;
+          std::memcpy(&value, out + i * sizeof value, sizeof value);
+          value /= root;
+          std::memcpy(out + i * sizeof value, &value, sizeof value);
+        }
+        return {};
+      }
       case TensorStep::kF8Blocks:
       case TensorStep::kMxfp4:
       case TensorStep::kZeros: break;
     }
     ASSERT(false, "{} is not made of runs", source_.name);
+    return {};
+  }
+  template <class Number>
+  Result<> read_numbers(std::uint64_t at, std::uint64_t count, std::byte* out) {
+    stored_.resize(count * sizeof(Number));
+    TRY(source_.data.read(at * sizeof(Number), stored_));
+    for (std::uint64_t i = 0; i < count; ++i) {
+      Number number;
+      std::memcpy(&number, stored_.data() + i * sizeof number, sizeof number);
+      if (number < 0 || number >= Number{1} << 24) {
+        return base::fail(base::ErrorCode::kCorruptFile,
+                          fmt::format("{}: element {} is {}; wanted is 0 to 2^24 - 1", source_.name, at + i, number));
+      }
+      const auto value = static_cast<float>(number);
+      std::memcpy(out + i * sizeof value, &value, sizeof value);
+    }
     return {};
   }
   Result<> widen_fp8(std::uint64_t at, std::uint64_t count, std::byte* out) {

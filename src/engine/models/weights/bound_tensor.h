@@ -29,6 +29,8 @@ enum class TensorStep : std::uint8_t {
   kGather,    // the elements of the parts, one part behind the other
   kWiden,     // the same from block types or FP8, which become the tensor's own type first
   kNegExp,    // -exp(x) in F32
+  kNumbers,   // whole numbers of 32 or 64 bits in F32
+  kOverRoot,  // x / sqrt(number of elements) in F32
   kF8Blocks,  // E4M3 and its scales to the blocks of quant_blocks.h
   kMxfp4,     // Hugging Face's nibbles and exponents to the blocks of quant_blocks.h
   kZeros,     // no parts: what another device adds

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <charconv>
 #include <cstring>
@@ -25,9 +26,16 @@ constexpr std::uint64_t kBiasBytesMax = 4U << 20;  // a million outputs
 constexpr std::array<std::string_view, 2> kHfBuffers{"layers.{}.self_attn.rotary_emb.inv_freq", "rotary_emb.inv_freq"};
 // Layers that predict further tokens, where they stand beside the model.
 constexpr std::array<std::string_view, 2> kHfPredictors{"^mtp.*", "^model.mtp.*"};
-constexpr std::array<std::string_view, 6> kHfTowers{"^vision_model.*",          "^vision_tower.*",
-                                                    "^model.vision_tower.*",    "^model.visual.*",
-                                                    "^multi_modal_projector.*", "^model.multi_modal_projector.*"};
+constexpr std::array<std::string_view, 10> kHfTowers{"^vision_model.*",
+                                                     "^vision_tower.*",
+                                                     "^model.vision_tower.*",
+                                                     "^model.visual.*",
+                                                     "^visual.*",
+                                                     "^multi_modal_projector.*",
+                                                     "^model.multi_modal_projector.*",
+                                                     "^model.embed_vision.*",
+                                                     "^model.audio_tower.*",
+                                                     "^model.embed_audio.*"};
 
 std::string first_names(const std::vector<std::string>& names) {
   std::string text;
@@ -201,7 +209,7 @@ void WeightNames::count_op(const LayerOp& op, std::uint16_t layer, const ModelCo
   }
 }
 
-bool WeightNames::allowed(std::string_view name, const ModelConfig& config) const {
+WeightNames::Purpose WeightNames::purpose_of(std::string_view name, const ModelConfig& config) const {
   const auto in = [&](std::span<const std::string_view> patterns) {
     return std::ranges::any_of(patterns, [&](std::string_view pattern) {
       const bool absolute = !is_hf_ || pattern.starts_with('^');
@@ -210,14 +218,14 @@ bool WeightNames::allowed(std::string_view name, const ModelConfig& config) cons
     });
   };
   if (is_hf_ ? in(kHfBuffers) || in(family_.hf_claimed) : in(family_.gguf_claimed) || in(family_.gguf_ignored))
-    return true;
-  if (is_hf_ && family_.ignores_layers_past_end && in(kHfPredictors)) return true;
-  if (is_hf_ && config.vision.depth == 0 && in(kHfTowers)) return true;
+    return Purpose::kRead;
+  if (is_hf_ && family_.ignores_layers_past_end && in(kHfPredictors)) return Purpose::kPrediction;
+  if (is_hf_ && config.vision.depth == 0 && in(kHfTowers)) return Purpose::kTower;
   const std::string layers = is_hf_ ? prefix_ + "layers." : "blk.";
-  if (!family_.ignores_layers_past_end || !name.starts_with(layers)) return false;
+  if (!family_.ignores_layers_past_end || !name.starts_with(layers)) return Purpose::kNone;
   std::uint32_t layer = 0;
   const auto [end, error] = std::from_chars(name.data() + layers.size(), name.data() + name.size(), layer);
-  return error == std::errc() && layer >= config.layers.size();
+  return error == std::errc() && layer >= config.layers.size() ? Purpose::kPrediction : Purpose::kNone;
 }
 
 void WeightNames::count_tower(const Tower& tower, const ModelConfig& config, Census& census) const {
@@ -230,7 +238,7 @@ void WeightNames::count_tower(const Tower& tower, const ModelConfig& config, Cen
   for (const LayerOp& op : tower.after) count_op(op, plan::kNoLayer, config, census);
 }
 
-base::Result<> WeightNames::check(const ModelConfig& config) const {
+base::Result<std::vector<std::string>> WeightNames::check(const ModelConfig& config) const {
   Census census;
   for (const LayerOp& op : family_.before) count_op(op, plan::kNoLayer, config, census);
   for (std::size_t layer = 0; layer < config.layers.size(); ++layer) {
@@ -248,11 +256,19 @@ base::Result<> WeightNames::check(const ModelConfig& config) const {
                                   first_names(census.missing)));
   }
   std::vector<std::string> unclaimed;
+  std::array<std::size_t, 4> left{};  // by purpose
   for (const io::FileTensor& tensor : files_.tensors()) {
-    if (census.known.contains(tensor.name) || allowed(tensor.name, config)) continue;
-    if (!TRY(is_zero_bias(tensor))) unclaimed.emplace_back(tensor.name);
+    if (census.known.contains(tensor.name)) continue;
+    const Purpose purpose = purpose_of(tensor.name, config);
+    ++left[static_cast<std::size_t>(purpose)];
+    if (purpose == Purpose::kNone && !TRY(is_zero_bias(tensor))) unclaimed.emplace_back(tensor.name);
   }
-  if (unclaimed.empty()) return {};
+  std::vector<std::string> notes;
+  if (const std::size_t n = left[static_cast<std::size_t>(Purpose::kPrediction)]; n != 0)
+    notes.push_back(fmt::format("{} tensor(s) of layers that predict further tokens are not used", n));
+  if (const std::size_t n = left[static_cast<std::size_t>(Purpose::kTower)]; n != 0)
+    notes.push_back(fmt::format("{} tensor(s) of towers for images or sound are not used: a text model", n));
+  if (unclaimed.empty()) return notes;
   return base::fail(base::ErrorCode::kUnclaimedWeight,
                     fmt::format("{}: architecture {} with {} layers has no use for {} tensor(s): {}", files_.source(),
                                 family_.name, config.layers.size(), unclaimed.size(), first_names(unclaimed)));

@@ -46,9 +46,10 @@ class WeightNames {
   // The embedding table. Errors: MISSING_WEIGHT.
   base::Result<const io::FileTensor*> embedding() const;
 
-  // Every required slot has a tensor and every tensor a purpose; a bias of zeros needs none.
+  // Every required slot has a tensor and every tensor a purpose; a bias of zeros needs none. A sentence for each kind of tensors that a
+  // text model leaves where they are: layers that predict further tokens, towers for images and sound.
   // Errors: IO_ERROR; MISSING_WEIGHT, UNCLAIMED_WEIGHT; both say how many there are and name the first few.
-  base::Result<> check(const ModelConfig& config) const;
+  base::Result<std::vector<std::string>> check(const ModelConfig& config) const;
 
   // The full name behind the pattern of a row or list.
   std::string full_name(std::string_view pattern, std::uint32_t layer, std::uint32_t expert = 0) const;
@@ -62,7 +63,9 @@ class WeightNames {
   bool exists(const Source& source, const std::string& name) const;
   void count_op(const LayerOp& op, std::uint16_t layer, const ModelConfig& config, Census& census) const;
   void count_tower(const Tower& tower, const ModelConfig& config, Census& census) const;
-  bool allowed(std::string_view name, const ModelConfig& config) const;
+  // What a tensor without a slot is there for.
+  enum class Purpose : std::uint8_t { kNone, kRead, kPrediction, kTower };
+  Purpose purpose_of(std::string_view name, const ModelConfig& config) const;
 
   const io::ModelFiles& files_;
   const Family& family_;

@@ -80,7 +80,9 @@ class Builder {
     switch (source_.load) {
       case Load::kWhole: return add_whole(found_.name, shape_);
       case Load::kReshaped:
-      case Load::kNegExp: return add_reshaped();
+      case Load::kNegExp:
+      case Load::kOverRoot: return add_reshaped();
+      case Load::kNumbers: return add_numbers();
       case Load::kStack: return add_stack();
       case Load::kRows:
       case Load::kInterleavedRows: return add_rows(false);
@@ -186,11 +188,21 @@ class Builder {
     if (plan::is_quantized(tensor_.stored.dtype) || part.scales != nullptr)
       return unsupported(tensor, "this tensor must be stored in floats");
     part.counts = {1, 1, product(shape_)};
-    if (source_.load == Load::kNegExp) {
-      tensor_.step = TensorStep::kNegExp;
+    if (source_.load != Load::kReshaped) {
+      tensor_.step = source_.load == Load::kNegExp ? TensorStep::kNegExp : TensorStep::kOverRoot;
       tensor_.stored.dtype = DType::kF32;
     }
     return add(part);
+  }
+
+  Result<> add_numbers() {
+    const FileTensor& tensor = *TRY(require(found_.name));
+    TRY(expect(tensor, shape_));
+    if (tensor.type != StoredType::kI64 && tensor.type != StoredType::kI32)
+      return unsupported(tensor, "this tensor must be stored in whole numbers");
+    tensor_.step = TensorStep::kNumbers;
+    tensor_.stored.dtype = DType::kF32;
+    return add({.source = &tensor, .counts = {1, 1, product(shape_)}});
   }
 
   Result<> add_stack() {

@@ -275,6 +275,22 @@ TEST(Recipe, ReshapedAndNegativeExponentials) {
   EXPECT_EQ(wrong.error(p), ErrorCode::kWeightShapeMismatch);
 }
 
+TEST(Recipe, WholeNumbersAndRoots) {
+  const plan::MoeParams p{.experts = 4, .experts_used = 2, .table_rows = 2};
+  const auto table = [](std::string type, const std::vector<std::uint8_t>& bytes) {
+    return Recipe(row(MoeSlot::kExpertTable, "", Source("t", Load::kNumbers)),
+                  {{"t", TinyTensor::raw(std::move(type), {2, 2}, bytes)}});
+  };
+  std::vector<std::uint8_t> wide(32);
+  wide[0] = 3, wide[8] = 1, wide[17] = 2;  // 3, 1, 512, 0
+  EXPECT_EQ(table("I64", wide).floats(p), (Values{3, 1, 512, 0}));
+  EXPECT_EQ(table("F32", std::vector<std::uint8_t>(16)).error(p), ErrorCode::kWeightDTypeUnsupported);
+  const plan::RmsNormParams norm{.width = 4};
+  Recipe scale(row(NormVariant::kRouter, "", Source("s", Load::kOverRoot)),
+               {{"s", TinyTensor::f32({4}, Values{1, 2, 3, 5})}});
+  EXPECT_EQ(scale.floats(norm), (Values{0.5F, 1, 1.5F, 2.5F}));
+}
+
 // Values are counted off 0..15; each block's exponent is its number. Rows of gate and up take turns.
 TEST(Recipe, Mxfp4InTheOrderOfBlocks) {
   std::vector<std::uint8_t> nibbles, exponents;

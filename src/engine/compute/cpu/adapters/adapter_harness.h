@@ -74,14 +74,15 @@ inline void add_bias(std::vector<float>& y, const std::vector<float>& bias) {
 class Harness {
  public:
   template <class P>
-  Harness(const P& params, const std::vector<HarnessWeight>& weights, const HarnessOptions& options)
+  Harness(const P& params, const std::vector<HarnessWeight>& weights, const HarnessOptions& options,
+          std::size_t further_inputs = 0)
       : backend_(
             make_cpu_backend({.threads_count = options.threads, .memory_budget_bytes = 1u << 28, .isa = options.isa})
                 .value()),
         params_(reinterpret_cast<const std::byte*>(&params),
                 reinterpret_cast<const std::byte*>(&params) + sizeof params),
         block_{.version = 1, .opcode = P::kOpcode, .data = params_},
-        inputs_(plan::opcode_info(P::kOpcode)->inputs, plan::reg(0)),
+        inputs_(plan::opcode_info(P::kOpcode)->inputs + further_inputs, plan::reg(0)),
         outputs_(plan::opcode_info(P::kOpcode)->outputs, plan::reg(1)) {
     insn_ = {.opcode = P::kOpcode,
              .inputs = inputs_,

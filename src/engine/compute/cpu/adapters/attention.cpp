@@ -155,7 +155,7 @@ void gate_rows(const CpuStream& stream, const AttentionParams& p, const Scratch&
                           rows);
     return;
   }
-  stream.kernels.probabilities({.x = scratch.gate, .width = columns, .softmax = false}, rows);
+  stream.kernels.probabilities({.x = scratch.gate, .width = columns, .kind = Probabilities::kSigmoid}, rows);
   for (std::size_t row = rows.begin; row < rows.end; ++row) {
     for (std::size_t head = 0; head < p.heads; ++head)
       stream.kernels.scale_softcap(

@@ -57,6 +57,7 @@ Activation kernel_activation(plan::Activation act) {
     case plan::Activation::kSwigluOai: return Activation::kSwigluOai;
     case plan::Activation::kRelu2: return Activation::kRelu2;
     case plan::Activation::kXielu: return Activation::kXielu;
+    case plan::Activation::kSiluClamped: return Activation::kSiluClamped;
   }
   ASSERT(false, "activation {}", static_cast<int>(act));
 }

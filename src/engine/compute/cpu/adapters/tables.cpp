@@ -1,6 +1,7 @@
 #include "engine/compute/cpu/adapters/tables.h"
 
 #include "engine/compute/cpu/adapters/adapters.h"
+#include "engine/compute/cpu/adapters/compressed/compressed.h"
 #include "engine/compute/cpu/adapters/mixers/mixers.h"
 #include "engine/compute/cpu/adapters/moe/moe.h"
 #include "engine/compute/cpu/adapters/support.h"
@@ -55,6 +56,14 @@ constexpr AdapterTables make_tables() {
   put<PoolAdapter>(tables, Opcode::kPool, {.supports_batch = true});
   put<mixers::LightningIndexAdapter>(tables, Opcode::kLightningIndex,
                                      {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<compressed::HyperCollapseAdapter>(tables, Opcode::kHyperCollapse,
+                                        {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<compressed::HyperAddAdapter>(tables, Opcode::kHyperAdd,
+                                   {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<compressed::CompressorAdapter>(tables, Opcode::kCompressor,
+                                     {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<compressed::CompressedAttentionAdapter>(tables, Opcode::kCompressedAttention,
+                                              {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   put<LayerInputAdapter>(tables, Opcode::kLayerInput, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   return tables;
 }
@@ -78,7 +87,11 @@ constexpr auto kCpuOpcodes = std::to_array<Opcode>({Opcode::kRmsNorm,
                                                     Opcode::kPositionEmbedding,
                                                     Opcode::kDense,
                                                     Opcode::kLayerInput,
-                                                    Opcode::kLightningIndex});
+                                                    Opcode::kLightningIndex,
+                                                    Opcode::kHyperCollapse,
+                                                    Opcode::kHyperAdd,
+                                                    Opcode::kCompressor,
+                                                    Opcode::kCompressedAttention});
 
 }  // namespace
 

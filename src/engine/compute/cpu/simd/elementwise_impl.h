@@ -213,6 +213,19 @@ LLORCH_INLINE void swiglu_oai_row(const SwigluArgs& args, std::size_t row) {
       [&](std::size_t i, std::size_t n) { store_n(y + i, apply(load_n(gate + i, n), load_n(up + i, n)), n); });
 }
 
+LLORCH_INLINE void silu_clamped_row(const SwigluArgs& args, std::size_t row) {
+  const float* gate = args.gate + row * args.x_stride;
+  const float* up = args.up + row * args.x_stride;
+  float* y = args.y + row * args.y_stride;
+  const F32x16 limit = set1(args.limit), low = set1(-args.limit);
+  const auto apply = [&](F32x16 g, F32x16 u) __attribute__((always_inline)) {  // operand orders keep NaN
+    return mul(silu_lanes(min(limit, g)), max(low, min(limit, u)));
+  };
+  for_lanes(
+      args.width, [&](std::size_t i) { store(y + i, apply(load(gate + i), load(up + i))); },
+      [&](std::size_t i, std::size_t n) { store_n(y + i, apply(load_n(gate + i, n), load_n(up + i, n)), n); });
+}
+
 inline void swiglu(const SwigluArgs& args, Range rows) {
   const auto silu = [](F32x16 x) __attribute__((always_inline)) { return silu_lanes(x); };
   const auto gelu_tanh = [](F32x16 x) __attribute__((always_inline)) { return gelu_tanh_lanes(x); };
@@ -229,6 +242,7 @@ inline void swiglu(const SwigluArgs& args, Range rows) {
       case Activation::kRelu2: activate_row(args, row, relu2); break;
       case Activation::kSigmoid: activate_row(args, row, sigmoid); break;
       case Activation::kXielu: activate_row(args, row, xielu); break;
+      case Activation::kSiluClamped: silu_clamped_row(args, row); break;
     }
   }
 }
@@ -258,19 +272,26 @@ LLORCH_INLINE void softmax_row(float* x, std::size_t width) {
       [&](std::size_t i, std::size_t n) { store_n(x + i, div(load_n(x + i, n), total), n); });
 }
 
-LLORCH_INLINE void sigmoid_row(float* x, std::size_t width) {
+template <class Body>
+LLORCH_INLINE void each_element(float* x, std::size_t width, const Body& body) {
   for_lanes(
-      width, [&](std::size_t i) { store(x + i, sigmoid_lanes(load(x + i))); },
-      [&](std::size_t i, std::size_t n) { store_n(x + i, sigmoid_lanes(load_n(x + i, n)), n); });
+      width, [&](std::size_t i) { store(x + i, body(load(x + i))); },
+      [&](std::size_t i, std::size_t n) { store_n(x + i, body(load_n(x + i, n)), n); });
 }
 
 inline void probabilities(const ProbabilitiesArgs& args, Range rows) {
   for (std::size_t row = rows.begin; row < rows.end; ++row) {
     float* x = args.x + row * args.width;
-    if (args.softmax) {
-      softmax_row(x, args.width);
-    } else {
-      sigmoid_row(x, args.width);
+    switch (args.kind) {
+      case Probabilities::kSoftmax: softmax_row(x, args.width); break;
+      case Probabilities::kSigmoid:
+        each_element(
+            x, args.width, [](F32x16 v) __attribute__((always_inline)) { return sigmoid_lanes(v); });
+        break;
+      case Probabilities::kSqrtSoftplus:
+        each_element(
+            x, args.width, [](F32x16 v) __attribute__((always_inline)) { return square_root(softplus_lanes(v)); });
+        break;
     }
   }
 }

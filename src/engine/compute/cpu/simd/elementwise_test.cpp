@@ -296,8 +296,10 @@ TEST(Probabilities, EqualTheWrittenStepsOnEveryWidth) {
       }
       for (host::Isa isa : isas()) {
         std::vector<float> y = x;
-        kernels(isa).probabilities({.x = y.data(), .width = n, .softmax = softmax}, {0, 1});
-        kernels(isa).probabilities({.x = y.data(), .width = n, .softmax = softmax}, {1, 3});
+        kernels(isa).probabilities(
+            {.x = y.data(), .width = n, .kind = softmax ? Probabilities::kSoftmax : Probabilities::kSigmoid}, {0, 1});
+        kernels(isa).probabilities(
+            {.x = y.data(), .width = n, .kind = softmax ? Probabilities::kSoftmax : Probabilities::kSigmoid}, {1, 3});
         EXPECT_TRUE(same_bits(y, expected)) << host::isa_name(isa) << " width " << n << " softmax " << softmax;
       }
     }

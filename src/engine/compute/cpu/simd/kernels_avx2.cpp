@@ -19,6 +19,10 @@ namespace {
 
 #include "engine/compute/cpu/simd/ssm_impl.h"
 
+#include "engine/compute/cpu/simd/hyper_impl.h"
+
+#include "engine/compute/cpu/simd/compressed_impl.h"
+
 #include "engine/compute/cpu/simd/quant_matmul_impl.h"
 
 #include "engine/compute/cpu/simd/matmul_impl.h"
@@ -39,6 +43,12 @@ constexpr Kernels kKernels = {
     .attention = attention,
     .latent_attention = latent_attention,
     .index_scores = index_scores,
+    .hyper_collapse = hyper_collapse,
+    .hyper_add = hyper_add,
+    .compress_scan = compress_scan,
+    .compressed_append = compressed_append,
+    .compressed_scores = compressed_scores,
+    .compressed_attention = compressed_attention,
     .causal_conv = causal_conv,
     .ssm_step = ssm_step,
     .ssm_scan = ssm_scan,

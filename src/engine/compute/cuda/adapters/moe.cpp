@@ -71,16 +71,19 @@ const CudaWeight* matrix_of(const PreparedInsn& insn, MoeSlot which) { return we
 void route(const ExecutionContext& ctx, const PreparedInsn& insn, const MoeParams& p, const Scratch& scratch) {
   const CudaStream& stream = stream_of(ctx);
   project(stream,
-          {.x = insn.input(0),
+          {.x = insn.input(p.router_apart != 0 ? 1 : 0),
            .x_stride = p.width,
            .rows = ctx.total_rows,
            .narrowed = scratch.router_x,
-           .staged = scratch.staged,
+           .staged = p.router_apart != 0 ? Arena::Staged{} : scratch.staged,
            .y_stride = p.experts},
           std::array{Projection{matrix_of(insn, MoeSlot::kRouter), scratch.logits,
                                 vector_of(insn.weight(MoeSlot::kRouterBias))}});
   stream.launch<kernels::Route>({ctx.total_rows}, {.logits = scratch.logits,
                                                    .selection_bias = vector_of(insn.weight(MoeSlot::kSelectionBias)),
+                                                   .table = vector_of(insn.weight(MoeSlot::kExpertTable)),
+                                                   .row_ids = ctx.row_ids,
+                                                   .expert_scale = vector_of(insn.weight(MoeSlot::kExpertScale)),
                                                    .experts = scratch.experts,
                                                    .weights = scratch.weights,
                                                    .params = p});

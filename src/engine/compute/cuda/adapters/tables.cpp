@@ -52,6 +52,10 @@ constexpr AdapterTables make_tables() {
   put<DenseAdapter>(tables, Opcode::kDense, kMatrices);
   put<PoolAdapter>(tables, Opcode::kPool, {.supports_batch = true});
   put<LightningIndexAdapter>(tables, Opcode::kLightningIndex, kMatrices);
+  put<HyperCollapseAdapter>(tables, Opcode::kHyperCollapse, kMatrices);
+  put<HyperAddAdapter>(tables, Opcode::kHyperAdd, kMatrices);
+  put<CompressorAdapter>(tables, Opcode::kCompressor, kMatrices);
+  put<CompressedAttentionAdapter>(tables, Opcode::kCompressedAttention, kMatrices);
   put<LayerInputAdapter>(tables, Opcode::kLayerInput, kMatrices);
   return tables;
 }

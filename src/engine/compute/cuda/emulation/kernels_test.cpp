@@ -111,6 +111,9 @@ TEST(Rows, Activations) {
                           return reference::xielu_exact(
                               g, {.alpha = 1.702f, .alpha_negative = 0.8f, .beta = 0.5f, .eps = -1e-6f});
                         })));
+  EXPECT_TRUE(same_bits(run(kSiluClamped, up.data()), expected([](float g, float u) {
+                          return reference::silu_exact(std::min(g, 0.9f)) * std::clamp(u, -0.9f, 0.9f);
+                        })));
   EXPECT_TRUE(same_bits(run(kSwigluOai, up.data()), expected([](float g, float u) {
                           return reference::swiglu_oai_exact(g, u, {.alpha = 1.702f, .limit = 0.9f});
                         })));
@@ -168,7 +171,7 @@ TEST(Moe, ChoosesLikeTheReference) {
     p.experts_used =
         static_cast<std::uint32_t>(random.between(1, p.groups != 0 ? p.experts / 2 : std::min(p.experts, 64u)));
     p.experts_used = std::min(p.experts_used, kernels::kExpertsUsedMax);
-    p.gate = static_cast<plan::MoeGate>(random.between(1, 3));
+    p.gate = static_cast<plan::MoeGate>(random.between(1, 4));
     p.group_score = static_cast<plan::GroupScore>(random.below(2));
     p.norm_topk = static_cast<std::uint8_t>(random.below(2));
     p.norm_epsilon = 1e-20f;

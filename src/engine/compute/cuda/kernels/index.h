@@ -54,6 +54,7 @@ struct IndexChooseArgs {
   std::uint32_t words = 0;
   std::uint32_t top_k = 0;
   std::uint32_t first_row = 0;  // of the step; what `scores` begin with
+  std::uint32_t rate = 1;       // positions that a score stands for
   bool operator==(const IndexChooseArgs&) const = default;
 };
 struct IndexChoose {
@@ -65,7 +66,7 @@ struct IndexChoose {
   };
   template <class Block>
   static LLORCH_KERNEL void run(Block& block, Shared& shared, const Args& args) {
-    const std::uint32_t row = args.first_row + block.x(), seen = args.positions[row] + 1;
+    const std::uint32_t row = args.first_row + block.x(), seen = (args.positions[row] + 1) / args.rate;
     const float* scores = args.scores + block.x() * args.scores_stride;
     std::uint32_t* bits = args.bits + std::uint64_t{row} * args.words;
     const bool all = seen <= args.top_k;

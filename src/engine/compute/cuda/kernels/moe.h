@@ -33,9 +33,12 @@ LLORCH_KERNEL void sort_ascending(std::uint32_t* values, std::uint32_t count) {
 struct RouteArgs {
   const float* logits = nullptr;          // [rows, experts], bias included
   const float* selection_bias = nullptr;  // [experts] or null; steers the choice, not the weights
-  std::uint32_t* experts = nullptr;       // [rows, used], ascending
-  float* weights = nullptr;               // [rows, used]
-  plan::MoeParams params{};               // REQUIRES: routable
+  const float* table = nullptr;  // [., used] or null: row row_ids[r] says which experts, whatever the logits are
+  const std::uint32_t* row_ids = nullptr;  // [rows]
+  const float* expert_scale = nullptr;     // [experts] or null; on the weights
+  std::uint32_t* experts = nullptr;        // [rows, used], ascending
+  float* weights = nullptr;                // [rows, used]
+  plan::MoeParams params{};                // REQUIRES: routable
 };
 struct Route {
   using Args = RouteArgs;
@@ -57,7 +60,9 @@ struct Route {
     const float* logits = args.logits + std::uint64_t{block.x()} * p.experts;
     block.each([&](std::uint32_t thread) {
       for (std::uint32_t e = thread; e < p.experts; e += kThreads)
-        shared.shares[e] = p.gate == plan::MoeGate::kSigmoid ? sigmoid(logits[e]) : logits[e];
+        shared.shares[e] = p.gate == plan::MoeGate::kSigmoid        ? sigmoid(logits[e])
+                           : p.gate == plan::MoeGate::kSqrtSoftplus ? square_root(softplus(logits[e]))
+                                                                    : logits[e];
     });
     if (p.gate == plan::MoeGate::kSoftmax) softmax(block, shared, shared.shares, p.experts);
     block.each([&](std::uint32_t thread) {
@@ -67,8 +72,14 @@ struct Route {
     });
     block.each([&](std::uint32_t thread) {
       if (thread != 0) return;
-      if (p.groups != 0) keep_best_groups(shared, p);
-      choose_largest(shared.scores, p.experts, shared.best, shared.chosen, p.experts_used);
+      if (args.table != nullptr) {
+        const float* named = args.table + std::uint64_t{args.row_ids[block.x()]} * p.experts_used;
+        for (std::uint32_t j = 0; j < p.experts_used; ++j)  // whole numbers; what a file says may be too much
+          shared.chosen[j] = smaller(static_cast<std::uint32_t>(named[j]), p.experts - 1);
+      } else {
+        if (p.groups != 0) keep_best_groups(shared, p);
+        choose_largest(shared.scores, p.experts, shared.best, shared.chosen, p.experts_used);
+      }
       sort_ascending(shared.chosen, p.experts_used);
       for (std::uint32_t j = 0; j < p.experts_used; ++j) shared.best[j] = shared.shares[shared.chosen[j]];
     });
@@ -131,7 +142,8 @@ struct Route {
     for (std::uint32_t j = 0; j < p.experts_used; ++j) {
       const float weight = p.norm_topk != 0 ? divide(shared.best[j], sum) : shared.best[j];
       args.experts[at + j] = shared.chosen[j];
-      args.weights[at + j] = weight * p.weights_scale;
+      const float scaled = weight * p.weights_scale;
+      args.weights[at + j] = args.expert_scale != nullptr ? scaled * args.expert_scale[shared.chosen[j]] : scaled;
     }
   }
 };

@@ -5,7 +5,9 @@
 #include <type_traits>
 
 #include "engine/compute/cuda/kernels/attention.h"
+#include "engine/compute/cuda/kernels/compressed.h"
 #include "engine/compute/cuda/kernels/draw.h"
+#include "engine/compute/cuda/kernels/hyper.h"
 #include "engine/compute/cuda/kernels/index.h"
 #include "engine/compute/cuda/kernels/matmul/half.h"
 #include "engine/compute/cuda/kernels/matmul/plain.h"
@@ -62,10 +64,13 @@ using AttentionKernels = KernelList<AttentionWhole<Keys>, AttentionParts<Keys>>;
 using PlainKernels =
     KernelList<RmsNorm, LayerNorm, Swiglu, SwigluBytes, SwigluHalves, Gate, ResidualAdd, ScaleSoftcap, CopyRows,
                PoolRows, Quantize, Narrow, Route, GroupPairs, WeighPairs, Combine, Gather<DType::kF32>, CausalConv,
-               SsmScan, DeltaScan, LatentQuery, IndexChoose, AddPositions, EmbedPositions, KeepRows, Scatter>;
+               SsmScan, DeltaScan, LatentQuery, IndexChoose, SpreadRows, HyperCollapse, HyperAdd, CompressScan,
+               FinishTails, AddPositions, EmbedPositions, KeepRows, Scatter>;
 using CacheKernels =
     KernelList<FinishHeads<DType::kF32>, FinishHeads<DType::kF16>, FinishLatent<DType::kF32>, FinishLatent<DType::kF16>,
-               IndexScores<DType::kF32>, IndexScores<DType::kF16>, AttentionWhole<SpanKeys>>;
+               IndexScores<DType::kF32>, IndexScores<DType::kF16>, CompressedAppend<DType::kF32>,
+               CompressedAppend<DType::kF16>, CompressedScores<DType::kF32>, CompressedScores<DType::kF16>,
+               CompressedAttend<DType::kF32>, CompressedAttend<DType::kF16>, AttentionWhole<SpanKeys>>;
 template <DType... kTypes>
 using QuantPackers = KernelList<PackQuant<kTypes>...>;
 using PackKernels = Joined<

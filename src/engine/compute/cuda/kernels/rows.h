@@ -158,9 +158,11 @@ LLORCH_KERNEL float swiglu(const SwigluArgs& args, std::uint32_t row, std::uint3
   if (args.act == plan::Activation::kXielu) return xielu(args, gate);
   if (args.up == nullptr) return activated(args.act, gate);
   const float up = args.up[row * args.x_stride + i];
-  if (args.act != plan::Activation::kSwigluOai) return activated(args.act, gate) * up;
+  const bool limited = args.act == plan::Activation::kSwigluOai || args.act == plan::Activation::kSiluClamped;
+  if (!limited) return activated(args.act, gate) * up;
   const float g = args.limit < gate ? args.limit : gate;
   const float low = up < -args.limit ? -args.limit : up, u = args.limit < low ? args.limit : low;
+  if (args.act == plan::Activation::kSiluClamped) return activated(plan::Activation::kSilu, g) * u;
   return (u + 1.0f) * divide(g, 1.0f + exponential(0.0f - args.alpha * g));
 }
 struct Swiglu {

@@ -123,7 +123,7 @@ void begin_rows(const CpuStream& stream, const PreparedInsn& insn, const GatedDe
     unit_heads(stream, p, x + columns.k, scratch.k_length);
     std::copy_n(x + columns.beta, p.value_heads, scratch.beta + row * p.value_heads);
   }
-  stream.kernels.probabilities({.x = scratch.beta, .width = p.value_heads, .softmax = false}, rows);
+  stream.kernels.probabilities({.x = scratch.beta, .width = p.value_heads, .kind = Probabilities::kSigmoid}, rows);
 }
 
 void scan(const ExecutionContext& ctx, const PreparedInsn& insn, const GatedDeltaParams& p, const Scratch& scratch) {

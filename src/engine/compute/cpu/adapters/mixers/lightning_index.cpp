@@ -1,9 +1,8 @@
 // Which earlier positions latent attention attends to: the highest scores of a small attention with keys of its own.
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <functional>
 
+#include "engine/compute/cpu/adapters/mixers/choose.h"
 #include "engine/compute/cpu/adapters/mixers/mixers.h"
 #include "engine/compute/cpu/adapters/support.h"
 #include "engine/compute/layouts.h"
@@ -149,33 +148,6 @@ void finish_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const Li
                            rows);
 }
 
-// Whole numbers in the order of the scores; -0 is 0.
-std::int32_t order_of(float score) {
-  const auto bits = std::bit_cast<std::int32_t>(score + 0.0f);
-  return bits < 0 ? bits ^ INT32_MAX : bits;
-}
-
-// Sets the bits of the top_k highest of `count` scores, of equal ones the first.
-void choose(const RowScratch& scratch, std::size_t count, std::size_t top_k, std::span<std::uint32_t> bits) {
-  std::ranges::fill(bits, 0U);
-  const auto set = [&](std::size_t position) { bits[position / 32] |= 1U << position % 32; };
-  if (count <= top_k) {
-    for (std::size_t p = 0; p < count; ++p) set(p);
-    return;
-  }
-  for (std::size_t p = 0; p < count; ++p) scratch.keys[p] = order_of(scratch.scores[p]);
-  std::nth_element(scratch.keys, scratch.keys + (top_k - 1), scratch.keys + count, std::greater<>());
-  const std::int32_t least = scratch.keys[top_k - 1];
-  std::size_t equal = top_k;  // how many of those equal to the least are chosen
-  for (std::size_t p = 0; p < count; ++p) equal -= order_of(scratch.scores[p]) > least ? 1 : 0;
-  for (std::size_t p = 0; p < count; ++p) {
-    const std::int32_t order = order_of(scratch.scores[p]);
-    if (order < least || (order == least && equal == 0)) continue;
-    if (order == least) --equal;
-    set(p);
-  }
-}
-
 }  // namespace
 
 Status LightningIndexAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
@@ -202,7 +174,7 @@ Status LightningIndexAdapter::run(ExecutionContext& ctx, const PreparedInsn& ins
     for (std::size_t row = range.begin; row < range.end; ++row) {
       const std::size_t count = ctx.positions[row] + std::size_t{1};
       if (count > p.top_k) stream.kernels.index_scores(args, {row, row + 1});
-      choose(mine, count, p.top_k, {insn.output<std::uint32_t>(0) + row * p.words, p.words});
+      choose_highest(mine.scores, mine.keys, count, p.top_k, {insn.output<std::uint32_t>(0) + row * p.words, p.words});
     }
   });
   return Status::ok();

@@ -90,7 +90,8 @@ struct Batch {
 class Moe {
  public:
   Moe(const ExecutionContext& ctx, const PreparedInsn& insn)
-      : stream_(stream_of(ctx)),
+      : ctx_(ctx),
+        stream_(stream_of(ctx)),
         insn_(insn),
         p_(insn.param<MoeParams>()),
         rows_(ctx.total_rows),
@@ -122,10 +123,14 @@ class Moe {
 
   void route() {
     project(stream_,
-            {.x = insn_.input(0), .x_stride = p_.width, .rows = rows_, .quantized = scratch_.x, .y_stride = p_.experts},
+            {.x = insn_.input(p_.router_apart != 0 ? 1 : 0),
+             .x_stride = p_.width,
+             .rows = rows_,
+             .quantized = scratch_.x,
+             .y_stride = p_.experts},
             std::array{Projection{&weight(MoeSlot::kRouter), scratch_.logits}});
     const float* bias = vector(MoeSlot::kRouterBias);
-    const float* selection_bias = vector(MoeSlot::kSelectionBias);
+    const float* table = vector(MoeSlot::kExpertTable);
     stream_.pool.run(rows_, kGrainElements / p_.experts + 1, [&](Range range, std::size_t thread) {
       if (bias != nullptr)
         stream_.kernels.add_bias({.x = scratch_.logits, .x_stride = p_.experts, .width = p_.experts, .bias = bias},
@@ -134,9 +139,13 @@ class Moe {
                                  .group_scores = scratch_.group_scores + thread * p_.groups,
                                  .best = scratch_.best + thread * std::max(p_.experts_used, p_.groups),
                                  .groups = scratch_.groups + thread * p_.groups};
-      for (std::size_t row = range.begin; row < range.end; ++row)
-        route_row(stream_.kernels, p_, scratch_.logits + row * p_.experts, selection_bias, scratch,
+      RouteRules rules{.selection_bias = vector(MoeSlot::kSelectionBias),
+                       .expert_scale = vector(MoeSlot::kExpertScale)};
+      for (std::size_t row = range.begin; row < range.end; ++row) {
+        if (table != nullptr) rules.table_row = table + std::size_t{ctx_.row_ids[row]} * p_.experts_used;
+        route_row(stream_.kernels, p_, scratch_.logits + row * p_.experts, rules, scratch,
                   {scratch_.experts + row * p_.experts_used, scratch_.weights + row * p_.experts_used});
+      }
     });
   }
 
@@ -300,7 +309,7 @@ class Moe {
     project(stream_, {.x = insn_.input(0), .x_stride = p_.width, .rows = rows_, .quantized = scratch_.x, .y_stride = 1},
             std::array{Projection{&weight(MoeSlot::kSharedRouter), scratch_.shared_weights}});
     stream_.pool.run(rows_, kGrainElements / p_.width + 1, [&](Range rows, std::size_t) {
-      stream_.kernels.probabilities({.x = scratch_.shared_weights, .width = 1, .softmax = false}, rows);
+      stream_.kernels.probabilities({.x = scratch_.shared_weights, .width = 1, .kind = Probabilities::kSigmoid}, rows);
       for (std::size_t row = rows.begin; row < rows.end; ++row) {
         float* y = insn_.output(0) + row * p_.width;
         stream_.kernels.residual_add(
@@ -310,6 +319,7 @@ class Moe {
     });
   }
 
+  const ExecutionContext& ctx_;
   const CpuStream& stream_;
   const PreparedInsn& insn_;
   const MoeParams& p_;

@@ -11,6 +11,14 @@ using plan::MoeParams;
 
 namespace {
 
+Probabilities kind_of(MoeGate gate) {
+  switch (gate) {
+    case MoeGate::kSigmoid: return Probabilities::kSigmoid;
+    case MoeGate::kSqrtSoftplus: return Probabilities::kSqrtSoftplus;
+    default: return Probabilities::kSoftmax;
+  }
+}
+
 float group_score(std::span<const float> scores, GroupScore kind) {
   float first = -std::numeric_limits<float>::infinity(), second = first;
   for (float score : scores) {
@@ -54,21 +62,26 @@ void choose_largest(std::span<const float> scores, float* best, std::span<std::u
   }
 }
 
-void route_row(const Kernels& kernels, const MoeParams& p, float* logits, const float* selection_bias,
+void route_row(const Kernels& kernels, const MoeParams& p, float* logits, const RouteRules& rules,
                const RouteScratch& scratch, const Route& out) {
   if (p.gate != MoeGate::kSoftmaxAfterTopk)
-    kernels.probabilities({.x = logits, .width = p.experts, .softmax = p.gate == MoeGate::kSoftmax}, {0, 1});
+    kernels.probabilities({.x = logits, .width = p.experts, .kind = kind_of(p.gate)}, {0, 1});
   const float* shares = logits;
-  for (std::size_t e = 0; e < p.experts; ++e)
-    scratch.scores[e] = selection_bias != nullptr ? shares[e] + selection_bias[e] : shares[e];
-  if (p.groups != 0) keep_best_groups(p, scratch);
   const std::span chosen(out.experts, p.experts_used);
-  choose_largest({scratch.scores, p.experts}, scratch.best, chosen);
+  if (rules.table_row != nullptr) {
+    for (std::size_t j = 0; j < chosen.size(); ++j)  // whole numbers; what a file says may be too much
+      chosen[j] = std::min(static_cast<std::uint32_t>(rules.table_row[j]), p.experts - 1);
+  } else {
+    for (std::size_t e = 0; e < p.experts; ++e)
+      scratch.scores[e] = rules.selection_bias != nullptr ? shares[e] + rules.selection_bias[e] : shares[e];
+    if (p.groups != 0) keep_best_groups(p, scratch);
+    choose_largest({scratch.scores, p.experts}, scratch.best, chosen);
+  }
   std::sort(chosen.begin(), chosen.end());
   const std::span weights(out.weights, p.experts_used);
   for (std::size_t j = 0; j < chosen.size(); ++j) weights[j] = shares[chosen[j]];
   if (p.gate == MoeGate::kSoftmaxAfterTopk)
-    kernels.probabilities({.x = weights.data(), .width = weights.size(), .softmax = true}, {0, 1});
+    kernels.probabilities({.x = weights.data(), .width = weights.size(), .kind = Probabilities::kSoftmax}, {0, 1});
   if (p.norm_topk != 0) {
     float sum = 0;
     for (float w : weights) sum += w;
@@ -76,6 +89,8 @@ void route_row(const Kernels& kernels, const MoeParams& p, float* logits, const 
     for (float& w : weights) w /= sum;
   }
   for (float& w : weights) w *= p.weights_scale;
+  for (std::size_t j = 0; j < chosen.size() && rules.expert_scale != nullptr; ++j)
+    weights[j] *= rules.expert_scale[chosen[j]];
 }
 
 }  // namespace llorch::engine::compute::cpu::adapters::moe

@@ -21,9 +21,15 @@ struct Route {
   float* weights = nullptr;          // [k], parallel
 };
 
-// `logits` [E] are the router's, bias included, and are overwritten; `selection_bias` [E] or null steers the choice and
-// not the weights. A function of its inputs alone; equal scores go to the lower number. REQUIRES: routable(p) (adapter_checks.h).
-void route_row(const Kernels& kernels, const plan::MoeParams& p, float* logits, const float* selection_bias,
+// What a row's choice depends on beside its logits.
+struct RouteRules {
+  const float* selection_bias = nullptr;  // [E] or null: steers the choice and not the weights
+  const float* table_row = nullptr;       // [k] or null: the experts, whatever the logits are
+  const float* expert_scale = nullptr;    // [E] or null: weights are multiplied with it
+};
+
+// `logits` [E] are the router's, bias included, and are overwritten. A function of its inputs alone; equal scores go to the lower number. REQUIRES: routable(p) (adapter_checks.h).
+void route_row(const Kernels& kernels, const plan::MoeParams& p, float* logits, const RouteRules& rules,
                const RouteScratch& scratch, const Route& out);
 
 // The numbers of the `out.size()` largest scores, largest first, equal ones in ascending order. `best` [out.size()] is

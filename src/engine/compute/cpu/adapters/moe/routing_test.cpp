@@ -27,7 +27,7 @@ Chosen route(host::Isa isa, const MoeParams& p, std::vector<float> logits, const
   Chosen out{std::vector<std::uint32_t>(p.experts_used), std::vector<float>(p.experts_used)};
   std::vector<float> scores(p.experts, NAN), group_scores(p.groups, NAN), best(std::max(p.experts_used, p.groups), NAN);
   std::vector<std::uint32_t> groups(p.groups);
-  route_row(kernels(isa), p, logits.data(), bias.empty() ? nullptr : bias.data(),
+  route_row(kernels(isa), p, logits.data(), {.selection_bias = bias.empty() ? nullptr : bias.data()},
             {scores.data(), group_scores.data(), best.data(), groups.data()}, {out.experts.data(), out.weights.data()});
   return out;
 }
@@ -114,7 +114,8 @@ TEST(Routing, EqualsItsTwin) {
   SCOPED_TRACE(random.note());
   for (int i = 0; i < 2000; ++i) {
     MoeParams p{};
-    p.gate = std::array{MoeGate::kSoftmax, MoeGate::kSigmoid, MoeGate::kSoftmaxAfterTopk}[random.below(3)];
+    p.gate = std::array{MoeGate::kSoftmax, MoeGate::kSigmoid, MoeGate::kSoftmaxAfterTopk,
+                        MoeGate::kSqrtSoftplus}[random.below(4)];
     const auto size = static_cast<std::uint32_t>(random.between(2, 9));
     p.groups = random.below(2) == 0 ? 0 : static_cast<std::uint32_t>(random.between(1, 8));
     p.experts = size * std::max(p.groups, 1u);
@@ -145,7 +146,7 @@ TEST(Routing, NumbersThatDoNotFitAreSeen) {
     return routable(changed);
   };
   EXPECT_FALSE(with([](MoeParams& m) { m.gate = MoeGate{0}; }));
-  EXPECT_FALSE(with([](MoeParams& m) { m.gate = MoeGate{4}; }));
+  EXPECT_FALSE(with([](MoeParams& m) { m.gate = MoeGate{5}; }));
   EXPECT_FALSE(with([](MoeParams& m) { m.experts_used = 0; }));
   EXPECT_FALSE(with([](MoeParams& m) { m.experts_used = 9; }));
   EXPECT_FALSE(with([](MoeParams& m) { m.groups = 3, m.groups_used = 1; }));
