@@ -330,7 +330,7 @@ void PoolRegistry::merge_workers(Pool& pool, const wire::PoolState& state, base:
     Device& device = pool.devices[gpu.gpu_id];
     device.info = gpu;
     if (const auto old = before_it.find(gpu.gpu_id); old != before_it.end()) {
-      device.disagreed = old->second.disagreed;
+      device.disagreed_ms = old->second.disagreed_ms;
       if (!changes.rebooted) {
         device.version = old->second.version;
         device.version_class = old->second.version_class;

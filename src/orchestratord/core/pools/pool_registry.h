@@ -69,7 +69,8 @@ struct Device {
   wire::GpuInfo info;
   std::vector<Worker*> workers;  // by worker_id
   bool doubted = false;          // its pool refused what `info` has room for: wait for the next report
-  bool disagreed = false;        // it did so before, and no start has succeeded since
+  // When it did so last; none: a start has succeeded since.
+  std::optional<std::int64_t> disagreed_ms;
   // The version of the last worker that was ready there since its pool started: a new worker would have the same.
   std::optional<std::string> version;
   std::string version_class;  // the device class in it

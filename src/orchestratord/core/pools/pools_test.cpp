@@ -261,6 +261,32 @@ TEST(Workers, ARefusalAfterALoadThatWasInItsWayIsReadyCountsNoFailure) {
   EXPECT_EQ(d.query("b1").status, wire::JobStatus::kQueued);
 }
 
+// Two starts go out on one report, of a pool that came back and has not found its workers yet; it refuses both. The second
+// refusal says no more than the first (simulator, seed 5000142520).
+TEST(Workers, ASecondRefusalOfWhatOneReportHadRoomForCountsNoFailure) {
+  CoreConfig config = no_jitter();
+  config.workers_per_gpu = 2;
+  Driver d(config);
+  d.submit("a1");
+  d.submit("b1", {.model = "b"});
+  auto s = d.pool_state("pool-1", 1, 12 * kGb);
+  d.see(s);
+  const auto starts = d.all<StartWorker>();
+  ASSERT_EQ(starts.size(), 2u);
+  for (const StartWorker& start : starts) {
+    d.after_ms(10);
+    d.send(StartWorkerAnswered{base::WorkerId(start.request.worker_id), base::Error{ErrorCode::kConflict, "full", {}}});
+    EXPECT_TRUE(d.none<Finish>());
+  }
+  d.after_ms(1'000);
+  s.timestamp_ms = d.now.unix_ms;
+  d.see(s);
+  for (const StartWorker& start : d.all<StartWorker>()) {
+    d.send(WorkerFailed{{.worker_id = start.request.worker_id, .pool_id = "pool-1"}});
+    EXPECT_TRUE(d.none<Finish>()) << "this is the first failure of its model";
+  }
+}
+
 TEST(Workers, ALoadThePoolKnowsAndWeDoNotCountsNoFailure) {
   Driver d(no_jitter());
   d.see(d.pool_state());

@@ -95,7 +95,7 @@ void Workers::on(StartWorkerAnswered& e) {
   if (s_.desired.is_leaving(worker->pool_id)) recheck_.all();  // it was waited for
   if (!e.error || worker->info.status == WorkerStatus::kReady) {
     for (auto* device : registry_.devices_at(*registry_.find_pool(worker->pool_id), worker->info.gpu_id)) {
-      device->disagreed = false;
+      device->disagreed_ms.reset();
     }
     return;
   }
@@ -117,12 +117,13 @@ void Workers::on(StartWorkerAnswered& e) {
   emit(AskPoolState{pool.endpoint});  // it sees its device differently than we do
   const auto devices = registry_.devices_at(pool, start.gpu_id);
   if (!devices.empty() && (code == ErrorCode::kInsufficientVram || code == ErrorCode::kConflict)) {
-    // The report in hand was too old. Only one that came after a refusal makes the next refusal a failure.
+    // The report in hand was too old. Nothing is started before the next report, so only a start that was asked for after a
+    // refusal has one to rest on: if it is refused too, that is a failure.
     bool passes = is_loading_there(*e.error);
     for (auto* device : devices) {
       device->doubted = true;
-      const bool first = !std::exchange(device->disagreed, true);
-      passes = passes || first || in_motion(*device, asked_ms);
+      const auto before_ms = std::exchange(device->disagreed_ms, now_.mono_ms);
+      passes = passes || !before_ms || asked_ms <= *before_ms || in_motion(*device, asked_ms);
     }
     if (passes) return postpone_start(start.model);
   }
