@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@
 #include "engine/inference/parallel/devices.h"
 #include "engine/inference/parallel/rank_threads.h"
 #include "engine/inference/prepared_plan.h"
+#include "engine/inference/repack_cache/repack_cache.h"
 #include "engine/inference/vision/image_encoder.h"
 #include "engine/models/model.h"
 #include "engine/plan/backend.h"
@@ -57,6 +59,10 @@ struct EngineOptions {
   std::uint32_t image_rows_max = 4096;  // of a request, at most the context; each costs memory in every slot. 0: none
   std::optional<base::TokenId> image_token;  // stands for a row of an image, instead of what the files say
   bool draws = false;  // steps may draw on the device (StepHooks::draw), which takes some of its memory
+  // Where weights that were packed before are looked for; null: nowhere. `model_digest`: of the files as they are now, 64
+  // hex digits; empty: not known, so nothing is looked for.
+  const repack_cache::RepackCache* repack_cache = nullptr;
+  std::string model_digest;
 };
 
 struct EngineFacts {
@@ -87,6 +93,9 @@ struct EngineFacts {
   std::string numerics;                // "cpu-1"; over two devices "cpu-1/tp2"
   std::string implementation;          // "avx2", "avx512"
   std::vector<memory::OomRecord> oom;  // what was given up to fit the device, in order
+  // Where the weights of the devices came from: packed ones that were kept, or the model's files and why.
+  bool weights_were_kept = false;
+  std::string weights_not_kept_why;
 };
 
 // A sequence that begins in a slot.
@@ -211,11 +220,18 @@ class Engine {
   base::Result<StepOutput> step(std::span<const SlotRows> requests, const StepHooks& hooks = {});
   // Whether rows can be drawn from where they are computed: only what is drawn travels.
   bool draws() const { return step_.ranks[0].device_sampler != nullptr; }
+  // Whether what was drawn is known before StepHooks::meanwhile is asked. REQUIRES: draws().
+  bool draws_at_once() const { return step_.ranks[0].device_sampler->draws_at_once(); }
 
   // Device memory it holds now, by rank: what was loaded and what its cache has grown by. For between steps.
   std::vector<std::uint64_t> memory_used_bytes() const;
   // Whether all it holds still lies where it was put. For between steps. Errors: Backend::check_residency.
   base::Result<> check_residency();
+
+  // Keeps the packed weights of every device for later loads of the model with this digest, unless they are kept already.
+  // Beside the steps, from one other thread; ends soon once `stop` is asked for. Errors: those of RepackCache::keep().
+  base::Result<repack_cache::Kept> keep_weights(const repack_cache::RepackCache& cache, const std::string& model_digest,
+                                                const std::stop_token& stop) const;
 
   // Looks on at every step from now on; null for nobody. It outlives the engine or is taken away first.
   void observe(InstructionObserver* observer) { observer_ = observer; }
@@ -286,7 +302,11 @@ class Engine {
   static base::Result<std::unique_ptr<Engine>> load(Draft draft, const EngineOptions& options,
                                                     const LoadProgress& progress);
   static base::Result<> make_smaller(const base::Error& error, const EngineOptions& options, Draft& draft);
-  base::Result<> upload_weights(const Draft& draft, const LoadProgress& reach);
+  base::Result<> upload_weights(const Draft& draft, const EngineOptions& options, const LoadProgress& reach);
+  base::Result<memory::WeightStore> kept_weights(std::span<const models::BoundTensor> tensors,
+                                                 const EngineOptions& options, std::uint32_t rank,
+                                                 const plan::UploadProgress& progress) const;
+  repack_cache::RepackKey repack_key(std::uint32_t rank, const std::string& model_digest) const;
   base::Result<StepMemory> take_step_memory(const Draft& draft);
   base::Result<RankMemory> take_rank_memory(const Draft& draft, const kv_cache::KvMemory& kv, std::uint32_t rank);
   base::Result<> prepare_plans(const Draft& draft, std::uint32_t rank, RankMemory& room);

@@ -5,6 +5,7 @@
 #include <array>
 #include <mutex>
 
+#include "base/build_id.h"
 #include "base/sha256.h"
 #include "engine/inference/engine.h"
 #include "engine/models/plan_compiler/physical.h"
@@ -289,7 +290,7 @@ Result<std::unique_ptr<Engine>> Engine::load(Draft draft, const EngineOptions& o
   engine->collective_ = draft.devices.count() == 1 ? nullptr : draft.devices.collective;
   engine->threads_ = std::make_unique<parallel::RankThreads>(draft.devices.count());
   Quarters quarters(progress);
-  TRY(engine->upload_weights(draft, [&](unsigned percent) { quarters.reach(percent); }));
+  TRY(engine->upload_weights(draft, options, [&](unsigned percent) { quarters.reach(percent); }));
   Result<StepMemory> step = engine->take_step_memory(draft);
   while (!step) {
     TRY(make_smaller(step.error(), options, draft));
@@ -320,16 +321,22 @@ Result<> Engine::make_smaller(const base::Error& error, const EngineOptions& opt
 }
 
 // Every device takes its part at the same time; what the slowest one has reached is reached.
-Result<> Engine::upload_weights(const Draft& draft, const LoadProgress& reach) {
+Result<> Engine::upload_weights(const Draft& draft, const EngineOptions& options, const LoadProgress& reach) {
   std::mutex mutex;
   std::vector<unsigned> percents(ranks_.size());  // guarded by it
+  std::vector<std::string> not_kept_whys(ranks_.size());
   threads_->run([&](std::uint32_t rank) {
     const auto report = [&](std::uint64_t done, std::uint64_t total) {
       const std::scoped_lock lock(mutex);
       percents[rank] = static_cast<unsigned>(done * 99 / total);  // 100 is for when steps can run
       reach(*std::ranges::min_element(percents));
     };
-    auto weights = memory::WeightStore::upload(draft.models[rank].tensors, *ranks_[rank].backend, report);
+    const std::span<const models::BoundTensor> tensors = draft.models[rank].tensors;
+    auto weights = kept_weights(tensors, options, rank, report);
+    if (!weights && weights.error().code != ErrorCode::kOutOfDeviceMemory) {
+      not_kept_whys[rank] = weights.error().message;
+      weights = memory::WeightStore::upload(tensors, *ranks_[rank].backend, report);
+    }
     if (!weights) {
       ranks_[rank].outcome = base::fail(std::move(weights).error());
       return;
@@ -338,7 +345,63 @@ Result<> Engine::upload_weights(const Draft& draft, const LoadProgress& reach) {
     ranks_[rank].outcome = {};
   });
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) TRY(outcome_of(rank));
+  const auto why = std::ranges::find_if(not_kept_whys, [](const std::string& text) { return !text.empty(); });
+  facts_.weights_were_kept = why == not_kept_whys.end();
+  facts_.weights_not_kept_why = facts_.weights_were_kept ? "" : *why;
   return {};
+}
+
+// The weights of a device as they were packed by an earlier load. Errors: why there are none.
+Result<memory::WeightStore> Engine::kept_weights(std::span<const models::BoundTensor> tensors,
+                                                 const EngineOptions& options, std::uint32_t rank,
+                                                 const UploadProgress& progress) const {
+  Backend& backend = *ranks_[rank].backend;
+  const auto none = [](std::string why) { return base::fail(ErrorCode::kModelNotFound, std::move(why)); };
+  if (options.repack_cache == nullptr || backend.packed_layout().empty()) return none("no packed weights are kept");
+  if (!options.projector.empty()) return none("packed weights are not kept of models with a separate projector");
+  if (options.model_digest.empty()) return none("the digest of the model was not known before the load");
+  repack_cache::RepackKey key = repack_key(rank, options.model_digest);
+  for (const models::BoundTensor& tensor : tensors) {
+    const StoredTensor source = tensor.as_source();
+    TRY(backend.check_weight(source));
+    key.tensors.push_back({.name = std::string(source.name),
+                           .view = {.dtype = source.dtype, .rank = source.rank, .shape = source.shape},
+                           .packed_bytes = backend.packed_weight_bytes(source)});
+  }
+  auto source = options.repack_cache->find(key);
+  if (source && *source == nullptr) return none("no packed weights of this model and build are kept yet");
+  auto weights = !source ? Result<memory::WeightStore>(base::fail(std::move(source).error()))
+                         : memory::WeightStore::upload_packed(tensors, **source, backend, progress);
+  if (!weights && weights.error().code != ErrorCode::kOutOfDeviceMemory) options.repack_cache->discard(key);
+  return weights;
+}
+
+repack_cache::RepackKey Engine::repack_key(std::uint32_t rank, const std::string& model_digest) const {
+  return {.model_digest = model_digest,
+          .build = base::build_id(),
+          .layout = std::string(ranks_[rank].backend->packed_layout()),
+          .rank = rank,
+          .ranks = static_cast<std::uint32_t>(ranks_.size()),
+          .tensors = {}};
+}
+
+Result<repack_cache::Kept> Engine::keep_weights(const repack_cache::RepackCache& cache, const std::string& model_digest,
+                                                const std::stop_token& stop) const {
+  repack_cache::Kept kept{.bytes = 0, .already = true};
+  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    const Backend& backend = *ranks_[rank].backend;
+    if (backend.packed_layout().empty()) continue;
+    repack_cache::RepackKey key = repack_key(rank, model_digest);
+    std::vector<std::span<const std::byte>> weights;
+    for (const memory::DeviceWeight& weight : ranks_[rank].weights.all()) {
+      weights.push_back(backend.packed_bytes(weight.ptr));
+      key.tensors.push_back({.name = weight.name, .view = weight.view, .packed_bytes = weights.back().size()});
+    }
+    const repack_cache::Kept of_rank = TRY(cache.keep(key, weights, stop));
+    kept.bytes += of_rank.bytes;
+    kept.already = kept.already && of_rank.already;
+  }
+  return kept;
 }
 
 Result<Engine::StepMemory> Engine::take_step_memory(const Draft& draft) {
@@ -444,6 +507,8 @@ void Engine::describe(const Draft& draft, const EngineOptions& options) {
   const Sizing& sizing = draft.sizings[0];
   const StepLimits& limits = sizing.limits;
   prefill_chunk_ = std::min(draft.shape.prefill_chunk, limits.rows_max);
+  const bool weights_were_kept = facts_.weights_were_kept;
+  std::string why = std::move(facts_.weights_not_kept_why);
   facts_ = {.architecture = config.architecture,
             .name = config.name,
             .vocab = config.vocab,
@@ -470,7 +535,9 @@ void Engine::describe(const Draft& draft, const EngineOptions& options) {
             .device_class = parallel::device_class_of(draft.devices),
             .numerics = parallel::numerics_of(draft.devices),
             .implementation = std::string(ranks_[0].backend->implementation()),
-            .oom = draft.oom};
+            .oom = draft.oom,
+            .weights_were_kept = weights_were_kept,
+            .weights_not_kept_why = std::move(why)};
 }
 
 }  // namespace llorch::engine::inference

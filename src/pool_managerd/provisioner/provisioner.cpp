@@ -222,6 +222,7 @@ base::Result<std::int64_t> Provisioner::remove(const std::string& digest) {
   fs::rename(directory, gone, ec);
   if (ec) return base::fail(base::io_error("cannot remove", directory, ec.value()));
   fs::remove_all(gone, ec);
+  if (options_.on_removed) options_.on_removed(digest);
   return bytes;
 }
 
@@ -385,15 +386,17 @@ base::Result<Provisioner::Fetched> Provisioner::fetch(const PullPtr& pull, web::
   for (const auto& file : out.artifact.files) total += file.size_bytes.value_or(0);
   for (const auto& file : out.artifact.files) {
     const std::string name = file.sha256.empty() ? hex_of(out.artifact.pinned + "\n" + file.name) : file.sha256;
-    out.parts.push_back(TRY(download::download(web,
-                                               {.request = file.request,
-                                                .stem = partial() / name,
-                                                .sha256 = file.sha256,
-                                                .size_bytes = file.size_bytes,
-                                                .connections = options_.connections},
-                                               pull->stop, [&](std::int64_t done, std::int64_t size) {
-                                                 on_bytes(pull, before + done, std::max(total, size));
-                                               })));
+    out.parts.push_back(TRY(with_room(options_.make_room, [&] {
+      return download::download(web,
+                                {.request = file.request,
+                                 .stem = partial() / name,
+                                 .sha256 = file.sha256,
+                                 .size_bytes = file.size_bytes,
+                                 .connections = options_.connections},
+                                pull->stop, [&](std::int64_t done, std::int64_t size) {
+                                  on_bytes(pull, before + done, std::max(total, size));
+                                });
+    })));
     before += out.parts.back().size_bytes();
   }
   return out;
@@ -406,7 +409,7 @@ base::Result<fs::path> Provisioner::stage(const PullPtr& pull, const Fetched& fe
   if (fetched.artifact.is_archive) {
     const fs::path archive = fetched.parts.front().data_path();
     const ArchiveMember member = TRY(member_of(archive, fetched.artifact.member));
-    TRY(check_room(directory, member.size_bytes));
+    TRY(with_room(options_.make_room, [&] { return check_room(directory, member.size_bytes); }));
     TRY(unpack_member(archive, member, directory / sources::safe_file_name(member.name), pull->stop));
   } else {
     for (std::size_t i = 0; i < files.size(); ++i) {
