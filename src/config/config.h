@@ -290,8 +290,10 @@ struct ModelsConfig {
   std::map<std::string, std::string> chat_format;    // alias or reference -> format; absent: by the chat template
   std::vector<std::string> allowed_roots;            // for file: references, besides the model cache
   std::vector<std::string> watched_directories;      // what appears in them gets a name; they are allowed roots
-  std::vector<std::string> preload;       // aliases, names or references that must have a worker at the start
-  std::string cache_dir;                  // empty: ~/.cache/llama-orch/models
+  std::vector<std::string> preload;  // aliases, names or references that must have a worker at the start
+  std::string cache_dir;             // empty: ~/.cache/llama-orch/models
+  std::string repacked_dir;          // empty: repacked in the state directory
+  std::int64_t repacked_bytes_max = 32LL << 30;
   std::vector<std::string> known_models;  // files like src/orchestratord/models/known_models.json
   PullConfig pull;
 };

@@ -678,6 +678,11 @@ struct Table<ModelsConfig> {
                "Aliases, names or references of models that get a worker at the start; until each has one, "
                "/v2/health says that the service is not ready."),
       optional("cache_dir", &S::cache_dir, "Empty: ~/.cache/llama-orch/models."),
+      optional("repacked_dir", &S::repacked_dir,
+               "Where weights are kept as the CPU device packs them, so that a model's next worker starts at once; "
+               "empty: repacked in the state directory."),
+      optional("repacked_bytes_max", &S::repacked_bytes_max,
+               "Most bytes of them; the least recently used go first. 0: none are kept.", {0, 1e15}),
       optional("known_models", &S::known_models, "Files with names of models to pull, besides those that come along."),
       optional("pull", &S::pull)};
   static base::Result<> validate(const S& m) {
@@ -686,6 +691,8 @@ struct Table<ModelsConfig> {
         return field_error("models.allowed_roots", "path", "models.allowed_roots holds absolute paths of directories");
       }
     }
+    if (!m.repacked_dir.empty() && !m.repacked_dir.starts_with('/'))
+      return field_error("models.repacked_dir", "path", "models.repacked_dir is the absolute path of a directory");
     for (const std::string& directory : m.watched_directories) {
       if (!directory.starts_with('/')) {
         return field_error("models.watched_directories", "path",

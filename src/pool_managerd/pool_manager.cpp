@@ -18,6 +18,7 @@
 #include "base/process.h"
 #include "base/version.h"
 #include "engine/compute/cuda/backend.h"
+#include "engine/inference/repack_cache/repack_cache.h"
 #include "net/client.h"
 #include "net/http/url.h"
 #include "net/server.h"
@@ -114,6 +115,17 @@ model_catalog::ModelCatalogOptions catalog_options(const PoolManagerOptions& opt
   return out;
 }
 
+std::filesystem::path repacked_dir(const PoolManagerOptions& options) {
+  const std::string& named = options.config.models.repacked_dir;
+  return named.empty() ? std::filesystem::absolute(options.state_directory) / "repacked" : std::filesystem::path(named);
+}
+
+engine::inference::repack_cache::RepackCache repack_cache(const PoolManagerOptions& options) {
+  const std::int64_t bytes_max = options.config.models.repacked_bytes_max;
+  return engine::inference::repack_cache::RepackCache(
+      {.directory = repacked_dir(options), .bytes_max = static_cast<std::uint64_t>(bytes_max)});
+}
+
 // Of what is left, three quarters stay for workers, the system and everybody else.
 std::int64_t staging_bytes(const config::Config& config) {
   if (config.pool_managerd.staging_bytes_max) return *config.pool_managerd.staging_bytes_max;
@@ -193,6 +205,7 @@ class PoolManager::Impl {
   gpu_inventory::Inventory inventory_;
   engines::EngineTable engines_;
   std::optional<engines::InstallsAtStart> installs_;
+  engine::inference::repack_cache::RepackCache repack_cache_;
   model_catalog::ModelCatalog catalog_;
   std::optional<provisioner::Provisioner> provisioner_;
   std::optional<PeerFiles> peer_files_;
@@ -227,6 +240,7 @@ PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventor
       boot_id_(base::uuid_v4(entropy_)),
       inventory_(std::move(inventory)),
       engines_(options_.config.pool_managerd.engines, options_.config.pool_managerd.provisioning),
+      repack_cache_(repack_cache(options_)),
       catalog_(catalog_options(options_, inventory_.read()),
                model_catalog::make_engine_inspector(
                    {.threads_count = static_cast<std::uint32_t>(worker_threads(options_.config)),
@@ -244,6 +258,13 @@ PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventor
   pulls.check = [this](const std::filesystem::path& model) { return catalog_.check(model); };
   pulls.on_published = [this](const std::filesystem::path& model, const std::string& digest) {
     catalog_.computed(model, digest);
+  };
+  // Packed weights can be made again; a model that has no room cannot be had otherwise.
+  repack_cache_.tidy();
+  pulls.on_removed = [this](const std::string& digest) { repack_cache_.forget_model(digest); };
+  pulls.make_room = [this](std::int64_t bytes) {
+    const auto wanted = static_cast<std::uint64_t>(bytes);
+    return repack_cache_.used_bytes() >= wanted && repack_cache_.free_up(wanted) >= wanted;
   };
   provisioner_.emplace(std::move(pulls));
   peer_files_.emplace(PeerFilesOptions{
@@ -300,6 +321,8 @@ base::Result<> PoolManager::Impl::open() {
   host.step_counters = config.pool_managerd.worker_step_counters;
   host.speculation = config.pool_managerd.worker_speculation;
   host.speculation_tokens = config.pool_managerd.worker_speculation_tokens;
+  host.repacked_dir = repacked_dir(options_);
+  host.repacked_bytes_max = config.models.repacked_bytes_max;
   host.log_level = config.log.level;
   workers_.emplace(
       std::move(host), loop_,

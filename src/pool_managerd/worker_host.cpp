@@ -94,6 +94,10 @@ std::vector<std::string> WorkerHost::arguments(const worker_lifecycle::Spawn& c)
                                std::to_string(options_.threads_count),
                                "--prefill-chunk",
                                std::to_string(c.model.prefill_chunk)};
+  if (options_.repacked_bytes_max > 0) {
+    out.insert(out.end(), {"--repacked-dir", options_.repacked_dir.string(), "--repacked-bytes-max",
+                           std::to_string(options_.repacked_bytes_max)});
+  }
   if (c.model.digest) {
     out.insert(out.end(), {"--model-digest", c.model.digest->digest, "--model-stamp", c.model.digest->stamp});
   }

@@ -32,6 +32,8 @@ struct WorkerHostOptions {
   bool step_counters = false;
   std::string speculation = "off";
   std::int64_t speculation_tokens = 8;
+  std::filesystem::path repacked_dir;  // where workers keep weights as the CPU device packs them
+  std::int64_t repacked_bytes_max = 0;
   std::string log_level = "info";
 };
 

@@ -23,6 +23,7 @@
 #include "wire/pool.h"
 #include "worker/http_api.h"
 #include "worker/loading/digest_beside_load.h"
+#include "worker/loading/packed_weights.h"
 #include "worker/loading/ready_report.h"
 #include "worker/self_test.h"
 #include "worker/step_gate/step_gate.h"
@@ -65,12 +66,19 @@ class KvLog final : public engine::inference::kv_cache::KvObserver {
 // The images of a request, and the ids of a prompt that fills the longest context.
 constexpr std::size_t kRequestBytesMax = wire::kImagesBytesMax + (16 << 20);
 
+// Before the hex digits of a model's digest.
+constexpr std::string_view kSha256 = "sha256:";
+
+// A GPU's step of all its rows is shorter; here it takes as long as the model is large, and a cancel waits for its end.
+constexpr double kCpuStepSecondsMax = 0.25;
+
 // How long a word about the load may take; the next one says more.
 constexpr std::int64_t kProgressTimeoutMs = 5'000;
 
 // Everything that exists before the first request, in the order it is made.
 struct Loaded {
   engine::inference::devices::OpenDevices devices;
+  std::optional<engine::inference::repack_cache::RepackCache> repack_cache;  // none: weights are not kept
   std::unique_ptr<engine::inference::Engine> engine;
   std::unique_ptr<engine::inference::Engine> draft;  // null: nobody writes ahead
   std::optional<text::Tokenizer> tokenizer;
@@ -136,7 +144,9 @@ void note_memory(const Loaded& loaded) {
                    {"vram_bytes", static_cast<std::int64_t>(sum)},
                    {"weights_bytes", static_cast<std::int64_t>(weights)},
                    {"kv_bytes", static_cast<std::int64_t>(kv)},
-                   {"widened_bytes", static_cast<std::int64_t>(widened)}});
+                   {"widened_bytes", static_cast<std::int64_t>(widened)},
+                   {"weights_were_kept", engine.facts().weights_were_kept},
+                   {"weights_not_kept_why", engine.facts().weights_not_kept_why}});
 }
 
 std::uint32_t proposals_max(const Options& o) {
@@ -186,6 +196,7 @@ base::Result<Loaded> load(const Options& o, net::Client& client) {
   loaded.devices = TRY(open_devices(o));
   base::log_event(LogLevel::kInfo, "model_load_start", {}, "Loading the model.",
                   {{"model", o.model}, {"gpu_id", o.gpu_device}});
+  loaded.repack_cache = loading::repack_cache_of(o.repacked_dir, o.repacked_bytes_max);
   auto digest = TRY(loading::DigestBesideLoad::start(o.model, {.digest = o.model_digest, .stamp = o.model_stamp}));
   const engine::inference::EngineOptions options{
       .context_tokens = static_cast<std::uint32_t>(o.context_tokens),
@@ -198,13 +209,15 @@ base::Result<Loaded> load(const Options& o, net::Client& client) {
       .kv_tokens_max = static_cast<std::uint64_t>(o.kv_tokens_max),
       .frame_patches_max = 0,
       .image_rows_max = static_cast<std::uint32_t>(o.image_tokens_max),
-      .draws = true};
+      .draws = true,
+      .repack_cache = loaded.repack_cache ? &*loaded.repack_cache : nullptr,
+      .model_digest = digest.known()};
   const auto report = [&](unsigned percent) { say_progress(client, o, percent); };
   loaded.engine = TRY(engine::inference::Engine::load(o.model, options, loaded.devices.of_engine(), report));
   for (const auto& record : loaded.engine->facts().oom) KvLog::log_oom(record);
   loaded.tokenizer = TRY(text::Tokenizer::create(TRY(engine::io::tokenizer_json::read_tokenizer(o.model))));
   loaded.draft = TRY(load_draft(o, loaded));
-  loaded.model_digest = "sha256:" + TRY(digest.finish());
+  loaded.model_digest = std::string(kSha256) + TRY(digest.finish());
   loaded.model_stamp = digest.stamp();
   note_memory(loaded);
   return loaded;
@@ -282,8 +295,13 @@ double seconds() { return std::chrono::duration<double>(std::chrono::steady_cloc
 
 engine::inference::ContinuousBatchOptions batch_options(const Options& o, base::Entropy& entropy) {
   engine::inference::ContinuousBatchOptions options{.cache_ttl_ms = o.prefix_cache_ttl_ms};
+  const bool on_cpu = engine::inference::devices::names_cpu(o.gpu_device);
   options.speculation.proposals_max = proposals_max(o);
-  options.speculation.spent = engine::inference::devices::names_cpu(o.gpu_device) ? cpu_seconds : seconds;
+  options.speculation.spent = on_cpu ? cpu_seconds : seconds;
+  if (on_cpu) {
+    options.step_seconds_max = kCpuStepSecondsMax;
+    options.seconds = seconds;
+  }
   if (o.prefix_cache_ttl_ms == 0) return options;
   options.cache_salt.resize(32);
   entropy.fill(options.cache_salt);
@@ -335,7 +353,10 @@ base::Result<> serve(const Options& o, Loaded& loaded, Network& network) {
   const std::unique_ptr<StepGate> gate = TRY(step_gate());
   const std::string method = speculation_method(o, *loaded.engine);
   engine::inference::ContinuousBatchOptions batch = batch_options(o, entropy);
-  if (gate) batch.speculation.proposals_max = 0;  // to a test a step is a token
+  if (gate) {
+    batch.speculation.proposals_max = 0;  // to a test a step is a token
+    batch.step_seconds_max = 0;           // and as long as it is without a clock
+  }
   EngineLoop loop(*loaded.engine,
                   {.batch = std::move(batch),
                    .draft = loaded.draft.get(),
@@ -389,6 +410,7 @@ base::Result<> serve(const Options& o, Loaded& loaded, Network& network) {
   base::log_event(LogLevel::kInfo, "ready", {}, "The worker serves.", {{"worker_id", o.worker_id}, {"uri", uri}});
   base::announce(base::Announce::kOut, fmt::format(R"({{"event":"listening","bind":"{}"}})", server.url().substr(7)));
 
+  loading::WeightKeeper keeper(*loaded.engine, loaded.repack_cache, loaded.model_digest.substr(kSha256.size()));
   base::wait_for_stop_signal();
   base::log_event(LogLevel::kInfo, "shutdown", {}, "The worker stops.", {{"worker_id", o.worker_id}});
   loop.stop(o.shutdown_grace_ms);

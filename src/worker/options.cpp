@@ -105,7 +105,8 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   app.add_option("--inference-timeout-sec", o.inference_timeout_s, "Longest run of one job")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--prefill-chunk", o.prefill_chunk, "Rows of one step; never changes an answer")
+  app.add_option("--prefill-chunk", o.prefill_chunk,
+                 "Most rows of one step; a CPU gets as many as fit a quarter of a second. Never changes an answer")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{4096}))
       ->capture_default_str();
   app.add_option("--shutdown-grace-ms", o.shutdown_grace_ms, "Time running jobs get at shutdown")
@@ -118,6 +119,13 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   app.add_flag("--step-counters", o.step_counters,
                "GPUs: count kernel launches and time steps, for GET /metrics; off costs nothing");
   app.add_option("--self-test-dir", o.self_test_dir, "Directory of recorded self-test hashes");
+  app.add_option("--repacked-dir", o.repacked_dir,
+                 "Directory that keeps weights as the CPU device packs them, so that the next start need not pack them")
+      ->check(absolute);
+  app.add_option("--repacked-bytes-max", o.repacked_bytes_max,
+                 "Most bytes in that directory; the least recently used go first; 0 keeps none")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option("--log-level", o.log_level, "Least level logged")
       ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}))
       ->capture_default_str();

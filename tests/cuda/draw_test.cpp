@@ -2,7 +2,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "draw_support.h"
+#include "engine/compute/cpu/backend.h"
 #include "engine/compute/cuda/emulation/driver.h"
 #include "engine/inference/continuous_batch.h"
 
@@ -16,18 +19,18 @@ using engine::plan::RowDrawn;
 using engine::sampling::Sampler;
 using engine::sampling::SamplingParams;
 
-// OC-CORE-1033: one device, one host, one answer, in any company and whatever the order of a device's threads.
-TEST(Draw, IsTheHostsWhateverIsAskedFor) {
+using MakeBackend = std::function<std::unique_ptr<engine::plan::Backend>()>;
+
+void expect_the_hosts_draws(const MakeBackend& make, const MakeBackend& make_other) {
   std::uint32_t seed = 20;
   for (const std::uint32_t width : {1u, 2u, 31u, 33u, 257u, 2047u, 2048u, 2049u, 6001u}) {
     std::mt19937 random(++seed);
     SCOPED_TRACE(fmt::format("width {} seed {}", width, seed));
-    DrawMachine machine(make_backend({}), 70, width), alone(make_backend({}), 1, width),
-        backwards(make_backend({.backwards = true}), 70, width);
+    DrawMachine machine(make(), 70, width), alone(make(), 1, width), another(make_other(), 70, width);
     for (const std::size_t batch : {1u, 2u, 7u, 64u, 70u}) {
       std::vector<DrawRequest> requests;
       for (std::size_t i = 0; i < batch; ++i) requests.push_back(random_draw(random, width));
-      const auto drawn = machine.draw(requests), other = backwards.draw(requests);
+      const auto drawn = machine.draw(requests), other = another.draw(requests);
       for (std::size_t i = 0; i < batch; ++i) {
         SCOPED_TRACE(fmt::format("batch {} draw {}", batch, i));
         expect_host(requests[i], drawn[i]);
@@ -38,11 +41,10 @@ TEST(Draw, IsTheHostsWhateverIsAskedFor) {
   }
 }
 
-// As many entries as vocabularies have, nearly all of them candidates; and as models spread them.
-TEST(Draw, IsTheHostsForTheLargestVocabularies) {
+void expect_the_hosts_draws_of_large_vocabularies(std::unique_ptr<engine::plan::Backend> backend) {
   constexpr std::uint32_t kWidth = 262'144;
   std::mt19937 random(5);
-  DrawMachine machine(make_backend({}), 3, kWidth);
+  DrawMachine machine(std::move(backend), 3, kWidth);
   std::vector<DrawRequest> requests(3);
   for (DrawRequest& r : requests) r.logits.resize(kWidth);
   for (std::uint32_t i = 0; i < kWidth; ++i) {
@@ -56,6 +58,33 @@ TEST(Draw, IsTheHostsForTheLargestVocabularies) {
   const auto drawn = machine.draw(requests);
   for (std::size_t i = 0; i < requests.size(); ++i) expect_host(requests[i], drawn[i]);
 }
+
+// OC-CORE-1033: one device, one host, one answer, in any company and whatever the order of a device's threads.
+TEST(Draw, IsTheHostsWhateverIsAskedFor) {
+  expect_the_hosts_draws([] { return make_backend({}); }, [] { return make_backend({.backwards = true}); });
+}
+
+// As many entries as vocabularies have, nearly all of them candidates; and as models spread them.
+TEST(Draw, IsTheHostsForTheLargestVocabularies) { expect_the_hosts_draws_of_large_vocabularies(make_backend({})); }
+
+// OC-CORE-1033: the CPU device draws on its threads, in whichever instruction set.
+class CpuDraw : public ::testing::TestWithParam<const char*> {
+ protected:
+  static std::unique_ptr<engine::plan::Backend> cpu(std::uint32_t threads_count) {
+    return engine::compute::cpu::make_cpu_backend(
+               {.threads_count = threads_count, .memory_budget_bytes = 1ULL << 30, .isa = GetParam()})
+        .value();
+  }
+  void SetUp() override {
+    if (!processor_has(GetParam())) GTEST_SKIP() << "this processor lacks " << GetParam();
+  }
+};
+INSTANTIATE_TEST_SUITE_P(EveryInstructionSet, CpuDraw, ::testing::Values("avx2", "avxvnni", "avx512"));
+
+TEST_P(CpuDraw, IsTheHostsWhateverIsAskedFor) {
+  expect_the_hosts_draws([] { return cpu(3); }, [] { return cpu(1); });
+}
+TEST_P(CpuDraw, IsTheHostsForTheLargestVocabularies) { expect_the_hosts_draws_of_large_vocabularies(cpu(2)); }
 
 // What a device does not know is the host's, and so are more edits than were planned for; the largest needs no cuts.
 TEST(Draw, TheDeviceDrawsWhatCutsTheEndOfTheOrder) {

@@ -41,6 +41,8 @@ ContinuousBatch::ContinuousBatch(Engine& engine, const ContinuousBatchOptions& o
   if (can_propose && options.speculation.proposals_max > 0)
     speculator_ = std::make_unique<speculation::Speculator>(options.speculation, engine.facts().slots);
   drawn_.reserve(engine.facts().slots);
+  if (options.step_seconds_max > 0 && !engine.wants_whole_sequences())
+    pace_.emplace(options.step_seconds_max, engine.facts().rows_max);
 }
 
 Result<> ContinuousBatch::add(const SequenceRequest& request) {
@@ -82,7 +84,14 @@ void ContinuousBatch::fork(SequenceId parent, SequenceId child) {
 Result<bool> ContinuousBatch::step(std::int64_t now_ms, const LogitsSink& sink, const DrawSinks& draws) {
   in_step_.clear();
   size_cache();
+  if (pace_) scheduler_.limit_rows(pace_->rows());
+  const double began = pace_ ? options_.seconds() : 0;
   const Result<StepOutput> output = run(scheduler_.plan(now_ms), draws);
+  if (pace_ && output) {
+    std::size_t rows = 0;
+    for (const SlotRows& request : rows_) rows += request.tokens.size();
+    pace_->ran(static_cast<std::uint32_t>(rows), options_.seconds() - began);
+  }
   if (!output) {
     scheduler_.failed();
     return base::fail(output.error());

@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "base/token_id.h"
 #include "engine/inference/engine.h"
+#include "engine/inference/scheduling/pace.h"
 #include "engine/inference/scheduling/scheduler.h"
 #include "engine/inference/speculation/speculator.h"
 
@@ -22,6 +23,10 @@ using scheduling::SequenceId;
 
 struct ContinuousBatchOptions {
   std::uint32_t prefill_chunk = 0;  // most rows a sequence gets in a step; 0 = all the engine's
+  // What a step of prompts' rows may take, which is what a cancel and a job that comes wait for; steps get as many rows as
+  // fit, by what earlier ones took on this clock. 0: no limit but prefill_chunk. Never changes a result.
+  double step_seconds_max = 0;
+  std::function<double()> seconds{};  // REQUIRES one with a limit
   // Begins the keys of cached pages, random per process: who reads memory dumps learns no prompt by guessing. Empty:
   // pages are not cached.
   std::vector<std::byte> cache_salt;
@@ -109,6 +114,7 @@ class ContinuousBatch {
   std::map<SequenceId, SequenceImages> images_;          // of the sequences that have some
   bool may_grow_;                                        // the cache, as far as is known
   std::unique_ptr<speculation::Speculator> speculator_;  // null: nothing is proposed
+  std::optional<scheduling::Pace> pace_;                 // none: steps have no limit of time
   std::vector<SlotRows> rows_;
   std::vector<SequenceId> in_step_;
   std::vector<bool> drawn_;  // of rows_: the device draws from it

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -49,11 +50,15 @@ struct EngineFacts {
   std::string numerics;                // "cpu-1"; over two devices "cpu-1/tp2"
   std::string implementation;          // "avx2", "avx512"
   std::vector<memory::OomRecord> oom;  // what was given up to fit the device, in order
+  // Where the weights of the devices came from: packed ones that were kept, or the model's files and why.
+  bool weights_were_kept = false;
+  std::string weights_not_kept_why;
   // All a slot holds lies in pages: full pages may serve other sequences, and a slot goes back by any number of rows.
   bool paged = false;
   bool has_windows = false;      // some layers see only the last positions of a context as loaded
   bool whole_sequences = false;  // all rows of a sequence must be in one step
   bool draws = false;            // rows can be drawn from where they are computed: only what is drawn travels
+  bool draws_at_once = false;    // and what was drawn is known before StepHooks::meanwhile is asked
 };
 
 // A sequence that begins in a slot.
@@ -154,6 +159,13 @@ class Engine {
   std::vector<std::uint64_t> memory_used_bytes() const { return parts_.memory_used_bytes(); }
   // Whether all it holds still lies where it was put. For between steps. Errors: Backend::check_residency.
   base::Result<> check_residency() { return parts_.check_residency(); }
+
+  // Keeps the packed weights of every device for later loads of the model with this digest, unless they are kept already.
+  // Beside the steps, from one other thread; ends soon once `stop` is asked for. Errors: those of RepackCache::keep().
+  base::Result<repack_cache::Kept> keep_weights(const repack_cache::RepackCache& cache, const std::string& model_digest,
+                                                const std::stop_token& stop) const {
+    return parts_.keep_weights(cache, model_digest, stop);
+  }
 
   // Looks on at every step from now on; null for nobody. It outlives the engine or is taken away first.
   void observe(InstructionObserver* observer) { observer_ = observer; }

@@ -86,7 +86,7 @@ Result<std::unique_ptr<Engine>> Engine::load(LoadPlan load, const EngineOptions&
   std::unique_ptr<Engine> engine(new Engine(load.devices));
   ModelParts& parts = engine->parts_;
   Quarters quarters(progress);
-  TRY(parts.upload_weights(load, [&](unsigned percent) { quarters.reach(percent); }));
+  TRY(parts.upload_weights(load, options, [&](unsigned percent) { quarters.reach(percent); }));
   for (Result<> taken = parts.take_step_memory(load); !taken; taken = parts.take_step_memory(load))
     TRY(make_smaller(taken.error(), options, load));
   engine->describe(load, options);
@@ -109,6 +109,7 @@ void Engine::describe(const LoadPlan& load, const EngineOptions& options) {
   const models::ModelConfig& config = model.config;
   const PartPlan& part = load.parts[0];
   const StepLimits& limits = part.limits;
+  const auto& sampler = parts_.memory(0).device_sampler;
   prefill_chunk_ = std::min(load.shape.prefill_chunk, limits.rows_max);
   facts_ = {.architecture = config.architecture,
             .name = config.name,
@@ -137,10 +138,13 @@ void Engine::describe(const LoadPlan& load, const EngineOptions& options) {
             .numerics = parallel::numerics_of(load.devices),
             .implementation = std::string(parts_[0].backend->implementation()),
             .oom = load.oom,
+            .weights_were_kept = parts_.not_kept_why().empty(),
+            .weights_not_kept_why = parts_.not_kept_why(),
             .paged = is_paged(model),
             .has_windows = has_windows(parts_.kv().tables()),
             .whole_sequences = config.wants_whole_sequences(),
-            .draws = parts_.memory(0).device_sampler != nullptr};
+            .draws = sampler != nullptr,
+            .draws_at_once = sampler != nullptr && sampler->draws_at_once()};
 }
 
 }  // namespace llorch::engine::inference

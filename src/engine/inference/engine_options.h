@@ -3,9 +3,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 
 #include "base/token_id.h"
 #include "engine/inference/memory/oom_ladder.h"
+#include "engine/inference/repack_cache/repack_cache.h"
 #include "engine/plan/dtype.h"
 
 namespace llorch::engine::inference {
@@ -33,6 +35,10 @@ struct EngineOptions {
   std::uint32_t image_rows_max = 4096;  // of a request, at most the context; each costs memory in every slot. 0: none
   std::optional<base::TokenId> image_token;  // stands for a row of an image, instead of what the files say
   bool draws = false;  // steps may draw on the device (StepHooks::draw), which takes some of its memory
+  // Where weights that were packed before are looked for; null: nowhere. `model_digest`: of the files as they are now, 64
+  // hex digits; empty: not known, so nothing is looked for.
+  const repack_cache::RepackCache* repack_cache = nullptr;
+  std::string model_digest;
 };
 
 }  // namespace llorch::engine::inference

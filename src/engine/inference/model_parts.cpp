@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <mutex>
 
+#include "base/build_id.h"
+
 namespace llorch::engine::inference {
 
 using namespace plan;
+using base::ErrorCode;
 using base::Result;
 
 namespace {
@@ -36,16 +39,23 @@ ModelParts::ModelParts(const parallel::Devices& devices)
 }
 
 // Every device takes its part at the same time; what the slowest one has reached is reached.
-Result<> ModelParts::upload_weights(const LoadPlan& load, const LoadProgress& reach) {
+Result<> ModelParts::upload_weights(const LoadPlan& load, const EngineOptions& options,
+                                    const LoadProgress& reach) {
   std::mutex mutex;
   std::vector<unsigned> percents(parts_.size());  // guarded by it
+  std::vector<std::string> not_kept_whys(parts_.size());
   threads_->run([&](std::uint32_t rank) {
     const auto report = [&](std::uint64_t done, std::uint64_t total) {
       const std::scoped_lock lock(mutex);
       percents[rank] = static_cast<unsigned>(done * 99 / total);  // 100 is for when steps can run
       reach(*std::ranges::min_element(percents));
     };
-    auto weights = memory::WeightStore::upload(load.models[rank].tensors, *parts_[rank].backend, report);
+    const std::span<const models::BoundTensor> tensors = load.models[rank].tensors;
+    auto weights = kept_weights(tensors, options, rank, report);
+    if (!weights && weights.error().code != ErrorCode::kOutOfDeviceMemory) {
+      not_kept_whys[rank] = weights.error().message;
+      weights = memory::WeightStore::upload(tensors, *parts_[rank].backend, report);
+    }
     if (!weights) {
       parts_[rank].outcome = base::fail(std::move(weights).error());
       return;
@@ -54,7 +64,62 @@ Result<> ModelParts::upload_weights(const LoadPlan& load, const LoadProgress& re
     parts_[rank].outcome = {};
   });
   for (std::uint32_t rank = 0; rank < parts_.size(); ++rank) TRY(outcome_of(rank));
+  const auto why = std::ranges::find_if(not_kept_whys, [](const std::string& text) { return !text.empty(); });
+  not_kept_why_ = why == not_kept_whys.end() ? "" : *why;
   return {};
+}
+
+// The weights of a device as they were packed by an earlier load. Errors: why there are none.
+Result<memory::WeightStore> ModelParts::kept_weights(std::span<const models::BoundTensor> tensors,
+                                                 const EngineOptions& options, std::uint32_t rank,
+                                                 const UploadProgress& progress) const {
+  Backend& backend = *parts_[rank].backend;
+  const auto none = [](std::string why) { return base::fail(ErrorCode::kModelNotFound, std::move(why)); };
+  if (options.repack_cache == nullptr || backend.packed_layout().empty()) return none("no packed weights are kept");
+  if (!options.projector.empty()) return none("packed weights are not kept of models with a separate projector");
+  if (options.model_digest.empty()) return none("the digest of the model was not known before the load");
+  repack_cache::RepackKey key = repack_key(rank, options.model_digest);
+  for (const models::BoundTensor& tensor : tensors) {
+    const StoredTensor source = tensor.as_source();
+    TRY(backend.check_weight(source));
+    key.tensors.push_back({.name = std::string(source.name),
+                           .view = {.dtype = source.dtype, .rank = source.rank, .shape = source.shape},
+                           .packed_bytes = backend.packed_weight_bytes(source)});
+  }
+  auto source = options.repack_cache->find(key);
+  if (source && *source == nullptr) return none("no packed weights of this model and build are kept yet");
+  auto weights = !source ? Result<memory::WeightStore>(base::fail(std::move(source).error()))
+                         : memory::WeightStore::upload_packed(tensors, **source, backend, progress);
+  if (!weights && weights.error().code != ErrorCode::kOutOfDeviceMemory) options.repack_cache->discard(key);
+  return weights;
+}
+
+repack_cache::RepackKey ModelParts::repack_key(std::uint32_t rank, const std::string& model_digest) const {
+  return {.model_digest = model_digest,
+          .build = base::build_id(),
+          .layout = std::string(parts_[rank].backend->packed_layout()),
+          .rank = rank,
+          .ranks = static_cast<std::uint32_t>(parts_.size()),
+          .tensors = {}};
+}
+
+Result<repack_cache::Kept> ModelParts::keep_weights(const repack_cache::RepackCache& cache, const std::string& model_digest,
+                                                const std::stop_token& stop) const {
+  repack_cache::Kept kept{.bytes = 0, .already = true};
+  for (std::uint32_t rank = 0; rank < parts_.size(); ++rank) {
+    const Backend& backend = *parts_[rank].backend;
+    if (backend.packed_layout().empty()) continue;
+    repack_cache::RepackKey key = repack_key(rank, model_digest);
+    std::vector<std::span<const std::byte>> weights;
+    for (const memory::DeviceWeight& weight : parts_[rank].weights.all()) {
+      weights.push_back(backend.packed_bytes(weight.ptr));
+      key.tensors.push_back({.name = weight.name, .view = weight.view, .packed_bytes = weights.back().size()});
+    }
+    const repack_cache::Kept of_rank = TRY(cache.keep(key, weights, stop));
+    kept.bytes += of_rank.bytes;
+    kept.already = kept.already && of_rank.already;
+  }
+  return kept;
 }
 
 Result<> ModelParts::take_step_memory(const LoadPlan& load) {

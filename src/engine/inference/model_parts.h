@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
+#include <stop_token>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -17,6 +20,7 @@
 #include "engine/inference/output_rows.h"
 #include "engine/inference/parallel/rank_threads.h"
 #include "engine/inference/prepared_plan.h"
+#include "engine/inference/repack_cache/repack_cache.h"
 #include "engine/inference/vision/image_encoder.h"
 
 namespace llorch::engine::inference {
@@ -74,7 +78,12 @@ class ModelParts {
   explicit ModelParts(const parallel::Devices& devices);
 
   // Every device takes its part at the same time; what the slowest one has reached is reached. Errors: the backends'.
-  base::Result<> upload_weights(const LoadPlan& load, const LoadProgress& reach);
+  base::Result<> upload_weights(const LoadPlan& load, const EngineOptions& options, const LoadProgress& reach);
+  // Why the weights came from the model's files and not as they were packed before; empty: they did not.
+  const std::string& not_kept_why() const { return not_kept_why_; }
+  // As Engine::keep_weights().
+  base::Result<repack_cache::Kept> keep_weights(const repack_cache::RepackCache& cache, const std::string& model_digest,
+                                                const std::stop_token& stop) const;
   // Taken on all devices or on none. Errors: OUT_OF_DEVICE_MEMORY; those of PreparedPlan::make.
   base::Result<> take_step_memory(const LoadPlan& load);
   // Takes the models of the plan, which is over.
@@ -104,6 +113,10 @@ class ModelParts {
     std::unique_ptr<plan::Collective, ReleaseSums> sums;  // of several devices; the room it has reserved is owned
     std::vector<PartMemory> ranks;
   };
+  base::Result<memory::WeightStore> kept_weights(std::span<const models::BoundTensor> tensors,
+                                                 const EngineOptions& options, std::uint32_t rank,
+                                                 const plan::UploadProgress& progress) const;
+  repack_cache::RepackKey repack_key(std::uint32_t rank, const std::string& model_digest) const;
   base::Result<PartMemory> take_part_memory(const LoadPlan& load, const kv_cache::KvMemory& kv, std::uint32_t rank);
   base::Result<> prepare_plans(const LoadPlan& load, std::uint32_t rank, PartMemory& room);
   // What a device's last pass, upload or check came to, with its rank where there are several.
@@ -113,6 +126,7 @@ class ModelParts {
 
   plan::Collective* collective_ = nullptr;
   std::vector<ModelPart> parts_;
+  std::string not_kept_why_;
   StepMemory step_;
   std::atomic<std::uint32_t> failed_{0};  // rank that ended the last pass; one past the last: none
   std::unique_ptr<parallel::RankThreads> threads_;

@@ -70,6 +70,15 @@ struct StagingBytes {
   bool operator==(const StagingBytes&) const = default;
 };
 
+// Packed bytes of weights that were kept, in the order of the tensors. Thread rule: any number of threads at once.
+class PackedSource {
+ public:
+  static constexpr std::size_t kPieceBytes = 256u << 10;  // the last piece of a tensor may be shorter
+  virtual ~PackedSource() = default;
+  // The `piece`-th piece of a tensor, as it was kept. Errors: IO_ERROR, CORRUPT_FILE.
+  virtual base::Result<> read(std::size_t tensor, std::size_t piece, std::span<std::byte> out) const = 0;
+};
+
 // Bytes of stored tensors that have come as far as the device, and in all.
 using UploadProgress = std::function<void(std::uint64_t bytes_done, std::uint64_t bytes_total)>;
 
@@ -81,7 +90,7 @@ class Backend {
   virtual std::string_view device_class() const = 0;  // "cpu-x86", or GPU name and sm
   virtual std::string_view numerics() const = 0;      // "cpu-1"
   virtual std::string_view implementation()
-      const = 0;                                    // which kernels were chosen: "avx2", "avx512"; never changes a bit
+      const = 0;  // which kernels were chosen: "avx2", "avxvnni", "avx512"; never changes a bit
   virtual const AdapterTables& tables() const = 0;  // same object for the backend's life
   virtual StreamHandle stream() = 0;
 
@@ -117,6 +126,17 @@ class Backend {
     return weight;
   }
   virtual void release_weight(void* weight) noexcept = 0;
+
+  // Names how weights are packed where their packed bytes may be kept and given back; empty: they may not.
+  virtual std::string_view packed_layout() const { return {}; }
+  // What packed_weight_bytes() counted, of a weight. It lives as the weight does. REQUIRES: packed_layout() is not empty.
+  virtual std::span<const std::byte> packed_bytes(const void*) const { return {}; }
+  // As upload_weights(), from packed bytes of the same tensors in the same layout: no byte of the tensors is read.
+  // Errors: those of upload_weights() but for reading, those of `packed`. REQUIRES: packed_layout() is not empty.
+  virtual base::Result<> upload_packed(std::span<const StoredTensor>, const PackedSource&, std::span<void*>,
+                                       const UploadProgress&) {
+    return base::fail(base::ErrorCode::kInternal, "this device keeps no packed weights");
+  }
 
   // Plain copies, ordered with the stream; copy_to_host() returns when the bytes are there.
   virtual void copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept = 0;

@@ -56,6 +56,8 @@ class DeviceSampler {
   // Waits for the last draw() and nothing behind it: one for each of its draws, valid until the next.
   // Errors: CUDA_ERROR.
   virtual base::Result<std::span<const RowDrawn>> wait() = 0;
+  // Whether draw() returns when all is drawn: host work between the two gains nothing and makes what was drawn wait.
+  virtual bool draws_at_once() const { return false; }
 };
 
 }  // namespace llorch::engine::plan

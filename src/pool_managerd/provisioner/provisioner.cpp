@@ -232,6 +232,7 @@ base::Result<std::int64_t> Provisioner::remove(const std::string& digest) {
   fs::rename(directory, gone, ec);
   if (ec) return base::fail(base::io_error("cannot remove", directory, ec.value()));
   fs::remove_all(gone, ec);
+  if (options_.on_removed) options_.on_removed(digest);
   return bytes;
 }
 
@@ -395,15 +396,17 @@ base::Result<Provisioner::Fetched> Provisioner::fetch(const PullPtr& pull, web::
   const std::vector<std::string> names = part_names(out.artifact);
   for (std::size_t i = 0; i < names.size(); ++i) {
     const auto& file = out.artifact.files[i];
-    out.parts.push_back(TRY(download::download(web,
-                                               {.request = file.request,
-                                                .stem = partial() / names[i],
-                                                .sha256 = file.sha256,
-                                                .size_bytes = file.size_bytes,
-                                                .connections = options_.connections},
-                                               pull->stop, [&](std::int64_t done, std::int64_t size) {
-                                                 on_bytes(pull, before + done, std::max(total, size));
-                                               })));
+    out.parts.push_back(TRY(with_room(options_.make_room, [&] {
+      return download::download(web,
+                                {.request = file.request,
+                                 .stem = partial() / names[i],
+                                 .sha256 = file.sha256,
+                                 .size_bytes = file.size_bytes,
+                                 .connections = options_.connections},
+                                pull->stop, [&](std::int64_t done, std::int64_t size) {
+                                  on_bytes(pull, before + done, std::max(total, size));
+                                });
+    })));
     before += out.parts.back().size_bytes();
   }
   return out;
@@ -416,7 +419,7 @@ base::Result<fs::path> Provisioner::stage(const PullPtr& pull, const Fetched& fe
   if (fetched.artifact.is_archive) {
     const fs::path archive = fetched.parts.front().data_path();
     const ArchiveMember member = TRY(member_of(archive, fetched.artifact.member));
-    TRY(check_room(directory, member.size_bytes));
+    TRY(with_room(options_.make_room, [&] { return check_room(directory, member.size_bytes); }));
     TRY(unpack_member(archive, member, directory / sources::safe_file_name(member.name), pull->stop));
   } else {
     for (std::size_t i = 0; i < files.size(); ++i) {

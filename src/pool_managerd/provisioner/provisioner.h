@@ -17,6 +17,7 @@
 #include "base/id.h"
 #include "config/config.h"
 #include "pool_managerd/provisioner/download/part_file.h"
+#include "pool_managerd/provisioner/room.h"
 #include "pool_managerd/provisioner/sources/locate.h"
 #include "wire/catalog.h"
 
@@ -32,6 +33,9 @@ struct ProvisionerOptions {
   std::function<base::Result<>(const std::filesystem::path& model)> check;
   // A model has been published, with the digest that its bytes had. May be null.
   std::function<void(const std::filesystem::path& model, const std::string& digest)> on_published;
+  // A model has been removed. May be null.
+  std::function<void(const std::string& digest)> on_removed;
+  MakeRoom make_room;  // for a model that the disk has no room for; any thread calls it. May be null.
 };
 // With the secrets that `config` names files for. Errors: CONFIG_INVALID, IO_ERROR.
 base::Result<ProvisionerOptions> provisioner_options(const config::Config& config);

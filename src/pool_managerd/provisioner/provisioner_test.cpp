@@ -14,6 +14,7 @@
 #include "base/sha256.h"
 #include "pool_managerd/provisioner/archive.h"
 #include "pool_managerd/provisioner/download/part_file.h"
+#include "pool_managerd/provisioner/room.h"
 #include "pool_managerd/provisioner/sources/source.h"
 #include "pool_managerd/provisioner/web/egress.h"
 
@@ -219,6 +220,37 @@ TEST_F(Directory, AFileThatNoDiskHolds) {
     ASSERT_FALSE(file);
     EXPECT_EQ(file.error().code, ErrorCode::kInsufficientDisk);
   }
+}
+
+TEST(Room, IsMadeOnceAndOnlyWhereTheDiskLacksIt) {
+  const auto full = [](std::int64_t available) {
+    return base::Error{ErrorCode::kInsufficientDisk, "full", {}}
+        .with("required_bytes", std::int64_t{100})
+        .with("available_bytes", available);
+  };
+  std::vector<std::int64_t> asked;
+  int tries = 0;
+  const auto room = [&](bool gives) {
+    return MakeRoom([&asked, gives](std::int64_t bytes) {
+      asked.push_back(bytes);
+      return gives;
+    });
+  };
+  const auto fails_once = [&](base::Error error) {
+    return [&tries, error]() -> base::Result<int> {
+      if (tries++ == 0) return base::fail(error);
+      return 7;
+    };
+  };
+  EXPECT_EQ(with_room(room(true), fails_once(full(40))).value(), 7);
+  EXPECT_EQ(asked, std::vector<std::int64_t>{60});
+  tries = 0;
+  EXPECT_FALSE(with_room(room(false), fails_once(full(40))));
+  EXPECT_EQ(tries, 1);
+  tries = 0, asked.clear();
+  EXPECT_FALSE(with_room(room(true), fails_once({ErrorCode::kIoError, "broken", {}})));
+  EXPECT_FALSE(with_room(MakeRoom{}, [&]() -> base::Result<int> { return base::fail(full(40)); }));
+  EXPECT_TRUE(asked.empty());
 }
 
 // ---- archives ----

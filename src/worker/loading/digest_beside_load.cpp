@@ -28,6 +28,7 @@ Result<DigestBesideLoad> DigestBesideLoad::start(const std::filesystem::path& mo
   DigestBesideLoad out(model, TRY(engine::io::model_stamp(model)));
   if (known.stamp == out.stamp_) {
     std::promise<Result<std::string>> told;
+    out.known_ = known.digest;
     told.set_value(std::move(known.digest));
     out.digest_ = told.get_future();
   } else {

@@ -24,6 +24,8 @@ class DigestBesideLoad {
   // for the thread. Errors: those of engine::io::model_digest and model_stamp; IO_ERROR if a file changed since
   // start().
   base::Result<std::string> finish();
+  // The digest if start() was told it, and until finish(), which confirms it; else empty.
+  const std::string& known() const { return known_; }
   // The stamp of the files that the digest was computed of.
   const std::string& stamp() const { return stamp_; }
 
@@ -32,6 +34,7 @@ class DigestBesideLoad {
 
   std::filesystem::path model_;
   std::string stamp_;
+  std::string known_;
   std::stop_source stop_;
   std::future<base::Result<std::string>> digest_;  // its destructor waits
 };

@@ -13,7 +13,7 @@ namespace llorch::engine::compute::cpu {
 struct CpuBackendOptions {
   std::uint32_t threads_count = 1;        // >= 1, the calling thread included
   std::uint64_t memory_budget_bytes = 0;  // plays the part of VRAM: allocations past it are refused
-  std::string isa;                        // "avx2", "avx512"; "" = $LLORCH_ISA, else the best the processor has
+  std::string isa;  // "avx2", "avxvnni", "avx512"; "" = $LLORCH_ISA, else the best the processor has
 };
 
 // The instruction set of a backend whose options and environment name none. Errors: GPU_UNAVAILABLE, which says what the

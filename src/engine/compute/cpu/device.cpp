@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -14,6 +15,7 @@
 #include "base/assert.h"
 #include "engine/compute/cpu/adapters/tables.h"
 #include "engine/compute/cpu/backend.h"
+#include "engine/compute/cpu/sampler/cpu_sampler.h"
 #include "engine/compute/stored_weight.h"
 
 namespace llorch::engine::compute::cpu {
@@ -33,15 +35,33 @@ constexpr std::uint64_t kHugePageBytes = 2u << 20;
 // Of stored rows that are packed at a time: they stay in the cache of the processor that reads them.
 constexpr std::size_t kReadBytes = 512u << 10;
 
-// Every page there from the start, zeroed: the process never grows beyond what was counted, and what the system does not
-// have fails a load instead of killing whoever touches it first. Kernels before 5.14 cannot be asked; there, touching does.
-bool make_resident(std::byte* memory, std::uint64_t bytes) {
+// Memory that one thread makes resident at a time.
+constexpr std::uint64_t kResidentBytes = 8u << 20;
+
+// Every page there, zeroed. Kernels before 5.14 cannot be asked; there, touching does.
+bool populate(std::byte* memory, std::uint64_t bytes) {
   if (::madvise(memory, bytes, MADV_POPULATE_WRITE) == 0) return true;
   if (errno != EINVAL) return false;
   const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   for (std::uint64_t at = 0; at < bytes; at += page_bytes)
     *static_cast<volatile std::byte*>(memory + at) = std::byte{0};
   return true;
+}
+
+// A weight without its contents, in memory for them.
+std::unique_ptr<CpuWeight> weight_in(const StoredTensor& tensor, std::byte* memory, std::uint64_t bytes) {
+  auto weight = std::make_unique<CpuWeight>();
+  weight->memory = memory;
+  weight->bytes = bytes;
+  if (is_vector(tensor)) {
+    weight->vector = reinterpret_cast<const float*>(memory);
+    return weight;
+  }
+  const MatrixShape shape = matrix_shape(tensor);
+  weight->matrix = packed_view(shape, memory);
+  weight->stack_count = stack_count(tensor);
+  weight->stack_stride_bytes = cpu::packed_bytes(shape);
+  return weight;
 }
 
 }  // namespace
@@ -69,6 +89,18 @@ Result<std::byte*> CpuBackend::allocate(std::uint64_t bytes, MemoryPurpose purpo
   return ptr;
 }
 
+// All of it there from the start: the process never grows beyond what was counted, and what the system does not have fails
+// a load instead of killing whoever touches it first. Zeroing pages takes as long as reading a cached file, so all
+// threads do it.
+bool CpuBackend::make_resident(std::byte* memory, std::uint64_t bytes) {
+  std::atomic<bool> resident = true;
+  pool_.run(static_cast<std::size_t>((bytes + kResidentBytes - 1) / kResidentBytes), 1, [&](Range range, std::size_t) {
+    const std::uint64_t begin = range.begin * kResidentBytes, end = std::min(bytes, range.end * kResidentBytes);
+    if (!populate(memory + begin, end - begin)) resident = false;
+  });
+  return resident;
+}
+
 void CpuBackend::release(std::byte* ptr) noexcept {
   if (ptr == nullptr) return;
   ::munmap(ptr, ledger_.remove(ptr).bytes);
@@ -82,26 +114,46 @@ Result<> CpuBackend::check_weight(const StoredTensor& tensor) const {
 
 std::uint64_t CpuBackend::packed_weight_bytes(const StoredTensor& tensor) const {
   if (is_vector(tensor)) return elements_of(tensor) * sizeof(float);
-  return packed_bytes(matrix_shape(tensor)) * stack_count(tensor);
+  return cpu::packed_bytes(matrix_shape(tensor)) * stack_count(tensor);
 }
 
 Result<> CpuBackend::upload_weights(std::span<const StoredTensor> tensors, std::span<void*> weights,
                                     const plan::UploadProgress& progress) {
+  return upload(tensors, weights, progress,
+                [&](std::size_t i, const CpuWeight& weight) { return pack(tensors[i], weight); });
+}
+
+Result<> CpuBackend::upload_packed(std::span<const StoredTensor> tensors, const plan::PackedSource& packed,
+                                   std::span<void*> weights, const plan::UploadProgress& progress) {
+  constexpr std::uint64_t kPiece = plan::PackedSource::kPieceBytes;
+  return upload(tensors, weights, progress, [&](std::size_t i, const CpuWeight& weight) {
+    return run_parts(static_cast<std::size_t>((weight.bytes + kPiece - 1) / kPiece), [&, i](Range pieces) -> Result<> {
+      for (std::size_t piece = pieces.begin; piece < pieces.end; ++piece) {
+        const std::uint64_t begin = piece * kPiece;
+        TRY(packed.read(i, piece, {weight.memory + begin, std::min(kPiece, weight.bytes - begin)}));
+      }
+      return {};
+    });
+  });
+}
+
+Result<> CpuBackend::upload(std::span<const StoredTensor> tensors, std::span<void*> weights,
+                            const plan::UploadProgress& progress, const FillWeight& fill) {
   std::ranges::fill(weights, nullptr);
   std::uint64_t bytes_total = 0, bytes_done = 0;
   for (const StoredTensor& tensor : tensors) {
     TRY(check_weight(tensor));
     bytes_total += stored_bytes(tensor);
   }
-  const auto upload = [&](const StoredTensor& tensor, void*& weight) -> Result<> {
-    std::byte* memory = TRY(allocate(packed_weight_bytes(tensor), MemoryPurpose::kWeights));
-    auto made = std::make_unique<CpuWeight>();
-    made->memory = memory;
-    weight = made.release();
-    return fill_weight(tensor, *static_cast<CpuWeight*>(weight));
+  const auto upload_one = [&](std::size_t i) -> Result<> {
+    const std::uint64_t bytes = packed_weight_bytes(tensors[i]);
+    std::byte* memory = TRY(allocate(bytes, MemoryPurpose::kWeights));
+    CpuWeight* weight = weight_in(tensors[i], memory, bytes).release();
+    weights[i] = weight;
+    return fill(i, *weight);
   };
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (Result<> uploaded = upload(tensors[i], weights[i]); !uploaded) {
+    if (Result<> uploaded = upload_one(i); !uploaded) {
       for (void* weight : weights) release_weight(weight);
       std::ranges::fill(weights, nullptr);
       return fail(named(tensors[i], std::move(uploaded).error()));
@@ -112,28 +164,27 @@ Result<> CpuBackend::upload_weights(std::span<const StoredTensor> tensors, std::
   return {};
 }
 
-Result<> CpuBackend::fill_weight(const StoredTensor& tensor, CpuWeight& weight) {
-  if (is_vector(tensor)) {
-    std::vector<std::byte> stored(stored_bytes(tensor));
-    TRY(tensor.read(0, stored));
-    auto* values = reinterpret_cast<float*>(weight.memory);
-    widen(tensor.dtype, stored, values);
-    weight.vector = values;
-    return {};
-  }
-  const MatrixShape shape = matrix_shape(tensor);
-  weight.matrix = packed_view(shape, weight.memory);
-  weight.stack_count = stack_count(tensor);
-  weight.stack_stride_bytes = packed_bytes(shape);
+// On all threads; the first failure of a part.
+Result<> CpuBackend::run_parts(std::size_t count, const std::function<Result<>(Range range)>& part) {
   std::mutex mutex;
-  Result<> first;  // failure of a part
-  pool_.run(weight.matrix.groups() * weight.stack_count, 1, [&](Range range, std::size_t) {
-    if (Result<> packed = pack_part(tensor, weight, range); !packed) {
+  Result<> first;
+  pool_.run(count, 1, [&](Range range, std::size_t) {
+    if (Result<> done = part(range); !done) {
       const std::scoped_lock lock(mutex);
-      if (first) first = std::move(packed);
+      if (first) first = std::move(done);
     }
   });
   return first;
+}
+
+Result<> CpuBackend::pack(const StoredTensor& tensor, const CpuWeight& weight) {
+  if (weight.vector == nullptr)
+    return run_parts(weight.matrix.groups() * weight.stack_count,
+                     [&](Range range) { return pack_part(tensor, weight, range); });
+  std::vector<std::byte> stored(stored_bytes(tensor));
+  TRY(tensor.read(0, stored));
+  widen(tensor.dtype, stored, reinterpret_cast<float*>(weight.memory));
+  return {};
 }
 
 // Groups are numbered through the stack. Read some at a time, few enough to be packed out of a cache.
@@ -162,6 +213,14 @@ void CpuBackend::release_weight(void* weight) noexcept {
   release(owned->memory);
 }
 
+// The layout of pack.h; instruction sets share it.
+std::string_view CpuBackend::packed_layout() const { return "r16-1"; }
+
+std::span<const std::byte> CpuBackend::packed_bytes(const void* weight) const {
+  const auto& of = *static_cast<const CpuWeight*>(weight);
+  return {of.memory, of.bytes};
+}
+
 void CpuBackend::copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept {
   if (!host.empty()) std::memcpy(device, host.data(), host.size());
 }
@@ -173,6 +232,14 @@ void CpuBackend::zero(std::byte* device, std::uint64_t bytes) noexcept {
 }
 void CpuBackend::copy_on_device(std::byte* to, const std::byte* from, std::uint64_t bytes) noexcept {
   if (bytes != 0) std::memcpy(to, from, bytes);
+}
+
+std::uint64_t CpuBackend::device_sampler_bytes(const plan::DrawLimits& limits) const {
+  return sampler::CpuSampler::bytes(limits, pool_.threads_count());
+}
+
+Result<std::unique_ptr<plan::DeviceSampler>> CpuBackend::make_device_sampler(const plan::DrawLimits& limits) {
+  return TRY(sampler::CpuSampler::make(*this, stream_, limits));
 }
 
 Result<std::string_view> processor_isa() {

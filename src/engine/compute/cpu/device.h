@@ -1,6 +1,7 @@
 #pragma once
 // The backend object of the CPU device, as the adapters see it.
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "engine/compute/cpu/host/thread_pool.h"
@@ -17,6 +18,7 @@ struct CpuWeight {
   std::size_t stack_stride_bytes = 0;  // from one to the next
   const float* vector = nullptr;
   std::byte* memory = nullptr;  // of Backend::allocate
+  std::uint64_t bytes = 0;
 
   // REQUIRES: i < stack_count.
   PackedMatrix matrix_at(std::size_t i) const {
@@ -59,18 +61,30 @@ class CpuBackend final : public plan::Backend {
   base::Result<> upload_weights(std::span<const plan::StoredTensor> tensors, std::span<void*> weights,
                                 const plan::UploadProgress& progress) override;
   void release_weight(void* weight) noexcept override;
+  std::string_view packed_layout() const override;
+  std::span<const std::byte> packed_bytes(const void* weight) const override;
+  base::Result<> upload_packed(std::span<const plan::StoredTensor> tensors, const plan::PackedSource& packed,
+                               std::span<void*> weights, const plan::UploadProgress& progress) override;
 
   void copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept override;
   void copy_to_host(std::span<std::byte> host, const std::byte* device) noexcept override;
   void zero(std::byte* device, std::uint64_t bytes) noexcept override;
   void copy_on_device(std::byte* to, const std::byte* from, std::uint64_t bytes) noexcept override;
   base::Result<> synchronize() override { return {}; }
+  std::uint64_t device_sampler_bytes(const plan::DrawLimits& limits) const override;
+  base::Result<std::unique_ptr<plan::DeviceSampler>> make_device_sampler(const plan::DrawLimits& limits) override;
   base::Result<> check_residency() override { return {}; }  // all memory it has is host memory, by name
 
   std::size_t threads_count() const { return pool_.threads_count(); }
 
  private:
-  base::Result<> fill_weight(const plan::StoredTensor& tensor, CpuWeight& weight);
+  // Fills the memory of the i-th weight, all of it.
+  using FillWeight = std::function<base::Result<>(std::size_t i, const CpuWeight& weight)>;
+  base::Result<> upload(std::span<const plan::StoredTensor> tensors, std::span<void*> weights,
+                        const plan::UploadProgress& progress, const FillWeight& fill);
+  bool make_resident(std::byte* memory, std::uint64_t bytes);
+  base::Result<> run_parts(std::size_t count, const std::function<base::Result<>(Range range)>& part);
+  base::Result<> pack(const plan::StoredTensor& tensor, const CpuWeight& weight);
   base::Result<> pack_part(const plan::StoredTensor& tensor, const CpuWeight& weight, Range groups);
 
   MemoryLedger ledger_;

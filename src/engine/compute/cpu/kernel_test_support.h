@@ -18,11 +18,12 @@
 
 namespace llorch::engine::compute::cpu::testing {
 
-// Every set this machine has. A machine without AVX-512 still tests AVX2 against the scalar reference.
+// Every set this machine has. A machine without AVX-512 and AVX-VNNI still tests AVX2 against the scalar reference.
 inline std::vector<host::Isa> isas() {
   std::vector<host::Isa> sets;
   const host::CpuFeatures features = host::detect_cpu_features();
   if (features.avx2 && features.fma && features.f16c) sets.push_back(host::Isa::kAvx2);
+  if (features.avx_vnni) sets.push_back(host::Isa::kAvxVnni);
   if (features.avx512) sets.push_back(host::Isa::kAvx512);
   return sets;
 }

@@ -1,8 +1,13 @@
 #include "engine/compute/cpu/kernels.h"
 
+#include "base/assert.h"
+
 namespace llorch::engine::compute::cpu {
 
 namespace simd::avx2 {
+extern const Kernels kKernels;
+}
+namespace simd::avxvnni {
 extern const Kernels kKernels;
 }
 namespace simd::avx512 {
@@ -10,7 +15,12 @@ extern const Kernels kKernels;
 }
 
 const Kernels& kernels(host::Isa isa) {
-  return isa == host::Isa::kAvx512 ? simd::avx512::kKernels : simd::avx2::kKernels;
+  switch (isa) {
+    case host::Isa::kAvx2: return simd::avx2::kKernels;
+    case host::Isa::kAvxVnni: return simd::avxvnni::kKernels;
+    case host::Isa::kAvx512: return simd::avx512::kKernels;
+  }
+  ASSERT(false, "instruction set {}", static_cast<int>(isa));
 }
 
 }  // namespace llorch::engine::compute::cpu

@@ -424,6 +424,20 @@ struct CompressedAttentionArgs {
   std::size_t scores_stride = 0;  // >= rows and entries that are attended to, rounded up to 16
 };
 
+// A row of numbers that something is drawn from (plan/draw.h, plan/draw_math.h).
+struct RowScan {
+  float largest = 0;  // -inf of none; any number when not finite
+  bool finite = true;
+};
+struct CandidateArgs {
+  const float* row = nullptr;  // [width]; finite or -inf
+  std::size_t width = 0;
+  float largest = 0;  // of the row, finite
+  float divisor = 1;
+  float x_min = 0;                // at most 0
+  std::uint64_t* keys = nullptr;  // [width]
+};
+
 struct Kernels {
   host::Isa isa;
   void (*rms_norm)(const RmsNormArgs&, Range);
@@ -453,6 +467,11 @@ struct Kernels {
   void (*add_bias)(const AddBiasArgs&, Range);
   void (*add_interpolated)(const AddInterpolatedArgs&, Range);
   void (*scale_softcap)(const ScaleSoftcapArgs&, Range);
+  RowScan (*scan_row)(const float* row, std::size_t width);
+  // candidate_key(x, i) of every x = (row[i] - largest) / divisor >= x_min, i increasing; how many there are.
+  std::size_t (*collect_candidates)(const CandidateArgs&);
+  // exp_s1(x) of each.
+  void (*candidate_weights)(const std::uint64_t* keys, std::size_t count, float* weights);
   // Lane functions over arrays, for tests of the elementary functions.
   void (*softplus_array)(const float* x, float* y, std::size_t count);
   void (*exp_array)(const float* x, float* y, std::size_t count);

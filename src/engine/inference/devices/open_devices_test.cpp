@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
 #include "engine/inference/engine.h"
 #include "engine/inference/testing/tiny_engine.h"
 
@@ -73,6 +77,78 @@ TEST(OpenDevices, NoDeviceStandsInForAnother) {
   const auto open = open_devices({.names = "97,98"});
   ASSERT_FALSE(open);
   EXPECT_EQ(open.error().code, base::ErrorCode::kGpuUnavailable);
+}
+
+// A directory that is gone with the object.
+struct KeptDirectory {
+  KeptDirectory() {
+    char name[] = "/tmp/llorch-kept-XXXXXX";
+    path = mkdtemp(name);
+  }
+  ~KeptDirectory() { std::filesystem::remove_all(path); }
+  std::filesystem::path path;
+};
+
+// Weights that were kept as packed give the bits that packing them gives, on one device and on two that share the
+// model; damaged ones are never computed with.
+TEST(KeptWeights, GiveTheSameBitsOrAreNotUsed) {
+  const testing::ModelFile file(
+      models::testing::TinyLlama{.layers = 2, .types = {{"blk.0.ffn_down.weight", plan::DType::kQ8_0}}});
+  for (const char* names : {"cpu", "cpu,cpu"}) {
+    SCOPED_TRACE(names);
+    const KeptDirectory directory;
+    const repack_cache::RepackCache cache({.directory = directory.path, .bytes_max = 1 << 30, .free_bytes_min = 0});
+    const std::string digest(64, 'a');
+    std::vector<std::uint64_t> used;
+    const auto load = [&](const OpenDevices& open) {
+      auto engine =
+          Engine::load(file.path(), {.repack_cache = &cache, .model_digest = digest}, open.of_engine()).value();
+      EXPECT_TRUE(used.empty() || used == engine->memory_used_bytes());
+      used = engine->memory_used_bytes();
+      return engine;
+    };
+    const auto bits = [](Engine& engine) {
+      const auto logits = std::as_bytes(engine.prefill(0, testing::many(9)).value());
+      return std::vector<std::byte>(logits.begin(), logits.end());
+    };
+    const OpenDevices open = open_devices({.names = names, .cpu_threads_count = 2}).value();
+    std::vector<std::byte> packed;
+    {
+      const auto engine = load(open);
+      EXPECT_FALSE(engine->facts().weights_were_kept);
+      EXPECT_NE(engine->facts().weights_not_kept_why.find("are kept yet"), std::string::npos);
+      packed = bits(*engine);
+      EXPECT_GT(engine->keep_weights(cache, digest, {}).value().bytes, 0U);
+      EXPECT_TRUE(engine->keep_weights(cache, digest, {}).value().already);
+    }
+    {
+      const auto engine = load(open);
+      EXPECT_TRUE(engine->facts().weights_were_kept) << engine->facts().weights_not_kept_why;
+      EXPECT_EQ(bits(*engine), packed);
+    }
+    for (const auto& entry : std::filesystem::directory_iterator(directory.path)) {
+      if (entry.path().extension() != ".packed") continue;
+      std::fstream damaged(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+      damaged.seekp(-1, std::ios::end);
+      damaged.put('\x55');
+    }
+    const auto engine = load(open);
+    EXPECT_FALSE(engine->facts().weights_were_kept);
+    EXPECT_NE(engine->facts().weights_not_kept_why.find("checksum"), std::string::npos)
+        << engine->facts().weights_not_kept_why;
+    EXPECT_EQ(bits(*engine), packed);
+    EXPECT_EQ(cache.used_bytes(), 0U) << "what is damaged is removed";
+  }
+}
+
+// A model whose digest nobody knows is loaded from its files.
+TEST(KeptWeights, NeedADigest) {
+  const testing::ModelFile file;
+  const KeptDirectory directory;
+  const repack_cache::RepackCache cache({.directory = directory.path, .bytes_max = 1 << 30, .free_bytes_min = 0});
+  const OpenDevices open = open_devices({.names = "cpu"}).value();
+  const auto engine = Engine::load(file.path(), {.repack_cache = &cache}, open.of_engine()).value();
+  EXPECT_NE(engine->facts().weights_not_kept_why.find("digest"), std::string::npos);
 }
 
 }  // namespace

@@ -43,6 +43,7 @@ Scheduler::Scheduler(const SchedulerOptions& options, paging::PageTables& pages)
   ASSERT(options.slots > 0 && options.rows_max >= options.slots && options.prefill_chunk > 0, "{} slots, {} rows, {}",
          options.slots, options.rows_max, options.prefill_chunk);
   options_.prefill_chunk = std::min(options.prefill_chunk, options.rows_max);
+  rows_limit_ = options.rows_max;
   for (std::uint32_t g = 0; g < pages.groups_count(); ++g) {
     const paging::PageGroup& group = pages.group(g);
     ASSERT(group.pages_at_once({.tokens = options.context_tokens, .rows_max = options_.prefill_chunk}) <=
@@ -118,6 +119,11 @@ void Scheduler::fork(SequenceId parent_id, SequenceId child_id) {
   ASSERT(sequences_.try_emplace(child_id, std::move(child)).second, "the id is taken");
 }
 
+void Scheduler::limit_rows(std::uint32_t rows) {
+  ASSERT(answered_ && !options_.whole_sequences, "a plan is under way, or sequences are not cut");
+  rows_limit_ = std::clamp(rows, options_.slots, options_.rows_max);
+}
+
 const StepPlan& Scheduler::plan(std::int64_t now_ms) {
   ASSERT(answered_, "the last plan is under way");
   now_ms_ = now_ms;
@@ -126,7 +132,7 @@ const StepPlan& Scheduler::plan(std::int64_t now_ms) {
   page_copies_.clear();
   starts_.clear();
   rows_.clear();
-  rows_left_ = options_.rows_max;
+  rows_left_ = rows_limit_;
   while (running_.size() > running_max_) {
     Sequence* paused = youngest_paused();
     preempt(paused != nullptr ? *paused : *running_.back());
@@ -144,7 +150,7 @@ void Scheduler::done() {
   if (std::exchange(answered_, true)) return;
   counts_.steps += !rows_.empty();
   counts_.sequence_steps += rows_.size();
-  counts_.rows += options_.rows_max - rows_left_;
+  counts_.rows += rows_limit_ - rows_left_;
   for (Sequence* sequence : running_) {
     sequence->forked = false;
     sequence->step_began = sequence->held;

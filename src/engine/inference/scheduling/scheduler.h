@@ -126,6 +126,8 @@ class Scheduler {
   // REQUIRES: awaits_token(parent), child is not known.
   void fork(SequenceId parent, SequenceId child);
 
+  // Steps have at most so many rows from the next plan on, but never fewer than slots. Not of whole sequences.
+  void limit_rows(std::uint32_t rows);
   // What to run next, and forgets keys nobody used for cache_ttl_ms. The caller runs it whole and then calls done() or
   // failed(); for an empty plan it need not. What happens between (append, remove, ...) counts for the next plan.
   const StepPlan& plan(std::int64_t now_ms);
@@ -203,8 +205,9 @@ class Scheduler {
   std::vector<SlotStart> starts_;
   std::vector<PlannedRows> rows_;
   std::vector<Turn> turns_;
-  std::uint32_t rows_left_ = 0;
-  std::int64_t now_ms_ = 0;  // of the plan
+  std::uint32_t rows_limit_ = 0;  // of a step
+  std::uint32_t rows_left_ = 0;   // of the step that is planned
+  std::int64_t now_ms_ = 0;       // of the plan
   bool answered_ = true;
   SchedulerCounts counts_;
 };

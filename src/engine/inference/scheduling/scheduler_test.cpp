@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/testing/allocation_counter.h"
+#include "engine/inference/scheduling/pace.h"
 
 namespace llorch::engine::inference::scheduling {
 namespace {
@@ -89,6 +90,47 @@ class World {
 };
 
 using Rows = World::Rows;
+
+TEST(Scheduler, AStepHasNoMoreRowsThanItsLimitAndNeverFewerThanSlots) {
+  World world;
+  world.add(1, 40);
+  world.scheduler.limit_rows(8);
+  EXPECT_EQ(world.step(), (Rows{{1, 8}}));
+  world.scheduler.limit_rows(0);
+  EXPECT_EQ(world.step(), (Rows{{1, 3}})) << "as many as there are slots";
+  world.scheduler.limit_rows(1000);
+  EXPECT_EQ(world.step(), (Rows{{1, 16}})) << "a chunk";
+  EXPECT_EQ(world.scheduler.counts().rows, 27U);
+}
+
+TEST(Pace, FindsTheRowsThatFitATime) {
+  Pace pace(0.25, 512);
+  const auto run = [&](double seconds_per_row) {
+    pace.ran(pace.rows(), 0.01 + seconds_per_row * pace.rows());
+    return pace.rows();
+  };
+  EXPECT_EQ(pace.rows(), Pace::kRowsFirst);
+  EXPECT_EQ(run(0.0001), 128U) << "twice at most";
+  for (int i = 0; i < 10; ++i) run(0.0001);
+  EXPECT_EQ(pace.rows(), 512U);
+  EXPECT_EQ(run(0.01), 256U) << "half at least";
+  for (int i = 0; i < 10; ++i) run(0.01);
+  EXPECT_EQ(pace.rows(), 16U) << "24 fit";
+  for (int i = 0; i < 10; ++i) run(1.0);
+  EXPECT_EQ(pace.rows(), Pace::kRowsMin);
+}
+
+TEST(Pace, ShortStepsSayNothingUnlessTheyTakeLong) {
+  Pace pace(0.25, 512);
+  pace.ran(1, 0.02);
+  pace.ran(0, 0.0);
+  EXPECT_EQ(pace.rows(), 64U);
+  pace.ran(1, 0.5);
+  EXPECT_EQ(pace.rows(), 32U);
+  Pace small(0.25, 5);
+  small.ran(5, 1.0);
+  EXPECT_EQ(small.rows(), 5U);
+}
 
 TEST(Scheduler, DecodesFirstAndPromptsShareTheRestOldestFirst) {
   World world;

@@ -7,13 +7,14 @@
 
 namespace llorch::engine::compute::cpu::host {
 
-// kAvx2 needs AVX2, FMA and F16C; kAvx512 adds AVX-512 F, BW, DQ, VL and VNNI.
-enum class Isa : std::uint8_t { kAvx2 = 0, kAvx512 = 1 };
+// kAvx2 needs AVX2, FMA and F16C; kAvxVnni adds AVX-VNNI, kAvx512 adds AVX-512 F, BW, DQ, VL and VNNI. The better is the later.
+enum class Isa : std::uint8_t { kAvx2 = 0, kAvxVnni = 1, kAvx512 = 2 };
 
-std::string_view isa_name(Isa isa);  // "avx2", "avx512"
+std::string_view isa_name(Isa isa);  // "avx2", "avxvnni", "avx512"
 
 struct CpuFeatures {
   bool avx2 = false, fma = false, f16c = false;
+  bool avx_vnni = false;
   bool avx512 = false;  // all five parts above
 };
 // Of the processor and operating system we run on.

@@ -6,16 +6,27 @@ namespace llorch::engine::compute::cpu::host {
 namespace {
 
 constexpr CpuFeatures kV3{.avx2 = true, .fma = true, .f16c = true, .avx512 = false};
+constexpr CpuFeatures kClient{.avx2 = true, .fma = true, .f16c = true, .avx_vnni = true};
 constexpr CpuFeatures kV4{.avx2 = true, .fma = true, .f16c = true, .avx512 = true};
 
 TEST(Isa, TheBestSetIsChosen) {
   EXPECT_EQ(select_isa(kV3, "").value(), Isa::kAvx2);
+  EXPECT_EQ(select_isa(kClient, "").value(), Isa::kAvxVnni);
   EXPECT_EQ(select_isa(kV4, "").value(), Isa::kAvx512);
 }
 
 TEST(Isa, AnOverrideIsObeyedOrRefused) {
   EXPECT_EQ(select_isa(kV4, "avx2").value(), Isa::kAvx2);
   EXPECT_EQ(select_isa(kV4, "avx512").value(), Isa::kAvx512);
+  EXPECT_EQ(select_isa(kClient, "avxvnni").value(), Isa::kAvxVnni);
+  EXPECT_EQ(select_isa(kClient, "avx2").value(), Isa::kAvx2);
+  for (const CpuFeatures& lacking : {kV3, kV4}) {
+    const auto refused = select_isa(lacking, "avxvnni");
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, base::ErrorCode::kGpuUnavailable);
+    EXPECT_NE(refused.error().message.find("lacks AVX-VNNI"), std::string::npos) << refused.error().message;
+  }
+  EXPECT_EQ(select_isa(kClient, "avx512").error().code, base::ErrorCode::kGpuUnavailable);
   EXPECT_EQ(select_isa(kV3, "avx512").error().code, base::ErrorCode::kGpuUnavailable);
   EXPECT_EQ(select_isa(kV4, "sse2").error().code, base::ErrorCode::kConfigInvalid);
 }

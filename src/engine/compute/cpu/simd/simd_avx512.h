@@ -2,6 +2,7 @@
 // Sixteen lanes on AVX-512. simd_avx2.h has the same interface with the same lane semantics, so a kernel written
 // against it gives the same bits on both. Included by exactly one translation unit: everything lives in that unit's
 // namespace, because an inline function shared with baseline code could be linked in its AVX-512 version.
+#define LLORCH_ISA_NAMESPACE avx512
 #include <immintrin.h>
 
 #include <cstddef>

@@ -101,6 +101,7 @@ class Moe {
   void run() {
     route();
     sort_pairs();
+    if (shares_rows()) quantize_rows();
     std::memset(insn_.output(0), 0, rows_ * p_.width * sizeof(float));
     const std::size_t pairs_max = batch_pairs_max(p_, rows_);
     for (std::size_t first = 0, last; first < p_.experts; first = last) {
@@ -185,17 +186,38 @@ class Moe {
     stream_.pool.run(rows_, kGrainElements / p_.width + 1, [&](Range rows, std::size_t) { combine(batch, rows); });
   }
 
-  void gather(const Batch& batch) {
-    const bool quantize = quantized(weight(MoeSlot::kUp)) || (gated() && quantized(weight(MoeSlot::kGate)));
-    const std::uint32_t* rows = scratch_.row_of_pair + batch.pairs.begin;
-    stream_.pool.run(batch.pairs.end - batch.pairs.begin, kGrainElements / p_.width + 1, [&](Range pairs, std::size_t) {
-      for (std::size_t i = pairs.begin; i < pairs.end; ++i)
-        std::memcpy(scratch_.batch_x + i * p_.width, insn_.input(0) + std::size_t{rows[i]} * p_.width,
-                    p_.width * sizeof(float));
-      if (p_.weighs_inputs != 0) weigh_inputs(batch, pairs);
-      if (quantize)
-        stream_.kernels.quantize({.x = scratch_.batch_x, .x_stride = p_.width, .out = scratch_.batch_quantized}, pairs);
+  bool takes_quantized(MoeSlot slot) const { return quantized(weight(slot)); }
+  // All experts see the same blocks of a row: it is quantized once, however many it chose.
+  bool shares_rows() const {
+    return p_.weighs_inputs == 0 && takes_quantized(MoeSlot::kUp) && (!gated() || takes_quantized(MoeSlot::kGate));
+  }
+
+  void quantize_rows() {
+    stream_.pool.run(rows_, kGrainElements / p_.width + 1, [&](Range rows, std::size_t) {
+      stream_.kernels.quantize({.x = insn_.input(0), .x_stride = p_.width, .out = scratch_.x}, rows);
     });
+  }
+
+  // Puts the rows of the batch's pairs one behind the other.
+  void gather(const Batch& batch) {
+    const std::uint32_t* rows = scratch_.row_of_pair + batch.pairs.begin;
+    const bool shares = shares_rows();
+    stream_.pool.run(batch.pairs.end - batch.pairs.begin, kGrainElements / p_.width + 1, [&](Range pairs, std::size_t) {
+      for (std::size_t i = pairs.begin; shares && i < pairs.end; ++i)
+        std::copy_n(scratch_.x.row(rows[i]), scratch_.x.row_blocks(),
+                    scratch_.batch_quantized.blocks + i * scratch_.batch_quantized.row_blocks());
+      if (!shares) gather_floats(batch, pairs);
+    });
+  }
+
+  void gather_floats(const Batch& batch, Range pairs) {
+    const std::uint32_t* rows = scratch_.row_of_pair + batch.pairs.begin;
+    for (std::size_t i = pairs.begin; i < pairs.end; ++i)
+      std::memcpy(scratch_.batch_x + i * p_.width, insn_.input(0) + std::size_t{rows[i]} * p_.width,
+                  p_.width * sizeof(float));
+    if (p_.weighs_inputs != 0) weigh_inputs(batch, pairs);
+    if (takes_quantized(MoeSlot::kUp) || (gated() && takes_quantized(MoeSlot::kGate)))
+      stream_.kernels.quantize({.x = scratch_.batch_x, .x_stride = p_.width, .out = scratch_.batch_quantized}, pairs);
   }
 
   void weigh_inputs(const Batch& batch, Range pairs) {
