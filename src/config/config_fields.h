@@ -78,7 +78,11 @@ struct Table<QueueConfig> {
       optional("capacity", &S::capacity, "Jobs that may wait; -1 is unbounded and needs policy queue.", {-1, 1e7}),
       optional("policy", &S::policy, "What a full queue does with a newcomer."),
       optional("batch_promotion_ms", &S::batch_promotion_ms,
-               "A batch job that waited this long is treated as interactive; 0 disables.", kMilliseconds)};
+               "A batch job that waited this long is treated as interactive; 0 disables.", kMilliseconds),
+      optional("shed_after_ms", &S::shed_after_ms,
+               "While a job has waited this long, new batch jobs of its model are refused; while one has waited twice "
+               "as long, all are. 0 disables.",
+               kMilliseconds)};
   static base::Result<> validate(const S& q) {
     if ((q.capacity == -1) != (q.policy == QueuePolicy::kQueue)) {
       return field_error("queue", "combination",

@@ -57,6 +57,14 @@ def test_several_choices(client):
     assert texts == [choice.text for choice in whole.choices]
 
 
+def test_several_prompts(client):
+    tale = {"model": ALIAS, "max_tokens": 8, "seed": 7}
+    whole = client.completions.create(prompt=["Once upon a time", "The fox"], **tale)
+    assert [choice.index for choice in whole.choices] == [0, 1]
+    assert [choice.text for choice in whole.choices] == [client.completions.create(prompt=prompt, **tale).choices[0].text
+                                                         for prompt in ("Once upon a time", "The fox")]
+
+
 def test_several_answers_of_a_chat(chat_client):
     whole = chat_client.chat.completions.create(**CHAT, n=2)
     assert [choice.index for choice in whole.choices] == [0, 1]
