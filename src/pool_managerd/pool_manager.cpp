@@ -465,8 +465,7 @@ void PoolManager::Impl::start_worker(wire::StartWorkerRequest wanted, base::Corr
   });
 }
 
-void PoolManager::Impl::describe(std::string ref, model_catalog::WorkerShape shape, bool reread,
-                                 ExchangePtr exchange) {
+void PoolManager::Impl::describe(std::string ref, model_catalog::WorkerShape shape, bool reread, ExchangePtr exchange) {
   TaskThread& thread = reread ? verify_thread_ : hash_thread_;
   thread.post([this, ref = std::move(ref), shape = std::move(shape), reread, exchange = std::move(exchange)] {
     const auto facts = engines::is_engine_ref(ref) ? engines_.describe(ref) : catalog_.describe(ref, shape, reread);

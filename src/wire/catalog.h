@@ -63,8 +63,8 @@ enum class VerifyOutcome : std::uint8_t { kRunning, kPass, kFail, kNone };
 struct ModelVerification {
   VerifyOutcome outcome = VerifyOutcome::kRunning;  // kNone: it could not be done, and nothing is known of the bytes
   std::int64_t unix_ms = 0;                         // of its end; of one that runs, of its begin
-  std::string found;                                // "sha256:<hex>" that the files have; empty: they were not read to the end
-  std::string message;                              // of all but a pass
+  std::string found;    // "sha256:<hex>" that the files have; empty: they were not read to the end
+  std::string message;  // of all but a pass
 };
 
 // Who decided how a model's tool calls and thoughts are read.

@@ -75,7 +75,8 @@ struct Codec<Prompts> {
     if (v.is_string()) return Codec<std::string>::read(v, path, b, unknown);
     return field_error(
         path, "unsupported",
-        fmt::format("{} must be texts: token ids are not taken, for they mean something in one vocabulary alone", path));
+        fmt::format("{} must be texts: token ids are not taken, for they mean something in one vocabulary alone",
+                    path));
   }
 };
 

@@ -120,9 +120,9 @@ struct ResponsesRequest {
   std::optional<bool> parallel_tool_calls;
   std::optional<ResponseReasoning> reasoning;
   std::optional<ServiceTier> service_tier;
-  std::optional<std::string> truncation;  // disabled
-  std::optional<bool> background;         // false
-  std::optional<bool> store;              // false: nothing is kept, unless `background`
+  std::optional<std::string> truncation;            // disabled
+  std::optional<bool> background;                   // false
+  std::optional<bool> store;                        // false: nothing is kept, unless `background`
   std::optional<std::string> previous_response_id;  // a kept one, whose conversation goes on
   std::optional<JsonObject> chat_template_kwargs;
   Ignored max_tool_calls, metadata, prompt_cache_key, prompt_cache_options, prompt_cache_retention, safety_identifier,

@@ -118,7 +118,7 @@ TEST(ParallelDraws, AreFromWholeRows) {
   Pair drawing, reading;
   const auto drawn_by = load(model, {.slots = kSlots, .draws = true}, drawing.devices());
   const auto read_by = load(model, {.slots = kSlots}, reading.devices());
-  ASSERT_TRUE(drawn_by->draws());
+  ASSERT_TRUE(drawn_by->facts().draws);
   const std::uint32_t vocab = drawn_by->facts().vocab;
   const auto alone = make_backend({});
   const auto device_sampler = alone->make_device_sampler({.rows_max = kSlots, .width = vocab, .edits_max = 1}).value();

@@ -170,7 +170,9 @@ def test_what_copilot_reads(stack):
 
 # What Claude Code reads while a call comes: blocks in order, the input in pieces of JSON.
 def test_a_call_as_an_agent_reads_it(stack):
-    _, path, body = messages(**{**CLAUDE_CODE, "tool_choice": {"type": "any"}}, stream=True)
+    known = {**SCHEMA, "properties": {"path": {"enum": ["a", "b"]}}}
+    tools = [{**CLAUDE_CODE["tools"][0], "input_schema": known}]
+    _, path, body = messages(**{**CLAUDE_CODE, "tools": tools, "tool_choice": {"type": "any", "disable_parallel_tool_use": True}}, stream=True)
     response = stack.request("POST", path, {**body, "max_tokens": 200})
     events = [json.loads(line[6:]) for line in response.body.decode().split("\n") if line.startswith("data: ")]
     starts = [event["content_block"] for event in events if event["type"] == "content_block_start"]

@@ -112,7 +112,8 @@ TEST(Browser, Preflights) {
   EXPECT_EQ(answer.get("Access-Control-Allow-Methods"), "GET, POST");
   const std::string always = "Authorization, Content-Type, Last-Event-ID, X-Correlation-Id";
   EXPECT_EQ(answer.get("Access-Control-Allow-Headers"), always + ", x-title,x-stainless-os");
-  for (const std::string& odd : {std::string(), std::string("a\r\nSet-Cookie: b"), std::string("*"), std::string(5000, 'a')}) {
+  for (const std::string& odd :
+       {std::string(), std::string("a\r\nSet-Cookie: b"), std::string("*"), std::string(5000, 'a')}) {
     EXPECT_EQ(preflight_headers("https://chat.example", "GET", odd).get("Access-Control-Allow-Headers"), always);
   }
   EXPECT_EQ(cors_headers("https://chat.example").get("Access-Control-Allow-Origin"), "https://chat.example");

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <boost/json.hpp>
 #include <cctype>
 #include <deque>
 #include <map>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/sha256.h"
 #include "orchestratord/models/collect.h"
 #include "wire/json.h"
 
@@ -26,6 +28,38 @@ constexpr std::int64_t kDescribeWaitMs = 10'000;  // a pool hashes a new file be
 constexpr std::int64_t kFactsWaitMs = 2000;
 constexpr std::int64_t kVerifyMs = 6LL * 3600 * 1000;  // a terabyte at 50 MB/s
 constexpr std::string_view kFile = "file:";
+
+// A client that has this very body is told so in a line.
+void respond_tagged(const net::Request& request, std::string body, const net::ExchangePtr& exchange) {
+  const std::string tag = '"' + base::to_hex(base::sha256(body)).substr(0, 32) + '"';
+  const bool is_known = request.headers.get("If-None-Match") == tag;
+  net::Response response = is_known ? net::Response{304, {}, {}} : net::http::json_response(200, std::move(body));
+  response.headers.set("ETag", tag);
+  exchange->respond(std::move(response));
+}
+
+// Pools that have its file or a worker of it, and the slots of those workers.
+boost::json::object where(const wire::CatalogModel& model, const std::vector<core::PoolView>& pools) {
+  using wire::WorkerStatus;
+  boost::json::array nodes;
+  std::int64_t slots = 0;
+  for (const core::PoolView& pool : pools) {
+    if (pool.status != wire::PoolStatus::kHealthy || model.model_ref.empty()) continue;
+    bool is_here = model.pool_id == pool.pool_id.value;
+    for (const wire::WorkerInfo& worker : pool.workers) {
+      const bool serves = worker.status == WorkerStatus::kReady || worker.status == WorkerStatus::kBusy;
+      if (!serves || worker.model_ref != model.model_ref) continue;
+      is_here = true;
+      slots += worker.slots_total;
+    }
+    if (is_here) nodes.emplace_back(pool.pool_id.value);
+  }
+  const std::size_t nodes_count = nodes.size();
+  return {{"model_id", model.model_id},
+          {"nodes", std::move(nodes)},
+          {"total_nodes", nodes_count},
+          {"total_capacity", slots}};
+}
 
 void tell(wire::CatalogModel& model, base::Result<models::KnownModel> known) {
   if (!known) {
@@ -99,7 +133,7 @@ void CatalogModels::list(const net::Request& request, const net::ExchangePtr& ex
     if (!out.models[i].model_ref.empty()) here.emplace(i, out.models[i].model_ref);
   }
   if (request.query_param("facts") != "true" || here.empty()) {
-    return void(exchange->respond(net::http::json_response(200, wire::encode(out))));
+    return respond_tagged(request, wire::encode(out), exchange);
   }
   const auto listing = std::make_shared<ModelListing>(std::move(out), here.size(), exchange);
   for (const auto& [index, ref] : here) {
@@ -144,6 +178,15 @@ void CatalogModels::show(const net::Request& request, const net::ExchangePtr& ex
     return show_with_facts(*std::move(model), request, exchange);
   }
   exchange->respond(net::http::json_response(200, wire::encode(*model)));
+}
+
+void CatalogModels::availability(const net::Request& request, const net::ExchangePtr& exchange) {
+  context_.core->ask<core::AnswerQueryPools>(
+      core::QueryPools{}, [this, request, exchange](const core::AnswerQueryPools& answer) {
+        boost::json::array list;
+        for (const wire::CatalogModel& model : context_.names->list()) list.push_back(where(model, answer.pools));
+        respond_tagged(request, boost::json::serialize(boost::json::object{{"models", std::move(list)}}), exchange);
+      });
 }
 
 void CatalogModels::known(const net::Request& request, const net::ExchangePtr& exchange) {

@@ -18,6 +18,8 @@ class CatalogModels {
   void list(const net::Request& request, const net::ExchangePtr& exchange);
   void show(const net::Request& request, const net::ExchangePtr& exchange);
   void known(const net::Request& request, const net::ExchangePtr& exchange);
+  // Where each model is, and how many jobs of it can run at once there now.
+  void availability(const net::Request& request, const net::ExchangePtr& exchange);
   // 200: it is here; 202: it comes. On the desk's thread, as all that follow.
   void create(const net::Request& request, const net::ExchangePtr& exchange);
   void set_state(const net::Request& request, const net::ExchangePtr& exchange);

@@ -93,6 +93,7 @@ std::vector<Api::Route> Api::routes() {
       {"POST", "/v2/internal/workers/failed", Scope::kNode, handler(pools_, &Pools::worker_failed)},
       {"GET", "/v2/catalog/models", Scope::kPublic, handler(catalog_models_, &CatalogModels::list)},
       {"POST", "/v2/catalog/models", Scope::kOperator, on_desk(catalog_models_, &CatalogModels::create)},
+      {"GET", "/v2/catalog/availability", Scope::kPublic, handler(catalog_models_, &CatalogModels::availability)},
       {"GET", "/v2/catalog/known", Scope::kPublic, handler(catalog_models_, &CatalogModels::known)},
       {"POST", "/v2/catalog/gc", Scope::kOperator, on_desk(catalog_models_, &CatalogModels::collect)},
       {"GET", "/v2/catalog/models/{id}", Scope::kPublic, handler(catalog_models_, &CatalogModels::show)},
@@ -230,9 +231,9 @@ Api::Gateway Api::openai() {
 }
 
 std::vector<Api::Route> Api::kept_routes() {
-  using openai::KeptResponses;
   using openai::Batches;
   using openai::Files;
+  using openai::KeptResponses;
   KeptResponses& responses = openai_.responses();
   Files& files = openai_.files();
   Batches& batches = openai_.batches();

@@ -101,8 +101,9 @@ base::Result<json::string> document_text(const json::object& block, const std::s
   if (type == "content") return joined_texts(described->if_contains("content"), path + ".source.content");
   if (type == "base64") {
     return refused(path + ".source.type", "unsupported",
-                   path + " is a file, and files such as PDF are not read here; send its text, with a source of type "
-                          "text, or its pages as images");
+                   path +
+                       " is a file, and files such as PDF are not read here; send its text, with a source of type "
+                       "text, or its pages as images");
   }
   return refused(path + ".source.type", "unsupported",
                  path + ".source.type must be text or content: nothing is fetched and no file is kept");

@@ -198,8 +198,8 @@ TEST(AnthropicRequest, RefusalsNameTheFieldAndTheReason) {
       {R"("messages":[{"role":"user","content":"a"}],"tool_choice":{"type":"tool"})", "tool_choice.name",
        "combination"},
       {R"("messages":[{"role":"user","content":"a"}],"thinking":{"type":"often"})", "thinking.type", "enum"},
-      {R"("messages":[{"role":"user","content":"a"}],"stop_sequences":["1","2","3","4","5","6","7","8","9","10","11","12","13","14","15","16","17"])", "stop_sequences",
-       "length"},
+      {R"("messages":[{"role":"user","content":"a"}],"stop_sequences":["1","2","3","4","5","6","7","8","9","10","11","12","13","14","15","16","17"])",
+       "stop_sequences", "length"},
   };
   for (const Case& c : cases) {
     const std::string members = c.members;

@@ -199,12 +199,12 @@ void Gateway::show(const net::Request& request, const net::ExchangePtr& exchange
   const auto asked = decode_show(request.body);
   if (!asked) return refuse(context_, exchange, asked.error());
   const std::string named = context_.names->known(*asked);
-  tasks::find_model(context_, context_.names->resolve(named), request.correlation_id,
-                    [this, named, exchange](base::Result<tasks::FoundModel> found) {
-                      if (!found) return refuse(context_, exchange, std::move(found).error());
-                      exchange->respond(
-                          net::http::json_response(200, show_body(named, found->model, started_unix_ms())));
-                    });
+  tasks::find_model(
+      context_, context_.names->resolve(named), request.correlation_id,
+      [this, named, exchange](base::Result<tasks::FoundModel> found) {
+        if (!found) return refuse(context_, exchange, std::move(found).error());
+        exchange->respond(net::http::json_response(200, show_body(named, found->model, started_unix_ms())));
+      });
 }
 
 void Gateway::ps(const net::Request&, const net::ExchangePtr& exchange) {
@@ -226,7 +226,8 @@ void Gateway::ps(const net::Request&, const net::ExchangePtr& exchange) {
 }
 
 void Gateway::version(const net::Request&, const net::ExchangePtr& exchange) {
-  exchange->respond(net::http::json_response(200, fmt::format(R"({{"version":"{}","llorch":"{}"}})", kOllamaVersion, base::kVersion)));
+  exchange->respond(net::http::json_response(
+      200, fmt::format(R"({{"version":"{}","llorch":"{}"}})", kOllamaVersion, base::kVersion)));
 }
 
 std::int64_t Gateway::started_unix_ms() const {

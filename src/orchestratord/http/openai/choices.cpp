@@ -88,8 +88,7 @@ void Choices::start() {
   exchange_->on_close([self = shared_from_this()](net::CloseReason reason) { self->close(reason); });
 }
 
-std::shared_ptr<streams::Renderer> Choices::renderer(std::int64_t index, const base::JobId& job_id,
-                                                     std::string echo) {
+std::shared_ptr<streams::Renderer> Choices::renderer(std::int64_t index, const base::JobId& job_id, std::string echo) {
   AnswerOptions options = options_;
   options.index = index;
   options.echo = std::move(echo);

@@ -2,9 +2,9 @@
 // The OpenAI API under /v1: a decoder in front of the submission of jobs, a renderer behind their streams.
 #include "orchestratord/http/context.h"
 #include "orchestratord/http/openai/calls.h"
-#include "orchestratord/http/openai/deferred/kept_responses.h"
 #include "orchestratord/http/openai/deferred/batches.h"
 #include "orchestratord/http/openai/deferred/files.h"
+#include "orchestratord/http/openai/deferred/kept_responses.h"
 #include "orchestratord/http/tasks/submit.h"
 
 namespace llorch::orchestratord::http::openai {

@@ -27,9 +27,9 @@ struct AnswerOptions {
   bool background = false;           // of a response: nobody waits for it
   bool kept = false;                 // of a response: it can be asked for later
   std::string previous_response_id;  // of a response that goes on with a kept one; may be empty
-  bool is_flex = false;     // the answer's service_tier; completions have none
-  std::string echo;         // text that the output begins with
-  std::string asked;        // of a response: members of the request that it repeats, `"name":value,...`
+  bool is_flex = false;              // the answer's service_tier; completions have none
+  std::string echo;                  // text that the output begins with
+  std::string asked;                 // of a response: members of the request that it repeats, `"name":value,...`
   std::shared_ptr<const chat::Reading> reading{};  // tasks::Admission::reading
   // Of several choices (choices.h) a renderer makes this one's part; then the answer has the first job's id.
   std::int64_t choices = 1;  // of all prompts

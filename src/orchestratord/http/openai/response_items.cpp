@@ -73,8 +73,9 @@ base::Result<> add_item(const json::value& value, const std::string& path, json:
                         {"content", TRY(chat_content(*item, "output", path))}});
   } else if (type == "item_reference") {
     return refused(path + ".type", "unsupported",
-                   path + " names an item of an earlier response, and items are kept with their responses alone; send "
-                          "the item itself (most clients do with \"store\": false), or previous_response_id");
+                   path +
+                       " names an item of an earlier response, and items are kept with their responses alone; send "
+                       "the item itself (most clients do with \"store\": false), or previous_response_id");
   } else if (type != "reasoning") {
     return refused(path + ".type", "unsupported",
                    path + ".type must be message, function_call, function_call_output or reasoning");

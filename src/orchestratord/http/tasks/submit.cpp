@@ -236,16 +236,15 @@ void Submitter::find_model(const PendingPtr& pending) {
       return finish(pending, base::fail(std::move(*error)));
     }
   }
-  tasks::find_model(context_, pending->previewed ? context_.names->resolve(name) : context_.names->use(name),
-                    pending->correlation_id, [this, pending](base::Result<FoundModel> found) {
-                      if (!found) return finish(pending, base::fail(std::move(found).error()));
-                      if (!pending->request.session_id || pending->request.max_tokens) {
-                        return tokenise(pending, found->ref, found->model);
-                      }
-                      ask_session(pending, [this, pending, found = *std::move(found)] {
-                        tokenise(pending, found.ref, found.model);
-                      });
-                    });
+  tasks::find_model(
+      context_, pending->previewed ? context_.names->resolve(name) : context_.names->use(name), pending->correlation_id,
+      [this, pending](base::Result<FoundModel> found) {
+        if (!found) return finish(pending, base::fail(std::move(found).error()));
+        if (!pending->request.session_id || pending->request.max_tokens) {
+          return tokenise(pending, found->ref, found->model);
+        }
+        ask_session(pending, [this, pending, found = *std::move(found)] { tokenise(pending, found.ref, found.model); });
+      });
 }
 
 // Of a session with a budget of tokens; one that is not there yet will have the configured one.

@@ -102,7 +102,8 @@ class Submitter {
     std::int64_t tokens_in = 0;                    // of the prompt
     LongInputs long_inputs = LongInputs::kRefuse;
     LongOutputs long_outputs = LongOutputs::kRefuse;
-    std::optional<std::int64_t> session_tokens;  // that its session has left; only where the request leaves max_tokens to us
+    std::optional<std::int64_t>
+        session_tokens;  // that its session has left; only where the request leaves max_tokens to us
     std::int64_t context_tokens = 0;
     std::vector<std::int64_t> cut_inputs;
   };

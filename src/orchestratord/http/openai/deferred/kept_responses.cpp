@@ -133,8 +133,10 @@ void KeptResponses::on_done(const OpenPtr& open, base::Result<net::Response> ans
 void KeptResponses::keep(const OpenPtr& open, const std::string& events) {
   if (open->removed) return;
   const std::int64_t retention_ms = context_.config->orchestratord.files.responses_retention_ms;
-  const auto kept = context_.blobs->complete(
-      open->id, {.content = kept_text(input_of(text_of(open->facts, "request")), events), .body = "{}", .expires_unix_ms = context_.clock->now().unix_ms + retention_ms});
+  const auto kept =
+      context_.blobs->complete(open->id, {.content = kept_text(input_of(text_of(open->facts, "request")), events),
+                                          .body = "{}",
+                                          .expires_unix_ms = context_.clock->now().unix_ms + retention_ms});
   if (!kept) return context_.files->post_after(kDeferredRetryMs, [this, open, events] { keep(open, events); });
   open_.erase(open->id);
   for (const net::ExchangePtr& exchange : open->waiting) serve_kept(open->id, {exchange}, false);

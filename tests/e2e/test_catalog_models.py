@@ -1,4 +1,4 @@
-"""POST /v2/catalog/models/{id}/verify: all bytes of a model are read where it lies, and how that ended is told and kept."""
+"""Models by name: all bytes of one are read where it lies (verify), and where each is (availability)."""
 
 import pathlib
 import shutil
@@ -63,6 +63,25 @@ def test_a_model_is_verified_where_it_lies(stack, tmp_path):
     assert told["outcome"] == "none" and told["message"]
     removed = stack.request("DELETE", "/v2/catalog/models/mine")
     assert removed.status == 200 and removed.json["removed"] == ["mine"]
+
+
+# CLOUD-5010, CLOUD-5011: which pools have a model, and how many jobs of it they take at once.
+# ORCH-3470: lists carry a tag, and who has that list is told so.
+def test_where_models_are(stack, tmp_path):
+    add(stack, tmp_path / "mine.gguf")
+
+    def where(name):
+        return next(m for m in stack.request("GET", "/v2/catalog/availability").json["models"] if m["model_id"] == name)
+
+    assert where("demo") == {"model_id": "demo", "nodes": [], "total_nodes": 0, "total_capacity": 0}
+    stack.wait_terminal(stack.submit(max_tokens=1)["job_id"])
+    assert where("demo") == {"model_id": "demo", "nodes": ["pool-1"], "total_nodes": 1, "total_capacity": 1}
+    listed = stack.request("GET", "/v2/catalog/models")
+    again = stack.request("GET", "/v2/catalog/models", headers={"If-None-Match": listed.headers["etag"]})
+    assert (again.status, again.body) == (304, b"") and again.headers["etag"] == listed.headers["etag"]
+    assert stack.request("POST", "/v2/catalog/models/mine/state", {"pinned": True}).status == 200
+    changed = stack.request("GET", "/v2/catalog/models", headers={"If-None-Match": listed.headers["etag"]})
+    assert changed.status == 200 and changed.headers["etag"] != listed.headers["etag"]
 
 
 def test_what_has_no_checksum_is_refused(stack):
