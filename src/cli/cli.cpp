@@ -402,6 +402,7 @@ int run_cli(int argc, const char* const* argv) {
     return report({base::ErrorCode::kInternal, e.what(), {}}, global.json);
   }
   if (std::fflush(stdout) != 0 && code == kOk) {
+    if (errno == EPIPE) return kInterrupted;  // nobody reads any more, and need not be told
     return report(base::io_error("cannot write", "standard output", errno), global.json);
   }
   return code;

@@ -1,6 +1,7 @@
 // llorch run and attach: stream a job, reconnect with the last event id.
 #include <fmt/core.h>
 
+#include <cerrno>
 #include <functional>
 
 #include "base/process.h"
@@ -25,10 +26,15 @@ int print_job(const GlobalOptions& global, bool stats, const Follow& follow) {
     std::fwrite(text.data(), 1, text.size(), stderr);
     std::fflush(stderr);
   });
+  bool is_read = true;
   const auto print = [&](std::string_view text) {
-    return global.json || (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0);
+    if (global.json) return true;
+    if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return true;
+    is_read = errno != EPIPE;
+    return false;
   };
   const auto job = follow(**api, interrupt, print, display);
+  if (!is_read) return kInterrupted;  // as `head` wants it: quietly
   if (!job) {
     // The answer's last line has no end yet.
     if (job.error().code == base::ErrorCode::kCancelled && !global.json) std::fputs("\n", stderr);

@@ -80,6 +80,19 @@ def test_ctrl_c_cancels_the_job(box, gate):
     gate.open()
 
 
+def test_a_pipe_that_is_closed_ends_the_job_quietly(box, gate):
+    gate.hold()
+    gate.let_pass(8)
+    process = start(box, "run", NAME, "Once", "--max-tokens", "401")
+    process.stdout.read(1)
+    process.stdout.close()
+    gate.let_pass(8)
+    assert process.wait(HANG_S) == 130 and process.stderr.read() == b""
+    wait_for("the job to be cancelled", lambda: any(
+        j["status"] == "cancelled" for j in json.loads(llorch("--json", "ps", state_dir=box).stdout)["tasks"][:1]))
+    gate.open()
+
+
 def start(box, *args):
     return subprocess.Popen([BIN / "llorch", "--state-dir", box, *args], env=clean_env(box, {}), stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE)

@@ -63,7 +63,12 @@ log: {{level: debug}}
             return request(f"http://{bind}", method, path, body, {**bearer, **(headers or {})})
 
         body = {"model": MODEL.stem, "prompt": PROMPT, "max_tokens": 24, "seed": 3, "session_id": CALLERS_IDS["session"]}
-        first = ask("POST", "/v2/tasks?wait=true", {**body, "task_id": CALLERS_IDS["task"]}, {"X-Correlation-Id": CALLERS_IDS["correlation"]})
+        def first_answer():
+            headers = {"X-Correlation-Id": CALLERS_IDS["correlation"]}
+            answer = ask("POST", "/v2/tasks?wait=true", {**body, "task_id": CALLERS_IDS["task"]}, headers)
+            return None if answer.status == 503 else answer  # the pool is still reading the model
+
+        first = wait_for("the model to be known", first_answer)
         assert first.status == 200, first.body
         needles["output"] = first.json["text"]
         ask("POST", "/v1/chat/completions", {"model": "no-such-model", "messages": [{"role": "system", "content": SYSTEM}]})
