@@ -37,6 +37,7 @@ def series_count(families):
 
 
 def test_metrics_are_described_labelled_and_bounded():
+    """OC-METRICS-7102 SYS-10.1.1: labels are those of the page, series no more than its budgets, whatever callers name."""
     with Stack(settings={"pool-managerd.worker_step_counters": "true"}) as stack:
         jobs = serve(stack, 3)
         page = documented()

@@ -382,7 +382,7 @@ def test_a_server_that_dawdles(tmp_path, server):
         assert failed["error_code"] == "TIMEOUT", failed
 
 
-# ORCH-3080: what may leave this machine is the operator's to say.
+# ORCH-3080 ORCH-3206: what may leave this machine is the operator's to say, and one switch ends all of it.
 def test_the_policy(tmp_path, server):
     server.add("/tale.gguf", DATA)
     with Stack({**settings_for(tmp_path / "cache"), "models.pull.policy": "off"}) as own:

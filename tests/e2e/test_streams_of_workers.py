@@ -1,0 +1,119 @@
+"""What a worker says and what a client reads: the same tokens in the same order, one by one as they come, whole characters, stops."""
+
+import hashlib
+import json
+
+import pytest
+
+from chat_model import write_chat_model
+from stack import ALIAS, MODEL, EventStream, Stack, request, wait_for
+from test_pool_commands import control_token
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    """A stack with a model of a GGUF file and one of a directory whose tokens are bytes."""
+    directory = tmp_path_factory.mktemp("models")
+    write_chat_model(directory / "bytes")
+    settings = {"models.aliases.bytes": f"file:{directory / 'bytes'}", "models.allowed_roots": f"{directory},{MODEL.parent}",
+                "orchestratord.limits.workers_per_gpu": "2"}
+    with Stack(settings) as running:
+        for model in (ALIAS, "bytes"):
+            wait_for(f"{model} to be known", lambda model=model: running.request("POST", "/v2/tasks?wait=true", {
+                "model": model, "prompt": "x", "max_tokens": 1}).status == 200)
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def rest(request):
+    yield
+    request.getfixturevalue("texts").gate.open()
+
+
+def worker_of(stack, part):
+    return next(w for w in stack.workers() if part in w["model_ref"])
+
+
+def tokens_of(events):
+    return [(event.data["i"], event.data["t"]) for event in events if event.name == "token"]
+
+
+def test_a_relay_changes_neither_order_nor_meaning(texts):
+    """STREAM-20030 SYS-6.1.1 SYS-4.3.2: what the worker itself answers to the request that orchestratord sends is what its client reads; only
+    ids, position and waiting are added."""
+    prompt = "Once upon a time"
+    job = texts.submit(prompt=prompt, max_tokens=24, seed=11)["job_id"]
+    relayed = texts.read_to_end(job)
+    ids = texts.request("POST", "/tokenize", {"model": ALIAS, "content": prompt, "add_special": True}).json["tokens"]
+    body = {"job_id": "direct", "prompt_tokens": ids, "max_tokens": 24, "seed": 11, "temperature": 0.7}
+    answer = request(worker_of(texts, "q8_0")["uri"], "POST", "/execute", body, {**control_token(texts), "Content-Type": "application/json"})
+    assert answer.status == 200, answer.body
+    blocks = [dict(line.split(": ", 1) for line in block.splitlines()) for block in answer.body.decode().split("\n\n") if block.startswith("event")]
+    direct = [(json.loads(b["data"])["i"], json.loads(b["data"])["t"]) for b in blocks if b["event"] == "token"]
+    assert direct and direct == tokens_of(relayed)
+    ends = json.loads(blocks[-1]["data"]), relayed[-1].data
+    assert blocks[-1]["event"] == relayed[-1].name == "end"
+    for field in ("tokens_in", "tokens_out", "stop_reason"):
+        assert ends[0][field] == ends[1][field], field
+    assert ends[0]["receipt"]["output_sha256"] == ends[1]["receipt"]["output_sha256"]
+    assert [name for name in (b["event"] for b in blocks) if name != "metrics"] == \
+        [event.name for event in relayed if event.name not in ("queued", "metrics")]
+
+
+def test_a_token_is_read_when_it_is_said(texts):
+    """SSE-1001: nothing waits for the next one: with three steps done a client has three tokens, and the job is not at its end."""
+    job = texts.submit_held(steps=3, max_tokens=20)
+    stream = iter(texts.events(job))
+    seen = []
+    for event in stream:
+        seen.append(event)
+        if sum(e.name == "token" for e in seen) == 3:
+            break
+    assert texts.job(job)["status"] == "running"
+    texts.gate.open()
+    rest = list(stream)
+    assert rest[-1].name == "end" and [i for i, _ in tokens_of(seen + rest)] == list(range(20))
+
+
+def test_characters_reach_a_client_whole(texts):
+    """M0-W-1824 M0-W-1361: tokens that are single bytes of a character say nothing until it is there."""
+    words = "(ä|€|🙂){8}"
+    task = {"model": "bytes", "prompt": "x", "max_tokens": 64, "seed": 3, "regex": words}
+    events = list(EventStream(texts.url, "/v2/tasks?stream=true", body=task))
+    said = [t for _, t in tokens_of(events)]
+    assert events[-1].name == "end" and "".join(said)
+    assert set(said) <= {"", "ä", "€", "🙂"} and "" in said, said
+    text = "".join(said)
+    assert len(text.encode()) == len(said) or events[-1].data["stop_reason"] == "eos"
+    assert hashlib.sha256(text.encode()).hexdigest() == events[-1].data["receipt"]["output_sha256"]
+    health = request(worker_of(texts, "bytes")["uri"], path="/health").json
+    assert health["tokenizer_kind"] == "hf-json"
+
+
+def test_an_output_ends_before_a_stop_string(texts):
+    """M0-W-1422: wherever the tokens' borders are; what comes before it is the same as without."""
+    whole = texts.request("POST", "/v2/tasks?wait=true", {"model": ALIAS, "prompt": "Once upon a time", "max_tokens": 40, "seed": 7}).json["text"]
+    for stop in (whole[10:14], whole[21:22], whole[7:30]):
+        cut = texts.request("POST", "/v2/tasks?wait=true", {"model": ALIAS, "prompt": "Once upon a time", "max_tokens": 40, "seed": 7,
+                                                           "stop": [stop]}).json
+        assert cut["text"] == whole[:whole.index(stop)] and cut["stop_reason"] == "stop", (stop, cut)
+
+
+def test_versions_are_recorded_and_the_order_of_events_is_stable(texts):
+    """SYS-2.3.2: run again, also by new processes: the same events under the same ids; engine, sampler and numerics are in every receipt and
+    are those that the node reports."""
+    def run():
+        events = [event for event in texts.read_to_end(texts.submit(max_tokens=12, seed=5)["job_id"]) if event.id]
+        return [(event.name, event.id) for event in events], events[-1].data["receipt"]
+
+    first = run()
+    assert run() == first
+    for process in (texts.orchestrator, texts.pool):
+        process.kill()
+        process.wait()
+    texts.start()
+    wait_for("the model to be known", lambda: texts.request("POST", "/v2/tasks?wait=true", {"model": ALIAS, "prompt": "x", "max_tokens": 1}).status == 200)
+    assert run() == first
+    worker = worker_of(texts, "q8_0")
+    for field in ("engine_build", "sampler", "numerics", "device_class", "model_digest", "kv_dtype"):
+        assert first[1][field] == worker[field], field
