@@ -179,7 +179,8 @@ std::optional<BrokenRule> broken_rule(const EngineConfig& e) {
   for (const auto& [name, value] : e.environment) {
     const bool ours = name.starts_with("LLORCH_") || name.starts_with("CUDA_VISIBLE_") || name == "CUDA_DEVICE_ORDER";
     if (!is_word(name, "_") || ours) {
-      return BrokenRule{"environment", "charset", "names of variables, and none that says which GPU it sees or is ours"};
+      return BrokenRule{"environment", "charset",
+                        "names of variables, and none that says which GPU it sees or is ours"};
     }
   }
   if (auto rule = mode_rule(e.provisioning)) return rule;
