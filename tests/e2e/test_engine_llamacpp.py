@@ -10,7 +10,7 @@ import pytest
 from adapter import Adapter, one_end, text
 from engine_stack import EngineStack
 from llamacpp import PYTHON, SERVER, chat_model, needed
-from stack import MODEL, process_runs, wait_for
+from stack import MODEL, llorch, process_runs, wait_for
 
 pytestmark = needed
 
@@ -157,3 +157,26 @@ def test_the_prompt_is_charged_as_it_counts(stack):
     ended = stack.wait_terminal(job)
     counted = stack.read_to_end(job)[-1].data["tokens_in"]
     assert 0 < counted < len(prompt) and ended["tokens_in"] == counted
+
+
+@pytest.mark.skipif("LLORCH_ENGINE_INDEX" not in os.environ, reason="no package index: LLORCH_ENGINE_INDEX names one (https://.../simple)")
+def test_two_minutes_from_nothing_to_llama_cpp(tmp_path):
+    """ORCH-3200: the catalogue's package is fetched from a real index, installed, started and asked."""
+    config = tmp_path / "config.yaml"
+    config.write_text(json.dumps({"models": {"pull": {"pypi_url": os.environ["LLORCH_ENGINE_INDEX"].rstrip("/")}},
+                                  "pool-managerd": {"bind": "127.0.0.1:0", "provisioning": {"cache_dir": str(tmp_path / "engines")}},
+                                  "orchestratord": {"bind": "127.0.0.1:0"}}))
+
+    def run(*args, code=0):
+        done = llorch(*args, state_dir=tmp_path / "state", env={"LLORCH_CONFIG": str(config), "PATH": os.path.dirname(PYTHON) +
+                                                                ":/usr/bin:/bin"})
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout.decode() + done.stderr.decode()
+
+    up = ["up", "--cpu", "--engine", "llama.cpp", "--model", str(MODEL), "--detach"]
+    assert "--install-engine" in run(*up, code=1)
+    try:
+        assert "is installed" in run(*up, "--install-engine")
+        assert run("run", MODEL.stem, "Once upon a time", "--max-tokens", "8").strip()
+    finally:
+        run("down")
