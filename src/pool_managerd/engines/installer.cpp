@@ -297,7 +297,7 @@ base::Result<setup::Installation> install(const EngineConfig& engine, const Inst
   return done;
 }
 
-base::Result<std::int64_t> remove(const fs::path& directory) {
+base::Result<std::int64_t> uninstall(const fs::path& directory) {
   const auto there = setup::find_installation(directory);
   if (!there) return 0;
   const Descriptor held = TRY(lock(directory));

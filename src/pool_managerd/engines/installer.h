@@ -34,6 +34,6 @@ base::Result<InstallerOptions> installer_options(const config::Config& config,
 base::Result<adapter::setup::Installation> install(const config::EngineConfig& engine, const InstallerOptions& options);
 
 // The bytes that the installation in `directory` took; 0: there is none. Errors: CONFLICT (a worker runs it), IO_ERROR.
-base::Result<std::int64_t> remove(const std::filesystem::path& directory);
+base::Result<std::int64_t> uninstall(const std::filesystem::path& directory);
 
 }  // namespace llorch::pool_managerd::engines

@@ -77,9 +77,9 @@ TEST_F(InstallerTest, AnArchiveBecomesAProgram) {
   kinds_.clear();
   ASSERT_TRUE(install(engine, options_));
   EXPECT_TRUE(kinds_.empty());  // it is there
-  EXPECT_EQ(remove(directory(engine)).value() > 0, true);
+  EXPECT_EQ(uninstall(directory(engine)).value() > 0, true);
   EXPECT_FALSE(fs::exists(directory(engine)));
-  EXPECT_EQ(remove(directory(engine)).value(), 0);
+  EXPECT_EQ(uninstall(directory(engine)).value(), 0);
 }
 
 TEST_F(InstallerTest, AProgramAndAZipAreTakenAsWell) {
@@ -154,10 +154,10 @@ TEST_F(InstallerTest, OneAtATimeAndNeverUnderAWorker) {
   ASSERT_TRUE(install(engine, options_));
   const int worker = ::open((directory(engine) / "engine.json").c_str(), O_RDONLY | O_CLOEXEC);
   ASSERT_EQ(::flock(worker, LOCK_SH | LOCK_NB), 0);
-  EXPECT_EQ(remove(directory(engine)).error().code, ErrorCode::kConflict);
+  EXPECT_EQ(uninstall(directory(engine)).error().code, ErrorCode::kConflict);
   EXPECT_TRUE(setup::find_installation(directory(engine)));
   ::close(worker);
-  EXPECT_TRUE(remove(directory(engine)));
+  EXPECT_TRUE(uninstall(directory(engine)));
 }
 
 // OC-CONFIG-6022: a commit of a repository is fetched, configured and built
