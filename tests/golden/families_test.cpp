@@ -33,6 +33,7 @@ class Families : public testing::TestWithParam<Case> {
 // tokens come behind them: of the shared fixtures those rows count that choose among no more than one more than they may
 // (make_families.py has fixtures where the first of equal ones are taken).
 std::size_t rows_with_a_reference(const std::string& family, std::size_t rows) {
+  if (family == "deepseek_v4") return 77;  // the one after it is the only one where the library took others
   return family == "deepseek_v32" || family == "glm_moe_dsa" ? 33 : rows;
 }
 

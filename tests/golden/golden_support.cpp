@@ -66,9 +66,10 @@ std::filesystem::path shared_families() { return LLORCH_SOURCE_DIR "/../shared/d
 
 std::vector<std::string> families_of_2026() {
   std::vector<std::string> families;
-  for (const char* family : {"deepseek_v32", "gemma4", "glm4_moe", "glm_moe_dsa", "granite_swa", "kimi_linear",
-                             "lfm2_moe", "lfm3", "llama4", "mimo_v2", "minimax_m2", "ministral3", "nemotron_h", "olmo3",
-                             "qwen3_5", "qwen3_5_moe", "qwen3_next", "seed_oss", "smollm3"}) {
+  for (const char* family :
+       {"deepseek_v32", "deepseek_v4", "gemma4",      "glm4_moe",   "glm_moe_dsa", "granite_swa", "kimi_linear",
+        "lfm2_moe",     "lfm3",        "llama4",      "mimo_v2",    "minimax_m2",  "ministral3",  "nemotron_h",
+        "olmo3",        "qwen3_5",     "qwen3_5_moe", "qwen3_next", "seed_oss",    "smollm3"}) {
     if (std::filesystem::exists(shared_families() / family)) families.emplace_back(family);
   }
   return families;

@@ -36,6 +36,17 @@ base::Error refuse(std::string_view why) {
           {}};
 }
 
+// Whether a property's name is a script's.
+bool is_script(std::string_view name) {
+  const std::string pattern = fmt::format("\\p{{sc:{}}}", name);
+  int error = 0;
+  PCRE2_SIZE at = 0;
+  pcre2_code_8* code = pcre2_compile_8(reinterpret_cast<PCRE2_SPTR8>(pattern.data()), pattern.size(),
+                                       PCRE2_UTF | PCRE2_UCP, &error, &at, nullptr);
+  pcre2_code_free_8(code);
+  return code != nullptr;
+}
+
 class Translator {
  public:
   explicit Translator(std::string_view pattern) : rest_(pattern) {}
@@ -132,6 +143,14 @@ class Translator {
     }
     const std::size_t close = rest_.starts_with("\\x{") || c != 'x' ? rest_.find('}') : 3;
     if (close >= rest_.size()) return base::fail(refuse(fmt::format("has an unfinished \\{}", c)));
+    const std::string_view name =
+        c != 'x' && rest_.starts_with(fmt::format("\\{}{{", c)) ? rest_.substr(3, close - 3) : "";
+    // By its own name alone PCRE2 takes a script with its extensions: the ideographic full stop would be \p{Han}.
+    if (name.size() > 2 && is_script(name)) {
+      out_ += fmt::format("\\{}{{sc:{}}}", c, name);
+      rest_.remove_prefix(close + 1);
+      return {};
+    }
     take(close + 1);
     return {};
   }

@@ -206,4 +206,5 @@ def main():
         (out / "cases.json").write_text(json.dumps(cases, separators=(",", ":")) + "\n", encoding="utf-8")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -89,8 +89,8 @@ MODELS = {
 }
 
 
-# Of those whose first draw has two experts so near to each other for some token that rounding exchanges them.
-SEEDS = {"ernie4_5_moe": 1, "mixtral": 2}
+# Of those whose first draw has two experts or entries so near to each other for some token that rounding exchanges them.
+SEEDS = {"ernie4_5_moe": 1, "mixtral": 2, "gemma4_experts": 1, "deepseek_v4_mixed": 1}
 
 # name: (architecture, whether q and k rows are permuted, keys beside those that all have)
 GGUF = {
