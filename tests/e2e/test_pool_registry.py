@@ -59,8 +59,7 @@ def test_heartbeats_are_taken_in_and_missed_ones_cost_the_pool_its_work():
             os.kill(pid, signal.SIGSTOP)
         try:
             wait_for("the pool to be unhealthy", lambda: pool(stack)["status"] == "unhealthy")
-            missed = logged(stack, "pool.unavailable")
-            assert missed and missed[0]["pool_id"] == "pool-1"
+            assert wait_for("the line", lambda: logged(stack, "pool.unavailable"))[0]["pool_id"] == "pool-1"
             waiting = stack.submit(max_tokens=2, on_disconnect="resume")["job_id"]
             assert stack.job(waiting)["status"] == "queued"
             assert stack.job(waiting)["reason"]["code"] == "WAITING_FOR_POOL" and stack.job(waiting)["reason"]["human"]
@@ -100,7 +99,7 @@ def test_a_pool_takes_its_leave():
         stack.pool.terminate()
         assert stack.pool.wait() == 0
         assert wait_for("it to be forgotten", lambda: stack.pools() == [])
-        assert [line["pool_id"] for line in logged(stack, "pool.left")] == ["pool-1"]
+        assert [line["pool_id"] for line in wait_for("the line", lambda: logged(stack, "pool.left"))] == ["pool-1"]
         gone = stack.request("DELETE", "/v2/pools/pool-1", headers=node_headers(stack))
         assert gone.status in (200, 204, 404), gone.body
         job = stack.submit(max_tokens=2)["job_id"]
