@@ -134,14 +134,6 @@ def test_a_busy_worker_is_passed_over_and_a_stopped_one_too(even):
     even.run_at_each()
 
 
-def test_a_tie_goes_to_the_first_id(even):
-    """OC-CORE-1017 ORCH-3012: as much memory free at both, as many jobs: the worker whose id is first, whichever pool came first."""
-    even.run_at_each()
-    workers = {w["worker_id"]: pool["gpus"][0]["vram_available_bytes"] for pool in even.pools() for w in pool["workers"]}
-    assert len(workers) == 2 and len(set(workers.values())) == 1, workers
-    assert even.preview()["worker_ids"] == [min(workers)]
-
-
 @pytest.mark.parametrize("algorithm", ["least-loaded", "most-vram-free", "round-robin"])
 def test_the_algorithm_is_the_operators_choice(algorithm):
     """ORCH-1032 SCHED-11051 SYS-4.2.1#configured: each does what its name says: the more memory, or each in turn."""
