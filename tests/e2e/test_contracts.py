@@ -120,11 +120,16 @@ def with_secrets(values, directory):
 
 def test_the_schema_of_the_configuration_and_its_examples(tmp_path):
     """OC-CONFIG-6010 OC-CONFIG-6002 OC-CONFIG-6031 SYS-11.1.1: the same bytes every time, those of contracts/; it has examples, and every
-    example of it and of the guide is a valid file; what a file leaves out has its default."""
+    example of it and of the guide is a valid file; what a file leaves out has its default.
+
+    SYS-8.4.3#documented: the limits of scaling are in both, with what they mean."""
     first, second = (llorch("config", "schema", state_dir=tmp_path).stdout for _ in range(2))
     schema = json.loads(first)
     assert first == second and schema == json.loads((REPO / "contracts/schema/config.json").read_text())
     guide = (REPO / "docs/guide/configuration.md").read_text()
+    limits = schema["properties"]["orchestratord"]["properties"]["limits"]["properties"]
+    for key in ("workers_per_gpu",):
+        assert limits[key]["description"] and re.search(rf"^\| `orchestratord\.limits\.{key}` \|.*\| [A-Z][^|]+\. \|$", guide, re.M), key
     examples = [json.dumps(example) for example in schema["examples"]] + re.findall(r"^```yaml\n(.*?)^```", guide, re.M | re.S)
     assert len(examples) >= 2 and schema["examples"]
     for example in examples:
@@ -181,7 +186,7 @@ def counters(url, name, **labels):
 
 
 def test_every_component_counts_what_it_does():
-    """SYS-8.2.2#metrics OC-METRICS-7101#worker: orchestratord, the pool, a worker and an engine's adapter; what ran is what they count."""
+    """SYS-8.2.2#metrics: orchestratord, the pool, a worker and an engine's adapter; what ran is what they count."""
     with FakeEngine("openai") as engine, EngineStack([entry(engine)]) as stack:
         for model in (ALIAS, "tale"):
             assert stack.wait_terminal(stack.submit(model=model, max_tokens=1)["job_id"])["status"] == "completed"

@@ -41,6 +41,7 @@ def test_every_gpu_is_listed_as_the_driver_says(gpus):
     for index, gpu in listed.items():
         assert gpu["model"] == f"Fake GPU {index}" and gpu["compute_capability"] == "9.0" and gpu["memory_architecture"] == "vram-only"
         assert gpu["vram_total_bytes"] == 8_000_000_000 and gpu["vram_available_bytes"] >= 0 and gpu["vram_allocated_bytes"] == 0
+    wait_for("the driver to be logged", lambda: '"gpu_driver"' in gpus.log("pool-managerd"))
     found = [json.loads(line) for line in gpus.log("pool-managerd").splitlines() if '"gpu_discovered"' in line]
     assert len({line["pci_bus_id"] for line in found}) == 3 and {line["gpu_id"] for line in found} == set(listed)
     driver = next(json.loads(line) for line in gpus.log("pool-managerd").splitlines() if '"gpu_driver"' in line)

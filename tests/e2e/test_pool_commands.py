@@ -83,7 +83,7 @@ def empty(request):
 def test_a_start_is_a_process_that_reports_and_is_accounted(pool):
     """SYS-5.2.3 POOL-2040 SYS-6.2.1 SYS-7.2.1: accepted at once as starting; ready with its memory accounted in one step.
 
-    POOL-2013 POOL-2061 SYS-6.2.2: the state has its device and itself, as they are."""
+    POOL-2013 POOL-2061 SYS-6.2.2 SYS-2.1.2#file: the state has its device and itself, as they are; file: is a path of this machine."""
     name = fresh("first")
     accepted = start(pool, name)
     assert accepted.status == 202 and accepted.json == {"worker_id": name, "status": "starting"}, accepted.body
@@ -264,11 +264,15 @@ def test_a_worker_that_never_reports_is_ended_and_reported(tmp_path):
     with Stack({"pool-managerd.worker_binary": str(script), "pool-managerd.worker_start_timeout_ms": "300"}) as stack:
         ended = stack.wait_terminal(stack.submit(max_tokens=2)["job_id"])
         assert ended["status"] == "failed" and ended["error"]["code"] == "WORKER_START_TIMEOUT", ended
-        lost = [json.loads(line) for line in stack.log("pool-managerd").splitlines() if '"worker_failed"' in line]
+
+        def lines(daemon, event):
+            return [json.loads(line) for line in stack.log(daemon).splitlines() if f'"{event}"' in line]
+
+        wait_for("both losses to be logged", lambda: len(lines("orchestratord", "worker.gone")) >= 2 <= len(lines("pool-managerd", "worker_failed")))
+        lost = lines("pool-managerd", "worker_failed")
         assert len(lost) == 2 and {line["error_code"] for line in lost} == {"WORKER_START_TIMEOUT"}
         assert all(line["category"] == "timeout" and line["vram_released_bytes"] == 0 for line in lost)
-        heard = [json.loads(line) for line in stack.log("orchestratord").splitlines() if '"worker.gone"' in line]
-        assert [line["code"] for line in heard] == ["WORKER_START_TIMEOUT"] * 2, "each was reported"
+        assert [line["code"] for line in lines("orchestratord", "worker.gone")] == ["WORKER_START_TIMEOUT"] * 2, "each was reported"
         assert stack.workers() == []
         assert not process_runs(json.loads((tmp_path / "started").read_text())["pid"])
 
@@ -281,7 +285,8 @@ def test_a_lost_worker_is_reported_with_what_was_seen(pool):
     w = wait_status(pool, "ready", lost)
     os.kill(w["pid"], signal.SIGKILL)
     wait_gone(pool, lost)
-    line = next(json.loads(line) for line in pool.log("pool-managerd").splitlines() if '"worker_failed"' in line and lost in line)
+    line = wait_for("the line", lambda: next((json.loads(line) for line in pool.log("pool-managerd").splitlines()
+                                              if '"worker_failed"' in line and lost in line), None))
     assert (line["pool_id"], line["gpu_id"], line["exit_code"], line["category"]) == ("pool-1", "cpu", 137, "crash")
     assert line["vram_released_bytes"] == w["vram_bytes"] and allocated(pool) == 0
     heard = wait_for("the report", lambda: next((json.loads(line) for line in pool.log("orchestratord").splitlines()

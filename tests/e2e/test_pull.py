@@ -560,7 +560,7 @@ def s3_signature(path, host):
     return hmac.digest(key, text.encode(), "sha256").hex()
 
 
-# ORCH-3031#states, ORCH-3031#metric, ORCH-3031#unload, ORCH-3072: a retired model takes no jobs and its workers leave, which the metrics
+# ORCH-3031#states, ORCH-3031#metric, ORCH-3031#unload, ORCH-3072, ORCH-1081: there are two states; a retired model takes no jobs and its workers leave, which the metrics
 # show; garbage collection leaves what is pinned, loaded or young.
 def test_states_and_collection(stack, cache, server):
     server.add("/a.gguf", DATA)
@@ -577,6 +577,7 @@ def test_states_and_collection(stack, cache, server):
     def metrics():
         return stack.request("GET", "/metrics").body.decode()
 
+    assert stack.request("POST", "/v2/catalog/models/a/state", {"lifecycle_state": "Sleeping"}).status == 400
     stack.wait_terminal(stack.submit(model="a", max_tokens=2)["job_id"])
     assert workers() and 'model_state{model_id="a",state="Active"} 1' in metrics()
     state("a", lifecycle_state="Retired")

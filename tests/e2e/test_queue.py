@@ -9,7 +9,7 @@ import pytest
 
 from chat_model import write_chat_model
 from metrics_text import parse
-from stack import ALIAS, MODEL, Stack, wait_for
+from stack import ALIAS, MODEL, Stack, llorch, wait_for
 
 PROMPT = "Once upon a time"
 
@@ -53,13 +53,19 @@ def rest(request):
 
 
 def test_a_bounded_queue_with_two_classes_in_order(queue):
-    """OC-CORE-1001 OC-CORE-1004 ORCH-1010 ORCH-3004 SCHED-11020 OC-CORE-1003#arrival-order: interactive before batch, each in the order
+    """OC-CORE-1001 OC-CORE-1004 ORCH-1010 ORCH-3004 SCHED-11020 OC-CORE-1003#arrival-order SYS-8.2.2#capacity: interactive before batch, each in the order
     of arrival, no more than its capacity.
 
-    HME-020 OC-CTRL-2050: each is told its position and its predicted start, when it is accepted and while it waits."""
+    HME-020 OC-CTRL-2050: each is told its position and its predicted start, when it is accepted and while it waits; of a session with a
+    budget also what is left of it."""
+    assert queue.request("GET", "/v2/meta/capabilities").json["limits"]["queue_capacity"] == 4
+    shown = json.loads(llorch("--json", "config", "show", state_dir=queue.dir).stdout)
+    assert shown["orchestratord"]["queue"]["capacity"] == 100, "where nobody says otherwise"
     held = queue.submit_held(max_tokens=40)
     batch = [queue.submit(max_tokens=2, priority="batch") for _ in range(2)]
-    interactive = [queue.submit(max_tokens=2, priority="interactive") for _ in range(2)]
+    assert queue.request("POST", "/v2/sessions", {"session_id": "told", "token_budget": 100}).status == 201
+    interactive = [queue.submit(max_tokens=2, priority="interactive", session_id="told") for _ in range(2)]
+    assert 100 > interactive[0]["tokens_budget_remaining"] > interactive[1]["tokens_budget_remaining"] > 0
     full = queue.submit(max_tokens=2, expect=429)["error"]
     assert full["code"] == "QUEUE_FULL"
     assert [job["queue_position"] for job in batch + interactive] == [0, 1, 0, 1], "the second class steps in front"
