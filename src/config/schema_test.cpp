@@ -109,6 +109,7 @@ const std::vector<SchemaFile>& schema_files() {
       {"create_catalog_model_request", "POST /v2/catalog/models", json_schema<CreateCatalogModelRequest>},
       {"catalog_state_request", "POST /v2/catalog/models/{id}/state", json_schema<CatalogStateRequest>},
       {"catalog_gc_request", "POST /v2/catalog/gc", json_schema<CatalogGcRequest>},
+      {"verify_reply", "202 of POST /v2/catalog/models/{id}/verify", json_schema<VerifyReply>},
       {"catalog_removed", "200 of DELETE /v2/catalog/models/{id} and POST /v2/catalog/gc", json_schema<CatalogRemoved>},
       {"known_models", "GET /v2/catalog/known", json_schema<KnownModelList>},
       {"pool_pull_request", "POST /v2/models/pull of a pool manager", json_schema<PoolPullRequest>},

@@ -292,7 +292,8 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
   const Handler answer_preflight_ = [this](const Request& request, const ExchangePtr& exchange) {
     const auto target = http::parse_target(request.path);
     const std::string methods = target ? router_.match("OPTIONS", target->segments).allowed : "";
-    exchange->respond({204, http::preflight_headers(*request.headers.get("Origin"), methods), {}});
+    const std::string_view wanted = request.headers.get("Access-Control-Request-Headers").value_or("");
+    exchange->respond({204, http::preflight_headers(*request.headers.get("Origin"), methods, wanted), {}});
   };
   std::vector<Handler> handlers_;
   std::vector<HeadCheck> checks_;

@@ -149,7 +149,7 @@ class PoolManager::Impl {
  private:
   control_api::Operations operations();
   void start_worker(wire::StartWorkerRequest wanted, base::CorrelationId correlation_id, ExchangePtr exchange);
-  void describe(std::string ref, model_catalog::WorkerShape shape, ExchangePtr exchange);
+  void describe(std::string ref, model_catalog::WorkerShape shape, bool reread, ExchangePtr exchange);
   void serve_tokenizer(std::string digest, ExchangePtr exchange);
   void look_at_directories();
   // Runs `fn` on the main thread.
@@ -205,6 +205,7 @@ class PoolManager::Impl {
   std::optional<WorkerHost> workers_;
   TaskThread inspect_thread_;  // headers of models and the driver: quick
   TaskThread hash_thread_;     // whole files: slow, so that starts do not wait for it
+  TaskThread verify_thread_;   // files that are known, once more: a new one does not wait for them
   TaskThread check_thread_;    // whole files as well, which nobody waits for
   net::Client client_;
   net::Timer refresh_, look_;
@@ -259,6 +260,7 @@ PoolManager::Impl::~Impl() {
   provisioner_->stop();
   check_thread_.stop();
   hash_thread_.stop();
+  verify_thread_.stop();
   inspect_thread_.stop();
   loop_.drop_posted();  // requests nobody will answer go before the runtime they belong to
   exchanges_.clear();
@@ -397,8 +399,8 @@ control_api::Operations PoolManager::Impl::operations() {
       exchange->respond(std::move(response));
     });
   };
-  out.describe = [this](std::string ref, model_catalog::WorkerShape shape, ExchangePtr exchange) {
-    describe(std::move(ref), std::move(shape), std::move(exchange));
+  out.describe = [this](std::string ref, model_catalog::WorkerShape shape, bool reread, ExchangePtr exchange) {
+    describe(std::move(ref), std::move(shape), reread, std::move(exchange));
   };
   out.tokenizer = [this](std::string digest, ExchangePtr exchange) {
     serve_tokenizer(std::move(digest), std::move(exchange));
@@ -436,9 +438,10 @@ void PoolManager::Impl::start_worker(wire::StartWorkerRequest wanted, base::Corr
   });
 }
 
-void PoolManager::Impl::describe(std::string ref, model_catalog::WorkerShape shape, ExchangePtr exchange) {
-  hash_thread_.post([this, ref = std::move(ref), shape = std::move(shape), exchange = std::move(exchange)] {
-    const auto facts = engines::is_engine_ref(ref) ? engines_.describe(ref) : catalog_.describe(ref, shape);
+void PoolManager::Impl::describe(std::string ref, model_catalog::WorkerShape shape, bool reread, ExchangePtr exchange) {
+  TaskThread& thread = reread ? verify_thread_ : hash_thread_;
+  thread.post([this, ref = std::move(ref), shape = std::move(shape), reread, exchange = std::move(exchange)] {
+    const auto facts = engines::is_engine_ref(ref) ? engines_.describe(ref) : catalog_.describe(ref, shape, reread);
     if (facts) {
       exchange->respond(net::http::json_response(200, wire::encode(*facts)));
     } else {

@@ -11,7 +11,7 @@
 
 namespace llorch::text {
 
-inline constexpr std::size_t kStopStringsMax = 4;
+inline constexpr std::size_t kStopStringsMax = 16;
 inline constexpr std::size_t kStopStringTokensMax = 32;
 
 // INVALID_PARAMS when there are more than kStopStringsMax, one is empty, or one is longer than kStopStringTokensMax

@@ -231,7 +231,7 @@ TEST(StopStrings, LimitsAreCheckedAndNamed) {
   };
   EXPECT_EQ(code({}), std::nullopt);
   EXPECT_EQ(code({"a", "b", "c", std::string(32, 'x')}), std::nullopt);
-  EXPECT_EQ(code({"a", "b", "c", "d", "e"}), base::ErrorCode::kInvalidParams);
+  EXPECT_EQ(code(std::vector<std::string>(kStopStringsMax + 1, "a")), base::ErrorCode::kInvalidParams);
   EXPECT_EQ(code({""}), base::ErrorCode::kInvalidParams);
   EXPECT_EQ(code({std::string(33, 'x')}), base::ErrorCode::kInvalidParams);
 }

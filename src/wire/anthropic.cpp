@@ -102,19 +102,20 @@ template <>
 struct Table<MessagesRequest> {
   using S = MessagesRequest;
   static constexpr std::string_view kChangesNothing = "Accepted; changes nothing.";
-  static constexpr auto own = std::tuple{
-      required("max_tokens", &S::max_tokens, "Tokens to generate at most.", {1, 1'000'000}),
-      optional("stream", &S::stream, "Send the output as it comes. Omitted: false."),
-      optional("temperature", &S::temperature, "0 is greedy. Omitted: 1.", {0, 1}),
-      optional("top_p", &S::top_p, "Smallest set of tokens with this probability mass; 1 is off.", {0, 1}),
-      optional("top_k", &S::top_k, "Most likely tokens kept; 0 is off.", {0, 10'000'000}),
-      optional("stop_sequences", &S::stop_sequences, "Texts that end the output; they are not part of it.", {0, 4}),
-      optional("seed", &S::seed, "Omitted: one is chosen; the receipt has it."),
-      optional("diagnostics", &S::diagnostics, kChangesNothing),
-      optional("inference_geo", &S::inference_geo, kChangesNothing),
-      optional("metadata", &S::metadata, kChangesNothing),
-      optional("service_tier", &S::service_tier, kChangesNothing),
-      optional("container", &S::container, "Refused.")};
+  static constexpr auto own =
+      std::tuple{required("max_tokens", &S::max_tokens, "Tokens to generate at most.", {1, 1'000'000}),
+                 optional("stream", &S::stream, "Send the output as it comes. Omitted: false."),
+                 optional("temperature", &S::temperature, "0 is greedy. Omitted: 1.", {0, 1}),
+                 optional("top_p", &S::top_p, "Smallest set of tokens with this probability mass; 1 is off.", {0, 1}),
+                 optional("top_k", &S::top_k, "Most likely tokens kept; 0 is off.", {0, 10'000'000}),
+                 optional("stop_sequences", &S::stop_sequences, "Texts that end the output; they are not part of it.",
+                          {0, kStopTextsMax}),
+                 optional("seed", &S::seed, "Omitted: one is chosen; the receipt has it."),
+                 optional("diagnostics", &S::diagnostics, kChangesNothing),
+                 optional("inference_geo", &S::inference_geo, kChangesNothing),
+                 optional("metadata", &S::metadata, kChangesNothing),
+                 optional("service_tier", &S::service_tier, kChangesNothing),
+                 optional("container", &S::container, "Refused.")};
   static constexpr auto fields = std::tuple_cat(
       fields_of(&S::prompt, Table<AnthropicPrompt>::fields), own,
       fields_of(&S::extensions, fields_without<Table<SamplingRequest>::fields, IsMessagesSamplingField>()));

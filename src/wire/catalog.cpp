@@ -44,6 +44,28 @@ struct EnumNames<ModelLifecycle> {
 };
 
 template <>
+struct EnumNames<VerifyOutcome> {
+  static constexpr auto names = std::array{std::pair{VerifyOutcome::kRunning, std::string_view("running")},
+                                           std::pair{VerifyOutcome::kPass, std::string_view("pass")},
+                                           std::pair{VerifyOutcome::kFail, std::string_view("fail")},
+                                           std::pair{VerifyOutcome::kNone, std::string_view("none")}};
+};
+
+template <>
+struct Table<ModelVerification> {
+  using S = ModelVerification;
+  static constexpr auto fields = std::tuple{
+      required("outcome", &S::outcome, "none: it could not be done, and nothing is known of the bytes."),
+      required("unix_ms", &S::unix_ms, "When it ended; of one that runs, when it began."),
+      optional("found", &S::found, "sha256:<hex> that the files have; empty: they were not read to the end."),
+      optional("message", &S::message, "Of all but a pass.")};
+};
+template <>
+struct Table<VerifyReply> {
+  using S = VerifyReply;
+  static constexpr auto fields = std::tuple{required("model_id", &S::model_id), required("status", &S::status)};
+};
+template <>
 struct Table<PeerOffer> {
   using S = PeerOffer;
   static constexpr auto fields = std::tuple{
@@ -116,6 +138,7 @@ struct Table<CatalogModel> {
                  optional("used_unix_ms", &S::used_unix_ms, "When a job named it last."),
                  optional("signature", &S::signature,
                           "The file that its publisher signed it with, kept and not checked; empty: there is none."),
+                 optional("verification", &S::verification, "How the last one ended that was asked for."),
                  optional("pull", &S::pull, "How far the pull is, or why it failed; absent once it is done."),
                  optional("facts", &S::facts, "With facts=true: of the file, by a pool."),
                  optional("chat_format", &S::chat_format, "With facts=true: how its calls and thoughts are read."),
@@ -190,6 +213,7 @@ struct Table<NamedModel> {
                                             optional("pinned", &S::pinned),
                                             optional("watched", &S::watched),
                                             optional("signature", &S::signature),
+                                            optional("verification", &S::verification),
                                             optional("created_unix_ms", &S::created_unix_ms),
                                             optional("used_unix_ms", &S::used_unix_ms)};
 };
@@ -210,6 +234,7 @@ LLORCH_INSTANTIATE_WIRE(CatalogModelList)
 LLORCH_INSTANTIATE_WIRE(CreateCatalogModelRequest)
 LLORCH_INSTANTIATE_WIRE(CatalogStateRequest)
 LLORCH_INSTANTIATE_WIRE(CatalogRemoved)
+LLORCH_INSTANTIATE_WIRE(VerifyReply)
 LLORCH_INSTANTIATE_WIRE(CatalogGcRequest)
 LLORCH_INSTANTIATE_WIRE(KnownModelList)
 LLORCH_INSTANTIATE_WIRE(NamedModels)

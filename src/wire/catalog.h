@@ -58,6 +58,15 @@ struct PullStatus {
 
 enum class ModelLifecycle : std::uint8_t { kActive, kRetired };
 
+enum class VerifyOutcome : std::uint8_t { kRunning, kPass, kFail, kNone };
+// The last time that all of a model's bytes were read to compare them with its checksum.
+struct ModelVerification {
+  VerifyOutcome outcome = VerifyOutcome::kRunning;  // kNone: it could not be done, and nothing is known of the bytes
+  std::int64_t unix_ms = 0;                         // of its end; of one that runs, of its begin
+  std::string found;    // "sha256:<hex>" that the files have; empty: they were not read to the end
+  std::string message;  // of all but a pass
+};
+
 // Who decided how a model's tool calls and thoughts are read.
 enum class ChatFormatSource : std::uint8_t { kTemplate, kConfiguration, kDefault };
 struct ChatFormatFacts {
@@ -82,7 +91,8 @@ struct CatalogModel {
   std::optional<std::int64_t> used_unix_ms;  // when a job named it last
   // The file beside the model that its publisher signed it with, which is kept with it and not checked; "" if there is none.
   std::optional<std::string> signature;
-  std::optional<PullStatus> pull;  // until it is done
+  std::optional<ModelVerification> verification;  // the last one that was asked for
+  std::optional<PullStatus> pull;                 // until it is done
   // With ?facts=true of a model that is here, one of the two: what a pool says of the file, or why none does.
   std::optional<ModelFacts> facts;
   std::optional<ChatFormatFacts> chat_format;  // with the facts
@@ -103,6 +113,11 @@ struct CreateCatalogModelRequest {
 struct CatalogStateRequest {
   std::optional<ModelLifecycle> lifecycle_state;
   std::optional<bool> pinned;
+};
+// 202 of POST /v2/catalog/models/{id}/verify
+struct VerifyReply {
+  std::string model_id;
+  std::string status = "started";
 };
 // 200 of DELETE /v2/catalog/models/{id} and of POST /v2/catalog/gc
 struct CatalogRemoved {
@@ -146,6 +161,7 @@ struct NamedModel {
   bool pinned = false;
   bool watched = false;   // it lies in a directory that its pool watches, and goes when its file does
   std::string signature;  // as CatalogModel::signature
+  std::optional<ModelVerification> verification;
   std::int64_t created_unix_ms = 0;
   std::int64_t used_unix_ms = 0;
 };

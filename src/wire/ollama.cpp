@@ -85,7 +85,26 @@ struct Table<OllamaOptions> {
       optional("mirostat", &S::mirostat, "1 or 2: this version of mirostat instead of the cuts; 0 is off.", {0, 2}),
       optional("mirostat_tau", &S::mirostat_tau, "Surprise mirostat aims at, in bits per token.", {0, 20}),
       optional("mirostat_eta", &S::mirostat_eta, "How fast mirostat corrects itself.", {0, 1}),
-      optional("stop", &S::stop, "Texts that end the output; they are not part of it.", {0, 4})};
+      optional("stop", &S::stop, "Texts that end the output; they are not part of it.", {0, kStopTextsMax})};
+};
+
+// null is left out, as everywhere, also of the options that have a value of their own then.
+template <>
+struct Codec<std::optional<OllamaOptions>> {
+  static base::Result<std::optional<OllamaOptions>> read(const bj::value& v, const Path& path, const Bounds& b,
+                                                         UnknownKeys unknown) {
+    if (v.is_null()) return std::nullopt;
+    if (!v.is_object()) return std::optional(TRY(Codec<OllamaOptions>::read(v, path, b, unknown)));
+    bj::object given;
+    for (const auto& [name, value] : v.get_object()) {
+      if (!value.is_null()) given[name] = value;
+    }
+    return std::optional(TRY(Codec<OllamaOptions>::read(given, path, b, unknown)));
+  }
+  static void write(std::string& out, const std::optional<OllamaOptions>& v) {
+    Codec<OllamaOptions>::write(out, v.value_or(OllamaOptions{}));
+  }
+  static bj::object schema(const Bounds& b) { return Codec<OllamaOptions>::schema(b); }
 };
 
 template <>
@@ -160,11 +179,11 @@ struct Table<OllamaPullRequest> {
 template <>
 struct Table<OllamaShowRequest> {
   using S = OllamaShowRequest;
-  static constexpr auto fields = std::tuple{optional("model", &S::model, "As in a chat.", {1, 512}),
-                                            optional("name", &S::name, "Older spelling.", {1, 512})};
+  static constexpr auto fields = std::tuple{optional("model", &S::model, "As in a chat.", {0, 512}),
+                                            optional("name", &S::name, "Older spelling.", {0, 512})};
 
   static base::Result<> validate(const S& r) {
-    if (r.model || r.name) return {};
+    if (!r.model.value_or("").empty() || !r.name.value_or("").empty()) return {};
     return field_error("model", "missing", "model is required");
   }
 };

@@ -47,25 +47,36 @@ struct EnumNames<ToolChoiceMode> {
                                            std::pair{ToolChoiceMode::kRequired, std::string_view("required")}};
 };
 
-// Bounds count the bytes.
+// Bounds count the bytes of each.
 template <>
-struct Codec<OnePrompt> {
-  static base::Result<OnePrompt> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown) {
+struct Codec<Prompts> {
+  static base::Result<Prompts> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown) {
     const bj::array* const list = v.if_array();
-    const bj::value& text = list != nullptr && list->size() == 1 ? list->front() : v;
-    if (!text.is_string()) {
-      return field_error(path, "unsupported",
-                         fmt::format("{} must be one text; send token ids and several prompts as requests of their own "
-                                     "with a text each",
-                                     path));
+    if (list == nullptr) return Prompts{{TRY(text(v, path, b, unknown))}};
+    if (list->empty() || std::cmp_greater(list->size(), kPromptsMax)) {
+      return field_error(path, "range", fmt::format("{} must be one text, or a list of 1 to {}", path, kPromptsMax));
     }
-    return OnePrompt{TRY(Codec<std::string>::read(text, path, b, unknown))};
+    Prompts out;
+    for (const bj::value& each : *list) out.texts.push_back(TRY(text(each, path, b, unknown)));
+    return out;
   }
-  static void write(std::string& out, const OnePrompt& v) { append_json_string(out, v.text); }
+  static void write(std::string& out, const Prompts& v) {
+    if (v.texts.size() == 1) return append_json_string(out, v.texts.front());
+    Codec<std::vector<std::string>>::write(out, v.texts);
+  }
   static bj::object schema(const Bounds& b) {
     bj::object text = Codec<std::string>::schema(b);
-    bj::object list{{"type", "array"}, {"items", text}, {"minItems", 1}, {"maxItems", 1}};
+    bj::object list{{"type", "array"}, {"items", text}, {"minItems", 1}, {"maxItems", kPromptsMax}};
     return {{"anyOf", bj::array{std::move(text), std::move(list)}}};
+  }
+
+ private:
+  static base::Result<std::string> text(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown) {
+    if (v.is_string()) return Codec<std::string>::read(v, path, b, unknown);
+    return field_error(
+        path, "unsupported",
+        fmt::format("{} must be texts: token ids are not taken, for they mean something in one vocabulary alone",
+                    path));
   }
 };
 
@@ -184,7 +195,7 @@ struct Table<OpenAiRequest> {
       optional("frequency_penalty", &S::frequency_penalty, "Subtracted per occurrence of a token.", {-2, 2}),
       optional("presence_penalty", &S::presence_penalty, "Subtracted once from seen tokens.", {-2, 2}),
       optional("logit_bias", &S::logit_bias, "Token id to what is added to its logit.", {0, 1024}),
-      optional("stop", &S::stop, "Texts that end the output; they are not part of it.", {0, 4}),
+      optional("stop", &S::stop, "Texts that end the output; they are not part of it.", {0, kStopTextsMax}),
       optional("seed", &S::seed, "Omitted: one is chosen; the receipt has it."),
       optional("n", &S::n, "Choices, each a job with a seed of its own; of a response 1. Omitted: 1.",
                {1, kChoicesMax})};
@@ -296,14 +307,15 @@ struct Table<ResponsesRequest> {
       optional("prompt_cache_options", &S::prompt_cache_options, kChangesNothing),
       optional("prompt_cache_retention", &S::prompt_cache_retention, kChangesNothing),
       optional("safety_identifier", &S::safety_identifier, kChangesNothing),
-      optional("store", &S::store, "Accepted; prompts and outputs are never kept."),
+      optional("store", &S::store, "true: the response is kept as one in the background is. Omitted: it is not."),
+      optional("previous_response_id", &S::previous_response_id,
+               "A kept response: its input and output come before this input.", {1, 256}),
       optional("user", &S::user, kChangesNothing),
       optional("access_programs", &S::access_programs, kUnsupported),
       optional("context_management", &S::context_management, kUnsupported),
       optional("conversation", &S::conversation, kUnsupported),
       optional("image", &S::image, kUnsupported),
       optional("moderation", &S::moderation, kUnsupported),
-      optional("previous_response_id", &S::previous_response_id, kUnsupported),
       optional("prompt", &S::prompt, kUnsupported)};
   static constexpr auto fields = std::tuple_cat(fields_of(&S::common, Table<OpenAiRequest>::fields), own,
                                                 fields_of(&S::extensions, kExtensionFields));
@@ -336,7 +348,7 @@ template <>
 struct Table<TextCompletionRequest> {
   using S = TextCompletionRequest;
   static constexpr auto own =
-      std::tuple{required("prompt", &S::prompt, "Text to continue.", {1, 4 << 20}),
+      std::tuple{required("prompt", &S::prompt, "Text to continue, or several.", {1, 4 << 20}),
                  optional("max_tokens", &S::max_tokens, "Tokens to generate at most. Omitted: 16.", {1, 1'000'000}),
                  optional("logprobs", &S::logprobs,
                           "Every token comes with its log-probability and this many likelier ones.", {0, 5}),

@@ -17,11 +17,12 @@ enum class ReasoningEffort : std::uint8_t { kNone, kMinimal, kLow, kMedium, kHig
 enum class ServiceTier : std::uint8_t { kAuto, kDefault, kFlex, kPriority, kScale, kFast };
 enum class ToolChoiceMode : std::uint8_t { kNone, kAuto, kRequired };
 
-inline constexpr std::int64_t kChoicesMax = 16;  // jobs of one request; a queue holds 100
+inline constexpr std::int64_t kChoicesMax = 16;  // jobs of one prompt; a queue holds 100
+inline constexpr std::int64_t kPromptsMax = 64;  // jobs of one request, with several prompts
 
-// On the wire a text or a list of exactly one.
-struct OnePrompt {
-  std::string text;
+// On the wire a text or a list of texts.
+struct Prompts {
+  std::vector<std::string> texts;  // one at least
 };
 
 struct NamedJsonSchema {
@@ -119,12 +120,14 @@ struct ResponsesRequest {
   std::optional<bool> parallel_tool_calls;
   std::optional<ResponseReasoning> reasoning;
   std::optional<ServiceTier> service_tier;
-  std::optional<std::string> truncation;  // disabled
-  std::optional<bool> background;         // false
+  std::optional<std::string> truncation;            // disabled
+  std::optional<bool> background;                   // false
+  std::optional<bool> store;                        // false: nothing is kept, unless `background`
+  std::optional<std::string> previous_response_id;  // a kept one, whose conversation goes on
   std::optional<JsonObject> chat_template_kwargs;
   Ignored max_tool_calls, metadata, prompt_cache_key, prompt_cache_options, prompt_cache_retention, safety_identifier,
-      store, user;
-  Unsupported access_programs, context_management, conversation, image, moderation, previous_response_id, prompt;
+      user;
+  Unsupported access_programs, context_management, conversation, image, moderation, prompt;
 };
 
 enum class EmbeddingEncoding : std::uint8_t { kFloat, kBase64 };
@@ -151,7 +154,7 @@ struct CreateBatchRequest {
 struct TextCompletionRequest {
   OpenAiRequest common;
   SamplingRequest extensions;  // the fields that the API does not have
-  OnePrompt prompt;
+  Prompts prompt;
   std::optional<std::int64_t> max_tokens;  // omitted: 16
   std::optional<std::int64_t> logprobs;    // how many of the likeliest tokens are listed
   std::optional<bool> echo;

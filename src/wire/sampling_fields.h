@@ -7,6 +7,8 @@
 
 namespace llorch::wire {
 
+inline constexpr double kStopTextsMax = 16;  // editors' completions send about ten
+
 template <>
 struct EnumNames<SamplerOrder> {
   static constexpr auto names =

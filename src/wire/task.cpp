@@ -144,7 +144,7 @@ struct Table<SubmitRequest> {
                "Session the job belongs to; made by its first job if nobody made it before.", {1, 256}),
       optional("priority", &S::priority, "Class of the queue."),
       optional("temperature", &S::temperature, "0 is greedy. Omitted: 0.7, or 0 with determinism strict.", {0, 2}),
-      optional("stop", &S::stop, "Texts that end the output; they are not part of it.", {0, 4}),
+      optional("stop", &S::stop, "Texts that end the output; they are not part of it.", {0, kStopTextsMax}),
       optional("seed", &S::seed, "Omitted: one is chosen and returned."),
       optional("determinism", &S::determinism, "strict makes an omitted temperature 0."),
       optional("on_disconnect", &S::on_disconnect,

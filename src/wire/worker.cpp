@@ -40,7 +40,7 @@ struct Table<ExecuteRequest> {
       optional("embedding", &S::embedding, "Vectors or scores of inputs are wanted, not a continuation."),
       optional("max_tokens", &S::max_tokens, "", {1, 1'000'000}),
       optional("temperature", &S::temperature, "0 is greedy.", {0, 2}),
-      optional("stop", &S::stop, "", {0, 4}),
+      optional("stop", &S::stop, "", {0, kStopTextsMax}),
       optional("seed", &S::seed),
       optional("timeout_ms", &S::timeout_ms, "", {1, 86'400'000})};
   static constexpr auto fields = std::tuple_cat(own, fields_of(&S::sampling, Table<SamplingRequest>::fields));

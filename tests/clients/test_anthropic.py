@@ -122,6 +122,18 @@ def test_context_management_is_accepted(chat_client):
     assert message.content[0].text == chat_client.messages.create(**CHAT).content[0].text
 
 
+def test_documents_of_text_are_read_and_files_refused(chat_client):
+    def ask(source):
+        return chat_client.messages.create(**{**CHAT, "messages": [{"role": "user", "content": [
+            {"type": "document", "title": "Colours", "source": source, "citations": {"enabled": True}}, {"type": "text", "text": "Which?"}]}]})
+
+    document = ask({"type": "text", "media_type": "text/plain", "data": "The sky is blue."})
+    plain = chat_client.messages.create(**{**CHAT, "messages": [{"role": "user", "content": "Colours\n\nThe sky is blue.\nWhich?"}]})
+    assert document.content[0].text == plain.content[0].text
+    with pytest.raises(anthropic.BadRequestError, match="send its text"):
+        ask({"type": "base64", "media_type": "application/pdf", "data": "JVBERi0xLjcK"})
+
+
 def test_keys(guarded_stack):
     for options in ({"api_key": "w" * 40}, {"api_key": None, "auth_token": "w" * 40}):
         with client_of(guarded_stack, **options) as client, pytest.raises(anthropic.AuthenticationError):

@@ -50,6 +50,19 @@ def test_a_response_in_the_background(chat_stack, client):
         client.responses.retrieve(begun.id)
 
 
+def test_a_conversation_that_the_server_keeps(chat_stack, client):
+    first = create(client, background=False, store=True)
+    assert first.store is True and client.responses.retrieve(first.id).output_text == first.output_text
+    second = create(client, background=False, input="And of grass?", previous_response_id=first.id)
+    assert second.previous_response_id == first.id
+    history = [{"role": "user", "content": ASK["input"]}, *[item.model_dump() for item in first.output], {"role": "user", "content": "And of grass?"}]
+    assert create(client, background=False, input=history).output_text == second.output_text
+    client.responses.delete(first.id)
+    with pytest.raises(openai.NotFoundError) as refused:
+        create(client, background=False, input="And?", previous_response_id=first.id)
+    assert refused.value.param == "previous_response_id"
+
+
 # The bar of the field's own resume, with ours underneath.
 def test_a_stream_is_resumed_after_everything_was_killed(chat_stack, client):
     whole = list(client.responses.retrieve(done(client, create(client).id).id, stream=True))

@@ -57,6 +57,17 @@ def text_of(events):
     return "".join(data["delta"].get("text", "") for name, data in events if name == "content_block_delta")
 
 
+# That API takes any max_tokens, and says when the context was too small for it.
+def test_a_long_answer_ends_where_the_context_does(stack):
+    limited = ask(stack, max_tokens=30_000, logit_bias={"2": -100}).json
+    total = limited["usage"]["input_tokens"] + limited["usage"]["output_tokens"]
+    assert limited["stop_reason"] == "model_context_window_exceeded" and limited["usage"]["output_tokens"] < 30_000
+    context = stack.request("GET", "/v2/catalog/models/tiny?facts=true").json["facts"]["context_length"]
+    assert total == context
+    short = ask(stack, logit_bias={"2": -100}).json
+    assert short["stop_reason"] == "max_tokens" and limited["content"][0]["text"].startswith(short["content"][0]["text"])
+
+
 # CLOUD-1000: submitted and streamed as a job is.
 def test_a_message_is_the_same_streamed_whole_and_as_a_task(stack):
     whole = ask(stack)

@@ -164,10 +164,79 @@ def test_a_deleted_one_is_gone(stack):
 
 def test_only_what_is_asked_for_is_kept(stack):
     before = set((stack.dir / "blobs").iterdir())
-    assert stack.request("POST", "/v1/responses", {**ASK, "store": True}).status == 200
+    for fields in ({}, {"store": False}):
+        assert stack.request("POST", "/v1/responses", {**ASK, **fields}).json["store"] is False
     refused = stack.request("POST", "/v1/responses", {**ASK, "background": True, "model": "none"})
     assert (refused.status, refused.code) == (404, "MODEL_NOT_FOUND")
     assert set((stack.dir / "blobs").iterdir()) == before
+
+
+# ---- conversations ----
+
+def respond(stack, status=200, **fields):
+    answer = stack.request("POST", "/v1/responses", {**ASK, **fields})
+    assert answer.status == status, answer.body
+    return answer.json
+
+
+def test_a_stored_response_is_waited_for_and_stays(stack):
+    plain = respond(stack)
+    stored = respond(stack, store=True)
+    assert comparable(stored) == comparable(plain) and stored["store"] is True and "background" not in stored
+    assert fetch(stack, stored["id"]).json == stored
+    streamed = stack.request("POST", "/v1/responses", {**ASK, "store": True, "stream": True})
+    last = json.loads(events_of(streamed.body)[-1].split("data: ")[1])["response"]
+    assert said(last) == said(plain) and finished(stack, last["id"]).json == last
+
+
+# The same bytes as where the client sends the whole conversation.
+def test_a_conversation_goes_on_with_what_is_kept(stack):
+    first = respond(stack, store=True)
+    second = respond(stack, input="And then?", previous_response_id=first["id"], store=True)
+    assert second["previous_response_id"] == first["id"]
+    history = [{"role": "user", "content": ASK["input"]}, *first["output"], {"role": "user", "content": "And then?"}]
+    assert comparable(second) == comparable(respond(stack, input=history))
+    # Each holds the whole conversation: the first one may go. What nobody wants kept may follow all the same.
+    assert stack.request("DELETE", f"/v1/responses/{first['id']}").status == 200
+    third = respond(stack, input=[{"role": "user", "content": "More."}], previous_response_id=second["id"])
+    assert comparable(third) == comparable(respond(stack, input=[*history, *second["output"], {"role": "user", "content": "More."}]))
+    assert third["store"] is False and fetch(stack, third["id"]).status == 404
+
+
+def test_a_conversation_of_which_nothing_is_kept_is_refused(stack):
+    unkept = respond(stack)
+    refused = stack.request("POST", "/v1/responses", {**ASK, "previous_response_id": unkept["id"]})
+    assert refused.status == 404 and refused.json["error"]["param"] == "previous_response_id"
+    assert "store" in refused.json["error"]["message"]
+    stack.gate.hold()
+    try:
+        running = ask(stack)["id"]
+        refused = stack.request("POST", "/v1/responses", {**ASK, "previous_response_id": running})
+        assert refused.status == 409 and refused.json["error"]["param"] == "previous_response_id"
+        stack.request("POST", f"/v1/responses/{running}/cancel")
+    finally:
+        stack.gate.open()
+    refused = stack.request("POST", "/v1/responses", {**ASK, "previous_response_id": running})
+    assert refused.status == 409 and refused.json["error"]["param"] == "previous_response_id"
+
+
+# What is accepted goes on with the same prompt after a crash, also if the response before it has gone.
+def test_a_conversation_outlives_a_kill(settings):
+    with make_stack(settings) as stack:
+        wait_for("the model to be known", lambda: stack.request("POST", "/v1/responses", ASK).status == 200)
+        first = respond(stack, store=True)
+        more = {"input": "And then?", "previous_response_id": first["id"]}
+        expected = respond(stack, **more)
+        stack.gate.hold()
+        stack.gate.let_pass(3)
+        begun = ask(stack, **more)["id"]
+        assert stack.request("DELETE", f"/v1/responses/{first['id']}").status == 200
+        for process in (stack.orchestrator, stack.pool):
+            process.kill()
+            process.wait()
+        stack.gate.open()
+        stack.start()
+        assert comparable(finished(stack, begun).json) == comparable(expected)
 
 
 # ---- files ----

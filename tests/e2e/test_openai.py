@@ -46,6 +46,23 @@ def test_a_job_says_what_it_is_under_its_id(stack):
     assert answer["usage"]["prompt_tokens"] == job["tokens_in"]
 
 
+def test_each_of_several_prompts_is_what_it_is_alone(stack):
+    prompts = ["Once upon a time", "The fox", "In the wood"]
+    alone = [stack.request("POST", "/v1/completions", {**TALE, "prompt": prompt}).json for prompt in prompts]
+    whole = stack.request("POST", "/v1/completions", {**TALE, "prompt": prompts}).json
+    assert [choice["index"] for choice in whole["choices"]] == [0, 1, 2]
+    assert [choice["text"] for choice in whole["choices"]] == [answer["choices"][0]["text"] for answer in alone]
+    assert whole["usage"]["prompt_tokens"] == sum(answer["usage"]["prompt_tokens"] for answer in alone)
+    twice = stack.request("POST", "/v1/completions", {**TALE, "prompt": prompts[:2], "n": 2, "echo": True}).json["choices"]
+    assert [choice["text"].startswith(prompts[i // 2]) for i, choice in enumerate(twice)] == [True] * 4
+    assert twice[0]["text"] == prompts[0] + whole["choices"][0]["text"] and twice[2]["text"] == prompts[1] + whole["choices"][1]["text"]
+    chunks, done = chunks_of(stack.request("POST", "/v1/completions", {**TALE, "prompt": prompts, "stream": True}))
+    streamed = ["".join(c["choices"][0]["text"] for c in chunks if c["choices"][0]["index"] == i) for i in range(3)]
+    assert done and streamed == [choice["text"] for choice in whole["choices"]]
+    many = stack.request("POST", "/v1/completions", {**TALE, "prompt": ["a"] * 65})
+    assert many.status == 400 and many.json["error"]["param"] == "prompt"
+
+
 def test_choices_are_jobs_with_seeds_of_their_own(stack):
     alone = stack.request("POST", "/v1/completions", TALE).json
     whole = stack.request("POST", "/v1/completions", {**TALE, "n": 3}).json

@@ -56,6 +56,19 @@ def test_a_budget_is_reserved_charged_and_shown(stack):
     assert stack.job(accepted.json["job_id"])["session_id"] == "shown"
 
 
+# OC-CORE-1023: nothing is refused that the client never asked for.
+def test_an_omitted_max_tokens_is_what_the_session_has_left(stack):
+    create(stack, session_id="nearly-spent", token_budget=30)
+    body = {"model": "demo", "prompt": "Once upon a time", "temperature": 0, "session_id": "nearly-spent", "logit_bias": {"2": -100}}
+    refused = stack.request("POST", "/v2/tasks", {**body, "max_tokens": 60})
+    assert refused.status == 400 and refused.json["error"]["code"] == "BUDGET_EXCEEDED"
+    result = stack.request("POST", "/v2/tasks?wait=true", body).json
+    used = session(stack, "nearly-spent")["tokens_used"]
+    assert result["stop_reason"] == "max_tokens" and used == result["tokens_in"] + result["tokens_out"] == 30
+    spent = stack.request("POST", "/v2/tasks", body)
+    assert spent.json["error"]["code"] == "BUDGET_EXCEEDED" and spent.json["error"]["details"]["remaining"] == 0
+
+
 # ORCH-3009, ORCH-3023
 def test_the_second_job_of_a_session_is_warm(stack):
     for warmth in (False, True):

@@ -2,11 +2,13 @@
 // end or break, whole ones have an object of arguments, and nothing comes out that did not go in.
 // As messages of a client and as tools: converted and made a grammar of, or refused with a message.
 // Input: one byte for the format, or 255 for messages, 254 for tools; one for where to cut and whether a thought is open,
-// or for what a template wants; the text.
+// or for what a template wants; the text. With LLORCH_FUZZ_FORMAT=NAME in the environment every output is in that format.
 #include <boost/json.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -67,16 +69,25 @@ void demand(std::uint8_t wanted, std::string_view json) {
   ASSERT(grammar ? grammar->starts_with("root ::=") : !grammar.error().message.empty());
 }
 
+std::optional<Format> only_format() {
+  const char* const wanted = std::getenv("LLORCH_FUZZ_FORMAT");
+  if (wanted == nullptr) return std::nullopt;
+  const std::optional<Format> format = parse_format(wanted);
+  ASSERT(format.has_value(), "LLORCH_FUZZ_FORMAT names no format");
+  return format;
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < 2) return 0;
   const std::string_view text(reinterpret_cast<const char*>(data) + 2, size - 2);
-  if (data[0] == 255) convert(data[1], text);
-  if (data[0] == 254) demand(data[1], text);
-  if (data[0] >= 254) return 0;
+  static const std::optional<Format> only = only_format();
+  if (!only && data[0] == 255) convert(data[1], text);
+  if (!only && data[0] == 254) demand(data[1], text);
+  if (!only && data[0] >= 254) return 0;
   static const Tools tools = Tools::parse(kTools).value();
-  const Format format = all_formats()[data[0] % all_formats().size()];
+  const Format format = only.value_or(all_formats()[data[0] % all_formats().size()]);
   const Parser::Options options{.format = format, .tools = tools, .in_thought = data[1] % 2 == 1};
   const std::vector<Delta> whole = testing::parse(options, {text});
   check_order(whole);

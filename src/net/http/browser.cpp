@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 
 #include "base/assert.h"
 #include "net/http/auth.h"
@@ -13,15 +14,7 @@ namespace llorch::net::http {
 namespace {
 
 constexpr std::size_t kNameBytesMax = 256;  // of a DNS name, with a port
-// Ours, and those that the official clients of the gateways' APIs send from a page.
-constexpr std::string_view kRequestHeaders =
-    "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Correlation-Id, X-Api-Key, Anthropic-Version, "
-    "Traceparent, Tracestate, Anthropic-Beta, Anthropic-Dangerous-Direct-Browser-Access, OpenAI-Organization, "
-    "OpenAI-Project, OpenAI-Beta, "
-    "X-Stainless-Arch, X-Stainless-Async, X-Stainless-Custom-Poll-Interval, X-Stainless-Helper, "
-    "X-Stainless-Helper-Method, X-Stainless-Lang, X-Stainless-OS, X-Stainless-Package-Version, "
-    "X-Stainless-Poll-Helper, "
-    "X-Stainless-Retry-Count, X-Stainless-Runtime, X-Stainless-Runtime-Version, X-Stainless-Timeout";
+constexpr std::size_t kRequestHeadersBytesMax = 4096;
 
 // "name:80" -> "name", "[::1]:80" -> "::1", "name." -> "name"
 std::string_view host_of(std::string_view authority) {
@@ -69,6 +62,13 @@ bool is_same_origin(std::string_view origin, std::optional<std::string_view> aut
     if (origin.starts_with(scheme) && equals_ignoring_case(origin.substr(scheme.size()), *authority)) return true;
   }
   return false;
+}
+
+// As a browser asks with: names of fields between commas.
+bool is_list_of_names(std::string_view text) {
+  const auto is_of_a_name = [](unsigned char c) { return std::isalnum(c) != 0 || c == '-' || c == '_'; };
+  return !text.empty() && text.size() <= kRequestHeadersBytesMax &&
+         std::ranges::all_of(text, [&](unsigned char c) { return is_of_a_name(c) || c == ',' || c == ' '; });
 }
 
 base::Error foreign_page() {
@@ -136,10 +136,13 @@ Headers cors_headers(std::string_view origin) {
           {"Vary", "Origin"}};
 }
 
-Headers preflight_headers(std::string_view origin, std::string_view methods) {
+Headers preflight_headers(std::string_view origin, std::string_view methods, std::string_view request_headers) {
+  // "*" would not let a page send its token.
+  std::string names = "Authorization, Content-Type, Last-Event-ID, X-Correlation-Id";
+  if (is_list_of_names(request_headers)) names.append(", ").append(request_headers);
   return {{"Access-Control-Allow-Origin", std::string(origin)},
           {"Access-Control-Allow-Methods", std::string(methods)},
-          {"Access-Control-Allow-Headers", std::string(kRequestHeaders)},
+          {"Access-Control-Allow-Headers", std::move(names)},
           {"Access-Control-Allow-Private-Network", "true"},
           {"Access-Control-Max-Age", "600"},
           {"Vary", "Origin, Access-Control-Request-Method, Access-Control-Request-Headers"}};

@@ -37,8 +37,9 @@ base::Result<> check_media_type(const Headers& headers, BodyType takes = BodyTyp
 // Whether it is the question that a browser asks before it sends a page's request: OPTIONS with these fields.
 bool is_preflight(std::string_view method, const Headers& headers);
 
-// Fields of an answer to a page of `origin`, and of the answer to its preflight. `methods`: "GET, HEAD, POST".
+// Fields of an answer to a page of `origin`, and of the answer to its preflight. `methods`: "GET, HEAD, POST". `request_headers`: what
+// the page wants to send, all of which it may: its site is listed, and no field but a token says who a caller is.
 Headers cors_headers(std::string_view origin);
-Headers preflight_headers(std::string_view origin, std::string_view methods);
+Headers preflight_headers(std::string_view origin, std::string_view methods, std::string_view request_headers);
 
 }  // namespace llorch::net::http

@@ -108,8 +108,14 @@ TEST(Browser, Preflights) {
   EXPECT_FALSE(is_preflight("GET", {{"Origin", "https://chat.example"}, {"Access-Control-Request-Method", "POST"}}));
   EXPECT_FALSE(is_preflight("OPTIONS", {{"Access-Control-Request-Method", "POST"}}));
   EXPECT_FALSE(is_preflight("OPTIONS", {{"Origin", "https://chat.example"}}));
-  const Headers answer = preflight_headers("https://chat.example", "GET, POST");
+  const Headers answer = preflight_headers("https://chat.example", "GET, POST", "x-title,x-stainless-os");
   EXPECT_EQ(answer.get("Access-Control-Allow-Methods"), "GET, POST");
+  const std::string always = "Authorization, Content-Type, Last-Event-ID, X-Correlation-Id";
+  EXPECT_EQ(answer.get("Access-Control-Allow-Headers"), always + ", x-title,x-stainless-os");
+  for (const std::string& odd :
+       {std::string(), std::string("a\r\nSet-Cookie: b"), std::string("*"), std::string(5000, 'a')}) {
+    EXPECT_EQ(preflight_headers("https://chat.example", "GET", odd).get("Access-Control-Allow-Headers"), always);
+  }
   EXPECT_EQ(cors_headers("https://chat.example").get("Access-Control-Allow-Origin"), "https://chat.example");
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <boost/json.hpp>
 #include <cctype>
 #include <deque>
 #include <map>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/sha256.h"
 #include "orchestratord/models/collect.h"
 #include "wire/json.h"
 
@@ -24,7 +26,40 @@ using wire::NamedModel;
 constexpr std::int64_t kDescribeWaitMs = 10'000;  // a pool hashes a new file before it can say what it is
 // Pools answer at once for files that they have hashed; who lists models does not wait for the others.
 constexpr std::int64_t kFactsWaitMs = 2000;
+constexpr std::int64_t kVerifyMs = 6LL * 3600 * 1000;  // a terabyte at 50 MB/s
 constexpr std::string_view kFile = "file:";
+
+// A client that has this very body is told so in a line.
+void respond_tagged(const net::Request& request, std::string body, const net::ExchangePtr& exchange) {
+  const std::string tag = '"' + base::to_hex(base::sha256(body)).substr(0, 32) + '"';
+  const bool is_known = request.headers.get("If-None-Match") == tag;
+  net::Response response = is_known ? net::Response{304, {}, {}} : net::http::json_response(200, std::move(body));
+  response.headers.set("ETag", tag);
+  exchange->respond(std::move(response));
+}
+
+// Pools that have its file or a worker of it, and the slots of those workers.
+boost::json::object where(const wire::CatalogModel& model, const std::vector<core::PoolView>& pools) {
+  using wire::WorkerStatus;
+  boost::json::array nodes;
+  std::int64_t slots = 0;
+  for (const core::PoolView& pool : pools) {
+    if (pool.status != wire::PoolStatus::kHealthy || model.model_ref.empty()) continue;
+    bool is_here = model.pool_id == pool.pool_id.value;
+    for (const wire::WorkerInfo& worker : pool.workers) {
+      const bool serves = worker.status == WorkerStatus::kReady || worker.status == WorkerStatus::kBusy;
+      if (!serves || worker.model_ref != model.model_ref) continue;
+      is_here = true;
+      slots += worker.slots_total;
+    }
+    if (is_here) nodes.emplace_back(pool.pool_id.value);
+  }
+  const std::size_t nodes_count = nodes.size();
+  return {{"model_id", model.model_id},
+          {"nodes", std::move(nodes)},
+          {"total_nodes", nodes_count},
+          {"total_capacity", slots}};
+}
 
 void tell(wire::CatalogModel& model, base::Result<models::KnownModel> known) {
   if (!known) {
@@ -78,21 +113,27 @@ bool fits(std::int64_t size_bytes, std::int64_t device_bytes) { return size_byte
 
 wire::CatalogModel CatalogModels::view(const NamedModel& model) const {
   wire::CatalogModel out = models::catalog_model(model);
-  out.pull = pulls_.status(model.model_id);
+  add_what_runs(out);
   return out;
+}
+
+void CatalogModels::add_what_runs(wire::CatalogModel& model) const {
+  model.pull = pulls_.status(model.model_id);
+  const std::lock_guard lock(mutex_);
+  if (const auto it = verifying_.find(model.model_id); it != verifying_.end()) model.verification = it->second;
 }
 
 void CatalogModels::list(const net::Request& request, const net::ExchangePtr& exchange) {
   wire::CatalogModelList out{.models = context_.names->list()};
   for (wire::CatalogModel& model : out.models) {
-    if (!context_.names->is_configured(model.model_id)) model.pull = pulls_.status(model.model_id);
+    if (!context_.names->is_configured(model.model_id)) add_what_runs(model);
   }
   std::map<std::size_t, std::string> here;  // their references
   for (std::size_t i = 0; i < out.models.size(); ++i) {
     if (!out.models[i].model_ref.empty()) here.emplace(i, out.models[i].model_ref);
   }
   if (request.query_param("facts") != "true" || here.empty()) {
-    return void(exchange->respond(net::http::json_response(200, wire::encode(out))));
+    return respond_tagged(request, wire::encode(out), exchange);
   }
   const auto listing = std::make_shared<ModelListing>(std::move(out), here.size(), exchange);
   for (const auto& [index, ref] : here) {
@@ -137,6 +178,15 @@ void CatalogModels::show(const net::Request& request, const net::ExchangePtr& ex
     return show_with_facts(*std::move(model), request, exchange);
   }
   exchange->respond(net::http::json_response(200, wire::encode(*model)));
+}
+
+void CatalogModels::availability(const net::Request& request, const net::ExchangePtr& exchange) {
+  context_.core->ask<core::AnswerQueryPools>(
+      core::QueryPools{}, [this, request, exchange](const core::AnswerQueryPools& answer) {
+        boost::json::array list;
+        for (const wire::CatalogModel& model : context_.names->list()) list.push_back(where(model, answer.pools));
+        respond_tagged(request, boost::json::serialize(boost::json::object{{"models", std::move(list)}}), exchange);
+      });
 }
 
 void CatalogModels::known(const net::Request& request, const net::ExchangePtr& exchange) {
@@ -309,6 +359,77 @@ void CatalogModels::unload(const NamedModel& model) {
               [](const core::AnswerPoolControl&) {});
         }
       });
+}
+
+// ---- whether it is still what it was ----
+
+void CatalogModels::verify(const net::Request& request, const net::ExchangePtr& exchange) {
+  const std::string& model_id = request.path_param("id");
+  if (context_.names->is_configured(model_id)) return refuse(context_, exchange, configured_name());
+  const auto model = context_.names->find(model_id);
+  if (!model) return refuse(context_, exchange, no_such_model());
+  if (model->model_ref.empty()) return refuse(context_, exchange, context_.names->resolve(model_id).error());
+  bool begins = false;
+  {
+    const std::lock_guard lock(mutex_);
+    begins = verifying_.try_emplace(model_id, wire::ModelVerification{.unix_ms = context_.clock->now().unix_ms}).second;
+  }
+  if (begins && !model->pool_id.empty()) {
+    verify_on(*model, {model->pool_id}, {});
+  } else if (begins) {  // a file that was given its name: any pool may have it
+    context_.core->ask<core::AnswerQueryPools>(
+        core::QueryPools{}, [this, model = *model](const core::AnswerQueryPools& answer) {
+          std::vector<std::string> pool_ids;
+          for (const core::PoolView& pool : answer.pools) pool_ids.push_back(pool.pool_id.value);
+          context_.desk->post([this, model, pool_ids = std::move(pool_ids)] { verify_on(model, pool_ids, {}); });
+        });
+  }
+  exchange->respond(net::http::json_response(202, wire::encode(wire::VerifyReply{.model_id = model_id})));
+}
+
+// On the desk's thread: what ends it waits for the disk.
+void CatalogModels::verify_on(const NamedModel& model, std::vector<std::string> pool_ids, Error why_not) {
+  using wire::VerifyOutcome;
+  std::optional<net::ClientRequest> request;
+  while (!pool_ids.empty() && !request) {
+    request = request_to_pool(context_, pool_ids.front(),
+                              "/v2/models/describe?reread=true&ref=" + net::http::percent_encode(model.model_ref));
+    pool_ids.erase(pool_ids.begin());
+  }
+  if (!request) {
+    if (why_not.message.empty()) why_not.message = "no pool that may have the files answers now";
+    return keep_verification(model.model_id, {.outcome = VerifyOutcome::kNone, .message = std::move(why_not.message)});
+  }
+  request->timeout_ms = kVerifyMs;
+  context_.client->request(std::move(*request), [this, model, pool_ids](base::Result<net::Response> response) {
+    context_.desk->post([this, model, pool_ids, response = std::move(response)] {
+      if (!response) return verify_on(model, pool_ids, response.error());
+      if (response->status >= 400) return verify_on(model, pool_ids, net::http::error_of(*response));
+      const auto facts = wire::decode<wire::ModelFacts>(response->body);
+      if (!facts) return verify_on(model, pool_ids, facts.error());
+      const bool is_same = facts->digest == model.checksum;
+      keep_verification(model.model_id, {.outcome = is_same ? VerifyOutcome::kPass : VerifyOutcome::kFail,
+                                         .found = facts->digest,
+                                         .message = is_same ? "" : "the files have another checksum"});
+    });
+  });
+}
+
+void CatalogModels::keep_verification(const std::string& model_id, wire::ModelVerification verification) {
+  verification.unix_ms = context_.clock->now().unix_ms;
+  if (verification.outcome != wire::VerifyOutcome::kNone) {
+    context_.metrics->verification(verification.outcome == wire::VerifyOutcome::kPass ? "" : "checksum");
+  }
+  const bool is_well = verification.outcome == wire::VerifyOutcome::kPass;
+  base::log_event(is_well ? base::LogLevel::kInfo : base::LogLevel::kError, "catalog.model_verified", {},
+                  is_well ? "A model's files have the checksum that they had." : verification.message,
+                  {{"model", model_id}, {"found", verification.found}});
+  const auto kept = context_.names->change(model_id, [&](NamedModel& model) { model.verification = verification; });
+  const std::lock_guard lock(mutex_);
+  verifying_.erase(model_id);
+  if (kept) return;
+  base::log_event(base::LogLevel::kError, "catalog.verification_not_kept", {}, kept.error().message,
+                  {{"model", model_id}});
 }
 
 // ---- less ----

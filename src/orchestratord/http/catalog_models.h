@@ -1,5 +1,10 @@
 #pragma once
 // /v2/catalog: models by name. They are given, fetched, retired, pinned and removed while the service runs.
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
 #include "orchestratord/http/context.h"
 #include "orchestratord/http/pulls.h"
 
@@ -13,9 +18,13 @@ class CatalogModels {
   void list(const net::Request& request, const net::ExchangePtr& exchange);
   void show(const net::Request& request, const net::ExchangePtr& exchange);
   void known(const net::Request& request, const net::ExchangePtr& exchange);
+  // Where each model is, and how many jobs of it can run at once there now.
+  void availability(const net::Request& request, const net::ExchangePtr& exchange);
   // 200: it is here; 202: it comes. On the desk's thread, as all that follow.
   void create(const net::Request& request, const net::ExchangePtr& exchange);
   void set_state(const net::Request& request, const net::ExchangePtr& exchange);
+  // Begins to read the whole model where it lies; show() says how that ended.
+  void verify(const net::Request& request, const net::ExchangePtr& exchange);
   void remove(const net::Request& request, const net::ExchangePtr& exchange);
   void collect(const net::Request& request, const net::ExchangePtr& exchange);
 
@@ -45,14 +54,20 @@ class CatalogModels {
   void show_with_facts(wire::CatalogModel model, const net::Request& request, const net::ExchangePtr& exchange);
   void respond(int http_status, const std::string& model_id, const net::ExchangePtr& exchange);
   wire::CatalogModel view(const wire::NamedModel& model) const;
+  void add_what_runs(wire::CatalogModel& model) const;
   base::Result<> check_unused(const wire::NamedModel& model) const;
   void unload(const wire::NamedModel& model);
+  // `pool_ids`: those still to be asked, the first one next.
+  void verify_on(const wire::NamedModel& model, std::vector<std::string> pool_ids, base::Error why_not);
+  void keep_verification(const std::string& model_id, wire::ModelVerification verification);
   // `request_query`: of the request to the pool that has the file.
   void remove_model(const wire::NamedModel& model, std::string_view request_query, Removed done);
   void collect_next(const std::shared_ptr<Collection>& collection);
 
   const Context& context_;
   Pulls pulls_;
+  mutable std::mutex mutex_;
+  std::map<std::string, wire::ModelVerification> verifying_;  // those that run, by the model's name
 };
 
 }  // namespace llorch::orchestratord::http

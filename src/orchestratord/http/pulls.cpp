@@ -171,6 +171,7 @@ void Pulls::on_status(const std::string& model_id, const wire::PullStatus& statu
     return fail(model_id, {code, status.error_message.value_or("the pool gives no reason"), {}});
   }
   const auto kept = context_.names->change(model_id, [&](wire::NamedModel& model) {
+    if (model.checksum != status.checksum) model.verification.reset();
     model.model_ref = status.model_ref;
     model.checksum = status.checksum;
     model.size_bytes = status.size_bytes;

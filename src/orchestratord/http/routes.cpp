@@ -93,11 +93,13 @@ std::vector<Api::Route> Api::routes() {
       {"POST", "/v2/internal/workers/failed", Scope::kNode, handler(pools_, &Pools::worker_failed)},
       {"GET", "/v2/catalog/models", Scope::kPublic, handler(catalog_models_, &CatalogModels::list)},
       {"POST", "/v2/catalog/models", Scope::kOperator, on_desk(catalog_models_, &CatalogModels::create)},
+      {"GET", "/v2/catalog/availability", Scope::kPublic, handler(catalog_models_, &CatalogModels::availability)},
       {"GET", "/v2/catalog/known", Scope::kPublic, handler(catalog_models_, &CatalogModels::known)},
       {"POST", "/v2/catalog/gc", Scope::kOperator, on_desk(catalog_models_, &CatalogModels::collect)},
       {"GET", "/v2/catalog/models/{id}", Scope::kPublic, handler(catalog_models_, &CatalogModels::show)},
       {"DELETE", "/v2/catalog/models/{id}", Scope::kOperator, on_desk(catalog_models_, &CatalogModels::remove)},
       {"POST", "/v2/catalog/models/{id}/state", Scope::kOperator, on_desk(catalog_models_, &CatalogModels::set_state)},
+      {"POST", "/v2/catalog/models/{id}/verify", Scope::kOperator, on_desk(catalog_models_, &CatalogModels::verify)},
       {"GET", "/v2/meta/capabilities", Scope::kPublic, handler(meta_, &Meta::capabilities)},
       {"GET", "/v2/meta/settings", Scope::kOperator, handler(meta_, &Meta::settings)},
       {"GET", "/v2/meta/version", Scope::kPublic, handler(meta_, &Meta::version)},
@@ -143,6 +145,7 @@ Api::Gateway Api::router_v1() {
       {"GET", "/v1/catalog/models/{id}", Scope::kPublic, handler(catalog_models_, &CatalogModels::show)},
       {"DELETE", "/v1/catalog/models/{id}", Scope::kOperator, on_desk(catalog_models_, &CatalogModels::remove)},
       {"POST", "/v1/catalog/models/{id}/state", Scope::kOperator, on_desk(catalog_models_, &CatalogModels::set_state)},
+      {"POST", "/v1/catalog/models/{id}/verify", Scope::kOperator, on_desk(catalog_models_, &CatalogModels::verify)},
       {"POST", "/v1/artifacts", Scope::kTenant, on_files(artifacts_, &Artifacts::create)},
       {"GET", "/v1/artifacts/{id}", Scope::kTenant, on_files(artifacts_, &Artifacts::show)},
   };
@@ -228,16 +231,16 @@ Api::Gateway Api::openai() {
 }
 
 std::vector<Api::Route> Api::kept_routes() {
-  using openai::BackgroundResponses;
   using openai::Batches;
   using openai::Files;
-  BackgroundResponses& responses = openai_.responses();
+  using openai::KeptResponses;
+  KeptResponses& responses = openai_.responses();
   Files& files = openai_.files();
   Batches& batches = openai_.batches();
   return {
-      {"GET", "/v1/responses/{id}", Scope::kTenant, on_files(responses, &BackgroundResponses::show)},
-      {"POST", "/v1/responses/{id}/cancel", Scope::kTenant, on_files(responses, &BackgroundResponses::cancel)},
-      {"DELETE", "/v1/responses/{id}", Scope::kTenant, on_files(responses, &BackgroundResponses::remove)},
+      {"GET", "/v1/responses/{id}", Scope::kTenant, on_files(responses, &KeptResponses::show)},
+      {"POST", "/v1/responses/{id}/cancel", Scope::kTenant, on_files(responses, &KeptResponses::cancel)},
+      {"DELETE", "/v1/responses/{id}", Scope::kTenant, on_files(responses, &KeptResponses::remove)},
       {"POST", "/v1/files", Scope::kTenant, on_files(files, &Files::create)},
       {"GET", "/v1/files", Scope::kTenant, on_files(files, &Files::list)},
       {"GET", "/v1/files/{id}", Scope::kTenant, on_files(files, &Files::show)},

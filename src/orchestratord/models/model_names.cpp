@@ -67,6 +67,7 @@ wire::CatalogModel catalog_model(const wire::NamedModel& model) {
   out.pinned = model.pinned;
   if (!model.model_ref.empty() && !model.source.starts_with("file:")) out.signature = model.signature;
   if (model.used_unix_ms > 0) out.used_unix_ms = model.used_unix_ms;
+  out.verification = model.verification;
   return out;
 }
 
@@ -181,6 +182,13 @@ std::vector<wire::CatalogModel> ModelNames::list() const {
   std::vector<wire::CatalogModel> list;
   for (auto& [name, model] : out) list.push_back(std::move(model));
   return list;
+}
+
+std::string ModelNames::known(const std::string& model) const {
+  constexpr std::string_view kLatest = ":latest";
+  if (has(model) || !model.ends_with(kLatest)) return model;
+  std::string bare = model.substr(0, model.size() - kLatest.size());
+  return has(bare) ? bare : model;
 }
 
 bool ModelNames::has(const std::string& model_id) const { return is_configured(model_id) || find(model_id); }

@@ -43,6 +43,8 @@ class ModelNames {
 
   // By name, those of the configuration included.
   std::vector<wire::CatalogModel> list() const;
+  // `model` as it is known: without the tag that clients of Ollama add ("tale:latest"), where only the rest is a name.
+  std::string known(const std::string& model) const;
   // Whether a request may name it.
   bool has(const std::string& model_id) const;
   bool is_configured(const std::string& model_id) const { return options_.configured.contains(model_id); }

@@ -95,6 +95,16 @@ TEST_F(ModelNamesTest, FilesThatCannotBeRead) {
   EXPECT_EQ(open().error().code, ErrorCode::kUnsupportedFormatVersion);
 }
 
+TEST(ModelNames, MayHaveTheTagLatest) {
+  const base::SystemClock clock;
+  const auto names =
+      ModelNames::open({.configured = {{"tale", "file:/a"}, {"odd:latest", "file:/b"}}, .clock = &clock}).value();
+  EXPECT_EQ(names->known("tale"), "tale");
+  EXPECT_EQ(names->known("tale:latest"), "tale");
+  EXPECT_EQ(names->known("odd:latest"), "odd:latest");
+  EXPECT_EQ(names->known("none:latest"), "none:latest");
+}
+
 TEST(ModelName, FromReferences) {
   EXPECT_EQ(name_from_source("hf:Qwen/Qwen3-0.6B-GGUF:Q8_0"), "qwen3-0.6b");
   EXPECT_EQ(name_from_source("hf:org/repo@main::file=a/B.gguf"), "repo");

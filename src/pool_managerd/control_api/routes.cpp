@@ -92,7 +92,7 @@ void add_routes(net::Server& server, Operations operations, WorkerShape shape) {
     }
     auto wanted = shape_of(request, shape);
     if (!wanted) return void(exchange->respond_error(wanted.error()));
-    ops->describe(std::string(*ref), std::move(*wanted), std::move(exchange));
+    ops->describe(std::string(*ref), std::move(*wanted), request.query_param("reread") == "true", std::move(exchange));
   });
   server.route("GET", "/v2/models/{digest}/tokenizer", Scope::kOperator, [ops](Request request, ExchangePtr exchange) {
     ops->tokenizer(request.path_param("digest"), std::move(exchange));

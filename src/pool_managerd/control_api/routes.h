@@ -21,7 +21,8 @@ struct Operations {
   std::function<void(net::ExchangePtr)> state;
   std::function<void(net::ExchangePtr)> health;
   std::function<void(net::ExchangePtr)> metrics;
-  std::function<void(std::string model_ref, model_catalog::WorkerShape, net::ExchangePtr)> describe;
+  // `reread`: all bytes, whatever is known of the files.
+  std::function<void(std::string model_ref, model_catalog::WorkerShape, bool reread, net::ExchangePtr)> describe;
   std::function<void(std::string digest, net::ExchangePtr)> tokenizer;
   std::function<void(wire::PoolPullRequest, base::CorrelationId, net::ExchangePtr)> pull;
   std::function<void(std::string pull_id, net::ExchangePtr)> pull_status;

@@ -23,8 +23,8 @@ bool is_sha256(std::string_view text) {
 
 DigestCache::DigestCache(std::filesystem::path cache_file) : cache_file_(std::move(cache_file)) { load(); }
 
-base::Result<engine::io::StampedDigest> DigestCache::digest_of(const std::filesystem::path& model) {
-  if (auto kept = known(model)) return *std::move(kept);
+base::Result<engine::io::StampedDigest> DigestCache::digest_of(const std::filesystem::path& model, bool reread) {
+  if (auto kept = reread ? std::nullopt : known(model)) return *std::move(kept);
   const auto hash = [&] {
     return engine::io::model_digest(model, [&](std::uint64_t, std::uint64_t) -> base::Result<> {
       if (!stopped_) return {};

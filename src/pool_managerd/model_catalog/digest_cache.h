@@ -20,7 +20,8 @@ class DigestCache {
 
   // The digest of a GGUF file, a part of a split one or a Hugging Face directory. Errors: those of io::model_digest and
   // model_stamp; CONFLICT if a file changed while it was hashed; CANCELLED after stop().
-  base::Result<engine::io::StampedDigest> digest_of(const std::filesystem::path& model);
+  // `reread`: hashed whatever is known.
+  base::Result<engine::io::StampedDigest> digest_of(const std::filesystem::path& model, bool reread = false);
   // The same without hashing: absent unless the files were hashed before and have not changed since.
   std::optional<engine::io::StampedDigest> known(const std::filesystem::path& model) const;
   // `digest` was computed from what is in the model's files now, by whoever wrote them.

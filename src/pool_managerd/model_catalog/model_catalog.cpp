@@ -54,11 +54,12 @@ base::Result<> ModelCatalog::check(const std::filesystem::path& model) const {
   return {};
 }
 
-base::Result<wire::ModelFacts> ModelCatalog::describe(const std::string& model_ref, const WorkerShape& shape) {
+base::Result<wire::ModelFacts> ModelCatalog::describe(const std::string& model_ref, const WorkerShape& shape,
+                                                      bool reread) {
   const auto path = TRY(resolve_model_file(model_ref, options_.allowed_roots));
   // First, so that a bad file is refused before all of it is read.
   const auto [model, stamp] = TRY(of_one_state(path, [&] { return inspect(path, shape); }));
-  const engine::io::StampedDigest digest = TRY(digests_.digest_of(path));
+  const engine::io::StampedDigest digest = TRY(digests_.digest_of(path, reread));
   if (digest.stamp != stamp) {
     return base::fail(
         base::ErrorCode::kConflict,

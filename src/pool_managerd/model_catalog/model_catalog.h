@@ -27,8 +27,8 @@ class ModelCatalog {
 
   // Facts and digest are of one and the same state of the files. Errors: resolve_model_file's, ModelInspector's, DigestCache's;
   // CONFLICT if a file changed meanwhile. The memory is that of the kind of device that takes most, the
-  // type of the weights that on the first kind.
-  base::Result<wire::ModelFacts> describe(const std::string& model_ref, const WorkerShape& shape);
+  // type of the weights that on the first kind. `reread`: as DigestCache::digest_of().
+  base::Result<wire::ModelFacts> describe(const std::string& model_ref, const WorkerShape& shape, bool reread = false);
   // As describe(); with a digest if that of this state of the files is known.
   base::Result<ModelPlan> plan(const std::string& model_ref, const WorkerShape& shape, DeviceKind device) const;
   // `digest`: "sha256:<hex>" or "<hex>" of a model described before. Read from the files

@@ -16,7 +16,8 @@ void Gateway::messages(const net::Request& request, const net::ExchangePtr& exch
   submitter_.submit({.request = std::move(decoded->submission),
                      .caller = request.peer.principal,
                      .correlation_id = request.correlation_id,
-                     .tool_use = std::move(decoded->tool_use)},
+                     .tool_use = std::move(decoded->tool_use),
+                     .long_outputs = tasks::LongOutputs::kCut},
                     [this, options = std::move(decoded->answer), correlation_id = request.correlation_id,
                      exchange](base::Result<tasks::Admission> admission) mutable {
                       if (!admission) return refuse(context_, exchange, std::move(admission).error());

@@ -75,24 +75,78 @@ base::Result<json::value> image_part(const json::object& block, const std::strin
   return json::value{{"type", "image_url"}, {"image_url", {{"url", std::move(url)}}}};
 }
 
-// A text, or an image if `images`.
-base::Result<json::value> part_of(const json::value& value, const std::string& path, bool images) {
+// The texts of a document's or a search result's own blocks, joined by line breaks.
+base::Result<json::string> joined_texts(const json::value* content, const std::string& path) {
+  if (content != nullptr && content->is_string()) return content->get_string();
+  const json::array* blocks = content == nullptr ? nullptr : content->if_array();
+  if (blocks == nullptr) return refused(path, "type", path + " must be a text or a list of blocks of type text");
+  json::string out;
+  for (std::size_t b = 0; b < blocks->size(); ++b) {
+    const std::string full = fmt::format("{}[{}]", path, b);
+    const json::object* block = (*blocks)[b].if_object();
+    if (block == nullptr || text_at(*block, "type") != "text") {
+      return refused(full + ".type", "unsupported", full + ".type must be text");
+    }
+    if (!out.empty()) out += "\n";
+    out += TRY(text_part(*block, full)).at("text").get_string();
+  }
+  return out;
+}
+
+base::Result<json::string> document_text(const json::object& block, const std::string& path) {
+  const json::value* source = block.if_contains("source");
+  const json::object* described = source == nullptr ? nullptr : source->if_object();
+  const std::string_view type = described == nullptr ? "" : text_at(*described, "type");
+  if (type == "text") return json::string(text_at(*described, "data"));
+  if (type == "content") return joined_texts(described->if_contains("content"), path + ".source.content");
+  if (type == "base64") {
+    return refused(path + ".source.type", "unsupported",
+                   path +
+                       " is a file, and files such as PDF are not read here; send its text, with a source of type "
+                       "text, or its pages as images");
+  }
+  return refused(path + ".source.type", "unsupported",
+                 path + ".source.type must be text or content: nothing is fetched and no file is kept");
+}
+
+// What heads a text, each a paragraph of its own, and the text.
+json::value text_under(std::initializer_list<std::string_view> heads, std::string_view text) {
+  json::string out;
+  for (const std::string_view head : heads) {
+    if (!head.empty()) out.append(head).append("\n\n");
+  }
+  out.append(text);
+  return {{"type", "text"}, {"text", std::move(out)}};
+}
+
+constexpr std::array<std::string_view, 4> kUserParts = {"text", "image", "document", "search_result"};
+
+// A text, or of a user's blocks any of kUserParts.
+base::Result<json::value> part_of(const json::value& value, const std::string& path, bool is_user) {
   const json::object* block = value.if_object();
   const std::string_view type = block == nullptr ? "" : text_at(*block, "type");
   if (type == "text") return text_part(*block, path);
-  if (type == "image" && images) return image_part(*block, path);
-  return refused(path + ".type", "unsupported", path + (images ? ".type must be text or image" : ".type must be text"));
+  if (type == "image" && is_user) return image_part(*block, path);
+  if (type == "document" && is_user) {
+    return text_under({text_at(*block, "title"), text_at(*block, "context")}, TRY(document_text(*block, path)));
+  }
+  if (type == "search_result" && is_user) {
+    return text_under({text_at(*block, "title"), text_at(*block, "source")},
+                      TRY(joined_texts(block->if_contains("content"), path + ".content")));
+  }
+  return refused(path + ".type", "unsupported",
+                 path + (is_user ? ".type must be text, image, document or search_result" : ".type must be text"));
 }
 
 // Of the system prompt or of a call's result: a text, or blocks.
-base::Result<json::value> settled_content(const json::value& content, const std::string& path, bool images) {
+base::Result<json::value> settled_content(const json::value& content, const std::string& path, bool is_user) {
   if (content.is_string()) return content;
   const json::array* blocks = content.if_array();
   if (blocks == nullptr) return refused(path, "type", path + " must be a text or a list of blocks");
   json::array parts;
   bool all_text = true;
   for (std::size_t b = 0; b < blocks->size(); ++b) {
-    parts.push_back(TRY(part_of((*blocks)[b], fmt::format("{}[{}]", path, b), images)));
+    parts.push_back(TRY(part_of((*blocks)[b], fmt::format("{}[{}]", path, b), is_user)));
     all_text = all_text && text_at(parts.back().get_object(), "type") == "text";
   }
   return content_of(std::move(parts), all_text);
@@ -128,9 +182,9 @@ base::Result<> add_block(const json::value& value, const std::string& path, Turn
   const json::object* block = value.if_object();
   const std::string_view type = block == nullptr ? "" : text_at(*block, "type");
   const bool is_user = turn.role == "user";
-  if (type == "text" || (type == "image" && is_user)) {
+  if (type == "text" || (is_user && std::ranges::count(kUserParts, type) > 0)) {
     turn.parts.push_back(TRY(part_of(value, path, is_user)));
-    turn.all_text = turn.all_text && type == "text";
+    turn.all_text = turn.all_text && type != "image";
     return {};
   }
   if (type == "tool_result" && is_user) return add_result(*block, path, turn, messages);
@@ -144,17 +198,30 @@ base::Result<> add_block(const json::value& value, const std::string& path, Turn
   }
   if (type == "redacted_thinking" && !is_user) return {};
   return refused(path + ".type", "unsupported",
-                 path + (is_user ? ".type must be text, image or tool_result"
+                 path + (is_user ? ".type must be text, image, document, search_result or tool_result"
                                  : ".type must be text, thinking, redacted_thinking or tool_use"));
+}
+
+// Between the turns. The next one is the user's: what says nothing is left out.
+base::Result<> add_system(const json::object& message, const std::string& path, Turn& turn, json::array& messages) {
+  const json::value* content = message.if_contains("content");
+  if (content == nullptr) return refused(path + ".content", "missing", path + ".content is required");
+  if (turn.role.empty()) {
+    return refused(path + ".role", "enum", path + ".role must be user; a system prompt is the field system");
+  }
+  flush(turn, messages);
+  turn.role = "user";
+  messages.push_back({{"role", "system"}, {"content", TRY(settled_content(*content, path + ".content", false))}});
+  return {};
 }
 
 base::Result<> add_message(const json::value& value, const std::string& path, Turn& turn, json::array& messages) {
   const json::object* message = value.if_object();
   if (message == nullptr) return refused(path, "type", path + " must be an object");
   const std::string_view role = text_at(*message, "role");
+  if (role == "system") return add_system(*message, path, turn, messages);
   if (role != "user" && role != "assistant") {
-    return refused(path + ".role", "enum",
-                   path + ".role must be user or assistant; a system prompt is the field system");
+    return refused(path + ".role", "enum", path + ".role must be user, assistant or system");
   }
   if (role != turn.role) {
     if (!turn.role.empty()) flush(turn, messages);
@@ -192,7 +259,7 @@ base::Result<wire::JsonArray> template_messages(const wire::JsonArray& messages,
   }
   if (turn.role != "user") {
     return refused("messages", "combination",
-                   "the last message must be the user's: an answer cannot be begun for the model");
+                   "the last turn must be the user's: an answer cannot be begun for the model");
   }
   flush(turn, out);
   return wire::JsonArray{json::serialize(out)};

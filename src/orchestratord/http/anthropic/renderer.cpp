@@ -51,7 +51,12 @@ void MessageRenderer::append_opening(std::string& out) const {
   base::append_json_string(out, options_.model);
 }
 
-void MessageRenderer::append_stop(wire::StopReason reason, std::string& out) const {
+void MessageRenderer::append_stop(const wire::EndEvent& event, std::string& out) const {
+  wire::StopReason reason = event.stop_reason;
+  // Its max_tokens was lowered to what the context had left.
+  if (reason == wire::StopReason::kMaxTokens && event.tokens_out < options_.max_tokens) {
+    reason = wire::StopReason::kContext;
+  }
   const std::string_view name = stop_reason(reason, reader_ && reader_->calls() > 0);
   out.append(R"("stop_reason":")").append(name).append(R"(","stop_sequence":)");
   if (name == "stop_sequence" && options_.stop.size() == 1) {
@@ -167,12 +172,12 @@ void MessageRenderer::end(const wire::EndEvent& event, const streams::EventId&, 
   close_block(out);
   if (options_.stream) {
     out += "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{";
-    append_stop(event.stop_reason, out);
+    append_stop(event, out);
     out += "}";
   } else {
     append_opening(out);
     out.append(R"(,"content":[)").append(blocks_).append("],");
-    append_stop(event.stop_reason, out);
+    append_stop(event, out);
   }
   out += R"(,"usage":)";
   append_usage(out, event.tokens_in, event.tokens_out);

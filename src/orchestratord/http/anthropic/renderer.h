@@ -41,7 +41,7 @@ class MessageRenderer final : public streams::Renderer {
   // {"id", ... "model", without a closing brace.
   void append_opening(std::string& out) const;
   // "stop_reason":...,"stop_sequence":...
-  void append_stop(wire::StopReason reason, std::string& out) const;
+  void append_stop(const wire::EndEvent& event, std::string& out) const;
 
   const AnswerOptions options_;
   const chat::AnswerIdentity identity_;

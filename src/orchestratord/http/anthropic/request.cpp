@@ -84,6 +84,7 @@ base::Result<Request> decode_messages(std::string_view text) {
   submission.stop = body.stop_sequences;
   submission.seed = body.seed;
   TRY(wire::validate_submission(submission));
+  out.answer.max_tokens = body.max_tokens;
   out.answer.stream = body.stream.value_or(false);
   out.answer.stop = std::move(body.stop_sequences);
   return out;

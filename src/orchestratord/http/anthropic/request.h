@@ -17,6 +17,7 @@ namespace llorch::orchestratord::http::anthropic {
 struct AnswerOptions {
   std::string model;    // as the client spelled it
   bool stream = false;  // events as they come, else one message at the end
+  std::int64_t max_tokens = 0;
   std::vector<std::string> stop;
   std::shared_ptr<const chat::Reading> reading{};  // these two are the tasks::Admission's
   std::int64_t tokens_in = 0;

@@ -98,6 +98,32 @@ TEST(AnthropicRequest, CallsThoughtsAndResultsAreToldAsTemplatesWantThem) {
             R"({"role":"tool","tool_call_id":"t","content":"2"}])");
 }
 
+TEST(AnthropicRequest, DocumentsAndSearchResultsAreText) {
+  EXPECT_EQ(messages_of(R"([{"role":"user","content":[
+      {"type":"document","title":"T","context":"C","source":{"type":"text","media_type":"text/plain","data":"D"},
+       "citations":{"enabled":true},"cache_control":{"type":"ephemeral"}},
+      {"type":"document","source":{"type":"content","content":"E"}},
+      {"type":"document","source":{"type":"content","content":[{"type":"text","text":"F"},{"type":"text","text":"G"}]}},
+      {"type":"search_result","title":"S","source":"http://a/","content":[{"type":"text","text":"H"}]},
+      {"type":"text","text":"what?"}]}])"),
+            R"([{"role":"user","content":"T\n\nC\n\nD\nE\nF\nG\nS\n\nhttp://a/\n\nH\nwhat?"}])");
+  EXPECT_EQ(messages_of(R"([{"role":"user","content":"a"},{"role":"assistant","content":[
+      {"type":"tool_use","id":"t","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result",
+      "tool_use_id":"t","content":[{"type":"document","source":{"type":"text","data":"D"}}]}]}])")
+                .find(R"({"role":"tool","tool_call_id":"t","content":"D"})"),
+            150u);
+}
+
+// A client may say between the turns what the system's prompt says before all.
+TEST(AnthropicRequest, SystemMessagesStandWhereTheyAre) {
+  EXPECT_EQ(messages_of(R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"},
+      {"role":"system","content":[{"type":"text","text":"s"}]},{"role":"user","content":"c"}])"),
+            R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"system","content":"s"},)"
+            R"({"role":"user","content":"c"}])");
+  EXPECT_EQ(messages_of(R"([{"role":"user","content":"a"},{"role":"system","content":"s"}])"),
+            R"([{"role":"user","content":"a"},{"role":"system","content":"s"}])");
+}
+
 constexpr const char* kTools =
     R"("tools":[{"name":"add","description":"sums","input_schema":{"type":"object"},"strict":true}])";
 
@@ -127,10 +153,25 @@ TEST(AnthropicRequest, RefusalsNameTheFieldAndTheReason) {
       {R"("messages":[])", "messages", "combination"},
       {R"("messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}])", "messages", "combination"},
       {R"("messages":[{"role":"system","content":"a"}])", "messages[0].role", "enum"},
+      {R"("messages":[{"role":"tool","content":"a"}])", "messages[0].role", "enum"},
+      {R"("messages":[{"role":"user","content":"a"},{"role":"system"}])", "messages[1].content", "missing"},
+      {R"("messages":[{"role":"user","content":"a"},{"role":"system","content":[{"type":"image"}]}])",
+       "messages[1].content[0].type", "unsupported"},
       {R"("messages":[{"role":"user"}])", "messages[0].content", "missing"},
       {R"("messages":[{"role":"user","content":5}])", "messages[0].content", "type"},
       {R"("messages":[5])", "messages[0]", "type"},
-      {R"("messages":[{"role":"user","content":[{"type":"document"}]}])", "messages[0].content[0].type", "unsupported"},
+      {R"("messages":[{"role":"user","content":[{"type":"document"}]}])", "messages[0].content[0].source.type",
+       "unsupported"},
+      {R"("messages":[{"role":"user","content":[{"type":"document","source":{"type":"base64","data":"JVBERi0=",
+          "media_type":"application/pdf"}}]}])",
+       "messages[0].content[0].source.type", "unsupported"},
+      {R"("messages":[{"role":"user","content":[{"type":"document","source":{"type":"content","content":[
+          {"type":"image"}]}}]}])",
+       "messages[0].content[0].source.content[0].type", "unsupported"},
+      {R"("messages":[{"role":"user","content":[{"type":"search_result","content":7}]}])",
+       "messages[0].content[0].content", "type"},
+      {R"("messages":[{"role":"assistant","content":[{"type":"document"}]}])", "messages[0].content[0].type",
+       "unsupported"},
       {R"("messages":[{"role":"user","content":[{"type":"tool_use"}]}])", "messages[0].content[0].type", "unsupported"},
       {R"("messages":[{"role":"user","content":[{"type":"text"}]}])", "messages[0].content[0].text", "type"},
       {R"("messages":[{"role":"user","content":[{"type":"tool_result"}]}])", "messages[0].content[0].tool_use_id",
@@ -157,8 +198,8 @@ TEST(AnthropicRequest, RefusalsNameTheFieldAndTheReason) {
       {R"("messages":[{"role":"user","content":"a"}],"tool_choice":{"type":"tool"})", "tool_choice.name",
        "combination"},
       {R"("messages":[{"role":"user","content":"a"}],"thinking":{"type":"often"})", "thinking.type", "enum"},
-      {R"("messages":[{"role":"user","content":"a"}],"stop_sequences":["a","b","c","d","e"])", "stop_sequences",
-       "length"},
+      {R"("messages":[{"role":"user","content":"a"}],"stop_sequences":["1","2","3","4","5","6","7","8","9","10","11","12","13","14","15","16","17"])",
+       "stop_sequences", "length"},
   };
   for (const Case& c : cases) {
     const std::string members = c.members;

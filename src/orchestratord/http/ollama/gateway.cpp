@@ -25,7 +25,7 @@ void Gateway::generate(const net::Request& request, const net::ExchangePtr& exch
 
 void Gateway::serve(base::Result<Request> decoded, Caller caller) {
   if (!decoded) return refuse(context_, caller.exchange, std::move(decoded).error());
-  const std::string model = known_name(*context_.names, *decoded->submission.model);
+  const std::string model = context_.names->known(*decoded->submission.model);
   decoded->submission.model = model;
   if (!decoded->only_finds_model && !decoded->plain_prompt) return submit(*std::move(decoded), std::move(caller));
   tasks::find_model(context_, context_.names->resolve(model), caller.correlation_id,
@@ -51,7 +51,8 @@ void Gateway::submit(Request request, Caller caller) {
       {.request = std::move(request.submission),
        .caller = caller.principal,
        .correlation_id = caller.correlation_id,
-       .tool_use = std::move(request.tool_use)},
+       .tool_use = std::move(request.tool_use),
+       .long_outputs = tasks::LongOutputs::kCut},
       [this, options = std::move(request.answer), caller](base::Result<tasks::Admission> admission) mutable {
         if (!admission) return refuse(context_, caller.exchange, std::move(admission).error());
         ASSERT(admission->stream != nullptr, "a job without a task_id of its client's is new");
@@ -77,7 +78,7 @@ void Gateway::embeddings(const net::Request& request, const net::ExchangePtr& ex
 
 void Gateway::serve_embeddings(base::Result<EmbeddingsCall> decoded, const Caller& caller) {
   if (!decoded) return refuse(context_, caller.exchange, std::move(decoded).error());
-  const std::string model = known_name(*context_.names, *decoded->submission.model);
+  const std::string model = context_.names->known(*decoded->submission.model);
   decoded->submission.model = model;
   if (!decoded->only_finds_model) return submit_embeddings(*std::move(decoded), caller);
   tasks::find_model(context_, context_.names->resolve(model), caller.correlation_id,
@@ -180,7 +181,7 @@ void Gateway::tell(Following& following, std::string line) {
 void Gateway::remove(const net::Request& request, const net::ExchangePtr& exchange) {
   const auto named = decode_delete(request.body);
   if (!named) return refuse(context_, exchange, named.error());
-  models_.remove(known_name(*context_.names, *named), [this, exchange](base::Result<wire::CatalogRemoved> removed) {
+  models_.remove(context_.names->known(*named), [this, exchange](base::Result<wire::CatalogRemoved> removed) {
     if (!removed) return refuse(context_, exchange, std::move(removed).error());
     exchange->respond(net::http::json_response(200, wire::encode(*removed)));
   });
@@ -195,13 +196,15 @@ void Gateway::tags(const net::Request&, const net::ExchangePtr& exchange) {
 }
 
 void Gateway::show(const net::Request& request, const net::ExchangePtr& exchange) {
-  const auto named = decode_show(request.body);
-  if (!named) return refuse(context_, exchange, named.error());
-  tasks::find_model(context_, context_.names->resolve(known_name(*context_.names, *named)), request.correlation_id,
-                    [this, exchange](base::Result<tasks::FoundModel> found) {
-                      if (!found) return refuse(context_, exchange, std::move(found).error());
-                      exchange->respond(net::http::json_response(200, show_body(found->model, started_unix_ms())));
-                    });
+  const auto asked = decode_show(request.body);
+  if (!asked) return refuse(context_, exchange, asked.error());
+  const std::string named = context_.names->known(*asked);
+  tasks::find_model(
+      context_, context_.names->resolve(named), request.correlation_id,
+      [this, named, exchange](base::Result<tasks::FoundModel> found) {
+        if (!found) return refuse(context_, exchange, std::move(found).error());
+        exchange->respond(net::http::json_response(200, show_body(named, found->model, started_unix_ms())));
+      });
 }
 
 void Gateway::ps(const net::Request&, const net::ExchangePtr& exchange) {
@@ -223,7 +226,8 @@ void Gateway::ps(const net::Request&, const net::ExchangePtr& exchange) {
 }
 
 void Gateway::version(const net::Request&, const net::ExchangePtr& exchange) {
-  exchange->respond(net::http::json_response(200, fmt::format(R"({{"version":"{}"}})", base::kVersion)));
+  exchange->respond(net::http::json_response(
+      200, fmt::format(R"({{"version":"{}","llorch":"{}"}})", kOllamaVersion, base::kVersion)));
 }
 
 std::int64_t Gateway::started_unix_ms() const {

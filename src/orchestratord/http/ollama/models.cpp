@@ -37,12 +37,6 @@ std::string bare(std::string_view digest) {
 
 }  // namespace
 
-std::string known_name(const models::ModelNames& names, const std::string& model) {
-  if (names.has(model) || !model.ends_with(kLatest)) return model;
-  const std::string bare_name = model.substr(0, model.size() - kLatest.size());
-  return names.has(bare_name) ? bare_name : model;
-}
-
 std::string listed_name(const std::string& name) {
   return name.find(':') == std::string::npos ? name + std::string(kLatest) : name;
 }
@@ -61,7 +55,7 @@ std::string tags_body(const std::vector<ListedModel>& models, std::int64_t start
   return json::serialize(json::object{{"models", std::move(list)}});
 }
 
-std::string show_body(const models::KnownModel& model, std::int64_t started_unix_ms) {
+std::string show_body(const std::string& name, const models::KnownModel& model, std::int64_t started_unix_ms) {
   namespace formats = text::formats;
   const wire::ModelFacts& facts = model.facts;
   json::array capabilities{wire::enum_name(models::workload_of(facts))};
@@ -72,7 +66,7 @@ std::string show_body(const models::KnownModel& model, std::int64_t started_unix
     capabilities.emplace_back("thinking");
   }
   if (facts.images) capabilities.emplace_back("vision");
-  json::object info{{"general.architecture", facts.architecture}};
+  json::object info{{"general.architecture", facts.architecture}, {"general.basename", name}};
   info[facts.architecture + ".context_length"] = facts.context_length;
   info[facts.architecture + ".vocab_size"] = facts.vocab_size;
   if (facts.embedding_dimensions) info[facts.architecture + ".embedding_length"] = *facts.embedding_dimensions;

@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "orchestratord/models/catalog.h"
-#include "orchestratord/models/model_names.h"
 #include "wire/pool.h"
 
 namespace llorch::orchestratord::http::ollama {
 
-// The one of `names` that a client means by `model`: the same, or the same less the tag ":latest"; else as it stands.
-std::string known_name(const models::ModelNames& names, const std::string& model);
+// The release of Ollama whose API this follows: clients ask for it, and refuse one that lacks what they need.
+inline constexpr std::string_view kOllamaVersion = "0.14.2";
+
 // As that API lists a name: with a tag.
 std::string listed_name(const std::string& name);
 
@@ -23,7 +23,7 @@ struct ListedModel {
 };
 // The answers of GET /api/tags, POST /api/show and GET /api/ps. `started`: when this process began to offer them.
 std::string tags_body(const std::vector<ListedModel>& models, std::int64_t started_unix_ms);
-std::string show_body(const models::KnownModel& model, std::int64_t started_unix_ms);
+std::string show_body(const std::string& name, const models::KnownModel& model, std::int64_t started_unix_ms);
 
 struct RunningModel {
   std::string name;

@@ -118,15 +118,7 @@ TEST(OllamaRenderer, ATaskThatFails) {
   EXPECT_EQ(body.head().status, 503);
 }
 
-TEST(OllamaModels, NamesMayHaveTheTagLatest) {
-  const base::SystemClock clock;
-  const auto names =
-      models::ModelNames::open({.configured = {{"tale", "file:/a"}, {"odd:latest", "file:/b"}}, .clock = &clock})
-          .value();
-  EXPECT_EQ(known_name(*names, "tale"), "tale");
-  EXPECT_EQ(known_name(*names, "tale:latest"), "tale");
-  EXPECT_EQ(known_name(*names, "odd:latest"), "odd:latest");
-  EXPECT_EQ(known_name(*names, "none:latest"), "none:latest");
+TEST(OllamaModels, AreListedWithATag) {
   EXPECT_EQ(listed_name("tale"), "tale:latest");
   EXPECT_EQ(listed_name("tale:5m"), "tale:5m");
 }

@@ -122,7 +122,7 @@ base::Result<Request> decode_generate(std::string_view text) {
 base::Result<std::string> decode_show(std::string_view text) {
   TRY(chat::check_utf8(text));
   const auto body = TRY(wire::decode<wire::OllamaShowRequest>(text, wire::UnknownKeys::kIgnore));
-  return body.model ? *body.model : *body.name;
+  return body.model.value_or("").empty() ? *body.name : *body.model;
 }
 
 }  // namespace llorch::orchestratord::http::ollama

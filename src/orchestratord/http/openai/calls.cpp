@@ -11,7 +11,8 @@ namespace {
 template <base::Result<Request> (*Decode)(std::string_view)>
 base::Result<Call> text_call(std::string_view body) {
   Request request = TRY(Decode(body));
-  return Call{std::move(request.submission), std::move(request.tool_use), std::move(request.answer)};
+  return Call{std::move(request.submission), std::move(request.tool_use), std::move(request.answer),
+              std::move(request.prompts)};
 }
 
 base::Result<Call> embeddings_call(std::string_view body) {

@@ -2,8 +2,10 @@
 // A request of the OpenAI API that makes an answer, whichever: decoded by its path, rendered as its path has it. Pure.
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "base/result.h"
 #include "orchestratord/http/openai/embeddings.h"
@@ -17,6 +19,7 @@ struct Call {
   wire::SubmitRequest submission;
   std::optional<chat::ToolUse> tool_use{};  // absent: not of a chat
   std::variant<AnswerOptions, EmbeddingsOptions> answer;
+  std::vector<std::string> prompts{};  // Request::prompts
 
   // Null: the answer is an object of vectors.
   const AnswerOptions* text_answer() const { return std::get_if<AnswerOptions>(&answer); }

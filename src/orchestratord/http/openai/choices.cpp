@@ -35,7 +35,7 @@ class Choices::ChoiceRenderer final : public streams::Renderer {
   }
   void metrics(const wire::MetricsEvent& event, std::string& out) override { inner_->metrics(event, out); }
   void end(const wire::EndEvent& event, const streams::EventId& id, std::string& out) override {
-    choices_->note_end(event);
+    choices_->note_end(index_, event);
     inner_->end(event, id, out);
   }
   void error(const wire::ErrorBody& error, const std::optional<streams::EventId>& id, std::string& out) override {
@@ -88,9 +88,10 @@ void Choices::start() {
   exchange_->on_close([self = shared_from_this()](net::CloseReason reason) { self->close(reason); });
 }
 
-std::shared_ptr<streams::Renderer> Choices::renderer(std::int64_t index, const base::JobId& job_id) {
+std::shared_ptr<streams::Renderer> Choices::renderer(std::int64_t index, const base::JobId& job_id, std::string echo) {
   AnswerOptions options = options_;
   options.index = index;
+  options.echo = std::move(echo);
   options.first_job_id = identity_.job_id;
   AnswerIdentity identity = identity_;
   identity.job_id = job_id;
@@ -107,9 +108,9 @@ net::ExchangePtr Choices::exchange(std::int64_t index) {
   return std::make_shared<ChoiceExchange>(shared_from_this(), index);
 }
 
-void Choices::note_end(const wire::EndEvent& event) {
+void Choices::note_end(std::int64_t index, const wire::EndEvent& event) {
   const std::lock_guard lock(mutex_);
-  total_.tokens_in = event.tokens_in;
+  if (index % options_.choices_per_prompt == 0) total_.tokens_in += event.tokens_in;
   total_.tokens_out += event.tokens_out;
   std::string fingerprint;
   append_fingerprint(fingerprint, event);

@@ -28,14 +28,15 @@ class Choices : public std::enable_shared_from_this<Choices> {
   // REQUIRES: called once, before any of the others.
   void start();
   // What the stream of choice `index` reads into, for Stream::attach(). REQUIRES: each index once.
-  std::shared_ptr<streams::Renderer> renderer(std::int64_t index, const base::JobId& job_id);
+  // `echo`: text that this choice begins with.
+  std::shared_ptr<streams::Renderer> renderer(std::int64_t index, const base::JobId& job_id, std::string echo);
   net::ExchangePtr exchange(std::int64_t index);
 
  private:
   class ChoiceRenderer;
   class ChoiceExchange;
 
-  void note_end(const wire::EndEvent& event);
+  void note_end(std::int64_t index, const wire::EndEvent& event);
   void note_error(std::int64_t index);
 
   bool respond(std::int64_t index, net::Response response);
@@ -53,7 +54,7 @@ class Choices : public std::enable_shared_from_this<Choices> {
   const net::ExchangePtr exchange_;
 
   std::mutex mutex_;
-  wire::EndEvent total_;                    // counts: of the prompt once, of all outputs
+  wire::EndEvent total_;                    // counts: of each prompt once, of all outputs
   std::optional<std::string> fingerprint_;  // of all that ended
   bool has_one_fingerprint_ = true;
   std::vector<std::string> bodies_;  // by index

@@ -70,13 +70,17 @@ class ThreeChoices : public testing::Test {
 
   void begin(Endpoint endpoint, bool stream, bool usage = false) {
     client_ = std::make_shared<Client>();
-    const AnswerOptions options{
-        .endpoint = endpoint, .model = "tale", .stream = stream, .include_usage = usage, .choices = 3};
+    const AnswerOptions options{.endpoint = endpoint,
+                                .model = "tale",
+                                .stream = stream,
+                                .include_usage = usage,
+                                .choices = 3,
+                                .choices_per_prompt = 3};
     choices_ = std::make_shared<Choices>(options, AnswerIdentity{.job_id = choice_job(0), .created_unix_s = 1764000000},
                                          client_);
     choices_->start();
     for (std::int64_t i = 0; i < 3; ++i) {
-      renderers_.push_back(choices_->renderer(i, choice_job(i)));
+      renderers_.push_back(choices_->renderer(i, choice_job(i), ""));
       exchanges_.push_back(choices_->exchange(i));
       if (stream) {
         exchanges_.back()->start_stream(200, {});

@@ -18,18 +18,34 @@ struct Gateway::Admissions {
 };
 
 void Gateway::create(const net::Request& request, const net::ExchangePtr& exchange) {
+  auto call = decode(request);
+  if (!call) return refuse(context_, exchange, std::move(call).error());
+  const AnswerOptions* text = call->text_answer();
+  if (text == nullptr || text->previous_response_id.empty()) return submit(*std::move(call), request, exchange);
+  responses_.continue_from(text->previous_response_id, request, exchange, [this, exchange](net::Request continued) {
+    context_.desk->post([this, exchange, continued = std::move(continued)] {
+      auto whole = decode(continued);
+      if (!whole) return refuse(context_, exchange, std::move(whole).error());
+      submit(*std::move(whole), continued, exchange);
+    });
+  });
+}
+
+base::Result<Call> Gateway::decode(const net::Request& request) {
   const DecodeCall decode = decoder_of(request.path);
   ASSERT(decode != nullptr, "the route is of a call");
-  auto call = decode(request.body);
-  if (!call) return refuse(context_, exchange, std::move(call).error());
-  if (const AnswerOptions* text = call->text_answer(); text != nullptr && text->background) {
-    return responses_.create(*std::move(call), request, exchange);
-  }
-  if (const AnswerOptions* text = call->text_answer(); text != nullptr && text->choices > 1) {
+  return decode(request.body);
+}
+
+void Gateway::submit(Call call, const net::Request& request, const net::ExchangePtr& exchange) {
+  call.submission.model = context_.names->known(*call.submission.model);
+  const AnswerOptions* text = call.text_answer();
+  if (text != nullptr && text->kept) return responses_.create(std::move(call), request, exchange);
+  if (text != nullptr && text->choices > 1) {
     return submit_next(std::make_shared<Admissions>(
-        Admissions{*std::move(call), request.peer.principal, request.correlation_id, exchange}));
+        Admissions{std::move(call), request.peer.principal, request.correlation_id, exchange}));
   }
-  const auto shared = std::make_shared<const Call>(*std::move(call));
+  const auto shared = std::make_shared<const Call>(std::move(call));
   submitter_.submit(
       {.request = shared->submission,
        .caller = request.peer.principal,
@@ -45,8 +61,10 @@ void Gateway::submit_next(const std::shared_ptr<Admissions>& admissions) {
   Call& call = admissions->call;
   const auto index = static_cast<std::int64_t>(admissions->admitted.size());
   if (!call.submission.seed) call.submission.seed = context_.entropy->next_u64() >> 1;
+  const std::int64_t per_prompt = call.text_answer()->choices_per_prompt;
   wire::SubmitRequest submission = call.submission;
-  submission.seed = choice_seed(*call.submission.seed, index);
+  if (!call.prompts.empty()) submission.prompt = call.prompts[static_cast<std::size_t>(index / per_prompt)];
+  submission.seed = choice_seed(*call.submission.seed, index % per_prompt);
   submitter_.submit({.request = std::move(submission),
                      .caller = admissions->caller,
                      .correlation_id = admissions->correlation_id,
@@ -71,8 +89,13 @@ void Gateway::submit_next(const std::shared_ptr<Admissions>& admissions) {
 void Gateway::answer_choices(const Admissions& admissions) const {
   AnswerOptions options = *admissions.call.text_answer();
   options.reading = admissions.admitted.front().reading;
+  const bool echoes = !options.echo.empty();
+  const auto echo_of = [&](std::int64_t index) {
+    if (!echoes || admissions.call.prompts.empty()) return options.echo;
+    return admissions.call.prompts[static_cast<std::size_t>(index / options.choices_per_prompt)];
+  };
   const auto choices =
-      std::make_shared<Choices>(std::move(options),
+      std::make_shared<Choices>(options,
                                 AnswerIdentity{.job_id = base::JobId(admissions.admitted.front().reply.job_id),
                                                .correlation_id = admissions.correlation_id,
                                                .created_unix_s = context_.clock->now().unix_ms / 1000},
@@ -81,7 +104,7 @@ void Gateway::answer_choices(const Admissions& admissions) const {
   for (std::int64_t index = 0; const tasks::Admission& admission : admissions.admitted) {
     ASSERT(admission.stream != nullptr, "a job without a task_id of its client's is new");
     admission.stream->attach({.exchange = choices->exchange(index),
-                              .renderer = choices->renderer(index, base::JobId(admission.reply.job_id)),
+                              .renderer = choices->renderer(index, base::JobId(admission.reply.job_id), echo_of(index)),
                               .correlation_id = admissions.correlation_id},
                              context_.clock->now().mono_ms);
     ++index;
@@ -114,7 +137,7 @@ void Gateway::models(const net::Request& request, const net::ExchangePtr& exchan
 }
 
 void Gateway::model(const net::Request& request, const net::ExchangePtr& exchange) {
-  const std::string& name = request.path_param("id");
+  const std::string name = context_.names->known(request.path_param("id"));
   if (!context_.names->has(name)) {
     return refuse(
         context_, exchange,

@@ -2,9 +2,9 @@
 // The OpenAI API under /v1: a decoder in front of the submission of jobs, a renderer behind their streams.
 #include "orchestratord/http/context.h"
 #include "orchestratord/http/openai/calls.h"
-#include "orchestratord/http/openai/deferred/background_responses.h"
 #include "orchestratord/http/openai/deferred/batches.h"
 #include "orchestratord/http/openai/deferred/files.h"
+#include "orchestratord/http/openai/deferred/kept_responses.h"
 #include "orchestratord/http/tasks/submit.h"
 
 namespace llorch::orchestratord::http::openai {
@@ -20,7 +20,7 @@ class Gateway {
         batches_(context, submitter) {}
 
   // What is kept for clients, and outlives a process. REQUIRES: the context has blobs.
-  BackgroundResponses& responses() { return responses_; }
+  KeptResponses& responses() { return responses_; }
   Files& files() { return files_; }
   Batches& batches() { return batches_; }
 
@@ -33,6 +33,8 @@ class Gateway {
  private:
   // The jobs of several choices are submitted one after the other, and either all of them are admitted or none stays.
   struct Admissions;
+  static base::Result<Call> decode(const net::Request& request);
+  void submit(Call call, const net::Request& request, const net::ExchangePtr& exchange);
   void submit_next(const std::shared_ptr<Admissions>& admissions);
   void answer_choices(const Admissions& admissions) const;
   void answer(const tasks::Admission& admission, const Call& call, const base::CorrelationId& correlation_id,
@@ -42,7 +44,7 @@ class Gateway {
 
   const Context& context_;
   tasks::Submitter& submitter_;
-  BackgroundResponses responses_;
+  KeptResponses responses_;
   Files files_;
   Batches batches_;
 };

@@ -203,7 +203,7 @@ TEST(OpenAiRenderers, AnAnswerOfNothingButCallsHasNoContent) {
 
 TEST(OpenAiRenderers, AResponseInTheBackground) {
   AnswerOptions options = response_options(true, false);
-  options.background = true;
+  options.background = options.kept = true;
   ResponseRenderer renderer(options, kIdentity);
   const std::string begun = renderer.unfinished("queued");
   EXPECT_NE(begun.find(R"("status":"queued")"), std::string::npos) << begun;

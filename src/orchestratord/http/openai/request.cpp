@@ -46,7 +46,7 @@ base::Result<Request> shared_part(const wire::OpenAiRequest& common, const wire:
   if (common.stop) out.submission.stop = common.stop->texts;
   out.submission.seed = common.seed;
   out.answer.model = common.model;
-  out.answer.choices = common.n.value_or(1);
+  out.answer.choices = out.answer.choices_per_prompt = common.n.value_or(1);
   out.answer.stream = common.stream.value_or(false);
   if (common.stream_options && !out.answer.stream) {
     return refused("stream_options", "combination", "stream_options needs \"stream\": true");
@@ -97,6 +97,19 @@ base::Result<> set_tools(const std::optional<wire::JsonArray>& tools, const wire
   }
   if (choice.mode == wire::ToolChoiceMode::kNone) submission.tools.reset();
   request.tool_use = std::move(use);
+  return {};
+}
+
+base::Result<> set_prompts(std::vector<std::string> prompts, Request& request) {
+  AnswerOptions& answer = request.answer;
+  answer.choices = answer.choices_per_prompt * static_cast<std::int64_t>(prompts.size());
+  if (prompts.size() > 1 && answer.choices > wire::kPromptsMax) {
+    return refused("n", "range",
+                   fmt::format("n for each of {} prompts makes {} choices, and a request has up to {}; send fewer",
+                               prompts.size(), answer.choices, wire::kPromptsMax));
+  }
+  request.submission.prompt = prompts.front();
+  if (prompts.size() > 1) request.prompts = std::move(prompts);
   return {};
 }
 
@@ -185,7 +198,7 @@ base::Result<Request> decode_completion(std::string_view text) {
   TRY(check_best_of(body));
   Request out = TRY(shared_part(body.common, body.extensions));
   wire::SubmitRequest& submission = out.submission;
-  submission.prompt = std::move(body.prompt.text);
+  TRY(set_prompts(std::move(body.prompt.texts), out));
   submission.max_tokens = body.max_tokens.value_or(kCompletionTokens);
   submission.sampling.logprobs = body.logprobs.has_value();
   submission.sampling.top_logprobs = body.logprobs.value_or(0);
@@ -195,7 +208,7 @@ base::Result<Request> decode_completion(std::string_view text) {
     if (out.answer.logprobs) {
       return refused("echo", "combination", "echo needs logprobs left out: tokens of the prompt have none here");
     }
-    out.answer.echo = *submission.prompt;
+    out.answer.echo = *submission.prompt;  // of the first; Gateway has the others'
   }
   TRY(wire::validate_submission(submission));
   return out;
@@ -224,6 +237,8 @@ base::Result<Request> decode_response(std::string_view text) {
                 body.parallel_tool_calls, out));
   out.answer.endpoint = Endpoint::kResponses;
   out.answer.background = body.background.value_or(false);
+  out.answer.kept = out.answer.background || body.store.value_or(false);
+  out.answer.previous_response_id = body.previous_response_id.value_or("");
   out.answer.asked = asked_members(body);
   out.answer.logprobs = submission.sampling.logprobs;
   set_service_tier(body.service_tier, out);

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/id.h"
 #include "base/result.h"
@@ -23,13 +24,16 @@ struct AnswerOptions {
   bool stream = false;         // chunks as they come, else one body at the end
   bool include_usage = false;  // with `stream`: a chunk of its own counts the tokens
   bool logprobs = false;
-  bool background = false;  // of a response: nobody waits for it, and it is kept
-  bool is_flex = false;     // the answer's service_tier; completions have none
-  std::string echo;         // text that the output begins with
-  std::string asked;        // of a response: members of the request that it repeats, `"name":value,...`
+  bool background = false;           // of a response: nobody waits for it
+  bool kept = false;                 // of a response: it can be asked for later
+  std::string previous_response_id;  // of a response that goes on with a kept one; may be empty
+  bool is_flex = false;              // the answer's service_tier; completions have none
+  std::string echo;                  // text that the output begins with
+  std::string asked;                 // of a response: members of the request that it repeats, `"name":value,...`
   std::shared_ptr<const chat::Reading> reading{};  // tasks::Admission::reading
   // Of several choices (choices.h) a renderer makes this one's part; then the answer has the first job's id.
-  std::int64_t choices = 1;
+  std::int64_t choices = 1;  // of all prompts
+  std::int64_t choices_per_prompt = 1;
   std::int64_t index = 0;
   std::optional<base::JobId> first_job_id{};
 };
@@ -38,6 +42,7 @@ struct Request {
   wire::SubmitRequest submission;           // of each choice; max_tokens absent: what the context has room for
   std::optional<chat::ToolUse> tool_use{};  // absent: a completion
   AnswerOptions answer;
+  std::vector<std::string> prompts{};  // of a completion with several: `submission` has the first
 };
 
 // Errors: INVALID_PARAMS with details {field, reason}; fields are named as in the body.

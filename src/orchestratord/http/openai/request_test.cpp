@@ -145,7 +145,7 @@ TEST(OpenAiChat, RefusalsNameTheFieldAndTheReason) {
   const Case cases[] = {
       {R"("n":0)", "n", "range"},
       {R"("n":17)", "n", "range"},
-      {R"("stop":["a","b","c","d","e"])", "stop", "length"},
+      {R"("stop":["1","2","3","4","5","6","7","8","9","10","11","12","13","14","15","16","17"])", "stop", "length"},
       {R"("stop":"")", "stop", "length"},
       {R"("stop":7)", "stop", "type"},
       {R"("temperature":2.5)", "temperature", "range"},
@@ -244,6 +244,30 @@ TEST(OpenAiResponse, ItemsAreMessages) {
             R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}]}])");
 }
 
+TEST(OpenAiResponse, IsKeptWhereItAsksForThat) {
+  const auto answer = [](const std::string& members) {
+    auto request = decode_response(R"({"model":"m","input":"a")" + members + "}");
+    EXPECT_TRUE(request) << request.error().message;
+    return request->answer;
+  };
+  EXPECT_FALSE(answer("").kept);
+  EXPECT_FALSE(answer(R"(,"store":false)").kept);
+  EXPECT_TRUE(answer(R"(,"store":true)").kept);
+  EXPECT_TRUE(answer(R"(,"background":true,"store":false)").kept);
+  EXPECT_EQ(answer(R"(,"previous_response_id":"resp_1")").previous_response_id, "resp_1");
+}
+
+// Coding agents always offer this tool; a model is not told of it.
+TEST(OpenAiResponse, SearchesOfTheWebAreLeftOut) {
+  const auto request = decode_response(
+      R"({"model":"m","input":"a","tools":[{"type":"web_search","external_web_access":false},
+          {"type":"function","name":"f","strict":false,"parameters":{"type":"object"}}]})");
+  ASSERT_TRUE(request) << request.error().message;
+  EXPECT_EQ(request->submission.tools->text.find("web_search"), std::string::npos);
+  EXPECT_NE(request->submission.tools->text.find(R"("name":"f")"), std::string::npos);
+  EXPECT_FALSE(decode_response(R"({"model":"m","input":"a","tools":[{"type":"web_search"}]})")->submission.tools);
+}
+
 TEST(OpenAiResponse, FieldsReachTheSubmission) {
   const auto request = decode_response(
       R"({"model":"m","input":"hi","stream":true,"max_output_tokens":9,"temperature":0.5,"top_logprobs":2,
@@ -279,10 +303,11 @@ TEST(OpenAiResponse, RefusalsNameTheFieldAndTheReason) {
       {R"("input":[{"role":"user","content":[{"type":"input_file"}]}])", "input[0].content[0].type", "unsupported"},
       {R"("input":[{"role":"user","content":[{"type":"input_image","file_id":"x"}]}])", "input[0].content[0].image_url",
        "missing"},
-      {R"("input":"a","previous_response_id":"x")", "previous_response_id", "unsupported"},
+      {R"("input":"a","conversation":"x")", "conversation", "unsupported"},
+      {R"("input":[{"type":"item_reference","id":"x"}])", "input[0].type", "unsupported"},
       {R"("input":"a","truncation":"middle")", "truncation", "enum"},
       {R"("input":"a","n":2)", "n", "unsupported"},
-      {R"("input":"a","tools":[{"type":"web_search"}])", "tools[0].type", "unsupported"},
+      {R"("input":"a","tools":[{"type":"file_search"}])", "tools[0].type", "unsupported"},
       {R"("input":"a","tool_choice":"required")", "tool_choice", "combination"},
       {R"("input":"a","tool_choice":{"type":"function","function":{"name":"f"}})", "tool_choice.function", "unknown"},
       {R"("input":"a","tool_choice":{"type":"web_search","name":"f"})", "tool_choice.type", "unsupported"},
@@ -313,6 +338,11 @@ TEST(OpenAiCompletion, FieldsReachTheSubmission) {
   EXPECT_EQ(request.submission.sampling.top_logprobs, 0);
   EXPECT_EQ(completion(R"("echo":true)").answer.echo, "p");
   EXPECT_EQ(decode_completion(R"({"model":"m","prompt":["only"]})")->submission.prompt, "only");
+  const auto several = decode_completion(R"({"model":"m","prompt":["a","b"],"n":3})").value();
+  EXPECT_EQ(several.prompts, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(several.submission.prompt, "a");
+  EXPECT_EQ(several.answer.choices, 6);
+  EXPECT_EQ(several.answer.choices_per_prompt, 3);
 }
 
 TEST(OpenAiCompletion, RefusalsNameTheFieldAndTheReason) {
@@ -323,8 +353,11 @@ TEST(OpenAiCompletion, RefusalsNameTheFieldAndTheReason) {
   };
   const Case cases[] = {
       {R"({"model":"m"})", "prompt", "missing"},
-      {R"({"model":"m","prompt":["a","b"]})", "prompt", "unsupported"},
       {R"({"model":"m","prompt":[1,2]})", "prompt", "unsupported"},
+      {R"({"model":"m","prompt":[[1],[2]]})", "prompt", "unsupported"},
+      {R"({"model":"m","prompt":[]})", "prompt", "range"},
+      {R"({"model":"m","prompt":["a",""]})", "prompt", "length"},
+      {R"({"model":"m","prompt":["a","b","c","d","e"],"n":16})", "n", "range"},
       {R"({"model":"m","prompt":""})", "prompt", "length"},
       {R"({"model":"m","prompt":"p","best_of":2})", "best_of", "unsupported"},
       {R"({"model":"m","prompt":"p","n":2,"best_of":1})", "best_of", "unsupported"},

@@ -71,6 +71,11 @@ base::Result<> add_item(const json::value& value, const std::string& path, json:
     messages.push_back({{"role", "tool"},
                         {"tool_call_id", json::string(text_at(*item, "call_id"))},
                         {"content", TRY(chat_content(*item, "output", path))}});
+  } else if (type == "item_reference") {
+    return refused(path + ".type", "unsupported",
+                   path +
+                       " names an item of an earlier response, and items are kept with their responses alone; send "
+                       "the item itself (most clients do with \"store\": false), or previous_response_id");
   } else if (type != "reasoning") {
     return refused(path + ".type", "unsupported",
                    path + ".type must be message, function_call, function_call_output or reasoning");
@@ -102,7 +107,10 @@ base::Result<std::optional<wire::JsonArray>> chat_tools(const std::optional<wire
   for (std::size_t t = 0; t < list.get_array().size(); ++t) {
     const std::string path = fmt::format("tools[{}]", t);
     const json::object* tool = list.get_array()[t].if_object();
-    if (tool == nullptr || text_at(*tool, "type") != "function") {
+    const std::string_view type = tool == nullptr ? "" : text_at(*tool, "type");
+    // Coding agents offer it whatever the model; that the model is not told of it is an answer that they know.
+    if (type.starts_with("web_search")) continue;
+    if (type != "function") {
       return refused(path + ".type", "unsupported", path + ".type must be function: no tool runs here");
     }
     json::object function = *tool;

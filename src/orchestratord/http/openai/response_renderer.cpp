@@ -202,9 +202,16 @@ void ResponseRenderer::append_response(const Outcome& outcome, std::string& out)
   out += cut ? R"({"reason":"max_output_tokens"})" : "null";
   out.append(",").append(options_.asked).append(R"(,"model":)");
   base::append_json_string(out, options_.model);
-  out += R"(,"previous_response_id":null,"service_tier":)";
+  out += R"(,"previous_response_id":)";
+  if (options_.previous_response_id.empty()) {
+    out += "null";
+  } else {
+    base::append_json_string(out, options_.previous_response_id);
+  }
+  out += R"(,"service_tier":)";
   out += options_.is_flex ? R"("flex")" : R"("default")";
-  out += options_.background ? R"(,"background":true,"store":true)" : R"(,"store":false)";
+  if (options_.background) out += R"(,"background":true)";
+  out += options_.kept ? R"(,"store":true)" : R"(,"store":false)";
   out += R"(,"truncation":"disabled","output":[)";
   if (outcome.end != nullptr) out += items_;
   out += R"(],"usage":)";
@@ -246,7 +253,7 @@ void ResponseRenderer::error(const wire::ErrorBody& error, const std::optional<s
     begin(out);
     open_event("response.failed", out);
     out += R"(,"response":)";
-    const bool is_cancelled = options_.background && error.code == base::info(base::ErrorCode::kCancelled).name;
+    const bool is_cancelled = options_.kept && error.code == base::info(base::ErrorCode::kCancelled).name;
     append_response({.status = is_cancelled ? "cancelled" : "failed", .error = is_cancelled ? nullptr : &error}, out);
     out += "}\n\n";
     return;

@@ -136,6 +136,7 @@ base::Result<Submitter::PendingPtr> Submitter::take(Submission submission) const
   pending->request_sha256 = digest_of(pending->request, pending->images);
   pending->tool_use = std::move(submission.tool_use);
   pending->long_inputs = submission.long_inputs;
+  pending->long_outputs = submission.long_outputs;
   pending->context_tokens = submission.context_tokens;
   pending->client_named = pending->request.task_id.has_value();
   const std::string task_id = pending->client_named ? *pending->request.task_id : base::uuid_v4(*context_.entropy);
@@ -235,11 +236,31 @@ void Submitter::find_model(const PendingPtr& pending) {
       return finish(pending, base::fail(std::move(*error)));
     }
   }
-  tasks::find_model(context_, pending->previewed ? context_.names->resolve(name) : context_.names->use(name),
-                    pending->correlation_id, [this, pending](base::Result<FoundModel> found) {
-                      if (!found) return finish(pending, base::fail(std::move(found).error()));
-                      tokenise(pending, found->ref, found->model);
-                    });
+  tasks::find_model(
+      context_, pending->previewed ? context_.names->resolve(name) : context_.names->use(name), pending->correlation_id,
+      [this, pending](base::Result<FoundModel> found) {
+        if (!found) return finish(pending, base::fail(std::move(found).error()));
+        if (!pending->request.session_id || pending->request.max_tokens) {
+          return tokenise(pending, found->ref, found->model);
+        }
+        ask_session(pending, [this, pending, found = *std::move(found)] { tokenise(pending, found.ref, found.model); });
+      });
+}
+
+// Of a session with a budget of tokens; one that is not there yet will have the configured one.
+void Submitter::ask_session(const PendingPtr& pending, std::function<void()> then) {
+  const base::SessionId session_id(kept_id(pending->caller, *pending->request.session_id));
+  context_.core->ask<core::AnswerSession>(
+      core::QuerySession{.request = {}, .session_id = session_id},
+      [this, pending, then = std::move(then)](const core::AnswerSession& answer) mutable {
+        const wire::SessionView* session = answer.result ? &*answer.result : nullptr;
+        pending->session_tokens =
+            session == nullptr ? context_.config->orchestratord.sessions.token_budget : session->token_budget;
+        if (session != nullptr && pending->session_tokens) {
+          *pending->session_tokens -= session->tokens_used + session->tokens_reserved;
+        }
+        context_.desk->post(std::move(then));
+      });
 }
 
 base::Result<> Submitter::check_context(const Pending& pending, const models::KnownModel& model) const {
@@ -275,7 +296,7 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
   if (const auto constraint = check_constraint(request.sampling, model); !constraint) {
     return finish(pending, base::fail(constraint.error()));
   }
-  const std::int64_t max_tokens = max_tokens_of(request, model.facts, tokens.size());
+  const std::int64_t max_tokens = max_tokens_of(*pending, model.facts, tokens.size());
   const auto tokens_in = static_cast<std::int64_t>(tokens.size());
   make_job(pending, model_ref, model,
            {.job_id = pending->job_id,
@@ -358,14 +379,18 @@ void Submitter::make_job(const PendingPtr& pending, const std::string& model_ref
   enqueue(pending, job);
 }
 
-// What the context has left, if the client does not say. A prompt that leaves nothing is refused by the core.
-std::int64_t Submitter::max_tokens_of(const wire::SubmitRequest& request, const wire::ModelFacts& facts,
+// What the context and the session have left, if the client does not say. A prompt that leaves nothing is refused by the core.
+std::int64_t Submitter::max_tokens_of(const Pending& pending, const wire::ModelFacts& facts,
                                       std::size_t prompt_tokens) const {
-  if (request.max_tokens) return *request.max_tokens;
   const auto& config = context_.config->orchestratord;
+  const std::optional<std::int64_t>& wanted = pending.request.max_tokens;
+  if (wanted && pending.long_outputs == LongOutputs::kRefuse) return *wanted;
+  const auto prompt = static_cast<std::int64_t>(prompt_tokens);
   const std::int64_t context = core::jobs::context_tokens(facts, config.worker_context_tokens);
-  if (context <= 0) return config.limits.max_tokens;
-  return std::clamp<std::int64_t>(context - static_cast<std::int64_t>(prompt_tokens), 1, config.limits.max_tokens);
+  std::int64_t most = wanted.value_or(config.limits.max_tokens);
+  if (context > 0) most = std::min(most, context - prompt);
+  if (pending.session_tokens) most = std::min(most, *pending.session_tokens - prompt);
+  return std::max<std::int64_t>(most, 1);
 }
 
 void Submitter::enqueue(const PendingPtr& pending, const std::shared_ptr<LiveJobData>& job) {

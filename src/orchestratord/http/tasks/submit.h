@@ -24,6 +24,9 @@ base::Result<wire::SubmitRequest> decode_request(const std::string& body);
 // Takes the header Idempotency-Key for the task_id, which it must not contradict. Errors: INVALID_PARAMS.
 base::Result<> take_idempotency_key(const net::http::Headers& headers, wire::SubmitRequest& request);
 
+// A max_tokens above what the context has left behind the prompt: refused, or lowered to that.
+enum class LongOutputs : std::uint8_t { kRefuse, kCut };
+
 // Somebody's wish for a job.
 struct Submission {
   wire::SubmitRequest request;  // REQUIRES one that wire::decode would take
@@ -32,7 +35,8 @@ struct Submission {
   // Of a chat API: messages are told as the model's template wants them, and the answer's calls and thoughts are read.
   std::optional<chat::ToolUse> tool_use{};
   LongInputs long_inputs = LongInputs::kRefuse;  // of embeddings
-  std::int64_t context_tokens = 0;               // that the model is to have; 0: as many as there are
+  LongOutputs long_outputs = LongOutputs::kRefuse;
+  std::int64_t context_tokens = 0;  // that the model is to have; 0: as many as there are
 };
 
 // A submission's job: durable, and either new or that of an earlier submission under the same task_id.
@@ -97,6 +101,9 @@ class Submitter {
     std::shared_ptr<const chat::Reading> reading;  // of the answer
     std::int64_t tokens_in = 0;                    // of the prompt
     LongInputs long_inputs = LongInputs::kRefuse;
+    LongOutputs long_outputs = LongOutputs::kRefuse;
+    std::optional<std::int64_t>
+        session_tokens;  // that its session has left; only where the request leaves max_tokens to us
     std::int64_t context_tokens = 0;
     std::vector<std::int64_t> cut_inputs;
   };
@@ -117,8 +124,9 @@ class Submitter {
   // All that is needed of the request is in `input`, but for its id and seed.
   void make_job(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model,
                 ExecutionInput input);
-  std::int64_t max_tokens_of(const wire::SubmitRequest& request, const wire::ModelFacts& facts,
-                             std::size_t prompt_tokens) const;
+  std::int64_t max_tokens_of(const Pending& pending, const wire::ModelFacts& facts, std::size_t prompt_tokens) const;
+  // Goes on with `then` on the desk's thread.
+  void ask_session(const PendingPtr& pending, std::function<void()> then);
   void enqueue(const PendingPtr& pending, const std::shared_ptr<LiveJobData>& job);
   void answer(const PendingPtr& pending, const streams::StreamPtr& stream, core::AnswerSubmit reply);
   void finish(const PendingPtr& pending, base::Result<Admission> result);

@@ -105,10 +105,16 @@ base::Result<> check(const wire::CreateBatchRequest& wanted) {
 base::Result<Call> call_of(const std::string& endpoint, const std::string& body, const std::string& seed_name) {
   Call call = TRY(decoder_of(endpoint)(body));
   if (const AnswerOptions* text = call.text_answer()) {
-    const char* field = text->stream ? "stream" : text->background ? "background" : text->choices > 1 ? "n" : nullptr;
+    const char* field = text->stream                          ? "stream"
+                        : text->background                    ? "background"
+                        : text->kept                          ? "store"
+                        : !text->previous_response_id.empty() ? "previous_response_id"
+                        : !call.prompts.empty()               ? "prompt"
+                        : text->choices > 1                   ? "n"
+                                                              : nullptr;
     if (field != nullptr) {
       return refused(field, "unsupported",
-                     "a line of a batch has one answer and neither streams nor goes to the background");
+                     "a line of a batch has one answer, in the output file; it neither streams nor is kept beside it");
     }
   }
   call.submission.priority = wire::Priority::kBatch;

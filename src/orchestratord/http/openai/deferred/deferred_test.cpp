@@ -3,6 +3,7 @@
 
 #include "base/entropy.h"
 #include "orchestratord/http/openai/deferred/batch_input.h"
+#include "orchestratord/http/openai/deferred/conversation.h"
 #include "orchestratord/http/openai/deferred/event_text.h"
 #include "orchestratord/http/openai/deferred/multipart.h"
 #include "orchestratord/http/tasks/kept_facts.h"
@@ -50,6 +51,45 @@ TEST(Form, HasSoManyParts) {
     body += "--b\r\nContent-Disposition: form-data; name=\"x\"\r\n\r\n1\r\n";
   }
   EXPECT_FALSE(parse_form(kType, body + "--b--"));
+}
+
+std::string kept_response(std::string_view status, std::string_view output) {
+  return "event: a\ndata: {\"type\":\"a\",\"sequence_number\":0}\n\n"
+         "event: b\ndata: {\"type\":\"b\",\"sequence_number\":1,\"response\":{\"status\":\"" +
+         std::string(status) + "\",\"output\":" + std::string(output) + "}}\n\n";
+}
+
+TEST(Conversation, GoesOnWithTheInputAndTheOutputOfTheResponseBefore) {
+  const std::string first = kept_text(input_of(R"({"model":"m","input":"hi"})"),
+                                      kept_response("completed", R"([{"type":"message","id":"x"}])"));
+  const auto second = continued(R"({"model":"m","input":[{"role":"user","content":"and?"}],"seed":7})", first).value();
+  EXPECT_EQ(second,
+            R"({"model":"m","input":[{"type":"message","role":"user","content":"hi"},{"type":"message","id":"x"},)"
+            R"({"role":"user","content":"and?"}],"seed":7})");
+  // What is kept of the second one is the whole conversation, so that it needs the first one no more.
+  const std::string kept = kept_text(input_of(second), kept_response("incomplete", "[]"));
+  EXPECT_EQ(continued(R"({"input":"x"})", kept).value(),
+            R"({"input":[{"type":"message","role":"user","content":"hi"},{"type":"message","id":"x"},)"
+            R"({"role":"user","content":"and?"},{"type":"message","role":"user","content":"x"}]})");
+}
+
+TEST(Conversation, OnlyOfWhatHasAnOutput) {
+  const std::string input = input_of(R"({"input":"hi"})");
+  for (const char* status : {"failed", "cancelled"}) {
+    EXPECT_EQ(continued(R"({"input":"x"})", kept_text(input, kept_response(status, "[]"))).error().code,
+              base::ErrorCode::kConflict);
+  }
+  EXPECT_EQ(continued(R"({"input":"x"})", kept_response("completed", "[]")).error().code, base::ErrorCode::kNotFound)
+      << "of an earlier version, without its input";
+  EXPECT_EQ(continued(R"({"input":"x"})", kept_text(input, "")).error().code, base::ErrorCode::kCorruptFile);
+}
+
+// Its input is nobody's event.
+TEST(Conversation, EventsAreReadAsBefore) {
+  const std::string events = kept_response("completed", "[]");
+  std::string out;
+  append_events(kept_text(input_of(R"({"input":"\n\nevent: x\n\n"})"), events), {.comments = false}, out);
+  EXPECT_EQ(out, events);
 }
 
 // Any bytes are an answer, and none reads past them.

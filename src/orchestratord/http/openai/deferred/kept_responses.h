@@ -1,6 +1,7 @@
 #pragma once
-// Responses that nobody waits for: POST /v1/responses with background, and what comes back for their id later. A response is
-// kept, sealed, from before its job is admitted until orchestratord.files.responses_retention_ms after its end.
+// Responses whose client asked to have them kept: POST /v1/responses with `background` or `store`, and what comes back for their
+// id later. A response is kept, sealed, from before its job is admitted until orchestratord.files.responses_retention_ms after its
+// end, and its input with it: another request may go on with its conversation.
 #include <map>
 #include <optional>
 #include <string>
@@ -12,15 +13,19 @@ namespace llorch::orchestratord::http::openai {
 
 // REQUIRES: `context` and `submitter` outlive it, and the context has blobs. create() may be called on any thread, everything
 // else on the thread of kept files.
-class BackgroundResponses {
+class KeptResponses {
  public:
   static constexpr std::string_view kKind = "response";
 
-  BackgroundResponses(const Context& context, tasks::Submitter& submitter) : context_(context), submitter_(submitter) {}
+  KeptResponses(const Context& context, tasks::Submitter& submitter) : context_(context), submitter_(submitter) {}
 
-  // Answers with the response as it stands, or with its events where the call streams. REQUIRES: `call` is a response with
-  // `background`, made of the client's `request`.
+  // Answers with its events where the call streams, with the response as it stands where it goes to the background, else with the
+  // whole response. REQUIRES: `call` is a response that is kept, made of the client's `request`.
   void create(Call call, const net::Request& request, const net::ExchangePtr& exchange);
+  // Gives `done`, on the thread of kept files, `request` with the conversation of a kept response before its input; or refuses the
+  // exchange: NOT_FOUND (the caller has no such response), CONFLICT (it has not ended, or has failed). May be called on any thread.
+  void continue_from(const std::string& previous_id, net::Request request, const net::ExchangePtr& exchange,
+                     std::function<void(net::Request)> done);
   // The response as it stands; with the query stream=true its events, those behind starting_after where it is given.
   void show(const net::Request& request, const net::ExchangePtr& exchange);
   // Answers with the response once its job has ended.
@@ -47,7 +52,7 @@ class BackgroundResponses {
     bool removed = false;
     std::function<void(base::Result<>)> created{};  // until the first try is admitted or refused
     std::vector<Reader> readers{};                  // that came while no try ran
-    std::vector<net::ExchangePtr> cancellers{};     // that wait for the end
+    std::vector<net::ExchangePtr> waiting{};        // for the whole response
   };
   using OpenPtr = std::shared_ptr<Open>;
 
@@ -58,6 +63,9 @@ class BackgroundResponses {
   void attach(const Open& open, const Reader& reader) const;
   void answer_unfinished(const OpenPtr& open, const net::ExchangePtr& exchange);
   void serve_kept(const std::string& id, const Reader& reader, bool stream);
+  // Errors: NOT_FOUND, the caller has no such response.
+  base::Result<> check_owner(const net::http::Principal& caller, const std::string& id) const;
+  base::Result<std::string> continued_body(const net::Request& request, const std::string& previous_id) const;
   // Nothing, and the exchange is refused: the caller has no such response.
   std::optional<std::string> find(const net::Request& request, const net::ExchangePtr& exchange);
   OpenPtr find_open(const std::string& id) const;

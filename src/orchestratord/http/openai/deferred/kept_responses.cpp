@@ -1,10 +1,11 @@
-#include "orchestratord/http/openai/deferred/background_responses.h"
+#include "orchestratord/http/openai/deferred/kept_responses.h"
 
 #include <boost/json/serialize.hpp>
 #include <charconv>
 #include <utility>
 
 #include "base/log.h"
+#include "orchestratord/http/openai/deferred/conversation.h"
 #include "orchestratord/http/openai/deferred/event_text.h"
 #include "orchestratord/http/openai/response_renderer.h"
 #include "orchestratord/http/tasks/kept_facts.h"
@@ -57,8 +58,9 @@ base::Result<std::optional<std::int64_t>> starting_after(const net::Request& req
 
 }  // namespace
 
-void BackgroundResponses::create(Call call, const net::Request& request, const net::ExchangePtr& exchange) {
+void KeptResponses::create(Call call, const net::Request& request, const net::ExchangePtr& exchange) {
   const bool streams = call.text_answer()->stream;
+  const bool waits = !call.text_answer()->background;
   if (!call.submission.seed) call.submission.seed = context_.entropy->next_u64() >> 1;
   const net::http::Principal& caller = request.peer.principal;
   const std::string task_id = base::uuid_v4(*context_.entropy);
@@ -75,9 +77,10 @@ void BackgroundResponses::create(Call call, const net::Request& request, const n
                                                                               .correlation_id = request.correlation_id,
                                                                               .created_unix_s = now_ms / 1000}});
   open->id = id_of(*open->call);
-  open->created = [this, streams, raw = open.get(), exchange](base::Result<> admitted) {
+  open->created = [this, streams, waits, raw = open.get(), exchange](base::Result<> admitted) {
     if (!admitted) return refuse(context_, exchange, std::move(admitted).error());
     if (streams) return attach(*raw, {exchange, std::nullopt, raw->call->identity.correlation_id});
+    if (waits) return raw->waiting.push_back(exchange);
     exchange->respond(net::http::json_response(200, renderer_of(*raw->call, nullptr)->unfinished("queued")));
   };
   context_.files->post([this, open, now_ms] {
@@ -92,7 +95,7 @@ void BackgroundResponses::create(Call call, const net::Request& request, const n
   });
 }
 
-void BackgroundResponses::run(const OpenPtr& open) {
+void KeptResponses::run(const OpenPtr& open) {
   open->job_id.reset();
   run_deferred(context_, submitter_, open->call,
                {.admitted =
@@ -106,7 +109,7 @@ void BackgroundResponses::run(const OpenPtr& open) {
                 .done = [this, open](base::Result<net::Response> answer) { on_done(open, std::move(answer)); }});
 }
 
-void BackgroundResponses::on_done(const OpenPtr& open, base::Result<net::Response> answer) {
+void KeptResponses::on_done(const OpenPtr& open, base::Result<net::Response> answer) {
   open->job_id.reset();
   if (open->removed) return;
   if (answer) {
@@ -127,50 +130,76 @@ void BackgroundResponses::on_done(const OpenPtr& open, base::Result<net::Respons
   keep(open, events_of(*open->call, answer.error()));
 }
 
-void BackgroundResponses::keep(const OpenPtr& open, const std::string& events) {
+void KeptResponses::keep(const OpenPtr& open, const std::string& events) {
   if (open->removed) return;
   const std::int64_t retention_ms = context_.config->orchestratord.files.responses_retention_ms;
-  const auto kept = context_.blobs->complete(
-      open->id, {.content = events, .body = "{}", .expires_unix_ms = context_.clock->now().unix_ms + retention_ms});
+  const auto kept =
+      context_.blobs->complete(open->id, {.content = kept_text(input_of(text_of(open->facts, "request")), events),
+                                          .body = "{}",
+                                          .expires_unix_ms = context_.clock->now().unix_ms + retention_ms});
   if (!kept) return context_.files->post_after(kDeferredRetryMs, [this, open, events] { keep(open, events); });
   open_.erase(open->id);
-  for (const net::ExchangePtr& exchange : open->cancellers) serve_kept(open->id, {exchange}, false);
+  for (const net::ExchangePtr& exchange : open->waiting) serve_kept(open->id, {exchange}, false);
   for (const Reader& reader : open->readers) serve_kept(open->id, reader, true);
 }
 
-void BackgroundResponses::end_job(const Open& open) {
+void KeptResponses::end_job(const Open& open) {
   if (!open.job_id) return;
   context_.core->post(
       core::CancelRequested{.request = {}, .job_id = *open.job_id, .reason = core::jobs::CancelReason::kClientRequest});
 }
 
-void BackgroundResponses::attach(const Open& open, const Reader& reader) const {
+void KeptResponses::attach(const Open& open, const Reader& reader) const {
   auto renderer = std::make_shared<ResumedRenderer>(renderer_of(*open.call, open.admission.reading), reader.after);
   open.admission.stream->attach(
       {.exchange = reader.exchange, .renderer = std::move(renderer), .correlation_id = reader.correlation_id},
       context_.clock->now().mono_ms);
 }
 
-BackgroundResponses::OpenPtr BackgroundResponses::find_open(const std::string& id) const {
+KeptResponses::OpenPtr KeptResponses::find_open(const std::string& id) const {
   const auto it = open_.find(id);
   return it == open_.end() ? nullptr : it->second;
 }
 
-std::optional<std::string> BackgroundResponses::find(const net::Request& request, const net::ExchangePtr& exchange) {
+base::Result<> KeptResponses::check_owner(const net::http::Principal& caller, const std::string& id) const {
+  const store::blobs::Blob* blob = context_.blobs == nullptr ? nullptr : context_.blobs->find(id);
+  if (blob != nullptr && blob->facts.kind == kKind && owns(caller, blob->facts.tenant_id)) return {};
+  return base::fail(ErrorCode::kNotFound,
+                    "no response is kept under this id: only those with background or store are, until "
+                    "orchestratord.files.responses_retention_ms after their end");
+}
+
+std::optional<std::string> KeptResponses::find(const net::Request& request, const net::ExchangePtr& exchange) {
   const std::string& id = request.path_param("id");
-  const store::blobs::Blob* blob = context_.blobs->find(id);
-  const bool is_there =
-      blob != nullptr && blob->facts.kind == kKind && owns(request.peer.principal, blob->facts.tenant_id);
-  if (is_there) return id;
-  refuse(context_, exchange,
-         {ErrorCode::kNotFound,
-          "no response is kept under this id: only those with background are, until "
-          "orchestratord.files.responses_retention_ms after their end",
-          {}});
+  auto owned = check_owner(request.peer.principal, id);
+  if (owned) return id;
+  refuse(context_, exchange, std::move(owned).error());
   return std::nullopt;
 }
 
-void BackgroundResponses::show(const net::Request& request, const net::ExchangePtr& exchange) {
+base::Result<std::string> KeptResponses::continued_body(const net::Request& request,
+                                                        const std::string& previous_id) const {
+  TRY(check_owner(request.peer.principal, previous_id));
+  if (find_open(previous_id) != nullptr) {
+    return base::fail(ErrorCode::kConflict, "this response has not ended; wait until it has");
+  }
+  return continued(request.body, TRY(context_.blobs->read(previous_id, 0, kReadBytesMax)));
+}
+
+void KeptResponses::continue_from(const std::string& previous_id, net::Request request,
+                                  const net::ExchangePtr& exchange, std::function<void(net::Request)> done) {
+  const auto go_on = [this, previous_id, request = std::move(request), exchange, done = std::move(done)]() mutable {
+    auto body = continued_body(request, previous_id);
+    if (!body) {
+      return refuse(context_, exchange, std::move(body).error().with("field", std::string("previous_response_id")));
+    }
+    request.body = *std::move(body);
+    done(std::move(request));
+  };
+  context_.files->post(go_on);
+}
+
+void KeptResponses::show(const net::Request& request, const net::ExchangePtr& exchange) {
   const auto after = starting_after(request);
   if (!after) return refuse(context_, exchange, after.error());
   const auto id = find(request, exchange);
@@ -184,7 +213,7 @@ void BackgroundResponses::show(const net::Request& request, const net::ExchangeP
   open->readers.push_back(reader);
 }
 
-void BackgroundResponses::answer_unfinished(const OpenPtr& open, const net::ExchangePtr& exchange) {
+void KeptResponses::answer_unfinished(const OpenPtr& open, const net::ExchangePtr& exchange) {
   const auto respond = [open, exchange](std::string_view status) {
     exchange->respond(net::http::json_response(200, renderer_of(*open->call, nullptr)->unfinished(status)));
   };
@@ -196,7 +225,7 @@ void BackgroundResponses::answer_unfinished(const OpenPtr& open, const net::Exch
       });
 }
 
-void BackgroundResponses::serve_kept(const std::string& id, const Reader& reader, bool stream) {
+void KeptResponses::serve_kept(const std::string& id, const Reader& reader, bool stream) {
   const auto events = context_.blobs->read(id, 0, kReadBytesMax);
   if (!events) return refuse(context_, reader.exchange, events.error());
   if (!stream) {
@@ -205,11 +234,11 @@ void BackgroundResponses::serve_kept(const std::string& id, const Reader& reader
     return void(reader.exchange->respond(net::http::json_response(200, *std::move(response))));
   }
   std::string out;
-  append_events(*events, {.after = reader.after}, out);
+  append_events(*events, {.after = reader.after, .comments = false}, out);
   reader.exchange->respond({200, net::http::sse_headers(), std::move(out)});
 }
 
-void BackgroundResponses::cancel(const net::Request& request, const net::ExchangePtr& exchange) {
+void KeptResponses::cancel(const net::Request& request, const net::ExchangePtr& exchange) {
   const auto id = find(request, exchange);
   if (!id) return;
   const OpenPtr open = find_open(*id);
@@ -222,11 +251,11 @@ void BackgroundResponses::cancel(const net::Request& request, const net::Exchang
     return refuse(context_, exchange, std::move(kept).error());
   }
   open->cancelled = true;
-  open->cancellers.push_back(exchange);
+  open->waiting.push_back(exchange);
   end_job(*open);
 }
 
-void BackgroundResponses::remove(const net::Request& request, const net::ExchangePtr& exchange) {
+void KeptResponses::remove(const net::Request& request, const net::ExchangePtr& exchange) {
   const auto id = find(request, exchange);
   if (!id) return;
   if (auto erased = context_.blobs->erase(*id); !erased) return refuse(context_, exchange, std::move(erased).error());
@@ -239,7 +268,7 @@ void BackgroundResponses::remove(const net::Request& request, const net::Exchang
   exchange->respond(net::http::json_response(200, json::serialize(deleted)));
 }
 
-void BackgroundResponses::resume() {
+void KeptResponses::resume() {
   for (const store::blobs::Blob* blob : context_.blobs->list(kKind)) {
     if (blob->facts.expires_unix_ms) continue;
     json::object facts = object_of(blob->facts.body);

@@ -1,0 +1,60 @@
+#include "orchestratord/http/openai/deferred/conversation.h"
+
+#include <boost/json.hpp>
+#include <iterator>
+
+#include "orchestratord/http/openai/deferred/event_text.h"
+#include "orchestratord/http/tasks/kept_facts.h"
+
+namespace llorch::orchestratord::http::openai {
+namespace {
+
+namespace json = boost::json;
+using base::ErrorCode;
+using tasks::object_of;
+using tasks::text_of;
+
+constexpr std::string_view kInput = ": input ";
+constexpr std::string_view kInputEnd = "\n\n";
+
+json::array items_of(const json::object& body) {
+  const json::value* input = body.if_contains("input");
+  if (input == nullptr) return {};
+  if (input->is_array()) return input->get_array();
+  return {json::object{{"type", "message"}, {"role", "user"}, {"content", *input}}};
+}
+
+void append(json::array&& items, json::array& to) {
+  to.insert(to.end(), std::make_move_iterator(items.begin()), std::make_move_iterator(items.end()));
+}
+
+}  // namespace
+
+std::string input_of(std::string_view request_body) { return json::serialize(items_of(object_of(request_body))); }
+
+std::string kept_text(std::string_view input, std::string_view events) {
+  std::string out(kInput);
+  out.append(input).append(kInputEnd).append(events);
+  return out;
+}
+
+base::Result<std::string> continued(std::string_view request_body, std::string_view kept) {
+  const std::size_t end = kept.find(kInputEnd);
+  if (!kept.starts_with(kInput) || end == std::string_view::npos) {
+    return base::fail(ErrorCode::kNotFound, "the input of this response is not kept; send the conversation as input");
+  }
+  json::object response = object_of(TRY(last_response(kept.substr(end + kInputEnd.size()))));
+  const std::string status = text_of(response, "status");
+  if (status != "completed" && status != "incomplete") {
+    return base::fail(ErrorCode::kConflict,
+                      "this response has no output: it failed or was cancelled; go on with the one before it");
+  }
+  json::array items = json::parse(kept.substr(kInput.size(), end - kInput.size())).as_array();
+  append(std::move(response.at("output").as_array()), items);
+  json::object body = object_of(request_body);
+  append(items_of(body), items);
+  body["input"] = std::move(items);
+  return json::serialize(body);
+}
+
+}  // namespace llorch::orchestratord::http::openai

@@ -1,0 +1,20 @@
+#pragma once
+// Conversations that go on: what is kept of a response, and the request that follows it. Pure.
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace llorch::orchestratord::http::openai {
+
+// The input of a request's body as a list of items, in JSON: a text is one message. REQUIRES: decode_response() takes the body.
+std::string input_of(std::string_view request_body);
+
+// What is kept of a response: its input, as a comment, and its events as ResponseRenderer writes them.
+std::string kept_text(std::string_view input, std::string_view events);
+
+// `request_body` with the input and the output of the kept response before its own input. Errors: CONFLICT (it failed or was
+// cancelled), NOT_FOUND (its input is not kept: an earlier version wrote it), CORRUPT_FILE. REQUIRES: as of input_of().
+base::Result<std::string> continued(std::string_view request_body, std::string_view kept);
+
+}  // namespace llorch::orchestratord::http::openai

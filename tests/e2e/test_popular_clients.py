@@ -1,0 +1,208 @@
+"""What popular clients send, as their documentation and sources have it: each request is answered.
+
+Each row is one client's own request, with the members that it always sends. What they read of the answers is said where it is more
+than the fields of the API.
+"""
+
+import base64
+import json
+
+import pytest
+from chat_model import HERMES_MARKERS, HERMES_TEMPLATE, write_chat_model
+from embedding_model import write_embedding_model
+from rerank_model import write_cross_encoder
+from stack import MODEL, Stack, wait_for
+
+SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"], "additionalProperties": False}
+FUNCTION = {"type": "function", "function": {"name": "read_file", "description": "Reads a file.", "parameters": SCHEMA}}
+USER = {"role": "user", "content": "go"}
+SYSTEM = {"role": "system", "content": "s"}
+CALL = {"id": "call_1", "type": "function", "function": {"name": "read_file", "arguments": "{\"path\":\"a\"}"}}
+PARTS = [{"type": "text", "text": "go"}]
+BROWSER = {"User-Agent": "Mozilla/5.0", "Accept": "*/*"}
+
+
+@pytest.fixture(scope="module", name="stack")
+def running_stack(tmp_path_factory):
+    models = tmp_path_factory.mktemp("models")
+    write_chat_model(models / "chat", HERMES_TEMPLATE, HERMES_MARKERS)
+    write_embedding_model(models / "embed")
+    write_cross_encoder(models / "judge")
+    settings = {f"models.aliases.{name}": f"file:{models / name}" for name in ("chat", "embed", "judge")}
+    settings |= {"models.allowed_roots": f"{MODEL.parent},{models}", "orchestratord.limits.workers_per_gpu": "4"}
+    with Stack(settings) as stack:
+        for name in ("chat", "embed", "judge"):
+            wait_for("the model to be known", lambda name=name: "facts" in stack.request("GET", f"/v2/catalog/models/{name}?facts=true").json)
+        yield stack
+
+
+def chat(**fields):
+    return "POST", "/v1/chat/completions", {"model": "chat", "messages": [SYSTEM, USER], "max_tokens": 4, **fields}
+
+
+def responses(**fields):
+    return "POST", "/v1/responses", {"model": "chat", "input": "go", "max_output_tokens": 4, **fields}
+
+
+def messages(path="/v1/messages", **fields):
+    body = {"model": "chat", "max_tokens": 4, "messages": [{"role": "user", "content": PARTS}], **fields}
+    if path != "/v1/messages":
+        del body["max_tokens"]
+    return "POST", path + "?beta=true", body
+
+
+def ollama(path, **fields):
+    return "POST", path, {"model": "chat:latest", **fields}
+
+
+CLAUDE_CODE = {
+    "system": [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral"}}],
+    "tools": [{"name": "read_file", "description": "Reads.", "input_schema": {"$schema": "http://json-schema.org/draft-07/schema#", **SCHEMA},
+               "cache_control": {"type": "ephemeral"}, "eager_input_streaming": True}],
+    "messages": [
+        {"role": "user", "content": [{"type": "text", "text": "go", "cache_control": {"type": "ephemeral"}}]},
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "c2ln"}, {"type": "text", "text": "I read."},
+                                          {"type": "tool_use", "id": "toolu_1", "name": "read_file", "input": {"path": "a"}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "is_error": False,
+                                      "content": [{"type": "text", "text": "x"}], "cache_control": {"type": "ephemeral"}},
+                                     {"type": "text", "text": "<system-reminder>be brief</system-reminder>"}]},
+    ],
+    "thinking": {"type": "enabled", "budget_tokens": 31_999},
+}
+CODEX = {
+    "instructions": "s",
+    "input": [
+        {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "d"}]},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "content": None, "encrypted_content": "eA=="},
+        {"type": "function_call", "name": "shell", "arguments": "{}", "call_id": "call_1"},
+        {"type": "function_call_output", "call_id": "call_1", "output": "ok"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "done"}]},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "more"}]},
+    ],
+    "tools": [{"type": "function", "name": "shell", "description": "Runs.", "strict": False, "parameters": SCHEMA},
+              {"type": "web_search", "external_web_access": False}],
+    "tool_choice": "auto", "parallel_tool_calls": False, "reasoning": {"effort": "medium", "summary": "auto"}, "store": False,
+    "stream": True, "include": ["reasoning.encrypted_content"], "prompt_cache_key": "0198c5a0", "text": {"verbosity": "low"},
+}
+AGENT_TURNS = [SYSTEM, USER, {"role": "assistant", "content": None, "tool_calls": [CALL]},
+               {"role": "tool", "tool_call_id": "call_1", "name": "read_file", "content": "x"}, {"role": "user", "content": PARTS}]
+
+REQUESTS = {
+    # Chat UIs.
+    "Open WebUI, models": ("GET", "/v1/models", None),
+    "Open WebUI, chat": chat(stream=True, stream_options={"include_usage": True}),
+    "Open WebUI, title": chat(stream=False, max_completion_tokens=4, max_tokens=4),
+    "Open WebUI, embeddings": ("POST", "/v1/embeddings", {"input": ["a", "b"], "model": "embed"}),
+    "Open WebUI, reranking": ("POST", "/v1/rerank", {"model": "judge", "query": "q", "documents": ["a", "b"], "top_n": 2}),
+    "LibreChat": chat(stream=True, user="65f0c1", temperature=1, top_p=1, presence_penalty=0, frequency_penalty=0, stop=["||>"]),
+    "LobeChat": chat(stream=True, temperature=1, top_p=1, presence_penalty=0, frequency_penalty=0, stream_options={"include_usage": True}),
+    "n8n, models": ("GET", "/v1/models", None),
+    # Editors and agents.
+    "Continue, chat": chat(stream=True, stop=["<|im_end|>", "<|im_start|>"], messages=[{"role": "user", "content": PARTS}]),
+    "Continue, completion": ("POST", "/v1/completions", {
+        "model": "demo", "prompt": "def f(", "max_tokens": 4, "temperature": 0.01, "stream": True,
+        "stop": ["<fim_prefix>", "<fim_suffix>", "<fim_middle>", "<file_sep>", "<|endoftext|>", "</fim_middle>", "</code>", "\n\n",
+                 "\r\n\r\n", "/src/", "#- coding: utf-8"]}),
+    "aider": chat(stream=True, temperature=0, messages=[SYSTEM, USER, {"role": "assistant", "content": "Ok."}, USER]),
+    "Zed": chat(stream=True, stream_options={"include_usage": True}, max_completion_tokens=4, stop=[], temperature=1.0, tools=[FUNCTION],
+                tool_choice="auto", parallel_tool_calls=False, prompt_cache_key="p", messages=AGENT_TURNS),
+    "Cline": chat(stream=True, stream_options={"include_usage": True}, temperature=0, messages=[SYSTEM, {"role": "user", "content": PARTS}]),
+    "Copilot, chat with a model of Ollama": chat(model="chat:latest", stream=True, n=1, temperature=0.1, top_p=1, tools=[FUNCTION],
+                                                 messages=AGENT_TURNS),
+    # Frameworks.
+    "LlamaIndex": chat(temperature=0.1, stream=False, tools=[FUNCTION], tool_choice="auto", messages=AGENT_TURNS),
+    "Vercel AI SDK, compatible": chat(stream=True, response_format={"type": "json_schema", "json_schema": {
+        "name": "response", "schema": {**SCHEMA, "$schema": "http://json-schema.org/draft-07/schema#"}}}),
+    "Vercel AI SDK, responses": responses(store=False, stream=True, include=["reasoning.encrypted_content"], input=[
+        {"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "input_text", "text": "go"}]}]),
+    "Vercel AI SDK, embeddings": ("POST", "/v1/embeddings", {"model": "embed", "input": ["a"], "encoding_format": "float"}),
+    "Codex CLI": responses(**CODEX),
+    # Claude Code.
+    "Claude Code, turn": messages(**CLAUDE_CODE, stream=True, temperature=1, metadata={"user_id": "user_1"}, max_tokens=32_000,
+                                  stop_sequences=["</x>"]),
+    "Claude Code, newer": messages(**{**CLAUDE_CODE, "thinking": {"type": "adaptive"}}, stream=True, output_config={"effort": "medium"},
+                                   context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}),
+    "Claude Code, count": messages("/v1/messages/count_tokens", **CLAUDE_CODE),
+    "Claude Code, is it there": ("HEAD", "/", None),
+    # Ollama's command line and its clients.
+    "ollama, heartbeat": ("HEAD", "/", None),
+    "ollama, version": ("GET", "/api/version", None),
+    "ollama list": ("GET", "/api/tags", None),
+    "ollama list, looking first": ("HEAD", "/api/tags", None),
+    "ollama ps": ("GET", "/api/ps", None),
+    "ollama show": ollama("/api/show", name="", verbose=False, system="", template="", options=None),
+    "ollama show, older": ("POST", "/api/show", {"name": "chat"}),
+    "ollama run, load": ollama("/api/generate", prompt="", suffix="", system="", template="", raw=False, keep_alive="5m", options={}),
+    "ollama run, turn": ollama("/api/chat", messages=[USER], stream=True, format="", keep_alive="5m", options={"num_predict": 4}, think=False),
+    "ollama stop": ollama("/api/generate", prompt="", keep_alive=0),
+    "Open WebUI by Ollama": ollama("/api/chat", messages=[USER], stream=True, keep_alive="5m", options={"num_ctx": 2048, "num_predict": 4}),
+    "Zed by Ollama": ollama("/api/chat", messages=[SYSTEM, USER], stream=True, keep_alive=-1, tools=[FUNCTION], think=None,
+                            options={"num_ctx": 4096, "num_predict": 4, "stop": [], "temperature": 1.0}),
+    "Continue by Ollama": ollama("/api/generate", prompt="def f(", suffix="", raw=False, stream=True, keep_alive=1800, options={
+        "num_predict": 4, "num_ctx": 4096, "temperature": 0.01, "mirostat": None, "top_p": None,
+        "stop": ["<fim_prefix>", "<fim_suffix>", "<fim_middle>", "<file_sep>", "<|endoftext|>", "\n\n"]}),
+    "LlamaIndex by Ollama": ("POST", "/api/embed", {"model": "embed", "input": ["a"], "options": {}, "keep_alive": "5m", "truncate": True}),
+}
+
+
+@pytest.mark.parametrize("client", REQUESTS)
+def test_it_is_answered(stack, client):
+    method, path, body = REQUESTS[client]
+    response = stack.request(method, path, body, {"Anthropic-Version": "2023-06-01"} if "/v1/messages" in path else {})
+    assert response.status == 200, response.body
+    text = response.body.decode()
+    assert '"error":{' not in text and "event: error" not in text and "response.failed" not in text, text
+    stream = isinstance(body, dict) and body.get("stream") and "/api/" not in path
+    assert not stream or response.headers["content-type"].startswith("text/event-stream")
+
+
+# Copilot lists what /api/tags has, looks at each with /api/show, and chats by that name under /v1.
+def test_what_copilot_reads(stack):
+    names = [model["name"] for model in stack.request("GET", "/api/tags").json["models"]]
+    assert "chat:latest" in names
+    shown = stack.request("POST", "/api/show", {"model": "chat:latest"}).json
+    family = shown["model_info"]["general.architecture"]
+    assert shown["model_info"][f"{family}.context_length"] > 0 and shown["model_info"]["general.basename"] == "chat"
+    assert "tools" in shown["capabilities"] and "completion" in shown["capabilities"]
+    assert stack.request("GET", "/v1/models/chat:latest").status == 200
+
+
+# What Claude Code reads while a call comes: blocks in order, the input in pieces of JSON.
+def test_a_call_as_an_agent_reads_it(stack):
+    known = {**SCHEMA, "properties": {"path": {"enum": ["a", "b"]}}}
+    tools = [{**CLAUDE_CODE["tools"][0], "input_schema": known}]
+    _, path, body = messages(**{**CLAUDE_CODE, "tools": tools, "tool_choice": {"type": "any", "disable_parallel_tool_use": True}}, stream=True)
+    response = stack.request("POST", path, {**body, "max_tokens": 200})
+    events = [json.loads(line[6:]) for line in response.body.decode().split("\n") if line.startswith("data: ")]
+    starts = [event["content_block"] for event in events if event["type"] == "content_block_start"]
+    assert [block["type"] for block in starts][-1] == "tool_use" and starts[-1]["name"] == "read_file"
+    partial = "".join(event["delta"].get("partial_json", "") for event in events if event["type"] == "content_block_delta")
+    assert json.loads(partial).keys() == {"path"}
+    assert [event["delta"]["stop_reason"] for event in events if event["type"] == "message_delta"] == ["tool_use"]
+
+
+# A page of a listed site may send whatever its client adds: SDKs add headers of their own with every release.
+def test_a_page_may_send_its_clients_headers(tmp_path):
+    with Stack({"orchestratord.cors_origins": "https://chat.example,app://obsidian.md"}) as stack:
+        wanted = "authorization,content-type,x-stainless-os,x-stainless-new-thing,http-referer,x-title"
+        for origin in ("https://chat.example", "app://obsidian.md"):
+            asked = stack.request("OPTIONS", "/v1/chat/completions", None, {
+                **BROWSER, "Origin": origin, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": wanted})
+            assert asked.status == 204 and asked.headers["access-control-allow-origin"] == origin
+            allowed = {name.strip().lower() for name in asked.headers["access-control-allow-headers"].split(",")}
+            assert allowed.issuperset(wanted.split(","))
+        refused = stack.request("OPTIONS", "/v1/chat/completions", None, {
+            **BROWSER, "Origin": "https://other.example", "Access-Control-Request-Method": "POST"})
+        assert refused.status == 403 and "access-control-allow-headers" not in refused.headers
+
+
+def test_what_cannot_be_read_is_refused_with_the_way_out(stack):
+    pdf = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": base64.b64encode(b"%PDF-1.7").decode()}}
+    refused = stack.request("POST", "/v1/messages", {"model": "chat", "max_tokens": 4, "messages": [{"role": "user", "content": [pdf]}]})
+    assert refused.status == 400 and "send its text" in refused.json["error"]["message"]
+    document = {"type": "document", "title": "T", "source": {"type": "text", "media_type": "text/plain", "data": "d"}}
+    read = stack.request("POST", "/v1/messages", {"model": "chat", "max_tokens": 4, "messages": [{"role": "user", "content": [document]}]})
+    assert read.status == 200
+    refused = stack.request("POST", "/v1/responses", {"model": "chat", "input": [{"type": "item_reference", "id": "msg_1"}]})
+    assert refused.status == 400 and "store" in refused.json["error"]["message"]
