@@ -29,6 +29,7 @@ struct QueueConfig {
   std::int64_t capacity = 100;  // per pool and priority class together; -1 = unbounded, with policy queue only
   QueuePolicy policy = QueuePolicy::kReject;
   std::int64_t batch_promotion_ms = 300000;
+  std::int64_t shed_after_ms = 0;  // a wait that is too long; 0: none is
 };
 struct SchedulingConfig {
   PlacementAlgorithm algorithm = PlacementAlgorithm::kLeastLoaded;

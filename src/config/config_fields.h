@@ -78,7 +78,11 @@ struct Table<QueueConfig> {
       optional("capacity", &S::capacity, "Jobs that may wait; -1 is unbounded and needs policy queue.", {-1, 1e7}),
       optional("policy", &S::policy, "What a full queue does with a newcomer."),
       optional("batch_promotion_ms", &S::batch_promotion_ms,
-               "A batch job that waited this long is treated as interactive; 0 disables.", kMilliseconds)};
+               "A batch job that waited this long is treated as interactive; 0 disables.", kMilliseconds),
+      optional("shed_after_ms", &S::shed_after_ms,
+               "While a job has waited this long, new batch jobs of its model are refused; while one has waited twice "
+               "as long, all are. 0 disables.",
+               kMilliseconds)};
   static base::Result<> validate(const S& q) {
     if ((q.capacity == -1) != (q.policy == QueuePolicy::kQueue)) {
       return field_error("queue", "combination",
@@ -312,8 +316,11 @@ inline base::Result<> check_names(const OrchestratordConfig& c) {
                     host));
   }
   for (const std::string& origin : c.cors_origins) {
-    const std::size_t scheme = origin.starts_with("https://") ? 8 : origin.starts_with("http://") ? 7 : 0;
-    if (scheme > 0 && origin.size() > scheme && origin.find_first_of("/@*? ", scheme) == std::string::npos) continue;
+    // Programs that are pages have schemes of their own: app://obsidian.md, vscode-webview://..., chrome-extension://...
+    const std::size_t colon = origin.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789+-.");
+    const bool has_scheme = colon != std::string::npos && colon > 0 && origin.compare(colon, 3, "://") == 0;
+    const bool has_host = has_scheme && origin.size() > colon + 3;
+    if (has_host && origin.find_first_of("/@*? ", colon + 3) == std::string::npos) continue;
     return field_error(
         "orchestratord.cors_origins", "charset",
         fmt::format("orchestratord.cors_origins has \"{}\"; it takes a scheme, a name and a port if it is "
@@ -339,7 +346,8 @@ struct Table<OrchestratordConfig> {
       optional("bind", &S::bind, "Address and port; beyond loopback only with a token."),
       optional("hosts", &S::hosts,
                "Names by which clients call this server, besides localhost and the addresses of this machine."),
-      optional("cors_origins", &S::cors_origins, "Sites whose pages may call this server, as https://chat.example."),
+      optional("cors_origins", &S::cors_origins,
+               "Sites whose pages may call this server, as https://chat.example, app://obsidian.md."),
       optional("queue", &S::queue),
       optional("scheduling", &S::scheduling),
       optional("queue_optimizer", &S::queue_optimizer),

@@ -149,6 +149,31 @@ Error Admissions::queue_full_error() const {
       .with("queue_capacity", queue_.capacity());
 }
 
+// A breaker that closes by itself: it is open while, and only while, the wait of those before is too long.
+std::optional<Error> Admissions::shed_error(GroupIndex group, wire::Priority priority) const {
+  const std::int64_t limit_ms = config_.queue.shed_after_ms;
+  if (limit_ms == 0) return std::nullopt;
+  std::int64_t waited_ms = 0;
+  for (const std::optional<Arrival>& first : queue_.oldest_of(group)) {
+    if (first) waited_ms = std::max(waited_ms, now_.mono_ms - jobs_.at(*first).queued_ms);
+  }
+  const bool is_batch = priority == wire::Priority::kBatch;
+  if (waited_ms < (is_batch ? limit_ms : 2 * limit_ms)) return std::nullopt;
+  const std::int64_t retry_ms = queue_retry_ms();
+  return Error{
+      ErrorCode::kQueueFull,
+      fmt::format(
+          "A job for the same model has waited for {} ms, and from {} ms on ({} for interactive jobs) new ones are "
+          "refused (orchestratord.queue.shed_after_ms). Try again in {} ms.",
+          waited_ms, limit_ms, 2 * limit_ms, retry_ms),
+      {}}
+      .with("policy_label", std::string("circuit-breaker"))
+      .with("retry_after_ms", retry_ms)
+      .with("waited_ms", waited_ms)
+      .with("queue_depth", queue_.depth())
+      .with("queue_capacity", queue_.capacity());
+}
+
 // Everything that can be refused before a place in the queue is taken.
 std::optional<Error> Admissions::refusal(const Submit& e, ModelIndex model_index) {
   if (env_.draining()) return stopping_error();
@@ -215,6 +240,10 @@ void Admissions::on(Submit& e) {
   ledger_.publish_standing(e.job.tenant_id);  // it arrived, whatever becomes of it
   if (error) return refuse(e, std::move(*error));
   const GroupIndex group_index = groups_.intern(model_index, e.job, {});
+  if (auto overload = shed_error(group_index, e.job.priority)) {
+    groups_.not_entered(group_index);
+    return refuse(e, std::move(*overload));
+  }
   const queue::Verdict verdict = queue_.reserve(
       {.arrival = jobs_.next_arrival(), .group = group_index, .priority = e.job.priority, .queued_ms = now_.mono_ms});
   if (!verdict.accepted) {

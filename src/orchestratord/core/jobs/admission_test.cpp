@@ -241,6 +241,32 @@ TEST(Shutdown, LeavesUnfinishedJobsToTheNextProcess) {
   EXPECT_EQ(d.all<Drained>().size(), 1u);
 }
 
+// ORCH-3040: while the wait is too long, load is shed: batch jobs first, then all; once it is short again, none is.
+TEST(Admission, LoadIsShedWhileTheWaitIsTooLong) {
+  Driver d(CoreConfig{.queue = {.shed_after_ms = 1000}});
+  const Driver::SubmitOptions batch{.priority = Priority::kBatch};
+  const auto refusal = [&](const std::string& id, const Driver::SubmitOptions& o) -> std::optional<base::Error> {
+    const auto answers = (d.submit(id, o), d.all<AnswerSubmit>());
+    if (answers.empty() || answers.front().result) return std::nullopt;
+    return answers.front().result.error();
+  };
+  EXPECT_FALSE(refusal("j1", {}));
+  d.after_ms(999);
+  EXPECT_FALSE(refusal("j2", batch));
+  d.after_ms(1);
+  const auto shed = refusal("j3", batch);
+  ASSERT_TRUE(shed);
+  EXPECT_EQ(shed->code, base::ErrorCode::kQueueFull);
+  EXPECT_EQ(word(*shed, "policy_label"), "circuit-breaker");
+  EXPECT_FALSE(refusal("j4", {})) << "interactive jobs still come";
+  d.after_ms(1000);
+  EXPECT_TRUE(refusal("j5", {}));
+  for (const char* id : {"j1", "j2"}) {
+    d.send(CancelRequested{.request = {}, .job_id = base::JobId(id), .reason = jobs::CancelReason::kClientRequest});
+  }
+  EXPECT_FALSE(refusal("j6", {})) << "j4 has waited for 1000 ms alone";
+}
+
 // Whether the queue has room is told in the step that changes it, with the core's own refusal.
 TEST(Admission, AFullQueueIsToldBeforeAnybodyAsks) {
   Driver d(CoreConfig{.queue = {.capacity = 1}});

@@ -31,6 +31,8 @@ class Admissions : Handler {
   std::optional<base::Error> placement_error(const jobs::JobSpec& spec) const;
   std::optional<base::Error> memory_error(const jobs::JobSpec& spec) const;
   std::optional<base::Error> deadline_error(const jobs::JobSpec& spec, ModelIndex model_index);
+  // Jobs of this group wait for too long already.
+  std::optional<base::Error> shed_error(GroupIndex group, wire::Priority priority) const;
   base::Error queue_full_error() const;
   std::int64_t queue_retry_ms() const;
   void refuse(const Submit& e, base::Error error);

@@ -30,7 +30,10 @@ wire::JobPreview Admissions::preview(const jobs::JobSpec& spec, ModelIndex model
       .feasible = true,
       .queue_position = queue_.depth(Priority::kInteractive) + (batch ? queue_.depth(Priority::kBatch) : 0),
       .predicted_start_ms = s_.views.predicted_start(probe)};
-  if (const auto ahead = queue_.ahead_in(probe.group, spec.priority, probe.arrival); ahead > 0) {
+  if (const auto overload = shed_error(probe.group, spec.priority)) {
+    out = {};
+    tell(out, *overload);
+  } else if (const auto ahead = queue_.ahead_in(probe.group, spec.priority, probe.arrival); ahead > 0) {
     out.decision = {.outcome = "wait", .wait = std::string(placement::code(placement::WaitCode::kTurn))};
     out.reason = out.decision->wait;
     out.message = fmt::format("{} job{} for the same model would go first.", ahead, ahead == 1 ? "" : "s");

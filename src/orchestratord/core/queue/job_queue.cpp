@@ -182,6 +182,16 @@ std::optional<std::pair<Priority, Arrival>> JobQueue::head_of(GroupIndex group) 
   return std::nullopt;
 }
 
+std::array<std::optional<Arrival>, 2> JobQueue::oldest_of(GroupIndex group) const {
+  std::array<std::optional<Arrival>, 2> out;
+  if (group.value >= groups_.size()) return out;
+  for (std::size_t p = 0; p < out.size(); ++p) {
+    const auto& entries = groups_[group.value][p].entries;
+    if (!entries.empty()) out[p] = entries.begin()->first;
+  }
+  return out;
+}
+
 bool JobQueue::is_delayed(Arrival arrival) const {
   const Slot* s = slot(arrival);
   return s && s->phase == Phase::kDelayed;

@@ -70,6 +70,9 @@ class JobQueue {
   // The first ready job of this group over both classes.
   std::optional<std::pair<Priority, Arrival>> head_of(GroupIndex group) const;
 
+  // The entry of `group` that came first, of each class; delayed ones do not count.
+  std::array<std::optional<Arrival>, 2> oldest_of(GroupIndex group) const;
+
   const Entry* find(Arrival arrival) const;
   bool is_delayed(Arrival arrival) const;
   std::optional<std::int64_t> delayed_until_ms(Arrival arrival) const;

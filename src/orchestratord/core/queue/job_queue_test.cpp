@@ -53,6 +53,20 @@ TEST(JobQueue, ServesInteractiveFirstAndKeepsArrivalOrder) {
   EXPECT_EQ(queue.depth(), 0);
 }
 
+TEST(JobQueue, TellsTheOldestOfAGroup) {
+  using Oldest = std::array<std::optional<Arrival>, 2>;
+  JobQueue queue(QueueConfig{});
+  EXPECT_EQ(queue.oldest_of({0}), Oldest{});
+  admit(queue, entry(1, Priority::kBatch));
+  admit(queue, entry(2));
+  admit(queue, entry(3, Priority::kInteractive, 1));
+  admit(queue, entry(4));
+  EXPECT_EQ(queue.oldest_of({0}), (Oldest{Arrival{2}, Arrival{1}}));
+  EXPECT_EQ(queue.oldest_of({1}), (Oldest{Arrival{3}, std::nullopt}));
+  EXPECT_TRUE(queue.remove({2}) && queue.remove({1}));
+  EXPECT_EQ(queue.oldest_of({0}), (Oldest{Arrival{4}, std::nullopt}));
+}
+
 // ORCH-1010, ORCH-3004, ORCH-3005, OC-CORE-1002: bounded over both classes; reject refuses.
 TEST(JobQueue, RejectRefusesWhenFull) {
   JobQueue queue(QueueConfig{.capacity = 2, .policy = QueuePolicy::kReject});
