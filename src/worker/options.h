@@ -38,7 +38,7 @@ struct Options {
   std::vector<std::int64_t>
       memory_budget_bytes;  // by device of the list, or one for all of them; 0, none: the machine's
   std::int64_t inference_timeout_s = 1800;
-  std::int64_t prefill_chunk = 256;  // most rows of one step; never changes a result
+  std::int64_t prefill_chunk = 64;  // most rows of one step; never changes a result
   std::int64_t shutdown_grace_ms = 5000;
   std::int64_t residency_check_ms = 60'000;  // between looks at where the model and its caches lie
   bool step_counters = false;                // count kernel launches and time steps, on GPUs

@@ -54,8 +54,8 @@ struct ModelPlan {
   std::optional<std::int64_t> embedding_dimensions;  // absent: makes no vectors
   bool reranks = false;
   std::optional<engine::io::StampedDigest> digest;  // where it is known without reading the file
-  std::int64_t prefill_chunk = 256;  // most rows of one step, as predicted; the worker is started with it
-  std::vector<MemoryNeed> memory;    // by rank; one for every device of the shape
+  std::int64_t prefill_chunk = 64;  // most rows of one step, as predicted; the worker is started with it
+  std::vector<MemoryNeed> memory;   // by rank; one for every device of the shape
   // The need on the device that gives most.
   std::int64_t required_bytes() const {
     std::int64_t most = 0;
