@@ -214,6 +214,9 @@ TEST(Regex, ClassesAreThoseOfTheOriginal) {
                       "b"));  // U+180E is no space
   EXPECT_TRUE(matches(R"(^b$)", "b"));
   EXPECT_EQ(match(Regex::create("^b").value(), "a\nb"), (Pieces{"a\n", "b"}));  // ^ is the start of a line
+  // A script is the script alone: the ideographic full stop is used with Han and is not of it.
+  EXPECT_EQ(match(Regex::create(R"(\p{Han}+)").value(), "\xE4\xB8\x96\xE7\x95\x8C\xE3\x80\x82"),
+            (Pieces{"\xE4\xB8\x96\xE7\x95\x8C", "\xE3\x80\x82"}));
 }
 
 // A pattern that backtracks without end stops, the same way every time.
