@@ -41,7 +41,7 @@ ContinuousBatch::ContinuousBatch(Engine& engine, const ContinuousBatchOptions& o
   if (can_propose && options.speculation.proposals_max > 0)
     speculator_ = std::make_unique<speculation::Speculator>(options.speculation, engine.facts().slots);
   drawn_.reserve(engine.facts().slots);
-  if (options.step_seconds_max > 0 && !engine.wants_whole_sequences())
+  if (options.step_seconds_max > 0 && !engine.facts().whole_sequences)
     pace_.emplace(options.step_seconds_max, engine.facts().rows_max);
 }
 

@@ -334,6 +334,10 @@ float xielu_exact(float x, const XieluOptions& options) {
   const float value = m > -0.5f ? std::fma(m * m, series, m - x) : (exp_exact(m) - 1.0f) - x;
   return std::fma(options.alpha_negative, value, linear);
 }
+float silu_clamped_exact(float gate, float up, float limit) {
+  return silu_exact(std::min(gate, limit)) * std::clamp(up, -limit, limit);
+}
+
 float swiglu_oai_exact(float gate, float up, const SwigluOaiOptions& options) {
   const float g = options.limit < gate ? options.limit : gate;
   const float u = std::clamp(up, -options.limit, options.limit);

@@ -73,6 +73,8 @@ struct SwigluOaiOptions {
   float limit = 0;
 };
 float swiglu_oai_exact(float gate, float up, const SwigluOaiOptions& options);
+// silu(min(gate, limit)) * clamp(up, -limit, limit).
+float silu_clamped_exact(float gate, float up, float limit);
 std::vector<float> softmax_exact(std::span<const float> x);
 float sigmoid_exact(float x);
 float softcap_exact(float x, float cap);

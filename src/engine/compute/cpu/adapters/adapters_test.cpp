@@ -221,8 +221,9 @@ TEST(Adapters, FeedForwardOfEveryActivation) {
   for (float& v : x) v *= 4;
   for (const bool gated : {true, false}) {
     for (const Activation act : {Activation::kSilu, Activation::kGeluTanh, Activation::kGeluErf, Activation::kSwigluOai,
-                                 Activation::kRelu2, Activation::kXielu}) {
-      if (gated ? act == Activation::kXielu : act == Activation::kSwigluOai) continue;
+                                 Activation::kRelu2, Activation::kXielu, Activation::kSiluClamped}) {
+      const bool needs_gate = act == Activation::kSwigluOai || act == Activation::kSiluClamped;
+      if (gated ? act == Activation::kXielu : needs_gate) continue;
       auto gates = matmul_rows(gate, x), hidden = matmul_rows(up, x);
       add_bias(gates, gate_bias.floats()), add_bias(hidden, up_bias.floats());
       for (std::size_t i = 0; i < hidden.size(); ++i) {
@@ -234,6 +235,7 @@ TEST(Adapters, FeedForwardOfEveryActivation) {
           case Activation::kSwigluOai: hidden[i] = reference::swiglu_oai_exact(g, u, kOai); break;
           case Activation::kRelu2: hidden[i] = reference::relu2_exact(g) * u; break;
           case Activation::kXielu: hidden[i] = reference::xielu_exact(g, kXielu); break;
+          case Activation::kSiluClamped: hidden[i] = reference::silu_clamped_exact(g, u, kOai.limit); break;
         }
       }
       auto expected = matmul_rows(down, hidden);

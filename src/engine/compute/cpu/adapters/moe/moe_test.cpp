@@ -174,6 +174,7 @@ class World {
         case Activation::kGeluErf: up[i] = reference::gelu_erf_exact(gate[i]) * up[i]; break;
         case Activation::kSwigluOai: up[i] = reference::swiglu_oai_exact(gate[i], up[i], kOai); break;
         case Activation::kRelu2: up[i] = reference::relu2_exact(gate[i]) * up[i]; break;
+        case Activation::kSiluClamped: up[i] = reference::silu_clamped_exact(gate[i], up[i], kOai.limit); break;
         case Activation::kXielu: break;  // of dense feed-forwards alone
       }
     }
