@@ -311,8 +311,7 @@ bool EngineLoop::step() {
     for (const SequenceId id : batch_.last_step())
       if (const auto job = running_.find(id); job != running_.end()) fail(JobPtr(job->second), ran.error());
   }
-  if (!ran.value_or(true) || engine_.facts().draws_at_once)
-    say_taken();  // no step to do it in, or no gain
+  if (!ran.value_or(true) || engine_.facts().draws_at_once) say_taken();  // no step to do it in, or no gain
   const std::lock_guard lock(mutex_);
   usage_ = batch_.usage();
   for (std::size_t i = 0; i < meters_.size(); ++i) measures_[i] = meters_[i]->measures();

@@ -76,7 +76,7 @@ class CpuDraw : public ::testing::TestWithParam<const char*> {
         .value();
   }
   void SetUp() override {
-    if (!processor_has(GetParam())) GTEST_SKIP() << "this processor lacks " << GetParam();
+    if (!golden::processor_has(GetParam())) GTEST_SKIP() << "this processor lacks " << GetParam();
   }
 };
 INSTANTIATE_TEST_SUITE_P(EveryInstructionSet, CpuDraw, ::testing::Values("avx2", "avxvnni", "avx512"));

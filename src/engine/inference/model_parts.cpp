@@ -39,8 +39,7 @@ ModelParts::ModelParts(const parallel::Devices& devices)
 }
 
 // Every device takes its part at the same time; what the slowest one has reached is reached.
-Result<> ModelParts::upload_weights(const LoadPlan& load, const EngineOptions& options,
-                                    const LoadProgress& reach) {
+Result<> ModelParts::upload_weights(const LoadPlan& load, const EngineOptions& options, const LoadProgress& reach) {
   std::mutex mutex;
   std::vector<unsigned> percents(parts_.size());  // guarded by it
   std::vector<std::string> not_kept_whys(parts_.size());
@@ -71,8 +70,8 @@ Result<> ModelParts::upload_weights(const LoadPlan& load, const EngineOptions& o
 
 // The weights of a device as they were packed by an earlier load. Errors: why there are none.
 Result<memory::WeightStore> ModelParts::kept_weights(std::span<const models::BoundTensor> tensors,
-                                                 const EngineOptions& options, std::uint32_t rank,
-                                                 const UploadProgress& progress) const {
+                                                     const EngineOptions& options, std::uint32_t rank,
+                                                     const UploadProgress& progress) const {
   Backend& backend = *parts_[rank].backend;
   const auto none = [](std::string why) { return base::fail(ErrorCode::kModelNotFound, std::move(why)); };
   if (options.repack_cache == nullptr || backend.packed_layout().empty()) return none("no packed weights are kept");
@@ -103,8 +102,9 @@ repack_cache::RepackKey ModelParts::repack_key(std::uint32_t rank, const std::st
           .tensors = {}};
 }
 
-Result<repack_cache::Kept> ModelParts::keep_weights(const repack_cache::RepackCache& cache, const std::string& model_digest,
-                                                const std::stop_token& stop) const {
+Result<repack_cache::Kept> ModelParts::keep_weights(const repack_cache::RepackCache& cache,
+                                                    const std::string& model_digest,
+                                                    const std::stop_token& stop) const {
   repack_cache::Kept kept{.bytes = 0, .already = true};
   for (std::uint32_t rank = 0; rank < parts_.size(); ++rank) {
     const Backend& backend = *parts_[rank].backend;

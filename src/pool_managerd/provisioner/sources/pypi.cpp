@@ -33,9 +33,7 @@ base::Result<IndexPage> page_of(const std::string& project, const LocateContext&
   return IndexPage{std::move(reply.url), std::move(answer)};
 }
 
-std::string sha256_of(const boost::json::value& file) {
-  return text_of(member(&file, "hashes"), "sha256");
-}
+std::string sha256_of(const boost::json::value& file) { return text_of(member(&file, "hashes"), "sha256"); }
 
 }  // namespace
 
