@@ -183,7 +183,7 @@ def test_a_refusal_says_nothing_of_its_request(watched):
         {"prompt": prompt, "max_tokens": 4, "regex": f"({word}"},
         {"prompt": prompt, "max_tokens": 4, "grammar": f'root ::= "{word}" missing'},
         {"prompt": prompt, "max_tokens": 4, "json_schema": {"type": word}},
-        {"prompt": prompt, "max_tokens": 4, "stop": [word] * 5},
+        {"prompt": prompt, "max_tokens": 4, "stop": [word] * 17},
         {"prompt": prompt, "max_tokens": 4, "logit_bias": {word: 1}},
         {"prompt": prompt, "max_tokens": 4, "priority": word},
         {"messages": [{"role": word, "content": prompt}], "max_tokens": 4},
