@@ -155,6 +155,29 @@ TEST_F(StoreFaultTest, ARestartFindsWhatTheFailedSyncLeft) {
       << "what the failed sync left behind was not durable when it was built on";
 }
 
+// What is put back after a change in doubt is in the database as this connection sees it, so SQLite would write nothing and
+// the change would be found by the next process (simulator, seed 6000014069).
+TEST_F(StoreFaultTest, PuttingBackWhatAChangeInDoubtChangedIsWritten) {
+  ASSERT_TRUE(open());
+  const auto drain = [&](bool draining, const std::string& endpoint) {
+    const auto said = std::make_shared<std::optional<base::Result<>>>();
+    run(SetDesiredState{{.pool_id = base::PoolId("pool"), .endpoint = endpoint, .desired = {.draining = draining}},
+                        [said](base::Result<> r) { *said = std::move(r); }});
+    return said;
+  };
+  EXPECT_TRUE(done(drain(true, "http://pool")));
+  disk_.fail({.fault = Fault::kSync});
+  EXPECT_TRUE(refused(drain(false, "")));
+  EXPECT_TRUE(refused(drain(true, ""))) << "the disk has not taken it";
+  disk_.heal();
+  EXPECT_TRUE(done(drain(true, "")));
+  crash_and_open(Crash::kKill);
+  std::optional<base::Result<RestoredState>> found;
+  run(Restore{[&](base::Result<RestoredState> state) { found = std::move(state); }});
+  ASSERT_TRUE(found && *found);
+  EXPECT_TRUE((**found).desired_states.at(base::PoolId("pool")).draining);
+}
+
 // While a backup steps every few milliseconds, what is in doubt is still tried at its own pace, and at once when somebody
 // wants to write.
 TEST_F(StoreFaultTest, ABackupDoesNotHurryWhatIsInDoubt) {

@@ -179,12 +179,21 @@ Ended Database::transaction(const std::function<base::Result<>()>& write) {
     // have failed after it, and a sync that fails may have synced.
     const bool committing = result.has_value();
     if (committing) result = run("COMMIT");
-    if (result) return {};
+    if (result) {
+      in_doubt_ = false;
+      return {};
+    }
     const bool full = (sqlite3_errcode(db_.get()) & 0xff) == SQLITE_FULL;
     if (sqlite3_get_autocommit(db_.get()) == 0) (void)run("ROLLBACK");  // the failure that matters is the first one
+    in_doubt_ = in_doubt_ || (committing && !full);
     return {std::move(result), committing && !full};
   };
   if (auto begun = run("BEGIN IMMEDIATE"); !begun) return {std::move(begun), false};
+  // SQLite writes no page whose bytes stay what they are, and without a page there is no commit in the log: the next process
+  // would find the transaction in doubt there. This writes the first page whatever it holds; nothing else uses the number.
+  if (in_doubt_) {
+    if (auto written = run("PRAGMA user_version = 0"); !written) return end(std::move(written));
+  }
   return end(write());
 }
 

@@ -86,7 +86,8 @@ class Database {
   Database(Database&&) noexcept = default;
   Database& operator=(Database&&) noexcept = default;
 
-  // Rolls back a transaction that failed, also one in doubt.
+  // Rolls back a transaction that failed, also one in doubt; the next one that succeeds takes its place on disk, even if it
+  // changes nothing.
   Ended transaction(const std::function<base::Result<>()>& write);
 
   base::Result<> execute(const std::string& sql);
@@ -111,6 +112,7 @@ class Database {
   };
   std::unique_ptr<sqlite3, Close> db_;
   std::map<const char*, Statement> statements_;  // destroyed before db_
+  bool in_doubt_ = false;                        // a transaction failed in doubt, and none has succeeded since
 };
 
 // The SQLite this process runs with, which need not be the one it was compiled with.
