@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from stack import ALIAS, BIN, HANG_S, MODEL, Stack, clean_env, wait_for
+from stack import ALIAS, BIN, HANG_S, MODEL, MODEL_F16, Stack, clean_env, llorch, request, wait_for
 from test_placement import Second
 
 ROOM = 1 << 30
@@ -179,3 +179,104 @@ def test_a_worker_that_stops_answering_gets_no_job(even):
     os.kill(worker["pid"], signal.SIGKILL)
     wait_for("it to be gone", lambda: worker["worker_id"] not in {w["worker_id"] for pool in even.pools() for w in pool["workers"]})
     assert {even.run()["worker_id"] for _ in range(3)}.isdisjoint({worker["worker_id"]})
+
+
+@pytest.mark.parametrize("memory, expected", [(ROOM, ["pool-1", "pool-2", "pool-1", "pool-2"]), (2 * ROOM, ["pool-2", "pool-2", "pool-1", "pool-1"])])
+def test_ties_are_broken_by_memory_then_load_then_name(memory, expected):
+    """OC-CORE-1017: of workers with free slots the one with more free memory, however busy; of equal memory the less busy; of equal load the
+    first by name."""
+    with Two({"orchestratord.scheduling.algorithm": "most-vram-free", "orchestratord.worker_slots": "2",
+              "orchestratord.limits.workers_per_gpu": "1"}, second={"devices.cpu_memory_bytes": str(memory)}) as stack:
+        stack.run_at_each()
+        free = {pool["pool_id"]: pool["gpus"][0]["vram_available_bytes"] for pool in stack.pools()}
+        assert (free["pool-1"] == free["pool-2"]) == (memory == ROOM), free
+        for gate in (stack.gate, stack.second.gate):
+            gate.hold()
+        jobs = []
+        for _ in expected:
+            jobs.append(stack.submit(max_tokens=2)["job_id"])
+            stack.wait_running(jobs[-1])
+        assert [stack.job(job)["pool_id"] for job in jobs] == expected
+        for gate in (stack.gate, stack.second.gate):
+            gate.open()
+        assert all(stack.wait_terminal(job)["status"] == "completed" for job in jobs)
+
+
+def start_by_hand(stack, worker_id, **fields):
+    """A worker that orchestratord did not ask for, ready and known to it."""
+    body = {"worker_id": worker_id, "model_ref": f"file:{MODEL}", "gpu_id": "cpu", **fields}
+    answer = request(stack.pool_url, "POST", "/v2/workers/start", body)
+    assert answer.status == 202, answer.body
+    return wait_for("orchestratord to know it", lambda: next(
+        (w for pool in stack.pools() for w in pool["workers"] if w["worker_id"] == worker_id and w["status"] == "ready"), None))
+
+
+def test_a_worker_that_offers_less_than_the_model_needs_gets_no_job():
+    """OC-CORE-1014 OC-CORE-1016: what jobs need follows from the model's file and the operator's settings: its digest, its context, the
+    elements of its cache. An idle worker that lacks one of them is passed over, in the preview and by the job; one that has all is used."""
+    with Stack({"orchestratord.limits.workers_per_gpu": "5", "devices.cpu_memory_bytes": str(ROOM),
+                "orchestratord.worker_context_tokens": "128"}) as stack:
+        def preview(model=ALIAS):
+            answer = wait_for("the model to be known", lambda: (
+                got := stack.request("POST", "/v2/tasks/preview", {"model": model, "prompt": "Once", "max_tokens": 2, "seed": 7})).status == 200 and got)
+            return answer.json["decision"]
+
+        short = start_by_hand(stack, "w-short", context_tokens=127, kv_dtype="f16")
+        other_cache = start_by_hand(stack, "w-cache", context_tokens=128, kv_dtype="f32")
+        other_model = start_by_hand(stack, "w-model", model_ref=f"file:{MODEL_F16}", context_tokens=128, kv_dtype="f16")
+        assert (short["context_length"], other_cache["kv_dtype"]) == (127, "f32") and other_model["model_digest"] != short["model_digest"]
+        assert preview()["outcome"] == "start_worker"
+        fits = start_by_hand(stack, "w-fits", context_tokens=128, kv_dtype="f16")
+        assert fits["model_digest"] == short["model_digest"]
+        assert (preview()["outcome"], preview()["worker_ids"]) == ("use_worker", ["w-fits"])
+        jobs = [stack.wait_terminal(stack.submit(max_tokens=2)["job_id"]) for _ in range(4)]
+        assert {(job["status"], job["worker_id"]) for job in jobs} == {("completed", "w-fits")}
+        assert preview("demo-f16")["worker_ids"] == ["w-model"]
+
+
+def of_another_build(directory):
+    """The worker's program under another build id; nothing else of it differs."""
+    program = (BIN / "worker-orcd").read_bytes()
+    said = subprocess.run([str(BIN / "worker-orcd"), "--version"], capture_output=True, text=True, timeout=HANG_S, check=True).stdout
+    build = bytes.fromhex(said.partition("+")[2][:12])
+    assert program.count(build) == 1
+    copy = directory / "worker-orcd"
+    copy.write_bytes(program.replace(build, bytes(byte ^ 0xFF for byte in build)))
+    copy.chmod(0o755)
+    return str(copy)
+
+
+def test_workers_of_two_builds_never_serve_side_by_side(tmp_path):
+    """OC-CORE-1031 ORCH-3046: the second pool was updated. Its worker gets no job of the model while one of the older build serves, not even
+    when that one is busy, and its log says why; it takes over when the older one has gone.
+
+    OC-CORE-1032: between the builds nothing is promised: a receipt of the older one is not compared with what the newer one says."""
+    with Two({"orchestratord.limits.workers_per_gpu": "1"}, second={"pool-managerd.worker_binary": of_another_build(tmp_path)}) as stack:
+        stack.run_at_each()
+        builds = {pool["pool_id"]: worker["engine_build"] for pool in stack.pools() for worker in pool["workers"]}
+        assert builds["pool-1"] != builds["pool-2"]
+        warned = wait_for("the warning", lambda: [json.loads(line) for line in stack.log("orchestratord").splitlines()
+                                                  if '"worker.version_mismatch"' in line])
+        assert {(line["pool_id"], line["code"], line["engine_version"]) for line in warned} == {("pool-2", "VERSION_MISMATCH", builds["pool-2"])}
+        for gate in (stack.gate, stack.second.gate):
+            gate.hold()
+        jobs = [stack.submit(max_tokens=2)["job_id"] for _ in range(3)]
+        stack.wait_running(jobs[0])
+        wait_for("the next one to wait for a slot", lambda: stack.job(jobs[1]).get("reason", {}).get("code") == "WAITING_FOR_SLOT")
+        assert [stack.job(job)["status"] for job in jobs] == ["running", "queued", "queued"]
+        for gate in (stack.gate, stack.second.gate):
+            gate.open()
+        ended = [stack.wait_terminal(job) for job in jobs]
+        assert {(job["status"], job["pool_id"], job["receipt"]["engine_build"]) for job in ended} == {("completed", "pool-1", builds["pool-1"])}
+
+        def verify():
+            done = llorch("--json", "--url", stack.url, "verify", jobs[0], "--prompt", "Once upon a time", state_dir=stack.dir)
+            return done.returncode, json.loads(done.stdout or done.stderr)
+
+        assert verify()[1]["verdict"] == "match"
+        assert stack.request("POST", "/v2/pools/pool-1/drain", {"deadline_ms": 60_000}).status == 202
+        after = [stack.run() for _ in range(2)]
+        assert {(job["pool_id"], job["receipt"]["engine_build"]) for job in after} == {("pool-2", builds["pool-2"])}
+        code, said = verify()
+        assert code == 4 and said["verdict"] == "not_comparable" and "VERSION_MISMATCH" in said["explanation"], said
+        assert [difference["field"] for difference in said["differences"]] == ["engine_build"]

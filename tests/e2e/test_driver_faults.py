@@ -2,6 +2,8 @@
 runs on these devices; how they are listed, refused and told apart is the same."""
 
 import json
+import os
+import signal
 import subprocess
 
 import pytest
@@ -81,3 +83,35 @@ def test_faults_of_devices_are_told_apart(tmp_path):
         assert "79" in seen["0"]["fault"] and seen["2"]["ecc_uncorrected_errors"] == 3
         assert '"gpu_driver_error"' in stack.log("pool-managerd")
         wait_for("orchestratord to hear", lambda: {gpu["gpu_id"]: gpu.get("fault_kind") for gpu in stack.pools()[0]["gpus"]} == kinds)
+
+
+def test_memory_is_accounted_and_never_negative(tmp_path):
+    """GPUINV-12030: total, what others hold, what our workers hold, what is left: as the driver says and as workers come and go. What is left
+    is nothing, and not less, where others hold more than there is."""
+    headroom = 256 << 20
+    with Gpus(f"count=2;total=4000000000;free=3900000000;free1=0;pid={os.getpid()}", tmp_path) as stack:
+        for index, gpu in stack.gpus().items():
+            assert (gpu["vram_total_bytes"], gpu["vram_allocated_bytes"], gpu["foreign_bytes"]) == (4_000_000_000, 0, 5 << 30)
+            # A build without kernels gives no memory of a GPU away.
+            assert gpu["vram_available_bytes"] == (4_000_000_000 - headroom if index == "0" and gpu["healthy"] else 0), gpu
+    total = 12 << 20
+    with Stack({"devices.cpu_memory_bytes": str(total), "orchestratord.limits.workers_per_gpu": "2"}) as stack:
+        def numbers():
+            now = request(stack.pool_url, path="/v2/state").json
+            (gpu,) = now["gpus"]
+            assert gpu["vram_total_bytes"] == total == gpu["vram_allocated_bytes"] + gpu["vram_available_bytes"]
+            assert gpu["vram_allocated_bytes"] >= 0 <= gpu["vram_available_bytes"] and gpu["foreign_bytes"] == 0
+            return gpu["vram_allocated_bytes"], [worker for worker in now["workers"] if worker["status"] == "ready"]
+
+        def start(name):
+            return request(stack.pool_url, "POST", "/v2/workers/start", {"worker_id": name, "model_ref": f"file:{MODEL}", "gpu_id": "cpu"})
+
+        assert numbers() == (0, [])
+        assert start("w-1").status == 202
+        held, (worker,) = wait_for("the worker", lambda: (seen := numbers())[1] and seen)
+        assert held == worker["vram_bytes"] > total // 2
+        refused = start("w-2")
+        assert refused.code == "INSUFFICIENT_VRAM" and refused.envelope["details"]["available_bytes"] == total - held
+        assert numbers()[0] == held
+        os.kill(worker["pid"], signal.SIGKILL)
+        wait_for("its memory to be given back", lambda: numbers() == (0, []))

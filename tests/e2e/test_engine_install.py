@@ -128,8 +128,9 @@ def package(checksum, dependencies=()):
 
 
 def test_a_package_is_planned_installed_served_and_removed(tmp_path):
-    """ORCH-3200 ORCH-3202#provisions ORCH-3207#ready OC-CONFIG-6024: it is ready once it answers, two jobs ran, one was cancelled
-    and its metrics were read; and its files are not removed under it."""
+    """ORCH-3200 ORCH-3202#provisions ORCH-3207#plan ORCH-3207#logs ORCH-3207#ready OC-CONFIG-6024: one plan however often it is asked
+    for, a log of what was done; it is ready once it answers, two jobs ran, one was cancelled and its metrics were read; and its files are
+    not removed under it."""
     with ModelServer() as server:
         helper = wheel("tale_helper")
         checksum = index(server, "tale_engine", wheel(requires=["tale_helper"]))

@@ -10,8 +10,8 @@ import threading
 import pytest
 
 from engine_stack import EngineStack, entry
-from fake_engine import FakeEngine, Fault, tokens_of
-from stack import ResumingClient, request, wait_for
+from fake_engine import CONTEXT, FakeEngine, Fault, tokens_of
+from stack import HANG_S, ResumingClient, request, wait_for
 
 PROMPT = "Once upon a time"
 
@@ -49,6 +49,66 @@ def test_a_job_streams_from_every_kind(kind):
         assert ended["receipt"]["partial"] is True and ended["receipt"]["seed"] == 7
         assert ended["receipt"]["engine_build"].startswith(kind + "/")
         assert stack.adapter()["gpu_id"] == "engine-tale"
+
+
+def test_llama_cpp_is_asked_in_its_own_api():
+    """OC-ADAPT-5001 OC-ADAPT-5010#sampler: health, properties, completion and the end of a cancelled one go by its own paths; every sampler is
+    named, so that a job that names none gets our defaults and not its, and one that names some gets those.
+
+    OC-ADAPT-5010#templates: a conversation goes to it as messages."""
+    ours = {"top_k": 0, "top_p": 1, "min_p": 0, "typical_p": 1, "top_n_sigma": -1, "xtc_probability": 0, "dynatemp_range": 0,
+            "repeat_penalty": 1, "frequency_penalty": 0, "presence_penalty": 0, "dry_multiplier": 0, "mirostat": 0, "temperature": 0.7}
+    named = {"top_k": 20, "top_p": 0.9, "min_p": 0.05, "typical_p": 0.8, "top_n_sigma": 1.5, "xtc_probability": 0.1, "dynatemp_range": 0.2,
+             "frequency_penalty": 0.1, "presence_penalty": 0.2, "temperature": 0.8}
+    with FakeEngine("llamacpp") as engine, EngineStack([entry(engine)]) as stack:
+        assert text_of(stack.read_to_end(stack.submit(model="tale", max_tokens=6)["job_id"])) == "".join(tokens_of(PROMPT, 7, 6))
+        stack.wait_terminal(stack.submit(model="tale", max_tokens=6, repetition_penalty=1.1, stop=["never said"], **named)["job_id"])
+        plain, full = (body for body in engine.submissions() if body["prompt"] == PROMPT)  # the others are its self-test
+        assert (plain["prompt"], plain["n_predict"], plain["seed"], plain["stream"]) == (PROMPT, 6, 7, True)
+        assert {name: plain.get(name) for name in ours} == {**ours, "temperature": pytest.approx(0.7)}
+        assert {name: full.get(name) for name in named} == {name: pytest.approx(value) for name, value in named.items()}
+        assert full["repeat_penalty"] == pytest.approx(1.1) and full["stop"] == ["never said"]
+        assert set(plain["samplers"]) >= {"penalties", "temperature", "top_k", "top_p", "min_p"} and plain["samplers"] == full["samplers"]
+        worker = stack.adapter()
+        assert worker["engine_build"] == "llamacpp/1.2.3" and worker["context_length"] == CONTEXT, "what its properties say"
+
+        while engine.disconnects.acquire(blocking=False):
+            pass  # the self-test cancels as well
+        engine.script.append(Fault("gate", after=2))
+        held = stack.submit(model="tale", max_tokens=40)["job_id"]
+        wait_for("its first tokens", lambda: stack.job(held)["tokens_out"] > 0)
+        assert stack.request("POST", f"/v2/tasks/{held}/cancel").status in (200, 202)
+        assert stack.wait_terminal(held)["status"] == "cancelled" and engine.disconnects.acquire(timeout=HANG_S)
+        asked = {(method, path) for method, path, _, _ in engine.requests}
+        assert asked == {("GET", "/health"), ("GET", "/props"), ("POST", "/completion")}
+
+        messages = [{"role": "user", "content": "Hello"}]
+        chat = stack.request("POST", "/v1/chat/completions", {"model": "tale", "messages": messages, "max_tokens": 4})
+        assert chat.status == 200 and engine.submissions()[-1]["messages"] == messages, chat.body
+        assert {name: engine.submissions()[-1].get(name) for name in ("top_k", "min_p", "repeat_penalty")} == {
+            "top_k": 0, "min_p": 0, "repeat_penalty": 1}
+
+
+def test_what_an_engine_does_not_tell_stays_unknown(pair):
+    """OC-CORE-1014: a context that an engine told is its models'; of one that told none, none is made up, and its worker is no less feasible
+    for it."""
+    def known(stack):
+        facts = request(stack.pool_url, path="/v2/models/describe?ref=engine:tale").json
+        (model,) = [m for m in stack.request("GET", "/v2/meta/capabilities").json["models"] if m["model_ids"] == ["tale"]]
+        return facts["context_length"], stack.adapter()["context_length"], model["ctx_max"], facts["quant_kind"]
+
+    def decision(stack):
+        asked = {"model": "tale", "prompt": PROMPT, "max_tokens": CONTEXT, "seed": 7}
+        return stack.request("POST", "/v2/tasks/preview", asked).json["decision"]["outcome"]
+
+    _, told = pair
+    with FakeEngine("openai") as engine, EngineStack([entry(engine)]) as silent:
+        for stack in (told, silent):
+            assert stack.wait_terminal(stack.submit(model="tale", max_tokens=2)["job_id"])["status"] == "completed"
+        assert (known(told), decision(told)) == ((CONTEXT, CONTEXT, CONTEXT, ""), "use_worker")
+        assert (known(silent), decision(silent)) == ((0, 0, 0, ""), "use_worker")
+        job = silent.wait_terminal(silent.submit(model="tale", max_tokens=2 * CONTEXT)["job_id"])
+        assert (job["status"], job["tokens_out"]) == ("completed", 2 * CONTEXT), "no limit that nobody named"
 
 
 def test_the_openai_api_streams_from_an_engine(pair):

@@ -10,7 +10,7 @@ import time
 import urllib.parse
 
 from long_model import write_long_model
-from stack import BIN, HANG_S, clean_env, request, wait_for
+from stack import BIN, HANG_S, Stack, clean_env, request, wait_for
 
 TOKENS = 3600
 
@@ -86,3 +86,28 @@ def test_a_reader_that_stops_pauses_its_own_job_only_and_gets_every_byte_later(t
         assert late == whole
         assert late_end["receipt"]["output_sha256"] == whole_end["receipt"]["output_sha256"]
         assert anonymous_mb(pid) - before < 40
+
+
+def test_a_stream_is_flushed_by_event_bounded_and_cancelled_from_end_to_end(tmp_path):
+    """SSE-1003: a client has each token before the next step is made; a cancel that it sends frees the worker's slot, though it reads
+    nothing; of a stream that nobody reads a worker makes a bounded part, and a cancel frees that slot, too."""
+    with Stack() as stack:
+        job = stack.submit_held(max_tokens=40)
+        stream = iter(stack.events(job))
+        for i in range(3):
+            assert next(event for event in stream if event.name == "token").data["i"] == i
+            stack.gate.let_pass(1)
+        assert stack.request("DELETE", f"/v2/tasks/{job}").status == 202
+        wait_for("a free slot", lambda: request(stack.ready_worker()["uri"], path="/health").json["slots_free"] == 1)
+        rest = [event for event in stream if event.id]
+        assert (rest[-1].name, rest[-1].data["code"]) == ("error", "CANCELLED")
+        assert [event.data["i"] for event in rest if event.name == "token"] in ([], [3]), "the step that was let pass"
+    with worker(tmp_path) as (pid, url):
+        before, idle = anonymous_mb(pid), steps(url)
+        stalled = execute(url, "stalled", TOKENS, receive_buffer=4096)
+        wait_for("the job to pause", lambda: steps(url) > idle and stopped(url))
+        assert anonymous_mb(pid) - before < 40 and request(url, path="/health").json["slots_free"] == 1
+        assert request(url, "POST", "/cancel", {"job_id": "stalled"}).status == 202
+        wait_for("a free slot", lambda: request(url, path="/health").json["slots_free"] == 2)
+        tokens, end = read_to_end(stalled)
+        assert end["code"] == "CANCELLED" and 0 < len(tokens) < TOKENS

@@ -2,10 +2,14 @@
 
 import hashlib
 import json
+import re
 
 import pytest
 
+import valgrind
+from byte_tokenizer import byte_letters
 from chat_model import write_chat_model
+from gguf_vocabulary import encode, read_metadata
 from stack import ALIAS, MODEL, EventStream, Stack, request, wait_for
 from test_pool_commands import control_token
 
@@ -18,6 +22,7 @@ def texts(tmp_path_factory):
     settings = {"models.aliases.bytes": f"file:{directory / 'bytes'}", "models.allowed_roots": f"{directory},{MODEL.parent}",
                 "orchestratord.limits.workers_per_gpu": "2"}
     with Stack(settings) as running:
+        running.models = directory
         for model in (ALIAS, "bytes"):
             wait_for(f"{model} to be known", lambda model=model: running.request("POST", "/v2/tasks?wait=true", {
                 "model": model, "prompt": "x", "max_tokens": 1}).status == 200)
@@ -90,6 +95,24 @@ def test_characters_reach_a_client_whole(texts):
     assert health["tokenizer_kind"] == "hf-json"
 
 
+def test_each_model_is_read_with_the_tokenizer_of_its_format(texts):
+    """M0-W-1362 M0-W-1363: a GGUF file's vocabulary and merges make the ids of one model, a directory's tokenizer.json those of the other: the
+    ids that this test computes from the files itself; the workers name their backends, count the same prompts and give the text back."""
+    text = "Once upon a time, 12 dragons didn't  sleep: the caf\u00e9 burned\n"
+    spelled = json.loads((texts.models / "bytes/tokenizer.json").read_text())["model"]["vocab"]
+    letters = byte_letters()
+    known = {ALIAS: ("gguf-bpe", "q8_0", encode(read_metadata(MODEL), text)),
+             "bytes": ("hf-json", "bytes", [spelled[letters[byte]] for byte in text.encode()])}
+    assert len(known[ALIAS][2]) < len(known["bytes"][2]), "only one of them merges"
+    for model, (kind, part, ids) in known.items():
+        assert texts.request("POST", "/tokenize", {"model": model, "content": text}).json["tokens"] == ids, model
+        assert texts.request("POST", "/detokenize", {"model": model, "tokens": ids}).json["content"] == text, model
+        special = texts.request("POST", "/tokenize", {"model": model, "content": text, "add_special": True}).json["tokens"]
+        job = texts.submit(model=model, prompt=text, max_tokens=1)["job_id"]
+        assert texts.wait_terminal(job)["tokens_in"] == len(special) and special[len(special) - len(ids):] == ids, model
+        assert request(worker_of(texts, part)["uri"], path="/health").json["tokenizer_kind"] == kind
+
+
 def test_an_output_ends_before_a_stop_string(texts):
     """M0-W-1422: wherever the tokens' borders are; what comes before it is the same as without."""
     whole = texts.request("POST", "/v2/tasks?wait=true", {"model": ALIAS, "prompt": "Once upon a time", "max_tokens": 40, "seed": 7}).json["text"]
@@ -117,3 +140,31 @@ def test_versions_are_recorded_and_the_order_of_events_is_stable(texts):
     worker = worker_of(texts, "q8_0")
     for field in ("engine_build", "sampler", "numerics", "device_class", "model_digest", "kv_dtype"):
         assert first[1][field] == worker[field], field
+
+
+class CountedAllocations(valgrind.Counted):
+    counter = ("--leak-check=no", "--undef-value-errors=no")
+
+    def start(self):
+        self.start_orchestrator()
+        self.start_pool()
+        wait_for("the pool to register", lambda: '"pool.registered"' in self.log("orchestratord"))  # questions would be counted
+        return self
+
+    def allocations(self):
+        self.stop_daemons()
+        return int(re.search("total heap usage: ([0-9,]+) allocs", self.log("orchestratord"))[1].replace(",", ""))
+
+
+@valgrind.needed
+def test_a_token_on_its_way_costs_no_allocation():
+    """OC-CTRL-2026: jobs of many tokens, relayed from their worker to a client that reads along, make orchestratord allocate far less than once
+    for each token more than jobs of few."""
+    few, many, jobs = 8, 456, 4
+    counts = {}
+    for tokens in (few, many):
+        with CountedAllocations() as running:
+            for _ in range(jobs):
+                assert len(tokens_of(running.read_to_end(running.submit(max_tokens=tokens, prompt="Once")["job_id"]))) == tokens
+            counts[tokens] = running.allocations()
+    assert counts[many] - counts[few] < jobs * (many - few) / 2, counts

@@ -5,6 +5,8 @@ import json
 
 import pytest
 
+from engine_stack import EngineStack, entry
+from fake_engine import FakeEngine
 from stack import MODEL, MODEL_F16, ResumingClient, Stack, llorch
 
 PROMPT = "Once upon a time there was a king"
@@ -149,6 +151,39 @@ def test_two_processes_have_one_hash_per_request(tmp_path):
         assert seeds == first["requests"]
     table = llorch("verify", "--determinism", str(MODEL), "--quick", "--seeds", "2", state_dir=tmp_path)
     assert table.returncode == 0 and b"deterministic: 2 requests" in table.stdout
+
+
+def test_the_corpus_is_the_same_one_for_ever(tmp_path):
+    """OC-TEST-7003: all of it: at least 64 seeds from 1001 up, each of the length that it always had; new ones come at the end."""
+    done = llorch("--json", "verify", "--determinism", str(MODEL), "--quick", state_dir=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = json.loads(done.stdout)
+    requests = said["requests"]
+    assert len(requests) >= 64 and [request["seed"] for request in requests] == list(range(1001, 1001 + len(requests)))
+    shapes = [[request["seed"], request["prompt_tokens"], request["tokens"]] for request in requests[:64]]
+    assert hashlib.sha256(json.dumps(shapes).encode()).hexdigest() == "57fbdc4f1ee576eb8892fccc1769532ebc7b7382ff259a93d4bbeb0f5f3b220e"
+    assert said["passed"] and {cell["requests"] for cell in said["cells"] if cell["cell"] in ("alone", "batch 32")} == {len(requests)}
+
+
+def test_settings_that_decide_bits_reach_the_engine_and_are_named(tmp_path):
+    """OC-TEST-7002: a worker of ours has one slot and the cache that the configuration names, and every receipt names it; the same
+    setting gives the same output again. An engine of another system gets the seed, and its cache of prompts is off."""
+    for kv_dtype in ("f16", "f32"):
+        with Stack({"orchestratord.kv_dtype": kv_dtype}) as stack:
+            jobs = [stack.wait_terminal(stack.submit(prompt=PROMPT, max_tokens=8, seed=1001)["job_id"]) for _ in range(2)]
+            worker = stack.ready_worker()
+            with open(f"/proc/{worker['pid']}/cmdline") as command:
+                arguments = command.read().split("\0")
+            assert arguments[arguments.index("--slots") + 1] == "1" and arguments[arguments.index("--kv-dtype") + 1] == kv_dtype
+            assert (worker["slots_total"], worker["kv_dtype"]) == (1, kv_dtype)
+            assert [job["receipt"]["kv_dtype"] for job in jobs] == [kv_dtype] * 2
+            assert jobs[0]["receipt"] == jobs[1]["receipt"]
+    said = determinism(tmp_path, "--kv-dtype", "f32")
+    assert said["passed"] and said["subject"]["kv_dtype"] == "f32"
+    with FakeEngine("llamacpp") as engine, EngineStack([entry(engine)]) as stack:
+        assert stack.wait_terminal(stack.submit(model="tale", max_tokens=4, seed=1001)["job_id"])["status"] == "completed"
+        sent = next(body for body in engine.submissions() if body.get("seed") == 1001)
+        assert sent["cache_prompt"] is False
 
 
 def test_verify_says_how_it_is_used(tmp_path):

@@ -1,4 +1,7 @@
 import re
+import shutil
+
+import pytest
 
 
 def pages(repository):
@@ -95,3 +98,27 @@ def test_decisions_are_written_as_decided(repository):
         for old in re.findall(r"\bReplaces (\d{4})", text):
             replaced = next(text for other, text in decisions.items() if other.startswith(old))
             assert f"Replaced by {name[:4]}" in "\n".join(replaced.splitlines()[:3]), (name, old)
+
+
+def edited(name, old, new):
+    def plant(pages):
+        page = next(pages.glob(name))
+        page.write_text(page.read_text(encoding="utf-8").replace(old, new, 1), encoding="utf-8")
+    return plant
+
+
+def copied(name, to):
+    return lambda pages: shutil.copy(next(pages.glob(name)), pages / to)
+
+
+@pytest.mark.parametrize("plant", [edited("0009-*.md", "**Alternatives", "**Other"), copied("0009-*.md", "0009-another.md"),
+                                   copied("0009-*.md", "0999-new.md"), edited("0009-*.md", "\n", "\nReplaces 0008.\n")],
+                         ids=["part", "number", "list", "replaced"])
+def test_a_decision_that_is_not_written_as_decided_is_found(repository, tmp_path, plant):
+    """A page lacks a part, has another's number, is not listed, or replaces one that does not say so.
+
+    Control of ORCH-3030"""
+    shutil.copytree(repository / "docs/adr", tmp_path / "docs/adr")
+    plant(tmp_path / "docs/adr")
+    with pytest.raises(AssertionError):
+        test_decisions_are_written_as_decided(tmp_path)
