@@ -35,6 +35,8 @@ void* operator new(std::size_t bytes, std::align_val_t align, const std::nothrow
 void* operator new[](std::size_t bytes, std::align_val_t align, const std::nothrow_t&) noexcept {
   return counted(bytes, static_cast<std::size_t>(align));
 }
+// Where sanitizers keep these from being inlined, GCC does not see that counted() is what free() undoes.
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 void operator delete(void* ptr) noexcept { std::free(ptr); }
 void operator delete[](void* ptr) noexcept { std::free(ptr); }
 void operator delete(void* ptr, std::size_t) noexcept { std::free(ptr); }
