@@ -11,22 +11,10 @@
 #include <cstring>
 #include <utility>
 
+#include "base/descriptor.h"
+
 namespace llorch::base {
 namespace {
-
-class Fd {
- public:
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  ~Fd() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 std::filesystem::path home() {
   const char* value = std::getenv("HOME");
@@ -38,6 +26,8 @@ std::filesystem::path env_path(const char* name) {
   return value == nullptr ? std::filesystem::path() : std::filesystem::path(value);
 }
 
+}  // namespace
+
 Result<> write_all(int fd, std::string_view content, const std::filesystem::path& path) {
   while (!content.empty()) {
     const ssize_t n = ::write(fd, content.data(), content.size());
@@ -48,15 +38,13 @@ Result<> write_all(int fd, std::string_view content, const std::filesystem::path
   return {};
 }
 
-}  // namespace
-
 Error io_error(std::string_view action, const std::filesystem::path& path, int error_number) {
   return Error{ErrorCode::kIoError, fmt::format("{} {}: {}", action, path.string(), std::strerror(error_number)), {}}
       .with("errno", std::int64_t{error_number});
 }
 
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (fd.get() < 0) return fail(io_error("cannot open", path, errno));
   struct stat st {};
   if (::fstat(fd.get(), &st) != 0) return fail(io_error("cannot stat", path, errno));
@@ -84,7 +72,7 @@ MappedFile::~MappedFile() {
 }
 
 Result<std::string> read_file(const std::filesystem::path& path, std::size_t bytes_max) {
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (fd.get() < 0) return fail(io_error("cannot open", path, errno));
   std::string out;
   char buffer[65536];
@@ -104,7 +92,7 @@ Result<> write_file_atomic(const std::filesystem::path& path, std::string_view c
   std::filesystem::path temporary = path;
   temporary += fmt::format(".{}.tmp", ::getpid());
   {
-    const Fd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode));
+    const Descriptor fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode));
     if (fd.get() < 0) return fail(io_error("cannot create", temporary, errno));
     Result<> written = write_all(fd.get(), content, temporary);
     if (written && ::fsync(fd.get()) != 0) written = fail(io_error("cannot sync", temporary, errno));
@@ -123,7 +111,7 @@ Result<> write_file_atomic(const std::filesystem::path& path, std::string_view c
 
 Result<> sync_parent_directory(const std::filesystem::path& path) {
   const auto directory = path.parent_path().empty() ? std::filesystem::path(".") : path.parent_path();
-  const Fd parent(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const Descriptor parent(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (parent.get() < 0 || ::fsync(parent.get()) != 0) return fail(io_error("cannot sync", directory, errno));
   return {};
 }
@@ -132,7 +120,7 @@ Result<> ensure_private_directory(const std::filesystem::path& path) {
   std::error_code ec;
   if (std::filesystem::is_directory(path, ec)) {
     // Somebody made it for us. A directory that holds anything may serve others too ("/", a home): it stays as it is.
-    const Fd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const Descriptor directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     struct stat st {};
     if (directory.get() >= 0 && ::fstat(directory.get(), &st) == 0 && st.st_uid == ::geteuid() &&
         (st.st_mode & 07077) != 0 && std::filesystem::is_empty(path, ec) && !ec &&

@@ -12,6 +12,7 @@
 
 #include "base/assert.h"
 #include "base/build_id.h"
+#include "base/descriptor.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/run_command.h"
@@ -29,26 +30,13 @@ namespace fs = std::filesystem;
 namespace setup = adapter::setup;
 namespace sources = provisioner::sources;
 namespace web = provisioner::web;
+using base::Descriptor;
 using base::Error;
 using base::ErrorCode;
+using base::write_all;
 using config::EngineConfig;
 
 constexpr std::size_t kCopyBytes = 1 << 20;
-
-// An open file that ends with its scope.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 // Keeps other processes from the installation; the kernel lets go of it when this one ends, however that happens.
 base::Result<Descriptor> lock(const fs::path& directory) {
@@ -74,16 +62,6 @@ std::int64_t bytes_in(const fs::path& directory) {
       bytes += static_cast<std::int64_t>(it->file_size(size_ec));
   }
   return bytes;
-}
-
-base::Result<> write_all(int fd, std::string_view bytes, const fs::path& path) {
-  while (!bytes.empty()) {
-    const ssize_t wrote = ::write(fd, bytes.data(), bytes.size());
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) return base::fail(base::io_error("cannot write", path, errno));
-    bytes.remove_prefix(static_cast<std::size_t>(wrote));
-  }
-  return {};
 }
 
 class Installing {

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/descriptor.h"
 #include "base/file.h"
 #include "base/sha256.h"
 #include "engine/inference/repack_cache/repacked_file.h"
@@ -49,17 +50,12 @@ std::vector<Entry> entries_of(const fs::path& directory) {
 class WriteLock {
  public:
   explicit WriteLock(const fs::path& directory)
-      : fd_(::open((directory / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)),
-        held_(fd_ >= 0 && ::flock(fd_, LOCK_EX | LOCK_NB) == 0) {}
-  WriteLock(const WriteLock&) = delete;
-  WriteLock& operator=(const WriteLock&) = delete;
-  ~WriteLock() {
-    if (fd_ >= 0) ::close(fd_);
-  }
+      : file_(::open((directory / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)),
+        held_(file_.get() >= 0 && ::flock(file_.get(), LOCK_EX | LOCK_NB) == 0) {}
   bool held() const { return held_; }
 
  private:
-  int fd_;
+  base::Descriptor file_;
   bool held_;
 };
 

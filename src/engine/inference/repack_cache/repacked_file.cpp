@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "base/file.h"
 #include "engine/plan/dtype.h"
 
@@ -60,23 +61,9 @@ Result<> write_exactly(int fd, std::uint64_t offset, std::span<const std::byte> 
   return {};
 }
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 class RepackedFile final : public PackedSource {
  public:
-  RepackedFile(Descriptor fd, const RepackKey& key, std::vector<std::uint64_t> sums, std::uint64_t begin)
+  RepackedFile(base::Descriptor fd, const RepackKey& key, std::vector<std::uint64_t> sums, std::uint64_t begin)
       : fd_(std::move(fd)), sums_(std::move(sums)) {
     std::size_t piece = 0;
     for (const RepackKey::Tensor& tensor : key.tensors) {
@@ -98,7 +85,7 @@ class RepackedFile final : public PackedSource {
     std::uint64_t begin = 0;
     std::size_t first_piece = 0;
   };
-  Descriptor fd_;
+  base::Descriptor fd_;
   std::vector<std::uint64_t> sums_;
   std::vector<Place> tensors_;
 };
@@ -151,7 +138,7 @@ std::uint64_t file_bytes(const RepackKey& key) {
 }
 
 Result<std::unique_ptr<PackedSource>> open_repacked(const std::filesystem::path& path, const RepackKey& key) {
-  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  base::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   const int fd = file.get();
   if (fd < 0) return base::fail(base::io_error("cannot open", path, errno));
   const std::string head = head_of(key);
