@@ -1,12 +1,9 @@
 #include "adapter/process/engine_process.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
-#include <linux/close_range.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,6 +14,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "base/child_process.h"
 
 extern char** environ;
 
@@ -36,34 +34,6 @@ std::vector<std::string> environment() {
   return out;
 }
 
-std::vector<char*> pointers(std::vector<std::string>& strings) {
-  std::vector<char*> out;
-  for (std::string& s : strings) out.push_back(s.data());
-  out.push_back(nullptr);
-  return out;
-}
-
-// Between fork and exec only async-signal-safe calls are allowed: other threads may hold any lock.
-[[noreturn]] void become_engine(char* const* argv, char* const* envp, int error_fd, pid_t parent) {
-  const auto give_up = [&] {
-    const int error = errno;
-    [[maybe_unused]] const ssize_t told = write(error_fd, &error, sizeof error);
-    _exit(127);
-  };
-  if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0) give_up();
-  if (getppid() != parent) _exit(127);  // it died before the line above
-  signal(SIGPIPE, SIG_DFL);
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
-  const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (null < 0 || dup2(null, 0) < 0 || dup2(2, 1) < 0) give_up();
-  if (close_range(3, ~0u, CLOSE_RANGE_CLOEXEC) != 0) give_up();
-  execve(argv[0], argv, envp);
-  give_up();
-  _exit(127);
-}
-
 tl::unexpected<base::Error> start_failed(const std::string& program, int error) {
   return base::fail(base::ErrorCode::kWorkerStartFailed,
                     fmt::format("cannot start the engine {}: {}", program, std::strerror(error)));
@@ -73,33 +43,12 @@ tl::unexpected<base::Error> start_failed(const std::string& program, int error) 
 
 base::Result<EngineProcess> EngineProcess::start(const std::vector<std::string>& command,
                                                  std::function<void()> on_exit) {
-  ASSERT(!command.empty());
-  std::vector<std::string> arguments = command, variables = environment();
-  const std::vector<char*> argv = pointers(arguments);
-  const std::vector<char*> envp = pointers(variables);
-  int error_pipe[2];
-  if (pipe2(error_pipe, O_CLOEXEC) != 0) return start_failed(command[0], errno);
-  const pid_t parent = getpid();
-  const pid_t pid = fork();
-  if (pid == 0) become_engine(argv.data(), envp.data(), error_pipe[1], parent);
-  const int fork_error = errno;
-  close(error_pipe[1]);
-  int exec_error = 0;
-  ssize_t got = 0;
-  if (pid > 0) {
-    do {
-      got = read(error_pipe[0], &exec_error, sizeof exec_error);
-    } while (got < 0 && errno == EINTR);
-  }
-  close(error_pipe[0]);
-  if (pid < 0) return start_failed(command[0], fork_error);
-  if (got == sizeof exec_error) {
-    waitpid(pid, nullptr, 0);
-    return start_failed(command[0], exec_error);
-  }
+  // What it says goes where this process's errors go.
+  const auto pid = base::start_child({.argv = command, .environment = environment(), .output_fd = STDERR_FILENO});
+  if (!pid) return start_failed(command[0], pid.error());
   EngineProcess out;
-  out.pid_ = pid;
-  out.pid_fd_ = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  out.pid_ = *pid;
+  out.pid_fd_ = static_cast<int>(syscall(SYS_pidfd_open, *pid, 0));
   out.stop_fd_ = eventfd(0, EFD_CLOEXEC);
   ASSERT(out.pid_fd_ >= 0 && out.stop_fd_ >= 0, "{}", errno);
   out.watcher_ = std::thread([pid_fd = out.pid_fd_, stop_fd = out.stop_fd_, on_exit = std::move(on_exit)] {
