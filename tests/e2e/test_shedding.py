@@ -17,7 +17,7 @@ def test_load_is_shed_while_the_wait_is_too_long():
             assert answer.status in (202, 429)
             if answer.status == 202:
                 return None
-            preview = stack.request("POST", "/v2/tasks/preview", body).json  # the wait has only grown
+            preview = stack.request("POST", "/v2/tasks/preview", body).json  # nothing runs: the wait has only grown
             assert preview["feasible"] is False and preview["reason"] == "QUEUE_FULL"
             error = answer.json["error"]
             assert (error["code"], error["policy_label"], error["retriable"]) == ("QUEUE_FULL", "circuit-breaker", True)
@@ -30,4 +30,5 @@ def test_load_is_shed_while_the_wait_is_too_long():
         assert shed["details"]["waited_ms"] >= 2000
         stack.gate.open()
         stack.wait_terminal(waiting)
-        wait_for("the queue to be short again", lambda: refusal("batch") is None, every_s=0.2)
+        batch = {"model": "demo", "prompt": "Once", "max_tokens": 1, "priority": "batch"}
+        wait_for("the queue to be short again", lambda: stack.request("POST", "/v2/tasks", batch).status == 202, every_s=0.2)
