@@ -287,6 +287,38 @@ TEST(Workers, ASecondRefusalOfWhatOneReportHadRoomForCountsNoFailure) {
   }
 }
 
+// It loads there, so its device looks fuller than it will be: what is refused beside it counts no failure.
+TEST(Workers, AWorkerThatItsPoolReportedStaysWhenTheAnswerToItsStartIsLost) {
+  CoreConfig config = no_jitter();
+  config.workers_per_gpu = 2;
+  Driver d(config);
+  d.submit("a1");
+  d.submit("b1", {.model = "b"});
+  auto s = d.pool_state("pool-1", 1, 12 * kGb);
+  d.see(s);
+  const auto starts = d.all<StartWorker>();
+  ASSERT_EQ(starts.size(), 2u);
+  const auto answer = [&](const StartWorker& start, ErrorCode code) {
+    d.after_ms(10);
+    d.send(StartWorkerAnswered{base::WorkerId(start.request.worker_id), base::Error{code, "", {}}});
+    EXPECT_TRUE(d.none<Finish>());
+  };
+  answer(starts[1], ErrorCode::kConflict);
+  d.after_ms(1'000);
+  s.timestamp_ms = d.now.unix_ms;
+  s.workers.push_back(
+      {.worker_id = starts[0].request.worker_id, .model_ref = starts[0].request.model_ref, .gpu_id = "0"});
+  d.see(s);
+  const auto again = d.only<StartWorker>();
+  answer(starts[0], ErrorCode::kUnreachable);
+  answer(again, ErrorCode::kConflict);
+  d.after_ms(1'000);
+  s.timestamp_ms = d.now.unix_ms;
+  d.see(s);
+  d.send(WorkerFailed{{.worker_id = d.only<StartWorker>().request.worker_id, .pool_id = "pool-1"}});
+  EXPECT_TRUE(d.none<Finish>()) << "this is the first failure of its model";
+}
+
 TEST(Workers, ALoadThePoolKnowsAndWeDoNotCountsNoFailure) {
   Driver d(no_jitter());
   d.see(d.pool_state());

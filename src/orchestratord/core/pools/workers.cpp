@@ -103,15 +103,19 @@ void Workers::on(StartWorkerAnswered& e) {
   const bool timed_out = worker->info.status == WorkerStatus::kFailed;
   const FailedStart start = failed_start(*worker, models_.find(worker->wanted_digest)->index);
   const std::int64_t asked_ms = worker->started_ms;
-  registry_.forget_start(e.worker_id);
-  retiring_.erase(e.worker_id);
   Pool& pool = *registry_.find_pool(start.pool_id);
   const ErrorCode code = e.error->code;
   const bool lost = code == ErrorCode::kUnreachable || code == ErrorCode::kShuttingDown;
+  const bool runs_there = lost && worker->listed;  // its pool has reported it: only the answer was lost
+  if (!runs_there) {
+    registry_.forget_start(e.worker_id);
+    retiring_.erase(e.worker_id);
+  }
   if (lost) {
     s_.pools.pool_lost_contact(pool, "unreachable");
     s_.pools.arm_pool_timer(start.pool_id, now_.mono_ms + kPostponeStartMs);
   }
+  if (runs_there) return;
   if (timed_out) return;  // counted as a failure then
   if (lost) return postpone_start(start.model);
   emit(AskPoolState{pool.endpoint});  // it sees its device differently than we do
