@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <vector>
 
@@ -124,6 +125,7 @@ base::Result<> measure(CudaBackend& backend, const Plan& plan, const char* path,
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // whoever ends it early has what was measured
   auto made = emulation::make_gpu_backend(0);
   if (!made) {
     fmt::print("nothing measured: {}\n", made.error().message);

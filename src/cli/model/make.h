@@ -37,6 +37,7 @@ struct SynthOptions {
   std::string preset;  // empty: none
   engine::models::SynthShape shape;
   std::uint64_t seed = 0;
+  bool repeat_layers = false;
   OutputOptions output;
 };
 int synth(const GlobalOptions& global, const SynthOptions& options);

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/testing/full_disk.h"
+#include "engine/io/gguf.h"
 
 namespace llorch::cli::model {
 namespace {
@@ -41,6 +42,27 @@ TEST_F(MakeModels, AFileOfAnotherType) {
   ASSERT_EQ(make("a.gguf"), kOk);
   ASSERT_EQ(convert("a.gguf", "b.gguf", "q4_k"), kOk);
   EXPECT_LT(std::filesystem::file_size(file("b.gguf")), std::filesystem::file_size(file("a.gguf")) / 4);
+}
+
+TEST_F(MakeModels, RepeatedLayersHaveTheBytesOfTheFirst) {
+  // A tensor that is stored as another type than the layer's it repeats is made from the values all the same.
+  const auto tensor_of = [&](const std::string& name, bool repeat_layers, const std::string& tensor) {
+    EXPECT_EQ(make(name, {.shape = {.layers = 3},
+                          .repeat_layers = repeat_layers,
+                          .output = {.type = "Q8_0", .tensors = {"blk.2.attn_q.weight=F32"}, .force = true}}),
+              kOk);
+    const auto files = engine::io::GgufFile::open(file(name)).value();
+    for (const engine::io::GgufTensor& stored : files.tensors())
+      if (stored.name == tensor) return std::pair(stored.dtype, stored.data.read_all().value());
+    ADD_FAILURE() << tensor;
+    return std::pair(engine::plan::DType::kF32, std::vector<std::byte>());
+  };
+  for (const bool repeated : {true, false})
+    EXPECT_EQ(
+        tensor_of("a.gguf", repeated, "blk.0.attn_k.weight") == tensor_of("a.gguf", repeated, "blk.1.attn_k.weight"),
+        repeated);
+  EXPECT_EQ(tensor_of("a.gguf", true, "blk.0.attn_k.weight"), tensor_of("b.gguf", false, "blk.0.attn_k.weight"));
+  EXPECT_EQ(tensor_of("a.gguf", true, "blk.2.attn_q.weight").first, engine::plan::DType::kF32);
 }
 
 TEST_F(MakeModels, WhatIsThereStaysWithoutForce) {

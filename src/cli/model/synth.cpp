@@ -21,7 +21,10 @@ std::string preset_names() {
 }
 
 base::Result<models::SynthRequest> synth_request_of(const SynthOptions& options) {
-  models::SynthRequest request{.architecture = options.architecture, .shape = options.shape, .seed = options.seed};
+  models::SynthRequest request{.architecture = options.architecture,
+                               .shape = options.shape,
+                               .seed = options.seed,
+                               .repeat_layers = options.repeat_layers};
   if (!options.preset.empty()) {
     const models::SynthPreset* preset = models::find_synth_preset(options.preset);
     if (preset == nullptr) {
@@ -96,6 +99,8 @@ void add_synth(::CLI::App& model, const GlobalOptions& global, int& code) {
   command->add_option("--arch", options->architecture, "As GGUF names it: llama, qwen3moe, gpt-oss, ...");
   command->add_option("--preset", options->preset, "A published model's shape: " + preset_names());
   command->add_option("--seed", options->seed, "Of the weights")->capture_default_str();
+  command->add_flag("--repeat-layers", options->repeat_layers,
+                    "Layers of one shape get the weights of the first: written many times as fast");
   add_shape(*command, options->shape);
   add_output_options(*command, options->output, "Q8_0");
   command->callback([options, &global, &code] { code = synth(global, *options); });

@@ -1,6 +1,7 @@
 #pragma once
 // A stored model of either format as the GGUF file it will be: metadata, and tensors that are read when they are written.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct ExportTensor {
   plan::DType stored = plan::DType::kF32;  // what read() gives
   float offset = 0;                        // added to every element
   SlabReader read;
+  std::optional<std::size_t>
+      same_as;  // an earlier tensor of the same values and shape: is written again where both have one type
 
   std::uint64_t elements_count() const;
 };

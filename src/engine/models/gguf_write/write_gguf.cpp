@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
 
 #include "base/assert.h"
 #include "engine/io/gguf_writer.h"
@@ -38,13 +40,29 @@ base::Result<std::uint64_t> write_gguf(const ExportModel& model, std::span<const
   metadata.write_to(writer);
 
   RowConverter converter(options.threads);
+  const auto repeated = [&](std::size_t i) {
+    const auto first = model.tensors[i].same_as;
+    return first && types[*first].type == types[i].type ? first : std::nullopt;
+  };
+  std::map<std::size_t, std::vector<std::byte>> kept;  // stored tensors that others repeat
+  for (std::size_t i = 0; i < types.size(); ++i)
+    if (const auto first = repeated(i)) kept[*first] = {};
   std::uint64_t done = 0;
   std::uint64_t total = 0;
   for (std::size_t i = 0; i < types.size(); ++i) {
     const ExportTensor& tensor = model.tensors[i];
     const RowFormat format{.type = types[i].type, .cols = tensor.dims[0], .offset = tensor.offset};
     writer.add_tensor({tensor.name, format.type, tensor.dims},
-                      io::GgufWriter::Stream([&, format](const io::GgufWriter::Sink& sink) {
+                      io::GgufWriter::Stream([&, format, i](const io::GgufWriter::Sink& sink) -> base::Result<> {
+                        const auto written = [&](std::uint64_t bytes) {
+                          done += bytes;
+                          return options.progress ? options.progress(done, total) : base::Result<>();
+                        };
+                        if (const auto first = repeated(i)) {
+                          TRY(sink(kept.at(*first)));
+                          return written(kept.at(*first).size());
+                        }
+                        const auto keeps = kept.find(i);
                         return tensor.read([&](const Slab& slab) -> base::Result<> {
                           auto bytes = converter.convert(slab, format);
                           if (!bytes) {
@@ -52,8 +70,9 @@ base::Result<std::uint64_t> write_gguf(const ExportModel& model, std::span<const
                             return base::fail(std::move(bytes).error());
                           }
                           TRY(sink(*bytes));
-                          done += bytes->size();
-                          return options.progress ? options.progress(done, total) : base::Result<>();
+                          if (keeps != kept.end())
+                            keeps->second.insert(keeps->second.end(), bytes->begin(), bytes->end());
+                          return written(bytes->size());
                         });
                       }));
   }

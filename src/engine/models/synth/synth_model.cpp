@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "engine/io/gguf_writer.h"
 #include "engine/models/gguf_export/model_keys.h"
@@ -154,6 +155,12 @@ void put_vocabulary(std::uint32_t vocab, io::GgufMetadata& metadata) {
   metadata.put("tokenizer.ggml.add_space_prefix", false);
 }
 
+// "blk.7.attn_q.weight" as "blk.attn_q.weight".
+std::string without_layer(const std::string& name) {
+  if (!name.starts_with("blk.")) return name;
+  return "blk" + name.substr(name.find('.', 4));
+}
+
 }  // namespace
 
 Result<ExportModel> synth_model(const SynthRequest& request) {
@@ -178,10 +185,18 @@ Result<ExportModel> synth_model(const SynthRequest& request) {
   out.metadata.put("general.name", wanted.config.name);
   put_vocabulary(config.vocab, out.metadata);
   const Scales scales(config, wanted.tied);
+  std::map<std::pair<std::string, std::vector<std::uint64_t>>, std::size_t> first_of;
   for (GgufTensorShape& shape : TRY(gguf_tensors(*family, config, Presence(*family, config, wanted.tied)))) {
     ExportTensor tensor{.name = std::move(shape.name), .dims = std::move(shape.dims), .role = shape.role, .read = {}};
     tensor.read = random_tensor(request.seed, tensor.name, tensor.elements_count(),
                                 scales.of(shape.slots.front(), tensor.dims[0]));
+    if (request.repeat_layers) {
+      const auto first = first_of.try_emplace({without_layer(tensor.name), tensor.dims}, out.tensors.size()).first;
+      if (first->second != out.tensors.size()) {
+        tensor.same_as = first->second;
+        tensor.read = out.tensors[first->second].read;
+      }
+    }
     out.tensors.push_back(std::move(tensor));
   }
   return out;

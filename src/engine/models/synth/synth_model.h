@@ -13,6 +13,7 @@ struct SynthRequest {
   std::string architecture;  // general.architecture: "llama", "qwen3moe", ...
   SynthShape shape;
   std::uint64_t seed = 0;
+  bool repeat_layers = false;  // layers of one shape have the weights of the first of them: written many times as fast
 };
 
 // Tokens of the made-up vocabulary that a text is spelled in: unknown, begin, end, and one per byte.
