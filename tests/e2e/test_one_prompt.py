@@ -3,9 +3,13 @@
 import hashlib
 import http.client
 import json
+import signal
+import subprocess
 import uuid
 
-from stack import ALIAS, HANG_S, MODEL, EventStream, ResumingClient, Stack, request, wait_for
+import pytest
+
+from stack import ALIAS, BIN, HANG_S, MODEL, EventStream, ResumingClient, Stack, clean_env, request, wait_for
 
 
 def test_a_job_runs_and_its_stream_is_in_order(stack):
@@ -184,6 +188,34 @@ def test_without_a_pool_jobs_are_refused_with_a_reason():
         assert response.json["error"]["retriable"] is True and response.json["error"]["message"]
     finally:
         stack.stop()
+
+
+@pytest.mark.parametrize("end", ["read", "interrupted"])
+def test_llorch_run_waits_until_the_pool_has_read_the_model(end):
+    """Right after a start the API says that the model is being read; a person at the CLI sees it and gets the answer all the same."""
+    with Stack() as stack:
+        stack.pool.send_signal(signal.SIGSTOP)  # reads nothing
+        run = subprocess.Popen([BIN / "llorch", "--state-dir", stack.dir, "--url", stack.url, "run", "demo-f16", "Once", "--max-tokens", "4"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_env(stack.dir))
+        line = run.stderr.readline()
+        assert line == b"waiting: The pool reads the model for the first time.\n", line
+        if end == "interrupted":
+            run.send_signal(signal.SIGINT)
+        else:
+            stack.pool.send_signal(signal.SIGCONT)
+        out, err = run.communicate(timeout=HANG_S)
+        stack.pool.send_signal(signal.SIGCONT)
+        if end == "interrupted":
+            assert run.returncode == 130 and b"no job was submitted" in err and not out
+        else:
+            assert run.returncode == 0 and out.strip(), err
+
+
+def test_a_model_made_for_less_than_the_context_of_workers_has_its_own():
+    with Stack({"orchestratord.worker_context_tokens": "2048"}) as stack:
+        assert stack.wait_terminal(stack.submit(max_tokens=3)["job_id"])["status"] == "completed"
+        refused = stack.request("POST", "/v2/tasks", {"model": ALIAS, "prompt": "x", "max_tokens": 1000})
+        assert refused.status == 400 and refused.json["error"]["details"]["context_tokens"] == 512
 
 
 def test_a_slow_stream_keeps_alive():

@@ -4,6 +4,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
@@ -20,6 +21,9 @@ using Clock = std::chrono::steady_clock;
 
 // How long a lost stream is chased. Longer than an orchestratord restart takes, shorter than patience.
 constexpr std::chrono::seconds kReconnectFor{60};
+// Between two attempts to submit while a pool reads the model.
+constexpr int kLooksPerAttempt = 4;
+constexpr std::chrono::milliseconds kLookEvery{250};
 
 std::int64_t ms_between(Clock::time_point a, Clock::time_point b) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(b - a).count();
@@ -168,12 +172,33 @@ base::Result<FinishedJob> follow(Api& api, const Followed& job, Clock::time_poin
   return FinishedJob{job.job_id, stream.outcome(), follower.times(begun)};
 }
 
+bool is_being_read(const base::Error& error) {
+  return error.code == ErrorCode::kPoolUnready &&
+         std::ranges::count(error.details, std::pair<std::string, base::DetailValue>("reason", "MODEL_BEING_READ")) !=
+             0;
+}
+
+// A pool that has not read the model yet is asked until it has: its name was good, and only time is missing.
+base::Result<std::string> submit(Api& api, const std::string& body, InterruptWatch& interrupt, WaitDisplay* display) {
+  while (true) {
+    auto reply = api.call("POST", "/v2/tasks", body);
+    if (reply || !is_being_read(reply.error())) return reply;
+    for (int look = 0; look < kLooksPerAttempt; ++look) {
+      if (interrupt.fired()) return base::fail(ErrorCode::kCancelled, "interrupted; no job was submitted");
+      if (display != nullptr)
+        display->show(
+            wire::WaitReason{.code = "MODEL_BEING_READ", .human = "The pool reads the model for the first time."});
+      std::this_thread::sleep_for(kLookEvery);
+    }
+  }
+}
+
 }  // namespace
 
 base::Result<FinishedJob> run_job(Api& api, const wire::SubmitRequest& request, InterruptWatch& interrupt,
                                   JobStream::Print print, WaitDisplay* display) {
   const auto submitted_at = Clock::now();
-  const std::string body = TRY(api.call("POST", "/v2/tasks", wire::encode(request)));
+  const std::string body = TRY(submit(api, wire::encode(request), interrupt, display));
   const auto reply = TRY(wire::decode<wire::SubmitReply>(body));
   return follow(api, {.job_id = reply.job_id, .events_url = reply.events_url, .is_ours = true}, submitted_at, interrupt,
                 std::move(print), display);

@@ -39,7 +39,7 @@ struct FinishedJob {
   Times times;
 };
 
-// Blocks. The job's own error, or why it could not be followed. CANCELLED (details: job_id) when `interrupt` fired or
+// Blocks, first until a pool has read the model. The job's own error, or why it could not be followed. CANCELLED (details: job_id) when `interrupt` fired or
 // `print` said that nobody reads any more: the job is cancelled too. `print` comes on the io thread. `display`: shows what the
 // job waits for, where somebody wants to see it.
 base::Result<FinishedJob> run_job(Api& api, const wire::SubmitRequest& request, InterruptWatch& interrupt,

@@ -279,7 +279,7 @@ void Catalog::expire(const std::string& model_ref, std::uint64_t waiter) {
     if (!node) return;
     done = std::move(node.mapped());
   }
-  done(base::fail(unready("the pool is still reading the model; try again")));
+  done(base::fail(unready("the pool is still reading the model; try again").with("reason", "MODEL_BEING_READ")));
 }
 
 }  // namespace llorch::orchestratord::models

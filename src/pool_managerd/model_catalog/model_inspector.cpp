@@ -94,16 +94,9 @@ class EngineInspector final : public ModelInspector {
     const auto files = TRY(engine::io::ModelFiles::open(file));
     const auto model = TRY(engine::models::compile_model(
         files, kv_dtype, {.image_rows_max = static_cast<std::uint32_t>(shape.image_tokens_max), .image_token = {}}));
-    if (shape.context_tokens > model.config.context_tokens) {
-      return base::fail(Error{ErrorCode::kInvalidParams,
-                              fmt::format("context_tokens is {}; this model was made for at most {}",
-                                          shape.context_tokens, model.config.context_tokens),
-                              {}}
-                            .with("field", std::string("context_tokens"))
-                            .with("context_max", std::int64_t{model.config.context_tokens}));
-    }
     const engine::inference::EngineOptions options{
-        .context_tokens = static_cast<std::uint32_t>(shape.context_tokens),
+        .context_tokens =
+            static_cast<std::uint32_t>(std::min<std::int64_t>(shape.context_tokens, model.config.context_tokens)),
         .slots = static_cast<std::uint32_t>(shape.slots),
         .kv_dtype = kv_dtype,
         .prefill_chunk = prefill_chunk_of(device),

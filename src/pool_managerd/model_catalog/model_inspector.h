@@ -13,7 +13,7 @@ namespace llorch::pool_managerd::model_catalog {
 class ModelInspector {
  public:
   virtual ~ModelInspector() = default;
-  // `shape.context_tokens` 0 means the model's own. MODEL_INCOMPATIBLE with details.cause, the engine's own code:
+  // MODEL_INCOMPATIBLE with details.cause, the engine's own code:
   // CORRUPT_FILE, UNKNOWN_ARCHITECTURE, UNSUPPORTED_QUANT_TYPE, ...; INVALID_PARAMS for a shape the model cannot have.
   virtual base::Result<ModelPlan> inspect(const std::filesystem::path& file, const WorkerShape& shape,
                                           DeviceKind device) const = 0;
