@@ -1,5 +1,7 @@
 #include "pool_managerd/model_catalog/model_catalog.h"
 
+#include <fmt/format.h>
+
 #include <span>
 
 #include "base/assert.h"
@@ -25,6 +27,14 @@ base::Result<ModelPlan> ModelCatalog::plan(const std::string& model_ref, const W
                                            DeviceKind device) const {
   const auto path = TRY(resolve_model_file(model_ref, options_.allowed_roots));
   auto [plan, stamp] = TRY(of_one_state(path, [&] { return inspector_->inspect(path, shape, device); }));
+  if (shape.context_tokens > plan.model_context) {
+    return base::fail(base::Error{base::ErrorCode::kInvalidParams,
+                                  fmt::format("context_tokens is {}; this model was made for at most {}",
+                                              shape.context_tokens, plan.model_context),
+                                  {}}
+                          .with("field", std::string("context_tokens"))
+                          .with("context_max", plan.model_context));
+  }
   plan.digest = digests_.known(path);
   if (plan.digest && plan.digest->stamp != stamp) plan.digest.reset();
   return std::move(plan);

@@ -29,7 +29,8 @@ class ModelCatalog {
   // CONFLICT if a file changed meanwhile. The memory is that of the kind of device that takes most, the
   // type of the weights that on the first kind. `reread`: as DigestCache::digest_of().
   base::Result<wire::ModelFacts> describe(const std::string& model_ref, const WorkerShape& shape, bool reread = false);
-  // As describe(); with a digest if that of this state of the files is known.
+  // As describe(); with a digest if that of this state of the files is known. INVALID_PARAMS too for a context that the model was
+  // not made for.
   base::Result<ModelPlan> plan(const std::string& model_ref, const WorkerShape& shape, DeviceKind device) const;
   // `digest`: "sha256:<hex>" or "<hex>" of a model described before. Read from the files
   // that have the digest. Errors: MODEL_NOT_FOUND otherwise; CONFLICT if they changed meanwhile.

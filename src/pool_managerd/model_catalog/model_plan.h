@@ -13,7 +13,7 @@ namespace llorch::pool_managerd::model_catalog {
 
 // The shape of a worker: what multiplies the memory beyond the weights.
 struct WorkerShape {
-  std::int64_t context_tokens = 0;  // per slot, at most: a model made for less has its own, as with 0
+  std::int64_t context_tokens = 0;  // per slot, at most; 0, or more than the model was made for: its own context
   std::int64_t slots = 1;
   std::int64_t kv_tokens = 0;  // of the cache of all slots; 0 = slots x context
   std::string kv_dtype = "f16";

@@ -34,10 +34,12 @@ bool is_loading_there(const Error& error) {
 base::WorkerId Workers::start_worker(const StartOrder& order, const base::PoolId& pool_id, const std::string& gpu_id) {
   const Model& m = model(order.model);
   Pool& pool = *registry_.find_pool(pool_id);
+  std::optional<std::int64_t> context_tokens = config_.worker_context_tokens;
+  if (context_tokens && m.facts.context_length > 0) *context_tokens = std::min(*context_tokens, m.facts.context_length);
   wire::StartWorkerRequest request{.worker_id = "worker-" + base::uuid_v4(entropy_),
                                    .model_ref = m.facts.model_ref,
                                    .gpu_id = gpu_id,
-                                   .context_tokens = config_.worker_context_tokens,
+                                   .context_tokens = context_tokens,
                                    .slots = config_.worker_slots,
                                    .kv_tokens = config_.worker_kv_tokens,
                                    .kv_dtype = config_.kv_dtype,
