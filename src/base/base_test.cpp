@@ -9,6 +9,7 @@
 #include "base/build_id.h"
 #include "base/clock.h"
 #include "base/entropy.h"
+#include "base/error_detail.h"
 #include "base/file.h"
 #include "base/id.h"
 #include "base/json_text.h"
@@ -22,6 +23,15 @@ namespace llorch::base {
 namespace {
 
 // SYS-5.5.1: codes are upper-snake, unique, stable and carry a sensible HTTP status.
+TEST(Error, HasADetailOfThatKeyAndText) {
+  const Error error =
+      Error{ErrorCode::kConflict, "", {}}.with("n", std::int64_t{1}).with("reason", std::string("FULL"));
+  EXPECT_TRUE(has_detail(error, "reason", "FULL"));
+  EXPECT_FALSE(has_detail(error, "reason", "FUL"));
+  EXPECT_FALSE(has_detail(error, "n", "FULL")) << "a number";
+  EXPECT_FALSE(has_detail(error, "why", "FULL"));
+}
+
 TEST(ErrorTable, RowsAreUniqueAndWellFormed) {
   std::set<std::string_view> names;
   std::set<int> numbers;

@@ -4,13 +4,13 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
 #include <mutex>
 #include <thread>
 
+#include "base/error_detail.h"
 #include "wire/json.h"
 
 namespace llorch::cli::stream {
@@ -173,9 +173,7 @@ base::Result<FinishedJob> follow(Api& api, const Followed& job, Clock::time_poin
 }
 
 bool is_being_read(const base::Error& error) {
-  return error.code == ErrorCode::kPoolUnready &&
-         std::ranges::count(error.details, std::pair<std::string, base::DetailValue>("reason", "MODEL_BEING_READ")) !=
-             0;
+  return error.code == ErrorCode::kPoolUnready && base::has_detail(error, "reason", "MODEL_BEING_READ");
 }
 
 // A pool that has not read the model yet is asked until it has: its name was good, and only time is missing.

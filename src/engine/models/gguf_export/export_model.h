@@ -21,8 +21,8 @@ struct ExportTensor {
   plan::DType stored = plan::DType::kF32;  // what read() gives
   float offset = 0;                        // added to every element
   SlabReader read;
-  std::optional<std::size_t>
-      same_as;  // an earlier tensor of the same values and shape: is written again where both have one type
+  // An earlier tensor of the same values and shape: its bytes are written again where both are stored as one type.
+  std::optional<std::size_t> same_as;
 
   std::uint64_t elements_count() const;
 };

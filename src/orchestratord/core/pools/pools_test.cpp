@@ -200,12 +200,16 @@ TEST(Workers, ALoadOfTheProcessBeforeUsIsWaitedFor) {
   EXPECT_EQ(d.only<Execute>().worker_id, base::WorkerId("w1"));
 }
 
+CoreConfig two_workers_on_a_device() {
+  CoreConfig config = no_jitter();
+  config.workers_per_gpu = 2;
+  return config;
+}
+
 // ORCH-1042: a refusal for want of room says nothing about the model. While workers come and go on the device it is not
 // counted, and nothing is started there before the pool has said how it stands.
 TEST(Workers, ARefusalWhileTheDeviceIsInMotionCountsNoFailure) {
-  CoreConfig config = no_jitter();
-  config.workers_per_gpu = 2;
-  Driver d(config);
+  Driver d(two_workers_on_a_device());
   auto s = d.pool_state();
   s.workers = {Driver::worker("w1", "b", "0", 1 * kGb)};
   s.workers[0].status = wire::WorkerStatus::kFailed;  // exits slowly
@@ -228,9 +232,7 @@ TEST(Workers, ARefusalWhileTheDeviceIsInMotionCountsNoFailure) {
 // A pool counts a worker that loads as reserved and as used; its refusal may arrive when that worker is ready (simulator,
 // seed 5002476). It is no failure of the model, so the first real one is not the last either.
 TEST(Workers, ARefusalAfterALoadThatWasInItsWayIsReadyCountsNoFailure) {
-  CoreConfig config = no_jitter();
-  config.workers_per_gpu = 2;
-  Driver d(config);
+  Driver d(two_workers_on_a_device());
   d.see(d.pool_state("pool-1", 1, 12 * kGb));
   d.submit("a1");
   const std::string loading = d.only<StartWorker>().request.worker_id;
@@ -261,17 +263,20 @@ TEST(Workers, ARefusalAfterALoadThatWasInItsWayIsReadyCountsNoFailure) {
   EXPECT_EQ(d.query("b1").status, wire::JobStatus::kQueued);
 }
 
+// Jobs of two models wait, and the pool that comes has room for both on its one device.
+std::vector<StartWorker> start_two(Driver& d, const wire::PoolState& pool) {
+  d.submit("a1");
+  d.submit("b1", {.model = "b"});
+  d.see(pool);
+  return d.all<StartWorker>();
+}
+
 // Two starts go out on one report, of a pool that came back and has not found its workers yet; it refuses both. The second
 // refusal says no more than the first (simulator, seed 5000142520).
 TEST(Workers, ASecondRefusalOfWhatOneReportHadRoomForCountsNoFailure) {
-  CoreConfig config = no_jitter();
-  config.workers_per_gpu = 2;
-  Driver d(config);
-  d.submit("a1");
-  d.submit("b1", {.model = "b"});
+  Driver d(two_workers_on_a_device());
   auto s = d.pool_state("pool-1", 1, 12 * kGb);
-  d.see(s);
-  const auto starts = d.all<StartWorker>();
+  const auto starts = start_two(d, s);
   ASSERT_EQ(starts.size(), 2u);
   for (const StartWorker& start : starts) {
     d.after_ms(10);
@@ -289,14 +294,9 @@ TEST(Workers, ASecondRefusalOfWhatOneReportHadRoomForCountsNoFailure) {
 
 // It loads there, so its device looks fuller than it will be: what is refused beside it counts no failure.
 TEST(Workers, AWorkerThatItsPoolReportedStaysWhenTheAnswerToItsStartIsLost) {
-  CoreConfig config = no_jitter();
-  config.workers_per_gpu = 2;
-  Driver d(config);
-  d.submit("a1");
-  d.submit("b1", {.model = "b"});
+  Driver d(two_workers_on_a_device());
   auto s = d.pool_state("pool-1", 1, 12 * kGb);
-  d.see(s);
-  const auto starts = d.all<StartWorker>();
+  const auto starts = start_two(d, s);
   ASSERT_EQ(starts.size(), 2u);
   const auto answer = [&](const StartWorker& start, ErrorCode code) {
     d.after_ms(10);
@@ -336,9 +336,7 @@ TEST(Workers, ALoadThePoolKnowsAndWeDoNotCountsNoFailure) {
 
 // Two models that do not fit together, the earlier one the larger: its device is not filled again while it is cleared.
 TEST(Workers, AClearedDeviceIsKeptForTheJobThatWaited) {
-  CoreConfig config = no_jitter();
-  config.workers_per_gpu = 2;
-  Driver d(config);
+  Driver d(two_workers_on_a_device());
   d.add_worker();  // model a, 4 of 8 GB
   const ExecutionId x = d.run("a1", {.memory_bytes = 5 * kGb});
   d.submit("big", {.model = "big", .memory_bytes = 7 * kGb});

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "base/error_detail.h"
 #include "orchestratord/core/state.h"
 
 namespace llorch::orchestratord::core {
@@ -22,13 +23,7 @@ namespace {
 constexpr std::int64_t kPostponeStartMs = 1000;
 
 // The pool has a start of ours, or of the process before us, that we do not know of yet.
-bool is_loading_there(const Error& error) {
-  const auto is_reason = [](const auto& detail) {
-    const auto* text = std::get_if<std::string>(&detail.second);
-    return detail.first == "reason" && text != nullptr && *text == "MODEL_LOADING";
-  };
-  return std::any_of(error.details.begin(), error.details.end(), is_reason);
-}
+bool is_loading_there(const Error& error) { return base::has_detail(error, "reason", "MODEL_LOADING"); }
 }  // namespace
 
 base::WorkerId Workers::start_worker(const StartOrder& order, const base::PoolId& pool_id, const std::string& gpu_id) {

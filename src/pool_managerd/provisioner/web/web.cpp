@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/error_detail.h"
+
 namespace llorch::pool_managerd::provisioner::web {
 namespace {
 
@@ -22,9 +24,7 @@ bool is_redirect(int status) {
 bool may_pass(const base::Error& error) {
   if (error.code == ErrorCode::kTimeout || error.code == ErrorCode::kIoError) return true;
   if (error.code != ErrorCode::kUnreachable) return false;
-  return std::none_of(error.details.begin(), error.details.end(), [](const auto& detail) {
-    return detail.first == "reason" && detail.second == base::DetailValue(std::string("tls"));
-  });
+  return !base::has_detail(error, "reason", "tls");
 }
 
 base::Error status_error(const ReplyHead& head, const std::string& url) {

@@ -1,0 +1,19 @@
+#pragma once
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "base/error.h"
+
+namespace llorch::base {
+
+// Whether `error.details` holds `text` under `key`, as in `reason: MODEL_LOADING`.
+inline bool has_detail(const Error& error, std::string_view key, std::string_view text) {
+  return std::ranges::any_of(error.details, [&](const auto& detail) {
+    const auto* value = std::get_if<std::string>(&detail.second);
+    return detail.first == key && value != nullptr && *value == text;
+  });
+}
+
+}  // namespace llorch::base
