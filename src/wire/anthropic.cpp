@@ -39,11 +39,12 @@ struct EnumNames<AnthropicFormatType> {
 template <>
 struct Table<AnthropicToolChoice> {
   using S = AnthropicToolChoice;
-  static constexpr auto fields =
-      std::tuple{required("type", &S::type, "Whether the model may, must or must not call, and whether which is said."),
-                 optional("name", &S::name, "Exactly with type tool: the one to call.", {1, 128}),
-                 optional("disable_parallel_tool_use", &S::disable_parallel_tool_use,
-                          "Whether a call that is required is one alone.")};
+  static Fields fields() {
+    return {required("type", &S::type, "Whether the model may, must or must not call, and whether which is said."),
+            optional("name", &S::name, "Exactly with type tool: the one to call.", {1, 128}),
+            optional("disable_parallel_tool_use", &S::disable_parallel_tool_use,
+                     "Whether a call that is required is one alone.")};
+  }
 
   static base::Result<> validate(const S& c) {
     if (c.name.has_value() == (c.type == AnthropicToolMode::kTool)) return {};
@@ -53,77 +54,83 @@ struct Table<AnthropicToolChoice> {
 template <>
 struct Table<AnthropicThinking> {
   using S = AnthropicThinking;
-  static constexpr auto fields =
-      std::tuple{required("type", &S::type, "Sets the chat template's variable enable_thinking."),
-                 optional("budget_tokens", &S::budget_tokens, "Accepted; thoughts have no limit of their own."),
-                 optional("display", &S::display, "Accepted; thoughts are always shown.")};
+  static Fields fields() {
+    return {required("type", &S::type, "Sets the chat template's variable enable_thinking."),
+            optional("budget_tokens", &S::budget_tokens, "Accepted; thoughts have no limit of their own."),
+            optional("display", &S::display, "Accepted; thoughts are always shown.")};
+  }
 };
 template <>
 struct Table<AnthropicOutputFormat> {
   using S = AnthropicOutputFormat;
-  static constexpr auto fields =
-      std::tuple{required("type", &S::type), required("schema", &S::schema, "What the output follows.", {0, 1 << 20})};
+  static Fields fields() {
+    return {required("type", &S::type), required("schema", &S::schema, "What the output follows.", {0, 1 << 20})};
+  }
 };
 template <>
 struct Table<AnthropicOutputConfig> {
   using S = AnthropicOutputConfig;
-  static constexpr auto fields =
-      std::tuple{optional("effort", &S::effort, "The chat template's variable reasoning_effort."),
-                 optional("format", &S::format, "What the output must look like.")};
+  static Fields fields() {
+    return {optional("effort", &S::effort, "The chat template's variable reasoning_effort."),
+            optional("format", &S::format, "What the output must look like.")};
+  }
 };
 
 template <>
 struct Table<AnthropicPrompt> {
   using S = AnthropicPrompt;
   static constexpr std::string_view kChangesNothing = "Accepted; changes nothing.";
-  static constexpr auto fields = std::tuple{
-      required("model", &S::model, "As in /v2/tasks: an alias, file:/absolute/path or hf:org/repo.", {1, 512}),
-      required("messages", &S::messages, "Conversation to continue, for the model's chat template.", {0, 4 << 20}),
-      optional("system", &S::system, "A text, or blocks of text, before all messages.", {0, 4 << 20}),
-      optional("tools", &S::tools, "Functions the model may call.", {0, 4 << 20}),
-      optional("tool_choice", &S::tool_choice, "Whether the model may, must or must not call one, and which."),
-      optional("thinking", &S::thinking, "Whether the model is to think. Omitted: disabled."),
-      optional("output_config", &S::output_config, "How hard the model thinks, and what the output must look like."),
-      optional("cache_control", &S::cache_control, kChangesNothing),
-      optional("speed", &S::speed, kChangesNothing),
-      optional("user_profile_id", &S::user_profile_id, kChangesNothing),
-      optional("workspace_id", &S::workspace_id, kChangesNothing),
-      optional("context_management", &S::context_management, "Refused."),
-      optional("mcp_servers", &S::mcp_servers, "Refused.")};
-};
-
-struct IsMessagesSamplingField {
-  constexpr bool operator()(std::string_view name) const {
-    return name == "top_p" || name == "top_k" || name == "logprobs" || name == "top_logprobs";
+  static Fields fields() {
+    return {
+        required("model", &S::model, "As in /v2/tasks: an alias, file:/absolute/path or hf:org/repo.", {1, 512}),
+        required("messages", &S::messages, "Conversation to continue, for the model's chat template.", {0, 4 << 20}),
+        optional("system", &S::system, "A text, or blocks of text, before all messages.", {0, 4 << 20}),
+        optional("tools", &S::tools, "Functions the model may call.", {0, 4 << 20}),
+        optional("tool_choice", &S::tool_choice, "Whether the model may, must or must not call one, and which."),
+        optional("thinking", &S::thinking, "Whether the model is to think. Omitted: disabled."),
+        optional("output_config", &S::output_config, "How hard the model thinks, and what the output must look like."),
+        optional("cache_control", &S::cache_control, kChangesNothing),
+        optional("speed", &S::speed, kChangesNothing),
+        optional("user_profile_id", &S::user_profile_id, kChangesNothing),
+        optional("workspace_id", &S::workspace_id, kChangesNothing),
+        optional("context_management", &S::context_management, "Refused."),
+        optional("mcp_servers", &S::mcp_servers, "Refused.")};
   }
 };
+
+bool is_messages_sampling_field(std::string_view name) {
+  return name == "top_p" || name == "top_k" || name == "logprobs" || name == "top_logprobs";
+}
 
 template <>
 struct Table<MessagesRequest> {
   using S = MessagesRequest;
   static constexpr std::string_view kChangesNothing = "Accepted; changes nothing.";
-  static constexpr auto own =
-      std::tuple{required("max_tokens", &S::max_tokens, "Tokens to generate at most.", {1, 1'000'000}),
-                 optional("stream", &S::stream, "Send the output as it comes. Omitted: false."),
-                 optional("temperature", &S::temperature, "0 is greedy. Omitted: 1.", {0, 1}),
-                 optional("top_p", &S::top_p, "Smallest set of tokens with this probability mass; 1 is off.", {0, 1}),
-                 optional("top_k", &S::top_k, "Most likely tokens kept; 0 is off.", {0, 10'000'000}),
-                 optional("stop_sequences", &S::stop_sequences, "Texts that end the output; they are not part of it.",
-                          {0, kStopTextsMax}),
-                 optional("seed", &S::seed, "Omitted: one is chosen; the receipt has it."),
-                 optional("diagnostics", &S::diagnostics, kChangesNothing),
-                 optional("inference_geo", &S::inference_geo, kChangesNothing),
-                 optional("metadata", &S::metadata, kChangesNothing),
-                 optional("service_tier", &S::service_tier, kChangesNothing),
-                 optional("container", &S::container, "Refused.")};
-  static constexpr auto fields = std::tuple_cat(
-      fields_of(&S::prompt, Table<AnthropicPrompt>::fields), own,
-      fields_of(&S::extensions, fields_without<Table<SamplingRequest>::fields, IsMessagesSamplingField>()));
+  static Fields own() {
+    return {required("max_tokens", &S::max_tokens, "Tokens to generate at most.", {1, 1'000'000}),
+            optional("stream", &S::stream, "Send the output as it comes. Omitted: false."),
+            optional("temperature", &S::temperature, "0 is greedy. Omitted: 1.", {0, 1}),
+            optional("top_p", &S::top_p, "Smallest set of tokens with this probability mass; 1 is off.", {0, 1}),
+            optional("top_k", &S::top_k, "Most likely tokens kept; 0 is off.", {0, 10'000'000}),
+            optional("stop_sequences", &S::stop_sequences, "Texts that end the output; they are not part of it.",
+                     {0, kStopTextsMax}),
+            optional("seed", &S::seed, "Omitted: one is chosen; the receipt has it."),
+            optional("diagnostics", &S::diagnostics, kChangesNothing),
+            optional("inference_geo", &S::inference_geo, kChangesNothing),
+            optional("metadata", &S::metadata, kChangesNothing),
+            optional("service_tier", &S::service_tier, kChangesNothing),
+            optional("container", &S::container, "Refused.")};
+  }
+  static Fields fields() {
+    return joined(
+        {fields_of(&S::prompt, Table<AnthropicPrompt>::fields()), own(),
+         fields_of(&S::extensions, fields_without(Table<SamplingRequest>::fields(), is_messages_sampling_field))});
+  }
 };
 
 template <>
 struct Table<CountTokensRequest> {
-  static constexpr auto fields = fields_of(&CountTokensRequest::prompt, Table<AnthropicPrompt>::fields);
+  static Fields fields() { return fields_of(&CountTokensRequest::prompt, Table<AnthropicPrompt>::fields()); }
 };
 
 }  // namespace llorch::wire

@@ -19,11 +19,12 @@ struct EnumNames<ArtifactKind> {
 template <>
 struct Table<ArtifactDocument> {
   using S = ArtifactDocument;
-  static constexpr auto fields = std::tuple{
-      required("kind", &S::kind), required("content", &S::content, "Any JSON object.", {0, 4 << 20}),
-      optional("tags", &S::tags, "Up to 32, each 1 to 128 bytes.", {0, 32}),
-      optional("parent", &S::parent, "Id of an artefact of the caller's that this one was made of.", {64, 64}),
-      optional("metadata", &S::metadata, "Any JSON object.", {0, 1 << 16})};
+  static Fields fields() {
+    return {required("kind", &S::kind), required("content", &S::content, "Any JSON object.", {0, 4 << 20}),
+            optional("tags", &S::tags, "Up to 32, each 1 to 128 bytes.", {0, 32}),
+            optional("parent", &S::parent, "Id of an artefact of the caller's that this one was made of.", {64, 64}),
+            optional("metadata", &S::metadata, "Any JSON object.", {0, 1 << 16})};
+  }
   static base::Result<> validate(const S& a) {
     for (const std::string& tag : a.tags) {
       if (tag.empty() || tag.size() > 128) return field_error("tags", "length", "a tag has 1 to 128 bytes");
@@ -34,20 +35,21 @@ struct Table<ArtifactDocument> {
 template <>
 struct Table<ArtifactReply> {
   using S = ArtifactReply;
-  static constexpr auto fields =
-      std::tuple{required("id", &S::id, "SHA-256 of the document, in hexadecimal digits."),
-                 required("digest", &S::digest, "sha256: and the id."),
-                 required("kind", &S::kind),
-                 required("tags", &S::tags),
-                 optional("parent", &S::parent),
-                 required("created_ms", &S::created_ms, "Unix time of the first request that brought it."),
-                 required("expires_ms", &S::expires_ms, "Unix time at which it is erased.")};
+  static Fields fields() {
+    return {required("id", &S::id, "SHA-256 of the document, in hexadecimal digits."),
+            required("digest", &S::digest, "sha256: and the id."),
+            required("kind", &S::kind),
+            required("tags", &S::tags),
+            optional("parent", &S::parent),
+            required("created_ms", &S::created_ms, "Unix time of the first request that brought it."),
+            required("expires_ms", &S::expires_ms, "Unix time at which it is erased.")};
+  }
 };
 template <>
 struct Table<Artifact> {
   using S = Artifact;
-  static constexpr auto own = std::tuple{required("content", &S::content), optional("metadata", &S::metadata)};
-  static constexpr auto fields = std::tuple_cat(Table<ArtifactReply>::fields, own);
+  static Fields own() { return {required("content", &S::content), optional("metadata", &S::metadata)}; }
+  static Fields fields() { return joined({Table<ArtifactReply>::fields(), own()}); }
 };
 
 }  // namespace llorch::wire

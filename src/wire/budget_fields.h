@@ -8,10 +8,11 @@ namespace llorch::wire {
 template <>
 struct Table<BudgetRemaining> {
   using S = BudgetRemaining;
-  static constexpr auto fields =
-      std::tuple{optional("tokens_budget_remaining", &S::tokens_budget_remaining, "Of the session, for its next job."),
-                 optional("time_budget_remaining_ms", &S::time_budget_remaining_ms),
-                 optional("cost_budget_remaining", &S::cost_budget_remaining)};
+  static Fields fields() {
+    return {optional("tokens_budget_remaining", &S::tokens_budget_remaining, "Of the session, for its next job."),
+            optional("time_budget_remaining_ms", &S::time_budget_remaining_ms),
+            optional("cost_budget_remaining", &S::cost_budget_remaining)};
+  }
 };
 
 }  // namespace llorch::wire

@@ -54,173 +54,189 @@ struct EnumNames<VerifyOutcome> {
 template <>
 struct Table<ModelVerification> {
   using S = ModelVerification;
-  static constexpr auto fields = std::tuple{
-      required("outcome", &S::outcome, "none: it could not be done, and nothing is known of the bytes."),
-      required("unix_ms", &S::unix_ms, "When it ended; of one that runs, when it began."),
-      optional("found", &S::found, "sha256:<hex> that the files have; empty: they were not read to the end."),
-      optional("message", &S::message, "Of all but a pass.")};
+  static Fields fields() {
+    return {required("outcome", &S::outcome, "none: it could not be done, and nothing is known of the bytes."),
+            required("unix_ms", &S::unix_ms, "When it ended; of one that runs, when it began."),
+            optional("found", &S::found, "sha256:<hex> that the files have; empty: they were not read to the end."),
+            optional("message", &S::message, "Of all but a pass.")};
+  }
 };
 template <>
 struct Table<VerifyReply> {
   using S = VerifyReply;
-  static constexpr auto fields = std::tuple{required("model_id", &S::model_id), required("status", &S::status)};
+  static Fields fields() { return {required("model_id", &S::model_id), required("status", &S::status)}; }
 };
 template <>
 struct Table<PeerOffer> {
   using S = PeerOffer;
-  static constexpr auto fields = std::tuple{
-      required("pool_id", &S::pool_id, "", kName), required("endpoint", &S::endpoint, "", kReference),
-      required("checksum", &S::checksum), required("grant", &S::grant, "Opens this model for a while.", {1, 256})};
+  static Fields fields() {
+    return {required("pool_id", &S::pool_id, "", kName), required("endpoint", &S::endpoint, "", kReference),
+            required("checksum", &S::checksum),
+            required("grant", &S::grant, "Opens this model for a while.", {1, 256})};
+  }
   static base::Result<> validate(const S& r) { return check_checksum(r.checksum); }
 };
 template <>
 struct Table<ModelFile> {
   using S = ModelFile;
-  static constexpr auto fields =
-      std::tuple{required("name", &S::name, "", {1, 256}), required("size_bytes", &S::size_bytes, "", kCount)};
+  static Fields fields() {
+    return {required("name", &S::name, "", {1, 256}), required("size_bytes", &S::size_bytes, "", kCount)};
+  }
 };
 template <>
 struct Table<ModelFiles> {
   using S = ModelFiles;
-  static constexpr auto fields =
-      std::tuple{required("checksum", &S::checksum), required("files", &S::files, "", {1, 1000})};
+  static Fields fields() { return {required("checksum", &S::checksum), required("files", &S::files, "", {1, 1000})}; }
 };
 template <>
 struct Table<PoolPullRequest> {
   using S = PoolPullRequest;
-  static constexpr auto fields =
-      std::tuple{required("source", &S::source, "hf:, https:, s3:, oci: or pypi: reference.", kReference),
-                 optional("checksum", &S::checksum, "sha256:<hex> that the model must have."),
-                 optional("peers", &S::peers, "Pools that have it; they are asked before the source is.", {0, 64})};
+  static Fields fields() {
+    return {required("source", &S::source, "hf:, https:, s3:, oci: or pypi: reference.", kReference),
+            optional("checksum", &S::checksum, "sha256:<hex> that the model must have."),
+            optional("peers", &S::peers, "Pools that have it; they are asked before the source is.", {0, 64})};
+  }
   static base::Result<> validate(const S& r) { return check_checksum(r.checksum); }
 };
 template <>
 struct Table<PullStatus> {
   using S = PullStatus;
-  static constexpr auto fields = std::tuple{
-      required("pull_id", &S::pull_id),
-      required("state", &S::state),
-      optional("source", &S::source, "Once it is located: pinned, so that it means the same bytes for ever."),
-      optional("bytes_done", &S::bytes_done),
-      optional("bytes_total", &S::bytes_total, "0: not known yet."),
-      optional("bytes_per_second", &S::bytes_per_second),
-      optional("eta_ms", &S::eta_ms),
-      optional("model_ref", &S::model_ref, "Of a pull that is done."),
-      optional("checksum", &S::checksum, "sha256:<hex>, the digest of the model."),
-      optional("size_bytes", &S::size_bytes),
-      optional("peer_pool_id", &S::peer_pool_id, "The pool that gave it; absent: it came from its source."),
-      optional("signature", &S::signature, "The signature's file beside the model; empty: there is none."),
-      optional("error_code", &S::error_code),
-      optional("error_message", &S::error_message)};
+  static Fields fields() {
+    return {required("pull_id", &S::pull_id),
+            required("state", &S::state),
+            optional("source", &S::source, "Once it is located: pinned, so that it means the same bytes for ever."),
+            optional("bytes_done", &S::bytes_done),
+            optional("bytes_total", &S::bytes_total, "0: not known yet."),
+            optional("bytes_per_second", &S::bytes_per_second),
+            optional("eta_ms", &S::eta_ms),
+            optional("model_ref", &S::model_ref, "Of a pull that is done."),
+            optional("checksum", &S::checksum, "sha256:<hex>, the digest of the model."),
+            optional("size_bytes", &S::size_bytes),
+            optional("peer_pool_id", &S::peer_pool_id, "The pool that gave it; absent: it came from its source."),
+            optional("signature", &S::signature, "The signature's file beside the model; empty: there is none."),
+            optional("error_code", &S::error_code),
+            optional("error_message", &S::error_message)};
+  }
 };
 template <>
 struct Table<ChatFormatFacts> {
   using S = ChatFormatFacts;
-  static constexpr auto fields = std::tuple{
-      required("name", &S::name, "Of docs/guide/tool-calls.md."),
-      required("source", &S::source, "Who decided: the model's template, models.chat_format, or neither."),
-      required("reason", &S::reason),
-      required("control_tokens", &S::control_tokens, "Markers of the format that are one token of the model."),
-      optional("without_tools", &S::without_tools, "Of requests that offer no tools, where that differs.")};
+  static Fields fields() {
+    return {required("name", &S::name, "Of docs/guide/tool-calls.md."),
+            required("source", &S::source, "Who decided: the model's template, models.chat_format, or neither."),
+            required("reason", &S::reason),
+            required("control_tokens", &S::control_tokens, "Markers of the format that are one token of the model."),
+            optional("without_tools", &S::without_tools, "Of requests that offer no tools, where that differs.")};
+  }
 };
 template <>
 struct Table<CatalogModel> {
   using S = CatalogModel;
-  static constexpr auto fields =
-      std::tuple{required("model_id", &S::model_id),
-                 required("model_ref", &S::model_ref, "Empty while the model has not come."),
-                 required("lifecycle_state", &S::lifecycle_state, "A request for a retired model is refused."),
-                 optional("source", &S::source, "Where it was pulled from."),
-                 optional("checksum", &S::checksum, "sha256:<hex>; a job is refused if the file has another."),
-                 optional("size_bytes", &S::size_bytes),
-                 optional("pool_id", &S::pool_id, "The pool that has the file."),
-                 optional("pinned", &S::pinned, "Garbage collection leaves it alone."),
-                 optional("used_unix_ms", &S::used_unix_ms, "When a job named it last."),
-                 optional("signature", &S::signature,
-                          "The file that its publisher signed it with, kept and not checked; empty: there is none."),
-                 optional("verification", &S::verification, "How the last one ended that was asked for."),
-                 optional("pull", &S::pull, "How far the pull is, or why it failed; absent once it is done."),
-                 optional("facts", &S::facts, "With facts=true: of the file, by a pool."),
-                 optional("chat_format", &S::chat_format, "With facts=true: how its calls and thoughts are read."),
-                 optional("reason", &S::reason, "With facts=true: why there are none.")};
+  static Fields fields() {
+    return {required("model_id", &S::model_id),
+            required("model_ref", &S::model_ref, "Empty while the model has not come."),
+            required("lifecycle_state", &S::lifecycle_state, "A request for a retired model is refused."),
+            optional("source", &S::source, "Where it was pulled from."),
+            optional("checksum", &S::checksum, "sha256:<hex>; a job is refused if the file has another."),
+            optional("size_bytes", &S::size_bytes),
+            optional("pool_id", &S::pool_id, "The pool that has the file."),
+            optional("pinned", &S::pinned, "Garbage collection leaves it alone."),
+            optional("used_unix_ms", &S::used_unix_ms, "When a job named it last."),
+            optional("signature", &S::signature,
+                     "The file that its publisher signed it with, kept and not checked; empty: there is none."),
+            optional("verification", &S::verification, "How the last one ended that was asked for."),
+            optional("pull", &S::pull, "How far the pull is, or why it failed; absent once it is done."),
+            optional("facts", &S::facts, "With facts=true: of the file, by a pool."),
+            optional("chat_format", &S::chat_format, "With facts=true: how its calls and thoughts are read."),
+            optional("reason", &S::reason, "With facts=true: why there are none.")};
+  }
 };
 template <>
 struct Table<CatalogModelList> {
-  static constexpr auto fields = std::tuple{required("models", &CatalogModelList::models)};
+  static Fields fields() { return {required("models", &CatalogModelList::models)}; }
 };
 template <>
 struct Table<CreateCatalogModelRequest> {
   using S = CreateCatalogModelRequest;
-  static constexpr auto fields = std::tuple{
-      optional("model_id", &S::model_id, "What requests will name; omitted: made from the reference.", kName),
-      required("model_ref", &S::model_ref,
-               "A name of GET /v2/catalog/known, or a file:, hf:, https:, s3:, oci: or pypi: reference.", kReference),
-      optional("checksum", &S::checksum, "sha256:<hex> that the model must have."),
-      optional("pool_id", &S::pool_id, "Where to; omitted: the first healthy pool.", {1, 256})};
+  static Fields fields() {
+    return {
+        optional("model_id", &S::model_id, "What requests will name; omitted: made from the reference.", kName),
+        required("model_ref", &S::model_ref,
+                 "A name of GET /v2/catalog/known, or a file:, hf:, https:, s3:, oci: or pypi: reference.", kReference),
+        optional("checksum", &S::checksum, "sha256:<hex> that the model must have."),
+        optional("pool_id", &S::pool_id, "Where to; omitted: the first healthy pool.", {1, 256})};
+  }
   static base::Result<> validate(const S& r) { return check_checksum(r.checksum.value_or("")); }
 };
 template <>
 struct Table<CatalogStateRequest> {
   using S = CatalogStateRequest;
-  static constexpr auto fields = std::tuple{optional("lifecycle_state", &S::lifecycle_state),
-                                            optional("pinned", &S::pinned, "Garbage collection leaves it alone.")};
+  static Fields fields() {
+    return {optional("lifecycle_state", &S::lifecycle_state),
+            optional("pinned", &S::pinned, "Garbage collection leaves it alone.")};
+  }
 };
 template <>
 struct Table<CatalogRemoved> {
   using S = CatalogRemoved;
-  static constexpr auto fields =
-      std::tuple{required("removed", &S::removed, "Names."), required("bytes_freed", &S::bytes_freed)};
+  static Fields fields() {
+    return {required("removed", &S::removed, "Names."), required("bytes_freed", &S::bytes_freed)};
+  }
 };
 template <>
 struct Table<CatalogGcRequest> {
   using S = CatalogGcRequest;
-  static constexpr auto fields =
-      std::tuple{optional("unused_ms", &S::unused_ms, "What no job has named for so long is removed.", kCount),
-                 optional("bytes_max", &S::bytes_max,
-                          "Then the models least lately named, until the rest takes no more than this.", kCount)};
+  static Fields fields() {
+    return {optional("unused_ms", &S::unused_ms, "What no job has named for so long is removed.", kCount),
+            optional("bytes_max", &S::bytes_max,
+                     "Then the models least lately named, until the rest takes no more than this.", kCount)};
+  }
 };
 template <>
 struct Table<KnownModel> {
   using S = KnownModel;
-  static constexpr auto fields =
-      std::tuple{required("model_id", &S::model_id, "", kName),
-                 required("source", &S::source, "Reference that is pulled.", kReference),
-                 optional("checksum", &S::checksum, "sha256:<hex>; empty: its source's own is trusted."),
-                 required("size_bytes", &S::size_bytes),
-                 optional("parameters", &S::parameters),
-                 required("licence", &S::licence),
-                 optional("chat_template", &S::chat_template, "Empty: for completion."),
-                 optional("about", &S::about),
-                 optional("fits", &S::fits, "In the largest device there is; absent: no pool has one.")};
+  static Fields fields() {
+    return {required("model_id", &S::model_id, "", kName),
+            required("source", &S::source, "Reference that is pulled.", kReference),
+            optional("checksum", &S::checksum, "sha256:<hex>; empty: its source's own is trusted."),
+            required("size_bytes", &S::size_bytes),
+            optional("parameters", &S::parameters),
+            required("licence", &S::licence),
+            optional("chat_template", &S::chat_template, "Empty: for completion."),
+            optional("about", &S::about),
+            optional("fits", &S::fits, "In the largest device there is; absent: no pool has one.")};
+  }
   static base::Result<> validate(const S& m) { return check_checksum(m.checksum); }
 };
 template <>
 struct Table<KnownModelList> {
-  static constexpr auto fields = std::tuple{required("models", &KnownModelList::models)};
+  static Fields fields() { return {required("models", &KnownModelList::models)}; }
 };
 template <>
 struct Table<NamedModel> {
   using S = NamedModel;
-  static constexpr auto fields = std::tuple{required("model_id", &S::model_id, "", kName),
-                                            required("source", &S::source, "", kReference),
-                                            optional("pinned_source", &S::pinned_source),
-                                            optional("wanted_checksum", &S::wanted_checksum),
-                                            optional("pool_id", &S::pool_id),
-                                            optional("model_ref", &S::model_ref),
-                                            optional("checksum", &S::checksum),
-                                            optional("size_bytes", &S::size_bytes),
-                                            optional("lifecycle_state", &S::lifecycle_state),
-                                            optional("pinned", &S::pinned),
-                                            optional("watched", &S::watched),
-                                            optional("signature", &S::signature),
-                                            optional("verification", &S::verification),
-                                            optional("created_unix_ms", &S::created_unix_ms),
-                                            optional("used_unix_ms", &S::used_unix_ms)};
+  static Fields fields() {
+    return {required("model_id", &S::model_id, "", kName),
+            required("source", &S::source, "", kReference),
+            optional("pinned_source", &S::pinned_source),
+            optional("wanted_checksum", &S::wanted_checksum),
+            optional("pool_id", &S::pool_id),
+            optional("model_ref", &S::model_ref),
+            optional("checksum", &S::checksum),
+            optional("size_bytes", &S::size_bytes),
+            optional("lifecycle_state", &S::lifecycle_state),
+            optional("pinned", &S::pinned),
+            optional("watched", &S::watched),
+            optional("signature", &S::signature),
+            optional("verification", &S::verification),
+            optional("created_unix_ms", &S::created_unix_ms),
+            optional("used_unix_ms", &S::used_unix_ms)};
+  }
 };
 template <>
 struct Table<NamedModels> {
   using S = NamedModels;
-  static constexpr auto fields = std::tuple{required("version", &S::version), required("models", &S::models)};
+  static Fields fields() { return {required("version", &S::version), required("models", &S::models)}; }
 };
 
 }  // namespace llorch::wire

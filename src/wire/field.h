@@ -5,16 +5,18 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <boost/json.hpp>
 #include <cmath>
 #include <cstddef>
+#include <initializer_list>
 #include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
 #include <span>
-#include <tuple>
 #include <type_traits>
+#include <vector>
 
 #include "base/assert.h"
 #include "base/json_text.h"
@@ -31,70 +33,6 @@ enum class Need { kRequired, kOptional };
 struct Bounds {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
-};
-
-template <class S, class M>
-struct Field {
-  using Value = M;
-  std::string_view name;
-  M S::*member;
-  Need need;
-  std::string_view doc;
-  Bounds bounds;
-
-  constexpr const M& get(const S& s) const { return s.*member; }
-  constexpr M& get(S& s) const { return s.*member; }
-};
-
-// A field of a part of S that stands beside S's own on the wire.
-template <class S, class Part, class M>
-struct PartField {
-  using Value = M;
-  std::string_view name;
-  Part S::*part;
-  M Part::*member;
-  Need need;
-  std::string_view doc;
-  Bounds bounds;
-
-  constexpr const M& get(const S& s) const { return s.*part.*member; }
-  constexpr M& get(S& s) const { return s.*part.*member; }
-};
-
-template <class S, class M>
-constexpr Field<S, M> required(std::string_view name, M S::*member, std::string_view doc = "", Bounds bounds = {}) {
-  return {name, member, Need::kRequired, doc, bounds};
-}
-template <class S, class M>
-constexpr Field<S, M> optional(std::string_view name, M S::*member, std::string_view doc = "", Bounds bounds = {}) {
-  return {name, member, Need::kOptional, doc, bounds};
-}
-
-// The fields of Table<Part> as fields of S. Table<Part>::validate is not called.
-template <class S, class Part, class... M>
-constexpr auto fields_of(Part S::*part, const std::tuple<Field<Part, M>...>& fields) {
-  return std::apply(
-      [part](const auto&... f) {
-        return std::tuple{PartField<S, Part, M>{f.name, part, f.member, f.need, f.doc, f.bounds}...};
-      },
-      fields);
-}
-
-// Specialise with: static constexpr auto fields = std::tuple{...}; and optionally
-// static base::Result<> validate(const T&) for rules across fields.
-template <class T>
-struct Table;
-// Specialise with: static constexpr auto names = std::array{std::pair{E::kA, std::string_view("a")}, ...};
-template <class E>
-struct EnumNames;
-
-template <class T>
-concept HasTable = requires {
-  Table<T>::fields;
-};
-template <class T>
-concept HasValidate = requires(const T& t) {
-  Table<T>::validate(t);
 };
 
 using Details = std::vector<std::pair<std::string, base::DetailValue>>;
@@ -139,6 +77,94 @@ inline tl::unexpected<base::Error> field_error(const Path& path, std::string_vie
 // read() takes the value apart; write() appends its JSON; schema() describes it.
 template <class T>
 struct Codec;
+
+// Specialise with: static Fields fields() { return {...}; }, called once, and optionally
+// static base::Result<> validate(const T&) for rules across fields.
+template <class T>
+struct Table;
+// Specialise with: static constexpr auto names = std::array{std::pair{E::kA, std::string_view("a")}, ...};
+template <class E>
+struct EnumNames;
+
+template <class T>
+concept HasTable = requires {
+  Table<T>::fields();
+};
+template <class T>
+concept HasValidate = requires(const T& t) {
+  Table<T>::validate(t);
+};
+
+template <class T>
+bool is_absent(const T&) {
+  return false;
+}
+template <class T>
+bool is_absent(const std::optional<T>& v) {
+  return !v.has_value();
+}
+inline bool is_absent(const Details& v) { return v.empty(); }
+
+// What the machinery does with a member of any type. One for each type of member, however many members have it.
+struct ValueCodec {
+  base::Result<> (*read)(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown, void* out);
+  void (*write)(std::string& out, const void* value);
+  bool (*absent)(const void* value);
+  bj::object (*schema)(const Bounds& b);
+  bool is_object;  // has a table of its own
+};
+template <class M>
+inline constexpr ValueCodec kValueCodec{
+    .read = [](const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown,
+               void* out) -> base::Result<> {
+      auto value = Codec<M>::read(v, path, b, unknown);
+      if (!value) return base::fail(std::move(value).error());
+      *static_cast<M*>(out) = std::move(*value);
+      return {};
+    },
+    .write = [](std::string& out, const void* value) { Codec<M>::write(out, *static_cast<const M*>(value)); },
+    .absent = [](const void* value) { return is_absent(*static_cast<const M*>(value)); },
+    .schema = [](const Bounds& b) { return Codec<M>::schema(b); },
+    .is_object = HasTable<M>,
+};
+
+// One member of a struct, without the types of either, so that what reads, writes and describes objects is compiled once.
+struct Field {
+  std::string_view name;
+  std::size_t offset;  // of the member, in bytes from the struct's begin
+  const ValueCodec* codec;
+  Need need;
+  std::string_view doc;
+  Bounds bounds;
+};
+using Fields = std::vector<Field>;
+
+// In the C++ ABI of Linux a pointer to a data member is this number.
+template <class S, class M>
+std::size_t offset_of(M S::*member) {
+  return static_cast<std::size_t>(std::bit_cast<std::ptrdiff_t>(member));
+}
+template <class S, class M>
+Field required(std::string_view name, M S::*member, std::string_view doc = "", Bounds bounds = {}) {
+  return {name, offset_of(member), &kValueCodec<M>, Need::kRequired, doc, bounds};
+}
+template <class S, class M>
+Field optional(std::string_view name, M S::*member, std::string_view doc = "", Bounds bounds = {}) {
+  return {name, offset_of(member), &kValueCodec<M>, Need::kOptional, doc, bounds};
+}
+
+// The fields of a part of S as fields of S, beside whose own they stand on the wire. Table<Part>::validate is not called.
+template <class S, class Part>
+Fields fields_of(Part S::*part, Fields fields) {
+  for (Field& field : fields) field.offset += offset_of(part);
+  return fields;
+}
+Fields joined(std::initializer_list<Fields> lists);
+
+base::Result<> read_object(std::span<const Field> fields, const bj::value& v, const Path& path, UnknownKeys unknown,
+                           void* out);
+void write_object(std::span<const Field> fields, std::string& out, const void* value);
+bj::object object_schema(std::span<const Field> fields, const void* defaults);
 
 // What Boost.JSON writes, straight into `out`.
 inline void append_json(std::string& out, const bj::value& value) {
@@ -254,7 +280,7 @@ struct Codec<double> {
     if (!std::isfinite(d) || d < b.min || d > b.max) {
       return field_error(path, "range", fmt::format("{} must be between {} and {}", path, b.min, b.max));
     }
-    return d;
+    return d + 0.0;  // -0 and 0 are one number: what is hashed must not tell them apart
   }
   static void write(std::string& out, double v) { append_json(out, bj::value(v)); }
   static bj::object schema(const Bounds& b) {
@@ -394,54 +420,6 @@ struct Codec<Details> {
   static bj::object schema(const Bounds&) { return {{"type", "object"}}; }
 };
 
-template <class T>
-bool is_absent(const T&) {
-  return false;
-}
-template <class T>
-bool is_absent(const std::optional<T>& v) {
-  return !v.has_value();
-}
-inline bool is_absent(const Details& v) { return v.empty(); }
-
-// What the machinery does with a member of any type. One for each type of member, however many members have it.
-struct ValueCodec {
-  base::Result<> (*read)(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown, void* out);
-  void (*write)(std::string& out, const void* value);
-  bool (*absent)(const void* value);
-  bj::object (*schema)(const Bounds& b);
-  bool is_object;  // has a table of its own
-};
-template <class M>
-inline constexpr ValueCodec kValueCodec{
-    .read = [](const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown,
-               void* out) -> base::Result<> {
-      auto value = Codec<M>::read(v, path, b, unknown);
-      if (!value) return base::fail(std::move(value).error());
-      *static_cast<M*>(out) = std::move(*value);
-      return {};
-    },
-    .write = [](std::string& out, const void* value) { Codec<M>::write(out, *static_cast<const M*>(value)); },
-    .absent = [](const void* value) { return is_absent(*static_cast<const M*>(value)); },
-    .schema = [](const Bounds& b) { return Codec<M>::schema(b); },
-    .is_object = HasTable<M>,
-};
-
-// A field of a table without the types of struct and member, so that what reads, writes and describes objects is compiled once.
-struct ObjectField {
-  std::string_view name;
-  Need need;
-  std::string_view doc;
-  Bounds bounds;
-  std::size_t offset;  // of the member, in bytes from the struct's begin
-  const ValueCodec* codec;
-};
-
-base::Result<> read_object(std::span<const ObjectField> fields, const bj::value& v, const Path& path,
-                           UnknownKeys unknown, void* out);
-void write_object(std::span<const ObjectField> fields, std::string& out, const void* value);
-bj::object object_schema(std::span<const ObjectField> fields, const void* defaults);
-
 template <HasTable T>
 struct Codec<T> {
   static base::Result<T> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys unknown) {
@@ -457,24 +435,9 @@ struct Codec<T> {
   }
 
  private:
-  static std::span<const ObjectField> fields() {
-    static const auto list = [] {
-      const T probe{};
-      return std::apply(
-          [&](const auto&... field) { return std::array<ObjectField, sizeof...(field)>{erase(field, probe)...}; },
-          Table<T>::fields);
-    }();
+  static const Fields& fields() {
+    static const Fields list = Table<T>::fields();
     return list;
-  }
-  template <class F>
-  static ObjectField erase(const F& field, const T& probe) {
-    const auto* member = reinterpret_cast<const std::byte*>(&field.get(probe));
-    return {.name = field.name,
-            .need = field.need,
-            .doc = field.doc,
-            .bounds = field.bounds,
-            .offset = static_cast<std::size_t>(member - reinterpret_cast<const std::byte*>(&probe)),
-            .codec = &kValueCodec<typename F::Value>};
   }
 };
 

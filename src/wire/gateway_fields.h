@@ -1,7 +1,5 @@
 #pragma once
 // Codecs of gateway.h, and tables made of others. Included only by the .cpp files of this directory.
-#include <utility>
-
 #include "wire/field.h"
 #include "wire/gateway.h"
 #include "wire/json_text_fields.h"
@@ -59,27 +57,14 @@ struct Codec<TextOrList> {
   static bj::object schema(const Bounds&) { return {{"type", bj::array{"string", "array"}}}; }
 };
 
-template <class Fields>
-constexpr bool has_field(const Fields& fields, std::string_view name) {
-  return std::apply([&](const auto&... field) { return (... || (field.name == name)); }, fields);
+inline bool has_field(std::span<const Field> fields, std::string_view name) {
+  return std::ranges::find(fields, name, &Field::name) != fields.end();
 }
-
-template <const auto& fields, class LeavesOut, std::size_t index>
-constexpr auto field_unless_left_out() {
-  constexpr auto field = std::get<index>(fields);
-  if constexpr (LeavesOut{}(field.name)) {
-    return std::tuple{};
-  } else {
-    return std::tuple{field};
-  }
-}
-// The fields but those of whose names LeavesOut is true.
-template <const auto& fields, class LeavesOut>
-constexpr auto fields_without() {
-  return []<std::size_t... index>(std::index_sequence<index...>) {
-    return std::tuple_cat(field_unless_left_out<fields, LeavesOut, index>()...);
-  }
-  (std::make_index_sequence<std::tuple_size_v<std::remove_cvref_t<decltype(fields)>>>());
+// The fields but those of whose names `left_out` is true.
+template <class LeftOut>
+Fields fields_without(Fields fields, LeftOut left_out) {
+  std::erase_if(fields, [&](const Field& field) { return left_out(field.name); });
+  return fields;
 }
 
 }  // namespace llorch::wire

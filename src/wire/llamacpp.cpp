@@ -13,27 +13,33 @@ constexpr Bounds kModelBytes{1, 512};
 template <>
 struct Table<TokenizeRequest> {
   using S = TokenizeRequest;
-  static constexpr auto fields = std::tuple{
-      optional("model", &S::model, kModel, kModelBytes), required("content", &S::content, "The text.", {0, 4 << 20}),
-      optional("add_special", &S::add_special, "Tokens around the text, where the model wants them."),
-      optional("parse_special", &S::parse_special, "Spelled control tokens are tokens."),
-      optional("with_pieces", &S::with_pieces, "The text of each token as well.")};
+  static Fields fields() {
+    return {optional("model", &S::model, kModel, kModelBytes),
+            required("content", &S::content, "The text.", {0, 4 << 20}),
+            optional("add_special", &S::add_special, "Tokens around the text, where the model wants them."),
+            optional("parse_special", &S::parse_special, "Spelled control tokens are tokens."),
+            optional("with_pieces", &S::with_pieces, "The text of each token as well.")};
+  }
 };
 template <>
 struct Table<DetokenizeRequest> {
   using S = DetokenizeRequest;
-  static constexpr auto fields = std::tuple{optional("model", &S::model, kModel, kModelBytes),
-                                            required("tokens", &S::tokens, "Ids of its vocabulary.", {0, 1 << 20})};
+  static Fields fields() {
+    return {optional("model", &S::model, kModel, kModelBytes),
+            required("tokens", &S::tokens, "Ids of its vocabulary.", {0, 1 << 20})};
+  }
 };
 template <>
 struct Table<ApplyTemplateRequest> {
   using S = ApplyTemplateRequest;
-  static constexpr auto fields = std::tuple{
-      optional("model", &S::model, kModel, kModelBytes),
-      required("messages", &S::messages, "Conversation, for the model's chat template.", {0, 4 << 20}),
-      optional("tools", &S::tools, "Functions the model may call.", {0, 4 << 20}),
-      optional("chat_template_kwargs", &S::chat_template_kwargs, "More variables for the template.", {0, 1 << 16}),
-      optional("add_generation_prompt", &S::add_generation_prompt, "Whether an answer begins at the end.")};
+  static Fields fields() {
+    return {
+        optional("model", &S::model, kModel, kModelBytes),
+        required("messages", &S::messages, "Conversation, for the model's chat template.", {0, 4 << 20}),
+        optional("tools", &S::tools, "Functions the model may call.", {0, 4 << 20}),
+        optional("chat_template_kwargs", &S::chat_template_kwargs, "More variables for the template.", {0, 1 << 16}),
+        optional("add_generation_prompt", &S::add_generation_prompt, "Whether an answer begins at the end.")};
+  }
 };
 
 template <>
@@ -58,12 +64,13 @@ struct Codec<RerankDocument> {
 template <>
 struct Table<RerankRequest> {
   using S = RerankRequest;
-  static constexpr auto fields =
-      std::tuple{optional("model", &S::model, kModel, kModelBytes),
-                 required("query", &S::query, "What the documents are judged by.", {1, 4 << 20}),
-                 required("documents", &S::documents, "Texts, or objects with a text.", {1, kEmbeddingInputsMax}),
-                 optional("top_n", &S::top_n, "Results at most, the best ones. Omitted: all.", {1, 1 << 20}),
-                 optional("return_documents", &S::return_documents, "Each result holds its document.")};
+  static Fields fields() {
+    return {optional("model", &S::model, kModel, kModelBytes),
+            required("query", &S::query, "What the documents are judged by.", {1, 4 << 20}),
+            required("documents", &S::documents, "Texts, or objects with a text.", {1, kEmbeddingInputsMax}),
+            optional("top_n", &S::top_n, "Results at most, the best ones. Omitted: all.", {1, 1 << 20}),
+            optional("return_documents", &S::return_documents, "Each result holds its document.")};
+  }
 };
 
 }  // namespace llorch::wire

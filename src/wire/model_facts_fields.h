@@ -9,12 +9,13 @@ namespace llorch::wire {
 template <>
 struct Table<ModelImages> {
   using S = ModelImages;
-  static constexpr auto fields = std::tuple{
-      required("image_token", &S::image_token, "Id that stands for an image in a rendered prompt.", {0}),
-      required("pixels_per_side", &S::pixels_per_side, "Of the square that becomes one token.", {1, 1 << 20}),
-      required("pixels_min", &S::pixels_min, "Of an image, after resizing.", {0}),
-      required("pixels_max", &S::pixels_max, "Of an image, after resizing.", {1}),
-      required("tokens_max", &S::tokens_max, "Of all images of one request.", {1})};
+  static Fields fields() {
+    return {required("image_token", &S::image_token, "Id that stands for an image in a rendered prompt.", {0}),
+            required("pixels_per_side", &S::pixels_per_side, "Of the square that becomes one token.", {1, 1 << 20}),
+            required("pixels_min", &S::pixels_min, "Of an image, after resizing.", {0}),
+            required("pixels_max", &S::pixels_max, "Of an image, after resizing.", {1}),
+            required("tokens_max", &S::tokens_max, "Of all images of one request.", {1})};
+  }
 };
 template <>
 struct EnumNames<PromptForm> {
@@ -24,27 +25,28 @@ struct EnumNames<PromptForm> {
 template <>
 struct Table<ModelFacts> {
   using S = ModelFacts;
-  static constexpr auto fields =
-      std::tuple{required("model_ref", &S::model_ref),
-                 required("digest", &S::digest),
-                 optional("architecture", &S::architecture),
-                 optional("quant_kind", &S::quant_kind),
-                 required("size_bytes", &S::size_bytes),
-                 optional("vocab_size", &S::vocab_size),
-                 required("context_length", &S::context_length),
-                 optional("slots", &S::slots),
-                 required("memory_bytes", &S::memory_bytes, "Of a worker, on each of its devices."),
-                 optional("devices", &S::devices, "That share the model in one worker.", {1, kMaskDevicesMax}),
-                 optional("images", &S::images, "Omitted: takes no images."),
-                 optional("embedding_dimensions", &S::embedding_dimensions,
-                          "Elements of a vector. Omitted: the model makes none.", {1}),
-                 optional("takes", &S::takes, "Token ids, or text that only its engine can count."),
-                 optional("replayable", &S::replayable,
-                          "A run can be repeated bit by bit. false: a job lost after its first token ends."),
-                 optional("device", &S::device, "A worker runs there and nowhere else. Omitted: wherever it fits."),
-                 optional("parameters", &S::parameters,
-                          "Fields of sampling that its engine knows. Omitted: all of them.", {0, 64}),
-                 optional("reranks", &S::reranks, "Whether it judges documents by a query. Omitted: it does not.")};
+  static Fields fields() {
+    return {required("model_ref", &S::model_ref),
+            required("digest", &S::digest),
+            optional("architecture", &S::architecture),
+            optional("quant_kind", &S::quant_kind),
+            required("size_bytes", &S::size_bytes),
+            optional("vocab_size", &S::vocab_size),
+            required("context_length", &S::context_length),
+            optional("slots", &S::slots),
+            required("memory_bytes", &S::memory_bytes, "Of a worker, on each of its devices."),
+            optional("devices", &S::devices, "That share the model in one worker.", {1, kMaskDevicesMax}),
+            optional("images", &S::images, "Omitted: takes no images."),
+            optional("embedding_dimensions", &S::embedding_dimensions,
+                     "Elements of a vector. Omitted: the model makes none.", {1}),
+            optional("takes", &S::takes, "Token ids, or text that only its engine can count."),
+            optional("replayable", &S::replayable,
+                     "A run can be repeated bit by bit. false: a job lost after its first token ends."),
+            optional("device", &S::device, "A worker runs there and nowhere else. Omitted: wherever it fits."),
+            optional("parameters", &S::parameters, "Fields of sampling that its engine knows. Omitted: all of them.",
+                     {0, 64}),
+            optional("reranks", &S::reranks, "Whether it judges documents by a query. Omitted: it does not.")};
+  }
 };
 
 }  // namespace llorch::wire

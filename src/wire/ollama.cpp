@@ -69,23 +69,26 @@ template <>
 struct Table<OllamaOptions> {
   using S = OllamaOptions;
   static constexpr double kAny = 9e15;
-  static constexpr auto fields = std::tuple{
-      optional("seed", &S::seed, "Below 0: one is drawn."),
-      optional("num_predict", &S::num_predict, "0 and below: what the context has room for.", {-kAny, 1'000'000}),
-      optional("temperature", &S::temperature, "0 is greedy.", {0, 2}),
-      optional("top_k", &S::top_k, "Most likely tokens kept; 0 is off.", {0, 10'000'000}),
-      optional("top_p", &S::top_p, "Smallest set of tokens with this probability mass; 1 is off.", {0, 1}),
-      optional("min_p", &S::min_p, "Least probability relative to the likeliest token; 0 is off.", {0, 1}),
-      optional("typical_p", &S::typical_p, "Mass of the tokens nearest to the entropy that is kept; 1 is off.", {0, 1}),
-      optional("repeat_penalty", &S::repeat_penalty, "repetition_penalty of /v2; 1 is off.", {0, 2}),
-      optional("repeat_last_n", &S::repeat_last_n,
-               "Newest tokens the penalties look at; 0: no penalties, -1: all of them.", {-1, 10'000'000}),
-      optional("presence_penalty", &S::presence_penalty, "Subtracted once from seen tokens.", {-2, 2}),
-      optional("frequency_penalty", &S::frequency_penalty, "Subtracted per occurrence of a token.", {-2, 2}),
-      optional("mirostat", &S::mirostat, "1 or 2: this version of mirostat instead of the cuts; 0 is off.", {0, 2}),
-      optional("mirostat_tau", &S::mirostat_tau, "Surprise mirostat aims at, in bits per token.", {0, 20}),
-      optional("mirostat_eta", &S::mirostat_eta, "How fast mirostat corrects itself.", {0, 1}),
-      optional("stop", &S::stop, "Texts that end the output; they are not part of it.", {0, kStopTextsMax})};
+  static Fields fields() {
+    return {
+        optional("seed", &S::seed, "Below 0: one is drawn."),
+        optional("num_predict", &S::num_predict, "0 and below: what the context has room for.", {-kAny, 1'000'000}),
+        optional("temperature", &S::temperature, "0 is greedy.", {0, 2}),
+        optional("top_k", &S::top_k, "Most likely tokens kept; 0 is off.", {0, 10'000'000}),
+        optional("top_p", &S::top_p, "Smallest set of tokens with this probability mass; 1 is off.", {0, 1}),
+        optional("min_p", &S::min_p, "Least probability relative to the likeliest token; 0 is off.", {0, 1}),
+        optional("typical_p", &S::typical_p, "Mass of the tokens nearest to the entropy that is kept; 1 is off.",
+                 {0, 1}),
+        optional("repeat_penalty", &S::repeat_penalty, "repetition_penalty of /v2; 1 is off.", {0, 2}),
+        optional("repeat_last_n", &S::repeat_last_n,
+                 "Newest tokens the penalties look at; 0: no penalties, -1: all of them.", {-1, 10'000'000}),
+        optional("presence_penalty", &S::presence_penalty, "Subtracted once from seen tokens.", {-2, 2}),
+        optional("frequency_penalty", &S::frequency_penalty, "Subtracted per occurrence of a token.", {-2, 2}),
+        optional("mirostat", &S::mirostat, "1 or 2: this version of mirostat instead of the cuts; 0 is off.", {0, 2}),
+        optional("mirostat_tau", &S::mirostat_tau, "Surprise mirostat aims at, in bits per token.", {0, 20}),
+        optional("mirostat_eta", &S::mirostat_eta, "How fast mirostat corrects itself.", {0, 1}),
+        optional("stop", &S::stop, "Texts that end the output; they are not part of it.", {0, kStopTextsMax})};
+  }
 };
 
 // null is left out, as everywhere, also of the options that have a value of their own then.
@@ -110,64 +113,72 @@ struct Codec<std::optional<OllamaOptions>> {
 template <>
 struct Table<OllamaRequest> {
   using S = OllamaRequest;
-  static constexpr auto fields =
-      std::tuple{required("model", &S::model, "As in /v2/tasks, with or without the tag latest.", {1, 512}),
-                 optional("stream", &S::stream, "Lines as they come. Omitted: true."),
-                 optional("format", &S::format, "What the output must look like.", {0, 1 << 20}),
-                 optional("options", &S::options, "How tokens are chosen; unknown ones are ignored."),
-                 optional("think", &S::think, "For the chat template: enable_thinking and reasoning_effort."),
-                 optional("logprobs", &S::logprobs, "Every token comes with its log-probability."),
-                 optional("top_logprobs", &S::top_logprobs,
-                          "With logprobs: how many of the likeliest tokens are listed.", {0, 20})};
+  static Fields fields() {
+    return {required("model", &S::model, "As in /v2/tasks, with or without the tag latest.", {1, 512}),
+            optional("stream", &S::stream, "Lines as they come. Omitted: true."),
+            optional("format", &S::format, "What the output must look like.", {0, 1 << 20}),
+            optional("options", &S::options, "How tokens are chosen; unknown ones are ignored."),
+            optional("think", &S::think, "For the chat template: enable_thinking and reasoning_effort."),
+            optional("logprobs", &S::logprobs, "Every token comes with its log-probability."),
+            optional("top_logprobs", &S::top_logprobs, "With logprobs: how many of the likeliest tokens are listed.",
+                     {0, 20})};
+  }
 };
 template <>
 struct Table<OllamaChatRequest> {
   using S = OllamaChatRequest;
-  static constexpr auto own = std::tuple{
-      optional("messages", &S::messages, "Conversation to continue. None: the model is looked for.", {0, 4 << 20}),
-      optional("tools", &S::tools, "Functions the model may call.", {0, 4 << 20})};
-  static constexpr auto fields = std::tuple_cat(fields_of(&S::common, Table<OllamaRequest>::fields), own);
+  static Fields own() {
+    return {
+        optional("messages", &S::messages, "Conversation to continue. None: the model is looked for.", {0, 4 << 20}),
+        optional("tools", &S::tools, "Functions the model may call.", {0, 4 << 20})};
+  }
+  static Fields fields() { return joined({fields_of(&S::common, Table<OllamaRequest>::fields()), own()}); }
 };
 template <>
 struct Table<OllamaGenerateRequest> {
   using S = OllamaGenerateRequest;
-  static constexpr auto own =
-      std::tuple{optional("prompt", &S::prompt,
-                          "What a user says, or a text to continue. None: the model is looked for.", {0, 4 << 20}),
-                 optional("system", &S::system, "A system message before it.", {0, 4 << 20}),
-                 optional("raw", &S::raw, "The prompt as it stands, without the chat template."),
-                 optional("images", &S::images, "Images of the prompt: files as base64.", {0, 64}),
-                 optional("suffix", &S::suffix, "Refused unless empty."),
-                 optional("template", &S::template_text, "Refused unless empty."),
-                 optional("context", &S::context, "Refused unless empty: nothing is kept.", {0, 1 << 20})};
-  static constexpr auto fields = std::tuple_cat(fields_of(&S::common, Table<OllamaRequest>::fields), own);
+  static Fields own() {
+    return {optional("prompt", &S::prompt, "What a user says, or a text to continue. None: the model is looked for.",
+                     {0, 4 << 20}),
+            optional("system", &S::system, "A system message before it.", {0, 4 << 20}),
+            optional("raw", &S::raw, "The prompt as it stands, without the chat template."),
+            optional("images", &S::images, "Images of the prompt: files as base64.", {0, 64}),
+            optional("suffix", &S::suffix, "Refused unless empty."),
+            optional("template", &S::template_text, "Refused unless empty."),
+            optional("context", &S::context, "Refused unless empty: nothing is kept.", {0, 1 << 20})};
+  }
+  static Fields fields() { return joined({fields_of(&S::common, Table<OllamaRequest>::fields()), own()}); }
 };
 template <>
 struct Table<OllamaEmbedRequest> {
   using S = OllamaEmbedRequest;
-  static constexpr auto fields = std::tuple{
-      required("model", &S::model, "As in a chat.", {1, 512}),
-      optional("input", &S::input, "A text, or a list of texts. None: the model is looked for.", {1, 4 << 20}),
-      optional("truncate", &S::truncate,
-               "True: an input longer than the context is cut; false: it is refused. Omitted: true."),
-      optional("dimensions", &S::dimensions, "Of each vector, from the first on. Omitted: the model's.", {1, 1 << 20})};
+  static Fields fields() {
+    return {required("model", &S::model, "As in a chat.", {1, 512}),
+            optional("input", &S::input, "A text, or a list of texts. None: the model is looked for.", {1, 4 << 20}),
+            optional("truncate", &S::truncate,
+                     "True: an input longer than the context is cut; false: it is refused. Omitted: true."),
+            optional("dimensions", &S::dimensions, "Of each vector, from the first on. Omitted: the model's.",
+                     {1, 1 << 20})};
+  }
 };
 template <>
 struct Table<OllamaEmbeddingsRequest> {
   using S = OllamaEmbeddingsRequest;
-  static constexpr auto fields =
-      std::tuple{required("model", &S::model, "As in a chat.", {1, 512}),
-                 optional("prompt", &S::prompt, "A text. None: the model is looked for.", {0, 4 << 20})};
+  static Fields fields() {
+    return {required("model", &S::model, "As in a chat.", {1, 512}),
+            optional("prompt", &S::prompt, "A text. None: the model is looked for.", {0, 4 << 20})};
+  }
 };
 template <>
 struct Table<OllamaPullRequest> {
   using S = OllamaPullRequest;
-  static constexpr auto fields =
-      std::tuple{optional("model", &S::model,
-                          "The name of a known model, or a reference as of POST /v2/catalog/models.", {1, 4096}),
-                 optional("name", &S::name, "Older spelling.", {1, 4096}),
-                 optional("stream", &S::stream, "Lines that say how far it is. Omitted: true."),
-                 optional("insecure", &S::insecure, "Refused unless false: models.pull says whom a pool trusts.")};
+  static Fields fields() {
+    return {optional("model", &S::model, "The name of a known model, or a reference as of POST /v2/catalog/models.",
+                     {1, 4096}),
+            optional("name", &S::name, "Older spelling.", {1, 4096}),
+            optional("stream", &S::stream, "Lines that say how far it is. Omitted: true."),
+            optional("insecure", &S::insecure, "Refused unless false: models.pull says whom a pool trusts.")};
+  }
 
   static base::Result<> validate(const S& r) {
     if (!r.model && !r.name) return field_error("model", "missing", "model is required");
@@ -179,8 +190,10 @@ struct Table<OllamaPullRequest> {
 template <>
 struct Table<OllamaShowRequest> {
   using S = OllamaShowRequest;
-  static constexpr auto fields = std::tuple{optional("model", &S::model, "As in a chat.", {0, 512}),
-                                            optional("name", &S::name, "Older spelling.", {0, 512})};
+  static Fields fields() {
+    return {optional("model", &S::model, "As in a chat.", {0, 512}),
+            optional("name", &S::name, "Older spelling.", {0, 512})};
+  }
 
   static base::Result<> validate(const S& r) {
     if (!r.model.value_or("").empty() || !r.name.value_or("").empty()) return {};

@@ -83,17 +83,20 @@ struct Codec<Prompts> {
 template <>
 struct Table<NamedJsonSchema> {
   using S = NamedJsonSchema;
-  static constexpr auto fields =
-      std::tuple{required("name", &S::name, "For the client's own use.", {1, 64}),
-                 optional("description", &S::description, "For the client's own use.", {0, 1 << 16}),
-                 optional("schema", &S::schema, "What the output follows. Omitted: any object.", {0, 1 << 20}),
-                 optional("strict", &S::strict, "The output follows the schema either way.")};
+  static Fields fields() {
+    return {required("name", &S::name, "For the client's own use.", {1, 64}),
+            optional("description", &S::description, "For the client's own use.", {0, 1 << 16}),
+            optional("schema", &S::schema, "What the output follows. Omitted: any object.", {0, 1 << 20}),
+            optional("strict", &S::strict, "The output follows the schema either way.")};
+  }
 };
 template <>
 struct Table<ResponseFormat> {
   using S = ResponseFormat;
-  static constexpr auto fields = std::tuple{required("type", &S::type, "What the output is."),
-                                            optional("json_schema", &S::json_schema, "Exactly with type json_schema.")};
+  static Fields fields() {
+    return {required("type", &S::type, "What the output is."),
+            optional("json_schema", &S::json_schema, "Exactly with type json_schema.")};
+  }
 
   static base::Result<> validate(const S& f) {
     if (f.json_schema.has_value() == (f.type == ResponseFormatType::kJsonSchema)) return {};
@@ -103,9 +106,10 @@ struct Table<ResponseFormat> {
 template <>
 struct Table<StreamOptions> {
   using S = StreamOptions;
-  static constexpr auto fields =
-      std::tuple{optional("include_usage", &S::include_usage, "A last chunk counts the tokens."),
-                 optional("include_obfuscation", &S::include_obfuscation, "Changes nothing: no padding is sent.")};
+  static Fields fields() {
+    return {optional("include_usage", &S::include_usage, "A last chunk counts the tokens."),
+            optional("include_obfuscation", &S::include_obfuscation, "Changes nothing: no padding is sent.")};
+  }
 };
 
 // {"type":"function","function":{"name":...}}
@@ -118,12 +122,12 @@ struct FunctionChoice {
 };
 template <>
 struct Table<NamedFunction> {
-  static constexpr auto fields = std::tuple{required("name", &NamedFunction::name, "", {1, 64})};
+  static Fields fields() { return {required("name", &NamedFunction::name, "", {1, 64})}; }
 };
 template <>
 struct Table<FunctionChoice> {
   using S = FunctionChoice;
-  static constexpr auto fields = std::tuple{required("type", &S::type), required("function", &S::function)};
+  static Fields fields() { return {required("type", &S::type), required("function", &S::function)}; }
 
   static base::Result<> validate(const S& c) {
     if (c.type == "function") return {};
@@ -159,7 +163,7 @@ struct FlatFunctionChoice {
 template <>
 struct Table<FlatFunctionChoice> {
   using S = FlatFunctionChoice;
-  static constexpr auto fields = std::tuple{required("type", &S::type), required("name", &S::name, "", {1, 64})};
+  static Fields fields() { return {required("type", &S::type), required("name", &S::name, "", {1, 64})}; }
 
   static base::Result<> validate(const S& c) {
     if (c.type == "function") return {};
@@ -186,78 +190,86 @@ struct Codec<ResponseToolChoice> {
 template <>
 struct Table<OpenAiRequest> {
   using S = OpenAiRequest;
-  static constexpr auto fields = std::tuple{
-      required("model", &S::model, "As in /v2/tasks: an alias, file:/absolute/path or hf:org/repo.", {1, 512}),
-      optional("stream", &S::stream, "Send the output as it comes. Omitted: false."),
-      optional("stream_options", &S::stream_options, "With stream only."),
-      optional("temperature", &S::temperature, "0 is greedy. Omitted: 1.", {0, 2}),
-      optional("top_p", &S::top_p, "Smallest set of tokens with this probability mass; 1 is off.", {0, 1}),
-      optional("frequency_penalty", &S::frequency_penalty, "Subtracted per occurrence of a token.", {-2, 2}),
-      optional("presence_penalty", &S::presence_penalty, "Subtracted once from seen tokens.", {-2, 2}),
-      optional("logit_bias", &S::logit_bias, "Token id to what is added to its logit.", {0, 1024}),
-      optional("stop", &S::stop, "Texts that end the output; they are not part of it.", {0, kStopTextsMax}),
-      optional("seed", &S::seed, "Omitted: one is chosen; the receipt has it."),
-      optional("n", &S::n, "Choices, each a job with a seed of its own; of a response 1. Omitted: 1.",
-               {1, kChoicesMax})};
+  static Fields fields() {
+    return {required("model", &S::model, "As in /v2/tasks: an alias, file:/absolute/path or hf:org/repo.", {1, 512}),
+            optional("stream", &S::stream, "Send the output as it comes. Omitted: false."),
+            optional("stream_options", &S::stream_options, "With stream only."),
+            optional("temperature", &S::temperature, "0 is greedy. Omitted: 1.", {0, 2}),
+            optional("top_p", &S::top_p, "Smallest set of tokens with this probability mass; 1 is off.", {0, 1}),
+            optional("frequency_penalty", &S::frequency_penalty, "Subtracted per occurrence of a token.", {-2, 2}),
+            optional("presence_penalty", &S::presence_penalty, "Subtracted once from seen tokens.", {-2, 2}),
+            optional("logit_bias", &S::logit_bias, "Token id to what is added to its logit.", {0, 1024}),
+            optional("stop", &S::stop, "Texts that end the output; they are not part of it.", {0, kStopTextsMax}),
+            optional("seed", &S::seed, "Omitted: one is chosen; the receipt has it."),
+            optional("n", &S::n, "Choices, each a job with a seed of its own; of a response 1. Omitted: 1.",
+                     {1, kChoicesMax})};
+  }
 };
 
 // The sampling fields that the API does not have; what it spells itself stands elsewhere.
-struct IsOwnSamplingField {
-  constexpr bool operator()(std::string_view name) const {
-    return has_field(Table<OpenAiRequest>::fields, name) || name == "logprobs" || name == "top_logprobs";
-  }
-};
-constexpr auto kExtensionFields = fields_without<Table<SamplingRequest>::fields, IsOwnSamplingField>();
+Fields extension_fields() {
+  return fields_without(Table<SamplingRequest>::fields(),
+                        [own = Table<OpenAiRequest>::fields()](std::string_view name) {
+                          return has_field(own, name) || name == "logprobs" || name == "top_logprobs";
+                        });
+}
 
 template <>
 struct Table<ChatCompletionRequest> {
   using S = ChatCompletionRequest;
   static constexpr std::string_view kChangesNothing = "Accepted; changes nothing.";
   static constexpr std::string_view kUnsupported = "Refused.";
-  static constexpr auto own = std::tuple{
-      required("messages", &S::messages, "Conversation to continue, for the model's chat template.", {0, 4 << 20}),
-      optional("max_completion_tokens", &S::max_completion_tokens,
-               "Tokens to generate at most. Omitted: what the context has room for.", {1, 1'000'000}),
-      optional("max_tokens", &S::max_tokens, "Older spelling of max_completion_tokens.", {1, 1'000'000}),
-      optional("logprobs", &S::logprobs, "Every token comes with its log-probability."),
-      optional("top_logprobs", &S::top_logprobs, "With logprobs: how many of the likeliest tokens are listed.",
-               {0, 20}),
-      optional("response_format", &S::response_format, "What the output must look like."),
-      optional("tools", &S::tools, "Functions the model may call.", {0, 4 << 20}),
-      optional("tool_choice", &S::tool_choice, "Whether the model may, must or must not call one, and which."),
-      optional("parallel_tool_calls", &S::parallel_tool_calls, "Whether the model may make several calls at once."),
-      optional("reasoning_effort", &S::reasoning_effort, "For the chat template; none also is enable_thinking false."),
-      optional("service_tier", &S::service_tier, "flex is priority batch of /v2/tasks, everything else interactive."),
-      optional("modalities", &S::modalities, "Only [\"text\"].", {0, 8}),
-      optional("documents", &S::documents, "Texts the model may quote, for the chat template.", {0, 4 << 20}),
-      optional("chat_template_kwargs", &S::chat_template_kwargs, "More variables for the chat template.", {0, 1 << 16}),
-      optional("metadata", &S::metadata, kChangesNothing),
-      optional("prediction", &S::prediction, kChangesNothing),
-      optional("prompt_cache_key", &S::prompt_cache_key, kChangesNothing),
-      optional("prompt_cache_options", &S::prompt_cache_options, kChangesNothing),
-      optional("prompt_cache_retention", &S::prompt_cache_retention, kChangesNothing),
-      optional("safety_identifier", &S::safety_identifier, kChangesNothing),
-      optional("store", &S::store, "Accepted; prompts and outputs are never kept."),
-      optional("user", &S::user, kChangesNothing),
-      optional("verbosity", &S::verbosity, kChangesNothing),
-      optional("audio", &S::audio, kUnsupported),
-      optional("function_call", &S::function_call, kUnsupported),
-      optional("functions", &S::functions, kUnsupported),
-      optional("moderation", &S::moderation, kUnsupported),
-      optional("web_search_options", &S::web_search_options, kUnsupported)};
-  static constexpr auto fields = std::tuple_cat(fields_of(&S::common, Table<OpenAiRequest>::fields), own,
-                                                fields_of(&S::extensions, kExtensionFields));
+  static Fields own() {
+    return {
+        required("messages", &S::messages, "Conversation to continue, for the model's chat template.", {0, 4 << 20}),
+        optional("max_completion_tokens", &S::max_completion_tokens,
+                 "Tokens to generate at most. Omitted: what the context has room for.", {1, 1'000'000}),
+        optional("max_tokens", &S::max_tokens, "Older spelling of max_completion_tokens.", {1, 1'000'000}),
+        optional("logprobs", &S::logprobs, "Every token comes with its log-probability."),
+        optional("top_logprobs", &S::top_logprobs, "With logprobs: how many of the likeliest tokens are listed.",
+                 {0, 20}),
+        optional("response_format", &S::response_format, "What the output must look like."),
+        optional("tools", &S::tools, "Functions the model may call.", {0, 4 << 20}),
+        optional("tool_choice", &S::tool_choice, "Whether the model may, must or must not call one, and which."),
+        optional("parallel_tool_calls", &S::parallel_tool_calls, "Whether the model may make several calls at once."),
+        optional("reasoning_effort", &S::reasoning_effort,
+                 "For the chat template; none also is enable_thinking false."),
+        optional("service_tier", &S::service_tier, "flex is priority batch of /v2/tasks, everything else interactive."),
+        optional("modalities", &S::modalities, "Only [\"text\"].", {0, 8}),
+        optional("documents", &S::documents, "Texts the model may quote, for the chat template.", {0, 4 << 20}),
+        optional("chat_template_kwargs", &S::chat_template_kwargs, "More variables for the chat template.",
+                 {0, 1 << 16}),
+        optional("metadata", &S::metadata, kChangesNothing),
+        optional("prediction", &S::prediction, kChangesNothing),
+        optional("prompt_cache_key", &S::prompt_cache_key, kChangesNothing),
+        optional("prompt_cache_options", &S::prompt_cache_options, kChangesNothing),
+        optional("prompt_cache_retention", &S::prompt_cache_retention, kChangesNothing),
+        optional("safety_identifier", &S::safety_identifier, kChangesNothing),
+        optional("store", &S::store, "Accepted; prompts and outputs are never kept."),
+        optional("user", &S::user, kChangesNothing),
+        optional("verbosity", &S::verbosity, kChangesNothing),
+        optional("audio", &S::audio, kUnsupported),
+        optional("function_call", &S::function_call, kUnsupported),
+        optional("functions", &S::functions, kUnsupported),
+        optional("moderation", &S::moderation, kUnsupported),
+        optional("web_search_options", &S::web_search_options, kUnsupported)};
+  }
+  static Fields fields() {
+    return joined(
+        {fields_of(&S::common, Table<OpenAiRequest>::fields()), own(), fields_of(&S::extensions, extension_fields())});
+  }
 };
 
 template <>
 struct Table<ResponseTextFormat> {
   using S = ResponseTextFormat;
-  static constexpr auto fields =
-      std::tuple{required("type", &S::type, "What the output is."),
-                 optional("name", &S::name, "For the client's own use.", {1, 64}),
-                 optional("description", &S::description, "For the client's own use.", {0, 1 << 16}),
-                 optional("schema", &S::schema, "With type json_schema: what the output follows.", {0, 1 << 20}),
-                 optional("strict", &S::strict, "The output follows the schema either way.")};
+  static Fields fields() {
+    return {required("type", &S::type, "What the output is."),
+            optional("name", &S::name, "For the client's own use.", {1, 64}),
+            optional("description", &S::description, "For the client's own use.", {0, 1 << 16}),
+            optional("schema", &S::schema, "With type json_schema: what the output follows.", {0, 1 << 20}),
+            optional("strict", &S::strict, "The output follows the schema either way.")};
+  }
 
   static base::Result<> validate(const S& f) {
     if (f.schema.has_value() == (f.type == ResponseFormatType::kJsonSchema)) return {};
@@ -267,97 +279,112 @@ struct Table<ResponseTextFormat> {
 template <>
 struct Table<ResponseText> {
   using S = ResponseText;
-  static constexpr auto fields = std::tuple{optional("format", &S::format, "What the output must look like."),
-                                            optional("verbosity", &S::verbosity, "Accepted; changes nothing.")};
+  static Fields fields() {
+    return {optional("format", &S::format, "What the output must look like."),
+            optional("verbosity", &S::verbosity, "Accepted; changes nothing.")};
+  }
 };
 template <>
 struct Table<ResponseReasoning> {
   using S = ResponseReasoning;
   static constexpr std::string_view kChangesNothing = "Accepted; changes nothing.";
-  static constexpr auto fields =
-      std::tuple{optional("effort", &S::effort, "For the chat template; none also is enable_thinking false."),
-                 optional("context", &S::context, kChangesNothing),
-                 optional("generate_summary", &S::generate_summary, kChangesNothing),
-                 optional("mode", &S::mode, kChangesNothing), optional("summary", &S::summary, kChangesNothing)};
+  static Fields fields() {
+    return {optional("effort", &S::effort, "For the chat template; none also is enable_thinking false."),
+            optional("context", &S::context, kChangesNothing),
+            optional("generate_summary", &S::generate_summary, kChangesNothing),
+            optional("mode", &S::mode, kChangesNothing), optional("summary", &S::summary, kChangesNothing)};
+  }
 };
 template <>
 struct Table<ResponsesRequest> {
   using S = ResponsesRequest;
   static constexpr std::string_view kChangesNothing = "Accepted; changes nothing.";
   static constexpr std::string_view kUnsupported = "Refused.";
-  static constexpr auto own = std::tuple{
-      required("input", &S::input, "What to answer: a text, or messages, calls and their results.", {0, 4 << 20}),
-      optional("instructions", &S::instructions, "A system message before the input.", {0, 4 << 20}),
-      optional("max_output_tokens", &S::max_output_tokens,
-               "Tokens to generate at most. Omitted: what the context has room for.", {1, 1'000'000}),
-      optional("top_logprobs", &S::top_logprobs, "How many of the likeliest tokens are listed with each.", {0, 20}),
-      optional("include", &S::include, "Known: message.output_text.logprobs. Others change nothing.", {0, 16}),
-      optional("text", &S::text, "The output's format."),
-      optional("tools", &S::tools, "Functions the model may call.", {0, 4 << 20}),
-      optional("tool_choice", &S::tool_choice, "Whether the model may, must or must not call one, and which."),
-      optional("parallel_tool_calls", &S::parallel_tool_calls, kChangesNothing),
-      optional("reasoning", &S::reasoning),
-      optional("service_tier", &S::service_tier, "flex is priority batch of /v2/tasks, everything else interactive."),
-      optional("truncation", &S::truncation, "disabled: nothing is ever truncated.", {0, 64}),
-      optional("background", &S::background, "false: the answer is in this response."),
-      optional("chat_template_kwargs", &S::chat_template_kwargs, "More variables for the chat template.", {0, 1 << 16}),
-      optional("max_tool_calls", &S::max_tool_calls, kChangesNothing),
-      optional("metadata", &S::metadata, kChangesNothing),
-      optional("prompt_cache_key", &S::prompt_cache_key, kChangesNothing),
-      optional("prompt_cache_options", &S::prompt_cache_options, kChangesNothing),
-      optional("prompt_cache_retention", &S::prompt_cache_retention, kChangesNothing),
-      optional("safety_identifier", &S::safety_identifier, kChangesNothing),
-      optional("store", &S::store, "true: the response is kept as one in the background is. Omitted: it is not."),
-      optional("previous_response_id", &S::previous_response_id,
-               "A kept response: its input and output come before this input.", {1, 256}),
-      optional("user", &S::user, kChangesNothing),
-      optional("access_programs", &S::access_programs, kUnsupported),
-      optional("context_management", &S::context_management, kUnsupported),
-      optional("conversation", &S::conversation, kUnsupported),
-      optional("image", &S::image, kUnsupported),
-      optional("moderation", &S::moderation, kUnsupported),
-      optional("prompt", &S::prompt, kUnsupported)};
-  static constexpr auto fields = std::tuple_cat(fields_of(&S::common, Table<OpenAiRequest>::fields), own,
-                                                fields_of(&S::extensions, kExtensionFields));
+  static Fields own() {
+    return {
+        required("input", &S::input, "What to answer: a text, or messages, calls and their results.", {0, 4 << 20}),
+        optional("instructions", &S::instructions, "A system message before the input.", {0, 4 << 20}),
+        optional("max_output_tokens", &S::max_output_tokens,
+                 "Tokens to generate at most. Omitted: what the context has room for.", {1, 1'000'000}),
+        optional("top_logprobs", &S::top_logprobs, "How many of the likeliest tokens are listed with each.", {0, 20}),
+        optional("include", &S::include, "Known: message.output_text.logprobs. Others change nothing.", {0, 16}),
+        optional("text", &S::text, "The output's format."),
+        optional("tools", &S::tools, "Functions the model may call.", {0, 4 << 20}),
+        optional("tool_choice", &S::tool_choice, "Whether the model may, must or must not call one, and which."),
+        optional("parallel_tool_calls", &S::parallel_tool_calls, kChangesNothing),
+        optional("reasoning", &S::reasoning),
+        optional("service_tier", &S::service_tier, "flex is priority batch of /v2/tasks, everything else interactive."),
+        optional("truncation", &S::truncation, "disabled: nothing is ever truncated.", {0, 64}),
+        optional("background", &S::background, "false: the answer is in this response."),
+        optional("chat_template_kwargs", &S::chat_template_kwargs, "More variables for the chat template.",
+                 {0, 1 << 16}),
+        optional("max_tool_calls", &S::max_tool_calls, kChangesNothing),
+        optional("metadata", &S::metadata, kChangesNothing),
+        optional("prompt_cache_key", &S::prompt_cache_key, kChangesNothing),
+        optional("prompt_cache_options", &S::prompt_cache_options, kChangesNothing),
+        optional("prompt_cache_retention", &S::prompt_cache_retention, kChangesNothing),
+        optional("safety_identifier", &S::safety_identifier, kChangesNothing),
+        optional("store", &S::store, "true: the response is kept as one in the background is. Omitted: it is not."),
+        optional("previous_response_id", &S::previous_response_id,
+                 "A kept response: its input and output come before this input.", {1, 256}),
+        optional("user", &S::user, kChangesNothing),
+        optional("access_programs", &S::access_programs, kUnsupported),
+        optional("context_management", &S::context_management, kUnsupported),
+        optional("conversation", &S::conversation, kUnsupported),
+        optional("image", &S::image, kUnsupported),
+        optional("moderation", &S::moderation, kUnsupported),
+        optional("prompt", &S::prompt, kUnsupported)};
+  }
+  static Fields fields() {
+    return joined(
+        {fields_of(&S::common, Table<OpenAiRequest>::fields()), own(), fields_of(&S::extensions, extension_fields())});
+  }
 };
 
 template <>
 struct Table<EmbeddingsRequest> {
   using S = EmbeddingsRequest;
-  static constexpr auto fields = std::tuple{
-      required("model", &S::model, "Model reference, as of POST /v2/tasks.", {1, 512}),
-      required("input", &S::input, "A text, a list of token ids, or a list of several of either.", {1, 4 << 20}),
-      optional("encoding_format", &S::encoding_format,
-               "float: numbers; base64: their f32, little-endian. Omitted: float."),
-      optional("dimensions", &S::dimensions, "Of each vector, from the first on. Omitted: the model's.", {1, 1 << 20}),
-      optional("user", &S::user, "Accepted; changes nothing.")};
+  static Fields fields() {
+    return {required("model", &S::model, "Model reference, as of POST /v2/tasks.", {1, 512}),
+            required("input", &S::input, "A text, a list of token ids, or a list of several of either.", {1, 4 << 20}),
+            optional("encoding_format", &S::encoding_format,
+                     "float: numbers; base64: their f32, little-endian. Omitted: float."),
+            optional("dimensions", &S::dimensions, "Of each vector, from the first on. Omitted: the model's.",
+                     {1, 1 << 20}),
+            optional("user", &S::user, "Accepted; changes nothing.")};
+  }
 };
 
 template <>
 struct Table<CreateBatchRequest> {
   using S = CreateBatchRequest;
-  static constexpr auto fields = std::tuple{
-      required("input_file_id", &S::input_file_id, "A file of POST /v1/files whose lines are requests.", {1, 256}),
-      required("endpoint", &S::endpoint, "The path that all of them are for.", {1, 256}),
-      required("completion_window", &S::completion_window, "24h.", {1, 16}),
-      optional("metadata", &S::metadata, "Repeated in the batch."),
-      optional("output_expires_after", &S::output_expires_after, "Accepted; changes nothing.")};
+  static Fields fields() {
+    return {
+        required("input_file_id", &S::input_file_id, "A file of POST /v1/files whose lines are requests.", {1, 256}),
+        required("endpoint", &S::endpoint, "The path that all of them are for.", {1, 256}),
+        required("completion_window", &S::completion_window, "24h.", {1, 16}),
+        optional("metadata", &S::metadata, "Repeated in the batch."),
+        optional("output_expires_after", &S::output_expires_after, "Accepted; changes nothing.")};
+  }
 };
 
 template <>
 struct Table<TextCompletionRequest> {
   using S = TextCompletionRequest;
-  static constexpr auto own =
-      std::tuple{required("prompt", &S::prompt, "Text to continue, or several.", {1, 4 << 20}),
-                 optional("max_tokens", &S::max_tokens, "Tokens to generate at most. Omitted: 16.", {1, 1'000'000}),
-                 optional("logprobs", &S::logprobs,
-                          "Every token comes with its log-probability and this many likelier ones.", {0, 5}),
-                 optional("echo", &S::echo, "The text begins with the prompt. Not with logprobs."),
-                 optional("best_of", &S::best_of, "As n; left out it is."),
-                 optional("user", &S::user, "Accepted; changes nothing."),
-                 optional("suffix", &S::suffix, "Refused.")};
-  static constexpr auto fields = std::tuple_cat(fields_of(&S::common, Table<OpenAiRequest>::fields), own,
-                                                fields_of(&S::extensions, kExtensionFields));
+  static Fields own() {
+    return {required("prompt", &S::prompt, "Text to continue, or several.", {1, 4 << 20}),
+            optional("max_tokens", &S::max_tokens, "Tokens to generate at most. Omitted: 16.", {1, 1'000'000}),
+            optional("logprobs", &S::logprobs,
+                     "Every token comes with its log-probability and this many likelier ones.", {0, 5}),
+            optional("echo", &S::echo, "The text begins with the prompt. Not with logprobs."),
+            optional("best_of", &S::best_of, "As n; left out it is."),
+            optional("user", &S::user, "Accepted; changes nothing."),
+            optional("suffix", &S::suffix, "Refused.")};
+  }
+  static Fields fields() {
+    return joined(
+        {fields_of(&S::common, Table<OpenAiRequest>::fields()), own(), fields_of(&S::extensions, extension_fields())});
+  }
 };
 
 }  // namespace llorch::wire

@@ -34,222 +34,240 @@ struct EnumNames<FailureCategory> {
 template <>
 struct Table<GpuInfo> {
   using S = GpuInfo;
-  static constexpr auto fields =
-      std::tuple{required("gpu_id", &S::gpu_id),
-                 optional("model", &S::model),
-                 optional("device_class", &S::device_class),
-                 optional("memory_architecture", &S::memory_architecture),
-                 optional("compute_capability", &S::compute_capability),
-                 required("vram_total_bytes", &S::vram_total_bytes, "", {0}),
-                 required("vram_allocated_bytes", &S::vram_allocated_bytes, "", {0}),
-                 required("vram_available_bytes", &S::vram_available_bytes, "", {0}),
-                 optional("healthy", &S::healthy),
-                 optional("fault", &S::fault, "Why it is not healthy."),
-                 optional("fault_kind", &S::fault_kind,
-                          "lost: the driver does not reach it; reset: it needs a reset; ecc: "
-                          "its memory had errors that could not be corrected; kernels: this "
-                          "build has none for it."),
-                 optional("temperature_celsius", &S::temperature_celsius),
-                 optional("utilization_percent", &S::utilization_percent),
-                 optional("power_milliwatts", &S::power_milliwatts),
-                 optional("ecc_corrected_errors", &S::ecc_corrected_errors),
-                 optional("ecc_uncorrected_errors", &S::ecc_uncorrected_errors),
-                 optional("throttle_reasons", &S::throttle_reasons, "Why its clocks are lower than they could be."),
-                 optional("foreign_processes", &S::foreign_processes, "That use it and are no workers of this pool."),
-                 optional("foreign_bytes", &S::foreign_bytes, "Of its memory that they hold."),
-                 optional("workers", &S::workers)};
+  static Fields fields() {
+    return {required("gpu_id", &S::gpu_id),
+            optional("model", &S::model),
+            optional("device_class", &S::device_class),
+            optional("memory_architecture", &S::memory_architecture),
+            optional("compute_capability", &S::compute_capability),
+            required("vram_total_bytes", &S::vram_total_bytes, "", {0}),
+            required("vram_allocated_bytes", &S::vram_allocated_bytes, "", {0}),
+            required("vram_available_bytes", &S::vram_available_bytes, "", {0}),
+            optional("healthy", &S::healthy),
+            optional("fault", &S::fault, "Why it is not healthy."),
+            optional("fault_kind", &S::fault_kind,
+                     "lost: the driver does not reach it; reset: it needs a reset; ecc: "
+                     "its memory had errors that could not be corrected; kernels: this "
+                     "build has none for it."),
+            optional("temperature_celsius", &S::temperature_celsius),
+            optional("utilization_percent", &S::utilization_percent),
+            optional("power_milliwatts", &S::power_milliwatts),
+            optional("ecc_corrected_errors", &S::ecc_corrected_errors),
+            optional("ecc_uncorrected_errors", &S::ecc_uncorrected_errors),
+            optional("throttle_reasons", &S::throttle_reasons, "Why its clocks are lower than they could be."),
+            optional("foreign_processes", &S::foreign_processes, "That use it and are no workers of this pool."),
+            optional("foreign_bytes", &S::foreign_bytes, "Of its memory that they hold."),
+            optional("workers", &S::workers)};
+  }
 };
 template <>
 struct Table<DeviceMemory> {
   using S = DeviceMemory;
-  static constexpr auto fields =
-      std::tuple{required("weights_bytes", &S::weights_bytes, "", {0}),
-                 required("cache_bytes", &S::cache_bytes, "Cache pages and other state of its slots.", {0}),
-                 required("workspace_bytes", &S::workspace_bytes, "Activations, scratch, tables.", {0})};
+  static Fields fields() {
+    return {required("weights_bytes", &S::weights_bytes, "", {0}),
+            required("cache_bytes", &S::cache_bytes, "Cache pages and other state of its slots.", {0}),
+            required("workspace_bytes", &S::workspace_bytes, "Activations, scratch, tables.", {0})};
+  }
 };
 template <>
 struct Table<WorkerInfo> {
   using S = WorkerInfo;
-  static constexpr auto fields =
-      std::tuple{required("worker_id", &S::worker_id),
-                 required("model_ref", &S::model_ref),
-                 optional("model_digest", &S::model_digest),
-                 required("gpu_id", &S::gpu_id),
-                 required("status", &S::status),
-                 optional("load_percent", &S::load_percent, "While it starts.", {0, 100}),
-                 optional("uri", &S::uri),
-                 optional("vram_bytes", &S::vram_bytes, "On all its devices.", {0}),
-                 optional("vram_bytes_by_device", &S::vram_bytes_by_device,
-                          "Of several devices, in the order of gpu_id.", {0, kMaskDevicesMax}),
-                 optional("memory_by_device", &S::memory_by_device,
-                          "What it is for on each of its devices, in the order of gpu_id; omitted: not told yet.",
-                          {0, kMaskDevicesMax}),
-                 optional("pid", &S::pid),
-                 optional("started_at", &S::started_at),
-                 optional("slots_total", &S::slots_total, "", {1}),
-                 optional("context_length", &S::context_length),
-                 optional("image_tokens_max", &S::image_tokens_max),
-                 optional("engine_build", &S::engine_build),
-                 optional("numerics", &S::numerics),
-                 optional("device_class", &S::device_class),
-                 optional("sampler", &S::sampler),
-                 optional("kv_dtype", &S::kv_dtype),
-                 optional("kv_pages_total", &S::kv_pages_total, "", {0}),
-                 optional("kv_pages_used", &S::kv_pages_used, "", {0}),
-                 optional("prefix_hit_tokens", &S::prefix_hit_tokens, "Prompt tokens found in the prefix cache.", {0}),
-                 optional("prefix_miss_tokens", &S::prefix_miss_tokens, "Prompt tokens computed.", {0})};
+  static Fields fields() {
+    return {required("worker_id", &S::worker_id),
+            required("model_ref", &S::model_ref),
+            optional("model_digest", &S::model_digest),
+            required("gpu_id", &S::gpu_id),
+            required("status", &S::status),
+            optional("load_percent", &S::load_percent, "While it starts.", {0, 100}),
+            optional("uri", &S::uri),
+            optional("vram_bytes", &S::vram_bytes, "On all its devices.", {0}),
+            optional("vram_bytes_by_device", &S::vram_bytes_by_device, "Of several devices, in the order of gpu_id.",
+                     {0, kMaskDevicesMax}),
+            optional("memory_by_device", &S::memory_by_device,
+                     "What it is for on each of its devices, in the order of gpu_id; omitted: not told yet.",
+                     {0, kMaskDevicesMax}),
+            optional("pid", &S::pid),
+            optional("started_at", &S::started_at),
+            optional("slots_total", &S::slots_total, "", {1}),
+            optional("context_length", &S::context_length),
+            optional("image_tokens_max", &S::image_tokens_max),
+            optional("engine_build", &S::engine_build),
+            optional("numerics", &S::numerics),
+            optional("device_class", &S::device_class),
+            optional("sampler", &S::sampler),
+            optional("kv_dtype", &S::kv_dtype),
+            optional("kv_pages_total", &S::kv_pages_total, "", {0}),
+            optional("kv_pages_used", &S::kv_pages_used, "", {0}),
+            optional("prefix_hit_tokens", &S::prefix_hit_tokens, "Prompt tokens found in the prefix cache.", {0}),
+            optional("prefix_miss_tokens", &S::prefix_miss_tokens, "Prompt tokens computed.", {0})};
+  }
 };
 template <>
 struct Table<WatchedModel> {
   using S = WatchedModel;
-  static constexpr auto fields =
-      std::tuple{required("model_id", &S::model_id, "", {1, 128}), required("model_ref", &S::model_ref, "", {1, 4096}),
-                 optional("stamp", &S::stamp, "Another one: the file has changed.", {0, 64})};
+  static Fields fields() {
+    return {required("model_id", &S::model_id, "", {1, 128}), required("model_ref", &S::model_ref, "", {1, 4096}),
+            optional("stamp", &S::stamp, "Another one: the file has changed.", {0, 64})};
+  }
 };
 template <>
 struct Table<StagedModel> {
   using S = StagedModel;
-  static constexpr auto fields =
-      std::tuple{required("model_ref", &S::model_ref, "", {1, 4096}), required("bytes", &S::bytes, "", {0}),
-                 required("bytes_total", &S::bytes_total, "More than bytes: it is still being read.", {0}),
-                 required("locked", &S::locked, "Without it the system may take the memory back.")};
+  static Fields fields() {
+    return {required("model_ref", &S::model_ref, "", {1, 4096}), required("bytes", &S::bytes, "", {0}),
+            required("bytes_total", &S::bytes_total, "More than bytes: it is still being read.", {0}),
+            required("locked", &S::locked, "Without it the system may take the memory back.")};
+  }
 };
 template <>
 struct Table<StageRequest> {
-  static constexpr auto fields = std::tuple{required("model_ref", &StageRequest::model_ref, "", {1, 4096})};
+  static Fields fields() { return {required("model_ref", &StageRequest::model_ref, "", {1, 4096})}; }
 };
 template <>
 struct Table<PoolState> {
   using S = PoolState;
-  static constexpr auto fields =
-      std::tuple{required("pool_id", &S::pool_id),
-                 optional("endpoint", &S::endpoint),
-                 optional("version", &S::version),
-                 required("timestamp_ms", &S::timestamp_ms),
-                 optional("uptime_seconds", &S::uptime_seconds),
-                 optional("sequence", &S::sequence, "", {0}),
-                 optional("boot_id", &S::boot_id),
-                 required("gpus", &S::gpus),
-                 required("workers", &S::workers),
-                 optional("watched_models", &S::watched_models, "In the directories that the pool watches.", {0, 1000}),
-                 optional("staged_models", &S::staged_models, "In the memory of its host.", {0, 1000}),
-                 optional("staging_bytes_max", &S::staging_bytes_max, "Host memory that staged models may take.", {0})};
+  static Fields fields() {
+    return {required("pool_id", &S::pool_id),
+            optional("endpoint", &S::endpoint),
+            optional("version", &S::version),
+            required("timestamp_ms", &S::timestamp_ms),
+            optional("uptime_seconds", &S::uptime_seconds),
+            optional("sequence", &S::sequence, "", {0}),
+            optional("boot_id", &S::boot_id),
+            required("gpus", &S::gpus),
+            required("workers", &S::workers),
+            optional("watched_models", &S::watched_models, "In the directories that the pool watches.", {0, 1000}),
+            optional("staged_models", &S::staged_models, "In the memory of its host.", {0, 1000}),
+            optional("staging_bytes_max", &S::staging_bytes_max, "Host memory that staged models may take.", {0})};
+  }
 };
 template <>
 struct Table<PoolInfo> {
   using S = PoolInfo;
-  static constexpr auto fields = std::tuple{required("pool_id", &S::pool_id),
-                                            required("status", &S::status),
-                                            required("endpoint", &S::endpoint),
-                                            optional("version", &S::version),
-                                            required("last_heartbeat_ms", &S::last_heartbeat_ms, "Milliseconds ago."),
-                                            required("gpus", &S::gpus),
-                                            required("workers", &S::workers)};
+  static Fields fields() {
+    return {required("pool_id", &S::pool_id),
+            required("status", &S::status),
+            required("endpoint", &S::endpoint),
+            optional("version", &S::version),
+            required("last_heartbeat_ms", &S::last_heartbeat_ms, "Milliseconds ago."),
+            required("gpus", &S::gpus),
+            required("workers", &S::workers)};
+  }
 };
 template <>
 struct Table<PoolList> {
-  static constexpr auto fields = std::tuple{required("pools", &PoolList::pools)};
+  static Fields fields() { return {required("pools", &PoolList::pools)}; }
 };
 template <>
 struct Table<RegisterReply> {
   using S = RegisterReply;
-  static constexpr auto fields = std::tuple{required("pool_id", &S::pool_id), required("status", &S::status),
-                                            optional("heartbeat_interval_ms", &S::heartbeat_interval_ms)};
+  static Fields fields() {
+    return {required("pool_id", &S::pool_id), required("status", &S::status),
+            optional("heartbeat_interval_ms", &S::heartbeat_interval_ms)};
+  }
 };
 template <>
 struct Table<HeartbeatReply> {
   using S = HeartbeatReply;
-  static constexpr auto fields =
-      std::tuple{required("status", &S::status), optional("next_heartbeat_ms", &S::next_heartbeat_ms)};
+  static Fields fields() {
+    return {required("status", &S::status), optional("next_heartbeat_ms", &S::next_heartbeat_ms)};
+  }
 };
 template <>
 struct Table<CacheCleared> {
   using S = CacheCleared;
-  static constexpr auto fields = std::tuple{required("cleared", &S::cleared), required("failed", &S::failed)};
+  static Fields fields() { return {required("cleared", &S::cleared), required("failed", &S::failed)}; }
 };
 template <>
 struct Table<StartWorkerRequest> {
   using S = StartWorkerRequest;
-  static constexpr auto fields =
-      std::tuple{required("worker_id", &S::worker_id, "", {1, 64}),
-                 required("model_ref", &S::model_ref, "", {1, 4096}),
-                 required("gpu_id", &S::gpu_id, "Device mask: 0, cpu; of devices that share the model 0,1.", {1, 64}),
-                 optional("context_tokens", &S::context_tokens, "", {1}),
-                 optional("slots", &S::slots, "", {1, 1024}),
-                 optional("kv_tokens", &S::kv_tokens, "", {0, 1e12}),
-                 optional("kv_dtype", &S::kv_dtype),
-                 optional("image_tokens_max", &S::image_tokens_max, "Of one request; 0: takes no images.", {0, 16384})};
+  static Fields fields() {
+    return {required("worker_id", &S::worker_id, "", {1, 64}),
+            required("model_ref", &S::model_ref, "", {1, 4096}),
+            required("gpu_id", &S::gpu_id, "Device mask: 0, cpu; of devices that share the model 0,1.", {1, 64}),
+            optional("context_tokens", &S::context_tokens, "", {1}),
+            optional("slots", &S::slots, "", {1, 1024}),
+            optional("kv_tokens", &S::kv_tokens, "", {0, 1e12}),
+            optional("kv_dtype", &S::kv_dtype),
+            optional("image_tokens_max", &S::image_tokens_max, "Of one request; 0: takes no images.", {0, 16384})};
+  }
   static base::Result<> validate(const S& r) { return check_device_mask(r.gpu_id, "gpu_id"); }
 };
 template <>
 struct Table<StartWorkerReply> {
   using S = StartWorkerReply;
-  static constexpr auto fields = std::tuple{required("worker_id", &S::worker_id), required("status", &S::status)};
+  static Fields fields() { return {required("worker_id", &S::worker_id), required("status", &S::status)}; }
 };
 template <>
 struct Table<StopWorkerRequest> {
-  static constexpr auto fields = std::tuple{required("worker_id", &StopWorkerRequest::worker_id, "", {1, 64})};
+  static Fields fields() { return {required("worker_id", &StopWorkerRequest::worker_id, "", {1, 64})}; }
 };
 template <>
 struct Table<WorkerStatusReply> {
   using S = WorkerStatusReply;
-  static constexpr auto fields = std::tuple{required("worker_id", &S::worker_id), required("status", &S::status)};
+  static Fields fields() { return {required("worker_id", &S::worker_id), required("status", &S::status)}; }
 };
 template <>
 struct Table<ReadyCallback> {
   using S = ReadyCallback;
-  static constexpr auto fields = std::tuple{
-      required("worker_id", &S::worker_id),
-      required("spawn_token", &S::spawn_token),
-      required("model_ref", &S::model_ref),
-      optional("model_digest", &S::model_digest),
-      optional("model_stamp", &S::model_stamp, "Of the files that the digest is of; omitted: the pool hashes them."),
-      required("uri", &S::uri),
-      required("vram_bytes", &S::vram_bytes, "On all its devices.", {0}),
-      optional("memory_bytes", &S::memory_bytes, "", {0}),
-      optional("vram_bytes_by_device", &S::vram_bytes_by_device, "Of several devices, by rank.", {0, kMaskDevicesMax}),
-      optional("memory_by_device", &S::memory_by_device, "What it is for on each device, by rank.",
-               {0, kMaskDevicesMax}),
-      optional("memory_architecture", &S::memory_architecture),
-      optional("worker_type", &S::worker_type),
-      optional("capabilities", &S::capabilities),
-      optional("slots_total", &S::slots_total, "", {1}),
-      optional("context_length", &S::context_length),
-      optional("image_tokens_max", &S::image_tokens_max),
-      optional("engine_build", &S::engine_build),
-      optional("numerics", &S::numerics),
-      optional("device_class", &S::device_class),
-      optional("sampler", &S::sampler),
-      optional("kv_dtype", &S::kv_dtype)};
+  static Fields fields() {
+    return {
+        required("worker_id", &S::worker_id),
+        required("spawn_token", &S::spawn_token),
+        required("model_ref", &S::model_ref),
+        optional("model_digest", &S::model_digest),
+        optional("model_stamp", &S::model_stamp, "Of the files that the digest is of; omitted: the pool hashes them."),
+        required("uri", &S::uri),
+        required("vram_bytes", &S::vram_bytes, "On all its devices.", {0}),
+        optional("memory_bytes", &S::memory_bytes, "", {0}),
+        optional("vram_bytes_by_device", &S::vram_bytes_by_device, "Of several devices, by rank.",
+                 {0, kMaskDevicesMax}),
+        optional("memory_by_device", &S::memory_by_device, "What it is for on each device, by rank.",
+                 {0, kMaskDevicesMax}),
+        optional("memory_architecture", &S::memory_architecture),
+        optional("worker_type", &S::worker_type),
+        optional("capabilities", &S::capabilities),
+        optional("slots_total", &S::slots_total, "", {1}),
+        optional("context_length", &S::context_length),
+        optional("image_tokens_max", &S::image_tokens_max),
+        optional("engine_build", &S::engine_build),
+        optional("numerics", &S::numerics),
+        optional("device_class", &S::device_class),
+        optional("sampler", &S::sampler),
+        optional("kv_dtype", &S::kv_dtype)};
+  }
 };
 template <>
 struct Table<ReadyReply> {
-  static constexpr auto fields = std::tuple{required("status", &ReadyReply::status)};
+  static Fields fields() { return {required("status", &ReadyReply::status)}; }
 };
 template <>
 struct Table<LoadProgress> {
   using S = LoadProgress;
-  static constexpr auto fields =
-      std::tuple{required("worker_id", &S::worker_id), required("spawn_token", &S::spawn_token),
-                 required("percent", &S::percent, "Of the model's bytes, in steps of 25.", {0, 100})};
+  static Fields fields() {
+    return {required("worker_id", &S::worker_id), required("spawn_token", &S::spawn_token),
+            required("percent", &S::percent, "Of the model's bytes, in steps of 25.", {0, 100})};
+  }
 };
 template <>
 struct Table<WorkerReady> {
   using S = WorkerReady;
-  static constexpr auto fields = std::tuple{required("pool_id", &S::pool_id), required("worker", &S::worker)};
+  static Fields fields() { return {required("pool_id", &S::pool_id), required("worker", &S::worker)}; }
 };
 template <>
 struct Table<WorkerFailed> {
   using S = WorkerFailed;
-  static constexpr auto fields = std::tuple{required("worker_id", &S::worker_id),
-                                            required("pool_id", &S::pool_id),
-                                            optional("gpu_id", &S::gpu_id),
-                                            required("exit_code", &S::exit_code),
-                                            optional("category", &S::category),
-                                            optional("error_code", &S::error_code),
-                                            optional("error_message", &S::error_message),
-                                            optional("vram_released_bytes", &S::vram_released_bytes),
-                                            optional("uptime_seconds", &S::uptime_seconds)};
+  static Fields fields() {
+    return {required("worker_id", &S::worker_id),
+            required("pool_id", &S::pool_id),
+            optional("gpu_id", &S::gpu_id),
+            required("exit_code", &S::exit_code),
+            optional("category", &S::category),
+            optional("error_code", &S::error_code),
+            optional("error_message", &S::error_message),
+            optional("vram_released_bytes", &S::vram_released_bytes),
+            optional("uptime_seconds", &S::uptime_seconds)};
+  }
 };
 
 }  // namespace llorch::wire

@@ -25,84 +25,100 @@ struct EnumNames<PoolOperationState> {
 template <>
 struct Table<PoolCredentialReply> {
   using S = PoolCredentialReply;
-  static constexpr auto fields =
-      std::tuple{required("pool_id", &S::pool_id),
-                 required("credential", &S::credential,
-                          "What the pool keeps in pool-managerd.credential_file. It is a secret, and told this once.")};
+  static Fields fields() {
+    return {required("pool_id", &S::pool_id),
+            required("credential", &S::credential,
+                     "What the pool keeps in pool-managerd.credential_file. It is a secret, and told this once.")};
+  }
 };
 template <>
 struct Table<DrainRequest> {
-  static constexpr auto fields = std::tuple{
-      required("deadline_ms", &DrainRequest::deadline_ms,
-               "Running jobs may go on for this long; then they go back to the queue. 0: at once.", kDeadline)};
+  static Fields fields() {
+    return {required("deadline_ms", &DrainRequest::deadline_ms,
+                     "Running jobs may go on for this long; then they go back to the queue. 0: at once.", kDeadline)};
+  }
 };
 template <>
 struct Table<ReloadRequest> {
   using S = ReloadRequest;
-  static constexpr auto fields =
-      std::tuple{required("new_model_ref", &S::new_model_ref, "Alias or file: reference.", {1, 4096}),
-                 optional("deadline_ms", &S::deadline_ms,
-                          "Running jobs may go on for this long; then they go back to the queue.", kDeadline)};
+  static Fields fields() {
+    return {required("new_model_ref", &S::new_model_ref, "Alias or file: reference.", {1, 4096}),
+            optional("deadline_ms", &S::deadline_ms,
+                     "Running jobs may go on for this long; then they go back to the queue.", kDeadline)};
+  }
 };
 template <>
 struct Table<PurgeRequest> {
   using S = PurgeRequest;
-  static constexpr auto fields =
-      std::tuple{optional("purge_engine", &S::purge_engine, "Not served: engines belong to the installation."),
-                 optional("purge_models", &S::purge_models, "Aliases, references or digests; none: every model."),
-                 optional("drain_first", &S::drain_first,
-                          "Running jobs may finish. Without it and without force a busy worker is a conflict."),
-                 optional("delete_cache_dirs", &S::delete_cache_dirs, "Not served: files on disk are left alone."),
-                 optional("force", &S::force, "Running jobs go back to the queue at once.")};
+  static Fields fields() {
+    return {optional("purge_engine", &S::purge_engine, "Not served: engines belong to the installation."),
+            optional("purge_models", &S::purge_models, "Aliases, references or digests; none: every model."),
+            optional("drain_first", &S::drain_first,
+                     "Running jobs may finish. Without it and without force a busy worker is a conflict."),
+            optional("delete_cache_dirs", &S::delete_cache_dirs, "Not served: files on disk are left alone."),
+            optional("force", &S::force, "Running jobs go back to the queue at once.")};
+  }
 };
 template <>
 struct Table<PoolControlReply> {
   using S = PoolControlReply;
-  static constexpr auto fields = std::tuple{required("pool_id", &S::pool_id), required("status", &S::status),
-                                            required("workers", &S::workers, "Workers that are stopped.")};
+  static Fields fields() {
+    return {required("pool_id", &S::pool_id), required("status", &S::status),
+            required("workers", &S::workers, "Workers that are stopped.")};
+  }
 };
 template <>
 struct Table<PoolOperation> {
   using S = PoolOperation;
-  static constexpr auto fields =
-      std::tuple{required("kind", &S::kind), required("state", &S::state), optional("step", &S::step),
-                 optional("model_ref", &S::model_ref), optional("deadline_ms", &S::deadline_ms, "From now.")};
+  static Fields fields() {
+    return {required("kind", &S::kind), required("state", &S::state), optional("step", &S::step),
+            optional("model_ref", &S::model_ref), optional("deadline_ms", &S::deadline_ms, "From now.")};
+  }
 };
 template <>
 struct Table<DesiredReload::Place> {
   using S = DesiredReload::Place;
-  static constexpr auto fields = std::tuple{required("gpu_id", &S::gpu_id), required("model", &S::model)};
+  static Fields fields() { return {required("gpu_id", &S::gpu_id), required("model", &S::model)}; }
 };
 template <>
 struct Table<DesiredReload> {
   using S = DesiredReload;
-  static constexpr auto fields = std::tuple{required("state", &S::state), required("model", &S::model),
-                                            required("before", &S::before), optional("error", &S::error)};
+  static Fields fields() {
+    return {required("state", &S::state), required("model", &S::model), required("before", &S::before),
+            optional("error", &S::error)};
+  }
 };
 template <>
 struct Table<PoolDesiredState> {
   using S = PoolDesiredState;
-  static constexpr auto fields = std::tuple{optional("reload", &S::reload), optional("purged", &S::purged)};
+  static Fields fields() { return {optional("reload", &S::reload), optional("purged", &S::purged)}; }
 };
 template <>
 struct Table<PoolHealthMetrics> {
   using S = PoolHealthMetrics;
-  static constexpr auto fields = std::tuple{
-      required("active_leases", &S::active_leases),       required("workers_total", &S::workers_total),
-      required("workers_ready", &S::workers_ready),       required("workers_starting", &S::workers_starting),
-      required("slots_total", &S::slots_total),           required("slots_free", &S::slots_free),
-      required("vram_total_bytes", &S::vram_total_bytes), required("vram_available_bytes", &S::vram_available_bytes),
-      required("worker_failures", &S::worker_failures)};
+  static Fields fields() {
+    return {
+        required("active_leases", &S::active_leases),       required("workers_total", &S::workers_total),
+        required("workers_ready", &S::workers_ready),       required("workers_starting", &S::workers_starting),
+        required("slots_total", &S::slots_total),           required("slots_free", &S::slots_free),
+        required("vram_total_bytes", &S::vram_total_bytes), required("vram_available_bytes", &S::vram_available_bytes),
+        required("worker_failures", &S::worker_failures)};
+  }
 };
 template <>
 struct Table<PoolHealthReport> {
   using S = PoolHealthReport;
-  static constexpr auto fields = std::tuple{
-      required("pool_id", &S::pool_id),      required("live", &S::live),
-      required("ready", &S::ready),          required("draining", &S::draining),
-      required("metrics", &S::metrics),      optional("last_heartbeat_ms", &S::last_heartbeat_ms, "Milliseconds ago."),
-      optional("version", &S::version),      optional("operation", &S::operation),
-      optional("last_error", &S::last_error)};
+  static Fields fields() {
+    return {required("pool_id", &S::pool_id),
+            required("live", &S::live),
+            required("ready", &S::ready),
+            required("draining", &S::draining),
+            required("metrics", &S::metrics),
+            optional("last_heartbeat_ms", &S::last_heartbeat_ms, "Milliseconds ago."),
+            optional("version", &S::version),
+            optional("operation", &S::operation),
+            optional("last_error", &S::last_error)};
+  }
 };
 
 }  // namespace llorch::wire

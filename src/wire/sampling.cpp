@@ -65,6 +65,29 @@ base::Result<> validate_for_vocabulary(const SamplingRequest& r, std::size_t voc
   return {};
 }
 
+namespace {
+
+// Calls `changed(field, its JSON)` for each field of `request` that does not have its default.
+template <class Changed>
+void for_each_changed(const SamplingRequest& request, Changed changed) {
+  static const Fields fields = Table<SamplingRequest>::fields();
+  const auto json = [](const Field& field, const SamplingRequest& of) {
+    std::string out;
+    field.codec->write(out, reinterpret_cast<const std::byte*>(&of) + field.offset);
+    return out;
+  };
+  static const std::vector<std::string> defaults = [&] {
+    std::vector<std::string> list;
+    for (const Field& field : fields) list.push_back(json(field, {}));
+    return list;
+  }();
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    if (const std::string text = json(fields[i], request); text != defaults[i]) changed(fields[i], text);
+  }
+}
+
+}  // namespace
+
 std::string changed_sampling_fields(const SamplingRequest& request) {
   SamplingRequest shown = request;
   const SamplingRequest defaults;
@@ -76,21 +99,14 @@ std::string changed_sampling_fields(const SamplingRequest& request) {
   std::string text;
   {
     MembersWriter members(text);
-    const auto put = [&](const auto& field) {
-      if (field.get(shown) != field.get(defaults)) members.add(field.name, field.get(shown));
-    };
-    std::apply([&](const auto&... field) { (put(field), ...); }, Table<SamplingRequest>::fields);
+    for_each_changed(shown, [&](const Field& field, const std::string& json) { members.begin(field.name) += json; });
   }
   return text.substr(1, text.size() - 2);
 }
 
 std::vector<std::string_view> names_of_changed_fields(const SamplingRequest& request) {
-  const SamplingRequest defaults;
   std::vector<std::string_view> names;
-  const auto look = [&](const auto& field) {
-    if (field.get(request) != field.get(defaults)) names.push_back(field.name);
-  };
-  std::apply([&](const auto&... field) { (look(field), ...); }, Table<SamplingRequest>::fields);
+  for_each_changed(request, [&](const Field& field, const std::string&) { names.push_back(field.name); });
   return names;
 }
 

@@ -131,6 +131,14 @@ TEST(Sampling, OperatorsSeeWhatWasChangedAndNothingTextLike) {
   EXPECT_EQ(changed_sampling_fields(r), R"("top_k":40,"sampler_order":"temperature_last")");
 }
 
+// A receipt's parameters and what operators see as changed do not tell the two zeros apart.
+TEST(Sampling, MinusZeroIsZero) {
+  const auto minus = decode<SamplingRequest>(R"({"presence_penalty": -0.0, "min_p": -0.0})");
+  ASSERT_TRUE(minus);
+  EXPECT_EQ(changed_sampling_fields(*minus), "");
+  EXPECT_EQ(parameters_sha256(0, *minus, {}), parameters_sha256(0, {}, {}));
+}
+
 TEST(Sampling, TokenEventsCarryLogprobsOnlyWhenAsked) {
   EXPECT_EQ(encode(TokenEvent{.t = "a", .i = 0}), R"({"t":"a","i":0})");
   TokenEvent event{.t = "a", .i = 0};

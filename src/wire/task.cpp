@@ -60,15 +60,16 @@ struct EnumNames<PlacementMode> {
 template <>
 struct Table<Placement> {
   using S = Placement;
-  static constexpr auto fields =
-      std::tuple{optional("mode", &S::mode, "pin: one pool only; prefer: some pools before the others; auto: any."),
-                 optional("pin_pool_id", &S::pin_pool_id, "With mode pin: the pool. There is no fallback.", {1, 256}),
-                 optional("prefer_pools", &S::prefer_pools, "With mode prefer: the pools to try first.", {0, 16}),
-                 optional("avoid_pools", &S::avoid_pools, "Pools that never get the job.", {0, 16}),
-                 optional("require_device_mask", &S::require_device_mask,
-                          "The gpu_id a worker must be on, exactly; of several devices 0,1.", {1, 64}),
-                 optional("allow_fallback", &S::allow_fallback,
-                          "With mode prefer: take another pool when no preferred one can run the job now.")};
+  static Fields fields() {
+    return {optional("mode", &S::mode, "pin: one pool only; prefer: some pools before the others; auto: any."),
+            optional("pin_pool_id", &S::pin_pool_id, "With mode pin: the pool. There is no fallback.", {1, 256}),
+            optional("prefer_pools", &S::prefer_pools, "With mode prefer: the pools to try first.", {0, 16}),
+            optional("avoid_pools", &S::avoid_pools, "Pools that never get the job.", {0, 16}),
+            optional("require_device_mask", &S::require_device_mask,
+                     "The gpu_id a worker must be on, exactly; of several devices 0,1.", {1, 64}),
+            optional("allow_fallback", &S::allow_fallback,
+                     "With mode prefer: take another pool when no preferred one can run the job now.")};
+  }
 
   static base::Result<> validate(const S& p) {
     if (p.pin_pool_id.has_value() != (p.mode == PlacementMode::kPin)) {
@@ -101,59 +102,65 @@ struct Table<Placement> {
 
 template <>
 struct Table<StoredParams> {
-  static constexpr auto fields = std::tuple{optional("placement", &StoredParams::placement)};
+  static Fields fields() { return {optional("placement", &StoredParams::placement)}; }
 };
 
 template <>
 struct Table<ResultRequest> {
-  static constexpr auto fields = std::tuple{required(
-      "keep_ms", &ResultRequest::keep_ms, "How long the result is kept after the job's end.", {1, 31'536'000'000})};
+  static Fields fields() {
+    return {required("keep_ms", &ResultRequest::keep_ms, "How long the result is kept after the job's end.",
+                     {1, 31'536'000'000})};
+  }
 };
 
 template <>
 struct Table<SubmitRequest> {
   using S = SubmitRequest;
-  static constexpr auto own = std::tuple{
-      optional(
-          "model", &S::model,
-          "Model reference: an alias, file:/absolute/path (a .gguf file or a Hugging Face directory) or hf:org/repo.",
-          {1, 512}),
-      optional("model_ref", &S::model_ref, "Older spelling of `model`; give exactly one of the two.", {1, 512}),
-      optional("workload", &S::workload,
-               "What is wanted: a completion of `prompt` or `messages`, embeddings of `input`, or how well each "
-               "`input` answers "
-               "`query`. Omitted: completion."),
-      optional("prompt", &S::prompt, "Text to continue; this or `messages`.", {1, 4 << 20}),
-      optional("messages", &S::messages, "Conversation to continue, for the model's chat template.", {0, 4 << 20}),
-      optional("tools", &S::tools, "Functions the model may call, for the chat template.", {0, 4 << 20}),
-      optional("documents", &S::documents, "Texts the model may quote, for the chat template.", {0, 4 << 20}),
-      optional("chat_template_kwargs", &S::chat_template_kwargs, "More variables for the chat template.", {0, 1 << 16}),
-      optional("add_generation_prompt", &S::add_generation_prompt,
-               "Whether the chat template ends with the start of an answer. Omitted: true."),
-      optional("input", &S::input,
-               "Text or token ids, or a list of several: each becomes a vector, or each text a score.", {1, 4 << 20}),
-      optional("query", &S::query, "Of workload rerank: what the texts of `input` are judged by.", {1, 4 << 20}),
-      optional("dimensions", &S::dimensions, "Of each vector, from the first on. Omitted: the model's.", {1, 1 << 20}),
-      optional(
-          "max_tokens", &S::max_tokens,
-          "Tokens to generate at most. Omitted: what the context has left after the prompt, within the server's limit.",
-          {1, 1'000'000}),
-      optional("task_id", &S::task_id, "The client's own id; a repeated call with the same body is answered the same.",
-               {1, 256}),
-      optional("session_id", &S::session_id,
-               "Session the job belongs to; made by its first job if nobody made it before.", {1, 256}),
-      optional("priority", &S::priority, "Class of the queue."),
-      optional("temperature", &S::temperature, "0 is greedy. Omitted: 0.7, or 0 with determinism strict.", {0, 2}),
-      optional("stop", &S::stop, "Texts that end the output; they are not part of it.", {0, kStopTextsMax}),
-      optional("seed", &S::seed, "Omitted: one is chosen and returned."),
-      optional("determinism", &S::determinism, "strict makes an omitted temperature 0."),
-      optional("on_disconnect", &S::on_disconnect,
-               "What a lost client means: cancel the job, or keep it for a reconnect."),
-      optional("placement", &S::placement, "Which pools and devices may run the job. Omitted: any."),
-      optional("timeout_ms", &S::timeout_ms, "Limit on the run, from dispatch to the end.", {1, 86'400'000}),
-      optional("deadline_ms", &S::deadline_ms, "Limit from admission to the end.", {1, 604'800'000}),
-      optional("result", &S::result, "Keeps the result for GET /v2/tasks/{id}/result. Omitted: nothing is kept.")};
-  static constexpr auto fields = std::tuple_cat(own, fields_of(&S::sampling, Table<SamplingRequest>::fields));
+  static Fields own() {
+    return {
+        optional(
+            "model", &S::model,
+            "Model reference: an alias, file:/absolute/path (a .gguf file or a Hugging Face directory) or hf:org/repo.",
+            {1, 512}),
+        optional("model_ref", &S::model_ref, "Older spelling of `model`; give exactly one of the two.", {1, 512}),
+        optional("workload", &S::workload,
+                 "What is wanted: a completion of `prompt` or `messages`, embeddings of `input`, or how well each "
+                 "`input` answers "
+                 "`query`. Omitted: completion."),
+        optional("prompt", &S::prompt, "Text to continue; this or `messages`.", {1, 4 << 20}),
+        optional("messages", &S::messages, "Conversation to continue, for the model's chat template.", {0, 4 << 20}),
+        optional("tools", &S::tools, "Functions the model may call, for the chat template.", {0, 4 << 20}),
+        optional("documents", &S::documents, "Texts the model may quote, for the chat template.", {0, 4 << 20}),
+        optional("chat_template_kwargs", &S::chat_template_kwargs, "More variables for the chat template.",
+                 {0, 1 << 16}),
+        optional("add_generation_prompt", &S::add_generation_prompt,
+                 "Whether the chat template ends with the start of an answer. Omitted: true."),
+        optional("input", &S::input,
+                 "Text or token ids, or a list of several: each becomes a vector, or each text a score.", {1, 4 << 20}),
+        optional("query", &S::query, "Of workload rerank: what the texts of `input` are judged by.", {1, 4 << 20}),
+        optional("dimensions", &S::dimensions, "Of each vector, from the first on. Omitted: the model's.",
+                 {1, 1 << 20}),
+        optional("max_tokens", &S::max_tokens,
+                 "Tokens to generate at most. Omitted: what the context has left after the prompt, within the server's "
+                 "limit.",
+                 {1, 1'000'000}),
+        optional("task_id", &S::task_id,
+                 "The client's own id; a repeated call with the same body is answered the same.", {1, 256}),
+        optional("session_id", &S::session_id,
+                 "Session the job belongs to; made by its first job if nobody made it before.", {1, 256}),
+        optional("priority", &S::priority, "Class of the queue."),
+        optional("temperature", &S::temperature, "0 is greedy. Omitted: 0.7, or 0 with determinism strict.", {0, 2}),
+        optional("stop", &S::stop, "Texts that end the output; they are not part of it.", {0, kStopTextsMax}),
+        optional("seed", &S::seed, "Omitted: one is chosen and returned."),
+        optional("determinism", &S::determinism, "strict makes an omitted temperature 0."),
+        optional("on_disconnect", &S::on_disconnect,
+                 "What a lost client means: cancel the job, or keep it for a reconnect."),
+        optional("placement", &S::placement, "Which pools and devices may run the job. Omitted: any."),
+        optional("timeout_ms", &S::timeout_ms, "Limit on the run, from dispatch to the end.", {1, 86'400'000}),
+        optional("deadline_ms", &S::deadline_ms, "Limit from admission to the end.", {1, 604'800'000}),
+        optional("result", &S::result, "Keeps the result for GET /v2/tasks/{id}/result. Omitted: nothing is kept.")};
+  }
+  static Fields fields() { return joined({own(), fields_of(&S::sampling, Table<SamplingRequest>::fields())}); }
 
   static base::Result<> validate(const S& r) {
     if (r.model.has_value() == r.model_ref.has_value()) {
@@ -206,34 +213,37 @@ struct Table<SubmitRequest> {
 template <>
 struct Table<SubmitReply> {
   using S = SubmitReply;
-  static constexpr auto own = std::tuple{required("job_id", &S::job_id),
-                                         required("task_id", &S::task_id),
-                                         required("status", &S::status),
-                                         required("queue_position", &S::queue_position, "0 is next to be dispatched."),
-                                         required("predicted_start_ms", &S::predicted_start_ms, "From now."),
-                                         required("backoff_ms", &S::backoff_ms),
-                                         required("events_url", &S::events_url)};
-  static constexpr auto fields = std::tuple_cat(own, fields_of(&S::budget, Table<BudgetRemaining>::fields));
+  static Fields own() {
+    return {required("job_id", &S::job_id),
+            required("task_id", &S::task_id),
+            required("status", &S::status),
+            required("queue_position", &S::queue_position, "0 is next to be dispatched."),
+            required("predicted_start_ms", &S::predicted_start_ms, "From now."),
+            required("backoff_ms", &S::backoff_ms),
+            required("events_url", &S::events_url)};
+  }
+  static Fields fields() { return joined({own(), fields_of(&S::budget, Table<BudgetRemaining>::fields())}); }
 };
 
 template <>
 struct Table<Receipt> {
   using S = Receipt;
-  static constexpr auto fields = std::tuple{
-      required("model_digest", &S::model_digest),
-      required("engine_build", &S::engine_build),
-      required("numerics", &S::numerics),
-      required("device_class", &S::device_class),
-      required("sampler", &S::sampler),
-      required("kv_dtype", &S::kv_dtype),
-      required("seed", &S::seed),
-      required("prompt_sha256", &S::prompt_sha256),
-      required("output_sha256", &S::output_sha256),
-      required("tokens_out", &S::tokens_out),
-      optional("parameters_sha256", &S::parameters_sha256, "Of temperature, sampling and stop texts."),
-      optional("speculation", &S::speculation,
-               "How the worker proposed tokens ahead; absent: it did not. It decides no byte of the answer."),
-      optional("partial", &S::partial, "true: of another system's engine; a second run may differ.")};
+  static Fields fields() {
+    return {required("model_digest", &S::model_digest),
+            required("engine_build", &S::engine_build),
+            required("numerics", &S::numerics),
+            required("device_class", &S::device_class),
+            required("sampler", &S::sampler),
+            required("kv_dtype", &S::kv_dtype),
+            required("seed", &S::seed),
+            required("prompt_sha256", &S::prompt_sha256),
+            required("output_sha256", &S::output_sha256),
+            required("tokens_out", &S::tokens_out),
+            optional("parameters_sha256", &S::parameters_sha256, "Of temperature, sampling and stop texts."),
+            optional("speculation", &S::speculation,
+                     "How the worker proposed tokens ahead; absent: it did not. It decides no byte of the answer."),
+            optional("partial", &S::partial, "true: of another system's engine; a second run may differ.")};
+  }
 };
 
 // What parameters_sha256() hashes; never on the wire.
@@ -245,134 +255,151 @@ struct OutputParameters {
 template <>
 struct Table<OutputParameters> {
   using S = OutputParameters;
-  static constexpr auto own = std::tuple{required("temperature", &S::temperature), required("stop", &S::stop)};
-  static constexpr auto fields = std::tuple_cat(own, fields_of(&S::sampling, Table<SamplingRequest>::fields));
+  static Fields own() { return {required("temperature", &S::temperature), required("stop", &S::stop)}; }
+  static Fields fields() { return joined({own(), fields_of(&S::sampling, Table<SamplingRequest>::fields())}); }
 };
 
 template <>
 struct Table<ErrorBody> {
   using S = ErrorBody;
-  static constexpr auto fields = std::tuple{required("code", &S::code, "Stable; see the error table."),
-                                            required("message", &S::message),
-                                            optional("retriable", &S::retriable),
-                                            optional("retry_after_ms", &S::retry_after_ms),
-                                            optional("policy_label", &S::policy_label),
-                                            optional("correlation_id", &S::correlation_id),
-                                            optional("details", &S::details)};
+  static Fields fields() {
+    return {required("code", &S::code, "Stable; see the error table."),
+            required("message", &S::message),
+            optional("retriable", &S::retriable),
+            optional("retry_after_ms", &S::retry_after_ms),
+            optional("policy_label", &S::policy_label),
+            optional("correlation_id", &S::correlation_id),
+            optional("details", &S::details)};
+  }
 };
 
 template <>
 struct Table<WaitReason> {
   using S = WaitReason;
-  static constexpr auto fields =
-      std::tuple{required("code", &S::code), required("human", &S::human),
-                 optional("load_percent", &S::load_percent, "Of the model, while a worker loads it.", {0, 100})};
+  static Fields fields() {
+    return {required("code", &S::code), required("human", &S::human),
+            optional("load_percent", &S::load_percent, "Of the model, while a worker loads it.", {0, 100})};
+  }
 };
 
 template <>
 struct Table<JobView> {
   using S = JobView;
-  static constexpr auto fields =
-      std::tuple{required("job_id", &S::job_id),
-                 required("task_id", &S::task_id),
-                 optional("session_id", &S::session_id),
-                 required("status", &S::status),
-                 required("model", &S::model),
-                 required("model_ref", &S::model_ref),
-                 required("priority", &S::priority),
-                 optional("queue_position", &S::queue_position),
-                 optional("predicted_start_ms", &S::predicted_start_ms),
-                 optional("reason", &S::reason, "What the job waits for."),
-                 required("submitted_at", &S::submitted_at),
-                 optional("dispatched_at", &S::dispatched_at, "Sent to its last worker."),
-                 optional("started_at", &S::started_at),
-                 optional("finished_at", &S::finished_at),
-                 optional("first_token_ms", &S::first_token_ms,
-                          "From the worker's acceptance to the first token; completed jobs."),
-                 optional("decode_time_ms", &S::decode_time_ms),
-                 required("attempts", &S::attempts),
-                 optional("worker_id", &S::worker_id),
-                 optional("pool_id", &S::pool_id),
-                 optional("placement", &S::placement, "As asked for; omitted: any."),
-                 required("tokens_in", &S::tokens_in),
-                 required("tokens_out", &S::tokens_out),
-                 optional("stop_reason", &S::stop_reason),
-                 optional("error", &S::error),
-                 required("on_disconnect", &S::on_disconnect),
-                 required("events_url", &S::events_url),
-                 optional("last_event_id", &S::last_event_id),
-                 optional("receipt", &S::receipt)};
+  static Fields fields() {
+    return {required("job_id", &S::job_id),
+            required("task_id", &S::task_id),
+            optional("session_id", &S::session_id),
+            required("status", &S::status),
+            required("model", &S::model),
+            required("model_ref", &S::model_ref),
+            required("priority", &S::priority),
+            optional("queue_position", &S::queue_position),
+            optional("predicted_start_ms", &S::predicted_start_ms),
+            optional("reason", &S::reason, "What the job waits for."),
+            required("submitted_at", &S::submitted_at),
+            optional("dispatched_at", &S::dispatched_at, "Sent to its last worker."),
+            optional("started_at", &S::started_at),
+            optional("finished_at", &S::finished_at),
+            optional("first_token_ms", &S::first_token_ms,
+                     "From the worker's acceptance to the first token; completed jobs."),
+            optional("decode_time_ms", &S::decode_time_ms),
+            required("attempts", &S::attempts),
+            optional("worker_id", &S::worker_id),
+            optional("pool_id", &S::pool_id),
+            optional("placement", &S::placement, "As asked for; omitted: any."),
+            required("tokens_in", &S::tokens_in),
+            required("tokens_out", &S::tokens_out),
+            optional("stop_reason", &S::stop_reason),
+            optional("error", &S::error),
+            required("on_disconnect", &S::on_disconnect),
+            required("events_url", &S::events_url),
+            optional("last_event_id", &S::last_event_id),
+            optional("receipt", &S::receipt)};
+  }
 };
 template <>
 struct Table<JobList> {
-  static constexpr auto fields = std::tuple{
-      required("tasks", &JobList::tasks),
-      optional("next_before", &JobList::next_before,
-               "The last of these jobs. Goes into ?before= for the jobs before it; omitted: there are none.")};
+  static Fields fields() {
+    return {required("tasks", &JobList::tasks),
+            optional("next_before", &JobList::next_before,
+                     "The last of these jobs. Goes into ?before= for the jobs before it; omitted: there are none.")};
+  }
 };
 template <>
 struct Table<CancelReply> {
-  static constexpr auto fields =
-      std::tuple{required("job_id", &CancelReply::job_id), required("status", &CancelReply::status)};
+  static Fields fields() {
+    return {required("job_id", &CancelReply::job_id), required("status", &CancelReply::status)};
+  }
 };
 
 template <>
 struct Table<QueuedEvent> {
   using S = QueuedEvent;
-  static constexpr auto fields =
-      std::tuple{required("job_id", &S::job_id), required("queue_position", &S::queue_position),
-                 required("predicted_start_ms", &S::predicted_start_ms)};
+  static Fields fields() {
+    return {required("job_id", &S::job_id), required("queue_position", &S::queue_position),
+            required("predicted_start_ms", &S::predicted_start_ms)};
+  }
 };
 template <>
 struct Table<StartedEvent> {
   using S = StartedEvent;
-  static constexpr auto fields = std::tuple{required("job_id", &S::job_id),
-                                            optional("worker_id", &S::worker_id),
-                                            optional("model", &S::model),
-                                            optional("started_at", &S::started_at),
-                                            required("seed", &S::seed),
-                                            optional("queue_wait_ms", &S::queue_wait_ms),
-                                            optional("queue_position", &S::queue_position),
-                                            optional("predicted_start_ms", &S::predicted_start_ms)};
+  static Fields fields() {
+    return {required("job_id", &S::job_id),
+            optional("worker_id", &S::worker_id),
+            optional("model", &S::model),
+            optional("started_at", &S::started_at),
+            required("seed", &S::seed),
+            optional("queue_wait_ms", &S::queue_wait_ms),
+            optional("queue_position", &S::queue_position),
+            optional("predicted_start_ms", &S::predicted_start_ms)};
+  }
 };
 template <>
 struct Table<TokenEvent> {
-  static constexpr auto fields =
-      std::tuple{required("t", &TokenEvent::t), required("i", &TokenEvent::i),
-                 optional("logprobs", &TokenEvent::logprobs, "When the request asked for them.")};
+  static Fields fields() {
+    return {required("t", &TokenEvent::t), required("i", &TokenEvent::i),
+            optional("logprobs", &TokenEvent::logprobs, "When the request asked for them.")};
+  }
 };
 template <>
 struct Table<MetricsEvent> {
   using S = MetricsEvent;
-  static constexpr auto own =
-      std::tuple{optional("queue_depth", &S::queue_depth),
-                 optional("on_time_probability", &S::on_time_probability),
-                 optional("tokens_out", &S::tokens_out),
-                 optional("decode_time_ms", &S::decode_time_ms),
-                 optional("vram_bytes", &S::vram_bytes),
-                 optional("kv_warmth", &S::kv_warmth, "Whether the job is where its session's last job ended."),
-                 optional("kv_migrated", &S::kv_migrated, "Always false: KV never moves between workers.")};
-  static constexpr auto fields = std::tuple_cat(own, fields_of(&S::budget, Table<BudgetRemaining>::fields));
+  static Fields own() {
+    return {optional("queue_depth", &S::queue_depth),
+            optional("on_time_probability", &S::on_time_probability),
+            optional("tokens_out", &S::tokens_out),
+            optional("decode_time_ms", &S::decode_time_ms),
+            optional("vram_bytes", &S::vram_bytes),
+            optional("kv_warmth", &S::kv_warmth, "Whether the job is where its session's last job ended."),
+            optional("kv_migrated", &S::kv_migrated, "Always false: KV never moves between workers.")};
+  }
+  static Fields fields() { return joined({own(), fields_of(&S::budget, Table<BudgetRemaining>::fields())}); }
 };
 template <>
 struct Table<SpeculationCounts> {
   using S = SpeculationCounts;
-  static constexpr auto fields = std::tuple{required("proposed", &S::proposed, "Tokens computed ahead of their draw."),
-                                            required("accepted", &S::accepted, "Of these, that were drawn.")};
+  static Fields fields() {
+    return {required("proposed", &S::proposed, "Tokens computed ahead of their draw."),
+            required("accepted", &S::accepted, "Of these, that were drawn.")};
+  }
 };
 template <>
 struct Table<EndEvent> {
   using S = EndEvent;
-  static constexpr auto own = std::tuple{required("job_id", &S::job_id),
-                                         optional("tokens_in", &S::tokens_in),
-                                         required("tokens_out", &S::tokens_out),
-                                         required("decode_time_ms", &S::decode_time_ms),
-                                         optional("first_token_ms", &S::first_token_ms),
-                                         required("stop_reason", &S::stop_reason),
-                                         optional("receipt", &S::receipt)};
-  static constexpr auto fields =
-      std::tuple_cat(own, fields_of(&S::budget, Table<BudgetRemaining>::fields),
-                     std::tuple{optional("speculation", &S::speculation, "Depends on the moment; absent: none.")});
+  static Fields own() {
+    return {required("job_id", &S::job_id),
+            optional("tokens_in", &S::tokens_in),
+            required("tokens_out", &S::tokens_out),
+            required("decode_time_ms", &S::decode_time_ms),
+            optional("first_token_ms", &S::first_token_ms),
+            required("stop_reason", &S::stop_reason),
+            optional("receipt", &S::receipt)};
+  }
+  static Fields fields() {
+    return joined({own(),
+                   fields_of(&S::budget, Table<BudgetRemaining>::fields()),
+                   {optional("speculation", &S::speculation, "Depends on the moment; absent: none.")}});
+  }
 };
 
 base::Result<> validate_submission(const SubmitRequest& request) { return Table<SubmitRequest>::validate(request); }
@@ -380,12 +407,13 @@ base::Result<> validate_submission(const SubmitRequest& request) { return Table<
 template <>
 struct Table<TaskResult> {
   using S = TaskResult;
-  static constexpr auto own =
-      std::tuple{required("task_id", &S::task_id), required("text", &S::text, "The whole output."),
-                 optional("logprobs", &S::logprobs, "Of each token, when the request asked for them."),
-                 optional("embeddings", &S::embeddings, "Of each input, as base64 of its f32 elements, little-endian."),
-                 optional("scores", &S::scores, "Of each input, from 0 to 1.")};
-  static constexpr auto fields = std::tuple_cat(own, Table<EndEvent>::fields);
+  static Fields own() {
+    return {required("task_id", &S::task_id), required("text", &S::text, "The whole output."),
+            optional("logprobs", &S::logprobs, "Of each token, when the request asked for them."),
+            optional("embeddings", &S::embeddings, "Of each input, as base64 of its f32 elements, little-endian."),
+            optional("scores", &S::scores, "Of each input, from 0 to 1.")};
+  }
+  static Fields fields() { return joined({own(), Table<EndEvent>::fields()}); }
 };
 
 std::string parameters_sha256(double temperature, const SamplingRequest& sampling,

@@ -14,36 +14,42 @@ namespace llorch::wire {
 template <>
 struct Table<ExecuteImage> {
   using S = ExecuteImage;
-  static constexpr auto fields = std::tuple{required("file", &S::file, "Base64 of a PNG or JPEG file.", {4, 1 << 30}),
-                                            required("width", &S::width, "Pixels after resizing.", {1, 1 << 20}),
-                                            required("height", &S::height, "Pixels after resizing.", {1, 1 << 20})};
+  static Fields fields() {
+    return {required("file", &S::file, "Base64 of a PNG or JPEG file.", {4, 1 << 30}),
+            required("width", &S::width, "Pixels after resizing.", {1, 1 << 20}),
+            required("height", &S::height, "Pixels after resizing.", {1, 1 << 20})};
+  }
 };
 template <>
 struct Table<EmbeddingOrder> {
   using S = EmbeddingOrder;
-  static constexpr auto fields = std::tuple{
-      required("input_tokens", &S::input_tokens, "How many of prompt_tokens each input has.", {1, kEmbeddingInputsMax}),
-      optional("dimensions", &S::dimensions, "Elements kept of each vector, from the first on.", {1, 1 << 20}),
-      optional("scores", &S::scores, "A score of each input is wanted, not its vector.")};
+  static Fields fields() {
+    return {required("input_tokens", &S::input_tokens, "How many of prompt_tokens each input has.",
+                     {1, kEmbeddingInputsMax}),
+            optional("dimensions", &S::dimensions, "Elements kept of each vector, from the first on.", {1, 1 << 20}),
+            optional("scores", &S::scores, "A score of each input is wanted, not its vector.")};
+  }
 };
 template <>
 struct Table<ExecuteRequest> {
   using S = ExecuteRequest;
-  static constexpr auto own = std::tuple{
-      required("job_id", &S::job_id, "", {1, 256}),
-      optional("execution_id", &S::execution_id, "Of this run of the job; /cancel names it.", {1, 256}),
-      optional("prompt", &S::prompt, "Text; of a model that takes text, or for a worker used alone.", {1, 4 << 20}),
-      optional("prompt_tokens", &S::prompt_tokens, "Token ids, special tokens included.", {1, 4 << 20}),
-      optional("messages", &S::messages, "A conversation; of a model that has templates of its own.", {2, 4 << 20}),
-      optional("prompt_sha256", &S::prompt_sha256, "Of the text behind prompt_tokens, or of messages.", {64, 64}),
-      optional("images", &S::images, "In the order of their tokens among prompt_tokens.", {0, 64}),
-      optional("embedding", &S::embedding, "Vectors or scores of inputs are wanted, not a continuation."),
-      optional("max_tokens", &S::max_tokens, "", {1, 1'000'000}),
-      optional("temperature", &S::temperature, "0 is greedy.", {0, 2}),
-      optional("stop", &S::stop, "", {0, kStopTextsMax}),
-      optional("seed", &S::seed),
-      optional("timeout_ms", &S::timeout_ms, "", {1, 86'400'000})};
-  static constexpr auto fields = std::tuple_cat(own, fields_of(&S::sampling, Table<SamplingRequest>::fields));
+  static Fields own() {
+    return {
+        required("job_id", &S::job_id, "", {1, 256}),
+        optional("execution_id", &S::execution_id, "Of this run of the job; /cancel names it.", {1, 256}),
+        optional("prompt", &S::prompt, "Text; of a model that takes text, or for a worker used alone.", {1, 4 << 20}),
+        optional("prompt_tokens", &S::prompt_tokens, "Token ids, special tokens included.", {1, 4 << 20}),
+        optional("messages", &S::messages, "A conversation; of a model that has templates of its own.", {2, 4 << 20}),
+        optional("prompt_sha256", &S::prompt_sha256, "Of the text behind prompt_tokens, or of messages.", {64, 64}),
+        optional("images", &S::images, "In the order of their tokens among prompt_tokens.", {0, 64}),
+        optional("embedding", &S::embedding, "Vectors or scores of inputs are wanted, not a continuation."),
+        optional("max_tokens", &S::max_tokens, "", {1, 1'000'000}),
+        optional("temperature", &S::temperature, "0 is greedy.", {0, 2}),
+        optional("stop", &S::stop, "", {0, kStopTextsMax}),
+        optional("seed", &S::seed),
+        optional("timeout_ms", &S::timeout_ms, "", {1, 86'400'000})};
+  }
+  static Fields fields() { return joined({own(), fields_of(&S::sampling, Table<SamplingRequest>::fields())}); }
 
   static base::Result<> validate(const S& r) {
     if (!base::is_valid_identifier(r.job_id)) {
@@ -80,51 +86,57 @@ struct Table<ExecuteRequest> {
 template <>
 struct Table<WorkerTokenEvent> {
   using S = WorkerTokenEvent;
-  static constexpr auto fields = std::tuple{required("t", &S::t), required("i", &S::i),
-                                            optional("id", &S::id, "In the model's vocabulary.", {0, kTokenIdMax}),
-                                            optional("logprobs", &S::logprobs, "When the request asked for them.")};
+  static Fields fields() {
+    return {required("t", &S::t), required("i", &S::i),
+            optional("id", &S::id, "In the model's vocabulary.", {0, kTokenIdMax}),
+            optional("logprobs", &S::logprobs, "When the request asked for them.")};
+  }
 };
 template <>
 struct Table<WorkerCancelRequest> {
   using S = WorkerCancelRequest;
-  static constexpr auto fields =
-      std::tuple{required("job_id", &S::job_id, "", {1, 256}),
-                 optional("execution_id", &S::execution_id, "That of the run, if it came with one.", {1, 256})};
+  static Fields fields() {
+    return {required("job_id", &S::job_id, "", {1, 256}),
+            optional("execution_id", &S::execution_id, "That of the run, if it came with one.", {1, 256})};
+  }
 };
 template <>
 struct Table<WorkerCancelReply> {
-  static constexpr auto fields =
-      std::tuple{required("job_id", &WorkerCancelReply::job_id), required("status", &WorkerCancelReply::status)};
+  static Fields fields() {
+    return {required("job_id", &WorkerCancelReply::job_id), required("status", &WorkerCancelReply::status)};
+  }
 };
 template <>
 struct Table<WorkerHealth> {
   using S = WorkerHealth;
-  static constexpr auto fields = std::tuple{required("status", &S::status),
-                                            required("worker_id", &S::worker_id),
-                                            required("model", &S::model),
-                                            optional("model_digest", &S::model_digest),
-                                            required("resident", &S::resident),
-                                            required("quant_kind", &S::quant_kind),
-                                            required("vram_bytes_used", &S::vram_bytes_used),
-                                            required("tokenizer_kind", &S::tokenizer_kind),
-                                            required("vocab_size", &S::vocab_size),
-                                            optional("context_length", &S::context_length),
-                                            optional("image_tokens_max", &S::image_tokens_max),
-                                            optional("slots_total", &S::slots_total),
-                                            optional("slots_free", &S::slots_free),
-                                            optional("engine_build", &S::engine_build),
-                                            optional("numerics", &S::numerics),
-                                            optional("device_class", &S::device_class),
-                                            optional("sampler", &S::sampler),
-                                            optional("kv_dtype", &S::kv_dtype),
-                                            optional("kv_pages_total", &S::kv_pages_total, "", {0}),
-                                            optional("kv_pages_used", &S::kv_pages_used, "", {0}),
-                                            optional("prefix_hit_tokens", &S::prefix_hit_tokens, "", {0}),
-                                            optional("prefix_miss_tokens", &S::prefix_miss_tokens, "", {0}),
-                                            optional("capabilities", &S::capabilities),
-                                            optional("protocol", &S::protocol),
-                                            optional("memory_architecture", &S::memory_architecture),
-                                            required("uptime_seconds", &S::uptime_seconds)};
+  static Fields fields() {
+    return {required("status", &S::status),
+            required("worker_id", &S::worker_id),
+            required("model", &S::model),
+            optional("model_digest", &S::model_digest),
+            required("resident", &S::resident),
+            required("quant_kind", &S::quant_kind),
+            required("vram_bytes_used", &S::vram_bytes_used),
+            required("tokenizer_kind", &S::tokenizer_kind),
+            required("vocab_size", &S::vocab_size),
+            optional("context_length", &S::context_length),
+            optional("image_tokens_max", &S::image_tokens_max),
+            optional("slots_total", &S::slots_total),
+            optional("slots_free", &S::slots_free),
+            optional("engine_build", &S::engine_build),
+            optional("numerics", &S::numerics),
+            optional("device_class", &S::device_class),
+            optional("sampler", &S::sampler),
+            optional("kv_dtype", &S::kv_dtype),
+            optional("kv_pages_total", &S::kv_pages_total, "", {0}),
+            optional("kv_pages_used", &S::kv_pages_used, "", {0}),
+            optional("prefix_hit_tokens", &S::prefix_hit_tokens, "", {0}),
+            optional("prefix_miss_tokens", &S::prefix_miss_tokens, "", {0}),
+            optional("capabilities", &S::capabilities),
+            optional("protocol", &S::protocol),
+            optional("memory_architecture", &S::memory_architecture),
+            required("uptime_seconds", &S::uptime_seconds)};
+  }
 };
 
 std::string parameters_sha256(const ExecuteRequest& request) {
