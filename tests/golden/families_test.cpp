@@ -72,7 +72,10 @@ TEST_P(Families, FormatsAgree) {
   const auto other = family_model(GetParam().family, Format::kHuggingFace);
   if (GetParam().format != Format::kGguf || !other) GTEST_SKIP() << "there is one format only";
   if (GetParam().family == "llama4") GTEST_SKIP() << "the file does not say how wide chunks are";
-  EXPECT_LE(relative_error(run({}), logits_of(*other, golden_.tokens, {})), 5e-5);
+  const std::vector<float> here = run({}), there = logits_of(*other, golden_.tokens, {});
+  EXPECT_LE(relative_error(here, there), 5e-5);
+  // Both formats hold its rows in one order and in types of the same values.
+  EXPECT_TRUE(GetParam().family != "kimi_linear_mixed" || same_bits(here, there));
 }
 
 // Each layer by itself: the first that is off is where a fault is.

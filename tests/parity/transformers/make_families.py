@@ -113,6 +113,12 @@ GGUF = {
         "attention.sliding_window": 24, "attention.sliding_window_pattern": [True, True, False], "expert_count": 6,
         "expert_used_count": 2, "expert_feed_forward_length": 48, "rope.freq_base": 1000000.0, "rope.freq_base_swa": 10000.0,
         "rope.dimension_count": 32, "rope.dimension_count_swa": 16}),
+    "kimi_linear_mixed": ("KIMI_LINEAR", False, {
+        "attention.head_count_kv": [0, 1, 0, 1], "attention.key_length": 40, "attention.value_length": 8,
+        "attention.key_length_mla": 24, "attention.value_length_mla": 16, "attention.kv_lora_rank": 32, "rope.dimension_count": 8,
+        "rope.freq_base": 10000.0, "ssm.conv_kernel": 4, "kda.head_dim": 16, "expert_count": 6, "expert_used_count": 2,
+        "expert_feed_forward_length": 48, "expert_shared_count": 2, "expert_group_used_count": 1, "expert_gating_func": 2,
+        "expert_weights_scale": 2.446, "leading_dense_block_count": 1}),
     "hunyuan": ("HUNYUAN_DENSE", False, {"attention.key_length": 16, "attention.value_length": 16,
                                          "rope.freq_base": 10000.0 * 50.0 ** (16 / 14)}),
 }
@@ -121,12 +127,32 @@ GGUF = {
 # What the gguf package knows no module for.
 GGUF_NAMES = {"experts.gate_up_proj": "ffn_gate_up_exps.weight", "experts.down_proj": "ffn_down_exps.weight",
               "router.proj.weight": "ffn_gate_inp.weight", "router.scale": "ffn_gate_inp.scale",
-              "router.per_expert_scale": "ffn_down_exps.scale", "layer_scalar": "layer_output_scale.weight"}
+              "router.per_expert_scale": "ffn_down_exps.scale", "layer_scalar": "layer_output_scale.weight",
+              "self_attn.dt_bias": "ssm_dt.bias",
+              **{f"block_sparse_moe.{part}_proj.weight": f"ffn_{part}.weight" for part in ("gate", "up", "down")}}
+# Of experts, what the numbers of the package's names stand for.
+EXPERT_NAMES = {"w1": "ffn_gate_exps", "w2": "ffn_down_exps", "w3": "ffn_up_exps"}
 
 
 # As pairs of neighbours turn, where those of halves did.
 def permuted(rows, heads):
     return rows.reshape(heads, 2, rows.shape[0] // heads // 2, -1).swapaxes(1, 2).reshape(rows.shape)
+
+
+# As the converter has the parts of a delta rule, and keys and values of latent attention apart.
+def delta_tensors(key, value, config):
+    head, part = key.rsplit(".self_attn.", 1)
+    layer = f"blk.{head.rsplit('.', 1)[1]}"
+    if part == "A_log":
+        return {f"{layer}.ssm_a": -numpy.exp(value.astype(numpy.float64)).astype(numpy.float32)}
+    if "_conv1d." in part:
+        return {f"{layer}.ssm_conv1d_{part[0]}.weight": value.reshape(1, value.shape[0], 1, value.shape[-1])}
+    if part == "kv_b_proj.weight":
+        both = value.reshape(config.num_attention_heads, -1, value.shape[1])
+        keys, values = both[:, :config.qk_nope_head_dim], both[:, config.qk_nope_head_dim:]
+        return {f"{layer}.attn_k_b.weight": numpy.ascontiguousarray(keys.swapaxes(1, 2)),
+                f"{layer}.attn_v_b.weight": numpy.ascontiguousarray(values)}
+    return {}
 
 
 # {GGUF name: array}, the experts of a layer together.
@@ -139,7 +165,9 @@ def gguf_tensors(directory, names, config, permutes):
                 value = permuted(value, config.num_attention_heads)
             if permutes and ".k_proj." in key:
                 value = permuted(value, config.num_key_value_heads)
-            if "e_score_correction" in key:
+            if config.model_type == "kimi_linear" and ".self_attn." in key and (parts := delta_tensors(key, value, config)):
+                tensors.update(parts)
+            elif "e_score_correction" in key:
                 tensors[f"blk.{key.split('.')[2]}.exp_probs_b.bias"] = value.reshape(-1)
             elif key.split(".", 3)[-1] in GGUF_NAMES:
                 tensors[f"blk.{key.split('.')[2]}.{GGUF_NAMES[key.split('.', 3)[-1]]}"] = value
@@ -151,7 +179,9 @@ def gguf_tensors(directory, names, config, permutes):
             else:
                 tensors[names.get_name(key, try_suffixes=(".weight", ".bias"))] = value
     for key, values in experts.items():
-        tensors[names.get_name(key, try_suffixes=(".weight",))] = numpy.stack([values[i] for i in sorted(values)])
+        numbered = EXPERT_NAMES.get(key.split(".")[-2])
+        name = f"blk.{key.split('.')[2]}.{numbered}.weight" if numbered else names.get_name(key, try_suffixes=(".weight",))
+        tensors[name] = numpy.stack([values[i] for i in sorted(values)])
     return tensors
 
 
@@ -171,22 +201,23 @@ def write_gguf(name, directory, config):
     writer = gguf.GGUFWriter(directory / "model.gguf", prefix)
     eps = getattr(config, "rms_norm_eps", None) or getattr(config, "layer_norm_eps", None) or config.norm_epsilon
     norm = "rms_" if getattr(config, "rms_norm_eps", None) else ""
+    rope = getattr(config, "rope_parameters", None) or {}
     keys = {"block_count": config.num_hidden_layers, "context_length": 512, "embedding_length": config.hidden_size,
             "feed_forward_length": config.intermediate_size, "attention.head_count": config.num_attention_heads,
-            "attention.head_count_kv": config.num_key_value_heads, "rope.freq_base": config.rope_parameters.get("rope_theta"),
+            "attention.head_count_kv": config.num_key_value_heads, "rope.freq_base": rope.get("rope_theta"),
             f"attention.layer_norm_{norm}epsilon": eps, **further}
     for key, value in keys.items():
         add = writer.add_array if isinstance(value, list) else writer.add_float32 if isinstance(value, float) else writer.add_uint32
         add(f"{prefix}.{key}", value)
     tensors = gguf_tensors(directory, gguf.get_tensor_name_map(number, config.num_hidden_layers), config, permutes)
-    if config.rope_parameters.get("rope_type") == "llama3":
+    if rope.get("rope_type") == "llama3":
         tensors["rope_freqs.weight"] = llama3_divisors(config)
     if name == "gemma4_experts":  # a quarter of the pairs turns
         tensors["rope_freqs.weight"] = numpy.array([1.0] * 4 + [1e30] * 12, numpy.float32)
     for key, value in tensors.items():
         if isinstance(value, list):
             writer.add_array(key, [number for _, number in sorted(value)])
-        elif value.ndim == 1 or "gate_inp" in key:
+        elif value.ndim == 1 or "gate_inp" in key or ".ssm_a" in key or "conv1d" in key:
             writer.add_tensor(key, value)
         else:  # their values are those of BF16 already
             halves = (value.view(numpy.uint32) >> 16).astype(numpy.uint16)

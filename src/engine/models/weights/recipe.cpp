@@ -351,14 +351,15 @@ class Builder {
     return {};
   }
 
-  // The first axis of each holds its rows; what follows may have axes of one element.
+  // The first axis of each holds its rows; axes of one element do not count, before it and behind it.
   Result<> add_joined() {
     const std::vector<std::string> names = joined_names(found_.name);
     const std::uint64_t rows = shape_[0] / names.size(), cols = product(shape_) / shape_[0];
     for (const std::string& one : names) {
       const FileTensor& tensor = *TRY(require(one));
-      if (tensor.shape().empty() || tensor.shape()[0] * names.size() != shape_[0] ||
-          tensor.elements_count() != rows * cols) {
+      const auto axes = tensor.shape();
+      const auto first = std::ranges::find_if(axes, [](std::uint64_t n) { return n != 1; });
+      if ((first == axes.end() ? 1 : *first) != rows || tensor.elements_count() != rows * cols) {
         return base::fail(ErrorCode::kWeightShapeMismatch,
                           fmt::format("{} has shape [{}]; the configuration says {} of {} rows of {}", tensor.name,
                                       fmt::join(tensor.shape(), ", "), names.size(), shape_[0], cols));

@@ -480,8 +480,8 @@ TEST(Recipe, TensorsThatAreJoined) {
   p.d_k = p.d_v = 2;
   p.d_conv = 3;
   const auto row_of = [](GatedDeltaSlot slot) { return row(slot, "", Source("[q|k|v].w", Load::kJoined)); };
-  // A convolution's weights are stored with an axis of one element between.
-  const std::map<std::string, TinyTensor> tensors{{"q.w", TinyTensor::f32({2, 1, 3}, Values{0, 1, 2, 3, 4, 5})},
+  // A convolution's weights are stored with an axis of one element between, in GGUF with another one before.
+  const std::map<std::string, TinyTensor> tensors{{"q.w", TinyTensor::f32({1, 2, 1, 3}, Values{0, 1, 2, 3, 4, 5})},
                                                   {"k.w", TinyTensor::f32({2, 3}, Values{6, 7, 8, 9, 10, 11})},
                                                   {"v.w", TinyTensor::f32({2, 1, 3}, Values{12, 13, 14, 15, 16, 17})}};
   EXPECT_EQ(Recipe(row_of(GatedDeltaSlot::kConvWeight), tensors).floats(p),
