@@ -15,6 +15,7 @@ import gguf
 import numpy
 import torch
 import transformers
+from deepseek_layout import rewrite
 from equal_scores import first_are_taken
 from safetensors import safe_open
 
@@ -84,10 +85,25 @@ MODELS = {
         mlp_layer_types=["hash_moe", "moe", "hash_moe", "moe", "moe"], hc_mult=3, hc_sinkhorn_iters=4, index_n_heads=3,
         index_head_dim=12, index_topk=6, n_routed_experts=6, num_experts_per_tok=2, intermediate_size=32, swiglu_limit=0.25,
         partial_rotary_factor=0.25, rope_parameters=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16))),
+    # As DeepSeek stores them; what of V4 lies 128 positions back.
+    "deepseek_v3_fp8": ("DeepseekV3Config", dict(
+        num_key_value_heads=4, q_lora_rank=40, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16,
+        n_routed_experts=8, num_experts_per_tok=2, n_group=4, topk_group=2, moe_intermediate_size=48, first_k_dense_replace=1)),
+    "deepseek_v4_own": ("DeepseekV4Config", dict(
+        num_hidden_layers=4, num_key_value_heads=1, head_dim=24, q_lora_rank=40, o_groups=2, o_lora_rank=20, sliding_window=10,
+        layer_types=["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention",
+                     "compressed_sparse_attention"],
+        mlp_layer_types=["hash_moe", "hash_moe", "moe", "moe"], hc_mult=3, hc_sinkhorn_iters=4, index_n_heads=3, index_head_dim=16,
+        index_topk=6, n_routed_experts=4, num_experts_per_tok=2, intermediate_size=32, swiglu_limit=0.25,
+        partial_rotary_factor=0.25, rope_parameters=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16))),
     "hunyuan": ("HunYuanDenseV1Config", dict(head_dim=16, rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=50.0,
                                                                               factor=1.0))),
 }
 
+
+# Side of the blocks of FP8, which DeepSeek's own files have 128 of; positions where it is not TOKENS.
+BLOCKS = {"deepseek_v3_fp8": 8, "deepseek_v4_own": 8}
+POSITIONS = {"deepseek_v4_own": 160}
 
 # Of those whose first draw has two experts or entries so near to each other for some token that rounding exchanges them.
 SEEDS = {"ernie4_5_moe": 1, "mixtral": 2, "gemma4_experts": 1, "deepseek_v4_mixed": 1}
@@ -246,15 +262,19 @@ def build(name):
 
 def write(name, directory):
     build(name).save_pretrained(directory)
+    values = directory
+    if name in BLOCKS:  # test_checkpoints.py shows that the library reads both alike
+        values = directory.parent / "values"
+        rewrite(directory, BLOCKS[name], plain=values)
     # Read back rather than widened: casting a model also casts its rotation frequencies, which no file holds.
-    model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float64, attn_implementation="eager",
+    model = transformers.AutoModelForCausalLM.from_pretrained(values, dtype=torch.float64, attn_implementation="eager",
                                                               experts_implementation="eager").eval()
     torch.manual_seed(7)
-    tokens = torch.randint(3, BASE["vocab_size"], (TOKENS,))
+    tokens = torch.randint(3, BASE["vocab_size"], (POSITIONS.get(name, TOKENS),))
     with torch.no_grad(), first_are_taken():
         logits = model(tokens[None], use_cache=False).logits[0].to(torch.float32)
     with open(directory / "golden.bin", "wb") as out:
-        out.write(b"GLD1" + struct.pack("<II", TOKENS, logits.shape[1]) + struct.pack(f"<{TOKENS}i", *tokens.tolist()))
+        out.write(b"GLD1" + struct.pack("<II", *logits.shape) + struct.pack(f"<{len(tokens)}i", *tokens.tolist()))
         out.write(logits.contiguous().numpy().astype("<f4").tobytes())
     (directory / "generation_config.json").unlink(missing_ok=True)
     if name in GGUF:

@@ -177,7 +177,7 @@ const Family kKimiLinear{
     .gguf_others = "attention.key_length attention.value_length rope.freq_base",
     .hf_others =
         "intermediate_size head_dim qk_head_dim mla_use_nope=true moe_layer_freq=1 use_grouped_topk "
-        "moe_router_activation_func=sigmoid num_nextn_predict_layers rope_theta rope_scaling",
+        "moe_router_activation_func=\"sigmoid\" num_nextn_predict_layers rope_theta rope_scaling",
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

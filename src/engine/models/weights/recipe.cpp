@@ -185,9 +185,13 @@ class Builder {
     if (tensor.elements_count() != product(shape_)) return expect(tensor, shape_);
     TensorPart part;
     TRY(take_type(tensor, true, part));
-    if (plan::is_quantized(tensor_.stored.dtype) || part.scales != nullptr)
+    // Rows that stay rows may have blocks and scales.
+    const bool same_rows =
+        source_.load == Load::kReshaped && tensor.rank >= 2 && tensor.shape().back() == shape_.back();
+    if (!same_rows && (plan::is_quantized(tensor_.stored.dtype) || part.scales != nullptr))
       return unsupported(tensor, "this tensor must be stored in floats");
-    part.counts = {1, 1, product(shape_)};
+    part.counts = {1, same_rows ? product(shape_) / shape_.back() : 1, same_rows ? shape_.back() : product(shape_)};
+    part.strides = {0, part.counts[2], 1};
     if (source_.load != Load::kReshaped) {
       tensor_.step = source_.load == Load::kNegExp ? TensorStep::kNegExp : TensorStep::kOverRoot;
       tensor_.stored.dtype = DType::kF32;

@@ -450,6 +450,16 @@ TEST(Recipe, Fp8InPartsAndStacks) {
             {.kind = TensorShare::Kind::kSlice, .axis = 2, .begin = 0, .count = 70});
 }
 
+// A stack that is stored as one matrix, and the same elements in rows of another length.
+TEST(Recipe, Fp8ReshapedKeepsItsRows) {
+  const Source reshaped("w", Load::kReshaped);
+  expect_f8(MoeSlot::kDown, reshaped, Fp8File(24, 140, 16, 128), moe(12, 140), DType::kF8_E4M3);
+  expect_f8(MoeSlot::kDown, reshaped, Fp8File(24, 140, 128, 64), moe(12, 140), DType::kBF16);
+  const Fp8File longer(12, 280, 128, 128);
+  EXPECT_EQ(Recipe(row(MoeSlot::kDown, "", reshaped), longer.tensors, longer.config).error(moe(12, 140)),
+            ErrorCode::kWeightDTypeUnsupported);
+}
+
 // Keys are turned: their rows run down the stored columns, and blocks of scales with them.
 TEST(Recipe, Fp8OfLatentAttention) {
   const auto heads = [](std::uint32_t keys, std::uint32_t values) {
