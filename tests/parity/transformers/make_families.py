@@ -76,6 +76,11 @@ MODELS = {
         num_hidden_layers=3, head_dim=16, global_head_dim=32, hidden_size_per_layer_input=0, sliding_window=24, enable_moe_block=True,
         num_experts=6, top_k_experts=2, moe_intermediate_size=48,
         layer_types=["sliding_attention", "sliding_attention", "full_attention"])),
+    # The same beside inputs of each layer's own.
+    "gemma4_experts_inputs": ("Gemma4TextConfig", dict(
+        num_hidden_layers=3, head_dim=16, global_head_dim=32, hidden_size_per_layer_input=8, vocab_size_per_layer_input=192,
+        sliding_window=24, enable_moe_block=True, num_experts=6, top_k_experts=2, moe_intermediate_size=48,
+        layer_types=["sliding_attention", "sliding_attention", "full_attention"])),
     # All three kinds of attention and both of routing, windows that do not divide pages, a limit that limits.
     "deepseek_v4_mixed": ("DeepseekV4Config", dict(
         num_hidden_layers=5, num_key_value_heads=1, head_dim=24, q_lora_rank=20, o_groups=2, o_lora_rank=16, sliding_window=10,
@@ -106,7 +111,7 @@ BLOCKS = {"deepseek_v3_fp8": 8, "deepseek_v4_own": 8}
 POSITIONS = {"deepseek_v4_own": 160}
 
 # Of those whose first draw has two experts or entries so near to each other for some token that rounding exchanges them.
-SEEDS = {"ernie4_5_moe": 1, "mixtral": 2, "gemma4_experts": 1, "deepseek_v4_mixed": 1}
+SEEDS = {"ernie4_5_moe": 1, "mixtral": 2, "gemma4_experts": 1, "gemma4_experts_inputs": 4, "deepseek_v4_mixed": 1}
 
 # name: (architecture, whether q and k rows are permuted, keys beside those that all have)
 GGUF = {
@@ -135,6 +140,11 @@ GGUF = {
         "rope.freq_base": 10000.0, "ssm.conv_kernel": 4, "kda.head_dim": 16, "expert_count": 6, "expert_used_count": 2,
         "expert_feed_forward_length": 48, "expert_shared_count": 2, "expert_group_used_count": 1, "expert_gating_func": 2,
         "expert_weights_scale": 2.446, "leading_dense_block_count": 1}),
+    "gemma4_experts_inputs": ("GEMMA4", False, {
+        "attention.key_length": 32, "attention.value_length": 32, "attention.key_length_swa": 16, "attention.value_length_swa": 16,
+        "attention.sliding_window": 24, "attention.sliding_window_pattern": [True, True, False], "expert_count": 6,
+        "expert_used_count": 2, "expert_feed_forward_length": 48, "rope.freq_base": 1000000.0, "rope.freq_base_swa": 10000.0,
+        "rope.dimension_count": 32, "rope.dimension_count_swa": 16, "embedding_length_per_layer_input": 8}),
     "hunyuan": ("HUNYUAN_DENSE", False, {"attention.key_length": 16, "attention.value_length": 16,
                                          "rope.freq_base": 10000.0 * 50.0 ** (16 / 14)}),
 }
@@ -228,7 +238,7 @@ def write_gguf(name, directory, config):
     tensors = gguf_tensors(directory, gguf.get_tensor_name_map(number, config.num_hidden_layers), config, permutes)
     if rope.get("rope_type") == "llama3":
         tensors["rope_freqs.weight"] = llama3_divisors(config)
-    if name == "gemma4_experts":  # a quarter of the pairs turns
+    if name.startswith("gemma4_experts"):  # a quarter of the pairs turns
         tensors["rope_freqs.weight"] = numpy.array([1.0] * 4 + [1e30] * 12, numpy.float32)
     for key, value in tensors.items():
         if isinstance(value, list):
