@@ -35,6 +35,8 @@ MODELS = {
     "cohere": ("CohereConfig", dict(logit_scale=0.25)),
     "cohere2": ("Cohere2Config", dict(logit_scale=0.25, **WINDOWS)),
     "stablelm": ("StableLmConfig", dict(use_qkv_bias=True, partial_rotary_factor=0.25)),
+    "cohere_norms": ("CohereConfig", dict(logit_scale=0.25, use_qk_norm=True)),
+    "stablelm_norms": ("StableLmConfig", dict(use_qkv_bias=True, partial_rotary_factor=0.25, qk_layernorm=True)),
     "exaone4": ("Exaone4Config", dict(**WINDOWS)),
     "ernie4_5": ("Ernie4_5Config", dict(head_dim=24)),
     "ernie4_5_moe": ("Ernie4_5_MoeConfig", dict(moe_num_experts=6, moe_k=3, moe_intermediate_size=48, moe_num_shared_experts=2,
@@ -123,6 +125,8 @@ GGUF = {
     "cohere": ("COMMAND_R", False, {"logit_scale": 0.25}),
     "cohere2": ("COHERE2", False, {"logit_scale": 0.25, "attention.sliding_window": 24}),
     "stablelm": ("STABLELM", False, {"rope.dimension_count": 4}),
+    "cohere_norms": ("COMMAND_R", False, {"logit_scale": 0.25}),
+    "stablelm_norms": ("STABLELM", False, {"rope.dimension_count": 4}),
     "exaone4": ("EXAONE4", False, {"attention.sliding_window": 24, "attention.sliding_window_pattern": [True, True, True, False]}),
     "apertus": ("APERTUS", False, {}),
     "ernie4_5": ("ERNIE4_5", False, {"attention.key_length": 24, "attention.value_length": 24}),
@@ -193,6 +197,9 @@ def gguf_tensors(directory, names, config, permutes):
                 value = permuted(value, config.num_key_value_heads)
             if config.model_type == "kimi_linear" and ".self_attn." in key and (parts := delta_tensors(key, value, config)):
                 tensors.update(parts)
+            elif "_layernorm.norms." in key:
+                head, number = key.split(".norms.")
+                experts.setdefault(head + ".weight", {})[int(number.split(".")[0])] = value
             elif "e_score_correction" in key:
                 tensors[f"blk.{key.split('.')[2]}.exp_probs_b.bias"] = value.reshape(-1)
             elif key.split(".", 3)[-1] in GGUF_NAMES:
@@ -243,7 +250,7 @@ def write_gguf(name, directory, config):
     for key, value in tensors.items():
         if isinstance(value, list):
             writer.add_array(key, [number for _, number in sorted(value)])
-        elif value.ndim == 1 or "gate_inp" in key or ".ssm_a" in key or "conv1d" in key:
+        elif value.ndim == 1 or "_norm." in key or "gate_inp" in key or ".ssm_a" in key or "conv1d" in key:
             writer.add_tensor(key, value)
         else:  # their values are those of BF16 already
             halves = (value.view(numpy.uint32) >> 16).astype(numpy.uint16)
@@ -263,6 +270,8 @@ def build(name):
         for key, tensor in [*model.named_parameters(), *model.named_buffers()]:
             if tensor.ndim == 1 and "inv_freq" not in key:
                 tensor.copy_((0.0 if "bias" in key else 1.0) + 0.2 * torch.randn(tensor.shape))
+            elif "_norm.weight" in key:  # of all heads
+                tensor.copy_(1.0 + 0.2 * torch.randn(tensor.shape))
             elif "e_score_correction" in key or "position_bias" in key:
                 tensor.copy_(0.1 * torch.randn(tensor.shape))
             elif "tid2eid" in key:

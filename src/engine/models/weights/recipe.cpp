@@ -57,8 +57,9 @@ class Builder {
   std::string name() const {
     const bool as_stored = source_.load == Load::kWhole || source_.load == Load::kReshaped;
     if (source_.load == Load::kLayerRows) return fmt::format("{}:{}", found_.name, key_.layer);
-    const std::string base = source_.load == Load::kStack ? names_.full_name(stack_pattern(), key_.layer) : found_.name;
-    return as_stored || source_.load == Load::kStack ? base : fmt::format("{}:{}", base, slot_.name);
+    const bool numbered = source_.load == Load::kStack || source_.load == Load::kHeads;
+    const std::string base = numbered ? names_.full_name(stack_pattern(), key_.layer) : found_.name;
+    return as_stored || numbered ? base : fmt::format("{}:{}", base, slot_.name);
   }
 
   Result<BoundTensor> build() {
@@ -84,6 +85,7 @@ class Builder {
       case Load::kOverRoot: return add_reshaped();
       case Load::kNumbers: return add_numbers();
       case Load::kStack: return add_stack();
+      case Load::kHeads: return add_heads();
       case Load::kRows:
       case Load::kInterleavedRows: return add_rows(false);
       case Load::kTransposedRows:
@@ -213,6 +215,13 @@ class Builder {
     const Shape one(shape_.begin() + 1, shape_.end());
     for (std::uint32_t expert = 0; expert < shape_[0]; ++expert)
       TRY(add_whole(names_.full_name(source_.name, key_.layer, expert), one));
+    return {};
+  }
+
+  Result<> add_heads() {
+    const std::uint32_t each = plan::param_as<plan::AttentionParams>(params_).d_qk;
+    for (std::uint32_t head = 0; head < shape_[0] / each; ++head)
+      TRY(add_whole(names_.full_name(source_.name, key_.layer, head), {each}));
     return {};
   }
 

@@ -505,6 +505,21 @@ TEST(Recipe, TensorsThatAreJoined) {
   EXPECT_EQ(Recipe(row_of(GatedDeltaSlot::kConvWeight), wrong).error(p), ErrorCode::kMissingWeight);
 }
 
+TEST(Recipe, AVectorForEachHead) {
+  AttentionParams p = attention();
+  p.qk_norm = plan::QkNorm::kCenteredPerHead;
+  const WeightRow norms = row(AttentionSlot::kQNorm, "", Source("layers.{}.n.{}.w", Load::kHeads));
+  std::map<std::string, TinyTensor> tensors{{"layers.0.n.0.w", TinyTensor::f32({2}, Values{1, 2})},
+                                            {"layers.0.n.1.w", TinyTensor::f32({2}, Values{3, 4})}};
+  EXPECT_EQ(Recipe(norms, tensors).floats(p), (Values{1, 2, 3, 4}));
+  const TensorShare second{.kind = TensorShare::Kind::kSlice, .axis = 0, .begin = 2, .count = 2};
+  EXPECT_EQ(Recipe(norms, tensors).on_device(second, false).floats(p), (Values{3, 4}));
+  tensors["layers.0.n.1.w"] = TinyTensor::f32({3}, Values{3, 4, 5});
+  EXPECT_EQ(Recipe(norms, tensors).error(p), ErrorCode::kWeightShapeMismatch);
+  tensors.erase("layers.0.n.1.w");
+  EXPECT_EQ(Recipe(norms, tensors).error(p), ErrorCode::kMissingWeight);
+}
+
 TEST(Recipe, RowsOfALayerOfThoseOfAll) {
   LayerInputParams p{};
   p.width = 2;
