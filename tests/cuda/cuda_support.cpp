@@ -74,7 +74,9 @@ std::vector<std::string> model_names() {
 std::vector<std::string> model_names_of_2026() {
   std::vector<std::string> names = names_of(golden::families_of_2026());
   std::erase(names, "llama4_gguf");  // the file does not say how wide chunks are, which the reference knows
-  for (const char* ours : {"deepseek_v4_mixed_hf", "gemma4_experts_hf"}) names.emplace_back(ours);
+  for (const char* ours : {"deepseek_v4_mixed_hf", "gemma4_experts_hf", "cohere_norms_hf", "stablelm_norms_hf",
+                           "deepseek_v3_fp8_hf", "deepseek_v4_own_hf"})
+    names.emplace_back(ours);
   return names;
 }
 

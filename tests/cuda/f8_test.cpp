@@ -59,12 +59,18 @@ void add_f8(const engine::io::FileTensor& tensor, std::uint64_t of_scale, std::v
   };
   for (std::uint64_t i = 0; i < values.size(); ++i)
     scale_of(i) = std::max(scale_of(i), std::fabs(values[i]) / kLargest);
+  const std::string name(tensor.name);
+  if (name.find(".attn.w") != name.npos || name.find(".ffn.") != name.npos)  // as these models have them
+    for (float& scale : scales) scale = std::exp2(std::ceil(std::log2(scale)));
   std::vector<std::uint8_t> codes;
   for (std::uint64_t i = 0; i < values.size(); ++i) codes.push_back(f8_of(values[i] / scale_of(i)));
-  const std::string name(tensor.name);
   entries.push_back({name, "F8_E4M3", fmt::format("[{},{}]", rows, cols), bytes_of(codes)});
   entries.push_back(
       {name + "_scale_inv", "F32", fmt::format("[{},{}]", scales.size() / across, across), bytes_of(scales)});
+}
+
+bool is_projection(std::string_view name) {
+  return name.ends_with("_proj.weight") || name.find(".attn.w") != name.npos || name.find("experts.") != name.npos;
 }
 
 // The fixture with its projections in FP8, as the models that come in it are stored.
@@ -73,7 +79,7 @@ Model in_f8(const std::string& name, std::uint64_t of_scale = kBlock) {
   const auto files = engine::io::ModelFiles::open(model.path).value();
   std::vector<Entry> entries;
   for (const engine::io::FileTensor& tensor : files.tensors()) {
-    if (tensor.rank == 2 && tensor.name.ends_with("_proj.weight")) {
+    if (tensor.rank == 2 && is_projection(tensor.name)) {
       add_f8(tensor, of_scale, entries);
       continue;
     }
@@ -145,6 +151,20 @@ TEST_P(F8, AgreesWithTheCpuDevice) {
   EXPECT_GT(error, 0);
   EXPECT_TRUE(same_bits(logits_of(model_, {.chunk = 1}, *backwards), logits));
   EXPECT_TRUE(same_bits(logits_of(model_, {.chunk = 7}, *device), logits));
+}
+
+// Its stacks are stored as one matrix. From the twentieth row on an index chooses by rounding.
+TEST(F8OfCompressedAttention, StaysAByteAWeight) {
+  const Model model = in_f8("deepseek_v4_mixed_hf");
+  const auto cpu =
+      engine::compute::cpu::make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 1u << 30}).value();
+  const auto device = make_backend({});
+  const std::size_t count = std::size_t{20} * model.reference.vocab;
+  const std::vector<float> expected = logits_of(model, {}, *cpu), logits = logits_of(model, {}, *device);
+  EXPECT_LE(relative_error(std::span(logits).first(count), std::span(expected).first(count)), 1e-2);
+  const auto engine = load(model, {}, {.backends = {device.get()}});
+  EXPECT_EQ(engine->memory_plan(0).widened_bytes, 0U);
+  EXPECT_EQ(engine->memory_plan(0).weight_dtype, DType::kF8_E4M3);
 }
 
 // Each has whole blocks of scales, or a part of one, and nothing is widened.

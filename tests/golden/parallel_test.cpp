@@ -159,13 +159,13 @@ std::vector<Case> cases() {
                      .devices = devices});
     }
   };
-  for (const char* family :
-       {"llama3", "llama_tied", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3", "qwen3_moe",
-        "qwen3_moe_sparse", "gpt_oss", "granite_hybrid", "lfm2", "deepseek_v2", "deepseek_v3"})
+  for (const char* family : {"llama3", "llama_tied", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3",
+                             "qwen3_moe", "qwen3_moe_sparse", "gpt_oss", "granite_hybrid", "lfm2", "deepseek_v2",
+                             "deepseek_v3", "cohere_norms", "stablelm_norms"})
     add(family, 2);
   // Four devices; all but the first three have two key-value heads for them.
-  for (const char* family :
-       {"llama_tied", "deepseek_v2", "deepseek_v3", "llama3", "qwen2", "phi3", "gemma3", "gpt_oss", "granite_hybrid"})
+  for (const char* family : {"llama_tied", "deepseek_v2", "deepseek_v3", "llama3", "qwen2", "phi3", "gemma3", "gpt_oss",
+                             "granite_hybrid", "stablelm_norms"})
     add(family, 4);
   // Quantized weights meet activations of eight bits, in blocks that no device's part cuts.
   for (const std::uint32_t devices : {2U, 4U}) {

@@ -130,6 +130,8 @@ Result<> Checks::attention(const AttentionParams& p) const {
   const bool wants_norm = p.qk_norm != QkNorm::kNone && p.qk_norm != QkNorm::kUnitRotated;
   TRY(require(present(kQNorm) == wants_norm && present(kKNorm) == (wants_norm && p.shares_cache == 0),
               "head norms that params and weights disagree on"));
+  TRY(require(p.qk_norm != QkNorm::kCenteredPerHead || p.qk_norm_offset == 0,
+              "LayerNorm of heads and an offset of its weight"));
   return require(present(kSinks) == (p.has_sinks != 0), "sinks that params and weights disagree on");
 }
 

@@ -28,6 +28,7 @@ enum class Load : std::uint8_t {
   kNumbers,                // whole numbers below 2^24, as F32
   kOverRoot,               // divided by the root of how many there are
   kStack,                  // one tensor per expert; the second {} of the name is the expert's number
+  kHeads,                  // one vector per head of attention, likewise
   kRows,                   // the rows of slots first..last, one slot after the other
   kInterleavedRows,        // the rows of slots first..last, taking turns
   kTransposedRows,         // kRows, stored with the last two dimensions exchanged

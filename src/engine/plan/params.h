@@ -36,8 +36,18 @@ enum class NormKind : std::uint8_t { kRms = 0, kLayerNorm = 1 };
 enum class RopeLayout : std::uint8_t { kNone = 0, kHalf = 1, kInterleaved = 2, kVision2d = 3 };
 enum class MropeKind : std::uint8_t { kNone = 0, kChunked = 1, kInterleaved = 2 };
 // Of every head before it rotates; of all heads of a row together before they do; of every head once it has rotated, with
-// weights or without.
-enum class QkNorm : std::uint8_t { kNone = 0, kPerHead = 1, kPerRow = 2, kPerHeadRotated = 3, kUnitRotated = 4 };
+// weights or without; LayerNorm of every head before it rotates, each with weights of its own.
+enum class QkNorm : std::uint8_t {
+  kNone = 0,
+  kPerHead = 1,
+  kPerRow = 2,
+  kPerHeadRotated = 3,
+  kUnitRotated = 4,
+  kCenteredPerHead = 5
+};
+constexpr bool has_weights_of_all_heads(QkNorm norm) {
+  return norm == QkNorm::kPerRow || norm == QkNorm::kCenteredPerHead;
+}
 // What the attention of a row is multiplied with before the output projection: the sigmoid of one number a head, or of one
 // an element.
 enum class AttentionGate : std::uint8_t { kNone = 0, kPerHead = 1, kPerElement = 2 };

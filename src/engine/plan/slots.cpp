@@ -16,8 +16,8 @@ Value value(Dim dim, const AttentionParams& p) {
     case Dim::kKRows: return p.kv_heads * p.d_qk;
     case Dim::kVRows: return p.kv_heads * p.d_v;
     case Dim::kOCols: return p.heads * p.d_v;
-    case Dim::kQNorm: return p.qk_norm == QkNorm::kPerRow ? p.heads * p.d_qk : p.d_qk;
-    case Dim::kKNorm: return p.qk_norm == QkNorm::kPerRow ? p.kv_heads * p.d_qk : p.d_qk;
+    case Dim::kQNorm: return has_weights_of_all_heads(p.qk_norm) ? p.heads * p.d_qk : p.d_qk;
+    case Dim::kKNorm: return has_weights_of_all_heads(p.qk_norm) ? p.kv_heads * p.d_qk : p.d_qk;
     case Dim::kGateRows: return p.gate == AttentionGate::kPerElement ? p.heads * p.d_v : p.heads;
     case Dim::kHeads: return p.heads;
     default: return std::nullopt;

@@ -15,6 +15,7 @@ import gguf
 import numpy
 import torch
 import transformers
+from deepseek_layout import rewrite
 from equal_scores import first_are_taken
 from safetensors import safe_open
 
@@ -34,6 +35,8 @@ MODELS = {
     "cohere": ("CohereConfig", dict(logit_scale=0.25)),
     "cohere2": ("Cohere2Config", dict(logit_scale=0.25, **WINDOWS)),
     "stablelm": ("StableLmConfig", dict(use_qkv_bias=True, partial_rotary_factor=0.25)),
+    "cohere_norms": ("CohereConfig", dict(logit_scale=0.25, use_qk_norm=True)),
+    "stablelm_norms": ("StableLmConfig", dict(use_qkv_bias=True, partial_rotary_factor=0.25, qk_layernorm=True)),
     "exaone4": ("Exaone4Config", dict(**WINDOWS)),
     "ernie4_5": ("Ernie4_5Config", dict(head_dim=24)),
     "ernie4_5_moe": ("Ernie4_5_MoeConfig", dict(moe_num_experts=6, moe_k=3, moe_intermediate_size=48, moe_num_shared_experts=2,
@@ -75,6 +78,11 @@ MODELS = {
         num_hidden_layers=3, head_dim=16, global_head_dim=32, hidden_size_per_layer_input=0, sliding_window=24, enable_moe_block=True,
         num_experts=6, top_k_experts=2, moe_intermediate_size=48,
         layer_types=["sliding_attention", "sliding_attention", "full_attention"])),
+    # The same beside inputs of each layer's own.
+    "gemma4_experts_inputs": ("Gemma4TextConfig", dict(
+        num_hidden_layers=3, head_dim=16, global_head_dim=32, hidden_size_per_layer_input=8, vocab_size_per_layer_input=192,
+        sliding_window=24, enable_moe_block=True, num_experts=6, top_k_experts=2, moe_intermediate_size=48,
+        layer_types=["sliding_attention", "sliding_attention", "full_attention"])),
     # All three kinds of attention and both of routing, windows that do not divide pages, a limit that limits.
     "deepseek_v4_mixed": ("DeepseekV4Config", dict(
         num_hidden_layers=5, num_key_value_heads=1, head_dim=24, q_lora_rank=20, o_groups=2, o_lora_rank=16, sliding_window=10,
@@ -84,13 +92,28 @@ MODELS = {
         mlp_layer_types=["hash_moe", "moe", "hash_moe", "moe", "moe"], hc_mult=3, hc_sinkhorn_iters=4, index_n_heads=3,
         index_head_dim=12, index_topk=6, n_routed_experts=6, num_experts_per_tok=2, intermediate_size=32, swiglu_limit=0.25,
         partial_rotary_factor=0.25, rope_parameters=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16))),
+    # As DeepSeek stores them; what of V4 lies 128 positions back.
+    "deepseek_v3_fp8": ("DeepseekV3Config", dict(
+        num_key_value_heads=4, q_lora_rank=40, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16,
+        n_routed_experts=8, num_experts_per_tok=2, n_group=4, topk_group=2, moe_intermediate_size=48, first_k_dense_replace=1)),
+    "deepseek_v4_own": ("DeepseekV4Config", dict(
+        num_hidden_layers=4, num_key_value_heads=1, head_dim=24, q_lora_rank=40, o_groups=2, o_lora_rank=20, sliding_window=10,
+        layer_types=["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention",
+                     "compressed_sparse_attention"],
+        mlp_layer_types=["hash_moe", "hash_moe", "moe", "moe"], hc_mult=3, hc_sinkhorn_iters=4, index_n_heads=3, index_head_dim=16,
+        index_topk=6, n_routed_experts=4, num_experts_per_tok=2, intermediate_size=32, swiglu_limit=0.25,
+        partial_rotary_factor=0.25, rope_parameters=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16))),
     "hunyuan": ("HunYuanDenseV1Config", dict(head_dim=16, rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=50.0,
                                                                               factor=1.0))),
 }
 
 
+# Side of the blocks of FP8, which DeepSeek's own files have 128 of; positions where it is not TOKENS.
+BLOCKS = {"deepseek_v3_fp8": 8, "deepseek_v4_own": 8}
+POSITIONS = {"deepseek_v4_own": 160}
+
 # Of those whose first draw has two experts or entries so near to each other for some token that rounding exchanges them.
-SEEDS = {"ernie4_5_moe": 1, "mixtral": 2, "gemma4_experts": 1, "deepseek_v4_mixed": 1}
+SEEDS = {"ernie4_5_moe": 1, "mixtral": 2, "gemma4_experts": 1, "gemma4_experts_inputs": 4, "deepseek_v4_mixed": 1}
 
 # name: (architecture, whether q and k rows are permuted, keys beside those that all have)
 GGUF = {
@@ -102,6 +125,8 @@ GGUF = {
     "cohere": ("COMMAND_R", False, {"logit_scale": 0.25}),
     "cohere2": ("COHERE2", False, {"logit_scale": 0.25, "attention.sliding_window": 24}),
     "stablelm": ("STABLELM", False, {"rope.dimension_count": 4}),
+    "cohere_norms": ("COMMAND_R", False, {"logit_scale": 0.25}),
+    "stablelm_norms": ("STABLELM", False, {"rope.dimension_count": 4}),
     "exaone4": ("EXAONE4", False, {"attention.sliding_window": 24, "attention.sliding_window_pattern": [True, True, True, False]}),
     "apertus": ("APERTUS", False, {}),
     "ernie4_5": ("ERNIE4_5", False, {"attention.key_length": 24, "attention.value_length": 24}),
@@ -113,6 +138,17 @@ GGUF = {
         "attention.sliding_window": 24, "attention.sliding_window_pattern": [True, True, False], "expert_count": 6,
         "expert_used_count": 2, "expert_feed_forward_length": 48, "rope.freq_base": 1000000.0, "rope.freq_base_swa": 10000.0,
         "rope.dimension_count": 32, "rope.dimension_count_swa": 16}),
+    "kimi_linear_mixed": ("KIMI_LINEAR", False, {
+        "attention.head_count_kv": [0, 1, 0, 1], "attention.key_length": 40, "attention.value_length": 8,
+        "attention.key_length_mla": 24, "attention.value_length_mla": 16, "attention.kv_lora_rank": 32, "rope.dimension_count": 8,
+        "rope.freq_base": 10000.0, "ssm.conv_kernel": 4, "kda.head_dim": 16, "expert_count": 6, "expert_used_count": 2,
+        "expert_feed_forward_length": 48, "expert_shared_count": 2, "expert_group_used_count": 1, "expert_gating_func": 2,
+        "expert_weights_scale": 2.446, "leading_dense_block_count": 1}),
+    "gemma4_experts_inputs": ("GEMMA4", False, {
+        "attention.key_length": 32, "attention.value_length": 32, "attention.key_length_swa": 16, "attention.value_length_swa": 16,
+        "attention.sliding_window": 24, "attention.sliding_window_pattern": [True, True, False], "expert_count": 6,
+        "expert_used_count": 2, "expert_feed_forward_length": 48, "rope.freq_base": 1000000.0, "rope.freq_base_swa": 10000.0,
+        "rope.dimension_count": 32, "rope.dimension_count_swa": 16, "embedding_length_per_layer_input": 8}),
     "hunyuan": ("HUNYUAN_DENSE", False, {"attention.key_length": 16, "attention.value_length": 16,
                                          "rope.freq_base": 10000.0 * 50.0 ** (16 / 14)}),
 }
@@ -121,12 +157,32 @@ GGUF = {
 # What the gguf package knows no module for.
 GGUF_NAMES = {"experts.gate_up_proj": "ffn_gate_up_exps.weight", "experts.down_proj": "ffn_down_exps.weight",
               "router.proj.weight": "ffn_gate_inp.weight", "router.scale": "ffn_gate_inp.scale",
-              "router.per_expert_scale": "ffn_down_exps.scale", "layer_scalar": "layer_output_scale.weight"}
+              "router.per_expert_scale": "ffn_down_exps.scale", "layer_scalar": "layer_output_scale.weight",
+              "self_attn.dt_bias": "ssm_dt.bias",
+              **{f"block_sparse_moe.{part}_proj.weight": f"ffn_{part}.weight" for part in ("gate", "up", "down")}}
+# Of experts, what the numbers of the package's names stand for.
+EXPERT_NAMES = {"w1": "ffn_gate_exps", "w2": "ffn_down_exps", "w3": "ffn_up_exps"}
 
 
 # As pairs of neighbours turn, where those of halves did.
 def permuted(rows, heads):
     return rows.reshape(heads, 2, rows.shape[0] // heads // 2, -1).swapaxes(1, 2).reshape(rows.shape)
+
+
+# As the converter has the parts of a delta rule, and keys and values of latent attention apart.
+def delta_tensors(key, value, config):
+    head, part = key.rsplit(".self_attn.", 1)
+    layer = f"blk.{head.rsplit('.', 1)[1]}"
+    if part == "A_log":
+        return {f"{layer}.ssm_a": -numpy.exp(value.astype(numpy.float64)).astype(numpy.float32)}
+    if "_conv1d." in part:
+        return {f"{layer}.ssm_conv1d_{part[0]}.weight": value.reshape(1, value.shape[0], 1, value.shape[-1])}
+    if part == "kv_b_proj.weight":
+        both = value.reshape(config.num_attention_heads, -1, value.shape[1])
+        keys, values = both[:, :config.qk_nope_head_dim], both[:, config.qk_nope_head_dim:]
+        return {f"{layer}.attn_k_b.weight": numpy.ascontiguousarray(keys.swapaxes(1, 2)),
+                f"{layer}.attn_v_b.weight": numpy.ascontiguousarray(values)}
+    return {}
 
 
 # {GGUF name: array}, the experts of a layer together.
@@ -139,7 +195,12 @@ def gguf_tensors(directory, names, config, permutes):
                 value = permuted(value, config.num_attention_heads)
             if permutes and ".k_proj." in key:
                 value = permuted(value, config.num_key_value_heads)
-            if "e_score_correction" in key:
+            if config.model_type == "kimi_linear" and ".self_attn." in key and (parts := delta_tensors(key, value, config)):
+                tensors.update(parts)
+            elif "_layernorm.norms." in key:
+                head, number = key.split(".norms.")
+                experts.setdefault(head + ".weight", {})[int(number.split(".")[0])] = value
+            elif "e_score_correction" in key:
                 tensors[f"blk.{key.split('.')[2]}.exp_probs_b.bias"] = value.reshape(-1)
             elif key.split(".", 3)[-1] in GGUF_NAMES:
                 tensors[f"blk.{key.split('.')[2]}.{GGUF_NAMES[key.split('.', 3)[-1]]}"] = value
@@ -151,7 +212,9 @@ def gguf_tensors(directory, names, config, permutes):
             else:
                 tensors[names.get_name(key, try_suffixes=(".weight", ".bias"))] = value
     for key, values in experts.items():
-        tensors[names.get_name(key, try_suffixes=(".weight",))] = numpy.stack([values[i] for i in sorted(values)])
+        numbered = EXPERT_NAMES.get(key.split(".")[-2])
+        name = f"blk.{key.split('.')[2]}.{numbered}.weight" if numbered else names.get_name(key, try_suffixes=(".weight",))
+        tensors[name] = numpy.stack([values[i] for i in sorted(values)])
     return tensors
 
 
@@ -171,22 +234,23 @@ def write_gguf(name, directory, config):
     writer = gguf.GGUFWriter(directory / "model.gguf", prefix)
     eps = getattr(config, "rms_norm_eps", None) or getattr(config, "layer_norm_eps", None) or config.norm_epsilon
     norm = "rms_" if getattr(config, "rms_norm_eps", None) else ""
+    rope = getattr(config, "rope_parameters", None) or {}
     keys = {"block_count": config.num_hidden_layers, "context_length": 512, "embedding_length": config.hidden_size,
             "feed_forward_length": config.intermediate_size, "attention.head_count": config.num_attention_heads,
-            "attention.head_count_kv": config.num_key_value_heads, "rope.freq_base": config.rope_parameters.get("rope_theta"),
+            "attention.head_count_kv": config.num_key_value_heads, "rope.freq_base": rope.get("rope_theta"),
             f"attention.layer_norm_{norm}epsilon": eps, **further}
     for key, value in keys.items():
         add = writer.add_array if isinstance(value, list) else writer.add_float32 if isinstance(value, float) else writer.add_uint32
         add(f"{prefix}.{key}", value)
     tensors = gguf_tensors(directory, gguf.get_tensor_name_map(number, config.num_hidden_layers), config, permutes)
-    if config.rope_parameters.get("rope_type") == "llama3":
+    if rope.get("rope_type") == "llama3":
         tensors["rope_freqs.weight"] = llama3_divisors(config)
-    if name == "gemma4_experts":  # a quarter of the pairs turns
+    if name.startswith("gemma4_experts"):  # a quarter of the pairs turns
         tensors["rope_freqs.weight"] = numpy.array([1.0] * 4 + [1e30] * 12, numpy.float32)
     for key, value in tensors.items():
         if isinstance(value, list):
             writer.add_array(key, [number for _, number in sorted(value)])
-        elif value.ndim == 1 or "gate_inp" in key:
+        elif value.ndim == 1 or "_norm." in key or "gate_inp" in key or ".ssm_a" in key or "conv1d" in key:
             writer.add_tensor(key, value)
         else:  # their values are those of BF16 already
             halves = (value.view(numpy.uint32) >> 16).astype(numpy.uint16)
@@ -206,6 +270,8 @@ def build(name):
         for key, tensor in [*model.named_parameters(), *model.named_buffers()]:
             if tensor.ndim == 1 and "inv_freq" not in key:
                 tensor.copy_((0.0 if "bias" in key else 1.0) + 0.2 * torch.randn(tensor.shape))
+            elif "_norm.weight" in key:  # of all heads
+                tensor.copy_(1.0 + 0.2 * torch.randn(tensor.shape))
             elif "e_score_correction" in key or "position_bias" in key:
                 tensor.copy_(0.1 * torch.randn(tensor.shape))
             elif "tid2eid" in key:
@@ -215,15 +281,19 @@ def build(name):
 
 def write(name, directory):
     build(name).save_pretrained(directory)
+    values = directory
+    if name in BLOCKS:  # test_checkpoints.py shows that the library reads both alike
+        values = directory.parent / "values"
+        rewrite(directory, BLOCKS[name], plain=values)
     # Read back rather than widened: casting a model also casts its rotation frequencies, which no file holds.
-    model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float64, attn_implementation="eager",
+    model = transformers.AutoModelForCausalLM.from_pretrained(values, dtype=torch.float64, attn_implementation="eager",
                                                               experts_implementation="eager").eval()
     torch.manual_seed(7)
-    tokens = torch.randint(3, BASE["vocab_size"], (TOKENS,))
+    tokens = torch.randint(3, BASE["vocab_size"], (POSITIONS.get(name, TOKENS),))
     with torch.no_grad(), first_are_taken():
         logits = model(tokens[None], use_cache=False).logits[0].to(torch.float32)
     with open(directory / "golden.bin", "wb") as out:
-        out.write(b"GLD1" + struct.pack("<II", TOKENS, logits.shape[1]) + struct.pack(f"<{TOKENS}i", *tokens.tolist()))
+        out.write(b"GLD1" + struct.pack("<II", *logits.shape) + struct.pack(f"<{len(tokens)}i", *tokens.tolist()))
         out.write(logits.contiguous().numpy().astype("<f4").tobytes())
     (directory / "generation_config.json").unlink(missing_ok=True)
     if name in GGUF:

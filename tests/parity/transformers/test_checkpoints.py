@@ -1,5 +1,7 @@
 """Checkpoints as quantizers write them: every weight as the library that wrote it reads it, bit for bit.
 
+DeepSeek's layouts are read by transformers too, whose weights are those of a plain model, bit for bit (V3's F32 scales: to a rounding to
+BF16); the engine's logits of both have the same bits where experts are no four-bit floats.
 compressed-tensors (PyPI) writes and reads its own formats here. GPTQ's and AWQ's libraries need a GPU to import, so their words are
 packed by the few lines below, after their published layout, and the expected values are (code - zero) * scale.
 Run by `make parity`.
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyPI torch is not installed: run this suite by `make parity`")
+transformers = pytest.importorskip("transformers", reason="PyPI transformers is not installed: run this suite by `make parity`")
 gguf = pytest.importorskip("gguf", reason="PyPI gguf is not installed: run this suite by `make parity`")
 pytest.importorskip("compressed_tensors", reason="PyPI compressed-tensors is not installed: run this suite by `make parity`")
 from compressed_tensors.compressors.nvfp4.base import NVFP4PackedCompressor  # noqa: E402
@@ -20,6 +23,7 @@ from compressed_tensors.compressors.pack_quantized.base import PackedQuantizatio
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
+from deepseek_layout import rewrite, to_bf16  # noqa: E402
 from test_shapes import build, logits_of  # noqa: E402
 
 LLORCH = Path(os.environ.get("LLORCH_BIN_DIR", "build/release/bin")) / "llorch"
@@ -56,15 +60,6 @@ def words(fields, bits):
     fields = fields.reshape(*fields.shape[:-1], -1, per_word)
     packed = (fields << (torch.arange(per_word) * bits)).sum(-1)
     return torch.where(packed >= 2**31, packed - 2**32, packed).to(torch.int32)
-
-
-def to_bf16(exact):
-    """float64 to bfloat16 with one rounding; torch rounds to float32 on the way. The float32 is cut off, its last bit set if anything
-    was lost, so that the second rounding sees on which side of a tie the value lies."""
-    exact = exact.numpy()
-    near = exact.astype(np.float32)
-    bits = near.view(np.uint32) - (np.abs(near.astype(np.float64)) > np.abs(exact)) | (near.astype(np.float64) != exact)
-    return torch.from_numpy(bits.astype(np.uint32).view(np.float32)).to(torch.bfloat16).float()
 
 
 def gptq(name, weight, symmetric, act_order=False, group=32, bits=4):
@@ -112,14 +107,14 @@ def nvfp4(name, weight):
     levels = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=torch.float64)
     codes = torch.where(halves >= 8, -levels[halves.long() & 7], levels[halves.long() & 7])
     exact = codes * packed["weight_scale"].double().repeat_interleave(16, 1) / whole.double()
-    return {f"{name}.{part}": tensor for part, tensor in packed.items()}, to_bf16(exact + 0.0)
+    return {f"{name}.{part}": tensor for part, tensor in packed.items()}, to_bf16(exact + 0.0).float()
 
 
 def fp8_rows(name, weight):
     scale = (weight.float().abs().amax(1, keepdim=True) / 448).to(torch.bfloat16)
     codes = (weight.float() / scale.float()).to(torch.float8_e4m3fn)
     return ({name + ".weight": codes, name + ".weight_scale": scale},
-            to_bf16(codes.double() * scale.double()))
+            to_bf16(codes.double() * scale.double()).float())
 
 
 KINDS = {
@@ -178,3 +173,46 @@ def test_reads_what_the_library_reads(kind, family, tmp_path):
     logits = logits_of(quantized, tokens, tmp_path)
     expected = logits_of(tmp_path / "plain", tokens, tmp_path)
     assert np.corrcoef(logits.ravel(), expected.ravel())[0, 1] > 0.99
+
+
+LATENT = dict(num_hidden_layers=2, hidden_size=256, q_lora_rank=40, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16,
+              n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=64, first_k_dense_replace=1, n_group=2, topk_group=1,
+              num_attention_heads=4, num_key_value_heads=4, intermediate_size=256, vocab_size=192, max_position_embeddings=512,
+              initializer_range=0.08)
+COMPRESSED = dict(num_hidden_layers=4, hidden_size=256, num_attention_heads=4, num_key_value_heads=1, head_dim=64, q_lora_rank=40, o_groups=2,
+                  o_lora_rank=64, sliding_window=10, hc_mult=3, hc_sinkhorn_iters=4, index_n_heads=3, index_head_dim=64, index_topk=6,
+                  n_routed_experts=4, num_experts_per_tok=2, intermediate_size=64, swiglu_limit=0.25, partial_rotary_factor=0.25,
+                  vocab_size=192, max_position_embeddings=512, initializer_range=0.08,
+                  layer_types=["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention",
+                               "compressed_sparse_attention"], mlp_layer_types=["hash_moe", "hash_moe", "moe", "moe"],
+                  rope_parameters=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16))
+DEEPSEEK = {"v3": ("DeepseekV3Config", LATENT, "fp8"),
+            "v32": ("DeepseekV32Config", dict(LATENT, index_topk=20, index_n_heads=4, index_head_dim=16), "fp8"),
+            "v4": ("DeepseekV4Config", COMPRESSED, "fp8"), "v4_fp4": ("DeepseekV4Config", COMPRESSED, "fp4")}
+
+
+@pytest.mark.parametrize("kind", DEEPSEEK)
+def test_reads_deepseeks_own_layout(kind, tmp_path):
+    config_class, sizes, experts = DEEPSEEK[kind]
+    torch.manual_seed(3)
+    model = transformers.AutoModelForCausalLM.from_config(getattr(transformers, config_class)(**sizes)).to(torch.bfloat16)
+    for key, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if tensor.ndim == 1 and "inv_freq" not in key:
+            tensor.data.copy_((0.0 if "bias" in key else 1.0) + 0.2 * torch.randn(tensor.shape))
+        elif "tid2eid" in key:
+            tensor.copy_(torch.randint(sizes["n_routed_experts"], tensor.shape))
+    own, plain = tmp_path / "own", tmp_path / "plain"
+    model.save_pretrained(own)
+    rewrite(own, 128, experts, plain)
+    read = lambda path, **how: transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, **how).state_dict()  # noqa: E731
+    theirs = read(own, quantization_config=transformers.FineGrainedFP8Config(dequantize=True))
+    for name, expected in read(plain).items():
+        tolerance = 2**-8 * expected.float().abs() if kind in ("v3", "v32") else 0
+        assert ((theirs[name].float() - expected.float()).abs() <= tolerance).all(), name
+
+    tokens = torch.randint(3, 192, (1, 160))
+    ours, expected = logits_of(own, tokens, tmp_path), logits_of(plain, tokens, tmp_path)
+    if experts == "fp8":
+        assert np.array_equal(ours.view(np.uint32), expected.view(np.uint32))
+    else:
+        assert np.corrcoef(ours.ravel(), expected.ravel())[0, 1] > 0.99

@@ -79,9 +79,12 @@ def tokens_of(directory):
 def reference(directory, tokens):
     """Logits in float64, or None where the library refuses the model or says that weights are missing or left over."""
     try:
-        architecture = json.loads((directory / "config.json").read_text())["architectures"][0]
-        model, info = getattr(transformers, architecture).from_pretrained(directory, dtype=torch.float64, attn_implementation="eager",
-                                                  experts_implementation="eager", output_loading_info=True)
+        config = json.loads((directory / "config.json").read_text())
+        how = {"quantization_config": transformers.FineGrainedFP8Config(dequantize=True)} if "quantization_config" in config else {}
+        model, info = getattr(transformers, config["architectures"][0]).from_pretrained(
+            directory, dtype=torch.float64, attn_implementation="eager", experts_implementation="eager", output_loading_info=True, **how)
+        for parameter in model.parameters():  # FP8 is read as BF16
+            parameter.data = parameter.data.to(torch.bfloat16).double() if how else parameter.data
         if info["missing_keys"] or info["mismatched_keys"]:
             return None
         with torch.no_grad(), first_are_taken():

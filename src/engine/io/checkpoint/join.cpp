@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "engine/io/checkpoint/integer_matrix.h"
+#include "engine/io/checkpoint/mxfp4_matrix.h"
 #include "engine/io/checkpoint/nvfp4_matrix.h"
 #include "engine/io/printable.h"
 
@@ -27,6 +28,9 @@ constexpr std::string_view kMethods[]{"gptq", "awq", "compressed-tensors", "mode
 // Scales of activations and of caches, by the end of their names.
 constexpr std::string_view kOfActivations[]{".input_scale",        ".activation_scale", ".input_scale_ub",
                                             ".input_global_scale", ".k_scale",          ".v_scale"};
+
+// What DeepSeek calls the scales of a module's weight, of both kinds.
+constexpr std::string_view kDeepseekScale = ".scale";
 
 struct Method {
   std::string_view name;  // empty: the configuration says nothing
@@ -107,6 +111,8 @@ class Joiner {
       const std::string module = base(".weight");
       if (tensor.type == StoredType::kU8 && find(module + ".weight_scale_2") != nullptr)
         return join_nvfp4(module, tensor, ".weight_scale_2", false);
+      const FileTensor* scale = tensor.type == StoredType::kI8 ? find(module + std::string(kDeepseekScale)) : nullptr;
+      if (scale != nullptr && scale->type == StoredType::kF8_E8M0) return join_mxfp4(module, tensor);
       if (tensor.type == StoredType::kI8) return join_bytes(module, tensor);
       if (tensor.type == StoredType::kF8_E4M3 || tensor.type == StoredType::kF8_E5M2) name_fp8_scale(module);
     }
@@ -280,9 +286,19 @@ class Joiner {
     return {};
   }
 
+  Result<> join_mxfp4(const std::string& module, const FileTensor& codes) {
+    const Mxfp4Matrix matrix{.codes = codes, .scales = TRY(need(module + std::string(kDeepseekScale), codes.name))};
+    TRY(check_mxfp4_matrix(matrix));
+    used_.insert(codes.name);
+    const std::string name = module + ".weight";
+    make(name, StoredType::kMXFP4, codes.dims[0], codes.dims[1] * 2, as_mxfp4(matrix, name));
+    return {};
+  }
+
   // Scales of FP8 go by the name that their readers know, one a row as a column.
   void name_fp8_scale(const std::string& module) {
     const FileTensor* scale = find(module + ".weight_scale");
+    if (scale == nullptr) scale = find(module + std::string(kDeepseekScale));
     if (scale == nullptr || find(module + ".weight_scale_inv") != nullptr) return;
     used_.insert(scale->name);
     joined_.push_back(std::make_unique<JoinedTensor>(JoinedTensor{module + ".weight_scale_inv", nullptr}));

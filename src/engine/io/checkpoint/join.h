@@ -1,6 +1,6 @@
 #pragma once
-// Checkpoints whose weights a quantizer saved as several tensors each: GPTQ, AWQ, compressed-tensors, NVFP4, FP8 with a scale a row.
-// Each becomes one tensor under the name that the unquantized model has, so that nobody else knows of them.
+// Checkpoints whose weights a quantizer saved as several tensors each: GPTQ, AWQ, compressed-tensors, NVFP4, FP8 with a scale a row,
+// MXFP4 and FP8 as DeepSeek V4 names them. Each becomes one tensor under the name that the unquantized model has, so that nobody else knows of them.
 #include <memory>
 #include <string>
 #include <vector>

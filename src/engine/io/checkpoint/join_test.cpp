@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -311,6 +312,52 @@ TEST(JoinQuantized, Fp8ScalesGoByOneName) {
   ASSERT_NE(scales, nullptr);
   EXPECT_EQ(describe(*scales), "BF16 [3, 1]");
   EXPECT_EQ(files->find_tensor("m.weight_scale"), nullptr);
+}
+
+TEST(JoinQuantized, DeepseekNamesAllScalesAlike) {
+  Checkpoint file;
+  file.config = R"({"quantization_config":{"quant_method":"fp8","weight_block_size":[128,128],"scale_fmt":"ue8m0"}})";
+  file.add("m.weight", "F8_E4M3", {3, 2}, std::vector<std::uint8_t>(6, 0x38));
+  file.add("m.scale", "F8_E8M0", {1, 1}, std::vector<std::uint8_t>{128});
+  file.add("hc.scale", "F32", {1}, std::vector<float>{1});  // of no weight
+  const auto files = file.open();
+  ASSERT_TRUE(files) << files.error().message;
+  ASSERT_NE(files->find_tensor("m.weight_scale_inv"), nullptr);
+  EXPECT_EQ(describe(*files->find_tensor("m.weight_scale_inv")), "F8_E8M0 [1, 1]");
+  EXPECT_EQ(files->find_tensor("m.scale"), nullptr);
+  EXPECT_NE(files->find_tensor("hc.scale"), nullptr);
+}
+
+TEST(JoinQuantized, DeepseeksFourBitsAreMxfp4Exactly) {
+  constexpr float kE2m1[]{0, 0.5F, 1, 1.5F, 2, 3, 4, 6};
+  std::vector<std::uint8_t> codes(3 * 32), scales{0, 1, 97, 127, 128, 254};
+  for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint8_t>(i * 29 + 5);
+  Checkpoint file;
+  file.config = R"({"quantization_config":{"quant_method":"fp8","weight_block_size":[128,128],"scale_fmt":"ue8m0"}})";
+  file.add("m.weight", "I8", {3, 32}, codes);
+  file.add("m.scale", "F8_E8M0", {3, 2}, scales);
+  for (const std::size_t pieces : {1, 4}) {
+    const std::vector<float> values = file.values(pieces);
+    ASSERT_EQ(values.size(), 192U);
+    EXPECT_EQ(file.type, StoredType::kMXFP4);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const unsigned code = codes[i / 2] >> i % 2 * 4 & 15U;
+      const float exact = ((code & 8U) != 0 ? -kE2m1[code & 7U] : kE2m1[code & 7U]) * f8_e8m0_to_f32(scales[i / 32]);
+      // Zero has no sign, as in DeepSeek's own table.
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(values[i]), std::bit_cast<std::uint32_t>(exact + 0.0F)) << i;
+    }
+  }
+  scales[3] = 0xFF;
+  file.add("m.scale", "F8_E8M0", {3, 2}, scales);
+  EXPECT_EQ(file.error().code, ErrorCode::kWeightValueUnsupported);
+  for (const std::vector<std::uint64_t>& shape : {std::vector<std::uint64_t>{2, 3}, {6}, {3, 2, 1}}) {
+    file.add("m.scale", "F8_E8M0", shape, scales);
+    EXPECT_EQ(file.error().code, ErrorCode::kWeightShapeMismatch);
+    EXPECT_THAT(file.error().message, HasSubstr("m.scale"));
+  }
+  file.add("m.weight", "I8", {0, 32}, std::vector<std::uint8_t>());
+  file.add("m.scale", "F8_E8M0", {0, 2}, std::vector<std::uint8_t>());
+  EXPECT_EQ(file.error().code, ErrorCode::kWeightShapeMismatch);
 }
 
 TEST(JoinQuantized, PartsStandForNothingByThemselves) {

@@ -75,13 +75,14 @@ float f8_e8m0_to_f32(std::uint8_t bits) { return bits == 0xff ? kNan : std::ldex
 Result<> check_fp8_matrix(const FileTensor& weight, const FileTensor& scale_inv, Fp8BlockShape block) {
   ASSERT(block.rows > 0 && block.cols > 0, "blocks of {} x {}", block.rows, block.cols);
   const auto scale_type = dtype_of(scale_inv.type);
-  const bool float_scale =
-      scale_type == plan::DType::kF32 || scale_type == plan::DType::kBF16 || scale_type == plan::DType::kF16;
+  const bool float_scale = scale_inv.type == StoredType::kF8_E8M0 || scale_type == plan::DType::kF32 ||
+                           scale_type == plan::DType::kBF16 || scale_type == plan::DType::kF16;
   if ((weight.type != StoredType::kF8_E4M3 && weight.type != StoredType::kF8_E5M2) || !float_scale) {
     return fail(
         ErrorCode::kWeightDTypeUnsupported,
-        fmt::format("{} is {} with the scales {}, which are {}; wanted F8_E4M3 or F8_E5M2 with F32, BF16 or F16",
-                    weight.name, describe(weight), scale_inv.name, describe(scale_inv)));
+        fmt::format(
+            "{} is {} with the scales {}, which are {}; wanted F8_E4M3 or F8_E5M2 with F32, BF16, F16 or F8_E8M0",
+            weight.name, describe(weight), scale_inv.name, describe(scale_inv)));
   }
   if (weight.rank != 2 || weight.elements_count() == 0) return mismatch(weight, scale_inv, block);
   const bool single = scale_inv.elements_count() == 1;
@@ -98,7 +99,12 @@ Result<Fp8Matrix> fp8_matrix(const FileTensor& weight, const FileTensor& scale_i
   if (scale_inv.elements_count() == 1) matrix.block = {.rows = matrix.rows, .cols = matrix.cols};
   const std::vector<std::byte> stored = TRY(scale_inv.data.read_all());
   matrix.scales.resize(scale_inv.elements_count());
-  dequantize_row(*dtype_of(scale_inv.type), stored, matrix.scales);
+  if (scale_inv.type == StoredType::kF8_E8M0) {
+    std::ranges::transform(stored, matrix.scales.begin(),
+                           [](std::byte bits) { return f8_e8m0_to_f32(static_cast<std::uint8_t>(bits)); });
+  } else {
+    dequantize_row(*dtype_of(scale_inv.type), stored, matrix.scales);
+  }
   return matrix;
 }
 

@@ -25,7 +25,7 @@ struct Fp8BlockShape {
   std::uint64_t cols = 128;
 };
 
-// An FP8 matrix with one f32 scale per block; its elements stay where they are stored.
+// An FP8 matrix with one scale per block; its elements stay where they are stored.
 struct Fp8Matrix {
   StoredType type = StoredType::kF8_E4M3;  // or kF8_E5M2
   std::uint64_t rows = 0, cols = 0;
@@ -33,7 +33,7 @@ struct Fp8Matrix {
   std::vector<float> scales;  // [ceil(rows / block.rows), ceil(cols / block.cols)]
 };
 
-// From `weight` [rows, cols] and its `weight_scale_inv` (F32, BF16 or F16 of the shape above; despite the name it is what a
+// From `weight` [rows, cols] and its `weight_scale_inv` (F32, BF16, F16 or E8M0 of the shape above; despite the name it is what a
 // value is multiplied by). One scale for the whole matrix is a block as large as the matrix: a tensor of one element, of
 // any rank. Reads the scales. Errors: WEIGHT_DTYPE_UNSUPPORTED, WEIGHT_SHAPE_MISMATCH, IO_ERROR.
 base::Result<Fp8Matrix> fp8_matrix(const FileTensor& weight, const FileTensor& scale_inv, Fp8BlockShape block);

@@ -120,6 +120,19 @@ TEST(Fp8, OneScaleCoversTheWholeMatrix) {
   }
 }
 
+TEST(Fp8, ScalesThatArePowersOfTwo) {
+  const auto weight = stored("w", StoredType::kF8_E4M3, {3, 2}, std::vector<std::uint8_t>(6, 0x39));  // 1.125
+  const auto scale = stored<std::uint8_t>("s", StoredType::kF8_E8M0, {3, 2}, {127, 128, 0, 1, 254, 100});
+  const auto matrix = fp8_matrix(weight.tensor, scale.tensor, {.rows = 1, .cols = 1});
+  ASSERT_TRUE(matrix) << matrix.error().message;
+  std::vector<std::uint16_t> row(2);
+  for (std::size_t r = 0; r < 3; ++r) {
+    to_bf16(*matrix, weight, r, row);
+    for (std::size_t c = 0; c < 2; ++c)
+      expect_nearest(row[c], std::ldexp(1.125, std::to_integer<int>(scale.bytes[r * 2 + c]) - 127));
+  }
+}
+
 TEST(Fp8, RefusesScalesThatDoNotFit) {
   const auto weight = stored("w", StoredType::kF8_E4M3, {130, 4}, counting(520));
   const auto code = [&](const Stored& scale) { return fp8_matrix(weight.tensor, scale.tensor, {}).error(); };

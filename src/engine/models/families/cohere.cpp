@@ -10,8 +10,13 @@ namespace {
 constexpr std::array kBlock{side_norm(NormVariant::kAttention), of_side(attention()), add(), of_side(ffn()), add()};
 constexpr std::array<LayerTemplate, 1> kLayerTemplates{kBlock};
 
+constexpr WeightRow head_norm(AttentionSlot slot, const char* gguf, const char* hf) {
+  return optional_row(slot, Source(gguf, Load::kReshaped), Source(hf, Load::kReshaped));
+}
 constexpr std::array kNorms{
     row(NormVariant::kAttention, "blk.{}.attn_norm.weight", "layers.{}.input_layernorm.weight"),
+    head_norm(AttentionSlot::kQNorm, "blk.{}.attn_q_norm.weight", "layers.{}.self_attn.q_norm.weight"),
+    head_norm(AttentionSlot::kKNorm, "blk.{}.attn_k_norm.weight", "layers.{}.self_attn.k_norm.weight"),
 };
 constexpr auto kWeights = concat(kGlobalWeights, kNorms, kAttentionWeights, kAttentionBiases, kFfnWeights);
 constexpr std::array<std::string_view, 2> kGguf{"command-r", "cohere2"};
@@ -27,6 +32,7 @@ void unrotate(ModelConfig& config) {
 base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_dense(keys, plan::RopeLayout::kInterleaved));
   config.norm_kind = plan::NormKind::kLayerNorm;
+  config.attention.qk_norm = plan::QkNorm::kCenteredPerHead;
   config.logit_mul = TRY(check_positive(keys.key("logit_scale"), TRY(keys.real_or("logit_scale", 0.0625F))));
   if (config.architecture != kSecond) return config;
   TRY(read_gguf_windows(keys, {.window_absent = 4096, .period_absent = 4}, config));
@@ -37,7 +43,10 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
 base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_dense(keys, {.eps = 1e-5F, .eps_key = "layer_norm_eps", .tied = true}));
   config.norm_kind = plan::NormKind::kLayerNorm;
-  TRY(refuse_if(keys, "use_qk_norm"));
+  config.attention.qk_norm = plan::QkNorm::kCenteredPerHead;
+  if (config.architecture == kSecond) TRY(refuse_if(keys, "use_qk_norm"));  // of the first
+  TRY(demand_if(keys, "use_qk_norm", false, Opcode::kMultiheadAttention,
+                {slot_number(AttentionSlot::kQNorm), slot_number(AttentionSlot::kKNorm)}, config));
   config.logit_mul = TRY(check_positive(keys.key("logit_scale"), TRY(keys.text().f32_or("logit_scale", 0.0625F))));
   TRY(read_hf_one_rope(keys, plan::RopeLayout::kInterleaved, {}, config));
   if (config.architecture != kSecond) return config;

@@ -40,6 +40,10 @@ constexpr std::array kAround{
     hyper(HyperVariant::kOutput, HyperSlot::kFn, "hc_head.hc_fn"),
     hyper(HyperVariant::kOutput, HyperSlot::kBase, "hc_head.hc_base"),
     hyper(HyperVariant::kOutput, HyperSlot::kScale, "hc_head.hc_scale"),
+    // As DeepSeek's own files have them.
+    hyper(HyperVariant::kOutput, HyperSlot::kFn, "hc_head_fn"),
+    hyper(HyperVariant::kOutput, HyperSlot::kBase, "hc_head_base"),
+    hyper(HyperVariant::kOutput, HyperSlot::kScale, "hc_head_scale"),
 };
 // Both ends of a branch read the same weights.
 constexpr auto of_add(std::array<WeightRow, kAround.size()> rows) {
@@ -65,6 +69,7 @@ constexpr std::array kAttention{
     attend(CompressedAttentionSlot::kQB, "layers.{}.attn.wq_b.weight"),
     attend(CompressedAttentionSlot::kKv, "layers.{}.attn.wkv.weight"),
     attend(CompressedAttentionSlot::kKvNorm, "layers.{}.attn.norm.weight"),
+    attend(CompressedAttentionSlot::kKvNorm, "layers.{}.attn.kv_norm.weight"),  // DeepSeek's
     attend(CompressedAttentionSlot::kSinks, "layers.{}.attn.attn_sink"),
     attend(CompressedAttentionSlot::kOA, Source("layers.{}.attn.wo_a.weight", Load::kReshaped)),
     attend(CompressedAttentionSlot::kOB, "layers.{}.attn.wo_b.weight"),
@@ -73,6 +78,7 @@ constexpr std::array kAttention{
 };
 constexpr std::array kOthers{
     row(EmbeddingSlot::kWeight, "", "embed_tokens.weight"),
+    row(EmbeddingSlot::kWeight, "", "embed.weight"),  // DeepSeek's
     head_row("", "^head.weight"),
     row(NormVariant::kOutput, "", "norm.weight"),
     row(NormVariant::kAttention, "", "layers.{}.attn_norm.weight"),
@@ -143,7 +149,8 @@ const Family kDeepseekV4{
     .ignores_layers_past_end = true,
     .hf_others =
         "attention_bias=false compress_rope_theta n_shared_experts=1 norm_topk_prob=true num_hash_layers "
-        "num_key_value_heads=1 num_nextn_predict_layers partial_rotary_factor qk_rope_head_dim rope_theta",
+        "num_key_value_heads=1 num_nextn_predict_layers partial_rotary_factor qk_rope_head_dim rope_theta "
+        "topk_method=\"noaux_tc\" expert_dtype=\"fp4\" expert_dtype=\"fp8\"",  // the types of tensors say it too
     .read_hf = read_hf,
 };
 

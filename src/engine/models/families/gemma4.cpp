@@ -10,7 +10,7 @@
 namespace llorch::engine::models::families {
 namespace {
 
-enum : std::uint8_t { kPlain, kWithInput, kWithExperts };
+enum : std::uint8_t { kPlain, kWithInput, kWithExperts };  // the sum of both: with both
 constexpr std::array kAttend{norm(NormVariant::kAttention), attention(), post_norm(NormVariant::kPostAttention), add()};
 constexpr std::array kDensePart{norm(NormVariant::kFfn), ffn()};
 constexpr std::array kEnd{post_norm(NormVariant::kPostFfn), scaled_add()};
@@ -23,7 +23,8 @@ constexpr std::array kBoth{post_norm(NormVariant::kDense), add_side()};
 constexpr auto kPlainLayer = concat(kAttend, kDensePart, kEnd);
 constexpr auto kInputLayer = concat(kAttend, kDensePart, kInputEnd);
 constexpr auto kExpertsLayer = concat(kAttend, kExperts, kDensePart, kBoth, kEnd);
-constexpr std::array<LayerTemplate, 3> kLayerTemplates{kPlainLayer, kInputLayer, kExpertsLayer};
+constexpr auto kExpertsInputLayer = concat(kAttend, kExperts, kDensePart, kBoth, kInputEnd);
+constexpr std::array<LayerTemplate, 4> kLayerTemplates{kPlainLayer, kInputLayer, kExpertsLayer, kExpertsInputLayer};
 constexpr WeightRow gate_up(MoeSlot slot) {
   return row(slot, Source("blk.{}.ffn_gate_up_exps.weight", Load::kRows, MoeSlot::kGate, MoeSlot::kUp),
              Source("layers.{}.experts.gate_up_proj", Load::kRows, MoeSlot::kGate, MoeSlot::kUp));
@@ -55,12 +56,13 @@ constexpr std::array<std::string_view, 2> kGgufClaimed{"rope_freqs.weight", "blk
 constexpr std::array<std::string_view, 1> kHfClaimed{"layers.{}.layer_scalar"};
 
 base::Result<> finish(std::uint32_t inner, const KeyNames& names, ModelConfig& config) {
-  if (std::uint64_t{inner} * config.layers.size() > kDimensionMax || (inner != 0 && config.moe.experts != 0))
-    return impossible("the width of a layer's input", std::to_string(inner), "is too wide, or stands beside experts");
+  if (std::uint64_t{inner} * config.layers.size() > kDimensionMax)
+    return impossible("the width of a layer's input", std::to_string(inner), "is too wide");
   config.moe.norm_topk = config.moe.router_apart = true;
   for (LayerConfig& layer : config.layers) {
     layer.rope = layer.window != 0 ? 1 : 0;
-    layer.layer_template = config.moe.experts != 0 ? kWithExperts : inner != 0 ? kWithInput : kPlain;
+    if (inner != 0) layer.layer_template += kWithInput;
+    if (config.moe.experts != 0) layer.layer_template += kWithExperts;
   }
   const auto root = [](std::uint32_t n) { return std::sqrt(static_cast<float>(n)); };
   config.embedding_scale = root(config.width);

@@ -56,7 +56,47 @@ constexpr std::array kOthers{
                  "layers.{}.block_sparse_moe.shared_experts.down_proj.weight"),
 };
 constexpr auto kWeights = concat(kGlobalWeights, kBlockNorms, kLatentAttention, kFfnWeights, kOthers);
+constexpr std::array<std::string_view, 1> kGguf{"kimi-linear"};
 constexpr std::array<std::string_view, 1> kHf{"kimi_linear"};
+
+base::Result<> finish_delta(DeltaConfig& delta, std::string_view heads_key) {
+  delta.value_heads = delta.key_heads;
+  delta.d_v = delta.rank = delta.d_k;
+  delta.channel_decay = delta.sigmoid_gate = true;
+  return check_delta(delta, heads_key);
+}
+
+// The templates are those of dense layers and mixtures already.
+void place_attention(const std::vector<bool>& attends, ModelConfig& config) {
+  for (std::size_t n = 0; n < attends.size(); ++n)
+    config.layers[n].layer_template += attends[n] ? kAttendDense : kDeltaDense;
+}
+
+base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
+  ModelConfig config = TRY(read_gguf_basics(keys));
+  TRY(drop_gguf_prediction_layers(keys, config));
+  TRY(read_gguf_latent_sizes(keys, config));
+  config.mla.norm_eps = kLatentNormEps;  // what the weights were trained with
+  const std::uint32_t heads = TRY(keys.count("attention.head_count"));
+  config.delta = {
+      .key_heads = heads, .d_k = TRY(keys.count("kda.head_dim")), .d_conv = TRY(keys.count("ssm.conv_kernel"))};
+  TRY(finish_delta(config.delta, keys.key("attention.head_count")));
+  TRY(read_gguf_routed_experts(keys, config));
+  // The converter writes neither what goes without saying: weights that sum to one, and a sigmoid in old files.
+  config.moe.norm_topk = TRY(keys.flag_or("expert_weights_norm", true));
+  if (!keys.has("expert_gating_func")) config.moe.gate = plan::MoeGate::kSigmoid;
+  config.moe.group_score = plan::GroupScore::kTop2Sum;
+  TRY(read_gguf_ffn(keys, config));
+  const std::uint32_t dense = TRY(keys.number_or("leading_dense_block_count", 0));
+  std::vector<bool> attends;
+  for (const std::uint32_t kv_heads : TRY(keys.per_layer("attention.head_count_kv", config.layers.size(), 0))) {
+    config.layers[attends.size()].layer_template = attends.size() >= dense ? 1 : 0;
+    attends.push_back(kv_heads != 0);
+  }
+  place_attention(attends, config);
+  TRY(finish_latent(keys.names(), heads, config));
+  return config;
+}
 
 base::Result<> read_delta(const HfKeys& keys, DeltaConfig& delta) {
   std::optional<io::HfConfig> own;
@@ -67,10 +107,7 @@ base::Result<> read_delta(const HfKeys& keys, DeltaConfig& delta) {
   delta.key_heads = TRY(check_count("num_heads", TRY(number("num_heads", "linear_num_heads", 32))));
   delta.d_k = TRY(check_count("head_dim", TRY(number("head_dim", "linear_head_dim", 128))));
   delta.d_conv = TRY(number("short_conv_kernel_size", "linear_conv_kernel_dim", 4));
-  delta.value_heads = delta.key_heads;
-  delta.d_v = delta.rank = delta.d_k;
-  delta.channel_decay = delta.sigmoid_gate = true;
-  return check_delta(delta, keys.key("linear_num_heads"));
+  return finish_delta(delta, keys.key("linear_num_heads"));
 }
 
 // Which layers attend: by layer_types, by lists that count from 1, or every fourth but the first.
@@ -119,9 +156,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   TRY(read_delta(keys, config.delta));
   TRY(read_experts(keys, config.moe));
   TRY(read_hf_dense_first(keys, {.dense = 0, .sparse = 1}, config));
-  const std::vector<bool> attends = TRY(read_attending(keys, config.layers.size()));
-  for (std::size_t n = 0; n < attends.size(); ++n)
-    config.layers[n].layer_template += attends[n] ? kAttendDense : kDeltaDense;
+  place_attention(TRY(read_attending(keys, config.layers.size())), config);
   TRY(finish_latent(keys.names(), TRY(keys.count("num_attention_heads")), config));
   return config;
 }
@@ -130,6 +165,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
 
 const Family kKimiLinear{
     .name = "kimi_linear",
+    .gguf = kGguf,
     .hf = kHf,
     .before = kBefore,
     .layer_templates = kLayerTemplates,
@@ -137,9 +173,12 @@ const Family kKimiLinear{
     .weights = kWeights,
     .hf_prefixes = kPrefixes,
     .ignores_layers_past_end = true,
+    // Layers do not rotate; the cache's sizes follow from the others.
+    .gguf_others = "attention.key_length attention.value_length rope.freq_base",
     .hf_others =
         "intermediate_size head_dim qk_head_dim mla_use_nope=true moe_layer_freq=1 use_grouped_topk "
-        "moe_router_activation_func=sigmoid num_nextn_predict_layers rope_theta rope_scaling",
+        "moe_router_activation_func=\"sigmoid\" num_nextn_predict_layers rope_theta rope_scaling",
+    .read_gguf = read_gguf,
     .read_hf = read_hf,
 };
 

@@ -6,16 +6,13 @@
 namespace llorch::engine::models::families {
 namespace {
 
-// The norms inside attention have an epsilon of their own in the library, whatever the configuration says of the others.
-constexpr float kHfInnerEps = 1e-6F;
-
 float latent_scale(const MlaConfig& mla, double magnitude) {
   return static_cast<float>(magnitude * magnitude / std::sqrt(static_cast<double>(mla.d_nope + mla.d_rope)));
 }
 
 }  // namespace
 
-base::Result<> read_gguf_latent(const GgufKeys& keys, ModelConfig& config) {
+base::Result<> read_gguf_latent_sizes(const GgufKeys& keys, ModelConfig& config) {
   MlaConfig& mla = config.mla;
   mla.q_lora = TRY(keys.number_or("attention.q_lora_rank", 0));
   mla.kv_lora = TRY(keys.count("attention.kv_lora_rank"));
@@ -31,6 +28,13 @@ base::Result<> read_gguf_latent(const GgufKeys& keys, ModelConfig& config) {
   }
   mla.d_nope = d_qk - mla.d_rope;
   mla.norm_eps = config.norm_eps;
+  mla.scale = latent_scale(mla, 1);
+  return {};
+}
+
+base::Result<> read_gguf_latent(const GgufKeys& keys, ModelConfig& config) {
+  TRY(read_gguf_latent_sizes(keys, config));
+  MlaConfig& mla = config.mla;
   RopeConfig rope = TRY(read_gguf_rope(keys, mla.d_rope));
   double magnitude = 1;
   const float per_log = TRY(keys.real_or("rope.scaling.yarn_log_multiplier", 0));  // 0.1 * mscale_all_dim
@@ -51,7 +55,7 @@ base::Result<> read_hf_latent_sizes(const HfKeys& keys, ModelConfig& config) {
   mla.d_nope = TRY(keys.count("qk_nope_head_dim"));
   mla.d_rope = TRY(keys.count("qk_rope_head_dim"));
   mla.d_v = TRY(keys.count("v_head_dim"));
-  mla.norm_eps = kHfInnerEps;
+  mla.norm_eps = kLatentNormEps;
   TRY(demand_number(keys, "num_key_value_heads", TRY(keys.count("num_attention_heads"))));
   mla.scale = latent_scale(mla, 1);
   return {};

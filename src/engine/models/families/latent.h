@@ -24,8 +24,12 @@ inline constexpr std::array kLatentAttention{
     optional_row(MlaSlot::kOBias, "blk.{}.attn_output.bias", "layers.{}.self_attn.o_proj.bias"),
 };
 
+// The norms inside attention have an epsilon of their own in the library, whatever the configuration says of the others.
+inline constexpr float kLatentNormEps = 1e-6F;
+
+// Sizes and scale; the second of each with the rotation that all layers have.
+base::Result<> read_gguf_latent_sizes(const GgufKeys& keys, ModelConfig& config);
 base::Result<> read_gguf_latent(const GgufKeys& keys, ModelConfig& config);
-// Sizes and scale; the second with the rotation that all layers have.
 base::Result<> read_hf_latent_sizes(const HfKeys& keys, ModelConfig& config);
 base::Result<> read_hf_latent(const HfKeys& keys, ModelConfig& config);
 // Which slots a file must fill and which not, by the query compression and attention_bias.

@@ -13,12 +13,21 @@ constexpr std::array kNormBiases{
     bias_row(NormVariant::kFfn, "blk.{}.ffn_norm.bias", "layers.{}.post_attention_layernorm.bias"),
     bias_row(NormVariant::kOutput, "output_norm.bias", "norm.bias"),
 };
-constexpr auto kWeights = concat(kGlobalWeights, kBlockNorms, kNormBiases, kAttentionWeights, kQkvBiases, kFfnWeights);
+constexpr WeightRow head_norm(AttentionSlot slot, const char* gguf, const char* hf) {
+  return optional_row(slot, Source(gguf, Load::kReshaped), Source(hf, Load::kHeads));
+}
+constexpr std::array kNormsOfHeads{
+    head_norm(AttentionSlot::kQNorm, "blk.{}.attn_q_norm.weight", "layers.{}.self_attn.q_layernorm.norms.{}.weight"),
+    head_norm(AttentionSlot::kKNorm, "blk.{}.attn_k_norm.weight", "layers.{}.self_attn.k_layernorm.norms.{}.weight"),
+};
+constexpr auto kWeights =
+    concat(kGlobalWeights, kBlockNorms, kNormBiases, kNormsOfHeads, kAttentionWeights, kQkvBiases, kFfnWeights);
 constexpr std::array<std::string_view, 1> kNames{"stablelm"};
 
 base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_dense(keys, plan::RopeLayout::kHalf));
   config.norm_kind = plan::NormKind::kLayerNorm;
+  config.attention.qk_norm = plan::QkNorm::kCenteredPerHead;
   if (TRY(keys.flag_or("use_parallel_residual", false)) && keys.files().find_tensor("blk.0.ffn_norm.weight") == nullptr)
     return impossible(keys.key("use_parallel_residual"), "true", "this build cannot run the family so");
   return config;
@@ -34,7 +43,10 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
       keys, "use_qkv_bias", false, Opcode::kMultiheadAttention,
       {slot_number(AttentionSlot::kQBias), slot_number(AttentionSlot::kKBias), slot_number(AttentionSlot::kVBias)},
       config));
-  for (const std::string_view flag : {"qk_layernorm", "use_parallel_residual"}) TRY(refuse_if(keys, flag));
+  config.attention.qk_norm = plan::QkNorm::kCenteredPerHead;
+  TRY(demand_if(keys, "qk_layernorm", false, Opcode::kMultiheadAttention,
+                {slot_number(AttentionSlot::kQNorm), slot_number(AttentionSlot::kKNorm)}, config));
+  TRY(refuse_if(keys, "use_parallel_residual"));
   TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {.partial = true, .partial_absent = 0.25F}, config));
   return config;
 }

@@ -51,8 +51,16 @@ Shape exported_shape_of(const SlotSpec& slot, OpType type, std::uint16_t layer, 
   ASSERT(false, "operation {} has no weights of a text model", static_cast<int>(type));
 }
 
-// The converters store these with a further dimension.
+// The converters store these with a further dimension, or what norms all heads.
 Shape stored_shape(const WeightKey& key, Shape shape, const ModelConfig& config) {
+  if (key.opcode == Opcode::kMultiheadAttention && plan::has_weights_of_all_heads(config.attention.qk_norm)) {
+    const LayerConfig& layer = config.layers[key.layer];
+    const auto norm = static_cast<plan::AttentionSlot>(key.slot);
+    if (norm != plan::AttentionSlot::kQNorm && norm != plan::AttentionSlot::kKNorm) return shape;
+    const std::uint64_t heads = norm == plan::AttentionSlot::kQNorm ? layer.heads : layer.kv_heads;
+    if (config.attention.qk_norm == plan::QkNorm::kPerRow) return {heads * shape[0]};
+    return {heads, shape[0]};
+  }
   if (key.opcode != Opcode::kMambaMixer) return shape;
   const auto slot = static_cast<MambaSlot>(key.slot);
   if (slot == MambaSlot::kA || slot == MambaSlot::kDSkip) return {shape[0], 1};

@@ -305,7 +305,13 @@ class Compiler {
   }
 
   RegisterRef& stream(Stream which) {
-    return which == Stream::kResidual ? residual_ : which == Stream::kBranch ? branch_ : side_;
+    switch (which) {
+      case Stream::kResidual: return residual_;
+      case Stream::kBranch: return branch_;
+      case Stream::kSide: return side_;
+      case Stream::kEmbedded: break;
+    }
+    return embedded_;
   }
 
   // Beyond the inputs of the opcode.
@@ -344,7 +350,7 @@ class Compiler {
       specs_.push_back(
           {.width = output_width, .dtype = dtype, .rows = is_last ? RowDomain::kOutputRows : RowDomain::kBatchRows});
       stream(draft.op.out) = outputs[0];
-      if (opcode == Opcode::kEmbedding) side_ = outputs[0];
+      if (opcode == Opcode::kEmbedding) embedded_ = outputs[0];
     }
 
     instructions_.push_back({.opcode = opcode,
@@ -433,6 +439,7 @@ class Compiler {
   RegisterRef residual_ = kInvalidRegister;
   RegisterRef branch_ = kInvalidRegister;
   RegisterRef side_ = kInvalidRegister;
+  RegisterRef embedded_ = kInvalidRegister;
   Cache cache_;
   Cache window_cache_;                               // of layers that see only the last positions
   std::map<std::uint32_t, AttentionParams> cached_;  // by layer, of those that have a cache of their own

@@ -31,7 +31,7 @@ std::string text(const AttentionParams& p) {
     out += fmt::format(" mrope={} sections={}", p.mrope == MropeKind::kChunked ? "chunked" : "interleaved",
                        fmt::join(p.sections, "/"));
   }
-  static constexpr std::string_view kNorms[] = {"", "", " per row", " rotated", " rotated, no weight"};
+  static constexpr std::string_view kNorms[] = {"", "", " per row", " rotated", " rotated, no weight", " centered"};
   if (p.qk_norm != QkNorm::kNone) {
     out += fmt::format(" qk_norm={}+{}{}", p.qk_norm_eps, p.qk_norm_offset, kNorms[static_cast<int>(p.qk_norm)]);
   }

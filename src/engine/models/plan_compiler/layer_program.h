@@ -7,8 +7,8 @@
 
 namespace llorch::engine::models {
 
-// Beside both stands what several branches of one block read.
-enum class Stream : std::uint8_t { kResidual, kBranch, kSide };
+// Beside both stands what several branches of one block read, and what the embeddings were.
+enum class Stream : std::uint8_t { kResidual, kBranch, kSide, kEmbedded };
 
 // Tells apart the norms of a block; the `variant` of their weights' keys.
 enum class NormVariant : std::uint8_t {
@@ -73,8 +73,8 @@ constexpr LayerOp hyper_add(HyperVariant which) {
 // Leaves entries in the side stream, which compressed attention keeps.
 constexpr LayerOp compressor() { return {OpType::kCompressor, 0, Stream::kBranch, Stream::kSide}; }
 constexpr LayerOp compressed_attention() { return {OpType::kCompressedAttention}; }
-// What a layer takes from a table of its own. The side stream holds the embeddings for it, in models without side norms.
-constexpr LayerOp layer_input() { return {OpType::kLayerInput, 0, Stream::kSide, Stream::kBranch}; }
+// What a layer takes from a table of its own, and from the embeddings.
+constexpr LayerOp layer_input() { return {OpType::kLayerInput, 0, Stream::kEmbedded, Stream::kBranch}; }
 // A norm that several branches read, and a mixer that reads it.
 constexpr LayerOp side_norm(NormVariant which) {
   return {OpType::kNorm, static_cast<std::uint8_t>(which), Stream::kResidual, Stream::kSide};

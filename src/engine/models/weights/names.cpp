@@ -185,8 +185,12 @@ void WeightNames::count_op(const LayerOp& op, std::uint16_t layer, const ModelCo
       return op.variant == 0 && named.opcode == opcode && named.slot == row.slot;
     };
     if (std::ranges::any_of(config.forbidden, names_slot)) continue;
-    const std::uint32_t experts = source.load == Load::kStack ? config.moe.experts : 1;
-    for (std::uint32_t e = 0; e < experts; ++e) {
+    std::uint32_t count = source.load == Load::kStack ? config.moe.experts : 1;
+    if (source.load == Load::kHeads) {
+      const bool of_queries = row.slot == static_cast<std::uint8_t>(plan::AttentionSlot::kQNorm);
+      count = of_queries ? config.layers[layer].heads : config.layers[layer].kv_heads;
+    }
+    for (std::uint32_t e = 0; e < count; ++e) {
       std::string name = full_name(source.name, layer, e);
       if (source.load == Load::kMxfp4Rows) {
         census.known.insert(name + "_scales");

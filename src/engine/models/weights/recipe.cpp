@@ -57,8 +57,9 @@ class Builder {
   std::string name() const {
     const bool as_stored = source_.load == Load::kWhole || source_.load == Load::kReshaped;
     if (source_.load == Load::kLayerRows) return fmt::format("{}:{}", found_.name, key_.layer);
-    const std::string base = source_.load == Load::kStack ? names_.full_name(stack_pattern(), key_.layer) : found_.name;
-    return as_stored || source_.load == Load::kStack ? base : fmt::format("{}:{}", base, slot_.name);
+    const bool numbered = source_.load == Load::kStack || source_.load == Load::kHeads;
+    const std::string base = numbered ? names_.full_name(stack_pattern(), key_.layer) : found_.name;
+    return as_stored || numbered ? base : fmt::format("{}:{}", base, slot_.name);
   }
 
   Result<BoundTensor> build() {
@@ -84,6 +85,7 @@ class Builder {
       case Load::kOverRoot: return add_reshaped();
       case Load::kNumbers: return add_numbers();
       case Load::kStack: return add_stack();
+      case Load::kHeads: return add_heads();
       case Load::kRows:
       case Load::kInterleavedRows: return add_rows(false);
       case Load::kTransposedRows:
@@ -185,9 +187,13 @@ class Builder {
     if (tensor.elements_count() != product(shape_)) return expect(tensor, shape_);
     TensorPart part;
     TRY(take_type(tensor, true, part));
-    if (plan::is_quantized(tensor_.stored.dtype) || part.scales != nullptr)
+    // Rows that stay rows may have blocks and scales.
+    const bool same_rows =
+        source_.load == Load::kReshaped && tensor.rank >= 2 && tensor.shape().back() == shape_.back();
+    if (!same_rows && (plan::is_quantized(tensor_.stored.dtype) || part.scales != nullptr))
       return unsupported(tensor, "this tensor must be stored in floats");
-    part.counts = {1, 1, product(shape_)};
+    part.counts = {1, same_rows ? product(shape_) / shape_.back() : 1, same_rows ? shape_.back() : product(shape_)};
+    part.strides = {0, part.counts[2], 1};
     if (source_.load != Load::kReshaped) {
       tensor_.step = source_.load == Load::kNegExp ? TensorStep::kNegExp : TensorStep::kOverRoot;
       tensor_.stored.dtype = DType::kF32;
@@ -209,6 +215,13 @@ class Builder {
     const Shape one(shape_.begin() + 1, shape_.end());
     for (std::uint32_t expert = 0; expert < shape_[0]; ++expert)
       TRY(add_whole(names_.full_name(source_.name, key_.layer, expert), one));
+    return {};
+  }
+
+  Result<> add_heads() {
+    const std::uint32_t each = plan::param_as<plan::AttentionParams>(params_).d_qk;
+    for (std::uint32_t head = 0; head < shape_[0] / each; ++head)
+      TRY(add_whole(names_.full_name(source_.name, key_.layer, head), {each}));
     return {};
   }
 
@@ -351,14 +364,15 @@ class Builder {
     return {};
   }
 
-  // The first axis of each holds its rows; what follows may have axes of one element.
+  // The first axis of each holds its rows; axes of one element do not count, before it and behind it.
   Result<> add_joined() {
     const std::vector<std::string> names = joined_names(found_.name);
     const std::uint64_t rows = shape_[0] / names.size(), cols = product(shape_) / shape_[0];
     for (const std::string& one : names) {
       const FileTensor& tensor = *TRY(require(one));
-      if (tensor.shape().empty() || tensor.shape()[0] * names.size() != shape_[0] ||
-          tensor.elements_count() != rows * cols) {
+      const auto axes = tensor.shape();
+      const auto first = std::ranges::find_if(axes, [](std::uint64_t n) { return n != 1; });
+      if ((first == axes.end() ? 1 : *first) != rows || tensor.elements_count() != rows * cols) {
         return base::fail(ErrorCode::kWeightShapeMismatch,
                           fmt::format("{} has shape [{}]; the configuration says {} of {} rows of {}", tensor.name,
                                       fmt::join(tensor.shape(), ", "), names.size(), shape_[0], cols));

@@ -450,6 +450,16 @@ TEST(Recipe, Fp8InPartsAndStacks) {
             {.kind = TensorShare::Kind::kSlice, .axis = 2, .begin = 0, .count = 70});
 }
 
+// A stack that is stored as one matrix, and the same elements in rows of another length.
+TEST(Recipe, Fp8ReshapedKeepsItsRows) {
+  const Source reshaped("w", Load::kReshaped);
+  expect_f8(MoeSlot::kDown, reshaped, Fp8File(24, 140, 16, 128), moe(12, 140), DType::kF8_E4M3);
+  expect_f8(MoeSlot::kDown, reshaped, Fp8File(24, 140, 128, 64), moe(12, 140), DType::kBF16);
+  const Fp8File longer(12, 280, 128, 128);
+  EXPECT_EQ(Recipe(row(MoeSlot::kDown, "", reshaped), longer.tensors, longer.config).error(moe(12, 140)),
+            ErrorCode::kWeightDTypeUnsupported);
+}
+
 // Keys are turned: their rows run down the stored columns, and blocks of scales with them.
 TEST(Recipe, Fp8OfLatentAttention) {
   const auto heads = [](std::uint32_t keys, std::uint32_t values) {
@@ -480,8 +490,8 @@ TEST(Recipe, TensorsThatAreJoined) {
   p.d_k = p.d_v = 2;
   p.d_conv = 3;
   const auto row_of = [](GatedDeltaSlot slot) { return row(slot, "", Source("[q|k|v].w", Load::kJoined)); };
-  // A convolution's weights are stored with an axis of one element between.
-  const std::map<std::string, TinyTensor> tensors{{"q.w", TinyTensor::f32({2, 1, 3}, Values{0, 1, 2, 3, 4, 5})},
+  // A convolution's weights are stored with an axis of one element between, in GGUF with another one before.
+  const std::map<std::string, TinyTensor> tensors{{"q.w", TinyTensor::f32({1, 2, 1, 3}, Values{0, 1, 2, 3, 4, 5})},
                                                   {"k.w", TinyTensor::f32({2, 3}, Values{6, 7, 8, 9, 10, 11})},
                                                   {"v.w", TinyTensor::f32({2, 1, 3}, Values{12, 13, 14, 15, 16, 17})}};
   EXPECT_EQ(Recipe(row_of(GatedDeltaSlot::kConvWeight), tensors).floats(p),
@@ -493,6 +503,21 @@ TEST(Recipe, TensorsThatAreJoined) {
   EXPECT_EQ(Recipe(row_of(GatedDeltaSlot::kConvWeight), wrong).error(p), ErrorCode::kWeightDTypeUnsupported);
   wrong.erase("k.w");
   EXPECT_EQ(Recipe(row_of(GatedDeltaSlot::kConvWeight), wrong).error(p), ErrorCode::kMissingWeight);
+}
+
+TEST(Recipe, AVectorForEachHead) {
+  AttentionParams p = attention();
+  p.qk_norm = plan::QkNorm::kCenteredPerHead;
+  const WeightRow norms = row(AttentionSlot::kQNorm, "", Source("layers.{}.n.{}.w", Load::kHeads));
+  std::map<std::string, TinyTensor> tensors{{"layers.0.n.0.w", TinyTensor::f32({2}, Values{1, 2})},
+                                            {"layers.0.n.1.w", TinyTensor::f32({2}, Values{3, 4})}};
+  EXPECT_EQ(Recipe(norms, tensors).floats(p), (Values{1, 2, 3, 4}));
+  const TensorShare second{.kind = TensorShare::Kind::kSlice, .axis = 0, .begin = 2, .count = 2};
+  EXPECT_EQ(Recipe(norms, tensors).on_device(second, false).floats(p), (Values{3, 4}));
+  tensors["layers.0.n.1.w"] = TinyTensor::f32({3}, Values{3, 4, 5});
+  EXPECT_EQ(Recipe(norms, tensors).error(p), ErrorCode::kWeightShapeMismatch);
+  tensors.erase("layers.0.n.1.w");
+  EXPECT_EQ(Recipe(norms, tensors).error(p), ErrorCode::kMissingWeight);
 }
 
 TEST(Recipe, RowsOfALayerOfThoseOfAll) {

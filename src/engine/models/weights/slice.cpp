@@ -102,6 +102,15 @@ base::Result<> cut(const TensorShare& share, BoundTensor& tensor) {
                              .begin = static_cast<std::uint32_t>(share.begin / counted),
                              .count = static_cast<std::uint32_t>(share.count / counted)};
   const bool is_stack = tensor.parts.size() > 1;
+  if (is_stack && shape.size() == 1) {  // vectors one behind the other, of which the share are whole ones
+    const auto each = static_cast<std::uint32_t>(shape[0] / tensor.parts.size());
+    ASSERT(share.begin % each == 0 && share.count % each == 0, "{}: {} + {} cut one of {}", tensor.name, share.begin,
+           share.count, each);
+    const auto first = tensor.parts.begin() + share.begin / each;
+    tensor.parts = std::vector<TensorPart>(first, first + share.count / each);
+    shape[0] = share.count;
+    return {};
+  }
   ASSERT(!is_stack || (share.axis > 0 && tensor.parts.size() == shape[0]), "{}: {} parts", tensor.name,
          tensor.parts.size());
   std::uint64_t outer = 1;

@@ -21,7 +21,8 @@ struct TensorShare {
 
 // Makes a tensor its share. Reads nothing: the parts of a slice are views of the same stored tensors.
 // Errors: MODEL_INCOMPATIBLE (a slice of a row does not begin and end with a block of its type).
-// REQUIRES: the slice lies in the tensor; the parts of a tensor of several parts are a stack, and the slice cuts each.
+// REQUIRES: the slice lies in the tensor; the parts of a tensor of several parts are a stack, and the slice cuts each,
+// or vectors of one length, and the slice cuts none.
 base::Result<> cut(const TensorShare& share, BoundTensor& tensor);
 
 }  // namespace llorch::engine::models

@@ -205,6 +205,21 @@ void norm_row(const CpuStream& stream, const AttentionParams& p, float* x, std::
                           rows);
 }
 
+// LayerNorm of every head, with weights of its own.
+void center_heads(const CpuStream& stream, const AttentionParams& p, float* x, std::size_t heads, const float* weight,
+                  std::size_t stride, Range rows) {
+  for (std::size_t head = 0; head < heads; ++head) {
+    stream.kernels.layer_norm({.x = x + head * p.d_qk,
+                               .weight = weight + head * p.d_qk,
+                               .y = x + head * p.d_qk,
+                               .width = p.d_qk,
+                               .x_stride = stride,
+                               .y_stride = stride,
+                               .eps = p.qk_norm_eps},
+                              rows);
+  }
+}
+
 void norm_queries_and_keys(const CpuStream& stream, const PreparedInsn& insn, const AttentionParams& p,
                            const Scratch& scratch, Range rows) {
   const AttentionColumns columns(p);
@@ -216,8 +231,9 @@ void norm_queries_and_keys(const CpuStream& stream, const PreparedInsn& insn, co
     norm_row(stream, p, scratch.qkv + columns.k, columns.v - columns.k, k_norm, columns.count, rows);
     return;
   }
-  norm_heads(stream, p, scratch.qkv, p.heads, q_norm, columns.count, rows);
-  norm_heads(stream, p, scratch.qkv + columns.k, own_kv_heads(p), k_norm, columns.count, rows);
+  const auto norm = p.qk_norm == plan::QkNorm::kCenteredPerHead ? center_heads : norm_heads;
+  norm(stream, p, scratch.qkv, p.heads, q_norm, columns.count, rows);
+  norm(stream, p, scratch.qkv + columns.k, own_kv_heads(p), k_norm, columns.count, rows);
 }
 
 void norm_values(const CpuStream& stream, const AttentionParams& p, const Scratch& scratch, Range rows) {

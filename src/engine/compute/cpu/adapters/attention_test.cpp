@@ -33,6 +33,7 @@ struct Case {
   MropeKind mrope = MropeKind::kNone;
   float softcap = 0, norm_offset = 0;
   bool unit_values = false;
+  bool centered = false;  // `norm` is LayerNorm, with weights for each head
 };
 
 constexpr std::uint32_t kWidth = 96, kHeads = 6, kKvHeads = 2, kLength = 79;
@@ -55,7 +56,8 @@ class World {
     const auto vector = [&](std::uint32_t n) { return HarnessWeight::random(random, DType::kF32, {n}); };
     at(kQ) = matrix(kHeads * c.d_qk, kWidth), at(kK) = matrix(kKvHeads * c.d_qk, kWidth);
     at(kV) = matrix(kKvHeads * c.d_v, kWidth), at(kO) = matrix(kWidth, kHeads * c.d_v);
-    if (c.norm) at(kQNorm) = vector(c.d_qk), at(kKNorm) = vector(c.d_qk);
+    const std::uint32_t q_norms = c.centered ? kHeads : 1, k_norms = c.centered ? kKvHeads : 1;
+    if (c.norm) at(kQNorm) = vector(q_norms * c.d_qk), at(kKNorm) = vector(k_norms * c.d_qk);
     if (c.bias)
       at(kQBias) = vector(kHeads * c.d_qk), at(kKBias) = vector(kKvHeads * c.d_qk),
       at(kVBias) = vector(kKvHeads * c.d_v), at(kOBias) = vector(kWidth);
@@ -76,7 +78,7 @@ class World {
     p.rope_table_long_id = c_.long_rope ? 1 : plan::kNoRopeTable, p.mrope = c_.mrope;
     std::copy(std::begin(kSections), std::end(kSections), p.sections);
     p.has_qkv_bias = p.has_o_bias = c_.bias;
-    p.qk_norm = c_.norm ? plan::QkNorm::kPerHead : plan::QkNorm::kNone;
+    p.qk_norm = !c_.norm ? plan::QkNorm::kNone : c_.centered ? plan::QkNorm::kCenteredPerHead : plan::QkNorm::kPerHead;
     p.qk_norm_eps = kNormEps, p.qk_norm_offset = c_.norm_offset, p.unit_values = c_.unit_values;
     return p;
   }
@@ -244,6 +246,11 @@ class World {
     return axis;
   }
 
+  std::vector<float> norm_of(plan::AttentionSlot norm, std::uint32_t head) {
+    const auto all = at(norm).floats();
+    const auto begin = all.begin() + (c_.centered ? head * c_.d_qk : 0);
+    return {begin, begin + c_.d_qk};
+  }
   // Projected, biased, normed and rotated: [positions, heads, d_qk].
   std::vector<float> heads(plan::AttentionSlot w, plan::AttentionSlot bias, plan::AttentionSlot norm,
                            std::uint32_t count) {
@@ -253,8 +260,10 @@ class World {
     for (std::uint32_t i = 0; i < kLength * count; ++i) {
       const std::span<float> head = std::span(y).subspan(i * c_.d_qk, c_.d_qk);
       if (c_.norm) {
+        const auto weight = norm_of(norm, i % count);
         const auto normed =
-            reference::rms_norm_exact(head, at(norm).floats(), {.eps = kNormEps, .weight_offset = c_.norm_offset});
+            c_.centered ? reference::layer_norm_exact(head, weight, {}, kNormEps)
+                        : reference::rms_norm_exact(head, weight, {.eps = kNormEps, .weight_offset = c_.norm_offset});
         std::copy(normed.begin(), normed.end(), head.begin());
       }
       if (c_.rope == RopeLayout::kNone) continue;
@@ -300,10 +309,12 @@ class World {
     for (std::uint32_t row = 0; row < kLength * count; ++row) {
       double* head = y.data() + row * c_.d_qk;
       if (c_.norm) {
-        double squares = 0;
-        for (std::uint32_t i = 0; i < c_.d_qk; ++i) squares += head[i] * head[i];
+        const auto weight = norm_of(norm, row % count);
+        double mean = 0, squares = 0;
+        for (std::uint32_t i = 0; c_.centered && i < c_.d_qk; ++i) mean += head[i] / c_.d_qk;
+        for (std::uint32_t i = 0; i < c_.d_qk; ++i) squares += (head[i] - mean) * (head[i] - mean);
         for (std::uint32_t i = 0; i < c_.d_qk; ++i)
-          head[i] *= (at(norm).floats()[i] + c_.norm_offset) / std::sqrt(squares / c_.d_qk + kNormEps);
+          head[i] = (head[i] - mean) * (weight[i] + c_.norm_offset) / std::sqrt(squares / c_.d_qk + kNormEps);
       }
       for (std::uint32_t i = 0; c_.rope != RopeLayout::kNone && i < c_.rotary / 2; ++i) {
         const double angle = place(row / count, axis[i]) * static_cast<double>(inv_freq_[c_.long_rope ? 1 : 0][i]);
@@ -342,6 +353,8 @@ const Case kCases[] = {
     {.name = "chunked sections", .rope = RopeLayout::kInterleaved, .rotary = 16, .mrope = MropeKind::kChunked},
     {.name = "odd head, other values", .rotary = 6, .d_qk = 19, .d_v = 13},
     {.name = "unit values", .norm = true, .bias = true, .unit_values = true},
+    {.name = "centered heads", .window = 40, .norm = true, .bias = true, .centered = true},
+    {.name = "centered heads, odd", .weights = DType::kQ8_0, .rotary = 6, .d_qk = 19, .norm = true, .centered = true},
     {.name = "unit values, f16, odd", .kv = DType::kF16, .rotary = 6, .d_qk = 19, .d_v = 13, .unit_values = true},
     {.name = "odd head, f16", .weights = DType::kF16, .kv = DType::kF16, .rotary = 2, .d_qk = 7, .d_v = 33},
 };
@@ -487,8 +500,8 @@ TEST(AttentionAdapter, WhatItCannotDoIsRefusedAtLoad) {
   EXPECT_EQ(code([](AttentionParams& p, Weights&) { p.rotary_dims = 18; }), ErrorCode::kUnsupportedOpcode);
   EXPECT_EQ(code([](AttentionParams& p, Weights&) { p.kv_dtype = static_cast<std::uint8_t>(DType::kQ8_0); }),
             ErrorCode::kUnsupportedOpcode);
-  EXPECT_EQ(code([](AttentionParams& p, Weights&) { p.qk_norm = plan::QkNorm::kPerHead; }),
-            ErrorCode::kUnsupportedOpcode);
+  for (const plan::QkNorm norm : {plan::QkNorm::kPerHead, plan::QkNorm::kCenteredPerHead})
+    EXPECT_EQ(code([=](AttentionParams& p, Weights&) { p.qk_norm = norm; }), ErrorCode::kUnsupportedOpcode);
   EXPECT_EQ(code([&](AttentionParams&, Weights& w) {
               w[slot(kO)] = HarnessWeight::random(random, DType::kF32, {kWidth, 95});
             }),

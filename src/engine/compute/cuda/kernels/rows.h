@@ -95,6 +95,7 @@ struct LayerNorm {
   static LLORCH_KERNEL void run(Block& block, Shared& shared, const Args& args) {
     const std::uint64_t inner = std::uint64_t{block.x()} * args.inner_stride;
     const float* x = args.x + block.y() * args.x_stride + inner;
+    const float* weight = args.weight + std::uint64_t{block.x()} * args.weight_stride;
     float* y = args.y + block.y() * args.y_stride + inner;
     const auto count = static_cast<float>(args.width);
     typename Block::template PerThread<float> means;
@@ -106,7 +107,7 @@ struct LayerNorm {
     block.each([&](std::uint32_t thread) {
       const float r = divide(1.0f, square_root(divide(shared.sum.total, count) + args.eps));
       for (std::uint32_t i = thread; i < args.width; i += kThreads)
-        y[i] = fma((x[i] - means[thread]) * r, args.weight[i], args.bias != nullptr ? args.bias[i] : 0.0f);
+        y[i] = fma((x[i] - means[thread]) * r, weight[i], args.bias != nullptr ? args.bias[i] : 0.0f);
     });
     leave_row(block, shared.narrow, y, args.narrowed, block.y());
   }

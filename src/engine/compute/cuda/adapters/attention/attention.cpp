@@ -84,6 +84,26 @@ void norm_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const Atte
   norm(scratch.qkv + columns.k, columns.v - columns.k, AttentionSlot::kKNorm);
 }
 
+// Every head of a row by itself.
+void center_heads(const ExecutionContext& ctx, const PreparedInsn& insn, const AttentionParams& p,
+                  const Scratch& scratch) {
+  const AttentionColumns columns(p);
+  const auto center = [&](float* x, std::uint32_t heads, AttentionSlot weight) {
+    if (heads == 0) return;
+    stream_of(ctx).launch<kernels::LayerNorm>({heads, ctx.total_rows}, {.x = x,
+                                                                        .weight = vector_of(insn.weight(weight)),
+                                                                        .y = x,
+                                                                        .x_stride = columns.count,
+                                                                        .y_stride = columns.count,
+                                                                        .inner_stride = p.d_qk,
+                                                                        .weight_stride = p.d_qk,
+                                                                        .width = p.d_qk,
+                                                                        .eps = p.qk_norm_eps});
+  };
+  center(scratch.qkv, p.heads, AttentionSlot::kQNorm);
+  center(scratch.qkv + columns.k, own_kv_heads(p), AttentionSlot::kKNorm);
+}
+
 // attended *= sigmoid(gate)
 void gate_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const AttentionParams& p,
                const Scratch& scratch) {
@@ -109,8 +129,8 @@ void gate_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const Atte
 void finish_heads(const ExecutionContext& ctx, const PreparedInsn& insn, const AttentionParams& p,
                   const Scratch& scratch) {
   const CudaStream& stream = stream_of(ctx);
-  const bool by_row = p.qk_norm == plan::QkNorm::kPerRow;
-  if (by_row) norm_rows(ctx, insn, p, scratch);
+  const bool is_done = plan::has_weights_of_all_heads(p.qk_norm);
+  if (is_done) (p.qk_norm == plan::QkNorm::kPerRow ? norm_rows : center_heads)(ctx, insn, p, scratch);
   kernels::FinishHeadsArgs args{
       .rows = scratch.qkv,
       .stride = AttentionColumns(p).count,
@@ -118,8 +138,8 @@ void finish_heads(const ExecutionContext& ctx, const PreparedInsn& insn, const A
       .kv_heads = own_kv_heads(p),
       .d_qk = p.d_qk,
       .d_v = p.d_v,
-      .q_norm = by_row ? nullptr : vector_of(insn.weight(AttentionSlot::kQNorm)),
-      .k_norm = by_row ? nullptr : vector_of(insn.weight(AttentionSlot::kKNorm)),
+      .q_norm = is_done ? nullptr : vector_of(insn.weight(AttentionSlot::kQNorm)),
+      .k_norm = is_done ? nullptr : vector_of(insn.weight(AttentionSlot::kKNorm)),
       .norms_rotated = p.qk_norm == plan::QkNorm::kPerHeadRotated || p.qk_norm == plan::QkNorm::kUnitRotated,
       .norms_to_one = p.qk_norm == plan::QkNorm::kUnitRotated,
       .norms_values = p.unit_values != 0,
