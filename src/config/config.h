@@ -254,7 +254,7 @@ struct PoolManagerdConfig {
   std::string worker_binary;                      // empty: worker-orcd beside pool-managerd
   std::int64_t worker_threads = 0;                // CPU reference device; 0 = all cores
   bool worker_step_counters = false;
-  std::string worker_speculation = "off";      // or "ngram"
+  std::string worker_speculation = "off";      // or "ngram", "mtp"
   std::int64_t worker_speculation_tokens = 8;  // proposed for a job in a step
   std::vector<EngineConfig> engines;
   InstallPolicyConfig provisioning;

@@ -203,7 +203,8 @@ struct Table<PoolManagerdConfig> {
                  "Workers count kernel launches and time steps on their GPUs, for /metrics."),
         optional(
             "worker_speculation", &S::worker_speculation,
-            "Whether workers compute tokens ahead: off, or ngram, those that followed before in the same text. Pauses "
+            "Whether workers compute tokens ahead: off; ngram, those that followed before in the same text; or mtp, "
+            "those that the model's own layer for further tokens predicts, and models without one are refused. Pauses "
             "where it does not pay; never changes an answer."),
         optional("worker_speculation_tokens", &S::worker_speculation_tokens,
                  "Most tokens that a worker computes ahead for a job in a step.", {1, 16}),
@@ -217,9 +218,9 @@ struct Table<PoolManagerdConfig> {
       return field_error("pool-managerd.pool_id", "charset",
                          "pool-managerd.pool_id is 1 to 256 characters of A-Z, a-z, 0-9, _ and -");
     }
-    if (c.worker_speculation != "off" && c.worker_speculation != "ngram") {
+    if (c.worker_speculation != "off" && c.worker_speculation != "ngram" && c.worker_speculation != "mtp") {
       return field_error("pool-managerd.worker_speculation", "enum",
-                         "pool-managerd.worker_speculation must be one of: off, ngram");
+                         "pool-managerd.worker_speculation must be one of: off, ngram, mtp");
     }
     return {};
   }

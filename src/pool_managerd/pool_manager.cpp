@@ -158,7 +158,8 @@ PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventor
       catalog_(catalog_options(options_, inventory_.read()),
                model_catalog::make_engine_inspector(
                    {.threads_count = static_cast<std::uint32_t>(worker_threads(options_.config)),
-                    .proposals_max = proposals_max(options_.config.pool_managerd)})),
+                    .proposals_max = proposals_max(options_.config.pool_managerd),
+                    .predicts = options_.config.pool_managerd.worker_speculation == "mtp"})),
       watch_({.directories = watched_directories(options_.config),
               .check = [this](const std::filesystem::path& model) { return catalog_.check(model); }}),
       lifecycle_(lifecycle_config(options_.config), entropy_),

@@ -123,7 +123,7 @@ struct Receipt {
   std::string output_sha256;
   std::int64_t tokens_out = 0;
   std::optional<std::string> parameters_sha256;  // see below; receipts of older builds have none
-  // Whether the worker guesses ahead, and how: "ngram" or "draft". It decides no byte, and nothing compares it.
+  // Whether the worker guesses ahead, and how: "ngram", "draft" or "mtp". It decides no byte, and nothing compares it.
   std::optional<std::string> speculation;
   // true: another system's engine made the output, and nothing here says that a second run gives the same bytes.
   std::optional<bool> partial;

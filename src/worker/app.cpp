@@ -205,6 +205,7 @@ base::Result<Loaded> load(const Options& o, net::Client& client) {
       .prefill_chunk = static_cast<std::uint32_t>(o.prefill_chunk),
       .proposal_rows_max =
           engine::inference::speculation::proposal_rows_of(static_cast<std::uint32_t>(o.slots), proposals_max(o)),
+      .predicts = o.speculation == "mtp",
       .kv_tokens = static_cast<std::uint64_t>(o.kv_tokens),
       .kv_tokens_max = static_cast<std::uint64_t>(o.kv_tokens_max),
       .frame_patches_max = 0,

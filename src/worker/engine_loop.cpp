@@ -68,12 +68,15 @@ EngineLoop::~EngineLoop() { stop(0); }
 
 ContinuousBatchOptions EngineLoop::batch_options(const EngineLoopOptions& options) {
   ContinuousBatchOptions batch = options.batch;
-  if (options.draft == nullptr) return batch;
-  draft_.emplace(*options.draft, engine_.facts().vocab,
-                 [this](SequenceId id, std::span<const base::TokenId> ahead, std::span<const float> logits) {
-                   return running_.at(id)->sequence().draft(ahead, logits);
-                 });
-  batch.speculation.source = &*draft_;
+  const auto draw = [this](SequenceId id, std::span<const base::TokenId> ahead, std::span<const float> logits) {
+    return running_.at(id)->sequence().draft(ahead, logits);
+  };
+  if (options.draft != nullptr) {
+    source_ = std::make_unique<engine::inference::speculation::DraftModel>(*options.draft, engine_.facts().vocab, draw);
+  } else if (engine_.facts().predicts) {
+    source_ = std::make_unique<engine::inference::speculation::ModelPredictor>(engine_, draw);
+  }
+  if (source_ != nullptr) batch.speculation.source = source_.get();
   return batch;
 }
 
@@ -95,7 +98,7 @@ base::Result<EngineLoop::Run> EngineLoop::start(JobSpec spec, std::shared_ptr<Jo
   }
   counts_.tokens_in += tokens_in;
   auto* const sequence = std::get_if<SequenceSpec>(&spec);
-  if (sequence != nullptr) sequence->drafted = draft_.has_value();
+  if (sequence != nullptr) sequence->drafted = source_ != nullptr;
   auto job = std::make_shared<Job>(
       sequence != nullptr ? Job::Work(Sequence(std::move(*sequence), tokenizer_, engine_.facts().context_tokens))
                           : Job::Work(embedding::EmbeddingJob(std::move(std::get<embedding::EmbeddingSpec>(spec)))),

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "engine/inference/continuous_batch.h"
 #include "engine/inference/speculation/draft_model.h"
+#include "engine/inference/speculation/model_predictor.h"
 #include "engine/plan/step_meter.h"
 #include "wire/task.h"
 #include "worker/embedding/embedding_job.h"
@@ -41,7 +42,7 @@ struct Identity {
   std::string numerics;
   std::string device_class;
   std::string kv_dtype;
-  std::string speculation;  // "ngram", "draft"; empty: none
+  std::string speculation;  // "ngram", "draft", "mtp"; empty: none
 };
 
 struct JobCounts {
@@ -166,7 +167,7 @@ class EngineLoop {
   std::atomic<bool> resident_{true};
 
   // Loop thread only.
-  std::optional<engine::inference::speculation::DraftModel> draft_;
+  std::unique_ptr<engine::inference::speculation::ProposalSource> source_;  // null: lookup, or nothing
   engine::inference::ContinuousBatch batch_;
   std::map<engine::inference::SequenceId, JobPtr> running_;  // an embedding job once for each input that is not done
   std::vector<engine::inference::SequenceId> taken_;         // whose last token has no text yet

@@ -84,8 +84,10 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
       ->capture_default_str();
   app.add_option("--speculation", o.speculation,
                  "Compute tokens ahead: ngram proposes what followed before in the same text, draft what --draft-model "
-                 "writes; where it does not pay it pauses. Never changes an answer")
-      ->check(CLI::IsMember({"off", "ngram", "draft"}))
+                 "writes, mtp what the model's own layer for further tokens says; where it does not pay it pauses. "
+                 "Never changes "
+                 "an answer")
+      ->check(CLI::IsMember({"off", "ngram", "draft", "mtp"}))
       ->capture_default_str();
   app.add_option("--speculation-tokens", o.speculation_tokens, "Most tokens proposed for a job in a step")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{16}))

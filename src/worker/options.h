@@ -29,7 +29,8 @@ struct Options {
   std::int64_t kv_tokens_max = 0;              // to which the cache may grow while it runs; 0 = kv_tokens
   std::int64_t prefix_cache_ttl_ms = 600'000;  // how long pages of ended prompts may be found again; 0 = never
   std::string kv_dtype = "f16";
-  // Tokens proposed ahead: "off", "ngram" (what followed before in the same text), "draft" (by draft_model).
+  // Tokens proposed ahead: "off", "ngram" (what followed before in the same text), "draft" (by draft_model), "mtp"
+  // (by the model's own layer that predicts further tokens).
   std::string speculation = "off";
   std::int64_t speculation_tokens = 8;   // of one job in a step
   std::string draft_model;               // absolute path, with speculation "draft"

@@ -1,10 +1,14 @@
 """Tokens computed ahead of their draw: other steps, the same bytes."""
 
+import contextlib
 import os
+import pathlib
 import re
 import signal
+import tarfile
+import tempfile
 
-from stack import ResumingClient, Stack, request, wait_for
+from stack import MODEL, REPO, ResumingClient, Stack, request, wait_for
 
 TALE = "The fox said: I will run and run and run. The goat said: I will run and run and run. The fox said: I will run and run"
 AHEAD = {"pool-managerd.worker_speculation": "ngram", "orchestratord.worker_slots": "4"}
@@ -69,3 +73,58 @@ def test_choices_of_one_request_are_the_same():
             assert answer.status == 200, answer.body
             answers.append([choice["text"] for choice in answer.json["choices"]])
     assert answers[0] == answers[1] and len(set(answers[0])) == 3
+
+
+PREDICTS = "qwen3_5_predicts"
+
+
+@contextlib.contextmanager
+def predicting_stack(speculation):
+    """A stack with the tiny model of tests/golden that has a layer for further tokens."""
+    with tempfile.TemporaryDirectory() as scratch:
+        with tarfile.open(REPO / f"tests/golden/families/{PREDICTS}.tar.xz") as archive:
+            archive.extract(f"{PREDICTS}/model.gguf", scratch)
+        model = pathlib.Path(scratch) / PREDICTS / "model.gguf"
+        settings = {
+            "models.aliases.predicts": f"file:{model}",
+            "models.allowed_roots": f"{MODEL.parent},{model.parent}",
+            "pool-managerd.worker_speculation": speculation,
+            "orchestratord.worker_slots": "4",
+        }
+        stack = Stack(settings=settings)
+        del stack.env["LLORCH_STEP_GATE"]  # a worker whose steps are held proposes nothing
+        with stack:
+            yield stack
+
+
+def predicted(stack, **fields):
+    job = stack.submit(model="predicts", max_tokens=60, **fields)["job_id"]
+    return ResumingClient(stack, job)
+
+
+def test_the_models_own_layer_changes_no_answer_and_foresees_some():
+    requests = [{"prompt": TALE, "temperature": 0}, {"prompt": "a", "temperature": 0.6, "seed": 7, "logprobs": True}]
+    with predicting_stack("off") as stack:
+        plain = [said(predicted(stack, **fields).run()) for fields in requests]
+    with predicting_stack("mtp") as stack:
+        alone = [predicted(stack, **fields).run() for fields in requests]
+        beside = [client.run() for client in [predicted(stack, **fields) for fields in requests * 2]]
+        assert [said(client) for client in alone] == plain
+        assert [said(client) for client in beside] == plain * 2
+        ends = [client.terminal().data for client in alone + beside]
+        assert {end["receipt"]["speculation"] for end in ends} == {"mtp"}
+        worker = stack.ready_worker()["uri"]
+        accepted = metric(worker, "worker_speculation_accepted_tokens_total")
+        assert 0 < accepted <= metric(worker, "worker_speculation_proposed_tokens_total")
+
+        job = predicted(stack, **requests[0])
+        os.kill(stack.ready_worker()["pid"], signal.SIGKILL)
+        assert said(job.run()) == plain[0]
+
+
+def test_a_model_without_such_a_layer_is_refused_by_name():
+    with predicting_stack("mtp") as stack:
+        refused = stack.request("POST", "/v2/tasks", {"model": "demo", "prompt": "a", "max_tokens": 2})
+        assert refused.code == "MODEL_INCOMPATIBLE", refused.body
+        assert "layers that predict further tokens are not run of architecture llama" in refused.envelope["message"]
+        assert "choose another way to propose tokens" in refused.envelope["message"]

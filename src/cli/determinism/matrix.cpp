@@ -41,8 +41,10 @@ class Matrix {
         if (progress_) progress_({cell.name, index, cells.size(), std::min(done_, requests_.size()), requests_.size()});
       };
       if (const auto ran = run(cell, result); !ran) {
-        // A device this machine does not have is no failure, except for the reference.
-        if (ran.error().code != ErrorCode::kGpuUnavailable || report_.cells.empty()) return base::fail(ran.error());
+        // A device this machine does not have is no failure, except for the reference; nor a layer that the model does not have.
+        const bool is_absent = ran.error().code == ErrorCode::kGpuUnavailable ||
+                               (cell.predicted && ran.error().code == ErrorCode::kModelIncompatible);
+        if (!is_absent || report_.cells.empty()) return base::fail(ran.error());
         result.skipped = ran.error().message;
       }
       result.wall_ms = clock_.now().mono_ms - start_ms;
@@ -61,7 +63,8 @@ class Matrix {
                                       .slots = cell.slots,
                                       .kv_dtype = options_.kv_dtype,
                                       .prefill_chunk = cell.chunk,
-                                      .proposal_rows_max = cell.foretold ? kProposalRows : 0,
+                                      .proposal_rows_max = cell.foretold || cell.predicted ? kProposalRows : 0,
+                                      .predicts = cell.predicted,
                                       .kv_tokens = std::uint64_t{cell.contexts} * longest(requests_)},
                                      loaded.devices.of_engine()));
     return loaded;
@@ -210,6 +213,12 @@ std::vector<Cell> all_cells() {
        .contexts = 1,
        .foretold = true,
        .circumstances = {.seed = 9, .shuffled = true, .strangers = 1, .pause_every = 3}},
+      {.name = "predicted",
+       .slots = 4,
+       .chunk = 48,
+       .contexts = 2,
+       .predicted = true,
+       .circumstances = {.seed = 10, .shuffled = true, .strangers = 1, .pause_every = 3, .forked = true}},
       {.name = "threads 1", .slots = 8, .chunk = 64, .device = {.threads = 1}},
       {.name = "threads 2", .slots = 8, .chunk = 64, .device = {.threads = 2}},
       {.name = "avx2", .slots = 8, .chunk = 64, .device = {.isa = "avx2"}},
@@ -226,7 +235,8 @@ std::vector<Cell> quick_cells() {
                                      std::string_view("preempted"),  std::string_view("forked"),
                                      std::string_view("threads 2"),  std::string_view("avx2"),
                                      std::string_view("restarted"),  std::string_view("batch 32"),
-                                     std::string_view("speculated"), std::string_view("speculated, preempted")};
+                                     std::string_view("speculated"), std::string_view("speculated, preempted"),
+                                     std::string_view("predicted")};
   std::vector<Cell> cells = all_cells();
   std::erase_if(cells, [](const Cell& cell) { return std::ranges::find(kQuick, cell.name) == kQuick.end(); });
   return cells;

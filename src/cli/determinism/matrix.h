@@ -41,7 +41,8 @@ struct Cell {
   std::uint32_t chunk = 512;
   std::uint32_t contexts = 0;  // as many positions as so many slots full of the longest request; 0: as there are slots
   DeviceChoice device{};
-  bool foretold = false;  // tokens of the reference are computed ahead
+  bool foretold = false;   // tokens of the reference are computed ahead
+  bool predicted = false;  // those that the model's own layer for further tokens says; skipped where there is none
   Circumstances circumstances{};
 };
 

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 
 #include "base/philox.h"
 #include "base/sha256.h"
 #include "engine/inference/continuous_batch.h"
+#include "engine/inference/speculation/model_predictor.h"
 #include "engine/sampling/sampler.h"
 
 namespace llorch::cli::determinism {
@@ -16,6 +18,7 @@ using base::TokenId;
 using engine::inference::ContinuousBatch;
 using engine::inference::Engine;
 using engine::inference::SequenceId;
+using engine::inference::speculation::ModelPredictor;
 
 // Not the corpus: a generator of circumstances.
 class Dice {
@@ -109,6 +112,7 @@ class Run {
         done_(done),
         dice_(circumstances.seed),
         foreteller_(circumstances.seed + 1, engine.facts().vocab, [this](SequenceId id) { return text_of(id); }),
+        predictor_(predictor_of(engine)),
         batch_(engine, batch_options(circumstances)),
         writers_(requests.size()) {
     result_.traces.resize(requests.size());
@@ -156,8 +160,17 @@ class Run {
   engine::inference::ContinuousBatchOptions batch_options(const Circumstances& how) {
     engine::inference::ContinuousBatchOptions options;
     if (how.cached) options.cache_salt.assign(16, std::byte{7});
+    if (predictor_) options.speculation = {.source = &*predictor_, .proposals_max = 6, .always = true};
     if (!how.foretold.empty()) options.speculation = {.source = &foreteller_, .proposals_max = 6, .always = true};
     return options;
+  }
+  // What it proposes is the likeliest token, whatever the request draws by.
+  static std::optional<ModelPredictor> predictor_of(Engine& engine) {
+    if (!engine.facts().predicts) return std::nullopt;
+    const auto likeliest = [](SequenceId, std::span<const TokenId>, std::span<const float> logits) {
+      return TokenId{static_cast<std::uint32_t>(std::ranges::max_element(logits) - logits.begin())};
+    };
+    return std::optional<ModelPredictor>(std::in_place, engine, likeliest);
   }
   Foreteller::Text text_of(SequenceId id) const {
     const auto owner = owners_.find(id);
@@ -266,6 +279,7 @@ class Run {
   const RequestDone& done_;
   Dice dice_;
   Foreteller foreteller_;
+  std::optional<ModelPredictor> predictor_;  // none: the engine was loaded without
   ContinuousBatch batch_;
   std::vector<std::size_t> arrivals_;
   std::size_t arrived_ = 0;

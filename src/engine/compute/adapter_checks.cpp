@@ -54,6 +54,9 @@ class Checks {
       case Opcode::kCompressor: return compressor(param_as<CompressorParams>(args_.params));
       case Opcode::kCompressedAttention: return compressed_attention(param_as<CompressedAttentionParams>(args_.params));
       case Opcode::kLayerInput: return layer_input(param_as<LayerInputParams>(args_.params));
+      case Opcode::kPredictorInput:
+        return weights(
+            {PredictorInputSlot::kEmbeddingNorm, PredictorInputSlot::kHiddenNorm, PredictorInputSlot::kWeight});
     }
     ASSERT(false, "opcode {}", static_cast<int>(args_.insn.opcode));
   }

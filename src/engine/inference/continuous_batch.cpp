@@ -152,7 +152,7 @@ void ContinuousBatch::propose(const scheduling::StepPlan& plan) {
     shape.rows += static_cast<std::uint32_t>(rows.tokens.size());
     if (!rows.wants_logits) continue;
     ++shape.tokens;
-    speculator_->offer(rows.id, scheduler_.tokens(rows.id), scheduler_.tokens_max(rows.id));
+    speculator_->offer(rows.id, rows.slot, scheduler_.tokens(rows.id), scheduler_.tokens_max(rows.id));
   }
   shape.proposals_max = std::min(shape.proposals_max, engine_.facts().rows_max - shape.rows);
   speculator_->choose(shape, [&](SequenceId id, std::span<const TokenId> tokens) { scheduler_.propose(id, tokens); });
@@ -169,7 +169,11 @@ Result<> ContinuousBatch::start(const scheduling::SlotStart& start, const schedu
 
 Result<StepOutput> ContinuousBatch::run(const scheduling::StepPlan& plan, const DrawSinks& draws) {
   rows_.clear();
-  propose(plan);
+  for (const scheduling::SlotFork& fork : plan.forks)
+    TRY(engine_.fork({.from = fork.from, .to = fork.to, .tokens_max = fork.tokens_max}));
+  engine_.kv().copy(plan.page_copies);
+  for (const scheduling::SlotStart& begun : plan.starts) TRY(start(begun, plan));
+  propose(plan);  // once slots are whose the plan says
   for (const scheduling::PlannedRows& rows : plan.rows) {
     in_step_.push_back(rows.id);
     rows_.push_back({.slot = rows.slot,
@@ -177,10 +181,6 @@ Result<StepOutput> ContinuousBatch::run(const scheduling::StepPlan& plan, const 
                      .wanted = rows.wants_logits ? RowsWanted::kLast : RowsWanted::kNone,
                      .proposals = rows.proposals});
   }
-  for (const scheduling::SlotFork& fork : plan.forks)
-    TRY(engine_.fork({.from = fork.from, .to = fork.to, .tokens_max = fork.tokens_max}));
-  engine_.kv().copy(plan.page_copies);
-  for (const scheduling::SlotStart& begun : plan.starts) TRY(start(begun, plan));
   drawn_.assign(rows_.size(), false);
   if (rows_.empty()) return StepOutput{.logits = {}, .width = engine_.facts().output_width};
   const auto draw = [&](std::size_t request) {

@@ -28,6 +28,7 @@ Result<> Engine::start(std::uint32_t slot, const SequenceStart& sequence) {
   for (PartMemory& part : parts_.memories()) {
     TRY(part.state.apply_all(LifecycleAction::kReset, slot));
     if (model().plans.vision_encode) TRY(part.state.apply(LifecycleAction::kDeinit, kVisionStateId, slot));
+    if (facts_.predicts) part.hidden.reset(slot);
   }
   admit(slot, sequence.tokens_max);
   slots_[slot].length = sequence.held;
@@ -48,6 +49,7 @@ Result<> Engine::fork(const SequenceFork& sequence) {
   for (PartMemory& part : parts_.memories()) {
     if (model().plans.vision_encode) TRY(part.state.apply(LifecycleAction::kDeinit, kVisionStateId, sequence.to));
     TRY(part.state.fork({.from = sequence.from, .to = sequence.to}));
+    if (facts_.predicts) part.hidden.fork(sequence.from, sequence.to);
   }
   admit(sequence.to, sequence.tokens_max);
   slots_[sequence.to].length = parent.length;
@@ -172,6 +174,7 @@ void Engine::rewind(std::uint32_t slot, std::uint32_t length) {
     ASSERT(length == fill.checkpoint, "slot {} has the state of {} positions, not {}", slot, fill.checkpoint, length);
     for (PartMemory& part : parts_.memories()) part.state.restore(slot);
   }
+  if (facts_.predicts) parts_.memory(0).hidden.rewind(slot, length);
   // Proposals stand behind all images: rows of text, a position each.
   if (model().plans.vision_encode) fill.cursor.next -= fill.length - length;
   fill.length = length;
@@ -185,15 +188,59 @@ Result<StepOutput> Engine::step(std::span<const SlotRows> requests, const StepHo
   checkpoint(requests);
   const ExecutionContext& ctx = parts_[0].ctx;  // but for addresses all are the same
   outputs_.begin(requests, hooks);
-  TRY(parts_.run({.kind = ctx.mode == ExecutionMode::kDecode ? PassKind::kDecode : PassKind::kPrefill,
-                  .rows = &outputs_,
-                  .observer = observer_}));
+  const PassKind kind = ctx.mode == ExecutionMode::kDecode ? PassKind::kDecode : PassKind::kPrefill;
+  TRY(parts_.run({.kind = kind, .rows = &outputs_, .observer = observer_}));
+  if (facts_.predicts) TRY(follow(kind));
   const std::span<const vision::RowCursor> cursors = parts_.memory(0).batch.cursors();
   for (std::size_t b = 0; b < requests.size(); ++b) {
     SlotFill& fill = slots_[requests[b].slot];
     fill.length = ctx.sequence_lengths[b];
     if (!cursors.empty()) fill.cursor = cursors[b];
   }
+  return outputs_.output();
+}
+
+// The predictor takes every row that the model took, so that its cache is as long.
+Result<> Engine::follow(PassKind kind) {
+  const PartMemory& room = parts_.memory(0);
+  ExecutionContext& ctx = parts_[0].predict_ctx;
+  ctx = parts_[0].ctx;
+  ctx.counters = nullptr;
+  ctx.output_rows = {};
+  ctx.hidden_rows = parts_.memory(0).hidden.follow(ctx, room.states_of(kind));
+  return parts_.run({.kind = PassKind::kPredict});
+}
+
+bool Engine::can_foresee(std::uint32_t slot, std::uint32_t position) const {
+  const auto& tables = parts_.kv().tables();
+  return position < slots_[slot].tokens_max && position < tables.pages_held(0, slot) * kPageTokens &&
+         parts_.memory(0).hidden.knows({.slot = slot, .position = position});
+}
+
+Result<StepOutput> Engine::foresee(std::span<const ForeseenRow> rows) {
+  ASSERT(facts_.predicts, "loaded without the layer that predicts");
+  PartMemory& room = parts_.memory(0);
+  ExecutionContext& ctx = parts_[0].predict_ctx;
+  foreseen_.clear();
+  places_.clear();
+  for (const ForeseenRow& row : rows) {
+    foreseen_.push_back({.slot = row.slot, .tokens = {&row.token, 1}});
+    places_.push_back({.slot = row.slot, .position = row.position});
+  }
+  // Rows stand behind what the slots hold.
+  const auto exchange_lengths = [&] {
+    for (auto& place : places_) std::swap(place.position, slots_[place.slot].length);
+  };
+  exchange_lengths();
+  Result<> built = room.batch.build(foreseen_, slots_, ctx);
+  exchange_lengths();
+  TRY(std::move(built));
+  parts_.kv().upload();
+  ctx.hidden_rows = room.hidden.stage(places_);
+  const StepHooks nobody;  // draws there
+  outputs_.begin(foreseen_, nobody);
+  TRY(parts_.run({.kind = PassKind::kPredict, .rows = &outputs_}));
+  room.hidden.keep(places_, room.states_of(PassKind::kPredict, !model().predictor_hands_on_unnormed));
   return outputs_.output();
 }
 

@@ -57,6 +57,7 @@ struct EngineFacts {
   bool paged = false;
   bool has_windows = false;      // some layers see only the last positions of a context as loaded
   bool whole_sequences = false;  // all rows of a sequence must be in one step
+  bool predicts = false;         // has a layer that predicts a further token (Engine::foresee)
   bool draws = false;            // rows can be drawn from where they are computed: only what is drawn travels
   bool draws_at_once = false;    // and what was drawn is known before StepHooks::meanwhile is asked
 };
@@ -65,6 +66,13 @@ struct EngineFacts {
 struct SequenceStart {
   std::uint32_t tokens_max = 0;  // as of Engine::reset()
   std::uint32_t held = 0;        // positions whose pages the slot has been given (PageTables::adopt)
+};
+
+// A token at a position of a slot, behind everything that the model itself has computed.
+struct ForeseenRow {
+  std::uint32_t slot = 0;
+  std::uint32_t position = 0;
+  base::TokenId token{};
 };
 
 struct SequenceFork {
@@ -155,6 +163,14 @@ class Engine {
   // is to be whole), before anything is run.
   base::Result<StepOutput> step(std::span<const SlotRows> requests, const StepHooks& hooks = {});
 
+  // Whether foresee() can take a row there: it knows what became of the position before, from the model or from a row it took
+  // there since the last step, and the slot has been given the page.
+  bool can_foresee(std::uint32_t slot, std::uint32_t position) const;
+  // What the model's own predictor makes of the rows: logits of the tokens behind them, in their order, valid until the next
+  // step or foresee(). It changes nothing that an answer depends on. Errors: BatchBuilder::build, the backend's.
+  // REQUIRES: facts().predicts, slots in ascending order, can_foresee() of each row.
+  base::Result<StepOutput> foresee(std::span<const ForeseenRow> rows);
+
   // Device memory it holds now, by rank: what was loaded and what its cache has grown by. For between steps.
   std::vector<std::uint64_t> memory_used_bytes() const { return parts_.memory_used_bytes(); }
   // Whether all it holds still lies where it was put. For between steps. Errors: Backend::check_residency.
@@ -185,6 +201,7 @@ class Engine {
   base::Result<> reserve_pages(std::span<const SlotRows> requests);
   base::Result<> check_whole(std::span<const SlotRows> requests) const;
   void checkpoint(std::span<const SlotRows> requests);
+  base::Result<> follow(PassKind kind);
   base::Result<vision::Frames> frames_of(std::span<const vision::Image> images,
                                          std::span<const float> patch_rows) const;
   base::Result<> run_encoder(std::uint32_t slot, const vision::Frames& frames, std::span<const float> patch_rows);
@@ -195,6 +212,8 @@ class Engine {
   ModelParts parts_;
   std::vector<SlotFill> slots_;
   OutputRows outputs_;
+  std::vector<SlotRows> foreseen_;                        // of foresee()
+  std::vector<speculation::HiddenStates::Place> places_;  // parallel to it
   InstructionObserver* observer_ = nullptr;
 };
 

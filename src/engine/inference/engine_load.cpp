@@ -102,6 +102,8 @@ void Engine::become_ready(LoadPlan& load) {
   slots_.resize(limits_.slots_max);
   for (std::uint32_t slot = 0; slot < limits_.slots_max; ++slot) admit(slot, 0);
   outputs_ = OutputRows(limits_.output_rows_max, facts_.output_width);
+  foreseen_.reserve(limits_.slots_max);
+  places_.reserve(limits_.slots_max);
 }
 
 void Engine::describe(const LoadPlan& load, const EngineOptions& options) {
@@ -143,6 +145,7 @@ void Engine::describe(const LoadPlan& load, const EngineOptions& options) {
             .paged = is_paged(model),
             .has_windows = has_windows(parts_.kv().tables()),
             .whole_sequences = config.wants_whole_sequences(),
+            .predicts = model.plans.predict.has_value(),
             .draws = sampler != nullptr,
             .draws_at_once = sampler != nullptr && sampler->draws_at_once()};
 }

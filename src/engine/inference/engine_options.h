@@ -23,6 +23,8 @@ struct EngineOptions {
   std::uint32_t output_rows_max = 0;  // rows of a step whose logits can be had; 0 = one per slot, and all proposals
   // Rows of a step that may be proposals (SlotRows::proposals). With some, recurrent state has a copy in every slot.
   std::uint32_t proposal_rows_max = 0;
+  // Loads the model's own layer that predicts a further token, too (Engine::foresee). On one device. A model of embeddings has none.
+  bool predicts = false;
   // Positions the cache holds over all slots, and may grow to while it runs (kv_cache/kv_plan.h). 0: every slot's context;
   // what is there at load. Never less than one context.
   std::uint64_t kv_tokens = 0;

@@ -131,6 +131,8 @@ Result<PartPlan> plan_part(const models::CompiledModel& model, const EngineOptio
     part.mappings.push_back(
         models::map_registers(*plans.vision_encode, capabilities, part.encode_limits, *model.arena));
   }
+  if (plans.predict)
+    part.mappings.push_back(models::map_registers(*plans.predict, capabilities, part.limits, *model.arena));
   part.buffers = memory::shared_buffers(part.mappings);
   part.memory_plan = TRY(memory::predict_memory({.model = model,
                                                  .buffers = part.buffers,
@@ -164,6 +166,12 @@ Result<std::vector<PartPlan>> plan_parts(const LoadPlan& load, const EngineOptio
 Result<LoadPlan> plan_load(const std::filesystem::path& path, const EngineOptions& options,
                            const parallel::Devices& devices) {
   TRY(parallel::check_devices(devices));
+  if (options.predicts && devices.count() > 1) {
+    return base::fail(ErrorCode::kModelIncompatible,
+                      fmt::format("a layer that predicts further tokens runs on one device, and the model is shared by "
+                                  "{}; choose another way to propose tokens",
+                                  devices.count()));
+  }
   io::ModelFiles files = TRY(io::ModelFiles::open(path));
   if (!options.projector.empty()) TRY(files.add_projector(TRY(io::GgufFile::open(options.projector))));
   models::VisionOptions vision{.image_rows_max = options.image_rows_max, .image_token = {}};
@@ -171,9 +179,9 @@ Result<LoadPlan> plan_load(const std::filesystem::path& path, const EngineOption
   if (options.image_token) vision.image_token = index(*options.image_token);
   std::vector<models::CompiledModel> models;
   for (std::uint32_t rank = 0; rank < devices.count(); ++rank)
-    models.push_back(
-        TRY(models::compile_model(files, options.kv_dtype, vision, {.rank = rank, .ranks = devices.count()},
-                                  {.keeps_f8 = has_kernels_for(*devices.backends[rank], DType::kF8_E4M3)})));
+    models.push_back(TRY(models::compile_model(
+        files, options.kv_dtype, vision, {.rank = rank, .ranks = devices.count()},
+        {.keeps_f8 = has_kernels_for(*devices.backends[rank], DType::kF8_E4M3), .predicts = options.predicts})));
   return plan_load(std::move(files), std::move(models), options, devices);
 }
 

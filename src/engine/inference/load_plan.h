@@ -21,7 +21,7 @@ struct PartPlan {
   plan::DrawLimits draw_limits;  // no rows: no device sampler
   bool keeps_checkpoints = false;
   kv_cache::KvPlan kv;
-  std::vector<plan::PhysicalMapping> mappings;  // prefill, decode, vision_encode if there is one
+  std::vector<plan::PhysicalMapping> mappings;  // prefill, decode, vision_encode and predict if there are such
   std::vector<plan::PhysicalSpec> buffers;
   memory::MemoryPlan memory_plan;
 };

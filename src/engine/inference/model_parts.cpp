@@ -161,6 +161,7 @@ Result<PartMemory> ModelParts::take_part_memory(const LoadPlan& load, const kv_c
       TRY(DeviceBuffer::allocate(backend, memory::long_rope_flag_bytes(model, part.limits), MemoryPurpose::kTables));
   TRY(upload_rope_tables(model, backend, room));
   if (takes_images) room.encoder = TRY(vision::ImageEncoder::make(vision, part.encode_limits, backend));
+  if (model.plans.predict) room.hidden = TRY(speculation::HiddenStates::make(part.limits, model.config.width, backend));
   if (part.draw_limits.rows_max != 0) room.device_sampler = TRY(backend.make_device_sampler(part.draw_limits));
   TRY(prepare_plans(load, rank, room));
   return room;
@@ -181,6 +182,7 @@ Result<> ModelParts::prepare_plans(const LoadPlan& load, std::uint32_t rank, Par
   room.prefill_plan = TRY(prepare(plans.decoder_prefill, part.mappings[0], part.limits));
   room.decode_plan = TRY(prepare(plans.decoder_decode, part.mappings[1], part.limits));
   if (plans.vision_encode) room.encode_plan = TRY(prepare(*plans.vision_encode, part.mappings[2], part.encode_limits));
+  if (plans.predict) room.predict_plan = TRY(prepare(*plans.predict, part.mappings.back(), part.limits));
   return {};
 }
 
@@ -197,6 +199,8 @@ void ModelParts::become_ready(LoadPlan& load) {
     part.ctx.stream = part.backend->stream();
     part.ctx.counters = &part.counters;
     part.encode_ctx = part.ctx;
+    part.predict_ctx = part.ctx;
+    part.predict_ctx.counters = nullptr;
   }
 }
 
@@ -211,9 +215,10 @@ Result<> ModelParts::run(const Pass& pass) {
 
 void ModelParts::run_rank(const Pass& pass, std::uint32_t rank) noexcept {
   ModelPart& own = parts_[rank];
-  ExecutionContext& ctx = pass.kind == PassKind::kEncode ? own.encode_ctx : own.ctx;
+  const bool predicts = pass.kind == PassKind::kPredict;
+  ExecutionContext& ctx = predicts ? own.predict_ctx : pass.kind == PassKind::kEncode ? own.encode_ctx : own.ctx;
   const PreparedPlan& plan = step_.ranks[rank].plan_of(pass.kind);
-  own.counters = {};
+  if (!predicts) own.counters = {};
   own.backend->begin_step(ctx);
   Status status = inference::run(ctx, plan.instructions(), rank == 0 ? pass.observer : nullptr,
                                  {.collective = collective_, .rank = rank});

@@ -21,6 +21,7 @@
 #include "engine/inference/parallel/rank_threads.h"
 #include "engine/inference/prepared_plan.h"
 #include "engine/inference/repack_cache/repack_cache.h"
+#include "engine/inference/speculation/hidden_states.h"
 #include "engine/inference/vision/image_encoder.h"
 
 namespace llorch::engine::inference {
@@ -29,7 +30,7 @@ namespace llorch::engine::inference {
 // a time.
 using LoadProgress = std::function<void(unsigned percent)>;
 
-enum class PassKind : std::uint8_t { kPrefill, kDecode, kEncode };
+enum class PassKind : std::uint8_t { kPrefill, kDecode, kEncode, kPredict };
 
 // What every device runs at once.
 struct Pass {
@@ -52,11 +53,19 @@ struct PartMemory {
   PreparedPlan decode_plan;
   vision::ImageEncoder encoder;  // of models with images
   PreparedPlan encode_plan;
+  speculation::HiddenStates hidden;  // of models that predict
+  PreparedPlan predict_plan;
   std::unique_ptr<plan::DeviceSampler> device_sampler;  // the first device's; null: it has none, or nobody wants one
 
   const PreparedPlan& plan_of(PassKind kind) const {
     if (kind == PassKind::kEncode) return encode_plan;
+    if (kind == PassKind::kPredict) return predict_plan;
     return kind == PassKind::kDecode ? decode_plan : prefill_plan;
+  }
+  // What the last two instructions of a pass, norm and head, have read: [T, D] ahead of the norm, and behind it.
+  const std::byte* states_of(PassKind kind, bool is_normed = true) const {
+    const auto instructions = plan_of(kind).instructions();
+    return instructions[instructions.size() - (is_normed ? 1 : 2)].input<std::byte>(0);
   }
 };
 
@@ -68,7 +77,8 @@ struct ModelPart {
   memory::WeightStore weights;
   plan::ExecutionContext ctx;
   plan::ExecutionContext encode_ctx;
-  plan::DispatchCounters counters;  // of its last pass
+  plan::ExecutionContext predict_ctx;
+  plan::DispatchCounters counters;  // of its last pass but that of a predictor
   base::Result<> outcome;           // of its last pass, upload or check
 };
 

@@ -81,6 +81,14 @@ struct Tower {
   std::span<const LayerOp> after;   // once, behind the blocks
 };
 
+// A layer that predicts a further token: one of the family's that attends, between predictor_input and a norm of its own, with
+// rows in the family's table.
+struct Predictor {
+  // Beside the model, as layer 0 under this prefix; empty, and always in GGUF: the layer past the last.
+  std::string_view hf_prefix;
+  bool hands_on_unnormed = false;  // from its second row on it reads its states ahead of its norm, not behind
+};
+
 // Of linear layers over pooled rows, whose names are no family's: Sentence Transformers' modules, heads of classification. By number:
 enum DenseNumber : std::uint8_t { kDense2, kDense3, kClassifierDense, kClassifierOut, kAnswers };
 std::span<const WeightRow> dense_weights();
@@ -94,6 +102,7 @@ struct Family {
   std::span<const LayerOp> after;                  // once, behind the layers
   std::span<const WeightRow> weights;
   const Tower* tower = nullptr;                    // of models whose configuration has one
+  const Predictor* predictor = nullptr;            // of families that can run one
   std::span<const std::string_view> hf_prefixes;   // tried in order; the first under which the embedding table is found
   std::span<const std::string_view> gguf_claimed;  // tensors the configuration reads; `{}` as above
   std::span<const std::string_view> hf_claimed;    // the same, named as Source names them

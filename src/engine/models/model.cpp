@@ -33,6 +33,7 @@ void describe_weights(CompiledModel& model) {
   collect_uses(model.plans.decoder_prefill, model.tensors);
   collect_uses(model.plans.decoder_decode, model.tensors);
   if (model.plans.vision_encode) collect_uses(*model.plans.vision_encode, model.tensors);
+  if (model.plans.predict) collect_uses(*model.plans.predict, model.tensors);
   std::map<plan::DType, std::uint64_t> elements_of;
   for (const BoundTensor& tensor : model.tensors) {
     const std::uint64_t whole =
@@ -93,6 +94,28 @@ base::Result<> choose(const VisionOptions& options, ModelConfig& config) {
   return {};
 }
 
+// The layer's cache becomes a part of the pages that the decoder's plans have already.
+base::Result<> add_predictor(CompileInput input, TensorTable& tensors, CompiledModel& model) {
+  CompiledPlan& prefill = model.plans.decoder_prefill;
+  const auto is_pages = [](const plan::StateDescriptor& desc) { return desc.id == plan::kKvStateId; };
+  std::vector<plan::StateDescriptor> states(prefill.plan.state_descs.begin(), prefill.plan.state_descs.end());
+  const auto pages = std::ranges::find_if(states, is_pages);
+  ASSERT(pages != states.end(), "a family with a predictor whose layers keep no pages");
+  const auto layers =
+      std::ranges::count(prefill.plan.instructions, plan::kKvStateId, &plan::Instruction::state_block_id);
+  input.shared_pages = {.layers_count = static_cast<std::uint32_t>(layers),
+                        .page_bytes = pages->size_bytes,
+                        .bytes_per_token = pages->bytes_per_token};
+  CompiledPlan predict = TRY(compile_plan(input, tensors, *model.arena));
+  *pages = *std::ranges::find_if(predict.plan.state_descs, is_pages);
+  const std::span<const plan::StateDescriptor> shared =
+      model.arena->copy(std::span<const plan::StateDescriptor>(states));
+  for (CompiledPlan* plan : {&prefill, &model.plans.decoder_decode, &predict}) plan->plan.state_descs = shared;
+  model.plans.predict = predict;
+  model.predictor_hands_on_unnormed = input.names.family().predictor->hands_on_unnormed;
+  return {};
+}
+
 // Several devices with the whole model each would be as slow as one.
 base::Result<> check_shared(const CompiledModel& model, const Shard& shard) {
   const auto instructions = model.plans.decoder_prefill.plan.instructions;
@@ -118,7 +141,10 @@ base::Result<CompiledModel> compile_model(const io::ModelFiles& files, const Fam
   const WeightNames names(files, family);
   CompiledModel model;
   model.config = TRY(read_config(files, family, names));
-  model.notes = TRY(names.check(model.config));
+  std::optional<WeightNames> predictor;
+  if (weights.predicts && model.config.pooling == plan::Pooling::kNone)
+    predictor.emplace(TRY(names.of_predictor(model.config)));
+  model.notes = TRY(names.check(model.config, predictor ? &*predictor : nullptr));
   TRY(choose(vision, model.config));
   model.rope_tables = TRY(make_rope_tables(model.config.ropes));
   model.long_rope_context = long_rope_context(model.config.ropes);
@@ -132,6 +158,10 @@ base::Result<CompiledModel> compile_model(const io::ModelFiles& files, const Fam
   TRY(check_shared(model, shard));
   if (model.config.vision.depth != 0)
     model.plans.vision_encode = TRY(compile(tower_config(model.config), plan::ExecutionMode::kVisionEncode, {}));
+  if (predictor) {
+    const ModelConfig layer = predictor_config(model.config);
+    TRY(add_predictor({*predictor, layer, plan::ExecutionMode::kPredict, kv_dtype, shard}, tensors, model));
+  }
   model.tensors = tensors.take();
   describe_weights(model);
   return model;

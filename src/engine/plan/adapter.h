@@ -36,6 +36,7 @@
 //  residual_add         (a, b) -> y [T, D]   y = a + scale * b, times sum_scale; y may be a
 //  layer_input       (x, e)    -> y [T, D]   e is what embedding gave. y = proj(act(gate(x)) * input), the input that
 //                                            params.h says, from columns layer * P.. of row ctx.row_ids[r] of the table
+//  predictor_input      (e)    -> y [T, D]   e is what embedding gave: y = w [norm(e) | norm(ctx.hidden_rows)] (params.h)
 //  lm_head              (x)    -> y [O, V]   w: [V, D]. x is [T, D]; y[i] = head of x[ctx.output_rows[i]], O = output_rows
 //                                            size, then times logit_mul, then soft cap
 //  pool                 (x)    -> y [O, D]   x is [T, D]; y[i] = row ctx.output_rows[i] (last), the first row of its span of

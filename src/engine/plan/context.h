@@ -67,6 +67,7 @@ struct ExecutionContext {
   const std::uint32_t* positions = nullptr;    // [T] absolute
   const std::uint32_t* positions3 = nullptr;   // [3][T] or null: T, H, W (mrope); unused, row, column (vision2d)
   const std::uint32_t* slot_of_row = nullptr;  // [T]
+  const float* hidden_rows = nullptr;  // [T, D] of a plan that predicts: what the model made of the position before
 
   std::span<const RopeTable> rope_tables;
   const std::uint8_t* long_rope_of_slot =

@@ -1,6 +1,6 @@
 #pragma once
 // The macro-operations a plan is made of. Values are part of the plan format: never renumbered, never reused.
-// 10-15 and 20-31 are kept for structural and vision growth, 42-63 for macro-operations,
+// 10-15 and 20-31 are kept for structural and vision growth, 43-63 for macro-operations,
 // 64-127 for primitives, 128-255 for backend experiments.
 #include <array>
 #include <cstddef>
@@ -34,6 +34,7 @@ enum class Opcode : std::uint8_t {
   kHyperAdd = 39,        // hyper-connections: what a branch gave is put into streams that are mixed
   kCompressor = 40,      // of every so many rows of a sequence one entry: their weighed mean, channel by channel
   kCompressedAttention = 41,  // attention to the last positions and to the entries of those before
+  kPredictorInput = 42,  // what a layer that predicts a further token reads: an embedding joined with a hidden state
 };
 
 // Every table over opcodes has this many rows; an opcode is its own index.
@@ -72,6 +73,7 @@ inline constexpr auto kOpcodes = std::to_array<OpcodeInfo>({
     {Opcode::kHyperAdd, "hyper_add", 2, 1, false},
     {Opcode::kCompressor, "compressor", 1, 1, true},
     {Opcode::kCompressedAttention, "compressed_attention", 1, 1, true},
+    {Opcode::kPredictorInput, "predictor_input", 1, 1, false},
 });
 
 // True when the value is an opcode.

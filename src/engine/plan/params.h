@@ -454,6 +454,16 @@ struct CompressedAttentionParams {
 };
 static_assert(sizeof(CompressedAttentionParams) == 88);
 
+// Of a row with embedding e and hidden state h (ExecutionContext::hidden_rows): y = w [norm_e(e) | norm_h(h)], both RMS norms.
+struct PredictorInputParams {
+  static constexpr Opcode kOpcode = Opcode::kPredictorInput;
+  std::uint32_t kind_version;
+  std::uint32_t width;  // D
+  float norm_eps;
+  float weight_offset;  // of both norms
+};
+static_assert(sizeof(PredictorInputParams) == 16);
+
 struct VisionPatchEmbedParams {
   static constexpr Opcode kOpcode = Opcode::kVisionPatchEmbed;
   std::uint32_t kind_version;
@@ -541,6 +551,7 @@ constexpr bool visit_param_struct(Opcode opcode, Visitor&& visitor) {
     case Opcode::kHyperAdd: return visitor.template operator()<HyperAddParams>(), true;
     case Opcode::kCompressor: return visitor.template operator()<CompressorParams>(), true;
     case Opcode::kCompressedAttention: return visitor.template operator()<CompressedAttentionParams>(), true;
+    case Opcode::kPredictorInput: return visitor.template operator()<PredictorInputParams>(), true;
   }
   return false;
 }

@@ -96,14 +96,17 @@ struct CompiledPlan {
   Hash128 plan_hash{};                           // of everything above but the diagnostics
 };
 
-enum class ExecutionMode : std::uint8_t { kDecode = 0, kPrefill = 1, kVisionEncode = 2 };
+enum class ExecutionMode : std::uint8_t { kDecode = 0, kPrefill = 1, kVisionEncode = 2, kPredict = 3 };
 
 // A model that takes images has a vision_encode plan, which fills the vision state, and vision_scatter instructions in its
 // prefill plan, which read it (docs/internals/engine.md, Vision). Images never come with decode.
+// The predict plan is that of a layer that predicts a further token. It has the states of the decoder's, and its cache is
+// part of the same pages.
 struct ModelPlans {
   std::optional<CompiledPlan> vision_encode;
   CompiledPlan decoder_prefill;
   CompiledPlan decoder_decode;
+  std::optional<CompiledPlan> predict;
 };
 
 struct PhysicalSpec {

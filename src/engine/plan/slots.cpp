@@ -206,6 +206,14 @@ Value value(Dim dim, const LayerInputParams& p) {
   }
 }
 
+Value value(Dim dim, const PredictorInputParams& p) {
+  switch (dim) {
+    case Dim::kModel: return p.width;
+    case Dim::kJoined: return 2 * p.width;
+    default: return std::nullopt;
+  }
+}
+
 Value value(Dim, const ResidualAddParams&) { return std::nullopt; }
 Value value(Dim, const PoolParams&) { return std::nullopt; }
 Value value(Dim, const VisionScatterParams&) { return std::nullopt; }

@@ -66,6 +66,7 @@ enum class Dim : std::uint8_t {
   kGroupCols,  // elements of the heads of a group
   kGroupRank,
   kGroupRanks,  // of all groups
+  kJoined,      // 2 * D
 };
 
 // How a backend will use a tensor; the union over all slots bound to it is given to Backend::upload_weight.
@@ -192,6 +193,7 @@ enum class CompressedAttentionSlot : std::uint8_t {
   kIndexWeights,
   kCount
 };
+enum class PredictorInputSlot : std::uint8_t { kEmbeddingNorm, kHiddenNorm, kWeight, kCount };
 enum class PatchEmbedSlot : std::uint8_t { kWeight, kBias, kPositions, kCount };
 enum class SpatialMergeSlot : std::uint8_t { kNorm, kNormBias, kFc1, kFc1Bias, kFc2, kFc2Bias, kCount };
 
@@ -271,6 +273,8 @@ inline constexpr std::array<SlotSpec, 10> kCompressedAttention{{
     {"kv", true, kMat, 2, {kValue, kModel}}, {"kv_norm", true, kVec, 1, {kValue}}, {"sinks", true, kVec, 1, {kHeads}},
     {"o_a", true, kMat, 3, {kGroups, kGroupRank, kGroupCols}}, {"o_b", true, kMat, 2, {kModel, kGroupRanks}},
     {"index_q", false, kMat, 2, {kIndexRows, kQLora}}, {"index_weights", false, kMat, 2, {kIndexHeads, kModel}}}};
+inline constexpr std::array<SlotSpec, 3> kPredictorInput{{
+    {"embedding_norm", true, kVec, 1, {kModel}}, {"hidden_norm", true, kVec, 1, {kModel}}, {"w", true, kMat, 2, {kModel, Dim::kJoined}}}};
 inline constexpr std::array<SlotSpec, 3> kPatchEmbed{{
     {"w", true, kMat, 2, {kModel, kPatchRow}}, {"b", false, kVec, 1, {kModel}}, {"positions", true, kVec, 2, {kGrid, kModel}}}};
 inline constexpr std::array<SlotSpec, 6> kSpatialMerge{{
@@ -288,8 +292,8 @@ static_assert(counts<NormSlot>(kNorm) && counts<AttentionSlot>(kAttention) && co
               counts<PositionEmbeddingSlot>(kPositionEmbedding) && counts<DenseSlot>(kDense) &&
               counts<LmHeadSlot>(kLmHead) && counts<LayerInputSlot>(kLayerInput) && counts<IndexSlot>(kIndex) &&
               counts<HyperSlot>(kHyper) && counts<CompressorSlot>(kCompressor) &&
-              counts<CompressedAttentionSlot>(kCompressedAttention) && counts<PatchEmbedSlot>(kPatchEmbed) &&
-              counts<SpatialMergeSlot>(kSpatialMerge));
+              counts<CompressedAttentionSlot>(kCompressedAttention) && counts<PredictorInputSlot>(kPredictorInput) &&
+              counts<PatchEmbedSlot>(kPatchEmbed) && counts<SpatialMergeSlot>(kSpatialMerge));
 }  // namespace slot_tables
 
 // The slots of `opcode`, in order; nullopt when the value is no opcode.
@@ -314,6 +318,7 @@ constexpr std::optional<std::span<const SlotSpec>> weight_slots(Opcode opcode) {
     case Opcode::kHyperAdd: return Slots(slot_tables::kHyper);
     case Opcode::kCompressor: return Slots(slot_tables::kCompressor);
     case Opcode::kCompressedAttention: return Slots(slot_tables::kCompressedAttention);
+    case Opcode::kPredictorInput: return Slots(slot_tables::kPredictorInput);
     case Opcode::kVisionPatchEmbed: return Slots(slot_tables::kPatchEmbed);
     case Opcode::kVisionSpatialMerge: return Slots(slot_tables::kSpatialMerge);
     case Opcode::kVisionDeepstackExtract: return Slots(slot_tables::kSpatialMerge);

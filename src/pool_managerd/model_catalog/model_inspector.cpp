@@ -102,6 +102,7 @@ class EngineInspector final : public ModelInspector {
         .prefill_chunk = prefill_chunk_of(device),
         .proposal_rows_max = engine::inference::speculation::proposal_rows_of(static_cast<std::uint32_t>(shape.slots),
                                                                               options_.proposals_max),
+        .predicts = options_.predicts,
         .kv_tokens = static_cast<std::uint64_t>(shape.kv_tokens),
         .frame_patches_max = 0,
         .image_rows_max = static_cast<std::uint32_t>(shape.image_tokens_max),

@@ -7,6 +7,7 @@
 
 #include "engine/inference/memory/state_arena.h"
 #include "engine/inference/prepared_plan.h"
+#include "engine/inference/speculation/hidden_states.h"
 #include "engine/inference/vision/image_encoder.h"
 
 namespace llorch::engine::inference::memory {
@@ -70,6 +71,8 @@ base::Result<MemoryPlan> predict_memory(const MemoryInput& input, const Backend&
   const bool takes_images = model.plans.vision_encode.has_value();
   if (takes_images) TRY(check_supported(*model.plans.vision_encode, backend, input.encode_limits));
 
+  if (model.plans.predict) TRY(check_supported(*model.plans.predict, backend, limits));
+
   MemoryPlan plan{
       .weight_dtype = model.weight_dtype, .context_tokens = limits.context_tokens_max, .slots = limits.slots_max};
   std::vector<StoredTensor> stored;
@@ -97,6 +100,10 @@ base::Result<MemoryPlan> predict_memory(const MemoryInput& input, const Backend&
   plan.tables_bytes = rope_table_bytes(model) + long_rope_flag_bytes(model, limits) + input.kv.table_bytes() +
                       BatchBuilder::device_bytes(limits, batch_model(model));
   if (input.draw_limits.rows_max != 0) plan.tables_bytes += backend.device_sampler_bytes(input.draw_limits);
+  if (model.plans.predict) {
+    plan.activations_bytes += speculation::HiddenStates::device_bytes(limits, model.config.width);
+    plan.workspace_bytes = std::max(plan.workspace_bytes, workspace_bytes(*model.plans.predict, backend, limits));
+  }
   if (takes_images) {
     plan.workspace_bytes =
         std::max(plan.workspace_bytes, workspace_bytes(*model.plans.vision_encode, backend, input.encode_limits));

@@ -29,7 +29,7 @@ Result<> DraftModel::check(const Engine& engine) {
   return {};
 }
 
-DraftModel::DraftModel(Engine& engine, std::uint32_t vocab, Draw draw)
+DraftModel::DraftModel(Engine& engine, std::uint32_t vocab, ProposalDraw draw)
     : engine_(engine),
       vocab_(std::min(vocab, engine.facts().vocab)),
       draw_(std::move(draw)),

@@ -15,17 +15,12 @@ namespace llorch::engine::inference::speculation {
 
 class DraftModel final : public ProposalSource {
  public:
-  // The token that the sequence would draw from `logits` behind its tokens and `ahead`. A guess: it may know less of the
-  // sequence than the draw itself, and has no effect.
-  using Draw = std::function<base::TokenId(scheduling::SequenceId id, std::span<const base::TokenId> ahead,
-                                           std::span<const float> logits)>;
-
   // Why an engine cannot draft, in words for who configured it. Errors: INVALID_PARAMS (state or windows that cannot go back,
   // a model of embeddings).
   static base::Result<> check(const Engine& engine);
 
   // REQUIRES: check(engine), which outlives this; ids below `vocab` are the same tokens in both models.
-  DraftModel(Engine& engine, std::uint32_t vocab, Draw draw);
+  DraftModel(Engine& engine, std::uint32_t vocab, ProposalDraw draw);
 
   bool propose(std::span<Request> requests) override;
   void remove(scheduling::SequenceId id) override;
@@ -48,7 +43,7 @@ class DraftModel final : public ProposalSource {
 
   Engine& engine_;
   std::uint32_t vocab_;
-  Draw draw_;
+  ProposalDraw draw_;
   std::uint32_t behind_max_;
   std::map<scheduling::SequenceId, std::uint32_t> slots_;
   std::vector<std::uint32_t> free_;

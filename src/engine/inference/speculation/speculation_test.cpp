@@ -130,7 +130,7 @@ TEST(Speculator, LearnsFromEveryTokenAndAllocatesNothing) {
     text.push_back(TokenId{token});
     std::uint32_t proposed = 0;
     speculator.begin();
-    speculator.offer(SequenceId{1}, text, 400);
+    speculator.offer(SequenceId{1}, 0, text, 400);
     speculator.choose({.rows = 1, .tokens = 1, .proposals_max = 8},
                       [&](SequenceId, std::span<const TokenId> proposals) {
                         proposed = static_cast<std::uint32_t>(proposals.size());

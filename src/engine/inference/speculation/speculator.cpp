@@ -44,7 +44,7 @@ void Speculator::remove(SequenceId id) {
   if (options_.source != nullptr) options_.source->remove(id);
 }
 
-void Speculator::offer(SequenceId id, std::span<const TokenId> tokens, std::uint32_t tokens_max) {
+void Speculator::offer(SequenceId id, std::uint32_t slot, std::span<const TokenId> tokens, std::uint32_t tokens_max) {
   const bool looks_up = options_.source == nullptr;
   std::unique_ptr<Text>& text = texts_[id];
   if (text == nullptr) {
@@ -57,6 +57,7 @@ void Speculator::offer(SequenceId id, std::span<const TokenId> tokens, std::uint
   learn(*text, tokens);
   text->known = static_cast<std::uint32_t>(tokens.size());
   text->tokens = tokens;
+  text->slot = slot;
   text->strength = looks_up ? text->lookup.propose(tokens, text->proposals) : kSourceStrength;
   text->made = looks_up && text->strength > 0 ? options_.proposals_max : 0;
   if (text->strength == 0) return;
@@ -102,8 +103,10 @@ void Speculator::ask_source() {
     } else {
       continue;
     }
-    requests_.push_back(
-        {.id = text.id, .tokens = text.tokens, .proposals = std::span(text.proposals).first(offers_[i].take)});
+    requests_.push_back({.id = text.id,
+                         .slot = text.slot,
+                         .tokens = text.tokens,
+                         .proposals = std::span(text.proposals).first(offers_[i].take)});
   }
   if (requests_.empty()) return;
   steady_ = options_.source->propose(requests_);

@@ -17,12 +17,18 @@
 
 namespace llorch::engine::inference::speculation {
 
+// The token that the sequence would draw from `logits` behind its tokens and `ahead`. A guess: it may know less of the sequence
+// than the draw itself, and has no effect.
+using ProposalDraw = std::function<base::TokenId(scheduling::SequenceId id, std::span<const base::TokenId> ahead,
+                                                 std::span<const float> logits)>;
+
 // Another way to propose than by lookup, at a price: asked only for proposals that are worth it.
 class ProposalSource {
  public:
   virtual ~ProposalSource() = default;
   struct Request {
     scheduling::SequenceId id{};
+    std::uint32_t slot = 0;                 // where the engine that verifies has it; requests are in their order
     std::span<const base::TokenId> tokens;  // that it has
     std::span<base::TokenId> proposals;     // to be written
     std::uint32_t count = 0;                // how many were
@@ -53,9 +59,10 @@ class Speculator {
 
   // A step begins: what was offered before is forgotten.
   void begin();
-  // A sequence that the step draws a token of; `tokens` are what it knows, at most `tokens_max` in the end. They begin with
+  // A sequence in a slot that the step draws a token of; `tokens` are what it knows, at most `tokens_max` in the end. They begin with
   // those of its offer before.
-  void offer(scheduling::SequenceId id, std::span<const base::TokenId> tokens, std::uint32_t tokens_max);
+  void offer(scheduling::SequenceId id, std::uint32_t slot, std::span<const base::TokenId> tokens,
+             std::uint32_t tokens_max);
   // Calls propose(id, tokens) for every sequence of which proposals are worth it.
   template <class Propose>
   void choose(const StepShape& step, const Propose& propose) {
@@ -75,6 +82,7 @@ class Speculator {
   // One sequence.
   struct Text {
     scheduling::SequenceId id{};
+    std::uint32_t slot = 0;  // of the offer
     NgramLookup lookup;
     AcceptanceRecord record;
     std::vector<base::TokenId> proposals;  // [proposals_max], of which `made` were made when it had `known` tokens

@@ -17,8 +17,9 @@ constexpr std::array kOthers{
     optional(kHeadNorms[0]),
     optional(kHeadNorms[1]),
 };
-constexpr auto kWeights =
-    concat(kGlobalWeights, kOthers, kAttentionWeights, kAttentionBiases, kFfnWeights, kRoutedExperts);
+constexpr auto kWeights = concat(kGlobalWeights, kOthers, kAttentionWeights, kAttentionBiases, kFfnWeights,
+                                 kRoutedExperts, kPredictorPastLast);
+constexpr Predictor kPredictor{.hf_prefix = "", .hands_on_unnormed = true};
 constexpr std::array<std::string_view, 1> kGguf{"glm4moe"};
 constexpr std::array<std::string_view, 1> kHf{"glm4_moe"};
 
@@ -61,6 +62,7 @@ const Family kGlm4Moe{
     .layer_templates = kLayerTemplates,
     .after = kAfter,
     .weights = kWeights,
+    .predictor = &kPredictor,
     .hf_prefixes = kPrefixes,
     .ignores_layers_past_end = true,
     .hf_others = "num_nextn_predict_layers",

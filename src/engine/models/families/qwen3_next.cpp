@@ -46,7 +46,15 @@ constexpr std::array kOthers{
     row(GatedDeltaSlot::kNorm, "blk.{}.ssm_norm.weight", "layers.{}.linear_attn.norm.weight"),
     row(GatedDeltaSlot::kOutProj, "blk.{}.ssm_out.weight", "layers.{}.linear_attn.out_proj.weight"),
 };
-constexpr auto kWeights = concat(kGlobalWeights, kOthers, kHeadNorms, kFfnWeights, kSoftmaxExperts, kGatedSharedExpert);
+constexpr std::array kPredictorWeights{
+    row(plan::PredictorInputSlot::kEmbeddingNorm, "blk.{}.nextn.enorm.weight", "^mtp.pre_fc_norm_embedding.weight"),
+    row(plan::PredictorInputSlot::kHiddenNorm, "blk.{}.nextn.hnorm.weight", "^mtp.pre_fc_norm_hidden.weight"),
+    row(plan::PredictorInputSlot::kWeight, "blk.{}.nextn.eh_proj.weight", "^mtp.fc.weight"),
+    row(NormVariant::kPredictor, "blk.{}.nextn.shared_head_norm.weight", "^mtp.norm.weight"),
+};
+constexpr Predictor kPredictor{.hf_prefix = "mtp."};
+constexpr auto kWeights =
+    concat(kGlobalWeights, kOthers, kHeadNorms, kFfnWeights, kSoftmaxExperts, kGatedSharedExpert, kPredictorWeights);
 constexpr std::array<std::string_view, 3> kGguf{"qwen3next", "qwen35", "qwen35moe"};
 constexpr std::array<std::string_view, 5> kHf{"qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe",
                                               "qwen3_5_moe_text"};
@@ -139,10 +147,13 @@ const Family kQwen3Next{
     .layer_templates = kLayerTemplates,
     .after = kAfter,
     .weights = kWeights,
+    .predictor = &kPredictor,
     .hf_prefixes = kPrefixes,
     .ignores_layers_past_end = true,
     .gguf_others = "feed_forward_length rope.dimension_sections",
-    .hf_others = "intermediate_size",
+    .hf_others =
+        "intermediate_size mtp_num_hidden_layers mtp_use_dedicated_embeddings=false attn_output_gate=true "
+        "mamba_ssm_dtype=float32",
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

@@ -54,6 +54,9 @@ constexpr WeightRow row(LayerInputSlot slot, Source gguf, Source hf) {
 constexpr WeightRow row(ShortconvSlot slot, Source gguf, Source hf) {
   return weight(Opcode::kShortconv, slot, gguf, hf);
 }
+constexpr WeightRow row(plan::PredictorInputSlot slot, Source gguf, Source hf) {
+  return weight(Opcode::kPredictorInput, slot, gguf, hf);
+}
 constexpr WeightRow row(NormVariant which, Source gguf, Source hf) {
   WeightRow norm_row = weight(Opcode::kRmsNorm, NormSlot::kWeight, gguf, hf);
   norm_row.variant = static_cast<std::uint8_t>(which);
@@ -165,6 +168,14 @@ inline constexpr std::array kRoutedExperts{
     optional_row(MoeSlot::kSharedGate, "blk.{}.ffn_gate_shexp.weight", "layers.{}.mlp.shared_experts.gate_proj.weight"),
     optional_row(MoeSlot::kSharedUp, "blk.{}.ffn_up_shexp.weight", "layers.{}.mlp.shared_experts.up_proj.weight"),
     optional_row(MoeSlot::kSharedDown, "blk.{}.ffn_down_shexp.weight", "layers.{}.mlp.shared_experts.down_proj.weight"),
+};
+
+// Of a layer that predicts a further token, where it is the layer past the last.
+inline constexpr std::array kPredictorPastLast{
+    row(plan::PredictorInputSlot::kEmbeddingNorm, "blk.{}.nextn.enorm.weight", "layers.{}.enorm.weight"),
+    row(plan::PredictorInputSlot::kHiddenNorm, "blk.{}.nextn.hnorm.weight", "layers.{}.hnorm.weight"),
+    row(plan::PredictorInputSlot::kWeight, "blk.{}.nextn.eh_proj.weight", "layers.{}.eh_proj.weight"),
+    row(NormVariant::kPredictor, "blk.{}.nextn.shared_head_norm.weight", "layers.{}.shared_head.norm.weight"),
 };
 
 constexpr WeightRow experts_together(MoeSlot slot) {

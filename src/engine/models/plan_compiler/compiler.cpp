@@ -28,7 +28,11 @@ class Compiler {
       : in_(input), config_(input.config), tensors_(tensors), arena_(arena) {}
 
   Result<CompiledPlan> run() {
-    TRY(in_.mode == ExecutionMode::kVisionEncode ? emit_tower() : emit_decoder());
+    if (in_.mode == ExecutionMode::kVisionEncode) {
+      TRY(emit_tower());
+    } else {
+      TRY(in_.mode == ExecutionMode::kPredict ? emit_predictor() : emit_decoder());
+    }
     return finish();
   }
 
@@ -69,6 +73,18 @@ class Compiler {
     for (const LayerOp& op : family.after) TRY(emit(is_replaced(op) ? pool() : op, kNoLayer));
     for (const DenseConfig& layer : config_.dense) TRY(emit(dense(layer.number), kNoLayer));
     return {};
+  }
+
+  // One layer between the model's embedding table and its head.
+  Result<> emit_predictor() {
+    cache_ = {.layers_count = in_.shared_pages.layers_count,
+              .page_bytes = in_.shared_pages.page_bytes,
+              .bytes_per_token = in_.shared_pages.bytes_per_token};
+    TRY(emit(embedding(), kNoLayer));
+    TRY(emit(predictor_input(), kNoLayer));
+    for (const LayerOp& op : in_.names.family().layer_templates[config_.layers[0].layer_template]) TRY(emit(op, 0));
+    TRY(emit(norm(NormVariant::kPredictor), kNoLayer));
+    return emit(lm_head(), kNoLayer);
   }
 
   // A model of embeddings has no use for a head, whether its files hold one or not.
@@ -134,6 +150,7 @@ class Compiler {
       }
       case OpType::kCompressedAttention: return push(draft, compressed_attention_params(config_, layer), width);
       case OpType::kLayerInput: return push(draft, layer_input_params(config_, layer), width);
+      case OpType::kPredictorInput: return push(draft, predictor_input_params(config_), width);
       case OpType::kLmHead: return emit_head(draft);
       case OpType::kPool: return push(draft, pool_params(config_), width);
       case OpType::kPositionEmbedding: return push(draft, position_embedding_params(config_), width);

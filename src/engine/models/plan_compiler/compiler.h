@@ -9,12 +9,20 @@
 
 namespace llorch::engine::models {
 
+// What the layers of another plan have of the pages that see every position.
+struct SharedPages {
+  std::uint32_t layers_count = 0;
+  std::uint64_t page_bytes = 0;
+  std::uint64_t bytes_per_token = 0;
+};
+
 struct CompileInput {
   const WeightNames& names;
   const ModelConfig& config;
   plan::ExecutionMode mode;
   plan::DType kv_dtype;
   Shard shard = {};
+  SharedPages shared_pages = {};  // of a plan that predicts: its layer's part of a page follows
 };
 
 // Walks the family's layer templates and emits the whole model as one SSA plan. The result is validated and lives in `arena`;

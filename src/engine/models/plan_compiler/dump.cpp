@@ -133,6 +133,9 @@ std::string text(const LayerInputParams& p) {
                      p.layers, kActivations[static_cast<int>(p.act)], p.table_scale, p.context_scale, p.sum_scale,
                      p.norm_eps);
 }
+std::string text(const PredictorInputParams& p) {
+  return fmt::format("D={} eps={} offset={}", p.width, p.norm_eps, p.weight_offset);
+}
 std::string text(const PoolParams& p) {
   static constexpr std::string_view kPoolings[] = {"none", "mean", "first", "last"};
   return fmt::format("D={} {}", p.width, kPoolings[static_cast<int>(p.pooling)]);

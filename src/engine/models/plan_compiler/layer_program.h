@@ -24,7 +24,8 @@ enum class NormVariant : std::uint8_t {
   kDense = 9,  // of a layer with a dense part and experts beside it: behind the one, ahead of and behind the others
   kExperts = 10,
   kPostExperts = 11,
-  kRouter = 12
+  kRouter = 12,
+  kPredictor = 13,  // behind a layer that predicts a further token
 };
 
 // The variant of attention and feed-forward in a vision tower.
@@ -102,6 +103,9 @@ constexpr LayerOp residual_norm(NormVariant which) {
 // What an embedding model ends with, in place of the head, and linear layers behind it; the number of one is its variant.
 constexpr LayerOp pool() { return {OpType::kPool}; }
 constexpr LayerOp dense(std::uint8_t number) { return {OpType::kDense, number}; }
+
+// What a layer that predicts a further token begins with.
+constexpr LayerOp predictor_input() { return {OpType::kPredictorInput, 0, Stream::kResidual, Stream::kResidual}; }
 
 constexpr LayerOp patch_embed() { return {OpType::kVisionPatchEmbed, 0, Stream::kResidual, Stream::kResidual}; }
 constexpr LayerOp tower_attention() { return {OpType::kAttention, kTowerVariant}; }

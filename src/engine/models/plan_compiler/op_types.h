@@ -25,6 +25,7 @@ enum class OpType : std::uint8_t {
   kHyperAdd,
   kCompressor,
   kCompressedAttention,
+  kPredictorInput,
   kVisionPatchEmbed,
   kVisionSpatialMerge,
   kVisionDeepstackExtract,

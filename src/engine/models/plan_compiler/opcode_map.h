@@ -31,6 +31,7 @@ constexpr plan::Opcode opcode_of(OpType type) {
     case OpType::kHyperAdd: return Opcode::kHyperAdd;
     case OpType::kCompressor: return Opcode::kCompressor;
     case OpType::kCompressedAttention: return Opcode::kCompressedAttention;
+    case OpType::kPredictorInput: return Opcode::kPredictorInput;
     case OpType::kVisionPatchEmbed: return Opcode::kVisionPatchEmbed;
     case OpType::kVisionSpatialMerge: return Opcode::kVisionSpatialMerge;
     case OpType::kVisionDeepstackExtract: return Opcode::kVisionDeepstackExtract;

@@ -301,6 +301,21 @@ ResidualAddParams add_params(const ModelConfig& config, std::uint16_t layer, boo
           .sum_scale = scaled ? config.layers[layer].output_scale : 0};
 }
 
+ModelConfig predictor_config(const ModelConfig& config) {
+  ModelConfig predictor = config;
+  const auto attends = [](const LayerConfig& layer) { return layer.heads != 0; };
+  const auto last = std::find_if(config.layers.rbegin(), config.layers.rend(), attends);
+  predictor.layers.assign(1, last == config.layers.rend() ? config.layers.back() : *last);
+  return predictor;
+}
+
+PredictorInputParams predictor_input_params(const ModelConfig& config) {
+  return {.kind_version = kind_version(Opcode::kPredictorInput),
+          .width = config.width,
+          .norm_eps = config.norm_eps,
+          .weight_offset = config.norm_offset};
+}
+
 LayerInputParams layer_input_params(const ModelConfig& config, std::uint16_t layer) {
   const LayerInputConfig& input = config.layer_input;
   return {.kind_version = kind_version(Opcode::kLayerInput),

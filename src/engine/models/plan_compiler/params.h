@@ -33,11 +33,14 @@ plan::HyperAddParams hyper_add_params(const ModelConfig& config, bool is_spread)
 plan::CompressorParams compressor_params(const ModelConfig& config, std::uint16_t layer);
 plan::CompressedAttentionParams compressed_attention_params(const ModelConfig& config, std::uint16_t layer);
 plan::LayerInputParams layer_input_params(const ModelConfig& config, std::uint16_t layer);
+plan::PredictorInputParams predictor_input_params(const ModelConfig& config);
 plan::LmHeadParams head_params(const ModelConfig& config, bool tied);
 plan::PoolParams pool_params(const ModelConfig& config);
 plan::PositionEmbeddingParams position_embedding_params(const ModelConfig& config);
 plan::DenseParams dense_params(const ModelConfig& config, std::uint8_t number);
 
+// The layer that predicts a further token as a model of its own: it is like the last of the model that attends.
+ModelConfig predictor_config(const ModelConfig& config);
 // The tower as a model of its own: what the functions above need to know of its blocks.
 ModelConfig tower_config(const ModelConfig& config);
 plan::VisionPatchEmbedParams patch_embed_params(const VisionConfig& vision);

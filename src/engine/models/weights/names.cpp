@@ -12,6 +12,7 @@
 
 #include "engine/io/quant/half.h"
 #include "engine/models/plan_compiler/opcode_map.h"
+#include "engine/models/plan_compiler/params.h"
 
 namespace llorch::engine::models {
 namespace {
@@ -140,7 +141,28 @@ WeightNames::WeightNames(const io::ModelFiles& files, const Family& family)
   if (!family.hf_prefixes.empty()) prefix_ = family.hf_prefixes.front();
 }
 
+base::Result<WeightNames> WeightNames::of_predictor(const ModelConfig& config) const {
+  const auto refuse = [&](std::string_view why) {
+    return base::fail(base::ErrorCode::kModelIncompatible,
+                      fmt::format("{}: {}; choose another way to propose tokens", files_.source(), why));
+  };
+  if (family_.predictor == nullptr)
+    return refuse(fmt::format("layers that predict further tokens are not run of architecture {}", family_.name));
+  WeightNames names = *this;
+  const bool is_beside = is_hf_ && !family_.predictor->hf_prefix.empty();
+  names.one_layer_ = {.hf_prefix = is_beside ? std::string(family_.predictor->hf_prefix) : prefix_,
+                      .number = is_beside ? 0 : static_cast<std::uint32_t>(config.layers.size())};
+  const auto input = static_cast<std::uint8_t>(plan::PredictorInputSlot::kWeight);
+  if (!names.find({.opcode = Opcode::kPredictorInput, .slot = input}))
+    return refuse("no layer of it predicts further tokens");
+  return names;
+}
+
 std::string WeightNames::full_name(std::string_view pattern, std::uint32_t layer, std::uint32_t expert) const {
+  if (one_layer_) {
+    layer = one_layer_->number;
+    if (is_hf_ && pattern.starts_with("layers.")) return one_layer_->hf_prefix + tensor_name(pattern, layer, expert);
+  }
   if (pattern.starts_with('^')) return tensor_name(pattern.substr(1), layer, expert);
   return (is_hf_ ? prefix_ : std::string()) + tensor_name(pattern, layer, expert);
 }
@@ -242,7 +264,15 @@ void WeightNames::count_tower(const Tower& tower, const ModelConfig& config, Cen
   for (const LayerOp& op : tower.after) count_op(op, plan::kNoLayer, config, census);
 }
 
-base::Result<std::vector<std::string>> WeightNames::check(const ModelConfig& config) const {
+void WeightNames::count_predictor(const ModelConfig& config, Census& census) const {
+  for (const LayerOp& op : {predictor_input(), norm(NormVariant::kPredictor)})
+    count_op(op, plan::kNoLayer, config, census);
+  for (const LayerOp& op : family_.layer_templates[predictor_config(config).layers[0].layer_template])
+    count_op(op, 0, config, census);
+}
+
+base::Result<std::vector<std::string>> WeightNames::check(const ModelConfig& config,
+                                                          const WeightNames* predictor) const {
   Census census;
   for (const LayerOp& op : family_.before) count_op(op, plan::kNoLayer, config, census);
   for (std::size_t layer = 0; layer < config.layers.size(); ++layer) {
@@ -254,6 +284,7 @@ base::Result<std::vector<std::string>> WeightNames::check(const ModelConfig& con
   if (config.pooling != plan::Pooling::kNone)  // what has no use for a head needs none
     std::erase_if(census.missing, [](const std::string& name) { return name.ends_with("lm_head.weight"); });
   if (config.vision.depth != 0) count_tower(*family_.tower, config, census);
+  if (predictor != nullptr) predictor->count_predictor(config, census);
   if (!census.missing.empty()) {
     return base::fail(base::ErrorCode::kMissingWeight,
                       fmt::format("{}: {} required tensor(s) are missing: {}", files_.source(), census.missing.size(),

@@ -38,6 +38,10 @@ class WeightNames {
  public:
   WeightNames(const io::ModelFiles& files, const Family& family);
 
+  // The names of the layer that predicts a further token, which stand for the layer's in any number. Errors: MODEL_INCOMPATIBLE
+  // (a family that runs no such layer, or files without one).
+  base::Result<WeightNames> of_predictor(const ModelConfig& config) const;
+
   const io::ModelFiles& files() const { return files_; }
   const Family& family() const { return family_; }
 
@@ -49,7 +53,8 @@ class WeightNames {
   // Every required slot has a tensor and every tensor a purpose; a bias of zeros needs none. A sentence for each kind of tensors that a
   // text model leaves where they are: layers that predict further tokens, towers for images and sound.
   // Errors: IO_ERROR; MISSING_WEIGHT, UNCLAIMED_WEIGHT; both say how many there are and name the first few.
-  base::Result<std::vector<std::string>> check(const ModelConfig& config) const;
+  // `predictor`: of_predictor(), whose tensors are then required and used too; null: they are not.
+  base::Result<std::vector<std::string>> check(const ModelConfig& config, const WeightNames* predictor = nullptr) const;
 
   // The full name behind the pattern of a row or list.
   std::string full_name(std::string_view pattern, std::uint32_t layer, std::uint32_t expert = 0) const;
@@ -62,15 +67,23 @@ class WeightNames {
   }
   bool exists(const Source& source, const std::string& name) const;
   void count_op(const LayerOp& op, std::uint16_t layer, const ModelConfig& config, Census& census) const;
+  void count_predictor(const ModelConfig& config, Census& census) const;
   void count_tower(const Tower& tower, const ModelConfig& config, Census& census) const;
   // What a tensor without a slot is there for.
   enum class Purpose : std::uint8_t { kNone, kRead, kPrediction, kTower };
   Purpose purpose_of(std::string_view name, const ModelConfig& config) const;
 
+  // Where the tensors of the one layer stand that these names are of.
+  struct OneLayer {
+    std::string hf_prefix;
+    std::uint32_t number = 0;
+  };
+
   const io::ModelFiles& files_;
   const Family& family_;
   bool is_hf_;
   std::string prefix_;
+  std::optional<OneLayer> one_layer_;
 };
 
 }  // namespace llorch::engine::models

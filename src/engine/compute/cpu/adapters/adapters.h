@@ -41,6 +41,10 @@ struct PoolAdapter {
   static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
 
+struct PredictorInputAdapter {
+  static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
+  static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
+};
 struct LayerInputAdapter {
   static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
   static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;

@@ -65,6 +65,8 @@ constexpr AdapterTables make_tables() {
   put<compressed::CompressedAttentionAdapter>(tables, Opcode::kCompressedAttention,
                                               {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   put<LayerInputAdapter>(tables, Opcode::kLayerInput, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<PredictorInputAdapter>(tables, Opcode::kPredictorInput,
+                             {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   return tables;
 }
 
@@ -91,7 +93,8 @@ constexpr auto kCpuOpcodes = std::to_array<Opcode>({Opcode::kRmsNorm,
                                                     Opcode::kHyperCollapse,
                                                     Opcode::kHyperAdd,
                                                     Opcode::kCompressor,
-                                                    Opcode::kCompressedAttention});
+                                                    Opcode::kCompressedAttention,
+                                                    Opcode::kPredictorInput});
 
 }  // namespace
 

@@ -57,6 +57,7 @@ constexpr AdapterTables make_tables() {
   put<CompressorAdapter>(tables, Opcode::kCompressor, kMatrices);
   put<CompressedAttentionAdapter>(tables, Opcode::kCompressedAttention, kMatrices);
   put<LayerInputAdapter>(tables, Opcode::kLayerInput, kMatrices);
+  put<PredictorInputAdapter>(tables, Opcode::kPredictorInput, kMatrices);
   return tables;
 }
 
