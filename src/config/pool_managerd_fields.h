@@ -204,7 +204,7 @@ struct Table<PoolManagerdConfig> {
         optional(
             "worker_speculation", &S::worker_speculation,
             "Whether workers compute tokens ahead: off; ngram, those that followed before in the same text; or mtp, "
-            "those that the model's own layer for further tokens predicts, and models without one are refused. Pauses "
+            "those that the model's own layer for further tokens predicts, where it has one. Pauses "
             "where it does not pay; never changes an answer."),
         optional("worker_speculation_tokens", &S::worker_speculation_tokens,
                  "Most tokens that a worker computes ahead for a job in a step.", {1, 16}),

@@ -101,7 +101,7 @@ std::vector<std::string> WorkerHost::arguments(const worker_lifecycle::Spawn& c)
   if (c.model.digest) {
     out.insert(out.end(), {"--model-digest", c.model.digest->digest, "--model-stamp", c.model.digest->stamp});
   }
-  if (options_.speculation != "off") {
+  if (options_.speculation != "off" && (options_.speculation != "mtp" || c.model.predicts)) {
     out.insert(out.end(), {"--speculation", options_.speculation, "--speculation-tokens",
                            std::to_string(options_.speculation_tokens)});
   }

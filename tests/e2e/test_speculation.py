@@ -5,10 +5,11 @@ import os
 import pathlib
 import re
 import signal
+import subprocess
 import tarfile
 import tempfile
 
-from stack import MODEL, REPO, ResumingClient, Stack, request, wait_for
+from stack import BIN, HANG_S, MODEL, REPO, ResumingClient, Stack, request, wait_for
 
 TALE = "The fox said: I will run and run and run. The goat said: I will run and run and run. The fox said: I will run and run"
 AHEAD = {"pool-managerd.worker_speculation": "ngram", "orchestratord.worker_slots": "4"}
@@ -122,9 +123,14 @@ def test_the_models_own_layer_changes_no_answer_and_foresees_some():
         assert said(job.run()) == plain[0]
 
 
-def test_a_model_without_such_a_layer_is_refused_by_name():
+def test_a_model_without_such_a_layer_runs_without():
     with predicting_stack("mtp") as stack:
-        refused = stack.request("POST", "/v2/tasks", {"model": "demo", "prompt": "a", "max_tokens": 2})
-        assert refused.code == "MODEL_INCOMPATIBLE", refused.body
-        assert "layers that predict further tokens are not run of architecture llama" in refused.envelope["message"]
-        assert "choose another way to propose tokens" in refused.envelope["message"]
+        client = ResumingClient(stack, stack.submit(model="demo", prompt=TALE, temperature=0, max_tokens=20)["job_id"]).run()
+        assert "speculation" not in client.terminal().data["receipt"]
+
+
+def test_a_worker_refuses_a_model_without_such_a_layer():
+    refused = subprocess.run([BIN / "worker-orcd", "--model", MODEL, "--gpu", "cpu", "--speculation", "mtp"], capture_output=True,
+                             text=True, timeout=HANG_S, check=False)
+    assert refused.returncode != 0
+    assert "layers that predict further tokens are not run of architecture llama" in refused.stderr

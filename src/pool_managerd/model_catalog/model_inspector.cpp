@@ -92,8 +92,15 @@ class EngineInspector final : public ModelInspector {
                                        DeviceKind device) const {
     const auto kv_dtype = TRY(kv_dtype_of(shape.kv_dtype));
     const auto files = TRY(engine::io::ModelFiles::open(file));
-    const auto model = TRY(engine::models::compile_model(
-        files, kv_dtype, {.image_rows_max = static_cast<std::uint32_t>(shape.image_tokens_max), .image_token = {}}));
+    const auto compile = [&](bool predicts) {
+      return engine::models::compile_model(
+          files, kv_dtype, {.image_rows_max = static_cast<std::uint32_t>(shape.image_tokens_max), .image_token = {}},
+          {}, {.predicts = predicts});
+    };
+    auto compiled = compile(options_.predicts && shape.devices == 1);
+    // Proposals change no answer: a model that cannot make them runs without.
+    if (!compiled && compiled.error().code == ErrorCode::kModelIncompatible) compiled = compile(false);
+    const auto model = TRY(std::move(compiled));
     const engine::inference::EngineOptions options{
         .context_tokens =
             static_cast<std::uint32_t>(std::min<std::int64_t>(shape.context_tokens, model.config.context_tokens)),
@@ -102,7 +109,7 @@ class EngineInspector final : public ModelInspector {
         .prefill_chunk = prefill_chunk_of(device),
         .proposal_rows_max = engine::inference::speculation::proposal_rows_of(static_cast<std::uint32_t>(shape.slots),
                                                                               options_.proposals_max),
-        .predicts = options_.predicts,
+        .predicts = model.plans.predict.has_value(),
         .kv_tokens = static_cast<std::uint64_t>(shape.kv_tokens),
         .frame_patches_max = 0,
         .image_rows_max = static_cast<std::uint32_t>(shape.image_tokens_max),
@@ -114,6 +121,7 @@ class EngineInspector final : public ModelInspector {
     ModelPlan plan;
     plan.path = file.string();
     plan.prefill_chunk = options.prefill_chunk;
+    plan.predicts = options.predicts;
     plan.architecture = model.config.architecture;
     plan.quant_kind = engine::plan::dtype_info(memory.front().weight_dtype).name;
     plan.size_bytes = static_cast<std::int64_t>(files.file_bytes());

@@ -25,7 +25,7 @@ struct EngineInspectorOptions {
   // Part of the prediction, so workers must be started with the same.
   std::uint32_t threads_count = 1;
   std::uint32_t proposals_max = 0;  // tokens computed ahead for a job in a step
-  bool predicts = false;            // by the model's own layer for further tokens
+  bool predicts = false;            // by the layer for further tokens of models that have one
 };
 // Predicts with the engine's own formulas; touches no device.
 std::unique_ptr<ModelInspector> make_engine_inspector(const EngineInspectorOptions& options);

@@ -53,6 +53,7 @@ struct ModelPlan {
   std::optional<wire::ModelImages> images;
   std::optional<std::int64_t> embedding_dimensions;  // absent: makes no vectors
   bool reranks = false;
+  bool predicts = false;  // its own layer for further tokens is counted; the worker is started with it
   std::optional<engine::io::StampedDigest> digest;  // where it is known without reading the file
   std::int64_t prefill_chunk = 64;  // most rows of one step, as predicted; the worker is started with it
   std::vector<MemoryNeed> memory;   // by rank; one for every device of the shape
