@@ -92,7 +92,7 @@ void Gateway::answer_choices(const Admissions& admissions) const {
   const bool echoes = !options.echo.empty();
   const auto echo_of = [&](std::int64_t index) {
     if (!echoes || admissions.call.prompts.empty()) return options.echo;
-    return admissions.call.prompts[static_cast<std::size_t>(index / options.choices_per_prompt)];
+    return admissions.call.prompts[static_cast<std::size_t>(index / options.choices_per_prompt)].text;
   };
   const auto choices =
       std::make_shared<Choices>(options,
