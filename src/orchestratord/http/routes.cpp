@@ -262,6 +262,7 @@ void Api::resume() {
     openai_.responses().resume();
     openai_.batches().resume();
     expire_kept();
+      {"GET", "/v1/responses/{id}/input_items", Scope::kTenant, on_files(responses, &KeptResponses::input_items)},
   });
 }
 
