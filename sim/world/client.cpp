@@ -21,7 +21,7 @@ constexpr std::int64_t kPatienceMs = 120'000;  // of one whose job was refused; 
 wire::SubmitRequest submit_request_of(const Options& options, const JobRequest& r) {
   wire::SubmitRequest out;
   out.model = options.models[static_cast<std::size_t>(r.model)].name;
-  out.prompt = std::string(static_cast<std::size_t>(r.tokens_in), 'p');
+  out.prompt = {.text = std::string(static_cast<std::size_t>(r.tokens_in), 'p')};
   out.max_tokens = r.max_tokens;
   out.task_id = r.task_id;
   out.session_id = r.session;

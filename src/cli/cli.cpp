@@ -46,8 +46,8 @@ void add_sampling_options(CLI::App& prompt, RunOptions& run) {
 }
 
 void add_verify(CLI::App& app, const GlobalOptions& global, VerifyOptions& options, int& code) {
-  CLI::App* verify =
-      app.add_subcommand("verify", "Run a receipt's request again, or check that a model is deterministic here");
+  CLI::App* verify = app.add_subcommand(
+      "verify", "Run a receipt's request again, or check a model: its files, or that it is deterministic here");
   CLI::Option* receipt =
       verify->add_option("RECEIPT", options.receipt, "A job, or a file with its receipt; - is standard input");
   verify->add_option("--model", options.run.model,
@@ -73,13 +73,21 @@ void add_verify(CLI::App& app, const GlobalOptions& global, VerifyOptions& optio
   verify->add_option("--temperature", options.run.temperature, "0 is greedy")->check(CLI::Range(0.0, 2.0));
   add_sampling_options(*verify, options.run);
 
+  CLI::Option* files =
+      verify
+          ->add_option("--files", options.files,
+                       "A model's name: its pool reads all of its bytes where they lie and compares the "
+                       "checksum with the name's")
+          ->type_name("MODEL")
+          ->excludes(receipt);
   determinism::CommandOptions& matrix = options.determinism;
   CLI::Option* model = verify
                            ->add_option("--determinism", matrix.model,
                                         "A .gguf file or Hugging Face directory: run the corpus in every company, on "
                                         "every path, and compare; no daemon is needed")
                            ->type_name("MODEL")
-                           ->excludes(receipt);
+                           ->excludes(receipt)
+                           ->excludes(files);
   const auto of_matrix = [model](CLI::Option* option) { return option->needs(model)->group("With --determinism"); };
   of_matrix(verify->add_option("--device", matrix.device,
                                "cpu, cuda:N, or several that share the model as cuda:0,1; never others"))
@@ -93,8 +101,9 @@ void add_verify(CLI::App& app, const GlobalOptions& global, VerifyOptions& optio
   of_matrix(verify->add_option("--kv-dtype", matrix.kv_dtype, "Element type of the KV cache"))
       ->check(CLI::IsMember({"f16", "f32"}))
       ->capture_default_str();
-  verify->callback([&, receipt, model] {
-    if (!*receipt && !*model) throw CLI::RequiredError("RECEIPT or --determinism MODEL");
+  verify->callback([&, receipt, files, model] {
+    if (!*receipt && !*files && !*model) throw CLI::RequiredError("RECEIPT, --files MODEL or --determinism MODEL");
+    if (*files) return void(code = models::verify_files(global, options.files));
     code = *model ? determinism::check_determinism(global, matrix) : verify_receipt(global, options);
   });
 }

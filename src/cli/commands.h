@@ -38,6 +38,7 @@ struct VerifyOptions {
   RunOptions run;                           // the original request; model empty: found by the receipt
   std::string prompt_file;                  // - for standard input; empty: run says
   std::string request_file;                 // the body of POST /v2/tasks as it was sent; empty: run says
+  std::string files;                        // a model's name: no receipt, but the bytes of its files
   determinism::CommandOptions determinism;  // with a model: no receipt, but that
 };
 int verify_receipt(const GlobalOptions& global, const VerifyOptions& options);

@@ -216,11 +216,12 @@ template <>
 struct Table<ThrottleConfig> {
   using S = ThrottleConfig;
   static Fields fields() {
-    return {
-        optional("requests_per_second", &S::requests_per_second, "Submissions of one tenant; 0 is no limit.", {0, 1e6}),
-        optional("tokens_per_second", &S::tokens_per_second,
-                 "Prompt tokens and max_tokens of one tenant's jobs; 0 is no limit.", {0, 1e9}),
-        optional("burst_seconds", &S::burst_seconds, "How many seconds' worth may come at once.", {1, 3600})};
+    return {optional("requests_per_second", &S::requests_per_second,
+                     "Submissions of one tenant, and what it asks that takes work and becomes no job; 0 is no limit.",
+                     {0, 1e6}),
+            optional("tokens_per_second", &S::tokens_per_second,
+                     "Prompt tokens and max_tokens of one tenant's jobs; 0 is no limit.", {0, 1e9}),
+            optional("burst_seconds", &S::burst_seconds, "How many seconds' worth may come at once.", {1, 3600})};
   }
 };
 template <>

@@ -2,30 +2,9 @@
 // Codecs of embedding.h. Included only by the .cpp files of this directory.
 #include "wire/embedding.h"
 #include "wire/field.h"
+#include "wire/text_or_tokens_field.h"
 
 namespace llorch::wire {
-
-// Bounds count the bytes of a text.
-template <>
-struct Codec<EmbeddingInput> {
-  using Tokens = Codec<std::vector<std::int32_t>>;
-
-  static base::Result<EmbeddingInput> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown) {
-    EmbeddingInput out;
-    if (v.is_array()) {
-      out.tokens = TRY(Tokens::read(v, path, {1, 1 << 20}, unknown));
-    } else {
-      out.text = TRY(Codec<std::string>::read(v, path, {1, b.max}, unknown));
-    }
-    return out;
-  }
-  static void write(std::string& out, const EmbeddingInput& v) {
-    v.tokens.empty() ? append_json_string(out, v.text) : Tokens::write(out, v.tokens);
-  }
-  static bj::object schema(const Bounds& b) {
-    return {{"anyOf", bj::array{Codec<std::string>::schema({1, b.max}), Tokens::schema({1, 1 << 20})}}};
-  }
-};
 
 // One text, one list of token ids, or a list of several of either.
 template <>
@@ -35,7 +14,7 @@ struct Codec<EmbeddingInputs> {
     EmbeddingInputs out;
     const bj::array* const list = v.if_array();
     if (list == nullptr || (!list->empty() && list->front().is_number())) {
-      out.inputs.push_back(TRY(Codec<EmbeddingInput>::read(v, path, b, unknown)));
+      out.inputs.push_back(TRY(Codec<TextOrTokens>::read(v, path, b, unknown)));
       return out;
     }
     if (list->empty() || std::cmp_greater(list->size(), kEmbeddingInputsMax)) {
@@ -43,19 +22,19 @@ struct Codec<EmbeddingInputs> {
                          fmt::format("{} has {} inputs; allowed are 1 to {}", path, list->size(), kEmbeddingInputsMax));
     }
     for (std::size_t i = 0; i < list->size(); ++i)
-      out.inputs.push_back(TRY(Codec<EmbeddingInput>::read((*list)[i], path.element(i), b, unknown)));
+      out.inputs.push_back(TRY(Codec<TextOrTokens>::read((*list)[i], path.element(i), b, unknown)));
     return out;
   }
   static void write(std::string& out, const EmbeddingInputs& v) {
     out += '[';
-    for (const EmbeddingInput& input : v.inputs) {
+    for (const TextOrTokens& input : v.inputs) {
       if (out.back() != '[') out += ',';
-      Codec<EmbeddingInput>::write(out, input);
+      Codec<TextOrTokens>::write(out, input);
     }
     out += ']';
   }
   static bj::object schema(const Bounds& b) {
-    bj::object one = Codec<EmbeddingInput>::schema(b);
+    bj::object one = Codec<TextOrTokens>::schema(b);
     bj::object list{{"type", "array"}, {"items", one}, {"minItems", 1}, {"maxItems", kEmbeddingInputsMax}};
     bj::array& any = one["anyOf"].as_array();
     any.push_back(std::move(list));

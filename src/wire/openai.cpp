@@ -47,36 +47,35 @@ struct EnumNames<ToolChoiceMode> {
                                            std::pair{ToolChoiceMode::kRequired, std::string_view("required")}};
 };
 
-// Bounds count the bytes of each.
+// Bounds count the bytes of each text.
 template <>
 struct Codec<Prompts> {
+  using One = Codec<TextOrTokens>;
+
   static base::Result<Prompts> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown) {
     const bj::array* const list = v.if_array();
-    if (list == nullptr) return Prompts{{TRY(text(v, path, b, unknown))}};
+    if (list == nullptr || (!list->empty() && list->front().is_number())) {
+      return Prompts{{TRY(One::read(v, path, b, unknown))}};
+    }
     if (list->empty() || std::cmp_greater(list->size(), kPromptsMax)) {
-      return field_error(path, "range", fmt::format("{} must be one text, or a list of 1 to {}", path, kPromptsMax));
+      return field_error(
+          path, "range",
+          fmt::format("{} must be one text or list of token ids, or a list of 1 to {} of them", path, kPromptsMax));
     }
     Prompts out;
-    for (const bj::value& each : *list) out.texts.push_back(TRY(text(each, path, b, unknown)));
+    for (std::size_t i = 0; i < list->size(); ++i)
+      out.prompts.push_back(TRY(One::read((*list)[i], path.element(i), b, unknown)));
     return out;
   }
   static void write(std::string& out, const Prompts& v) {
-    if (v.texts.size() == 1) return append_json_string(out, v.texts.front());
-    Codec<std::vector<std::string>>::write(out, v.texts);
+    if (v.prompts.size() == 1) return One::write(out, v.prompts.front());
+    Codec<std::vector<TextOrTokens>>::write(out, v.prompts);
   }
   static bj::object schema(const Bounds& b) {
-    bj::object text = Codec<std::string>::schema(b);
-    bj::object list{{"type", "array"}, {"items", text}, {"minItems", 1}, {"maxItems", kPromptsMax}};
-    return {{"anyOf", bj::array{std::move(text), std::move(list)}}};
-  }
-
- private:
-  static base::Result<std::string> text(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown) {
-    if (v.is_string()) return Codec<std::string>::read(v, path, b, unknown);
-    return field_error(
-        path, "unsupported",
-        fmt::format("{} must be texts: token ids are not taken, for they mean something in one vocabulary alone",
-                    path));
+    bj::object one = One::schema(b);
+    bj::object list{{"type", "array"}, {"items", one}, {"minItems", 1}, {"maxItems", kPromptsMax}};
+    one["anyOf"].as_array().push_back(std::move(list));
+    return one;
   }
 };
 
@@ -372,7 +371,7 @@ template <>
 struct Table<TextCompletionRequest> {
   using S = TextCompletionRequest;
   static Fields own() {
-    return {required("prompt", &S::prompt, "Text to continue, or several.", {1, 4 << 20}),
+    return {required("prompt", &S::prompt, "Text to continue or its token ids, or several.", {1, 4 << 20}),
             optional("max_tokens", &S::max_tokens, "Tokens to generate at most. Omitted: 16.", {1, 1'000'000}),
             optional("logprobs", &S::logprobs,
                      "Every token comes with its log-probability and this many likelier ones.", {0, 5}),

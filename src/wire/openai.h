@@ -20,9 +20,9 @@ enum class ToolChoiceMode : std::uint8_t { kNone, kAuto, kRequired };
 inline constexpr std::int64_t kChoicesMax = 16;  // jobs of one prompt; a queue holds 100
 inline constexpr std::int64_t kPromptsMax = 64;  // jobs of one request, with several prompts
 
-// On the wire a text or a list of texts.
+// On the wire a text, a list of token ids, or a list of either.
 struct Prompts {
-  std::vector<std::string> texts;  // one at least
+  std::vector<TextOrTokens> prompts;  // one at least
 };
 
 struct NamedJsonSchema {

@@ -127,7 +127,7 @@ struct Table<SubmitRequest> {
                  "What is wanted: a completion of `prompt` or `messages`, embeddings of `input`, or how well each "
                  "`input` answers "
                  "`query`. Omitted: completion."),
-        optional("prompt", &S::prompt, "Text to continue; this or `messages`.", {1, 4 << 20}),
+        optional("prompt", &S::prompt, "Text to continue, or its token ids; this or `messages`.", {1, 4 << 20}),
         optional("messages", &S::messages, "Conversation to continue, for the model's chat template.", {0, 4 << 20}),
         optional("tools", &S::tools, "Functions the model may call, for the chat template.", {0, 4 << 20}),
         optional("documents", &S::documents, "Texts the model may quote, for the chat template.", {0, 4 << 20}),
@@ -196,7 +196,7 @@ struct Table<SubmitRequest> {
       return field_error("prompt", "missing", "give exactly one of prompt and messages");
     if (!has_inputs) return {};
     if (r.prompt || r.messages) return field_error("prompt", "combination", "such a job has input alone");
-    const auto has_ids = [](const EmbeddingInput& input) { return !input.tokens.empty(); };
+    const auto has_ids = [](const TextOrTokens& input) { return input.has_tokens(); };
     if (r.query && std::ranges::any_of(r.input->inputs, has_ids))
       return field_error("input", "type", "documents are texts: a query and a document are told together");
     const bool draws =

@@ -12,6 +12,7 @@
 #include "wire/embedding.h"
 #include "wire/sampling.h"
 #include "wire/session.h"
+#include "wire/text_or_tokens.h"
 
 namespace llorch::wire {
 
@@ -63,7 +64,7 @@ struct SubmitRequest {
   std::optional<std::string> model_ref;
   std::optional<Workload> workload;  // omitted: completion
   // Of a completion exactly one of `prompt` and `messages`; the four after `messages` belong to it.
-  std::optional<std::string> prompt;
+  std::optional<TextOrTokens> prompt;
   std::optional<JsonArray> messages;
   std::optional<JsonArray> tools;
   std::optional<JsonArray> documents;

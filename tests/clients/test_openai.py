@@ -57,6 +57,15 @@ def test_several_choices(client):
     assert texts == [choice.text for choice in whole.choices]
 
 
+def test_prompts_of_token_ids(client, stack):
+    ids = stack.request("POST", "/tokenize", {"model": ALIAS, "content": TALE["prompt"], "add_special": True}).json["tokens"]
+    text = client.completions.create(**TALE)
+    alone = client.completions.create(**{**TALE, "prompt": ids})
+    assert (alone.choices[0].text, alone.usage) == (text.choices[0].text, text.usage)
+    several = client.completions.create(**{**TALE, "prompt": [ids, ids[:2]]})
+    assert len(several.choices) == 2 and several.choices[0].text == text.choices[0].text
+
+
 def test_several_prompts(client):
     tale = {"model": ALIAS, "max_tokens": 8, "seed": 7}
     whole = client.completions.create(prompt=["Once upon a time", "The fox"], **tale)
@@ -207,7 +216,7 @@ def test_a_response_goes_on_from_its_items_and_is_structured(chat_client):
     ({"temperature": 3}, "temperature", "invalid_params"),
     ({"stop": ["a"] * 17}, "stop", "invalid_params"),
     ({"extra_body": {"no_such_field": 1}}, "no_such_field", "unknown_parameter"),
-    ({"prompt": [[1, 2]]}, "prompt", "invalid_params"),
+    ({"prompt": [1, 10**9]}, "prompt", "invalid_params"),
     ({"max_tokens": 5000}, None, "context_length_exceeded"),
 ])
 def test_a_bad_request_names_its_field(client, fields, param, code):

@@ -63,6 +63,25 @@ def test_a_conversation_that_the_server_keeps(chat_stack, client):
     assert refused.value.param == "previous_response_id"
 
 
+def test_items_of_a_kept_response(chat_stack, client):
+    first = create(client, background=False, store=True)
+    asked = list(client.responses.input_items.list(first.id))
+    assert [item.type for item in asked] == ["message"] and asked[0].content[0].text == ASK["input"]
+    references = [{"type": "item_reference", "id": item.id} for item in (*asked, *first.output)]
+    question = {"role": "user", "content": "And of grass?"}
+    second = create(client, background=False, input=[*references, question], store=True)
+    history = [{"role": "user", "content": ASK["input"]}, *[item.model_dump() for item in first.output], question]
+    assert create(client, background=False, input=history).output_text == second.output_text
+    whole = list(client.responses.input_items.list(second.id, order="asc", limit=1))  # the client turns the pages
+    assert [item.id for item in whole][:-1] == [reference["id"] for reference in references]
+    client.responses.delete(first.id)
+    with pytest.raises(openai.NotFoundError) as refused:
+        create(client, background=False, input=[references[0]])
+    assert refused.value.param == "input[0].id"
+    with pytest.raises(openai.NotFoundError):
+        client.responses.input_items.list(first.id)
+
+
 # The bar of the field's own resume, with ours underneath.
 def test_a_stream_is_resumed_after_everything_was_killed(chat_stack, client):
     whole = list(client.responses.retrieve(done(client, create(client).id).id, stream=True))

@@ -1,10 +1,11 @@
 """Models by name: all bytes of one are read where it lies (verify), and where each is (availability)."""
 
+import json
 import pathlib
 import shutil
 
 import pytest
-from stack import MODEL, Stack, wait_for
+from stack import MODEL, Stack, llorch, wait_for
 
 
 @pytest.fixture(name="stack")
@@ -33,6 +34,36 @@ def verify(stack, version="v2"):
         return told if told["outcome"] != "running" and told != before else None
 
     return wait_for("the verification to end", ended)
+
+
+def verify_files(stack, name, *options):
+    done = llorch(*options, "verify", "--files", name, state_dir=stack.dir)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def test_the_command_waits_and_tells(stack, tmp_path):
+    file = pathlib.Path(tmp_path / "mine.gguf")
+    checksum = add(stack, file)["checksum"]
+    code, out, err = verify_files(stack, "mine")
+    assert code == 0 and out.startswith("mine: pass\n") and checksum in out, (out, err)
+    code, out, _ = verify_files(stack, "mine", "--json")
+    assert code == 0 and json.loads(out)["verification"]["found"] == checksum
+    with file.open("r+b") as weights:
+        weights.seek(-40, 2)
+        byte = weights.read(1)[0]
+        weights.seek(-1, 1)
+        weights.write(bytes([byte ^ 1]))
+    code, out, _ = verify_files(stack, "mine")
+    assert code == 1 and out.startswith("mine: fail, ") and "\n  found     sha256:" in out, out
+    code, out, _ = verify_files(stack, "mine", "--json")
+    assert code == 1 and json.loads(out)["verification"]["outcome"] == "fail"
+    code, _, err = verify_files(stack, "nobody")
+    assert code == 1 and "MODEL_NOT_FOUND" in err, (code, err)
+    file.unlink()
+    code, out, _ = verify_files(stack, "mine", "--json")
+    assert code == 4 and json.loads(out)["verification"]["outcome"] == "none"
+    both = llorch("verify", "--files", "mine", "--determinism", "x", state_dir=stack.dir)
+    assert both.returncode == 2
 
 
 # ORCH-3061: a model is verified on demand. ORCH-3062, AAPI-15031: its name is shown and removed.

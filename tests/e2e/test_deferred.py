@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import uuid
 
 import pytest
 from chat_model import write_chat_model
@@ -201,6 +202,81 @@ def test_a_conversation_goes_on_with_what_is_kept(stack):
     third = respond(stack, input=[{"role": "user", "content": "More."}], previous_response_id=second["id"])
     assert comparable(third) == comparable(respond(stack, input=[*history, *second["output"], {"role": "user", "content": "More."}]))
     assert third["store"] is False and fetch(stack, third["id"]).status == 404
+
+
+def items_of(stack, response_id, query="?order=asc"):
+    answer = stack.request("GET", f"/v1/responses/{response_id}/input_items{query}")
+    assert answer.status == 200, answer.body
+    return answer.json
+
+
+def test_what_a_kept_response_was_asked_is_listed(stack):
+    first = respond(stack, store=True)
+    sent = [{"role": "user", "content": [{"type": "input_text", "text": "And then?"}]}, {"type": "reasoning", "id": "mine", "summary": []}]
+    second = respond(stack, input=sent, previous_response_id=first["id"], store=True)
+    items = items_of(stack, second["id"])["data"]
+    assert [item["type"] for item in items] == ["message", *[item["type"] for item in first["output"]], "message", "reasoning"]
+    assert items[0]["content"] == [{"type": "input_text", "text": ASK["input"]}] and items[0]["role"] == "user"
+    assert items[1] == first["output"][0] and items[-2]["content"] == sent[0]["content"] and items[-1]["id"] == "mine"
+    ids = [item["id"] for item in items]
+    assert len(set(ids)) == len(ids)
+    page = items_of(stack, second["id"], "?limit=2")
+    assert [item["id"] for item in page["data"]] == ids[:-3:-1] and page["has_more"] is True
+    assert (page["first_id"], page["last_id"]) == (ids[-1], ids[-2])
+    rest = items_of(stack, second["id"], f"?limit=100&after={ids[-2]}")
+    assert [item["id"] for item in rest["data"]] == ids[-3::-1] and rest["has_more"] is False
+    for query in ("?limit=0", "?limit=101", "?limit=x", "?order=up", "?after=nobody"):
+        assert stack.request("GET", f"/v1/responses/{second['id']}/input_items{query}").status == 400, query
+    unkept = respond(stack)
+    assert stack.request("GET", f"/v1/responses/{unkept['id']}/input_items").status == 404
+    stack.gate.hold()
+    try:
+        running = ask(stack)["id"]
+        assert items_of(stack, running)["data"][0]["content"][0]["text"] == ASK["input"]
+        stack.request("POST", f"/v1/responses/{running}/cancel")
+    finally:
+        stack.gate.open()
+
+
+# The same bytes as where the client sends the items.
+def test_a_reference_is_the_item_that_it_names(stack):
+    first = respond(stack, store=True)
+    asked = items_of(stack, first["id"])["data"][0]
+    refs = [{"type": "item_reference", "id": item["id"]} for item in (asked, *first["output"])]
+    question = {"role": "user", "content": "And then?"}
+    whole = [{"role": "user", "content": ASK["input"]}, *first["output"], question]
+    second = respond(stack, input=[*refs, question], store=True)
+    assert comparable(second) == comparable(respond(stack, input=whole))
+    # What is kept of it holds the items themselves: the response that they are of may go.
+    assert [item["id"] for item in items_of(stack, second["id"])["data"]][:-1] == [ref["id"] for ref in refs]
+    third = respond(stack, input=[refs[-1], question], previous_response_id=second["id"])
+    assert comparable(third) == comparable(respond(stack, input=[*whole, *second["output"], first["output"][-1], question]))
+    assert stack.request("DELETE", f"/v1/responses/{first['id']}").status == 200
+    assert comparable(respond(stack, input="x", previous_response_id=second["id"])) \
+        == comparable(respond(stack, input=[*whole, *second["output"], {"role": "user", "content": "x"}]))
+    gone = respond(stack, 404, input=[question, refs[0]])
+    assert gone["error"]["param"] == "input[1].id" and "store" in gone["error"]["message"]
+    assert gone["error"]["type"] == "invalid_request_error"
+
+
+def test_a_reference_to_nothing_is_refused(stack):
+    kept, unkept = respond(stack, store=True), respond(stack)
+    nobody = [kept["output"][0]["id"] + "_9", unkept["output"][0]["id"], "msg_1", "", "x" * 100_000, kept["id"], "msg_" + "f" * 36]
+    for an_id in nobody:
+        refused = respond(stack, 404, input=[{"type": "item_reference", "id": an_id}])
+        assert refused["error"]["param"] == "input[0].id", an_id[:60]
+    assert respond(stack, 404, input=[{"type": "item_reference"}])["error"]["param"] == "input[0].id"
+    many = [{"type": "item_reference", "id": f"msg_{uuid.uuid4()}"} for _ in range(129)]
+    assert respond(stack, 400, input=many)["error"]["param"] == "input"
+    # One item named over and over is as long as what it names is.
+    long = respond(stack, input=[{"role": "user", "content": "Hm."}, {"type": "reasoning", "summary": ["long" * 50_000]}], store=True)
+    named = items_of(stack, long["id"])["data"][1]["id"]
+    assert named.startswith("rs_")
+    refused = respond(stack, 400, input=[{"type": "item_reference", "id": named}] * 500)
+    assert refused["error"]["param"] == "input" and "bytes" in refused["error"]["message"]
+    twice = stack.request("POST", "/v1/responses", json.dumps({**ASK, "input": [{"type": "item_reference", "id": named}]})[:-1] + ',"seed":1,"seed":2}')
+    assert twice.status == 400 and twice.json["error"]["llorch"]["details"]["reason"] == "duplicate"
+    assert stack.request("GET", "/v2/health").status == 200
 
 
 def test_a_conversation_of_which_nothing_is_kept_is_refused(stack):

@@ -1,5 +1,6 @@
 """The OpenAI API of real daemons, as bytes. What its official client makes of them: tests/clients."""
 
+import hashlib
 import http.client
 import json
 import os
@@ -61,6 +62,45 @@ def test_each_of_several_prompts_is_what_it_is_alone(stack):
     assert done and streamed == [choice["text"] for choice in whole["choices"]]
     many = stack.request("POST", "/v1/completions", {**TALE, "prompt": ["a"] * 65})
     assert many.status == 400 and many.json["error"]["param"] == "prompt"
+
+
+def ids_of(stack, text):
+    return stack.request("POST", "/tokenize", {"model": ALIAS, "content": text, "add_special": True}).json["tokens"]
+
+
+def test_token_ids_are_the_prompt_they_are_of(stack):
+    prompts = ["Once upon a time", "The fox"]
+    ids = [ids_of(stack, prompt) for prompt in prompts]
+    of_text = [stack.request("POST", "/v1/completions", {**TALE, "prompt": prompt}).json for prompt in prompts]
+    of_ids = stack.request("POST", "/v1/completions", {**TALE, "prompt": ids[0]})
+    assert of_ids.status == 200, of_ids.body
+    assert of_ids.json["choices"] == of_text[0]["choices"] and of_ids.json["usage"] == of_text[0]["usage"]
+    receipts = [answer["llorch"]["receipt"] for answer in (of_ids.json, of_text[0])]
+    told = hashlib.sha256(b"".join(token.to_bytes(4, "little") for token in ids[0])).hexdigest()
+    assert receipts[0] == {**receipts[1], "prompt_sha256": told}
+    mixed = stack.request("POST", "/v1/completions", {**TALE, "prompt": [*ids, prompts[1]]}).json
+    assert [choice["text"] for choice in mixed["choices"]] == [of_text[i]["choices"][0]["text"] for i in (0, 1, 1)]
+    chunks, done = chunks_of(stack.request("POST", "/v1/completions", {**TALE, "prompt": ids[0], "stream": True}))
+    assert done and "".join(c["choices"][0]["text"] for c in chunks) == of_text[0]["choices"][0]["text"]
+    job = stack.submit(prompt=ids[0], max_tokens=12, temperature=1)["job_id"]
+    assert stack.read_to_end(job)[-1].data["receipt"] == receipts[0]
+    # nothing is put before ids, and nothing is read into them
+    assert stack.request("POST", "/v1/completions", {**TALE, "prompt": ids[0][1:]}).json["usage"]["prompt_tokens"] == len(ids[0]) - 1
+
+
+@pytest.mark.parametrize("prompt, words", [
+    ([1, -1], "the id -1 at index 1"),
+    ([1, 2, 32_000_000], "the id 32000000 at index 2"),
+    ([5] * 5000, "5000 tokens"),
+    ([[1, 2], [3, -7]], "the id -7 at index 1"),
+])
+def test_ids_that_are_none_of_the_model_are_refused(stack, prompt, words):
+    asked = [stack.request("POST", "/v1/completions", {**TALE, "prompt": prompt})]
+    if isinstance(prompt[0], int):
+        asked.append(stack.request("POST", "/v2/tasks", {"model": ALIAS, "prompt": prompt, "max_tokens": 4}))
+    for answer in asked:
+        assert answer.status == 400 and words in answer.body.decode(), answer.body
+    assert stack.request("GET", "/v2/health").status == 200
 
 
 def test_choices_are_jobs_with_seeds_of_their_own(stack):

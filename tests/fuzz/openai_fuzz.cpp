@@ -1,8 +1,11 @@
 // Bodies of the OpenAI API: no input breaks a decoder, and what one accepts is a submission that /v2 would take.
 #include <cstdint>
 #include <cstdlib>
+#include <string>
 #include <string_view>
 
+#include "orchestratord/http/openai/deferred/conversation.h"
+#include "orchestratord/http/openai/deferred/kept_items.h"
 #include "orchestratord/http/openai/embeddings.h"
 #include "orchestratord/http/openai/request.h"
 #include "wire/json.h"
@@ -15,6 +18,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const auto decode_body : {openai::decode_chat, openai::decode_completion, openai::decode_response}) {
     const auto request = decode_body(text);
     if (request && !decode<SubmitRequest>(encode(request->submission), UnknownKeys::kRefuse)) std::abort();
+  }
+  if (auto referring = openai::ReferringRequest::read(text); referring && *referring) {
+    const std::string kept = openai::kept_text(openai::input_of(text), text);  // what is kept is outside bytes as well
+    for (const auto& [id, references] : (*referring)->references()) {
+      static_cast<void>((*referring)->insert(id, kept, references, 1 << 16));
+      static_cast<void>(openai::listed_items(id, openai::input_kept(kept)));
+    }
+    static_cast<void>((*referring)->body());
   }
   const auto call = openai::decode_embeddings(text);
   if (call && !decode<SubmitRequest>(encode(call->submission), UnknownKeys::kRefuse)) std::abort();

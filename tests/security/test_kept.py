@@ -54,6 +54,7 @@ ROUTES = [("job", "GET", "/v2/tasks/{id}/result"), ("job", "DELETE", "/v2/tasks/
           ("file", "GET", "/v1/files/{id}"), ("file", "GET", "/v1/files/{id}/content"), ("file", "DELETE", "/v1/files/{id}"),
           ("batch", "GET", "/v1/batches/{id}"), ("batch", "POST", "/v1/batches/{id}/cancel"),
           ("response", "GET", "/v1/responses/{id}"), ("response", "GET", "/v1/responses/{id}?stream=true"),
+          ("response", "GET", "/v1/responses/{id}/input_items"),
           ("response", "POST", "/v1/responses/{id}/cancel"), ("response", "DELETE", "/v1/responses/{id}")]
 
 
@@ -93,6 +94,7 @@ def test_what_is_kept_for_another_is_what_never_was(guarded_stack, alices):
 
 def test_nothing_of_another_is_named_in_a_request(guarded_stack, alices):
     """A parent, an input, an earlier turn, a name of a task: an id of another's is refused as one of nobody's, or is one's own."""
+    answers = set()
     for id_of in (lambda an_id: an_id, of_nobody):
         parent = ask(guarded_stack, BOB, "POST", "/v2/artifacts", {**DOCUMENT, "parent": id_of(alices["artifact"])})
         assert (parent.status, parent.code) == (400, "INVALID_PARAMS")
@@ -103,6 +105,13 @@ def test_nothing_of_another_is_named_in_a_request(guarded_stack, alices):
         turn = ask(guarded_stack, BOB, "POST", "/v1/responses", {"model": "tale", "input": "x", "max_output_tokens": 1,
                                                                  "previous_response_id": id_of(alices["response"])})
         assert turn.status in (400, 404), turn.body
+        item = f"msg_{id_of(alices['response']).removeprefix('resp_')}"
+        for named in (item, f"{item}_in0"):
+            turn = ask(guarded_stack, BOB, "POST", "/v1/responses", {"model": "tale", "input": [{"type": "item_reference", "id": named}],
+                                                                     "max_output_tokens": 1})
+            assert turn.status == 404 and turn.json["error"]["param"] == "input[0].id", turn.body
+            answers.add(told(turn, named))
+    assert len(answers) == 1, "what is kept for another is told as what never was"
     same_name = ask(guarded_stack, BOB, "POST", "/v2/tasks?wait=true", {**TASK, "task_id": "nightly", "seed": 8,
                                                                         "result": {"keep_ms": 600_000}})
     assert same_name.status == 200 and same_name.json["job_id"] != alices["job"]

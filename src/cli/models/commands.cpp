@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <chrono>
+#include <thread>
 
 #include "base/clock.h"
 #include "cli/models/pull.h"
@@ -14,6 +16,7 @@ namespace {
 
 constexpr std::int64_t kDayMs = 86'400'000;
 constexpr std::int64_t kGib = 1LL << 30;
+constexpr std::chrono::milliseconds kVerificationPollEvery{200};
 
 int pull(const GlobalOptions& global, const ModelOptions& options) {
   const auto api = Api::connect(global);
@@ -91,6 +94,36 @@ int collect(const GlobalOptions& global, const ModelOptions& options) {
 }
 
 }  // namespace
+
+namespace {
+
+base::Result<wire::CatalogModel> verified(Api& api, const std::string& name) {
+  TRY(api.call("POST", path_of(name, "/verify"), ""));
+  for (;;) {
+    auto model = TRY(wire::decode<wire::CatalogModel>(TRY(api.call("GET", path_of(name)))));
+    if (model.verification && model.verification->outcome != wire::VerifyOutcome::kRunning) return model;
+    std::this_thread::sleep_for(kVerificationPollEvery);
+  }
+}
+
+}  // namespace
+
+int verify_files(const GlobalOptions& global, const std::string& name) {
+  const auto api = Api::connect(global);
+  if (!api) return report(api.error(), global.json);
+  const auto model = verified(**api, name);
+  if (!model) return report(model.error(), global.json);
+  const wire::ModelVerification& told = *model->verification;
+  if (global.json) {
+    fmt::print("{}\n", wire::encode(*model));
+  } else {
+    fmt::print("{}: {}{}{}\n", name, wire::enum_name(told.outcome), told.message.empty() ? "" : ", ", told.message);
+    if (model->checksum) fmt::print("  checksum  {}\n", *model->checksum);
+    if (!told.found.empty() && told.found != model->checksum) fmt::print("  found     {}\n", told.found);
+  }
+  using wire::VerifyOutcome;
+  return told.outcome == VerifyOutcome::kPass ? kOk : told.outcome == VerifyOutcome::kFail ? kFailed : kRefused;
+}
 
 base::Result<bool> show_model(Api& api, const std::string& name, bool json) {
   const auto body = api.call("GET", path_of(name, "?facts=true"));

@@ -24,6 +24,10 @@ struct ModelOptions {
 // `options` outlives the parse; `code` gets the exit code.
 void add_commands(CLI::App& app, const GlobalOptions& global, ModelOptions& options, int& code);
 
+// Has the pool read all of the model's bytes where they lie, and waits until it is known whether they are what they were. Exit codes:
+// kOk, kFailed (another checksum), kRefused (it could not be done).
+int verify_files(const GlobalOptions& global, const std::string& name);
+
 // Prints the model with this name and returns true; false: there is none.
 base::Result<bool> show_model(Api& api, const std::string& name, bool json);
 

@@ -166,12 +166,13 @@ Finding compare_request(const Claim& claim, const wire::SubmitRequest& request) 
   std::string explanation = "this is not the request of the receipt";
   if (request.prompt) {
     const auto hash = [](std::string_view text) { return base::to_hex(base::sha256(text)); };
-    differences.add("prompt_sha256", claim.receipt.prompt_sha256, hash(*request.prompt));
-    std::string_view shorter = *request.prompt;
+    differences.add("prompt_sha256", claim.receipt.prompt_sha256, base::to_hex(wire::digest_of(*request.prompt)));
+    const std::string& text = request.prompt->text;
+    std::string_view shorter = text;
     if (shorter.ends_with('\n')) shorter.remove_suffix(1);
-    if (hash(shorter) == claim.receipt.prompt_sha256 && shorter.size() != request.prompt->size()) {
+    if (hash(shorter) == claim.receipt.prompt_sha256 && shorter.size() != text.size()) {
       explanation += "; the receipt's prompt is this one without its last line break";
-    } else if (hash(*request.prompt + "\n") == claim.receipt.prompt_sha256) {
+    } else if (hash(text + "\n") == claim.receipt.prompt_sha256) {
       explanation += "; the receipt's prompt is this one with a line break at its end";
     }
   }

@@ -42,7 +42,7 @@ struct Finding {
   std::vector<Difference> differences;
 };
 
-// Before anything runs: the parameters, and the prompt when the request has it as text.
+// Before anything runs: the parameters, and the prompt when the request has it as text or ids.
 Finding compare_request(const Claim& claim, const wire::SubmitRequest& request);
 // What a worker would sign with.
 Finding compare_worker(const Claim& claim, const wire::WorkerInfo& worker);

@@ -13,7 +13,7 @@ using testing::HasSubstr;
 
 std::string sha(std::string_view text) { return base::to_hex(base::sha256(text)); }
 
-wire::SubmitRequest request() { return {.prompt = "Once", .temperature = 0.5, .stop = {"end"}}; }
+wire::SubmitRequest request() { return {.prompt = {{.text = "Once"}}, .temperature = 0.5, .stop = {"end"}}; }
 
 wire::Receipt receipt() {
   return {.model_digest = "sha256:" + sha("model"),
@@ -88,9 +88,9 @@ TEST(ParseClaim, HostileReceiptsAreRefusedWithoutBeingQuoted) {
 TEST(CompareRequest, SaysWhichInputIsAnother) {
   EXPECT_EQ(compare_request(claim(), request()).verdict, Verdict::kMatch);
   wire::SubmitRequest other = request();
-  other.prompt = "Once\n";
+  other.prompt = {.text = "Once\n"};
   EXPECT_THAT(compare_request(claim(), other).explanation, HasSubstr("without its last line break"));
-  other.prompt = "Twice";
+  other.prompt = {.text = "Twice"};
   other.temperature = 0.6;
   const Finding both = compare_request(claim(), other);
   EXPECT_EQ(both.verdict, Verdict::kInputsDiffer);

@@ -113,6 +113,10 @@ struct AnswerQueryPreview {
   RequestId request;
   wire::JobPreview preview;
 };
+struct AnswerArrival {
+  RequestId request;
+  std::optional<base::Error> refusal;
+};
 struct AnswerSession {
   RequestId request;
   base::Result<wire::SessionView> result;
@@ -277,9 +281,9 @@ struct Drained {};
 using Command =
     std::variant<CommitAdmission, CommitTransition, CommitSession, ForgetSession, RememberPool, ForgetPool,
                  CommitDesiredState, AnswerSubmit, AnswerCancel, AnswerQueryJob, AnswerQueryJobs, AnswerQueryPools,
-                 AnswerQueryGauges, AnswerQueryPlacement, AnswerQueryPreview, AnswerSession, AnswerQuerySessions,
-                 AnswerPool, AnswerPoolControl, AnswerPoolHealth, PublishStanding, PublishQueueRoom, PublishQueued,
-                 SealStream, Finish, Execute, AbortExecute, StartWorker, StopWorker, StageModel, AskPoolState,
-                 ReviewQueue, Log, Count, CountPlacement, Drained>;
+                 AnswerQueryGauges, AnswerQueryPlacement, AnswerQueryPreview, AnswerArrival, AnswerSession,
+                 AnswerQuerySessions, AnswerPool, AnswerPoolControl, AnswerPoolHealth, PublishStanding,
+                 PublishQueueRoom, PublishQueued, SealStream, Finish, Execute, AbortExecute, StartWorker, StopWorker,
+                 StageModel, AskPoolState, ReviewQueue, Log, Count, CountPlacement, Drained>;
 
 }  // namespace llorch::orchestratord::core

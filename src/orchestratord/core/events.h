@@ -56,6 +56,11 @@ struct QueryPreview {
   RequestId request;
   jobs::JobSpec job;
 };
+// Work arrives that becomes no job: a preview, a count of tokens. It counts as a request, unless AnswerArrival refuses it.
+struct CountArrival {
+  RequestId request;
+  std::string tenant_id;
+};
 // Make a session, or touch it. Each of these is answered by exactly one AnswerSession (AnswerQuerySessions).
 struct OpenSession {
   RequestId request;
@@ -199,8 +204,8 @@ struct Shutdown {
 
 using Event =
     std::variant<Submit, CancelRequested, QueryJob, QueryJobs, QueryPools, QueryGauges, QueryPlacement, QueryPreview,
-                 OpenSession, QuerySession, QuerySessions, CloseSession, StreamCounted, Restored, Committed,
-                 CommitFailed, PoolSeen, PoolUnreachable, PoolDeregistered, WorkerReady, WorkerFailed,
+                 CountArrival, OpenSession, QuerySession, QuerySessions, CloseSession, StreamCounted, Restored,
+                 Committed, CommitFailed, PoolSeen, PoolUnreachable, PoolDeregistered, WorkerReady, WorkerFailed,
                  StartWorkerAnswered, DrainPool, UndrainPool, ReloadPool, PurgePool, QueryPoolHealth, ExecuteStarted,
                  ExecuteProgress, ExecuteEnded, QueueReviewed, Tick, Shutdown>;
 

@@ -72,6 +72,7 @@ void Core::step(Event event, base::Time now, std::vector<Command>& out) {
   State& s = *state_;
   ASSERT(s.restored != std::holds_alternative<Restored>(event), "Restored comes first, and once");
   s.begin_step(now, out);
+  const auto first = static_cast<std::ptrdiff_t>(out.size());
   // The event first: what arrived in time is not to lose against a timer that was read late.
   std::visit(
       [&](auto& e) {
@@ -82,7 +83,10 @@ void Core::step(Event event, base::Time now, std::vector<Command>& out) {
   s.ledger.expire_sessions();
   if (s.groups.queue().advance(now.mono_ms)) s.recheck_.all();
   if (s.recheck_.is_due()) s.scheduler.schedule();
+  // Told before this step answers anybody: who submits upon an answer finds the room that there is.
+  const auto room = static_cast<std::ptrdiff_t>(out.size());
   s.admissions.publish_queue_room();
+  std::rotate(out.begin() + first, out.begin() + room, out.end());
   s.review.watch_queue();
   s.check_drained();
 }

@@ -29,4 +29,11 @@ std::optional<base::Error> AdmissionBoard::refusal(const Newcomer& newcomer, bas
   return std::nullopt;
 }
 
+std::optional<base::Error> AdmissionBoard::arrival_refusal(const std::string& account, base::Time now) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = standings_.find(account);
+  if (it == standings_.end() || !it->second.throttle) return std::nullopt;
+  return it->second.throttle->refusal(0, now.mono_ms);
+}
+
 }  // namespace llorch::orchestratord::http

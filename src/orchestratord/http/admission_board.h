@@ -29,6 +29,8 @@ class AdmissionBoard {
   };
   // The error that the core would give: QUOTA_EXCEEDED, BUDGET_EXCEEDED or QUEUE_FULL, looked for in its order.
   std::optional<base::Error> refusal(const Newcomer& newcomer, base::Time now) const;
+  // The error that the core would give to work that becomes no job: QUOTA_EXCEEDED, of the throttle alone.
+  std::optional<base::Error> arrival_refusal(const std::string& account, base::Time now) const;
 
  private:
   mutable std::mutex mutex_;

@@ -42,7 +42,7 @@ wire::SubmitRequest request_for(const std::string& model, wire::Workload workloa
   out.model = model;
   out.task_id = base::uuid_v4(entropy);
   if (workload == wire::Workload::kCompletion) {
-    out.prompt = std::string(kText);
+    out.prompt = {.text = std::string(kText)};
     out.max_tokens = 1;
     return out;
   }

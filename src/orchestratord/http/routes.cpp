@@ -58,10 +58,32 @@ net::HeadCheck Api::may_submit() {
   return [this](const net::http::Principal& caller) { return submitter_.check(caller); };
 }
 
+template <class Part>
+net::Handler Api::on_desk_counted(Part& part, void (Part::*method)(const net::Request&, const net::ExchangePtr&)) {
+  return [this, then = on_desk(part, method)](net::Request request, net::ExchangePtr exchange) {
+    core::CountArrival arrival{.request = {}, .tenant_id = request.peer.principal.account};
+    context_.core->ask<core::AnswerArrival>(
+        std::move(arrival),
+        [this, then, request = std::move(request), exchange = std::move(exchange)](core::AnswerArrival answer) mutable {
+          if (answer.refusal) return refuse(context_, exchange, *std::move(answer.refusal));
+          then(std::move(request), std::move(exchange));
+        });
+  };
+}
+
+net::HeadCheck Api::may_ask() {
+  return [this](const net::http::Principal& caller) -> base::Result<> {
+    auto error = context_.board->arrival_refusal(caller.account, context_.clock->now());
+    if (!error) return {};
+    context_.metrics->error(error->name());
+    return base::fail(*std::move(error));
+  };
+}
+
 std::vector<Api::Route> Api::routes() {
   return {
       {"POST", "/v2/tasks", Scope::kTenant, on_desk(tasks_, &tasks::Tasks::submit), may_submit()},
-      {"POST", "/v2/tasks/preview", Scope::kTenant, on_desk(tasks_, &tasks::Tasks::preview)},
+      {"POST", "/v2/tasks/preview", Scope::kTenant, on_desk_counted(tasks_, &tasks::Tasks::preview), may_ask()},
       {"GET", "/v2/tasks", Scope::kTenant, handler(tasks_, &tasks::Tasks::list)},
       {"GET", "/v2/tasks/{id}", Scope::kTenant, handler(tasks_, &tasks::Tasks::show)},
       {"DELETE", "/v2/tasks/{id}", Scope::kTenant, handler(tasks_, &tasks::Tasks::cancel)},
@@ -118,7 +140,8 @@ Api::Gateway Api::anthropic() {
                      .takes_api_key = true}},
           .routes = {
               {"POST", "/v1/messages", Scope::kTenant, on_desk(anthropic_, &Gateway::messages), may_submit()},
-              {"POST", "/v1/messages/count_tokens", Scope::kTenant, on_desk(anthropic_, &Gateway::count_tokens)},
+              {"POST", "/v1/messages/count_tokens", Scope::kTenant, on_desk_counted(anthropic_, &Gateway::count_tokens),
+               may_ask()},
           }};
 }
 
@@ -131,7 +154,7 @@ Api::Gateway Api::router_v1() {
   }
   out.routes = {
       {"POST", "/v1/tasks", Scope::kTenant, on_desk(v1_, &v1::Gateway::submit), may_submit()},
-      {"POST", "/v1/tasks/preview", Scope::kTenant, on_desk(v1_, &v1::Gateway::preview)},
+      {"POST", "/v1/tasks/preview", Scope::kTenant, on_desk_counted(v1_, &v1::Gateway::preview), may_ask()},
       {"GET", "/v1/tasks/{id}/stream", Scope::kTenant, handler(v1_, &v1::Gateway::stream)},
       {"POST", "/v1/tasks/{id}/cancel", Scope::kTenant, handler(v1_, &v1::Gateway::cancel)},
       {"GET", "/v1/sessions/{id}", Scope::kTenant, handler(sessions_, &Sessions::show)},
@@ -181,9 +204,9 @@ Api::Gateway Api::llamacpp() {
     out.paths.push_back({.prefix = path, .write_error = llamacpp::error_response});
   }
   out.routes = {
-      {"POST", "/tokenize", Scope::kTenant, on_desk(llamacpp_, &Gateway::tokenize)},
-      {"POST", "/detokenize", Scope::kTenant, on_desk(llamacpp_, &Gateway::detokenize)},
-      {"POST", "/apply-template", Scope::kTenant, on_desk(llamacpp_, &Gateway::apply_template)},
+      {"POST", "/tokenize", Scope::kTenant, on_desk_counted(llamacpp_, &Gateway::tokenize), may_ask()},
+      {"POST", "/detokenize", Scope::kTenant, on_desk_counted(llamacpp_, &Gateway::detokenize), may_ask()},
+      {"POST", "/apply-template", Scope::kTenant, on_desk_counted(llamacpp_, &Gateway::apply_template), may_ask()},
   };
   for (const char* path : {"/rerank", "/reranking", "/v1/rerank", "/v1/reranking"}) {
     const bool is_openai = std::string_view(path).starts_with("/v1/");  // whose clients bring a token always
@@ -203,7 +226,7 @@ Api::Gateway Api::ollama() {
               {"POST", "/api/embeddings", Scope::kTenant, on_desk(ollama_, &Gateway::embeddings), may_submit()},
               {"POST", "/api/pull", Scope::kOperator, on_desk(ollama_, &Gateway::pull)},
               {"DELETE", "/api/delete", Scope::kOperator, on_desk(ollama_, &Gateway::remove)},
-              {"POST", "/api/show", Scope::kTenant, handler(ollama_, &Gateway::show)},
+              {"POST", "/api/show", Scope::kTenant, on_desk_counted(ollama_, &Gateway::show), may_ask()},
               {"GET", "/api/tags", Scope::kTenant, handler(ollama_, &Gateway::tags)},
               {"GET", "/api/ps", Scope::kTenant, handler(ollama_, &Gateway::ps)},
               {"GET", "/api/version", Scope::kPublic, handler(ollama_, &Gateway::version)},
@@ -239,6 +262,7 @@ std::vector<Api::Route> Api::kept_routes() {
   Batches& batches = openai_.batches();
   return {
       {"GET", "/v1/responses/{id}", Scope::kTenant, on_files(responses, &KeptResponses::show)},
+      {"GET", "/v1/responses/{id}/input_items", Scope::kTenant, on_files(responses, &KeptResponses::input_items)},
       {"POST", "/v1/responses/{id}/cancel", Scope::kTenant, on_files(responses, &KeptResponses::cancel)},
       {"DELETE", "/v1/responses/{id}", Scope::kTenant, on_files(responses, &KeptResponses::remove)},
       {"POST", "/v1/files", Scope::kTenant, on_files(files, &Files::create)},

@@ -78,6 +78,10 @@ class Api {
   template <class Part>
   net::Handler on_files(Part& part, void (Part::*method)(const net::Request&, const net::ExchangePtr&));
   net::HeadCheck may_submit();
+  // For work that becomes no job: the throttle of submissions counts it, and what it refuses does not reach the desk.
+  template <class Part>
+  net::Handler on_desk_counted(Part& part, void (Part::*method)(const net::Request&, const net::ExchangePtr&));
+  net::HeadCheck may_ask();
   std::vector<Route> kept_routes();
   // Lets go of what has expired, from now on. REQUIRES: on the thread of kept files.
   void expire_kept();

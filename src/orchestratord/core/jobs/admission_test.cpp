@@ -286,5 +286,18 @@ TEST(Admission, AFullQueueIsToldBeforeAnybodyAsks) {
   EXPECT_TRUE((d.submit("j3"), d.only<AnswerSubmit>().result));
 }
 
+// Who submits upon a 202 asks the copy first.
+TEST(Admission, RoomIsToldBeforeTheAnswerThatMadeIt) {
+  Driver d(CoreConfig{.queue = {.capacity = 1, .policy = config::QueuePolicy::kDropLru}});
+  jobs::JobSpec batch = Driver::spec("j1", {});
+  batch.priority = wire::Priority::kBatch;
+  std::string order;
+  for (const Command& command : d.send(Submit{{++d.requests}, std::move(batch)})) {
+    if (const auto* room = std::get_if<PublishQueueRoom>(&command)) order += room->refuses[0] ? "full " : "room ";
+    if (std::holds_alternative<AnswerSubmit>(command)) order += "202";
+  }
+  EXPECT_EQ(order, "full room 202") << "an uncommitted job gives way to nobody, a committed one does";
+}
+
 }  // namespace
 }  // namespace llorch::orchestratord::core

@@ -153,6 +153,27 @@ TEST(Workers, EvictsAnIdleWorkerAndWaitsForTheMemory) {
   EXPECT_EQ(d.only<StartWorker>().request.model_ref, "file:/b.gguf");
 }
 
+// What was asked for is no error; what was not has its code.
+TEST(Workers, TheLogSaysHowAWorkerWent) {
+  const auto logged = [](wire::FailureCategory category, const std::string& code) {
+    Driver d;
+    d.add_worker();
+    d.send(WorkerFailed{
+        {.worker_id = "w1", .pool_id = "pool-1", .gpu_id = "0", .category = category, .error_code = code}});
+    for (const Log& log : d.all<Log>()) {
+      if (log.event != "worker.gone") continue;
+      std::string out = log.human;
+      for (const base::LogField& field : log.fields) {
+        if (field.name == "code") out += " " + std::get<std::string>(field.value);
+      }
+      return out;
+    }
+    return std::string();
+  };
+  EXPECT_EQ(logged(wire::FailureCategory::kExplicitStop, ""), "A worker has stopped, as it was asked to.");
+  EXPECT_EQ(logged(wire::FailureCategory::kCrash, "WORKER_RESET"), "A worker is gone. WORKER_RESET");
+}
+
 TEST(Workers, AWorkerInUseIsNotEvictedUntilPatienceEnds) {
   Driver d;
   d.add_worker();

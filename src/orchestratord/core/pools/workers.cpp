@@ -214,17 +214,25 @@ void Workers::on(WorkerFailed& e) {
   if (const Pool* pool = registry_.find_pool(gone->pool_id)) emit(AskPoolState{pool->endpoint});
 }
 
+void Workers::log_gone(const GoneWorker& gone, const std::optional<Error>& error) {
+  if (gone.why == GoneWhy::kStopped) {
+    return log(base::LogLevel::kInfo, "worker.gone", "A worker has stopped, as it was asked to.",
+               {{"worker_id", gone.id}, {"pool_id", gone.pool_id}, {"gpu_id", gone.gpu_id}});
+  }
+  log(base::LogLevel::kWarn, "worker.gone",
+      gone.why == GoneWhy::kPoolLost ? "A worker is gone with its pool." : "A worker is gone.",
+      {{"worker_id", gone.id},
+       {"pool_id", gone.pool_id},
+       {"gpu_id", gone.gpu_id},
+       {"code", error ? error->name() : std::string_view("")}});
+}
+
 void Workers::worker_gone(const GoneWorker& gone, std::optional<Error> error) {
   recheck_.all();
   reserved_workers_.erase(gone.id);
   retiring_.erase(gone.id);
   if (gone.reported_before) return;
-  const bool expected = gone.why == GoneWhy::kStopped;
-  log(expected ? base::LogLevel::kInfo : base::LogLevel::kWarn, "worker.gone", "A worker is gone.",
-      {{"worker_id", gone.id},
-       {"pool_id", gone.pool_id},
-       {"gpu_id", gone.gpu_id},
-       {"code", error ? error->name() : std::string_view("")}});
+  log_gone(gone, error);
   // The relay usually says at once that the connection broke; if it does not, its attempts are given up.
   for (Execution& x : jobs_.executions()) {
     if (x.worker_id != gone.id || x.aborted || x.gone_timer) continue;

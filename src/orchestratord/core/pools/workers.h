@@ -54,6 +54,7 @@ class Workers : Handler {
   static FailedStart failed_start(const Worker& worker, ModelIndex model_index);
   void start_failed(const FailedStart& start, base::Error error);
   void start_succeeded(ModelIndex model_index, const Worker& worker);
+  void log_gone(const pools::GoneWorker& gone, const std::optional<base::Error>& error);
   void worker_crashed(Model& m, const base::Error& error);
   void postpone_start(ModelIndex model_index);
   static bool in_motion(const pools::Device& device, std::int64_t since_ms = std::numeric_limits<std::int64_t>::max());

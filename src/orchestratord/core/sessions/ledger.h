@@ -14,6 +14,7 @@ class Ledger : Owner {
   Ledger(Env& env, Commits& commits, const pools::PoolRegistry& registry)
       : Owner(env), commits_(commits), registry_(registry) {}
 
+  void on(CountArrival& e);
   void on(OpenSession& e);
   void on(QuerySession& e);
   void on(QuerySessions& e);

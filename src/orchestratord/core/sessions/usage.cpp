@@ -102,6 +102,11 @@ void Ledger::publish_standing(const std::string& tenant_id) const {
   if (standing.throttle || standing.quota) emit(PublishStanding{tenant_id, std::move(standing)});
 }
 
+void Ledger::on(CountArrival& e) {
+  emit(AnswerArrival{e.request, throttle_.arrives(e.tenant_id, 0, now_.mono_ms)});
+  publish_standing(e.tenant_id);
+}
+
 std::optional<Error> Ledger::arrives(const jobs::JobSpec& spec) {
   return throttle_.arrives(spec.tenant_id, tokens_most(spec), now_.mono_ms);
 }

@@ -336,6 +336,37 @@ TEST(CoreSessions, ThrottlesPerCaller) {
   EXPECT_TRUE(submit("j4", "token:aaaaaa"));
 }
 
+// Work that becomes no job takes a request of the same rate, and no token.
+TEST(CoreSessions, ThrottlesWhatBecomesNoJob) {
+  CoreConfig config;
+  config.throttle = {.requests_per_second = 1, .tokens_per_second = 100, .burst_seconds = 2};
+  Driver d(config);
+  const auto arrives = [&](const std::string& caller) {
+    d.send(CountArrival{{++d.requests}, caller});
+    return d.only<AnswerArrival>().refusal;
+  };
+  const auto submit = [&](const std::string& id) {
+    jobs::JobSpec spec = Driver::spec(id, {});
+    spec.tenant_id = "a";
+    d.send(Submit{{++d.requests}, std::move(spec)});
+    return d.only<AnswerSubmit>().result;
+  };
+  EXPECT_FALSE(arrives("a"));
+  EXPECT_TRUE(submit("j1"));
+  const auto refused = arrives("a");
+  ASSERT_TRUE(refused);
+  const auto as_a_submission = submit("j2");
+  ASSERT_FALSE(as_a_submission);
+  EXPECT_EQ(refused->message, as_a_submission.error().message);
+  EXPECT_EQ(refused->details, as_a_submission.error().details);
+  EXPECT_FALSE(arrives("b"));
+  d.after_ms(1000);
+  EXPECT_FALSE(arrives("a"));
+  EXPECT_FALSE(submit("j3"));  // it took the request that was there
+  d.after_ms(1000);
+  EXPECT_TRUE(submit("j3"));
+}
+
 // OC-CTRL-2050: `started` says what was told at admission.
 TEST(CoreSessions, StartedCarriesTheAdmission) {
   Driver d;

@@ -101,6 +101,9 @@ struct Describe {
   std::string operator()(const AnswerQueryPreview& c) const {
     return fmt::format("AnswerQueryPreview {} {}", c.request.value, wire::encode(c.preview));
   }
+  std::string operator()(const AnswerArrival& c) const {
+    return fmt::format("AnswerArrival {} {}", c.request.value, c.refusal ? text(*c.refusal) : "-");
+  }
   std::string operator()(const AnswerPool& c) const {
     return fmt::format(
         "AnswerPool {} {}", c.request.value,

@@ -37,7 +37,7 @@ void Gateway::serve(base::Result<Request> decoded, Caller caller) {
                         return;
                       }
                       if (found->model.chat != nullptr && !found->model.chat->has_template()) {
-                        request.submission.prompt = std::move(request.plain_prompt);
+                        request.submission.prompt = {.text = *std::move(request.plain_prompt)};
                         request.submission.messages.reset();
                         request.submission.chat_template_kwargs.reset();
                         request.tool_use.reset();

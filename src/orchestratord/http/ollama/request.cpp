@@ -108,7 +108,7 @@ base::Result<Request> decode_generate(std::string_view text) {
     if (!images.empty() || !system.empty()) {
       return refused("raw", "combination", "raw continues the prompt as it stands; leave system and images out");
     }
-    out.submission.prompt = prompt;
+    out.submission.prompt = {.text = prompt};
   } else {
     out.submission.messages = one_turn(system, prompt, images);
     out.tool_use = chat::ToolUse{};

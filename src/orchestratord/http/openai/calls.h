@@ -19,7 +19,7 @@ struct Call {
   wire::SubmitRequest submission;
   std::optional<chat::ToolUse> tool_use{};  // absent: not of a chat
   std::variant<AnswerOptions, EmbeddingsOptions> answer;
-  std::vector<std::string> prompts{};  // Request::prompts
+  std::vector<wire::TextOrTokens> prompts{};  // Request::prompts
 
   // Null: the answer is an object of vectors.
   const AnswerOptions* text_answer() const { return std::get_if<AnswerOptions>(&answer); }

@@ -18,6 +18,16 @@ struct Gateway::Admissions {
 };
 
 void Gateway::create(const net::Request& request, const net::ExchangePtr& exchange) {
+  if (request.path != "/v1/responses") return create_whole(request, exchange);
+  auto referring = ReferringRequest::read(request.body);
+  if (!referring) return refuse(context_, exchange, std::move(referring).error());
+  if (!*referring) return create_whole(request, exchange);
+  responses_.insert_items(**std::move(referring), request, exchange, [this, exchange](net::Request whole) {
+    context_.desk->post([this, exchange, whole = std::move(whole)] { create_whole(whole, exchange); });
+  });
+}
+
+void Gateway::create_whole(const net::Request& request, const net::ExchangePtr& exchange) {
   auto call = decode(request);
   if (!call) return refuse(context_, exchange, std::move(call).error());
   const AnswerOptions* text = call->text_answer();
@@ -92,7 +102,7 @@ void Gateway::answer_choices(const Admissions& admissions) const {
   const bool echoes = !options.echo.empty();
   const auto echo_of = [&](std::int64_t index) {
     if (!echoes || admissions.call.prompts.empty()) return options.echo;
-    return admissions.call.prompts[static_cast<std::size_t>(index / options.choices_per_prompt)];
+    return admissions.call.prompts[static_cast<std::size_t>(index / options.choices_per_prompt)].text;
   };
   const auto choices =
       std::make_shared<Choices>(options,

@@ -33,6 +33,8 @@ class Gateway {
  private:
   // The jobs of several choices are submitted one after the other, and either all of them are admitted or none stays.
   struct Admissions;
+  // Of a request whose input names no item that is kept elsewhere.
+  void create_whole(const net::Request& request, const net::ExchangePtr& exchange);
   static base::Result<Call> decode(const net::Request& request);
   void submit(Call call, const net::Request& request, const net::ExchangePtr& exchange);
   void submit_next(const std::shared_ptr<Admissions>& admissions);

@@ -100,7 +100,7 @@ base::Result<> set_tools(const std::optional<wire::JsonArray>& tools, const wire
   return {};
 }
 
-base::Result<> set_prompts(std::vector<std::string> prompts, Request& request) {
+base::Result<> set_prompts(std::vector<wire::TextOrTokens> prompts, Request& request) {
   AnswerOptions& answer = request.answer;
   answer.choices = answer.choices_per_prompt * static_cast<std::int64_t>(prompts.size());
   if (prompts.size() > 1 && answer.choices > wire::kPromptsMax) {
@@ -198,7 +198,7 @@ base::Result<Request> decode_completion(std::string_view text) {
   TRY(check_best_of(body));
   Request out = TRY(shared_part(body.common, body.extensions));
   wire::SubmitRequest& submission = out.submission;
-  TRY(set_prompts(std::move(body.prompt.texts), out));
+  TRY(set_prompts(std::move(body.prompt.prompts), out));
   submission.max_tokens = body.max_tokens.value_or(kCompletionTokens);
   submission.sampling.logprobs = body.logprobs.has_value();
   submission.sampling.top_logprobs = body.logprobs.value_or(0);
@@ -208,7 +208,10 @@ base::Result<Request> decode_completion(std::string_view text) {
     if (out.answer.logprobs) {
       return refused("echo", "combination", "echo needs logprobs left out: tokens of the prompt have none here");
     }
-    out.answer.echo = *submission.prompt;  // of the first; Gateway has the others'
+    if (submission.prompt->has_tokens()) {
+      return refused("echo", "combination", "echo needs a prompt of text: what token ids say is not told");
+    }
+    out.answer.echo = submission.prompt->text;  // of the first; Gateway has the others'
   }
   TRY(wire::validate_submission(submission));
   return out;

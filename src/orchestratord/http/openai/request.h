@@ -42,7 +42,7 @@ struct Request {
   wire::SubmitRequest submission;           // of each choice; max_tokens absent: what the context has room for
   std::optional<chat::ToolUse> tool_use{};  // absent: a completion
   AnswerOptions answer;
-  std::vector<std::string> prompts{};  // of a completion with several: `submission` has the first
+  std::vector<wire::TextOrTokens> prompts{};  // of a completion with several: `submission` has the first
 };
 
 // Errors: INVALID_PARAMS with details {field, reason}; fields are named as in the body.

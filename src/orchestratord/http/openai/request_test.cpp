@@ -329,7 +329,7 @@ TEST(OpenAiCompletion, SeveralChoicesMayBeWanted) {
 
 TEST(OpenAiCompletion, FieldsReachTheSubmission) {
   Request request = completion("");
-  EXPECT_EQ(request.submission.prompt, "p");
+  EXPECT_EQ(request.submission.prompt->text, "p");
   EXPECT_EQ(request.submission.max_tokens, 16);
   EXPECT_EQ(request.answer.echo, "");
   request = completion(R"("max_tokens":5,"logprobs":0,"best_of":1,"user":"u")");
@@ -337,11 +337,18 @@ TEST(OpenAiCompletion, FieldsReachTheSubmission) {
   EXPECT_TRUE(request.submission.sampling.logprobs);
   EXPECT_EQ(request.submission.sampling.top_logprobs, 0);
   EXPECT_EQ(completion(R"("echo":true)").answer.echo, "p");
-  EXPECT_EQ(decode_completion(R"({"model":"m","prompt":["only"]})")->submission.prompt, "only");
+  EXPECT_EQ(decode_completion(R"({"model":"m","prompt":["only"]})")->submission.prompt->text, "only");
   const auto several = decode_completion(R"({"model":"m","prompt":["a","b"],"n":3})").value();
-  EXPECT_EQ(several.prompts, (std::vector<std::string>{"a", "b"}));
-  EXPECT_EQ(several.submission.prompt, "a");
+  ASSERT_EQ(several.prompts.size(), 2u);
+  EXPECT_EQ(several.prompts[1].text, "b");
+  EXPECT_EQ(several.submission.prompt->text, "a");
   EXPECT_EQ(several.answer.choices, 6);
+  EXPECT_EQ(decode_completion(R"({"model":"m","prompt":[5,6]})")->submission.prompt->tokens, (std::vector{5, 6}));
+  const auto ids = decode_completion(R"({"model":"m","prompt":[[5,6],"b",[7]]})").value();
+  ASSERT_EQ(ids.prompts.size(), 3u);
+  EXPECT_EQ(ids.submission.prompt->tokens, (std::vector{5, 6}));
+  EXPECT_EQ(ids.prompts[1].text, "b");
+  EXPECT_EQ(ids.prompts[2].tokens, std::vector{7});
   EXPECT_EQ(several.answer.choices_per_prompt, 3);
 }
 
@@ -353,10 +360,15 @@ TEST(OpenAiCompletion, RefusalsNameTheFieldAndTheReason) {
   };
   const Case cases[] = {
       {R"({"model":"m"})", "prompt", "missing"},
-      {R"({"model":"m","prompt":[1,2]})", "prompt", "unsupported"},
-      {R"({"model":"m","prompt":[[1],[2]]})", "prompt", "unsupported"},
+      {R"({"model":"m","prompt":7})", "prompt", "type"},
+      {R"({"model":"m","prompt":[1,"a"]})", "prompt[1]", "type"},
+      {R"({"model":"m","prompt":[1,2.5]})", "prompt[1]", "type"},
+      {R"({"model":"m","prompt":[1,4294967296]})", "prompt[1]", "range"},
+      {R"({"model":"m","prompt":[[1],[]]})", "prompt[1]", "length"},
+      {R"({"model":"m","prompt":[[1],[[2]]]})", "prompt[1][0]", "type"},
+      {R"({"model":"m","prompt":[1],"echo":true})", "echo", "combination"},
       {R"({"model":"m","prompt":[]})", "prompt", "range"},
-      {R"({"model":"m","prompt":["a",""]})", "prompt", "length"},
+      {R"({"model":"m","prompt":["a",""]})", "prompt[1]", "length"},
       {R"({"model":"m","prompt":["a","b","c","d","e"],"n":16})", "n", "range"},
       {R"({"model":"m","prompt":""})", "prompt", "length"},
       {R"({"model":"m","prompt":"p","best_of":2})", "best_of", "unsupported"},

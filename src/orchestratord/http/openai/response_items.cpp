@@ -73,9 +73,7 @@ base::Result<> add_item(const json::value& value, const std::string& path, json:
                         {"content", TRY(chat_content(*item, "output", path))}});
   } else if (type == "item_reference") {
     return refused(path + ".type", "unsupported",
-                   path +
-                       " names an item of an earlier response, and items are kept with their responses alone; send "
-                       "the item itself (most clients do with \"store\": false), or previous_response_id");
+                   path + " names an item of a kept response, which a line of a batch does not; send the item itself");
   } else if (type != "reasoning") {
     return refused(path + ".type", "unsupported",
                    path + ".type must be message, function_call, function_call_output or reasoning");

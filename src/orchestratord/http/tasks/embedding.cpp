@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "base/sha256.h"
+#include "orchestratord/http/tasks/prompt.h"
 
 namespace llorch::orchestratord::http::tasks {
 namespace {
@@ -46,31 +47,24 @@ base::Result<std::vector<std::int32_t>> pair_of(const std::string& query, const 
   return ids;
 }
 
-base::Result<std::vector<std::int32_t>> tokens_of(const wire::EmbeddingInput& input, const text::Tokenizer& tokenizer) {
-  if (input.tokens.empty()) return ids_of(tokenizer.encode(input.text));
-  const std::size_t vocab = tokenizer.facts().vocab_size;
-  for (const std::int32_t id : input.tokens) {
-    if (id < 0 || static_cast<std::size_t>(id) >= vocab) {
-      return base::fail(invalid_field("input", "range",
-                                      fmt::format("input holds the id {}; this model's vocabulary has "
-                                                  "{} tokens, from 0 on",
-                                                  id, vocab)));
-    }
-  }
+base::Result<std::vector<std::int32_t>> tokens_of(const wire::TextOrTokens& input, std::size_t number,
+                                                  const models::KnownModel& model) {
+  if (!input.has_tokens()) return ids_of(model.tokenizer->encode(input.text));
+  TRY(check_ids("input", fmt::format("input {}", number), input.tokens, model));
   return input.tokens;
 }
 
 // How many tokens at the end of `tokens` are the tokenizer's own; none of an input of ids.
-std::size_t closing_count(const wire::EmbeddingInput& input, const std::vector<std::int32_t>& tokens,
+std::size_t closing_count(const wire::TextOrTokens& input, const std::vector<std::int32_t>& tokens,
                           const text::Tokenizer& tokenizer) {
-  if (!input.tokens.empty()) return 0;
+  if (input.has_tokens()) return 0;
   const std::vector<std::int32_t> own = ids_of(tokenizer.encode(input.text, {.add_special = false}));
   const auto at = std::search(tokens.begin(), tokens.end(), own.begin(), own.end());
   return at == tokens.end() ? 0 : static_cast<std::size_t>(tokens.end() - at) - own.size();
 }
 
 // The first tokens of the input, and those that close it: `count` in all.
-std::vector<std::int32_t> cut(const wire::EmbeddingInput& input, std::vector<std::int32_t> tokens, std::size_t count,
+std::vector<std::int32_t> cut(const wire::TextOrTokens& input, std::vector<std::int32_t> tokens, std::size_t count,
                               const text::Tokenizer& tokenizer) {
   const std::size_t closing = std::min(closing_count(input, tokens, tokenizer), count);
   const auto keeps = [](std::size_t n) { return static_cast<std::ptrdiff_t>(n); };
@@ -78,11 +72,8 @@ std::vector<std::int32_t> cut(const wire::EmbeddingInput& input, std::vector<std
   return tokens;
 }
 
-void add_digest(base::Sha256& hash, const wire::EmbeddingInput& input) {
-  base::Sha256 own;
-  own.update(input.text);
-  for (const std::int32_t id : input.tokens) own.update_u32_le(static_cast<std::uint32_t>(id));
-  const base::Sha256Digest digest = own.digest();
+void add_digest(base::Sha256& hash, const wire::TextOrTokens& input) {
+  const base::Sha256Digest digest = wire::digest_of(input);
   hash.update(std::as_bytes(std::span(digest)));
 }
 
@@ -124,10 +115,10 @@ base::Result<EmbeddingPrompt> embedding_prompt(const wire::SubmitRequest& reques
     prompt.order.scores = true;
     add_digest(hash, {.text = *request.query, .tokens = {}});
   }
-  for (const wire::EmbeddingInput& input : request.input->inputs) {
-    std::vector<std::int32_t> tokens =
-        TRY(request.query ? pair_of(*request.query, input.text, model, now) : tokens_of(input, *model.tokenizer));
+  for (const wire::TextOrTokens& input : request.input->inputs) {
     const std::size_t number = prompt.order.input_tokens.size();
+    std::vector<std::int32_t> tokens =
+        TRY(request.query ? pair_of(*request.query, input.text, model, now) : tokens_of(input, number, model));
     const bool is_cut = long_inputs == LongInputs::kCut && context_tokens > 0 &&
                         static_cast<std::int64_t>(tokens.size()) > context_tokens;
     if (is_cut) {
@@ -147,7 +138,7 @@ base::Result<EmbeddingPrompt> embedding_prompt(const wire::SubmitRequest& reques
     }
     prompt.tokens.insert(prompt.tokens.end(), tokens.begin(), tokens.end());
     prompt.order.input_tokens.push_back(count);
-    add_digest(hash, is_cut ? wire::EmbeddingInput{.tokens = std::move(tokens)} : input);
+    add_digest(hash, is_cut ? wire::TextOrTokens{.tokens = std::move(tokens)} : input);
   }
   prompt.sha256 = base::to_hex(hash.digest());
   return prompt;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/sha256.h"
+#include "orchestratord/http/tasks/prompt.h"
 #include "text/test_vocabularies.h"
 
 namespace llorch::orchestratord::http::tasks {
@@ -20,7 +21,7 @@ models::KnownModel model() {
   return known;
 }
 
-wire::SubmitRequest request(std::vector<wire::EmbeddingInput> inputs, std::optional<std::int64_t> dimensions = {}) {
+wire::SubmitRequest request(std::vector<wire::TextOrTokens> inputs, std::optional<std::int64_t> dimensions = {}) {
   wire::SubmitRequest out;
   out.workload = wire::Workload::kEmbedding;
   out.input = {.inputs = std::move(inputs)};
@@ -48,6 +49,19 @@ TEST(EmbeddingPrompt, HoldsInputsOneBehindTheOther) {
     hash.update(std::as_bytes(std::span(digest)));
   }
   EXPECT_EQ(prompt->sha256, base::to_hex(hash.digest()));
+}
+
+TEST(PromptIds, AreTheModelsOwnAndNoImages) {
+  models::KnownModel with_images = model();
+  with_images.facts.images = wire::ModelImages{.image_token = 7};
+  const auto refused = [&](std::vector<std::int32_t> ids) {
+    const auto checked = check_ids("prompt", "prompt", ids, with_images);
+    return checked ? std::string() : checked.error().message;
+  };
+  EXPECT_EQ(refused({0, 6, kEnd}), "");
+  EXPECT_EQ(refused({0, kEnd + 1}), "prompt has the id 257 at index 1; this model's vocabulary has the ids 0 to 256");
+  EXPECT_EQ(refused({-1}), "prompt has the id -1 at index 0; this model's vocabulary has the ids 0 to 256");
+  EXPECT_EQ(refused({1, 1, 7}), "prompt has the id 7 at index 2, which stands for an image; send images in messages");
 }
 
 TEST(EmbeddingPrompt, RefusesWhatTheModelCannotTake) {
@@ -79,7 +93,7 @@ TEST(EmbeddingPrompt, CutsLongInputsWhereThatIsWanted) {
 TEST(Workload, FollowsFromTheModel) {
   const wire::ModelFacts embeds = model().facts, writes;
   wire::SubmitRequest completion;
-  completion.prompt = "a";
+  completion.prompt = {.text = "a"};
   EXPECT_TRUE(check_workload(request({{.text = "a"}}), embeds));
   EXPECT_TRUE(check_workload(completion, writes));
   EXPECT_EQ(field_of(check_workload(request({{.text = "a"}}), writes).error()), "workload");
@@ -98,7 +112,7 @@ models::KnownModel judge(std::string rerank_template = "") {
   return known;
 }
 
-wire::SubmitRequest rerank(std::string query, std::vector<wire::EmbeddingInput> documents) {
+wire::SubmitRequest rerank(std::string query, std::vector<wire::TextOrTokens> documents) {
   wire::SubmitRequest out;
   out.workload = wire::Workload::kRerank;
   out.query = std::move(query);

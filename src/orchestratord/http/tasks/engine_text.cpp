@@ -37,6 +37,9 @@ base::Result<> fit_to_engine(wire::SubmitRequest& request, const std::vector<std
         "determinism", "not_replayable",
         "this model's engine does not promise the same bytes for the same request; ask for best_effort");
   }
+  if (request.prompt && request.prompt->has_tokens()) {
+    return chat::refused("prompt", "engine", "this model's engine is another system's and takes texts; send the text");
+  }
   if (!images.empty()) return refuse("images", "no images are handed on to it");
   if (request.tools) return refuse("tools", "no tools are handed on to it");
   if (request.documents) return refuse("documents", "no documents are handed on to it");
@@ -60,7 +63,8 @@ base::Result<> fit_to_engine(wire::SubmitRequest& request, const std::vector<std
 std::int64_t engine_max_tokens(const wire::SubmitRequest& request, const wire::ModelFacts& facts, std::int64_t limit) {
   if (request.max_tokens) return *request.max_tokens;
   if (facts.context_length <= 0) return std::min(limit, kMaxTokensUnknown);
-  const auto bytes = static_cast<std::int64_t>(request.prompt ? request.prompt->size() : request.messages->text.size());
+  const auto bytes =
+      static_cast<std::int64_t>(request.prompt ? request.prompt->bytes() : request.messages->text.size());
   return std::clamp(facts.context_length - bytes, std::min(kMaxTokensAtLeast, limit), limit);
 }
 

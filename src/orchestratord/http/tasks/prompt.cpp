@@ -17,10 +17,18 @@ namespace {
 constexpr std::int64_t kModelWaitMs = 2000;
 constexpr std::int64_t kReplacedRetryAfterMs = 1000;
 
+base::Result<text::ChatPrompt> plain_prompt(const wire::TextOrTokens& prompt, const models::KnownModel& model) {
+  if (!prompt.has_tokens()) return text::ChatPrompt{model.tokenizer->encode(prompt.text), prompt.text};
+  TRY(check_ids("prompt", "prompt", prompt.tokens, model));
+  text::ChatPrompt out;
+  for (const std::int32_t id : prompt.tokens) out.tokens.push_back(base::TokenId{static_cast<std::uint32_t>(id)});
+  return out;
+}
+
 // What the worker is to continue, and the text whose hash is kept.
 base::Result<text::ChatPrompt> prompt_of(const wire::SubmitRequest& request, const models::KnownModel& model,
                                          base::Time now) {
-  if (request.prompt) return text::ChatPrompt{model.tokenizer->encode(*request.prompt), *request.prompt};
+  if (request.prompt) return plain_prompt(*request.prompt, model);
   const auto text_of = [](const auto& part) { return part ? std::optional(part->text) : std::nullopt; };
   return model.chat->prompt(
       *model.tokenizer,
@@ -80,15 +88,14 @@ base::Error replaced_file() {
 }  // namespace
 
 std::size_t bytes_of(const wire::SubmitRequest& request) {
-  std::size_t bytes = request.prompt ? request.prompt->size() : 0;
+  std::size_t bytes = request.prompt ? request.prompt->bytes() : 0;
   // It is told with each document.
   if (request.query) bytes += request.query->size() * request.input->inputs.size();
   for (const auto* part : {&request.messages, &request.tools, &request.documents}) {
     if (*part) bytes += (*part)->text.size();
   }
   if (!request.input) return bytes;
-  for (const wire::EmbeddingInput& input : request.input->inputs)
-    bytes += input.text.size() + input.tokens.size() * sizeof(std::int32_t);
+  for (const wire::TextOrTokens& input : request.input->inputs) bytes += input.bytes();
   return bytes;
 }
 
@@ -143,6 +150,27 @@ base::Result<> check_counts_here(const models::KnownModel& model) {
   if (model.tokenizer != nullptr) return {};
   return chat::refused("model", "engine",
                        "this model's engine is another system's, and only that one makes tokens of a text");
+}
+
+base::Result<> check_ids(std::string_view field, std::string_view name, std::span<const std::int32_t> ids,
+                         const models::KnownModel& model) {
+  const std::size_t vocab = model.tokenizer->facts().vocab_size;
+  const std::optional<std::int64_t> image =
+      model.facts.images ? std::optional(model.facts.images->image_token) : std::nullopt;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || static_cast<std::size_t>(ids[i]) >= vocab) {
+      return chat::refused(field, "range",
+                           fmt::format("{} has the id {} at index {}; this model's vocabulary has the ids 0 to {}",
+                                       name, ids[i], i, vocab - 1));
+    }
+    if (ids[i] == image) {
+      return chat::refused(
+          field, "image_token",
+          fmt::format("{} has the id {} at index {}, which stands for an image; send images in messages", name, ids[i],
+                      i));
+    }
+  }
+  return {};
 }
 
 base::Result<Prepared> prepare(Inputs inputs, const std::optional<chat::ToolUse>& tool_use,

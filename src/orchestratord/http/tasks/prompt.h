@@ -3,7 +3,9 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "orchestratord/http/chat/output_reader.h"
@@ -34,12 +36,17 @@ struct FoundModel {
 void find_model(const Context& context, base::Result<models::ModelNames::Resolved> resolved,
                 const base::CorrelationId& correlation_id, std::function<void(base::Result<FoundModel>)> done);
 
+// Whether a client's ids are tokens of the model that may stand in a prompt: all but the one that stands for an image. Control
+// tokens may: who sends ids has made them. `name` is of these ids in messages. Errors: INVALID_PARAMS. REQUIRES a tokenizer.
+base::Result<> check_ids(std::string_view field, std::string_view name, std::span<const std::int32_t> ids,
+                         const models::KnownModel& model);
+
 // INVALID_PARAMS: a model that takes text, whose tokens nobody here can count.
 base::Result<> check_counts_here(const models::KnownModel& model);
 
 struct Prepared {
   wire::SubmitRequest request;  // with the grammar of a required call
-  text::ChatPrompt prompt;      // at least one token; `text` is what its hash is of
+  text::ChatPrompt prompt;      // at least one token; `text` is what its hash is of, empty where the client sent ids
   MeasuredImages images;
   std::shared_ptr<const chat::Reading> reading;  // of the answer; null: it is content, all of it
 };

@@ -73,7 +73,7 @@ wire::ExecuteRequest execute_request(const wire::SubmitRequest& request, Executi
   wire::ExecuteRequest out;
   out.job_id = input.job_id.value;
   if (!input.prompt_tokens) {
-    out.prompt = request.prompt;
+    if (request.prompt) out.prompt = request.prompt->text;
     out.messages = request.messages;
   }
   out.prompt_tokens = std::move(input.prompt_tokens);
@@ -302,7 +302,8 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
            {.job_id = pending->job_id,
             .prompt_tokens = std::move(tokens),
             .tokens_in = tokens_in,
-            .prompt_sha256 = prompt_digest(prepared->prompt, prepared->images),
+            .prompt_sha256 = request.prompt ? base::to_hex(wire::digest_of(*request.prompt))
+                                            : prompt_digest(prepared->prompt, prepared->images),
             .images = std::move(prepared->images.images),
             .max_tokens = max_tokens});
 }
@@ -331,7 +332,7 @@ void Submitter::hand_on_text(const PendingPtr& pending, const std::string& model
     return finish(pending, base::fail(fits.error()));
   }
   const wire::SubmitRequest& request = pending->request;
-  const std::string& text = request.prompt ? *request.prompt : request.messages->text;
+  const std::string& text = request.prompt ? request.prompt->text : request.messages->text;
   make_job(pending, model_ref, model,
            {.job_id = pending->job_id,
             .prompt_tokens = {},

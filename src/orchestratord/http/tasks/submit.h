@@ -79,7 +79,7 @@ class Submitter {
   // Takes long for a long prompt: it is tokenised. REQUIRES: on the desk's thread.
   void submit(Submission submission, Done done);
 
-  // What submit() would do now. Nothing is admitted, and neither throttle nor metrics count it. `done` as of submit(), with an
+  // What submit() would do now. Nothing is admitted, and no metric counts it. `done` as of submit(), with an
   // error where the request itself is none that could ever be admitted.
   using PreviewDone = std::function<void(base::Result<wire::JobPreview>)>;
   void preview(Submission submission, PreviewDone done);

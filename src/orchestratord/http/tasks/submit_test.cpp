@@ -21,7 +21,7 @@ TEST(ExecuteRequest, TheDefaultTemperatureDependsOnDeterminism) {
 
 TEST(ExecuteRequest, CarriesTokensAndNoText) {
   wire::SubmitRequest request;
-  request.prompt = "secret";
+  request.prompt = {.text = "secret"};
   request.stop = {"end"};
   request.sampling.top_k = 7;
   request.sampling.logit_bias = {{3, -1.0}};
@@ -122,7 +122,7 @@ TEST(ParseSubmission, SurvivesTenThousandMutations) {
     }
     ++accepted;
     const wire::SubmitRequest& request = parsed->request;
-    EXPECT_TRUE(base::is_valid_utf8(request.prompt.value_or("")));
+    EXPECT_TRUE(base::is_valid_utf8(request.prompt.value_or(wire::TextOrTokens{}).text));
     EXPECT_GE(request.max_tokens.value_or(1), 1);
     EXPECT_LE(request.max_tokens.value_or(1), limits.max_tokens);
     EXPECT_NE(request.model.has_value(), request.model_ref.has_value());

@@ -31,7 +31,7 @@ TEST(V1Request, BecomesASubmission) {
   EXPECT_EQ(task->context_tokens, 512);
   EXPECT_EQ(submission.model_ref, "tale");
   EXPECT_EQ(submission.session_id, "s");
-  EXPECT_EQ(submission.prompt, "Once");
+  EXPECT_EQ(submission.prompt->text, "Once");
   EXPECT_EQ(submission.priority, wire::Priority::kBatch);
   EXPECT_EQ(submission.deadline_ms, 60000);
   EXPECT_EQ(submission.seed, 7u);
@@ -43,7 +43,7 @@ TEST(V1Request, HintsChangeNothing) {
   const auto plain = decode_task(body());
   const auto hinted = decode_task(body(R"("prompt":"Once","output_mode":"haiku","kv_hint":"warm")"));
   ASSERT_TRUE(plain && hinted);
-  EXPECT_EQ(hinted->submission.prompt, plain->submission.prompt);
+  EXPECT_EQ(hinted->submission.prompt->text, plain->submission.prompt->text);
 }
 
 TEST(V1Request, Refusals) {

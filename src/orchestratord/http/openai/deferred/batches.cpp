@@ -236,11 +236,10 @@ void Batches::create(const net::Request& request, const net::ExchangePtr& exchan
 void Batches::list(const net::Request& request, const net::ExchangePtr& exchange) {
   std::vector<const Blob*> blobs = context_.blobs->list(kKind);
   std::erase_if(blobs, [&](const Blob* blob) { return !owns(request.peer.principal, blob->facts.tenant_id); });
-  const auto page = page_of(std::move(blobs), request, kListDefault);
+  auto page = list_page(request, {.usual = kListDefault, .most = kListMax}, ids_of(blobs),
+                        [&](std::size_t index) { return view(*blobs[index]); });
   if (!page) return refuse(context_, exchange, page.error());
-  std::vector<std::string> objects;
-  for (const Blob* blob : page->blobs) objects.push_back(view(*blob));
-  exchange->respond(net::http::json_response(200, list_of(*page, objects)));
+  exchange->respond(net::http::json_response(200, *std::move(page)));
 }
 
 void Batches::show(const net::Request& request, const net::ExchangePtr& exchange) {

@@ -38,18 +38,30 @@ std::string kept_text(std::string_view input, std::string_view events) {
   return out;
 }
 
-base::Result<std::string> continued(std::string_view request_body, std::string_view kept) {
+std::string_view input_kept(std::string_view kept) {
   const std::size_t end = kept.find(kInputEnd);
-  if (!kept.starts_with(kInput) || end == std::string_view::npos) {
+  if (!kept.starts_with(kInput) || end == std::string_view::npos) return "";
+  return kept.substr(kInput.size(), end - kInput.size());
+}
+
+base::Result<json::array> output_kept(std::string_view kept) {
+  json::object response = object_of(TRY(last_response(kept)));
+  json::value* output = response.if_contains("output");
+  return output != nullptr && output->is_array() ? std::move(output->get_array()) : json::array();
+}
+
+base::Result<std::string> continued(std::string_view request_body, std::string_view kept) {
+  const std::string_view input = input_kept(kept);
+  if (input.empty()) {
     return base::fail(ErrorCode::kNotFound, "the input of this response is not kept; send the conversation as input");
   }
-  json::object response = object_of(TRY(last_response(kept.substr(end + kInputEnd.size()))));
+  json::object response = object_of(TRY(last_response(kept)));
   const std::string status = text_of(response, "status");
   if (status != "completed" && status != "incomplete") {
     return base::fail(ErrorCode::kConflict,
                       "this response has no output: it failed or was cancelled; go on with the one before it");
   }
-  json::array items = json::parse(kept.substr(kInput.size(), end - kInput.size())).as_array();
+  json::array items = json::parse(input).as_array();
   append(std::move(response.at("output").as_array()), items);
   json::object body = object_of(request_body);
   append(items_of(body), items);

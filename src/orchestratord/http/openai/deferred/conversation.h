@@ -1,5 +1,6 @@
 #pragma once
 // Conversations that go on: what is kept of a response, and the request that follows it. Pure.
+#include <boost/json/array.hpp>
 #include <string>
 #include <string_view>
 
@@ -12,6 +13,10 @@ std::string input_of(std::string_view request_body);
 
 // What is kept of a response: its input, as a comment, and its events as ResponseRenderer writes them.
 std::string kept_text(std::string_view input, std::string_view events);
+
+// The two parts of it, as lists of items; the input is empty where an earlier version wrote it. Errors: CORRUPT_FILE.
+std::string_view input_kept(std::string_view kept);
+base::Result<boost::json::array> output_kept(std::string_view kept);
 
 // `request_body` with the input and the output of the kept response before its own input. Errors: CONFLICT (it failed or was
 // cancelled), NOT_FOUND (its input is not kept: an earlier version wrote it), CORRUPT_FILE. REQUIRES: as of input_of().

@@ -9,6 +9,7 @@
 #include "base/utf8.h"
 #include "orchestratord/http/chat/parsing.h"
 #include "orchestratord/http/openai/deferred/batches.h"
+#include "orchestratord/http/openai/deferred/list_page.h"
 #include "orchestratord/http/openai/deferred/multipart.h"
 #include "orchestratord/http/tasks/kept_facts.h"
 #include "orchestratord/http/tenancy.h"
@@ -25,7 +26,6 @@ using tasks::object_of;
 using tasks::text_of;
 
 constexpr std::size_t kFilenameBytesMax = 255;
-constexpr std::size_t kListMax = 10'000;
 constexpr std::size_t kSendBytes = 256 << 10;
 constexpr std::size_t kQueuedBytesMax = 1 << 20;
 
@@ -79,39 +79,15 @@ std::string encode_file(const FileFacts& facts) {
       json::object{{"filename", facts.filename}, {"purpose", facts.purpose}, {"hidden", facts.hidden}});
 }
 
+std::vector<std::string> ids_of(const std::vector<const Blob*>& blobs) {
+  std::vector<std::string> out;
+  for (const Blob* blob : blobs) out.push_back(blob->id);
+  return out;
+}
+
 FileFacts decode_file(const Blob& file) {
   const json::object facts = object_of(file.facts.body);
   return {text_of(facts, "filename"), text_of(facts, "purpose"), flag_of(facts, "hidden")};
-}
-
-base::Result<Page> page_of(std::vector<const Blob*> blobs, const net::Request& request, std::size_t limit_default) {
-  const auto order = request.query_param("order").value_or("desc");
-  if (order != "desc" && order != "asc") return refused("order", "type", "order is asc or desc");
-  if (order == "desc") std::reverse(blobs.begin(), blobs.end());
-  std::size_t limit = limit_default;
-  if (const auto text = request.query_param("limit")) {
-    const auto [end, ec] = std::from_chars(text->data(), text->data() + text->size(), limit);
-    if (ec != std::errc() || end != text->data() + text->size() || limit < 1 || limit > kListMax) {
-      return refused("limit", "range", "limit is between 1 and 10000");
-    }
-  }
-  if (const auto after = request.query_param("after"); after && !after->empty()) {
-    const auto it = std::ranges::find(blobs, *after, &Blob::id);
-    if (it == blobs.end()) return refused("after", "unknown", "after is the id of the last one of a page");
-    blobs.erase(blobs.begin(), it + 1);
-  }
-  const bool has_more = blobs.size() > limit;
-  if (has_more) blobs.resize(limit);
-  return Page{std::move(blobs), has_more};
-}
-
-std::string list_of(const Page& page, const std::vector<std::string>& objects) {
-  const auto id = [&](bool first) {
-    if (page.blobs.empty()) return std::string("null");
-    return fmt::format(R"("{}")", first ? page.blobs.front()->id : page.blobs.back()->id);
-  };
-  return fmt::format(R"({{"object":"list","data":[{}],"first_id":{},"last_id":{},"has_more":{}}})",
-                     fmt::join(objects, ","), id(true), id(false), page.has_more);
 }
 
 void Files::create(const net::Request& request, const net::ExchangePtr& exchange) {
@@ -149,11 +125,10 @@ void Files::list(const net::Request& request, const net::ExchangePtr& exchange) 
     return facts.hidden || !owns(request.peer.principal, blob->facts.tenant_id) ||
            (purpose && facts.purpose != *purpose);
   });
-  const auto page = page_of(std::move(blobs), request, kListMax);
+  auto page = list_page(request, {.usual = kListMax, .most = kListMax}, ids_of(blobs),
+                        [&](std::size_t index) { return file_object(*blobs[index]); });
   if (!page) return refuse(context_, exchange, page.error());
-  std::vector<std::string> objects;
-  for (const Blob* blob : page->blobs) objects.push_back(file_object(*blob));
-  exchange->respond(net::http::json_response(200, list_of(*page, objects)));
+  exchange->respond(net::http::json_response(200, *std::move(page)));
 }
 
 void Files::show(const net::Request& request, const net::ExchangePtr& exchange) {

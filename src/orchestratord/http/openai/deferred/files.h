@@ -33,15 +33,7 @@ struct FileFacts {
 std::string encode_file(const FileFacts& facts);
 FileFacts decode_file(const store::blobs::Blob& file);
 
-// Sorts out a page of GET /v1/files or /v1/batches: `newest_first` unless order=asc, those behind `after`, `limit` of them.
-// Errors: INVALID_PARAMS.
-struct Page {
-  std::vector<const store::blobs::Blob*> blobs;
-  bool has_more = false;
-};
-base::Result<Page> page_of(std::vector<const store::blobs::Blob*> oldest_first, const net::Request& request,
-                           std::size_t limit_default);
-// {"object":"list","data":[...],"first_id","last_id","has_more"}
-std::string list_of(const Page& page, const std::vector<std::string>& objects);
+inline constexpr std::size_t kListMax = 10'000;  // files or batches of a page
+std::vector<std::string> ids_of(const std::vector<const store::blobs::Blob*>& blobs);
 
 }  // namespace llorch::orchestratord::http::openai

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "orchestratord/http/openai/deferred/conversation.h"
 #include "orchestratord/http/openai/deferred/event_text.h"
+#include "orchestratord/http/openai/deferred/list_page.h"
 #include "orchestratord/http/openai/response_renderer.h"
 #include "orchestratord/http/tasks/kept_facts.h"
 #include "orchestratord/http/tenancy.h"
@@ -197,6 +198,52 @@ void KeptResponses::continue_from(const std::string& previous_id, net::Request r
     done(std::move(request));
   };
   context_.files->post(go_on);
+}
+
+base::Result<> KeptResponses::insert_items(const net::http::Principal& caller, ReferringRequest& referring) const {
+  const auto bytes_max = static_cast<std::size_t>(context_.config->orchestratord.limits.prompt_bytes_max);
+  for (const auto& [response_id, references] : referring.references()) {
+    if (!check_owner(caller, response_id)) return base::fail(no_such_item(references.front()));
+    if (find_open(response_id) != nullptr) {
+      return base::fail(
+          Error{ErrorCode::kConflict, "the response of this item has not ended; wait until it has", {}}.with(
+              "field", std::string("input")));
+    }
+    const std::string kept = TRY(context_.blobs->read(response_id, 0, kReadBytesMax));
+    TRY(referring.insert(response_id, kept, references, bytes_max));
+  }
+  return {};
+}
+
+void KeptResponses::insert_items(ReferringRequest referring, net::Request request, const net::ExchangePtr& exchange,
+                                 std::function<void(net::Request)> done) {
+  const auto go_on = [this, referring = std::move(referring), request = std::move(request), exchange,
+                      done = std::move(done)]() mutable {
+    auto inserted = insert_items(request.peer.principal, referring);
+    if (!inserted) return refuse(context_, exchange, std::move(inserted).error());
+    request.body = referring.body();
+    done(std::move(request));
+  };
+  context_.files->post(go_on);
+}
+
+void KeptResponses::input_items(const net::Request& request, const net::ExchangePtr& exchange) {
+  const auto id = find(request, exchange);
+  if (!id) return;
+  std::string input;
+  if (const OpenPtr open = find_open(*id); open != nullptr) {
+    input = input_of(text_of(open->facts, "request"));
+  } else {
+    const auto kept = context_.blobs->read(*id, 0, kReadBytesMax);
+    if (!kept) return refuse(context_, exchange, kept.error());
+    input = input_kept(*kept);
+  }
+  const std::vector<ListedItem> items = listed_items(*id, input);
+  std::vector<std::string> ids;
+  for (const ListedItem& item : items) ids.push_back(item.id);
+  auto page = list_page(request, {}, ids, [&](std::size_t index) { return items[index].json; });
+  if (!page) return refuse(context_, exchange, page.error());
+  exchange->respond(net::http::json_response(200, *std::move(page)));
 }
 
 void KeptResponses::show(const net::Request& request, const net::ExchangePtr& exchange) {

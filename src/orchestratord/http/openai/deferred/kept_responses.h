@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "orchestratord/http/openai/deferred/deferred_call.h"
+#include "orchestratord/http/openai/deferred/kept_items.h"
 
 namespace llorch::orchestratord::http::openai {
 
@@ -26,6 +27,12 @@ class KeptResponses {
   // exchange: NOT_FOUND (the caller has no such response), CONFLICT (it has not ended, or has failed). May be called on any thread.
   void continue_from(const std::string& previous_id, net::Request request, const net::ExchangePtr& exchange,
                      std::function<void(net::Request)> done);
+  // Gives `done`, on the thread of kept files, `request` with the items that its input names; or refuses the exchange: NOT_FOUND
+  // (the caller has no response with such an item), CONFLICT (it has not ended). May be called on any thread.
+  void insert_items(ReferringRequest referring, net::Request request, const net::ExchangePtr& exchange,
+                    std::function<void(net::Request)> done);
+  // What was asked, with the conversation before it; a page of it.
+  void input_items(const net::Request& request, const net::ExchangePtr& exchange);
   // The response as it stands; with the query stream=true its events, those behind starting_after where it is given.
   void show(const net::Request& request, const net::ExchangePtr& exchange);
   // Answers with the response once its job has ended.
@@ -66,6 +73,7 @@ class KeptResponses {
   // Errors: NOT_FOUND, the caller has no such response.
   base::Result<> check_owner(const net::http::Principal& caller, const std::string& id) const;
   base::Result<std::string> continued_body(const net::Request& request, const std::string& previous_id) const;
+  base::Result<> insert_items(const net::http::Principal& caller, ReferringRequest& referring) const;
   // Nothing, and the exchange is refused: the caller has no such response.
   std::optional<std::string> find(const net::Request& request, const net::ExchangePtr& exchange);
   OpenPtr find_open(const std::string& id) const;

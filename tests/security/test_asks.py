@@ -1,0 +1,93 @@
+"""A tenant that wants the server's time without submitting a job: previews, counts of tokens, descriptions of models."""
+
+import concurrent.futures
+import http.client
+import json
+import urllib.parse
+
+import pytest
+
+from attacker import JSON, OPERATOR, TENANTS, bearer, secret, send
+from stack import HANG_S, Stack, wait_for
+
+ALICE, BOB = (bearer(token) for token in TENANTS.values())
+BURST = 6  # and the next one five hundred seconds later: no test lasts as long
+TASK = {"model": "demo", "prompt": "Once upon a time", "max_tokens": 20, "seed": 7}
+CHAT = {"model": "demo", "messages": [{"role": "user", "content": "Once"}]}
+ASKS = [("/v2/tasks/preview", TASK), ("/tokenize", {"model": "demo", "content": "Once upon a time"}),
+        ("/detokenize", {"model": "demo", "tokens": [400, 401]}), ("/apply-template", CHAT), ("/v1/messages/count_tokens", CHAT),
+        ("/v1/tasks/preview", {**TASK, "task_id": "8b6f0a3e-6d57-4f0a-9f63-0b8f5d6c2a11", "session_id": "s", "workload": "completion",
+                               "engine": "llama-orch", "ctx": 256, "priority": "batch", "deadline_ms": 60000}),
+        ("/api/show", {"model": "demo"})]
+
+
+@pytest.fixture
+def stack(tmp_path):
+    """Where Alice has a rate and a daily budget, and Bob has neither."""
+    limits = {"alice": f"\n      throttle: {{requests_per_second: 0.002, burst_seconds: {BURST * 500}}}"
+                       "\n      quotas: {token_budget_daily: 60}"}
+    tenants = "".join(f"    - id: {name}\n      token_file: {secret(tmp_path, name, token)}{limits.get(name, '')}\n"
+                      for name, token in TENANTS.items())
+    config = tmp_path / "config.yaml"
+    config.write_text(f"orchestratord:\n  tenants:\n{tenants}")
+    config.chmod(0o600)
+    with Stack(token=OPERATOR, env={"LLORCH_CONFIG": str(config)}) as running:
+        wait_for("the model to be known", lambda: ask(running, BOB, *ASKS[0]).status == 200)
+        yield running
+
+
+def ask(stack, who, path, body):
+    return send(stack.url, "POST", path, body, {**who, **JSON})
+
+
+def refused_on_the_head(stack, path):
+    """What is answered to a head whose body never comes."""
+    parsed = urllib.parse.urlsplit(stack.url)
+    connection = http.client.HTTPConnection(parsed.hostname, parsed.port, timeout=HANG_S)
+    connection.putrequest("POST", path)
+    for name, value in {**ALICE, **JSON, "Content-Length": str(4 << 20)}.items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer.status, answer.getheader("Retry-After"), body
+
+
+# ORCH-3006: whatever is asked, it is of one rate, and over it nothing is read.
+def test_asks_are_requests_of_the_tenants_rate(stack):
+    answers = [ask(stack, ALICE, *ASKS[n % len(ASKS)]) for n in range(BURST)]
+    assert 429 not in [answer.status for answer in answers], [answer.body for answer in answers]
+    for path, body in ASKS:
+        over = ask(stack, ALICE, path, body)
+        assert over.status == 429 and int(over.headers["retry-after"]) > 1, (path, over.body)
+        status, retry_after, told = refused_on_the_head(stack, path)
+        assert status == 429 and retry_after and b"requests_per_second" in told, (path, told)
+    submitted = ask(stack, ALICE, "/v2/tasks", TASK)
+    assert submitted.status == 429 and submitted.json["error"]["policy_label"] == "throttle.requests_per_second"
+    preview = ask(stack, ALICE, *ASKS[0]).json["error"]
+    assert {**preview, "correlation_id": "", "retry_after_ms": 0, "message": ""} \
+        == {**submitted.json["error"], "correlation_id": "", "retry_after_ms": 0, "message": ""}
+    for path, body in ASKS:  # nobody else's
+        assert ask(stack, BOB, path, body).status != 429, path
+
+
+# The head is asked of a copy; all at once pass the copy, and none passes the core.
+def test_asks_that_come_at_once_are_counted_one_by_one(stack):
+    with concurrent.futures.ThreadPoolExecutor(24) as pool:
+        answers = list(pool.map(lambda _: ask(stack, ALICE, *ASKS[1]).status, range(96)))
+    assert answers.count(200) == BURST and answers.count(429) == 96 - BURST, answers
+
+
+def test_asks_are_no_tokens_of_the_daily_budget(stack):
+    for _ in range(BURST - 1):
+        assert ask(stack, ALICE, "/v2/tasks/preview", {**TASK, "max_tokens": 40}).json["feasible"] is True
+    done = ask(stack, ALICE, "/v2/tasks?wait=true", {**TASK, "max_tokens": 40})
+    assert done.status == 200 and json.loads(done.body)["tokens_out"] == 40, done.body
+
+
+# A body that is none costs its place in the rate as well, and nothing of it is told or kept.
+def test_garbage_is_counted(stack):
+    for n in range(BURST):
+        assert ask(stack, ALICE, ASKS[n % 2][0], "{").status == 400
+    assert ask(stack, ALICE, *ASKS[0]).status == 429
