@@ -89,6 +89,7 @@ struct Pool {
   PoolStatus status = PoolStatus::kHealthy;
   std::int64_t last_seen_ms = 0;
   std::int64_t registered_unix_ms = 0;
+  bool listed_by_answer = false;  // to AskPoolState, and it has not reported itself since
   std::int64_t last_sequence = 0, last_timestamp_ms = 0, last_uptime_s = 0;  // of the last report taken
   std::map<std::string, Device> devices;                                     // by gpu_id
   std::vector<wire::StagedModel> staged_models;

@@ -1,6 +1,7 @@
 // Registration, heartbeats, silence and deregistration of pools.
 
 #include <algorithm>
+#include <utility>
 
 #include "base/assert.h"
 #include "orchestratord/core/state.h"
@@ -71,9 +72,13 @@ void Pools::on(PoolSeen& e) {
   if (e.asked_endpoint) expected_endpoints_.erase(*e.asked_endpoint);
   for (const base::PoolId& other : changes.replaced) s_.desired.pool_replaced(other);
   s_.desired.pool_back(id, changes.rebooted);
-  // A recovery counts: calls to a pool that was forgotten meanwhile go nowhere until its own report names its address.
   const bool is_news = changes.is_new || changes.moved || changes.rebooted || changes.recovered;
-  if (is_news) emit(RememberPool{id, e.state.endpoint});
+  // Of a pool that was removed while it was asked, only its own report names an address that calls may go to. So the first one
+  // counts, and a recovery.
+  Pool& pool = *registry_.find_pool(id);
+  const bool is_first_own = e.request && std::exchange(pool.listed_by_answer, false);
+  if (changes.is_new) pool.listed_by_answer = !e.request;
+  if (is_news || is_first_own) emit(RememberPool{id, e.state.endpoint});
   answer();  // by now it is known where the pool is, for what it says next
   if (is_news) {
     log(base::LogLevel::kInfo, "pool.registered", "A pool is here.",
@@ -86,7 +91,7 @@ void Pools::on(PoolSeen& e) {
   for (const GoneWorker& gone : changes.gone) s_.workers.worker_gone(gone, std::nullopt);
   for (const base::WorkerId& worker : changes.adopted) s_.workers.worker_adopted(worker);
   for (const base::WorkerId& worker : changes.became_ready) s_.workers.worker_ready(worker);
-  if (Pool* pool = registry_.find_pool(id)) repeat_stops(*pool);
+  repeat_stops(pool);
   arm_pool_timer(id, now_.mono_ms + config_.heartbeat.interval_ms * 3 / 2);
 }
 

@@ -437,6 +437,18 @@ TEST(Pools, APoolThatRecoversTellsItsAddressAgain) {
   EXPECT_TRUE(d.none<RememberPool>()) << "once is enough";
 }
 
+// The same without a word of anybody that the pool was out of reach (simulator, seed 8000052513).
+TEST(Pools, APoolThatAnAnswerListedTellsItsAddressWithItsFirstReport) {
+  Driver d;
+  d.send(PoolSeen{.request = {}, .state = d.pool_state(), .asked_endpoint = "http://pool-1"});
+  EXPECT_EQ(d.only<RememberPool>().endpoint, "http://pool-1");
+  d.send(PoolSeen{RequestId{5}, d.pool_state(), {}});
+  EXPECT_EQ(d.only<RememberPool>().endpoint, "http://pool-1");
+  EXPECT_TRUE(d.none<Log>()) << "it is no news to an operator";
+  d.send(PoolSeen{RequestId{6}, d.pool_state(), {}});
+  EXPECT_TRUE(d.none<RememberPool>()) << "once is enough";
+}
+
 // SYS-5.2.1#unique: a conflicting registration is refused and its holder asked; deregistration removes the pool.
 TEST(Pools, ConflictAndDeregistration) {
   Driver d;
