@@ -303,13 +303,10 @@ base::Result<> start_and_serve(Options o) {
     for (std::string& argument : o.command) replace_port(argument, port);
   }
   const std::string bearer = o.api_key_file.empty() ? std::string() : TRY(config::read_secret(o.api_key_file));
-  const engines::Engine& kind = *engines::engine_of(o.engine, o.endpoint);
-  Upstream up{.engine = kind,
+  Upstream up{.engine = *engines::engine_of(o.engine, o.endpoint),
               .target = {o.endpoint, o.model},
               .bearer = bearer,
-              .client = upstream::HttpClient({.ca_file = o.ca_file,
-                                              .proxy = o.proxy,
-                                              .one_call_per_connection = kind.protocol() == engines::Protocol::kGrpc})};
+              .client = upstream::HttpClient({.ca_file = o.ca_file, .proxy = o.proxy})};
   const std::unique_ptr<const Options, void (*)(const Options*)> removes(
       &o, [](const Options* of) { remove_container(*of); });
   process::EngineProcess engine;

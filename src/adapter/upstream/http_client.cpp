@@ -72,9 +72,6 @@ class HttpClient::Impl {
     base::init_curl_once();
     multi_ = curl_multi_init();
     ASSERT(multi_ != nullptr, "libcurl gives no handle");
-    if (options_.one_call_per_connection) {
-      curl_multi_setopt(multi_, CURLMOPT_PIPELINING, static_cast<long>(CURLPIPE_NOTHING));
-    }
     thread_ = std::thread([this] { run(); });
   }
   ~Impl() {
@@ -214,6 +211,11 @@ void HttpClient::Impl::configure(Transfer& t) {
       static_cast<long>(plain_http2 ? CURL_HTTP_VERSION_2_PRIOR_KNOWLEDGE : CURL_HTTP_VERSION_2TLS));
   // A proxy that reads requests would end HTTP/2.
   if (plain_http2 && !options_.proxy.empty()) set(CURLOPT_HTTPPROXYTUNNEL, 1L);
+  // A connection each: one that is not read holds up no other call, and libcurl 7.88 fails on a plain one that it uses again.
+  if (t.call.grpc) {
+    set(CURLOPT_FRESH_CONNECT, 1L);
+    set(CURLOPT_FORBID_REUSE, 1L);
+  }
   set(CURLOPT_FOLLOWLOCATION, 0L);
   set(CURLOPT_PROXY, options_.proxy.c_str());
   if (!options_.ca_file.empty()) {

@@ -17,7 +17,6 @@ struct ClientOptions {
   std::string ca_file;  // empty: the system's
   std::string proxy;    // empty: none
   std::int64_t connect_timeout_ms = 5'000;
-  bool one_call_per_connection = false;  // else calls of HTTP/2 share one
 };
 
 struct Call {
