@@ -220,6 +220,8 @@ class FakeGrpcEngine:
             yield self._token(b"\xff\xfe")
         elif fault.kind == "garbage":
             yield b"\xff no message"
+        elif fault.kind == "bad_words":  # error_message, with what is no UTF-8
+            yield b"\x0a\x08secret\xff\xfe"
         elif fault.kind == "endless_line":
             yield self._token("x" * (5 << 20))
         elif fault.kind == "error_event":

@@ -1,5 +1,6 @@
 // Triton Inference Server over gRPC: ModelStreamInfer of the KServe v2 protocol, with the inputs that TensorRT-LLM's models name.
 #include <fmt/core.h>
+#include <google/protobuf/stubs/logging.h>
 
 #include <bit>
 #include <cstring>
@@ -118,6 +119,8 @@ std::optional<std::int64_t> count_in(const std::string* raw_bytes, const inferen
 
 class TritonGrpc final : public Engine {
  public:
+  // What an engine sends would else have libprotobuf write lines into the log.
+  TritonGrpc() { google::protobuf::SetLogHandler(nullptr); }
   std::string_view kind() const override { return "triton"; }
   std::span<const std::string_view> parameters() const override { return triton_parameters(); }
   Protocol protocol() const override { return Protocol::kGrpc; }
