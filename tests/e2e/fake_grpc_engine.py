@@ -156,11 +156,21 @@ class FakeGrpcEngine:
             self._record("ModelStreamInfer", context, body)
             with self.lock:
                 fault = self.script.pop(0) if self.script else None
+            done = threading.Event()
+            if fault is None or fault.kind == "gate":  # others break off, and so may the client
+                context.add_callback(lambda done=done: self._over(done))
             try:
                 yield from self._answer(self.m["ModelInferRequest"].FromString(body), fault, context)
+                done.set()
             except Cut:
                 context.cancel()
                 return
+
+    def _over(self, done):
+        if not done.is_set():
+            with self.lock:
+                self.disconnected += 1
+            self.disconnects.release()
 
     def _answer(self, request, fault, context):
         if fault and fault.kind == "status":
@@ -209,9 +219,6 @@ class FakeGrpcEngine:
         if fault.kind == "gate":
             while not self.gate.wait(0.005):
                 if not context.is_active():
-                    with self.lock:
-                        self.disconnected += 1
-                    self.disconnects.release()
                     raise Cut
         elif fault.kind == "die":  # what was sent arrives
             self.relay.cut(before)

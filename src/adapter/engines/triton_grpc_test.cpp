@@ -186,6 +186,36 @@ TEST(TritonGrpc, ReadsTextCountsAndTheEnd) {
   EXPECT_EQ(engine().read(typed.SerializeAsString())->text, "x");
 }
 
+// By hand, as the published protocol numbers its fields: the classes of the other tests come of our own .proto.
+TEST(TritonGrpc, SpeaksThePublishedProtocol) {
+  const auto field = [](int number, const std::string& bytes) {
+    return std::string{static_cast<char>(number << 3 | 2), static_cast<char>(bytes.size())} + bytes;
+  };
+  const std::string output = field(1, "text_output") + field(2, "BYTES") + "\x1a\2\1\1"s;  // with its shape
+  const std::string last = field(1, "triton_final_response") + field(2, "\x08\1"s);
+  const auto piece = engine().read(
+      field(2, field(1, "ensemble") + field(2, "1") + field(4, last) + field(5, output) + field(6, "\1\0\0\0x"s)));
+  ASSERT_TRUE(piece);
+  EXPECT_EQ(piece->text, "x");
+  EXPECT_TRUE(piece->last);
+  EXPECT_TRUE(engine().read(field(1, "words"))->error);
+
+  const std::string sent = engine().submit(job(), kTarget, {})->body;
+  const std::string input = field(1, "text_input") + field(2, "BYTES") + "\x1a\2\1\1"s;
+  EXPECT_THAT(sent, testing::StartsWith(field(1, "ensemble")));
+  EXPECT_THAT(sent, testing::HasSubstr(field(4, field(1, "triton_enable_empty_final_response") + field(2, "\x08\1"s))));
+  EXPECT_THAT(sent, testing::HasSubstr(field(5, input)));
+  EXPECT_THAT(sent, testing::HasSubstr(field(7, "\4\0\0\0Once"s)));
+  EXPECT_EQ(engine().health(kTarget).body, field(1, "ensemble"));
+  EXPECT_TRUE(engine().is_well("\x08\1"));
+  EngineFacts facts;
+  ASSERT_TRUE(engine().learn(0, field(1, "triton") + field(2, "2.50"), kTarget, facts));
+  EXPECT_EQ(facts.version, "2.50");
+  const auto known = [&](const std::string& name) { return field(4, field(1, name) + "\x1a\1\1"s); };
+  ASSERT_TRUE(engine().learn(1, field(1, "ensemble") + known("text_input") + known("max_tokens"), kTarget, facts));
+  EXPECT_EQ(facts.inputs.at("text_input"), 1);
+}
+
 TEST(TritonGrpc, TellsNoWordsOfAnError) {
   inference::ModelStreamInferResponse message;
   message.set_error_message("the prompt 'a secret' is too long");
