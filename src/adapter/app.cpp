@@ -17,6 +17,7 @@
 #include "adapter/process/engine_process.h"
 #include "adapter/process/free_port.h"
 #include "adapter/self_test.h"
+#include "adapter/upstream/grpc.h"
 #include "base/build_id.h"
 #include "base/log.h"
 #include "base/process.h"
@@ -37,6 +38,7 @@ constexpr std::int64_t kProbeTimeoutMs = 5'000;
 constexpr std::int64_t kStartPollMs = 200;
 constexpr std::int64_t kContainerRemovalMs = 10'000;
 constexpr std::size_t kRequestBytesMax = 16 << 20;
+constexpr std::size_t kHealthBytesMax = 64 << 10;
 
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
@@ -52,8 +54,19 @@ struct Upstream {
   std::atomic<bool> process_gone{false};
   engines::EngineFacts facts;
 
-  upstream::Call get(std::string url) const {
-    return {.url = std::move(url), .bearer = bearer, .timeout_ms = kProbeTimeoutMs};
+  bool grpc() const { return engine.protocol() == engines::Protocol::kGrpc; }
+  upstream::Call call_of(const engines::Probe& probe) const {
+    upstream::Call call{.url = probe.url, .bearer = bearer, .timeout_ms = kProbeTimeoutMs};
+    if (!grpc()) return call;
+    call.method = "POST";
+    call.body = upstream::grpc_frame(probe.body);
+    call.grpc = true;
+    return call;
+  }
+  base::Result<upstream::Reply> ask(const engines::Probe& probe) {
+    auto reply = TRY(client.call(call_of(probe)));
+    if (grpc()) return upstream::grpc_reply(std::move(reply));
+    return reply;
   }
 };
 
@@ -63,9 +76,12 @@ base::Result<> wait_until_well(Upstream& up, std::int64_t timeout_ms) {
   std::string why;
   for (;;) {
     if (up.process_gone) return base::fail(ErrorCode::kWorkerStartFailed, "the engine ended while it started");
-    const auto reply = up.client.call(up.get(up.engine.health_url(up.target)));
-    if (reply && reply->head.status < 300) return {};
-    why = reply ? fmt::format("it answers with status {}", reply->head.status) : reply.error().message;
+    const auto reply = up.ask(up.engine.health(up.target));
+    const bool serves = reply && reply->head.status < 300;
+    if (serves && up.engine.is_well(reply->body)) return {};
+    why = serves  ? "it says that it is not ready"
+          : reply ? fmt::format("it answers with status {}", reply->head.status)
+                  : reply.error().message;
     if (reply && (reply->head.status == 401 || reply->head.status == 403)) {
       return base::fail(ErrorCode::kWorkerStartFailed,
                         "the engine refuses the key it is called with; check api_key_file");
@@ -78,9 +94,9 @@ base::Result<> wait_until_well(Upstream& up, std::int64_t timeout_ms) {
 }
 
 base::Result<> learn(Upstream& up) {
-  const auto urls = up.engine.fact_urls(up.target);
-  for (std::size_t i = 0; i < urls.size(); ++i) {
-    const auto reply = TRY(up.client.call(up.get(urls[i])));
+  const auto probes = up.engine.facts(up.target);
+  for (std::size_t i = 0; i < probes.size(); ++i) {
+    const auto reply = TRY(up.ask(probes[i]));
     if (reply.head.status == 200) TRY(up.engine.learn(i, reply.body, up.target, up.facts));
   }
   return {};
@@ -161,26 +177,38 @@ class Prober : public std::enable_shared_from_this<Prober> {
 
  private:
   void look() {
-    up_.client.start(
-        up_.get(up_.engine.health_url(up_.target)),
-        {.on_head = [self = shared_from_this()](const upstream::Head& head) { self->status_ = head.status; },
-         .on_data = {},
-         .on_end =
-             [self = shared_from_this()](const base::Result<>& result) {
-               const bool well = result.has_value() && self->status_ < 300;
-               if (well != self->service_.is_well()) {
-                 base::log_event(well ? LogLevel::kInfo : LogLevel::kWarn, "upstream.health", {},
-                                 well ? "The engine answers again." : "The engine does not answer.",
-                                 {{"status", std::int64_t{self->status_}}});
-               }
-               self->service_.probed(well);
-               self->look_later();
-             }});
+    reply_ = {};
+    const auto self = shared_from_this();
+    up_.client.start(up_.call_of(up_.engine.health(up_.target)),
+                     {.on_head = [self](const upstream::Head& head) { self->reply_.head = head; },
+                      .on_data =
+                          [self](std::string_view bytes) {
+                            const std::size_t room = kHealthBytesMax - self->reply_.body.size();
+                            self->reply_.body.append(bytes.substr(0, room));
+                            return true;
+                          },
+                      .on_grpc_status = [self](int code) { self->reply_.grpc_status = code; },
+                      .on_end = [self](const base::Result<>& result) { self->seen(result.has_value()); }});
+  }
+  void seen(bool answered) {
+    if (answered && up_.grpc()) {
+      auto reply = upstream::grpc_reply(std::move(reply_));
+      answered = reply.has_value();
+      if (reply) reply_ = std::move(*reply);
+    }
+    const std::int64_t status = reply_.head.status;
+    const bool well = answered && status < 300 && up_.engine.is_well(reply_.body);
+    if (well != service_.is_well()) {
+      base::log_event(well ? LogLevel::kInfo : LogLevel::kWarn, "upstream.health", {},
+                      well ? "The engine answers again." : "The engine does not answer.", {{"status", status}});
+    }
+    service_.probed(well);
+    look_later();
   }
   Upstream& up_;
   jobs::Service& service_;
   const std::int64_t interval_ms_;
-  int status_ = 0;
+  upstream::Reply reply_;
 };
 
 base::Result<> serve(const Options& o, Upstream& up) {
@@ -275,7 +303,7 @@ base::Result<> start_and_serve(Options o) {
     for (std::string& argument : o.command) replace_port(argument, port);
   }
   const std::string bearer = o.api_key_file.empty() ? std::string() : TRY(config::read_secret(o.api_key_file));
-  Upstream up{.engine = *engines::engine_of(o.engine),
+  Upstream up{.engine = *engines::engine_of(o.engine, o.endpoint),
               .target = {o.endpoint, o.model},
               .bearer = bearer,
               .client = upstream::HttpClient({.ca_file = o.ca_file, .proxy = o.proxy})};

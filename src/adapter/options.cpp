@@ -22,8 +22,9 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
       "ID");
   const auto url = CLI::Validator(
       [](std::string& text) {
-        const bool is_one = text.starts_with("http://") || text.starts_with("https://");
-        return is_one ? std::string() : "must be an http or https URL";
+        const bool is_one = text.starts_with("http://") || text.starts_with("https://") ||
+                            text.starts_with("grpc://") || text.starts_with("grpcs://");
+        return is_one ? std::string() : "must be a URL of http, https, grpc or grpcs";
       },
       "URL");
   const auto kinds = engines::kinds();
@@ -73,6 +74,9 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
     while (o.endpoint.ends_with('/')) o.endpoint.pop_back();
+    if (engines::engine_of(o.engine, o.endpoint) == nullptr) {
+      throw CLI::ValidationError("--endpoint", "an engine of kind " + o.engine + " does not speak gRPC");
+    }
   } catch (const CLI::ParseError& e) {
     std::ostringstream out;
     const int code = app.exit(e, out, out);

@@ -12,7 +12,7 @@ namespace llorch::adapter {
 struct Options {
   std::string worker_id = "adapter-standalone";
   std::string engine;        // kind, see engines/engine.h
-  std::string endpoint;      // http(s)://host[:port][/path]
+  std::string endpoint;      // http(s)://host[:port][/path], or grpc(s)://host:port
   std::string model;         // the engine's name for it; empty: its only one
   std::string api_key_file;  // mode 0600; empty: none
   std::string ca_file, proxy;

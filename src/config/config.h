@@ -221,9 +221,10 @@ struct InstallPolicyConfig {
 };
 // An engine of another system: where it is, or how it is started.
 struct EngineConfig {
-  std::string name;                 // of the model reference engine:NAME
-  std::string engine;               // whose API it speaks: llamacpp, openai, tgi, triton, vllm
-  std::string endpoint;             // http(s)://host[:port][/path]; of a started one {port} stands for its port
+  std::string name;    // of the model reference engine:NAME
+  std::string engine;  // whose API it speaks: llamacpp, openai, tgi, triton, vllm
+  std::string
+      endpoint;  // http(s)://host[:port][/path] or grpc(s)://host:port; of a started one {port} stands for its port
   std::string model;                // the engine's name for it; empty: the only one it serves
   std::string api_key_file;         // mode 0600; empty: no key
   std::string ca_file;              // empty: the system's certificates

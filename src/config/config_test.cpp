@@ -72,6 +72,23 @@ TEST_F(ConfigTest, EnginesBeyondThisMachineNeedTls) {
   EXPECT_FALSE(with("ftp://api.example"));
 }
 
+// OC-ADAPT-5060#grpc OC-ADAPT-OAI-6021#egress: gRPC is Triton's alone, and in clear it stays here as HTTP does.
+TEST_F(ConfigTest, TritonAloneSpeaksGrpc) {
+  const auto with = [&](const std::string& engine, const std::string& endpoint, const std::string& more = "") {
+    return load("pool-managerd:\n  engines:\n    - {name: e, engine: " + engine + ", endpoint: \"" + endpoint + "\"" +
+                more + "}\n");
+  };
+  EXPECT_TRUE(with("triton", "grpc://127.0.0.1:8001"));
+  EXPECT_TRUE(with("triton", "grpcs://triton.example:8001"));
+  EXPECT_FALSE(with("triton", "grpc://10.0.0.5:8001"));
+  EXPECT_TRUE(with("triton", "grpc://10.0.0.5:8001", ", plain_http: true"));
+  EXPECT_FALSE(with("triton", "grpc://127.0.0.1:8001/v2"));
+  for (const char* other : {"llamacpp", "openai", "tgi", "vllm"}) {
+    EXPECT_FALSE(with(other, "grpc://127.0.0.1:8001")) << other;
+    EXPECT_FALSE(with(other, "grpcs://triton.example:8001")) << other;
+  }
+}
+
 // OC-CONFIG-6021: an engine is one of those that are known, and its version and source are pinned
 TEST_F(ConfigTest, EnginesAreWhole) {
   const auto with = [&](const std::string& entry) { return load("pool-managerd:\n  engines: [" + entry + "]\n"); };

@@ -117,7 +117,8 @@ struct Table<EngineConfig> {
         required("name", &S::name, "Jobs name it as engine:NAME."),
         required("engine", &S::engine, "Whose API it speaks: llamacpp, openai, tgi, triton or vllm."),
         required("endpoint", &S::endpoint,
-                 "http(s)://host[:port][/path]. Of an engine that is started {port} stands for its port."),
+                 "http(s)://host[:port][/path], or of triton grpc(s)://host:port. Of an engine that is started {port} "
+                 "stands for its port."),
         optional("model", &S::model, "The engine's name for the model; empty: the only one it serves."),
         optional("api_key_file", &S::api_key_file, "File with the key for it, mode 0600."),
         optional("ca_file", &S::ca_file, "Certificates to trust instead of the system's."),
@@ -148,11 +149,20 @@ struct Table<EngineConfig> {
     if (std::ranges::find(kKinds, e.engine) == kKinds.end()) {
       return refuse("engine", "enum", "one of llamacpp, openai, tgi, triton, vllm");
     }
-    const bool tls = e.endpoint.starts_with("https://");
-    if (!tls && !e.endpoint.starts_with("http://")) return refuse("endpoint", "url", "an http or https URL");
+    const bool tls = e.endpoint.starts_with("https://") || e.endpoint.starts_with("grpcs://");
+    const bool grpc = e.endpoint.starts_with("grpc://") || e.endpoint.starts_with("grpcs://");
+    if (!tls && !grpc && !e.endpoint.starts_with("http://")) {
+      return refuse("endpoint", "url", "a URL of http or https, or of triton grpc or grpcs");
+    }
+    if (grpc && e.engine != "triton")
+      return refuse("endpoint", "combination", "of these engines triton alone speaks gRPC");
+    if (grpc && e.endpoint.find('/', e.endpoint.find("://") + 3) != std::string::npos) {
+      return refuse("endpoint", "url", "gRPC has its own paths: grpc://host:port");
+    }
     if (e.endpoint.find('@') != std::string::npos) return refuse("endpoint", "url", "a key belongs into api_key_file");
     if (!tls && !e.plain_http && !is_loopback_url(e.endpoint)) {
-      return refuse("endpoint", "tls", "prompts would leave this machine without TLS; use https, or set plain_http");
+      return refuse("endpoint", "tls",
+                    "prompts would leave this machine without TLS; use https or grpcs, or set plain_http");
     }
     if (!e.device.empty() && !is_loopback_url(e.endpoint)) {
       return refuse("endpoint", "combination", "an engine that is started here is on http://127.0.0.1:{port}");

@@ -76,7 +76,9 @@ Error mapped(int status, const Said& said) {
 
 std::span<const std::string_view> kinds() { return kKinds; }
 
-const Engine* engine_of(std::string_view kind) {
+const Engine* engine_of(std::string_view kind, std::string_view base_url) {
+  const bool grpc = base_url.starts_with("grpc://") || base_url.starts_with("grpcs://");
+  if (grpc) return kind == "triton" ? &triton_grpc() : nullptr;
   if (kind == "openai") return &openai();
   if (kind == "vllm") return &vllm();
   if (kind == "llamacpp") return &llamacpp();

@@ -2,6 +2,7 @@
 // The API of one kind of engine, as bytes and values: what a job becomes, and what an answer says. No sockets, no state: every
 // member is thread-safe.
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,7 +18,7 @@ namespace llorch::adapter::engines {
 
 // Where the engine is, as the operator configured it.
 struct Target {
-  std::string base_url;  // http://host:port[/path], without a slash at its end
+  std::string base_url;  // http://host:port[/path], or grpc://host:port; without a slash at its end
   std::string model;     // the engine's name for it; empty: the only one it serves
 };
 
@@ -27,11 +28,25 @@ struct EngineFacts {
   std::string model;
   std::int64_t context_tokens = 0;
   std::int64_t slots = 0;
+  std::map<std::string, int> inputs;  // tensors that the model takes, by name, and how many dimensions each has
+};
+
+// How an engine is spoken to.
+enum class Protocol {
+  kHttp,  // bodies are JSON, and an answer is server-sent events
+  kGrpc   // bodies are messages of protobuf, and an answer is such messages, one a frame
+};
+
+// What is asked of an engine about itself.
+struct Probe {
+  std::string url;   // http(s)
+  std::string body;  // of a gRPC call
 };
 
 struct Submission {
-  std::string url;
-  std::string body;  // JSON; answered with server-sent events
+  std::string url;  // http(s)
+  std::string body;
+  std::vector<std::string> headers;  // "name: value"
 };
 
 // What one event of an answer says.
@@ -51,24 +66,26 @@ class Engine {
   virtual std::string_view kind() const = 0;
   // Names of the fields of wire::SamplingRequest that this engine knows.
   virtual std::span<const std::string_view> parameters() const = 0;
-  // Answers with a status below 300 when the engine can serve.
-  virtual std::string health_url(const Target& target) const = 0;
+  virtual Protocol protocol() const { return Protocol::kHttp; }
+  // Answered with a status below 300 when the engine can serve, and with an answer that says no other.
+  virtual Probe health(const Target& target) const = 0;
+  virtual bool is_well(std::string_view) const { return true; }
   // Asked once, in this order, before the first job. A path that the engine lacks (404) says nothing.
-  virtual std::vector<std::string> fact_urls(const Target& target) const = 0;
-  // Adds what the answer to fact_urls()[index] says. Errors: MODEL_NOT_FOUND, the engine serves no model of the target's name.
-  virtual base::Result<> learn(std::size_t index, std::string_view json, const Target& target,
+  virtual std::vector<Probe> facts(const Target& target) const = 0;
+  // Adds what the answer to facts()[index] says. Errors: MODEL_NOT_FOUND, the engine serves no model of the target's name.
+  virtual base::Result<> learn(std::size_t index, std::string_view answer, const Target& target,
                                EngineFacts& facts) const = 0;
   // REQUIRES: `request` has a prompt or messages. Errors: INVALID_PARAMS, the engine cannot do this.
   virtual base::Result<Submission> submit(const wire::ExecuteRequest& request, const Target& target,
                                           const EngineFacts& facts) const = 0;
   // Whether an answer has no last event: that it is complete shows in the connection alone.
   virtual bool ends_with_answer() const { return false; }
-  // The data of one event. Errors: IO_ERROR, this is not an event of this engine.
+  // The data of one event, or one message. Errors: IO_ERROR, this is not an event of this engine.
   virtual base::Result<Piece> read(std::string_view data) const = 0;
 };
 
-// "openai", "llamacpp", "vllm", "tgi", "triton"; null: none of these.
-const Engine* engine_of(std::string_view kind);
+// "openai", "llamacpp", "vllm", "tgi", "triton", at a URL whose scheme says how to speak to it; null: none of these.
+const Engine* engine_of(std::string_view kind, std::string_view base_url = "");
 std::span<const std::string_view> kinds();
 
 // What a refusal becomes. The engine's own words may repeat the prompt, so of its body only what looks like a code is told.

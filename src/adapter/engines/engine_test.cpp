@@ -186,9 +186,10 @@ TEST(OpenAi, FindsItsModel) {
 // OC-ADAPT-5030: vLLM says its version and its model's context
 TEST(Vllm, HasItsOwnHealthVersionAndSamplers) {
   const Engine& engine = *engine_of("vllm");
-  EXPECT_EQ(engine.health_url({"http://h:1/v1", "m"}), "http://h:1/health");
-  EXPECT_THAT(engine.fact_urls({"http://h:1", "m"}),
-              testing::ElementsAre("http://h:1/v1/models", "http://h:1/version"));
+  EXPECT_EQ(engine.health({"http://h:1/v1", "m"}).url, "http://h:1/health");
+  const auto facts_of = engine.facts({"http://h:1", "m"});
+  EXPECT_THAT(facts_of, testing::ElementsAre(testing::Field(&Probe::url, "http://h:1/v1/models"),
+                                             testing::Field(&Probe::url, "http://h:1/version")));
   EngineFacts facts;
   ASSERT_TRUE(engine.learn(1, R"({"version":"0.9"})", kTarget, facts));
   EXPECT_EQ(facts.version, "0.9");

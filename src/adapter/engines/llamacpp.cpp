@@ -63,8 +63,8 @@ class LlamaCpp final : public Engine {
  public:
   std::string_view kind() const override { return "llamacpp"; }
   std::span<const std::string_view> parameters() const override { return kParameters; }
-  std::string health_url(const Target& target) const override { return target.base_url + "/health"; }
-  std::vector<std::string> fact_urls(const Target& target) const override { return {target.base_url + "/props"}; }
+  Probe health(const Target& target) const override { return {target.base_url + "/health"}; }
+  std::vector<Probe> facts(const Target& target) const override { return {Probe{target.base_url + "/props"}}; }
 
   base::Result<> learn(std::size_t, std::string_view json, const Target&, EngineFacts& facts) const override {
     const bj::value props = parsed(json);

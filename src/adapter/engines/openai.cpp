@@ -148,9 +148,9 @@ class Vllm final : public OpenAi {
  public:
   std::string_view kind() const override { return "vllm"; }
   std::span<const std::string_view> parameters() const override { return kVllmParameters; }
-  std::string health_url(const Target& target) const override { return beside_v1(target, "/health"); }
-  std::vector<std::string> fact_urls(const Target& target) const override {
-    return {v1_url(target, "/models"), beside_v1(target, "/version")};
+  Probe health(const Target& target) const override { return {beside_v1(target, "/health")}; }
+  std::vector<Probe> facts(const Target& target) const override {
+    return {Probe{v1_url(target, "/models")}, Probe{beside_v1(target, "/version")}};
   }
   base::Result<> learn(std::size_t index, std::string_view json, const Target& target,
                        EngineFacts& facts) const override {

@@ -23,8 +23,8 @@ class OpenAi : public Engine {
  public:
   std::string_view kind() const override { return "openai"; }
   std::span<const std::string_view> parameters() const override;
-  std::string health_url(const Target& target) const override { return v1_url(target, "/models"); }
-  std::vector<std::string> fact_urls(const Target& target) const override { return {v1_url(target, "/models")}; }
+  Probe health(const Target& target) const override { return {v1_url(target, "/models")}; }
+  std::vector<Probe> facts(const Target& target) const override { return {Probe{v1_url(target, "/models")}}; }
   base::Result<> learn(std::size_t index, std::string_view json, const Target& target,
                        EngineFacts& facts) const override;
   base::Result<Submission> submit(const wire::ExecuteRequest& request, const Target& target,

@@ -47,8 +47,8 @@ class Tgi final : public Engine {
  public:
   std::string_view kind() const override { return "tgi"; }
   std::span<const std::string_view> parameters() const override { return kParameters; }
-  std::string health_url(const Target& target) const override { return target.base_url + "/health"; }
-  std::vector<std::string> fact_urls(const Target& target) const override { return {target.base_url + "/info"}; }
+  Probe health(const Target& target) const override { return {target.base_url + "/health"}; }
+  std::vector<Probe> facts(const Target& target) const override { return {Probe{target.base_url + "/info"}}; }
 
   base::Result<> learn(std::size_t, std::string_view json, const Target&, EngineFacts& facts) const override {
     const bj::value info = parsed(json);

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "adapter/engines/kinds.h"
+#include "adapter/engines/triton.h"
 #include "base/json_view.h"
 
 namespace llorch::adapter::engines {
@@ -19,11 +20,11 @@ constexpr std::array<std::string_view, 5> kParameters{"top_p", "top_k", "repetit
 class Triton final : public Engine {
  public:
   std::string_view kind() const override { return "triton"; }
-  std::span<const std::string_view> parameters() const override { return kParameters; }
-  std::string health_url(const Target& target) const override {
-    return fmt::format("{}/v2/models/{}/ready", target.base_url, target.model);
+  std::span<const std::string_view> parameters() const override { return triton_parameters(); }
+  Probe health(const Target& target) const override {
+    return {fmt::format("{}/v2/models/{}/ready", target.base_url, target.model)};
   }
-  std::vector<std::string> fact_urls(const Target& target) const override { return {target.base_url + "/v2"}; }
+  std::vector<Probe> facts(const Target& target) const override { return {Probe{target.base_url + "/v2"}}; }
 
   base::Result<> learn(std::size_t, std::string_view json, const Target& target, EngineFacts& facts) const override {
     const bj::value server = parsed(json);
@@ -34,12 +35,7 @@ class Triton final : public Engine {
 
   base::Result<Submission> submit(const wire::ExecuteRequest& request, const Target& target,
                                   const EngineFacts&) const override {
-    if (request.messages) {
-      return base::fail(base::Error{
-          ErrorCode::kInvalidParams,
-          "Triton has no chat template; send `prompt`, with the conversation as the model wants it told",
-          {}}.with("field", std::string("messages")));
-    }
+    if (request.messages) return base::fail(triton_tells_no_messages());
     const wire::SamplingRequest& s = request.sampling;
     bj::object body{
         {"text_input", *request.prompt},   {"max_tokens", request.max_tokens}, {"stream", true},
@@ -81,6 +77,15 @@ class Triton final : public Engine {
 };
 
 }  // namespace
+
+std::span<const std::string_view> triton_parameters() { return kParameters; }
+
+base::Error triton_tells_no_messages() {
+  return base::Error{base::ErrorCode::kInvalidParams,
+                     "Triton has no chat template; send `prompt`, with the conversation as the model wants it told",
+                     {}}
+      .with("field", std::string("messages"));
+}
 
 const Engine& triton() {
   static const Triton engine;

@@ -40,7 +40,10 @@ Error lost(const Error& cause) {
 }  // namespace
 
 Job::Job(Service& service, Order order)
-    : service_(service), order_(std::move(order)), writer_(order_.request.max_tokens) {}
+    : service_(service),
+      grpc_(service.options_.engine->protocol() == engines::Protocol::kGrpc),
+      order_(std::move(order)),
+      writer_(order_.request.max_tokens) {}
 
 void Job::begin() {
   begun_ms_ = service_.options_.clock->now().mono_ms;
@@ -68,16 +71,21 @@ void Job::ask() {
   head_ = {};
   refusal_.clear();
   decoder_ = net::sse::Decoder();
+  frames_.reset();
+  grpc_status_.reset();
   const auto self = shared_from_this();
-  transfer_ =
-      service_.options_.client->start({.method = "POST",
-                                       .url = order_.submission.url,
-                                       .bearer = service_.options_.bearer,
-                                       .body = order_.submission.body,
-                                       .silence_ms = service_.options_.silence_ms},
-                                      {.on_head = [self](const upstream::Head& head) { self->on_head(head); },
-                                       .on_data = [self](std::string_view bytes) { return self->on_data(bytes); },
-                                       .on_end = [self](const base::Result<>& result) { self->on_end(result); }});
+  transfer_ = service_.options_.client->start(
+      {.method = "POST",
+       .url = order_.submission.url,
+       .bearer = service_.options_.bearer,
+       .body = grpc_ ? upstream::grpc_frame(order_.submission.body) : order_.submission.body,
+       .headers = order_.submission.headers,
+       .grpc = grpc_,
+       .silence_ms = service_.options_.silence_ms},
+      {.on_head = [self](const upstream::Head& head) { self->on_head(head); },
+       .on_data = [self](std::string_view bytes) { return self->on_data(bytes); },
+       .on_grpc_status = [self](int code) { self->grpc_status_ = code; },
+       .on_end = [self](const base::Result<>& result) { self->on_end(result); }});
 }
 
 void Job::on_head(const upstream::Head& head) {
@@ -104,9 +112,9 @@ bool Job::on_data(std::string_view bytes) {
     return false;
   }
   std::optional<Error> broken;
-  const auto fed = decoder_.feed(bytes, [&](const net::sse::Decoder::Decoded& event) {
+  const auto fed = decode(bytes, [&](std::string_view event) {
     if (ended_ || broken || last_seen_) return;
-    const auto piece = service_.options_.engine->read(event.data);
+    const auto piece = service_.options_.engine->read(event);
     if (!piece) {
       broken = piece.error();
     } else {
@@ -115,13 +123,20 @@ bool Job::on_data(std::string_view bytes) {
   });
   if (ended_) return true;
   flush();
-  if (!fed) broken = Error{ErrorCode::kIoError, "an event of the engine's answer is too long", {}};
+  if (!fed) broken = Error{ErrorCode::kIoError, fed.error().message, {}};
   if (broken) {
     attempt_failed(std::move(*broken), false);
   } else if (last_seen_) {
     complete();
   }
   return true;
+}
+
+base::Result<> Job::decode(std::string_view bytes, const std::function<void(std::string_view)>& take) {
+  if (grpc_) return frames_.feed(bytes, take);
+  const auto fed = decoder_.feed(bytes, [&](const net::sse::Decoder::Decoded& event) { take(event.data); });
+  if (!fed) return base::fail(ErrorCode::kIoError, "an event of the engine's answer is too long");
+  return {};
 }
 
 // What comes behind the end of the answer.
@@ -160,10 +175,24 @@ void Job::on_end(const base::Result<>& result) {
     return attempt_failed(result.error(), true);
   }
   if (head_.status != 200) return refused();
-  // Not every server says that it is done; one that gave a reason is.
-  if (stop_reason_ || tokens_counted_ || service_.options_.engine->ends_with_answer()) return complete();
+  if (grpc_ && grpc_status_.value_or(0) != 0) return refused_by_grpc(*grpc_status_);
+  if (is_whole()) return complete();
   service_.engine_failed();
   attempt_failed({ErrorCode::kIoError, "its answer broke off", {}}, true);
+}
+
+// Not every server of HTTP says that it is done; one that gave a reason is. gRPC says it with a status.
+bool Job::is_whole() const {
+  if (grpc_) return grpc_status_ == 0 && frames_.is_between_messages();
+  return stop_reason_ || tokens_counted_ || service_.options_.engine->ends_with_answer();
+}
+
+void Job::refused_by_grpc(int code) {
+  const upstream::GrpcStatus status = upstream::grpc_status(code);
+  head_.status = status.http_status;
+  if (status.http_status < 500) service_.engine_answered();
+  refusal_ = fmt::format(R"({{"code":"{}"}})", status.name);
+  refused();
 }
 
 void Job::refused() {

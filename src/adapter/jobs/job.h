@@ -1,11 +1,13 @@
 #pragma once
 // One job on its way through an engine. Every member runs on the client's thread.
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "adapter/jobs/service.h"
 #include "adapter/output/token_writer.h"
+#include "adapter/upstream/grpc.h"
 #include "net/sse/sse.h"
 
 namespace llorch::adapter::jobs {
@@ -34,11 +36,15 @@ class Job : public std::enable_shared_from_this<Job> {
   void ask();
   void on_head(const upstream::Head& head);
   bool on_data(std::string_view bytes);
+  base::Result<> decode(std::string_view bytes, const std::function<void(std::string_view)>& take);
   bool pass_over(std::string_view bytes);
   void on_end(const base::Result<>& result);
+  bool is_whole() const;
   void take(const engines::Piece& piece);
   // The engine answered with another status than 200.
   void refused();
+  // It ended its answer with this status of gRPC, which is not OK.
+  void refused_by_grpc(int code);
   // An attempt is over: again, if nothing has been told yet and it may help, else the end.
   void attempt_failed(base::Error error, bool may_help);
   void complete();
@@ -47,6 +53,7 @@ class Job : public std::enable_shared_from_this<Job> {
   void finish(Service::Outcome outcome);
 
   Service& service_;
+  const bool grpc_;
   Order order_;
   output::TokenWriter writer_;
   std::string events_;  // of one read, on their way
@@ -55,7 +62,9 @@ class Job : public std::enable_shared_from_this<Job> {
   std::size_t tail_bytes_ = 0;
   upstream::Head head_;
   std::string refusal_;
-  net::sse::Decoder decoder_;
+  net::sse::Decoder decoder_;     // of an answer of server-sent events,
+  upstream::FrameReader frames_;  // or of gRPC messages
+  std::optional<int> grpc_status_;
   std::int64_t begun_ms_ = 0;
   std::optional<std::int64_t> first_token_ms_;
   std::optional<wire::StopReason> stop_reason_;

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <deque>
 #include <future>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -24,7 +25,24 @@ namespace {
 using base::ErrorCode;
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr int kIdleWaitMs = 60'000;  // a wakeup ends it earlier
+constexpr int kIdleWaitMs = 60'000;                // a wakeup ends it earlier
+constexpr std::size_t kHeaderBytesMax = 64 << 10;  // of an answer, with its trailers
+
+// Of a line "NAME: value"; `name` is lower case. Absent: it is another header.
+std::optional<std::string_view> value_of(std::string_view line, std::string_view name) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  if (line.size() <= name.size() || line[name.size()] != ':') return std::nullopt;
+  if (!std::ranges::equal(line.substr(0, name.size()), name, {}, lower)) return std::nullopt;
+  line.remove_prefix(std::min(line.find_first_not_of(' ', name.size() + 1), line.size()));
+  return line.substr(0, line.find_first_of(" \r\n"));
+}
+// The whole of `text`, which has a value from 0 to `max`.
+std::optional<std::int64_t> whole_number(std::string_view text, std::int64_t max) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 0 || value > max) return std::nullopt;
+  return value;
+}
 
 // Says what happened to the connection and nothing of the request, which may hold a prompt or a key.
 base::Result<> outcome_of(CURL* easy, CURLcode code) {
@@ -106,6 +124,8 @@ class HttpClient::Impl {
     Call call;
     Callbacks callbacks;
     Head head;
+    std::optional<int> grpc_status;
+    std::size_t header_bytes = 0;
     bool head_told = false;
     bool cancelled = false;
 
@@ -173,18 +193,29 @@ void HttpClient::Impl::configure(Transfer& t) {
   };
   const auto add = [&t](const std::string& line) { t.headers = curl_slist_append(t.headers, line.c_str()); };
   if (t.call.method == "POST") {
-    add("Content-Type: application/json");
+    add(t.call.grpc ? "Content-Type: application/grpc" : "Content-Type: application/json");
     add("Expect:");
     set(CURLOPT_POST, 1L);
     set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(t.call.body.size()));
     set(CURLOPT_POSTFIELDS, t.call.body.c_str());
   }
+  if (t.call.grpc) add("TE: trailers");
+  for (const std::string& line : t.call.headers) add(line);
   if (!t.call.bearer.empty()) add("Authorization: Bearer " + t.call.bearer);
   set(CURLOPT_URL, t.call.url.c_str());
   set(CURLOPT_HTTPHEADER, t.headers);
   set(CURLOPT_USERAGENT, fmt::format("llama-orch/{}", base::kVersion).c_str());
   set(CURLOPT_PROTOCOLS_STR, "http,https");
-  set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_2TLS));
+  const bool plain_http2 = t.call.grpc && t.call.url.starts_with("http:");
+  set(CURLOPT_HTTP_VERSION,
+      static_cast<long>(plain_http2 ? CURL_HTTP_VERSION_2_PRIOR_KNOWLEDGE : CURL_HTTP_VERSION_2TLS));
+  // A proxy that reads requests would end HTTP/2.
+  if (plain_http2 && !options_.proxy.empty()) set(CURLOPT_HTTPPROXYTUNNEL, 1L);
+  // A connection each: one that is not read holds up no other call, and libcurl 7.88 fails on a plain one that it uses again.
+  if (t.call.grpc) {
+    set(CURLOPT_FRESH_CONNECT, 1L);
+    set(CURLOPT_FORBID_REUSE, 1L);
+  }
   set(CURLOPT_FOLLOWLOCATION, 0L);
   set(CURLOPT_PROXY, options_.proxy.c_str());
   if (!options_.ca_file.empty()) {
@@ -207,18 +238,25 @@ void HttpClient::Impl::configure(Transfer& t) {
 }
 
 std::size_t HttpClient::Impl::on_header(char* data, std::size_t size, std::size_t count, void* self) {
-  constexpr std::string_view kRetryAfter = "retry-after:";
   auto& t = *static_cast<Transfer*>(self);
-  std::string_view line(data, size * count);
-  if (line.starts_with("HTTP/")) t.head = {};  // a new response: after 100 Continue, or a proxy's own
-  const bool is_it = line.size() > kRetryAfter.size() &&
-                     std::ranges::equal(line.substr(0, kRetryAfter.size()), kRetryAfter, {},
-                                        [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  if (is_it) {
-    line.remove_prefix(std::min(line.find_first_not_of(' ', kRetryAfter.size()), line.size()));
-    std::int64_t seconds = 0;
-    const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), seconds);
-    if (error == std::errc() && seconds >= 0 && seconds <= 86'400) t.head.retry_after_ms = seconds * 1000;
+  const std::string_view line(data, size * count);
+  t.header_bytes += line.size();
+  if (t.header_bytes > kHeaderBytesMax) {
+    t.grpc_status.reset();
+    return 0;
+  }
+  if (line.starts_with("HTTP/")) {  // a new response: after 100 Continue, or a proxy's own
+    t.head = {};
+    t.grpc_status.reset();
+  }
+  if (const auto after = value_of(line, "retry-after")) {
+    const auto seconds = whole_number(*after, 86'400);
+    if (seconds) t.head.retry_after_ms = *seconds * 1000;
+  }
+  if (!t.call.grpc) return size * count;
+  if (const auto status = value_of(line, "grpc-status")) {
+    const auto code = whole_number(*status, std::numeric_limits<int>::max());
+    if (code) t.grpc_status = static_cast<int>(*code);
   }
   return size * count;
 }
@@ -278,8 +316,11 @@ void HttpClient::Impl::perform() {
     transfers_.erase(it);
     curl_multi_remove_handle(multi_, t->easy);
     if (t->cancelled) continue;
-    if (code == CURLE_OK) t->tell_head();
-    if (!t->cancelled && t->callbacks.on_end) t->callbacks.on_end(outcome_of(t->easy, code));
+    // A status ends a call, even if the server reset the rest of a request that it did not want to read.
+    const CURLcode outcome = t->grpc_status ? CURLE_OK : code;
+    if (outcome == CURLE_OK) t->tell_head();
+    if (!t->cancelled && t->grpc_status && t->callbacks.on_grpc_status) t->callbacks.on_grpc_status(*t->grpc_status);
+    if (!t->cancelled && t->callbacks.on_end) t->callbacks.on_end(outcome_of(t->easy, outcome));
   }
   for (auto it = transfers_.begin(); it != transfers_.end();) it = it->second->cancelled ? drop(it) : std::next(it);
 }
@@ -327,6 +368,7 @@ class Waiting {
   }
   std::future<base::Result<Reply>> answer() { return answer_.get_future(); }
   void head(const Head& head) { reply_.head = head; }
+  void grpc_status(int code) { reply_.grpc_status = code; }
   void data(std::string_view bytes) {
     const std::size_t room = body_bytes_max_ - reply_.body.size();
     too_long_ = too_long_ || bytes.size() > room;
@@ -360,6 +402,7 @@ base::Result<Reply> HttpClient::call(const Call& call, std::size_t body_bytes_ma
                        waiting->data(bytes);
                        return true;
                      },
+                 .on_grpc_status = [waiting](int code) { waiting->grpc_status(code); },
                  .on_end = [waiting](const base::Result<>& result) { waiting->end(result); }});
   });
   return answer.get();

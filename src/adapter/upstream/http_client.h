@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 
@@ -21,10 +22,12 @@ struct ClientOptions {
 struct Call {
   std::string method = "GET";
   std::string url;
-  std::string bearer;           // empty: none; goes to `url` alone and into no message
-  std::string body;             // JSON
-  std::int64_t timeout_ms = 0;  // until the last byte; 0: none
-  std::int64_t silence_ms = 0;  // longest time without a byte; 0: none. Counted in seconds, rounded up
+  std::string bearer;                     // empty: none; goes to `url` alone and into no message
+  std::string body;                       // JSON, or frames of gRPC
+  std::vector<std::string> headers = {};  // "name: value"
+  bool grpc = false;                      // HTTP/2, over a plain connection too, and trailers are read
+  std::int64_t timeout_ms = 0;            // until the last byte; 0: none
+  std::int64_t silence_ms = 0;            // longest time without a byte; 0: none. Counted in seconds, rounded up
 };
 
 struct Head {
@@ -37,6 +40,8 @@ struct Callbacks {
   std::function<void(const Head& head)> on_head;
   // false: not now; the same bytes come again after resume().
   std::function<bool(std::string_view bytes)> on_data;
+  // Of a gRPC call, before on_end: the status that the engine ended it with. Not called: it named none.
+  std::function<void(int code)> on_grpc_status = {};
   // Success: the answer was complete. Errors: UNREACHABLE (no connection, or none that can be trusted), TIMEOUT, IO_ERROR.
   std::function<void(base::Result<> result)> on_end;
 };
@@ -46,6 +51,7 @@ enum class TransferId : std::uint64_t {};
 struct Reply {
   Head head;
   std::string body;
+  std::optional<int> grpc_status = {};
 };
 
 class HttpClient {
