@@ -76,7 +76,11 @@ void add_inputs(const wire::ExecuteRequest& request, Inputs& inputs) {
   if (request.temperature == 0) {
     inputs.need("temperature", "top_k", "INT32", raw(std::int32_t{1}));
   } else {
-    need_float("temperature", request.temperature);
+    if (request.temperature == 1) {
+      inputs.offer("temperature", "FP32", raw(1.0F));  // changes nothing
+    } else {
+      need_float("temperature", request.temperature);
+    }
     if (s.top_k > 0) inputs.need("top_k", "top_k", "INT32", raw(static_cast<std::int32_t>(s.top_k)));
   }
   if (s.top_p < 1) need_float("top_p", s.top_p);

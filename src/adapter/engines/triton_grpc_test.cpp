@@ -136,6 +136,17 @@ TEST(TritonGrpc, RefusesWhatTheModelHasNoInputFor) {
   EXPECT_EQ(engine().learn(1, other.SerializeAsString(), kTarget, facts).error().code, ErrorCode::kModelNotFound);
 }
 
+// NVIDIA's own server refused the self-test of a model that has no top_k.
+TEST(TritonGrpc, AModelWithoutSamplersTakesAnOrdinaryJob) {
+  wire::ExecuteRequest ordinary{.job_id = "j", .prompt = "x", .max_tokens = 2};
+  const EngineFacts plain = facts_with({"text_input", "max_tokens"}, 2);
+  EXPECT_TRUE(engine().submit(ordinary, kTarget, plain));
+  ordinary.temperature = 0;
+  const auto greedy = engine().submit(ordinary, kTarget, plain);
+  ASSERT_FALSE(greedy);
+  EXPECT_THAT(greedy.error().message, testing::HasSubstr("no input for temperature"));
+}
+
 TEST(TritonGrpc, IsWellWhenItsModelIsReady) {
   const Probe probe = engine().health(kTarget);
   EXPECT_EQ(probe.url, "http://127.0.0.1:8001/inference.GRPCInferenceService/ModelReady");
