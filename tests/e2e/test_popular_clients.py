@@ -205,4 +205,4 @@ def test_what_cannot_be_read_is_refused_with_the_way_out(stack):
     read = stack.request("POST", "/v1/messages", {"model": "chat", "max_tokens": 4, "messages": [{"role": "user", "content": [document]}]})
     assert read.status == 200
     refused = stack.request("POST", "/v1/responses", {"model": "chat", "input": [{"type": "item_reference", "id": "msg_1"}]})
-    assert refused.status == 400 and "store" in refused.json["error"]["message"]
+    assert refused.status == 404 and "store" in refused.json["error"]["message"]
