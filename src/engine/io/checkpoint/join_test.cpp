@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 #include <random>
+#include <span>
 
 #include "engine/io/model_files.h"
 #include "engine/io/quant/dequant.h"
@@ -26,9 +27,8 @@ struct Checkpoint {
   template <class T>
   void add(const std::string& name, const std::string& dtype, std::vector<std::uint64_t> shape,
            const std::vector<T>& data) {
-    std::vector<std::byte> bytes(data.size() * sizeof(T));
-    std::memcpy(bytes.data(), data.data(), bytes.size());
-    tensors[name] = {dtype, std::move(shape), std::move(bytes)};
+    const auto bytes = std::as_bytes(std::span(data));
+    tensors[name] = {dtype, std::move(shape), {bytes.begin(), bytes.end()}};
   }
   base::Result<ModelFiles> open() {
     std::string header;
