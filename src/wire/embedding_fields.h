@@ -11,35 +11,16 @@ template <>
 struct Codec<EmbeddingInputs> {
   static base::Result<EmbeddingInputs> read(const bj::value& v, const Path& path, const Bounds& b,
                                             UnknownKeys unknown) {
-    EmbeddingInputs out;
-    const bj::array* const list = v.if_array();
-    if (list == nullptr || (!list->empty() && list->front().is_number())) {
-      out.inputs.push_back(TRY(Codec<TextOrTokens>::read(v, path, b, unknown)));
-      return out;
-    }
-    if (list->empty() || std::cmp_greater(list->size(), kEmbeddingInputsMax)) {
+    const auto refused = [&](std::size_t count) {
       return field_error(path, "length",
-                         fmt::format("{} has {} inputs; allowed are 1 to {}", path, list->size(), kEmbeddingInputsMax));
-    }
-    for (std::size_t i = 0; i < list->size(); ++i)
-      out.inputs.push_back(TRY(Codec<TextOrTokens>::read((*list)[i], path.element(i), b, unknown)));
-    return out;
+                         fmt::format("{} has {} inputs; allowed are 1 to {}", path, count, kEmbeddingInputsMax));
+    };
+    return EmbeddingInputs{TRY(read_one_or_several(v, path, b, unknown, kEmbeddingInputsMax, refused))};
   }
   static void write(std::string& out, const EmbeddingInputs& v) {
-    out += '[';
-    for (const TextOrTokens& input : v.inputs) {
-      if (out.back() != '[') out += ',';
-      Codec<TextOrTokens>::write(out, input);
-    }
-    out += ']';
+    Codec<std::vector<TextOrTokens>>::write(out, v.inputs);
   }
-  static bj::object schema(const Bounds& b) {
-    bj::object one = Codec<TextOrTokens>::schema(b);
-    bj::object list{{"type", "array"}, {"items", one}, {"minItems", 1}, {"maxItems", kEmbeddingInputsMax}};
-    bj::array& any = one["anyOf"].as_array();
-    any.push_back(std::move(list));
-    return one;
-  }
+  static bj::object schema(const Bounds& b) { return one_or_several_schema(b, kEmbeddingInputsMax); }
 };
 
 }  // namespace llorch::wire

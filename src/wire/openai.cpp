@@ -50,33 +50,19 @@ struct EnumNames<ToolChoiceMode> {
 // Bounds count the bytes of each text.
 template <>
 struct Codec<Prompts> {
-  using One = Codec<TextOrTokens>;
-
   static base::Result<Prompts> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown) {
-    const bj::array* const list = v.if_array();
-    if (list == nullptr || (!list->empty() && list->front().is_number())) {
-      return Prompts{{TRY(One::read(v, path, b, unknown))}};
-    }
-    if (list->empty() || std::cmp_greater(list->size(), kPromptsMax)) {
+    const auto refused = [&](std::size_t) {
       return field_error(
           path, "range",
           fmt::format("{} must be one text or list of token ids, or a list of 1 to {} of them", path, kPromptsMax));
-    }
-    Prompts out;
-    for (std::size_t i = 0; i < list->size(); ++i)
-      out.prompts.push_back(TRY(One::read((*list)[i], path.element(i), b, unknown)));
-    return out;
+    };
+    return Prompts{TRY(read_one_or_several(v, path, b, unknown, kPromptsMax, refused))};
   }
   static void write(std::string& out, const Prompts& v) {
-    if (v.prompts.size() == 1) return One::write(out, v.prompts.front());
+    if (v.prompts.size() == 1) return Codec<TextOrTokens>::write(out, v.prompts.front());
     Codec<std::vector<TextOrTokens>>::write(out, v.prompts);
   }
-  static bj::object schema(const Bounds& b) {
-    bj::object one = One::schema(b);
-    bj::object list{{"type", "array"}, {"items", one}, {"minItems", 1}, {"maxItems", kPromptsMax}};
-    one["anyOf"].as_array().push_back(std::move(list));
-    return one;
-  }
+  static bj::object schema(const Bounds& b) { return one_or_several_schema(b, kPromptsMax); }
 };
 
 template <>

@@ -1,5 +1,7 @@
 #pragma once
 // Codec of text_or_tokens.h. Included only by the .cpp files of this directory.
+#include <utility>
+
 #include "wire/field.h"
 #include "wire/text_or_tokens.h"
 
@@ -26,5 +28,28 @@ struct Codec<TextOrTokens> {
     return {{"anyOf", bj::array{Codec<std::string>::schema(b), Tokens::schema({1, 1 << 20})}}};
   }
 };
+
+// One of them, or a list of at most `count_max`. `refused` gives the error for a list of none or of more.
+template <class Refused>
+base::Result<std::vector<TextOrTokens>> read_one_or_several(const bj::value& v, const Path& path, const Bounds& b,
+                                                            UnknownKeys unknown, std::int64_t count_max,
+                                                            Refused refused) {
+  using One = Codec<TextOrTokens>;
+  std::vector<TextOrTokens> out;
+  const bj::array* const list = v.if_array();
+  if (list == nullptr || (!list->empty() && list->front().is_number())) {
+    out.push_back(TRY(One::read(v, path, b, unknown)));
+    return out;
+  }
+  if (list->empty() || std::cmp_greater(list->size(), count_max)) return refused(list->size());
+  for (std::size_t i = 0; i < list->size(); ++i) out.push_back(TRY(One::read((*list)[i], path.element(i), b, unknown)));
+  return out;
+}
+inline bj::object one_or_several_schema(const Bounds& b, std::int64_t count_max) {
+  bj::object one = Codec<TextOrTokens>::schema(b);
+  bj::object list{{"type", "array"}, {"items", one}, {"minItems", 1}, {"maxItems", count_max}};
+  one["anyOf"].as_array().push_back(std::move(list));
+  return one;
+}
 
 }  // namespace llorch::wire
