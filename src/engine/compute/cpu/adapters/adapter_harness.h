@@ -56,6 +56,22 @@ inline std::vector<HarnessOptions> devices() {
   return out;
 }
 
+// That an instruction gives the bits of its scalar reference on each of these devices, all rows together and each alone.
+// `world` has kRows, expected() and run(device, first row, rows).
+template <class World>
+void expect_same_row_by_row(World& world) {
+  const auto expected = world.expected();
+  for (const auto& device : devices()) {
+    ASSERT_TRUE(same_bits(world.run(device, 0, World::kRows), expected)) << device.isa;
+    std::vector<float> alone;
+    for (std::uint32_t r = 0; r < World::kRows; ++r) {
+      const auto y = world.run(device, r, 1);
+      alone.insert(alone.end(), y.begin(), y.end());
+    }
+    ASSERT_TRUE(same_bits(alone, expected)) << device.isa;
+  }
+}
+
 // The scalar reference of a projection of rows.
 inline std::vector<float> matmul_rows(const HarnessWeight& w, const std::vector<float>& x) {
   std::vector<float> out;

@@ -16,7 +16,6 @@ using testing::HarnessOptions;
 using testing::HarnessWeight;
 using testing::matmul_rows;
 using testing::Random;
-using testing::same_bits;
 
 struct InputCase {
   DType type;
@@ -126,16 +125,7 @@ TEST(LayerInput, EqualsItsTwinRowByRow) {
   for (const InputCase& c : kInputCases) {
     SCOPED_TRACE(::testing::Message() << "width " << c.width << " " << random.note());
     InputWorld world(random, c);
-    const auto expected = world.expected();
-    for (const auto& device : testing::devices()) {
-      ASSERT_TRUE(same_bits(world.run(device, 0, InputWorld::kRows), expected)) << device.isa;
-      std::vector<float> alone;
-      for (std::uint32_t r = 0; r < InputWorld::kRows; ++r) {
-        const auto y = world.run(device, r, 1);
-        alone.insert(alone.end(), y.begin(), y.end());
-      }
-      ASSERT_TRUE(same_bits(alone, expected)) << device.isa;
-    }
+    ASSERT_NO_FATAL_FAILURE(testing::expect_same_row_by_row(world));
   }
 }
 

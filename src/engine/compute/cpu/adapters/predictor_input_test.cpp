@@ -16,7 +16,6 @@ using testing::HarnessOptions;
 using testing::HarnessWeight;
 using testing::matmul_rows;
 using testing::Random;
-using testing::same_bits;
 
 class PredictorWorld {
  public:
@@ -99,16 +98,7 @@ TEST(PredictorInput, EqualsItsTwinRowByRow) {
        {std::pair(DType::kF32, 20u), std::pair(DType::kQ8_0, 64u), std::pair(DType::kQ4_K, 256u)}) {
     SCOPED_TRACE(::testing::Message() << "width " << width << " " << random.note());
     PredictorWorld world(random, type, width);
-    const auto expected = world.expected();
-    for (const auto& device : testing::devices()) {
-      ASSERT_TRUE(same_bits(world.run(device, 0, PredictorWorld::kRows), expected)) << device.isa;
-      std::vector<float> alone;
-      for (std::uint32_t r = 0; r < PredictorWorld::kRows; ++r) {
-        const auto y = world.run(device, r, 1);
-        alone.insert(alone.end(), y.begin(), y.end());
-      }
-      ASSERT_TRUE(same_bits(alone, expected)) << device.isa;
-    }
+    ASSERT_NO_FATAL_FAILURE(testing::expect_same_row_by_row(world));
   }
 }
 
