@@ -85,8 +85,7 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   app.add_option("--speculation", o.speculation,
                  "Compute tokens ahead: ngram proposes what followed before in the same text, draft what --draft-model "
                  "writes, mtp what the model's own layer for further tokens says; where it does not pay it pauses. "
-                 "Never changes "
-                 "an answer")
+                 "Never changes an answer")
       ->check(CLI::IsMember({"off", "ngram", "draft", "mtp"}))
       ->capture_default_str();
   app.add_option("--speculation-tokens", o.speculation_tokens, "Most tokens proposed for a job in a step")

@@ -33,10 +33,7 @@ class Inputs {
  public:
   Inputs(inference::ModelInferRequest& request, const EngineFacts& facts) : request_(request), known_(facts.inputs) {}
 
-  // What reports a count is no input of every ensemble, and one that a model does not know fails the whole request.
-  bool takes(const std::string& name) const {
-    return known_.empty() ? !name.starts_with("return_") : known_.contains(name);
-  }
+  // False: the model does not take it.
   bool offer(const std::string& name, std::string_view datatype, std::string bytes, std::int64_t elements = 1) {
     if (!takes(name)) return false;
     auto& input = *request_.add_inputs();
@@ -56,6 +53,11 @@ class Inputs {
   const std::string& lacks() const { return lacks_; }
 
  private:
+  // What reports a count is no input of every ensemble, and one that a model does not know fails the whole request.
+  bool takes(const std::string& name) const {
+    return known_.empty() ? !name.starts_with("return_") : known_.contains(name);
+  }
+
   inference::ModelInferRequest& request_;
   const std::map<std::string, int>& known_;
   std::string lacks_;
@@ -75,23 +77,20 @@ void add_inputs(const wire::ExecuteRequest& request, Inputs& inputs) {
   // A top_k of 1 is greedy there, and a temperature of 0 none that it takes.
   if (request.temperature == 0) {
     inputs.need("temperature", "top_k", "INT32", raw(std::int32_t{1}));
+  } else if (request.temperature == 1) {
+    inputs.offer("temperature", "FP32", raw(1.0F));  // changes nothing
   } else {
-    if (request.temperature == 1) {
-      inputs.offer("temperature", "FP32", raw(1.0F));  // changes nothing
-    } else {
-      need_float("temperature", request.temperature);
-    }
-    if (s.top_k > 0) inputs.need("top_k", "top_k", "INT32", raw(static_cast<std::int32_t>(s.top_k)));
+    need_float("temperature", request.temperature);
   }
+  if (s.top_k > 0 && request.temperature != 0)
+    inputs.need("top_k", "top_k", "INT32", raw(static_cast<std::int32_t>(s.top_k)));
   if (s.top_p < 1) need_float("top_p", s.top_p);
   if (s.repetition_penalty != 1) need_float("repetition_penalty", s.repetition_penalty);
   if (s.frequency_penalty != 0) need_float("frequency_penalty", s.frequency_penalty);
   if (s.presence_penalty != 0) need_float("presence_penalty", s.presence_penalty);
   // Newer models name it `seed`.
-  if (request.seed && !inputs.offer("random_seed", "UINT64", raw(std::uint64_t{*request.seed})) &&
-      inputs.takes("seed")) {
+  if (request.seed && !inputs.offer("random_seed", "UINT64", raw(std::uint64_t{*request.seed})))
     inputs.offer("seed", "UINT64", raw(std::uint64_t{*request.seed}));
-  }
   if (request.stop.empty()) return;
   std::string words;
   for (const std::string& stop : request.stop) words += raw_text(stop);

@@ -93,10 +93,6 @@ int collect(const GlobalOptions& global, const ModelOptions& options) {
   return kOk;
 }
 
-}  // namespace
-
-namespace {
-
 base::Result<wire::CatalogModel> verified(Api& api, const std::string& name) {
   TRY(api.call("POST", path_of(name, "/verify"), ""));
   for (;;) {

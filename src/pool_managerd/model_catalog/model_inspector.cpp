@@ -97,9 +97,10 @@ class EngineInspector final : public ModelInspector {
           files, kv_dtype, {.image_rows_max = static_cast<std::uint32_t>(shape.image_tokens_max), .image_token = {}},
           {}, {.predicts = predicts});
     };
-    auto compiled = compile(options_.predicts && shape.devices == 1);
+    const bool predicts = options_.predicts && shape.devices == 1;
+    auto compiled = compile(predicts);
     // Proposals change no answer: a model that cannot make them runs without.
-    if (!compiled && compiled.error().code == ErrorCode::kModelIncompatible) compiled = compile(false);
+    if (predicts && !compiled && compiled.error().code == ErrorCode::kModelIncompatible) compiled = compile(false);
     const auto model = TRY(std::move(compiled));
     const engine::inference::EngineOptions options{
         .context_tokens =
