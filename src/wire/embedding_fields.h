@@ -9,13 +9,13 @@ namespace llorch::wire {
 // One text, one list of token ids, or a list of several of either.
 template <>
 struct Codec<EmbeddingInputs> {
-  static base::Result<EmbeddingInputs> read(const bj::value& v, const Path& path, const Bounds& b,
-                                            UnknownKeys unknown) {
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown,
+                             EmbeddingInputs& out) {
     const auto refused = [&](std::size_t count) {
       return field_error(path, "length",
                          fmt::format("{} has {} inputs; allowed are 1 to {}", path, count, kEmbeddingInputsMax));
     };
-    return EmbeddingInputs{TRY(read_one_or_several(v, path, b, unknown, kEmbeddingInputsMax, refused))};
+    return read_one_or_several(v, path, b, unknown, kEmbeddingInputsMax, refused, out.inputs);
   }
   static void write(std::string& out, const EmbeddingInputs& v) {
     Codec<std::vector<TextOrTokens>>::write(out, v.inputs);

@@ -20,7 +20,6 @@
 
 #include "base/assert.h"
 #include "base/json_text.h"
-#include "wire/duplicate_keys.h"
 #include "wire/json.h"
 
 namespace llorch::wire {
@@ -74,7 +73,7 @@ inline tl::unexpected<base::Error> field_error(const Path& path, std::string_vie
   return field_error(path.text(), reason, std::move(message));
 }
 
-// read() takes the value apart; write() appends its JSON; schema() describes it.
+// read() takes a JSON value apart into what may hold a default; write() appends its JSON; schema() describes it.
 template <class T>
 struct Codec;
 
@@ -116,12 +115,7 @@ struct ValueCodec {
 template <class M>
 inline constexpr ValueCodec kValueCodec{
     .read = [](const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown,
-               void* out) -> base::Result<> {
-      auto value = Codec<M>::read(v, path, b, unknown);
-      if (!value) return base::fail(std::move(value).error());
-      *static_cast<M*>(out) = std::move(*value);
-      return {};
-    },
+               void* out) { return Codec<M>::read(v, path, b, unknown, *static_cast<M*>(out)); },
     .write = [](std::string& out, const void* value) { Codec<M>::write(out, *static_cast<const M*>(value)); },
     .absent = [](const void* value) { return is_absent(*static_cast<const M*>(value)); },
     .schema = [](const Bounds& b) { return Codec<M>::schema(b); },
@@ -165,6 +159,25 @@ base::Result<> read_object(std::span<const Field> fields, const bj::value& v, co
                            void* out);
 void write_object(std::span<const Field> fields, std::string& out, const void* value);
 bj::object object_schema(std::span<const Field> fields, const void* defaults);
+
+// Elements of a vector, `size` bytes each, from `first` on.
+base::Result<> check_array(const bj::value& v, const Path& path, const Bounds& b);
+base::Result<> read_elements(const bj::array& array, const Path& path, UnknownKeys unknown, const ValueCodec& codec,
+                             void* first, std::size_t size);
+void write_elements(std::string& out, const ValueCodec& codec, const void* first, std::size_t count, std::size_t size);
+
+// The bits of an integer from `least` to `most`.
+base::Result<> read_integer(const bj::value& v, const Path& path, const Bounds& b, std::int64_t least,
+                            std::uint64_t most, std::uint64_t& out);
+bj::object integer_schema(const Bounds& b);
+
+// Which of the names the value is.
+base::Result<> read_enum(const bj::value& v, const Path& path, std::span<const std::string_view> names,
+                         std::size_t& out);
+bj::object enum_schema(std::span<const std::string_view> names);
+
+// The whole of a message.
+base::Result<> read_message(std::string_view json, UnknownKeys unknown, const ValueCodec& codec, void* out);
 
 // What Boost.JSON writes, straight into `out`.
 inline void append_json(std::string& out, const bj::value& value) {
@@ -210,120 +223,67 @@ class MembersWriter {
 
 template <>
 struct Codec<std::string> {
-  static base::Result<std::string> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown) {
-    if (!v.is_string()) return field_error(path, "type", fmt::format("{} must be a string", path));
-    const auto& s = v.get_string();
-    if (static_cast<double>(s.size()) < b.min || static_cast<double>(s.size()) > b.max) {
-      return field_error(path, "length",
-                         fmt::format("{} has {} bytes; allowed are {} to {}", path, s.size(),
-                                     static_cast<std::int64_t>(std::max(0.0, b.min)), b.max));
-    }
-    // A client's text may not hold NUL; what a model says may.
-    if (unknown == UnknownKeys::kRefuse && s.find('\0') != bj::string::npos) {
-      return field_error(path, "nul", fmt::format("{} holds a NUL byte", path));
-    }
-    return std::string(s.data(), s.size());
-  }
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown,
+                             std::string& out);
   static void write(std::string& out, const std::string& v) { append_json_string(out, v); }
-  static bj::object schema(const Bounds& b) {
-    bj::object o{{"type", "string"}};
-    if (b.min > 0) o["minLength"] = static_cast<std::int64_t>(b.min);
-    if (std::isfinite(b.max)) o["maxLength"] = static_cast<std::int64_t>(b.max);
-    return o;
-  }
+  static bj::object schema(const Bounds& b);
 };
 
 template <>
 struct Codec<bool> {
-  static base::Result<bool> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys) {
-    if (!v.is_bool()) return field_error(path, "type", fmt::format("{} must be true or false", path));
-    return v.get_bool();
-  }
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown, bool& out);
   static void write(std::string& out, bool v) { out += v ? "true" : "false"; }
   static bj::object schema(const Bounds&) { return {{"type", "boolean"}}; }
 };
 
 template <class T>
 requires(std::is_integral_v<T> && !std::is_same_v<T, bool>) struct Codec<T> {
-  static base::Result<T> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys) {
-    const bool is_int = v.is_int64(), is_uint = v.is_uint64();
-    if (!is_int && !is_uint) return field_error(path, "type", fmt::format("{} must be an integer", path));
-    const bool fits = is_int ? std::in_range<T>(v.get_int64()) : std::in_range<T>(v.get_uint64());
-    const double number = is_int ? static_cast<double>(v.get_int64()) : static_cast<double>(v.get_uint64());
-    if (!fits || number < b.min || number > b.max) {
-      return field_error(path, "range", fmt::format("{} must be between {} and {}", path, low(b), high(b)));
-    }
-    return static_cast<T>(is_int ? static_cast<T>(v.get_int64()) : static_cast<T>(v.get_uint64()));
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys, T& out) {
+    using Limits = std::numeric_limits<T>;
+    std::uint64_t bits = 0;
+    TRY(read_integer(v, path, b, static_cast<std::int64_t>(Limits::min()), static_cast<std::uint64_t>(Limits::max()),
+                     bits));
+    out = static_cast<T>(bits);
+    return {};
   }
   static void write(std::string& out, T v) { fmt::format_to(std::back_inserter(out), "{}", v); }
-  static bj::object schema(const Bounds& b) {
-    bj::object o{{"type", "integer"}};
-    if (std::isfinite(b.min)) o["minimum"] = static_cast<std::int64_t>(b.min);
-    if (std::isfinite(b.max)) o["maximum"] = static_cast<std::int64_t>(b.max);
-    return o;
-  }
-
- private:
-  static std::string low(const Bounds& b) {
-    return std::isfinite(b.min) ? fmt::format("{:.0f}", b.min) : fmt::format("{}", std::numeric_limits<T>::min());
-  }
-  static std::string high(const Bounds& b) {
-    return std::isfinite(b.max) ? fmt::format("{:.0f}", b.max) : fmt::format("{}", std::numeric_limits<T>::max());
-  }
+  static bj::object schema(const Bounds& b) { return integer_schema(b); }
 };
 
 template <>
 struct Codec<double> {
-  static base::Result<double> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys) {
-    if (!v.is_number()) return field_error(path, "type", fmt::format("{} must be a number", path));
-    const double d = v.to_number<double>();
-    if (!std::isfinite(d) || d < b.min || d > b.max) {
-      return field_error(path, "range", fmt::format("{} must be between {} and {}", path, b.min, b.max));
-    }
-    return d + 0.0;  // -0 and 0 are one number: what is hashed must not tell them apart
-  }
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown, double& out);
   static void write(std::string& out, double v) { append_json(out, bj::value(v)); }
-  static bj::object schema(const Bounds& b) {
-    bj::object o{{"type", "number"}};
-    if (std::isfinite(b.min)) o["minimum"] = b.min;
-    if (std::isfinite(b.max)) o["maximum"] = b.max;
-    return o;
-  }
+  static bj::object schema(const Bounds& b);
 };
 
 template <class E>
 requires std::is_enum_v<E>
 struct Codec<E> {
-  static std::string allowed() {
-    std::string out;
-    for (const auto& [value, name] : EnumNames<E>::names) {
-      if (!out.empty()) out += ", ";
-      out += name;
-    }
-    return out;
-  }
-  static base::Result<E> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys) {
-    if (v.is_string()) {
-      for (const auto& [value, name] : EnumNames<E>::names) {
-        if (std::string_view(v.get_string().data(), v.get_string().size()) == name) return value;
-      }
-    }
-    return field_error(path, "enum", fmt::format("{} must be one of: {}", path, allowed()));
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys, E& out) {
+    std::size_t index = 0;
+    TRY(read_enum(v, path, kNames, index));
+    out = EnumNames<E>::names[index].first;
+    return {};
   }
   static void write(std::string& out, E v) { append_json_string(out, enum_name(v)); }
-  static bj::object schema(const Bounds&) {
-    bj::array names;
-    for (const auto& [value, name] : EnumNames<E>::names) names.emplace_back(bj::string_view(name.data(), name.size()));
-    return {{"type", "string"}, {"enum", std::move(names)}};
-  }
+  static bj::object schema(const Bounds&) { return enum_schema(kNames); }
+
+ private:
+  static constexpr auto kNames = [] {
+    std::array<std::string_view, EnumNames<E>::names.size()> names;
+    for (std::size_t i = 0; i < names.size(); ++i) names[i] = EnumNames<E>::names[i].second;
+    return names;
+  }();
 };
 
 template <class T>
 struct Codec<std::optional<T>> {
-  static base::Result<std::optional<T>> read(const bj::value& v, const Path& path, const Bounds& b,
-                                             UnknownKeys unknown) {
-    if (v.is_null()) return std::optional<T>();
-    return std::optional<T>(TRY(Codec<T>::read(v, path, b, unknown)));
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown,
+                             std::optional<T>& out) {
+    out.reset();
+    if (v.is_null()) return {};
+    return Codec<T>::read(v, path, b, unknown, out.emplace());
   }
   static void write(std::string& out, const std::optional<T>& v) {
     if (v) {
@@ -338,27 +298,15 @@ struct Codec<std::optional<T>> {
 // Bounds of an array count its elements.
 template <class T>
 struct Codec<std::vector<T>> {
-  static base::Result<std::vector<T>> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown) {
-    if (!v.is_array()) return field_error(path, "type", fmt::format("{} must be an array", path));
-    const auto& array = v.get_array();
-    if (static_cast<double>(array.size()) < b.min || static_cast<double>(array.size()) > b.max) {
-      return field_error(path, "length",
-                         fmt::format("{} has {} elements; at most {} are allowed", path, array.size(), b.max));
-    }
-    std::vector<T> out;
-    out.reserve(array.size());
-    for (std::size_t i = 0; i < array.size(); ++i) {
-      out.push_back(TRY(Codec<T>::read(array[i], path.element(i), Bounds{}, unknown)));
-    }
-    return out;
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown,
+                             std::vector<T>& out) {
+    TRY(check_array(v, path, b));
+    out.clear();
+    out.resize(v.get_array().size());
+    return read_elements(v.get_array(), path, unknown, kValueCodec<T>, out.data(), sizeof(T));
   }
   static void write(std::string& out, const std::vector<T>& v) {
-    out += '[';
-    for (const T& item : v) {
-      if (out.back() != '[') out += ',';
-      Codec<T>::write(out, item);
-    }
-    out += ']';
+    write_elements(out, kValueCodec<T>, v.data(), v.size(), sizeof(T));
   }
   static bj::object schema(const Bounds& b) {
     bj::object o{{"type", "array"}, {"items", Codec<T>::schema({})}};
@@ -370,14 +318,14 @@ struct Codec<std::vector<T>> {
 template <class T>
 struct Codec<std::map<std::string, T>> {
   using Map = std::map<std::string, T>;
-  static base::Result<Map> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys unknown) {
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys unknown, Map& out) {
     if (!v.is_object()) return field_error(path, "type", fmt::format("{} must be an object", path));
-    Map out;
+    out.clear();
     for (const auto& [key, item] : v.get_object()) {
       const std::string name(key.data(), key.size());
-      out[name] = TRY(Codec<T>::read(item, path.member(name), Bounds{}, unknown));
+      TRY(Codec<T>::read(item, path.member(name), Bounds{}, unknown, out[name]));
     }
-    return out;
+    return {};
   }
   static void write(std::string& out, const Map& v) {
     MembersWriter members(out);
@@ -391,42 +339,17 @@ struct Codec<std::map<std::string, T>> {
 // Free-form error details.
 template <>
 struct Codec<Details> {
-  static base::Result<Details> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys) {
-    if (!v.is_object()) return field_error(path, "type", fmt::format("{} must be an object", path));
-    Details out;
-    for (const auto& [key, item] : v.get_object()) {
-      std::string name(key.data(), key.size());
-      if (item.is_int64()) {
-        out.emplace_back(std::move(name), item.get_int64());
-      } else if (item.is_string()) {
-        out.emplace_back(std::move(name), std::string(item.get_string().data(), item.get_string().size()));
-      } else {
-        out.emplace_back(std::move(name), bj::serialize(item));
-      }
-    }
-    return out;
-  }
-  static void write(std::string& out, const Details& v) {
-    bj::object object;  // a name that comes twice counts once
-    for (const auto& [key, item] : v) {
-      if (const auto* number = std::get_if<std::int64_t>(&item)) {
-        object[key] = *number;
-      } else {
-        object[key] = std::get<std::string>(item);
-      }
-    }
-    append_json(out, object);
-  }
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown, Details& out);
+  static void write(std::string& out, const Details& v);
   static bj::object schema(const Bounds&) { return {{"type", "object"}}; }
 };
 
 template <HasTable T>
 struct Codec<T> {
-  static base::Result<T> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys unknown) {
-    T out{};
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys unknown, T& out) {
     TRY(read_object(fields(), v, path, unknown, &out));
     if constexpr (HasValidate<T>) TRY(Table<T>::validate(out));
-    return out;
+    return {};
   }
   static void write(std::string& out, const T& v) { write_object(fields(), out, &v); }
   static bj::object schema(const Bounds&) {
@@ -443,13 +366,9 @@ struct Codec<T> {
 
 template <class T>
 base::Result<T> decode(std::string_view json, UnknownKeys unknown) {
-  bj::error_code ec;
-  unsigned char first[4096];  // most messages fit
-  bj::monotonic_resource memory(first, sizeof first);
-  const bj::value value = bj::parse(bj::string_view(json.data(), json.size()), ec, &memory);
-  if (ec) return field_error("", "json", fmt::format("the body is not valid JSON: {}", ec.message()));
-  TRY(refuse_duplicate_keys(json, value));
-  return Codec<T>::read(value, {}, {}, unknown);
+  base::Result<T> out;
+  if (auto read = read_message(json, unknown, kValueCodec<T>, &*out); !read) out = base::fail(std::move(read).error());
+  return out;
 }
 
 template <class T>

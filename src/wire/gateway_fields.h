@@ -8,7 +8,7 @@ namespace llorch::wire {
 
 template <>
 struct Codec<Ignored> {
-  static base::Result<Ignored> read(const bj::value&, const Path&, const Bounds&, UnknownKeys) { return Ignored{}; }
+  static base::Result<> read(const bj::value&, const Path&, const Bounds&, UnknownKeys, Ignored&) { return {}; }
   static void write(std::string& out, const Ignored&) { out += "null"; }
   static bj::object schema(const Bounds&) { return {}; }
 };
@@ -16,8 +16,8 @@ inline bool is_absent(const Ignored&) { return true; }
 
 template <>
 struct Codec<Unsupported> {
-  static base::Result<Unsupported> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys) {
-    if (v.is_null()) return Unsupported{};
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys, Unsupported&) {
+    if (v.is_null()) return {};
     return field_error(path, "unsupported", fmt::format("{} is not supported by this server; leave it out", path));
   }
   static void write(std::string& out, const Unsupported&) { out += "null"; }
@@ -27,11 +27,11 @@ inline bool is_absent(const Unsupported&) { return true; }
 
 template <>
 struct Codec<StopTexts> {
-  static base::Result<StopTexts> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown) {
-    if (!v.is_string()) return StopTexts{TRY(Codec<std::vector<std::string>>::read(v, path, b, unknown))};
-    StopTexts out;
-    out.texts.push_back(TRY(Codec<std::string>::read(v, path, {}, unknown)));
-    return out;
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown,
+                             StopTexts& out) {
+    if (!v.is_string()) return Codec<std::vector<std::string>>::read(v, path, b, unknown, out.texts);
+    out.texts.resize(1);
+    return Codec<std::string>::read(v, path, {}, unknown, out.texts.front());
   }
   static void write(std::string& out, const StopTexts& v) { Codec<std::vector<std::string>>::write(out, v.texts); }
   static bj::object schema(const Bounds& b) {
@@ -43,13 +43,13 @@ struct Codec<StopTexts> {
 // Bounds count the bytes of the JSON text.
 template <>
 struct Codec<TextOrList> {
-  static base::Result<TextOrList> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys) {
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys, TextOrList& out) {
     if (!v.is_string() && !v.is_array()) {
       return field_error(path, "type", fmt::format("{} must be a text or a list", path));
     }
     if (holds_nul(v)) return field_error(path, "nul", fmt::format("{} holds a NUL byte", path));
-    TextOrList out{bj::serialize(v)};
-    if (static_cast<double>(out.json.size()) <= b.max) return out;
+    out.json = bj::serialize(v);
+    if (static_cast<double>(out.json.size()) <= b.max) return {};
     return field_error(path, "length",
                        fmt::format("{} has {} bytes of JSON; allowed are {}", path, out.json.size(), b.max));
   }

@@ -19,16 +19,16 @@ template <class T>
 struct JsonTextCodec {
   static constexpr bool kArray = std::is_same_v<T, JsonArray>;
 
-  static base::Result<T> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown) {
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown, T& out) {
     if (kArray ? !v.is_array() : !v.is_object())
       return field_error(path, "type", fmt::format("{} must be {}", path, kArray ? "an array" : "an object"));
-    T out{bj::serialize(v)};
+    out.text = bj::serialize(v);
     if (static_cast<double>(out.text.size()) > b.max)
       return field_error(path, "length",
                          fmt::format("{} has {} bytes of JSON; allowed are {}", path, out.text.size(), b.max));
     if (unknown == UnknownKeys::kRefuse && holds_nul(v))
       return field_error(path, "nul", fmt::format("{} holds a NUL byte", path));
-    return out;
+    return {};
   }
   static void write(std::string& out, const T& v) { out += v.text; }
   static bj::object schema(const Bounds&) { return {{"type", kArray ? "array" : "object"}}; }

@@ -44,14 +44,15 @@ struct Table<ApplyTemplateRequest> {
 
 template <>
 struct Codec<RerankDocument> {
-  static base::Result<RerankDocument> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys unknown) {
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys unknown,
+                             RerankDocument& out) {
     constexpr Bounds kText{1, 4 << 20};
     if (const bj::object* object = v.if_object()) {
       const bj::value* text = object->if_contains("text");
       if (text == nullptr) return field_error(path, "missing", fmt::format("{} has no text", path));
-      return RerankDocument{TRY(Codec<std::string>::read(*text, path.member("text"), kText, unknown))};
+      return Codec<std::string>::read(*text, path.member("text"), kText, unknown, out.text);
     }
-    return RerankDocument{TRY(Codec<std::string>::read(v, path, kText, unknown))};
+    return Codec<std::string>::read(v, path, kText, unknown, out.text);
   }
   static void write(std::string& out, const RerankDocument& v) { append_json_string(out, v.text); }
   static bj::object schema(const Bounds&) {

@@ -11,11 +11,16 @@ namespace llorch::wire {
 // Bounds count the bytes of a schema.
 template <>
 struct Codec<OllamaFormat> {
-  static base::Result<OllamaFormat> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown) {
-    if (v.is_string() && v.get_string().empty()) return OllamaFormat{};
-    if (v.is_string() && v.get_string() == "json") return OllamaFormat{JsonSchema{R"({"type":"object"})"}};
-    if (v.is_object()) return OllamaFormat{TRY(Codec<JsonSchema>::read(v, path, b, unknown))};
-    return field_error(path, "enum", fmt::format("{} must be \"json\" or a JSON Schema, an object", path));
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown,
+                             OllamaFormat& out) {
+    out.schema.reset();
+    if (v.is_object()) return Codec<JsonSchema>::read(v, path, b, unknown, out.schema.emplace());
+    if (v.is_string() && v.get_string().empty()) return {};
+    if (!v.is_string() || v.get_string() != "json") {
+      return field_error(path, "enum", fmt::format("{} must be \"json\" or a JSON Schema, an object", path));
+    }
+    out.schema = JsonSchema{R"({"type":"object"})"};
+    return {};
   }
   static void write(std::string& out, const OllamaFormat& v) {
     if (v.schema) {
@@ -33,13 +38,14 @@ template <>
 struct Codec<OllamaThink> {
   static constexpr std::array<std::string_view, 3> kEfforts = {"low", "medium", "high"};
 
-  static base::Result<OllamaThink> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys) {
-    if (v.is_bool()) return OllamaThink{.enabled = v.get_bool(), .effort = {}};
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys, OllamaThink& out) {
     const std::string_view effort = v.is_string() ? std::string_view(v.get_string()) : std::string_view();
-    if (std::ranges::find(kEfforts, effort) != kEfforts.end()) {
-      return OllamaThink{.enabled = true, .effort = std::string(effort)};
+    const bool is_effort = std::ranges::find(kEfforts, effort) != kEfforts.end();
+    if (!v.is_bool() && !is_effort) {
+      return field_error(path, "enum", fmt::format("{} must be true, false, low, medium or high", path));
     }
-    return field_error(path, "enum", fmt::format("{} must be true, false, low, medium or high", path));
+    out = {.enabled = is_effort || v.get_bool(), .effort = std::string(effort)};
+    return {};
   }
   static void write(std::string& out, const OllamaThink& v) {
     if (v.effort.empty()) return Codec<bool>::write(out, v.enabled);
@@ -50,10 +56,12 @@ struct Codec<OllamaThink> {
 
 template <>
 struct Codec<OllamaInputs> {
-  static base::Result<OllamaInputs> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown) {
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown,
+                             OllamaInputs& out) {
+    out.inputs.reset();
     const bool is_none = (v.is_string() && v.get_string().empty()) || (v.is_array() && v.get_array().empty());
-    if (is_none) return OllamaInputs{};
-    return OllamaInputs{TRY(Codec<EmbeddingInputs>::read(v, path, b, unknown))};
+    if (is_none) return {};
+    return Codec<EmbeddingInputs>::read(v, path, b, unknown, out.inputs.emplace());
   }
   static void write(std::string& out, const OllamaInputs& v) {
     v.inputs ? Codec<EmbeddingInputs>::write(out, *v.inputs) : void(out += "[]");
@@ -94,15 +102,16 @@ struct Table<OllamaOptions> {
 // null is left out, as everywhere, also of the options that have a value of their own then.
 template <>
 struct Codec<std::optional<OllamaOptions>> {
-  static base::Result<std::optional<OllamaOptions>> read(const bj::value& v, const Path& path, const Bounds& b,
-                                                         UnknownKeys unknown) {
-    if (v.is_null()) return std::nullopt;
-    if (!v.is_object()) return std::optional(TRY(Codec<OllamaOptions>::read(v, path, b, unknown)));
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown,
+                             std::optional<OllamaOptions>& out) {
+    out.reset();
+    if (v.is_null()) return {};
+    if (!v.is_object()) return Codec<OllamaOptions>::read(v, path, b, unknown, out.emplace());
     bj::object given;
     for (const auto& [name, value] : v.get_object()) {
       if (!value.is_null()) given[name] = value;
     }
-    return std::optional(TRY(Codec<OllamaOptions>::read(given, path, b, unknown)));
+    return Codec<OllamaOptions>::read(given, path, b, unknown, out.emplace());
   }
   static void write(std::string& out, const std::optional<OllamaOptions>& v) {
     Codec<OllamaOptions>::write(out, v.value_or(OllamaOptions{}));

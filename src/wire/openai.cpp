@@ -50,13 +50,13 @@ struct EnumNames<ToolChoiceMode> {
 // Bounds count the bytes of each text.
 template <>
 struct Codec<Prompts> {
-  static base::Result<Prompts> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown) {
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown, Prompts& out) {
     const auto refused = [&](std::size_t) {
       return field_error(
           path, "range",
           fmt::format("{} must be one text or list of token ids, or a list of 1 to {} of them", path, kPromptsMax));
     };
-    return Prompts{TRY(read_one_or_several(v, path, b, unknown, kPromptsMax, refused))};
+    return read_one_or_several(v, path, b, unknown, kPromptsMax, refused, out.prompts);
   }
   static void write(std::string& out, const Prompts& v) {
     if (v.prompts.size() == 1) return Codec<TextOrTokens>::write(out, v.prompts.front());
@@ -121,15 +121,14 @@ struct Table<FunctionChoice> {
 };
 template <>
 struct Codec<ToolChoice> {
-  static base::Result<ToolChoice> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown) {
-    ToolChoice out;
-    if (v.is_object()) {
-      out.mode = ToolChoiceMode::kRequired;
-      out.function = TRY(Codec<FunctionChoice>::read(v, path, b, unknown)).function.name;
-    } else {
-      out.mode = TRY(Codec<ToolChoiceMode>::read(v, path, b, unknown));
-    }
-    return out;
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown,
+                             ToolChoice& out) {
+    out.function.reset();
+    if (!v.is_object()) return Codec<ToolChoiceMode>::read(v, path, b, unknown, out.mode);
+    FunctionChoice choice;
+    TRY(Codec<FunctionChoice>::read(v, path, b, unknown, choice));
+    out = {ToolChoiceMode::kRequired, std::move(choice.function.name)};
+    return {};
   }
   static void write(std::string& out, const ToolChoice& v) {
     if (!v.function) return Codec<ToolChoiceMode>::write(out, v.mode);
@@ -157,11 +156,13 @@ struct Table<FlatFunctionChoice> {
 };
 template <>
 struct Codec<ResponseToolChoice> {
-  static base::Result<ResponseToolChoice> read(const bj::value& v, const Path& path, const Bounds& b,
-                                               UnknownKeys unknown) {
-    if (!v.is_object()) return ResponseToolChoice{TRY(Codec<ToolChoice>::read(v, path, b, unknown))};
-    return ResponseToolChoice{
-        {ToolChoiceMode::kRequired, TRY(Codec<FlatFunctionChoice>::read(v, path, b, unknown)).name}};
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown,
+                             ResponseToolChoice& out) {
+    if (!v.is_object()) return Codec<ToolChoice>::read(v, path, b, unknown, out.choice);
+    FlatFunctionChoice choice;
+    TRY(Codec<FlatFunctionChoice>::read(v, path, b, unknown, choice));
+    out.choice = {ToolChoiceMode::kRequired, std::move(choice.name)};
+    return {};
   }
   static void write(std::string& out, const ResponseToolChoice& v) {
     if (!v.choice.function) return Codec<ToolChoiceMode>::write(out, v.choice.mode);

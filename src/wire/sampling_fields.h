@@ -26,24 +26,26 @@ template <>
 struct Codec<std::vector<LogitBias>> {
   static constexpr double kBiasMax = 100;
 
-  static base::Result<std::vector<LogitBias>> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys) {
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys,
+                             std::vector<LogitBias>& out) {
     if (!v.is_object()) return field_error(path, "type", fmt::format("{} must be an object of token ids", path));
     const bj::object& object = v.get_object();
     if (static_cast<double>(object.size()) > b.max) {
       return field_error(path, "length",
                          fmt::format("{} has {} members; at most {} are allowed", path, object.size(), b.max));
     }
-    std::vector<LogitBias> out;
+    out.clear();
     out.reserve(object.size());
     for (const auto& [key, item] : object) {
       const auto token = token_id(std::string_view(key.data(), key.size()));
       if (!token) return field_error(path, "key", fmt::format("{} has a key that is no token id", path));
       // The path ends here: which tokens a client names is its own affair.
-      const auto bias = TRY(Codec<double>::read(item, path, {-kBiasMax, kBiasMax}, UnknownKeys::kRefuse));
+      double bias = 0;
+      TRY(Codec<double>::read(item, path, {-kBiasMax, kBiasMax}, UnknownKeys::kRefuse, bias));
       out.push_back({.token = *token, .bias = bias});
     }
     std::sort(out.begin(), out.end(), [](const LogitBias& x, const LogitBias& y) { return x.token < y.token; });
-    return out;
+    return {};
   }
   static void write(std::string& out, const std::vector<LogitBias>& v) {
     MembersWriter members(out);
@@ -70,16 +72,16 @@ struct Codec<std::vector<LogitBias>> {
 // Bounds count the bytes of the text.
 template <>
 struct Codec<JsonSchema> {
-  static base::Result<JsonSchema> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys) {
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys, JsonSchema& out) {
     if (!v.is_object() && !v.is_bool()) {
       return field_error(path, "type", fmt::format("{} must be a JSON Schema: an object, true or false", path));
     }
-    JsonSchema out{bj::serialize(v)};
+    out.text = bj::serialize(v);
     if (static_cast<double>(out.text.size()) > b.max) {
       return field_error(path, "length",
                          fmt::format("{} has {} bytes; at most {} are allowed", path, out.text.size(), b.max));
     }
-    return out;
+    return {};
   }
   static void write(std::string& out, const JsonSchema& v) { out += v.text; }
   static bj::object schema(const Bounds&) { return {{"type", bj::array{"object", "boolean"}}}; }

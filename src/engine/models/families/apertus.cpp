@@ -8,7 +8,7 @@
 #include "engine/models/portable_math.h"
 #include "engine/models/weights/names.h"
 
-namespace llorch::engine::models::families {
+namespace llorch::engine::models::families::apertus {
 namespace {
 
 constexpr std::array<LayerTemplate, 1> kLayerTemplates{kDenseBlock};
@@ -93,4 +93,4 @@ const Family kApertus{
     .read_hf = read_hf,
 };
 
-}  // namespace llorch::engine::models::families
+}  // namespace llorch::engine::models::families::apertus

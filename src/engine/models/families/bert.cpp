@@ -4,7 +4,7 @@
 #include "engine/models/families/encoder.h"
 #include "engine/models/families/families.h"
 
-namespace llorch::engine::models::families {
+namespace llorch::engine::models::families::bert {
 namespace {
 
 constexpr std::array kEmbeddings{
@@ -99,4 +99,4 @@ const Family kBert{
     .read_hf = read_hf,
 };
 
-}  // namespace llorch::engine::models::families
+}  // namespace llorch::engine::models::families::bert

@@ -4,7 +4,7 @@
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
-namespace llorch::engine::models::families {
+namespace llorch::engine::models::families::cohere {
 namespace {
 
 constexpr std::array kBlock{side_norm(NormVariant::kAttention), of_side(attention()), add(), of_side(ffn()), add()};
@@ -80,4 +80,4 @@ const Family kCohere{
     .read_hf = read_hf,
 };
 
-}  // namespace llorch::engine::models::families
+}  // namespace llorch::engine::models::families::cohere

@@ -7,7 +7,7 @@
 #include "engine/models/families/latent.h"
 #include "engine/models/families/standard.h"
 
-namespace llorch::engine::models::families {
+namespace llorch::engine::models::families::deepseek {
 namespace {
 
 constexpr std::array kDense{norm(NormVariant::kAttention), mla_attention(), add(),
@@ -96,4 +96,4 @@ const Family kDeepseek{
     .read_hf = read_hf,
 };
 
-}  // namespace llorch::engine::models::families
+}  // namespace llorch::engine::models::families::deepseek

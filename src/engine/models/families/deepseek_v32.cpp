@@ -5,7 +5,7 @@
 #include "engine/models/families/latent.h"
 #include "engine/models/families/standard.h"
 
-namespace llorch::engine::models::families {
+namespace llorch::engine::models::families::deepseek_v32 {
 namespace {
 
 // A layer without an index takes the choice of the last one that has.
@@ -146,4 +146,4 @@ const Family kDeepseekV32{
     .read_hf = read_hf,
 };
 
-}  // namespace llorch::engine::models::families
+}  // namespace llorch::engine::models::families::deepseek_v32

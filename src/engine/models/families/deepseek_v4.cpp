@@ -6,7 +6,7 @@
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
-namespace llorch::engine::models::families {
+namespace llorch::engine::models::families::deepseek_v4 {
 namespace {
 
 using plan::CompressedAttentionSlot;
@@ -154,4 +154,4 @@ const Family kDeepseekV4{
     .read_hf = read_hf,
 };
 
-}  // namespace llorch::engine::models::families
+}  // namespace llorch::engine::models::families::deepseek_v4

@@ -4,7 +4,7 @@
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
-namespace llorch::engine::models::families {
+namespace llorch::engine::models::families::ernie4_5 {
 namespace {
 
 enum : std::uint8_t { kDense, kSparse };
@@ -77,4 +77,4 @@ const Family kErnie45{
     .read_hf = read_hf,
 };
 
-}  // namespace llorch::engine::models::families
+}  // namespace llorch::engine::models::families::ernie4_5

@@ -4,7 +4,7 @@
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
-namespace llorch::engine::models::families {
+namespace llorch::engine::models::families::exaone4 {
 namespace {
 
 constexpr std::array kBlock{of_residual(attention()), post_norm(NormVariant::kPostAttention), add(),
@@ -63,4 +63,4 @@ const Family kExaone4{
     .read_hf = read_hf,
 };
 
-}  // namespace llorch::engine::models::families
+}  // namespace llorch::engine::models::families::exaone4

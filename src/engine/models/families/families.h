@@ -1,46 +1,121 @@
 #pragma once
+// Every family, in the namespace of its file: alike as they name their parts, they compile together.
 #include "engine/models/family.h"
 
 namespace llorch::engine::models::families {
 
-extern const Family kLlama;
-extern const Family kQwen2;
-extern const Family kQwen3;
-extern const Family kPhi3;
+namespace apertus {
+extern const Family kApertus;
+}
+namespace bert {
+extern const Family kBert;
+}
+namespace cohere {
+extern const Family kCohere;
+}
+namespace deepseek {
+extern const Family kDeepseek;
+}
+namespace deepseek_v32 {
+extern const Family kDeepseekV32;
+}
+namespace deepseek_v4 {
+extern const Family kDeepseekV4;
+}
+namespace ernie4_5 {
+extern const Family kErnie45;
+}
+namespace exaone4 {
+extern const Family kExaone4;
+}
+namespace gemma {
 extern const Family kGemma2;
 extern const Family kGemma3;
-extern const Family kQwen3Moe;
-extern const Family kGptOss;
-extern const Family kGraniteHybrid;
-extern const Family kMamba2;
-extern const Family kLfm2;
-extern const Family kDeepseek;
-extern const Family kQwen3Vl;
-extern const Family kSmolLm3;
-extern const Family kSeedOss;
-extern const Family kGlm4Moe;
-extern const Family kGranite;
-extern const Family kOlmo;
-extern const Family kMiniMaxM2;
-extern const Family kMinistral3;
-extern const Family kMimoV2;
-extern const Family kLlama4;
-extern const Family kNemotronH;
-extern const Family kLfm3;
-extern const Family kQwen2Moe;
-extern const Family kQwen3Next;
-extern const Family kStarCoder2;
-extern const Family kCohere;
-extern const Family kStableLm;
-extern const Family kExaone4;
-extern const Family kErnie45;
-extern const Family kHunyuan;
-extern const Family kApertus;
-extern const Family kBert;
-extern const Family kNomicBert;
+}  // namespace gemma
+namespace gemma4 {
 extern const Family kGemma4;
+}
+namespace glm4_moe {
+extern const Family kGlm4Moe;
+}
+namespace gpt_oss {
+extern const Family kGptOss;
+}
+namespace granite {
+extern const Family kGranite;
+}
+namespace granite_hybrid {
+extern const Family kGraniteHybrid;
+}
+namespace hunyuan {
+extern const Family kHunyuan;
+}
+namespace kimi_linear {
 extern const Family kKimiLinear;
-extern const Family kDeepseekV32;
-extern const Family kDeepseekV4;
+}
+namespace lfm2 {
+extern const Family kLfm2;
+}
+namespace lfm3 {
+extern const Family kLfm3;
+}
+namespace llama {
+extern const Family kLlama;
+}
+namespace llama4 {
+extern const Family kLlama4;
+}
+namespace mamba2 {
+extern const Family kMamba2;
+}
+namespace mimo_v2 {
+extern const Family kMimoV2;
+}
+namespace minimax_m2 {
+extern const Family kMiniMaxM2;
+}
+namespace ministral3 {
+extern const Family kMinistral3;
+}
+namespace nemotron_h {
+extern const Family kNemotronH;
+}
+namespace nomic_bert {
+extern const Family kNomicBert;
+}
+namespace olmo {
+extern const Family kOlmo;
+}
+namespace phi3 {
+extern const Family kPhi3;
+}
+namespace qwen {
+extern const Family kQwen2;
+extern const Family kQwen3;
+}  // namespace qwen
+namespace qwen2_moe {
+extern const Family kQwen2Moe;
+}
+namespace qwen3_moe {
+extern const Family kQwen3Moe;
+}
+namespace qwen3_next {
+extern const Family kQwen3Next;
+}
+namespace qwen3_vl {
+extern const Family kQwen3Vl;
+}
+namespace seed_oss {
+extern const Family kSeedOss;
+}
+namespace smollm3 {
+extern const Family kSmolLm3;
+}
+namespace stablelm {
+extern const Family kStableLm;
+}
+namespace starcoder2 {
+extern const Family kStarCoder2;
+}
 
 }  // namespace llorch::engine::models::families

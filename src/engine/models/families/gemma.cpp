@@ -6,7 +6,7 @@
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
-namespace llorch::engine::models::families {
+namespace llorch::engine::models::families::gemma {
 namespace {
 
 constexpr std::array kBlock{norm(NormVariant::kAttention), attention(), post_norm(NormVariant::kPostAttention), add(),
@@ -173,4 +173,4 @@ const Family kGemma3{
     .read_hf = read_hf_gemma3,
 };
 
-}  // namespace llorch::engine::models::families
+}  // namespace llorch::engine::models::families::gemma

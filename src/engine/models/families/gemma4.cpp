@@ -7,7 +7,7 @@
 #include "engine/models/families/layers.h"
 #include "engine/models/families/standard.h"
 
-namespace llorch::engine::models::families {
+namespace llorch::engine::models::families::gemma4 {
 namespace {
 
 enum : std::uint8_t { kPlain, kWithInput, kWithExperts };  // the sum of both: with both
@@ -144,4 +144,4 @@ const Family kGemma4{
     .read_hf = read_hf,
 };
 
-}  // namespace llorch::engine::models::families
+}  // namespace llorch::engine::models::families::gemma4

@@ -4,7 +4,7 @@
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
-namespace llorch::engine::models::families {
+namespace llorch::engine::models::families::glm4_moe {
 namespace {
 
 enum : std::uint8_t { kDense, kSparse };
@@ -70,4 +70,4 @@ const Family kGlm4Moe{
     .read_hf = read_hf,
 };
 
-}  // namespace llorch::engine::models::families
+}  // namespace llorch::engine::models::families::glm4_moe

@@ -4,7 +4,7 @@
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
-namespace llorch::engine::models::families {
+namespace llorch::engine::models::families::gpt_oss {
 namespace {
 
 constexpr std::array<LayerTemplate, 1> kLayerTemplates{kMoeBlock};
@@ -118,4 +118,4 @@ const Family kGptOss{
     .read_hf = read_hf,
 };
 
-}  // namespace llorch::engine::models::families
+}  // namespace llorch::engine::models::families::gpt_oss

@@ -6,7 +6,7 @@
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
-namespace llorch::engine::models::families {
+namespace llorch::engine::models::families::granite {
 namespace {
 
 constexpr std::array<LayerTemplate, 1> kLayerTemplates{kDenseBlock};
@@ -97,4 +97,4 @@ const Family kGranite{
     .read_hf = read_hf,
 };
 
-}  // namespace llorch::engine::models::families
+}  // namespace llorch::engine::models::families::granite

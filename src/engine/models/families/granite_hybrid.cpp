@@ -5,7 +5,7 @@
 #include "engine/models/families/families.h"
 #include "engine/models/families/mamba.h"
 
-namespace llorch::engine::models::families {
+namespace llorch::engine::models::families::granite_hybrid {
 namespace {
 
 constexpr std::array kMambaMoe{norm(NormVariant::kAttention), mamba_mixer(), add(),
@@ -146,4 +146,4 @@ const Family kGraniteHybrid{
     .read_hf = read_hf,
 };
 
-}  // namespace llorch::engine::models::families
+}  // namespace llorch::engine::models::families::granite_hybrid

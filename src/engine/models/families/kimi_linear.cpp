@@ -7,7 +7,7 @@
 #include "engine/models/families/latent.h"
 #include "engine/models/families/standard.h"
 
-namespace llorch::engine::models::families {
+namespace llorch::engine::models::families::kimi_linear {
 namespace {
 
 enum : std::uint8_t { kDeltaDense, kDeltaSparse, kAttendDense, kAttendSparse };
@@ -182,4 +182,4 @@ const Family kKimiLinear{
     .read_hf = read_hf,
 };
 
-}  // namespace llorch::engine::models::families
+}  // namespace llorch::engine::models::families::kimi_linear

@@ -6,7 +6,7 @@
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
-namespace llorch::engine::models::families {
+namespace llorch::engine::models::families::lfm2 {
 namespace {
 
 constexpr std::array kConvDense{norm(NormVariant::kAttention), shortconv(), add(),
@@ -165,4 +165,4 @@ const Family kLfm2{
     .read_hf = read_hf,
 };
 
-}  // namespace llorch::engine::models::families
+}  // namespace llorch::engine::models::families::lfm2

@@ -4,7 +4,7 @@
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
-namespace llorch::engine::models::families {
+namespace llorch::engine::models::families::lfm3 {
 namespace {
 
 enum : std::uint8_t { kConvolves = 0, kAttends = 1, kSandwiched = 2 };
@@ -89,4 +89,4 @@ const Family kLfm3{
     .read_hf = read_hf,
 };
 
-}  // namespace llorch::engine::models::families
+}  // namespace llorch::engine::models::families::lfm3

@@ -4,7 +4,7 @@
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
-namespace llorch::engine::models::families {
+namespace llorch::engine::models::families::llama {
 namespace {
 
 enum : std::uint8_t { kDense, kSparse };
@@ -93,4 +93,4 @@ const Family kLlama{
     .read_hf = read_hf,
 };
 
-}  // namespace llorch::engine::models::families
+}  // namespace llorch::engine::models::families::llama

@@ -4,7 +4,7 @@
 #include "engine/models/families/families.h"
 #include "engine/models/families/mamba.h"
 
-namespace llorch::engine::models::families {
+namespace llorch::engine::models::families::mamba2 {
 namespace {
 
 constexpr std::array kBlock{norm(NormVariant::kAttention), mamba_mixer(), add()};
@@ -68,4 +68,4 @@ const Family kMamba2{
     .read_hf = read_hf,
 };
 
-}  // namespace llorch::engine::models::families
+}  // namespace llorch::engine::models::families::mamba2

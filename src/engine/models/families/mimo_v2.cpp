@@ -4,7 +4,7 @@
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
-namespace llorch::engine::models::families {
+namespace llorch::engine::models::families::mimo_v2 {
 namespace {
 
 enum : std::uint8_t { kDense, kSparse };
@@ -69,4 +69,4 @@ const Family kMimoV2{
     .read_hf = read_hf,
 };
 
-}  // namespace llorch::engine::models::families
+}  // namespace llorch::engine::models::families::mimo_v2

@@ -4,7 +4,7 @@
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
-namespace llorch::engine::models::families {
+namespace llorch::engine::models::families::minimax_m2 {
 namespace {
 
 constexpr std::array<LayerTemplate, 1> kLayerTemplates{kMoeBlock};
@@ -78,4 +78,4 @@ const Family kMiniMaxM2{
     .read_hf = read_hf,
 };
 
-}  // namespace llorch::engine::models::families
+}  // namespace llorch::engine::models::families::minimax_m2

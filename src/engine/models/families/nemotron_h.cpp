@@ -7,7 +7,7 @@
 #include "engine/models/families/families.h"
 #include "engine/models/families/mamba.h"
 
-namespace llorch::engine::models::families {
+namespace llorch::engine::models::families::nemotron_h {
 namespace {
 
 enum : std::uint8_t { kMamba, kAttention, kFfn, kMoe };
@@ -148,4 +148,4 @@ const Family kNemotronH{
     .read_hf = read_hf,
 };
 
-}  // namespace llorch::engine::models::families
+}  // namespace llorch::engine::models::families::nemotron_h

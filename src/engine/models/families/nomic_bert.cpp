@@ -8,7 +8,7 @@
 #include "engine/models/families/encoder.h"
 #include "engine/models/families/families.h"
 
-namespace llorch::engine::models::families {
+namespace llorch::engine::models::families::nomic_bert {
 namespace {
 
 constexpr Source together(const char* name) { return {name, Load::kRows, AttentionSlot::kQ, AttentionSlot::kV}; }
@@ -106,4 +106,4 @@ const Family kNomicBert{
     .read_hf = read_hf,
 };
 
-}  // namespace llorch::engine::models::families
+}  // namespace llorch::engine::models::families::nomic_bert

@@ -4,7 +4,7 @@
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
-namespace llorch::engine::models::families {
+namespace llorch::engine::models::families::phi3 {
 namespace {
 
 constexpr std::array<LayerTemplate, 1> kLayerTemplates{kDenseBlock};
@@ -66,4 +66,4 @@ const Family kPhi3{
     .read_hf = read_hf,
 };
 
-}  // namespace llorch::engine::models::families
+}  // namespace llorch::engine::models::families::phi3

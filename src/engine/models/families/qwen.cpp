@@ -4,7 +4,7 @@
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
-namespace llorch::engine::models::families {
+namespace llorch::engine::models::families::qwen {
 namespace {
 
 constexpr std::array<LayerTemplate, 1> kLayerTemplates{kDenseBlock};
@@ -77,4 +77,4 @@ const Family kQwen3{
     .read_hf = read_hf_qwen3,
 };
 
-}  // namespace llorch::engine::models::families
+}  // namespace llorch::engine::models::families::qwen

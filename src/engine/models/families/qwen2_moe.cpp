@@ -4,7 +4,7 @@
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
-namespace llorch::engine::models::families {
+namespace llorch::engine::models::families::qwen2_moe {
 namespace {
 
 enum : std::uint8_t { kDense, kSparse };
@@ -61,4 +61,4 @@ const Family kQwen2Moe{
     .read_hf = read_hf,
 };
 
-}  // namespace llorch::engine::models::families
+}  // namespace llorch::engine::models::families::qwen2_moe

@@ -4,7 +4,7 @@
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
-namespace llorch::engine::models::families {
+namespace llorch::engine::models::families::qwen3_moe {
 namespace {
 
 enum : std::uint8_t { kDense, kSparse };
@@ -62,4 +62,4 @@ const Family kQwen3Moe{
     .read_hf = read_hf,
 };
 
-}  // namespace llorch::engine::models::families
+}  // namespace llorch::engine::models::families::qwen3_moe

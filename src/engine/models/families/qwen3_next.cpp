@@ -4,7 +4,7 @@
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
-namespace llorch::engine::models::families {
+namespace llorch::engine::models::families::qwen3_next {
 namespace {
 
 enum : std::uint8_t { kDeltaDense, kDeltaSparse, kAttendDense, kAttendSparse };
@@ -158,4 +158,4 @@ const Family kQwen3Next{
     .read_hf = read_hf,
 };
 
-}  // namespace llorch::engine::models::families
+}  // namespace llorch::engine::models::families::qwen3_next

@@ -11,7 +11,7 @@
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
-namespace llorch::engine::models::families {
+namespace llorch::engine::models::families::qwen3_vl {
 namespace {
 
 using plan::PatchEmbedSlot;
@@ -388,4 +388,4 @@ const Family kQwen3Vl{
     .read_hf = read_hf,
 };
 
-}  // namespace llorch::engine::models::families
+}  // namespace llorch::engine::models::families::qwen3_vl

@@ -4,7 +4,7 @@
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
-namespace llorch::engine::models::families {
+namespace llorch::engine::models::families::starcoder2 {
 namespace {
 
 constexpr std::array<LayerTemplate, 1> kLayerTemplates{kDenseBlock};
@@ -64,4 +64,4 @@ const Family kStarCoder2{
     .read_hf = read_hf,
 };
 
-}  // namespace llorch::engine::models::families
+}  // namespace llorch::engine::models::families::starcoder2
