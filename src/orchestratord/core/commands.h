@@ -1,24 +1,21 @@
 #pragma once
 // Everything the core asks for. The shell carries commands out in the order given; commands of one step that go to the
 // same place (store, one stream, one pool) must keep that order.
-#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
+#include "base/error.h"
 #include "base/log.h"
-#include "base/result.h"
+#include "orchestratord/core/answers.h"
+#include "orchestratord/core/counts.h"
 #include "orchestratord/core/jobs/ids.h"
 #include "orchestratord/core/jobs/job.h"
 #include "orchestratord/core/queue/optimizer.h"
 #include "orchestratord/core/sessions/session_table.h"
-#include "orchestratord/core/sessions/standing.h"
-#include "orchestratord/core/view.h"
-#include "wire/placement_snapshot.h"
 #include "wire/pool.h"
-#include "wire/pool_control.h"
 #include "wire/task.h"
 
 namespace llorch::orchestratord::core {
@@ -64,92 +61,6 @@ struct CommitDesiredState {
   base::PoolId pool_id;
   std::string endpoint;  // "" if it is not known
   wire::PoolDesiredState desired;
-};
-
-// ---- clients ------------------------------------------------------------------------------------------------------
-struct Admission {
-  std::int64_t queue_position = 0;
-  std::int64_t predicted_start_ms = 0;
-  std::int64_t backoff_ms = 0;
-  wire::BudgetRemaining budget;  // of its session
-};
-// 202, or the refusal. QUEUE_FULL carries policy_label and retry_after_ms in its details. After a refusal the shell
-// forgets the job: no row exists.
-struct AnswerSubmit {
-  RequestId request;
-  base::JobId job_id;
-  base::Result<Admission> result;
-};
-// `status` absent: no such live job, look in the store. kCancelled: done and durable (200/202 "cancelled").
-// Another terminal status: the job had ended so before. kRunning: "cancelling" — the stream is sealed, but the store has
-// not confirmed within the cancellation deadline.
-struct AnswerCancel {
-  RequestId request;
-  base::JobId job_id;
-  std::optional<wire::JobStatus> status;
-};
-struct AnswerQueryJob {
-  RequestId request;
-  std::optional<LiveJob> job;
-};
-struct AnswerQueryJobs {
-  RequestId request;
-  std::vector<LiveJob> jobs;  // oldest admission first
-};
-struct AnswerQueryPools {
-  RequestId request;
-  std::vector<PoolView> pools;  // by pool_id
-  bool store_failing = false;
-};
-struct AnswerQueryGauges {
-  RequestId request;
-  Gauges gauges;
-};
-struct AnswerQueryPlacement {
-  RequestId request;
-  wire::PlacementSnapshot snapshot;
-};
-struct AnswerQueryPreview {
-  RequestId request;
-  wire::JobPreview preview;
-};
-struct AnswerArrival {
-  RequestId request;
-  std::optional<base::Error> refusal;
-};
-struct AnswerSession {
-  RequestId request;
-  base::Result<wire::SessionView> result;
-  bool created = false;  // by this OpenSession
-};
-struct AnswerQuerySessions {
-  RequestId request;
-  std::vector<wire::SessionView> sessions;  // by session_id
-};
-struct AnswerPool {
-  RequestId request;
-  base::Result<std::int64_t> heartbeat_interval_ms;
-};
-
-struct AnswerPoolControl {
-  RequestId request;
-  base::Result<wire::PoolControlReply> result;
-};
-struct AnswerPoolHealth {
-  RequestId request;
-  std::optional<wire::PoolHealthReport> health;  // absent: no such pool
-};
-
-// ---- limits ------------------------------------------------------------------------------------------------------
-// The limits that would refuse a submission now, published at every change, so that the API refuses before anybody
-// works on the submission. The core still decides, when it gets Submit.
-struct PublishStanding {
-  std::string tenant_id;  // one that has limits
-  sessions::Standing standing;
-};
-struct PublishQueueRoom {
-  std::array<bool, 2> refuses{};     // by priority
-  std::optional<base::Error> error;  // with which; set if one of them is
 };
 
 // ---- streams ------------------------------------------------------------------------------------------------------
@@ -236,43 +147,6 @@ struct Log {
   base::CorrelationId correlation_id;
   std::string human;
   std::vector<base::LogField> fields;
-};
-
-enum class Metric : std::uint8_t {
-  kEnqueued,               // label accepted | rejected; priority
-  kRejected,               // label: error code
-  kQueueDropped,           // label: policy
-  kDispatched,             // label: worker_id; priority
-  kDispatchEnded,          // label success | failure
-  kFinished,               // label completed | failed | cancelled
-  kCancelled,              // label: reason
-  kTimeouts,               // label: stage
-  kRetries,                // label: error code
-  kWorkerStarts,           // label success | failure
-  kWorkerStops,            // label: evict | idle | threshold | drain | reload | purge | start_timeout
-  kDrains,                 // label: drain | reload | purge; pool_id
-  kHeartbeatsReceived,     // label: pool_id
-  kOptimizerRuns,          // label completed | aborted
-  kOptimizerSuggestions,   // label: kind
-  kOptimizerImprovements,  // label: kind; the scheduling pass did it
-  kTokensIn,               // value
-  kTokensOut,              // value
-  kQueueWaitMs,            // value, histogram; priority
-  kFirstTokenMs,           // value, histogram: from admission; priority
-  kDecodeMs,               // value, histogram; priority
-};
-struct Count {
-  Metric metric = Metric::kEnqueued;
-  std::string label;
-  wire::Priority priority = wire::Priority::kInteractive;
-  std::int64_t value = 1;
-  std::string pool_id;
-};
-
-// To telemetry: one placement decision. That a job waits on for the same reason is not told again.
-struct CountPlacement {
-  bool assigned = false, pinned = false, fallback = false;
-  std::int64_t candidates_considered = 0;
 };
 
 // Shutdown is complete: nothing runs and every commit was answered.

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "orchestratord/core/commands.h"
+#include "orchestratord/core/answers.h"
 #include "wire/task.h"
 
 namespace llorch::orchestratord::http {

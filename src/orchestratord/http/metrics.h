@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "orchestratord/core/commands.h"
+#include "orchestratord/core/counts.h"
 #include "orchestratord/core/view.h"
 #include "wire/catalog.h"
 
