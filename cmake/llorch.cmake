@@ -55,7 +55,7 @@ if(LLORCH_FUZZERS)
   target_link_options(llorch_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# Eight sources of a target are one translation unit: most of a unit's time goes into headers and templates that the next one
+# Eight sources of a target (16 of a cold one) are one translation unit: most of a unit's time goes into headers and templates that the next one
 # needs as well, so the whole takes a third of the time. What it asks of a source: names without linkage are its target's own.
 # OFF shows a missing #include.
 option(CMAKE_UNITY_BUILD "Compile sources of a target together" ON)
@@ -85,6 +85,7 @@ function(llorch_library name)
   target_link_libraries(${name} PUBLIC llorch_options ${ARG_DEPS})
   if(ARG_COLD)
     target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-Og>)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 16)
     target_precompile_headers(${name} REUSE_FROM llorch_cold_header)
   else()
     target_precompile_headers(${name} REUSE_FROM llorch_common_header)
