@@ -22,7 +22,8 @@ def test_links_between_pages_lead_somewhere(repository):
 def test_pages_keep_their_length(repository):
     assert (repository / "ARCHITECTURE.md").read_text(encoding="utf-8").count("\n") <= 400
     for directory, lines_max in (("docs/adr", 80), ("docs/internals", 120)):
-        long = {page.name for page in (repository / directory).glob("*.md") if page.read_text(encoding="utf-8").count("\n") > lines_max}
+        pages = [page for page in (repository / directory).glob("*.md") if page.name != "README.md"]  # it has a line for each page
+        long = {page.name for page in pages if page.read_text(encoding="utf-8").count("\n") > lines_max}
         assert long == set()
 
 
