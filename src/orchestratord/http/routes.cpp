@@ -22,12 +22,12 @@ net::Handler handler(Part& part, void (Part::*method)(const net::Request&, const
   };
 }
 
-// `method` on the thread of `executor`.
+// `method` on the thread of `executor`, which may be null while nobody calls.
 template <class Part>
-net::Handler on(net::Executor& executor, Part& part,
+net::Handler on(net::Executor* executor, Part& part,
                 void (Part::*method)(const net::Request&, const net::ExchangePtr&)) {
-  return [&executor, &part, method](net::Request request, net::ExchangePtr exchange) {
-    executor.post([&part, method, request = std::move(request), exchange = std::move(exchange)] {
+  return [executor, &part, method](net::Request request, net::ExchangePtr exchange) {
+    executor->post([&part, method, request = std::move(request), exchange = std::move(exchange)] {
       (part.*method)(request, exchange);
     });
   };
@@ -46,12 +46,12 @@ void refuse(const Context& context, const net::ExchangePtr& exchange, base::Erro
 
 template <class Part>
 net::Handler Api::on_desk(Part& part, void (Part::*method)(const net::Request&, const net::ExchangePtr&)) {
-  return on(*context_.desk, part, method);
+  return on(context_.desk, part, method);
 }
 
 template <class Part>
 net::Handler Api::on_files(Part& part, void (Part::*method)(const net::Request&, const net::ExchangePtr&)) {
-  return on(*context_.files, part, method);
+  return on(context_.files, part, method);
 }
 
 net::HeadCheck Api::may_submit() {
