@@ -55,9 +55,9 @@ if(LLORCH_FUZZERS)
   target_link_options(llorch_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# Eight sources of a target (16 of a cold one) are one translation unit: most of a unit's time goes into headers and templates that the next one
-# needs as well, so the whole takes a third of the time. What it asks of a source: names without linkage are its target's own.
-# OFF shows a missing #include.
+# Eight sources of a target (16 of a cold one) are one translation unit: most of a unit's time goes into headers and templates
+# that the next one needs as well, so the whole takes a third of the time. What it asks of a source: names without linkage are
+# its target's own. OFF shows a missing #include.
 option(CMAKE_UNITY_BUILD "Compile sources of a target together" ON)
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
 # llorch_separate(a.cpp ...): each is a translation unit of its own. For sources that are alike and name their parts alike.
@@ -78,7 +78,8 @@ llorch_precompiled_header(llorch_cold_header common.h -Og fmt::fmt tl::expected 
 llorch_precompiled_header(llorch_test_header test.h -O0 fmt::fmt tl::expected Boost::json GTest::gmock)
 
 # llorch_library(NAME [COLD] SOURCES a.cpp ... DEPS llorch_base ...)
-# COLD: nothing here runs per token, per request or per byte of a model, and -Og compiles it in three fifths of the time.
+# COLD: nothing here runs per token or per byte of a model, or shows in the CPU time of a job (`bench/serve/compare`); -Og compiles
+# it in three fifths of the time.
 function(llorch_library name)
   cmake_parse_arguments(ARG "COLD" "" "SOURCES;DEPS" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
