@@ -89,6 +89,18 @@ def test_the_image_serves_without_a_distribution(the, tmp_path, expected):
         run("umount", root / "proc")
 
 
+def test_files_of_the_package_have_the_time_of_the_commit(packages, repository, tmp_path):
+    """Also those that are older, which dpkg-deb by itself leaves: two checkouts differ in nothing else."""
+    assert packages.is_dir()
+    later = 2**31
+    subprocess.run(["packaging/build", "--out", tmp_path, "deb"], cwd=repository, env={**os.environ, "SOURCE_DATE_EPOCH": str(later)}, check=True,
+                   capture_output=True)
+    (package,) = tmp_path.glob("*.deb")
+    data = subprocess.run(["dpkg-deb", "--fsys-tarfile", package], check=True, capture_output=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        assert {entry.mtime for entry in archive} == {later}
+
+
 def test_two_makings_give_the_same_bytes(packages, repository, tmp_path):
     made = sorted(path for path in packages.iterdir() if path.suffix in (".deb", ".xz", ".tar"))
     assert len(made) == 3
