@@ -67,15 +67,16 @@ endfunction()
 
 # Parsing the standard library, fmt and Boost.JSON takes a third of a unit's time. g++ takes a precompiled header only under the
 # flags it was made with, so each level of optimisation has its own.
-function(llorch_precompiled_header name header level)
+function(llorch_precompiled_header name header)
   add_library(${name} OBJECT ${CMAKE_SOURCE_DIR}/cmake/precompiled/owner.cpp)
   target_link_libraries(${name} PRIVATE llorch_options ${ARGN})
-  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:${level}>)
   target_precompile_headers(${name} PRIVATE ${CMAKE_SOURCE_DIR}/cmake/precompiled/${header})
 endfunction()
-llorch_precompiled_header(llorch_common_header common.h -O2 fmt::fmt tl::expected Boost::json)
-llorch_precompiled_header(llorch_cold_header common.h -Og fmt::fmt tl::expected Boost::json)
-llorch_precompiled_header(llorch_test_header test.h -O0 fmt::fmt tl::expected Boost::json GTest::gmock)
+llorch_precompiled_header(llorch_common_header common.h fmt::fmt tl::expected Boost::json)
+llorch_precompiled_header(llorch_cold_header common.h fmt::fmt tl::expected Boost::json)
+target_compile_options(llorch_cold_header PRIVATE $<$<CONFIG:Release>:-Og>)
+llorch_precompiled_header(llorch_test_header test.h fmt::fmt tl::expected Boost::json GTest::gmock)
+target_compile_options(llorch_test_header PRIVATE $<$<CONFIG:Release>:-O0>)
 
 # llorch_library(NAME [COLD] SOURCES a.cpp ... DEPS llorch_base ...)
 # COLD: nothing here runs per token or per byte of a model, or shows in the CPU time of a job (`bench/serve/compare`); -Og compiles

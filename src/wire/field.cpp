@@ -73,9 +73,9 @@ base::Result<> check_array(const bj::value& v, const Path& path, const Bounds& b
 }
 
 base::Result<> read_elements(const bj::array& array, const Path& path, UnknownKeys unknown, const ValueCodec& codec,
-                             void* first, std::size_t size) {
+                             void* out, void* (*append)(void* out)) {
   for (std::size_t i = 0; i < array.size(); ++i) {
-    TRY(codec.read(array[i], path.element(i), Bounds{}, unknown, static_cast<std::byte*>(first) + i * size));
+    TRY(codec.read(array[i], path.element(i), Bounds{}, unknown, append(out)));
   }
   return {};
 }

@@ -160,10 +160,11 @@ base::Result<> read_object(std::span<const Field> fields, const bj::value& v, co
 void write_object(std::span<const Field> fields, std::string& out, const void* value);
 bj::object object_schema(std::span<const Field> fields, const void* defaults);
 
-// Elements of a vector, `size` bytes each, from `first` on.
 base::Result<> check_array(const bj::value& v, const Path& path, const Bounds& b);
+// `append` makes one more element of the vector `out` and returns it: nothing is made of what follows a bad one.
 base::Result<> read_elements(const bj::array& array, const Path& path, UnknownKeys unknown, const ValueCodec& codec,
-                             void* first, std::size_t size);
+                             void* out, void* (*append)(void* out));
+// The elements lie from `first` on, `size` bytes each.
 void write_elements(std::string& out, const ValueCodec& codec, const void* first, std::size_t count, std::size_t size);
 
 // The bits of an integer from `least` to `most`.
@@ -302,8 +303,9 @@ struct Codec<std::vector<T>> {
                              std::vector<T>& out) {
     TRY(check_array(v, path, b));
     out.clear();
-    out.resize(v.get_array().size());
-    return read_elements(v.get_array(), path, unknown, kValueCodec<T>, out.data(), sizeof(T));
+    out.reserve(v.get_array().size());
+    return read_elements(v.get_array(), path, unknown, kValueCodec<T>, &out,
+                         [](void* vector) -> void* { return &static_cast<std::vector<T>*>(vector)->emplace_back(); });
   }
   static void write(std::string& out, const std::vector<T>& v) {
     write_elements(out, kValueCodec<T>, v.data(), v.size(), sizeof(T));
@@ -367,7 +369,7 @@ struct Codec<T> {
 template <class T>
 base::Result<T> decode(std::string_view json, UnknownKeys unknown) {
   base::Result<T> out;
-  if (auto read = read_message(json, unknown, kValueCodec<T>, &*out); !read) out = base::fail(std::move(read).error());
+  TRY(read_message(json, unknown, kValueCodec<T>, &*out));
   return out;
 }
 
