@@ -54,6 +54,7 @@ namespace llorch::base {
   X(RetryExhausted,          "RETRY_EXHAUSTED",            1207, 500, false, "every attempt failed")                      \
   X(PayloadLost,             "PAYLOAD_LOST",               1208, 500, true,  "the prompt was not kept across the restart") \
   X(ReplayDiverged,          "REPLAY_DIVERGED",            1209, 500, false, "the replay did not reproduce what was already sent") \
+  X(QueueTimeout,            "QUEUE_TIMEOUT",              1210, 504, true,  "the job waited longer than jobs may")       \
   /* worker and engine at run time */                                                                                   \
   X(VramOom,                 "VRAM_OOM",                   1301, 500, false, "the device ran out of memory during the job") \
   X(CudaError,               "CUDA_ERROR",                 1302, 500, false, "the device reported an error")              \

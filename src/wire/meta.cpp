@@ -63,6 +63,7 @@ struct Table<EngineCapability> {
             required("ctx_max", &S::ctx_max),
             required("max_tokens_out", &S::max_tokens_out),
             required("slots_total", &S::slots_total),
+            required("batching", &S::batching),
             required("supported_workloads", &S::supported_workloads),
             optional("pools", &S::pools)};
   }

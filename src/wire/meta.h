@@ -53,6 +53,7 @@ struct EngineCapability {
   std::int64_t ctx_max = 0;
   std::int64_t max_tokens_out = 0;
   std::int64_t slots_total = 0;
+  bool batching = false;  // a worker of it runs several jobs at once
   std::vector<std::string> supported_workloads;
   std::vector<std::string> pools;
 };

@@ -190,6 +190,12 @@ struct ReadyCallback {
 struct ReadyReply {
   std::string status;  // "ready"
 };
+// Which engine a build is of: an adapter tells its engine's as KIND/VERSION, and a build of our own has no slash.
+inline constexpr std::string_view kOwnEngine = "llama-orch";
+constexpr std::string_view engine_of(std::string_view engine_build) {
+  const std::size_t slash = engine_build.find('/');
+  return slash == std::string_view::npos ? kOwnEngine : engine_build.substr(0, slash);
+}
 // POST /v2/internal/workers/progress, worker -> pool-managerd, while the model is loaded (M0-W-1621).
 struct LoadProgress {
   std::string worker_id;

@@ -37,18 +37,25 @@ def rest(request):
 
 @pytest.mark.parametrize("kind", ["llamacpp", "openai", "vllm", "tgi", "triton"])
 def test_a_job_streams_from_every_kind(kind):
-    """ORCH-3054 ORCH-3055 ORCH-3056 ORCH-3057: submitted, placed on the engine's device, streamed, ended,
+    """ORCH-3054 ORCH-3055 ORCH-3056 ORCH-3057 ORCH-3910 AH-1003: submitted, with the job's correlation id, placed on the engine's device, streamed, ended,
     with a receipt that says what it is."""
     with FakeEngine(kind) as engine, EngineStack([entry(engine)]) as stack:
-        job = stack.submit(model="tale", max_tokens=12)["job_id"]
+        body = {"model": "tale", "prompt": PROMPT, "max_tokens": 12, "seed": 7}
+        job = stack.request("POST", "/v2/tasks", body, {"X-Correlation-Id": "corr-of-an-engine"}).json["job_id"]
         events = stack.read_to_end(job)
         assert events[-1].name == "end", events[-1]
+        assert [headers.get("X-Correlation-Id") for _, _, headers, _ in engine.requests].count("corr-of-an-engine") == 1
         assert text_of(events) == "".join(tokens_of(PROMPT, 7, 12))
         ended = stack.job(job)
         assert ended["status"] == "completed" and ended["tokens_out"] == 12
         assert ended["receipt"]["partial"] is True and ended["receipt"]["seed"] == 7
         assert ended["receipt"]["engine_build"].startswith(kind + "/")
         assert stack.adapter()["gpu_id"] == "engine-tale"
+        (told,) = stack.request("GET", "/v2/meta/capabilities").json["engines"]
+        assert (told["engine"], told["supported_workloads"], told["batching"]) == (kind, ["completion"], True)
+        line = wait_for("the line of its end", lambda: next((
+            line for line in stack.log("orchestratord").splitlines() if '"stream.ended"' in line and job in line), None))
+        assert (json.loads(line)["engine"], json.loads(line)["gpu_id"]) == (kind, "engine-tale")
 
 
 def test_llama_cpp_is_asked_in_its_own_api():
@@ -90,7 +97,7 @@ def test_llama_cpp_is_asked_in_its_own_api():
 
 
 def test_what_an_engine_does_not_tell_stays_unknown(pair):
-    """OC-CORE-1014: a context that an engine told is its models'; of one that told none, none is made up, and its worker is no less feasible
+    """AH-1006 OC-CORE-1014: a context that an engine told is its models'; of one that told none, none is made up, and its worker is no less feasible
     for it."""
     def known(stack):
         facts = request(stack.pool_url, path="/v2/models/describe?ref=engine:tale").json

@@ -213,8 +213,20 @@ def test_a_cancel_ends_a_job_whether_its_worker_hears_or_not():
         assert stack.wait_terminal(stack.submit(max_tokens=2)["job_id"])["status"] == "completed"
 
 
+def test_who_waits_too_long_may_come_again():
+    """TIMEOUT-22051: the operator's limit of a wait ends it with a code of its own, which says that the same request may be tried again."""
+    with Stack({"orchestratord.timeout.queue_ms": "200"}) as stack:
+        running = stack.submit_held(max_tokens=2)
+        job = stack.submit(max_tokens=2)["job_id"]
+        ended = stack.wait_terminal(job)
+        assert (ended["status"], ended["error"]["code"], ended["attempts"]) == ("failed", "QUEUE_TIMEOUT", 0), ended
+        assert ended["error"]["retriable"] is True and "orchestratord.timeout.queue_ms" in ended["error"]["message"]
+        stack.gate.open()
+        assert stack.wait_terminal(running)["status"] == "completed", "what runs waits no more"
+
+
 def test_the_lines_of_a_job_say_what_it_was(queue):
-    """OC-CORE-1040 ORCH-3027: job, session, engine and its version, pool, replica, model, quantization, context, warmth, times, counts."""
+    """OC-CORE-1040 ORCH-3027 ORCH-1090#where ORCH-1090#execution: job, session, engine and its version, pool, replica, model, quantization, context, warmth, times, counts."""
     job = queue.submit(max_tokens=3, session_id="logged")["job_id"]
     queue.wait_terminal(job)
 
@@ -224,7 +236,10 @@ def test_the_lines_of_a_job_say_what_it_was(queue):
     line = wait_for("the line of its end", lambda: next((line for line in written() if line["event"] == "stream.ended"), None))
     lines = written()
     wanted = {"job_id", "session_id", "engine", "engine_version", "pool_id", "replica_id", "model_id", "quant", "ctx", "kv_warmth",
-              "queue_time_ms", "decode_time_ms", "tokens_in", "tokens_out", "queue_position", "predicted_start_ms"}
+              "queue_time_ms", "execution_latency_ms", "decode_time_ms", "tokens_in", "tokens_out", "queue_position", "predicted_start_ms"}
     assert wanted <= set(line), wanted - set(line)
     assert (line["session_id"], line["pool_id"], line["quant"], line["ctx"], line["tokens_out"]) == ("logged", "pool-1", "Q8_0", 512, 3)
+    assert (line["engine"], line["gpu_id"], line["model_ref"], line["worker_id"]) == (
+        "llama-orch", "cpu", f"file:{MODEL}", queue.ready_worker()["worker_id"])
+    assert line["execution_latency_ms"] >= line["decode_time_ms"] >= 0
     assert PROMPT not in json.dumps(lines)

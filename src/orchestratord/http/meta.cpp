@@ -25,13 +25,16 @@ std::vector<wire::EngineCapability> engines_of(const std::vector<core::PoolView>
     for (const wire::WorkerInfo& worker : pool.workers) {
       if (worker.status != WorkerStatus::kReady && worker.status != WorkerStatus::kBusy) continue;
       wire::EngineCapability& engine = engines[worker.engine_build];
-      engine.engine = "worker-orcd";
+      engine.engine = wire::engine_of(worker.engine_build);
       engine.engine_version = worker.engine_build;
       engine.sampler_profile_version = worker.sampler;
       engine.ctx_max = std::max(engine.ctx_max, worker.context_length);
       engine.max_tokens_out = max_tokens;
       engine.slots_total += worker.slots_total;
-      engine.supported_workloads = {"completion", "embedding", "rerank"};
+      engine.batching = engine.batching || worker.slots_total > 1;
+      engine.supported_workloads = {"completion"};
+      if (engine.engine == wire::kOwnEngine)
+        engine.supported_workloads.insert(engine.supported_workloads.end(), {"embedding", "rerank"});
       if (engine.pools.empty() || engine.pools.back() != pool.pool_id.value) engine.pools.push_back(pool.pool_id.value);
     }
   }

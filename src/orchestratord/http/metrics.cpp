@@ -16,6 +16,7 @@
 
 #include "base/error_code.h"
 #include "wire/json.h"
+#include "wire/pool.h"
 
 namespace llorch::orchestratord::http {
 namespace {
@@ -23,7 +24,7 @@ namespace {
 using core::Metric;
 using prometheus::Labels;
 
-const std::string kEngine = "llama-orch";
+const std::string kEngine{wire::kOwnEngine};
 // The family without a prefix knows one pool and one replica: jobs are counted before they have a worker.
 const std::string kPool = "default";
 const std::string kReplica = "r0";

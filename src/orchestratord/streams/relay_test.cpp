@@ -209,6 +209,7 @@ TEST_F(RelayTest, ARefusalThatIsCutShortIsAWorkerReset) {
   EXPECT_EQ(run(1).error->code, ErrorCode::kWorkerReset);
 }
 
+// STREAM-20050
 TEST_F(RelayTest, NobodyThereIsUnreachable) {
   net::Server gone(runtime_, {.component = "gone"});
   ASSERT_TRUE(gone.start());

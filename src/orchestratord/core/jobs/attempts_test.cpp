@@ -201,7 +201,7 @@ TEST(Cancel, TheDeadlineHolds) {
   EXPECT_TRUE(d.none<Execute>());
 }
 
-// OC-CORE-1022, TIMEOUT-22010, TIMEOUT-22011: wall, idle, queue and deadline, each with its stage.
+// TIMEOUT-22051, OC-CORE-1022, TIMEOUT-22010, TIMEOUT-22011: wall, idle, queue and deadline, each with its stage.
 TEST(Timeouts, WallIdleQueueAndDeadline) {
   const auto detail = [](const Finish& f, std::string_view key) {
     for (const auto& [k, v] : f.error->details) {
@@ -245,6 +245,7 @@ TEST(Timeouts, WallIdleQueueAndDeadline) {
   d.after_ms(10'000);
   EXPECT_EQ(d.only<Finish>().job_id, base::JobId("waits"));
   EXPECT_EQ(detail(d.only<Finish>(), "stage"), "queue");
+  EXPECT_EQ(d.only<Finish>().error->code, ErrorCode::kQueueTimeout) << "which may be tried again";
 }
 
 // TIMEOUT-22010, OC-CORE-1022: four fifths of the limit are a warning, to the operator and once.

@@ -12,7 +12,7 @@ using wire::JobStatus;
 constexpr JobStatus kAll[] = {JobStatus::kQueued,    JobStatus::kDispatched, JobStatus::kRunning,
                               JobStatus::kCompleted, JobStatus::kFailed,     JobStatus::kCancelled};
 
-// SYS-6.1.2: the legal transitions, each pair checked.
+// SCHED-11031, SYS-6.1.2: the legal transitions, each pair checked.
 TEST(JobTransitions, TableIsExactlyTheDocumentedOne) {
   const std::set<std::pair<JobStatus, JobStatus>> legal{
       {JobStatus::kQueued, JobStatus::kDispatched},    {JobStatus::kQueued, JobStatus::kFailed},

@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "wire/json.h"
+#include "wire/pool.h"
 
 namespace llorch::orchestratord::core {
 
@@ -63,6 +64,8 @@ Execution& Jobs::begin_attempt(Job& job, const Worker& worker) {
   job.resumes_attempt = false;
   job.worker_id = worker.id;
   job.pool_id = worker.pool_id;
+  job.gpu_id = worker.info.gpu_id;
+  job.engine = wire::engine_of(worker.info.engine_build);
   job.tokens_out = 0;
   job.execution = ExecutionId{++execution_count_};
   Execution& x = executions_.emplace_hint(executions_.end(), *job.execution, Execution{})->second;

@@ -45,6 +45,7 @@ struct Job {
   std::optional<base::WorkerId> worker_id;
   bool kv_warmth = false;      // the last attempt went where its session's last job ended
   std::string worker_version;  // of the worker that last began it: what a client holds is its bytes
+  std::string gpu_id, engine;  // where and by what it was last run; empty until then, and after a restart
   std::optional<base::PoolId> pool_id;
   WrittenBy<std::optional<ExecutionId>, Jobs> execution;  // the attempt that may still decide this job's fate
   WrittenBy<std::optional<Outcome>, Jobs> outcome;        // decided, not yet durable

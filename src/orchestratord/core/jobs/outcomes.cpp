@@ -55,7 +55,7 @@ void Attempts::time_out(Job& job, const TimedOut& what) {
   count(Metric::kTimeouts, what.stage);
   log(base::LogLevel::kWarn, "job.timeout", &job, "A job ran out of time.",
       {{"stage", what.stage}, {"limit", what.limit}, {"timeout_ms", what.timeout_ms}});
-  fail(job, Error{ErrorCode::kTimeout,
+  fail(job, Error{what.limit == "queue" ? ErrorCode::kQueueTimeout : ErrorCode::kTimeout,
                   fmt::format("The {} limit of {} ms ran out in the {} stage. {}", what.limit, what.timeout_ms,
                               what.stage, advice_for(what.limit)),
                   {}}
@@ -150,11 +150,14 @@ void Attempts::log_outcome(const Job& job) {
       {{"status", wire::enum_name(outcome.status)},
        {"code", outcome.error ? outcome.error->name() : std::string_view("")},
        {"message", outcome.error ? outcome.error->message : ""},
-       {"engine", "llama-orch"},
+       {"engine", job.engine},
        {"engine_version", receipt ? receipt->engine_build : ""},
        {"pool_id", job.pool_id ? job.pool_id->value : ""},
        {"replica_id", job.worker_id ? job.worker_id->value : ""},
+       {"worker_id", job.worker_id ? job.worker_id->value : ""},
+       {"gpu_id", job.gpu_id},
        {"model_id", job.spec.model.digest},
+       {"model_ref", job.spec.model.model_ref},
        {"quant", job.spec.model.quant_kind},
        {"ctx", s_.admissions.context_tokens(job.spec.model)},
        {"kv_warmth", job.kv_warmth},
@@ -162,6 +165,7 @@ void Attempts::log_outcome(const Job& job) {
        {"queue_position", job.queue_position},
        {"predicted_start_ms", job.predicted_start_ms},
        {"queue_time_ms", job.dispatched_unix_ms.value_or(*job.finished_unix_ms) - job.submitted_unix_ms},
+       {"execution_latency_ms", job.dispatched_unix_ms ? *job.finished_unix_ms - *job.dispatched_unix_ms : 0},
        {"decode_time_ms", outcome.end ? outcome.end->decode_time_ms : 0},
        {"tokens_in", jobs::prompt_tokens(job.spec, outcome.end)},
        {"tokens_out", job.tokens_out}});

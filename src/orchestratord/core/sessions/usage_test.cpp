@@ -267,9 +267,26 @@ TEST(CoreSessions, TheLineAtTheEndHasItsFields) {
     if (log.event != "stream.ended") continue;
     for (const base::LogField& f : log.fields) fields[std::string(f.name)] = f.value;
   }
-  for (const char* name : {"job_id", "session_id", "engine", "engine_version", "pool_id", "replica_id", "model_id",
-                           "quant", "ctx", "kv_warmth", "queue_position", "predicted_start_ms", "queue_time_ms",
-                           "decode_time_ms", "tokens_in", "tokens_out"}) {
+  for (const char* name : {"job_id",
+                           "session_id",
+                           "engine",
+                           "engine_version",
+                           "pool_id",
+                           "replica_id",
+                           "worker_id",
+                           "gpu_id",
+                           "model_id",
+                           "model_ref",
+                           "execution_latency_ms",
+                           "quant",
+                           "ctx",
+                           "kv_warmth",
+                           "queue_position",
+                           "predicted_start_ms",
+                           "queue_time_ms",
+                           "decode_time_ms",
+                           "tokens_in",
+                           "tokens_out"}) {
     EXPECT_TRUE(fields.contains(name)) << name;
   }
   EXPECT_TRUE(std::get<bool>(fields["kv_warmth"])) << "the second turn went where the first had run";
