@@ -129,7 +129,7 @@ TEST(Clock, Rfc3339) {
   EXPECT_EQ(rfc3339(1'767'323'045'678), "2026-01-02T03:04:05.678Z");
 }
 
-// NARR-3001..3008, ORCH-3302, OC-CTRL-2041: no secret reaches a log line.
+// NARR-4002, NARR-4005, NARR-3001..3008, ORCH-3302, OC-CTRL-2041: no secret reaches a log line.
 TEST(Log, RedactsSecretsAndControlCharacters) {
   EXPECT_EQ(redact("Authorization: Bearer abc.DEF-123 end"), "Authorization: Bearer [REDACTED] end");
   EXPECT_EQ(redact("x?api_key=s3cr3t&y=1"), "x?api_key=[REDACTED]&y=1");
@@ -167,7 +167,7 @@ TEST(Log, NumbersWithoutAJsonSpellingAreNull) {
   EXPECT_TRUE(line.ends_with(R"("a":null,"b":null,"c":0.5})")) << line;
 }
 
-// SYS-10.2.1, SYS-10.2.2: one JSON object per line with component, timestamp, level, correlation id and event code.
+// NARR-6001, ORCH-3306, SYS-10.2.1, SYS-10.2.2: one JSON object per line with component, timestamp, level, correlation id and event code.
 TEST(Log, LineHasTheRequiredFields) {
   std::string line;
   capture_log_lines([&](std::string_view l) { line = l; });

@@ -13,7 +13,7 @@ def post(stack, document):
     return stack.request("POST", "/v2/artifacts", document)
 
 
-# OC-CTRL-2065, ORCH-3098: content-addressed, with tags, lineage and times.
+# HME-022, OC-CTRL-2065, ORCH-3098: content-addressed, with tags, lineage and times.
 def test_an_artefact_is_found_by_the_hash_of_what_it_says():
     with Stack() as stack:
         first = post(stack, DOCUMENT)

@@ -24,6 +24,7 @@ def check_figures(figures):
 
 
 def test_every_figure_is_there(tmp_path):
+    """ORCH-3932: each with its phase, how many sequences it ran at once, and what limits it."""
     done = llorch("--json", "bench", *SMALL, "--context", "0,100", str(MODEL), state_dir=tmp_path)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)

@@ -66,7 +66,7 @@ def test_the_command_waits_and_tells(stack, tmp_path):
     assert both.returncode == 2
 
 
-# ORCH-3061: a model is verified on demand. ORCH-3062, AAPI-15031: its name is shown and removed.
+# ORCH-1083, ORCH-3061: a model is verified on demand. ORCH-3062, AAPI-15031: its name is shown and removed.
 def test_a_model_is_verified_where_it_lies(stack, tmp_path):
     file = pathlib.Path(tmp_path / "mine.gguf")
     checksum = add(stack, file)["checksum"]
@@ -96,7 +96,7 @@ def test_a_model_is_verified_where_it_lies(stack, tmp_path):
     assert removed.status == 200 and removed.json["removed"] == ["mine"]
 
 
-# CLOUD-5010, CLOUD-5011: which pools have a model, and how many jobs of it they take at once.
+# AAPI-15030, CLOUD-5010, CLOUD-5011: which pools have a model, and how many jobs of it they take at once.
 # ORCH-3470: lists carry a tag, and who has that list is told so.
 def test_where_models_are(stack, tmp_path):
     add(stack, tmp_path / "mine.gguf")

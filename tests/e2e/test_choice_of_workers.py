@@ -66,7 +66,11 @@ def uneven():
 
 def test_a_worker_starts_where_most_memory_is_free(uneven):
     """ORCH-3012 OC-CORE-1012 ORCH-1033 SCHED-11060 ORCH-1020 SCHED-11050: no worker has the model: one is started where there is most room,
-    and job and worker are one decision."""
+    and job and worker are one decision.
+
+    HME-010 SYS-4.1.1#scheduling
+
+    OC-CORE-1042 OC-CORE-1043 OC-CORE-1044"""
     assert uneven.preview()["outcome"] == "start_worker" and uneven.preview()["pool_id"] == "pool-2"
     job = uneven.submit(max_tokens=2)["job_id"]
     ended = uneven.wait_terminal(job)
@@ -75,6 +79,7 @@ def test_a_worker_starts_where_most_memory_is_free(uneven):
         lines := [line for line in uneven.decisions() if line["job_id"] == job]) and lines[-1]["outcome"] == "use_worker" and lines)
     assert made[0]["outcome"] == "start_worker" and made[0]["selected_pool_id"] == "pool-2" and made[0]["candidates_considered"] == 2
     assert made[-1]["outcome"] == "use_worker" and ended["worker_id"]
+    assert made[0]["candidates_feasible"] == 2 and made[-1]["candidates_feasible"] == 1 and {line["reason"] for line in made} <= {"", "WAITING_FOR_WORKER_START"}
     (worker,) = [w for pool in uneven.pools() for w in pool["workers"]]
     assert worker["worker_id"] == ended["worker_id"] and worker["model_ref"] == f"file:{MODEL}"
 
@@ -155,7 +160,7 @@ def test_an_algorithm_that_nobody_knows_is_refused(tmp_path):
 
 
 def test_no_start_is_commanded_without_room():
-    """ORCH-1041 ORCH-1103 SCHED-11061: of two devices only the one that has room for the model gets it; where none has, the
+    """ORCH-3810 ORCH-1041 ORCH-1103 SCHED-11061: of two devices only the one that has room for the model gets it; where none has, the
     submission is refused with the numbers and no pool is asked."""
     small = str(5 << 20)
     with Two({"devices.cpu_memory_bytes": small}) as stack:
@@ -250,7 +255,9 @@ def test_workers_of_two_builds_never_serve_side_by_side(tmp_path):
     """OC-CORE-1031 ORCH-3046: the second pool was updated. Its worker gets no job of the model while one of the older build serves, not even
     when that one is busy, and its log says why; it takes over when the older one has gone.
 
-    OC-CORE-1032: between the builds nothing is promised: a receipt of the older one is not compared with what the newer one says."""
+    OC-CORE-1032: between the builds nothing is promised: a receipt of the older one is not compared with what the newer one says.
+
+    ORCH-3047"""
     with Two({"orchestratord.limits.workers_per_gpu": "1"}, second={"pool-managerd.worker_binary": of_another_build(tmp_path)}) as stack:
         stack.run_at_each()
         builds = {pool["pool_id"]: worker["engine_build"] for pool in stack.pools() for worker in pool["workers"]}

@@ -122,7 +122,9 @@ def test_the_schema_of_the_configuration_and_its_examples(tmp_path):
     """OC-CONFIG-6010 OC-CONFIG-6002 OC-CONFIG-6031 SYS-11.1.1: the same bytes every time, those of contracts/; it has examples, and every
     example of it and of the guide is a valid file; what a file leaves out has its default.
 
-    SYS-8.4.3#documented: the limits of scaling are in both, with what they mean."""
+    SYS-8.4.3#documented: the limits of scaling are in both, with what they mean.
+
+    HME-001 HME-003 ORCH-1141"""
     first, second = (llorch("config", "schema", state_dir=tmp_path).stdout for _ in range(2))
     schema = json.loads(first)
     assert first == second and schema == json.loads((REPO / "contracts/schema/config.json").read_text())
@@ -141,6 +143,8 @@ def test_the_schema_of_the_configuration_and_its_examples(tmp_path):
     values = json.loads(shown.stdout)["orchestratord"]
     assert values["queue"]["capacity"] == 7 and values["queue"]["policy"] == "reject"
     assert values["timeout"]["default_ms"] == 300_000 and values["scheduling"]["algorithm"] == "least-loaded"
+    assert values["bind"] == "127.0.0.1:8080" and json.loads(shown.stdout)["pool-managerd"]["bind"] == "127.0.0.1:9200"
+    assert values["limits"]["workers_per_gpu"] == 1 == values["worker_slots"]
 
 
 def own_address():
@@ -155,7 +159,7 @@ def own_address():
 
 
 def test_loopback_may_do_without_a_token_where_that_is_said(tmp_path):
-    """AUTH-1004 OC-CONFIG-6033 AUTH-1008: who comes from elsewhere needs it all the same; the log says localhost or the token's
+    """HME-004 AUTH-1004 OC-CONFIG-6033 AUTH-1008: who comes from elsewhere needs it all the same; the log says localhost or the token's
     fingerprint, never the token."""
     token = "t" * 40
     with Stack({"auth.optional_on_loopback": "true"}, token=token) as stack:
@@ -209,7 +213,7 @@ def test_every_component_counts_what_it_does():
 
 
 def test_what_a_worker_says_went_wrong_reaches_the_client():
-    """ORCH-1122: with its own code and details, in the stream and in the job."""
+    """OC-CTRL-2029 OC-CTRL-2034 ORCH-3407 ORCH-3408 ORCH-3409 SCHED-11091 ORCH-1122: with its own code and details, in the stream and in the job."""
     with FakeEngine("vllm") as engine, EngineStack([entry(engine)], settings={"orchestratord.retry.enabled": "false"}) as stack:
         stack.wait_terminal(stack.submit(model="tale", max_tokens=1)["job_id"])
         for fault, code, details in ((Fault("status", status=422), "INVALID_PARAMS", {"upstream_status": 422}),
@@ -242,7 +246,7 @@ def test_the_words_of_logs_are_sentences(stack):
 
 
 def test_secrets_in_what_others_name_are_not_written_down(tmp_path):
-    """NARR-3001: a file, a model, a header that has a key in it: the log has its place and not the key."""
+    """NARR-3008 NARR-3001: a file, a model, a header that has a key in it: the log has its place and not the key."""
     keys = ["api_key=sk-0123456789abcdef0123", "password=correct-horse-battery", "token=deadbeefdeadbeef0123"]
     watched = tmp_path / "watched"
     watched.mkdir()

@@ -25,7 +25,7 @@ ISAS = ["avx2"] + (["avx512"] if has_avx512() else [])
 
 
 def test_logits_have_the_same_bits_however_they_are_computed(tmp_path):
-    """OC-CORE-1030 SYS-2.3.1: f32 logits under every thread count, instruction set and chunk length: one hash."""
+    """WORKER-4710 WORKER-4711 OC-CORE-1030 SYS-2.3.1: f32 logits under every thread count, instruction set and chunk length: one hash."""
     if len(ISAS) == 1:
         print("no AVX-512 here: the avx512 half of this test did not run")
     ids = json.loads(llorch("--json", "model", "tokenize", str(MODEL), PROMPT * 3, state_dir=tmp_path).stdout)["tokens"]
@@ -48,7 +48,9 @@ def test_logits_have_the_same_bits_however_they_are_computed(tmp_path):
 
 
 def test_token_ids_are_the_same_over_fifty_runs_and_five_restarts():
-    """OC-TEST-7001 ORCH-3045: 50 runs of one request through the stack, over worker restarts, threads and instruction sets."""
+    """OC-TEST-7001 ORCH-3045: 50 runs of one request through the stack, over worker restarts, threads and instruction sets.
+
+    WORKER-4712 WORKER-4713 ORCH-3050"""
     outputs = set()
     runs = 0
     for isa, threads in itertools.product(ISAS, ("1", "2")):

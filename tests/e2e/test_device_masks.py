@@ -54,7 +54,7 @@ def test_a_split_model_is_shared_by_two_devices(split):
 
 
 def test_a_job_may_name_the_mask_and_gets_it_exactly(split):
-    """ORCH-3011 OC-CORE-1011 ORCH-3903"""
+    """HME-012 ORCH-3011 OC-CORE-1011 ORCH-3903"""
     text, job = run(split, placement={"require_device_mask": "cpu,cpu"})
     assert job["status"] == "completed" and job["placement"]["require_device_mask"] == "cpu,cpu"
     refused = split.submit(model=SPLIT, placement={"require_device_mask": "cpu"}, expect=400)
@@ -91,7 +91,7 @@ def test_a_mask_that_does_not_fit_is_refused_with_the_numbers(tmp_path):
 
 
 def test_every_device_of_a_worker_has_a_budget_of_its_own(split, tmp_path):
-    """SYS-3.3.1 SYS-6.2.3"""
+    """M0-W-1020 M0-W-1111 SYS-3.3.1 SYS-6.2.3"""
     run(split)
     exact = split.ready_worker()["vram_bytes_by_device"]
     worker = [str(BIN / "worker-orcd"), "--worker-id", "w", "--model", str(MODEL_F16), "--gpu-device", "cpu,cpu",
@@ -104,6 +104,7 @@ def test_every_device_of_a_worker_has_a_budget_of_its_own(split, tmp_path):
     logged = [json.loads(line) for line in (short.stdout + short.stderr).splitlines() if line.startswith("{")]
     ends = [line for line in logged if line["event"] == "error"]
     assert short.returncode == 1 and ends[0]["code"] == "OUT_OF_DEVICE_MEMORY", short
+    assert ends[0]["gpu_id"] == "cpu,cpu" and ends[0]["model"] == str(MODEL_F16) and "required_bytes=" in ends[0]["numbers"], ends
     assert "device 1 of 2" in ends[0]["message"] and f"of {exact[1] // 2} are free" in ends[0]["message"], ends
     odd = fails("1,2,3")
     assert odd.returncode == 2 and "3 numbers for 2 devices" in odd.stdout + odd.stderr, odd

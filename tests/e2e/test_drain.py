@@ -20,7 +20,9 @@ def cli(stack, *args):
 
 
 def test_a_drain_waits_for_what_runs_and_is_taken_back():
-    """OC-CTRL-2001 OC-CTRL-2002 ORCH-2101 ORCH-2103 ORCH-3038: no new lease, what runs finishes, the worker goes; undrain brings the pool back."""
+    """OC-CTRL-2001 OC-CTRL-2002 ORCH-2101 ORCH-2103 ORCH-3038: no new lease, what runs finishes, the worker goes; undrain brings the pool back.
+
+    AAPI-15050 ORCH-3500 ORCH-3501 ORCH-3505"""
     with Stack() as stack:
         running = stack.submit_held(max_tokens=150)
         worker = stack.ready_worker()
@@ -65,7 +67,7 @@ def test_at_the_deadline_jobs_go_back_to_the_queue_and_lose_nothing():
 
 
 def test_reload_switches_the_model_or_rolls_back(tmp_path):
-    """OC-CTRL-2003 ORCH-2102 ORCH-3038 HME-031: the new model is loaded in place of the old one; a broken one leaves the old one."""
+    """AAPI-15051 OC-CTRL-2003 ORCH-2102 ORCH-3038 HME-031: the new model is loaded in place of the old one; a broken one leaves the old one."""
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(MODEL.read_bytes()[:-200_000])
     settings = {"models.allowed_roots": f"{MODEL.parent},{tmp_path}", "models.aliases.broken": f"file:{broken}"}
@@ -137,6 +139,7 @@ def test_an_idle_worker_is_unloaded_and_the_next_request_is_served():
 
 
 def test_unknown_pools_and_bodies_are_refused():
+    """ORCH-3503: a pool that nobody knows has no leases, and no health."""
     with Stack() as stack:
         for method, what in (("POST", "drain"), ("DELETE", "drain"), ("POST", "purge"), ("GET", "health")):
             response = stack.request(method, f"/v2/pools/nobody/{what}", {"deadline_ms": 1} if what == "drain" else None)

@@ -37,7 +37,9 @@ def gpus(tmp_path_factory):
 
 
 def test_every_gpu_is_listed_as_the_driver_says(gpus):
-    """GPUINV-12001 GPUINV-12010: index, name, compute capability, bus address, memory, versions of the driver; orchestratord has the same."""
+    """GPUINV-12001 GPUINV-12010: index, name, compute capability, bus address, memory, versions of the driver; orchestratord has the same.
+
+    GPUINV-12082"""
     listed = gpus.gpus()
     assert sorted(listed) == ["0", "1", "2"]
     for index, gpu in listed.items():
@@ -62,7 +64,7 @@ def test_nothing_runs_on_the_cpu_instead(gpus):
 
 
 def test_without_a_gpu_it_says_so_at_once(tmp_path):
-    """POOL-2110 POOL-2111 OC-POOL-3012: no driver, or a driver without a device: it ends, and says what to do."""
+    """GPU-INFO-022 POOL-2110 POOL-2111 OC-POOL-3012: no driver, or a driver without a device: it ends, and says what to do."""
     for library, says in (("/nowhere/libnvidia-ml.so.1", "count=0"), (str(LIBRARY), "count=0")):
         done = subprocess.run([str(BIN / "pool-managerd"), "--state-dir", str(tmp_path), "--bind", "127.0.0.1:0", "--nvml-library", library],
                               capture_output=True, timeout=HANG_S, env=clean_env(tmp_path, {"FAKE_NVML": says}))

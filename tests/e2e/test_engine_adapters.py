@@ -85,7 +85,7 @@ def rest(request):
 
 
 def test_order_usage_and_receipt(pair):
-    """OC-ADAPT-OAI-6011 OC-ADAPT-OAI-6031 OC-ADAPT-OAI-6001: tokens in order, counted as the engine counts them."""
+    """AH-1003 ORCH-3602 OC-ADAPT-OAI-6011 OC-ADAPT-OAI-6031 OC-ADAPT-OAI-6001: tokens in order, counted as the engine counts them."""
     events = pair.adapter.run()
     end = one_end(events).data
     assert text(events) == "".join(pair.texts())
@@ -137,7 +137,9 @@ def test_conversations_are_told_by_the_engine(pair):
 
 def test_cancel_frees_the_slot_and_the_engine(pair):
     """OC-ADAPT-OAI-6000#cancel OC-ADAPT-OAI-6000#submit: the engine's connection closes, and with it its work. The engine is held
-    meanwhile and sends nothing, so the end comes of the cancel alone."""
+    meanwhile and sends nothing, so the end comes of the cancel alone.
+
+    ADAPT-3001 AH-1004 ORCH-3603"""
     pair.engine.script.append(Fault("gate", after=3))
     stream = pair.adapter.stream(job_id="cancel-me", execution_id="e1", max_tokens=50)
     events = iter(stream)
@@ -181,7 +183,9 @@ def test_a_slow_engine_is_waited_for(pair):
 
 @pytest.mark.parametrize("cut", ["bytes", "one_chunk"])
 def test_chunks_may_be_of_any_size(pair, cut):
-    """A byte at a time, in the middle of code points, or the whole answer at once."""
+    """A byte at a time, in the middle of code points, or the whole answer at once.
+
+    ORCH-3612"""
     pair.engine.script.append(Fault(cut))
     events = pair.adapter.run()
     assert one_end(events).data["tokens_out"] == 12
@@ -190,7 +194,7 @@ def test_chunks_may_be_of_any_size(pair, cut):
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_refusals_are_asked_again_before_the_first_token(pair, status):
-    """OC-ADAPT-OAI-6002#retries OC-ADAPT-OAI-6030#logged: twice refused, then served; the answer is whole and comes once."""
+    """AH-1005 ORCH-3611 OC-ADAPT-OAI-6002#retries OC-ADAPT-OAI-6030#logged: twice refused, then served; the answer is whole and comes once."""
     before = pair.adapter.metric("worker_upstream_retries_total")
     headers = {"Retry-After": "0"} if status == 429 else {}
     pair.engine.script += [Fault("status", status=status, headers=headers)] * 2
@@ -264,7 +268,7 @@ def test_too_long_prompts_are_refused_with_the_reason(pair):
 
 
 def test_health_says_what_the_engine_said(pair):
-    """OC-ADAPT-5011 OC-ADAPT-5030 OC-ADAPT-5050 OC-ADAPT-5070 OC-ADAPT-OAI-6010"""
+    """ADAPT-3000 ADAPT-3002 OC-ADAPT-5011 OC-ADAPT-5030 OC-ADAPT-5050 OC-ADAPT-5070 OC-ADAPT-OAI-6010"""
     health = pair.adapter.health()
     assert health["status"] == "healthy" and health["worker_id"] == "adapter-1"
     assert health["sampler"] == pair.engine.kind and health["numerics"] == "foreign"
@@ -307,7 +311,7 @@ def test_an_engine_that_goes_is_seen_and_comes_back(kind):
 
 
 def test_keys_are_sent_and_told_nobody():
-    """OC-ADAPT-OAI-6020: the key reaches the engine, and neither log, error, metrics nor command line."""
+    """ORCH-3613 OC-ADAPT-OAI-6020: the key reaches the engine, and neither log, error, metrics nor command line."""
     key = "sk-verysecretkey0123456789abcdef"
     with FakeEngine("openai", key=key) as engine, Adapter(engine, key=key) as adapter:
         one_end(adapter.run())
@@ -342,7 +346,7 @@ def test_an_engine_with_another_model_is_refused():
 
 
 def test_one_that_fails_again_and_again_is_left_alone():
-    """After failures in a row nothing is asked of it for a while, and then one job is."""
+    """ORCH-3604 After failures in a row nothing is asked of it for a while, and then one job is."""
     with FakeEngine("vllm") as engine, Adapter(engine) as adapter:
         engine.script += [Fault("status", status=503)] * 40
         refused = None
@@ -365,7 +369,7 @@ def test_one_that_fails_again_and_again_is_left_alone():
 
 
 def test_an_engine_elsewhere_is_known_by_its_certificate(tmp_path):
-    """OC-ADAPT-OAI-6021#tls: one that no authority of ours vouches for gets neither prompt nor key."""
+    """ORCH-3610 OC-ADAPT-OAI-6021#tls: one that no authority of ours vouches for gets neither prompt nor key."""
     key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", cert, "-days", "2",
                     "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)

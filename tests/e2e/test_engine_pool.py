@@ -59,7 +59,7 @@ class Pool:
 
 
 def test_an_engine_is_a_model_and_a_device(tmp_path):
-    """OC-ADAPT-5011: facts that say what it is; its context is known once it was asked."""
+    """AH-1001 ORCH-3600 OC-ADAPT-5011: facts that say what it is; its context is known once it was asked."""
     with FakeEngine("vllm") as engine, Pool(tmp_path, [entry(engine)]) as pool:
         facts = pool.request("GET", "/v2/models/describe?ref=engine:tale").json
         assert (facts["takes"], facts["replayable"], facts["device"]) == ("text", False, "engine-tale")
@@ -79,6 +79,7 @@ def test_an_engine_is_a_model_and_a_device(tmp_path):
 
 
 def test_a_worker_of_an_engine_is_watched_like_any_other(tmp_path):
+    """AH-1002 ORCH-3601"""
     with FakeEngine("vllm") as engine, Pool(tmp_path, [entry(engine)]) as pool:
         pool.start("w1")
         os.kill(pool.ready("w1")["pid"], signal.SIGKILL)

@@ -21,6 +21,7 @@ def words(path, kind):
 
 @pytest.mark.parametrize("family", sorted(p.name.split(".")[0] for p in FIXTURES.glob("*.tar.xz")))
 def test_logits_agree_with_float64(family, tmp_path):
+    """M0-W-1212 M0-W-1213 M0-W-1214"""
     with tarfile.open(FIXTURES / f"{family}.tar.xz") as archive:
         archive.extractall(tmp_path)
     directory = tmp_path / family

@@ -49,7 +49,7 @@ def is_envelope(response):
     ],
 )
 def test_every_code_a_client_can_trigger(stack, method, path, body, status, code):
-    """SYS-5.5.1 ORCH-1011 ORCH-3014 OC-CTRL-2030 OC-CORE-1020 OC-CORE-1021: one request per code."""
+    """ORCH-3330 HME-032 SYS-5.5.1 ORCH-1011 ORCH-3014 OC-CTRL-2030 OC-CORE-1020 OC-CORE-1021: one request per code."""
     response = stack.request(method, path, body)
     assert (response.status, response.code) == (status, code), response.body
     assert is_envelope(response)
@@ -158,7 +158,7 @@ def broken_models(directory):
 
 
 def test_broken_model_files_are_named_and_refused(tmp_path):
-    """M0-W-1211: the CLI, the pool and the queue all say what is wrong with the file."""
+    """M0-W-1200 M0-W-1210#header M0-W-1211: the CLI, the pool and the queue all say what is wrong with the file."""
     names = broken_models(tmp_path)
     for name in names:
         done = llorch("--json", "model", "show", str(tmp_path / f"{name}.gguf"), state_dir=tmp_path)
@@ -172,8 +172,27 @@ def test_broken_model_files_are_named_and_refused(tmp_path):
         assert stack.wait_terminal(stack.submit(max_tokens=2)["job_id"])["status"] == "completed"
 
 
+def test_an_architecture_that_nobody_knows_is_named_and_refused(tmp_path):
+    """M0-W-1215: at once, and no other one is taken for it."""
+    file = tmp_path / "m.gguf"
+    good = MODEL.read_bytes()
+    key = b"general.architecture"
+    value = good.index(key) + len(key) + 4 + 8  # behind the value's type and length
+    file.write_bytes(good[:value] + b"abcde" + good[value + 5:])
+    error = json.loads(llorch("--json", "model", "show", str(file), state_dir=tmp_path).stderr)["error"]
+    assert error["code"] == "UNKNOWN_ARCHITECTURE" and "abcde" in error["message"], error
+    with Stack(settings={"models.allowed_roots": f"{MODEL.parent},{tmp_path}"}) as stack:
+        def refused():
+            answer = stack.request("POST", "/v2/tasks", {**GOOD, "model": f"file:{file}"})
+            return answer.code != "POOL_UNREADY" and answer
+
+        answer = wait_for("the pool to have read it", refused)
+        assert (answer.status, answer.code) == (409, "MODEL_INCOMPATIBLE") and "abcde" in answer.json["error"]["message"], answer.body
+        assert stack.workers() == []
+
+
 def test_a_model_that_does_not_fit_is_refused_with_the_numbers():
-    """SYS-2.2.1 SYS-6.2.3 ORCH-1121: nothing is started; required and available bytes are in the error."""
+    """M0-W-1210#fits SYS-2.2.1 SYS-6.2.3 ORCH-1121: nothing is started; required and available bytes are in the error."""
     with Stack(settings={"devices.cpu_memory_bytes": str(4 << 20), "pool-managerd.vram_headroom_bytes": "0"}) as stack:
         response = stack.request("POST", "/v2/tasks", GOOD)
         error = response.json["error"] if response.status >= 400 else stack.wait_terminal(response.json["job_id"])["error"]

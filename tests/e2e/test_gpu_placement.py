@@ -68,7 +68,7 @@ def test_a_model_is_split_only_where_somebody_said_so_and_only_as_the_smallest_g
 
 
 def test_a_pool_whose_gpus_report_faults_gets_no_start(scripted):
-    """OC-POOL-3010#unready: it says so of itself, and a job waits until the driver is well again."""
+    """WORKER-4962 OC-POOL-3010#unready: it says so of itself, and a job waits until the driver is well again."""
     stack = scripted([gpu(0, 8 * GB)], {SMALL: 2 * GB, LARGE: 2 * GB})
     assert stack.request("GET", "/v2/pools/pool-1/health").json["ready"] is True
     stack.scripted.gpus[0] = gpu(0, 8 * GB, **FAULT)

@@ -20,7 +20,9 @@ def test_logs_and_metrics_are_for_machines():
     """SYS-8.3.4 SYS-10.2.1 SYS-10.2.2: every line of every daemon is a JSON object with time, level, component and event code; crash, retry, timeout and
     cancel have codes of their own and the correlation id of their job.
 
-    ORCH-3027: what a job was, where it ran and how long it took is in the lines of its admission and its end."""
+    ORCH-3027: what a job was, where it ran and how long it took is in the lines of its admission and its end.
+
+    HME-030 M0-W-1900: lines of one job, of all daemons, have its correlation id; a worker tells its start, its load, that it is ready, each run and its end."""
     with Stack() as stack:
         done = stack.submit(max_tokens=3, session_id="a-session")["job_id"]
         stack.wait_terminal(done)
@@ -57,6 +59,10 @@ def test_logs_and_metrics_are_for_machines():
             assert code in events_of(job), events_of(job).keys()
         assert all(e["correlation_id"] == "corr-retried" for e in logs["orchestratord"] if e.get("job_id") == retried)
         assert "worker.gone" in {e["event"] for e in logs["orchestratord"]}
+        assert {"startup", "model_load_start", "model_load_progress", "model_load_complete", "ready", "execute_start", "execute_end",
+                "shutdown"} <= {e["event"] for e in logs["worker-orcd"]}
+        runs = [e for e in logs["worker-orcd"] if e["event"] == "execute_start" and e["correlation_id"] == "corr-retried"]
+        assert len(runs) == 2, "once on each worker"
         admitted, ended = events_of(done)["admission.accepted"], events_of(done)["stream.ended"]
         assert admitted["queue_position"] >= 0 and admitted["predicted_start_ms"] >= 0
         assert admitted["session_id"] == ended["session_id"] == "a-session"

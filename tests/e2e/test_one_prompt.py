@@ -13,12 +13,12 @@ from stack import ALIAS, BIN, HANG_S, MODEL, EventStream, ResumingClient, Stack,
 
 
 def test_a_job_runs_and_its_stream_is_in_order(stack):
-    """SYS-5.1.1 SYS-5.1.2 SYS-5.1.3 OC-CTRL-2020 OC-CTRL-2022 SYS-4.3.1 SYS-4.3.2 ORCH-3310 ORCH-2002 ORCH-3029 OC-CTRL-2050
+    """AAPI-15010 SYS-5.1.1 SYS-5.1.2 SYS-5.1.3 OC-CTRL-2020 OC-CTRL-2022 SYS-4.3.1 SYS-4.3.2 ORCH-3310 ORCH-2002 ORCH-3029 OC-CTRL-2050
     SYS-7.1.1 OC-CTRL-2021 ORCH-2001#accepted:
     queued, started with the position and the predicted start of the admission, token*, end."""
     reply = stack.submit(max_tokens=12)
     assert reply["status"] == "queued" and reply["job_id"] and reply["task_id"]
-    assert reply["events_url"] == f"/v2/tasks/{reply['job_id']}/events"
+    assert reply["events_url"] == f"/v2/tasks/{reply['job_id']}/events" and reply["queue_position"] >= 0
     events = stack.read_to_end(reply["job_id"])
     numbered = [e for e in events if e.id]
     assert [e.name for e in numbered[:2]] == ["queued", "started"]
@@ -86,7 +86,7 @@ def test_a_wrong_prefix_is_told_never_spliced(stack):
 
 
 def test_status_pools_health_capabilities_and_metrics(stack):
-    """SYS-10.1.1 OC-CTRL-2004 OC-CTRL-2060 OC-CTRL-2062 ORCH-3095 ORCH-3096: what a person and a scraper ask for.
+    """AAPI-15040 AAPI-15041 ORCH-1002 SYS-10.1.1 OC-CTRL-2004 OC-CTRL-2060 OC-CTRL-2062 ORCH-3095 ORCH-3096: what a person and a scraper ask for.
 
     Discovery is by capabilities; /v1/replicasets is not served."""
     job = stack.submit(max_tokens=4)["job_id"]
@@ -95,9 +95,11 @@ def test_status_pools_health_capabilities_and_metrics(stack):
     assert view["status"] == "completed" and view["tokens_in"] > 0 and view["tokens_out"] == 4
     pool = stack.pools()[0]
     assert pool["gpus"][0]["gpu_id"] == "cpu" and pool["gpus"][0]["memory_architecture"] == "host"
-    assert stack.request("GET", "/v2/health").json["status"] in ("healthy", "ok")
+    for path in ("/v2/health", "/health"):
+        assert stack.request("GET", path).json["status"] == "healthy", path
     capabilities = stack.request("GET", "/v2/meta/capabilities").json
-    assert capabilities["features"]["determinism"] is True
+    assert all(capabilities["features"][name] is True for name in ("determinism", "streaming", "sessions", "cancellation"))
+    assert capabilities["version"] and capabilities["limits"]["max_context_length"] == 512 and capabilities["limits"]["max_batch_size"] == 1
     metrics = stack.request("GET", "/metrics")
     assert metrics.status == 200 and "orchd_queue_depth" in metrics.body.decode()
     assert "pool_mgr_gpus_total" in request(stack.pool_url, path="/metrics").body.decode()
@@ -144,13 +146,17 @@ def test_streams_are_plain_http_1_1_and_never_compressed(stack):
 
 
 def test_correlation_id_is_echoed_everywhere(stack):
-    """SYS-5.6.1 OC-CTRL-2052 SYS-10.3.1 ORCH-1092: accepted or made, echoed, in error bodies, and in the logs of who worked on the job."""
+    """SYS-5.6.1 OC-CTRL-2052 SYS-10.3.1 ORCH-1092: accepted or made, echoed, in error bodies, and in the logs of who worked on the job.
+
+    NARR-2001 NARR-2002 NARR-2003 NARR-2004 NARR-2005"""
     made = stack.request("GET", "/v2/health").headers["x-correlation-id"]
     assert uuid.UUID(made).version == 4
     response = stack.request("POST", "/v2/tasks", {"model": ALIAS, "prompt": "x", "max_tokens": 2},
                              headers={"X-Correlation-Id": "corr-of-a-job"})
     assert response.headers["x-correlation-id"] == "corr-of-a-job"
     stack.wait_terminal(response.json["job_id"])
+    stream = stack.events(response.json["job_id"])
+    assert stream.response.getheader("X-Correlation-Id"), "a stream has one, too"
     wait_for("the lines of orchestratord", lambda: '"correlation_id":"corr-of-a-job"' in stack.log("orchestratord"))
     wait_for("the lines of the worker", lambda: any('"correlation_id":"corr-of-a-job"' in p.read_text(errors="replace")
                                                     for p in (stack.dir / "logs").glob("worker-*.log")))
@@ -170,12 +176,16 @@ def test_a_finished_job_serves_its_terminal_event(stack):
 
 
 def test_jobs_of_two_models_share_the_box():
-    """Different models take turns on one device: the idle worker is stopped, its memory confirmed free, then the next starts."""
+    """SYS-4.1.1#eviction: different models take turns on one device: orchestratord has the idle worker stopped, hears that its memory is free,
+    then has the next one started."""
     with Stack() as stack:
         a = stack.submit(max_tokens=4)["job_id"]
         b = stack.submit(max_tokens=4, model="demo-f16")["job_id"]
         c = stack.submit(max_tokens=4)["job_id"]
         assert [stack.wait_terminal(j)["status"] for j in (a, b, c)] == ["completed"] * 3
+        told = [json.loads(line) for line in stack.log("orchestratord").splitlines() if '"worker.st' in line]
+        assert [line["event"] for line in told] == ["worker.start", "worker.stop", "worker.start", "worker.stop", "worker.start"][:len(told)]
+        assert len(told) >= 3
 
 
 def test_without_a_pool_jobs_are_refused_with_a_reason():

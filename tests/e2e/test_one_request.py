@@ -138,6 +138,7 @@ def test_queries_that_say_nothing_clear_are_refused(stack, query, reason):
 
 @pytest.mark.parametrize("query", ["stream=true", "wait=true"])
 def test_refusals_are_ordinary_errors(stack, query):
+    """OC-CTRL-2028 ORCH-3406: with a status, before any stream."""
     assert post(stack, query, model="no-such-model").code == "MODEL_NOT_FOUND"
     assert post(stack, query, max_tokens=0).status == 400
     too_long = post(stack, query, max_tokens=50_000)

@@ -208,7 +208,7 @@ def test_a_watched_directory(tmp_path):
         wait_for("the name to go", lambda: model_of(own, "My_Tale") is None)
 
 
-# OC-POOL-3001, OC-POOL-3002, OC-POOL-3003: not ready before every model of the list has a worker; why, and how often it was tried,
+# ORCH-3504, ORCH-3821, OC-POOL-3001, OC-POOL-3002, OC-POOL-3003: not ready before every model of the list has a worker; why, and how often it was tried,
 # is said; attempts go on until what was missing is there.
 def test_preloads(tmp_path):
     late = tmp_path / "late.gguf"

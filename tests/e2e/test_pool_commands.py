@@ -83,7 +83,9 @@ def empty(request):
 def test_a_start_is_a_process_that_reports_and_is_accounted(pool):
     """SYS-5.2.3 POOL-2040 SYS-6.2.1 SYS-7.2.1: accepted at once as starting; ready with its memory accounted in one step.
 
-    POOL-2013 POOL-2061 SYS-6.2.2 SYS-2.1.2#file: the state has its device and itself, as they are; file: is a path of this machine."""
+    POOL-2013 POOL-2061 SYS-6.2.2 SYS-2.1.2#file: the state has its device and itself, as they are; file: is a path of this machine.
+
+    CAPI-9010 CAPI-9021 ORCH-1110 SYS-4.4.1#worker-memory POOL-2001 POOL-2002 POOL-2004"""
     name = fresh("first")
     accepted = start(pool, name)
     assert accepted.status == 202 and accepted.json == {"worker_id": name, "status": "starting"}, accepted.body
@@ -104,6 +106,7 @@ def test_a_start_is_a_process_that_reports_and_is_accounted(pool):
     health = request(w["uri"], path="/health").json
     assert health["worker_id"] == name and health["vram_bytes_used"] == w["vram_bytes"], "its server answered before it was ready"
     assert request(pool.pool_url, path=f"/v2/workers/{name}").json["status"] == "ready"
+    assert request(pool.pool_url, path="/v2/workers/nobody").code == "WORKER_NOT_FOUND"
 
 
 @pytest.mark.parametrize("fields, status, code", [
@@ -156,7 +159,9 @@ class _as_it_is:
 def test_a_stop_drains_and_gives_everything_back(pool):
     """POOL-2042 WLIFE-10040 SYS-6.2.1 POOL-2062 ORCH-1004: ready, draining while its job runs, gone; registry and memory follow.
 
-    SYS-4.2.1#executes: a command is carried out, whatever runs."""
+    SYS-4.2.1#executes: a command is carried out, whatever runs.
+
+    CAPI-9011 CAPI-9012 M0-W-1340"""
     for path in ("/v2/workers/stop", "/v2/workers/{id}/drain"):
         name = fresh("stopped")
         assert start(pool, name).status == 202
@@ -227,7 +232,9 @@ def held(tmp_path):
 
 def test_only_the_worker_itself_reports_itself_ready(held):
     """POOL-2060 POOL-2100 SYS-5.3.1 WLIFE-10010: by its id, its spawn token, an address that answers and memory that there is; until
-    then it is starting. A forged report changes nothing."""
+    then it is starting. A forged report changes nothing.
+
+    CAPI-9030 M0-W-1100"""
     assert start(held, "w-1").status == 202
     started = json.loads(wait_for("the process", lambda: (held.place / "started").exists() and (held.place / "started").read_text()))
     arguments = started["argv"]

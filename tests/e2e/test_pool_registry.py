@@ -28,7 +28,9 @@ def pool(stack, pool_id="pool-1"):
 
 
 def test_a_pool_id_is_one_pools():
-    """POOLREG-19010 SYS-5.2.1#unique SYS-5.2.1#inventory: who claims the id of a pool that answers is refused; the pool stays what it is."""
+    """POOLREG-19010 SYS-5.2.1#unique SYS-5.2.1#inventory: who claims the id of a pool that answers is refused; the pool stays what it is.
+
+    SYS-4.2.1#reports"""
     with Stack() as stack:
         there = pool(stack)
         state = request(stack.pool_url, path="/v2/state").json
@@ -43,7 +45,7 @@ def test_a_pool_id_is_one_pools():
 
 
 def test_heartbeats_are_taken_in_and_missed_ones_cost_the_pool_its_work():
-    """POOLREG-19030 POOLREG-19040 SYS-5.2.2#missing SYS-8.3.2 OC-CORE-1010: each is counted and its facts are shown; after three that are
+    """ORCH-3502 POOLREG-19030 POOLREG-19040 SYS-5.2.2#missing SYS-8.3.2 OC-CORE-1010: each is counted and its facts are shown; after three that are
     missing the pool is unhealthy and gets no job; when they come again it serves what waits."""
     with Stack(OFTEN) as stack:
         first = stack.wait_terminal(stack.submit(max_tokens=2)["job_id"])

@@ -23,7 +23,7 @@ from stack import ALIAS, BIN, HANG_S, MODEL, MODEL_F16, Stack, clean_env, wait_f
 KILLS = int(os.environ.get("LLORCH_PULL_KILLS", "3"))
 
 
-# SYS-2.1.1, ORCH-3060, AAPI-15032: a name for a model elsewhere, usable as soon as the bytes are here and verified.
+# ORCH-3700, ORCH-3702, ORCH-3703, SYS-2.1.1, ORCH-3060, AAPI-15032: a name for a model elsewhere, usable as soon as the bytes are here and verified.
 def test_a_model_is_pulled_used_and_removed(stack, cache, server):
     server.add("/models/tale.gguf", DATA)
     model = pull(stack, f"{server.url}/models/tale.gguf?download=true", "tale", checksum=f"sha256:{SHA256}")
@@ -109,7 +109,7 @@ def test_a_repository_with_subdirectories(tmp_path, server):
         assert remove(own, "embed")["bytes_freed"] == model["size_bytes"] and published(tmp_path / "cache") == []
 
 
-# ORCH-3097: bytes that are not those that were asked for become no model, and leave nothing behind.
+# ORCH-3704, ORCH-3097: bytes that are not those that were asked for become no model, and leave nothing behind.
 def test_another_checksum(stack, cache, server):
     server.add("/tale.gguf", DATA)
     model = pull(stack, f"{server.url}/tale.gguf", "tale", checksum="sha256:" + "0" * 64)
@@ -296,7 +296,7 @@ def test_a_server_that_dawdles(tmp_path, server):
         assert failed["error_code"] == "TIMEOUT", failed
 
 
-# ORCH-3031#states, ORCH-3031#metric, ORCH-3031#unload, ORCH-3072, ORCH-1081: there are two states; a retired model takes no jobs and its workers leave, which the metrics
+# AAPI-15033, ORCH-3031#states, ORCH-3031#metric, ORCH-3031#unload, ORCH-3072, ORCH-1081: there are two states; a retired model takes no jobs and its workers leave, which the metrics
 # show; garbage collection leaves what is pinned, loaded or young.
 def test_states_and_collection(stack, cache, server):
     server.add("/a.gguf", DATA)

@@ -17,7 +17,7 @@ from pulls import DATA, MIB, SHA256, cache, partial, published, pull, remove, se
 from stack import HANG_S, Stack, wait_for
 
 
-# ORCH-3080 ORCH-3206: what may leave this machine is the operator's to say, and one switch ends all of it.
+# ORCH-3701, ORCH-3080 ORCH-3206: what may leave this machine is the operator's to say, and one switch ends all of it.
 def test_the_policy(tmp_path, server):
     server.add("/tale.gguf", DATA)
     with Stack({**settings_for(tmp_path / "cache"), "models.pull.policy": "off"}) as own:

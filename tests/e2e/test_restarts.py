@@ -28,7 +28,9 @@ def lose_worker(stack):
 
 def test_workers_that_crash_are_started_ever_more_slowly_and_then_not_at_all():
     """OC-POOL-3010#backoff OC-POOL-3011 ORCH-3053#storms: the first crash costs nothing, each further one doubles the pause before the next
-    start, and after the limit no worker is started before the window is over; the job that waits says why."""
+    start, and after the limit no worker is started before the window is over; the job that waits says why.
+
+    WORKER-4963"""
     settings = {"orchestratord.retry.initial_delay_ms": "200", "orchestratord.retry.jitter": "false",
                 "orchestratord.restart.worker_crashes_max": "3", "orchestratord.restart.worker_crash_window_ms": "3600000"}
     with Stack(settings) as stack:

@@ -72,6 +72,7 @@ def test_the_day_was_busy(day):
 
 
 def test_no_prompt_output_or_secret_is_anywhere(day):
+    """ORCH-1131"""
     for sink, text in day["sinks"].items():
         found = re.search(f".{{60}}(?:{NEEDLE}|{TOKEN}|{WRONG}).{{20}}", text)
         assert found is None, (sink, found)

@@ -29,7 +29,7 @@ def create(stack, expect=201, **fields):
     return response.json
 
 
-# ORCH-3021, ORCH-3099, OC-CTRL-2068, OC-CORE-1024, OC-METRICS-7111
+# AAPI-15020, AAPI-15021, ORCH-3021, ORCH-3099, OC-CTRL-2068, OC-CORE-1024, OC-METRICS-7111
 def test_a_budget_is_reserved_charged_and_shown(stack):
     made = create(stack, session_id="shown", token_budget=400)
     assert made["tokens_remaining"] == 400 and made["turns_max"] == 8
@@ -119,7 +119,7 @@ def test_a_crash_refills_no_budget():
         assert session(stack, "kept")["tokens_used"] == expected
 
 
-# ORCH-3021
+# AAPI-15022, ORCH-3021
 def test_sessions_end_by_turns_by_age_and_by_delete():
     settings = {"orchestratord.sessions.turns_max": "1", "orchestratord.sessions.ttl_ms": "1000"}
     with Stack(settings=settings) as stack:

@@ -71,7 +71,7 @@ def stopped(url):
 
 
 def test_a_reader_that_stops_pauses_its_own_job_only_and_gets_every_byte_later(tmp_path):
-    """M0-W-1310 SSE-1004: flow control of a worker used alone; exactly one terminal event."""
+    """STREAM-20070 M0-W-1310 SSE-1004: flow control of a worker used alone; exactly one terminal event."""
     with worker(tmp_path) as (pid, url):
         before = anonymous_mb(pid)
         stalled = execute(url, "stalled", TOKENS, receive_buffer=4096)
@@ -89,7 +89,7 @@ def test_a_reader_that_stops_pauses_its_own_job_only_and_gets_every_byte_later(t
 
 
 def test_a_stream_is_flushed_by_event_bounded_and_cancelled_from_end_to_end(tmp_path):
-    """SSE-1003: a client has each token before the next step is made; a cancel that it sends frees the worker's slot, though it reads
+    """ADAPT-3101 SSE-1003: a client has each token before the next step is made; a cancel that it sends frees the worker's slot, though it reads
     nothing; of a stream that nobody reads a worker makes a bounded part, and a cancel frees that slot, too."""
     with Stack() as stack:
         job = stack.submit_held(max_tokens=40)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import signal
 
 import pytest
 
@@ -80,6 +81,23 @@ def test_a_token_is_read_when_it_is_said(texts):
     assert rest[-1].name == "end" and [i for i, _ in tokens_of(seen + rest)] == list(range(20))
 
 
+def test_a_stream_does_not_go_through_the_pool():
+    """ORCH-1060 ORCH-1001 SYS-4.1.1#admission: a pool manager that has stopped holds up neither a job that runs nor an admission: orchestratord
+    reads the worker itself, and decides by itself who is refused."""
+    with Stack({"orchestratord.queue.capacity": "1"}) as stack:
+        running = stack.submit_held(max_tokens=20)
+        stack.pool.send_signal(signal.SIGSTOP)
+        try:
+            assert stack.request("POST", "/v2/tasks", {"model": ALIAS, "prompt": "x", "max_tokens": 5000}).code == "INVALID_PARAMS"
+            waiting = stack.submit(max_tokens=2)["job_id"]
+            assert stack.request("POST", "/v2/tasks", {"model": ALIAS, "prompt": "x", "max_tokens": 2}).code == "QUEUE_FULL"
+            stack.gate.open()
+            assert stack.read_to_end(running)[-1].data["tokens_out"] == 20
+            assert stack.wait_terminal(waiting)["status"] == "completed"
+        finally:
+            stack.pool.send_signal(signal.SIGCONT)
+
+
 def test_characters_reach_a_client_whole(texts):
     """M0-W-1824 M0-W-1361: tokens that are single bytes of a character say nothing until it is there."""
     words = "(ä|€|🙂){8}"
@@ -97,7 +115,9 @@ def test_characters_reach_a_client_whole(texts):
 
 def test_each_model_is_read_with_the_tokenizer_of_its_format(texts):
     """M0-W-1362 M0-W-1363: a GGUF file's vocabulary and merges make the ids of one model, a directory's tokenizer.json those of the other: the
-    ids that this test computes from the files itself; the workers name their backends, count the same prompts and give the text back."""
+    ids that this test computes from the files itself; the workers name their backends, count the same prompts and give the text back.
+
+    M0-W-1365 M0-W-1821"""
     text = "Once upon a time, 12 dragons didn't  sleep: the caf\u00e9 burned\n"
     spelled = json.loads((texts.models / "bytes/tokenizer.json").read_text())["model"]["vocab"]
     letters = byte_letters()

@@ -73,6 +73,7 @@ def machines(tmp_path):
 
 
 def test_every_block_works(machines):
+    """HME-040"""
     said = {}
     for machine, script in blocks():
         for name in ADDRESSES if machine == "both" else (machine,):

@@ -4,13 +4,15 @@ import hashlib
 import http.server
 import json
 import os
+import shutil
 import signal
 import subprocess
 import threading
 
 import pytest
 
-from stack import BIN, HANG_S, MODEL, OFTEN_HEARD, EventStream, ResumingClient, Stack, process_runs, request, wait_for
+from metrics_text import parse
+from stack import BIN, HANG_S, MODEL, MODEL_F16, OFTEN_HEARD, EventStream, ResumingClient, Stack, process_runs, request, wait_for
 
 LONG = 400
 NUL_TOKEN = 188  # of the demo model's vocabulary: the byte 0x00
@@ -60,7 +62,9 @@ def test_a_worker_inherits_no_socket_of_its_pool():
 def test_workers_are_processes_apart():
     """SYS-2.4.1 SYS-2.4.2 SYS-6.3.2 SYS-8.4.3#effective: one process per worker, and none shares memory it could write with another.
 
-    SYS-2.5.1: what manages pools and what decides loads nothing to compute with."""
+    SYS-2.5.1: what manages pools and what decides loads nothing to compute with.
+
+    WORKER-4020 WORKER-4021 WORKER-4022"""
     with Stack(settings={"orchestratord.limits.workers_per_gpu": "2"}) as stack:
         for model in ("demo", "demo-f16"):
             stack.wait_terminal(stack.submit(max_tokens=2, model=model)["job_id"])
@@ -187,7 +191,7 @@ def test_resume_keeps_the_job_for_the_grace():
 
 
 def test_a_job_over_its_time_ends_with_timeout():
-    """OC-CORE-1022: the wall limit of the request, with the stage in the error."""
+    """SYS-4.1.1#timeout OC-CORE-1022: the wall limit of the request, with the stage in the error."""
     with Stack() as stack:
         stack.gate.hold()
         job = stack.submit(max_tokens=LONG, timeout_ms=1000)["job_id"]
@@ -214,7 +218,11 @@ def test_kill_9_of_the_pool_takes_its_workers_along_and_jobs_survive():
 def test_a_worker_used_alone(tmp_path):
     """ORCH-3001 M0-W-1302 M0-W-1310 M0-W-1320 M0-W-1330 SYS-6.3.1: one model in memory of its own; execute, health, cancel, shutdown.
 
-    SYS-5.4.1: started, tokens and metrics, one terminal event; the correlation id comes back."""
+    SYS-5.4.1: started, tokens and metrics, one terminal event; the correlation id comes back.
+
+    ORCH-3049#preload ORCH-3049#cancel ORCH-3049#metrics-and-logs: before it says that it listens it has loaded, run and cancelled a job, and counted both.
+
+    M0-W-1300 M0-W-1311 M0-W-1312 M0-W-1510 M0-W-1340"""
     worker = subprocess.Popen(
         [str(BIN / "worker-orcd"), "--model", str(MODEL), "--gpu-device", "cpu", "--self-test-dir", str(tmp_path / "st")],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -223,6 +231,13 @@ def test_a_worker_used_alone(tmp_path):
         url = "http://" + json.loads(worker.stdout.readline())["bind"]
         health = request(url, path="/health").json
         assert health["status"] == "healthy" and health["quant_kind"] == "Q8_0" and health["resident"] is True
+
+        def ended():
+            series = parse(request(url, path="/metrics").body.decode())["worker_requests_total"].series
+            return {labels["outcome"]: value for labels, value in series if value}
+
+        proven = ended()
+        assert proven == {"success": 1, "cancelled": 1}, "of the self-test"
         body = {"job_id": "j1", "prompt": "Once upon a time", "max_tokens": 5, "temperature": 0}
         done = request(url, "POST", "/execute", body, headers={"X-Correlation-Id": "corr-1"})
         assert done.headers["content-type"].startswith("text/event-stream")
@@ -230,6 +245,12 @@ def test_a_worker_used_alone(tmp_path):
         names = [line[7:] for line in done.body.decode().splitlines() if line.startswith("event: ")]
         assert names[0] == "started" and names[-1] == "end" and set(names[1:-1]) <= {"token", "metrics"}
         assert done.body.count(b"event: token") == 5 and done.body.count(b"event: end") == 1
+        told = [json.loads(line[6:]) for line in done.body.decode().splitlines() if line.startswith("data: ")]
+        assert told[0]["job_id"] == "j1" and told[0]["model"] and told[0]["started_at"]
+        assert [t["i"] for t in told if "t" in t] == list(range(5)) and told[-1]["tokens_out"] == 5 and told[-1]["decode_time_ms"] >= 0
+        metrics = parse(request(url, path="/metrics").body.decode())
+        assert {"worker_vram_bytes", "worker_tokens_generated_total", "worker_uptime_seconds"} <= metrics.keys()
+        assert ended() == {**proven, "success": 2}
         assert request(url, "POST", "/cancel", {"job_id": "nobody"}).status == 202
         bad = request(url, "POST", "/execute", {"job_id": "j1", "prompt": "", "max_tokens": 5})
         assert bad.status == 400 and bad.code == "INVALID_PARAMS"
@@ -237,6 +258,33 @@ def test_a_worker_used_alone(tmp_path):
         assert worker.wait(HANG_S) == 0
     finally:
         worker.kill()
+
+
+def test_a_worker_keeps_its_model_for_life(tmp_path):
+    """M0-W-1001 M0-W-1002: whatever becomes of the file, and whatever a request names: there is nothing to load another one with."""
+    file = tmp_path / "m.gguf"
+    file.write_bytes(MODEL.read_bytes())
+    worker = subprocess.Popen([str(BIN / "worker-orcd"), "--model", str(file), "--gpu-device", "cpu", "--self-test-dir", str(tmp_path / "st")],
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        url = "http://" + json.loads(worker.stdout.readline())["bind"]
+
+        def state():
+            done = request(url, "POST", "/execute", {"job_id": "j", "prompt": "Once upon a time", "max_tokens": 8, "temperature": 0})
+            return request(url, path="/health").json["model_digest"], [line for line in done.body.decode().splitlines() if '"t":' in line]
+
+        before = state()
+        assert before[0].endswith(hashlib.sha256(file.read_bytes()).hexdigest()) and len(before[1]) == 8
+        os.replace(shutil.copy(MODEL_F16, tmp_path / "other"), file)
+        assert state() == before
+        named = request(url, "POST", "/execute", {"job_id": "j", "prompt": "Once", "max_tokens": 1, "model": str(MODEL_F16)})
+        assert named.status == 400 and named.code == "INVALID_PARAMS", named.body
+        for path in ("/load", "/v2/workers/start", "/model"):
+            assert request(url, "POST", path, {"model": str(MODEL_F16)}).status == 404
+        assert state() == before
+    finally:
+        worker.kill()
+        worker.wait()
 
 
 def test_a_worker_believes_a_digest_of_the_files_as_they_are(tmp_path):
@@ -263,7 +311,7 @@ def test_a_worker_believes_a_digest_of_the_files_as_they_are(tmp_path):
 
 @pytest.mark.parametrize("status", [200, 500])
 def test_a_worker_reports_once_it_serves_and_ends_if_nobody_hears(tmp_path, status):
-    """SYS-6.3.4 SYS-2.1.3: a concrete path in, the resolved reference out; the server answers before the report is made."""
+    """M0-W-1110 SYS-6.3.4 SYS-2.1.3: a concrete path in, the resolved reference out; the server answers before the report is made."""
     seen = []
 
     class Pool(http.server.BaseHTTPRequestHandler):

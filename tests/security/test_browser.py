@@ -101,7 +101,9 @@ def listed_stack():
 
 
 def test_a_listed_site_may_call(listed_stack):
-    """CORS: the preflight needs no token, the request does; answers and refusals carry the origin."""
+    """CORS: the preflight needs no token, the request does; answers and refusals carry the origin.
+
+    OC-CTRL-2070"""
     page = {"Origin": LISTED, "Sec-Fetch-Site": "cross-site", "Host": "llm.example:8080"}
     asked = send(listed_stack.url, "OPTIONS", "/v2/tasks", headers={
         **page, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"})

@@ -73,7 +73,7 @@ def probe(stack, daemon, method, path, token=None):
 
 
 def test_every_role_at_every_route(guarded_stack, routes):
-    """Who may not is told so before anything else is looked at; who may gets whatever the route answers."""
+    """HME-042 ORCH-3279: who may not is told so before anything else is looked at; who may gets whatever the route answers."""
     counted = 0
     for (daemon, method, path), scope in routes.items():
         known, strange = tokens_at(guarded_stack, daemon)

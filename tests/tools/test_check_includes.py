@@ -2,6 +2,7 @@ import pytest
 
 
 def test_the_tree_keeps_its_rules(tool):
+    """ORCH-3252: the queue and placement see no room that does I/O."""
     result = tool("check_includes")
     assert result.returncode == 0, result.stdout
 
@@ -46,6 +47,7 @@ def test_a_good_tree_passes(tool, write_tree):
     ("src/engine/compute/x.cpp", 'auto s = "//"; int QwenDim;\n', "identifier QwenDim"),
 ])
 def test_a_bad_edge_is_found(tool, write_tree, path, text, message):
+    """Control of ORCH-3252"""
     result = tool("check_includes", "--root", write_tree({**GOOD, path: text}))
     assert result.returncode == 1
     assert message in result.stdout

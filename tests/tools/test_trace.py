@@ -104,7 +104,7 @@ def test_the_table_is_complete_and_well_formed(repository):
     families = {name.rpartition("-")[0] for name in ids}
     assert {"ORCH", "OC-CORE", "OC-CTRL", "M0-W", "POOL", "POOLREG", "AUTH", "SEC-AUTH", "SCHED", "HME", "AAPI", "SSE", "CLOUD",
             "NARR", "WORKER", "GPUINV", "CMATCH", "WLIFE", "TIMEOUT", "STREAM", "ERROPS", "CAPI", "PAPI"} <= families
-    assert {row[1] for row in rows} == {"MUST", "SHOULD", "MAY", "INFO"}
+    assert {row[1] for row in rows} == {"MUST", "SHOULD", "MAY", "INFO", "DECIDED"}
     assert {row[2] for row in rows} == {"M0", "M1", "M2", "M3"}
 
 

@@ -89,6 +89,7 @@ TEST(Matmul, EqualsTheWrittenOrderOnEveryDepth) {
   }
 }
 
+// M0-W-1822
 TEST(Matmul, EqualsTheWrittenOrderOnEveryWidthAndRowCount) {
   Random random(3);
   for (DType dtype : kTypes) {
