@@ -47,6 +47,7 @@ Job::Job(Service& service, Order order)
 
 void Job::begin() {
   begun_ms_ = service_.options_.clock->now().mono_ms;
+  order_.submission.headers.push_back("X-Correlation-Id: " + order_.correlation_id.value);
   const Identity& identity = service_.options_.identity;
   order_.exchange->start_stream(200, net::http::sse_headers());
   append(events_, "started",
@@ -73,15 +74,13 @@ void Job::ask() {
   decoder_ = net::sse::Decoder();
   frames_.reset();
   grpc_status_.reset();
-  std::vector<std::string> headers = order_.submission.headers;
-  if (!order_.correlation_id.value.empty()) headers.push_back("X-Correlation-Id: " + order_.correlation_id.value);
   const auto self = shared_from_this();
   transfer_ = service_.options_.client->start(
       {.method = "POST",
        .url = order_.submission.url,
        .bearer = service_.options_.bearer,
        .body = grpc_ ? upstream::grpc_frame(order_.submission.body) : order_.submission.body,
-       .headers = std::move(headers),
+       .headers = order_.submission.headers,
        .grpc = grpc_,
        .silence_ms = service_.options_.silence_ms},
       {.on_head = [self](const upstream::Head& head) { self->on_head(head); },
