@@ -236,8 +236,8 @@ def test_a_worker_used_alone(tmp_path):
             series = parse(request(url, path="/metrics").body.decode())["worker_requests_total"].series
             return {labels["outcome"]: value for labels, value in series if value}
 
-        proven = ended()
-        assert proven == {"success": 1, "cancelled": 1}, "of the self-test"
+        proven = ended()  # of the self-test, whose second job may end before its cancel comes
+        assert proven in ({"success": 1, "cancelled": 1}, {"success": 2})
         body = {"job_id": "j1", "prompt": "Once upon a time", "max_tokens": 5, "temperature": 0}
         done = request(url, "POST", "/execute", body, headers={"X-Correlation-Id": "corr-1"})
         assert done.headers["content-type"].startswith("text/event-stream")
@@ -250,7 +250,7 @@ def test_a_worker_used_alone(tmp_path):
         assert [t["i"] for t in told if "t" in t] == list(range(5)) and told[-1]["tokens_out"] == 5 and told[-1]["decode_time_ms"] >= 0
         metrics = parse(request(url, path="/metrics").body.decode())
         assert {"worker_vram_bytes", "worker_tokens_generated_total", "worker_uptime_seconds"} <= metrics.keys()
-        assert ended() == {**proven, "success": 2}
+        assert ended() == {**proven, "success": proven["success"] + 1}
         assert request(url, "POST", "/cancel", {"job_id": "nobody"}).status == 202
         bad = request(url, "POST", "/execute", {"job_id": "j1", "prompt": "", "max_tokens": 5})
         assert bad.status == 400 and bad.code == "INVALID_PARAMS"
