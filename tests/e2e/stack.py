@@ -85,8 +85,9 @@ class Event:
 class EventStream:
     """One connection to an event stream. Iterate for events; ends when the connection does."""
 
-    def __init__(self, url, path, last_event_id=None, timeout_s=HANG_S, body=None):
-        """`body`: of a POST that is answered with a stream; else it is asked for with GET."""
+    def __init__(self, url, path, last_event_id=None, timeout_s=HANG_S, body=None, metrics=False):
+        """`body`: of a POST that is answered with a stream; else it is asked for with GET. `metrics`: those events as well."""
+        self.metrics = metrics
         parsed = urllib.parse.urlsplit(url)
         self.connection = http.client.HTTPConnection(parsed.hostname, parsed.port, timeout=timeout_s)
         headers = {"Accept": "text/event-stream"}
@@ -110,7 +111,7 @@ class EventStream:
                 return
             line = line.decode().rstrip("\r\n")
             if not line:
-                if data:
+                if data and (self.metrics or name != "metrics"):
                     yield Event(name, event_id, "\n".join(data))
                 name, event_id, data = "message", None, []
             elif line.startswith("event: "):
@@ -327,8 +328,8 @@ class Stack:
         assert response.status == 200, response.body
         return response.json
 
-    def events(self, job_id, last_event_id=None):
-        return EventStream(self.url, f"/v2/tasks/{job_id}/events", last_event_id)
+    def events(self, job_id, last_event_id=None, metrics=False):
+        return EventStream(self.url, f"/v2/tasks/{job_id}/events", last_event_id, metrics=metrics)
 
     def read_to_end(self, job_id):
         return list(self.events(job_id))

@@ -4,6 +4,7 @@ how all of it is counted."""
 import json
 import os
 import signal
+import time
 
 import pytest
 
@@ -81,6 +82,25 @@ def test_a_bounded_queue_with_two_classes_in_order(queue):
     assert started(queue, order) == order
     told = next(event for event in queue.read_to_end(order[-1]) if event.name == "started").data
     assert told["queue_position"] == batch[1]["queue_position"] and "predicted_start_ms" in told
+
+
+def test_streams_tell_the_queue_and_the_chance_to_be_in_time(queue):
+    """HME-021 ORCH-3100 OC-CTRL-2023: whoever coordinates several programs reads both in the stream of a job that runs."""
+    running = queue.submit_held(max_tokens=60, deadline_ms=180_000)
+    waiting = [queue.submit(max_tokens=2)["job_id"] for _ in range(2)]
+    told = []
+    for event in queue.events(running, metrics=True):
+        if event.name == "metrics":
+            told.append(event)
+        if told and told[-1].data["queue_depth"] == len(waiting):
+            queue.gate.open()
+        elif event.name == "token":
+            time.sleep(0.2)  # they are told about once a second, with a token
+            queue.gate.let_pass(1)
+    assert all(event.id is None for event in told)
+    data = next(event.data for event in told if event.data["queue_depth"] == len(waiting))
+    assert 0 <= data["on_time_probability"] <= 1
+    assert data["tokens_out"] >= 2 and data["decode_time_ms"] > 0 and data["vram_bytes"] > 0
 
 
 def test_the_queue_is_counted(queue):

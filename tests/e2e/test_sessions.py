@@ -41,7 +41,7 @@ def test_a_budget_is_reserved_charged_and_shown(stack):
     assert accepted.status == 202
     left = int(accepted.headers["x-budget-tokens-remaining"])
     assert left == accepted.json["tokens_budget_remaining"] < 400 - 60
-    stream = stack.events(accepted.json["job_id"])
+    stream = stack.events(accepted.json["job_id"], metrics=True)
     assert int(stream.response.getheader("X-Budget-Tokens-Remaining")) >= left
     events = read_a_metrics_event(stack, stream)
     end = events[-1].data
@@ -75,7 +75,7 @@ def test_the_second_job_of_a_session_is_warm(stack):
         stack.gate.hold()
         stack.gate.let_pass(1)
         job = stack.submit(session_id="warm", max_tokens=60)["job_id"]
-        metrics = [e.data for e in read_a_metrics_event(stack, stack.events(job)) if e.name == "metrics"]
+        metrics = [e.data for e in read_a_metrics_event(stack, stack.events(job, metrics=True)) if e.name == "metrics"]
         assert metrics and all(m["kv_warmth"] is warmth and m["kv_migrated"] is False for m in metrics)
 
 

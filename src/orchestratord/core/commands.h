@@ -14,7 +14,7 @@
 #include "orchestratord/core/jobs/ids.h"
 #include "orchestratord/core/jobs/job.h"
 #include "orchestratord/core/queue/optimizer.h"
-#include "orchestratord/core/sessions/session_table.h"
+#include "orchestratord/core/sessions/session.h"
 #include "wire/pool.h"
 #include "wire/task.h"
 
@@ -70,6 +70,11 @@ struct PublishQueued {
   std::int64_t queue_position = 0;
   std::int64_t predicted_start_ms = 0;
 };
+// Event `metrics`, without an id: how the job stands while it runs. Clients that are behind do not get it.
+struct PublishMetrics {
+  base::JobId job_id;
+  wire::MetricsEvent metrics;
+};
 // From here on no token of this job reaches a client; the terminal event follows with Finish.
 struct SealStream {
   base::JobId job_id;
@@ -100,7 +105,6 @@ struct Execute {
   std::int64_t timeout_ms = 0;     // what is left of the job's budget, for the worker's own limit
   std::int64_t queue_wait_ms = 0;  // of this stay in the queue, for `started`
   std::int64_t queue_position = 0, predicted_start_ms = 0;  // as they were told at admission, likewise
-  std::optional<sessions::Share> session;                   // for `metrics`
 };
 // POST {uri}/cancel and close the connection. ExecuteEnded still comes.
 struct AbortExecute {
@@ -157,7 +161,7 @@ using Command =
                  CommitDesiredState, AnswerSubmit, AnswerCancel, AnswerQueryJob, AnswerQueryJobs, AnswerQueryPools,
                  AnswerQueryGauges, AnswerQueryPlacement, AnswerQueryPreview, AnswerArrival, AnswerSession,
                  AnswerQuerySessions, AnswerPool, AnswerPoolControl, AnswerPoolHealth, PublishStanding,
-                 PublishQueueRoom, PublishQueued, SealStream, Finish, Execute, AbortExecute, StartWorker, StopWorker,
-                 StageModel, AskPoolState, ReviewQueue, Log, Count, CountPlacement, Drained>;
+                 PublishQueueRoom, PublishQueued, PublishMetrics, SealStream, Finish, Execute, AbortExecute,
+                 StartWorker, StopWorker, StageModel, AskPoolState, ReviewQueue, Log, Count, CountPlacement, Drained>;
 
 }  // namespace llorch::orchestratord::core

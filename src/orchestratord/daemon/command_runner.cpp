@@ -116,6 +116,12 @@ void CommandRunner::run(core::PublishQueued& command) {
   }
 }
 
+void CommandRunner::run(core::PublishMetrics& command) {
+  if (const http::LiveJobPtr live = context_.jobs->find(command.job_id)) {
+    live->stream->metrics(command.metrics, context_.clock->now().mono_ms);
+  }
+}
+
 void CommandRunner::run(core::SealStream& command) {
   if (const http::LiveJobPtr live = context_.jobs->find(command.job_id)) live->stream->seal();
 }
@@ -159,7 +165,6 @@ void CommandRunner::run(core::Execute& command) {
                            .queue_wait_ms = command.queue_wait_ms,
                            .queue_position = command.queue_position,
                            .predicted_start_ms = command.predicted_start_ms,
-                           .session = std::move(command.session),
                            .tokens_max = live->record.max_tokens,
                            .expected = {.seed = live->record.seed,
                                         .prompt_sha256 = live->record.prompt_sha256,

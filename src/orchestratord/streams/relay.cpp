@@ -122,7 +122,6 @@ class Relay::Execution : public std::enable_shared_from_this<Execution> {
   void on_data(std::string_view bytes);
   void on_end(const base::Result<>& result);
   void take(const net::sse::Decoder::Decoded& event, TokenBatch& batch);
-  void tell_session(std::int64_t now_ms);
   void take_started(std::string_view data);
   void take_end(std::string_view data);
   void take_error(std::string_view data);
@@ -145,7 +144,7 @@ class Relay::Execution : public std::enable_shared_from_this<Execution> {
   std::string refusal_;
   net::sse::Decoder decoder_;
   base::Sha256 output_hash_;  // of this attempt's texts
-  std::optional<std::int64_t> last_progress_ms_, first_token_ms_;
+  std::optional<std::int64_t> last_progress_ms_;
   bool started_ = false;
   bool ended_ = false;
 };
@@ -236,25 +235,7 @@ void Relay::Execution::take(const net::sse::Decoder::Decoded& event, TokenBatch&
   if (event.event == "started") return take_started(event.data);
   if (event.event == "end") return take_end(event.data);
   if (event.event == "error") return take_error(event.data);
-  if (event.event == "metrics") {
-    // Additive and droppable: one that does not parse is dropped.
-    if (const auto metrics = wire::decode<wire::MetricsEvent>(event.data)) {
-      order_.stream->metrics(*metrics, relay_.options_.clock->now().mono_ms);
-    }
-  }
-}
-
-// What the job's session has left, from the first token on.
-void Relay::Execution::tell_session(std::int64_t now_ms) {
-  if (!order_.session) return;
-  if (!first_token_ms_) first_token_ms_ = now_ms;
-  wire::MetricsEvent event;
-  event.tokens_out = tokens_out_;
-  event.decode_time_ms = now_ms - *first_token_ms_;
-  event.kv_warmth = order_.session->kv_warmth;
-  event.kv_migrated = false;
-  event.budget = core::sessions::after(*order_.session, tokens_out_, *event.decode_time_ms);
-  order_.stream->metrics(event, now_ms);
+  // What clients are told beside the answer is the core's to say, so a worker's `metrics` end here.
 }
 
 void Relay::Execution::take_started(std::string_view data) {
@@ -288,7 +269,6 @@ void Relay::Execution::flush(TokenBatch& batch) {
   if (!last_progress_ms_ || now_ms - *last_progress_ms_ >= kProgressPeriodMs) {
     last_progress_ms_ = now_ms;
     reports_.progress(tokens_out_);
-    tell_session(now_ms);
   }
 }
 

@@ -12,7 +12,6 @@
 
 #include "base/clock.h"
 #include "net/client.h"
-#include "orchestratord/core/sessions/session_table.h"
 #include "orchestratord/streams/stream_hub.h"
 #include "wire/task.h"
 
@@ -56,7 +55,6 @@ class Relay {
     std::int64_t queue_wait_ms = 0;
     std::int64_t queue_position = 0;
     std::int64_t predicted_start_ms = 0;
-    std::optional<core::sessions::Share> session;  // goes into `metrics`
     // A worker that sends more is broken: what it sends is held in memory.
     std::int64_t tokens_max = std::numeric_limits<std::int64_t>::max();
     // What a receipt must say of the job; an empty text is not compared. Output hash and token count are compared with

@@ -41,7 +41,7 @@ void Attempts::dispatch(Job& job, Worker& worker) {
     budget_ms = std::min(budget_ms, std::max<std::int64_t>(1, job.submitted_ms + *job.spec.deadline_ms - now_.mono_ms));
   }
   const std::int64_t queue_wait_ms = now_.mono_ms - job.queued_ms;
-  auto share = ledger_.share(job, worker.id);
+  const auto share = ledger_.share(job, worker.id);
   job.kv_warmth = share && share->kv_warmth;
   commit_progress(job);
   emit(Execute{.execution = x.id,
@@ -53,8 +53,7 @@ void Attempts::dispatch(Job& job, Worker& worker) {
                .timeout_ms = budget_ms,
                .queue_wait_ms = queue_wait_ms,
                .queue_position = job.queue_position,
-               .predicted_start_ms = job.predicted_start_ms,
-               .session = std::move(share)});
+               .predicted_start_ms = job.predicted_start_ms});
   count(Metric::kDispatched, worker.id.value, 1, job.spec.priority);
   count(Metric::kQueueWaitMs, {}, queue_wait_ms, job.spec.priority);
   log(base::LogLevel::kDebug, "dispatch.sent", &job, "Sends a job to a worker.",
@@ -81,7 +80,45 @@ void Attempts::on(ExecuteProgress& e) {
   Execution* x = jobs_.find(e.execution);
   if (!x || x->aborted) return;
   x->last_progress_ms = now_.mono_ms;
-  jobs_.at(x->job).tokens_out = e.tokens_out;
+  Job& job = jobs_.at(x->job);
+  job.tokens_out = e.tokens_out;
+  if (e.tokens_out == 0) return;
+  if (!x->first_token_ms) x->first_token_ms = now_.mono_ms;
+  publish_metrics(job, *x);
+}
+
+// How long a token of this run takes; before its second one, of earlier runs of the model there. Absent: nobody knows.
+std::optional<double> Attempts::ms_per_token(const Job& job, const Execution& x) {
+  const std::int64_t decode_ms = now_.mono_ms - *x.first_token_ms;
+  if (job.tokens_out > 1 && decode_ms > 0)
+    return static_cast<double>(decode_ms) / static_cast<double>(job.tokens_out - 1);
+  const Worker* worker = registry_.find_worker(x.worker_id);
+  if (worker == nullptr) return std::nullopt;
+  const auto& performance = model(job.model).performance;
+  const auto measured = performance.find({worker->pool_id, worker->info.gpu_id});
+  if (measured == performance.end()) return std::nullopt;
+  const auto us = measured->second.us_per_token.get();
+  return us ? std::optional(static_cast<double>(*us) / 1000) : std::nullopt;
+}
+
+void Attempts::publish_metrics(const Job& job, const Execution& x) {
+  wire::MetricsEvent event;
+  event.queue_depth = queue_.depth();
+  event.tokens_out = job.tokens_out;
+  event.decode_time_ms = now_.mono_ms - *x.first_token_ms;
+  if (const Worker* worker = registry_.find_worker(x.worker_id)) event.vram_bytes = worker->info.vram_bytes;
+  std::int64_t until_ms = x.dispatched_ms + x.timeout_ms;
+  if (job.spec.deadline_ms) until_ms = std::min(until_ms, job.submitted_ms + *job.spec.deadline_ms);
+  if (const auto token_ms = ms_per_token(job, x)) {
+    event.on_time_probability =
+        jobs::on_time_probability(job.spec.max_tokens - job.tokens_out, *token_ms, until_ms - now_.mono_ms);
+  }
+  if (const auto share = ledger_.share(job, x.worker_id)) {
+    event.kv_warmth = job.kv_warmth;
+    event.kv_migrated = false;
+    event.budget = sessions::after(*share, job.tokens_out, *event.decode_time_ms);
+  }
+  emit(PublishMetrics{job.spec.job_id, std::move(event)});
 }
 
 void Attempts::on(ExecuteEnded& e) {

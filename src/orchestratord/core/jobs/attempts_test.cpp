@@ -35,6 +35,36 @@ TEST(Attempts, TheStraightWay) {
   EXPECT_TRUE(d.none<CommitTransition>());
 }
 
+// HME-021, OC-METRICS-7110: from the first token on the stream says how long the queue is and whether the job will be in time.
+TEST(Attempts, MetricsTellTheQueueAndTheChanceToBeInTime) {
+  Driver d;
+  d.add_worker();
+  Driver::SubmitOptions wanted;
+  wanted.max_tokens = 101;
+  wanted.deadline_ms = 10'000;
+  const ExecutionId x = d.run("j1", wanted);
+  d.submit("j2");
+  d.submit("j3");
+  d.send(ExecuteStarted{x});
+  d.send(ExecuteProgress{x, 1});
+  EXPECT_EQ(d.only<PublishMetrics>().job_id, base::JobId("j1"));
+  EXPECT_EQ(d.only<PublishMetrics>().metrics.queue_depth, 2);
+  EXPECT_FALSE(d.only<PublishMetrics>().metrics.on_time_probability) << "nobody knows how fast it is";
+  d.after_ms(2000);
+  d.send(ExecuteProgress{x, 11});  // 200 ms each, 90 to come, 8 s left
+  EXPECT_EQ(d.only<PublishMetrics>().metrics.decode_time_ms, 2000);
+  EXPECT_DOUBLE_EQ(*d.only<PublishMetrics>().metrics.on_time_probability, 8000.0 / (90 * 200));
+  d.end(x);
+  const ExecutionId next = d.only<Execute>().execution;
+  d.send(ExecuteStarted{next});
+  d.send(ExecuteProgress{next, 1});
+  EXPECT_EQ(d.only<PublishMetrics>().metrics.queue_depth, 1);
+  EXPECT_EQ(d.only<PublishMetrics>().metrics.on_time_probability, 1.0) << "as fast as the run before";
+  d.send(CancelRequested{{}, base::JobId("j2")});
+  d.send(ExecuteProgress{next, 2});
+  EXPECT_TRUE(d.none<PublishMetrics>()) << "it is over";
+}
+
 // SYS-6.1.6, SYS-7.3.1: worker loss puts the job back at its place with a backoff, until attempts run out.
 TEST(Attempts, RetriesWithBackoffUntilExhausted) {
   Driver d(without_jitter());

@@ -25,6 +25,12 @@ bool is_legal(JobStatus from, JobStatus to) {
   return kLegal[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
 }
 
+double on_time_probability(std::int64_t tokens_left, double ms_per_token, std::int64_t left_ms) {
+  const double needed_ms = static_cast<double>(tokens_left) * ms_per_token;
+  if (needed_ms <= 0) return left_ms >= 0 ? 1 : 0;
+  return std::clamp(static_cast<double>(left_ms) / needed_ms, 0.0, 1.0);
+}
+
 std::string_view name(CancelReason reason) {
   switch (reason) {
     case CancelReason::kClientRequest: return "client_request";

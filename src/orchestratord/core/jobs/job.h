@@ -41,6 +41,9 @@ inline std::int64_t context_tokens(const wire::ModelFacts& model,
   return std::min(model.context_length, worker_context_tokens.value_or(model.context_length));
 }
 
+// Chance that a job's answer ends within `left_ms`, if it is as likely to end after any of the next `tokens_left` tokens. In [0, 1].
+double on_time_probability(std::int64_t tokens_left, double ms_per_token, std::int64_t left_ms);
+
 // A job of the store that has no terminal row yet.
 struct RestoredJob {
   JobSpec spec;

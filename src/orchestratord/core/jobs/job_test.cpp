@@ -12,6 +12,16 @@ using wire::JobStatus;
 constexpr JobStatus kAll[] = {JobStatus::kQueued,    JobStatus::kDispatched, JobStatus::kRunning,
                               JobStatus::kCompleted, JobStatus::kFailed,     JobStatus::kCancelled};
 
+// HME-021
+TEST(OnTimeProbability, IsThePartOfTheTokensThatFit) {
+  EXPECT_EQ(on_time_probability(100, 10, 500), 0.5);
+  EXPECT_EQ(on_time_probability(100, 10, 1000), 1);
+  EXPECT_EQ(on_time_probability(100, 10, 5000), 1);
+  EXPECT_EQ(on_time_probability(100, 10, -5), 0);
+  EXPECT_EQ(on_time_probability(0, 10, 1), 1);
+  EXPECT_EQ(on_time_probability(0, 10, -1), 0);
+}
+
 // SCHED-11031, SYS-6.1.2: the legal transitions, each pair checked.
 TEST(JobTransitions, TableIsExactlyTheDocumentedOne) {
   const std::set<std::pair<JobStatus, JobStatus>> legal{

@@ -9,6 +9,7 @@
 
 #include "orchestratord/core/env.h"
 #include "orchestratord/core/pools/pool_registry.h"
+#include "orchestratord/core/sessions/session_table.h"
 
 namespace llorch::orchestratord::core {
 
@@ -63,6 +64,7 @@ struct Execution {
   std::string tenant_id;  // whose quota it takes
   std::string uri;
   std::int64_t dispatched_ms = 0, last_progress_ms = 0, timeout_ms = 0;
+  std::optional<std::int64_t> first_token_ms;
   bool session_limit = false;  // timeout_ms is what was left of a session's time
   bool started = false;
   bool aborted = false;

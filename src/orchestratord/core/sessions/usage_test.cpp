@@ -37,6 +37,11 @@ struct Sessions : Driver {
     EXPECT_TRUE(none<CommitAdmission>());
     return result ? ErrorCode::kInternal : result.error().code;
   }
+  // Of a run, as its stream tells it.
+  bool warmth(ExecutionId execution) {
+    send(ExecuteProgress{execution, 1});
+    return only<PublishMetrics>().metrics.kv_warmth.value();
+  }
   static SubmitOptions in_session(std::int64_t max_tokens = 20) {
     SubmitOptions o;
     o.max_tokens = max_tokens;
@@ -141,14 +146,14 @@ TEST(CoreSessions, StayOnTheirLastGoodWorker) {
   EXPECT_EQ(d.only<Execute>().worker_id.value, "w1");
   const ExecutionId first = d.run("j1", Sessions::in_session());
   EXPECT_EQ(d.only<Execute>().worker_id.value, "w2");
-  EXPECT_FALSE(d.only<Execute>().session->kv_warmth);
+  EXPECT_FALSE(d.warmth(first));
   d.end(other);
   d.end(first);
   EXPECT_EQ(d.ask()->worker_id, "w2");
   EXPECT_TRUE(d.ask()->kv_warmth);
   const ExecutionId second = d.run("j2", Sessions::in_session());
   EXPECT_EQ(d.only<Execute>().worker_id.value, "w2");  // w1 is as free and comes first otherwise
-  EXPECT_TRUE(d.only<Execute>().session->kv_warmth);
+  EXPECT_TRUE(d.warmth(second));
   s.workers.pop_back();
   s.gpus[1].vram_allocated_bytes = 0;
   d.see(s);
@@ -156,7 +161,30 @@ TEST(CoreSessions, StayOnTheirLastGoodWorker) {
   d.lose(second);
   d.after_ms(2000);
   EXPECT_EQ(d.only<Execute>().worker_id.value, "w1");
-  EXPECT_FALSE(d.only<Execute>().session->kv_warmth);
+  EXPECT_FALSE(d.warmth(d.only<Execute>().execution));
+}
+
+// ORCH-3009, ORCH-3023, OC-CORE-1024, OC-METRICS-7111: from the first token on the stream of a job with a session says what is left and
+// how warm its worker is; a job without one says nothing of it.
+TEST(CoreSessions, MetricsTellWhatIsLeft) {
+  Sessions d(with_tokens(100));
+  d.add_worker();
+  const ExecutionId x = d.run("j1", Sessions::in_session());
+  d.send(ExecuteStarted{x});
+  d.send(ExecuteProgress{x, 0});
+  EXPECT_TRUE(d.none<PublishMetrics>());
+  d.send(ExecuteProgress{x, 1});
+  const wire::MetricsEvent first = d.only<PublishMetrics>().metrics;
+  EXPECT_EQ(first.kv_warmth, false);
+  EXPECT_EQ(first.kv_migrated, false);
+  d.send(ExecuteProgress{x, 5});
+  EXPECT_EQ(d.only<PublishMetrics>().metrics.budget.tokens_budget_remaining, *first.budget.tokens_budget_remaining - 4);
+  EXPECT_FALSE(first.budget.time_budget_remaining_ms);
+  d.end(x);
+  const ExecutionId without = d.run("j2");
+  d.send(ExecuteProgress{without, 1});
+  const wire::MetricsEvent other = d.only<PublishMetrics>().metrics;
+  EXPECT_FALSE(other.kv_warmth || other.kv_migrated || other.budget.tokens_budget_remaining);
 }
 
 // OC-CORE-1013: affinity makes no job wait.
@@ -171,7 +199,7 @@ TEST(CoreSessions, DoNotWaitForTheirWorker) {
   EXPECT_EQ(d.only<Execute>().worker_id.value, "w1");
   d.run("j3", Sessions::in_session());
   EXPECT_EQ(d.only<Execute>().worker_id.value, "w2");
-  EXPECT_FALSE(d.only<Execute>().session->kv_warmth);
+  EXPECT_FALSE(d.warmth(d.only<Execute>().execution));
 }
 
 // A restart refills nothing, and what was running runs on within its reservation.

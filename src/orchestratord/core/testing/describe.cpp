@@ -123,6 +123,9 @@ struct Describe {
     return fmt::format("AnswerPoolHealth {} live {} ready {} draining {} \"{}\"", c.request.value, c.health->live,
                        c.health->ready, c.health->draining, c.health->operation ? c.health->operation->step : "");
   }
+  std::string operator()(const PublishMetrics& c) const {
+    return fmt::format("PublishMetrics {} {}", c.job_id.value, wire::encode(c.metrics));
+  }
   std::string operator()(const PublishQueued& c) const {
     return fmt::format("PublishQueued {} {} {}", c.job_id.value, c.queue_position, c.predicted_start_ms);
   }

@@ -43,28 +43,30 @@ TestClient::Reading TestClient::read(const std::string& path, const ReadOptions&
   net::ClientRequest request;
   request.url = url_ + path;
   if (!options.last_event_id.empty()) request.headers.add("Last-Event-ID", options.last_event_id);
-  net::StreamHandle handle =
-      client_.stream(std::move(request), {.on_response =
-                                              [shared](int status, const net::http::Headers&) {
-                                                const std::lock_guard lock(shared->mutex);
-                                                shared->reading.status = status;
-                                              },
-                                          .on_data =
-                                              [shared](std::string_view bytes) {
-                                                const std::lock_guard lock(shared->mutex);
-                                                if (shared->reading.status != 200)
-                                                  shared->reading.error_body += bytes;
-                                                else
-                                                  (void)shared->decoder.feed(bytes, shared->reading.events);
-                                                shared->changed.notify_all();
-                                              },
-                                          .on_end =
-                                              [shared](const base::Result<>& result) {
-                                                const std::lock_guard lock(shared->mutex);
-                                                shared->ended = true;
-                                                shared->reading.complete = result.has_value();
-                                                shared->changed.notify_all();
-                                              }});
+  net::StreamHandle handle = client_.stream(
+      std::move(request), {.on_response =
+                               [shared](int status, const net::http::Headers&) {
+                                 const std::lock_guard lock(shared->mutex);
+                                 shared->reading.status = status;
+                               },
+                           .on_data =
+                               [shared](std::string_view bytes) {
+                                 const std::lock_guard lock(shared->mutex);
+                                 if (shared->reading.status != 200)
+                                   shared->reading.error_body += bytes;
+                                 else
+                                   (void)shared->decoder.feed(bytes, shared->reading.events);
+                                 std::erase_if(shared->reading.events,
+                                               [](const net::sse::Event& event) { return event.event == "metrics"; });
+                                 shared->changed.notify_all();
+                               },
+                           .on_end =
+                               [shared](const base::Result<>& result) {
+                                 const std::lock_guard lock(shared->mutex);
+                                 shared->ended = true;
+                                 shared->reading.complete = result.has_value();
+                                 shared->changed.notify_all();
+                               }});
   std::unique_lock lock(shared->mutex);
   shared->changed.wait_for(lock, std::chrono::milliseconds(options.timeout_ms),
                            [&] { return shared->ended || shared->reading.events.size() >= options.count; });

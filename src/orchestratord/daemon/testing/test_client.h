@@ -20,7 +20,7 @@ class TestClient {
   // Submits and returns the job_id; fails the test unless it is accepted.
   std::string submit(const std::string& body);
 
-  // One connection to a stream: reads until it ends, until `count` events came, or for `timeout_ms`.
+  // One connection to a stream: reads until it ends, until `count` events came, or for `timeout_ms`. Leaves out `metrics`.
   struct Reading {
     int status = 0;
     std::vector<net::sse::Event> events;
