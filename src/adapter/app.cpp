@@ -21,7 +21,6 @@
 #include "base/build_id.h"
 #include "base/log.h"
 #include "base/process.h"
-#include "base/run_command.h"
 #include "config/config.h"
 #include "net/client.h"
 #include "net/http/url.h"
@@ -36,7 +35,6 @@ using base::LogLevel;
 
 constexpr std::int64_t kProbeTimeoutMs = 5'000;
 constexpr std::int64_t kStartPollMs = 200;
-constexpr std::int64_t kContainerRemovalMs = 10'000;
 constexpr std::size_t kRequestBytesMax = 16 << 20;
 constexpr std::size_t kHealthBytesMax = 64 << 10;
 
@@ -279,22 +277,6 @@ base::Result<> hold_installation(const std::string& directory) {
                     "the engine's installation is not there; llorch engine install makes it");
 }
 
-// The runtime's client is what this process ends with; a container whose client was killed runs on until it is removed.
-void remove_container(const Options& o) {
-  if (o.container_runtime.empty()) return;
-  std::vector<std::string> variables;
-  for (const char* name : {"PATH", "HOME", "XDG_RUNTIME_DIR", "DOCKER_HOST"}) {
-    if (std::string value = environment(name); !value.empty()) variables.push_back(fmt::format("{}={}", name, value));
-  }
-  const auto ended = base::run_command({.argv = {o.container_runtime, "rm", "--force", o.container_name},
-                                        .environment = std::move(variables),
-                                        .directory = {},
-                                        .timeout_ms = kContainerRemovalMs,
-                                        .stop = {}});
-  if (ended) return;
-  base::log_event(LogLevel::kWarn, "container.removal", {}, ended.error().message, {{"name", o.container_name}});
-}
-
 base::Result<> start_and_serve(Options o) {
   TRY(hold_installation(o.installation));
   if (!o.command.empty()) {
@@ -307,11 +289,8 @@ base::Result<> start_and_serve(Options o) {
               .target = {o.endpoint, o.model},
               .bearer = bearer,
               .client = upstream::HttpClient({.ca_file = o.ca_file, .proxy = o.proxy})};
-  const std::unique_ptr<const Options, void (*)(const Options*)> removes(
-      &o, [](const Options* of) { remove_container(*of); });
   process::EngineProcess engine;
   if (!o.command.empty()) {
-    remove_container(o);
     engine = TRY(process::EngineProcess::start(o.command, [&up] {
       up.process_gone = true;
       ::kill(::getpid(), SIGTERM);

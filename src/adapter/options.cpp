@@ -38,8 +38,6 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   app.add_option("--ca-file", o.ca_file, "Certificates to trust instead of the system's");
   app.add_option("--proxy", o.proxy, "URL of a proxy; those of the environment are not used");
   app.add_option("--installation", o.installation, "Directory of the engine's program, which nobody removes meanwhile");
-  app.add_option("--container-runtime", o.container_runtime, "Program that runs the engine's container");
-  app.add_option("--container-name", o.container_name, "Its name; one that an earlier run left is removed");
   app.add_option("--model-ref", o.model_ref, "Reference to report")->required();
   app.add_option("--model-digest", o.model_digest, "Digest to report");
   app.add_option("--device-class", o.device_class, "What it runs on, for receipts")->capture_default_str();

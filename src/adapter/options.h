@@ -16,9 +16,8 @@ struct Options {
   std::string model;         // the engine's name for it; empty: its only one
   std::string api_key_file;  // mode 0600; empty: none
   std::string ca_file, proxy;
-  std::string installation;  // directory of a program that is in use while this process runs; empty: none
-  std::string container_runtime, container_name;  // of an engine in a container
-  std::string model_ref, model_digest;            // what is reported
+  std::string installation;             // directory of a program that is in use while this process runs; empty: none
+  std::string model_ref, model_digest;  // what is reported
   std::string device_class = "external";
   std::string bind = "127.0.0.1";
   std::string advertise;

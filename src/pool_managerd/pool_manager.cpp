@@ -240,8 +240,9 @@ base::Result<> PoolManager::Impl::open() {
   host.repacked_bytes_max = config.models.repacked_bytes_max;
   host.log_level = config.log.level;
   workers_.emplace(
-      std::move(host), loop_,
+      std::move(host), loop_, [this](const WorkerId& id) { step(wl::Leaving{id}); },
       [this](const WorkerId& id, const wl::ExitFacts& facts, const std::string& tail) { on_exit(id, facts, tail); });
+  workers_->remove_left_containers();
   registration::OrchestratorLinkOptions link;
   if (access_.paired) link.url = config.pool_managerd.orchestrator_url;
   link.token = access_.credential.node_token();
@@ -560,6 +561,7 @@ void PoolManager::Impl::on_stop_signal() {
         LogLevel::kInfo, "shutdown", {},
         stopping_ ? "A second stop signal: workers are killed." : "Stopping: workers get their grace period.",
         {{"workers_count", lifecycle_.workers().size()}});
+    if (stopping_) workers_->leave_containers();
     stopping_ = true;
     step(wl::ShutdownAsked{});
   }

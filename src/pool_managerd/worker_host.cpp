@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <string_view>
+#include <thread>
 
 #include "base/assert.h"
 #include "base/file.h"
@@ -15,6 +17,7 @@
 
 namespace llorch::pool_managerd {
 
+using base::LogLevel;
 using worker_lifecycle::ExitFacts;
 using worker_lifecycle::Kill;
 using worker_lifecycle::WorkerLog;
@@ -25,6 +28,8 @@ namespace {
 constexpr std::size_t kWorkerLogsKept = 50;
 // What an adapter needs to say that it failed, before it is killed for it.
 constexpr std::int64_t kAdapterReportsMs = 5'000;
+constexpr std::int64_t kContainerRetryMs = 5'000;
+constexpr std::int64_t kStopLookMs = 100;
 bool names_cpu(const std::string& mask) { return wire::devices_of(mask).front() == "cpu"; }
 
 // What the worker calls its devices: it sees those of its mask and no others, numbered from 0.
@@ -53,10 +58,16 @@ std::int64_t oom_kills() {
 
 }  // namespace
 
-WorkerHost::WorkerHost(WorkerHostOptions options, MainLoop& loop, OnExit on_exit)
-    : options_(std::move(options)), loop_(loop), on_exit_(std::move(on_exit)) {}
+WorkerHost::WorkerHost(WorkerHostOptions options, MainLoop& loop, OnLeaving on_leaving, OnExit on_exit)
+    : options_(std::move(options)),
+      loop_(loop),
+      on_leaving_(std::move(on_leaving)),
+      on_exit_(std::move(on_exit)),
+      containers_(options_.state_directory / "containers") {}
 
 WorkerHost::~WorkerHost() {
+  leave_containers_ = true;
+  container_thread_.stop();
   for (const auto& [id, worker] : running_) {
     loop_.unwatch(worker.process.exit_fd());
     loop_.unwatch(worker.process.output_fd());
@@ -110,13 +121,14 @@ std::vector<std::string> WorkerHost::arguments(const worker_lifecycle::Spawn& c)
   return out;
 }
 
-std::vector<std::string> WorkerHost::adapter_arguments(const worker_lifecycle::Spawn& c) const {
+std::vector<std::string> WorkerHost::adapter_arguments(const worker_lifecycle::Spawn& c,
+                                                       const std::optional<engines::Container>& container) const {
   std::vector<std::string> out{
       "--start-timeout-ms", std::to_string(std::max(options_.start_timeout_ms - kAdapterReportsMs, kAdapterReportsMs)),
       "--device-class", engines::is_engine_device(c.gpu_id) ? "external" : c.gpu_id};
   add_common(c, out);
   for (auto& argument : options_.engines->arguments(c.model_ref)) out.push_back(std::move(argument));
-  const std::vector<std::string> command = options_.engines->command(c.model_ref);
+  const std::vector<std::string> command = options_.engines->command(c.model_ref, container);
   if (!command.empty()) out.emplace_back("--");
   out.insert(out.end(), command.begin(), command.end());
   return out;
@@ -129,8 +141,10 @@ base::Result<int> WorkerHost::spawn(const worker_lifecycle::Spawn& command) {
   TRY(base::ensure_private_directory(logs));
   worker_lifecycle::prune_worker_logs(logs, kWorkerLogsKept - 1);
   const bool foreign = engines::is_engine_ref(command.model_ref);
+  const auto container = foreign ? options_.engines->container(command.model_ref, id) : std::nullopt;
+  if (container) TRY(containers_.add(*container));
   worker_lifecycle::SpawnOptions spawn{foreign ? options_.adapter_executable : options_.executable,
-                                       foreign ? adapter_arguments(command) : arguments(command),
+                                       foreign ? adapter_arguments(command, container) : arguments(command),
                                        {}};
   spawn.variables.emplace_back("LLORCH_SPAWN_TOKEN", command.spawn_token);
   spawn.variables.emplace_back("LLORCH_STATE_DIR", options_.state_directory.string());
@@ -147,12 +161,18 @@ base::Result<int> WorkerHost::spawn(const worker_lifecycle::Spawn& command) {
   spawn.variables.emplace_back("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
   spawn.variables.emplace_back("CUDA_VISIBLE_DEVICES", visible_devices(command));
   const std::int64_t oom_kills_before = oom_kills();
-  auto process = TRY(WorkerProcess::spawn(spawn));
+  auto spawned = WorkerProcess::spawn(spawn);
+  if (!spawned) {
+    if (container) containers_.drop(*container);
+    return base::fail(spawned.error());
+  }
+  WorkerProcess process = std::move(*spawned);
   const int pid = process.pid();
   loop_.watch(process.output_fd(), [this, id] { read_output(id); });
   loop_.watch(process.exit_fd(), [this, id] { collect_exit(id); });
   const std::string file = (id.starts_with("worker-") ? id : "worker-" + id) + ".log";
-  running_.emplace(id, Running{std::move(process), std::make_unique<WorkerLog>(logs / file), oom_kills_before});
+  running_.emplace(id,
+                   Running{std::move(process), std::make_unique<WorkerLog>(logs / file), oom_kills_before, container});
   return pid;
 }
 
@@ -189,9 +209,47 @@ void WorkerHost::collect_exit(const std::string& id) {
   std::string tail = it->second.log->tail();
   facts.host_oom_kill = facts.signal.has_value() && oom_kills() > it->second.oom_kills_before;
   facts.logged_code = worker_lifecycle::logged_error_code(tail);
+  const auto container = std::move(it->second.container);
   running_.erase(it);
   std::replace(tail.begin(), tail.end(), '\n', ' ');
-  on_exit_(base::WorkerId(id), facts, base::redact(tail));
+  auto left = [this, id, facts, tail = base::redact(tail)] { on_exit_(base::WorkerId(id), facts, tail); };
+  if (!container) return left();
+  on_leaving_(base::WorkerId(id));
+  remove_container(*container, std::move(left));
+}
+
+void WorkerHost::remove_container(const engines::Container& container, std::function<void()> gone) {
+  container_thread_.post([this, container, gone = std::move(gone)] {
+    const auto stop = [this] { return leave_containers_.load(); };
+    while (!stop()) {
+      const auto removed = engines::remove_container(container, stop);
+      if (removed) {
+        containers_.drop(container);
+        break;
+      }
+      base::log_event(LogLevel::kWarn, "container.removal", {}, "A container of an engine cannot be removed yet.",
+                      {{"name", container.name}, {"message", removed.error().message}});
+      for (std::int64_t waited = 0; waited < kContainerRetryMs && !stop(); waited += kStopLookMs) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(kStopLookMs));
+      }
+    }
+    loop_.post(gone);
+  });
+}
+
+void WorkerHost::remove_left_containers() {
+  for (const engines::Container& container : containers_.all()) {
+    const auto removed = engines::remove_container(container);
+    base::log_event(removed ? LogLevel::kInfo : LogLevel::kWarn, "container.left", {},
+                    removed ? "A container that an earlier run of this daemon left is gone."
+                            : "A container that an earlier run of this daemon left cannot be removed yet.",
+                    {{"name", container.name}, {"message", removed ? "" : removed.error().message}});
+    if (removed) {
+      containers_.drop(container);
+    } else {
+      remove_container(container, [] {});
+    }
+  }
 }
 
 }  // namespace llorch::pool_managerd

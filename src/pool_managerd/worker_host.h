@@ -1,14 +1,18 @@
 #pragma once
 // The worker processes of this pool manager: command lines, output, exits. Main thread only.
+#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "base/id.h"
 #include "base/result.h"
 #include "pool_managerd/engines/engine_table.h"
 #include "pool_managerd/main_loop.h"
+#include "pool_managerd/task_thread.h"
 #include "pool_managerd/worker_lifecycle/lifecycle.h"
 #include "pool_managerd/worker_lifecycle/worker_log.h"
 #include "pool_managerd/worker_lifecycle/worker_process.h"
@@ -42,8 +46,10 @@ class WorkerHost {
   // `log_tail`: the worker's last lines, redacted, for our own log only.
   using OnExit =
       std::function<void(const base::WorkerId&, const worker_lifecycle::ExitFacts&, const std::string& log_tail)>;
+  // Its process has gone and its container has not; OnExit follows.
+  using OnLeaving = std::function<void(const base::WorkerId&)>;
 
-  WorkerHost(WorkerHostOptions options, MainLoop& loop, OnExit on_exit);
+  WorkerHost(WorkerHostOptions options, MainLoop& loop, OnLeaving on_leaving, OnExit on_exit);
   // Kills and reaps what still runs.
   ~WorkerHost();
 
@@ -51,23 +57,37 @@ class WorkerHost {
   base::Result<int> spawn(const worker_lifecycle::Spawn& command);
   void signal(const base::WorkerId& id, worker_lifecycle::Kill kill);
 
+  // Of workers whose pool manager was killed. Blocks, and goes on later with what the runtime does not remove now. REQUIRES: no worker
+  // was spawned yet.
+  void remove_left_containers();
+  // Waits for no container any more: their workers leave, and the next start removes what is left.
+  void leave_containers() { leave_containers_ = true; }
+
  private:
   struct Running {
     worker_lifecycle::WorkerProcess process;
     std::unique_ptr<worker_lifecycle::WorkerLog> log;
     std::int64_t oom_kills_before = 0;
+    std::optional<engines::Container> container;
   };
   // Adds what every worker is told, whatever engine it has; a flag without a value comes last.
   void add_common(const worker_lifecycle::Spawn& command, std::vector<std::string>& out) const;
   std::vector<std::string> arguments(const worker_lifecycle::Spawn& command) const;
-  std::vector<std::string> adapter_arguments(const worker_lifecycle::Spawn& command) const;
+  std::vector<std::string> adapter_arguments(const worker_lifecycle::Spawn& command,
+                                             const std::optional<engines::Container>& container) const;
   void read_output(const std::string& id);
   void collect_exit(const std::string& id);
+  // Calls `gone` on the loop's thread when it is, or is not waited for.
+  void remove_container(const engines::Container& container, std::function<void()> gone);
 
   WorkerHostOptions options_;
   MainLoop& loop_;
+  OnLeaving on_leaving_;
   OnExit on_exit_;
+  engines::ContainerRecords containers_;
+  std::atomic<bool> leave_containers_ = false;
   std::map<std::string, Running> running_;
+  TaskThread container_thread_;
 };
 
 }  // namespace llorch::pool_managerd

@@ -43,7 +43,8 @@ class Fault:
 class FakeEngine:
     """Runs until close(). `script` holds the faults of the next answers, in order; None is an answer without one."""
 
-    def __init__(self, kind, key=None, model="tale", version="1.2.3", eos_after=None, port=0, certificate=None):
+    def __init__(self, kind, key=None, model="tale", version="1.2.3", eos_after=None, port=0, certificate=None,
+                 host="127.0.0.1"):
         self.kind = kind
         self.key = key
         self.model = model
@@ -63,7 +64,7 @@ class FakeEngine:
             pass
 
         Handler.engine = engine
-        self.server = _Server(("127.0.0.1", port), Handler)
+        self.server = _Server((host, port), Handler)
         if certificate:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(*certificate)

@@ -76,8 +76,7 @@ std::vector<std::string> container_command(const EngineConfig& engine, const std
   const std::string runtime = container_runtime(engine, path_variable);
   const bool podman = runtime.ends_with("podman");
   std::vector<std::string> out{
-      runtime.empty() ? "podman" : runtime, "run", "--rm", "--pull", "never", "--name", container_name(engine)};
-  if (podman) out.emplace_back("--replace");
+      runtime.empty() ? "podman" : runtime, "run", "--rm", "--pull", "never", "--name", "{container}"};
   out.insert(out.end(), {"--security-opt", "no-new-privileges", "--publish", "127.0.0.1:{port}:{port}"});
   for (const auto& [name, value] : engine.environment) out.insert(out.end(), {"--env", name});
   for (const std::string& path : container.volumes) {
@@ -178,8 +177,6 @@ std::string container_runtime(const EngineConfig& engine, const std::string& pat
   const std::string podman = find_program(path_variable, "podman");  // needs no daemon and no root
   return podman.empty() ? find_program(path_variable, "docker") : podman;
 }
-
-std::string container_name(const EngineConfig& engine) { return "llorch-" + engine.name; }
 
 std::string image_of(const config::ContainerConfig& container) {
   if (!container.digest.empty()) return fmt::format("{}@{}", container.image, container.digest);

@@ -37,12 +37,12 @@ std::optional<Installation> find_installation(const std::filesystem::path& direc
 // Of every engine, those that no configuration names any more included; by directory.
 std::vector<Installation> installations(const config::InstallPolicyConfig& policy);
 
-// The program and its arguments as they are started; `{port}` is still to be replaced. A container's are those of its runtime.
+// The program and its arguments as they are started; `{port}` is still to be replaced. A container's are those of its runtime, with
+// `{container}` in place of its name.
 std::vector<std::string> start_command(const config::EngineConfig& engine, const config::InstallPolicyConfig& policy,
                                        const std::string& path_variable);
 // Path of podman or docker; empty: it is not in PATH.
 std::string container_runtime(const config::EngineConfig& engine, const std::string& path_variable);
-std::string container_name(const config::EngineConfig& engine);
 std::string image_of(const config::ContainerConfig& container);
 
 bool is_program(const std::filesystem::path& path);

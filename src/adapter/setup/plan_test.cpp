@@ -147,7 +147,7 @@ TEST_F(PlanTest, AContainerIsPulledByItsDigestAndSeesItsGpuAlone) {
   add_tool("podman");
   const auto command = start_command(wanted, machine_.policy, machine_.path_variable);
   EXPECT_EQ(command[0], (dir_ / "bin/podman").string());
-  EXPECT_THAT(command, testing::IsSupersetOf(std::vector<std::string>{"--rm", "llorch-tale", "nvidia.com/gpu=1",
+  EXPECT_THAT(command, testing::IsSupersetOf(std::vector<std::string>{"--rm", "{container}", "nvidia.com/gpu=1",
                                                                       "127.0.0.1:{port}:{port}", "/srv:/srv:ro",
                                                                       "registry.example/llama@" + kSum, "TOKEN"}));
   EXPECT_THAT(command, Not(Contains(HasSubstr("secret"))));

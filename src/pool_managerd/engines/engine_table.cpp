@@ -19,6 +19,7 @@ using config::EngineConfig;
 
 constexpr std::string_view kScheme = "engine:";
 constexpr std::string_view kDevicePrefix = "engine-";
+constexpr std::size_t kContainerNameDigits = 16;
 
 // Of an engine elsewhere its own; else the one whose memory it takes.
 std::string device_of(const EngineConfig& engine) {
@@ -146,17 +147,31 @@ std::vector<std::string> EngineTable::arguments(const std::string& model_ref) co
   add("--ca-file", engine.ca_file);
   add("--proxy", engine.proxy);
   if (setup::is_installed_here(engine)) add("--installation", setup::directory_of(engine, policy_).string());
-  if (engine.provisioning.mode == config::ProvisioningMode::kContainer) {
-    add("--container-runtime", setup::container_runtime(engine, path_variable()));
-    add("--container-name", setup::container_name(engine));
-  }
   return out;
 }
 
-std::vector<std::string> EngineTable::command(const std::string& model_ref) const {
+std::vector<std::string> EngineTable::command(const std::string& model_ref,
+                                              const std::optional<Container>& container) const {
   const auto found = find(model_ref);
   ASSERT(found.has_value());
-  return setup::start_command(**found, policy_, path_variable());
+  std::vector<std::string> out = setup::start_command(**found, policy_, path_variable());
+  if (container) std::ranges::replace(out, std::string("{container}"), container->name);
+  return out;
+}
+
+std::optional<Container> EngineTable::container(const std::string& model_ref, std::string_view worker_id) const {
+  const auto found = find(model_ref);
+  ASSERT(found.has_value());
+  const EngineConfig& engine = **found;
+  if (engine.provisioning.mode != config::ProvisioningMode::kContainer) return std::nullopt;
+  std::string runtime = setup::container_runtime(engine, path_variable());
+  if (runtime.empty()) return std::nullopt;
+  // An id has characters that no container's name may have.
+  base::Sha256 hash;
+  hash.update(worker_id);
+  return Container{
+      .runtime = std::move(runtime),
+      .name = fmt::format("llorch-{}-{}", engine.name, base::to_hex(hash.digest()).substr(0, kContainerNameDigits))};
 }
 
 std::map<std::string, std::string> EngineTable::environment(const std::string& model_ref) const {

@@ -2,12 +2,14 @@
 // The engines of other systems that this pool was configured with: what they are as models, and how their workers start.
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "config/config.h"
+#include "pool_managerd/engines/containers.h"
 #include "pool_managerd/gpu_inventory/device.h"
 #include "pool_managerd/model_catalog/model_plan.h"
 #include "wire/pool.h"
@@ -38,8 +40,10 @@ class EngineTable {
   std::vector<std::string> arguments(const std::string& model_ref) const;
   // Variables that its program is started with.
   std::map<std::string, std::string> environment(const std::string& model_ref) const;
+  // What its program runs in, of one worker alone; nothing: it runs in none.
+  std::optional<Container> container(const std::string& model_ref, std::string_view worker_id) const;
   // Behind all other arguments: the engine's program, which worker-adapterd starts. Empty: it runs already.
-  std::vector<std::string> command(const std::string& model_ref) const;
+  std::vector<std::string> command(const std::string& model_ref, const std::optional<Container>& container) const;
 
  private:
   base::Result<const config::EngineConfig*> find(const std::string& model_ref) const;

@@ -42,7 +42,7 @@ TEST(EngineTable, WaitsForItsInstallation) {
   const auto facts = table.describe("engine:tale");
   ASSERT_TRUE(facts);
   EXPECT_TRUE(table.plan("engine:tale"));
-  EXPECT_EQ(table.command("engine:tale"),
+  EXPECT_EQ(table.command("engine:tale", {}),
             (std::vector<std::string>{(installed / "bin/serve").string(), "--dir", installed.string()}));
   EXPECT_EQ(table.environment("engine:tale").at("A"), "b");
 

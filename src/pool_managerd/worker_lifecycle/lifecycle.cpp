@@ -476,6 +476,19 @@ void Lifecycle::fail_worker(Worker& worker, Cause cause, Out& out) {
   if (worker.became_ready) out.push_back(PushState{});
 }
 
+void Lifecycle::on(const Leaving& event, Time, Out& out) {
+  const auto it = workers_.find(event.worker_id.value);
+  ASSERT(it != workers_.end(), "{}", event.worker_id.value);
+  Worker& worker = it->second;
+  const bool ordered = worker.stopping != Stopping::kNo;
+  worker.stopping = Stopping::kKilled;  // nothing is left to be signalled
+  worker.deadline_ms.reset();
+  worker.next_probe_ms.reset();
+  if (ordered || worker.info.status == WorkerStatus::kFailed) return;
+  set_status(worker, WorkerStatus::kFailed);
+  if (worker.became_ready) out.push_back(PushState{});
+}
+
 void Lifecycle::on(const Exited& event, Time now, Out& out) {
   const auto it = workers_.find(event.worker_id.value);
   ASSERT(it != workers_.end(), "{}", event.worker_id.value);

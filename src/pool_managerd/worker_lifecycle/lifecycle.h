@@ -78,6 +78,10 @@ struct ProbeEnded {
   std::uint64_t probe = 0;
   std::optional<wire::WorkerHealth> answer;  // absent: none in time, or not a worker's
 };
+// Its process has gone, and what it started still holds its memory. Exited follows.
+struct Leaving {
+  base::WorkerId worker_id;
+};
 struct Exited {
   base::WorkerId worker_id;
   ExitFacts facts;
@@ -90,7 +94,7 @@ struct DigestDisputed {
 struct ShutdownAsked {};
 struct Tick {};
 using Event = std::variant<DevicesRead, StartAsked, StopAsked, ReadyReceived, ProgressReceived, Spawned, SpawnFailed,
-                           ProbeEnded, Exited, DigestDisputed, ShutdownAsked, Tick>;
+                           ProbeEnded, Leaving, Exited, DigestDisputed, ShutdownAsked, Tick>;
 
 // ---- commands ----
 struct Answer {
@@ -225,6 +229,7 @@ class Lifecycle {
   void on(const Spawned&, Time, Out&);
   void on(const SpawnFailed&, Time, Out&);
   void on(const ProbeEnded&, Time, Out&);
+  void on(const Leaving&, Time, Out&);
   void on(const Exited&, Time, Out&);
   void on(const DigestDisputed&, Time, Out&);
   void on(const ShutdownAsked&, Time, Out&);

@@ -31,6 +31,37 @@ TEST(Lifecycle, AnExitGivesItsMemoryBackAtOnce) {
   EXPECT_EQ(h.core.gpus()[0].vram_available_bytes, kDeviceBytes);
 }
 
+// SYS-6.2.5: a worker whose process has gone takes no jobs, and its memory is not given away before its container is gone too.
+TEST(Lifecycle, AWorkerThatLeavesKeepsItsMemoryUntilItsExit) {
+  Harness h;
+  h.start("w");
+  h.send_ready("w", 300);
+  h.answer_probe(h.health("w"));
+  h.run(Leaving{WorkerId("w")});
+  EXPECT_NE(h.find<PushState>(), nullptr);
+  EXPECT_EQ(h.core.worker(WorkerId("w"))->status, WorkerStatus::kFailed);
+  EXPECT_EQ(h.core.allocated_bytes("cpu"), 300);
+  EXPECT_FALSE(h.core.empty());
+  h.run(StopAsked{RequestId{9}, WorkerId("w")});
+  EXPECT_EQ(h.find<SendSignal>(), nullptr) << "there is no process";
+  h.run(Exited{WorkerId("w"), {.exit_code = 137, .signal = 9}});
+  EXPECT_EQ(h.find<ReportFailed>()->report.vram_released_bytes, 300);
+  EXPECT_EQ(h.core.allocated_bytes("cpu"), 0);
+}
+
+// A stop that was asked for stays one while its container goes.
+TEST(Lifecycle, AStoppedWorkerThatLeavesHasNotFailed) {
+  Harness h;
+  h.start("w");
+  h.send_ready("w", 300);
+  h.answer_probe(h.health("w"));
+  h.run(StopAsked{RequestId{9}, WorkerId("w")});
+  h.run(Leaving{WorkerId("w")});
+  EXPECT_EQ(h.core.worker(WorkerId("w"))->status, WorkerStatus::kDraining);
+  h.run(Exited{WorkerId("w"), {.exit_code = 0}});
+  EXPECT_EQ(h.find<ReportFailed>()->report.category, FailureCategory::kExplicitStop);
+}
+
 // ORCH-1004: exactly the listed transitions.
 TEST(Lifecycle, Transitions) {
   using S = WorkerStatus;

@@ -1,0 +1,98 @@
+#include "pool_managerd/engines/containers.h"
+
+#include <fmt/core.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "base/file.h"
+#include "base/run_command.h"
+
+extern char** environ;
+
+namespace llorch::pool_managerd::engines {
+namespace {
+
+namespace fs = std::filesystem;
+using base::ErrorCode;
+
+constexpr std::int64_t kCommandTimeoutMs = 20'000;
+constexpr std::size_t kRecordBytesMax = 4096;  // PATH_MAX
+constexpr std::size_t kListBytesMax = 64 << 10;
+
+// As the runtime's client had it that started the container: it says whose containers, and where its daemon is.
+std::vector<std::string> environment() {
+  std::vector<std::string> out;
+  for (char** at = environ; *at != nullptr; ++at) {
+    if (!std::string_view(*at).starts_with("LLORCH_")) out.emplace_back(*at);
+  }
+  return out;
+}
+
+// What a command said, errors included, with its exit status.
+struct Said {
+  int status = 0;
+  std::string text;
+};
+base::Result<Said> ask(const Container& container, std::vector<std::string> arguments,
+                       const std::function<bool()>& stop) {
+  arguments.insert(arguments.begin(), container.runtime);
+  const int fd = memfd_create("container", MFD_CLOEXEC);
+  if (fd < 0) return base::fail(ErrorCode::kIoError, "no memory for what a command says");
+  auto status = base::run_command({.argv = std::move(arguments),
+                                   .environment = environment(),
+                                   .directory = {},
+                                   .output_fd = fd,
+                                   .timeout_ms = kCommandTimeoutMs,
+                                   .stop = stop});
+  Said out;
+  out.text.resize(kListBytesMax);
+  const ssize_t got = pread(fd, out.text.data(), out.text.size(), 0);
+  close(fd);
+  out.text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+  out.status = TRY(std::move(status));
+  return out;
+}
+
+}  // namespace
+
+base::Result<> remove_container(const Container& container, const std::function<bool()>& stop) {
+  // Without the kill, rm would give it ten seconds to end by itself. Either fails where there is nothing to do.
+  TRY(ask(container, {"kill", container.name}, stop));
+  TRY(ask(container, {"rm", "--force", container.name}, stop));
+  const Said left =
+      TRY(ask(container, {"ps", "--all", "--format", "{{.Names}}", "--filter", "name=^" + container.name + "$"}, stop));
+  if (left.status != 0) {
+    return base::fail(ErrorCode::kIoError,
+                      fmt::format("{} lists no containers: status {}", container.runtime, left.status));
+  }
+  if (left.text.find(container.name) == std::string::npos) return {};
+  return base::fail(ErrorCode::kIoError, fmt::format("{} does not remove {}", container.runtime, container.name));
+}
+
+base::Result<> ContainerRecords::add(const Container& container) const {
+  TRY(base::ensure_private_directory(directory_));
+  return base::write_file_atomic(directory_ / container.name, container.runtime);
+}
+
+void ContainerRecords::drop(const Container& container) const {
+  std::error_code ignored;  // one that stays makes the next start look for a container that is gone
+  fs::remove(directory_ / container.name, ignored);
+}
+
+std::vector<Container> ContainerRecords::all() const {
+  std::vector<Container> out;
+  std::error_code ec;
+  for (fs::directory_iterator it(directory_, ec), end; !ec && it != end; it.increment(ec)) {
+    auto runtime = base::read_file(it->path(), kRecordBytesMax);
+    if (runtime && fs::path(*runtime).is_absolute())
+      out.push_back({std::move(*runtime), it->path().filename().string()});
+  }
+  std::ranges::sort(out, {}, &Container::name);
+  return out;
+}
+
+}  // namespace llorch::pool_managerd::engines

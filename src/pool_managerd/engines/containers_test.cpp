@@ -1,0 +1,67 @@
+#include "pool_managerd/engines/containers.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "base/file.h"
+
+namespace llorch::pool_managerd::engines {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A runtime that is a script: what a real one does wrong, on purpose.
+class ContainersTest : public testing::Test {
+ protected:
+  ContainersTest() { fs::create_directories(directory_); }
+  ~ContainersTest() override { fs::remove_all(directory_); }
+
+  Container container(const std::string& script) const {
+    const fs::path program = directory_ / "podman";
+    std::ofstream(program) << "#!/bin/sh\necho \"$*\" >> " << (directory_ / "log").string() << "\n" << script << "\n";
+    fs::permissions(program, fs::perms::owner_all);
+    return {program.string(), "llorch-tale-1"};
+  }
+  std::string log() const { return *base::read_file(directory_ / "log", 4096); }
+
+  const fs::path directory_ = fs::temp_directory_path() / ("llorch_containers_" + std::to_string(::getpid()));
+};
+
+TEST_F(ContainersTest, KillsRemovesAndLooks) {
+  EXPECT_TRUE(remove_container(container("[ $1 = ps ]")));  // kill and rm have nothing to do and say so
+  EXPECT_EQ(log(),
+            "kill llorch-tale-1\nrm --force llorch-tale-1\n"
+            "ps --all --format {{.Names}} --filter name=^llorch-tale-1$\n");
+}
+
+TEST_F(ContainersTest, WhatIsListedStillIsNotGone) {
+  EXPECT_EQ(remove_container(container("[ $1 = ps ] && echo llorch-tale-1")).error().code, base::ErrorCode::kIoError);
+  EXPECT_EQ(remove_container(container("exit 125")).error().code, base::ErrorCode::kIoError) << "nobody knows";
+  EXPECT_EQ(remove_container({(directory_ / "none").string(), "x"}).error().code, base::ErrorCode::kIoError);
+}
+
+TEST_F(ContainersTest, NobodyWaitsForARuntimeThatHangs) {
+  const auto stopped = remove_container(container("exec sleep 1000"), [] { return true; });
+  EXPECT_EQ(stopped.error().code, base::ErrorCode::kCancelled);
+}
+
+TEST_F(ContainersTest, RecordsSurviveAndGo) {
+  const ContainerRecords records(directory_ / "containers");
+  EXPECT_TRUE(records.all().empty());
+  const Container one{"/usr/bin/podman", "llorch-a-1"}, two{"/usr/bin/docker", "llorch-b-2"};
+  ASSERT_TRUE(records.add(two));
+  ASSERT_TRUE(records.add(one));
+  std::ofstream(directory_ / "containers" / "cut") << "usr/bin";  // no path: nobody's record
+  const auto found = ContainerRecords(directory_ / "containers").all();
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].name, one.name);
+  EXPECT_EQ(found[1].runtime, two.runtime);
+  records.drop(one);
+  records.drop(one);
+  EXPECT_EQ(records.all().size(), 1u);
+}
+
+}  // namespace
+}  // namespace llorch::pool_managerd::engines
