@@ -151,7 +151,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             "openai": {"/v1/models": {"object": "list", "data": [{"id": e.model, "object": "model"}]}},
             "vllm": {"/health": {}, "/version": {"version": e.version},
                      "/v1/models": {"object": "list", "data": [{"id": e.model, "object": "model", "max_model_len": CONTEXT}]}},
-            "llamacpp": {"/health": {"status": "ok"},
+            "llamacpp": {"/health": {"status": "ok"}, "/v1/models": {"object": "list", "data": [{"id": "/m.gguf", "aliases": [e.model]}]},
                          "/props": {"default_generation_settings": {"n_ctx": CONTEXT}, "total_slots": 4,
                                     "build_info": e.version, "model_path": "/m.gguf"}},
             "tgi": {"/health": {}, "/info": {"model_id": e.model, "version": e.version, "max_total_tokens": CONTEXT,

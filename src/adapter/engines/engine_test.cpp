@@ -101,6 +101,19 @@ TEST(LlamaCpp, LearnsFromItsProps) {
   EXPECT_EQ(facts.version, "b1-x");
 }
 
+// It takes any name in a job, so a configured one is looked up: its path, its alias, and no other.
+TEST(LlamaCpp, HasTheModelThatWasConfigured) {
+  const Engine& engine = *engine_of("llamacpp");
+  EXPECT_EQ(engine.facts({"http://x", ""}).size(), 1u);
+  EXPECT_EQ(engine.facts({"http://x", "tale"})[1].url, "http://x/v1/models");
+  const std::string list = R"({"data":[{"id":"/srv/x.gguf","aliases":["tale",7]}]})";
+  EngineFacts facts;
+  EXPECT_TRUE(engine.learn(1, list, {"http://x", "tale"}, facts));
+  EXPECT_TRUE(engine.learn(1, list, {"http://x", "/srv/x.gguf"}, facts));
+  EXPECT_EQ(engine.learn(1, list, {"http://x", "x"}, facts).error().code, ErrorCode::kModelNotFound);
+  EXPECT_TRUE(engine.learn(1, "[", {"http://x", "x"}, facts)) << "one that tells nothing is believed";
+}
+
 // OC-ADAPT-OAI-6001: chat and completions, streamed
 TEST(OpenAi, AsksForStreamsWithUsage) {
   const Engine& engine = *engine_of("openai");

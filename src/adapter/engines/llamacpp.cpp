@@ -64,9 +64,16 @@ class LlamaCpp final : public Engine {
   std::string_view kind() const override { return "llamacpp"; }
   std::span<const std::string_view> parameters() const override { return kParameters; }
   Probe health(const Target& target) const override { return {target.base_url + "/health"}; }
-  std::vector<Probe> facts(const Target& target) const override { return {Probe{target.base_url + "/props"}}; }
+  // It answers whatever model a job names, so whether it has the configured one is for us to see.
+  std::vector<Probe> facts(const Target& target) const override {
+    std::vector<Probe> out{Probe{target.base_url + "/props"}};
+    if (!target.model.empty()) out.push_back(Probe{target.base_url + "/v1/models"});
+    return out;
+  }
 
-  base::Result<> learn(std::size_t, std::string_view json, const Target&, EngineFacts& facts) const override {
+  base::Result<> learn(std::size_t index, std::string_view json, const Target& target,
+                       EngineFacts& facts) const override {
+    if (index == 1) return learn_models(json, target, facts);
     const bj::value props = parsed(json);
     const bj::value* settings = member(&props, "default_generation_settings");
     facts.context_tokens = number_of(member(settings, "n_ctx")).value_or(0);

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 
@@ -44,6 +45,14 @@ std::optional<StopReason> stop_of(const bj::value* choice) {
   // vLLM says which stop text it was; others leave open whether it was one.
   const bj::value* matched = member(choice, "stop_reason");
   return matched != nullptr && matched->is_string() ? StopReason::kStop : StopReason::kEos;
+}
+
+// By its id, or by one of the aliases that llama.cpp tells.
+bool is_named(const bj::value& model, std::string_view name) {
+  if (text_of(member(&model, "id")) == name) return true;
+  const bj::value* aliases = member(&model, "aliases");
+  if (aliases == nullptr || !aliases->is_array()) return false;
+  return std::ranges::any_of(aliases->get_array(), [&](const bj::value& alias) { return text_of(&alias) == name; });
 }
 
 }  // namespace
@@ -111,7 +120,7 @@ base::Result<> learn_models(std::string_view json, const Target& target, EngineF
   const bj::array& models = data->get_array();
   const bj::value* found = target.model.empty() && models.size() == 1 ? &models[0] : nullptr;
   for (const bj::value& model : models) {
-    if (text_of(member(&model, "id")) == target.model) found = &model;
+    if (is_named(model, target.model)) found = &model;
   }
   if (found == nullptr) {
     return base::fail(ErrorCode::kModelNotFound,
