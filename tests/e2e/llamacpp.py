@@ -1,4 +1,5 @@
-"""A real llama.cpp: its server, from the Python package xllamacpp. LLORCH_ENGINE_PYTHON names an interpreter that has it."""
+"""A real llama.cpp: its own server, which tools/llama_server builds (LLORCH_LLAMA_SERVER, or where that puts it), else the one in the
+Python package xllamacpp (LLORCH_ENGINE_PYTHON names an interpreter that has it)."""
 
 import os
 import pathlib
@@ -9,14 +10,26 @@ import urllib.request
 
 import pytest
 
-from stack import HANG_S, MODEL, wait_for
+from stack import HANG_S, MODEL, REPO, wait_for
 
 PYTHON = os.environ.get("LLORCH_ENGINE_PYTHON", sys.executable)
 SERVER = pathlib.Path(__file__).with_name("llamacpp_server.py")
 
+PROGRAM = pathlib.Path(os.environ.get("LLORCH_LLAMA_SERVER", REPO / "build/llama-server/llama-server"))
+NATIVE = os.access(PROGRAM, os.X_OK)
+
 needed = pytest.mark.skipif(
-    subprocess.run([PYTHON, "-c", "import xllamacpp"], capture_output=True, timeout=HANG_S).returncode != 0,
-    reason="no llama.cpp: pip install xllamacpp, and name its interpreter in LLORCH_ENGINE_PYTHON")
+    not NATIVE and subprocess.run([PYTHON, "-c", "import xllamacpp"], capture_output=True, timeout=HANG_S).returncode != 0,
+    reason="no llama.cpp: tools/llama_server, or pip install xllamacpp and name its interpreter in LLORCH_ENGINE_PYTHON")
+native = pytest.mark.skipif(not NATIVE, reason="no llama-server: tools/llama_server builds it, LLORCH_LLAMA_SERVER names it")
+
+
+def command(model=MODEL, port="{port}", context=512):
+    """What serves a model, one job at a time."""
+    serves = ["--model", str(model), "--port", str(port), "--ctx-size", str(context)]
+    if NATIVE:
+        return [str(PROGRAM), "--host", "127.0.0.1", *serves, "--parallel", "1", "--no-cont-batching", "--metrics", "--slots"]
+    return [PYTHON, str(SERVER), *serves]
 
 
 def chat_model():
@@ -34,7 +47,7 @@ class Server:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
-        self.process = subprocess.Popen([PYTHON, str(SERVER), "--model", str(model), "--port", str(port), *more],
+        self.process = subprocess.Popen([*command(model, port), *more],
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def __enter__(self):

@@ -1,24 +1,37 @@
-"""A real llama.cpp (its server, from the Python package xllamacpp) as an engine that pool-managerd starts. Skipped, visibly, without
-the package: LLORCH_ENGINE_PYTHON names an interpreter that has it."""
+"""A real llama.cpp as an engine that pool-managerd starts. Skipped, visibly, where there is none (llamacpp.py)."""
 
 import json
 import os
 import signal
+import urllib.request
 
 import pytest
 
 from adapter import Adapter, one_end, text
 from engine_stack import EngineStack
-from llamacpp import PYTHON, SERVER, chat_model, needed
-from stack import MODEL, llorch, process_runs, wait_for
+from llamacpp import PYTHON, SERVER, Server, chat_model, command, native, needed
+from stack import HANG_S, MODEL, llorch, process_runs, wait_for
 
 pytestmark = needed
 
 
 def engine(**more):
     return {"name": "tale", "engine": "llamacpp", "endpoint": "http://127.0.0.1:{port}",
-            "command": [PYTHON, str(SERVER), "--model", str(MODEL), "--port", "{port}"], "device": "cpu",
+            "command": command(), "device": "cpu",
             "memory_bytes": 256 << 20, **more}
+
+
+class Served:
+    """A server that runs."""
+    kind, model = "llamacpp", ""
+
+    def __init__(self, server):
+        self.url = server.url
+
+
+class At:
+    """Where the adapter finds a server that it starts itself."""
+    kind, url, model = "llamacpp", "http://127.0.0.1:{port}", ""
 
 
 @pytest.fixture(scope="module")
@@ -78,14 +91,73 @@ def test_its_process_lives_and_dies_with_its_worker(stack):
 
 def test_a_model_file_that_is_none_says_why():
     """An engine that ends while it starts is a start that failed, and is not waited for."""
-    args = [str(x) for x in ("--", PYTHON, SERVER, "--model", SERVER, "--port", "{port}")]
-
-    class At:
-        kind, url, model = "llamacpp", "http://127.0.0.1:{port}", ""
+    args = ["--", *command(SERVER)]
 
     with pytest.raises(AssertionError, match="WORKER_START_FAILED"):
         with Adapter(At, more=args) as adapter:
             one_end(adapter.run())
+
+
+@native
+def test_another_model_than_the_configured_one():
+    """The server answers whatever name a job says; the start looks, by path and by alias."""
+    with Adapter(At, more=["--model", str(MODEL), "--", *command()]) as adapter:
+        assert one_end(adapter.run()).name == "end"
+    with pytest.raises(AssertionError, match="MODEL_NOT_FOUND"):
+        with Adapter(At, more=["--model", "another", "--", *command()]):
+            pass
+
+
+@native
+def test_a_seed_fixes_the_text():
+    """Seeds of more than its 32 bits, and the one that it takes for none."""
+    with Adapter(At, more=["--", *command()]) as adapter:
+        said = {seed: [text(adapter.run(seed=seed, temperature=1.5)) for _ in range(2)] for seed in (1, 2**32 - 1, 2**63 - 1)}
+        assert all(first == second for first, second in said.values()), said
+        assert len({first for first, _ in said.values()}) == 3
+
+
+@native
+def test_a_server_killed_in_an_answer():
+    """SYS-6.2.5: the stream has one end, WORKER_RESET, and its text is a part of the answer."""
+    with Server() as server, Adapter(Served(server)) as adapter:
+        whole = text(adapter.run(max_tokens=400))
+        stream = adapter.stream(max_tokens=400)
+        events = []
+        for event in stream:
+            events.append(event)
+            if len(events) == 3:
+                server.process.kill()
+        end = one_end(events)
+        assert (end.name, end.data["code"]) == ("error", "WORKER_RESET"), end.data
+        assert whole.startswith(text(events)) and text(events) != whole
+        adapter.wait_idle()
+
+
+@native
+def test_what_is_cancelled_is_not_computed_on():
+    """Its slot is free, and its counter of tokens stands below what was asked for."""
+    with Server() as server, Adapter(Served(server)) as adapter:
+        def told(path):
+            return urllib.request.urlopen(f"{server.url}{path}", timeout=HANG_S).read().decode()
+
+        def predicted():
+            return next(float(line.split()[1]) for line in told("/metrics").splitlines()
+                        if line.startswith("llamacpp:tokens_predicted_total "))
+
+        def idle():
+            return not any(slot["is_processing"] for slot in json.loads(told("/slots")))
+
+        wait_for("the self-test to be over", idle)
+        before = predicted()
+        events = []
+        for event in adapter.stream(max_tokens=400):
+            events.append(event)
+            if event.name == "token" and event.data["i"] == 2:
+                assert adapter.request("POST", "/cancel", {"job_id": "job-1"}).status == 202
+        assert one_end(events).data["code"] == "CANCELLED"
+        wait_for("its slot to be free", idle)
+        assert predicted() - before < 400
 
 
 def shape(value):
@@ -125,7 +197,7 @@ def test_conversations_of_ours_and_llama_cpp_with_one_model():
     """The template of both is the model's own: the prompt has the same number of tokens on either side."""
     model = chat_model()
     settings = {"models.aliases.ours": f"file:{model}", "models.allowed_roots": str(model.parent)}
-    with EngineStack([engine(command=[PYTHON, str(SERVER), "--model", str(model), "--port", "{port}"])],
+    with EngineStack([engine(command=command(model))],
                      settings=settings) as stack:
         body = {"messages": [{"role": "user", "content": "What is the capital of France?"}]}
         told = [asked(stack, name, "/v1/chat/completions", body, lambda c: c.get("message", c.get("delta", {})).get("content") or "")
