@@ -76,7 +76,7 @@ class Podman:
         self.log = self.path / "log"
         (self.path / "registries.conf").write_text(f'[[registry]]\nlocation = "{registry.host}"\ninsecure = true\n')
         (self.path / "policy.json").write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
-        options = ["--root", f"{directory}/storage", "--runroot", f"{directory}/run", "--storage-driver", "vfs",
+        options = ["--root", f"{directory}/storage", "--runroot", f"{directory}/run", "--tmpdir", f"{directory}/tmp", "--storage-driver", "vfs",
                    "--events-backend", "file", *way[0]]
         self.program = self.path / "podman"
         self.program.write_text(f"""#!/bin/bash

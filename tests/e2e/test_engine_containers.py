@@ -57,6 +57,7 @@ class World:
         node.llorch("engine", "install", "tale")
         self.stack = node.stack()
         self.stack.settings["pool-managerd.worker_drain_grace_ms"] = "1000"
+        self.stack.settings["orchestratord.retry.max_delay_ms"] = "100"  # starts that are killed are failed starts
 
     def hold(self):
         (self.program / "held").touch()
