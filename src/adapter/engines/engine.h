@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "wire/sampling.h"
 #include "wire/task.h"
 #include "wire/worker.h"
 
@@ -51,8 +52,9 @@ struct Submission {
 
 // What one event of an answer says.
 struct Piece {
-  std::optional<std::string> text;  // absent: none in this event
-  std::int64_t tokens = 1;          // in `text`
+  std::optional<std::string> text;            // absent: none in this event
+  std::int64_t tokens = 1;                    // in `text`
+  std::vector<wire::TokenLogprobs> logprobs;  // of these tokens, in their order; empty: it tells none
   std::optional<wire::StopReason> stop;
   std::optional<std::int64_t> tokens_in, tokens_out;  // as the engine counts the whole prompt and answer
   std::optional<base::Error> error;                   // the answer ends with it

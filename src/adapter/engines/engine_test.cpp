@@ -101,6 +101,45 @@ TEST(LlamaCpp, LearnsFromItsProps) {
   EXPECT_EQ(facts.version, "b1-x");
 }
 
+// Recorded from its server: both of its APIs, and what a hostile one might say.
+TEST(LlamaCpp, TellsLogprobs) {
+  const Engine& engine = *engine_of("llamacpp");
+  const auto piece = engine.read(
+      R"({"content":" a","tokens":[258],"stop":false,"completion_probabilities":[{"id":258,"token":" a","bytes":[32,97],)"
+      R"("logprob":-0.5,"top_logprobs":[{"id":258,"token":" a","bytes":[32,97],"logprob":-0.5},{"id":0,"token":"",)"
+      R"("bytes":[],"logprob":-3.25}]}]})");
+  ASSERT_TRUE(piece);
+  ASSERT_EQ(piece->logprobs.size(), 1u);
+  EXPECT_EQ(piece->logprobs[0].id, 258);
+  EXPECT_EQ(piece->logprobs[0].bytes, (std::vector<std::uint8_t>{32, 97}));
+  EXPECT_EQ(piece->logprobs[0].top_logprobs[1].logprob, -3.25);
+  const auto chat = engine.read(
+      R"({"choices":[{"delta":{"content":"ab"},"logprobs":{"content":[{"id":1,"token":"a","logprob":-1,"bytes":[97]},)"
+      R"({"id":2,"token":"b","logprob":-2,"bytes":[98]}]}}]})");
+  EXPECT_EQ(chat->tokens, 2);
+  EXPECT_EQ(chat->logprobs[1].logprob, -2);
+  for (const char* bad :
+       {R"({"id":-1,"logprob":-1})", R"({"id":1})", R"({"id":1,"logprob":"x"})", R"({"logprob":-1})",
+        R"({"id":1,"logprob":-1,"bytes":[256]})", R"({"id":1,"logprob":-1,"top_logprobs":[7]})", "7"}) {
+    const auto refused = engine.read(R"({"content":"a","completion_probabilities":[)" + std::string(bad) + "]}");
+    ASSERT_TRUE(refused) << bad;
+    EXPECT_TRUE(refused->logprobs.empty()) << bad;
+  }
+}
+
+TEST(LlamaCpp, AsksForLogprobsInBothOfItsApis) {
+  const Engine& engine = *engine_of("llamacpp");
+  auto request = prompt_job();
+  EXPECT_FALSE(body_of(*engine.submit(request, kTarget, {})).as_object().contains("n_probs"));
+  request.sampling.logprobs = true;
+  EXPECT_EQ(body_of(*engine.submit(request, kTarget, {})).at("n_probs"), 1) << "with 0 it tells none";
+  auto chat = chat_job();
+  chat.sampling.logprobs = true;
+  chat.sampling.top_logprobs = 3;
+  EXPECT_EQ(body_of(*engine.submit(chat, kTarget, {})).at("logprobs"), true);
+  EXPECT_EQ(body_of(*engine.submit(chat, kTarget, {})).at("top_logprobs"), 3);
+}
+
 // It takes any name in a job, so a configured one is looked up: its path, its alias, and no other.
 TEST(LlamaCpp, HasTheModelThatWasConfigured) {
   const Engine& engine = *engine_of("llamacpp");

@@ -6,6 +6,7 @@
 
 #include "adapter/engines/kinds.h"
 #include "adapter/engines/openai.h"
+#include "adapter/engines/token_logprobs.h"
 
 namespace llorch::adapter::engines {
 namespace {
@@ -13,10 +14,11 @@ namespace {
 using base::ErrorCode;
 using wire::StopReason;
 
-constexpr std::array<std::string_view, 18> kParameters{
+constexpr std::array<std::string_view, 20> kParameters{
     "top_p",          "top_k",          "min_p",        "typical_p",          "top_n_sigma",       "xtc_probability",
     "xtc_threshold",  "dynatemp_range", "min_keep",     "repetition_penalty", "frequency_penalty", "presence_penalty",
-    "penalty_last_n", "mirostat",       "mirostat_tau", "mirostat_eta",       "json_schema",       "grammar"};
+    "penalty_last_n", "mirostat",       "mirostat_tau", "mirostat_eta",       "json_schema",       "grammar",
+    "logprobs",       "top_logprobs"};
 
 // Its seeds have 32 bits, and the last one means a random seed.
 constexpr std::uint64_t kSeeds = 0xffff'ffffu;
@@ -92,13 +94,17 @@ class LlamaCpp final : public Engine {
     // Both of its APIs read these two, and its grammars are GBNF as ours are.
     if (request.sampling.json_schema) body["json_schema"] = parsed(request.sampling.json_schema->text);
     if (request.sampling.grammar) body["grammar"] = *request.sampling.grammar;
+    const wire::SamplingRequest& s = request.sampling;
     if (request.messages) {
+      if (s.logprobs) body["logprobs"] = true;
+      if (s.logprobs) body["top_logprobs"] = s.top_logprobs;
       return Submission{target.base_url + "/v1/chat/completions", bj::serialize(body)};
     }
     body["n_predict"] = request.max_tokens;
     body.erase("max_tokens");
     body.erase("stream_options");
     body["return_tokens"] = true;
+    if (s.logprobs) body["n_probs"] = std::max<std::int64_t>(1, s.top_logprobs);  // with 0 it tells none
     return Submission{target.base_url + "/completion", bj::serialize(body)};
   }
 
@@ -117,6 +123,7 @@ class LlamaCpp final : public Engine {
     if (tokens != nullptr && tokens->is_array() && !tokens->get_array().empty()) {
       out.tokens = static_cast<std::int64_t>(tokens->get_array().size());
     }
+    out.logprobs = token_logprobs(member(&event, "completion_probabilities"));
     if (!out.last) return out;
     if (out.text && out.text->empty()) out.text.reset();
     out.stop = stop_of(&event);

@@ -7,6 +7,7 @@
 #include <charconv>
 
 #include "adapter/engines/kinds.h"
+#include "adapter/engines/token_logprobs.h"
 
 namespace llorch::adapter::engines {
 namespace {
@@ -106,6 +107,8 @@ base::Result<Piece> read_choice(std::string_view data) {
     out.text = delta != nullptr ? text_of(member(delta, "content")) : text_of(member(choice, "text"));
     if (out.text && out.text->empty()) out.text.reset();
     out.stop = stop_of(choice);
+    out.logprobs = token_logprobs(member(member(choice, "logprobs"), "content"));
+    out.tokens = std::max<std::int64_t>(1, static_cast<std::int64_t>(out.logprobs.size()));
   }
   const bj::value* usage = member(&event, "usage");
   out.tokens_in = number_of(member(usage, "prompt_tokens"));

@@ -147,6 +147,18 @@ bool Job::pass_over(std::string_view bytes) {
   return true;
 }
 
+// An engine may tell more than was asked for.
+std::vector<wire::TokenLogprobs> Job::wanted_logprobs(const engines::Piece& piece) const {
+  const wire::SamplingRequest& asked = order_.request.sampling;
+  if (!asked.logprobs) return {};
+  std::vector<wire::TokenLogprobs> out = piece.logprobs;
+  const auto top_max = static_cast<std::size_t>(asked.top_logprobs);
+  for (wire::TokenLogprobs& token : out) {
+    if (token.top_logprobs.size() > top_max) token.top_logprobs.resize(top_max);
+  }
+  return out;
+}
+
 void Job::take(const engines::Piece& piece) {
   if (piece.error) {
     const bool busy = piece.error->code == ErrorCode::kWorkerBusy;
@@ -159,7 +171,7 @@ void Job::take(const engines::Piece& piece) {
       service_.counts_.first_tokens += 1;
       service_.counts_.first_token_ms += *first_token_ms_;
     }
-    const auto added = writer_.add(*piece.text, piece.tokens, events_);
+    const auto added = writer_.add(*piece.text, piece.tokens, wanted_logprobs(piece), events_);
     if (!added) return fail(added.error());
   }
   if (piece.stop) stop_reason_ = piece.stop;

@@ -40,6 +40,7 @@ class Job : public std::enable_shared_from_this<Job> {
   bool pass_over(std::string_view bytes);
   void on_end(const base::Result<>& result);
   bool is_whole() const;
+  std::vector<wire::TokenLogprobs> wanted_logprobs(const engines::Piece& piece) const;
   void take(const engines::Piece& piece);
   // The engine answered with another status than 200.
   void refused();

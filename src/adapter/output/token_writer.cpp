@@ -1,6 +1,7 @@
 #include "adapter/output/token_writer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "net/sse/sse.h"
 #include "wire/json.h"
@@ -23,23 +24,32 @@ base::Result<> too_much() {
 
 }  // namespace
 
-void TokenWriter::event(std::string_view text, std::string& out) {
+void TokenWriter::event(std::string_view text, std::optional<wire::TokenLogprobs> logprobs, std::string& out) {
   hash_.update(text);
-  net::sse::append_event(
-      out, {.event = "token", .data = wire::encode(wire::WorkerTokenEvent{.t = std::string(text), .i = tokens_out_})});
+  const wire::WorkerTokenEvent token{
+      .t = std::string(text), .i = tokens_out_, .id = std::nullopt, .logprobs = std::move(logprobs)};
+  net::sse::append_event(out, {.event = "token", .data = wire::encode(token)});
   ++tokens_out_;
 }
 
-base::Result<> TokenWriter::add(std::string_view text, std::int64_t tokens, std::string& out) {
+base::Result<> TokenWriter::add(std::string_view text, std::int64_t tokens,
+                                std::span<const wire::TokenLogprobs> logprobs, std::string& out) {
+  const auto next = [&logprobs] {
+    std::optional<wire::TokenLogprobs> first;
+    if (!logprobs.empty()) first = logprobs.front();
+    logprobs = logprobs.subspan(first ? 1 : 0);
+    return first;
+  };
   while (!text.empty() && tokens_out_ + 1 < tokens_max_) {
     const std::string_view part = head_of(text, kTextBytesMax);
-    event(part, out);
+    event(part, next(), out);
     --tokens;
     text.remove_prefix(part.size());
   }
-  for (; text.empty() && tokens > 0 && tokens_out_ + 1 < tokens_max_; --tokens) event({}, out);
+  for (; text.empty() && tokens > 0 && tokens_out_ + 1 < tokens_max_; --tokens) event({}, next(), out);
   if (text.size() > kHeldBytesMax - held_.size()) return too_much();
   held_ += text;
+  if (!held_logprobs_ && tokens_out_ + 1 >= tokens_max_) held_logprobs_ = next();
   return {};
 }
 
@@ -48,12 +58,12 @@ base::Result<> TokenWriter::finish(std::int64_t counted, std::string& out) {
   while (!held.empty()) {
     if (tokens_out_ >= tokens_max_) return too_much();
     const std::string_view part = head_of(held, tokens_out_ + 1 < tokens_max_ ? kTextBytesMax : held.size());
-    event(part, out);
+    event(part, std::exchange(held_logprobs_, std::nullopt), out);
     held.remove_prefix(part.size());
   }
   held_.clear();
   const std::int64_t until = std::min(counted, tokens_max_);
-  while (tokens_out_ < until) event({}, out);
+  while (tokens_out_ < until) event({}, std::exchange(held_logprobs_, std::nullopt), out);
   return {};
 }
 

@@ -1,11 +1,14 @@
 #pragma once
 // From the pieces of text that an engine sends to the token events of a job. Pure; one job, one thread.
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "base/result.h"
 #include "base/sha256.h"
+#include "wire/sampling.h"
 
 namespace llorch::adapter::output {
 
@@ -22,9 +25,10 @@ class TokenWriter {
 
   explicit TokenWriter(std::int64_t tokens_max) : tokens_max_(tokens_max) {}
 
-  // Appends events as they go on the wire. `tokens`: how many the piece is said to hold, at least 1. Errors: INTERNAL, the engine
-  // sends more text than so many tokens have.
-  base::Result<> add(std::string_view text, std::int64_t tokens, std::string& out);
+  // Appends events as they go on the wire. `tokens`: how many the piece is said to hold, at least 1. `logprobs`: of its first tokens, an
+  // event each. Errors: INTERNAL, the engine sends more text than so many tokens have.
+  base::Result<> add(std::string_view text, std::int64_t tokens, std::span<const wire::TokenLogprobs> logprobs,
+                     std::string& out);
   // What is held, and empty events up to `counted` tokens where the engine counts more.
   base::Result<> finish(std::int64_t counted, std::string& out);
 
@@ -34,11 +38,12 @@ class TokenWriter {
   std::string sha256() { return base::to_hex(hash_.digest()); }
 
  private:
-  void event(std::string_view text, std::string& out);
+  void event(std::string_view text, std::optional<wire::TokenLogprobs> logprobs, std::string& out);
 
   const std::int64_t tokens_max_;
   std::int64_t tokens_out_ = 0;
   std::string held_;
+  std::optional<wire::TokenLogprobs> held_logprobs_;  // of the event that is kept for the end
   base::Sha256 hash_;
 };
 

@@ -30,9 +30,9 @@ std::vector<std::string> texts_of(const std::string& bytes) {
 TEST(TokenWriter, EveryPieceIsAnEventOfItsTokens) {
   TokenWriter writer(10);
   std::string out;
-  ASSERT_TRUE(writer.add("one", 1, out));
-  ASSERT_TRUE(writer.add("", 1, out));
-  ASSERT_TRUE(writer.add("two three", 2, out));
+  ASSERT_TRUE(writer.add("one", 1, {}, out));
+  ASSERT_TRUE(writer.add("", 1, {}, out));
+  ASSERT_TRUE(writer.add("two three", 2, {}, out));
   EXPECT_TRUE(writer.began());
   ASSERT_TRUE(writer.finish(4, out));
   EXPECT_THAT(texts_of(out), ElementsAre("one", "", "two three", ""));
@@ -40,10 +40,28 @@ TEST(TokenWriter, EveryPieceIsAnEventOfItsTokens) {
   EXPECT_EQ(writer.sha256(), base::to_hex(base::sha256("onetwo three")));
 }
 
+// An event of the piece each, and the last of all with the place that is kept.
+TEST(TokenWriter, LogprobsGoWithTheirTokens) {
+  TokenWriter writer(4);
+  std::string out;
+  const auto of = [](std::int64_t id) { return wire::TokenLogprobs{.id = id, .logprob = -1, .token = "x"}; };
+  const std::vector two{of(1), of(2)}, one{of(3)}, late{of(4), of(5)};
+  ASSERT_TRUE(writer.add("ab", 2, two, out));
+  ASSERT_TRUE(writer.add("c", 1, one, out));
+  ASSERT_TRUE(writer.add("d", 1, late, out));
+  ASSERT_TRUE(writer.finish(4, out));
+  net::sse::Decoder decoder;
+  std::vector<net::sse::Event> events;
+  ASSERT_TRUE(decoder.feed(out, events));
+  std::vector<std::int64_t> ids;
+  for (const auto& event : events) ids.push_back(wire::decode<wire::WorkerTokenEvent>(event.data)->logprobs->id);
+  EXPECT_THAT(ids, ElementsAre(1, 2, 3, 4));
+}
+
 TEST(TokenWriter, CountsWhatTheEngineCounts) {
   TokenWriter writer(10);
   std::string out;
-  ASSERT_TRUE(writer.add("ab", 1, out));
+  ASSERT_TRUE(writer.add("ab", 1, {}, out));
   ASSERT_TRUE(writer.finish(5, out));
   EXPECT_THAT(texts_of(out), ElementsAre("ab", "", "", "", ""));
 }
@@ -51,7 +69,7 @@ TEST(TokenWriter, CountsWhatTheEngineCounts) {
 TEST(TokenWriter, NeverHasMoreEventsThanTokens) {
   TokenWriter writer(2);
   std::string out;
-  for (const char* piece : {"a", "b", "c", "d"}) ASSERT_TRUE(writer.add(piece, 1, out));
+  for (const char* piece : {"a", "b", "c", "d"}) ASSERT_TRUE(writer.add(piece, 1, {}, out));
   ASSERT_TRUE(writer.finish(4, out));
   EXPECT_THAT(texts_of(out), ElementsAre("a", "bcd"));
 }
@@ -59,7 +77,7 @@ TEST(TokenWriter, NeverHasMoreEventsThanTokens) {
 TEST(TokenWriter, WithOneTokenAllTextIsItsOwn) {
   TokenWriter writer(1);
   std::string out;
-  ASSERT_TRUE(writer.add("ab", 1, out));
+  ASSERT_TRUE(writer.add("ab", 1, {}, out));
   EXPECT_TRUE(out.empty());
   EXPECT_TRUE(writer.began());
   ASSERT_TRUE(writer.finish(0, out));
@@ -69,7 +87,7 @@ TEST(TokenWriter, WithOneTokenAllTextIsItsOwn) {
 TEST(TokenWriter, RefusesMoreTextThanItsTokensHave) {
   TokenWriter writer(1);
   std::string out;
-  const auto added = writer.add(std::string(TokenWriter::kHeldBytesMax + 1, 'x'), 1, out);
+  const auto added = writer.add(std::string(TokenWriter::kHeldBytesMax + 1, 'x'), 1, {}, out);
   ASSERT_FALSE(added);
   EXPECT_EQ(added.error().code, base::ErrorCode::kInternal);
 }
@@ -78,7 +96,7 @@ TEST(TokenWriter, CutsLongTextAtCodePoints) {
   TokenWriter writer(100);
   std::string text, out;
   while (text.size() < 3 * TokenWriter::kTextBytesMax) text += "a\xc3\xa4\xe2\x82\xac";
-  ASSERT_TRUE(writer.add(text, 1, out));
+  ASSERT_TRUE(writer.add(text, 1, {}, out));
   ASSERT_TRUE(writer.finish(0, out));
   std::string joined;
   for (const std::string& part : texts_of(out)) {
@@ -96,7 +114,7 @@ RC_GTEST_PROP(TokenWriter, KeepsEveryByteWithinItsTokens, (std::vector<std::stri
   std::string out, wanted;
   for (std::string& piece : pieces) {
     std::erase_if(piece, [](char c) { return static_cast<unsigned char>(c) >= 0x80; });
-    RC_ASSERT(writer.add(piece, *rc::gen::inRange<std::int64_t>(1, 4), out).has_value());
+    RC_ASSERT(writer.add(piece, *rc::gen::inRange<std::int64_t>(1, 4), {}, out).has_value());
     wanted += piece;
   }
   RC_ASSERT(writer.finish(counted, out).has_value());
