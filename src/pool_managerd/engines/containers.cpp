@@ -1,11 +1,14 @@
 #include "pool_managerd/engines/containers.h"
 
 #include <fmt/core.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "base/file.h"
@@ -22,6 +25,9 @@ using base::ErrorCode;
 constexpr std::int64_t kCommandTimeoutMs = 20'000;
 constexpr std::size_t kRecordBytesMax = 4096;  // PATH_MAX
 constexpr std::size_t kListBytesMax = 64 << 10;
+constexpr std::size_t kCommandLineBytesMax = 256 << 10;
+constexpr std::int64_t kWatcherLookMs = 50;
+constexpr std::int64_t kWatcherTimeoutMs = 5'000;
 
 // As the runtime's client had it that started the container: it says whose containers, and where its daemon is.
 std::vector<std::string> environment() {
@@ -57,6 +63,49 @@ base::Result<Said> ask(const Container& container, std::vector<std::string> argu
   return out;
 }
 
+std::vector<std::string> words(const fs::path& file, char separator) {
+  const auto content = base::read_file(file, kCommandLineBytesMax);
+  std::vector<std::string> out;
+  if (!content) return out;
+  for (std::size_t at = 0; at < content->size();) {
+    const std::size_t end = std::min(content->find(separator, at), content->size());
+    if (end > at) out.push_back(content->substr(at, end - at));
+    at = end + 1;
+  }
+  return out;
+}
+
+// Processes that podman has watch over the container. One whose client was killed while it created the container is known to nobody else:
+// podman has no more of it than a name, and drops that.
+std::vector<std::string> watchers_of(const std::string& name) {
+  std::vector<std::string> out;
+  std::error_code ec;
+  for (fs::directory_iterator it("/proc", ec), end; !ec && it != end; it.increment(ec)) {
+    const std::string pid = it->path().filename().string();
+    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    const std::vector<std::string> command = words(it->path() / "cmdline", '\0');
+    const auto flag = std::ranges::find(command, "-n");
+    const bool is_conmon = !command.empty() && fs::path(command[0]).filename() == "conmon";
+    if (is_conmon && flag != command.end() && flag + 1 != command.end() && *(flag + 1) == name) out.push_back(pid);
+  }
+  return out;
+}
+
+// A watcher ends when its container has. Errors: IO_ERROR, it does not.
+base::Result<> end_watched(const Container& container) {
+  for (std::int64_t waited_ms = 0; waited_ms < kWatcherTimeoutMs; waited_ms += kWatcherLookMs) {
+    const std::vector<std::string> watchers = watchers_of(container.name);
+    if (watchers.empty()) return {};
+    for (const std::string& watcher : watchers) {
+      for (const std::string& pid : words(fs::path("/proc") / watcher / "task" / watcher / "children", ' ')) {
+        ::kill(std::stoi(pid), SIGKILL);
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(kWatcherLookMs));
+  }
+  return base::fail(ErrorCode::kIoError, fmt::format("a process of {} does not end", container.name));
+}
+
 }  // namespace
 
 base::Result<> remove_container(const Container& container, const std::function<bool()>& stop) {
@@ -69,7 +118,7 @@ base::Result<> remove_container(const Container& container, const std::function<
     return base::fail(ErrorCode::kIoError,
                       fmt::format("{} lists no containers: status {}", container.runtime, left.status));
   }
-  if (left.text.find(container.name) == std::string::npos) return {};
+  if (left.text.find(container.name) == std::string::npos) return end_watched(container);
   return base::fail(ErrorCode::kIoError, fmt::format("{} does not remove {}", container.runtime, container.name));
 }
 

@@ -15,8 +15,8 @@ struct Container {
   std::string name;     // of letters, digits, - and _
 };
 
-// Kills it, removes it and looks that the runtime lists it no more. Blocks for up to a minute. Errors: IO_ERROR, it is listed still or
-// the runtime does not answer; TIMEOUT; CANCELLED, `stop` said so.
+// Kills it, removes it, and looks that the runtime lists it no more and that no process of podman watches over it. Blocks for up to a
+// minute. Errors: IO_ERROR, it is there still or the runtime does not answer; TIMEOUT; CANCELLED, `stop` said so.
 base::Result<> remove_container(const Container& container, const std::function<bool()>& stop = {});
 
 // Files of one directory, a container each. Not thread-safe for one container.
