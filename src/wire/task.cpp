@@ -371,7 +371,10 @@ struct Table<MetricsEvent> {
             optional("decode_time_ms", &S::decode_time_ms),
             optional("vram_bytes", &S::vram_bytes),
             optional("kv_warmth", &S::kv_warmth, "Whether the job is where its session's last job ended."),
-            optional("kv_migrated", &S::kv_migrated, "Always false: KV never moves between workers.")};
+            optional("kv_migrated", &S::kv_migrated, "Always false: KV never moves between workers."),
+            optional("phase", &S::phase, "With verbose=true, while it waits: the code of what for."),
+            optional("human", &S::human, "The same in a sentence."),
+            optional("load_percent", &S::load_percent, "Of its model, while a worker loads it.")};
   }
   static Fields fields() { return joined({own(), fields_of(&S::budget, Table<BudgetRemaining>::fields())}); }
 };

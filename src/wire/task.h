@@ -228,6 +228,10 @@ struct MetricsEvent {
   std::optional<bool> kv_warmth;    // on the worker of the session's last job
   std::optional<bool> kv_migrated;  // never
   BudgetRemaining budget;
+  // With verbose=true: what the job waits for, as its view has it.
+  std::optional<std::string> phase;  // the code
+  std::optional<std::string> human;
+  std::optional<std::int64_t> load_percent;
 };
 // Tokens that were proposed ahead of their draw, and how many of them were drawn.
 struct SpeculationCounts {

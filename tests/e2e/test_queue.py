@@ -10,7 +10,7 @@ import pytest
 
 from chat_model import write_chat_model
 from metrics_text import parse
-from stack import ALIAS, MODEL, Stack, llorch, wait_for
+from stack import ALIAS, MODEL, EventStream, Stack, llorch, wait_for
 
 PROMPT = "Once upon a time"
 
@@ -101,6 +101,26 @@ def test_streams_tell_the_queue_and_the_chance_to_be_in_time(queue):
     data = next(event.data for event in told if event.data["queue_depth"] == len(waiting))
     assert 0 <= data["on_time_probability"] <= 1
     assert data["tokens_out"] >= 2 and data["decode_time_ms"] > 0 and data["vram_bytes"] > 0
+
+
+def test_a_verbose_stream_says_what_its_job_waits_for(queue):
+    """AAPI-15011: whenever that changes, and only where it was asked for."""
+    queue.submit_held(max_tokens=40)
+    waiting = queue.submit(max_tokens=2)["job_id"]
+    streams = [EventStream(queue.url, f"/v2/tasks/{waiting}/events{query}", metrics=True) for query in ("?verbose=true", "?verbose=false")]
+    told = next(event for event in streams[0] if event.name == "metrics").data
+    reason = queue.job(waiting)["reason"]
+    assert (told["phase"], told["human"]) == (reason["code"], reason["human"]) and told["phase"] == "WAITING_FOR_SLOT", told
+    queue.gate.open()
+    rest = list(streams[0])
+    assert rest[-1].name == "end" and not any("phase" in e.data for e in rest)
+    streams[1].close()
+    body = {"model": ALIAS, "prompt": "x", "max_tokens": 2}
+    events = list(EventStream(queue.url, "/v2/tasks?stream=true&verbose=true", body=body, metrics=True))
+    assert events[-1].name == "end"
+    for path in ("/v2/tasks?verbose=true", "/v2/tasks?wait=true&verbose=true", "/v2/tasks?stream=true&verbose=yes"):
+        assert queue.request("POST", path, body).json["error"]["details"]["field"] == "verbose"
+    assert queue.request("GET", f"/v2/tasks/{waiting}/events?verbose=1").status == 400
 
 
 def test_the_queue_is_counted(queue):

@@ -19,6 +19,7 @@ using base::ErrorCode;
 
 constexpr std::int64_t kListDefault = 50;
 constexpr std::int64_t kListMax = 1000;
+constexpr std::int64_t kWaitLookMs = 1000;
 
 Error not_found(const base::JobId& job_id) {
   return Error{
@@ -44,23 +45,29 @@ tl::unexpected<Error> bad_parameter(std::string field, std::string reason, std::
                         .with("reason", std::move(reason)));
 }
 
-// What a submission is answered with: the 202 of an accepted job, its stream, or its result.
-enum class AnswerKind { kAdmission, kStream, kResult };
+base::Result<bool> is_true(const std::string& name, std::string_view value) {
+  if (value != "true" && value != "false") return bad_parameter(name, "type", name + " is true or false");
+  return value == "true";
+}
 
-base::Result<AnswerKind> answer_kind(const net::Request& request) {
-  bool stream = false, wait = false;
+// What a submission is answered with: its stream, its result, or else the 202 of an accepted job.
+struct AnswerWanted {
+  bool stream = false, wait = false, verbose = false;
+};
+base::Result<AnswerWanted> answer_wanted(const net::Request& request) {
+  AnswerWanted out;
   for (const auto& [name, value] : request.query_params) {
-    if (name != "stream" && name != "wait") {
-      return bad_parameter("query", "unknown", "the query parameters of a submission are stream and wait");
+    if (name != "stream" && name != "wait" && name != "verbose") {
+      return bad_parameter("query", "unknown", "the query parameters of a submission are stream, wait and verbose");
     }
-    if (value != "true" && value != "false") return bad_parameter(name, "type", name + " is true or false");
-    (name == "stream" ? stream : wait) = value == "true";
+    (name == "stream" ? out.stream : name == "wait" ? out.wait : out.verbose) = TRY(is_true(name, value));
   }
-  if (stream && wait) {
+  if (out.stream && out.wait) {
     return bad_parameter("wait", "combination",
                          "stream=true answers with the stream and wait=true with the result; ask for one");
   }
-  return stream ? AnswerKind::kStream : wait ? AnswerKind::kResult : AnswerKind::kAdmission;
+  if (out.verbose && !out.stream) return bad_parameter("verbose", "combination", "verbose=true is of stream=true");
+  return out;
 }
 
 base::Result<std::optional<streams::EventId>> last_event_id_header(const net::Request& request) {
@@ -143,10 +150,10 @@ void serve_stored(const store::JobRecord& record, const streams::Stream::Reader&
 }  // namespace
 
 void Tasks::submit(const net::Request& request, const net::ExchangePtr& exchange) {
-  const auto kind = answer_kind(request);
-  if (!kind) return refuse(context_, exchange, kind.error());
+  const auto wanted = answer_wanted(request);
+  if (!wanted) return refuse(context_, exchange, wanted.error());
   base::Result<std::optional<streams::EventId>> last_event_id = std::nullopt;
-  if (*kind == AnswerKind::kStream) last_event_id = last_event_id_header(request);
+  if (wanted->stream) last_event_id = last_event_id_header(request);
   if (!last_event_id) return refuse(context_, exchange, last_event_id.error());
   auto body = decode_request(request.body);
   if (!body) return refuse(context_, exchange, std::move(body).error());
@@ -159,23 +166,23 @@ void Tasks::submit(const net::Request& request, const net::ExchangePtr& exchange
                                  .renderer = nullptr,
                                  .last_event_id = *last_event_id,
                                  .correlation_id = request.correlation_id};
-  auto done = [this, kind = *kind, workload, caller = request.peer.principal,
+  auto done = [this, wanted = *wanted, workload, caller = request.peer.principal,
                reader = std::move(reader)](base::Result<Admission> admission) mutable {
     if (!admission) return refuse(context_, reader.exchange, std::move(admission).error());
     const wire::SubmitReply& reply = admission->reply;
-    if (kind == AnswerKind::kAdmission) {
+    if (!wanted.stream && !wanted.wait) {
       net::Response response = net::http::json_response(202, wire::encode(reply));
       add_budget_headers(reply.budget, response.headers);
       return void(reader.exchange->respond(std::move(response)));
     }
-    if (kind == AnswerKind::kStream) {
+    if (wanted.stream) {
       reader.renderer = std::make_shared<streams::SseRenderer>();
     } else {
       reader.renderer = std::make_shared<ResultRenderer>(reply.job_id, reply.task_id, workload);
     }
     Refused refused = refusing(reader.exchange);
-    serve({base::JobId(reply.job_id), std::move(admission->stream), std::move(caller)}, std::move(reader),
-          std::move(refused));
+    serve({base::JobId(reply.job_id), std::move(admission->stream), std::move(caller), wanted.verbose},
+          std::move(reader), std::move(refused));
   };
   if (submission.request.result) return kept_results_.submit(std::move(submission), std::move(done));
   submitter_.submit(std::move(submission), std::move(done));
@@ -301,7 +308,9 @@ void Tasks::events(const net::Request& request, const net::ExchangePtr& exchange
   if (!job_id) return refuse(context_, exchange, job_id.error());
   const auto last_event_id = last_event_id_header(request);
   if (!last_event_id) return refuse(context_, exchange, last_event_id.error());
-  const Wanted wanted{*job_id, context_.hub->find(*job_id), request.peer.principal};
+  const auto verbose = is_true("verbose", request.query_param("verbose").value_or("false"));
+  if (!verbose) return refuse(context_, exchange, verbose.error());
+  const Wanted wanted{*job_id, context_.hub->find(*job_id), request.peer.principal, *verbose};
   if (request.method == "HEAD" && is_live(wanted)) {
     return void(exchange->respond({200, net::http::sse_headers(), {}}));  // reads nothing
   }
@@ -320,11 +329,31 @@ void Tasks::serve(const Wanted& wanted, streams::Stream::Reader reader, Refused 
     };
     return find_stored(wanted.job_id, wanted.caller, then, refused);
   }
+  if (wanted.verbose) tell_wait(wanted.stream, reader.exchange, std::nullopt);
   const LiveJobPtr live = context_.jobs->find(wanted.job_id);
   if (live != nullptr && live->record.session_id) {
     return attach_with_budget(base::SessionId(*live->record.session_id), wanted.stream, std::move(reader));
   }
   wanted.stream->attach(reader, context_.clock->now().mono_ms);
+}
+
+void Tasks::tell_wait(const streams::StreamPtr& stream, const std::weak_ptr<net::Exchange>& client,
+                      std::optional<wire::WaitReason> told) {
+  const auto then = [this, stream, client, told = std::move(told)](core::AnswerQueryJob answer) mutable {
+    if (!answer.job || wire::is_terminal(answer.job->status) || *context_.stopping) return;
+    auto& reason = answer.job->reason;
+    const bool is_new =
+        reason && (!told || std::tie(told->code, told->load_percent) != std::tie(reason->code, reason->load_percent));
+    if (is_new) {
+      const wire::MetricsEvent event{
+          .phase = reason->code, .human = reason->human, .load_percent = reason->load_percent};
+      stream->metrics(event, context_.clock->now().mono_ms);
+    }
+    context_.desk->post_after(kWaitLookMs, [this, stream, client, reason = std::move(reason)]() mutable {
+      if (!client.expired()) tell_wait(stream, client, std::move(reason));
+    });
+  };
+  context_.core->ask<core::AnswerQueryJob>(core::QueryJob{.request = {}, .job_id = stream->identity().job_id}, then);
 }
 
 void Tasks::attach_with_budget(base::SessionId session_id, const streams::StreamPtr& stream,

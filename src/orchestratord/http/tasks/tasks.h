@@ -36,6 +36,7 @@ class Tasks {
     base::JobId job_id;
     streams::StreamPtr stream;  // null: it is not held, or the job never was
     net::http::Principal caller;
+    bool verbose = false;  // `metrics` say what the job waits for
   };
   using Refused = std::function<void(base::Error)>;
   // Answers the reader from the job's stream, or with the terminal event of its stored row. `refused` is called instead,
@@ -52,6 +53,9 @@ class Tasks {
   LiveJobPtr find_live(const Asked& asked) const;
   // Answers from the stored row. `reason`: what the job waits for; left out if the row is terminal.
   void show_stored(const Asked& asked, std::optional<wire::WaitReason> reason);
+  // As long as the client is there, the stream's metrics say what the job waits for whenever that is not what was `told`.
+  void tell_wait(const streams::StreamPtr& stream, const std::weak_ptr<net::Exchange>& client,
+                 std::optional<wire::WaitReason> told);
   // Attaches the reader; the head of the answer says what is left of the session's budgets.
   void attach_with_budget(base::SessionId session_id, const streams::StreamPtr& stream, streams::Stream::Reader reader);
   Refused refusing(const net::ExchangePtr& exchange) const;
