@@ -238,6 +238,7 @@ def test_kills_under_load(world):
                 world.stack.pool.kill()
                 world.stack.pool.wait(HANG_S)
                 world.stack.start_pool()
+                wait_for("the pool to be seen again", lambda: [p for p in world.stack.pools() if p["status"] == "healthy"])
         ends = [world.stack.wait_terminal(job) for job in jobs]
     finally:
         over.set()
