@@ -284,7 +284,8 @@ void Api::resume() {
   context_.files->post([this] {
     kept_results_.resume();
     openai_.responses().resume();
-    openai_.batches().resume();
+    openai_.batches().remove_orphans();
+    batch_runner_.resume();
     expire_kept();
   });
 }

@@ -10,6 +10,7 @@
 #include "orchestratord/http/backups.h"
 #include "orchestratord/http/catalog_models.h"
 #include "orchestratord/http/context.h"
+#include "orchestratord/http/deferred/batch_runner.h"
 #include "orchestratord/http/llamacpp/gateway.h"
 #include "orchestratord/http/meta.h"
 #include "orchestratord/http/ollama/gateway.h"
@@ -32,6 +33,7 @@ class Api {
       : context_(context),
         submitter_(context),
         kept_results_(context, submitter_),
+        batch_runner_(context, submitter_),
         tasks_(context, submitter_, kept_results_),
         sessions_(context),
         pools_(context,
@@ -48,7 +50,7 @@ class Api {
         anthropic_(context, submitter_),
         llamacpp_(context, submitter_),
         ollama_(context, submitter_, catalog_models_),
-        openai_(context, submitter_),
+        openai_(context, submitter_, batch_runner_),
         v1_(context, submitter_, tasks_) {}
 
   struct Route {
@@ -96,6 +98,7 @@ class Api {
   const Context& context_;
   tasks::Submitter submitter_;
   tasks::KeptResults kept_results_;
+  deferred::BatchRunner batch_runner_;
   tasks::Tasks tasks_;
   Sessions sessions_;
   Pools pools_;

@@ -9,15 +9,15 @@
 
 namespace llorch::orchestratord::http::openai {
 
-// Thread-safe. REQUIRES: `context` and `submitter` outlive it.
+// Thread-safe. REQUIRES: `context`, `submitter` and `batch_runner` outlive it.
 class Gateway {
  public:
-  Gateway(const Context& context, tasks::Submitter& submitter)
+  Gateway(const Context& context, tasks::Submitter& submitter, deferred::BatchRunner& batch_runner)
       : context_(context),
         submitter_(submitter),
         responses_(context, submitter),
         files_(context),
-        batches_(context, submitter) {}
+        batches_(context, batch_runner) {}
 
   // What is kept for clients, and outlives a process. REQUIRES: the context has blobs.
   KeptResponses& responses() { return responses_; }

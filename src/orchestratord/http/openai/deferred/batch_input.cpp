@@ -8,12 +8,14 @@
 
 #include "base/json_text.h"
 #include "base/utf8.h"
+#include "orchestratord/http/deferred/batch_facts.h"
 #include "orchestratord/http/tasks/kept_facts.h"
 
 namespace llorch::orchestratord::http::openai {
 namespace {
 
 namespace json = boost::json;
+using deferred::kBatchRequestsMax;
 using tasks::object_of;
 using tasks::text_of;
 
@@ -47,29 +49,15 @@ tl::expected<BatchLine, BatchLineError> parse_batch_line(std::string_view line, 
   return out;
 }
 
-std::optional<std::string> LineSplitter::next(bool last) {
-  while (true) {
-    const std::size_t end = held_.find('\n', at_);
-    if (end == std::string::npos && !(last && at_ < held_.size())) break;
-    std::string line = held_.substr(at_, end == std::string::npos ? end : end - at_);
-    at_ = end == std::string::npos ? held_.size() : end + 1;
-    if (line.ends_with('\r')) line.pop_back();
-    if (line.find_first_not_of(" \t") != std::string::npos) return line;
-  }
-  held_.erase(0, at_);
-  at_ = 0;
-  return std::nullopt;
-}
-
 void BatchCheck::add(BatchLineError error) {
   if (errors_.size() < kBatchErrorsMax) errors_.push_back(std::move(error));
 }
 
 void BatchCheck::take(std::string_view line) {
-  if (++lines_ == kBatchLinesMax + 1) {
-    add({lines_, "too_many_requests", fmt::format("A batch has up to {} lines.", kBatchLinesMax), ""});
+  if (++lines_ == kBatchRequestsMax + 1) {
+    add({lines_, "too_many_requests", fmt::format("A batch has up to {} lines.", kBatchRequestsMax), ""});
   }
-  if (lines_ > kBatchLinesMax) return;
+  if (lines_ > kBatchRequestsMax) return;
   auto parsed = parse_batch_line(line, endpoint_);
   if (!parsed) {
     parsed.error().line = lines_;
@@ -94,11 +82,14 @@ std::string batch_result_line(std::string_view id, std::string_view custom_id, c
   return out;
 }
 
-std::optional<std::string> custom_id_of_result(std::string_view line) {
+std::optional<deferred::BatchResult> batch_result_of(std::string_view line) {
   const json::object object = object_of(line);
   std::string id = text_of(object, "custom_id");
-  if (id.empty()) return std::nullopt;
-  return id;
+  const json::value* response = object.if_contains("response");
+  if (id.empty() || response == nullptr || !response->is_object()) return std::nullopt;
+  const bool good = tasks::number_of(response->get_object(), "status_code") == 200;
+  return deferred::BatchResult{std::move(id),
+                               good ? deferred::BatchOutcome::kCompleted : deferred::BatchOutcome::kFailed};
 }
 
 }  // namespace llorch::orchestratord::http::openai

@@ -9,16 +9,13 @@
 
 #include "base/result.h"
 #include "net/http/message.h"
+#include "orchestratord/http/deferred/batch_lines.h"
 
 namespace llorch::orchestratord::http::openai {
 
-inline constexpr std::int64_t kBatchLinesMax = 50'000;
 inline constexpr std::size_t kBatchErrorsMax = 100;
 
-struct BatchLine {
-  std::string custom_id;
-  std::string body;  // JSON of the request
-};
+using deferred::BatchLine;
 
 struct BatchLineError {
   std::int64_t line = 0;  // from 1
@@ -29,18 +26,6 @@ struct BatchLineError {
 
 // One line of the input, {"custom_id","method":"POST","url":endpoint,"body":{...}}.
 tl::expected<BatchLine, BatchLineError> parse_batch_line(std::string_view line, std::string_view endpoint);
-
-// Takes a text piece by piece and gives its lines, without their ends, empty ones left out.
-class LineSplitter {
- public:
-  void feed(std::string_view bytes) { held_ += bytes; }
-  // `last`: no more bytes come, so what has no end is a line as well.
-  std::optional<std::string> next(bool last);
-
- private:
-  std::string held_;
-  std::size_t at_ = 0;
-};
 
 // The whole input before anything runs: every line is one, no custom_id comes twice.
 class BatchCheck {
@@ -64,7 +49,7 @@ class BatchCheck {
 // A line of the output or error file, with its end. `id`: of this line's request.
 std::string batch_result_line(std::string_view id, std::string_view custom_id, const net::http::Response& answer,
                               std::string_view request_id);
-// The custom_id of such a line; nothing: it is none.
-std::optional<std::string> custom_id_of_result(std::string_view line);
+// What such a line says; nothing: it is none.
+std::optional<deferred::BatchResult> batch_result_of(std::string_view line);
 
 }  // namespace llorch::orchestratord::http::openai

@@ -4,8 +4,7 @@
 
 namespace llorch::orchestratord::http::openai {
 
-void run_deferred(const Context& context, tasks::Submitter& submitter, const DeferredCallPtr& call,
-                  DeferredCallEvents events) {
+tasks::DeferredJobPtr job_of(const DeferredCallPtr& call) {
   auto job = std::make_shared<tasks::DeferredJob>();
   job->submission = {.request = call->call.submission,
                      .caller = call->caller,
@@ -15,7 +14,12 @@ void run_deferred(const Context& context, tasks::Submitter& submitter, const Def
   job->make_renderer = [call](const wire::SubmitReply&, std::shared_ptr<const chat::Reading> reading) {
     return make_renderer(call->call, call->identity, std::move(reading));
   };
-  tasks::run_deferred(context, submitter, job,
+  return job;
+}
+
+void run_deferred(const Context& context, tasks::Submitter& submitter, const DeferredCallPtr& call,
+                  DeferredCallEvents events) {
+  tasks::run_deferred(context, submitter, job_of(call),
                       {.admitted = [admitted = std::move(events.admitted)](
                                        const wire::SubmitReply&,
                                        const tasks::Admission& now) { admitted(base::JobId(now.reply.job_id), now); },

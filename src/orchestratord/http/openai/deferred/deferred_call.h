@@ -19,12 +19,14 @@ struct DeferredCall {
 };
 using DeferredCallPtr = std::shared_ptr<const DeferredCall>;
 
+tasks::DeferredJobPtr job_of(const DeferredCallPtr& call);
+
 struct DeferredCallEvents {
   std::function<void(const base::JobId&, const tasks::Admission&)> admitted;
   std::function<void(base::Result<net::Response>)> done;
 };
 
-// tasks::run_deferred() of the call's job.
+// tasks::run_deferred() of job_of(call).
 void run_deferred(const Context& context, tasks::Submitter& submitter, const DeferredCallPtr& call,
                   DeferredCallEvents events);
 

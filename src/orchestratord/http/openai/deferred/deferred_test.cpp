@@ -105,24 +105,6 @@ TEST(Form, AnyBytes) {
   }
 }
 
-TEST(Lines, ComeWholeHoweverTheyAreCut) {
-  const std::string text = "one\n\ntwo\r\n  \nthree";
-  for (std::size_t cut = 0; cut <= text.size(); ++cut) {
-    LineSplitter lines;
-    std::string got;
-    const auto take = [&](bool last) {
-      while (const auto line = lines.next(last)) got += *line + "|";
-    };
-    lines.feed(std::string_view(text).substr(0, cut));
-    take(false);
-    lines.feed(std::string_view(text).substr(cut));
-    take(false);
-    EXPECT_EQ(got, "one|two|") << cut;
-    take(true);
-    EXPECT_EQ(got, "one|two|three|") << cut;
-  }
-}
-
 TEST(Lines, SayWhatIsWrongWithThem) {
   const auto code_of = [](std::string_view line) {
     const auto parsed = parse_batch_line(line, "/v1/completions");
@@ -141,8 +123,12 @@ TEST(Lines, SayWhatIsWrongWithThem) {
 TEST(Lines, OfAnAnswerAreFoundAgain) {
   const std::string line = batch_result_line("batch_req_1", "a \"b\"\n", {200, {}, R"({"x":[1]})"}, "r");
   EXPECT_EQ(line.find('\n'), line.size() - 1);
-  EXPECT_EQ(custom_id_of_result(line), "a \"b\"\n");
-  EXPECT_EQ(custom_id_of_result("nothing"), std::nullopt);
+  EXPECT_EQ(batch_result_of(line)->custom_id, "a \"b\"\n");
+  EXPECT_EQ(batch_result_of(line)->outcome, deferred::BatchOutcome::kCompleted);
+  const std::string refused = batch_result_line("batch_req_1", "a", {429, {}, "{}"}, "r");
+  EXPECT_EQ(batch_result_of(refused)->outcome, deferred::BatchOutcome::kFailed);
+  EXPECT_FALSE(batch_result_of("nothing"));
+  EXPECT_FALSE(batch_result_of(R"({"custom_id":"a","result":{"type":"succeeded"}})")) << "of another API";
 }
 
 std::string event(int number, std::string_view more = "") {

@@ -8,8 +8,9 @@
 
 #include "base/utf8.h"
 #include "orchestratord/http/chat/parsing.h"
+#include "orchestratord/http/deferred/blob_sender.h"
+#include "orchestratord/http/deferred/list_page.h"
 #include "orchestratord/http/openai/deferred/batches.h"
-#include "orchestratord/http/openai/deferred/list_page.h"
 #include "orchestratord/http/openai/deferred/multipart.h"
 #include "orchestratord/http/tasks/kept_facts.h"
 #include "orchestratord/http/tenancy.h"
@@ -26,8 +27,6 @@ using tasks::object_of;
 using tasks::text_of;
 
 constexpr std::size_t kFilenameBytesMax = 255;
-constexpr std::size_t kSendBytes = 256 << 10;
-constexpr std::size_t kQueuedBytesMax = 1 << 20;
 
 std::string file_object(const Blob& blob) {
   const FileFacts facts = decode_file(blob);
@@ -125,8 +124,8 @@ void Files::list(const net::Request& request, const net::ExchangePtr& exchange) 
     return facts.hidden || !owns(request.peer.principal, blob->facts.tenant_id) ||
            (purpose && facts.purpose != *purpose);
   });
-  auto page = list_page(request, {.usual = kListMax, .most = kListMax}, ids_of(blobs),
-                        [&](std::size_t index) { return file_object(*blobs[index]); });
+  auto page = deferred::list_page(request, {.usual = kListMax, .most = kListMax}, ids_of(blobs),
+                                  [&](std::size_t index) { return file_object(*blobs[index]); });
   if (!page) return refuse(context_, exchange, page.error());
   exchange->respond(net::http::json_response(200, *std::move(page)));
 }
@@ -140,22 +139,7 @@ void Files::show(const net::Request& request, const net::ExchangePtr& exchange) 
 void Files::content(const net::Request& request, const net::ExchangePtr& exchange) {
   const Blob* blob = find(request, exchange);
   if (blob == nullptr) return;
-  exchange->start_stream(200, {{"Content-Type", "application/octet-stream"}});
-  send(blob->id, 0, exchange);
-}
-
-// As much as the socket takes; a client that lets the rest lie holds no more than this.
-void Files::send(const std::string& id, std::uint64_t offset, const net::ExchangePtr& exchange) {
-  while (exchange->queued_bytes() < kQueuedBytesMax) {
-    const auto bytes = context_.blobs->read(id, offset, kSendBytes);
-    if (!bytes) return exchange->abort();
-    if (bytes->empty()) return void(exchange->end());
-    if (!exchange->write(*bytes)) return;
-    offset += bytes->size();
-  }
-  exchange->on_drain(kSendBytes, [this, id, offset, exchange] {
-    context_.files->post([this, id, offset, exchange] { send(id, offset, exchange); });
-  });
+  deferred::send_blobs(context_, {blob->id}, "application/octet-stream", exchange);
 }
 
 void Files::remove(const net::Request& request, const net::ExchangePtr& exchange) {

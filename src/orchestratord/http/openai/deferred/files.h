@@ -19,7 +19,6 @@ class Files {
 
  private:
   const store::blobs::Blob* find(const net::Request& request, const net::ExchangePtr& exchange) const;
-  void send(const std::string& id, std::uint64_t offset, const net::ExchangePtr& exchange);
 
   const Context& context_;
 };

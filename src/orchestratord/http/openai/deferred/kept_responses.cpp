@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "base/log.h"
+#include "orchestratord/http/deferred/list_page.h"
 #include "orchestratord/http/openai/deferred/conversation.h"
 #include "orchestratord/http/openai/deferred/event_text.h"
-#include "orchestratord/http/openai/deferred/list_page.h"
 #include "orchestratord/http/openai/response_renderer.h"
 #include "orchestratord/http/tasks/kept_facts.h"
 #include "orchestratord/http/tenancy.h"
@@ -241,7 +241,7 @@ void KeptResponses::input_items(const net::Request& request, const net::Exchange
   const std::vector<ListedItem> items = listed_items(*id, input);
   std::vector<std::string> ids;
   for (const ListedItem& item : items) ids.push_back(item.id);
-  auto page = list_page(request, {}, ids, [&](std::size_t index) { return items[index].json; });
+  auto page = deferred::list_page(request, {}, ids, [&](std::size_t index) { return items[index].json; });
   if (!page) return refuse(context_, exchange, page.error());
   exchange->respond(net::http::json_response(200, *std::move(page)));
 }

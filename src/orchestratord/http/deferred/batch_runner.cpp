@@ -1,0 +1,351 @@
+#include "orchestratord/http/deferred/batch_runner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/json/serialize.hpp>
+#include <utility>
+#include <variant>
+
+#include "base/assert.h"
+#include "orchestratord/http/deferred/batch_facts.h"
+#include "orchestratord/http/tasks/kept_facts.h"
+#include "orchestratord/http/tenancy.h"
+
+namespace llorch::orchestratord::http::deferred {
+namespace {
+
+namespace json = boost::json;
+using base::Error;
+using base::ErrorCode;
+using store::blobs::Blob;
+using tasks::kDeferredRetryMs;
+using tasks::number_of;
+using tasks::object_of;
+
+constexpr std::int64_t kLookMs = 1000;
+constexpr std::size_t kReadBytes = 256 << 10;
+constexpr std::size_t kWriteBytes = 256 << 10;
+
+std::int64_t retry_after_ms(const Error& error) {
+  for (const auto& [key, value] : error.details) {
+    const auto* ms = std::get_if<std::int64_t>(&value);
+    if (key == "retry_after_ms" && ms != nullptr) return std::clamp<std::int64_t>(*ms, 50, 60'000);
+  }
+  return kDeferredRetryMs;
+}
+
+void add_one(json::object& facts, std::string_view member) { set_count(facts, member, count_of(facts, member) + 1); }
+
+}  // namespace
+
+std::string BatchRunner::name_of(const Active& batch, const Request& request) {
+  return fmt::format("{}/{}", batch.id, request.number);
+}
+
+base::CorrelationId BatchRunner::correlation_of(const Active& batch, const Request& request) {
+  return base::CorrelationId{uuid_of_name(name_of(batch, request))};
+}
+
+base::Result<> BatchRunner::create(const BatchForm& form, const std::string& id, const json::object& facts) {
+  const auto caller = tasks::caller_from(facts.if_contains(kCaller));
+  ASSERT(caller, "a batch is somebody's");
+  const std::int64_t now_ms = context_.clock->now().unix_ms;
+  std::optional<std::int64_t> expires_ms;
+  if (is_final(status_of(facts))) expires_ms = now_ms + context_.config->orchestratord.files.retention_ms;
+  TRY(context_.blobs->create(id, {.kind = std::string(form.kind()),
+                                  .tenant_id = caller->account,
+                                  .created_unix_ms = now_ms,
+                                  .expires_unix_ms = expires_ms,
+                                  .body = json::serialize(facts)}));
+  // Whoever made it answers its client first.
+  context_.files->post([this, tenant_id = caller->account] { schedule(tenant_id); });
+  return {};
+}
+
+BatchRunner::ActivePtr BatchRunner::find_active(const Blob& batch) const {
+  const auto it = active_.find(batch.facts.tenant_id);
+  return it != active_.end() && it->second->id == batch.id ? it->second : nullptr;
+}
+
+json::object BatchRunner::facts_of(const Blob& batch) const {
+  const ActivePtr active = find_active(batch);
+  return active != nullptr ? active->facts : object_of(batch.facts.body);
+}
+
+base::Result<> BatchRunner::cancel(const Blob& blob) {
+  const std::string tenant_id = blob.facts.tenant_id;
+  const ActivePtr batch = find_active(blob);
+  json::object facts = facts_of(blob);
+  if (is_final(status_of(facts))) {
+    return base::fail(ErrorCode::kConflict, fmt::format("the batch has ended: it is {}", status_of(facts)));
+  }
+  if (status_of(facts) != "cancelling") set_status(facts, "cancelling", context_.clock->now().unix_ms / 1000);
+  store::blobs::Facts kept = blob.facts;
+  kept.body = json::serialize(facts);
+  TRY(context_.blobs->set_facts(blob.id, std::move(kept)));
+  if (batch != nullptr) {
+    batch->facts = std::move(facts);
+    end_jobs(*batch);
+    feed(batch);
+  }
+  schedule(tenant_id);
+  return {};
+}
+
+base::Result<> BatchRunner::set_facts(const Active& batch) const {
+  store::blobs::Facts facts = context_.blobs->find(batch.id)->facts;
+  facts.body = json::serialize(batch.facts);
+  if (is_final(status_of(batch.facts))) {
+    facts.expires_unix_ms = context_.clock->now().unix_ms + context_.config->orchestratord.files.retention_ms;
+  }
+  return context_.blobs->set_facts(batch.id, std::move(facts));
+}
+
+// The oldest one that is not done; null: there is none.
+BatchRunner::ActivePtr BatchRunner::next_of(const std::string& tenant_id) const {
+  ActivePtr oldest;
+  for (BatchForm* form : forms_) {
+    for (const Blob* blob : context_.blobs->list(form->kind(), tenant_id)) {
+      if (oldest && oldest->created_unix_ms <= blob->facts.created_unix_ms) break;
+      json::object facts = object_of(blob->facts.body);
+      const auto caller = tasks::caller_from(facts.if_contains(kCaller));
+      if (!caller || is_final(status_of(facts))) continue;
+      BatchBlobs blobs = form->blobs_of(blob->id, facts);
+      oldest = std::make_shared<Active>(Active{.id = blob->id,
+                                               .form = form,
+                                               .facts = std::move(facts),
+                                               .caller = *caller,
+                                               .blobs = std::move(blobs),
+                                               .created_unix_ms = blob->facts.created_unix_ms});
+      break;
+    }
+  }
+  return oldest;
+}
+
+void BatchRunner::schedule(const std::string& tenant_id) {
+  if (active_.contains(tenant_id)) return;
+  const ActivePtr batch = next_of(tenant_id);
+  if (batch == nullptr) return;
+  active_.emplace(tenant_id, batch);
+  begin(batch);
+}
+
+void BatchRunner::begin(const ActivePtr& batch) {
+  batch->done.clear();
+  for (const char* member : {"completed", "failed"}) set_count(batch->facts, member, 0);
+  auto read = read_results(*batch, batch->blobs.answers);
+  if (read && batch->blobs.failures != batch->blobs.answers) read = read_results(*batch, batch->blobs.failures);
+  if (read && status_of(batch->facts) == "validating") {
+    set_status(batch->facts, "in_progress", context_.clock->now().unix_ms / 1000);
+    if (!set_facts(*batch)) batch->facts["status"] = "validating";
+  }
+  if (!read || status_of(batch->facts) == "validating") {
+    return context_.files->post_after(kDeferredRetryMs, [this, batch] { begin(batch); });
+  }
+  batch->begun = true;
+  feed(batch);
+}
+
+base::Result<> BatchRunner::read_results(Active& batch, const std::string& blob_id) const {
+  LineSplitter lines;
+  std::uint64_t offset = 0;
+  for (bool last = false; !last;) {
+    const std::string bytes = TRY(context_.blobs->read(blob_id, offset, kReadBytes));
+    offset += bytes.size();
+    last = bytes.empty();
+    lines.feed(bytes);
+    while (const auto line = lines.next(last)) {
+      auto result = batch.form->result_of(*line);
+      if (!result || !batch.done.insert(std::move(result->custom_id)).second) continue;
+      if (result->outcome == BatchOutcome::kCompleted) add_one(batch.facts, "completed");
+      if (result->outcome == BatchOutcome::kFailed) add_one(batch.facts, "failed");
+    }
+  }
+  return {};
+}
+
+// As many requests as may be in flight; when none is left, the batch ends.
+void BatchRunner::feed(const ActivePtr& batch) {
+  if (*context_.stopping || !batch->begun || is_final(status_of(batch->facts))) return;
+  if (ends(*batch)) {
+    batch->input_ended = true;
+    end_jobs(*batch);
+  }
+  while (!batch->input_ended && batch->in_flight.size() < kInFlightMax) {
+    auto request = next_request(*batch, batch->input);
+    if (!request) {
+      return context_.files->post_after(kDeferredRetryMs, [this, batch] { feed(batch); });
+    }
+    if (!*request) {
+      batch->input_ended = true;
+      break;
+    }
+    if (batch->done.contains((*request)->custom_id)) continue;
+    const auto shared = std::make_shared<Request>(**std::move(request));
+    batch->in_flight.insert(shared);
+    run(batch, shared);
+  }
+  if (batch->input_ended && batch->in_flight.empty()) finish(batch);
+}
+
+// Nothing: there are no more.
+base::Result<std::optional<BatchRunner::Request>> BatchRunner::next_request(const Active& batch, Input& input) const {
+  for (bool last = false;;) {
+    if (const auto text = input.lines.next(last)) {
+      ++input.lines_read;
+      auto line = batch.form->line_of(batch.facts, *text);
+      if (!line) continue;  // it was checked once; whoever changed it since then gets no answer for it
+      return Request{input.lines_read, std::move(line->custom_id), std::move(line->body)};
+    }
+    if (last) return std::nullopt;
+    auto bytes = context_.blobs->read(batch.blobs.input, input.offset, kReadBytes);
+    if (!bytes && bytes.error().code != ErrorCode::kNotFound) return base::fail(std::move(bytes).error());
+    last = !bytes || bytes->empty();
+    if (!last) input.lines.feed(*bytes);
+    if (!last) input.offset += bytes->size();
+  }
+}
+
+bool BatchRunner::ends(const Active& batch) const {
+  return status_of(batch.facts) == "cancelling" ||
+         context_.clock->now().unix_ms / 1000 >= number_of(batch.facts, "expires_at");
+}
+
+void BatchRunner::run(const ActivePtr& batch, const RequestPtr& request) {
+  if (ends(*batch)) {
+    batch->in_flight.erase(request);
+    return feed(batch);
+  }
+  const std::string name = name_of(*batch, *request);
+  const base::CorrelationId correlation_id = correlation_of(*batch, *request);
+  const std::string task_id = uuid_of_name(fmt::format("{}/try {}", name, request->tries));
+  const auto job = batch->form->job_of(batch->facts, {.body = request->body,
+                                                      .name = name,
+                                                      .caller = batch->caller,
+                                                      .task_id = task_id,
+                                                      .identity = {.job_id = job_id_of_task(batch->caller, task_id),
+                                                                   .correlation_id = correlation_id,
+                                                                   .created_unix_s = batch->created_unix_ms / 1000}});
+  if (!job) {
+    return context_.files->post([this, batch, request, answer = batch->form->refusal(job.error(), correlation_id)] {
+      keep(batch, request, answer);
+    });
+  }
+  tasks::run_deferred(context_, submitter_, *job,
+                      {.admitted =
+                           [this, batch, request](const wire::SubmitReply&, const tasks::Admission& now) {
+                             request->job_id = base::JobId(now.reply.job_id);
+                             if (batch->input_ended) feed(batch);
+                           },
+                       .done =
+                           [this, batch, request](base::Result<net::Response> answer) {
+                             request->job_id.reset();
+                             on_done(batch, request, std::move(answer));
+                           }});
+}
+
+void BatchRunner::on_done(const ActivePtr& batch, const RequestPtr& request, base::Result<net::Response> answer) {
+  const bool good = answer && answer->status == 200;
+  if (ends(*batch) && !good) {
+    batch->in_flight.erase(request);
+    return feed(batch);
+  }
+  if (!answer && base::info(answer.error().code).retriable) {
+    return context_.files->post_after(retry_after_ms(answer.error()), [this, batch, request] { run(batch, request); });
+  }
+  if (answer && answer->status >= 500 && request->tries + 1 < kTriesMax) {
+    ++request->tries;
+    return context_.files->post_after(kDeferredRetryMs, [this, batch, request] { run(batch, request); });
+  }
+  keep(batch, request, answer ? *answer : batch->form->refusal(answer.error(), correlation_of(*batch, *request)));
+}
+
+void BatchRunner::keep(const ActivePtr& batch, const RequestPtr& request, const net::Response& answer) {
+  const bool good = answer.status == 200;
+  const std::string text = batch->form->result_line(request->custom_id, correlation_of(*batch, *request).value, answer);
+  if (!context_.blobs->append(good ? batch->blobs.answers : batch->blobs.failures, text)) {
+    return context_.files->post_after(kDeferredRetryMs,
+                                      [this, batch, request, answer] { keep(batch, request, answer); });
+  }
+  add_one(batch->facts, good ? "completed" : "failed");
+  batch->done.insert(request->custom_id);
+  batch->in_flight.erase(request);
+  feed(batch);
+}
+
+void BatchRunner::end_jobs(const Active& batch) {
+  for (const RequestPtr& request : batch.in_flight) {
+    if (!request->job_id) continue;
+    context_.core->post(core::CancelRequested{
+        .request = {}, .job_id = *request->job_id, .reason = core::jobs::CancelReason::kClientRequest});
+  }
+}
+
+// Where it fails it is called again, and goes on with those that are not listed yet.
+base::Result<> BatchRunner::list_unanswered(Active& batch) const {
+  const bool cancelled = status_of(batch.facts) == "cancelling";
+  Input input;
+  std::string lines;
+  std::vector<std::string> ids;
+  for (bool more = true; more;) {
+    auto request = TRY(next_request(batch, input));
+    more = request.has_value();
+    if (more && !batch.done.contains(request->custom_id)) {
+      const std::string line = batch.form->unanswered_line(request->custom_id, cancelled);
+      if (line.empty()) return {};
+      lines += line;
+      ids.push_back(std::move(request->custom_id));
+    }
+    if (lines.empty() || (more && lines.size() < kWriteBytes)) continue;
+    TRY(context_.blobs->append(batch.blobs.failures, std::exchange(lines, {})));
+    for (std::string& id : std::exchange(ids, {})) batch.done.insert(std::move(id));
+  }
+  return {};
+}
+
+void BatchRunner::finish(const ActivePtr& batch) {
+  if (is_final(status_of(batch->facts))) return;  // a second try found it done
+  const base::Time now = context_.clock->now();
+  const std::int64_t answered = count_of(batch->facts, "completed") + count_of(batch->facts, "failed");
+  const bool all = answered >= count_of(batch->facts, "total");
+  const bool cancelled = status_of(batch->facts) == "cancelling";
+  auto written = all ? base::Result<>() : list_unanswered(*batch);
+  if (written) {
+    written =
+        batch->form->reveal(batch->id, batch->facts, now.unix_ms + context_.config->orchestratord.files.retention_ms);
+  }
+  if (written) {
+    json::object before = batch->facts;
+    if (!cancelled) batch->facts["finalizing_at"] = now.unix_ms / 1000;
+    set_status(batch->facts, cancelled ? "cancelled" : all ? "completed" : "expired", now.unix_ms / 1000);
+    written = set_facts(*batch);
+    if (!written) batch->facts = std::move(before);
+  }
+  if (!written) return context_.files->post_after(kDeferredRetryMs, [this, batch] { finish(batch); });
+  batch->form->ended(batch->id);
+  const std::string tenant_id = batch->caller.account;
+  active_.erase(tenant_id);
+  schedule(tenant_id);
+}
+
+void BatchRunner::resume() {
+  std::set<std::string> tenants;
+  for (const BatchForm* form : forms_) {
+    for (const Blob* blob : context_.blobs->list(form->kind())) tenants.insert(blob->facts.tenant_id);
+  }
+  for (const std::string& tenant_id : tenants) schedule(tenant_id);
+  look();
+}
+
+void BatchRunner::look() {
+  std::vector<ActivePtr> over;
+  for (const auto& [tenant_id, batch] : active_) {
+    if (ends(*batch) && !batch->input_ended) over.push_back(batch);
+  }
+  for (const ActivePtr& batch : over) feed(batch);
+  context_.files->post_after(kLookMs, [this] { look(); });
+}
+
+}  // namespace llorch::orchestratord::http::deferred
