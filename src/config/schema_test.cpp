@@ -47,6 +47,7 @@ const std::vector<SchemaFile>& schema_files() {
       {"chat_completion_request", "POST /v1/chat/completions", json_schema<ChatCompletionRequest>},
       {"messages_request", "POST /v1/messages", json_schema<MessagesRequest>},
       {"count_tokens_request", "POST /v1/messages/count_tokens", json_schema<CountTokensRequest>},
+      {"create_message_batch_request", "POST /v1/messages/batches", json_schema<CreateMessageBatchRequest>},
       {"ollama_chat_request", "POST /api/chat", json_schema<OllamaChatRequest>},
       {"ollama_generate_request", "POST /api/generate", json_schema<OllamaGenerateRequest>},
       {"ollama_embed_request", "POST /api/embed", json_schema<OllamaEmbedRequest>},

@@ -93,7 +93,7 @@ struct Table<AnthropicPrompt> {
         optional("speed", &S::speed, kChangesNothing),
         optional("user_profile_id", &S::user_profile_id, kChangesNothing),
         optional("workspace_id", &S::workspace_id, kChangesNothing),
-        optional("context_management", &S::context_management, "Refused."),
+        optional("context_management", &S::context_management, kChangesNothing),
         optional("mcp_servers", &S::mcp_servers, "Refused.")};
   }
 };
@@ -133,9 +133,27 @@ struct Table<CountTokensRequest> {
   static Fields fields() { return fields_of(&CountTokensRequest::prompt, Table<AnthropicPrompt>::fields()); }
 };
 
+template <>
+struct Table<BatchedMessage> {
+  using S = BatchedMessage;
+  static Fields fields() {
+    return {required("custom_id", &S::custom_id, "Names the request among its answers: letters, digits, _ and -.",
+                     {1, kBatchCustomIdBytesMax}),
+            required("params", &S::params, "As the body of POST /v1/messages.")};
+  }
+};
+template <>
+struct Table<CreateMessageBatchRequest> {
+  using S = CreateMessageBatchRequest;
+  static Fields fields() {
+    return {required("requests", &S::requests, "Each has a custom_id of its own.", {1, 50'000})};
+  }
+};
+
 }  // namespace llorch::wire
 
 using namespace llorch::wire;
 LLORCH_INSTANTIATE_WIRE(MessagesRequest)
 LLORCH_INSTANTIATE_WIRE(CountTokensRequest)
+LLORCH_INSTANTIATE_WIRE(CreateMessageBatchRequest)
 LLORCH_INSTANTIATE_ENUM(AnthropicEffort)

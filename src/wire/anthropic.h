@@ -68,4 +68,14 @@ struct CountTokensRequest {
   AnthropicPrompt prompt;
 };
 
+// POST /v1/messages/batches
+inline constexpr std::size_t kBatchCustomIdBytesMax = 64;
+struct BatchedMessage {
+  std::string custom_id;
+  JsonObject params;  // a MessagesRequest; read when its turn comes
+};
+struct CreateMessageBatchRequest {
+  std::vector<BatchedMessage> requests;
+};
+
 }  // namespace llorch::wire

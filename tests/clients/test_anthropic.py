@@ -7,7 +7,7 @@ import pytest
 anthropic = pytest.importorskip("anthropic", reason="PyPI anthropic is not installed (tools/clients)")
 
 from conftest import TOKEN  # noqa: E402
-from stack import ALIAS  # noqa: E402
+from stack import ALIAS, wait_for  # noqa: E402
 
 CHAT = {"model": "chat", "system": "You are terse.", "max_tokens": 16,
         "messages": [{"role": "user", "content": "Name a colour of the sky."}], "extra_body": {"seed": 7}}
@@ -112,6 +112,46 @@ def test_models_are_listed_as_the_client_reads_them(client):
     (model,) = [m for m in client.models.list() if m.id == ALIAS]
     assert (model.type, model.display_name) == ("model", ALIAS) and model.created_at.year > 2000
     assert client.models.retrieve(ALIAS) == model
+
+
+def test_a_batch_of_messages(chat_stack, client):
+    requests = [{"custom_id": f"tale-{n}", "params": {**{k: v for k, v in CHAT.items() if k != "extra_body"}, "max_tokens": 4 + n, "seed": 7}}
+                for n in range(6)]
+    begun = client.messages.batches.create(requests=[*requests, {"custom_id": "nobody", "params": {**requests[0]["params"], "model": "nobody"}}])
+    assert (begun.type, begun.request_counts.processing, begun.results_url) == ("message_batch", 7, None)
+    batch = wait_for("the batch", lambda: (b := client.messages.batches.retrieve(begun.id)).processing_status == "ended" and b)
+    assert (batch.request_counts.succeeded, batch.request_counts.errored, batch.request_counts.processing) == (6, 1, 0)
+    assert batch.ended_at >= batch.created_at and batch.expires_at > batch.created_at
+    results = {line.custom_id: line.result for line in client.messages.batches.results(batch.id)}
+    assert set(results) == {request["custom_id"] for request in requests} | {"nobody"}
+    assert (results["nobody"].type, results["nobody"].error.error.type) == ("errored", "not_found_error")
+    for number in (0, 5):
+        alone = client.messages.create(**{**CHAT, "max_tokens": 4 + number})
+        message = results[f"tale-{number}"].message
+        assert (message.content, message.stop_reason, message.usage) == (alone.content, alone.stop_reason, alone.usage)
+    other = client.messages.batches.create(requests=requests[:1])
+    assert [b.id for b in client.messages.batches.list(limit=1)][:2] == [other.id, batch.id]  # the client turns the pages
+    assert client.messages.batches.delete(batch.id).type == "message_batch_deleted"
+    with pytest.raises(anthropic.NotFoundError):
+        client.messages.batches.results(batch.id)
+
+
+def test_a_cancelled_batch_of_messages(chat_stack, client):
+    chat_stack.gate.hold()
+    try:
+        asked = {**{k: v for k, v in CHAT.items() if k != "extra_body"}, "max_tokens": 200}
+        begun = client.messages.batches.create(requests=[{"custom_id": f"{n}", "params": asked} for n in range(50)])
+        with pytest.raises(anthropic.ConflictError):
+            client.messages.batches.delete(begun.id)
+        with pytest.raises(anthropic.AnthropicError):
+            client.messages.batches.results(begun.id)
+        cancelled = client.messages.batches.cancel(begun.id)
+        assert cancelled.processing_status in ("canceling", "ended") and cancelled.cancel_initiated_at
+    finally:
+        chat_stack.gate.open()
+    batch = wait_for("the batch", lambda: (b := client.messages.batches.retrieve(begun.id)).processing_status == "ended" and b)
+    types = [line.result.type for line in client.messages.batches.results(batch.id)]
+    assert len(types) == 50 and types.count("canceled") == batch.request_counts.canceled > 0
 
 
 # What edits a context that is too long changes nothing of one that fits.

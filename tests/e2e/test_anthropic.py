@@ -120,7 +120,7 @@ def test_a_required_call_streamed_and_whole(stack):
     ("POST", "/v1/messages", ASKED, {"Content-Type": "text/plain"}, 415, "invalid_request_error", "INVALID_PARAMS"),
     ("POST", "/v1/messages", ASKED, {"Host": "elsewhere.example"}, 403, "permission_error", "FORBIDDEN"),
     ("GET", "/v1/messages", None, {}, 405, "invalid_request_error", "METHOD_NOT_ALLOWED"),
-    ("POST", "/v1/messages/batches", {}, {}, 404, "not_found_error", "NOT_FOUND"),
+    ("POST", "/v1/messages/elsewhere", {}, {}, 404, "not_found_error", "NOT_FOUND"),
     ("POST", "/v1/messages", {**ASKED, "system": "x" * (5 << 20)}, {}, 413, "request_too_large", "PAYLOAD_TOO_LARGE"),
 ])
 def test_every_error_has_that_apis_shape(stack, method, path, body, headers, status, kind, code):

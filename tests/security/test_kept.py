@@ -15,6 +15,7 @@ TASK = {"model": "demo", "prompt": "Once upon a time", "max_tokens": 3, "seed": 
 DOCUMENT = {"kind": "plan", "content": {"steps": [NEEDLE]}, "tags": ["mine"]}
 LINE = {"custom_id": "1", "method": "POST", "url": "/v1/completions",
         "body": {"model": "demo", "prompt": "Once", "max_tokens": 1}}
+MESSAGE = {"model": "demo", "max_tokens": 1, "messages": [{"role": "user", "content": NEEDLE}]}
 
 
 def ask(stack, who, method, path, body=None):
@@ -41,6 +42,7 @@ def alices(guarded_stack):
     ids["file"] = upload(stack, ALICE).json["id"]
     batch = {"input_file_id": ids["file"], "endpoint": "/v1/completions", "completion_window": "24h"}
     ids["batch"] = ask(stack, ALICE, "POST", "/v1/batches", batch).json["id"]
+    ids["message_batch"] = ask(stack, ALICE, "POST", "/v1/messages/batches", {"requests": [{"custom_id": "1", "params": MESSAGE}]}).json["id"]
     response = ask(stack, ALICE, "POST", "/v1/responses", {"model": "tale", "input": "Once", "max_output_tokens": 1, "background": True,
                                                            "store": True})
     assert response.status == 200, response.body
@@ -53,6 +55,8 @@ ROUTES = [("job", "GET", "/v2/tasks/{id}/result"), ("job", "DELETE", "/v2/tasks/
           ("artifact", "GET", "/v1/artifacts/{id}"),
           ("file", "GET", "/v1/files/{id}"), ("file", "GET", "/v1/files/{id}/content"), ("file", "DELETE", "/v1/files/{id}"),
           ("batch", "GET", "/v1/batches/{id}"), ("batch", "POST", "/v1/batches/{id}/cancel"),
+          *[("message_batch", method, "/v1/messages/batches/{id}" + path)
+            for method, path in (("GET", ""), ("GET", "/results"), ("POST", "/cancel"), ("DELETE", ""))],
           ("response", "GET", "/v1/responses/{id}"), ("response", "GET", "/v1/responses/{id}?stream=true"),
           ("response", "GET", "/v1/responses/{id}/input_items"),
           ("response", "POST", "/v1/responses/{id}/cancel"), ("response", "DELETE", "/v1/responses/{id}")]
@@ -88,7 +92,7 @@ def test_what_is_kept_for_another_is_what_never_was(guarded_stack, alices):
     wait_for("the stack to serve", lambda: ask(guarded_stack, ALICE, "GET", f"/v2/artifacts/{alices['artifact']}").status == 200)
     probe()
     for kind, path in (("job", "/v2/tasks/{id}/result"), ("artifact", "/v2/artifacts/{id}"), ("file", "/v1/files/{id}/content"),
-                       ("batch", "/v1/batches/{id}"), ("response", "/v1/responses/{id}")):
+                       ("batch", "/v1/batches/{id}"), ("message_batch", "/v1/messages/batches/{id}"), ("response", "/v1/responses/{id}")):
         assert ask(guarded_stack, ALICE, "GET", path.format(id=alices[kind])).status == 200, kind
 
 
@@ -119,7 +123,7 @@ def test_nothing_of_another_is_named_in_a_request(guarded_stack, alices):
 
 def test_lists_and_equal_documents_tell_nothing(guarded_stack, alices):
     """That somebody else has posted these bytes shows in no status and no time."""
-    for path in ("/v1/files", "/v1/batches"):
+    for path in ("/v1/files", "/v1/batches", "/v1/messages/batches"):
         assert ask(guarded_stack, BOB, "GET", path).json["data"] == [], path
     guess = ask(guarded_stack, BOB, "POST", "/v2/artifacts", DOCUMENT)
     assert guess.status == 201 and guess.json["id"] == alices["artifact"], "the id is the content's; that it is kept is not"

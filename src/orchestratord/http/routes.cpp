@@ -134,15 +134,24 @@ std::vector<Api::Route> Api::routes() {
 
 Api::Gateway Api::anthropic() {
   using anthropic::Gateway;
-  return {.paths = {{.prefix = "/v1/messages",
-                     .write_error = anthropic::error_response,
-                     .always_sends_token = true,
-                     .takes_api_key = true}},
-          .routes = {
-              {"POST", "/v1/messages", Scope::kTenant, on_desk(anthropic_, &Gateway::messages), may_submit()},
-              {"POST", "/v1/messages/count_tokens", Scope::kTenant, on_desk_counted(anthropic_, &Gateway::count_tokens),
-               may_ask()},
-          }};
+  using anthropic::MessageBatches;
+  MessageBatches& batches = anthropic_.batches();
+  return {
+      .paths = {{.prefix = "/v1/messages",
+                 .write_error = anthropic::error_response,
+                 .always_sends_token = true,
+                 .takes_api_key = true}},
+      .routes = {
+          {"POST", "/v1/messages", Scope::kTenant, on_desk(anthropic_, &Gateway::messages), may_submit()},
+          {"POST", "/v1/messages/count_tokens", Scope::kTenant, on_desk_counted(anthropic_, &Gateway::count_tokens),
+           may_ask()},
+          {"POST", "/v1/messages/batches", Scope::kTenant, on_files(batches, &MessageBatches::create), may_submit()},
+          {"GET", "/v1/messages/batches", Scope::kTenant, on_files(batches, &MessageBatches::list)},
+          {"GET", "/v1/messages/batches/{id}", Scope::kTenant, on_files(batches, &MessageBatches::show)},
+          {"GET", "/v1/messages/batches/{id}/results", Scope::kTenant, on_files(batches, &MessageBatches::results)},
+          {"POST", "/v1/messages/batches/{id}/cancel", Scope::kTenant, on_files(batches, &MessageBatches::cancel)},
+          {"DELETE", "/v1/messages/batches/{id}", Scope::kTenant, on_files(batches, &MessageBatches::remove)},
+      }};
 }
 
 // The paths of the first specification that no other API has. What /v2 answers in the same form is served as there.
@@ -285,6 +294,7 @@ void Api::resume() {
     kept_results_.resume();
     openai_.responses().resume();
     openai_.batches().remove_orphans();
+    anthropic_.batches().remove_orphans();
     batch_runner_.resume();
     expire_kept();
   });

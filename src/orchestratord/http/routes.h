@@ -47,7 +47,7 @@ class Api {
         catalog_models_(context),
         watched_models_(context, catalog_models_),
         meta_(context, preloads_),
-        anthropic_(context, submitter_),
+        anthropic_(context, submitter_, batch_runner_),
         llamacpp_(context, submitter_),
         ollama_(context, submitter_, catalog_models_),
         openai_(context, submitter_, batch_runner_),

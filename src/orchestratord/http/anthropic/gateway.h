@@ -1,15 +1,20 @@
 #pragma once
 // The Anthropic API under /v1/messages: a decoder in front of the submission of jobs, a renderer behind their streams.
+#include "orchestratord/http/anthropic/deferred/message_batches.h"
 #include "orchestratord/http/anthropic/request.h"
 #include "orchestratord/http/context.h"
 #include "orchestratord/http/tasks/submit.h"
 
 namespace llorch::orchestratord::http::anthropic {
 
-// Thread-safe. REQUIRES: `context` and `submitter` outlive it.
+// Thread-safe. REQUIRES: `context`, `submitter` and `batch_runner` outlive it.
 class Gateway {
  public:
-  Gateway(const Context& context, tasks::Submitter& submitter) : context_(context), submitter_(submitter) {}
+  Gateway(const Context& context, tasks::Submitter& submitter, deferred::BatchRunner& batch_runner)
+      : context_(context), submitter_(submitter), batches_(context, batch_runner) {}
+
+  // What is kept for clients, and outlives a process. REQUIRES: the context has blobs.
+  MessageBatches& batches() { return batches_; }
 
   // These two take long for a long prompt. REQUIRES: on the desk's thread.
   void messages(const net::Request& request, const net::ExchangePtr& exchange);
@@ -18,6 +23,7 @@ class Gateway {
  private:
   const Context& context_;
   tasks::Submitter& submitter_;
+  MessageBatches batches_;
 };
 
 }  // namespace llorch::orchestratord::http::anthropic
