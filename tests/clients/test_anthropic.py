@@ -112,6 +112,9 @@ def test_models_are_listed_as_the_client_reads_them(client):
     (model,) = [m for m in client.models.list() if m.id == ALIAS]
     assert (model.type, model.display_name) == ("model", ALIAS) and model.created_at.year > 2000
     assert client.models.retrieve(ALIAS) == model
+    with pytest.raises(anthropic.NotFoundError) as refused:
+        client.models.retrieve("nobody")
+    assert refused.value.request_id == refused.value.body["request_id"]
 
 
 def test_a_batch_of_messages(chat_stack, client):
@@ -181,3 +184,5 @@ def test_keys(guarded_stack):
     for options in ({"api_key": TOKEN}, {"api_key": None, "auth_token": TOKEN}):
         with client_of(guarded_stack, **options) as client, pytest.raises(anthropic.BadRequestError):
             client.messages.count_tokens(model=ALIAS, messages=CHAT["messages"])  # it has no chat template
+        with client_of(guarded_stack, **options) as client:
+            assert ALIAS in [model.id for model in client.models.list(limit=1)]  # the client turns the pages

@@ -143,7 +143,41 @@ def test_a_token_comes_in_either_header(model):
         assert status({"X-Api-Key": TOKEN}) == 400 == status({"Authorization": f"Bearer {TOKEN}"})
         assert status({"X-Api-Key": "w" * 40}) == 401 == status({"X-None": "1"})
         assert status({"X-Api-Key": TOKEN, "Authorization": "Bearer " + "w" * 40}) == 401
+        assert guarded.request("GET", "/v1/models", headers={"X-Api-Key": TOKEN, **VERSION}).status == 200
+        assert guarded.request("GET", "/v1/models", headers={"X-Api-Key": "w" * 40, **VERSION}).status == 401
         assert status({"X-Api-Key": TOKEN}, "/v1/completions") == 401 == status({"X-Api-Key": TOKEN}, "/v2/tasks")
+
+
+VERSION = {"anthropic-version": "2023-06-01"}
+
+
+def test_models_have_pages_and_errors_of_that_api(model):
+    names = [f"tiny-{n}" for n in range(5)]
+    settings = {f"models.aliases.{name}": f"file:{model}" for name in names} | {"models.allowed_roots": str(model.parent)}
+    with Stack(settings) as stack:
+        def page(query=""):
+            answer = stack.request("GET", f"/v1/models{query}", headers=VERSION)
+            assert answer.status == 200, answer.body
+            assert (answer.json["first_id"], answer.json["last_id"]) == (answer.json["data"][0]["id"], answer.json["data"][-1]["id"])
+            return [listed["id"] for listed in answer.json["data"]], answer.json["has_more"]
+
+        everything, more = page()
+        assert set(names) <= set(everything) and not more
+        assert page("?limit=2") == (everything[:2], True) and page(f"?limit=2&after_id={everything[1]}") == (everything[2:4], True)
+        assert page(f"?limit=2&before_id={everything[3]}") == (everything[1:3], True)
+        for query, status in (("?limit=0", 400), ("?after_id=nobody", 400), ("/nobody", 404)):
+            refused = stack.request("GET", f"/v1/models{query}", headers=VERSION)
+            assert (refused.status, refused.json["type"]) == (status, "error") and refused.json["request_id"] == refused.headers["request-id"]
+            assert status == 400 or stack.request("GET", f"/v1/models{query}").json["error"]["type"] == "invalid_request_error"
+
+
+def test_models_where_one_api_is_off(model):
+    for off, headers, kind in (("openai", VERSION, None), ("anthropic", VERSION, "list")):
+        with Stack({**settings_of(model), f"orchestratord.gateways.{off}": "false"}) as stack:
+            listed = stack.request("GET", "/v1/models", headers=headers)
+            assert (listed.status, listed.json.get("object")) == (200, kind), listed.body
+            assert stack.request("GET", "/v1/models/tiny", headers=headers).status == 200
+            assert off == "anthropic" or stack.request("GET", "/v1/models").json["error"]["type"] == "not_found_error"
 
 
 def test_a_key_is_not_looked_at_where_no_token_is_configured(stack):

@@ -292,5 +292,6 @@ def test_a_client_that_leaves_cancels_its_job(stack):
 
 def test_the_gateway_can_be_switched_off():
     with Stack({"orchestratord.gateways.openai": "false"}) as stack:
-        refused = stack.request("GET", "/v1/models")
+        assert stack.request("GET", "/v1/models").status == 404
+        refused = stack.request("POST", "/v1/completions", {})
         assert (refused.status, refused.code) == (404, "NOT_FOUND") and "llorch" not in refused.json["error"]

@@ -48,6 +48,14 @@ struct Context {
   std::int64_t started_mono_ms = 0;
 };
 
+// When this process began.
+std::int64_t started_unix_s(const Context& context);
+
+// The configured names that stand for a model, in their order.
+std::vector<std::string> model_names(const Context& context);
+// The one of them that `spelled` means. Errors: MODEL_NOT_FOUND.
+base::Result<std::string> model_name(const Context& context, std::string_view spelled);
+
 // Answers with the error's envelope and counts it. Retriable refusals carry a retry_after_ms.
 void refuse(const Context& context, const net::ExchangePtr& exchange, base::Error error);
 

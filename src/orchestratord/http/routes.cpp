@@ -35,6 +35,25 @@ net::Handler on(net::Executor* executor, Part& part,
 
 }  // namespace
 
+std::int64_t started_unix_s(const Context& context) {
+  const base::Time now = context.clock->now();
+  return (now.unix_ms - (now.mono_ms - context.started_mono_ms)) / 1000;
+}
+
+std::vector<std::string> model_names(const Context& context) {
+  std::vector<std::string> names;
+  for (const wire::CatalogModel& model : context.names->list()) {
+    if (!model.model_ref.empty()) names.push_back(model.model_id);
+  }
+  return names;
+}
+
+base::Result<std::string> model_name(const Context& context, std::string_view spelled) {
+  std::string name = context.names->known(std::string(spelled));
+  if (context.names->has(name)) return name;
+  return base::fail(base::ErrorCode::kModelNotFound, "no model has this name; GET /v1/models lists those that are");
+}
+
 void refuse(const Context& context, const net::ExchangePtr& exchange, base::Error error) {
   const base::ErrorInfo& row = base::info(error.code);
   context.metrics->error(row.name);
@@ -255,11 +274,32 @@ Api::Gateway Api::openai() {
           {"POST", "/v1/completions", Scope::kTenant, on_desk(openai_, &Gateway::create), may_submit()},
           {"POST", "/v1/responses", Scope::kTenant, on_desk(openai_, &Gateway::create), may_submit()},
           {"POST", "/v1/embeddings", Scope::kTenant, on_desk(openai_, &Gateway::create), may_submit()},
-          {"GET", "/v1/models", Scope::kTenant, handler(openai_, &Gateway::models)},
-          {"GET", "/v1/models/{id}", Scope::kTenant, handler(openai_, &Gateway::model)},
       }};
   for (Route& route : kept_routes()) out.routes.push_back(std::move(route));
   return out;
+}
+
+// Both chat APIs have these routes; a header that only Anthropic's clients send says which one a client speaks.
+Api::Gateway Api::models(const config::GatewaysConfig& enabled) {
+  const auto of = [this, enabled](
+                      void (openai::Gateway::*as_openai)(const net::Request&, const net::ExchangePtr&),
+                      void (anthropic::Gateway::*as_anthropic)(const net::Request&, const net::ExchangePtr&)) {
+    return [this, enabled, as_openai, as_anthropic](const net::Request& request, const net::ExchangePtr& exchange) {
+      const bool names_version = request.headers.get("Anthropic-Version").has_value();
+      if (enabled.anthropic && names_version) return (anthropic_.*as_anthropic)(request, exchange);
+      if (enabled.openai) return (openai_.*as_openai)(request, exchange);
+      refuse(context_, exchange,
+             {base::ErrorCode::kNotFound, "these models are served to requests with anthropic-version", {}});
+    };
+  };
+  return {.paths = {{.prefix = "/v1/models",
+                     .write_error = enabled.openai ? openai::error_response : anthropic::error_response,
+                     .always_sends_token = true,
+                     .takes_api_key = enabled.anthropic}},
+          .routes = {
+              {"GET", "/v1/models", Scope::kTenant, of(&openai::Gateway::models, &anthropic::Gateway::models)},
+              {"GET", "/v1/models/{id}", Scope::kTenant, of(&openai::Gateway::model, &anthropic::Gateway::model)},
+          }};
 }
 
 std::vector<Api::Route> Api::kept_routes() {
@@ -313,6 +353,7 @@ std::vector<Api::Gateway> Api::gateways(const config::GatewaysConfig& enabled) {
   if (enabled.console) out.push_back(console());
   if (enabled.llamacpp) out.push_back(llamacpp());
   if (enabled.ollama) out.push_back(ollama());
+  if (enabled.openai || enabled.anthropic) out.push_back(models(enabled));
   if (enabled.openai) out.push_back(openai());
   return out;
 }

@@ -93,6 +93,7 @@ class Api {
   Gateway console();
   Gateway llamacpp();
   Gateway ollama();
+  Gateway models(const config::GatewaysConfig& enabled);
   Gateway openai();
 
   const Context& context_;

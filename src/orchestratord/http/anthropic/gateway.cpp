@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "base/assert.h"
+#include "orchestratord/http/anthropic/errors.h"
+#include "orchestratord/http/anthropic/models.h"
 #include "orchestratord/http/anthropic/renderer.h"
 
 namespace llorch::orchestratord::http::anthropic {
@@ -51,6 +54,27 @@ void Gateway::count_tokens(const net::Request& request, const net::ExchangePtr& 
                       exchange->respond(net::http::json_response(
                           200, fmt::format(R"({{"input_tokens":{}}})", prepared->prompt.tokens.size())));
                     });
+}
+
+void Gateway::refuse_here(const net::Request& request, const net::ExchangePtr& exchange,
+                          const base::Error& error) const {
+  context_.metrics->error(error.name());
+  exchange->respond(error_response(error, request.correlation_id));
+}
+
+void Gateway::models(const net::Request& request, const net::ExchangePtr& exchange) {
+  std::vector<std::string> names = model_names(context_);
+  std::ranges::reverse(names);  // the page begins with the last one
+  const auto page = deferred::list_page(
+      request, kPages, names, [&](std::size_t index) { return model_object(names[index], started_unix_s(context_)); });
+  if (!page) return refuse_here(request, exchange, page.error());
+  exchange->respond(net::http::json_response(200, *page));
+}
+
+void Gateway::model(const net::Request& request, const net::ExchangePtr& exchange) {
+  const auto name = model_name(context_, request.path_param("id"));
+  if (!name) return refuse_here(request, exchange, name.error());
+  exchange->respond(net::http::json_response(200, model_object(*name, started_unix_s(context_))));
 }
 
 }  // namespace llorch::orchestratord::http::anthropic

@@ -1,5 +1,5 @@
 #pragma once
-// The Anthropic API under /v1/messages: a decoder in front of the submission of jobs, a renderer behind their streams.
+// The Anthropic API under /v1/messages and its view of /v1/models: a decoder in front of the submission of jobs, a renderer behind their streams.
 #include "orchestratord/http/anthropic/deferred/message_batches.h"
 #include "orchestratord/http/anthropic/request.h"
 #include "orchestratord/http/context.h"
@@ -20,7 +20,13 @@ class Gateway {
   void messages(const net::Request& request, const net::ExchangePtr& exchange);
   void count_tokens(const net::Request& request, const net::ExchangePtr& exchange);
 
+  // Their paths are the OpenAI API's as well, so they write their errors themselves.
+  void models(const net::Request& request, const net::ExchangePtr& exchange);
+  void model(const net::Request& request, const net::ExchangePtr& exchange);
+
  private:
+  void refuse_here(const net::Request& request, const net::ExchangePtr& exchange, const base::Error& error) const;
+
   const Context& context_;
   tasks::Submitter& submitter_;
   MessageBatches batches_;

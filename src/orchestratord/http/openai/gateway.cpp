@@ -134,33 +134,14 @@ void Gateway::answer(const tasks::Admission& admission, const Call& call, const 
                            now.mono_ms);
 }
 
-// Both APIs have these two routes; theirs says which of them a client speaks.
-bool Gateway::is_anthropic(const net::Request& request) { return request.headers.get("Anthropic-Version").has_value(); }
-
-void Gateway::models(const net::Request& request, const net::ExchangePtr& exchange) {
-  std::vector<std::string> names;
-  for (const wire::CatalogModel& model : context_.names->list()) {
-    if (!model.model_ref.empty()) names.push_back(model.model_id);
-  }
-  exchange->respond(net::http::json_response(200, is_anthropic(request) ? anthropic_model_list(names, started_unix_s())
-                                                                        : model_list(names, started_unix_s())));
+void Gateway::models(const net::Request&, const net::ExchangePtr& exchange) {
+  exchange->respond(net::http::json_response(200, model_list(model_names(context_), started_unix_s(context_))));
 }
 
 void Gateway::model(const net::Request& request, const net::ExchangePtr& exchange) {
-  const std::string name = context_.names->known(request.path_param("id"));
-  if (!context_.names->has(name)) {
-    return refuse(
-        context_, exchange,
-        base::Error{
-            base::ErrorCode::kModelNotFound, "no model has this name; GET /v1/models lists those that are", {}});
-  }
-  exchange->respond(net::http::json_response(200, is_anthropic(request) ? anthropic_model_object(name, started_unix_s())
-                                                                        : model_object(name, started_unix_s())));
-}
-
-std::int64_t Gateway::started_unix_s() const {
-  const base::Time now = context_.clock->now();
-  return (now.unix_ms - (now.mono_ms - context_.started_mono_ms)) / 1000;
+  const auto name = model_name(context_, request.path_param("id"));
+  if (!name) return refuse(context_, exchange, name.error());
+  exchange->respond(net::http::json_response(200, model_object(*name, started_unix_s(context_))));
 }
 
 }  // namespace llorch::orchestratord::http::openai

@@ -41,8 +41,6 @@ class Gateway {
   void answer_choices(const Admissions& admissions) const;
   void answer(const tasks::Admission& admission, const Call& call, const base::CorrelationId& correlation_id,
               const net::ExchangePtr& exchange) const;
-  static bool is_anthropic(const net::Request& request);
-  std::int64_t started_unix_s() const;
 
   const Context& context_;
   tasks::Submitter& submitter_;

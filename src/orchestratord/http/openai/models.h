@@ -10,8 +10,4 @@ namespace llorch::orchestratord::http::openai {
 std::string model_list(const std::vector<std::string>& names, std::int64_t created_unix_s);
 std::string model_object(const std::string& name, std::int64_t created_unix_s);
 
-// The same two as a client of the Anthropic API expects them.
-std::string anthropic_model_object(const std::string& name, std::int64_t created_unix_s);
-std::string anthropic_model_list(const std::vector<std::string>& names, std::int64_t created_unix_s);
-
 }  // namespace llorch::orchestratord::http::openai

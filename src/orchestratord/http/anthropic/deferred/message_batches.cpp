@@ -8,10 +8,10 @@
 
 #include "orchestratord/http/anthropic/deferred/batch_texts.h"
 #include "orchestratord/http/anthropic/errors.h"
+#include "orchestratord/http/anthropic/models.h"
 #include "orchestratord/http/anthropic/renderer.h"
 #include "orchestratord/http/deferred/batch_facts.h"
 #include "orchestratord/http/deferred/blob_sender.h"
-#include "orchestratord/http/deferred/list_page.h"
 #include "orchestratord/http/tasks/kept_facts.h"
 #include "orchestratord/http/tenancy.h"
 
@@ -23,7 +23,6 @@ using base::ErrorCode;
 using store::blobs::Blob;
 
 constexpr std::string_view kRequests = "message_batch_requests", kResults = "message_batch_results";
-constexpr std::size_t kListMax = 1000;
 
 std::string requests_id(std::string_view id) { return fmt::format("{}-requests", id); }
 std::string results_id(std::string_view id) { return fmt::format("{}-results", id); }
@@ -69,9 +68,7 @@ void MessageBatches::list(const net::Request& request, const net::ExchangePtr& e
   std::erase_if(blobs, [&](const Blob* blob) { return !owns(request.peer.principal, blob->facts.tenant_id); });
   std::vector<std::string> ids;
   for (const Blob* blob : blobs) ids.push_back(blob->id);
-  auto page = deferred::list_page(
-      request, {.most = kListMax, .after = "after_id", .before = "before_id", .ordered = false, .opening = ""}, ids,
-      [&](std::size_t index) { return view(*blobs[index]); });
+  auto page = deferred::list_page(request, kPages, ids, [&](std::size_t index) { return view(*blobs[index]); });
   if (!page) return refuse(context_, exchange, std::move(page).error());
   exchange->respond(net::http::json_response(200, *std::move(page)));
 }
