@@ -63,6 +63,16 @@ def test_a_conversation_that_the_server_keeps(chat_stack, client):
     assert refused.value.param == "previous_response_id"
 
 
+def test_tokens_of_an_input_are_counted(chat_stack, client):
+    first = create(client, background=False, store=True)
+    for fields in ({"input": ASK["input"]}, {"input": "And of grass?", "previous_response_id": first.id}, {"input": "x", "instructions": "Be terse."}):
+        counted = client.responses.input_tokens.count(model=ASK["model"], **fields)
+        assert counted.object == "response.input_tokens"
+        assert counted.input_tokens == create(client, background=False, **fields).usage.input_tokens
+    with pytest.raises(openai.NotFoundError):
+        client.responses.input_tokens.count(model="nobody", input="x")
+
+
 def test_items_of_a_kept_response(chat_stack, client):
     first = create(client, background=False, store=True)
     asked = list(client.responses.input_items.list(first.id))

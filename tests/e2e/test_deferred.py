@@ -279,6 +279,35 @@ def test_a_reference_to_nothing_is_refused(stack):
     assert stack.request("GET", "/v2/health").status == 200
 
 
+def count(stack, status=200, **fields):
+    body = {key: value for key, value in {**ASK, **fields}.items() if key not in ("max_output_tokens", "seed")}
+    answer = stack.request("POST", "/v1/responses/input_tokens", body)
+    assert answer.status == status, answer.body
+    return answer.json
+
+
+def test_the_tokens_of_an_input_are_counted_without_a_job(stack):
+    first = respond(stack, store=True)
+    tool = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}
+    item = {"type": "item_reference", "id": first["output"][0]["id"]}
+    asked = [{}, {"instructions": "Be terse."}, {"tools": [tool]}, {"input": "And then?", "previous_response_id": first["id"]},
+             {"input": [{"role": "user", "content": "Hm."}, item, {"role": "user", "content": "And then?"}]}]
+    before = len(stack.request("GET", "/v2/tasks?limit=1000").json["tasks"])
+    counted = [count(stack, **fields) for fields in asked]
+    assert len(stack.request("GET", "/v2/tasks?limit=1000").json["tasks"]) == before
+    assert all(answer == {"object": "response.input_tokens", "input_tokens": answer["input_tokens"]} for answer in counted)
+    told = [respond(stack, **fields)["usage"]["input_tokens"] for fields in asked]
+    assert [answer["input_tokens"] for answer in counted] == told and counted[3]["input_tokens"] > counted[0]["input_tokens"] > 5
+    assert count(stack, 404, model="none")["error"]["llorch"]["code"] == "MODEL_NOT_FOUND"
+    assert count(stack, 404, previous_response_id="resp_none")["error"]["param"] == "previous_response_id"
+    assert count(stack, 400, unheard=1)["error"]["param"] == "unheard"
+    assert count(stack, 400, input=3)["error"]["param"] == "input"
+
+
+def test_counts_of_tokens_are_no_lines_of_a_batch(stack):
+    assert begin_batch(stack, jsonl([line(1)]), "/v1/responses/input_tokens").json["error"]["param"] == "endpoint"
+
+
 def test_a_conversation_of_which_nothing_is_kept_is_refused(stack):
     unkept = respond(stack)
     refused = stack.request("POST", "/v1/responses", {**ASK, "previous_response_id": unkept["id"]})
@@ -289,6 +318,7 @@ def test_a_conversation_of_which_nothing_is_kept_is_refused(stack):
         running = ask(stack)["id"]
         refused = stack.request("POST", "/v1/responses", {**ASK, "previous_response_id": running})
         assert refused.status == 409 and refused.json["error"]["param"] == "previous_response_id"
+        assert count(stack, 409, previous_response_id=running)["error"]["param"] == "previous_response_id"
         stack.request("POST", f"/v1/responses/{running}/cancel")
     finally:
         stack.gate.open()

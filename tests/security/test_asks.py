@@ -16,6 +16,7 @@ TASK = {"model": "demo", "prompt": "Once upon a time", "max_tokens": 20, "seed":
 CHAT = {"model": "demo", "messages": [{"role": "user", "content": "Once"}]}
 ASKS = [("/v2/tasks/preview", TASK), ("/tokenize", {"model": "demo", "content": "Once upon a time"}),
         ("/detokenize", {"model": "demo", "tokens": [400, 401]}), ("/apply-template", CHAT), ("/v1/messages/count_tokens", CHAT),
+        ("/v1/responses/input_tokens", {"model": "demo", "input": "Once"}),
         ("/v1/tasks/preview", {**TASK, "task_id": "8b6f0a3e-6d57-4f0a-9f63-0b8f5d6c2a11", "session_id": "s", "workload": "completion",
                                "engine": "llama-orch", "ctx": 256, "priority": "batch", "deadline_ms": 60000}),
         ("/api/show", {"model": "demo"})]

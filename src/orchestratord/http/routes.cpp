@@ -273,6 +273,8 @@ Api::Gateway Api::openai() {
           {"POST", "/v1/chat/completions", Scope::kTenant, on_desk(openai_, &Gateway::create), may_submit()},
           {"POST", "/v1/completions", Scope::kTenant, on_desk(openai_, &Gateway::create), may_submit()},
           {"POST", "/v1/responses", Scope::kTenant, on_desk(openai_, &Gateway::create), may_submit()},
+          {"POST", "/v1/responses/input_tokens", Scope::kTenant, on_desk_counted(openai_, &Gateway::count_input_tokens),
+           may_ask()},
           {"POST", "/v1/embeddings", Scope::kTenant, on_desk(openai_, &Gateway::create), may_submit()},
       }};
   for (Route& route : kept_routes()) out.routes.push_back(std::move(route));

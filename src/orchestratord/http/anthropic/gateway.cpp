@@ -41,19 +41,12 @@ void Gateway::messages(const net::Request& request, const net::ExchangePtr& exch
 void Gateway::count_tokens(const net::Request& request, const net::ExchangePtr& exchange) {
   auto decoded = decode_count_tokens(request.body);
   if (!decoded) return refuse(context_, exchange, std::move(decoded).error());
-  auto inputs = tasks::take_inputs(std::move(decoded->submission), context_.config->orchestratord.limits);
-  if (!inputs) return refuse(context_, exchange, std::move(inputs).error());
-  const std::string model = *inputs->request.model;
-  tasks::find_model(context_, context_.names->use(model), request.correlation_id,
-                    [this, inputs = *std::move(inputs), tool_use = std::move(decoded->tool_use),
-                     exchange](base::Result<tasks::FoundModel> found) mutable {
-                      if (!found) return refuse(context_, exchange, std::move(found).error());
-                      const auto prepared =
-                          tasks::prepare(std::move(inputs), tool_use, found->model, context_.clock->now());
-                      if (!prepared) return refuse(context_, exchange, prepared.error());
-                      exchange->respond(net::http::json_response(
-                          200, fmt::format(R"({{"input_tokens":{}}})", prepared->prompt.tokens.size())));
-                    });
+  tasks::count_prompt(
+      context_, std::move(decoded->submission), std::move(decoded->tool_use), request.correlation_id,
+      [this, exchange](const base::Result<std::size_t>& tokens) {
+        if (!tokens) return refuse(context_, exchange, tokens.error());
+        exchange->respond(net::http::json_response(200, fmt::format(R"({{"input_tokens":{}}})", *tokens)));
+      });
 }
 
 void Gateway::refuse_here(const net::Request& request, const net::ExchangePtr& exchange,

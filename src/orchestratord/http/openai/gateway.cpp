@@ -1,5 +1,7 @@
 #include "orchestratord/http/openai/gateway.h"
 
+#include <fmt/format.h>
+
 #include <memory>
 #include <utility>
 
@@ -8,6 +10,11 @@
 #include "orchestratord/http/openai/models.h"
 
 namespace llorch::orchestratord::http::openai {
+namespace {
+
+const std::string kResponses = "/v1/responses";
+
+}  // namespace
 
 struct Gateway::Admissions {
   Call call;  // its submission has a seed once the first job is submitted
@@ -18,33 +25,49 @@ struct Gateway::Admissions {
 };
 
 void Gateway::create(const net::Request& request, const net::ExchangePtr& exchange) {
-  if (request.path != "/v1/responses") return create_whole(request, exchange);
+  read(request.path, request, exchange,
+       [this, exchange](Call call, const net::Request& whole) { submit(std::move(call), whole, exchange); });
+}
+
+void Gateway::count_input_tokens(const net::Request& request, const net::ExchangePtr& exchange) {
+  read(kResponses, request, exchange, [this, exchange](Call call, const net::Request& whole) {
+    tasks::count_prompt(context_, std::move(call.submission), std::move(call.tool_use), whole.correlation_id,
+                        [this, exchange](const base::Result<std::size_t>& tokens) {
+                          if (!tokens) return refuse(context_, exchange, tokens.error());
+                          exchange->respond(net::http::json_response(
+                              200, fmt::format(R"({{"object":"response.input_tokens","input_tokens":{}}})", *tokens)));
+                        });
+  });
+}
+
+void Gateway::read(const std::string& path, const net::Request& request, const net::ExchangePtr& exchange, Then then) {
+  if (path != kResponses) return read_whole(path, request, exchange, then);
   auto referring = ReferringRequest::read(request.body);
   if (!referring) return refuse(context_, exchange, std::move(referring).error());
-  if (!*referring) return create_whole(request, exchange);
-  responses_.insert_items(**std::move(referring), request, exchange, [this, exchange](net::Request whole) {
-    context_.desk->post([this, exchange, whole = std::move(whole)] { create_whole(whole, exchange); });
-  });
+  if (!*referring) return read_whole(path, request, exchange, then);
+  responses_.insert_items(
+      **std::move(referring), request, exchange, [this, path, exchange, then = std::move(then)](net::Request whole) {
+        context_.desk->post(
+            [this, path, exchange, then, whole = std::move(whole)] { read_whole(path, whole, exchange, then); });
+      });
 }
 
-void Gateway::create_whole(const net::Request& request, const net::ExchangePtr& exchange) {
-  auto call = decode(request);
+void Gateway::read_whole(const std::string& path, const net::Request& request, const net::ExchangePtr& exchange,
+                         const Then& then) {
+  const DecodeCall decode = decoder_of(path);
+  ASSERT(decode != nullptr, "the route is of a call");
+  auto call = decode(request.body);
   if (!call) return refuse(context_, exchange, std::move(call).error());
   const AnswerOptions* text = call->text_answer();
-  if (text == nullptr || text->previous_response_id.empty()) return submit(*std::move(call), request, exchange);
-  responses_.continue_from(text->previous_response_id, request, exchange, [this, exchange](net::Request continued) {
-    context_.desk->post([this, exchange, continued = std::move(continued)] {
-      auto whole = decode(continued);
-      if (!whole) return refuse(context_, exchange, std::move(whole).error());
-      submit(*std::move(whole), continued, exchange);
-    });
-  });
-}
-
-base::Result<Call> Gateway::decode(const net::Request& request) {
-  const DecodeCall decode = decoder_of(request.path);
-  ASSERT(decode != nullptr, "the route is of a call");
-  return decode(request.body);
+  if (text == nullptr || text->previous_response_id.empty()) return then(*std::move(call), request);
+  responses_.continue_from(text->previous_response_id, request, exchange,
+                           [this, decode, exchange, then](net::Request continued) {
+                             context_.desk->post([this, decode, exchange, then, continued = std::move(continued)] {
+                               auto whole = decode(continued.body);
+                               if (!whole) return refuse(context_, exchange, std::move(whole).error());
+                               then(*std::move(whole), continued);
+                             });
+                           });
 }
 
 void Gateway::submit(Call call, const net::Request& request, const net::ExchangePtr& exchange) {

@@ -1,5 +1,9 @@
 #pragma once
 // The OpenAI API under /v1: a decoder in front of the submission of jobs, a renderer behind their streams.
+#include <functional>
+#include <memory>
+#include <string>
+
 #include "orchestratord/http/context.h"
 #include "orchestratord/http/openai/calls.h"
 #include "orchestratord/http/openai/deferred/batches.h"
@@ -26,6 +30,8 @@ class Gateway {
 
   // A call, by its path. Takes long for a long prompt. REQUIRES: on the desk's thread, and decoder_of() knows the path.
   void create(const net::Request& request, const net::ExchangePtr& exchange);
+  // The tokens that a response to this body would read. REQUIRES: on the desk's thread.
+  void count_input_tokens(const net::Request& request, const net::ExchangePtr& exchange);
 
   void models(const net::Request& request, const net::ExchangePtr& exchange);
   void model(const net::Request& request, const net::ExchangePtr& exchange);
@@ -33,9 +39,13 @@ class Gateway {
  private:
   // The jobs of several choices are submitted one after the other, and either all of them are admitted or none stays.
   struct Admissions;
+  // Gives `then`, on the desk's thread, the call of this path that the body is, with what it names of kept responses put in; or
+  // refuses the exchange.
+  using Then = std::function<void(Call call, const net::Request& whole)>;
+  void read(const std::string& path, const net::Request& request, const net::ExchangePtr& exchange, Then then);
   // Of a request whose input names no item that is kept elsewhere.
-  void create_whole(const net::Request& request, const net::ExchangePtr& exchange);
-  static base::Result<Call> decode(const net::Request& request);
+  void read_whole(const std::string& path, const net::Request& request, const net::ExchangePtr& exchange,
+                  const Then& then);
   void submit(Call call, const net::Request& request, const net::ExchangePtr& exchange);
   void submit_next(const std::shared_ptr<Admissions>& admissions);
   void answer_choices(const Admissions& admissions) const;

@@ -192,4 +192,19 @@ base::Result<Prepared> prepare(Inputs inputs, const std::optional<chat::ToolUse>
   return out;
 }
 
+void count_prompt(const Context& context, wire::SubmitRequest request, std::optional<chat::ToolUse> tool_use,
+                  const base::CorrelationId& correlation_id, std::function<void(base::Result<std::size_t>)> done) {
+  auto inputs = take_inputs(std::move(request), context.config->orchestratord.limits);
+  if (!inputs) return done(base::fail(std::move(inputs).error()));
+  const std::string model = *inputs->request.model;
+  find_model(context, context.names->use(model), correlation_id,
+             [&context, inputs = *std::move(inputs), tool_use = std::move(tool_use),
+              done = std::move(done)](base::Result<FoundModel> found) mutable {
+               if (!found) return done(base::fail(std::move(found).error()));
+               const auto prepared = prepare(std::move(inputs), tool_use, found->model, context.clock->now());
+               if (!prepared) return done(base::fail(prepared.error()));
+               done(prepared->prompt.tokens.size());
+             });
+}
+
 }  // namespace llorch::orchestratord::http::tasks

@@ -54,4 +54,9 @@ struct Prepared {
 base::Result<Prepared> prepare(Inputs inputs, const std::optional<chat::ToolUse>& tool_use,
                                const models::KnownModel& model, base::Time now);
 
+// Gives `done`, on any thread, the tokens that a job of this request would have to read; there is no job. Takes long for a long
+// prompt. Errors: as of a submission. REQUIRES: `context` outlives the call.
+void count_prompt(const Context& context, wire::SubmitRequest request, std::optional<chat::ToolUse> tool_use,
+                  const base::CorrelationId& correlation_id, std::function<void(base::Result<std::size_t>)> done);
+
 }  // namespace llorch::orchestratord::http::tasks
