@@ -1,6 +1,8 @@
 #include "wire/catalog.h"
 
 #include "wire/field.h"
+#include "wire/health_reason_fields.h"
+#include "wire/model_facts_fields.h"
 
 namespace llorch::wire {
 

@@ -1,6 +1,7 @@
 #include "wire/meta.h"
 
 #include "wire/field.h"
+#include "wire/health_reason_fields.h"
 #include "wire/model_facts_fields.h"
 
 namespace llorch::wire {
@@ -12,11 +13,6 @@ struct Table<PoolHealth> {
     return {required("pool_id", &S::pool_id), required("status", &S::status), required("gpus", &S::gpus),
             required("workers", &S::workers)};
   }
-};
-template <>
-struct Table<HealthReason> {
-  using S = HealthReason;
-  static Fields fields() { return {required("code", &S::code), required("human", &S::human)}; }
 };
 template <>
 struct EnumNames<PreloadState> {
