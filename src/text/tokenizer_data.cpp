@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <bit>
 #include <string_view>
 #include <type_traits>
@@ -12,7 +13,7 @@ namespace llorch::text {
 namespace {
 
 constexpr std::string_view kMagic = "LLTK";
-constexpr std::uint32_t kVersion = 3;
+constexpr std::uint32_t kVersion = 4;
 
 base::Error corrupt(std::string_view what) {
   return {base::ErrorCode::kCorruptFile, fmt::format("tokenizer blob: {}; fetch it again", what), {}};
@@ -269,6 +270,11 @@ TokenizerJson read_json(Reader& r) {
   return json;
 }
 
+// The infill tokens in their order in the blob.
+auto roles(auto& tokens) {
+  return std::array{&tokens.prefix, &tokens.suffix, &tokens.middle, &tokens.pad, &tokens.repository, &tokens.separator};
+}
+
 }  // namespace
 
 std::string serialize(const TokenizerData& data) {
@@ -290,6 +296,7 @@ std::string serialize(const TokenizerData& data) {
     w.string(named.name);
     w.string(named.text, L::kChatTemplateBytesMax);
   });
+  for (const auto& id : roles(data.infill)) write_id(w, *id);
   write_json(w, data.json);
   return w.take();
 }
@@ -322,6 +329,7 @@ base::Result<TokenizerData> parse_tokenizer_data(std::span<const std::byte> blob
     named.text = r.string(L::kChatTemplateBytesMax);
     return named;
   });
+  for (auto* id : roles(data.infill)) *id = read_id(r);
   data.json = read_json(r);
   if (!r.failed() && !r.at_end()) r.fail("bytes follow its end");
   if (r.failed()) return base::fail(corrupt(r.what()));

@@ -67,6 +67,13 @@ struct TokenizerJson {
   bool operator==(const TokenizerJson&) const = default;
 };
 
+// The tokens of fill in the middle that a file names: before what stands before, before what comes after, before what is wanted; and
+// what fills a row, begins a repository, stands between files.
+struct InfillTokens {
+  std::optional<TokenId> prefix, suffix, middle, pad, repository, separator;
+  bool operator==(const InfillTokens&) const = default;
+};
+
 struct TokenizerData {
   // GGUF: "llama" (SPM), "gpt2" (byte-level BPE), as the file spells it. tokenizer.json, and GGUF's
   // "bert" as the same: "bpe", "unigram", "wordpiece".
@@ -82,7 +89,8 @@ struct TokenizerData {
   std::optional<bool> add_bos, add_eos, add_space_prefix;
   std::string chat_template;  // the default one as the file has it; empty: none
   std::vector<NamedChatTemplate> named_chat_templates;
-  TokenizerJson json;  // models of a tokenizer.json only
+  InfillTokens infill;  // only what the file says; infill/infill.h has what its vocabulary tells
+  TokenizerJson json;   // models of a tokenizer.json only
 
   bool operator==(const TokenizerData&) const = default;
 };

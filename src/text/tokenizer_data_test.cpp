@@ -22,6 +22,7 @@ TokenizerData full_data() {
   data.add_eos = false;
   data.chat_template = std::string(100'000, 'x');
   data.named_chat_templates = {{"tool_use", "{{ tools }}"}, {"", ""}};
+  data.infill = {.prefix = TokenId{3}, .middle = TokenId{4}, .separator = TokenId{5}};
   data.json.pipeline.normalizers = {{.kind = NormalizerKind::kReplace, .pattern = {"a+", true}, .text = "b"},
                                     {.kind = NormalizerKind::kStrip, .left = true, .right = true}};
   data.json.pipeline.pre_tokenizers = {

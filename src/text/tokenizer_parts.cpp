@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "text/infill/infill.h"
 #include "text/tokenizer_models/bpe.h"
 #include "text/tokenizer_models/spm.h"
 #include "text/tokenizer_models/unigram.h"
@@ -72,6 +73,11 @@ base::Result<> check_shape(const TokenizerData& data) {
 std::vector<TokenId> end_of_generation_ids(const TokenizerData& data) {
   std::vector<TokenId> ids = data.more_end_of_generation;
   for (const auto& id : {data.eos, data.eot, data.eom}) {
+    if (id) ids.push_back(*id);
+  }
+  // A model that fills in the middle goes on with another file, or with nothing, by one of these.
+  const InfillTokens infill = infill_tokens(data);
+  for (const auto& id : {infill.pad, infill.repository, infill.separator}) {
     if (id) ids.push_back(*id);
   }
   std::optional<TokenId> end, with_return, with_call;

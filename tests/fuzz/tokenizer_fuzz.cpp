@@ -1,5 +1,5 @@
 // Arbitrary bytes as a tokenizer blob and a text: parsing is canonical, and what makes a tokenizer encodes any bytes,
-// decodes what it encoded, and streams well-formed text.
+// decodes what it encoded, and streams well-formed text; no text spells a token of fill in the middle.
 // Input: u16 n, n bytes of text, the blob.
 #include <algorithm>
 #include <cstdint>
@@ -9,6 +9,7 @@
 
 #include "base/assert.h"
 #include "base/utf8.h"
+#include "text/infill/infill.h"
 #include "text/text_stream.h"
 #include "text/tokenizer.h"
 
@@ -35,6 +36,18 @@ void encode_every_way(const text::Tokenizer& tokenizer, std::string_view input) 
   }
 }
 
+// Each role's token is there as often as one prompt has it, whatever the texts spell.
+void fill_in(const text::Infill& infill, const text::InfillTokens& reserved, const text::Tokenizer& tokenizer,
+             std::string_view input) {
+  const auto empty = infill.prompt(tokenizer, {.prefix = "", .suffix = ""});
+  const auto filled = infill.prompt(tokenizer, {.prefix = input, .suffix = input});
+  ASSERT(empty.has_value());
+  if (!filled) return;
+  for (const auto& token : {reserved.prefix, reserved.suffix, reserved.middle, reserved.pad, reserved.separator}) {
+    ASSERT(!token || std::ranges::count(*filled, *token) == std::ranges::count(*empty, *token));
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -48,11 +61,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   ASSERT(text::serialize(*parsed) == blob);
+  const text::InfillTokens reserved = text::infill_tokens(*parsed);
+  const auto infill = text::Infill::of(*parsed);
   const auto tokenizer = text::Tokenizer::create(std::move(*parsed));
   if (!tokenizer) {
     ASSERT(!tokenizer.error().message.empty());
     return 0;
   }
   encode_every_way(*tokenizer, input);
+  if (infill) fill_in(*infill, reserved, *tokenizer, input);
   return 0;
 }

@@ -61,6 +61,22 @@ base::Result<> read_id(const GgufFile& file, std::string_view key, std::optional
   return {};
 }
 
+// The newer key, else the one of the first files that had any.
+base::Result<> read_infill_id(const GgufFile& file, std::string_view key, std::string_view older_key,
+                              std::optional<TokenId>& id) {
+  TRY(read_id(file, older_key, id));
+  return read_id(file, key, id);
+}
+
+base::Result<> read_infill_tokens(const GgufFile& file, text::InfillTokens& tokens) {
+  TRY(read_infill_id(file, "tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.prefix_token_id", tokens.prefix));
+  TRY(read_infill_id(file, "tokenizer.ggml.fim_suf_token_id", "tokenizer.ggml.suffix_token_id", tokens.suffix));
+  TRY(read_infill_id(file, "tokenizer.ggml.fim_mid_token_id", "tokenizer.ggml.middle_token_id", tokens.middle));
+  TRY(read_id(file, "tokenizer.ggml.fim_pad_token_id", tokens.pad));
+  TRY(read_id(file, "tokenizer.ggml.fim_rep_token_id", tokens.repository));
+  return read_id(file, "tokenizer.ggml.fim_sep_token_id", tokens.separator);
+}
+
 base::Result<> read_flag(const GgufFile& file, std::string_view key, std::optional<bool>& flag) {
   if (file.contains(key)) flag = TRY(file.boolean(key));
   return {};
@@ -169,6 +185,7 @@ base::Result<> read_tokenizer_roles(const GgufFile& file, text::TokenizerData& d
   TRY(read_flag(file, "tokenizer.ggml.add_bos_token", data.add_bos));
   TRY(read_flag(file, "tokenizer.ggml.add_eos_token", data.add_eos));
   TRY(read_flag(file, "tokenizer.ggml.add_space_prefix", data.add_space_prefix));
+  TRY(read_infill_tokens(file, data.infill));
   return read_chat_templates(file, data);
 }
 

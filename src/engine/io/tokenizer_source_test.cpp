@@ -86,6 +86,26 @@ TEST(TokenizerSource, ReadsChatTemplates) {
   EXPECT_EQ(data.named_chat_templates, (std::vector<text::NamedChatTemplate>{{"tool_use", "{{ tools }}"}}));
 }
 
+TEST(TokenizerSource, ReadsTheTokensOfFillInTheMiddle) {
+  SmallFile file;
+  file.put("tokenizer.ggml.model", std::string_view("t5"))
+      .put("tokenizer.ggml.fim_pre_token_id", std::uint32_t{1})
+      .put("tokenizer.ggml.prefix_token_id", std::uint32_t{0})
+      .put("tokenizer.ggml.suffix_token_id", std::uint32_t{0})
+      .put("tokenizer.ggml.fim_mid_token_id", std::uint32_t{1})
+      .put("tokenizer.ggml.fim_sep_token_id", std::uint32_t{0});
+  const text::InfillTokens tokens = file.read().value().infill;
+  EXPECT_TRUE(tokens.prefix == TokenId{1}) << "the newer key counts";
+  EXPECT_TRUE(tokens.suffix == TokenId{0}) << "the older key counts where it is alone";
+  EXPECT_TRUE(tokens.middle == TokenId{1});
+  EXPECT_TRUE(tokens.separator == TokenId{0});
+  EXPECT_FALSE(tokens.pad || tokens.repository);
+  SmallFile other;
+  other.put("tokenizer.ggml.model", std::string_view("t5"))
+      .put("tokenizer.ggml.fim_pre_token_id", std::string_view("a"));
+  EXPECT_FALSE(other.read());
+}
+
 // As the converter writes a WordPiece vocabulary: U+2581 begins a word, what continues one has nothing.
 TEST(TokenizerSource, ReadsTheVocabularyOfABert) {
   GgufWriter writer;

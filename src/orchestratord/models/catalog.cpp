@@ -37,9 +37,10 @@ base::Result<std::shared_ptr<const ModelText>> text_of(const std::string& blob) 
   ControlTokens tokens = control_tokens(data);
   ChatFormat format = ChatFormat::of(data.chat_template, tokens);
   ChatFormat with_tools = ChatFormat::of(text::template_for_tools(data), tokens);
+  auto infill = text::Infill::of(data);
   return std::shared_ptr<const ModelText>(std::make_shared<ModelText>(
       ModelText{TRY(text::Tokenizer::create(std::move(data))), std::move(chat), std::move(tokens), std::move(format),
-                std::move(with_tools), static_cast<std::int64_t>(blob.size())}));
+                std::move(with_tools), std::move(infill), static_cast<std::int64_t>(blob.size())}));
 }
 
 tl::unexpected<Error> no_pool_there() {
@@ -199,6 +200,7 @@ Catalog::Known Catalog::known(const Question& question, wire::ModelFacts facts,
                    {text, &text->chat},
                    {text, &text->format},
                    {text, &text->format_with_tools}};
+  if (text->infill) model.infill = {text, &*text->infill};
   if (options_.timeout_ms_of) model.timeout_ms = options_.timeout_ms_of(question.model_ref);
   if (const auto format = options_.chat_format_of ? options_.chat_format_of(question.model_ref) : std::nullopt) {
     model.format = std::make_shared<ChatFormat>(text->format.in(*format, text->control_tokens));

@@ -15,6 +15,7 @@
 #include "net/executor.h"
 #include "orchestratord/models/chat_format.h"
 #include "text/chat.h"
+#include "text/infill/infill.h"
 #include "text/tokenizer.h"
 #include "wire/pool.h"
 #include "wire/task.h"
@@ -28,7 +29,8 @@ struct KnownModel {
   std::shared_ptr<const text::Tokenizer> tokenizer;
   std::shared_ptr<const text::Chat> chat;
   std::shared_ptr<const ChatFormat> format, format_with_tools;
-  std::optional<std::int64_t> timeout_ms{};  // of CatalogOptions::timeout_ms_of
+  std::optional<std::int64_t> timeout_ms{};      // of CatalogOptions::timeout_ms_of
+  std::shared_ptr<const text::Infill> infill{};  // null: it cannot be asked what stands between two texts
 };
 
 // What a model does: one thing, and nothing else.
@@ -40,7 +42,8 @@ struct ModelText {
   text::Chat chat;
   ControlTokens control_tokens;
   ChatFormat format, format_with_tools;  // of the template for either
-  std::int64_t bytes = 0;                // as a pool serves it
+  std::optional<text::Infill> infill;
+  std::int64_t bytes = 0;  // as a pool serves it
 };
 
 struct CatalogOptions {
