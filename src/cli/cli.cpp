@@ -161,13 +161,18 @@ void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std
   prompt->add_option("PROMPT", run.prompt, "Text; absent: standard input, or a chat at a terminal");
   CLI::Option* chat = prompt->add_flag("--chat", run.chat, "PROMPT is a user's message for the model's chat template");
   prompt->add_option("--system", run.system, "A system message before it")->needs(chat);
+  CLI::Option* suffix =
+      prompt->add_option("--suffix", run.suffix, "Text that follows on the answer, of a model that fills in between")
+          ->excludes(chat);
   CLI::Option* image = prompt->add_option("--image", run.images, "PNG or JPEG file shown before PROMPT; repeatable");
   image->allow_extra_args(false);
   prompt->add_option("--messages", run.messages, "A conversation: a file with a JSON array of messages")
       ->check(CLI::ExistingFile)
       ->excludes("PROMPT")
+      ->excludes(suffix)
       ->excludes(image)
       ->excludes(chat);
+  image->excludes(suffix);
   CLI::Option* max_tokens = prompt->add_option("--max-tokens", run.max_tokens, "Tokens to generate at most")
                                 ->check(CLI::Range(1, 1'000'000))
                                 ->default_str(std::to_string(kMaxTokens));
@@ -190,7 +195,7 @@ void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std
       ->needs(prefer);
   prompt->add_flag("--stats", run.stats, "Queue wait, time to first token and tokens/s on standard error");
   prompt->callback([&global, &run, &code, max_tokens] {
-    const bool at_terminal = isatty(STDIN_FILENO) != 0 && !run.prompt && run.messages.empty();
+    const bool at_terminal = isatty(STDIN_FILENO) != 0 && !run.prompt && !run.suffix && run.messages.empty();
     if (!at_terminal && max_tokens->empty()) run.max_tokens = kMaxTokens;
     code = at_terminal ? chat_with_model(global, run) : run_prompt(global, run);
   });

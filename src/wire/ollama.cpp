@@ -152,7 +152,9 @@ struct Table<OllamaGenerateRequest> {
             optional("system", &S::system, "A system message before it.", {0, 4 << 20}),
             optional("raw", &S::raw, "The prompt as it stands, without the chat template."),
             optional("images", &S::images, "Images of the prompt: files as base64.", {0, 64}),
-            optional("suffix", &S::suffix, "Refused unless empty."),
+            optional("suffix", &S::suffix,
+                     "What follows on the output: the model fills in between the prompt and this. Empty: none.",
+                     {0, 4 << 20}),
             optional("template", &S::template_text, "Refused unless empty."),
             optional("context", &S::context, "Refused unless empty: nothing is kept.", {0, 1 << 20})};
   }

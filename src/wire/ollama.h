@@ -67,7 +67,8 @@ struct OllamaGenerateRequest {
   std::optional<std::string> system;
   std::optional<bool> raw;  // the prompt as it stands, without the chat template
   std::optional<std::vector<std::string>> images;
-  std::optional<std::string> suffix, template_text;  // refused unless empty
+  std::optional<std::string> suffix;                 // what follows on the output; empty: none
+  std::optional<std::string> template_text;          // refused unless empty
   std::optional<std::vector<std::int64_t>> context;  // refused unless empty
 };
 

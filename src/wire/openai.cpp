@@ -358,14 +358,16 @@ template <>
 struct Table<TextCompletionRequest> {
   using S = TextCompletionRequest;
   static Fields own() {
-    return {required("prompt", &S::prompt, "Text to continue or its token ids, or several.", {1, 4 << 20}),
+    return {required("prompt", &S::prompt, "Text to continue or its token ids, or several.", {0, 4 << 20}),
             optional("max_tokens", &S::max_tokens, "Tokens to generate at most. Omitted: 16.", {1, 1'000'000}),
             optional("logprobs", &S::logprobs,
                      "Every token comes with its log-probability and this many likelier ones.", {0, 5}),
             optional("echo", &S::echo, "The text begins with the prompt. Not with logprobs."),
             optional("best_of", &S::best_of, "As n; left out it is."),
             optional("user", &S::user, "Accepted; changes nothing."),
-            optional("suffix", &S::suffix, "Refused.")};
+            optional("suffix", &S::suffix,
+                     "What follows on the output: the model fills in between the prompt and this. Empty: none.",
+                     {0, 4 << 20})};
   }
   static Fields fields() {
     return joined(

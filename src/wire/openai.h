@@ -159,8 +159,8 @@ struct TextCompletionRequest {
   std::optional<std::int64_t> logprobs;    // how many of the likeliest tokens are listed
   std::optional<bool> echo;
   std::optional<std::int64_t> best_of;
+  std::optional<std::string> suffix;  // empty: none
   Ignored user;
-  Unsupported suffix;
 };
 
 }  // namespace llorch::wire

@@ -114,6 +114,14 @@ struct Table<ResultRequest> {
 };
 
 template <>
+struct Table<ExtraFile> {
+  static Fields fields() {
+    return {required("name", &ExtraFile::name, "Path or name.", {0, 4096}),
+            required("text", &ExtraFile::text, "What is in it.", {0, 4 << 20})};
+  }
+};
+
+template <>
 struct Table<SubmitRequest> {
   using S = SubmitRequest;
   static Fields own() {
@@ -127,7 +135,15 @@ struct Table<SubmitRequest> {
                  "What is wanted: a completion of `prompt` or `messages`, embeddings of `input`, or how well each "
                  "`input` answers "
                  "`query`. Omitted: completion."),
-        optional("prompt", &S::prompt, "Text to continue, or its token ids; this or `messages`.", {1, 4 << 20}),
+        optional("prompt", &S::prompt,
+                 "Text to continue, or its token ids; this or `messages`. Empty only with `suffix`.", {0, 4 << 20}),
+        optional(
+            "suffix", &S::suffix,
+            "What follows on the output: the model fills in between `prompt`, a text, and this. Needs a model with "
+            "tokens for it.",
+            {0, 4 << 20}),
+        optional("extra_files", &S::extra_files, "With `suffix`: other texts the model may look at, the nearest last.",
+                 {0, kExtraFilesMax}),
         optional("messages", &S::messages, "Conversation to continue, for the model's chat template.", {0, 4 << 20}),
         optional("tools", &S::tools, "Functions the model may call, for the chat template.", {0, 4 << 20}),
         optional("documents", &S::documents, "Texts the model may quote, for the chat template.", {0, 4 << 20}),
@@ -167,6 +183,7 @@ struct Table<SubmitRequest> {
       return field_error("model", "missing", "give exactly one of model and model_ref");
     }
     TRY(validate_workload(r));
+    TRY(validate_prompt(r));
     if (!r.messages && (r.tools || r.documents || r.chat_template_kwargs || r.add_generation_prompt)) {
       return field_error("messages", "combination",
                          "tools, documents, chat_template_kwargs and add_generation_prompt need messages");
@@ -184,6 +201,19 @@ struct Table<SubmitRequest> {
   }
 
  private:
+  static constexpr double kExtraFilesMax = 256;
+
+  static base::Result<> validate_prompt(const S& r) {
+    if (r.extra_files && !r.suffix) return field_error("extra_files", "combination", "extra_files needs suffix");
+    if (r.suffix && (!r.prompt || r.prompt->has_tokens())) {
+      return field_error("suffix", "combination", "suffix needs a prompt, a text: the output stands between the two");
+    }
+    if (r.prompt && r.prompt->bytes() == 0 && !r.suffix) {
+      return field_error("prompt", "length", "prompt is empty; give at least one byte of text");
+    }
+    return {};
+  }
+
   static base::Result<> validate_workload(const S& r) {
     const Workload workload = r.workload.value_or(Workload::kCompletion);
     const bool has_inputs = workload != Workload::kCompletion;

@@ -53,18 +53,28 @@ struct StoredParams {
   std::optional<Placement> placement;
 };
 
-// POST /v2/tasks. Exactly one spelling of the model must be present (`model`, or `model_ref` of the older form).
 // Keeps a job's result, sealed, for whoever submitted it.
 struct ResultRequest {
   std::int64_t keep_ms = 0;  // from its end on
 };
 
+// Another text that a model may look at while it fills in the middle.
+struct ExtraFile {
+  std::string name;
+  std::string text;
+};
+
+// POST /v2/tasks. Exactly one spelling of the model must be present (`model`, or `model_ref` of the older form).
 struct SubmitRequest {
   std::optional<std::string> model;
   std::optional<std::string> model_ref;
   std::optional<Workload> workload;  // omitted: completion
-  // Of a completion exactly one of `prompt` and `messages`; the four after `messages` belong to it.
+  // Of a completion exactly one of `prompt` and `messages`. `suffix` and `extra_files` go with `prompt`, the four after
+  // `messages` with that.
   std::optional<TextOrTokens> prompt;
+  std::optional<std::string>
+      suffix;  // what follows on the output: the model fills in between `prompt`, a text, and this
+  std::optional<std::vector<ExtraFile>> extra_files;  // with `suffix`; the last one is the nearest
   std::optional<JsonArray> messages;
   std::optional<JsonArray> tools;
   std::optional<JsonArray> documents;

@@ -43,6 +43,7 @@ base::Result<> read_input(const RunOptions& options, wire::SubmitRequest& reques
   std::string text = options.prompt ? *options.prompt : std::string(std::istreambuf_iterator<char>(std::cin), {});
   if (!options.chat && options.images.empty()) {
     request.prompt = {.text = std::move(text)};
+    request.suffix = options.suffix;
     return {};
   }
   bj::array messages;

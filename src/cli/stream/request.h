@@ -15,6 +15,7 @@ namespace llorch::cli {
 struct RunOptions {
   std::string model;
   std::optional<std::string> prompt;       // absent: standard input
+  std::optional<std::string> suffix;       // what follows on the answer: the model fills in between the prompt and this
   bool chat = false;                       // the prompt is what a user says, the model's chat template makes the text
   std::optional<std::string> system;       // a system message before it
   std::vector<std::string> images;         // PNG and JPEG files, shown before the prompt; implies chat

@@ -100,6 +100,9 @@ TEST(CompareRequest, SaysWhichInputIsAnother) {
   // Nothing can be said of a conversation's text here, nor of parameters an older receipt does not have.
   Claim older = claim();
   older.receipt.parameters_sha256.reset();
+  other.suffix = "end";  // the hash is of tokens then
+  EXPECT_EQ(compare_request(older, other).verdict, Verdict::kMatch);
+  other.suffix.reset();
   other.prompt.reset();
   EXPECT_EQ(compare_request(older, other).verdict, Verdict::kMatch);
 }

@@ -65,6 +65,7 @@ std::string show_body(const std::string& name, const models::KnownModel& model, 
   if (calls && formats::knows_thoughts(model.format->format)) {
     capabilities.emplace_back("thinking");
   }
+  if (model.infill != nullptr && facts.writes()) capabilities.emplace_back("insert");
   if (facts.images) capabilities.emplace_back("vision");
   json::object info{{"general.architecture", facts.architecture}, {"general.basename", name}};
   info[facts.architecture + ".context_length"] = facts.context_length;

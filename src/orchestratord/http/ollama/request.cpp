@@ -90,7 +90,6 @@ base::Result<Request> decode_generate(std::string_view text) {
   TRY(chat::check_utf8(text));
   auto body = TRY(wire::decode<wire::OllamaGenerateRequest>(text, wire::UnknownKeys::kIgnore));
   const std::pair<std::string_view, bool> unsupported[] = {
-      {"suffix", body.suffix && !body.suffix->empty()},
       {"template", body.template_text && !body.template_text->empty()},
       {"context", body.context && !body.context->empty()}};
   for (const auto& [field, is_set] : unsupported) {
@@ -102,9 +101,16 @@ base::Result<Request> decode_generate(std::string_view text) {
   const std::string prompt = std::move(body.prompt).value_or("");
   const std::string system = std::move(body.system).value_or("");
   const auto images = std::move(body.images).value_or(std::vector<std::string>());
-  out.only_finds_model = prompt.empty() && images.empty();
+  const std::string suffix = std::move(body.suffix).value_or("");
+  out.only_finds_model = prompt.empty() && images.empty() && suffix.empty();
   if (out.only_finds_model) return out;
-  if (body.raw.value_or(false)) {
+  if (!suffix.empty()) {
+    if (!images.empty() || !system.empty()) {
+      return refused("suffix", "combination", "suffix and prompt are texts alone; leave system and images out");
+    }
+    out.submission.prompt = {.text = prompt};
+    out.submission.suffix = suffix;
+  } else if (body.raw.value_or(false)) {
     if (!images.empty() || !system.empty()) {
       return refused("raw", "combination", "raw continues the prompt as it stands; leave system and images out");
     }

@@ -123,6 +123,16 @@ TEST(OllamaGenerate, APromptIsATurnUnlessItIsRaw) {
   EXPECT_EQ(generate(R"("prompt":"p","images":["AA"])").plain_prompt, std::nullopt);
 }
 
+TEST(OllamaGenerate, TheOutputStandsBetweenPromptAndSuffix) {
+  for (const char* raw : {"false", "true"}) {
+    const Request request = generate(std::string(R"("prompt":"p","suffix":"s","raw":)") + raw);
+    EXPECT_EQ(request.submission.prompt->text, "p");
+    EXPECT_EQ(request.submission.suffix, "s");
+    EXPECT_FALSE(request.submission.messages || request.plain_prompt || request.only_finds_model);
+  }
+  EXPECT_EQ(generate(R"("suffix":"s")").submission.prompt->text, "");
+}
+
 TEST(OllamaRequests, WithoutAQuestionOnlyTheModelIsLookedFor) {
   EXPECT_TRUE(generate(R"("prompt":"")").only_finds_model);
   EXPECT_TRUE(generate(R"("keep_alive":0)").only_finds_model);
@@ -158,7 +168,8 @@ TEST(OllamaRequests, RefusalsNameTheFieldAndTheReason) {
       {decode_chat, R"({"model":"m","messages":[{"role":"user","content":"a"}],"think":"often"})", "think", "enum"},
       {decode_chat, R"({"model":"m","messages":[{"role":"user","content":"a"}],"tools":[{"type":"x"}]})",
        "tools[0].type", "unsupported"},
-      {decode_generate, R"({"model":"m","prompt":"p","suffix":"s"})", "suffix", "unsupported"},
+      {decode_generate, R"({"model":"m","prompt":"p","suffix":"s","system":"t"})", "suffix", "combination"},
+      {decode_generate, R"({"model":"m","suffix":"s","images":["AA"]})", "suffix", "combination"},
       {decode_generate, R"({"model":"m","prompt":"p","template":"t"})", "template", "unsupported"},
       {decode_generate, R"({"model":"m","prompt":"p","context":[1]})", "context", "unsupported"},
       {decode_generate, R"({"model":"m","prompt":"p","raw":true,"system":"s"})", "raw", "combination"},

@@ -113,6 +113,22 @@ base::Result<> set_prompts(std::vector<wire::TextOrTokens> prompts, Request& req
   return {};
 }
 
+// Each of several prompts makes a submission that /v2 would take.
+base::Result<> check_submissions(const Request& request) {
+  TRY(wire::validate_submission(request.submission));
+  for (std::size_t i = 0; i < request.prompts.size(); ++i) {
+    const std::string field = fmt::format("prompt[{}]", i);
+    const bool has_suffix = request.submission.suffix.has_value();
+    if (request.prompts[i].bytes() == 0 && !has_suffix) {
+      return refused(field, "length", field + " is empty; give at least one byte of text");
+    }
+    if (request.prompts[i].has_tokens() && has_suffix) {
+      return refused("suffix", "combination", "suffix needs prompts of text: the output stands between the two");
+    }
+  }
+  return {};
+}
+
 void set_service_tier(const std::optional<wire::ServiceTier>& tier, Request& request) {
   request.answer.is_flex = tier == wire::ServiceTier::kFlex;
   if (request.answer.is_flex) request.submission.priority = wire::Priority::kBatch;
@@ -199,6 +215,7 @@ base::Result<Request> decode_completion(std::string_view text) {
   Request out = TRY(shared_part(body.common, body.extensions));
   wire::SubmitRequest& submission = out.submission;
   TRY(set_prompts(std::move(body.prompt.prompts), out));
+  if (!body.suffix.value_or("").empty()) submission.suffix = std::move(body.suffix);
   submission.max_tokens = body.max_tokens.value_or(kCompletionTokens);
   submission.sampling.logprobs = body.logprobs.has_value();
   submission.sampling.top_logprobs = body.logprobs.value_or(0);
@@ -213,7 +230,7 @@ base::Result<Request> decode_completion(std::string_view text) {
     }
     out.answer.echo = submission.prompt->text;  // of the first; Gateway has the others'
   }
-  TRY(wire::validate_submission(submission));
+  TRY(check_submissions(out));
   return out;
 }
 

@@ -352,6 +352,15 @@ TEST(OpenAiCompletion, FieldsReachTheSubmission) {
   EXPECT_EQ(several.answer.choices_per_prompt, 3);
 }
 
+TEST(OpenAiCompletion, TheOutputStandsBetweenPromptAndSuffix) {
+  const auto request = decode_completion(R"({"model":"m","prompt":"","suffix":"s"})");
+  ASSERT_TRUE(request) << request.error().message;
+  EXPECT_EQ(request->submission.prompt->text, "");
+  EXPECT_EQ(request->submission.suffix, "s");
+  EXPECT_FALSE(decode_completion(R"({"model":"m","prompt":"p","suffix":""})")->submission.suffix);
+  EXPECT_EQ(decode_completion(R"({"model":"m","prompt":["p",""],"suffix":"s"})")->prompts.size(), 2u);
+}
+
 TEST(OpenAiCompletion, RefusalsNameTheFieldAndTheReason) {
   struct Case {
     const char* body;
@@ -373,7 +382,10 @@ TEST(OpenAiCompletion, RefusalsNameTheFieldAndTheReason) {
       {R"({"model":"m","prompt":""})", "prompt", "length"},
       {R"({"model":"m","prompt":"p","best_of":2})", "best_of", "unsupported"},
       {R"({"model":"m","prompt":"p","n":2,"best_of":1})", "best_of", "unsupported"},
-      {R"({"model":"m","prompt":"p","suffix":"s"})", "suffix", "unsupported"},
+      {R"({"model":"m","prompt":[1],"suffix":"s"})", "suffix", "combination"},
+      {R"({"model":"m","prompt":["p",[1]],"suffix":"s"})", "suffix", "combination"},
+      {R"({"model":"m","prompt":"p","suffix":5})", "suffix", "type"},
+      {R"({"model":"m","prompt":"","suffix":""})", "prompt", "length"},
       {R"({"model":"m","prompt":"p","logprobs":6})", "logprobs", "range"},
       {R"({"model":"m","prompt":"p","logprobs":1,"echo":true})", "echo", "combination"},
       {R"({"prompt":"p"})", "model", "missing"},

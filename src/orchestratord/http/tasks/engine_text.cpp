@@ -40,6 +40,7 @@ base::Result<> fit_to_engine(wire::SubmitRequest& request, const std::vector<std
   if (request.prompt && request.prompt->has_tokens()) {
     return chat::refused("prompt", "engine", "this model's engine is another system's and takes texts; send the text");
   }
+  if (request.suffix) return refuse("suffix", "it makes its own prompts, and of one text");
   if (!images.empty()) return refuse("images", "no images are handed on to it");
   if (request.tools) return refuse("tools", "no tools are handed on to it");
   if (request.documents) return refuse("documents", "no documents are handed on to it");

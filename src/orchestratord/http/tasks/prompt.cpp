@@ -25,9 +25,27 @@ base::Result<text::ChatPrompt> plain_prompt(const wire::TextOrTokens& prompt, co
   return out;
 }
 
+// Its hash is of the tokens: no text says all of it.
+base::Result<text::ChatPrompt> infill_prompt(const wire::SubmitRequest& request, const models::KnownModel& model) {
+  if (model.infill == nullptr) {
+    return chat::refused("suffix", "no_infill",
+                         "this model has no tokens of fill in the middle, so it cannot be told what follows on the "
+                         "output; name a model that was trained for it");
+  }
+  std::vector<text::InfillFile> files;
+  if (request.extra_files) {
+    for (const wire::ExtraFile& file : *request.extra_files) files.push_back({.name = file.name, .text = file.text});
+  }
+  return text::ChatPrompt{
+      TRY(model.infill->prompt(*model.tokenizer,
+                               {.prefix = request.prompt->text, .suffix = *request.suffix, .files = files})),
+      {}};
+}
+
 // What the worker is to continue, and the text whose hash is kept.
 base::Result<text::ChatPrompt> prompt_of(const wire::SubmitRequest& request, const models::KnownModel& model,
                                          base::Time now) {
+  if (request.suffix) return infill_prompt(request, model);
   if (request.prompt) return plain_prompt(*request.prompt, model);
   const auto text_of = [](const auto& part) { return part ? std::optional(part->text) : std::nullopt; };
   return model.chat->prompt(
@@ -88,7 +106,10 @@ base::Error replaced_file() {
 }  // namespace
 
 std::size_t bytes_of(const wire::SubmitRequest& request) {
-  std::size_t bytes = request.prompt ? request.prompt->bytes() : 0;
+  std::size_t bytes = (request.prompt ? request.prompt->bytes() : 0) + (request.suffix ? request.suffix->size() : 0);
+  if (request.extra_files) {
+    for (const wire::ExtraFile& file : *request.extra_files) bytes += file.name.size() + file.text.size();
+  }
   // It is told with each document.
   if (request.query) bytes += request.query->size() * request.input->inputs.size();
   for (const auto* part : {&request.messages, &request.tools, &request.documents}) {

@@ -46,7 +46,7 @@ base::Result<> check_counts_here(const models::KnownModel& model);
 
 struct Prepared {
   wire::SubmitRequest request;  // with the grammar of a required call
-  text::ChatPrompt prompt;      // at least one token; `text` is what its hash is of, empty where the client sent ids
+  text::ChatPrompt prompt;      // at least one token; `text` is what its hash is of; empty: it is of the tokens
   MeasuredImages images;
   std::shared_ptr<const chat::Reading> reading;  // of the answer; null: it is content, all of it
 };

@@ -39,6 +39,14 @@ std::string digest_of(const wire::SubmitRequest& request, const std::vector<std:
   return base::to_hex(hash.digest());
 }
 
+// Of what the client sent; where tokens stand between its texts, of all of the tokens.
+std::string prompt_sha256(const wire::SubmitRequest& request, const Prepared& prepared,
+                          const std::vector<std::int32_t>& tokens) {
+  if (request.suffix) return base::to_hex(wire::digest_of({.text = {}, .tokens = tokens}));
+  return request.prompt ? base::to_hex(wire::digest_of(*request.prompt))
+                        : prompt_digest(prepared.prompt, prepared.images);
+}
+
 Error stopping_error() {
   return Error{ErrorCode::kShuttingDown, "orchestratord is stopping; try again when it is back", {}}.with(
       "retry_after_ms", std::int64_t{1000});
@@ -90,7 +98,7 @@ wire::ExecuteRequest execute_request(const wire::SubmitRequest& request, Executi
 
 // Before the model is known. A token has a byte or more; templates and image tokens are allowed for generously.
 core::sessions::QuotaTable::Standing::Tokens Submitter::tokens_of(const Pending& pending) const {
-  constexpr std::int64_t kTemplateTokens = 4096, kImageTokens = 4096, kSpecialTokens = 16;
+  constexpr std::int64_t kTemplateTokens = 4096, kImageTokens = 4096, kSpecialTokens = 16, kFileTokens = 32;
   const wire::SubmitRequest& request = pending.request;
   const std::size_t bytes = bytes_of(request);
   if (request.input) {
@@ -98,7 +106,9 @@ core::sessions::QuotaTable::Standing::Tokens Submitter::tokens_of(const Pending&
     return {.at_least = 2 * inputs, .at_most = static_cast<std::int64_t>(bytes) + inputs * kSpecialTokens};
   }
   const auto images = static_cast<std::int64_t>(pending.images.size());
-  const std::int64_t added = request.prompt ? kSpecialTokens : kTemplateTokens + images * kImageTokens;
+  const auto files = static_cast<std::int64_t>(request.extra_files ? request.extra_files->size() + 1 : 0);
+  const std::int64_t added =
+      request.prompt ? kSpecialTokens + files * kFileTokens : kTemplateTokens + images * kImageTokens;
   const std::int64_t limit = context_.config->orchestratord.limits.max_tokens;
   return {.at_least = 1 + request.max_tokens.value_or(1),
           .at_most = request.max_tokens.value_or(limit) + static_cast<std::int64_t>(bytes) + added};
@@ -297,13 +307,13 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
     return finish(pending, base::fail(constraint.error()));
   }
   const std::int64_t max_tokens = max_tokens_of(*pending, model.facts, tokens.size());
+  std::string sha256 = prompt_sha256(request, *prepared, tokens);
   const auto tokens_in = static_cast<std::int64_t>(tokens.size());
   make_job(pending, model_ref, model,
            {.job_id = pending->job_id,
             .prompt_tokens = std::move(tokens),
             .tokens_in = tokens_in,
-            .prompt_sha256 = request.prompt ? base::to_hex(wire::digest_of(*request.prompt))
-                                            : prompt_digest(prepared->prompt, prepared->images),
+            .prompt_sha256 = std::move(sha256),
             .images = std::move(prepared->images.images),
             .max_tokens = max_tokens});
 }
@@ -371,6 +381,8 @@ void Submitter::make_job(const PendingPtr& pending, const std::string& model_ref
   job->parameters_sha256 = wire::parameters_sha256(execution);
   // From here on only the payload is held.
   request.prompt.reset();
+  request.suffix.reset();
+  request.extra_files.reset();
   request.input.reset();
   request.query.reset();
   request.messages.reset();

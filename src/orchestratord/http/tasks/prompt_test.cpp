@@ -1,0 +1,90 @@
+#include "orchestratord/http/tasks/prompt.h"
+
+#include <gtest/gtest.h>
+
+#include "orchestratord/http/tasks/engine_text.h"
+#include "text/test_vocabularies.h"
+#include "wire/json.h"
+
+namespace llorch::orchestratord::http::tasks {
+namespace {
+
+// Bytes are their own ids.
+models::KnownModel model(std::initializer_list<std::pair<std::string, text::TokenKind>> special) {
+  text::TokenizerData data = text::byte_bpe_data({}, special);
+  models::KnownModel known;
+  if (auto infill = text::Infill::of(data)) known.infill = std::make_shared<const text::Infill>(*std::move(infill));
+  known.tokenizer = std::make_shared<const text::Tokenizer>(text::Tokenizer::create(std::move(data)).value());
+  return known;
+}
+models::KnownModel coder() {
+  constexpr auto kControl = text::TokenKind::kControl;
+  return model({{"<fim_prefix>", kControl}, {"<fim_middle>", kControl}, {"<fim_suffix>", kControl}});
+}
+
+std::string detail(const base::Error& error, std::string_view wanted) {
+  for (const auto& [name, value] : error.details) {
+    if (name == wanted) return std::get<std::string>(value);
+  }
+  return "";
+}
+std::string refusal(std::string_view body) {
+  const auto request = wire::decode<wire::SubmitRequest>(body, wire::UnknownKeys::kRefuse);
+  return request ? "" : detail(request.error(), "field") + " " + detail(request.error(), "reason");
+}
+
+wire::SubmitRequest request(std::string prompt, std::optional<std::string> suffix) {
+  wire::SubmitRequest out;
+  out.model = "m";
+  out.prompt = {.text = std::move(prompt)};
+  out.suffix = std::move(suffix);
+  return out;
+}
+
+TEST(InfillPrompt, IsTheModelsTokensAroundTheTexts) {
+  auto wanted = request("a", "b");
+  wanted.extra_files.emplace().push_back({.name = "f", .text = "x"});
+  const auto prepared = prepare({wanted, {}}, {}, coder(), {});
+  ASSERT_TRUE(prepared) << prepared.error().message;
+  const auto ids = text::numbers(prepared->prompt.tokens);
+  EXPECT_EQ(std::vector(ids.end() - 5, ids.end()), (std::vector<std::uint32_t>{256, 'a', 258, 'b', 257}));
+  EXPECT_EQ(ids[ids.size() - 6], 'x');
+  EXPECT_EQ(prepared->prompt.text, "") << "no text says it all";
+  EXPECT_TRUE(prepare({request("", ""), {}}, {}, coder(), {}));
+}
+
+TEST(InfillPrompt, AModelWithoutSuchTokensRefusesIt) {
+  const auto refused = prepare({request("secret", "b"), {}}, {}, model({}), {});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, base::ErrorCode::kInvalidParams);
+  EXPECT_EQ(detail(refused.error(), "field"), "suffix");
+  EXPECT_EQ(detail(refused.error(), "reason"), "no_infill");
+  EXPECT_EQ(refused.error().message.find("secret"), std::string::npos);
+  auto of_engine = request("a", "b");
+  EXPECT_EQ(detail(fit_to_engine(of_engine, {}, {}).error(), "field"), "suffix");
+}
+
+TEST(InfillPrompt, GoesWithAPromptOfText) {
+  EXPECT_EQ(refusal(R"({"model":"m","prompt":"","suffix":""})"), "");
+  EXPECT_EQ(refusal(R"({"model":"m","prompt":""})"), "prompt length");
+  EXPECT_EQ(refusal(R"({"model":"m","prompt":[1],"suffix":"s"})"), "suffix combination");
+  EXPECT_EQ(refusal(R"({"model":"m","messages":[],"suffix":"s"})"), "suffix combination");
+  EXPECT_EQ(refusal(R"({"model":"m","workload":"embedding","input":"a","suffix":"s"})"), "suffix combination");
+  EXPECT_EQ(refusal(R"({"model":"m","prompt":"p","extra_files":[]})"), "extra_files combination");
+  EXPECT_EQ(refusal(R"({"model":"m","prompt":"p","suffix":"s","extra_files":[{"name":"a"}]})"),
+            "extra_files[0].text missing");
+}
+
+TEST(InfillPrompt, AllOfItsTextsCountAgainstTheLimit) {
+  config::LimitsConfig limits;
+  limits.prompt_bytes_max = 4;
+  auto wanted = request("a", "b");
+  wanted.extra_files.emplace().push_back({.name = "f", .text = "x"});
+  EXPECT_EQ(bytes_of(wanted), 4u);
+  EXPECT_TRUE(take_inputs(wanted, limits));
+  wanted.extra_files->front().text = "xy";
+  EXPECT_EQ(detail(take_inputs(wanted, limits).error(), "reason"), "length");
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::http::tasks
