@@ -134,7 +134,7 @@ struct FilesConfig {
 struct GatewaysConfig {
   bool anthropic = true;  // /v1/messages and what belongs to it
   bool console = true;    // the page at /
-  bool llamacpp = true;   // /tokenize, /detokenize, /apply-template
+  bool llamacpp = true;   // /completion, /infill, /tokenize, /rerank and others of that server
   bool ollama = true;     // /api/chat and what belongs to it
   bool openai = true;     // /v1/chat/completions and what belongs to it
 };

@@ -57,6 +57,8 @@ const std::vector<SchemaFile>& schema_files() {
       {"tokenize_request", "POST /tokenize", json_schema<TokenizeRequest>},
       {"detokenize_request", "POST /detokenize", json_schema<DetokenizeRequest>},
       {"apply_template_request", "POST /apply-template", json_schema<ApplyTemplateRequest>},
+      {"llamacpp_completion_request", "POST /completion", json_schema<LlamaCppCompletionRequest>},
+      {"infill_request", "POST /infill", json_schema<InfillRequest>},
       {"rerank_request", "POST /rerank", json_schema<RerankRequest>},
       {"responses_request", "POST /v1/responses", json_schema<ResponsesRequest>},
       {"create_batch_request", "POST /v1/batches", json_schema<CreateBatchRequest>},

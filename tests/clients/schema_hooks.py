@@ -9,7 +9,7 @@ import zlib
 import schemathesis
 
 TOKENS_MAX = 8
-LIMITS = ("n", "best_of", "max_tokens", "max_completion_tokens", "max_output_tokens", "num_predict")
+LIMITS = ("n", "best_of", "max_tokens", "max_completion_tokens", "max_output_tokens", "num_predict", "n_predict")
 MODELS = {"embed": "embed", "rerank": "judge", "chat": "chat", "messages": "chat", "responses": "chat", "apply-template": "chat"}
 
 
@@ -24,7 +24,8 @@ ASKED = {
     "responses": {"input": "go"},
     "embed": {"input": "go"},
     "rerank": {"query": "q", "documents": ["a", "b"]},
-    "completions": {"prompt": "go"},
+    "v1/completions": {"prompt": "go"},
+    "completion": {"prompt": "go", "n_cmpl": 1, "ignore_eos": False, "post_sampling_probs": False, "min_keep": 0, "n_predict": 4},
     "generate": {"prompt": "go"},
     "apply-template": {"messages": [{"role": "user", "content": "go"}]},
 }

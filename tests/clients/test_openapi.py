@@ -25,7 +25,7 @@ CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,re
 # That nothing can be done now is an answer (status_code_conformance looks whether it is a documented one).
 SUCCEEDS = {  # routes that answer 200 only where a model does what they are for
     "anthropic": ["POST /v1/messages"],
-    "llamacpp": ["POST /v1/rerank", "POST /tokenize"],
+    "llamacpp": ["POST /v1/rerank", "POST /tokenize", "POST /completion"],
     "ollama": ["POST /api/chat", "POST /api/embed"],
     "openai": ["POST /v1/chat/completions", "POST /v1/completions", "POST /v1/embeddings", "POST /v1/responses"],
 }

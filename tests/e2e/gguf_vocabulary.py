@@ -37,6 +37,37 @@ def read_metadata(path):
     return {value(STRING): value(scalar("I")) for _ in range(scalar("Q"))}
 
 
+def with_ids(path, out, ids):
+    """A copy of the file that has these keys as well: token ids. What lies behind the header begins where it is aligned, as before."""
+    data, at = path.read_bytes(), 24
+    tensors, pairs = struct.unpack_from("<QQ", data, 8)
+
+    def skip(kind):
+        nonlocal at
+        if kind == STRING:
+            at += 8 + struct.unpack_from("<Q", data, at)[0]
+        elif kind == ARRAY:
+            item, count = struct.unpack_from("<IQ", data, at)
+            at += 12
+            for _ in range(count):
+                skip(item)
+        else:
+            at += struct.calcsize("<" + SCALARS[kind])
+
+    for _ in range(pairs):
+        skip(STRING)
+        at += 4
+        skip(struct.unpack_from("<I", data, at - 4)[0])
+    names = at
+    for _ in range(tensors):
+        skip(STRING)
+        at += 4 + 8 * struct.unpack_from("<I", data, at)[0] + 12
+    added = b"".join(struct.pack("<Q", len(key)) + key.encode() + struct.pack("<II", 4, value) for key, value in ids.items())
+    header = data[:16] + struct.pack("<Q", pairs + len(ids)) + data[24:names] + added + data[names:at]
+    alignment = read_metadata(path).get("general.alignment", 32)
+    out.write_bytes(header + bytes(-len(header) % alignment) + data[at + -at % alignment:])
+
+
 def encode(metadata, text):
     """The ids of a text without special tokens: in each word the pair that was merged first is merged first."""
     ids = {token: i for i, token in enumerate(metadata["tokenizer.ggml.tokens"])}

@@ -104,6 +104,12 @@ REQUESTS = {
         "model": "demo", "prompt": "def f(", "max_tokens": 4, "temperature": 0.01, "stream": True,
         "stop": ["<fim_prefix>", "<fim_suffix>", "<fim_middle>", "<file_sep>", "<|endoftext|>", "</fim_middle>", "</code>", "\n\n",
                  "\r\n\r\n", "/src/", "#- coding: utf-8"]}),
+    "Continue by llama.cpp": ("POST", "/completion", {
+        "model": "demo", "prompt": "<fim_prefix>def f(<fim_suffix>)<fim_middle>", "stream": True, "n_predict": 4, "temperature": 0.01,
+        "top_p": None, "min_p": None, "mirostat": None, "frequency_penalty": None, "presence_penalty": None,
+        "stop": ["<fim_prefix>", "<|endoftext|>", "\n\n"]}),
+    "llama.vscode, is it there": ("GET", "/v1/health", None),
+    "llama.vscode, model": ("GET", "/props?model=demo", None),
     "aider": chat(stream=True, temperature=0, messages=[SYSTEM, USER, {"role": "assistant", "content": "Ok."}, USER]),
     "Zed": chat(stream=True, stream_options={"include_usage": True}, max_completion_tokens=4, stop=[], temperature=1.0, tools=[FUNCTION],
                 tool_choice="auto", parallel_tool_calls=False, prompt_cache_key="p", messages=AGENT_TURNS),

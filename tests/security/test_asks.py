@@ -19,7 +19,7 @@ ASKS = [("/v2/tasks/preview", TASK), ("/tokenize", {"model": "demo", "content": 
         ("/v1/responses/input_tokens", {"model": "demo", "input": "Once"}),
         ("/v1/tasks/preview", {**TASK, "task_id": "8b6f0a3e-6d57-4f0a-9f63-0b8f5d6c2a11", "session_id": "s", "workload": "completion",
                                "engine": "llama-orch", "ctx": 256, "priority": "batch", "deadline_ms": 60000}),
-        ("/api/show", {"model": "demo"})]
+        ("/api/show", {"model": "demo"}), ("/props?model=demo", None)]
 
 
 @pytest.fixture
@@ -38,14 +38,18 @@ def stack(tmp_path):
 
 
 def ask(stack, who, path, body):
-    return send(stack.url, "POST", path, body, {**who, **JSON})
+    return send(stack.url, method_of(body), path, body, {**who, **JSON})
 
 
-def refused_on_the_head(stack, path):
+def method_of(body):
+    return "GET" if body is None else "POST"
+
+
+def refused_on_the_head(stack, path, method):
     """What is answered to a head whose body never comes."""
     parsed = urllib.parse.urlsplit(stack.url)
     connection = http.client.HTTPConnection(parsed.hostname, parsed.port, timeout=HANG_S)
-    connection.putrequest("POST", path)
+    connection.putrequest(method, path)
     for name, value in {**ALICE, **JSON, "Content-Length": str(4 << 20)}.items():
         connection.putheader(name, value)
     connection.endheaders()
@@ -62,7 +66,7 @@ def test_asks_are_requests_of_the_tenants_rate(stack):
     for path, body in ASKS:
         over = ask(stack, ALICE, path, body)
         assert over.status == 429 and int(over.headers["retry-after"]) > 1, (path, over.body)
-        status, retry_after, told = refused_on_the_head(stack, path)
+        status, retry_after, told = refused_on_the_head(stack, path, method_of(body))
         assert status == 429 and retry_after and b"requests_per_second" in told, (path, told)
     submitted = ask(stack, ALICE, "/v2/tasks", TASK)
     assert submitted.status == 429 and submitted.json["error"]["policy_label"] == "throttle.requests_per_second"

@@ -228,13 +228,18 @@ Api::Gateway Api::console() {
 Api::Gateway Api::llamacpp() {
   using llamacpp::Gateway;
   Api::Gateway out;
-  for (const char* path : {"/tokenize", "/detokenize", "/apply-template"}) {
+  for (const char* path : {"/tokenize", "/detokenize", "/apply-template", "/props", "/completion", "/infill"}) {
     out.paths.push_back({.prefix = path, .write_error = llamacpp::error_response});
   }
   out.routes = {
       {"POST", "/tokenize", Scope::kTenant, on_desk_counted(llamacpp_, &Gateway::tokenize), may_ask()},
       {"POST", "/detokenize", Scope::kTenant, on_desk_counted(llamacpp_, &Gateway::detokenize), may_ask()},
       {"POST", "/apply-template", Scope::kTenant, on_desk_counted(llamacpp_, &Gateway::apply_template), may_ask()},
+      {"GET", "/props", Scope::kTenant, on_desk_counted(llamacpp_, &Gateway::props), may_ask()},
+      {"POST", "/completion", Scope::kTenant, on_desk(llamacpp_, &Gateway::completion), may_submit()},
+      {"POST", "/completions", Scope::kTenant, on_desk(llamacpp_, &Gateway::completion), may_submit()},
+      {"POST", "/infill", Scope::kTenant, on_desk(llamacpp_, &Gateway::infill), may_submit()},
+      {"GET", "/v1/health", Scope::kPublic, handler(meta_, &Meta::health)},
   };
   for (const char* path : {"/rerank", "/reranking", "/v1/rerank", "/v1/reranking"}) {
     const bool is_openai = std::string_view(path).starts_with("/v1/");  // whose clients bring a token always

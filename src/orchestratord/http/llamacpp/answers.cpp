@@ -7,7 +7,9 @@
 
 #include "base/json_text.h"
 #include "base/utf8.h"
+#include "base/version.h"
 #include "orchestratord/http/chat/parsing.h"
+#include "wire/json.h"
 
 namespace llorch::orchestratord::http::llamacpp {
 namespace {
@@ -69,6 +71,20 @@ std::string apply_template_body(const std::string& prompt) {
   std::string out = R"({"prompt":)";
   base::append_json_string(out, prompt);
   return out + "}";
+}
+
+std::string props_body(const std::string& name, const wire::ModelFacts& facts, std::int64_t context_tokens,
+                       bool has_infill) {
+  std::string out = fmt::format(R"({{"default_generation_settings":{{"n_ctx":{},"params":{}}},"total_slots":{})",
+                                context_tokens, wire::encode(wire::LlamaCppGeneration{}), facts.slots);
+  for (const char* member : {"model_alias", "model_path"}) {
+    base::append_json_string(out.append(",\"").append(member).append("\":"), name);
+  }
+  fmt::format_to(
+      std::back_inserter(out),
+      R"(,"modalities":{{"vision":{},"audio":false}},"build_info":"llama-orch {}","llorch":{{"infill":{}}}}})",
+      facts.images.has_value(), base::kVersion, has_infill);
+  return out;
 }
 
 }  // namespace llorch::orchestratord::http::llamacpp

@@ -7,6 +7,7 @@
 #include "base/result.h"
 #include "text/tokenizer.h"
 #include "wire/llamacpp.h"
+#include "wire/pool.h"
 
 namespace llorch::orchestratord::http::llamacpp {
 
@@ -19,5 +20,9 @@ base::Result<std::string> detokenize_body(const text::Tokenizer& tokenizer, cons
 
 // {"prompt":"..."}
 std::string apply_template_body(const std::string& prompt);
+
+// What is known of a model: its context, its slots, what a request to /completion has where it says nothing else.
+std::string props_body(const std::string& name, const wire::ModelFacts& facts, std::int64_t context_tokens,
+                       bool has_infill);
 
 }  // namespace llorch::orchestratord::http::llamacpp

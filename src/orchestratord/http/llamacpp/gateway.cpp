@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "orchestratord/core/jobs/job.h"
 #include "orchestratord/http/llamacpp/answers.h"
+#include "orchestratord/http/llamacpp/completion/renderer.h"
 #include "orchestratord/http/llamacpp/request.h"
 #include "orchestratord/http/llamacpp/rerank.h"
 
@@ -61,6 +63,74 @@ void Gateway::apply_template(const net::Request& request, const net::ExchangePtr
         return apply_template_body(prepared.prompt.text);
       },
       exchange);
+}
+
+void Gateway::props(const net::Request& request, const net::ExchangePtr& exchange) {
+  const auto asked = request.query_param("model");
+  const auto name = model_of(asked ? std::optional<std::string>(*asked) : std::nullopt, context_.names->list());
+  if (!name) return refuse(context_, exchange, name.error());
+  tasks::find_model(context_, context_.names->resolve(*name), request.correlation_id,
+                    [this, name = *name, exchange](base::Result<tasks::FoundModel> found) {
+                      if (!found) return refuse(context_, exchange, std::move(found).error());
+                      const std::int64_t context = core::jobs::context_tokens(
+                          found->model.facts, context_.config->orchestratord.worker_context_tokens);
+                      exchange->respond(net::http::json_response(
+                          200, props_body(name, found->model.facts, context, found->model.infill != nullptr)));
+                    });
+}
+
+bool Gateway::name_model(CompletionCall& call, const Caller& caller) const {
+  auto name = model_of(call.submission.model, context_.names->list());
+  if (!name) {
+    refuse(context_, caller.exchange, std::move(name).error());
+    return false;
+  }
+  call.submission.model = call.answer.model = *std::move(name);
+  return true;
+}
+
+void Gateway::completion(const net::Request& request, const net::ExchangePtr& exchange) {
+  auto call = decode_completion(request.body);
+  if (!call) return refuse(context_, exchange, std::move(call).error());
+  if (const auto fits = check_bytes(call->prompt, context_.config->orchestratord.limits.prompt_bytes_max); !fits) {
+    return refuse(context_, exchange, fits.error());
+  }
+  Caller caller{request.peer.principal, request.correlation_id, exchange};
+  if (!name_model(*call, caller)) return;
+  const std::string model = *call->submission.model;
+  tasks::find_model(context_, context_.names->resolve(model), caller.correlation_id,
+                    [this, call = *std::move(call), caller](base::Result<tasks::FoundModel> found) mutable {
+                      if (!found) return refuse(context_, caller.exchange, std::move(found).error());
+                      auto set = set_prompt(call, found->model.tokenizer.get());
+                      if (!set) return refuse(context_, caller.exchange, std::move(set).error());
+                      submit(std::move(call), std::move(caller));
+                    });
+}
+
+void Gateway::infill(const net::Request& request, const net::ExchangePtr& exchange) {
+  auto call = decode_infill(request.body);
+  if (!call) return refuse(context_, exchange, std::move(call).error());
+  Caller caller{request.peer.principal, request.correlation_id, exchange};
+  if (name_model(*call, caller)) submit(*std::move(call), std::move(caller));
+}
+
+void Gateway::submit(CompletionCall call, Caller caller) {
+  submitter_.submit({.request = std::move(call.submission),
+                     .caller = caller.principal,
+                     .correlation_id = caller.correlation_id,
+                     .long_outputs = tasks::LongOutputs::kCut},
+                    [this, options = std::move(call.answer), caller](base::Result<tasks::Admission> admission) mutable {
+                      if (!admission) return refuse(context_, caller.exchange, std::move(admission).error());
+                      ASSERT(admission->stream != nullptr, "a job without a task_id of its client's is new");
+                      options.tokens_in = admission->tokens_in;
+                      const chat::AnswerIdentity identity{.job_id = base::JobId(admission->reply.job_id),
+                                                          .correlation_id = caller.correlation_id};
+                      admission->stream->attach(
+                          {.exchange = caller.exchange,
+                           .renderer = std::make_shared<CompletionRenderer>(std::move(options), identity),
+                           .correlation_id = caller.correlation_id},
+                          context_.clock->now().mono_ms);
+                    });
 }
 
 void Gateway::rerank(const net::Request& request, const net::ExchangePtr& exchange) {

@@ -1,10 +1,12 @@
 #pragma once
-// What llama.cpp's server tells of prompts: /tokenize, /detokenize, /apply-template, of which no job comes; and its /rerank.
+// llama.cpp's server: what it tells of prompts and models, /tokenize, /detokenize, /apply-template, /props, of which no job comes; and
+// its /completion, /infill and /rerank.
 #include <functional>
 #include <optional>
 #include <string>
 
 #include "orchestratord/http/context.h"
+#include "orchestratord/http/llamacpp/completion/request.h"
 #include "orchestratord/http/tasks/submit.h"
 
 namespace llorch::orchestratord::http::llamacpp {
@@ -17,12 +19,23 @@ class Gateway {
   void tokenize(const net::Request& request, const net::ExchangePtr& exchange);
   void detokenize(const net::Request& request, const net::ExchangePtr& exchange);
   void apply_template(const net::Request& request, const net::ExchangePtr& exchange);
+  void props(const net::Request& request, const net::ExchangePtr& exchange);
+  void completion(const net::Request& request, const net::ExchangePtr& exchange);
+  void infill(const net::Request& request, const net::ExchangePtr& exchange);
   void rerank(const net::Request& request, const net::ExchangePtr& exchange);
 
  private:
   using Answer = std::function<base::Result<std::string>(const models::KnownModel&)>;  // a body
   void answer(const net::Request& request, const std::optional<std::string>& model, Answer answer,
               const net::ExchangePtr& exchange) const;
+  struct Caller {
+    net::http::Principal principal;
+    base::CorrelationId correlation_id;
+    net::ExchangePtr exchange;
+  };
+  // False: refused.
+  bool name_model(CompletionCall& call, const Caller& caller) const;
+  void submit(CompletionCall call, Caller caller);
 
   const Context& context_;
   tasks::Submitter& submitter_;
