@@ -238,6 +238,12 @@ const Wrong kOf2026[] = {
      ErrorCode::kMissingWeight, "layers.1.self_attn.indexer"},
     {"layer_without_an_index", "deepseek_v32_first",
      set("layer_types", {"indexed_attention", "full_attention", "indexed_attention"}), kInvalid, "layer_types"},
+    {"projections_of_no_width", "nemotron_h_latent", set("moe_latent_size", 0), kInvalid, "moe_latent_size"},
+    {"projections_of_another_width", "nemotron_h_latent", set("moe_latent_size", 48), ErrorCode::kWeightShapeMismatch,
+     "layers.1.mixer"},
+    {"projections_that_are_denied", "nemotron_h_latent", set("moe_latent_size", nullptr), ErrorCode::kUnclaimedWeight,
+     "latent_proj"},
+    {"projections_with_biases", "nemotron_h_latent", set("mlp_bias", true), kInvalid, "mlp_bias"},
     {"index_narrower_than_its_rotation", "deepseek_v32_first", set("index_head_dim", 6), kInvalid, "index head"},
 };
 

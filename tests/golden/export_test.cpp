@@ -153,7 +153,7 @@ TEST_P(ExportedDirectory, SaysWhatTheFieldsConverterSays) {
 INSTANTIATE_TEST_SUITE_P(Golden, ExportedDirectory,
                          testing::Values("llama3", "llama_tied", "qwen2", "qwen3", "phi3", "gemma2", "gemma3",
                                          "qwen3_moe_sparse", "gpt_oss", "granite_hybrid", "mamba2", "lfm2",
-                                         "deepseek_v2", "deepseek_v3", "stablelm_norms"),
+                                         "deepseek_v2", "deepseek_v3", "stablelm_norms", "nemotron_h_latent"),
                          [](const auto& test) { return std::string(test.param); });
 
 struct Refusal {

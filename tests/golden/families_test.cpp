@@ -160,7 +160,7 @@ std::vector<Case> cases() {
       "llama4_far",  "apertus"};
   for (const char* family : {"kimi_linear_mixed", "deepseek_v32_first", "glm_moe_dsa_shared", "gemma4_wide",
                              "gemma4_experts", "gemma4_experts_inputs", "cohere_norms", "stablelm_norms",
-                             "deepseek_v4_mixed", "deepseek_v3_fp8", "deepseek_v4_own"})
+                             "deepseek_v4_mixed", "deepseek_v3_fp8", "deepseek_v4_own", "nemotron_h_latent"})
     families.emplace_back(family);
   const std::vector<std::string> recent = families_of_2026();
   families.insert(families.end(), recent.begin(), recent.end());

@@ -161,7 +161,7 @@ std::vector<Case> cases() {
   };
   for (const char* family : {"llama3", "llama_tied", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3",
                              "qwen3_moe", "qwen3_moe_sparse", "gpt_oss", "granite_hybrid", "lfm2", "deepseek_v2",
-                             "deepseek_v3", "cohere_norms", "stablelm_norms"})
+                             "deepseek_v3", "cohere_norms", "stablelm_norms", "nemotron_h_latent"})
     add(family, 2);
   // Four devices; all but the first three have two key-value heads for them.
   for (const char* family : {"llama_tied", "deepseek_v2", "deepseek_v3", "llama3", "qwen2", "phi3", "gemma3", "gpt_oss",

@@ -164,7 +164,7 @@ Result<> Checks::moe(const MoeParams& p) const {
   TRY(require(p.act != Activation::kXielu, "experts with xielu"));
   using enum MoeSlot;
   TRY(weights({kRouter, kGate, kUp, kDown, kRouterBias, kGateBias, kUpBias, kDownBias, kSelectionBias, kSharedGate,
-               kSharedUp, kSharedDown, kSharedRouter, kExpertTable, kExpertScale}));
+               kSharedUp, kSharedDown, kSharedRouter, kExpertTable, kExpertScale, kLatentDown, kLatentUp}));
   const auto given = [&](bool wanted, std::initializer_list<MoeSlot> slots) {
     return std::ranges::all_of(slots, [&](MoeSlot slot) { return present(slot) == wanted; });
   };
@@ -177,6 +177,8 @@ Result<> Checks::moe(const MoeParams& p) const {
   TRY(require(p.ungated == 0 || !is_limited(p.act), "a limited activation without gates"));
   TRY(require(given(p.table_rows != 0, {kExpertTable}) && given(p.has_expert_scale != 0, {kExpertScale}),
               "a table or scales of experts that params and weights disagree on"));
+  TRY(require(given(p.latent != 0, {kLatentDown, kLatentUp}),
+              "projections of experts that params and weights disagree on"));
   TRY(require(p.ungated == 0 || !present(kGateBias), "a bias of gates that are none"));
   return require(given(p.ffn_shared != 0, {kSharedUp, kSharedDown}) &&
                      given(p.ffn_shared != 0 && p.ungated == 0, {kSharedGate}) &&

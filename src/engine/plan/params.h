@@ -195,8 +195,12 @@ struct MoeParams {
   std::uint8_t router_apart;      // the router reads the second input
   std::uint8_t has_expert_scale;  // weights are multiplied with a number of their expert's, behind all else
   std::uint32_t table_rows;       // V: a table says which experts a token's rows go to; 0 = the router does
+  std::uint32_t latent;           // routed experts work on a projection of x of this width; 0 = on x
+  std::uint32_t padding;
+
+  std::uint32_t expert_width() const { return latent != 0 ? latent : width; }
 };
-static_assert(sizeof(MoeParams) == 64);
+static_assert(sizeof(MoeParams) == 72);
 
 struct MambaMixerParams {
   static constexpr Opcode kOpcode = Opcode::kMambaMixer;

@@ -38,6 +38,8 @@ Value value(Dim dim, const MoeParams& p) {
     case Dim::kExperts: return p.experts;
     case Dim::kFfnExpert: return p.ffn_expert;
     case Dim::kFfnShared: return p.ffn_shared;
+    case Dim::kLatent: return p.latent;
+    case Dim::kExpertWidth: return p.expert_width();
     case Dim::kOne: return 1;
     case Dim::kVocab: return p.table_rows;
     case Dim::kExpertsUsed: return p.experts_used;

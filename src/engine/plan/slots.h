@@ -25,18 +25,20 @@ enum class Dim : std::uint8_t {
   kKNorm,      // d_qk, or K * d_qk
   kGateRows,   // H, or H * d_v of a gate per element
   kOne,
-  kKRows,      // K * d_qk
-  kVRows,      // K * d_v
-  kOCols,      // H * d_v
-  kHeads,      // H
-  kFfn,        // F
-  kExperts,    // E
-  kFfnExpert,  // F of one expert
-  kFfnShared,  // F of the shared expert
-  kInner,      // mamba: d_inner
-  kConvRows,   // mamba: d_inner + 2 * groups * d_state
-  kMixerRows,  // rows of a mixer's in_proj: mamba d_inner + kConvRows + heads; shortconv 3D
-  kTaps,       // d_conv, l_cache
+  kKRows,        // K * d_qk
+  kVRows,        // K * d_v
+  kOCols,        // H * d_v
+  kHeads,        // H
+  kFfn,          // F
+  kExperts,      // E
+  kFfnExpert,    // F of one expert
+  kFfnShared,    // F of the shared expert
+  kLatent,       // what routed experts read and write, where that is not D
+  kExpertWidth,  // the same, or D
+  kInner,        // mamba: d_inner
+  kConvRows,     // mamba: d_inner + 2 * groups * d_state
+  kMixerRows,    // rows of a mixer's in_proj: mamba d_inner + kConvRows + heads; shortconv 3D
+  kTaps,         // d_conv, l_cache
   kQLora,
   kQHeadRows,  // mla: H * (d_nope + d_rope)
   kKvLora,
@@ -117,6 +119,8 @@ enum class MoeSlot : std::uint8_t {
   kSharedRouter,
   kExpertTable,
   kExpertScale,
+  kLatentDown,
+  kLatentUp,
   kCount
 };
 enum class MambaSlot : std::uint8_t {
@@ -215,15 +219,16 @@ inline constexpr std::array<SlotSpec, 12> kAttention{{
 inline constexpr std::array<SlotSpec, 6> kFfnSlots{{
     {"gate", false, kMat, 2, {kFfn, kModel}}, {"up", true, kMat, 2, {kFfn, kModel}}, {"down", true, kMat, 2, {kModel, kFfn}},
     {"gate_bias", false, kVec, 1, {kFfn}}, {"up_bias", false, kVec, 1, {kFfn}}, {"down_bias", false, kVec, 1, {kModel}}}};
-inline constexpr std::array<SlotSpec, 15> kMoe{{
-    {"router", true, kMat, 2, {kExperts, kModel}}, {"gate", false, kMat, 3, {kExperts, kFfnExpert, kModel}},
-    {"up", true, kMat, 3, {kExperts, kFfnExpert, kModel}}, {"down", true, kMat, 3, {kExperts, kModel, kFfnExpert}},
+inline constexpr std::array<SlotSpec, 17> kMoe{{
+    {"router", true, kMat, 2, {kExperts, kModel}}, {"gate", false, kMat, 3, {kExperts, kFfnExpert, kExpertWidth}},
+    {"up", true, kMat, 3, {kExperts, kFfnExpert, kExpertWidth}}, {"down", true, kMat, 3, {kExperts, kExpertWidth, kFfnExpert}},
     {"router_bias", false, kVec, 1, {kExperts}}, {"gate_bias", false, kVec, 2, {kExperts, kFfnExpert}},
-    {"up_bias", false, kVec, 2, {kExperts, kFfnExpert}}, {"down_bias", false, kVec, 2, {kExperts, kModel}},
+    {"up_bias", false, kVec, 2, {kExperts, kFfnExpert}}, {"down_bias", false, kVec, 2, {kExperts, kExpertWidth}},
     {"selection_bias", false, kVec, 1, {kExperts}}, {"shared_gate", false, kMat, 2, {kFfnShared, kModel}},
     {"shared_up", false, kMat, 2, {kFfnShared, kModel}}, {"shared_down", false, kMat, 2, {kModel, kFfnShared}},
     {"shared_router", false, kMat, 2, {kOne, kModel}}, {"expert_table", false, kVec, 2, {kVocab, kExpertsUsed}},
-    {"expert_scale", false, kVec, 1, {kExperts}}}};
+    {"expert_scale", false, kVec, 1, {kExperts}}, {"latent_down", false, kMat, 2, {kLatent, kModel}},
+    {"latent_up", false, kMat, 2, {kModel, kLatent}}}};
 // `a` is -exp(A_log). conv_w is [channel][tap], the last tap meets the newest row.
 inline constexpr std::array<SlotSpec, 10> kMamba{{
     {"in_proj", true, kMat, 2, {kMixerRows, kModel}}, {"conv_w", true, kVec, 2, {kConvRows, kTaps}}, {"a", true, kVec, 1, {kHeads}},

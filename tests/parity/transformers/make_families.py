@@ -103,6 +103,12 @@ MODELS = {
         mlp_layer_types=["hash_moe", "hash_moe", "moe", "moe"], hc_mult=3, hc_sinkhorn_iters=4, index_n_heads=3, index_head_dim=16,
         index_topk=6, n_routed_experts=4, num_experts_per_tok=2, intermediate_size=32, swiglu_limit=0.25,
         partial_rotary_factor=0.25, rope_parameters=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16))),
+    # Experts between two projections, the shared one beside them.
+    "nemotron_h_latent": ("NemotronHConfig", dict(
+        num_hidden_layers=5, layers_block_type=["linear_attention", "moe", "full_attention", "mlp", "moe"], head_dim=16,
+        mamba_num_heads=8, mamba_head_dim=16, ssm_state_size=16, n_groups=2, conv_kernel=4, chunk_size=16, n_routed_experts=6,
+        num_experts_per_tok=3, moe_intermediate_size=48, moe_latent_size=32, n_shared_experts=1,
+        moe_shared_expert_intermediate_size=80, routed_scaling_factor=2.5)),
     "hunyuan": ("HunYuanDenseV1Config", dict(head_dim=16, rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=50.0,
                                                                               factor=1.0))),
 }
@@ -149,6 +155,12 @@ GGUF = {
         "attention.sliding_window": 24, "attention.sliding_window_pattern": [True, True, False], "expert_count": 6,
         "expert_used_count": 2, "expert_feed_forward_length": 48, "rope.freq_base": 1000000.0, "rope.freq_base_swa": 10000.0,
         "rope.dimension_count": 32, "rope.dimension_count_swa": 16, "embedding_length_per_layer_input": 8}),
+    "nemotron_h_latent": ("NEMOTRON_H_MOE", False, {
+        "feed_forward_length": [0, 48, 0, 96, 48], "attention.head_count_kv": [0, 0, 2, 0, 0], "attention.key_length": 16,
+        "attention.value_length": 16, "ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 2, "ssm.inner_size": 128,
+        "ssm.time_step_rank": 8, "expert_count": 6, "expert_used_count": 3, "expert_feed_forward_length": 48,
+        "expert_shared_count": 1, "expert_shared_feed_forward_length": 80, "expert_group_count": 1, "expert_group_used_count": 1,
+        "expert_weights_norm": True, "expert_weights_scale": 2.5, "moe_latent_size": 32}),
     "hunyuan": ("HUNYUAN_DENSE", False, {"attention.key_length": 16, "attention.value_length": 16,
                                          "rope.freq_base": 10000.0 * 50.0 ** (16 / 14)}),
 }
@@ -158,10 +170,11 @@ GGUF = {
 GGUF_NAMES = {"experts.gate_up_proj": "ffn_gate_up_exps.weight", "experts.down_proj": "ffn_down_exps.weight",
               "router.proj.weight": "ffn_gate_inp.weight", "router.scale": "ffn_gate_inp.scale",
               "router.per_expert_scale": "ffn_down_exps.scale", "layer_scalar": "layer_output_scale.weight",
-              "self_attn.dt_bias": "ssm_dt.bias",
+              "self_attn.dt_bias": "ssm_dt.bias", "mixer.dt_bias": "ssm_dt.bias",
               **{f"block_sparse_moe.{part}_proj.weight": f"ffn_{part}.weight" for part in ("gate", "up", "down")}}
-# Of experts, what the numbers of the package's names stand for.
-EXPERT_NAMES = {"w1": "ffn_gate_exps", "w2": "ffn_down_exps", "w3": "ffn_up_exps"}
+# Of experts, what the numbers of the package's names stand for, and what it has no names of mixers for.
+EXPERT_NAMES = {"w1": "ffn_gate_exps", "w2": "ffn_down_exps", "w3": "ffn_up_exps", "up_proj": "ffn_up_exps",
+                "down_proj": "ffn_down_exps"}
 
 
 # As pairs of neighbours turn, where those of halves did.
@@ -185,6 +198,20 @@ def delta_tensors(key, value, config):
     return {}
 
 
+# As the converter has the parts of a Mamba layer that it does not store as they are.
+def mamba_tensors(key, value, config):
+    layer, part = f"blk.{key.split('.')[2]}", key.rsplit(".mixer.", 1)[1]
+    if part == "A_log":
+        return {f"{layer}.ssm_a": -numpy.exp(value.astype(numpy.float64)).astype(numpy.float32).reshape(-1, 1)}
+    if part == "D":
+        return {f"{layer}.ssm_d": value.reshape(-1, 1)}
+    if part == "conv1d.weight":
+        return {f"{layer}.ssm_conv1d.weight": value.reshape(value.shape[0], -1)}
+    if part == "norm.weight":
+        return {f"{layer}.ssm_norm.weight": value.reshape(config.n_groups, -1)}
+    return {}
+
+
 # {GGUF name: array}, the experts of a layer together.
 def gguf_tensors(directory, names, config, permutes):
     tensors, experts = {}, {}
@@ -196,6 +223,8 @@ def gguf_tensors(directory, names, config, permutes):
             if permutes and ".k_proj." in key:
                 value = permuted(value, config.num_key_value_heads)
             if config.model_type == "kimi_linear" and ".self_attn." in key and (parts := delta_tensors(key, value, config)):
+                tensors.update(parts)
+            elif config.model_type == "nemotron_h" and ".mixer." in key and (parts := mamba_tensors(key, value, config)):
                 tensors.update(parts)
             elif "_layernorm.norms." in key:
                 head, number = key.split(".norms.")
@@ -232,7 +261,8 @@ def write_gguf(name, directory, config):
     number = getattr(gguf.MODEL_ARCH, arch)
     prefix = gguf.MODEL_ARCH_NAMES[number]
     writer = gguf.GGUFWriter(directory / "model.gguf", prefix)
-    eps = getattr(config, "rms_norm_eps", None) or getattr(config, "layer_norm_eps", None) or config.norm_epsilon
+    eps = getattr(config, "rms_norm_eps", None) or getattr(config, "layer_norm_eps", None) or getattr(
+        config, "layer_norm_epsilon", None) or config.norm_epsilon
     norm = "rms_" if getattr(config, "rms_norm_eps", None) else ""
     rope = getattr(config, "rope_parameters", None) or {}
     keys = {"block_count": config.num_hidden_layers, "context_length": 512, "embedding_length": config.hidden_size,
@@ -240,7 +270,9 @@ def write_gguf(name, directory, config):
             "attention.head_count_kv": config.num_key_value_heads, "rope.freq_base": rope.get("rope_theta"),
             f"attention.layer_norm_{norm}epsilon": eps, **further}
     for key, value in keys.items():
-        add = writer.add_array if isinstance(value, list) else writer.add_float32 if isinstance(value, float) else writer.add_uint32
+        if value is None:  # nothing rotates
+            continue
+        add = writer.add_array if isinstance(value, list) else writer.add_bool if isinstance(value, bool) else writer.add_float32 if isinstance(value, float) else writer.add_uint32
         add(f"{prefix}.{key}", value)
     tensors = gguf_tensors(directory, gguf.get_tensor_name_map(number, config.num_hidden_layers), config, permutes)
     if rope.get("rope_type") == "llama3":
@@ -250,7 +282,7 @@ def write_gguf(name, directory, config):
     for key, value in tensors.items():
         if isinstance(value, list):
             writer.add_array(key, [number for _, number in sorted(value)])
-        elif value.ndim == 1 or "_norm." in key or "gate_inp" in key or ".ssm_a" in key or "conv1d" in key:
+        elif value.ndim == 1 or "_norm." in key or "gate_inp" in key or ".ssm_a" in key or ".ssm_d" in key or "conv1d" in key:
             writer.add_tensor(key, value)
         else:  # their values are those of BF16 already
             halves = (value.view(numpy.uint32) >> 16).astype(numpy.uint16)

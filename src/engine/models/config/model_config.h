@@ -121,6 +121,7 @@ struct MoeConfig {
   std::uint32_t experts_used = 0;  // k
   std::uint32_t ffn_expert = 0;
   std::uint32_t ffn_shared = 0;  // 0 = no shared expert
+  std::uint32_t latent = 0;      // routed experts work on a projection of this width; 0 = none
   std::uint32_t groups = 0;      // 0 = no group limit
   std::uint32_t groups_used = 0;
   plan::MoeGate gate = plan::MoeGate::kSoftmax;

@@ -36,16 +36,26 @@ constexpr std::array kOthers{
     optional_row(MoeSlot::kSharedUp, "blk.{}.ffn_up_shexp.weight", "layers.{}.mixer.shared_experts.up_proj.weight"),
     optional_row(MoeSlot::kSharedDown, "blk.{}.ffn_down_shexp.weight",
                  "layers.{}.mixer.shared_experts.down_proj.weight"),
+    optional_row(MoeSlot::kLatentDown, "blk.{}.ffn_latent_down.weight", "layers.{}.mixer.fc1_latent_proj.weight"),
+    optional_row(MoeSlot::kLatentUp, "blk.{}.ffn_latent_up.weight", "layers.{}.mixer.fc2_latent_proj.weight"),
 };
 constexpr auto kWeights = concat(kOthers, mixer_weights(kMixerNames));
 constexpr std::array<std::string_view, 2> kGguf{"nemotron_h", "nemotron_h_moe"};
 constexpr std::array<std::string_view, 1> kHf{"nemotron_h"};
 constexpr std::array<std::string_view, 2> kHfPrefixes{"backbone.", "model."};
 
+// Both projections, or neither, as the width says.
+void expect_latent(ModelConfig& config) {
+  auto& slots = config.moe.latent != 0 ? config.demanded : config.forbidden;
+  for (const MoeSlot slot : {MoeSlot::kLatentDown, MoeSlot::kLatentUp})
+    slots.push_back({Opcode::kMoe, slot_number(slot)});
+}
+
 // Steps are no shorter than this, whatever time_step_limit says; GGUF has no key for it.
 constexpr float kStepMin = 0.001F;
 
-// Sizes tell what a layer is; a feed-forward beside experts has no size in the file, so its tensor tells.
+// Sizes tell what a layer is. A feed-forward beside experts may have none, and experts may have that of feed-forwards: their tensors tell,
+// and where there are none, the size of an expert.
 base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_basics(keys));
   TRY(drop_gguf_prediction_layers(keys, config));
@@ -58,6 +68,8 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
     TRY(read_gguf_routed_experts(keys, config));
     config.moe.gate = plan::MoeGate::kSigmoid;
     config.moe.ffn_shared = TRY(keys.number_or("expert_shared_feed_forward_length", config.moe.ffn_shared));
+    if (keys.has("moe_latent_size")) config.moe.latent = TRY(keys.count("moe_latent_size"));
+    expect_latent(config);
   }
   const std::vector<std::uint32_t> sizes = TRY(keys.per_layer("feed_forward_length", config.layers.size(), 0));
   for (std::size_t n = 0; n < config.layers.size(); ++n) {
@@ -71,7 +83,9 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
       layer.ffn = TRY(check_count(keys.key("feed_forward_length"),
                                   sizes[n] != 0 ? sizes[n] : static_cast<std::uint32_t>(up->dims[0])));
     } else if (sparse && sizes[n] != 0 && layer.heads == 0) {
-      layer.layer_template = kMoe;
+      const bool routes = keys.files().find_tensor("blk." + std::to_string(n) + ".ffn_gate_inp.weight") != nullptr;
+      layer.layer_template = routes || sizes[n] == config.moe.ffn_expert ? kMoe : kFfn;
+      if (layer.layer_template == kFfn) layer.ffn = TRY(check_count(keys.key("feed_forward_length"), sizes[n]));
     }
   }
   return config;
@@ -91,9 +105,9 @@ base::Result<> read_hf_layers(const HfKeys& keys, const std::vector<HfLayerType>
     if (layer.layer_template == kFfn) layer.ffn = TRY(keys.count("intermediate_size"));
   }
   if (std::ranges::find(types, HfLayerType::kMoe) == types.end()) return {};
-  if (keys.has("moe_latent_size"))
-    return impossible(keys.key("moe_latent_size"), "a number", "this build has no experts behind a projection");
   TRY(read_hf_routed_experts(keys, config));
+  if (keys.has("moe_latent_size")) config.moe.latent = TRY(keys.count("moe_latent_size"));
+  expect_latent(config);
   if (config.moe.ffn_shared != 0) config.moe.ffn_shared = TRY(keys.count("moe_shared_expert_intermediate_size"));
   return {};
 }

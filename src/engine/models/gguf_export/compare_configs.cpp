@@ -161,6 +161,7 @@ class Comparison {
     check("experts used", a.experts_used, b.experts_used);
     check("width of an expert", a.ffn_expert, b.ffn_expert);
     check("width of the shared expert", a.ffn_shared, b.ffn_shared);
+    check("width between projections of experts", a.latent, b.latent);
     check("expert groups", a.groups, b.groups);
     check("expert groups used", a.groups_used, b.groups_used);
     if (a.groups != 0) check("score of expert groups", a.group_score, b.group_score);

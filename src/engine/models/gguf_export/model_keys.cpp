@@ -29,6 +29,7 @@ enum Feature : std::uint32_t {
   kSecondBase = 1U << 8,      // rope.freq_base_swa
   kSectionKeys = 1U << 9,     // rope.dimension_sections
   kZeroCounts = 1U << 10,     // no attention, no feed-forward: readers want the keys nevertheless
+  kOneMixer = 1U << 11,       // a layer has one part: readers tell which by the sizes that are 0
 };
 
 struct Dialect {
@@ -52,6 +53,7 @@ constexpr std::array kDialects{
     Dialect{"mamba2", RopeLayout::kNone, kMambaKeys | kZeroCounts},
     Dialect{"lfm2", RopeLayout::kHalf, kAllExpertKeys | kShortconvKeys},
     Dialect{"deepseek", RopeLayout::kInterleaved, kAllExpertKeys | kLatentKeys},
+    Dialect{"nemotron_h", RopeLayout::kHalf, kAllExpertKeys | kMambaKeys | kOneMixer},
 };
 
 // A family that is not in the table is plain: what every decoder has, pairs half a head apart.
@@ -117,8 +119,15 @@ class KeyWriter {
     }
   }
 
-  // Layers without a dense one repeat the next best, so that one number will do for all.
+  // Layers without a dense one repeat the next best, so that one number will do for all, unless the number says what they are.
   void feed_forward() {
+    if (has(kOneMixer)) {
+      return per_layer("feed_forward_length", [&](const LayerConfig& layer) {
+        return layer_has(family_, layer, OpType::kFfn)   ? layer.ffn
+               : layer_has(family_, layer, OpType::kMoe) ? config_.moe.ffn_expert
+                                                         : 0;
+      });
+    }
     std::uint32_t fallback = config_.moe.ffn_expert;
     for (const LayerConfig& layer : config_.layers) {
       if (layer_has(family_, layer, OpType::kFfn)) fallback = layer.ffn;
@@ -140,7 +149,7 @@ class KeyWriter {
       put("attention.scale", a.scale);
     if (a.logit_softcap != 0) put("attn_logit_softcapping", a.logit_softcap);
     if (has(kWindows)) windows();
-    rope(config_.ropes.front());
+    if (!config_.ropes.empty()) rope(config_.ropes.front());
     if (has(kSecondBase)) put("rope.freq_base_swa", static_cast<float>(config_.ropes.back().base));
     if (has(kSectionKeys)) {
       const auto& s = a.sections;
@@ -237,13 +246,14 @@ class KeyWriter {
     put("expert_count", moe.experts);
     put("expert_used_count", moe.experts_used);
     put("expert_feed_forward_length", moe.ffn_expert);
-    if (has(kMultiplierKeys)) put("expert_shared_feed_forward_length", moe.ffn_shared);
+    if (moe.latent != 0) put("moe_latent_size", moe.latent);
+    if (has(kMultiplierKeys) || has(kOneMixer)) put("expert_shared_feed_forward_length", moe.ffn_shared);
     if (!has(kAllExpertKeys)) return;
     std::uint32_t dense = 0;
     while (dense < config_.layers.size() && !layer_has(family_, config_.layers[dense], OpType::kMoe)) ++dense;
-    put("leading_dense_block_count", dense);
+    if (!has(kOneMixer)) put("leading_dense_block_count", dense);
     if (moe.ffn_shared != 0) put("expert_shared_count", moe.ffn_shared / moe.ffn_expert);
-    if (has(kLatentKeys)) {
+    if (has(kLatentKeys) || moe.groups != 0) {
       put("expert_group_count", std::max(moe.groups, 1U));
       put("expert_group_used_count", std::max(moe.groups_used, 1U));
     }

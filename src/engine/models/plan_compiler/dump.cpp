@@ -66,6 +66,7 @@ std::string text(const MoeParams& p) {
   if (p.router_apart != 0) out += " router_apart";
   if (p.has_expert_scale != 0) out += " expert_scale";
   if (p.table_rows != 0) out += fmt::format(" table={}", p.table_rows);
+  if (p.latent != 0) out += fmt::format(" latent={}", p.latent);
   if (p.groups != 0) {
     out += fmt::format(" groups={}/{} by {}", p.groups_used, p.groups,
                        p.group_score == GroupScore::kTop2Sum ? "top2sum" : "max");

@@ -38,15 +38,18 @@ struct Scratch {
         experts(arena.take<std::uint32_t>(rows * p.experts_used)),
         weights(arena.take<float>(rows * p.experts_used)),
         router_x(arena.take_narrowed(rows, p.width)),
+        latent(arena.take_narrowed(p.latent != 0 ? rows : 0, p.latent)),
+        latent_x(arena.take<float>(rows * p.latent)),
+        latent_y(arena.take<float>(rows * p.latent)),
         pair_at(arena.take<std::uint32_t>(pairs)),
         tiles(arena.take<kernels::RowTile>(pairs / kFewPairs + p.experts)),
-        pairs_ffn(arena, {.width = p.width,
+        pairs_ffn(arena, {.width = p.expert_width(),
                           .ffn = p.ffn_expert,
                           .gated = p.ungated == 0,
                           .rows = pairs,
                           .rows_per_x = rows_per_x(p)}),
-        pairs_x(arena.take<float>(p.weighs_inputs != 0 ? pairs * p.width : 0)),
-        pairs_y(arena.take<float>(pairs * p.width)),
+        pairs_x(arena.take<float>(p.weighs_inputs != 0 ? pairs * p.expert_width() : 0)),
+        pairs_y(arena.take<float>(pairs * p.expert_width())),
         shared(arena,
                {.width = p.width, .ffn = p.ffn_shared, .gated = p.ungated == 0, .rows = p.ffn_shared != 0 ? rows : 0}),
         shared_y(arena.take<float>(p.ffn_shared != 0 ? rows * p.width : 0)),
@@ -56,11 +59,14 @@ struct Scratch {
   std::uint32_t* experts;  // [T, k], ascending in every row
   float* weights;          // [T, k]
   Arena::Narrowed router_x;
+  Arena::Narrowed latent;
+  float* latent_x;         // [T, W], W being the latent width
+  float* latent_y;         // [T, W]
   std::uint32_t* pair_at;  // [pairs at once], by expert
   kernels::RowTile* tiles;
   FeedForwardScratch pairs_ffn;
-  float* pairs_x;  // [pairs at once, D], where weights count on the inputs
-  float* pairs_y;  // [pairs at once, D]
+  float* pairs_x;  // [pairs at once, D or W], where weights count on the inputs
+  float* pairs_y;  // [pairs at once, D or W]
   FeedForwardScratch shared;
   float* shared_y;     // [T, D]
   float* shared_gate;  // [T]
@@ -109,9 +115,15 @@ RowMatrices group_pairs(const CudaStream& stream, const FeedForward& ffn, const 
   return own;
 }
 
+// To the sums of rows from `first` on.
+void add_shared(const MoeParams& p, const Scratch& scratch, std::uint32_t first, kernels::CombineArgs& sum) {
+  if (p.ffn_shared != 0) sum.shared_rows = scratch.shared_y + std::uint64_t{first} * p.width;
+  if (p.has_shared_gate != 0) sum.shared_gate = scratch.shared_gate + first;
+}
+
 void run_experts(const ExecutionContext& ctx, const PreparedInsn& insn, const MoeParams& p, const Scratch& scratch) {
   const CudaStream& stream = stream_of(ctx);
-  const FeedForward experts{.width = p.width,
+  const FeedForward experts{.width = p.expert_width(),
                             .ffn = p.ffn_expert,
                             .gate = matrix_of(insn, MoeSlot::kGate),
                             .up = matrix_of(insn, MoeSlot::kUp),
@@ -124,32 +136,51 @@ void run_experts(const ExecutionContext& ctx, const PreparedInsn& insn, const Mo
                             .limit = p.limit};
   for (std::uint32_t first = 0; first < ctx.total_rows; first += kRowsAtOnce) {
     const std::uint32_t rows = std::min(kRowsAtOnce, ctx.total_rows - first);
-    const std::uint64_t first_pair = std::uint64_t{first} * p.experts_used, at = std::uint64_t{first} * p.width;
+    const std::uint64_t first_pair = std::uint64_t{first} * p.experts_used;
+    const std::uint64_t at = std::uint64_t{first} * p.expert_width();
+    const float* x = (p.latent != 0 ? scratch.latent_x : insn.input(0)) + at;
     const RowMatrices own =
         group_pairs(stream, experts, p, scratch, scratch.experts + first_pair, rows * p.experts_used);
     if (p.weighs_inputs != 0)
-      stream.launch<kernels::WeighPairs>({blocks_of(p.width, kernels::WeighPairs::kThreads), rows * p.experts_used},
-                                         {.x = insn.input(0) + at,
-                                          .weights = scratch.weights + first_pair,
-                                          .y = scratch.pairs_x,
-                                          .width = p.width,
-                                          .used = p.experts_used});
+      stream.launch<kernels::WeighPairs>(
+          {blocks_of(p.expert_width(), kernels::WeighPairs::kThreads), rows * p.experts_used},
+          {.x = x,
+           .weights = scratch.weights + first_pair,
+           .y = scratch.pairs_x,
+           .width = p.expert_width(),
+           .used = p.experts_used});
     feed_forward(stream, experts, scratch.pairs_ffn,
-                 {.x = p.weighs_inputs != 0 ? scratch.pairs_x : insn.input(0) + at,
+                 {.x = p.weighs_inputs != 0 ? scratch.pairs_x : x,
                   .y = scratch.pairs_y,
                   .rows = rows * p.experts_used,
                   .rows_per_x = rows_per_x(p),
                   .own = &own,
-                  .staged = p.weighs_inputs != 0 ? Arena::Staged{} : scratch.staged.from_row(first)});
-    stream.launch<kernels::Combine>({blocks_of(p.width, kernels::Combine::kThreads), rows},
-                                    {.expert_rows = scratch.pairs_y,
-                                     .weights = p.weighs_inputs != 0 ? nullptr : scratch.weights + first_pair,
-                                     .shared_rows = p.ffn_shared != 0 ? scratch.shared_y + at : nullptr,
-                                     .shared_gate = p.has_shared_gate != 0 ? scratch.shared_gate + first : nullptr,
-                                     .y = insn.output(0) + at,
-                                     .width = p.width,
-                                     .used = p.experts_used});
+                  .staged = p.weighs_inputs != 0 || p.latent != 0 ? Arena::Staged{} : scratch.staged.from_row(first)});
+    kernels::CombineArgs sum{.expert_rows = scratch.pairs_y,
+                             .weights = p.weighs_inputs != 0 ? nullptr : scratch.weights + first_pair,
+                             .y = (p.latent != 0 ? scratch.latent_y : insn.output(0)) + at,
+                             .width = p.expert_width(),
+                             .used = p.experts_used};
+    if (p.latent == 0) add_shared(p, scratch, first, sum);
+    stream.launch<kernels::Combine>({blocks_of(p.expert_width(), kernels::Combine::kThreads), rows}, sum);
   }
+}
+
+// From the sums of the experts to the instruction's rows, and the shared expert on top.
+void leave_latent(const ExecutionContext& ctx, const PreparedInsn& insn, const MoeParams& p, const Scratch& scratch) {
+  const CudaStream& stream = stream_of(ctx);
+  project(stream,
+          {.x = scratch.latent_y,
+           .x_stride = p.latent,
+           .rows = ctx.total_rows,
+           .narrowed = scratch.latent,
+           .staged = {},
+           .y_stride = p.width},
+          std::array{Projection{matrix_of(insn, MoeSlot::kLatentUp), insn.output(0)}});
+  if (p.ffn_shared == 0) return;
+  kernels::CombineArgs sum{.expert_rows = insn.output(0), .y = insn.output(0), .width = p.width, .used = 1};
+  add_shared(p, scratch, 0, sum);
+  stream.launch<kernels::Combine>({blocks_of(p.width, kernels::Combine::kThreads), ctx.total_rows}, sum);
 }
 
 }  // namespace
@@ -181,7 +212,17 @@ Status MoeAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept
              .staged = scratch.staged,
              .y_stride = 1},
             std::array{Projection{matrix_of(insn, MoeSlot::kSharedRouter), scratch.shared_gate}});
+  if (p.latent != 0)
+    project(stream,
+            {.x = insn.input(0),
+             .x_stride = p.width,
+             .rows = ctx.total_rows,
+             .narrowed = scratch.router_x,
+             .staged = scratch.staged,
+             .y_stride = p.latent},
+            std::array{Projection{matrix_of(insn, MoeSlot::kLatentDown), scratch.latent_x}});
   run_experts(ctx, insn, p, scratch);
+  if (p.latent != 0) leave_latent(ctx, insn, p, scratch);
   return stream.status();
 }
 

@@ -233,7 +233,7 @@ struct CombineArgs {
   const float* weights = nullptr;      // [rows, used], or null: all 1
   const float* shared_rows = nullptr;  // [rows, width] or null
   const float* shared_gate = nullptr;  // [rows] or null: shared_rows count by its sigmoid
-  float* y = nullptr;                  // [rows, width]
+  float* y = nullptr;                  // [rows, width]; may be expert_rows where one is used
   std::uint32_t width = 0;
   std::uint32_t used = 0;
   bool operator==(const CombineArgs&) const = default;

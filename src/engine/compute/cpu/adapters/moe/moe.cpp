@@ -42,6 +42,9 @@ struct Scratch {
       : Scratch(arena, p, rows, threads, batch_pairs_max(p, rows)) {}
   Scratch(Arena& arena, const MoeParams& p, std::size_t rows, std::size_t threads, std::size_t batch_pairs)
       : x(arena.take_quantized(rows, p.width)),
+        latent_x(arena.take<float>(rows * p.latent)),
+        expert_x(p.latent != 0 ? arena.take_quantized(rows, p.latent) : x),
+        latent_y(arena.take<float>(rows * p.latent)),
         logits(arena.take<float>(rows * p.experts)),
         experts(arena.take<std::uint32_t>(rows * p.experts_used)),
         weights(arena.take<float>(rows * p.experts_used)),
@@ -52,15 +55,18 @@ struct Scratch {
         group_scores(arena.take<float>(threads * p.groups)),
         best(arena.take<float>(threads * std::max(p.experts_used, p.groups))),
         groups(arena.take<std::uint32_t>(threads * p.groups)),
-        batch_x(arena.take<float>(batch_pairs * p.width)),
-        batch_quantized(arena.take_quantized(batch_pairs, p.width)),
+        batch_x(arena.take<float>(batch_pairs * p.expert_width())),
+        batch_quantized(arena.take_quantized(batch_pairs, p.expert_width())),
         up_gate(arena.take<float>(batch_pairs * 2 * p.ffn_expert)),
         hidden_quantized(arena.take_quantized(batch_pairs, p.ffn_expert)),
-        batch_y(arena.take<float>(batch_pairs * p.width)),
+        batch_y(arena.take<float>(batch_pairs * p.expert_width())),
         shared(arena, {.width = p.width, .ffn = p.ffn_shared, .gated = p.ungated == 0}, p.ffn_shared != 0 ? rows : 0),
         shared_y(arena.take<float>(p.ffn_shared != 0 ? rows * p.width : 0)),
         shared_weights(arena.take<float>(p.has_shared_gate != 0 ? rows : 0)) {}
   QuantizedRows x;
+  float* latent_x;             // [T, W], W being the latent width
+  QuantizedRows expert_x;      // [T, W] or x: what the experts read
+  float* latent_y;             // [T, W]
   float* logits;               // [T, E]
   std::uint32_t* experts;      // [T, k], ascending in every row
   float* weights;              // [T, k]
@@ -71,11 +77,11 @@ struct Scratch {
   float* group_scores;         // [threads, groups]
   float* best;                 // [threads, max(k, groups)]
   std::uint32_t* groups;       // [threads, groups]
-  float* batch_x;              // [pairs of the batch, D]
+  float* batch_x;              // [pairs of the batch, D or W]
   QuantizedRows batch_quantized;
   float* up_gate;  // [pairs of the batch, 2F]: up, then gate
   QuantizedRows hidden_quantized;
-  float* batch_y;  // [pairs of the batch, D]
+  float* batch_y;  // [pairs of the batch, D or W]
   FeedForwardScratch shared;
   float* shared_y;        // [T, D]
   float* shared_weights;  // [T]
@@ -101,8 +107,9 @@ class Moe {
   void run() {
     route();
     sort_pairs();
+    if (p_.latent != 0) project_latent(insn_.input(0), p_.width, scratch_.x, MoeSlot::kLatentDown, scratch_.latent_x);
     if (shares_rows()) quantize_rows();
-    std::memset(insn_.output(0), 0, rows_ * p_.width * sizeof(float));
+    std::memset(expert_sums(), 0, rows_ * expert_width() * sizeof(float));
     const std::size_t pairs_max = batch_pairs_max(p_, rows_);
     for (std::size_t first = 0, last; first < p_.experts; first = last) {
       for (last = first + 1; last < p_.experts; ++last)
@@ -110,6 +117,8 @@ class Moe {
       const Batch batch{{first, last}, {scratch_.first_pair[first], scratch_.first_pair[last]}};
       if (batch.pairs.begin != batch.pairs.end) run_batch(batch);
     }
+    if (p_.latent != 0)
+      project_latent(scratch_.latent_y, p_.latent, scratch_.expert_x, MoeSlot::kLatentUp, insn_.output(0));
     if (p_.ffn_shared != 0) add_shared();
   }
 
@@ -117,6 +126,10 @@ class Moe {
   const CpuWeight& weight(MoeSlot slot) const { return *weight_of(insn_.weight(slot)); }
   const float* vector(MoeSlot slot) const { return vector_of(insn_.weight(slot)); }
   bool gated() const { return p_.ungated == 0; }
+  // What the experts read and write: the instruction's own rows, or those between the two projections.
+  std::size_t expert_width() const { return p_.expert_width(); }
+  const float* expert_rows() const { return p_.latent != 0 ? scratch_.latent_x : insn_.input(0); }
+  float* expert_sums() const { return p_.latent != 0 ? scratch_.latent_y : insn_.output(0); }
   static bool quantized(const CpuWeight& weight) { return plan::is_quantized(weight.matrix.dtype); }
   std::size_t pairs_of(std::size_t expert) const {
     return scratch_.first_pair[expert + 1] - scratch_.first_pair[expert];
@@ -150,6 +163,12 @@ class Moe {
     });
   }
 
+  void project_latent(const float* x, std::size_t width, const QuantizedRows& quantized, MoeSlot slot, float* y) {
+    const CpuWeight& matrix = weight(slot);
+    project(stream_, {.x = x, .x_stride = width, .rows = rows_, .quantized = quantized, .y_stride = matrix.matrix.rows},
+            std::array{Projection{&matrix, y}});
+  }
+
   // Counting sort by expert, rows of one expert in ascending order.
   void sort_pairs() {
     const std::size_t count = rows_ * p_.experts_used;
@@ -171,7 +190,7 @@ class Moe {
     const std::array stacks{&weight(MoeSlot::kUp), gated() ? &weight(MoeSlot::kGate) : nullptr};
     multiply(batch, std::span(stacks).first(gated() ? 2 : 1),
              {.x = scratch_.batch_x,
-              .x_stride = p_.width,
+              .x_stride = expert_width(),
               .xq = scratch_.batch_quantized,
               .y = scratch_.up_gate,
               .y_stride = hidden_stride});
@@ -182,8 +201,9 @@ class Moe {
               .x_stride = hidden_stride,
               .xq = scratch_.hidden_quantized,
               .y = scratch_.batch_y,
-              .y_stride = p_.width});
-    stream_.pool.run(rows_, kGrainElements / p_.width + 1, [&](Range rows, std::size_t) { combine(batch, rows); });
+              .y_stride = expert_width()});
+    stream_.pool.run(rows_, kGrainElements / expert_width() + 1,
+                     [&](Range rows, std::size_t) { combine(batch, rows); });
   }
 
   bool takes_quantized(MoeSlot slot) const { return quantized(weight(slot)); }
@@ -193,8 +213,8 @@ class Moe {
   }
 
   void quantize_rows() {
-    stream_.pool.run(rows_, kGrainElements / p_.width + 1, [&](Range rows, std::size_t) {
-      stream_.kernels.quantize({.x = insn_.input(0), .x_stride = p_.width, .out = scratch_.x}, rows);
+    stream_.pool.run(rows_, kGrainElements / expert_width() + 1, [&](Range rows, std::size_t) {
+      stream_.kernels.quantize({.x = expert_rows(), .x_stride = expert_width(), .out = scratch_.expert_x}, rows);
     });
   }
 
@@ -202,22 +222,24 @@ class Moe {
   void gather(const Batch& batch) {
     const std::uint32_t* rows = scratch_.row_of_pair + batch.pairs.begin;
     const bool shares = shares_rows();
-    stream_.pool.run(batch.pairs.end - batch.pairs.begin, kGrainElements / p_.width + 1, [&](Range pairs, std::size_t) {
-      for (std::size_t i = pairs.begin; shares && i < pairs.end; ++i)
-        std::copy_n(scratch_.x.row(rows[i]), scratch_.x.row_blocks(),
-                    scratch_.batch_quantized.blocks + i * scratch_.batch_quantized.row_blocks());
-      if (!shares) gather_floats(batch, pairs);
-    });
+    stream_.pool.run(batch.pairs.end - batch.pairs.begin, kGrainElements / expert_width() + 1,
+                     [&](Range pairs, std::size_t) {
+                       for (std::size_t i = pairs.begin; shares && i < pairs.end; ++i)
+                         std::copy_n(scratch_.expert_x.row(rows[i]), scratch_.expert_x.row_blocks(),
+                                     scratch_.batch_quantized.blocks + i * scratch_.batch_quantized.row_blocks());
+                       if (!shares) gather_floats(batch, pairs);
+                     });
   }
 
   void gather_floats(const Batch& batch, Range pairs) {
     const std::uint32_t* rows = scratch_.row_of_pair + batch.pairs.begin;
     for (std::size_t i = pairs.begin; i < pairs.end; ++i)
-      std::memcpy(scratch_.batch_x + i * p_.width, insn_.input(0) + std::size_t{rows[i]} * p_.width,
-                  p_.width * sizeof(float));
+      std::memcpy(scratch_.batch_x + i * expert_width(), expert_rows() + rows[i] * expert_width(),
+                  expert_width() * sizeof(float));
     if (p_.weighs_inputs != 0) weigh_inputs(batch, pairs);
     if (takes_quantized(MoeSlot::kUp) || (gated() && takes_quantized(MoeSlot::kGate)))
-      stream_.kernels.quantize({.x = scratch_.batch_x, .x_stride = p_.width, .out = scratch_.batch_quantized}, pairs);
+      stream_.kernels.quantize({.x = scratch_.batch_x, .x_stride = expert_width(), .out = scratch_.batch_quantized},
+                               pairs);
   }
 
   void weigh_inputs(const Batch& batch, Range pairs) {
@@ -226,8 +248,8 @@ class Moe {
       const std::uint32_t* own = scratch_.pairs + row * p_.experts_used;
       const auto choice = static_cast<std::size_t>(std::find(own, own + p_.experts_used, pair) - own);
       stream_.kernels.scale_softcap(
-          {.y = scratch_.batch_x + i * p_.width, .scale = scratch_.weights[row * p_.experts_used + choice]},
-          {0, p_.width});
+          {.y = scratch_.batch_x + i * expert_width(), .scale = scratch_.weights[row * p_.experts_used + choice]},
+          {0, expert_width()});
     }
   }
 
@@ -295,17 +317,16 @@ class Moe {
   // y[row] += weight * (expert's row + bias) for the row's choices in this batch, in ascending order.
   void combine(const Batch& batch, Range rows) {
     const float* bias = vector(MoeSlot::kDownBias);
+    const std::size_t width = expert_width();
     for (std::size_t row = rows.begin; row < rows.end; ++row) {
-      float* y = insn_.output(0) + row * p_.width;
+      float* y = expert_sums() + row * width;
       for (std::size_t i = row * p_.experts_used; i < (row + 1) * p_.experts_used; ++i) {
         if (scratch_.pairs[i] < batch.pairs.begin || scratch_.pairs[i] >= batch.pairs.end) continue;
-        float* expert_y = scratch_.batch_y + (scratch_.pairs[i] - batch.pairs.begin) * p_.width;
+        float* expert_y = scratch_.batch_y + (scratch_.pairs[i] - batch.pairs.begin) * width;
         if (bias != nullptr)
-          stream_.kernels.add_bias(
-              {.x = expert_y, .width = p_.width, .bias = bias + std::size_t{scratch_.experts[i]} * p_.width}, {0, 1});
+          stream_.kernels.add_bias({.x = expert_y, .width = width, .bias = bias + scratch_.experts[i] * width}, {0, 1});
         stream_.kernels.residual_add(
-            {.a = y, .b = expert_y, .y = y, .scale = p_.weighs_inputs != 0 ? 1.0f : scratch_.weights[i]},
-            {0, p_.width});
+            {.a = y, .b = expert_y, .y = y, .scale = p_.weighs_inputs != 0 ? 1.0f : scratch_.weights[i]}, {0, width});
       }
     }
   }

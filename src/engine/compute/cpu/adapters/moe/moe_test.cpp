@@ -32,7 +32,7 @@ struct Case {
   DType weights = DType::kF32;
   MoeGate gate = MoeGate::kSoftmax;
   Activation act = Activation::kSilu;
-  std::uint32_t width = 64, ffn = 96, experts = 8, used = 2, groups = 0, groups_used = 0, shared = 0;
+  std::uint32_t width = 64, ffn = 96, experts = 8, used = 2, groups = 0, groups_used = 0, shared = 0, latent = 0;
   GroupScore group_score = GroupScore::kTop2Sum;
   bool router_bias = false, selection_bias = false, expert_bias = false, norm = false;
   float scale = 1;
@@ -49,14 +49,16 @@ class World {
       return HarnessWeight::random(random, dtype, std::move(shape));
     };
     at(kRouter) = matrix(DType::kF32, {c.experts, c.width});
-    at(kGate) = matrix(c.weights, {c.experts, c.ffn, c.width}),
-    at(kUp) = matrix(c.weights, {c.experts, c.ffn, c.width});
-    at(kDown) = matrix(c.down, {c.experts, c.width, c.ffn});
+    at(kGate) = matrix(c.weights, {c.experts, c.ffn, inner()}),
+    at(kUp) = matrix(c.weights, {c.experts, c.ffn, inner()});
+    at(kDown) = matrix(c.down, {c.experts, inner(), c.ffn});
+    if (c.latent != 0)
+      at(kLatentDown) = matrix(c.weights, {c.latent, c.width}), at(kLatentUp) = matrix(c.weights, {c.width, c.latent});
     if (c.router_bias) at(kRouterBias) = matrix(DType::kF32, {c.experts});
     if (c.selection_bias) at(kSelectionBias) = matrix(DType::kF32, {c.experts});
     if (c.expert_bias)
       at(kGateBias) = matrix(DType::kF32, {c.experts, c.ffn}), at(kUpBias) = matrix(DType::kF32, {c.experts, c.ffn}),
-      at(kDownBias) = matrix(DType::kF32, {c.experts, c.width});
+      at(kDownBias) = matrix(DType::kF32, {c.experts, inner()});
     if (c.shared != 0)
       at(kSharedGate) = matrix(c.weights, {c.shared, c.width}), at(kSharedUp) = matrix(c.weights, {c.shared, c.width}),
       at(kSharedDown) = matrix(c.weights, {c.width, c.shared});
@@ -71,7 +73,7 @@ class World {
     p.groups = c_.groups, p.groups_used = c_.groups_used, p.group_score = c_.group_score, p.ffn_shared = c_.shared;
     p.norm_epsilon = 1e-20f, p.weights_scale = c_.scale, p.alpha = kOai.alpha, p.limit = kOai.limit;
     p.gate = c_.gate, p.act = c_.act, p.has_router_bias = c_.router_bias, p.has_selection_bias = c_.selection_bias;
-    p.norm_topk = c_.norm, p.has_expert_bias = c_.expert_bias;
+    p.norm_topk = c_.norm, p.has_expert_bias = c_.expert_bias, p.latent = c_.latent;
     return p;
   }
   std::vector<HarnessWeight>& weights() { return weights_; }
@@ -104,16 +106,18 @@ class World {
                                  x_.begin() + static_cast<std::ptrdiff_t>((row + 1) * c_.width));
       const auto route = reference::route_exact(Row(logits).subspan(row * c_.experts, c_.experts),
                                                 at(kSelectionBias).floats(), params());
-      std::vector<float> y(c_.width, 0.0f);
+      const std::vector<float> inner_x = c_.latent != 0 ? matmul_rows(at(kLatentDown), x) : x;
+      std::vector<float> y(inner(), 0.0f);
       for (std::size_t j = 0; j < c_.used; ++j) {
         const std::uint32_t e = route.experts[j];
-        auto gate = matmul_rows(expert(kGate, e), x), up = matmul_rows(expert(kUp, e), x);
+        auto gate = matmul_rows(expert(kGate, e), inner_x), up = matmul_rows(expert(kUp, e), inner_x);
         if (c_.expert_bias) add_bias(gate, bias_of(kGateBias, e)), add_bias(up, bias_of(kUpBias, e));
         activate(up, gate);
         auto down = matmul_rows(expert(kDown, e), up);
         if (c_.expert_bias) add_bias(down, bias_of(kDownBias, e));
         for (std::size_t i = 0; i < y.size(); ++i) y[i] = std::fma(route.weights[j], down[i], y[i]);
       }
+      if (c_.latent != 0) y = matmul_rows(at(kLatentUp), y);
       if (c_.shared != 0) {
         auto up = matmul_rows(at(kSharedUp), x);
         activate(up, matmul_rows(at(kSharedGate), x));
@@ -133,15 +137,17 @@ class World {
       const std::vector<double> x(x_.begin() + static_cast<std::ptrdiff_t>(row * c_.width),
                                   x_.begin() + static_cast<std::ptrdiff_t>((row + 1) * c_.width));
       auto weights = oracle_weights(x, margin);
+      const std::vector<double> inner_x = c_.latent != 0 ? product(at(kLatentDown), x) : x;
       std::vector<double> y;
-      if (!weights.empty()) y.assign(c_.width, 0);
+      if (!weights.empty()) y.assign(inner(), 0);
       for (std::uint32_t e = 0; e < weights.size(); ++e) {
-        auto up = product(expert(kUp, e), x), gate = product(expert(kGate, e), x);
+        auto up = product(expert(kUp, e), inner_x), gate = product(expert(kGate, e), inner_x);
         if (c_.expert_bias) add(gate, bias_of(kGateBias, e)), add(up, bias_of(kUpBias, e));
         auto down = product(expert(kDown, e), oracle_activation(up, gate));
         if (c_.expert_bias) add(down, bias_of(kDownBias, e));
         for (std::size_t i = 0; i < y.size(); ++i) y[i] += weights[e] * down[i];
       }
+      if (c_.latent != 0 && !y.empty()) y = product(at(kLatentUp), y);
       if (c_.shared != 0 && !y.empty()) {
         const auto down =
             product(at(kSharedDown), oracle_activation(product(at(kSharedUp), x), product(at(kSharedGate), x)));
@@ -153,6 +159,7 @@ class World {
   }
 
  private:
+  std::uint32_t inner() const { return c_.latent != 0 ? c_.latent : c_.width; }
   HarnessWeight& at(MoeSlot slot) { return weights_[static_cast<std::size_t>(slot)]; }
   HarnessWeight expert(MoeSlot slot, std::uint32_t e) {
     const HarnessWeight& stack = at(slot);
@@ -279,6 +286,19 @@ const Case kCases[] = {
      .down = DType::kF16},
     {.name = "gelu", .weights = DType::kF16, .act = Activation::kGeluErf, .down = DType::kQ8_0},
     {.name = "every expert", .experts = 4, .used = 4},
+    {.name = "between projections", .width = 72, .experts = 12, .used = 4, .shared = 64, .latent = 28, .norm = true},
+    {.name = "between projections, quantized",
+     .weights = DType::kQ8_0,
+     .gate = MoeGate::kSigmoid,
+     .shared = 32,
+     .latent = 32,
+     .selection_bias = true,
+     .scale = 2.5f},
+    {.name = "between projections wider than the rows, biases",
+     .weights = DType::kF16,
+     .used = 3,
+     .latent = 96,
+     .expert_bias = true},
 };
 
 TEST(MoeAdapter, EqualsItsTwinWhateverTheChunksAndNeighbours) {
@@ -351,6 +371,11 @@ TEST(MoeAdapter, WhatItCannotDoIsRefusedAtLoad) {
   EXPECT_EQ(code([](MoeParams& p, Weights&) { p.has_router_bias = 0; }), ErrorCode::kUnsupportedOpcode);
   EXPECT_EQ(code([](MoeParams& p, Weights&) { p.has_expert_bias = 0; }), ErrorCode::kUnsupportedOpcode);
   EXPECT_EQ(code([](MoeParams& p, Weights&) { p.has_selection_bias = 1; }), ErrorCode::kUnsupportedOpcode);
+  EXPECT_EQ(code([](MoeParams& p, Weights&) { p.latent = 64; }), ErrorCode::kUnsupportedOpcode);
+  EXPECT_EQ(code([&](MoeParams&, Weights& w) {
+              w[slot(kLatentUp)] = HarnessWeight::random(random, DType::kF32, {64, 64});
+            }),
+            ErrorCode::kWeightShapeMismatch);
   EXPECT_EQ(code([&](MoeParams&, Weights& w) {
               w[slot(kDown)] = HarnessWeight::random(random, DType::kF32, {8, 64, 95});
             }),
