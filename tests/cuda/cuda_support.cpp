@@ -75,7 +75,8 @@ std::vector<std::string> model_names_of_2026() {
   std::vector<std::string> names = names_of(golden::families_of_2026());
   std::erase(names, "llama4_gguf");  // the file does not say how wide chunks are, which the reference knows
   for (const char* ours : {"deepseek_v4_mixed_hf", "gemma4_experts_hf", "cohere_norms_hf", "stablelm_norms_hf",
-                           "deepseek_v3_fp8_hf", "deepseek_v4_own_hf"})
+                           "deepseek_v3_fp8_hf", "deepseek_v4_own_hf", "deepseek_v32_first_hf", "glm_moe_dsa_shared_hf",
+                           "nemotron_h_latent_hf", "nemotron_h_latent_gguf"})
     names.emplace_back(ours);
   return names;
 }

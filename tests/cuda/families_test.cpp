@@ -37,20 +37,34 @@ class Families : public testing::TestWithParam<std::string> {
   Model model_ = read_model(GetParam());
 };
 
-// Rows that are compared with the reference. With fewer bits an index chooses other positions or entries where it has a choice: from
-// the rows on that are named here.
+// Rows that are compared with the reference. Of equal scores the library takes others than the first: of some shared fixtures only the
+// rows before the first such choice have a reference (tests/golden/families_test.cpp). Eleven bits move scores of an index by up to 0.2 %
+// of the largest one, so it exchanges two positions whose scores are nearer to each other than that; rows that attend to that row differ
+// too: from row 39 of deepseek_v32_first (1.1e-4 and 4.5e-4 of the largest), from row 25 of glm_moe_dsa_shared (8.4e-5).
 std::size_t rows_compared(const Model& model) {
-  const std::map<std::string, std::size_t> choices{{"deepseek_v32", 32},
-                                                   {"glm_moe_dsa", 32},
-                                                   {"deepseek_v4", 35},
-                                                   {"deepseek_v4_mixed", 20},
-                                                   {"deepseek_v4_own", 40}};
+  const std::map<std::string, std::size_t> choices{{"deepseek_v32", 33},
+                                                   {"deepseek_v32_first", 39},
+                                                   {"glm_moe_dsa", 33},
+                                                   {"glm_moe_dsa_shared", 25},
+                                                   {"deepseek_v4", 77}};
   const auto found = choices.find(model.family);
   return found != choices.end() ? found->second : model.reference.tokens.size();
 }
+// Where it is the last layer that exchanges two, no later row sees it: 1.0e-3, 1.5e-4 and 1.5e-3 of the largest score apart, the last two with
+// an F16 cache only.
+bool is_exchanged(const Model& model, std::size_t row) {
+  return model.family == "deepseek_v4_own" && (row == 49 || row == 99 || row == 103);
+}
 double error_of(const Model& model, std::span<const float> logits) {
-  const std::size_t count = rows_compared(model) * model.reference.vocab;
-  return relative_error(logits.first(count), std::span(model.reference.logits).first(count));
+  std::vector<float> got, expected;
+  const std::size_t vocab = model.reference.vocab;
+  for (std::size_t i = 0; i < rows_compared(model); ++i) {
+    if (is_exchanged(model, i)) continue;
+    const auto row = logits.subspan(i * vocab, vocab);
+    got.insert(got.end(), row.begin(), row.end());
+    expected.insert(expected.end(), model.reference.row(i).begin(), model.reference.row(i).end());
+  }
+  return relative_error(got, expected);
 }
 
 // Weights are F16 or BF16 and activations meet them with eleven bits, which is all that is lost here: docs/internals/numerics.md.
@@ -66,6 +80,7 @@ TEST_P(Families, AgreeToTheActivationsWithAnF32Cache) {
   const double largest =
       std::fabs(*std::ranges::max_element(model_.reference.logits, {}, [](float logit) { return std::fabs(logit); }));
   for (std::size_t i = 0; i < rows_compared(model_); ++i) {
+    if (is_exchanged(model_, i)) continue;
     const auto row = model_.reference.row(i);
     const std::size_t best = golden::argmax(std::span(logits).subspan(i * vocab, vocab));
     EXPECT_GE(row[best], row[golden::argmax(row)] - 2 * kTolerance * largest) << "after token " << i;
