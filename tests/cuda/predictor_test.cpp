@@ -14,12 +14,16 @@ using engine::inference::RowsWanted;
 using engine::inference::SlotRows;
 using golden::Format;
 
-constexpr const char* kFixture = "qwen3_5_predicts";
+struct Case {
+  const char* family;
+  Format format;
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.family; }
 
-class Predictor : public testing::TestWithParam<Format> {
+class Predictor : public testing::TestWithParam<Case> {
  protected:
   std::unique_ptr<Engine> load(engine::plan::Backend& backend, bool predicts) const {
-    auto engine = Engine::load(*golden::family_model(kFixture, GetParam()),
+    auto engine = Engine::load(*golden::family_model(GetParam().family, GetParam().format),
                                {.context_tokens = 128,
                                 .slots = 2,
                                 .kv_dtype = engine::plan::DType::kF32,
@@ -34,8 +38,8 @@ class Predictor : public testing::TestWithParam<Format> {
 
 // Activations meet the weights with eleven bits, as everywhere there.
 TEST_P(Predictor, AgreesToTheActivationsAndChangesNoBit) {
-  const golden::Golden model = golden::read_golden(golden::family_directory(kFixture) / "golden.bin");
-  const golden::Golden reference = golden::read_golden(golden::family_directory(kFixture) / "predictor.bin");
+  const golden::Golden model = golden::read_golden(golden::family_directory(GetParam().family) / "golden.bin");
+  const golden::Golden reference = golden::read_golden(golden::family_directory(GetParam().family) / "predictor.bin");
   const auto one = engine::compute::cuda::emulation::make_backend({});
   const auto other = engine::compute::cuda::emulation::make_backend({});
   const auto with = load(*one, true), without = load(*other, false);
@@ -68,8 +72,14 @@ TEST_P(Predictor, AgreesToTheActivationsAndChangesNoBit) {
   EXPECT_TRUE(golden::same_bits(output->row(0), std::span(foreseen).subspan(38 * reference.vocab, reference.vocab)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, Predictor, testing::Values(Format::kGguf, Format::kHuggingFace),
-                         [](const auto& test) { return test.param == Format::kGguf ? "gguf" : "hf"; });
+INSTANTIATE_TEST_SUITE_P(
+    Formats, Predictor,
+    testing::Values(Case{"qwen3_5_predicts", Format::kGguf}, Case{"qwen3_5_predicts", Format::kHuggingFace},
+                    Case{"mimo_v2_predicts", Format::kHuggingFace}, Case{"deepseek_v3_predicts", Format::kHuggingFace},
+                    Case{"deepseek_v32_predicts", Format::kHuggingFace}),
+    [](const auto& test) {
+      return std::string(test.param.family) + (test.param.format == Format::kGguf ? "_gguf" : "_hf");
+    });
 
 }  // namespace
 }  // namespace llorch::cuda_test

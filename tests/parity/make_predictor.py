@@ -1,5 +1,5 @@
-"""Writes tests/golden/families/{qwen3_5,glm4_moe}_predicts.tar.xz: a tiny Qwen3.5 and a tiny GLM 4.5 with a layer that predicts a further
-token, as Hugging Face directories and as GGUF, and the float64 logits of the model (golden.bin) and of that layer (predictor.bin), which
+"""Writes tests/golden/families/{qwen3_5,glm4_moe,mimo_v2,deepseek_v3,deepseek_v32}_predicts.tar.xz: tiny models of these families with a
+layer that predicts a further token, as Hugging Face directories and (all but MiMo) as GGUF, and the float64 logits of the model (golden.bin) and of that layer (predictor.bin), which
 NumPy computes here from exactly the stored weights.
 
     venv/bin/pip install numpy gguf && venv/bin/python tests/parity/make_predictor.py
@@ -28,18 +28,31 @@ AHEAD_OF = 40  # tokens that the layer writes on behind
 HEADS, KV_HEADS, HEAD = 4, 2, 16
 DELTA_HEADS, DK, DV, TAPS = 2, 16, 16, 4
 EXPERTS, USED, EXPERT_F, EXPERT_SCALE = 6, 2, 48, 1.5
+V_HEAD, WINDOW, VALUE_SCALE, WINDOW_THETA = 24, 12, 0.707, 500.0
+Q_LORA, KV_LORA, NOPE, ROPE, INDEX_HEADS, INDEX_DIM, INDEX_TOP = 40, 32, 16, 8, 3, 16, 96
 RNG = np.random.default_rng(26)
 
-# offset: what is added to norms' weights. own_normed: which of its own states the layer reads from its second row on.
+# offset: what is added to norms' weights. predicts: the kind of the layer that predicts. own_normed: which of its own states the layer reads from its second row on.
 QWEN = SimpleNamespace(
-    name="qwen3_5_predicts", offset=1.0, gated=True, rotated=4, own_normed=True, sparse_from=99,
+    name="qwen3_5_predicts", architecture="qwen35", predicts="full_attention", eps=EPS, offset=1.0, gated=True, rotated=4, own_normed=True, sparse_from=99,
     layers=["linear_attention", "full_attention", "linear_attention", "full_attention"],
     layer="mtp.layers.0.", matrix="mtp.fc.weight", embedding_norm="mtp.pre_fc_norm_embedding.weight",
     hidden_norm="mtp.pre_fc_norm_hidden.weight", norm="mtp.norm.weight")
 GLM = SimpleNamespace(
-    name="glm4_moe_predicts", offset=0.0, gated=False, rotated=8, own_normed=False, sparse_from=1, layers=3 * ["full_attention"],
+    name="glm4_moe_predicts", architecture="glm4moe", predicts="full_attention", eps=EPS, offset=0.0, gated=False, rotated=8, own_normed=False, sparse_from=1, layers=3 * ["full_attention"],
     layer="model.layers.3.", matrix="model.layers.3.eh_proj.weight", embedding_norm="model.layers.3.enorm.weight",
     hidden_norm="model.layers.3.hnorm.weight", norm="model.layers.3.shared_head.norm.weight")
+MIMO = SimpleNamespace(
+    name="mimo_v2_predicts", architecture="", predicts="sliding_attention", eps=EPS, offset=0.0, gated=False, rotated=8, own_normed=True,
+    sparse_from=1, layers=["full_attention", "sliding_attention", "full_attention"], layer="model.mtp.layers.0.",
+    matrix="model.mtp.layers.0.eh_proj.weight", embedding_norm="model.mtp.layers.0.enorm.weight",
+    hidden_norm="model.mtp.layers.0.hnorm.weight", norm="model.mtp.layers.0.final_layernorm.weight")
+# The norms within latent attention have this epsilon whatever the others have.
+DEEPSEEK = SimpleNamespace(**{**vars(GLM), **dict(
+    name="deepseek_v3_predicts", architecture="deepseek2", predicts="latent_attention", eps=1e-6, rotated=ROPE,
+    layers=3 * ["latent_attention"])})
+# Its index chooses more positions than the reference has, so it need not be computed here.
+DEEPSEEK_INDEX = SimpleNamespace(**{**vars(DEEPSEEK), **dict(name="deepseek_v32_predicts", architecture="deepseek32")})
 
 
 def bf16(x):
@@ -63,6 +76,28 @@ def attention_weights(m, prefix):
             f"{prefix}self_attn.q_norm.weight": norm_weight(m, HEAD), f"{prefix}self_attn.k_norm.weight": norm_weight(m, HEAD)}
 
 
+def mimo_weights(m, prefix, kind):
+    windowed = kind == "sliding_attention"
+    keys = (2 if windowed else 1) * KV_HEADS
+    return {f"{prefix}self_attn.q_proj.weight": normal(HEADS * HEAD, D), f"{prefix}self_attn.k_proj.weight": normal(keys * HEAD, D),
+            f"{prefix}self_attn.v_proj.weight": normal(keys * V_HEAD, D), f"{prefix}self_attn.o_proj.weight": normal(D, HEADS * V_HEAD),
+            **({f"{prefix}self_attn.attention_sink_bias": normal(HEADS, scale=1)} if windowed else {})}
+
+
+def latent_weights(m, prefix):
+    p = f"{prefix}self_attn."
+    weights = {p + "q_a_proj.weight": normal(Q_LORA, D), p + "q_a_layernorm.weight": norm_weight(m, Q_LORA),
+               p + "q_b_proj.weight": normal(HEADS * (NOPE + ROPE), Q_LORA), p + "kv_a_proj_with_mqa.weight": normal(KV_LORA + ROPE, D),
+               p + "kv_a_layernorm.weight": norm_weight(m, KV_LORA), p + "kv_b_proj.weight": normal(HEADS * (NOPE + V_HEAD), KV_LORA),
+               p + "o_proj.weight": normal(D, HEADS * V_HEAD)}
+    if m is DEEPSEEK_INDEX:
+        p += "indexer."
+        weights |= {p + "wq_b.weight": normal(INDEX_HEADS * INDEX_DIM, Q_LORA), p + "wk.weight": normal(INDEX_DIM, D),
+                    p + "k_norm.weight": norm_weight(m, INDEX_DIM), p + "k_norm.bias": normal(INDEX_DIM),
+                    p + "weights_proj.weight": normal(INDEX_HEADS, D)}
+    return weights
+
+
 def delta_weights(m, prefix):
     p, channels = f"{prefix}linear_attn.", DELTA_HEADS * (2 * DK + DV)
     return {p + "in_proj_qkv.weight": normal(channels, D), p + "in_proj_z.weight": normal(DELTA_HEADS * DV, D),
@@ -77,14 +112,23 @@ def dense_weights(prefix, width):
             f"{prefix}down_proj.weight": normal(D, width)}
 
 
+def ffn_norm(m, prefix):
+    return f"{prefix}{'pre_mlp' if m is MIMO and prefix == m.layer else 'post_attention'}_layernorm.weight"
+
+
 def layer_weights(m, prefix, number, kind):
-    weights = {f"{prefix}input_layernorm.weight": norm_weight(m, D), f"{prefix}post_attention_layernorm.weight": norm_weight(m, D)}
-    weights |= (delta_weights if kind == "linear_attention" else attention_weights)(m, prefix)
-    if number < m.sparse_from:
+    weights = {f"{prefix}input_layernorm.weight": norm_weight(m, D), ffn_norm(m, prefix): norm_weight(m, D)}
+    if m is MIMO:
+        weights |= mimo_weights(m, prefix, kind)
+    else:
+        weights |= {"linear_attention": delta_weights, "full_attention": attention_weights, "latent_attention": latent_weights}[kind](m, prefix)
+    if number < m.sparse_from or (m is MIMO and prefix == m.layer):
         return weights | dense_weights(f"{prefix}mlp.", F)
     for expert in range(EXPERTS):
         weights |= dense_weights(f"{prefix}mlp.experts.{expert}.", EXPERT_F)
-    return weights | dense_weights(f"{prefix}mlp.shared_experts.", EXPERT_F) | {
+    if m is not MIMO:
+        weights |= dense_weights(f"{prefix}mlp.shared_experts.", EXPERT_F)
+    return weights | {
         f"{prefix}mlp.gate.weight": normal(EXPERTS, D, scale=0.3), f"{prefix}mlp.gate.e_score_correction_bias": normal(EXPERTS)}
 
 
@@ -97,7 +141,7 @@ def make_weights(m):
     weights = {"model.embed_tokens.weight": table, "lm_head.weight": bf16(head), "model.norm.weight": norm_weight(m, D)}
     for n, kind in enumerate(m.layers):
         weights |= layer_weights(m, f"model.layers.{n}.", n, kind)
-    weights |= layer_weights(m, m.layer, len(m.layers), "full_attention")
+    weights |= layer_weights(m, m.layer, len(m.layers), m.predicts)
     return weights | {m.matrix: bf16(np.concatenate([np.eye(D), np.zeros((D, D))], 1) + 0.02 * RNG.standard_normal((D, 2 * D))),
                       m.embedding_norm: norm_weight(m, D), m.hidden_norm: norm_weight(m, D), m.norm: weights["model.norm.weight"]}
 
@@ -110,13 +154,13 @@ def silu(x):
     return x * sigmoid(x)
 
 
-def norm(x, weight, offset):
-    return x / np.sqrt((x * x).mean(-1, keepdims=True) + EPS) * (offset + weight)
+def norm(x, weight, offset, eps=EPS):
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * (offset + weight)
 
 
-def rotated(x, dims):  # [rows, heads, HEAD], the rows at positions 0, 1, ...
+def rotated(x, dims, theta=THETA):  # [rows, heads, HEAD], the rows at positions 0, 1, ...
     half = dims // 2
-    angles = np.arange(x.shape[0])[:, None] * THETA ** (-2.0 * np.arange(half) / dims)
+    angles = np.arange(x.shape[0])[:, None] * theta ** (-2.0 * np.arange(half) / dims)
     cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
     a, b = x[..., :half], x[..., half:dims]
     return np.concatenate([a * cos - b * sin, b * cos + a * sin, x[..., dims:]], -1)
@@ -133,6 +177,44 @@ def attention(m, x, w, p):
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     y = np.einsum("hij,jhd->ihd", weights / weights.sum(-1, keepdims=True), np.repeat(v, HEADS // KV_HEADS, 1))
     return (y * sigmoid(both[..., HEAD:]) if m.gated else y).reshape(rows, -1) @ w[p + "o_proj.weight"].T
+
+
+def mimo_attention(m, x, w, p):
+    """Layers with a window have sinks, twice the key heads and a rotation of their own."""
+    rows, sinks = x.shape[0], w.get(p + "attention_sink_bias")
+    theta = THETA if sinks is None else WINDOW_THETA
+    q = rotated((x @ w[p + "q_proj.weight"].T).reshape(rows, HEADS, HEAD), m.rotated, theta)
+    k = rotated((x @ w[p + "k_proj.weight"].T).reshape(rows, -1, HEAD), m.rotated, theta)
+    v = VALUE_SCALE * (x @ w[p + "v_proj.weight"].T).reshape(rows, -1, V_HEAD)
+    k, v = (np.repeat(part, HEADS // part.shape[1], 1) for part in (k, v))
+    behind = np.arange(rows)[:, None] - np.arange(rows)
+    seen = (behind >= 0) & (True if sinks is None else behind < WINDOW)
+    scores = np.where(seen, np.einsum("ihd,jhd->hij", q, k) / np.sqrt(HEAD), -np.inf)
+    weights = np.exp(scores)
+    sums = weights.sum(-1, keepdims=True) + (0 if sinks is None else np.exp(sinks)[:, None, None])
+    return np.einsum("hij,jhd->ihd", weights / sums, v).reshape(rows, -1) @ w[p + "o_proj.weight"].T
+
+
+def rotated_pairs(x):  # neighbours turn together
+    angles = np.arange(x.shape[0])[:, None] * THETA ** (-2.0 * np.arange(ROPE // 2) / ROPE)
+    cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
+    a, b = x[..., ::2], x[..., 1::2]
+    return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+def latent_attention(m, x, w, p):
+    rows = x.shape[0]
+    low = norm(x @ w[p + "q_a_proj.weight"].T, w[p + "q_a_layernorm.weight"], 0.0, m.eps)
+    q = (low @ w[p + "q_b_proj.weight"].T).reshape(rows, HEADS, NOPE + ROPE)
+    both = x @ w[p + "kv_a_proj_with_mqa.weight"].T
+    latent = norm(both[:, :KV_LORA], w[p + "kv_a_layernorm.weight"], 0.0, m.eps)
+    kv = (latent @ w[p + "kv_b_proj.weight"].T).reshape(rows, HEADS, NOPE + V_HEAD)
+    scores = np.einsum("ihd,jhd->hij", q[..., :NOPE], kv[..., :NOPE])
+    scores += np.einsum("ihd,jd->hij", rotated_pairs(q[..., NOPE:]), rotated_pairs(both[:, None, KV_LORA:])[:, 0])
+    scores = scores / np.sqrt(NOPE + ROPE) + np.triu(np.full((rows, rows), -np.inf), 1)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    y = np.einsum("hij,jhd->ihd", weights / weights.sum(-1, keepdims=True), kv[..., NOPE:])
+    return y.reshape(rows, -1) @ w[p + "o_proj.weight"].T
 
 
 def gated_delta(m, x, w, p):
@@ -161,7 +243,7 @@ def dense(x, w, p):
 
 def experts(x, w, p):
     shares = sigmoid(x @ w[p + "gate.weight"].T)
-    y = dense(x, w, p + "shared_experts.")
+    y = dense(x, w, p + "shared_experts.") if p + "shared_experts.up_proj.weight" in w else np.zeros_like(x)
     for t, row in enumerate(shares):
         chosen = np.argsort(-(row + w[p + "gate.e_score_correction_bias"]), kind="stable")[:USED]
         for expert in chosen:
@@ -171,9 +253,11 @@ def experts(x, w, p):
 
 
 def layer(m, x, w, p, kind):
-    mixer, name = (gated_delta, "linear_attn.") if kind == "linear_attention" else (attention, "self_attn.")
-    x = x + mixer(m, norm(x, w[p + "input_layernorm.weight"], m.offset), w, p + name)
-    h = norm(x, w[p + "post_attention_layernorm.weight"], m.offset)
+    mixers = {"linear_attention": gated_delta, "latent_attention": latent_attention, "full_attention": attention}
+    mixer = mimo_attention if m is MIMO else mixers[kind]
+    name = "linear_attn." if kind == "linear_attention" else "self_attn."
+    x = x + mixer(m, norm(x, w[p + "input_layernorm.weight"], m.offset, m.eps), w, p + name)
+    h = norm(x, w[ffn_norm(m, p)], m.offset, m.eps)
     return x + (experts if p + "mlp.gate.weight" in w else dense)(h, w, p + "mlp.")
 
 
@@ -181,14 +265,14 @@ def model_states(m, tokens, w):
     x = w["model.embed_tokens.weight"][tokens]
     for n, kind in enumerate(m.layers):
         x = layer(m, x, w, f"model.layers.{n}.", kind)
-    return norm(x, w["model.norm.weight"], m.offset)
+    return norm(x, w["model.norm.weight"], m.offset, m.eps)
 
 
 def predictor_states(m, tokens, before, w):
     """A row for each token, `before` is the state of the one before each; what comes is ahead of the layer's norm."""
-    joined = np.concatenate([norm(w["model.embed_tokens.weight"][tokens], w[m.embedding_norm], m.offset),
-                             norm(before, w[m.hidden_norm], m.offset)], 1)
-    return layer(m, joined @ w[m.matrix].T, w, m.layer, "full_attention")
+    joined = np.concatenate([norm(w["model.embed_tokens.weight"][tokens], w[m.embedding_norm], m.offset, m.eps),
+                             norm(before, w[m.hidden_norm], m.offset, m.eps)], 1)
+    return layer(m, joined @ w[m.matrix].T, w, m.layer, m.predicts)
 
 
 def shifted(states):
@@ -201,7 +285,7 @@ def greedy(m, tokens, states, w, count):
     rows = []
     for _ in range(count):
         own = predictor_states(m, np.array(tokens), np.array(before), w)[-1]
-        normed = norm(own, w[m.norm], m.offset)
+        normed = norm(own, w[m.norm], m.offset, m.eps)
         rows.append(normed @ w["lm_head.weight"].T)
         tokens.append(int(rows[-1].argmax()))
         before.append(normed if m.own_normed else own)
@@ -215,9 +299,24 @@ def write_golden(path, tokens, logits):
 
 def hf_config(m):
     shared = dict(dtype="bfloat16", vocab_size=V, hidden_size=D, intermediate_size=F, num_hidden_layers=len(m.layers), head_dim=HEAD,
-                  num_attention_heads=HEADS, num_key_value_heads=KV_HEADS, hidden_act="silu", rms_norm_eps=EPS, max_position_embeddings=512,
+                  num_attention_heads=HEADS, num_key_value_heads=KV_HEADS, hidden_act="silu", rms_norm_eps=m.eps, max_position_embeddings=512,
                   attention_bias=False, tie_word_embeddings=False,
                   rope_parameters=dict(rope_type="default", rope_theta=THETA, partial_rotary_factor=m.rotated / HEAD))
+    mixture = dict(n_routed_experts=EXPERTS, num_experts_per_tok=USED, moe_intermediate_size=EXPERT_F, norm_topk_prob=True,
+                   routed_scaling_factor=EXPERT_SCALE, n_group=1, topk_group=1)
+    if m is MIMO:
+        turns = {kind: dict(rope_type="default", rope_theta=theta, partial_rotary_factor=m.rotated / HEAD)
+                 for kind, theta in (("full_attention", THETA), ("sliding_attention", WINDOW_THETA))}
+        return dict(shared, **mixture, architectures=["MiMoV2FlashForCausalLM"], model_type="mimo_v2_flash", layer_types=m.layers,
+                    mlp_layer_types=m.sparse_from * ["dense"] + (len(m.layers) - m.sparse_from) * ["sparse"], v_head_dim=V_HEAD,
+                    sliding_window=WINDOW, attention_value_scale=VALUE_SCALE, rope_parameters=turns)
+    if m.predicts == "latent_attention":
+        index = dict(index_n_heads=INDEX_HEADS, index_head_dim=INDEX_DIM, index_topk=INDEX_TOP) if m is DEEPSEEK_INDEX else {}
+        name = "V32" if m is DEEPSEEK_INDEX else "V3"
+        return dict(shared, **mixture, **index, architectures=[f"Deepseek{name}ForCausalLM"], model_type=f"deepseek_{name.lower()}",
+                    num_nextn_predict_layers=1, first_k_dense_replace=m.sparse_from, n_shared_experts=1, q_lora_rank=Q_LORA,
+                    kv_lora_rank=KV_LORA, qk_nope_head_dim=NOPE, qk_rope_head_dim=ROPE, v_head_dim=V_HEAD, num_key_value_heads=HEADS,
+                    head_dim=ROPE, rope_parameters=dict(rope_type="default", rope_theta=THETA))
     if m is GLM:
         return dict(shared, architectures=["Glm4MoeForCausalLM"], model_type="glm4_moe", num_nextn_predict_layers=1, use_qk_norm=True,
                     first_k_dense_replace=m.sparse_from, n_routed_experts=EXPERTS, num_experts_per_tok=USED, n_shared_experts=1,
@@ -248,7 +347,11 @@ GGUF_NAMES = {"input_layernorm": "attn_norm", "post_attention_layernorm": "post_
               "linear_attn.norm": "ssm_norm", "linear_attn.out_proj": "ssm_out", "mlp.gate": "ffn_gate_inp",
               "mlp.experts.gate_proj": "ffn_gate_exps", "mlp.experts.up_proj": "ffn_up_exps", "mlp.experts.down_proj": "ffn_down_exps",
               "mlp.shared_experts.gate_proj": "ffn_gate_shexp", "mlp.shared_experts.up_proj": "ffn_up_shexp",
-              "mlp.shared_experts.down_proj": "ffn_down_shexp"}
+              "mlp.shared_experts.down_proj": "ffn_down_shexp", "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm",
+              "self_attn.q_b_proj": "attn_q_b", "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
+              "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_kv_b", "self_attn.indexer.wq_b": "indexer.attn_q_b",
+              "self_attn.indexer.wk": "indexer.attn_k", "self_attn.indexer.k_norm": "indexer.k_norm",
+              "self_attn.indexer.weights_proj": "indexer.proj"}
 GGUF_GLOBAL = {"model.embed_tokens.weight": "token_embd.weight", "lm_head.weight": "output.weight", "model.norm.weight": "output_norm.weight"}
 
 
@@ -268,6 +371,10 @@ def gguf_tensor(m, name, value):
         return f"blk.{number}.ssm_dt.bias", value
     if rest == "mlp.gate.e_score_correction_bias":
         return f"blk.{number}.exp_probs_b.bias", value
+    if rest.endswith("k_norm.bias"):
+        return f"blk.{number}.indexer.k_norm.bias", value
+    if rest == "post_attention_layernorm.weight" and m.predicts == "latent_attention":
+        return f"blk.{number}.ffn_norm.weight", value
     return f"blk.{number}.{GGUF_NAMES[rest.removesuffix('.weight')]}.weight", value[:, 0] if "conv1d" in rest else value
 
 
@@ -298,12 +405,18 @@ def add_tokenizer(writer):
 
 
 def write_gguf(m, directory, weights):
-    prefix = "glm4moe" if m is GLM else "qwen35"
+    prefix = m.architecture
     writer = gguf.GGUFWriter(directory / "model.gguf", prefix)
     numbers = {"block_count": len(m.layers) + 1, "nextn_predict_layers": 1, "context_length": 512, "embedding_length": D,
                "feed_forward_length": F, "attention.head_count": HEADS, "attention.head_count_kv": KV_HEADS, "attention.key_length": HEAD,
                "attention.value_length": HEAD, "rope.dimension_count": m.rotated}
-    if m is GLM:
+    if m.predicts == "latent_attention":
+        numbers |= {"attention.head_count_kv": HEADS, "attention.key_length": NOPE + ROPE, "attention.value_length": V_HEAD,
+                    "attention.q_lora_rank": Q_LORA, "attention.kv_lora_rank": KV_LORA}
+    if m is DEEPSEEK_INDEX:
+        numbers |= {"attention.indexer.head_count": INDEX_HEADS, "attention.indexer.key_length": INDEX_DIM,
+                    "attention.indexer.top_k": INDEX_TOP}
+    if m.sparse_from < len(m.layers):
         numbers |= {"expert_count": EXPERTS, "expert_used_count": USED, "expert_feed_forward_length": EXPERT_F, "expert_shared_count": 1,
                     "leading_dense_block_count": m.sparse_from, "expert_gating_func": 2}
         writer.add_float32(f"{prefix}.expert_weights_scale", EXPERT_SCALE)
@@ -314,7 +427,7 @@ def write_gguf(m, directory, weights):
     for key, value in numbers.items():
         writer.add_uint32(f"{prefix}.{key}", value)
     writer.add_float32(f"{prefix}.rope.freq_base", THETA)
-    writer.add_float32(f"{prefix}.attention.layer_norm_rms_epsilon", EPS)
+    writer.add_float32(f"{prefix}.attention.layer_norm_rms_epsilon", m.eps)
     add_tokenizer(writer)
     for name, value in stacked(weights).items():
         stored, value = gguf_tensor(m, name, value)
@@ -335,13 +448,14 @@ def write(m):
     tokens = RNG.integers(3, V, TOKENS)
     states = model_states(m, tokens, exact)
     logits = states @ exact["lm_head.weight"].T
-    foreseen = norm(predictor_states(m, tokens, shifted(states), exact), exact[m.norm], m.offset) @ exact["lm_head.weight"].T
+    foreseen = norm(predictor_states(m, tokens, shifted(states), exact), exact[m.norm], m.offset, m.eps) @ exact["lm_head.weight"].T
     print(m.name, "of the next tokens the predictor names", (foreseen.argmax(1) == logits.argmax(1))[1:].mean())
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch) / m.name
         directory.mkdir()
         write_hf(m, directory, weights)
-        write_gguf(m, directory, weights)
+        if m.architecture:
+            write_gguf(m, directory, weights)
         write_golden(directory / "golden.bin", tokens, logits)
         write_golden(directory / "predictor.bin", tokens[1:], foreseen[1:])
         write_golden(directory / "predictor_ahead.bin", *greedy(m, tokens[:AHEAD_OF], states[:AHEAD_OF], exact, 5))
@@ -353,3 +467,6 @@ def write(m):
 if __name__ == "__main__":
     write(QWEN)
     write(GLM)
+    write(MIMO)
+    write(DEEPSEEK)
+    write(DEEPSEEK_INDEX)

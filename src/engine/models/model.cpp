@@ -100,7 +100,12 @@ base::Result<> add_predictor(CompileInput input, TensorTable& tensors, CompiledM
   const auto is_pages = [](const plan::StateDescriptor& desc) { return desc.id == plan::kKvStateId; };
   std::vector<plan::StateDescriptor> states(prefill.plan.state_descs.begin(), prefill.plan.state_descs.end());
   const auto pages = std::ranges::find_if(states, is_pages);
-  ASSERT(pages != states.end(), "a family with a predictor whose layers keep no pages");
+  if (pages == states.end()) {
+    return base::fail(
+        base::ErrorCode::kModelIncompatible,
+        "no layer of the model keeps all positions, so there are no pages for the layer that predicts further "
+        "tokens; choose another way to propose tokens");
+  }
   const auto layers =
       std::ranges::count(prefill.plan.instructions, plan::kKvStateId, &plan::Instruction::state_block_id);
   input.shared_pages = {.layers_count = static_cast<std::uint32_t>(layers),

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -250,6 +251,8 @@ struct ModelConfig {
   std::uint32_t width = 0;           // D
   std::uint32_t vocab = 0;           // V, rows of the embedding table
   std::vector<LayerConfig> layers;   // [L]
+  std::optional<LayerConfig>
+      predictor_layer;  // of the layer that predicts a further token; absent: the last that attends
   std::vector<RopeConfig> ropes;
   std::vector<NamedSlot> demanded;
   std::vector<NamedSlot> forbidden;  // a tensor for one is a tensor that nobody has use for

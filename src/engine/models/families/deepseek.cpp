@@ -16,7 +16,9 @@ constexpr std::array kSparse{norm(NormVariant::kAttention), mla_attention(), add
                              norm(NormVariant::kFfn),       moe(),           add()};
 constexpr std::array<LayerTemplate, 2> kLayerTemplates{kDense, kSparse};
 
-constexpr auto kWeights = concat(kGlobalWeights, kBlockNorms, kLatentAttention, kFfnWeights, kRoutedExperts);
+constexpr auto kWeights =
+    concat(kGlobalWeights, kBlockNorms, kLatentAttention, kFfnWeights, kRoutedExperts, kPredictorPastLast);
+constexpr Predictor kPredictor{.hf_prefix = "", .hands_on_unnormed = true};
 
 constexpr std::array<std::string_view, 1> kGguf{"deepseek2"};
 constexpr std::array<std::string_view, 2> kHf{"deepseek_v2", "deepseek_v3"};
@@ -30,6 +32,7 @@ base::Result<> finish(const KeyNames& names, std::uint32_t heads, std::uint32_t 
 
 base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_basics(keys));
+  TRY(drop_gguf_prediction_layers(keys, config));
   TRY(read_gguf_latent(keys, config));
   const std::uint32_t dense_layers = TRY(keys.number_or("leading_dense_block_count", 0));
   if (dense_layers != 0) TRY(read_gguf_ffn(keys, config));
@@ -88,6 +91,7 @@ const Family kDeepseek{
     .layer_templates = kLayerTemplates,
     .after = kAfter,
     .weights = kWeights,
+    .predictor = &kPredictor,
     .hf_prefixes = kPrefixes,
     .ignores_layers_past_end = true,
     .gguf_others = "attention.head_count_kv attention.key_length attention.value_length",

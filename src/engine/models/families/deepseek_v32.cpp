@@ -30,7 +30,9 @@ constexpr std::array kIndex{
     row(IndexSlot::kKNormBias, "blk.{}.indexer.k_norm.bias", "layers.{}.self_attn.indexer.k_norm.bias"),
     row(IndexSlot::kWeights, "blk.{}.indexer.proj.weight", "layers.{}.self_attn.indexer.weights_proj.weight"),
 };
-constexpr auto kWeights = concat(kGlobalWeights, kBlockNorms, kLatentAttention, kIndex, kFfnWeights, kRoutedExperts);
+constexpr auto kWeights =
+    concat(kGlobalWeights, kBlockNorms, kLatentAttention, kIndex, kFfnWeights, kRoutedExperts, kPredictorPastLast);
+constexpr Predictor kPredictor{.hf_prefix = "", .hands_on_unnormed = true};
 constexpr std::array<std::string_view, 2> kGguf{"deepseek32", "glm-dsa"};
 constexpr std::array<std::string_view, 2> kHf{"deepseek_v32", "glm_moe_dsa"};
 
@@ -48,7 +50,10 @@ base::Result<> finish(const KeyNames& names, std::uint32_t heads, const std::vec
                       "must be above 0, and at least the rotated part");
   if (std::uint64_t{config.index.heads} * config.index.d_index > kDimensionMax)
     return impossible("the heads of the index", std::to_string(config.index.heads), "are too wide together");
-  return finish_latent(names, heads, config);
+  TRY(finish_latent(names, heads, config));
+  config.predictor_layer = config.layers.back();  // which has an index whatever the last layer has
+  config.predictor_layer->layer_template = kIndexSparse;
+  return {};
 }
 
 base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
@@ -138,6 +143,7 @@ const Family kDeepseekV32{
     .layer_templates = kLayerTemplates,
     .after = kAfter,
     .weights = kWeights,
+    .predictor = &kPredictor,
     .hf_prefixes = kPrefixes,
     .ignores_layers_past_end = true,
     .gguf_others = "attention.head_count_kv attention.key_length attention.value_length",

@@ -1,4 +1,6 @@
 // MiMo V2: twice the key heads and sinks in layers with a window, values of another size, which are scaled.
+#include <algorithm>
+
 #include "engine/models/config/gguf_keys.h"
 #include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
@@ -14,8 +16,16 @@ constexpr std::array kSinks{
     optional_row(AttentionSlot::kSinks, "", "layers.{}.self_attn.attention_sink_bias"),
     optional_row(AttentionSlot::kSinks, "", "layers.{}.self_attn.sinks"),
 };
-constexpr auto kWeights =
-    concat(kGlobalWeights, kBlockNorms, kAttentionWeights, kQkvBiases, kSinks, kFfnWeights, kRoutedExperts);
+constexpr std::array kPredictorWeights{
+    row(NormVariant::kFfn, "", "layers.{}.pre_mlp_layernorm.weight"),
+    row(plan::PredictorInputSlot::kEmbeddingNorm, "", "layers.{}.enorm.weight"),
+    row(plan::PredictorInputSlot::kHiddenNorm, "", "layers.{}.hnorm.weight"),
+    row(plan::PredictorInputSlot::kWeight, "", "layers.{}.eh_proj.weight"),
+    row(NormVariant::kPredictor, "", "layers.{}.final_layernorm.weight"),
+};
+constexpr Predictor kPredictor{.hf_prefix = "model.mtp."};
+constexpr auto kWeights = concat(kGlobalWeights, kBlockNorms, kAttentionWeights, kQkvBiases, kSinks, kFfnWeights,
+                                 kRoutedExperts, kPredictorWeights);
 constexpr std::array<std::string_view, 2> kHf{"mimo_v2_flash", "mimo_v2"};
 
 // The class doubles the key heads of layers with a window, whatever else the file says of them.
@@ -52,6 +62,12 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   TRY(read_layers(keys, config));
   TRY(read_hf_routed_experts(keys, config));
   TRY(read_hf_rope_by_window(keys, plan::RopeLayout::kHalf, {.partial = true, .partial_absent = 0.334F}, config));
+  // Of the layers that predict, which have windows and are dense, whatever the last layer is.
+  const auto windowed = std::ranges::find_if(config.layers, [](const LayerConfig& l) { return l.window != 0; });
+  if (windowed == config.layers.end()) return config;
+  config.predictor_layer = *windowed;
+  config.predictor_layer->layer_template = kDense;
+  config.predictor_layer->ffn = TRY(keys.count("intermediate_size"));
   return config;
 }
 
@@ -64,6 +80,7 @@ const Family kMimoV2{
     .layer_templates = kLayerTemplates,
     .after = kAfter,
     .weights = kWeights,
+    .predictor = &kPredictor,
     .hf_prefixes = kPrefixes,
     .ignores_layers_past_end = true,
     .read_hf = read_hf,

@@ -270,8 +270,10 @@ class Compiler {
   }
   // Whether all residual streams still are the embeddings.
   bool is_spread() const { return specs_[index(residual_)].width == config_.width; }
-  // A window that no position falls out of is none.
-  bool is_windowed(std::uint32_t window) const { return window != 0 && window < config_.context_tokens; }
+  // A window that no position falls out of is none, and the layer that predicts keeps its rows in the model's pages in any case.
+  bool is_windowed(std::uint32_t window) const {
+    return window != 0 && window < config_.context_tokens && in_.mode != ExecutionMode::kPredict;
+  }
   std::uint8_t state_of(const Draft& draft) const {
     switch (opcode_of(draft.op.type)) {
       case Opcode::kMultiheadAttention:

@@ -306,7 +306,9 @@ ModelConfig predictor_config(const ModelConfig& config) {
   ModelConfig predictor = config;
   const auto attends = [](const LayerConfig& layer) { return layer.heads != 0; };
   const auto last = std::find_if(config.layers.rbegin(), config.layers.rend(), attends);
-  predictor.layers.assign(1, last == config.layers.rend() ? config.layers.back() : *last);
+  predictor.layers.assign(1, config.predictor_layer         ? *config.predictor_layer
+                             : last == config.layers.rend() ? config.layers.back()
+                                                            : *last);
   return predictor;
 }
 
