@@ -85,6 +85,27 @@ TEST(Keys, WhatItsMakerSaysOfKimiLinearIsKnown) {
   EXPECT_NE(refusal_of(directory, config).find("moe_router_activation_func"), std::string::npos);
 }
 
+// Of GLM 4.7 Flash's own files, whose class has the first layer dense by itself.
+TEST(Keys, WhatItsMakerSaysOfGlmFlashIsKnown) {
+  const auto directory = family_directory("glm4_moe_lite");
+  bj::value config = parse_file(directory / "config.json");
+  bj::object& keys = config.get_object();
+  keys.erase("mlp_layer_types");
+  keys["rope_parameters"].get_object()["partial_rotary_factor"] = 1.0;
+  EXPECT_EQ(refusal_of(directory, config), "");
+  keys.erase("rope_parameters");
+  for (const auto& [key, value] : bj::object{{"first_k_dense_replace", 1},
+                                             {"num_nextn_predict_layers", 1},
+                                             {"partial_rotary_factor", 1.0},
+                                             {"rope_scaling", nullptr},
+                                             {"rope_theta", 1000000},
+                                             {"topk_method", "noaux_tc"}})
+    keys[key] = value;
+  EXPECT_EQ(refusal_of(directory, config), "");
+  keys["partial_rotary_factor"] = 0.5;
+  EXPECT_NE(refusal_of(directory, config).find("partial_rotary_factor"), std::string::npos);
+}
+
 class OfFamily : public testing::TestWithParam<std::string> {};
 
 TEST_P(OfFamily, AnUnknownKeyOfConfigJsonRefusesTheModelAtEveryDepth) {

@@ -109,6 +109,10 @@ MODELS = {
         mamba_num_heads=8, mamba_head_dim=16, ssm_state_size=16, n_groups=2, conv_kernel=4, chunk_size=16, n_routed_experts=6,
         num_experts_per_tok=3, moe_intermediate_size=48, moe_latent_size=32, n_shared_experts=1,
         moe_shared_expert_intermediate_size=80, routed_scaling_factor=2.5)),
+    # GLM 4.7 Flash: DeepSeek V3's layers.
+    "glm4_moe_lite": ("Glm4MoeLiteConfig", dict(
+        num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=32, qk_nope_head_dim=24, qk_rope_head_dim=8, v_head_dim=32,
+        n_routed_experts=6, num_experts_per_tok=3, moe_intermediate_size=48, n_shared_experts=1)),
     "hunyuan": ("HunYuanDenseV1Config", dict(head_dim=16, rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=50.0,
                                                                               factor=1.0))),
 }
@@ -161,6 +165,11 @@ GGUF = {
         "ssm.time_step_rank": 8, "expert_count": 6, "expert_used_count": 3, "expert_feed_forward_length": 48,
         "expert_shared_count": 1, "expert_shared_feed_forward_length": 80, "expert_group_count": 1, "expert_group_used_count": 1,
         "expert_weights_norm": True, "expert_weights_scale": 2.5, "moe_latent_size": 32}),
+    "glm4_moe_lite": ("DEEPSEEK2", False, {
+        "attention.head_count_kv": 1, "attention.key_length": 40, "attention.value_length": 32, "attention.key_length_mla": 32,
+        "attention.value_length_mla": 32, "attention.q_lora_rank": 24, "attention.kv_lora_rank": 32, "rope.dimension_count": 8,
+        "leading_dense_block_count": 1, "expert_count": 6, "expert_used_count": 3, "expert_feed_forward_length": 48,
+        "expert_shared_count": 1, "expert_gating_func": 2, "expert_weights_scale": 1.8, "expert_weights_norm": True}),
     "hunyuan": ("HUNYUAN_DENSE", False, {"attention.key_length": 16, "attention.value_length": 16,
                                          "rope.freq_base": 10000.0 * 50.0 ** (16 / 14)}),
 }
@@ -182,8 +191,8 @@ def permuted(rows, heads):
     return rows.reshape(heads, 2, rows.shape[0] // heads // 2, -1).swapaxes(1, 2).reshape(rows.shape)
 
 
-# As the converter has the parts of a delta rule, and keys and values of latent attention apart.
-def delta_tensors(key, value, config):
+# As the converter has keys and values of latent attention apart, and the parts of a delta rule.
+def attention_tensors(key, value, config):
     head, part = key.rsplit(".self_attn.", 1)
     layer = f"blk.{head.rsplit('.', 1)[1]}"
     if part == "A_log":
@@ -222,7 +231,7 @@ def gguf_tensors(directory, names, config, permutes):
                 value = permuted(value, config.num_attention_heads)
             if permutes and ".k_proj." in key:
                 value = permuted(value, config.num_key_value_heads)
-            if config.model_type == "kimi_linear" and ".self_attn." in key and (parts := delta_tensors(key, value, config)):
+            if ".self_attn." in key and hasattr(config, "kv_lora_rank") and (parts := attention_tensors(key, value, config)):
                 tensors.update(parts)
             elif config.model_type == "nemotron_h" and ".mixer." in key and (parts := mamba_tensors(key, value, config)):
                 tensors.update(parts)

@@ -1,4 +1,4 @@
-// DeepSeek V2 and V3: latent attention, routed and shared experts.
+// DeepSeek V2 and V3, and GLM 4.7 Flash: latent attention, routed and shared experts.
 #include <algorithm>
 
 #include "engine/models/config/gguf_keys.h"
@@ -21,7 +21,7 @@ constexpr auto kWeights =
 constexpr Predictor kPredictor{.hf_prefix = "", .hands_on_unnormed = true};
 
 constexpr std::array<std::string_view, 1> kGguf{"deepseek2"};
-constexpr std::array<std::string_view, 2> kHf{"deepseek_v2", "deepseek_v3"};
+constexpr std::array<std::string_view, 3> kHf{"deepseek_v2", "deepseek_v3", "glm4_moe_lite"};
 
 // Which layers are mixtures; heads and what must hold.
 base::Result<> finish(const KeyNames& names, std::uint32_t heads, std::uint32_t dense_layers, ModelConfig& config) {
@@ -42,7 +42,7 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
 }
 
 base::Result<> read_hf_experts(const HfKeys& keys, ModelConfig& config) {
-  const bool is_v3 = config.architecture == "deepseek_v3";
+  const bool is_v3 = config.architecture != "deepseek_v2";
   const std::string_view method = TRY(keys.text().string_or("topk_method", is_v3 ? "noaux_tc" : "greedy"));
   TRY(demand_word(keys, "scoring_func", is_v3 ? "sigmoid" : "softmax"));
   const bool grouped = method == (is_v3 ? "noaux_tc" : "group_limited_greedy");
@@ -51,6 +51,7 @@ base::Result<> read_hf_experts(const HfKeys& keys, ModelConfig& config) {
                       is_v3 ? "must be noaux_tc" : "must be greedy or group_limited_greedy");
   }
   TRY(read_hf_routed_experts(keys, config, grouped));
+  if (config.architecture == "glm4_moe_lite" && !keys.has("routed_scaling_factor")) config.moe.weights_scale = 1.8F;
   if (is_v3) return {};
   config.moe.gate = plan::MoeGate::kSoftmax;
   config.moe.norm_topk = false;
@@ -59,8 +60,10 @@ base::Result<> read_hf_experts(const HfKeys& keys, ModelConfig& config) {
 }
 
 // By mlp_layer_types (5), which has the dense layers first here, else by their number.
-base::Result<std::uint32_t> read_hf_dense_layers(const HfKeys& keys, std::size_t layers) {
-  if (!keys.has("mlp_layer_types")) return keys.number_or("first_k_dense_replace", 0);
+base::Result<std::uint32_t> read_hf_dense_layers(const HfKeys& keys, const ModelConfig& config) {
+  const std::size_t layers = config.layers.size();
+  if (!keys.has("mlp_layer_types"))
+    return keys.number_or("first_k_dense_replace", config.architecture == "glm4_moe_lite" ? 1 : 0);
   const std::vector<bool> sparse = TRY(read_hf_mlp_layer_types(keys, layers));
   const auto first = std::ranges::find(sparse, true);
   if (std::find(first, sparse.end(), false) != sparse.end())
@@ -74,7 +77,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
   TRY(refuse_if(keys, "mlp_bias"));
   TRY(demand_latent_weights(keys, config));
-  const std::uint32_t dense_layers = TRY(read_hf_dense_layers(keys, config.layers.size()));
+  const std::uint32_t dense_layers = TRY(read_hf_dense_layers(keys, config));
   if (dense_layers != 0) TRY(read_hf_ffn(keys, config));
   if (dense_layers < config.layers.size()) TRY(read_hf_experts(keys, config));
   TRY(finish(keys.names(), TRY(keys.count("num_attention_heads")), dense_layers, config));
@@ -95,7 +98,9 @@ const Family kDeepseek{
     .hf_prefixes = kPrefixes,
     .ignores_layers_past_end = true,
     .gguf_others = "attention.head_count_kv attention.key_length attention.value_length",
-    .hf_others = "num_nextn_predict_layers ep_size moe_layer_freq=1 intermediate_size",
+    .hf_others =
+        "num_nextn_predict_layers ep_size moe_layer_freq=1 intermediate_size partial_rotary_factor=1 "
+        "rope_parameters.partial_rotary_factor=1",
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };
