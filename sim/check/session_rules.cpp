@@ -198,11 +198,25 @@ void SessionRules::on(const core::Execute& c, const Disk& disk) {
       oracle_.violate(fmt::format("{} may run for {} ms, its session has {}", c.job_id.value, c.timeout_ms, left_ms));
     }
   }
-  if (!c.session) return oracle_.violate("a job of a session runs without it: " + c.job_id.value);
-  if (c.session->kv_warmth != (session->second.last_worker == c.worker_id.value)) {
-    oracle_.violate("a worker is called warm, or not, and is the other: " + c.worker_id.value);
+  warm_[c.job_id.value] = session->second.last_worker == c.worker_id.value;
+}
+
+void SessionRules::on(const core::PublishMetrics& c, const Disk&) {
+  const auto& chance = c.metrics.on_time_probability;
+  if (chance && !(*chance >= 0 && *chance <= 1)) oracle_.violate("a chance is none: " + c.job_id.value);
+  const auto key = key_of_.find(c.job_id.value);
+  if (!c.metrics.kv_warmth) {
+    if (key != key_of_.end() && sessions_.contains(key->second)) {
+      oracle_.violate("a job of a session runs without it: " + c.job_id.value);
+    }
+    return;
   }
-  if (c.session->kv_warmth) oracle_.reached("session went back to its worker");
+  const auto warm = warm_.find(c.job_id.value);
+  if (warm == warm_.end()) return oracle_.violate("a job is called warm and has no session: " + c.job_id.value);
+  if (*c.metrics.kv_warmth != warm->second) {
+    oracle_.violate("a worker is called warm, or not, and is the other: " + worker_of_[c.job_id.value]);
+  }
+  if (warm->second) oracle_.reached("session went back to its worker");
 }
 
 void SessionRules::on(const core::Finish& c, const Disk&) {

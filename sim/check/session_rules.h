@@ -62,6 +62,7 @@ class SessionRules {
   void on(const orchestratord::core::ForgetSession& c, const Disk& disk);
   void on(const orchestratord::core::AnswerSession& c, const Disk& disk);
   void on(const orchestratord::core::Execute& c, const Disk& disk);
+  void on(const orchestratord::core::PublishMetrics& c, const Disk& disk);
   void on(const orchestratord::core::Finish& c, const Disk& disk);
   template <class T>
   void on(const T&, const Disk&) {}
@@ -77,6 +78,7 @@ class SessionRules {
   std::map<std::int64_t, orchestratord::core::sessions::SessionRecord> records_;  // of all lives
   std::map<std::string, std::int64_t> key_of_;                                    // by job
   std::map<std::string, std::string> worker_of_;                                  // by job: where it ran last
+  std::map<std::string, bool> warm_;  // by job: whether that is where its session's last job ended
   std::int64_t lives_ = 0;
   // Of this life:
   std::map<std::int64_t, Session> sessions_;
