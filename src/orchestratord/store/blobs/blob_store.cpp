@@ -285,23 +285,45 @@ void BlobStore::add_content(Entry& entry, const Key& key, std::string_view conte
   }
 }
 
-base::Result<> BlobStore::create(std::string id, Facts facts, std::string_view content) {
-  ASSERT(base::is_valid_identifier(id) && !entries_.contains(id), "a new blob has a new name");
+base::Result<std::pair<BlobStore::Entry, std::string>> BlobStore::compose(const std::string& id, Facts facts,
+                                                                          std::string_view content) {
   const std::string text = encode(facts);
-  TRY(check_room(facts.tenant_id, text.size() + content.size()));
   const auto [slot, key] = TRY(keys_.create());
   Entry entry{.blob = {.id = id, .facts = std::move(facts)}, .slot = slot, .file_bytes = kHeaderBytes};
   std::string bytes(kMagic);
   append_u32(bytes, index(slot));
   add_frame(entry, key, FrameKind::kFacts, text, bytes);
   add_content(entry, key, content, bytes);
+  return std::pair(std::move(entry), std::move(bytes));
+}
+
+base::Result<> BlobStore::create(std::string id, Facts facts, std::string_view content) {
+  ASSERT(base::is_valid_identifier(id) && !entries_.contains(id), "a new blob has a new name");
+  TRY(check_room(facts.tenant_id, encode(facts).size() + content.size()));
+  auto [entry, bytes] = TRY(compose(id, std::move(facts), content));
   if (auto written = as_unavailable(base::write_file_atomic(path_of(id), bytes)); !written) {
-    keys_.erase(slot);
+    keys_.erase(entry.slot);
     remove_file(id);
     return written;
   }
   entries_.emplace(std::move(id), std::move(entry));
   return {};
+}
+
+base::Result<> BlobStore::replace(const std::string& id, Facts facts, std::string_view content) {
+  Entry* entry = entry_of(id);
+  if (entry == nullptr) return not_found(id);
+  auto [fresh, bytes] = TRY(compose(id, std::move(facts), content));
+  auto written = as_unavailable(base::write_file_atomic(path_of(id), bytes));
+  if (!written && slot_of(path_of(id)) != fresh.slot) {
+    keys_.erase(fresh.slot);
+    return written;
+  }
+  const Slot before = std::exchange(*entry, std::move(fresh)).slot;
+  // The new file is there and may not stay: both keys do, until a start sees which file did.
+  if (!written) return written;
+  keys_.erase(before);
+  return keys_.sync();
 }
 
 // `end`: where the entry's frames ended before they grew by `bytes`, and end again if the disk does not take them.
@@ -420,11 +442,11 @@ base::Result<> BlobStore::check_room(const std::string& tenant_id, std::uint64_t
                         .with("bytes_max", static_cast<std::int64_t>(max)));
 }
 
-std::size_t BlobStore::expire(std::int64_t now_unix_ms) {
+std::size_t BlobStore::expire(std::int64_t now_unix_ms, const std::function<bool(const Blob&)>& in_use) {
   std::vector<std::string> expired;
   for (const auto& [id, entry] : entries_) {
     const auto& at = entry.blob.facts.expires_unix_ms;
-    if (at && *at <= now_unix_ms) expired.push_back(id);
+    if (at && *at <= now_unix_ms && !(in_use && in_use(entry.blob))) expired.push_back(id);
   }
   return static_cast<std::size_t>(
       std::count_if(expired.begin(), expired.end(), [this](const std::string& id) { return erase(id).has_value(); }));

@@ -8,11 +8,13 @@
 // append() wrote is there whole or not at all.
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/entropy.h"
@@ -53,6 +55,9 @@ class BlobStore {
   // When it returns, the bytes are on the disk. After an error a restart may find them or not; whoever tries again has them once.
   base::Result<> append(const std::string& id, std::string_view bytes);
   base::Result<> set_facts(const std::string& id, Facts facts);
+  // The blob with these facts and this content instead, under a new key: when it returns, nobody can read what it held before.
+  // After an error a restart finds the one or the other, whole. A tenant's room is not asked for.
+  base::Result<> replace(const std::string& id, Facts facts, std::string_view content);
   // What a blob was begun for is here: `content` first, unless an earlier call has written it, then the facts that say that it is
   // whole. Tried again after an error it goes on where it was.
   struct Ending {
@@ -74,8 +79,9 @@ class BlobStore {
 
   // Whether the tenant may begin a blob of this many bytes; each counts as 4 KiB at least. Errors: QUOTA_EXCEEDED.
   base::Result<> check_room(const std::string& tenant_id, std::uint64_t bytes) const;
-  // Erases what expired; those that could not be erased are tried again by the next call. Returns how many are gone.
-  std::size_t expire(std::int64_t now_unix_ms);
+  // Erases what expired, but nothing that `in_use` names; those that could not be erased are tried again by the next call.
+  // Returns how many are gone.
+  std::size_t expire(std::int64_t now_unix_ms, const std::function<bool(const Blob&)>& in_use = {});
 
  private:
   enum class FrameKind : std::uint8_t {
@@ -114,6 +120,8 @@ class BlobStore {
     return {entry.file_bytes, entry.frames, entry.blob.content_bytes, entry.pieces.size()};
   }
   base::Result<> extend(Entry& entry, const End& end, std::string_view bytes) const;
+  // A whole file under a new key, and what it is written as.
+  base::Result<std::pair<Entry, std::string>> compose(const std::string& id, Facts facts, std::string_view content);
   base::Result<Entry> read_entry(const std::string& id, payload::Slot slot);
   static void cut(Entry& entry, const End& end);
   void remove_file(const std::string& id) const;

@@ -92,6 +92,49 @@ TEST_F(Blobs, AreCompletedOnce) {
   EXPECT_EQ(store_->complete("c", {}).error().code, base::ErrorCode::kNotFound);
 }
 
+// What a blob held before is read by nobody, also by whoever kept its file.
+TEST_F(Blobs, AreReplacedWhole) {
+  ASSERT_TRUE(store_->create("a", facts(), "before"));
+  ASSERT_TRUE(store_->append("a", " and more"));
+  const std::string kept = on_disk("a");
+  Facts changed = facts();
+  changed.body = "second";
+  const std::string content(200'000, 'x');
+  ASSERT_TRUE(store_->replace("a", changed, content));
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(all("a"), content);
+    EXPECT_EQ(store_->find("a")->facts.body, "second");
+    reopen();
+  }
+  ASSERT_TRUE(store_->replace("a", facts(), "third"));
+  ASSERT_TRUE(store_->append("a", " time"));
+  reopen();
+  EXPECT_EQ(all("a"), "third time");
+  EXPECT_EQ(store_->replace("b", facts(), "").error().code, base::ErrorCode::kNotFound);
+  ASSERT_TRUE(base::write_file_atomic(path("a"), kept));
+  reopen();
+  EXPECT_EQ(store_->find("a"), nullptr) << "the key of the first file is gone";
+}
+
+TEST_F(Blobs, OneThatCannotBeReplacedStaysAsItWas) {
+  ASSERT_TRUE(store_->create("a", facts(), "first"));
+  const auto old = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit small = before;
+  small.rlim_cur = 2048;
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const auto replaced = store_->replace("a", facts(), std::string(4096, 'x'));
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, old);
+  ASSERT_FALSE(replaced);
+  EXPECT_EQ(replaced.error().code, base::ErrorCode::kStoreUnavailable);
+  EXPECT_EQ(all("a"), "first");
+  ASSERT_TRUE(store_->replace("a", facts(), "second"));
+  reopen();
+  EXPECT_EQ(all("a"), "second");
+}
+
 // Erased is erased: whoever kept the file cannot open it when it is put back.
 TEST_F(Blobs, NobodyOpensWhatWasErased) {
   ASSERT_TRUE(store_->create("a", facts(), "gone for good"));
@@ -221,6 +264,7 @@ TEST_F(Blobs, ExpireAndListByWhoseTheyAre) {
   EXPECT_EQ(ids(store_->list("file", "t1")), "f1 f3 ");
   EXPECT_EQ(ids(store_->list("batch")), "");
   EXPECT_EQ(store_->expire(9), 0U);
+  EXPECT_EQ(store_->expire(10, [](const Blob& blob) { return blob.id == "f1"; }), 0U) << "it is in use";
   EXPECT_EQ(store_->expire(10), 1U);
   EXPECT_EQ(store_->expire(1000), 1U);
   EXPECT_EQ(ids(store_->list("file")), "f3 ");
