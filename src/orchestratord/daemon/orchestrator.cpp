@@ -258,8 +258,8 @@ base::Result<std::unique_ptr<Orchestrator>> Orchestrator::open(OrchestratorOptio
   parts.make_parts();
   const std::size_t restored_count = state.jobs.size();
   parts.core->start(parts.shell->restore(std::move(state)));
+  parts.shell->resume();  // before anybody asks for what an earlier process has begun
   TRY(parts.serve(bind));
-  parts.shell->resume();
   const bool is_ipv6 = bind.host.find(':') != std::string::npos;
   self->bind_ = is_ipv6 ? fmt::format("[{}]:{}", bind.host, parts.server->port())
                         : fmt::format("{}:{}", bind.host, parts.server->port());

@@ -38,7 +38,7 @@ class Run : public std::enable_shared_from_this<Run> {
     if (!admission) return events_.done(base::fail(std::move(admission).error()));
     if (!first_) first_ = admission->reply;
     if (admission->stream == nullptr) return find_ended(*admission);
-    events_.admitted(*first_, *admission);
+    // Ahead of every client, so that what is done with the answer is begun before a client has its end.
     auto collector =
         std::make_shared<Collector>(*context_.files, [self = shared_from_this()](std::optional<net::Response> answer) {
           if (answer) self->events_.done(*std::move(answer));
@@ -47,6 +47,7 @@ class Run : public std::enable_shared_from_this<Run> {
                                .renderer = job_->make_renderer(*first_, admission->reading),
                                .correlation_id = job_->submission.correlation_id},
                               context_.clock->now().mono_ms);
+    events_.admitted(*first_, *admission);
   }
 
   void find_ended(const Admission& admission) {
