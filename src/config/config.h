@@ -127,7 +127,8 @@ struct LimitsConfig {
 // What clients ask to have kept, sealed: uploads, and results that wait to be read.
 struct FilesConfig {
   std::int64_t tenant_bytes_max = 1LL << 30;
-  std::int64_t retention_ms = 30LL * 24 * 3600 * 1000;       // of files and batches
+  std::int64_t retention_ms =
+      30LL * 24 * 3600 * 1000;  // of files and batches; of conversations, from their last use on
   std::int64_t responses_retention_ms = 24LL * 3600 * 1000;  // of responses in the background, from their end on
 };
 // What is served beside /v2: APIs of other systems, each answered like theirs, and the web console.

@@ -276,13 +276,14 @@ template <>
 struct Table<FilesConfig> {
   using S = FilesConfig;
   static Fields fields() {
-    return {optional("tenant_bytes_max", &S::tenant_bytes_max,
-                     "Bytes of files, batches and responses in the background that a caller may have kept.",
-                     {1 << 20, 1e15}),
-            optional("retention_ms", &S::retention_ms, "How long a file, and a batch that has ended, is kept.",
-                     kMilliseconds),
-            optional("responses_retention_ms", &S::responses_retention_ms,
-                     "How long a response in the background is kept after its end.", kMilliseconds)};
+    return {
+        optional("tenant_bytes_max", &S::tenant_bytes_max,
+                 "Bytes of files, batches, conversations and kept responses that a caller may have.", {1 << 20, 1e15}),
+        optional("retention_ms", &S::retention_ms,
+                 "How long a file, a batch that has ended, and a conversation that nobody uses is kept.",
+                 kMilliseconds),
+        optional("responses_retention_ms", &S::responses_retention_ms,
+                 "How long a response in the background is kept after its end.", kMilliseconds)};
   }
 };
 template <>

@@ -1,5 +1,6 @@
 #include "wire/openai.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "wire/embedding_fields.h"
@@ -281,6 +282,30 @@ struct Table<ResponseReasoning> {
             optional("mode", &S::mode, kChangesNothing), optional("summary", &S::summary, kChangesNothing)};
   }
 };
+// {"id":...}
+struct ConversationObject {
+  std::string id;
+};
+template <>
+struct Table<ConversationObject> {
+  static Fields fields() { return {required("id", &ConversationObject::id, "", {1, 256})}; }
+};
+template <>
+struct Codec<ConversationRef> {
+  static constexpr Bounds kId{1, 256};
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys unknown,
+                             ConversationRef& out) {
+    if (!v.is_object()) return Codec<std::string>::read(v, path, kId, unknown, out.id);
+    ConversationObject object;
+    TRY(Codec<ConversationObject>::read(v, path, {}, unknown, object));
+    out.id = std::move(object.id);
+    return {};
+  }
+  static void write(std::string& out, const ConversationRef& v) { Codec<std::string>::write(out, v.id); }
+  static bj::object schema(const Bounds&) {
+    return {{"anyOf", bj::array{Codec<std::string>::schema(kId), Codec<ConversationObject>::schema({})}}};
+  }
+};
 template <>
 struct Table<ResponsesRequest> {
   using S = ResponsesRequest;
@@ -313,10 +338,11 @@ struct Table<ResponsesRequest> {
         optional("store", &S::store, "true: the response is kept as one in the background is. Omitted: it is not."),
         optional("previous_response_id", &S::previous_response_id,
                  "A kept response: its input and output come before this input.", {1, 256}),
+        optional("conversation", &S::conversation,
+                 "One of POST /v1/conversations: its items come before this input, which it gets, with the output."),
         optional("user", &S::user, kChangesNothing),
         optional("access_programs", &S::access_programs, kUnsupported),
         optional("context_management", &S::context_management, kUnsupported),
-        optional("conversation", &S::conversation, kUnsupported),
         optional("image", &S::image, kUnsupported),
         optional("moderation", &S::moderation, kUnsupported),
         optional("prompt", &S::prompt, kUnsupported)};
@@ -354,6 +380,60 @@ struct Table<CreateBatchRequest> {
   }
 };
 
+// Of UTF-8.
+std::size_t characters_in(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; }));
+}
+
+template <>
+struct Codec<Metadata> {
+  using Texts = Codec<std::map<std::string, std::string>>;
+  static constexpr std::size_t kTextsMax = 16, kNameMax = 64, kTextMax = 512;
+
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys unknown, Metadata& out) {
+    TRY(Texts::read(v, path, {}, unknown, out.texts));
+    if (out.texts.size() > kTextsMax) {
+      return field_error(path, "length", fmt::format("{} has {} members; allowed are 16", path, out.texts.size()));
+    }
+    for (const auto& [name, text] : out.texts) {
+      if (characters_in(name) <= kNameMax && characters_in(text) <= kTextMax) continue;
+      return field_error(path, "length",
+                         fmt::format("{} has names of up to 64 characters, and texts of up to 512", path));
+    }
+    return {};
+  }
+  static void write(std::string& out, const Metadata& v) { Texts::write(out, v.texts); }
+  static bj::object schema(const Bounds&) {
+    return {{"type", "object"},
+            {"maxProperties", kTextsMax},
+            {"propertyNames", {{"maxLength", kNameMax}}},
+            {"additionalProperties", {{"type", "string"}, {"maxLength", kTextMax}}}};
+  }
+};
+
+template <>
+struct Table<CreateConversationRequest> {
+  using S = CreateConversationRequest;
+  static Fields fields() {
+    return {optional("items", &S::items, "Up to 20, as input of POST /v1/responses takes them.", {0, 4 << 20}),
+            optional("metadata", &S::metadata, "For the client's own use.")};
+  }
+};
+template <>
+struct Table<UpdateConversationRequest> {
+  static Fields fields() {
+    return {required("metadata", &UpdateConversationRequest::metadata, "Instead of all that was there.")};
+  }
+};
+template <>
+struct Table<CreateItemsRequest> {
+  static Fields fields() {
+    return {required("items", &CreateItemsRequest::items, "Up to 20, as input of POST /v1/responses takes them.",
+                     {0, 4 << 20})};
+  }
+};
+
 template <>
 struct Table<TextCompletionRequest> {
   using S = TextCompletionRequest;
@@ -382,6 +462,9 @@ LLORCH_INSTANTIATE_WIRE(ChatCompletionRequest)
 LLORCH_INSTANTIATE_WIRE(ResponsesRequest)
 LLORCH_INSTANTIATE_WIRE(TextCompletionRequest)
 LLORCH_INSTANTIATE_WIRE(CreateBatchRequest)
+LLORCH_INSTANTIATE_WIRE(CreateConversationRequest)
+LLORCH_INSTANTIATE_WIRE(UpdateConversationRequest)
+LLORCH_INSTANTIATE_WIRE(CreateItemsRequest)
 LLORCH_INSTANTIATE_WIRE(EmbeddingsRequest)
 LLORCH_INSTANTIATE_ENUM(ReasoningEffort)
 LLORCH_INSTANTIATE_ENUM(ServiceTier)

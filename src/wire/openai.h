@@ -2,6 +2,7 @@
 // Requests of the OpenAI API that orchestratord takes as well (/v1). Names and ranges are that API's; where a field of it
 // is not used, docs/guide/openai.md says so. null means that a field is left out. Field tables: openai.cpp.
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -105,6 +106,11 @@ struct ResponseReasoning {
   Ignored context, generate_summary, mode, summary;
 };
 
+// On the wire the id, or {"id"}.
+struct ConversationRef {
+  std::string id;
+};
+
 // POST /v1/responses
 struct ResponsesRequest {
   OpenAiRequest common;
@@ -124,10 +130,11 @@ struct ResponsesRequest {
   std::optional<bool> background;                   // false
   std::optional<bool> store;                        // false: nothing is kept, unless `background`
   std::optional<std::string> previous_response_id;  // a kept one, whose conversation goes on
+  std::optional<ConversationRef> conversation;      // whose items come before `input`, and who gets the new ones
   std::optional<JsonObject> chat_template_kwargs;
   Ignored max_tool_calls, metadata, prompt_cache_key, prompt_cache_options, prompt_cache_retention, safety_identifier,
       user;
-  Unsupported access_programs, context_management, conversation, image, moderation, prompt;
+  Unsupported access_programs, context_management, image, moderation, prompt;
 };
 
 enum class EmbeddingEncoding : std::uint8_t { kFloat, kBase64 };
@@ -148,6 +155,25 @@ struct CreateBatchRequest {
   std::string completion_window;
   std::optional<JsonObject> metadata;
   Ignored output_expires_after;
+};
+
+// What a client notes of a thing of its own. Up to 16 texts of 512 characters, under names of 64.
+struct Metadata {
+  std::map<std::string, std::string> texts;
+};
+
+// POST /v1/conversations
+struct CreateConversationRequest {
+  std::optional<JsonArray> items;
+  std::optional<Metadata> metadata;
+};
+// POST /v1/conversations/{id}
+struct UpdateConversationRequest {
+  Metadata metadata;  // instead of all that was there
+};
+// POST /v1/conversations/{id}/items
+struct CreateItemsRequest {
+  JsonArray items;
 };
 
 // POST /v1/completions

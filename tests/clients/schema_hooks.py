@@ -30,7 +30,7 @@ ASKED = {
     "apply-template": {"messages": [{"role": "user", "content": "go"}]},
 }
 # Texts in languages of their own, and what names something that is not there.
-SPECIAL = ("dimensions", "grammar", "json_schema", "regex", "previous_response_id", "suffix", "template", "truncation", "task_id", "session_id")
+SPECIAL = ("dimensions", "grammar", "json_schema", "regex", "previous_response_id", "conversation", "suffix", "template", "truncation", "task_id", "session_id")
 
 
 def answerable(path, body):

@@ -63,6 +63,37 @@ def test_a_conversation_that_the_server_keeps(chat_stack, client):
     assert refused.value.param == "previous_response_id"
 
 
+def test_a_conversation_of_its_own(chat_stack, client):
+    talk = client.conversations.create(items=[{"type": "message", "role": "system", "content": "Be terse."}], metadata={"topic": "sky"})
+    assert talk.metadata == {"topic": "sky"} and client.conversations.retrieve(talk.id) == talk
+    first = create(client, background=False, conversation=talk.id)
+    with client.responses.stream(model="chat", input="And of grass?", max_output_tokens=24, conversation=talk.id, extra_body={"seed": 7}) as stream:
+        second = stream.get_final_response()
+    assert first.conversation.id == second.conversation.id == talk.id
+    history = [{"role": "system", "content": "Be terse."}, {"role": "user", "content": ASK["input"]}, *[item.model_dump() for item in first.output],
+               {"role": "user", "content": "And of grass?"}]
+    assert create(client, background=False, input=history).output_text == second.output_text
+    items = list(client.conversations.items.list(talk.id, order="asc", limit=2))  # the client turns the pages
+    assert [item.role for item in items] == ["system", "user", "assistant", "user", "assistant"]
+    assert items[4].id == second.output[0].id and items[4].content[0].text == second.output_text
+    added = client.conversations.items.create(talk.id, items=[{"type": "message", "role": "user", "content": "Thanks."}])
+    assert client.conversations.items.retrieve(added.data[0].id, conversation_id=talk.id).content[0].text == "Thanks."
+    assert client.conversations.items.delete(added.data[0].id, conversation_id=talk.id).id == talk.id
+    assert client.conversations.update(talk.id, metadata={"topic": "grass"}).metadata == {"topic": "grass"}
+    chat_stack.gate.hold()
+    try:
+        running = create(client, conversation=talk.id)
+        with pytest.raises(openai.ConflictError) as refused:
+            create(client, conversation=talk.id)
+        assert refused.value.param == "conversation"
+        client.responses.cancel(running.id)
+    finally:
+        chat_stack.gate.open()
+    assert client.conversations.delete(talk.id).deleted
+    with pytest.raises(openai.NotFoundError):
+        create(client, background=False, conversation=talk.id)
+
+
 def test_tokens_of_an_input_are_counted(chat_stack, client):
     first = create(client, background=False, store=True)
     for fields in ({"input": ASK["input"]}, {"input": "And of grass?", "previous_response_id": first.id}, {"input": "x", "instructions": "Be terse."}):

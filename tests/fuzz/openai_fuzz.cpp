@@ -4,8 +4,9 @@
 #include <string>
 #include <string_view>
 
-#include "orchestratord/http/openai/deferred/conversation.h"
+#include "orchestratord/http/openai/conversations/conversation.h"
 #include "orchestratord/http/openai/deferred/kept_items.h"
+#include "orchestratord/http/openai/deferred/kept_text.h"
 #include "orchestratord/http/openai/embeddings.h"
 #include "orchestratord/http/openai/request.h"
 #include "wire/json.h"
@@ -27,6 +28,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     static_cast<void>((*referring)->body());
   }
+  if (const auto created = decode<CreateConversationRequest>(text, UnknownKeys::kRefuse); created && created->items) {
+    if (const auto items = openai::new_items(*created->items, "conv_0b5dbe0e-9c7d-4f3a-8f2b-6c1d2e3f4a5b")) {
+      const openai::Conversation conversation{created->metadata.value_or(Metadata{}), *items};
+      const auto again = openai::conversation_of(openai::text_of_conversation(conversation));
+      if (!again || again->items.size() != items->size()) std::abort();
+      static_cast<void>(openai::check_ids(*again, *items, "items"));
+    }
+  }
+  static_cast<void>(openai::conversation_of(text));  // what is kept is outside bytes as well
   const auto call = openai::decode_embeddings(text);
   if (call && !decode<SubmitRequest>(encode(call->submission), UnknownKeys::kRefuse)) std::abort();
   return 0;

@@ -1,5 +1,5 @@
-"""What a tenant can learn of, and do to, what another one asked to have kept: results, artifacts, files, batches, responses. All of
-it is one's own, and what is another's answers as what never was."""
+"""What a tenant can learn of, and do to, what another one asked to have kept: results, artifacts, files, batches, responses,
+conversations. All of it is one's own, and what is another's answers as what never was."""
 
 import json
 import uuid
@@ -47,6 +47,8 @@ def alices(guarded_stack):
                                                            "store": True})
     assert response.status == 200, response.body
     ids["response"] = response.json["id"]
+    talk = ask(stack, ALICE, "POST", "/v1/conversations", {"items": [{"role": "user", "content": NEEDLE}], "metadata": {"note": NEEDLE}})
+    ids["conversation"] = talk.json["id"]
     return ids
 
 
@@ -57,6 +59,8 @@ ROUTES = [("job", "GET", "/v2/tasks/{id}/result"), ("job", "DELETE", "/v2/tasks/
           ("batch", "GET", "/v1/batches/{id}"), ("batch", "POST", "/v1/batches/{id}/cancel"),
           *[("message_batch", method, "/v1/messages/batches/{id}" + path)
             for method, path in (("GET", ""), ("GET", "/results"), ("POST", "/cancel"), ("DELETE", ""))],
+          *[("conversation", method, "/v1/conversations/{id}" + path)
+            for method, path in (("GET", ""), ("DELETE", ""), ("GET", "/items"), ("GET", "/items/msg_1"), ("DELETE", "/items/msg_1"))],
           ("response", "GET", "/v1/responses/{id}"), ("response", "GET", "/v1/responses/{id}?stream=true"),
           ("response", "GET", "/v1/responses/{id}/input_items"),
           ("response", "POST", "/v1/responses/{id}/cancel"), ("response", "DELETE", "/v1/responses/{id}")]
@@ -92,7 +96,8 @@ def test_what_is_kept_for_another_is_what_never_was(guarded_stack, alices):
     wait_for("the stack to serve", lambda: ask(guarded_stack, ALICE, "GET", f"/v2/artifacts/{alices['artifact']}").status == 200)
     probe()
     for kind, path in (("job", "/v2/tasks/{id}/result"), ("artifact", "/v2/artifacts/{id}"), ("file", "/v1/files/{id}/content"),
-                       ("batch", "/v1/batches/{id}"), ("message_batch", "/v1/messages/batches/{id}"), ("response", "/v1/responses/{id}")):
+                       ("batch", "/v1/batches/{id}"), ("message_batch", "/v1/messages/batches/{id}"), ("response", "/v1/responses/{id}"),
+                       ("conversation", "/v1/conversations/{id}")):
         assert ask(guarded_stack, ALICE, "GET", path.format(id=alices[kind])).status == 200, kind
 
 
@@ -109,6 +114,9 @@ def test_nothing_of_another_is_named_in_a_request(guarded_stack, alices):
         turn = ask(guarded_stack, BOB, "POST", "/v1/responses", {"model": "tale", "input": "x", "max_output_tokens": 1,
                                                                  "previous_response_id": id_of(alices["response"])})
         assert turn.status in (400, 404), turn.body
+        turn = ask(guarded_stack, BOB, "POST", "/v1/responses", {"model": "tale", "input": "x", "max_output_tokens": 1,
+                                                                 "conversation": id_of(alices["conversation"])})
+        assert turn.status == 404 and turn.json["error"]["param"] == "conversation", turn.body
         item = f"msg_{id_of(alices['response']).removeprefix('resp_')}"
         for named in (item, f"{item}_in0"):
             turn = ask(guarded_stack, BOB, "POST", "/v1/responses", {"model": "tale", "input": [{"type": "item_reference", "id": named}],

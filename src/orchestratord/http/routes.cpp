@@ -311,9 +311,11 @@ Api::Gateway Api::models(const config::GatewaysConfig& enabled) {
 
 std::vector<Api::Route> Api::kept_routes() {
   using openai::Batches;
+  using openai::Conversations;
   using openai::Files;
   using openai::KeptResponses;
   KeptResponses& responses = openai_.responses();
+  Conversations& conversations = openai_.conversations();
   Files& files = openai_.files();
   Batches& batches = openai_.batches();
   return {
@@ -321,6 +323,16 @@ std::vector<Api::Route> Api::kept_routes() {
       {"GET", "/v1/responses/{id}/input_items", Scope::kTenant, on_files(responses, &KeptResponses::input_items)},
       {"POST", "/v1/responses/{id}/cancel", Scope::kTenant, on_files(responses, &KeptResponses::cancel)},
       {"DELETE", "/v1/responses/{id}", Scope::kTenant, on_files(responses, &KeptResponses::remove)},
+      {"POST", "/v1/conversations", Scope::kTenant, on_files(conversations, &Conversations::create)},
+      {"GET", "/v1/conversations/{id}", Scope::kTenant, on_files(conversations, &Conversations::show)},
+      {"POST", "/v1/conversations/{id}", Scope::kTenant, on_files(conversations, &Conversations::update)},
+      {"DELETE", "/v1/conversations/{id}", Scope::kTenant, on_files(conversations, &Conversations::remove)},
+      {"POST", "/v1/conversations/{id}/items", Scope::kTenant, on_files(conversations, &Conversations::add_items)},
+      {"GET", "/v1/conversations/{id}/items", Scope::kTenant, on_files(conversations, &Conversations::list_items)},
+      {"GET", "/v1/conversations/{id}/items/{item_id}", Scope::kTenant,
+       on_files(conversations, &Conversations::show_item)},
+      {"DELETE", "/v1/conversations/{id}/items/{item_id}", Scope::kTenant,
+       on_files(conversations, &Conversations::remove_item)},
       {"POST", "/v1/files", Scope::kTenant, on_files(files, &Files::create)},
       {"GET", "/v1/files", Scope::kTenant, on_files(files, &Files::list)},
       {"GET", "/v1/files/{id}", Scope::kTenant, on_files(files, &Files::show)},
@@ -348,7 +360,8 @@ void Api::resume() {
 }
 
 void Api::expire_kept() {
-  context_.blobs->expire(context_.clock->now().unix_ms);
+  context_.blobs->expire(context_.clock->now().unix_ms,
+                         [this](const store::blobs::Blob& blob) { return openai_.conversations().in_use(blob); });
   context_.files->post_after(kExpireMs, [this] { expire_kept(); });
 }
 

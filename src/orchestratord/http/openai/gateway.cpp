@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "orchestratord/http/chat/parsing.h"
 #include "orchestratord/http/openai/choices.h"
 #include "orchestratord/http/openai/models.h"
 
@@ -59,6 +60,9 @@ void Gateway::read_whole(const std::string& path, const net::Request& request, c
   auto call = decode(request.body);
   if (!call) return refuse(context_, exchange, std::move(call).error());
   const AnswerOptions* text = call->text_answer();
+  if (text != nullptr && !text->conversation.id.empty()) {
+    return read_turn(text->conversation.id, request, exchange, then);
+  }
   if (text == nullptr || text->previous_response_id.empty()) return then(*std::move(call), request);
   responses_.continue_from(text->previous_response_id, request, exchange,
                            [this, decode, exchange, then](net::Request continued) {
@@ -70,10 +74,32 @@ void Gateway::read_whole(const std::string& path, const net::Request& request, c
                            });
 }
 
+void Gateway::read_turn(const std::string& conversation_id, const net::Request& request,
+                        const net::ExchangePtr& exchange, const Then& then) {
+  context_.files->post([this, conversation_id, request, exchange, then] {
+    auto continued = conversations_.continued(request, conversation_id);
+    if (!continued) return refuse(context_, exchange, std::move(continued).error());
+    net::Request whole = request;
+    whole.body = std::move(continued->body);
+    context_.desk->post([this, exchange, then, whole = std::move(whole), version = continued->version] {
+      auto call = decoder_of(kResponses)(whole.body);
+      if (!call) {  // the request alone was one
+        const auto unusable = chat::refused(
+            "conversation", "unsupported",
+            fmt::format("with the items of the conversation, {}; delete what cannot be read, or begin a new one",
+                        call.error().message));
+        return refuse(context_, exchange, unusable.value());
+      }
+      std::get<AnswerOptions>(call->answer).conversation.version = version;
+      then(*std::move(call), whole);
+    });
+  });
+}
+
 void Gateway::submit(Call call, const net::Request& request, const net::ExchangePtr& exchange) {
   call.submission.model = context_.names->known(*call.submission.model);
   const AnswerOptions* text = call.text_answer();
-  if (text != nullptr && text->kept) return responses_.create(std::move(call), request, exchange);
+  if (text != nullptr && outlives_client(*text)) return responses_.create(std::move(call), request, exchange);
   if (text != nullptr && text->choices > 1) {
     return submit_next(std::make_shared<Admissions>(
         Admissions{std::move(call), request.peer.principal, request.correlation_id, exchange}));

@@ -6,6 +6,7 @@
 
 #include "orchestratord/http/context.h"
 #include "orchestratord/http/openai/calls.h"
+#include "orchestratord/http/openai/conversations/conversations.h"
 #include "orchestratord/http/openai/deferred/batches.h"
 #include "orchestratord/http/openai/deferred/files.h"
 #include "orchestratord/http/openai/deferred/kept_responses.h"
@@ -19,11 +20,13 @@ class Gateway {
   Gateway(const Context& context, tasks::Submitter& submitter, deferred::BatchRunner& batch_runner)
       : context_(context),
         submitter_(submitter),
-        responses_(context, submitter),
+        conversations_(context),
+        responses_(context, submitter, conversations_),
         files_(context),
         batches_(context, batch_runner) {}
 
   // What is kept for clients, and outlives a process. REQUIRES: the context has blobs.
+  Conversations& conversations() { return conversations_; }
   KeptResponses& responses() { return responses_; }
   Files& files() { return files_; }
   Batches& batches() { return batches_; }
@@ -46,6 +49,9 @@ class Gateway {
   // Of a request whose input names no item that is kept elsewhere.
   void read_whole(const std::string& path, const net::Request& request, const net::ExchangePtr& exchange,
                   const Then& then);
+  // Of a response that is a turn of a conversation.
+  void read_turn(const std::string& conversation_id, const net::Request& request, const net::ExchangePtr& exchange,
+                 const Then& then);
   void submit(Call call, const net::Request& request, const net::ExchangePtr& exchange);
   void submit_next(const std::shared_ptr<Admissions>& admissions);
   void answer_choices(const Admissions& admissions) const;
@@ -54,6 +60,7 @@ class Gateway {
 
   const Context& context_;
   tasks::Submitter& submitter_;
+  Conversations conversations_;
   KeptResponses responses_;
   Files files_;
   Batches batches_;

@@ -156,6 +156,10 @@ base::Result<> check_response(const wire::ResponsesRequest& body) {
   if (truncation != "disabled" && truncation != "auto") {
     return refused("truncation", "enum", "truncation is auto or disabled; nothing is ever truncated either way");
   }
+  if (body.conversation && body.previous_response_id) {
+    return refused("previous_response_id", "combination",
+                   "a response goes on with conversation or with previous_response_id, not with both");
+  }
   return {};
 }
 
@@ -259,6 +263,7 @@ base::Result<Request> decode_response(std::string_view text) {
   out.answer.background = body.background.value_or(false);
   out.answer.kept = out.answer.background || body.store.value_or(false);
   out.answer.previous_response_id = body.previous_response_id.value_or("");
+  if (body.conversation) out.answer.conversation.id = std::move(body.conversation->id);
   out.answer.asked = asked_members(body);
   out.answer.logprobs = submission.sampling.logprobs;
   set_service_tier(body.service_tier, out);

@@ -1,5 +1,6 @@
 #pragma once
 // Bodies of the OpenAI API as submissions of ours. Pure.
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,12 @@ namespace llorch::orchestratord::http::openai {
 
 enum class Endpoint { kChat, kCompletions, kResponses };
 
+// A conversation as a request has seen it.
+struct ConversationUse {
+  std::string id;  // empty: none
+  std::int64_t version = 0;
+};
+
 // What the answer must know of the request besides its job.
 struct AnswerOptions {
   Endpoint endpoint = Endpoint::kChat;
@@ -27,6 +34,7 @@ struct AnswerOptions {
   bool background = false;           // of a response: nobody waits for it
   bool kept = false;                 // of a response: it can be asked for later
   std::string previous_response_id;  // of a response that goes on with a kept one; may be empty
+  ConversationUse conversation{};    // of a response that is a turn of a conversation
   bool is_flex = false;              // the answer's service_tier; completions have none
   std::string echo;                  // text that the output begins with
   std::string asked;                 // of a response: members of the request that it repeats, `"name":value,...`
@@ -37,6 +45,9 @@ struct AnswerOptions {
   std::int64_t index = 0;
   std::optional<base::JobId> first_job_id{};
 };
+
+// Whether its job goes on when the client goes.
+inline bool outlives_client(const AnswerOptions& answer) { return answer.kept || !answer.conversation.id.empty(); }
 
 struct Request {
   wire::SubmitRequest submission;           // of each choice; max_tokens absent: what the context has room for

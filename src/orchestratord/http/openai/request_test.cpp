@@ -303,7 +303,7 @@ TEST(OpenAiResponse, RefusalsNameTheFieldAndTheReason) {
       {R"("input":[{"role":"user","content":[{"type":"input_file"}]}])", "input[0].content[0].type", "unsupported"},
       {R"("input":[{"role":"user","content":[{"type":"input_image","file_id":"x"}]}])", "input[0].content[0].image_url",
        "missing"},
-      {R"("input":"a","conversation":"x")", "conversation", "unsupported"},
+      {R"("input":"a","conversation":"x","previous_response_id":"y")", "previous_response_id", "combination"},
       {R"("input":[{"type":"item_reference","id":"x"}])", "input[0].type", "unsupported"},
       {R"("input":"a","truncation":"middle")", "truncation", "enum"},
       {R"("input":"a","n":2)", "n", "unsupported"},

@@ -84,7 +84,7 @@ base::Result<> add_item(const json::value& value, const std::string& path, json:
 }  // namespace
 
 base::Result<wire::JsonArray> chat_messages(const wire::TextOrList& input,
-                                            const std::optional<std::string>& instructions) {
+                                            const std::optional<std::string>& instructions, std::string_view field) {
   const json::value items = json::parse(input.json);  // it was read from JSON
   json::array messages;
   if (instructions) messages.push_back({{"role", "system"}, {"content", *instructions}});
@@ -92,7 +92,7 @@ base::Result<wire::JsonArray> chat_messages(const wire::TextOrList& input,
     messages.push_back({{"role", "user"}, {"content", items}});
   } else {
     for (std::size_t i = 0; i < items.get_array().size(); ++i) {
-      TRY(add_item(items.get_array()[i], fmt::format("input[{}]", i), messages));
+      TRY(add_item(items.get_array()[i], fmt::format("{}[{}]", field, i), messages));
     }
   }
   return wire::JsonArray{json::serialize(messages)};

@@ -208,6 +208,11 @@ void ResponseRenderer::append_response(const Outcome& outcome, std::string& out)
   } else {
     base::append_json_string(out, options_.previous_response_id);
   }
+  if (const std::string& id = options_.conversation.id; !id.empty()) {
+    out += R"(,"conversation":{"id":)";
+    base::append_json_string(out, id);
+    out += '}';
+  }
   out += R"(,"service_tier":)";
   out += options_.is_flex ? R"("flex")" : R"("default")";
   if (options_.background) out += R"(,"background":true)";
@@ -253,7 +258,7 @@ void ResponseRenderer::error(const wire::ErrorBody& error, const std::optional<s
     begin(out);
     open_event("response.failed", out);
     out += R"(,"response":)";
-    const bool is_cancelled = options_.kept && error.code == base::info(base::ErrorCode::kCancelled).name;
+    const bool is_cancelled = outlives_client(options_) && error.code == base::info(base::ErrorCode::kCancelled).name;
     append_response({.status = is_cancelled ? "cancelled" : "failed", .error = is_cancelled ? nullptr : &error}, out);
     out += "}\n\n";
     return;

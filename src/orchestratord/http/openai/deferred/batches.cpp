@@ -87,6 +87,7 @@ base::Result<Call> call_of(const std::string& endpoint, std::string_view body, c
                         : text->background                    ? "background"
                         : text->kept                          ? "store"
                         : !text->previous_response_id.empty() ? "previous_response_id"
+                        : !text->conversation.id.empty()      ? "conversation"
                         : !call.prompts.empty()               ? "prompt"
                         : text->choices > 1                   ? "n"
                                                               : nullptr;

@@ -3,8 +3,8 @@
 
 #include "base/entropy.h"
 #include "orchestratord/http/openai/deferred/batch_input.h"
-#include "orchestratord/http/openai/deferred/conversation.h"
 #include "orchestratord/http/openai/deferred/event_text.h"
+#include "orchestratord/http/openai/deferred/kept_text.h"
 #include "orchestratord/http/openai/deferred/multipart.h"
 #include "orchestratord/http/tasks/kept_facts.h"
 
@@ -59,7 +59,7 @@ std::string kept_response(std::string_view status, std::string_view output) {
          std::string(status) + "\",\"output\":" + std::string(output) + "}}\n\n";
 }
 
-TEST(Conversation, GoesOnWithTheInputAndTheOutputOfTheResponseBefore) {
+TEST(KeptText, GoesOnWithTheInputAndTheOutputOfTheResponseBefore) {
   const std::string first = kept_text(input_of(R"({"model":"m","input":"hi"})"),
                                       kept_response("completed", R"([{"type":"message","id":"x"}])"));
   const auto second = continued(R"({"model":"m","input":[{"role":"user","content":"and?"}],"seed":7})", first).value();
@@ -73,7 +73,7 @@ TEST(Conversation, GoesOnWithTheInputAndTheOutputOfTheResponseBefore) {
             R"({"role":"user","content":"and?"},{"type":"message","role":"user","content":"x"}]})");
 }
 
-TEST(Conversation, OnlyOfWhatHasAnOutput) {
+TEST(KeptText, OnlyOfWhatHasAnOutput) {
   const std::string input = input_of(R"({"input":"hi"})");
   for (const char* status : {"failed", "cancelled"}) {
     EXPECT_EQ(continued(R"({"input":"x"})", kept_text(input, kept_response(status, "[]"))).error().code,
@@ -85,7 +85,7 @@ TEST(Conversation, OnlyOfWhatHasAnOutput) {
 }
 
 // Its input is nobody's event.
-TEST(Conversation, EventsAreReadAsBefore) {
+TEST(KeptText, EventsAreReadAsBefore) {
   const std::string events = kept_response("completed", "[]");
   std::string out;
   append_events(kept_text(input_of(R"({"input":"\n\nevent: x\n\n"})"), events), {.comments = false}, out);

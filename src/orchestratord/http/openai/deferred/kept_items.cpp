@@ -6,7 +6,7 @@
 
 #include "base/id.h"
 #include "orchestratord/http/chat/parsing.h"
-#include "orchestratord/http/openai/deferred/conversation.h"
+#include "orchestratord/http/openai/deferred/kept_text.h"
 #include "wire/duplicate_keys.h"
 
 namespace llorch::orchestratord::http::openai {

@@ -15,7 +15,7 @@
 
 namespace llorch::orchestratord::http::openai {
 
-// `input`: as of conversation.h. Each gets an id, a type and a status, and a content that is a text becomes a list of one part.
+// `input`: as of kept_text.h. Each gets an id, a type and a status, and a content that is a text becomes a list of one part.
 struct ListedItem {
   std::string id;
   std::string json;
@@ -38,7 +38,7 @@ class ReferringRequest {
   static base::Result<std::optional<ReferringRequest>> read(std::string_view body);
 
   const ItemReferences& references() const { return references_; }
-  // Puts items of the kept response, whose content `kept` is (conversation.h), where `references` name them. Errors: NOT_FOUND,
+  // Puts items of the kept response, whose content `kept` is (kept_text.h), where `references` name them. Errors: NOT_FOUND,
   // and INVALID_PARAMS where the input gets longer than `bytes_max`; with the field.
   base::Result<> insert(std::string_view response_id, std::string_view kept,
                         const std::vector<ItemReference>& references, std::size_t bytes_max);

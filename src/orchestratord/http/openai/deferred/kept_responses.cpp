@@ -6,8 +6,8 @@
 
 #include "base/log.h"
 #include "orchestratord/http/deferred/list_page.h"
-#include "orchestratord/http/openai/deferred/conversation.h"
 #include "orchestratord/http/openai/deferred/event_text.h"
+#include "orchestratord/http/openai/deferred/kept_text.h"
 #include "orchestratord/http/openai/response_renderer.h"
 #include "orchestratord/http/tasks/kept_facts.h"
 #include "orchestratord/http/tenancy.h"
@@ -20,6 +20,7 @@ using base::Error;
 using base::ErrorCode;
 using tasks::caller_from;
 using tasks::flag_of;
+using tasks::number_of;
 using tasks::object_of;
 using tasks::text_of;
 using tasks::to_json;
@@ -28,6 +29,8 @@ constexpr std::size_t kReadBytesMax = 1ULL << 30;
 
 std::string id_of(const DeferredCall& call) { return "resp_" + call.identity.job_id.value; }
 
+const AnswerOptions& answer_of(const Call& call) { return std::get<AnswerOptions>(call.answer); }
+
 // The response is rendered as a stream, whatever its client reads: that is what is kept.
 Call kept_call(Call call) {
   std::get<AnswerOptions>(call.answer).stream = true;
@@ -35,7 +38,7 @@ Call kept_call(Call call) {
 }
 
 std::shared_ptr<ResponseRenderer> renderer_of(const DeferredCall& call, std::shared_ptr<const chat::Reading> reading) {
-  AnswerOptions options = std::get<AnswerOptions>(call.call.answer);
+  AnswerOptions options = answer_of(call.call);
   options.reading = std::move(reading);
   return std::make_shared<ResponseRenderer>(options, call.identity);
 }
@@ -85,15 +88,25 @@ void KeptResponses::create(Call call, const net::Request& request, const net::Ex
     exchange->respond(net::http::json_response(200, renderer_of(*raw->call, nullptr)->unfinished("queued")));
   };
   context_.files->post([this, open, now_ms] {
-    auto kept = context_.blobs->create(open->id, {.kind = std::string(kKind),
-                                                  .tenant_id = open->call->caller.account,
-                                                  .created_unix_ms = now_ms,
-                                                  .expires_unix_ms = {},
-                                                  .body = json::serialize(open->facts)});
-    if (!kept) return std::exchange(open->created, {})(std::move(kept));
+    if (auto begun = begin(*open, now_ms); !begun) return std::exchange(open->created, {})(std::move(begun));
     open_.emplace(open->id, open);
     run(open);
   });
+}
+
+base::Result<> KeptResponses::begin(Open& open, std::int64_t now_ms) {
+  const ConversationUse& conversation = answer_of(open.call->call).conversation;
+  if (!conversation.id.empty()) {
+    const auto input = listed_items(open.id, input_of(text_of(open.facts, "request")));
+    open.facts["conversation_items"] = TRY(conversations_.begin_turn(open.call->caller, conversation, open.id, input));
+  }
+  auto kept = context_.blobs->create(open.id, {.kind = std::string(kKind),
+                                               .tenant_id = open.call->caller.account,
+                                               .created_unix_ms = now_ms,
+                                               .expires_unix_ms = {},
+                                               .body = json::serialize(open.facts)});
+  if (!kept) conversations_.end_turn(conversation.id);
+  return kept;
 }
 
 void KeptResponses::run(const OpenPtr& open) {
@@ -120,6 +133,7 @@ void KeptResponses::on_done(const OpenPtr& open, base::Result<net::Response> ans
   }
   if (open->created) {
     if (context_.blobs->erase(open->id)) open_.erase(open->id);
+    conversations_.end_turn(answer_of(open->call->call).conversation.id);
     return std::exchange(open->created, {})(base::fail(std::move(answer).error()));
   }
   // It was accepted once, so it waits for what passes.
@@ -133,15 +147,44 @@ void KeptResponses::on_done(const OpenPtr& open, base::Result<net::Response> ans
 
 void KeptResponses::keep(const OpenPtr& open, const std::string& events) {
   if (open->removed) return;
-  const std::int64_t retention_ms = context_.config->orchestratord.files.responses_retention_ms;
-  const auto kept =
-      context_.blobs->complete(open->id, {.content = kept_text(input_of(text_of(open->facts, "request")), events),
-                                          .body = "{}",
-                                          .expires_unix_ms = context_.clock->now().unix_ms + retention_ms});
-  if (!kept) return context_.files->post_after(kDeferredRetryMs, [this, open, events] { keep(open, events); });
+  if (!settle(*open, events)) {
+    return context_.files->post_after(kDeferredRetryMs, [this, open, events] { keep(open, events); });
+  }
+  conversations_.end_turn(answer_of(open->call->call).conversation.id);
   open_.erase(open->id);
   for (const net::ExchangePtr& exchange : open->waiting) serve_kept(open->id, {exchange}, false);
   for (const Reader& reader : open->readers) serve_kept(open->id, reader, true);
+}
+
+// Its output is on the disk first, so that it has one; then its items are in the conversation; then it has ended. Each step is
+// done once, whatever process gets to it.
+base::Result<> KeptResponses::settle(const Open& open, const std::string& events) {
+  if (context_.blobs->find(open.id)->content_bytes == 0) {
+    TRY(context_.blobs->append(open.id, kept_text(input_of(text_of(open.facts, "request")), events)));
+  }
+  if (auto added = keep_turn(open); !added) {
+    if (base::info(added.error().code).retriable) return added;
+    base::log_event(base::LogLevel::kError, "conversation.unreadable", open.call->identity.correlation_id,
+                    "A conversation cannot be read any more, and gets no items of its response; delete it.");
+  }
+  const std::int64_t retention_ms = context_.config->orchestratord.files.responses_retention_ms;
+  const bool stays = answer_of(open.call->call).kept;
+  return context_.blobs->complete(
+      open.id,
+      {.content = {}, .body = "{}", .expires_unix_ms = context_.clock->now().unix_ms + (stays ? retention_ms : 0)});
+}
+
+base::Result<> KeptResponses::keep_turn(const Open& open) {
+  const std::string& conversation_id = answer_of(open.call->call).conversation.id;
+  if (conversation_id.empty()) return {};
+  const std::string kept = TRY(context_.blobs->read(open.id, 0, kReadBytesMax));
+  if (!TRY(has_output(kept))) return {};
+  std::vector<ListedItem> items = listed_items(open.id, input_kept(kept));
+  items.erase(items.begin(), items.begin() + number_of(open.facts, "conversation_items"));
+  for (const json::value& item : TRY(output_kept(kept))) {
+    items.push_back({text_of(item.as_object(), "id"), json::serialize(item)});
+  }
+  return conversations_.keep_turn(conversation_id, open.id, std::move(items));
 }
 
 void KeptResponses::end_job(const Open& open) {
@@ -308,6 +351,7 @@ void KeptResponses::remove(const net::Request& request, const net::ExchangePtr& 
   if (auto erased = context_.blobs->erase(*id); !erased) return refuse(context_, exchange, std::move(erased).error());
   if (const OpenPtr open = find_open(*id); open != nullptr) {
     open->removed = true;
+    conversations_.end_turn(answer_of(open->call->call).conversation.id);
     end_job(*open);
     open_.erase(*id);
   }
@@ -343,6 +387,9 @@ void KeptResponses::resume() {
                                   .correlation_id = base::CorrelationId(base::uuid_v4(*context_.entropy)),
                                   .created_unix_s = blob->facts.created_unix_ms / 1000}});
     open_.emplace(open->id, open);
+    if (const std::string& id = answer_of(open->call->call).conversation.id; !id.empty()) {
+      conversations_.resume_turn(id, open->id);
+    }
     if (blob->content_bytes > 0 || open->cancelled) {
       keep(open, events_of(*open->call, Error{ErrorCode::kCancelled, "the response was cancelled", {}}));
     } else {

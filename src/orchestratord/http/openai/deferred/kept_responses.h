@@ -1,27 +1,29 @@
 #pragma once
 // Responses whose client asked to have them kept: POST /v1/responses with `background` or `store`, and what comes back for their
-// id later. A response is kept, sealed, from before its job is admitted until orchestratord.files.responses_retention_ms after its
+// id later; and those that are turns of a conversation, which are kept until their items are in it. A response is kept, sealed, from before its job is admitted until orchestratord.files.responses_retention_ms after its
 // end, and its input with it: another request may go on with its conversation.
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "orchestratord/http/openai/conversations/conversations.h"
 #include "orchestratord/http/openai/deferred/deferred_call.h"
 #include "orchestratord/http/openai/deferred/kept_items.h"
 
 namespace llorch::orchestratord::http::openai {
 
-// REQUIRES: `context` and `submitter` outlive it, and the context has blobs. create() may be called on any thread, everything
+// REQUIRES: `context`, `submitter` and `conversations` outlive it, and the context has blobs. create() may be called on any thread, everything
 // else on the thread of kept files.
 class KeptResponses {
  public:
   static constexpr std::string_view kKind = "response";
 
-  KeptResponses(const Context& context, tasks::Submitter& submitter) : context_(context), submitter_(submitter) {}
+  KeptResponses(const Context& context, tasks::Submitter& submitter, Conversations& conversations)
+      : context_(context), submitter_(submitter), conversations_(conversations) {}
 
   // Answers with its events where the call streams, with the response as it stands where it goes to the background, else with the
-  // whole response. REQUIRES: `call` is a response that is kept, made of the client's `request`.
+  // whole response. REQUIRES: `call` is a response that outlives its client, made of the client's `request`.
   void create(Call call, const net::Request& request, const net::ExchangePtr& exchange);
   // Gives `done`, on the thread of kept files, `request` with the conversation of a kept response before its input; or refuses the
   // exchange: NOT_FOUND (the caller has no such response), CONFLICT (it has not ended, or has failed). May be called on any thread.
@@ -63,9 +65,12 @@ class KeptResponses {
   };
   using OpenPtr = std::shared_ptr<Open>;
 
+  base::Result<> begin(Open& open, std::int64_t now_ms);
   void run(const OpenPtr& open);
   void on_done(const OpenPtr& open, base::Result<net::Response> answer);
   void keep(const OpenPtr& open, const std::string& events);
+  base::Result<> settle(const Open& open, const std::string& events);
+  base::Result<> keep_turn(const Open& open);
   void end_job(const Open& open);
   void attach(const Open& open, const Reader& reader) const;
   void answer_unfinished(const OpenPtr& open, const net::ExchangePtr& exchange);
@@ -80,6 +85,7 @@ class KeptResponses {
 
   const Context& context_;
   tasks::Submitter& submitter_;
+  Conversations& conversations_;
   std::map<std::string, OpenPtr> open_;
 };
 

@@ -1,4 +1,4 @@
-#include "orchestratord/http/openai/deferred/conversation.h"
+#include "orchestratord/http/openai/deferred/kept_text.h"
 
 #include <boost/json.hpp>
 #include <iterator>
@@ -50,23 +50,30 @@ base::Result<json::array> output_kept(std::string_view kept) {
   return output != nullptr && output->is_array() ? std::move(output->get_array()) : json::array();
 }
 
+base::Result<bool> has_output(std::string_view kept) {
+  const std::string status = text_of(object_of(TRY(last_response(kept))), "status");
+  return status == "completed" || status == "incomplete";
+}
+
+std::string with_items_before(json::array items, std::string_view request_body) {
+  json::object body = object_of(request_body);
+  append(items_of(body), items);
+  body["input"] = std::move(items);
+  return json::serialize(body);
+}
+
 base::Result<std::string> continued(std::string_view request_body, std::string_view kept) {
   const std::string_view input = input_kept(kept);
   if (input.empty()) {
     return base::fail(ErrorCode::kNotFound, "the input of this response is not kept; send the conversation as input");
   }
-  json::object response = object_of(TRY(last_response(kept)));
-  const std::string status = text_of(response, "status");
-  if (status != "completed" && status != "incomplete") {
+  if (!TRY(has_output(kept))) {
     return base::fail(ErrorCode::kConflict,
                       "this response has no output: it failed or was cancelled; go on with the one before it");
   }
   json::array items = json::parse(input).as_array();
-  append(std::move(response.at("output").as_array()), items);
-  json::object body = object_of(request_body);
-  append(items_of(body), items);
-  body["input"] = std::move(items);
-  return json::serialize(body);
+  append(TRY(output_kept(kept)), items);
+  return with_items_before(std::move(items), request_body);
 }
 
 }  // namespace llorch::orchestratord::http::openai
