@@ -1,4 +1,5 @@
 // No key is ignored: each is read, changes nothing in any model, or refuses the model by its name.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
@@ -7,6 +8,7 @@
 #include "engine/io/gguf_writer.h"
 #include "engine/models/config/outputs.h"
 #include "engine/models/model.h"
+#include "engine/models/plan_compiler/dump.h"
 #include "engine/models/registry.h"
 #include "golden_support.h"
 
@@ -104,6 +106,70 @@ TEST(Keys, WhatItsMakerSaysOfGlmFlashIsKnown) {
   EXPECT_EQ(refusal_of(directory, config), "");
   keys["partial_rotary_factor"] = 0.5;
   EXPECT_NE(refusal_of(directory, config).find("partial_rotary_factor"), std::string::npos);
+}
+
+// Xiaomi's own files of MiMo V2 say the same in other words: the plans are one.
+TEST(Keys, WhatItsMakerSaysOfMimoIsWhatTheLibrarySays) {
+  const auto directory = family_directory("mimo_v2_flash");
+  const auto plan_of = [&](const bj::value& config) {
+    std::vector<SafetensorsFile> tensors;
+    tensors.push_back(SafetensorsFile::open(directory / "model.safetensors").value());
+    const ModelFiles files =
+        ModelFiles::from_hugging_face(HfConfig::parse(bj::serialize(config)).value(), std::move(tensors)).value();
+    const auto model = engine::models::compile_model(files, engine::plan::DType::kF32);
+    if (!model) return model.error().message;
+    std::string text = engine::models::dump(model->plans.decoder_prefill);
+    for (const engine::models::RopeTableData& table : model->rope_tables) {
+      for (const float turn : table.inv_freq) text += fmt::format("{} ", turn);
+    }
+    return text;
+  };
+  bj::value config = parse_file(directory / "config.json");
+  const std::string of_library = plan_of(config);
+  ASSERT_NE(of_library.find("window=24"), std::string::npos) << of_library;
+  bj::object& keys = config.get_object();
+  for (const char* key : {"layer_types", "mlp_layer_types", "rms_norm_eps", "rope_parameters", "sliding_window"})
+    keys.erase(key);
+  for (const auto& [key, value] : bj::object{{"add_full_attention_sink_bias", false},
+                                             {"add_swa_attention_sink_bias", true},
+                                             {"attention_chunk_size", 128},
+                                             {"hybrid_block_size", nullptr},
+                                             {"hybrid_layer_pattern", {0, 1, 0, 1}},
+                                             {"layernorm_epsilon", 1e-5},
+                                             {"moe_layer_freq", {0, 1, 1, 1}},
+                                             {"n_shared_experts", nullptr},
+                                             {"partial_rotary_factor", 0.334},
+                                             {"rope_theta", 5000000},
+                                             {"routed_scaling_factor", nullptr},
+                                             {"scoring_func", "sigmoid"},
+                                             {"sliding_window", 23},
+                                             {"sliding_window_size", 23},
+                                             {"swa_head_dim", 24},
+                                             {"swa_num_attention_heads", 4},
+                                             {"swa_num_key_value_heads", 4},
+                                             {"swa_rope_theta", 10000},
+                                             {"swa_v_head_dim", 16},
+                                             {"topk_method", "noaux_tc"}})
+    keys[key] = value;
+  EXPECT_EQ(plan_of(config), of_library);
+  for (const auto& [key, value] : bj::object{{"add_full_attention_sink_bias", true},
+                                             {"attention_projection_layout", "fused_qkv"},
+                                             {"hybrid_layer_pattern", {0, 1, 0}},
+                                             {"moe_layer_freq", {0, 1, 1}},
+                                             {"swa_head_dim", 16},
+                                             {"swa_v_head_dim", 24}}) {
+    bj::value other = config;
+    other.get_object()[key] = value;
+    EXPECT_NE(plan_of(other).find(std::string(key)), std::string::npos) << plan_of(other);
+  }
+  for (const auto& [key, value] : bj::object{{"swa_rope_theta", 20000},
+                                             {"layernorm_epsilon", 1e-6},
+                                             {"sliding_window_size", 24},
+                                             {"partial_rotary_factor", 0.5}}) {
+    bj::value other = config;
+    other.get_object()[key] = value;
+    EXPECT_NE(plan_of(other), of_library) << key;
+  }
 }
 
 class OfFamily : public testing::TestWithParam<std::string> {};

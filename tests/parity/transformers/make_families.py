@@ -113,6 +113,11 @@ MODELS = {
     "glm4_moe_lite": ("Glm4MoeLiteConfig", dict(
         num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=32, qk_nope_head_dim=24, qk_rope_head_dim=8, v_head_dim=32,
         n_routed_experts=6, num_experts_per_tok=3, moe_intermediate_size=48, n_shared_experts=1)),
+    # Two kinds of layers in an order that is not the class's own.
+    "mimo_v2_flash": ("MiMoV2FlashConfig", dict(
+        num_hidden_layers=4, layer_types=["full_attention", "sliding_attention", "full_attention", "sliding_attention"],
+        mlp_layer_types=["dense", "sparse", "sparse", "sparse"], head_dim=24, v_head_dim=16, sliding_window=24, n_routed_experts=6,
+        num_experts_per_tok=2, moe_intermediate_size=48)),
     "hunyuan": ("HunYuanDenseV1Config", dict(head_dim=16, rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=50.0,
                                                                               factor=1.0))),
 }
@@ -170,6 +175,12 @@ GGUF = {
         "attention.value_length_mla": 32, "attention.q_lora_rank": 24, "attention.kv_lora_rank": 32, "rope.dimension_count": 8,
         "leading_dense_block_count": 1, "expert_count": 6, "expert_used_count": 3, "expert_feed_forward_length": 48,
         "expert_shared_count": 1, "expert_gating_func": 2, "expert_weights_scale": 1.8, "expert_weights_norm": True}),
+    "mimo_v2_flash": ("MIMO2", False, {
+        "attention.head_count_kv": [2, 4, 2, 4], "attention.key_length": 24, "attention.value_length": 16,
+        "attention.sliding_window": 24, "attention.sliding_window_pattern": [0, 1, 0, 1], "attention.value_scale": 0.707,
+        "rope.freq_base": 5000000.0, "rope.freq_base_swa": 10000.0, "rope.dimension_count": 8, "expert_count": 6,
+        "expert_used_count": 2, "expert_feed_forward_length": 48, "expert_group_count": 1, "expert_group_used_count": 1,
+        "expert_gating_func": 2, "expert_weights_norm": True}),
     "hunyuan": ("HUNYUAN_DENSE", False, {"attention.key_length": 16, "attention.value_length": 16,
                                          "rope.freq_base": 10000.0 * 50.0 ** (16 / 14)}),
 }
@@ -179,6 +190,7 @@ GGUF = {
 GGUF_NAMES = {"experts.gate_up_proj": "ffn_gate_up_exps.weight", "experts.down_proj": "ffn_down_exps.weight",
               "router.proj.weight": "ffn_gate_inp.weight", "router.scale": "ffn_gate_inp.scale",
               "router.per_expert_scale": "ffn_down_exps.scale", "layer_scalar": "layer_output_scale.weight",
+              "self_attn.sinks": "attn_sinks.weight", "self_attn.attention_sink_bias": "attn_sinks.weight",
               "self_attn.dt_bias": "ssm_dt.bias", "mixer.dt_bias": "ssm_dt.bias",
               **{f"block_sparse_moe.{part}_proj.weight": f"ffn_{part}.weight" for part in ("gate", "up", "down")}}
 # Of experts, what the numbers of the package's names stand for, and what it has no names of mixers for.

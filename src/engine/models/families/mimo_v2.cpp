@@ -1,10 +1,11 @@
-// MiMo V2: twice the key heads and sinks in layers with a window, values of another size, which are scaled.
+// MiMo V2: more key heads, and sinks, in layers with a window; values of another size, which are scaled.
 #include <algorithm>
 
 #include "engine/models/config/gguf_keys.h"
 #include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
+#include "engine/models/weights/names.h"
 
 namespace llorch::engine::models::families::mimo_v2 {
 namespace {
@@ -13,7 +14,7 @@ enum : std::uint8_t { kDense, kSparse };
 constexpr std::array<LayerTemplate, 2> kLayerTemplates{kDenseBlock, kMoeBlock};
 
 constexpr std::array kSinks{
-    optional_row(AttentionSlot::kSinks, "", "layers.{}.self_attn.attention_sink_bias"),
+    optional_row(AttentionSlot::kSinks, "blk.{}.attn_sinks.weight", "layers.{}.self_attn.attention_sink_bias"),
     optional_row(AttentionSlot::kSinks, "", "layers.{}.self_attn.sinks"),
 };
 constexpr std::array kPredictorWeights{
@@ -26,42 +27,98 @@ constexpr std::array kPredictorWeights{
 constexpr Predictor kPredictor{.hf_prefix = "model.mtp."};
 constexpr auto kWeights = concat(kGlobalWeights, kBlockNorms, kAttentionWeights, kQkvBiases, kSinks, kFfnWeights,
                                  kRoutedExperts, kPredictorWeights);
+constexpr std::array<std::string_view, 1> kGguf{"mimo2"};
 constexpr std::array<std::string_view, 2> kHf{"mimo_v2_flash", "mimo_v2"};
 
-// The class doubles the key heads of layers with a window, whatever else the file says of them.
-base::Result<> read_layers(const HfKeys& keys, ModelConfig& config) {
-  const std::uint32_t window =
-      TRY(keys.has("sliding_window_size") ? keys.count("sliding_window_size") : read_hf_window(keys, 129)) +
-      (keys.has("sliding_window_size") ? 1 : 0);
+// Lists have entries of the layers that predict, too.
+base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
+  ModelConfig config = TRY(read_gguf_basics(keys));
+  TRY(read_gguf_attention(keys, plan::RopeLayout::kHalf, config));
+  TRY(read_gguf_windows(keys, {}, config));
+  config.ropes.push_back(config.ropes[0]);
+  config.ropes[1].base = TRY(keys.real_or("rope.freq_base_swa", static_cast<float>(config.ropes[0].base)));
+  TRY(check_rope(config.ropes[1], config.attention.d_qk, keys.names()));
+  config.attention.value_scale = TRY(keys.real_or("attention.value_scale", 0));
+  TRY(read_gguf_ffn(keys, config));
+  TRY(read_gguf_routed_experts(keys, config));
+  if (!keys.has("expert_gating_func")) config.moe.gate = plan::MoeGate::kSigmoid;
+  config.moe.norm_topk = TRY(keys.flag_or("expert_weights_norm", true));
+  TRY(drop_gguf_prediction_layers(keys, config));
+  for (std::uint32_t n = 0; n < config.layers.size(); ++n) {
+    LayerConfig& layer = config.layers[n];
+    layer.rope = layer.window != 0 ? 1 : 0;
+    const bool sparse = keys.files().find_tensor(tensor_name("blk.{}.ffn_gate_inp.weight", n)) != nullptr;
+    layer.layer_template = sparse ? kSparse : kDense;
+  }
+  return config;
+}
+
+// By default the first layer and every sixth see all positions. transformers counts a row in its own window, Xiaomi's
+// sliding_window_size does not.
+base::Result<> read_windows(const HfKeys& keys, ModelConfig& config) {
+  std::uint32_t window = TRY(read_hf_window(keys, 129));
+  if (keys.has("sliding_window_size")) window = TRY(keys.count("sliding_window_size")) + 1;
+  const bool own = keys.has("hybrid_layer_pattern");
+  const auto flags =
+      own ? TRY(keys.per_layer("hybrid_layer_pattern", config.layers.size())) : std::vector<std::uint32_t>();
   const auto types = TRY(read_hf_layer_types(keys, "layer_types", config.layers.size()));
   for (std::size_t n = 0; n < config.layers.size(); ++n) {
-    const bool windowed = types ? (*types)[n] == HfLayerType::kWindow : n != 0 && (n + 1) % 6 != 0;
+    LayerConfig& layer = config.layers[n];
+    const bool windowed = own     ? flags[n] != 0
+                          : types ? (*types)[n] == HfLayerType::kWindow
+                                  : n != 0 && (n + 1) % 6 != 0;
     if (!windowed) continue;
-    config.layers[n].window = window;
-    config.layers[n].kv_heads *= 2;
+    layer.window = window;
+    layer.heads = TRY(keys.count_or("swa_num_attention_heads", layer.heads));
+    layer.kv_heads = TRY(keys.count_or("swa_num_key_value_heads", 2 * layer.kv_heads));
   }
+  return {};
+}
+
+base::Result<> read_mixtures(const HfKeys& keys, ModelConfig& config) {
   if (keys.has("mlp_layer_types")) return read_hf_dense_first(keys, {.dense = kDense, .sparse = kSparse}, config);
-  for (LayerConfig& layer : config.layers) layer.layer_template = kSparse;
-  config.layers[0].layer_template = kDense;
-  config.layers[0].ffn = TRY(keys.count("intermediate_size"));
+  const bool own = keys.has("moe_layer_freq");
+  const auto flags = own ? TRY(keys.per_layer("moe_layer_freq", config.layers.size())) : std::vector<std::uint32_t>();
+  for (std::size_t n = 0; n < config.layers.size(); ++n) {
+    LayerConfig& layer = config.layers[n];
+    layer.layer_template = (own ? flags[n] != 0 : n != 0) ? kSparse : kDense;
+    if (layer.layer_template == kDense) layer.ffn = TRY(keys.count("intermediate_size"));
+  }
+  return {};
+}
+
+// Layers with a window have a base of their own, which transformers keeps in a dictionary of theirs.
+base::Result<> read_ropes(const HfKeys& keys, ModelConfig& config) {
+  TRY(read_hf_rope_by_window(keys, plan::RopeLayout::kHalf,
+                             {.theta_absent = 5e6, .partial = true, .partial_absent = 0.334F}, config));
+  constexpr std::string_view kBase = "swa_rope_theta";
+  if (keys.has("rope_parameters") && !keys.has(kBase)) return {};
+  config.ropes[1].base = TRY(check_positive(keys.key(kBase), TRY(keys.text().f32_or(kBase, 10000))));
   return {};
 }
 
 base::Result<ModelConfig> read_hf(const HfKeys& keys) {
-  const HfDefaults defaults{.head_dim = 192, .eps = 1e-5F};
+  const std::string_view eps_key = keys.has("layernorm_epsilon") ? "layernorm_epsilon" : "rms_norm_eps";
+  const HfDefaults defaults{.head_dim = 192, .eps = 1e-5F, .eps_key = eps_key};
   ModelConfig config = TRY(read_hf_basics(keys, defaults));
   TRY(read_hf_heads(keys, defaults, config));
   config.attention.d_v = TRY(keys.count_or("v_head_dim", 128));
   config.attention.value_scale =
       keys.text().is_null("attention_value_scale") ? 0 : TRY(keys.text().f32_or("attention_value_scale", 0.707F));
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
+  TRY(demand_word(keys, "attention_projection_layout", "split"));
+  TRY(demand_word(keys, "scoring_func", "sigmoid"));
+  TRY(demand_word(keys, "topk_method", "noaux_tc"));
+  TRY(demand_number(keys, "swa_head_dim", config.attention.d_qk));
+  TRY(demand_number(keys, "swa_v_head_dim", config.attention.d_v));
   TRY(demand_if(
       keys, "attention_bias", false, Opcode::kMultiheadAttention,
       {slot_number(AttentionSlot::kQBias), slot_number(AttentionSlot::kKBias), slot_number(AttentionSlot::kVBias)},
       config));
-  TRY(read_layers(keys, config));
+  TRY(read_windows(keys, config));
+  TRY(read_mixtures(keys, config));
   TRY(read_hf_routed_experts(keys, config));
-  TRY(read_hf_rope_by_window(keys, plan::RopeLayout::kHalf, {.partial = true, .partial_absent = 0.334F}, config));
+  TRY(read_ropes(keys, config));
   // Of the layers that predict, which have windows and are dense, whatever the last layer is.
   const auto windowed = std::ranges::find_if(config.layers, [](const LayerConfig& l) { return l.window != 0; });
   if (windowed == config.layers.end()) return config;
@@ -75,6 +132,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
 
 const Family kMimoV2{
     .name = "mimo_v2",
+    .gguf = kGguf,
     .hf = kHf,
     .before = kBefore,
     .layer_templates = kLayerTemplates,
@@ -83,6 +141,10 @@ const Family kMimoV2{
     .predictor = &kPredictor,
     .hf_prefixes = kPrefixes,
     .ignores_layers_past_end = true,
+    .hf_others =
+        "add_full_attention_sink_bias=false add_swa_attention_sink_bias=true attention_chunk_size hybrid_block_size "
+        "moe_router_dtype num_nextn_predict_layers",
+    .read_gguf = read_gguf,
     .read_hf = read_hf,
 };
 
