@@ -49,7 +49,9 @@ constexpr std::array kFamilies{&families::llama::kLlama,
                                &families::gemma4::kGemma4,
                                &families::kimi_linear::kKimiLinear,
                                &families::deepseek_v32::kDeepseekV32,
-                               &families::deepseek_v4::kDeepseekV4};
+                               &families::deepseek_v4::kDeepseekV4,
+                               &families::gemma1::kGemma1,
+                               &families::glm4::kGlm4};
 
 }  // namespace
 

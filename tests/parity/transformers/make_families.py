@@ -118,6 +118,8 @@ MODELS = {
         num_hidden_layers=4, layer_types=["full_attention", "sliding_attention", "full_attention", "sliding_attention"],
         mlp_layer_types=["dense", "sparse", "sparse", "sparse"], head_dim=24, v_head_dim=16, sliding_window=24, n_routed_experts=6,
         num_experts_per_tok=2, moe_intermediate_size=48)),
+    "gemma": ("GemmaConfig", dict(head_dim=24)),
+    "glm4": ("Glm4Config", dict(head_dim=16, pad_token_id=0)),
     "hunyuan": ("HunYuanDenseV1Config", dict(head_dim=16, rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=50.0,
                                                                               factor=1.0))),
 }
@@ -181,6 +183,8 @@ GGUF = {
         "rope.freq_base": 5000000.0, "rope.freq_base_swa": 10000.0, "rope.dimension_count": 8, "expert_count": 6,
         "expert_used_count": 2, "expert_feed_forward_length": 48, "expert_group_count": 1, "expert_group_used_count": 1,
         "expert_gating_func": 2, "expert_weights_norm": True}),
+    "gemma": ("GEMMA", False, {"attention.key_length": 24, "attention.value_length": 24}),
+    "glm4": ("GLM4", False, {"attention.key_length": 16, "attention.value_length": 16, "rope.dimension_count": 8}),
     "hunyuan": ("HUNYUAN_DENSE", False, {"attention.key_length": 16, "attention.value_length": 16,
                                          "rope.freq_base": 10000.0 * 50.0 ** (16 / 14)}),
 }
@@ -239,6 +243,8 @@ def gguf_tensors(directory, names, config, permutes):
     with safe_open(directory / "model.safetensors", "pt") as stored:
         for key in stored.keys():
             value = stored.get_tensor(key).to(torch.float32).numpy()
+            if config.model_type == "gemma" and "norm" in key:
+                value = value + 1
             if permutes and ".q_proj." in key:
                 value = permuted(value, config.num_attention_heads)
             if permutes and ".k_proj." in key:

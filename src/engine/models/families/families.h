@@ -32,8 +32,14 @@ namespace gemma {
 extern const Family kGemma2;
 extern const Family kGemma3;
 }  // namespace gemma
+namespace gemma1 {
+extern const Family kGemma1;
+}
 namespace gemma4 {
 extern const Family kGemma4;
+}
+namespace glm4 {
+extern const Family kGlm4;
 }
 namespace glm4_moe {
 extern const Family kGlm4Moe;

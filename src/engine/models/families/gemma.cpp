@@ -9,9 +9,7 @@
 namespace llorch::engine::models::families::gemma {
 namespace {
 
-constexpr std::array kBlock{norm(NormVariant::kAttention), attention(), post_norm(NormVariant::kPostAttention), add(),
-                            norm(NormVariant::kFfn),       ffn(),       post_norm(NormVariant::kPostFfn),       add()};
-constexpr std::array<LayerTemplate, 1> kLayerTemplates{kBlock};
+constexpr std::array<LayerTemplate, 1> kLayerTemplates{kDenseBetweenNorms};
 
 constexpr auto kGemma2Weights =
     concat(kGlobalWeights, kNormsOnBothSides, kAttentionWeights, kAttentionBiases, kFfnWeights);

@@ -107,6 +107,10 @@ inline constexpr std::array kDenseBlock{norm(NormVariant::kAttention), attention
                                         norm(NormVariant::kFfn),       ffn(),       add()};
 inline constexpr std::array kMoeBlock{norm(NormVariant::kAttention), attention(), add(),
                                       norm(NormVariant::kFfn),       moe(),       add()};
+// With norms ahead of each branch and behind it.
+inline constexpr std::array kDenseBetweenNorms{
+    norm(NormVariant::kAttention), attention(), post_norm(NormVariant::kPostAttention), add(),
+    norm(NormVariant::kFfn),       ffn(),       post_norm(NormVariant::kPostFfn),       add()};
 
 inline constexpr std::array kGlobalWeights{
     row(EmbeddingSlot::kWeight, "token_embd.weight", "embed_tokens.weight"),
