@@ -158,10 +158,26 @@ std::vector<Case> cases() {
       "deepseek_v2", "deepseek_v3", "mixtral",          "internlm3", "qwen2_moe",      "starcoder2", "cohere",
       "cohere2",     "stablelm",    "exaone4",          "ernie4_5",  "ernie4_5_moe",   "hunyuan",    "ministral3_far",
       "llama4_far",  "apertus"};
-  for (const char* family :
-       {"kimi_linear_mixed", "deepseek_v32_first", "glm_moe_dsa_shared", "gemma4_wide", "gemma4_experts",
-        "gemma4_experts_inputs", "cohere_norms", "stablelm_norms", "deepseek_v4_mixed", "deepseek_v3_fp8",
-        "deepseek_v4_own", "nemotron_h_latent", "glm4_moe_lite", "mimo_v2_flash", "glm4", "gemma"})
+  for (const char* family : {"kimi_linear_mixed",
+                             "deepseek_v32_first",
+                             "glm_moe_dsa_shared",
+                             "gemma4_wide",
+                             "gemma4_experts",
+                             "gemma4_experts_inputs",
+                             "cohere_norms",
+                             "stablelm_norms",
+                             "deepseek_v4_mixed",
+                             "deepseek_v3_fp8",
+                             "deepseek_v4_own",
+                             "nemotron_h_latent",
+                             "glm4_moe_lite",
+                             "mimo_v2_flash",
+                             "granitemoe",
+                             "granitemoeshared",
+                             "olmoe",
+                             "arcee",
+                             "glm4",
+                             "gemma"})
     families.emplace_back(family);
   const std::vector<std::string> recent = families_of_2026();
   families.insert(families.end(), recent.begin(), recent.end());

@@ -51,7 +51,10 @@ constexpr std::array kFamilies{&families::llama::kLlama,
                                &families::deepseek_v32::kDeepseekV32,
                                &families::deepseek_v4::kDeepseekV4,
                                &families::gemma1::kGemma1,
-                               &families::glm4::kGlm4};
+                               &families::glm4::kGlm4,
+                               &families::arcee::kArcee,
+                               &families::olmoe::kOlmoe,
+                               &families::granite_moe::kGraniteMoe};
 
 }  // namespace
 

@@ -120,6 +120,14 @@ MODELS = {
         num_experts_per_tok=2, moe_intermediate_size=48)),
     "gemma": ("GemmaConfig", dict(head_dim=24)),
     "glm4": ("Glm4Config", dict(head_dim=16, pad_token_id=0)),
+    "arcee": ("ArceeConfig", dict(mlp_bias=True)),
+    "olmoe": ("OlmoeConfig", dict(num_experts=6, num_experts_per_tok=3, intermediate_size=48)),
+    "granitemoe": ("GraniteMoeConfig", dict(num_local_experts=6, num_experts_per_tok=3, intermediate_size=48,
+                                            embedding_multiplier=3.0, logits_scaling=2.0, residual_multiplier=0.5,
+                                            attention_multiplier=0.2)),
+    "granitemoeshared": ("GraniteMoeSharedConfig", dict(num_local_experts=4, num_experts_per_tok=2, intermediate_size=48,
+                                                        shared_intermediate_size=80, residual_multiplier=0.5,
+                                                        attention_multiplier=0.2, num_hidden_layers=2)),
     "hunyuan": ("HunYuanDenseV1Config", dict(head_dim=16, rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=50.0,
                                                                               factor=1.0))),
 }
@@ -185,6 +193,13 @@ GGUF = {
         "expert_gating_func": 2, "expert_weights_norm": True}),
     "gemma": ("GEMMA", False, {"attention.key_length": 24, "attention.value_length": 24}),
     "glm4": ("GLM4", False, {"attention.key_length": 16, "attention.value_length": 16, "rope.dimension_count": 8}),
+    "arcee": ("ARCEE", True, {}),
+    "olmoe": ("OLMOE", False, {"expert_count": 6, "expert_used_count": 3}),
+    "granitemoe": ("GRANITE_MOE", True, {"expert_count": 6, "expert_used_count": 3, "attention.scale": 0.2, "embedding_scale": 3.0,
+                                         "residual_scale": 0.5, "logit_scale": 2.0}),
+    "granitemoeshared": ("GRANITE_MOE", True, {
+        "expert_count": 4, "expert_used_count": 2, "expert_shared_feed_forward_length": 80, "attention.scale": 0.2,
+        "embedding_scale": 1.0, "residual_scale": 0.5, "logit_scale": 1.0}),
     "hunyuan": ("HUNYUAN_DENSE", False, {"attention.key_length": 16, "attention.value_length": 16,
                                          "rope.freq_base": 10000.0 * 50.0 ** (16 / 14)}),
 }
@@ -253,6 +268,11 @@ def gguf_tensors(directory, names, config, permutes):
                 tensors.update(parts)
             elif config.model_type == "nemotron_h" and ".mixer." in key and (parts := mamba_tensors(key, value, config)):
                 tensors.update(parts)
+            elif key.endswith(".input_linear.weight"):  # rows of gates, then of the others
+                layer, kind = f"blk.{key.split('.')[2]}", "shexp" if ".shared_mlp." in key else "exps"
+                halves = numpy.split(value, 2, axis=-2)
+                tensors.update({f"{layer}.ffn_{part}_{kind}.weight": numpy.ascontiguousarray(half)
+                                for part, half in zip(("gate", "up"), halves)})
             elif "_layernorm.norms." in key:
                 head, number = key.split(".norms.")
                 experts.setdefault(head + ".weight", {})[int(number.split(".")[0])] = value

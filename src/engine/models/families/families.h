@@ -7,6 +7,9 @@ namespace llorch::engine::models::families {
 namespace apertus {
 extern const Family kApertus;
 }
+namespace arcee {
+extern const Family kArcee;
+}
 namespace bert {
 extern const Family kBert;
 }
@@ -53,6 +56,9 @@ extern const Family kGranite;
 namespace granite_hybrid {
 extern const Family kGraniteHybrid;
 }
+namespace granite_moe {
+extern const Family kGraniteMoe;
+}
 namespace hunyuan {
 extern const Family kHunyuan;
 }
@@ -91,6 +97,9 @@ extern const Family kNomicBert;
 }
 namespace olmo {
 extern const Family kOlmo;
+}
+namespace olmoe {
+extern const Family kOlmoe;
 }
 namespace phi3 {
 extern const Family kPhi3;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/models/plan_compiler/layer_program.h"
 #include "engine/models/rope.h"
 #include "engine/plan/slots.h"
 
