@@ -54,7 +54,9 @@ constexpr std::array kFamilies{&families::llama::kLlama,
                                &families::glm4::kGlm4,
                                &families::arcee::kArcee,
                                &families::olmoe::kOlmoe,
-                               &families::granite_moe::kGraniteMoe};
+                               &families::granite_moe::kGraniteMoe,
+                               &families::dots1::kDots1,
+                               &families::exaone_moe::kExaoneMoe};
 
 }  // namespace
 

@@ -128,6 +128,14 @@ MODELS = {
     "granitemoeshared": ("GraniteMoeSharedConfig", dict(num_local_experts=4, num_experts_per_tok=2, intermediate_size=48,
                                                         shared_intermediate_size=80, residual_multiplier=0.5,
                                                         attention_multiplier=0.2, num_hidden_layers=2)),
+    "hunyuan_moe": ("HunYuanMoEV1Config", dict(
+        head_dim=16, num_experts=6, moe_topk=3, intermediate_size=48,
+        rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=50.0, factor=1.0))),
+    "dots1": ("Dots1Config", dict(n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=48, n_shared_experts=2,
+                                  first_k_dense_replace=1, norm_topk_prob=True, routed_scaling_factor=1.5, n_group=2,
+                                  topk_group=1)),
+    "exaone_moe": ("ExaoneMoeConfig", dict(num_experts=6, num_experts_per_tok=3, moe_intermediate_size=48, num_shared_experts=2,
+                                           **WINDOWS)),
     "hunyuan": ("HunYuanDenseV1Config", dict(head_dim=16, rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=50.0,
                                                                               factor=1.0))),
 }
@@ -138,7 +146,7 @@ BLOCKS = {"deepseek_v3_fp8": 8, "deepseek_v4_own": 8}
 POSITIONS = {"deepseek_v4_own": 160}
 
 # Of those whose first draw has two experts or entries so near to each other for some token that rounding exchanges them.
-SEEDS = {"ernie4_5_moe": 1, "mixtral": 2, "gemma4_experts": 1, "gemma4_experts_inputs": 4, "deepseek_v4_mixed": 1}
+SEEDS = {"ernie4_5_moe": 1, "exaone_moe": 1, "mixtral": 2, "gemma4_experts": 1, "gemma4_experts_inputs": 4, "deepseek_v4_mixed": 1}
 
 # name: (architecture, whether q and k rows are permuted, keys beside those that all have)
 GGUF = {
@@ -200,6 +208,19 @@ GGUF = {
     "granitemoeshared": ("GRANITE_MOE", True, {
         "expert_count": 4, "expert_used_count": 2, "expert_shared_feed_forward_length": 80, "attention.scale": 0.2,
         "embedding_scale": 1.0, "residual_scale": 0.5, "logit_scale": 1.0}),
+    "hunyuan_moe": ("HUNYUAN_MOE", False, {
+        "attention.key_length": 16, "attention.value_length": 16, "rope.freq_base": 10000.0 * 50.0 ** (16 / 14), "expert_count": 6,
+        "expert_used_count": 3, "expert_feed_forward_length": 48, "expert_shared_feed_forward_length": 48,
+        "expert_shared_count": 1}),
+    "dots1": ("DOTS1", False, {
+        "expert_count": 8, "expert_used_count": 3, "expert_feed_forward_length": 48, "expert_shared_count": 2,
+        "expert_group_count": 2, "expert_group_used_count": 1, "expert_gating_func": 2, "expert_weights_norm": True,
+        "expert_weights_scale": 1.5, "leading_dense_block_count": 1}),
+    "exaone_moe": ("EXAONE_MOE", False, {
+        "attention.sliding_window": 24, "attention.sliding_window_pattern": [True, True, True, False], "expert_count": 6,
+        "expert_used_count": 3, "expert_feed_forward_length": 48, "expert_shared_count": 2, "expert_shared_feed_forward_length": 96,
+        "expert_group_count": 1, "expert_group_used_count": 1, "expert_gating_func": 2, "expert_weights_norm": True,
+        "expert_weights_scale": 2.5, "leading_dense_block_count": 1}),
     "hunyuan": ("HUNYUAN_DENSE", False, {"attention.key_length": 16, "attention.value_length": 16,
                                          "rope.freq_base": 10000.0 * 50.0 ** (16 / 14)}),
 }

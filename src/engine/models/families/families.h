@@ -25,11 +25,17 @@ extern const Family kDeepseekV32;
 namespace deepseek_v4 {
 extern const Family kDeepseekV4;
 }
+namespace dots1 {
+extern const Family kDots1;
+}
 namespace ernie4_5 {
 extern const Family kErnie45;
 }
 namespace exaone4 {
 extern const Family kExaone4;
+}
+namespace exaone_moe {
+extern const Family kExaoneMoe;
 }
 namespace gemma {
 extern const Family kGemma2;
