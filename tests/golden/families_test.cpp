@@ -172,6 +172,7 @@ std::vector<Case> cases() {
                              "nemotron_h_latent",
                              "glm4_moe_lite",
                              "mimo_v2_flash",
+                             "minicpm3",
                              "hunyuan_moe",
                              "dots1",
                              "exaone_moe",

@@ -56,7 +56,8 @@ constexpr std::array kFamilies{&families::llama::kLlama,
                                &families::olmoe::kOlmoe,
                                &families::granite_moe::kGraniteMoe,
                                &families::dots1::kDots1,
-                               &families::exaone_moe::kExaoneMoe};
+                               &families::exaone_moe::kExaoneMoe,
+                               &families::minicpm3::kMiniCpm3};
 
 }  // namespace
 

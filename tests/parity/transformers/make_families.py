@@ -136,6 +136,11 @@ MODELS = {
                                   topk_group=1)),
     "exaone_moe": ("ExaoneMoeConfig", dict(num_experts=6, num_experts_per_tok=3, moe_intermediate_size=48, num_shared_experts=2,
                                            **WINDOWS)),
+    "minicpm3": ("MiniCPM3Config", dict(
+        num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=8,
+        initializer_range=0.05, rope_parameters=dict(
+            rope_type="longrope", rope_theta=10000.0, original_max_position_embeddings=512, short_factor=[1.0, 1.1, 1.2, 1.4],
+            long_factor=[1.0, 1.5, 2.5, 4.0]))),
     "hunyuan": ("HunYuanDenseV1Config", dict(head_dim=16, rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=50.0,
                                                                               factor=1.0))),
 }
@@ -221,6 +226,8 @@ GGUF = {
         "expert_used_count": 3, "expert_feed_forward_length": 48, "expert_shared_count": 2, "expert_shared_feed_forward_length": 96,
         "expert_group_count": 1, "expert_group_used_count": 1, "expert_gating_func": 2, "expert_weights_norm": True,
         "expert_weights_scale": 2.5, "leading_dense_block_count": 1}),
+    "minicpm3": ("MINICPM3", False, {"attention.q_lora_rank": 24, "attention.kv_lora_rank": 32, "attention.key_length": 24,
+                                     "rope.dimension_count": 8}),
     "hunyuan": ("HUNYUAN_DENSE", False, {"attention.key_length": 16, "attention.value_length": 16,
                                          "rope.freq_base": 10000.0 * 50.0 ** (16 / 14)}),
 }
@@ -251,7 +258,7 @@ def attention_tensors(key, value, config):
         return {f"{layer}.ssm_a": -numpy.exp(value.astype(numpy.float64)).astype(numpy.float32)}
     if "_conv1d." in part:
         return {f"{layer}.ssm_conv1d_{part[0]}.weight": value.reshape(1, value.shape[0], 1, value.shape[-1])}
-    if part == "kv_b_proj.weight":
+    if part == "kv_b_proj.weight" and config.model_type != "minicpm3":
         both = value.reshape(config.num_attention_heads, -1, value.shape[1])
         keys, values = both[:, :config.qk_nope_head_dim], both[:, config.qk_nope_head_dim:]
         return {f"{layer}.attn_k_b.weight": numpy.ascontiguousarray(keys.swapaxes(1, 2)),
@@ -343,6 +350,8 @@ def write_gguf(name, directory, config):
         add = writer.add_array if isinstance(value, list) else writer.add_bool if isinstance(value, bool) else writer.add_float32 if isinstance(value, float) else writer.add_uint32
         add(f"{prefix}.{key}", value)
     tensors = gguf_tensors(directory, gguf.get_tensor_name_map(number, config.num_hidden_layers), config, permutes)
+    if rope.get("rope_type") == "longrope":
+        tensors.update({f"rope_factors_{kind}.weight": numpy.array(rope[f"{kind}_factor"], numpy.float32) for kind in ("short", "long")})
     if rope.get("rope_type") == "llama3":
         tensors["rope_freqs.weight"] = llama3_divisors(config)
     if name.startswith("gemma4_experts"):  # a quarter of the pairs turns

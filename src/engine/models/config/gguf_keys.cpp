@@ -161,7 +161,9 @@ Result<RopeConfig> read_gguf_rope(const GgufKeys& keys, std::uint32_t dims) {
   if (!divisors_short.empty()) {
     rope.kind = RopeKind::kPlain;
     rope.divisors = divisors_short;
-    rope.original_context = TRY(keys.count("rope.scaling.original_context_length", kContextMax));
+    const bool named = keys.has("rope.scaling.original_context_length");  // else the model was made for no shorter one
+    rope.original_context =
+        TRY(keys.count(named ? "rope.scaling.original_context_length" : "context_length", kContextMax));
     rope.attn_factor = TRY(keys.real_or("rope.scaling.attn_factor", 1.0F));
   }
   return rope;

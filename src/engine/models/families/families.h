@@ -89,6 +89,9 @@ extern const Family kMamba2;
 namespace mimo_v2 {
 extern const Family kMimoV2;
 }
+namespace minicpm3 {
+extern const Family kMiniCpm3;
+}
 namespace minimax_m2 {
 extern const Family kMiniMaxM2;
 }
