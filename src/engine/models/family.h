@@ -37,6 +37,7 @@ enum class Load : std::uint8_t {
   kHeadKeys,               // MLA's kv_b [H (d_nope + d_v), kv_lora]: the first rows of every head, transposed
   kHeadValues,             // the other rows of every head
   kHeadRows,               // two slots, the first and the last, take turns head by head
+  kKeyGroups,              // per key head: rows of the query heads that read it, then its own of keys, then of values
   kDeltaGroups,            // of a gated-delta mixer: per key head its rows of q, k, v and z, or of beta and decay
   kMxfp4Rows,              // kInterleavedRows in MXFP4 as NAME_blocks and NAME_scales
   kTokenRows,              // the rows of two tokens, or of one: those that say yes and no (io::ModelFiles::hf_answers)

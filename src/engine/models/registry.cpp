@@ -57,7 +57,9 @@ constexpr std::array kFamilies{&families::llama::kLlama,
                                &families::granite_moe::kGraniteMoe,
                                &families::dots1::kDots1,
                                &families::exaone_moe::kExaoneMoe,
-                               &families::minicpm3::kMiniCpm3};
+                               &families::minicpm3::kMiniCpm3,
+                               &families::gpt_neox::kGptNeox,
+                               &families::internlm2::kInternLm2};
 
 }  // namespace
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import gguf
 import numpy
+import internlm2_layout
 import torch
 import transformers
 from deepseek_layout import rewrite
@@ -141,6 +142,9 @@ MODELS = {
         initializer_range=0.05, rope_parameters=dict(
             rope_type="longrope", rope_theta=10000.0, original_max_position_embeddings=512, short_factor=[1.0, 1.1, 1.2, 1.4],
             long_factor=[1.0, 1.5, 2.5, 4.0]))),
+    "gpt_neox": ("GPTNeoXConfig", dict(num_key_value_heads=None)),
+    "gpt_neox_in_turn": ("GPTNeoXConfig", dict(num_key_value_heads=None, use_parallel_residual=False, num_hidden_layers=2)),
+    "internlm2": ("LlamaConfig", dict()),
     "hunyuan": ("HunYuanDenseV1Config", dict(head_dim=16, rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=50.0,
                                                                               factor=1.0))),
 }
@@ -228,6 +232,10 @@ GGUF = {
         "expert_weights_scale": 2.5, "leading_dense_block_count": 1}),
     "minicpm3": ("MINICPM3", False, {"attention.q_lora_rank": 24, "attention.kv_lora_rank": 32, "attention.key_length": 24,
                                      "rope.dimension_count": 8}),
+    "gpt_neox": ("GPTNEOX", False, {"rope.dimension_count": 4, "use_parallel_residual": True, "attention.head_count_kv": 4}),
+    "gpt_neox_in_turn": ("GPTNEOX", False, {"rope.dimension_count": 4, "use_parallel_residual": False,
+                                            "attention.head_count_kv": 4}),
+    "internlm2": ("INTERNLM2", True, {}),
     "hunyuan": ("HUNYUAN_DENSE", False, {"attention.key_length": 16, "attention.value_length": 16,
                                          "rope.freq_base": 10000.0 * 50.0 ** (16 / 14)}),
 }
@@ -288,6 +296,9 @@ def gguf_tensors(directory, names, config, permutes):
             value = stored.get_tensor(key).to(torch.float32).numpy()
             if config.model_type == "gemma" and "norm" in key:
                 value = value + 1
+            if ".query_key_value." in key:  # a head's rows of queries, keys and values are neighbours
+                apart = value.reshape(config.num_attention_heads, 3, -1, *value.shape[1:])
+                value = numpy.ascontiguousarray(apart.swapaxes(0, 1)).reshape(value.shape)
             if permutes and ".q_proj." in key:
                 value = permuted(value, config.num_attention_heads)
             if permutes and ".k_proj." in key:
@@ -342,7 +353,7 @@ def write_gguf(name, directory, config):
     rope = getattr(config, "rope_parameters", None) or {}
     keys = {"block_count": config.num_hidden_layers, "context_length": 512, "embedding_length": config.hidden_size,
             "feed_forward_length": config.intermediate_size, "attention.head_count": config.num_attention_heads,
-            "attention.head_count_kv": config.num_key_value_heads, "rope.freq_base": rope.get("rope_theta"),
+            "attention.head_count_kv": getattr(config, "num_key_value_heads", None), "rope.freq_base": rope.get("rope_theta"),
             f"attention.layer_norm_{norm}epsilon": eps, **further}
     for key, value in keys.items():
         if value is None:  # nothing rotates
@@ -372,7 +383,8 @@ def write_gguf(name, directory, config):
 
 def build(name):
     config_class, changes = MODELS[name]
-    config = getattr(transformers, config_class)(**{**BASE, **changes})
+    keys = {key: value for key, value in {**BASE, **changes}.items() if value is not None}
+    config = getattr(transformers, config_class)(**keys)
     torch.manual_seed(SEEDS.get(name, sum(map(ord, name))))
     model = transformers.AutoModelForCausalLM.from_config(config).to(torch.bfloat16)
     with torch.no_grad():
@@ -407,6 +419,8 @@ def write(name, directory):
     (directory / "generation_config.json").unlink(missing_ok=True)
     if name in GGUF:
         write_gguf(name, directory, model.config)
+    if name == "internlm2":
+        internlm2_layout.rewrite(directory)
     print(name, model.config.model_type, float(logits.abs().max()))
 
 

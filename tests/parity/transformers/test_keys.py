@@ -118,6 +118,8 @@ def test_each_key_changes_what_it_changes_there_or_refuses(family, tmp_path):
     for name in ("config.json", "model.safetensors"):
         shutil.copy(FIXTURES[family] / name, directory)
     config = json.loads((directory / "config.json").read_text())
+    if not hasattr(transformers, config["architectures"][0]):
+        pytest.skip("the library has no class for the family")
     expected, ours = reference(directory, tokens), engine(directory, tokens, tmp_path)
     if ours is None:
         pytest.skip("this build does not run the family")

@@ -53,6 +53,9 @@ extern const Family kGlm4;
 namespace glm4_moe {
 extern const Family kGlm4Moe;
 }
+namespace gpt_neox {
+extern const Family kGptNeox;
+}
 namespace gpt_oss {
 extern const Family kGptOss;
 }
@@ -67,6 +70,9 @@ extern const Family kGraniteMoe;
 }
 namespace hunyuan {
 extern const Family kHunyuan;
+}
+namespace internlm2 {
+extern const Family kInternLm2;
 }
 namespace kimi_linear {
 extern const Family kKimiLinear;

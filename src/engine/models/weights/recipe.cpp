@@ -92,6 +92,7 @@ class Builder {
       case Load::kTransposedInterleaved: return add_rows(true);
       case Load::kRowsEitherWay: return add_rows(TRY(stored_transposed()));
       case Load::kHeadRows: return add_turns();
+      case Load::kKeyGroups: return add_key_groups();
       case Load::kDeltaGroups: return add_delta_groups();
       case Load::kHeadKeys:
       case Load::kHeadValues: return add_head_rows();
@@ -314,6 +315,21 @@ class Builder {
     part.offset = key_.slot == source_.first ? 0 : first * cols;
     part.counts = {heads, shape_[0] / heads, cols};
     part.strides = {both * cols, cols, 1};
+    return add(part);
+  }
+
+  // A group per key head, with its share of the rows of each slot that is stored together with this one.
+  Result<> add_key_groups() {
+    const std::uint64_t groups = plan::param_as<plan::AttentionParams>(params_).kv_heads;
+    const bool is_vector = shape_.size() == 1;
+    const std::uint64_t rows = rows_together(), cols = is_vector ? 1 : shape_[1];
+    const FileTensor& tensor = *TRY(require(found_.name));
+    TRY(expect(tensor, is_vector ? Shape{rows} : Shape{rows, cols}));
+    TensorPart part;
+    TRY(take_type(tensor, !is_vector, part));
+    for (std::uint8_t slot = source_.first; slot < key_.slot; ++slot) part.offset += rows_of(slot) / groups * cols;
+    part.counts = {groups, shape_[0] / groups, cols};
+    part.strides = {rows / groups * cols, cols, 1};
     return add(part);
   }
 

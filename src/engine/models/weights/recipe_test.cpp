@@ -139,6 +139,24 @@ TEST(Recipe, RowsOfAFusedMatrix) {
   }
 }
 
+// Two key heads, each read by two of four query heads: its group is 2 + 1 + 1 heads of two rows.
+TEST(Recipe, RowsInGroupsOfAKeyHead) {
+  AttentionParams params = attention();
+  params.heads = 4;
+  params.kv_heads = 2;
+  const auto of = [&](AttentionSlot slot, const Source& source, TinyTensor tensor) {
+    const std::map<std::string, TinyTensor> tensors{{"qkv", std::move(tensor)}};
+    return Recipe(row(slot, "", source), tensors).floats(params);
+  };
+  const Source biases("qkv", Load::kKeyGroups, AttentionSlot::kQBias, AttentionSlot::kVBias);
+  EXPECT_EQ(of(AttentionSlot::kQBias, biases, TinyTensor::counting({16})), (Values{0, 1, 2, 3, 8, 9, 10, 11}));
+  EXPECT_EQ(of(AttentionSlot::kKBias, biases, TinyTensor::counting({16})), (Values{4, 5, 12, 13}));
+  EXPECT_EQ(of(AttentionSlot::kVBias, biases, TinyTensor::counting({16})), (Values{6, 7, 14, 15}));
+  const Source matrix("qkv", Load::kKeyGroups, AttentionSlot::kQ, AttentionSlot::kV);
+  EXPECT_EQ(of(AttentionSlot::kV, matrix, TinyTensor::counting({16, 3})),
+            (Values{18, 19, 20, 21, 22, 23, 42, 43, 44, 45, 46, 47}));
+}
+
 TEST(Recipe, RowsOfAStackOfFusedMatrices) {
   const Source source("gu", Load::kRows, MoeSlot::kGate, MoeSlot::kUp);
   const std::map<std::string, TinyTensor> tensors{{"gu", TinyTensor::counting({2, 6, 2})}};
