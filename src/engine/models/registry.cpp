@@ -59,7 +59,8 @@ constexpr std::array kFamilies{&families::llama::kLlama,
                                &families::exaone_moe::kExaoneMoe,
                                &families::minicpm3::kMiniCpm3,
                                &families::gpt_neox::kGptNeox,
-                               &families::internlm2::kInternLm2};
+                               &families::internlm2::kInternLm2,
+                               &families::falcon::kFalcon};
 
 }  // namespace
 

@@ -145,6 +145,11 @@ MODELS = {
     "gpt_neox": ("GPTNeoXConfig", dict(num_key_value_heads=None)),
     "gpt_neox_in_turn": ("GPTNeoXConfig", dict(num_key_value_heads=None, use_parallel_residual=False, num_hidden_layers=2)),
     "internlm2": ("LlamaConfig", dict()),
+    "falcon": ("FalconConfig", dict(num_key_value_heads=None, intermediate_size=None)),
+    "falcon_new": ("FalconConfig", dict(num_key_value_heads=None, intermediate_size=None, new_decoder_architecture=True,
+                                        num_kv_heads=2, bias=True, ffn_hidden_size=96)),
+    "falcon_in_turn": ("FalconConfig", dict(num_key_value_heads=None, intermediate_size=None, multi_query=False, parallel_attn=False,
+                                            num_hidden_layers=2)),
     "hunyuan": ("HunYuanDenseV1Config", dict(head_dim=16, rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=50.0,
                                                                               factor=1.0))),
 }
@@ -236,6 +241,8 @@ GGUF = {
     "gpt_neox_in_turn": ("GPTNEOX", False, {"rope.dimension_count": 4, "use_parallel_residual": False,
                                             "attention.head_count_kv": 4}),
     "internlm2": ("INTERNLM2", True, {}),
+    "falcon": ("FALCON", False, {"attention.head_count_kv": 1, "feed_forward_length": 256}),
+    "falcon_new": ("FALCON", False, {"attention.head_count_kv": 2, "feed_forward_length": 96}),
     "hunyuan": ("HUNYUAN_DENSE", False, {"attention.key_length": 16, "attention.value_length": 16,
                                          "rope.freq_base": 10000.0 * 50.0 ** (16 / 14)}),
 }
@@ -289,16 +296,19 @@ def mamba_tensors(key, value, config):
 
 
 # {GGUF name: array}, the experts of a layer together.
-def gguf_tensors(directory, names, config, permutes):
+def gguf_tensors(directory, names, config, permutes, written):
     tensors, experts = {}, {}
     with safe_open(directory / "model.safetensors", "pt") as stored:
         for key in stored.keys():
             value = stored.get_tensor(key).to(torch.float32).numpy()
             if config.model_type == "gemma" and "norm" in key:
                 value = value + 1
-            if ".query_key_value." in key:  # a head's rows of queries, keys and values are neighbours
-                apart = value.reshape(config.num_attention_heads, 3, -1, *value.shape[1:])
-                value = numpy.ascontiguousarray(apart.swapaxes(0, 1)).reshape(value.shape)
+            if ".query_key_value." in key:  # rows in groups of a key head
+                groups = written["attention.head_count_kv"]
+                each = config.num_attention_heads // groups
+                apart = value.reshape(groups, each + 2, -1, *value.shape[1:])
+                value = numpy.concatenate([part.reshape(-1, *value.shape[1:]) for part in (
+                    apart[:, :each], apart[:, each], apart[:, each + 1])])
             if permutes and ".q_proj." in key:
                 value = permuted(value, config.num_attention_heads)
             if permutes and ".k_proj." in key:
@@ -352,7 +362,7 @@ def write_gguf(name, directory, config):
     norm = "rms_" if getattr(config, "rms_norm_eps", None) else ""
     rope = getattr(config, "rope_parameters", None) or {}
     keys = {"block_count": config.num_hidden_layers, "context_length": 512, "embedding_length": config.hidden_size,
-            "feed_forward_length": config.intermediate_size, "attention.head_count": config.num_attention_heads,
+            "feed_forward_length": getattr(config, "intermediate_size", None), "attention.head_count": config.num_attention_heads,
             "attention.head_count_kv": getattr(config, "num_key_value_heads", None), "rope.freq_base": rope.get("rope_theta"),
             f"attention.layer_norm_{norm}epsilon": eps, **further}
     for key, value in keys.items():
@@ -360,7 +370,7 @@ def write_gguf(name, directory, config):
             continue
         add = writer.add_array if isinstance(value, list) else writer.add_bool if isinstance(value, bool) else writer.add_float32 if isinstance(value, float) else writer.add_uint32
         add(f"{prefix}.{key}", value)
-    tensors = gguf_tensors(directory, gguf.get_tensor_name_map(number, config.num_hidden_layers), config, permutes)
+    tensors = gguf_tensors(directory, gguf.get_tensor_name_map(number, config.num_hidden_layers), config, permutes, keys)
     if rope.get("rope_type") == "longrope":
         tensors.update({f"rope_factors_{kind}.weight": numpy.array(rope[f"{kind}_factor"], numpy.float32) for kind in ("short", "long")})
     if rope.get("rope_type") == "llama3":

@@ -37,6 +37,9 @@ extern const Family kExaone4;
 namespace exaone_moe {
 extern const Family kExaoneMoe;
 }
+namespace falcon {
+extern const Family kFalcon;
+}
 namespace gemma {
 extern const Family kGemma2;
 extern const Family kGemma3;

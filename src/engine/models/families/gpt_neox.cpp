@@ -8,9 +8,7 @@ namespace llorch::engine::models::families::gpt_neox {
 namespace {
 
 enum : std::uint8_t { kInTurn, kSideBySide };
-constexpr std::array kParallelBlock{
-    norm(NormVariant::kAttention), to_side(attention()), norm(NormVariant::kFfn), ffn(), add_side(), add()};
-constexpr std::array<LayerTemplate, 2> kLayerTemplates{kDenseBlock, kParallelBlock};
+constexpr std::array<LayerTemplate, 2> kLayerTemplates{kDenseBlock, kSideBySideBlock};
 
 constexpr WeightRow qkv(AttentionSlot slot) {
   return row(

@@ -107,6 +107,9 @@ inline constexpr std::array kDenseBlock{norm(NormVariant::kAttention), attention
                                         norm(NormVariant::kFfn),       ffn(),       add()};
 inline constexpr std::array kMoeBlock{norm(NormVariant::kAttention), attention(), add(),
                                       norm(NormVariant::kFfn),       moe(),       add()};
+// Both branches read the residual stream as it was, each behind a norm of its own.
+inline constexpr std::array kSideBySideBlock{
+    norm(NormVariant::kAttention), to_side(attention()), norm(NormVariant::kFfn), ffn(), add_side(), add()};
 // With norms ahead of each branch and behind it.
 inline constexpr std::array kDenseBetweenNorms{
     norm(NormVariant::kAttention), attention(), post_norm(NormVariant::kPostAttention), add(),
