@@ -159,13 +159,26 @@ std::vector<Case> cases() {
                      .devices = devices});
     }
   };
-  for (const char* family : {"llama3", "llama_tied", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3",
-                             "qwen3_moe", "qwen3_moe_sparse", "gpt_oss", "granite_hybrid", "lfm2", "deepseek_v2",
-                             "deepseek_v3", "cohere_norms", "stablelm_norms", "nemotron_h_latent"})
+  for (const char* family : {"llama3",         "llama_tied",
+                             "mistral",        "qwen2",
+                             "qwen3",          "phi3",
+                             "gemma2",         "gemma3",
+                             "qwen3_moe",      "qwen3_moe_sparse",
+                             "gpt_oss",        "granite_hybrid",
+                             "lfm2",           "deepseek_v2",
+                             "deepseek_v3",    "cohere_norms",
+                             "stablelm_norms", "nemotron_h_latent",
+                             "gpt_neox",       "internlm2",
+                             "falcon",         "falcon_new",
+                             "minicpm3",       "mimo_v2_flash",
+                             "gemma",          "glm4",
+                             "arcee",          "granitemoeshared",
+                             "hunyuan_moe",    "dots1",
+                             "exaone_moe"})
     add(family, 2);
   // Four devices; all but the first three have two key-value heads for them.
   for (const char* family : {"llama_tied", "deepseek_v2", "deepseek_v3", "llama3", "qwen2", "phi3", "gemma3", "gpt_oss",
-                             "granite_hybrid", "stablelm_norms"})
+                             "granite_hybrid", "stablelm_norms", "gpt_neox", "internlm2", "falcon_new"})
     add(family, 4);
   // Quantized weights meet activations of eight bits, in blocks that no device's part cuts.
   for (const std::uint32_t devices : {2U, 4U}) {

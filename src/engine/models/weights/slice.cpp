@@ -45,6 +45,21 @@ void join(std::vector<Extent>& view) {
   view = std::move(joined);
 }
 
+// Of a dimension that is groups of rows, whole groups, or rows of one.
+void cut_groups(const TensorShare& share, const std::string_view name, Extent& groups, Extent& rows,
+                std::uint64_t& offset) {
+  const std::uint64_t first = share.begin % rows.count;
+  offset += share.begin / rows.count * groups.stride + first * rows.stride;
+  if (first == 0 && share.count % rows.count == 0) {
+    groups.count = share.count / rows.count;
+    return;
+  }
+  ASSERT(first + share.count <= rows.count, "{}: {} + {} are rows of several groups of {}", name, share.begin,
+         share.count, rows.count);
+  groups.count = 1;
+  rows.count = share.count;
+}
+
 // Of a part that holds `outer` x `length` x anything elements.
 void cut_part(const TensorShare& share, std::uint64_t outer, std::uint64_t length, TensorPart& part) {
   std::vector<Extent> view;
@@ -52,10 +67,15 @@ void cut_part(const TensorShare& share, std::uint64_t outer, std::uint64_t lengt
   split_at(outer, view);
   split_at(outer * length, view);
   std::uint64_t before = 1;
-  for (Extent& extent : view) {
+  for (std::size_t i = 0; i < view.size(); ++i) {
+    Extent& extent = view[i];
     if (before == outer && extent.count == length) {
       part.offset += share.begin * extent.stride;
       extent.count = share.count;
+      break;
+    }
+    if (before == outer && i + 1 < view.size() && extent.count * view[i + 1].count == length) {
+      cut_groups(share, part.source->name, extent, view[i + 1], part.offset);
       break;
     }
     before *= extent.count;
