@@ -74,9 +74,30 @@ std::vector<std::string> model_names() {
 std::vector<std::string> model_names_of_2026() {
   std::vector<std::string> names = names_of(golden::families_of_2026());
   std::erase(names, "llama4_gguf");  // the file does not say how wide chunks are, which the reference knows
-  for (const char* ours : {"deepseek_v4_mixed_hf", "gemma4_experts_hf", "cohere_norms_hf", "stablelm_norms_hf",
-                           "deepseek_v3_fp8_hf", "deepseek_v4_own_hf", "deepseek_v32_first_hf", "glm_moe_dsa_shared_hf",
-                           "nemotron_h_latent_hf", "nemotron_h_latent_gguf"})
+  for (const char* ours : {"deepseek_v4_mixed_hf",
+                           "gemma4_experts_hf",
+                           "cohere_norms_hf",
+                           "stablelm_norms_hf",
+                           "deepseek_v3_fp8_hf",
+                           "deepseek_v4_own_hf",
+                           "deepseek_v32_first_hf",
+                           "glm_moe_dsa_shared_hf",
+                           "nemotron_h_latent_hf",
+                           "nemotron_h_latent_gguf",
+                           "gemma_hf",
+                           "glm4_hf",
+                           "arcee_hf",
+                           "olmoe_hf",
+                           "granitemoe_hf",
+                           "hunyuan_moe_hf",
+                           "dots1_hf",
+                           "exaone_moe_hf",
+                           "minicpm3_hf",
+                           "gpt_neox_hf",
+                           "internlm2_hf",
+                           "falcon_hf",
+                           "falcon_new_hf",
+                           "mimo_v2_flash_hf"})
     names.emplace_back(ours);
   return names;
 }

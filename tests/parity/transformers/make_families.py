@@ -160,7 +160,7 @@ BLOCKS = {"deepseek_v3_fp8": 8, "deepseek_v4_own": 8}
 POSITIONS = {"deepseek_v4_own": 160}
 
 # Of those whose first draw has two experts or entries so near to each other for some token that rounding exchanges them.
-SEEDS = {"ernie4_5_moe": 1, "exaone_moe": 1, "mixtral": 2, "gemma4_experts": 1, "gemma4_experts_inputs": 4, "deepseek_v4_mixed": 1}
+SEEDS = {"ernie4_5_moe": 1, "exaone_moe": 1, "olmoe": 1, "mixtral": 2, "gemma4_experts": 1, "gemma4_experts_inputs": 4, "deepseek_v4_mixed": 1}
 
 # name: (architecture, whether q and k rows are permuted, keys beside those that all have)
 GGUF = {
