@@ -136,7 +136,7 @@ Result<> read_yarn(const GgufKeys& keys, RopeConfig& rope) {
 
 }  // namespace
 
-Result<RopeConfig> read_gguf_rope(const GgufKeys& keys, std::uint32_t dims) {
+Result<RopeConfig> read_gguf_rope(const GgufKeys& keys, std::uint32_t dims, std::uint32_t original_absent) {
   RopeConfig rope{.dims = dims};
   rope.base = TRY(keys.real_or("rope.freq_base", 10000.0F));
   // Files without the type but with a factor mean linear; the oldest spell the factor rope.scale_linear.
@@ -161,9 +161,9 @@ Result<RopeConfig> read_gguf_rope(const GgufKeys& keys, std::uint32_t dims) {
   if (!divisors_short.empty()) {
     rope.kind = RopeKind::kPlain;
     rope.divisors = divisors_short;
-    const bool named = keys.has("rope.scaling.original_context_length");  // else the model was made for no shorter one
+    const bool named = original_absent == 0 || keys.has("rope.scaling.original_context_length");
     rope.original_context =
-        TRY(keys.count(named ? "rope.scaling.original_context_length" : "context_length", kContextMax));
+        named ? TRY(keys.count("rope.scaling.original_context_length", kContextMax)) : original_absent;
     rope.attn_factor = TRY(keys.real_or("rope.scaling.attn_factor", 1.0F));
   }
   return rope;

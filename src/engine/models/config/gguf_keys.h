@@ -55,7 +55,8 @@ base::Result<> drop_gguf_prediction_layers(const GgufKeys& keys, ModelConfig& co
 base::Result<> read_gguf_attention(const GgufKeys& keys, plan::RopeLayout layout, ModelConfig& config);
 
 // The model's main rotation: plain, linear, yarn; rope_freqs.weight (llama3) and rope_factors_{short,long}.weight (longrope).
-base::Result<RopeConfig> read_gguf_rope(const GgufKeys& keys, std::uint32_t dims);
+// `original_absent`: the context that factors stretch, of families whose files do not name it; 0: they must.
+base::Result<RopeConfig> read_gguf_rope(const GgufKeys& keys, std::uint32_t dims, std::uint32_t original_absent = 0);
 
 // feed_forward_length, one or per layer.
 base::Result<> read_gguf_ffn(const GgufKeys& keys, ModelConfig& config);

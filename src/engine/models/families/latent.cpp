@@ -12,7 +12,7 @@ float latent_scale(const MlaConfig& mla, double magnitude) {
 
 }  // namespace
 
-base::Result<> read_gguf_latent_sizes(const GgufKeys& keys, ModelConfig& config, std::uint32_t d_v) {
+base::Result<> read_gguf_latent_sizes(const GgufKeys& keys, ModelConfig& config, const LatentAbsent& absent) {
   MlaConfig& mla = config.mla;
   mla.q_lora = TRY(keys.number_or("attention.q_lora_rank", 0));
   mla.kv_lora = TRY(keys.count("attention.kv_lora_rank"));
@@ -20,10 +20,10 @@ base::Result<> read_gguf_latent_sizes(const GgufKeys& keys, ModelConfig& config,
   // Old files have the head's size where new ones have the latent one's.
   const std::uint32_t d_qk = TRY(keys.has("attention.key_length_mla") ? keys.count("attention.key_length_mla")
                                                                       : keys.count("attention.key_length"));
-  const bool named = d_v == 0 || keys.has("attention.value_length");
+  const bool named = absent.d_v == 0 || keys.has("attention.value_length");
   mla.d_v = TRY(keys.has("attention.value_length_mla") ? keys.count("attention.value_length_mla")
                 : named                                ? keys.count("attention.value_length")
-                                                       : base::Result<std::uint32_t>(d_v));
+                                                       : base::Result<std::uint32_t>(absent.d_v));
   if (d_qk <= mla.d_rope) {
     return impossible(keys.key("attention.key_length_mla"), std::to_string(d_qk),
                       "must be above rope.dimension_count = " + std::to_string(mla.d_rope));
@@ -34,10 +34,10 @@ base::Result<> read_gguf_latent_sizes(const GgufKeys& keys, ModelConfig& config,
   return {};
 }
 
-base::Result<> read_gguf_latent(const GgufKeys& keys, ModelConfig& config, std::uint32_t d_v) {
-  TRY(read_gguf_latent_sizes(keys, config, d_v));
+base::Result<> read_gguf_latent(const GgufKeys& keys, ModelConfig& config, const LatentAbsent& absent) {
+  TRY(read_gguf_latent_sizes(keys, config, absent));
   MlaConfig& mla = config.mla;
-  RopeConfig rope = TRY(read_gguf_rope(keys, mla.d_rope));
+  RopeConfig rope = TRY(read_gguf_rope(keys, mla.d_rope, absent.original_context));
   double magnitude = 1;
   const float per_log = TRY(keys.real_or("rope.scaling.yarn_log_multiplier", 0));  // 0.1 * mscale_all_dim
   if (rope.kind == RopeKind::kYarn && per_log != 0) {
@@ -50,21 +50,21 @@ base::Result<> read_gguf_latent(const GgufKeys& keys, ModelConfig& config, std::
   return {};
 }
 
-base::Result<> read_hf_latent_sizes(const HfKeys& keys, ModelConfig& config, std::uint32_t d_v) {
+base::Result<> read_hf_latent_sizes(const HfKeys& keys, ModelConfig& config, const LatentAbsent& absent) {
   MlaConfig& mla = config.mla;
   mla.q_lora = TRY(keys.number_or("q_lora_rank", 0));
   mla.kv_lora = TRY(keys.count("kv_lora_rank"));
   mla.d_nope = TRY(keys.count("qk_nope_head_dim"));
   mla.d_rope = TRY(keys.count("qk_rope_head_dim"));
-  mla.d_v = TRY(keys.count_or("v_head_dim", d_v));
+  mla.d_v = TRY(keys.count_or("v_head_dim", absent.d_v));
   mla.norm_eps = kLatentNormEps;
   TRY(demand_number(keys, "num_key_value_heads", TRY(keys.count("num_attention_heads"))));
   mla.scale = latent_scale(mla, 1);
   return {};
 }
 
-base::Result<> read_hf_latent(const HfKeys& keys, ModelConfig& config, std::uint32_t d_v) {
-  TRY(read_hf_latent_sizes(keys, config, d_v));
+base::Result<> read_hf_latent(const HfKeys& keys, ModelConfig& config, const LatentAbsent& absent) {
+  TRY(read_hf_latent_sizes(keys, config, absent));
   MlaConfig& mla = config.mla;
   // What the class works out for itself.
   TRY(demand_number(keys, "head_dim", mla.d_rope));

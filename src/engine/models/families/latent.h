@@ -27,12 +27,17 @@ inline constexpr std::array kLatentAttention{
 // The norms inside attention have an epsilon of their own in the library, whatever the configuration says of the others.
 inline constexpr float kLatentNormEps = 1e-6F;
 
-// Sizes and scale; the second of each with the rotation that all layers have. `d_v`: of files that do not name the size of
-// values; 0: they must.
-base::Result<> read_gguf_latent_sizes(const GgufKeys& keys, ModelConfig& config, std::uint32_t d_v = 0);
-base::Result<> read_gguf_latent(const GgufKeys& keys, ModelConfig& config, std::uint32_t d_v = 0);
-base::Result<> read_hf_latent_sizes(const HfKeys& keys, ModelConfig& config, std::uint32_t d_v = 0);
-base::Result<> read_hf_latent(const HfKeys& keys, ModelConfig& config, std::uint32_t d_v = 0);
+// What files of a family may leave out; 0: they must name it.
+struct LatentAbsent {
+  std::uint32_t d_v = 0;
+  std::uint32_t original_context = 0;  // that factors of a long rotation stretch, in GGUF
+};
+
+// Sizes and scale; the second of each with the rotation that all layers have.
+base::Result<> read_gguf_latent_sizes(const GgufKeys& keys, ModelConfig& config, const LatentAbsent& absent = {});
+base::Result<> read_gguf_latent(const GgufKeys& keys, ModelConfig& config, const LatentAbsent& absent = {});
+base::Result<> read_hf_latent_sizes(const HfKeys& keys, ModelConfig& config, const LatentAbsent& absent = {});
+base::Result<> read_hf_latent(const HfKeys& keys, ModelConfig& config, const LatentAbsent& absent = {});
 // Which slots a file must fill and which not, by the query compression and attention_bias.
 base::Result<> demand_latent_weights(const HfKeys& keys, ModelConfig& config);
 // Head counts of every layer, the first rotation for all of them where there is one, and what must hold.

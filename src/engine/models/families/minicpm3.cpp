@@ -26,13 +26,13 @@ void set_scales(float embedding, float depth, float base_width, ModelConfig& con
   config.logit_mul = base_width / static_cast<float>(config.width);
 }
 
-// Neither format names the size of values in every file.
+// Neither format names the size of values in every file, nor does GGUF name the context that factors stretch.
 std::uint32_t value_size(std::uint32_t heads, const ModelConfig& config) { return config.width / heads; }
 
 base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_basics(keys));
   const std::uint32_t heads = TRY(keys.count("attention.head_count"));
-  TRY(read_gguf_latent(keys, config, value_size(heads, config)));
+  TRY(read_gguf_latent(keys, config, {.d_v = value_size(heads, config), .original_context = config.context_tokens}));
   config.mla.norm_eps = kLatentNormEps;
   config.attention.rope_layout = plan::RopeLayout::kHalf;
   TRY(read_gguf_ffn(keys, config));
@@ -49,7 +49,7 @@ base::Result<float> read_scale(const HfKeys& keys, std::string_view name, float 
 base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_basics(keys, {.eps = 1e-5F, .tied = true}));
   const std::uint32_t heads = TRY(keys.count("num_attention_heads"));
-  TRY(read_hf_latent(keys, config, value_size(heads, config)));
+  TRY(read_hf_latent(keys, config, {.d_v = value_size(heads, config)}));
   config.attention.rope_layout = plan::RopeLayout::kHalf;
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
   TRY(refuse_if(keys, "mlp_bias"));
