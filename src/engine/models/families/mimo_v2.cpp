@@ -108,7 +108,6 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
   TRY(demand_word(keys, "attention_projection_layout", "split"));
   TRY(demand_word(keys, "scoring_func", "sigmoid"));
-  TRY(demand_word(keys, "topk_method", "noaux_tc"));
   TRY(demand_number(keys, "swa_head_dim", config.attention.d_qk));
   TRY(demand_number(keys, "swa_v_head_dim", config.attention.d_v));
   TRY(demand_if(
@@ -143,7 +142,7 @@ const Family kMimoV2{
     .ignores_layers_past_end = true,
     .hf_others =
         "add_full_attention_sink_bias=false add_swa_attention_sink_bias=true attention_chunk_size hybrid_block_size "
-        "moe_router_dtype num_nextn_predict_layers",
+        "moe_router_dtype num_nextn_predict_layers topk_method=\"noaux_tc\"",
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };
