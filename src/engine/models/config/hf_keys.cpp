@@ -135,11 +135,17 @@ Result<> demand_full_attention(const HfKeys& keys, const ModelConfig& config) {
   return impossible(keys.key("layer_types"), "other layers", "must be full_attention for each layer here");
 }
 
-Result<> demand_attention_biases(const HfKeys& keys, ModelConfig& config) {
+Result<> demand_qkv_biases(const HfKeys& keys, ModelConfig& config, std::string_view flag, bool absent) {
   using plan::AttentionSlot;
-  return demand_if(keys, "attention_bias", false, plan::Opcode::kMultiheadAttention,
-                   {slot_number(AttentionSlot::kQBias), slot_number(AttentionSlot::kKBias),
-                    slot_number(AttentionSlot::kVBias), slot_number(AttentionSlot::kOBias)},
+  return demand_if(
+      keys, flag, absent, plan::Opcode::kMultiheadAttention,
+      {slot_number(AttentionSlot::kQBias), slot_number(AttentionSlot::kKBias), slot_number(AttentionSlot::kVBias)},
+      config);
+}
+
+Result<> demand_attention_biases(const HfKeys& keys, ModelConfig& config, std::string_view flag, bool absent) {
+  TRY(demand_qkv_biases(keys, config, flag, absent));
+  return demand_if(keys, flag, absent, plan::Opcode::kMultiheadAttention, {slot_number(plan::AttentionSlot::kOBias)},
                    config);
 }
 

@@ -84,8 +84,11 @@ base::Result<> demand_word(const HfKeys& keys, std::string_view name, std::strin
 base::Result<> demand_number(const HfKeys& keys, std::string_view name, std::uint32_t only);
 // layer_types of a family without windows.
 base::Result<> demand_full_attention(const HfKeys& keys, const ModelConfig& config);
-// attention_bias: on q, k, v and o.
-base::Result<> demand_attention_biases(const HfKeys& keys, ModelConfig& config);
+// Of a flag that promises biases on q, k and v; the second one on o as well.
+base::Result<> demand_qkv_biases(const HfKeys& keys, ModelConfig& config, std::string_view flag = "attention_bias",
+                                 bool absent = false);
+base::Result<> demand_attention_biases(const HfKeys& keys, ModelConfig& config,
+                                       std::string_view flag = "attention_bias", bool absent = false);
 
 // hidden_act or another key.
 base::Result<plan::Activation> read_hf_activation(const HfKeys& keys, std::string_view name, plan::Activation absent);

@@ -13,18 +13,8 @@ constexpr std::array kOneNormBlock{side_norm(NormVariant::kAttention), of_side(a
                                    add()};
 constexpr std::array<LayerTemplate, 3> kLayerTemplates{kDenseBlock, kOneNormBlock, kSideBySideBlock};
 
-constexpr WeightRow qkv(AttentionSlot slot) {
-  return row(
-      slot, Source("blk.{}.attn_qkv.weight", Load::kRows, AttentionSlot::kQ, AttentionSlot::kV),
-      Source("h.{}.self_attention.query_key_value.weight", Load::kKeyGroups, AttentionSlot::kQ, AttentionSlot::kV));
-}
-constexpr WeightRow qkv_bias(AttentionSlot slot) {
-  return optional_row(slot, Source("blk.{}.attn_qkv.bias", Load::kRows, AttentionSlot::kQBias, AttentionSlot::kVBias),
-                      Source("h.{}.self_attention.query_key_value.bias", Load::kKeyGroups, AttentionSlot::kQBias,
-                             AttentionSlot::kVBias));
-}
 // GGUF calls attention's norm the second where there are two.
-constexpr std::array kWeights{
+constexpr std::array kOwnWeights{
     row(EmbeddingSlot::kWeight, "token_embd.weight", "word_embeddings.weight"),
     row(NormVariant::kOutput, "output_norm.weight", "ln_f.weight"),
     bias_row(NormVariant::kOutput, "output_norm.bias", "ln_f.bias"),
@@ -37,12 +27,6 @@ constexpr std::array kWeights{
     row(NormVariant::kFfn, "", "h.{}.post_attention_layernorm.weight"),
     bias_row(NormVariant::kFfn, "blk.{}.attn_norm.bias", "h.{}.ln_mlp.bias"),
     bias_row(NormVariant::kFfn, "", "h.{}.post_attention_layernorm.bias"),
-    qkv(AttentionSlot::kQ),
-    qkv(AttentionSlot::kK),
-    qkv(AttentionSlot::kV),
-    qkv_bias(AttentionSlot::kQBias),
-    qkv_bias(AttentionSlot::kKBias),
-    qkv_bias(AttentionSlot::kVBias),
     row(AttentionSlot::kO, "blk.{}.attn_output.weight", "h.{}.self_attention.dense.weight"),
     optional_row(AttentionSlot::kOBias, "blk.{}.attn_output.bias", "h.{}.self_attention.dense.bias"),
     row(FfnSlot::kUp, "blk.{}.ffn_up.weight", "h.{}.mlp.dense_h_to_4h.weight"),
@@ -50,6 +34,8 @@ constexpr std::array kWeights{
     optional_row(FfnSlot::kUpBias, "blk.{}.ffn_up.bias", "h.{}.mlp.dense_h_to_4h.bias"),
     optional_row(FfnSlot::kDownBias, "blk.{}.ffn_down.bias", "h.{}.mlp.dense_4h_to_h.bias"),
 };
+constexpr auto kWeights = concat(kOwnWeights, fused_qkv_weights("h.{}.self_attention.query_key_value.weight",
+                                                                "h.{}.self_attention.query_key_value.bias"));
 constexpr std::array<std::string_view, 1> kNames{"falcon"};
 constexpr std::array<std::string_view, 2> kPrefix{"transformer.", ""};
 
@@ -92,10 +78,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   TRY(read_layers(keys, config));
   config.ffn.activation = TRY(read_hf_activation(keys, "activation", plan::Activation::kGeluErf));
   TRY(refuse_if(keys, "alibi"));
-  TRY(demand_if(keys, "bias", false, Opcode::kMultiheadAttention,
-                {slot_number(AttentionSlot::kQBias), slot_number(AttentionSlot::kKBias),
-                 slot_number(AttentionSlot::kVBias), slot_number(AttentionSlot::kOBias)},
-                config));
+  TRY(demand_attention_biases(keys, config, "bias"));
   TRY(demand_if(keys, "bias", false, Opcode::kSwiglu, {slot_number(FfnSlot::kUpBias), slot_number(FfnSlot::kDownBias)},
                 config));
   TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {}, config));

@@ -40,10 +40,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_basics(keys, defaults));
   TRY(read_hf_heads(keys, defaults, config));
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
-  TRY(demand_if(
-      keys, "attention_bias", false, Opcode::kMultiheadAttention,
-      {slot_number(AttentionSlot::kQBias), slot_number(AttentionSlot::kKBias), slot_number(AttentionSlot::kVBias)},
-      config));
+  TRY(demand_qkv_biases(keys, config));
   TRY(demand_if(keys, "use_qk_norm", false, Opcode::kMultiheadAttention,
                 {slot_number(AttentionSlot::kQNorm), slot_number(AttentionSlot::kKNorm)}, config));
   TRY(read_hf_dense_first(keys, {.dense = kDense, .sparse = kSparse}, config));

@@ -10,17 +10,7 @@ namespace {
 enum : std::uint8_t { kInTurn, kSideBySide };
 constexpr std::array<LayerTemplate, 2> kLayerTemplates{kDenseBlock, kSideBySideBlock};
 
-constexpr WeightRow qkv(AttentionSlot slot) {
-  return row(
-      slot, Source("blk.{}.attn_qkv.weight", Load::kRows, AttentionSlot::kQ, AttentionSlot::kV),
-      Source("layers.{}.attention.query_key_value.weight", Load::kKeyGroups, AttentionSlot::kQ, AttentionSlot::kV));
-}
-constexpr WeightRow qkv_bias(AttentionSlot slot) {
-  return optional_row(slot, Source("blk.{}.attn_qkv.bias", Load::kRows, AttentionSlot::kQBias, AttentionSlot::kVBias),
-                      Source("layers.{}.attention.query_key_value.bias", Load::kKeyGroups, AttentionSlot::kQBias,
-                             AttentionSlot::kVBias));
-}
-constexpr std::array kWeights{
+constexpr std::array kOwnWeights{
     row(EmbeddingSlot::kWeight, "token_embd.weight", "embed_in.weight"),
     row(NormVariant::kOutput, "output_norm.weight", "final_layer_norm.weight"),
     bias_row(NormVariant::kOutput, "output_norm.bias", "final_layer_norm.bias"),
@@ -29,12 +19,6 @@ constexpr std::array kWeights{
     kBlockNorms[1],
     bias_row(NormVariant::kAttention, "blk.{}.attn_norm.bias", "layers.{}.input_layernorm.bias"),
     bias_row(NormVariant::kFfn, "blk.{}.ffn_norm.bias", "layers.{}.post_attention_layernorm.bias"),
-    qkv(AttentionSlot::kQ),
-    qkv(AttentionSlot::kK),
-    qkv(AttentionSlot::kV),
-    qkv_bias(AttentionSlot::kQBias),
-    qkv_bias(AttentionSlot::kKBias),
-    qkv_bias(AttentionSlot::kVBias),
     row(AttentionSlot::kO, "blk.{}.attn_output.weight", "layers.{}.attention.dense.weight"),
     optional_row(AttentionSlot::kOBias, "blk.{}.attn_output.bias", "layers.{}.attention.dense.bias"),
     row(FfnSlot::kUp, "blk.{}.ffn_up.weight", "layers.{}.mlp.dense_h_to_4h.weight"),
@@ -42,6 +26,8 @@ constexpr std::array kWeights{
     row(FfnSlot::kUpBias, "blk.{}.ffn_up.bias", "layers.{}.mlp.dense_h_to_4h.bias"),
     row(FfnSlot::kDownBias, "blk.{}.ffn_down.bias", "layers.{}.mlp.dense_4h_to_h.bias"),
 };
+constexpr auto kWeights = concat(kOwnWeights, fused_qkv_weights("layers.{}.attention.query_key_value.weight",
+                                                                "layers.{}.attention.query_key_value.bias"));
 constexpr std::array<std::string_view, 1> kGguf{"gptneox"};
 constexpr std::array<std::string_view, 1> kHf{"gpt_neox"};
 constexpr std::array<std::string_view, 2> kPrefix{"gpt_neox.", ""};
@@ -66,10 +52,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   TRY(read_hf_heads(keys, {}, config));
   TRY(read_hf_ffn(keys, config));
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kGeluErf));
-  TRY(demand_if(keys, "attention_bias", true, Opcode::kMultiheadAttention,
-                {slot_number(AttentionSlot::kQBias), slot_number(AttentionSlot::kKBias),
-                 slot_number(AttentionSlot::kVBias), slot_number(AttentionSlot::kOBias)},
-                config));
+  TRY(demand_attention_biases(keys, config, "attention_bias", true));
   finish(TRY(keys.text().boolean_or("use_parallel_residual", true)), config);
   const float share = TRY(keys.text().f32_or("rotary_pct", 0.25F));
   TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf,

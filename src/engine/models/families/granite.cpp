@@ -4,7 +4,28 @@
 #include "engine/models/config/gguf_keys.h"
 #include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
+#include "engine/models/families/granite.h"
 #include "engine/models/families/standard.h"
+
+namespace llorch::engine::models::families {
+
+base::Result<> read_gguf_multipliers(const GgufKeys& keys, ModelConfig& config) {
+  config.embedding_scale = TRY(keys.real_or("embedding_scale", 1));
+  config.residual_scale = TRY(keys.real_or("residual_scale", 1));
+  config.logit_mul = 1 / TRY(check_positive(keys.key("logit_scale"), TRY(keys.real_or("logit_scale", 1))));
+  return {};
+}
+
+base::Result<> read_hf_multipliers(const HfKeys& keys, ModelConfig& config) {
+  config.attention.scale = TRY(keys.text().f32_or("attention_multiplier", 1));
+  config.embedding_scale = TRY(keys.text().f32_or("embedding_multiplier", 1));
+  config.residual_scale = TRY(keys.text().f32_or("residual_multiplier", 1));
+  const float divisor = TRY(keys.text().f32_or("logits_scaling", 1));
+  config.logit_mul = 1 / TRY(check_positive(keys.key("logits_scaling"), divisor));
+  return {};
+}
+
+}  // namespace llorch::engine::models::families
 
 namespace llorch::engine::models::families::granite {
 namespace {
@@ -24,9 +45,7 @@ void demand_sinks(ModelConfig& config) {
 
 base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_dense(keys, plan::RopeLayout::kInterleaved));
-  config.embedding_scale = TRY(keys.real_or("embedding_scale", 1));
-  config.residual_scale = TRY(keys.real_or("residual_scale", 1));
-  config.logit_mul = 1 / TRY(check_positive(keys.key("logit_scale"), TRY(keys.real_or("logit_scale", 1))));
+  TRY(read_gguf_multipliers(keys, config));
   if (config.architecture != kSwa) return config;
   demand_sinks(config);
   TRY(read_gguf_windows(keys, {}, config));
@@ -71,11 +90,7 @@ base::Result<> read_hf_swa(const HfKeys& keys, ModelConfig& config) {
 base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_dense(keys, {}));
   TRY(refuse_if(keys, "mlp_bias"));
-  config.attention.scale = TRY(keys.text().f32_or("attention_multiplier", 1));
-  config.embedding_scale = TRY(keys.text().f32_or("embedding_multiplier", 1));
-  config.residual_scale = TRY(keys.text().f32_or("residual_multiplier", 1));
-  const float divisor = TRY(keys.text().f32_or("logits_scaling", 1));
-  config.logit_mul = 1 / TRY(check_positive(keys.key("logits_scaling"), divisor));
+  TRY(read_hf_multipliers(keys, config));
   TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {}, config));
   if (config.architecture == kSwa) TRY(read_hf_swa(keys, config));
   return config;

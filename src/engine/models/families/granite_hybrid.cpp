@@ -3,6 +3,7 @@
 #include "engine/models/config/gguf_keys.h"
 #include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
+#include "engine/models/families/granite.h"
 #include "engine/models/families/mamba.h"
 
 namespace llorch::engine::models::families::granite_hybrid {
@@ -29,11 +30,7 @@ constexpr auto kMixer = mixer_weights({.in_proj = "layers.{}.mamba.in_proj.weigh
                                        .out_proj = "layers.{}.mamba.out_proj.weight",
                                        .out_bias = "layers.{}.mamba.out_proj.bias"});
 
-// Hugging Face: gate rows, then up rows. GGUF splits them, and names the shared expert by whether there are others.
-constexpr WeightRow experts(MoeSlot slot, const char* gguf) {
-  return row(slot, gguf,
-             Source("layers.{}.block_sparse_moe.input_linear.weight", Load::kRows, MoeSlot::kGate, MoeSlot::kUp));
-}
+// GGUF names the shared expert by whether there are others.
 constexpr WeightRow shared(MoeSlot slot, const char* gguf) {
   return row(slot, gguf,
              Source("layers.{}.shared_mlp.input_linear.weight", Load::kRows, MoeSlot::kSharedGate, MoeSlot::kSharedUp));
@@ -42,10 +39,6 @@ constexpr WeightRow dense(FfnSlot slot, const char* gguf) {
   return row(slot, gguf, Source("layers.{}.shared_mlp.input_linear.weight", Load::kRows, FfnSlot::kGate, FfnSlot::kUp));
 }
 constexpr std::array kFeedForward{
-    row(MoeSlot::kRouter, "blk.{}.ffn_gate_inp.weight", "layers.{}.block_sparse_moe.router.layer.weight"),
-    experts(MoeSlot::kGate, "blk.{}.ffn_gate_exps.weight"),
-    experts(MoeSlot::kUp, "blk.{}.ffn_up_exps.weight"),
-    row(MoeSlot::kDown, "blk.{}.ffn_down_exps.weight", "layers.{}.block_sparse_moe.output_linear.weight"),
     shared(MoeSlot::kSharedGate, "blk.{}.ffn_gate_shexp.weight"),
     shared(MoeSlot::kSharedUp, "blk.{}.ffn_up_shexp.weight"),
     row(MoeSlot::kSharedDown, "blk.{}.ffn_down_shexp.weight", "layers.{}.shared_mlp.output_linear.weight"),
@@ -54,7 +47,7 @@ constexpr std::array kFeedForward{
     row(FfnSlot::kDown, "blk.{}.ffn_down.weight", "layers.{}.shared_mlp.output_linear.weight"),
 };
 constexpr auto kWeights =
-    concat(kGlobalWeights, kBlockNorms, kAttentionWeights, kAttentionBiases, kMixer, kFeedForward);
+    concat(kGlobalWeights, kBlockNorms, kAttentionWeights, kAttentionBiases, kMixer, kGraniteExperts, kFeedForward);
 
 constexpr std::array<std::string_view, 1> kGguf{"granitehybrid"};
 constexpr std::array<std::string_view, 1> kHf{"granitemoehybrid"};
@@ -63,9 +56,7 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_basics(keys));
   TRY(read_gguf_attention(keys, plan::RopeLayout::kInterleaved, config));
   TRY(read_gguf_mamba(keys, config));
-  config.embedding_scale = TRY(keys.real_or("embedding_scale", 1));
-  config.residual_scale = TRY(keys.real_or("residual_scale", 1));
-  config.logit_mul = 1 / TRY(check_positive(keys.key("logit_scale"), TRY(keys.real_or("logit_scale", 1))));
+  TRY(read_gguf_multipliers(keys, config));
   const bool sparse = TRY(keys.number_or("expert_count", 0)) != 0;
   if (sparse) {
     TRY(read_gguf_moe(keys, config));
@@ -117,11 +108,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   TRY(demand_if(keys, "mamba_proj_bias", false, Opcode::kMambaMixer,
                 {slot_number(MambaSlot::kInBias), slot_number(MambaSlot::kOutBias)}, config));
   TRY(demand_word(keys, "hidden_act", "silu"));  // of the mixers too
-  config.attention.scale = TRY(keys.text().f32_or("attention_multiplier", 1));
-  config.embedding_scale = TRY(keys.text().f32_or("embedding_multiplier", 1));
-  config.residual_scale = TRY(keys.text().f32_or("residual_multiplier", 1));
-  const float divisor = TRY(keys.text().f32_or("logits_scaling", 1));
-  config.logit_mul = 1 / TRY(check_positive(keys.key("logits_scaling"), divisor));
+  TRY(read_hf_multipliers(keys, config));
   TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {}, config));
   if (TRY(keys.text().string_or("position_embedding_type", "nope")) != "rope") {
     for (LayerConfig& layer : config.layers) layer.rope = kNoRope;

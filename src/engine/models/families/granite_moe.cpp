@@ -2,6 +2,7 @@
 #include "engine/models/config/gguf_keys.h"
 #include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
+#include "engine/models/families/granite.h"
 #include "engine/models/families/standard.h"
 
 namespace llorch::engine::models::families::granite_moe {
@@ -9,26 +10,18 @@ namespace {
 
 constexpr std::array<LayerTemplate, 1> kLayerTemplates{kMoeBlock};
 
-// Hugging Face: gate rows, then up rows.
-constexpr WeightRow experts(MoeSlot slot, const char* gguf) {
-  return row(slot, gguf,
-             Source("layers.{}.block_sparse_moe.input_linear.weight", Load::kRows, MoeSlot::kGate, MoeSlot::kUp));
-}
 constexpr WeightRow shared(MoeSlot slot, const char* gguf) {
   return optional_row(
       slot, gguf,
       Source("layers.{}.shared_mlp.input_linear.weight", Load::kRows, MoeSlot::kSharedGate, MoeSlot::kSharedUp));
 }
-constexpr std::array kExperts{
-    row(MoeSlot::kRouter, "blk.{}.ffn_gate_inp.weight", "layers.{}.block_sparse_moe.router.layer.weight"),
-    experts(MoeSlot::kGate, "blk.{}.ffn_gate_exps.weight"),
-    experts(MoeSlot::kUp, "blk.{}.ffn_up_exps.weight"),
-    row(MoeSlot::kDown, "blk.{}.ffn_down_exps.weight", "layers.{}.block_sparse_moe.output_linear.weight"),
+constexpr std::array kSharedExpert{
     shared(MoeSlot::kSharedGate, "blk.{}.ffn_gate_shexp.weight"),
     shared(MoeSlot::kSharedUp, "blk.{}.ffn_up_shexp.weight"),
     optional_row(MoeSlot::kSharedDown, "blk.{}.ffn_down_shexp.weight", "layers.{}.shared_mlp.output_linear.weight"),
 };
-constexpr auto kWeights = concat(kGlobalWeights, kBlockNorms, kAttentionWeights, kAttentionBiases, kExperts);
+constexpr auto kWeights =
+    concat(kGlobalWeights, kBlockNorms, kAttentionWeights, kAttentionBiases, kGraniteExperts, kSharedExpert);
 constexpr std::array<std::string_view, 1> kGguf{"granitemoe"};
 constexpr std::array<std::string_view, 2> kHf{"granitemoe", "granitemoeshared"};
 
@@ -39,9 +32,7 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   config.moe.gate = plan::MoeGate::kSoftmaxAfterTopk;
   config.moe.norm_topk = false;
   config.moe.ffn_shared = TRY(keys.number_or("expert_shared_feed_forward_length", 0));
-  config.embedding_scale = TRY(keys.real_or("embedding_scale", 1));
-  config.residual_scale = TRY(keys.real_or("residual_scale", 1));
-  config.logit_mul = 1 / TRY(check_positive(keys.key("logit_scale"), TRY(keys.real_or("logit_scale", 1))));
+  TRY(read_gguf_multipliers(keys, config));
   return config;
 }
 
@@ -57,11 +48,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   moe.ffn_expert = TRY(keys.count("intermediate_size"));
   if (config.architecture == "granitemoeshared") moe.ffn_shared = TRY(keys.number_or("shared_intermediate_size", 0));
   moe.gate = plan::MoeGate::kSoftmaxAfterTopk;
-  config.attention.scale = TRY(keys.text().f32_or("attention_multiplier", 1));
-  config.embedding_scale = TRY(keys.text().f32_or("embedding_multiplier", 1));
-  config.residual_scale = TRY(keys.text().f32_or("residual_multiplier", 1));
-  const float divisor = TRY(keys.text().f32_or("logits_scaling", 1));
-  config.logit_mul = 1 / TRY(check_positive(keys.key("logits_scaling"), divisor));
+  TRY(read_hf_multipliers(keys, config));
   TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {}, config));
   return config;
 }

@@ -48,10 +48,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   TRY(read_hf_heads(keys, {}, config));
   TRY(read_hf_ffn(keys, config));
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
-  TRY(demand_if(keys, "bias", true, Opcode::kMultiheadAttention,
-                {slot_number(AttentionSlot::kQBias), slot_number(AttentionSlot::kKBias),
-                 slot_number(AttentionSlot::kVBias), slot_number(AttentionSlot::kOBias)},
-                config));
+  TRY(demand_attention_biases(keys, config, "bias", true));
   TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {}, config));
   return config;
 }

@@ -110,10 +110,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   TRY(demand_word(keys, "scoring_func", "sigmoid"));
   TRY(demand_number(keys, "swa_head_dim", config.attention.d_qk));
   TRY(demand_number(keys, "swa_v_head_dim", config.attention.d_v));
-  TRY(demand_if(
-      keys, "attention_bias", false, Opcode::kMultiheadAttention,
-      {slot_number(AttentionSlot::kQBias), slot_number(AttentionSlot::kKBias), slot_number(AttentionSlot::kVBias)},
-      config));
+  TRY(demand_qkv_biases(keys, config));
   TRY(read_windows(keys, config));
   TRY(read_mixtures(keys, config));
   TRY(read_hf_routed_experts(keys, config));

@@ -27,10 +27,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_basics(keys, {}));
   TRY(read_hf_heads(keys, {}, config));
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
-  TRY(demand_if(
-      keys, "qkv_bias", true, Opcode::kMultiheadAttention,
-      {slot_number(AttentionSlot::kQBias), slot_number(AttentionSlot::kKBias), slot_number(AttentionSlot::kVBias)},
-      config));
+  TRY(demand_qkv_biases(keys, config, "qkv_bias", true));
   MoeConfig& moe = config.moe;
   moe.experts = TRY(keys.count("num_experts"));
   moe.experts_used = TRY(keys.count("num_experts_per_tok", moe.experts));

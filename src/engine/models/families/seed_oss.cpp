@@ -25,10 +25,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   TRY(read_hf_heads(keys, defaults, config));
   TRY(read_hf_ffn(keys, config));
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
-  TRY(demand_if(
-      keys, "attention_bias", true, Opcode::kMultiheadAttention,
-      {slot_number(AttentionSlot::kQBias), slot_number(AttentionSlot::kKBias), slot_number(AttentionSlot::kVBias)},
-      config));
+  TRY(demand_qkv_biases(keys, config, "attention_bias", true));
   TRY(demand_if(keys, "attention_out_bias", false, Opcode::kMultiheadAttention, {slot_number(AttentionSlot::kOBias)},
                 config));
   TRY(refuse_if(keys, "mlp_bias"));

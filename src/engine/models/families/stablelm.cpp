@@ -39,10 +39,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   TRY(read_hf_ffn(keys, config));
   config.norm_kind = plan::NormKind::kLayerNorm;
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
-  TRY(demand_if(
-      keys, "use_qkv_bias", false, Opcode::kMultiheadAttention,
-      {slot_number(AttentionSlot::kQBias), slot_number(AttentionSlot::kKBias), slot_number(AttentionSlot::kVBias)},
-      config));
+  TRY(demand_qkv_biases(keys, config, "use_qkv_bias"));
   config.attention.qk_norm = plan::QkNorm::kCenteredPerHead;
   TRY(demand_if(keys, "qk_layernorm", false, Opcode::kMultiheadAttention,
                 {slot_number(AttentionSlot::kQNorm), slot_number(AttentionSlot::kKNorm)}, config));

@@ -34,10 +34,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   TRY(read_hf_ffn(keys, config));
   config.norm_kind = plan::NormKind::kLayerNorm;
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kGeluTanh));
-  TRY(demand_if(keys, "use_bias", true, Opcode::kMultiheadAttention,
-                {slot_number(AttentionSlot::kQBias), slot_number(AttentionSlot::kKBias),
-                 slot_number(AttentionSlot::kVBias), slot_number(AttentionSlot::kOBias)},
-                config));
+  TRY(demand_attention_biases(keys, config, "use_bias", true));
   TRY(demand_if(keys, "use_bias", true, Opcode::kSwiglu,
                 {slot_number(FfnSlot::kUpBias), slot_number(FfnSlot::kDownBias)}, config));
   const std::uint32_t window = TRY(read_hf_window(keys, 0));
