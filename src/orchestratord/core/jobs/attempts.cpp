@@ -94,11 +94,8 @@ std::optional<double> Attempts::ms_per_token(const Job& job, const Execution& x)
     return static_cast<double>(decode_ms) / static_cast<double>(job.tokens_out - 1);
   const Worker* worker = registry_.find_worker(x.worker_id);
   if (worker == nullptr) return std::nullopt;
-  const auto& performance = model(job.model).performance;
-  const auto measured = performance.find({worker->pool_id, worker->info.gpu_id});
-  if (measured == performance.end()) return std::nullopt;
-  const auto us = measured->second.us_per_token.get();
-  return us ? std::optional(static_cast<double>(*us) / 1000) : std::nullopt;
+  const auto speed = model(job.model).speed_on(*worker);
+  return speed ? std::optional(static_cast<double>(speed->us_per_token) / 1000) : std::nullopt;
 }
 
 void Attempts::publish_metrics(const Job& job, const Execution& x) {

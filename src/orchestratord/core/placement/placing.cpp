@@ -165,7 +165,7 @@ void Scheduler::collect_workers(const JobGroup& l, const Home& affine, PassScrat
         .worker = number, .tier = t, .slots_free = w->slots_free(), .active = w->slots_in_use, .doubted = w->doubted};
     if (choice.slots_free > 0) {
       choice.device_free_bytes = least_free(*w);
-      if (input.algorithm == PlacementAlgorithm::kPredictedEnd) choice.speed = speed(m, *w);
+      if (input.algorithm == PlacementAlgorithm::kPredictedEnd) choice.speed = m.speed_on(*w);
     }
     scratch.worker_choices.push_back(choice);
   }
@@ -197,14 +197,6 @@ std::int64_t Scheduler::least_free(const Worker& w) const {
     least = std::min(least.value_or(std::numeric_limits<std::int64_t>::max()), device->second.free_bytes());
   }
   return least.value_or(0);
-}
-
-std::optional<placement::Speed> Scheduler::speed(const Model& m, const Worker& w) {
-  const auto it = m.performance.find({w.pool_id, w.info.gpu_id});
-  if (it == m.performance.end()) return std::nullopt;
-  const auto first = it->second.first_token_ms.get(), token = it->second.us_per_token.get();
-  if (!first || !token) return std::nullopt;
-  return placement::Speed{.first_token_ms = *first, .us_per_token = *token};
 }
 
 std::span<const DeviceChoice> Scheduler::collect_devices(PassScratch& scratch) {

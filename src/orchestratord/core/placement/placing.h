@@ -80,7 +80,6 @@ class Scheduler : Handler {
   placement::Devices devices_for(const JobGroup& l, PassScratch& scratch);
   using Home = std::optional<std::pair<base::PoolId, base::WorkerId>>;  // of a session
   void collect_workers(const JobGroup& l, const Home& affine, PassScratch& scratch, placement::PlacementInput& input);
-  static std::optional<placement::Speed> speed(const Model& m, const Worker& worker);
   std::span<const placement::DeviceChoice> collect_devices(PassScratch& scratch);
   std::span<const placement::DeviceChoice> collect_masks(const JobGroup& l, PassScratch& scratch);
   bool accepts_a_pool(const JobGroup& l) const;

@@ -10,6 +10,14 @@ using placement::Tier;
 using placement::Wait;
 using placement::WaitCode;
 
+std::optional<placement::Speed> Model::speed_on(const pools::Worker& worker) const {
+  const auto it = performance.find({worker.pool_id, worker.info.gpu_id});
+  if (it == performance.end()) return std::nullopt;
+  const auto first = it->second.first_token_ms.get(), token = it->second.us_per_token.get();
+  if (!first || !token) return std::nullopt;
+  return placement::Speed{.first_token_ms = *first, .us_per_token = *token};
+}
+
 Model* Models::find(const std::string& digest) {
   const auto it = index_of_.find(digest);
   return it == index_of_.end() ? nullptr : &at(it->second);

@@ -25,7 +25,9 @@ struct Model {
   placement::StartControl starts;
   placement::UseFrequency frequency;
   std::optional<std::pair<base::PoolId, base::WorkerId>> last_worker;  // round-robin
-  WrittenBy<std::vector<GroupIndex>, JobGroups> groups;                // in use
+  // What runs on the worker's device took; absent: none has ended there.
+  std::optional<placement::Speed> speed_on(const pools::Worker& worker) const;
+  WrittenBy<std::vector<GroupIndex>, JobGroups> groups;  // in use
 };
 
 class Models {
