@@ -12,8 +12,8 @@
 #include "orchestratord/http/anthropic/renderer.h"
 #include "orchestratord/http/deferred/batch_facts.h"
 #include "orchestratord/http/deferred/blob_sender.h"
+#include "orchestratord/http/deferred/owned_blobs.h"
 #include "orchestratord/http/tasks/kept_facts.h"
-#include "orchestratord/http/tenancy.h"
 
 namespace llorch::orchestratord::http::anthropic {
 namespace {
@@ -34,8 +34,8 @@ bool has_ended(const json::object& facts) { return deferred::is_final(deferred::
 std::string MessageBatches::view(const Blob& blob) const { return batch_object(blob.id, runner_.facts_of(blob)); }
 
 const Blob* MessageBatches::find(const net::Request& request, const net::ExchangePtr& exchange) const {
-  const Blob* blob = context_.blobs->find(request.path_param("id"));
-  if (blob != nullptr && blob->facts.kind == kKind && owns(request.peer.principal, blob->facts.tenant_id)) return blob;
+  const Blob* blob = deferred::find_owned(context_, kKind, request.path_param("id"), request.peer.principal);
+  if (blob != nullptr) return blob;
   refuse(context_, exchange,
          {ErrorCode::kNotFound, "no batch has this id: it never was, was deleted, or has expired", {}});
   return nullptr;
@@ -64,11 +64,9 @@ void MessageBatches::create(const net::Request& request, const net::ExchangePtr&
 }
 
 void MessageBatches::list(const net::Request& request, const net::ExchangePtr& exchange) {
-  std::vector<const Blob*> blobs = context_.blobs->list(kKind);
-  std::erase_if(blobs, [&](const Blob* blob) { return !owns(request.peer.principal, blob->facts.tenant_id); });
-  std::vector<std::string> ids;
-  for (const Blob* blob : blobs) ids.push_back(blob->id);
-  auto page = deferred::list_page(request, kPages, ids, [&](std::size_t index) { return view(*blobs[index]); });
+  const std::vector<const Blob*> blobs = deferred::list_owned(context_, kKind, request.peer.principal);
+  auto page = deferred::list_page(request, kPages, deferred::ids_of(blobs),
+                                  [&](std::size_t index) { return view(*blobs[index]); });
   if (!page) return refuse(context_, exchange, std::move(page).error());
   exchange->respond(net::http::json_response(200, *std::move(page)));
 }

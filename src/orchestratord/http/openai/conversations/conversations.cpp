@@ -9,6 +9,7 @@
 
 #include "orchestratord/http/chat/parsing.h"
 #include "orchestratord/http/deferred/list_page.h"
+#include "orchestratord/http/deferred/owned_blobs.h"
 #include "orchestratord/http/openai/deferred/kept_text.h"
 #include "orchestratord/http/tasks/kept_facts.h"
 #include "orchestratord/http/tenancy.h"
@@ -66,8 +67,7 @@ std::string Conversations::encode(const State& state) {
 }
 
 base::Result<const Blob*> Conversations::find(const net::http::Principal& caller, const std::string& id) const {
-  const Blob* blob = context_.blobs == nullptr ? nullptr : context_.blobs->find(id);
-  if (blob != nullptr && blob->facts.kind == kKind && owns(caller, blob->facts.tenant_id)) return blob;
+  if (const Blob* blob = deferred::find_owned(context_, kKind, id, caller)) return blob;
   return base::fail(ErrorCode::kNotFound,
                     "no conversation has this id: it never was, was deleted, or nobody used it for "
                     "orchestratord.files.retention_ms");

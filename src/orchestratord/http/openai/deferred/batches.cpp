@@ -10,11 +10,11 @@
 #include "orchestratord/http/chat/parsing.h"
 #include "orchestratord/http/deferred/batch_facts.h"
 #include "orchestratord/http/deferred/list_page.h"
+#include "orchestratord/http/deferred/owned_blobs.h"
 #include "orchestratord/http/openai/deferred/deferred_call.h"
 #include "orchestratord/http/openai/deferred/files.h"
 #include "orchestratord/http/openai/errors.h"
 #include "orchestratord/http/tasks/kept_facts.h"
-#include "orchestratord/http/tenancy.h"
 #include "wire/json.h"
 
 namespace llorch::orchestratord::http::openai {
@@ -117,8 +117,8 @@ std::string Batches::view(const Blob& blob) const {
 }
 
 const Blob* Batches::find(const net::Request& request, const net::ExchangePtr& exchange) const {
-  const Blob* blob = context_.blobs->find(request.path_param("id"));
-  if (blob != nullptr && blob->facts.kind == kKind && owns(request.peer.principal, blob->facts.tenant_id)) return blob;
+  const Blob* blob = deferred::find_owned(context_, kKind, request.path_param("id"), request.peer.principal);
+  if (blob != nullptr) return blob;
   refuse(context_, exchange, {ErrorCode::kNotFound, "no batch has this id: it never was, or has expired", {}});
   return nullptr;
 }
@@ -171,9 +171,8 @@ void Batches::create(const net::Request& request, const net::ExchangePtr& exchan
   if (!wanted) return refuse(context_, exchange, wanted.error());
   if (const auto valid = check(*wanted); !valid) return refuse(context_, exchange, valid.error());
   const net::http::Principal& caller = request.peer.principal;
-  const Blob* input = context_.blobs->find(wanted->input_file_id);
-  if (input == nullptr || input->facts.kind != Files::kKind || !owns(caller, input->facts.tenant_id) ||
-      decode_file(*input).purpose != "batch") {
+  const Blob* input = deferred::find_owned(context_, Files::kKind, wanted->input_file_id, caller);
+  if (input == nullptr || decode_file(*input).purpose != "batch") {
     return refuse(context_, exchange,
                   Error{ErrorCode::kInvalidParams, "input_file_id names no file of purpose batch", {}}
                       .with("field", "input_file_id")
@@ -188,9 +187,8 @@ void Batches::create(const net::Request& request, const net::ExchangePtr& exchan
 }
 
 void Batches::list(const net::Request& request, const net::ExchangePtr& exchange) {
-  std::vector<const Blob*> blobs = context_.blobs->list(kKind);
-  std::erase_if(blobs, [&](const Blob* blob) { return !owns(request.peer.principal, blob->facts.tenant_id); });
-  auto page = deferred::list_page(request, {.usual = kListDefault, .most = kListMax}, ids_of(blobs),
+  const std::vector<const Blob*> blobs = deferred::list_owned(context_, kKind, request.peer.principal);
+  auto page = deferred::list_page(request, {.usual = kListDefault, .most = kListMax}, deferred::ids_of(blobs),
                                   [&](std::size_t index) { return view(*blobs[index]); });
   if (!page) return refuse(context_, exchange, page.error());
   exchange->respond(net::http::json_response(200, *std::move(page)));

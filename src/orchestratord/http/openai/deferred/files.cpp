@@ -10,10 +10,10 @@
 #include "orchestratord/http/chat/parsing.h"
 #include "orchestratord/http/deferred/blob_sender.h"
 #include "orchestratord/http/deferred/list_page.h"
+#include "orchestratord/http/deferred/owned_blobs.h"
 #include "orchestratord/http/openai/deferred/batches.h"
 #include "orchestratord/http/openai/deferred/multipart.h"
 #include "orchestratord/http/tasks/kept_facts.h"
-#include "orchestratord/http/tenancy.h"
 
 namespace llorch::orchestratord::http::openai {
 namespace {
@@ -78,12 +78,6 @@ std::string encode_file(const FileFacts& facts) {
       json::object{{"filename", facts.filename}, {"purpose", facts.purpose}, {"hidden", facts.hidden}});
 }
 
-std::vector<std::string> ids_of(const std::vector<const Blob*>& blobs) {
-  std::vector<std::string> out;
-  for (const Blob* blob : blobs) out.push_back(blob->id);
-  return out;
-}
-
 FileFacts decode_file(const Blob& file) {
   const json::object facts = object_of(file.facts.body);
   return {text_of(facts, "filename"), text_of(facts, "purpose"), flag_of(facts, "hidden")};
@@ -106,11 +100,8 @@ void Files::create(const net::Request& request, const net::ExchangePtr& exchange
 }
 
 const Blob* Files::find(const net::Request& request, const net::ExchangePtr& exchange) const {
-  const Blob* blob = context_.blobs->find(request.path_param("id"));
-  if (blob != nullptr && blob->facts.kind == kKind && owns(request.peer.principal, blob->facts.tenant_id) &&
-      !decode_file(*blob).hidden) {
-    return blob;
-  }
+  const Blob* blob = deferred::find_owned(context_, kKind, request.path_param("id"), request.peer.principal);
+  if (blob != nullptr && !decode_file(*blob).hidden) return blob;
   refuse(context_, exchange,
          {ErrorCode::kNotFound, "no file has this id: it never was, was deleted, or has expired", {}});
   return nullptr;
@@ -118,13 +109,12 @@ const Blob* Files::find(const net::Request& request, const net::ExchangePtr& exc
 
 void Files::list(const net::Request& request, const net::ExchangePtr& exchange) {
   const auto purpose = request.query_param("purpose");
-  std::vector<const Blob*> blobs = context_.blobs->list(kKind);
+  std::vector<const Blob*> blobs = deferred::list_owned(context_, kKind, request.peer.principal);
   std::erase_if(blobs, [&](const Blob* blob) {
     const FileFacts facts = decode_file(*blob);
-    return facts.hidden || !owns(request.peer.principal, blob->facts.tenant_id) ||
-           (purpose && facts.purpose != *purpose);
+    return facts.hidden || (purpose && facts.purpose != *purpose);
   });
-  auto page = deferred::list_page(request, {.usual = kListMax, .most = kListMax}, ids_of(blobs),
+  auto page = deferred::list_page(request, {.usual = kListMax, .most = kListMax}, deferred::ids_of(blobs),
                                   [&](std::size_t index) { return file_object(*blobs[index]); });
   if (!page) return refuse(context_, exchange, page.error());
   exchange->respond(net::http::json_response(200, *std::move(page)));

@@ -33,6 +33,5 @@ std::string encode_file(const FileFacts& facts);
 FileFacts decode_file(const store::blobs::Blob& file);
 
 inline constexpr std::size_t kListMax = 10'000;  // files or batches of a page
-std::vector<std::string> ids_of(const std::vector<const store::blobs::Blob*>& blobs);
 
 }  // namespace llorch::orchestratord::http::openai

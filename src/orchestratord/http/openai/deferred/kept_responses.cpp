@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "orchestratord/http/deferred/list_page.h"
+#include "orchestratord/http/deferred/owned_blobs.h"
 #include "orchestratord/http/openai/deferred/event_text.h"
 #include "orchestratord/http/openai/deferred/kept_text.h"
 #include "orchestratord/http/openai/response_renderer.h"
@@ -206,8 +207,7 @@ KeptResponses::OpenPtr KeptResponses::find_open(const std::string& id) const {
 }
 
 base::Result<> KeptResponses::check_owner(const net::http::Principal& caller, const std::string& id) const {
-  const store::blobs::Blob* blob = context_.blobs == nullptr ? nullptr : context_.blobs->find(id);
-  if (blob != nullptr && blob->facts.kind == kKind && owns(caller, blob->facts.tenant_id)) return {};
+  if (deferred::find_owned(context_, kKind, id, caller) != nullptr) return {};
   return base::fail(ErrorCode::kNotFound,
                     "no response is kept under this id: only those with background or store are, until "
                     "orchestratord.files.responses_retention_ms after their end");
