@@ -1,6 +1,7 @@
 #include "cli/bench/probes.h"
 
 #include <immintrin.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,16 +34,15 @@ double seconds_of_threads(std::uint32_t threads, const Work& work) {
   return wall_seconds() - begin;
 }
 
-// Four streams, so that the processor has enough reads under way.
+// End to end, as kernels read weights; four sums, so that no addition waits for the one before.
 __attribute__((target("avx2"))) void read_words(const std::uint64_t* words, std::size_t count) {
-  constexpr std::size_t kVector = 4, kStreams = 4;
-  const std::size_t part = count / kStreams / kVector * kVector;
-  __m256i sums[kStreams] = {};
-  for (std::size_t i = 0; i < part; i += kVector) {
+  constexpr std::size_t kVector = 4, kSums = 4;
+  __m256i sums[kSums] = {};
+  for (std::size_t i = 0; i + kSums * kVector <= count; i += kSums * kVector) {
 #pragma GCC unroll 4
-    for (std::size_t s = 0; s < kStreams; ++s) {
-      sums[s] = _mm256_add_epi64(sums[s], _mm256_loadu_si256(reinterpret_cast<const __m256i*>(words + s * part + i)));
-    }
+    for (std::size_t s = 0; s < kSums; ++s)
+      sums[s] =
+          _mm256_add_epi64(sums[s], _mm256_loadu_si256(reinterpret_cast<const __m256i*>(words + i + s * kVector)));
   }
 #pragma GCC unroll 4
   for (__m256i& sum : sums) asm volatile("" : : "x"(sum));  // somebody wants them
@@ -118,8 +118,14 @@ __attribute__((target("avx2,fma"))) std::uint64_t floats_avx2(std::uint64_t roun
 
 }  // namespace
 
-ReadProbe::ReadProbe(std::uint64_t bytes) : words_(bytes / sizeof(std::uint64_t), 1) {
+ReadProbe::ReadProbe(std::uint64_t bytes) {
   ASSERT(bytes >= kMiB, "a buffer of {} bytes", bytes);
+  words_.reserve(bytes / sizeof(std::uint64_t));
+  // Large pages, as the weights have; before the first touch, and advice only.
+  constexpr std::uintptr_t kPage = 4096;
+  const auto begin = (reinterpret_cast<std::uintptr_t>(words_.data()) + kPage - 1) / kPage * kPage;
+  ::madvise(reinterpret_cast<void*>(begin), (bytes - kPage) / kPage * kPage, MADV_HUGEPAGE);
+  words_.resize(words_.capacity(), 1);
 }
 
 double ReadProbe::bytes_per_s(std::uint32_t threads) const {

@@ -214,7 +214,7 @@ void CpuBackend::release_weight(void* weight) noexcept {
 }
 
 // The layout of pack.h; instruction sets share it.
-std::string_view CpuBackend::packed_layout() const { return "r16-1"; }
+std::string_view CpuBackend::packed_layout() const { return "r16-2"; }
 
 std::span<const std::byte> CpuBackend::packed_bytes(const void* weight) const {
   const auto& of = *static_cast<const CpuWeight*>(weight);

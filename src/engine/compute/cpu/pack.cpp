@@ -139,25 +139,25 @@ void put_codes(const QuantLayout& layout, const std::uint8_t* codes, std::size_t
 
 // Packs what exists of sixteen rows into zeroed memory.
 template <class Block, DType kDType>
-void pack_quant_group(const std::byte* source, std::size_t cols, std::size_t lanes, std::byte* packed) {
+void pack_quant_group(const std::byte* source, std::size_t cols, std::size_t lanes, Records records,
+                      std::byte* packed) {
   constexpr QuantLayout kLayout = quant_layout(kDType);
   constexpr std::size_t kElements = plan::dtype_info(kDType).block_elements, kInner = kElements / 32;
   constexpr std::size_t kSmall = kLayout.small_bytes() / kPackRows;
   const std::size_t stored_blocks = cols / kElements, blocks = cols / 32;
-  auto* codes = reinterpret_cast<std::uint8_t*>(packed);
-  std::uint8_t* small = codes + blocks * kLayout.code_bytes();
-  std::uint8_t* factors = small + blocks * kLayout.small_bytes();
+  const std::size_t record = records == Records::kLines ? kLayout.record_blocks() : blocks;
+  auto* out = reinterpret_cast<std::uint8_t*>(packed);
   Parts parts{};
   for (std::size_t lane = 0; lane < lanes; ++lane) {
     for (std::size_t s = 0; s < stored_blocks; ++s) {
       take(read<Block>(source, lane * stored_blocks + s), parts);
       for (std::size_t b = 0; b < kInner; ++b) {
-        const std::size_t block = s * kInner + b;
-        put_codes(kLayout, parts.codes + 32 * b, lane, codes + block * kLayout.code_bytes());
-        for (std::size_t i = 0; i < kSmall; ++i)
-          small[block * kLayout.small_bytes() + i * kPackRows + lane] = parts.small[b * kSmall + i];
+        const QuantLayout::Place place = kLayout.place(s * kInner + b, blocks, record);
+        put_codes(kLayout, parts.codes + 32 * b, lane, out + place.codes);
+        for (std::size_t i = 0; i < kSmall; ++i) out[place.small + i * kPackRows + lane] = parts.small[b * kSmall + i];
       }
-      std::uint8_t* unit = factors + s * kLayout.factor_bytes();  // a stored block has one set of factors
+      // A stored block has one set of factors.
+      std::uint8_t* unit = out + kLayout.place(s * kInner, blocks, record).factors;
       if constexpr (kLayout.exponent_factor) {
         unit[lane] = parts.exponent;
       } else {
@@ -187,7 +187,7 @@ std::size_t packed_bytes(const MatrixShape& shape) {
 }
 
 void pack_groups(const MatrixShape& shape, const std::byte* source, std::byte* packed, std::size_t group_begin,
-                 std::size_t group_end) {
+                 std::size_t group_end, Records records) {
   ASSERT(packable(shape), "{} x {} of type {}", shape.rows, shape.cols, static_cast<int>(shape.dtype));
   const auto info = plan::dtype_info(shape.dtype);
   const std::size_t row_bytes = std::size_t{shape.cols} / info.block_elements * info.block_bytes;
@@ -199,7 +199,7 @@ void pack_groups(const MatrixShape& shape, const std::byte* source, std::byte* p
     const std::size_t lanes = left < kPackRows ? left : kPackRows;
     if (lanes < kPackRows || is_quantized(shape.dtype)) std::memset(out, 0, group_bytes);
     const auto pack = [&]<class Block, DType kDType>() {
-      pack_quant_group<Block, kDType>(rows, shape.cols, lanes, out);
+      pack_quant_group<Block, kDType>(rows, shape.cols, lanes, records, out);
     };
     switch (shape.dtype) {
       case DType::kF32: pack_float_group<std::uint32_t>(rows, shape.cols, lanes, out); break;

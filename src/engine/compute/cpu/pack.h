@@ -37,11 +37,17 @@ bool packable(const MatrixShape& shape);
 std::size_t packed_group_bytes(const MatrixShape& shape);
 std::size_t packed_bytes(const MatrixShape& shape);
 
+// How much of a quantized group one record holds (quant_layout.h).
+enum class Records : std::uint8_t {
+  kLines,  // whole cache lines: the CPU's kernels
+  kWhole,  // all blocks: CUDA's, whose threads read a plane side by side
+};
+
 // Packs groups [group_begin, group_end) of the row-major stored matrix `source` (rows of consecutive elements or
 // blocks, no padding, any alignment) to `packed` (packed_bytes(shape), 64-byte aligned). Groups are independent:
 // callers may split.
 void pack_groups(const MatrixShape& shape, const std::byte* source, std::byte* packed, std::size_t group_begin,
-                 std::size_t group_end);
+                 std::size_t group_end, Records records = Records::kLines);
 
 PackedMatrix packed_view(const MatrixShape& shape, const std::byte* packed);
 

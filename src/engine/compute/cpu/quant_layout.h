@@ -5,8 +5,8 @@
 //   nibble plane  [block][g = 0..3][row][4]: low four bits of elements 4g + i (low nibble) and 16 + 4g + i (high nibble)
 //   pair plane    [block][h = 0..1][row][4]: the next two bits of element 16h + 4j + i at bits 2j
 //   bit plane     [block][row][4]: the last bit of element 4g + i at bit g
-// Behind the codes of all blocks come the small scales of all blocks, then the factors. Nothing is requantized: the value
-// of an element is the stored one.
+// Blocks lie in records: the factors of its blocks, their small scales, then their codes. A group is records one after the
+// other, the last of what blocks are left. Nothing is requantized: the value of an element is the stored one.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -48,8 +48,27 @@ struct QuantLayout {
     return small == SmallScale::kNone ? 0 : small == SmallScale::kSigned ? kPackRows : 2 * kPackRows;
   }
   constexpr std::size_t factor_bytes() const { return exponent_factor ? kPackRows : (has_min ? 4 : 2) * kPackRows; }
-  constexpr std::size_t group_bytes(std::size_t blocks) const {
+  [[gnu::always_inline]] constexpr std::size_t group_bytes(std::size_t blocks) const {
     return blocks * (code_bytes() + small_bytes()) + blocks / factor_blocks * factor_bytes();
+  }
+  // Blocks of a record of the CPU's: the fewest that fill whole cache lines. A kernel then reads a group end to end, a walk that
+  // every processor fetches ahead by itself; the three planes of a whole group read side by side got half of the bandwidth.
+  [[gnu::always_inline]] constexpr std::size_t record_blocks() const {
+    std::size_t blocks = factor_blocks;
+    while (group_bytes(blocks) % 64 != 0) blocks += factor_blocks;
+    return blocks;
+  }
+  // Where a block lies in a group of `blocks`, in bytes from its begin.
+  struct Place {
+    std::size_t factors, small, codes;
+  };
+  [[gnu::always_inline]] constexpr Place place(std::size_t block, std::size_t blocks, std::size_t record) const {
+    const std::size_t inside = block % record, first = block - inside;
+    const std::size_t count = record < blocks - first ? record : blocks - first;
+    const std::size_t factors = group_bytes(first), scales = factors + count / factor_blocks * factor_bytes();
+    return {.factors = factors + inside / factor_blocks * factor_bytes(),
+            .small = scales + inside * small_bytes(),
+            .codes = scales + count * small_bytes() + inside * code_bytes()};
   }
   constexpr bool has_halves() const {
     return small == SmallScale::kSignedHalves || small == SmallScale::kHalvesWithMins;

@@ -164,11 +164,11 @@ inline void matmul(const MatmulArgs& args, Range groups) {
 // One block of a packed quantized row to binary32, exactly as the stored type says.
 inline void unpack_block(const QuantLayout& layout, const std::byte* group, std::size_t blocks, std::size_t lane,
                          std::size_t block, float* y) {
-  const auto* codes = reinterpret_cast<const std::uint8_t*>(group);
-  const std::uint8_t* small = codes + blocks * layout.code_bytes() + block * layout.small_bytes() + lane;
-  const std::uint8_t* factors = codes + blocks * (layout.code_bytes() + layout.small_bytes()) +
-                                block / layout.factor_blocks * layout.factor_bytes();
-  codes += block * layout.code_bytes();
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(group);
+  const QuantLayout::Place place = layout.place(block, blocks, layout.record_blocks());
+  const std::uint8_t* codes = bytes + place.codes;
+  const std::uint8_t* small = bytes + place.small + lane;
+  const std::uint8_t* factors = bytes + place.factors;
   const auto half = [&](std::size_t i) {
     std::uint16_t bits;
     __builtin_memcpy(&bits, factors + (i * kPackRows + lane) * 2, sizeof bits);

@@ -184,7 +184,6 @@ inline constexpr std::size_t kQuantRowPanel = 128, kChunkBytes = 256 << 10;
 struct QuantTileArgs {
   const std::uint8_t* w = nullptr;  // a packed group, or the slab of the first group; the next has its place behind
   std::size_t blocks = 0;
-  std::size_t next_bytes = 0;         // from a packed group to the one that is read next
   const QuantizedBlock* x = nullptr;  // [rows, x_stride]
   std::size_t x_stride = 0;
   float* y = nullptr;  // [rows, groups * 16], row stride y_stride
@@ -192,10 +191,13 @@ struct QuantTileArgs {
   bool begin = true;  // else y holds the sums of the blocks before
 };
 
-// Codes are asked for so far ahead that memory answers in time: 4 KiB is 0.1 us at 40 GB/s.
-inline constexpr std::size_t kPrefetchBytes = 4096;
-LLORCH_INLINE void prefetch(const std::uint8_t* p, std::size_t bytes) {
-  for (std::size_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
+LLORCH_INLINE std::size_t least(std::size_t a, std::size_t b) { return a < b ? a : b; }
+
+// Weights are asked into the second-level cache this far ahead, every line of them: a line left out breaks the walk that the
+// processor fetches by itself, and asked into the first-level cache they wait for its few places.
+inline constexpr std::size_t kAheadBytes = 16 << 10;
+LLORCH_INLINE void ask_ahead(const std::uint8_t* p, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + kAheadBytes + i, 0, 2);
 }
 
 template <class Weights, int... kRow>
@@ -205,29 +207,28 @@ LLORCH_INLINE void packed_rows(Rows<kRow...> rows, const QuantTileArgs& args) {
   using First = PackedBlock<Weights, 0>;
   using Second = PackedBlock<Weights, kParts - 1>;
   const std::uint8_t* w = args.w;
-  const std::uint8_t* small = w + args.blocks * kLayout.code_bytes();
-  const std::uint8_t* factor = small + args.blocks * kLayout.small_bytes();
-  const std::uint8_t* const end = small;
-  const std::size_t next_bytes = args.next_bytes;
   const QuantizedBlock* x[kCount] = {args.x + kRow * args.x_stride...};
   PartF first[1][kCount], second[1][kCount];
   ((first[0][kRow] = second[0][kRow] = set1_part(0.0f)), ...);
-  while (w != end) {
-    prefetch(factor + next_bytes, kLayout.factor_bytes());
-    for (std::size_t b = 0; b < kLayout.factor_blocks; ++b) {
-      prefetch(w + kPrefetchBytes, kLayout.code_bytes());
-      if constexpr (kLayout.small_bytes() != 0) prefetch(small + next_bytes, kLayout.small_bytes());
-      add_blocks<Weights>(rows, {First{w, small, factor}}, x, first);
-      if constexpr (kParts == 2) {
-        // Or the loads of x that both halves need are made once and kept: there is no room.
-        asm volatile("" ::: "memory");
-        add_blocks<Weights>(rows, {Second{w, small, factor}}, x, second);
-        asm volatile("" ::: "memory");
+  for (std::size_t left = args.blocks, count = 0; left != 0; left -= count) {
+    count = least(left, kLayout.record_blocks());
+    const std::uint8_t *factor = w, *small = w + count / kLayout.factor_blocks * kLayout.factor_bytes();
+    w = small + count * kLayout.small_bytes();
+    ask_ahead(factor, static_cast<std::size_t>(w - factor));
+    for (const std::uint8_t* const end = w + count * kLayout.code_bytes(); w != end; factor += kLayout.factor_bytes()) {
+      for (std::size_t b = 0; b < kLayout.factor_blocks; ++b) {
+        ask_ahead(w, kLayout.code_bytes());
+        add_blocks<Weights>(rows, {First{w, small, factor}}, x, first);
+        if constexpr (kParts == 2) {
+          // Or the loads of x that both halves need are made once and kept: there is no room.
+          asm volatile("" ::: "memory");
+          add_blocks<Weights>(rows, {Second{w, small, factor}}, x, second);
+          asm volatile("" ::: "memory");
+        }
+        w += kLayout.code_bytes(), small += kLayout.small_bytes();
+        (++x[kRow], ...);
       }
-      w += kLayout.code_bytes(), small += kLayout.small_bytes();
-      (++x[kRow], ...);
     }
-    factor += kLayout.factor_bytes();
   }
   (store_part(args.y + kRow * args.y_stride, first[0][kRow]), ...);
   if constexpr (kParts == 2) (store_part(args.y + kRow * args.y_stride + kPackRows / 2, second[0][kRow]), ...);
@@ -294,20 +295,15 @@ template <class Weights>
 __attribute__((noinline)) void unpack_slab(const std::uint8_t* group, std::size_t blocks, Range range,
                                            std::uint8_t* slab) {
   constexpr QuantLayout kLayout = Weights::kLayout;
-  const std::uint8_t* small = group + blocks * kLayout.code_bytes();
-  const std::uint8_t* factors = small + blocks * kLayout.small_bytes();
   for (std::size_t b = range.begin; b < range.end; ++b, slab += SlabBlock<Weights>::kBytes) {
-    const std::uint8_t* w = group + b * kLayout.code_bytes();
-    const std::uint8_t* s = small + b * kLayout.small_bytes();
-    const std::uint8_t* factor = factors + b / kLayout.factor_blocks * kLayout.factor_bytes();
+    const QuantLayout::Place place = kLayout.place(b, blocks, kLayout.record_blocks());
+    const std::uint8_t *w = group + place.codes, *small = group + place.small, *factor = group + place.factors;
     for_groups<0, kParts>([&](auto which) __attribute__((always_inline)) {
       constexpr int kPart = decltype(which)::value;
-      SlabBlock<Weights>::unpack(PackedBlock<Weights, kPart>{w, s, factor}, slab + kPart * 64 / kParts);
+      SlabBlock<Weights>::unpack(PackedBlock<Weights, kPart>{w, small, factor}, slab + kPart * 64 / kParts);
     });
   }
 }
-
-LLORCH_INLINE std::size_t least(std::size_t a, std::size_t b) { return a < b ? a : b; }
 
 // Outputs of a group: in place, or, where the matrix ends inside it, in `tail`.
 struct GroupOutputs {
@@ -336,7 +332,6 @@ inline void packed_matmul(const MatmulArgs& args, Range groups) {
     QuantTiles<Weights>::packed(RowsUpTo<kPackedTileRows>{}, args.rows,
                                 {.w = w + g * args.w.group_bytes,
                                  .blocks = args.w.cols / 32,
-                                 .next_bytes = args.w.group_bytes,
                                  .x = args.xq.blocks,
                                  .x_stride = args.xq.row_blocks(),
                                  .y = out.y,
@@ -345,38 +340,30 @@ inline void packed_matmul(const MatmulArgs& args, Range groups) {
   }
 }
 
-// The lines of the slabs that are unpacked next, asked for a share at a time between the tiles of the ones before.
+// The lines of the slabs that are unpacked next, asked for a share at a time between the tiles of the ones before. A slab's
+// blocks fill whole records, and lie in one piece.
 template <class Weights>
 class SlabsAhead {
  public:
   // Blocks `range` of `groups` groups, `group` the first of them.
   SlabsAhead(const PackedMatrix& w, const std::uint8_t* group, std::size_t groups, Range range, std::size_t shares)
-      : group_bytes_(w.group_bytes), groups_(groups) {
-    constexpr QuantLayout kLayout = Weights::kLayout;
-    const std::uint8_t* small = group + w.cols / 32 * kLayout.code_bytes();
-    const std::uint8_t* factors = small + w.cols / 32 * kLayout.small_bytes();
-    codes_ = {group + range.begin * kLayout.code_bytes(), group + range.end * kLayout.code_bytes()};
-    rest_[0] = {small + range.begin * kLayout.small_bytes(), small + range.end * kLayout.small_bytes()};
-    rest_[1] = {factors + range.begin / kLayout.factor_blocks * kLayout.factor_bytes(),
-                factors + range.end / kLayout.factor_blocks * kLayout.factor_bytes()};
-    share_bytes_ = (codes_.bytes() / shares + 63) / 64 * 64;
-  }
+      : next_(group + kLayout.group_bytes(range.begin)),
+        end_(group + kLayout.group_bytes(range.end)),
+        group_bytes_(w.group_bytes),
+        groups_(groups),
+        share_bytes_((static_cast<std::size_t>(end_ - next_) / shares + 63) / 64 * 64) {}
   LLORCH_INLINE void ask() {
-    for (std::size_t i = 0; i < groups_; ++i) {
-      prefetch(codes_.begin + i * group_bytes_, least(share_bytes_, codes_.bytes()));
-      for (const Bytes& rest : rest_) prefetch(rest.begin + i * group_bytes_, rest.bytes());
-    }
-    codes_.begin += least(share_bytes_, codes_.bytes());
-    for (Bytes& rest : rest_) rest.begin = rest.end;  // all of it went with the first share: it is little
+    const std::size_t bytes = least(share_bytes_, static_cast<std::size_t>(end_ - next_));
+    for (std::size_t i = 0; i < groups_; ++i)
+      for (std::size_t at = 0; at < bytes; at += 64) __builtin_prefetch(next_ + i * group_bytes_ + at);
+    next_ += bytes;
   }
 
  private:
-  struct Bytes {
-    const std::uint8_t* begin;
-    const std::uint8_t* end;
-    std::size_t bytes() const { return static_cast<std::size_t>(end - begin); }
-  };
-  Bytes codes_, rest_[2];
+  static constexpr QuantLayout kLayout = Weights::kLayout;
+  static_assert(kSlabBlocks % kLayout.record_blocks() == 0);
+  const std::uint8_t* next_;
+  const std::uint8_t* end_;
   std::size_t group_bytes_, groups_, share_bytes_;
 };
 

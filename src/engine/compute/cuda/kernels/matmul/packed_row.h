@@ -1,5 +1,6 @@
 #pragma once
-// Quantized weights as they lie in packed groups of sixteen rows (compute/cpu/quant_layout.h), taken apart word by word. A word
+// Quantized weights as they lie in packed groups of sixteen rows (compute/cpu/quant_layout.h), a group one record, taken apart
+// word by word. A word
 // is four codes, those of elements 4g .. 4g + 3 of a block, and one register of a ByteMma.
 #include "engine/compute/cpu/quant_layout.h"
 #include "engine/compute/cuda/kernels/scalar.h"
@@ -25,10 +26,9 @@ class PackedRow {
 
  public:
   LLORCH_KERNEL PackedRow(const std::byte* group, std::uint32_t blocks, std::uint32_t row)
-      : codes_(reinterpret_cast<const std::uint8_t*>(group) + 4 * row),
-        small_(reinterpret_cast<const std::uint8_t*>(group) + std::uint64_t{blocks} * kCodeBytes + row),
-        factors_(reinterpret_cast<const std::uint8_t*>(group) + std::uint64_t{blocks} * (kCodeBytes + kSmallBytes) +
-                 row * (kExponent ? 1u : 2u)) {}
+      : factors_(reinterpret_cast<const std::uint8_t*>(group) + row * (kExponent ? 1u : 2u)),
+        small_(reinterpret_cast<const std::uint8_t*>(group) + header_bytes(blocks, 0) + row),
+        codes_(reinterpret_cast<const std::uint8_t*>(group) + header_bytes(blocks, kSmallBytes) + 4 * row) {}
 
   // The signed integers of word g (0 .. 7), one to a byte.
   LLORCH_KERNEL std::uint32_t integers(std::uint32_t block, std::uint32_t g) const {
@@ -100,6 +100,9 @@ class PackedRow {
   }
 
  private:
+  static LLORCH_KERNEL std::uint64_t header_bytes(std::uint32_t blocks, std::uint32_t small_bytes) {
+    return std::uint64_t{blocks / kFactorBlocks} * kFactorBytes + std::uint64_t{blocks} * small_bytes;
+  }
   static LLORCH_KERNEL std::uint32_t word(const std::uint8_t* plane, std::uint32_t index) {
     return *reinterpret_cast<const std::uint32_t*>(plane + index * (4 * kPackRows));
   }
@@ -121,9 +124,9 @@ class PackedRow {
     return (high & mask) | (low & ~mask);
   }
 
-  const std::uint8_t* codes_;
-  const std::uint8_t* small_;
   const std::uint8_t* factors_;
+  const std::uint8_t* small_;
+  const std::uint8_t* codes_;
 };
 
 }  // namespace llorch::engine::compute::cuda::kernels

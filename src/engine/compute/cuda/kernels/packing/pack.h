@@ -201,7 +201,7 @@ struct PackF8 {
   }
 };
 
-// Rows of blocks, sixteen to a unit (compute/cpu/quant_layout.h). A thread takes a stored block. Grid: units.
+// Rows of blocks, sixteen to a unit of one record (compute/cpu/quant_layout.h). A thread takes a stored block. Grid: units.
 template <plan::DType kType>
 struct PackQuant {
   using Args = PackArgs;
@@ -238,11 +238,12 @@ struct PackQuant {
   static LLORCH_KERNEL void put_block(const Stored& stored, std::uint8_t* unit, std::uint32_t stored_blocks,
                                       std::uint32_t s, std::uint32_t row) {
     const std::uint32_t blocks = stored_blocks * kInner;
-    std::uint8_t* small = unit + std::uint64_t{blocks} * kCodeBytes;
-    std::uint8_t* factors = small + std::uint64_t{blocks} * kSmallBytes + std::uint64_t{s} * kFactorBytes;
+    std::uint8_t* factors = unit + std::uint64_t{s} * kFactorBytes;
+    std::uint8_t* small = unit + std::uint64_t{stored_blocks} * kFactorBytes;
+    std::uint8_t* codes = small + std::uint64_t{blocks} * kSmallBytes;
     for (std::uint32_t b = 0; b < kInner; ++b) {
       const std::uint32_t block = s * kInner + b;
-      put_codes(stored, b * plan::kQuantBlockElements, unit + std::uint64_t{block} * kCodeBytes + 4 * row);
+      put_codes(stored, b * plan::kQuantBlockElements, codes + std::uint64_t{block} * kCodeBytes + 4 * row);
       if constexpr (kSmallBytes != 0) {
         LLORCH_UNROLL
         for (std::uint32_t i = 0; i < kSmallBytes / kRows; ++i)

@@ -95,7 +95,7 @@ void pack_units_reference(const cpu::MatrixShape& shape, std::span<const std::by
   const auto part = source.subspan(first * stored, rows * stored);
   if (is_quantized(shape.dtype)) {
     const cpu::MatrixShape of_part{.dtype = shape.dtype, .rows = static_cast<std::uint32_t>(rows), .cols = shape.cols};
-    cpu::pack_groups(of_part, part.data(), packed.data(), 0, end - begin);
+    cpu::pack_groups(of_part, part.data(), packed.data(), 0, end - begin, cpu::Records::kWhole);
   } else if (shape.dtype == plan::DType::kF8_E4M3) {
     pack_f8(shape, part, packed);
   } else if (shape.dtype != plan::DType::kF32) {
