@@ -75,6 +75,7 @@ class PoolManager::Impl {
 
  private:
   control_api::Operations operations();
+  PullOperationsOptions pull_options();
   void start_worker(wire::StartWorkerRequest wanted, base::CorrelationId correlation_id, ExchangePtr exchange);
   void describe(std::string ref, model_catalog::WorkerShape shape, bool reread, ExchangePtr exchange);
   void serve_tokenizer(std::string digest, ExchangePtr exchange);
@@ -348,14 +349,19 @@ control_api::Operations PoolManager::Impl::operations() {
   out.tokenizer = [this](std::string digest, ExchangePtr exchange) {
     serve_tokenizer(std::move(digest), std::move(exchange));
   };
-  add_pull_operations(out, {.provisioner = &*provisioner_,
-                            .staging = &*staging_,
-                            .peer_files = &*peer_files_,
-                            .catalog = &catalog_,
-                            .on_files = [this](std::function<void()> fn) { inspect_thread_.post(std::move(fn)); },
-                            .on_main = [this](std::function<void()> fn) { on_main(std::move(fn)); },
-                            .workers = [this] { return lifecycle_.workers(); }});
+  add_pull_operations(out, pull_options());
   return out;
+}
+
+PullOperationsOptions PoolManager::Impl::pull_options() {
+  return {.provisioner = &*provisioner_,
+          .staging = &*staging_,
+          .peer_files = &*peer_files_,
+          .catalog = &catalog_,
+          .packed = catalog_.runs_on_cpus_alone() ? &repack_cache_ : nullptr,
+          .on_files = [this](std::function<void()> fn) { inspect_thread_.post(std::move(fn)); },
+          .on_main = [this](std::function<void()> fn) { on_main(std::move(fn)); },
+          .workers = [this] { return lifecycle_.workers(); }};
 }
 
 void PoolManager::Impl::start_worker(wire::StartWorkerRequest wanted, base::CorrelationId correlation_id,
@@ -539,6 +545,7 @@ void PoolManager::Impl::on_exit(const WorkerId& id, const wl::ExitFacts& facts, 
       step(wl::DevicesRead{devices});
       link_->changed();
     });
+    stage_again(pull_options());
   });
 }
 

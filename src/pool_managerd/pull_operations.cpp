@@ -44,20 +44,44 @@ void remove_model(const PullOperationsOptions& options, const std::string& diges
       net::http::json_response(200, wire::encode(wire::CatalogRemoved{.removed = {digest}, .bytes_freed = *bytes})));
 }
 
+// Of a file whose weights are read from elsewhere: what a start reads of it first, the tokenizer with it.
+constexpr std::int64_t kHeadBytes = 32 << 20;
+
+base::Result<std::vector<staging::HeldPart>> parts_of(const PullOperationsOptions& options,
+                                                      const std::string& model_ref) {
+  const auto files = TRY(options.catalog->files_of(model_ref));
+  const auto digest = options.packed != nullptr ? options.catalog->known_digest(model_ref) : std::nullopt;
+  const auto packed = digest ? options.packed->last_used_of(*digest) : std::nullopt;
+  std::vector<staging::HeldPart> out;
+  if (packed) out.push_back({.path = *packed});
+  for (const std::filesystem::path& file : files) {
+    out.push_back({.path = file});
+    if (packed) out.back().bytes_max = kHeadBytes;
+  }
+  return out;
+}
+
 void stage_model(const PullOperationsOptions& options, const std::string& model_ref, bool stage,
                  const ExchangePtr& exchange) {
   if (!stage) {
     options.staging->unstage(model_ref);
     return void(exchange->respond(net::http::json_response(200, wire::encode(wire::StageRequest{model_ref}))));
   }
-  const auto files = options.catalog->files_of(model_ref);
-  if (!files) return void(exchange->respond_error(files.error()));
-  const auto staged = options.staging->stage(model_ref, *files);
+  const auto parts = parts_of(options, model_ref);
+  if (!parts) return void(exchange->respond_error(parts.error()));
+  const auto staged = options.staging->stage(model_ref, *parts);
   if (!staged) return void(exchange->respond_error(staged.error()));
   exchange->respond(net::http::json_response(202, wire::encode(*staged)));
 }
 
 }  // namespace
+
+void stage_again(const PullOperationsOptions& options) {
+  for (const wire::StagedModel& model : options.staging->list()) {
+    // Where that fails, what was staged stays.
+    if (const auto parts = parts_of(options, model.model_ref)) (void)options.staging->stage(model.model_ref, *parts);
+  }
+}
 
 void add_pull_operations(control_api::Operations& out, PullOperationsOptions options) {
   provisioner::Provisioner& provisioner = *options.provisioner;

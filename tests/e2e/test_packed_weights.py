@@ -4,7 +4,7 @@ import json
 import os
 import signal
 
-from stack import ResumingClient, Stack, wait_for
+from stack import MODEL_F16, ResumingClient, Stack, request, wait_for
 
 
 def said(stack, event):
@@ -46,6 +46,25 @@ def test_the_second_start_reads_what_the_first_one_packed():
         load = said(stack, "model_load_complete")[-1]
         assert not load["weights_were_kept"] and "checksum" in load["weights_not_kept_why"]
         wait_for("the weights to be kept again", lambda: len(said(stack, "packed_weights_kept")) == 2)
+
+
+# POOL-2030: what is held in memory is what the next start reads. When a worker has packed the weights, that is the packed ones.
+def test_a_staged_model_is_what_its_next_start_reads():
+    with Stack(settings={"pool-managerd.staging_bytes_max": str(64 << 20)}) as stack:
+
+        def held():
+            return [model["bytes"] for model in request(stack.pool_url, path="/v2/state").json["staged_models"]]
+
+        size = MODEL_F16.stat().st_size
+        assert request(stack.pool_url, "POST", "/v2/models/staged", {"model_ref": f"file:{MODEL_F16}"}).status == 202
+        wait_for("the model's file to be held", lambda: held() == [size])
+        run(stack)
+        kept = wait_for("the weights to be kept", lambda: said(stack, "packed_weights_kept"))[0]["bytes"]
+        next_worker(stack)
+        # The file's begin has the tokenizer; of a file this small it is all.
+        wait_for("the packed weights to be held", lambda: held() == [kept + size])
+        run(stack)
+        assert said(stack, "model_load_complete")[-1]["weights_were_kept"]
 
 
 def test_where_they_cannot_be_kept_the_worker_serves_and_says_so(tmp_path):

@@ -59,6 +59,13 @@ base::Result<std::vector<std::filesystem::path>> ModelCatalog::files_of(const st
   return out;
 }
 
+std::optional<std::string> ModelCatalog::known_digest(const std::string& model_ref) const {
+  const auto model = resolve_model_file(model_ref, options_.allowed_roots);
+  if (!model) return std::nullopt;
+  const auto known = digests_.known(*model);
+  return known ? std::optional(known->digest) : std::nullopt;
+}
+
 base::Result<> ModelCatalog::check(const std::filesystem::path& model) const {
   TRY(inspect(model, WorkerShape{}));
   return {};

@@ -43,8 +43,11 @@ class ModelCatalog {
   void computed(const std::filesystem::path& model, const std::string& digest) { digests_.computed(model, digest); }
   // The files of a model. Errors: resolve_model_file's, engine::io::model_file_list()'s.
   base::Result<std::vector<std::filesystem::path>> files_of(const std::string& model_ref) const;
+  // The digest ("<hex>") of what the model's files hold now, where that is known without reading them.
+  std::optional<std::string> known_digest(const std::string& model_ref) const;
   // Whether this pool can run what is in the files, on a device it has. Errors: those of ModelInspector.
   base::Result<> check(const std::filesystem::path& model) const;
+  bool runs_on_cpus_alone() const { return options_.device_kinds == std::vector{DeviceKind::kCpu}; }
   // Makes running and later calls that read whole files end with CANCELLED.
   void stop() { digests_.stop(); }
 

@@ -20,15 +20,16 @@ constexpr std::size_t kReadBytes = 1 << 20;
 
 }  // namespace
 
-// A file whose pages are held from its begin on. The mapping is for the system's bookkeeping: nothing is read through it.
+// A file whose first pages are held. The mapping is for the system's bookkeeping: nothing is read through it.
 class Staging::HeldFile {
  public:
-  static base::Result<std::unique_ptr<HeldFile>> open(const std::filesystem::path& path) {
+  static base::Result<std::unique_ptr<HeldFile>> open(const HeldPart& part) {
+    const std::filesystem::path& path = part.path;
     auto out = std::unique_ptr<HeldFile>(new HeldFile);
     out->fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     struct stat facts {};
     if (out->fd_ < 0 || ::fstat(out->fd_, &facts) != 0) return base::fail(base::io_error("cannot read", path, errno));
-    out->bytes_ = facts.st_size;
+    out->bytes_ = std::min<std::int64_t>(facts.st_size, part.bytes_max);
     if (out->bytes_ == 0) return out;
     void* data = ::mmap(nullptr, static_cast<std::size_t>(out->bytes_), PROT_READ, MAP_SHARED, out->fd_, 0);
     if (data == MAP_FAILED) return base::fail(base::io_error("cannot map", path, errno));
@@ -81,18 +82,21 @@ void Staging::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-base::Result<wire::StagedModel> Staging::stage(const std::string& model_ref,
-                                               const std::vector<std::filesystem::path>& files) {
+base::Result<wire::StagedModel> Staging::stage(const std::string& model_ref, const std::vector<HeldPart>& parts) {
   const auto model = std::make_shared<Model>();
   model->facts = {.model_ref = model_ref, .locked = true};
-  for (const std::filesystem::path& path : files) {
-    model->files.push_back(TRY(HeldFile::open(path)));
+  model->parts = parts;
+  for (const HeldPart& part : parts) {
+    model->files.push_back(TRY(HeldFile::open(part)));
     model->facts.bytes_total += model->files.back()->bytes();
   }
+  ModelPtr before;  // its files are let go of without the lock
   const std::lock_guard lock(mutex_);
-  if (const auto it = models_.find(model_ref); it != models_.end()) return it->second->facts;
+  const auto it = models_.find(model_ref);
+  if (it != models_.end() && it->second->parts == parts) return it->second->facts;
   std::int64_t available = options_.bytes_max;
-  for (const auto& [ref, staged] : models_) available -= staged->facts.bytes_total;
+  for (const auto& [ref, staged] : models_)
+    if (ref != model_ref) available -= staged->facts.bytes_total;
   if (model->facts.bytes_total > available) {
     return base::fail(base::Error{base::ErrorCode::kConflict,
                                   "the model does not fit into the host memory for staging beside what is staged; "
@@ -101,7 +105,11 @@ base::Result<wire::StagedModel> Staging::stage(const std::string& model_ref,
                           .with("required_bytes", model->facts.bytes_total)
                           .with("available_bytes", available));
   }
-  models_.emplace(model_ref, model);
+  if (it != models_.end()) {
+    before = std::move(it->second);
+    before->dropped = true;
+  }
+  models_.insert_or_assign(model_ref, model);
   to_read_.push_back(model);
   wake_.notify_one();
   return model->facts;
@@ -155,7 +163,8 @@ void Staging::read(const ModelPtr& model) {
       locks = locks && file->lock(begin, bytes);
       if (!locks && !file->read(begin, bytes, scratch)) {
         base::log_event(base::LogLevel::kWarn, "staging_failed", {}, "A model could not be read into memory.", {});
-        unstage(model->facts.model_ref);
+        const std::lock_guard lock(mutex_);
+        if (!model->dropped) models_.erase(model->facts.model_ref);
         return;
       }
       begin += bytes;

@@ -5,6 +5,7 @@
 #include <deque>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -23,6 +24,13 @@ struct StagingOptions {
   std::function<void()> on_change;
 };
 
+// Of a file, what is held: all of it, or its begin.
+struct HeldPart {
+  std::filesystem::path path;
+  std::int64_t bytes_max = std::numeric_limits<std::int64_t>::max();
+  friend bool operator==(const HeldPart&, const HeldPart&) = default;
+};
+
 // Thread-safe. One thread reads, a model at a time.
 class Staging {
  public:
@@ -31,9 +39,9 @@ class Staging {
   Staging& operator=(const Staging&) = delete;
   ~Staging();  // stop()
 
-  // Begins to read the model of these files, unless it is staged. Errors: CONFLICT with required_bytes and available_bytes (it
-  // does not fit beside what is staged), IO_ERROR.
-  base::Result<wire::StagedModel> stage(const std::string& model_ref, const std::vector<std::filesystem::path>& files);
+  // Begins to read these parts for a model, unless they are staged; they take the place of others that are. Errors: CONFLICT with
+  // required_bytes and available_bytes (they do not fit beside what is staged), IO_ERROR.
+  base::Result<wire::StagedModel> stage(const std::string& model_ref, const std::vector<HeldPart>& parts);
   // Its memory is the system's again. False: it was not staged.
   bool unstage(const std::string& model_ref);
   // By reference.
@@ -45,6 +53,7 @@ class Staging {
   class HeldFile;
   struct Model {
     wire::StagedModel facts;  // under mutex_
+    std::vector<HeldPart> parts;
     std::vector<std::unique_ptr<HeldFile>> files;
     bool dropped = false;  // under mutex_
   };

@@ -42,22 +42,39 @@ struct StagingTest : testing::Test {
 TEST_F(StagingTest, HoldsFilesWithinItsBound) {
   Staging staging({.bytes_max = 100'000, .on_change = nullptr});
   const auto one = file("one", 40'000), two = file("two", 30'000), large = file("large", 40'000);
-  ASSERT_TRUE(staging.stage("file:/a", {one, two}));
+  ASSERT_TRUE(staging.stage("file:/a", {{one}, {two}}));
   wait(staging, "file:/a");
   EXPECT_EQ(staged(staging, "file:/a").bytes, 70'000);
-  const auto again = staging.stage("file:/a", {one, two});
+  const auto again = staging.stage("file:/a", {{one}, {two}});
   ASSERT_TRUE(again);
   EXPECT_EQ(staging.list().size(), 1u);
-  const auto refused = staging.stage("file:/b", {large});
+  const auto refused = staging.stage("file:/b", {{large}});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, base::ErrorCode::kConflict);
   EXPECT_TRUE(staging.unstage("file:/a"));
   EXPECT_FALSE(staging.unstage("file:/a"));
-  ASSERT_TRUE(staging.stage("file:/b", {large}));
+  ASSERT_TRUE(staging.stage("file:/b", {{large}}));
   wait(staging, "file:/b");
   EXPECT_EQ(staged(staging, "file:/b").bytes, 40'000);
-  EXPECT_FALSE(staging.stage("file:/c", {directory / "none"}));
-  ASSERT_TRUE(staging.stage("file:/d", {file("empty", 0)}));
+  EXPECT_FALSE(staging.stage("file:/c", {{directory / "none"}}));
+  ASSERT_TRUE(staging.stage("file:/d", {{file("empty", 0)}}));
+}
+
+// What a start reads changes when its weights have been packed: other parts take the place of those that are held, also where
+// both together would be too much.
+TEST_F(StagingTest, OtherPartsTakeThePlace) {
+  Staging staging({.bytes_max = 100'000, .on_change = nullptr});
+  const auto model = file("model", 80'000), packed = file("packed", 90'000), large = file("large", 100'001);
+  ASSERT_TRUE(staging.stage("file:/a", {{model}}));
+  wait(staging, "file:/a");
+  const auto other = staging.stage("file:/a", {{packed}, {.path = model, .bytes_max = 4096}});
+  ASSERT_TRUE(other) << other.error().message;
+  EXPECT_EQ(other->bytes_total, 94'096);
+  wait(staging, "file:/a");
+  EXPECT_EQ(staged(staging, "file:/a").bytes, 94'096);
+  ASSERT_FALSE(staging.stage("file:/a", {{large}}));
+  EXPECT_EQ(staged(staging, "file:/a").bytes, 94'096) << "a refusal takes nothing away";
+  EXPECT_EQ(staging.list().size(), 1u);
 }
 
 // A file that is cut while it is held ends no process, and its model is not called staged.
@@ -65,8 +82,8 @@ TEST_F(StagingTest, AFileThatIsCut) {
   Staging staging({.bytes_max = 1 << 30, .on_change = nullptr});
   const auto path = file("model", 40 << 20);
   const auto other = file("other", 64 << 20);
-  ASSERT_TRUE(staging.stage("file:/other", {other}));  // is read first
-  ASSERT_TRUE(staging.stage("file:/model", {path}));
+  ASSERT_TRUE(staging.stage("file:/other", {{other}}));  // is read first
+  ASSERT_TRUE(staging.stage("file:/model", {{path}}));
   fs::resize_file(path, 4096);
   wait(staging, "file:/model");
   SUCCEED();
@@ -75,7 +92,7 @@ TEST_F(StagingTest, AFileThatIsCut) {
 TEST_F(StagingTest, StopsWhileItReads) {
   std::atomic<int> changes = 0;
   Staging staging({.bytes_max = 1 << 30, .on_change = [&] { ++changes; }});
-  ASSERT_TRUE(staging.stage("file:/a", {file("a", 70 << 20)}));
+  ASSERT_TRUE(staging.stage("file:/a", {{file("a", 70 << 20)}}));
   staging.unstage("file:/a");
   staging.stop();
   EXPECT_TRUE(staging.list().empty());

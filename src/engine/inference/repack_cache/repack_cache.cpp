@@ -146,6 +146,14 @@ void RepackCache::discard(const RepackKey& key) const {
   fs::remove(path_of(key), ec);
 }
 
+std::optional<fs::path> RepackCache::last_used_of(const std::string& model_digest) const {
+  std::optional<fs::path> last;
+  for (const Entry& entry : entries_of(options_.directory)) {
+    if (entry.path.filename().string().starts_with(model_digest + "-")) last = entry.path;
+  }
+  return last;
+}
+
 std::uint64_t RepackCache::used_bytes() const {
   std::uint64_t bytes = 0;
   for (const Entry& entry : entries_of(options_.directory)) bytes += entry.bytes;

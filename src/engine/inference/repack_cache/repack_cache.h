@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -56,6 +57,10 @@ class RepackCache {
                           const std::stop_token& stop) const;
   // Removes what is kept under this key.
   void discard(const RepackKey& key) const;
+
+  // The file of this model that was used last, which is what its next start reads unless its build, its device or its settings
+  // have changed since; null: none. It does not count as used.
+  std::optional<std::filesystem::path> last_used_of(const std::string& model_digest) const;
 
   // For who looks after the disk. Bytes of all files.
   std::uint64_t used_bytes() const;

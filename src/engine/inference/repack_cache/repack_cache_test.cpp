@@ -37,7 +37,7 @@ struct RepackCacheTest : ::testing::Test {
     return RepackCache({.directory = directory / "packed", .bytes_max = bytes_max, .free_bytes_min = free_bytes_min});
   }
   RepackKey key(char model = 'a') const {
-    RepackKey key{.model_digest = digest(model), .build = "0.1+abc", .layout = "r16-1", .tensors = {}};
+    RepackKey key{.model_digest = digest(model), .build = "0.1+abc", .layout = "r16-2", .tensors = {}};
     for (const auto& weight : weights)
       key.tensors.push_back({.name = "w" + std::to_string(key.tensors.size()),
                              .view = {.dtype = plan::DType::kF32, .rank = 1, .shape = {2}},
@@ -78,6 +78,21 @@ struct RepackCacheTest : ::testing::Test {
   fs::path directory;
   Weights weights;
 };
+
+TEST_F(RepackCacheTest, TheFileThatWasUsedLast) {
+  const RepackCache kept = cache();
+  EXPECT_EQ(kept.last_used_of(digest('a')), std::nullopt) << "no directory yet";
+  RepackKey other = key();
+  other.build = "0.2+abc";
+  ASSERT_TRUE(keep(kept, key()));
+  ASSERT_TRUE(keep(kept, other));
+  fs::last_write_time(kept.path_of(key()), fs::file_time_type::clock::now() - std::chrono::hours(1));
+  EXPECT_EQ(kept.last_used_of(digest('a')), kept.path_of(other));
+  ASSERT_TRUE(kept.find(key()));
+  fs::last_write_time(kept.path_of(other), fs::file_time_type::clock::now() - std::chrono::hours(2));
+  EXPECT_EQ(kept.last_used_of(digest('a')), kept.path_of(key()));
+  EXPECT_EQ(kept.last_used_of(digest('b')), std::nullopt);
+}
 
 TEST_F(RepackCacheTest, WhatIsKeptComesBackByteForByte) {
   const RepackCache kept = cache();
