@@ -3,40 +3,16 @@
 import base64
 import json
 import os
-import random
 import shutil
 import signal
-import struct
 import subprocess
-import tarfile
-import zlib
 from pathlib import Path
 
 import pytest
-from byte_tokenizer import byte_tokenizer
-from stack import BIN, MODEL, Stack, wait_for
+from stack import BIN, MODEL, REPO, Stack, wait_for
+from vision_model import png, write_vision_model
 
-ROOT = Path(__file__).resolve().parents[2]
-VOCABULARY = 384
-SPECIAL = ["<pad>", "<s>", "</s>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
-TEMPLATE = (
-    "{% for m in messages %}<s>{{ m.role }}: {% if m.content is string %}{{ m.content }}{% else %}{% for part in m.content %}"
-    "{% if part.type == 'image' or 'image' in part or 'image_url' in part %}<|vision_start|><|image_pad|><|vision_end|>"
-    "{% elif 'text' in part %}{{ part.text }}{% endif %}{% endfor %}{% endif %}{% endfor %}"
-)
-UNIT = 8  # pixels per side of an image token: patches of 4, merged by 2
 TOKENS_MAX = 48
-
-
-def png(width, height, seed):
-    rng = random.Random(seed)
-    rows = b"".join(b"\0" + rng.randbytes(3 * width) for _ in range(height))
-
-    def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
 def url_of(image, kind="png"):
@@ -51,14 +27,7 @@ def asking(*urls, text="what is this"):
 @pytest.fixture(scope="module", name="stack")
 def running_stack(tmp_path_factory):
     directory = tmp_path_factory.mktemp("models") / "tiny-vl"
-    directory.mkdir()
-    with tarfile.open(ROOT / "tests/golden/families/qwen3_vl.tar.xz") as archive:
-        for name in ("config.json", "model.safetensors"):
-            (directory / name).write_bytes(archive.extractfile(f"qwen3_vl/{name}").read())
-    (directory / "tokenizer.json").write_text(json.dumps(byte_tokenizer(SPECIAL, VOCABULARY)))
-    (directory / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>", "chat_template": TEMPLATE}))
-    (directory / "preprocessor_config.json").write_text(json.dumps({"patch_size": 4, "temporal_patch_size": 2, "merge_size": 2, "size": {
-        "shortest_edge": 4 * UNIT * UNIT, "longest_edge": 32 * UNIT * UNIT}}))
+    write_vision_model(directory)
     blind = Path(shutil.copy(MODEL, directory.parent / "text.gguf"))
     settings = {"models.aliases.eyes": f"file:{directory}", "models.aliases.text": f"file:{blind}",
                 "models.allowed_roots": str(directory.parent), "orchestratord.worker_image_tokens_max": str(TOKENS_MAX)}
@@ -104,7 +73,7 @@ def test_images_are_resized_into_the_models_bounds(stack):
     assert job["tokens_in"] == text_tokens(1) + 8 * 4, "at most 32 tokens of an image"
     job, _ = run(stack, messages=asking(url_of(png(2, 2, 3)), url_of(png(16, 24, 4))))
     assert job["tokens_in"] == text_tokens(2) + 4 + 6
-    job, _ = run(stack, messages=asking(url_of((ROOT / "tests/golden/images/photo.jpg").read_bytes(), "jpeg")))
+    job, _ = run(stack, messages=asking(url_of((REPO / "tests/golden/images/photo.jpg").read_bytes(), "jpeg")))
     assert job["tokens_in"] == text_tokens(1) + 6 * 4, "61 x 43 pixels"
 
 
