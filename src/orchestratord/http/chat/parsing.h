@@ -7,6 +7,8 @@
 
 #include "base/result.h"
 #include "base/utf8.h"
+#include "wire/json.h"
+#include "wire/task.h"
 
 namespace llorch::orchestratord::http::chat {
 
@@ -26,6 +28,14 @@ inline std::string_view text_at(const boost::json::object& object, std::string_v
 inline base::Result<> check_utf8(std::string_view body) {
   if (base::is_valid_utf8(body)) return {};
   return refused("", "utf8", "the body is not valid UTF-8");
+}
+
+// A body whose unknown fields are ignored is read loosely, so what came of it is read again as /v2 reads it. Without a `model` it is one
+// that names its model later. Errors: those of a body of /v2.
+inline base::Result<> check_as_task(wire::SubmitRequest submission) {
+  if (!submission.model) submission.model = "any";
+  TRY(wire::decode<wire::SubmitRequest>(wire::encode(submission), wire::UnknownKeys::kRefuse));
+  return {};
 }
 
 }  // namespace llorch::orchestratord::http::chat

@@ -24,10 +24,8 @@ base::Result<wire::SubmitRequest> decode_apply_template(std::string_view body) {
   out.tools = TRY(chat::template_tools(read.tools));
   out.chat_template_kwargs = std::move(read.chat_template_kwargs);
   out.add_generation_prompt = read.add_generation_prompt;
-  // Unknown fields were ignored, so what is known is read again as /v2 reads it.
-  out.model = read.model.value_or("any");
-  TRY(wire::decode<wire::SubmitRequest>(wire::encode(out), wire::UnknownKeys::kRefuse));
   out.model = std::move(read.model);
+  TRY(chat::check_as_task(out));
   return out;
 }
 

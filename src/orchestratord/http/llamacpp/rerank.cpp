@@ -30,9 +30,8 @@ base::Result<RerankCall> decode_rerank(std::string_view body) {
     out.input->inputs.push_back({.text = std::move(document.text), .tokens = {}});
   }
   if (out.input->inputs.empty()) return chat::refused("documents", "length", "documents is empty; send at least one");
-  out.model = read.model.value_or("any");
-  TRY(wire::validate_submission(out));
   out.model = std::move(read.model);
+  TRY(chat::check_as_task(out));
   return call;
 }
 

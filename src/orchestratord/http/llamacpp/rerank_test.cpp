@@ -39,6 +39,8 @@ TEST(Rerank, RefusesByTheFieldsName) {
   EXPECT_EQ(field(R"({"query":"q","documents":[{"title":"a"}]})"), "documents[0]");
   EXPECT_EQ(field(R"({"query":"q","documents":["a",5]})"), "documents[1]");
   EXPECT_EQ(field(R"({"query":"q","documents":["a"],"top_n":0})"), "top_n");
+  EXPECT_EQ(field(R"({"query":"q\u0000","documents":["a"]})"), "query");
+  EXPECT_EQ(field(R"({"query":"q","documents":["a","b\u0000"]})"), "input[1]");
 }
 
 boost::json::value answer(RerankOptions options, const std::vector<std::string>& scores) {

@@ -25,12 +25,6 @@ wire::SubmitRequest embedding_of(const std::string& model) {
   return out;
 }
 
-// Unknown fields were ignored, so what is known is read again as /v2 reads it.
-base::Result<> check_embedding(const wire::SubmitRequest& submission) {
-  TRY(wire::decode<wire::SubmitRequest>(wire::encode(submission), wire::UnknownKeys::kRefuse));
-  return {};
-}
-
 }  // namespace
 
 base::Result<EmbeddingsCall> decode_embed(std::string_view text) {
@@ -43,7 +37,7 @@ base::Result<EmbeddingsCall> decode_embed(std::string_view text) {
   if (call.only_finds_model) return call;
   call.submission.input = std::move(body.input->inputs);
   call.submission.dimensions = body.dimensions;
-  TRY(check_embedding(call.submission));
+  TRY(chat::check_as_task(call.submission));
   return call;
 }
 
@@ -56,7 +50,7 @@ base::Result<EmbeddingsCall> decode_embeddings(std::string_view text) {
   call.only_finds_model = body.prompt.value_or("").empty();
   if (call.only_finds_model) return call;
   call.submission.input = wire::EmbeddingInputs{.inputs = {{.text = *std::move(body.prompt), .tokens = {}}}};
-  TRY(check_embedding(call.submission));
+  TRY(chat::check_as_task(call.submission));
   return call;
 }
 

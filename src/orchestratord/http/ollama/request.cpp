@@ -63,12 +63,6 @@ void set_thinking(const std::optional<wire::OllamaThink>& think, wire::SubmitReq
       chat::with_thinking(std::nullopt, {.enabled = think->enabled, .effort = think->effort});
 }
 
-// Unknown fields were ignored, so what is known is read again as /v2 reads it.
-base::Result<> check(const wire::SubmitRequest& submission) {
-  TRY(wire::decode<wire::SubmitRequest>(wire::encode(submission), wire::UnknownKeys::kRefuse));
-  return {};
-}
-
 }  // namespace
 
 base::Result<Request> decode_chat(std::string_view text) {
@@ -82,7 +76,7 @@ base::Result<Request> decode_chat(std::string_view text) {
   out.submission.tools = TRY(chat::template_tools(body.tools));
   out.tool_use = chat::ToolUse{};
   set_thinking(body.common.think, out.submission);
-  TRY(check(out.submission));
+  TRY(chat::check_as_task(out.submission));
   return out;
 }
 
@@ -121,7 +115,7 @@ base::Result<Request> decode_generate(std::string_view text) {
     set_thinking(body.common.think, out.submission);
     if (system.empty() && images.empty()) out.plain_prompt = prompt;
   }
-  TRY(check(out.submission));
+  TRY(chat::check_as_task(out.submission));
   return out;
 }
 

@@ -144,13 +144,6 @@ base::Result<CompletionCall> shared_part(wire::LlamaCppGeneration given) {
   return out;
 }
 
-// Unknown fields were ignored, so what is known is read again as /v2 reads it.
-base::Result<> check(wire::SubmitRequest submission) {
-  if (!submission.model) submission.model = "any";
-  TRY(wire::decode<wire::SubmitRequest>(wire::encode(submission), wire::UnknownKeys::kRefuse));
-  return {};
-}
-
 base::Result<wire::TextOrTokens> prompt_of(const wire::LlamaCppPrompt& prompt, const text::Tokenizer* tokenizer) {
   if (tokenizer == nullptr) {
     if (prompt.parts.size() == 1 && !prompt.parts.front().has_tokens()) return prompt.parts.front();
@@ -178,7 +171,7 @@ base::Result<CompletionCall> decode_completion(std::string_view body) {
   out.prompt = std::move(read.prompt);
   wire::SubmitRequest checked = out.submission;
   checked.prompt = {.text = "any"};
-  TRY(check(std::move(checked)));
+  TRY(chat::check_as_task(std::move(checked)));
   return out;
 }
 
@@ -195,7 +188,7 @@ base::Result<CompletionCall> decode_infill(std::string_view body) {
       submission.extra_files->push_back({.name = std::move(extra.filename), .text = std::move(extra.text)});
     }
   }
-  TRY(check(submission));
+  TRY(chat::check_as_task(submission));
   return out;
 }
 
