@@ -292,8 +292,8 @@ struct Table<GatewaysConfig> {
     return {optional("anthropic", &GatewaysConfig::anthropic, "Serve the Anthropic API under /v1/messages."),
             optional("console", &GatewaysConfig::console, "Serve the web console at /."),
             optional("llamacpp", &GatewaysConfig::llamacpp,
-                     "Serve /completion, /infill, /props, /tokenize, /detokenize, /apply-template and /rerank of "
-                     "llama.cpp's server."),
+                     "Serve /completion, /infill, /embedding, /props, /slots, /tokenize, /detokenize, /apply-template "
+                     "and /rerank of llama.cpp's server."),
             optional("ollama", &GatewaysConfig::ollama, "Serve the Ollama API under /api."),
             optional("openai", &GatewaysConfig::openai, "Serve the OpenAI API under /v1.")};
   }

@@ -59,6 +59,7 @@ const std::vector<SchemaFile>& schema_files() {
       {"apply_template_request", "POST /apply-template", json_schema<ApplyTemplateRequest>},
       {"llamacpp_completion_request", "POST /completion", json_schema<LlamaCppCompletionRequest>},
       {"infill_request", "POST /infill", json_schema<InfillRequest>},
+      {"llamacpp_embedding_request", "POST /embedding", json_schema<LlamaCppEmbeddingRequest>},
       {"rerank_request", "POST /rerank", json_schema<RerankRequest>},
       {"responses_request", "POST /v1/responses", json_schema<ResponsesRequest>},
       {"create_batch_request", "POST /v1/batches", json_schema<CreateBatchRequest>},

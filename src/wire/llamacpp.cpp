@@ -1,5 +1,6 @@
 #include "wire/llamacpp.h"
 
+#include "wire/embedding_fields.h"
 #include "wire/field.h"
 #include "wire/json_text_fields.h"
 
@@ -43,6 +44,25 @@ struct Table<ApplyTemplateRequest> {
 };
 
 template <>
+struct Table<LlamaCppEmbeddingRequest> {
+  using S = LlamaCppEmbeddingRequest;
+  static Fields fields() {
+    return {
+        optional("model", &S::model, kModel, kModelBytes),
+        optional("content", &S::content, "A text, a list of token ids, or a list of several of either.", {1, 4 << 20}),
+        optional("input", &S::input, "The same; where both are sent, this one counts.", {1, 4 << 20}),
+        optional("embd_normalize", &S::embd_normalize, "Refused unless 2: every vector is one long.", {-1, 1 << 20})};
+  }
+
+  static base::Result<> validate(const S& r) {
+    if (!r.content && !r.input) return field_error("content", "missing", "content is required");
+    if (r.embd_normalize == 2) return {};
+    return field_error("embd_normalize", "unsupported",
+                       "embd_normalize is not supported by this server unless it is 2: every vector is one long");
+  }
+};
+
+template <>
 struct Codec<RerankDocument> {
   static base::Result<> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys unknown,
                              RerankDocument& out) {
@@ -80,4 +100,5 @@ using namespace llorch::wire;
 LLORCH_INSTANTIATE_WIRE(TokenizeRequest)
 LLORCH_INSTANTIATE_WIRE(DetokenizeRequest)
 LLORCH_INSTANTIATE_WIRE(ApplyTemplateRequest)
+LLORCH_INSTANTIATE_WIRE(LlamaCppEmbeddingRequest)
 LLORCH_INSTANTIATE_WIRE(RerankRequest)

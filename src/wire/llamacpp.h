@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "wire/embedding.h"
 #include "wire/gateway.h"
 #include "wire/sampling.h"
 #include "wire/task.h"
@@ -30,6 +31,14 @@ struct ApplyTemplateRequest {
   std::optional<JsonArray> tools;
   std::optional<JsonObject> chat_template_kwargs;
   std::optional<bool> add_generation_prompt;  // omitted: true
+};
+
+// Exactly one of `content` and `input` is looked at: `input`, if both are sent.
+struct LlamaCppEmbeddingRequest {
+  std::optional<std::string> model;
+  std::optional<EmbeddingInputs> content;
+  std::optional<EmbeddingInputs> input;
+  std::int64_t embd_normalize = 2;  // refused but for 2: vectors are one long
 };
 
 // On the wire a text, or an object with it as `text`.

@@ -75,6 +75,20 @@ def test_vectors_are_one_long_and_the_same_however_they_are_asked_for(stack):
     assert embed(stack, ids[1]) == [together[1]]
 
 
+def test_llama_cpps_form_has_the_same_vectors(stack):
+    together = embed(stack, TEXTS)
+    for path in ("/embedding", "/embeddings"):
+        answer = ask(stack, path, {"content": TEXTS}).json
+        assert [item["embedding"] for item in answer] == [[vector] for vector in together]
+        assert [item["index"] for item in answer] == list(range(len(TEXTS)))
+        assert answer[-1]["llorch"]["receipt"]["output_sha256"] == embed.receipt["output_sha256"]
+    assert ask(stack, "/embedding", {"input": TEXTS[0]}).json[0]["embedding"] == together[:1]
+    assert ask(stack, "/embedding", {"model": None, "content": "x"}).status == 400, "two models have names"
+    refused = ask(stack, "/embedding", {"content": "x", "embd_normalize": -1})
+    assert (refused.status, refused.json["error"]["type"], refused.code) == (400, "invalid_request_error", "INVALID_PARAMS")
+    assert ask(stack, "/embedding", {"model": "demo", "content": "x"}).code == "INVALID_PARAMS", "it makes no vectors"
+
+
 def byte_ids():
     return {b: 3 + b for b in range(256)}
 

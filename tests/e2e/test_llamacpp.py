@@ -57,6 +57,29 @@ def test_every_error_has_that_apis_shape(stack, path, body, status, code):
     assert (answer.status, error["code"], error["llorch"]["code"]) == (status, status, code), answer.body
 
 
+def test_slots_tell_who_works_and_nothing_of_a_prompt():
+    with Stack({"orchestratord.worker_slots": "2"}) as own:
+        none = own.request("GET", "/slots")
+        assert (none.status, none.json) == (200, [])
+        assert own.request("GET", "/slots?fail_on_no_slot=1").code == "POOL_UNREADY"
+        jobs = [own.submit_held(prompt="a prompt that nobody may see")]
+        one = own.request("GET", "/slots?fail_on_no_slot=1&model=" + ALIAS)
+        assert (one.status, [slot["is_processing"] for slot in one.json]) == (200, [True, False])
+        assert all(set(slot) == {"id", "model", "n_ctx", "state", "is_processing"} for slot in one.json)
+        assert [(slot["id"], slot["model"], slot["state"]) for slot in one.json] == [(0, ALIAS, 1), (1, ALIAS, 0)]
+        assert one.json[0]["n_ctx"] > 0 and b"nobody" not in one.body
+        jobs.append(own.submit()["job_id"])
+        own.wait_running(jobs[1])
+        full = own.request("GET", "/slots?fail_on_no_slot=1")
+        assert (full.status, full.code) == (503, "POOL_UNREADY")
+        assert own.request("GET", "/slots?model=demo-f16").json == []
+        assert own.request("GET", "/slots?model=none").code == "MODEL_NOT_FOUND"
+        own.gate.open()
+        for job in jobs:
+            own.wait_terminal(job)
+        assert [slot["state"] for slot in own.request("GET", "/slots").json] == [0, 0]
+
+
 def test_the_gateway_can_be_switched_off():
     with Stack({"orchestratord.gateways.llamacpp": "false"}) as stack:
         refused = stack.request("POST", "/tokenize", {"model": ALIAS, "content": "a"})

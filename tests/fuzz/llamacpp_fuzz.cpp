@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "orchestratord/http/llamacpp/completion/request.h"
+#include "orchestratord/http/llamacpp/embedding/embedding.h"
 #include "orchestratord/http/llamacpp/request.h"
 #include "orchestratord/http/llamacpp/rerank.h"
 #include "wire/json.h"
@@ -25,6 +26,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   (void)llamacpp::decode_tokenize(text);
   (void)llamacpp::decode_detokenize(text);
+  if (auto embedded = llamacpp::decode_embedding(text)) check(*std::move(embedded));
   if (auto judged = llamacpp::decode_rerank(text)) check(std::move(judged->submission));
   if (auto filled = llamacpp::decode_infill(text)) check(std::move(filled->submission));
   if (auto completed = llamacpp::decode_completion(text)) {

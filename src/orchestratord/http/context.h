@@ -3,6 +3,7 @@
 #include <atomic>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
 
 #include "base/clock.h"
@@ -51,6 +52,10 @@ struct Context {
 // When this process began.
 std::int64_t started_unix_s(const Context& context);
 
+// Of each model that has a name, the first one in their order.
+std::map<std::string, std::string> names_by_reference(const Context& context);
+// Whether it runs jobs now, or will when a slot is free.
+bool serves(const wire::WorkerInfo& worker);
 // The configured names that stand for a model, in their order.
 std::vector<std::string> model_names(const Context& context);
 // The one of them that `spelled` means. Errors: MODEL_NOT_FOUND.

@@ -40,6 +40,16 @@ std::int64_t started_unix_s(const Context& context) {
   return (now.unix_ms - (now.mono_ms - context.started_mono_ms)) / 1000;
 }
 
+std::map<std::string, std::string> names_by_reference(const Context& context) {
+  std::map<std::string, std::string> out;
+  for (const wire::CatalogModel& model : context.names->list()) out.emplace(model.model_ref, model.model_id);
+  return out;
+}
+
+bool serves(const wire::WorkerInfo& worker) {
+  return worker.status == wire::WorkerStatus::kReady || worker.status == wire::WorkerStatus::kBusy;
+}
+
 std::vector<std::string> model_names(const Context& context) {
   std::vector<std::string> names;
   for (const wire::CatalogModel& model : context.names->list()) {
@@ -228,7 +238,8 @@ Api::Gateway Api::console() {
 Api::Gateway Api::llamacpp() {
   using llamacpp::Gateway;
   Api::Gateway out;
-  for (const char* path : {"/tokenize", "/detokenize", "/apply-template", "/props", "/completion", "/infill"}) {
+  for (const char* path :
+       {"/tokenize", "/detokenize", "/apply-template", "/props", "/slots", "/completion", "/infill", "/embedding"}) {
     out.paths.push_back({.prefix = path, .write_error = llamacpp::error_response});
   }
   out.routes = {
@@ -236,9 +247,12 @@ Api::Gateway Api::llamacpp() {
       {"POST", "/detokenize", Scope::kTenant, on_desk_counted(llamacpp_, &Gateway::detokenize), may_ask()},
       {"POST", "/apply-template", Scope::kTenant, on_desk_counted(llamacpp_, &Gateway::apply_template), may_ask()},
       {"GET", "/props", Scope::kTenant, on_desk_counted(llamacpp_, &Gateway::props), may_ask()},
+      {"GET", "/slots", Scope::kTenant, handler(llamacpp_, &Gateway::slots)},
       {"POST", "/completion", Scope::kTenant, on_desk(llamacpp_, &Gateway::completion), may_submit()},
       {"POST", "/completions", Scope::kTenant, on_desk(llamacpp_, &Gateway::completion), may_submit()},
       {"POST", "/infill", Scope::kTenant, on_desk(llamacpp_, &Gateway::infill), may_submit()},
+      {"POST", "/embedding", Scope::kTenant, on_desk(llamacpp_, &Gateway::embedding), may_submit()},
+      {"POST", "/embeddings", Scope::kTenant, on_desk(llamacpp_, &Gateway::embedding), may_submit()},
       {"GET", "/v1/health", Scope::kPublic, handler(meta_, &Meta::health)},
   };
   for (const char* path : {"/rerank", "/reranking", "/v1/rerank", "/v1/reranking"}) {

@@ -87,4 +87,19 @@ std::string props_body(const std::string& name, const wire::ModelFacts& facts, s
   return out;
 }
 
+std::string slots_body(const std::vector<WorkerSlots>& workers) {
+  std::string out = "[";
+  std::int64_t id = 0;
+  for (const WorkerSlots& worker : workers) {
+    for (std::int64_t slot = 0; slot < worker.total; ++slot, ++id) {
+      const bool is_busy = slot < worker.busy;
+      fmt::format_to(std::back_inserter(out), R"({}{{"id":{},"model":)", id == 0 ? "" : ",", id);
+      base::append_json_string(out, worker.model);
+      fmt::format_to(std::back_inserter(out), R"(,"n_ctx":{},"state":{},"is_processing":{}}})", worker.context_tokens,
+                     is_busy ? 1 : 0, is_busy);
+    }
+  }
+  return out + "]";
+}
+
 }  // namespace llorch::orchestratord::http::llamacpp

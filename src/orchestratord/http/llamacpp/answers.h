@@ -25,4 +25,13 @@ std::string apply_template_body(const std::string& prompt);
 std::string props_body(const std::string& name, const wire::ModelFacts& facts, std::int64_t context_tokens,
                        bool has_infill);
 
+struct WorkerSlots {
+  std::string model;  // its name
+  std::int64_t total = 0;
+  std::int64_t busy = 0;
+  std::int64_t context_tokens = 0;
+};
+// What may be said of each slot: nothing of a prompt. Slots have no numbers beyond this answer: the busy ones of a worker come first.
+std::string slots_body(const std::vector<WorkerSlots>& workers);
+
 }  // namespace llorch::orchestratord::http::llamacpp

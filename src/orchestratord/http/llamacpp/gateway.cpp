@@ -1,5 +1,7 @@
 #include "orchestratord/http/llamacpp/gateway.h"
 
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -7,6 +9,7 @@
 #include "orchestratord/core/jobs/job.h"
 #include "orchestratord/http/llamacpp/answers.h"
 #include "orchestratord/http/llamacpp/completion/renderer.h"
+#include "orchestratord/http/llamacpp/embedding/embedding.h"
 #include "orchestratord/http/llamacpp/request.h"
 #include "orchestratord/http/llamacpp/rerank.h"
 
@@ -133,27 +136,86 @@ void Gateway::submit(CompletionCall call, Caller caller) {
                     });
 }
 
+void Gateway::submit_whole(wire::SubmitRequest submission, Caller caller, MakeRenderer make_renderer) {
+  auto name = model_of(submission.model, context_.names->list());
+  if (!name) return refuse(context_, caller.exchange, std::move(name).error());
+  submission.model = *name;
+  submitter_.submit(
+      {.request = std::move(submission), .caller = caller.principal, .correlation_id = caller.correlation_id},
+      [this, make_renderer = std::move(make_renderer), model = *std::move(name),
+       caller](base::Result<tasks::Admission> admission) {
+        if (!admission) return refuse(context_, caller.exchange, std::move(admission).error());
+        ASSERT(admission->stream != nullptr, "a job without a task_id of its client's is new");
+        admission->stream->attach({.exchange = caller.exchange,
+                                   .renderer = make_renderer(model, {.job_id = base::JobId(admission->reply.job_id),
+                                                                     .correlation_id = caller.correlation_id}),
+                                   .correlation_id = caller.correlation_id},
+                                  context_.clock->now().mono_ms);
+      });
+}
+
+void Gateway::embedding(const net::Request& request, const net::ExchangePtr& exchange) {
+  auto submission = decode_embedding(request.body);
+  if (!submission) return refuse(context_, exchange, std::move(submission).error());
+  submit_whole(*std::move(submission), {request.peer.principal, request.correlation_id, exchange},
+               [](const std::string&, chat::AnswerIdentity identity) {
+                 return std::make_shared<EmbeddingRenderer>(std::move(identity));
+               });
+}
+
 void Gateway::rerank(const net::Request& request, const net::ExchangePtr& exchange) {
   auto call = decode_rerank(request.body);
   if (!call) return refuse(context_, exchange, std::move(call).error());
-  auto name = model_of(call->submission.model, context_.names->list());
-  if (!name) return refuse(context_, exchange, std::move(name).error());
-  call->submission.model = call->answer.model = *std::move(name);
-  submitter_.submit({.request = std::move(call->submission),
-                     .caller = request.peer.principal,
-                     .correlation_id = request.correlation_id},
-                    [this, options = std::move(call->answer), correlation_id = request.correlation_id,
-                     exchange](base::Result<tasks::Admission> admission) mutable {
-                      if (!admission) return refuse(context_, exchange, std::move(admission).error());
-                      ASSERT(admission->stream != nullptr, "a job without a task_id of its client's is new");
-                      const chat::AnswerIdentity identity{.job_id = base::JobId(admission->reply.job_id),
-                                                          .correlation_id = correlation_id};
-                      admission->stream->attach(
-                          {.exchange = exchange,
-                           .renderer = std::make_shared<RerankRenderer>(std::move(options), identity),
-                           .correlation_id = correlation_id},
-                          context_.clock->now().mono_ms);
-                    });
+  submit_whole(std::move(call->submission), {request.peer.principal, request.correlation_id, exchange},
+               [options = std::move(call->answer)](std::string model, chat::AnswerIdentity identity) mutable {
+                 options.model = std::move(model);
+                 return std::make_shared<RerankRenderer>(options, std::move(identity));
+               });
+}
+
+void Gateway::slots(const net::Request& request, const net::ExchangePtr& exchange) {
+  context_.core->ask<core::AnswerQueryPools>(
+      core::QueryPools{}, [this, request, exchange](const core::AnswerQueryPools& pools) {
+        context_.core->ask<core::AnswerQueryGauges>(
+            core::QueryGauges{}, [this, pools, request, exchange](const core::AnswerQueryGauges& answer) {
+              tell_slots(pools, answer.gauges, request, exchange);
+            });
+      });
+}
+
+void Gateway::tell_slots(const core::AnswerQueryPools& pools, const core::Gauges& gauges, const net::Request& request,
+                         const net::ExchangePtr& exchange) const {
+  std::optional<std::string> wanted;  // the reference of `model`, if the request names one
+  if (const auto model = request.query_param("model")) {
+    const auto resolved = context_.names->resolve(*model);
+    if (!resolved) return refuse(context_, exchange, resolved.error());
+    wanted = resolved->model_ref;
+  }
+  std::map<base::WorkerId, std::int64_t> busy;
+  for (const auto& worker : gauges.worker_connections) busy[worker.worker_id] = worker.active;
+  const std::map<std::string, std::string> names = names_by_reference(context_);
+  std::vector<WorkerSlots> workers;
+  bool is_any_idle = false;
+  for (const core::PoolView& pool : pools.pools) {
+    if (pool.status != wire::PoolStatus::kHealthy) continue;
+    for (const wire::WorkerInfo& worker : pool.workers) {
+      if (!serves(worker) || (wanted && worker.model_ref != *wanted)) continue;
+      const std::int64_t running = std::min(busy[base::WorkerId(worker.worker_id)], worker.slots_total);
+      is_any_idle = is_any_idle || running < worker.slots_total;
+      const auto name = names.find(worker.model_ref);
+      workers.push_back({.model = name == names.end() ? worker.model_ref : name->second,
+                         .total = worker.slots_total,
+                         .busy = running,
+                         .context_tokens = worker.context_length});
+    }
+  }
+  if (!is_any_idle && request.query_param("fail_on_no_slot")) {
+    return refuse(context_, exchange,
+                  {base::ErrorCode::kPoolUnready,
+                   "no slot of a worker is idle; a request waits in the queue, and GET /v2/tasks/{id} says for what",
+                   {}});
+  }
+  exchange->respond(net::http::json_response(200, slots_body(workers)));
 }
 
 }  // namespace llorch::orchestratord::http::llamacpp

@@ -1,7 +1,8 @@
 #pragma once
-// llama.cpp's server: what it tells of prompts and models, /tokenize, /detokenize, /apply-template, /props, of which no job comes; and
-// its /completion, /infill and /rerank.
+// llama.cpp's server: what it tells of prompts, models and workers, /tokenize, /detokenize, /apply-template, /props, /slots, of which no
+// job comes; and its /completion, /infill, /embedding and /rerank.
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -11,7 +12,7 @@
 
 namespace llorch::orchestratord::http::llamacpp {
 
-// Thread-safe. All take long for a long text. REQUIRES: on the desk's thread, and both references outlive it.
+// Thread-safe. All but slots() take long for a long text. REQUIRES: those on the desk's thread, and both references outlive it.
 class Gateway {
  public:
   Gateway(const Context& context, tasks::Submitter& submitter) : context_(context), submitter_(submitter) {}
@@ -22,7 +23,9 @@ class Gateway {
   void props(const net::Request& request, const net::ExchangePtr& exchange);
   void completion(const net::Request& request, const net::ExchangePtr& exchange);
   void infill(const net::Request& request, const net::ExchangePtr& exchange);
+  void embedding(const net::Request& request, const net::ExchangePtr& exchange);
   void rerank(const net::Request& request, const net::ExchangePtr& exchange);
+  void slots(const net::Request& request, const net::ExchangePtr& exchange);
 
  private:
   using Answer = std::function<base::Result<std::string>(const models::KnownModel&)>;  // a body
@@ -36,6 +39,11 @@ class Gateway {
   // False: refused.
   bool name_model(CompletionCall& call, const Caller& caller) const;
   void submit(CompletionCall call, Caller caller);
+  // A job that is answered at its end.
+  using MakeRenderer = std::function<std::shared_ptr<streams::Renderer>(std::string model, chat::AnswerIdentity)>;
+  void submit_whole(wire::SubmitRequest submission, Caller caller, MakeRenderer make_renderer);
+  void tell_slots(const core::AnswerQueryPools& pools, const core::Gauges& gauges, const net::Request& request,
+                  const net::ExchangePtr& exchange) const;
 
   const Context& context_;
   tasks::Submitter& submitter_;

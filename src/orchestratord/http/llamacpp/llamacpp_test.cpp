@@ -33,6 +33,15 @@ base::Result<std::string> detokenized(const std::string& body) {
   return detokenize_body(bytes(), TRY(decode_detokenize(body)).tokens);
 }
 
+TEST(LlamaCpp, SlotsOfAllWorkersInARowTheBusyOnesOfEachFirst) {
+  EXPECT_EQ(slots_body({}), "[]");
+  EXPECT_EQ(slots_body({{.model = "a \"b\"", .total = 2, .busy = 1, .context_tokens = 64},
+                        {.model = "c", .total = 1, .busy = 0, .context_tokens = 32}}),
+            R"([{"id":0,"model":"a \"b\"","n_ctx":64,"state":1,"is_processing":true},)"
+            R"({"id":1,"model":"a \"b\"","n_ctx":64,"state":0,"is_processing":false},)"
+            R"({"id":2,"model":"c","n_ctx":32,"state":0,"is_processing":false}])");
+}
+
 TEST(LlamaCpp, TokenizesATextAndTheTextOfItsTokens) {
   EXPECT_EQ(tokenized(R"({"content":"ab"})"), R"({"tokens":[97,98]})");
   EXPECT_EQ(tokenized(R"({"content":""})"), R"({"tokens":[]})");

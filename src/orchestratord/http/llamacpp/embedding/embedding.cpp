@@ -1,0 +1,48 @@
+#include "orchestratord/http/llamacpp/embedding/embedding.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <utility>
+
+#include "base/assert.h"
+#include "orchestratord/http/chat/parsing.h"
+#include "orchestratord/http/chat/vector_text.h"
+#include "orchestratord/http/llamacpp/errors.h"
+#include "wire/json.h"
+#include "wire/llamacpp.h"
+
+namespace llorch::orchestratord::http::llamacpp {
+
+base::Result<wire::SubmitRequest> decode_embedding(std::string_view body) {
+  TRY(chat::check_utf8(body));
+  auto read = TRY(wire::decode<wire::LlamaCppEmbeddingRequest>(body, wire::UnknownKeys::kIgnore));
+  wire::SubmitRequest out;
+  out.workload = wire::Workload::kEmbedding;
+  out.input = std::move(read.input ? read.input : read.content);
+  out.model = std::move(read.model);
+  TRY(chat::check_as_task(out));
+  return out;
+}
+
+void EmbeddingRenderer::token(const streams::TokenView& token, const streams::EventId&, std::string&) {
+  if (!vectors_.empty()) vectors_ += ',';
+  fmt::format_to(std::back_inserter(vectors_), R"({{"index":{},"embedding":[[)", token.i);
+  chat::append_numbers(vectors_, token.t);
+  vectors_ += "]]}";
+}
+
+void EmbeddingRenderer::end(const wire::EndEvent& event, const streams::EventId&, std::string& out) {
+  ASSERT(vectors_.ends_with('}'), "a job of embeddings has an input");
+  vectors_.pop_back();
+  out.append("[").append(vectors_).append(R"(,"llorch":)").append(wire::encode(event)).append("}]");
+  head_ = {.status = 200, .headers = net::http::json_response(200, "").headers};
+}
+
+void EmbeddingRenderer::error(const wire::ErrorBody& error, const std::optional<streams::EventId>&, std::string& out) {
+  net::http::Response response = error_response(wire::to_error(error), identity_.correlation_id);
+  out += response.body;
+  head_ = {.status = response.status, .headers = std::move(response.headers)};
+}
+
+}  // namespace llorch::orchestratord::http::llamacpp
