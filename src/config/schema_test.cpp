@@ -53,6 +53,7 @@ const std::vector<SchemaFile>& schema_files() {
       {"ollama_embed_request", "POST /api/embed", json_schema<OllamaEmbedRequest>},
       {"ollama_embeddings_request", "POST /api/embeddings", json_schema<OllamaEmbeddingsRequest>},
       {"ollama_pull_request", "POST /api/pull", json_schema<OllamaPullRequest>},
+      {"ollama_copy_request", "POST /api/copy", json_schema<OllamaCopyRequest>},
       {"ollama_show_request", "POST /api/show and DELETE /api/delete", json_schema<OllamaShowRequest>},
       {"tokenize_request", "POST /tokenize", json_schema<TokenizeRequest>},
       {"detokenize_request", "POST /detokenize", json_schema<DetokenizeRequest>},

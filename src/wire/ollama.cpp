@@ -199,6 +199,14 @@ struct Table<OllamaPullRequest> {
   }
 };
 template <>
+struct Table<OllamaCopyRequest> {
+  using S = OllamaCopyRequest;
+  static Fields fields() {
+    return {required("source", &S::source, "A name of a model that is here.", {1, 512}),
+            required("destination", &S::destination, "One more name for it.", {1, 512})};
+  }
+};
+template <>
 struct Table<OllamaShowRequest> {
   using S = OllamaShowRequest;
   static Fields fields() {
@@ -220,4 +228,5 @@ LLORCH_INSTANTIATE_WIRE(OllamaGenerateRequest)
 LLORCH_INSTANTIATE_WIRE(OllamaEmbedRequest)
 LLORCH_INSTANTIATE_WIRE(OllamaEmbeddingsRequest)
 LLORCH_INSTANTIATE_WIRE(OllamaPullRequest)
+LLORCH_INSTANTIATE_WIRE(OllamaCopyRequest)
 LLORCH_INSTANTIATE_WIRE(OllamaShowRequest)

@@ -99,6 +99,12 @@ struct OllamaPullRequest {
   std::optional<bool> insecure;     // refused unless false
 };
 
+// POST /api/copy
+struct OllamaCopyRequest {
+  std::string source;
+  std::string destination;
+};
+
 // POST /api/show and DELETE /api/delete
 struct OllamaShowRequest {
   std::optional<std::string> model;

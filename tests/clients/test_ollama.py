@@ -112,7 +112,15 @@ def test_a_model_is_pulled_used_and_deleted(tmp_path):
         assert client.pull(f"{server.url}/tale.gguf").status == "success"
         (name,) = [model.model for model in client.list().models if model.model.startswith("tale")]
         assert client.generate(**{**TALE, "model": name}).eval_count == 12
+        assert client.copy(name, "copied").status == "success"
+        assert client.generate(**{**TALE, "model": "copied"}).eval_count == 12
         assert client.delete(name).status == "success"
+        assert client.generate(**{**TALE, "model": "copied"}).eval_count == 12, "the file goes with its last name"
+        assert client.delete("copied").status == "success"
+        assert not [file for file in tmp_path.rglob("*") if file.is_file() and file.stat().st_size >= MODEL.stat().st_size]
+        with pytest.raises(ollama.ResponseError) as unknown:
+            client.copy("none", "b")
+        assert unknown.value.status_code == 404
         with pytest.raises(ollama.ResponseError) as refused:
             client.delete(name)
         assert refused.value.status_code == 404

@@ -99,6 +99,38 @@ def test_names_may_have_the_tag_latest(stack):
     assert tagged["response"] == ask(stack, "/api/generate", {**TALE, "stream": False}).json["response"]
 
 
+def test_a_model_gets_one_more_name(tmp_path):
+    tale = lambda name: {**TALE, "model": name, "stream": False}  # noqa: E731
+    copy = lambda stack, source, to: stack.request("POST", "/api/copy", {"source": source, "destination": to})  # noqa: E731
+    with Stack(state_dir=tmp_path) as own:
+        answer = ask(own, "/api/generate", tale(ALIAS)).json["response"]
+        for source, name in ((f"{ALIAS}:latest", "gpt-4o-mini:latest"), ("gpt-4o-mini", "of-a-copy")):
+            made = copy(own, source, name)
+            assert (made.status, made.json["model_id"]) == (200, name.removesuffix(":latest")), made.body
+            assert copy(own, source, name).status == 200, "again is the same"
+            assert ask(own, "/api/generate", tale(name)).json["response"] == answer
+        listed = {model["name"]: model["digest"] for model in own.request("GET", "/api/tags").json["models"]}
+        assert listed["gpt-4o-mini:latest"] == listed["of-a-copy:latest"] == listed[f"{ALIAS}:latest"] != ""
+        for source, name, status, code in (("none", "b", 404, "MODEL_NOT_FOUND"), ("file:/etc/passwd", "b", 404, "MODEL_NOT_FOUND"),
+                                           (ALIAS, "user/b", 400, "INVALID_PARAMS"), (ALIAS, "demo-f16", 409, "CONFLICT"),
+                                           ("demo-f16", "of-a-copy", 409, "CONFLICT")):
+            refused = copy(own, source, name)
+            assert (refused.status, refused.code) == (status, code), (source, name, refused.body)
+        gone = own.request("DELETE", "/api/delete", {"model": "gpt-4o-mini"})
+        assert (gone.status, gone.json["bytes_freed"]) == (200, 0) and MODEL.exists()
+        assert ask(own, "/api/generate", tale("of-a-copy")).json["response"] == answer
+        retired = own.request("POST", "/v2/catalog/models/of-a-copy/state", {"lifecycle_state": "Retired"})
+        assert retired.status == 200 and copy(own, "of-a-copy", "c").code == "MODEL_DEPRECATED"
+    with Stack(state_dir=tmp_path) as own:
+        assert "of-a-copy:latest" in [model["name"] for model in own.request("GET", "/api/tags").json["models"]]
+
+
+def test_another_systems_engine_gets_no_name_by_a_copy():
+    with Stack({"models.aliases.hosted": "engine:hosted"}) as own:
+        refused = own.request("POST", "/api/copy", {"source": "hosted", "destination": "b"})
+        assert (refused.status, refused.code) == (400, "INVALID_PARAMS")
+
+
 def test_without_a_question_no_job_is_made(stack):
     jobs = len(stack.request("GET", "/v2/tasks?limit=1000").json["tasks"])
     for path, body in (("/api/generate", {"model": ALIAS}), ("/api/chat", {"model": ALIAS, "messages": [], "keep_alive": 0})):

@@ -25,6 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (!decode<SubmitRequest>(encode(call->submission), UnknownKeys::kRefuse)) std::abort();
   }
   (void)ollama::decode_pull(text);
+  (void)ollama::decode_copy(text);
   (void)ollama::decode_delete(text);
   return 0;
 }

@@ -40,15 +40,13 @@ void respond_tagged(const net::Request& request, std::string body, const net::Ex
 
 // Pools that have its file or a worker of it, and the slots of those workers.
 boost::json::object where(const wire::CatalogModel& model, const std::vector<core::PoolView>& pools) {
-  using wire::WorkerStatus;
   boost::json::array nodes;
   std::int64_t slots = 0;
   for (const core::PoolView& pool : pools) {
     if (pool.status != wire::PoolStatus::kHealthy || model.model_ref.empty()) continue;
     bool is_here = model.pool_id == pool.pool_id.value;
     for (const wire::WorkerInfo& worker : pool.workers) {
-      const bool serves = worker.status == WorkerStatus::kReady || worker.status == WorkerStatus::kBusy;
-      if (!serves || worker.model_ref != model.model_ref) continue;
+      if (!serves(worker) || worker.model_ref != model.model_ref) continue;
       is_here = true;
       slots += worker.slots_total;
     }
@@ -97,6 +95,15 @@ Error no_such_model() {
 
 Error configured_name() {
   return {ErrorCode::kConflict, "this name is in models.aliases: change it in the configuration", {}};
+}
+
+base::Result<> check_name(std::string_view name, std::string_view field) {
+  if (models::is_model_name(name)) return {};
+  return base::fail(Error{
+      ErrorCode::kInvalidParams,
+      "the name of a model is 1 to 128 of A-Z, a-z, 0-9, dot, underscore, dash and colon, and begins "
+      "with neither a dot nor the scheme of a reference",
+      {}}.with("field", std::string(field)));
 }
 
 bool contains(std::string_view text, std::string_view part) {
@@ -228,13 +235,7 @@ base::Result<NamedModel> CatalogModels::wanted_model(wire::CreateCatalogModelReq
     name = known->model_id;
   }
   out.model_id = request.model_id.value_or(name);
-  if (!models::is_model_name(out.model_id)) {
-    return base::fail(Error{
-        ErrorCode::kInvalidParams,
-        "the name of a model is 1 to 128 of A-Z, a-z, 0-9, dot, underscore, dash and colon, and begins "
-        "with neither a dot nor the scheme of a reference",
-        {}}.with("field", std::string("model_id")));
-  }
+  TRY(check_name(out.model_id, "model_id"));
   out.pool_id = request.pool_id.value_or("");
   out.created_unix_ms = context_.clock->now().unix_ms;
   return out;
@@ -284,6 +285,38 @@ void CatalogModels::create(wire::CreateCatalogModelRequest request, const base::
         model.pool_id = pool->pool_id.value;
         context_.desk->post([this, done = std::move(done), model = std::move(model)] { add_pulled(model, done); });
       });
+}
+
+void CatalogModels::copy(const std::string& source, const std::string& model_id,
+                         const base::CorrelationId& correlation_id, CreatedDone done) {
+  if (auto named = check_name(model_id, "destination"); !named) return done(base::fail(std::move(named).error()));
+  if (context_.names->is_configured(model_id)) return done(base::fail(configured_name()));
+  if (!context_.names->has(source)) {
+    return done(base::fail(ErrorCode::kModelNotFound, "no model has this name; `llorch ls` lists those that are here"));
+  }
+  auto resolved = context_.names->resolve(source);
+  if (!resolved) return done(base::fail(std::move(resolved).error()));
+  if (const auto there = context_.names->find(model_id)) {
+    if (there->model_ref == resolved->model_ref) return done(Created{.model_id = model_id});
+    return done(base::fail(ErrorCode::kConflict, "another model has this name: remove it first"));
+  }
+  const std::int64_t now_ms = context_.clock->now().unix_ms;
+  if (auto model = context_.names->find(source)) {
+    model->model_id = model_id;
+    model->pinned = model->watched = false;
+    model->created_unix_ms = now_ms;
+    model->used_unix_ms = 0;
+    if (auto kept = context_.names->put(*std::move(model)); !kept) return done(base::fail(std::move(kept).error()));
+    return done(Created{.model_id = model_id, .http_status = 201});
+  }
+  if (!resolved->model_ref.starts_with(kFile)) {
+    return done(base::fail(Error{
+        ErrorCode::kInvalidParams,
+        "a model of another system's engine gets its names in models.aliases",
+        {}}.with("field", std::string("source"))));
+  }
+  add_file({.model_id = model_id, .source = resolved->model_ref, .created_unix_ms = now_ms}, correlation_id,
+           std::move(done));
 }
 
 void CatalogModels::add_pulled(NamedModel model, const CreatedDone& done) {

@@ -37,6 +37,10 @@ class CatalogModels {
   void create(wire::CreateCatalogModelRequest request, const base::CorrelationId& correlation_id, CreatedDone done);
   // Gives a file its name, or looks at it again; `source` and the model's id and pool are set.
   void add_file(wire::NamedModel model, const base::CorrelationId& correlation_id, CreatedDone done);
+  // One more name for a model that has `source`; a file's bytes go with the last of its names. Errors: MODEL_NOT_FOUND, those of
+  // ModelNames::resolve(); INVALID_PARAMS: no name, or a model of another system's engine; CONFLICT: another model has the name.
+  void copy(const std::string& source, const std::string& model_id, const base::CorrelationId& correlation_id,
+            CreatedDone done);
   using Removed = std::function<void(base::Result<wire::CatalogRemoved>)>;
   void remove(const std::string& model_id, Removed done);
   // A model that was given at run time, as show() has it: here if it has a model_ref, else with its pull.

@@ -272,6 +272,7 @@ Api::Gateway Api::ollama() {
               {"POST", "/api/embed", Scope::kTenant, on_desk(ollama_, &Gateway::embed), may_submit()},
               {"POST", "/api/embeddings", Scope::kTenant, on_desk(ollama_, &Gateway::embeddings), may_submit()},
               {"POST", "/api/pull", Scope::kOperator, on_desk(ollama_, &Gateway::pull)},
+              {"POST", "/api/copy", Scope::kOperator, on_desk(ollama_, &Gateway::copy)},
               {"DELETE", "/api/delete", Scope::kOperator, on_desk(ollama_, &Gateway::remove)},
               {"POST", "/api/show", Scope::kTenant, on_desk_counted(ollama_, &Gateway::show), may_ask()},
               {"GET", "/api/tags", Scope::kTenant, handler(ollama_, &Gateway::tags)},

@@ -178,6 +178,18 @@ void Gateway::tell(Following& following, std::string line) {
   following.last_line = std::move(line);
 }
 
+void Gateway::copy(const net::Request& request, const net::ExchangePtr& exchange) {
+  const auto call = decode_copy(request.body);
+  if (!call) return refuse(context_, exchange, call.error());
+  models_.copy(context_.names->known(call->source), call->destination, request.correlation_id,
+               [this, exchange](base::Result<CatalogModels::Created> created) {
+                 if (!created) return refuse(context_, exchange, std::move(created).error());
+                 const auto model = models_.find(created->model_id);
+                 if (!model) return refuse(context_, exchange, model.error());
+                 exchange->respond(net::http::json_response(200, wire::encode(*model)));
+               });
+}
+
 void Gateway::remove(const net::Request& request, const net::ExchangePtr& exchange) {
   const auto named = decode_delete(request.body);
   if (!named) return refuse(context_, exchange, named.error());
@@ -210,12 +222,11 @@ void Gateway::show(const net::Request& request, const net::ExchangePtr& exchange
 void Gateway::ps(const net::Request&, const net::ExchangePtr& exchange) {
   context_.core->ask<core::AnswerQueryPools>(
       core::QueryPools{}, [this, exchange](const core::AnswerQueryPools& answer) {
-        std::map<std::string, std::string> names;  // by reference
-        for (const wire::CatalogModel& model : context_.names->list()) names.emplace(model.model_ref, model.model_id);
+        const std::map<std::string, std::string> names = names_by_reference(context_);
         std::vector<RunningModel> models;
         for (const core::PoolView& pool : answer.pools) {
           for (const wire::WorkerInfo& worker : pool.workers) {
-            if (worker.status != wire::WorkerStatus::kReady && worker.status != wire::WorkerStatus::kBusy) continue;
+            if (!serves(worker)) continue;
             const auto name = names.find(worker.model_ref);
             models.push_back({name == names.end() ? worker.model_ref : name->second,
                               context_.catalog->known_facts(worker.model_ref), worker});

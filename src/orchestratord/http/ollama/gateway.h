@@ -28,6 +28,7 @@ class Gateway {
   // A model is fetched, as by POST /v2/catalog/models; a client that goes away does not end that. REQUIRES: on the desk's thread,
   // as the next.
   void pull(const net::Request& request, const net::ExchangePtr& exchange);
+  void copy(const net::Request& request, const net::ExchangePtr& exchange);
   void remove(const net::Request& request, const net::ExchangePtr& exchange);
 
   void tags(const net::Request& request, const net::ExchangePtr& exchange);

@@ -40,6 +40,12 @@ base::Result<PullCall> decode_pull(std::string_view text) {
   return call;
 }
 
+base::Result<CopyCall> decode_copy(std::string_view text) {
+  TRY(chat::check_utf8(text));
+  auto body = TRY(wire::decode<wire::OllamaCopyRequest>(text, wire::UnknownKeys::kIgnore));
+  return CopyCall{.source = std::move(body.source), .destination = without_latest(std::move(body.destination))};
+}
+
 base::Result<std::string> decode_delete(std::string_view text) {
   TRY(chat::check_utf8(text));
   const auto body = TRY(wire::decode<wire::OllamaShowRequest>(text, wire::UnknownKeys::kIgnore));

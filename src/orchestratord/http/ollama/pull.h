@@ -1,5 +1,5 @@
 #pragma once
-// POST /api/pull and DELETE /api/delete: what they name, and what is told of a pull. Pure.
+// POST /api/pull, POST /api/copy and DELETE /api/delete: what they name, and what is told of a pull. Pure.
 #include <string>
 #include <string_view>
 
@@ -14,6 +14,11 @@ struct PullCall {
 };
 // Errors: INVALID_PARAMS with details {field, reason}.
 base::Result<PullCall> decode_pull(std::string_view body);
+struct CopyCall {
+  std::string source;       // as the client spelled it
+  std::string destination;  // without the tag ":latest"
+};
+base::Result<CopyCall> decode_copy(std::string_view body);
 base::Result<std::string> decode_delete(std::string_view body);
 
 // How far it is, as one line.

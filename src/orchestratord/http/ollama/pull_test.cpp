@@ -18,6 +18,15 @@ TEST(OllamaPull, TakesEitherSpelling) {
   EXPECT_FALSE(decode_delete("{}"));
 }
 
+TEST(OllamaCopy, TakesTwoNames) {
+  EXPECT_EQ(decode_copy(R"({"source":"tale:latest","destination":"b:latest"})")->source, "tale:latest");
+  EXPECT_EQ(decode_copy(R"({"source":"tale","destination":"b:latest"})")->destination, "b");
+  EXPECT_FALSE(decode_copy(R"({"source":"tale"})"));
+  EXPECT_FALSE(decode_copy(R"({"destination":"b"})"));
+  EXPECT_FALSE(decode_copy(R"({"source":"","destination":"b"})"));
+  EXPECT_FALSE(decode_copy(R"({"source":["tale"],"destination":"b"})"));
+}
+
 TEST(OllamaPull, LinesSayHowFarItIs) {
   wire::PullStatus pull{.pull_id = "p-1"};
   EXPECT_EQ(pull_line(pull), "{\"status\":\"pulling manifest\"}\n");
