@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import socket
 import subprocess
@@ -15,7 +16,12 @@ exec %s --retry 60 --retry-delay 1 --write-out "%%{stderr}\\nanswered with %%{ht
 """
 
 
-def free_port(address="127.0.0.1"):
+def own_address():
+    """A loopback address that nobody else listens at, so that a port which is free there stays free until it is used."""
+    return "127." + ".".join(str(random.SystemRandom().randint(1, 254)) for _ in range(3))
+
+
+def free_port(address):
     with socket.create_server((address, 0)) as server:
         return server.getsockname()[1]
 

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from machine import Machine, free_port
+from machine import Machine, free_port, own_address
 from model_server import ModelServer
 from models import ALIASES, serve_by_name
 from pages import KINDS, blocks, commands, outside_of_blocks, pages
@@ -50,12 +50,13 @@ def settings_of(page, models, server, directory):
     typed = "\n".join(sum(scripts(page), []))
     known = directory / "known.json"
     serve_by_name(server, models, "smollm2", known)
+    address = own_address()
     ours = {} if STARTS.search(typed) else ALIASES
     if "pull smollm2" in typed or "/v2/catalog/models -d" in typed:
         ours = {name: file for name, file in ours.items() if name != "smollm2"}
     return {"devices": {"allow_cpu": True},
-            "orchestratord": {"bind": f"127.0.0.1:{free_port()}"},
-            "pool-managerd": {"bind": f"127.0.0.1:{free_port()}"},
+            "orchestratord": {"bind": f"{address}:{free_port(address)}"},
+            "pool-managerd": {"bind": f"{address}:{free_port(address)}"},
             "models": {"aliases": {name: f"file:{models / file}" for name, file in ours.items()}, "allowed_roots": [str(models)],
                        "cache_dir": str(directory / "cache"), "known_models": [str(known)], "pull": {"allowed_hosts": ["127.0.0.1"]}}}
 

@@ -5,12 +5,12 @@ import shutil
 
 import pytest
 
-from machine import Machine, free_port, program
+from machine import Machine, free_port, own_address, program
 from pages import blocks, commands
 from stack import REPO
 
 PAGE = (REPO / "docs/guide/tutorial.md").read_text(encoding="utf-8")
-ADDRESSES = {"front": "127.0.0.1", "gpu-box": "127.0.0.2"}
+ADDRESSES = {"front": own_address(), "gpu-box": own_address()}
 SCP = """#!/bin/sh
 # scp FILE... gpu-box:[DIRECTORY]
 for last; do :; done
