@@ -1,10 +1,14 @@
 """What stands for what on the pages, and what is not run."""
 
+from stack import REPO
+
 # page -> what is written there -> what it is here. `{models}`, `{secrets}`: directories; `{address}`: where orchestratord listens.
 EVERYWHERE = {
     "localhost:8080": "{address}",
     "/srv/models": "{models}",
     "/etc/llorch": "{secrets}",
+    "/etc/prometheus": "{secrets}",
+    "/usr/share/llorch/observability": str(REPO / "packaging/observability"),
     "sha256:...": "sha256:" + 64 * "0",
 }
 STANDS_FOR = {
