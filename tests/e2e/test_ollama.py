@@ -100,8 +100,12 @@ def test_names_may_have_the_tag_latest(stack):
 
 
 def test_a_model_gets_one_more_name(tmp_path):
-    tale = lambda name: {**TALE, "model": name, "stream": False}  # noqa: E731
-    copy = lambda stack, source, to: stack.request("POST", "/api/copy", {"source": source, "destination": to})  # noqa: E731
+    def tale(name):
+        return {**TALE, "model": name, "stream": False}
+
+    def copy(stack, source, to):
+        return stack.request("POST", "/api/copy", {"source": source, "destination": to})
+
     with Stack(state_dir=tmp_path) as own:
         answer = ask(own, "/api/generate", tale(ALIAS)).json["response"]
         for source, name in ((f"{ALIAS}:latest", "gpt-4o-mini:latest"), ("gpt-4o-mini", "of-a-copy")):
