@@ -55,9 +55,7 @@ base::Result<ModelConfig> read_ladder(const GgufKeys& keys) {
 
 const Family kLadder{.name = "ladder",
                      .gguf = kLadderNames,
-                     .before = kBefore,
                      .layer_templates = kRungs,
-                     .after = kAfter,
                      .weights = kLadderWeights,
                      .gguf_claimed = kLadderClaimed,
                      .read_gguf = read_ladder};

@@ -94,23 +94,30 @@ struct Predictor {
 enum DenseNumber : std::uint8_t { kDense2, kDense3, kClassifierDense, kClassifierOut, kAnswers };
 std::span<const WeightRow> dense_weights();
 
+// What a family has that says nothing else.
+inline constexpr std::array kBefore{embedding()};
+inline constexpr std::array kAfter{norm(NormVariant::kOutput), lm_head()};
+// Where a text model's tensors begin: alone, inside a model that also sees, saved by transformers 5 or 4, or without a head.
+inline constexpr std::array<std::string_view, 4> kPrefixes{"model.", "model.language_model.", "language_model.model.",
+                                                           ""};
+
 struct Family {
   std::string_view name;                           // for messages
   std::span<const std::string_view> gguf;          // general.architecture
   std::span<const std::string_view> hf;            // model_type
-  std::span<const LayerOp> before;                 // once, ahead of the layers
+  std::span<const LayerOp> before = kBefore;       // once, ahead of the layers
   std::span<const LayerTemplate> layer_templates;  // of a layer: LayerConfig::layer template
-  std::span<const LayerOp> after;                  // once, behind the layers
+  std::span<const LayerOp> after = kAfter;         // once, behind the layers
   std::span<const WeightRow> weights;
-  const Tower* tower = nullptr;                    // of models whose configuration has one
-  const Predictor* predictor = nullptr;            // of families that can run one
-  std::span<const std::string_view> hf_prefixes;   // tried in order; the first under which the embedding table is found
-  std::span<const std::string_view> gguf_claimed;  // tensors the configuration reads; `{}` as above
-  std::span<const std::string_view> hf_claimed;    // the same, named as Source names them
-  std::span<const std::string_view> gguf_ignored;  // tensors that may be in a file and are not used
-  bool ignores_layers_past_end = false;            // prediction heads stored as further layers, or beside the model
-  OtherKeys gguf_others;  // keys of the metadata that it does not read, by name without the prefix
-  OtherKeys hf_others;    // keys of config.json that it does not read
+  const Tower* tower = nullptr;                               // of models whose configuration has one
+  const Predictor* predictor = nullptr;                       // of families that can run one
+  std::span<const std::string_view> hf_prefixes = kPrefixes;  // tried in order; the first that has the embedding table
+  std::span<const std::string_view> gguf_claimed;             // tensors the configuration reads; `{}` as above
+  std::span<const std::string_view> hf_claimed;               // the same, named as Source names them
+  std::span<const std::string_view> gguf_ignored;             // tensors that may be in a file and are not used
+  bool ignores_layers_past_end = false;  // prediction heads stored as further layers, or beside the model
+  OtherKeys gguf_others;                 // keys of the metadata that it does not read, by name without the prefix
+  OtherKeys hf_others;                   // keys of config.json that it does not read
   // Null: the family is not found in this format. The result has `vocab` only where a key says it.
   base::Result<ModelConfig> (*read_gguf)(const GgufKeys& keys) = nullptr;
   base::Result<ModelConfig> (*read_hf)(const HfKeys& keys) = nullptr;

@@ -228,12 +228,20 @@ Result<> read_gguf_moe(const GgufKeys& keys, ModelConfig& config) {
   return {};
 }
 
-Result<> read_gguf_routed_experts(const GgufKeys& keys, ModelConfig& config) {
+Result<> read_gguf_dense_first(const GgufKeys& keys, const SparseLayerTemplates& layer_templates, ModelConfig& config) {
+  const std::uint32_t dense = TRY(keys.number_or("leading_dense_block_count", 0));
+  for (std::size_t n = 0; n < config.layers.size(); ++n)
+    config.layers[n].layer_template = n < dense ? layer_templates.dense : layer_templates.sparse;
+  return {};
+}
+
+Result<> read_gguf_routed_experts(const GgufKeys& keys, ModelConfig& config, plan::MoeGate gate_absent) {
   TRY(read_gguf_moe(keys, config));
   MoeConfig& moe = config.moe;
+  if (!keys.has("expert_gating_func")) moe.gate = gate_absent;
   const std::uint64_t shared = std::uint64_t{TRY(keys.number_or("expert_shared_count", 0))} * moe.ffn_expert;
   if (shared > kDimensionMax) return impossible(keys.key("expert_shared_count"), fmt::to_string(shared), "is too wide");
-  moe.ffn_shared = static_cast<std::uint32_t>(shared);
+  moe.ffn_shared = TRY(keys.number_or("expert_shared_feed_forward_length", static_cast<std::uint32_t>(shared)));
   const std::uint32_t groups = TRY(keys.number_or("expert_group_count", 0));
   const std::uint32_t groups_used = TRY(keys.number_or("expert_group_used_count", 0));
   if (groups > 1) {

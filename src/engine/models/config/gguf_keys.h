@@ -67,8 +67,13 @@ base::Result<ModelConfig> read_gguf_dense(const GgufKeys& keys, plan::RopeLayout
 // Counts, sizes, gate, scale of a mixture; no groups, no shared expert. REQUIRES: expert_count is there.
 base::Result<> read_gguf_moe(const GgufKeys& keys, ModelConfig& config);
 
-// The same with shared experts and groups: expert_shared_count, expert_group_count, expert_group_used_count.
-base::Result<> read_gguf_routed_experts(const GgufKeys& keys, ModelConfig& config);
+// The same with shared experts and groups: expert_shared_count or their width together, expert_group_count,
+// expert_group_used_count. Files may leave out the gate.
+base::Result<> read_gguf_routed_experts(const GgufKeys& keys, ModelConfig& config,
+                                        plan::MoeGate gate_absent = plan::MoeGate::kSigmoid);
+// The first layers are dense: leading_dense_block_count.
+base::Result<> read_gguf_dense_first(const GgufKeys& keys, const SparseLayerTemplates& layer_templates,
+                                     ModelConfig& config);
 
 // attention.sliding_window on the layers its pattern names: layer N is global iff N % p == p - 1, or by a list of flags.
 struct GgufWindowRules {

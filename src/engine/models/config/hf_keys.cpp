@@ -179,8 +179,7 @@ Result<ModelConfig> read_hf_dense(const HfKeys& keys, const HfDefaults& defaults
   ModelConfig config = TRY(read_hf_basics(keys, defaults));
   TRY(read_hf_heads(keys, defaults, config));
   TRY(read_hf_ffn(keys, config));
-  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
-  TRY(demand_attention_biases(keys, config));
+  config.ffn.activation = TRY(read_hf_activation(keys, defaults.activation_key, defaults.activation));
   return config;
 }
 
@@ -313,25 +312,33 @@ Result<> read_hf_sparse_layers(const HfKeys& keys, const SparseLayerTemplates& l
   return {};
 }
 
-Result<> read_hf_routed_experts(const HfKeys& keys, ModelConfig& config, bool grouped) {
-  MoeConfig& moe = config.moe;
-  moe.experts = TRY(keys.count_of({"n_routed_experts", "num_local_experts", "num_experts"}));
+Result<> read_hf_experts_chosen(const HfKeys& keys, MoeConfig& moe, std::string_view width_key) {
+  moe.experts = TRY(keys.count_of({"num_experts", "num_local_experts"}));
   moe.experts_used = TRY(keys.count("num_experts_per_tok", moe.experts));
+  moe.ffn_expert = TRY(keys.count(width_key));
+  return {};
+}
+
+Result<> read_hf_routed_experts(const HfKeys& keys, ModelConfig& config, const HfExpertKeys& names, bool grouped) {
+  MoeConfig& moe = config.moe;
+  moe.experts = TRY(keys.count_of({names.experts, "num_local_experts", "num_experts"}));
+  const std::uint32_t chosen = TRY(keys.count_of({names.chosen, "num_experts_per_tok"}));
+  moe.experts_used = TRY(check_count(keys.key(names.chosen), chosen, moe.experts));
   moe.ffn_expert = TRY(keys.count("moe_intermediate_size"));
-  const std::uint64_t shared = std::uint64_t{TRY(keys.number_or("n_shared_experts", 0))} * moe.ffn_expert;
-  if (shared > kDimensionMax) return impossible(keys.key("n_shared_experts"), fmt::to_string(shared), "is too wide");
+  const std::uint64_t shared = std::uint64_t{TRY(keys.number_or(names.shared, names.shared_absent))} * moe.ffn_expert;
+  if (shared > kDimensionMax) return impossible(keys.key(names.shared), fmt::to_string(shared), "is too wide");
   moe.ffn_shared = static_cast<std::uint32_t>(shared);
   if (!keys.text().is_null("routed_scaling_factor"))
-    moe.weights_scale = TRY(keys.text().f32_or("routed_scaling_factor", 1));
+    moe.weights_scale = TRY(keys.text().f32_or("routed_scaling_factor", names.scale_absent));
   moe.gate = plan::MoeGate::kSigmoid;
-  moe.norm_topk = TRY(keys.text().boolean_or("norm_topk_prob", true));
+  moe.norm_topk = TRY(keys.text().boolean_or(names.normed, true));
   moe.group_score = plan::GroupScore::kTop2Sum;
   const std::uint32_t groups_used = TRY(keys.number_or("topk_group", 0));
-  if (const std::uint32_t groups = TRY(keys.number_or("n_group", 1)); grouped && groups > 1) {
+  if (const std::uint32_t groups = TRY(keys.number_or(names.groups, 1)); grouped && groups > 1) {
     moe.groups = groups;
     moe.groups_used = TRY(check_count(keys.key("topk_group"), groups_used));
   }
-  return check_moe(moe, keys.key("n_group"));
+  return check_moe(moe, keys.key(names.groups));
 }
 
 Result<> read_hf_dense_first(const HfKeys& keys, const SparseLayerTemplates& layer_templates, ModelConfig& config) {

@@ -57,6 +57,8 @@ struct HfDefaults {
   std::string_view eps_key = "rms_norm_eps";
   std::string_view context_key = "max_position_embeddings";
   bool tied = false;
+  std::string_view activation_key = "hidden_act";
+  plan::Activation activation = plan::Activation::kSilu;
   std::size_t layers = 0;  // as another key gives them; 0: num_hidden_layers
 };
 
@@ -93,7 +95,7 @@ base::Result<> demand_attention_biases(const HfKeys& keys, ModelConfig& config,
 // hidden_act or another key.
 base::Result<plan::Activation> read_hf_activation(const HfKeys& keys, std::string_view name, plan::Activation absent);
 
-// All of the above, hidden_act and attention_bias: the keys every decoder of plain attention and dense feed-forward shares.
+// All of the above: the keys every decoder of plain attention and dense feed-forward shares.
 base::Result<ModelConfig> read_hf_dense(const HfKeys& keys, const HfDefaults& defaults);
 
 struct HfRopeRules {
@@ -139,15 +141,26 @@ base::Result<> read_hf_one_rope(const HfKeys& keys, plan::RopeLayout layout, con
 base::Result<std::vector<bool>> read_hf_mlp_layer_types(const HfKeys& keys, std::size_t layers);
 // The same in Qwen's spelling too: every decoder_sparse_step-th layer, but for those in mlp_only_layers (4). The layers
 // that are none get the layer template and the feed-forward width of dense ones.
-struct SparseLayerTemplates {
-  std::uint8_t dense = 0;
-  std::uint8_t sparse = 0;
-};
 base::Result<> read_hf_sparse_layers(const HfKeys& keys, const SparseLayerTemplates& layer_templates,
                                      ModelConfig& config);
 
-// A mixture chosen by sigmoid and selection bias as DeepSeek V3 has it: n_routed_experts, shared experts, groups, scale.
-base::Result<> read_hf_routed_experts(const HfKeys& keys, ModelConfig& config, bool grouped = true);
+// num_experts or num_local_experts, of which num_experts_per_tok are chosen, and the width that `width_key` says.
+base::Result<> read_hf_experts_chosen(const HfKeys& keys, MoeConfig& moe,
+                                      std::string_view width_key = "moe_intermediate_size");
+
+// What a family calls the keys of a mixture as DeepSeek V3 has it, and what it takes for those left out.
+struct HfExpertKeys {
+  std::string_view experts = "n_routed_experts";    // or num_local_experts, or num_experts
+  std::string_view chosen = "num_experts_per_tok";  // which may be the other spelling
+  std::string_view shared = "n_shared_experts";
+  std::uint32_t shared_absent = 0;
+  std::string_view groups = "n_group";
+  std::string_view normed = "norm_topk_prob";
+  float scale_absent = 1;
+};
+// A mixture chosen by sigmoid and selection bias: experts, shared ones, groups, scale.
+base::Result<> read_hf_routed_experts(const HfKeys& keys, ModelConfig& config, const HfExpertKeys& names = {},
+                                      bool grouped = true);
 // The first layers are dense: by mlp_layer_types (5), else first_k_dense_replace.
 base::Result<> read_hf_dense_first(const HfKeys& keys, const SparseLayerTemplates& layer_templates,
                                    ModelConfig& config);

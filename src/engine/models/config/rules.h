@@ -28,6 +28,12 @@ struct KeyNames {
 base::Result<> finish_attention(ModelConfig& config, const KeyNames& names);
 base::Result<> check_rope(const RopeConfig& rope, std::uint32_t head_size, const KeyNames& names);
 
+// Of families whose layers are dense ones or mixtures.
+struct SparseLayerTemplates {
+  std::uint8_t dense = 0;
+  std::uint8_t sparse = 1;
+};
+
 struct MambaKeyNames {
   std::string heads, groups;
 };

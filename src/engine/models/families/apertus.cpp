@@ -1,8 +1,6 @@
 // Apertus: attention with head norms, dense without gates; an activation with numbers of its own in every layer.
 #include <cmath>
 
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 #include "engine/models/portable_math.h"
@@ -81,9 +79,7 @@ const Family kApertus{
     .name = "apertus",
     .gguf = kNames,
     .hf = kNames,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kPrefix,
     .gguf_claimed = kGgufClaimed,

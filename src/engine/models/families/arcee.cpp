@@ -1,6 +1,4 @@
 // Arcee: Llama's layers with a dense part without gates, whose activation is the square of what is positive.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
@@ -27,6 +25,7 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
 
 base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_dense(keys, {.eps = 1e-5F}));
+  TRY(demand_attention_biases(keys, config));
   if (!keys.has("hidden_act")) config.ffn.activation = plan::Activation::kRelu2;
   TRY(demand_if(keys, "mlp_bias", false, Opcode::kSwiglu,
                 {slot_number(FfnSlot::kUpBias), slot_number(FfnSlot::kDownBias)}, config));
@@ -40,11 +39,8 @@ const Family kArcee{
     .name = "arcee",
     .gguf = kNames,
     .hf = kNames,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .gguf_claimed = kClaimed,
     .read_gguf = read_gguf,
     .read_hf = read_hf,

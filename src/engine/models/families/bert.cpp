@@ -1,6 +1,4 @@
 // BERT and RoBERTa: learned positions, types of tokens, LayerNorm behind each branch, rows that see all of their sequence.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/encoder.h"
 #include "engine/models/families/families.h"
 

@@ -1,6 +1,4 @@
 // Command R and A: attention and feed-forward side by side behind one LayerNorm; windows rotate, whole contexts do not.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
@@ -42,6 +40,7 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
 
 base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_dense(keys, {.eps = 1e-5F, .eps_key = "layer_norm_eps", .tied = true}));
+  TRY(demand_attention_biases(keys, config));
   config.norm_kind = plan::NormKind::kLayerNorm;
   config.attention.qk_norm = plan::QkNorm::kCenteredPerHead;
   if (config.architecture == kSecond) TRY(refuse_if(keys, "use_qk_norm"));  // of the first
@@ -67,11 +66,8 @@ const Family kCohere{
     .name = "cohere",
     .gguf = kGguf,
     .hf = kHf,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .hf_others =
         "use_parallel_block=true use_parallel_embedding use_gated_activation=true "
         "position_embedding_type=\"rope_gptj\" "

@@ -1,8 +1,6 @@
 // DeepSeek V2 and V3, and GLM 4.7 Flash: latent attention, routed and shared experts.
 #include <algorithm>
 
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/latent.h"
 #include "engine/models/families/standard.h"
@@ -10,10 +8,8 @@
 namespace llorch::engine::models::families::deepseek {
 namespace {
 
-constexpr std::array kDense{norm(NormVariant::kAttention), mla_attention(), add(),
-                            norm(NormVariant::kFfn),       ffn(),           add()};
-constexpr std::array kSparse{norm(NormVariant::kAttention), mla_attention(), add(),
-                             norm(NormVariant::kFfn),       moe(),           add()};
+constexpr std::array kDense = block(mla_attention(), ffn());
+constexpr std::array kSparse = block(mla_attention(), moe());
 constexpr std::array<LayerTemplate, 2> kLayerTemplates{kDense, kSparse};
 
 constexpr auto kWeights =
@@ -36,7 +32,7 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   TRY(read_gguf_latent(keys, config));
   const std::uint32_t dense_layers = TRY(keys.number_or("leading_dense_block_count", 0));
   if (dense_layers != 0) TRY(read_gguf_ffn(keys, config));
-  if (dense_layers < config.layers.size()) TRY(read_gguf_routed_experts(keys, config));
+  if (dense_layers < config.layers.size()) TRY(read_gguf_routed_experts(keys, config, plan::MoeGate::kSoftmax));
   TRY(finish(keys.names(), TRY(keys.count("attention.head_count")), dense_layers, config));
   return config;
 }
@@ -50,7 +46,7 @@ base::Result<> read_hf_experts(const HfKeys& keys, ModelConfig& config) {
     return impossible(keys.key("topk_method"), std::string(method),
                       is_v3 ? "must be noaux_tc" : "must be greedy or group_limited_greedy");
   }
-  TRY(read_hf_routed_experts(keys, config, grouped));
+  TRY(read_hf_routed_experts(keys, config, {}, grouped));
   if (config.architecture == "glm4_moe_lite" && !keys.has("routed_scaling_factor")) config.moe.weights_scale = 1.8F;
   if (is_v3) return {};
   config.moe.gate = plan::MoeGate::kSoftmax;
@@ -90,12 +86,9 @@ const Family kDeepseek{
     .name = "deepseek",
     .gguf = kGguf,
     .hf = kHf,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
     .predictor = &kPredictor,
-    .hf_prefixes = kPrefixes,
     .ignores_layers_past_end = true,
     .gguf_others = "attention.head_count_kv attention.key_length attention.value_length",
     .hf_others =

@@ -1,6 +1,4 @@
 // DeepSeek V3.2 and GLM-5: latent attention to the positions that a lightning index chooses, dense then experts.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/latent.h"
 #include "engine/models/families/standard.h"
@@ -14,10 +12,8 @@ constexpr std::array kIndexFfn{
     norm(NormVariant::kAttention), lightning_index(), mla_attention(), add(), norm(NormVariant::kFfn), ffn(), add()};
 constexpr std::array kIndexMoe{
     norm(NormVariant::kAttention), lightning_index(), mla_attention(), add(), norm(NormVariant::kFfn), moe(), add()};
-constexpr std::array kSharedFfn{norm(NormVariant::kAttention), mla_attention(), add(),
-                                norm(NormVariant::kFfn),       ffn(),           add()};
-constexpr std::array kSharedMoe{norm(NormVariant::kAttention), mla_attention(), add(),
-                                norm(NormVariant::kFfn),       moe(),           add()};
+constexpr std::array kSharedFfn = block(mla_attention(), ffn());
+constexpr std::array kSharedMoe = block(mla_attention(), moe());
 constexpr std::array<LayerTemplate, 4> kLayerTemplates{kIndexFfn, kIndexMoe, kSharedFfn, kSharedMoe};
 
 constexpr std::array kIndex{
@@ -62,16 +58,12 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   TRY(read_gguf_latent(keys, config));
   TRY(read_gguf_ffn(keys, config));
   TRY(read_gguf_routed_experts(keys, config));
-  if (!keys.has("expert_gating_func")) config.moe.gate = plan::MoeGate::kSigmoid;
-  config.moe.group_score = plan::GroupScore::kTop2Sum;
-  const std::size_t layers = config.layers.size();
-  const std::uint32_t dense = TRY(keys.number_or("leading_dense_block_count", 0));
-  for (std::size_t n = 0; n < layers; ++n) config.layers[n].layer_template = n >= dense ? 1 : 0;
+  TRY(read_gguf_dense_first(keys, {}, config));
   config.index.heads = TRY(keys.count("attention.indexer.head_count"));
   config.index.d_index = TRY(keys.count("attention.indexer.key_length"));
   config.index.top_k = TRY(keys.count("attention.indexer.top_k"));
   std::vector<bool> indexed;
-  for (const std::uint32_t flag : TRY(keys.per_layer("attention.indexer.types", layers, 1)))
+  for (const std::uint32_t flag : TRY(keys.per_layer("attention.indexer.types", config.layers.size(), 1)))
     indexed.push_back(flag != 0);
   TRY(finish(keys.names(), TRY(keys.count("attention.head_count")), indexed, keys.key("attention.indexer.types"),
              config));
@@ -116,9 +108,8 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   TRY(demand_latent_weights(keys, config));
   TRY(demand_word(keys, "scoring_func", "sigmoid"));
   TRY(demand_word(keys, "topk_method", "noaux_tc"));
-  TRY(read_hf_routed_experts(keys, config));
-  if (!keys.has("routed_scaling_factor")) config.moe.weights_scale = 2.5F;
-  TRY(read_hf_dense_first(keys, {.dense = 0, .sparse = 1}, config));
+  TRY(read_hf_routed_experts(keys, config, {.scale_absent = 2.5F}));
+  TRY(read_hf_dense_first(keys, {}, config));
   if (keys.has("layer_types")) {
     for (const std::string_view word : TRY(keys.text().string_list("layer_types"))) {
       if (word != "indexed_attention")
@@ -139,12 +130,9 @@ const Family kDeepseekV32{
     .name = "deepseek_v32",
     .gguf = kGguf,
     .hf = kHf,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
     .predictor = &kPredictor,
-    .hf_prefixes = kPrefixes,
     .ignores_layers_past_end = true,
     .gguf_others = "attention.head_count_kv attention.key_length attention.value_length",
     .hf_others = "num_nextn_predict_layers ep_size moe_layer_freq=1 intermediate_size first_k_dense_replace",

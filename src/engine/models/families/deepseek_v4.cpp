@@ -1,7 +1,6 @@
 // DeepSeek V4: hyper-connections around attention to the last rows and to entries of earlier ones, and around experts.
 #include <cmath>
 
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/compressed.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
@@ -25,26 +24,18 @@ constexpr auto kCompressed = concat(kIn, std::array{compressor()}, kOut);
 constexpr std::array<LayerTemplate, 2> kLayerTemplates{kWindowed, kCompressed};
 constexpr std::array kEnd{hyper_collapse(HyperVariant::kOutput), post_norm(NormVariant::kOutput), lm_head()};
 
-constexpr WeightRow hyper(HyperVariant which, HyperSlot slot, const char* name) {
-  WeightRow row = weight(Opcode::kHyperCollapse, slot, "", name);
-  row.variant = static_cast<std::uint8_t>(which);
-  return row;
+constexpr std::array<WeightRow, 3> hyper(HyperVariant which, const char* fn, const char* base, const char* scale) {
+  std::array rows{weight(Opcode::kHyperCollapse, HyperSlot::kFn, "", fn),
+                  weight(Opcode::kHyperCollapse, HyperSlot::kBase, "", base),
+                  weight(Opcode::kHyperCollapse, HyperSlot::kScale, "", scale)};
+  for (WeightRow& row : rows) row.variant = static_cast<std::uint8_t>(which);
+  return rows;
 }
-constexpr std::array kAround{
-    hyper(HyperVariant::kAttention, HyperSlot::kFn, "layers.{}.hc_attn_fn"),
-    hyper(HyperVariant::kAttention, HyperSlot::kBase, "layers.{}.hc_attn_base"),
-    hyper(HyperVariant::kAttention, HyperSlot::kScale, "layers.{}.hc_attn_scale"),
-    hyper(HyperVariant::kFfn, HyperSlot::kFn, "layers.{}.hc_ffn_fn"),
-    hyper(HyperVariant::kFfn, HyperSlot::kBase, "layers.{}.hc_ffn_base"),
-    hyper(HyperVariant::kFfn, HyperSlot::kScale, "layers.{}.hc_ffn_scale"),
-    hyper(HyperVariant::kOutput, HyperSlot::kFn, "hc_head.hc_fn"),
-    hyper(HyperVariant::kOutput, HyperSlot::kBase, "hc_head.hc_base"),
-    hyper(HyperVariant::kOutput, HyperSlot::kScale, "hc_head.hc_scale"),
-    // As DeepSeek's own files have them.
-    hyper(HyperVariant::kOutput, HyperSlot::kFn, "hc_head_fn"),
-    hyper(HyperVariant::kOutput, HyperSlot::kBase, "hc_head_base"),
-    hyper(HyperVariant::kOutput, HyperSlot::kScale, "hc_head_scale"),
-};
+constexpr auto kAround = concat(
+    hyper(HyperVariant::kAttention, "layers.{}.hc_attn_fn", "layers.{}.hc_attn_base", "layers.{}.hc_attn_scale"),
+    hyper(HyperVariant::kFfn, "layers.{}.hc_ffn_fn", "layers.{}.hc_ffn_base", "layers.{}.hc_ffn_scale"),
+    hyper(HyperVariant::kOutput, "hc_head.hc_fn", "hc_head.hc_base", "hc_head.hc_scale"),
+    hyper(HyperVariant::kOutput, "hc_head_fn", "hc_head_base", "hc_head_scale"));  // as DeepSeek's own files have them
 // Both ends of a branch read the same weights.
 constexpr auto of_add(std::array<WeightRow, kAround.size()> rows) {
   for (WeightRow& row : rows) row.opcode = Opcode::kHyperAdd;
@@ -141,11 +132,9 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
 const Family kDeepseekV4{
     .name = "deepseek_v4",
     .hf = kHf,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
     .after = kEnd,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .ignores_layers_past_end = true,
     .hf_others =
         "attention_bias=false compress_rope_theta n_shared_experts=1 norm_topk_prob=true num_hash_layers "

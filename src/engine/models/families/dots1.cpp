@@ -1,6 +1,4 @@
 // dots.llm1: Qwen3's attention, dense layers first, then experts that a sigmoid chooses beside shared ones.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
@@ -18,9 +16,7 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   TRY(read_gguf_attention(keys, plan::RopeLayout::kHalf, config));
   TRY(read_gguf_ffn(keys, config));
   TRY(read_gguf_routed_experts(keys, config));
-  if (!keys.has("expert_gating_func")) config.moe.gate = plan::MoeGate::kSigmoid;
-  const std::uint32_t dense = TRY(keys.number_or("leading_dense_block_count", 0));
-  for (std::size_t n = 0; n < config.layers.size(); ++n) config.layers[n].layer_template = n < dense ? kDense : kSparse;
+  TRY(read_gguf_dense_first(keys, {}, config));
   return config;
 }
 
@@ -39,7 +35,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
   TRY(demand_attention_biases(keys, config));
   TRY(read_windows(keys, config));
-  TRY(read_hf_dense_first(keys, {.dense = kDense, .sparse = kSparse}, config));
+  TRY(read_hf_dense_first(keys, {}, config));
   TRY(read_hf_routed_experts(keys, config));
   config.moe.norm_topk = TRY(keys.text().boolean_or("norm_topk_prob", false));
   TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {}, config));
@@ -52,11 +48,8 @@ const Family kDots1{
     .name = "dots1",
     .gguf = kNames,
     .hf = kNames,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .hf_others =
         "intermediate_size max_window_layers moe_layer_freq=1 scoring_func=\"noaux_tc\" scoring_func=\"sigmoid\" "
         "topk_method=\"noaux_tc\" "

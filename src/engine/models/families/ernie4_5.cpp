@@ -1,6 +1,4 @@
 // ERNIE 4.5: dense, and mixtures that a softmax and a selection bias choose.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
@@ -54,6 +52,7 @@ base::Result<> read_hf_experts(const HfKeys& keys, ModelConfig& config) {
 
 base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_dense(keys, {.eps = 1e-5F, .tied = true}));
+  TRY(demand_attention_biases(keys, config));
   TRY(refuse_if(keys, "use_bias"));
   if (config.architecture == "ernie4_5_moe") TRY(read_hf_experts(keys, config));
   TRY(read_hf_one_rope(keys, plan::RopeLayout::kInterleaved, {}, config));
@@ -66,11 +65,8 @@ const Family kErnie45{
     .name = "ernie4_5",
     .gguf = kGguf,
     .hf = kHf,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .ignores_layers_past_end = true,
     .hf_others = "moe_norm_min=1e-12 compression_ratio=1 moe_capacity moe_gate=\"topk\" moe_use_aux_free=true",
     .read_gguf = read_gguf,

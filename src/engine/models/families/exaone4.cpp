@@ -1,6 +1,4 @@
 // EXAONE 4: norms behind each branch only and on every head; windows rotate, whole contexts beside them do not.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
@@ -34,6 +32,7 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
 
 base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_dense(keys, {.eps = 1e-5F}));
+  TRY(demand_attention_biases(keys, config));
   TRY(refuse_if(keys, "attention_bias"));
   const std::uint32_t window = TRY(read_hf_window(keys, 4096));
   const auto types = TRY(read_hf_layer_types(keys, "layer_types", config.layers.size()));
@@ -52,11 +51,8 @@ const Family kExaone4{
     .name = "exaone4",
     .gguf = kNames,
     .hf = kNames,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .gguf_claimed = kClaimed,
     .hf_others = "sliding_window_pattern",
     .read_gguf = read_gguf,

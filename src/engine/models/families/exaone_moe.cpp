@@ -1,6 +1,4 @@
 // K-EXAONE: norms of heads; windows rotate, whole contexts beside them do not; dense first, then experts that a sigmoid chooses.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
@@ -33,10 +31,7 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   unrotate(TRY(keys.number_or("attention.sliding_window", 0)), config);
   TRY(read_gguf_ffn(keys, config));
   TRY(read_gguf_routed_experts(keys, config));
-  config.moe.ffn_shared = TRY(keys.number_or("expert_shared_feed_forward_length", config.moe.ffn_shared));
-  if (!keys.has("expert_gating_func")) config.moe.gate = plan::MoeGate::kSigmoid;
-  const std::uint32_t dense = TRY(keys.number_or("leading_dense_block_count", 0));
-  for (std::size_t n = 0; n < config.layers.size(); ++n) config.layers[n].layer_template = n < dense ? kDense : kSparse;
+  TRY(read_gguf_dense_first(keys, {}, config));
   return config;
 }
 
@@ -48,18 +43,8 @@ base::Result<> read_windows(const HfKeys& keys, ModelConfig& config) {
   return {};
 }
 
-base::Result<> read_experts(const HfKeys& keys, ModelConfig& config) {
-  TRY(read_hf_routed_experts(keys, config));
-  MoeConfig& moe = config.moe;
-  const std::uint64_t shared = std::uint64_t{TRY(keys.number_or("num_shared_experts", 1))} * moe.ffn_expert;
-  if (shared > kDimensionMax) return impossible(keys.key("num_shared_experts"), std::to_string(shared), "is too wide");
-  moe.ffn_shared = static_cast<std::uint32_t>(shared);
-  if (!keys.has("routed_scaling_factor")) moe.weights_scale = 2.5F;
-  return {};
-}
-
 base::Result<> read_mixtures(const HfKeys& keys, ModelConfig& config) {
-  TRY(read_hf_dense_first(keys, {.dense = kDense, .sparse = kSparse}, config));
+  TRY(read_hf_dense_first(keys, {}, config));
   if (keys.has("mlp_layer_types") || keys.has("first_k_dense_replace")) return {};
   config.layers[0].layer_template = kDense;
   config.layers[0].ffn = TRY(keys.count("intermediate_size"));
@@ -73,7 +58,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   TRY(refuse_if(keys, "attention_bias"));
   TRY(read_windows(keys, config));
   TRY(read_mixtures(keys, config));
-  TRY(read_experts(keys, config));
+  TRY(read_hf_routed_experts(keys, config, {.shared = "num_shared_experts", .shared_absent = 1, .scale_absent = 2.5F}));
   TRY(demand_word(keys, "scoring_func", "sigmoid"));
   TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {}, config));
   unrotate(TRY(read_hf_window(keys, 4096)), config);
@@ -86,11 +71,8 @@ const Family kExaoneMoe{
     .name = "exaone_moe",
     .gguf = kGguf,
     .hf = kHf,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .gguf_claimed = kClaimed,
     .ignores_layers_past_end = true,
     .hf_others = "first_k_dense_replace num_nextn_predict_layers sliding_window_pattern topk_method=\"noaux_tc\"",

@@ -1,6 +1,4 @@
 // Falcon: LayerNorm, attention beside dense without gates, behind one norm or one each; queries, keys and values in one matrix.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 #include "engine/models/weights/names.h"
@@ -91,9 +89,7 @@ const Family kFalcon{
     .name = "falcon",
     .gguf = kNames,
     .hf = kNames,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kPrefix,
     .hf_others = "apply_residual_connection_post_layernorm=false ff_factor num_kv_heads",

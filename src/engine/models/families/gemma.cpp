@@ -1,8 +1,6 @@
 // Gemma 2 and 3: norms before and behind each branch, windows, caps. EmbeddingGemma is a Gemma 3 whose rows see later ones.
 #include <cmath>
 
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
@@ -58,7 +56,13 @@ base::Result<ModelConfig> read_gguf_gemma3(const GgufKeys& keys) {
   return config;
 }
 
-constexpr HfDefaults kDefaults{.heads = 8, .kv_heads = 4, .head_dim = 256, .eps = 1e-6F, .tied = true};
+// hidden_act, which old files have too, is not read by the class.
+constexpr HfDefaults kDefaults{.heads = 8,
+                               .kv_heads = 4,
+                               .head_dim = 256,
+                               .tied = true,
+                               .activation_key = "hidden_activation",
+                               .activation = plan::Activation::kGeluTanh};
 
 // Null is no cap.
 base::Result<float> read_cap(const HfKeys& keys, std::string_view name, float absent) {
@@ -66,11 +70,7 @@ base::Result<float> read_cap(const HfKeys& keys, std::string_view name, float ab
 }
 
 base::Result<ModelConfig> read_hf(const HfKeys& keys, const HfDefaults& defaults) {
-  ModelConfig config = TRY(read_hf_basics(keys, defaults));
-  TRY(read_hf_heads(keys, defaults, config));
-  TRY(read_hf_ffn(keys, config));
-  // hidden_act, which old files have too, is not read by the class.
-  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_activation", plan::Activation::kGeluTanh));
+  ModelConfig config = TRY(read_hf_dense(keys, defaults));
   TRY(demand_attention_biases(keys, config));
   config.norm_offset = 1.0F;
   config.embedding_scale = std::sqrt(static_cast<float>(config.width));
@@ -147,11 +147,8 @@ const Family kGemma2{
     .name = "gemma2",
     .gguf = kGemma2Names,
     .hf = kGemma2Names,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kGemma2Weights,
-    .hf_prefixes = kPrefixes,
     .hf_others = kHfOthers,
     .read_gguf = read_gguf_gemma2,
     .read_hf = read_hf_gemma2,
@@ -161,11 +158,8 @@ const Family kGemma3{
     .name = "gemma3",
     .gguf = kGemma3Gguf,
     .hf = kGemma3Hf,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kGemma3Weights,
-    .hf_prefixes = kPrefixes,
     .hf_others = kHfOthers,
     .read_gguf = read_gguf_gemma3,
     .read_hf = read_hf_gemma3,

@@ -1,8 +1,6 @@
 // Gemma 1: Llama's layers with scaled embeddings, GELU, and norms whose weights are stored less one.
 #include <cmath>
 
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
@@ -24,6 +22,7 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
 base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   constexpr HfDefaults kDefaults{.heads = 16, .kv_heads = 16, .head_dim = 256, .tied = true};
   ModelConfig config = TRY(read_hf_dense(keys, kDefaults));
+  TRY(demand_attention_biases(keys, config));
   if (!keys.has("hidden_act") || TRY(keys.text().string("hidden_act")) == "gelu")  // which means the other GELU here
     config.ffn.activation = plan::Activation::kGeluTanh;
   TRY(refuse_if(keys, "use_bidirectional_attention"));
@@ -39,11 +38,8 @@ const Family kGemma1{
     .name = "gemma",
     .gguf = kNames,
     .hf = kNames,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .hf_others = "hidden_activation=\"gelu_pytorch_tanh\"",
     .read_gguf = read_gguf,
     .read_hf = read_hf,

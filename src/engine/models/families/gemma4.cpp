@@ -1,8 +1,6 @@
 // Gemma 4: heads of two sizes, caches that later layers share, what each layer takes from a table of its own.
 #include <cmath>
 
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/layers.h"
 #include "engine/models/families/standard.h"
@@ -101,11 +99,14 @@ base::Result<> read_hf_ropes(const HfKeys& keys, ModelConfig& config) {
 }
 
 base::Result<ModelConfig> read_hf(const HfKeys& keys) {
-  constexpr HfDefaults kDefaults{.heads = 8, .kv_heads = 4, .head_dim = 256, .context = 131072, .tied = true};
-  ModelConfig config = TRY(read_hf_basics(keys, kDefaults));
-  TRY(read_hf_heads(keys, kDefaults, config));
-  TRY(read_hf_ffn(keys, config));
-  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_activation", plan::Activation::kGeluTanh));
+  constexpr HfDefaults kDefaults{.heads = 8,
+                                 .kv_heads = 4,
+                                 .head_dim = 256,
+                                 .context = 131072,
+                                 .tied = true,
+                                 .activation_key = "hidden_activation",
+                                 .activation = plan::Activation::kGeluTanh};
+  ModelConfig config = TRY(read_hf_dense(keys, kDefaults));
   config.logit_softcap = TRY(keys.text().f32_or("final_logit_softcapping", 0));
   if (TRY(keys.text().boolean_or("enable_moe_block", false)))
     config.moe = {.experts = TRY(keys.count("num_experts")),
@@ -132,11 +133,8 @@ const Family kGemma4{
     .name = "gemma4",
     .gguf = std::span(kHf).first(1),
     .hf = kHf,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .gguf_claimed = kGgufClaimed,
     .hf_claimed = kHfClaimed,
     .hf_others = "num_experts top_k_experts moe_intermediate_size vocab_size_per_layer_input",

@@ -1,6 +1,4 @@
 // GLM 4, dense: norms before and behind each branch, gate and up rows in one matrix, neighbours in half a head rotate.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
@@ -28,11 +26,7 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
 }
 
 base::Result<ModelConfig> read_hf(const HfKeys& keys) {
-  const HfDefaults defaults{.head_dim = 128, .eps = 1.5625e-7F};
-  ModelConfig config = TRY(read_hf_basics(keys, defaults));
-  TRY(read_hf_heads(keys, defaults, config));
-  TRY(read_hf_ffn(keys, config));
-  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
+  ModelConfig config = TRY(read_hf_dense(keys, {.head_dim = 128, .eps = 1.5625e-7F}));
   TRY(demand_qkv_biases(keys, config, "attention_bias", true));
   TRY(read_hf_one_rope(keys, plan::RopeLayout::kInterleaved, {.partial = true, .partial_absent = 0.5F}, config));
   return config;
@@ -44,11 +38,8 @@ const Family kGlm4{
     .name = "glm4",
     .gguf = kNames,
     .hf = kNames,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

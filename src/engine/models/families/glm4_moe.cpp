@@ -1,6 +1,4 @@
 // GLM 4.5 to 4.7, mixtures: dense layers first, then experts that a sigmoid chooses.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
@@ -29,9 +27,7 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   TRY(read_gguf_attention(keys, plan::RopeLayout::kHalf, config));
   TRY(read_gguf_ffn(keys, config));
   TRY(read_gguf_routed_experts(keys, config));
-  if (!keys.has("expert_gating_func")) config.moe.gate = plan::MoeGate::kSigmoid;
-  const std::uint32_t dense = TRY(keys.number_or("leading_dense_block_count", 0));
-  for (std::size_t n = 0; n < config.layers.size(); ++n) config.layers[n].layer_template = n < dense ? kDense : kSparse;
+  TRY(read_gguf_dense_first(keys, {}, config));
   return config;
 }
 
@@ -43,7 +39,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   TRY(demand_qkv_biases(keys, config));
   TRY(demand_if(keys, "use_qk_norm", false, Opcode::kMultiheadAttention,
                 {slot_number(AttentionSlot::kQNorm), slot_number(AttentionSlot::kKNorm)}, config));
-  TRY(read_hf_dense_first(keys, {.dense = kDense, .sparse = kSparse}, config));
+  TRY(read_hf_dense_first(keys, {}, config));
   TRY(read_hf_routed_experts(keys, config));
   TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {.partial = true, .partial_absent = 0.5F}, config));
   return config;
@@ -55,12 +51,9 @@ const Family kGlm4Moe{
     .name = "glm4_moe",
     .gguf = kGguf,
     .hf = kHf,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
     .predictor = &kPredictor,
-    .hf_prefixes = kPrefixes,
     .ignores_layers_past_end = true,
     .hf_others = "num_nextn_predict_layers",
     .read_gguf = read_gguf,

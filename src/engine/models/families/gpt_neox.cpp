@@ -1,6 +1,4 @@
 // GPT-NeoX and Pythia: LayerNorm and biases everywhere, attention and dense side by side or in turn, without gates.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
@@ -48,10 +46,8 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
 }
 
 base::Result<ModelConfig> read_hf(const HfKeys& keys) {
-  ModelConfig config = TRY(read_hf_basics(keys, {.eps = 1e-5F, .eps_key = "layer_norm_eps"}));
-  TRY(read_hf_heads(keys, {}, config));
-  TRY(read_hf_ffn(keys, config));
-  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kGeluErf));
+  ModelConfig config =
+      TRY(read_hf_dense(keys, {.eps = 1e-5F, .eps_key = "layer_norm_eps", .activation = plan::Activation::kGeluErf}));
   TRY(demand_attention_biases(keys, config, "attention_bias", true));
   finish(TRY(keys.text().boolean_or("use_parallel_residual", true)), config);
   const float share = TRY(keys.text().f32_or("rotary_pct", 0.25F));
@@ -66,9 +62,7 @@ const Family kGptNeox{
     .name = "gpt_neox",
     .gguf = kGguf,
     .hf = kHf,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kPrefix,
     .hf_claimed = kClaimed,

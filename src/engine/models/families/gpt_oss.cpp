@@ -1,6 +1,4 @@
 // gpt-oss: sinks, alternating windows, clamped SwiGLU, experts in MXFP4.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
@@ -107,11 +105,8 @@ const Family kGptOss{
     .name = "gpt_oss",
     .gguf = kGguf,
     .hf = kHf,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .gguf_others = "feed_forward_length",
     .hf_others = "hidden_act=\"silu\" experts_per_token initial_context_length",
     .read_gguf = read_gguf,

@@ -1,8 +1,6 @@
 // Granite, dense, and Granite SWA: multipliers everywhere; windows, sinks and a base of the rotation for each layer.
 #include <algorithm>
 
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/granite.h"
 #include "engine/models/families/standard.h"
@@ -89,6 +87,7 @@ base::Result<> read_hf_swa(const HfKeys& keys, ModelConfig& config) {
 
 base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_dense(keys, {}));
+  TRY(demand_attention_biases(keys, config));
   TRY(refuse_if(keys, "mlp_bias"));
   TRY(read_hf_multipliers(keys, config));
   TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {}, config));
@@ -102,11 +101,8 @@ const Family kGranite{
     .name = "granite",
     .gguf = kNames,
     .hf = kNames,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .gguf_claimed = kClaimed,
     .read_gguf = read_gguf,
     .read_hf = read_hf,

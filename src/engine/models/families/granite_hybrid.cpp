@@ -1,7 +1,5 @@
 // Granite 4 hybrids: Mamba-2 and attention layers, a mixture with a shared expert or a dense feed-forward,
 // multipliers everywhere.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/granite.h"
 #include "engine/models/families/mamba.h"
@@ -9,10 +7,8 @@
 namespace llorch::engine::models::families::granite_hybrid {
 namespace {
 
-constexpr std::array kMambaMoe{norm(NormVariant::kAttention), mamba_mixer(), add(),
-                               norm(NormVariant::kFfn),       moe(),         add()};
-constexpr std::array kMambaDense{norm(NormVariant::kAttention), mamba_mixer(), add(),
-                                 norm(NormVariant::kFfn),       ffn(),         add()};
+constexpr std::array kMambaMoe = block(mamba_mixer(), moe());
+constexpr std::array kMambaDense = block(mamba_mixer(), ffn());
 
 constexpr std::array<LayerTemplate, 4> kLayerTemplates{kMambaDense, kMambaMoe, kDenseBlock, kMoeBlock};
 constexpr std::uint8_t layer_template(bool attends, bool sparse) {
@@ -104,9 +100,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   TRY(read_hf_layers(keys, config.moe.experts != 0, config));
   TRY(read_hf_mamba(keys, {}, config));
   TRY(demand_attention_biases(keys, config));
-  TRY(demand_if(keys, "mamba_conv_bias", true, Opcode::kMambaMixer, {slot_number(MambaSlot::kConvBias)}, config));
-  TRY(demand_if(keys, "mamba_proj_bias", false, Opcode::kMambaMixer,
-                {slot_number(MambaSlot::kInBias), slot_number(MambaSlot::kOutBias)}, config));
+  TRY(demand_mixer_biases(keys, "mamba_conv_bias", "mamba_proj_bias", config));
   TRY(demand_word(keys, "hidden_act", "silu"));  // of the mixers too
   TRY(read_hf_multipliers(keys, config));
   TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {}, config));
@@ -122,11 +116,8 @@ const Family kGraniteHybrid{
     .name = "granite_hybrid",
     .gguf = kGguf,
     .hf = kHf,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .gguf_others = "feed_forward_length",
     .hf_others = "mamba_chunk_size init_method normalization_function=\"rmsnorm\"",
     .read_gguf = read_gguf,

@@ -1,6 +1,4 @@
 // Granite mixtures: multipliers everywhere, experts that a softmax over the chosen ones weighs, with a shared one or none.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/granite.h"
 #include "engine/models/families/standard.h"
@@ -59,11 +57,8 @@ const Family kGraniteMoe{
     .name = "granite_moe",
     .gguf = kGguf,
     .hf = kHf,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .gguf_others = "feed_forward_length",
     .read_gguf = read_gguf,
     .read_hf = read_hf,

@@ -1,6 +1,4 @@
 // Hunyuan: heads are normed once they have rotated, over a base that is stretched for good; dense, or experts beside a shared one.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
@@ -13,12 +11,10 @@ constexpr std::array kNormsOfHeads{
     row(AttentionSlot::kQNorm, "blk.{}.attn_q_norm.weight", "layers.{}.self_attn.query_layernorm.weight"),
     row(AttentionSlot::kKNorm, "blk.{}.attn_k_norm.weight", "layers.{}.self_attn.key_layernorm.weight"),
 };
-constexpr std::array kMixture{
-    row(MoeSlot::kRouter, "", "layers.{}.mlp.gate.wg.weight"),
-    row(MoeSlot::kSharedGate, "blk.{}.ffn_gate_shexp.weight", "layers.{}.mlp.shared_mlp.gate_proj.weight"),
-    row(MoeSlot::kSharedUp, "blk.{}.ffn_up_shexp.weight", "layers.{}.mlp.shared_mlp.up_proj.weight"),
-    row(MoeSlot::kSharedDown, "blk.{}.ffn_down_shexp.weight", "layers.{}.mlp.shared_mlp.down_proj.weight"),
-};
+constexpr auto kMixture = concat(std::array{row(MoeSlot::kRouter, "", "layers.{}.mlp.gate.wg.weight")},
+                                 shared_expert_weights({.gate = "layers.{}.mlp.shared_mlp.gate_proj.weight",
+                                                        .up = "layers.{}.mlp.shared_mlp.up_proj.weight",
+                                                        .down = "layers.{}.mlp.shared_mlp.down_proj.weight"}));
 constexpr auto kWeights = concat(kGlobalWeights, kBlockNorms, kAttentionWeights, kAttentionBiases, kNormsOfHeads,
                                  kFfnWeights, kMixture, kSoftmaxExperts);
 constexpr std::array<std::string_view, 2> kGguf{"hunyuan-dense", "hunyuan-moe"};
@@ -67,6 +63,7 @@ base::Result<> read_hf_experts(const HfKeys& keys, ModelConfig& config) {
 
 base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_dense(keys, {.eps = 1e-5F}));
+  TRY(demand_attention_biases(keys, config));
   config.attention.qk_norm = plan::QkNorm::kPerHeadRotated;
   TRY(demand_number(keys, "attention_head_dim", config.attention.d_qk));
   if (config.architecture == "hunyuan_v1_moe") TRY(read_hf_experts(keys, config));
@@ -80,11 +77,8 @@ const Family kHunyuan{
     .name = "hunyuan",
     .gguf = kGguf,
     .hf = kHf,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .gguf_others = "expert_shared_count",
     .hf_others =
         "eod_token_id rope_parameters.factor rope_scaling.factor add_classification_head=false class_num dense_list "

@@ -1,6 +1,4 @@
 // InternLM 2: Llama's layers under names of their own, queries, keys and values in one matrix by key heads.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
@@ -44,10 +42,7 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
 }
 
 base::Result<ModelConfig> read_hf(const HfKeys& keys) {
-  ModelConfig config = TRY(read_hf_basics(keys, {}));
-  TRY(read_hf_heads(keys, {}, config));
-  TRY(read_hf_ffn(keys, config));
-  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
+  ModelConfig config = TRY(read_hf_dense(keys, {}));
   TRY(demand_attention_biases(keys, config, "bias", true));
   TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {}, config));
   return config;
@@ -59,11 +54,8 @@ const Family kInternLm2{
     .name = "internlm2",
     .gguf = kNames,
     .hf = kNames,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

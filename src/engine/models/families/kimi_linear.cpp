@@ -1,30 +1,21 @@
 // Kimi Linear: the delta rule with a decay for every channel, or latent attention without rotation; dense then experts.
 #include <algorithm>
 
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/latent.h"
+#include "engine/models/families/layers.h"
 #include "engine/models/families/standard.h"
 
 namespace llorch::engine::models::families::kimi_linear {
 namespace {
 
-enum : std::uint8_t { kDeltaDense, kDeltaSparse, kAttendDense, kAttendSparse };
-constexpr std::array kDeltaFfn{norm(NormVariant::kAttention), gated_delta(), add(),
-                               norm(NormVariant::kFfn),       ffn(),         add()};
-constexpr std::array kDeltaMoe{norm(NormVariant::kAttention), gated_delta(), add(),
-                               norm(NormVariant::kFfn),       moe(),         add()};
-constexpr std::array kLatentFfn{norm(NormVariant::kAttention), mla_attention(), add(),
-                                norm(NormVariant::kFfn),       ffn(),           add()};
-constexpr std::array kLatentMoe{norm(NormVariant::kAttention), mla_attention(), add(),
-                                norm(NormVariant::kFfn),       moe(),           add()};
+constexpr std::array kDeltaFfn = block(gated_delta(), ffn());
+constexpr std::array kDeltaMoe = block(gated_delta(), moe());
+constexpr std::array kLatentFfn = block(mla_attention(), ffn());
+constexpr std::array kLatentMoe = block(mla_attention(), moe());
 constexpr std::array<LayerTemplate, 4> kLayerTemplates{kDeltaFfn, kDeltaMoe, kLatentFfn, kLatentMoe};
 
 constexpr Source joined(const char* name) { return Source(name, Load::kJoined); }
-constexpr WeightRow expert(MoeSlot slot, Source gguf, const char* hf) {
-  return row(slot, gguf, Source(hf, Load::kStack));
-}
 constexpr std::array kOthers{
     row(GatedDeltaSlot::kQkv, joined("blk.{}.attn_[q|k|v].weight"), joined("layers.{}.self_attn.[q|k|v]_proj.weight")),
     row(GatedDeltaSlot::kZA, "blk.{}.ssm_g_a.weight", "layers.{}.self_attn.g_a_proj.weight"),
@@ -44,18 +35,14 @@ constexpr std::array kOthers{
     row(FfnSlot::kUp, "", "layers.{}.block_sparse_moe.up_proj.weight"),
     row(FfnSlot::kDown, "", "layers.{}.block_sparse_moe.down_proj.weight"),
     row(MoeSlot::kRouter, "blk.{}.ffn_gate_inp.weight", "layers.{}.block_sparse_moe.gate.weight"),
-    expert(MoeSlot::kGate, "blk.{}.ffn_gate_exps.weight", "layers.{}.block_sparse_moe.experts.{}.w1.weight"),
-    expert(MoeSlot::kUp, "blk.{}.ffn_up_exps.weight", "layers.{}.block_sparse_moe.experts.{}.w3.weight"),
-    expert(MoeSlot::kDown, "blk.{}.ffn_down_exps.weight", "layers.{}.block_sparse_moe.experts.{}.w2.weight"),
     row(MoeSlot::kSelectionBias, "blk.{}.exp_probs_b.bias", "layers.{}.block_sparse_moe.gate.e_score_correction_bias"),
-    optional_row(MoeSlot::kSharedGate, "blk.{}.ffn_gate_shexp.weight",
-                 "layers.{}.block_sparse_moe.shared_experts.gate_proj.weight"),
-    optional_row(MoeSlot::kSharedUp, "blk.{}.ffn_up_shexp.weight",
-                 "layers.{}.block_sparse_moe.shared_experts.up_proj.weight"),
-    optional_row(MoeSlot::kSharedDown, "blk.{}.ffn_down_shexp.weight",
-                 "layers.{}.block_sparse_moe.shared_experts.down_proj.weight"),
 };
-constexpr auto kWeights = concat(kGlobalWeights, kBlockNorms, kLatentAttention, kFfnWeights, kOthers);
+constexpr auto kSharedExpert =
+    optional_all(shared_expert_weights({.gate = "layers.{}.block_sparse_moe.shared_experts.gate_proj.weight",
+                                        .up = "layers.{}.block_sparse_moe.shared_experts.up_proj.weight",
+                                        .down = "layers.{}.block_sparse_moe.shared_experts.down_proj.weight"}));
+constexpr auto kWeights =
+    concat(kGlobalWeights, kBlockNorms, kLatentAttention, kFfnWeights, kOthers, kMixtralExperts, kSharedExpert);
 constexpr std::array<std::string_view, 1> kGguf{"kimi-linear"};
 constexpr std::array<std::string_view, 1> kHf{"kimi_linear"};
 
@@ -64,12 +51,6 @@ base::Result<> finish_delta(DeltaConfig& delta, std::string_view heads_key) {
   delta.d_v = delta.rank = delta.d_k;
   delta.channel_decay = delta.sigmoid_gate = true;
   return check_delta(delta, heads_key);
-}
-
-// The templates are those of dense layers and mixtures already.
-void place_attention(const std::vector<bool>& attends, ModelConfig& config) {
-  for (std::size_t n = 0; n < attends.size(); ++n)
-    config.layers[n].layer_template += attends[n] ? kAttendDense : kDeltaDense;
 }
 
 base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
@@ -82,17 +63,13 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
       .key_heads = heads, .d_k = TRY(keys.count("kda.head_dim")), .d_conv = TRY(keys.count("ssm.conv_kernel"))};
   TRY(finish_delta(config.delta, keys.key("attention.head_count")));
   TRY(read_gguf_routed_experts(keys, config));
-  // The converter writes neither what goes without saying: weights that sum to one, and a sigmoid in old files.
+  // The converter does not write what goes without saying: weights that sum to one.
   config.moe.norm_topk = TRY(keys.flag_or("expert_weights_norm", true));
-  if (!keys.has("expert_gating_func")) config.moe.gate = plan::MoeGate::kSigmoid;
-  config.moe.group_score = plan::GroupScore::kTop2Sum;
   TRY(read_gguf_ffn(keys, config));
-  const std::uint32_t dense = TRY(keys.number_or("leading_dense_block_count", 0));
+  TRY(read_gguf_dense_first(keys, {}, config));
   std::vector<bool> attends;
-  for (const std::uint32_t kv_heads : TRY(keys.per_layer("attention.head_count_kv", config.layers.size(), 0))) {
-    config.layers[attends.size()].layer_template = attends.size() >= dense ? 1 : 0;
+  for (const std::uint32_t kv_heads : TRY(keys.per_layer("attention.head_count_kv", config.layers.size(), 0)))
     attends.push_back(kv_heads != 0);
-  }
   place_attention(attends, config);
   TRY(finish_latent(keys.names(), heads, config));
   return config;
@@ -112,11 +89,8 @@ base::Result<> read_delta(const HfKeys& keys, DeltaConfig& delta) {
 
 // Which layers attend: by layer_types, by lists that count from 1, or every fourth but the first.
 base::Result<std::vector<bool>> read_attending(const HfKeys& keys, std::size_t layers) {
+  if (auto named = TRY(read_hf_attending(keys, layers))) return *std::move(named);
   std::vector<bool> attends(layers);
-  if (const auto types = TRY(read_hf_layer_types(keys, "layer_types", layers))) {
-    for (std::size_t n = 0; n < layers; ++n) attends[n] = (*types)[n] == HfLayerType::kAttention;
-    return attends;
-  }
   for (std::size_t n = 0; n < layers; ++n) attends[n] = n != 0 && n % 4 == 0;
   if (!keys.has("linear_attn_config")) return attends;
   const io::HfConfig own = TRY(keys.text().object("linear_attn_config"));
@@ -131,31 +105,21 @@ base::Result<std::vector<bool>> read_attending(const HfKeys& keys, std::size_t l
   return attends;
 }
 
-base::Result<> read_experts(const HfKeys& keys, MoeConfig& moe) {
-  moe.experts = TRY(keys.count_of({"num_experts", "num_local_experts"}));
-  moe.experts_used = TRY(keys.count_of({"num_experts_per_token", "num_experts_per_tok"}));
-  moe.ffn_expert = TRY(keys.count("moe_intermediate_size"));
-  const std::uint64_t shared = std::uint64_t{TRY(keys.number_or("num_shared_experts", 1))} * moe.ffn_expert;
-  moe.ffn_shared = TRY(check_count(keys.key("num_shared_experts"),
-                                   static_cast<std::uint32_t>(std::min<std::uint64_t>(shared, kDimensionMax + 1))));
-  moe.weights_scale = TRY(keys.text().f32_or("routed_scaling_factor", 2.446F));
-  moe.norm_topk = TRY(keys.text().boolean_or("moe_renormalize", true));
-  moe.gate = plan::MoeGate::kSigmoid;
-  const std::uint32_t groups = TRY(keys.count_or("num_expert_group", 1)), used = TRY(keys.count_or("topk_group", 1));
-  if (groups > 1) moe.groups = groups, moe.groups_used = used;
-  if (moe.experts_used > moe.experts)
-    return impossible(keys.key("num_experts_per_token"), std::to_string(moe.experts_used), "are more than there are");
-  return check_moe(moe, keys.key("num_expert_group"));
-}
-
 base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_basics(keys, {.eps = 1e-5F, .context_key = "model_max_length"}));
   TRY(read_hf_latent_sizes(keys, config));
   TRY(demand_word(keys, "hidden_act", "silu"));  // of the convolution too
   TRY(demand_latent_weights(keys, config));
   TRY(read_delta(keys, config.delta));
-  TRY(read_experts(keys, config.moe));
-  TRY(read_hf_dense_first(keys, {.dense = 0, .sparse = 1}, config));
+  TRY(read_hf_routed_experts(keys, config,
+                             {.experts = "num_experts",
+                              .chosen = "num_experts_per_token",
+                              .shared = "num_shared_experts",
+                              .shared_absent = 1,
+                              .groups = "num_expert_group",
+                              .normed = "moe_renormalize",
+                              .scale_absent = 2.446F}));
+  TRY(read_hf_dense_first(keys, {}, config));
   place_attention(TRY(read_attending(keys, config.layers.size())), config);
   TRY(finish_latent(keys.names(), TRY(keys.count("num_attention_heads")), config));
   return config;
@@ -167,11 +131,8 @@ const Family kKimiLinear{
     .name = "kimi_linear",
     .gguf = kGguf,
     .hf = kHf,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .ignores_layers_past_end = true,
     // Layers do not rotate; the cache's sizes follow from the others.
     .gguf_others = "attention.key_length attention.value_length rope.freq_base",

@@ -89,4 +89,21 @@ base::Result<> check_values(const HfKeys& keys, const ModelConfig& config) {
   return {};
 }
 
+void place_attention(const std::vector<bool>& attends, ModelConfig& config) {
+  constexpr std::uint8_t kAttending = 2;
+  for (std::size_t n = 0; n < attends.size(); ++n) {
+    LayerConfig& layer = config.layers[n];
+    if (attends[n]) layer.layer_template += kAttending;
+    if (!attends[n]) layer.heads = layer.kv_heads = 0;
+  }
+}
+
+base::Result<std::optional<std::vector<bool>>> read_hf_attending(const HfKeys& keys, std::size_t layers) {
+  const auto types = TRY(read_hf_layer_types(keys, "layer_types", layers));
+  if (!types) return std::optional<std::vector<bool>>();
+  std::vector<bool> attends;
+  for (const HfLayerType type : *types) attends.push_back(type == HfLayerType::kAttention);
+  return std::optional(std::move(attends));
+}
+
 }  // namespace llorch::engine::models::families

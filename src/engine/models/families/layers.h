@@ -1,7 +1,9 @@
 #pragma once
 // What layers of several families have beside their templates.
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/models/config/hf_keys.h"
 #include "engine/models/family.h"
@@ -27,5 +29,11 @@ base::Result<> share_caches(std::uint32_t shared, const std::string& key, ModelC
 base::Result<> read_global_heads(const HfKeys& keys, ModelConfig& config);
 // Of layers that project keys, those without a window project no values where keys are values. REQUIRES: caches are shared.
 base::Result<> check_values(const HfKeys& keys, const ModelConfig& config);
+
+// Of families with two mixers: the templates of dense layers and mixtures with the other one come first, then the same with attention.
+// What `attends` is not set for has no heads. REQUIRES: a template is that of a dense layer or a mixture already, 0 or 1.
+void place_attention(const std::vector<bool>& attends, ModelConfig& config);
+// layer_types as such a list, where it is there.
+base::Result<std::optional<std::vector<bool>>> read_hf_attending(const HfKeys& keys, std::size_t layers);
 
 }  // namespace llorch::engine::models::families

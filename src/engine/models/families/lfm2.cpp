@@ -1,24 +1,18 @@
 // LFM2: short convolutions and attention; also with experts.
 #include <algorithm>
 
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
+#include "engine/models/families/layers.h"
 #include "engine/models/families/standard.h"
 
 namespace llorch::engine::models::families::lfm2 {
 namespace {
 
-constexpr std::array kConvDense{norm(NormVariant::kAttention), shortconv(), add(),
-                                norm(NormVariant::kFfn),       ffn(),       add()};
-constexpr std::array kConvMoe{norm(NormVariant::kAttention), shortconv(), add(), norm(NormVariant::kFfn), moe(), add()};
+constexpr std::array kConvDense = block(shortconv(), ffn());
+constexpr std::array kConvMoe = block(shortconv(), moe());
 
 constexpr std::array<LayerTemplate, 4> kLayerTemplates{kConvDense, kConvMoe, kDenseBlock, kMoeBlock};
-constexpr std::uint8_t layer_template(bool attends, bool sparse) {
-  return static_cast<std::uint8_t>((attends ? 2 : 0) + (sparse ? 1 : 0));
-}
-
-constexpr std::array kWeights{
+constexpr std::array kOthers{
     row(EmbeddingSlot::kWeight, "token_embd.weight", "embed_tokens.weight"),
     // The norm of the last layer's output, whatever it is called.
     row(NormVariant::kOutput, "token_embd_norm.weight", "embedding_norm.weight"),
@@ -39,27 +33,19 @@ constexpr std::array kWeights{
     optional_row(ShortconvSlot::kConvBias, "blk.{}.shortconv.conv.bias", "layers.{}.conv.conv.bias"),
     optional_row(ShortconvSlot::kInBias, "blk.{}.shortconv.in_proj.bias", "layers.{}.conv.in_proj.bias"),
     optional_row(ShortconvSlot::kOutBias, "blk.{}.shortconv.out_proj.bias", "layers.{}.conv.out_proj.bias"),
-    row(FfnSlot::kGate, "blk.{}.ffn_gate.weight", "layers.{}.feed_forward.w1.weight"),
-    row(FfnSlot::kUp, "blk.{}.ffn_up.weight", "layers.{}.feed_forward.w3.weight"),
-    row(FfnSlot::kDown, "blk.{}.ffn_down.weight", "layers.{}.feed_forward.w2.weight"),
     row(MoeSlot::kRouter, "blk.{}.ffn_gate_inp.weight", "layers.{}.feed_forward.gate.weight"),
-    row(MoeSlot::kGate, "blk.{}.ffn_gate_exps.weight",
-        Source("layers.{}.feed_forward.experts.{}.w1.weight", Load::kStack)),
-    row(MoeSlot::kUp, "blk.{}.ffn_up_exps.weight", Source("layers.{}.feed_forward.experts.{}.w3.weight", Load::kStack)),
-    row(MoeSlot::kDown, "blk.{}.ffn_down_exps.weight",
-        Source("layers.{}.feed_forward.experts.{}.w2.weight", Load::kStack)),
     optional_row(MoeSlot::kSelectionBias, "blk.{}.exp_probs_b.bias", "layers.{}.feed_forward.expert_bias"),
 };
+constexpr auto kWeights = concat(kOthers,
+                                 ffn_weights({.gate = "layers.{}.feed_forward.w1.weight",
+                                              .up = "layers.{}.feed_forward.w3.weight",
+                                              .down = "layers.{}.feed_forward.w2.weight"}),
+                                 expert_weights({.gate = "layers.{}.feed_forward.experts.{}.w1.weight",
+                                                 .up = "layers.{}.feed_forward.experts.{}.w3.weight",
+                                                 .down = "layers.{}.feed_forward.experts.{}.w2.weight"}));
 
 constexpr std::array<std::string_view, 2> kGguf{"lfm2", "lfm2moe"};
 constexpr std::array<std::string_view, 2> kHf{"lfm2", "lfm2_moe"};
-
-void choose_layer_templates(std::uint32_t dense_layers, ModelConfig& config) {
-  for (std::size_t n = 0; n < config.layers.size(); ++n) {
-    const bool sparse = config.moe.experts != 0 && n >= dense_layers;
-    config.layers[n].layer_template = layer_template(config.layers[n].heads != 0, sparse);
-  }
-}
 
 base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_dense(keys, plan::RopeLayout::kHalf));
@@ -69,27 +55,24 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
     TRY(read_gguf_moe(keys, config));
     config.moe.gate = plan::MoeGate::kSigmoid;
     config.moe.norm_topk = true;
+    TRY(read_gguf_dense_first(keys, {}, config));
   }
-  choose_layer_templates(TRY(keys.number_or("leading_dense_block_count", 0)), config);
+  std::vector<bool> attends;
+  for (const LayerConfig& layer : config.layers) attends.push_back(layer.heads != 0);
+  place_attention(attends, config);
   return config;
 }
 
 // By layer_types, else by a list of the layers that attend, else all attend.
-base::Result<> read_hf_layers(const HfKeys& keys, ModelConfig& config) {
-  const auto types = TRY(read_hf_layer_types(keys, "layer_types", config.layers.size()));
-  std::vector<bool> attends(config.layers.size(), !types && !keys.has("full_attn_idxs"));
-  if (types) {
-    for (std::size_t n = 0; n < attends.size(); ++n) attends[n] = (*types)[n] == HfLayerType::kAttention;
-  } else if (keys.has("full_attn_idxs")) {
-    for (const std::uint32_t n : TRY(keys.text().u32_list("full_attn_idxs"))) {
-      if (n >= attends.size()) return impossible(keys.key("full_attn_idxs"), std::to_string(n), "is no layer");
-      attends[n] = true;
-    }
+base::Result<std::vector<bool>> read_attending(const HfKeys& keys, std::size_t layers) {
+  if (auto named = TRY(read_hf_attending(keys, layers))) return *std::move(named);
+  std::vector<bool> attends(layers, !keys.has("full_attn_idxs"));
+  if (attends[0]) return attends;
+  for (const std::uint32_t n : TRY(keys.text().u32_list("full_attn_idxs"))) {
+    if (n >= layers) return impossible(keys.key("full_attn_idxs"), std::to_string(n), "is no layer");
+    attends[n] = true;
   }
-  for (std::size_t n = 0; n < attends.size(); ++n) {
-    if (!attends[n]) config.layers[n].heads = config.layers[n].kv_heads = 0;
-  }
-  return {};
+  return attends;
 }
 
 base::Result<std::uint32_t> read_hf_ffn_size(const HfKeys& keys) {
@@ -109,12 +92,12 @@ base::Result<std::uint32_t> read_hf_ffn_size(const HfKeys& keys) {
 
 base::Result<> read_hf_moe(const HfKeys& keys, ModelConfig& config) {
   MoeConfig& moe = config.moe;
-  moe.experts = TRY(keys.count("num_experts"));
-  moe.experts_used = TRY(keys.count("num_experts_per_tok", moe.experts));
-  moe.ffn_expert = TRY(keys.count("moe_intermediate_size"));
+  TRY(read_hf_experts_chosen(keys, moe));
   moe.gate = plan::MoeGate::kSigmoid;
   moe.norm_topk = TRY(keys.text().boolean_or("norm_topk_prob", true));
   moe.weights_scale = TRY(keys.text().f32_or("routed_scaling_factor", 1));
+  const std::uint32_t dense = TRY(keys.number_or("num_dense_layers", 2));
+  for (std::size_t n = dense; n < config.layers.size(); ++n) config.layers[n].layer_template = 1;
   TRY(demand_if(keys, "use_expert_bias", true, Opcode::kMoe, {slot_number(MoeSlot::kSelectionBias)}, config));
   return {};
 }
@@ -124,12 +107,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   config.head_tied = false;  // tied unless the file has a head, whatever the flag says
   config.demanded.clear();
   TRY(read_hf_heads(keys, {}, config));
-  TRY(read_hf_layers(keys, config));
-  std::uint32_t dense_layers = 0;
-  if (config.architecture == "lfm2_moe") {
-    TRY(read_hf_moe(keys, config));
-    dense_layers = TRY(keys.number_or("num_dense_layers", 2));
-  }
+  if (config.architecture == "lfm2_moe") TRY(read_hf_moe(keys, config));
   const std::uint32_t ffn =
       config.moe.experts != 0 ? TRY(keys.count("intermediate_size")) : TRY(read_hf_ffn_size(keys));
   for (LayerConfig& layer : config.layers) layer.ffn = ffn;
@@ -139,7 +117,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
                 {slot_number(ShortconvSlot::kConvBias), slot_number(ShortconvSlot::kInBias),
                  slot_number(ShortconvSlot::kOutBias)},
                 config));
-  choose_layer_templates(dense_layers, config);
+  place_attention(TRY(read_attending(keys, config.layers.size())), config);
   TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {.theta_absent = 1e6}, config));
   return config;
 }
@@ -150,11 +128,8 @@ const Family kLfm2{
     .name = "lfm2",
     .gguf = kGguf,
     .hf = kHf,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .hf_others =
         "block_auto_adjust_ff_dim block_ffn_dim_multiplier block_multiple_of full_attn_idxs intermediate_size "
         "tie_embedding rms_norm_eps "

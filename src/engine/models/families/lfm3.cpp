@@ -1,6 +1,4 @@
 // LFM3: short convolutions, gated attention with and without windows, norms on both sides of each branch.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
@@ -8,8 +6,7 @@ namespace llorch::engine::models::families::lfm3 {
 namespace {
 
 enum : std::uint8_t { kConvolves = 0, kAttends = 1, kSandwiched = 2 };
-constexpr std::array kConvPlain{norm(NormVariant::kAttention), shortconv(), add(),
-                                norm(NormVariant::kFfn),       ffn(),       add()};
+constexpr std::array kConvPlain = block(shortconv(), ffn());
 constexpr std::array kConv{norm(NormVariant::kAttention), shortconv(), post_norm(NormVariant::kPostAttention), add(),
                            norm(NormVariant::kFfn),       ffn(),       post_norm(NormVariant::kPostFfn),       add()};
 constexpr std::array kAttention{
@@ -81,11 +78,8 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
 const Family kLfm3{
     .name = "lfm3",
     .hf = kHf,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .read_hf = read_hf,
 };
 

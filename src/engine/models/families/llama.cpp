@@ -1,6 +1,4 @@
 // Llama 1 to 3, Mistral, Mixtral, and everything stored under the same names.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
@@ -15,17 +13,11 @@ constexpr std::array kFfnBiases{
     optional_row(FfnSlot::kUpBias, "blk.{}.ffn_up.bias", "layers.{}.mlp.up_proj.bias"),
     optional_row(FfnSlot::kDownBias, "blk.{}.ffn_down.bias", "layers.{}.mlp.down_proj.bias"),
 };
-constexpr std::array kExperts{
+constexpr std::array kRouting{
     row(MoeSlot::kRouter, "blk.{}.ffn_gate_inp.weight", "layers.{}.block_sparse_moe.gate.weight"),
-    row(MoeSlot::kGate, "blk.{}.ffn_gate_exps.weight",
-        Source("layers.{}.block_sparse_moe.experts.{}.w1.weight", Load::kStack)),
-    row(MoeSlot::kUp, "blk.{}.ffn_up_exps.weight",
-        Source("layers.{}.block_sparse_moe.experts.{}.w3.weight", Load::kStack)),
-    row(MoeSlot::kDown, "blk.{}.ffn_down_exps.weight",
-        Source("layers.{}.block_sparse_moe.experts.{}.w2.weight", Load::kStack)),
 };
-constexpr auto kWeights =
-    concat(kGlobalWeights, kBlockNorms, kAttentionWeights, kAttentionBiases, kFfnWeights, kFfnBiases, kExperts);
+constexpr auto kWeights = concat(kGlobalWeights, kBlockNorms, kAttentionWeights, kAttentionBiases, kFfnWeights,
+                                 kFfnBiases, kRouting, kMixtralExperts);
 
 constexpr std::array<std::string_view, 1> kGguf{"llama"};
 constexpr std::array<std::string_view, 4> kHf{"llama", "mistral", "mixtral", "internlm3"};
@@ -54,10 +46,7 @@ base::Result<> read_hf_experts(const HfKeys& keys, ModelConfig& config) {
 }
 
 base::Result<ModelConfig> read_hf(const HfKeys& keys) {
-  ModelConfig config = TRY(read_hf_basics(keys, {}));
-  TRY(read_hf_heads(keys, {}, config));
-  TRY(read_hf_ffn(keys, config));
-  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
+  ModelConfig config = TRY(read_hf_dense(keys, {}));
   TRY(demand_attention_biases(keys, config));
   TRY(demand_if(keys, "mlp_bias", false, Opcode::kSwiglu,
                 {slot_number(FfnSlot::kGateBias), slot_number(FfnSlot::kUpBias), slot_number(FfnSlot::kDownBias)},
@@ -81,11 +70,8 @@ const Family kLlama{
     .name = "llama",
     .gguf = kGguf,
     .hf = kHf,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .gguf_claimed = kClaimed,
     .gguf_ignored = kIgnored,
     .hf_others = "is_llama_config rope_interleaved=false max_sequence_length",

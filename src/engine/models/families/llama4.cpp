@@ -1,6 +1,4 @@
 // Llama 4: chunks of attention that rotate, whole contexts that do not, experts whose inputs are weighed.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
@@ -15,20 +13,22 @@ constexpr WeightRow experts(MoeSlot slot, const char* gguf) {
       slot, gguf,
       Source("layers.{}.feed_forward.experts.gate_up_proj", Load::kTransposedRows, MoeSlot::kGate, MoeSlot::kUp));
 }
-constexpr std::array kFeedForward{
-    row(FfnSlot::kGate, "blk.{}.ffn_gate.weight", "layers.{}.feed_forward.gate_proj.weight"),
-    row(FfnSlot::kUp, "blk.{}.ffn_up.weight", "layers.{}.feed_forward.up_proj.weight"),
-    row(FfnSlot::kDown, "blk.{}.ffn_down.weight", "layers.{}.feed_forward.down_proj.weight"),
+constexpr std::array kExperts{
     row(MoeSlot::kRouter, "blk.{}.ffn_gate_inp.weight", "layers.{}.feed_forward.router.weight"),
     experts(MoeSlot::kGate, "blk.{}.ffn_gate_exps.weight"),
     experts(MoeSlot::kUp, "blk.{}.ffn_up_exps.weight"),
     row(MoeSlot::kDown, "blk.{}.ffn_down_exps.weight",
         Source("layers.{}.feed_forward.experts.down_proj", Load::kTransposedRows, MoeSlot::kDown, MoeSlot::kDown)),
-    row(MoeSlot::kSharedGate, "blk.{}.ffn_gate_shexp.weight", "layers.{}.feed_forward.shared_expert.gate_proj.weight"),
-    row(MoeSlot::kSharedUp, "blk.{}.ffn_up_shexp.weight", "layers.{}.feed_forward.shared_expert.up_proj.weight"),
-    row(MoeSlot::kSharedDown, "blk.{}.ffn_down_shexp.weight", "layers.{}.feed_forward.shared_expert.down_proj.weight"),
 };
-constexpr auto kWeights = concat(kGlobalWeights, kBlockNorms, kAttentionWeights, kAttentionBiases, kFeedForward);
+constexpr auto kFeedForward =
+    concat(ffn_weights({.gate = "layers.{}.feed_forward.gate_proj.weight",
+                        .up = "layers.{}.feed_forward.up_proj.weight",
+                        .down = "layers.{}.feed_forward.down_proj.weight"}),
+           shared_expert_weights({.gate = "layers.{}.feed_forward.shared_expert.gate_proj.weight",
+                                  .up = "layers.{}.feed_forward.shared_expert.up_proj.weight",
+                                  .down = "layers.{}.feed_forward.shared_expert.down_proj.weight"}));
+constexpr auto kWeights =
+    concat(kGlobalWeights, kBlockNorms, kAttentionWeights, kAttentionBiases, kExperts, kFeedForward);
 constexpr std::array<std::string_view, 1> kGguf{"llama4"};
 constexpr std::array<std::string_view, 2> kHf{"llama4", "llama4_text"};
 constexpr std::array<std::string_view, 1> kClaimed{"rope_freqs.weight"};
@@ -137,11 +137,8 @@ const Family kLlama4{
     .name = "llama4",
     .gguf = kGguf,
     .hf = kHf,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .gguf_claimed = kClaimed,
     .read_gguf = read_gguf,
     .read_hf = read_hf,

@@ -48,4 +48,20 @@ constexpr std::array<WeightRow, 10> mixer_weights(const MixerNames& hf) {
   };
 }
 
+// Around layers that are mixers.
+inline constexpr std::array kMixersAround{
+    row(EmbeddingSlot::kWeight, "token_embd.weight", "embeddings.weight"),
+    row(NormVariant::kOutput, "output_norm.weight", "norm_f.weight"),
+    head_row("output.weight", "^lm_head.weight"),
+    row(NormVariant::kAttention, "blk.{}.attn_norm.weight", "layers.{}.norm.weight"),
+};
+
+// The flags of the biases of the convolution and of both projections.
+inline base::Result<> demand_mixer_biases(const HfKeys& keys, std::string_view convolution,
+                                          std::string_view projections, ModelConfig& config) {
+  TRY(demand_if(keys, convolution, true, Opcode::kMambaMixer, {slot_number(MambaSlot::kConvBias)}, config));
+  return demand_if(keys, projections, false, Opcode::kMambaMixer,
+                   {slot_number(MambaSlot::kInBias), slot_number(MambaSlot::kOutBias)}, config);
+}
+
 }  // namespace llorch::engine::models::families

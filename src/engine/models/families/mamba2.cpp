@@ -1,6 +1,4 @@
 // Mamba-2 alone: no attention, no feed-forward, no positions.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/mamba.h"
 
@@ -10,13 +8,7 @@ namespace {
 constexpr std::array kBlock{norm(NormVariant::kAttention), mamba_mixer(), add()};
 constexpr std::array<LayerTemplate, 1> kLayerTemplates{kBlock};
 
-constexpr std::array kOthers{
-    row(EmbeddingSlot::kWeight, "token_embd.weight", "embeddings.weight"),
-    row(NormVariant::kOutput, "output_norm.weight", "norm_f.weight"),
-    head_row("output.weight", "^lm_head.weight"),
-    row(NormVariant::kAttention, "blk.{}.attn_norm.weight", "layers.{}.norm.weight"),
-};
-constexpr auto kWeights = concat(kOthers, mixer_weights(kMixerNames));
+constexpr auto kWeights = concat(kMixersAround, mixer_weights(kMixerNames));
 
 constexpr std::array<std::string_view, 1> kNames{"mamba2"};
 constexpr std::array<std::string_view, 1> kHfPrefixes{"backbone."};
@@ -42,9 +34,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
                      .expand = "expand"},
                     config));
   TRY(demand_word(keys, "hidden_act", "silu"));
-  TRY(demand_if(keys, "use_conv_bias", true, Opcode::kMambaMixer, {slot_number(MambaSlot::kConvBias)}, config));
-  TRY(demand_if(keys, "use_bias", false, Opcode::kMambaMixer,
-                {slot_number(MambaSlot::kInBias), slot_number(MambaSlot::kOutBias)}, config));
+  TRY(demand_mixer_biases(keys, "use_conv_bias", "use_bias", config));
   config.context_tokens = kContext;  // a max_position_embeddings in the file means nothing
   return config;
 }
@@ -55,9 +45,7 @@ const Family kMamba2{
     .name = "mamba2",
     .gguf = kNames,
     .hf = kNames,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kHfPrefixes,
     .gguf_others = "feed_forward_length=0 attention.head_count=0",

@@ -1,8 +1,6 @@
 // MiMo V2: more key heads, and sinks, in layers with a window; values of another size, which are scaled.
 #include <algorithm>
 
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 #include "engine/models/weights/names.h"
@@ -41,7 +39,6 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   config.attention.value_scale = TRY(keys.real_or("attention.value_scale", 0));
   TRY(read_gguf_ffn(keys, config));
   TRY(read_gguf_routed_experts(keys, config));
-  if (!keys.has("expert_gating_func")) config.moe.gate = plan::MoeGate::kSigmoid;
   config.moe.norm_topk = TRY(keys.flag_or("expert_weights_norm", true));
   TRY(drop_gguf_prediction_layers(keys, config));
   for (std::uint32_t n = 0; n < config.layers.size(); ++n) {
@@ -76,7 +73,7 @@ base::Result<> read_windows(const HfKeys& keys, ModelConfig& config) {
 }
 
 base::Result<> read_mixtures(const HfKeys& keys, ModelConfig& config) {
-  if (keys.has("mlp_layer_types")) return read_hf_dense_first(keys, {.dense = kDense, .sparse = kSparse}, config);
+  if (keys.has("mlp_layer_types")) return read_hf_dense_first(keys, {}, config);
   const bool own = keys.has("moe_layer_freq");
   const auto flags = own ? TRY(keys.per_layer("moe_layer_freq", config.layers.size())) : std::vector<std::uint32_t>();
   for (std::size_t n = 0; n < config.layers.size(); ++n) {
@@ -130,12 +127,9 @@ const Family kMimoV2{
     .name = "mimo_v2",
     .gguf = kGguf,
     .hf = kHf,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
     .predictor = &kPredictor,
-    .hf_prefixes = kPrefixes,
     .ignores_layers_past_end = true,
     .hf_others =
         "add_full_attention_sink_bias=false add_swa_attention_sink_bias=true attention_chunk_size hybrid_block_size "

@@ -1,8 +1,6 @@
 // MiniCPM 3: latent attention whose halves rotate, dense; embeddings, branches and logits are scaled.
 #include <cmath>
 
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/latent.h"
 #include "engine/models/families/standard.h"
@@ -10,8 +8,7 @@
 namespace llorch::engine::models::families::minicpm3 {
 namespace {
 
-constexpr std::array kBlock{norm(NormVariant::kAttention), mla_attention(), add(),
-                            norm(NormVariant::kFfn),       ffn(),           add()};
+constexpr std::array kBlock = block(mla_attention(), ffn());
 constexpr std::array<LayerTemplate, 1> kLayerTemplates{kBlock};
 constexpr auto kWeights = concat(kGlobalWeights, kBlockNorms, kLatentAttention, kFfnWeights);
 constexpr std::array<std::string_view, 1> kNames{"minicpm3"};
@@ -69,11 +66,8 @@ const Family kMiniCpm3{
     .name = "minicpm3",
     .gguf = kNames,
     .hf = kNames,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .gguf_claimed = kClaimed,
     .gguf_others = "attention.head_count_kv",
     .read_gguf = read_gguf,

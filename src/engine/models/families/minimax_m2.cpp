@@ -1,6 +1,4 @@
 // MiniMax M2: norms over all heads of a row, experts that a sigmoid chooses.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
@@ -9,17 +7,11 @@ namespace {
 
 constexpr std::array<LayerTemplate, 1> kLayerTemplates{kMoeBlock};
 
-constexpr std::array kExperts{
+constexpr std::array kRouting{
     row(MoeSlot::kRouter, "blk.{}.ffn_gate_inp.weight", "layers.{}.block_sparse_moe.gate.weight"),
-    row(MoeSlot::kGate, "blk.{}.ffn_gate_exps.weight",
-        Source("layers.{}.block_sparse_moe.experts.{}.w1.weight", Load::kStack)),
-    row(MoeSlot::kUp, "blk.{}.ffn_up_exps.weight",
-        Source("layers.{}.block_sparse_moe.experts.{}.w3.weight", Load::kStack)),
-    row(MoeSlot::kDown, "blk.{}.ffn_down_exps.weight",
-        Source("layers.{}.block_sparse_moe.experts.{}.w2.weight", Load::kStack)),
     row(MoeSlot::kSelectionBias, "blk.{}.exp_probs_b.bias", "layers.{}.block_sparse_moe.e_score_correction_bias"),
 };
-constexpr auto kWeights = concat(kGlobalWeights, kBlockNorms, kAttentionWeights, kHeadNorms, kExperts);
+constexpr auto kWeights = concat(kGlobalWeights, kBlockNorms, kAttentionWeights, kHeadNorms, kRouting, kMixtralExperts);
 constexpr std::array<std::string_view, 1> kGguf{"minimax-m2"};
 constexpr std::array<std::string_view, 1> kHf{"minimax_m2"};
 
@@ -48,10 +40,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_basics(keys, {}));
   TRY(read_hf_heads(keys, {}, config));
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
-  MoeConfig& moe = config.moe;
-  moe.experts = TRY(keys.count_of({"num_local_experts", "num_experts"}));
-  moe.experts_used = TRY(keys.count("num_experts_per_tok", moe.experts));
-  moe.ffn_expert = TRY(keys.count("intermediate_size"));
+  TRY(read_hf_experts_chosen(keys, config.moe, "intermediate_size"));
   choose_by_sigmoid(config);
   const HfRopeRules rules{.theta_absent = 5e6, .partial = true, .partial_absent = TRY(read_share(keys, config))};
   TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, rules, config));
@@ -64,11 +53,8 @@ const Family kMiniMaxM2{
     .name = "minimax_m2",
     .gguf = kGguf,
     .hf = kHf,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .ignores_layers_past_end = true,
     .gguf_others = "feed_forward_length",
     .hf_others =

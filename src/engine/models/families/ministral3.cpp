@@ -1,6 +1,4 @@
 // Ministral 3 and Mistral Small 4: queries that grow with the position.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
@@ -27,6 +25,7 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
 
 base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_dense(keys, {.heads = 32, .kv_heads = 8, .head_dim = 128, .eps = 1e-5F}));
+  TRY(demand_attention_biases(keys, config));
   const std::uint32_t window = TRY(read_hf_window(keys, 0));
   for (LayerConfig& layer : config.layers) layer.window = window;
   if (const auto rope = TRY(keys.rope_dictionary())) {
@@ -46,11 +45,8 @@ const Family kMinistral3{
     .name = "ministral3",
     .gguf = kGguf,
     .hf = kHf,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .hf_others = "rope_parameters.max_position_embeddings",
     .read_gguf = read_gguf,
     .read_hf = read_hf,

@@ -1,11 +1,9 @@
 // Nemotron H: layers of one mixer each, Mamba-2, attention without rotation, feed-forward or experts without gates.
 #include <algorithm>
-#include <limits>
 
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/mamba.h"
+#include "engine/models/weights/names.h"
 
 namespace llorch::engine::models::families::nemotron_h {
 namespace {
@@ -18,10 +16,6 @@ constexpr std::array kMoeLayer{norm(NormVariant::kAttention), moe(), add()};
 constexpr std::array<LayerTemplate, 4> kLayerTemplates{kMambaLayer, kAttentionLayer, kFfnLayer, kMoeLayer};
 
 constexpr std::array kOthers{
-    row(EmbeddingSlot::kWeight, "token_embd.weight", "embeddings.weight"),
-    row(NormVariant::kOutput, "output_norm.weight", "norm_f.weight"),
-    head_row("output.weight", "^lm_head.weight"),
-    row(NormVariant::kAttention, "blk.{}.attn_norm.weight", "layers.{}.norm.weight"),
     row(AttentionSlot::kQ, "blk.{}.attn_q.weight", "layers.{}.mixer.q_proj.weight"),
     row(AttentionSlot::kK, "blk.{}.attn_k.weight", "layers.{}.mixer.k_proj.weight"),
     row(AttentionSlot::kV, "blk.{}.attn_v.weight", "layers.{}.mixer.v_proj.weight"),
@@ -39,16 +33,19 @@ constexpr std::array kOthers{
     optional_row(MoeSlot::kLatentDown, "blk.{}.ffn_latent_down.weight", "layers.{}.mixer.fc1_latent_proj.weight"),
     optional_row(MoeSlot::kLatentUp, "blk.{}.ffn_latent_up.weight", "layers.{}.mixer.fc2_latent_proj.weight"),
 };
-constexpr auto kWeights = concat(kOthers, mixer_weights(kMixerNames));
+constexpr auto kWeights = concat(kMixersAround, kOthers, mixer_weights(kMixerNames));
 constexpr std::array<std::string_view, 2> kGguf{"nemotron_h", "nemotron_h_moe"};
 constexpr std::array<std::string_view, 1> kHf{"nemotron_h"};
 constexpr std::array<std::string_view, 2> kHfPrefixes{"backbone.", "model."};
 
-// Both projections, or neither, as the width says.
-void expect_latent(ModelConfig& config) {
+// Experts between two projections have both, others neither, as the width says.
+template <class Keys>
+base::Result<> read_latent(const Keys& keys, ModelConfig& config) {
+  if (keys.has("moe_latent_size")) config.moe.latent = TRY(keys.count("moe_latent_size"));
   auto& slots = config.moe.latent != 0 ? config.demanded : config.forbidden;
   for (const MoeSlot slot : {MoeSlot::kLatentDown, MoeSlot::kLatentUp})
     slots.push_back({Opcode::kMoe, slot_number(slot)});
+  return {};
 }
 
 // Steps are no shorter than this, whatever time_step_limit says; GGUF has no key for it.
@@ -66,27 +63,21 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   const bool sparse = TRY(keys.number_or("expert_count", 0)) != 0;
   if (sparse) {
     TRY(read_gguf_routed_experts(keys, config));
-    config.moe.gate = plan::MoeGate::kSigmoid;
-    config.moe.ffn_shared = TRY(keys.number_or("expert_shared_feed_forward_length", config.moe.ffn_shared));
-    if (keys.has("moe_latent_size")) config.moe.latent = TRY(keys.count("moe_latent_size"));
-    expect_latent(config);
+    TRY(read_latent(keys, config));
   }
   const std::vector<std::uint32_t> sizes = TRY(keys.per_layer("feed_forward_length", config.layers.size(), 0));
-  for (std::size_t n = 0; n < config.layers.size(); ++n) {
+  for (std::uint32_t n = 0; n < config.layers.size(); ++n) {
     LayerConfig& layer = config.layers[n];
     layer.rope = kNoRope;
-    layer.layer_template = kMamba;
-    if (layer.heads != 0) layer.layer_template = kAttention;
-    const io::FileTensor* up = keys.files().find_tensor("blk." + std::to_string(n) + ".ffn_up.weight");
-    if (up != nullptr && up->rank == 2) {
-      layer.layer_template = kFfn;
-      layer.ffn = TRY(check_count(keys.key("feed_forward_length"),
-                                  sizes[n] != 0 ? sizes[n] : static_cast<std::uint32_t>(up->dims[0])));
-    } else if (sparse && sizes[n] != 0 && layer.heads == 0) {
-      const bool routes = keys.files().find_tensor("blk." + std::to_string(n) + ".ffn_gate_inp.weight") != nullptr;
-      layer.layer_template = routes || sizes[n] == config.moe.ffn_expert ? kMoe : kFfn;
-      if (layer.layer_template == kFfn) layer.ffn = TRY(check_count(keys.key("feed_forward_length"), sizes[n]));
-    }
+    layer.layer_template = layer.heads != 0 ? kAttention : kMamba;
+    const auto stored = [&](std::string_view name) { return keys.files().find_tensor(tensor_name(name, n)); };
+    const io::FileTensor* up = stored("blk.{}.ffn_up.weight");
+    const bool dense = up != nullptr && up->rank == 2;
+    if (!dense && (!sparse || sizes[n] == 0 || layer.heads != 0)) continue;
+    const bool routes = stored("blk.{}.ffn_gate_inp.weight") != nullptr || sizes[n] == config.moe.ffn_expert;
+    layer.layer_template = routes && !dense ? kMoe : kFfn;
+    const std::uint32_t width = sizes[n] != 0 ? sizes[n] : static_cast<std::uint32_t>(up->dims[0]);
+    if (layer.layer_template == kFfn) layer.ffn = TRY(check_count(keys.key("feed_forward_length"), width));
   }
   return config;
 }
@@ -106,8 +97,7 @@ base::Result<> read_hf_layers(const HfKeys& keys, const std::vector<HfLayerType>
   }
   if (std::ranges::find(types, HfLayerType::kMoe) == types.end()) return {};
   TRY(read_hf_routed_experts(keys, config));
-  if (keys.has("moe_latent_size")) config.moe.latent = TRY(keys.count("moe_latent_size"));
-  expect_latent(config);
+  TRY(read_latent(keys, config));
   if (config.moe.ffn_shared != 0) config.moe.ffn_shared = TRY(keys.count("moe_shared_expert_intermediate_size"));
   return {};
 }
@@ -128,15 +118,12 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
                      .width = TRY(keys.count("mamba_num_heads")) * TRY(keys.count("mamba_head_dim"))},
                     config));
   config.mamba.dt_min = TRY(keys.text().f32_or("time_step_min", kStepMin));
-  config.mamba.dt_max = std::numeric_limits<float>::infinity();
+  config.mamba.dt_max = MambaConfig{}.dt_max;
   config.ffn.activation = TRY(read_hf_activation(keys, "mlp_hidden_act", plan::Activation::kRelu2));
   TRY(demand_word(keys, "mamba_hidden_act", "silu"));
   for (const std::string_view flag : {"attention_bias", "mlp_bias", "use_bias"}) TRY(refuse_if(keys, flag));
-  if (TRY(read_hf_window(keys, 0)) != 0)
-    return impossible(keys.key("sliding_window"), "a number", "this family has no windows");
-  TRY(demand_if(keys, "use_conv_bias", true, Opcode::kMambaMixer, {slot_number(MambaSlot::kConvBias)}, config));
-  TRY(demand_if(keys, "mamba_proj_bias", false, Opcode::kMambaMixer,
-                {slot_number(MambaSlot::kInBias), slot_number(MambaSlot::kOutBias)}, config));
+  TRY(demand_number(keys, "sliding_window", 0));
+  TRY(demand_mixer_biases(keys, "use_conv_bias", "mamba_proj_bias", config));
   TRY(finish_attention(config, keys.names()));
   return config;
 }
@@ -147,9 +134,7 @@ const Family kNemotronH{
     .name = "nemotron_h",
     .gguf = kGguf,
     .hf = kHf,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
     .hf_prefixes = kHfPrefixes,
     .ignores_layers_past_end = true,

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/encoder.h"
 #include "engine/models/families/families.h"
 

@@ -1,6 +1,4 @@
 // OLMo 2 and 3: norms behind each branch only, and one over all query heads and one over all key heads of a row.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
@@ -33,6 +31,7 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
 
 base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_dense(keys, {.eps = 1e-5F}));
+  TRY(demand_attention_biases(keys, config));
   config.attention.qk_norm = plan::QkNorm::kPerRow;
   if (config.architecture == "olmo2") {
     TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {}, config));
@@ -54,11 +53,8 @@ const Family kOlmo{
     .name = "olmo",
     .gguf = kGguf,
     .hf = kHf,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

@@ -1,6 +1,4 @@
 // OLMoE: experts that a softmax chooses, and one norm over all query heads and one over all key heads of a row.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
@@ -26,11 +24,8 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   config.attention.qk_norm = plan::QkNorm::kPerRow;
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
   TRY(demand_attention_biases(keys, config));
-  MoeConfig& moe = config.moe;
-  moe.experts = TRY(keys.count_of({"num_experts", "num_local_experts"}));
-  moe.experts_used = TRY(keys.count("num_experts_per_tok", moe.experts));
-  moe.ffn_expert = TRY(keys.count("intermediate_size"));
-  moe.norm_topk = TRY(keys.text().boolean_or("norm_topk_prob", false));
+  TRY(read_hf_experts_chosen(keys, config.moe, "intermediate_size"));
+  config.moe.norm_topk = TRY(keys.text().boolean_or("norm_topk_prob", false));
   TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {}, config));
   return config;
 }
@@ -41,11 +36,8 @@ const Family kOlmoe{
     .name = "olmoe",
     .gguf = kNames,
     .hf = kNames,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .gguf_others = "feed_forward_length",
     .read_gguf = read_gguf,
     .read_hf = read_hf,

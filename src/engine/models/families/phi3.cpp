@@ -1,6 +1,4 @@
 // Phi-3 and Phi-4: fused projections, partial rotation, longrope.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
@@ -35,10 +33,7 @@ constexpr std::array<std::string_view, 2> kClaimed{"rope_factors_short.weight", 
 base::Result<ModelConfig> read_gguf(const GgufKeys& keys) { return read_gguf_dense(keys, plan::RopeLayout::kHalf); }
 
 base::Result<ModelConfig> read_hf(const HfKeys& keys) {
-  ModelConfig config = TRY(read_hf_basics(keys, {.eps = 1e-5F}));
-  TRY(read_hf_heads(keys, {}, config));
-  TRY(read_hf_ffn(keys, config));
-  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
+  ModelConfig config = TRY(read_hf_dense(keys, {.eps = 1e-5F}));
   TRY(refuse_if(keys, "attention_bias"));
   const std::uint32_t window = TRY(read_hf_window(keys, 0));
   for (LayerConfig& layer : config.layers) layer.window = window;
@@ -53,11 +48,8 @@ const Family kPhi3{
     .name = "phi3",
     .gguf = kNames,
     .hf = kNames,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .gguf_claimed = kClaimed,
     .gguf_others = "attention.sliding_window",
     .hf_others =

@@ -1,6 +1,4 @@
 // Qwen2 and Qwen3, dense: the one with biases on q, k and v, the other with norms on q and k heads.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
@@ -33,10 +31,7 @@ base::Result<> read_windows(const HfKeys& keys, ModelConfig& config) {
 }
 
 base::Result<ModelConfig> read_hf(const HfKeys& keys, const HfDefaults& defaults) {
-  ModelConfig config = TRY(read_hf_basics(keys, defaults));
-  TRY(read_hf_heads(keys, defaults, config));
-  TRY(read_hf_ffn(keys, config));
-  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
+  ModelConfig config = TRY(read_hf_dense(keys, defaults));
   TRY(demand_attention_biases(keys, config));
   TRY(read_windows(keys, config));
   TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {}, config));
@@ -53,11 +48,8 @@ const Family kQwen2{
     .name = "qwen2",
     .gguf = kQwen2Names,
     .hf = kQwen2Names,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kQwen2Weights,
-    .hf_prefixes = kPrefixes,
     .hf_others = kHfOthers,
     .read_gguf = read_gguf,
     .read_hf = read_hf_qwen2,
@@ -67,11 +59,8 @@ const Family kQwen3{
     .name = "qwen3",
     .gguf = kQwen3Names,
     .hf = kQwen3Names,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kQwen3Weights,
-    .hf_prefixes = kPrefixes,
     .hf_others = kHfOthers,
     .read_gguf = read_gguf,
     .read_hf = read_hf_qwen3,

@@ -1,6 +1,4 @@
 // Qwen 1.5 and 2 mixtures: a shared expert whose output is weighed.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
@@ -29,12 +27,10 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
   TRY(demand_qkv_biases(keys, config, "qkv_bias", true));
   MoeConfig& moe = config.moe;
-  moe.experts = TRY(keys.count("num_experts"));
-  moe.experts_used = TRY(keys.count("num_experts_per_tok", moe.experts));
-  moe.ffn_expert = TRY(keys.count("moe_intermediate_size"));
+  TRY(read_hf_experts_chosen(keys, moe));
   moe.ffn_shared = TRY(keys.count("shared_expert_intermediate_size"));
   moe.norm_topk = TRY(keys.text().boolean_or("norm_topk_prob", false));
-  TRY(read_hf_sparse_layers(keys, {.dense = kDense, .sparse = kSparse}, config));
+  TRY(read_hf_sparse_layers(keys, {}, config));
   const bool windowed = TRY(keys.text().boolean_or("use_sliding_window", false));
   TRY(windowed ? read_hf_layer_windows(keys, 4096, config) : demand_full_attention(keys, config));
   TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {}, config));
@@ -47,11 +43,8 @@ const Family kQwen2Moe{
     .name = "qwen2_moe",
     .gguf = kGguf,
     .hf = kHf,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .gguf_others = "feed_forward_length",
     .hf_others = "intermediate_size max_window_layers sliding_window",
     .read_gguf = read_gguf,

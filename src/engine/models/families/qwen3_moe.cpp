@@ -1,6 +1,4 @@
 // Qwen3 mixtures of experts.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
@@ -31,12 +29,9 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   TRY(read_hf_heads(keys, {}, config));
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
   TRY(demand_attention_biases(keys, config));
-  MoeConfig& moe = config.moe;
-  moe.experts = TRY(keys.count_of({"num_experts", "num_local_experts"}));
-  moe.experts_used = TRY(keys.count("num_experts_per_tok", moe.experts));
-  moe.ffn_expert = TRY(keys.count("moe_intermediate_size"));
-  moe.norm_topk = TRY(keys.text().boolean_or("norm_topk_prob", false));
-  TRY(read_hf_sparse_layers(keys, {.dense = kDense, .sparse = kSparse}, config));
+  TRY(read_hf_experts_chosen(keys, config.moe));
+  config.moe.norm_topk = TRY(keys.text().boolean_or("norm_topk_prob", false));
+  TRY(read_hf_sparse_layers(keys, {}, config));
   if (TRY(keys.text().boolean_or("use_sliding_window", false))) {
     const std::uint32_t window = TRY(read_hf_window(keys, 4096));
     for (LayerConfig& layer : config.layers) layer.window = window;
@@ -51,11 +46,8 @@ const Family kQwen3Moe{
     .name = "qwen3_moe",
     .gguf = kGguf,
     .hf = kHf,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .gguf_others = "feed_forward_length",
     .hf_others = "intermediate_size max_window_layers sliding_window",
     .read_gguf = read_gguf,

@@ -1,21 +1,14 @@
 // Qwen3-Next and Qwen 3.5: three layers of gated delta rule to one of gated attention, dense or experts.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
+#include "engine/models/families/layers.h"
 #include "engine/models/families/standard.h"
 
 namespace llorch::engine::models::families::qwen3_next {
 namespace {
 
-enum : std::uint8_t { kDeltaDense, kDeltaSparse, kAttendDense, kAttendSparse };
-constexpr std::array kDeltaFfn{norm(NormVariant::kAttention), gated_delta(), add(),
-                               norm(NormVariant::kFfn),       ffn(),         add()};
-constexpr std::array kDeltaMoe{norm(NormVariant::kAttention), gated_delta(), add(),
-                               norm(NormVariant::kFfn),       moe(),         add()};
+constexpr std::array kDeltaFfn = block(gated_delta(), ffn());
+constexpr std::array kDeltaMoe = block(gated_delta(), moe());
 constexpr std::array<LayerTemplate, 4> kLayerTemplates{kDeltaFfn, kDeltaMoe, kDenseBlock, kMoeBlock};
-constexpr std::uint8_t layer_template(bool attends, bool sparse) {
-  return static_cast<std::uint8_t>((attends ? kAttendDense : kDeltaDense) + (sparse ? 1 : 0));
-}
 constexpr Source query_or_gate(const char* name) {
   return Source(name, Load::kHeadRows, AttentionSlot::kQ, AttentionSlot::kGate);
 }
@@ -83,34 +76,29 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   const std::uint32_t every = TRY(keys.count_or("full_attention_interval", 4));
   const bool listed = keys.has("attention.recurrent_layers");
   const auto recurrent = TRY(keys.per_layer("attention.recurrent_layers", config.layers.size(), 0));
+  std::vector<bool> attends;
   for (std::size_t n = 0; n < config.layers.size(); ++n) {
-    const bool attends = listed ? recurrent[n] == 0 : (n + 1) % every == 0;
-    config.layers[n].layer_template = layer_template(attends, sparse);
-    if (!attends) config.layers[n].heads = config.layers[n].kv_heads = 0;
+    attends.push_back(listed ? recurrent[n] == 0 : (n + 1) % every == 0);
+    config.layers[n].layer_template = sparse ? 1 : 0;
   }
+  place_attention(attends, config);
   return config;
 }
 
 base::Result<> read_hf_layers(const HfKeys& keys, ModelConfig& config) {
-  const auto types = TRY(read_hf_layer_types(keys, "layer_types", config.layers.size()));
   const std::uint32_t every = TRY(keys.count_or("full_attention_interval", 4));
-  for (std::size_t n = 0; n < config.layers.size(); ++n) {
-    LayerConfig& layer = config.layers[n];
-    const bool attends = types ? (*types)[n] == HfLayerType::kAttention : (n + 1) % every == 0;
-    layer.layer_template = layer_template(attends, layer.layer_template != 0);  // 1 of those that are mixtures
-    if (!attends) layer.heads = layer.kv_heads = 0;
-  }
+  std::vector<bool> attends(config.layers.size());
+  for (std::size_t n = 0; n < attends.size(); ++n) attends[n] = (n + 1) % every == 0;
+  place_attention(TRY(read_hf_attending(keys, attends.size())).value_or(attends), config);
   return {};
 }
 
 base::Result<> read_hf_experts(const HfKeys& keys, ModelConfig& config) {
   MoeConfig& moe = config.moe;
-  moe.experts = TRY(keys.count("num_experts"));
-  moe.experts_used = TRY(keys.count("num_experts_per_tok", moe.experts));
-  moe.ffn_expert = TRY(keys.count("moe_intermediate_size"));
+  TRY(read_hf_experts_chosen(keys, moe));
   moe.ffn_shared = TRY(keys.count("shared_expert_intermediate_size"));
   moe.norm_topk = TRY(keys.text().boolean_or("norm_topk_prob", true));
-  return read_hf_sparse_layers(keys, {.dense = 0, .sparse = 1}, config);
+  return read_hf_sparse_layers(keys, {}, config);
 }
 
 base::Result<ModelConfig> read_hf(const HfKeys& keys) {
@@ -143,12 +131,9 @@ const Family kQwen3Next{
     .name = "qwen3_next",
     .gguf = kGguf,
     .hf = kHf,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
     .predictor = &kPredictor,
-    .hf_prefixes = kPrefixes,
     .ignores_layers_past_end = true,
     .gguf_others = "feed_forward_length rope.dimension_sections",
     .hf_others =

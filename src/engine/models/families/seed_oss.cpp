@@ -1,6 +1,4 @@
 // Seed-OSS: biases on q, k and v, heads of a size of their own.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
@@ -20,11 +18,7 @@ constexpr std::array<std::string_view, 1> kNames{"seed_oss"};
 base::Result<ModelConfig> read_gguf(const GgufKeys& keys) { return read_gguf_dense(keys, plan::RopeLayout::kHalf); }
 
 base::Result<ModelConfig> read_hf(const HfKeys& keys) {
-  const HfDefaults defaults{.head_dim = 128};
-  ModelConfig config = TRY(read_hf_basics(keys, defaults));
-  TRY(read_hf_heads(keys, defaults, config));
-  TRY(read_hf_ffn(keys, config));
-  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
+  ModelConfig config = TRY(read_hf_dense(keys, {.head_dim = 128}));
   TRY(demand_qkv_biases(keys, config, "attention_bias", true));
   TRY(demand_if(keys, "attention_out_bias", false, Opcode::kMultiheadAttention, {slot_number(AttentionSlot::kOBias)},
                 config));
@@ -39,11 +33,8 @@ const Family kSeedOss{
     .name = "seed_oss",
     .gguf = kNames,
     .hf = kNames,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

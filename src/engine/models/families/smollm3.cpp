@@ -1,6 +1,4 @@
 // SmolLM3: layers without rotation in between.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
@@ -28,6 +26,7 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
 
 base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   ModelConfig config = TRY(read_hf_dense(keys, {.heads = 16, .kv_heads = 4, .eps = 1e-6F, .tied = true}));
+  TRY(demand_attention_biases(keys, config));
   TRY(refuse_if(keys, "mlp_bias"));
   const bool windowed = TRY(keys.text().boolean_or("use_sliding_window", false));
   TRY(windowed ? read_hf_layer_windows(keys, 0, config) : demand_full_attention(keys, config));
@@ -50,11 +49,8 @@ const Family kSmolLm3{
     .name = "smollm3",
     .gguf = kNames,
     .hf = kNames,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .hf_others = "no_rope_layer_interval sliding_window max_window_layers",
     .read_gguf = read_gguf,
     .read_hf = read_hf,

@@ -1,6 +1,4 @@
 // StableLM: LayerNorm, partly rotated heads.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
@@ -34,11 +32,8 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
 }
 
 base::Result<ModelConfig> read_hf(const HfKeys& keys) {
-  ModelConfig config = TRY(read_hf_basics(keys, {.eps = 1e-5F, .eps_key = "layer_norm_eps"}));
-  TRY(read_hf_heads(keys, {}, config));
-  TRY(read_hf_ffn(keys, config));
+  ModelConfig config = TRY(read_hf_dense(keys, {.eps = 1e-5F, .eps_key = "layer_norm_eps"}));
   config.norm_kind = plan::NormKind::kLayerNorm;
-  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
   TRY(demand_qkv_biases(keys, config, "use_qkv_bias"));
   config.attention.qk_norm = plan::QkNorm::kCenteredPerHead;
   TRY(demand_if(keys, "qk_layernorm", false, Opcode::kMultiheadAttention,
@@ -54,11 +49,8 @@ const Family kStableLm{
     .name = "stablelm",
     .gguf = kNames,
     .hf = kNames,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

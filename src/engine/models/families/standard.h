@@ -81,6 +81,11 @@ constexpr std::array<WeightRow, N> required(std::array<WeightRow, N> rows) {
   for (WeightRow& any : rows) any.required = true;
   return rows;
 }
+template <std::size_t N>
+constexpr std::array<WeightRow, N> optional_all(std::array<WeightRow, N> rows) {
+  for (WeightRow& any : rows) any.required = false;
+  return rows;
+}
 // A model without one reads its logits off the embedding table, so it is never required.
 constexpr WeightRow head_row(Source gguf, Source hf) {
   return optional(weight(Opcode::kLmHead, LmHeadSlot::kWeight, gguf, hf));
@@ -101,12 +106,12 @@ constexpr auto concat(const std::array<T, N>&... arrays) {
   (std::make_index_sequence<(N + ...)>());
 }
 
-inline constexpr std::array kBefore{embedding()};
-inline constexpr std::array kAfter{norm(NormVariant::kOutput), lm_head()};
-inline constexpr std::array kDenseBlock{norm(NormVariant::kAttention), attention(), add(),
-                                        norm(NormVariant::kFfn),       ffn(),       add()};
-inline constexpr std::array kMoeBlock{norm(NormVariant::kAttention), attention(), add(),
-                                      norm(NormVariant::kFfn),       moe(),       add()};
+// A mixer of rows, then a feed-forward or a mixture, each behind a norm.
+constexpr std::array<LayerOp, 6> block(LayerOp mixer, LayerOp part) {
+  return {norm(NormVariant::kAttention), mixer, add(), norm(NormVariant::kFfn), part, add()};
+}
+inline constexpr std::array kDenseBlock = block(attention(), ffn());
+inline constexpr std::array kMoeBlock = block(attention(), moe());
 // Both branches read the residual stream as it was, each behind a norm of its own.
 inline constexpr std::array kSideBySideBlock{
     norm(NormVariant::kAttention), to_side(attention()), norm(NormVariant::kFfn), ffn(), add_side(), add()};
@@ -171,25 +176,46 @@ inline constexpr std::array kHeadNorms{
     row(AttentionSlot::kKNorm, "blk.{}.attn_k_norm.weight", "layers.{}.self_attn.k_norm.weight"),
 };
 
-inline constexpr std::array kFfnWeights{
-    row(FfnSlot::kGate, "blk.{}.ffn_gate.weight", "layers.{}.mlp.gate_proj.weight"),
-    row(FfnSlot::kUp, "blk.{}.ffn_up.weight", "layers.{}.mlp.up_proj.weight"),
-    row(FfnSlot::kDown, "blk.{}.ffn_down.weight", "layers.{}.mlp.down_proj.weight"),
+// What a family's Hugging Face files call the matrices of a feed-forward; in GGUF all call them alike.
+struct FfnNames {
+  const char* gate;
+  const char* up;
+  const char* down;
 };
+constexpr std::array<WeightRow, 3> ffn_weights(const FfnNames& hf) {
+  return {row(FfnSlot::kGate, "blk.{}.ffn_gate.weight", hf.gate), row(FfnSlot::kUp, "blk.{}.ffn_up.weight", hf.up),
+          row(FfnSlot::kDown, "blk.{}.ffn_down.weight", hf.down)};
+}
+// Of experts, each with tensors of its own.
+constexpr std::array<WeightRow, 3> expert_weights(const FfnNames& hf) {
+  return {row(MoeSlot::kGate, "blk.{}.ffn_gate_exps.weight", Source(hf.gate, Load::kStack)),
+          row(MoeSlot::kUp, "blk.{}.ffn_up_exps.weight", Source(hf.up, Load::kStack)),
+          row(MoeSlot::kDown, "blk.{}.ffn_down_exps.weight", Source(hf.down, Load::kStack))};
+}
+constexpr std::array<WeightRow, 3> shared_expert_weights(const FfnNames& hf) {
+  return {row(MoeSlot::kSharedGate, "blk.{}.ffn_gate_shexp.weight", hf.gate),
+          row(MoeSlot::kSharedUp, "blk.{}.ffn_up_shexp.weight", hf.up),
+          row(MoeSlot::kSharedDown, "blk.{}.ffn_down_shexp.weight", hf.down)};
+}
 
+inline constexpr auto kFfnWeights = ffn_weights({.gate = "layers.{}.mlp.gate_proj.weight",
+                                                 .up = "layers.{}.mlp.up_proj.weight",
+                                                 .down = "layers.{}.mlp.down_proj.weight"});
+inline constexpr auto kMixtralExperts = expert_weights({.gate = "layers.{}.block_sparse_moe.experts.{}.w1.weight",
+                                                        .up = "layers.{}.block_sparse_moe.experts.{}.w3.weight",
+                                                        .down = "layers.{}.block_sparse_moe.experts.{}.w2.weight"});
+inline constexpr auto kExpertWeights = expert_weights({.gate = "layers.{}.mlp.experts.{}.gate_proj.weight",
+                                                       .up = "layers.{}.mlp.experts.{}.up_proj.weight",
+                                                       .down = "layers.{}.mlp.experts.{}.down_proj.weight"});
 // Experts that a sigmoid and a selection bias choose, and shared ones.
-inline constexpr std::array kRoutedExperts{
-    row(MoeSlot::kRouter, "blk.{}.ffn_gate_inp.weight", "layers.{}.mlp.gate.weight"),
-    row(MoeSlot::kGate, "blk.{}.ffn_gate_exps.weight",
-        Source("layers.{}.mlp.experts.{}.gate_proj.weight", Load::kStack)),
-    row(MoeSlot::kUp, "blk.{}.ffn_up_exps.weight", Source("layers.{}.mlp.experts.{}.up_proj.weight", Load::kStack)),
-    row(MoeSlot::kDown, "blk.{}.ffn_down_exps.weight",
-        Source("layers.{}.mlp.experts.{}.down_proj.weight", Load::kStack)),
-    optional_row(MoeSlot::kSelectionBias, "blk.{}.exp_probs_b.bias", "layers.{}.mlp.gate.e_score_correction_bias"),
-    optional_row(MoeSlot::kSharedGate, "blk.{}.ffn_gate_shexp.weight", "layers.{}.mlp.shared_experts.gate_proj.weight"),
-    optional_row(MoeSlot::kSharedUp, "blk.{}.ffn_up_shexp.weight", "layers.{}.mlp.shared_experts.up_proj.weight"),
-    optional_row(MoeSlot::kSharedDown, "blk.{}.ffn_down_shexp.weight", "layers.{}.mlp.shared_experts.down_proj.weight"),
-};
+inline constexpr auto kRoutedExperts = concat(
+    std::array{
+        row(MoeSlot::kRouter, "blk.{}.ffn_gate_inp.weight", "layers.{}.mlp.gate.weight"),
+        optional_row(MoeSlot::kSelectionBias, "blk.{}.exp_probs_b.bias", "layers.{}.mlp.gate.e_score_correction_bias")},
+    kExpertWeights,
+    optional_all(shared_expert_weights({.gate = "layers.{}.mlp.shared_experts.gate_proj.weight",
+                                        .up = "layers.{}.mlp.shared_experts.up_proj.weight",
+                                        .down = "layers.{}.mlp.shared_experts.down_proj.weight"})));
 
 // Of a layer that predicts a further token, where it is the layer past the last.
 inline constexpr std::array kPredictorPastLast{
@@ -203,29 +229,17 @@ constexpr WeightRow experts_together(MoeSlot slot) {
   return row(slot, "", Source("layers.{}.mlp.experts.gate_up_proj", Load::kRows, MoeSlot::kGate, MoeSlot::kUp));
 }
 // Experts under the usual names, apart or together.
-inline constexpr std::array kSoftmaxExperts{
-    row(MoeSlot::kRouter, "blk.{}.ffn_gate_inp.weight", "layers.{}.mlp.gate.weight"),
-    row(MoeSlot::kGate, "blk.{}.ffn_gate_exps.weight",
-        Source("layers.{}.mlp.experts.{}.gate_proj.weight", Load::kStack)),
-    row(MoeSlot::kUp, "blk.{}.ffn_up_exps.weight", Source("layers.{}.mlp.experts.{}.up_proj.weight", Load::kStack)),
-    row(MoeSlot::kDown, "blk.{}.ffn_down_exps.weight",
-        Source("layers.{}.mlp.experts.{}.down_proj.weight", Load::kStack)),
-    // As transformers 5 holds them in memory.
-    experts_together(MoeSlot::kGate),
-    experts_together(MoeSlot::kUp),
-    row(MoeSlot::kDown, "", "layers.{}.mlp.experts.down_proj"),
-};
+inline constexpr auto kSoftmaxExperts =
+    concat(std::array{row(MoeSlot::kRouter, "blk.{}.ffn_gate_inp.weight", "layers.{}.mlp.gate.weight")}, kExpertWeights,
+           // As transformers 5 holds them in memory.
+           std::array{experts_together(MoeSlot::kGate), experts_together(MoeSlot::kUp),
+                      row(MoeSlot::kDown, "", "layers.{}.mlp.experts.down_proj")});
 // A shared expert whose output is weighed by the sigmoid of a number.
-inline constexpr std::array kGatedSharedExpert{
-    row(MoeSlot::kSharedRouter, Source("blk.{}.ffn_gate_inp_shexp.weight", Load::kReshaped),
-        "layers.{}.mlp.shared_expert_gate.weight"),
-    row(MoeSlot::kSharedGate, "blk.{}.ffn_gate_shexp.weight", "layers.{}.mlp.shared_expert.gate_proj.weight"),
-    row(MoeSlot::kSharedUp, "blk.{}.ffn_up_shexp.weight", "layers.{}.mlp.shared_expert.up_proj.weight"),
-    row(MoeSlot::kSharedDown, "blk.{}.ffn_down_shexp.weight", "layers.{}.mlp.shared_expert.down_proj.weight"),
-};
-
-// Where a text model's tensors begin: alone, inside a model that also sees, saved by transformers 5 or 4, or without a head.
-inline constexpr std::array<std::string_view, 4> kPrefixes{"model.", "model.language_model.", "language_model.model.",
-                                                           ""};
+inline constexpr auto kGatedSharedExpert =
+    concat(std::array{row(MoeSlot::kSharedRouter, Source("blk.{}.ffn_gate_inp_shexp.weight", Load::kReshaped),
+                          "layers.{}.mlp.shared_expert_gate.weight")},
+           shared_expert_weights({.gate = "layers.{}.mlp.shared_expert.gate_proj.weight",
+                                  .up = "layers.{}.mlp.shared_expert.up_proj.weight",
+                                  .down = "layers.{}.mlp.shared_expert.down_proj.weight"}));
 
 }  // namespace llorch::engine::models::families

@@ -1,6 +1,4 @@
 // StarCoder2: LayerNorm and biases everywhere, a feed-forward without gates.
-#include "engine/models/config/gguf_keys.h"
-#include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/standard.h"
 
@@ -29,11 +27,9 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
 }
 
 base::Result<ModelConfig> read_hf(const HfKeys& keys) {
-  ModelConfig config = TRY(read_hf_basics(keys, {.eps = 1e-5F, .eps_key = "norm_epsilon", .tied = true}));
-  TRY(read_hf_heads(keys, {}, config));
-  TRY(read_hf_ffn(keys, config));
+  ModelConfig config = TRY(read_hf_dense(
+      keys, {.eps = 1e-5F, .eps_key = "norm_epsilon", .tied = true, .activation = plan::Activation::kGeluTanh}));
   config.norm_kind = plan::NormKind::kLayerNorm;
-  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kGeluTanh));
   TRY(demand_attention_biases(keys, config, "use_bias", true));
   TRY(demand_if(keys, "use_bias", true, Opcode::kSwiglu,
                 {slot_number(FfnSlot::kUpBias), slot_number(FfnSlot::kDownBias)}, config));
@@ -49,11 +45,8 @@ const Family kStarCoder2{
     .name = "starcoder2",
     .gguf = kNames,
     .hf = kNames,
-    .before = kBefore,
     .layer_templates = kLayerTemplates,
-    .after = kAfter,
     .weights = kWeights,
-    .hf_prefixes = kPrefixes,
     .hf_others =
         "mlp_type=\"default\" norm_type=\"layer_norm\" attention_softmax_in_fp32 scale_attention_softmax_in_fp32 "
         "scale_attn_weights=true",
