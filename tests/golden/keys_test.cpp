@@ -108,6 +108,17 @@ TEST(Keys, WhatItsMakerSaysOfGlmFlashIsKnown) {
   EXPECT_NE(refusal_of(directory, config).find("partial_rotary_factor"), std::string::npos);
 }
 
+// Models without a mixture may say how one would be: dense Granite 4.0 H, DeepSeek V2 of dense layers alone.
+TEST(Keys, OfMixturesChangeNothingInAModelWithoutOne) {
+  bj::value defaults = parse_file(repository() / "tests/golden/class_defaults.json");
+  bj::object granite = defaults.at("granitemoehybrid").as_object();
+  granite["num_local_experts"] = granite["num_experts_per_tok"] = 0;
+  EXPECT_EQ(other_keys(bj::serialize(granite)), "");
+  bj::object deepseek = defaults.at("deepseek_v2").as_object();
+  deepseek["first_k_dense_replace"] = deepseek.at("num_hidden_layers");
+  EXPECT_EQ(other_keys(bj::serialize(deepseek)), "");
+}
+
 // Xiaomi's own files of MiMo V2 say the same in other words: the plans are one.
 TEST(Keys, WhatItsMakerSaysOfMimoIsWhatTheLibrarySays) {
   const auto directory = family_directory("mimo_v2_flash");

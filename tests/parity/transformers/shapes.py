@@ -9,6 +9,8 @@ MOE = dict(num_experts=8, num_local_experts=8, num_experts_per_tok=3, moe_interm
 MAMBA = dict(mamba_expand=2, mamba_n_heads=8, mamba_d_head=16, mamba_d_state=16, mamba_n_groups=1, mamba_d_conv=4,
              mamba_chunk_size=16)
 
+ABSENT = object()  # of a key of BASE that the class does not have
+
 # family: (configuration class, model class, base on top of BASE)
 FAMILIES = {
     "llama": ("LlamaConfig", "LlamaForCausalLM", dict(head_dim=16)),
@@ -31,7 +33,8 @@ FAMILIES = {
                             position_embedding_type="nope", **MAMBA)),
     "mamba2": ("Mamba2Config", "Mamba2ForCausalLM",
                dict(num_heads=8, head_dim=16, state_size=16, n_groups=1, conv_kernel=4, expand=2, chunk_size=16,
-                    layer_norm_epsilon=1e-5, initializer_range=0.1)),
+                    layer_norm_epsilon=1e-5, initializer_range=0.1, intermediate_size=ABSENT, num_attention_heads=ABSENT,
+                    num_key_value_heads=ABSENT, rms_norm_eps=ABSENT)),
     "lfm2": ("Lfm2Config", "Lfm2ForCausalLM",
              dict(layer_types=["conv", "full_attention", "conv"], block_auto_adjust_ff_dim=False, norm_eps=1e-5,
                   tie_word_embeddings=True)),

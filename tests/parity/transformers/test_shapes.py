@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyPI torch is not installed: run this suite by `make parity`")
 transformers = pytest.importorskip("transformers", reason="PyPI transformers is not installed: run this suite by `make parity`")
 
-from shapes import BASE, CASES, FAMILIES  # noqa: E402
+from shapes import ABSENT, BASE, CASES, FAMILIES  # noqa: E402
 
 LLORCH = Path(os.environ.get("LLORCH_BIN_DIR", "build/release/bin")) / "llorch"
 TOLERANCE = 5e-5  # of the largest logit
@@ -22,7 +22,8 @@ def build(family, changes):
     config_class, model_class, base = FAMILIES[family]
     changes = dict(changes)
     tokens_count = changes.pop("tokens", 96)
-    config = getattr(transformers, config_class)(**{**BASE, **base, **changes})
+    keys = {key: value for key, value in {**BASE, **base, **changes}.items() if value is not ABSENT}
+    config = getattr(transformers, config_class)(**keys)
     config._attn_implementation = config._experts_implementation = "eager"
     torch.manual_seed(len(str(changes)) * 1009 + len(family))
     model = getattr(transformers, model_class)(config).to(torch.bfloat16)

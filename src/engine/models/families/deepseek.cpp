@@ -75,7 +75,8 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   TRY(demand_latent_weights(keys, config));
   const std::uint32_t dense_layers = TRY(read_hf_dense_layers(keys, config));
   if (dense_layers != 0) TRY(read_hf_ffn(keys, config));
-  if (dense_layers < config.layers.size()) TRY(read_hf_experts(keys, config));
+  // A model without mixtures may say how they would be.
+  if (dense_layers < config.layers.size() || keys.has("n_routed_experts")) TRY(read_hf_experts(keys, config));
   TRY(finish(keys.names(), TRY(keys.count("num_attention_heads")), dense_layers, config));
   return config;
 }

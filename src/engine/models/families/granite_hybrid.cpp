@@ -119,7 +119,9 @@ const Family kGraniteHybrid{
     .layer_templates = kLayerTemplates,
     .weights = kWeights,
     .gguf_others = "feed_forward_length",
-    .hf_others = "mamba_chunk_size init_method normalization_function=\"rmsnorm\"",
+    // The last two are of experts, which a model may not have.
+    .hf_others =
+        "mamba_chunk_size init_method normalization_function=\"rmsnorm\" intermediate_size num_experts_per_tok",
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };
