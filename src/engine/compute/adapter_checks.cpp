@@ -46,7 +46,7 @@ class Checks {
       case Opcode::kPositionEmbedding:
         return weights({PositionEmbeddingSlot::kPositions, PositionEmbeddingSlot::kTypes});
       case Opcode::kDense: return dense(param_as<DenseParams>(args_.params));
-      case Opcode::kLmHead: return weights({LmHeadSlot::kWeight});
+      case Opcode::kLmHead: return weights({LmHeadSlot::kWeight, LmHeadSlot::kBias});
       case Opcode::kPool: return pool(param_as<PoolParams>(args_.params));
       case Opcode::kLightningIndex: return lightning_index(param_as<LightningIndexParams>(args_.params));
       case Opcode::kHyperCollapse: return hyper(param_as<HyperCollapseParams>(args_.params));
@@ -394,7 +394,10 @@ Result<> check_instruction(const PrepareArgs& args, const DeviceKernels& kernels
 }
 
 bool routable(const plan::MoeParams& p, const DeviceKernels& kernels) {
-  if (p.gate < plan::MoeGate::kSoftmax || p.gate > plan::MoeGate::kSqrtSoftplus) return false;
+  if (p.gate < plan::MoeGate::kSoftmax || p.gate > plan::MoeGate::kSparseMixer) return false;
+  if (p.gate == plan::MoeGate::kSparseMixer &&
+      (p.groups != 0 || p.table_rows != 0 || p.has_selection_bias != 0 || !(p.reach >= 0)))
+    return false;
   if (p.experts == 0 || p.experts_used == 0 || p.experts_used > p.experts) return false;
   if (p.experts > kernels.experts_max || p.experts_used > kernels.experts_used_max) return false;
   if (p.groups == 0) return true;

@@ -61,7 +61,14 @@ enum class Activation : std::uint8_t {
   kXielu = 5,
   kSiluClamped = 6
 };
-enum class MoeGate : std::uint8_t { kSoftmax = 1, kSigmoid = 2, kSoftmaxAfterTopk = 3, kSqrtSoftplus = 4 };
+// kSparseMixer: one expert after the other, each weighed by a softmax over those near it that are not chosen yet.
+enum class MoeGate : std::uint8_t {
+  kSoftmax = 1,
+  kSigmoid = 2,
+  kSoftmaxAfterTopk = 3,
+  kSqrtSoftplus = 4,
+  kSparseMixer = 5
+};
 enum class GroupScore : std::uint8_t { kTop2Sum = 0, kMax = 1 };
 // Of a linear layer over pooled rows.
 enum class DenseActivation : std::uint8_t { kNone = 0, kTanh = 1 };
@@ -196,7 +203,7 @@ struct MoeParams {
   std::uint8_t has_expert_scale;  // weights are multiplied with a number of their expert's, behind all else
   std::uint32_t table_rows;       // V: a table says which experts a token's rows go to; 0 = the router does
   std::uint32_t latent;           // routed experts work on a projection of x of this width; 0 = on x
-  std::uint32_t padding;
+  float reach;  // sparse_mixer: a logit x is near m, the largest, where (m - x) / max(|x|, m) is at most this
 
   std::uint32_t expert_width() const { return latent != 0 ? latent : width; }
 };

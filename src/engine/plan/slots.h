@@ -169,7 +169,7 @@ enum class MlaSlot : std::uint8_t {
 enum class EmbeddingSlot : std::uint8_t { kWeight, kCount };
 enum class PositionEmbeddingSlot : std::uint8_t { kPositions, kTypes, kCount };
 enum class DenseSlot : std::uint8_t { kWeight, kBias, kCount };
-enum class LmHeadSlot : std::uint8_t { kWeight, kCount };
+enum class LmHeadSlot : std::uint8_t { kWeight, kBias, kCount };
 enum class IndexSlot : std::uint8_t { kQA, kQANorm, kQB, kK, kKNorm, kKNormBias, kWeights, kQABias, kCount };
 enum class LayerInputSlot : std::uint8_t { kGate, kProj, kContext, kNorm, kTable, kCount };
 enum class HyperSlot : std::uint8_t { kFn, kBase, kScale, kCount };
@@ -258,7 +258,7 @@ inline constexpr std::array<SlotSpec, 1> kEmbedding{{{"w", true, WeightUse::kRow
 inline constexpr std::array<SlotSpec, 2> kPositionEmbedding{{
     {"positions", false, kVec, 2, {kPositions, kModel}}, {"types", false, kVec, 2, {kTypes, kModel}}}};
 inline constexpr std::array<SlotSpec, 2> kDense{{{"w", true, kMat, 2, {kVocab, kModel}}, {"b", false, kVec, 1, {kVocab}}}};
-inline constexpr std::array<SlotSpec, 1> kLmHead{{{"w", true, kMat, 2, {kVocab, kModel}}}};
+inline constexpr std::array<SlotSpec, 2> kLmHead{{{"w", true, kMat, 2, {kVocab, kModel}}, {"b", false, kVec, 1, {kVocab}}}};
 inline constexpr std::array<SlotSpec, 8> kIndex{{
     {"q_a", true, kMat, 2, {kQLora, kModel}}, {"q_a_norm", true, kVec, 1, {kQLora}}, {"q_b", true, kMat, 2, {kQHeadRows, kQLora}},
     {"k", true, kMat, 2, {kValue, kModel}}, {"k_norm", true, kVec, 1, {kValue}}, {"k_norm_b", true, kVec, 1, {kValue}},

@@ -37,10 +37,41 @@ std::vector<float> only_best_groups(std::vector<float> scores, const plan::MoePa
   return scores;
 }
 
-}  // namespace
+// Of the best one that is open, among the open ones near it; then it is not.
+float share_in_turn(std::span<const float> logits, std::vector<bool>& open, std::uint32_t best, float reach) {
+  std::vector<float> near;
+  std::size_t at = 0;
+  for (std::uint32_t e = 0; e < logits.size(); ++e) {
+    const float far = (logits[best] - logits[e]) / std::max(std::abs(logits[e]), logits[best]);
+    if (!open[e] || far > reach) continue;
+    if (e == best) at = near.size();
+    near.push_back(logits[e]);
+  }
+  open[best] = false;
+  return softmax_exact(near)[at];
+}
 
-ExactRoute route_exact(std::span<const float> logits, std::span<const float> selection_bias,
-                       const plan::MoeParams& params) {
+ExactRoute route_in_turn(std::span<const float> logits, const plan::MoeParams& params) {
+  std::vector<bool> open(logits.size(), true);
+  std::vector<float> shares(logits.size());
+  for (std::uint32_t j = 0; j < params.experts_used; ++j) {
+    std::vector<float> left(logits.begin(), logits.end());
+    for (std::size_t e = 0; e < left.size(); ++e)
+      if (!open[e]) left[e] = -std::numeric_limits<float>::infinity();
+    const std::uint32_t best = largest(left, 1)[0];
+    shares[best] = share_in_turn(logits, open, best, params.reach);
+  }
+  ExactRoute route;
+  for (std::uint32_t e = 0; e < logits.size(); ++e) {
+    if (open[e]) continue;
+    route.experts.push_back(e);
+    route.weights.push_back(shares[e]);
+  }
+  return route;
+}
+
+ExactRoute route_at_once(std::span<const float> logits, std::span<const float> selection_bias,
+                         const plan::MoeParams& params) {
   std::vector<float> shares(logits.begin(), logits.end());
   if (params.gate == plan::MoeGate::kSoftmax) shares = softmax_exact(logits);
   if (params.gate == plan::MoeGate::kSigmoid)
@@ -53,6 +84,15 @@ ExactRoute route_exact(std::span<const float> logits, std::span<const float> sel
   ExactRoute route{.experts = largest(scores, params.experts_used), .weights = {}};
   for (std::uint32_t e : route.experts) route.weights.push_back(shares[e]);
   if (params.gate == plan::MoeGate::kSoftmaxAfterTopk) route.weights = softmax_exact(route.weights);
+  return route;
+}
+
+}  // namespace
+
+ExactRoute route_exact(std::span<const float> logits, std::span<const float> selection_bias,
+                       const plan::MoeParams& params) {
+  ExactRoute route = params.gate == plan::MoeGate::kSparseMixer ? route_in_turn(logits, params)
+                                                                : route_at_once(logits, selection_bias, params);
   if (params.norm_topk != 0) {
     const float sum = std::accumulate(route.weights.begin(), route.weights.end(), 0.0f) + params.norm_epsilon;
     for (float& w : route.weights) w /= sum;

@@ -130,6 +130,7 @@ struct MoeConfig {
   bool norm_topk = false;
   bool weighs_inputs = false;
   float weights_scale = 1.0F;
+  float reach = 0;            // of the gate sparse_mixer
   bool router_apart = false;  // the router reads a norm of its own
 };
 

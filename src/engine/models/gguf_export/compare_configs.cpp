@@ -170,6 +170,7 @@ class Comparison {
     if (a.gate != plan::MoeGate::kSoftmaxAfterTopk && a.norm_topk != b.norm_topk)
       lost(fmt::format("that weights of experts are {}renormalised", a.norm_topk ? "" : "not "));
     near("scale of the experts", a.weights_scale, b.weights_scale);
+    near("reach of the mixer of experts", a.reach, b.reach);
   }
 
   void mamba() {

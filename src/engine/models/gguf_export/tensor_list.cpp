@@ -141,10 +141,10 @@ Result<std::vector<GgufTensorShape>> gguf_tensors(const Family& family, const Mo
 
 TensorRole tensor_role(const WeightKey& key, bool head_is_stored) {
   if (key.opcode == Opcode::kEmbedding) return head_is_stored ? TensorRole::kEmbedding : TensorRole::kHead;
-  if (key.opcode == Opcode::kLmHead) return TensorRole::kHead;
+  const SlotSpec& slot = (*plan::weight_slots(key.opcode))[key.slot];
+  if (key.opcode == Opcode::kLmHead && slot.use == plan::WeightUse::kMatrix) return TensorRole::kHead;
   if (key.opcode == Opcode::kMoe && static_cast<plan::MoeSlot>(key.slot) == plan::MoeSlot::kRouter)
     return TensorRole::kRouter;
-  const SlotSpec& slot = (*plan::weight_slots(key.opcode))[key.slot];
   return slot.use == plan::WeightUse::kVector ? TensorRole::kFloats : TensorRole::kMatrix;
 }
 

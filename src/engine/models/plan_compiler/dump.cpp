@@ -55,10 +55,12 @@ std::string text(const MlaAttentionParams& p) {
          (p.index_words != 0 ? fmt::format(" index={}", p.index_words) : "");
 }
 std::string text(const MoeParams& p) {
-  static constexpr std::string_view kGates[] = {"?", "softmax", "sigmoid", "softmax_after_topk", "sqrt_softplus"};
+  static constexpr std::string_view kGates[] = {
+      "?", "softmax", "sigmoid", "softmax_after_topk", "sqrt_softplus", "sparse_mixer"};
   std::string out = fmt::format("D={} E={} k={} F={} shared={} {} {} scale={}", p.width, p.experts, p.experts_used,
                                 p.ffn_expert, p.ffn_shared, kGates[static_cast<int>(p.gate)],
                                 kActivations[static_cast<int>(p.act)], p.weights_scale);
+  if (p.gate == MoeGate::kSparseMixer) out += fmt::format(" reach={}", p.reach);
   if (p.norm_topk != 0) out += " norm_topk";
   if (p.ungated != 0) out += " ungated";
   if (p.weighs_inputs != 0) out += " weighs_inputs";

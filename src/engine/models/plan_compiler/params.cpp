@@ -244,6 +244,7 @@ MoeParams moe_params(const ModelConfig& config, std::uint16_t layer, SlotsPresen
   p.has_expert_scale = has(present, MoeSlot::kExpertScale);
   p.table_rows = config.layers[layer].routed_by_table ? config.vocab : 0;
   p.latent = moe.latent;
+  p.reach = moe.reach;
   p.has_expert_bias =
       has(present, MoeSlot::kGateBias) || has(present, MoeSlot::kUpBias) || has(present, MoeSlot::kDownBias);
   return p;

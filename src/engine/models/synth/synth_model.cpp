@@ -40,7 +40,7 @@ class Presence {
 
   bool operator()(const WeightKey& key) const {
     const auto is = [&](auto slot) { return key.slot == static_cast<std::uint8_t>(slot); };
-    if (key.opcode == Opcode::kLmHead) return !tied_;
+    if (key.opcode == Opcode::kLmHead && is(plan::LmHeadSlot::kWeight)) return !tied_;
     const auto row = std::ranges::find_if(family_.weights, [&](const WeightRow& r) {
       return r.opcode == key.opcode && r.slot == key.slot && r.variant == key.variant && !r.gguf.name.empty();
     });

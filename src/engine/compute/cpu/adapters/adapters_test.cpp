@@ -298,14 +298,16 @@ TEST(Adapters, LmHeadTakesTheWantedRows) {
   SCOPED_TRACE(random.note());
   const plan::LmHeadParams params{kind_version(Opcode::kLmHead), 77, 64, 0.5f, 30.0f, 0, {}};
   const auto w = HarnessWeight::random(random, DType::kQ8_0, {77, 64});
+  const auto b = HarnessWeight::random(random, DType::kF32, {77});
   const auto x = random.normals(kRows * 64);
   const std::vector<std::uint32_t> wanted = {1, 4, 8};
   std::vector<float> chosen;
   for (auto r : wanted) chosen.insert(chosen.end(), x.begin() + r * 64, x.begin() + (r + 1) * 64);
   auto expected = matmul_rows(w, chosen);
-  for (float& y : expected) y = reference::softcap_exact(y * 0.5f, 30.0f);
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    expected[i] = reference::softcap_exact((expected[i] + b.floats()[i % 77]) * 0.5f, 30.0f);
   for (const auto& device : devices()) {
-    Harness harness(params, {w}, device);
+    Harness harness(params, {w, b}, device);
     std::vector<float> y(expected.size());
     plan::ExecutionContext ctx;
     ctx.total_rows = kRows;

@@ -115,6 +115,8 @@ Status LmHeadAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
   project(stream,
           {.x = scratch.x, .x_stride = p.width, .rows = rows, .quantized = scratch.quantized, .y_stride = p.rows},
           std::array{Projection{weight_of(insn.weight(LmHeadSlot::kWeight)), y}});
+  if (const float* bias = vector_of(insn.weight(LmHeadSlot::kBias)))
+    stream.kernels.add_bias({.x = y, .x_stride = p.rows, .width = p.rows, .bias = bias}, {0, rows});
   if (p.logit_mul != 1.0f || p.softcap > 0) {
     const ScaleSoftcapArgs args{.y = y, .scale = p.logit_mul, .softcap = p.softcap};
     stream.pool.run(rows * p.rows, kGrainElements,

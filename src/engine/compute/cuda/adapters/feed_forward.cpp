@@ -151,7 +151,8 @@ Status LmHeadAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
            .narrowed = scratch.narrowed,
            .staged = all ? scratch.staged : Arena::Staged{},
            .y_stride = p.rows},
-          std::array{Projection{weight_of(insn.weight(LmHeadSlot::kWeight)), y}});
+          std::array{
+              Projection{weight_of(insn.weight(LmHeadSlot::kWeight)), y, vector_of(insn.weight(LmHeadSlot::kBias))}});
   if (p.logit_mul != 1.0f || p.softcap > 0) {
     const kernels::ScaleSoftcapArgs args{
         .y = y, .count = std::uint64_t{rows} * p.rows, .scale = p.logit_mul, .softcap = p.softcap};

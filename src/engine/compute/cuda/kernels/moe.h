@@ -52,12 +52,66 @@ struct Route {
     std::uint32_t chosen[kExpertsUsedMax];
     float group_scores[kExpertGroupsMax];
     std::uint32_t groups[kExpertGroupsMax];
+    std::uint32_t near, at;  // of shares: experts near the best one, and its place among them
   };
 
   template <class Block>
   static LLORCH_KERNEL void run(Block& block, Shared& shared, const Args& args) {
     const plan::MoeParams& p = args.params;
     const float* logits = args.logits + std::uint64_t{block.x()} * p.experts;
+    if (p.gate == plan::MoeGate::kSparseMixer) {
+      choose_in_turn(block, shared, p, logits);
+    } else {
+      choose_together(block, shared, args, logits);
+    }
+    block.each([&](std::uint32_t thread) {
+      if (thread == 0) write(shared, args, std::uint64_t{block.x()} * p.experts_used);
+    });
+  }
+
+ private:
+  template <class Block>
+  static LLORCH_KERNEL void choose_in_turn(Block& block, Shared& shared, const plan::MoeParams& p,
+                                           const float* logits) {
+    for (std::uint32_t j = 0; j < p.experts_used; ++j) {
+      block.each([&](std::uint32_t thread) {
+        if (thread == 0) gather_near(shared, p, logits, j);
+      });
+      softmax(block, shared, shared.shares, shared.near);
+      block.each([&](std::uint32_t thread) {
+        if (thread != 0) return;
+        const std::uint32_t best = shared.groups[0];
+        std::uint32_t place = j;  // ascending
+        for (; place > 0 && shared.chosen[place - 1] > best; --place)
+          shared.chosen[place] = shared.chosen[place - 1], shared.best[place] = shared.best[place - 1];
+        shared.chosen[place] = best, shared.best[place] = shared.shares[shared.at];
+      });
+    }
+  }
+  // The best expert of those that are none of the first `count` chosen, into groups[0], and the logits near it.
+  static LLORCH_KERNEL void gather_near(Shared& shared, const plan::MoeParams& p, const float* logits,
+                                        std::uint32_t count) {
+    const auto is_open = [&](std::uint32_t e) {
+      for (std::uint32_t i = 0; i < count; ++i)
+        if (shared.chosen[i] == e) return false;
+      return true;
+    };
+    std::uint32_t best = 0;
+    while (!is_open(best)) ++best;
+    for (std::uint32_t e = best + 1; e < p.experts; ++e)
+      if (logits[e] > logits[best] && is_open(e)) best = e;
+    shared.groups[0] = best, shared.near = 0;
+    const float largest = logits[best];
+    for (std::uint32_t e = 0; e < p.experts; ++e) {
+      const float size = magnitude(logits[e]), far = divide(largest - logits[e], size < largest ? largest : size);
+      if (far > p.reach || !is_open(e)) continue;
+      if (e == best) shared.at = shared.near;
+      shared.shares[shared.near++] = logits[e];
+    }
+  }
+  template <class Block>
+  static LLORCH_KERNEL void choose_together(Block& block, Shared& shared, const Args& args, const float* logits) {
+    const plan::MoeParams& p = args.params;
     block.each([&](std::uint32_t thread) {
       for (std::uint32_t e = thread; e < p.experts; e += kThreads)
         shared.shares[e] = p.gate == plan::MoeGate::kSigmoid        ? sigmoid(logits[e])
@@ -84,12 +138,7 @@ struct Route {
       for (std::uint32_t j = 0; j < p.experts_used; ++j) shared.best[j] = shared.shares[shared.chosen[j]];
     });
     if (p.gate == plan::MoeGate::kSoftmaxAfterTopk) softmax(block, shared, shared.best, p.experts_used);
-    block.each([&](std::uint32_t thread) {
-      if (thread == 0) write(shared, args, std::uint64_t{block.x()} * p.experts_used);
-    });
   }
-
- private:
   // In place; a sum in the order of `probabilities`.
   template <class Block>
   static LLORCH_KERNEL void softmax(Block& block, Shared& shared, float* x, std::uint32_t count) {

@@ -73,6 +73,30 @@ TEST(Routing, WeightsAreWhatTheFormulaSays) {
   expect(p, {e[1] / (e[1] + e[2]), e[2] / (e[1] + e[2])});
 }
 
+// The first expert is weighed among those near it, the second among those near it that are left.
+TEST(Routing, ExpertsAreMixedInTurn) {
+  MoeParams p = params(MoeGate::kSparseMixer, 5, 2);
+  p.reach = 0.25f;
+  const auto expect = [&](const std::vector<float>& logits, const Experts& experts, double first, double second) {
+    for (const host::Isa isa : isas()) {
+      const Chosen chosen = route(isa, p, logits);
+      ASSERT_EQ(chosen.experts, experts);
+      EXPECT_NEAR(chosen.weights[0], first, 1e-6);
+      EXPECT_NEAR(chosen.weights[1], second, 1e-6);
+    }
+  };
+  const double e = std::exp(1.0), root = std::exp(0.5);
+  // 4 is near 3.5 and 3; of the others 3.5 is near 3 alone.
+  expect({3, 4, 0, 3.5f, -4}, {1, 3}, 1 / (1 + 1 / root + 1 / e), 1 / (1 + 1 / root));
+  // Nothing is near the first, and the second is alone.
+  expect({8, 4, 0, -1, -4}, {0, 1}, 1, 1);
+  // All below 0: what counts is the size of the smaller one.
+  expect({-1, -1.25f, -9, -9, -9}, {0, 1}, 1 / (1 + std::exp(-0.25)), 1);
+  // Equal ones: the lower number first.
+  expect({2, 2, 2, 2, 2}, {0, 1}, 0.2, 0.25);
+  expect({0, 0, 0, 0, 0}, {0, 1}, 0.2, 0.25);
+}
+
 TEST(Routing, TheSelectionBiasChoosesAndDoesNotWeigh) {
   const MoeParams p = params(MoeGate::kSigmoid, 4, 1);
   const Chosen chosen = route(isas().back(), p, {0, 3, 0, 0}, {0, 0, 0, 0.75f});
@@ -114,10 +138,12 @@ TEST(Routing, EqualsItsTwin) {
   SCOPED_TRACE(random.note());
   for (int i = 0; i < 2000; ++i) {
     MoeParams p{};
-    p.gate = std::array{MoeGate::kSoftmax, MoeGate::kSigmoid, MoeGate::kSoftmaxAfterTopk,
-                        MoeGate::kSqrtSoftplus}[random.below(4)];
+    p.gate = std::array{MoeGate::kSoftmax, MoeGate::kSigmoid, MoeGate::kSoftmaxAfterTopk, MoeGate::kSqrtSoftplus,
+                        MoeGate::kSparseMixer}[random.below(5)];
+    const bool in_turn = p.gate == MoeGate::kSparseMixer;
+    p.reach = in_turn ? random.uniform(0, 1) : 0;
     const auto size = static_cast<std::uint32_t>(random.between(2, 9));
-    p.groups = random.below(2) == 0 ? 0 : static_cast<std::uint32_t>(random.between(1, 8));
+    p.groups = in_turn || random.below(2) == 0 ? 0 : static_cast<std::uint32_t>(random.between(1, 8));
     p.experts = size * std::max(p.groups, 1u);
     p.groups_used = p.groups != 0 ? static_cast<std::uint32_t>(random.between(1, p.groups)) : 0;
     p.group_score = random.below(2) == 0 ? GroupScore::kTop2Sum : GroupScore::kMax;
@@ -127,7 +153,7 @@ TEST(Routing, EqualsItsTwin) {
     std::vector<float> logits = random.normals(p.experts), bias;
     if (random.below(2) == 0)
       for (float& logit : logits) logit = std::nearbyint(logit);  // many equal ones
-    if (random.below(2) == 0) bias = random.normals(p.experts);
+    if (!in_turn && random.below(2) == 0) bias = random.normals(p.experts);
     const auto expected = reference::route_exact(logits, bias, p);
     for (host::Isa isa : isas()) {
       const Chosen chosen = route(isa, p, logits, bias);
@@ -146,7 +172,11 @@ TEST(Routing, NumbersThatDoNotFitAreSeen) {
     return routable(changed);
   };
   EXPECT_FALSE(with([](MoeParams& m) { m.gate = MoeGate{0}; }));
-  EXPECT_FALSE(with([](MoeParams& m) { m.gate = MoeGate{5}; }));
+  EXPECT_FALSE(with([](MoeParams& m) { m.gate = MoeGate{6}; }));
+  EXPECT_TRUE(with([](MoeParams& m) { m.gate = MoeGate::kSparseMixer; }));
+  EXPECT_FALSE(with([](MoeParams& m) { m.gate = MoeGate::kSparseMixer, m.groups = m.groups_used = 2; }));
+  EXPECT_FALSE(with([](MoeParams& m) { m.gate = MoeGate::kSparseMixer, m.has_selection_bias = 1; }));
+  EXPECT_FALSE(with([](MoeParams& m) { m.gate = MoeGate::kSparseMixer, m.reach = NAN; }));
   EXPECT_FALSE(with([](MoeParams& m) { m.experts_used = 0; }));
   EXPECT_FALSE(with([](MoeParams& m) { m.experts_used = 9; }));
   EXPECT_FALSE(with([](MoeParams& m) { m.groups = 3, m.groups_used = 1; }));
