@@ -95,6 +95,11 @@ std::vector<std::string> model_names_of_2026() {
                            "minicpm3_hf",
                            "gpt_neox_hf",
                            "internlm2_hf",
+                           "gpt2_hf",
+                           "phi_hf",
+                           "phi_gguf",
+                           "phimoe_hf",
+                           "phimoe_reaches_hf",
                            "falcon_hf",
                            "falcon_new_hf",
                            "mimo_v2_flash_hf"})

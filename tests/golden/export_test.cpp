@@ -147,13 +147,14 @@ TEST_P(ExportedDirectory, SaysWhatTheFieldsConverterSays) {
       EXPECT_EQ(io::to_text(*ours), io::to_text(entry.value)) << entry.key;
     }
   }
-  EXPECT_GE(compared, 9U);
+  EXPECT_GE(compared, family() == "gpt2" ? 7U : 9U);  // nothing rotates, keys have as many heads
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, ExportedDirectory,
                          testing::Values("llama3", "llama_tied", "qwen2", "qwen3", "phi3", "gemma2", "gemma3",
                                          "qwen3_moe_sparse", "gpt_oss", "granite_hybrid", "mamba2", "lfm2",
-                                         "deepseek_v2", "deepseek_v3", "stablelm_norms", "nemotron_h_latent"),
+                                         "deepseek_v2", "deepseek_v3", "stablelm_norms", "nemotron_h_latent", "gpt2",
+                                         "phi", "phimoe"),
                          [](const auto& test) { return std::string(test.param); });
 
 struct Refusal {
@@ -174,7 +175,8 @@ TEST_P(RefusedDirectory, SaysWhatGgufCannot) {
 
 INSTANTIATE_TEST_SUITE_P(Golden, RefusedDirectory,
                          testing::Values(Refusal{"mistral", "window of 24 positions in layer 0"},
-                                         Refusal{"qwen3_moe", "kind of layer that layer 1 is"}),
+                                         Refusal{"qwen3_moe", "kind of layer that layer 1 is"},
+                                         Refusal{"phimoe_reaches", "reach of the mixer of experts"}),
                          [](const auto& test) { return std::string(test.param.family); });
 
 // Rows of 256, so that blocks of every type fit.

@@ -108,6 +108,32 @@ TEST(Keys, WhatItsMakerSaysOfGlmFlashIsKnown) {
   EXPECT_NE(refusal_of(directory, config).find("partial_rotary_factor"), std::string::npos);
 }
 
+// OpenAI's and Microsoft's own files, in words of their time.
+TEST(Keys, WhatItsMakerSaysOfGpt2AndPhiIsKnown) {
+  const auto refusal = [](const char* family, std::initializer_list<const char*> without, const bj::object& with) {
+    const auto directory = family_directory(family);
+    bj::value config = parse_file(directory / "config.json");
+    for (const char* key : without) config.get_object().erase(key);
+    for (const auto& [key, value] : with) config.get_object()[key] = value;
+    return refusal_of(directory, config);
+  };
+  EXPECT_EQ(refusal("gpt2", {"scale_attn_weights", "scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn"},
+                    {{"n_ctx", 512},
+                     {"_num_labels", 1},
+                     {"summary_activation", nullptr},
+                     {"task_specific_params", {{"text-generation", {{"do_sample", true}}}}}}),
+            "");
+  EXPECT_EQ(refusal("phi", {"rope_parameters"},
+                    {{"partial_rotary_factor", 0.5}, {"rope_scaling", nullptr}, {"rope_theta", 10000.0}}),
+            "");
+  bj::object scaling = parse_file(family_directory("phimoe") / "config.json").at("rope_parameters").as_object();
+  scaling.erase("rope_type"), scaling.erase("rope_theta");
+  scaling["type"] = "longrope";
+  EXPECT_EQ(refusal("phimoe", {"rope_parameters"},
+                    {{"rope_scaling", scaling}, {"rope_theta", 10000.0}, {"hidden_dropout", 0.0}}),
+            "");
+}
+
 // Models without a mixture may say how one would be: dense Granite 4.0 H, DeepSeek V2 of dense layers alone.
 TEST(Keys, OfMixturesChangeNothingInAModelWithoutOne) {
   bj::value defaults = parse_file(repository() / "tests/golden/class_defaults.json");

@@ -170,6 +170,8 @@ std::vector<Case> cases() {
                              "stablelm_norms", "nemotron_h_latent",
                              "gpt_neox",       "internlm2",
                              "falcon",         "falcon_new",
+                             "gpt2",           "phi",
+                             "phimoe",         "phimoe_reaches",
                              "minicpm3",       "mimo_v2_flash",
                              "gemma",          "glm4",
                              "arcee",          "granitemoeshared",

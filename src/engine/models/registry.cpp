@@ -60,7 +60,10 @@ constexpr std::array kFamilies{&families::llama::kLlama,
                                &families::minicpm3::kMiniCpm3,
                                &families::gpt_neox::kGptNeox,
                                &families::internlm2::kInternLm2,
-                               &families::falcon::kFalcon};
+                               &families::falcon::kFalcon,
+                               &families::gpt2::kGpt2,
+                               &families::phi::kPhi,
+                               &families::phimoe::kPhiMoe};
 
 }  // namespace
 

@@ -12,7 +12,8 @@ MODEL_TYPES = """apertus bert cohere cohere2 deepseek_v2 deepseek_v3 ernie4_5 er
 gpt_oss granite granite_swa granitemoehybrid hunyuan_v1_dense lfm2 lfm2_moe lfm3 llama llama4 llama4_text mamba2 mimo_v2_flash
 minimax_m2 ministral3 mistral mixtral nemotron_h nomic_bert olmo2 olmo3 phi3 qwen2 qwen2_moe qwen3 qwen3_5 qwen3_5_moe qwen3_5_moe_text
 qwen3_5_text qwen3_moe qwen3_next qwen3_vl qwen3_vl_moe roberta seed_oss smollm3 stablelm starcoder2 gemma4_text kimi_linear
-deepseek_v32 glm_moe_dsa deepseek_v4 glm4_moe_lite gemma glm4 arcee olmoe granitemoe granitemoeshared hunyuan_v1_moe dots1 exaone_moe minicpm3 gpt_neox falcon""".split()
+deepseek_v32 glm_moe_dsa deepseek_v4 glm4_moe_lite gemma glm4 arcee olmoe granitemoe granitemoeshared hunyuan_v1_moe dots1 exaone_moe minicpm3 gpt_neox falcon
+gpt2 phi phimoe""".split()
 
 
 def finite(value):

@@ -194,7 +194,11 @@ Result<> read_gguf_attention(const GgufKeys& keys, plan::RopeLayout layout, Mode
     config.layers[n].rope = 0;
   }
   config.ropes = {TRY(read_gguf_rope(keys, TRY(keys.number_or("rope.dimension_count", a.d_qk))))};
-  return finish_attention(config, keys.names());
+  TRY(finish_attention(config, keys.names()));
+  if (layout != plan::RopeLayout::kNone) return {};
+  config.ropes.clear();
+  for (LayerConfig& layer : config.layers) layer.rope = kNoRope;
+  return {};
 }
 
 Result<> read_gguf_ffn(const GgufKeys& keys, ModelConfig& config) {

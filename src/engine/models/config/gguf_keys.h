@@ -51,7 +51,7 @@ base::Result<ModelConfig> read_gguf_basics(const GgufKeys& keys);
 base::Result<> drop_gguf_prediction_layers(const GgufKeys& keys, ModelConfig& config);
 
 // Head counts of all layers (0 kv heads: a layer without attention), head sizes, rope_layout; one rotation for every layer
-// with attention. `scale` as in attention.scale, else 1/sqrt(d_qk).
+// with attention, none where the layout is. `scale` as in attention.scale, else 1/sqrt(d_qk).
 base::Result<> read_gguf_attention(const GgufKeys& keys, plan::RopeLayout layout, ModelConfig& config);
 
 // The model's main rotation: plain, linear, yarn; rope_freqs.weight (llama3) and rope_factors_{short,long}.weight (longrope).

@@ -96,8 +96,8 @@ Result<ModelConfig> read_hf_basics(const HfKeys& keys, const HfDefaults& default
   config.context_tokens = defaults.context != 0 ? TRY(keys.count_or(defaults.context_key, defaults.context))
                                                 : TRY(keys.count(defaults.context_key, kContextMax));
   config.vocab = TRY(keys.number_or("vocab_size", 0));
-  config.width = TRY(keys.count("hidden_size"));
-  config.layers.resize(defaults.layers != 0 ? defaults.layers : TRY(keys.count("num_hidden_layers", kLayersMax)));
+  config.width = TRY(keys.count(defaults.width_key));
+  config.layers.resize(defaults.layers != 0 ? defaults.layers : TRY(keys.count(defaults.layers_key, kLayersMax)));
   config.norm_eps = TRY(check_eps(keys.key(defaults.eps_key), TRY(keys.text().f32_or(defaults.eps_key, defaults.eps))));
   TRY(read_hf_tie(keys, defaults.tied, config));
   return config;
@@ -150,14 +150,14 @@ Result<> demand_attention_biases(const HfKeys& keys, ModelConfig& config, std::s
 }
 
 Result<> read_hf_heads(const HfKeys& keys, const HfDefaults& defaults, ModelConfig& config) {
-  const std::uint32_t heads = TRY(keys.count_or("num_attention_heads", defaults.heads));
+  const std::uint32_t heads = TRY(keys.count_or(defaults.heads_key, defaults.heads));
   const std::uint32_t kv_heads =
       TRY(keys.count_or("num_key_value_heads", defaults.kv_heads == 0 ? heads : defaults.kv_heads));
   std::uint32_t head_dim = defaults.head_dim;
   if (!keys.has("head_dim") && head_dim == 0) {
     if (config.width % heads != 0) {
-      return impossible(keys.key("num_attention_heads"), fmt::to_string(heads),
-                        fmt::format("must divide hidden_size = {} when head_dim is absent", config.width));
+      return impossible(keys.key(defaults.heads_key), fmt::to_string(heads),
+                        fmt::format("must divide {} = {} when head_dim is absent", defaults.width_key, config.width));
     }
     head_dim = config.width / heads;
   }

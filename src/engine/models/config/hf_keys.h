@@ -56,6 +56,9 @@ struct HfDefaults {
   float eps = 1e-6F;
   std::string_view eps_key = "rms_norm_eps";
   std::string_view context_key = "max_position_embeddings";
+  std::string_view width_key = "hidden_size";
+  std::string_view layers_key = "num_hidden_layers";
+  std::string_view heads_key = "num_attention_heads";
   bool tied = false;
   std::string_view activation_key = "hidden_act";
   plan::Activation activation = plan::Activation::kSilu;
@@ -106,6 +109,7 @@ struct HfRopeRules {
   float partial_absent = 1.0F;
   bool alpha = false;                 // "dynamic" with `alpha` is a base that is stretched once and for all
   bool longrope_aliases = false;      // "su" and "yarn" mean longrope
+  bool magnitudes = false;            // of longrope: short_mscale and long_mscale, which must be one here
   std::uint32_t original_absent = 0;  // original_max_position_embeddings; 0: max_position_embeddings
 };
 // A rotation over `head_size` elements.

@@ -145,6 +145,11 @@ class Reader {
     rope.original_context = TRY(original());
     rope.divisors = TRY(divisors("short_factor", rope.dims / 2));
     rope.divisors_long = TRY(divisors("long_factor", rope.dims / 2));
+    if (rules_.magnitudes) {
+      rope.attn_factor = TRY(required("short_mscale"));
+      if (TRY(required("long_mscale")) == rope.attn_factor) return rope;
+      return impossible("long_mscale", fmt::to_string(TRY(required("long_mscale"))), "must be short_mscale");
+    }
     const double stretch = TRY(factor(rope.original_context));
     double magnitude = 1;
     if (stretch > 1) magnitude = std::sqrt(1 + portable_log(stretch) / portable_log(rope.original_context));

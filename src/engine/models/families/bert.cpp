@@ -57,8 +57,6 @@ constexpr std::array<std::string_view, 6> kClaimed{"embeddings.position_ids",
 base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_encoder(keys));
   TRY(read_gguf_attention(keys, plan::RopeLayout::kNone, config));
-  config.ropes.clear();
-  for (LayerConfig& layer : config.layers) layer.rope = kNoRope;
   TRY(read_gguf_ffn(keys, config));
   config.positions = config.context_tokens;
   config.ffn.activation = plan::Activation::kGeluErf;

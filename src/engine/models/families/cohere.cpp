@@ -5,8 +5,7 @@
 namespace llorch::engine::models::families::cohere {
 namespace {
 
-constexpr std::array kBlock{side_norm(NormVariant::kAttention), of_side(attention()), add(), of_side(ffn()), add()};
-constexpr std::array<LayerTemplate, 1> kLayerTemplates{kBlock};
+constexpr std::array<LayerTemplate, 1> kLayerTemplates{kOneNormBlock};
 
 constexpr WeightRow head_norm(AttentionSlot slot, const char* gguf, const char* hf) {
   return optional_row(slot, Source(gguf, Load::kReshaped), Source(hf, Load::kReshaped));

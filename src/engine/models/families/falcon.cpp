@@ -7,8 +7,6 @@ namespace llorch::engine::models::families::falcon {
 namespace {
 
 enum : std::uint8_t { kInTurn, kOneNorm, kTwoNorms };
-constexpr std::array kOneNormBlock{side_norm(NormVariant::kAttention), of_side(attention()), add(), of_side(ffn()),
-                                   add()};
 constexpr std::array<LayerTemplate, 3> kLayerTemplates{kDenseBlock, kOneNormBlock, kSideBySideBlock};
 
 // GGUF calls attention's norm the second where there are two.

@@ -56,6 +56,9 @@ extern const Family kGlm4;
 namespace glm4_moe {
 extern const Family kGlm4Moe;
 }
+namespace gpt2 {
+extern const Family kGpt2;
+}
 namespace gpt_neox {
 extern const Family kGptNeox;
 }
@@ -119,8 +122,14 @@ extern const Family kOlmo;
 namespace olmoe {
 extern const Family kOlmoe;
 }
+namespace phi {
+extern const Family kPhi;
+}
 namespace phi3 {
 extern const Family kPhi3;
+}
+namespace phimoe {
+extern const Family kPhiMoe;
 }
 namespace qwen {
 extern const Family kQwen2;

@@ -91,6 +91,10 @@ constexpr WeightRow head_row(Source gguf, Source hf) {
   return optional(weight(Opcode::kLmHead, LmHeadSlot::kWeight, gguf, hf));
 }
 
+constexpr WeightRow head_bias_row(Source gguf, Source hf) {
+  return weight(Opcode::kLmHead, LmHeadSlot::kBias, gguf, hf);
+}
+
 template <class T, std::size_t... N>
 constexpr auto concat(const std::array<T, N>&... arrays) {
   return [&]<std::size_t... I>(std::index_sequence<I...>) {
@@ -112,7 +116,10 @@ constexpr std::array<LayerOp, 6> block(LayerOp mixer, LayerOp part) {
 }
 inline constexpr std::array kDenseBlock = block(attention(), ffn());
 inline constexpr std::array kMoeBlock = block(attention(), moe());
-// Both branches read the residual stream as it was, each behind a norm of its own.
+// Both branches read the residual stream as it was, behind one norm.
+inline constexpr std::array kOneNormBlock{side_norm(NormVariant::kAttention), of_side(attention()), add(),
+                                          of_side(ffn()), add()};
+// The same, each behind a norm of its own.
 inline constexpr std::array kSideBySideBlock{
     norm(NormVariant::kAttention), to_side(attention()), norm(NormVariant::kFfn), ffn(), add_side(), add()};
 // With norms ahead of each branch and behind it.

@@ -30,6 +30,7 @@ enum Feature : std::uint32_t {
   kSectionKeys = 1U << 9,     // rope.dimension_sections
   kZeroCounts = 1U << 10,     // no attention, no feed-forward: readers want the keys nevertheless
   kOneMixer = 1U << 11,       // a layer has one part: readers tell which by the sizes that are 0
+  kRmsEpsilon = 1U << 12,     // the epsilon has the key of RMS norms, whatever norms are
 };
 
 struct Dialect {
@@ -54,6 +55,7 @@ constexpr std::array kDialects{
     Dialect{"lfm2", RopeLayout::kHalf, kAllExpertKeys | kShortconvKeys},
     Dialect{"deepseek", RopeLayout::kInterleaved, kAllExpertKeys | kLatentKeys},
     Dialect{"nemotron_h", RopeLayout::kHalf, kAllExpertKeys | kMambaKeys | kOneMixer},
+    Dialect{"phimoe", RopeLayout::kHalf, kFewExpertKeys | kRmsEpsilon},
 };
 
 // A family that is not in the table is plain: what every decoder has, pairs half a head apart.
@@ -81,7 +83,8 @@ class KeyWriter {
     put("context_length", config_.context_tokens);
     put("embedding_length", config_.width);
     put("vocab_size", config_.vocab);
-    put("attention.layer_norm_rms_epsilon", config_.norm_eps);
+    const bool plain = config_.norm_kind == plan::NormKind::kLayerNorm && !has(kRmsEpsilon);
+    put(plain ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", config_.norm_eps);
     feed_forward();
     if (has(kLatentKeys)) {
       latent();
