@@ -18,23 +18,13 @@ constexpr std::int64_t kDelayMaxMs = 60'000;
 constexpr std::string_view kText = "Hello";
 
 // How the job ended, as an answer.
-class EndRenderer final : public streams::Renderer {
+class EndRenderer final : public streams::WholeRenderer {
  public:
-  bool streams() const override { return false; }
-  Head head() const override { return {.status = status_, .headers = {}}; }
-  void queued(const wire::QueuedEvent&, const streams::EventId&, std::string&) override {}
-  void started(const wire::StartedEvent&, const streams::EventId&, std::string&) override {}
   void token(const streams::TokenView&, const streams::EventId&, std::string&) override {}
-  void metrics(const wire::MetricsEvent&, std::string&) override {}
   void end(const wire::EndEvent&, const streams::EventId&, std::string&) override {}
   void error(const wire::ErrorBody& error, const std::optional<streams::EventId>&, std::string& out) override {
-    status_ = 500;
-    out = wire::encode(error);
+    answer({.status = 500, .headers = {}, .body = wire::encode(error)}, out);
   }
-  void keep_alive(std::string&) override {}
-
- private:
-  int status_ = 200;
 };
 
 wire::SubmitRequest request_for(const std::string& model, wire::Workload workload, base::Entropy& entropy) {

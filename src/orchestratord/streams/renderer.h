@@ -10,6 +10,7 @@
 // call the stream. token() runs 250,000 times a second: it allocates nothing but the growth of `out`.
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "net/http/message.h"
 #include "orchestratord/streams/replay/event_id.h"
@@ -45,6 +46,26 @@ class Renderer {
   virtual void error(const wire::ErrorBody& error, const std::optional<EventId>& id, std::string& out) = 0;
   // Bytes that show a client that the stream lives; none where the format knows no such thing.
   virtual void keep_alive(std::string& out) = 0;
+};
+
+// One that makes one answer when the job has ended.
+class WholeRenderer : public Renderer {
+ public:
+  bool streams() const final { return false; }
+  Head head() const final { return head_; }
+  void queued(const wire::QueuedEvent&, const EventId&, std::string&) override {}
+  void started(const wire::StartedEvent&, const EventId&, std::string&) override {}
+  void metrics(const wire::MetricsEvent&, std::string&) final {}
+  void keep_alive(std::string&) final {}
+
+ protected:
+  void answer(net::http::Response response, std::string& out) {
+    out += response.body;
+    head_ = {.status = response.status, .headers = std::move(response.headers)};
+  }
+
+ private:
+  Head head_;
 };
 
 }  // namespace llorch::orchestratord::streams

@@ -40,32 +40,31 @@ void RerankRenderer::token(const streams::TokenView& token, const streams::Event
 }
 
 void RerankRenderer::end(const wire::EndEvent& event, const streams::EventId&, std::string& out) {
+  std::string body;
   std::ranges::stable_sort(scores_, std::greater(), &Score::value);
   const auto wanted = static_cast<std::size_t>(options_.top_n.value_or(event.tokens_out));
   scores_.resize(std::min(scores_.size(), wanted));
-  out += R"({"model":)";
-  base::append_json_string(out, options_.model);
-  out += R"(,"object":"list","results":[)";
+  body += R"({"model":)";
+  base::append_json_string(body, options_.model);
+  body += R"(,"object":"list","results":[)";
   for (const Score& score : scores_) {
-    if (&score != scores_.data()) out += ',';
-    fmt::format_to(std::back_inserter(out), R"({{"index":{},"relevance_score":{})", score.index, score.text);
+    if (&score != scores_.data()) body += ',';
+    fmt::format_to(std::back_inserter(body), R"({{"index":{},"relevance_score":{})", score.index, score.text);
     if (!options_.documents.empty()) {
-      out += R"(,"document":{"text":)";
-      base::append_json_string(out, options_.documents[static_cast<std::size_t>(score.index)]);
-      out += '}';
+      body += R"(,"document":{"text":)";
+      base::append_json_string(body, options_.documents[static_cast<std::size_t>(score.index)]);
+      body += '}';
     }
-    out += '}';
+    body += '}';
   }
-  fmt::format_to(std::back_inserter(out), R"(],"usage":{{"prompt_tokens":{0},"total_tokens":{0}}},"llorch":)",
+  fmt::format_to(std::back_inserter(body), R"(],"usage":{{"prompt_tokens":{0},"total_tokens":{0}}},"llorch":)",
                  event.tokens_in);
-  out.append(wire::encode(event)).append("}");
-  head_ = {.status = 200, .headers = net::http::json_response(200, "").headers};
+  body.append(wire::encode(event)).append("}");
+  answer(net::http::json_response(200, std::move(body)), out);
 }
 
 void RerankRenderer::error(const wire::ErrorBody& error, const std::optional<streams::EventId>&, std::string& out) {
-  net::http::Response response = error_response(wire::to_error(error), identity_.correlation_id);
-  out += response.body;
-  head_ = {.status = response.status, .headers = std::move(response.headers)};
+  answer(error_response(wire::to_error(error), identity_.correlation_id), out);
 }
 
 }  // namespace llorch::orchestratord::http::llamacpp

@@ -27,20 +27,14 @@ base::Result<RerankCall> decode_rerank(std::string_view body);
 
 // All results in one answer, the best first and of equals the earlier document, or the error with its status. Every token of the
 // job is a score (wire/embedding.h).
-class RerankRenderer final : public streams::Renderer {
+class RerankRenderer final : public streams::WholeRenderer {
  public:
   RerankRenderer(RerankOptions options, chat::AnswerIdentity identity)
       : options_(std::move(options)), identity_(std::move(identity)) {}
 
-  bool streams() const override { return false; }
-  Head head() const override { return head_; }
-  void queued(const wire::QueuedEvent&, const streams::EventId&, std::string&) override {}
-  void started(const wire::StartedEvent&, const streams::EventId&, std::string&) override {}
   void token(const streams::TokenView& token, const streams::EventId& id, std::string& out) override;
-  void metrics(const wire::MetricsEvent&, std::string&) override {}
   void end(const wire::EndEvent& event, const streams::EventId& id, std::string& out) override;
   void error(const wire::ErrorBody& error, const std::optional<streams::EventId>& id, std::string& out) override;
-  void keep_alive(std::string&) override {}
 
  private:
   struct Score {
@@ -51,7 +45,6 @@ class RerankRenderer final : public streams::Renderer {
   const RerankOptions options_;
   const chat::AnswerIdentity identity_;
   std::vector<Score> scores_;
-  Head head_;
 };
 
 }  // namespace llorch::orchestratord::http::llamacpp

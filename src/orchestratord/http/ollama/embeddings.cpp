@@ -65,13 +65,14 @@ void EmbeddingsRenderer::token(const streams::TokenView& token, const streams::E
 }
 
 void EmbeddingsRenderer::end(const wire::EndEvent& event, const streams::EventId&, std::string& out) {
+  std::string body;
   if (options_.shape == EmbeddingsShape::kOne) {
-    out.append(R"({"embedding":)").append(vectors_);
+    body.append(R"({"embedding":)").append(vectors_);
   } else {
-    out += R"({"model":)";
-    base::append_json_string(out, options_.model);
-    out.append(R"(,"embeddings":[)").append(vectors_).append("]");
-    fmt::format_to(std::back_inserter(out), R"(,"total_duration":{},"load_duration":{},"prompt_eval_count":{})",
+    body += R"({"model":)";
+    base::append_json_string(body, options_.model);
+    body.append(R"(,"embeddings":[)").append(vectors_).append("]");
+    fmt::format_to(std::back_inserter(body), R"(,"total_duration":{},"load_duration":{},"prompt_eval_count":{})",
                    (queue_wait_ms_ + event.first_token_ms + event.decode_time_ms) * kNanosecondsPerMs,
                    queue_wait_ms_ * kNanosecondsPerMs, event.tokens_in);
   }
@@ -80,14 +81,12 @@ void EmbeddingsRenderer::end(const wire::EndEvent& event, const streams::EventId
     provenance.pop_back();
     fmt::format_to(std::back_inserter(provenance), R"(,"cut_inputs":[{}]}})", fmt::join(options_.cut_inputs, ","));
   }
-  out.append(R"(,"llorch":)").append(provenance).append("}");
-  head_ = {.status = 200, .headers = net::http::json_response(200, "").headers};
+  body.append(R"(,"llorch":)").append(provenance).append("}");
+  answer(net::http::json_response(200, std::move(body)), out);
 }
 
 void EmbeddingsRenderer::error(const wire::ErrorBody& error, const std::optional<streams::EventId>&, std::string& out) {
-  net::http::Response response = error_response(wire::to_error(error), identity_.correlation_id);
-  out += response.body;
-  head_ = {.status = response.status, .headers = std::move(response.headers)};
+  answer(error_response(wire::to_error(error), identity_.correlation_id), out);
 }
 
 std::string empty_embeddings(const EmbeddingsOptions& options) {

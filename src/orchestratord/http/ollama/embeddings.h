@@ -32,27 +32,21 @@ base::Result<EmbeddingsCall> decode_embed(std::string_view body);
 base::Result<EmbeddingsCall> decode_embeddings(std::string_view body);
 
 // All vectors in one answer, or the error with its status. Every token of the job is a vector (wire/embedding.h).
-class EmbeddingsRenderer final : public streams::Renderer {
+class EmbeddingsRenderer final : public streams::WholeRenderer {
  public:
   EmbeddingsRenderer(EmbeddingsOptions options, chat::AnswerIdentity identity)
       : options_(std::move(options)), identity_(std::move(identity)) {}
 
-  bool streams() const override { return false; }
-  Head head() const override { return head_; }
-  void queued(const wire::QueuedEvent&, const streams::EventId&, std::string&) override {}
   void started(const wire::StartedEvent& event, const streams::EventId& id, std::string& out) override;
   void token(const streams::TokenView& token, const streams::EventId& id, std::string& out) override;
-  void metrics(const wire::MetricsEvent&, std::string&) override {}
   void end(const wire::EndEvent& event, const streams::EventId& id, std::string& out) override;
   void error(const wire::ErrorBody& error, const std::optional<streams::EventId>& id, std::string& out) override;
-  void keep_alive(std::string&) override {}
 
  private:
   const EmbeddingsOptions options_;
   const chat::AnswerIdentity identity_;
   std::string vectors_;  // JSON arrays, separated by commas
   std::int64_t queue_wait_ms_ = 0;
-  Head head_;
 };
 
 // An answer without a job, to a request without an input.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <iterator>
+#include <utility>
 
 #include "base/json_text.h"
 #include "orchestratord/http/chat/parsing.h"
@@ -39,18 +40,20 @@ void EmbeddingsRenderer::token(const streams::TokenView& token, const streams::E
 }
 
 void EmbeddingsRenderer::end(const wire::EndEvent& event, const streams::EventId&, std::string& out) {
-  out.append(R"({"object":"list","data":[)").append(data_).append(R"(],"model":)");
-  base::append_json_string(out, options_.model);
-  fmt::format_to(std::back_inserter(out), R"(,"usage":{{"prompt_tokens":{0},"total_tokens":{0}}})", event.tokens_in);
-  append_provenance(out, event);
-  out += '}';
-  head_ = {.status = 200, .headers = with_request_id({{"Content-Type", "application/json"}}, identity_.correlation_id)};
+  std::string body;
+  body.append(R"({"object":"list","data":[)").append(data_).append(R"(],"model":)");
+  base::append_json_string(body, options_.model);
+  fmt::format_to(std::back_inserter(body), R"(,"usage":{{"prompt_tokens":{0},"total_tokens":{0}}})", event.tokens_in);
+  append_provenance(body, event);
+  body += '}';
+  answer({.status = 200,
+          .headers = with_request_id({{"Content-Type", "application/json"}}, identity_.correlation_id),
+          .body = std::move(body)},
+         out);
 }
 
 void EmbeddingsRenderer::error(const wire::ErrorBody& error, const std::optional<streams::EventId>&, std::string& out) {
-  net::http::Response response = error_response(wire::to_error(error), identity_.correlation_id);
-  out += response.body;
-  head_ = {.status = response.status, .headers = std::move(response.headers)};
+  answer(error_response(wire::to_error(error), identity_.correlation_id), out);
 }
 
 }  // namespace llorch::orchestratord::http::openai

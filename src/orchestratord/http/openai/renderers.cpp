@@ -200,28 +200,30 @@ void BodyRenderer::append_choice(const wire::EndEvent& event, std::string& out) 
 }
 
 void BodyRenderer::end(const wire::EndEvent& event, const streams::EventId&, std::string& out) {
+  std::string body;
   if (reader_) {
     reader_->finish(parts_);
     take_parts();
   }
   if (options_.choices == 1) {
-    out.append(opening_).append(R"(,"choices":[)");
-    append_choice(event, out);
-    out += R"(}],"usage":)";
-    append_usage(out, event);
-    append_provenance(out, event);
+    body.append(opening_).append(R"(,"choices":[)");
+    append_choice(event, body);
+    body += R"(}],"usage":)";
+    append_usage(body, event);
+    append_provenance(body, event);
   } else {
-    append_choice(event, out);
-    out.append(R"(,"llorch":)").append(wire::encode(event));
+    append_choice(event, body);
+    body.append(R"(,"llorch":)").append(wire::encode(event));
   }
-  out += '}';
-  head_ = {.status = 200, .headers = with_request_id({{"Content-Type", "application/json"}}, identity_.correlation_id)};
+  body += '}';
+  answer({.status = 200,
+          .headers = with_request_id({{"Content-Type", "application/json"}}, identity_.correlation_id),
+          .body = std::move(body)},
+         out);
 }
 
 void BodyRenderer::error(const wire::ErrorBody& error, const std::optional<streams::EventId>&, std::string& out) {
-  net::http::Response response = error_response(wire::to_error(error), identity_.correlation_id);
-  out += response.body;
-  head_ = {.status = response.status, .headers = std::move(response.headers)};
+  answer(error_response(wire::to_error(error), identity_.correlation_id), out);
 }
 
 }  // namespace llorch::orchestratord::http::openai

@@ -48,19 +48,13 @@ class ChunkRenderer final : public streams::Renderer {
 };
 
 // The whole answer, or of several choices this one, an object with its job's event `end` as `llorch`; or the error with its status.
-class BodyRenderer final : public streams::Renderer {
+class BodyRenderer final : public streams::WholeRenderer {
  public:
   BodyRenderer(const AnswerOptions& options, const AnswerIdentity& identity);
 
-  bool streams() const override { return false; }
-  Head head() const override { return head_; }
-  void queued(const wire::QueuedEvent&, const streams::EventId&, std::string&) override {}
-  void started(const wire::StartedEvent&, const streams::EventId&, std::string&) override {}
   void token(const streams::TokenView& token, const streams::EventId& id, std::string& out) override;
-  void metrics(const wire::MetricsEvent&, std::string&) override {}
   void end(const wire::EndEvent& event, const streams::EventId& id, std::string& out) override;
   void error(const wire::ErrorBody& error, const std::optional<streams::EventId>& id, std::string& out) override;
-  void keep_alive(std::string&) override {}
 
  private:
   void take_parts();
@@ -75,7 +69,6 @@ class BodyRenderer final : public streams::Renderer {
   std::vector<chat::Part> parts_;             // that the last token completed
   std::string text_, thought_;
   std::string calls_;  // JSON, separated by commas
-  Head head_;
 };
 
 }  // namespace llorch::orchestratord::http::openai

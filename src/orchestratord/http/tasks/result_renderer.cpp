@@ -26,15 +26,13 @@ void ResultRenderer::token(const streams::TokenView& token, const streams::Event
 
 void ResultRenderer::end(const wire::EndEvent& event, const streams::EventId&, std::string& out) {
   static_cast<wire::EndEvent&>(result_) = event;
-  out += wire::encode(result_);
-  head_ = {.status = 200, .headers = net::http::json_response(200, {}).headers};
+  answer(net::http::json_response(200, wire::encode(result_)), out);
 }
 
 void ResultRenderer::error(const wire::ErrorBody& error, const std::optional<streams::EventId>&, std::string& out) {
-  net::http::Response response = net::http::error_response(wire::to_error(error).with("job_id", result_.job_id),
-                                                           base::CorrelationId(error.correlation_id.value_or("")));
-  out += response.body;
-  head_ = {.status = response.status, .headers = std::move(response.headers)};
+  answer(net::http::error_response(wire::to_error(error).with("job_id", result_.job_id),
+                                   base::CorrelationId(error.correlation_id.value_or(""))),
+         out);
 }
 
 }  // namespace llorch::orchestratord::http::tasks

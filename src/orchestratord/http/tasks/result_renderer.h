@@ -6,7 +6,7 @@
 
 namespace llorch::orchestratord::http::tasks {
 
-class ResultRenderer final : public streams::Renderer {
+class ResultRenderer final : public streams::WholeRenderer {
  public:
   // `task_id`: as the client knows it. An embedding job's tokens are vectors, those of reranking
   // scores.
@@ -17,19 +17,11 @@ class ResultRenderer final : public streams::Renderer {
     if (workload == wire::Workload::kRerank) result_.scores.emplace();
   }
 
-  bool streams() const override { return false; }
-  Head head() const override { return head_; }
-
-  void queued(const wire::QueuedEvent&, const streams::EventId&, std::string&) override {}
-  void started(const wire::StartedEvent&, const streams::EventId&, std::string&) override {}
   void token(const streams::TokenView& token, const streams::EventId& id, std::string& out) override;
-  void metrics(const wire::MetricsEvent&, std::string&) override {}
   void end(const wire::EndEvent& event, const streams::EventId& id, std::string& out) override;
   void error(const wire::ErrorBody& error, const std::optional<streams::EventId>& id, std::string& out) override;
-  void keep_alive(std::string&) override {}
 
  private:
-  Head head_;
   wire::TaskResult result_;
 };
 

@@ -35,14 +35,11 @@ void EmbeddingRenderer::token(const streams::TokenView& token, const streams::Ev
 void EmbeddingRenderer::end(const wire::EndEvent& event, const streams::EventId&, std::string& out) {
   ASSERT(vectors_.ends_with('}'), "a job of embeddings has an input");
   vectors_.pop_back();
-  out.append("[").append(vectors_).append(R"(,"llorch":)").append(wire::encode(event)).append("}]");
-  head_ = {.status = 200, .headers = net::http::json_response(200, "").headers};
+  answer(net::http::json_response(200, "[" + vectors_ + R"(,"llorch":)" + wire::encode(event) + "}]"), out);
 }
 
 void EmbeddingRenderer::error(const wire::ErrorBody& error, const std::optional<streams::EventId>&, std::string& out) {
-  net::http::Response response = error_response(wire::to_error(error), identity_.correlation_id);
-  out += response.body;
-  head_ = {.status = response.status, .headers = std::move(response.headers)};
+  answer(error_response(wire::to_error(error), identity_.correlation_id), out);
 }
 
 }  // namespace llorch::orchestratord::http::llamacpp

@@ -17,24 +17,17 @@ base::Result<wire::SubmitRequest> decode_embedding(std::string_view body);
 
 // [{"index":0,"embedding":[[...]]}, ...], the last one with the receipt as `llorch`, or the error with its status. Every token of the
 // job is a vector (wire/embedding.h).
-class EmbeddingRenderer final : public streams::Renderer {
+class EmbeddingRenderer final : public streams::WholeRenderer {
  public:
   explicit EmbeddingRenderer(chat::AnswerIdentity identity) : identity_(std::move(identity)) {}
 
-  bool streams() const override { return false; }
-  Head head() const override { return head_; }
-  void queued(const wire::QueuedEvent&, const streams::EventId&, std::string&) override {}
-  void started(const wire::StartedEvent&, const streams::EventId&, std::string&) override {}
   void token(const streams::TokenView& token, const streams::EventId& id, std::string& out) override;
-  void metrics(const wire::MetricsEvent&, std::string&) override {}
   void end(const wire::EndEvent& event, const streams::EventId& id, std::string& out) override;
   void error(const wire::ErrorBody& error, const std::optional<streams::EventId>& id, std::string& out) override;
-  void keep_alive(std::string&) override {}
 
  private:
   const chat::AnswerIdentity identity_;
   std::string vectors_;  // JSON objects, separated by commas
-  Head head_;
 };
 
 }  // namespace llorch::orchestratord::http::llamacpp
