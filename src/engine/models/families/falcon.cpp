@@ -30,8 +30,12 @@ constexpr std::array kOwnWeights{
     optional_row(FfnSlot::kUpBias, "blk.{}.ffn_up.bias", "h.{}.mlp.dense_h_to_4h.bias"),
     optional_row(FfnSlot::kDownBias, "blk.{}.ffn_down.bias", "h.{}.mlp.dense_4h_to_h.bias"),
 };
-constexpr auto kWeights = concat(kOwnWeights, fused_qkv_weights("h.{}.self_attention.query_key_value.weight",
-                                                                "h.{}.self_attention.query_key_value.bias"));
+constexpr auto kWeights =
+    concat(kOwnWeights,
+           fused_qkv(Source("h.{}.self_attention.query_key_value.weight", Load::kKeyGroups, AttentionSlot::kQ,
+                            AttentionSlot::kV)),
+           optional_all(fused_qkv_biases(Source("h.{}.self_attention.query_key_value.bias", Load::kKeyGroups,
+                                                AttentionSlot::kQBias, AttentionSlot::kVBias))));
 constexpr std::array<std::string_view, 1> kNames{"falcon"};
 constexpr std::array<std::string_view, 2> kPrefix{"transformer.", ""};
 

@@ -12,15 +12,7 @@ template <class Slot>
 constexpr Source columns(const char* name, Slot first, Slot last) {
   return Source(name, Load::kTransposedRows, first, last);
 }
-constexpr WeightRow qkv(AttentionSlot slot) {
-  return row(slot, Source("blk.{}.attn_qkv.weight", Load::kRows, AttentionSlot::kQ, AttentionSlot::kV),
-             columns("h.{}.attn.c_attn.weight", AttentionSlot::kQ, AttentionSlot::kV));
-}
-constexpr WeightRow qkv_bias(AttentionSlot slot) {
-  return row(slot, Source("blk.{}.attn_qkv.bias", Load::kRows, AttentionSlot::kQBias, AttentionSlot::kVBias),
-             Source("h.{}.attn.c_attn.bias", Load::kRows, AttentionSlot::kQBias, AttentionSlot::kVBias));
-}
-constexpr std::array kWeights{
+constexpr std::array kOwnWeights{
     row(EmbeddingSlot::kWeight, "token_embd.weight", "wte.weight"),
     row(PositionEmbeddingSlot::kPositions, "position_embd.weight", "wpe.weight"),
     row(NormVariant::kOutput, "output_norm.weight", "ln_f.weight"),
@@ -30,12 +22,6 @@ constexpr std::array kWeights{
     bias_row(NormVariant::kAttention, "blk.{}.attn_norm.bias", "h.{}.ln_1.bias"),
     row(NormVariant::kFfn, "blk.{}.ffn_norm.weight", "h.{}.ln_2.weight"),
     bias_row(NormVariant::kFfn, "blk.{}.ffn_norm.bias", "h.{}.ln_2.bias"),
-    qkv(AttentionSlot::kQ),
-    qkv(AttentionSlot::kK),
-    qkv(AttentionSlot::kV),
-    qkv_bias(AttentionSlot::kQBias),
-    qkv_bias(AttentionSlot::kKBias),
-    qkv_bias(AttentionSlot::kVBias),
     row(AttentionSlot::kO, "blk.{}.attn_output.weight",
         columns("h.{}.attn.c_proj.weight", AttentionSlot::kO, AttentionSlot::kO)),
     row(AttentionSlot::kOBias, "blk.{}.attn_output.bias", "h.{}.attn.c_proj.bias"),
@@ -44,6 +30,9 @@ constexpr std::array kWeights{
     row(FfnSlot::kDown, "blk.{}.ffn_down.weight", columns("h.{}.mlp.c_proj.weight", FfnSlot::kDown, FfnSlot::kDown)),
     row(FfnSlot::kDownBias, "blk.{}.ffn_down.bias", "h.{}.mlp.c_proj.bias"),
 };
+constexpr auto kWeights = concat(
+    kOwnWeights, fused_qkv(columns("h.{}.attn.c_attn.weight", AttentionSlot::kQ, AttentionSlot::kV)),
+    fused_qkv_biases(Source("h.{}.attn.c_attn.bias", Load::kRows, AttentionSlot::kQBias, AttentionSlot::kVBias)));
 constexpr std::array<std::string_view, 1> kNames{"gpt2"};
 constexpr std::array<std::string_view, 2> kPrefix{"transformer.", ""};
 // Masks that early files have as tensors.
@@ -91,8 +80,7 @@ const Family kGpt2{
     .hf_claimed = kClaimed,
     .hf_others =
         "_num_labels n_ctx reorder_and_upcast_attn summary_activation summary_first_dropout summary_proj_to_labels "
-        "summary_type "
-        "summary_use_proj",
+        "summary_type summary_use_proj",
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

@@ -24,8 +24,12 @@ constexpr std::array kOwnWeights{
     row(FfnSlot::kUpBias, "blk.{}.ffn_up.bias", "layers.{}.mlp.dense_h_to_4h.bias"),
     row(FfnSlot::kDownBias, "blk.{}.ffn_down.bias", "layers.{}.mlp.dense_4h_to_h.bias"),
 };
-constexpr auto kWeights = concat(kOwnWeights, fused_qkv_weights("layers.{}.attention.query_key_value.weight",
-                                                                "layers.{}.attention.query_key_value.bias"));
+constexpr auto kWeights =
+    concat(kOwnWeights,
+           fused_qkv(Source("layers.{}.attention.query_key_value.weight", Load::kKeyGroups, AttentionSlot::kQ,
+                            AttentionSlot::kV)),
+           optional_all(fused_qkv_biases(Source("layers.{}.attention.query_key_value.bias", Load::kKeyGroups,
+                                                AttentionSlot::kQBias, AttentionSlot::kVBias))));
 constexpr std::array<std::string_view, 1> kGguf{"gptneox"};
 constexpr std::array<std::string_view, 1> kHf{"gpt_neox"};
 constexpr std::array<std::string_view, 2> kPrefix{"gpt_neox.", ""};

@@ -9,15 +9,11 @@
 namespace llorch::engine::models::families::nomic_bert {
 namespace {
 
-constexpr Source together(const char* name) { return {name, Load::kRows, AttentionSlot::kQ, AttentionSlot::kV}; }
-constexpr std::array kWeights{
+constexpr std::array kOwnWeights{
     row(EmbeddingSlot::kWeight, "token_embd.weight", "embeddings.word_embeddings.weight"),
     optional_row(PositionEmbeddingSlot::kTypes, "token_types.weight", "embeddings.token_type_embeddings.weight"),
     row(NormVariant::kEmbedding, "token_embd_norm.weight", "emb_ln.weight"),
     bias_row(NormVariant::kEmbedding, "token_embd_norm.bias", "emb_ln.bias"),
-    row(AttentionSlot::kQ, together("blk.{}.attn_qkv.weight"), together("encoder.layers.{}.attn.Wqkv.weight")),
-    row(AttentionSlot::kK, together("blk.{}.attn_qkv.weight"), together("encoder.layers.{}.attn.Wqkv.weight")),
-    row(AttentionSlot::kV, together("blk.{}.attn_qkv.weight"), together("encoder.layers.{}.attn.Wqkv.weight")),
     row(AttentionSlot::kO, "blk.{}.attn_output.weight", "encoder.layers.{}.attn.out_proj.weight"),
     row(NormVariant::kAttention, "blk.{}.attn_output_norm.weight", "encoder.layers.{}.norm1.weight"),
     bias_row(NormVariant::kAttention, "blk.{}.attn_output_norm.bias", "encoder.layers.{}.norm1.bias"),
@@ -27,6 +23,9 @@ constexpr std::array kWeights{
     row(NormVariant::kFfn, "blk.{}.layer_output_norm.weight", "encoder.layers.{}.norm2.weight"),
     bias_row(NormVariant::kFfn, "blk.{}.layer_output_norm.bias", "encoder.layers.{}.norm2.bias"),
 };
+constexpr auto kWeights =
+    concat(kOwnWeights,
+           fused_qkv(Source("encoder.layers.{}.attn.Wqkv.weight", Load::kRows, AttentionSlot::kQ, AttentionSlot::kV)));
 
 constexpr std::array<std::string_view, 1> kGguf{"nomic-bert"};
 constexpr std::array<std::string_view, 1> kHf{"nomic_bert"};

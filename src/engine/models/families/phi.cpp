@@ -7,13 +7,6 @@ namespace {
 
 constexpr std::array<LayerTemplate, 1> kLayerTemplates{kOneNormBlock};
 
-// As the first converter wrote them, in one matrix.
-constexpr WeightRow together(AttentionSlot slot) {
-  return row(slot, Source("blk.{}.attn_qkv.weight", Load::kRows, AttentionSlot::kQ, AttentionSlot::kV), "");
-}
-constexpr WeightRow biases_together(AttentionSlot slot) {
-  return row(slot, Source("blk.{}.attn_qkv.bias", Load::kRows, AttentionSlot::kQBias, AttentionSlot::kVBias), "");
-}
 constexpr std::array kOthers{
     row(EmbeddingSlot::kWeight, "token_embd.weight", "embed_tokens.weight"),
     row(NormVariant::kOutput, "output_norm.weight", "final_layernorm.weight"),
@@ -25,12 +18,6 @@ constexpr std::array kOthers{
     kAttentionWeights[0],
     kAttentionWeights[1],
     kAttentionWeights[2],
-    together(AttentionSlot::kQ),
-    together(AttentionSlot::kK),
-    together(AttentionSlot::kV),
-    biases_together(AttentionSlot::kQBias),
-    biases_together(AttentionSlot::kKBias),
-    biases_together(AttentionSlot::kVBias),
     row(AttentionSlot::kO, "blk.{}.attn_output.weight", "layers.{}.self_attn.dense.weight"),
     row(AttentionSlot::kOBias, "blk.{}.attn_output.bias", "layers.{}.self_attn.dense.bias"),
     row(FfnSlot::kUp, "blk.{}.ffn_up.weight", "layers.{}.mlp.fc1.weight"),
@@ -38,7 +25,8 @@ constexpr std::array kOthers{
     row(FfnSlot::kDown, "blk.{}.ffn_down.weight", "layers.{}.mlp.fc2.weight"),
     row(FfnSlot::kDownBias, "blk.{}.ffn_down.bias", "layers.{}.mlp.fc2.bias"),
 };
-constexpr auto kWeights = concat(required(kQkvBiases), kOthers);
+// In one matrix as the first converter wrote them.
+constexpr auto kWeights = concat(required(kQkvBiases), kOthers, fused_qkv(""), fused_qkv_biases(""));
 constexpr std::array<std::string_view, 1> kGguf{"phi2"};
 constexpr std::array<std::string_view, 1> kHf{"phi"};
 

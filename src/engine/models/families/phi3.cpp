@@ -7,24 +7,20 @@ namespace {
 
 constexpr std::array<LayerTemplate, 1> kLayerTemplates{kDenseBlock};
 
-constexpr WeightRow qkv(AttentionSlot slot) {
-  return row(slot, Source("blk.{}.attn_qkv.weight", Load::kRows, AttentionSlot::kQ, AttentionSlot::kV),
-             Source("layers.{}.self_attn.qkv_proj.weight", Load::kRows, AttentionSlot::kQ, AttentionSlot::kV));
-}
 constexpr WeightRow gate_up(FfnSlot slot) {
   return row(slot, Source("blk.{}.ffn_up.weight", Load::kRows, FfnSlot::kGate, FfnSlot::kUp),
              Source("layers.{}.mlp.gate_up_proj.weight", Load::kRows, FfnSlot::kGate, FfnSlot::kUp));
 }
 constexpr std::array kBlockWeights{
-    qkv(AttentionSlot::kQ),
-    qkv(AttentionSlot::kK),
-    qkv(AttentionSlot::kV),
     row(AttentionSlot::kO, "blk.{}.attn_output.weight", "layers.{}.self_attn.o_proj.weight"),
     gate_up(FfnSlot::kGate),
     gate_up(FfnSlot::kUp),
     row(FfnSlot::kDown, "blk.{}.ffn_down.weight", "layers.{}.mlp.down_proj.weight"),
 };
-constexpr auto kWeights = concat(kGlobalWeights, kBlockNorms, kBlockWeights);
+constexpr auto kWeights =
+    concat(kGlobalWeights, kBlockNorms,
+           fused_qkv(Source("layers.{}.self_attn.qkv_proj.weight", Load::kRows, AttentionSlot::kQ, AttentionSlot::kV)),
+           kBlockWeights);
 
 constexpr std::array<std::string_view, 1> kNames{"phi3"};
 constexpr std::array<std::string_view, 2> kClaimed{"rope_factors_short.weight", "rope_factors_long.weight"};

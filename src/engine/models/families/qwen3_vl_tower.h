@@ -18,11 +18,6 @@ constexpr WeightRow in_tower(WeightRow any) {
   any.variant = kTowerVariant;
   return any;
 }
-constexpr WeightRow bias_of(NormVariant which, Source gguf, Source hf) {
-  WeightRow bias = row(which, gguf, hf);
-  bias.slot = static_cast<std::uint8_t>(NormSlot::kBias);
-  return bias;
-}
 // Rows of q, k and v lie in one tensor.
 constexpr WeightRow of_qkv(AttentionSlot slot) {
   return in_tower(
@@ -50,7 +45,7 @@ inline constexpr std::array kTowerWeights{
     patches(PatchEmbedSlot::kBias, "v.patch_embd.bias", "^model.visual.patch_embed.proj.bias"),
     patches(PatchEmbedSlot::kPositions, "v.position_embd.weight", "^model.visual.pos_embed.weight"),
     row(NormVariant::kTowerAttention, "v.blk.{}.ln1.weight", "^model.visual.blocks.{}.norm1.weight"),
-    bias_of(NormVariant::kTowerAttention, "v.blk.{}.ln1.bias", "^model.visual.blocks.{}.norm1.bias"),
+    bias_row(NormVariant::kTowerAttention, "v.blk.{}.ln1.bias", "^model.visual.blocks.{}.norm1.bias"),
     of_qkv(AttentionSlot::kQ),
     of_qkv(AttentionSlot::kK),
     of_qkv(AttentionSlot::kV),
@@ -60,7 +55,7 @@ inline constexpr std::array kTowerWeights{
     in_tower(row(AttentionSlot::kO, "v.blk.{}.attn_out.weight", "^model.visual.blocks.{}.attn.proj.weight")),
     in_tower(row(AttentionSlot::kOBias, "v.blk.{}.attn_out.bias", "^model.visual.blocks.{}.attn.proj.bias")),
     row(NormVariant::kTowerFfn, "v.blk.{}.ln2.weight", "^model.visual.blocks.{}.norm2.weight"),
-    bias_of(NormVariant::kTowerFfn, "v.blk.{}.ln2.bias", "^model.visual.blocks.{}.norm2.bias"),
+    bias_row(NormVariant::kTowerFfn, "v.blk.{}.ln2.bias", "^model.visual.blocks.{}.norm2.bias"),
     in_tower(row(FfnSlot::kUp, "v.blk.{}.ffn_up.weight", "^model.visual.blocks.{}.mlp.linear_fc1.weight")),
     in_tower(row(FfnSlot::kUpBias, "v.blk.{}.ffn_up.bias", "^model.visual.blocks.{}.mlp.linear_fc1.bias")),
     in_tower(row(FfnSlot::kDown, "v.blk.{}.ffn_down.weight", "^model.visual.blocks.{}.mlp.linear_fc2.weight")),

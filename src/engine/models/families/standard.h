@@ -156,18 +156,15 @@ inline constexpr std::array kOutputBias{
 };
 inline constexpr auto kAttentionBiases = concat(kQkvBiases, kOutputBias);
 
-// Queries, keys and values in one matrix, in Hugging Face by key heads; their biases likewise.
-constexpr std::array<WeightRow, 6> fused_qkv_weights(const char* hf_weight, const char* hf_bias) {
-  const auto weight = [&](AttentionSlot slot) {
-    return row(slot, Source("blk.{}.attn_qkv.weight", Load::kRows, AttentionSlot::kQ, AttentionSlot::kV),
-               Source(hf_weight, Load::kKeyGroups, AttentionSlot::kQ, AttentionSlot::kV));
-  };
-  const auto bias = [&](AttentionSlot slot) {
-    return optional_row(slot, Source("blk.{}.attn_qkv.bias", Load::kRows, AttentionSlot::kQBias, AttentionSlot::kVBias),
-                        Source(hf_bias, Load::kKeyGroups, AttentionSlot::kQBias, AttentionSlot::kVBias));
-  };
-  return {weight(AttentionSlot::kQ),   weight(AttentionSlot::kK),   weight(AttentionSlot::kV),
-          bias(AttentionSlot::kQBias), bias(AttentionSlot::kKBias), bias(AttentionSlot::kVBias)};
+// Queries, keys and values in one matrix; the second one their biases. `hf` is where Hugging Face has them, "": apart.
+constexpr std::array<WeightRow, 3> fused_qkv(Source hf) {
+  const Source gguf("blk.{}.attn_qkv.weight", Load::kRows, AttentionSlot::kQ, AttentionSlot::kV);
+  return {row(AttentionSlot::kQ, gguf, hf), row(AttentionSlot::kK, gguf, hf), row(AttentionSlot::kV, gguf, hf)};
+}
+constexpr std::array<WeightRow, 3> fused_qkv_biases(Source hf) {
+  const Source gguf("blk.{}.attn_qkv.bias", Load::kRows, AttentionSlot::kQBias, AttentionSlot::kVBias);
+  return {row(AttentionSlot::kQBias, gguf, hf), row(AttentionSlot::kKBias, gguf, hf),
+          row(AttentionSlot::kVBias, gguf, hf)};
 }
 
 // Ahead of each branch and behind it, as Gemma has them.
