@@ -83,6 +83,11 @@ void Staging::stop() {
 }
 
 base::Result<wire::StagedModel> Staging::stage(const std::string& model_ref, const std::vector<HeldPart>& parts) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = models_.find(model_ref);
+    if (it != models_.end() && it->second->parts == parts) return it->second->facts;
+  }
   const auto model = std::make_shared<Model>();
   model->facts = {.model_ref = model_ref, .locked = true};
   model->parts = parts;
@@ -93,7 +98,6 @@ base::Result<wire::StagedModel> Staging::stage(const std::string& model_ref, con
   ModelPtr before;  // its files are let go of without the lock
   const std::lock_guard lock(mutex_);
   const auto it = models_.find(model_ref);
-  if (it != models_.end() && it->second->parts == parts) return it->second->facts;
   std::int64_t available = options_.bytes_max;
   for (const auto& [ref, staged] : models_)
     if (ref != model_ref) available -= staged->facts.bytes_total;
