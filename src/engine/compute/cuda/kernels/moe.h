@@ -52,7 +52,7 @@ struct Route {
     std::uint32_t chosen[kExpertsUsedMax];
     float group_scores[kExpertGroupsMax];
     std::uint32_t groups[kExpertGroupsMax];
-    std::uint32_t near, at;  // of shares: experts near the best one, and its place among them
+    std::uint32_t leader, near, at;  // the best expert; of shares: those near it, and its place among them
   };
 
   template <class Block>
@@ -80,7 +80,7 @@ struct Route {
       softmax(block, shared, shared.shares, shared.near);
       block.each([&](std::uint32_t thread) {
         if (thread != 0) return;
-        const std::uint32_t best = shared.groups[0];
+        const std::uint32_t best = shared.leader;
         std::uint32_t place = j;  // ascending
         for (; place > 0 && shared.chosen[place - 1] > best; --place)
           shared.chosen[place] = shared.chosen[place - 1], shared.best[place] = shared.best[place - 1];
@@ -88,7 +88,7 @@ struct Route {
       });
     }
   }
-  // The best expert of those that are none of the first `count` chosen, into groups[0], and the logits near it.
+  // The best expert of those that are none of the first `count` chosen, and the logits near it.
   static LLORCH_KERNEL void gather_near(Shared& shared, const plan::MoeParams& p, const float* logits,
                                         std::uint32_t count) {
     const auto is_open = [&](std::uint32_t e) {
@@ -100,7 +100,7 @@ struct Route {
     while (!is_open(best)) ++best;
     for (std::uint32_t e = best + 1; e < p.experts; ++e)
       if (logits[e] > logits[best] && is_open(e)) best = e;
-    shared.groups[0] = best, shared.near = 0;
+    shared.leader = best, shared.near = 0;
     const float largest = logits[best];
     for (std::uint32_t e = 0; e < p.experts; ++e) {
       const float size = magnitude(logits[e]), far = divide(largest - logits[e], size < largest ? largest : size);

@@ -1,7 +1,6 @@
 #pragma once
-// Quantized weights as they lie in packed groups of sixteen rows (compute/cpu/quant_layout.h), a group one record, taken apart
-// word by word. A word
-// is four codes, those of elements 4g .. 4g + 3 of a block, and one register of a ByteMma.
+// Quantized weights as they lie in packed groups of sixteen rows (compute/cpu/quant_layout.h), a group one record, taken apart word
+// by word. A word is four codes, those of elements 4g .. 4g + 3 of a block, and one register of a ByteMma.
 #include "engine/compute/cpu/quant_layout.h"
 #include "engine/compute/cuda/kernels/scalar.h"
 
