@@ -64,14 +64,15 @@ std::optional<engine::io::StampedDigest> DigestCache::known(const std::filesyste
   return it->second;
 }
 
-std::optional<std::filesystem::path> DigestCache::find_file(const std::string& digest) const {
+std::vector<std::filesystem::path> DigestCache::find_files(const std::string& digest) const {
+  std::vector<std::filesystem::path> out;
   const std::lock_guard lock(mutex_);
   for (const auto& [path, entry] : entries_) {
     if (entry.digest != digest) continue;
     const auto now = engine::io::model_stamp(path);
-    if (now && *now == entry.stamp) return std::filesystem::path(path);
+    if (now && *now == entry.stamp) out.emplace_back(path);
   }
-  return std::nullopt;
+  return out;
 }
 
 void DigestCache::load() {

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "engine/io/model_digest.h"
@@ -29,8 +30,8 @@ class DigestCache {
   // Whether `told`, which another process computed, is the digest of the files; hashes them unless that is known. Also
   // true if the files have changed since: `told` says nothing of the new ones. Errors: those of digest_of().
   base::Result<bool> confirms(const std::filesystem::path& model, const engine::io::StampedDigest& told);
-  // A model that had this digest when it was hashed and has not changed since.
-  std::optional<std::filesystem::path> find_file(const std::string& digest) const;
+  // The models that had this digest when they were hashed and have not changed since: copies of one, by path.
+  std::vector<std::filesystem::path> find_files(const std::string& digest) const;
   // Makes a running digest_of end soon, and every later one that would have to hash.
   void stop() { stopped_ = true; }
 

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <span>
+#include <vector>
 
 #include "base/assert.h"
 #include "engine/io/model_layout.h"
@@ -101,9 +103,12 @@ base::Result<wire::ModelFacts> ModelCatalog::describe(const std::string& model_r
 
 base::Result<std::shared_ptr<const std::string>> ModelCatalog::tokenizer(const std::string& digest) {
   const std::string hex = digest.starts_with(kDigestPrefix) ? digest.substr(kDigestPrefix.size()) : digest;
-  const auto file = digests_.find_file(hex);
-  // The file may have left the allowed directories by a change of configuration since it was hashed.
-  if (!file || !resolve_model_file("file:" + file->string(), options_.allowed_roots)) {
+  const std::vector<std::filesystem::path> copies = digests_.find_files(hex);
+  // A copy may have left the allowed directories by a change of configuration since it was hashed.
+  const auto file = std::ranges::find_if(copies, [&](const std::filesystem::path& copy) {
+    return resolve_model_file("file:" + copy.string(), options_.allowed_roots).has_value();
+  });
+  if (file == copies.end()) {
     return base::fail(base::ErrorCode::kModelNotFound,
                       "no model with this digest is known here; ask GET /v2/models/describe for it first");
   }

@@ -1,5 +1,6 @@
 #include "pool_managerd/model_catalog/model_catalog.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -87,14 +88,14 @@ TEST_F(Directory, DigestsAreKeptUntilTheFileChanges) {
     EXPECT_EQ(cache.digest_of(file)->digest, first);
   }
   DigestCache cache(cache_file);
-  EXPECT_EQ(cache.find_file(first), file);
+  EXPECT_EQ(cache.find_files(first), std::vector{file});
   cache.stop();  // so what follows is from the cache
   EXPECT_EQ(cache.digest_of(file)->digest, first);
   EXPECT_EQ(cache.known(file), (engine::io::StampedDigest{first, engine::io::model_stamp(file).value()}));
   // Same length, other content, other time.
   write("models/a.gguf", "other");
   fs::last_write_time(file, fs::file_time_type::clock::now() + std::chrono::seconds(5));
-  EXPECT_FALSE(cache.find_file(first));
+  EXPECT_THAT(cache.find_files(first), testing::IsEmpty());
   EXPECT_FALSE(cache.known(file));
   EXPECT_EQ(cache.digest_of(file).error().code, ErrorCode::kCancelled);
   DigestCache anew(cache_file);
@@ -109,9 +110,9 @@ TEST_F(Directory, AModelInSeveralFilesHasOneDigestUntilAnyOfThemChanges) {
   const std::string digest = cache.digest_of(first)->digest;
   EXPECT_EQ(cache.digest_of(second)->digest, digest);
   EXPECT_NE(digest, base::to_hex(base::sha256("first")));
-  EXPECT_TRUE(DigestCache(directory / "digests.json").find_file(digest));
+  EXPECT_THAT(DigestCache(directory / "digests.json").find_files(digest), testing::ElementsAre(first, second));
   fs::last_write_time(second, fs::file_time_type::clock::now() + std::chrono::seconds(5));
-  EXPECT_FALSE(cache.find_file(digest));
+  EXPECT_THAT(cache.find_files(digest), testing::IsEmpty());
   EXPECT_EQ(cache.digest_of(first)->digest, digest) << "the same bytes at another time";
   fs::remove(second);
   EXPECT_EQ(cache.digest_of(first).error().code, ErrorCode::kIoError);
@@ -150,7 +151,7 @@ TEST_F(Directory, DamagedCacheIsEmpty) {
   for (const char* text : {"", "{", "[]", "[1,{}]", R"([{"path":"/x","sha256":"short"}])"}) {
     write("digests.json", text);
     const DigestCache cache(directory / "digests.json");
-    EXPECT_FALSE(cache.find_file("short"));
+    EXPECT_THAT(cache.find_files("short"), testing::IsEmpty());
   }
 }
 
@@ -200,6 +201,21 @@ TEST_F(Directory, DescribesAndServesTokenizers) {
   ModelCatalog narrower({{directory / "elsewhere"}, directory / "digests.json", {DeviceKind::kCpu}},
                         std::make_unique<FakeInspector>());
   EXPECT_EQ(narrower.tokenizer(digest).error().code, ErrorCode::kModelNotFound);
+}
+
+TEST_F(Directory, TheTokenizerIsThatOfACopyInsideTheAllowedDirectories) {
+  write("models/a.gguf", "aa");
+  write("elsewhere/b.gguf", "aa");
+  const auto catalog_of = [&](std::vector<fs::path> roots) {
+    return std::make_unique<ModelCatalog>(
+        ModelCatalogOptions{std::move(roots), directory / "digests.json", {DeviceKind::kCpu}},
+        std::make_unique<FakeInspector>());
+  };
+  ASSERT_TRUE(catalog_of({directory / "models"})->describe(ref("models/a.gguf"), {}));
+  const auto facts = catalog_of({directory / "elsewhere"})->describe(ref("elsewhere/b.gguf"), {});
+  ASSERT_TRUE(facts) << facts.error().message;
+  EXPECT_EQ(**catalog_of({directory / "elsewhere"})->tokenizer(facts->digest), "blob of b.gguf");
+  EXPECT_EQ(**catalog_of({directory / "models"})->tokenizer(facts->digest), "blob of a.gguf");
 }
 
 // A writer beside the reader: what was read is of no state of the file, and neither is a refusal of it.
