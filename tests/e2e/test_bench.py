@@ -100,8 +100,11 @@ def test_ctrl_c_shows_what_there_is(tmp_path, json_wanted):
     while b"decode 3 behind 0" not in seen:
         seen += os.read(terminal, 65536)
     process.send_signal(signal.SIGINT)
-    threading.Thread(target=drain, args=(terminal,), daemon=True).start()
+    drainer = threading.Thread(target=drain, args=(terminal,), daemon=True)
+    drainer.start()
     out, _ = process.communicate(timeout=HANG_S)
+    drainer.join()
+    os.close(terminal)
     assert process.returncode == 130
     if json_wanted:
         report = json.loads(out)

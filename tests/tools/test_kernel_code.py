@@ -11,7 +11,7 @@ TYPES = {3: "Q8_0", 4: "Q4_0", 9: "Q2_K", 10: "Q3_K", 11: "Q4_K", 12: "Q5_K", 13
 # The tiles that each instruction set has, with their template arguments: rows, and for slabs weight groups (kPackedTileRows, kSlabTileRows,
 # kSlabTileGroups).
 TILES = {
-    "avx2": [("packed_tile", (rows,)) for rows in (1, 2)] + [("slab_tile", (rows, 1)) for rows in range(1, 5)],
+    "avx2": [("packed_tile", (rows,)) for rows in range(1, 5)] + [("slab_tile", (rows, 1)) for rows in range(1, 5)],
     "avxvnni": [("packed_tile", (rows,)) for rows in (1, 2)] + [("slab_tile", (rows, 1)) for rows in range(1, 5)],
     "avx512": [("packed_tile", (rows,)) for rows in range(1, 9)] + [("slab_tile", (rows, groups)) for rows in range(1, 5) for groups in (1, 2)],
 }
@@ -42,6 +42,12 @@ def in_loops(code):
 
 def faults(code):
     return [text for text in in_loops(code) if STACK_VECTOR.match(text) or text.startswith("rep stos")]
+
+
+def allowed(isa, name, arguments):
+    """Sixteen registers do not hold the sums of three rows and more for both halves of a packed group: each goes to the stack and comes
+    back once a block, which costs less than to unpack the block again."""
+    return 4 * arguments[0] if isa != "avx512" and name == "packed_tile" and arguments[0] > 2 else 0
 
 
 LOOP = """0000000000000010 <void a::(anonymous namespace)::slab_tile<a::(anonymous namespace)::QuantWeights<(b::DType)11>, 4, 1>(a::Args const&)>:
@@ -90,5 +96,5 @@ def test_loops_of_quantized_products_stay_in_registers(repository, isa):
     wanted = {(name, dtype, arguments) for name, arguments in TILES[isa] + [("unpack_slab", ())] for dtype in TYPES}
     assert wanted - found.keys() == set()
     assert all(in_loops(found[key]) for key in wanted)
-    wrong = {f"{name}{arguments} of {TYPES[dtype]}": bad for name, dtype, arguments in wanted if (bad := faults(found[name, dtype, arguments]))}
+    wrong = {f"{name}{arguments} of {TYPES[dtype]}": bad for name, dtype, arguments in wanted if len(bad := faults(found[name, dtype, arguments])) > allowed(isa, name, arguments)}
     assert wrong == {}

@@ -323,19 +323,34 @@ LLORCH_INLINE void keep_tail(const MatmulArgs& args, std::size_t row, std::size_
     store_n(args.y + (row + r) * args.y_stride + group * kPackRows, load(out.y + r * kPackRows), out.lanes);
 }
 
+// Tiles of at most kMost rows that differ by one row at most: a tile of one row costs nearly what one of three does.
+// `work(row, count)`.
+constexpr std::size_t tiles_of(std::size_t rows, std::size_t most) { return (rows + most - 1) / most; }
+template <int kMost, class Work>
+LLORCH_INLINE void for_tiles(std::size_t rows, const Work& work) {
+  const std::size_t tiles = tiles_of(rows, kMost);
+  for (std::size_t i = 0; i < tiles; ++i) {
+    const std::size_t row = rows * i / tiles;
+    work(row, rows * (i + 1) / tiles - row);
+  }
+}
+
 template <class Weights>
 inline void packed_matmul(const MatmulArgs& args, Range groups) {
-  alignas(64) float tail[kPackedTileRows * kPackRows];
+  alignas(64) float tail[kPackedRows * kPackRows];
   const auto* w = reinterpret_cast<const std::uint8_t*>(args.w.data);
   for (std::size_t g = groups.begin; g < groups.end; ++g) {
     const GroupOutputs out = outputs_of(args, 0, g, tail);
-    QuantTiles<Weights>::packed(RowsUpTo<kPackedTileRows>{}, args.rows,
-                                {.w = w + g * args.w.group_bytes,
-                                 .blocks = args.w.cols / 32,
-                                 .x = args.xq.blocks,
-                                 .x_stride = args.xq.row_blocks(),
-                                 .y = out.y,
-                                 .y_stride = out.stride});
+    for_tiles<kPackedTileRows>(
+        args.rows, [&](std::size_t row, std::size_t count) __attribute__((always_inline)) {
+          QuantTiles<Weights>::packed(RowsUpTo<kPackedTileRows>{}, count,
+                                      {.w = w + g * args.w.group_bytes,
+                                       .blocks = args.w.cols / 32,
+                                       .x = args.xq.row(row),
+                                       .x_stride = args.xq.row_blocks(),
+                                       .y = out.y + row * out.stride,
+                                       .y_stride = out.stride});
+        });
     keep_tail(args, 0, args.rows, g, out);
   }
 }
@@ -367,17 +382,16 @@ class SlabsAhead {
   std::size_t group_bytes_, groups_, share_bytes_;
 };
 
-// Rows of a panel in tiles that differ by one row at most: a tile of one row costs nearly what one of three does.
-LLORCH_INLINE std::size_t tiles_of(std::size_t rows) { return (rows + kSlabTileRows - 1) / kSlabTileRows; }
 template <class Weights>
-LLORCH_INLINE void slab_tiles(std::size_t rows, std::size_t groups, QuantTileArgs tile, SlabsAhead<Weights>& ahead) {
-  const std::size_t tiles = tiles_of(rows);
-  for (std::size_t i = 0; i < tiles; ++i) {
-    const std::size_t count = rows * (i + 1) / tiles - rows * i / tiles;
-    ahead.ask();
-    QuantTiles<Weights>::slab(RowsUpTo<kSlabTileRows>{}, count, groups, tile);
-    tile.x += count * tile.x_stride, tile.y += count * tile.y_stride;
-  }
+LLORCH_INLINE void slab_tiles(std::size_t rows, std::size_t groups, const QuantTileArgs& args,
+                              SlabsAhead<Weights>& ahead) {
+  for_tiles<kSlabTileRows>(
+      rows, [&](std::size_t row, std::size_t count) __attribute__((always_inline)) {
+        QuantTileArgs tile = args;
+        tile.x += row * tile.x_stride, tile.y += row * tile.y_stride;
+        ahead.ask();
+        QuantTiles<Weights>::slab(RowsUpTo<kSlabTileRows>{}, count, groups, tile);
+      });
 }
 
 // Rows [row, row + rows) times every group, over a chunk of the depth: `chunk` in blocks.
@@ -394,7 +408,7 @@ inline void slab_chunk(const MatmulArgs& args, Range groups, Range rows, Range c
     for (Range at = slab_at(chunk.begin); at.begin < chunk.end; at = slab_at(at.end)) {
       const bool last = at.end == chunk.end;
       SlabsAhead<Weights> ahead(args.w, last ? group + beside * args.w.group_bytes : group, beside,
-                                slab_at(last ? chunk.begin : at.end), tiles_of(count) + 1);
+                                slab_at(last ? chunk.begin : at.end), tiles_of(count, kSlabTileRows) + 1);
       ahead.ask();
       for (std::size_t i = 0; i < beside; ++i)
         unpack_slab<Weights>(group + i * args.w.group_bytes, blocks, at, slabs + i * kSlabBytes);
@@ -428,6 +442,6 @@ inline void slab_matmul(const MatmulArgs& args, Range groups) {
 template <class Weights>
 inline void quant_matmul(const MatmulArgs& args, Range groups) {
   if (args.rows == 0) return;
-  if (args.rows <= kPackedTileRows) return packed_matmul<Weights>(args, groups);
+  if (args.rows <= kPackedRows) return packed_matmul<Weights>(args, groups);
   slab_matmul<Weights>(args, groups);
 }
