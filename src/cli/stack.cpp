@@ -21,7 +21,6 @@
 
 #include "adapter/setup/plan.h"
 #include "base/file.h"
-#include "base/id.h"
 #include "base/process.h"
 #include "base/run_file.h"
 #include "cli/commands.h"
@@ -33,6 +32,7 @@
 #include "config/pool_credential.h"
 #include "wire/catalog.h"
 #include "wire/json.h"
+#include "wire/model_name.h"
 
 namespace llorch::cli {
 namespace {
@@ -272,12 +272,8 @@ base::Result<> offer(const std::string& model, const config::Config& config, con
     const auto path = std::filesystem::canonical(model, ec);
     if (ec) return base::fail(base::io_error("cannot resolve", model, ec.value()));
     TRY(model::check_model(path.string()));  // or it would be the first job that finds out
-    const std::string name = (std::filesystem::is_directory(path, ec) ? path.filename() : path.stem()).string();
-    if (!base::is_valid_identifier(name, 128)) {
-      return base::fail(
-          ErrorCode::kInvalidParams,
-          fmt::format("{} cannot be an alias; name the model in models.aliases of the configuration", name));
-    }
+    const std::string name =
+        wire::model_name_from((std::filesystem::is_directory(path, ec) ? path.filename() : path.stem()).string());
     out.set.push_back(fmt::format("models.aliases.{}=file:{}", name, path.string()));
     out.model_roots.push_back(path.parent_path().string());
     if (out.offered.empty()) out.offered = name;
@@ -320,11 +316,10 @@ base::Result<> offer_engine(const UpOptions& options, const config::Config& conf
   if (!config.pool_managerd.engines.empty()) {
     return base::fail(ErrorCode::kInvalidParams, "the configuration names engines already; add this one there");
   }
-  const std::string name = std::filesystem::path(options.models[0]).stem().string();
-  if (!base::is_valid_identifier(name, 64)) {
-    return base::fail(ErrorCode::kInvalidParams,
-                      fmt::format("{} cannot be a name; configure the engine in pool-managerd.engines", name));
-  }
+  const std::string model = wire::model_name_from(std::filesystem::path(options.models[0]).stem().string());
+  std::string name = model.substr(0, 64);  // of the engine
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return c == '.' || c == ':'; }, '-');
   const char* path = std::getenv("PATH");
   const auto engine =
       TRY(engines::llama_server({.binary = options.engine_binary,
@@ -345,8 +340,8 @@ base::Result<> offer_engine(const UpOptions& options, const config::Config& conf
     std::fflush(stdout);  // else a supervisor that is left behind says it again
   }
   out.set.push_back(setting);
-  out.set.push_back(fmt::format("models.aliases.{}=engine:{}", name, name));
-  out.offered = name;
+  out.set.push_back(fmt::format("models.aliases.{}=engine:{}", model, name));
+  out.offered = model;
   return {};
 }
 

@@ -108,14 +108,18 @@ void leaves(const bj::object& schema, const std::string& path,
   }
 }
 
-void assign(bj::object& root, std::string_view dotted, bj::value value) {
-  bj::object* at = &root;
+bj::value& member(bj::value& parent, std::string_view name) {
+  if (!parent.is_object()) parent.emplace_object();
+  return parent.get_object()[bj::string_view(name.data(), name.size())];
+}
+
+// Of a key of the schema, in which every dot is a step.
+bj::value& value_at(bj::value& root, std::string_view dotted) {
+  bj::value* at = &root;
   for (std::size_t dot; (dot = dotted.find('.')) != std::string_view::npos; dotted.remove_prefix(dot + 1)) {
-    bj::value& next = (*at)[bj::string_view(dotted.data(), dot)];
-    if (!next.is_object()) next.emplace_object();
-    at = &next.get_object();
+    at = &member(*at, dotted.substr(0, dot));
   }
-  (*at)[bj::string_view(dotted.data(), dotted.size())] = std::move(value);
+  return member(*at, dotted);
 }
 
 std::string env_name(std::string_view dotted) {
@@ -150,7 +154,7 @@ base::Result<bj::object> read_yaml(const std::filesystem::path& path, const bj::
 
 base::Result<Config> load_config(const ConfigSources& sources) {
   const bj::object schema = Codec<Config>::schema({});
-  bj::object merged;
+  bj::value merged = bj::object{};
   std::string origin = "the built-in defaults";
   const bool named = sources.file.has_value();
   const std::filesystem::path path = named ? *sources.file : base::default_config_path();
@@ -169,7 +173,7 @@ base::Result<Config> load_config(const ConfigSources& sources) {
       const std::string name = env_name(dotted);
       const char* value = sources.getenv(name.c_str());
       if (value == nullptr) continue;
-      assign(merged, dotted, scalar(value, *leaf));
+      value_at(merged, dotted) = scalar(value, *leaf);
       origins.emplace_back(dotted, name);
     }
   }
@@ -179,7 +183,13 @@ base::Result<Config> load_config(const ConfigSources& sources) {
       return k.first == name || (k.second->contains("additionalProperties") && name.starts_with(k.first + "."));
     });
     if (known == keys.end()) return config_error(fmt::format("there is no configuration key {}", dotted));
-    assign(merged, dotted, scalar(text, known->first == dotted ? *known->second : child_schema(*known->second, "")));
+    bj::value& leaf = value_at(merged, known->first);
+    if (known->first == dotted) {
+      leaf = scalar(text, *known->second);
+    } else {  // the rest names the entry, with its dots
+      member(leaf, std::string_view(dotted).substr(known->first.size() + 1)) =
+          scalar(text, child_schema(*known->second, ""));
+    }
     origins.emplace_back(dotted, "--set " + dotted);
   }
   Config config;

@@ -4,6 +4,7 @@
 #include "config/orchestratord_fields.h"
 #include "config/pool_managerd_fields.h"
 #include "wire/device_mask.h"
+#include "wire/model_name.h"
 
 namespace llorch::wire {
 
@@ -128,9 +129,10 @@ struct Table<ModelsConfig> {
     }
     for (const auto& [name, ref] : m.aliases) {
       const bool is_ref = ref.starts_with("file:/") || ref.starts_with("hf:") || ref.starts_with("engine:");
-      if (!base::is_valid_identifier(name, 128) || !is_ref) {
+      if (!is_model_name(name) || !is_ref) {
         return field_error("models.aliases", "reference",
-                           "models.aliases maps plain names to file:/absolute/path, hf:org/repo or engine:NAME");
+                           "models.aliases maps names (1 to 128 of A-Z, a-z, 0-9, . _ - and :) to "
+                           "file:/absolute/path, hf:org/repo or engine:NAME");
       }
     }
     TRY(check_numbers_per_model(m, m.tensor_split, {"models.tensor_split", "numbers of devices"},

@@ -130,6 +130,7 @@ TEST_F(ConfigTest, Precedence) {
       load(yaml, {{"LLORCH_ORCHESTRATORD_QUEUE_CAPACITY", "8"}, {"LLORCH_ORCHESTRATORD_BIND", "127.0.0.1:2"}},
            {{"orchestratord.bind", "127.0.0.1:3"},
             {"models.aliases.demo", "file:/m.gguf"},
+            {"models.aliases.Qwen2.5-0.5B.Q4_K_M", "file:/q.gguf"},
             {"models.tensor_split.demo", "2"},
             {"models.timeout_ms.demo", "900000"},
             {"models.chat_format.demo", "hermes"},
@@ -139,6 +140,7 @@ TEST_F(ConfigTest, Precedence) {
   EXPECT_EQ(c.orchestratord.queue.capacity, 8);
   EXPECT_EQ(c.orchestratord.bind, "127.0.0.1:3");
   EXPECT_EQ(c.models.aliases.at("demo"), "file:/m.gguf");
+  EXPECT_EQ(c.models.aliases.at("Qwen2.5-0.5B.Q4_K_M"), "file:/q.gguf");
   EXPECT_EQ(c.models.tensor_split.at("demo"), 2);
   EXPECT_EQ(c.models.timeout_ms.at("demo"), 900'000);
   EXPECT_EQ(c.models.chat_format.at("demo"), "hermes");

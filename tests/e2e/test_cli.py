@@ -187,6 +187,23 @@ def test_up_refuses_a_file_that_is_no_model(tmp_path, content):
     assert not list((tmp_path / "state" / "run").glob("*.json")), "something was started"
 
 
+def test_files_are_served_under_the_names_they_have(tmp_path):
+    """Most published files have a dot in their name; some have what no name can have."""
+    names = {"Tale2.5-0.5B-v1.0.Q8_0": "Tale2.5-0.5B-v1.0.Q8_0", "a tale (1)": "a-tale--1-"}
+    files = []
+    for index, stem in enumerate(names):
+        files += ["--model", str(tmp_path / str(index) / f"{stem}.gguf")]
+        (tmp_path / str(index)).mkdir()
+        shutil.copy(MODEL, files[-1])
+    done = llorch(*UP, "up", "--cpu", "--detach", *files, state_dir=tmp_path / "state")
+    try:
+        assert done.returncode == 0, done.stderr
+        said = {llorch("run", name, "Once", "--max-tokens", "3", "--seed", "1", state_dir=tmp_path / "state").stdout for name in names.values()}
+        assert len(said) == 1 and said != {b""}
+    finally:
+        llorch("down", state_dir=tmp_path / "state")
+
+
 def test_logs_of_up_outlive_their_files(tmp_path):
     """A log that was moved away, or whose directory was removed, goes on in a new file without a signal to anybody."""
     state = tmp_path / "state"

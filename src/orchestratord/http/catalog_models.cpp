@@ -15,6 +15,7 @@
 #include "base/sha256.h"
 #include "orchestratord/models/collect.h"
 #include "wire/json.h"
+#include "wire/model_name.h"
 
 namespace llorch::orchestratord::http {
 namespace {
@@ -98,7 +99,7 @@ Error configured_name() {
 }
 
 base::Result<> check_name(std::string_view name, std::string_view field) {
-  if (models::is_model_name(name)) return {};
+  if (wire::is_model_name(name)) return {};
   return base::fail(Error{
       ErrorCode::kInvalidParams,
       "the name of a model is 1 to 128 of A-Z, a-z, 0-9, dot, underscore, dash and colon, and begins "
@@ -220,7 +221,7 @@ void CatalogModels::known(const net::Request& request, const net::ExchangePtr& e
 base::Result<NamedModel> CatalogModels::wanted_model(wire::CreateCatalogModelRequest request) const {
   NamedModel out{.source = request.model_ref, .wanted_checksum = request.checksum.value_or("")};
   std::string name = models::name_from_source(request.model_ref);
-  if (models::is_model_name(request.model_ref)) {
+  if (wire::is_model_name(request.model_ref)) {
     const auto known = std::find_if(context_.known_models->begin(), context_.known_models->end(),
                                     [&](const wire::KnownModel& model) { return model.model_id == request.model_ref; });
     if (known == context_.known_models->end()) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "wire/model_name.h"
 
 namespace llorch::orchestratord::http {
 
@@ -31,7 +32,7 @@ void WatchedModels::name(const base::PoolId& pool_id, const wire::WatchedModel& 
   const auto there = context_.names->find(model.model_id);
   const bool is_taken = context_.names->is_configured(model.model_id) || (there && there->source != named.source);
   if (is_taken) return settled("A file in a watched directory has no name of its own: another model has it.");
-  if (!models::is_model_name(model.model_id)) return settled("A file in a watched directory has a name for no model.");
+  if (!wire::is_model_name(model.model_id)) return settled("A file in a watched directory has a name for no model.");
   if (there) {  // as somebody has set it
     named.lifecycle_state = there->lifecycle_state;
     named.pinned = there->pinned;

@@ -3,13 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <utility>
 
 #include "base/file.h"
 #include "base/log.h"
 #include "wire/json.h"
+#include "wire/model_name.h"
 
 namespace llorch::orchestratord::models {
 namespace {
@@ -20,24 +20,8 @@ using base::ErrorCode;
 constexpr std::size_t kNamesBytesMax = 16 << 20;
 constexpr std::int64_t kVersion = 1;
 constexpr std::int64_t kPullRetryAfterMs = 2000;
-constexpr std::array<std::string_view, 8> kSchemes{
-    "file:", "engine:", "hf:", "http:", "https:", "s3:", "oci:", "pypi:"};
-
-bool is_name_character(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_' || c == '-' || c == ':';
-}
-
-bool is_reference(std::string_view text) {
-  return std::any_of(kSchemes.begin(), kSchemes.end(),
-                     [&](std::string_view scheme) { return text.starts_with(scheme); });
-}
 
 }  // namespace
-
-bool is_model_name(std::string_view text) {
-  return !text.empty() && text.size() <= 128 && text.front() != '.' && !is_reference(text) &&
-         std::all_of(text.begin(), text.end(), is_name_character);
-}
 
 std::string name_from_source(std::string_view source) {
   const std::string_view scheme = source.substr(0, source.find(':'));
@@ -48,11 +32,9 @@ std::string name_from_source(std::string_view source) {
   for (const std::string_view end : {".gguf", "-GGUF", "-gguf"}) {
     if (text.ends_with(end)) text.remove_suffix(end.size());
   }
-  std::string out;
-  for (const char c : text.substr(0, 128)) {
-    out += is_name_character(c) ? static_cast<char>(std::tolower(static_cast<unsigned char>(c))) : '-';
-  }
-  return is_model_name(out) ? out : "model";
+  std::string name = wire::model_name_from(text);
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+  return name;
 }
 
 wire::CatalogModel catalog_model(const wire::NamedModel& model) {

@@ -76,8 +76,6 @@ class ModelNames {
 
 // As a listing shows it.
 wire::CatalogModel catalog_model(const wire::NamedModel& model);
-// Whether it can be the name of a model: 1 to 128 of A-Z, a-z, 0-9, dot, underscore, dash and colon, and no reference.
-bool is_model_name(std::string_view text);
 // A name for a model that was asked for without one, made from its reference.
 std::string name_from_source(std::string_view source);
 
