@@ -16,8 +16,11 @@ namespace {
 using base::ErrorCode;
 using web::ByteRange;
 
-// Of one request: a lost connection costs little, and few requests make a large file.
-constexpr std::int64_t kRangeBytesMax = 64LL << 20;
+// Of one request. The hash waits for the first range, which comes at a connection's share of the rate, and ends behind the last
+// ones: shorter ranges are less of both, longer ones are fewer requests.
+constexpr std::int64_t kRangeBytesMax = 16LL << 20;
+// Of one write: enough to spread the cost of a call over many of curl's 16 KiB, few enough to be in the core's cache when written.
+constexpr std::size_t kWriteBytes = 128 << 10;
 constexpr std::chrono::milliseconds kPollMs{200};
 using Clock = std::chrono::steady_clock;
 
@@ -92,6 +95,7 @@ class Fetch {
       TRY(file_.hash_ready());
       on_bytes_(file_.bytes_done() + under_way(), file_.size_bytes());
       if (file_.is_complete()) {
+        TRY(file_.sync());  // while the rest is hashed
         TRY(file_.hash_ready(true));
         continue;
       }
@@ -108,9 +112,9 @@ class Fetch {
  private:
   struct Part {
     ByteRange range;
-    std::int64_t at = 0;    // offset of the next byte
-    std::string gathered;   // what has come of its chunk: a write a chunk costs half of one for each of curl's 16 KiB
-    bool is_wrong = false;  // not the range that was asked for, or of another file
+    std::int64_t at = 0;           // offset of the next byte
+    std::string gathered;          // what has come and is not written
+    std::optional<bool> is_right;  // the response is of the range that was asked for, and of the same file
     std::unique_ptr<web::Transfer> transfer;
   };
 
@@ -146,11 +150,8 @@ class Fetch {
 
   bool take(Part& part, const web::ReplyHead& head, std::string_view bytes) {
     if (head.status >= 300) return false;
-    const std::string_view etag = head.header("etag");
-    part.is_wrong = (head.status == 206) != remote_.takes_ranges ||
-                    (remote_.takes_ranges && !is_asked_range(part, head.header("content-range"))) ||
-                    (!etag.empty() && !remote_.etag.empty() && etag != remote_.etag);
-    if (part.is_wrong) return false;
+    if (!part.is_right) part.is_right = is_right(part, head);
+    if (!*part.is_right) return false;
     bytes = bytes.substr(0, static_cast<std::size_t>(part.range.end - part.at));
     while (!bytes.empty()) {
       const std::int64_t chunk_end =
@@ -159,7 +160,7 @@ class Fetch {
       bytes.remove_prefix(now.size());
       part.gathered.append(now);
       part.at += static_cast<std::int64_t>(now.size());
-      if (part.at < chunk_end) return true;
+      if (part.at < chunk_end && part.gathered.size() < kWriteBytes) return true;
       const std::int64_t begin = part.at - static_cast<std::int64_t>(part.gathered.size());
       if (auto written = file_.write(begin, part.gathered); !written) {
         write_failure_ = std::move(written).error();
@@ -168,6 +169,13 @@ class Fetch {
       part.gathered.clear();
     }
     return true;
+  }
+
+  bool is_right(const Part& part, const web::ReplyHead& head) const {
+    const std::string_view etag = head.header("etag");
+    return (head.status == 206) == remote_.takes_ranges &&
+           (!remote_.takes_ranges || is_asked_range(part, head.header("content-range"))) &&
+           (etag.empty() || remote_.etag.empty() || etag == remote_.etag);
   }
 
   bool is_asked_range(const Part& part, std::string_view content_range) const {
@@ -201,7 +209,7 @@ class Fetch {
     TRY(part.transfer->outcome(code));
     if (part.at == part.range.end) return {};
     const web::ReplyHead& head = part.transfer->head();
-    if (part.is_wrong) return base::fail(changed());
+    if (part.is_right && !*part.is_right) return base::fail(changed());
     if (head.status >= 300) return base::fail(web::status_error(head, remote_.url));
     return base::fail(ErrorCode::kIoError, "the server ended the connection early");
   }
@@ -265,7 +273,6 @@ base::Result<PartFile> download(web::Web& web, const DownloadOptions& options, c
                           .with("expected", options.sha256)
                           .with("found", found));
   }
-  TRY(file.sync());
   return file;
 }
 

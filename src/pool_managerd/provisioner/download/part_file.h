@@ -36,7 +36,8 @@ class PartFile {
   std::optional<web::ByteRange> claim(std::int64_t bytes_max);
   // What of `range` has not come may be claimed again.
   void release(const web::ByteRange& range);
-  // Writes `bytes`, whole chunks from `offset` on, and has the disk begin with them. Errors: INSUFFICIENT_DISK, IO_ERROR.
+  // Writes `bytes` of a claimed range; a chunk whose last byte is among them is here, and the disk begins with it. REQUIRES: what
+  // lies before them in the first chunk has been written. Errors: INSUFFICIENT_DISK, IO_ERROR.
   base::Result<> write(std::int64_t offset, std::string_view bytes);
   // Has what has come without a gap hashed on another thread, 64 MiB at a time, so that connections are not left alone and a
   // large file comes no slower for it. With `wait`, waits for the piece under way. Errors: IO_ERROR.
@@ -50,6 +51,7 @@ class PartFile {
   // REQUIRES: is_hashed().
   std::string sha256_hex() const { return base::to_hex(hash_.digest()); }
   std::filesystem::path data_path() const { return path(".part"); }
+  // Waits until the disk has what was written. Errors: IO_ERROR.
   base::Result<> sync();
   // Forgets all that has come.
   base::Result<> reset();
