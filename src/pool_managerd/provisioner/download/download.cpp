@@ -19,8 +19,6 @@ using web::ByteRange;
 // Of one request. The hash waits for the first range, which comes at a connection's share of the rate, and ends behind the last
 // ones: shorter ranges are less of both, longer ones are fewer requests.
 constexpr std::int64_t kRangeBytesMax = 16LL << 20;
-// Of one write: enough to spread the cost of a call over many of curl's 16 KiB, few enough to be in the core's cache when written.
-constexpr std::size_t kWriteBytes = 128 << 10;
 constexpr std::chrono::milliseconds kPollMs{200};
 using Clock = std::chrono::steady_clock;
 
@@ -112,8 +110,8 @@ class Fetch {
  private:
   struct Part {
     ByteRange range;
-    std::int64_t at = 0;           // offset of the next byte
-    std::string gathered;          // what has come and is not written
+    std::int64_t at = 0;   // offset of the next byte
+    std::string gathered;  // what has come of its chunk: a write a chunk costs half of one for each of curl's 16 KiB
     std::optional<bool> is_right;  // the response is of the range that was asked for, and of the same file
     std::unique_ptr<web::Transfer> transfer;
   };
@@ -160,7 +158,7 @@ class Fetch {
       bytes.remove_prefix(now.size());
       part.gathered.append(now);
       part.at += static_cast<std::int64_t>(now.size());
-      if (part.at < chunk_end && part.gathered.size() < kWriteBytes) return true;
+      if (part.at < chunk_end) return true;
       const std::int64_t begin = part.at - static_cast<std::int64_t>(part.gathered.size());
       if (auto written = file_.write(begin, part.gathered); !written) {
         write_failure_ = std::move(written).error();

@@ -169,13 +169,13 @@ void PartFile::release(const web::ByteRange& range) {
 
 base::Result<> PartFile::write(std::int64_t offset, std::string_view bytes) {
   TRY(write_all(data_fd_, offset, bytes, data_path()));
+  ::sync_file_range(data_fd_, offset, static_cast<std::int64_t>(bytes.size()),
+                    SYNC_FILE_RANGE_WRITE);  // else all waits for the end
   const std::int64_t end = offset + static_cast<std::int64_t>(bytes.size());
   for (auto i = static_cast<std::size_t>(offset / kChunkBytes); i < chunks_.size() && chunk_end(i) <= end; ++i) {
     if (chunks_[i] == kHere) continue;
     chunks_[i] = kHere;
-    const std::int64_t begin = static_cast<std::int64_t>(i) * kChunkBytes;
-    bytes_done_ += chunk_end(i) - begin;
-    ::sync_file_range(data_fd_, begin, chunk_end(i) - begin, SYNC_FILE_RANGE_WRITE);  // else all waits for the end
+    bytes_done_ += chunk_end(i) - static_cast<std::int64_t>(i) * kChunkBytes;
     const char here = kHere;
     TRY(write_all(map_fd_, static_cast<std::int64_t>(i), {&here, 1}, path(".map")));
   }

@@ -36,8 +36,7 @@ class PartFile {
   std::optional<web::ByteRange> claim(std::int64_t bytes_max);
   // What of `range` has not come may be claimed again.
   void release(const web::ByteRange& range);
-  // Writes `bytes` of a claimed range; a chunk whose last byte is among them is here, and the disk begins with it. REQUIRES: what
-  // lies before them in the first chunk has been written. Errors: INSUFFICIENT_DISK, IO_ERROR.
+  // Writes `bytes`, whole chunks from `offset` on, and has the disk begin with them. Errors: INSUFFICIENT_DISK, IO_ERROR.
   base::Result<> write(std::int64_t offset, std::string_view bytes);
   // Has what has come without a gap hashed on another thread, 64 MiB at a time, so that connections are not left alone and a
   // large file comes no slower for it. With `wait`, waits for the piece under way. Errors: IO_ERROR.
