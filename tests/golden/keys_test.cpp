@@ -170,12 +170,16 @@ TEST(Keys, WhatItsMakerSaysOfMimoIsWhatTheLibrarySays) {
   for (const auto& [key, value] : bj::object{{"add_full_attention_sink_bias", false},
                                              {"add_swa_attention_sink_bias", true},
                                              {"attention_chunk_size", 128},
+                                             {"attention_projection_layout", "fused_qkv"},
+                                             {"audio_config", {{"audio_channels", 20}}},
                                              {"hybrid_block_size", nullptr},
                                              {"hybrid_layer_pattern", {0, 1, 0, 1}},
                                              {"layernorm_epsilon", 1e-5},
                                              {"moe_layer_freq", {0, 1, 1, 1}},
                                              {"n_shared_experts", nullptr},
                                              {"partial_rotary_factor", 0.334},
+                                             {"processor_config", {{"rope_type", "rope"}}},
+                                             {"rope_scaling", {{"rope_type", "default"}, {"type", "default"}}},
                                              {"rope_theta", 5000000},
                                              {"routed_scaling_factor", nullptr},
                                              {"scoring_func", "sigmoid"},
@@ -186,11 +190,13 @@ TEST(Keys, WhatItsMakerSaysOfMimoIsWhatTheLibrarySays) {
                                              {"swa_num_key_value_heads", 4},
                                              {"swa_rope_theta", 10000},
                                              {"swa_v_head_dim", 16},
-                                             {"topk_method", "noaux_tc"}})
+                                             {"topk_method", "noaux_tc"},
+                                             {"vision_config", {{"depth", 28}}},
+                                             {"vision_model_type", "mimovl"}})
     keys[key] = value;
   EXPECT_EQ(plan_of(config), of_library);
   for (const auto& [key, value] : bj::object{{"add_full_attention_sink_bias", true},
-                                             {"attention_projection_layout", "fused_qkv"},
+                                             {"attention_projection_layout", "fused_kv"},
                                              {"hybrid_layer_pattern", {0, 1, 0}},
                                              {"moe_layer_freq", {0, 1, 1}},
                                              {"swa_head_dim", 16},

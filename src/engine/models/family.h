@@ -38,12 +38,14 @@ enum class Load : std::uint8_t {
   kHeadValues,             // the other rows of every head
   kHeadRows,               // two slots, the first and the last, take turns head by head
   kKeyGroups,              // per key head: rows of the query heads that read it, then its own of keys, then of values
-  kDeltaGroups,            // of a gated-delta mixer: per key head its rows of q, k, v and z, or of beta and decay
-  kMxfp4Rows,              // kInterleavedRows in MXFP4 as NAME_blocks and NAME_scales
-  kTokenRows,              // the rows of two tokens, or of one: those that say yes and no (io::ModelFiles::hf_answers)
-  kJoined,     // several tensors of as many rows each, one behind the other: NAME has their parts as [a|b|c]
-  kLayerRows,  // of what all layers store together, those of this one
-  kFrames,     // one [out, 3, p, p] per frame of a patch, NAME and NAME.1: the slot's rows are channel, frame, pixel
+  kPieces,  // in FP8 as many pieces as num_key_value_heads says, each with blocks of scales of its own and with its
+            // share of the rows of slots first..last; else kRows
+  kDeltaGroups,  // of a gated-delta mixer: per key head its rows of q, k, v and z, or of beta and decay
+  kMxfp4Rows,    // kInterleavedRows in MXFP4 as NAME_blocks and NAME_scales
+  kTokenRows,    // the rows of two tokens, or of one: those that say yes and no (io::ModelFiles::hf_answers)
+  kJoined,       // several tensors of as many rows each, one behind the other: NAME has their parts as [a|b|c]
+  kLayerRows,    // of what all layers store together, those of this one
+  kFrames,       // one [out, 3, p, p] per frame of a patch, NAME and NAME.1: the slot's rows are channel, frame, pixel
 };
 
 // Where a slot's tensor is found: `{}` stands for the layer number. A Hugging Face name begins behind the family's prefix,

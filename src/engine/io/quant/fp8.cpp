@@ -86,7 +86,7 @@ Result<> check_fp8_matrix(const FileTensor& weight, const FileTensor& scale_inv,
   }
   if (weight.rank != 2 || weight.elements_count() == 0) return mismatch(weight, scale_inv, block);
   const bool single = scale_inv.elements_count() == 1;
-  if (!single && (scale_inv.rank != 2 || scale_inv.dims[0] != ceil_div(weight.dims[0], block.rows) ||
+  if (!single && (scale_inv.rank != 2 || scale_inv.dims[0] != block.blocks_of(weight.dims[0]) ||
                   scale_inv.dims[1] != ceil_div(weight.dims[1], block.cols))) {
     return mismatch(weight, scale_inv, block);
   }
@@ -117,7 +117,7 @@ void fp8_to_bf16(const Fp8Matrix& matrix, std::uint64_t first, std::span<const s
   for (std::uint64_t i = 0; i < out.size();) {
     const std::uint64_t row = (first + i) / matrix.cols, col = (first + i) % matrix.cols,
                         block = col / matrix.block.cols;
-    const auto scale = static_cast<double>(matrix.scales[row / matrix.block.rows * scales_per_row + block]);
+    const auto scale = static_cast<double>(matrix.scales[matrix.block.block_of(row) * scales_per_row + block]);
     const std::uint64_t col_end = std::min((block + 1) * matrix.block.cols, matrix.cols);  // one scale up to there
     const std::uint64_t end = std::min<std::uint64_t>(i + (col_end - col), out.size());
     for (; i < end; ++i) out[i] = f64_to_bf16(values[static_cast<std::uint8_t>(stored[i])] * scale);

@@ -23,6 +23,16 @@ std::uint16_t f64_to_bf16(double value);
 struct Fp8BlockShape {
   std::uint64_t rows = 128;
   std::uint64_t cols = 128;
+  // Of a matrix that was cut into pieces of so many rows, each with blocks of its own; 0: it was not.
+  std::uint64_t piece_rows = 0;
+
+  // Of the block that holds row `row`, its number along the column.
+  std::uint64_t block_of(std::uint64_t row) const {
+    if (piece_rows == 0) return row / rows;
+    return row / piece_rows * ((piece_rows + rows - 1) / rows) + row % piece_rows / rows;
+  }
+  // Of a matrix of `count` rows.
+  std::uint64_t blocks_of(std::uint64_t count) const { return count == 0 ? 0 : block_of(count - 1) + 1; }
 };
 
 // An FP8 matrix with one scale per block; its elements stay where they are stored.
@@ -30,7 +40,7 @@ struct Fp8Matrix {
   StoredType type = StoredType::kF8_E4M3;  // or kF8_E5M2
   std::uint64_t rows = 0, cols = 0;
   Fp8BlockShape block;
-  std::vector<float> scales;  // [ceil(rows / block.rows), ceil(cols / block.cols)]
+  std::vector<float> scales;  // [block.blocks_of(rows), ceil(cols / block.cols)]
 };
 
 // From `weight` [rows, cols] and its `weight_scale_inv` (F32, BF16, F16 or E8M0 of the shape above; despite the name it is what a

@@ -22,9 +22,11 @@ constexpr std::array kPredictorWeights{
     row(plan::PredictorInputSlot::kWeight, "", "layers.{}.eh_proj.weight"),
     row(NormVariant::kPredictor, "", "layers.{}.final_layernorm.weight"),
 };
+constexpr auto kFusedWeights =
+    fused_qkv(Source("layers.{}.self_attn.qkv_proj.weight", Load::kPieces, AttentionSlot::kQ, AttentionSlot::kV));
 constexpr Predictor kPredictor{.hf_prefix = "model.mtp."};
-constexpr auto kWeights = concat(kGlobalWeights, kBlockNorms, kAttentionWeights, kQkvBiases, kSinks, kFfnWeights,
-                                 kRoutedExperts, kPredictorWeights);
+constexpr auto kWeights = concat(kGlobalWeights, kBlockNorms, kAttentionWeights, kFusedWeights, kQkvBiases, kSinks,
+                                 kFfnWeights, kRoutedExperts, kPredictorWeights);
 constexpr std::array<std::string_view, 1> kGguf{"mimo2"};
 constexpr std::array<std::string_view, 2> kHf{"mimo_v2_flash", "mimo_v2"};
 
@@ -103,7 +105,9 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   config.attention.value_scale =
       keys.text().is_null("attention_value_scale") ? 0 : TRY(keys.text().f32_or("attention_value_scale", 0.707F));
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
-  TRY(demand_word(keys, "attention_projection_layout", "split"));
+  // V2.5: one matrix, which the tensors' names say too.
+  constexpr std::string_view kLayout = "attention_projection_layout";
+  if (TRY(keys.text().string_or(kLayout, "split")) != "fused_qkv") TRY(demand_word(keys, kLayout, "split"));
   TRY(demand_word(keys, "scoring_func", "sigmoid"));
   TRY(demand_number(keys, "swa_head_dim", config.attention.d_qk));
   TRY(demand_number(keys, "swa_v_head_dim", config.attention.d_v));
@@ -133,7 +137,7 @@ const Family kMimoV2{
     .ignores_layers_past_end = true,
     .hf_others =
         "add_full_attention_sink_bias=false add_swa_attention_sink_bias=true attention_chunk_size hybrid_block_size "
-        "moe_router_dtype num_nextn_predict_layers topk_method=\"noaux_tc\"",
+        "moe_router_dtype num_nextn_predict_layers processor_config topk_method=\"noaux_tc\" vision_model_type",
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };

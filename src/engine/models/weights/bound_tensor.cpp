@@ -197,7 +197,7 @@ class PartReader {
     for (std::uint64_t unit = from; unit < from + count; ++unit) {
       const std::uint64_t place = place_of(element(unit));
       plan::BlockF8_E4M3 block{};
-      block.d = fp8_.scales[place / columns / fp8_.block.rows * scales_per_row + place % columns / fp8_.block.cols];
+      block.d = fp8_.scales[fp8_.block.block_of(place / columns) * scales_per_row + place % columns / fp8_.block.cols];
       std::memcpy(block.qs, codes_.data() + (element(unit) - first), elements_in(unit));
       std::memcpy(out, &block, sizeof block);
       out += sizeof block;

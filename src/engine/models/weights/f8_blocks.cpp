@@ -28,7 +28,7 @@ bool scale_fits(const BoundTensor& tensor, const TensorPart& part, std::uint64_t
     if ((n1 > 1 && s1 % columns != 0) || (n2 > row && row != columns)) return false;
     return have_one_scale_a_block(first_column, row, tensor.scale_block.cols);
   }
-  if (s2 != columns || n2 != row || (n1 > 1 && s1 != 1)) return false;
+  if (s2 != columns || n2 != row || (n1 > 1 && s1 != 1) || tensor.scale_block.piece_rows != 0) return false;
   for (std::uint64_t i = 0; i < n0; ++i)  // columns of the matrix
     if (!have_one_scale_a_block(first_row + i * s0 / columns, row, tensor.scale_block.rows)) return false;
   return true;

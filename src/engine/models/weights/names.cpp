@@ -27,7 +27,7 @@ constexpr std::uint64_t kBiasBytesMax = 4U << 20;  // a million outputs
 constexpr std::array<std::string_view, 2> kHfBuffers{"layers.{}.self_attn.rotary_emb.inv_freq", "rotary_emb.inv_freq"};
 // Layers that predict further tokens, where they stand beside the model.
 constexpr std::array<std::string_view, 2> kHfPredictors{"^mtp.*", "^model.mtp.*"};
-constexpr std::array<std::string_view, 10> kHfTowers{"^vision_model.*",
+constexpr std::array<std::string_view, 12> kHfTowers{"^vision_model.*",
                                                      "^vision_tower.*",
                                                      "^model.vision_tower.*",
                                                      "^model.visual.*",
@@ -36,7 +36,9 @@ constexpr std::array<std::string_view, 10> kHfTowers{"^vision_model.*",
                                                      "^model.multi_modal_projector.*",
                                                      "^model.embed_vision.*",
                                                      "^model.audio_tower.*",
-                                                     "^model.embed_audio.*"};
+                                                     "^model.embed_audio.*",
+                                                     "^audio_encoder.*",
+                                                     "^speech_embeddings.*"};
 
 std::string first_names(const std::vector<std::string>& names) {
   std::string text;

@@ -92,7 +92,8 @@ class Builder {
       case Load::kTransposedInterleaved: return add_rows(true);
       case Load::kRowsEitherWay: return add_rows(TRY(stored_transposed()));
       case Load::kHeadRows: return add_turns();
-      case Load::kKeyGroups: return add_key_groups();
+      case Load::kKeyGroups: return add_groups(plan::param_as<plan::AttentionParams>(params_).kv_heads);
+      case Load::kPieces: return add_pieces();
       case Load::kDeltaGroups: return add_delta_groups();
       case Load::kHeadKeys:
       case Load::kHeadValues: return add_head_rows();
@@ -150,7 +151,7 @@ class Builder {
           return base::fail(ErrorCode::kConfigKeyInvalid,
                             "quantization_config.weight_block_size must be two positive numbers");
         }
-        tensor_.scale_block = {.rows = block[0], .cols = block[1]};
+        tensor_.scale_block.rows = block[0], tensor_.scale_block.cols = block[1];
         states_blocks = true;
       }
     }
@@ -318,9 +319,24 @@ class Builder {
     return add(part);
   }
 
-  // A group per key head, with its share of the rows of each slot that is stored together with this one.
-  Result<> add_key_groups() {
-    const std::uint64_t groups = plan::param_as<plan::AttentionParams>(params_).kv_heads;
+  // Of a checkpoint that was saved in pieces, one for each key head of the layers that see all positions; a layer with more key
+  // heads has several in each piece.
+  Result<> add_pieces() {
+    const FileTensor& tensor = *TRY(require(found_.name));
+    if (tensor.type != StoredType::kF8_E4M3 && tensor.type != StoredType::kF8_E5M2) return add_rows(false);
+    const std::uint32_t pieces = TRY(names_.files().hf()->u32("num_key_value_heads"));
+    for (std::uint8_t slot = source_.first; slot <= source_.last; ++slot) {
+      if (pieces != 0 && rows_of(slot) % pieces == 0) continue;
+      return base::fail(ErrorCode::kConfigKeyInvalid,
+                        fmt::format("num_key_value_heads = {}: {} does not consist of so many pieces, of {} rows {}",
+                                    pieces, tensor.name, rows_of(slot), slots_[slot].name));
+    }
+    tensor_.scale_block.piece_rows = rows_together() / pieces;
+    return add_groups(pieces);
+  }
+
+  // Groups with their shares of the rows of each slot that is stored together with this one.
+  Result<> add_groups(std::uint64_t groups) {
     const bool is_vector = shape_.size() == 1;
     const std::uint64_t rows = rows_together(), cols = is_vector ? 1 : shape_[1];
     const FileTensor& tensor = *TRY(require(found_.name));

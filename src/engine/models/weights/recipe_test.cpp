@@ -468,6 +468,68 @@ TEST(Recipe, Fp8InPartsAndStacks) {
             {.kind = TensorShare::Kind::kSlice, .axis = 2, .begin = 0, .count = 70});
 }
 
+// Four key heads of three rows and values of two in two pieces of 12 + 6 + 4 rows. Blocks of five rows begin anew with the
+// second piece: each has five of them, the last of two rows.
+constexpr std::uint32_t kPieces = 2, kPieceRows = 22, kPieceBlock = 5, kPieceBlocks = 5, kPieceWidth = 150;
+AttentionParams pieces() {
+  AttentionParams p{};
+  p.width = kPieceWidth;
+  p.heads = 8;
+  p.kv_heads = 4;
+  p.d_qk = 3;
+  p.d_v = 2;
+  return p;
+}
+struct PiecesFile : Fp8File {
+  explicit PiecesFile(std::uint32_t scale_rows = kPieces * kPieceBlocks, std::uint32_t key_heads = kPieces)
+      : Fp8File(1, 1, kPieceBlock, 128) {
+    add("qkv", kPieces * kPieceRows, kPieceWidth, scale_rows, 2);
+    config.insert(1, fmt::format(R"("num_key_value_heads":{},)", key_heads));
+  }
+  // What rows [first, first + count) of every piece stand for.
+  Values rows(std::uint32_t first, std::uint32_t count) const {
+    Values values;
+    const auto scales = reinterpret_cast<const float*>(tensors.at("qkv_scale_inv").bytes.data());
+    for (std::uint32_t piece = 0; piece < kPieces; ++piece)
+      for (std::uint32_t row = first; row < first + count; ++row)
+        for (std::uint32_t k = 0; k < kPieceWidth; ++k) {
+          const auto code = tensors.at("qkv").bytes[(piece * kPieceRows + row) * kPieceWidth + k];
+          const float scale = scales[(piece * kPieceBlocks + row / kPieceBlock) * 2 + k / 128];
+          values.push_back(io::f8_e4m3_to_f32(static_cast<std::uint8_t>(code)) * scale);
+        }
+    return values;
+  }
+};
+
+TEST(Recipe, Fp8InPiecesWithBlocksOfTheirOwn) {
+  const Source source("qkv", Load::kPieces, AttentionSlot::kQ, AttentionSlot::kV);
+  const PiecesFile file;
+  for (const auto& [slot, first, count] :
+       {std::tuple{AttentionSlot::kQ, 0U, 12U}, {AttentionSlot::kK, 12U, 6U}, {AttentionSlot::kV, 18U, 4U}}) {
+    Recipe recipe(row(slot, "", source), file.tensors, file.config);
+    EXPECT_EQ(values_of(recipe.fetch(pieces())), file.rows(first, count));
+    expect_f8(slot, source, file, pieces(), DType::kF8_E4M3);
+  }
+  // Of two devices each has a piece, of four half of one.
+  for (const std::uint32_t begin : {0U, 3U, 6U, 9U})
+    expect_f8(AttentionSlot::kK, source, file, pieces(), DType::kF8_E4M3,
+              {.kind = TensorShare::Kind::kSlice, .axis = 0, .begin = begin, .count = 3});
+  // In floats nobody cut it.
+  const std::map<std::string, TinyTensor> floats{{"qkv", TinyTensor::counting({44, kPieceWidth})}};
+  EXPECT_EQ(Recipe(row(AttentionSlot::kV, "", source), floats, file.config).floats(pieces()).front(), 36 * kPieceWidth);
+}
+
+TEST(Recipe, RefusesPiecesThatTheScalesContradict) {
+  const Source source("qkv", Load::kPieces, AttentionSlot::kQ, AttentionSlot::kV);
+  const auto error = [&](const PiecesFile& file) {
+    return Recipe(row(AttentionSlot::kQ, "", source), file.tensors, file.config).error(pieces());
+  };
+  EXPECT_EQ(error(PiecesFile(9)), ErrorCode::kWeightShapeMismatch);  // blocks as of one piece
+  EXPECT_EQ(error(PiecesFile(10, 1)), ErrorCode::kWeightShapeMismatch);
+  EXPECT_EQ(error(PiecesFile(10, 3)), ErrorCode::kConfigKeyInvalid);
+  EXPECT_EQ(error(PiecesFile(10, 0)), ErrorCode::kConfigKeyInvalid);
+}
+
 // A stack that is stored as one matrix, and the same elements in rows of another length.
 TEST(Recipe, Fp8ReshapedKeepsItsRows) {
   const Source reshaped("w", Load::kReshaped);

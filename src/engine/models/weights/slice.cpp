@@ -46,22 +46,27 @@ void join(std::vector<Extent>& view) {
 }
 
 // Of a dimension that is groups of rows, whole groups, or rows of one.
-void cut_groups(const TensorShare& share, const std::string_view name, Extent& groups, Extent& rows,
-                std::uint64_t& offset) {
+base::Result<> cut_groups(const TensorShare& share, const std::string_view name, Extent& groups, Extent& rows,
+                          std::uint64_t& offset) {
   const std::uint64_t first = share.begin % rows.count;
   offset += share.begin / rows.count * groups.stride + first * rows.stride;
   if (first == 0 && share.count % rows.count == 0) {
     groups.count = share.count / rows.count;
-    return;
+    return {};
   }
-  ASSERT(first + share.count <= rows.count, "{}: {} + {} are rows of several groups of {}", name, share.begin,
-         share.count, rows.count);
+  if (first + share.count > rows.count) {
+    return base::fail(base::ErrorCode::kModelIncompatible,
+                      fmt::format("{}: the {} rows of a device from {} on are parts of several groups of {}; use fewer "
+                                  "devices",
+                                  name, share.count, share.begin, rows.count));
+  }
   groups.count = 1;
   rows.count = share.count;
+  return {};
 }
 
 // Of a part that holds `outer` x `length` x anything elements.
-void cut_part(const TensorShare& share, std::uint64_t outer, std::uint64_t length, TensorPart& part) {
+base::Result<> cut_part(const TensorShare& share, std::uint64_t outer, std::uint64_t length, TensorPart& part) {
   std::vector<Extent> view;
   for (std::size_t d = 0; d < 3; ++d) view.push_back({.count = part.counts[d], .stride = part.strides[d]});
   split_at(outer, view);
@@ -75,7 +80,7 @@ void cut_part(const TensorShare& share, std::uint64_t outer, std::uint64_t lengt
       break;
     }
     if (before == outer && i + 1 < view.size() && extent.count * view[i + 1].count == length) {
-      cut_groups(share, part.source->name, extent, view[i + 1], part.offset);
+      TRY(cut_groups(share, part.source->name, extent, view[i + 1], part.offset));
       break;
     }
     before *= extent.count;
@@ -90,6 +95,7 @@ void cut_part(const TensorShare& share, std::uint64_t outer, std::uint64_t lengt
     part.counts[3 - view.size() + d] = view[d].count;
     part.strides[3 - view.size() + d] = view[d].stride;
   }
+  return {};
 }
 
 }  // namespace
@@ -135,7 +141,7 @@ base::Result<> cut(const TensorShare& share, BoundTensor& tensor) {
          tensor.parts.size());
   std::uint64_t outer = 1;
   for (std::size_t d = is_stack ? 1 : 0; d < share.axis; ++d) outer *= shape[d];
-  for (TensorPart& part : tensor.parts) cut_part(in_parts, outer, shape[share.axis] / counted, part);
+  for (TensorPart& part : tensor.parts) TRY(cut_part(in_parts, outer, shape[share.axis] / counted, part));
   shape[share.axis] = share.count;
   return {};
 }

@@ -157,6 +157,19 @@ TEST(Slice, ABlockIsNeverCut) {
   EXPECT_TRUE(cut({.kind = TensorShare::Kind::kSlice, .axis = 0, .begin = 1, .count = 1}, tensor));
 }
 
+// Three groups of two rows, of which two devices would have one and a half each.
+TEST(Slice, AShareIsWholeGroupsOrAPartOfOne) {
+  const Stored stored(24);
+  const auto refusal = [&](std::uint32_t begin, std::uint32_t count) {
+    BoundTensor tensor = bound({"k", {6, 2}, {{.offset = 4, .counts = {3, 2, 2}, .strides = {8, 2, 1}}}}, stored.file);
+    const auto done = cut({.kind = TensorShare::Kind::kSlice, .axis = 0, .begin = begin, .count = count}, tensor);
+    return done ? "" : done.error().message;
+  };
+  EXPECT_EQ(refusal(2, 4), "");
+  EXPECT_EQ(refusal(3, 1), "");
+  EXPECT_NE(refusal(0, 3).find("the 3 rows of a device from 0 on are parts of several groups of 2"), std::string::npos);
+}
+
 TEST(Slice, WhatAnotherDeviceAddsIsZeros) {
   const Stored stored(12);
   BoundTensor tensor = bound({"b", {12}, {{.counts = {1, 1, 12}, .strides = {0, 12, 1}}}}, stored.file);
