@@ -10,7 +10,6 @@
 #include <cmath>
 #include <cstddef>
 #include <initializer_list>
-#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
@@ -55,10 +54,11 @@ struct Path {
 }  // namespace llorch::wire
 
 template <>
-struct fmt::formatter<llorch::wire::Path> : fmt::formatter<std::string> {
+struct fmt::formatter<llorch::wire::Path> {
+  constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
   template <class Context>
   auto format(const llorch::wire::Path& path, Context& context) const {
-    return fmt::formatter<std::string>::format(path.text(), context);
+    return std::ranges::copy(path.text(), context.out()).out;
   }
 };
 
@@ -247,7 +247,10 @@ requires(std::is_integral_v<T> && !std::is_same_v<T, bool>) struct Codec<T> {
     out = static_cast<T>(bits);
     return {};
   }
-  static void write(std::string& out, T v) { fmt::format_to(std::back_inserter(out), "{}", v); }
+  static void write(std::string& out, T v) {
+    const fmt::format_int text(v);
+    out.append(text.data(), text.size());
+  }
   static bj::object schema(const Bounds& b) { return integer_schema(b); }
 };
 

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <iterator>
-
 #include "base/sha256.h"
 #include "engine/plan/slots.h"
 
@@ -194,30 +192,29 @@ std::string kills_text(std::span<const std::uint64_t> bits) {
 std::string dump(const CompiledPlan& plan, std::span<const std::string> tensor_names) {
   std::string out = fmt::format("plan {} registers={} peak={} instructions={}\n", base::to_hex(plan.plan_hash),
                                 plan.plan.register_count, plan.peak_registers, plan.plan.instructions.size());
-  auto line = std::back_inserter(out);
   for (const StateDescriptor& desc : plan.plan.state_descs) {
-    fmt::format_to(line, "state {} kind={} lifecycle={} align={} bytes_per_token={} bytes={}", desc.id,
-                   static_cast<int>(desc.kind), static_cast<int>(desc.lifecycle), desc.align_bytes,
-                   desc.bytes_per_token, desc.size_bytes);
-    if (desc.window_tokens != 0) fmt::format_to(line, " window={}", desc.window_tokens);
+    out += fmt::format("state {} kind={} lifecycle={} align={} bytes_per_token={} bytes={}", desc.id,
+                       static_cast<int>(desc.kind), static_cast<int>(desc.lifecycle), desc.align_bytes,
+                       desc.bytes_per_token, desc.size_bytes);
+    if (desc.window_tokens != 0) out += fmt::format(" window={}", desc.window_tokens);
     out += '\n';
   }
-  for (const PlanDiagnostic& diagnostic : plan.diagnostics) fmt::format_to(line, "note {}\n", diagnostic.message);
+  for (const PlanDiagnostic& diagnostic : plan.diagnostics) out += fmt::format("note {}\n", diagnostic.message);
   for (std::size_t i = 0; i < plan.plan.instructions.size(); ++i) {
     const Instruction& insn = plan.plan.instructions[i];
-    fmt::format_to(line, "{:4} {} = {}({}) [{}]", i, registers_text(insn.outputs), opcode_name(insn.opcode),
-                   registers_text(insn.inputs), params_text(plan.param_blocks[insn.param_block_id]));
+    out += fmt::format("{:4} {} = {}({}) [{}]", i, registers_text(insn.outputs), opcode_name(insn.opcode),
+                       registers_text(insn.inputs), params_text(plan.param_blocks[insn.param_block_id]));
     const std::span<const SlotSpec> slots = *weight_slots(insn.opcode);
     for (std::size_t s = 0; s < slots.size(); ++s) {
       if (!insn.weights[s].present()) continue;
       const std::uint32_t tensor = plan.weight_bindings[insn.weights[s].index].tensor;
-      fmt::format_to(line, " {}={}", slots[s].name,
-                     tensor < tensor_names.size() ? tensor_names[tensor] : fmt::to_string(tensor));
+      out += fmt::format(" {}={}", slots[s].name,
+                         tensor < tensor_names.size() ? tensor_names[tensor] : fmt::to_string(tensor));
     }
     if (insn.partial_sum) out += " partial_sum";
-    if (insn.state_block_id != kNoStateBlock) fmt::format_to(line, " state={}", insn.state_block_id);
+    if (insn.state_block_id != kNoStateBlock) out += fmt::format(" state={}", insn.state_block_id);
     const std::string kills = kills_text(plan.liveness.kill_after_instruction[i]);
-    fmt::format_to(line, "{}{}\n", kills.empty() ? "" : " kills", kills);
+    out += fmt::format("{}{}\n", kills.empty() ? "" : " kills", kills);
   }
   return out;
 }

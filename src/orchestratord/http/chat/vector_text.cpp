@@ -4,7 +4,6 @@
 
 #include <charconv>
 #include <cstring>
-#include <iterator>
 
 #include "base/assert.h"
 #include "base/base64.h"
@@ -14,11 +13,10 @@ namespace llorch::orchestratord::http::chat {
 void append_numbers(std::string& out, std::string_view vector) {
   const auto bytes = base::base64_decode(vector);
   ASSERT(bytes && bytes->size() % sizeof(float) == 0, "a vector of {} characters", vector.size());
-  const auto end = std::back_inserter(out);
   for (std::size_t at = 0; at < bytes->size(); at += sizeof(float)) {
     float value = 0;
     std::memcpy(&value, bytes->data() + at, sizeof value);
-    fmt::format_to(end, "{}{}", at == 0 ? "" : ",", value);
+    out += fmt::format("{}{}", at == 0 ? "" : ",", value);
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <iterator>
 #include <string_view>
 
 #include "base/json_text.h"
@@ -18,7 +17,7 @@ void append_piece(std::string& out, std::string_view bytes) {
   if (base::is_valid_utf8(bytes)) return base::append_json_string(out, bytes);
   out += '[';
   for (const char byte : bytes) {
-    fmt::format_to(std::back_inserter(out), "{}{}", out.back() == '[' ? "" : ",", static_cast<unsigned char>(byte));
+    out += fmt::format("{}{}", out.back() == '[' ? "" : ",", static_cast<unsigned char>(byte));
   }
   out += ']';
 }
@@ -41,10 +40,10 @@ std::string tokenize_body(const text::Tokenizer& tokenizer, const wire::Tokenize
            request.content, {.add_special = request.add_special, .parse_special = request.parse_special})) {
     if (out.back() != '[') out += ',';
     if (!request.with_pieces) {
-      fmt::format_to(std::back_inserter(out), "{}", base::index(token));
+      out += fmt::format("{}", base::index(token));
       continue;
     }
-    fmt::format_to(std::back_inserter(out), R"({{"id":{},"piece":)", base::index(token));
+    out += fmt::format(R"({{"id":{},"piece":)", base::index(token));
     append_piece(out, tokenizer.token_bytes(token));
     out += '}';
   }
@@ -80,8 +79,7 @@ std::string props_body(const std::string& name, const wire::ModelFacts& facts, s
   for (const char* member : {"model_alias", "model_path"}) {
     base::append_json_string(out.append(",\"").append(member).append("\":"), name);
   }
-  fmt::format_to(
-      std::back_inserter(out),
+  out += fmt::format(
       R"(,"modalities":{{"vision":{},"audio":false}},"build_info":"llama-orch {}","llorch":{{"infill":{}}}}})",
       facts.images.has_value(), base::kVersion, has_infill);
   return out;
@@ -93,10 +91,10 @@ std::string slots_body(const std::vector<WorkerSlots>& workers) {
   for (const WorkerSlots& worker : workers) {
     for (std::int64_t slot = 0; slot < worker.total; ++slot, ++id) {
       const bool is_busy = slot < worker.busy;
-      fmt::format_to(std::back_inserter(out), R"({}{{"id":{},"model":)", id == 0 ? "" : ",", id);
+      out += fmt::format(R"({}{{"id":{},"model":)", id == 0 ? "" : ",", id);
       base::append_json_string(out, worker.model);
-      fmt::format_to(std::back_inserter(out), R"(,"n_ctx":{},"state":{},"is_processing":{}}})", worker.context_tokens,
-                     is_busy ? 1 : 0, is_busy);
+      out += fmt::format(R"(,"n_ctx":{},"state":{},"is_processing":{}}})", worker.context_tokens, is_busy ? 1 : 0,
+                         is_busy);
     }
   }
   return out + "]";

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <iterator>
 #include <utility>
 
 #include "base/json_text.h"
@@ -49,7 +48,7 @@ void RerankRenderer::end(const wire::EndEvent& event, const streams::EventId&, s
   body += R"(,"object":"list","results":[)";
   for (const Score& score : scores_) {
     if (&score != scores_.data()) body += ',';
-    fmt::format_to(std::back_inserter(body), R"({{"index":{},"relevance_score":{})", score.index, score.text);
+    body += fmt::format(R"({{"index":{},"relevance_score":{})", score.index, score.text);
     if (!options_.documents.empty()) {
       body += R"(,"document":{"text":)";
       base::append_json_string(body, options_.documents[static_cast<std::size_t>(score.index)]);
@@ -57,8 +56,7 @@ void RerankRenderer::end(const wire::EndEvent& event, const streams::EventId&, s
     }
     body += '}';
   }
-  fmt::format_to(std::back_inserter(body), R"(],"usage":{{"prompt_tokens":{0},"total_tokens":{0}}},"llorch":)",
-                 event.tokens_in);
+  body += fmt::format(R"(],"usage":{{"prompt_tokens":{0},"total_tokens":{0}}},"llorch":)", event.tokens_in);
   body.append(wire::encode(event)).append("}");
   answer(net::http::json_response(200, std::move(body)), out);
 }

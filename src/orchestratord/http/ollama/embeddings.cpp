@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <iterator>
 #include <utility>
 
 #include "base/json_text.h"
@@ -72,14 +71,14 @@ void EmbeddingsRenderer::end(const wire::EndEvent& event, const streams::EventId
     body += R"({"model":)";
     base::append_json_string(body, options_.model);
     body.append(R"(,"embeddings":[)").append(vectors_).append("]");
-    fmt::format_to(std::back_inserter(body), R"(,"total_duration":{},"load_duration":{},"prompt_eval_count":{})",
-                   (queue_wait_ms_ + event.first_token_ms + event.decode_time_ms) * kNanosecondsPerMs,
-                   queue_wait_ms_ * kNanosecondsPerMs, event.tokens_in);
+    body += fmt::format(R"(,"total_duration":{},"load_duration":{},"prompt_eval_count":{})",
+                        (queue_wait_ms_ + event.first_token_ms + event.decode_time_ms) * kNanosecondsPerMs,
+                        queue_wait_ms_ * kNanosecondsPerMs, event.tokens_in);
   }
   std::string provenance = wire::encode(event);
   if (!options_.cut_inputs.empty()) {
     provenance.pop_back();
-    fmt::format_to(std::back_inserter(provenance), R"(,"cut_inputs":[{}]}})", fmt::join(options_.cut_inputs, ","));
+    provenance += fmt::format(R"(,"cut_inputs":[{}]}})", fmt::join(options_.cut_inputs, ","));
   }
   body.append(R"(,"llorch":)").append(provenance).append("}");
   answer(net::http::json_response(200, std::move(body)), out);

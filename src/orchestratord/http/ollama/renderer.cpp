@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <iterator>
 #include <utility>
 
 #include "base/clock.h"
@@ -22,11 +21,10 @@ std::string opening_of(const AnswerOptions& options, std::int64_t created_unix_s
 }
 
 void append_timings(std::string& out, const wire::EndEvent& end, std::int64_t queue_wait_ms) {
-  fmt::format_to(std::back_inserter(out),
-                 R"(,"total_duration":{},"load_duration":{},"prompt_eval_count":{},"prompt_eval_duration":{},)"
-                 R"("eval_count":{},"eval_duration":{})",
-                 (queue_wait_ms + end.first_token_ms + end.decode_time_ms) * kNsPerMs, queue_wait_ms * kNsPerMs,
-                 end.tokens_in, end.first_token_ms * kNsPerMs, end.tokens_out, end.decode_time_ms * kNsPerMs);
+  out += fmt::format(R"(,"total_duration":{},"load_duration":{},"prompt_eval_count":{},"prompt_eval_duration":{},)"
+                     R"("eval_count":{},"eval_duration":{})",
+                     (queue_wait_ms + end.first_token_ms + end.decode_time_ms) * kNsPerMs, queue_wait_ms * kNsPerMs,
+                     end.tokens_in, end.first_token_ms * kNsPerMs, end.tokens_out, end.decode_time_ms * kNsPerMs);
 }
 
 std::string_view done_reason(wire::StopReason reason) {
@@ -73,8 +71,7 @@ void AnswerRenderer::append_line(std::string& out) {
 
 void AnswerRenderer::add_call(const chat::Part& call) {
   const std::string id = chat::call_id("call_", identity_.job_id, call);
-  fmt::format_to(std::back_inserter(calls_), R"({}{{"id":"{}","function":{{"index":{},"name":)",
-                 calls_.empty() ? "" : ",", id, call.index);
+  calls_ += fmt::format(R"({}{{"id":"{}","function":{{"index":{},"name":)", calls_.empty() ? "" : ",", id, call.index);
   base::append_json_string(calls_, call.name);
   calls_.append(R"(,"arguments":)").append(call.text).append("}}");
 }

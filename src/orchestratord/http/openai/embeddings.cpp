@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <iterator>
 #include <utility>
 
 #include "base/json_text.h"
@@ -29,7 +28,7 @@ base::Result<EmbeddingsCall> decode_embeddings(std::string_view body) {
 
 void EmbeddingsRenderer::token(const streams::TokenView& token, const streams::EventId&, std::string&) {
   if (!data_.empty()) data_ += ',';
-  fmt::format_to(std::back_inserter(data_), R"({{"object":"embedding","index":{},"embedding":)", token.i);
+  data_ += fmt::format(R"({{"object":"embedding","index":{},"embedding":)", token.i);
   if (options_.encoding == wire::EmbeddingEncoding::kBase64) {
     data_.append("\"").append(token.t).append("\"}");
   } else {
@@ -43,7 +42,7 @@ void EmbeddingsRenderer::end(const wire::EndEvent& event, const streams::EventId
   std::string body;
   body.append(R"({"object":"list","data":[)").append(data_).append(R"(],"model":)");
   base::append_json_string(body, options_.model);
-  fmt::format_to(std::back_inserter(body), R"(,"usage":{{"prompt_tokens":{0},"total_tokens":{0}}})", event.tokens_in);
+  body += fmt::format(R"(,"usage":{{"prompt_tokens":{0},"total_tokens":{0}}})", event.tokens_in);
   append_provenance(body, event);
   body += '}';
   answer({.status = 200,

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <iterator>
-
 #include "base/json_text.h"
 #include "base/sha256.h"
 #include "wire/json.h"
@@ -44,8 +42,8 @@ std::string_view finish_reason(wire::StopReason reason) {
 }
 
 void append_usage(std::string& out, const wire::EndEvent& end) {
-  fmt::format_to(std::back_inserter(out), R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{}}})",
-                 end.tokens_in, end.tokens_out, end.tokens_in + end.tokens_out);
+  out += fmt::format(R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{}}})", end.tokens_in,
+                     end.tokens_out, end.tokens_in + end.tokens_out);
 }
 
 void append_fingerprint(std::string& out, const wire::EndEvent& end) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 
 #include "base/json_text.h"
 #include "wire/json.h"
@@ -24,7 +23,7 @@ void append_top(std::string& out, const std::vector<wire::TokenLogprob>& top) {
     if (std::any_of(top.begin(), top.begin() + static_cast<std::ptrdiff_t>(i), is_same)) continue;
     if (out.back() != '{') out += ',';
     base::append_json_string(out, top[i].token);
-    fmt::format_to(std::back_inserter(out), ":{}", top[i].logprob);
+    out += fmt::format(":{}", top[i].logprob);
   }
   out += '}';
 }
@@ -46,9 +45,9 @@ void LogprobsWriter::add_to_lists(const streams::TokenView& token) {
   const auto logprobs = wire::decode<wire::TokenLogprobs>(token.logprobs);
   if (!logprobs) return;  // the relay let none but whole ones pass
   base::append_json_string(next_element(tokens_), logprobs->token);
-  fmt::format_to(std::back_inserter(next_element(values_)), "{}", logprobs->logprob);
+  next_element(values_) += fmt::format("{}", logprobs->logprob);
   append_top(next_element(tops_), logprobs->top_logprobs);
-  fmt::format_to(std::back_inserter(next_element(offsets_)), "{}", code_points_);
+  next_element(offsets_) += fmt::format("{}", code_points_);
 }
 
 void LogprobsWriter::write(std::string& out) {
@@ -59,9 +58,8 @@ void LogprobsWriter::write(std::string& out) {
   } else if (endpoint_ == Endpoint::kChat) {
     out.append(R"({"content":[)").append(content_).append(R"(],"refusal":null})");
   } else {
-    fmt::format_to(std::back_inserter(out),
-                   R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":[{}],"text_offset":[{}]}})", tokens_,
-                   values_, tops_, offsets_);
+    out += fmt::format(R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":[{}],"text_offset":[{}]}})", tokens_,
+                       values_, tops_, offsets_);
   }
   for (std::string* list : {&content_, &tokens_, &values_, &tops_, &offsets_}) list->clear();
 }

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <iterator>
-
 #include "base/error_code.h"
 #include "base/json_text.h"
 #include "net/sse/sse.h"
@@ -15,10 +13,9 @@ namespace {
 
 // Caches are shared and their hits not told; thoughts are not told apart.
 void append_response_usage(std::string& out, const wire::EndEvent& end) {
-  fmt::format_to(std::back_inserter(out),
-                 R"({{"input_tokens":{},"input_tokens_details":{{"cached_tokens":0,"cache_write_tokens":0}},)"
-                 R"("output_tokens":{},"output_tokens_details":{{"reasoning_tokens":0}},"total_tokens":{}}})",
-                 end.tokens_in, end.tokens_out, end.tokens_in + end.tokens_out);
+  out += fmt::format(R"({{"input_tokens":{},"input_tokens_details":{{"cached_tokens":0,"cache_write_tokens":0}},)"
+                     R"("output_tokens":{},"output_tokens_details":{{"reasoning_tokens":0}},"total_tokens":{}}})",
+                     end.tokens_in, end.tokens_out, end.tokens_in + end.tokens_out);
 }
 
 bool is_cut(wire::StopReason reason) { return finish_reason(reason) == "length"; }
@@ -33,20 +30,18 @@ ResponseRenderer::ResponseRenderer(const AnswerOptions& options, const AnswerIde
 }
 
 void ResponseRenderer::open_event(std::string_view type, std::string& out) {
-  fmt::format_to(std::back_inserter(out), R"(event: {0}{1}data: {{"type":"{0}","sequence_number":{2})", type, '\n',
-                 sequence_number_++);
+  out += fmt::format(R"(event: {0}{1}data: {{"type":"{0}","sequence_number":{2})", type, '\n', sequence_number_++);
 }
 
 void ResponseRenderer::open_text_event(std::string_view prefix, std::string_view rest, std::string& out) {
   const std::string_view what = open_ == Kind::kReasoning ? "reasoning_text" : "output_text";
   open_event(rest.empty() ? std::string(prefix) : fmt::format("{}{}{}", prefix, what, rest), out);
-  fmt::format_to(std::back_inserter(out), R"(,"item_id":"{}","output_index":{},"content_index":0)", item_id(),
-                 items_count_);
+  out += fmt::format(R"(,"item_id":"{}","output_index":{},"content_index":0)", item_id(), items_count_);
 }
 
 void ResponseRenderer::item_event(std::string_view type, std::string_view item, std::string& out) {
   open_event(type, out);
-  fmt::format_to(std::back_inserter(out), R"(,"output_index":{},"item":{}}}{}{})", items_count_, item, '\n', '\n');
+  out += fmt::format(R"(,"output_index":{},"item":{}}}{}{})", items_count_, item, '\n', '\n');
 }
 
 // Of the open item. The first message has the job's own, so that it is told from any other at a glance.
@@ -151,11 +146,11 @@ void ResponseRenderer::add_call(const chat::Part& call, std::string& out) {
   if (options_.stream) {
     item_event("response.output_item.added", item("in_progress", R"("")"), out);
     open_event("response.function_call_arguments.delta", out);
-    fmt::format_to(std::back_inserter(out), R"(,"item_id":"{}","output_index":{},"delta":{}}}{}{})", id, items_count_,
-                   arguments, '\n', '\n');
+    out +=
+        fmt::format(R"(,"item_id":"{}","output_index":{},"delta":{}}}{}{})", id, items_count_, arguments, '\n', '\n');
     open_event("response.function_call_arguments.done", out);
-    fmt::format_to(std::back_inserter(out), R"(,"item_id":"{}","output_index":{},"name":{},"arguments":{}}}{}{})", id,
-                   items_count_, name, arguments, '\n', '\n');
+    out += fmt::format(R"(,"item_id":"{}","output_index":{},"name":{},"arguments":{}}}{}{})", id, items_count_, name,
+                       arguments, '\n', '\n');
     item_event("response.output_item.done", whole, out);
   }
   items_.append(items_.empty() ? "" : ",").append(whole);
@@ -187,9 +182,8 @@ void ResponseRenderer::token(const streams::TokenView& token, const streams::Eve
 }
 
 void ResponseRenderer::append_response(const Outcome& outcome, std::string& out) const {
-  fmt::format_to(std::back_inserter(out),
-                 R"({{"id":"resp_{}","object":"response","created_at":{},"status":"{}","error":)",
-                 identity_.job_id.value, identity_.created_unix_s, outcome.status);
+  out += fmt::format(R"({{"id":"resp_{}","object":"response","created_at":{},"status":"{}","error":)",
+                     identity_.job_id.value, identity_.created_unix_s, outcome.status);
   if (outcome.error != nullptr) {
     out += R"({"code":"server_error","message":)";
     base::append_json_string(out, outcome.error->message);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <boost/json/serialize.hpp>
-#include <iterator>
 #include <set>
 #include <utility>
 
@@ -74,8 +73,7 @@ base::Result<BatchInput> decode_batch(std::string_view body) {
     if (!ids.insert(request.custom_id).second) {
       return refused(field, "duplicate", fmt::format("{} is also that of an earlier request", field));
     }
-    fmt::format_to(std::back_inserter(out.lines), R"({{"custom_id":"{}","params":{}}}{})", request.custom_id,
-                   request.params.text, '\n');
+    out.lines += fmt::format(R"({{"custom_id":"{}","params":{}}}{})", request.custom_id, request.params.text, '\n');
   }
   return out;
 }

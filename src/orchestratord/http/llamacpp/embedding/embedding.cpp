@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <iterator>
 #include <utility>
 
 #include "base/assert.h"
@@ -27,7 +26,7 @@ base::Result<wire::SubmitRequest> decode_embedding(std::string_view body) {
 
 void EmbeddingRenderer::token(const streams::TokenView& token, const streams::EventId&, std::string&) {
   if (!vectors_.empty()) vectors_ += ',';
-  fmt::format_to(std::back_inserter(vectors_), R"({{"index":{},"embedding":[[)", token.i);
+  vectors_ += fmt::format(R"({{"index":{},"embedding":[[)", token.i);
   chat::append_numbers(vectors_, token.t);
   vectors_ += "]]}";
 }

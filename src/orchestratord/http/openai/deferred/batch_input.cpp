@@ -76,9 +76,8 @@ std::string batch_result_line(std::string_view id, std::string_view custom_id, c
                               std::string_view request_id) {
   std::string out = fmt::format(R"({{"id":"{}","custom_id":)", id);
   base::append_json_string(out, custom_id);
-  fmt::format_to(std::back_inserter(out),
-                 R"(,"response":{{"status_code":{},"request_id":"{}","body":{}}},"error":null}}{})", answer.status,
-                 request_id, answer.body, '\n');
+  out += fmt::format(R"(,"response":{{"status_code":{},"request_id":"{}","body":{}}},"error":null}}{})", answer.status,
+                     request_id, answer.body, '\n');
   return out;
 }
 
