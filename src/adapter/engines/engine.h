@@ -66,8 +66,6 @@ class Engine {
   virtual ~Engine() = default;
 
   virtual std::string_view kind() const = 0;
-  // Names of the fields of wire::SamplingRequest that this engine knows.
-  virtual std::span<const std::string_view> parameters() const = 0;
   virtual Protocol protocol() const { return Protocol::kHttp; }
   // Answered with a status below 300 when the engine can serve, and with an answer that says no other.
   virtual Probe health(const Target& target) const = 0;

@@ -1,4 +1,5 @@
 #include "adapter/engines/engine.h"
+#include "adapter/engines/parameters.h"
 #include "base/json_view.h"
 
 #include <gmock/gmock.h>
@@ -36,7 +37,7 @@ TEST(Engines, EveryKindIsKnownByItsName) {
     EXPECT_EQ(engine->kind(), kind);
     // A parameter that is no field of a request would be refused by nobody.
     wire::SamplingRequest all;
-    EXPECT_FALSE(engine->parameters().empty());
+    EXPECT_FALSE(parameters_of(kind).empty());
   }
   EXPECT_EQ(engine_of("gpt"), nullptr);
 }
@@ -216,7 +217,7 @@ TEST(Engines, ConstraintsAreSpelledAsTheEngineReadsThem) {
   grammar.sampling.grammar = "root ::= \"a\"";
   EXPECT_EQ(asked("llamacpp", grammar).at("grammar"), "root ::= \"a\"");
   const auto knows = [](std::string_view kind, std::string_view name) {
-    const auto names = engine_of(kind)->parameters();
+    const auto names = parameters_of(kind);
     return std::ranges::find(names, name) != names.end();
   };
   EXPECT_FALSE(knows("llamacpp", "regex") || knows("vllm", "grammar") || knows("tgi", "grammar") ||

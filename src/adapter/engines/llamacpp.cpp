@@ -2,7 +2,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 
 #include "adapter/engines/kinds.h"
 #include "adapter/engines/openai.h"
@@ -13,12 +12,6 @@ namespace {
 
 using base::ErrorCode;
 using wire::StopReason;
-
-constexpr std::array<std::string_view, 20> kParameters{
-    "top_p",          "top_k",          "min_p",        "typical_p",          "top_n_sigma",       "xtc_probability",
-    "xtc_threshold",  "dynatemp_range", "min_keep",     "repetition_penalty", "frequency_penalty", "presence_penalty",
-    "penalty_last_n", "mirostat",       "mirostat_tau", "mirostat_eta",       "json_schema",       "grammar",
-    "logprobs",       "top_logprobs"};
 
 // Its seeds have 32 bits, and the last one means a random seed.
 constexpr std::uint64_t kSeeds = 0xffff'ffffu;
@@ -64,7 +57,6 @@ void add_sampling(const wire::SamplingRequest& s, std::int64_t context_tokens, b
 class LlamaCpp final : public Engine {
  public:
   std::string_view kind() const override { return "llamacpp"; }
-  std::span<const std::string_view> parameters() const override { return kParameters; }
   Probe health(const Target& target) const override { return {target.base_url + "/health"}; }
   // It answers whatever model a job names, so whether it has the configured one is for us to see.
   std::vector<Probe> facts(const Target& target) const override {

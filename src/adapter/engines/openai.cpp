@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 
 #include "adapter/engines/kinds.h"
@@ -14,10 +13,6 @@ namespace {
 
 using base::ErrorCode;
 using wire::StopReason;
-
-constexpr std::array<std::string_view, 4> kParameters{"top_p", "frequency_penalty", "presence_penalty", "json_schema"};
-constexpr std::array<std::string_view, 8> kVllmParameters{"top_p", "frequency_penalty",  "presence_penalty", "top_k",
-                                                          "min_p", "repetition_penalty", "json_schema",      "regex"};
 
 // vLLM took guided_regex before its version 0.11, and structured_outputs since.
 bool has_structured_outputs(std::string_view version) {
@@ -136,8 +131,6 @@ base::Result<> learn_models(std::string_view json, const Target& target, EngineF
   return {};
 }
 
-std::span<const std::string_view> OpenAi::parameters() const { return kParameters; }
-
 base::Result<> OpenAi::learn(std::size_t, std::string_view json, const Target& target, EngineFacts& facts) const {
   return learn_models(json, target, facts);
 }
@@ -159,7 +152,6 @@ namespace {
 class Vllm final : public OpenAi {
  public:
   std::string_view kind() const override { return "vllm"; }
-  std::span<const std::string_view> parameters() const override { return kVllmParameters; }
   Probe health(const Target& target) const override { return {beside_v1(target, "/health")}; }
   std::vector<Probe> facts(const Target& target) const override {
     return {Probe{v1_url(target, "/models")}, Probe{beside_v1(target, "/version")}};

@@ -22,7 +22,6 @@ base::Result<> learn_models(std::string_view json, const Target& target, EngineF
 class OpenAi : public Engine {
  public:
   std::string_view kind() const override { return "openai"; }
-  std::span<const std::string_view> parameters() const override;
   Probe health(const Target& target) const override { return {v1_url(target, "/models")}; }
   std::vector<Probe> facts(const Target& target) const override { return {Probe{v1_url(target, "/models")}}; }
   base::Result<> learn(std::size_t index, std::string_view json, const Target& target,

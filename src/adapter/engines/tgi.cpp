@@ -1,5 +1,4 @@
 // Text Generation Inference: /generate_stream, and its chat completions where a job has messages.
-#include <array>
 
 #include "adapter/engines/kinds.h"
 #include "adapter/engines/openai.h"
@@ -9,9 +8,6 @@ namespace {
 
 using base::ErrorCode;
 using wire::StopReason;
-
-constexpr std::array<std::string_view, 7> kParameters{
-    "top_p", "top_k", "typical_p", "repetition_penalty", "frequency_penalty", "json_schema", "regex"};
 
 // It reads a schema and an expression in one shape, as a parameter and as the response_format of a chat. Null: neither is asked for.
 bj::value constraint_of(const wire::SamplingRequest& sampling) {
@@ -46,7 +42,6 @@ StopReason stop_of(const std::optional<std::string>& reason) {
 class Tgi final : public Engine {
  public:
   std::string_view kind() const override { return "tgi"; }
-  std::span<const std::string_view> parameters() const override { return kParameters; }
   Probe health(const Target& target) const override { return {target.base_url + "/health"}; }
   std::vector<Probe> facts(const Target& target) const override { return {Probe{target.base_url + "/info"}}; }
 

@@ -1,8 +1,6 @@
 // Triton Inference Server: generate_stream of its generate extension, with the inputs that TensorRT-LLM's ensemble names.
 #include <fmt/core.h>
 
-#include <array>
-
 #include "adapter/engines/kinds.h"
 #include "adapter/engines/triton.h"
 #include "base/json_view.h"
@@ -14,13 +12,9 @@ namespace bj = boost::json;
 using namespace base::json;
 using base::ErrorCode;
 
-constexpr std::array<std::string_view, 5> kParameters{"top_p", "top_k", "repetition_penalty", "frequency_penalty",
-                                                      "presence_penalty"};
-
 class Triton final : public Engine {
  public:
   std::string_view kind() const override { return "triton"; }
-  std::span<const std::string_view> parameters() const override { return triton_parameters(); }
   Probe health(const Target& target) const override {
     return {fmt::format("{}/v2/models/{}/ready", target.base_url, target.model)};
   }
@@ -77,8 +71,6 @@ class Triton final : public Engine {
 };
 
 }  // namespace
-
-std::span<const std::string_view> triton_parameters() { return kParameters; }
 
 base::Error triton_tells_no_messages() {
   return base::Error{base::ErrorCode::kInvalidParams,

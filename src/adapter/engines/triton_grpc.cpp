@@ -125,7 +125,6 @@ class TritonGrpc final : public Engine {
   // What an engine sends would else have libprotobuf write lines into the log.
   TritonGrpc() { google::protobuf::SetLogHandler(nullptr); }
   std::string_view kind() const override { return "triton"; }
-  std::span<const std::string_view> parameters() const override { return triton_parameters(); }
   Protocol protocol() const override { return Protocol::kGrpc; }
 
   Probe health(const Target& target) const override {

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "adapter/engines/engine.h"
+#include "adapter/engines/parameters.h"
 #include "adapter/setup/installation.h"
 #include "base/assert.h"
 #include "base/sha256.h"
@@ -106,7 +106,7 @@ base::Result<wire::ModelFacts> EngineTable::describe(const std::string& model_re
   facts.replayable = false;
   facts.device = device_of(engine);
   facts.parameters.emplace();
-  for (const std::string_view name : adapter::engines::engine_of(engine.engine)->parameters()) {
+  for (const std::string_view name : adapter::engines::parameters_of(engine.engine)) {
     facts.parameters->emplace_back(name);
   }
   return facts;
