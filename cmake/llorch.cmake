@@ -55,11 +55,11 @@ if(LLORCH_FUZZERS)
   target_link_options(llorch_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# Eight sources of a target (16 of a cold one) are one translation unit: most of a unit's time goes into headers and templates
+# Twelve sources of a target (16 of a cold one) are one translation unit: most of a unit's time goes into headers and templates
 # that the next one needs as well, so the whole takes a third of the time. What it asks of a source: names without linkage are
 # its target's own. OFF shows a missing #include.
 option(CMAKE_UNITY_BUILD "Compile sources of a target together" ON)
-set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
 # llorch_separate(a.cpp ...): each is a translation unit of its own. For sources that are alike and name their parts alike.
 function(llorch_separate)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)

@@ -8,10 +8,12 @@ struct RmsNormAdapter {
   static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
   static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
+namespace attention {
 struct AttentionAdapter {
   static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
   static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
+}  // namespace attention
 struct SwigluAdapter {
   static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
   static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
@@ -41,13 +43,17 @@ struct PoolAdapter {
   static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
 
+namespace predictor_input {
 struct PredictorInputAdapter {
   static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
   static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
+}  // namespace predictor_input
+namespace layer_input {
 struct LayerInputAdapter {
   static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
   static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
+}  // namespace layer_input
 
 }  // namespace llorch::engine::compute::cpu::adapters

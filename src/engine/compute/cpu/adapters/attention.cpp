@@ -7,7 +7,7 @@
 #include "engine/compute/layouts.h"
 #include "engine/compute/temperature.h"
 
-namespace llorch::engine::compute::cpu::adapters {
+namespace llorch::engine::compute::cpu::adapters::attention {
 
 using plan::AttentionParams;
 using plan::AttentionSlot;
@@ -420,4 +420,4 @@ std::uint64_t AttentionAdapter::workspace_bytes(const ParamBlock& params, const 
   return arena.used_bytes();
 }
 
-}  // namespace llorch::engine::compute::cpu::adapters
+}  // namespace llorch::engine::compute::cpu::adapters::attention

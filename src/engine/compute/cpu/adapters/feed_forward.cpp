@@ -23,7 +23,7 @@ using plan::SwigluParams;
 
 namespace {
 
-constexpr std::size_t kGrainElements = 1u << 13;  // an exponential each
+constexpr std::size_t kGrainActivations = 1u << 13;  // an exponential each
 
 FeedForwardShape shape_of(const SwigluParams& p) { return {.width = p.width, .ffn = p.ffn, .gated = p.gated != 0}; }
 
@@ -60,7 +60,7 @@ void feed_forward(const CpuStream& stream, const FeedForward& ffn, const FeedFor
   const auto add_bias = [&](float* x, const float* bias, Range range) {
     if (bias != nullptr) stream.kernels.add_bias({.x = x, .x_stride = stride, .width = ffn.ffn, .bias = bias}, range);
   };
-  stream.pool.run(rows.rows, kGrainElements / ffn.ffn + 1, [&](Range range, std::size_t) {
+  stream.pool.run(rows.rows, kGrainActivations / ffn.ffn + 1, [&](Range range, std::size_t) {
     add_bias(up, ffn.up_bias, range);
     add_bias(gate, ffn.gate_bias, range);
     stream.kernels.swiglu(args, range);
@@ -119,7 +119,7 @@ Status LmHeadAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
     stream.kernels.add_bias({.x = y, .x_stride = p.rows, .width = p.rows, .bias = bias}, {0, rows});
   if (p.logit_mul != 1.0f || p.softcap > 0) {
     const ScaleSoftcapArgs args{.y = y, .scale = p.logit_mul, .softcap = p.softcap};
-    stream.pool.run(rows * p.rows, kGrainElements,
+    stream.pool.run(rows * p.rows, kGrainActivations,
                     [&](Range range, std::size_t) { stream.kernels.scale_softcap(args, range); });
   }
   return Status::ok();

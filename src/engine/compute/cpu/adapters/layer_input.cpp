@@ -4,7 +4,7 @@
 #include "engine/compute/cpu/adapters/adapters.h"
 #include "engine/compute/cpu/adapters/support.h"
 
-namespace llorch::engine::compute::cpu::adapters {
+namespace llorch::engine::compute::cpu::adapters::layer_input {
 
 using plan::Backend;
 using plan::ExecutionContext;
@@ -95,4 +95,4 @@ std::uint64_t LayerInputAdapter::workspace_bytes(const ParamBlock& params, const
   return arena.used_bytes();
 }
 
-}  // namespace llorch::engine::compute::cpu::adapters
+}  // namespace llorch::engine::compute::cpu::adapters::layer_input

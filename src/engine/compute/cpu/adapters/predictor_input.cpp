@@ -4,7 +4,7 @@
 #include "engine/compute/cpu/adapters/adapters.h"
 #include "engine/compute/cpu/adapters/support.h"
 
-namespace llorch::engine::compute::cpu::adapters {
+namespace llorch::engine::compute::cpu::adapters::predictor_input {
 
 using plan::ExecutionContext;
 using plan::PredictorInputParams;
@@ -64,4 +64,4 @@ std::uint64_t PredictorInputAdapter::workspace_bytes(const plan::ParamBlock& par
   return arena.used_bytes();
 }
 
-}  // namespace llorch::engine::compute::cpu::adapters
+}  // namespace llorch::engine::compute::cpu::adapters::predictor_input

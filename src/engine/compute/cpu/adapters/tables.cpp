@@ -30,43 +30,46 @@ constexpr void put(AdapterTables& tables, Opcode opcode, const AdapterCapability
 constexpr AdapterTables make_tables() {
   AdapterTables tables;
   put<RmsNormAdapter>(tables, Opcode::kRmsNorm, {.supports_batch = true, .dtype_mask_weights = kVectorTypes});
-  put<AttentionAdapter>(tables, Opcode::kMultiheadAttention,
-                        {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<attention::AttentionAdapter>(tables, Opcode::kMultiheadAttention,
+                                   {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   put<SwigluAdapter>(tables, Opcode::kSwiglu, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
-  put<mixers::MlaAdapter>(tables, Opcode::kMlaAttention, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
-  put<mixers::MambaAdapter>(tables, Opcode::kMambaMixer, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
-  put<mixers::GatedDeltaAdapter>(tables, Opcode::kGatedDelta,
-                                 {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
-  put<mixers::ShortconvAdapter>(tables, Opcode::kShortconv,
-                                {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<mixers::mla::MlaAdapter>(tables, Opcode::kMlaAttention,
+                               {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<mixers::mamba::MambaAdapter>(tables, Opcode::kMambaMixer,
+                                   {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<mixers::gated_delta::GatedDeltaAdapter>(tables, Opcode::kGatedDelta,
+                                              {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<mixers::shortconv::ShortconvAdapter>(tables, Opcode::kShortconv,
+                                           {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   put<moe::MoeAdapter>(tables, Opcode::kMoe, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   put<EmbeddingAdapter>(tables, Opcode::kEmbedding, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   put<ResidualAddAdapter>(tables, Opcode::kResidualAdd, {.supports_batch = true, .may_alias_output = true});
-  put<vision::PatchEmbedAdapter>(tables, Opcode::kVisionPatchEmbed,
-                                 {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
-  put<vision::SpatialMergeAdapter>(tables, Opcode::kVisionSpatialMerge,
-                                   {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
-  put<vision::DeepstackExtractAdapter>(tables, Opcode::kVisionDeepstackExtract,
-                                       {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<vision::patch_embed::PatchEmbedAdapter>(tables, Opcode::kVisionPatchEmbed,
+                                              {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<vision::merger::SpatialMergeAdapter>(tables, Opcode::kVisionSpatialMerge,
+                                           {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<vision::merger::DeepstackExtractAdapter>(tables, Opcode::kVisionDeepstackExtract,
+                                               {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   put<vision::ScatterAdapter>(tables, Opcode::kVisionScatter, {.supports_batch = true, .may_alias_output = true});
   put<LmHeadAdapter>(tables, Opcode::kLmHead, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   put<PositionEmbeddingAdapter>(tables, Opcode::kPositionEmbedding,
                                 {.supports_batch = true, .may_alias_output = true, .dtype_mask_weights = kVectorTypes});
   put<DenseAdapter>(tables, Opcode::kDense, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   put<PoolAdapter>(tables, Opcode::kPool, {.supports_batch = true});
-  put<mixers::LightningIndexAdapter>(tables, Opcode::kLightningIndex,
-                                     {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
-  put<compressed::HyperCollapseAdapter>(tables, Opcode::kHyperCollapse,
-                                        {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
-  put<compressed::HyperAddAdapter>(tables, Opcode::kHyperAdd,
-                                   {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
-  put<compressed::CompressorAdapter>(tables, Opcode::kCompressor,
-                                     {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
-  put<compressed::CompressedAttentionAdapter>(tables, Opcode::kCompressedAttention,
+  put<mixers::lightning_index::LightningIndexAdapter>(tables, Opcode::kLightningIndex,
+                                                      {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<compressed::hyper_connections::HyperCollapseAdapter>(
+      tables, Opcode::kHyperCollapse, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<compressed::hyper_connections::HyperAddAdapter>(tables, Opcode::kHyperAdd,
+                                                      {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<compressed::compressor::CompressorAdapter>(tables, Opcode::kCompressor,
+                                                 {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<compressed::attention::CompressedAttentionAdapter>(tables, Opcode::kCompressedAttention,
+                                                         {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<layer_input::LayerInputAdapter>(tables, Opcode::kLayerInput,
+                                      {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<predictor_input::PredictorInputAdapter>(tables, Opcode::kPredictorInput,
                                               {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
-  put<LayerInputAdapter>(tables, Opcode::kLayerInput, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
-  put<PredictorInputAdapter>(tables, Opcode::kPredictorInput,
-                             {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   return tables;
 }
 

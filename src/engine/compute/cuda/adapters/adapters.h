@@ -16,22 +16,28 @@ struct RmsNormAdapter {
   static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
   static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
+namespace attention {
 struct AttentionAdapter {
   static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
   static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
+}  // namespace attention
 struct SwigluAdapter {
   static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
   static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
+namespace moe {
 struct MoeAdapter {
   static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
   static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
+}  // namespace moe
+namespace mla {
 struct MlaAdapter {
   static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
   static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
+}  // namespace mla
 struct MambaAdapter {
   static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
   static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
@@ -90,11 +96,14 @@ struct LayerInputAdapter {
   static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
 
+namespace lightning_index {
 struct LightningIndexAdapter {
   static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
   static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
+}  // namespace lightning_index
 
+namespace hyper_connections {
 struct HyperCollapseAdapter {
   static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
   static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
@@ -103,13 +112,18 @@ struct HyperAddAdapter {
   static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
   static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
+}  // namespace hyper_connections
+namespace compressor {
 struct CompressorAdapter {
   static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
   static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
+}  // namespace compressor
+namespace compressed {
 struct CompressedAttentionAdapter {
   static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
   static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
+}  // namespace compressed
 
 }  // namespace llorch::engine::compute::cuda::adapters

@@ -4,7 +4,7 @@
 #include "engine/compute/cuda/adapters/adapters.h"
 #include "engine/compute/cuda/adapters/support.h"
 
-namespace llorch::engine::compute::cuda::adapters {
+namespace llorch::engine::compute::cuda::adapters::hyper_connections {
 
 using plan::ExecutionContext;
 using plan::HyperAddParams;
@@ -98,4 +98,4 @@ std::uint64_t HyperAddAdapter::workspace_bytes(const plan::ParamBlock& params, c
   return scratch_bytes<HyperAddParams>(params, limits);
 }
 
-}  // namespace llorch::engine::compute::cuda::adapters
+}  // namespace llorch::engine::compute::cuda::adapters::hyper_connections

@@ -7,7 +7,7 @@
 #include "engine/compute/cuda/adapters/adapters.h"
 #include "engine/compute/cuda/adapters/feed_forward.h"
 
-namespace llorch::engine::compute::cuda::adapters {
+namespace llorch::engine::compute::cuda::adapters::moe {
 
 using plan::Backend;
 using plan::ExecutionContext;
@@ -232,4 +232,4 @@ std::uint64_t MoeAdapter::workspace_bytes(const ParamBlock& params, const StepLi
   return arena.used_bytes();
 }
 
-}  // namespace llorch::engine::compute::cuda::adapters
+}  // namespace llorch::engine::compute::cuda::adapters::moe

@@ -7,7 +7,7 @@
 #include "engine/compute/cpu/adapters/mixers/head_projection.h"
 #include "engine/compute/layouts.h"
 
-namespace llorch::engine::compute::cpu::adapters::compressed {
+namespace llorch::engine::compute::cpu::adapters::compressed::attention {
 
 using plan::Backend;
 using plan::CompressedAttentionParams;
@@ -277,4 +277,4 @@ std::uint64_t CompressedAttentionAdapter::workspace_bytes(const ParamBlock& para
   return arena.used_bytes();
 }
 
-}  // namespace llorch::engine::compute::cpu::adapters::compressed
+}  // namespace llorch::engine::compute::cpu::adapters::compressed::attention

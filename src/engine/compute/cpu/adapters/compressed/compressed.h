@@ -4,6 +4,7 @@
 
 namespace llorch::engine::compute::cpu::adapters::compressed {
 
+namespace hyper_connections {
 struct HyperCollapseAdapter {
   static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
   static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
@@ -12,13 +13,18 @@ struct HyperAddAdapter {
   static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
   static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
+}  // namespace hyper_connections
+namespace compressor {
 struct CompressorAdapter {
   static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
   static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
+}  // namespace compressor
+namespace attention {
 struct CompressedAttentionAdapter {
   static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
   static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
+}  // namespace attention
 
 }  // namespace llorch::engine::compute::cpu::adapters::compressed

@@ -6,7 +6,7 @@
 #include "engine/compute/cpu/adapters/mixers/sequences.h"
 #include "engine/compute/layouts.h"
 
-namespace llorch::engine::compute::cpu::adapters::compressed {
+namespace llorch::engine::compute::cpu::adapters::compressed::compressor {
 
 using plan::Backend;
 using plan::CompressorParams;
@@ -149,4 +149,4 @@ std::uint64_t CompressorAdapter::workspace_bytes(const ParamBlock& params, const
   return arena.used_bytes();
 }
 
-}  // namespace llorch::engine::compute::cpu::adapters::compressed
+}  // namespace llorch::engine::compute::cpu::adapters::compressed::compressor

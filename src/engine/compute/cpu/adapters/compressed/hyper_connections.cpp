@@ -5,7 +5,7 @@
 #include "engine/compute/cpu/adapters/compressed/compressed.h"
 #include "engine/compute/cpu/adapters/support.h"
 
-namespace llorch::engine::compute::cpu::adapters::compressed {
+namespace llorch::engine::compute::cpu::adapters::compressed::hyper_connections {
 
 using plan::Backend;
 using plan::ExecutionContext;
@@ -120,4 +120,4 @@ std::uint64_t HyperAddAdapter::workspace_bytes(const ParamBlock& params, const S
   return scratch_bytes<HyperAddParams>(params, limits);
 }
 
-}  // namespace llorch::engine::compute::cpu::adapters::compressed
+}  // namespace llorch::engine::compute::cpu::adapters::compressed::hyper_connections

@@ -8,7 +8,7 @@
 #include "engine/compute/cpu/adapters/mixers/sequences.h"
 #include "engine/compute/layouts.h"
 
-namespace llorch::engine::compute::cpu::adapters::mixers {
+namespace llorch::engine::compute::cpu::adapters::mixers::gated_delta {
 
 using plan::Backend;
 using plan::ExecutionContext;
@@ -211,4 +211,4 @@ std::uint64_t GatedDeltaAdapter::workspace_bytes(const ParamBlock& params, const
   return arena.used_bytes();
 }
 
-}  // namespace llorch::engine::compute::cpu::adapters::mixers
+}  // namespace llorch::engine::compute::cpu::adapters::mixers::gated_delta

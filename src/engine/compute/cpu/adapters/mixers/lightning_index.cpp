@@ -7,7 +7,7 @@
 #include "engine/compute/cpu/adapters/support.h"
 #include "engine/compute/layouts.h"
 
-namespace llorch::engine::compute::cpu::adapters::mixers {
+namespace llorch::engine::compute::cpu::adapters::mixers::lightning_index {
 
 using plan::Backend;
 using plan::DType;
@@ -188,4 +188,4 @@ std::uint64_t LightningIndexAdapter::workspace_bytes(const ParamBlock& params, c
   return arena.used_bytes();
 }
 
-}  // namespace llorch::engine::compute::cpu::adapters::mixers
+}  // namespace llorch::engine::compute::cpu::adapters::mixers::lightning_index

@@ -3,7 +3,7 @@
 #include "engine/compute/cpu/adapters/mixers/sequences.h"
 #include "engine/compute/layouts.h"
 
-namespace llorch::engine::compute::cpu::adapters::mixers {
+namespace llorch::engine::compute::cpu::adapters::mixers::mamba {
 
 using plan::Backend;
 using plan::ExecutionContext;
@@ -160,4 +160,4 @@ std::uint64_t MambaAdapter::workspace_bytes(const ParamBlock& params, const Step
   return arena.used_bytes();
 }
 
-}  // namespace llorch::engine::compute::cpu::adapters::mixers
+}  // namespace llorch::engine::compute::cpu::adapters::mixers::mamba

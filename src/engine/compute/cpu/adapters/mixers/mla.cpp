@@ -8,7 +8,7 @@
 #include "engine/compute/cpu/adapters/support.h"
 #include "engine/compute/layouts.h"
 
-namespace llorch::engine::compute::cpu::adapters::mixers {
+namespace llorch::engine::compute::cpu::adapters::mixers::mla {
 
 using plan::Backend;
 using plan::DType;
@@ -282,4 +282,4 @@ std::uint64_t MlaAdapter::workspace_bytes(const ParamBlock& params, const StepLi
   return arena.used_bytes();
 }
 
-}  // namespace llorch::engine::compute::cpu::adapters::mixers
+}  // namespace llorch::engine::compute::cpu::adapters::mixers::mla

@@ -4,7 +4,7 @@
 #include "engine/compute/cpu/adapters/mixers/mixers.h"
 #include "engine/compute/cpu/adapters/mixers/sequences.h"
 
-namespace llorch::engine::compute::cpu::adapters::mixers {
+namespace llorch::engine::compute::cpu::adapters::mixers::shortconv {
 
 using plan::Backend;
 using plan::ExecutionContext;
@@ -74,4 +74,4 @@ std::uint64_t ShortconvAdapter::workspace_bytes(const ParamBlock& params, const 
   return arena.used_bytes();
 }
 
-}  // namespace llorch::engine::compute::cpu::adapters::mixers
+}  // namespace llorch::engine::compute::cpu::adapters::mixers::shortconv

@@ -6,7 +6,7 @@
 #include "engine/compute/cpu/adapters/vision/vision.h"
 #include "engine/compute/layouts.h"
 
-namespace llorch::engine::compute::cpu::adapters::vision {
+namespace llorch::engine::compute::cpu::adapters::vision::merger {
 
 using plan::Backend;
 using plan::ExecutionContext;
@@ -132,4 +132,4 @@ std::uint64_t DeepstackExtractAdapter::workspace_bytes(const ParamBlock& params,
   return merger_workspace_bytes(Merger(plan::param_as<VisionDeepstackExtractParams>(params)), limits);
 }
 
-}  // namespace llorch::engine::compute::cpu::adapters::vision
+}  // namespace llorch::engine::compute::cpu::adapters::vision::merger

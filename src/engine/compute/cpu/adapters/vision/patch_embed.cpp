@@ -5,7 +5,7 @@
 #include "engine/compute/cpu/adapters/support.h"
 #include "engine/compute/cpu/adapters/vision/vision.h"
 
-namespace llorch::engine::compute::cpu::adapters::vision {
+namespace llorch::engine::compute::cpu::adapters::vision::patch_embed {
 
 using plan::Backend;
 using plan::ExecutionContext;
@@ -112,4 +112,4 @@ std::uint64_t PatchEmbedAdapter::workspace_bytes(const ParamBlock& params, const
   return arena.used_bytes();
 }
 
-}  // namespace llorch::engine::compute::cpu::adapters::vision
+}  // namespace llorch::engine::compute::cpu::adapters::vision::patch_embed

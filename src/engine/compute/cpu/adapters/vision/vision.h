@@ -4,10 +4,13 @@
 
 namespace llorch::engine::compute::cpu::adapters::vision {
 
+namespace patch_embed {
 struct PatchEmbedAdapter {
   static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
   static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
+}  // namespace patch_embed
+namespace merger {
 struct SpatialMergeAdapter {
   static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
   static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
@@ -16,6 +19,7 @@ struct DeepstackExtractAdapter {
   static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
   static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;
 };
+}  // namespace merger
 struct ScatterAdapter {
   static plan::Status run(plan::ExecutionContext&, const plan::PreparedInsn&) noexcept;
   static std::uint64_t workspace_bytes(const plan::ParamBlock&, const plan::StepLimits&, const plan::Backend&) noexcept;

@@ -6,7 +6,7 @@
 #include "engine/compute/cuda/adapters/attention/attend.h"
 #include "engine/compute/layouts.h"
 
-namespace llorch::engine::compute::cuda::adapters {
+namespace llorch::engine::compute::cuda::adapters::attention {
 
 using plan::AttentionParams;
 using plan::AttentionSlot;
@@ -270,4 +270,4 @@ std::uint64_t AttentionAdapter::workspace_bytes(const ParamBlock& params, const 
   return arena.used_bytes();
 }
 
-}  // namespace llorch::engine::compute::cuda::adapters
+}  // namespace llorch::engine::compute::cuda::adapters::attention

@@ -6,7 +6,7 @@
 #include "engine/compute/cuda/adapters/attention/attend.h"
 #include "engine/compute/layouts.h"
 
-namespace llorch::engine::compute::cuda::adapters {
+namespace llorch::engine::compute::cuda::adapters::compressed {
 
 using plan::CompressedAttentionParams;
 using plan::CompressedAttentionSlot;
@@ -254,4 +254,4 @@ std::uint64_t CompressedAttentionAdapter::workspace_bytes(const plan::ParamBlock
   return arena.used_bytes();
 }
 
-}  // namespace llorch::engine::compute::cuda::adapters
+}  // namespace llorch::engine::compute::cuda::adapters::compressed

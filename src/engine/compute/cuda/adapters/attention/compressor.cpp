@@ -5,7 +5,7 @@
 #include "engine/compute/cuda/adapters/support.h"
 #include "engine/compute/layouts.h"
 
-namespace llorch::engine::compute::cuda::adapters {
+namespace llorch::engine::compute::cuda::adapters::compressor {
 
 using plan::CompressorParams;
 using plan::CompressorSlot;
@@ -109,4 +109,4 @@ std::uint64_t CompressorAdapter::workspace_bytes(const plan::ParamBlock& params,
   return arena.used_bytes();
 }
 
-}  // namespace llorch::engine::compute::cuda::adapters
+}  // namespace llorch::engine::compute::cuda::adapters::compressor

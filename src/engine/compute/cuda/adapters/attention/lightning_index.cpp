@@ -6,7 +6,7 @@
 #include "engine/compute/cuda/adapters/attention/attend.h"
 #include "engine/compute/layouts.h"
 
-namespace llorch::engine::compute::cuda::adapters {
+namespace llorch::engine::compute::cuda::adapters::lightning_index {
 
 using plan::DType;
 using plan::ExecutionContext;
@@ -171,4 +171,4 @@ std::uint64_t LightningIndexAdapter::workspace_bytes(const plan::ParamBlock& par
   return arena.used_bytes();
 }
 
-}  // namespace llorch::engine::compute::cuda::adapters
+}  // namespace llorch::engine::compute::cuda::adapters::lightning_index

@@ -6,7 +6,7 @@
 #include "engine/compute/cuda/adapters/attention/attend.h"
 #include "engine/compute/layouts.h"
 
-namespace llorch::engine::compute::cuda::adapters {
+namespace llorch::engine::compute::cuda::adapters::mla {
 
 using plan::Backend;
 using plan::DType;
@@ -202,4 +202,4 @@ std::uint64_t MlaAdapter::workspace_bytes(const ParamBlock& params, const StepLi
   return arena.used_bytes();
 }
 
-}  // namespace llorch::engine::compute::cuda::adapters
+}  // namespace llorch::engine::compute::cuda::adapters::mla
