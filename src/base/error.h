@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -20,14 +19,8 @@ struct Error {
   std::string message;
   std::vector<std::pair<std::string, DetailValue>> details;
 
-  Error with(std::string key, std::int64_t value) && {
-    details.emplace_back(std::move(key), value);
-    return std::move(*this);
-  }
-  Error with(std::string key, std::string value) && {
-    details.emplace_back(std::move(key), std::move(value));
-    return std::move(*this);
-  }
+  Error with(std::string key, std::int64_t value) &&;
+  Error with(std::string key, std::string value) &&;
   std::string_view name() const { return info(code).name; }
 };
 

@@ -165,6 +165,15 @@ SecretSpan secret_at(std::string_view text, std::size_t at) {
 
 }  // namespace
 
+LogField::LogField(std::string_view n, std::string v) : name(n), value(std::move(v)) {}
+LogField::LogField(std::string_view n, std::string_view v) : name(n), value(std::string(v)) {}
+LogField::LogField(std::string_view n, const char* v) : name(n), value(std::string(v)) {}
+LogField::LogField(const LogField&) = default;
+LogField::LogField(LogField&&) noexcept = default;
+LogField& LogField::operator=(const LogField&) = default;
+LogField& LogField::operator=(LogField&&) noexcept = default;
+LogField::~LogField() = default;
+
 std::string redact(std::string_view text) {
   std::string out;
   out.reserve(text.size());

@@ -23,15 +23,21 @@ struct LogField {
   std::string_view name;  // a literal: it is read after the caller has gone on
   Value value;
 
-  LogField(std::string_view n, std::string v) : name(n), value(std::move(v)) {}
-  LogField(std::string_view n, std::string_view v) : name(n), value(std::string(v)) {}
-  LogField(std::string_view n, const char* v) : name(n), value(std::string(v)) {}
+  LogField(std::string_view n, std::string v);
+  LogField(std::string_view n, std::string_view v);
+  LogField(std::string_view n, const char* v);
   template <class Tag>
-  LogField(std::string_view n, const Id<Tag>& v) : name(n), value(v.value) {}
+  LogField(std::string_view n, const Id<Tag>& v) : LogField(n, v.value) {}
   LogField(std::string_view n, bool v) : name(n), value(v) {}
   LogField(std::string_view n, double v) : name(n), value(v) {}
   template <std::integral T>
   LogField(std::string_view n, T v) : name(n), value(static_cast<std::int64_t>(v)) {}
+  // Out of line: a line of fields is destroyed wherever something is logged.
+  LogField(const LogField&);
+  LogField(LogField&&) noexcept;
+  LogField& operator=(const LogField&);
+  LogField& operator=(LogField&&) noexcept;
+  ~LogField();
 };
 
 enum class LogFormat {

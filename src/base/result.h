@@ -1,5 +1,6 @@
 #pragma once
 #include <tl/expected.hpp>
+#include <utility>
 
 #include "base/error.h"
 
@@ -14,9 +15,7 @@ class [[nodiscard]] Result : public tl::expected<T, Error> {
   Result(tl::expected<T, Error> other) : tl::expected<T, Error>(std::move(other)) {}
 };
 
-[[nodiscard]] inline tl::unexpected<Error> fail(ErrorCode code, std::string message) {
-  return tl::unexpected<Error>(Error{code, std::move(message), {}});
-}
+[[nodiscard]] tl::unexpected<Error> fail(ErrorCode code, std::string message);
 [[nodiscard]] inline tl::unexpected<Error> fail(Error error) { return tl::unexpected<Error>(std::move(error)); }
 
 template <class T>

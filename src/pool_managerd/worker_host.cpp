@@ -1,6 +1,5 @@
 #include "pool_managerd/worker_host.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 
 #include "base/assert.h"
 #include "base/file.h"
+#include "base/join.h"
 #include "base/log.h"
 #include "pool_managerd/gpu_inventory/host_memory.h"
 #include "wire/device_mask.h"
@@ -100,7 +100,7 @@ std::vector<std::string> WorkerHost::arguments(const worker_lifecycle::Spawn& c)
                                "--image-tokens-max",
                                std::to_string(c.model.shape.image_tokens_max),
                                "--memory-budget-bytes",
-                               fmt::format("{}", fmt::join(c.memory_budget_bytes, ",")),
+                               base::join(c.memory_budget_bytes, ","),
                                "--threads",
                                std::to_string(options_.threads_count),
                                "--prefill-chunk",

@@ -1,5 +1,6 @@
 #include "wire/field.h"
 
+#include "base/join.h"
 #include "base/utf8.h"
 #include "wire/duplicate_keys.h"
 
@@ -118,7 +119,7 @@ base::Result<> read_enum(const bj::value& v, const Path& path, std::span<const s
   const std::string_view text = v.is_string() ? std::string_view(v.get_string()) : std::string_view();
   const auto found = std::ranges::find(names, text);
   if (!v.is_string() || found == names.end()) {
-    return field_error(path, "enum", fmt::format("{} must be one of: {}", path, fmt::join(names, ", ")));
+    return field_error(path, "enum", fmt::format("{} must be one of: {}", path, base::join(names, ", ")));
   }
   out = static_cast<std::size_t>(found - names.begin());
   return {};

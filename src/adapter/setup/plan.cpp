@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/join.h"
 #include "config/engine_rules.h"
 
 namespace llorch::adapter::setup {
@@ -57,7 +58,7 @@ Step wheel_step(const config::PinnedPackage& package) {
           .action = FetchWheel{package.name, package.version, package.sha256}};
 }
 Step run_step(std::vector<std::string> command, std::string url = {}) {
-  std::string detail = fmt::format("Runs: {}", fmt::join(command, " "));
+  std::string detail = fmt::format("Runs: {}", base::join(command, " "));
   const bool asks = !url.empty();
   return {.kind = "run", .detail = std::move(detail), .action = RunCommand{std::move(command), asks, std::move(url)}};
 }
@@ -184,7 +185,7 @@ Step start_step(const EngineConfig& engine, const Machine& machine) {
   // What an installation brings is not here yet, and the installation looks for it.
   const bool missing = !is_installed_here(engine) && !is_program(command[0]);
   return {.kind = "start",
-          .detail = fmt::format("Starts: {}", fmt::join(command, " ")),
+          .detail = fmt::format("Starts: {}", base::join(command, " ")),
           .missing = missing,
           .what_to_do = fmt::format("install {}, or name another program in `command`", command[0]),
           .action = {}};

@@ -1,7 +1,7 @@
 #include "engine/io/file_tensor.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
+#include "base/join.h"
 
 namespace llorch::engine::io {
 
@@ -35,7 +35,7 @@ std::uint64_t FileTensor::elements_count() const {
 }
 
 std::string describe(const FileTensor& tensor) {
-  return fmt::format("{} [{}]", stored_type_info(tensor.type).name, fmt::join(tensor.shape(), ", "));
+  return fmt::format("{} [{}]", stored_type_info(tensor.type).name, base::join(tensor.shape(), ", "));
 }
 
 }  // namespace llorch::engine::io

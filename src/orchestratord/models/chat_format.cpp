@@ -1,11 +1,11 @@
 #include "orchestratord/models/chat_format.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <optional>
+#include "base/join.h"
 
 namespace llorch::orchestratord::models {
 namespace {
@@ -32,7 +32,7 @@ std::string reason_of(const ChatFormat& format) {
   switch (format.source) {
     case ChatFormatSource::kConfiguration: return "models.chat_format names it";
     case ChatFormatSource::kTemplate:
-      return fmt::format("the chat template spells {}", fmt::join(text::formats::signs(format.format), " and "));
+      return fmt::format("the chat template spells {}", base::join(text::formats::signs(format.format), " and "));
     case ChatFormatSource::kDefault: break;
   }
   return "the model has no chat template, or one that spells no markers of calls that are known";
@@ -88,7 +88,7 @@ base::Result<> check_chat_formats(const config::ModelsConfig& config) {
     for (const Format each : text::formats::all_formats()) names.push_back(text::formats::name_of(each));
     return base::fail(
         base::ErrorCode::kConfigInvalid,
-        fmt::format("models.chat_format.{} is no chat format; there are {}", model, fmt::join(names, ", ")));
+        fmt::format("models.chat_format.{} is no chat format; there are {}", model, base::join(names, ", ")));
   }
   return {};
 }

@@ -13,6 +13,7 @@
 
 #include "base/descriptor.h"
 #include "base/file.h"
+#include "base/join.h"
 #include "engine/plan/dtype.h"
 
 namespace llorch::engine::inference::repack_cache {
@@ -127,7 +128,7 @@ std::string head_of(const RepackKey& key) {
                                  key.model_digest, key.build, key.layout, key.rank, key.ranks, kPieceBytes);
   for (const RepackKey::Tensor& tensor : key.tensors) {
     const std::span<const std::uint32_t> shape(tensor.view.shape.data(), tensor.view.rank);
-    head += fmt::format("{} {} {} {}\n", plan::dtype_info(tensor.view.dtype).name, fmt::join(shape, "x"),
+    head += fmt::format("{} {} {} {}\n", plan::dtype_info(tensor.view.dtype).name, base::join(shape, "x"),
                         tensor.packed_bytes, tensor.name);
   }
   return head + "\n";

@@ -9,6 +9,7 @@
 #include <set>
 #include <string_view>
 
+#include "base/join.h"
 #include "engine/io/checkpoint/integer_matrix.h"
 #include "engine/io/checkpoint/mxfp4_matrix.h"
 #include "engine/io/checkpoint/nvfp4_matrix.h"
@@ -72,7 +73,7 @@ Result<Method> method_of(const HfConfig& config) {
   const HfConfig quantization = TRY(config.object("quantization_config"));
   method.name = TRY(quantization.string_or("quant_method", ""));
   if (!method.name.empty() && std::ranges::find(kMethods, method.name) == std::end(kMethods))
-    return unsupported(config, "quant_method", method.name, fmt::format("{}", fmt::join(kMethods, ", ")));
+    return unsupported(config, "quant_method", method.name, base::join(kMethods, ", "));
   if (method.name != "gptq" && method.name != "awq") return method;
   TRY(method.name == "gptq" ? read_gptq(config, quantization, method) : read_awq(config, quantization, method));
   if (const auto group = TRY(quantization.f32_or("group_size", 128)); group > 0)

@@ -359,7 +359,7 @@ Result<> read_hf_mamba(const HfKeys& keys, const HfMambaKeys& names, ModelConfig
   const float expand = TRY(keys.text().f32_or(names.expand, 2));
   const double inner = names.width != 0 ? names.width : static_cast<double>(expand) * config.width;
   if (!(inner >= 1 && inner <= kDimensionMax)) {
-    return impossible(keys.key(names.expand), fmt::to_string(expand),
+    return impossible(keys.key(names.expand), fmt::format("{}", expand),
                       fmt::format("times hidden_size must be 1..{}", kDimensionMax));
   }
   m.d_inner = static_cast<std::uint32_t>(inner);

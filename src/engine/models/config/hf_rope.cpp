@@ -65,7 +65,7 @@ class Reader {
     const float share =
         TRY(real_or("partial_rotary_factor", TRY(keys_.text().f32_or("partial_rotary_factor", rules_.partial_absent))));
     if (!(share > 0 && share <= 1))
-      return impossible("partial_rotary_factor", fmt::to_string(share), "must be in (0, 1]");
+      return impossible("partial_rotary_factor", fmt::format("{}", share), "must be in (0, 1]");
     return static_cast<std::uint32_t>(static_cast<double>(head_size) * share);
   }
 
@@ -83,7 +83,7 @@ class Reader {
     if (keys_.has(kName)) {
       const std::uint32_t top = TRY(keys_.count(kName, kContextMax));
       if (!has(kName) || TRY(dictionary_->u32(kName)) == top) return top;
-      return impossible(kName, fmt::to_string(top), "must be the number that the rotation's dictionary has");
+      return impossible(kName, fmt::format("{}", top), "must be the number that the rotation's dictionary has");
     }
     if (has(kName)) return check_count(kName, TRY(dictionary_->u32(kName)), kContextMax);
     return rules_.original_absent != 0 ? Result<std::uint32_t>(rules_.original_absent) : max_positions();
@@ -100,7 +100,7 @@ class Reader {
     const float share = TRY(real_or("partial_rotary_factor", 1.0F));
     rope.turning = static_cast<std::uint32_t>(static_cast<double>(share) * head_size / 2);
     if (!(share > 0 && share <= 1) || rope.turning == 0)
-      return impossible("partial_rotary_factor", fmt::to_string(share), "must be in (0, 1] and leave a pair");
+      return impossible("partial_rotary_factor", fmt::format("{}", share), "must be in (0, 1] and leave a pair");
     rope.factor = TRY(real_or("factor", 1.0F));
     if (rope.factor != 1.0) rope.kind = RopeKind::kLinear;
     return rope;
@@ -148,7 +148,7 @@ class Reader {
     if (rules_.magnitudes) {
       rope.attn_factor = TRY(required("short_mscale"));
       if (TRY(required("long_mscale")) == rope.attn_factor) return rope;
-      return impossible("long_mscale", fmt::to_string(TRY(required("long_mscale"))), "must be short_mscale");
+      return impossible("long_mscale", fmt::format("{}", TRY(required("long_mscale"))), "must be short_mscale");
     }
     const double stretch = TRY(factor(rope.original_context));
     double magnitude = 1;

@@ -21,31 +21,31 @@ Result<std::uint32_t> check_count(std::string_view key, std::uint32_t value, std
 }
 
 Result<float> check_positive(std::string_view key, float value) {
-  if (!(value > 0) || std::isinf(value)) return impossible(key, fmt::to_string(value), "must be positive");
+  if (!(value > 0) || std::isinf(value)) return impossible(key, fmt::format("{}", value), "must be positive");
   return value;
 }
 
 Result<float> check_eps(std::string_view key, float value) {
-  if (!(value >= 0.0F && value < 1.0F)) return impossible(key, fmt::to_string(value), "must be 0..1");
+  if (!(value >= 0.0F && value < 1.0F)) return impossible(key, fmt::format("{}", value), "must be 0..1");
   return value;
 }
 
 Result<> check_rope(const RopeConfig& rope, std::uint32_t head_size, const KeyNames& names) {
   if (rope.dims == 0 || rope.dims % 2 != 0 || rope.dims > head_size)
     return impossible(names.rope_dims, fmt::to_string(rope.dims), fmt::format("must be even and 2..{}", head_size));
-  if (!(rope.base >= 1.0)) return impossible(names.rope_base, fmt::to_string(rope.base), "must be at least 1");
-  if (!(rope.factor > 0.0)) return impossible(names.rope_factor, fmt::to_string(rope.factor), "must be positive");
+  if (!(rope.base >= 1.0)) return impossible(names.rope_base, fmt::format("{}", rope.base), "must be at least 1");
+  if (!(rope.factor > 0.0)) return impossible(names.rope_factor, fmt::format("{}", rope.factor), "must be positive");
   const bool needs_original =
       rope.kind == RopeKind::kLlama3 || rope.kind == RopeKind::kYarn || !rope.divisors_long.empty();
   if (needs_original && rope.original_context == 0)
     return impossible(names.rope_original, "0", "this kind of rotation scaling needs the original context");
   if (rope.kind == RopeKind::kYarn && rope.base <= 1.0)
-    return impossible(names.rope_base, fmt::to_string(rope.base), "must be above 1 for yarn");
+    return impossible(names.rope_base, fmt::format("{}", rope.base), "must be above 1 for yarn");
   if (rope.kind == RopeKind::kYarn && !(rope.beta_fast > 0 && rope.beta_slow > 0))
     return impossible("beta_fast, beta_slow", fmt::format("{}, {}", rope.beta_fast, rope.beta_slow),
                       "must be positive");
   if (rope.kind == RopeKind::kLlama3 && !(rope.high_freq_factor > rope.low_freq_factor && rope.low_freq_factor > 0)) {
-    return impossible("high_freq_factor", fmt::to_string(rope.high_freq_factor),
+    return impossible("high_freq_factor", fmt::format("{}", rope.high_freq_factor),
                       fmt::format("must be above low_freq_factor = {}, and that positive", rope.low_freq_factor));
   }
   return {};

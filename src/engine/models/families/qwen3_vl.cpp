@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/join.h"
 #include "engine/models/families/families.h"
 #include "engine/models/families/qwen3_vl_tower.h"
 #include "engine/models/families/standard.h"
@@ -41,7 +42,7 @@ base::Result<> set_sections(ModelConfig& config, std::string_view key, const std
     sum += config.attention.sections[i] = sections[i];
   if (sections.size() < 3 || sum * 2 != config.ropes[0].dims) {
     return impossible(
-        key, fmt::format("[{}]", fmt::join(sections, ", ")),
+        key, fmt::format("[{}]", base::join(sections, ", ")),
         fmt::format("must be three numbers that add up to half of the {} rotated dimensions", config.ropes[0].dims));
   }
   config.attention.mrope = plan::MropeKind::kInterleaved;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
+#include "base/join.h"
 
 namespace llorch::engine::models::families {
 namespace {
@@ -62,7 +63,7 @@ base::Result<> read_image_tokens(const io::GgufFile& file, VisionConfig& vision)
 base::Result<> set_levels(VisionConfig& vision, const std::vector<float>& mean, const std::vector<float>& deviation) {
   const auto usable = [](float value) { return std::isfinite(value) && value > 0; };
   if (mean.size() != 3 || deviation.size() != 3 || !std::ranges::all_of(deviation, usable)) {
-    return impossible("image_std", fmt::format("[{}]", fmt::join(deviation, ", ")),
+    return impossible("image_std", fmt::format("[{}]", base::join(deviation, ", ")),
                       "must be three positive numbers, and image_mean three numbers");
   }
   std::ranges::copy(mean, vision.mean.begin());

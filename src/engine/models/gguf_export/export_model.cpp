@@ -1,13 +1,13 @@
 #include "engine/models/gguf_export/export_model.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
 
+#include "base/join.h"
 #include "engine/models/gguf_export/model_keys.h"
 #include "engine/models/model.h"
 #include "engine/models/registry.h"
@@ -62,7 +62,7 @@ class DirectoryExport {
       return base::fail(
           base::ErrorCode::kFormatCannotExpress,
           fmt::format("{}: GGUF's architecture {} cannot say all of this model: {}. Use the directory itself",
-                      files_.source(), gguf_architecture(family_, model_.config), fmt::join(differences.lost, "; ")));
+                      files_.source(), gguf_architecture(family_, model_.config), base::join(differences.lost, "; ")));
     }
     out_.notes = differences.notes;
     out_.metadata = std::move(keys.metadata);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/join.h"
 #include "base/sha256.h"
 #include "engine/plan/slots.h"
 
@@ -27,7 +28,7 @@ std::string text(const AttentionParams& p) {
   if (p.rope_table_long_id != kNoRopeTable) out += fmt::format(" long_rope={}", p.rope_table_long_id);
   if (p.mrope != MropeKind::kNone) {
     out += fmt::format(" mrope={} sections={}", p.mrope == MropeKind::kChunked ? "chunked" : "interleaved",
-                       fmt::join(p.sections, "/"));
+                       base::join(p.sections, "/"));
   }
   static constexpr std::string_view kNorms[] = {"", "", " per row", " rotated", " rotated, no weight", " centered"};
   if (p.qk_norm != QkNorm::kNone) {

@@ -1,12 +1,12 @@
 #include "engine/models/synth/synth_model.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 
+#include "base/join.h"
 #include "engine/io/gguf_writer.h"
 #include "engine/models/gguf_export/model_keys.h"
 #include "engine/models/gguf_export/tensor_list.h"
@@ -177,7 +177,7 @@ Result<ExportModel> synth_model(const SynthRequest& request) {
   if (!differences.lost.empty()) {
     return base::fail(
         base::ErrorCode::kInvalidParams,
-        fmt::format("architecture {} cannot have {}", request.architecture, fmt::join(differences.lost, "; ")));
+        fmt::format("architecture {} cannot have {}", request.architecture, base::join(differences.lost, "; ")));
   }
   ExportModel out;
   out.metadata = std::move(keys.metadata);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/join.h"
 #include "engine/models/weights/f8_blocks.h"
 
 namespace llorch::engine::models {
@@ -116,7 +117,7 @@ class Builder {
     if (std::ranges::equal(tensor.shape(), expected)) return {};
     return base::fail(ErrorCode::kWeightShapeMismatch,
                       fmt::format("{} has shape [{}]; the configuration says [{}]", tensor.name,
-                                  fmt::join(tensor.shape(), ", "), fmt::join(expected, ", ")));
+                                  base::join(tensor.shape(), ", "), base::join(expected, ", ")));
   }
 
   tl::unexpected<base::Error> unsupported(const FileTensor& tensor, std::string_view why) const {
@@ -407,7 +408,7 @@ class Builder {
       if ((first == axes.end() ? 1 : *first) != rows || tensor.elements_count() != rows * cols) {
         return base::fail(ErrorCode::kWeightShapeMismatch,
                           fmt::format("{} has shape [{}]; the configuration says {} of {} rows of {}", tensor.name,
-                                      fmt::join(tensor.shape(), ", "), names.size(), shape_[0], cols));
+                                      base::join(tensor.shape(), ", "), names.size(), shape_[0], cols));
       }
       TensorPart part;
       TRY(take_type(tensor, true, part));

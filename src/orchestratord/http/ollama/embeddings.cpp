@@ -1,10 +1,10 @@
 #include "orchestratord/http/ollama/embeddings.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <utility>
 
+#include "base/join.h"
 #include "base/json_text.h"
 #include "orchestratord/http/chat/parsing.h"
 #include "orchestratord/http/chat/vector_text.h"
@@ -78,7 +78,7 @@ void EmbeddingsRenderer::end(const wire::EndEvent& event, const streams::EventId
   std::string provenance = wire::encode(event);
   if (!options_.cut_inputs.empty()) {
     provenance.pop_back();
-    provenance += fmt::format(R"(,"cut_inputs":[{}]}})", fmt::join(options_.cut_inputs, ","));
+    provenance += fmt::format(R"(,"cut_inputs":[{}]}})", base::join(options_.cut_inputs, ","));
   }
   body.append(R"(,"llorch":)").append(provenance).append("}");
   answer(net::http::json_response(200, std::move(body)), out);

@@ -8,6 +8,7 @@
 #include <array>
 #include <optional>
 
+#include "base/join.h"
 #include "orchestratord/http/chat/parsing.h"
 #include "wire/duplicate_keys.h"
 #include "wire/json.h"
@@ -27,7 +28,7 @@ constexpr std::array<std::string_view, 4> kHints{"sampler_profile_version", "exp
 base::Result<> check_engine(const json::object& body) {
   const std::string_view engine = chat::text_at(body, "engine");
   if (std::ranges::find(kEngines, engine) != kEngines.end()) return {};
-  return refused("engine", "enum", fmt::format("engine is one of {}", fmt::join(kEngines, ", ")));
+  return refused("engine", "enum", fmt::format("engine is one of {}", base::join(kEngines, ", ")));
 }
 
 base::Result<std::int64_t> context_of(const json::object& body) {
