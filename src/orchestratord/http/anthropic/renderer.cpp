@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/append.h"
 #include "base/json_text.h"
 #include "net/sse/sse.h"
 #include "orchestratord/http/anthropic/errors.h"
@@ -12,8 +13,8 @@ namespace {
 
 // Caches are shared and their hits not told.
 void append_usage(std::string& out, std::int64_t tokens_in, std::int64_t tokens_out) {
-  out += fmt::format(
-      R"({{"input_tokens":{},"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":{}}})",
+  base::append(
+      out, R"({{"input_tokens":{},"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":{}}})",
       tokens_in, tokens_out);
 }
 
@@ -80,7 +81,7 @@ void MessageRenderer::begin(std::string& out) {
 }
 
 void MessageRenderer::open_block_event(std::string_view type, std::string& out) const {
-  out += fmt::format("event: {0}\ndata: {{\"type\":\"{0}\",\"index\":{1}", type, blocks_count_);
+  base::append(out, "event: {0}\ndata: {{\"type\":\"{0}\",\"index\":{1}", type, blocks_count_);
 }
 
 void MessageRenderer::add_text(Kind kind, std::string_view text, std::string& out) {

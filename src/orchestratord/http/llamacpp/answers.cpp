@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "base/append.h"
 #include "base/json_text.h"
 #include "base/utf8.h"
 #include "base/version.h"
@@ -17,7 +18,7 @@ void append_piece(std::string& out, std::string_view bytes) {
   if (base::is_valid_utf8(bytes)) return base::append_json_string(out, bytes);
   out += '[';
   for (const char byte : bytes) {
-    out += fmt::format("{}{}", out.back() == '[' ? "" : ",", static_cast<unsigned char>(byte));
+    base::append(out, "{}{}", out.back() == '[' ? "" : ",", static_cast<unsigned char>(byte));
   }
   out += ']';
 }
@@ -40,10 +41,10 @@ std::string tokenize_body(const text::Tokenizer& tokenizer, const wire::Tokenize
            request.content, {.add_special = request.add_special, .parse_special = request.parse_special})) {
     if (out.back() != '[') out += ',';
     if (!request.with_pieces) {
-      out += fmt::format("{}", base::index(token));
+      base::append(out, "{}", base::index(token));
       continue;
     }
-    out += fmt::format(R"({{"id":{},"piece":)", base::index(token));
+    base::append(out, R"({{"id":{},"piece":)", base::index(token));
     append_piece(out, tokenizer.token_bytes(token));
     out += '}';
   }
@@ -79,9 +80,9 @@ std::string props_body(const std::string& name, const wire::ModelFacts& facts, s
   for (const char* member : {"model_alias", "model_path"}) {
     base::append_json_string(out.append(",\"").append(member).append("\":"), name);
   }
-  out += fmt::format(
-      R"(,"modalities":{{"vision":{},"audio":false}},"build_info":"llama-orch {}","llorch":{{"infill":{}}}}})",
-      facts.images.has_value(), base::kVersion, has_infill);
+  base::append(out,
+               R"(,"modalities":{{"vision":{},"audio":false}},"build_info":"llama-orch {}","llorch":{{"infill":{}}}}})",
+               facts.images.has_value(), base::kVersion, has_infill);
   return out;
 }
 
@@ -91,10 +92,10 @@ std::string slots_body(const std::vector<WorkerSlots>& workers) {
   for (const WorkerSlots& worker : workers) {
     for (std::int64_t slot = 0; slot < worker.total; ++slot, ++id) {
       const bool is_busy = slot < worker.busy;
-      out += fmt::format(R"({}{{"id":{},"model":)", id == 0 ? "" : ",", id);
+      base::append(out, R"({}{{"id":{},"model":)", id == 0 ? "" : ",", id);
       base::append_json_string(out, worker.model);
-      out += fmt::format(R"(,"n_ctx":{},"state":{},"is_processing":{}}})", worker.context_tokens, is_busy ? 1 : 0,
-                         is_busy);
+      base::append(out, R"(,"n_ctx":{},"state":{},"is_processing":{}}})", worker.context_tokens, is_busy ? 1 : 0,
+                   is_busy);
     }
   }
   return out + "]";

@@ -6,6 +6,7 @@
 #include <functional>
 #include <utility>
 
+#include "base/append.h"
 #include "base/json_text.h"
 #include "orchestratord/http/chat/parsing.h"
 #include "orchestratord/http/chat/vector_text.h"
@@ -48,7 +49,7 @@ void RerankRenderer::end(const wire::EndEvent& event, const streams::EventId&, s
   body += R"(,"object":"list","results":[)";
   for (const Score& score : scores_) {
     if (&score != scores_.data()) body += ',';
-    body += fmt::format(R"({{"index":{},"relevance_score":{})", score.index, score.text);
+    base::append(body, R"({{"index":{},"relevance_score":{})", score.index, score.text);
     if (!options_.documents.empty()) {
       body += R"(,"document":{"text":)";
       base::append_json_string(body, options_.documents[static_cast<std::size_t>(score.index)]);
@@ -56,7 +57,7 @@ void RerankRenderer::end(const wire::EndEvent& event, const streams::EventId&, s
     }
     body += '}';
   }
-  body += fmt::format(R"(],"usage":{{"prompt_tokens":{0},"total_tokens":{0}}},"llorch":)", event.tokens_in);
+  base::append(body, R"(],"usage":{{"prompt_tokens":{0},"total_tokens":{0}}},"llorch":)", event.tokens_in);
   body.append(wire::encode(event)).append("}");
   answer(net::http::json_response(200, std::move(body)), out);
 }

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/append.h"
 #include "base/join.h"
 #include "base/json_text.h"
 #include "orchestratord/http/chat/parsing.h"
@@ -71,14 +72,14 @@ void EmbeddingsRenderer::end(const wire::EndEvent& event, const streams::EventId
     body += R"({"model":)";
     base::append_json_string(body, options_.model);
     body.append(R"(,"embeddings":[)").append(vectors_).append("]");
-    body += fmt::format(R"(,"total_duration":{},"load_duration":{},"prompt_eval_count":{})",
-                        (queue_wait_ms_ + event.first_token_ms + event.decode_time_ms) * kNanosecondsPerMs,
-                        queue_wait_ms_ * kNanosecondsPerMs, event.tokens_in);
+    base::append(body, R"(,"total_duration":{},"load_duration":{},"prompt_eval_count":{})",
+                 (queue_wait_ms_ + event.first_token_ms + event.decode_time_ms) * kNanosecondsPerMs,
+                 queue_wait_ms_ * kNanosecondsPerMs, event.tokens_in);
   }
   std::string provenance = wire::encode(event);
   if (!options_.cut_inputs.empty()) {
     provenance.pop_back();
-    provenance += fmt::format(R"(,"cut_inputs":[{}]}})", base::join(options_.cut_inputs, ","));
+    base::append(provenance, R"(,"cut_inputs":[{}]}})", base::join(options_.cut_inputs, ","));
   }
   body.append(R"(,"llorch":)").append(provenance).append("}");
   answer(net::http::json_response(200, std::move(body)), out);

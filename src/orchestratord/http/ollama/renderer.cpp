@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/append.h"
 #include "base/clock.h"
 #include "base/json_text.h"
 #include "orchestratord/http/ollama/errors.h"
@@ -21,10 +22,11 @@ std::string opening_of(const AnswerOptions& options, std::int64_t created_unix_s
 }
 
 void append_timings(std::string& out, const wire::EndEvent& end, std::int64_t queue_wait_ms) {
-  out += fmt::format(R"(,"total_duration":{},"load_duration":{},"prompt_eval_count":{},"prompt_eval_duration":{},)"
-                     R"("eval_count":{},"eval_duration":{})",
-                     (queue_wait_ms + end.first_token_ms + end.decode_time_ms) * kNsPerMs, queue_wait_ms * kNsPerMs,
-                     end.tokens_in, end.first_token_ms * kNsPerMs, end.tokens_out, end.decode_time_ms * kNsPerMs);
+  base::append(out,
+               R"(,"total_duration":{},"load_duration":{},"prompt_eval_count":{},"prompt_eval_duration":{},)"
+               R"("eval_count":{},"eval_duration":{})",
+               (queue_wait_ms + end.first_token_ms + end.decode_time_ms) * kNsPerMs, queue_wait_ms * kNsPerMs,
+               end.tokens_in, end.first_token_ms * kNsPerMs, end.tokens_out, end.decode_time_ms * kNsPerMs);
 }
 
 std::string_view done_reason(wire::StopReason reason) {
@@ -71,7 +73,7 @@ void AnswerRenderer::append_line(std::string& out) {
 
 void AnswerRenderer::add_call(const chat::Part& call) {
   const std::string id = chat::call_id("call_", identity_.job_id, call);
-  calls_ += fmt::format(R"({}{{"id":"{}","function":{{"index":{},"name":)", calls_.empty() ? "" : ",", id, call.index);
+  base::append(calls_, R"({}{{"id":"{}","function":{{"index":{},"name":)", calls_.empty() ? "" : ",", id, call.index);
   base::append_json_string(calls_, call.name);
   calls_.append(R"(,"arguments":)").append(call.text).append("}}");
 }

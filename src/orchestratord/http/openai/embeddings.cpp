@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/append.h"
 #include "base/json_text.h"
 #include "orchestratord/http/chat/parsing.h"
 #include "orchestratord/http/chat/vector_text.h"
@@ -28,7 +29,7 @@ base::Result<EmbeddingsCall> decode_embeddings(std::string_view body) {
 
 void EmbeddingsRenderer::token(const streams::TokenView& token, const streams::EventId&, std::string&) {
   if (!data_.empty()) data_ += ',';
-  data_ += fmt::format(R"({{"object":"embedding","index":{},"embedding":)", token.i);
+  base::append(data_, R"({{"object":"embedding","index":{},"embedding":)", token.i);
   if (options_.encoding == wire::EmbeddingEncoding::kBase64) {
     data_.append("\"").append(token.t).append("\"}");
   } else {
@@ -42,7 +43,7 @@ void EmbeddingsRenderer::end(const wire::EndEvent& event, const streams::EventId
   std::string body;
   body.append(R"({"object":"list","data":[)").append(data_).append(R"(],"model":)");
   base::append_json_string(body, options_.model);
-  body += fmt::format(R"(,"usage":{{"prompt_tokens":{0},"total_tokens":{0}}})", event.tokens_in);
+  base::append(body, R"(,"usage":{{"prompt_tokens":{0},"total_tokens":{0}}})", event.tokens_in);
   append_provenance(body, event);
   body += '}';
   answer({.status = 200,

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/append.h"
 #include "base/json_text.h"
 #include "base/sha256.h"
 #include "wire/json.h"
@@ -42,8 +43,8 @@ std::string_view finish_reason(wire::StopReason reason) {
 }
 
 void append_usage(std::string& out, const wire::EndEvent& end) {
-  out += fmt::format(R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{}}})", end.tokens_in,
-                     end.tokens_out, end.tokens_in + end.tokens_out);
+  base::append(out, R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{}}})", end.tokens_in, end.tokens_out,
+               end.tokens_in + end.tokens_out);
 }
 
 void append_fingerprint(std::string& out, const wire::EndEvent& end) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/append.h"
 #include "base/json_text.h"
 #include "wire/json.h"
 
@@ -23,7 +24,7 @@ void append_top(std::string& out, const std::vector<wire::TokenLogprob>& top) {
     if (std::any_of(top.begin(), top.begin() + static_cast<std::ptrdiff_t>(i), is_same)) continue;
     if (out.back() != '{') out += ',';
     base::append_json_string(out, top[i].token);
-    out += fmt::format(":{}", top[i].logprob);
+    base::append(out, ":{}", top[i].logprob);
   }
   out += '}';
 }
@@ -58,8 +59,8 @@ void LogprobsWriter::write(std::string& out) {
   } else if (endpoint_ == Endpoint::kChat) {
     out.append(R"({"content":[)").append(content_).append(R"(],"refusal":null})");
   } else {
-    out += fmt::format(R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":[{}],"text_offset":[{}]}})", tokens_,
-                       values_, tops_, offsets_);
+    base::append(out, R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":[{}],"text_offset":[{}]}})", tokens_,
+                 values_, tops_, offsets_);
   }
   for (std::string* list : {&content_, &tokens_, &values_, &tops_, &offsets_}) list->clear();
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/append.h"
 #include "base/error_code.h"
 #include "base/json_text.h"
 #include "net/sse/sse.h"
@@ -13,9 +14,10 @@ namespace {
 
 // Caches are shared and their hits not told; thoughts are not told apart.
 void append_response_usage(std::string& out, const wire::EndEvent& end) {
-  out += fmt::format(R"({{"input_tokens":{},"input_tokens_details":{{"cached_tokens":0,"cache_write_tokens":0}},)"
-                     R"("output_tokens":{},"output_tokens_details":{{"reasoning_tokens":0}},"total_tokens":{}}})",
-                     end.tokens_in, end.tokens_out, end.tokens_in + end.tokens_out);
+  base::append(out,
+               R"({{"input_tokens":{},"input_tokens_details":{{"cached_tokens":0,"cache_write_tokens":0}},)"
+               R"("output_tokens":{},"output_tokens_details":{{"reasoning_tokens":0}},"total_tokens":{}}})",
+               end.tokens_in, end.tokens_out, end.tokens_in + end.tokens_out);
 }
 
 bool is_cut(wire::StopReason reason) { return finish_reason(reason) == "length"; }
@@ -30,18 +32,18 @@ ResponseRenderer::ResponseRenderer(const AnswerOptions& options, const AnswerIde
 }
 
 void ResponseRenderer::open_event(std::string_view type, std::string& out) {
-  out += fmt::format(R"(event: {0}{1}data: {{"type":"{0}","sequence_number":{2})", type, '\n', sequence_number_++);
+  base::append(out, R"(event: {0}{1}data: {{"type":"{0}","sequence_number":{2})", type, '\n', sequence_number_++);
 }
 
 void ResponseRenderer::open_text_event(std::string_view prefix, std::string_view rest, std::string& out) {
   const std::string_view what = open_ == Kind::kReasoning ? "reasoning_text" : "output_text";
   open_event(rest.empty() ? std::string(prefix) : fmt::format("{}{}{}", prefix, what, rest), out);
-  out += fmt::format(R"(,"item_id":"{}","output_index":{},"content_index":0)", item_id(), items_count_);
+  base::append(out, R"(,"item_id":"{}","output_index":{},"content_index":0)", item_id(), items_count_);
 }
 
 void ResponseRenderer::item_event(std::string_view type, std::string_view item, std::string& out) {
   open_event(type, out);
-  out += fmt::format(R"(,"output_index":{},"item":{}}}{}{})", items_count_, item, '\n', '\n');
+  base::append(out, R"(,"output_index":{},"item":{}}}{}{})", items_count_, item, '\n', '\n');
 }
 
 // Of the open item. The first message has the job's own, so that it is told from any other at a glance.
@@ -146,11 +148,10 @@ void ResponseRenderer::add_call(const chat::Part& call, std::string& out) {
   if (options_.stream) {
     item_event("response.output_item.added", item("in_progress", R"("")"), out);
     open_event("response.function_call_arguments.delta", out);
-    out +=
-        fmt::format(R"(,"item_id":"{}","output_index":{},"delta":{}}}{}{})", id, items_count_, arguments, '\n', '\n');
+    base::append(out, R"(,"item_id":"{}","output_index":{},"delta":{}}}{}{})", id, items_count_, arguments, '\n', '\n');
     open_event("response.function_call_arguments.done", out);
-    out += fmt::format(R"(,"item_id":"{}","output_index":{},"name":{},"arguments":{}}}{}{})", id, items_count_, name,
-                       arguments, '\n', '\n');
+    base::append(out, R"(,"item_id":"{}","output_index":{},"name":{},"arguments":{}}}{}{})", id, items_count_, name,
+                 arguments, '\n', '\n');
     item_event("response.output_item.done", whole, out);
   }
   items_.append(items_.empty() ? "" : ",").append(whole);
@@ -182,8 +183,8 @@ void ResponseRenderer::token(const streams::TokenView& token, const streams::Eve
 }
 
 void ResponseRenderer::append_response(const Outcome& outcome, std::string& out) const {
-  out += fmt::format(R"({{"id":"resp_{}","object":"response","created_at":{},"status":"{}","error":)",
-                     identity_.job_id.value, identity_.created_unix_s, outcome.status);
+  base::append(out, R"({{"id":"resp_{}","object":"response","created_at":{},"status":"{}","error":)",
+               identity_.job_id.value, identity_.created_unix_s, outcome.status);
   if (outcome.error != nullptr) {
     out += R"({"code":"server_error","message":)";
     base::append_json_string(out, outcome.error->message);

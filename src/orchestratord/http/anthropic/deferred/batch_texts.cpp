@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "base/append.h"
 #include "base/clock.h"
 #include "base/json_text.h"
 #include "orchestratord/http/chat/parsing.h"
@@ -73,7 +74,7 @@ base::Result<BatchInput> decode_batch(std::string_view body) {
     if (!ids.insert(request.custom_id).second) {
       return refused(field, "duplicate", fmt::format("{} is also that of an earlier request", field));
     }
-    out.lines += fmt::format(R"({{"custom_id":"{}","params":{}}}{})", request.custom_id, request.params.text, '\n');
+    base::append(out.lines, R"({{"custom_id":"{}","params":{}}}{})", request.custom_id, request.params.text, '\n');
   }
   return out;
 }

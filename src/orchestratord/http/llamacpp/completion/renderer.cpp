@@ -6,6 +6,7 @@
 #include <boost/json.hpp>
 #include <utility>
 
+#include "base/append.h"
 #include "base/json_text.h"
 #include "net/sse/sse.h"
 #include "orchestratord/http/llamacpp/errors.h"
@@ -30,8 +31,8 @@ void append_speed(std::string& out, std::string_view name, std::int64_t count, s
   const auto ratio = [](std::int64_t a, std::int64_t b) {
     return b == 0 ? 0.0 : static_cast<double>(a) / static_cast<double>(b);
   };
-  out += fmt::format(R"("{0}_n":{1},"{0}_ms":{2},"{0}_per_token_ms":{3},"{0}_per_second":{4})", name, count, ms,
-                     ratio(ms, count), ratio(1000 * count, ms));
+  base::append(out, R"("{0}_n":{1},"{0}_ms":{2},"{0}_per_token_ms":{3},"{0}_per_second":{4})", name, count, ms,
+               ratio(ms, count), ratio(1000 * count, ms));
 }
 
 // The members of `object` that a client lists; one within another by its path, which is its name then.
@@ -80,14 +81,14 @@ void CompletionRenderer::token(const streams::TokenView& token, const streams::E
   text_ += token.t;
   has_new_line_ = has_new_line_ || token.t.find('\n') != std::string_view::npos;
   if (options_.return_tokens && token.id) {
-    tokens_ += fmt::format("{}{}", tokens_.empty() ? "" : ",", base::index(*token.id));
+    base::append(tokens_, "{}{}", tokens_.empty() ? "" : ",", base::index(*token.id));
   }
   if (!token.logprobs.empty()) logprobs_.append(logprobs_.empty() ? "" : ",").append(token.logprobs);
   if (!options_.stream || (text_.empty() && tokens_.empty() && logprobs_.empty())) return;
   out += "data: {";
   append_output(out);
-  out += fmt::format(",\"stop\":false,\"id_slot\":-1,\"tokens_predicted\":{},\"tokens_evaluated\":{}}}\n\n",
-                     tokens_out_, options_.tokens_in);
+  base::append(out, ",\"stop\":false,\"id_slot\":-1,\"tokens_predicted\":{},\"tokens_evaluated\":{}}}\n\n", tokens_out_,
+               options_.tokens_in);
 }
 
 std::string CompletionRenderer::last_object(const wire::EndEvent& event) {
@@ -96,10 +97,11 @@ std::string CompletionRenderer::last_object(const wire::EndEvent& event) {
   out += R"(,"id_slot":-1,"stop":true,"model":)";
   base::append_json_string(out, options_.model);
   const std::int64_t predicted = options_.hides_output ? 0 : event.tokens_out;
-  out += fmt::format(R"(,"tokens_predicted":{},"tokens_evaluated":{},"generation_settings":{{{},"seed":{}}})"
-                     R"(,"has_new_line":{},"truncated":{},"stop_type":"{}","stopping_word":)",
-                     predicted, event.tokens_in, options_.settings, seed_, has_new_line_,
-                     event.stop_reason == wire::StopReason::kContext, stop_type(event.stop_reason));
+  base::append(out,
+               R"(,"tokens_predicted":{},"tokens_evaluated":{},"generation_settings":{{{},"seed":{}}})"
+               R"(,"has_new_line":{},"truncated":{},"stop_type":"{}","stopping_word":)",
+               predicted, event.tokens_in, options_.settings, seed_, has_new_line_,
+               event.stop_reason == wire::StopReason::kContext, stop_type(event.stop_reason));
   base::append_json_string(out, event.stop_reason == wire::StopReason::kStop ? options_.stopping_word : "");
   out += R"(,"timings":{)";
   append_speed(out, "prompt", event.tokens_in, event.first_token_ms);

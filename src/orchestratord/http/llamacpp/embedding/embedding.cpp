@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/append.h"
 #include "base/assert.h"
 #include "orchestratord/http/chat/parsing.h"
 #include "orchestratord/http/chat/vector_text.h"
@@ -26,7 +27,7 @@ base::Result<wire::SubmitRequest> decode_embedding(std::string_view body) {
 
 void EmbeddingRenderer::token(const streams::TokenView& token, const streams::EventId&, std::string&) {
   if (!vectors_.empty()) vectors_ += ',';
-  vectors_ += fmt::format(R"({{"index":{},"embedding":[[)", token.i);
+  base::append(vectors_, R"({{"index":{},"embedding":[[)", token.i);
   chat::append_numbers(vectors_, token.t);
   vectors_ += "]]}";
 }

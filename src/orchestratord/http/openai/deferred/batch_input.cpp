@@ -6,6 +6,7 @@
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 
+#include "base/append.h"
 #include "base/json_text.h"
 #include "base/utf8.h"
 #include "orchestratord/http/deferred/batch_facts.h"
@@ -76,8 +77,8 @@ std::string batch_result_line(std::string_view id, std::string_view custom_id, c
                               std::string_view request_id) {
   std::string out = fmt::format(R"({{"id":"{}","custom_id":)", id);
   base::append_json_string(out, custom_id);
-  out += fmt::format(R"(,"response":{{"status_code":{},"request_id":"{}","body":{}}},"error":null}}{})", answer.status,
-                     request_id, answer.body, '\n');
+  base::append(out, R"(,"response":{{"status_code":{},"request_id":"{}","body":{}}},"error":null}}{})", answer.status,
+               request_id, answer.body, '\n');
   return out;
 }
 
