@@ -93,7 +93,6 @@ class Fetch {
       TRY(file_.hash_ready());
       on_bytes_(file_.bytes_done() + under_way(), file_.size_bytes());
       if (file_.is_complete()) {
-        TRY(file_.sync());  // while the rest is hashed
         TRY(file_.hash_ready(true));
         continue;
       }
@@ -271,6 +270,7 @@ base::Result<PartFile> download(web::Web& web, const DownloadOptions& options, c
                           .with("expected", options.sha256)
                           .with("found", found));
   }
+  TRY(file.sync());
   return file;
 }
 

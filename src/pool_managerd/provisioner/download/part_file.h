@@ -50,7 +50,6 @@ class PartFile {
   // REQUIRES: is_hashed().
   std::string sha256_hex() const { return base::to_hex(hash_.digest()); }
   std::filesystem::path data_path() const { return path(".part"); }
-  // Waits until the disk has what was written. Errors: IO_ERROR.
   base::Result<> sync();
   // Forgets all that has come.
   base::Result<> reset();
