@@ -3,6 +3,7 @@
 
 #include "base/testing/allocation_counter.h"
 #include "engine/inference/continuous_batch.h"
+#include "engine/inference/speculation/draft_model.h"
 #include "engine/inference/testing/tiny_engine.h"
 
 namespace llorch::engine::inference::speculation {
@@ -78,6 +79,28 @@ TEST(BatchSpeculation, WrongProposalsLeaveNothing) {
   EXPECT_GT(batch.proposals(kOne).proposed, 20u);
   batch.remove(kOne);
   EXPECT_EQ(wrong.removed, std::vector<SequenceId>{kOne});
+}
+
+// A step in which the draft computes what it is behind says nothing about what proposals cost.
+TEST(DraftModel, SaysWhetherItHadToCatchUp) {
+  Loaded loaded({.slots = 1, .prefill_chunk = 64});
+  DraftModel draft(*loaded.engine, loaded.engine->facts().vocab,
+                   [](SequenceId, std::span<const TokenId>, std::span<const float>) { return TokenId{1}; });
+  auto tokens = many(30);
+  std::vector<TokenId> proposals(2);
+  const auto is_steady = [&] {
+    std::vector<ProposalSource::Request> requests{{.id = kOne, .tokens = tokens, .proposals = proposals}};
+    const bool steady = draft.propose(requests);
+    EXPECT_EQ(requests[0].count, 2u);
+    return steady;
+  };
+  EXPECT_FALSE(is_steady()) << "the prompt";
+  tokens.push_back(TokenId{2});
+  EXPECT_TRUE(is_steady()) << "the first proposal was wrong";
+  for (const std::uint32_t token : {1U, 1U, 3U}) tokens.push_back(TokenId{token});
+  EXPECT_TRUE(is_steady()) << "both were right";
+  for (std::uint32_t i = 0; i < 6; ++i) tokens.push_back(TokenId{4});
+  EXPECT_FALSE(is_steady()) << "it was not asked for a while";
 }
 
 }  // namespace

@@ -13,6 +13,9 @@ using scheduling::SequenceId;
 namespace {
 // Tokens that a sequence may be behind and still be in a step with the others: what was accepted of the proposals before.
 constexpr std::uint32_t kBehindMax = 16;
+// Tokens that it is behind where it drafted in the step before: the last proposal, which it never computed, and the token that
+// was drawn behind it. Where it is behind more, what proposing costs is not what it costs.
+constexpr std::size_t kBehindSteady = 2;
 }  // namespace
 
 Result<> DraftModel::check(const Engine& engine) {
@@ -60,15 +63,20 @@ DraftModel::Slot* DraftModel::slot_of(SequenceId id) {
   return &held_[slot];
 }
 
-// The slot goes back to where it agrees with the sequence; a prompt is computed chunk by chunk, one in a step.
-bool DraftModel::catch_up(std::uint32_t slot, std::span<const TokenId> tokens) {
+// The slot goes back to where it agrees with the sequence. Returns how many tokens it is behind, one at least: the one whose
+// logits are wanted.
+std::size_t DraftModel::go_back(std::uint32_t slot, std::span<const TokenId> tokens) {
   std::vector<TokenId>& held = held_[slot].tokens;
   const auto same = static_cast<std::size_t>(std::ranges::mismatch(held, tokens).in1 - held.begin());
-  // One token at least is left, whose logits are wanted.
   held.resize(std::min(same, tokens.size() - 1));
   engine_.rewind(slot, static_cast<std::uint32_t>(held.size()));
+  return tokens.size() - held.size();
+}
+
+// A prompt is computed chunk by chunk, one in a step.
+bool DraftModel::catch_up(std::uint32_t slot, std::span<const TokenId> tokens) {
+  std::vector<TokenId>& held = held_[slot].tokens;
   const std::size_t behind = tokens.size() - held.size();
-  if (behind <= behind_max_) return true;
   const std::size_t count = std::min<std::size_t>(behind - 1, engine_.facts().rows_max);
   const SlotRows chunk{.slot = slot, .tokens = tokens.subspan(held.size(), count), .wanted = RowsWanted::kNone};
   if (!engine_.step({&chunk, 1})) return false;
@@ -86,10 +94,9 @@ bool DraftModel::propose(std::span<Request> requests) {
     if (request.tokens.size() + request.proposals.size() > room) continue;
     if (slot_of(request.id) == nullptr) continue;
     const std::uint32_t slot = slots_.at(request.id);
-    if (!catch_up(slot, request.tokens)) {
-      steady = false;
-      continue;
-    }
+    const std::size_t behind = go_back(slot, request.tokens);
+    steady = steady && behind <= kBehindSteady;
+    if (behind > behind_max_ && !catch_up(slot, request.tokens)) continue;
     turns_.push_back({.request = &request, .slot = slot, .last = {}});
     rounds = std::max(rounds, static_cast<std::uint32_t>(request.proposals.size()));
   }

@@ -37,7 +37,8 @@ class DraftModel final : public ProposalSource {
   };
 
   Slot* slot_of(scheduling::SequenceId id);
-  // Whether the slot is near enough to the sequence to draft.
+  std::size_t go_back(std::uint32_t slot, std::span<const base::TokenId> tokens);
+  // Whether the slot is near enough to the sequence now to draft.
   bool catch_up(std::uint32_t slot, std::span<const base::TokenId> tokens);
   base::Result<> step(std::uint32_t round);
 

@@ -17,6 +17,8 @@ class StepCosts {
   void observe(std::uint32_t rows, double cost);
   // Whether what a step of so many rows costs is known as well as it gets.
   bool knows(std::uint32_t rows) const { return rows > kCostRowsMax || weights_[rows] >= kWeightMax - 1; }
+  // Whether a step of so many rows was seen, and not too long ago.
+  bool has_seen(std::uint32_t rows) const { return rows > kCostRowsMax || weights_[rows] >= kWeightLeast; }
   // Of a step of so many rows, as far as is known: between rows that were seen on a line, beyond them by kRowShare each. 1 for
   // a first row before anything was seen. REQUIRES: 1 <= rows <= kCostRowsMax.
   double of(std::uint32_t rows) const;
@@ -27,6 +29,7 @@ class StepCosts {
 
  private:
   static constexpr double kWeightMax = 6;           // steps that a cost is a mean of, in effect
+  static constexpr double kWeightLeast = 0.5;       // of one seen step after some 700 others, of many after 2500
   std::array<double, kCostRowsMax + 1> costs_{};    // by rows; 0: not seen
   std::array<double, kCostRowsMax + 1> weights_{};  // steps that they stand for
 };

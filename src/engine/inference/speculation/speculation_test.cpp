@@ -3,6 +3,7 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <random>
 
 #include "base/testing/allocation_counter.h"
 #include "engine/inference/speculation/ngram_lookup.h"
@@ -147,6 +148,46 @@ TEST(Speculator, LearnsFromEveryTokenAndAllocatesNothing) {
   for (std::uint32_t i = 0; i < 40; ++i) last = next(10 + i % 20);
   EXPECT_EQ(base::testing::allocations_count(), before);
   EXPECT_EQ(last, 4u);
+  speculator.remove(SequenceId{1});
+}
+
+// Has a proposal for every row that it is asked for.
+struct EagerSource final : ProposalSource {
+  bool propose(std::span<Request> requests) override {
+    for (Request& request : requests) {
+      std::ranges::fill(request.proposals, TokenId{7});
+      proposed += request.count = static_cast<std::uint32_t>(request.proposals.size());
+    }
+    return true;
+  }
+  void remove(SequenceId) override {}
+  std::uint32_t proposed = 0;
+};
+
+// Where a row more costs a whole step no proposal pays, however likely it is. A source that always has one never lets a step
+// without any show that, unless such a step is made for it.
+TEST(Speculator, StopsWhereEveryRowCostsAStep) {
+  EagerSource source;
+  double clock = 0;
+  Speculator speculator({.source = &source, .proposals_max = 8, .spent = [&] { return clock; }}, 1);
+  std::vector<TokenId> text(1);
+  std::minstd_rand random(5);
+  while (text.size() < 2500) {
+    std::uint32_t rows = 1;
+    source.proposed = 0;
+    speculator.begin();
+    speculator.offer(SequenceId{1}, 0, text, 3000);
+    const auto take = [&](SequenceId, std::span<const TokenId> proposals) {
+      rows += static_cast<std::uint32_t>(proposals.size());
+    };
+    speculator.choose({.rows = 1, .tokens = 1, .proposals_max = 16}, take);
+    clock += rows + 0.1 * source.proposed;
+    speculator.step_ended(rows);
+    bool right = true;
+    for (std::uint32_t row = 0; row < rows && right; ++row)
+      text.push_back(TokenId{(right = random() % 4 != 0) ? 7U : 8U});
+  }
+  EXPECT_GT(static_cast<double>(text.size()) / clock, 0.98);
   speculator.remove(SequenceId{1});
 }
 

@@ -81,9 +81,9 @@ void Speculator::decide(const StepShape& step) {
       offer.take = std::min(offer.most, left);
       left -= offer.take;
     }
-  } else {
+  } else if (!options_.spent || costs_.has_seen(step.rows)) {
     speculation::choose(offers_, step, costs_);
-  }
+  }  // else the step shows what one without proposals costs: gains are against that
   std::uint32_t rows = step.rows;
   for (const ProposalOffer& offer : offers_) rows += offer.take;
   begin_measure(rows);
