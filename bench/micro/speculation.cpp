@@ -2,7 +2,8 @@
 // seconds of the same answers, which must be the same. Workloads: an edit of a text (the answer repeats the prompt with a few
 // changes), random text (nothing to look up), what the model says by itself; with a draft model, a text of which three quarters of
 // the tokens are the draft's own choice (what a draft of the same family agrees on), and random text.
-// Usage: speculation_bench MODEL [DRAFT] [--rounds N] [--threads N] [--tokens N]. Release build. One JSON line per workload.
+// Before them what a step costs by its rows. Usage: speculation_bench MODEL [DRAFT] [--rounds N] [--threads N] [--tokens N]
+// [--only rows|edit|random|greedy|agreed|drafted]. Release build. One JSON line per workload, and per number of rows.
 #include <fmt/core.h>
 #include <time.h>
 
@@ -161,10 +162,41 @@ void compare(Engine& engine, const Workload& work, std::uint32_t tokens, const S
   std::fflush(stdout);
 }
 
+// What steps of 1 to 9 rows of one sequence cost, rounds in turn: the rows of one token and of its proposals.
+void measure_rows(Engine& engine, int rounds) {
+  constexpr std::uint32_t kPrompt = 64, kStepsPerRound = 8;
+  std::vector<TokenId> text;
+  for (std::uint32_t i = 0; i <= kPrompt + kProposalsMax; ++i) text.push_back(TokenId{i});
+  must(engine.reset(0));
+  must(engine.prefill(0, std::span(text).first(kPrompt)));
+  std::vector<std::vector<double>> cpu(kProposalsMax + 1), wall(kProposalsMax + 1);
+  for (int round = 0; round < rounds; ++round) {
+    for (std::uint32_t proposals = 0; proposals <= kProposalsMax; ++proposals) {
+      const engine::inference::SlotRows rows{
+          .slot = 0, .tokens = std::span(text).subspan(kPrompt, proposals + 1), .proposals = proposals};
+      const double cpu_began = cpu_seconds(), wall_began = wall_seconds();
+      for (std::uint32_t step = 0; step < kStepsPerRound; ++step) {
+        must(engine.step({&rows, 1}));
+        engine.rewind(0, kPrompt);
+      }
+      cpu[proposals].push_back(cpu_seconds() - cpu_began);
+      wall[proposals].push_back(wall_seconds() - wall_began);
+    }
+  }
+  for (std::uint32_t proposals = 0; proposals <= kProposalsMax; ++proposals) {
+    fmt::print(R"({{"model":"{}","rows":{},"cpu_steps":{:.3f},"wall_steps":{:.3f},"wall_ms":{:.3f}}})"
+               "\n",
+               engine.facts().name, proposals + 1, median(cpu[proposals]) / median(cpu[0]),
+               median(wall[proposals]) / median(wall[0]), 1000 * median(wall[proposals]) / kStepsPerRound);
+  }
+  must(engine.reset(0));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   std::vector<std::string> files;
+  std::string only;
   int rounds = 7;
   unsigned threads = std::thread::hardware_concurrency(), tokens = 256;
   for (int i = 1; i < argc; ++i) {
@@ -175,11 +207,13 @@ int main(int argc, char** argv) {
       rounds = std::atoi(argv[++i]);
     else if (i + 1 < argc && word == "--threads")
       threads = static_cast<unsigned>(std::atoi(argv[++i]));
+    else if (i + 1 < argc && word == "--only")
+      only = argv[++i];
     else if (i + 1 < argc && word == "--tokens")
       tokens = static_cast<unsigned>(std::atoi(argv[++i]));
   }
   if (files.empty() || tokens > 400)
-    return fmt::print(stderr, "usage: speculation_bench MODEL [DRAFT] [--rounds N] [--threads N] [--tokens N<=400]\n"),
+    return fmt::print(stderr, "usage: speculation_bench MODEL [DRAFT] [--rounds N] [--threads N] [--tokens N<=400] [--only WORKLOAD]\n"),
            2;
   const auto backend = engine::compute::cpu::make_cpu_backend(
                            {.threads_count = threads, .memory_budget_bytes = std::numeric_limits<std::uint64_t>::max()})
@@ -198,9 +232,12 @@ int main(int argc, char** argv) {
   const auto engine = load(files[0], kProposalsMax);
   const SpeculationOptions lookup{.proposals_max = kProposalsMax, .spent = cpu_seconds};
   std::vector<Workload> all = workloads(engine->facts().vocab, tokens);
-  for (const Workload& work : all) compare(*engine, work, tokens, lookup, rounds);
+  const auto wanted = [&](std::string_view name) { return only.empty() || only == name; };
+  if (wanted("rows")) measure_rows(*engine, rounds);
+  for (const Workload& work : all)
+    if (wanted(work.name)) compare(*engine, work, tokens, lookup, rounds);
   const Workload own{.name = "greedy", .prompt = all[1].prompt, .answer = {}};
-  compare(*engine, own, tokens, lookup, rounds);
+  if (wanted(own.name)) compare(*engine, own, tokens, lookup, rounds);
   if (files.size() < 2) return 0;
   const auto draft = load(files[1], 0);
   must(DraftModel::check(*draft));
@@ -208,11 +245,13 @@ int main(int argc, char** argv) {
       *draft, engine->facts().vocab,
       [](SequenceId, std::span<const TokenId>, std::span<const float> logits) { return largest(logits); });
   const SpeculationOptions drafting{.source = &source, .proposals_max = kProposalsMax, .spent = cpu_seconds};
-  const Workload agreed{.name = "three quarters agreed, drafted",
-                        .prompt = own.prompt,
-                        .answer = agreed_text(*draft, own.prompt, tokens)};
-  compare(*engine, agreed, tokens, drafting, rounds);
+  if (wanted("agreed")) {
+    const Workload agreed{.name = "three quarters agreed, drafted",
+                          .prompt = own.prompt,
+                          .answer = agreed_text(*draft, own.prompt, tokens)};
+    compare(*engine, agreed, tokens, drafting, rounds);
+  }
   all[1].name += ", drafted";
-  compare(*engine, all[1], tokens, drafting, rounds);
+  if (wanted("drafted")) compare(*engine, all[1], tokens, drafting, rounds);
   return 0;
 }
