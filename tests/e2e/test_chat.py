@@ -126,15 +126,17 @@ def test_a_terminal_has_history_and_editing(stack):
 
 
 def test_ctrl_c_stops_the_answer_and_not_the_chat(stack):
-    terminal = Terminal(stack, "run", "tiny")  # without a prompt, at a terminal: a chat
+    terminal = Terminal(stack, "run", "tiny", "--seed", "5")  # a chat, for there is no prompt; its answer is longer than two tokens
     terminal.wait_for("> ")
     stack.gate.hold()
-    stack.gate.let_pass(2)
-    terminal.type("go on for ever\r")
-    running = wait_for("the answer", lambda: [j for j in stack.request("GET", "/v2/tasks").json["tasks"] if j["status"] == "running"])
-    terminal.type("\x03")
-    terminal.wait_for("> ")
-    stack.gate.open()
+    try:
+        stack.gate.let_pass(2)
+        terminal.type("go on for ever\r")
+        running = wait_for("the answer", lambda: [j for j in stack.request("GET", "/v2/tasks").json["tasks"] if j["status"] == "running"])
+        terminal.type("\x03")
+        terminal.wait_for("> ")
+    finally:
+        stack.gate.open()
     assert stack.wait_terminal(running[0]["job_id"])["status"] == "cancelled"
     terminal.type("/bye\r")
     assert terminal.end() == 0

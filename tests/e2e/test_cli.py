@@ -70,7 +70,7 @@ def test_ls_names_the_model(box):
 def test_ctrl_c_cancels_the_job(box, gate):
     gate.hold()
     gate.let_pass(8)
-    process = subprocess.Popen([str(BIN / "llorch"), "--state-dir", str(box), "run", NAME, "Once", "--max-tokens", "400"],
+    process = subprocess.Popen([str(BIN / "llorch"), "--state-dir", str(box), "run", NAME, "Once", "--max-tokens", "400", "--seed", "7"],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_env(box))
     process.stdout.read(1)
     process.send_signal(signal.SIGINT)
@@ -83,7 +83,7 @@ def test_ctrl_c_cancels_the_job(box, gate):
 def test_a_pipe_that_is_closed_ends_the_job_quietly(box, gate):
     gate.hold()
     gate.let_pass(8)
-    process = start(box, "run", NAME, "Once", "--max-tokens", "401")
+    process = start(box, "run", NAME, "Once", "--max-tokens", "401", "--seed", "7")
     process.stdout.read(1)
     process.stdout.close()
     gate.let_pass(8)
@@ -334,7 +334,7 @@ def test_doctor_finds_what_is_wrong_and_says_what_to_do(tmp_path):
 def test_top_shows_one_interval_where_no_terminal_is(box, gate):
     gate.hold()
     try:
-        job = llorch_background(box, "run", NAME, "Once upon a time", "--max-tokens", "200")
+        job = llorch_background(box, "run", NAME, "Once upon a time", "--max-tokens", "200", "--seed", "7")
         wait_for("the job to run", lambda: [t for t in json.loads(llorch("--json", "ps", state_dir=box).stdout)["tasks"] if t["status"] == "running"])
         gate.let_pass(5)
         shown = json.loads(llorch("--json", "top", "--interval-ms", "100", state_dir=box).stdout)

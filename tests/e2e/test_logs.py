@@ -27,7 +27,7 @@ def test_logs_and_metrics_are_for_machines():
         done = stack.submit(max_tokens=3, session_id="a-session")["job_id"]
         stack.wait_terminal(done)
         stack.gate.hold()
-        retried = stack.request("POST", "/v2/tasks", {"model": "demo", "prompt": "Once", "max_tokens": 400, "on_disconnect": "resume"},
+        retried = stack.request("POST", "/v2/tasks", {"model": "demo", "prompt": "Once", "max_tokens": 400, "seed": 7, "on_disconnect": "resume"},
                                 headers={"X-Correlation-Id": "corr-retried"}).json["job_id"]
         stack.gate.let_pass(1)
         wait_for("the job to run", lambda: stack.job(retried)["tokens_out"] > 0)
