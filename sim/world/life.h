@@ -42,7 +42,7 @@ struct Orchestrator::Life {
   const std::unique_ptr<orchestratord::pool_access::PoolAccess> access;
   const std::unique_ptr<orchestratord::models::ModelNames> names;
   const std::vector<wire::KnownModel> known_models;
-  Turns desk, aside;
+  Turns request_executor, aside;
   orchestratord::daemon::Shell shell;
   Watch watch;
   net::http::Router router;

@@ -28,7 +28,7 @@ constexpr std::int64_t kTickMs = 1'000;
 // After a hang, until what was late has happened.
 constexpr std::int64_t kSettledUs = 3'000 * kMs;
 constexpr int kPoolsMax = 8;
-constexpr std::int64_t kDeskUs = 10, kAsideUs = 1'000;
+constexpr std::int64_t kRequestUs = 10, kAsideUs = 1'000;
 
 core::CoreConfig core_config(const Options& o) {
   core::CoreConfig config = o.core;
@@ -103,7 +103,7 @@ Orchestrator::Life::Life(Orchestrator& self, core::CoreConfig core_config)
                                                      .roots = {.directories = {kModelsDirectory}},
                                                      .clock = &self.clock_})
                 .value()),
-      desk(self.world_, kDeskUs),
+      request_executor(self.world_, kRequestUs),
       aside(self.world_, kAsideUs),
       shell({.config = &config,
              .clock = &self.clock_,
@@ -112,7 +112,7 @@ Orchestrator::Life::Life(Orchestrator& self, core::CoreConfig core_config)
              .store = &store,
              .client = &http,
              .access = access.get(),
-             .desk = &desk,
+             .request_executor = &request_executor,
              .aside = &aside,
              .post = [&self](core::Event event) { self.post(std::move(event)); },
              .on_drained = {},

@@ -346,7 +346,7 @@ struct Network {
 base::Result<> serve(const Options& o, Loaded& loaded, Network& network) {
   const base::SystemClock clock;
   base::SystemEntropy entropy;
-  net::IoRuntime desk;
+  net::IoRuntime request_runtime;
   const loading::ReadyReport report = ready_report_of(o, loaded);  // before the loop has the engine
   const wire::WorkerHealth health = loading::health_of(report);
   // The main thread waits for the signal; one way to stop.
@@ -384,7 +384,7 @@ base::Result<> serve(const Options& o, Loaded& loaded, Network& network) {
                       .tokenizer = *loaded.tokenizer,
                       .clock = clock,
                       .entropy = entropy,
-                      .desk = desk,
+                      .request_runtime = request_runtime,
                       .health = health,
                       .vision = loaded.engine->vision(),
                       .context_tokens = *health.context_length,
@@ -416,7 +416,7 @@ base::Result<> serve(const Options& o, Loaded& loaded, Network& network) {
   base::log_event(LogLevel::kInfo, "shutdown", {}, "The worker stops.", {{"worker_id", o.worker_id}});
   loop.stop(o.shutdown_grace_ms);
   server.stop(1000);
-  desk.stop();
+  request_runtime.stop();
   network.runtime.stop();
   if (!loop.resident()) {
     return base::fail(ErrorCode::kCudaError, "memory of the model left the device; the log says which and whither");

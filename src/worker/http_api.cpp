@@ -94,7 +94,7 @@ class HttpApi {
         constraints_(c_.tokenizer),
         image_thread_(static_cast<std::size_t>(c_.loop.slots_total())) {}
 
-  net::IoRuntime& desk() { return c_.desk; }
+  net::IoRuntime& request_runtime() { return c_.request_runtime; }
 
   void execute(const net::Request& request, const net::ExchangePtr& exchange) {
     auto decoded = wire::decode<wire::ExecuteRequest>(request.body, wire::UnknownKeys::kRefuse);
@@ -113,7 +113,7 @@ class HttpApi {
       job->spec = std::move(*spec);
       return run(std::move(*job));
     }
-    // Decoding takes too long even for the desk.
+    // Decoding takes too long even for the request_runtime.
     const bool taken = image_thread_.post(
         [this, job, spec = std::make_shared<SequenceSpec>(std::move(*spec)), wanted = std::move(*decoded)] {
           if (job->exchange->closed()) return;
@@ -242,7 +242,7 @@ class HttpApi {
 void add_routes(net::Server& server, HttpApiContext context) {
   auto api = std::make_shared<HttpApi>(std::move(context));
   server.route("POST", "/execute", net::Scope::kOperator, [api](net::Request r, net::ExchangePtr x) {
-    api->desk().post([api, r = std::move(r), x = std::move(x)] { api->execute(r, x); });
+    api->request_runtime().post([api, r = std::move(r), x = std::move(x)] { api->execute(r, x); });
   });
   server.route("POST", "/cancel", net::Scope::kOperator,
                [api](net::Request r, net::ExchangePtr x) { api->cancel(r, x); });

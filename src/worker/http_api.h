@@ -14,9 +14,9 @@ struct HttpApiContext {
   EngineLoop& loop;
   const text::Tokenizer& tokenizer;
   const base::Clock& clock;
-  base::Entropy& entropy;     // seeds of requests that name none
-  net::IoRuntime& desk;       // its thread reads and tokenises jobs, so that no socket waits for a long one
-  wire::WorkerHealth health;  // the constant part
+  base::Entropy& entropy;           // seeds of requests that name none
+  net::IoRuntime& request_runtime;  // its thread reads and tokenises jobs, so that no socket waits for a long one
+  wire::WorkerHealth health;        // the constant part
   const engine::models::VisionConfig& vision;
   std::int64_t context_tokens = 0;
   std::int64_t dimensions = 0;  // of the rows of a model of embeddings or scores; 0: it writes text

@@ -65,7 +65,7 @@ MADE_ELSEWHERE = {("ARCHITECTURE.md", "self_test/"), ("ARCHITECTURE.md", "contra
 
 # Words that were given up for the field's: docs/adr/0040.
 RETIRED = re.compile(r"(?i)\b(goodbyes?|brain\w*|programmes?|drawers?|folders?|(de)?quantis\w+|twins?|\w*carver\w*|"
-                     r"\w*pool_?orders|set_?orders|stream_?log|room_bytes\w*|claimed_by|give_up_claims|told_gone)\b")
+                     r"\w*pool_?orders|set_?orders|stream_?log|room_bytes\w*|claimed_by|give_up_claims|told_gone|desks?|\w*desk_\w*)\b")
 
 
 def test_retired_words_stay_retired(repository):

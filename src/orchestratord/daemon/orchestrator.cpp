@@ -71,11 +71,11 @@ struct Orchestrator::Parts {
   models::AllowedRoots roots;
   std::unique_ptr<models::ModelNames> names;
   std::vector<wire::KnownModel> known_models;
-  std::optional<net::IoRuntime> runtime;  // sockets and timers
-  std::optional<net::IoRuntime> desk;     // see http::Context
-  std::optional<net::IoRuntime> aside;    // long reviews of the queue
-  std::optional<net::IoRuntime> files;    // reads and writes kept files
-  std::optional<net::RuntimeExecutor> desk_turns, aside_turns, files_turns;
+  std::optional<net::IoRuntime> runtime;          // sockets and timers
+  std::optional<net::IoRuntime> request_runtime;  // see http::Context
+  std::optional<net::IoRuntime> aside;            // long reviews of the queue
+  std::optional<net::IoRuntime> files;            // reads and writes kept files
+  std::optional<net::RuntimeExecutor> request_turns, aside_turns, files_turns;
   std::optional<http::Metrics> metrics;
   std::optional<net::Client> client;
   std::optional<traces::SpanExporter> spans;  // where the configuration names a collector
@@ -149,7 +149,7 @@ base::Result<> Orchestrator::Parts::open_names() {
 void Orchestrator::Parts::make_parts() {
   const config::OrchestratordConfig& config = options.config.orchestratord;
   runtime.emplace(net::IoPriority::kRealtime);
-  desk_turns.emplace(desk.emplace());
+  request_turns.emplace(request_runtime.emplace());
   aside_turns.emplace(aside.emplace());
   files_turns.emplace(files.emplace());
   metrics.emplace(http::Metrics::Options{.engine_version = base::build_id(),
@@ -163,7 +163,7 @@ void Orchestrator::Parts::make_parts() {
                                .store = store.get(),
                                .client = &*client,
                                .access = access.get(),
-                               .desk = &*desk_turns,
+                               .request_executor = &*request_turns,
                                .aside = &*aside_turns,
                                .files = &*files_turns,
                                .blobs = blobs.get(),
@@ -311,7 +311,7 @@ void Orchestrator::Parts::stop() {
   if (shell) shell->end_stop();
   // Late answers of the store still reach handlers, and these the client: it goes after everything that may use it.
   if (store) store->stop();
-  if (desk) desk->stop();
+  if (request_runtime) request_runtime->stop();
   if (aside) aside->stop();
   if (files) files->stop();
   if (runtime) runtime->stop();

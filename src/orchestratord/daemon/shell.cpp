@@ -37,7 +37,7 @@ Shell::Shell(Options options)
                 },
             .ticks_per_s = options_.stream_ticks_per_s}),
       catalog_({.client = options_.client,
-                .runtime = options_.desk,
+                .runtime = options_.request_executor,
                 .clock = options_.clock,
                 .token_at = [this](const std::string& endpoint) -> std::optional<std::string> {
                   auto pool = options_.access->at(endpoint);
@@ -80,7 +80,7 @@ http::Context Shell::make_context() {
   context.config = options_.config;
   context.clock = options_.clock;
   context.entropy = options_.entropy;
-  context.desk = options_.desk;
+  context.request_executor = options_.request_executor;
   context.files = options_.files;
   context.core = &port_;
   context.board = &board_;

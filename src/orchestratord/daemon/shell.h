@@ -24,11 +24,11 @@ class Shell {
     store::Store* store = nullptr;
     net::Transport* client = nullptr;  // may go before the shell, once nothing is asked of it any more
     pool_access::PoolAccess* access = nullptr;
-    net::Executor* desk = nullptr;             // reads and tokenises requests
-    net::Executor* aside = nullptr;            // what may take seconds, beside everything else
-    net::Executor* files = nullptr;            // uses `blobs`; null with it
-    store::blobs::BlobStore* blobs = nullptr;  // null in the simulator
-    traces::SpanExporter* spans = nullptr;     // null: nobody is told of a job's way
+    net::Executor* request_executor = nullptr;  // reads and tokenises requests
+    net::Executor* aside = nullptr;             // what may take seconds, beside everything else
+    net::Executor* files = nullptr;             // uses `blobs`; null with it
+    store::blobs::BlobStore* blobs = nullptr;   // null in the simulator
+    traces::SpanExporter* spans = nullptr;      // null: nobody is told of a job's way
     std::function<void(core::Event)> post;
     std::function<void()> on_drained;
     models::AllowedRoots roots;

@@ -35,7 +35,8 @@ void finish(const net::ExchangePtr& exchange, const base::CorrelationId& correla
 }  // namespace
 
 void Backups::make(const net::Request& request, const net::ExchangePtr& exchange) {
-  context_.desk->post([this, exchange, correlation_id = request.correlation_id] { begin(exchange, correlation_id); });
+  context_.request_executor->post(
+      [this, exchange, correlation_id = request.correlation_id] { begin(exchange, correlation_id); });
 }
 
 void Backups::begin(const net::ExchangePtr& exchange, const base::CorrelationId& correlation_id) {
@@ -55,8 +56,8 @@ void Backups::begin(const net::ExchangePtr& exchange, const base::CorrelationId&
                  fmt::format("{{\"pages_done\":{},\"pages_total\":{}}}", progress.pages_done, progress.pages_total));
            },
        .done =
-           [desk = context_.desk, exchange, correlation_id, parts](base::Result<std::string> keys) {
-             desk->post([exchange, correlation_id, parts, keys = std::move(keys)] {
+           [executor = context_.request_executor, exchange, correlation_id, parts](base::Result<std::string> keys) {
+             executor->post([exchange, correlation_id, parts, keys = std::move(keys)] {
                finish(exchange, correlation_id, parts, keys);
                exchange->end();
              });

@@ -284,7 +284,8 @@ void CatalogModels::create(wire::CreateCatalogModelRequest request, const base::
                                  "no pool is healthy, so nobody can fetch a model; start pool-managerd"));
         }
         model.pool_id = pool->pool_id.value;
-        context_.desk->post([this, done = std::move(done), model = std::move(model)] { add_pulled(model, done); });
+        context_.request_executor->post(
+            [this, done = std::move(done), model = std::move(model)] { add_pulled(model, done); });
       });
 }
 
@@ -351,7 +352,7 @@ void CatalogModels::add_file(NamedModel model, const base::CorrelationId& correl
         context_.metrics->verification("");
         model.checksum = found->facts.digest;
         model.size_bytes = found->facts.size_bytes;
-        context_.desk->post([this, done = std::move(done), model = std::move(model)] {
+        context_.request_executor->post([this, done = std::move(done), model = std::move(model)] {
           if (auto kept = context_.names->put(model); !kept) return done(base::fail(std::move(kept).error()));
           done(Created{.model_id = model.model_id, .http_status = 201});
         });
@@ -415,13 +416,14 @@ void CatalogModels::verify(const net::Request& request, const net::ExchangePtr& 
         core::QueryPools{}, [this, model = *model](const core::AnswerQueryPools& answer) {
           std::vector<std::string> pool_ids;
           for (const core::PoolView& pool : answer.pools) pool_ids.push_back(pool.pool_id.value);
-          context_.desk->post([this, model, pool_ids = std::move(pool_ids)] { verify_on(model, pool_ids, {}); });
+          context_.request_executor->post(
+              [this, model, pool_ids = std::move(pool_ids)] { verify_on(model, pool_ids, {}); });
         });
   }
   exchange->respond(net::http::json_response(202, wire::encode(wire::VerifyReply{.model_id = model_id})));
 }
 
-// On the desk's thread: what ends it waits for the disk.
+// On the request executor's thread: what ends it waits for the disk.
 void CatalogModels::verify_on(const NamedModel& model, std::vector<std::string> pool_ids, Error why_not) {
   using wire::VerifyOutcome;
   std::optional<net::ClientRequest> request;
@@ -436,7 +438,7 @@ void CatalogModels::verify_on(const NamedModel& model, std::vector<std::string> 
   }
   request->timeout_ms = kVerifyMs;
   context_.client->request(std::move(*request), [this, model, pool_ids](base::Result<net::Response> response) {
-    context_.desk->post([this, model, pool_ids, response = std::move(response)] {
+    context_.request_executor->post([this, model, pool_ids, response = std::move(response)] {
       if (!response) return verify_on(model, pool_ids, response.error());
       if (response->status >= 400) return verify_on(model, pool_ids, net::http::error_of(*response));
       const auto facts = wire::decode<wire::ModelFacts>(response->body);
@@ -474,7 +476,7 @@ base::Result<> CatalogModels::check_unused(const NamedModel& model) const {
                     "jobs of this model wait or run; cancel them, or try again when they have ended");
 }
 
-// On the desk's thread; so is `done`.
+// On the request executor's thread; so is `done`.
 void CatalogModels::remove_model(const NamedModel& model, std::string_view request_query, Removed done) {
   const auto erase = [this, model_id = model.model_id](std::int64_t bytes_freed) -> base::Result<wire::CatalogRemoved> {
     TRY(context_.names->erase(model_id));
@@ -497,7 +499,7 @@ void CatalogModels::remove_model(const NamedModel& model, std::string_view reque
   }
   request->method = "DELETE";
   context_.client->request(std::move(*request), [this, erase, done](base::Result<net::Response> response) {
-    context_.desk->post([erase, done, response = std::move(response)] {
+    context_.request_executor->post([erase, done, response = std::move(response)] {
       if (!response) return done(base::fail(response.error()));
       std::int64_t bytes_freed = 0;
       if (response->status >= 400) {

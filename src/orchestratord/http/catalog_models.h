@@ -20,7 +20,7 @@ class CatalogModels {
   void known(const net::Request& request, const net::ExchangePtr& exchange);
   // Where each model is, and how many jobs of it can run at once there now.
   void availability(const net::Request& request, const net::ExchangePtr& exchange);
-  // 200: it is here; 202: it comes. On the desk's thread, as all that follow.
+  // 200: it is here; 202: it comes. On the request executor's thread, as all that follow.
   void create(const net::Request& request, const net::ExchangePtr& exchange);
   void set_state(const net::Request& request, const net::ExchangePtr& exchange);
   // Begins to read the whole model where it lies; show() says how that ended.
@@ -28,7 +28,8 @@ class CatalogModels {
   void remove(const net::Request& request, const net::ExchangePtr& exchange);
   void collect(const net::Request& request, const net::ExchangePtr& exchange);
 
-  // As create() and remove(), whatever API the wish came by. `done` is called once, on any thread. REQUIRES: on the desk's thread.
+  // As create() and remove(), whatever API the wish came by. `done` is called once, on any thread. REQUIRES: on the request
+  // executor's thread.
   struct Created {
     std::string model_id;
     int http_status = 202;  // 201: a file has its name now; 202: it comes, or is here

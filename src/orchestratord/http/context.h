@@ -29,8 +29,9 @@ struct Context {
   const config::Config* config = nullptr;
   const base::Clock* clock = nullptr;
   base::Entropy* entropy = nullptr;  // thread-safe: the system's
-  net::Executor* desk = nullptr;     // its thread reads and tokenises requests, so that no socket waits for a long one
-  net::Executor* files = nullptr;    // its thread alone uses `blobs`; null with it
+  net::Executor* request_executor =
+      nullptr;                     // its thread reads and tokenises requests, so that no socket waits for a long one
+  net::Executor* files = nullptr;  // its thread alone uses `blobs`; null with it
   CorePort* core = nullptr;
   AdmissionBoard* board = nullptr;
   store::Store* store = nullptr;

@@ -150,7 +150,7 @@ void Meta::settings(const net::Request&, const net::ExchangePtr& exchange) {
 void Meta::metrics(const net::Request&, const net::ExchangePtr& exchange) {
   context_.core->ask<core::AnswerQueryGauges>(core::QueryGauges{}, [this, exchange](core::AnswerQueryGauges answer) {
     // Rendering walks every stream: not on the core's thread.
-    context_.desk->post([this, exchange, gauges = std::move(answer.gauges)] {
+    context_.request_executor->post([this, exchange, gauges = std::move(answer.gauges)] {
       const auto streams = context_.hub->gauges();
       net::Response response =
           net::http::text_response(200, context_.metrics->render(gauges,
@@ -169,7 +169,7 @@ void Meta::placement_snapshot(const net::Request&, const net::ExchangePtr& excha
   context_.core->ask<core::AnswerQueryPlacement>(
       core::QueryPlacement{}, [this, exchange](core::AnswerQueryPlacement answer) {
         // A large text, and the core has other things to do.
-        context_.desk->post([exchange, snapshot = std::move(answer.snapshot)] {
+        context_.request_executor->post([exchange, snapshot = std::move(answer.snapshot)] {
           exchange->respond(net::http::json_response(200, wire::encode(snapshot)));
         });
       });

@@ -137,7 +137,8 @@ void Pools::take_state(const net::Request& request, const net::ExchangePtr& exch
         if (!answer.heartbeat_interval_ms) {
           return refuse(context_, exchange, std::move(answer.heartbeat_interval_ms).error());
         }
-        context_.desk->post([this, pool_id, watched = std::move(watched)] { on_watched_(pool_id, watched); });
+        context_.request_executor->post(
+            [this, pool_id, watched = std::move(watched)] { on_watched_(pool_id, watched); });
         // An old report is taken, and moves nobody.
         if (context_.pools->endpoint_of(pool_id) == endpoint) context_.catalog->pool_seen(endpoint);
         exchange->respond(net::http::json_response(200, reply(*answer.heartbeat_interval_ms)));
@@ -203,14 +204,14 @@ void Pools::worker_failed(const net::Request& request, const net::ExchangePtr& e
   exchange->respond(net::http::json_response(200, wire::encode(reply)));
 }
 
-// The disk is waited for, and the desk may wait.
+// The disk is waited for, and the request executor may wait.
 void Pools::pair(const net::Request& request, const net::ExchangePtr& exchange) {
   const base::PoolId pool_id(request.path_param("id"));
   if (!base::is_valid_identifier(pool_id.value)) {
     return refuse(context_, exchange,
                   invalid("id", "charset", "a pool's id is 1 to 256 characters of A-Z, a-z, 0-9, _ and -").value());
   }
-  context_.desk->post([this, exchange, pool_id, caller = request.peer.principal.identity] {
+  context_.request_executor->post([this, exchange, pool_id, caller = request.peer.principal.identity] {
     const auto lost = context_.pools->endpoint_of(pool_id);
     const auto credential = context_.pools->pair(pool_id);
     if (!credential) return refuse(context_, exchange, credential.error());
@@ -224,7 +225,7 @@ void Pools::pair(const net::Request& request, const net::ExchangePtr& exchange) 
 
 void Pools::unpair(const net::Request& request, const net::ExchangePtr& exchange) {
   const base::PoolId pool_id(request.path_param("id"));
-  context_.desk->post([this, exchange, pool_id, caller = request.peer.principal.identity] {
+  context_.request_executor->post([this, exchange, pool_id, caller = request.peer.principal.identity] {
     const auto lost = context_.pools->endpoint_of(pool_id);
     const auto unpaired = context_.pools->unpair(pool_id);
     if (!unpaired) return refuse(context_, exchange, unpaired.error());

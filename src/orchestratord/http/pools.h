@@ -7,7 +7,7 @@ namespace llorch::orchestratord::http {
 // Thread-safe. REQUIRES: `context` outlives it.
 class Pools {
  public:
-  // `on_watched` is told, on the desk's thread, what lies in the directories that a pool watches, with each of its reports.
+  // `on_watched` is told, on the request executor's thread, what lies in the directories that a pool watches, with each of its reports.
   using OnWatched = std::function<void(const base::PoolId&, const std::vector<wire::WatchedModel>&)>;
   Pools(const Context& context, OnWatched on_watched) : context_(context), on_watched_(std::move(on_watched)) {}
 

@@ -57,7 +57,7 @@ void Preloads::begin() {
     for (const std::string& model : context_.config->models.preload) preloads_.push_back({.model = model});
   }
   for (std::size_t i = 0; i < preloads_.size(); ++i) {
-    context_.desk->post([this, i] { attempt(i); });
+    context_.request_executor->post([this, i] { attempt(i); });
   }
 }
 
@@ -77,7 +77,7 @@ void Preloads::attempt(std::size_t index) {
     model = preload.model;
   }
   tasks::find_model(context_, context_.names->resolve(model), {}, [this, index](base::Result<tasks::FoundModel> found) {
-    context_.desk->post([this, index, found = std::move(found)] {
+    context_.request_executor->post([this, index, found = std::move(found)] {
       if (!found) return ended(index, found.error());
       submit(index, models::workload_of(found->model.facts));
     });
@@ -93,12 +93,13 @@ void Preloads::submit(std::size_t index, wire::Workload workload) {
   job->make_renderer = [](const wire::SubmitReply&, const std::shared_ptr<const chat::Reading>&) {
     return std::make_shared<EndRenderer>();
   };
-  tasks::run_deferred(context_, submitter_, job,
-                      {.admitted = [](const wire::SubmitReply&, const tasks::Admission&) {},
-                       .done =
-                           [this, index](const base::Result<net::Response>& answer) {
-                             context_.desk->post([this, index, error = error_of(answer)] { ended(index, error); });
-                           }});
+  tasks::run_deferred(
+      context_, submitter_, job,
+      {.admitted = [](const wire::SubmitReply&, const tasks::Admission&) {},
+       .done =
+           [this, index](const base::Result<net::Response>& answer) {
+             context_.request_executor->post([this, index, error = error_of(answer)] { ended(index, error); });
+           }});
 }
 
 void Preloads::ended(std::size_t index, const std::optional<Error>& error) {
@@ -124,7 +125,7 @@ void Preloads::ended(std::size_t index, const std::optional<Error>& error) {
   }
   base::log_event(base::LogLevel::kWarn, "preload_failed", {}, error->message,
                   {{"model", model}, {"error_code", error->name()}, {"retry_after_ms", delay_ms}});
-  context_.desk->post_after(delay_ms, [this, index] { attempt(index); });
+  context_.request_executor->post_after(delay_ms, [this, index] { attempt(index); });
 }
 
 }  // namespace llorch::orchestratord::http

@@ -129,7 +129,8 @@ void Pulls::follow(const std::string& model_id) {
   }
   context_.client->request(std::move(*request), [this, model_id](base::Result<net::Response> response) {
     // Names are kept on disk, which the thread of the sockets does not wait for.
-    context_.desk->post([this, model_id, response = std::move(response)] { on_answer(model_id, response); });
+    context_.request_executor->post(
+        [this, model_id, response = std::move(response)] { on_answer(model_id, response); });
   });
 }
 
@@ -142,9 +143,9 @@ void Pulls::on_answer(const std::string& model_id, base::Result<net::Response> r
     if (it == entries_.end()) return;
     if (it->second.is_known) {
       it->second.is_known = false;  // the pool has restarted: it is told anew
-      context_.desk->post([this, model_id] { follow(model_id); });
+      context_.request_executor->post([this, model_id] { follow(model_id); });
     } else {
-      context_.desk->post([this, model_id, error = std::move(error)] { fail(model_id, error); });
+      context_.request_executor->post([this, model_id, error = std::move(error)] { fail(model_id, error); });
     }
     return;
   }
@@ -207,7 +208,7 @@ void Pulls::fail(const std::string& model_id, const Error& error) {
 }
 
 void Pulls::follow_later(const std::string& model_id) {
-  context_.desk->post_after(kFollowMs, [this, model_id] { follow(model_id); });
+  context_.request_executor->post_after(kFollowMs, [this, model_id] { follow(model_id); });
 }
 
 }  // namespace llorch::orchestratord::http

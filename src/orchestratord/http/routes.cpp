@@ -74,8 +74,8 @@ void refuse(const Context& context, const net::ExchangePtr& exchange, base::Erro
 }
 
 template <class Part>
-net::Handler Api::on_desk(Part& part, void (Part::*method)(const net::Request&, const net::ExchangePtr&)) {
-  return on(context_.desk, part, method);
+net::Handler Api::on_request_executor(Part& part, void (Part::*method)(const net::Request&, const net::ExchangePtr&)) {
+  return on(context_.request_executor, part, method);
 }
 
 template <class Part>
@@ -88,8 +88,9 @@ net::HeadCheck Api::may_submit() {
 }
 
 template <class Part>
-net::Handler Api::on_desk_counted(Part& part, void (Part::*method)(const net::Request&, const net::ExchangePtr&)) {
-  return [this, then = on_desk(part, method)](net::Request request, net::ExchangePtr exchange) {
+net::Handler Api::on_request_executor_counted(Part& part,
+                                              void (Part::*method)(const net::Request&, const net::ExchangePtr&)) {
+  return [this, then = on_request_executor(part, method)](net::Request request, net::ExchangePtr exchange) {
     core::CountArrival arrival{.request = {}, .tenant_id = request.peer.principal.account};
     context_.core->ask<core::AnswerArrival>(
         std::move(arrival),
@@ -111,8 +112,9 @@ net::HeadCheck Api::may_ask() {
 
 std::vector<Api::Route> Api::routes() {
   return {
-      {"POST", "/v2/tasks", Scope::kTenant, on_desk(tasks_, &tasks::Tasks::submit), may_submit()},
-      {"POST", "/v2/tasks/preview", Scope::kTenant, on_desk_counted(tasks_, &tasks::Tasks::preview), may_ask()},
+      {"POST", "/v2/tasks", Scope::kTenant, on_request_executor(tasks_, &tasks::Tasks::submit), may_submit()},
+      {"POST", "/v2/tasks/preview", Scope::kTenant, on_request_executor_counted(tasks_, &tasks::Tasks::preview),
+       may_ask()},
       {"GET", "/v2/tasks", Scope::kTenant, handler(tasks_, &tasks::Tasks::list)},
       {"GET", "/v2/tasks/{id}", Scope::kTenant, handler(tasks_, &tasks::Tasks::show)},
       {"DELETE", "/v2/tasks/{id}", Scope::kTenant, handler(tasks_, &tasks::Tasks::cancel)},
@@ -143,14 +145,17 @@ std::vector<Api::Route> Api::routes() {
       {"POST", "/v2/internal/workers/ready", Scope::kNode, handler(pools_, &Pools::worker_ready)},
       {"POST", "/v2/internal/workers/failed", Scope::kNode, handler(pools_, &Pools::worker_failed)},
       {"GET", "/v2/catalog/models", Scope::kPublic, handler(catalog_models_, &CatalogModels::list)},
-      {"POST", "/v2/catalog/models", Scope::kOperator, on_desk(catalog_models_, &CatalogModels::create)},
+      {"POST", "/v2/catalog/models", Scope::kOperator, on_request_executor(catalog_models_, &CatalogModels::create)},
       {"GET", "/v2/catalog/availability", Scope::kPublic, handler(catalog_models_, &CatalogModels::availability)},
       {"GET", "/v2/catalog/known", Scope::kPublic, handler(catalog_models_, &CatalogModels::known)},
-      {"POST", "/v2/catalog/gc", Scope::kOperator, on_desk(catalog_models_, &CatalogModels::collect)},
+      {"POST", "/v2/catalog/gc", Scope::kOperator, on_request_executor(catalog_models_, &CatalogModels::collect)},
       {"GET", "/v2/catalog/models/{id}", Scope::kPublic, handler(catalog_models_, &CatalogModels::show)},
-      {"DELETE", "/v2/catalog/models/{id}", Scope::kOperator, on_desk(catalog_models_, &CatalogModels::remove)},
-      {"POST", "/v2/catalog/models/{id}/state", Scope::kOperator, on_desk(catalog_models_, &CatalogModels::set_state)},
-      {"POST", "/v2/catalog/models/{id}/verify", Scope::kOperator, on_desk(catalog_models_, &CatalogModels::verify)},
+      {"DELETE", "/v2/catalog/models/{id}", Scope::kOperator,
+       on_request_executor(catalog_models_, &CatalogModels::remove)},
+      {"POST", "/v2/catalog/models/{id}/state", Scope::kOperator,
+       on_request_executor(catalog_models_, &CatalogModels::set_state)},
+      {"POST", "/v2/catalog/models/{id}/verify", Scope::kOperator,
+       on_request_executor(catalog_models_, &CatalogModels::verify)},
       {"GET", "/v2/meta/capabilities", Scope::kPublic, handler(meta_, &Meta::capabilities)},
       {"GET", "/v2/meta/settings", Scope::kOperator, handler(meta_, &Meta::settings)},
       {"GET", "/v2/meta/version", Scope::kPublic, handler(meta_, &Meta::version)},
@@ -171,9 +176,9 @@ Api::Gateway Api::anthropic() {
                  .always_sends_token = true,
                  .takes_api_key = true}},
       .routes = {
-          {"POST", "/v1/messages", Scope::kTenant, on_desk(anthropic_, &Gateway::messages), may_submit()},
-          {"POST", "/v1/messages/count_tokens", Scope::kTenant, on_desk_counted(anthropic_, &Gateway::count_tokens),
-           may_ask()},
+          {"POST", "/v1/messages", Scope::kTenant, on_request_executor(anthropic_, &Gateway::messages), may_submit()},
+          {"POST", "/v1/messages/count_tokens", Scope::kTenant,
+           on_request_executor_counted(anthropic_, &Gateway::count_tokens), may_ask()},
           {"POST", "/v1/messages/batches", Scope::kTenant, on_files(batches, &MessageBatches::create), may_submit()},
           {"GET", "/v1/messages/batches", Scope::kTenant, on_files(batches, &MessageBatches::list)},
           {"GET", "/v1/messages/batches/{id}", Scope::kTenant, on_files(batches, &MessageBatches::show)},
@@ -191,8 +196,8 @@ Api::Gateway Api::router_v1() {
     out.paths.push_back({.prefix = prefix, .write_error = v1::error_response});
   }
   out.routes = {
-      {"POST", "/v1/tasks", Scope::kTenant, on_desk(v1_, &v1::Gateway::submit), may_submit()},
-      {"POST", "/v1/tasks/preview", Scope::kTenant, on_desk_counted(v1_, &v1::Gateway::preview), may_ask()},
+      {"POST", "/v1/tasks", Scope::kTenant, on_request_executor(v1_, &v1::Gateway::submit), may_submit()},
+      {"POST", "/v1/tasks/preview", Scope::kTenant, on_request_executor_counted(v1_, &v1::Gateway::preview), may_ask()},
       {"GET", "/v1/tasks/{id}/stream", Scope::kTenant, handler(v1_, &v1::Gateway::stream)},
       {"POST", "/v1/tasks/{id}/cancel", Scope::kTenant, handler(v1_, &v1::Gateway::cancel)},
       {"GET", "/v1/sessions/{id}", Scope::kTenant, handler(sessions_, &Sessions::show)},
@@ -202,11 +207,14 @@ Api::Gateway Api::router_v1() {
       {"POST", "/v1/pools/{id}/drain", Scope::kOperator, handler(pool_control_, &PoolControl::drain)},
       {"POST", "/v1/pools/{id}/reload", Scope::kOperator, handler(pool_control_, &PoolControl::reload)},
       {"POST", "/v1/pools/{id}/purge", Scope::kOperator, handler(pool_control_, &PoolControl::purge)},
-      {"POST", "/v1/catalog/models", Scope::kOperator, on_desk(catalog_models_, &CatalogModels::create)},
+      {"POST", "/v1/catalog/models", Scope::kOperator, on_request_executor(catalog_models_, &CatalogModels::create)},
       {"GET", "/v1/catalog/models/{id}", Scope::kPublic, handler(catalog_models_, &CatalogModels::show)},
-      {"DELETE", "/v1/catalog/models/{id}", Scope::kOperator, on_desk(catalog_models_, &CatalogModels::remove)},
-      {"POST", "/v1/catalog/models/{id}/state", Scope::kOperator, on_desk(catalog_models_, &CatalogModels::set_state)},
-      {"POST", "/v1/catalog/models/{id}/verify", Scope::kOperator, on_desk(catalog_models_, &CatalogModels::verify)},
+      {"DELETE", "/v1/catalog/models/{id}", Scope::kOperator,
+       on_request_executor(catalog_models_, &CatalogModels::remove)},
+      {"POST", "/v1/catalog/models/{id}/state", Scope::kOperator,
+       on_request_executor(catalog_models_, &CatalogModels::set_state)},
+      {"POST", "/v1/catalog/models/{id}/verify", Scope::kOperator,
+       on_request_executor(catalog_models_, &CatalogModels::verify)},
       {"POST", "/v1/artifacts", Scope::kTenant, on_files(artifacts_, &Artifacts::create)},
       {"GET", "/v1/artifacts/{id}", Scope::kTenant, on_files(artifacts_, &Artifacts::show)},
   };
@@ -243,42 +251,45 @@ Api::Gateway Api::llamacpp() {
     out.paths.push_back({.prefix = path, .write_error = llamacpp::error_response});
   }
   out.routes = {
-      {"POST", "/tokenize", Scope::kTenant, on_desk_counted(llamacpp_, &Gateway::tokenize), may_ask()},
-      {"POST", "/detokenize", Scope::kTenant, on_desk_counted(llamacpp_, &Gateway::detokenize), may_ask()},
-      {"POST", "/apply-template", Scope::kTenant, on_desk_counted(llamacpp_, &Gateway::apply_template), may_ask()},
-      {"GET", "/props", Scope::kTenant, on_desk_counted(llamacpp_, &Gateway::props), may_ask()},
+      {"POST", "/tokenize", Scope::kTenant, on_request_executor_counted(llamacpp_, &Gateway::tokenize), may_ask()},
+      {"POST", "/detokenize", Scope::kTenant, on_request_executor_counted(llamacpp_, &Gateway::detokenize), may_ask()},
+      {"POST", "/apply-template", Scope::kTenant, on_request_executor_counted(llamacpp_, &Gateway::apply_template),
+       may_ask()},
+      {"GET", "/props", Scope::kTenant, on_request_executor_counted(llamacpp_, &Gateway::props), may_ask()},
       {"GET", "/slots", Scope::kTenant, handler(llamacpp_, &Gateway::slots)},
-      {"POST", "/completion", Scope::kTenant, on_desk(llamacpp_, &Gateway::completion), may_submit()},
-      {"POST", "/completions", Scope::kTenant, on_desk(llamacpp_, &Gateway::completion), may_submit()},
-      {"POST", "/infill", Scope::kTenant, on_desk(llamacpp_, &Gateway::infill), may_submit()},
-      {"POST", "/embedding", Scope::kTenant, on_desk(llamacpp_, &Gateway::embedding), may_submit()},
-      {"POST", "/embeddings", Scope::kTenant, on_desk(llamacpp_, &Gateway::embedding), may_submit()},
+      {"POST", "/completion", Scope::kTenant, on_request_executor(llamacpp_, &Gateway::completion), may_submit()},
+      {"POST", "/completions", Scope::kTenant, on_request_executor(llamacpp_, &Gateway::completion), may_submit()},
+      {"POST", "/infill", Scope::kTenant, on_request_executor(llamacpp_, &Gateway::infill), may_submit()},
+      {"POST", "/embedding", Scope::kTenant, on_request_executor(llamacpp_, &Gateway::embedding), may_submit()},
+      {"POST", "/embeddings", Scope::kTenant, on_request_executor(llamacpp_, &Gateway::embedding), may_submit()},
       {"GET", "/v1/health", Scope::kPublic, handler(meta_, &Meta::health)},
   };
   for (const char* path : {"/rerank", "/reranking", "/v1/rerank", "/v1/reranking"}) {
     const bool is_openai = std::string_view(path).starts_with("/v1/");  // whose clients bring a token always
     out.paths.push_back({.prefix = path, .write_error = llamacpp::error_response, .always_sends_token = is_openai});
-    out.routes.push_back({"POST", path, Scope::kTenant, on_desk(llamacpp_, &Gateway::rerank), may_submit()});
+    out.routes.push_back(
+        {"POST", path, Scope::kTenant, on_request_executor(llamacpp_, &Gateway::rerank), may_submit()});
   }
   return out;
 }
 
 Api::Gateway Api::ollama() {
   using ollama::Gateway;
-  return {.paths = {{.prefix = "/api/", .write_error = ollama::error_response}},
-          .routes = {
-              {"POST", "/api/chat", Scope::kTenant, on_desk(ollama_, &Gateway::chat), may_submit()},
-              {"POST", "/api/generate", Scope::kTenant, on_desk(ollama_, &Gateway::generate), may_submit()},
-              {"POST", "/api/embed", Scope::kTenant, on_desk(ollama_, &Gateway::embed), may_submit()},
-              {"POST", "/api/embeddings", Scope::kTenant, on_desk(ollama_, &Gateway::embeddings), may_submit()},
-              {"POST", "/api/pull", Scope::kOperator, on_desk(ollama_, &Gateway::pull)},
-              {"POST", "/api/copy", Scope::kOperator, on_desk(ollama_, &Gateway::copy)},
-              {"DELETE", "/api/delete", Scope::kOperator, on_desk(ollama_, &Gateway::remove)},
-              {"POST", "/api/show", Scope::kTenant, on_desk_counted(ollama_, &Gateway::show), may_ask()},
-              {"GET", "/api/tags", Scope::kTenant, handler(ollama_, &Gateway::tags)},
-              {"GET", "/api/ps", Scope::kTenant, handler(ollama_, &Gateway::ps)},
-              {"GET", "/api/version", Scope::kPublic, handler(ollama_, &Gateway::version)},
-          }};
+  return {
+      .paths = {{.prefix = "/api/", .write_error = ollama::error_response}},
+      .routes = {
+          {"POST", "/api/chat", Scope::kTenant, on_request_executor(ollama_, &Gateway::chat), may_submit()},
+          {"POST", "/api/generate", Scope::kTenant, on_request_executor(ollama_, &Gateway::generate), may_submit()},
+          {"POST", "/api/embed", Scope::kTenant, on_request_executor(ollama_, &Gateway::embed), may_submit()},
+          {"POST", "/api/embeddings", Scope::kTenant, on_request_executor(ollama_, &Gateway::embeddings), may_submit()},
+          {"POST", "/api/pull", Scope::kOperator, on_request_executor(ollama_, &Gateway::pull)},
+          {"POST", "/api/copy", Scope::kOperator, on_request_executor(ollama_, &Gateway::copy)},
+          {"DELETE", "/api/delete", Scope::kOperator, on_request_executor(ollama_, &Gateway::remove)},
+          {"POST", "/api/show", Scope::kTenant, on_request_executor_counted(ollama_, &Gateway::show), may_ask()},
+          {"GET", "/api/tags", Scope::kTenant, handler(ollama_, &Gateway::tags)},
+          {"GET", "/api/ps", Scope::kTenant, handler(ollama_, &Gateway::ps)},
+          {"GET", "/api/version", Scope::kPublic, handler(ollama_, &Gateway::version)},
+      }};
 }
 
 Api::Gateway Api::openai() {
@@ -290,12 +301,13 @@ Api::Gateway Api::openai() {
                  .takes_forms = true},
                 {.prefix = "/v1/", .write_error = openai::error_response, .always_sends_token = true}},
       .routes = {
-          {"POST", "/v1/chat/completions", Scope::kTenant, on_desk(openai_, &Gateway::create), may_submit()},
-          {"POST", "/v1/completions", Scope::kTenant, on_desk(openai_, &Gateway::create), may_submit()},
-          {"POST", "/v1/responses", Scope::kTenant, on_desk(openai_, &Gateway::create), may_submit()},
-          {"POST", "/v1/responses/input_tokens", Scope::kTenant, on_desk_counted(openai_, &Gateway::count_input_tokens),
-           may_ask()},
-          {"POST", "/v1/embeddings", Scope::kTenant, on_desk(openai_, &Gateway::create), may_submit()},
+          {"POST", "/v1/chat/completions", Scope::kTenant, on_request_executor(openai_, &Gateway::create),
+           may_submit()},
+          {"POST", "/v1/completions", Scope::kTenant, on_request_executor(openai_, &Gateway::create), may_submit()},
+          {"POST", "/v1/responses", Scope::kTenant, on_request_executor(openai_, &Gateway::create), may_submit()},
+          {"POST", "/v1/responses/input_tokens", Scope::kTenant,
+           on_request_executor_counted(openai_, &Gateway::count_input_tokens), may_ask()},
+          {"POST", "/v1/embeddings", Scope::kTenant, on_request_executor(openai_, &Gateway::create), may_submit()},
       }};
   for (Route& route : kept_routes()) out.routes.push_back(std::move(route));
   return out;

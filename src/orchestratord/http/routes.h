@@ -73,16 +73,17 @@ class Api {
   void resume();
 
  private:
-  // `method` of `part` on the desk's thread.
+  // `method` of `part` on the request executor's thread.
   template <class Part>
-  net::Handler on_desk(Part& part, void (Part::*method)(const net::Request&, const net::ExchangePtr&));
+  net::Handler on_request_executor(Part& part, void (Part::*method)(const net::Request&, const net::ExchangePtr&));
   // On the thread of kept files.
   template <class Part>
   net::Handler on_files(Part& part, void (Part::*method)(const net::Request&, const net::ExchangePtr&));
   net::HeadCheck may_submit();
-  // For work that becomes no job: the throttle of submissions counts it, and what it refuses does not reach the desk.
+  // For work that becomes no job: the throttle of submissions counts it, and what it refuses does not reach the request executor.
   template <class Part>
-  net::Handler on_desk_counted(Part& part, void (Part::*method)(const net::Request&, const net::ExchangePtr&));
+  net::Handler on_request_executor_counted(Part& part,
+                                           void (Part::*method)(const net::Request&, const net::ExchangePtr&));
   net::HeadCheck may_ask();
   std::vector<Route> kept_routes();
   // Lets go of what has expired, from now on. REQUIRES: on the thread of kept files.

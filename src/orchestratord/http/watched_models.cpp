@@ -40,7 +40,7 @@ void WatchedModels::name(const base::PoolId& pool_id, const wire::WatchedModel& 
     named.used_unix_ms = there->used_unix_ms;
   }
   catalog_.add_file(std::move(named), {}, [this, model, settled](base::Result<CatalogModels::Created> created) {
-    context_.desk->post([this, model, settled, created = std::move(created)] {
+    context_.request_executor->post([this, model, settled, created = std::move(created)] {
       if (created) return settled("");
       // A large file may not be hashed yet: the next report brings it again.
       if (base::info(created.error().code).retriable) return void(under_way_.erase(model.model_ref));

@@ -10,7 +10,7 @@
 
 namespace llorch::orchestratord::http {
 
-// REQUIRES: `context` and `catalog` outlive it; used on the desk's thread alone.
+// REQUIRES: `context` and `catalog` outlive it; used on the request executor's thread alone.
 class WatchedModels {
  public:
   WatchedModels(const Context& context, CatalogModels& catalog) : context_(context), catalog_(catalog) {}

@@ -16,7 +16,7 @@ class Gateway {
   // What is kept for clients, and outlives a process. REQUIRES: the context has blobs.
   MessageBatches& batches() { return batches_; }
 
-  // These two take long for a long prompt. REQUIRES: on the desk's thread.
+  // These two take long for a long prompt. REQUIRES: on the request executor's thread.
   void messages(const net::Request& request, const net::ExchangePtr& exchange);
   void count_tokens(const net::Request& request, const net::ExchangePtr& exchange);
 

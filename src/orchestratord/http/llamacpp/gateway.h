@@ -12,7 +12,7 @@
 
 namespace llorch::orchestratord::http::llamacpp {
 
-// Thread-safe. All but slots() take long for a long text. REQUIRES: those on the desk's thread, and both references outlive it.
+// Thread-safe. All but slots() take long for a long text. REQUIRES: those on the request executor's thread, and both references outlive it.
 class Gateway {
  public:
   Gateway(const Context& context, tasks::Submitter& submitter) : context_(context), submitter_(submitter) {}

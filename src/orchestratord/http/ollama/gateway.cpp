@@ -129,7 +129,7 @@ void Gateway::pull(const net::Request& request, const net::ExchangePtr& exchange
                  [this, following](base::Result<CatalogModels::Created> created) {
                    if (!created) return refuse(context_, following->exchange, std::move(created).error());
                    following->model_id = std::move(created->model_id);
-                   context_.desk->post([this, following] { follow(following); });
+                   context_.request_executor->post([this, following] { follow(following); });
                  });
 }
 
@@ -164,7 +164,7 @@ void Gateway::follow(const std::shared_ptr<Following>& following) {
     tell(*following, std::move(line));
   }
   if (!runs) return void(exchange.end());
-  context_.desk->post_after(kFollowMs, [this, following] { follow(following); });
+  context_.request_executor->post_after(kFollowMs, [this, following] { follow(following); });
 }
 
 void Gateway::tell(Following& following, std::string line) {

@@ -18,15 +18,15 @@ class Gateway {
   Gateway(const Context& context, tasks::Submitter& submitter, CatalogModels& models)
       : context_(context), submitter_(submitter), models_(models) {}
 
-  // These take long for a long prompt. REQUIRES: on the desk's thread.
+  // These take long for a long prompt. REQUIRES: on the request executor's thread.
   void chat(const net::Request& request, const net::ExchangePtr& exchange);
   void generate(const net::Request& request, const net::ExchangePtr& exchange);
 
   void embed(const net::Request& request, const net::ExchangePtr& exchange);
   void embeddings(const net::Request& request, const net::ExchangePtr& exchange);
 
-  // A model is fetched, as by POST /v2/catalog/models; a client that goes away does not end that. REQUIRES: on the desk's thread,
-  // as the next.
+  // A model is fetched, as by POST /v2/catalog/models; a client that goes away does not end that. REQUIRES: on the request
+  // executor's thread, as the next.
   void pull(const net::Request& request, const net::ExchangePtr& exchange);
   void copy(const net::Request& request, const net::ExchangePtr& exchange);
   void remove(const net::Request& request, const net::ExchangePtr& exchange);

@@ -48,7 +48,7 @@ void Gateway::read(const std::string& path, const net::Request& request, const n
   if (!*referring) return read_whole(path, request, exchange, then);
   responses_.insert_items(
       **std::move(referring), request, exchange, [this, path, exchange, then = std::move(then)](net::Request whole) {
-        context_.desk->post(
+        context_.request_executor->post(
             [this, path, exchange, then, whole = std::move(whole)] { read_whole(path, whole, exchange, then); });
       });
 }
@@ -64,14 +64,14 @@ void Gateway::read_whole(const std::string& path, const net::Request& request, c
     return read_turn(text->conversation.id, request, exchange, then);
   }
   if (text == nullptr || text->previous_response_id.empty()) return then(*std::move(call), request);
-  responses_.continue_from(text->previous_response_id, request, exchange,
-                           [this, decode, exchange, then](net::Request continued) {
-                             context_.desk->post([this, decode, exchange, then, continued = std::move(continued)] {
-                               auto whole = decode(continued.body);
-                               if (!whole) return refuse(context_, exchange, std::move(whole).error());
-                               then(*std::move(whole), continued);
-                             });
-                           });
+  responses_.continue_from(
+      text->previous_response_id, request, exchange, [this, decode, exchange, then](net::Request continued) {
+        context_.request_executor->post([this, decode, exchange, then, continued = std::move(continued)] {
+          auto whole = decode(continued.body);
+          if (!whole) return refuse(context_, exchange, std::move(whole).error());
+          then(*std::move(whole), continued);
+        });
+      });
 }
 
 void Gateway::read_turn(const std::string& conversation_id, const net::Request& request,
@@ -81,7 +81,7 @@ void Gateway::read_turn(const std::string& conversation_id, const net::Request& 
     if (!continued) return refuse(context_, exchange, std::move(continued).error());
     net::Request whole = request;
     whole.body = std::move(continued->body);
-    context_.desk->post([this, exchange, then, whole = std::move(whole), version = continued->version] {
+    context_.request_executor->post([this, exchange, then, whole = std::move(whole), version = continued->version] {
       auto call = decoder_of(kResponses)(whole.body);
       if (!call) {  // the request alone was one
         const auto unusable = chat::refused(
@@ -134,7 +134,7 @@ void Gateway::submit_next(const std::shared_ptr<Admissions>& admissions) {
                         if (std::cmp_equal(admissions->admitted.size(), admissions->call.text_answer()->choices)) {
                           return answer_choices(*admissions);
                         }
-                        return context_.desk->post([this, admissions] { submit_next(admissions); });
+                        return context_.request_executor->post([this, admissions] { submit_next(admissions); });
                       }
                       for (const tasks::Admission& other : admissions->admitted) {
                         context_.core->ask<core::AnswerCancel>(

@@ -31,9 +31,9 @@ class Gateway {
   Files& files() { return files_; }
   Batches& batches() { return batches_; }
 
-  // A call, by its path. Takes long for a long prompt. REQUIRES: on the desk's thread, and decoder_of() knows the path.
+  // A call, by its path. Takes long for a long prompt. REQUIRES: on the request executor's thread, and decoder_of() knows the path.
   void create(const net::Request& request, const net::ExchangePtr& exchange);
-  // The tokens that a response to this body would read. REQUIRES: on the desk's thread.
+  // The tokens that a response to this body would read. REQUIRES: on the request executor's thread.
   void count_input_tokens(const net::Request& request, const net::ExchangePtr& exchange);
 
   void models(const net::Request& request, const net::ExchangePtr& exchange);
@@ -42,7 +42,7 @@ class Gateway {
  private:
   // The jobs of several choices are submitted one after the other, and either all of them are admitted or none stays.
   struct Admissions;
-  // Gives `then`, on the desk's thread, the call of this path that the body is, with what it names of kept responses put in; or
+  // Gives `then`, on the request executor's thread, the call of this path that the body is, with what it names of kept responses put in; or
   // refuses the exchange.
   using Then = std::function<void(Call call, const net::Request& whole)>;
   void read(const std::string& path, const net::Request& request, const net::ExchangePtr& exchange, Then then);

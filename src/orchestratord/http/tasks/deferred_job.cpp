@@ -18,7 +18,7 @@ class Run : public std::enable_shared_from_this<Run> {
       : context_(context), submitter_(submitter), job_(std::move(job)), events_(std::move(events)) {}
 
   void submit() {
-    context_.desk->post([self = shared_from_this()] { self->submit_now(); });
+    context_.request_executor->post([self = shared_from_this()] { self->submit_now(); });
   }
 
  private:

@@ -50,9 +50,10 @@ void KeptResults::begin(Submission submission, Submitter::Done done) {
     return;
   }
   if (context_.blobs->find(id) != nullptr) {  // the same job again, or a refusal
-    return context_.desk->post([this, submission = std::move(submission), done = std::move(done)]() mutable {
-      submitter_.submit(std::move(submission), std::move(done));
-    });
+    return context_.request_executor->post(
+        [this, submission = std::move(submission), done = std::move(done)]() mutable {
+          submitter_.submit(std::move(submission), std::move(done));
+        });
   }
   const boost::json::object facts{{"request", wire::encode(submission.request)},
                                   {"caller", to_json(submission.caller)}};

@@ -182,7 +182,7 @@ void Submitter::submit(Submission submission, Done done) {
 void Submitter::look_up_task(const PendingPtr& pending) {
   context_.store->find_task(pending->task_id, [this, pending](base::Result<std::optional<store::JobRecord>> found) {
     if (!found) return finish(pending, base::fail(std::move(found).error()));
-    if (!*found) return context_.desk->post([this, pending] { find_model(pending); });
+    if (!*found) return context_.request_executor->post([this, pending] { find_model(pending); });
     const store::JobRecord& record = **found;
     if (record.task_id != pending->task_id || record.request_sha256 != pending->request_sha256) {
       return finish(pending, base::fail(Error{
@@ -213,7 +213,7 @@ void Submitter::repeat_answer(const PendingPtr& pending, const store::JobRecord&
         streams::StreamPtr stream = context_.hub->find(base::JobId(reply.job_id));
         Admission admission{std::move(reply), std::move(stream)};
         if (!pending->tool_use) return finish(pending, std::move(admission));
-        context_.desk->post([this, pending, admission = std::move(admission)]() mutable {
+        context_.request_executor->post([this, pending, admission = std::move(admission)]() mutable {
           find_reading(pending, std::move(admission));
         });
       });
@@ -269,7 +269,7 @@ void Submitter::ask_session(const PendingPtr& pending, std::function<void()> the
         if (session != nullptr && pending->session_tokens) {
           *pending->session_tokens -= session->tokens_used + session->tokens_reserved;
         }
-        context_.desk->post(std::move(then));
+        context_.request_executor->post(std::move(then));
       });
 }
 

@@ -76,7 +76,7 @@ class Submitter {
   // Called once, on any thread, with the admitted job or the refusal; not at all if orchestratord ends first, whose
   // callers then drop what they hold.
   using Done = std::function<void(base::Result<Admission>)>;
-  // Takes long for a long prompt: it is tokenised. REQUIRES: on the desk's thread.
+  // Takes long for a long prompt: it is tokenised. REQUIRES: on the request executor's thread.
   void submit(Submission submission, Done done);
 
   // What submit() would do now. Nothing is admitted, and no metric counts it. `done` as of submit(), with an
@@ -125,7 +125,7 @@ class Submitter {
   void make_job(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model,
                 ExecutionInput input);
   std::int64_t max_tokens_of(const Pending& pending, const wire::ModelFacts& facts, std::size_t prompt_tokens) const;
-  // Goes on with `then` on the desk's thread.
+  // Goes on with `then` on the request executor's thread.
   void ask_session(const PendingPtr& pending, std::function<void()> then);
   void enqueue(const PendingPtr& pending, const std::shared_ptr<LiveJobData>& job);
   void answer(const PendingPtr& pending, const streams::StreamPtr& stream, core::AnswerSubmit reply);

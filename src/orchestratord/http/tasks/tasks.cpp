@@ -266,22 +266,24 @@ void Tasks::list(const net::Request& request, const net::ExchangePtr& exchange) 
                        });
 }
 
-// The store reads and the desk writes: neither commits nor sockets wait for a long list.
+// The store reads and the request executor writes: neither commits nor sockets wait for a long list.
 void Tasks::list_page(const net::http::Principal& caller, store::Listing listing, const net::ExchangePtr& exchange) {
-  context_.core->ask<core::AnswerQueryJobs>(core::QueryJobs{}, [this, listing = std::move(listing), caller,
-                                                                exchange](core::AnswerQueryJobs answer) {
-    LiveJobs live;
-    for (core::LiveJob& job : answer.jobs) live.emplace(job.job_id, std::move(job));
-    context_.store->list(listing, [this, caller, count_max = listing.count_max, live = std::move(live),
-                                   exchange](base::Result<std::vector<store::JobRecord>> records) mutable {
-      if (!records) return refuse(context_, exchange, std::move(records).error());
-      context_.desk->post([this, caller, count_max, live = std::move(live), exchange, records = *std::move(records)] {
-        wire::JobList list = views_of(caller, live, records);
-        if (static_cast<std::int64_t>(records.size()) == count_max) list.next_before = records.back().job_id.value;
-        exchange->respond(net::http::json_response(200, wire::encode(list)));
+  context_.core->ask<core::AnswerQueryJobs>(
+      core::QueryJobs{}, [this, listing = std::move(listing), caller, exchange](core::AnswerQueryJobs answer) {
+        LiveJobs live;
+        for (core::LiveJob& job : answer.jobs) live.emplace(job.job_id, std::move(job));
+        context_.store->list(listing, [this, caller, count_max = listing.count_max, live = std::move(live),
+                                       exchange](base::Result<std::vector<store::JobRecord>> records) mutable {
+          if (!records) return refuse(context_, exchange, std::move(records).error());
+          context_.request_executor->post(
+              [this, caller, count_max, live = std::move(live), exchange, records = *std::move(records)] {
+                wire::JobList list = views_of(caller, live, records);
+                if (static_cast<std::int64_t>(records.size()) == count_max)
+                  list.next_before = records.back().job_id.value;
+                exchange->respond(net::http::json_response(200, wire::encode(list)));
+              });
+        });
       });
-    });
-  });
 }
 
 wire::JobList Tasks::views_of(const net::http::Principal& caller, const LiveJobs& live,
@@ -349,7 +351,7 @@ void Tasks::tell_wait(const streams::StreamPtr& stream, const std::weak_ptr<net:
           .phase = reason->code, .human = reason->human, .load_percent = reason->load_percent};
       stream->metrics(event, context_.clock->now().mono_ms);
     }
-    context_.desk->post_after(kWaitLookMs, [this, stream, client, reason = std::move(reason)]() mutable {
+    context_.request_executor->post_after(kWaitLookMs, [this, stream, client, reason = std::move(reason)]() mutable {
       if (!client.expired()) tell_wait(stream, client, std::move(reason));
     });
   };

@@ -17,7 +17,7 @@ class Tasks {
       : context_(context), submitter_(submitter), kept_results_(kept_results) {}
 
   // With ?stream=true or ?wait=true, the answer is the job's stream or its result instead of a 202. REQUIRES: on the
-  // desk's thread; so does preview(), which tells what submit() would do now.
+  // request executor's thread; so does preview(), which tells what submit() would do now.
   void preview(const net::Request& request, const net::ExchangePtr& exchange);
   void submit(const net::Request& request, const net::ExchangePtr& exchange);
   void show(const net::Request& request, const net::ExchangePtr& exchange);

@@ -12,7 +12,7 @@ class Gateway {
   Gateway(const Context& context, tasks::Submitter& submitter, tasks::Tasks& tasks)
       : context_(context), submitter_(submitter), tasks_(tasks) {}
 
-  // 202 with the place in the queue. REQUIRES: on the desk's thread; so does preview().
+  // 202 with the place in the queue. REQUIRES: on the request executor's thread; so does preview().
   void submit(const net::Request& request, const net::ExchangePtr& exchange);
   void preview(const net::Request& request, const net::ExchangePtr& exchange);
   // The stream of the task with this task_id: started, tokens, end or error.
