@@ -373,7 +373,11 @@ int run_cli(int argc, const char* const* argv) {
   up_command->callback([&] { code = up(global, up_options); });
   std::string engine_name;
   add_engine_commands(app, global, engine_name, code);
-  app.add_subcommand("down", "Stop what `up` started")->alias("stop")->callback([&] { code = down(global); });
+  app.add_subcommand("down", "Stop what `up` started")->callback([&] { code = down(global); });
+  std::string stopped_model;
+  CLI::App* stop = app.add_subcommand("stop", "Free the memory of a model; without one, stop what `up` started");
+  stop->add_option("MODEL", stopped_model, "Its workers finish their jobs, then end");
+  stop->callback([&] { code = stopped_model.empty() ? down(global) : stop_model(global, stopped_model); });
   std::string backup_file;
   CLI::App* backup = app.add_subcommand("backup", "Write the jobs to a file, whether the stack serves or not");
   backup->add_option("FILE", backup_file, "A new file; it opens the prompts of waiting jobs")->required();

@@ -86,6 +86,8 @@ int drain_pool(const GlobalOptions& global, const PoolOptions& options);
 int undrain_pool(const GlobalOptions& global, const PoolOptions& options);
 int reload_pool(const GlobalOptions& global, const PoolOptions& options);
 int purge_pool(const GlobalOptions& global, const PoolOptions& options);
+// Ends the workers of a model in every pool, once they are idle.
+int stop_model(const GlobalOptions& global, const std::string& model);
 int pool_health(const GlobalOptions& global, const PoolOptions& options);
 
 int debug_snapshot(const GlobalOptions& global);

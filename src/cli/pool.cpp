@@ -126,6 +126,33 @@ int purge_pool(const GlobalOptions& global, const PoolOptions& options) {
                      .purge_models = options.models, .drain_first = !options.idle_only, .force = options.force}));
 }
 
+int stop_model(const GlobalOptions& global, const std::string& model) {
+  const auto api = Api::connect(global);
+  if (!api) return report(api.error(), global.json);
+  const auto body = (*api)->call("GET", "/v2/pools");
+  if (!body) return report(body.error(), global.json);
+  const auto pools = wire::decode<wire::PoolList>(*body);
+  if (!pools) return report(pools.error(), global.json);
+  boost::json::array stopped;
+  for (const wire::PoolInfo& pool : pools->pools) {
+    const auto answer = (*api)->call("POST", "/v2/pools/" + pool.pool_id + "/purge",
+                                     wire::encode(wire::PurgeRequest{.purge_models = {model}}));
+    if (!answer) return report(answer.error(), global.json);
+    const auto reply = wire::decode<wire::PoolControlReply>(*answer);
+    if (!reply) return report(reply.error(), global.json);
+    for (const std::string& worker : reply->workers) {
+      stopped.push_back(boost::json::object{{"pool_id", pool.pool_id}, {"worker_id", worker}});
+      if (!global.json) fmt::print("{} of {} is stopped when it is idle\n", worker, pool.pool_id);
+    }
+  }
+  if (global.json) {
+    fmt::print("{}\n", boost::json::serialize(boost::json::object{{"model", model}, {"workers", std::move(stopped)}}));
+  } else if (stopped.empty()) {
+    fmt::print("no worker has {} in memory\n", model);
+  }
+  return kOk;
+}
+
 int pool_health(const GlobalOptions& global, const PoolOptions& options) {
   auto api = Api::connect(global);
   if (!api) return report(api.error(), global.json);

@@ -55,6 +55,44 @@ struct Codec<OllamaThink> {
 };
 
 template <>
+struct Codec<OllamaKeepAlive> {
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys, OllamaKeepAlive& out) {
+    if (v.is_number()) {
+      out.is_zero = v.to_number<double>() == 0;
+      return {};
+    }
+    const std::string_view text = v.is_string() ? std::string_view(v.get_string()) : std::string_view();
+    if (!is_duration(text)) {
+      return field_error(path, "format", fmt::format("{} must be seconds or a duration such as \"5m\"", path));
+    }
+    out.is_zero = text.find_first_of("123456789") == std::string_view::npos;
+    return {};
+  }
+  static void write(std::string& out, const OllamaKeepAlive& v) { out += v.is_zero ? "0" : "-1"; }
+  static bj::object schema(const Bounds&) { return {{"type", bj::array{"number", "string"}}}; }
+
+ private:
+  // As Go writes one: "0", or a sign and numbers, each with its unit.
+  static bool is_duration(std::string_view text) {
+    static constexpr std::array<std::string_view, 6> kUnits = {"ns", "us", "ms", "s", "m", "h"};
+    if (text == "0") return true;
+    if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
+    if (text.empty()) return false;
+    while (!text.empty()) {
+      const std::size_t number = std::min(text.find_first_not_of("0123456789."), text.size());
+      const std::string_view digits = text.substr(0, number);
+      if (digits.find_first_of("0123456789") == std::string_view::npos || std::ranges::count(digits, '.') > 1)
+        return false;
+      text.remove_prefix(number);
+      const auto unit = std::ranges::find_if(kUnits, [&](std::string_view u) { return text.starts_with(u); });
+      if (unit == kUnits.end()) return false;
+      text.remove_prefix(unit->size());
+    }
+    return true;
+  }
+};
+
+template <>
 struct Codec<OllamaInputs> {
   static base::Result<> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown,
                              OllamaInputs& out) {
@@ -130,7 +168,8 @@ struct Table<OllamaRequest> {
             optional("think", &S::think, "For the chat template: enable_thinking and reasoning_effort."),
             optional("logprobs", &S::logprobs, "Every token comes with its log-probability."),
             optional("top_logprobs", &S::top_logprobs, "With logprobs: how many of the likeliest tokens are listed.",
-                     {0, 20})};
+                     {0, 20}),
+            optional("keep_alive", &S::keep_alive, "0 without a question: the model's workers end.")};
   }
 };
 template <>

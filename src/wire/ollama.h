@@ -23,6 +23,10 @@ struct OllamaThink {
   bool enabled = false;
   std::string effort;  // empty: not told
 };
+// On the wire seconds or a duration: 300, "5m", "1h30m"; below 0: without end.
+struct OllamaKeepAlive {
+  bool is_zero = false;  // memory is to be freed now
+};
 
 struct OllamaOptions {
   std::optional<std::int64_t> seed;         // below 0: one is drawn
@@ -51,6 +55,7 @@ struct OllamaRequest {
   std::optional<OllamaThink> think;  // omitted: as the chat template has it
   std::optional<bool> logprobs;
   std::optional<std::int64_t> top_logprobs;
+  std::optional<OllamaKeepAlive> keep_alive;
 };
 
 // POST /api/chat

@@ -27,7 +27,7 @@ SUCCEED = {
     "pool purge": ["pool-1"], "pool reload": ["pool-1", NAME], "pool pair": ["other"], "pool unpair": ["other"],
     "pull": [f"file:{MODEL}", "--name", "tale"], "search": [], "retire": ["tale"], "activate": ["tale"], "pin": ["tale"], "unpin": ["tale"],
     "rm": ["tale"], "gc": ["--unused-days", "1000"], "debug snapshot": [], "debug bundle": ["-o", "TMP/bundle.tar.gz"], "logs": ["-n", "5"],
-    "backup": ["TMP/jobs.backup"], "down": [], "restore": ["TMP/jobs.backup"],
+    "stop": [NAME], "backup": ["TMP/jobs.backup"], "down": [], "restore": ["TMP/jobs.backup"],
     "model show": [str(MODEL)], "model tokenize": [str(MODEL), "Once"], "model plan": [str(MODEL)],
     "model logits": [str(MODEL), "--tokens", "1,2", "--out", "TMP/logits"],
     "model trace": [str(MODEL), "--tokens", "1,2", "--out", "TMP/trace"],

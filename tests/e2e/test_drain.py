@@ -126,6 +126,26 @@ def test_purge_frees_the_memory():
         assert "ready      true" in text
 
 
+def test_a_model_is_stopped_by_its_name():
+    """As `ollama stop` and `keep_alive: 0`: its workers end once their jobs have, and the next request starts one."""
+    empty = {"model": ALIAS, "keep_alive": 0}
+    with Stack() as stack:
+        job = stack.submit_held(max_tokens=4)
+        worker = stack.ready_worker()
+        stopped = cli(stack, "stop", ALIAS)
+        assert stopped.returncode == 0 and f"{worker['worker_id']} of pool-1 is stopped when it is idle" in stopped.stdout.decode()
+        stack.gate.open()
+        assert stack.wait_terminal(job)["status"] == "completed" and stack.job(job)["attempts"] == 1
+        wait_for("the worker to go", lambda: not process_runs(worker["pid"]))
+        assert b"no worker has" in cli(stack, "stop", ALIAS).stdout
+        unknown = cli(stack, "stop", "nobody")
+        assert unknown.returncode != 0 and b"MODEL_NOT_FOUND" in unknown.stderr, "a slip does not stop the stack"
+        stack.wait_terminal(stack.submit(max_tokens=4)["job_id"])
+        pid = stack.ready_worker()["pid"]
+        assert stack.request("POST", "/api/generate", empty).json["done_reason"] == "unload"
+        wait_for("the worker to go", lambda: not process_runs(pid))
+
+
 def test_an_idle_worker_is_unloaded_and_the_next_request_is_served():
     """llama-swap #946: the memory comes back after the idle time, and requests around that moment never hang."""
     with Stack(settings={"orchestratord.eviction.worker_idle_ttl_ms": "300"}) as stack:

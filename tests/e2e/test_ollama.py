@@ -137,7 +137,7 @@ def test_another_systems_engine_gets_no_name_by_a_copy():
 
 def test_without_a_question_no_job_is_made(stack):
     jobs = len(stack.request("GET", "/v2/tasks?limit=1000").json["tasks"])
-    for path, body in (("/api/generate", {"model": ALIAS}), ("/api/chat", {"model": ALIAS, "messages": [], "keep_alive": 0})):
+    for path, body in (("/api/generate", {"model": ALIAS}), ("/api/chat", {"model": ALIAS, "messages": [], "keep_alive": "5m"})):
         answer = ask(stack, path, body).json
         assert (answer["done"], answer["done_reason"]) == (True, "load")
     assert ask(stack, "/api/generate", {"model": "none"}).status == 404

@@ -138,7 +138,7 @@ def test_sessions_are_ones_own(guarded_stack):
 
 @pytest.mark.parametrize("who", [ALICE, bearer(READER)])
 def test_the_node_is_the_operators(guarded_stack, who):
-    """Drain, reload, purge, caches and backups, by a tenant or a reader."""
+    """Drain, reload, purge, caches, backups and the memory of a model, by a tenant or a reader."""
     for method, path in [("POST", "/v2/pools/pool-1/drain"), ("DELETE", "/v2/pools/pool-1/drain"),
                          ("POST", "/v2/pools/pool-1/reload"), ("POST", "/v2/pools/pool-1/purge"), ("POST", "/v2/cache/clear"),
                          ("POST", "/v2/store/backup"), ("POST", "/v2/pools/register"), ("POST", "/v2/pools/pool-1/heartbeat"),
@@ -146,6 +146,8 @@ def test_the_node_is_the_operators(guarded_stack, who):
         refused = send(guarded_stack.url, method, path, {}, {**who, **JSON})
         assert (refused.status, refused.code) == (403, "FORBIDDEN"), path
         assert refused.json["error"]["details"]["role"] in ("tenant", "reader")
+    stop = send(guarded_stack.url, "POST", "/api/generate", {"model": "demo", "keep_alive": 0}, {**who, **JSON})
+    assert (stop.status, stop.code) == (403, "FORBIDDEN")
     assert [pool["pool_id"] for pool in guarded_stack.pools()] == ["pool-1"]
 
 

@@ -382,18 +382,20 @@ void CatalogModels::unload(const NamedModel& model) {
     const bool is_same = other.model_ref == model.model_ref || other.checksum == model.checksum;
     if (is_same && other.lifecycle_state == wire::ModelLifecycle::kActive) return;
   }
-  context_.core->ask<core::AnswerQueryPools>(
-      core::QueryPools{}, [this, digest = model.checksum](const core::AnswerQueryPools& answer) {
-        for (const core::PoolView& pool : answer.pools) {
-          // Whatever the file was called that a worker has read: equal bytes are one model.
-          const auto is_it = [&](const wire::WorkerInfo& worker) { return worker.model_digest == digest; };
-          if (std::ranges::none_of(pool.workers, is_it)) continue;
-          context_.core->ask<core::AnswerPoolControl>(
-              core::PurgePool{
-                  .request = {}, .pool_id = pool.pool_id, .models = {digest}, .drain_first = true, .force = false},
-              [](const core::AnswerPoolControl&) {});
-        }
-      });
+  stop_workers(model.checksum);
+}
+
+void CatalogModels::stop_workers(const std::string& digest) {
+  context_.core->ask<core::AnswerQueryPools>(core::QueryPools{}, [this, digest](const core::AnswerQueryPools& answer) {
+    for (const core::PoolView& pool : answer.pools) {
+      const auto is_it = [&](const wire::WorkerInfo& worker) { return worker.model_digest == digest; };
+      if (std::ranges::none_of(pool.workers, is_it)) continue;
+      context_.core->ask<core::AnswerPoolControl>(
+          core::PurgePool{
+              .request = {}, .pool_id = pool.pool_id, .models = {digest}, .drain_first = true, .force = false},
+          [](const core::AnswerPoolControl&) {});
+    }
+  });
 }
 
 // ---- whether it is still what it was ----

@@ -44,6 +44,8 @@ class CatalogModels {
             CreatedDone done);
   using Removed = std::function<void(base::Result<wire::CatalogRemoved>)>;
   void remove(const std::string& model_id, Removed done);
+  // Workers that have read these bytes, under whatever name, finish what they have and free their memory.
+  void stop_workers(const std::string& digest);
   // A model that was given at run time, as show() has it: here if it has a model_ref, else with its pull.
   // Errors: MODEL_NOT_FOUND.
   base::Result<wire::CatalogModel> find(const std::string& model_id) const;

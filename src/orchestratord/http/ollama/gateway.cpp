@@ -31,11 +31,7 @@ void Gateway::serve(base::Result<Request> decoded, Caller caller) {
   tasks::find_model(context_, context_.names->resolve(model), caller.correlation_id,
                     [this, request = *std::move(decoded), caller](base::Result<tasks::FoundModel> found) mutable {
                       if (!found) return refuse(context_, caller.exchange, std::move(found).error());
-                      if (request.only_finds_model) {
-                        const std::int64_t now_s = context_.clock->now().unix_ms / 1000;
-                        caller.exchange->respond(net::http::json_response(200, empty_answer(request.answer, now_s)));
-                        return;
-                      }
+                      if (request.only_finds_model) return answer_empty(request, caller, found->model.facts.digest);
                       if (found->model.chat != nullptr && !found->model.chat->has_template()) {
                         request.submission.prompt = {.text = *std::move(request.plain_prompt)};
                         request.submission.messages.reset();
@@ -44,6 +40,20 @@ void Gateway::serve(base::Result<Request> decoded, Caller caller) {
                       }
                       submit(std::move(request), std::move(caller));
                     });
+}
+
+// A tenant may not free memory that others' jobs use.
+void Gateway::answer_empty(const Request& request, const Caller& caller, const std::string& digest) {
+  if (request.stops_workers && caller.principal.role != net::http::Role::kOperator) {
+    return refuse(context_, caller.exchange,
+                  {base::ErrorCode::kForbidden,
+                   "Only an operator ends a model's workers (keep_alive: 0); an idle one makes room by itself.",
+                   {}});
+  }
+  if (request.stops_workers) models_.stop_workers(digest);
+  const std::int64_t now_s = context_.clock->now().unix_ms / 1000;
+  const std::string_view reason = request.stops_workers ? "unload" : "load";
+  caller.exchange->respond(net::http::json_response(200, empty_answer(request.answer, now_s, reason)));
 }
 
 void Gateway::submit(Request request, Caller caller) {

@@ -43,6 +43,7 @@ class Gateway {
     net::ExchangePtr exchange;
   };
   void serve(base::Result<Request> decoded, Caller caller);
+  void answer_empty(const Request& request, const Caller& caller, const std::string& digest);
   void submit(Request request, Caller caller);
   void serve_embeddings(base::Result<EmbeddingsCall> decoded, const Caller& caller);
   void submit_embeddings(EmbeddingsCall call, const Caller& caller);

@@ -124,10 +124,10 @@ void AnswerRenderer::error(const wire::ErrorBody& error, const std::optional<str
   head_ = {.status = response.status, .headers = std::move(response.headers)};
 }
 
-std::string empty_answer(const AnswerOptions& options, std::int64_t created_unix_s) {
+std::string empty_answer(const AnswerOptions& options, std::int64_t created_unix_s, std::string_view reason) {
   std::string out = opening_of(options, created_unix_s);
   out += options.endpoint == Endpoint::kChat ? R"(,"message":{"role":"assistant","content":""})" : R"(,"response":"")";
-  return out + R"(,"done":true,"done_reason":"load"})";
+  return out + fmt::format(R"(,"done":true,"done_reason":"{}"}})", reason);
 }
 
 }  // namespace llorch::orchestratord::http::ollama

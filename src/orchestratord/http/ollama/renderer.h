@@ -47,6 +47,6 @@ class AnswerRenderer final : public streams::Renderer {
 };
 
 // An answer without a job, to a request that asks the model nothing.
-std::string empty_answer(const AnswerOptions& options, std::int64_t created_unix_s);
+std::string empty_answer(const AnswerOptions& options, std::int64_t created_unix_s, std::string_view reason);
 
 }  // namespace llorch::orchestratord::http::ollama

@@ -101,7 +101,7 @@ TEST(OllamaRenderer, AnswersAreOneObject) {
   expect_golden("calls.json", transcript(reading_options(Endpoint::kChat, false), kCalls));
   expect_golden("generate_thinking.json",
                 transcript(reading_options(Endpoint::kGenerate, false), {"<think>", "hm", "</think>", "yes"}));
-  expect_golden("load.json", empty_answer(options_of(Endpoint::kChat, true), kIdentity.created_unix_s));
+  expect_golden("load.json", empty_answer(options_of(Endpoint::kChat, true), kIdentity.created_unix_s, "load"));
 }
 
 TEST(OllamaRenderer, ATaskThatFails) {

@@ -57,6 +57,8 @@ Request shared_part(const wire::OllamaRequest& body) {
   return out;
 }
 
+bool is_zero(const std::optional<wire::OllamaKeepAlive>& keep_alive) { return keep_alive && keep_alive->is_zero; }
+
 void set_thinking(const std::optional<wire::OllamaThink>& think, wire::SubmitRequest& submission) {
   if (!think) return;
   submission.chat_template_kwargs =
@@ -71,6 +73,7 @@ base::Result<Request> decode_chat(std::string_view text) {
   Request out = shared_part(body.common);
   out.answer.endpoint = Endpoint::kChat;
   out.only_finds_model = !body.messages || body.messages->text == "[]";
+  out.stops_workers = out.only_finds_model && is_zero(body.common.keep_alive);
   if (out.only_finds_model) return out;
   out.submission.messages = TRY(template_messages(*body.messages));
   out.submission.tools = TRY(chat::template_tools(body.tools));
@@ -97,6 +100,7 @@ base::Result<Request> decode_generate(std::string_view text) {
   const auto images = std::move(body.images).value_or(std::vector<std::string>());
   const std::string suffix = std::move(body.suffix).value_or("");
   out.only_finds_model = prompt.empty() && images.empty() && suffix.empty();
+  out.stops_workers = out.only_finds_model && is_zero(body.common.keep_alive);
   if (out.only_finds_model) return out;
   if (!suffix.empty()) {
     if (!images.empty() || !system.empty()) {

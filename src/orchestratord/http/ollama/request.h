@@ -30,6 +30,7 @@ struct Request {
   // What a model without a chat template continues in place of the submission's messages; absent: it is refused.
   std::optional<std::string> plain_prompt{};
   bool only_finds_model = false;  // nothing is asked of the model; `submission` has its name alone
+  bool stops_workers = false;     // nor shall it stay in memory; only with only_finds_model
   AnswerOptions answer;
 };
 

@@ -135,11 +135,22 @@ TEST(OllamaGenerate, TheOutputStandsBetweenPromptAndSuffix) {
 
 TEST(OllamaRequests, WithoutAQuestionOnlyTheModelIsLookedFor) {
   EXPECT_TRUE(generate(R"("prompt":"")").only_finds_model);
-  EXPECT_TRUE(generate(R"("keep_alive":0)").only_finds_model);
   EXPECT_TRUE(decode_chat(R"({"model":"m"})")->only_finds_model);
   EXPECT_TRUE(chat("", "[]").only_finds_model);
   EXPECT_EQ(decode_show(R"({"name":"n"})"), "n");
   EXPECT_EQ(decode_show(R"({"name":"n","model":"m"})"), "m");
+}
+
+TEST(OllamaRequests, WithoutAQuestionAndATimeTheWorkersStop) {
+  for (const char* zero : {"0", "0.0", "\"0\"", "\"0s\"", "\"-0h0.0ms\""}) {
+    const Request request = generate(std::string(R"("keep_alive":)") + zero);
+    EXPECT_TRUE(request.only_finds_model && request.stops_workers) << zero;
+    EXPECT_TRUE(decode_chat(std::string(R"({"model":"m","keep_alive":)") + zero + "}")->stops_workers) << zero;
+    EXPECT_FALSE(generate(std::string(R"("prompt":"p","keep_alive":)") + zero).stops_workers) << zero;
+  }
+  for (const char* time : {"null", "-1", "300", "\"5m\"", "\"1h30m0.5s\"", "\"-1ns\""}) {
+    EXPECT_FALSE(generate(std::string(R"("keep_alive":)") + time).stops_workers) << time;
+  }
 }
 
 TEST(OllamaRequests, RefusalsNameTheFieldAndTheReason) {
@@ -166,6 +177,12 @@ TEST(OllamaRequests, RefusalsNameTheFieldAndTheReason) {
        "length"},
       {decode_chat, R"({"model":"m","messages":[{"role":"user","content":"a"}],"format":"yaml"})", "format", "enum"},
       {decode_chat, R"({"model":"m","messages":[{"role":"user","content":"a"}],"think":"often"})", "think", "enum"},
+      {decode_chat, R"({"model":"m","keep_alive":"5"})", "keep_alive", "format"},
+      {decode_generate, R"({"model":"m","keep_alive":"soon"})", "keep_alive", "format"},
+      {decode_generate, R"({"model":"m","keep_alive":"-"})", "keep_alive", "format"},
+      {decode_generate, R"({"model":"m","keep_alive":"1..5s"})", "keep_alive", "format"},
+      {decode_generate, R"({"model":"m","keep_alive":".s"})", "keep_alive", "format"},
+      {decode_generate, R"({"model":"m","keep_alive":true})", "keep_alive", "format"},
       {decode_chat, R"({"model":"m","messages":[{"role":"user","content":"a"}],"tools":[{"type":"x"}]})",
        "tools[0].type", "unsupported"},
       {decode_generate, R"({"model":"m","prompt":"p","suffix":"s","system":"t"})", "suffix", "combination"},
