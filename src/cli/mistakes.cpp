@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "cli/edit_distance.h"
+#include "base/edit_distance.h"
 
 namespace llorch::cli {
 namespace {
@@ -57,13 +57,14 @@ std::string meant(const CLI::App& command, const std::string& word) {
   std::string nearest;
   for (const CLI::App* one : command.get_subcommands(nullptr)) {
     const std::string& name = one->get_name();
-    if (!one->get_group().empty() && (nearest.empty() || edit_distance(word, name) < edit_distance(word, nearest)))
+    if (!one->get_group().empty() &&
+        (nearest.empty() || base::edit_distance(word, name) < base::edit_distance(word, nearest)))
       nearest = name;
   }
   for (const auto& [other, ours] : kOtherWords) {
     if (word == other && command.get_parent() == nullptr) return std::string(ours);
   }
-  return edit_distance(word, nearest) <= kNear ? nearest : "";
+  return base::edit_distance(word, nearest) <= kNear ? nearest : "";
 }
 
 }  // namespace

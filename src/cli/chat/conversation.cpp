@@ -8,7 +8,7 @@
 #include <cctype>
 #include <charconv>
 
-#include "cli/edit_distance.h"
+#include "base/edit_distance.h"
 
 namespace llorch::cli::chat {
 namespace {
@@ -59,7 +59,7 @@ base::Result<Command> parse(std::string_view typed) {
     if (name.word == word) return Command{name.kind, std::string(trimmed(typed.substr(1 + word.size())))};
   }
   const auto nearest =
-      std::ranges::min_element(kNames, {}, [&](const Name& name) { return edit_distance(word, name.word); });
+      std::ranges::min_element(kNames, {}, [&](const Name& name) { return base::edit_distance(word, name.word); });
   return base::fail(
       ErrorCode::kInvalidParams,
       fmt::format("/{} is no command; did you mean /{}? /help lists them, and a message that begins with a slash is "

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <utility>
 
+#include "base/edit_distance.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "wire/json.h"
@@ -21,6 +22,12 @@ constexpr std::size_t kNamesBytesMax = 16 << 20;
 constexpr std::int64_t kVersion = 1;
 constexpr std::int64_t kPullRetryAfterMs = 2000;
 
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::tolower(c); });
+  return out;
+}
+
 }  // namespace
 
 std::string name_from_source(std::string_view source) {
@@ -32,9 +39,7 @@ std::string name_from_source(std::string_view source) {
   for (const std::string_view end : {".gguf", "-GGUF", "-gguf"}) {
     if (text.ends_with(end)) text.remove_suffix(end.size());
   }
-  std::string name = wire::model_name_from(text);
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
-  return name;
+  return lower_case(wire::model_name_from(text));
 }
 
 wire::CatalogModel catalog_model(const wire::NamedModel& model) {
@@ -140,7 +145,35 @@ base::Result<ModelNames::Resolved> ModelNames::resolve(std::string_view model) c
     const std::lock_guard lock(mutex_);
     if (const auto it = models_.find(model); it != models_.end()) return resolved(it->second);
   }
-  return Resolved{TRY(resolve_model_ref(model, options_.configured, options_.roots))};
+  auto ref = resolve_model_ref(model, options_.configured, options_.roots);
+  if (ref) return Resolved{*std::move(ref)};
+  Error error = std::move(ref).error();
+  if (const std::string name = nearest_name(model); error.code == ErrorCode::kModelNotFound && !name.empty()) {
+    error.message = fmt::format("did you mean {}? {}", name, error.message);
+  }
+  return base::fail(std::move(error));
+}
+
+// The name that `word` is with other capitals or up to two slips; empty: none.
+std::string ModelNames::nearest_name(std::string_view word) const {
+  constexpr std::size_t kSlipsMax = 2;
+  const std::string wanted = lower_case(word);
+  std::string nearest;
+  std::size_t least = kSlipsMax + 1;
+  const auto consider = [&](const std::string& name) {
+    const std::size_t shorter = std::min(name.size(), wanted.size()), longer = std::max(name.size(), wanted.size());
+    if (longer - shorter > kSlipsMax || shorter <= kSlipsMax) return;
+    const std::size_t distance = base::edit_distance(lower_case(name), wanted);
+    if (distance >= least) return;
+    least = distance;
+    nearest = name;
+  };
+  for (const auto& [name, ref] : options_.configured) consider(name);
+  const std::lock_guard lock(mutex_);
+  for (const auto& [name, model] : models_) {
+    if (model.lifecycle_state == wire::ModelLifecycle::kActive) consider(name);
+  }
+  return nearest;
 }
 
 base::Result<ModelNames::Resolved> ModelNames::use(std::string_view model) {

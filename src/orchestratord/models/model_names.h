@@ -66,6 +66,7 @@ class ModelNames {
   base::Result<> write(const Models& models) const;
   base::Result<> replace(const std::function<void(Models&)>& change);
   base::Result<Resolved> resolved(const wire::NamedModel& model) const;
+  std::string nearest_name(std::string_view word) const;
 
   const Options options_;
   std::mutex writing_;  // one change at a time; taken before the other

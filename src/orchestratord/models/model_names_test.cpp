@@ -73,6 +73,24 @@ TEST_F(ModelNamesTest, WhatCannotBeUsedNow) {
   EXPECT_EQ(names->resolve("out").error().code, ErrorCode::kForbidden);
 }
 
+TEST_F(ModelNamesTest, ASlipIsAnsweredWithTheNameThatWasMeant) {
+  const auto names = open().value();
+  wire::NamedModel retired = tale();
+  retired.model_id = "story";
+  retired.lifecycle_state = wire::ModelLifecycle::kRetired;
+  ASSERT_TRUE(names->put(tale()) && names->put(retired));
+  const auto hint = [&](std::string_view model) {
+    const std::string message = names->resolve(model).error().message;
+    return message.starts_with("did you mean ") ? message.substr(13, message.find('?') - 13) : "";
+  };
+  EXPECT_EQ(hint("Tale"), "tale");
+  EXPECT_EQ(hint("DEMOS"), "demo");
+  EXPECT_EQ(hint("tael"), "tale");
+  EXPECT_EQ(hint("tal"), "tale");
+  for (const char* other : {"", "t", "ta", "stork", "hf:tale", "file:tale", "something"})
+    EXPECT_EQ(hint(other), "") << other;
+}
+
 TEST_F(ModelNamesTest, AChangeThatCannotBeKeptIsNone) {
   const auto names = open().value();
   fs::create_directory(dir_ / kNamesFile);  // no file can take its place

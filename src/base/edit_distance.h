@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-namespace llorch::cli {
+namespace llorch::base {
 
 // Insertions, deletions and substitutions of bytes from one word to the other (Levenshtein).
 inline std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -21,4 +21,4 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-}  // namespace llorch::cli
+}  // namespace llorch::base
