@@ -168,10 +168,10 @@ TEST_P(Families, MemoryIsPredictedToTheByte) {
   EXPECT_EQ(predicted.peak_bytes(), peak_bytes);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cuda, Families, testing::ValuesIn(model_names()),
+INSTANTIATE_TEST_SUITE_P(Cuda, Families, testing::ValuesIn(once_a_family(model_names())),
                          [](const testing::TestParamInfo<std::string>& test) { return test.param; });
 
-INSTANTIATE_TEST_SUITE_P(Of2026, Families, testing::ValuesIn(model_names_of_2026()),
+INSTANTIATE_TEST_SUITE_P(Of2026, Families, testing::ValuesIn(once_a_family(model_names_of_2026())),
                          [](const testing::TestParamInfo<std::string>& test) { return test.param; });
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Families);
 TEST(Families2026, AreThere) {

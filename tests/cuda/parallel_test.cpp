@@ -105,7 +105,7 @@ std::vector<std::string> shared_models() {
   std::erase_if(names, [](const std::string& name) { return name.starts_with("mamba2"); });  // nothing to share out
   return names;
 }
-INSTANTIATE_TEST_SUITE_P(Golden, Parallel, testing::ValuesIn(shared_models()),
+INSTANTIATE_TEST_SUITE_P(Golden, Parallel, testing::ValuesIn(once_a_family(shared_models())),
                          [](const testing::TestParamInfo<std::string>& test) { return test.param; });
 
 // What is drawn on the device is drawn from whole rows, though each GPU has computed a part of them: as from the rows that the
