@@ -256,7 +256,8 @@ def test_a_cancel_ends_a_job_whether_its_worker_hears_or_not():
 def test_who_waits_too_long_may_come_again():
     """TIMEOUT-22051: the operator's limit of a wait ends it with a code of its own, which says that the same request may be tried again."""
     with Stack({"orchestratord.timeout.queue_ms": "5000", "models.preload": ALIAS}) as stack:
-        wait_for("a worker, whose start would be a wait as well", stack.ready_worker)
+        wait_for("a worker, whose start would be a wait as well, and the end of the preload's own job",
+                 lambda: stack.request("GET", "/v2/health").json["ready"])
         running = stack.submit_held(max_tokens=2)
         job = stack.submit(max_tokens=2)["job_id"]
         ended = stack.wait_terminal(job)
