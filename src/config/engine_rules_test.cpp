@@ -22,7 +22,7 @@ std::string field_of(const EngineConfig& engine) {
   return rule ? rule->field : "";
 }
 
-// On a GPU nothing of a model stays in the host's memory; the CPU runs it where it is named.
+// ORCH-3832: on a GPU nothing of a model stays in the host's memory; the CPU runs it where it is named.
 TEST(EngineRules, GpuOnly) {
   EXPECT_EQ(field_of(started("llamacpp", {"/x", "--n-gpu-layers", "999"})), "");
   EXPECT_EQ(field_of(started("llamacpp", {"/x", "-ngl", "all"})), "");

@@ -37,7 +37,7 @@ def both_machines(tmp_path, programs, tarball):
 
 
 def test_every_block_works(machines):
-    """HME-040"""
+    """HME-040 SYS-3.2.1: the pool of another machine is paired, called at its address, and serves."""
     said = {}
     for block in blocks(PAGE):
         for name in ADDRESSES if block.note == "both" else (block.note,):

@@ -95,7 +95,7 @@ def test_only_a_worker_that_holds_the_model_is_asked(uneven):
 
 
 def test_equal_states_give_equal_decisions(uneven):
-    """OC-CORE-1018: asked again and again, and by the next process, the same worker."""
+    """OC-CORE-1018 ORCH-3950 ORCH-3960: asked again and again, and by the next process, the same worker."""
     uneven.run_at_each()
     first = uneven.preview()
     assert first["outcome"] == "use_worker" and len(first["worker_ids"]) == 1
@@ -161,7 +161,9 @@ def test_an_algorithm_that_nobody_knows_is_refused(tmp_path):
 
 def test_no_start_is_commanded_without_room():
     """ORCH-3810 ORCH-1041 ORCH-1103 SCHED-11061: of two devices only the one that has room for the model gets it; where none has, the
-    submission is refused with the numbers and no pool is asked."""
+    submission is refused with the numbers and no pool is asked.
+
+    AH-1007#no-fallback OC-CORE-1019#no-fallback: nor goes a pinned job to the pool that has room."""
     small = str(5 << 20)
     with Two({"devices.cpu_memory_bytes": small}) as stack:
         refused = stack.submit(max_tokens=2, expect=503)["error"]

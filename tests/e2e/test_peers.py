@@ -241,7 +241,7 @@ def test_preloads(tmp_path):
         assert 'orchd_preloads_total{component="orchestratord",outcome="failure"}' in metrics
 
 
-# While one model runs, the one that waits for the device is read into memory; the pool says so, and lets go of it when told.
+# POOL-2033: while one model runs, the one that waits for the device is read into memory; the pool says so, and lets go of it when told.
 def test_a_model_that_waits_is_staged(tmp_path):
     with Stack({"devices.cpu_memory_bytes": str(40 << 20), "pool-managerd.staging_bytes_max": str(64 << 20)}) as own:
 

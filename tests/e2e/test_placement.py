@@ -58,13 +58,28 @@ def run(stack, **placement):
     return ended
 
 
-# ORCH-3903, OC-CTRL-2013, ORCH-3010: pinned to either pool, the job runs there, and the answer is the same.
+# ORCH-3903, OC-CTRL-2013, ORCH-3010, AH-1007#pinned, OC-CORE-1019#pinned: pinned to either pool, the job runs there, and the answer is the same.
 # SYS-4.5.1#several-pools, SYS-8.4.1: both registered while the orchestrator was running.
 def test_pin_runs_where_it_is_told(pools):
     first, second = (run(pools, mode="pin", pin_pool_id=p) for p in ("pool-1", "pool-2"))
     assert (first["pool_id"], second["pool_id"]) == ("pool-1", "pool-2")
     assert first["placement"]["pin_pool_id"] == "pool-1"
     assert first["receipt"]["output_sha256"] == second["receipt"]["output_sha256"]
+
+
+# ORCH-3962: what a decision saw, which rules it followed, and what came of it; on the pool that was asked for and on another one.
+def test_a_decision_says_what_led_to_it(pools):
+    def decision(**placement):
+        job = run(pools, **placement)["job_id"]
+        lines = [json.loads(line) for line in pools.log("orchestratord").splitlines() if '"schedule.decided"' in line]
+        return [line for line in lines if line["job_id"] == job][-1]
+
+    pinned = decision(mode="pin", pin_pool_id="pool-2")
+    assert (pinned["selected_pool_id"], pinned["pinned"], pinned["fallback_used"]) == ("pool-2", True, False), pinned
+    assert 1 <= pinned["candidates_feasible"] <= pinned["candidates_considered"] and "model" in pinned["filters_applied"].split(",")
+    assert "tie_breakers_applied" in pinned
+    elsewhere = decision(mode="prefer", prefer_pools=["no-such-pool"])
+    assert (elsewhere["pinned"], elsewhere["fallback_used"]) == (False, True) and "prefer" in elsewhere["filters_applied"].split(",")
 
 
 # ORCH-3903: prefer and avoid; the required device is one that the pool has.
@@ -75,7 +90,7 @@ def test_prefer_avoid_and_mask(pools):
     assert run(pools, mode="pin", pin_pool_id="pool-2", require_device_mask="cpu")["pool_id"] == "pool-2"
 
 
-# ORCH-3903, OC-CTRL-2014: what no pool can meet is refused before anything is accepted.
+# ORCH-3903, OC-CTRL-2014, AH-1007#typed-error, OC-CORE-1019#typed-error: what no pool can meet is refused before anything is accepted.
 def test_unmeetable_wishes_are_refused(pools):
     def refuse(status, code, **placement):
         answer = pools.submit(expect=status, placement=placement)["error"]

@@ -161,7 +161,7 @@ def test_a_stop_drains_and_gives_everything_back(pool):
 
     SYS-4.2.1#executes: a command is carried out, whatever runs.
 
-    CAPI-9011 CAPI-9012 M0-W-1340"""
+    CAPI-9011 CAPI-9012 M0-W-1340 M0-W-1630#intake M0-W-1630#finish-and-free"""
     for path in ("/v2/workers/stop", "/v2/workers/{id}/drain"):
         name = fresh("stopped")
         assert start(pool, name).status == 202

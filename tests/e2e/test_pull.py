@@ -40,6 +40,15 @@ def test_a_model_is_pulled_used_and_removed(stack, cache, server):
     assert stack.submit(model="tale", expect=404)["error"]["code"] == "MODEL_NOT_FOUND"
 
 
+# POOL-2034: where models.cache_dir says nothing, they lie in the cache of the user.
+def test_models_lie_in_the_cache_of_the_user(tmp_path, server):
+    server.add("/tale.gguf", DATA)
+    settings = {key: value for key, value in settings_for("").items() if key != "models.cache_dir"}
+    with Stack(settings, env={"HOME": str(tmp_path)}) as own:
+        model = pull(own, f"{server.url}/tale.gguf", "tale")
+        assert model["model_ref"] == f"file:{tmp_path}/.cache/llama-orch/models/{SHA256}/tale.gguf"
+
+
 # ORCH-3037#kept: names and what stands behind them survive both daemons.
 def test_names_survive_restarts(tmp_path, server):
     server.add("/tale.gguf", DATA)
@@ -51,7 +60,7 @@ def test_names_survive_restarts(tmp_path, server):
         assert own.wait_terminal(own.submit(model="tale", max_tokens=2)["job_id"])["status"] == "completed"
 
 
-# SYS-2.1.2#revision, SYS-2.1.2#hf: a revision becomes a commit and a file; a token goes to the hub alone; a list of files has pages.
+# SYS-2.1.2#revision, SYS-2.1.2#hf, POOL-2032#hf: a revision becomes a commit and a file; a token goes to the hub alone; a list of files has pages.
 def test_the_hub(tmp_path, server):
     token = tmp_path / "token"
     token.write_text("hf_secret\n")
@@ -366,7 +375,7 @@ def test_a_model_is_pulled_and_removed_by_the_ollama_api(tmp_path, stack, cache,
     assert stack.request("POST", "/api/pull", {"model": "x", "insecure": True}).status == 400
 
 
-# A file of this machine gets a name, and keeps its bytes: another file at its place is refused.
+# POOL-2032#file: a file of this machine gets a name, and keeps its bytes: another file at its place is refused.
 def test_a_name_for_a_file(tmp_path, stack):
     root = pathlib.Path(stack.settings["models.cache_dir"]) / "mine"
     root.mkdir()

@@ -222,7 +222,7 @@ def test_a_worker_used_alone(tmp_path):
 
     ORCH-3049#preload ORCH-3049#cancel ORCH-3049#metrics-and-logs: before it says that it listens it has loaded, run and cancelled a job, and counted both.
 
-    M0-W-1300 M0-W-1311 M0-W-1312 M0-W-1510 M0-W-1340"""
+    M0-W-1300 M0-W-1311 M0-W-1312 M0-W-1510 M0-W-1340 M0-W-1630#exit-code"""
     worker = subprocess.Popen(
         [str(BIN / "worker-orcd"), "--model", str(MODEL), "--gpu-device", "cpu", "--self-test-dir", str(tmp_path / "st")],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,

@@ -91,7 +91,7 @@ def test_who_may_pair(stack):
 
 
 def test_a_paired_listener_sees_its_own_token_and_no_other(stack):
-    """All that reaches a node is the token made for calls to it: not the operator's, no tenant's, no other node's; a redirect
+    """SEC-AUTH-3003: all that reaches a node is the token made for calls to it: not the operator's, no tenant's, no other node's; a redirect
     of it takes nothing elsewhere."""
     own = Node(stack.credential_file.read_text())
     with Listener() as evil, Listener() as elsewhere:

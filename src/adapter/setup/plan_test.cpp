@@ -84,7 +84,7 @@ TEST_F(PlanTest, OfEachModeIsTheSameEachTime) {
   EXPECT_FALSE(fs::exists(dir_ / "engines"));
 }
 
-// ORCH-3202#guidance: what is missing is named, with what to do. ORCH-3206: installs and downloads are off until they are allowed
+// ORCH-3202#guidance, ORCH-3805#toolkit: what is missing is named, with what to do. ORCH-3206: installs and downloads are off until they are allowed
 TEST_F(PlanTest, PoliciesAreOffAndToolsAreLookedFor) {
   add_tool("tar");
   auto steps = installation_plan(engine(ProvisioningMode::kBinary), machine_);
@@ -125,7 +125,7 @@ TEST_F(PlanTest, APackageIsFetchedBeforePipRuns) {
               testing::AllOf(Contains("--no-index"), Contains("vllm==1.0"), Contains("numpy==2.0")));
 }
 
-// OC-CONFIG-6022: a commit is fetched and built, for the CPU or for the GPU that its entry names
+// OC-CONFIG-6022, ORCH-3805#source: a commit is fetched and built, for the CPU or for the GPU that its entry names
 TEST_F(PlanTest, ASourceIsBuiltForItsDevice) {
   for (const char* tool : {"git", "cmake", "c++", "nvcc"}) add_tool(tool);
   const std::string gpu = text(installation_plan(engine(ProvisioningMode::kSource, "0"), machine_));
@@ -137,7 +137,7 @@ TEST_F(PlanTest, ASourceIsBuiltForItsDevice) {
             directory_of(engine(ProvisioningMode::kSource), machine_.policy));
 }
 
-// OC-CONFIG-6023: podman before docker; an image by its digest, and a tag alone is warned of
+// OC-CONFIG-6023, ORCH-3805#container, ORCH-3805#digest: podman before docker; an image by its digest, and a tag alone is warned of
 TEST_F(PlanTest, AContainerIsPulledByItsDigestAndSeesItsGpuAlone) {
   add_tool("docker");
   auto wanted = engine(ProvisioningMode::kContainer, "1");
