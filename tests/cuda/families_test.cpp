@@ -68,7 +68,7 @@ double error_of(const Model& model, std::span<const float> logits) {
 }
 
 // Weights are F16 or BF16 and activations meet them with eleven bits, which is all that is lost here: docs/internals/numerics.md.
-// Where the two best logits are closer than that, either may be the larger. One row at a time, and with threads and blocks
+// Where the two best logits are closer than that, either may be the larger. In chunks, and with threads and blocks
 // running backwards, the bits are the same.
 TEST_P(Families, AgreeToTheActivationsWithAnF32Cache) {
   constexpr double kTolerance = 2e-3;
@@ -85,7 +85,9 @@ TEST_P(Families, AgreeToTheActivationsWithAnF32Cache) {
     const std::size_t best = golden::argmax(std::span(logits).subspan(i * vocab, vocab));
     EXPECT_GE(row[best], row[golden::argmax(row)] - 2 * kTolerance * largest) << "after token " << i;
   }
-  EXPECT_TRUE(same_bits(run(model_, {.chunk = 1}, {.backwards = true}), logits));
+  // Decoded row by row it is in GraphsDoNotMatter; `make nightly` does so here.
+  const std::uint32_t chunk = std::getenv("LLORCH_NIGHTLY") != nullptr ? 1 : 5;
+  EXPECT_TRUE(same_bits(run(model_, {.chunk = chunk}, {.backwards = true}), logits));
 }
 
 // F16 keeps 11 bits, so k and v move by up to 2^-12 relative each.
