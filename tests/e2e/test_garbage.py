@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import socket
 import struct
@@ -14,7 +15,7 @@ import tempfile
 
 import pytest
 
-from stack import ALIAS, BIN, HANG_S, MODEL, Stack, clean_env, llorch, wait_for
+from stack import ALIAS, BIN, HANG_S, MODEL, Stack, clean_env, llorch, request, wait_for
 
 GOOD = {"model": ALIAS, "prompt": "Once upon a time", "max_tokens": 4, "seed": 1}
 
@@ -189,6 +190,78 @@ def test_an_architecture_that_nobody_knows_is_named_and_refused(tmp_path):
         answer = wait_for("the pool to have read it", refused)
         assert (answer.status, answer.code) == (409, "MODEL_INCOMPATIBLE") and "abcde" in answer.json["error"]["message"], answer.body
         assert stack.workers() == []
+
+
+def with_text(data, key, new_key, text):
+    """The GGUF file with another pair of key and text in the place of one of the same length; the text is filled up with blanks."""
+    at = data.index(struct.pack("<Q", len(key)) + key)
+    (old,) = struct.unpack_from("<Q", data, at + 8 + len(key) + 4)
+    end = at + 8 + len(key) + 4 + 8 + old
+    filled = text.ljust(len(key) + old - len(new_key))
+    return data[:at] + struct.pack("<Q", len(new_key)) + new_key + struct.pack("<IQ", 8, len(filled)) + filled + data[end:]
+
+
+def with_number(data, name, skip, number):
+    at = data.index(name) + len(name) + skip
+    return data[:at] + struct.pack("<I", number) + data[at + 4:]
+
+
+def test_what_a_model_is_decides_whether_it_may_run(tmp_path):
+    """CMATCH-8001: architecture, quantization, context and vocabulary are read from the file.
+
+    CMATCH-8031: rotary positions, heads of attention and types of weights that this build does not have, and more context than the model
+    has, are refused before anything is started, with what is wanted and what there is."""
+    good = MODEL.read_bytes()
+    refused = {
+        "positions": (with_text(good, b"general.description", b"llama.rope.scaling.type", b"strange"),
+                      ("llama.rope.scaling.type = strange", "none, linear, yarn or longrope")),
+        "attention": (with_number(good, b"llama.attention.head_count_kv", 4, 3), ("head_count_kv = 3", "head_count = 8")),
+        "weights": (with_number(good, b"token_embd.weight", 4 + 2 * 8, 37), ("unknown type 37", "it reads F32, F16, Q4_0")),
+    }
+    for name, (data, _) in refused.items():
+        (tmp_path / f"{name}.gguf").write_bytes(data)
+    with Stack(settings={"models.allowed_roots": f"{MODEL.parent},{tmp_path}"}) as stack:
+        def describe(file):
+            return request(stack.pool_url, path=f"/v2/models/describe?ref=file:{file}")
+
+        facts = describe(MODEL).json
+        assert [facts[key] for key in ("architecture", "quant_kind", "context_length", "vocab_size")] == ["llama", "Q8_0", 512, 2048]
+        for name, (_, parts) in refused.items():
+            answer = describe(tmp_path / f"{name}.gguf")
+            assert (answer.status, answer.code) == (409, "MODEL_INCOMPATIBLE"), answer.body
+            assert all(part in answer.json["error"]["message"] for part in parts), answer.body
+        details = stack.request("POST", "/v2/tasks", {**GOOD, "max_tokens": 600}).json["error"]["details"]
+        assert (details["max_tokens"], details["context_tokens"]) == (600, 512), details
+        assert stack.workers() == []
+
+
+def test_every_class_of_errors_says_what_to_do_next(tmp_path):
+    """ORCH-3331: who is refused for what was asked, who may try again and whose job is lost; in the API, in a stream and on the command line."""
+    with Stack(settings={"orchestratord.queue.capacity": "1"}) as stack:
+        def message(body, code):
+            answer = stack.request("POST", "/v2/tasks", {**GOOD, **body})
+            assert answer.code == code, answer.body
+            return answer.json["error"]["message"]
+
+        assert "must be between 0 and 2" in message({"temperature": 3}, "INVALID_PARAMS")
+        assert "the fields are: model, " in message({"colour": 1}, "INVALID_PARAMS")
+        assert "Shorten the prompt or lower max_tokens" in message({"max_tokens": 5000}, "INVALID_PARAMS")
+        assert "add its directory to models.allowed_roots" in message({"model": "file:/etc/passwd"}, "FORBIDDEN")
+        unknown = message({"model": "nobody-knows-this"}, "MODEL_NOT_FOUND")
+        assert "`llorch ls`" in unknown and "`llorch pull NAME`" in unknown
+        running = stack.submit_held(max_tokens=400)
+        waiting = stack.submit(max_tokens=2)["job_id"]
+        assert re.search(r"Try again in \d+ ms, or raise orchestratord\.queue\.capacity", message({}, "QUEUE_FULL"))
+        for job in (waiting, running):
+            stack.request("DELETE", f"/v2/tasks/{job}")
+            stack.wait_terminal(job)
+        late = stack.submit(max_tokens=400, timeout_ms=300)["job_id"]
+        error = stack.read_to_end(late)[-1].data
+        assert error["retriable"] is False and "Ask for more with timeout_ms" in error["message"], error
+        run = llorch("run", "nobody-knows-this", "Once", state_dir=stack.dir)
+        assert run.returncode != 0 and "llorch pull" in run.stderr.decode(), run
+    down = llorch("ls", state_dir=tmp_path)
+    assert down.returncode == 3 and "llorch up" in down.stderr.decode(), down
 
 
 def test_a_model_that_does_not_fit_is_refused_with_the_numbers():

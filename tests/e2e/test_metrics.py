@@ -3,7 +3,7 @@
 import re
 
 from metrics_text import PAGE, documented, parse
-from stack import Stack, request
+from stack import MODEL, Stack, request, wait_for
 
 CALLERS = {"correlation": "caller-correlation", "session": "caller-session", "task": "caller-task",
            "trace": "4bf92f3577b34da6a3ce929d0e0e4736"}
@@ -30,6 +30,35 @@ def serve(stack, count):
         stack.wait_terminal(job)
     stack.request("DELETE", f"/v2/tasks/{jobs[0]}")
     return jobs
+
+
+def test_a_worker_counts_what_it_holds_and_did():
+    """M0-W-1350: its memory, its jobs by how they ended, their tokens, the time they took, and how long it is up."""
+    with Stack() as stack:
+        stack.wait_terminal(stack.submit(max_tokens=1)["job_id"])
+        worker = stack.ready_worker()
+
+        def metrics():
+            families = parse(request(worker["uri"], path="/metrics").body.decode())
+            outcomes = {labels["outcome"]: value for labels, value in families["worker_requests_total"].series}
+            alone = {name: family.series[0][1] for name, family in families.items() if len(family.series) == 1}
+            return {**alone, **outcomes}
+
+        before = metrics()
+        ended = [stack.wait_terminal(stack.submit(prompt="Once upon a time", max_tokens=n)["job_id"]) for n in (3, 5)]
+        cancelled = stack.submit_held(max_tokens=400)
+        stack.request("DELETE", f"/v2/tasks/{cancelled}")
+        stack.wait_terminal(cancelled)
+        late = stack.submit(max_tokens=400, timeout_ms=300)["job_id"]
+        stack.wait_terminal(late)
+        after = wait_for("the worker to have ended both", lambda: (now := metrics())["worker_slots_free"] == 1 and now)
+        assert after["worker_vram_bytes"] == worker["vram_bytes"] > MODEL.stat().st_size
+        grown = {name: after[name] - before[name] for name in before}
+        assert (grown["success"], grown["error"]) == (2, 0)
+        assert grown["cancelled"] + grown["timeout"] == 2 and grown["cancelled"] > 0, "what is late ends here or where it is waited for"
+        assert grown["worker_tokens_generated_total"] >= sum(job["tokens_out"] for job in ended) + 1
+        assert grown["worker_inference_ms_total"] >= 300, "a held job ran until its time was over"
+        wait_for("a second to pass", lambda: metrics()["worker_uptime_seconds"] >= 1)
 
 
 def series_count(families):
