@@ -7,6 +7,7 @@
 #include "adapter/engines/engine.h"
 #include "base/build_id.h"
 #include "base/id.h"
+#include "base/log.h"
 
 namespace llorch::adapter {
 
@@ -66,7 +67,7 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--log-level", o.log_level, "Least level logged")
-      ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}))
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(base::kLogLevelNames), std::end(base::kLogLevelNames))))
       ->capture_default_str();
   app.add_option("command", o.command, "Behind --: the engine's program, which is started, and its arguments");
   try {

@@ -8,7 +8,7 @@ namespace llorch::base {
 
 void assert_failed(const char* expression, const char* file, int line, const std::string& values) {
   log_last_line(
-      {.level = LogLevel::kError,
+      {.level = LogLevel::kFatal,
        .event = "assert.failed",
        .correlation_id = {},
        .human = "A bug ends this process.",

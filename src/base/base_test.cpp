@@ -18,6 +18,7 @@
 #include "base/process.h"
 #include "base/sha256.h"
 #include "base/utf8.h"
+#include "base/version.h"
 
 namespace llorch::base {
 namespace {
@@ -178,6 +179,47 @@ TEST(Log, LineHasTheRequiredFields) {
         "\"human\":\"A \\\"quoted\\\" sentence.\"", "\"n\":3", "\"ok\":true"}) {
     EXPECT_NE(line.find(part), std::string::npos) << part << " in " << line;
   }
+}
+
+// NARR-7001, NARR-7002, NARR-7003, NARR-7004, NARR-7005: a line says by itself when, by whom, in which version and in which trace
+// it was logged; what the caller says of these stands as said, and once.
+TEST(Log, ALineSaysWhereItComesFromUnlessItsCallerDoes) {
+  CorrelationId traced("c");
+  traced.trace = std::make_shared<const TraceContext>(TraceContext{.trace_id = "0af7651916cd43dd8448eb211c80319c"});
+  const LogRecord record{
+      .unix_ms = 0, .event = "test.event", .correlation_id = traced, .human = {}, .fields = {{"n", 3}}};
+  const std::string version(kVersion);
+  EXPECT_EQ(
+      format_log_line("pool-managerd", record),
+      R"({"v":1,"ts":"1970-01-01T00:00:00.000Z","level":"info","component":"pool-managerd","emitted_by":"pool-managerd@)" +
+          version +
+          R"(","event":"test.event","correlation_id":"c","trace_id":"0af7651916cd43dd8448eb211c80319c","human":"","n":3})");
+  LogRecord said = record;
+  said.fields = {
+      {"ts", "then"}, {"component", "llama-server"}, {"emitted_by", "llama-server@b1"}, {"trace_id", "other"}};
+  EXPECT_EQ(format_log_line("pool-managerd", said),
+            R"({"v":1,"level":"info","event":"test.event","correlation_id":"c","human":"","ts":"then",)"
+            R"("component":"llama-server","emitted_by":"llama-server@b1","trace_id":"other"})");
+}
+
+// NARR-1002: seven levels to choose from; a line has one of five, and says beside it that its process ends.
+TEST(Log, FatalAndMute) {
+  std::vector<std::string> lines;
+  const auto logged_at = [&](std::string_view name) {
+    lines.clear();
+    capture_log_lines([&](std::string_view line) { lines.emplace_back(line); },
+                      parse_log_level(name, LogLevel::kTrace));
+    log_event(LogLevel::kError, "an.error", {}, "");
+    log_event(LogLevel::kFatal, "the.end", {}, "");
+    capture_log_lines({});
+    return lines.size();
+  };
+  EXPECT_EQ(logged_at("error"), 2u);
+  EXPECT_EQ(lines[0].find("fatal"), std::string::npos) << lines[0];
+  EXPECT_NE(lines[1].find(R"("level":"error","fatal":true,)"), std::string::npos) << lines[1];
+  EXPECT_EQ(logged_at("fatal"), 1u);
+  EXPECT_EQ(logged_at("mute"), 0u);
+  EXPECT_NE(format_log_line("", {.level = LogLevel::kFatal}, LogFormat::kText).find(" fatal "), std::string::npos);
 }
 
 TEST(File, AtomicWriteReplacesAndErrorsNameTheFile) {

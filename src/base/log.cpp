@@ -17,6 +17,7 @@
 #include "base/json_text.h"
 #include "base/log_writer.h"
 #include "base/utf8.h"
+#include "base/version.h"
 
 namespace llorch::base {
 namespace {
@@ -45,7 +46,7 @@ std::terminate_handler terminate_before = nullptr;
   std::abort();
 }
 
-constexpr std::string_view kLevelNames[] = {"trace", "debug", "info", "warn", "error"};
+std::string_view level_name(LogLevel level) { return kLogLevelNames[static_cast<int>(level)]; }
 
 bool is_token_char(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.' || c == '~' || c == '+' ||
@@ -228,6 +229,7 @@ bool flush_log(std::chrono::milliseconds limit) {
 }
 
 void log_last_line(LogRecord record) {
+  if (state().level.load(std::memory_order_relaxed) == LogLevel::kMute) return;
   record.unix_ms = SystemClock().now().unix_ms;
   LogWriter* const writer = state().writer.load();
   if (writer == nullptr) return announce(Announce::kError, format_log_line("", record));
@@ -242,8 +244,8 @@ std::int64_t log_lines_dropped() {
 }
 
 LogLevel parse_log_level(std::string_view text, LogLevel fallback) {
-  for (std::size_t i = 0; i < std::size(kLevelNames); ++i) {
-    if (text == kLevelNames[i]) return static_cast<LogLevel>(i);
+  for (std::size_t i = 0; i < std::size(kLogLevelNames); ++i) {
+    if (text == kLogLevelNames[i]) return static_cast<LogLevel>(i);
   }
   return fallback;
 }
@@ -296,14 +298,29 @@ void append_json_value(std::string& out, const LogField::Value& value) {
 }
 
 std::string json_line(std::string_view component, const LogRecord& record) {
-  std::string line = fmt::format("{{\"v\":1,\"ts\":\"{}\",\"level\":\"{}\",\"component\":", rfc3339(record.unix_ms),
-                                 kLevelNames[static_cast<int>(record.level)]);
-  append_json_string(line, component);
-  line += ",\"event\":";
+  const auto given = [&](std::string_view name) {
+    return std::ranges::any_of(record.fields, [&](const LogField& field) { return field.name == name; });
+  };
+  const bool fatal = record.level == LogLevel::kFatal;
+  std::string line = "{\"v\":1,";
+  if (!given("ts")) line += fmt::format("\"ts\":\"{}\",", rfc3339(record.unix_ms));
+  line += fmt::format("\"level\":\"{}\",", level_name(fatal ? LogLevel::kError : record.level));
+  if (fatal) line += "\"fatal\":true,";
+  if (!given("component")) {
+    line += "\"component\":";
+    append_json_string(line, component);
+    line += ',';
+  }
+  if (!given("emitted_by")) {
+    line += "\"emitted_by\":";
+    append_json_string(line, fmt::format("{}@{}", component, kVersion));
+    line += ',';
+  }
+  line += "\"event\":";
   append_json_string(line, record.event);
   line += ",\"correlation_id\":";
   append_json_string(line, redact(record.correlation_id.value));
-  if (record.correlation_id.trace) {
+  if (record.correlation_id.trace && !given("trace_id")) {
     line += ",\"trace_id\":";
     append_json_string(line, record.correlation_id.trace->trace_id);
   }
@@ -321,8 +338,8 @@ std::string json_line(std::string_view component, const LogRecord& record) {
 
 // What is empty is left out. Line breaks and other controls of a text are blanks: redact() sees to it.
 std::string text_line(std::string_view component, const LogRecord& record) {
-  std::string line = fmt::format("{} {:<5} {:<13} {}", rfc3339(record.unix_ms),
-                                 kLevelNames[static_cast<int>(record.level)], component, redact(record.event));
+  std::string line = fmt::format("{} {:<5} {:<13} {}", rfc3339(record.unix_ms), level_name(record.level), component,
+                                 redact(record.event));
   if (!record.human.empty()) line += ": " + redact(record.human);
   const auto add = [&line](std::string_view name, std::string_view text) {
     if (!text.empty()) line += fmt::format(" {}={}", name, text);

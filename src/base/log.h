@@ -16,7 +16,9 @@
 
 namespace llorch::base {
 
-enum class LogLevel { kTrace, kDebug, kInfo, kWarn, kError };
+// kFatal ends the process; its line has "level":"error","fatal":true. kMute is for LogOptions alone: nothing is logged.
+enum class LogLevel { kTrace, kDebug, kInfo, kWarn, kError, kFatal, kMute };
+inline constexpr std::string_view kLogLevelNames[] = {"trace", "debug", "info", "warn", "error", "fatal", "mute"};
 
 struct LogField {
   using Value = std::variant<std::string, std::int64_t, double, bool>;
@@ -57,7 +59,8 @@ void init_logging(const LogOptions& options);
 LogLevel parse_log_level(std::string_view text, LogLevel fallback);
 LogFormat parse_log_format(std::string_view text);  // "text"; anything else is JSON
 
-// `event`: stable code, e.g. "admission.accepted". `human`: one plain sentence without ids.
+// `event`: stable code, e.g. "admission.accepted". `human`: one plain sentence without ids. The line says by itself when,
+// by which component of which version and in which trace it was logged; a field of that name is kept instead.
 void log_event(LogLevel level, std::string_view event, const CorrelationId& correlation_id, std::string_view human,
                std::initializer_list<LogField> fields = {});
 void log_event(LogLevel level, std::string_view event, const CorrelationId& correlation_id, std::string_view human,
@@ -85,7 +88,7 @@ struct LogRecord {
 std::string format_log_line(std::string_view component, const LogRecord& record, LogFormat format = LogFormat::kJson);
 
 // The last line of a process that ends itself, behind those that led here: waits at most a second for a reader. Without
-// init_logging(), as in tools and tests, it goes to standard error at once.
+// init_logging(), as in tools and tests, it goes to standard error at once. At LogLevel::kMute there is none.
 void log_last_line(LogRecord record);
 
 // Replaces bearer tokens, api keys, JWTs, PEM keys and URL passwords by [REDACTED]; strips control and zero-width

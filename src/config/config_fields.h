@@ -1,6 +1,9 @@
 #pragma once
 // The names, ranges and texts of every configuration key: those of the daemons, then models, access and logs. Included by
 // config.cpp alone.
+#include <fmt/format.h>
+
+#include "base/log.h"
 #include "config/orchestratord_fields.h"
 #include "config/pool_managerd_fields.h"
 #include "wire/device_mask.h"
@@ -154,7 +157,7 @@ struct Table<AuthConfig> {
 template <>
 struct Table<LogConfig> {
   static Fields fields() {
-    return {optional("level", &LogConfig::level, "trace, debug, info, warn or error."),
+    return {optional("level", &LogConfig::level, "trace, debug, info, warn, error, fatal or mute."),
             optional("format", &LogConfig::format,
                      "json: one object a line; text: for people. llorch up keeps json and llorch logs shows it.")};
   }
@@ -162,10 +165,11 @@ struct Table<LogConfig> {
     if (l.format != "json" && l.format != "text") {
       return field_error("log.format", "enum", "log.format must be json or text");
     }
-    for (const std::string_view name : {"trace", "debug", "info", "warn", "error"}) {
+    for (const std::string_view name : base::kLogLevelNames) {
       if (l.level == name) return {};
     }
-    return field_error("log.level", "enum", "log.level must be one of: trace, debug, info, warn, error");
+    return field_error("log.level", "enum",
+                       fmt::format("log.level must be one of: {}", fmt::join(base::kLogLevelNames, ", ")));
   }
 };
 template <>

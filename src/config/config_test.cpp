@@ -169,7 +169,7 @@ TEST_F(ConfigTest, RefusalsNameTheKey) {
       {"models: {aliases: {x: 'file:/m'}, chat_format: {x: hermes, 'file:/m': phi}}", "two values"},
       {"models: {timeout_ms: {'file:/m': 0}}", "1 to 86400000"},
       {"models: {timeout_ms: {'file:/m': 1800001}}", "orchestratord.timeout.max_ms"},
-      {"log: {level: loud}", "log.level"},
+      {"log: {level: loud}", "trace, debug, info, warn, error, fatal, mute"},
       {"orchestratord: {tenants: [{id: a}]}", "token_file"},
       {"orchestratord: {tenants: [{id: localhost, token_file: f}]}", "tenants[].id"},
       {"orchestratord: {tenants: [{id: a, token_file: f}, {id: a, token_file: g}]}", "two entries with the id a"},

@@ -5,6 +5,7 @@
 
 #include "base/build_id.h"
 #include "base/id.h"
+#include "base/log.h"
 #include "config/config.h"
 #include "engine/inference/devices/open_devices.h"
 
@@ -128,7 +129,7 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--log-level", o.log_level, "Least level logged")
-      ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}))
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(base::kLogLevelNames), std::end(base::kLogLevelNames))))
       ->capture_default_str();
   try {
     app.parse(argc, argv);

@@ -20,7 +20,8 @@ constexpr std::pair<std::string_view, std::string_view> kIdMembers[] = {
     {"session_id", "session"}, {"batch_id", "batch"}, {"response_id", "response"},       {"file_id", "file"},
 };
 // Codes of our own: a caller who names a job after one changes nothing here.
-constexpr std::string_view kCodeMembers[] = {"v", "ts", "level", "component", "event", "code", "error_code"};
+constexpr std::string_view kCodeMembers[] = {"v",          "ts",    "level", "component",
+                                             "emitted_by", "event", "code",  "error_code"};
 constexpr std::string_view kIdCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-";
 
 std::string_view kind_of_member(std::string_view key) {

@@ -197,7 +197,8 @@ std::string readable_line(std::string_view line) {
   std::string out =
       fmt::format("{} {:<5} {:<13} {}", member("ts"), member("level"), member("component"), member("event"));
   if (const std::string human = member("human"); !human.empty()) out += ": " + human;
-  static constexpr std::array<std::string_view, 6> kTold = {"ts", "level", "component", "event", "human", "v"};
+  static constexpr std::array<std::string_view, 7> kTold = {"ts",    "level", "component", "emitted_by",
+                                                            "event", "human", "v"};
   for (const auto& field : *object) {
     const std::string_view name(field.key());
     if (std::ranges::find(kTold, name) != kTold.end()) continue;

@@ -112,8 +112,9 @@ TEST_F(Logs, AreFoundByName) {
 
 TEST(ReadableLine, HasEveryFieldAndNoControlCharacter) {
   EXPECT_EQ(
-      readable_line(R"({"ts":"T","v":1,"level":"warn","component":"orchestratord","event":"a.b","human":"It broke.",)"
-                    R"("job_id":"j","count":3,"empty":""})"),
+      readable_line(
+          R"({"ts":"T","v":1,"level":"warn","component":"orchestratord","emitted_by":"orchestratord@1","event":"a.b","human":"It broke.",)"
+          R"("job_id":"j","count":3,"empty":""})"),
       "T warn  orchestratord a.b: It broke. job_id=j count=3");
   EXPECT_EQ(readable_line(R"({"event":"x","name":"\u001b[31m\u009bred"})").find('\x1b'), std::string::npos);
   EXPECT_EQ(readable_line("plain \x1b[2J text"), "plain  [2J text");
