@@ -283,5 +283,6 @@ def test_the_lines_of_a_job_say_what_it_was(queue):
     assert (line["session_id"], line["pool_id"], line["quant"], line["ctx"], line["tokens_out"]) == ("logged", "pool-1", "Q8_0", 512, 3)
     assert (line["engine"], line["gpu_id"], line["model_ref"], line["worker_id"]) == (
         "llama-orch", "cpu", f"file:{MODEL}", queue.ready_worker()["worker_id"])
+    assert line["scheduling_latency_ms"] > 0, "it was measured"
     assert line["execution_latency_ms"] >= line["decode_time_ms"] >= 0
     assert PROMPT not in json.dumps(lines)

@@ -84,6 +84,11 @@ struct StreamCounted {
   base::JobId job_id;
   std::int64_t tokens_out = 0;
 };
+// How long the step took that sent these jobs to workers: what a core without a clock cannot know.
+struct DispatchTimed {
+  std::vector<base::JobId> jobs;
+  double took_ms = 0;
+};
 
 // ---- store --------------------------------------------------------------------------------------------------------
 // First event of a process: what the store holds, oldest admission first, and the pools it remembers.
@@ -204,9 +209,9 @@ struct Shutdown {
 
 using Event =
     std::variant<Submit, CancelRequested, QueryJob, QueryJobs, QueryPools, QueryGauges, QueryPlacement, QueryPreview,
-                 CountArrival, OpenSession, QuerySession, QuerySessions, CloseSession, StreamCounted, Restored,
-                 Committed, CommitFailed, PoolSeen, PoolUnreachable, PoolDeregistered, WorkerReady, WorkerFailed,
-                 StartWorkerAnswered, DrainPool, UndrainPool, ReloadPool, PurgePool, QueryPoolHealth, ExecuteStarted,
-                 ExecuteProgress, ExecuteEnded, QueueReviewed, Tick, Shutdown>;
+                 CountArrival, OpenSession, QuerySession, QuerySessions, CloseSession, StreamCounted, DispatchTimed,
+                 Restored, Committed, CommitFailed, PoolSeen, PoolUnreachable, PoolDeregistered, WorkerReady,
+                 WorkerFailed, StartWorkerAnswered, DrainPool, UndrainPool, ReloadPool, PurgePool, QueryPoolHealth,
+                 ExecuteStarted, ExecuteProgress, ExecuteEnded, QueueReviewed, Tick, Shutdown>;
 
 }  // namespace llorch::orchestratord::core

@@ -69,11 +69,14 @@ void CoreThread::step(core::Event event) {
   const auto begin = std::chrono::steady_clock::now();
   core_.step(std::move(event), options_.clock->now(), commands_);
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
-  const bool dispatched = std::any_of(commands_.begin(), commands_.end(), [](const core::Command& command) {
-    return std::holds_alternative<core::Execute>(command);
-  });
-  if (dispatched) options_.on_dispatch_latency(took.count());
+  core::DispatchTimed dispatched{.jobs = {}, .took_ms = took.count()};
+  for (const core::Command& command : commands_) {
+    if (const auto* execute = std::get_if<core::Execute>(&command)) dispatched.jobs.push_back(execute->job_id);
+  }
   for (core::Command& command : commands_) options_.execute(std::move(command));
+  if (dispatched.jobs.empty()) return;
+  options_.on_dispatch_latency(took.count());
+  step(std::move(dispatched));  // dispatches nothing, or something else
 }
 
 }  // namespace llorch::orchestratord::daemon

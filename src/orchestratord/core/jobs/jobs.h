@@ -44,6 +44,7 @@ struct Job {
   std::optional<sessions::SessionTable::Admitted> session;
   std::int64_t decode_time_ms = 0;  // charged to it; known with the outcome
   std::optional<base::WorkerId> worker_id;
+  double scheduling_ms = 0;    // how long the decision took that led to the last attempt
   bool kv_warmth = false;      // the last attempt went where its session's last job ended
   std::string worker_version;  // of the worker that last began it: what a client holds is its bytes
   std::string gpu_id, engine;  // where and by what it was last run; empty until then, and after a restart

@@ -165,6 +165,7 @@ void Attempts::log_outcome(const Job& job) {
        {"queue_position", job.queue_position},
        {"predicted_start_ms", job.predicted_start_ms},
        {"queue_time_ms", job.dispatched_unix_ms.value_or(*job.finished_unix_ms) - job.submitted_unix_ms},
+       {"scheduling_latency_ms", job.scheduling_ms},
        {"execution_latency_ms", job.dispatched_unix_ms ? *job.finished_unix_ms - *job.dispatched_unix_ms : 0},
        {"decode_time_ms", outcome.end ? outcome.end->decode_time_ms : 0},
        {"tokens_in", jobs::prompt_tokens(job.spec, outcome.end)},
@@ -174,6 +175,11 @@ void Attempts::log_outcome(const Job& job) {
 // What the shell knows better: what the stream of a job that is about to end holds.
 void Attempts::on(StreamCounted& e) {
   if (Job* job = jobs_.find(e.job_id)) job->tokens_out = e.tokens_out;
+}
+
+void Attempts::on(DispatchTimed& e) {
+  for (const base::JobId& id : e.jobs)
+    if (Job* job = jobs_.find(id)) job->scheduling_ms = e.took_ms;
 }
 
 void Attempts::answer_cancels(Job& job, JobStatus status) {

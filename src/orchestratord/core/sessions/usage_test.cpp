@@ -289,7 +289,9 @@ TEST(CoreSessions, TheLineAtTheEndHasItsFields) {
   Sessions d;
   d.add_worker();
   d.end(d.run("j0", Sessions::in_session(20)));
-  d.end(d.run("j1", Sessions::in_session(20)));
+  const ExecutionId second = d.run("j1", Sessions::in_session(20));
+  d.send(DispatchTimed{.jobs = {base::JobId("j1"), base::JobId("gone")}, .took_ms = 0.5});
+  d.end(second);
   std::map<std::string, base::LogField::Value, std::less<>> fields;
   for (const Log& log : d.all<Log>()) {
     if (log.event != "stream.ended") continue;
@@ -317,6 +319,7 @@ TEST(CoreSessions, TheLineAtTheEndHasItsFields) {
                            "tokens_out"}) {
     EXPECT_TRUE(fields.contains(name)) << name;
   }
+  EXPECT_EQ(std::get<double>(fields["scheduling_latency_ms"]), 0.5);
   EXPECT_TRUE(std::get<bool>(fields["kv_warmth"])) << "the second turn went where the first had run";
 }
 
