@@ -160,7 +160,9 @@ def own_address():
 
 def test_loopback_may_do_without_a_token_where_that_is_said(tmp_path):
     """HME-004 AUTH-1004 OC-CONFIG-6033 AUTH-1008: who comes from elsewhere needs it all the same; the log says localhost or the token's
-    fingerprint, never the token."""
+    fingerprint, never the token.
+
+    OC-CONFIG-6030#bind OC-CONFIG-6030#token OC-CONFIG-6030#optional: a key each."""
     token = "t" * 40
     with Stack({"auth.optional_on_loopback": "true"}, token=token) as stack:
         stack.orchestrator.terminate()

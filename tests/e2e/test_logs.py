@@ -7,7 +7,7 @@ import re
 import signal
 import threading
 
-from stack import Stack, request, wait_for
+from stack import MODEL, Stack, request, wait_for
 
 
 def lines(text):
@@ -69,6 +69,17 @@ def test_logs_and_metrics_are_for_machines():
         for field in ("engine", "engine_version", "pool_id", "replica_id", "model_digest", "quant", "ctx", "queue_time_ms",
                       "decode_time_ms", "tokens_in", "tokens_out"):
             assert ended[field] not in ("", None), field
+
+
+def test_what_a_caller_names_breaks_no_line():
+    """NARR-4002 NARR-4005: line breaks and tabs in it are blanks in the log, and characters without a width are left out."""
+    name = "named\tby\r\na\u200bcall\ufeffer\u2060"
+    with Stack() as stack:
+        answer = stack.request("POST", "/v2/tasks", {"model": f"file:{MODEL.parent}/{name}.gguf", "prompt": "Once", "max_tokens": 2})
+        assert answer.code == "MODEL_NOT_FOUND", answer.body
+        stack.stop_daemons()
+        said = [entry["model_ref"] for entry in lines(stack.log("orchestratord")) if "named" in entry.get("model_ref", "")]
+    assert said == [f"file:{MODEL.parent}/named by  acaller.gguf"]
 
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"

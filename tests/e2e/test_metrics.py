@@ -68,7 +68,7 @@ def series_count(families):
 def test_metrics_are_described_labelled_and_bounded():
     """OC-CORE-1041 OC-METRICS-7102 SYS-10.1.1: labels are those of the page, series no more than its budgets, whatever callers name.
 
-    OC-METRICS-7101#pool-managerd OC-METRICS-7101#worker"""
+    OC-METRICS-7101#orchestratord OC-METRICS-7101#pool-managerd OC-METRICS-7101#worker"""
     with Stack(settings={"pool-managerd.worker_step_counters": "true"}) as stack:
         jobs = serve(stack, 3)
         page = documented()

@@ -267,8 +267,25 @@ def test_who_waits_too_long_may_come_again():
         assert stack.wait_terminal(running)["status"] == "completed", "what runs waits no more"
 
 
+def test_a_job_goes_forward_to_one_end(queue):
+    """SCHED-11031: it is queued, runs and is completed, or is cancelled from any of the two; from an end nothing leads away."""
+    cancelled = queue.submit_held(max_tokens=400)
+    waiting, dropped = (queue.submit(max_tokens=2)["job_id"] for _ in range(2))
+    assert [queue.job(job)["status"] for job in (cancelled, waiting, dropped)] == ["running", "queued", "queued"]
+    for job in (dropped, cancelled):
+        queue.request("DELETE", f"/v2/tasks/{job}")
+        assert queue.wait_terminal(job)["status"] == "cancelled"
+    queue.wait_running(waiting)
+    queue.gate.open()
+    assert queue.wait_terminal(waiting)["status"] == "completed"
+    for job, end in ((cancelled, "cancelled"), (dropped, "cancelled"), (waiting, "completed")):
+        queue.request("DELETE", f"/v2/tasks/{job}")
+        assert queue.job(job)["status"] == end
+        assert sum(event.name in ("end", "error") for event in queue.events(job)) == 1
+
+
 def test_the_lines_of_a_job_say_what_it_was(queue):
-    """OC-CORE-1040 ORCH-3027 ORCH-1090#where ORCH-1090#execution: job, session, engine and its version, pool, replica, model, quantization, context, warmth, times, counts."""
+    """OC-CORE-1040 ORCH-3027 ORCH-1090#where ORCH-1090#execution ORCH-1090#scheduling: job, session, engine and its version, pool, replica, model, quantization, context, warmth, times, counts."""
     job = queue.submit(max_tokens=3, session_id="logged")["job_id"]
     queue.wait_terminal(job)
 
