@@ -91,11 +91,11 @@ class ScriptedPool:
         return {"pool_id": "pool-1", "endpoint": self.url, "boot_id": "scripted", "version": "0.1.0", "timestamp_ms": self.sequence,
                 "sequence": self.sequence, "gpus": self.gpus, "workers": self.workers}
 
-    def make_ready(self, start, memory_bytes):
-        """A worker that was started is ready, and out of memory at its first job."""
+    def make_ready(self, start, memory_bytes, uri=None):
+        """A worker that was started is ready, and out of memory at its first job; with `uri` it says that it is there."""
         file = pathlib.Path(start["model_ref"].removeprefix("file:"))
         self.workers.append({
-            "worker_id": start["worker_id"], "model_ref": start["model_ref"], "gpu_id": start["gpu_id"], "status": "ready", "uri": self.url,
+            "worker_id": start["worker_id"], "model_ref": start["model_ref"], "gpu_id": start["gpu_id"], "status": "ready", "uri": uri or self.url,
             "model_digest": "sha256:" + hashlib.sha256(file.read_bytes()).hexdigest(), "vram_bytes": memory_bytes, "slots_total": 1,
             "context_length": 512, "engine_build": "scripted", "numerics": "scripted", "device_class": "scripted sm_90", "sampler": "s1",
             "kv_dtype": "f16", "started_at": "2026-01-01T00:00:00.000Z", "pid": 1})

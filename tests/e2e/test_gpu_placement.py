@@ -1,6 +1,8 @@
 """Where orchestratord has workers started on GPUs of different sizes, and what it learns of their memory and faults. The GPUs are those
 of a scripted pool: what it is told to start is all that happens there."""
 
+import socket
+
 import pytest
 
 from scripted_pool import GB, ScriptedPool, ScriptedStack, gpu
@@ -81,6 +83,21 @@ def test_a_pool_whose_gpus_report_faults_gets_no_start(scripted):
     stack.scripted.gpus[0] = gpu(0, 8 * GB)
     stack.tell()
     wait_for("the start", lambda: started(stack) == ["0"])
+
+
+def test_a_worker_that_nobody_reaches_is_told_of_as_that(scripted):
+    """STREAM-20050: a job whose worker is not at its address ends with a code of its own, where it may not be tried again."""
+    stack = scripted([gpu(0, 8 * GB)], {SMALL: 4 * GB, LARGE: 4 * GB}, **{"orchestratord.retry.enabled": "false"})
+    pool = stack.scripted
+    job = stack.submit(max_tokens=1)["job_id"]
+    wait_for("the start", lambda: pool.starts)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens, and nobody else can
+        pool.make_ready(pool.starts[0], 4 * GB, f"http://127.0.0.1:{taken.getsockname()[1]}")
+        stack.tell()
+        ended = stack.wait_terminal(job)
+    assert (ended["status"], ended["error"]["code"]) == ("failed", "UNREACHABLE"), ended
+    assert ended["error"]["retriable"] is True
 
 
 @pytest.mark.parametrize("left", [1 * GB, 4 * GB], ids=["short", "enough"])
