@@ -328,7 +328,7 @@ class LeakyBackend final : public engine::inference::testing::RecordingBackend {
   std::atomic<bool> moved{false};
 };
 
-// SYS-6.3.1: looked at again and again, also while nobody asks for anything; a worker outside its device's memory
+// SYS-6.3.1, M0-W-1012: looked at again and again, also while nobody asks for anything; a worker outside its device's memory
 // gives its jobs back for others to run, takes no new one, says so in its health and leaves.
 TEST_F(EngineLoopTest, MemoryThatLeftTheDeviceEndsTheWorker) {
   auto backend = std::make_unique<LeakyBackend>();
@@ -376,6 +376,42 @@ TEST_F(EngineLoopTest, AFailedStepSaysWhy) {
   EXPECT_NE(sink->error()->message.find("failed on recording"), std::string::npos) << sink->error()->message;
   EXPECT_NE(log.find(sink->error()->message), std::string::npos) << log;
   EXPECT_EQ(log.find("secret"), std::string::npos) << log;
+}
+
+// M0-W-1021#told, M0-W-1021#freed, M0-W-1021#goes-on, M0-W-1825: a device that runs out of memory in a step ends the jobs of that step with VRAM_OOM and keeps nothing
+// of theirs; the worker goes on with the next one.
+TEST_F(EngineLoopTest, AStepWithoutMemoryEndsItsJobsAndNotTheWorker) {
+  auto backend = std::make_unique<engine::inference::testing::RecordingBackend>();
+  auto& device = *backend;
+  backend_ = std::move(backend);
+  std::atomic<bool> may_go = false;
+  may_step_ = [&] { return may_go.load(); };
+  load(2);
+  const std::uint64_t held = device.memory_used_bytes();
+  device.failing = engine::plan::Opcode::kSwiglu;
+  device.failure = base::ErrorCode::kOutOfDeviceMemory;
+  const std::vector sinks{std::make_shared<Recorder>(), std::make_shared<Recorder>()};
+  ASSERT_TRUE(start("a", "Once upon a time", 8, sinks[0]).has_value());
+  ASSERT_TRUE(start("b", "There was a king", 8, sinks[1]).has_value());
+  may_go = true;
+  loop_->wake();
+  for (const auto& sink : sinks) {
+    sink->wait_done();
+    EXPECT_EQ(sink->error()->code, base::ErrorCode::kVramOom) << sink->error()->message;
+    EXPECT_EQ(sink->endings(), 1);
+    EXPECT_EQ(sink->tokens(), 0);
+  }
+  EXPECT_EQ(loop_->slots_free(), 2);
+  EXPECT_EQ(loop_->usage().pages_used, 0u);
+  EXPECT_EQ(device.memory_used_bytes(), held);
+  EXPECT_TRUE(loop_->healthy());
+  device.failing = engine::plan::Opcode::kMoe;  // of which the model has none
+  const auto next = std::make_shared<Recorder>();
+  ASSERT_TRUE(start("c", "Once upon a time", 8, next).has_value());
+  next->wait_done();
+  EXPECT_FALSE(next->error().has_value());
+  EXPECT_EQ(next->tokens(), 8);
+  EXPECT_EQ(loop_->counts().failed, 2);
 }
 
 TEST_F(EngineLoopTest, AJobOverItsTimeEndsWithTimeoutAndTheNumbers) {

@@ -60,7 +60,7 @@ class Gpu : public testing::TestWithParam<std::string> {
   std::unique_ptr<engine::plan::Backend> backend_;
 };
 
-// Bit by bit where every sum has a written order; within docs/internals/numerics.md where tensor cores add floats.
+// M0-W-1700#with: bit by bit where every sum has a written order; within docs/internals/numerics.md where tensor cores add floats.
 TEST_P(Gpu, AgreesWithTheEmulationAndItself) {
   for (const DType kv_dtype : {DType::kF32, DType::kF16}) {
     const std::vector<float> logits = logits_of(model_, {.kv_dtype = kv_dtype}, *backend_);

@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <future>
+#include <mutex>
+#include <thread>
 
 #include "base/entropy.h"
 #include "base/sha256.h"
@@ -146,6 +148,45 @@ TEST_F(RelayTest, RelaysAWholeJob) {
   EXPECT_EQ(tokens_held(), 2);
   EXPECT_EQ(body_, R"({"job_id":"job-1","timeout_ms":60000,"execution_id":"b-1"})");
   EXPECT_EQ(correlation_, "corr-1");
+}
+
+// ORCH-3460: whoever decides and counts hears of a job's tokens once a second at most, however many there are.
+TEST_F(RelayTest, ProgressIsReportedOnceASecond) {
+  base::ManualClock clock;
+  clock.advance_ms(10'000);
+  Relay relay({.client = client_.get(), .hub = hub_.get(), .clock = &clock});
+  std::promise<net::ExchangePtr> serving;
+  worker_ = [&](const net::ExchangePtr& exchange) { serving.set_value(exchange); };
+  std::mutex mutex;
+  std::vector<std::int64_t> reports;
+  std::promise<Relay::Reports::Outcome> ended;
+  relay.execute(order(1), {.started = [] {},
+                           .progress =
+                               [&](std::int64_t tokens) {
+                                 const std::scoped_lock lock(mutex);
+                                 reports.push_back(tokens);
+                               },
+                           .ended = [&](Relay::Reports::Outcome o) { ended.set_value(std::move(o)); }});
+  const net::ExchangePtr worker = serving.get_future().get();
+  worker->start_stream(200, net::http::sse_headers());
+  worker->write(started());
+  const auto say = [&](int first, int end) {
+    for (int i = first; i < end; ++i) worker->write(token(i, "x"));
+    while (tokens_held() < end) std::this_thread::yield();
+  };
+  say(0, 1);
+  say(1, 30);
+  clock.advance_ms(999);
+  say(30, 31);
+  clock.advance_ms(1);
+  say(31, 60);
+  worker->write(end(60));
+  worker->end();
+  EXPECT_EQ(ended.get_future().get().tokens_out, 60);
+  ASSERT_EQ(reports.size(), 2u);
+  EXPECT_EQ(reports[0], 1);
+  EXPECT_GT(reports[1], 31);
+  client_.reset();  // its callbacks use what is local here
 }
 
 // What a worker says of its speed reaches nobody: clients would take it for orchestratord's word.

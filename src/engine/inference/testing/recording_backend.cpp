@@ -19,7 +19,7 @@ Status record_launch(ExecutionContext& ctx, const PreparedInsn& prepared) noexce
   const Opcode opcode = prepared.insn->opcode;
   backend.record(
       {.opcode = opcode, .rows = ctx.total_rows, .batch_size = ctx.batch_size, .output = prepared.output<void>(0)});
-  if (opcode == backend.failing) return Status::failed(base::ErrorCode::kCudaError);
+  if (opcode == backend.failing) return Status::failed(backend.failure);
   if (opcode != Opcode::kLmHead) return Status::ok();
   const std::uint32_t vocab = prepared.param<LmHeadParams>().rows;
   for (std::size_t i = 0; i < ctx.output_rows.size(); ++i) {

@@ -59,6 +59,7 @@ class RecordingBackend : public plan::Backend {
   std::vector<std::uint8_t> upload_uses;
   std::map<plan::MemoryPurpose, std::uint64_t> bytes_by_purpose;  // ever allocated
   plan::Opcode failing = plan::Opcode::kMoe;                      // an opcode whose adapter fails
+  base::ErrorCode failure = base::ErrorCode::kCudaError;          // with this
 
  protected:
   base::Error out_of_memory(std::uint64_t bytes, plan::MemoryPurpose purpose) const;

@@ -75,7 +75,7 @@ TEST(CudaDevice, PackedWeightsTakeWhatWasPromised) {
             ErrorCode::kWeightShapeMismatch);
 }
 
-// No type becomes a wider one on the device: bytes as stored, but for six-bit scales that get a byte each.
+// M0-W-1201, M0-W-1435: no type becomes a wider one on the device: bytes as stored, but for six-bit scales that get a byte each.
 TEST(CudaDevice, EveryTypeHasItsOwnStorage) {
   const auto backend = make_backend({});
   for (std::size_t i = 0; i < plan::kDTypesCount; ++i) {
@@ -98,7 +98,7 @@ class Elsewhere final : public ForwardingDriver {
   Residency place_;
 };
 
-// SYS-2.2.1: memory that is not the device's own is noticed, whatever it is instead.
+// SYS-2.2.1, M0-W-1012: memory that is not the device's own is noticed, whatever it is instead.
 TEST(CudaDevice, NoticesWhatIsNotResident) {
   for (const auto& [place, word] : {std::pair{Residency::kHost, "host memory"},
                                     {Residency::kManaged, "managed memory"},

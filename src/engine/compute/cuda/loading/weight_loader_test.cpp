@@ -228,6 +228,33 @@ TEST(WeightLoader, PacksOnTheDeviceWhatTheHostWouldPack) {
   }
 }
 
+// Gives memory that is aligned as the driver's door promises, and no better.
+class CrookedDriver final : public ForwardingDriver {
+ public:
+  using ForwardingDriver::ForwardingDriver;
+  std::byte* malloc(std::uint64_t bytes) override {
+    std::byte* const memory = ForwardingDriver::malloc(bytes + kAside);
+    return memory == nullptr ? nullptr : memory + kAside;
+  }
+  void free(std::byte* ptr) noexcept override { ForwardingDriver::free(ptr - kAside); }
+
+ private:
+  static constexpr std::uint64_t kAside = 256;
+};
+
+// M0-W-1220: every weight begins at a multiple of 256 bytes of the device's memory.
+TEST(WeightLoader, WeightsAreAlignedTo256Bytes) {
+  Model model;
+  CudaBackend backend(std::make_unique<CrookedDriver>(make_driver({.memory_bytes = kDeviceBytes})), kDeviceBytes);
+  std::vector<void*> weights(model.tensors.size());
+  ASSERT_TRUE(backend.upload_weights(model.tensors, weights, {}));
+  const auto is_aligned = [](const void* ptr) { return reinterpret_cast<std::uintptr_t>(ptr) % 256 == 0; };
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    EXPECT_TRUE(is_aligned(static_cast<const CudaWeight*>(weights[i])->memory)) << *model.names[i];
+  expect_packed(backend, model, weights);
+  for (void* weight : weights) backend.release_weight(weight);
+}
+
 // 4 MiB a slot whatever the tensors are, and no more than all of them together.
 TEST(WeightLoader, TakesABoundedAmountBeside) {
   auto owned = std::make_unique<ScarceDriver>(make_driver({.memory_bytes = kDeviceBytes}));
