@@ -126,7 +126,8 @@ TEST(DeviceMemory, HoldsAllThatIsComputedWith) {
   EXPECT_EQ(backend->memory_used_bytes(), plan.total_bytes());
 }
 
-// Control of ORCH-3800: a kernel that reads and writes memory of the host is found.
+// Control of ORCH-3800, ORCH-3801, ORCH-3802, ORCH-3803, ORCH-3804 and M0-W-1010,
+// Control of WORKER-4100, WORKER-4101, WORKER-4102, WORKER-4103: a kernel that reads and writes memory of the host is found.
 TEST(DeviceMemory, AHostAddressIsNoticed) {
   if (kSanitized) GTEST_SKIP() << "shadow memory makes most numbers addresses of something";
   const Watched watched;

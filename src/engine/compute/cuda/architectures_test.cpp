@@ -23,6 +23,7 @@ TEST(CudaArchitectures, CodeRunsWhereItCan) {
   for (const char* odd : {"", "90", "sm_", ",", "sm_x", "sm_90b0, "}) EXPECT_FALSE(runs_on(odd, "9.1")) << odd;
 }
 
+// M0-W-1700#without: a build without kernels is one, and says what to build for a GPU.
 TEST(CudaArchitectures, WhatIsMissingIsSaid) {
   if (built_architectures().empty()) {
     EXPECT_NE(missing_kernels("9.0").find("LLORCH_CUDA"), std::string::npos);

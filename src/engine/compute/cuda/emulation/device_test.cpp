@@ -98,7 +98,8 @@ class Elsewhere final : public ForwardingDriver {
   Residency place_;
 };
 
-// SYS-2.2.1, M0-W-1012: memory that is not the device's own is noticed, whatever it is instead.
+// Control of M0-W-1012.
+// SYS-2.2.1: memory that is not the device's own is noticed, whatever it is instead.
 TEST(CudaDevice, NoticesWhatIsNotResident) {
   for (const auto& [place, word] : {std::pair{Residency::kHost, "host memory"},
                                     {Residency::kManaged, "managed memory"},
