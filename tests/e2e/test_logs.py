@@ -1,6 +1,7 @@
 """What the daemons write down: JSON lines with stable codes that lead from a job to all who worked on it."""
 
 import fcntl
+import itertools
 import json
 import os
 import re
@@ -69,6 +70,32 @@ def test_logs_and_metrics_are_for_machines():
         for field in ("engine", "engine_version", "pool_id", "replica_id", "model_digest", "quant", "ctx", "queue_time_ms",
                       "decode_time_ms", "tokens_in", "tokens_out"):
             assert ended[field] not in ("", None), field
+
+
+def test_a_token_is_no_line_and_no_count():
+    """ORCH-3460: at the finest level a job of forty tokens leaves as many lines as one of four, and while it runs nothing counts its tokens."""
+    with Stack(settings={"log.level": "trace"}) as stack:
+        stack.wait_terminal(stack.submit(max_tokens=1)["job_id"])  # the worker has started
+
+        def counted():
+            return re.findall(r"^(tokens_out_total\{.*)$", stack.request("GET", "/metrics").body.decode(), re.M)
+
+        for tokens in (4, 40):
+            before = counted()
+            correlation = {"X-Correlation-Id": f"of-{tokens}"}
+            stack.gate.hold()
+            job = stack.request("POST", "/v2/tasks", {"model": "demo", "prompt": "Once", "max_tokens": tokens, "on_disconnect": "resume"}, correlation).json["job_id"]
+            stack.wait_running(job)
+            stack.gate.let_pass(tokens - 1)
+            said = itertools.islice((event for event in stack.events(job) if event.name == "token"), tokens - 1)
+            assert len(list(said)) == tokens - 1 and counted() == before
+            stack.gate.open()
+            assert stack.wait_terminal(job)["tokens_out"] == tokens
+            assert counted() != before
+        stack.stop_daemons()
+        of = {tokens: [(component, entry["event"]) for component, entries in logs_of(stack).items() for entry in entries
+                       if entry["correlation_id"] == f"of-{tokens}"] for tokens in (4, 40)}
+    assert sorted(of[4]) == sorted(of[40]) and len(of[4]) > 4
 
 
 def test_what_a_caller_names_breaks_no_line():
