@@ -23,6 +23,8 @@ def test_logs_and_metrics_are_for_machines():
 
     ORCH-3027: what a job was, where it ran and how long it took is in the lines of its admission and its end.
 
+    NARR-7001 NARR-7002 NARR-7003 NARR-7004 NARR-7005: and says by whom, in which version.
+
     HME-030 M0-W-1900: lines of one job, of all daemons, have its correlation id; a worker tells its start, its load, that it is ready, each run and its end."""
     with Stack() as stack:
         done = stack.submit(max_tokens=3, session_id="a-session")["job_id"]
@@ -50,6 +52,7 @@ def test_logs_and_metrics_are_for_machines():
             for entry in entries:
                 assert {"ts", "level", "component", "event"} <= entry.keys(), entry
                 assert entry["component"] == component and entry["v"] == 1
+                assert re.fullmatch(re.escape(component) + r"@\d+\.\d+\.\d+", entry["emitted_by"]), entry
                 assert entry["level"] in ("error", "warn", "info", "debug", "trace"), entry
 
         def events_of(job):
@@ -70,6 +73,19 @@ def test_logs_and_metrics_are_for_machines():
         for field in ("engine", "engine_version", "pool_id", "replica_id", "model_digest", "quant", "ctx", "queue_time_ms",
                       "decode_time_ms", "tokens_in", "tokens_out"):
             assert ended[field] not in ("", None), field
+
+
+def test_a_muted_stack_works_and_says_nothing():
+    """NARR-1002: neither does one that would only say that it ends."""
+    for level in ("fatal", "mute"):
+        with Stack(settings={"log.level": level}) as stack:
+            assert stack.wait_terminal(stack.submit(max_tokens=2)["job_id"])["status"] == "completed"
+            assert stack.request("POST", "/v2/tasks", {"model": "nobody", "prompt": "Once"}).code == "MODEL_NOT_FOUND"
+            os.kill(stack.ready_worker()["pid"], signal.SIGKILL)
+            wait_for("the worker to go", lambda: not stack.workers())
+            stack.stop_daemons()
+            texts = [stack.log("orchestratord"), stack.log("pool-managerd"), *(path.read_text() for path in (stack.dir / "logs").glob("worker-*.log"))]
+        assert not any(lines(text) for text in texts), (level, texts)
 
 
 def test_a_token_is_no_line_and_no_count():
