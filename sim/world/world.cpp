@@ -76,13 +76,18 @@ void World::trace(std::string_view what, std::string_view who, std::int64_t n) {
 }
 
 void World::trace_event(const orchestratord::core::Event& event) {
-  constexpr const char* kNames[] = {
-      "Submit",          "CancelRequested", "QueryJob",         "QueryJobs",   "QueryPools",      "QueryGauges",
-      "QueryPlacement",  "QueryPreview",    "CountArrival",     "OpenSession", "QuerySession",    "QuerySessions",
-      "CloseSession",    "StreamCounted",   "DispatchTimed",    "Restored",    "Committed",       "CommitFailed",
-      "PoolSeen",        "PoolUnreachable", "PoolDeregistered", "WorkerReady", "WorkerFailed",    "StartWorkerAnswered",
-      "DrainPool",       "UndrainPool",     "ReloadPool",       "PurgePool",   "QueryPoolHealth", "ExecuteStarted",
-      "ExecuteProgress", "ExecuteEnded",    "QueueReviewed",    "Tick",        "Shutdown"};
+  constexpr const char* kNames[] = {"Submit",          "CancelRequested",     "QueryJob",
+                                    "QueryJobs",       "QueryPools",          "QueryGauges",
+                                    "QueryPlacement",  "QueryPreview",        "CountArrival",
+                                    "OpenSession",     "QuerySession",        "QuerySessions",
+                                    "CloseSession",    "StreamCounted",       "Restored",
+                                    "Committed",       "CommitFailed",        "PoolSeen",
+                                    "PoolUnreachable", "PoolDeregistered",    "WorkerReady",
+                                    "WorkerFailed",    "StartWorkerAnswered", "DrainPool",
+                                    "UndrainPool",     "ReloadPool",          "PurgePool",
+                                    "QueryPoolHealth", "ExecuteStarted",      "ExecuteProgress",
+                                    "ExecuteEnded",    "QueueReviewed",       "Tick",
+                                    "Shutdown"};
   static_assert(std::size(kNames) == std::variant_size_v<orchestratord::core::Event>);
   trace(kNames[event.index()], "");
   const auto* seen = std::get_if<orchestratord::core::PoolSeen>(&event);

@@ -105,6 +105,7 @@ struct Execute {
   std::int64_t timeout_ms = 0;     // what is left of the job's budget, for the worker's own limit
   std::int64_t queue_wait_ms = 0;  // of this stay in the queue, for `started`
   std::int64_t queue_position = 0, predicted_start_ms = 0;  // as they were told at admission, likewise
+  double scheduling_ms = 0;  // how long the step took that made it: set by whoever runs the core, which has no clock
 };
 // POST {uri}/cancel and close the connection. ExecuteEnded still comes.
 struct AbortExecute {

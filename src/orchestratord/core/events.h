@@ -84,11 +84,6 @@ struct StreamCounted {
   base::JobId job_id;
   std::int64_t tokens_out = 0;
 };
-// How long the step took that sent these jobs to workers: what a core without a clock cannot know.
-struct DispatchTimed {
-  std::vector<base::JobId> jobs;
-  double took_ms = 0;
-};
 
 // ---- store --------------------------------------------------------------------------------------------------------
 // First event of a process: what the store holds, oldest admission first, and the pools it remembers.
@@ -176,6 +171,7 @@ struct QueryPoolHealth {
 // The worker's `started` event.
 struct ExecuteStarted {
   ExecutionId execution;
+  double scheduling_ms = 0;  // of its Execute
 };
 // Tokens came since the last report. At most one per second and execution: it feeds the idle timeout, nothing finer.
 struct ExecuteProgress {
@@ -209,9 +205,9 @@ struct Shutdown {
 
 using Event =
     std::variant<Submit, CancelRequested, QueryJob, QueryJobs, QueryPools, QueryGauges, QueryPlacement, QueryPreview,
-                 CountArrival, OpenSession, QuerySession, QuerySessions, CloseSession, StreamCounted, DispatchTimed,
-                 Restored, Committed, CommitFailed, PoolSeen, PoolUnreachable, PoolDeregistered, WorkerReady,
-                 WorkerFailed, StartWorkerAnswered, DrainPool, UndrainPool, ReloadPool, PurgePool, QueryPoolHealth,
-                 ExecuteStarted, ExecuteProgress, ExecuteEnded, QueueReviewed, Tick, Shutdown>;
+                 CountArrival, OpenSession, QuerySession, QuerySessions, CloseSession, StreamCounted, Restored,
+                 Committed, CommitFailed, PoolSeen, PoolUnreachable, PoolDeregistered, WorkerReady, WorkerFailed,
+                 StartWorkerAnswered, DrainPool, UndrainPool, ReloadPool, PurgePool, QueryPoolHealth, ExecuteStarted,
+                 ExecuteProgress, ExecuteEnded, QueueReviewed, Tick, Shutdown>;
 
 }  // namespace llorch::orchestratord::core

@@ -170,7 +170,10 @@ void CommandRunner::run(core::Execute& command) {
                                         .prompt_sha256 = live->record.prompt_sha256,
                                         .parameters_sha256 = live->parameters_sha256,
                                         .model_digest = live->record.facts.digest}},
-                          {.started = [core, execution] { core->post(core::ExecuteStarted{execution}); },
+                          {.started =
+                               [core, execution, scheduling_ms = command.scheduling_ms] {
+                                 core->post(core::ExecuteStarted{execution, scheduling_ms});
+                               },
                            .progress =
                                [core, execution](std::int64_t tokens) {
                                  core->post(core::ExecuteProgress{execution, tokens});

@@ -69,14 +69,15 @@ void CoreThread::step(core::Event event) {
   const auto begin = std::chrono::steady_clock::now();
   core_.step(std::move(event), options_.clock->now(), commands_);
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
-  core::DispatchTimed dispatched{.jobs = {}, .took_ms = took.count()};
-  for (const core::Command& command : commands_) {
-    if (const auto* execute = std::get_if<core::Execute>(&command)) dispatched.jobs.push_back(execute->job_id);
+  bool dispatched = false;
+  for (core::Command& command : commands_) {
+    auto* const execute = std::get_if<core::Execute>(&command);
+    if (execute == nullptr) continue;
+    execute->scheduling_ms = took.count();
+    dispatched = true;
   }
+  if (dispatched) options_.on_dispatch_latency(took.count());
   for (core::Command& command : commands_) options_.execute(std::move(command));
-  if (dispatched.jobs.empty()) return;
-  options_.on_dispatch_latency(took.count());
-  step(std::move(dispatched));  // dispatches nothing, or something else
 }
 
 }  // namespace llorch::orchestratord::daemon

@@ -71,6 +71,7 @@ void Attempts::on(ExecuteStarted& e) {
   Job& job = jobs_.at(x->job);
   Jobs::move(job, JobStatus::kRunning);
   job.worker_version = x->worker_version;
+  job.scheduling_ms = e.scheduling_ms;
   if (!job.started_unix_ms) job.started_unix_ms = now_.unix_ms;
   commit_progress(job);
   log(base::LogLevel::kDebug, "stream.started", &job, "A worker has begun a job.", {{"worker_id", x->worker_id}});

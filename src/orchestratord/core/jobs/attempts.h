@@ -51,7 +51,6 @@ class Attempts : Handler {
 
   void on(CancelRequested& e);
   void on(StreamCounted& e);
-  void on(DispatchTimed& e);
   void on(ExecuteStarted& e);
   void on(ExecuteProgress& e);
   void on(ExecuteEnded& e);

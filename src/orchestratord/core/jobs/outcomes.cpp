@@ -177,11 +177,6 @@ void Attempts::on(StreamCounted& e) {
   if (Job* job = jobs_.find(e.job_id)) job->tokens_out = e.tokens_out;
 }
 
-void Attempts::on(DispatchTimed& e) {
-  for (const base::JobId& id : e.jobs)
-    if (Job* job = jobs_.find(id)) job->scheduling_ms = e.took_ms;
-}
-
 void Attempts::answer_cancels(Job& job, JobStatus status) {
   for (const RequestId request : job.cancel_requests) emit(AnswerCancel{request, job.spec.job_id, status});
   job.cancel_requests.clear();

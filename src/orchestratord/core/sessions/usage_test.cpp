@@ -290,7 +290,7 @@ TEST(CoreSessions, TheLineAtTheEndHasItsFields) {
   d.add_worker();
   d.end(d.run("j0", Sessions::in_session(20)));
   const ExecutionId second = d.run("j1", Sessions::in_session(20));
-  d.send(DispatchTimed{.jobs = {base::JobId("j1"), base::JobId("gone")}, .took_ms = 0.5});
+  d.send(ExecuteStarted{second, 0.5});
   d.end(second);
   std::map<std::string, base::LogField::Value, std::less<>> fields;
   for (const Log& log : d.all<Log>()) {
