@@ -378,8 +378,8 @@ TEST_F(EngineLoopTest, AFailedStepSaysWhy) {
   EXPECT_EQ(log.find("secret"), std::string::npos) << log;
 }
 
-// M0-W-1021#told, M0-W-1021#freed, M0-W-1021#goes-on, M0-W-1825: a device that runs out of memory in a step ends the jobs of that step with VRAM_OOM and keeps nothing
-// of theirs; the worker goes on with the next one.
+// M0-W-1021#told, M0-W-1021#freed, M0-W-1021#goes-on, M0-W-1825: a device that runs out of memory in a
+// step ends the jobs of that step with VRAM_OOM and keeps nothing of theirs; the worker goes on with the next one.
 TEST_F(EngineLoopTest, AStepWithoutMemoryEndsItsJobsAndNotTheWorker) {
   auto backend = std::make_unique<engine::inference::testing::RecordingBackend>();
   auto& device = *backend;

@@ -73,8 +73,10 @@ std::vector<std::string> model_names() {
   return names_of(families);
 }
 
+bool is_nightly() { return std::getenv("LLORCH_NIGHTLY") != nullptr; }
+
 std::vector<std::string> once_a_family(std::vector<std::string> names) {
-  if (std::getenv("LLORCH_NIGHTLY") != nullptr) return names;
+  if (is_nightly()) return names;
   const std::set<std::string> all(names.begin(), names.end());
   std::erase_if(names, [&](const std::string& name) {
     constexpr std::string_view kGguf = "_gguf";

@@ -86,7 +86,7 @@ TEST_P(Families, AgreeToTheActivationsWithAnF32Cache) {
     EXPECT_GE(row[best], row[golden::argmax(row)] - 2 * kTolerance * largest) << "after token " << i;
   }
   // Decoded row by row it is in GraphsDoNotMatter; `make nightly` does so here.
-  const std::uint32_t chunk = std::getenv("LLORCH_NIGHTLY") != nullptr ? 1 : 5;
+  const std::uint32_t chunk = is_nightly() ? 1 : 5;
   EXPECT_TRUE(same_bits(run(model_, {.chunk = chunk}, {.backwards = true}), logits));
 }
 

@@ -84,7 +84,8 @@ TEST_F(PlanTest, OfEachModeIsTheSameEachTime) {
   EXPECT_FALSE(fs::exists(dir_ / "engines"));
 }
 
-// ORCH-3202#guidance, ORCH-3805#toolkit: what is missing is named, with what to do. ORCH-3206: installs and downloads are off until they are allowed
+// ORCH-3202#guidance, ORCH-3805#toolkit: what is missing is named, with what to do.
+// ORCH-3206: installs and downloads are off until they are allowed
 TEST_F(PlanTest, PoliciesAreOffAndToolsAreLookedFor) {
   add_tool("tar");
   auto steps = installation_plan(engine(ProvisioningMode::kBinary), machine_);

@@ -269,8 +269,8 @@ TEST(Placement, RefusesWhatCanNeverFit) {
   EXPECT_EQ(c.expect<Wait>().code, WaitCode::kPool);
 }
 
-// OC-CORE-1018, OC-CORE-1011, ORCH-1041, ORCH-3950, ORCH-3960: the same input gives the same decision whatever order candidates are listed in, and a
-// start never goes to a device without room.
+// OC-CORE-1018, OC-CORE-1011, ORCH-1041, ORCH-3950, ORCH-3960: the same input gives the same decision
+// whatever order candidates are listed in, and a start never goes to a device without room.
 TEST(Placement, IsAFunctionOfItsInput) {
   EXPECT_TRUE(rc::check([] {
     Case c;
