@@ -55,7 +55,7 @@ if(LLORCH_FUZZERS)
   target_link_options(llorch_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# Twelve sources of a target (16 of a cold one) are one translation unit: most of a unit's time goes into headers and templates
+# Twelve sources of a target (16 of a cold one and of a test) are one translation unit: most of a unit's time goes into headers and templates
 # that the next one needs as well, so the whole takes a third of the time. What it asks of a source: names without linkage are
 # its target's own. OFF shows a missing #include.
 option(CMAKE_UNITY_BUILD "Compile sources of a target together" ON)
@@ -78,17 +78,19 @@ target_compile_options(llorch_cold_header PRIVATE $<$<CONFIG:Release>:-Og>)
 llorch_precompiled_header(llorch_test_header test.h fmt::fmt tl::expected Boost::json GTest::gmock)
 target_compile_options(llorch_test_header PRIVATE $<$<CONFIG:Release>:-O0>)
 
-# llorch_library(NAME [COLD] SOURCES a.cpp ... DEPS llorch_base ...)
+# llorch_library(NAME [COLD | TEST] SOURCES a.cpp ... DEPS llorch_base ...)
 # COLD: nothing here runs per token or per byte of a model, or shows in the CPU time of a job (`bench/serve/compare`); -Og compiles
-# it in three fifths of the time.
+# it in three fifths of the time. TEST: what tests share, compiled as they are.
 function(llorch_library name)
-  cmake_parse_arguments(ARG "COLD" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "COLD;TEST" "" "SOURCES;DEPS" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
   target_link_libraries(${name} PUBLIC llorch_options ${ARG_DEPS})
   if(ARG_COLD)
     target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-Og>)
     set_target_properties(${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 16)
     target_precompile_headers(${name} REUSE_FROM llorch_cold_header)
+  elseif(ARG_TEST)
+    llorch_unoptimised(${name})
   else()
     target_precompile_headers(${name} REUSE_FROM llorch_common_header)
   endif()
@@ -107,17 +109,45 @@ function(llorch_executable name)
   add_dependencies(binaries ${name})
 endfunction()
 
-# llorch_test(NAME SOURCES x_test.cpp ... DEPS ...): one GoogleTest binary per directory, registered with CTest.
-function(llorch_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+# Programs that measure: built with this target or by name, by `make nightly` lest they rot.
+add_custom_target(benchmarks)
+
+# llorch_tool(NAME DIRECTORY bench [UNOPTIMISED] [ON_REQUEST] SOURCES main.cpp ... DEPS ...): a program that tests or measurements run,
+# in that directory of the build. ON_REQUEST: it is one of the benchmarks.
+function(llorch_tool name)
+  cmake_parse_arguments(ARG "UNOPTIMISED;ON_REQUEST" "DIRECTORY" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
-  target_link_libraries(${name} PRIVATE llorch_options ${ARG_DEPS} GTest::gmock GTest::gtest_main ${LLORCH_RAPIDCHECK})
-  # The code under test is optimised; the tests themselves are compiled in half the time without.
-  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O0>)
+  target_link_libraries(${name} PRIVATE llorch_options ${ARG_DEPS})
+  if(ARG_UNOPTIMISED)
+    llorch_unoptimised(${name})
+  else()
+    target_precompile_headers(${name} REUSE_FROM llorch_common_header)
+  endif()
+  set_target_properties(${name} PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/${ARG_DIRECTORY} EXCLUDE_FROM_ALL ${ARG_ON_REQUEST})
+  if(ARG_ON_REQUEST)
+    add_dependencies(benchmarks ${name})
+  endif()
+endfunction()
+
+# The libraries under test are optimised; what drives them is compiled in half the time without.
+function(llorch_unoptimised name)
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O0> $<TARGET_PROPERTY:GTest::gtest,INTERFACE_COMPILE_OPTIONS>)
   target_precompile_headers(${name} REUSE_FROM llorch_test_header)
+endfunction()
+
+# llorch_test(NAME [SECONDS n] SOURCES x_test.cpp ... DEPS ...): one GoogleTest binary per library, its long cases apart; registered with CTest,
+# which begins with those that take the most SECONDS lest one runs alone at the end.
+function(llorch_test name)
+  cmake_parse_arguments(ARG "" "SECONDS" "SOURCES;DEPS" ${ARGN})
+  llorch_tool(${name} DIRECTORY test UNOPTIMISED SOURCES ${ARG_SOURCES}
+    DEPS ${ARG_DEPS} GTest::gmock GTest::gtest_main ${LLORCH_RAPIDCHECK})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 16)
   target_compile_definitions(${name} PRIVATE LLORCH_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)
   add_test(NAME ${name} COMMAND ${name})
+  if(ARG_SECONDS)
+    set_tests_properties(${name} PROPERTIES COST ${ARG_SECONDS})
+  endif()
 endfunction()
 
 # All fuzzers: what a build with LLORCH_FUZZERS is made for. g++ builds the rest.
@@ -132,11 +162,11 @@ function(llorch_fuzzer name)
     add_executable(${name} ${ARG_SOURCES})
     target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
     target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+    target_link_libraries(${name} PRIVATE llorch_options ${ARG_DEPS})
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
   else()
-    add_executable(${name} ${ARG_SOURCES} ${CMAKE_SOURCE_DIR}/tests/fuzz/replay_main.cpp)
+    llorch_tool(${name} DIRECTORY fuzz UNOPTIMISED SOURCES ${ARG_SOURCES} DEPS ${ARG_DEPS} llorch_fuzz_replay)
     add_test(NAME ${name}_replay COMMAND ${name} ${ARG_CORPUS})
   endif()
   add_dependencies(fuzzers ${name})
-  target_link_libraries(${name} PRIVATE llorch_options ${ARG_DEPS})
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
 endfunction()

@@ -2,23 +2,19 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <iostream>
 
+#include "base/testing/environment.h"
 #include "sim/check/batch.h"
 
 namespace llorch::sim {
 namespace {
 
-bool is_nightly() { return std::getenv("LLORCH_NIGHTLY") != nullptr; }
+using base::testing::first_seed;
+using base::testing::is_nightly;
 
 // In so many every probe is reached.
-constexpr std::int64_t kNightlySchedules = 3'000, kSchedules = 500;
-
-std::uint64_t first_seed() {
-  const char* text = std::getenv("LLORCH_TEST_SEED");
-  return text ? std::strtoull(text, nullptr, 10) : 1;
-}
+constexpr std::int64_t kNightlySchedules = 3'000, kSchedules = 250;
 
 // Promises 2, 3 and 6, SYS-6.1.2, SYS-6.1.6, SYS-6.2.1, SYS-6.2.3, SYS-7.1.1, SYS-7.2.1, SYS-7.3.1, SYS-7.4.1, SYS-8.3.2,
 // OC-CORE-1003#arrival-order, OC-CORE-1004, OC-CORE-1005, OC-CORE-1010, ORCH-1040, ORCH-3014: orchestratord, pools, workers,

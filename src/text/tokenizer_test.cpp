@@ -116,7 +116,7 @@ TEST(Tokenizer, OneLongWordStaysCheap) {
   pieces.push_back("a");
   TokenizerData spm = spm_data(pieces, {{"aaaaaaaaaaab", TokenKind::kUserDefined}});
   spm.add_space_prefix = false;
-  const std::string word(1 << 20, 'a'), spaces(1 << 20, ' '), newlines(1 << 20, '\n');
+  const std::string word(1 << 18, 'a'), spaces(1 << 18, ' '), newlines(1 << 18, '\n');
   EXPECT_EQ(encode(byte_bpe_data(doubling), word).size(), word.size() / 64);
   EXPECT_EQ(encode(spm, word).size(), word.size() / 64);
   for (const char* pre : {"gpt-2", "llama-bpe", "qwen2"}) {

@@ -3,11 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <set>
 
 #include "base/assert.h"
+#include "base/testing/environment.h"
 #include "engine/compute/cuda/emulation/forwarding_driver.h"
 
 namespace llorch::cuda_test {
@@ -73,10 +73,8 @@ std::vector<std::string> model_names() {
   return names_of(families);
 }
 
-bool is_nightly() { return std::getenv("LLORCH_NIGHTLY") != nullptr; }
-
 std::vector<std::string> once_a_family(std::vector<std::string> names) {
-  if (is_nightly()) return names;
+  if (base::testing::is_nightly()) return names;
   const std::set<std::string> all(names.begin(), names.end());
   std::erase_if(names, [&](const std::string& name) {
     constexpr std::string_view kGguf = "_gguf";

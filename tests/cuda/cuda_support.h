@@ -29,8 +29,6 @@ struct Model {
 std::vector<std::string> model_names();
 // Of fixtures kept beside the repository: none where they are not there.
 std::vector<std::string> model_names_of_2026();
-// Whether `make nightly` runs this (LLORCH_NIGHTLY): also what shows a second time what a shorter test has shown.
-bool is_nightly();
 // Without a family's GGUF file where its Hugging Face directory is among `names`: weights and plan are the same, so its kernels
 // would run a second time. At night both do; on the CPU device every test has both.
 std::vector<std::string> once_a_family(std::vector<std::string> names);

@@ -19,13 +19,13 @@ namespace adapters = engine::compute::cuda::adapters;
 namespace kernels = engine::compute::cuda::kernels;
 
 using engine::compute::cpu::testing::Random;
-using engine::compute::cpu::testing::same_bits;
 using engine::compute::cuda::CudaBackend;
 using engine::compute::cuda::CudaStream;
 using engine::compute::cuda::CudaWeight;
 using engine::plan::DeviceBuffer;
 using engine::plan::DType;
 using engine::plan::MemoryPurpose;
+using golden::same_bits;
 
 class GpuKernels : public testing::Test {
  protected:

@@ -1,6 +1,7 @@
 """An operator's levers on a pool, with real processes: drain, undrain, reload, purge, health; and unloading after idle time."""
 
 import json
+import shutil
 
 from stack import ALIAS, BIN, MODEL, MODEL_F16, ResumingClient, Stack, clean_env, llorch, process_runs, wait_for
 
@@ -144,6 +145,18 @@ def test_a_model_is_stopped_by_its_name():
         pid = stack.ready_worker()["pid"]
         assert stack.request("POST", "/api/generate", empty).json["done_reason"] == "unload"
         wait_for("the worker to go", lambda: not process_runs(pid))
+
+
+def test_any_name_of_its_bytes_stops_a_worker(tmp_path):
+    """A worker has the name of the job that started it, and serves jobs of every name whose file is the same."""
+    copy = shutil.copy(MODEL, tmp_path / "copy.gguf")
+    settings = {"models.aliases.copy": f"file:{copy}", "models.allowed_roots": f"{MODEL.parent},{tmp_path}"}
+    with Stack(settings) as stack:
+        for model in (ALIAS, "copy"):
+            assert stack.wait_terminal(stack.submit(max_tokens=4, model=model)["job_id"])["status"] == "completed"
+        worker, = stack.workers()
+        assert worker["worker_id"] in cli(stack, "stop", "copy").stdout.decode()
+        wait_for("the worker to go", lambda: not process_runs(worker["pid"]))
 
 
 def test_an_idle_worker_is_unloaded_and_the_next_request_is_served():

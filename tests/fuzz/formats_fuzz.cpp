@@ -20,6 +20,7 @@
 namespace {
 
 using namespace llorch::text::formats;
+namespace formats_testing = llorch::text::formats::testing;
 
 constexpr std::string_view kTools = R"([
   {"function": {"name": "f", "parameters": {"properties": {
@@ -89,18 +90,18 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const Tools tools = Tools::parse(kTools).value();
   const Format format = only.value_or(all_formats()[data[0] % all_formats().size()]);
   const Parser::Options options{.format = format, .tools = tools, .in_thought = data[1] % 2 == 1};
-  const std::vector<Delta> whole = testing::parse(options, {text});
+  const std::vector<Delta> whole = formats_testing::parse(options, {text});
   check_order(whole);
 
   const std::size_t cut = text.empty() ? 0 : data[1] / 2 * text.size() / 128;
-  ASSERT(testing::parse(options, {text.substr(0, cut), text.substr(cut)}) == whole);
+  ASSERT(formats_testing::parse(options, {text.substr(0, cut), text.substr(cut)}) == whole);
   std::vector<std::string_view> bytes;
   for (std::size_t i = 0; i < text.size(); ++i) bytes.push_back(text.substr(i, 1));
-  ASSERT(testing::parse(options, bytes) == whole);
+  ASSERT(formats_testing::parse(options, bytes) == whole);
 
-  const testing::Output output = testing::output_of(whole);
+  const formats_testing::Output output = formats_testing::output_of(whole);
   ASSERT(output.content.size() + output.reasoning.size() <= text.size());
-  for (const testing::Call& call : output.calls) {
+  for (const formats_testing::Call& call : output.calls) {
     boost::json::error_code error;
     const boost::json::value arguments = boost::json::parse(call.arguments, error, {}, {.max_depth = 128});
     ASSERT(!error && arguments.is_object());

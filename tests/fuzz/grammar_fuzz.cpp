@@ -34,13 +34,13 @@ llorch::base::Result<std::shared_ptr<const Grammar>> compile(std::uint8_t langua
 TokenId next_allowed(std::span<const std::uint32_t> mask, std::uint32_t vocab, std::uint32_t from) {
   for (std::uint32_t i = 0; i < vocab; ++i) {
     const TokenId id{(from + i) % vocab};
-    if (testing::is_allowed(mask, id)) return id;
+    if (llorch::grammar::testing::is_allowed(mask, id)) return id;
   }
   ASSERT(false, "no token is allowed");
 }
 
 void walk(const std::shared_ptr<const Grammar>& grammar, std::uint32_t step) {
-  static const testing::SmallVocabulary vocabulary = testing::json_vocabulary();
+  static const llorch::grammar::testing::SmallVocabulary vocabulary = llorch::grammar::testing::json_vocabulary();
   auto matcher = Matcher::create(grammar, vocabulary.trie);
   if (!matcher) return;
   std::string output;

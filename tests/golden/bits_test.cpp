@@ -14,19 +14,19 @@ using engine::inference::RowsWanted;
 using engine::inference::SlotRows;
 using engine::plan::DType;
 
-struct Model {
+struct BitsCase {
   const char* name;
   std::filesystem::path path;
   std::vector<TokenId> tokens;
   DType kv_dtype;
 };
-void PrintTo(const Model& model, std::ostream* out) { *out << model.name; }
+void PrintTo(const BitsCase& model, std::ostream* out) { *out << model.name; }
 
 std::vector<TokenId> tale(const char* type) {
   return read_golden(repository() / "tests/golden/demo" / (std::string("tale-") + type + ".bin")).tokens;
 }
 
-class Bits : public testing::TestWithParam<Model> {
+class Bits : public testing::TestWithParam<BitsCase> {
  protected:
   std::vector<float> run(RunOptions options) const {
     options.kv_dtype = GetParam().kv_dtype;
@@ -109,18 +109,18 @@ TEST_P(Bits, ARecycledSlot) {
   EXPECT_TRUE(same_bits(logits, std::span(reference_).last(logits.size())));
 }
 
-Model family(const char* name, const char* directory, Format format, DType kv_dtype) {
+BitsCase family(const char* name, const char* directory, Format format, DType kv_dtype) {
   return {name, *family_model(directory, format), read_golden(family_directory(directory) / "golden.bin").tokens,
           kv_dtype};
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Bits,
-                         testing::Values(Model{"f16_f32cache", demo_model("f16"), tale("f16"), DType::kF32},
-                                         Model{"q8_0_f16cache", demo_model("q8_0"), tale("q8_0"), DType::kF16},
-                                         Model{"q4_0_f16cache", demo_model("q4_0"), tale("q4_0"), DType::kF16},
+                         testing::Values(BitsCase{"f16_f32cache", demo_model("f16"), tale("f16"), DType::kF32},
+                                         BitsCase{"q8_0_f16cache", demo_model("q8_0"), tale("q8_0"), DType::kF16},
+                                         BitsCase{"q4_0_f16cache", demo_model("q4_0"), tale("q4_0"), DType::kF16},
                                          family("llama3_bf16", "llama3", Format::kGguf, DType::kF16),
                                          family("llama_tied_biases", "llama_tied", Format::kGguf, DType::kF32)),
-                         [](const testing::TestParamInfo<Model>& test) { return std::string(test.param.name); });
+                         [](const testing::TestParamInfo<BitsCase>& test) { return std::string(test.param.name); });
 
 }  // namespace
 }  // namespace llorch::golden

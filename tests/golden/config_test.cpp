@@ -156,7 +156,7 @@ const Wrong kRopes[] = {
     {"factors_too_few", "phi3", rope("long_factor", {1.5, 2.0}), kInvalid, "long_factor"},
     {"factor_not_positive", "phi3", rope("short_factor", {1.0, 1.0, 0.0, 1.0, 1.0, 1.0}), kInvalid, "divisor"},
 };
-const Wrong kLayers[] = {
+const Wrong kWrongLayers[] = {
     {"types_too_few", "gemma2", set("layer_types", {"full_attention"}), kInvalid, "layer_types"},
     {"type_unknown", "gemma2", set("layer_types", {"a", "b", "c", "d"}), kInvalid, "layer_types"},
     {"mlp_types_too_few", "qwen3_moe", set("mlp_layer_types", {"sparse"}), kInvalid, "mlp_layer_types"},
@@ -260,7 +260,7 @@ std::string name_of(const testing::TestParamInfo<Wrong>& test) { return test.par
 INSTANTIATE_TEST_SUITE_P(Basics, Refused, testing::ValuesIn(kBasics), name_of);
 INSTANTIATE_TEST_SUITE_P(Others, Refused, testing::ValuesIn(kOthers), name_of);
 INSTANTIATE_TEST_SUITE_P(Ropes, Refused, testing::ValuesIn(kRopes), name_of);
-INSTANTIATE_TEST_SUITE_P(Layers, Refused, testing::ValuesIn(kLayers), name_of);
+INSTANTIATE_TEST_SUITE_P(Layers, Refused, testing::ValuesIn(kWrongLayers), name_of);
 INSTANTIATE_TEST_SUITE_P(Mixers, Refused, testing::ValuesIn(kMixers), name_of);
 INSTANTIATE_TEST_SUITE_P(Promises, Refused, testing::ValuesIn(kPromises), name_of);
 INSTANTIATE_TEST_SUITE_P(Of2026, Refused, testing::ValuesIn(kOf2026), name_of);

@@ -11,7 +11,7 @@
 #include "engine/models/registry.h"
 #include "golden_support.h"
 
-namespace llorch::golden {
+namespace llorch::golden::new_family {
 namespace {
 
 using namespace engine::models;
@@ -146,4 +146,4 @@ TEST(NewFamily, IsDataAlone) {
 }
 
 }  // namespace
-}  // namespace llorch::golden
+}  // namespace llorch::golden::new_family

@@ -20,14 +20,14 @@ namespace paging = engine::inference::paging;
 constexpr std::uint32_t kPage = engine::plan::kPageTokens;
 constexpr std::uint32_t kLength = 330;
 
-struct Model {
+struct PagesCase {
   const char* family;
   Format format;
   std::uint32_t window = 0;
 };
-void PrintTo(const Model& model, std::ostream* out) { *out << model.family; }
+void PrintTo(const PagesCase& model, std::ostream* out) { *out << model.family; }
 
-class Pages : public testing::TestWithParam<Model> {
+class Pages : public testing::TestWithParam<PagesCase> {
  protected:
   void SetUp() override {
     const std::uint32_t vocab = read_golden(family_directory(GetParam().family) / "golden.bin").vocab;
@@ -174,22 +174,22 @@ TEST_P(WithWindows, AreBounded) {
   EXPECT_LE(windowed.pages_total, 2 * (2 * 2 + 1) + 1U);
 }
 
-const Model kLlama{"llama3", Format::kGguf};
-const Model kGemma{"gemma3", Format::kGguf, 24};
-const Model kGptOss{"gpt_oss", Format::kGguf, 24};
-const Model kMoe{"qwen3_moe", Format::kHuggingFace};
-const Model kLatent{"deepseek_v3", Format::kGguf};
-const Model kHybrid{"granite_hybrid", Format::kGguf};
-const Model kRecurrent{"mamba2", Format::kGguf};
-const Model kConvolution{"lfm2", Format::kGguf};
-std::string name_of(const testing::TestParamInfo<Model>& test) { return test.param.family; }
+const PagesCase kLlama{"llama3", Format::kGguf};
+const PagesCase kGemma{"gemma3", Format::kGguf, 24};
+const PagesCase kGptOss{"gpt_oss", Format::kGguf, 24};
+const PagesCase kMoe{"qwen3_moe", Format::kHuggingFace};
+const PagesCase kLatent{"deepseek_v3", Format::kGguf};
+const PagesCase kHybrid{"granite_hybrid", Format::kGguf};
+const PagesCase kRecurrent{"mamba2", Format::kGguf};
+const PagesCase kConvolution{"lfm2", Format::kGguf};
+std::string case_name(const testing::TestParamInfo<PagesCase>& test) { return test.param.family; }
 
 INSTANTIATE_TEST_SUITE_P(Families, Pages,
                          testing::Values(kLlama, kGemma, kGptOss, kMoe, kLatent, kHybrid, kRecurrent, kConvolution),
-                         name_of);
+                         case_name);
 // Families without state beside the pages.
-INSTANTIATE_TEST_SUITE_P(Families, WholeInPages, testing::Values(kLlama, kGemma, kGptOss, kMoe, kLatent), name_of);
-INSTANTIATE_TEST_SUITE_P(Families, WithWindows, testing::Values(kGemma, kGptOss), name_of);
+INSTANTIATE_TEST_SUITE_P(Families, WholeInPages, testing::Values(kLlama, kGemma, kGptOss, kMoe, kLatent), case_name);
+INSTANTIATE_TEST_SUITE_P(Families, WithWindows, testing::Values(kGemma, kGptOss), case_name);
 
 }  // namespace
 }  // namespace llorch::golden

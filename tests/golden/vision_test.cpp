@@ -22,14 +22,15 @@ using engine::plan::VisionGrid;
 
 constexpr base::TokenId kImageToken{5};
 
-struct Fixture {
+struct ImageFixture {
   const char* family;
   Format format;
 };
 
 // An engine on the fixture, with or without the tower.
 struct World {
-  World(const Fixture& fixture, const EngineOptions& wanted, std::uint32_t threads = 1, const std::string& isa = {}) {
+  World(const ImageFixture& fixture, const EngineOptions& wanted, std::uint32_t threads = 1,
+        const std::string& isa = {}) {
     EngineOptions options = wanted;
     options.kv_dtype = DType::kF32;
     options.output_rows_max = options.prefill_chunk;
@@ -57,7 +58,7 @@ struct World {
   std::unique_ptr<Engine> engine;
 };
 
-class Vision : public testing::TestWithParam<Fixture> {
+class Vision : public testing::TestWithParam<ImageFixture> {
  protected:
   std::vector<float> run(const EngineOptions& options, std::uint32_t threads = 1, const std::string& isa = {}) const {
     World world(GetParam(), options, threads, isa);
@@ -230,8 +231,9 @@ TEST_P(Vision, MemoryIsPredictedToTheByte) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, Vision,
-                         testing::Values(Fixture{"qwen3_vl", Format::kGguf}, Fixture{"qwen3_vl", Format::kHuggingFace},
-                                         Fixture{"qwen3_vl_moe", Format::kHuggingFace}),
+                         testing::Values(ImageFixture{"qwen3_vl", Format::kGguf},
+                                         ImageFixture{"qwen3_vl", Format::kHuggingFace},
+                                         ImageFixture{"qwen3_vl_moe", Format::kHuggingFace}),
                          [](const auto& test) {
                            return std::string(test.param.family) +
                                   (test.param.format == Format::kGguf ? "_gguf" : "_hf");

@@ -54,7 +54,7 @@ def test_pytest_is_counted_by_case(run_tests, tmp_path):
     directory.mkdir()
     (directory / "test_x.py").write_text("import pytest\ndef test_a(): pass\ndef test_b(): assert 0\ndef test_c(): pytest.skip('no')\n")
     tally = run_tests.Tally()
-    run_tests.run_pytest(directory, 2, tmp_path, tally)
+    run_tests.run_pytest([directory], 2, tmp_path, tally)
     assert str(tally) == "1 passed, 1 failed, 1 skipped"
 
 
@@ -63,5 +63,5 @@ def test_a_suite_that_does_not_import_fails(run_tests, tmp_path):
     directory.mkdir()
     (directory / "test_x.py").write_text("import no_such_module\n")
     tally = run_tests.Tally()
-    run_tests.run_pytest(directory, 2, tmp_path, tally)
+    run_tests.run_pytest([directory], 2, tmp_path, tally)
     assert tally.failed == 1 and tally.passed == 0

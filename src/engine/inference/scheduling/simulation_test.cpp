@@ -1,10 +1,10 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-#include <cstdlib>
 #include <iostream>
 #include <random>
 
+#include "base/testing/environment.h"
 #include "engine/inference/scheduling/testing/simulation.h"
 
 namespace llorch::engine::inference::scheduling {
@@ -15,11 +15,6 @@ using testing::Simulation;
 
 constexpr std::uint32_t kSteps = 30;
 
-std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
-}
-
 Simulation::Below random_numbers(std::uint64_t seed) {
   return [random = std::minstd_rand(static_cast<std::uint32_t>(seed * 2654435761u % 2147483647u))](
              std::uint32_t n) mutable { return static_cast<std::uint32_t>(random() / 8 % n); };
@@ -28,8 +23,7 @@ Simulation::Below random_numbers(std::uint64_t seed) {
 // Pages are conserved, nothing leaks, no shared page is written, every row goes on where its slot stands and sees what it
 // must, prefixes are what their keys say, budgets hold, decode goes first, and nobody waits past the bound.
 TEST(SchedulerSimulation, PromisesHoldWhateverHappens) {
-  const std::uint64_t first = from_environment("LLORCH_TEST_SEED", 1);
-  const std::uint64_t schedules = from_environment("LLORCH_SCHEDULES", 10'000);
+  const std::uint64_t first = base::testing::first_seed(), schedules = base::testing::is_nightly() ? 10'000 : 2'000;
   std::cout << "first seed " << first << ", " << schedules << " schedules\n";
   std::map<std::string, std::uint64_t> seen;
   for (std::uint64_t seed = first; seed < first + schedules; ++seed) {
