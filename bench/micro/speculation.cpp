@@ -67,9 +67,7 @@ void must(const auto& result) {
 }
 
 // Decoding alone is timed: from the first token drawn to the last.
-Cost run(Engine& engine, const Workload& work, std::uint32_t tokens, const SpeculationOptions& speculation) {
-  ContinuousBatch batch(engine, {.speculation = speculation});
-  const SequenceId id{1};
+Cost run(ContinuousBatch& batch, SequenceId id, const Workload& work, std::uint32_t tokens) {
   const auto total = static_cast<std::uint32_t>(work.prompt.size()) + tokens;
   must(batch.add({.id = id, .prompt = work.prompt, .tokens_max = total}));
   Cost cost;
@@ -140,9 +138,12 @@ void compare(Engine& engine, const Workload& work, std::uint32_t tokens, const S
              int rounds) {
   std::vector<double> cpu, wall;
   Cost with, without;
+  // A worker's batch outlives its answers, and learns from them.
+  ContinuousBatch without_speculation(engine, {}), with_speculation(engine, {.speculation = speculation});
   for (int round = 0; round < rounds; ++round) {
-    const auto plain = [&] { without = run(engine, work, tokens, {}); };
-    const auto ahead = [&] { with = run(engine, work, tokens, speculation); };
+    const SequenceId id{static_cast<std::uint64_t>(round) + 1};
+    const auto plain = [&] { without = run(without_speculation, id, work, tokens); };
+    const auto ahead = [&] { with = run(with_speculation, id, work, tokens); };
     round % 2 == 0 ? (plain(), ahead()) : (ahead(), plain());
     if (with.tokens != without.tokens) {
       fmt::print(stderr, "{}: the answers differ\n", work.name);

@@ -65,6 +65,16 @@ double AcceptanceRecord::chance(std::uint32_t strength) const {
   return (count.right + kFirstChance[which] * kFirstWeight) / (count.all + kFirstWeight);
 }
 
+AcceptanceRecord AcceptanceRecord::inherited() const {
+  AcceptanceRecord next = *this;
+  for (Count& count : next.counts_) {
+    const double share = std::min(1.0, kRecordLength / 2 / std::max(count.all, 1.0));
+    count.right *= share;
+    count.all *= share;
+  }
+  return next;
+}
+
 void choose(std::span<ProposalOffer> offers, const StepShape& step, const StepCosts& costs) {
   for (ProposalOffer& offer : offers) offer.take = 0;
   if (step.rows > kCostRowsMax || step.tokens == 0) return;

@@ -40,6 +40,8 @@ class AcceptanceRecord {
   // `strength`: as of the proposal. Nothing is asked of those behind the first wrong one.
   void add(std::uint32_t strength, bool right);
   double chance(std::uint32_t strength) const;
+  // What it says of the next text: the same chances, and half of its memory, for that text may be another.
+  AcceptanceRecord inherited() const;
 
  private:
   // Matches of 2, of 3 to 7, of 8 and more tokens: what prompts copied whole and phrases that recur by chance differ in.

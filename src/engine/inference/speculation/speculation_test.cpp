@@ -191,5 +191,36 @@ TEST(Speculator, StopsWhereEveryRowCostsAStep) {
   speculator.remove(SequenceId{1});
 }
 
+// A source catches up with a prompt before it proposes. Where it was never right, only one sequence of sixteen makes it do so.
+TEST(Speculator, AsksNoSourceThatWasWrongForOthers) {
+  EagerSource source;
+  double clock = 0;
+  Speculator speculator({.source = &source, .proposals_max = 8, .spent = [&] { return clock; }}, 1);
+  // Writes an answer of 100 tokens; returns how many were proposed.
+  const auto answer = [&](std::uint64_t id, TokenId token) {
+    source.proposed = 0;
+    for (std::vector<TokenId> text(1); text.size() < 100;) {
+      std::uint32_t rows = 1;
+      speculator.begin();
+      speculator.offer(SequenceId{id}, 0, text, 200);
+      const auto take = [&](SequenceId, std::span<const TokenId> proposals) {
+        rows += static_cast<std::uint32_t>(proposals.size());
+      };
+      speculator.choose({.rows = 1, .tokens = 1, .proposals_max = 16}, take);
+      clock += 1 + 0.1 * (rows - 1);
+      speculator.step_ended(rows);
+      text.push_back(token);
+    }
+    speculator.remove(SequenceId{id});
+    return source.proposed;
+  };
+  constexpr TokenId kRight{7}, kWrong{8};
+  EXPECT_GT(answer(1, kWrong), 0u);
+  for (std::uint64_t id = 2; id <= 16; ++id) EXPECT_EQ(answer(id, kWrong), 0u) << id;
+  // The text is another now: the next one that is offered proposals shows it.
+  EXPECT_GT(answer(17, kRight), 50u);
+  EXPECT_GT(answer(18, kRight), 50u);
+}
+
 }  // namespace
 }  // namespace llorch::engine::inference::speculation

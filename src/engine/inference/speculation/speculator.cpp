@@ -16,6 +16,8 @@ constexpr std::uint32_t kSourceStrength = 3;
 // up with all that was written meanwhile.
 constexpr std::uint32_t kFirstTry = 256;
 constexpr std::uint64_t kMeasureEvery = 16;
+// One sequence of so many is offered proposals of the source whatever became of those for the others.
+constexpr std::uint64_t kUnbiasedEvery = 16;
 }  // namespace
 
 Speculator::Speculator(const SpeculationOptions& options, std::uint32_t sequences_max) : options_(options) {
@@ -50,7 +52,7 @@ void Speculator::offer(SequenceId id, std::uint32_t slot, std::span<const TokenI
   if (text == nullptr) {
     text = std::make_unique<Text>(Text{.id = id,
                                        .lookup = NgramLookup(looks_up ? tokens_max : 0),
-                                       .record = {},
+                                       .record = first_record(),
                                        .proposals = std::vector<TokenId>(options_.proposals_max),
                                        .next_try = kFirstTry});
   }
@@ -65,11 +67,19 @@ void Speculator::offer(SequenceId id, std::uint32_t slot, std::span<const TokenI
   offered_.push_back(text.get());
 }
 
+// A source has to catch up with a sequence's prompt before its first proposal, which a short answer never earns back. So a sequence
+// begins with what became of the proposals to others.
+AcceptanceRecord Speculator::first_record() {
+  if (options_.source == nullptr || texts_begun_++ % kUnbiasedEvery == 0) return {};
+  return source_record_.inherited();
+}
+
 // Every proposal is judged by what came, whether a row was computed for it or not.
 void Speculator::learn(Text& text, std::span<const TokenId> tokens) {
   for (std::uint32_t i = 0; i < text.made && text.known + i < tokens.size(); ++i) {
     const bool accepted = text.proposals[i] == tokens[text.known + i];
     text.record.add(text.strength + i, accepted);
+    if (options_.source != nullptr) source_record_.add(text.strength + i, accepted);
     if (!accepted) return;
   }
 }

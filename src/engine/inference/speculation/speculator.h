@@ -93,13 +93,16 @@ class Speculator {
     std::uint32_t passed_over = 0;          // steps since proposals of the source were last worth it
     std::uint32_t next_try = 0;             // of these, when it is asked all the same
   };
-  static void learn(Text& text, std::span<const base::TokenId> tokens);
+  void learn(Text& text, std::span<const base::TokenId> tokens);
+  AcceptanceRecord first_record();
   void decide(const StepShape& step);
   void ask_source();
   void begin_measure(std::uint32_t rows);
 
   SpeculationOptions options_;
   StepCosts costs_;
+  AcceptanceRecord source_record_;  // of all sequences that the source proposed to
+  std::uint64_t texts_begun_ = 0;
   double began_ = 0;
   bool is_measured_ = false;  // the step under way
   std::uint64_t steps_ = 0;
