@@ -1,32 +1,53 @@
 // Starts the console: theme, token, health, and which view is shown.
 import { token, whenTokenIsMissing } from "./api.js";
-import { announce, setText } from "./dom.js";
+import { announce, errorBox, setText } from "./dom.js";
 import { refreshAll, watch } from "./store.js";
-import { mount as playground } from "./views/playground.js";
-import { mount as jobs } from "./views/jobs.js";
-import { mount as pools } from "./views/pools.js";
-import { mount as models } from "./views/models.js";
-import { mount as plots } from "./views/plots.js";
-import { mount as settings } from "./views/settings.js";
-import { mount as about } from "./views/about.js";
 
-const VIEWS = { playground, jobs, pools, models, plots, settings, about };
+// A view is loaded when it is first shown: the page has its first picture sooner.
+const VIEWS = {
+  playground: () => import("./views/playground.js"),
+  jobs: () => import("./views/jobs.js"),
+  pools: () => import("./views/pools.js"),
+  models: () => import("./views/models.js"),
+  plots: () => import("./views/plots.js"),
+  settings: () => import("./views/settings.js"),
+  about: () => import("./views/about.js"),
+};
 const view = document.getElementById("view");
-let shown;
+let chosen;
 let unmount = () => {};
 
-// "#/jobs/ID" -> the view `jobs` with "ID". A view that is shown already hears of another id by itself.
-function route() {
+// "#/jobs/ID" -> ["jobs", "ID"]
+function place() {
   const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
-  const chosen = name in VIEWS ? name : "playground";
-  if (shown === chosen) return;
+  return [name in VIEWS ? name : "playground", rest.join("/")];
+}
+
+// A view that is shown already hears of another id by itself.
+async function route() {
+  const [name] = place();
+  if (chosen === name) return;
+  const isFirst = chosen === undefined;
+  chosen = name;
+  showChoice(name);
+  let mount;
+  try {
+    ({ mount } = await VIEWS[name]());
+  } catch {
+    mount = (root) => root.append(errorBox(new Error("This view could not be loaded. Load the page again once the service answers.")));
+  }
+  if (chosen !== name) return; // another one was chosen meanwhile
   unmount();
   view.replaceChildren();
-  view.className = `view-${chosen}`;
-  const mounted = VIEWS[chosen](view, rest.join("/"));
-  unmount = mounted ?? (() => {});
+  view.className = `view-${name}`;
+  unmount = mount(view, place()[1]) ?? (() => {});
+  if (!isFirst) view.focus({ preventScroll: true });
+  scrollTo(0, 0);
+}
+
+function showChoice(name) {
   for (const link of document.querySelectorAll("nav a")) {
-    if (link.hash === `#/${chosen}`) {
+    if (link.hash === `#/${name}`) {
       link.setAttribute("aria-current", "page");
       document.title = `${link.textContent} · llama-orch`;
       link.scrollIntoView?.({ block: "nearest", inline: "nearest" });
@@ -34,9 +55,11 @@ function route() {
       link.removeAttribute("aria-current");
     }
   }
-  if (shown !== undefined) view.focus({ preventScroll: true });
-  scrollTo(0, 0);
-  shown = chosen;
+}
+
+// So that they can be shown while the service does not answer.
+function loadOtherViews() {
+  for (const load of Object.values(VIEWS)) load().catch(() => {});
 }
 
 function showHealth() {
@@ -130,3 +153,4 @@ showHealth();
 watch("metrics", () => {}); // the plots have a past when they are opened
 addEventListener("hashchange", route);
 route();
+setTimeout(loadOtherViews, 1000);
