@@ -55,7 +55,7 @@ if(LLORCH_FUZZERS)
   target_link_options(llorch_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# Twelve sources of a target (16 of a cold one and of a test) are one translation unit: most of a unit's time goes into headers and templates
+# Twelve sources of a target (16 of a cold one) are one translation unit: most of a unit's time goes into headers and templates
 # that the next one needs as well, so the whole takes a third of the time. What it asks of a source: names without linkage are
 # its target's own. OFF shows a missing #include.
 option(CMAKE_UNITY_BUILD "Compile sources of a target together" ON)
@@ -142,7 +142,6 @@ function(llorch_test name)
   cmake_parse_arguments(ARG "" "SECONDS" "SOURCES;DEPS" ${ARGN})
   llorch_tool(${name} DIRECTORY test UNOPTIMISED SOURCES ${ARG_SOURCES}
     DEPS ${ARG_DEPS} GTest::gmock GTest::gtest_main ${LLORCH_RAPIDCHECK})
-  set_target_properties(${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 16)
   target_compile_definitions(${name} PRIVATE LLORCH_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   add_test(NAME ${name} COMMAND ${name})
   if(ARG_SECONDS)

@@ -430,8 +430,11 @@ TEST(Reconnect, AnyDisturbanceGivesTheSameEvents) {
     };
     bool read_to_the_end = false;
     for (int steps = 0; !read_to_the_end; ++steps) {
-      RC_ASSERT(steps < 20000);
-      switch (*rc::gen::weightedElement<int>({{12, 0}, {8, 1}, {2, 2}, {1, 3}, {1, 4}})) {
+      // Losses end, or a long text is hardly ever whole.
+      const bool is_calm = steps >= 500;
+      RC_ASSERT(steps < 2000);
+      switch (is_calm ? *rc::gen::weightedElement<int>({{12, 0}, {8, 1}})
+                      : *rc::gen::weightedElement<int>({{12, 0}, {8, 1}, {2, 2}, {1, 3}, {1, 4}})) {
         case 0:  // the worker goes on
           if (log->finished()) break;
           if (at < 0) {
