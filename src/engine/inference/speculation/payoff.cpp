@@ -21,6 +21,10 @@ constexpr double kRecordLength = 24;
 // A gain below this is lost in what deciding costs and measuring errs.
 constexpr double kGainLeast = 1.03;
 
+// A proposal costs this much of a row at least, whatever was measured: where clocks change, steps with proposals look cheaper than
+// those without, and then tokens would be computed ahead that never come.
+constexpr double kProposalLeast = 0.05;
+
 double first_share(std::uint32_t rows) { return 1 + StepCosts::kRowShare * (rows - 1); }
 
 }  // namespace
@@ -102,7 +106,8 @@ void choose(std::span<ProposalOffer> offers, const StepShape& step, const StepCo
     tokens += one.chance;
     order[taken++] = static_cast<std::uint32_t>(likeliest);
     one.chance *= offers[likeliest].record->chance(offers[likeliest].strength + ++one.taken);
-    const double rate = tokens / costs.of(step.rows + taken);
+    const double least = costs.of(step.rows) * (1 + kProposalLeast * taken / step.rows);
+    const double rate = tokens / std::max(least, costs.of(step.rows + taken));
     if (rate > best_rate) best_rate = rate, best = taken;
   }
   for (std::uint32_t i = 0; i < best; ++i) ++offers[order[i]].take;

@@ -123,6 +123,16 @@ TEST(Choose, TakesWhatPays) {
   EXPECT_EQ(offers[0].take + offers[1].take, 0u);
 }
 
+TEST(Choose, TakesNothingForASlowMinutesSake) {
+  StepCosts costs;
+  for (int i = 0; i < 8; ++i) costs.observe(1, 1.2), costs.observe(2, 1.0);
+  AcceptanceRecord wrong;
+  for (int i = 0; i < 24; ++i) wrong.add(3, false);
+  std::array<ProposalOffer, 1> offers{{{.record = &wrong, .strength = 3, .most = 8}}};
+  choose(offers, {.rows = 1, .tokens = 1, .proposals_max = 16}, costs);
+  EXPECT_EQ(offers[0].take, 0u);
+}
+
 TEST(Speculator, LearnsFromEveryTokenAndAllocatesNothing) {
   Speculator speculator({.proposals_max = 4}, 2);
   std::vector<TokenId> text;
