@@ -136,8 +136,8 @@ function(llorch_unoptimised name)
   target_precompile_headers(${name} REUSE_FROM llorch_test_header)
 endfunction()
 
-# llorch_test(NAME [SECONDS n] SOURCES x_test.cpp ... DEPS ...): one GoogleTest binary per library, its long cases apart; registered with CTest,
-# which begins with those that take the most SECONDS lest one runs alone at the end.
+# llorch_test(NAME [SECONDS n] SOURCES x_test.cpp ... DEPS ...): one GoogleTest binary per library, its long cases apart. CTest
+# begins with those that take the most SECONDS, lest one runs alone at the end.
 function(llorch_test name)
   cmake_parse_arguments(ARG "" "SECONDS" "SOURCES;DEPS" ${ARGN})
   llorch_tool(${name} DIRECTORY test UNOPTIMISED SOURCES ${ARG_SOURCES}
