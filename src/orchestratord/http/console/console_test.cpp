@@ -19,7 +19,7 @@ std::string get(const std::string& path) {
 // What a file makes a browser load: addresses in the page, modules in scripts.
 std::set<std::string> loaded_by(const PageFile& file) {
   static const std::regex kAddress(R"re((?:src|href)="([^"#]+)")re");
-  static const std::regex kModule(R"re((?:^|\n)import [^;"]*"([^"]+)")re");
+  static const std::regex kModule(R"re((?:(?:^|\n)import [^;"]*|\bimport\()"([^"]+)")re");
   const bool is_page = file.path.ends_with(".html");
   if (!is_page && !file.path.ends_with(".js")) return {};
   const std::string text(file.bytes);
