@@ -5,28 +5,13 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
-#include <new>
 
 #include "base/philox.h"
+#include "base/testing/allocation_counter.h"
 #include "engine/sampling/logprobs.h"
 #include "engine/sampling/naive_chain.h"
-
-namespace {
-std::atomic<std::size_t> g_allocations{0};
-}
-
-// Not inlined: g++ would pair the malloc inside with the delete outside and warn.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  ++g_allocations;
-  if (void* p = std::malloc(size)) return p;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
 
 namespace llorch::engine::sampling {
 namespace {
@@ -252,13 +237,13 @@ TEST(Sampler, NoAllocationPerToken) {
   last.order = SamplerOrder::kTemperatureLast;
   for (const SamplingParams& params : {all, last, SamplingParams{.mirostat = 1}, SamplingParams{.mirostat = 2}}) {
     Sampler sampler(params, {.vocab = 50'000, .history_max = 600});
-    const std::size_t before = g_allocations;
+    const std::uint64_t before = base::testing::allocations_count();
     for (std::uint32_t p = 0; p < 5; ++p) {
       const auto id =
           sampler.sample({.logits = logits, .history = {history, 100, breaks}, .position = p, .mask = mask});
       if (!id || token_logprobs(logits, *id, 20).top_count != 20) ADD_FAILURE();
     }
-    EXPECT_EQ(g_allocations, before);
+    EXPECT_EQ(base::testing::allocations_count(), before);
     EXPECT_GT(before, 0u);
   }
 }
