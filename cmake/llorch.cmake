@@ -97,24 +97,12 @@ function(llorch_library name)
   set_property(GLOBAL APPEND PROPERTY LLORCH_LIBRARIES ${name})
 endfunction()
 
-# What users run; `make build` stops here and leaves the tests to `make test`.
-add_custom_target(binaries)
-
-# llorch_executable(NAME SOURCES main.cpp ... DEPS ...): NAME is the binary's name under build/<preset>/bin.
-function(llorch_executable name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
-  add_executable(${name} ${ARG_SOURCES})
-  target_link_libraries(${name} PRIVATE llorch_options ${ARG_DEPS})
-  target_precompile_headers(${name} REUSE_FROM llorch_common_header)
-  add_dependencies(binaries ${name})
-endfunction()
-
 # Programs that measure: built with this target or by name, by `make nightly` lest they rot.
 add_custom_target(benchmarks)
 
-# llorch_tool(NAME DIRECTORY bench [UNOPTIMISED] [ON_REQUEST] SOURCES main.cpp ... DEPS ...): a program that tests or measurements run,
-# in that directory of the build. ON_REQUEST: it is one of the benchmarks.
-function(llorch_tool name)
+# llorch_program(NAME DIRECTORY bench [UNOPTIMISED] [ON_REQUEST] SOURCES main.cpp ... DEPS ...): a program in that directory of the
+# build. ON_REQUEST: it is one of the benchmarks.
+function(llorch_program name)
   cmake_parse_arguments(ARG "UNOPTIMISED;ON_REQUEST" "DIRECTORY" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE llorch_options ${ARG_DEPS})
@@ -130,6 +118,15 @@ function(llorch_tool name)
   endif()
 endfunction()
 
+# What users run; `make build` stops here and leaves the tests to `make test`.
+add_custom_target(binaries)
+
+# llorch_executable(NAME SOURCES main.cpp ... DEPS ...): NAME is the binary's name under build/<preset>/bin.
+function(llorch_executable name)
+  llorch_program(${name} DIRECTORY bin ${ARGN})
+  add_dependencies(binaries ${name})
+endfunction()
+
 # The libraries under test are optimised; what drives them is compiled in half the time without.
 function(llorch_unoptimised name)
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O0> $<TARGET_PROPERTY:GTest::gtest,INTERFACE_COMPILE_OPTIONS>)
@@ -140,7 +137,7 @@ endfunction()
 # begins with those that take the most SECONDS, lest one runs alone at the end.
 function(llorch_test name)
   cmake_parse_arguments(ARG "" "SECONDS" "SOURCES;DEPS" ${ARGN})
-  llorch_tool(${name} DIRECTORY test UNOPTIMISED SOURCES ${ARG_SOURCES}
+  llorch_program(${name} DIRECTORY test UNOPTIMISED SOURCES ${ARG_SOURCES}
     DEPS ${ARG_DEPS} GTest::gmock GTest::gtest_main ${LLORCH_RAPIDCHECK})
   target_compile_definitions(${name} PRIVATE LLORCH_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   add_test(NAME ${name} COMMAND ${name})
@@ -164,7 +161,7 @@ function(llorch_fuzzer name)
     target_link_libraries(${name} PRIVATE llorch_options ${ARG_DEPS})
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
   else()
-    llorch_tool(${name} DIRECTORY fuzz UNOPTIMISED SOURCES ${ARG_SOURCES} DEPS ${ARG_DEPS} llorch_fuzz_replay)
+    llorch_program(${name} DIRECTORY fuzz UNOPTIMISED SOURCES ${ARG_SOURCES} DEPS ${ARG_DEPS} llorch_fuzz_replay)
     add_test(NAME ${name}_replay COMMAND ${name} ${ARG_CORPUS})
   endif()
   add_dependencies(fuzzers ${name})

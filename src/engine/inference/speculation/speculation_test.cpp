@@ -133,20 +133,26 @@ TEST(Choose, TakesNothingForASlowMinutesSake) {
   EXPECT_EQ(offers[0].take, 0u);
 }
 
+// Begins a step of one sequence with one row of its own; returns how many proposals it carries.
+std::uint32_t begin_step(Speculator& speculator, SequenceId id, std::span<const TokenId> text, std::uint32_t tokens_max,
+                         std::uint32_t proposals_max = 16) {
+  std::uint32_t proposed = 0;
+  speculator.begin();
+  speculator.offer(id, 0, text, tokens_max);
+  speculator.choose({.rows = 1, .tokens = 1, .proposals_max = proposals_max},
+                    [&](SequenceId, std::span<const TokenId> proposals) {
+                      proposed += static_cast<std::uint32_t>(proposals.size());
+                    });
+  return proposed;
+}
+
 TEST(Speculator, LearnsFromEveryTokenAndAllocatesNothing) {
   Speculator speculator({.proposals_max = 4}, 2);
   std::vector<TokenId> text;
   text.reserve(400);
   const auto next = [&](std::uint32_t token) {
     text.push_back(TokenId{token});
-    std::uint32_t proposed = 0;
-    speculator.begin();
-    speculator.offer(SequenceId{1}, 0, text, 400);
-    speculator.choose({.rows = 1, .tokens = 1, .proposals_max = 8},
-                      [&](SequenceId, std::span<const TokenId> proposals) {
-                        proposed = static_cast<std::uint32_t>(proposals.size());
-                      });
-    return proposed;
+    return begin_step(speculator, SequenceId{1}, text, 400, 8);
   };
   // The same pair again and again, and never the same behind it.
   std::uint32_t last = 9;
@@ -183,14 +189,8 @@ TEST(Speculator, StopsWhereEveryRowCostsAStep) {
   std::vector<TokenId> text(1);
   std::minstd_rand random(5);
   while (text.size() < 2500) {
-    std::uint32_t rows = 1;
     source.proposed = 0;
-    speculator.begin();
-    speculator.offer(SequenceId{1}, 0, text, 3000);
-    const auto take = [&](SequenceId, std::span<const TokenId> proposals) {
-      rows += static_cast<std::uint32_t>(proposals.size());
-    };
-    speculator.choose({.rows = 1, .tokens = 1, .proposals_max = 16}, take);
+    const std::uint32_t rows = 1 + begin_step(speculator, SequenceId{1}, text, 3000);
     clock += rows + 0.1 * source.proposed;
     speculator.step_ended(rows);
     bool right = true;
@@ -210,13 +210,7 @@ TEST(Speculator, AsksNoSourceThatWasWrongForOthers) {
   const auto answer = [&](std::uint64_t id, TokenId token) {
     source.proposed = 0;
     for (std::vector<TokenId> text(1); text.size() < 100;) {
-      std::uint32_t rows = 1;
-      speculator.begin();
-      speculator.offer(SequenceId{id}, 0, text, 200);
-      const auto take = [&](SequenceId, std::span<const TokenId> proposals) {
-        rows += static_cast<std::uint32_t>(proposals.size());
-      };
-      speculator.choose({.rows = 1, .tokens = 1, .proposals_max = 16}, take);
+      const std::uint32_t rows = 1 + begin_step(speculator, SequenceId{id}, text, 200);
       clock += 1 + 0.1 * (rows - 1);
       speculator.step_ended(rows);
       text.push_back(token);
