@@ -100,7 +100,8 @@ def test_the_front_door_writes_no_core_file(crashes_are_kept, tmp_path):
                                 "--set", "pool-managerd.bind=127.0.0.1:0", "up", "--cpu", "--model", str(MODEL)],
                                cwd=tmp_path, preexec_fn=cores_allowed, stdout=subprocess.PIPE, env={**os.environ, **gate.env})
     assert b"orchestratord" in process.stdout.readline()
-    run = subprocess.Popen([str(BIN / "llorch"), "--state-dir", str(tmp_path / "state"), "run", MODEL.stem, "Once", "--max-tokens", "500"],
+    run = subprocess.Popen([str(BIN / "llorch"), "--state-dir", str(tmp_path / "state"), "run", MODEL.stem, "Once", "--max-tokens", "500",
+                            "--seed", "7"],
                            cwd=tmp_path, preexec_fn=cores_allowed, stdout=subprocess.PIPE)
     assert run.stdout.read(1)
     for one in (run, process):

@@ -100,7 +100,7 @@ def test_a_token_is_no_line_and_no_count():
             before = counted()
             correlation = {"X-Correlation-Id": f"of-{tokens}"}
             stack.gate.hold()
-            job = stack.request("POST", "/v2/tasks", {"model": "demo", "prompt": "Once", "max_tokens": tokens, "on_disconnect": "resume"}, correlation).json["job_id"]
+            job = stack.request("POST", "/v2/tasks", {"model": "demo", "prompt": "Once", "max_tokens": tokens, "seed": 7, "on_disconnect": "resume"}, correlation).json["job_id"]
             stack.wait_running(job)
             stack.gate.let_pass(tokens - 1)
             said = itertools.islice((event for event in stack.events(job) if event.name == "token"), tokens - 1)
