@@ -84,6 +84,12 @@ bool DraftModel::catch_up(std::uint32_t slot, std::span<const TokenId> tokens) {
   return behind - count <= behind_max_;
 }
 
+std::uint32_t DraftModel::behind(SequenceId id, std::uint32_t known) const {
+  const auto found = slots_.find(id);
+  const std::size_t held = found == slots_.end() ? 0 : held_[found->second].tokens.size();
+  return held + kBehindSteady >= known ? 0 : known - static_cast<std::uint32_t>(held);
+}
+
 bool DraftModel::propose(std::span<Request> requests) {
   bool steady = true;
   std::uint32_t rounds = 0;

@@ -23,6 +23,7 @@ class DraftModel final : public ProposalSource {
   DraftModel(Engine& engine, std::uint32_t vocab, ProposalDraw draw);
 
   bool propose(std::span<Request> requests) override;
+  std::uint32_t behind(scheduling::SequenceId id, std::uint32_t known) const override;
   void remove(scheduling::SequenceId id) override;
 
  private:

@@ -18,6 +18,9 @@ constexpr double kFirstWeight = 2;
 // Proposals that the memory of a record reaches back.
 constexpr double kRecordLength = 24;
 
+// Proposals after which a record is believed: four wrong ones may be chance where every second one is right, eight hardly.
+constexpr double kProven = 8;
+
 // A gain below this is lost in what deciding costs and measuring errs.
 constexpr double kGainLeast = 1.03;
 
@@ -69,6 +72,8 @@ double AcceptanceRecord::chance(std::uint32_t strength) const {
   return (count.right + kFirstChance[which] * kFirstWeight) / (count.all + kFirstWeight);
 }
 
+bool AcceptanceRecord::is_proven(std::uint32_t strength) const { return counts_[kind(strength)].all >= kProven; }
+
 AcceptanceRecord AcceptanceRecord::inherited() const {
   AcceptanceRecord next = *this;
   for (Count& count : next.counts_) {
@@ -79,15 +84,16 @@ AcceptanceRecord AcceptanceRecord::inherited() const {
   return next;
 }
 
-void choose(std::span<ProposalOffer> offers, const StepShape& step, const StepCosts& costs) {
+double choose(std::span<ProposalOffer> offers, const StepShape& step, const StepCosts& costs) {
   for (ProposalOffer& offer : offers) offer.take = 0;
-  if (step.rows > kCostRowsMax || step.tokens == 0) return;
+  if (step.rows > kCostRowsMax || step.tokens == 0) return 0;
   const std::uint32_t rows_max = std::min(step.proposals_max, kCostRowsMax - step.rows);
   // Proposal by proposal, always the likeliest; what was best so far is kept.
   std::array<std::uint32_t, kCostRowsMax> order{};  // offers, by the proposal that was taken from them
   std::uint32_t taken = 0, best = 0;
   double tokens = step.tokens;
-  double best_rate = tokens / costs.of(step.rows) * kGainLeast;
+  const double first_rate = tokens / costs.of(step.rows);
+  double best_rate = first_rate * kGainLeast;
   struct Next {
     double chance = 0;  // that it and all before it are drawn
     std::uint32_t taken = 0;
@@ -111,6 +117,7 @@ void choose(std::span<ProposalOffer> offers, const StepShape& step, const StepCo
     if (rate > best_rate) best_rate = rate, best = taken;
   }
   for (std::uint32_t i = 0; i < best; ++i) ++offers[order[i]].take;
+  return best == 0 ? 0 : best_rate / first_rate - 1;
 }
 
 }  // namespace llorch::engine::inference::speculation

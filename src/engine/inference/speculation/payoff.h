@@ -40,6 +40,8 @@ class AcceptanceRecord {
   // `strength`: as of the proposal. Nothing is asked of those behind the first wrong one.
   void add(std::uint32_t strength, bool right);
   double chance(std::uint32_t strength) const;
+  // Whether it knows enough of such proposals to be believed.
+  bool is_proven(std::uint32_t strength) const;
   // What it says of the next text: the same chances, and half of its memory, for that text may be another.
   AcceptanceRecord inherited() const;
 
@@ -67,7 +69,8 @@ struct StepShape {
   std::uint32_t proposals_max = 0;  // rows there is room for
 };
 
-// Sets `take` of every offer to what brings the most tokens for the cost of the step; to 0 where that is not worth it.
-void choose(std::span<ProposalOffer> offers, const StepShape& step, const StepCosts& costs);
+// Sets `take` of every offer to what brings the most tokens for the cost of the step; to 0 where that is not worth it. Returns what
+// the step gains: tokens for its cost, in parts of what it brings without proposals.
+double choose(std::span<ProposalOffer> offers, const StepShape& step, const StepCosts& costs);
 
 }  // namespace llorch::engine::inference::speculation

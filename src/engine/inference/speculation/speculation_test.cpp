@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <random>
+#include <unordered_map>
 
 #include "base/testing/allocation_counter.h"
 #include "engine/inference/speculation/ngram_lookup.h"
@@ -224,6 +225,70 @@ TEST(Speculator, AsksNoSourceThatWasWrongForOthers) {
   // The text is another now: the next one that is offered proposals shows it.
   EXPECT_GT(answer(17, kRight), 50u);
   EXPECT_GT(answer(18, kRight), 50u);
+}
+
+// Reads what it does not know of a sequence before it proposes, at a fiftieth of a step for a token, and writes a tenth of a step a
+// proposal. The clock counts steps of one row.
+struct ReadingSource final : ProposalSource {
+  bool propose(std::span<Request> requests) override {
+    bool steady = true;
+    for (Request& request : requests) {
+      const std::uint32_t to_read = behind(request.id, static_cast<std::uint32_t>(request.tokens.size()));
+      steady = steady && to_read == 0;
+      std::ranges::fill(request.proposals, TokenId{7});
+      request.count = static_cast<std::uint32_t>(request.proposals.size());
+      held[request.id] = static_cast<std::uint32_t>(request.tokens.size());
+      clock += 0.02 * to_read + 0.1 * request.count;
+    }
+    return steady;
+  }
+  std::uint32_t behind(SequenceId id, std::uint32_t known) const override {
+    const auto found = held.find(id);
+    const std::uint32_t has = found == held.end() ? 0 : found->second;
+    return known - has <= 9 ? 0 : known - has;
+  }
+  void remove(SequenceId id) override { held.erase(id); }
+  std::unordered_map<SequenceId, std::uint32_t> held;
+  double clock = 0;
+};
+
+struct ReadingWorker {
+  // What an answer of so many tokens costs a token, in steps of one row.
+  double answer(std::uint32_t prompt, std::uint32_t tokens, bool right) {
+    const SequenceId id{++answers};
+    std::vector<TokenId> text(prompt, TokenId{1});
+    const double began = source.clock;
+    while (text.size() < prompt + tokens) {
+      const std::uint32_t rows = 1 + begin_step(speculator, id, text, prompt + tokens);
+      source.clock += 1 + 0.1 * (rows - 1);
+      speculator.step_ended(rows);
+      for (std::uint32_t row = 0; row < (right ? rows : 1); ++row) text.push_back(TokenId{right ? 7U : 8U});
+    }
+    speculator.remove(id);
+    return (source.clock - began) / tokens;
+  }
+  ReadingSource source;
+  Speculator speculator{{.source = &source, .proposals_max = 8, .spent = [this] { return source.clock; }}, 1};
+  std::uint64_t answers = 0;
+};
+
+// Neither the first answer nor any other pays more than a thirtieth for a source that is never right, however long its prompt is.
+TEST(Speculator, PaysLittleForASourceThatIsNeverRight) {
+  for (const std::uint32_t prompt : {64U, 600U, 4000U}) {
+    for (const std::uint32_t tokens : {128U, 400U, 3000U}) {
+      ReadingWorker worker;
+      for (int i = 0; i < 20; ++i)
+        EXPECT_LT(worker.answer(prompt, tokens, false), 1 / 0.97) << prompt << ", " << tokens << ", " << i;
+    }
+  }
+}
+
+// One that is right is found out by a short prompt, and then reads long ones too where the answer earns it.
+TEST(Speculator, ReadsAPromptThatTheAnswerEarns) {
+  ReadingWorker worker;
+  EXPECT_LT(worker.answer(64, 200, true), 0.7);
+  EXPECT_LT(worker.answer(600, 200, true), 0.7);
+  EXPECT_DOUBLE_EQ(worker.answer(40'000, 20, true), 1) << "800 steps to read, less than 20 to save";
 }
 
 }  // namespace

@@ -16,6 +16,14 @@ constexpr std::uint32_t kSourceStrength = 3;
 // up with all that was written meanwhile.
 constexpr std::uint32_t kFirstTry = 256;
 constexpr std::uint64_t kMeasureEvery = 16;
+// Tokens that an answer is taken to have still, whatever its request allows: most are as long.
+constexpr std::uint32_t kForeseen = 128;
+// What catching up with a sequence may take of what the answer costs, where the source has not shown that it is right.
+constexpr double kTryShare = 1.0 / 50;
+// What a token read costs until it is known, in steps of one row, and how slowly it comes to be thought of as dearer: a first reading
+// is slow, and a slow minute is no reason to stop.
+constexpr double kFirstReadShare = StepCosts::kRowShare / 4;
+constexpr double kReadSlowly = 1.0 / 8;
 // One sequence of so many is offered proposals of the source whatever became of those for the others.
 constexpr std::uint64_t kUnbiasedEvery = 16;
 }  // namespace
@@ -54,6 +62,7 @@ void Speculator::offer(SequenceId id, std::uint32_t slot, std::span<const TokenI
                                        .lookup = NgramLookup(looks_up ? tokens_max : 0),
                                        .record = first_record(),
                                        .proposals = std::vector<TokenId>(options_.proposals_max),
+                                       .first_known = static_cast<std::uint32_t>(tokens.size()),
                                        .next_try = kFirstTry});
   }
   learn(*text, tokens);
@@ -85,6 +94,7 @@ void Speculator::learn(Text& text, std::span<const TokenId> tokens) {
 }
 
 void Speculator::decide(const StepShape& step) {
+  double gain = 0;
   if (options_.always) {
     std::uint32_t left = step.proposals_max;
     for (ProposalOffer& offer : offers_) {
@@ -92,37 +102,66 @@ void Speculator::decide(const StepShape& step) {
       left -= offer.take;
     }
   } else if (!options_.spent || costs_.has_seen(step.rows)) {
-    speculation::choose(offers_, step, costs_);
+    gain = speculation::choose(offers_, step, costs_);
   }  // else the step shows what one without proposals costs: gains are against that
   std::uint32_t rows = step.rows;
   for (const ProposalOffer& offer : offers_) rows += offer.take;
   begin_measure(rows);
-  if (options_.source != nullptr) ask_source();
+  if (options_.source != nullptr) ask_source(step, gain);
 }
 
-void Speculator::ask_source() {
+// What reading has cost and will cost is no more than what proposals save in an answer of this length; a fiftieth of the answer
+// where that is not known. So a draft that is never right costs little even in the first answer of a worker.
+bool Speculator::may_catch_up(const Text& text, double step_cost, double gain) const {
+  const double share = text.record.is_proven(kSourceStrength) ? std::max(gain, kTryShare) : kTryShare;
+  const double read_cost = read_cost_ > 0 ? read_cost_ : kFirstReadShare * costs_.of(1);
+  return (text.read + text.behind) * read_cost <= share * (text.known - text.first_known + kForeseen) * step_cost;
+}
+
+void Speculator::ask_source(const StepShape& step, double gain) {
   requests_.clear();
+  bool reads = false;
   for (std::size_t i = 0; i < offers_.size(); ++i) {
     Text& text = *offered_[i];
     // What is not asked for cannot show that it is worth it again.
-    if (offers_[i].take > 0) {
-      text.passed_over = 0;
-    } else if (++text.passed_over == text.next_try) {
-      offers_[i].take = 1;
-      text.next_try *= 4;
-    } else {
+    const bool wanted = offers_[i].take > 0;
+    if (!wanted && (++text.passed_over < text.next_try || step.rows > kCostRowsMax)) continue;
+    text.behind = options_.source->behind(text.id, text.known);
+    if (text.behind > 0 && !options_.always && !may_catch_up(text, costs_.of(step.rows) / step.tokens, gain)) {
+      offers_[i].take = 0;
       continue;
     }
+    if (wanted) {
+      text.passed_over = 0;
+    } else {
+      offers_[i].take = 1;
+      text.next_try *= 4;
+    }
+    reads = reads || text.behind > 0;
     requests_.push_back({.id = text.id,
                          .slot = text.slot,
                          .tokens = text.tokens,
                          .proposals = std::span(text.proposals).first(offers_[i].take)});
   }
   if (requests_.empty()) return;
+  const double began = reads && options_.spent ? options_.spent() : 0;
   steady_ = options_.source->propose(requests_);
+  std::uint32_t read = 0;
   std::size_t next = 0;
-  for (std::size_t i = 0; i < offers_.size(); ++i)
-    if (offers_[i].take > 0) offers_[i].take = offered_[i]->made = requests_[next++].count;
+  for (std::size_t i = 0; i < offers_.size(); ++i) {
+    if (offers_[i].take == 0) continue;
+    Text& text = *offered_[i];
+    offers_[i].take = text.made = requests_[next++].count;
+    if (text.behind == 0) continue;
+    const std::uint32_t now = text.behind - std::min(text.behind, options_.source->behind(text.id, text.known));
+    text.read += now;
+    read += now;
+  }
+  if (reads && options_.spent && read > 0) learn_read_cost((options_.spent() - began) / read);
+}
+
+void Speculator::learn_read_cost(double cost) {
+  read_cost_ = read_cost_ == 0 || cost < read_cost_ ? cost : read_cost_ + kReadSlowly * (cost - read_cost_);
 }
 
 }  // namespace llorch::engine::inference::speculation

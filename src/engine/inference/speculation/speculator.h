@@ -35,6 +35,8 @@ class ProposalSource {
   };
   // False: it had to catch up with some of the sequences first, which says nothing about what proposals cost.
   virtual bool propose(std::span<Request> requests) = 0;
+  // Tokens that it has to read of a sequence of `known` before its first proposal. 0: no more than in every step.
+  virtual std::uint32_t behind(scheduling::SequenceId, std::uint32_t /*known*/) const { return 0; }
   virtual void remove(scheduling::SequenceId id) = 0;
 };
 
@@ -89,6 +91,9 @@ class Speculator {
     std::uint32_t made = 0;
     std::uint32_t strength = 0;
     std::uint32_t known = 0;
+    std::uint32_t first_known = 0;          // of the first offer: what is known beyond it was drawn
+    std::uint32_t behind = 0;               // tokens that the source has to read, of the offer
+    std::uint32_t read = 0;                 // that it has read to catch up
     std::span<const base::TokenId> tokens;  // of the offer, valid during the step's choice
     std::uint32_t passed_over = 0;          // steps since proposals of the source were last worth it
     std::uint32_t next_try = 0;             // of these, when it is asked all the same
@@ -96,13 +101,16 @@ class Speculator {
   void learn(Text& text, std::span<const base::TokenId> tokens);
   AcceptanceRecord first_record();
   void decide(const StepShape& step);
-  void ask_source();
+  void ask_source(const StepShape& step, double gain);
+  bool may_catch_up(const Text& text, double step_cost, double gain) const;
+  void learn_read_cost(double cost);
   void begin_measure(std::uint32_t rows);
 
   SpeculationOptions options_;
   StepCosts costs_;
   AcceptanceRecord source_record_;  // of all sequences that the source proposed to
   std::uint64_t texts_begun_ = 0;
+  double read_cost_ = 0;  // of a token that the source catches up with; 0: not known
   double began_ = 0;
   bool is_measured_ = false;  // the step under way
   std::uint64_t steps_ = 0;
