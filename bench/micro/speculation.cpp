@@ -2,7 +2,8 @@
 // seconds of the same answers, which must be the same. Workloads: an edit of a text (the answer repeats the prompt with a few
 // changes), random text (nothing to look up), what the model says by itself; with a draft model, a text of which three quarters of
 // the tokens are the draft's own choice (what a draft of the same family agrees on), and random text.
-// Before them what a step costs by its rows. Usage: speculation_bench MODEL [DRAFT] [--rounds N] [--threads N] [--tokens N]
+// Of each workload also the round that spent the largest part of its CPU seconds on the draft, and how many proposals came to
+// nothing in one round: what a round may lose, whatever the clock did meanwhile. Before them what a step costs by its rows. Usage: speculation_bench MODEL [DRAFT] [--rounds N] [--threads N] [--tokens N]
 // [--only rows|edit|random|greedy|agreed|drafted]. Release build. One JSON line per workload, and per number of rows.
 #include <fmt/core.h>
 #include <time.h>
@@ -29,6 +30,7 @@ using engine::inference::ContinuousBatch;
 using engine::inference::Engine;
 using engine::inference::SequenceId;
 using engine::inference::speculation::DraftModel;
+using engine::inference::speculation::ProposalSource;
 using engine::inference::speculation::SpeculationOptions;
 
 constexpr std::uint32_t kContext = 1024;
@@ -90,6 +92,24 @@ Cost run(ContinuousBatch& batch, SequenceId id, const Workload& work, std::uint3
   return cost;
 }
 
+// A source whose CPU seconds are counted.
+class Counted final : public ProposalSource {
+ public:
+  explicit Counted(ProposalSource& source) : source_(source) {}
+  bool propose(std::span<Request> requests) override {
+    const double began = cpu_seconds();
+    const bool steady = source_.propose(requests);
+    spent += cpu_seconds() - began;
+    return steady;
+  }
+  std::uint32_t behind(SequenceId id, std::uint32_t known) const override { return source_.behind(id, known); }
+  void remove(SequenceId id) override { source_.remove(id); }
+  double spent = 0;
+
+ private:
+  ProposalSource& source_;
+};
+
 double median(std::vector<double> values) {
   std::ranges::sort(values);
   return values[values.size() / 2];
@@ -135,15 +155,22 @@ std::vector<TokenId> agreed_text(Engine& draft, std::span<const TokenId> prompt,
 }
 
 void compare(Engine& engine, const Workload& work, std::uint32_t tokens, const SpeculationOptions& speculation,
-             int rounds) {
+             int rounds, Counted* source = nullptr) {
   std::vector<double> cpu, wall;
+  double draft_share = 0;
+  std::uint64_t wasted = 0;
   Cost with, without;
   // A worker's batch outlives its answers, and learns from them.
   ContinuousBatch without_speculation(engine, {}), with_speculation(engine, {.speculation = speculation});
   for (int round = 0; round < rounds; ++round) {
     const SequenceId id{static_cast<std::uint64_t>(round) + 1};
     const auto plain = [&] { without = run(without_speculation, id, work, tokens); };
-    const auto ahead = [&] { with = run(with_speculation, id, work, tokens); };
+    const auto ahead = [&] {
+      const double before = source != nullptr ? source->spent : 0;
+      with = run(with_speculation, id, work, tokens);
+      if (source != nullptr) draft_share = std::max(draft_share, (source->spent - before) / with.cpu);
+      wasted = std::max(wasted, with.proposed - with.accepted);
+    };
     round % 2 == 0 ? (plain(), ahead()) : (ahead(), plain());
     if (with.tokens != without.tokens) {
       fmt::print(stderr, "{}: the answers differ\n", work.name);
@@ -155,10 +182,10 @@ void compare(Engine& engine, const Workload& work, std::uint32_t tokens, const S
   const auto [least, most] = std::ranges::minmax(cpu);
   fmt::print(
       R"({{"model":"{}","workload":"{}","tokens":{},"cpu_ratio":{:.3f},"least":{:.3f},"most":{:.3f},"wall_ratio":{:.3f},)"
-      R"("tokens_per_step":{:.2f},"proposed":{},"accepted":{},"cpu_ms_per_token":{:.2f},"rounds":{}}})"
+      R"("draft_share":{:.3f},"wasted":{},"tokens_per_step":{:.2f},"proposed":{},"accepted":{},"cpu_ms_per_token":{:.2f},"rounds":{}}})"
       "\n",
       engine.facts().name, work.name, tokens, median(cpu), least, most, median(wall),
-      static_cast<double>(tokens) / static_cast<double>(with.steps), with.proposed, with.accepted,
+      draft_share, wasted, static_cast<double>(tokens) / static_cast<double>(with.steps), with.proposed, with.accepted,
       1000 * without.cpu / tokens, rounds);
   std::fflush(stdout);
 }
@@ -245,14 +272,15 @@ int main(int argc, char** argv) {
   DraftModel source(
       *draft, engine->facts().vocab,
       [](SequenceId, std::span<const TokenId>, std::span<const float> logits) { return largest(logits); });
-  const SpeculationOptions drafting{.source = &source, .proposals_max = kProposalsMax, .spent = cpu_seconds};
+  Counted counted(source);
+  const SpeculationOptions drafting{.source = &counted, .proposals_max = kProposalsMax, .spent = cpu_seconds};
   if (wanted("agreed")) {
     const Workload agreed{.name = "three quarters agreed, drafted",
                           .prompt = own.prompt,
                           .answer = agreed_text(*draft, own.prompt, tokens)};
-    compare(*engine, agreed, tokens, drafting, rounds);
+    compare(*engine, agreed, tokens, drafting, rounds, &counted);
   }
   all[1].name += ", drafted";
-  if (wanted("drafted")) compare(*engine, all[1], tokens, drafting, rounds);
+  if (wanted("drafted")) compare(*engine, all[1], tokens, drafting, rounds, &counted);
   return 0;
 }

@@ -27,6 +27,9 @@ constexpr double kGainLeast = 1.03;
 // A proposal costs this much of a row at least, whatever was measured: where clocks change, steps with proposals look cheaper than
 // those without, and then tokens would be computed ahead that never come.
 constexpr double kProposalLeast = 0.05;
+// The same for a proposal whose record is not believed yet: what a draft of a tenth and a row of it take. A draft that is never right
+// stops after three.
+constexpr double kUnprovenLeast = 0.2;
 
 double first_share(std::uint32_t rows) { return 1 + StepCosts::kRowShare * (rows - 1); }
 
@@ -94,6 +97,7 @@ double choose(std::span<ProposalOffer> offers, const StepShape& step, const Step
   double tokens = step.tokens;
   const double first_rate = tokens / costs.of(step.rows);
   double best_rate = first_rate * kGainLeast;
+  double rows_least = step.rows;
   struct Next {
     double chance = 0;  // that it and all before it are drawn
     std::uint32_t taken = 0;
@@ -109,10 +113,13 @@ double choose(std::span<ProposalOffer> offers, const StepShape& step, const Step
     }
     if (likeliest == count) break;
     Next& one = next[likeliest];
+    const AcceptanceRecord& record = *offers[likeliest].record;
+    const std::uint32_t strength = offers[likeliest].strength;
     tokens += one.chance;
+    rows_least += record.is_proven(strength + one.taken) ? kProposalLeast : kUnprovenLeast;
     order[taken++] = static_cast<std::uint32_t>(likeliest);
-    one.chance *= offers[likeliest].record->chance(offers[likeliest].strength + ++one.taken);
-    const double least = costs.of(step.rows) * (1 + kProposalLeast * taken / step.rows);
+    one.chance *= record.chance(strength + ++one.taken);
+    const double least = costs.of(step.rows) * rows_least / step.rows;
     const double rate = tokens / std::max(least, costs.of(step.rows + taken));
     if (rate > best_rate) best_rate = rate, best = taken;
   }
