@@ -134,6 +134,22 @@ TEST(Choose, TakesNothingForASlowMinutesSake) {
   EXPECT_EQ(offers[0].take, 0u);
 }
 
+// However cheap rows look: whoever is never right is found out by three of them.
+TEST(Choose, TakesFewOfWhoIsNotBelieved) {
+  StepCosts costs;
+  for (std::uint32_t rows = 9; rows > 0; --rows) costs.observe(rows, 1);
+  AcceptanceRecord record;
+  std::uint32_t taken = 0;
+  for (int step = 0; step < 20; ++step) {
+    std::array<ProposalOffer, 1> offers{{{.record = &record, .strength = 3, .most = 8}}};
+    choose(offers, {.rows = 1, .tokens = 1, .proposals_max = 8}, costs);
+    taken += offers[0].take;
+    if (offers[0].take > 0) record.add(3, false);
+  }
+  EXPECT_GT(taken, 0u);
+  EXPECT_LE(taken, 3u);
+}
+
 // Begins a step of one sequence with one row of its own; returns how many proposals it carries.
 std::uint32_t begin_step(Speculator& speculator, SequenceId id, std::span<const TokenId> text, std::uint32_t tokens_max,
                          std::uint32_t proposals_max = 16) {
