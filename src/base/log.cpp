@@ -116,18 +116,19 @@ SecretSpan value_after_key(std::string_view text, std::size_t at) {
   return {at, end};
 }
 
-// Goes into a line as it is: no pattern of secret_at() begins with it.
-bool is_harmless(char c) {
-  switch (ascii_lower(c)) {
-    case 'b':
-    case 'a':
-    case 't':
-    case 's':
-    case 'p':
-    case 'e':
-    case '-':
-    case ':': return false;
-    default: return c >= 0x20 && c < 0x7F;
+// The byte goes into a line as it is: no pattern of secret_at() begins with it and the one behind it.
+bool is_harmless(std::string_view text, std::size_t at) {
+  const char next = at + 1 < text.size() ? ascii_lower(text[at + 1]) : '\0';
+  switch (ascii_lower(text[at])) {
+    case 'b': return next != 'e' && next != 'a';
+    case 'a': return next != 'p';
+    case 't': return next != 'o';
+    case 's': return next != 'e';
+    case 'p': return next != 'a';
+    case 'e': return next != 'y';
+    case '-': return next != '-';
+    case ':': return next != '/';
+    default: return text[at] >= 0x20 && text[at] < 0x7F;
   }
 }
 
@@ -180,7 +181,7 @@ std::string redact(std::string_view text) {
   out.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t begin = at;
-    while (at < text.size() && is_harmless(text[at])) ++at;
+    while (at < text.size() && is_harmless(text, at)) ++at;
     out += text.substr(begin, at - begin);
     if (at == text.size()) break;
     if (const SecretSpan secret = secret_at(text, at); secret.hide_end > at) {

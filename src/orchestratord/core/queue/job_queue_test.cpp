@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "base/testing/allocation_counter.h"
+
 namespace llorch::orchestratord::core::queue {
 namespace {
 
@@ -231,6 +233,22 @@ TEST(JobQueue, AgreesWithANaiveModel) {
       }
     }
   }));
+}
+
+// OC-CORE-1003#constant-time: a place costs as many allocations behind a hundred thousand jobs as behind one, and where it goes needs no
+// search (arrivals only grow). What it costs in time `budgets_bench` prints.
+TEST(JobQueue, AdmissionAllocatesTheSameHoweverManyWait) {
+  JobQueue queue(QueueConfig{.capacity = -1});
+  std::uint64_t arrival = 0;
+  const auto allocations_of_next = [&] {
+    const std::uint64_t before = base::testing::allocations_count();
+    EXPECT_TRUE(queue.reserve(entry(++arrival)).accepted);
+    return base::testing::allocations_count() - before;
+  };
+  allocations_of_next();
+  const std::uint64_t behind_one = allocations_of_next();
+  EXPECT_GT(behind_one, 0U);
+  while (arrival < 100'000) ASSERT_EQ(allocations_of_next(), behind_one) << arrival;
 }
 
 // Asked before there is a job: the same as reserve() says of one, under every policy and whatever is in the queue.
