@@ -288,6 +288,12 @@ def test_the_last_minute_of_all_workers_is_drawn(page, stack):
     stack.wait_terminal(job)
 
 
+@pytest.mark.parametrize("link", ("nothing", "toString", "__proto__", "%E0%A4%A"))
+def test_a_link_to_no_view_shows_the_first(page, stack, link):
+    page.open(f"{stack.url}/#/{link}")
+    page.wait("document.querySelector('.composer textarea')", "the playground")
+
+
 def test_an_unknown_job_is_explained(page, stack):
     page.open(f"{stack.url}/#/jobs/nobody")
     page.wait_text(".detail", "JOB_NOT_FOUND")

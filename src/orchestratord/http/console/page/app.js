@@ -17,10 +17,14 @@ const view = document.getElementById("view");
 let chosen;
 let unmount = () => {};
 
-// "#/jobs/ID" -> ["jobs", "ID"]
+// "#/jobs/ID" -> ["jobs", "ID"]; what is no such link leads to the first view.
 function place() {
-  const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
-  return [name in VIEWS ? name : "playground", rest.join("/")];
+  try {
+    const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+    return Object.hasOwn(VIEWS, name) ? [name, rest.join("/")] : ["playground", ""];
+  } catch {
+    return ["playground", ""]; // a link that was cut
+  }
 }
 
 // A view that is shown already hears of another id by itself.
