@@ -155,8 +155,12 @@ def test_a_cancelled_batch_says_what_ran_and_what_did_not(stack):
 
 
 def test_a_deleted_batch_is_gone_and_its_requests_went_before(stack):
-    batch_id = begin(stack, [entry(1)])["id"]
-    assert f"{batch_id}-requests" in {name.split(".")[0] for name in blobs(stack)}
+    stack.gate.hold()
+    try:
+        batch_id = begin(stack, [entry(1)])["id"]
+        assert f"{batch_id}-requests" in {name.split(".")[0] for name in blobs(stack)}
+    finally:
+        stack.gate.open()
     ended(stack, batch_id)
     assert {name.split(".")[0] for name in blobs(stack) if name.startswith(batch_id)} == {batch_id, f"{batch_id}-results"}
     assert stack.request("DELETE", f"{URL}/{batch_id}").json == {"id": batch_id, "type": "message_batch_deleted"}
