@@ -25,6 +25,10 @@ ALIAS = "demo"
 HANG_S = 180.0
 
 
+# Seconds that a test waits before each of its requests. A machine that is quick beside its tests finds what races them.
+LAG_S = float(os.environ.get("LLORCH_TEST_LAG_MS", 0)) / 1000
+
+
 def wait_for(what, predicate, timeout_s=HANG_S, every_s=0.01):
     """The first truthy value of predicate(); fails with `what` when time runs out."""
     deadline = time.monotonic() + timeout_s
@@ -59,6 +63,7 @@ class Response:
 
 
 def request(url, method="GET", path="/", body=None, headers=None, timeout_s=HANG_S):
+    time.sleep(LAG_S)
     parsed = urllib.parse.urlsplit(url)
     connection = http.client.HTTPConnection(parsed.hostname, parsed.port, timeout=timeout_s)
     try:
@@ -88,6 +93,7 @@ class EventStream:
     def __init__(self, url, path, last_event_id=None, timeout_s=HANG_S, body=None, metrics=False):
         """`body`: of a POST that is answered with a stream; else it is asked for with GET. `metrics`: those events as well."""
         self.metrics = metrics
+        time.sleep(LAG_S)
         parsed = urllib.parse.urlsplit(url)
         self.connection = http.client.HTTPConnection(parsed.hostname, parsed.port, timeout=timeout_s)
         headers = {"Accept": "text/event-stream"}
@@ -374,7 +380,7 @@ class ResumingClient:
         self.job_id = job_id
         self.events = []  # every event with an id, in order
         self.last_id = None
-        self.connections = 0
+        self.connections = 0  # that were answered
 
     def run(self, timeout_s=HANG_S):
         deadline = time.monotonic() + timeout_s

@@ -49,6 +49,8 @@ def crash_round(stack, rng, undisturbed):
     readers = [threading.Thread(target=clients[n].run) for n in range(0, JOBS, 3)]
     for reader in readers:
         reader.start()
+    # What nobody had begun to read is gone with the process that has finished it.
+    wait_for("the readers", lambda: all(clients[n].connections > 0 for n in range(0, JOBS, 3)))
     # Killed when so many tokens have been said: before the first, or in the middle of one of the jobs.
     tokens = rng.randrange(sum(len(said) for said, _ in undisturbed.values()))
     stack.gate.let_pass(tokens)

@@ -20,8 +20,10 @@ def families(stack):
 
 
 def counted(stack, name, **labels):
-    """The sum of a metric's series with these labels; of a histogram the number of its values."""
-    family = families(stack)[name]
+    """The sum of a metric's series with these labels, 0 before there is one; of a histogram the number of its values."""
+    family = families(stack).get(name)
+    if family is None:
+        return 0
     series = family.series
     if family.kind == "histogram":  # the bucket of all values, which is the last of each series
         series = [(have, value) for have, value in series if have.get("le") == "+Inf"]
