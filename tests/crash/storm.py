@@ -120,8 +120,8 @@ def distribution(values):
     return {"count": len(values), **marks, "max": round(max(values, default=0) * 1000)}
 
 
-def run(seed, orchestrator, worker, pool, clients=10, requests=24, state_dir=None, progress=lambda storm, done: None):
-    """The judged storm. `progress` is called after every kill."""
+def run(seed, orchestrator, worker, pool, clients=10, requests=24, state_dir=None, progress=lambda storm, done: None, until=()):
+    """The judged storm. `progress` is called after every kill. The load goes on until what `until` names was counted."""
     bodies = workload.requests(random.Random(f"{seed}-requests"), requests)
     answers = (bodies, workload.reference(bodies))
     stack = Stack(settings=workload.SETTINGS, state_dir=state_dir)
@@ -130,6 +130,7 @@ def run(seed, orchestrator, worker, pool, clients=10, requests=24, state_dir=Non
         storm = Storm(stack, answers, seed, clients)
         storm.start_load()
         storm.kill(orchestrator, worker, pool, lambda done: progress(storm, done))
+        wait_for("the load to show everything", lambda: all(storm.ledger.counts[what] for what in until))
         storm.drain()
         storm.look_for_leftovers(stack.dir)
         stack.stop_daemons()

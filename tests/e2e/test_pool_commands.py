@@ -281,7 +281,8 @@ def test_a_worker_that_never_reports_is_ended_and_reported(tmp_path):
         assert all(line["category"] == "timeout" and line["vram_released_bytes"] == 0 for line in lost)
         assert [line["code"] for line in lines("orchestratord", "worker.gone")] == ["WORKER_START_TIMEOUT"] * 2, "each was reported"
         assert stack.workers() == []
-        assert not process_runs(json.loads((tmp_path / "started").read_text())["pid"])
+        started = tmp_path / "started"  # a slow machine ends it before it has come to write this
+        assert not started.exists() or not process_runs(json.loads(started.read_text())["pid"])
 
 
 def test_a_lost_worker_is_reported_with_what_was_seen(pool):

@@ -168,7 +168,9 @@ class CountedAllocations(valgrind.Counted):
     def start(self):
         self.start_orchestrator()
         self.start_pool()
-        wait_for("the pool to register", lambda: '"pool.registered"' in self.log("orchestratord"))  # questions would be counted
+        # Questions to orchestratord would be counted.
+        wait_for("the pool to register", lambda: '"pool.registered"' in self.log("orchestratord"))
+        wait_for("the pool to read the model", lambda: request(self.pool_url, path=f"/v2/models/describe?ref=file:{MODEL}").status == 200)
         return self
 
     def allocations(self):

@@ -7,7 +7,7 @@ import pytest
 
 from engine_stack import EngineStack, entry
 from fake_engine import FakeEngine
-from stack import MODEL, MODEL_F16, ResumingClient, Stack, llorch
+from stack import HANG_S, MODEL, MODEL_F16, ResumingClient, Stack, llorch
 
 PROMPT = "Once upon a time there was a king"
 
@@ -155,7 +155,7 @@ def test_two_processes_have_one_hash_per_request(tmp_path):
 
 def test_the_corpus_is_the_same_one_for_ever(tmp_path):
     """OC-TEST-7003: all of it: at least 64 seeds from 1001 up, each of the length that it always had; new ones come at the end."""
-    done = llorch("--json", "verify", "--determinism", str(MODEL), "--quick", state_dir=tmp_path)
+    done = llorch("--json", "verify", "--determinism", str(MODEL), "--quick", state_dir=tmp_path, timeout_s=20 * HANG_S)
     assert done.returncode == 0, done.stdout + done.stderr
     said = json.loads(done.stdout)
     requests = said["requests"]

@@ -79,6 +79,7 @@ void CommandRunner::run(core::CommitTransition& command) {
   ASSERT(live != nullptr, "job {}", command.record.job_id.value);
   store::JobProgress progress = progress_of(command.record, *live);
   if (wire::is_terminal(progress.status)) {
+    context_.jobs->note_end(command.record.job_id);
     context_.core->post(core::StreamCounted{command.record.job_id, progress.tokens_out.value_or(0)});
   }
   context_.store->transition({command.record.job_id, std::move(progress)}, committed(command.commit));

@@ -24,31 +24,42 @@ class JobDirectory {
  public:
   void add(LiveJobPtr job) {
     const std::lock_guard lock(mutex_);
-    jobs_[job->record.job_id] = std::move(job);
+    Entry& entry = jobs_[job->record.job_id];
+    entry = {.data = std::move(job)};
   }
   LiveJobPtr find(const base::JobId& job_id) const {
     const std::lock_guard lock(mutex_);
     const auto it = jobs_.find(job_id);
-    return it == jobs_.end() ? nullptr : it->second;
+    return it == jobs_.end() ? nullptr : it->second.data;
+  }
+  // Its end is about to be stored, so whoever asks the store may see it before remove() does.
+  void note_end(const base::JobId& job_id) {
+    const std::lock_guard lock(mutex_);
+    if (const auto it = jobs_.find(job_id); it != jobs_.end()) it->second.has_ended = true;
   }
   // Whether a job of this model has not ended.
   bool any_of_model(const std::string& model_ref) const {
     const std::lock_guard lock(mutex_);
-    return std::any_of(jobs_.begin(), jobs_.end(),
-                       [&](const auto& job) { return job.second->record.model_ref == model_ref; });
+    return std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& job) {
+      return !job.second.has_ended && job.second.data->record.model_ref == model_ref;
+    });
   }
   void remove(const base::JobId& job_id) {
     LiveJobPtr dropped;  // outlives the lock
     const std::lock_guard lock(mutex_);
     const auto it = jobs_.find(job_id);
     if (it == jobs_.end()) return;
-    dropped = std::move(it->second);
+    dropped = std::move(it->second.data);
     jobs_.erase(it);
   }
 
  private:
+  struct Entry {
+    LiveJobPtr data;
+    bool has_ended = false;
+  };
   mutable std::mutex mutex_;
-  std::unordered_map<base::JobId, LiveJobPtr> jobs_;
+  std::unordered_map<base::JobId, Entry> jobs_;
 };
 
 }  // namespace llorch::orchestratord::http
