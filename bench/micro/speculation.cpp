@@ -3,8 +3,9 @@
 // changes), random text (nothing to look up), what the model says by itself; with a draft model, a text of which three quarters of
 // the tokens are the draft's own choice (what a draft of the same family agrees on), and random text.
 // Of each workload also the round that spent the largest part of its CPU seconds on the draft, and how many proposals came to
-// nothing in one round: what a round may lose, whatever the clock did meanwhile. Before them what a step costs by its rows. Usage: speculation_bench MODEL [DRAFT] [--rounds N] [--threads N] [--tokens N]
-// [--only rows|edit|random|greedy|agreed|drafted]. Release build. One JSON line per workload, and per number of rows.
+// nothing in one round: what a round may lose, whatever the clock did meanwhile. Before them what a step costs by its rows.
+// Usage: speculation_bench MODEL [DRAFT] [--rounds N] [--threads N] [--tokens N] [--only rows|edit|random|greedy|agreed|drafted].
+// Release build. One JSON line per workload, and per number of rows.
 #include <fmt/core.h>
 #include <time.h>
 
