@@ -2,6 +2,7 @@
 // widens them.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <array>
 #include <bit>
@@ -95,7 +96,7 @@ Model in_f8(const std::string& name, std::uint64_t of_scale = kBlock) {
   }
   header += "}";
   const std::filesystem::path directory =
-      std::filesystem::path(testing::TempDir()) / fmt::format("f8_{}_{}", name, of_scale);
+      std::filesystem::path(testing::TempDir()) / fmt::format("f8_{}_{}_{}", name, of_scale, ::getpid());
   std::filesystem::create_directories(directory);
   std::ofstream weights(directory / "model.safetensors", std::ios::binary);
   const std::uint64_t length = header.size();

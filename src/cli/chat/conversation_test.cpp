@@ -1,6 +1,8 @@
 #include "cli/chat/conversation.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -63,7 +65,7 @@ TEST(Conversation, IsTakenBackByTurns) {
 }
 
 TEST(Conversation, ShowsAnImageWithTheNextMessageAlone) {
-  const std::string path = testing::TempDir() + "chat.png";
+  const std::string path = testing::TempDir() + fmt::format("chat_{}.png", ::getpid());
   std::ofstream(path) << "\x89PNG and so on";
   Conversation c;
   ASSERT_TRUE(c.add_image(path));

@@ -1,6 +1,8 @@
 #include "engine/io/tokenizer_json/tokenizer_directory.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -196,7 +198,8 @@ TEST(TokenizerJson, RefusesWhatIsNoJson) {
 }
 
 TEST(TokenizerJson, ReadsADirectory) {
-  const std::filesystem::path directory = std::filesystem::path(testing::TempDir()) / "tokenizer_directory_test";
+  const std::filesystem::path directory =
+      std::filesystem::path(testing::TempDir()) / fmt::format("tokenizer_directory_test_{}", ::getpid());
   std::filesystem::create_directories(directory / "additional_chat_templates");
   std::ofstream(directory / "tokenizer.json") << Sections().json();
   std::ofstream(directory / "chat_template.jinja") << "{{ messages }}";
