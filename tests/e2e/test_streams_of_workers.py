@@ -168,9 +168,10 @@ class CountedAllocations(valgrind.Counted):
     def start(self):
         self.start_orchestrator()
         self.start_pool()
-        # Questions to orchestratord would be counted.
+        # Questions are counted: none until the pool is there, and few until orchestratord has read the model's tokenizer.
         wait_for("the pool to register", lambda: '"pool.registered"' in self.log("orchestratord"))
-        wait_for("the pool to read the model", lambda: request(self.pool_url, path=f"/v2/models/describe?ref=file:{MODEL}").status == 200)
+        first = {"model": ALIAS, "prompt": "Once", "max_tokens": 1, "seed": 7}
+        wait_for("the model to be known", lambda: self.request("POST", "/v2/tasks?wait=true", first).status == 200, every_s=1)
         return self
 
     def allocations(self):
@@ -182,7 +183,7 @@ class CountedAllocations(valgrind.Counted):
 def test_a_token_on_its_way_costs_no_allocation():
     """OC-CTRL-2026: jobs of many tokens, relayed from their worker to a client that reads along, make orchestratord allocate far less than once
     for each token more than jobs of few."""
-    few, many, jobs = 8, 456, 4
+    few, many, jobs = 8, 456, 8
     counts = {}
     for tokens in (few, many):
         with CountedAllocations() as running:
