@@ -291,7 +291,7 @@ def test_the_last_minute_of_all_workers_is_drawn(page, stack):
 @pytest.mark.parametrize("link", ("nothing", "toString", "__proto__", "%E0%A4%A"))
 def test_a_link_to_no_view_shows_the_first(page, stack, link):
     page.open(f"{stack.url}/#/{link}")
-    page.wait("document.querySelector('.composer textarea')", "the playground")
+    page.wait("document.querySelector('.composer textarea') !== null", "the playground")
 
 
 def test_an_unknown_job_is_explained(page, stack):
