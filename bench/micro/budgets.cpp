@@ -29,12 +29,12 @@ double cpu_ns() {
 }
 
 // `once` returns something that depends on what it did, so that it is done.
-void measure(std::string_view what, double budget_ns, const std::function<std::uint64_t(std::uint64_t turn)>& once) {
+void measure(std::string_view what, double budget_ns, const std::function<std::uint64_t()>& once) {
   std::array<double, 9> rounds{};
-  std::uint64_t turn = 0, sum = 0;
+  std::uint64_t sum = 0;
   for (double& round : rounds) {
     const double began = cpu_ns();
-    for (std::uint64_t i = 0; i < kRepeats; ++i) sum += once(turn++);
+    for (std::uint64_t i = 0; i < kRepeats; ++i) sum += once();
     round = (cpu_ns() - began) / kRepeats;
   }
   std::ranges::sort(rounds);
@@ -52,7 +52,7 @@ void measure_reserve(std::uint64_t waiting) {
     return static_cast<std::uint64_t>(accepted);
   };
   while (arrival < waiting) reserve();
-  measure(fmt::format("a place behind {}", waiting), 0, [&](std::uint64_t) { return reserve(); });
+  measure(fmt::format("a place behind {}", waiting), 0, reserve);
 }
 
 }  // namespace
@@ -60,11 +60,14 @@ void measure_reserve(std::uint64_t waiting) {
 int main() {
   base::SystemEntropy entropy;
   const std::string given = "8f2b6c1d-9c7d-4f3a-8f2b-6c1d2e3f4a5b";
-  measure("correlation id", 100, [&](std::uint64_t) { return net::http::correlation_id_or_new(given, entropy).value.size(); });
-  const std::string clean = "The pool gpu-box-1 has started the worker 0b5dbe0e on its second device after 1.8 seconds.";
-  measure("text without a secret", 1000, [&](std::uint64_t) { return base::redact(clean).size(); });
-  const std::string secret = "GET /v1/models with Authorization: Bearer 0123456789abcdef0123456789abcdef, api_key=sk-0123456789abcdef, from http://me:pw@host/";
-  measure("text with three secrets", 5000, [&](std::uint64_t) { return base::redact(secret).size(); });
+  measure("correlation id", 100, [&] { return net::http::correlation_id_or_new(given, entropy).value.size(); });
+  const std::string clean =
+      "The pool gpu-box-1 has started the worker 0b5dbe0e on its second device after 1.8 seconds.";
+  measure("text without a secret", 1000, [&] { return base::redact(clean).size(); });
+  const std::string secret =
+      "GET /v1/models with Authorization: Bearer 0123456789abcdef0123456789abcdef, "
+      "api_key=sk-0123456789abcdef, from http://me:pw@host/";
+  measure("text with three secrets", 5000, [&] { return base::redact(secret).size(); });
   for (const std::uint64_t waiting : {1'000U, 100'000U, 1'000'000U}) measure_reserve(waiting);
   return 0;
 }

@@ -212,7 +212,7 @@ def test_a_job_lost_before_its_first_token_runs_again(pair):
     events = stack.read_to_end(job)
     assert events[-1].name == "end"
     assert text_of(events) == "".join(tokens_of(PROMPT, 7, 12))
-    assert stack.job(job)["attempts"] >= 2  # one more where it was sent to the adapter that had just gone
+    assert stack.job(job)["attempts"] in (2, 3)  # one more where it was sent to the adapter that had just gone
 
 
 def test_a_restart_ends_what_was_running_and_keeps_what_waited():
