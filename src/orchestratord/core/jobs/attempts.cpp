@@ -133,6 +133,10 @@ void Attempts::on(ExecuteEnded& e) {
   if (e.end) return completed(*job, x, std::move(*e.end));
   if (x.retry_error) return retry(*job, *x.retry_error);
   if (x.aborted) return put_back(*job);
+  // It counts the same time as our timer does, and may be the first to see that it is over.
+  if (e.error->code == ErrorCode::kTimeout) {
+    if (const auto passed = limit_passed(*job, x)) return time_out(*job, *passed);
+  }
   // If the worker is dead its pool knows first: nothing more goes there before the pool has spoken.
   if (const auto* pool = job->pool_id ? registry_.find_pool(*job->pool_id) : nullptr) {
     Worker* worker = registry_.find_worker(x.worker_id);
@@ -276,8 +280,18 @@ void Attempts::touch_groups_of(const Execution& x) {
 void Attempts::wall_timer(Execution& x) {
   x.wall_timer.reset();
   if (x.aborted) return;
-  time_out(jobs_.of(x), {"execution", x.session_limit ? "session_time_budget" : "wall", x.timeout_ms,
-                         now_.mono_ms - x.dispatched_ms});
+  Job& job = jobs_.of(x);
+  time_out(job, *limit_passed(job, x));
+}
+
+// The limit of a run's time that has passed by now.
+std::optional<Attempts::TimedOut> Attempts::limit_passed(const Job& job, const Execution& x) const {
+  const std::int64_t ran_ms = now_.mono_ms - x.dispatched_ms;
+  if (job.spec.deadline_ms && now_.mono_ms >= job.submitted_ms + *job.spec.deadline_ms)
+    return TimedOut{"execution", "deadline", *job.spec.deadline_ms, ran_ms};
+  if (ran_ms >= x.timeout_ms)
+    return TimedOut{"execution", x.session_limit ? "session_time_budget" : "wall", x.timeout_ms, ran_ms};
+  return std::nullopt;
 }
 
 // Said before it is too late, to who may raise the limit for the next ones.

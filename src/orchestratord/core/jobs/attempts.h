@@ -91,6 +91,7 @@ class Attempts : Handler {
   static void measure(Model& m, const Worker& worker, const wire::EndEvent& end);
   void completed(Job& job, const Execution& execution, wire::EndEvent end);
   void attempt_failed(Job& job, base::Error error);
+  std::optional<TimedOut> limit_passed(const Job& job, const Execution& execution) const;
   void retry(Job& job, base::Error error);
   bool may_run_again(const Job& job) const { return job.spec.model.replayable || job.tokens_out == 0; }
   void back_to_queue(Job& job, std::int64_t ready_at_ms);

@@ -278,6 +278,32 @@ TEST(Timeouts, WallIdleQueueAndDeadline) {
   EXPECT_EQ(d.only<Finish>().error->code, ErrorCode::kQueueTimeout) << "which may be tried again";
 }
 
+// TIMEOUT-22010: who counts the time first, worker or orchestratord, changes nothing that the client reads.
+TEST(Timeouts, AWorkerThatSeesItFirst) {
+  CoreConfig config;
+  config.heartbeat.interval_ms = 1'000'000;  // not the subject here
+  Driver d(config);
+  d.add_worker();
+  const auto ended_by_worker = [&](const char* job, const Driver::SubmitOptions& options, std::int64_t after_ms) {
+    const ExecutionId x = d.run(job, options);
+    d.send(ExecuteStarted{x});
+    d.now.mono_ms += after_ms;
+    d.lose(x, ErrorCode::kTimeout);
+    const auto logs = d.all<Log>();
+    const auto timeouts = std::ranges::count_if(logs, [](const Log& l) { return l.event == "job.timeout"; });
+    return std::pair(timeouts, d.only<Finish>().error->message);
+  };
+  const auto [walls, wall] = ended_by_worker("wall", {.timeout_ms = 10'000}, 10'000);
+  EXPECT_EQ(walls, 1);
+  EXPECT_TRUE(wall.starts_with("The wall limit of 10000 ms ran out in the execution stage.")) << wall;
+  const auto [deadlines, deadline] = ended_by_worker("deadline", {.deadline_ms = 5'000}, 5'000);
+  EXPECT_EQ(deadlines, 1);
+  EXPECT_TRUE(deadline.starts_with("The deadline limit of 5000 ms ran out")) << deadline;
+  const auto [none, own] = ended_by_worker("own", {.timeout_ms = 10'000}, 4'000);  // the worker has a shorter limit
+  EXPECT_EQ(none, 0);
+  EXPECT_EQ(own.find("wall limit"), std::string::npos) << own;
+}
+
 // TIMEOUT-22010, OC-CORE-1022: four fifths of the limit are a warning, to the operator and once.
 TEST(Timeouts, AreWarnedOf) {
   Driver d;
