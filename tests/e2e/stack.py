@@ -317,6 +317,15 @@ class Stack:
             return (self.dir / f"{name}.log").read_text(errors="replace")
         return ""
 
+    def wait_lines(self, name, *words, least=1):
+        """The whole lines of a daemon's log that have all these words, once there are so many: it writes them behind its answers."""
+        def written():
+            whole, _, _ = self.log(name).rpartition("\n")
+            lines = [line for line in whole.splitlines() if all(word in line for word in words)]
+            return lines if len(lines) >= least else None
+
+        return wait_for(f"{' and '.join(words)} in the log of {name}", written)
+
     # What a client does.
     def request(self, method, path, body=None, headers=None):
         if headers is None and self.token:

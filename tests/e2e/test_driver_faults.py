@@ -45,10 +45,9 @@ def test_every_gpu_is_listed_as_the_driver_says(gpus):
     for index, gpu in listed.items():
         assert gpu["model"] == f"Fake GPU {index}" and gpu["compute_capability"] == "9.0" and gpu["memory_architecture"] == "vram-only"
         assert gpu["vram_total_bytes"] == 8_000_000_000 and gpu["vram_available_bytes"] >= 0 and gpu["vram_allocated_bytes"] == 0
-    wait_for("the driver to be logged", lambda: '"gpu_driver"' in gpus.log("pool-managerd"))
-    found = [json.loads(line) for line in gpus.log("pool-managerd").splitlines() if '"gpu_discovered"' in line]
+    found = [json.loads(line) for line in gpus.wait_lines("pool-managerd", '"gpu_discovered"', least=3)]
     assert len({line["pci_bus_id"] for line in found}) == 3 and {line["gpu_id"] for line in found} == set(listed)
-    driver = next(json.loads(line) for line in gpus.log("pool-managerd").splitlines() if '"gpu_driver"' in line)
+    driver = json.loads(gpus.wait_lines("pool-managerd", '"gpu_driver"')[0])
     assert driver["driver_version"] and driver["cuda_driver_version"] > 0
     assert {gpu["gpu_id"]: gpu["model"] for gpu in gpus.pools()[0]["gpus"]} == {index: gpu["model"] for index, gpu in listed.items()}
 
@@ -83,7 +82,7 @@ def test_faults_of_devices_are_told_apart(tmp_path):
             now := stack.gpus()) and {index: gpu.get("fault_kind") for index, gpu in now.items()} == kinds and now)
         assert all(not gpu["healthy"] and gpu["fault"] for gpu in seen.values())
         assert "79" in seen["0"]["fault"] and seen["2"]["ecc_uncorrected_errors"] == 3
-        assert '"gpu_driver_error"' in stack.log("pool-managerd")
+        stack.wait_lines("pool-managerd", '"gpu_driver_error"')
         wait_for("orchestratord to hear", lambda: {gpu["gpu_id"]: gpu.get("fault_kind") for gpu in stack.pools()[0]["gpus"]} == kinds)
 
 

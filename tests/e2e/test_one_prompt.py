@@ -183,9 +183,8 @@ def test_jobs_of_two_models_share_the_box():
         b = stack.submit(max_tokens=4, model="demo-f16")["job_id"]
         c = stack.submit(max_tokens=4)["job_id"]
         assert [stack.wait_terminal(j)["status"] for j in (a, b, c)] == ["completed"] * 3
-        told = [json.loads(line) for line in stack.log("orchestratord").splitlines() if '"worker.st' in line]
+        told = [json.loads(line) for line in stack.wait_lines("orchestratord", '"worker.st', least=3)]
         assert [line["event"] for line in told] == ["worker.start", "worker.stop", "worker.start", "worker.stop", "worker.start"][:len(told)]
-        assert len(told) >= 3
 
 
 def test_without_a_pool_jobs_are_refused_with_a_reason():

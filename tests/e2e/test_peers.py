@@ -76,10 +76,6 @@ def nodes(tmp_path):
         yield running
 
 
-def requests_seen(stack):
-    return [line for line in stack.log("pool-managerd").splitlines() if '"egress"' in line]
-
-
 # A pool gets a model from the pool that has it, and the network is not asked; what came is usable there.
 def test_a_model_comes_from_the_pool_that_has_it(nodes, server):
     server.add("/tale.gguf", DATA)
@@ -88,8 +84,8 @@ def test_a_model_comes_from_the_pool_that_has_it(nodes, server):
     assert nodes.pull_to_second("https://models.example/not-there.gguf", checksum=CHECKSUM)["checksum"] == CHECKSUM
     assert server.requests == []
     assert published(nodes.caches[1]) == [f"{SHA256}/tale.gguf"]
-    assert '"peer_pool_id":"pool-1"' in nodes.first.log("orchestratord")
-    seen = requests_seen(nodes.second)
+    nodes.first.wait_lines("orchestratord", '"peer_pool_id":"pool-1"')
+    seen = nodes.second.wait_lines("pool-managerd", '"egress"')
     assert seen and all(f'"host":"{urllib.parse.urlsplit(nodes.first.pool_url).hostname}"' in line for line in seen)
     job = nodes.first.submit(model="tale-2", max_tokens=4, placement={"mode": "pin", "pin_pool_id": "pool-2"})
     done = nodes.first.wait_terminal(job["job_id"])
@@ -138,8 +134,7 @@ def test_a_peer_that_lies(nodes, server):
     wrong.write_bytes(DATA[:-1] + bytes([DATA[-1] ^ 1]))
     os.replace(wrong, file)
     assert nodes.pull_to_second(f"{server.url}/tale.gguf", checksum=CHECKSUM)["checksum"] == CHECKSUM
-    log = nodes.second.log("pool-managerd")
-    assert '"peer_failed"' in log and "UNTRUSTED_ARTIFACT" in log
+    nodes.second.wait_lines("pool-managerd", '"peer_failed"', "UNTRUSTED_ARTIFACT")
     assert (nodes.caches[1] / SHA256 / "tale.gguf").read_bytes() == DATA
     remove(nodes.first, "tale-2")
     shutil.rmtree(nodes.caches[0] / SHA256)
@@ -198,7 +193,8 @@ def test_a_watched_directory(tmp_path):
         model = wait_for("the file to have a name", lambda: model_of(own, "My_Tale"))
         assert model["checksum"] == CHECKSUM and model["pool_id"] == "pool-1"
         assert own.wait_terminal(own.submit(model="My_Tale", max_tokens=2)["job_id"])["status"] == "completed"
-        assert '"watched_file_refused"' in own.log("pool-managerd") and model_of(own, "broken") is None
+        own.wait_lines("pool-managerd", '"watched_file_refused"')
+        assert model_of(own, "broken") is None
         shutil.copy(MODEL_F16, watched / "incoming")
         os.replace(watched / "incoming", watched / "My Tale.gguf")  # the name stands for what lies there now
         wait_for("the name to be of the new file", lambda: model_of(own, "My_Tale")["checksum"] == CHECKSUM_F16)

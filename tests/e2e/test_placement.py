@@ -71,8 +71,7 @@ def test_pin_runs_where_it_is_told(pools):
 def test_a_decision_says_what_led_to_it(pools):
     def decision(**placement):
         job = run(pools, **placement)["job_id"]
-        lines = [json.loads(line) for line in pools.log("orchestratord").splitlines() if '"schedule.decided"' in line]
-        return [line for line in lines if line["job_id"] == job][-1]
+        return json.loads(pools.wait_lines("orchestratord", '"schedule.decided"', job)[-1])
 
     pinned = decision(mode="pin", pin_pool_id="pool-2")
     assert (pinned["selected_pool_id"], pinned["pinned"], pinned["fallback_used"]) == ("pool-2", True, False), pinned

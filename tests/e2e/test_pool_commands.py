@@ -300,7 +300,7 @@ def test_a_lost_worker_is_reported_with_what_was_seen(pool):
     heard = wait_for("the report", lambda: next((json.loads(line) for line in pool.log("orchestratord").splitlines()
                                                  if '"worker.gone"' in line and lost in line), None))
     assert heard["code"] == "WORKER_RESET" and heard["gpu_id"] == "cpu"
-    ready = next(json.loads(line) for line in pool.log("pool-managerd").splitlines() if '"worker_registered"' in line and lost in line)
+    ready = json.loads(pool.wait_lines("pool-managerd", '"worker_registered"', lost)[0])
     assert ready["vram_allocated_bytes"] == w["vram_bytes"] and ready["gpu_id"] == "cpu" and ready["pool_id"] == "pool-1"
     assert state(pool)["workers"] == []
 

@@ -133,7 +133,7 @@ def test_another_checksum(stack, cache, server):
 def test_signatures(stack, cache, server):
     server.add("/plain.gguf", DATA)
     assert pull(stack, f"{server.url}/plain.gguf", "plain")["signature"] == ""
-    assert '"signature_missing"' in stack.log("pool-managerd")
+    stack.wait_lines("pool-managerd", '"signature_missing"')
     remove(stack, "plain")
     words = b"untrusted comment: signature\nRUQ=\n"
     server.add("/tale.gguf", DATA)

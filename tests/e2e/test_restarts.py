@@ -70,7 +70,7 @@ def test_a_job_is_tried_as_often_and_as_slowly_as_the_policy_says():
         ended = stack.wait_terminal(job)
         assert (ended["status"], ended["error"]["code"], ended["attempts"]) == ("failed", "RETRY_EXHAUSTED", 4), ended
         assert ended["error"]["details"]["attempts"] == 4 and ended["error"]["details"]["last_code"]
-        told = [line for line in lines(stack, "job.retry") if line["job_id"] == job]
+        told = [json.loads(line) for line in stack.wait_lines("orchestratord", '"job.retry"', job, least=3)]
         assert [(line["attempt"], line["backoff_ms"]) for line in told] == [(1, 50), (2, 100), (3, 150)]
         assert all(line["code"] for line in told)
         assert sum(event.name in ("end", "error") for event in stack.read_to_end(job)) == 1

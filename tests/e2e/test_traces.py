@@ -82,7 +82,7 @@ def test_a_job_is_five_spans_below_its_callers(collector):
         wait_for("two jobs to be told", lambda: sum(s["name"] == "job" for s in collector.spans()) == 2)
         wait_for("the count", lambda: traced(stack, "exported") == 2)
         assert traced(stack, "dropped") == 0
-        lines = [json.loads(line) for line in stack.log("orchestratord").splitlines() if line.startswith("{")]
+        ended = json.loads(stack.wait_lines("orchestratord", '"stream.ended"', alone)[0])
         text = "".join(e.data["t"] for e in stack.read_to_end(stack.submit(prompt=PROMPT, max_tokens=6)["job_id"]) if e.name == "token")
     assert {(path, kind) for path, kind, _ in collector.bodies} == {("/v1/traces", "application/json")}
     mine = [s for s in collector.spans() if s["traceId"] == TRACE]
@@ -96,7 +96,6 @@ def test_a_job_is_five_spans_below_its_callers(collector):
     # A request that comes without a trace begins one, and the log leads from it to the job.
     other = next(s for s in collector.spans() if s["name"] == "job" and s["traceId"] != TRACE)
     assert "parentSpanId" not in other
-    ended = next(line for line in lines if line["event"] == "stream.ended" and line["job_id"] == alone)
     assert ended["trace_id"] == other["traceId"]
     everything = json.dumps(collector.bodies)
     for needle in (ours, unsampled, alone, "needle", "my-session", "traced", "ab" * 16, text):
@@ -130,7 +129,7 @@ def test_a_collector_holds_up_no_job(collector, status):
             wait_for("the warning", lambda: "traces.failed" in stack.log("orchestratord"))
             collector.status = 200
             wait_for("all jobs to be told", lambda: traced(stack, "exported") == 5, timeout_s=60)
-            assert "traces.recovered" in stack.log("orchestratord")
+            stack.wait_lines("orchestratord", "traces.recovered")
         collector.released.set()
 
 
