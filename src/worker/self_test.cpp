@@ -19,7 +19,7 @@ using base::ErrorCode;
 using base::TokenId;
 
 constexpr std::uint32_t kPromptTokens = 16;
-constexpr int kGreedySteps = 4;
+constexpr int kGreedySteps = 1;  // a step of one row has kernels of its own; each further one reads all weights again
 constexpr std::int64_t kStepTimeoutMs = 30'000;
 
 // The ids 0, 1, 2, ... of the vocabulary: any model has them, and nothing about them needs to mean anything.
@@ -144,7 +144,8 @@ base::Result<std::string> self_test_hash(engine::inference::Engine& engine) {
 base::Result<> check_self_test_record(const std::filesystem::path& directory, const std::string& key,
                                       const std::string& hash) {
   TRY(base::ensure_private_directory(directory));
-  const std::filesystem::path path = directory / (key + ".sha256");
+  // The name says what was hashed: a build that hashes other steps has a record of its own.
+  const std::filesystem::path path = directory / fmt::format("{}-{}+{}.sha256", key, kPromptTokens, kGreedySteps);
   std::error_code ec;
   if (!std::filesystem::exists(path, ec)) return base::write_file_atomic(path, hash + "\n");
   std::string recorded = TRY(base::read_file(path, 256));

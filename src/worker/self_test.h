@@ -9,7 +9,7 @@
 
 namespace llorch::worker {
 
-// SHA-256 over the f32 bits of the output of a fixed prompt and, of logits, of four greedy steps, in slot 0. The slot is reset
+// SHA-256 over the f32 bits of the output of a fixed prompt and, of logits, of one greedy step, in slot 0. The slot is reset
 // afterwards.
 base::Result<std::string> self_test_hash(engine::inference::Engine& engine);
 
