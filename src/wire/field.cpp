@@ -2,7 +2,7 @@
 
 #include "base/join.h"
 #include "base/utf8.h"
-#include "wire/duplicate_keys.h"
+#include "wire/json_checks.h"
 
 namespace llorch::wire {
 namespace {
@@ -208,7 +208,7 @@ base::Result<> read_message(std::string_view json, UnknownKeys unknown, const Va
   bj::monotonic_resource memory(first, sizeof first);
   const bj::value value = bj::parse(json_view(json), ec, &memory);
   if (ec) return field_error("", "json", fmt::format("the body is not valid JSON: {}", ec.message()));
-  TRY(refuse_duplicate_keys(json, value));
+  TRY(check_json(json, value));
   return codec.read(value, {}, {}, unknown, out);
 }
 

@@ -50,6 +50,8 @@ TEST(Decode, NamesTheFieldAndTheReason) {
       {"{", "", "json"},
       {"[]", "", "type"},
       {R"({"model":"m","prompt":"p","max_tokens":1,"model":"n"})", "model", "duplicate"},
+      {R"({"model":"m","messages":[{"role":"user","content":"x","n":[1e999]}]})", "", "range"},
+      {R"({"model":"m","messages":[{"role":"user","content":"x","n":[-1e999]}]})", "", "range"},
       {R"({"model":"m","prompt":"p","max_tokens":1,"max_tokens":1})", "max_tokens", "duplicate"},
       {R"({"model":"m","prompt":"a\":b","max_tokens":1,"placement":{"prefer":"a","prefer":"b"}})", "prefer",
        "duplicate"},

@@ -6,6 +6,8 @@
 
 namespace llorch::wire {
 
+constexpr double kSlotsMax = 1024;  // of a worker
+
 template <>
 struct EnumNames<WorkerStatus> {
   static constexpr auto names = std::array{std::pair{WorkerStatus::kStarting, std::string_view("starting")},
@@ -88,7 +90,7 @@ struct Table<WorkerInfo> {
                      {0, kMaskDevicesMax}),
             optional("pid", &S::pid),
             optional("started_at", &S::started_at),
-            optional("slots_total", &S::slots_total, "", {1}),
+            optional("slots_total", &S::slots_total, "", {1, kSlotsMax}),
             optional("context_length", &S::context_length),
             optional("image_tokens_max", &S::image_tokens_max),
             optional("engine_build", &S::engine_build),
@@ -186,7 +188,7 @@ struct Table<StartWorkerRequest> {
             required("model_ref", &S::model_ref, "", {1, 4096}),
             required("gpu_id", &S::gpu_id, "Device mask: 0, cpu; of devices that share the model 0,1.", {1, 64}),
             optional("context_tokens", &S::context_tokens, "", {1}),
-            optional("slots", &S::slots, "", {1, 1024}),
+            optional("slots", &S::slots, "", {1, kSlotsMax}),
             optional("kv_tokens", &S::kv_tokens, "", {0, 1e12}),
             optional("kv_dtype", &S::kv_dtype),
             optional("image_tokens_max", &S::image_tokens_max, "Of one request; 0: takes no images.", {0, 16384})};
@@ -227,7 +229,7 @@ struct Table<ReadyCallback> {
         optional("memory_architecture", &S::memory_architecture),
         optional("worker_type", &S::worker_type),
         optional("capabilities", &S::capabilities),
-        optional("slots_total", &S::slots_total, "", {1}),
+        optional("slots_total", &S::slots_total, "", {1, kSlotsMax}),
         optional("context_length", &S::context_length),
         optional("image_tokens_max", &S::image_tokens_max),
         optional("engine_build", &S::engine_build),

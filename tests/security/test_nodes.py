@@ -1,6 +1,7 @@
 """What somebody with a token of another kind, with a node of his own, or with the credential of a node that was taken back can
 do to the other nodes: who registers, who is called, and which tokens reach whom."""
 
+import hashlib
 import json
 import subprocess
 
@@ -8,7 +9,7 @@ import pytest
 
 from attacker import JSON, OPERATOR, TENANTS, Listener, Node
 from attacker import bearer as token_of
-from stack import BIN, HANG_S, Stack, clean_env, llorch, request, wait_for
+from stack import BIN, HANG_S, MODEL, Stack, clean_env, llorch, request, wait_for
 
 TENANT = TENANTS["alice"]
 
@@ -50,6 +51,32 @@ def pair(stack, pool_id):
     reply = stack.request("POST", f"/v2/pools/{pool_id}/credential", headers=bearer(OPERATOR))
     assert reply.status == 201, reply.body
     return Node(reply.json["credential"])
+
+
+def test_a_node_takes_over_no_name_of_the_operator(stack, tmp_path):
+    """It tells of a watched file what somebody has named already, then no more: name, checksum and owner stay."""
+    name = {"model_id": "pinned", "model_ref": f"file:{MODEL}", "checksum": f"sha256:{hashlib.sha256(MODEL.read_bytes()).hexdigest()}"}
+    made = stack.request("POST", "/v2/catalog/models", name, headers=bearer(OPERATOR))
+    assert made.status in (200, 201), made.body
+
+    def told():
+        return next(model for model in stack.request("GET", "/v2/catalog/models", headers=bearer(OPERATOR)).json["models"]
+                    if model["model_id"] == "pinned")
+
+    before = {key: value for key, value in told().items() if "used" not in key}
+    node = pair(stack, "watcher")
+    with Listener() as other:
+        for watched in ([{"model_id": "pinned", "model_ref": name["model_ref"], "stamp": "1"}], [], []):
+            report = {**state("watcher", other.url), "watched_models": watched}
+            assert stack.request("POST", "/v2/pools/register", report, headers=bearer(node.token)).status == 200
+            if watched:
+                stack.wait_lines("orchestratord", "catalog.watched_model_refused", "pinned")
+        for slots in (0, 1025, 10**12):
+            report = {**state("watcher", other.url, [{**worker(other.url), "slots_total": slots}])}
+            refused = stack.request("POST", "/v2/pools/watcher/heartbeat", report, headers=bearer(node.token))
+            assert (refused.status, refused.code) == (400, "INVALID_PARAMS"), refused.body
+        assert {key: value for key, value in told().items() if "used" not in key} == before
+        assert stack.request("DELETE", "/v2/pools/watcher", headers=bearer(node.token)).status in (200, 202, 204)
 
 
 def pool_ids(stack):

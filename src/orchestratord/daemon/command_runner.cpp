@@ -3,6 +3,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "orchestratord/http/tasks/job_view.h"
+#include "orchestratord/models/catalog.h"
 #include "wire/json.h"
 
 namespace llorch::orchestratord::daemon {
@@ -167,6 +168,7 @@ void CommandRunner::run(core::Execute& command) {
                            .queue_position = command.queue_position,
                            .predicted_start_ms = command.predicted_start_ms,
                            .tokens_max = live->record.max_tokens,
+                           .workload = models::workload_of(live->record.facts),
                            .expected = {.seed = live->record.seed,
                                         .prompt_sha256 = live->record.prompt_sha256,
                                         .parameters_sha256 = live->parameters_sha256,

@@ -1,6 +1,7 @@
 #include "orchestratord/http/watched_models.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/log.h"
 #include "wire/model_name.h"
@@ -8,21 +9,27 @@
 namespace llorch::orchestratord::http {
 
 void WatchedModels::seen(const base::PoolId& pool_id, const std::vector<wire::WatchedModel>& models) {
+  const std::map<std::string, std::string> before = std::exchange(known_[pool_id.value], {});
   for (const wire::WatchedModel& model : models) {
-    const auto known = known_.find(model.model_ref);
-    const bool is_news = known == known_.end() || known->second != model.stamp;
-    if (is_news && under_way_.insert(model.model_ref).second) name(pool_id, model);
+    const auto known = before.find(model.model_ref);
+    if (known != before.end() && known->second == model.stamp) {
+      known_[pool_id.value].insert(*known);
+    } else if (under_way_.insert(model.model_ref).second) {
+      name(pool_id, model);
+    }
   }
   drop_gone(pool_id, models);
 }
 
 void WatchedModels::name(const base::PoolId& pool_id, const wire::WatchedModel& model) {
-  const auto settled = [this, model](std::string_view why_not) {
+  const auto settled = [this, pool_id, model](std::string_view why_not) {
     under_way_.erase(model.model_ref);
-    known_[model.model_ref] = model.stamp;
+    known_[pool_id.value][model.model_ref] = model.stamp;
     if (why_not.empty()) return;
+    const auto left_out = refused_lines_.admit(context_.clock->now().mono_ms);
+    if (!left_out) return;
     base::log_event(base::LogLevel::kWarn, "catalog.watched_model_refused", {}, std::string(why_not),
-                    {{"model", model.model_id}});
+                    {{"model", model.model_id}, {"pool_id", pool_id}, {"left_out_before", *left_out}});
   };
   wire::NamedModel named{.model_id = model.model_id,
                          .source = model.model_ref,
@@ -30,7 +37,8 @@ void WatchedModels::name(const base::PoolId& pool_id, const wire::WatchedModel& 
                          .watched = true,
                          .created_unix_ms = context_.clock->now().unix_ms};
   const auto there = context_.names->find(model.model_id);
-  const bool is_taken = context_.names->is_configured(model.model_id) || (there && there->source != named.source);
+  const bool is_its_own = there && there->watched && there->source == named.source && there->pool_id == named.pool_id;
+  const bool is_taken = context_.names->is_configured(model.model_id) || (there && !is_its_own);
   if (is_taken) return settled("A file in a watched directory has no name of its own: another model has it.");
   if (!wire::is_model_name(model.model_id)) return settled("A file in a watched directory has a name for no model.");
   if (there) {  // as somebody has set it
@@ -55,8 +63,8 @@ void WatchedModels::drop_gone(const base::PoolId& pool_id, const std::vector<wir
     const bool is_there =
         std::ranges::any_of(models, [&](const wire::WatchedModel& model) { return model.model_ref == named.source; });
     if (is_there || (!named.model_ref.empty() && context_.jobs->any_of_model(named.model_ref))) continue;
-    if (!context_.names->erase(named.model_id)) continue;  // the next report tries again
-    known_.erase(named.source);
+    if (!context_.names->erase(named.model_id)) continue;          // the next report tries again
+    for (auto& [pool, known] : known_) known.erase(named.source);  // another one may have it as well
     base::log_event(base::LogLevel::kInfo, "catalog.watched_model_gone", {}, "A file in a watched directory is gone.",
                     {{"model", named.model_id}});
   }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/log_limiter.h"
 #include "orchestratord/http/catalog_models.h"
 #include "orchestratord/http/context.h"
 
@@ -25,8 +26,10 @@ class WatchedModels {
 
   const Context& context_;
   CatalogModels& catalog_;
-  std::map<std::string, std::string> known_;  // reference -> stamp, of those that have their name or cannot get it
-  std::set<std::string> under_way_;           // references
+  // By pool, of what it told last: reference -> stamp, of those that have their name or cannot get it.
+  std::map<std::string, std::map<std::string, std::string>> known_;
+  std::set<std::string> under_way_;             // references
+  base::LogLimiter refused_lines_{10, 10'000};  // pools decide how often one is refused
 };
 
 }  // namespace llorch::orchestratord::http

@@ -2,12 +2,14 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <atomic>
 #include <vector>
 
 #include "base/assert.h"
 #include "base/sha256.h"
 #include "net/sse/sse.h"
+#include "wire/embedding_text.h"
 #include "wire/json.h"
 #include "wire/worker.h"
 
@@ -98,6 +100,15 @@ std::string execute_body(std::string_view payload, const std::string& execution_
   ASSERT(payload.ends_with('}'));
   payload.remove_suffix(1);
   return fmt::format("{},\"timeout_ms\":{},\"execution_id\":\"{}\"}}", payload, timeout_ms, execution_id);
+}
+
+bool is_token_of(wire::Workload workload, const TokenView& token) {
+  switch (workload) {
+    case wire::Workload::kCompletion: return true;
+    case wire::Workload::kEmbedding: return wire::is_vector(token.t);
+    case wire::Workload::kRerank: return wire::is_score(token.t);
+  }
+  return false;
 }
 
 TokenBatch& thread_batch() {
@@ -260,6 +271,9 @@ void Relay::Execution::flush(TokenBatch& batch) {
   if (tokens_out_ + static_cast<std::int64_t>(tokens.size()) > order_.tokens_max) {
     return end(std::nullopt, worker_reset("it sent more tokens than it was asked for"));
   }
+  if (!std::ranges::all_of(tokens, [this](const TokenView& token) { return is_token_of(order_.workload, token); })) {
+    return end(std::nullopt, worker_reset("a token is not what the job is for"));
+  }
   const std::int64_t now_ms = relay_.options_.clock->now().mono_ms;
   const base::Result<> appended = order_.stream->tokens(tokens, now_ms);
   for (const TokenView& token : tokens) output_hash_.update(token.t);
@@ -288,6 +302,9 @@ void Relay::Execution::take_end(std::string_view data) {
   }
   if (event->tokens_out != tokens_out_) {
     return end(std::nullopt, worker_reset("it counts other tokens than it sent"));
+  }
+  if (order_.workload != wire::Workload::kCompletion && tokens_out_ != order_.tokens_max) {
+    return end(std::nullopt, worker_reset("it did not answer each input"));
   }
   if (event->receipt) {
     const std::string_view field =

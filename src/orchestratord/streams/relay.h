@@ -57,6 +57,8 @@ class Relay {
     std::int64_t predicted_start_ms = 0;
     // A worker that sends more is broken: what it sends is held in memory.
     std::int64_t tokens_max = std::numeric_limits<std::int64_t>::max();
+    // Of a job of vectors or scores each token is one, and there are tokens_max.
+    wire::Workload workload = wire::Workload::kCompletion;
     // What a receipt must say of the job; an empty text is not compared. Output hash and token count are compared with
     // what was relayed.
     struct Expected {

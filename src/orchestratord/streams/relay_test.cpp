@@ -101,9 +101,10 @@ class RelayTest : public testing::Test {
       }
     };
   }
-  Relay::Reports::Outcome run(std::uint64_t execution = 1) {
+  Relay::Reports::Outcome run(std::uint64_t execution = 1) { return run(order(execution)); }
+  Relay::Reports::Outcome run(Relay::Order order) {
     std::promise<Relay::Reports::Outcome> ended;
-    relay_->execute(order(execution), {.started = [this] { ++starts_; },
+    relay_->execute(std::move(order), {.started = [this] { ++starts_; },
                                        .progress = [this](std::int64_t n) { progress_ = n; },
                                        .ended = [&](Relay::Reports::Outcome o) { ended.set_value(std::move(o)); }});
     return ended.get_future().get();
@@ -229,6 +230,35 @@ TEST_F(RelayTest, ABrokenConnectionIsAWorkerReset) {
     EXPECT_EQ(outcome.error->code, ErrorCode::kWorkerReset) << bad;
   }
   EXPECT_EQ(tokens_held(), 1);
+}
+
+// Others' answers are made of it as it stands: base64 or a number that is none would end orchestratord, or stand in their JSON.
+TEST_F(RelayTest, AVectorThatIsNoneIsAWorkerReset) {
+  std::uint64_t execution = 1;
+  const auto outcome_of = [&](wire::Workload workload, const std::vector<std::string>& texts, std::int64_t inputs) {
+    std::string bytes = started();
+    for (std::size_t i = 0; i < texts.size(); ++i) bytes += token(static_cast<int>(i), texts[i]);
+    worker_sends(bytes + end(static_cast<int>(texts.size())));
+    const std::string job_id = "job-" + std::to_string(execution + 1);
+    stream_ = hub_->open(base::JobId(job_id), wire::OnDisconnect::kResume);
+    stream_->queued({.job_id = job_id});
+    Relay::Order asked = order(execution++);
+    asked.workload = workload;
+    asked.tokens_max = inputs;
+    return run(std::move(asked));
+  };
+  const std::string vector = "AACAPwAAAEA=";  // 1, 2
+  EXPECT_TRUE(outcome_of(wire::Workload::kEmbedding, {vector, vector}, 2).end);
+  EXPECT_TRUE(outcome_of(wire::Workload::kRerank, {"0.25", "1"}, 2).end);
+  for (const char* text : {"!", "", "AACA", "AACAfw==", "AAAAAA==\"", "\"}"}) {  // the fourth: infinity
+    EXPECT_EQ(outcome_of(wire::Workload::kEmbedding, {text}, 1).error->code, ErrorCode::kWorkerReset) << text;
+  }
+  for (const char* text : {"", "inf", "nan", "1e999", "-0.5", "2", "0x1", ".5", "0.5,1", "\"0.5\""}) {
+    EXPECT_EQ(outcome_of(wire::Workload::kRerank, {text}, 1).error->code, ErrorCode::kWorkerReset) << text;
+  }
+  EXPECT_EQ(outcome_of(wire::Workload::kEmbedding, {vector}, 2).error->code, ErrorCode::kWorkerReset)
+      << "one is missing";
+  EXPECT_EQ(outcome_of(wire::Workload::kEmbedding, {}, 1).error->code, ErrorCode::kWorkerReset);
 }
 
 // What a worker said when the connection broke in the middle of it is not known (simulator, seed 31003824).

@@ -126,33 +126,37 @@ class Conversation {
     if (turn_.ids_have_nine_characters) message["tool_call_id"] = short_id(id);
   }
 
-  // [a, b of one assistant] [a's result] [b's result] becomes [a] [a's result] [b] [b's result].
+  // [a, b of one assistant] [a's result] [b's result] becomes [a] [a's result] [b] [b's result]; what else the message says
+  // stays with the first call. Linear in the messages.
   static bj::array split(bj::array messages) {
     bj::array out;
     for (std::size_t i = 0; i < messages.size(); ++i) {
-      bj::array* calls = calls_of(messages[i].get_object());
-      if (calls == nullptr || calls->size() == 1) {
+      bj::object& message = messages[i].get_object();
+      bj::array* const several = calls_of(message);
+      if (several == nullptr || several->size() == 1) {
         out.push_back(std::move(messages[i]));
         continue;
       }
       std::size_t end = i + 1;
       while (end < messages.size() && text_of(messages[end].get_object(), "role") == "tool") ++end;
+      std::map<std::string, std::vector<std::size_t>> results;  // by the ids of their calls, the first one last
+      for (std::size_t j = end; --j > i;) results[text_of(messages[j].get_object(), "tool_call_id")].push_back(j);
       std::vector<bool> taken(end, false);
-      for (std::size_t which = 0; which < calls->size(); ++which) {
-        bj::object one = messages[i].get_object();
-        one["tool_calls"] = bj::array{(*calls)[which]};
-        if (which > 0) one["content"] = "";
+      const bj::array calls = std::move(*several);
+      const bj::object next{{"role", message["role"]}, {"content", ""}};
+      for (const bj::value& call : calls) {
+        bj::object one = &call == calls.data() ? std::move(message) : next;
+        one["tool_calls"] = bj::array{call};
         out.push_back(std::move(one));
-        const std::string id = text_of((*calls)[which].get_object(), "id");
-        for (std::size_t j = i + 1; j < end; ++j) {
-          if (taken[j] || text_of(messages[j].get_object(), "tool_call_id") != id) continue;
-          taken[j] = true;
-          out.push_back(messages[j]);
-          break;
-        }
+        const auto of = results.find(text_of(call.get_object(), "id"));
+        if (of == results.end() || of->second.empty()) continue;
+        const std::size_t result = of->second.back();
+        of->second.pop_back();
+        taken[result] = true;
+        out.push_back(std::move(messages[result]));
       }
       for (std::size_t j = i + 1; j < end; ++j) {
-        if (!taken[j]) out.push_back(messages[j]);
+        if (!taken[j]) out.push_back(std::move(messages[j]));
       }
       i = end - 1;
     }

@@ -78,6 +78,22 @@ TEST(Turn, OneCallAMessage) {
   EXPECT_EQ(messages[4].at("tool_call_id"), "call_2");
 }
 
+// A message of n calls becomes n messages, not n copies of itself.
+TEST(Turn, ManyCallsAMessageCopyNothing) {
+  constexpr std::size_t kCalls = 2000;
+  std::string calls;
+  for (std::size_t i = 0; i < kCalls; ++i) calls += (i == 0 ? "" : ",") + std::string(R"({"id": "a", "function": {}})");
+  const std::string rest(100'000, 'x');
+  const std::string messages = R"([{"role": "assistant", "note": ")" + rest + R"(", "tool_calls": [)" + calls + "]}]";
+  const Turn turn{.has_one_call = true};
+  const auto out = turn.apply(messages);
+  ASSERT_TRUE(out) << out.error().message;
+  EXPECT_LT(out->size(), messages.size() + kCalls * 120);
+  const bj::value parsed = bj::parse(*out);
+  ASSERT_EQ(parsed.as_array().size(), kCalls);
+  EXPECT_EQ(parsed.at(0).at("note").as_string().size(), rest.size());
+}
+
 TEST(Turn, Refusals) {
   const auto message_of = [](std::string_view messages) {
     const auto out = Turn{}.apply(messages);

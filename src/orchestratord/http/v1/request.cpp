@@ -10,8 +10,8 @@
 
 #include "base/join.h"
 #include "orchestratord/http/chat/parsing.h"
-#include "wire/duplicate_keys.h"
 #include "wire/json.h"
+#include "wire/json_checks.h"
 
 namespace llorch::orchestratord::http::v1 {
 namespace {
@@ -44,7 +44,7 @@ base::Result<TaskRequest> decode_task(const std::string& text) {
   json::error_code error;
   json::value value = json::parse(text, error);
   if (error || !value.is_object()) return refused("", "json", "the body is not a JSON object");
-  TRY(wire::refuse_duplicate_keys(text, value));
+  TRY(wire::check_json(text, value));
   json::object body = std::move(value.get_object());
   for (const std::string_view field : kRequired) {
     const json::value* given = body.if_contains(field);

@@ -11,6 +11,7 @@
 #include "base/utf8.h"
 #include "orchestratord/http/deferred/batch_facts.h"
 #include "orchestratord/http/tasks/kept_facts.h"
+#include "wire/json_checks.h"
 
 namespace llorch::orchestratord::http::openai {
 namespace {
@@ -30,7 +31,7 @@ tl::expected<BatchLine, BatchLineError> parse_batch_line(std::string_view line, 
   };
   boost::system::error_code failed;
   const json::value value = json::parse(line, failed);
-  if (failed || !value.is_object() || !base::is_valid_utf8(line)) {
+  if (failed || !value.is_object() || !base::is_valid_utf8(line) || !wire::check_json(line, value)) {
     return wrong("invalid_json_line", "This line is not a JSON object in UTF-8.", "");
   }
   const json::object& object = value.get_object();

@@ -7,7 +7,7 @@
 #include "base/id.h"
 #include "orchestratord/http/chat/parsing.h"
 #include "orchestratord/http/openai/deferred/kept_text.h"
-#include "wire/duplicate_keys.h"
+#include "wire/json_checks.h"
 
 namespace llorch::orchestratord::http::openai {
 namespace {
@@ -107,7 +107,7 @@ base::Result<std::optional<ReferringRequest>> ReferringRequest::read(std::string
     out.references_[std::move(response_id)].push_back(std::move(reference));
   }
   if (out.references_.empty()) return std::nullopt;
-  TRY(wire::refuse_duplicate_keys(body, parsed));
+  TRY(wire::check_json(body, parsed));
   if (out.references_.size() > kReferredResponsesMax) {
     return chat::refused("input", "range",
                          fmt::format("input names items of {} responses; up to {} are read for a request, so send the "

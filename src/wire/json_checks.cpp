@@ -1,8 +1,10 @@
-#include "wire/duplicate_keys.h"
+#include "wire/json_checks.h"
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
+#include <cmath>
 #include <cstring>
 #include <optional>
 #include <set>
@@ -76,8 +78,6 @@ bool is_name(std::string_view key) {
              std::string_view::npos;
 }
 
-}  // namespace
-
 base::Result<> refuse_duplicate_keys(std::string_view json, const bj::value& parsed) {
   if (members_written(json) == members_kept(parsed)) return {};
   const std::string key = first_duplicate(json);
@@ -86,6 +86,24 @@ base::Result<> refuse_duplicate_keys(std::string_view json, const bj::value& par
       base::ErrorCode::kInvalidParams, fmt::format("{} stands twice in one object; give each field once", field), {}}
                         .with("field", field)
                         .with("reason", std::string("duplicate")));
+}
+
+bool is_finite(const bj::value& value) {
+  if (const double* number = value.if_double()) return std::isfinite(*number);
+  if (const auto* array = value.if_array()) return std::ranges::all_of(*array, is_finite);
+  const auto* object = value.if_object();
+  return object == nullptr ||
+         std::ranges::all_of(*object, [](const auto& member) { return is_finite(member.value()); });
+}
+
+}  // namespace
+
+base::Result<> check_json(std::string_view json, const bj::value& parsed) {
+  TRY(refuse_duplicate_keys(json, parsed));
+  if (is_finite(parsed)) return {};
+  return base::fail(base::Error{base::ErrorCode::kInvalidParams, "a number is larger than any double", {}}
+                        .with("field", std::string())
+                        .with("reason", std::string("range")));
 }
 
 }  // namespace llorch::wire
