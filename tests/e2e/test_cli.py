@@ -125,6 +125,21 @@ def test_attach_streams_another_ones_job_and_leaves_it(box, gate):
     assert llorch("attach", "no-such-job", state_dir=box).returncode == 1
 
 
+def test_attach_is_no_client_of_the_job(box, gate):
+    """The only one that looks at a job whose client leaving would cancel it, and leaves: it goes on to its end."""
+    url = "http://" + json.loads((box / "run/orchestratord.json").read_text())["bind"]
+    gate.hold()
+    job_id = request(url, "POST", "/v2/tasks", {"model": NAME, "prompt": "Once", "max_tokens": 4, "seed": 7}).json["job_id"]
+    attached = start(box, "attach", job_id)
+    gate.let_pass(2)
+    assert attached.stdout.read(1), "it reads along"
+    attached.send_signal(signal.SIGINT)
+    assert attached.wait(HANG_S) == 130 and b"goes on" in attached.stderr.read()
+    gate.open()
+    ended = wait_for("its end", lambda: (job := request(url, path=f"/v2/tasks/{job_id}").json)["status"] in ("completed", "cancelled", "failed") and job)
+    assert ended["status"] == "completed", ended
+
+
 def test_words_that_are_no_commands(box):
     wrong = llorch("attahc", "x", state_dir=box)
     assert wrong.returncode == 2 and b"did you mean attach?" in wrong.stderr

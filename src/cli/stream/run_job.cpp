@@ -204,8 +204,8 @@ base::Result<FinishedJob> run_job(Api& api, const wire::SubmitRequest& request, 
 
 base::Result<FinishedJob> attach_job(Api& api, const std::string& job_id, InterruptWatch& interrupt,
                                      JobStream::Print print, WaitDisplay* display) {
-  return follow(api, {.job_id = job_id, .events_url = "/v2/tasks/" + job_id + "/events"}, Clock::now(), interrupt,
-                std::move(print), display);
+  return follow(api, {.job_id = job_id, .events_url = "/v2/tasks/" + job_id + "/events?observe=true"}, Clock::now(),
+                interrupt, std::move(print), display);
 }
 
 }  // namespace llorch::cli::stream

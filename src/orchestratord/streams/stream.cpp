@@ -109,6 +109,7 @@ void Stream::attach(const Reader& reader, std::int64_t now_ms) {
   client->headers = reader.headers;
   client->correlation_id = reader.correlation_id;
   client->cursor = streams::attach(reader.last_event_id);
+  client->counts = !reader.observes;
   client->last_write_ms = client->sent_changed_ms = now_ms;
   {
     const std::lock_guard lock(mutex_);

@@ -56,6 +56,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
     std::optional<EventId> last_event_id{};
     base::CorrelationId correlation_id{};  // of the request that reads
     net::http::Headers headers{};          // of the answer, besides the renderer's
+    bool observes = false;                 // that it leaves, or has read all, changes nothing for the job
   };
   // Answers the exchange with the stream from now until it ends, or once it has ended: as the renderer has it.
   void attach(const Reader& reader, std::int64_t now_ms);
@@ -90,7 +91,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
     std::uint64_t metrics_seen = 0;
     bool waits_for_drain = false;
     bool ended = false;
-    bool counts = true;  // a client whose last event id was refused never was one of this stream's
+    bool counts = true;  // not one that observes, or whose last event id was refused
     std::int64_t last_write_ms = 0;
     std::uint64_t sent_bytes = 0;
     std::int64_t sent_changed_ms = 0;

@@ -128,11 +128,16 @@ class StreamHubTest : public testing::Test {
     const TokenView event{.t = t, .i = i};
     EXPECT_TRUE(stream->tokens({&event, 1}, now()));
   }
-  std::shared_ptr<FakeExchange> attach(const StreamPtr& stream, std::optional<EventId> last = {}, bool reads = true) {
+  std::shared_ptr<FakeExchange> attach(const StreamPtr& stream, std::optional<EventId> last = {}, bool reads = true,
+                                       bool observes = false) {
     auto exchange = std::make_shared<FakeExchange>();
     exchange->reads_ = reads;
     exchanges_.push_back(exchange);
-    stream->attach({.exchange = exchange, .renderer = std::make_shared<SseRenderer>(), .last_event_id = last}, now());
+    stream->attach({.exchange = exchange,
+                    .renderer = std::make_shared<SseRenderer>(),
+                    .last_event_id = last,
+                    .observes = observes},
+                   now());
     return exchange;
   }
   std::shared_ptr<FakeExchange> attach_waiting(const StreamPtr& stream) {
@@ -217,6 +222,28 @@ TEST_F(StreamHubTest, AWaitingClientIsToldHowTheJobFailedOrCancelsIt) {
   EXPECT_EQ(client->response_->status, 504);
   EXPECT_EQ(client->response_->body, "TIMEOUT");
   attach_waiting(left)->close(net::CloseReason::kPeerGone);
+  EXPECT_EQ(gone_, std::vector<std::string>{"job-2"});
+}
+
+// Who looks at another one's job may go, and takes neither the job nor its stream along.
+TEST_F(StreamHubTest, AnObserverGoesAsItCame) {
+  const StreamPtr stream = running("job-1"), kept = running("job-2", wire::OnDisconnect::kResume);
+  for (const StreamPtr& one : {stream, kept})
+    attach(one, {}, true, /*observes=*/true)->close(net::CloseReason::kPeerGone);
+  pass(2 * limits_.reconnect_grace_ms);
+  EXPECT_TRUE(gone_.empty());
+  token(stream, 0);
+  const auto observer = attach(stream, {}, true, /*observes=*/true);
+  finish(stream);
+  EXPECT_TRUE(observer->ended_);
+  observer->close(net::CloseReason::kFinished);
+  pass(2 * limits_.reconnect_grace_ms);
+  EXPECT_EQ(hub_->find(base::JobId("job-1")), stream) << "nobody it was for has read it";
+  attach(stream)->close(net::CloseReason::kFinished);
+  pass(2 * limits_.reconnect_grace_ms);
+  EXPECT_EQ(hub_->find(base::JobId("job-1")), nullptr);
+  attach(kept)->close(net::CloseReason::kPeerGone);
+  pass(2 * limits_.reconnect_grace_ms);
   EXPECT_EQ(gone_, std::vector<std::string>{"job-2"});
 }
 

@@ -312,6 +312,8 @@ void Tasks::events(const net::Request& request, const net::ExchangePtr& exchange
   if (!last_event_id) return refuse(context_, exchange, last_event_id.error());
   const auto verbose = is_true("verbose", request.query_param("verbose").value_or("false"));
   if (!verbose) return refuse(context_, exchange, verbose.error());
+  const auto observes = is_true("observe", request.query_param("observe").value_or("false"));
+  if (!observes) return refuse(context_, exchange, observes.error());
   const Wanted wanted{*job_id, context_.hub->find(*job_id), request.peer.principal, *verbose};
   if (request.method == "HEAD" && is_live(wanted)) {
     return void(exchange->respond({200, net::http::sse_headers(), {}}));  // reads nothing
@@ -320,7 +322,8 @@ void Tasks::events(const net::Request& request, const net::ExchangePtr& exchange
         {.exchange = exchange,
          .renderer = std::make_shared<streams::SseRenderer>(),
          .last_event_id = *last_event_id,
-         .correlation_id = request.correlation_id},
+         .correlation_id = request.correlation_id,
+         .observes = *observes},
         refusing(exchange));
 }
 
