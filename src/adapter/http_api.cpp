@@ -13,8 +13,8 @@ namespace llorch::adapter {
 std::string metrics_text(jobs::Service& service, std::int64_t uptime_seconds) {
   const auto& options = service.options();
   const jobs::Counts& counts = service.counts();
-  const std::string labels =
-      fmt::format(R"(worker_id="{}",engine="{}")", options.identity.worker_id, options.engine->kind());
+  const std::string labels = fmt::format(R"(component="worker-adapterd",worker_id="{}",engine="{}")",
+                                         options.identity.worker_id, options.engine->kind());
   std::string out;
   const auto family = [&](std::string_view name, std::string_view type, std::string_view help) {
     out += fmt::format("# HELP {0} {2}\n# TYPE {0} {1}\n", name, type, help);
@@ -22,7 +22,7 @@ std::string metrics_text(jobs::Service& service, std::int64_t uptime_seconds) {
   const auto value = [&](std::string_view name, std::string_view more, std::int64_t v) {
     out += fmt::format("{}{{{}{}}} {}\n", name, labels, more, v);
   };
-  family("worker_requests_total", "counter", "Jobs that ended, by how.");
+  family("worker_requests_total", "counter", "Jobs that the worker ended, by outcome.");
   value("worker_requests_total", R"(,outcome="completed")", counts.completed);
   value("worker_requests_total", R"(,outcome="failed")", counts.failed);
   value("worker_requests_total", R"(,outcome="cancelled")", counts.cancelled);
@@ -31,13 +31,13 @@ std::string metrics_text(jobs::Service& service, std::int64_t uptime_seconds) {
   value("worker_tokens_generated_total", "", counts.tokens);
   family("worker_upstream_retries_total", "counter", "Times that the engine was asked again for a job.");
   value("worker_upstream_retries_total", "", counts.retries);
-  family("worker_first_token_ms_sum", "counter", "From a job's acceptance to its first token, summed.");
+  family("worker_first_token_ms_sum", "counter", "Milliseconds from a job's acceptance to its first token, summed.");
   value("worker_first_token_ms_sum", "", counts.first_token_ms);
-  family("worker_first_token_ms_count", "counter", "Jobs in that sum.");
+  family("worker_first_token_ms_count", "counter", "Jobs in the sum of first tokens.");
   value("worker_first_token_ms_count", "", counts.first_tokens);
-  family("worker_slots_total", "gauge", "Jobs it runs at a time.");
-  value("worker_slots_total", "", options.slots);
-  family("worker_slots_free", "gauge", "Of them, free now.");
+  family("worker_slots", "gauge", "Jobs that this worker can run at a time.");
+  value("worker_slots", "", options.slots);
+  family("worker_slots_free", "gauge", "Slots that no job holds.");
   value("worker_slots_free", "", service.slots_free());
   family("worker_upstream_up", "gauge", "Whether the engine answers.");
   value("worker_upstream_up", "", service.is_well() ? 1 : 0);
@@ -45,7 +45,7 @@ std::string metrics_text(jobs::Service& service, std::int64_t uptime_seconds) {
   value("worker_upstream_breaker_open", "", service.breaker_open() ? 1 : 0);
   family("worker_log_lines_dropped_total", "counter", "Log lines that nobody read in time.");
   value("worker_log_lines_dropped_total", "", base::log_lines_dropped());
-  family("worker_uptime_seconds", "gauge", "Since it is ready.");
+  family("worker_uptime_seconds", "counter", "Seconds since the worker became ready.");
   value("worker_uptime_seconds", "", uptime_seconds);
   return out;
 }

@@ -13,6 +13,7 @@ import llamacpp
 from adapter import Adapter, one_end, text
 from fake_engine import CONTEXT, FakeEngine, Fault, tokens_of
 from fake_grpc_engine import FakeGrpcEngine
+from metrics_text import documented, parse
 from fault_proxy import FaultProxy
 from stack import wait_for
 
@@ -296,6 +297,10 @@ def test_what_a_job_did_is_counted(pair):
     assert [pair.adapter.metric(name) for name in names] == [before[0] + 12, before[1] + 1]
     text = pair.adapter.request("GET", "/metrics").body.decode()
     assert "worker_upstream_up" in text and PROMPT not in text
+    page = documented()["worker-adapterd"]
+    for name, family in parse(text).items():
+        assert (page[name].kind, page[name].help) == (family.kind, family.help), name
+        assert all(labels.keys() == page[name].labels for labels, _ in family.series), name
 
 
 @pytest.mark.parametrize("kind", KINDS)
