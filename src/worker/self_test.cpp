@@ -18,8 +18,10 @@ namespace {
 using base::ErrorCode;
 using base::TokenId;
 
-constexpr std::uint32_t kPromptTokens = 16;
-constexpr int kGreedySteps = 1;  // a step of one row has kernels of its own; each further one reads all weights again
+// Few and many rows have kernels of their own: more than eight are many, one is few. Each further row and step is time that
+// every start takes.
+constexpr std::uint32_t kPromptTokens = 9;
+constexpr int kGreedySteps = 1;
 constexpr std::int64_t kStepTimeoutMs = 30'000;
 
 // The ids 0, 1, 2, ... of the vocabulary: any model has them, and nothing about them needs to mean anything.
