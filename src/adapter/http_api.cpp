@@ -16,36 +16,36 @@ std::string metrics_text(jobs::Service& service, std::int64_t uptime_seconds) {
   const std::string labels = fmt::format(R"(component="worker-adapterd",worker_id="{}",engine="{}")",
                                          options.identity.worker_id, options.engine->kind());
   std::string out;
-  const auto family = [&](std::string_view name, std::string_view type, std::string_view help) {
-    out += fmt::format("# HELP {0} {2}\n# TYPE {0} {1}\n", name, type, help);
+  const auto family = [&](std::string_view name, std::string_view help, std::string_view type) {
+    out += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n", name, help, type);
   };
   const auto value = [&](std::string_view name, std::string_view more, std::int64_t v) {
     out += fmt::format("{}{{{}{}}} {}\n", name, labels, more, v);
   };
-  family("worker_requests_total", "counter", "Jobs that the worker ended, by outcome.");
+  family("worker_requests_total", "Jobs that the worker ended, by outcome.", "counter");
   value("worker_requests_total", R"(,outcome="completed")", counts.completed);
   value("worker_requests_total", R"(,outcome="failed")", counts.failed);
   value("worker_requests_total", R"(,outcome="cancelled")", counts.cancelled);
   value("worker_requests_total", R"(,outcome="refused")", counts.refused);
-  family("worker_tokens_generated_total", "counter", "Tokens of completed jobs, as the engine counts them.");
+  family("worker_tokens_generated_total", "Tokens of completed jobs, as the engine counts them.", "counter");
   value("worker_tokens_generated_total", "", counts.tokens);
-  family("worker_upstream_retries_total", "counter", "Times that the engine was asked again for a job.");
+  family("worker_upstream_retries_total", "Times that the engine was asked again for a job.", "counter");
   value("worker_upstream_retries_total", "", counts.retries);
-  family("worker_first_token_ms_sum", "counter", "Milliseconds from a job's acceptance to its first token, summed.");
-  value("worker_first_token_ms_sum", "", counts.first_token_ms);
-  family("worker_first_token_ms_count", "counter", "Jobs in the sum of first tokens.");
-  value("worker_first_token_ms_count", "", counts.first_tokens);
-  family("worker_slots", "gauge", "Jobs that this worker can run at a time.");
+  family("worker_first_token_ms_total", "Milliseconds from a job's acceptance to its first token, summed.", "counter");
+  value("worker_first_token_ms_total", "", counts.first_token_ms);
+  family("worker_first_tokens_total", "First tokens that jobs waited for, in worker_first_token_ms_total.", "counter");
+  value("worker_first_tokens_total", "", counts.first_tokens);
+  family("worker_slots", "Jobs that this worker can run at a time.", "gauge");
   value("worker_slots", "", options.slots);
-  family("worker_slots_free", "gauge", "Slots that no job holds.");
+  family("worker_slots_free", "Slots that no job holds.", "gauge");
   value("worker_slots_free", "", service.slots_free());
-  family("worker_upstream_up", "gauge", "Whether the engine answers.");
+  family("worker_upstream_up", "Whether the engine answers.", "gauge");
   value("worker_upstream_up", "", service.is_well() ? 1 : 0);
-  family("worker_upstream_breaker_open", "gauge", "Whether the engine is left alone after failures in a row.");
+  family("worker_upstream_breaker_open", "Whether the engine is left alone after failures in a row.", "gauge");
   value("worker_upstream_breaker_open", "", service.breaker_open() ? 1 : 0);
-  family("worker_log_lines_dropped_total", "counter", "Log lines that nobody read in time.");
+  family("worker_log_lines_dropped_total", "Log lines that nobody read in time.", "counter");
   value("worker_log_lines_dropped_total", "", base::log_lines_dropped());
-  family("worker_uptime_seconds", "counter", "Seconds since the worker became ready.");
+  family("worker_uptime_seconds", "Seconds since the worker became ready.", "counter");
   value("worker_uptime_seconds", "", uptime_seconds);
   return out;
 }

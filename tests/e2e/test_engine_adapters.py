@@ -291,7 +291,7 @@ def test_nobody_reaches_the_engine_but_by_a_job(pair):
 def test_what_a_job_did_is_counted(pair):
     """OC-ADAPT-5020 ORCH-3055 OC-ADAPT-OAI-6031: health, completion, cancel and metrics, of every kind."""
     assert pair.adapter.health()["status"] == "healthy"
-    names = ("worker_tokens_generated_total", "worker_first_token_ms_count")
+    names = ("worker_tokens_generated_total", "worker_first_tokens_total")
     before = [pair.adapter.metric(name) for name in names]
     one_end(pair.adapter.run())
     assert [pair.adapter.metric(name) for name in names] == [before[0] + 12, before[1] + 1]

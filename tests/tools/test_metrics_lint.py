@@ -9,7 +9,7 @@ sys.path.insert(0, str(ROOT / "tests/e2e"))
 from metrics_text import PAGE, documented  # noqa: E402
 
 SOURCES = {"orchestratord": "src/orchestratord/http/metrics.cpp", "pool-managerd": "src/pool_managerd/control_api/metrics.cpp",
-           "worker-orcd": "src/worker/metrics.cpp"}
+           "worker-orcd": "src/worker/metrics.cpp", "worker-adapterd": "src/adapter/http_api.cpp"}
 UNITS = ("bytes", "ms", "seconds", "ratio")
 # Names of other people's contracts.
 GAUGES_IN_TOTAL = {"pool_mgr_gpus_total", "pool_mgr_workers_total"}
