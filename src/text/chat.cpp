@@ -70,8 +70,8 @@ base::Result<json::object> variables_of(const ChatInput& input) {
 }
 
 // The template with the texts in place of {query} and {document}, once each.
-ChatPrompt filled_in(const Tokenizer& tokenizer, std::string_view form, std::string_view query,
-                     std::string_view document) {
+base::Result<ChatPrompt> filled_in(const Tokenizer& tokenizer, std::string_view form, std::string_view query,
+                                   std::string_view document) {
   const std::array<std::pair<std::string_view, std::string_view>, 2> places{
       std::pair(std::string_view("{query}"), query), std::pair(std::string_view("{document}"), document)};
   std::vector<TextRun> runs;
@@ -87,7 +87,7 @@ ChatPrompt filled_in(const Tokenizer& tokenizer, std::string_view form, std::str
     if (next != nullptr) runs.push_back({.text = std::string(next->second), .origin = TextOrigin::kData});
   }
   for (const TextRun& run : runs) out.text += run.text;
-  out.tokens = tokenizer.encode(runs, false);
+  out.tokens = TRY(tokenizer.encode(runs, false));
   return out;
 }
 
@@ -111,7 +111,7 @@ Chat::Chat(const TokenizerData& data) : bos_token_(spelling(data, data.bos)), eo
 base::Result<std::optional<ChatPrompt>> Chat::pair_prompt(const Tokenizer& tokenizer, std::string_view query,
                                                           std::string_view document,
                                                           std::chrono::sys_seconds now) const {
-  if (!rerank_.empty()) return filled_in(tokenizer, rerank_, query, document);
+  if (!rerank_.empty()) return TRY(filled_in(tokenizer, rerank_, query, document));
   if (!default_ || !*default_) return std::optional<ChatPrompt>();
   json::array messages;
   messages.push_back({{"role", "query"}, {"content", query}});
@@ -137,7 +137,7 @@ base::Result<ChatPrompt> Chat::prompt(const Tokenizer& tokenizer, const ChatInpu
   render.now = input.now;
   auto rendered = (*chosen)->render(render);
   if (!rendered) return base::fail(refused("messages", "chat_template", std::move(rendered.error().message)));
-  return ChatPrompt{.tokens = tokenizer.encode(rendered->runs, false), .text = rendered->text()};
+  return ChatPrompt{.tokens = TRY(tokenizer.encode(rendered->runs, false)), .text = rendered->text()};
 }
 
 }  // namespace llorch::text

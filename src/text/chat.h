@@ -46,7 +46,7 @@ class Chat {
                                                       std::string_view document, std::chrono::sys_seconds now) const;
 
   // INVALID_PARAMS with details {field, reason}: malformed input, a model without a template, what the template refuses,
-  // a limit. CONFIG_KEY_INVALID: the model's template is none. Messages hold nothing of the input.
+  // a limit. INVALID_PARAMS as Tokenizer::encode. CONFIG_KEY_INVALID: the model's template is none. Messages hold nothing of the input.
   base::Result<ChatPrompt> prompt(const Tokenizer& tokenizer, const ChatInput& input) const;
 
  private:

@@ -22,7 +22,7 @@ base::Result<> validate_stop_strings(const Tokenizer& tokenizer, std::span<const
   }
   for (std::size_t i = 0; i < stop_strings.size(); ++i) {
     if (stop_strings[i].empty()) return invalid(fmt::format("stop[{}] is empty; leave it out", i));
-    const std::size_t tokens_count = tokenizer.encode(stop_strings[i], {.add_special = false}).size();
+    const std::size_t tokens_count = TRY(tokenizer.encode(stop_strings[i], {.add_special = false})).size();
     if (tokens_count > kStopStringTokensMax) {
       return invalid(fmt::format("stop[{}] is {} tokens long, the limit is {}", i, tokens_count, kStopStringTokensMax));
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/assert.h"
+#include "text/text_budget.h"
 #include "text/tokenizer_parts.h"
 
 namespace llorch::text {
@@ -18,12 +19,12 @@ base::Result<Tokenizer> Tokenizer::create(TokenizerData data) {
 
 const TokenizerFacts& Tokenizer::facts() const { return parts_->facts; }
 
-std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+base::Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
   const partition::TrustedSpan whole{0, text.size()};
   return encode(text, {&whole, options.parse_special ? 1u : 0u}, options.add_special);
 }
 
-std::vector<TokenId> Tokenizer::encode(std::span<const TextRun> runs, bool add_special) const {
+base::Result<std::vector<TokenId>> Tokenizer::encode(std::span<const TextRun> runs, bool add_special) const {
   std::string text;
   std::vector<partition::TrustedSpan> trusted;
   for (const TextRun& run : runs) {
@@ -37,17 +38,21 @@ std::vector<TokenId> Tokenizer::encode(std::span<const TextRun> runs, bool add_s
   return encode(text, trusted, add_special);
 }
 
-std::vector<TokenId> Tokenizer::encode(std::string_view text, std::span<const partition::TrustedSpan> trusted,
-                                       bool add_special) const {
+base::Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text,
+                                                     std::span<const partition::TrustedSpan> trusted,
+                                                     bool add_special) const {
   ASSERT(text.size() < std::size_t{1} << 31, "bytes={}", text.size());
+  TextBudget budget = TextBudget::of_text(text.size());
+  const std::vector<partition::Fragment> fragments = TRY(parts_->partition->split(text, trusted, budget));
   std::vector<TokenId> ids;
   if (add_special) ids = parts_->prefix;
-  for (const partition::Fragment& fragment : parts_->partition->split(text, trusted)) {
+  for (const partition::Fragment& fragment : fragments) {
     if (fragment.token) {
       ids.push_back(*fragment.token);
       continue;
     }
-    const pre_tokenizer::Pieces pieces = parts_->pre_tokenizer.split(fragment.text, fragment.at_text_start);
+    const pre_tokenizer::Pieces pieces =
+        TRY(parts_->pre_tokenizer.split(fragment.text, fragment.at_text_start, budget));
     std::size_t begin = 0;
     for (const std::size_t end : pieces.ends) {
       parts_->model->encode(std::string_view(pieces.text).substr(begin, end - begin), ids);
@@ -58,16 +63,17 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, std::span<const pa
   return ids;
 }
 
-std::optional<Tokenizer::Pair> Tokenizer::encode_pair(std::string_view first, std::string_view second) const {
-  if (!parts_->pair) return std::nullopt;
+base::Result<std::optional<Tokenizer::Pair>> Tokenizer::encode_pair(std::string_view first,
+                                                                    std::string_view second) const {
+  if (!parts_->pair) return std::optional<Pair>();
   Pair out{.tokens = parts_->prefix, .second_begin = 0, .second_type = parts_->pair->second_type};
   const auto append = [&](const std::vector<TokenId>& ids) {
     out.tokens.insert(out.tokens.end(), ids.begin(), ids.end());
   };
-  append(encode(first, {.add_special = false}));
+  append(TRY(encode(first, {.add_special = false})));
   append(parts_->pair->between);
   out.second_begin = out.tokens.size();
-  append(encode(second, {.add_special = false}));
+  append(TRY(encode(second, {.add_special = false})));
   append(parts_->suffix);
   return out;
 }

@@ -44,23 +44,26 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // Total: takes any bytes, also ill-formed UTF-8. O(n log n) in the length of `text`, whatever it holds (patterns of a
-  // tokenizer.json that have no scanner here are bounded, not linear: pre_tokenizer/regex.h).
+  // Takes any bytes, also ill-formed UTF-8. O(n log n) in the length of `text`, whatever it holds (patterns of a
+  // tokenizer.json that have no scanner here are bounded, not linear: pre_tokenizer/regex.h). INVALID_PARAMS: the steps of a
+  // tokenizer.json make too much of this text, or search it too long (text_budget.h); no tokenizer of a GGUF file has such.
   // REQUIRES text.size() < 2^31.
-  std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const;
+  base::Result<std::vector<TokenId>> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
   // The runs joined, as one text. A control token is found only where all of its spelling is of template origin, a
   // user-defined one anywhere, also across runs; borders between runs change nothing else. `add_special` as in
   // EncodeOptions: off for a chat template, which writes its own BOS. REQUIRES together less than 2^31 bytes.
-  std::vector<TokenId> encode(std::span<const TextRun> runs, bool add_special) const;
+  // Errors as above.
+  base::Result<std::vector<TokenId>> encode(std::span<const TextRun> runs, bool add_special) const;
 
   // Two texts as one: what stands around every text, with what stands between the two. Nullopt: the tokenizer does not say.
+  // Errors as of encode.
   struct Pair {
     std::vector<TokenId> tokens;
     std::size_t second_begin = 0;   // the second text's first token; the suffix behind it counts to it
     std::uint32_t second_type = 0;  // of the tokens from there on
   };
-  std::optional<Pair> encode_pair(std::string_view first, std::string_view second) const;
+  base::Result<std::optional<Pair>> encode_pair(std::string_view first, std::string_view second) const;
 
   // The bytes the token adds to the output: may be a part of a code point; empty for control tokens. Lives as long as
   // the tokenizer. REQUIRES index(token) < vocab_size.
@@ -74,8 +77,8 @@ class Tokenizer {
 
  private:
   explicit Tokenizer(std::unique_ptr<const TokenizerParts> parts);
-  std::vector<TokenId> encode(std::string_view text, std::span<const partition::TrustedSpan> trusted,
-                              bool add_special) const;
+  base::Result<std::vector<TokenId>> encode(std::string_view text, std::span<const partition::TrustedSpan> trusted,
+                                            bool add_special) const;
 
   std::unique_ptr<const TokenizerParts> parts_;
 };

@@ -24,7 +24,7 @@ base::Result<SequenceSpec> make_sequence_spec(const wire::ExecuteRequest& reques
   spec.execution_id = request.execution_id;
   const auto vocab = tokenizer.facts().vocab_size;
   if (request.prompt) {
-    spec.prompt = tokenizer.encode(*request.prompt);
+    spec.prompt = TRY(tokenizer.encode(*request.prompt));
     spec.prompt_sha256 = base::to_hex(base::sha256(*request.prompt));
   } else {
     spec.prompt.reserve(request.prompt_tokens->size());

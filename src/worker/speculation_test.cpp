@@ -158,7 +158,7 @@ class World {
   }
 
   std::vector<base::TokenId> tokens_of(const wire::ExecuteRequest& request, const Said& said) const {
-    std::vector<base::TokenId> tokens = tokenizer_.encode(*request.prompt);
+    std::vector<base::TokenId> tokens = tokenizer_.encode(*request.prompt).value();
     tokens.insert(tokens.end(), said.ids.begin(), said.ids.end());
     return tokens;
   }

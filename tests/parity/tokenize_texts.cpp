@@ -26,8 +26,8 @@ int main(int argc, char** argv) {
   bj::array all;
   for (const bj::value& text : parsed.as_array()) {
     bj::array ids;
-    for (const base::TokenId id : tokenizer->encode(text.as_string(), {.add_special = true, .parse_special = true}))
-      ids.emplace_back(base::index(id));
+    const auto tokens = tokenizer->encode(text.as_string(), {.add_special = true, .parse_special = true}).value();
+    for (const base::TokenId id : tokens) ids.emplace_back(base::index(id));
     all.push_back(std::move(ids));
   }
   std::ofstream(argv[3]) << bj::serialize(all);

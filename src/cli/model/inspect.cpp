@@ -106,7 +106,8 @@ int show(const GlobalOptions& global, const std::string& file) {
 int tokenize(const GlobalOptions& global, const std::string& file, const std::string& text) {
   const auto tokens = [&]() -> base::Result<std::vector<base::TokenId>> {
     const std::string content = TRY(literal_or_file(text, kTextFileBytesMax));
-    return TRY(tokenizer_of(file)).encode(content);
+    const text::Tokenizer tokenizer = TRY(tokenizer_of(file));
+    return tokenizer.encode(content);
   }();
   if (!tokens) return report(tokens.error(), global.json);
   if (global.json) {

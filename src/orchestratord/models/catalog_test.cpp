@@ -109,7 +109,7 @@ TEST_F(CatalogTest, AsksOnceAndThenKnows) {
   const auto first = find().value();
   EXPECT_EQ(catalog_->known_facts("file:/m.gguf")->digest, first.facts.digest);
   EXPECT_EQ(first.facts.context_length, 512);
-  EXPECT_EQ(first.tokenizer->encode("ab").size(), 2u);
+  EXPECT_EQ(first.tokenizer->encode("ab").value().size(), 2u);
   EXPECT_EQ(query_, "file:/m.gguf f16");
   const auto second = find().value();
   EXPECT_EQ(second.tokenizer, first.tokenizer);
@@ -143,7 +143,7 @@ TEST_F(CatalogTest, ForgetsLargeTokenizersSooner) {
   const auto held = find("file:/a", 60'000).value();
   digest_ = "sha256:bb";
   ASSERT_TRUE(find("file:/b", 60'000));
-  EXPECT_FALSE(held.tokenizer->encode("ab").empty()) << "who has it keeps it";
+  EXPECT_FALSE(held.tokenizer->encode("ab").value().empty()) << "who has it keeps it";
   digest_ = "sha256:aa";
   ASSERT_TRUE(find("file:/a", 60'000));
   EXPECT_EQ(describes_, 3);

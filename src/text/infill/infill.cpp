@@ -128,10 +128,12 @@ class Infill::Writer {
   }
 
   // A text that begins here, as its first letter would in a text of its own.
-  base::Result<> begin(std::string_view text) { return append(tokenizer_.encode(text, {.add_special = false}), text); }
+  base::Result<> begin(std::string_view text) {
+    return append(TRY(tokenizer_.encode(text, {.add_special = false})), text);
+  }
 
   // One that goes on: no space of the tokenizer's own is before it.
-  base::Result<> go_on(std::string_view text) { return append(encode_rest(text), text); }
+  base::Result<> go_on(std::string_view text) { return append(TRY(encode_rest(text)), text); }
 
   std::vector<TokenId> take() { return std::move(out_); }
 
@@ -144,10 +146,10 @@ class Infill::Writer {
   }
 
   // The tokens behind those of a control character before the text, with which no text merges.
-  std::vector<TokenId> encode_rest(std::string_view text) const {
+  base::Result<std::vector<TokenId>> encode_rest(std::string_view text) const {
     if (!tokenizer_.facts().drops_leading_space) return tokenizer_.encode(text, {.add_special = false});
-    const std::vector<TokenId> before = tokenizer_.encode("\x01", {.add_special = false});
-    std::vector<TokenId> all = tokenizer_.encode("\x01" + std::string(text), {.add_special = false});
+    const std::vector<TokenId> before = TRY(tokenizer_.encode("\x01", {.add_special = false}));
+    std::vector<TokenId> all = TRY(tokenizer_.encode("\x01" + std::string(text), {.add_special = false}));
     const bool is_apart = all.size() >= before.size() && std::equal(before.begin(), before.end(), all.begin());
     if (!is_apart) return tokenizer_.encode(text, {.add_special = false});
     all.erase(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(before.size()));
@@ -155,7 +157,7 @@ class Infill::Writer {
   }
 
   base::Result<> append(std::vector<TokenId> tokens, std::string_view text) {
-    if (holds_reserved(tokens)) tokens = encode_cut(text);
+    if (holds_reserved(tokens)) tokens = TRY(encode_cut(text));
     if (holds_reserved(tokens)) {
       return base::fail(base::Error{base::ErrorCode::kInvalidParams,
                                     "the text spells a token of fill in the middle that it cannot be told without",
@@ -168,20 +170,21 @@ class Infill::Writer {
   }
 
   // Cut behind the first character of every spelling of a reserved token.
-  std::vector<TokenId> encode_cut(std::string_view text) const {
+  base::Result<std::vector<TokenId>> encode_cut(std::string_view text) const {
     std::vector<TokenId> out;
     std::size_t begin = 0;
-    const auto add = [&](std::size_t end) {
+    const auto add = [&](std::size_t end) -> base::Result<> {
       const std::string_view piece = text.substr(begin, end - begin);
-      const auto tokens = begin == 0 ? tokenizer_.encode(piece, {.add_special = false}) : encode_rest(piece);
+      const auto tokens = TRY(begin == 0 ? tokenizer_.encode(piece, {.add_special = false}) : encode_rest(piece));
       out.insert(out.end(), tokens.begin(), tokens.end());
       begin = end;
+      return {};
     };
     for (std::size_t i = 0; i < text.size(); ++i) {
       const auto stands_here = [&](const std::string& spelling) { return text.substr(i).starts_with(spelling); };
-      if (std::ranges::any_of(infill_.spellings_, stands_here)) add(i + 1);
+      if (std::ranges::any_of(infill_.spellings_, stands_here)) TRY(add(i + 1));
     }
-    add(text.size());
+    TRY(add(text.size()));
     return out;
   }
 

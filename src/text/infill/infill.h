@@ -36,7 +36,7 @@ class Infill {
 
   // The tokens to continue; `tokenizer` is the one of the same data. None of the infill tokens comes of the texts: one that they
   // spell is told in pieces. Takes long for long texts. INVALID_PARAMS: a text that the tokenizer makes such a token of, however it
-  // is cut.
+  // is cut, or that it refuses.
   base::Result<std::vector<TokenId>> prompt(const Tokenizer& tokenizer, const InfillInput& input) const;
 
  private:

@@ -4,9 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
-#include <memory>
 #include <utility>
+#include <vector>
 
 #include "base/assert.h"
 #include "text/unicode/char_class.h"
@@ -33,44 +32,68 @@ void for_each_stretch(std::string_view text, const OnStretch& on_stretch, const 
   if (begin < text.size()) on_stretch(text.substr(begin));
 }
 
-void append_normal_form(std::string_view text, utf8proc_option_t form, std::string& out) {
-  utf8proc_uint8_t* result = nullptr;
-  const utf8proc_ssize_t bytes =
-      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
-                   &result, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | form));
-  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(result, &std::free);
-  ASSERT(bytes >= 0, "utf8proc={} of {} bytes", bytes, text.size());  // well-formed text only fails for want of memory
-  out.append(reinterpret_cast<const char*>(result), static_cast<std::size_t>(bytes));
+// A text that a step makes. It grows up to `bytes_max` and then stands still.
+class Output {
+ public:
+  explicit Output(std::size_t bytes_max) : bytes_max_(bytes_max) {}
+  bool has_room(std::size_t bytes) {
+    if (bytes > bytes_max_ - text_.size()) is_over_ = true;
+    return !is_over_;
+  }
+  void add(std::string_view text) {
+    if (has_room(text.size())) text_ += text;
+  }
+  bool is_over() const { return is_over_; }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::size_t bytes_max_;
+  bool is_over_ = false;
+  std::string text_;
+};
+
+void add_normal_form(std::string_view text, utf8proc_option_t form, Output& out) {
+  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | form);
+  const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
+  const auto size = static_cast<utf8proc_ssize_t>(text.size());
+  const utf8proc_ssize_t count = utf8proc_decompose(bytes, size, nullptr, 0, options);
+  ASSERT(count >= 0, "utf8proc={} of {} bytes", count, size);  // nothing fails of well-formed text
+  // Each code point has a byte at least, and those that are composed again came of more.
+  if (!out.has_room(static_cast<std::size_t>(count))) return;
+  std::vector<utf8proc_int32_t> code_points(static_cast<std::size_t>(count) + 1);
+  utf8proc_decompose(bytes, size, code_points.data(), count, options);
+  const utf8proc_ssize_t result = utf8proc_reencode(code_points.data(), count, options);
+  ASSERT(result >= 0, "utf8proc={} of {} code points", result, count);
+  out.add({reinterpret_cast<const char*>(code_points.data()), static_cast<std::size_t>(result)});
 }
 
-std::string normal_form(std::string_view text, utf8proc_option_t form) {
-  std::string out;
+void normal_form(std::string_view text, utf8proc_option_t form, Output& out) {
   for_each_stretch(
-      text, [&](std::string_view stretch) { append_normal_form(stretch, form, out); }, [&](char byte) { out += byte; });
-  return out;
+      text, [&](std::string_view stretch) { add_normal_form(stretch, form, out); },
+      [&](char byte) {
+        out.add({&byte, 1});
+      });
 }
 
-void append_utf8(char32_t c, std::string& out) {
+void add_utf8(char32_t c, Output& out) {
   std::array<utf8proc_uint8_t, 4> bytes{};
   const auto count = utf8proc_encode_char(static_cast<utf8proc_int32_t>(c), bytes.data());
-  out.append(reinterpret_cast<const char*>(bytes.data()), static_cast<std::size_t>(count));
+  out.add({reinterpret_cast<const char*>(bytes.data()), static_cast<std::size_t>(count)});
 }
 
-std::string lower_case(std::string_view text) {
+void lower_case(std::string_view text, Output& out) {
   constexpr char32_t kCapitalIWithDot = 0x130;  // the one letter whose lower case is two characters
-  std::string out;
   while (!text.empty()) {
     const Char c = next_char(text);
     if (c.code_point == unicode::kIllFormed) {
-      out += text[0];
+      out.add(text.substr(0, 1));
     } else if (c.code_point == kCapitalIWithDot) {
-      out += "i\xCC\x87";
+      out.add("i\xCC\x87");
     } else {
-      append_utf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c.code_point))), out);
+      add_utf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c.code_point))), out);
     }
     text.remove_prefix(c.bytes);
   }
-  return out;
 }
 
 // Controls, formats and private use; a tab and line ends are spaces to BERT's cleaning.
@@ -82,18 +105,16 @@ bool is_cleaned_away(const Char& c) {
   return category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF || category == UTF8PROC_CATEGORY_CO;
 }
 
-std::string cleaned(std::string_view text) {
-  std::string out;
+void clean(std::string_view text, Output& out) {
   while (!text.empty()) {
     const Char c = next_char(text);
     if (c.char_class == unicode::kSpace && !is_cleaned_away(c)) {
-      out += ' ';
+      out.add(" ");
     } else if (!is_cleaned_away(c)) {
-      out += text.substr(0, c.bytes);
+      out.add(text.substr(0, c.bytes));
     }
     text.remove_prefix(c.bytes);
   }
-  return out;
 }
 
 // The blocks that BERT's Chinese vocabularies name.
@@ -109,36 +130,32 @@ bool is_cjk_ideograph(char32_t c) {
   return std::any_of(kBlocks.begin(), kBlocks.end(), [c](const auto& b) { return b.first <= c && c <= b.second; });
 }
 
-std::string spaced_cjk(std::string_view text) {
-  std::string out;
+void space_cjk(std::string_view text, Output& out) {
   while (!text.empty()) {
     const Char c = next_char(text);
     const bool spaced = is_cjk_ideograph(c.code_point);
-    if (spaced) out += ' ';
-    out += text.substr(0, c.bytes);
-    if (spaced) out += ' ';
+    if (spaced) out.add(" ");
+    out.add(text.substr(0, c.bytes));
+    if (spaced) out.add(" ");
     text.remove_prefix(c.bytes);
   }
-  return out;
 }
 
-std::string without_nonspacing(std::string_view text) {
-  std::string out;
+void drop_nonspacing(std::string_view text, Output& out) {
   while (!text.empty()) {
     const Char c = next_char(text);
     const bool dropped = c.char_class == unicode::kMark &&
                          utf8proc_category(static_cast<utf8proc_int32_t>(c.code_point)) == UTF8PROC_CATEGORY_MN;
-    if (!dropped) out += text.substr(0, c.bytes);
+    if (!dropped) out.add(text.substr(0, c.bytes));
     text.remove_prefix(c.bytes);
   }
-  return out;
 }
 
 struct Sides {
   bool left, right;
 };
 
-std::string stripped(std::string_view text, Sides sides) {
+std::string_view stripped(std::string_view text, Sides sides) {
   std::size_t begin = text.size(), end = 0;  // of what is no space
   for (std::size_t i = 0; i < text.size();) {
     const Char c = next_char(text.substr(i));
@@ -148,22 +165,50 @@ std::string stripped(std::string_view text, Sides sides) {
     }
     i += c.bytes;
   }
-  if (begin == text.size()) return sides.left || sides.right ? std::string() : std::string(text);
+  if (begin == text.size()) return sides.left || sides.right ? std::string_view() : text;
   if (!sides.left) begin = 0;
   if (!sides.right) end = text.size();
-  return std::string(text.substr(begin, end - begin));
+  return text.substr(begin, end - begin);
 }
 
-std::string replaced(std::string_view text, const pre_tokenizer::Pattern& pattern, std::string_view by) {
+base::Result<> replace(std::string_view text, const pre_tokenizer::Pattern& pattern, std::string_view by,
+                       TextBudget& budget, Output& out) {
   const std::string searched = pre_tokenizer::well_formed(text);
-  std::string out;
   std::size_t done = 0;
-  while (const auto match = pattern.find(searched, done)) {
-    out += text.substr(done, match->begin - done);
-    out += by;
+  while (const auto match = TRY(pattern.find(searched, done, budget))) {
+    out.add(text.substr(done, match->begin - done));
+    out.add(by);
+    if (out.is_over()) return {};
     done = match->end;
   }
-  return out += text.substr(done);
+  out.add(text.substr(done));
+  return {};
+}
+
+base::Result<> apply_step(const NormalizerStep& step, const std::optional<pre_tokenizer::Pattern>& pattern,
+                          std::string_view text, TextBudget& budget, Output& out) {
+  constexpr auto kCompat = UTF8PROC_COMPAT;
+  switch (step.kind) {
+    case NormalizerKind::kNfc: normal_form(text, UTF8PROC_COMPOSE, out); break;
+    case NormalizerKind::kNfd: normal_form(text, UTF8PROC_DECOMPOSE, out); break;
+    case NormalizerKind::kNfkc:
+      normal_form(text, static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | kCompat), out);
+      break;
+    case NormalizerKind::kNfkd:
+      normal_form(text, static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | kCompat), out);
+      break;
+    case NormalizerKind::kLowercase: lower_case(text, out); break;
+    case NormalizerKind::kStrip: out.add(stripped(text, {.left = step.left, .right = step.right})); break;
+    case NormalizerKind::kReplace: return replace(text, *pattern, step.text, budget, out);
+    case NormalizerKind::kPrepend:
+      if (!text.empty()) out.add(step.text);
+      out.add(text);
+      break;
+    case NormalizerKind::kClean: clean(text, out); break;
+    case NormalizerKind::kSpaceCjk: space_cjk(text, out); break;
+    case NormalizerKind::kDropNonspacing: drop_nonspacing(text, out); break;
+  }
+  return {};
 }
 
 }  // namespace
@@ -178,29 +223,15 @@ base::Result<Normalizer> Normalizer::create(std::span<const NormalizerStep> step
   return normalizer;
 }
 
-std::string Normalizer::apply(std::string_view raw) const {
-  constexpr auto kCompat = UTF8PROC_COMPAT;
+base::Result<std::string> Normalizer::apply(std::string_view raw, TextBudget& budget) const {
   std::string text(raw);
   for (const Step& step : steps_) {
-    switch (step.data.kind) {
-      case NormalizerKind::kNfc: text = normal_form(text, UTF8PROC_COMPOSE); break;
-      case NormalizerKind::kNfd: text = normal_form(text, UTF8PROC_DECOMPOSE); break;
-      case NormalizerKind::kNfkc:
-        text = normal_form(text, static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | kCompat));
-        break;
-      case NormalizerKind::kNfkd:
-        text = normal_form(text, static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | kCompat));
-        break;
-      case NormalizerKind::kLowercase: text = lower_case(text); break;
-      case NormalizerKind::kStrip: text = stripped(text, {.left = step.data.left, .right = step.data.right}); break;
-      case NormalizerKind::kReplace: text = replaced(text, *step.pattern, step.data.text); break;
-      case NormalizerKind::kPrepend:
-        if (!text.empty()) text = step.data.text + text;
-        break;
-      case NormalizerKind::kClean: text = cleaned(text); break;
-      case NormalizerKind::kSpaceCjk: text = spaced_cjk(text); break;
-      case NormalizerKind::kDropNonspacing: text = without_nonspacing(text); break;
-    }
+    Output out(budget.bytes_max(text.size()));
+    TRY(apply_step(step.data, step.pattern, text, budget, out));
+    if (out.is_over()) return base::fail(budget.too_long());
+    std::string made = out.take();
+    budget.spend_growth(text.size(), made.size());
+    text = std::move(made);
   }
   return text;
 }

@@ -9,6 +9,7 @@
 #include "base/result.h"
 #include "text/pipeline.h"
 #include "text/pre_tokenizer/pattern.h"
+#include "text/text_budget.h"
 
 namespace llorch::text::normalizer {
 
@@ -20,8 +21,8 @@ class Normalizer {
   static base::Result<Normalizer> create(std::span<const NormalizerStep> steps);
 
   bool changes_nothing() const { return steps_.empty(); }
-  // Ill-formed bytes stay as they are and divide what is normalized.
-  std::string apply(std::string_view text) const;
+  // Ill-formed bytes stay as they are and divide what is normalized. The budget's errors.
+  base::Result<std::string> apply(std::string_view text, TextBudget& budget) const;
 
  private:
   struct Step {

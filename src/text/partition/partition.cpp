@@ -58,11 +58,12 @@ base::Result<Partition> Partition::create(const TokenizerData& data, std::span<c
     normalized[index(rule.id)] = rule.normalized;
   }
   std::vector<std::string> normal(count);  // what the views below look at
+  TextBudget budget = TextBudget::of_tokens(data.tokens);
   std::vector<SpelledToken> raw_tokens, normalized_tokens;
   for (std::uint32_t i = 0; i < count; ++i) {
     const bool trusted_only = is_trusted_only(data.kinds[i]);
     if (!trusted_only && data.kinds[i] != TokenKind::kUserDefined) continue;
-    if (normalized[i]) normal[i] = made.options_.normalizer.apply(spellings[i]);
+    if (normalized[i]) normal[i] = TRY(made.options_.normalizer.apply(spellings[i], budget));
     // Only the raw text knows its origins, so a control token is looked for there if normalizing leaves it as it is.
     const bool in_raw = !normalized[i] || (trusted_only && normal[i] == spellings[i]);
     const SpelledToken token{in_raw ? spellings[i] : normal[i], TokenId{i}, trusted_only};
@@ -73,26 +74,28 @@ base::Result<Partition> Partition::create(const TokenizerData& data, std::span<c
   return made;
 }
 
-std::vector<Fragment> Partition::split(std::string_view text, std::span<const TrustedSpan> trusted) const {
+base::Result<std::vector<Fragment>> Partition::split(std::string_view text, std::span<const TrustedSpan> trusted,
+                                                     TextBudget& budget) const {
   std::vector<Fragment> fragments;
   std::size_t done = 0;
-  const auto add_plain = [&](std::size_t end) {
-    if (end <= done) return;
+  const auto add_plain = [&](std::size_t end) -> base::Result<> {
+    if (end <= done) return {};
     const bool all_trusted = std::any_of(
         trusted.begin(), trusted.end(), [&](const TrustedSpan& span) { return span.begin <= done && end <= span.end; });
-    split_plain(text.substr(done, end - done), all_trusted, done == 0, fragments);
+    return split_plain(text.substr(done, end - done), all_trusted, done == 0, budget, fragments);
   };
   for (const Cut& cut : cuts(*raw_, text, trusted)) {
-    add_plain(cut.begin);
+    TRY(add_plain(cut.begin));
     fragments.push_back({.token = cut.id});
     done = cut.end;
   }
-  add_plain(text.size());
+  TRY(add_plain(text.size()));
   return fragments;
 }
 
-void Partition::split_plain(std::string_view raw, bool trusted, bool at_text_start, std::vector<Fragment>& out) const {
-  const std::string text = options_.normalizer.apply(raw);
+base::Result<> Partition::split_plain(std::string_view raw, bool trusted, bool at_text_start, TextBudget& budget,
+                                      std::vector<Fragment>& out) const {
+  const std::string text = TRY(options_.normalizer.apply(raw, budget));
   std::size_t done = 0;
   const auto add_plain = [&](std::size_t end) {
     if (end <= done) return;
@@ -105,6 +108,7 @@ void Partition::split_plain(std::string_view raw, bool trusted, bool at_text_sta
     done = cut.end;
   }
   add_plain(text.size());
+  return {};
 }
 
 std::vector<Partition::Cut> Partition::cuts(const SpecialTokens& tokens, std::string_view text,
@@ -128,7 +132,10 @@ std::vector<Partition::Cut> Partition::cuts(const SpecialTokens& tokens, std::st
 
 bool Partition::stands_alone(std::string_view text, const SpecialMatch& match) const {
   const auto is_word = [&](std::string_view character) {
-    return word_character_.find(pre_tokenizer::well_formed(character), 0).has_value();
+    TextBudget budget = TextBudget::of_text(character.size());
+    const auto found = word_character_.find(pre_tokenizer::well_formed(character), 0, budget);
+    ASSERT(found.has_value());  // a set and one character take a few steps
+    return found->has_value();
   };
   const std::string_view before = text.substr(0, match.begin), after = text.substr(match.begin + match.bytes);
   if (!before.empty() && is_word(before.substr(last_char_begin(before)))) return false;

@@ -35,11 +35,13 @@ class Partition {
 
   // User-defined tokens stand in any text, control and unknown ones in trusted text only. `spellings`: one per token,
   // as it stands in texts. REQUIRES data.kinds and data.json.added that fit data.tokens.
+  // UNSUPPORTED_TOKENIZER: the normalizer makes too much of the tokens.
   static base::Result<Partition> create(const TokenizerData& data, std::span<const std::string_view> spellings,
                                         Options options);
 
-  // No empty plain text. `trusted`: ascending, without overlap.
-  std::vector<Fragment> split(std::string_view text, std::span<const TrustedSpan> trusted) const;
+  // No empty plain text. `trusted`: ascending, without overlap. The budget's errors.
+  base::Result<std::vector<Fragment>> split(std::string_view text, std::span<const TrustedSpan> trusted,
+                                            TextBudget& budget) const;
 
  private:
   struct Rule {
@@ -52,7 +54,8 @@ class Partition {
   Partition(Options options, pre_tokenizer::Regex word_character);
   std::vector<Cut> cuts(const SpecialTokens& tokens, std::string_view text, std::span<const TrustedSpan> trusted) const;
   bool stands_alone(std::string_view text, const SpecialMatch& match) const;
-  void split_plain(std::string_view raw, bool trusted, bool at_text_start, std::vector<Fragment>& out) const;
+  base::Result<> split_plain(std::string_view raw, bool trusted, bool at_text_start, TextBudget& budget,
+                             std::vector<Fragment>& out) const;
 
   Options options_;
   pre_tokenizer::Regex word_character_;

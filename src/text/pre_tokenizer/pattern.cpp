@@ -1,5 +1,7 @@
 #include "text/pre_tokenizer/pattern.h"
 
+#include <cstring>
+
 #include "text/unicode/char_class.h"
 
 namespace llorch::text::pre_tokenizer {
@@ -14,14 +16,16 @@ base::Result<Pattern> Pattern::create(const TextPattern& pattern) {
   return Pattern(TRY(Regex::create(pattern.text)));
 }
 
-std::optional<Match> Pattern::find(std::string_view text, std::size_t from) const {
-  if (from >= text.size()) return std::nullopt;
+base::Result<std::optional<Match>> Pattern::find(std::string_view text, std::size_t from, TextBudget& budget) const {
+  if (from >= text.size()) return std::optional<Match>();
   if (const auto* scanner = std::get_if<Scanner>(&impl_)) return pre_tokenizer::find(*scanner, text, from);
-  if (const auto* regex = std::get_if<Regex>(&impl_)) return regex->find(text, from);
+  if (const auto* regex = std::get_if<Regex>(&impl_)) return regex->find(text, from, budget);
   const std::string& literal = std::get<std::string>(impl_);
-  const std::size_t begin = text.find(literal, from);
-  if (begin == std::string_view::npos) return std::nullopt;
-  return Match{begin, begin + literal.size()};
+  // Linear also where the text begins like the literal everywhere, which string_view::find is not.
+  const void* found = memmem(text.data() + from, text.size() - from, literal.data(), literal.size());
+  if (found == nullptr) return std::optional<Match>();
+  const auto begin = static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
+  return std::optional(Match{begin, begin + literal.size()});
 }
 
 std::string well_formed(std::string_view text) {

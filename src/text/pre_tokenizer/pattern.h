@@ -10,6 +10,7 @@
 #include "text/pipeline.h"
 #include "text/pre_tokenizer/regex.h"
 #include "text/pre_tokenizer/scanner.h"
+#include "text/text_budget.h"
 
 namespace llorch::text::pre_tokenizer {
 
@@ -21,8 +22,9 @@ class Pattern {
   // empty text.
   static base::Result<Pattern> create(const TextPattern& pattern);
 
-  // The leftmost non-empty match that begins at or after `from`. Well-formed UTF-8 only: see well_formed.
-  std::optional<Match> find(std::string_view text, std::size_t from) const;
+  // The leftmost non-empty match that begins at or after `from`. Well-formed UTF-8 only: see well_formed. Errors as
+  // Regex::find; scanners and plain texts take linear time and fail never.
+  base::Result<std::optional<Match>> find(std::string_view text, std::size_t from, TextBudget& budget) const;
 
  private:
   explicit Pattern(std::variant<Scanner, Regex, std::string> impl) : impl_(std::move(impl)) {}

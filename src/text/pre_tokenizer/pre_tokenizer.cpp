@@ -37,21 +37,27 @@ SplitBehavior behavior_of(const PreTokenizerStep& step) {
 }
 
 // The text of a piece as this step sees it: with what the step puts in front or in the place of spaces.
-std::string prepared(const PreTokenizerStep& step, std::string_view piece, bool at_text_start) {
-  if (step.kind == PreTokenizerKind::kByteLevel) {
-    return step.add_prefix_space && !piece.starts_with(' ') ? " " + std::string(piece) : std::string(piece);
-  }
-  if (step.kind != PreTokenizerKind::kMetaspace) return std::string(piece);
+base::Result<std::string> prepared(const PreTokenizerStep& step, std::string_view piece, bool at_text_start,
+                                   TextBudget& budget) {
+  const bool is_metaspace = step.kind == PreTokenizerKind::kMetaspace;
+  const std::size_t bytes_max = budget.bytes_max(piece.size());
   std::string text;
-  for (const char c : piece) {
-    if (c == ' ') {
-      text += step.replacement;
-    } else {
-      text += c;
+  if (is_metaspace) {
+    for (const char c : piece) {
+      text += c == ' ' ? std::string_view(step.replacement) : std::string_view(&c, 1);
+      if (text.size() > bytes_max) return base::fail(budget.too_long());
     }
+  } else {
+    text = piece;
   }
-  const bool wants = step.prepend == PrependScheme::kAlways || (step.prepend == PrependScheme::kFirst && at_text_start);
-  return wants && !text.starts_with(step.replacement) ? step.replacement + text : text;
+  const bool wants =
+      is_metaspace ? step.prepend == PrependScheme::kAlways || (step.prepend == PrependScheme::kFirst && at_text_start)
+                   : step.kind == PreTokenizerKind::kByteLevel && step.add_prefix_space;
+  const std::string_view prefix = is_metaspace ? std::string_view(step.replacement) : " ";
+  if (wants && !text.starts_with(prefix)) text.insert(0, prefix);
+  if (text.size() > bytes_max) return base::fail(budget.too_long());
+  budget.spend_growth(piece.size(), text.size());
+  return text;
 }
 
 struct Part {
@@ -60,10 +66,11 @@ struct Part {
 };
 
 // Matches and what lies between them, without gaps.
-std::vector<Part> parts_of(const Pattern& pattern, std::string_view text, bool invert) {
+base::Result<std::vector<Part>> parts_of(const Pattern& pattern, std::string_view text, bool invert,
+                                         TextBudget& budget) {
   std::vector<Part> parts;
   std::size_t done = 0;
-  while (const auto match = pattern.find(text, done)) {
+  while (const auto match = TRY(pattern.find(text, done, budget))) {
     if (match->begin > done) parts.push_back({done, match->begin, invert});
     parts.push_back({match->begin, match->end, !invert});
     done = match->end;
@@ -189,22 +196,22 @@ base::Result<PreTokenizer> PreTokenizer::create(std::span<const PreTokenizerStep
   return pre_tokenizer;
 }
 
-Pieces PreTokenizer::split(std::string_view text, bool at_text_start) const {
+base::Result<Pieces> PreTokenizer::split(std::string_view text, bool at_text_start, TextBudget& budget) const {
   Pieces pieces;
   pieces.add(text);
   for (const Step& step : steps_) {
     const Pieces from = std::exchange(pieces, {});
     std::size_t begin = 0;
     for (const std::size_t end : from.ends) {
-      const std::string piece =
-          prepared(step.data, std::string_view(from.text).substr(begin, end - begin), at_text_start && begin == 0);
+      const std::string piece = TRY(prepared(step.data, std::string_view(from.text).substr(begin, end - begin),
+                                             at_text_start && begin == 0, budget));
       begin = end;
       if (!step.pattern) {
         pieces.add(piece);
         continue;
       }
-      const std::vector<Part> parts = parts_of(*step.pattern, well_formed(piece), step.data.invert);
-      for (const Part& part : arranged(parts, behavior_of(step.data))) {
+      std::vector<Part> parts = TRY(parts_of(*step.pattern, well_formed(piece), step.data.invert, budget));
+      for (const Part& part : arranged(std::move(parts), behavior_of(step.data))) {
         pieces.add(std::string_view(piece).substr(part.begin, part.end - part.begin));
       }
     }

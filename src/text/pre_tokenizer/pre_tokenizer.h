@@ -30,9 +30,10 @@ class PreTokenizer {
   // Matches and what lies between them are pieces, scanner after scanner.
   explicit PreTokenizer(std::span<const Scanner> scanners);
 
-  // Linear in `text`, but for patterns that run in PCRE2 (regex.h). `at_text_start`: nothing stands before `text`, not
+  // Linear in `text`, but for patterns that run in PCRE2, whose steps are counted (regex.h). `at_text_start`: nothing stands before `text`, not
   // even a special token.
-  Pieces split(std::string_view text, bool at_text_start) const;
+  // The budget's errors.
+  base::Result<Pieces> split(std::string_view text, bool at_text_start, TextBudget& budget) const;
 
  private:
   struct Step {

@@ -13,11 +13,13 @@
 namespace llorch::text::pre_tokenizer {
 namespace {
 
-// Far above what any published pattern needs for one piece; a search that backtracks without end stops within seconds.
-constexpr std::uint32_t kMatchLimit = 10'000'000;
 constexpr std::uint32_t kHeapLimitKib = 64u << 10;
 constexpr std::size_t kPatternBytesMax = 1u << 14;
 constexpr std::uint32_t kNestingMax = 32;
+// A repetition that falls short of its least count shows nobody how far it went, so that count is small.
+constexpr int kLeastCountMax = 32;
+// A set is compared range by range: a step of a long pattern counts once more for each so many bytes of it.
+constexpr std::size_t kPatternBytesPerStep = 1u << 10;
 
 // What \s, \w and \d are there, inside brackets. PCRE2 counts U+180E as a space and no marks as word characters. The six
 // numbers of Latin-1 are a habit of Oniguruma's.
@@ -82,6 +84,7 @@ class Translator {
     if (rest_.starts_with("(*")) return base::fail(refuse("uses a verb"));
     // {n,m}+ is possessive in one and a repetition of a repetition in the other.
     if (rest_.starts_with("}+")) return base::fail(refuse("repeats a counted repetition"));
+    if (rest_[0] == '{' && least_count() > kLeastCountMax) return base::fail(refuse("wants more than 32 repetitions"));
     if (rest_[0] == '[') {
       in_set_ = true;
       // A ']' that stands first would be a member.
@@ -91,6 +94,14 @@ class Translator {
     }
     take(1);
     return {};
+  }
+
+  int least_count() const {
+    int count = 0;
+    for (std::size_t i = 1; i < rest_.size() && rest_[i] >= '0' && rest_[i] <= '9' && count <= kLeastCountMax; ++i) {
+      count = count * 10 + (rest_[i] - '0');
+    }
+    return count;
   }
 
   bool starts_known_group() const {
@@ -160,6 +171,21 @@ class Translator {
   bool in_set_ = false;
 };
 
+// One search, as PCRE2 reports it before every item of the pattern.
+struct Search {
+  TextBudget& budget;
+  std::uint64_t cost;
+  std::size_t at;
+};
+
+int spend_steps(pcre2_callout_block_8* block, void* data) {
+  Search& search = *static_cast<Search*>(data);
+  const std::size_t at = block->current_position;
+  const std::size_t passed = at > search.at ? at - search.at : search.at - at;
+  search.at = at;
+  return search.budget.spend_steps(search.cost * (1 + passed)) ? 0 : PCRE2_ERROR_CALLOUT;
+}
+
 struct FreeContext {
   void operator()(pcre2_match_context_8* context) const { pcre2_match_context_free_8(context); }
   void operator()(pcre2_compile_context_8* context) const { pcre2_compile_context_free_8(context); }
@@ -171,7 +197,7 @@ struct FreeContext {
 
 struct Regex::Code {
   std::unique_ptr<pcre2_code_8, FreeContext> code;
-  std::unique_ptr<pcre2_match_context_8, FreeContext> limits;
+  std::uint64_t step_cost = 1;
 };
 
 Regex::Regex(std::unique_ptr<const Code> code) : code_(std::move(code)) {}
@@ -190,9 +216,10 @@ base::Result<Regex> Regex::create(std::string_view pattern) {
   PCRE2_SIZE offset = 0;
   auto code = std::make_unique<Code>();
   // There, ^ and $ are the ends of lines.
-  code->code.reset(pcre2_compile_8(reinterpret_cast<PCRE2_SPTR8>(translated.data()), translated.size(),
-                                   PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset,
-                                   context.get()));
+  code->code.reset(
+      pcre2_compile_8(reinterpret_cast<PCRE2_SPTR8>(translated.data()), translated.size(),
+                      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | PCRE2_AUTO_CALLOUT, &error,
+                      &offset, context.get()));
   if (!code->code) {
     std::array<PCRE2_UCHAR8, 128> text{};
     pcre2_get_error_message_8(error, text.data(), text.size());
@@ -201,21 +228,24 @@ base::Result<Regex> Regex::create(std::string_view pattern) {
   std::uint32_t matches_empty = 0;
   pcre2_pattern_info_8(code->code.get(), PCRE2_INFO_MATCHEMPTY, &matches_empty);
   if (matches_empty != 0) return base::fail(refuse("matches the empty text"));
-  code->limits.reset(pcre2_match_context_create_8(nullptr));
-  ASSERT(code->limits != nullptr);
-  pcre2_set_match_limit_8(code->limits.get(), kMatchLimit);
-  pcre2_set_heap_limit_8(code->limits.get(), kHeapLimitKib);
+  code->step_cost = 1 + translated.size() / kPatternBytesPerStep;
   return Regex(std::move(code));
 }
 
-std::optional<Match> Regex::find(std::string_view text, std::size_t from) const {
+base::Result<std::optional<Match>> Regex::find(std::string_view text, std::size_t from, TextBudget& budget) const {
   const std::unique_ptr<pcre2_match_data_8, FreeContext> data(pcre2_match_data_create_8(1, nullptr));
-  ASSERT(data != nullptr);
+  const std::unique_ptr<pcre2_match_context_8, FreeContext> context(pcre2_match_context_create_8(nullptr));
+  ASSERT(data != nullptr && context != nullptr);
+  Search search{.budget = budget, .cost = code_->step_cost, .at = from};
+  pcre2_set_callout_8(context.get(), &spend_steps, &search);
+  pcre2_set_match_limit_8(context.get(), UINT32_MAX);  // the budget is the limit
+  pcre2_set_heap_limit_8(context.get(), kHeapLimitKib);
   const int rc = pcre2_match_8(code_->code.get(), reinterpret_cast<PCRE2_SPTR8>(text.data()), text.size(), from,
-                               PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, data.get(), code_->limits.get());
-  if (rc < 0) return std::nullopt;  // no match, or a limit
+                               PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, data.get(), context.get());
+  if (rc == PCRE2_ERROR_NOMATCH) return std::optional<Match>();
+  if (rc < 0) return base::fail(budget.too_slow());
   const PCRE2_SIZE* range = pcre2_get_ovector_pointer_8(data.get());
-  return Match{range[0], range[1]};
+  return std::optional(Match{range[0], range[1]});
 }
 
 }  // namespace llorch::text::pre_tokenizer

@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "text/pre_tokenizer/scanner.h"
+#include "text/text_budget.h"
 
 namespace llorch::text::pre_tokenizer {
 
@@ -20,9 +21,10 @@ class Regex {
   Regex& operator=(Regex&&) noexcept;
   ~Regex();
 
-  // The leftmost match that begins at or after `from`. `text` is well-formed UTF-8. Work and memory of one search are
-  // bounded; a pattern that runs into the bound matches no more, the same way every time.
-  std::optional<Match> find(std::string_view text, std::size_t from) const;
+  // The leftmost match that begins at or after `from`. `text` is well-formed UTF-8. Spends a step of `budget` for each item of
+  // the pattern that is tried and each byte that is passed, more where the pattern is long. The budget's error: it is used up,
+  // or the search takes too much memory.
+  base::Result<std::optional<Match>> find(std::string_view text, std::size_t from, TextBudget& budget) const;
 
  private:
   struct Code;

@@ -91,16 +91,21 @@ struct DecoderPlan {
   bool byte_level = false;
   bool word_piece = false, cleans_up = false;
 
-  std::string decoded(std::string text) const {
+  base::Result<std::string> decoded(std::string text, TextBudget& budget) const {
     if (word_piece) text = word_piece_output(text, cleans_up);
     for (const Replacement& replacement : replacements) {
+      const std::size_t bytes_max = budget.bytes_max(text.size());
       std::string out;
       std::size_t done = 0;
-      while (const auto match = replacement.pattern.find(text, done)) {
+      while (const auto match = TRY(replacement.pattern.find(text, done, budget))) {
         out.append(text, done, match->begin - done).append(replacement.by);
+        if (out.size() > bytes_max) return base::fail(budget.too_long());
         done = match->end;
       }
-      text = out.append(text, done);
+      out.append(text, done);
+      if (out.size() > bytes_max) return base::fail(budget.too_long());
+      budget.spend_growth(text.size(), out.size());
+      text = std::move(out);
     }
     return text;
   }
@@ -198,6 +203,7 @@ std::vector<TokenSpelling> byte_bpe_spellings(const TokenizerData& data) {
 
 base::Result<DecodedSpellings> decoded_spellings(const TokenizerData& data, const normalizer::Normalizer& normalizer) {
   const DecoderPlan plan = TRY(plan_decoders(data.json.pipeline.decoders));
+  TextBudget budget = TextBudget::of_tokens(data.tokens);
   DecodedSpellings decoded{std::vector<TokenSpelling>(data.tokens.size()), plan.leading_space, plan.byte_level};
   for (std::size_t i = 0; i < data.tokens.size(); ++i) {
     TokenSpelling& spelling = decoded.spellings[i];
@@ -209,14 +215,14 @@ base::Result<DecodedSpellings> decoded_spellings(const TokenizerData& data, cons
       spelling.output = data.kinds[i] == TokenKind::kUserDefined ? text : bytes.value_or(text);
     } else {
       spelling.key = text;
-      spelling.output = plan.decoded(text);
+      spelling.output = TRY(plan.decoded(text, budget));
     }
   }
   for (const AddedTokenRule& rule : data.json.added) {
     if (rule.outside_model) decoded.spellings[index(rule.id)].key.clear();
     if (!rule.normalized || data.kinds[index(rule.id)] != TokenKind::kUserDefined) continue;
-    const std::string text = normalizer.apply(data.tokens[index(rule.id)]);
-    decoded.spellings[index(rule.id)].output = plan.byte_level ? text : plan.decoded(text);
+    const std::string text = TRY(normalizer.apply(data.tokens[index(rule.id)], budget));
+    decoded.spellings[index(rule.id)].output = plan.byte_level ? text : TRY(plan.decoded(text, budget));
   }
   return decoded;
 }

@@ -34,7 +34,8 @@ struct DecodedSpellings {
   LeadingSpace leading_space = LeadingSpace::kKeep;
   bool byte_level = false;  // keys are bytes, not characters
 };
-// As the decoders of a tokenizer.json say; tokens found in normalized text are spelled as `normalizer` does. UNSUPPORTED_TOKENIZER when what a token adds would depend on its neighbours.
+// As the decoders of a tokenizer.json say; tokens found in normalized text are spelled as `normalizer` does. UNSUPPORTED_TOKENIZER
+// when what a token adds would depend on its neighbours, or when the steps make too much of the tokens.
 base::Result<DecodedSpellings> decoded_spellings(const TokenizerData& data, const normalizer::Normalizer& normalizer);
 
 // The lowest token of each byte, among those of kind kByte.

@@ -65,7 +65,7 @@ class Generator {
     engine::sampling::Sampler sampler(params, {.vocab = vocab, .history_max = engine_->facts().context_tokens});
     text::TextStream stream(tokenizer_, {});
 
-    std::vector<TokenId> history = tokenizer_.encode(request.prompt.value());
+    std::vector<TokenId> history = TRY(tokenizer_.encode(request.prompt.value()));
     const std::size_t prompt_tokens = history.size();
     TRY(engine_->reset(0));
     std::span<const float> logits = TRY(engine_->prefill(0, history));

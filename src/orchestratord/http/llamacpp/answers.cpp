@@ -35,10 +35,11 @@ std::string well_formed(std::string_view text) {
 
 }  // namespace
 
-std::string tokenize_body(const text::Tokenizer& tokenizer, const wire::TokenizeRequest& request) {
+base::Result<std::string> tokenize_body(const text::Tokenizer& tokenizer, const wire::TokenizeRequest& request) {
+  const auto tokens = TRY(
+      tokenizer.encode(request.content, {.add_special = request.add_special, .parse_special = request.parse_special}));
   std::string out = R"({"tokens":[)";
-  for (const base::TokenId token : tokenizer.encode(
-           request.content, {.add_special = request.add_special, .parse_special = request.parse_special})) {
+  for (const base::TokenId token : tokens) {
     if (out.back() != '[') out += ',';
     if (!request.with_pieces) {
       base::append(out, "{}", base::index(token));

@@ -13,7 +13,7 @@ namespace llorch::orchestratord::http::llamacpp {
 
 // {"tokens":[1,2]}; with_pieces: [{"id":1,"piece":"a"}], where a piece that is no whole characters is a list of its bytes, and
 // that of a control token is empty.
-std::string tokenize_body(const text::Tokenizer& tokenizer, const wire::TokenizeRequest& request);
+base::Result<std::string> tokenize_body(const text::Tokenizer& tokenizer, const wire::TokenizeRequest& request);
 
 // {"content":"..."}, with U+FFFD in place of what is ill-formed. Errors: INVALID_PARAMS: an id that is none.
 base::Result<std::string> detokenize_body(const text::Tokenizer& tokenizer, const std::vector<std::int64_t>& tokens);

@@ -27,7 +27,7 @@ const text::Tokenizer& bytes() {
 std::string tokenized(const std::string& body) {
   const auto request = decode_tokenize(body);
   EXPECT_TRUE(request) << request.error().message;
-  return request ? tokenize_body(bytes(), *request) : "";
+  return request ? tokenize_body(bytes(), *request).value() : "";
 }
 base::Result<std::string> detokenized(const std::string& body) {
   return detokenize_body(bytes(), TRY(decode_detokenize(body)).tokens);

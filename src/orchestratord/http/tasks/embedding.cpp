@@ -34,7 +34,7 @@ base::Result<std::vector<std::int32_t>> pair_of(const std::string& query, const 
       std::chrono::sys_time<std::chrono::milliseconds>(std::chrono::milliseconds(now.unix_ms)));
   if (const auto told = TRY(model.chat->pair_prompt(*model.tokenizer, query, document, at)))
     return ids_of(told->tokens);
-  const auto pair = model.tokenizer->encode_pair(query, document);
+  const auto pair = TRY(model.tokenizer->encode_pair(query, document));
   if (!pair) {
     return base::fail(
         invalid_field("query", "unsupported",
@@ -49,24 +49,24 @@ base::Result<std::vector<std::int32_t>> pair_of(const std::string& query, const 
 
 base::Result<std::vector<std::int32_t>> tokens_of(const wire::TextOrTokens& input, std::size_t number,
                                                   const models::KnownModel& model) {
-  if (!input.has_tokens()) return ids_of(model.tokenizer->encode(input.text));
+  if (!input.has_tokens()) return ids_of(TRY(model.tokenizer->encode(input.text)));
   TRY(check_ids("input", fmt::format("input {}", number), input.tokens, model));
   return input.tokens;
 }
 
 // How many tokens at the end of `tokens` are the tokenizer's own; none of an input of ids.
-std::size_t closing_count(const wire::TextOrTokens& input, const std::vector<std::int32_t>& tokens,
-                          const text::Tokenizer& tokenizer) {
-  if (input.has_tokens()) return 0;
-  const std::vector<std::int32_t> own = ids_of(tokenizer.encode(input.text, {.add_special = false}));
+base::Result<std::size_t> closing_count(const wire::TextOrTokens& input, const std::vector<std::int32_t>& tokens,
+                                        const text::Tokenizer& tokenizer) {
+  if (input.has_tokens()) return 0u;
+  const std::vector<std::int32_t> own = ids_of(TRY(tokenizer.encode(input.text, {.add_special = false})));
   const auto at = std::search(tokens.begin(), tokens.end(), own.begin(), own.end());
-  return at == tokens.end() ? 0 : static_cast<std::size_t>(tokens.end() - at) - own.size();
+  return at == tokens.end() ? std::size_t{0} : static_cast<std::size_t>(tokens.end() - at) - own.size();
 }
 
 // The first tokens of the input, and those that close it: `count` in all.
-std::vector<std::int32_t> cut(const wire::TextOrTokens& input, std::vector<std::int32_t> tokens, std::size_t count,
-                              const text::Tokenizer& tokenizer) {
-  const std::size_t closing = std::min(closing_count(input, tokens, tokenizer), count);
+base::Result<std::vector<std::int32_t>> cut(const wire::TextOrTokens& input, std::vector<std::int32_t> tokens,
+                                            std::size_t count, const text::Tokenizer& tokenizer) {
+  const std::size_t closing = std::min(TRY(closing_count(input, tokens, tokenizer)), count);
   const auto keeps = [](std::size_t n) { return static_cast<std::ptrdiff_t>(n); };
   tokens.erase(tokens.begin() + keeps(count - closing), tokens.end() - keeps(closing));
   return tokens;
@@ -122,7 +122,7 @@ base::Result<EmbeddingPrompt> embedding_prompt(const wire::SubmitRequest& reques
     const bool is_cut = long_inputs == LongInputs::kCut && context_tokens > 0 &&
                         static_cast<std::int64_t>(tokens.size()) > context_tokens;
     if (is_cut) {
-      tokens = cut(input, std::move(tokens), static_cast<std::size_t>(context_tokens), *model.tokenizer);
+      tokens = TRY(cut(input, std::move(tokens), static_cast<std::size_t>(context_tokens), *model.tokenizer));
       prompt.cut_inputs.push_back(static_cast<std::int64_t>(number));
     }
     const auto count = static_cast<std::int64_t>(tokens.size());

@@ -18,7 +18,7 @@ constexpr std::int64_t kModelWaitMs = 2000;
 constexpr std::int64_t kReplacedRetryAfterMs = 1000;
 
 base::Result<text::ChatPrompt> plain_prompt(const wire::TextOrTokens& prompt, const models::KnownModel& model) {
-  if (!prompt.has_tokens()) return text::ChatPrompt{model.tokenizer->encode(prompt.text), prompt.text};
+  if (!prompt.has_tokens()) return text::ChatPrompt{TRY(model.tokenizer->encode(prompt.text)), prompt.text};
   TRY(check_ids("prompt", "prompt", prompt.tokens, model));
   text::ChatPrompt out;
   for (const std::int32_t id : prompt.tokens) out.tokens.push_back(base::TokenId{static_cast<std::uint32_t>(id)});

@@ -154,7 +154,7 @@ base::Result<wire::TextOrTokens> prompt_of(const wire::LlamaCppPrompt& prompt, c
     const wire::TextOrTokens& part = prompt.parts[i];
     out.tokens.insert(out.tokens.end(), part.tokens.begin(), part.tokens.end());
     if (part.has_tokens()) continue;
-    const auto tokens = tokenizer->encode(part.text, {.add_special = i == 0, .parse_special = true});
+    const auto tokens = TRY(tokenizer->encode(part.text, {.add_special = i == 0, .parse_special = true}));
     std::ranges::transform(tokens, std::back_inserter(out.tokens),
                            [](base::TokenId id) { return static_cast<std::int32_t>(base::index(id)); });
   }

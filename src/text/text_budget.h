@@ -1,0 +1,40 @@
+#pragma once
+// What a text may cost in the steps of a tokenizer.json, whose author may be anybody: how much longer normalizer, pre-tokenizer
+// and decoder make it, and how far patterns search it. A step asks before it takes memory or time.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace llorch::text {
+
+// One per text, for all steps together. Not thread-safe.
+class TextBudget {
+ public:
+  // Refuses with INVALID_PARAMS.
+  static TextBudget of_text(std::size_t bytes) { return {bytes, base::ErrorCode::kInvalidParams}; }
+  // One for all tokens, when a tokenizer is made. Refuses with UNSUPPORTED_TOKENIZER.
+  static TextBudget of_tokens(const std::vector<std::string>& tokens);
+
+  // The most bytes that a step may make of `bytes`.
+  std::size_t bytes_max(std::size_t bytes) const { return bytes + growth_left_; }
+  // A step made `after` bytes of `before`; one that shortens a text gives nothing back. REQUIRES after <= bytes_max(before).
+  void spend_growth(std::size_t before, std::size_t after);
+  // False: there are not so many left, and none are from now on.
+  bool spend_steps(std::uint64_t steps);
+
+  base::Error too_long() const;
+  base::Error too_slow() const;
+
+ private:
+  TextBudget(std::size_t bytes, base::ErrorCode code);
+
+  std::size_t bytes_;
+  base::ErrorCode code_;
+  std::size_t growth_left_;
+  std::uint64_t steps_left_;
+};
+
+}  // namespace llorch::text

@@ -1,0 +1,210 @@
+#include "text/text_budget.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "text/pre_tokenizer/pre_tokenizer.h"
+#include "text/pre_tokenizer/regex.h"
+#include "text/tokenizer.h"
+
+namespace llorch::text {
+namespace {
+
+using base::ErrorCode;
+using pre_tokenizer::Regex;
+
+constexpr std::size_t kPromptBytes = 400'000;
+const std::string kLong(16'000, 'a');  // what a step may put into a text
+const std::string kMark = "\xE2\x96\x81";
+constexpr const char* kManyCharacters = "\xEF\xB7\xBA";  // U+FDFA: 33 bytes in NFKC and NFKD, more than any other
+
+std::string repeated(std::string_view unit, std::size_t bytes) {
+  std::string out;
+  while (out.size() < bytes) out += unit;
+  return out;
+}
+
+// A BPE of a tokenizer.json over bytes, "a" and, found as spelled, "|".
+TokenizerData json_data() {
+  TokenizerData data;
+  data.model = "bpe";
+  constexpr const char* kHex = "0123456789ABCDEF";
+  for (unsigned b = 0; b < 256; ++b) data.tokens.push_back(std::string("<0x") + kHex[b / 16] + kHex[b % 16] + ">");
+  data.kinds.assign(data.tokens.size(), TokenKind::kByte);
+  data.tokens.insert(data.tokens.end(), {"a", "|"});
+  data.kinds.insert(data.kinds.end(), {TokenKind::kNormal, TokenKind::kUserDefined});
+  data.json.byte_fallback = true;
+  data.json.pipeline.decoders = {{.kind = DecoderKind::kFuse}};
+  return data;
+}
+
+NormalizerStep replace(std::string what, std::string by, bool is_regex = false) {
+  return {.kind = NormalizerKind::kReplace, .pattern = {std::move(what), is_regex}, .text = std::move(by)};
+}
+
+// The code with which a tokenizer of these steps refuses `text`; nullopt: it takes it.
+std::optional<ErrorCode> refusal(const Pipeline& steps, std::string_view text) {
+  TokenizerData data = json_data();
+  data.json.pipeline.normalizers = steps.normalizers;
+  data.json.pipeline.pre_tokenizers = steps.pre_tokenizers;
+  const auto ids = Tokenizer::create(std::move(data)).value().encode(text);
+  if (ids) return std::nullopt;
+  EXPECT_NE(ids.error().message.find("this text"), std::string::npos) << ids.error().message;
+  return ids.error().code;
+}
+
+std::optional<ErrorCode> load_refusal(const TokenizerData& data) {
+  const auto made = Tokenizer::create(data);
+  if (made) return std::nullopt;
+  EXPECT_NE(made.error().message.find("its own tokens"), std::string::npos) << made.error().message;
+  return made.error().code;
+}
+
+TEST(TextBudget, NormalizersThatMultiplyAnAddedTokenMakeNoTokenizer) {
+  for (const TokenKind kind : {TokenKind::kUserDefined, TokenKind::kControl}) {
+    TokenizerData data = json_data();
+    data.tokens.emplace_back("aa");
+    data.kinds.push_back(kind);
+    data.json.added = {{.id = TokenId{258}, .normalized = true}};
+    data.json.pipeline.normalizers = {replace("a", kLong)};
+    EXPECT_EQ(load_refusal(data), std::nullopt) << "that is not too much";
+    data.json.pipeline.normalizers.push_back(replace("a", kLong));
+    EXPECT_EQ(load_refusal(data), ErrorCode::kUnsupportedTokenizer);
+  }
+}
+
+TEST(TextBudget, DecodersThatMultiplyTokensMakeNoTokenizer) {
+  const DecoderStep longer{.kind = DecoderKind::kReplace, .pattern = {"a", false}, .text = kLong};
+  TokenizerData data = json_data();
+  data.json.pipeline.decoders = {longer};
+  EXPECT_EQ(load_refusal(data), std::nullopt);
+  data.json.pipeline.decoders = {longer, longer};
+  EXPECT_EQ(load_refusal(data), ErrorCode::kUnsupportedTokenizer);
+  TokenizerData many = json_data();
+  many.json.pipeline.decoders = {longer};
+  for (int i = 0; i < 20; ++i) {
+    many.tokens.push_back("a" + std::to_string(i));
+    many.kinds.push_back(TokenKind::kNormal);
+  }
+  EXPECT_EQ(load_refusal(many), ErrorCode::kUnsupportedTokenizer) << "all tokens share one budget";
+}
+
+TEST(TextBudget, StepsThatMultiplyATextRefuseIt) {
+  const auto metaspace = [](PrependScheme prepend) {
+    return PreTokenizerStep{
+        .kind = PreTokenizerKind::kMetaspace, .replacement = kLong, .prepend = prepend, .split = false};
+  };
+  EXPECT_EQ(refusal({.normalizers = {replace("a", kLong)}}, "a"), std::nullopt);
+  EXPECT_EQ(refusal({.normalizers = {replace("a", kLong)}}, "aaaaa"), ErrorCode::kInvalidParams);
+  EXPECT_EQ(refusal({.normalizers = {replace("a", kLong), replace("a", kLong)}}, "a"), ErrorCode::kInvalidParams);
+  const NormalizerStep prepend{.kind = NormalizerKind::kPrepend, .text = kLong};
+  EXPECT_EQ(refusal({.normalizers = {prepend}}, "x"), std::nullopt);
+  EXPECT_EQ(refusal({.normalizers = {prepend}}, "x|x|x|x|x"), ErrorCode::kInvalidParams) << "all stretches share it";
+  EXPECT_EQ(refusal({.normalizers = std::vector<NormalizerStep>(5, prepend)}, "x"), ErrorCode::kInvalidParams);
+  EXPECT_EQ(refusal({.pre_tokenizers = {metaspace(PrependScheme::kNever)}}, "x "), std::nullopt);
+  EXPECT_EQ(refusal({.pre_tokenizers = {metaspace(PrependScheme::kNever)}}, "     "), ErrorCode::kInvalidParams);
+  EXPECT_EQ(refusal({.pre_tokenizers = {metaspace(PrependScheme::kAlways)}}, "x|x|x|x|x"), ErrorCode::kInvalidParams);
+}
+
+// After what is left by a step before.
+TEST(TextBudget, GrowthOfCharactersCounts) {
+  struct Case {
+    NormalizerKind kind;
+    std::string character;
+  };
+  for (const auto& [kind, character] : {Case{NormalizerKind::kNfkc, kManyCharacters},
+                                        {NormalizerKind::kNfkd, kManyCharacters},
+                                        {NormalizerKind::kNfd, "\xCE\x90"},
+                                        {NormalizerKind::kLowercase, "\xC8\xBA"},
+                                        {NormalizerKind::kSpaceCjk, "\xE4\xB8\xAD"}}) {
+    const NormalizerStep fills = replace("a", repeated(character, kLong.size()));
+    EXPECT_EQ(refusal({.normalizers = {fills}}, "aaaa"), std::nullopt) << character;
+    EXPECT_EQ(refusal({.normalizers = {fills, {.kind = kind}}}, "aaaa"), ErrorCode::kInvalidParams) << character;
+  }
+}
+
+TEST(TextBudget, WhatPublishedStepsMakeOfAnyTextPasses) {
+  using N = NormalizerKind;
+  const NormalizerStep prepend{.kind = N::kPrepend, .text = kMark};
+  const PreTokenizerStep split{.kind = PreTokenizerKind::kWhitespaceSplit};
+  const PreTokenizerStep metaspace{
+      .kind = PreTokenizerKind::kMetaspace, .replacement = kMark, .prepend = PrependScheme::kAlways};
+  const Pipeline pipelines[] = {
+      {.normalizers = {prepend, replace(" ", kMark)}},
+      {.normalizers = {{.kind = N::kNfkc}, prepend, replace(" ", kMark)}},
+      {.normalizers = {{.kind = N::kNfkd}, {.kind = N::kLowercase}}, .pre_tokenizers = {split, metaspace}},
+      {.normalizers = {{.kind = N::kClean}, {.kind = N::kSpaceCjk}, {.kind = N::kNfd}, {.kind = N::kLowercase}},
+       .pre_tokenizers = {split}},
+  };
+  for (const Pipeline& pipeline : pipelines) {
+    for (const char* unit : {"a", " ", "a ", "x|", "\xE4\xB8\xAD", "\xC4\xB0", kManyCharacters}) {
+      EXPECT_EQ(refusal(pipeline, repeated(unit, kPromptBytes / 4)), std::nullopt) << unit;
+    }
+  }
+}
+
+PreTokenizerStep split_by(std::string regex) {
+  return {.kind = PreTokenizerKind::kSplit, .pattern = {std::move(regex), true}};
+}
+
+const std::string kQuadratic = "a+b|a";  // looks at all that follows before it takes one letter
+
+TEST(TextBudget, SearchesOfATextAreCountedTogether) {
+  EXPECT_EQ(refusal({.pre_tokenizers = {split_by(kQuadratic)}}, std::string(1'000, 'a')), std::nullopt);
+  EXPECT_EQ(refusal({.pre_tokenizers = {split_by(kQuadratic)}}, std::string(20'000, 'a')), ErrorCode::kInvalidParams);
+  EXPECT_EQ(refusal({.pre_tokenizers = {split_by(kQuadratic)}}, repeated(std::string(1'000, 'a') + "|", 20'000)),
+            ErrorCode::kInvalidParams)
+      << "all stretches share it";
+  EXPECT_EQ(refusal({.normalizers = {replace(kQuadratic, "x", true)}}, std::string(20'000, 'a')),
+            ErrorCode::kInvalidParams);
+  // Nothing is tried twice at one place, but all alternatives are long.
+  std::string alternatives = "a";
+  for (int i = 0; i < 100; ++i) alternatives.insert(0, "a++[0-9]|");
+  EXPECT_EQ(refusal({.pre_tokenizers = {split_by(alternatives)}}, std::string(2'000, 'a')), ErrorCode::kInvalidParams);
+  EXPECT_EQ(refusal({.pre_tokenizers = {split_by("(?:a|aa)+$|c")}}, std::string(60, 'a') + "b"),
+            ErrorCode::kInvalidParams);
+  EXPECT_EQ(refusal({.pre_tokenizers = {split_by("(?:a|x)+")}}, std::string(kPromptBytes, 'a')),
+            ErrorCode::kInvalidParams)
+      << "a search that needs too much memory";
+}
+
+TEST(TextBudget, SearchesOfAddedTokensAreCountedTogether) {
+  TokenizerData data = json_data();
+  data.tokens.emplace_back(10'000, 'a');
+  data.kinds.push_back(TokenKind::kControl);
+  data.json.added = {{.id = TokenId{258}, .normalized = true}};
+  data.json.pipeline.normalizers = {replace("a", "x", true)};
+  EXPECT_EQ(load_refusal(data), std::nullopt);
+  data.json.pipeline.normalizers = {replace(kQuadratic, "x", true)};
+  EXPECT_EQ(load_refusal(data), ErrorCode::kUnsupportedTokenizer);
+}
+
+// Nobody sees how far a repetition came that fell short.
+TEST(TextBudget, PatternsWithManyRepetitionsAreRefused) {
+  EXPECT_TRUE(Regex::create(R"(a{32}|\p{N}{1,512}|b{2,})"));
+  for (const char* pattern : {"a{33}", "b|(?:ab){33,}", "a{99999999999}"}) {
+    const auto regex = Regex::create(pattern);
+    ASSERT_FALSE(regex.has_value()) << pattern;
+    EXPECT_EQ(regex.error().code, ErrorCode::kUnsupportedTokenizer) << pattern;
+  }
+}
+
+// Also where no scanner is known for a spelling of them.
+TEST(TextBudget, PublishedPatternsPassOverLongRuns) {
+  for (const pre_tokenizer::KnownPattern& known : pre_tokenizer::known_patterns()) {
+    if (known.regex.size() < 64) continue;  // one of those that cut all of a text
+    const auto by_regex = pre_tokenizer::PreTokenizer::create(
+        std::vector<PreTokenizerStep>{split_by("(?:" + std::string(known.regex) + ")")});
+    ASSERT_TRUE(by_regex.has_value()) << known.regex;
+    for (const char* unit : {"a", " ", "1", "A's b,\n"}) {
+      const std::string text = repeated(unit, kPromptBytes);
+      TextBudget budget = TextBudget::of_text(text.size());
+      EXPECT_TRUE(by_regex->split(text, true, budget).has_value()) << known.regex << " on many of " << unit;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace llorch::text
