@@ -1,4 +1,4 @@
-"""A tenant that wants the server's time without submitting a job: previews, counts of tokens, descriptions of models."""
+"""A tenant that wants the server's time without submitting a job: previews, counts of tokens, descriptions of models, what is kept."""
 
 import concurrent.futures
 import http.client
@@ -9,6 +9,7 @@ import pytest
 
 from attacker import JSON, OPERATOR, TENANTS, bearer, secret, send
 from stack import HANG_S, Stack, wait_for
+from test_roles import served
 
 ALICE, BOB = (bearer(token) for token in TENANTS.values())
 BURST = 6  # and the next one five hundred seconds later: no test lasts as long
@@ -20,6 +21,12 @@ ASKS = [("/v2/tasks/preview", TASK), ("/tokenize", {"model": "demo", "content": 
         ("/v1/tasks/preview", {**TASK, "task_id": "8b6f0a3e-6d57-4f0a-9f63-0b8f5d6c2a11", "session_id": "s", "workload": "completion",
                                "engine": "llama-orch", "ctx": 256, "priority": "batch", "deadline_ms": 60000}),
         ("/api/show", {"model": "demo"}), ("/props?model=demo", None)]
+# What a tenant may read and end at any rate: it waits for no thread that others need.
+UNCOUNTED = {("GET", path) for path in (
+    "/v2/tasks", "/v2/tasks/{id}", "/v2/tasks/{id}/events", "/v1/tasks/{id}/stream", "/v2/sessions", "/v2/sessions/{id}", "/v1/sessions/{id}",
+    "/v1/models", "/v1/models/{id}", "/api/tags", "/api/ps", "/slots")} | {
+        ("POST", path) for path in ("/v2/tasks/{id}/cancel", "/v1/tasks/{id}/cancel", "/v2/sessions")}
+KEPT = ("/v2/artifacts", "/v1/artifacts", "/v1/messages/batches", "/v1/batches", "/v1/files", "/v1/conversations", "/v1/responses/{id}")
 
 
 @pytest.fixture
@@ -45,12 +52,12 @@ def method_of(body):
     return "GET" if body is None else "POST"
 
 
-def refused_on_the_head(stack, path, method):
+def refused_on_the_head(stack, path, method, kind=JSON):
     """What is answered to a head whose body never comes."""
     parsed = urllib.parse.urlsplit(stack.url)
     connection = http.client.HTTPConnection(parsed.hostname, parsed.port, timeout=HANG_S)
     connection.putrequest(method, path)
-    for name, value in {**ALICE, **JSON, "Content-Length": str(4 << 20)}.items():
+    for name, value in {**ALICE, **kind, "Content-Length": str(4 << 20)}.items():
         connection.putheader(name, value)
     connection.endheaders()
     answer = connection.getresponse()
@@ -77,10 +84,37 @@ def test_asks_are_requests_of_the_tenants_rate(stack):
         assert ask(stack, BOB, path, body).status != 429, path
 
 
+# ORCH-3006: every route of the daemon's own table that a tenant may read or post to, and that is not named above.
+def test_what_is_kept_is_asked_for_at_the_tenants_rate(stack):
+    table = served(stack.log("orchestratord"))
+    tenants = {(method, path) for (_, method, path), scope in table.items() if scope == "tenant" and method != "DELETE"}
+    assert tenants >= UNCOUNTED
+    for kept in KEPT:
+        assert [path for _, path in tenants - UNCOUNTED if path.startswith(kept)], kept
+    for _ in range(BURST):
+        assert ask(stack, ALICE, "/v1/files", None).status == 200
+    for method, pattern in sorted(tenants - UNCOUNTED):
+        path = pattern.replace("{id}", "x").replace("{item_id}", "y")
+        assert "{" not in path, path
+        kind = {"Content-Type": "multipart/form-data; boundary=edge"} if path.startswith("/v1/files") else JSON
+        status, retry_after, told = refused_on_the_head(stack, path, method, kind)
+        assert status == 429 and retry_after and b"requests_per_second" in told, (method, path, told)
+        assert ask(stack, BOB, path, {} if method == "POST" else None).status != 429, path
+    over = {path: ask(stack, ALICE, path, None) for path in ("/v2/artifacts/x", "/v1/artifacts/x", "/v1/files", "/v1/messages/batches")}
+    assert {answer.code for answer in over.values()} == {"QUOTA_EXCEEDED"}
+    assert over["/v1/files"].json["error"]["code"] == "rate_limit_exceeded"
+    assert over["/v1/messages/batches"].json["error"]["type"] == "rate_limit_error"
+    for method, pattern in sorted({(method, path) for _, method, path in table} - tenants):
+        if method == "DELETE" and pattern.startswith(KEPT):  # whoever makes room is not kept from it
+            path = pattern.replace("{id}", "x").replace("{item_id}", "y")
+            assert send(stack.url, method, path, None, ALICE).status == 404, path
+
+
 # The head is asked of a copy; all at once pass the copy, and none passes the core.
-def test_asks_that_come_at_once_are_counted_one_by_one(stack):
+@pytest.mark.parametrize("at_once", [[ASKS[1]], [("/v1/files", None), ("/v1/messages/batches", None), ("/v1/conversations", {})]])
+def test_asks_that_come_at_once_are_counted_one_by_one(stack, at_once):
     with concurrent.futures.ThreadPoolExecutor(24) as pool:
-        answers = list(pool.map(lambda _: ask(stack, ALICE, *ASKS[1]).status, range(96)))
+        answers = list(pool.map(lambda n: ask(stack, ALICE, *at_once[n % len(at_once)]).status, range(96)))
     assert answers.count(200) == BURST and answers.count(429) == 96 - BURST, answers
 
 

@@ -87,10 +87,8 @@ net::HeadCheck Api::may_submit() {
   return [this](const net::http::Principal& caller) { return submitter_.check(caller); };
 }
 
-template <class Part>
-net::Handler Api::on_request_executor_counted(Part& part,
-                                              void (Part::*method)(const net::Request&, const net::ExchangePtr&)) {
-  return [this, then = on_request_executor(part, method)](net::Request request, net::ExchangePtr exchange) {
+net::Handler Api::counted(net::Handler then) {
+  return [this, then = std::move(then)](net::Request request, net::ExchangePtr exchange) {
     core::CountArrival arrival{.request = {}, .tenant_id = request.peer.principal.account};
     context_.core->ask<core::AnswerArrival>(
         std::move(arrival),
@@ -99,6 +97,17 @@ net::Handler Api::on_request_executor_counted(Part& part,
           then(std::move(request), std::move(exchange));
         });
   };
+}
+
+template <class Part>
+net::Handler Api::on_request_executor_counted(Part& part,
+                                              void (Part::*method)(const net::Request&, const net::ExchangePtr&)) {
+  return counted(on_request_executor(part, method));
+}
+
+template <class Part>
+net::Handler Api::on_files_counted(Part& part, void (Part::*method)(const net::Request&, const net::ExchangePtr&)) {
+  return counted(on_files(part, method));
 }
 
 net::HeadCheck Api::may_ask() {
@@ -119,15 +128,15 @@ std::vector<Api::Route> Api::routes() {
       {"GET", "/v2/tasks/{id}", Scope::kTenant, handler(tasks_, &tasks::Tasks::show)},
       {"DELETE", "/v2/tasks/{id}", Scope::kTenant, handler(tasks_, &tasks::Tasks::cancel)},
       {"POST", "/v2/tasks/{id}/cancel", Scope::kTenant, handler(tasks_, &tasks::Tasks::cancel)},
-      {"GET", "/v2/tasks/{id}/result", Scope::kTenant, handler(tasks_, &tasks::Tasks::result)},
+      {"GET", "/v2/tasks/{id}/result", Scope::kTenant, counted(handler(tasks_, &tasks::Tasks::result)), may_ask()},
       {"DELETE", "/v2/tasks/{id}/result", Scope::kTenant, handler(tasks_, &tasks::Tasks::remove_result)},
       {"GET", "/v2/tasks/{id}/events", Scope::kTenant, handler(tasks_, &tasks::Tasks::events)},
       {"POST", "/v2/sessions", Scope::kTenant, handler(sessions_, &Sessions::create)},
       {"GET", "/v2/sessions", Scope::kTenant, handler(sessions_, &Sessions::list)},
       {"GET", "/v2/sessions/{id}", Scope::kTenant, handler(sessions_, &Sessions::show)},
       {"DELETE", "/v2/sessions/{id}", Scope::kTenant, handler(sessions_, &Sessions::remove)},
-      {"POST", "/v2/artifacts", Scope::kTenant, on_files(artifacts_, &Artifacts::create)},
-      {"GET", "/v2/artifacts/{id}", Scope::kTenant, on_files(artifacts_, &Artifacts::show)},
+      {"POST", "/v2/artifacts", Scope::kTenant, on_files_counted(artifacts_, &Artifacts::create), may_ask()},
+      {"GET", "/v2/artifacts/{id}", Scope::kTenant, on_files_counted(artifacts_, &Artifacts::show), may_ask()},
       {"DELETE", "/v2/artifacts/{id}", Scope::kTenant, on_files(artifacts_, &Artifacts::remove)},
       {"GET", "/v2/pools", Scope::kReader, handler(pools_, &Pools::list)},
       {"POST", "/v2/cache/clear", Scope::kOperator, handler(pools_, &Pools::clear_caches)},
@@ -179,11 +188,15 @@ Api::Gateway Api::anthropic() {
           {"POST", "/v1/messages", Scope::kTenant, on_request_executor(anthropic_, &Gateway::messages), may_submit()},
           {"POST", "/v1/messages/count_tokens", Scope::kTenant,
            on_request_executor_counted(anthropic_, &Gateway::count_tokens), may_ask()},
-          {"POST", "/v1/messages/batches", Scope::kTenant, on_files(batches, &MessageBatches::create), may_submit()},
-          {"GET", "/v1/messages/batches", Scope::kTenant, on_files(batches, &MessageBatches::list)},
-          {"GET", "/v1/messages/batches/{id}", Scope::kTenant, on_files(batches, &MessageBatches::show)},
-          {"GET", "/v1/messages/batches/{id}/results", Scope::kTenant, on_files(batches, &MessageBatches::results)},
-          {"POST", "/v1/messages/batches/{id}/cancel", Scope::kTenant, on_files(batches, &MessageBatches::cancel)},
+          {"POST", "/v1/messages/batches", Scope::kTenant, on_files_counted(batches, &MessageBatches::create),
+           may_submit()},
+          {"GET", "/v1/messages/batches", Scope::kTenant, on_files_counted(batches, &MessageBatches::list), may_ask()},
+          {"GET", "/v1/messages/batches/{id}", Scope::kTenant, on_files_counted(batches, &MessageBatches::show),
+           may_ask()},
+          {"GET", "/v1/messages/batches/{id}/results", Scope::kTenant,
+           on_files_counted(batches, &MessageBatches::results), may_ask()},
+          {"POST", "/v1/messages/batches/{id}/cancel", Scope::kTenant,
+           on_files_counted(batches, &MessageBatches::cancel), may_ask()},
           {"DELETE", "/v1/messages/batches/{id}", Scope::kTenant, on_files(batches, &MessageBatches::remove)},
       }};
 }
@@ -215,8 +228,8 @@ Api::Gateway Api::router_v1() {
        on_request_executor(catalog_models_, &CatalogModels::set_state)},
       {"POST", "/v1/catalog/models/{id}/verify", Scope::kOperator,
        on_request_executor(catalog_models_, &CatalogModels::verify)},
-      {"POST", "/v1/artifacts", Scope::kTenant, on_files(artifacts_, &Artifacts::create)},
-      {"GET", "/v1/artifacts/{id}", Scope::kTenant, on_files(artifacts_, &Artifacts::show)},
+      {"POST", "/v1/artifacts", Scope::kTenant, on_files_counted(artifacts_, &Artifacts::create), may_ask()},
+      {"GET", "/v1/artifacts/{id}", Scope::kTenant, on_files_counted(artifacts_, &Artifacts::show), may_ask()},
   };
   return out;
 }
@@ -346,29 +359,35 @@ std::vector<Api::Route> Api::kept_routes() {
   Files& files = openai_.files();
   Batches& batches = openai_.batches();
   return {
-      {"GET", "/v1/responses/{id}", Scope::kTenant, on_files(responses, &KeptResponses::show)},
-      {"GET", "/v1/responses/{id}/input_items", Scope::kTenant, on_files(responses, &KeptResponses::input_items)},
-      {"POST", "/v1/responses/{id}/cancel", Scope::kTenant, on_files(responses, &KeptResponses::cancel)},
+      {"GET", "/v1/responses/{id}", Scope::kTenant, on_files_counted(responses, &KeptResponses::show), may_ask()},
+      {"GET", "/v1/responses/{id}/input_items", Scope::kTenant,
+       on_files_counted(responses, &KeptResponses::input_items), may_ask()},
+      {"POST", "/v1/responses/{id}/cancel", Scope::kTenant, on_files_counted(responses, &KeptResponses::cancel),
+       may_ask()},
       {"DELETE", "/v1/responses/{id}", Scope::kTenant, on_files(responses, &KeptResponses::remove)},
-      {"POST", "/v1/conversations", Scope::kTenant, on_files(conversations, &Conversations::create)},
-      {"GET", "/v1/conversations/{id}", Scope::kTenant, on_files(conversations, &Conversations::show)},
-      {"POST", "/v1/conversations/{id}", Scope::kTenant, on_files(conversations, &Conversations::update)},
+      {"POST", "/v1/conversations", Scope::kTenant, on_files_counted(conversations, &Conversations::create), may_ask()},
+      {"GET", "/v1/conversations/{id}", Scope::kTenant, on_files_counted(conversations, &Conversations::show),
+       may_ask()},
+      {"POST", "/v1/conversations/{id}", Scope::kTenant, on_files_counted(conversations, &Conversations::update),
+       may_ask()},
       {"DELETE", "/v1/conversations/{id}", Scope::kTenant, on_files(conversations, &Conversations::remove)},
-      {"POST", "/v1/conversations/{id}/items", Scope::kTenant, on_files(conversations, &Conversations::add_items)},
-      {"GET", "/v1/conversations/{id}/items", Scope::kTenant, on_files(conversations, &Conversations::list_items)},
+      {"POST", "/v1/conversations/{id}/items", Scope::kTenant,
+       on_files_counted(conversations, &Conversations::add_items), may_ask()},
+      {"GET", "/v1/conversations/{id}/items", Scope::kTenant,
+       on_files_counted(conversations, &Conversations::list_items), may_ask()},
       {"GET", "/v1/conversations/{id}/items/{item_id}", Scope::kTenant,
-       on_files(conversations, &Conversations::show_item)},
+       on_files_counted(conversations, &Conversations::show_item), may_ask()},
       {"DELETE", "/v1/conversations/{id}/items/{item_id}", Scope::kTenant,
        on_files(conversations, &Conversations::remove_item)},
-      {"POST", "/v1/files", Scope::kTenant, on_files(files, &Files::create)},
-      {"GET", "/v1/files", Scope::kTenant, on_files(files, &Files::list)},
-      {"GET", "/v1/files/{id}", Scope::kTenant, on_files(files, &Files::show)},
-      {"GET", "/v1/files/{id}/content", Scope::kTenant, on_files(files, &Files::content)},
+      {"POST", "/v1/files", Scope::kTenant, on_files_counted(files, &Files::create), may_ask()},
+      {"GET", "/v1/files", Scope::kTenant, on_files_counted(files, &Files::list), may_ask()},
+      {"GET", "/v1/files/{id}", Scope::kTenant, on_files_counted(files, &Files::show), may_ask()},
+      {"GET", "/v1/files/{id}/content", Scope::kTenant, on_files_counted(files, &Files::content), may_ask()},
       {"DELETE", "/v1/files/{id}", Scope::kTenant, on_files(files, &Files::remove)},
-      {"POST", "/v1/batches", Scope::kTenant, on_files(batches, &Batches::create), may_submit()},
-      {"GET", "/v1/batches", Scope::kTenant, on_files(batches, &Batches::list)},
-      {"GET", "/v1/batches/{id}", Scope::kTenant, on_files(batches, &Batches::show)},
-      {"POST", "/v1/batches/{id}/cancel", Scope::kTenant, on_files(batches, &Batches::cancel)},
+      {"POST", "/v1/batches", Scope::kTenant, on_files_counted(batches, &Batches::create), may_submit()},
+      {"GET", "/v1/batches", Scope::kTenant, on_files_counted(batches, &Batches::list), may_ask()},
+      {"GET", "/v1/batches/{id}", Scope::kTenant, on_files_counted(batches, &Batches::show), may_ask()},
+      {"POST", "/v1/batches/{id}/cancel", Scope::kTenant, on_files_counted(batches, &Batches::cancel), may_ask()},
   };
 }
 

@@ -80,10 +80,13 @@ class Api {
   template <class Part>
   net::Handler on_files(Part& part, void (Part::*method)(const net::Request&, const net::ExchangePtr&));
   net::HeadCheck may_submit();
-  // For work that becomes no job: the throttle of submissions counts it, and what it refuses does not reach the request executor.
+  // For work that becomes no job: the throttle of submissions counts it, and what it refuses reaches neither of the two threads.
+  net::Handler counted(net::Handler then);
   template <class Part>
   net::Handler on_request_executor_counted(Part& part,
                                            void (Part::*method)(const net::Request&, const net::ExchangePtr&));
+  template <class Part>
+  net::Handler on_files_counted(Part& part, void (Part::*method)(const net::Request&, const net::ExchangePtr&));
   net::HeadCheck may_ask();
   std::vector<Route> kept_routes();
   // Lets go of what has expired, from now on. REQUIRES: on the thread of kept files.
