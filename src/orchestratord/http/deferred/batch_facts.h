@@ -17,6 +17,7 @@ namespace llorch::orchestratord::http::deferred {
 inline constexpr std::string_view kCaller = "caller";
 inline constexpr std::int64_t kBatchWindowS = 24 * 3600;
 inline constexpr std::int64_t kBatchRequestsMax = 50'000;
+inline constexpr std::size_t kUnfinishedBatchesMax = 64;  // of one account, of all APIs together
 
 // The facts of a batch that begins now, `total` requests of `caller`.
 boost::json::object fresh_facts(const net::http::Principal& caller, std::int64_t total, std::int64_t now_s);

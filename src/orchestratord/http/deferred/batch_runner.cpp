@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "base/assert.h"
+#include "base/log.h"
 #include "orchestratord/http/deferred/batch_facts.h"
 #include "orchestratord/http/tasks/kept_facts.h"
 #include "orchestratord/http/tenancy.h"
@@ -45,6 +46,25 @@ std::string BatchRunner::name_of(const Active& batch, const Request& request) {
 
 base::CorrelationId BatchRunner::correlation_of(const Active& batch, const Request& request) {
   return base::CorrelationId{uuid_of_name(name_of(batch, request))};
+}
+
+base::Result<> BatchRunner::check_count(const std::string& account) const {
+  std::size_t unfinished = 0;
+  for (const BatchForm* form : forms_) {
+    for (const Blob* blob : context_.blobs->list(form->kind(), account)) {
+      if (!is_final(status_of(object_of(blob->facts.body)))) ++unfinished;
+    }
+  }
+  if (unfinished < kUnfinishedBatchesMax) return {};
+  Error error{
+      ErrorCode::kQuotaExceeded,
+      fmt::format("{} batches of this caller have not ended, and {} may be so at once; cancel some, or try again "
+                  "when one has ended",
+                  unfinished, kUnfinishedBatchesMax),
+      {}};
+  return base::fail(std::move(error)
+                        .with("policy_label", std::string("quota.batches"))
+                        .with("limit", static_cast<std::int64_t>(kUnfinishedBatchesMax)));
 }
 
 base::Result<> BatchRunner::create(const BatchForm& form, const std::string& id, const json::object& facts) {
@@ -133,6 +153,7 @@ void BatchRunner::schedule(const std::string& tenant_id) {
 }
 
 void BatchRunner::begin(const ActivePtr& batch) {
+  if (status_of(batch->facts) == "validating" && waits_for_room(*batch)) return;
   batch->done.clear();
   for (const char* member : {"completed", "failed"}) set_count(batch->facts, member, 0);
   auto read = read_results(*batch, batch->blobs.answers);
@@ -146,6 +167,19 @@ void BatchRunner::begin(const ActivePtr& batch) {
   }
   batch->begun = true;
   feed(batch);
+}
+
+bool BatchRunner::waits_for_room(Active& batch) const {
+  const auto begun = static_cast<std::int64_t>(batch.done.size() + batch.in_flight.size());
+  const bool more = !ends(batch) && begun < count_of(batch.facts, "total");
+  const auto room = more ? context_.blobs->check_room(batch.caller.account, 0) : base::Result<>();
+  const bool waited = std::exchange(batch.waits_for_room, !room);
+  if (!room && !waited) {
+    base::log_event(base::LogLevel::kWarn, "batch.waits_for_room", {},
+                    "A batch begins no further request: its owner keeps as many bytes as it may.",
+                    {{"batch_id", batch.id}, {"reason", room.error().message}});
+  }
+  return !room;
 }
 
 base::Result<> BatchRunner::read_results(Active& batch, const std::string& blob_id) const {
@@ -173,6 +207,7 @@ void BatchRunner::feed(const ActivePtr& batch) {
     batch->input_ended = true;
     end_jobs(*batch);
   }
+  if (!batch->input_ended && waits_for_room(*batch)) return;
   while (!batch->input_ended && batch->in_flight.size() < kInFlightMax) {
     auto request = next_request(*batch, batch->input);
     if (!request) {
@@ -340,11 +375,17 @@ void BatchRunner::resume() {
 }
 
 void BatchRunner::look() {
-  std::vector<ActivePtr> over;
+  std::vector<ActivePtr> due;
   for (const auto& [tenant_id, batch] : active_) {
-    if (ends(*batch) && !batch->input_ended) over.push_back(batch);
+    if (!batch->input_ended && (batch->waits_for_room || ends(*batch))) due.push_back(batch);
   }
-  for (const ActivePtr& batch : over) feed(batch);
+  for (const ActivePtr& batch : due) {
+    if (batch->begun) {
+      feed(batch);
+    } else if (batch->waits_for_room) {
+      begin(batch);
+    }
+  }
   context_.files->post_after(kLookMs, [this] { look(); });
 }
 

@@ -26,6 +26,8 @@ class BatchRunner {
   // Batches of this form are run as well. REQUIRES: before everything else; `form` outlives the runner's use.
   void add(BatchForm& form) { forms_.push_back(&form); }
 
+  // Whether this account may begin one more batch now; asked before anything is made for it. Errors: QUOTA_EXCEEDED.
+  base::Result<> check_count(const std::string& account) const;
   // A new batch of the caller in `facts`, whose input and blobs of answers are there. It begins when no other one of its tenant
   // runs; one whose status is final never does. Errors: as of BlobStore::create().
   base::Result<> create(const BatchForm& form, const std::string& id, const boost::json::object& facts);
@@ -63,6 +65,7 @@ class BatchRunner {
     Input input{};
     bool begun = false;  // `done` is what an earlier process did
     bool input_ended = false;
+    bool waits_for_room = false;  // look() goes on with it
     std::set<RequestPtr> in_flight{};
   };
   using ActivePtr = std::shared_ptr<Active>;
@@ -75,6 +78,8 @@ class BatchRunner {
   base::Result<> set_facts(const Active& batch) const;
   void schedule(const std::string& tenant_id);
   void begin(const ActivePtr& batch);
+  // No further request begins: its owner keeps as many bytes as it may. Notes that, and says it once in the log.
+  bool waits_for_room(Active& batch) const;
   base::Result<> read_results(Active& batch, const std::string& blob_id) const;
   void feed(const ActivePtr& batch);
   base::Result<std::optional<Request>> next_request(const Active& batch, Input& input) const;

@@ -43,6 +43,7 @@ const Blob* MessageBatches::find(const net::Request& request, const net::Exchang
 
 // The batch is there when its own blob is, which comes last.
 base::Result<> MessageBatches::keep(const std::string& id, const net::http::Principal& caller, std::string_view body) {
+  TRY(runner_.check_count(caller.account));
   const BatchInput input = TRY(decode_batch(body));
   const std::int64_t now_ms = context_.clock->now().unix_ms;
   const auto facts_of = [&](std::string_view kind) {

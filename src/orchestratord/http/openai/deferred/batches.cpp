@@ -171,6 +171,7 @@ void Batches::create(const net::Request& request, const net::ExchangePtr& exchan
   if (!wanted) return refuse(context_, exchange, wanted.error());
   if (const auto valid = check(*wanted); !valid) return refuse(context_, exchange, valid.error());
   const net::http::Principal& caller = request.peer.principal;
+  if (auto may = runner_.check_count(caller.account); !may) return refuse(context_, exchange, std::move(may).error());
   const Blob* input = deferred::find_owned(context_, Files::kKind, wanted->input_file_id, caller);
   if (input == nullptr || decode_file(*input).purpose != "batch") {
     return refuse(context_, exchange,
