@@ -143,7 +143,8 @@ class Conversation {
       for (std::size_t j = end; --j > i;) results[text_of(messages[j].get_object(), "tool_call_id")].push_back(j);
       std::vector<bool> taken(end, false);
       const bj::array calls = std::move(*several);
-      const bj::object next{{"role", message["role"]}, {"content", ""}};
+      bj::object next{{"content", ""}};
+      if (const bj::value* role = message.if_contains("role")) next["role"] = *role;
       for (const bj::value& call : calls) {
         bj::object one = &call == calls.data() ? std::move(message) : next;
         one["tool_calls"] = bj::array{call};

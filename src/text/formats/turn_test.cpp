@@ -92,6 +92,10 @@ TEST(Turn, ManyCallsAMessageCopyNothing) {
   const bj::value parsed = bj::parse(*out);
   ASSERT_EQ(parsed.as_array().size(), kCalls);
   EXPECT_EQ(parsed.at(0).at("note").as_string().size(), rest.size());
+  EXPECT_EQ(parsed.at(kCalls - 1).at("role"), "assistant");
+  const bj::array nameless =
+      applied({.has_one_call = true}, R"([{"tool_calls": [{"function": {}}, {"function": {}}]}])");
+  for (const bj::value& message : nameless) EXPECT_FALSE(message.as_object().contains("role")) << "nobody said one";
 }
 
 TEST(Turn, Refusals) {
