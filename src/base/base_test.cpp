@@ -1,9 +1,12 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <set>
+#include <stdexcept>
+#include <thread>
 
 #include "base/base64.h"
 #include "base/build_id.h"
@@ -220,6 +223,17 @@ TEST(Log, FatalAndMute) {
   EXPECT_EQ(logged_at("fatal"), 1u);
   EXPECT_EQ(logged_at("mute"), 0u);
   EXPECT_NE(format_log_line("", {.level = LogLevel::kFatal}, LogFormat::kText).find(" fatal "), std::string::npos);
+}
+
+TEST(LogDeathTest, AnUncaughtExceptionIsNamedWithoutItsWords) {
+  const auto throws = [] {
+    init_logging({.component = "test"});
+    std::thread([] { throw std::length_error("what a client sent"); }).join();
+  };
+  EXPECT_DEATH(throws(),
+               testing::AllOf(testing::HasSubstr(R"("fatal":true)"), testing::HasSubstr(R"("exception.uncaught")"),
+                              testing::HasSubstr(R"("type":"std::length_error")"),
+                              testing::Not(testing::HasSubstr("what a client sent"))));
 }
 
 TEST(File, AtomicWriteReplacesAndErrorsNameTheFile) {

@@ -14,6 +14,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/exceptions.h"
 #include "base/json_text.h"
 #include "base/log_writer.h"
 #include "base/utf8.h"
@@ -38,11 +39,12 @@ LogState& state() {
   return s;
 }
 
-std::terminate_handler terminate_before = nullptr;
-
-[[noreturn]] void flush_and_terminate() {
-  flush_log(kLastLinesWait);
-  if (terminate_before != nullptr) terminate_before();
+[[noreturn]] void log_and_abort() {
+  log_last_line({.level = LogLevel::kFatal,
+                 .event = "exception.uncaught",
+                 .correlation_id = {},
+                 .human = "An exception of a library ends this process.",
+                 .fields = {{"type", current_exception_type()}}});
   std::abort();
 }
 
@@ -211,7 +213,7 @@ void init_logging(const LogOptions& options) {
   s.level.store(options.level);
   s.writer.store(new LogWriter(options.component, STDOUT_FILENO, STDERR_FILENO, {}, options.format));
   std::atexit([] { flush_log(kLastLinesWait); });
-  terminate_before = std::set_terminate(flush_and_terminate);
+  std::set_terminate(log_and_abort);
 }
 
 void announce(Announce where, std::string line) {

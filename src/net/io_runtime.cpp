@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/assert.h"
+#include "base/exceptions.h"
 #include "base/log.h"
 #include "net/asio_types.h"
 
@@ -117,7 +118,17 @@ struct Timer::State : std::enable_shared_from_this<Timer::State> {
     const std::lock_guard lock(mutex);
     if (cancelled) return;
     running = true;
-    fn();
+    try {
+      fn();
+    } catch (...) {
+      settle();
+      throw;
+    }
+    settle();
+  }
+
+  // REQUIRES: the lock; the call has run.
+  void settle() {
     running = false;
     if (cancelled || period.count() == 0) {
       fn = nullptr;
@@ -162,6 +173,20 @@ struct IoRuntime::Impl {
   std::atomic<std::int64_t> requests = 0;
   bool realtime = false;
 
+  // Until the context is stopped. What a library throws in one call ends that call, and with it what only the call held: a
+  // request of which the last reference goes is answered with INTERNAL.
+  void run() {
+    while (!context.stopped()) {
+      try {
+        context.run();
+      } catch (const std::exception&) {
+        base::log_event(base::LogLevel::kError, "io.call_failed", {},
+                        "A call failed inside a library; the process goes on without it.",
+                        {{"type", base::current_exception_type()}});
+      }
+    }
+  }
+
   std::shared_ptr<Timer::State> start(std::int64_t delay_ms, std::int64_t period_ms, std::function<void()> fn) {
     auto state = std::make_shared<Timer::State>(context, period_ms, std::move(fn));
     const std::lock_guard lock(state->mutex);
@@ -171,7 +196,7 @@ struct IoRuntime::Impl {
 };
 
 IoRuntime::IoRuntime(IoPriority priority) : impl_(std::make_unique<Impl>()) {
-  impl_->thread = std::thread([context = &impl_->context] { context->run(); });
+  impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
   impl_->realtime = priority == IoPriority::kRealtime && set_realtime(impl_->thread.native_handle(), true);
   if (impl_->realtime) {
     asio::post(impl_->context,

@@ -13,9 +13,14 @@
 #include <chrono>
 #include <functional>
 #include <future>
+#include <new>
 #include <optional>
+#include <stdexcept>
+#include <string>
 #include <thread>
+#include <vector>
 
+#include "base/log.h"
 #include "net/client.h"
 #include "net/server.h"
 
@@ -87,6 +92,46 @@ TEST(IoRuntime, ATimerMayCancelItself) {
   });
   assigned.set_value();
   done.get_future().wait();
+}
+
+TEST(IoRuntime, AnExceptionEndsTheCallItWasThrownIn) {
+  std::vector<std::string> lines;
+  base::capture_log_lines([&](std::string_view line) { lines.emplace_back(line); });
+  const auto held = std::make_shared<int>(0);
+  {
+    IoRuntime runtime;
+    runtime.post([held] { throw std::length_error("what a client sent"); });
+    std::promise<void> third;
+    int calls = 0;
+    const Timer every = runtime.every(1, [&] {
+      if (++calls == 3) third.set_value();
+      throw std::bad_alloc();
+    });
+    third.get_future().wait();
+    EXPECT_EQ(held.use_count(), 1);
+  }
+  base::capture_log_lines(nullptr);
+  ASSERT_GE(lines.size(), 4U);
+  EXPECT_NE(lines[0].find(R"("event":"io.call_failed")"), std::string::npos) << lines[0];
+  EXPECT_NE(lines[0].find(R"("type":"std::length_error")"), std::string::npos) << lines[0];
+  EXPECT_EQ(lines[0].find("what a client sent"), std::string::npos) << lines[0];
+}
+
+// What a handler gave to another thread is answered as what failed in the handler itself.
+TEST(IoRuntime, ARequestWhoseCallFailedIsAnswered) {
+  IoRuntime runtime, aside;
+  Server server(runtime, {.component = "test"});
+  server.route("GET", "/fails", Scope::kPublic, [&](const Request&, ExchangePtr exchange) {
+    aside.post([exchange = std::move(exchange)] { throw std::length_error(""); });
+  });
+  ASSERT_TRUE(server.start());
+  Client client(runtime);
+  for (int i = 0; i < 2; ++i) {
+    const auto answer = client.call({.url = server.url() + "/fails"});
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->status, 500);
+    EXPECT_NE(answer->body.find("INTERNAL"), std::string::npos) << answer->body;
+  }
 }
 
 TEST(IoRuntime, StopDropsWhatIsPending) {

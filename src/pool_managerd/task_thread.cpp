@@ -1,6 +1,10 @@
 #include "pool_managerd/task_thread.h"
 
+#include <exception>
 #include <utility>
+
+#include "base/exceptions.h"
+#include "base/log.h"
 
 namespace llorch::pool_managerd {
 
@@ -38,7 +42,13 @@ void TaskThread::run() {
       task = std::move(tasks_.front());
       tasks_.pop_front();
     }
-    task();
+    try {
+      task();
+    } catch (const std::exception&) {
+      base::log_event(base::LogLevel::kError, "task.failed", {},
+                      "A task failed inside a library; the process goes on without it.",
+                      {{"type", base::current_exception_type()}});
+    }
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// A thread that runs blocking work in order: reading model files, asking the driver.
+// A thread that runs blocking work in order: reading model files, asking the driver. What a library throws in a task ends
+// that task alone: a request that only the task held is answered with INTERNAL.
 #include <condition_variable>
 #include <deque>
 #include <functional>

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "base/entropy.h"
+#include "base/exceptions.h"
 #include "base/log.h"
 #include "net/http/trace_context.h"
 
@@ -275,9 +276,9 @@ void Connection::dispatch() {
   const std::shared_ptr<ExchangeState> exchange = exchange_;
   try {
     handler(std::move(request), make_exchange(exchange, *std::move(lease)));
-  } catch (const std::exception& exception) {  // of a library; ours are values
+  } catch (const std::exception&) {  // of a library; ours are values
     base::log_event(base::LogLevel::kError, "http.handler_failed", correlation_id_, "A request handler failed.",
-                    {{"error", exception.what()}});
+                    {{"type", base::current_exception_type()}});
     exchange->respond_error(base::Error{base::ErrorCode::kInternal, "the request failed inside the server", {}});
   }
 }
