@@ -260,7 +260,9 @@ struct Table<LimitsConfig> {
             optional("prompt_bytes_max", &S::prompt_bytes_max, "Largest prompt, as UTF-8.", {1, 1e9}),
             optional("request_bytes_max", &S::request_bytes_max, "Largest body of a request.", {1024, 1e9}),
             optional("request_bytes_in_flight_max", &S::request_bytes_in_flight_max,
-                     "Bytes of all requests that are being received or not answered yet.", {1 << 20, 1e12}),
+                     "Bytes of all requests that are being received or not answered yet; as much again of whole "
+                     "answers that clients take slowly.",
+                     {1 << 20, 1e12}),
             optional("workers_per_gpu", &S::workers_per_gpu, "Workers on one device at a time.", {1, 64})};
   }
   static base::Result<> validate(const S& c) {

@@ -198,6 +198,7 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
   }
 
   h1::RequestBudget& budget() override { return budget_; }
+  h1::RequestBudget& answers() override { return answers_; }
   h1::ChunkPool& chunks() override { return chunks_; }
   void closed(const h1::Connection& connection) override { live_.remove(&connection); }
 
@@ -286,6 +287,7 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
   IoRuntime& runtime_;
   const ServerOptions options_;
   h1::RequestBudget budget_;
+  h1::RequestBudget answers_{{.bytes_max = options_.request_bytes_in_flight_max}};
   h1::ChunkPool chunks_;
   http::Router router_;
   std::vector<RouteInfo> routes_;

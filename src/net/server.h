@@ -44,6 +44,8 @@ class Exchange {
   // The handler holds nothing of the request's body any more and may take long to answer: until then, the exchange
   // counts as a connection and no longer as a request in flight.
   virtual void release_request() {}
+  // The handler holds `bytes` more until then, for what it made of the request. SERVER_BUSY: there is no room; refuse it.
+  virtual base::Result<> hold(std::size_t /*bytes*/) { return {}; }
 
   virtual bool start_stream(int status, http::Headers headers) = 0;
   // Queues bytes after all earlier ones. Never refuses for size: bound the queue with queued_bytes() and on_drain().
@@ -84,7 +86,8 @@ struct ServerOptions {
   std::vector<http::Gateway> gateways;
   std::size_t connections_max = 16384;
   std::size_t request_bytes_max = 4 << 20;  // body; 413 past it
-  // Of all requests that are not answered; past it the largest body of the caller that holds the most gets 503.
+  // Of all requests that are not answered; past it the largest body of the caller that holds the most gets 503. As much again
+  // for whole answers that clients take slowly; past it the largest answer of that caller is cut short.
   std::size_t request_bytes_in_flight_max = 256 << 20;
   std::size_t requests_in_flight_max = 16384;  // not answered, those included whose client has gone; 503 past it
   std::size_t header_bytes_max = 16 << 10;     // request line and fields; 431 past it

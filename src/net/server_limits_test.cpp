@@ -109,6 +109,56 @@ TEST_F(ServerLimits, SlowBodiesStayWithinTheBudget) {
   }
 }
 
+// Whole answers that clients do not take: of the caller that holds the most, the largest one is cut short. Those that stay are
+// whole, and who takes its answer at once is not concerned.
+TEST_F(ServerLimits, UnreadAnswersStayWithinTheBudget) {
+  constexpr std::size_t kAnswer = 8 << 20;
+  options.request_bytes_in_flight_max = 20 << 20;
+  options.write_stall_timeout_ms = 3'600'000;
+  start();
+  std::vector<TestSocket> slow;
+  int cut = 0;  // guarded by mutex
+  for (std::size_t i = 0; i < 3; ++i) {
+    slow.emplace_back(server->port());
+    ASSERT_TRUE(slow.back().send(get("/keep")));
+    wait_kept(i + 1);
+    kept[i]->on_close([&](CloseReason reason) {
+      const std::lock_guard lock(mutex);
+      if (reason != CloseReason::kPeerGone) return;
+      ++cut;
+      changed.notify_all();
+    });
+  }
+  for (const ExchangePtr& exchange : kept) exchange->respond(http::text_response(200, std::string(kAnswer, 'a')));
+  {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return cut == 1; });
+  }
+  EXPECT_EQ(status_in(ask(head("/echo", kAnswer / 4, "Connection: close\r\n") + std::string(kAnswer / 4, 'y'))), 201);
+  int whole = 0;
+  for (TestSocket& socket : slow) whole += socket.read_all().size() > kAnswer;
+  EXPECT_EQ(whole, 2);
+}
+
+// What a handler makes of a small request counts as well, until it is answered.
+TEST_F(ServerLimits, WhatARequestGrowsIntoIsHeld) {
+  options.request_bytes_in_flight_max = 16 << 20;
+  start();
+  std::vector<TestSocket> clients;
+  for (std::size_t i = 0; i < 2; ++i) {
+    clients.emplace_back(server->port());
+    ASSERT_TRUE(clients.back().send(get("/keep")));
+    wait_kept(i + 1);
+  }
+  ASSERT_TRUE(kept[0]->hold(5 << 20));
+  const auto refused = kept[1]->hold(5 << 20);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, base::ErrorCode::kServerBusy);
+  ASSERT_TRUE(kept[0]->respond(http::text_response(200, "done")));
+  EXPECT_TRUE(kept[0]->hold(5 << 20));  // answered: nothing is held for it
+  EXPECT_TRUE(kept[1]->hold(5 << 20));
+}
+
 // A body counts as the memory it takes, not as the bytes that filled it: here a chunk for each.
 TEST_F(ServerLimits, AByteOfABodyCountsAsItsChunk) {
   options.request_bytes_in_flight_max = 1 << 20;

@@ -25,7 +25,8 @@ constexpr std::size_t kReadBytes = 64 << 10;  // of a body
 constexpr int kReadsPerTurn = 16;             // then other connections get their turn
 // Of a head, and pipelined behind a request: what any number of connections may keep, whatever the budget says.
 constexpr std::size_t kInboxBytesMax = 4 << 10;
-constexpr std::int64_t kLingerMs = 1000;  // one round trip and a close, on any network in use
+constexpr std::size_t kSmallAnswerBytes = 256 << 10;  // what a stream's writer may queue
+constexpr std::int64_t kLingerMs = 1000;              // one round trip and a close, on any network in use
 
 // One for all connections of the thread: an idle connection holds no read buffer.
 std::span<char> read_buffer() {
@@ -109,6 +110,7 @@ void Connection::close(CloseReason reason) {
   error_code ignored;
   socket_.close(ignored);
   host_->budget().forget(*this);
+  host_->answers().forget(answer_);
   parser_.reset();  // what is no longer counted is no longer held
   if (const auto exchange = std::exchange(exchange_, nullptr)) exchange->close(reason);
   host_->closed(*this);
@@ -261,6 +263,7 @@ void Connection::dispatch() {
                           .is_head = is_head(),
                           .headers = std::move(admitted_->headers),
                           .write_error = error_writer()};
+  account_ = admitted_->principal.account;
   Request request{.method = std::move(parser_->method()),
                   .path = std::move(admitted_->path),
                   .path_params = std::move(admitted_->path_params),
@@ -349,11 +352,27 @@ void Connection::flush() {
       exchange_->sent(bytes);
     }
   }
-  if (!deadline_ && exchange_->ended()) set_deadline(host_->options().write_stall_timeout_ms);
+  if (!exchange_->ended()) return;
+  if (!deadline_) set_deadline(host_->options().write_stall_timeout_ms);
+  hold_answer();
+}
+
+// The writers of streams bound what waits for a slow client; nobody does that for a whole answer.
+void Connection::hold_answer() {
+  if (out_.capacity() <= kSmallAnswerBytes) return;
+  if (!host_->answers().hold(answer_, account_, out_.capacity())) drop_answer();
+}
+
+void Connection::drop_answer() {
+  base::log_event(base::LogLevel::kWarn, "http.answer_dropped", correlation_id_,
+                  "Clients take their answers too slowly; the largest one is cut short.",
+                  {{"account", account_}, {"bytes", out_.capacity()}});
+  close(CloseReason::kPeerGone);
 }
 
 void Connection::finish_exchange() {
   const std::shared_ptr<ExchangeState> exchange = std::exchange(exchange_, nullptr);
+  host_->answers().forget(answer_);
   std::string().swap(out_);
   out_offset_ = 0;
   out_is_last_ = false;

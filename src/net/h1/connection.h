@@ -50,6 +50,7 @@ class ConnectionHost {
   virtual tl::expected<Admitted, Refused> admit(const Head& head) = 0;
   // One of each for all connections. On the io thread only.
   virtual RequestBudget& budget() = 0;
+  virtual RequestBudget& answers() = 0;
   virtual ChunkPool& chunks() = 0;
   // The connection is closed and calls nothing any more.
   virtual void closed(const Connection& connection) = 0;
@@ -93,6 +94,8 @@ class Connection final : public ConnectionPort,
 
   void flush();
   void finish_exchange();
+  void hold_answer();
+  void drop_answer();
   void linger();
 
   void set_deadline(std::int64_t delay_ms);
@@ -121,6 +124,14 @@ class Connection final : public ConnectionPort,
   std::size_t out_offset_ = 0;
   bool out_is_last_ = false;
   bool write_waiting_ = false;
+  // A whole answer on its way, once the kernel takes no more of it.
+  struct Answer final : RequestBudget::Reader {
+    explicit Answer(Connection& c) : connection(c) {}
+    void give_way(const base::Error&) override { connection.drop_answer(); }
+    Connection& connection;
+  };
+  Answer answer_{*this};
+  std::string account_;  // of the caller that is answered
 
   // One timer wait at a time; a deadline that moves later costs nothing.
   SteadyTimer timer_;

@@ -265,6 +265,7 @@ class ExchangeHandle final : public Exchange {
     return state_->respond_error(error);
   }
   void release_request() override { lease_.release(); }
+  base::Result<> hold(std::size_t bytes) override { return lease_.grow(bytes); }
   bool start_stream(int status, http::Headers headers) override {
     lease_.release();
     return state_->start_stream(status, std::move(headers));

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/assert.h"
 
@@ -19,28 +20,50 @@ base::Error busy(std::string message, std::size_t held, std::size_t max) {
       .with("retry_after_ms", kRetryAfterMs);
 }
 
+base::Error bytes_error(std::size_t held, std::size_t max, std::size_t limit) {
+  return busy(fmt::format("requests of this server hold {} bytes of bodies, and {} is what there is for this one (its "
+                          "limit is {} in all); send fewer at a time, or try again in {} ms",
+                          held, max, limit, kRetryAfterMs),
+              held, max);
+}
+
+// Whether a request of `bytes` fits beside `others` that handlers hold already.
+base::Result<> fits(std::size_t bytes, std::size_t others, std::size_t limit) {
+  const std::size_t half = limit / 2;
+  const std::size_t max = bytes > kSmallBytes ? half - half / 4 : half;
+  if (others > 0 && others + bytes > max) return base::fail(bytes_error(others, max, limit));
+  return {};
+}
+
 }  // namespace
 
 RequestLease::RequestLease(std::shared_ptr<Totals> totals, std::size_t bytes)
-    : totals_(std::move(totals)), bytes_(bytes), held_(true) {
+    : totals_(std::move(totals)), bytes_(bytes) {
   totals_->bytes += bytes_;
   ++totals_->requests;
 }
 
-RequestLease::RequestLease(RequestLease&& other) noexcept
-    : totals_(std::move(other.totals_)), bytes_(other.bytes_), held_(other.held_.exchange(false)) {}
-
-void RequestLease::release() {
-  if (!held_.exchange(false)) return;
-  totals_->bytes -= bytes_;
-  --totals_->requests;
+RequestLease::RequestLease(RequestLease&& other) noexcept {
+  const std::lock_guard lock(other.mutex_);
+  totals_ = std::exchange(other.totals_, nullptr);
+  bytes_ = other.bytes_;
 }
 
-base::Error RequestBudget::bytes_error(std::size_t held, std::size_t max) const {
-  return busy(fmt::format("requests of this server hold {} bytes of bodies, and {} is what there is for this one (its "
-                          "limit is {} in all); send fewer at a time, or try again in {} ms",
-                          held, max, limits_.bytes_max, kRetryAfterMs),
-              held, max);
+base::Result<> RequestLease::grow(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (totals_ == nullptr) return {};
+  TRY(fits(bytes_ + bytes, totals_->bytes - bytes_, totals_->bytes_max));
+  totals_->bytes += bytes;
+  bytes_ += bytes;
+  return {};
+}
+
+void RequestLease::release() {
+  const std::lock_guard lock(mutex_);
+  if (totals_ == nullptr) return;
+  totals_->bytes -= bytes_;
+  --totals_->requests;
+  totals_ = nullptr;
 }
 
 RequestBudget::Reader& RequestBudget::largest() const {
@@ -63,7 +86,7 @@ base::Result<> RequestBudget::hold(Reader& reader, const std::string& account, s
   const std::size_t handled = handled_->bytes;
   while (received_bytes_ + handled > limits_.bytes_max) {
     Reader& who = largest();
-    const base::Error error = bytes_error(received_bytes_ + handled, limits_.bytes_max);
+    const base::Error error = bytes_error(received_bytes_ + handled, limits_.bytes_max, limits_.bytes_max);
     if (&who == &reader) {
       forget(reader);
       return base::fail(error);
@@ -91,9 +114,7 @@ base::Result<RequestLease> RequestBudget::hand_over(Reader& reader) {
                                        requests, kRetryAfterMs),
                            requests, limits_.requests_max));
   }
-  const std::size_t half = limits_.bytes_max / 2;
-  const std::size_t max = bytes > kSmallBytes ? half - half / 4 : half;
-  if (handled > 0 && handled + bytes > max) return base::fail(bytes_error(handled, max));
+  TRY(fits(bytes, handled, limits_.bytes_max));
   return RequestLease(handled_, bytes);
 }
 

@@ -1,13 +1,15 @@
 #pragma once
-// How much of its clients' requests a server holds: bytes of bodies, and requests that are not answered.
+// How much a server holds for its clients: bytes of bodies, and requests that are not answered. One budget for what they
+// send; one for whole answers that they take slowly, where all bodies are on their way and none is in a handler's hands.
 //
-// A body that is being received can give way; one that was handed to a handler cannot. So what is received may fill the
+// A body on its way can give way; one that was handed to a handler cannot. So what is received may fill the
 // whole budget, and when it does, the caller that holds the most gives way, with its largest body. Whoever holds less than
 // its share is served, however many connections send slowly.
 #include <atomic>
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -25,6 +27,7 @@ struct BudgetLimits {
 class RequestLease {
  public:
   struct Totals {
+    const std::size_t bytes_max;
     std::atomic<std::size_t> bytes = 0;
     std::atomic<std::size_t> requests = 0;
   };
@@ -34,12 +37,15 @@ class RequestLease {
   RequestLease(RequestLease&& other) noexcept;
   RequestLease& operator=(RequestLease&&) = delete;
   ~RequestLease() { release(); }
+  // The handler holds this much more, for what it made of the request. SERVER_BUSY: handlers hold as much as they may. Nothing
+  // happens once it is released.
+  base::Result<> grow(std::size_t bytes);
   void release();
 
  private:
-  std::shared_ptr<Totals> totals_;
-  std::size_t bytes_ = 0;
-  std::atomic<bool> held_ = false;
+  std::mutex mutex_;
+  std::shared_ptr<Totals> totals_;  // null: released; guarded by mutex_
+  std::size_t bytes_ = 0;           // guarded by mutex_
 };
 
 // On the io thread only.
@@ -47,11 +53,11 @@ class RequestBudget {
  public:
   explicit RequestBudget(BudgetLimits limits) : limits_(limits) {}
 
-  // A body on its way.
+  // Of a body on its way.
   class Reader {
    public:
     virtual ~Reader() = default;
-    // Refuse the request and drop its body now. Calls forget().
+    // Drop the body now, and say so where the client can be told. Calls forget().
     virtual void give_way(const base::Error& error) = 0;
 
    private:
@@ -78,10 +84,9 @@ class RequestBudget {
     std::set<std::pair<std::size_t, Reader*>> readers;  // by size
   };
   Reader& largest() const;
-  base::Error bytes_error(std::size_t held, std::size_t max) const;
 
   const BudgetLimits limits_;
-  const std::shared_ptr<RequestLease::Totals> handled_ = std::make_shared<RequestLease::Totals>();
+  const std::shared_ptr<RequestLease::Totals> handled_ = std::make_shared<RequestLease::Totals>(limits_.bytes_max);
   std::size_t received_bytes_ = 0;
   std::map<std::string, Account> accounts_;  // of those that send
 };

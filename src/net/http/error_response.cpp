@@ -73,7 +73,6 @@ const Gateway* gateway_of(const std::vector<Gateway>& gateways, std::string_view
 }
 
 base::Error error_of(const Response& response) {
-  ASSERT(response.status >= 400, "status {}", response.status);
   const base::Error unknown{
       base::ErrorCode::kInternal, fmt::format("answered with HTTP status {} and no error body", response.status), {}};
   boost::system::error_code failed;

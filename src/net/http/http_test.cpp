@@ -189,6 +189,7 @@ TEST(ErrorOf, ReadsWhatErrorResponseWrites) {
   for (const char* body : {"", "oops", "[]", "{}", R"({"error":1})", R"({"error":{"code":5}})"}) {
     EXPECT_EQ(error_of(Response{502, {}, body}).code, ErrorCode::kInternal) << body;
   }
+  EXPECT_EQ(error_of(Response{302, {}, ""}).message, "answered with HTTP status 302 and no error body");
   EXPECT_EQ(error_of(Response{500, {}, R"({"error":{"code":"FUTURE_CODE","message":"m"}})"}).message, "FUTURE_CODE: m");
 }
 
