@@ -333,6 +333,11 @@ base::Result<TokenizerData> parse_tokenizer_data(std::span<const std::byte> blob
   data.json = read_json(r);
   if (!r.failed() && !r.at_end()) r.fail("bytes follow its end");
   if (r.failed()) return base::fail(corrupt(r.what()));
+  for (const std::size_t count : {data.scores.size(), data.kinds.size()}) {
+    if (count != 0 && count != data.tokens.size()) {
+      return base::fail(corrupt(fmt::format("it has {} tokens, and scores or kinds of {}", data.tokens.size(), count)));
+    }
+  }
   return data;
 }
 

@@ -51,6 +51,24 @@ TEST(TokenizerBlob, RoundTripsAndIsCanonical) {
   }
 }
 
+// Their readers go through one list and look into the other.
+TEST(TokenizerBlob, MoreKindsOrScoresThanTokensAreRefused) {
+  for (const bool kinds : {false, true}) {
+    TokenizerData data = byte_bpe_data({});
+    data.scores.clear();
+    data.kinds.clear();
+    EXPECT_TRUE(parse(serialize(data)).has_value());
+    if (kinds) {
+      data.kinds.assign(data.tokens.size() + 1, TokenKind::kControl);
+    } else {
+      data.scores.assign(data.tokens.size() + 1, 0);
+    }
+    const auto parsed = parse(serialize(data));
+    ASSERT_FALSE(parsed.has_value());
+    EXPECT_EQ(parsed.error().code, base::ErrorCode::kCorruptFile);
+  }
+}
+
 TEST(TokenizerBlob, EveryTruncationAndEveryTailIsRefused) {
   TokenizerData data = full_data();
   data.chat_template.resize(300);

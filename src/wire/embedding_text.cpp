@@ -1,6 +1,7 @@
 #include "wire/embedding_text.h"
 
 #include <boost/json.hpp>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 
@@ -19,12 +20,15 @@ bool is_vector(std::string_view text) {
   return true;
 }
 
-bool is_score(std::string_view text) {
+std::optional<double> read_score(std::string_view text) {
+  double score = 0;
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, score);
+  if (error != std::errc() || end != last || !(score >= 0 && score <= 1)) return std::nullopt;
+  // JSON has fewer numbers than from_chars: no ".5", no "00".
   boost::json::error_code ec;
   const boost::json::value value = boost::json::parse({text.data(), text.size()}, ec);
-  if (ec || !value.is_number()) return false;
-  const double score = value.to_number<double>();
-  return score >= 0 && score <= 1;
+  return !ec && value.is_number() ? std::optional(score) : std::nullopt;
 }
 
 }  // namespace llorch::wire

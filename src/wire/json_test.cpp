@@ -38,6 +38,45 @@ TEST(DeviceMask, NamesTheDevicesByRank) {
   EXPECT_EQ(reason_of(start.error()), "device_mask");
 }
 
+// What a node says of itself is used as it stands: in masks, in sums, in loops over all of it.
+TEST(Decode, ReportsOfANodeAreBounded) {
+  const auto refused = [](const PoolState& state) {
+    const auto decoded = decode<PoolState>(encode(state));
+    return decoded ? std::string() : reason_of(decoded.error());
+  };
+  PoolState good{.pool_id = "p"};
+  good.gpus = {{.gpu_id = "0", .vram_total_bytes = 1LL << 40}};
+  good.workers = {{.worker_id = "w", .model_ref = "file:/m", .gpu_id = "0", .vram_bytes = 1LL << 40}};
+  EXPECT_EQ(refused(good), "");
+  const auto with = [&](auto change) {
+    PoolState state = good;
+    change(state);
+    return refused(state);
+  };
+  EXPECT_NE(with([](PoolState& s) { s.gpus[0].gpu_id = "a,b"; }), "");
+  EXPECT_NE(with([](PoolState& s) { s.gpus[0].gpu_id = ""; }), "");
+  EXPECT_NE(with([](PoolState& s) { s.gpus[0].vram_total_bytes = 1LL << 60; }), "");
+  EXPECT_NE(with([](PoolState& s) { s.workers[0].gpu_id = "0,0"; }), "");
+  EXPECT_NE(with([](PoolState& s) { s.workers[0].vram_bytes = 1LL << 60; }), "");
+  EXPECT_NE(with([](PoolState& s) { s.workers[0].vram_bytes_by_device = {1LL << 60}; }), "");
+  EXPECT_NE(with([](PoolState& s) { s.gpus.resize(300, s.gpus[0]); }), "");
+  EXPECT_NE(with([](PoolState& s) { s.workers.resize(2000, s.workers[0]); }), "");
+  EndEvent end{.job_id = "j"};
+  EXPECT_TRUE(decode<EndEvent>(encode(end)));
+  end.decode_time_ms = -1;
+  EXPECT_FALSE(decode<EndEvent>(encode(end)));
+  end.decode_time_ms = 1LL << 60;
+  EXPECT_FALSE(decode<EndEvent>(encode(end)));
+  ModelFacts facts{.model_ref = "file:/m", .digest = "sha256:a", .context_length = 1};
+  EXPECT_TRUE(decode<ModelFacts>(encode(facts)));
+  facts.images = ModelImages{.image_token = 1,
+                             .pixels_per_side = 1,
+                             .pixels_min = 1LL << 62,
+                             .pixels_max = 1LL << 62,
+                             .tokens_max = 1LL << 62};
+  EXPECT_FALSE(decode<ModelFacts>(encode(facts)));
+}
+
 // OC-CORE-1020, SYS-7.1.1: every malformed field of a submission is named, with its own reason.
 TEST(Decode, NamesTheFieldAndTheReason) {
   struct Case {

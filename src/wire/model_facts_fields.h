@@ -11,10 +11,10 @@ struct Table<ModelImages> {
   using S = ModelImages;
   static Fields fields() {
     return {required("image_token", &S::image_token, "Id that stands for an image in a rendered prompt.", {0}),
-            required("pixels_per_side", &S::pixels_per_side, "Of the square that becomes one token.", {1, 1 << 20}),
-            required("pixels_min", &S::pixels_min, "Of an image, after resizing.", {0}),
-            required("pixels_max", &S::pixels_max, "Of an image, after resizing.", {1}),
-            required("tokens_max", &S::tokens_max, "Of all images of one request.", {1})};
+            required("pixels_per_side", &S::pixels_per_side, "Of the square that becomes one token.", {1, 1 << 12}),
+            required("pixels_min", &S::pixels_min, "Of an image, after resizing.", {0, 1 << 30}),
+            required("pixels_max", &S::pixels_max, "Of an image, after resizing.", {1, 1 << 30}),
+            required("tokens_max", &S::tokens_max, "Of all images of one request.", {1, 1 << 24})};
   }
 };
 template <>
@@ -30,11 +30,11 @@ struct Table<ModelFacts> {
             required("digest", &S::digest),
             optional("architecture", &S::architecture),
             optional("quant_kind", &S::quant_kind),
-            required("size_bytes", &S::size_bytes),
+            required("size_bytes", &S::size_bytes, "", {0, 1e15}),
             optional("vocab_size", &S::vocab_size),
             required("context_length", &S::context_length),
             optional("slots", &S::slots),
-            required("memory_bytes", &S::memory_bytes, "Of a worker, on each of its devices."),
+            required("memory_bytes", &S::memory_bytes, "Of a worker, on each of its devices.", {0, 1e15}),
             optional("devices", &S::devices, "That share the model in one worker.", {1, kMaskDevicesMax}),
             optional("images", &S::images, "Omitted: takes no images."),
             optional("embedding_dimensions", &S::embedding_dimensions,

@@ -33,18 +33,21 @@ struct EnumNames<FailureCategory> {
                  std::pair{FailureCategory::kExplicitStop, std::string_view("explicit_stop")}};
 };
 
+// So that sums over what a pool reports stay far from the end of their type.
+constexpr double kReportedBytesMax = 1e15;
+
 template <>
 struct Table<GpuInfo> {
   using S = GpuInfo;
   static Fields fields() {
-    return {required("gpu_id", &S::gpu_id),
+    return {required("gpu_id", &S::gpu_id, "Without a comma: that makes a mask of several.", {1, 64}),
             optional("model", &S::model),
             optional("device_class", &S::device_class),
             optional("memory_architecture", &S::memory_architecture),
             optional("compute_capability", &S::compute_capability),
-            required("vram_total_bytes", &S::vram_total_bytes, "", {0}),
-            required("vram_allocated_bytes", &S::vram_allocated_bytes, "", {0}),
-            required("vram_available_bytes", &S::vram_available_bytes, "", {0}),
+            required("vram_total_bytes", &S::vram_total_bytes, "", {0, kReportedBytesMax}),
+            required("vram_allocated_bytes", &S::vram_allocated_bytes, "", {0, kReportedBytesMax}),
+            required("vram_available_bytes", &S::vram_available_bytes, "", {0, kReportedBytesMax}),
             optional("healthy", &S::healthy),
             optional("fault", &S::fault, "Why it is not healthy."),
             optional("fault_kind", &S::fault_kind,
@@ -61,14 +64,19 @@ struct Table<GpuInfo> {
             optional("foreign_bytes", &S::foreign_bytes, "Of its memory that they hold."),
             optional("workers", &S::workers)};
   }
+  static base::Result<> validate(const S& gpu) {
+    if (gpu.gpu_id.find(',') == std::string::npos) return {};
+    return field_error("gpu_id", "comma", "gpu_id must not contain a comma");
+  }
 };
 template <>
 struct Table<DeviceMemory> {
   using S = DeviceMemory;
   static Fields fields() {
-    return {required("weights_bytes", &S::weights_bytes, "", {0}),
-            required("cache_bytes", &S::cache_bytes, "Cache pages and other state of its slots.", {0}),
-            required("workspace_bytes", &S::workspace_bytes, "Activations, scratch, tables.", {0})};
+    return {
+        required("weights_bytes", &S::weights_bytes, "", {0, kReportedBytesMax}),
+        required("cache_bytes", &S::cache_bytes, "Cache pages and other state of its slots.", {0, kReportedBytesMax}),
+        required("workspace_bytes", &S::workspace_bytes, "Activations, scratch, tables.", {0, kReportedBytesMax})};
   }
 };
 template <>
@@ -82,7 +90,7 @@ struct Table<WorkerInfo> {
             required("status", &S::status),
             optional("load_percent", &S::load_percent, "While it starts.", {0, 100}),
             optional("uri", &S::uri),
-            optional("vram_bytes", &S::vram_bytes, "On all its devices.", {0}),
+            optional("vram_bytes", &S::vram_bytes, "On all its devices.", {0, kReportedBytesMax}),
             optional("vram_bytes_by_device", &S::vram_bytes_by_device, "Of several devices, in the order of gpu_id.",
                      {0, kMaskDevicesMax}),
             optional("memory_by_device", &S::memory_by_device,
@@ -102,6 +110,14 @@ struct Table<WorkerInfo> {
             optional("kv_pages_used", &S::kv_pages_used, "", {0}),
             optional("prefix_hit_tokens", &S::prefix_hit_tokens, "Prompt tokens found in the prefix cache.", {0}),
             optional("prefix_miss_tokens", &S::prefix_miss_tokens, "Prompt tokens computed.", {0})};
+  }
+  static base::Result<> validate(const S& worker) {
+    for (const std::int64_t bytes : worker.vram_bytes_by_device) {
+      if (bytes < 0 || static_cast<double>(bytes) > kReportedBytesMax) {
+        return field_error("vram_bytes_by_device", "range", "vram_bytes_by_device must be numbers of bytes");
+      }
+    }
+    return check_device_mask(worker.gpu_id, "gpu_id");
   }
 };
 template <>
@@ -136,8 +152,8 @@ struct Table<PoolState> {
             optional("uptime_seconds", &S::uptime_seconds),
             optional("sequence", &S::sequence, "", {0}),
             optional("boot_id", &S::boot_id),
-            required("gpus", &S::gpus),
-            required("workers", &S::workers),
+            required("gpus", &S::gpus, "", {0, 256}),
+            required("workers", &S::workers, "", {0, 1024}),
             optional("watched_models", &S::watched_models, "In the directories that the pool watches.", {0, 1000}),
             optional("staged_models", &S::staged_models, "In the memory of its host.", {0, 1000}),
             optional("staging_bytes_max", &S::staging_bytes_max, "Host memory that staged models may take.", {0})};

@@ -421,10 +421,10 @@ struct Table<EndEvent> {
   using S = EndEvent;
   static Fields own() {
     return {required("job_id", &S::job_id),
-            optional("tokens_in", &S::tokens_in),
-            required("tokens_out", &S::tokens_out),
-            required("decode_time_ms", &S::decode_time_ms),
-            optional("first_token_ms", &S::first_token_ms),
+            optional("tokens_in", &S::tokens_in, "", {0, 1e9}),
+            required("tokens_out", &S::tokens_out, "", {0, 1e9}),
+            required("decode_time_ms", &S::decode_time_ms, "", {0, 1e12}),
+            optional("first_token_ms", &S::first_token_ms, "", {0, 1e12}),
             required("stop_reason", &S::stop_reason),
             optional("receipt", &S::receipt)};
   }

@@ -119,6 +119,7 @@ TEST_F(PoolTest, RefusesWhatCannotBe) {
   wire::WorkerReady ready;
   ready.pool_id = "pool-a";
   ready.worker.worker_id = "worker-z";
+  ready.worker.gpu_id = "0";
   ready.worker.uri = "http://127.0.0.1:9";
   EXPECT_EQ(code_of(says("/v2/internal/workers/ready", wire::encode(ready))), "POOL_NOT_FOUND");
   wire::WorkerFailed failed;
@@ -144,6 +145,7 @@ TEST_F(PoolTest, APoolSpeaksForItselfOnly) {
   wire::WorkerReady ready;
   ready.pool_id = "pool-b";
   ready.worker.worker_id = "w";
+  ready.worker.gpu_id = "0";
   ready.worker.uri = "http://127.0.0.1:9";
   refused(says("/v2/internal/workers/ready", wire::encode(ready)), "ready");
   wire::WorkerFailed failed;
@@ -166,13 +168,14 @@ TEST_F(PoolTest, AddressesThatNobodyOrAnotherHasAreRefused) {
     EXPECT_EQ(field(refused.body, "reason"), reason) << refused.body;
   }
   auto body = state("pool-a", "http://127.0.0.1:9");
-  body.workers.push_back({.worker_id = "w", .uri = "http://127.0.0.2:9"});
+  body.workers.push_back({.worker_id = "w", .gpu_id = "0", .uri = "http://127.0.0.2:9"});
   EXPECT_EQ(field(says("/v2/pools/register", wire::encode(body)).body, "reason"), "host");
   body.workers.clear();
   EXPECT_EQ(says("/v2/pools/register", wire::encode(body)).status, 200);
   wire::WorkerReady ready;
   ready.pool_id = "pool-a";
   ready.worker.worker_id = "w";
+  ready.worker.gpu_id = "0";
   ready.worker.uri = "http://127.0.0.2:9";
   EXPECT_EQ(field(says("/v2/internal/workers/ready", wire::encode(ready)).body, "reason"), "host");
 }
@@ -203,7 +206,8 @@ TEST_F(PoolTest, AReportThatBeganBeforeItsCredentialEndedIsRefused) {
   start();
   pair("pool-a");
   auto body = state("pool-a", "http://127.0.0.1:9");
-  wire::WorkerReady ready{.pool_id = "pool-a", .worker = {.worker_id = "w", .uri = "http://127.0.0.1:9"}};
+  wire::WorkerReady ready{.pool_id = "pool-a",
+                          .worker = {.worker_id = "w", .gpu_id = "0", .uri = "http://127.0.0.1:9"}};
   wire::WorkerFailed failed;
   failed.pool_id = "pool-a";
   failed.worker_id = "w";

@@ -20,6 +20,7 @@ using base::ErrorCode;
 
 constexpr std::int64_t kProgressPeriodMs = 1000;
 constexpr std::size_t kErrorBodyBytesMax = 64 << 10;
+constexpr std::int64_t kTailMs = 2000;  // from a job's end to that of the answer, which an honest worker sends with it
 
 base::Error worker_reset(std::string why) {
   return base::Error{ErrorCode::kWorkerReset, "the worker was lost while the job ran: " + std::move(why), {}};
@@ -102,11 +103,19 @@ std::string execute_body(std::string_view payload, const std::string& execution_
   return fmt::format("{},\"timeout_ms\":{},\"execution_id\":\"{}\"}}", payload, timeout_ms, execution_id);
 }
 
+// What may be held of an answer of so many tokens. A text of a token has some bytes, with all its alternatives some thousand;
+// an engine's piece of text is at most 64 KiB; a vector is as long as its model makes it.
+std::int64_t bytes_max(wire::Workload workload, std::int64_t tokens_max) {
+  constexpr std::int64_t kBytes = 1 << 20, kTokenBytes = 4 << 10, kVectorBytes = 128 << 10, kTokensMax = 1 << 30;
+  return kBytes +
+         std::min(tokens_max, kTokensMax) * (workload == wire::Workload::kCompletion ? kTokenBytes : kVectorBytes);
+}
+
 bool is_token_of(wire::Workload workload, const TokenView& token) {
   switch (workload) {
     case wire::Workload::kCompletion: return true;
     case wire::Workload::kEmbedding: return wire::is_vector(token.t);
-    case wire::Workload::kRerank: return wire::is_score(token.t);
+    case wire::Workload::kRerank: return wire::read_score(token.t).has_value();
   }
   return false;
 }
@@ -126,6 +135,8 @@ class Relay::Execution : public std::enable_shared_from_this<Execution> {
   void begin();
   void abort();
   void tick();
+  // Whether what follows its end has had its time. REQUIRES: it has ended.
+  bool is_over(std::int64_t now_ms);
 
  private:
   std::string id() const { return fmt::format("{}-{}", relay_.options_.boot_id, order_.execution); }
@@ -143,11 +154,13 @@ class Relay::Execution : public std::enable_shared_from_this<Execution> {
   Order order_;
   Reports reports_;
 
-  std::mutex mutex_;  // guards the next four: abort(), a pause and the end may come before the handle
+  std::mutex mutex_;  // guards the next five: abort(), a pause and the end may come before the handle
   net::StreamHandle handle_;
   bool aborted_ = false;
   bool paused_ = false;
   bool answered_ = false;  // a pause waits for the head of the answer, which has a time limit
+  std::optional<std::int64_t>
+      ended_ms_;  // what comes now is the end of the answer's bytes: never paused, and bounded in time
   std::atomic<std::int64_t> tokens_out_{0};
 
   // Used by the client's callbacks only, which come one at a time.
@@ -156,6 +169,7 @@ class Relay::Execution : public std::enable_shared_from_this<Execution> {
   net::sse::Decoder decoder_;
   base::Sha256 output_hash_;  // of this attempt's texts
   std::optional<std::int64_t> last_progress_ms_;
+  std::int64_t bytes_out_ = 0;
   bool started_ = false;
   bool ended_ = false;
 };
@@ -166,9 +180,9 @@ void Relay::Execution::begin() {
     const auto self = weak.lock();
     if (self == nullptr) return;
     const std::lock_guard lock(self->mutex_);
-    self->paused_ = paused;
+    self->paused_ = paused && !self->ended_ms_;
     if (!self->answered_) return;
-    paused ? self->handle_.pause() : self->handle_.resume();
+    self->paused_ ? self->handle_.pause() : self->handle_.resume();
   });
   net::ClientRequest request;
   request.method = "POST";
@@ -203,6 +217,13 @@ void Relay::Execution::tick() {
     if (!paused_ || aborted_) return;
   }
   reports_.progress(tokens_out_);
+}
+
+bool Relay::Execution::is_over(std::int64_t now_ms) {
+  const std::lock_guard lock(mutex_);
+  if (now_ms - *ended_ms_ < kTailMs) return false;
+  handle_.cancel();  // no effect on one that has ended
+  return true;
 }
 
 void Relay::Execution::abort() {
@@ -252,6 +273,8 @@ void Relay::Execution::take(const net::sse::Decoder::Decoded& event, TokenBatch&
 void Relay::Execution::take_started(std::string_view data) {
   auto event = wire::decode<wire::StartedEvent>(data);
   if (!event) return end(std::nullopt, worker_reset("its started event is not valid"));
+  if (started_) return end(std::nullopt, worker_reset("it started the job twice"));
+  if (event->seed != order_.expected.seed) return end(std::nullopt, worker_reset("it draws from another seed"));
   event->job_id = order_.stream->identity().job_id.value;
   event->worker_id = order_.worker_id;
   event->model = order_.model;
@@ -273,6 +296,10 @@ void Relay::Execution::flush(TokenBatch& batch) {
   }
   if (!std::ranges::all_of(tokens, [this](const TokenView& token) { return is_token_of(order_.workload, token); })) {
     return end(std::nullopt, worker_reset("a token is not what the job is for"));
+  }
+  for (const TokenView& token : tokens) bytes_out_ += static_cast<std::int64_t>(token.t.size() + token.logprobs.size());
+  if (bytes_out_ > bytes_max(order_.workload, order_.tokens_max)) {
+    return end(std::nullopt, worker_reset("its tokens are longer than tokens are"));
   }
   const std::int64_t now_ms = relay_.options_.clock->now().mono_ms;
   const base::Result<> appended = order_.stream->tokens(tokens, now_ms);
@@ -339,13 +366,17 @@ void Relay::Execution::end(std::optional<wire::EndEvent> end_event, std::optiona
   ended_ = true;
   {
     const std::lock_guard lock(mutex_);
+    ended_ms_ = relay_.options_.clock->now().mono_ms;
+    paused_ = false;
     if (error) {
       aborted_ = true;
       handle_.cancel();
+    } else {
+      handle_.resume();
     }
   }
   relay_.options_.hub->relay_ends(*order_.stream);
-  relay_.drop(order_.execution);  // before the report: whoever has it finds nothing left to abort
+  relay_.drop(order_.execution, error.has_value());  // before the report: whoever has it finds nothing left to abort
   reports_.ended({.tokens_out = tokens_out_, .end = std::move(end_event), .error = std::move(error)});
 }
 
@@ -378,11 +409,20 @@ void Relay::tick() {
     for (const auto& [id, execution] : running_) running.push_back(execution);
   }
   for (const auto& execution : running) execution->tick();
+  const std::int64_t now_ms = options_.clock->now().mono_ms;
+  const std::lock_guard lock(mutex_);
+  std::erase_if(ending_, [now_ms](const auto& weak) {
+    const auto execution = weak.lock();
+    return execution == nullptr || execution->is_over(now_ms);
+  });
 }
 
-void Relay::drop(std::uint64_t execution) {
+void Relay::drop(std::uint64_t execution, bool is_closed) {
   const std::lock_guard lock(mutex_);
-  running_.erase(execution);
+  const auto it = running_.find(execution);
+  if (it == running_.end()) return;
+  if (!is_closed) ending_.push_back(it->second);
+  running_.erase(it);
 }
 
 }  // namespace llorch::orchestratord::streams

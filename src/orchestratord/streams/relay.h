@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "net/client.h"
@@ -80,11 +81,13 @@ class Relay {
 
  private:
   class Execution;
-  void drop(std::uint64_t execution);
+  // `is_closed`: nothing more comes of it.
+  void drop(std::uint64_t execution, bool is_closed);
 
   const Options options_;
   std::mutex mutex_;
   std::map<std::uint64_t, std::shared_ptr<Execution>> running_;
+  std::vector<std::weak_ptr<Execution>> ending_;  // have ended, and may still have an open answer
 };
 
 }  // namespace llorch::orchestratord::streams

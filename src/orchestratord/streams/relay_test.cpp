@@ -118,7 +118,8 @@ class RelayTest : public testing::Test {
             .correlation_id = base::CorrelationId("corr-1"),
             .worker_id = "worker-1",
             .model = "demo",
-            .queue_wait_ms = 9};
+            .queue_wait_ms = 9,
+            .expected = {.seed = 7}};
   }
   std::int64_t tokens_held() const { return stream_->progress().tokens_count; }
 
@@ -222,7 +223,8 @@ TEST_F(RelayTest, ABrokenConnectionIsAWorkerReset) {
   EXPECT_EQ(run(2).error->code, ErrorCode::kWorkerReset);
   for (const std::string& bad :
        {started() + event("token", "{"), token(0, "a"), started() + token(1, "a"), event("started", "[]"),
-        started() + event("end", "{}"), started() + event("error", "1")}) {
+        started() + event("end", "{}"), started() + event("error", "1"), started() + started(),
+        event("started", R"({"job_id":"job-1","seed":8})")}) {
     worker_sends(bad);
     static std::uint64_t execution = 100;
     const auto outcome = run(execution++);
@@ -230,6 +232,31 @@ TEST_F(RelayTest, ABrokenConnectionIsAWorkerReset) {
     EXPECT_EQ(outcome.error->code, ErrorCode::kWorkerReset) << bad;
   }
   EXPECT_EQ(tokens_held(), 1);
+}
+
+// The number of tokens is bounded by the job; what they hold is bounded with it.
+TEST_F(RelayTest, LongerTokensThanTokensAreIsAWorkerReset) {
+  std::string bytes = started();
+  for (int i = 0; i < 3; ++i) bytes += token(i, std::string(500'000, 'x'));
+  worker_sends(bytes + end(3));
+  Relay::Order asked = order(1);
+  asked.tokens_max = 3;
+  EXPECT_EQ(run(std::move(asked)).error->code, ErrorCode::kWorkerReset);
+}
+
+// A worker that says the end and keeps the answer open: nothing of it stays behind.
+TEST_F(RelayTest, AnAnswerThatStaysOpenBehindItsEndIsClosed) {
+  net::ExchangePtr kept;
+  std::promise<void> closed;
+  worker_ = [&](const net::ExchangePtr& exchange) {
+    kept = exchange;
+    exchange->on_close([&](net::CloseReason) { closed.set_value(); });
+    exchange->start_stream(200, net::http::sse_headers());
+    exchange->write(started() + token(0, "a") + end(1));
+  };
+  EXPECT_TRUE(run().end);
+  auto gone = closed.get_future();
+  while (gone.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) relay_->tick();
 }
 
 // Others' answers are made of it as it stands: base64 or a number that is none would end orchestratord, or stand in their JSON.
@@ -253,7 +280,8 @@ TEST_F(RelayTest, AVectorThatIsNoneIsAWorkerReset) {
   for (const char* text : {"!", "", "AACA", "AACAfw==", "AAAAAA==\"", "\"}"}) {  // the fourth: infinity
     EXPECT_EQ(outcome_of(wire::Workload::kEmbedding, {text}, 1).error->code, ErrorCode::kWorkerReset) << text;
   }
-  for (const char* text : {"", "inf", "nan", "1e999", "-0.5", "2", "0x1", ".5", "0.5,1", "\"0.5\""}) {
+  for (const char* text :
+       {"", "inf", "nan", "1e999", "1e-400", "-0.5", "2", "0x1", ".5", "00.5", " 0.5", "0.5\n", "0.5,1", "\"0.5\""}) {
     EXPECT_EQ(outcome_of(wire::Workload::kRerank, {text}, 1).error->code, ErrorCode::kWorkerReset) << text;
   }
   EXPECT_EQ(outcome_of(wire::Workload::kEmbedding, {vector}, 2).error->code, ErrorCode::kWorkerReset)

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cstring>
 
 #include "base/assert.h"
 #include "base/base64.h"
+#include "wire/embedding_text.h"
 
 namespace llorch::orchestratord::http::chat {
 
@@ -21,10 +21,9 @@ void append_numbers(std::string& out, std::string_view vector) {
 }
 
 double score_of(std::string_view score) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(score.data(), score.data() + score.size(), value);
-  ASSERT(error == std::errc() && end == score.data() + score.size(), "a score of {} characters", score.size());
-  return value;
+  const auto value = wire::read_score(score);
+  ASSERT(value, "a score of {} characters", score.size());
+  return *value;
 }
 
 }  // namespace llorch::orchestratord::http::chat
