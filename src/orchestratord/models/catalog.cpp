@@ -138,9 +138,9 @@ std::optional<net::ClientRequest> Catalog::request_to(const Question& question, 
 
 void Catalog::ask(Question question) {
   if (question.endpoints.empty()) {
-    return settle(question, base::fail(question.not_found
-                                           ? std::move(*question.not_found)
-                                           : unready("no pool manager answers; the model cannot be looked at now")));
+    return settle(question,
+                  base::fail(question.refusal ? std::move(*question.refusal)
+                                              : unready("no pool manager answers; the model cannot be looked at now")));
   }
   auto request = request_to(question, describe_path(question.model_ref));
   if (!request) return on_facts(std::move(question), no_pool_there());
@@ -151,44 +151,54 @@ void Catalog::ask(Question question) {
                            });
 }
 
+// Another pool may have the file, or a better copy of it. Of what they say, a file that cannot be used says more than none.
+void Catalog::ask_next(Question question, Error error) {
+  const bool says_nothing = nobody_answered(error.code);
+  const bool says_more = !question.refusal || question.refusal->code == ErrorCode::kModelNotFound;
+  if (!says_nothing && says_more) question.refusal = std::move(error);
+  question.endpoints.erase(question.endpoints.begin());
+  ask(std::move(question));
+}
+
 void Catalog::on_facts(Question question, base::Result<net::Response> response) {
   auto body = body_of(std::move(response));
-  const bool not_found = !body && body.error().code == ErrorCode::kModelNotFound;
-  if (not_found || (!body && nobody_answered(body.error().code))) {
-    if (not_found) question.not_found = std::move(body).error();  // the file may be on another pool's host
-    question.endpoints.erase(question.endpoints.begin());
-    return ask(std::move(question));
-  }
-  if (!body) return settle(question, base::fail(std::move(body).error()));
+  if (!body) return ask_next(std::move(question), std::move(body).error());
   auto facts = wire::decode<wire::ModelFacts>(*body);
-  if (!facts) return settle(question, base::fail(unready("the pool's description of the model is not valid")));
+  if (!facts || facts->model_ref != question.model_ref) {
+    return ask_next(std::move(question), unready("the pool's description of the model is not valid"));
+  }
   if (facts->takes == wire::PromptForm::kText) return settle(question, Known{{.facts = std::move(*facts)}, 0});
   std::shared_ptr<const ModelText> cached;
   {
     const std::lock_guard lock(mutex_);
-    const auto it = texts_.find(facts->digest);
+    const auto it = texts_.find({question.endpoints.front(), facts->digest});
     if (it != texts_.end()) cached = it->second.lock();
   }
   if (cached != nullptr) return settle(question, known(question, std::move(*facts), cached));
   auto request = request_to(question, fmt::format("/v2/models/{}/tokenizer", net::http::percent_encode(facts->digest)));
-  if (!request) return on_tokenizer(question, std::move(*facts), no_pool_there());
+  if (!request) return on_tokenizer(std::move(question), std::move(*facts), no_pool_there());
   options_.client->request(std::move(*request), [this, question = std::move(question),
                                                  facts = std::move(*facts)](base::Result<net::Response> reply) mutable {
-    on_tokenizer(question, std::move(facts), std::move(reply));
+    // Not on the client's thread, which carries streams: a tokenizer takes a while to build.
+    options_.runtime->post(
+        [this, question = std::move(question), facts = std::move(facts), reply = std::move(reply)]() mutable {
+          on_tokenizer(std::move(question), std::move(facts), std::move(reply));
+        });
   });
 }
 
-void Catalog::on_tokenizer(const Question& question, wire::ModelFacts facts, base::Result<net::Response> response) {
+void Catalog::on_tokenizer(Question question, wire::ModelFacts facts, base::Result<net::Response> response) {
   auto body = body_of(std::move(response));
   if (!body) {
     const bool pool_gone = nobody_answered(body.error().code);
-    return settle(question, base::fail(pool_gone ? unready("the pool went away; try again") : std::move(body).error()));
+    return ask_next(std::move(question),
+                    pool_gone ? unready("the pool went away; try again") : std::move(body).error());
   }
   auto text = text_of(*body);
-  if (!text) return settle(question, base::fail(std::move(text).error()));
+  if (!text) return ask_next(std::move(question), std::move(text).error());
   {
     const std::lock_guard lock(mutex_);
-    texts_[facts.digest] = *text;
+    texts_[{question.endpoints.front(), facts.digest}] = *text;
   }
   settle(question, known(question, std::move(facts), *text));
 }
@@ -246,7 +256,7 @@ void Catalog::settle(const Question& question, base::Result<Known> result) {
   }
   const base::Result<KnownModel> answer =
       result ? base::Result<KnownModel>(std::move(result->model)) : base::fail(std::move(result).error());
-  for (auto& [id, done] : waiters) done(answer);
+  for (auto& [id, done] : waiters) options_.runtime->post([done = std::move(done), answer] { done(answer); });
   if (next) ask(*std::move(next));
 }
 

@@ -110,16 +110,17 @@ class Catalog {
   };
   struct Question {
     std::string model_ref;
-    base::CorrelationId correlation_id;    // of the request that began it
-    std::vector<std::string> endpoints;    // still to be asked; the first one is
-    std::optional<base::Error> not_found;  // a pool's answer that another one may better
+    base::CorrelationId correlation_id;  // of the request that began it
+    std::vector<std::string> endpoints;  // still to be asked; the first one is
+    std::optional<base::Error> refusal;  // a pool's answer that another one may better
   };
 
   void ask(Question question);
+  void ask_next(Question question, base::Error error);
   void on_facts(Question question, base::Result<net::Response> response);
   // A request for `path` at the first endpoint of `question`, with its token; absent: do not call that endpoint.
   std::optional<net::ClientRequest> request_to(const Question& question, const std::string& path) const;
-  void on_tokenizer(const Question& question, wire::ModelFacts facts, base::Result<net::Response> response);
+  void on_tokenizer(Question question, wire::ModelFacts facts, base::Result<net::Response> response);
   // As the configuration has it, for the model that `question` is about.
   Known known(const Question& question, wire::ModelFacts facts, const std::shared_ptr<const ModelText>& text) const;
   void settle(const Question& question, base::Result<Known> result);
@@ -131,8 +132,9 @@ class Catalog {
   std::mutex mutex_;
   base::LogLimiter failure_lines_{10, 10'000};  // whoever submits decides how often a model is looked at
   std::vector<std::string> endpoints_;
-  std::map<std::string, Entry> entries_;                         // by model_ref
-  std::map<std::string, std::weak_ptr<const ModelText>> texts_;  // by digest
+  std::map<std::string, Entry> entries_;  // by model_ref
+  // By endpoint and digest: what one pool says of a digest is nothing to the models of another.
+  std::map<std::pair<std::string, std::string>, std::weak_ptr<const ModelText>> texts_;
   std::uint64_t waiters_count_ = 0;
   std::uint64_t questions_count_ = 0;
 };

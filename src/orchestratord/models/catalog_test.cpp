@@ -55,9 +55,9 @@ class CatalogTest : public testing::Test {
     client_ = std::make_unique<net::Client>(runtime_);
     make_catalog({});
   }
-  void make_catalog(CatalogOptions options) {
+  void make_catalog(CatalogOptions options, net::Executor* executor = nullptr) {
     options.client = client_.get();
-    options.runtime = &executor_;
+    options.runtime = executor != nullptr ? executor : &executor_;
     options.clock = &clock_;
     options.token_at = [this](const std::string& endpoint) -> std::optional<std::string> {
       if (endpoint == stranger_) return std::nullopt;
@@ -280,6 +280,74 @@ TEST_F(CatalogTest, APoolThatLacksTheFileIsPassedOver) {
   EXPECT_EQ(find().error().code, ErrorCode::kModelNotFound);
   catalog_->pool_seen(server_.url());
   EXPECT_TRUE(find());
+}
+
+// A damaged copy, or a description of another model, hides no healthy copy.
+TEST_F(CatalogTest, APoolWithABadCopyIsPassedOver) {
+  std::string says;
+  net::Server other(runtime_, {.component = "other-pool"});
+  other.route("GET", "/v2/models/describe", net::Scope::kPublic,
+              [&](const net::Request&, const net::ExchangePtr& exchange) {
+                if (says.empty()) return void(exchange->respond_error({ErrorCode::kCorruptFile, "damaged", {}}));
+                wire::ModelFacts facts;
+                facts.model_ref = says;
+                facts.digest = "sha256:bb";
+                exchange->respond(net::http::json_response(200, wire::encode(facts)));
+              });
+  ASSERT_TRUE(other.start());
+  catalog_->pool_seen(other.url());
+  EXPECT_EQ(find("file:/a", 60'000).error().code, ErrorCode::kCorruptFile);
+  catalog_->pool_seen(server_.url());
+  EXPECT_EQ(find("file:/a", 60'000).value().facts.digest, digest_);
+  says = "file:/other";
+  EXPECT_EQ(find("file:/b", 60'000).value().facts.digest, digest_);
+  other.stop(0);
+}
+
+// What one pool says of a digest is nothing to the models of another.
+TEST_F(CatalogTest, ATokenizerIsOfThePoolThatSentIt) {
+  std::string blob = text::serialize(text::byte_bpe_data({{"a", "b"}}));
+  net::Server other(runtime_, {.component = "other-pool"});
+  other.route("GET", "/v2/models/describe", net::Scope::kPublic,
+              [&](const net::Request& request, const net::ExchangePtr& exchange) {
+                wire::ModelFacts facts;
+                facts.model_ref = std::string(request.query_param("ref").value_or(""));
+                facts.digest = digest_;
+                if (facts.model_ref != "file:/theirs") {
+                  return void(exchange->respond_error({ErrorCode::kModelNotFound, "not here", {}}));
+                }
+                exchange->respond(net::http::json_response(200, wire::encode(facts)));
+              });
+  other.route("GET", "/v2/models/{digest}/tokenizer", net::Scope::kPublic,
+              [&](const net::Request&, const net::ExchangePtr& exchange) {
+                exchange->respond({200, {}, blob});
+              });
+  ASSERT_TRUE(other.start());
+  catalog_->pool_seen(other.url());
+  const auto theirs = find("file:/theirs", 60'000).value();
+  EXPECT_EQ(theirs.tokenizer->encode("ab").value().size(), 1u);
+  catalog_->pool_seen(server_.url());
+  EXPECT_EQ(find("file:/ours", 60'000).value().tokenizer->encode("ab").value().size(), 2u);
+  other.stop(0);
+}
+
+// Not on the thread that carries the streams: a tokenizer takes a while to build, and so does what its waiters do.
+TEST_F(CatalogTest, AnswersOnItsOwnThread) {
+  net::IoRuntime aside;
+  net::RuntimeExecutor executor(aside);
+  const auto runs_aside = [&](std::int64_t wait_ms) {
+    std::promise<bool> done;
+    catalog_->find({.model_ref = "file:/m.gguf", .wait_ms = wait_ms},
+                   [&](const base::Result<KnownModel>&) { done.set_value(aside.on_io_thread()); });
+    return done.get_future().get();
+  };
+  CatalogOptions options;
+  make_catalog(std::move(options), &executor);
+  EXPECT_TRUE(runs_aside(0)) << "nobody to ask";
+  catalog_->pool_seen(server_.url());
+  EXPECT_TRUE(runs_aside(60'000)) << "asked";
+  EXPECT_TRUE(runs_aside(60'000)) << "known";
+  aside.stop();
 }
 
 TEST_F(CatalogTest, ABlobThatIsNoTokenizerIsAnError) {
