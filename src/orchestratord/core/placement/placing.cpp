@@ -137,6 +137,7 @@ void Scheduler::collect_workers(const JobGroup& l, const Home& affine, PassScrat
   const auto loads = [&](const Worker& w) {
     if (w.info.status != wire::WorkerStatus::kStarting || !s_.desired.pool_open(w.pool_id)) return false;
     const Pool& pool = *registry_.find_pool(w.pool_id);
+    if (w.is_foreign() && pool.starts_hang) return false;
     const bool for_it =
         accepts(l, w) && (!pool.devices.contains(w.devices.front()) || scratch.replicas.allows(pool, w.info.gpu_id));
     return for_it || is_in_the_way(l, w);

@@ -159,6 +159,66 @@ TEST(PlacementStarts, OneStartPerPlaceThatIsWaitedFor) {
   EXPECT_EQ(d.only<Execute>().job_id.value, "j2");  // j2 came first and accepts it too
 }
 
+// A pool that reports more than its device has gets no worker there, not even one that needs nothing.
+TEST(PlacementStarts, NothingGoesOnADeviceThatIsOverfullByItsOwnReport) {
+  CoreConfig config;
+  config.workers_per_gpu = 2;
+  Driver d(config);
+  auto s = d.pool_state("pool-1", 1, 1);
+  s.workers = {Driver::worker("w1", "b", "0", 1LL << 40)};
+  d.see(s);
+  d.submit("j1", {.memory_bytes = 0});
+  EXPECT_TRUE(d.none<StartWorker>());
+  EXPECT_EQ(d.query("j1").status, wire::JobStatus::kQueued);
+}
+
+// A worker that nobody here asked for, and that never becomes ready, is waited for once, and no job fails for it. After that no
+// job waits for what its pool says is starting.
+TEST(PlacementStarts, AForeignStartThatHangsHoldsNobodyUpForEver) {
+  Driver d;
+  auto theirs = d.pool_state("pool-1");
+  theirs.workers = {Driver::worker("x1")};
+  theirs.workers[0].status = wire::WorkerStatus::kStarting;
+  d.see(theirs);
+  d.see(d.pool_state("pool-2"));
+  d.submit("j1");
+  EXPECT_TRUE(d.none<StartWorker>());
+  EXPECT_EQ(d.query("j1").reason->code, "WAITING_FOR_WORKER_START");
+  std::vector<StartWorker> starts;
+  const auto report = [&](const char* worker_id) {
+    for (const char* pool : {"pool-1", "pool-2"}) {
+      auto s = d.pool_state(pool);
+      if (s.pool_id == "pool-1") {
+        s.workers = {Driver::worker(worker_id)};
+        s.workers[0].status = wire::WorkerStatus::kStarting;
+      }
+      d.see(s);
+      for (const StartWorker& start : d.all<StartWorker>()) starts.push_back(start);
+    }
+    EXPECT_TRUE(d.none<Finish>());
+  };
+  for (int i = 0; i < 60; ++i) {
+    EXPECT_TRUE(starts.empty()) << i;
+    d.now.mono_ms += 1'000;
+    d.now.unix_ms += 1'000;
+    report("x1");
+  }
+  d.after_ms(0);
+  for (const StartWorker& start : d.all<StartWorker>()) starts.push_back(start);
+  ASSERT_EQ(starts.size(), 1U);
+  EXPECT_EQ(starts[0].pool_id.value, "pool-2");
+  report("x2");
+  d.submit("j2", {.model = "b"});
+  EXPECT_TRUE(d.none<Finish>());
+  auto other = Driver::worker("x3", "b");
+  other.status = wire::WorkerStatus::kStarting;
+  auto s = d.pool_state("pool-1", 2);
+  s.workers = {other};
+  d.see(s);
+  d.submit("j3", {.model = "b"});
+  EXPECT_NE(d.query("j3").reason->code, "WAITING_FOR_WORKER_START");
+}
+
 // A pool that cannot start the model fails the jobs pinned to it and no others.
 TEST(PlacementStarts, GivingUpEndsOnlyTheGroupThatAsked) {
   CoreConfig config;

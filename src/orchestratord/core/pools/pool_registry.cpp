@@ -148,8 +148,9 @@ std::int64_t Device::accounted_bytes() const {
 std::int64_t Device::free_bytes() const {
   std::int64_t not_reported = 0;
   for (const Worker* w : workers) not_reported += w->unreported_bytes_on(info.gpu_id);
-  return std::max<std::int64_t>(
-      0, std::min(info.vram_available_bytes - not_reported, info.vram_total_bytes - accounted_bytes()));
+  const std::int64_t not_accounted = info.vram_total_bytes - accounted_bytes();
+  if (not_accounted < 0) return -1;
+  return std::max<std::int64_t>(0, std::min(info.vram_available_bytes - not_reported, not_accounted));
 }
 
 std::int64_t Device::potential_bytes() const {

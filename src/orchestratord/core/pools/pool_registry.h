@@ -56,6 +56,8 @@ struct Worker {
   bool retiring = false;                     // it leaves when it is idle: no new work
 
   void take(wire::WorkerInfo said);  // info and devices
+  // Of an earlier process, of a start whose answer was lost, or of whoever else: nothing here waits for it by name.
+  bool is_foreign() const { return wanted_digest.empty(); }
   bool is_on(const std::string& gpu_id) const { return std::ranges::find(devices, gpu_id) != devices.end(); }
   // Memory on all its devices; on one of them; and on one of them as far as the pool's last report did not count it.
   std::int64_t bytes() const { return std::max(info.vram_bytes, expected_bytes * std::ssize(devices)); }
@@ -77,7 +79,8 @@ struct Device {
 
   std::int64_t accounted_bytes() const;
   // What a new worker could take now: what the pool reported as available less the workers it does not count yet, and
-  // never more than the total less everything accounted.
+  // never more than the total less everything accounted. -1: its pool reports more than there is, so not even a worker that
+  // needs nothing goes there.
   std::int64_t free_bytes() const;
   // What the device could offer with none of our workers on it.
   std::int64_t potential_bytes() const;
@@ -90,6 +93,8 @@ struct Pool {
   std::int64_t last_seen_ms = 0;
   std::int64_t registered_unix_ms = 0;
   bool listed_by_answer = false;  // to AskPoolState, and it has not reported itself since
+  // A worker that nobody here asked for was starting there for too long: while that is so, others are not waited for.
+  bool starts_hang = false;
   std::int64_t last_sequence = 0, last_timestamp_ms = 0, last_uptime_s = 0;  // of the last report taken
   std::map<std::string, Device> devices;                                     // by gpu_id
   std::vector<wire::StagedModel> staged_models;

@@ -156,6 +156,9 @@ void Workers::worker_adopted(const base::WorkerId& id) {
   Worker* worker = registry_.find_worker(id);
   if (!worker) return;
   for (const Execution& x : jobs_.executions()) worker->slots_in_use += x.worker_id == id;
+  if (worker->info.status == WorkerStatus::kStarting) {
+    timers_.arm(now_.mono_ms + config_.worker_start_timeout_ms, {.kind = TimerKind::kWorkerStart, .name = id.value});
+  }
   if (worker->info.status != WorkerStatus::kFailed && s_.desired.is_purged(*worker)) retire(*worker);
 }
 
@@ -172,7 +175,8 @@ void Workers::worker_ready(const base::WorkerId& id) {
        {"model_digest", worker->info.model_digest}});
   const Model* held = models_.find(worker->info.model_digest);
   if (held) s_.replicas.tell_other_version(*worker, *held);
-  if (worker->wanted_digest.empty()) {  // of an earlier process, or of a start whose answer was lost
+  if (worker->is_foreign()) {
+    registry_.find_pool(worker->pool_id)->starts_hang = false;
     if (held) start_succeeded(held->index, *worker);
     return;
   }
@@ -266,6 +270,12 @@ void Workers::worker_crashed(Model& m, const Error& error) {
 void Workers::start_timed_out(const base::WorkerId& id) {
   Worker* worker = registry_.find_worker(id);
   if (!worker || worker->info.status != WorkerStatus::kStarting) return;
+  if (worker->is_foreign() && now_.mono_ms - worker->started_ms >= config_.worker_start_timeout_ms) {
+    // Nobody's start failed. But no job waits for it any more, nor for the next one that its pool tells of.
+    registry_.find_pool(worker->pool_id)->starts_hang = true;
+    recheck_.all();
+    return stop_worker(*worker, "start_timeout");
+  }
   // A start whose answer was lost comes back through a report, without what we wanted of it.
   const Model* known = models_.find(worker->info.model_digest);
   if (!known) return;
