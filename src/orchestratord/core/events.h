@@ -72,6 +72,7 @@ struct QuerySession {
 };
 struct QuerySessions {
   RequestId request;
+  std::string prefix{};  // of their ids; "": all of them
 };
 // Its jobs run on and are charged to nobody.
 struct CloseSession {

@@ -64,10 +64,10 @@ void Sessions::answer_view(const Principal& caller, const net::ExchangePtr& exch
 
 void Sessions::list(const net::Request& request, const net::ExchangePtr& exchange) {
   context_.core->ask<core::AnswerQuerySessions>(
-      core::QuerySessions{}, [caller = request.peer.principal, exchange](core::AnswerQuerySessions answer) {
+      core::QuerySessions{.request = {}, .prefix = kept_id(request.peer.principal, "")},
+      [caller = request.peer.principal, exchange](core::AnswerQuerySessions answer) {
         wire::SessionList out;
         for (wire::SessionView& session : answer.sessions) {
-          if (!owns_id(caller, session.session_id)) continue;
           session.session_id = shown_id(caller, session.session_id);
           out.sessions.push_back(std::move(session));
         }

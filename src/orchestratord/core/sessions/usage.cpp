@@ -67,7 +67,9 @@ void Ledger::on(QuerySession& e) {
 
 void Ledger::on(QuerySessions& e) {
   AnswerQuerySessions answer{.request = e.request, .sessions = {}};
-  for (const auto& [key, session] : sessions_.all()) answer.sessions.push_back(view(session));
+  for (const auto& [key, session] : sessions_.all()) {
+    if (session.record.session_id.value.starts_with(e.prefix)) answer.sessions.push_back(view(session));
+  }
   std::sort(answer.sessions.begin(), answer.sessions.end(),
             [](const auto& a, const auto& b) { return a.session_id < b.session_id; });
   emit(std::move(answer));

@@ -267,6 +267,8 @@ TEST(CoreSessions, ADeletedSessionLeavesItsJobsAlone) {
   EXPECT_EQ(d.ask()->tokens_used, 0);
   d.send(QuerySessions{{++d.requests}});
   EXPECT_EQ(d.only<AnswerQuerySessions>().sessions.size(), 1u);
+  d.send(QuerySessions{{++d.requests}, kId.value + "x"});
+  EXPECT_EQ(d.only<AnswerQuerySessions>().sessions.size(), 0u);
 }
 
 // OC-CTRL-2010, ORCH-3014: what the core checks, in order, each before a place in the queue is taken: context, budget,

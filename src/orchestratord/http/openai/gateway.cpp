@@ -48,8 +48,8 @@ void Gateway::read(const std::string& path, const net::Request& request, const n
   if (!*referring) return read_whole(path, request, exchange, then);
   responses_.insert_items(
       **std::move(referring), request, exchange, [this, path, exchange, then = std::move(then)](net::Request whole) {
-        context_.request_executor->post(
-            [this, path, exchange, then, whole = std::move(whole)] { read_whole(path, whole, exchange, then); });
+        go_on(std::move(whole), exchange,
+              [this, path, exchange, then](const net::Request& named) { read_whole(path, named, exchange, then); });
       });
 }
 
@@ -66,12 +66,19 @@ void Gateway::read_whole(const std::string& path, const net::Request& request, c
   if (text == nullptr || text->previous_response_id.empty()) return then(*std::move(call), request);
   responses_.continue_from(
       text->previous_response_id, request, exchange, [this, decode, exchange, then](net::Request continued) {
-        context_.request_executor->post([this, decode, exchange, then, continued = std::move(continued)] {
-          auto whole = decode(continued.body);
+        go_on(std::move(continued), exchange, [this, decode, exchange, then](const net::Request& turn) {
+          auto whole = decode(turn.body);
           if (!whole) return refuse(context_, exchange, std::move(whole).error());
-          then(*std::move(whole), continued);
+          then(*std::move(whole), turn);
         });
       });
+}
+
+// On the request executor. What the request grew into counts until it is answered: a client sends few bytes for many.
+void Gateway::go_on(net::Request whole, const net::ExchangePtr& exchange,
+                    std::function<void(const net::Request&)> then) {
+  if (auto held = exchange->hold(whole.body.size()); !held) return refuse(context_, exchange, std::move(held).error());
+  context_.request_executor->post([then = std::move(then), whole = std::move(whole)] { then(whole); });
 }
 
 void Gateway::read_turn(const std::string& conversation_id, const net::Request& request,
@@ -81,8 +88,8 @@ void Gateway::read_turn(const std::string& conversation_id, const net::Request& 
     if (!continued) return refuse(context_, exchange, std::move(continued).error());
     net::Request whole = request;
     whole.body = std::move(continued->body);
-    context_.request_executor->post([this, exchange, then, whole = std::move(whole), version = continued->version] {
-      auto call = decoder_of(kResponses)(whole.body);
+    go_on(std::move(whole), exchange, [this, exchange, then, version = continued->version](const net::Request& turn) {
+      auto call = decoder_of(kResponses)(turn.body);
       if (!call) {  // the request alone was one
         const auto unusable = chat::refused(
             "conversation", "unsupported",
@@ -91,7 +98,7 @@ void Gateway::read_turn(const std::string& conversation_id, const net::Request& 
         return refuse(context_, exchange, unusable.value());
       }
       std::get<AnswerOptions>(call->answer).conversation.version = version;
-      then(*std::move(call), whole);
+      then(*std::move(call), turn);
     });
   });
 }

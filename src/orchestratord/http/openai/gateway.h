@@ -49,6 +49,8 @@ class Gateway {
   // Of a request whose input names no item that is kept elsewhere.
   void read_whole(const std::string& path, const net::Request& request, const net::ExchangePtr& exchange,
                   const Then& then);
+  // `then` with what the request grew into, on the request executor's thread.
+  void go_on(net::Request whole, const net::ExchangePtr& exchange, std::function<void(const net::Request&)> then);
   // Of a response that is a turn of a conversation.
   void read_turn(const std::string& conversation_id, const net::Request& request, const net::ExchangePtr& exchange,
                  const Then& then);

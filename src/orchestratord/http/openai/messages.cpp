@@ -19,9 +19,15 @@ constexpr std::array<std::string_view, 4> kRoles = {"system", "user", "assistant
 // Of an answer that a client sends back as it got it.
 constexpr std::array<std::string_view, 3> kNotForTemplates = {"annotations", "audio", "refusal"};
 
+// Into an object of its own: each erasure from the old one would move all members behind it.
 void drop_unused(json::object& message) {
-  for (const std::string_view name : kNotForTemplates) message.stable_erase(name);
-  for (auto it = message.begin(); it != message.end();) it = it->value().is_null() ? message.stable_erase(it) : it + 1;
+  json::object kept;
+  kept.reserve(message.size());
+  for (auto& member : message) {
+    const bool unused = std::ranges::find(kNotForTemplates, std::string_view(member.key())) != kNotForTemplates.end();
+    if (!unused && !member.value().is_null()) kept.emplace(member.key(), std::move(member.value()));
+  }
+  message = std::move(kept);
 }
 
 base::Result<> settle_role(json::object& message, const std::string& path) {

@@ -176,7 +176,10 @@ std::string asked_members(const wire::ResponsesRequest& body) {
   } else {
     out["tool_choice"] = json::string(wire::enum_name(choice.mode));
   }
-  out["tools"] = body.tools ? json::parse(body.tools->text) : json::array();
+  json::array& tools = out["tools"].emplace_array();
+  for (json::value& tool : body.tools ? json::parse(body.tools->text).as_array() : json::array()) {
+    if (!is_left_out(tool)) tools.push_back(std::move(tool));
+  }
   out["top_p"] = body.common.top_p.value_or(1.0);
   const std::string text = json::serialize(out);
   return text.substr(1, text.size() - 2);

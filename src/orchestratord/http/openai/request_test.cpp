@@ -265,6 +265,8 @@ TEST(OpenAiResponse, SearchesOfTheWebAreLeftOut) {
   ASSERT_TRUE(request) << request.error().message;
   EXPECT_EQ(request->submission.tools->text.find("web_search"), std::string::npos);
   EXPECT_NE(request->submission.tools->text.find(R"("name":"f")"), std::string::npos);
+  EXPECT_EQ(request->answer.asked.find("web_search"), std::string::npos);
+  EXPECT_NE(request->answer.asked.find(R"("name":"f")"), std::string::npos);
   EXPECT_FALSE(decode_response(R"({"model":"m","input":"a","tools":[{"type":"web_search"}]})")->submission.tools);
 }
 

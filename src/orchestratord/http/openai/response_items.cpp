@@ -98,17 +98,20 @@ base::Result<wire::JsonArray> chat_messages(const wire::TextOrList& input,
   return wire::JsonArray{json::serialize(messages)};
 }
 
+// Coding agents offer it whatever the model; that the model is not told of it is an answer that they know.
+bool is_left_out(const json::value& tool) {
+  return tool.is_object() && text_at(tool.get_object(), "type").starts_with("web_search");
+}
+
 base::Result<std::optional<wire::JsonArray>> chat_tools(const std::optional<wire::JsonArray>& tools) {
   if (!tools) return std::nullopt;
   json::array functions;
   const json::value list = json::parse(tools->text);
   for (std::size_t t = 0; t < list.get_array().size(); ++t) {
     const std::string path = fmt::format("tools[{}]", t);
+    if (is_left_out(list.get_array()[t])) continue;
     const json::object* tool = list.get_array()[t].if_object();
-    const std::string_view type = tool == nullptr ? "" : text_at(*tool, "type");
-    // Coding agents offer it whatever the model; that the model is not told of it is an answer that they know.
-    if (type.starts_with("web_search")) continue;
-    if (type != "function") {
+    if (tool == nullptr || text_at(*tool, "type") != "function") {
       return refused(path + ".type", "unsupported", path + ".type must be function: no tool runs here");
     }
     json::object function = *tool;

@@ -1,5 +1,6 @@
 #pragma once
 // Items and tools of the Responses API as messages and tools of a chat. Pure.
+#include <boost/json/fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +17,8 @@ base::Result<wire::JsonArray> chat_messages(const wire::TextOrList& input,
                                             const std::optional<std::string>& instructions,
                                             std::string_view field = "input");
 
+// Whether the model is not told of this tool: a search of the web.
+bool is_left_out(const boost::json::value& tool);
 // Functions with their members under `function`. Errors as above.
 base::Result<std::optional<wire::JsonArray>> chat_tools(const std::optional<wire::JsonArray>& tools);
 
