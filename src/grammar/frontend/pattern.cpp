@@ -116,13 +116,13 @@ ir::ExprId to_expr(ir::Builder& builder, const Pattern& pattern, ir::Encoding en
   return builder.sequence(std::move(children));
 }
 
-std::optional<ir::Dfa> to_dfa(const Pattern& pattern, std::size_t states_max) {
+std::optional<ir::Dfa> to_dfa(const Pattern& pattern, std::size_t states_max, std::size_t* work) {
   ir::Nfa nfa;
   nfa.start = nfa.add_state();
   nfa.accept = nfa.add_state();
   add(nfa, pattern, nfa.start, nfa.accept, states_max);
   if (nfa.states.size() > states_max) return std::nullopt;
-  return ir::determinise(nfa, states_max);
+  return ir::determinise(nfa, states_max, work);
 }
 
 }  // namespace llorch::grammar::frontend

@@ -151,6 +151,7 @@ class SubsetConstruction {
     }
     return merge_equal_rows(trim(dfa_));
   }
+  std::size_t work() const { return work_; }
 
  private:
   // Only states that have edges or accept say anything about the future.
@@ -309,11 +310,10 @@ SymbolSet intersection(const SymbolSet& a, const SymbolSet& b) {
 }
 
 std::optional<std::uint32_t> Dfa::step(std::uint32_t state, Symbol symbol) const {
-  for (const Edge& edge : states[state].edges) {
-    if (symbol < edge.first) break;
-    if (symbol <= edge.last) return edge.to;
-  }
-  return std::nullopt;
+  const std::vector<Edge>& edges = states[state].edges;
+  const auto edge = std::partition_point(edges.begin(), edges.end(), [&](const Edge& e) { return e.last < symbol; });
+  if (edge == edges.end() || symbol < edge->first) return std::nullopt;
+  return edge->to;
 }
 
 bool Dfa::contains(std::span<const Symbol> word) const {
@@ -326,8 +326,11 @@ bool Dfa::contains(std::span<const Symbol> word) const {
   return states[state].accepts;
 }
 
-std::optional<Dfa> determinise(const Nfa& nfa, std::size_t states_max) {
-  return SubsetConstruction(nfa, states_max).run();
+std::optional<Dfa> determinise(const Nfa& nfa, std::size_t states_max, std::size_t* work) {
+  SubsetConstruction construction(nfa, states_max);
+  std::optional<Dfa> out = construction.run();
+  if (work) *work += construction.work();
+  return out;
 }
 
 std::optional<Dfa> intersect(const Dfa& a, const Dfa& b, std::size_t states_max) {

@@ -67,7 +67,8 @@ struct Dfa {
 };
 
 // All of these: nothing when the result would have more than `states_max` states on the way.
-std::optional<Dfa> determinise(const Nfa& nfa, std::size_t states_max);
+// `work`: is raised by the members of state sets and the edges that were looked at.
+std::optional<Dfa> determinise(const Nfa& nfa, std::size_t states_max, std::size_t* work = nullptr);
 std::optional<Dfa> intersect(const Dfa& a, const Dfa& b, std::size_t states_max);
 std::optional<Dfa> unite(const Dfa& a, const Dfa& b, std::size_t states_max);
 std::optional<Dfa> subtract(const Dfa& a, const Dfa& b, std::size_t states_max);

@@ -91,6 +91,15 @@ RuleId Builder::declare(std::string name) {
 
 void Builder::define(RuleId rule, ExprId body) { rules_[index(rule)].body = body; }
 
+base::Result<> Builder::spend(std::size_t steps) {
+  steps_ += steps;
+  if (steps_ <= limits_.schema_steps_max) return {};
+  return base::fail(base::ErrorCode::kInvalidParams,
+                    fmt::format("the JSON schema takes more than {} steps to compile; make it smaller, with fewer "
+                                "combinations",
+                                limits_.schema_steps_max));
+}
+
 base::Result<> Builder::check() const {
   if (rules_.size() > limits_.rules_max) {
     return base::fail(base::ErrorCode::kInvalidParams,

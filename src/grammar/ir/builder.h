@@ -66,6 +66,9 @@ class Builder {
   RuleId declare(std::string name);
   void define(RuleId rule, ExprId body);
 
+  // Counts steps over a JSON schema, which need not leave an expression. INVALID_PARAMS past the limit.
+  base::Result<> spend(std::size_t steps);
+
   // INVALID_PARAMS once a limit is broken; every later answer of the builder is then worthless.
   base::Result<> check() const;
 
@@ -95,6 +98,7 @@ class Builder {
   std::vector<Nfa> automata_;
   std::vector<base::TokenId> control_tokens_;
   std::size_t total_size_ = 0;
+  std::size_t steps_ = 0;
 };
 
 }  // namespace llorch::grammar::ir

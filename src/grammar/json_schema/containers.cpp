@@ -34,6 +34,7 @@ class Path {
     return to;
   }
   void join(std::uint32_t from, std::uint32_t to) { nfa_.states[from].epsilons.push_back(to); }
+  std::size_t size() const { return nfa_.states.size(); }
   ir::Nfa finish(std::uint32_t start, std::uint32_t accept) {
     nfa_.start = start;
     nfa_.accept = accept;
@@ -70,7 +71,8 @@ base::Result<ir::ExprId> SchemaCompiler::array(const Schemas& schemas) {
                                "no grammar can tell that items differ; it is supported up to one item");
     }
   }
-  const auto rule_at = [&](std::size_t i) {
+  const auto rule_at = [&](std::size_t i) -> base::Result<ir::RuleId> {
+    TRY(builder_.spend(schemas.size()));
     std::vector<Node> all;
     for (const Node schema : schemas) {
       const json::value* prefix = schema->get_object().if_contains("prefixItems");
@@ -89,14 +91,14 @@ base::Result<ir::ExprId> SchemaCompiler::array(const Schemas& schemas) {
   for (std::size_t i = 0; i < std::min<std::size_t>(listed, count.max); ++i) {
     if (i >= count.min) path.join(at, end);
     if (i > 0) at = path.call(path.literal(at, ","), space_);
-    at = path.call(at, rule_at(i));
+    at = path.call(at, TRY(rule_at(i)));
   }
   // As for objects, what is listed without a word about the rest is all there is.
   const bool is_open = listed == 0 || has_items;
   if (!is_open || count.max <= listed) {
     if (count.min <= listed) path.join(at, end);
   } else {
-    const ir::RuleId item = rule_at(listed), more = builder_.declare("items of an array");
+    const ir::RuleId item = TRY(rule_at(listed)), more = builder_.declare("items of an array");
     const auto written = static_cast<std::uint32_t>(std::max<std::size_t>(listed, 1));
     ir::Bounds rest;
     rest.min = count.min - std::min(count.min, written);
@@ -136,16 +138,21 @@ base::Result<std::vector<SchemaCompiler::Member>> SchemaCompiler::declared_membe
       member(std::string_view(name.get_string())).required = true;
     }
   }
-  const std::optional<ir::Dfa> names = TRY(names_language(schemas));
+  return out;
+}
+
+base::Result<> SchemaCompiler::add_schemas(const Schemas& schemas, const std::optional<ir::Dfa>& names,
+                                           std::vector<Member>& members) {
   static const json::value kNever = false;
-  for (Member& each : out) {
+  for (Member& each : members) {
     for (const Node schema : schemas) {
-      const auto more = TRY(schemas_of_member(document_, schema, each.name, limits()));
+      TRY(builder_.spend(1 + each.name.size()));
+      const auto more = TRY(members_.schemas_of(schema, each.name));
       each.schemas.insert(each.schemas.end(), more.begin(), more.end());
     }
     if (names && !names->contains(ir::code_points(each.name))) each.schemas.push_back(&kNever);
   }
-  return out;
+  return {};
 }
 
 base::Result<std::optional<ir::Dfa>> SchemaCompiler::names_language(const Schemas& schemas) {
@@ -156,9 +163,11 @@ base::Result<std::optional<ir::Dfa>> SchemaCompiler::names_language(const Schema
     std::optional<ir::Dfa> own = ir::Dfa{{{}}};
     for (const Schemas& each : TRY(alternatives({names}))) {
       own = ir::unite(*own, TRY(string_language(each)), kLanguageStatesMax);
+      TRY(spend_on(own));
       if (!own) return document_.failure(schema, "propertyNames", "it is too large");
     }
     out = out ? ir::intersect(*out, *own, kLanguageStatesMax) : std::move(own);
+    TRY(spend_on(out));
     if (!out) return document_.failure(schema, "propertyNames", "it is too large");
   }
   return out;
@@ -170,16 +179,21 @@ base::Result<ir::ExprId> SchemaCompiler::quoted(std::optional<ir::Dfa> names) {
       {builder_.literal("\""), ir::spelled(builder_, *names, ir::Encoding::kJsonString), builder_.literal("\"")});
 }
 
-base::Result<std::optional<ir::ExprId>> SchemaCompiler::other_member(const Schemas& schemas,
-                                                                     const std::vector<Member>& declared) {
-  std::vector<MemberPattern> patterns;
+base::Result<std::vector<const MemberPattern*>> SchemaCompiler::member_patterns(const Schemas& schemas) {
+  std::vector<const MemberPattern*> out;
   for (const Node schema : schemas) {
-    for (MemberPattern& each : TRY(member_patterns(document_, schema, limits()))) patterns.push_back(std::move(each));
-  }
-  if (patterns.size() > kMemberPatternsMax) {
+    for (const MemberPattern& each : TRY(members_.patterns_of(schema))) out.push_back(&each);
+    if (out.size() <= kMemberPatternsMax) continue;
     return document_.failure(schemas.front(), "patternProperties",
                              fmt::format("more than {} patterns apply to one object", kMemberPatternsMax));
   }
+  return out;
+}
+
+base::Result<std::optional<ir::ExprId>> SchemaCompiler::other_member(const Schemas& schemas,
+                                                                     std::optional<ir::Dfa> names,
+                                                                     const std::vector<Member>& declared) {
+  const std::vector<const MemberPattern*> patterns = TRY(member_patterns(schemas));
   const bool is_refused = std::any_of(schemas.begin(), schemas.end(), [](Node schema) {
     const json::value* additional = schema->get_object().if_contains("additionalProperties");
     return additional && *additional == false;
@@ -187,7 +201,7 @@ base::Result<std::optional<ir::ExprId>> SchemaCompiler::other_member(const Schem
   const bool lists_members = has(schemas, "properties") || !patterns.empty();
   const bool is_closed = is_refused || (!has(schemas, "additionalProperties") && lists_members);
   if (is_closed && patterns.empty()) return std::nullopt;
-  std::optional<ir::Dfa> allowed = TRY(names_language(schemas));
+  std::optional<ir::Dfa> allowed = std::move(names);
   if (!declared.empty() || !patterns.empty()) {
     if (!allowed) allowed = TRY(language_of(schemas.front(), StringConditions{}));
     ir::Nfa nfa;
@@ -202,49 +216,60 @@ base::Result<std::optional<ir::ExprId>> SchemaCompiler::other_member(const Schem
       }
       nfa.states[from].epsilons.push_back(nfa.accept);
     }
-    const auto taken = ir::determinise(nfa, kLanguageStatesMax);
+    std::size_t work = 0;
+    const auto taken = ir::determinise(nfa, kLanguageStatesMax, &work);
+    TRY(builder_.spend(work));
     allowed = taken ? ir::subtract(*allowed, *taken, kLanguageStatesMax) : std::nullopt;
+    TRY(spend_on(allowed));
     if (!allowed) return document_.failure(schemas.front(), "properties", "their names are too long together");
   }
   std::vector<ir::ExprId> branches;
   for (std::uint32_t matching = is_closed ? 1 : 0; matching < 1u << patterns.size(); ++matching) {
-    std::optional<ir::Dfa> names = allowed;
-    for (std::size_t i = 0; i < patterns.size() && names; ++i) {
+    std::optional<ir::Dfa> own = allowed;
+    for (std::size_t i = 0; i < patterns.size() && own; ++i) {
       const bool matches = (matching >> i & 1) != 0;
-      names = matches ? ir::intersect(*names, patterns[i].names, kLanguageStatesMax)
-                      : ir::subtract(*names, patterns[i].names, kLanguageStatesMax);
-      if (!names) return document_.failure(schemas.front(), "patternProperties", "its patterns are too large together");
+      own = matches ? ir::intersect(*own, patterns[i]->names, kLanguageStatesMax)
+                    : ir::subtract(*own, patterns[i]->names, kLanguageStatesMax);
+      TRY(spend_on(own));
+      if (!own) return document_.failure(schemas.front(), "patternProperties", "its patterns are too large together");
     }
-    if (names && names->is_empty()) continue;
+    if (own && own->is_empty()) continue;
+    TRY(builder_.spend(schemas.size()));
     std::vector<Node> all;
     for (const Node schema : schemas) {
       bool is_matched = false;
       for (std::size_t i = 0; i < patterns.size(); ++i) {
-        if (patterns[i].owner != schema || (matching >> i & 1) == 0) continue;
-        all.push_back(patterns[i].schema);
+        if (patterns[i]->owner != schema || (matching >> i & 1) == 0) continue;
+        all.push_back(patterns[i]->schema);
         is_matched = true;
       }
       const json::value* additional = schema->get_object().if_contains("additionalProperties");
       if (!is_matched && additional) all.push_back(additional);
     }
     branches.push_back(builder_.sequence(
-        {TRY(quoted(std::move(names))), builder_.literal(":"), space(), builder_.call(rule_of(all))}));
+        {TRY(quoted(std::move(own))), builder_.literal(":"), space(), builder_.call(TRY(rule_of(all)))}));
   }
   if (branches.empty()) return std::nullopt;
   return builder_.choice(std::move(branches));
 }
 
+base::Result<std::uint32_t> SchemaCompiler::written_max(const Schemas& schemas, const ir::Bounds& count,
+                                                        std::size_t members) {
+  const std::uint32_t counted = count.max != ir::kUnbounded ? count.max : std::max(count.min, 1u);
+  const auto out = static_cast<std::uint32_t>(std::min<std::size_t>(counted, members + 2));
+  if ((members + 1) * (out + 1) <= kMemberStatesMax) return out;
+  return document_.failure(schemas.front(), "minProperties", "the object has too many properties to count them");
+}
+
 base::Result<ir::ExprId> SchemaCompiler::object(const Schemas& schemas) {
   const ir::Bounds count = TRY(count_conditions(document_, schemas, "minProperties", "maxProperties"));
   if (count.min > count.max) return builder_.nothing();
-  const std::vector<Member> members = TRY(declared_members(schemas));
-  const std::optional<ir::ExprId> other = TRY(other_member(schemas, members));
+  std::vector<Member> members = TRY(declared_members(schemas));
   // States: which member comes next, and how many have been written as far as the bounds care.
-  const std::uint32_t counted = count.max != ir::kUnbounded ? count.max : std::max(count.min, 1u);
-  const auto written_max = static_cast<std::uint32_t>(std::min<std::size_t>(counted, members.size() + 2));
-  if ((members.size() + 1) * (written_max + 1) > kMemberStatesMax) {
-    return document_.failure(schemas.front(), "minProperties", "the object has too many properties to count them");
-  }
+  const std::uint32_t written_max = TRY(this->written_max(schemas, count, members.size()));
+  const std::optional<ir::Dfa> names = TRY(names_language(schemas));
+  TRY(add_schemas(schemas, names, members));
+  const std::optional<ir::ExprId> other = TRY(other_member(schemas, names, members));
   const auto after = [&](std::uint32_t written) {
     return count.max == ir::kUnbounded ? std::min(written + 1, written_max) : written + 1;
   };
@@ -256,7 +281,7 @@ base::Result<ir::ExprId> SchemaCompiler::object(const Schemas& schemas) {
   }
   path.join(path.call(path.literal(start, "{"), space_), states[0][0]);
   for (std::size_t i = 0; i < members.size(); ++i) {
-    const ir::RuleId value = rule_of(members[i].schemas);
+    const ir::RuleId value = TRY(rule_of(members[i].schemas));
     const std::string name = fmt::format("\"{}\":", ir::json_escape(members[i].name));
     for (std::uint32_t written = 0; written <= written_max; ++written) {
       std::uint32_t at = states[i][written];
@@ -265,6 +290,9 @@ base::Result<ir::ExprId> SchemaCompiler::object(const Schemas& schemas) {
       if (written > 0) at = path.call(path.literal(at, ","), space_);
       at = path.call(path.call(path.literal(at, name), space_), value);
       path.join(at, states[i + 1][after(written)]);
+    }
+    if (path.size() > limits().nfa_states_max) {
+      return document_.failure(schemas.front(), "properties", "their names are too long together");
     }
   }
   std::optional<ir::RuleId> other_rule;

@@ -213,6 +213,92 @@ TEST(JsonSchema, HostileSchemasCostLittle) {
   EXPECT_TRUE(Grammar::from_json_schema(chain + R"("d40": {"type": "null"}}})"));
 }
 
+std::string numbers_to(int count) {
+  std::string out;
+  for (int i = 0; i < count; ++i) out += (i > 0 ? "," : "") + std::to_string(i);
+  return out;
+}
+
+std::string repeated(std::string_view part, int count) {
+  std::string out;
+  for (int i = 0; i < count; ++i) out += (i > 0 ? "," : "") + std::string(part);
+  return out;
+}
+
+// Each is taken within some ten steps per keyword and value: what is read or judged again would not fit.
+TEST(JsonSchema, StepsAreLinear) {
+  const auto compile = [](std::string_view schema, std::size_t steps) {
+    return Grammar::from_json_schema(schema, {.schema_steps_max = steps});
+  };
+  // 3^30 paths to one schema.
+  std::string paths = R"({"const": 1, "allOf": [)" + repeated(R"({"$ref": "#/$defs/a0"})", 3) + R"(], "$defs": {)";
+  for (int i = 0; i < 29; ++i) {
+    paths += "\"a" + std::to_string(i) + R"(": {"allOf": [)" +
+             repeated(R"({"$ref": "#/$defs/a)" + std::to_string(i + 1) + "\"}", 3) + "]},";
+  }
+  EXPECT_TRUE(compile(paths + R"("a29": {}}})", 20'000));
+  // An enum beside an enum.
+  const std::string numbers = numbers_to(5000);
+  const std::string both =
+      R"({"enum": [)" + numbers + R"(], "allOf": [{"enum": [)" + numbers + R"(]}, {"minimum": 7}]})";
+  EXPECT_TRUE(compile(both, 300'000));
+  EXPECT_TRUE(accepts(both, "4999"));
+  EXPECT_FALSE(accepts(both, "5000"));
+  EXPECT_FALSE(accepts(both, "6"));
+  // An automaton of 2,048 states beside 2,000 values.
+  std::string words;
+  for (int i = 0; i < 2000; ++i) words += (i > 0 ? ",\"aaaaaaaaaaa" : "\"aaaaaaaaaaa") + std::to_string(i) + '"';
+  EXPECT_TRUE(compile(R"({"pattern": "^[ab]*a[ab]{10}", "enum": [)" + words + "]}", 300'000));
+  // And beside 500 members.
+  std::string members;
+  for (int i = 0; i < 500; ++i) members += (i > 0 ? ",\"m" : "\"m") + std::to_string(i) + R"(": {"type": "null"})";
+  EXPECT_TRUE(compile(R"({"patternProperties": {"^[ab]*a[ab]{5}$": {}}, "properties": {)" + members + "}}", 100'000));
+  EXPECT_TRUE(compile(R"({"uniqueItems": true, "const": [)" + numbers + "]}", 60'000));
+}
+
+TEST(JsonSchema, EqualValuesOfAnEnumAreOne) {
+  check({
+      {R"({"enum": [1.0, [1, {"a": 2, "b": [true]}], true, "1"], "allOf": [{"enum": [1, [1.0, {"b": [true], "a": 2.0}]]}]})",
+       {"1", R"([1, {"a": 2, "b": [true]}])"},
+       {"true", "\"1\""}},
+      {R"({"enum": [[1, 1.0], [1, true], [[1], ["1"]], [{"a": 1}, {"a": 1.0}]], "allOf": [{"uniqueItems": true}]})",
+       {"[1, true]", R"([[1], ["1"]])"},
+       {"[1, 1]", R"([{"a": 1}, {"a": 1}])"}},
+  });
+}
+
+TEST(JsonSchema, CombinationsThatCostTooMuchAreRefused) {
+  std::string properties;
+  for (int i = 0; i < 400; ++i) properties += (i > 0 ? ",\"p" : "\"p") + std::to_string(i) + "\":true";
+  const std::string branches = R"({"anyOf":[)" + repeated(R"({"title":"x"})", 31) + "]}";
+  for (const std::string& schema : {
+           // values and conditions
+           R"({"enum":[)" + numbers_to(1000) + R"(],"allOf":[)" + repeated(R"({"minimum":1})", 20) + "]}",
+           // 961 combinations of branches beside 1,000 schemas
+           R"({"allOf":[)" + repeated("{}", 1000) + "," + branches + "," + branches + "]}",
+           // members and schemas
+           R"({"properties":{)" + properties + R"(},"allOf":[)" + repeated("{}", 300) + "]}",
+           // items and schemas
+           R"({"prefixItems":[)" + repeated(R"({"type":"null"})", 400) + R"(],"allOf":[)" + repeated("{}", 300) + "]}",
+       }) {
+    const auto grammar = Grammar::from_json_schema(schema, {.schema_steps_max = 100'000});
+    ASSERT_FALSE(grammar) << schema.substr(0, 60);
+    EXPECT_EQ(grammar.error().code, base::ErrorCode::kInvalidParams);
+    EXPECT_THAT(grammar.error().message, HasSubstr("more than 100000 steps")) << schema.substr(0, 60);
+  }
+  const auto by_default =
+      Grammar::from_json_schema(R"({"allOf":[)" + repeated("{}", 100'000) + "," + branches + "," + branches + "]}");
+  ASSERT_FALSE(by_default);
+  EXPECT_THAT(by_default.error().message, HasSubstr("more than 8388608 steps"));
+  // All schemas of a text have one budget.
+  const std::string one = R"({"enum": [)" + numbers_to(100) + "]}";
+  const Limits limits{.schema_steps_max = 2000};
+  EXPECT_TRUE(Grammar::from_gbnf("root ::= %json " + one, limits));
+  const auto two = Grammar::from_gbnf("root ::= %json " + one + " %json " + one, limits);
+  ASSERT_FALSE(two);
+  EXPECT_THAT(two.error().message, HasSubstr("more than 2000 steps"));
+}
+
 // Against doubles: every literal of up to two digits on either side of the point, and signs.
 TEST(JsonSchemaNumbers, BoundsAgreeWithArithmetic) {
   std::vector<std::string> literals;

@@ -6,27 +6,39 @@
 
 namespace llorch::grammar::json_schema {
 
-base::Result<std::vector<MemberPattern>> member_patterns(const Document& document, Node schema, const Limits& limits) {
-  std::vector<MemberPattern> out;
-  const boost::json::object* patterns = TRY(document.object(schema, "patternProperties"));
-  if (!patterns) return out;
-  for (const auto& member : *patterns) {
-    const auto pattern = TRY(read_pattern(document, schema, "patternProperties", member.key(), limits));
-    auto names = frontend::to_dfa(pattern, kLanguageStatesMax);
-    if (!names) return document.failure(schema, "patternProperties", "a pattern is too large");
-    out.push_back({schema, &member.value(), std::move(*names)});
-  }
+base::Result<std::optional<ir::Dfa>> language_of_pattern(ir::Builder& builder, const frontend::Pattern& pattern) {
+  std::size_t work = 0;
+  auto out = frontend::to_dfa(pattern, kLanguageStatesMax, &work);
+  TRY(builder.spend(work));
   return out;
 }
 
-base::Result<std::vector<Node>> schemas_of_member(const Document& document, Node schema, std::string_view name,
-                                                  const Limits& limits) {
+base::Result<std::span<const MemberPattern>> Members::patterns_of(Node schema) {
+  const boost::json::object* patterns = TRY(document_.object(schema, "patternProperties"));
+  if (!patterns) return std::span<const MemberPattern>();
+  const auto known = patterns_.find(schema);
+  if (known != patterns_.end()) return known->second;
+  std::vector<MemberPattern> out;
+  for (const auto& member : *patterns) {
+    const auto pattern = TRY(read_pattern(document_, schema, "patternProperties", member.key(), builder_.limits()));
+    auto names = TRY(language_of_pattern(builder_, pattern));
+    if (!names) return document_.failure(schema, "patternProperties", "a pattern is too large");
+    out.push_back({schema, &member.value(), std::move(*names)});
+  }
+  return patterns_[schema] = std::move(out);
+}
+
+base::Result<std::vector<Node>> Members::schemas_of(Node schema, std::string_view name) {
   std::vector<Node> out;
-  if (const boost::json::object* properties = TRY(document.object(schema, "properties"))) {
+  if (const boost::json::object* properties = TRY(document_.object(schema, "properties"))) {
     if (const boost::json::value* own = properties->if_contains(name)) out.push_back(own);
   }
-  for (const MemberPattern& pattern : TRY(member_patterns(document, schema, limits))) {
-    if (pattern.names.contains(ir::code_points(name))) out.push_back(pattern.schema);
+  if (const auto patterns = TRY(patterns_of(schema)); !patterns.empty()) {
+    TRY(builder_.spend((patterns.size() + 1) * name.size()));
+    const std::vector<ir::Symbol> word = ir::code_points(name);
+    for (const MemberPattern& pattern : patterns) {
+      if (pattern.names.contains(word)) out.push_back(pattern.schema);
+    }
   }
   if (!out.empty()) return out;
   if (const boost::json::value* additional = schema->get_object().if_contains("additionalProperties")) {

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "grammar/json_schema/admits.h"
 #include "grammar/json_schema/schema_compiler.h"
 
 namespace llorch::grammar::json_schema {
@@ -45,15 +44,21 @@ base::Result<std::optional<std::vector<Node>>> SchemaCompiler::listed_values(con
   std::vector<Node> out;
   for (const Node value : *listed) {
     bool valid = true;
-    for (const Node schema : schemas) valid = valid && TRY(admits(document_, schema, *value, limits()));
+    for (const Node schema : schemas) valid = valid && TRY(validator_.admits(schema, value));
     if (valid) out.push_back(value);
   }
   return out;
 }
 
+base::Result<> SchemaCompiler::spend_on(const std::optional<ir::Dfa>& language) {
+  constexpr std::size_t kStepsPerState = 16;
+  return builder_.spend(kStepsPerState * (language ? language->states.size() : 0));
+}
+
 base::Result<ir::ExprId> SchemaCompiler::number(const Schemas& schemas, bool integer) {
   const NumberConditions conditions = TRY(number_conditions(document_, schemas));
   const auto dfa = integer ? integers(conditions, kLanguageStatesMax) : numbers(conditions, kLanguageStatesMax);
+  TRY(spend_on(dfa));
   if (!dfa)
     return document_.failure(schemas.front(), "", "its numbers need too many states; use rounder bounds or multiples");
   return builder_.automaton(ir::to_nfa(*dfa));
@@ -62,10 +67,11 @@ base::Result<ir::ExprId> SchemaCompiler::number(const Schemas& schemas, bool int
 base::Result<ir::Dfa> SchemaCompiler::language_of(Node for_messages, const StringConditions& conditions) {
   frontend::Pattern length{.kind = frontend::Pattern::Kind::kRepeat, .bounds = conditions.length};
   length.children.push_back({.kind = frontend::Pattern::Kind::kSet, .set = ir::all_code_points()});
-  std::optional<ir::Dfa> out = conditions.is_empty ? ir::Dfa{{{}}} : frontend::to_dfa(length, kLanguageStatesMax);
+  std::optional<ir::Dfa> out = conditions.is_empty ? ir::Dfa{{{}}} : TRY(language_of_pattern(builder_, length));
   for (const frontend::Pattern& pattern : conditions.patterns) {
-    const std::optional<ir::Dfa> other = frontend::to_dfa(pattern, kLanguageStatesMax);
+    const std::optional<ir::Dfa> other = TRY(language_of_pattern(builder_, pattern));
     out = out && other ? ir::intersect(*out, *other, kLanguageStatesMax) : std::nullopt;
+    TRY(spend_on(out));
   }
   if (out) return std::move(*out);
   return document_.failure(
@@ -87,7 +93,10 @@ base::Result<ir::Dfa> SchemaCompiler::string_language(const Schemas& schemas) {
       }
       nfa.states[from].epsilons.push_back(nfa.accept);
     }
-    if (auto dfa = ir::determinise(nfa, kLanguageStatesMax)) return std::move(*dfa);
+    std::size_t work = 0;
+    auto dfa = ir::determinise(nfa, kLanguageStatesMax, &work);
+    TRY(builder_.spend(work));
+    if (dfa) return std::move(*dfa);
     return document_.failure(schemas.front(), "enum", "it is too large");
   }
   if ((TRY(allowed_types(document_, schemas)) & kString) == 0) return ir::Dfa{{{}}};

@@ -11,8 +11,29 @@ namespace llorch::grammar::json_schema {
 
 namespace json = boost::json;
 
+namespace {
+
+// What reading the keywords of `schema` once takes, about; its sub-schemas apart.
+std::size_t steps_of(Node schema) {
+  constexpr std::size_t kLookups = 8;
+  const json::object& keywords = schema->get_object();
+  std::size_t steps = kLookups + keywords.size();
+  for (const std::string_view keyword : {"enum", "prefixItems", "required", "type"}) {
+    const json::value* value = keywords.if_contains(keyword);
+    if (value && value->is_array()) steps += value->get_array().size();
+  }
+  for (const std::string_view keyword : {"patternProperties", "properties"}) {
+    const json::value* value = keywords.if_contains(keyword);
+    if (value && value->is_object()) steps += value->get_object().size();
+  }
+  const json::value* pattern = keywords.if_contains("pattern");
+  return steps + (pattern && pattern->is_string() ? pattern->get_string().size() : 0);
+}
+
+}  // namespace
+
 SchemaCompiler::SchemaCompiler(const Document& document, ir::Builder& builder)
-    : document_(document), builder_(builder) {
+    : document_(document), builder_(builder), members_(document, builder), validator_(document, builder, members_) {
   // One blank, or a line break and its indentation: what models write, and nothing they could go on with for ever.
   constexpr std::uint32_t kIndentMax = 32;
   space_ = builder_.declare("white space");
@@ -29,7 +50,7 @@ SchemaCompiler::SchemaCompiler(const Document& document, ir::Builder& builder)
 }
 
 base::Result<ir::RuleId> SchemaCompiler::compile() {
-  const ir::RuleId root = rule_of({document_.root()});
+  const ir::RuleId root = TRY(rule_of({document_.root()}));
   for (std::size_t at = 0; at < work_.size(); ++at) {
     const auto [rule, all] = work_[at];
     builder_.define(rule, TRY(value(all)));
@@ -38,7 +59,8 @@ base::Result<ir::RuleId> SchemaCompiler::compile() {
   return root;
 }
 
-ir::RuleId SchemaCompiler::rule_of(const std::vector<Node>& all) {
+base::Result<ir::RuleId> SchemaCompiler::rule_of(const std::vector<Node>& all) {
+  TRY(builder_.spend(1 + all.size()));
   std::vector<std::uint32_t> key;
   for (const Node node : all) {
     if (node->is_bool() && node->get_bool()) continue;
@@ -59,6 +81,7 @@ ir::RuleId SchemaCompiler::rule_of(const std::vector<Node>& all) {
 }
 
 base::Result<> SchemaCompiler::expand(Node node, std::vector<Node>& ancestors, Expansion& into) {
+  TRY(builder_.spend(1 + (node->is_object() ? node->get_object().size() : 0)));
   TRY(document_.check(node));
   if (node->is_bool()) {
     into.is_impossible |= !node->get_bool();
@@ -70,10 +93,11 @@ base::Result<> SchemaCompiler::expand(Node node, std::vector<Node>& ancestors, E
   if (ancestors.size() >= limits().depth_max) {
     return document_.failure(node, "", fmt::format("references are nested more than {} deep", limits().depth_max));
   }
-  if (std::find(into.schemas.begin(), into.schemas.end(), node) != into.schemas.end()) return {};
+  if (!into.seen.insert(node).second) return {};
   into.schemas.push_back(node);
   ancestors.push_back(node);
   if (const auto reference = TRY(document_.string(node, "$ref"))) {
+    TRY(builder_.spend(reference->size()));
     TRY(expand(TRY(document_.resolve(node, *reference)), ancestors, into));
   }
   if (const json::array* all = TRY(document_.array(node, "allOf"))) {
@@ -82,32 +106,39 @@ base::Result<> SchemaCompiler::expand(Node node, std::vector<Node>& ancestors, E
   for (const std::string_view keyword : {"anyOf", "oneOf"}) {
     const json::array* branches = TRY(document_.array(node, keyword));
     if (!branches) continue;
-    Choice choice{{}, ancestors};
-    for (const json::value& each : *branches) choice.branches.push_back(&each);
-    into.choices.push_back(std::move(choice));
+    into.choices.push_back({branches, ancestors});
   }
   ancestors.pop_back();
   return {};
 }
 
-base::Result<> SchemaCompiler::choose(Expansion expansion, std::vector<Schemas>& out, std::size_t& tried) {
+void SchemaCompiler::Expansion::shrink(std::size_t schemas_count, std::size_t choices_count) {
+  for (; schemas.size() > schemas_count; schemas.pop_back()) seen.erase(schemas.back());
+  while (choices.size() > choices_count) choices.pop_back();
+}
+
+base::Result<> SchemaCompiler::choose(Expansion& expansion, std::vector<Schemas>& out, std::size_t& tried) {
   if (++tried > limits().alternatives_max) {
     return document_.failure(expansion.schemas.empty() ? document_.root() : expansion.schemas.front(), "",
                              fmt::format("its branches combine in more than {} ways", limits().alternatives_max));
   }
   if (expansion.is_impossible) return {};
   if (expansion.choices.empty()) {
-    out.push_back(std::move(expansion.schemas));
+    for (const Node schema : expansion.schemas) TRY(builder_.spend(steps_of(schema)));
+    out.push_back(expansion.schemas);
     return {};
   }
-  const Choice choice = std::move(expansion.choices.back());
+  Choice choice = std::move(expansion.choices.back());
   expansion.choices.pop_back();
-  for (const Node branch : choice.branches) {
-    Expansion next = expansion;
+  const std::size_t schemas_count = expansion.schemas.size(), choices_count = expansion.choices.size();
+  for (const json::value& branch : *choice.branches) {
     std::vector<Node> ancestors = choice.ancestors;
-    TRY(expand(branch, ancestors, next));
-    TRY(choose(std::move(next), out, tried));
+    TRY(expand(&branch, ancestors, expansion));
+    TRY(choose(expansion, out, tried));
+    expansion.shrink(schemas_count, choices_count);
+    expansion.is_impossible = false;
   }
+  expansion.choices.push_back(std::move(choice));
   return {};
 }
 
@@ -119,13 +150,16 @@ base::Result<std::vector<Schemas>> SchemaCompiler::alternatives(const std::vecto
   }
   std::vector<Schemas> out;
   std::size_t tried = 0;
-  TRY(choose(std::move(expansion), out, tried));
+  TRY(choose(expansion, out, tried));
   return out;
 }
 
 base::Result<ir::ExprId> SchemaCompiler::value(const std::vector<Node>& all) {
   std::vector<ir::ExprId> branches;
-  for (const Schemas& schemas : TRY(alternatives(all))) branches.push_back(TRY(value_of(schemas)));
+  for (const Schemas& schemas : TRY(alternatives(all))) {
+    branches.push_back(TRY(value_of(schemas)));
+    TRY(builder_.check());
+  }
   return builder_.choice(std::move(branches));
 }
 

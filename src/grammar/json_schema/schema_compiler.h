@@ -7,11 +7,13 @@
 #include <optional>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/result.h"
 #include "grammar/ir/builder.h"
 #include "grammar/ir/code_points.h"
+#include "grammar/json_schema/admits.h"
 #include "grammar/json_schema/conditions.h"
 #include "grammar/json_schema/document.h"
 #include "grammar/json_schema/members.h"
@@ -29,18 +31,22 @@ class SchemaCompiler {
  private:
   // Expansion (schema_compiler.cpp).
   struct Choice {
-    std::vector<Node> branches;
+    const boost::json::array* branches;
     std::vector<Node> ancestors;
   };
   struct Expansion {
     Schemas schemas;
-    std::vector<Choice> choices;  // not made yet
+    std::unordered_set<Node> seen;  // the same schemas
+    std::vector<Choice> choices;    // not made yet
     bool is_impossible = false;
+    // Forgets what was added since there were as many.
+    void shrink(std::size_t schemas_count, std::size_t choices_count);
   };
-  ir::RuleId rule_of(const std::vector<Node>& all);
+  base::Result<ir::RuleId> rule_of(const std::vector<Node>& all);
   base::Result<std::vector<Schemas>> alternatives(const std::vector<Node>& all);
   base::Result<> expand(Node node, std::vector<Node>& ancestors, Expansion& into);
-  base::Result<> choose(Expansion expansion, std::vector<Schemas>& out, std::size_t& tried);
+  // Leaves `expansion` as it is.
+  base::Result<> choose(Expansion& expansion, std::vector<Schemas>& out, std::size_t& tried);
   base::Result<ir::ExprId> value(const std::vector<Node>& all);
   base::Result<ir::ExprId> value_of(const Schemas& schemas);
   base::Result<ir::ExprId> typed_value(const Schemas& schemas, std::uint32_t types);
@@ -61,17 +67,27 @@ class SchemaCompiler {
   };
   base::Result<ir::ExprId> array(const Schemas& schemas);
   base::Result<ir::ExprId> object(const Schemas& schemas);
+  // How many members written the states of an object tell apart.
+  base::Result<std::uint32_t> written_max(const Schemas& schemas, const ir::Bounds& count, std::size_t members);
   base::Result<std::vector<Member>> declared_members(const Schemas& schemas);
+  // `names`: of names_language().
+  base::Result<> add_schemas(const Schemas& schemas, const std::optional<ir::Dfa>& names, std::vector<Member>& members);
   // `"name": value` of members that are not declared; nothing when there can be none.
-  base::Result<std::optional<ir::ExprId>> other_member(const Schemas& schemas, const std::vector<Member>& declared);
+  base::Result<std::optional<ir::ExprId>> other_member(const Schemas& schemas, std::optional<ir::Dfa> names,
+                                                       const std::vector<Member>& declared);
+  base::Result<std::vector<const MemberPattern*>> member_patterns(const Schemas& schemas);
   base::Result<std::optional<ir::Dfa>> names_language(const Schemas& schemas);
   base::Result<ir::ExprId> quoted(std::optional<ir::Dfa> names);
 
+  // Counts the states of what a set operation or a number made.
+  base::Result<> spend_on(const std::optional<ir::Dfa>& language);
   const Limits& limits() const { return builder_.limits(); }
   ir::ExprId space() { return builder_.call(space_); }
 
   const Document& document_;
   ir::Builder& builder_;
+  Members members_;
+  Validator validator_;
   ir::RuleId space_{};                               // what may stand between tokens of JSON
   ir::RuleId character_{};                           // of a string, in any spelling
   ir::RuleId any_string_{};                          // with its quotes
