@@ -20,7 +20,8 @@ constexpr Limits kLimits{.text_bytes_max = 4096,
                          .rules_max = 512,
                          .nfa_states_max = 20000,
                          .states_max = 5000,
-                         .alternatives_max = 64};
+                         .alternatives_max = 64,
+                         .schema_steps_max = 200'000};
 
 llorch::base::Result<std::shared_ptr<const Grammar>> compile(std::uint8_t language, std::string_view text) {
   switch (language % 3) {

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
-#include <vector>
 
 #include "text/formats/read/values.h"
 #include "text/formats/syntax.h"
@@ -83,17 +83,50 @@ std::string text_without(std::string_view stop) {
   return fmt::format("([^{}] | {}+ {})*", first, literal(stop.substr(0, 1)), tail);
 }
 
+bool holds_reference(const bj::value& value) {
+  if (const bj::array* array = value.if_array()) return std::any_of(array->begin(), array->end(), holds_reference);
+  const bj::object* object = value.if_object();
+  return object != nullptr && std::any_of(object->begin(), object->end(), [](const auto& member) {
+           return member.key() == "$ref" || holds_reference(member.value());
+         });
+}
+
+// Rules of GBNF, until they are longer than a grammar may be.
+class Rules {
+ public:
+  explicit Rules(std::size_t bytes_max) : bytes_max_(bytes_max) {}
+
+  base::Result<> add(std::string_view text) {
+    TRY(check(text.size()));
+    text_ += text;
+    return {};
+  }
+  // That there is room for `more` bytes.
+  base::Result<> check(std::size_t more) const {
+    if (text_.size() + more <= bytes_max_) return {};
+    return refused_choice("tools", "length",
+                          fmt::format("the grammar of the required call has more than {} bytes; make the tools' "
+                                      "schemas smaller, or do not demand a call",
+                                      bytes_max_));
+  }
+  std::string take() && { return std::move(text_); }
+
+ private:
+  std::size_t bytes_max_;
+  std::string text_;
+};
+
 // One tool's arguments in one notation.
 class ArgumentRules {
  public:
-  ArgumentRules(const Tool& tool, std::string prefix, const Syntax& syntax, Markers markers)
-      : tool_(tool), prefix_(std::move(prefix)), syntax_(syntax), markers_(markers) {}
+  ArgumentRules(const Tool& tool, std::string prefix, const Syntax& syntax, Markers markers, Rules& rules)
+      : tool_(tool), prefix_(std::move(prefix)), syntax_(syntax), markers_(markers), rules_(rules) {}
 
-  // An expression of GBNF; what it needs is appended to `rules`.
-  base::Result<std::string> write(std::string& rules) {
+  // An expression of GBNF; what it needs is added to the rules.
+  base::Result<std::string> write() {
     const Body body = syntax_.spelling.arguments;
     if (body == Body::kJson) return "%json " + bj::serialize(whole_schema());
-    const std::string inner = TRY(members(tool_.parameters, rules, 0));
+    const std::string inner = TRY(members(tool_.parameters, 0));
     return body == Body::kBraces ? "\"{\" " + inner + " \"}\"" : inner;
   }
 
@@ -112,28 +145,29 @@ class ArgumentRules {
   }
 
   // The members in declared order, the optional ones or not, with the notation's separator between them. The rule
-  // PREFIX-D-a-I goes on at member I with none written, -b-I with some.
-  base::Result<std::string> members(const bj::object& schema, std::string& rules, std::size_t depth) {
+  // PREFIX-D-m-I is member I; -a-I goes on at it with none written, -b-I with some.
+  base::Result<std::string> members(const bj::object& schema, std::size_t depth) {
     if (depth == kNestingMax) return unsupported("a schema nested so deep");
     const bj::value* properties = schema.if_contains("properties");
-    const bj::object declared =
-        properties != nullptr && properties->is_object() ? properties->get_object() : bj::object();
-    const std::vector<std::string> required = TRY(required_names(schema, declared));
-    const std::string name = fmt::format("{}-{}", prefix_, rules_++);
+    static const bj::object kNone;
+    const bj::object& declared = properties != nullptr && properties->is_object() ? properties->get_object() : kNone;
+    const std::unordered_set<std::string_view> required = TRY(required_names(schema, declared));
+    const std::string name = fmt::format("{}-{}", prefix_, count_++);
     std::size_t i = 0;
     for (const auto& [key, value] : declared) {
-      const std::string member = TRY(this->member({key.data(), key.size()}, value, rules, depth));
-      const bool is_required =
-          std::find(required.begin(), required.end(), std::string_view(key.data(), key.size())) != required.end();
+      const std::string_view spelled_key(key.data(), key.size());
+      TRY(rules_.add(fmt::format("{}-m-{} ::= {}\n", name, i, TRY(member(spelled_key, value, depth)))));
       const auto rule = [&](char state, std::string_view before) {
-        rules += fmt::format("{}-{}-{} ::= {} {} {}-b-{}", name, state, i, literal(before), member, name, i + 1);
-        rules += is_required ? "\n" : fmt::format(" | {}-{}-{}\n", name, state, i + 1);
+        const std::string without =
+            required.contains(spelled_key) ? "" : fmt::format(" | {}-{}-{}", name, state, i + 1);
+        return rules_.add(fmt::format("{0}-{1}-{2} ::= {3} {0}-m-{2} {0}-b-{4}{5}\n", name, state, i, literal(before),
+                                      i + 1, without));
       };
-      rule('a', "");
-      rule('b', separator());
+      TRY(rule('a', ""));
+      TRY(rule('b', separator()));
       ++i;
     }
-    rules += fmt::format("{0}-a-{1} ::= \"\"\n{0}-b-{1} ::= \"\"\n", name, i);
+    TRY(rules_.add(fmt::format("{0}-a-{1} ::= \"\"\n{0}-b-{1} ::= \"\"\n", name, i)));
     return name + "-a-0";
   }
 
@@ -145,8 +179,9 @@ class ArgumentRules {
     }
   }
 
-  base::Result<std::vector<std::string>> required_names(const bj::object& schema, const bj::object& declared) const {
-    std::vector<std::string> names;
+  base::Result<std::unordered_set<std::string_view>> required_names(const bj::object& schema,
+                                                                    const bj::object& declared) const {
+    std::unordered_set<std::string_view> names;
     const bj::value* required = schema.if_contains("required");
     if (required == nullptr) return names;
     if (!required->is_array()) return unsupported("`required` that is no array");
@@ -154,13 +189,12 @@ class ArgumentRules {
       if (!name.is_string() || !declared.contains(name.get_string())) {
         return unsupported("`required` members that `properties` does not declare");
       }
-      names.emplace_back(name.get_string());
+      names.emplace(name.get_string().data(), name.get_string().size());
     }
     return names;
   }
 
-  base::Result<std::string> member(std::string_view key, const bj::value& schema, std::string& rules,
-                                   std::size_t depth) {
+  base::Result<std::string> member(std::string_view key, const bj::value& schema, std::size_t depth) {
     const bool is_plain = !key.empty() && std::all_of(key.begin(), key.end(), [](char c) {
       return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
     });
@@ -171,12 +205,13 @@ class ArgumentRules {
       case Body::kXml:
         return spelled(fmt::format("<parameter={}>\n", key), markers_) + " " + TRY(xml_value(schema)) + " " +
                spelled("\n</parameter>\n", markers_);
-      default: return literal(fmt::format("{}:", key)) + " " + TRY(brace_value(schema, rules, depth));
+      default: return literal(fmt::format("{}:", key)) + " " + TRY(brace_value(schema, depth));
     }
   }
 
-  // A parameter's schema alone, with the definitions that it may refer to.
+  // A parameter's schema alone, with the definitions if it refers to any.
   std::string json_value(bj::object schema) const {
+    if (!holds_reference(schema)) return "%json " + bj::serialize(schema);
     for (const std::string_view definitions : {"$defs", "definitions"}) {
       const bj::value* shared = tool_.parameters.if_contains(definitions);
       if (shared != nullptr) schema[definitions] = *shared;
@@ -210,7 +245,7 @@ class ArgumentRules {
     return "(" + choice + ")";
   }
 
-  base::Result<std::string> brace_value(const bj::value& schema, std::string& rules, std::size_t depth) {
+  base::Result<std::string> brace_value(const bj::value& schema, std::size_t depth) {
     if (!schema.is_object()) return unsupported("`items` that is no schema");
     const bj::object& keywords = schema.get_object();
     const std::string quote = spelled(syntax_.calls[0].quote, markers_);
@@ -224,13 +259,13 @@ class ArgumentRules {
                                              "allOf", "anyOf", "oneOf", "$ref", "enum", "const"}) {
         if (keywords.contains(keyword)) return unsupported(fmt::format("`{}` of an object", keyword));
       }
-      return "\"{\" " + TRY(members(keywords, rules, depth + 1)) + " \"}\"";
+      return "\"{\" " + TRY(members(keywords, depth + 1)) + " \"}\"";
     }
     if (type->get_string() != "array") return json_value(keywords);
-    return list_value(keywords, rules, depth);
+    return list_value(keywords, depth);
   }
 
-  base::Result<std::string> list_value(const bj::object& schema, std::string& rules, std::size_t depth) {
+  base::Result<std::string> list_value(const bj::object& schema, std::size_t depth) {
     if (depth == kNestingMax) return unsupported("a schema nested so deep");
     for (const std::string_view keyword : {"prefixItems", "uniqueItems", "minItems", "maxItems", "contains", "allOf",
                                            "anyOf", "oneOf", "$ref", "enum", "const"}) {
@@ -238,9 +273,9 @@ class ArgumentRules {
     }
     const bj::value* items = schema.if_contains("items");
     if (items == nullptr) return unsupported("an array without `items`");
-    const std::string item = TRY(brace_value(*items, rules, depth + 1));
-    const std::string name = fmt::format("{}-{}", prefix_, rules_++);
-    rules += fmt::format("{} ::= {}\n", name, item);
+    const std::string item = TRY(brace_value(*items, depth + 1));
+    const std::string name = fmt::format("{}-{}", prefix_, count_++);
+    TRY(rules_.add(fmt::format("{} ::= {}\n", name, item)));
     return fmt::format("\"[\" ({0} (\",\" {0})*)? \"]\"", name);
   }
 
@@ -248,7 +283,8 @@ class ArgumentRules {
   std::string prefix_;
   const Syntax& syntax_;
   Markers markers_;
-  std::size_t rules_ = 0;
+  Rules& rules_;
+  std::size_t count_ = 0;  // of objects and arrays so far
 };
 
 // What stands before the calls.
@@ -276,20 +312,24 @@ base::Result<std::string> required_call(Format format, const Tools& tools, const
   if (requirement.name && tools.find(*requirement.name) == nullptr) {
     return refused_choice("tool_choice", "unknown", "tool_choice names a tool that is not in tools");
   }
-  std::string calls, rules;
+  std::string calls;
+  Rules rules(requirement.text_bytes_max);
   for (std::size_t i = 0; i < tools.all().size(); ++i) {
     const Tool& tool = tools.all()[i];
     if (requirement.name && tool.name != *requirement.name) continue;
-    const std::string arguments = TRY(ArgumentRules(tool, fmt::format("tool-{}", i), syntax, markers).write(rules));
-    rules += fmt::format("tool-{} ::= {} {} {} {} {}\n", i, spelled(spelling.open, markers), literal(tool.name),
-                         spelled(spelling.behind_name, markers), arguments, spelled(spelling.close, markers));
+    const std::string arguments = TRY(ArgumentRules(tool, fmt::format("tool-{}", i), syntax, markers, rules).write());
+    TRY(rules.add(fmt::format("tool-{} ::= {} {} {} {} {}\n", i, spelled(spelling.open, markers), literal(tool.name),
+                              spelled(spelling.behind_name, markers), arguments, spelled(spelling.close, markers))));
     calls += fmt::format("{}tool-{}", calls.empty() ? "" : " | ", i);
   }
   const bool allows_several = requirement.several && spelling.allows_several;
-  return fmt::format("root ::= {} {} call {} {}\ncall ::= {}\n{}", thought_before(syntax, requirement.thought, markers),
-                     spelled(spelling.list_open, markers),
-                     allows_several ? fmt::format("({} call)*", spelled(spelling.separator, markers)) : "",
-                     spelled(spelling.list_close, markers), calls, rules);
+  const std::string root =
+      fmt::format("root ::= {} {} call {} {}\ncall ::= {}\n", thought_before(syntax, requirement.thought, markers),
+                  spelled(spelling.list_open, markers),
+                  allows_several ? fmt::format("({} call)*", spelled(spelling.separator, markers)) : "",
+                  spelled(spelling.list_close, markers), calls);
+  TRY(rules.check(root.size()));
+  return root + std::move(rules).take();
 }
 
 }  // namespace llorch::text::formats

@@ -21,6 +21,7 @@ struct RequiredCall {
     kIsOpen,  // prompt_opens_thought(): the output begins inside of one
   };
   Thought thought = Thought::kNone;
+  std::size_t text_bytes_max = 1 << 20;  // of the grammar, as its compiler has it
 };
 
 // A control token of the model and how it is spelled: one of markers(format).
@@ -33,7 +34,7 @@ using Markers = std::span<const Marker>;
 // ends somewhere, the grammar's own compiler says so when it reads the text.
 //
 // INVALID_PARAMS with details {field, reason}: no such tool, no tools, a schema the format's notation cannot keep
-// (`docs/guide/tool-calls.md`).
+// (`docs/guide/tool-calls.md`), a grammar that would be longer than `text_bytes_max`.
 base::Result<std::string> required_call(Format format, const Tools& tools, const RequiredCall& requirement,
                                         Markers markers = {});
 

@@ -1,5 +1,6 @@
 #include "text/formats/required_call.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -210,6 +211,54 @@ TEST(RequiredCall, Refusals) {
   EXPECT_THAT(message_of(required_call(Format::kGemma4, pattern, {})), HasSubstr("`pattern` of a string"));
   for (const Format format : {Format::kHermes, Format::kLfm2}) {
     EXPECT_TRUE(required_call(format, pattern, {})) << name_of(format);
+  }
+}
+
+// One tool whose schema has 64 KiB of definitions, and `count` parameters.
+Tools tools_with_definitions(int count, std::string_view parameter) {
+  std::string properties;
+  for (int i = 0; i < count; ++i) {
+    properties += fmt::format("{}\"p{}\": {}", i > 0 ? ", " : "", i, parameter);
+  }
+  const std::string definitions = R"({"n": {"type": "integer", "title": ")" + std::string(1 << 16, 'x') + "\"}}";
+  return Tools::parse(R"([{"function": {"name": "f", "parameters": {"$defs": )" + definitions + R"(, "properties": {)" +
+                      properties + "}}}}]")
+      .value();
+}
+
+TEST(RequiredCall, DefinitionsAreWrittenForThoseWhoReferToThem) {
+  for (const Format format : {Format::kLfm2, Format::kQwen3Coder, Format::kGemma4}) {
+    const auto plain = required_call(format, tools_with_definitions(100, R"({"type": "integer"})"), {});
+    ASSERT_TRUE(plain) << name_of(format);
+    EXPECT_LT(plain->size(), 1U << 16) << name_of(format);
+  }
+  const Tools referring = tools_with_definitions(3, R"({"$ref": "#/$defs/n"})");
+  for (const Format format : {Format::kLfm2, Format::kQwen3Coder}) {
+    const auto text = required_call(format, referring, {});
+    ASSERT_TRUE(text) << name_of(format);
+    EXPECT_GT(text->size(), 3U << 16) << name_of(format);
+    EXPECT_LT(text->size(), 4U << 16) << name_of(format);
+    EXPECT_TRUE(grammar::Grammar::from_gbnf(*text)) << name_of(format);
+  }
+}
+
+// The grammar's compiler takes what is not refused here, as far as its length goes.
+TEST(RequiredCall, AGrammarThatWouldBeTooLongIsRefused) {
+  const std::size_t bytes_max = grammar::Limits{}.text_bytes_max;
+  EXPECT_EQ(RequiredCall{}.text_bytes_max, bytes_max);
+  // More than a gigabyte, were all of it written.
+  const Tools tools = tools_with_definitions(20'000, R"({"$ref": "#/$defs/n"})");
+  for (const Format format : {Format::kLfm2, Format::kQwen3Coder}) {
+    const auto refused = required_call(format, tools, {});
+    ASSERT_FALSE(refused) << name_of(format);
+    EXPECT_EQ(refused.error().code, base::ErrorCode::kInvalidParams);
+    EXPECT_THAT(refused.error().message, HasSubstr("more than 1048576 bytes")) << name_of(format);
+  }
+  for (const Format format : all_formats()) {
+    const Tools small = Tools::parse(testing::kRandomTools).value();
+    const std::string whole = required_call(format, small, {}).value();
+    EXPECT_TRUE(required_call(format, small, {.text_bytes_max = whole.size()})) << name_of(format);
+    EXPECT_FALSE(required_call(format, small, {.text_bytes_max = whole.size() - 1})) << name_of(format);
   }
 }
 

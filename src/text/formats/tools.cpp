@@ -5,6 +5,7 @@
 #include <boost/json.hpp>
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 namespace llorch::text::formats {
@@ -26,6 +27,7 @@ base::Result<Tools> Tools::parse(std::string_view text) {
   const boost::json::value parsed = boost::json::parse({text.data(), text.size()}, error);
   if (error || !parsed.is_array()) return refused_tool("tools", "type", "must be an array");
   Tools tools;
+  std::unordered_set<std::string_view> names;
   for (std::size_t i = 0; i < parsed.get_array().size(); ++i) {
     const std::string field = fmt::format("tools[{}].function", i);
     const boost::json::object* tool = parsed.get_array()[i].if_object();
@@ -37,7 +39,7 @@ base::Result<Tools> Tools::parse(std::string_view text) {
     if (spelled.empty() || spelled.size() > kNameBytesMax) {
       return refused_tool(field + ".name", "length", fmt::format("must have 1 to {} bytes", kNameBytesMax));
     }
-    if (tools.find(spelled) != nullptr) return refused_tool(field + ".name", "combination", "is the name of two tools");
+    if (!names.insert(spelled).second) return refused_tool(field + ".name", "combination", "is the name of two tools");
     const boost::json::value* parameters = function->get_object().if_contains("parameters");
     if (parameters != nullptr && !parameters->is_object() && !parameters->is_null()) {
       return refused_tool(field + ".parameters", "type", "must be an object");

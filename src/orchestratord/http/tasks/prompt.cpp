@@ -5,6 +5,7 @@
 #include <chrono>
 #include <utility>
 
+#include "grammar/limits.h"
 #include "images/message_images.h"
 #include "orchestratord/http/chat/parsing.h"
 #include "text/formats/required_call.h"
@@ -75,10 +76,12 @@ base::Result<ChatTurn> chat_turn(wire::SubmitRequest request, const chat::ToolUs
   const bool in_thought = formats::prompt_opens_thought(format->format, prompt.text);
   if (use.required) {
     using Thought = formats::RequiredCall::Thought;
-    request.sampling.grammar = TRY(formats::required_call(
-        format->format, tools,
-        {.name = use.function, .several = use.several, .thought = in_thought ? Thought::kIsOpen : Thought::kNone},
-        format->markers));
+    request.sampling.grammar = TRY(formats::required_call(format->format, tools,
+                                                          {.name = use.function,
+                                                           .several = use.several,
+                                                           .thought = in_thought ? Thought::kIsOpen : Thought::kNone,
+                                                           .text_bytes_max = grammar::Limits{}.text_bytes_max},
+                                                          format->markers));
   }
   std::shared_ptr<const chat::Reading> reading;
   if (!tools.empty() || in_thought || formats::knows_thoughts(format->format)) {
