@@ -298,7 +298,8 @@ base::Result<std::pair<BlobStore::Entry, std::string>> BlobStore::compose(const 
 }
 
 base::Result<> BlobStore::create(std::string id, Facts facts, std::string_view content) {
-  ASSERT(base::is_valid_identifier(id) && !entries_.contains(id), "a new blob has a new name");
+  ASSERT(base::is_valid_identifier(id) && find(id) == nullptr, "a new blob has a new name");
+  TRY(erase(id));  // what an earlier call could not
   TRY(check_room(facts.tenant_id, encode(facts).size() + content.size()));
   auto [entry, bytes] = TRY(compose(id, std::move(facts), content));
   if (auto written = as_unavailable(base::write_file_atomic(path_of(id), bytes)); !written) {
@@ -323,7 +324,7 @@ base::Result<> BlobStore::replace(const std::string& id, Facts facts, std::strin
   // The new file is there and may not stay: both keys do, until a start sees which file did.
   if (!written) return written;
   keys_.erase(before);
-  return keys_.sync();
+  return make_erasure_durable(before);
 }
 
 // `end`: where the entry's frames ended before they grew by `bytes`, and end again if the disk does not take them.
@@ -391,16 +392,22 @@ void BlobStore::remove_file(const std::string& id) const {
   std::filesystem::remove(path_of(id), failed);
 }
 
+// Another slot that finds no room keeps nobody from giving up what takes it.
+base::Result<> BlobStore::make_erasure_durable(Slot slot) {
+  auto synced = keys_.sync();
+  return keys_.erasure_pending(slot) ? synced : base::Result<>();
+}
+
 // Key first: without it the file is noise, and a start removes it where it is still there.
 base::Result<> BlobStore::erase(const std::string& id) {
   const auto it = entries_.find(id);
   if (it == entries_.end()) return {};
   if (!it->second.erased) keys_.erase(it->second.slot);
   it->second.erased = true;
-  TRY(keys_.sync());
-  entries_.erase(it);
+  auto durable = make_erasure_durable(it->second.slot);
   remove_file(id);
-  return {};
+  if (durable) entries_.erase(it);
+  return durable;
 }
 
 BlobStore::Entry* BlobStore::entry_of(const std::string& id) {
@@ -428,7 +435,7 @@ std::vector<const Blob*> BlobStore::list(std::string_view kind, const std::optio
 base::Result<> BlobStore::check_room(const std::string& tenant_id, std::uint64_t bytes) const {
   std::uint64_t held = 0;
   for (const auto& [id, entry] : entries_) {
-    if (entry.blob.facts.tenant_id == tenant_id) held += std::max(entry.file_bytes, kFileBytesMin);
+    if (!entry.erased && entry.blob.facts.tenant_id == tenant_id) held += std::max(entry.file_bytes, kFileBytesMin);
   }
   bytes = std::max(bytes, kFileBytesMin);
   const std::uint64_t max = options_.tenant_bytes_max;
@@ -446,7 +453,8 @@ std::size_t BlobStore::expire(std::int64_t now_unix_ms, const std::function<bool
   std::vector<std::string> expired;
   for (const auto& [id, entry] : entries_) {
     const auto& at = entry.blob.facts.expires_unix_ms;
-    if (at && *at <= now_unix_ms && !(in_use && in_use(entry.blob))) expired.push_back(id);
+    const bool over = at && *at <= now_unix_ms && !(in_use && in_use(entry.blob));
+    if (entry.erased || over) expired.push_back(id);
   }
   return static_cast<std::size_t>(
       std::count_if(expired.begin(), expired.end(), [this](const std::string& id) { return erase(id).has_value(); }));

@@ -49,8 +49,8 @@ class BlobStore {
   // Only one store has the directory at a time.
   static base::Result<std::unique_ptr<BlobStore>> open(Options options, base::Entropy& entropy);
 
-  // A new blob with all of `content`; it is there with both or not at all. REQUIRES: `id` is a name of a file, and new.
-  // Errors: QUOTA_EXCEEDED.
+  // A new blob with all of `content`; it is there with both or not at all. REQUIRES: `id` is a name of a file, and find() does not
+  // know it. Errors: QUOTA_EXCEEDED; STORE_UNAVAILABLE also while an erased blob of this id has its key on the disk.
   base::Result<> create(std::string id, Facts facts, std::string_view content = {});
   // When it returns, the bytes are on the disk. After an error a restart may find them or not; whoever tries again has them once.
   base::Result<> append(const std::string& id, std::string_view bytes);
@@ -68,7 +68,8 @@ class BlobStore {
   base::Result<> complete(const std::string& id, Ending ending);
   // Up to `bytes_max` bytes from `offset`; fewer at the end, none behind it. CORRUPT_FILE: the disk gave back other bytes.
   base::Result<std::string> read(const std::string& id, std::uint64_t offset, std::size_t bytes_max);
-  // When it returns, nobody can read the content any more. Idempotent.
+  // When it returns, nobody can read the content any more. Idempotent. It needs no room on the disk. After an error the blob is not
+  // found any more and counts for nobody, but its key may still be on the disk: the next call, or expire(), overwrites it.
   base::Result<> erase(const std::string& id);
 
   // Null: none has this id.
@@ -102,7 +103,7 @@ class BlobStore {
     std::uint64_t file_bytes = 0;
     std::uint64_t frames = 0;
     std::vector<Piece> pieces{};
-    bool erased = false;  // its key is overwritten, as soon as the disk does it
+    bool erased = false;  // its file is removed and its key is overwritten, as soon as the disk does it
   };
 
   BlobStore(Options options, payload::PayloadKeys keys, base::Entropy& entropy)
@@ -125,6 +126,8 @@ class BlobStore {
   base::Result<Entry> read_entry(const std::string& id, payload::Slot slot);
   static void cut(Entry& entry, const End& end);
   void remove_file(const std::string& id) const;
+  // Errors: the slot's key may still be on the disk.
+  base::Result<> make_erasure_durable(payload::Slot slot);
   Entry* entry_of(const std::string& id);
 
   Options options_;

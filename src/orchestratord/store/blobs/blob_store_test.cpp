@@ -8,6 +8,7 @@
 #include <csignal>
 
 #include "base/file.h"
+#include "base/testing/full_disk.h"
 
 namespace llorch::orchestratord::store::blobs {
 namespace {
@@ -226,6 +227,61 @@ TEST_F(Blobs, AFullDiskIsAnErrorAndThenPasses) {
   ASSERT_TRUE(store_->append("a", "x"));
   reopen();
   EXPECT_EQ(all("a"), "first,x");
+}
+
+// One more key needs room that the disk lacks; to give one up needs none, and frees what the blob took.
+TEST_F(Blobs, AFullDiskIsFreedByErasing) {
+  const auto name = [](std::size_t i) { return "b" + std::to_string(i); };
+  const std::size_t count = payload::PayloadKeys::kSpareKeys;
+  for (std::size_t i = 0; i < count; ++i) ASSERT_TRUE(store_->create(name(i), facts()));
+  reopen(count * 4096);
+  {
+    const base::testing::FileSizeLimit limit(count * payload::kKeyBytes);
+    EXPECT_EQ(store_->create("new", facts()).error().code, base::ErrorCode::kQuotaExceeded);
+    EXPECT_EQ(store_->create("other", facts("t2")).error().code, base::ErrorCode::kStoreUnavailable);
+    const auto erased = store_->erase(name(0));
+    ASSERT_TRUE(erased) << erased.error().message;
+    EXPECT_FALSE(std::filesystem::exists(path(name(0))));
+    EXPECT_TRUE(store_->create("new", facts())) << "its place and its key's are free";
+  }
+  EXPECT_TRUE(store_->create("other", facts("t2")));
+  reopen();
+  EXPECT_EQ(store_->find(name(0)), nullptr);
+  EXPECT_NE(store_->find("new"), nullptr);
+}
+
+// The keys of a disk that takes no byte.
+TEST_F(Blobs, OneThatCouldNotBeErasedIsNotThereAndNoOtherTakesItsName) {
+  reopen(4096);
+  ASSERT_TRUE(store_->create("a", facts(), "secret"));
+  const std::string keys = base::read_file(directory_ / "keys", 1 << 20).value();
+  {
+    const base::testing::FileSizeLimit limit(0);
+    EXPECT_EQ(store_->erase("a").error().code, base::ErrorCode::kStoreUnavailable);
+    EXPECT_EQ(store_->find("a"), nullptr);
+    EXPECT_FALSE(std::filesystem::exists(path("a")));
+    EXPECT_TRUE(store_->check_room("t1", 1)) << "it takes nobody's room";
+    EXPECT_EQ(store_->create("a", facts(), "second").error().code, base::ErrorCode::kStoreUnavailable);
+    EXPECT_EQ(store_->complete("a", {}).error().code, base::ErrorCode::kNotFound);
+    EXPECT_EQ(store_->expire(0), 0U);
+    EXPECT_EQ(base::read_file(directory_ / "keys", 1 << 20).value(), keys);
+  }
+  EXPECT_EQ(store_->expire(0), 1U) << "the next look erases it, though it expires never";
+  EXPECT_NE(base::read_file(directory_ / "keys", 1 << 20).value().substr(0, payload::kKeyBytes),
+            keys.substr(0, payload::kKeyBytes));
+  ASSERT_TRUE(store_->create("a", facts(), "second"));
+  reopen();
+  EXPECT_EQ(all("a"), "second");
+}
+
+TEST_F(Blobs, CreateErasesFirstWhatCouldNotBeErased) {
+  ASSERT_TRUE(store_->create("a", facts(), "first"));
+  {
+    const base::testing::FileSizeLimit limit(0);
+    ASSERT_FALSE(store_->erase("a"));
+  }
+  ASSERT_TRUE(store_->create("a", facts(), "second"));
+  EXPECT_EQ(all("a"), "second");
 }
 
 TEST_F(Blobs, ATenantHasRoomOfItsOwn) {

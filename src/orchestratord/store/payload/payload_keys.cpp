@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <span>
 #include <utility>
 #include <vector>
@@ -69,8 +68,12 @@ void PayloadKeys::erase(Slot slot) {
   (void)write_fresh();
 }
 
+bool PayloadKeys::erasure_pending(Slot slot) const {
+  return std::ranges::any_of(fresh_, [slot](const Fresh& fresh) { return fresh.slot == slot; });
+}
+
 void PayloadKeys::renew(Slot slot) {
-  Key& key = fresh_.emplace_back(slot, Key()).second;
+  Key& key = fresh_.emplace_back(Fresh{.slot = slot}).key;
   entropy_.fill(std::as_writable_bytes(std::span(key.bytes)));
 }
 
@@ -78,11 +81,13 @@ void PayloadKeys::renew(Slot slot) {
 base::Result<> PayloadKeys::write_fresh() {
   base::Result<> all;
   for (std::size_t i = written_count_; i < fresh_.size(); ++i) {
-    const auto& [slot, key] = fresh_[i];
-    auto written = file_->write(offset_of(slot), key.bytes);
-    if (!all) continue;
-    all = std::move(written);
-    if (all) ++written_count_;
+    Fresh& fresh = fresh_[i];
+    if (!fresh.written) {
+      auto written = file_->write(offset_of(fresh.slot), fresh.key.bytes);
+      fresh.written = written.has_value();
+      if (all && !written) all = std::move(written);
+    }
+    if (fresh.written && i == written_count_) ++written_count_;
   }
   return all;
 }
@@ -90,15 +95,24 @@ base::Result<> PayloadKeys::write_fresh() {
 base::Result<> PayloadKeys::sync() {
   auto written = write_fresh();
   auto synced = file_->sync();
-  if (!written) synced = std::move(written);
-  if (synced) std::move(fresh_.begin(), fresh_.end(), std::back_inserter(durable_));
-  if (synced) fresh_.clear();
-  written_count_ = 0;  // what a failed sync was to write counts as written and may not be (see files/)
-  return synced;
+  std::deque<Fresh> left;
+  for (Fresh& fresh : fresh_) {
+    if (synced && fresh.written) {
+      durable_.emplace_back(fresh.slot, std::move(fresh.key));
+    } else {
+      // What a failed sync was to write counts as written and may not be (see files/).
+      left.push_back({.slot = fresh.slot, .key = std::move(fresh.key)});
+    }
+  }
+  fresh_ = std::move(left);
+  written_count_ = 0;
+  return written ? synced : written;
 }
 
 base::Result<> PayloadKeys::close() {
-  std::move(fresh_.begin(), fresh_.end(), std::back_inserter(durable_));
+  for (const Fresh& fresh : fresh_) durable_.emplace_back(fresh.slot, fresh.key);
+  fresh_.clear();
+  written_count_ = 0;
   for (const auto& [slot, key] : durable_) TRY(file_->write(offset_of(slot), kEmpty));
   return file_->sync();
 }

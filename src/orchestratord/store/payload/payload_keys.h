@@ -40,10 +40,11 @@ class PayloadKeys {
   base::Result<std::string> image(const std::set<Slot>& slots);
   // Overwrites the slot now; what the disk refuses is tried again by sync().
   void erase(Slot slot);
-  // Makes erasures durable.
+  // Makes erasures durable. An error is that of some slot: those that could be written and synced are durable all the same.
   base::Result<> sync();
   // Whether an erasure is not yet durable.
   bool erasure_pending() const { return !fresh_.empty(); }
+  bool erasure_pending(Slot slot) const;
   // Fills every slot that no job has with zeros, and syncs. REQUIRES: nothing but destruction follows.
   base::Result<> close();
 
@@ -55,9 +56,14 @@ class PayloadKeys {
   base::Entropy& entropy_;
   std::uint32_t slots_count_ = 0;
   std::set<Slot> empty_;  // zeros
-  // Keys of nobody yet: not durable, so that what their slots held before may still be there; the first of them are written.
-  std::deque<std::pair<Slot, Key>> fresh_;
-  std::size_t written_count_ = 0;
+  // A key of nobody yet that is not durable, so that what its slot held before may still be there.
+  struct Fresh {
+    Slot slot{};
+    Key key{};
+    bool written = false;
+  };
+  std::deque<Fresh> fresh_;
+  std::size_t written_count_ = 0;  // so many of the first of them are written
   std::deque<std::pair<Slot, Key>> durable_;
 };
 
