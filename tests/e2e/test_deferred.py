@@ -3,7 +3,10 @@
 import http.client
 import json
 import os
+import resource
+import signal
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from chat_model import write_chat_model
@@ -161,6 +164,55 @@ def test_a_deleted_one_is_gone(stack):
     for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/cancel")):
         assert stack.request(method, f"/v1/responses/{response_id}{path}").status == 404
     assert not list((stack.dir / "blobs").glob(f"{response_id}*"))
+
+
+def test_who_waits_for_a_deleted_one_is_told(stack):
+    before = set((stack.dir / "blobs").glob("resp_*.blob"))
+    stack.gate.hold()
+    try:
+        with ThreadPoolExecutor(1) as client:
+            waiting = client.submit(stack.request, "POST", "/v1/responses", {**ASK, "store": True})
+            file, = wait_for("the response to be kept", lambda: set((stack.dir / "blobs").glob("resp_*.blob")) - before)
+            job_id = file.stem.removeprefix("resp_")
+            stack.wait_running(job_id)
+            assert stack.request("DELETE", f"/v1/responses/{file.stem}").status == 200
+            stack.gate.open()
+            answer = waiting.result()
+    finally:
+        stack.gate.open()
+    assert answer.code == "CANCELLED" and "deleted" in answer.json["error"]["message"], answer.body
+    assert stack.wait_terminal(job_id)["status"] == "cancelled"
+
+
+def set_file_bytes_max(process, bytes_max):
+    """What the process finds of room in a file: 0, and its disk takes nothing."""
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (bytes_max, resource.RLIM_INFINITY))
+
+
+def test_what_the_disk_did_not_erase_ends_nothing(settings):
+    """A response whose job runs, an artifact: refused with 503, gone for readers, and made again once the disk takes it."""
+    ignore = {"preexec_fn": lambda: signal.signal(signal.SIGXFSZ, signal.SIG_IGN)}
+    document = {"kind": "plan", "content": {"steps": [1]}}
+    with make_stack(settings, spawn=ignore) as stack:
+        wait_for("the model to be known", lambda: stack.request("POST", "/v1/responses", ASK).status == 200)
+        artifact = f"/v2/artifacts/{stack.request('POST', '/v2/artifacts', document).json['id']}"
+        stack.gate.hold()
+        response_id = ask(stack)["id"]
+        response = f"/v1/responses/{response_id}"
+        stack.wait_running(response_id.removeprefix("resp_"))
+        set_file_bytes_max(stack.orchestrator, 0)
+        for path in (response, artifact):
+            refused = stack.request("DELETE", path)
+            assert (refused.status, refused.code) == (503, "STORE_UNAVAILABLE"), refused.body
+            assert stack.request("GET", path).status == 404
+        refused = stack.request("POST", "/v2/artifacts", document)
+        assert (refused.status, refused.code) == (503, "STORE_UNAVAILABLE"), refused.body
+        set_file_bytes_max(stack.orchestrator, resource.RLIM_INFINITY)
+        stack.gate.open()
+        stack.wait_terminal(response_id.removeprefix("resp_"))
+        assert stack.request("POST", "/v2/artifacts", document).status == 201
+        assert finished(stack, ask(stack)["id"]).status == 200
+        assert stack.orchestrator.poll() is None
 
 
 def test_only_what_is_asked_for_is_kept(stack):

@@ -119,7 +119,7 @@ void KeptResponses::run(const OpenPtr& open) {
                       open->admission = admission;
                       if (open->created) std::exchange(open->created, {})({});
                       for (const Reader& reader : std::exchange(open->readers, {})) attach(*open, reader);
-                      if (open->cancelled) end_job(*open);
+                      if (open->cancelled || open->removed) end_job(*open);
                     },
                 .done = [this, open](base::Result<net::Response> answer) { on_done(open, std::move(answer)); }});
 }
@@ -133,7 +133,8 @@ void KeptResponses::on_done(const OpenPtr& open, base::Result<net::Response> ans
     return keep(open, events);
   }
   if (open->created) {
-    if (context_.blobs->erase(open->id)) open_.erase(open->id);
+    (void)context_.blobs->erase(open->id);
+    open_.erase(open->id);
     conversations_.end_turn(answer_of(open->call->call).conversation.id);
     return std::exchange(open->created, {})(base::fail(std::move(answer).error()));
   }
@@ -148,6 +149,7 @@ void KeptResponses::on_done(const OpenPtr& open, base::Result<net::Response> ans
 
 void KeptResponses::keep(const OpenPtr& open, const std::string& events) {
   if (open->removed) return;
+  if (context_.blobs->find(open->id) == nullptr) return drop(open);
   if (!settle(*open, events)) {
     return context_.files->post_after(kDeferredRetryMs, [this, open, events] { keep(open, events); });
   }
@@ -186,6 +188,18 @@ base::Result<> KeptResponses::keep_turn(const Open& open) {
     items.push_back({text_of(item.as_object(), "id"), json::serialize(item)});
   }
   return conversations_.keep_turn(conversation_id, open.id, std::move(items));
+}
+
+// Nobody can ask for it any more. A try that is on its way to be admitted is ended when it is.
+void KeptResponses::drop(const OpenPtr& open) {
+  open->removed = true;
+  conversations_.end_turn(answer_of(open->call->call).conversation.id);
+  end_job(*open);
+  open_.erase(open->id);
+  const Error deleted{ErrorCode::kCancelled, "the response was deleted before its end", {}};
+  if (open->created) std::exchange(open->created, {})(base::fail(deleted));
+  for (const net::ExchangePtr& exchange : std::exchange(open->waiting, {})) refuse(context_, exchange, deleted);
+  for (const Reader& reader : std::exchange(open->readers, {})) refuse(context_, reader.exchange, deleted);
 }
 
 void KeptResponses::end_job(const Open& open) {
@@ -348,13 +362,10 @@ void KeptResponses::cancel(const net::Request& request, const net::ExchangePtr& 
 void KeptResponses::remove(const net::Request& request, const net::ExchangePtr& exchange) {
   const auto id = find(request, exchange);
   if (!id) return;
-  if (auto erased = context_.blobs->erase(*id); !erased) return refuse(context_, exchange, std::move(erased).error());
-  if (const OpenPtr open = find_open(*id); open != nullptr) {
-    open->removed = true;
-    conversations_.end_turn(answer_of(open->call->call).conversation.id);
-    end_job(*open);
-    open_.erase(*id);
-  }
+  auto erased = context_.blobs->erase(*id);
+  // Also where the disk did not take it: the blob is not found any more.
+  if (const OpenPtr open = find_open(*id); open != nullptr) drop(open);
+  if (!erased) return refuse(context_, exchange, std::move(erased).error());
   const json::object deleted{{"id", *id}, {"object", "response"}, {"deleted", true}};
   exchange->respond(net::http::json_response(200, json::serialize(deleted)));
 }

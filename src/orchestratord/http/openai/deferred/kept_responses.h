@@ -39,6 +39,7 @@ class KeptResponses {
   void show(const net::Request& request, const net::ExchangePtr& exchange);
   // Answers with the response once its job has ended.
   void cancel(const net::Request& request, const net::ExchangePtr& exchange);
+  // Whoever waits for it, where it has not ended, is told that it was cancelled.
   void remove(const net::Request& request, const net::ExchangePtr& exchange);
 
   // Goes on with what an earlier process did not finish.
@@ -71,6 +72,8 @@ class KeptResponses {
   void keep(const OpenPtr& open, const std::string& events);
   base::Result<> settle(const Open& open, const std::string& events);
   base::Result<> keep_turn(const Open& open);
+  // Its blob is erased: ends its job and refuses whoever waits for it.
+  void drop(const OpenPtr& open);
   void end_job(const Open& open);
   void attach(const Open& open, const Reader& reader) const;
   void answer_unfinished(const OpenPtr& open, const net::ExchangePtr& exchange);
