@@ -571,3 +571,52 @@ def test_tenants_see_their_own(settings, tmp_path):
             assert stack.request("GET", path).status == 200, "the operator sees all"
         for path in ("/v1/files", "/v1/batches"):
             assert stack.request("GET", path, headers=headers["other"]).json["data"] == []
+
+
+def held_batch(stack, lines):
+    """A batch whose first lines run, and say nothing while the gate is held."""
+    stack.gate.hold()
+
+    def begun():
+        answer = begin_batch(stack, jsonl(lines))
+        return answer.json if answer.status == 200 else None
+
+    batch = wait_for("a batch before its input expires", begun)
+    wait_for("the batch to run", lambda: batch_of(stack, batch["id"])["status"] == "in_progress")
+    return batch
+
+
+def restarted(stack, **settings):
+    stack.orchestrator.terminate()
+    stack.orchestrator.wait(HANG_S)
+    stack.settings.update(settings)
+    return stack
+
+
+def test_an_input_that_expires_stays_until_its_batch_has_ended(settings):
+    """Over a restart too, where it is read once more."""
+    lines = [line(number) for number in range(40)]
+    with make_stack(settings, {"orchestratord.files.retention_ms": "1500"}) as stack:
+        batch = held_batch(stack, lines)
+        later = upload(stack, b"x").json["id"]
+        wait_for("a later file to expire", lambda: stack.request("GET", f"/v1/files/{later}").status == 404)
+        assert stack.request("GET", f"/v1/files/{batch['input_file_id']}").status == 200
+        restarted(stack, **{"orchestratord.files.retention_ms": "600000"}).start_orchestrator()
+        wait_for("the batch to be there", lambda: batch_of(stack, batch["id"])["status"] == "in_progress")
+        assert stack.request("DELETE", f"/v1/files/{batch['input_file_id']}").status == 409
+        stack.gate.open()
+        ended = ended_batch(stack, batch["id"])
+        assert (ended["status"], ended["request_counts"]) == ("completed", {"total": 40, "completed": 40, "failed": 0})
+        wait_for("the input to expire", lambda: stack.request("GET", f"/v1/files/{batch['input_file_id']}").status == 404)
+
+
+def test_a_batch_whose_input_is_lost_says_that_it_failed(settings):
+    with make_stack(settings) as stack:
+        batch = held_batch(stack, [line(number) for number in range(40)])
+        restarted(stack)
+        (stack.dir / f"blobs/{batch['input_file_id']}.blob").unlink()
+        stack.start_orchestrator()
+        stack.gate.open()
+        ended = ended_batch(stack, batch["id"])
+        assert ended["status"] == "failed" and ended["failed_at"] and ended["request_counts"]["completed"] < 40
+        assert ended["errors"]["data"][0]["code"] == "input_file_missing"

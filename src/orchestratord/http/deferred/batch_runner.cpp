@@ -48,19 +48,32 @@ base::CorrelationId BatchRunner::correlation_of(const Active& batch, const Reque
   return base::CorrelationId{uuid_of_name(name_of(batch, request))};
 }
 
-base::Result<> BatchRunner::check_count(const std::string& account) const {
-  std::size_t unfinished = 0;
+std::map<std::string, BatchRunner::Unfinished>& BatchRunner::unfinished() const {
+  if (unfinished_) return *unfinished_;
+  unfinished_.emplace();
   for (const BatchForm* form : forms_) {
-    for (const Blob* blob : context_.blobs->list(form->kind(), account)) {
-      if (!is_final(status_of(object_of(blob->facts.body)))) ++unfinished;
+    for (const Blob* blob : context_.blobs->list(form->kind())) {
+      const json::object facts = object_of(blob->facts.body);
+      if (is_final(status_of(facts))) continue;
+      unfinished_->emplace(blob->id, Unfinished{blob->facts.tenant_id, form->blobs_of(blob->id, facts).input});
     }
   }
-  if (unfinished < kUnfinishedBatchesMax) return {};
+  return *unfinished_;
+}
+
+bool BatchRunner::reads(const std::string& blob_id) const {
+  return std::ranges::any_of(unfinished(), [&](const auto& batch) { return batch.second.input == blob_id; });
+}
+
+base::Result<> BatchRunner::check_count(const std::string& account) const {
+  const auto count = static_cast<std::size_t>(
+      std::ranges::count_if(unfinished(), [&](const auto& batch) { return batch.second.account == account; }));
+  if (count < kUnfinishedBatchesMax) return {};
   Error error{
       ErrorCode::kQuotaExceeded,
       fmt::format("{} batches of this caller have not ended, and {} may be so at once; cancel some, or try again "
                   "when one has ended",
-                  unfinished, kUnfinishedBatchesMax),
+                  count, kUnfinishedBatchesMax),
       {}};
   return base::fail(std::move(error)
                         .with("policy_label", std::string("quota.batches"))
@@ -78,6 +91,7 @@ base::Result<> BatchRunner::create(const BatchForm& form, const std::string& id,
                                   .created_unix_ms = now_ms,
                                   .expires_unix_ms = expires_ms,
                                   .body = json::serialize(facts)}));
+  if (!expires_ms) unfinished().emplace(id, Unfinished{caller->account, form.blobs_of(id, facts).input});
   // Whoever made it answers its client first.
   context_.files->post([this, tenant_id = caller->account] { schedule(tenant_id); });
   return {};
@@ -127,6 +141,7 @@ BatchRunner::ActivePtr BatchRunner::next_of(const std::string& tenant_id) const 
   ActivePtr oldest;
   for (BatchForm* form : forms_) {
     for (const Blob* blob : context_.blobs->list(form->kind(), tenant_id)) {
+      if (!unfinished().contains(blob->id)) continue;
       if (oldest && oldest->created_unix_ms <= blob->facts.created_unix_ms) break;
       json::object facts = object_of(blob->facts.body);
       const auto caller = tasks::caller_from(facts.if_contains(kCaller));
@@ -210,6 +225,13 @@ void BatchRunner::feed(const ActivePtr& batch) {
   if (!batch->input_ended && waits_for_room(*batch)) return;
   while (!batch->input_ended && batch->in_flight.size() < kInFlightMax) {
     auto request = next_request(*batch, batch->input);
+    if (!request && request.error().code == ErrorCode::kNotFound) {
+      base::log_event(base::LogLevel::kError, "batch.input_lost", {},
+                      "The input of a batch is gone before its end; the batch fails when those that run have ended.",
+                      {{"batch_id", batch->id}});
+      batch->input_ended = batch->input_lost = true;
+      break;
+    }
     if (!request) {
       return context_.files->post_after(kDeferredRetryMs, [this, batch] { feed(batch); });
     }
@@ -225,7 +247,7 @@ void BatchRunner::feed(const ActivePtr& batch) {
   if (batch->input_ended && batch->in_flight.empty()) finish(batch);
 }
 
-// Nothing: there are no more.
+// Nothing: there are no more. NOT_FOUND: the input is gone.
 base::Result<std::optional<BatchRunner::Request>> BatchRunner::next_request(const Active& batch, Input& input) const {
   for (bool last = false;;) {
     if (const auto text = input.lines.next(last)) {
@@ -235,11 +257,10 @@ base::Result<std::optional<BatchRunner::Request>> BatchRunner::next_request(cons
       return Request{input.lines_read, std::move(line->custom_id), std::move(line->body)};
     }
     if (last) return std::nullopt;
-    auto bytes = context_.blobs->read(batch.blobs.input, input.offset, kReadBytes);
-    if (!bytes && bytes.error().code != ErrorCode::kNotFound) return base::fail(std::move(bytes).error());
-    last = !bytes || bytes->empty();
-    if (!last) input.lines.feed(*bytes);
-    if (!last) input.offset += bytes->size();
+    const std::string bytes = TRY(context_.blobs->read(batch.blobs.input, input.offset, kReadBytes));
+    last = bytes.empty();
+    input.lines.feed(bytes);
+    input.offset += bytes.size();
   }
 }
 
@@ -325,7 +346,9 @@ base::Result<> BatchRunner::list_unanswered(Active& batch) const {
   std::string lines;
   std::vector<std::string> ids;
   for (bool more = true; more;) {
-    auto request = TRY(next_request(batch, input));
+    auto next = next_request(batch, input);
+    if (!next && next.error().code == ErrorCode::kNotFound) return {};  // nobody can say which they were
+    auto request = TRY(std::move(next));
     more = request.has_value();
     if (more && !batch.done.contains(request->custom_id)) {
       const std::string line = batch.form->unanswered_line(request->custom_id, cancelled);
@@ -354,11 +377,13 @@ void BatchRunner::finish(const ActivePtr& batch) {
   if (written) {
     json::object before = batch->facts;
     if (!cancelled) batch->facts["finalizing_at"] = now.unix_ms / 1000;
-    set_status(batch->facts, cancelled ? "cancelled" : all ? "completed" : "expired", now.unix_ms / 1000);
+    const char* status = cancelled ? "cancelled" : all ? "completed" : batch->input_lost ? "failed" : "expired";
+    set_status(batch->facts, status, now.unix_ms / 1000);
     written = set_facts(*batch);
     if (!written) batch->facts = std::move(before);
   }
   if (!written) return context_.files->post_after(kDeferredRetryMs, [this, batch] { finish(batch); });
+  unfinished().erase(batch->id);
   batch->form->ended(batch->id);
   const std::string tenant_id = batch->caller.account;
   active_.erase(tenant_id);

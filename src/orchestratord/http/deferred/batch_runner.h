@@ -33,6 +33,8 @@ class BatchRunner {
   base::Result<> create(const BatchForm& form, const std::string& id, const boost::json::object& facts);
   // No request begins any more, and those that run are ended. Errors: CONFLICT (it has ended), STORE_UNAVAILABLE.
   base::Result<> cancel(const store::blobs::Blob& batch);
+  // Whether one that has not ended has this blob for its input.
+  bool reads(const std::string& blob_id) const;
   // As they are now.
   boost::json::object facts_of(const store::blobs::Blob& batch) const;
 
@@ -65,11 +67,19 @@ class BatchRunner {
     Input input{};
     bool begun = false;  // `done` is what an earlier process did
     bool input_ended = false;
+    bool input_lost = false;      // before its end
     bool waits_for_room = false;  // look() goes on with it
     std::set<RequestPtr> in_flight{};
   };
   using ActivePtr = std::shared_ptr<Active>;
+  // What is asked for of every batch that has not ended, so that nobody reads its facts for that.
+  struct Unfinished {
+    std::string account;
+    std::string input;  // a blob
+  };
 
+  // By their ids.
+  std::map<std::string, Unfinished>& unfinished() const;
   // The same in every process.
   static std::string name_of(const Active& batch, const Request& request);
   static base::CorrelationId correlation_of(const Active& batch, const Request& request);
@@ -96,7 +106,8 @@ class BatchRunner {
   const Context& context_;
   tasks::Submitter& submitter_;
   std::vector<BatchForm*> forms_;
-  std::map<std::string, ActivePtr> active_;  // by tenant: one at a time
+  std::map<std::string, ActivePtr> active_;                                // by tenant: one at a time
+  mutable std::optional<std::map<std::string, Unfinished>> unfinished_{};  // read when it is first asked for
 };
 
 }  // namespace llorch::orchestratord::http::deferred

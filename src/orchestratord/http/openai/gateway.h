@@ -22,7 +22,7 @@ class Gateway {
         submitter_(submitter),
         conversations_(context),
         responses_(context, submitter, conversations_),
-        files_(context),
+        files_(context, batch_runner),
         batches_(context, batch_runner) {}
 
   // What is kept for clients, and outlives a process. REQUIRES: the context has blobs.

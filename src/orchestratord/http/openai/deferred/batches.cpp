@@ -103,13 +103,6 @@ base::Result<Call> call_of(const std::string& endpoint, std::string_view body, c
 
 }  // namespace
 
-bool Batches::reads(const store::blobs::BlobStore& blobs, const std::string& file_id) {
-  return std::ranges::any_of(blobs.list(kKind), [&](const Blob* blob) {
-    const json::object facts = object_of(blob->facts.body);
-    return !is_final(status_of(facts)) && text_of(facts, "input_file_id") == file_id;
-  });
-}
-
 std::string Batches::view(const Blob& blob) const {
   json::object facts = runner_.facts_of(blob);
   for (const std::string_view member : {kOutput, kErrors, kCaller}) facts.erase(member);
@@ -252,6 +245,12 @@ base::Result<> Batches::reveal(const std::string&, json::object& facts, std::int
     kept.expires_unix_ms = expires_unix_ms;
     TRY(context_.blobs->set_facts(id, std::move(kept)));
     facts[member == kOutput ? "output_file_id" : "error_file_id"] = id;
+  }
+  const std::int64_t answered = deferred::count_of(facts, "completed") + deferred::count_of(facts, "failed");
+  if (answered < deferred::count_of(facts, "total") &&
+      context_.blobs->find(text_of(facts, "input_file_id")) == nullptr) {
+    facts["errors"] =
+        errors_of({{0, "input_file_missing", "The input file was gone before every line had run.", "input_file_id"}});
   }
   return {};
 }

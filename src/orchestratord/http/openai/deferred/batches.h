@@ -24,8 +24,6 @@ class Batches final : public deferred::BatchForm {
   void show(const net::Request& request, const net::ExchangePtr& exchange);
   void cancel(const net::Request& request, const net::ExchangePtr& exchange);
 
-  // Whether one that is not done has this file for its input.
-  static bool reads(const store::blobs::BlobStore& blobs, const std::string& file_id);
   // Erases results of a batch that a crash kept from being made.
   void remove_orphans() const;
 

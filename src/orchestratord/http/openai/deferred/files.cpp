@@ -11,7 +11,6 @@
 #include "orchestratord/http/deferred/blob_sender.h"
 #include "orchestratord/http/deferred/list_page.h"
 #include "orchestratord/http/deferred/owned_blobs.h"
-#include "orchestratord/http/openai/deferred/batches.h"
 #include "orchestratord/http/openai/deferred/multipart.h"
 #include "orchestratord/http/tasks/kept_facts.h"
 
@@ -135,7 +134,7 @@ void Files::content(const net::Request& request, const net::ExchangePtr& exchang
 void Files::remove(const net::Request& request, const net::ExchangePtr& exchange) {
   const Blob* blob = find(request, exchange);
   if (blob == nullptr) return;
-  if (Batches::reads(*context_.blobs, blob->id)) {
+  if (batches_.reads(blob->id)) {
     return refuse(context_, exchange,
                   {ErrorCode::kConflict, "a batch reads this file; cancel the batch, or wait for its end", {}});
   }

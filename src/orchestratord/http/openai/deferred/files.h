@@ -1,15 +1,16 @@
 #pragma once
 // /v1/files: what batches read and write, kept sealed until it expires or is deleted.
 #include "orchestratord/http/context.h"
+#include "orchestratord/http/deferred/batch_runner.h"
 
 namespace llorch::orchestratord::http::openai {
 
-// REQUIRES: `context` outlives it and has blobs; every member is called on the thread of kept files.
+// REQUIRES: `context` and `batches` outlive it, the context has blobs; every member is called on the thread of kept files.
 class Files {
  public:
   static constexpr std::string_view kKind = "file";
 
-  explicit Files(const Context& context) : context_(context) {}
+  Files(const Context& context, const deferred::BatchRunner& batches) : context_(context), batches_(batches) {}
 
   void create(const net::Request& request, const net::ExchangePtr& exchange);
   void list(const net::Request& request, const net::ExchangePtr& exchange);
@@ -21,6 +22,7 @@ class Files {
   const store::blobs::Blob* find(const net::Request& request, const net::ExchangePtr& exchange) const;
 
   const Context& context_;
+  const deferred::BatchRunner& batches_;
 };
 
 // What a file's facts say beside what every blob's do.
