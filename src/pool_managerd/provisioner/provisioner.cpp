@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -80,6 +81,18 @@ std::string signature_in(const fs::path& directory) {
     if (is_signature(it->path())) return it->path().filename().string();
   }
   return {};
+}
+
+// Of the regular files below `directory`, hidden directories in it left out: device and inode.
+std::set<std::pair<dev_t, ino_t>> inodes_in(const fs::path& directory) {
+  std::set<std::pair<dev_t, ino_t>> out;
+  std::error_code ec;
+  for (fs::recursive_directory_iterator it(directory, ec), end; !ec && it != end; it.increment(ec)) {
+    if (it.depth() == 0 && it->path().filename().string().starts_with('.')) it.disable_recursion_pending();
+    struct stat st {};
+    if (::lstat(it->path().c_str(), &st) == 0 && S_ISREG(st.st_mode)) out.emplace(st.st_dev, st.st_ino);
+  }
+  return out;
 }
 
 base::Result<> sync_all(const fs::path& directory) {
@@ -246,6 +259,21 @@ void Provisioner::tidy() const {
     if (it->path().extension() == ".gone" || (!time_ec && age > kAbandonedAfter)) old.push_back(it->path());
   }
   for (const fs::path& path : old) fs::remove_all(path, ec);
+  remove_published_parts();
+}
+
+// The process that published them was killed before it took their partial names away.
+void Provisioner::remove_published_parts() const {
+  std::error_code ec;
+  std::optional<std::set<std::pair<dev_t, ino_t>>> published;
+  std::vector<fs::path> stems;
+  for (fs::directory_iterator it(partial(), ec), end; !ec && it != end; it.increment(ec)) {
+    struct stat st {};
+    if (it->path().extension() != ".part" || ::lstat(it->path().c_str(), &st) != 0 || st.st_nlink < 2) continue;
+    if (!published) published = inodes_in(options_.cache);
+    if (published->contains({st.st_dev, st.st_ino})) stems.push_back(fs::path(it->path()).replace_extension());
+  }
+  for (const fs::path& stem : stems) download::PartFile::remove(stem);
 }
 
 // ---- a pull ----

@@ -107,6 +107,7 @@ class Provisioner {
   void finish(const PullPtr& pull, const base::Result<Published>& result);
   void forget_old();  // REQUIRES mutex_ held
   void tidy() const;
+  void remove_published_parts() const;
   std::filesystem::path partial() const { return options_.cache / ".partial"; }
 
   const ProvisionerOptions options_;

@@ -14,6 +14,7 @@
 #include "base/sha256.h"
 #include "pool_managerd/provisioner/archive.h"
 #include "pool_managerd/provisioner/download/part_file.h"
+#include "pool_managerd/provisioner/provisioner.h"
 #include "pool_managerd/provisioner/room.h"
 #include "pool_managerd/provisioner/sources/source.h"
 #include "pool_managerd/provisioner/web/egress.h"
@@ -212,6 +213,53 @@ TEST_F(DownloadDirectory, AnotherFileBeginsAnew) {
   }
   std::ofstream(dir_ / "p.json") << "{";
   EXPECT_FALSE(PartFile::open(dir_ / "p", {"other", PartFile::kChunkBytes})->has_resumed());
+}
+
+// A process that was killed behind publishing left the part's name beside the model's, on the same bytes.
+TEST_F(DownloadDirectory, APublishedFileIsNeverWrittenTo) {
+  const std::string content = content_of(PartFile::kChunkBytes);
+  const auto fetch = [&](const char* identity, std::int64_t size) {
+    PartFile file = PartFile::open(dir_ / "p", {identity, size}).value();
+    while (const auto range = file.claim(size)) {
+      const auto bytes = static_cast<std::size_t>(range->end - range->begin);
+      EXPECT_TRUE(file.write(range->begin, content.substr(0, bytes)));
+    }
+    return file.has_resumed();
+  };
+  EXPECT_FALSE(fetch("one", PartFile::kChunkBytes));
+  fs::create_hard_link(dir_ / "p.part", dir_ / "published");
+  EXPECT_TRUE(fetch("one", PartFile::kChunkBytes));  // the same bytes are not fetched again
+  EXPECT_EQ(base::read_file(dir_ / "published", content.size()).value(), content);
+  EXPECT_FALSE(fetch("other", 100));
+  EXPECT_EQ(base::read_file(dir_ / "published", content.size()).value(), content);
+  EXPECT_EQ(fs::file_size(dir_ / "p.part"), 100u);
+  EXPECT_EQ(fs::hard_link_count(dir_ / "p.part"), 1u);
+
+  // Also where less has come than the map's file says.
+  fs::create_hard_link(dir_ / "p.part", dir_ / "short");
+  std::ofstream(dir_ / "p.map", std::ios::trunc).flush();
+  EXPECT_FALSE(fetch("other", 100));
+  EXPECT_EQ(base::read_file(dir_ / "short", 100).value(), content.substr(0, 100));
+  EXPECT_EQ(fs::hard_link_count(dir_ / "short"), 1u);
+}
+
+TEST_F(DownloadDirectory, PartsThatArePublishedGoAtTheStart) {
+  const fs::path model = dir_ / std::string(64, 'a') / "m.gguf", partial = dir_ / ".partial";
+  fs::create_directories(model.parent_path());
+  fs::create_directories(partial / "half.stage");
+  for (const char* stem : {"whole", "half", "begun"}) {
+    for (const char* extension : {".part", ".map", ".json"}) std::ofstream(partial / stem += extension) << stem;
+  }
+  fs::create_hard_link(partial / "whole.part", model);
+  fs::create_hard_link(partial / "half.part", partial / "half.stage" / "m.gguf");
+  const base::SystemClock clock;
+  const Provisioner provisioner({.cache = dir_, .clock = &clock});
+  EXPECT_EQ(base::read_file(model, 100).value(), "whole");
+  EXPECT_FALSE(fs::exists(partial / "whole.part") || fs::exists(partial / "whole.map") ||
+               fs::exists(partial / "whole.json"));
+  for (const char* stem : {"half", "begun"}) {
+    for (const char* extension : {".part", ".map", ".json"}) EXPECT_TRUE(fs::exists(partial / stem += extension));
+  }
 }
 
 TEST_F(DownloadDirectory, AFileThatNoDiskHolds) {

@@ -34,6 +34,10 @@ base::Error too_little_room(std::int64_t required, std::int64_t available) {
       .with("available_bytes", available);
 }
 
+base::Error taken() {
+  return {ErrorCode::kConflict, "another process fetches this model into the same cache", {}};
+}
+
 base::Result<> write_all(int fd, std::int64_t offset, std::string_view bytes, const std::filesystem::path& path) {
   while (!bytes.empty()) {
     const ssize_t written = ::pwrite(fd, bytes.data(), bytes.size(), offset);
@@ -55,7 +59,9 @@ base::Result<PartFile> PartFile::open(std::filesystem::path stem, const Identity
   TRY(out.open_files());
   TRY(out.check_room());  // first: the map of a file that no disk holds is large, too
   out.chunks_.assign(static_cast<std::size_t>((identity.size_bytes + kChunkBytes - 1) / kChunkBytes), kMissing);
-  if (!out.read_map()) TRY(out.reset());
+  // Of a file that has another name nothing is written: a model may be published with it.
+  const bool goes_on = out.read_map() && (out.is_complete() || !out.has_other_name_);
+  if (!goes_on) TRY(out.reset());
   TRY(out.reserve());
   return out;
 }
@@ -70,6 +76,7 @@ PartFile::PartFile(PartFile&& other) noexcept
       bytes_done_(other.bytes_done_),
       hashed_(other.hashed_),
       hash_(other.hash_),
+      has_other_name_(other.has_other_name_),
       has_resumed_(other.has_resumed_) {}
 
 PartFile::~PartFile() {
@@ -83,12 +90,24 @@ std::string PartFile::header() const {
       boost::json::object{{"version", 1}, {"identity", identity_.text}, {"size_bytes", identity_.size_bytes}});
 }
 
+base::Result<> PartFile::open_data(int more_flags) {
+  const int fd = ::open(data_path().c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | more_flags, 0600);
+  if (fd < 0 && errno == EEXIST) return base::fail(taken());
+  if (fd < 0) return base::fail(base::io_error("cannot open", data_path(), errno));
+  if (data_fd_ >= 0) ::close(data_fd_);
+  data_fd_ = fd;
+  if (::flock(data_fd_, LOCK_EX | LOCK_NB) != 0) return base::fail(taken());
+  struct stat opened {}, named {};
+  // Another process that had it may have taken the name away in between.
+  const bool is_named = ::fstat(data_fd_, &opened) == 0 && ::lstat(data_path().c_str(), &named) == 0 &&
+                        opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+  if (!is_named) return base::fail(taken());
+  has_other_name_ = opened.st_nlink > 1;
+  return {};
+}
+
 base::Result<> PartFile::open_files() {
-  data_fd_ = ::open(data_path().c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (data_fd_ < 0) return base::fail(base::io_error("cannot open", data_path(), errno));
-  if (::flock(data_fd_, LOCK_EX | LOCK_NB) != 0) {
-    return base::fail(ErrorCode::kConflict, "another process fetches this model into the same cache");
-  }
+  TRY(open_data(0));
   map_fd_ = ::open(path(".map").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (map_fd_ < 0) return base::fail(base::io_error("cannot open", path(".map"), errno));
   return {};
@@ -113,6 +132,10 @@ base::Result<> PartFile::reset() {
   forget_hashing();
   std::error_code ec;
   std::filesystem::remove(path(".json"), ec);  // first: without it nothing counts as here
+  if (has_other_name_) {
+    std::filesystem::remove(data_path(), ec);
+    TRY(open_data(O_EXCL));
+  }
   if (::ftruncate(data_fd_, 0) != 0 || ::ftruncate(map_fd_, 0) != 0) {
     return base::fail(base::io_error("cannot truncate", data_path(), errno));
   }
@@ -225,9 +248,11 @@ base::Result<> PartFile::sync() {
   return {};
 }
 
-void PartFile::remove() {
+void PartFile::remove(const std::filesystem::path& stem) {
   std::error_code ec;
-  for (const char* extension : {".json", ".map", ".part"}) std::filesystem::remove(path(extension), ec);
+  for (const char* extension : {".json", ".map", ".part"}) {
+    std::filesystem::remove(std::filesystem::path(stem) += extension, ec);
+  }
 }
 
 }  // namespace llorch::pool_managerd::provisioner::download

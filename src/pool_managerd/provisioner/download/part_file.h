@@ -25,8 +25,8 @@ class PartFile {
     std::string text;  // equal texts mean equal bytes
     std::int64_t size_bytes = 0;
   };
-  // Goes on with the files at `stem` if they are of `identity`, else begins anew, with room for all of it on disk. Errors:
-  // INSUFFICIENT_DISK, with details.required_bytes and details.available_bytes; CONFLICT (another process has it open); IO_ERROR.
+  // Goes on with the files at `stem` if they are of `identity`, else begins anew, with room for all of it on disk. Never writes to a
+  // data file that has a second name: a model may be published with it. Errors: INSUFFICIENT_DISK, with details.required_bytes and details.available_bytes; CONFLICT (another process has it open); IO_ERROR.
   static base::Result<PartFile> open(std::filesystem::path stem, const Identity& identity);
   PartFile(PartFile&& other) noexcept;
   PartFile& operator=(PartFile&&) = delete;
@@ -54,7 +54,9 @@ class PartFile {
   // Forgets all that has come.
   base::Result<> reset();
   // Removes the files. REQUIRES: not used afterwards.
-  void remove();
+  void remove() { remove(stem_); }
+  // Removes the files at `stem`. REQUIRES: nobody writes to them.
+  static void remove(const std::filesystem::path& stem);
 
  private:
   enum Chunk : char { kMissing = 0, kHere = 1, kClaimed = 2 };
@@ -68,6 +70,7 @@ class PartFile {
 
   PartFile(std::filesystem::path stem, Identity identity) : stem_(std::move(stem)), identity_(std::move(identity)) {}
   base::Result<> open_files();
+  base::Result<> open_data(int more_flags);
   bool read_map();
   // The bytes that the disk has yet to give.
   base::Result<std::int64_t> check_room() const;
@@ -84,6 +87,7 @@ class PartFile {
   std::int64_t hashed_ = 0;
   base::Sha256 hash_;
   std::future<base::Result<Hashed>> hashing_;  // what goes on from hashed_; reads the data file alone
+  bool has_other_name_ = false;  // the data file: a process that was killed has published it, or was about to
   bool has_resumed_ = false;
 };
 
