@@ -18,6 +18,7 @@ class Item:
     def __init__(self, data):
         self.data = data
         self.etag = f'"{hashlib.sha256(data).hexdigest()[:16]}"'
+        self.last_modified = None
         self.takes_ranges = True
         self.failures = []  # (status, headers) of the next answers
         self.bytes_per_write = 64 << 10
@@ -114,7 +115,8 @@ class ModelServer:
         request.wfile.write(body)
 
     def _send_item(self, request, item):
-        data, status, headers = item.data, 200, {"ETag": item.etag}
+        data, status = item.data, 200
+        headers = {name: value for name, value in {"ETag": item.etag, "Last-Modified": item.last_modified}.items() if value}
         wanted = request.headers.get("Range")
         if wanted and item.takes_ranges:
             begin, end = (int(x) for x in wanted.removeprefix("bytes=").split("-"))

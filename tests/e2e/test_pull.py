@@ -182,6 +182,39 @@ def test_kills(tmp_path, server):
         assert own.wait_terminal(own.submit(model="tale", max_tokens=2)["job_id"])["status"] == "completed"
 
 
+TUESDAY, WEDNESDAY = "Tue, 03 Nov 2026 10:00:00 GMT", "Wed, 04 Nov 2026 10:00:00 GMT"
+
+
+# What an earlier process fetched counts only where the server says that it is of the same version: by a strong entity tag or a time.
+@pytest.mark.parametrize(("before", "after", "resumes"), [
+    ((None, None), (None, None), False),
+    (('W/"same"', None), ('W/"same"', None), False),
+    (('W/"same"', TUESDAY), ('W/"same"', WEDNESDAY), False),
+    ((None, TUESDAY), (None, TUESDAY), True),
+])
+def test_a_file_that_changes_between_two_processes(tmp_path, server, before, after, resumes):
+    item = server.add("/tale.gguf", DATA_F16)
+    item.etag, item.last_modified = before
+    item.hold_after = 4 * MIB
+    data = bytearray(DATA_F16)
+    if not resumes:
+        data[MIB // 2 * 3] ^= 1  # the least bits of a weight
+    with Stack(settings_for(tmp_path / "cache", connections=2)) as own:
+        ask_for(own, f"{server.url}/tale.gguf", model_id="tale")
+        done = wait_for("bytes to come", lambda: come(own, "tale") >= 3 * MIB and come(own, "tale"))
+        own.pool.send_signal(signal.SIGKILL)
+        own.pool.wait(HANG_S)
+        item.hold_after = None
+        item.go_on.set()
+        server.requests.clear()
+        item = server.add("/tale.gguf", bytes(data))
+        item.etag, item.last_modified = after
+        own.start_pool()
+        assert ended(own, "tale")["checksum"] == "sha256:" + hashlib.sha256(data).hexdigest()
+        if resumes:
+            assert asked_bytes(server, "/tale.gguf") <= len(data) - (done - 2 * MIB)
+
+
 # ORCH-3435: wherever a pull is killed, nothing half is published, and the next process ends with the same bytes.
 def test_kills_anywhere(tmp_path, server):
     seed = random.randrange(1 << 32)

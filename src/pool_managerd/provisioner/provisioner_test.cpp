@@ -211,6 +211,11 @@ TEST_F(DownloadDirectory, AnotherFileBeginsAnew) {
     ASSERT_TRUE(range);
     ASSERT_TRUE(file.write(0, content));
   }
+  for (int round = 0; round < 2; ++round) {
+    PartFile file = PartFile::open(dir_ / "p", {"", PartFile::kChunkBytes}).value();
+    EXPECT_FALSE(file.has_resumed());
+    ASSERT_TRUE(file.write(0, content));
+  }
   std::ofstream(dir_ / "p.json") << "{";
   EXPECT_FALSE(PartFile::open(dir_ / "p", {"other", PartFile::kChunkBytes})->has_resumed());
 }

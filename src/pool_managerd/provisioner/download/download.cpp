@@ -31,8 +31,16 @@ struct Remote {
   std::string url;  // behind all redirects
   std::int64_t size_bytes = 0;
   bool takes_ranges = false;
-  std::string etag;
+  std::string validator;  // of this version of the file; empty: the server gives none
 };
+
+// Two responses with one of these are of equal bytes. A weak entity tag promises less.
+std::string validator_of(const web::ReplyHead& head) {
+  const std::string_view etag = head.header("etag");
+  if (!etag.empty() && !etag.starts_with("W/")) return std::string(etag);
+  const std::string_view time = head.header("last-modified");
+  return time.empty() ? std::string() : fmt::format("last-modified {}", time);
+}
 
 // The N of "bytes 0-0/N".
 std::optional<std::int64_t> total_of(std::string_view content_range) {
@@ -49,9 +57,11 @@ base::Result<Remote> probe(web::Web& web, const DownloadOptions& options, const 
   web::WebRequest request = options.request;
   request.range = ByteRange{0, 1};
   const web::WebReply reply = TRY(web.get(std::move(request), 1, stop));
-  Remote out{.url = reply.url, .etag = std::string(reply.head.header("etag"))};
-  out.takes_ranges = reply.head.status == 206;
-  const auto size = out.takes_ranges ? total_of(reply.head.header("content-range")) : reply.head.content_length;
+  Remote out{.url = reply.url, .validator = validator_of(reply.head)};
+  const bool is_range = reply.head.status == 206;
+  // Without either, nobody could tell that two ranges are of one version.
+  out.takes_ranges = is_range && !(out.validator.empty() && options.sha256.empty());
+  const auto size = is_range ? total_of(reply.head.header("content-range")) : reply.head.content_length;
   if (!size || *size == 0) {
     return base::fail(ErrorCode::kUntrustedArtifact,
                       fmt::format("{} does not say how long the file is", web::without_query(reply.url)));
@@ -169,10 +179,12 @@ class Fetch {
   }
 
   bool is_right(const Part& part, const web::ReplyHead& head) const {
-    const std::string_view etag = head.header("etag");
+    const std::string validator = validator_of(head);
+    const bool is_untold = validator.empty() && !options_.sha256.empty();  // the checksum tells
     return (head.status == 206) == remote_.takes_ranges &&
-           (!remote_.takes_ranges || is_asked_range(part, head.header("content-range"))) &&
-           (etag.empty() || remote_.etag.empty() || etag == remote_.etag);
+           (remote_.takes_ranges ? is_asked_range(part, head.header("content-range"))
+                                 : head.content_length.value_or(remote_.size_bytes) == remote_.size_bytes) &&
+           (is_untold || remote_.validator.empty() || validator == remote_.validator);
   }
 
   bool is_asked_range(const Part& part, std::string_view content_range) const {
@@ -254,9 +266,12 @@ base::Result<PartFile> download(web::Web& web, const DownloadOptions& options, c
                                 const OnBytes& on_bytes) {
   const Remote remote = TRY(probe(web, options, stop));
   // Where the checksum is known two sources of one file share what has come.
-  const std::string identity = options.sha256.empty()
-                                   ? fmt::format("{} {}", web::without_query(options.request.url), remote.etag)
-                                   : "sha256:" + options.sha256;
+  std::string identity;
+  if (!options.sha256.empty()) {
+    identity = "sha256:" + options.sha256;
+  } else if (!remote.validator.empty()) {
+    identity = fmt::format("{} {}", web::without_query(options.request.url), remote.validator);
+  }
   PartFile file = TRY(PartFile::open(options.stem, {.text = identity, .size_bytes = remote.size_bytes}));
   for (bool from_scratch = !file.has_resumed();; from_scratch = true) {
     Fetch fetch(web, options, stop, on_bytes, remote, file);

@@ -115,6 +115,7 @@ base::Result<> PartFile::open_files() {
 
 // False: what is there is of something else, or damaged.
 bool PartFile::read_map() {
+  if (identity_.text.empty()) return false;
   const auto kept = base::read_file(path(".json"), 1 << 16);
   if (!kept || *kept != header()) return false;
   std::vector<char> map(chunks_.size() + 1);

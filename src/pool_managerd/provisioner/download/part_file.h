@@ -22,7 +22,7 @@ class PartFile {
   static constexpr std::int64_t kChunkBytes = 1 << 20;
 
   struct Identity {
-    std::string text;  // equal texts mean equal bytes
+    std::string text;  // equal texts mean equal bytes; empty: nobody knows, so an earlier process's bytes are of no use
     std::int64_t size_bytes = 0;
   };
   // Goes on with the files at `stem` if they are of `identity`, else begins anew, with room for all of it on disk. Never writes to a
