@@ -11,7 +11,6 @@
 #include <chrono>
 #include <cstring>
 
-#include "base/assert.h"
 #include "base/child_process.h"
 
 namespace llorch::base {
@@ -32,7 +31,11 @@ void end(pid_t pid) {
 
 Result<int> wait_for(pid_t pid, const RunCommandOptions& options) {
   const int pid_fd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
-  ASSERT(pid_fd >= 0, "{}", errno);
+  if (pid_fd < 0) {
+    const int error = errno;
+    end(pid);
+    return not_started(options.argv[0], error);
+  }
   const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(options.timeout_ms);
   pollfd watched{pid_fd, POLLIN, 0};
   Result<int> out = 0;

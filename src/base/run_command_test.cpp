@@ -2,6 +2,9 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -35,6 +38,30 @@ TEST(RunCommand, HasItsEnvironmentDirectoryAndOutput) {
   const std::string said = read_file(file, 4096).value();
   EXPECT_TRUE(said.starts_with("told\n/usr\nloud\n")) << said;
   std::filesystem::remove(file);
+}
+
+// What another thread does between the fork and the rest: takes the last file descriptors.
+rlim_t open_files_behind_fork = RLIM_INFINITY;
+void take_descriptors() {
+  if (open_files_behind_fork == RLIM_INFINITY) return;
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = open_files_behind_fork;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+TEST(RunCommand, WithoutAFileDescriptorLeft) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_EQ(::pthread_atfork(nullptr, take_descriptors, nullptr), 0);
+  open_files_behind_fork = 0;
+  const auto ended = run_command(shell("sleep 1000"));
+  open_files_behind_fork = RLIM_INFINITY;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_FALSE(ended);
+  EXPECT_EQ(ended.error().code, ErrorCode::kIoError);
+  EXPECT_NE(ended.error().message.find("Too many open files"), std::string::npos) << ended.error().message;
+  EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1);  // no child is left
 }
 
 // Whatever it started goes with it: the pipe ends when the last process that holds it does.

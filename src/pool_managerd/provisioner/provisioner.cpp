@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <utility>
 
+#include "base/exceptions.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/sha256.h"
@@ -295,7 +297,16 @@ void Provisioner::run_thread() {
 void Provisioner::run(const PullPtr& pull) {
   base::log_event(base::LogLevel::kInfo, "pull_started", pull->correlation_id, "A model is fetched.",
                   {{"pull_id", pull->status.pull_id}, {"source", web::without_query(pull->request.source)}});
-  finish(pull, pull_model(pull));
+  base::Result<Published> result =
+      base::fail(ErrorCode::kInternal, "the pull failed inside a library; ask again to go on with it");
+  try {
+    result = pull_model(pull);
+  } catch (const std::exception&) {
+    base::log_event(base::LogLevel::kError, "task.failed", pull->correlation_id,
+                    "A pull failed inside a library; the process goes on without it.",
+                    {{"pull_id", pull->status.pull_id}, {"type", base::current_exception_type()}});
+  }
+  finish(pull, result);
 }
 
 base::Result<Provisioner::Published> Provisioner::pull_model(const PullPtr& pull) {
@@ -387,16 +398,16 @@ base::Result<Provisioner::Published> Provisioner::pull_artifact(const PullPtr& p
     }
     busy_.insert(names.begin(), names.end());
   }
-  base::Result<Published> result = [&]() -> base::Result<Published> {
-    if (!artifact.is_archive && artifact.files.size() == 1) {
-      if (auto here = find_published(artifact.files.front().sha256)) return *std::move(here);
-    }
-    return publish(pull, web, TRY(fetch(pull, web, std::move(artifact))), checksum);
-  }();
-  const std::lock_guard lock(mutex_);
-  for (const std::string& name : names) busy_.erase(name);
-  wake_.notify_all();
-  return result;
+  const auto give_back = [this](const std::vector<std::string>* taken) {
+    const std::lock_guard lock(mutex_);
+    for (const std::string& name : *taken) busy_.erase(name);
+    wake_.notify_all();
+  };
+  const std::unique_ptr<const std::vector<std::string>, decltype(give_back)> held(&names, give_back);
+  if (!artifact.is_archive && artifact.files.size() == 1) {
+    if (auto here = find_published(artifact.files.front().sha256)) return *std::move(here);
+  }
+  return publish(pull, web, TRY(fetch(pull, web, std::move(artifact))), checksum);
 }
 
 base::Result<sources::Artifact> Provisioner::locate(const PullPtr& pull) {

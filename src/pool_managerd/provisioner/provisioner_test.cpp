@@ -2,6 +2,7 @@
 // has the rest.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <rapidcheck/gtest.h>
 #include <unistd.h>
 
@@ -9,6 +10,9 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <stdexcept>
+#include <system_error>
+#include <thread>
 
 #include "base/file.h"
 #include "base/sha256.h"
@@ -200,6 +204,61 @@ TEST_F(DownloadDirectory, APartFileIsResumed) {
   EXPECT_EQ(base::read_file(file.data_path(), content.size()).value(), content);
   file.remove();
   EXPECT_TRUE(fs::is_empty(dir_));
+}
+
+// Threads with stacks that no address space holds cannot be made.
+class NoThreads {
+ public:
+  NoThreads() {
+    pthread_getattr_default_np(&before_);
+    pthread_attr_t now;
+    pthread_attr_init(&now);
+    pthread_attr_setstacksize(&now, std::size_t{1} << 60);
+    EXPECT_EQ(pthread_setattr_default_np(&now), 0);
+    pthread_attr_destroy(&now);
+  }
+  NoThreads(const NoThreads&) = delete;
+  NoThreads& operator=(const NoThreads&) = delete;
+  ~NoThreads() {
+    pthread_setattr_default_np(&before_);
+    pthread_attr_destroy(&before_);
+  }
+
+ private:
+  pthread_attr_t before_;
+};
+
+TEST_F(DownloadDirectory, APartIsHashedWhereNoThreadCanBeMade) {
+  const std::string content = content_of(PartFile::kChunkBytes);
+  PartFile file = PartFile::open(dir_ / "p", {"one", PartFile::kChunkBytes}).value();
+  ASSERT_TRUE(file.claim(PartFile::kChunkBytes));
+  ASSERT_TRUE(file.write(0, content));
+  const NoThreads none;
+  EXPECT_THROW(std::thread([] {}).join(), std::system_error);
+  ASSERT_TRUE(file.hash_ready());
+  EXPECT_TRUE(file.is_hashed());
+  EXPECT_EQ(file.sha256_hex(), base::to_hex(base::sha256(content)));
+}
+
+struct BrokenClock final : base::Clock {
+  base::Time now() const override { throw std::length_error("as a library would"); }
+};
+
+TEST_F(DownloadDirectory, AnExceptionEndsOnePull) {
+  const BrokenClock clock;
+  Provisioner provisioner({.cache = dir_, .web = {.egress = {.enabled = true, .allowed_hosts = {}}}, .clock = &clock});
+  for (const char* source : {"https://127.0.0.1/a.gguf", "https://127.0.0.1/b.gguf", "https://127.0.0.1/c.gguf",
+                             "https://127.0.0.1/d.gguf"}) {
+    const auto begun = provisioner.start({.source = source}, {});
+    ASSERT_TRUE(begun);
+    std::optional<wire::PullStatus> now;
+    do {
+      std::this_thread::yield();
+      now = provisioner.status(begun->pull_id);
+      ASSERT_TRUE(now);
+    } while (now->state != wire::PullState::kFailed);
+    EXPECT_EQ(now->error_code, "INTERNAL");
+  }
 }
 
 TEST_F(DownloadDirectory, AnotherFileBeginsAnew) {

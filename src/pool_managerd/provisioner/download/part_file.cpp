@@ -12,6 +12,7 @@
 #include <boost/json.hpp>
 #include <cerrno>
 #include <chrono>
+#include <system_error>
 #include <utility>
 
 #include "base/file.h"
@@ -34,9 +35,7 @@ base::Error too_little_room(std::int64_t required, std::int64_t available) {
       .with("available_bytes", available);
 }
 
-base::Error taken() {
-  return {ErrorCode::kConflict, "another process fetches this model into the same cache", {}};
-}
+base::Error taken() { return {ErrorCode::kConflict, "another process fetches this model into the same cache", {}}; }
 
 base::Result<> write_all(int fd, std::int64_t offset, std::string_view bytes, const std::filesystem::path& path) {
   while (!bytes.empty()) {
@@ -97,7 +96,8 @@ base::Result<> PartFile::open_data(int more_flags) {
   if (data_fd_ >= 0) ::close(data_fd_);
   data_fd_ = fd;
   if (::flock(data_fd_, LOCK_EX | LOCK_NB) != 0) return base::fail(taken());
-  struct stat opened {}, named {};
+  struct stat opened {
+  }, named{};
   // Another process that had it may have taken the name away in between.
   const bool is_named = ::fstat(data_fd_, &opened) == 0 && ::lstat(data_path().c_str(), &named) == 0 &&
                         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
@@ -210,9 +210,7 @@ base::Result<> PartFile::hash_ready(bool wait) {
   static constexpr std::int64_t kBytesMax = 64 << 20;
   if (hashing_.valid()) {
     if (!wait && hashing_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return {};
-    const Hashed done = TRY(hashing_.get());
-    hash_ = done.hash;
-    hashed_ = done.end;
+    take(TRY(hashing_.get()));
   }
   std::int64_t end = hashed_;
   const std::int64_t end_max = std::min(identity_.size_bytes, hashed_ + kBytesMax);
@@ -220,9 +218,18 @@ base::Result<> PartFile::hash_ready(bool wait) {
     end = chunk_end(static_cast<std::size_t>(end / kChunkBytes));
   }
   if (end == hashed_) return {};
-  hashing_ =
-      std::async(std::launch::async, [this, from = Hashed{hash_, hashed_}, end] { return hash_up_to(from, end); });
+  const Hashed from{hash_, hashed_};
+  try {
+    hashing_ = std::async(std::launch::async, [this, from, end] { return hash_up_to(from, end); });
+  } catch (const std::system_error&) {  // the system has no thread to give: slower, then
+    take(TRY(hash_up_to(from, end)));
+  }
   return {};
+}
+
+void PartFile::take(const Hashed& done) {
+  hash_ = done.hash;
+  hashed_ = done.end;
 }
 
 base::Result<PartFile::Hashed> PartFile::hash_up_to(Hashed from, std::int64_t end) const {

@@ -39,7 +39,8 @@ class PartFile {
   // Writes `bytes`, whole chunks from `offset` on, and has the disk begin with them. Errors: INSUFFICIENT_DISK, IO_ERROR.
   base::Result<> write(std::int64_t offset, std::string_view bytes);
   // Has what has come without a gap hashed on another thread, 64 MiB at a time, so that connections are not left alone and a
-  // large file comes no slower for it. With `wait`, waits for the piece under way. Errors: IO_ERROR.
+  // large file comes no slower for it; on this thread where the system gives no other. With `wait`, waits for the piece under way.
+  // Errors: IO_ERROR.
   base::Result<> hash_ready(bool wait = false);
   bool is_hashed() const { return hashed_ == identity_.size_bytes; }
 
@@ -66,6 +67,7 @@ class PartFile {
     std::int64_t end = 0;
   };
   base::Result<Hashed> hash_up_to(Hashed from, std::int64_t end) const;
+  void take(const Hashed& done);
   void forget_hashing();
 
   PartFile(std::filesystem::path stem, Identity identity) : stem_(std::move(stem)), identity_(std::move(identity)) {}
