@@ -1,9 +1,6 @@
 #include "pool_managerd/worker_host.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <string_view>
 #include <thread>
@@ -187,17 +184,9 @@ void WorkerHost::signal(const base::WorkerId& id, Kill kill) {
 }
 
 void WorkerHost::read_output(const std::string& id) {
-  Running& worker = running_.at(id);
-  char buffer[16384];
-  for (;;) {
-    const ssize_t got = read(worker.process.output_fd(), buffer, sizeof buffer);
-    if (got > 0) {
-      worker.log->append({buffer, static_cast<std::size_t>(got)});
-    } else if (got == 0 || errno != EINTR) {
-      if (got == 0) loop_.unwatch(worker.process.output_fd());  // all writers have closed
-      return;
-    }
-  }
+  const Running& worker = running_.at(id);
+  const bool goes_on = worker.process.read_output([&](std::string_view bytes) { worker.log->append(bytes); });
+  if (!goes_on) loop_.unwatch(worker.process.output_fd());
 }
 
 void WorkerHost::collect_exit(const std::string& id) {

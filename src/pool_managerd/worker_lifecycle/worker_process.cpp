@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -23,9 +24,6 @@ namespace llorch::pool_managerd::worker_lifecycle {
 namespace {
 
 using base::ErrorCode;
-
-// Room for a burst of log lines while the main thread is busy.
-constexpr int kOutputPipeBytes = 256 << 10;
 
 struct ChildPlan {
   const char* executable;
@@ -113,7 +111,7 @@ base::Result<WorkerProcess> WorkerProcess::spawn(const SpawnOptions& options) {
   Fd null{open("/dev/null", O_RDONLY | O_CLOEXEC)};
   if (null.value < 0) return start_failed("/dev/null", options.executable, errno);
   fcntl(output_read.value, F_SETFL, O_NONBLOCK);
-  fcntl(output_read.value, F_SETPIPE_SZ, kOutputPipeBytes);
+  fcntl(output_read.value, F_SETPIPE_SZ, WorkerProcess::kOutputPipeBytes);
 
   const ChildPlan plan{options.executable.c_str(), argv.data(),       envp.data(), null.value,
                        output_write.value,         error_write.value, getpid()};
@@ -162,6 +160,18 @@ void WorkerProcess::close_fds() {
   if (pid_fd_ >= 0) close(pid_fd_);
   if (output_fd_ >= 0) close(output_fd_);
   pid_fd_ = output_fd_ = -1;
+}
+
+bool WorkerProcess::read_output(const std::function<void(std::string_view)>& take) const {
+  char buffer[16384];
+  for (std::size_t left = kOutputPipeBytes; left > 0;) {
+    const ssize_t got = read(output_fd_, buffer, std::min(left, sizeof buffer));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return got < 0;
+    take({buffer, static_cast<std::size_t>(got)});
+    left -= static_cast<std::size_t>(got);
+  }
+  return true;
 }
 
 void WorkerProcess::terminate() {

@@ -1,7 +1,9 @@
 #pragma once
 // One worker process: spawned with a parent-death signal in a process group of its own, watched by pidfd.
 #include <filesystem>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -32,6 +34,10 @@ class WorkerProcess {
   int exit_fd() const { return pid_fd_; }
   // Non-blocking read end of the child's output.
   int output_fd() const { return output_fd_; }
+  // Gives `take` what has come, at most as much as the pipe holds: a child that never stops writing keeps nobody, and all that one has
+  // written before it ended is there. False: no writer is left.
+  bool read_output(const std::function<void(std::string_view)>& take) const;
+  static constexpr int kOutputPipeBytes = 256 << 10;  // room for a burst of log lines while the main thread is busy
 
   // To the process (SIGTERM) or its whole group (SIGKILL). Nothing happens if it has ended.
   void terminate();

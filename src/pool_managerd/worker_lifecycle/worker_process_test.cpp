@@ -51,6 +51,22 @@ TEST(WorkerProcess, OutputEnvironmentAndExitCode) {
   EXPECT_FALSE(facts.signal);
 }
 
+TEST(WorkerProcess, OneReadIsAPipeFull) {
+  auto process = shell("yes");
+  ASSERT_TRUE(process);
+  std::size_t bytes = 0;
+  for (std::size_t before = 0; before < 3 * std::size_t{WorkerProcess::kOutputPipeBytes}; before = bytes) {
+    pollfd waited{process->output_fd(), POLLIN, 0};
+    ASSERT_EQ(poll(&waited, 1, 30'000), 1);
+    EXPECT_TRUE(process->read_output([&](std::string_view text) { bytes += text.size(); }));
+    EXPECT_LE(bytes - before, std::size_t{WorkerProcess::kOutputPipeBytes});
+  }
+  process->kill_group();
+  wait_exit(*process);
+  while (process->read_output([](std::string_view) {})) {
+  }
+}
+
 // WLIFE-10040: SIGKILL reaches the whole group, so nothing of a worker survives it.
 TEST(WorkerProcess, KillReachesTheGroup) {
   auto process = shell("sleep 1000 & echo $!; wait");
