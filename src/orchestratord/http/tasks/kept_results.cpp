@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "net/http/error_response.h"
+#include "orchestratord/http/deferred/blob_sender.h"
 #include "orchestratord/http/tasks/kept_facts.h"
 #include "orchestratord/http/tasks/result_renderer.h"
 #include "orchestratord/http/tenancy.h"
@@ -15,7 +16,7 @@ namespace {
 
 using base::ErrorCode;
 
-constexpr std::size_t kResultBytesMax = 1ULL << 30;
+constexpr std::size_t kWholeBytesMax = 1 << 20;  // a longer result is sent as its client takes it
 
 std::string id_of(const std::string& task_id) { return "result_" + uuid_of_name("llama-orch result of " + task_id); }
 
@@ -105,7 +106,7 @@ void KeptResults::keep(const OpenPtr& open, const net::Response& answer) {
   open_.erase(open->id);
 }
 
-base::Result<net::Response> KeptResults::find(const std::string& task_id) {
+base::Result<const store::blobs::Blob*> KeptResults::find(const std::string& task_id) const {
   const store::blobs::Blob* blob = context_.blobs->find(id_of(task_id));
   if (blob == nullptr) {
     return base::fail(ErrorCode::kNotFound,
@@ -114,8 +115,19 @@ base::Result<net::Response> KeptResults::find(const std::string& task_id) {
   if (!blob->facts.expires_unix_ms) {
     return base::fail(ErrorCode::kConflict, "the job has not ended; GET /v2/tasks/{id} says how far it is");
   }
-  const auto status = static_cast<int>(number_of(object_of(blob->facts.body), "status"));
-  return net::http::json_response(status, TRY(context_.blobs->read(blob->id, 0, kResultBytesMax)));
+  return blob;
+}
+
+void KeptResults::answer(const std::string& task_id, const net::ExchangePtr& exchange) const {
+  const auto blob = find(task_id);
+  if (!blob) return refuse(context_, exchange, blob.error());
+  if ((*blob)->content_bytes > kWholeBytesMax) {
+    return deferred::send_blobs(context_, {(*blob)->id}, "application/json", exchange);
+  }
+  auto content = context_.blobs->read((*blob)->id, 0, kWholeBytesMax);
+  if (!content) return refuse(context_, exchange, std::move(content).error());
+  const auto status = static_cast<int>(number_of(object_of((*blob)->facts.body), "status"));
+  exchange->respond(net::http::json_response(status, *std::move(content)));
 }
 
 base::Result<> KeptResults::erase(const std::string& task_id) {

@@ -22,10 +22,10 @@ class KeptResults {
   // Submits a job whose request has `result`. `done` as of Submitter::submit(), besides with the refusals of a new blob.
   void submit(Submission submission, Submitter::Done done);
 
-  // The result of the task that is kept as `task_id`: the answer of ?wait=true. Errors: NOT_FOUND (none is kept), CONFLICT (the
-  // job has not ended), STORE_UNAVAILABLE.
-  base::Result<net::Response> find(const std::string& task_id);
-  // Errors: as of find().
+  // Answers with the result of the task that is kept as `task_id`: the answer of ?wait=true. Refusals: NOT_FOUND (none is kept),
+  // CONFLICT (the job has not ended), STORE_UNAVAILABLE.
+  void answer(const std::string& task_id, const net::ExchangePtr& exchange) const;
+  // Errors: as answer() refuses.
   base::Result<> erase(const std::string& task_id);
 
   // Goes on with what an earlier process did not finish.
@@ -42,6 +42,9 @@ class KeptResults {
     std::vector<std::pair<Submission, Submitter::Done>> repeated{};
   };
   using OpenPtr = std::shared_ptr<Open>;
+
+  // Of a job that has ended.
+  base::Result<const store::blobs::Blob*> find(const std::string& task_id) const;
 
   void begin(Submission submission, Submitter::Done done);
   OpenPtr make_open(std::string id, Submission submission) const;

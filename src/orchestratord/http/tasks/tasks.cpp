@@ -384,11 +384,8 @@ void Tasks::with_task(const net::Request& request, const net::ExchangePtr& excha
 }
 
 void Tasks::result(const net::Request& request, const net::ExchangePtr& exchange) {
-  with_task(request, exchange, [this, exchange](const std::string& task_id) {
-    auto result = kept_results_.find(task_id);
-    if (!result) return refuse(context_, exchange, std::move(result).error());
-    exchange->respond(*std::move(result));
-  });
+  with_task(request, exchange,
+            [this, exchange](const std::string& task_id) { kept_results_.answer(task_id, exchange); });
 }
 
 void Tasks::remove_result(const net::Request& request, const net::ExchangePtr& exchange) {
