@@ -8,66 +8,13 @@
 
 #include "base/assert.h"
 #include "grammar/ir/digest.h"
+#include "grammar/ir/rule_properties.h"
 
 namespace llorch::grammar::ir {
 namespace {
 
 using base::ErrorCode;
 using base::fail;
-
-// A property of every expression and rule, as the least solution of `holds_for`.
-template <class HoldsFor>
-std::vector<bool> least_solution(const Builder& builder, HoldsFor holds_for) {
-  std::vector<bool> rules(builder.rules().size()), exprs(builder.exprs().size());
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (std::uint32_t i = 0; i < exprs.size(); ++i) {
-      if (!exprs[i]) exprs[i] = holds_for(builder.exprs()[i], exprs, rules);
-    }
-    for (std::uint32_t i = 0; i < rules.size(); ++i) {
-      if (rules[i]) continue;
-      const Builder::Rule& rule = builder.rules()[i];
-      rules[i] = rule.counted ? rule.bounds.min == 0 || rules[index(rule.item)] : exprs[index(rule.body)];
-      changed |= rules[i];
-    }
-  }
-  return rules;
-}
-
-// Whether `nfa` accepts over edges that satisfy `can_take`.
-template <class CanTake>
-bool reaches_accept(const Nfa& nfa, CanTake can_take) {
-  std::vector<bool> seen(nfa.states.size());
-  std::vector<std::uint32_t> work{nfa.start};
-  while (!work.empty()) {
-    const std::uint32_t state = work.back();
-    work.pop_back();
-    if (state == nfa.accept) return true;
-    if (seen[state]) continue;
-    seen[state] = true;
-    work.insert(work.end(), nfa.states[state].epsilons.begin(), nfa.states[state].epsilons.end());
-    for (const Nfa::Edge& edge : nfa.states[state].edges) {
-      if (can_take(edge)) work.push_back(edge.to);
-    }
-  }
-  return false;
-}
-
-// Of the rules that have the property `leaf` decides: (expression without children that is no call, rules known to have
-// it so far).
-template <class Leaf>
-auto over_children(Leaf leaf) {
-  return [leaf](const Expr& expr, const std::vector<bool>& exprs, const std::vector<bool>& rules) {
-    const auto holds = [&](ExprId id) { return exprs[index(id)]; };
-    switch (expr.kind) {
-      case Expr::Kind::kSequence: return std::all_of(expr.children.begin(), expr.children.end(), holds);
-      case Expr::Kind::kChoice: return std::any_of(expr.children.begin(), expr.children.end(), holds);
-      case Expr::Kind::kRepeat: return expr.bounds.min == 0 || holds(expr.children[0]);
-      case Expr::Kind::kRule: return static_cast<bool>(rules[index(expr.rule)]);
-      default: return static_cast<bool>(leaf(expr, rules));
-    }
-  };
-}
 
 class RuleLowering {
  public:
@@ -204,25 +151,7 @@ void append(RuleSet& out, RuleId id, const Dfa& dfa) {
 }
 
 base::Result<> add_rules(const Builder& builder, RuleSet& out) {
-  using Rules = std::vector<bool>;
-  const auto is_call = [](const Nfa::Edge& edge) { return edge.first >= kFirstCall; };
-  const Rules nullable = least_solution(
-      builder, over_children([&](const Expr& expr, const Rules& rules) {
-        if (expr.kind == Expr::Kind::kAutomaton) {
-          return reaches_accept(builder.nfa(expr.automaton),
-                                [&](const Nfa::Edge& edge) { return is_call(edge) && rules[edge.first - kFirstCall]; });
-        }
-        return expr.kind == Expr::Kind::kEmpty || (expr.kind == Expr::Kind::kLiteral && expr.literal.empty());
-      }));
-  const Rules productive =
-      least_solution(builder, over_children([&](const Expr& expr, const Rules& rules) {
-                       if (expr.kind == Expr::Kind::kAutomaton) {
-                         return reaches_accept(builder.nfa(expr.automaton), [&](const Nfa::Edge& edge) {
-                           return !is_call(edge) || rules[edge.first - kFirstCall];
-                         });
-                       }
-                       return expr.kind != Expr::Kind::kNothing;
-                     }));
+  const std::vector<bool> nullable = nullable_rules(builder), productive = productive_rules(builder);
   if (!productive[index(out.root)]) {
     return fail(ErrorCode::kInvalidParams, "no output at all can satisfy the grammar; loosen its conditions");
   }
@@ -349,24 +278,41 @@ base::Result<std::shared_ptr<const RuleSet>> compile(const Builder& builder, Rul
 
 std::vector<bool> completable_states(const RuleSet& rules, const std::bitset<256>& bytes) {
   std::vector<bool> out(rules.states.size());
-  const auto holds = [&](std::uint32_t state) {
-    const RuleSet::Rule& rule = rules.rule(rules.states[state].rule);
-    if (rule.counted) return rule.bounds.min == 0 || out[rules.rule(rule.item).start];
-    if (rules.states[state].accepts) return true;
-    for (const RuleSet::Edge& edge : rules.edges(state)) {
-      if (!out[edge.to]) continue;
-      for (unsigned byte = edge.first; byte <= edge.last; ++byte) {
-        if (bytes.test(byte)) return true;
-      }
-    }
-    const auto calls = rules.calls(state);
-    return std::any_of(calls.begin(), calls.end(),
-                       [&](const RuleSet::Call& call) { return out[call.to] && out[rules.rule(call.rule).start]; });
+  std::vector<std::uint32_t> work;
+  const auto set = [&](std::uint32_t state) {
+    if (!out[state]) work.push_back(state);
+    out[state] = true;
   };
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (std::uint32_t state = static_cast<std::uint32_t>(out.size()); state-- > 0;) {
-      if (!out[state] && holds(state)) out[state] = changed = true;
+  // By a state that can be completed: which are completed by it, if `other` is completed too.
+  struct Source {
+    std::uint32_t state, other;
+  };
+  std::vector<std::vector<Source>> sources(out.size());
+  for (std::uint32_t state = 0; state < out.size(); ++state) {
+    const RuleSet::Rule& rule = rules.rule(rules.states[state].rule);
+    if (rule.counted) {
+      const std::uint32_t item = rules.rule(rule.item).start;
+      sources[item].push_back({state, item});
+      if (rule.bounds.min == 0) set(state);
+      continue;
+    }
+    if (rules.states[state].accepts) set(state);
+    for (const RuleSet::Edge& edge : rules.edges(state)) {
+      unsigned byte = edge.first;
+      while (byte <= edge.last && !bytes.test(byte)) ++byte;
+      if (byte <= edge.last) sources[edge.to].push_back({state, edge.to});
+    }
+    for (const RuleSet::Call& call : rules.calls(state)) {
+      const std::uint32_t callee = rules.rule(call.rule).start;
+      sources[call.to].push_back({state, callee});
+      sources[callee].push_back({state, call.to});
+    }
+  }
+  while (!work.empty()) {
+    const std::uint32_t state = work.back();
+    work.pop_back();
+    for (const Source& source : sources[state]) {
+      if (out[source.other]) set(source.state);
     }
   }
   return out;
