@@ -28,7 +28,7 @@ constexpr std::size_t kHeaderBytes = kMagic.size() + sizeof(std::uint32_t);
 constexpr std::size_t kFrameHeadBytes = sizeof(std::uint32_t) + 1;
 constexpr std::size_t kSealBytes = payload::kNonceBytes + payload::kTagBytes;
 constexpr std::size_t kPieceBytesMax = 64 << 10;  // of content in one frame: what reading a few bytes of it costs
-constexpr std::size_t kFrameBytesMax = 64 << 20;
+constexpr std::size_t kFrameBytesMax = std::max(BlobStore::kFactsBytesMax, kPieceBytesMax);
 constexpr std::string_view kSuffix = ".blob";
 constexpr std::uint64_t kFileBytesMin = 4096;  // what any file takes of a disk, and more than what it takes of memory
 
@@ -100,13 +100,21 @@ class File {
   std::filesystem::path path_;
 };
 
-std::string encode(const Facts& facts) {
+// One frame holds them, and a start reads no larger one.
+base::Result<std::string> encode(const Facts& facts) {
   boost::json::object object{{"kind", facts.kind},
                              {"tenant_id", facts.tenant_id},
                              {"created_unix_ms", facts.created_unix_ms},
                              {"body", facts.body}};
   if (facts.expires_unix_ms) object["expires_unix_ms"] = *facts.expires_unix_ms;
-  return boost::json::serialize(object);
+  std::string text = boost::json::serialize(object);
+  if (text.size() <= BlobStore::kFactsBytesMax) return text;
+  return base::fail(base::Error{
+      ErrorCode::kPayloadTooLarge,
+      fmt::format("what is to be kept of this request has {} bytes as text, and {} is the "
+                  "limit; send a smaller one",
+                  text.size(), BlobStore::kFactsBytesMax),
+      {}}.with("bytes_max", static_cast<std::int64_t>(BlobStore::kFactsBytesMax)));
 }
 
 std::optional<Facts> decode_facts(std::string_view text) {
@@ -287,7 +295,7 @@ void BlobStore::add_content(Entry& entry, const Key& key, std::string_view conte
 
 base::Result<std::pair<BlobStore::Entry, std::string>> BlobStore::compose(const std::string& id, Facts facts,
                                                                           std::string_view content) {
-  const std::string text = encode(facts);
+  const std::string text = TRY(encode(facts));
   const auto [slot, key] = TRY(keys_.create());
   Entry entry{.blob = {.id = id, .facts = std::move(facts)}, .slot = slot, .file_bytes = kHeaderBytes};
   std::string bytes(kMagic);
@@ -300,7 +308,7 @@ base::Result<std::pair<BlobStore::Entry, std::string>> BlobStore::compose(const 
 base::Result<> BlobStore::create(std::string id, Facts facts, std::string_view content) {
   ASSERT(base::is_valid_identifier(id) && find(id) == nullptr, "a new blob has a new name");
   TRY(erase(id));  // what an earlier call could not
-  TRY(check_room(facts.tenant_id, encode(facts).size() + content.size()));
+  TRY(check_room(facts.tenant_id, TRY(encode(facts)).size() + content.size()));
   auto [entry, bytes] = TRY(compose(id, std::move(facts), content));
   if (auto written = as_unavailable(base::write_file_atomic(path_of(id), bytes)); !written) {
     keys_.erase(entry.slot);
@@ -349,10 +357,11 @@ base::Result<> BlobStore::append(const std::string& id, std::string_view bytes) 
 base::Result<> BlobStore::set_facts(const std::string& id, Facts facts) {
   Entry* entry = entry_of(id);
   if (entry == nullptr) return not_found(id);
+  const std::string text = TRY(encode(facts));
   const Key key = TRY(keys_.read(entry->slot));
   const End end = end_of(*entry);
   std::string out;
-  add_frame(*entry, key, FrameKind::kFacts, encode(facts), out);
+  add_frame(*entry, key, FrameKind::kFacts, text, out);
   TRY(extend(*entry, end, out));
   entry->blob.facts = std::move(facts);
   return {};

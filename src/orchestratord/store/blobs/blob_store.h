@@ -38,9 +38,11 @@ struct Blob {
 };
 
 // Not thread-safe; every member may wait for the disk. Errors of all: STORE_UNAVAILABLE; of those that take an id of a blob that
-// is not there: NOT_FOUND.
+// is not there: NOT_FOUND; of those that take facts: PAYLOAD_TOO_LARGE, they are more than kFactsBytesMax as text.
 class BlobStore {
  public:
+  static constexpr std::size_t kFactsBytesMax = 64 << 20;
+
   struct Options {
     std::filesystem::path directory;  // made if it is missing
     std::uint64_t tenant_bytes_max = 1ULL << 30;

@@ -81,6 +81,26 @@ TEST_F(Blobs, TheLatestFactsCount) {
   EXPECT_EQ(store_->read("c", 0, 1).error().code, base::ErrorCode::kNotFound);
 }
 
+// More than a start would read is not written: whoever was told that it is kept would find nothing.
+TEST_F(Blobs, FactsBeyondTheLimitAreRefused) {
+  reopen(1ULL << 32);
+  Facts large = facts();
+  ASSERT_TRUE(store_->create("a", facts(), "content"));
+  large.body = std::string(BlobStore::kFactsBytesMax, 'x');
+  for (const auto& refused :
+       {store_->create("b", large), store_->set_facts("a", large), store_->replace("a", large, "")}) {
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, base::ErrorCode::kPayloadTooLarge);
+    EXPECT_NE(refused.error().message.find(std::to_string(BlobStore::kFactsBytesMax)), std::string::npos);
+  }
+  large.body.resize(BlobStore::kFactsBytesMax - 1024);
+  ASSERT_TRUE(store_->create("b", large));
+  reopen(1ULL << 32);
+  EXPECT_EQ(store_->find("b")->facts.body, large.body);
+  EXPECT_EQ(store_->find("a")->facts.body, "b");
+  EXPECT_EQ(all("a"), "content");
+}
+
 TEST_F(Blobs, AreCompletedOnce) {
   ASSERT_TRUE(store_->create("b", facts()));
   for (const char* content : {"the answer", "another"}) {
