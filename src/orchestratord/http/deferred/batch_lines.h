@@ -1,10 +1,14 @@
 #pragma once
 // The texts of which a batch consists: its requests, and what became of each. Pure.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "orchestratord/http/tasks/kept_facts.h"
+#include "text/formats/read/values.h"
 
 namespace llorch::orchestratord::http::deferred {
 
@@ -12,6 +16,10 @@ struct BatchLine {
   std::string custom_id;
   std::string body;  // JSON of the request
 };
+
+// How deep a line among the answers is nested at most: an answer repeats what its request held, or holds the arguments of a call,
+// and the answer and its line are a few levels around them.
+inline constexpr std::size_t kResultNestingMax = std::max(tasks::kDocumentNestingMax, text::formats::kNestingMax) + 16;
 
 enum class BatchOutcome : std::uint8_t { kCompleted, kFailed, kUnanswered };
 // What a line among the answers says.

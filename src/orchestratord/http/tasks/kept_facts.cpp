@@ -22,9 +22,9 @@ bool flag_of(const json::object& object, std::string_view name) {
   return value != nullptr && value->is_bool() && value->get_bool();
 }
 
-json::object object_of(std::string_view text) {
+json::object object_of(std::string_view text, std::size_t nesting_max) {
   boost::system::error_code failed;
-  json::value value = json::parse(text, failed);
+  json::value value = json::parse(text, failed, {}, {.max_depth = nesting_max});
   return !failed && value.is_object() ? std::move(value.get_object()) : json::object();
 }
 

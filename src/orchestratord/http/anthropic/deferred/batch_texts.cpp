@@ -111,7 +111,7 @@ std::string unanswered_line(std::string_view custom_id, bool cancelled) {
 }
 
 std::optional<deferred::BatchResult> result_of_line(std::string_view line) {
-  const json::object object = object_of(line);
+  const json::object object = object_of(line, deferred::kResultNestingMax);
   const json::value* result = object.if_contains("result");
   std::string custom_id = text_of(object, "custom_id");
   if (custom_id.empty() || result == nullptr || !result->is_object()) return std::nullopt;

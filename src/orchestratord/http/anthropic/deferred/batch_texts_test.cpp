@@ -92,6 +92,13 @@ TEST(MessageBatch, ResultsSayWhatBecameOfARequest) {
   EXPECT_EQ(result_of_line(good)->custom_id, "a");
   EXPECT_EQ(result_of_line(bad)->outcome, BatchOutcome::kFailed);
   EXPECT_EQ(result_of_line(unanswered_line("c", true))->outcome, BatchOutcome::kUnanswered);
+  // The arguments of a call, nested as deep as a model may write them.
+  const std::size_t levels = text::formats::kNestingMax;
+  const std::string call =
+      R"({"type":"tool_use","input":{"a":)" + std::string(levels, '[') + std::string(levels, ']') + "}}";
+  const std::string deep = result_line("a", {200, {}, R"({"content":[)" + call + "]}"});
+  ASSERT_TRUE(result_of_line(deep));
+  EXPECT_EQ(result_of_line(deep)->outcome, BatchOutcome::kCompleted);
   EXPECT_FALSE(result_of_line("{"));
   EXPECT_FALSE(result_of_line(R"({"custom_id":"a","response":{"status_code":200}})")) << "of another API";
 }

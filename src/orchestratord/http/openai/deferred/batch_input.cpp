@@ -84,7 +84,7 @@ std::string batch_result_line(std::string_view id, std::string_view custom_id, c
 }
 
 std::optional<deferred::BatchResult> batch_result_of(std::string_view line) {
-  const json::object object = object_of(line);
+  const json::object object = object_of(line, deferred::kResultNestingMax);
   std::string id = text_of(object, "custom_id");
   const json::value* response = object.if_contains("response");
   if (id.empty() || response == nullptr || !response->is_object()) return std::nullopt;

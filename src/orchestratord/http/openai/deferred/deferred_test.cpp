@@ -127,6 +127,12 @@ TEST(Lines, OfAnAnswerAreFoundAgain) {
   EXPECT_EQ(batch_result_of(line)->outcome, deferred::BatchOutcome::kCompleted);
   const std::string refused = batch_result_line("batch_req_1", "a", {429, {}, "{}"}, "r");
   EXPECT_EQ(batch_result_of(refused)->outcome, deferred::BatchOutcome::kFailed);
+  // What is nested as deep as a request may be, in the tools that a response repeats.
+  const std::string tools =
+      std::string(tasks::kDocumentNestingMax - 1, '[') + std::string(tasks::kDocumentNestingMax - 1, ']');
+  const std::string deep = batch_result_line("batch_req_1", "a", {200, {}, R"({"tools":)" + tools + "}"}, "r");
+  ASSERT_TRUE(batch_result_of(deep));
+  EXPECT_EQ(batch_result_of(deep)->outcome, deferred::BatchOutcome::kCompleted);
   EXPECT_FALSE(batch_result_of("nothing"));
   EXPECT_FALSE(batch_result_of(R"({"custom_id":"a","result":{"type":"succeeded"}})")) << "of another API";
 }
