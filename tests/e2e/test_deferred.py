@@ -399,10 +399,11 @@ def test_a_conversation_outlives_a_kill(settings):
 
 # ---- files ----
 
-def upload(stack, content, purpose="batch", name="in.jsonl", headers=None):
+def upload(stack, content, purpose="batch", name="in.jsonl", headers=None, more=None):
     boundary = "a-boundary"
-    body = (f'--{boundary}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\n{purpose}\r\n'
-            f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n'
+    fields = "".join(f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+                     for name, value in {"purpose": purpose, **(more or {})}.items())
+    body = (f'{fields}--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n'
             f"Content-Type: application/octet-stream\r\n\r\n").encode() + content + f"\r\n--{boundary}--\r\n".encode()
     return stack.request("POST", "/v1/files", body, {"Content-Type": f"multipart/form-data; boundary={boundary}", **(headers or {})})
 
@@ -432,6 +433,28 @@ def test_a_broken_form_is_refused(stack, body, kind, status):
 
 def test_a_file_for_nothing_is_refused(stack):
     assert upload(stack, b"x", purpose="assistants").json["error"]["param"] == "purpose"
+
+
+def expiry(anchor="created_at", seconds="3600"):
+    return {"expires_after[anchor]": anchor, "expires_after[seconds]": seconds}
+
+
+def test_a_file_expires_when_its_client_says(stack):
+    month_s = 30 * 24 * 3600
+    for more, kept_s in (({}, month_s), (expiry(), 3600), (expiry(seconds="86400"), 86400), (expiry(seconds=str(month_s)), month_s)):
+        file = upload(stack, b"x", more=more).json
+        assert file["expires_at"] - file["created_at"] in (kept_s, kept_s + 1), more
+        assert stack.request("GET", f"/v1/files/{file['id']}").json == file
+    for wrong in (expiry(anchor="last_active_at"), expiry(seconds="3599"), expiry(seconds=str(month_s + 1)), expiry(seconds="1h"),
+                  {"expires_after[anchor]": "created_at"}, {"expires_after[seconds]": "3600"}, {"expires_after": "3600"}):
+        refused = upload(stack, b"x", more=wrong)
+        assert refused.status == 400 and refused.code == "INVALID_PARAMS", (wrong, refused.body)
+
+
+def test_a_file_stays_no_longer_than_its_server_keeps_it(settings):
+    with make_stack(settings, {"orchestratord.files.retention_ms": "7200000"}) as stack:
+        kept = [upload(stack, b"x", more=expiry(seconds=seconds)).json for seconds in ("3600", "86400")]
+        assert [(file["expires_at"] - file["created_at"]) // 3600 for file in kept] == [1, 2]
 
 
 # ---- batches ----

@@ -26,6 +26,7 @@ using tasks::object_of;
 using tasks::text_of;
 
 constexpr std::size_t kFilenameBytesMax = 255;
+constexpr std::int64_t kExpiresAfterSMin = 3600, kExpiresAfterSMax = 30 * 24 * 3600;
 
 std::string file_object(const Blob& blob) {
   const FileFacts facts = decode_file(blob);
@@ -44,20 +45,46 @@ std::string file_object(const Blob& blob) {
 struct Upload {
   std::string filename = "upload.jsonl";
   std::string_view content;
+  std::optional<std::int64_t> expires_after_s{};
 };
+
+struct ExpiresAfter {
+  std::optional<std::string_view> anchor{}, seconds{};
+};
+
+base::Result<std::optional<std::int64_t>> seconds_of(const ExpiresAfter& wanted) {
+  if (!wanted.anchor && !wanted.seconds) return std::nullopt;
+  if (wanted.anchor != "created_at") {
+    return refused("expires_after[anchor]", "unsupported", "expires_after[anchor] is created_at");
+  }
+  const std::string_view text = wanted.seconds.value_or("");
+  std::int64_t seconds = 0;
+  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  const bool whole = ec == std::errc() && end == text.data() + text.size();
+  if (whole && seconds >= kExpiresAfterSMin && seconds <= kExpiresAfterSMax) return seconds;
+  return refused(
+      "expires_after[seconds]", "range",
+      fmt::format("expires_after[seconds] is a whole number from {} to {}", kExpiresAfterSMin, kExpiresAfterSMax));
+}
 
 base::Result<Upload> upload_of(const net::Request& request) {
   const auto parts = TRY(parse_form(request.headers.get("Content-Type").value_or(""), request.body));
   std::optional<Upload> file;
   std::string_view purpose;
+  ExpiresAfter expires_after;
   for (const FormPart& part : parts) {
     if (part.name == "file") {
       file = Upload{.content = part.content};
       if (!part.filename.empty()) file->filename = part.filename;
     } else if (part.name == "purpose") {
       purpose = part.content;
-    } else if (!part.name.starts_with("expires_after")) {
-      return refused("form", "unknown", "the form has the parts file, purpose and expires_after[...]");
+    } else if (part.name == "expires_after[anchor]") {
+      expires_after.anchor = part.content;
+    } else if (part.name == "expires_after[seconds]") {
+      expires_after.seconds = part.content;
+    } else {
+      return refused("form", "unknown",
+                     "the form has the parts file, purpose, expires_after[anchor] and expires_after[seconds]");
     }
   }
   if (!file) return refused("file", "missing", "the form has no part named file");
@@ -67,7 +94,8 @@ base::Result<Upload> upload_of(const net::Request& request) {
   if (file->filename.size() > kFilenameBytesMax || !base::is_valid_utf8(file->filename)) {
     return refused("file", "range", "a file's name is UTF-8 of up to 255 bytes");
   }
-  return *file;
+  file->expires_after_s = TRY(seconds_of(expires_after));
+  return *std::move(file);
 }
 
 }  // namespace
@@ -87,11 +115,13 @@ void Files::create(const net::Request& request, const net::ExchangePtr& exchange
   if (!upload) return refuse(context_, exchange, upload.error());
   const std::string id = "file-" + base::uuid_v4(*context_.entropy);
   const std::int64_t now_ms = context_.clock->now().unix_ms;
+  std::int64_t keep_ms = context_.config->orchestratord.files.retention_ms;
+  if (upload->expires_after_s) keep_ms = std::min(keep_ms, *upload->expires_after_s * 1000);
   auto kept = context_.blobs->create(id,
                                      {.kind = std::string(kKind),
                                       .tenant_id = request.peer.principal.account,
                                       .created_unix_ms = now_ms,
-                                      .expires_unix_ms = now_ms + context_.config->orchestratord.files.retention_ms,
+                                      .expires_unix_ms = now_ms + keep_ms,
                                       .body = encode_file({.filename = upload->filename, .purpose = "batch"})},
                                      upload->content);
   if (!kept) return refuse(context_, exchange, std::move(kept).error());
