@@ -1,15 +1,18 @@
 """What clients of the OpenAI API leave here and fetch later: responses in the background, files, batches."""
 
+import contextlib
 import http.client
 import json
 import os
 import resource
 import signal
+import subprocess
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from chat_model import write_chat_model
+from postgres import PostgresServer
 from stack import ALIAS, HANG_S, MODEL, Stack, wait_for
 
 NEEDLE = "xyzzy-needle"
@@ -182,6 +185,38 @@ def test_who_waits_for_a_deleted_one_is_told(stack):
         stack.gate.open()
     assert answer.code == "CANCELLED" and "deleted" in answer.json["error"]["message"], answer.body
     assert stack.wait_terminal(job_id)["status"] == "cancelled"
+
+
+@contextlib.contextmanager
+def admissions_held(server):
+    """No job is admitted meanwhile, and none is refused."""
+    command = [str(server.programs / "psql"), "-h", str(server.dir), "-U", "llorch", "-d", "jobs", "-At"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as session:
+        print("BEGIN; LOCK TABLE llorch.jobs IN EXCLUSIVE MODE; SELECT 'held';", file=session.stdin, flush=True)
+        while session.stdout.readline().strip() != "held":
+            assert session.poll() is None
+        yield
+        print("COMMIT;", file=session.stdin, flush=True)
+        session.stdin.close()
+        session.wait(HANG_S)
+
+
+def test_one_that_is_deleted_before_its_job_is_admitted_runs_no_job(settings, tmp_path):
+    with PostgresServer() as server:
+        store = {"orchestratord.persistence.store": "postgresql",
+                 "orchestratord.persistence.postgresql.connection_file": str(server.connection_file(tmp_path))}
+        with make_stack(settings, store) as stack, ThreadPoolExecutor(1) as client:
+            wait_for("the model to be known", lambda: stack.request("POST", "/v1/responses", ASK).status == 200)
+            stack.gate.hold()
+            with admissions_held(server):
+                asking = client.submit(stack.request, "POST", "/v1/responses", {**ASK, "background": True})
+                file, = wait_for("the response to be kept", lambda: list((stack.dir / "blobs").glob("resp_*.blob")))
+                assert stack.request("DELETE", f"/v1/responses/{file.stem}").status == 200
+                answer = asking.result()
+            assert answer.code == "CANCELLED", answer.body
+            job_id = file.stem.removeprefix("resp_")
+            wait_for("the job to be admitted", lambda: stack.request("GET", f"/v2/tasks/{job_id}").status == 200)
+            assert stack.wait_terminal(job_id)["status"] == "cancelled"
 
 
 def set_file_bytes_max(process, bytes_max):
