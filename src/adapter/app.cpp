@@ -6,21 +6,27 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <memory>
+#include <optional>
+#include <span>
 #include <thread>
 
 #include "adapter/http_api.h"
 #include "adapter/jobs/service.h"
 #include "adapter/process/engine_process.h"
 #include "adapter/process/free_port.h"
+#include "adapter/process/port_guard.h"
 #include "adapter/self_test.h"
 #include "adapter/upstream/grpc.h"
 #include "base/build_id.h"
+#include "base/entropy.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "base/sha256.h"
 #include "config/config.h"
 #include "net/client.h"
 #include "net/http/url.h"
@@ -50,7 +56,9 @@ struct Upstream {
   std::string bearer;
   upstream::HttpClient client;
   std::atomic<bool> process_gone{false};
+  std::atomic<bool> port_taken{false};
   engines::EngineFacts facts;
+  std::optional<process::PortGuard> port;  // of an engine that was started here
 
   bool grpc() const { return engine.protocol() == engines::Protocol::kGrpc; }
   upstream::Call call_of(const engines::Probe& probe) const {
@@ -74,15 +82,19 @@ base::Result<> wait_until_well(Upstream& up, std::int64_t timeout_ms) {
   std::string why;
   for (;;) {
     if (up.process_gone) return base::fail(ErrorCode::kWorkerStartFailed, "the engine ended while it started");
-    const auto reply = up.ask(up.engine.health(up.target));
-    const bool serves = reply && reply->head.status < 300;
-    if (serves && up.engine.is_well(reply->body)) return {};
-    why = serves  ? "it says that it is not ready"
-          : reply ? fmt::format("it answers with status {}", reply->head.status)
-                  : reply.error().message;
-    if (reply && (reply->head.status == 401 || reply->head.status == 403)) {
-      return base::fail(ErrorCode::kWorkerStartFailed,
-                        "the engine refuses the key it is called with; check api_key_file");
+    if (up.port && TRY(up.port->look()) == process::PortState::kFree) {
+      why = "it does not listen on its port yet";
+    } else {
+      const auto reply = up.ask(up.engine.health(up.target));
+      const bool serves = reply && reply->head.status < 300;
+      if (serves && up.engine.is_well(reply->body)) return {};
+      why = serves  ? "it says that it is not ready"
+            : reply ? fmt::format("it answers with status {}", reply->head.status)
+                    : reply.error().message;
+      if (reply && (reply->head.status == 401 || reply->head.status == 403)) {
+        return base::fail(ErrorCode::kWorkerStartFailed,
+                          "the engine refuses the key it is called with; check api_key_file");
+      }
     }
     if (std::chrono::steady_clock::now() >= until) {
       return base::fail(ErrorCode::kWorkerStartTimeout, "the engine cannot be asked: " + why);
@@ -176,6 +188,11 @@ class Prober : public std::enable_shared_from_this<Prober> {
  private:
   void look() {
     reply_ = {};
+    if (up_.port) {
+      const auto port = up_.port->look();
+      if (!port && port.error().code == ErrorCode::kWorkerStartFailed) return end_worker(port.error());
+      if (!port || *port == process::PortState::kFree) return seen(false);
+    }
     const auto self = shared_from_this();
     up_.client.start(up_.call_of(up_.engine.health(up_.target)),
                      {.on_head = [self](const upstream::Head& head) { self->reply_.head = head; },
@@ -187,6 +204,13 @@ class Prober : public std::enable_shared_from_this<Prober> {
                           },
                       .on_grpc_status = [self](int code) { self->reply_.grpc_status = code; },
                       .on_end = [self](const base::Result<>& result) { self->seen(result.has_value()); }});
+  }
+  // Jobs go to whoever listens on the port.
+  void end_worker(const base::Error& error) {
+    base::log_event(LogLevel::kError, "upstream.port", {}, error.message, {});
+    service_.probed(false);
+    up_.port_taken = true;
+    ::kill(::getpid(), SIGTERM);
   }
   void seen(bool answered) {
     if (answered && up_.grpc()) {
@@ -254,14 +278,16 @@ base::Result<> serve(const Options& o, Upstream& up) {
 
   base::wait_for_stop_signal();
   base::log_event(LogLevel::kInfo, "shutdown", {}, "The worker stops.", {{"worker_id", o.worker_id}});
-  service.drain(up.process_gone ? 0 : o.shutdown_grace_ms);
+  service.drain(up.process_gone || up.port_taken ? 0 : o.shutdown_grace_ms);
   server.stop(1000);
+  if (up.port_taken) return base::fail(ErrorCode::kWorkerReset, "somebody else listens on the engine's port");
   if (up.process_gone) return base::fail(ErrorCode::kWorkerReset, "the engine ended by itself");
   return {};
 }
 
+constexpr std::string_view kPort = "{port}";
+
 void replace_port(std::string& text, std::uint16_t port) {
-  constexpr std::string_view kPort = "{port}";
   for (std::size_t at = text.find(kPort); at != std::string::npos; at = text.find(kPort, at)) {
     text.replace(at, kPort.size(), std::to_string(port));
   }
@@ -277,24 +303,43 @@ base::Result<> hold_installation(const std::string& directory) {
                     "the engine's installation is not there; llorch engine install makes it");
 }
 
+std::string random_key() {
+  base::SystemEntropy entropy;
+  std::array<std::uint8_t, 32> bytes;
+  entropy.fill(std::as_writable_bytes(std::span(bytes)));
+  return base::to_hex(bytes);
+}
+
 base::Result<> start_and_serve(Options o) {
   TRY(hold_installation(o.installation));
+  const bool chooses_port = !o.command.empty() && o.endpoint.find(kPort) != std::string::npos;
   if (!o.command.empty()) {
     const std::uint16_t port = TRY(process::free_port());
     replace_port(o.endpoint, port);
     for (std::string& argument : o.command) replace_port(argument, port);
   }
-  const std::string bearer = o.api_key_file.empty() ? std::string() : TRY(config::read_secret(o.api_key_file));
-  Upstream up{.engine = *engines::engine_of(o.engine, o.endpoint),
+  std::string bearer = o.api_key_file.empty() ? std::string() : TRY(config::read_secret(o.api_key_file));
+  const engines::Engine& kind = *engines::engine_of(o.engine, o.endpoint);
+  process::Variables variables;
+  // A key that nobody else has keeps other users from an engine at a port that nobody else was told of.
+  if (const std::string variable(kind.key_variable()); chooses_port && bearer.empty() && !variable.empty()) {
+    bearer = environment(variable.c_str());
+    if (bearer.empty()) bearer = random_key();
+    variables.emplace_back(variable, bearer);
+  }
+  Upstream up{.engine = kind,
               .target = {o.endpoint, o.model},
               .bearer = bearer,
               .client = upstream::HttpClient({.ca_file = o.ca_file, .proxy = o.proxy})};
   process::EngineProcess engine;
   if (!o.command.empty()) {
-    engine = TRY(process::EngineProcess::start(o.command, [&up] {
+    engine = TRY(process::EngineProcess::start(o.command, variables, [&up] {
       up.process_gone = true;
       ::kill(::getpid(), SIGTERM);
     }));
+    up.port.emplace(process::PortGuard::Options{.port = process::port_of(o.endpoint),
+                                                .pid = engine.pid(),
+                                                .in_container = process::starts_container(o.command[0])});
   }
   TRY(wait_until_well(up, o.start_timeout_ms));
   TRY(learn(up));

@@ -67,6 +67,8 @@ class Engine {
 
   virtual std::string_view kind() const = 0;
   virtual Protocol protocol() const { return Protocol::kHttp; }
+  // The variable that gives its program a key to ask of callers; empty: it has none.
+  virtual std::string_view key_variable() const { return {}; }
   // Answered with a status below 300 when the engine can serve, and with an answer that says no other.
   virtual Probe health(const Target& target) const = 0;
   virtual bool is_well(std::string_view) const { return true; }

@@ -57,6 +57,7 @@ void add_sampling(const wire::SamplingRequest& s, std::int64_t context_tokens, b
 class LlamaCpp final : public Engine {
  public:
   std::string_view kind() const override { return "llamacpp"; }
+  std::string_view key_variable() const override { return "LLAMA_API_KEY"; }
   Probe health(const Target& target) const override { return {target.base_url + "/health"}; }
   // It answers whatever model a job names, so whether it has the configured one is for us to see.
   std::vector<Probe> facts(const Target& target) const override {

@@ -152,6 +152,7 @@ namespace {
 class Vllm final : public OpenAi {
  public:
   std::string_view kind() const override { return "vllm"; }
+  std::string_view key_variable() const override { return "VLLM_API_KEY"; }
   Probe health(const Target& target) const override { return {beside_v1(target, "/health")}; }
   std::vector<Probe> facts(const Target& target) const override {
     return {Probe{v1_url(target, "/models")}, Probe{beside_v1(target, "/version")}};

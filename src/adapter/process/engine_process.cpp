@@ -13,7 +13,6 @@
 #include <string_view>
 #include <utility>
 
-#include "base/assert.h"
 #include "base/child_process.h"
 
 extern char** environ;
@@ -23,13 +22,17 @@ namespace {
 
 constexpr int kTermGraceMs = 3'000;
 
-std::vector<std::string> environment() {
+std::vector<std::string> environment(const Variables& variables) {
   std::vector<std::string> out;
   for (char** at = environ; *at != nullptr; ++at) {
     const std::string_view variable = *at;
     // With the second one CUDA lets a model that does not fit leave the device's memory, and says nothing.
     const bool kept_back = variable.starts_with("LLORCH_") || variable.starts_with("GGML_CUDA_ENABLE_UNIFIED_MEMORY=");
     if (!kept_back) out.emplace_back(variable);
+  }
+  for (const auto& [name, value] : variables) {
+    std::erase_if(out, [&](const std::string& one) { return one.starts_with(name + "="); });
+    out.push_back(name + "=" + value);
   }
   return out;
 }
@@ -41,16 +44,17 @@ tl::unexpected<base::Error> start_failed(const std::string& program, int error) 
 
 }  // namespace
 
-base::Result<EngineProcess> EngineProcess::start(const std::vector<std::string>& command,
+base::Result<EngineProcess> EngineProcess::start(const std::vector<std::string>& command, const Variables& variables,
                                                  std::function<void()> on_exit) {
   // What it says goes where this process's errors go.
-  const auto pid = base::start_child({.argv = command, .environment = environment(), .output_fd = STDERR_FILENO});
+  const auto pid =
+      base::start_child({.argv = command, .environment = environment(variables), .output_fd = STDERR_FILENO});
   if (!pid) return start_failed(command[0], pid.error());
   EngineProcess out;
   out.pid_ = *pid;
   out.pid_fd_ = static_cast<int>(syscall(SYS_pidfd_open, *pid, 0));
   out.stop_fd_ = eventfd(0, EFD_CLOEXEC);
-  ASSERT(out.pid_fd_ >= 0 && out.stop_fd_ >= 0, "{}", errno);
+  if (out.pid_fd_ < 0 || out.stop_fd_ < 0) return start_failed(command[0], errno);
   out.watcher_ = std::thread([pid_fd = out.pid_fd_, stop_fd = out.stop_fd_, on_exit = std::move(on_exit)] {
     pollfd watched[2] = {{pid_fd, POLLIN, 0}, {stop_fd, POLLIN, 0}};
     while (poll(watched, 2, -1) < 0 && errno == EINTR) {
@@ -78,7 +82,7 @@ EngineProcess::~EngineProcess() {
   if (pid_ <= 0) return;
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t told = write(stop_fd_, &one, sizeof one);
-  watcher_.join();
+  if (watcher_.joinable()) watcher_.join();
   kill(pid_, SIGTERM);
   pollfd ended{pid_fd_, POLLIN, 0};
   if (poll(&ended, 1, kTermGraceMs) <= 0) kill(pid_, SIGKILL);

@@ -3,18 +3,22 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
 
 namespace llorch::adapter::process {
 
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
 class EngineProcess {
  public:
   // `command`: an absolute path and its arguments. The child gets SIGKILL when the *thread* that called start ends, writes where
-  // this process writes its log, and inherits none of its LLORCH_ variables, which hold tokens. `on_exit` is called once, on a
+  // this process writes its log, and inherits none of its LLORCH_ variables, which hold tokens; `variables` are added. `on_exit` is called once, on a
   // thread of its own, when the child ends by itself. Errors: WORKER_START_FAILED.
-  static base::Result<EngineProcess> start(const std::vector<std::string>& command, std::function<void()> on_exit);
+  static base::Result<EngineProcess> start(const std::vector<std::string>& command, const Variables& variables,
+                                           std::function<void()> on_exit);
   EngineProcess() = default;
   EngineProcess(EngineProcess&& other) noexcept;
   EngineProcess& operator=(EngineProcess&& other) noexcept;
@@ -22,6 +26,7 @@ class EngineProcess {
   ~EngineProcess();
 
   bool runs() const { return pid_ > 0; }
+  int pid() const { return pid_; }
 
  private:
   int pid_ = -1;

@@ -5,7 +5,7 @@
 
 namespace llorch::adapter::process {
 
-// A port of 127.0.0.1 that nobody listens on. Another process may take it before it is used; then the engine says so and ends.
+// A port of 127.0.0.1 that nobody listens on. Another process may take it before it is used: see port_guard.h.
 base::Result<std::uint16_t> free_port();
 
 }  // namespace llorch::adapter::process
