@@ -199,7 +199,7 @@ def test_a_file_that_changes_between_two_processes(tmp_path, server, before, aft
     data = bytearray(DATA_F16)
     if not resumes:
         data[MIB // 2 * 3] ^= 1  # the least bits of a weight
-    with Stack(settings_for(tmp_path / "cache", connections=2)) as own:
+    with Stack(settings_for(tmp_path / "cache", connections=1)) as own:
         ask_for(own, f"{server.url}/tale.gguf", model_id="tale")
         done = wait_for("bytes to come", lambda: come(own, "tale") >= 3 * MIB and come(own, "tale"))
         own.pool.send_signal(signal.SIGKILL)
