@@ -373,23 +373,6 @@ TEST_F(DaemonTest, StubbornWorker) {
   EXPECT_EQ(report.exit_code, 137);
 }
 
-// A worker that fills its output as fast as it is read keeps nobody from being heard or stopped.
-TEST_F(DaemonTest, ChattyWorkers) {
-  NEEDS_MODEL();
-  run();
-  start_ready("a-chatty");
-  start_ready("b-chatty");
-  const auto log = directory / "state/logs/worker-a-chatty.log";
-  ASSERT_TRUE(eventually([&] { return fs::exists(log.string() + ".1"); }));  // it has written megabytes
-  const auto heartbeats = [&] { return orchestrator->read([&] { return orchestrator->heartbeats.size(); }); };
-  const std::size_t before = heartbeats();
-  EXPECT_TRUE(eventually([&] { return heartbeats() >= before + 3; }));
-  EXPECT_EQ(call("POST", "/v2/workers/stop", R"({"worker_id":"a-chatty"})").status, 200);
-  EXPECT_TRUE(eventually([&] { return orchestrator->failure_of("a-chatty").has_value(); }));
-  EXPECT_EQ(call("POST", "/v2/workers/stop", R"({"worker_id":"b-chatty"})").status, 200);
-  EXPECT_EQ(expect_gone("b-chatty").category, FailureCategory::kExplicitStop);
-}
-
 // POOLREG-18050, POOL-2122: SIGTERM stops the workers, deregisters and leaves nothing behind.
 TEST_F(DaemonTest, OrderlyStop) {
   NEEDS_MODEL();

@@ -1,7 +1,7 @@
 // A worker that computes nothing: serves /health and /shutdown, says ready, and misbehaves as its id asks:
 // "...-crash" fails to load, "...-mute" never says ready, "...-hang" stops answering once ready, "...-stubborn" ignores
 // every request to stop, "...-greedy" claims more memory than it was given, "...-hasher" tells the digest of the model's files,
-// "...-liar" another one, "...-chatty" writes to its output without end, "...-loading" says that it has loaded three quarters and stays there. Over several devices it holds less on the later ones.
+// "...-liar" another one, "...-loading" says that it has loaded three quarters and stays there. Over several devices it holds less on the later ones.
 #include <signal.h>
 #include <unistd.h>
 
@@ -10,7 +10,6 @@
 #include <map>
 #include <sstream>
 #include <string>
-#include <thread>
 
 #include "base/process.h"
 #include "engine/io/model_digest.h"
@@ -120,13 +119,6 @@ int main(int argc, char** argv) {
                    std::string(answer ? net::http::error_of(*answer).name() : answer.error().name()).c_str());
       return 1;
     }
-  }
-  if (id.ends_with("-chatty")) {
-    std::thread([] {
-      const std::string words(64 << 10, 'y');
-      while (write(STDOUT_FILENO, words.data(), words.size()) >= 0) {
-      }
-    }).detach();
   }
   if (id.ends_with("-hang")) raise(SIGSTOP);
   do {
