@@ -69,7 +69,7 @@ void PayloadKeys::erase(Slot slot) {
 }
 
 bool PayloadKeys::erasure_pending(Slot slot) const {
-  return std::ranges::any_of(fresh_, [slot](const Fresh& fresh) { return fresh.slot == slot; });
+  return std::ranges::any_of(fresh_, [slot](const Fresh& fresh) { return fresh.slot == slot && !fresh.durable; });
 }
 
 void PayloadKeys::renew(Slot slot) {
@@ -95,16 +95,15 @@ base::Result<> PayloadKeys::write_fresh() {
 base::Result<> PayloadKeys::sync() {
   auto written = write_fresh();
   auto synced = file_->sync();
-  std::deque<Fresh> left;
   for (Fresh& fresh : fresh_) {
-    if (synced && fresh.written) {
-      durable_.emplace_back(fresh.slot, std::move(fresh.key));
-    } else {
-      // What a failed sync was to write counts as written and may not be (see files/).
-      left.push_back({.slot = fresh.slot, .key = std::move(fresh.key)});
-    }
+    if (synced) fresh.durable = fresh.written;
+    // What a failed sync was to write counts as written and may not be (see files/).
+    fresh.written = fresh.durable;
   }
-  fresh_ = std::move(left);
+  while (!fresh_.empty() && fresh_.front().durable) {
+    durable_.emplace_back(fresh_.front().slot, fresh_.front().key);
+    fresh_.pop_front();
+  }
   written_count_ = 0;
   return written ? synced : written;
 }

@@ -56,13 +56,14 @@ class PayloadKeys {
   base::Entropy& entropy_;
   std::uint32_t slots_count_ = 0;
   std::set<Slot> empty_;  // zeros
-  // A key of nobody yet that is not durable, so that what its slot held before may still be there.
+  // A key of nobody yet. Until it is durable, what its slot held before may still be there.
   struct Fresh {
     Slot slot{};
     Key key{};
     bool written = false;
+    bool durable = false;
   };
-  std::deque<Fresh> fresh_;
+  std::deque<Fresh> fresh_;        // the first of them is not durable: those behind it wait, for the sake of the order
   std::size_t written_count_ = 0;  // so many of the first of them are written
   std::deque<std::pair<Slot, Key>> durable_;
 };
