@@ -333,10 +333,18 @@ class StreamHandle::Impl final : public StreamHandle::Control, public std::enabl
       socket_.close(ignored);
     }
     if (cancelled_) result = base::fail(ErrorCode::kCancelled, "the request was cancelled by its sender");
+    const Departure departure{*this};
     if (callbacks_.on_end) callbacks_.on_end(std::move(result));
-    callbacks_ = {};  // what they hold must not outlive the client
-    shared_.live->remove(this);
   }
+
+  // Also where the last callback throws: what callbacks hold must not outlive the client, and the client waits for all to go.
+  struct Departure {
+    Impl& operation;
+    ~Departure() {
+      operation.callbacks_ = {};
+      operation.shared_.live->remove(&operation);
+    }
+  };
 
   const ClientOptions options_;
   ClientRequest request_;

@@ -8,7 +8,9 @@
 
 #include <condition_variable>
 #include <future>
+#include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 
 #include "net/server.h"
@@ -396,6 +398,18 @@ TEST_F(ClientTest, SurvivesARuntimeThatStopsFirst) {
     runtime.stop();
   }
   EXPECT_EQ(recorder.wait_end().error().code, ErrorCode::kCancelled);
+}
+
+// What a callback throws ends that callback: the request is over, what it held is released, and the client can end.
+TEST_F(ClientTest, ACallbackThatThrowsLeavesNothingBehind) {
+  const auto held = std::make_shared<int>(0);
+  {
+    Client client(runtime);
+    client.request({.url = url("/big")}, [held](const base::Result<Response>&) { throw std::length_error(""); });
+    while (held.use_count() > 1) std::this_thread::yield();
+    EXPECT_TRUE(client.call({.url = url("/big")}));
+  }
+  EXPECT_EQ(held.use_count(), 1);
 }
 
 }  // namespace

@@ -269,14 +269,19 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
       });
       return;
     }
+    const Acceptance next{*this};
     const std::size_t open = live_.size();
     if (!error && open < options_.connections_max + kRefusalSlots) {
       auto connection =
           std::make_shared<h1::Connection>(std::move(socket), shared_from_this(), open >= options_.connections_max);
       if (live_.add(connection)) connection->start();
     }
-    accept();
   }
+  // Also where there is no memory for this one.
+  struct Acceptance {
+    Impl& server;
+    ~Acceptance() { server.accept(); }
+  };
 
   void close_acceptor() {
     error_code ignored;

@@ -25,7 +25,7 @@ constexpr std::size_t kReadBytes = 64 << 10;  // of a body
 constexpr int kReadsPerTurn = 16;             // then other connections get their turn
 // Of a head, and pipelined behind a request: what any number of connections may keep, whatever the budget says.
 constexpr std::size_t kInboxBytesMax = 4 << 10;
-constexpr std::size_t kSmallAnswerBytes = 256 << 10;  // what a stream's writer may queue
+constexpr std::size_t kSmallAnswerBytes = 512 << 10;  // more than the writer of a stream may queue
 constexpr std::int64_t kLingerMs = 1000;              // one round trip and a close, on any network in use
 
 // One for all connections of the thread: an idle connection holds no read buffer.
@@ -111,9 +111,13 @@ void Connection::close(CloseReason reason) {
   socket_.close(ignored);
   host_->budget().forget(*this);
   host_->answers().forget(answer_);
-  parser_.reset();  // what is no longer counted is no longer held
+  parser_.reset();    // what is no longer counted is no longer held
+  struct Departure {  // also where a callback throws: the server waits for all to go
+    Connection& connection;
+    ~Departure() { connection.host_->closed(connection); }
+  };
+  const Departure departure{*this};
   if (const auto exchange = std::exchange(exchange_, nullptr)) exchange->close(reason);
-  host_->closed(*this);
 }
 
 // --- reading ---
@@ -359,13 +363,20 @@ void Connection::flush() {
 
 // The writers of streams bound what waits for a slow client; nobody does that for a whole answer.
 void Connection::hold_answer() {
-  if (out_.capacity() <= kSmallAnswerBytes) return;
-  if (!host_->answers().hold(answer_, account_, out_.capacity())) drop_answer();
+  if (out_offset_ > out_.size() / 2) {  // what was taken is no longer held
+    out_.erase(0, out_offset_);
+    out_.shrink_to_fit();
+    out_offset_ = 0;
+  }
+  if (out_.capacity() <= kSmallAnswerBytes) return host_->answers().forget(answer_);
+  // One alone fits, whatever its size.
+  const std::size_t bytes = std::min(out_.capacity(), host_->options().request_bytes_in_flight_max);
+  if (!host_->answers().hold(answer_, account_, bytes)) drop_answer();
 }
 
 void Connection::drop_answer() {
   base::log_event(base::LogLevel::kWarn, "http.answer_dropped", correlation_id_,
-                  "Clients take their answers too slowly; the largest one is cut short.",
+                  "Answers that clients have not taken yet need too much memory; the largest is cut short.",
                   {{"account", account_}, {"bytes", out_.capacity()}});
   close(CloseReason::kPeerGone);
 }
