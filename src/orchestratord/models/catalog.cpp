@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/exceptions.h"
 #include "base/log.h"
 #include "net/http/error_response.h"
 #include "net/http/url.h"
@@ -147,12 +148,25 @@ void Catalog::ask(Question question) {
   request->timeout_ms = options_.describe_timeout_ms;
   options_.client->request(std::move(*request),
                            [this, question = std::move(question)](base::Result<net::Response> response) {
-                             on_facts(question, std::move(response));
+                             attempt(question, [&] { on_facts(question, std::move(response)); });
                            });
+}
+
+// What a library throws at a pool's answer is that pool's failure: the question goes on, or nobody could ask again.
+void Catalog::attempt(const Question& question, const std::function<void()>& step) {
+  try {
+    step();
+  } catch (const std::exception&) {
+    base::log_event(base::LogLevel::kError, "catalog.answer_failed", question.correlation_id,
+                    "A pool's answer about a model failed inside a library.",
+                    {{"endpoint", question.endpoints.front()}, {"type", base::current_exception_type()}});
+    ask_next(question, {ErrorCode::kInternal, "the pool's description of the model cannot be read", {}});
+  }
 }
 
 // Another pool may have the file, or a better copy of it. Of what they say, a file that cannot be used says more than none.
 void Catalog::ask_next(Question question, Error error) {
+  if (error.code == ErrorCode::kCancelled) return settle(question, base::fail(std::move(error)));  // the client ends
   const bool says_nothing = nobody_answered(error.code);
   const bool says_more = !question.refusal || question.refusal->code == ErrorCode::kModelNotFound;
   if (!says_nothing && says_more) question.refusal = std::move(error);
@@ -182,7 +196,7 @@ void Catalog::on_facts(Question question, base::Result<net::Response> response) 
     // Not on the client's thread, which carries streams: a tokenizer takes a while to build.
     options_.runtime->post(
         [this, question = std::move(question), facts = std::move(facts), reply = std::move(reply)]() mutable {
-          on_tokenizer(std::move(question), std::move(facts), std::move(reply));
+          attempt(question, [&] { on_tokenizer(question, std::move(facts), std::move(reply)); });
         });
   });
 }

@@ -71,7 +71,7 @@ struct CatalogOptions {
   std::int64_t describe_timeout_ms = 60'000;  // a pool hashes a new file before it answers
 };
 
-// Thread-safe. REQUIRES: destroyed after `client` has no callback running.
+// Thread-safe. REQUIRES: destroyed after `client` and `runtime` have no callback running.
 class Catalog {
  public:
   explicit Catalog(CatalogOptions options) : options_(std::move(options)) {}
@@ -117,6 +117,7 @@ class Catalog {
 
   void ask(Question question);
   void ask_next(Question question, base::Error error);
+  void attempt(const Question& question, const std::function<void()>& step);
   void on_facts(Question question, base::Result<net::Response> response);
   // A request for `path` at the first endpoint of `question`, with its token; absent: do not call that endpoint.
   std::optional<net::ClientRequest> request_to(const Question& question, const std::string& path) const;

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <future>
+#include <thread>
 
 #include "base/log.h"
 #include "net/server.h"
@@ -301,6 +302,22 @@ TEST_F(CatalogTest, APoolWithABadCopyIsPassedOver) {
   EXPECT_EQ(find("file:/a", 60'000).value().facts.digest, digest_);
   says = "file:/other";
   EXPECT_EQ(find("file:/b", 60'000).value().facts.digest, digest_);
+  other.stop(0);
+}
+
+// An orderly stop while a pool still reads a model: the question ends, and no other pool is asked.
+TEST_F(CatalogTest, AClientThatEndsEndsTheQuestion) {
+  net::Server other(runtime_, {.component = "other-pool"});
+  ASSERT_TRUE(other.start());
+  silent_ = true;
+  catalog_->pool_seen(server_.url());
+  catalog_->pool_seen(other.url());
+  std::promise<base::Result<KnownModel>> done;
+  catalog_->find({.model_ref = "file:/m.gguf", .wait_ms = 60'000},
+                 [&](base::Result<KnownModel> r) { done.set_value(std::move(r)); });
+  while (describes_ == 0) std::this_thread::yield();
+  client_.reset();
+  EXPECT_EQ(done.get_future().get().error().code, ErrorCode::kCancelled);
   other.stop(0);
 }
 
