@@ -10,9 +10,13 @@ namespace llorch::orchestratord::core {
 using placement::WaitCode;
 
 std::optional<std::int64_t> Views::predicted_start(const Job& job) const {
+  return predicted_start(job, groups_.ahead_of(job));
+}
+
+std::optional<std::int64_t> Views::predicted_start(const Job& job, std::int64_t ahead) const {
   const Model& m = model(job.model);
   placement::EstimateInput input{.slots_of_new_worker = config_.worker_slots};
-  input.ahead = groups_.ahead_of(job);
+  input.ahead = ahead;
   input.run_ms = m.run_ms.get();
   if (!input.run_ms) input.run_ms = s_.attempts.run_ms().get();
   input.start_ms = m.start_ms.get();
@@ -28,18 +32,18 @@ std::optional<std::int64_t> Views::predicted_start(const Job& job) const {
   return placement::predicted_start_ms(input);
 }
 
-std::optional<std::int64_t> Views::foreseen_start(const Job& job) const {
+std::optional<std::int64_t> Views::foreseen_start(const Job& job, const Ahead& ahead) const {
   const auto& wait = group(job.group).wait;
-  if (!wait) return predicted_start(job);
-  if (wait->code == WaitCode::kQuota) return start_within_quota(job);
+  if (!wait) return predicted_start(job, ahead.of_model);
+  if (wait->code == WaitCode::kQuota) return start_within_quota(job, ahead.in_group);
   // Nobody knows when a pool comes back or an operator makes room.
   if (wait->code == WaitCode::kPool || wait->code == WaitCode::kEviction) return std::nullopt;
-  return predicted_start(job);
+  return predicted_start(job, ahead.of_model);
 }
 
 // Of a job whose tenant runs as many as it may: as if these were its slots.
-std::optional<std::int64_t> Views::start_within_quota(const Job& job) const {
-  return placement::predicted_start_ms({.ahead = groups_.ahead_in_group(job),
+std::optional<std::int64_t> Views::start_within_quota(const Job& job, std::int64_t ahead) const {
+  return placement::predicted_start_ms({.ahead = ahead,
                                         .slots_free = 0,
                                         .slots_total = ledger_.concurrent_max(job.spec.tenant_id),
                                         .slots_of_new_worker = config_.worker_slots,
@@ -76,16 +80,20 @@ std::optional<std::int64_t> Views::load_percent_for(const JobGroup& l) const {
 }
 
 wire::WaitReason Views::wait_reason(const Job& job, const std::optional<placement::Wait>& of_group) const {
+  return wait_reason(job, of_group, groups_.ahead_in_group(job));
+}
+
+wire::WaitReason Views::wait_reason(const Job& job, const std::optional<placement::Wait>& of_group,
+                                    std::int64_t ahead) const {
   const Model& m = model(job.model);
   const JobGroup& l = group(job.group);
   WaitCode wait = of_group ? of_group->code : WaitCode::kTurn;
-  std::int64_t ahead = 0;
   const auto until_ms = queue_.delayed_until_ms(job.arrival);
   if (env_.draining()) {
     wait = WaitCode::kRestart;
   } else if (until_ms) {
     wait = WaitCode::kRetry;
-  } else if (ahead = groups_.ahead_in_group(job); ahead > 0) {
+  } else if (ahead > 0) {
     wait = WaitCode::kTurn;
   }
   const std::string_view where = l.anywhere ? "" : " that its placement accepts";
@@ -149,7 +157,7 @@ wire::WaitReason Views::wait_reason(const Job& job, const std::optional<placemen
   return {std::string(placement::code(wait)), std::move(human), load_percent};
 }
 
-LiveJob Views::live_job(const Job& job, std::int64_t position) const {
+LiveJob Views::live_job(const Job& job, const Ahead& ahead) const {
   LiveJob live{.job_id = job.spec.job_id,
                .status = job.status,
                .priority = job.spec.priority,
@@ -169,9 +177,9 @@ LiveJob Views::live_job(const Job& job, std::int64_t position) const {
                                    {}};
   }
   if (job.status != JobStatus::kQueued) return live;
-  live.queue_position = position;
-  live.predicted_start_ms = foreseen_start(job);
-  live.reason = wait_reason(job, group(job.group).wait);
+  live.queue_position = ahead.of_all;
+  live.predicted_start_ms = foreseen_start(job, ahead);
+  live.reason = wait_reason(job, group(job.group).wait, ahead.in_group);
   return live;
 }
 
@@ -179,19 +187,33 @@ void Views::on(QueryJob& e) {
   const Job* job = jobs_.find(e.job_id);
   // Before its row is durable a job does not exist for anybody else.
   if (!job || !job->admitted) return emit(AnswerQueryJob{e.request, std::nullopt});
-  const std::int64_t position = job->status == JobStatus::kQueued ? queue_.position(job->arrival) : 0;
-  emit(AnswerQueryJob{e.request, live_job(*job, position)});
+  emit(AnswerQueryJob{e.request, live_job(*job, ahead_of(*job))});
 }
 
+Views::Ahead Views::ahead_of(const Job& job) const {
+  if (job.status != JobStatus::kQueued) return {};
+  return {queue_.position(job.arrival), groups_.ahead_of(job), groups_.ahead_in_group(job)};
+}
+
+// One walk counts for all jobs what ahead_of() counts for one.
 void Views::on(QueryJobs& e) {
-  std::map<Arrival, std::int64_t> positions;
+  std::map<Arrival, Ahead> ahead;
+  std::map<ModelIndex, std::int64_t> of_model;
+  std::map<GroupIndex, std::int64_t> in_group;
   std::int64_t position = 0;
   for (const Priority priority : {Priority::kInteractive, Priority::kBatch}) {
-    for (const Arrival arrival : queue_.snapshot(priority)) positions[arrival] = position++;
+    for (const Arrival arrival : queue_.snapshot(priority)) {
+      const GroupIndex group_index = queue_.find(arrival)->group;
+      std::int64_t &model_count = of_model[group(group_index).model], &group_count = in_group[group_index];
+      ahead[arrival] = {position++, model_count, group_count};
+      if (queue_.is_delayed(arrival)) continue;
+      ++model_count;
+      ++group_count;
+    }
   }
   AnswerQueryJobs answer{.request = e.request, .jobs = {}};
   for (const auto& [arrival, job] : jobs_.all()) {
-    if (job.admitted) answer.jobs.push_back(live_job(job, positions[arrival]));
+    if (job.admitted) answer.jobs.push_back(live_job(job, ahead[arrival]));
   }
   emit(std::move(answer));
 }

@@ -299,5 +299,30 @@ TEST(Admission, RoomIsToldBeforeTheAnswerThatMadeIt) {
   EXPECT_EQ(order, "full room 202") << "an uncommitted job gives way to nobody, a committed one does";
 }
 
+// A list counts in one walk what each job's own question counts for it.
+TEST(Views, AListSaysOfEachJobWhatItsOwnQuestionSays) {
+  Driver d;
+  d.add_worker("w1", 2);
+  for (int i = 0; i < 24; ++i) {
+    Driver::SubmitOptions o;
+    o.model = i % 3 == 0 ? "b" : "a";
+    o.priority = i % 4 == 1 ? wire::Priority::kBatch : wire::Priority::kInteractive;
+    if (i % 5 == 2) o.placement.require_device_mask = "0";
+    d.submit("j" + std::to_string(i), o);
+  }
+  d.send(QueryJobs{{++d.requests}});
+  const auto list = d.only<AnswerQueryJobs>().jobs;
+  EXPECT_EQ(list.size(), 24U);
+  for (const LiveJob& job : list) {
+    const LiveJob own = d.query(job.job_id.value);
+    EXPECT_EQ(job.queue_position, own.queue_position) << job.job_id.value;
+    EXPECT_EQ(job.predicted_start_ms, own.predicted_start_ms) << job.job_id.value;
+    ASSERT_EQ(job.reason.has_value(), own.reason.has_value()) << job.job_id.value;
+    if (job.reason) {
+      EXPECT_EQ(job.reason->human, own.reason->human) << job.job_id.value;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace llorch::orchestratord::core

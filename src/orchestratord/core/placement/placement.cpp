@@ -70,7 +70,7 @@ std::optional<std::uint32_t> choose_worker(const PlacementInput& input, Decision
 
 bool holds(const DeviceChoice& device, const PlacementInput& input) {
   return std::ranges::all_of(parts_of(device), [&](const DeviceChoice& part) {
-    return part.free_bytes >= input.memory_bytes * part.ranks &&
+    return !part.overfull && part.free_bytes >= input.memory_bytes * part.ranks &&
            static_cast<std::int64_t>(part.residents.size()) < input.workers_per_device;
   });
 }

@@ -71,6 +71,8 @@ struct DeviceChoice {
   std::int64_t free_bytes = 0;       // of several: for one rank, on the tightest; so are the next two
   std::int64_t potential_bytes = 0;  // with none of our workers on it
   std::int64_t total_bytes = 0;
+  bool overfull =
+      false;  // of one device: its pool reports more on it than there is, so not even what needs nothing goes there
   std::optional<Reservation> reserved;
   std::vector<Resident> residents;  // of one device
   std::int64_t ranks = 1;           // of a part: shares of the worker that come to lie on it

@@ -148,9 +148,8 @@ std::int64_t Device::accounted_bytes() const {
 std::int64_t Device::free_bytes() const {
   std::int64_t not_reported = 0;
   for (const Worker* w : workers) not_reported += w->unreported_bytes_on(info.gpu_id);
-  const std::int64_t not_accounted = info.vram_total_bytes - accounted_bytes();
-  if (not_accounted < 0) return -1;
-  return std::max<std::int64_t>(0, std::min(info.vram_available_bytes - not_reported, not_accounted));
+  return std::max<std::int64_t>(
+      0, std::min(info.vram_available_bytes - not_reported, info.vram_total_bytes - accounted_bytes()));
 }
 
 std::int64_t Device::potential_bytes() const {
@@ -306,6 +305,7 @@ Changes PoolRegistry::apply(const wire::PoolState& state, base::Time now) {
       changes.gone.push_back(erase(pool, worker_id, GoneWhy::kPoolLost, false));
     pool.gone.clear();
     pool.mask_versions.clear();
+    pool.starts_hang = false;
     if (pool.old_boots.size() == kOldBootsMax) pool.old_boots.erase(pool.old_boots.begin());
     pool.old_boots.push_back(pool.boot_id);
   }

@@ -79,8 +79,7 @@ struct Device {
 
   std::int64_t accounted_bytes() const;
   // What a new worker could take now: what the pool reported as available less the workers it does not count yet, and
-  // never more than the total less everything accounted. -1: its pool reports more than there is, so not even a worker that
-  // needs nothing goes there.
+  // never more than the total less everything accounted.
   std::int64_t free_bytes() const;
   // What the device could offer with none of our workers on it.
   std::int64_t potential_bytes() const;
