@@ -54,6 +54,19 @@ def test_a_task_is_cancelled_and_errors_are_flat(stack):
     assert stack.request("POST", "/v1/tasks", missing).json["details"]["field"] == "deadline_ms"
 
 
+# A look at the head of a stream is no reader that comes and goes.
+def test_a_head_of_the_stream_cancels_nothing(stack):
+    wanted = task()
+    stack.gate.hold()
+    assert stack.request("POST", "/v1/tasks", wanted).status == 202
+    for path in (f"/v1/tasks/{wanted['task_id']}/stream", f"/v2/tasks/{wanted['task_id']}/events"):
+        head = stack.request("HEAD", path)
+        assert head.status == 200 and head.body == b"" and head.headers["Content-Type"].startswith("text/event-stream")
+    stack.gate.open()
+    events = [e.name for e in EventStream(stack.url, f"/v1/tasks/{wanted['task_id']}/stream")]
+    assert events[-1] == "end", events
+
+
 # ORCH-2004, ORCH-2005: sessions are read and deleted.
 def test_sessions_of_tasks(stack):
     assert stack.request("POST", "/v1/tasks", task(session_id="s-2")).status == 202

@@ -1,11 +1,11 @@
-#include "orchestratord/http/deferred/blob_sender.h"
+#include "orchestratord/http/blob_sender.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <utility>
 
-namespace llorch::orchestratord::http::deferred {
+namespace llorch::orchestratord::http {
 namespace {
 
 // As of streams: a client's socket queue holds at most so much, is filled again below kQueuedBytesLow, by so much at a time.
@@ -77,4 +77,4 @@ void send_blobs(const Context& context, std::vector<std::string> ids, std::strin
   std::make_shared<Sender>(context, std::move(ids), exchange)->start();
 }
 
-}  // namespace llorch::orchestratord::http::deferred
+}  // namespace llorch::orchestratord::http

@@ -5,7 +5,7 @@
 
 #include "orchestratord/http/context.h"
 
-namespace llorch::orchestratord::http::deferred {
+namespace llorch::orchestratord::http {
 
 // Answers with the blobs' contents, one behind the other, as fast as the client takes them; a client that lets the rest lie holds up
 // to 256 KiB of them, and is cut off when it has taken nothing for orchestratord.stream.slow_client_timeout_ms. A blob that cannot be
@@ -14,4 +14,4 @@ namespace llorch::orchestratord::http::deferred {
 void send_blobs(const Context& context, std::vector<std::string> ids, std::string_view content_type,
                 const net::ExchangePtr& exchange);
 
-}  // namespace llorch::orchestratord::http::deferred
+}  // namespace llorch::orchestratord::http

@@ -1,4 +1,4 @@
-#include "orchestratord/http/deferred/blob_sender.h"
+#include "orchestratord/http/blob_sender.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 
-namespace llorch::orchestratord::http::deferred {
+namespace llorch::orchestratord::http {
 namespace {
 
 // A thread of kept files whose time is a test's.
@@ -132,4 +132,4 @@ TEST_F(BlobSender, ASlowClientGetsAllOfIt) {
 }
 
 }  // namespace
-}  // namespace llorch::orchestratord::http::deferred
+}  // namespace llorch::orchestratord::http

@@ -68,6 +68,7 @@ void Sessions::list(const net::Request& request, const net::ExchangePtr& exchang
       [caller = request.peer.principal, exchange](core::AnswerQuerySessions answer) {
         wire::SessionList out;
         for (wire::SessionView& session : answer.sessions) {
+          if (!owns_id(caller, session.session_id)) continue;
           session.session_id = shown_id(caller, session.session_id);
           out.sessions.push_back(std::move(session));
         }

@@ -400,6 +400,7 @@ void BatchRunner::resume() {
 }
 
 void BatchRunner::look() {
+  context_.files->post_after(kLookMs, [this] { look(); });
   std::vector<ActivePtr> due;
   for (const auto& [tenant_id, batch] : active_) {
     if (!batch->input_ended && (batch->waits_for_room || ends(*batch))) due.push_back(batch);
@@ -411,7 +412,6 @@ void BatchRunner::look() {
       begin(batch);
     }
   }
-  context_.files->post_after(kLookMs, [this] { look(); });
 }
 
 }  // namespace llorch::orchestratord::http::deferred

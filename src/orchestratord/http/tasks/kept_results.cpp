@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "net/http/error_response.h"
-#include "orchestratord/http/deferred/blob_sender.h"
+#include "orchestratord/http/blob_sender.h"
 #include "orchestratord/http/tasks/kept_facts.h"
 #include "orchestratord/http/tasks/result_renderer.h"
 #include "orchestratord/http/tenancy.h"
@@ -122,7 +122,7 @@ void KeptResults::answer(const std::string& task_id, const net::ExchangePtr& exc
   const auto blob = find(task_id);
   if (!blob) return refuse(context_, exchange, blob.error());
   if ((*blob)->content_bytes > kWholeBytesMax) {
-    return deferred::send_blobs(context_, {(*blob)->id}, "application/json", exchange);
+    return send_blobs(context_, {(*blob)->id}, "application/json", exchange);
   }
   auto content = context_.blobs->read((*blob)->id, 0, kWholeBytesMax);
   if (!content) return refuse(context_, exchange, std::move(content).error());

@@ -314,11 +314,11 @@ void Tasks::events(const net::Request& request, const net::ExchangePtr& exchange
   if (!verbose) return refuse(context_, exchange, verbose.error());
   const auto observes = is_true("observe", request.query_param("observe").value_or("false"));
   if (!observes) return refuse(context_, exchange, observes.error());
-  const Wanted wanted{*job_id, context_.hub->find(*job_id), request.peer.principal, *verbose};
-  if (request.method == "HEAD" && is_live(wanted)) {
-    return void(exchange->respond({200, net::http::sse_headers(), {}}));  // reads nothing
-  }
-  serve(wanted,
+  serve({.job_id = *job_id,
+         .stream = context_.hub->find(*job_id),
+         .caller = request.peer.principal,
+         .verbose = *verbose,
+         .is_head = request.method == "HEAD"},
         {.exchange = exchange,
          .renderer = std::make_shared<streams::SseRenderer>(),
          .last_event_id = *last_event_id,
@@ -334,6 +334,7 @@ void Tasks::serve(const Wanted& wanted, streams::Stream::Reader reader, Refused 
     };
     return find_stored(wanted.job_id, wanted.caller, then, refused);
   }
+  if (wanted.is_head) return void(reader.exchange->respond({200, net::http::sse_headers(), {}}));  // reads nothing
   if (wanted.verbose) tell_wait(wanted.stream, reader.exchange, std::nullopt);
   const LiveJobPtr live = context_.jobs->find(wanted.job_id);
   if (live != nullptr && live->record.session_id) {

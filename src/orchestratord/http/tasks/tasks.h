@@ -37,6 +37,7 @@ class Tasks {
     streams::StreamPtr stream;  // null: it is not held, or the job never was
     net::http::Principal caller;
     bool verbose = false;  // `metrics` say what the job waits for
+    bool is_head = false;  // of a live job: answered, and nothing is read
   };
   using Refused = std::function<void(base::Error)>;
   // Answers the reader from the job's stream, or with the terminal event of its stored row. `refused` is called instead,

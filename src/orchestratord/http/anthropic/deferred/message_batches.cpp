@@ -10,8 +10,8 @@
 #include "orchestratord/http/anthropic/errors.h"
 #include "orchestratord/http/anthropic/models.h"
 #include "orchestratord/http/anthropic/renderer.h"
+#include "orchestratord/http/blob_sender.h"
 #include "orchestratord/http/deferred/batch_facts.h"
-#include "orchestratord/http/deferred/blob_sender.h"
 #include "orchestratord/http/deferred/owned_blobs.h"
 #include "orchestratord/http/tasks/kept_facts.h"
 
@@ -88,7 +88,7 @@ void MessageBatches::results(const net::Request& request, const net::ExchangePtr
   if (context_.blobs->find(results) == nullptr) {
     return refuse(context_, exchange, {ErrorCode::kNotFound, "the results of this batch have expired", {}});
   }
-  deferred::send_blobs(context_, {results}, "application/x-jsonl", exchange);
+  send_blobs(context_, {results}, "application/x-jsonl", exchange);
 }
 
 void MessageBatches::cancel(const net::Request& request, const net::ExchangePtr& exchange) {

@@ -7,8 +7,8 @@
 #include <charconv>
 
 #include "base/utf8.h"
+#include "orchestratord/http/blob_sender.h"
 #include "orchestratord/http/chat/parsing.h"
-#include "orchestratord/http/deferred/blob_sender.h"
 #include "orchestratord/http/deferred/list_page.h"
 #include "orchestratord/http/deferred/owned_blobs.h"
 #include "orchestratord/http/openai/deferred/multipart.h"
@@ -158,7 +158,7 @@ void Files::show(const net::Request& request, const net::ExchangePtr& exchange) 
 void Files::content(const net::Request& request, const net::ExchangePtr& exchange) {
   const Blob* blob = find(request, exchange);
   if (blob == nullptr) return;
-  deferred::send_blobs(context_, {blob->id}, "application/octet-stream", exchange);
+  send_blobs(context_, {blob->id}, "application/octet-stream", exchange);
 }
 
 void Files::remove(const net::Request& request, const net::ExchangePtr& exchange) {
