@@ -40,11 +40,13 @@ LogState& state() {
 }
 
 [[noreturn]] void log_and_abort() {
-  log_last_line({.level = LogLevel::kFatal,
-                 .event = "exception.uncaught",
-                 .correlation_id = {},
-                 .human = "An exception of a library ends this process.",
-                 .fields = {{"type", current_exception_type()}}});
+  const std::string type = current_exception_type();
+  log_last_line(
+      {.level = LogLevel::kFatal,
+       .event = "exception.uncaught",
+       .correlation_id = {},
+       .human = type.empty() ? "A library ends this process." : "An exception of a library ends this process.",
+       .fields = {{"type", type}}});
   std::abort();
 }
 

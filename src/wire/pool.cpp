@@ -40,7 +40,7 @@ template <>
 struct Table<GpuInfo> {
   using S = GpuInfo;
   static Fields fields() {
-    return {required("gpu_id", &S::gpu_id, "Without a comma: that makes a mask of several.", {1, 64}),
+    return {required("gpu_id", &S::gpu_id, "Without a comma: that makes a mask of several.", {1, 128}),
             optional("model", &S::model),
             optional("device_class", &S::device_class),
             optional("memory_architecture", &S::memory_architecture),
@@ -202,7 +202,7 @@ struct Table<StartWorkerRequest> {
   static Fields fields() {
     return {required("worker_id", &S::worker_id, "", {1, 64}),
             required("model_ref", &S::model_ref, "", {1, 4096}),
-            required("gpu_id", &S::gpu_id, "Device mask: 0, cpu; of devices that share the model 0,1.", {1, 64}),
+            required("gpu_id", &S::gpu_id, "Device mask: 0, cpu; of devices that share the model 0,1.", {1, 128}),
             optional("context_tokens", &S::context_tokens, "", {1}),
             optional("slots", &S::slots, "", {1, kSlotsMax}),
             optional("kv_tokens", &S::kv_tokens, "", {0, 1e12}),

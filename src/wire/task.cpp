@@ -66,7 +66,7 @@ struct Table<Placement> {
             optional("prefer_pools", &S::prefer_pools, "With mode prefer: the pools to try first.", {0, 16}),
             optional("avoid_pools", &S::avoid_pools, "Pools that never get the job.", {0, 16}),
             optional("require_device_mask", &S::require_device_mask,
-                     "The gpu_id a worker must be on, exactly; of several devices 0,1.", {1, 64}),
+                     "The gpu_id a worker must be on, exactly; of several devices 0,1.", {1, 128}),
             optional("allow_fallback", &S::allow_fallback,
                      "With mode prefer: take another pool when no preferred one can run the job now.")};
   }
