@@ -19,6 +19,7 @@
 #include "cli/mistakes.h"
 #include "cli/model/commands.h"
 #include "cli/models/commands.h"
+#include "cli/terminal_text.h"
 
 namespace llorch::cli {
 namespace {
@@ -414,7 +415,7 @@ int run_cli(int argc, const char* const* argv) {
     const bool wants_json = std::any_of(argv, argv + argc, [](std::string_view word) { return word == "--json"; });
     if (!is_help && wants_json) return report({base::ErrorCode::kInvalidParams, e.what(), {}}, true);
     if (is_help) return app.exit(e);
-    fmt::print(stderr, "{}", mistake_text(app, e));
+    print_text(stderr, "{}", mistake_text(app, e));
     return kUsage;
   } catch (const std::exception& e) {
     return report({base::ErrorCode::kInternal, e.what(), {}}, global.json);

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "cli/pager.h"
 #include "cli/stack/processes.h"
+#include "cli/terminal_text.h"
 #include "wire/json.h"
 #include "wire/task.h"
 
@@ -44,12 +45,12 @@ int report(const base::Error& error, bool json) {
   if (json) {
     fmt::print(stderr, "{{\"error\":{}}}\n", wire::encode(wire::error_body(error, {})));
   } else {
-    fmt::print(stderr, "error: {}: {}\n", error.name(), error.message);
+    print_text(stderr, "error: {}: {}\n", error.name(), error.message);
     for (const auto& [key, value] : error.details) {
       if (const auto* number = std::get_if<std::int64_t>(&value)) {
-        fmt::print(stderr, "  {}: {}\n", key, *number);
+        print_text(stderr, "  {}: {}\n", key, *number);
       } else {
-        fmt::print(stderr, "  {}: {}\n", key, std::get<std::string>(value));
+        print_text(stderr, "  {}: {}\n", key, std::get<std::string>(value));
       }
     }
   }
@@ -117,7 +118,10 @@ net::StreamHandle Api::stream(const std::string& path, net::http::Headers header
       std::move(callbacks));
 }
 
-void print_table(const std::vector<std::string>& header, const std::vector<std::vector<std::string>>& rows) {
+void print_table(const std::vector<std::string>& header, std::vector<std::vector<std::string>> rows) {
+  for (auto& row : rows) {
+    for (std::string& cell : row) cell = without_controls(cell);
+  }
   std::vector<std::size_t> widths;
   for (const std::string& cell : header) widths.push_back(cell.size());
   for (const auto& row : rows) {
@@ -128,7 +132,7 @@ void print_table(const std::vector<std::string>& header, const std::vector<std::
     for (std::size_t i = 0; i < cells.size(); ++i) {
       out += i + 1 == cells.size() ? cells[i] : fmt::format("{:<{}}  ", cells[i], widths[i]);
     }
-    fmt::print("{}\n", out);
+    print_text("{}\n", out);
   };
   if (prints_to_terminal()) line(header);
   for (const auto& row : rows) line(row);

@@ -50,8 +50,8 @@ class Api {
   net::Client client_{runtime_};
 };
 
-// Columns padded to their widest cell; headers only on a terminal, so that output pipes well.
-void print_table(const std::vector<std::string>& header, const std::vector<std::vector<std::string>>& rows);
+// Columns padded to their widest cell, without control characters; headers only on a terminal, so that output pipes well.
+void print_table(const std::vector<std::string>& header, std::vector<std::vector<std::string>> rows);
 // 1536 -> "1.5 KiB"
 std::string human_bytes(std::int64_t bytes);
 

@@ -3,6 +3,7 @@
 
 #include "cli/commands.h"
 #include "cli/pager.h"
+#include "cli/terminal_text.h"
 #include "wire/json.h"
 #include "wire/placement_snapshot.h"
 
@@ -16,11 +17,11 @@ void print_place(const wire::CandidatePlace& place, const wire::PlacementSnapsho
   if (place.tier == wire::PlacementTier::kFallback) notes += ", only if nothing better";
   if (place.tier == wire::PlacementTier::kExcluded) notes += ", not for this job";
   if (place.reserved && place.reserved->model_digest != job.model_digest) notes += ", being cleared for an earlier job";
-  fmt::print("    {} {}: {} free, {} without our workers, of {}{}\n", place.pool_id, place.device_mask,
+  print_text("    {} {}: {} free, {} without our workers, of {}{}\n", place.pool_id, place.device_mask,
              human_bytes(place.free_bytes), human_bytes(place.potential_bytes), human_bytes(place.total_bytes), notes);
   for (const wire::PlaceDevice& device : place.devices) {
     for (const wire::ResidentWorker& worker : device.workers) {
-      fmt::print("      {} holds {}: {}{}{}{}\n", worker.worker_id, human_bytes(worker.bytes),
+      print_text("      {} holds {}: {}{}{}{}\n", worker.worker_id, human_bytes(worker.bytes),
                  !worker.ready ? "not ready"
                  : worker.idle ? "idle"
                                : "busy",
@@ -31,12 +32,12 @@ void print_place(const wire::CandidatePlace& place, const wire::PlacementSnapsho
 }
 
 void print_job(const wire::PlacementSnapshotJob& job) {
-  fmt::print("{} of {} ({}), {} on each of {} device{}\n", job.job_id, job.model_ref, job.rank.priority,
+  print_text("{} of {} ({}), {} on each of {} device{}\n", job.job_id, job.model_ref, job.rank.priority,
              human_bytes(job.memory_bytes), job.devices, job.devices == 1 ? "" : "s");
-  fmt::print("  decision: {}{}{}\n", job.decision.outcome, job.decision.wait ? " " : "",
+  print_text("  decision: {}{}{}\n", job.decision.outcome, job.decision.wait ? " " : "",
              job.decision.wait.value_or(""));
   for (const wire::CandidateWorker& worker : job.workers) {
-    fmt::print("    {} of {}: {} of {} slots free{}\n", worker.worker_id, worker.pool_id, worker.slots_free,
+    print_text("    {} of {}: {} of {} slots free{}\n", worker.worker_id, worker.pool_id, worker.slots_free,
                worker.slots_free + worker.slots_active, worker.in_doubt ? ", its connection broke" : "");
   }
   for (const wire::CandidatePlace& place : job.places) print_place(place, job);
@@ -52,13 +53,13 @@ int debug_snapshot(const GlobalOptions& global) {
   if (global.json) return fmt::print("{}\n", *answer), kOk;
   const auto snapshot = wire::decode<wire::PlacementSnapshot>(*answer);
   if (!snapshot) return report(snapshot.error(), global.json);
-  if (snapshot->jobs.empty()) return fmt::print("no job waits\n"), kOk;
+  if (snapshot->jobs.empty()) return print_text("no job waits\n"), kOk;
   const Pager pager(true);
-  fmt::print("placement by {}, eviction by {}, {} worker{} a device\n", snapshot->algorithm, snapshot->eviction_policy,
+  print_text("placement by {}, eviction by {}, {} worker{} a device\n", snapshot->algorithm, snapshot->eviction_policy,
              snapshot->workers_per_gpu, snapshot->workers_per_gpu == 1 ? "" : "s");
   for (const wire::PlacementSnapshotJob& job : snapshot->jobs) print_job(job);
   const std::int64_t more = snapshot->jobs_total - static_cast<std::int64_t>(snapshot->jobs.size());
-  if (more > 0) fmt::print("and {} more\n", more);
+  if (more > 0) print_text("and {} more\n", more);
   return kOk;
 }
 

@@ -16,6 +16,7 @@
 #include "base/process.h"
 #include "base/shared_library.h"
 #include "cli/commands.h"
+#include "cli/terminal_text.h"
 #include "engine/compute/cpu/backend.h"
 #include "wire/catalog.h"
 #include "wire/json.h"
@@ -217,8 +218,8 @@ int doctor(const GlobalOptions& global) {
   for (const Check& c : checks) {
     if (!c.ok && (code == kOk || code == kUnreachable)) code = c.code;
     if (global.json) continue;
-    fmt::print("{:<4} {:<14} {}\n", c.ok ? "ok" : "no", c.name, c.finding);
-    if (!c.next.empty()) fmt::print("     {:<14} -> {}\n", "", c.next);
+    print_text("{:<4} {:<14} {}\n", c.ok ? "ok" : "no", c.name, without_controls(c.finding));
+    if (!c.next.empty()) print_text("     {:<14} -> {}\n", "", without_controls(c.next));
   }
   if (global.json) fmt::print("{}\n", checks_json(checks));
   return code;

@@ -7,6 +7,7 @@
 #include "base/build_id.h"
 #include "cli/commands.h"
 #include "cli/models/commands.h"
+#include "cli/terminal_text.h"
 #include "wire/catalog.h"
 #include "wire/json.h"
 #include "wire/pool.h"
@@ -38,9 +39,9 @@ int clear_cache(const GlobalOptions& global) {
   if (global.json) {
     fmt::print("{}\n", *body);
   } else {
-    fmt::print("{} worker(s) forget their prefix cache\n", reply->cleared.size());
+    print_text("{} worker(s) forget their prefix cache\n", reply->cleared.size());
     for (const std::string& id : reply->failed)
-      fmt::print(stderr, "llorch: {} did not answer; its cache ends with it, or ask again\n", id);
+      print_text(stderr, "llorch: {} did not answer; its cache ends with it, or ask again\n", id);
   }
   return reply->failed.empty() ? kOk : kFailed;
 }
@@ -91,7 +92,7 @@ int version(const GlobalOptions& global) {
     if (const std::string release = base::release_id(); !release.empty()) out["release"] = release;
     fmt::print("{}\n", bj::serialize(out));
   } else {
-    fmt::print("llorch {}\n", base::version_text());
+    print_text("llorch {}\n", base::version_text());
   }
   return kOk;
 }

@@ -5,6 +5,7 @@
 
 #include "base/id.h"
 #include "cli/commands.h"
+#include "cli/terminal_text.h"
 #include "wire/json.h"
 #include "wire/task.h"
 
@@ -96,19 +97,19 @@ int show_job(const GlobalOptions& global, const std::string& job_id) {
   if (global.json) return fmt::print("{}\n", *body), kOk;
   const auto job = wire::decode<JobView>(*body);
   if (!job) return report(job.error(), global.json);
-  fmt::print(
+  print_text(
       "job        {}\nstatus     {}\nmodel      {} ({})\nsubmitted  {}\nattempts   {}\ntokens     {} in, {} out\n",
       job->job_id, status_word(*job), job->model, job->model_ref, job->submitted_at, job->attempts, job->tokens_in,
       job->tokens_out);
-  if (job->queue_position) fmt::print("position   {}\n", *job->queue_position);
-  if (job->predicted_start_ms) fmt::print("starts in  {} ms (predicted)\n", *job->predicted_start_ms);
-  if (job->reason) fmt::print("waits for  {} ({})\n", job->reason->human, job->reason->code);
-  if (job->worker_id) fmt::print("worker     {}\n", *job->worker_id);
-  if (job->started_at) fmt::print("started    {}\n", *job->started_at);
-  if (job->finished_at) fmt::print("finished   {}\n", *job->finished_at);
-  if (job->error) fmt::print("error      {}: {}\n", job->error->code, job->error->message);
+  if (job->queue_position) print_text("position   {}\n", *job->queue_position);
+  if (job->predicted_start_ms) print_text("starts in  {} ms (predicted)\n", *job->predicted_start_ms);
+  if (job->reason) print_text("waits for  {} ({})\n", without_controls(job->reason->human), job->reason->code);
+  if (job->worker_id) print_text("worker     {}\n", *job->worker_id);
+  if (job->started_at) print_text("started    {}\n", *job->started_at);
+  if (job->finished_at) print_text("finished   {}\n", *job->finished_at);
+  if (job->error) print_text("error      {}: {}\n", job->error->code, without_controls(job->error->message));
   if (job->receipt) {
-    fmt::print(
+    print_text(
         "receipt    model {}\n           build {} numerics {} device {} kv {} sampler {}\n           seed {} output "
         "{}\n",
         job->receipt->model_digest, job->receipt->engine_build, job->receipt->numerics, job->receipt->device_class,
@@ -123,7 +124,7 @@ int cancel_job(const GlobalOptions& global, const std::string& job_id) {
   if (global.json) return fmt::print("{}\n", *body), kOk;
   const auto reply = wire::decode<wire::CancelReply>(*body);
   if (!reply) return report(reply.error(), global.json);
-  fmt::print("{}: {}\n", reply->job_id, reply->status);
+  print_text("{}: {}\n", reply->job_id, reply->status);
   return kOk;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/id.h"
 #include "cli/commands.h"
+#include "cli/terminal_text.h"
 #include "config/pool_credential.h"
 #include "wire/json.h"
 #include "wire/pool.h"
@@ -31,24 +32,24 @@ int control(const GlobalOptions& global, const PoolOptions& options, const std::
   if (global.json) return fmt::print("{}\n", *answer), kOk;
   const auto reply = wire::decode<wire::PoolControlReply>(*answer);
   if (!reply) return report(reply.error(), global.json);
-  fmt::print("{}: {}\n", reply->pool_id, reply->status);
+  print_text("{}: {}\n", reply->pool_id, reply->status);
   const std::string_view when = options.force ? "now, and its jobs go back to the queue" : "when it is idle";
-  for (const std::string& worker : reply->workers) fmt::print("  {} is stopped {}\n", worker, when);
+  for (const std::string& worker : reply->workers) print_text("  {} is stopped {}\n", worker, when);
   return kOk;
 }
 
 void print_operation(const wire::PoolOperation& operation) {
-  fmt::print("{:10} {}", wire::enum_name(operation.kind), wire::enum_name(operation.state));
-  if (!operation.model_ref.empty()) fmt::print(" of {}", operation.model_ref);
-  if (!operation.step.empty()) fmt::print(": {}", operation.step);
-  if (operation.deadline_ms) fmt::print("; {} ms left", *operation.deadline_ms);
-  fmt::print("\n");
+  print_text("{:10} {}", wire::enum_name(operation.kind), wire::enum_name(operation.state));
+  if (!operation.model_ref.empty()) print_text(" of {}", operation.model_ref);
+  if (!operation.step.empty()) print_text(": {}", without_controls(operation.step));
+  if (operation.deadline_ms) print_text("; {} ms left", *operation.deadline_ms);
+  print_text("\n");
 }
 
 void print_loads(const wire::PoolInfo& pool) {
   for (const wire::WorkerInfo& worker : pool.workers) {
     if (!worker.load_percent) continue;
-    fmt::print("loading    {} on {}: {} %\n", worker.model_ref, worker.gpu_id, *worker.load_percent);
+    print_text("loading    {} on {}: {} %\n", worker.model_ref, worker.gpu_id, *worker.load_percent);
   }
 }
 
@@ -56,11 +57,11 @@ void print_gpus(const wire::PoolList& pools, const std::string& pool_id) {
   for (const wire::PoolInfo& pool : pools.pools) {
     if (pool.pool_id != pool_id) continue;
     for (const wire::GpuInfo& gpu : pool.gpus) {
-      fmt::print("gpu {:6} {}, ", gpu.gpu_id, gpu.model);
+      print_text("gpu {:6} {}, ", gpu.gpu_id, without_controls(gpu.model));
       if (gpu.healthy) {
-        fmt::print("{} free of {}\n", human_bytes(gpu.vram_available_bytes), human_bytes(gpu.vram_total_bytes));
+        print_text("{} free of {}\n", human_bytes(gpu.vram_available_bytes), human_bytes(gpu.vram_total_bytes));
       } else {
-        fmt::print("takes no worker: {}\n", gpu.fault.value_or("no reason was told"));
+        print_text("takes no worker: {}\n", without_controls(gpu.fault.value_or("no reason was told")));
       }
     }
     print_loads(pool);
@@ -76,8 +77,8 @@ int pair_pool(const GlobalOptions& global, const PoolOptions& options) {
   if (!reply) return report(reply.error(), global.json);
   if (options.credential_file.empty()) {
     if (global.json) return fmt::print("{}\n", *answer), kOk;
-    fmt::print("{}\n", reply->credential);
-    fmt::print(stderr,
+    print_text("{}\n", reply->credential);
+    print_text(stderr,
                "this line is a secret: write it into pool-managerd.credential_file of {} (mode 0600), with {} as its "
                "pool-managerd.pool_id, and start pool-managerd\n",
                reply->pool_id, reply->pool_id);
@@ -91,7 +92,7 @@ int pair_pool(const GlobalOptions& global, const PoolOptions& options) {
     fmt::print("{}\n", boost::json::serialize(
                            boost::json::object{{"pool_id", reply->pool_id}, {"file", options.credential_file}}));
   } else {
-    fmt::print("wrote the credential of {} to {}\n", reply->pool_id, options.credential_file);
+    print_text("wrote the credential of {} to {}\n", reply->pool_id, options.credential_file);
   }
   return kOk;
 }
@@ -102,7 +103,7 @@ int unpair_pool(const GlobalOptions& global, const PoolOptions& options) {
   if (global.json) {
     fmt::print("{}\n", boost::json::serialize(boost::json::object{{"pool_id", options.pool}, {"status", "unpaired"}}));
   } else {
-    fmt::print("{}: unpaired; it is refused from now on\n", options.pool);
+    print_text("{}: unpaired; it is refused from now on\n", options.pool);
   }
   return kOk;
 }
@@ -142,13 +143,13 @@ int stop_model(const GlobalOptions& global, const std::string& model) {
     if (!reply) return report(reply.error(), global.json);
     for (const std::string& worker : reply->workers) {
       stopped.push_back(boost::json::object{{"pool_id", pool.pool_id}, {"worker_id", worker}});
-      if (!global.json) fmt::print("{} of {} is stopped when it is idle\n", worker, pool.pool_id);
+      if (!global.json) print_text("{} of {} is stopped when it is idle\n", worker, pool.pool_id);
     }
   }
   if (global.json) {
     fmt::print("{}\n", boost::json::serialize(boost::json::object{{"model", model}, {"workers", std::move(stopped)}}));
   } else if (stopped.empty()) {
-    fmt::print("no worker has {} in memory\n", model);
+    print_text("no worker has {} in memory\n", model);
   }
   return kOk;
 }
@@ -162,19 +163,19 @@ int pool_health(const GlobalOptions& global, const PoolOptions& options) {
   const auto health = wire::decode<wire::PoolHealthReport>(*answer);
   if (!health) return report(health.error(), global.json);
   const auto& m = health->metrics;
-  fmt::print("pool       {}\nlive       {}\nready      {}\ndraining   {}\n", health->pool_id, health->live,
+  print_text("pool       {}\nlive       {}\nready      {}\ndraining   {}\n", health->pool_id, health->live,
              health->ready, health->draining);
-  fmt::print("workers    {} ({} ready, {} starting, {} failures)\n", m.workers_total, m.workers_ready,
+  print_text("workers    {} ({} ready, {} starting, {} failures)\n", m.workers_total, m.workers_ready,
              m.workers_starting, m.worker_failures);
-  fmt::print("jobs       {} running, {} of {} slots free\n", m.active_leases, m.slots_free, m.slots_total);
-  fmt::print("memory     {} free of {}\n", human_bytes(m.vram_available_bytes), human_bytes(m.vram_total_bytes));
+  print_text("jobs       {} running, {} of {} slots free\n", m.active_leases, m.slots_free, m.slots_total);
+  print_text("memory     {} free of {}\n", human_bytes(m.vram_available_bytes), human_bytes(m.vram_total_bytes));
   const auto pools = (*api)->call("GET", "/v2/pools");
   if (!pools) return report(pools.error(), global.json);
   const auto listed = wire::decode<wire::PoolList>(*pools);
   if (!listed) return report(listed.error(), global.json);
   print_gpus(*listed, health->pool_id);
   if (health->operation) print_operation(*health->operation);
-  if (health->last_error) fmt::print("last error {}\n", *health->last_error);
+  if (health->last_error) print_text("last error {}\n", without_controls(*health->last_error));
   return kOk;
 }
 

@@ -9,6 +9,7 @@
 #include "cli/models/pull.h"
 #include "cli/stream/finished_job.h"
 #include "cli/stream/run_job.h"
+#include "cli/terminal_text.h"
 
 namespace llorch::cli {
 namespace {
@@ -26,14 +27,16 @@ int print_job(const GlobalOptions& global, bool stats, const Follow& follow) {
     std::fwrite(text.data(), 1, text.size(), stderr);
     std::fflush(stderr);
   });
+  AnswerOutput answer;
   bool is_read = true;
   const auto print = [&](std::string_view text) {
     if (global.json) return true;
-    if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return true;
+    if (answer.print(text)) return true;
     is_read = errno != EPIPE;
     return false;
   };
   const auto job = follow(**api, interrupt, print, display);
+  if (is_read) answer.finish();
   if (!is_read) return kInterrupted;  // as `head` wants it: quietly
   if (!job) {
     // The answer's last line has no end yet.
@@ -44,7 +47,7 @@ int print_job(const GlobalOptions& global, bool stats, const Follow& follow) {
     fmt::print("{}\n", stream::as_json(*job));
   } else {
     std::fputs("\n", stdout);
-    if (stats) fmt::print(stderr, "\n{}\n", stream::stats(*job));
+    if (stats) print_text(stderr, "\n{}\n", stream::stats(*job));
   }
   return kOk;
 }

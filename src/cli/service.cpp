@@ -15,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/model/tools.h"
 #include "cli/service_unit.h"
+#include "cli/terminal_text.h"
 
 namespace llorch::cli {
 namespace {
@@ -124,7 +125,7 @@ int tell(const GlobalOptions& global, const char* event, const base::Result<std:
   if (global.json) {
     fmt::print("{}\n", bj::serialize(bj::object{{"event", event}, {"unit", file->string()}}));
   } else {
-    fmt::print("{} {}\n{}", event, file->string(), next);
+    print_text("{} {}\n{}", event, file->string(), next);
   }
   return kOk;
 }

@@ -3,6 +3,7 @@
 
 #include "base/id.h"
 #include "cli/commands.h"
+#include "cli/terminal_text.h"
 #include "wire/json.h"
 #include "wire/session.h"
 
@@ -34,14 +35,14 @@ int print(const GlobalOptions& global, const base::Result<std::string>& body) {
   if (global.json) return fmt::print("{}\n", *body), kOk;
   const auto s = wire::decode<SessionView>(*body);
   if (!s) return report(s.error(), global.json);
-  fmt::print(
+  print_text(
       "session    {}\nturns      {} of {}, {} running\ntokens     {}\ntime (ms)  {}\ncost       {}\nends in    {} ms "
       "without a job\n",
       s->session_id, s->turns, s->turns_max, s->jobs_live,
       left_of(s->remaining.tokens_budget_remaining, s->token_budget, s->tokens_used),
       left_of(s->remaining.time_budget_remaining_ms, s->time_budget_ms, s->time_used_ms),
       left_of(s->remaining.cost_budget_remaining, s->cost_budget, s->cost_used), s->ttl_ms_remaining);
-  if (s->worker_id) fmt::print("worker     {}\n", *s->worker_id);
+  if (s->worker_id) print_text("worker     {}\n", *s->worker_id);
   return kOk;
 }
 
@@ -81,7 +82,7 @@ int delete_session(const GlobalOptions& global, const std::string& session_id) {
   const auto body = call(global, "DELETE", *path);
   if (!body) return report(body.error(), global.json);
   if (global.json) return fmt::print("{}\n", *body), kOk;
-  fmt::print("{}: deleted\n", session_id);
+  print_text("{}: deleted\n", session_id);
   return kOk;
 }
 

@@ -29,6 +29,7 @@
 #include "cli/stack/log_pump.h"
 #include "cli/stack/processes.h"
 #include "cli/stack/start_error.h"
+#include "cli/terminal_text.h"
 #include "config/pool_credential.h"
 #include "wire/catalog.h"
 #include "wire/json.h"
@@ -168,7 +169,7 @@ class Supervisor {
       if (!reaped_within(it->pid, kStopTimeout)) {
         ::kill(it->pid, SIGKILL);
         if (!reaped_within(it->pid, kKillTimeout)) {
-          fmt::print(stderr, "{} (pid {}) does not end\n", it->name, it->pid);
+          print_text(stderr, "{} (pid {}) does not end\n", it->name, it->pid);
           continue;
         }
       }
@@ -226,7 +227,7 @@ class Supervisor {
       // A daemon that ran for a minute has earned a quick restart.
       if (Clock::now() - daemon.started > std::chrono::minutes(1)) daemon.restart_delay_ms = 250;
       daemon.restart_at = Clock::now() + std::chrono::milliseconds(daemon.restart_delay_ms);
-      fmt::print(stderr, "{} ended ({}); starting it again in {} ms\n", daemon.name,
+      print_text(stderr, "{} ended ({}); starting it again in {} ms\n", daemon.name,
                  WIFSIGNALED(status) ? fmt::format("signal {}", WTERMSIG(status))
                                      : fmt::format("exit {}", WEXITSTATUS(status)),
                  daemon.restart_delay_ms);
@@ -237,7 +238,7 @@ class Supervisor {
   void restart(Daemon& daemon) {
     daemon.restart_at.reset();
     if (const auto spawned = spawn(daemon); !spawned) {
-      fmt::print(stderr, "{}\n", spawned.error().message);
+      print_text(stderr, "{}\n", spawned.error().message);
       daemon.restart_at = Clock::now() + std::chrono::milliseconds(daemon.restart_delay_ms);
     }
   }
@@ -336,7 +337,7 @@ base::Result<> offer_engine(const UpOptions& options, const config::Config& conf
     TRY(have_installed(options, global, engine, machine.policy, setting));
   }
   if (!global.json) {
-    for (const auto& step : adapter::setup::plan(engine, machine)) fmt::print("{:<14} {}\n", step.kind, step.detail);
+    for (const auto& step : adapter::setup::plan(engine, machine)) print_text("{:<14} {}\n", step.kind, step.detail);
     std::fflush(stdout);  // else a supervisor that is left behind says it again
   }
   out.set.push_back(setting);
@@ -392,7 +393,7 @@ void announce(const GlobalOptions& global, const std::filesystem::path& state_di
   for (const RunningProcess& process : running_processes(state_dir)) {
     if (process.bind.empty()) continue;
     event[process.name] = "http://" + process.bind;
-    if (!global.json) fmt::print("{:<14} http://{}\n", process.name, process.bind);
+    if (!global.json) print_text("{:<14} http://{}\n", process.name, process.bind);
     if (launch.console && process.name == "orchestratord") console = address_here(process.bind);
   }
   if (global.json) {
@@ -400,8 +401,8 @@ void announce(const GlobalOptions& global, const std::filesystem::path& state_di
     if (!console.empty()) event["console"] = console;
     fmt::print("{}\n", bj::serialize(event));
   } else {
-    if (!console.empty()) fmt::print("{:<14} {}\n", "console", console);
-    if (!launch.offered.empty()) fmt::print("try            llorch run {} \"Once upon a time\"\n", launch.offered);
+    if (!console.empty()) print_text("{:<14} {}\n", "console", console);
+    if (!launch.offered.empty()) print_text("try            llorch run {} \"Once upon a time\"\n", launch.offered);
   }
   std::fflush(stdout);
 }
@@ -534,12 +535,12 @@ int down(const GlobalOptions& global) {
     const stack::StopLimits limits{.terminate = 2 * (kStopTimeout + kKillTimeout), .kill = kKillTimeout};
     if (const auto ended = stack::stop_process(process, limits); !ended) return report(ended.error(), global.json);
     stopped.push_back(bj::object{{"name", process.name}, {"pid", process.pid}});
-    if (!global.json) fmt::print("stopped {} (pid {})\n", process.name, process.pid);
+    if (!global.json) print_text("stopped {} (pid {})\n", process.name, process.pid);
   }
   if (global.json) {
     fmt::print("{}\n", bj::serialize(bj::object{{"stopped", std::move(stopped)}}));
   } else if (processes.empty()) {
-    fmt::print("nothing runs here\n");
+    print_text("nothing runs here\n");
   }
   return kOk;
 }

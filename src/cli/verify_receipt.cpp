@@ -11,6 +11,7 @@
 #include "base/process.h"
 #include "cli/commands.h"
 #include "cli/stream/run_job.h"
+#include "cli/terminal_text.h"
 #include "cli/verify/receipt_check.h"
 #include "wire/catalog.h"
 #include "wire/json.h"
@@ -141,13 +142,13 @@ Finding compare_workers(const std::string& model, const Claim& claim, const Stac
 
 void print_finding(const Finding& finding, const Claim& claim, const std::optional<stream::FinishedJob>& job) {
   if (finding.verdict == Verdict::kMatch) {
-    fmt::print("match: {} tokens, the same bytes\n  job            {}\n  output_sha256  {}\n  engine_build   {}\n",
+    print_text("match: {} tokens, the same bytes\n  job            {}\n  output_sha256  {}\n  engine_build   {}\n",
                claim.receipt.tokens_out, job->job_id, claim.receipt.output_sha256, claim.receipt.engine_build);
     return;
   }
-  fmt::print("{}: {}\n", verify::name(finding.verdict), finding.explanation);
+  print_text("{}: {}\n", verify::name(finding.verdict), finding.explanation);
   for (const verify::Difference& d : finding.differences) {
-    fmt::print("  {}\n    receipt  {}\n    here     {}\n", d.field, d.claimed, d.found);
+    print_text("  {}\n    receipt  {}\n    here     {}\n", d.field, d.claimed, d.found);
   }
 }
 

@@ -17,6 +17,7 @@
 #include "cli/commands.h"
 #include "cli/stack/log_reader.h"
 #include "cli/stack/processes.h"
+#include "cli/terminal_text.h"
 #include "config/pool_credential.h"
 #include "engine/compute/cpu/backend.h"
 #include "wire/json.h"
@@ -210,7 +211,7 @@ int debug_bundle(const GlobalOptions& global, const std::string& file) {
     fmt::print("{}\n",
                bj::serialize(bj::object{{"file", name}, {"bytes", packed->size()}, {"parts", std::move(listed)}}));
   } else {
-    fmt::print("{}: {} parts, {}. It names this machine's models and configuration; look at it before you send it.\n",
+    print_text("{}: {} parts, {}. It names this machine's models and configuration; look at it before you send it.\n",
                name, files.size(), human_bytes(static_cast<std::int64_t>(packed->size())));
   }
   return kOk;

@@ -10,13 +10,14 @@
 #include "cli/commands.h"
 #include "cli/stream/finished_job.h"
 #include "cli/stream/run_job.h"
+#include "cli/terminal_text.h"
 
 namespace llorch::cli {
 namespace {
 
 constexpr std::string_view kQuotes = "\"\"\"";
 
-void note(std::string_view text) { fmt::print(stderr, "{}\n", text); }
+void note(std::string_view text) { print_text(stderr, "{}\n", text); }
 
 class Chat {
  public:
@@ -121,13 +122,15 @@ class Chat {
       std::fflush(stderr);
     });
     std::string said;
+    AnswerOutput answer;
     const auto print = [&](std::string_view text) {
       said += text;
       if (global_.json) return true;
-      return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+      return answer.print(text);
     };
     const auto job = stream::run_job(api_, request, interrupt, print, &display);
     display.finish();
+    answer.finish();
     if (!global_.json) std::fputs("\n", stdout);
     if (std::ferror(stdout) != 0) return false;
     if (job) {

@@ -14,6 +14,7 @@
 #include "adapter/setup/plan.h"
 #include "base/process.h"
 #include "cli/commands.h"
+#include "cli/terminal_text.h"
 #include "wire/json.h"
 
 extern char** environ;
@@ -40,7 +41,7 @@ base::Result<config::EngineConfig> entry_of(const config::Config& config, const 
                     fmt::format("pool-managerd.engines has no entry {}; llorch engine list shows them", name));
 }
 
-void print_step(std::string_view kind, std::string_view detail) { fmt::print("{:<10} {}\n", kind, detail); }
+void print_step(std::string_view kind, std::string_view detail) { print_text("{:<10} {}\n", kind, detail); }
 
 // "external", "installed", or "not installed".
 std::string state_of(const config::EngineConfig& engine, const config::InstallPolicyConfig& policy) {
@@ -57,7 +58,7 @@ std::optional<base::Error> show(const bj::object& line) {
   const std::string event = text("event");
   if (event == "step") print_step(text("kind"), text("detail"));
   if (event == "bytes" && line.contains("done") && line.contains("total")) {
-    fmt::print("{:<10} {} of {}\n", "", human_bytes(line.at("done").to_number<std::int64_t>()),
+    print_text("{:<10} {} of {}\n", "", human_bytes(line.at("done").to_number<std::int64_t>()),
                human_bytes(line.at("total").to_number<std::int64_t>()));
   }
   std::fflush(stdout);
@@ -180,11 +181,11 @@ int install_engine(const GlobalOptions& global, const std::string& name) {
   const auto engine = entry_of(*config, name);
   if (!engine) return report(engine.error(), global.json);
   if (!global.json) {
-    fmt::print("The plan:\n");
+    print_text("The plan:\n");
     for (const setup::Step& step : setup::plan(*engine, machine_of(*config))) {
       print_step(step.kind, step.detail + (step.missing ? " MISSING: " + step.what_to_do : ""));
     }
-    fmt::print("\n");
+    print_text("\n");
     std::fflush(stdout);
   }
   const auto last = run_pool_manager(global, "--install-engine", name);
@@ -193,7 +194,7 @@ int install_engine(const GlobalOptions& global, const std::string& name) {
   if (global.json) {
     fmt::print("{}\n", installation == nullptr ? "{}" : bj::serialize(*installation));
   } else {
-    fmt::print("{} is installed; pools start it from their next job on.\n", name);
+    print_text("{} is installed; pools start it from their next job on.\n", name);
   }
   return kOk;
 }
@@ -206,9 +207,9 @@ int remove_engine(const GlobalOptions& global, const std::string& name) {
   if (global.json) {
     fmt::print("{}\n", bj::serialize(bj::object{{"removed_bytes", bytes}}));
   } else if (bytes == 0) {
-    fmt::print("{} was not installed.\n", name);
+    print_text("{} was not installed.\n", name);
   } else {
-    fmt::print("{} is removed: {}.\n", name, human_bytes(bytes));
+    print_text("{} is removed: {}.\n", name, human_bytes(bytes));
   }
   return kOk;
 }

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "cli/model/commands.h"
+#include "cli/terminal_text.h"
 #include "engine/inference/engine.h"
 #include "engine/io/model_files.h"
 #include "engine/io/tokenizer_json/tokenizer_directory.h"
@@ -83,23 +84,23 @@ int show(const GlobalOptions& global, const std::string& file) {
   if (global.json) return fmt::print("{}\n", bj::serialize(*facts)), kOk;
   const auto text = [&](const char* key) { return std::string(facts->at(key).get_string()); };
   const auto number = [&](const char* key) { return facts->at(key).to_number<std::int64_t>(); };
-  fmt::print("file          {} ({}, {})\narchitecture  {}\n", file, text("format"), human_bytes(number("file_bytes")),
+  print_text("file          {} ({}, {})\narchitecture  {}\n", file, text("format"), human_bytes(number("file_bytes")),
              text("architecture"));
-  if (!text("name").empty()) fmt::print("name          {}\n", text("name"));
-  fmt::print("parameters    {:.2f} M in {} tensors\n", static_cast<double>(number("parameters")) / 1e6,
+  if (!text("name").empty()) print_text("name          {}\n", text("name"));
+  print_text("parameters    {:.2f} M in {} tensors\n", static_cast<double>(number("parameters")) / 1e6,
              number("tensors"));
   for (const auto& [type, bytes] : facts->at("bytes_by_type").get_object()) {
-    fmt::print("  {:<12}{}\n", std::string(type), human_bytes(bytes.to_number<std::int64_t>()));
+    print_text("  {:<12}{}\n", std::string(type), human_bytes(bytes.to_number<std::int64_t>()));
   }
-  fmt::print(
+  print_text(
       "layers        {}, {} wide\ntokenizer     {}, {} tokens\nmemory for one slot (CPU reference device, "
       "weights in {}, f16 cache)\n",
       number("layers"), number("width"), text("tokenizer"), number("vocab_size"), text("memory_weight_type"));
   for (const auto& row : facts->at("memory").get_array()) {
-    fmt::print("  {:>8} tokens of context  {}\n", row.at("context_tokens").to_number<std::int64_t>(),
+    print_text("  {:>8} tokens of context  {}\n", row.at("context_tokens").to_number<std::int64_t>(),
                human_bytes(row.at("bytes").to_number<std::int64_t>()));
   }
-  for (const auto& note : facts->at("notes").get_array()) fmt::print("note: {}\n", std::string(note.get_string()));
+  for (const auto& note : facts->at("notes").get_array()) print_text("note: {}\n", std::string(note.get_string()));
   return kOk;
 }
 
@@ -118,7 +119,7 @@ int tokenize(const GlobalOptions& global, const std::string& file, const std::st
   }
   std::string ids;
   for (const base::TokenId id : *tokens) ids += fmt::format("{}{}", ids.empty() ? "" : " ", base::index(id));
-  fmt::print("{}\n", ids);
+  print_text("{}\n", ids);
   return kOk;
 }
 

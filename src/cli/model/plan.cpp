@@ -6,6 +6,7 @@
 
 #include "base/sha256.h"
 #include "cli/model/commands.h"
+#include "cli/terminal_text.h"
 #include "engine/io/model_files.h"
 #include "engine/models/model.h"
 #include "engine/models/plan_compiler/dump.h"
@@ -53,7 +54,7 @@ int plan(const GlobalOptions& global, const PlanOptions& options) {
     fmt::print("{}\n", boost::json::serialize(boost::json::object{
                            {"mode", options.mode}, {"plan_hash", described->hash}, {"text", described->text}}));
   } else {
-    fmt::print("{}", described->text);
+    print_text("{}", described->text);
   }
   return kOk;
 }

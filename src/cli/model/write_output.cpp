@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "cli/stop_signals.h"
+#include "cli/terminal_text.h"
 #include "engine/models/gguf_write/write_gguf.h"
 
 namespace llorch::cli::model {
@@ -158,19 +159,19 @@ Result<Written> write_output(const models::ExportModel& model, const OutputOptio
 void print_written(const Written& written) {
   const auto number = [](const bj::value& value) { return value.to_number<std::int64_t>(); };
   const bj::object& facts = written.facts;
-  fmt::print("{}  {}, {:.2f} M parameters in {} tensors\n", facts.at("out").as_string().c_str(),
+  print_text("{}  {}, {:.2f} M parameters in {} tensors\n", facts.at("out").as_string().c_str(),
              human_bytes(static_cast<std::int64_t>(written.bytes)),
              static_cast<double>(number(facts.at("parameters"))) / 1e6, number(facts.at("tensors")));
   for (const bj::value& type : facts.at("types").as_array()) {
-    fmt::print("  {:<8}{:>6} tensors  {}\n", type.at("type").as_string().c_str(), number(type.at("tensors")),
+    print_text("  {:<8}{:>6} tensors  {}\n", type.at("type").as_string().c_str(), number(type.at("tensors")),
                human_bytes(number(type.at("bytes"))));
   }
   for (const bj::value& fallback : facts.at("fallbacks").as_array()) {
-    fmt::print("note: {} is {}: blocks of {} do not fill its rows of {}\n", fallback.at("tensor").as_string().c_str(),
+    print_text("note: {} is {}: blocks of {} do not fill its rows of {}\n", fallback.at("tensor").as_string().c_str(),
                fallback.at("used").as_string().c_str(), fallback.at("wanted").as_string().c_str(),
                number(fallback.at("row_elements")));
   }
-  for (const bj::value& note : facts.at("notes").as_array()) fmt::print("note: {}\n", note.as_string().c_str());
+  for (const bj::value& note : facts.at("notes").as_array()) print_text("note: {}\n", note.as_string().c_str());
 }
 
 }  // namespace llorch::cli::model

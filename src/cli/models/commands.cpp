@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "cli/models/pull.h"
+#include "cli/terminal_text.h"
 #include "net/http/url.h"
 #include "wire/json.h"
 
@@ -26,7 +27,7 @@ int pull(const GlobalOptions& global, const ModelOptions& options) {
   if (global.json) {
     fmt::print("{}\n", wire::encode(*model));
   } else {
-    fmt::print("{}: {}, {}\n", model->model_id, human_bytes(model->size_bytes.value_or(0)),
+    print_text("{}: {}, {}\n", model->model_id, human_bytes(model->size_bytes.value_or(0)),
                model->checksum.value_or(""));
   }
   return kOk;
@@ -43,7 +44,7 @@ int remove(const GlobalOptions& global, const ModelOptions& options) {
     if (global.json) {
       fmt::print("{}\n", *body);
     } else {
-      fmt::print("{}: removed, {} freed\n", name, human_bytes(removed->bytes_freed));
+      print_text("{}: removed, {} freed\n", name, human_bytes(removed->bytes_freed));
     }
   }
   return kOk;
@@ -88,8 +89,8 @@ int collect(const GlobalOptions& global, const ModelOptions& options) {
   if (global.json) return fmt::print("{}\n", *body), kOk;
   const auto removed = wire::decode<wire::CatalogRemoved>(*body);
   if (!removed) return report(removed.error(), global.json);
-  for (const std::string& name : removed->removed) fmt::print("{}: removed\n", name);
-  fmt::print("{} freed\n", human_bytes(removed->bytes_freed));
+  for (const std::string& name : removed->removed) print_text("{}: removed\n", name);
+  print_text("{} freed\n", human_bytes(removed->bytes_freed));
   return kOk;
 }
 
@@ -113,9 +114,9 @@ int verify_files(const GlobalOptions& global, const std::string& name) {
   if (global.json) {
     fmt::print("{}\n", wire::encode(*model));
   } else {
-    fmt::print("{}: {}{}{}\n", name, wire::enum_name(told.outcome), told.message.empty() ? "" : ", ", told.message);
-    if (model->checksum) fmt::print("  checksum  {}\n", *model->checksum);
-    if (!told.found.empty() && told.found != model->checksum) fmt::print("  found     {}\n", told.found);
+    print_text("{}: {}{}{}\n", name, wire::enum_name(told.outcome), told.message.empty() ? "" : ", ", told.message);
+    if (model->checksum) print_text("  checksum  {}\n", *model->checksum);
+    if (!told.found.empty() && told.found != model->checksum) print_text("  found     {}\n", told.found);
   }
   using wire::VerifyOutcome;
   return told.outcome == VerifyOutcome::kPass ? kOk : told.outcome == VerifyOutcome::kFail ? kFailed : kRefused;
@@ -130,24 +131,24 @@ base::Result<bool> show_model(Api& api, const std::string& name, bool json) {
   if (!body) return base::fail(body.error());
   if (json) return fmt::print("{}\n", *body), true;
   const auto model = TRY(wire::decode<wire::CatalogModel>(*body));
-  fmt::print("model      {}\nstate      {}{}\n", model.model_id, wire::enum_name(model.lifecycle_state),
+  print_text("model      {}\nstate      {}{}\n", model.model_id, wire::enum_name(model.lifecycle_state),
              model.pinned.value_or(false) ? ", pinned" : "");
-  if (!model.model_ref.empty()) fmt::print("file       {}\n", model.model_ref);
-  if (model.source) fmt::print("source     {}\n", *model.source);
-  if (model.checksum) fmt::print("checksum   {}\n", *model.checksum);
-  if (model.size_bytes) fmt::print("size       {}\n", human_bytes(*model.size_bytes));
-  if (model.pool_id) fmt::print("pool       {}\n", *model.pool_id);
-  if (model.used_unix_ms) fmt::print("used       {}\n", base::rfc3339(*model.used_unix_ms));
+  if (!model.model_ref.empty()) print_text("file       {}\n", model.model_ref);
+  if (model.source) print_text("source     {}\n", *model.source);
+  if (model.checksum) print_text("checksum   {}\n", *model.checksum);
+  if (model.size_bytes) print_text("size       {}\n", human_bytes(*model.size_bytes));
+  if (model.pool_id) print_text("pool       {}\n", *model.pool_id);
+  if (model.used_unix_ms) print_text("used       {}\n", base::rfc3339(*model.used_unix_ms));
   if (model.chat_format) {
-    fmt::print("calls      {}: {}\n", model.chat_format->name, model.chat_format->reason);
+    print_text("calls      {}: {}\n", model.chat_format->name, model.chat_format->reason);
     if (model.chat_format->without_tools)
-      fmt::print("           {} without tools\n", *model.chat_format->without_tools);
+      print_text("           {} without tools\n", *model.chat_format->without_tools);
   }
   if (model.pull) {
-    fmt::print("pull       {}, {} of {}\n", wire::enum_name(model.pull->state), human_bytes(model.pull->bytes_done),
+    print_text("pull       {}, {} of {}\n", wire::enum_name(model.pull->state), human_bytes(model.pull->bytes_done),
                human_bytes(model.pull->bytes_total));
     if (model.pull->error_message)
-      fmt::print("error      {}: {}\n", *model.pull->error_code, *model.pull->error_message);
+      print_text("error      {}: {}\n", *model.pull->error_code, *model.pull->error_message);
   }
   return true;
 }

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "cli/stream/request.h"
+#include "cli/terminal_text.h"
 #include "net/http/url.h"
 #include "wire/json.h"
 
@@ -55,7 +56,7 @@ bool is_reference(std::string_view text) {
 // A person's answer; no is what silence and everything but yes mean.
 bool asked(const std::string& question) {
   if (isatty(STDIN_FILENO) == 0 || isatty(STDERR_FILENO) == 0) return false;
-  to_stderr(question + " [Y/n] ");
+  to_stderr(without_controls(question) + " [Y/n] ");
   std::string answer;
   if (!std::getline(std::cin, answer)) return false;
   return answer.empty() || answer.starts_with('y') || answer.starts_with('Y');
@@ -73,9 +74,9 @@ PullDisplay::Form PullDisplay::form(bool json) {
 }
 
 std::string PullDisplay::line(const wire::PullStatus& status) const {
-  if (status.state != PullState::kFetching) return fmt::format("{}: {}", name_, words(status.state));
+  if (status.state != PullState::kFetching) return fmt::format("{}: {}", without_controls(name_), words(status.state));
   const std::int64_t percent = percent_of(status);
-  std::string out = fmt::format("{}: ", name_);
+  std::string out = fmt::format("{}: ", without_controls(name_));
   if (form_ == Form::kBar) {
     const auto full = static_cast<std::size_t>(percent * kBarCells / 100);
     out += fmt::format("[{}{}] ", std::string(full, '#'), std::string(static_cast<std::size_t>(kBarCells) - full, '.'));

@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "cli/terminal_text.h"
+
 namespace llorch::cli::stack {
 namespace {
 
@@ -26,22 +28,6 @@ std::string_view time_of(std::string_view line) {
   const std::size_t begin = at + kKey.size();
   const std::size_t end = line.find('"', begin);
   return end == std::string_view::npos ? std::string_view{} : line.substr(begin, end - begin);
-}
-
-// Escape sequences of a terminal begin with one of these: C0, DEL and C1 (in UTF-8 C2 80 to C2 9F).
-std::string without_controls(std::string_view text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    const auto after = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
-    if (c == 0xC2 && after >= 0x80 && after < 0xA0) {
-      ++i;
-      out += ' ';
-    } else {
-      out += c < 0x20 || c == 0x7F ? ' ' : text[i];
-    }
-  }
-  return out;
 }
 
 std::string text_of(const bj::value& value) {

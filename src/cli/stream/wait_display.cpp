@@ -6,6 +6,7 @@
 #include <boost/json.hpp>
 #include <chrono>
 
+#include "cli/terminal_text.h"
 #include "wire/json.h"
 
 namespace llorch::cli::stream {
@@ -62,7 +63,7 @@ void WaitDisplay::tell(const wire::WaitReason& reason) {
     const boost::json::object object{{"event", "waiting"}, {"code", reason.code}, {"human", reason.human}};
     return write_(boost::json::serialize(object) + "\n");
   }
-  write_(fmt::format("{}waiting: {}\n", answered_ ? "\n" : "", reason.human));
+  write_(fmt::format("{}waiting: {}\n", answered_ ? "\n" : "", without_controls(reason.human)));
 }
 
 void WaitDisplay::answered() {

@@ -82,6 +82,12 @@ TEST(WaitDisplay, AWaitIsSaidOnce) {
   }
 }
 
+TEST(WaitDisplay, NothingThatATerminalObeysIsShown) {
+  Shown s(Form::kBar);
+  for (int i = 0; i < 3; ++i) s.display.show(wire::WaitReason{"X", "No\x1b[2J\nfaked line", {}});
+  EXPECT_EQ(s.take(), "waiting: No [2J faked line\n");
+}
+
 // A worker that is lost in the middle of the answer: said on a line of its own, and nothing of the answer is wiped.
 TEST(WaitDisplay, AWaitInTheMiddleOfTheAnswer) {
   Shown s(Form::kBar);

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "cli/context.h"
+#include "cli/terminal_text.h"
 #include "wire/json.h"
 
 namespace llorch::cli::top {
@@ -17,7 +18,10 @@ namespace bj = boost::json;
 
 using Rows = std::vector<std::vector<std::string>>;
 
-void append_table(std::string& out, const Rows& rows) {
+void append_table(std::string& out, Rows rows) {
+  for (auto& row : rows) {
+    for (std::string& cell : row) cell = without_controls(cell);
+  }
   std::vector<std::size_t> widths;
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
@@ -170,19 +174,19 @@ std::string to_text(const View& view, std::size_t columns, std::size_t rows) {
                                         : d.gpu_id + " (fault)",
                        fmt::format("{} of {}", human_bytes(d.used_bytes), human_bytes(d.total_bytes))});
   }
-  append_table(whole, devices);
+  append_table(whole, std::move(devices));
   Rows workers{{"WORKER", "MODEL", "DEVICE", "STATE", "JOBS", "CACHE PAGES", "TOKENS/S"}};
   for (const Worker& w : view.workers) {
     workers.push_back({w.worker_id, w.model, w.gpu_id, w.status, fmt::format("{}/{}", w.jobs, w.slots_total),
                        w.kv_pages_total > 0 ? fmt::format("{}/{}", w.kv_pages_used, w.kv_pages_total) : "-",
                        rate(w.tokens_per_second)});
   }
-  append_table(whole += '\n', workers);
+  append_table(whole += '\n', std::move(workers));
   Rows jobs{{"JOB", "STATUS", "MODEL", "OUT", "TOKENS/S", "WHY"}};
   for (const Job& j : view.jobs) {
     jobs.push_back({j.job_id, j.status, j.model, std::to_string(j.tokens_out), rate(j.tokens_per_second), j.why});
   }
-  append_table(whole += '\n', jobs);
+  append_table(whole += '\n', std::move(jobs));
   if (columns == 0 && rows == 0) return whole;
   std::string out;
   std::size_t begin = 0;

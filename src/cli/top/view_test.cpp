@@ -69,6 +69,12 @@ TEST(Top, JsonHasWhatTheTextHas) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
 }
 
+TEST(Top, NothingThatATerminalObeysIsShown) {
+  View view = a_view();
+  view.jobs[0].why = "no\x1b[2J\nfaked";
+  EXPECT_NE(to_text(view, 0, 0).find("no [2J faked\n"), std::string::npos);
+}
+
 TEST(Top, FitsItsTerminal) {
   View view = a_view();
   view.jobs[0].model = "\u00fc\u00fc\u00fc\u00fc\u00fc\u00fc";

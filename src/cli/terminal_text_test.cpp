@@ -1,0 +1,45 @@
+#include "cli/terminal_text.h"
+
+#include <gtest/gtest.h>
+
+namespace llorch::cli {
+namespace {
+
+TEST(TerminalText, NothingThatATerminalObeysIsLeft) {
+  EXPECT_EQ(printable("a\x1b]52;c;aGk=\x07z"), "a\uFFFD]52;c;aGk=\uFFFDz");
+  EXPECT_EQ(printable("a\u009b2Jz\x7f\b"), "a\uFFFD2Jz\uFFFD\uFFFD");
+  EXPECT_EQ(printable(std::string_view("\0", 1)), "\uFFFD");
+  EXPECT_EQ(printable("\x9b"
+                      "2J"),
+            "\uFFFD2J");
+  for (unsigned char c = 0; c < 0xA0; ++c) {
+    if (c >= 0x20 && c < 0x7F) continue;
+    std::string text = c < 0x80 ? std::string(1, static_cast<char>(c)) : std::string("\xC2") + static_cast<char>(c);
+    const bool stays = c == '\n' || c == '\t';
+    EXPECT_EQ(printable(text) == text, stays) << int{c};
+    EXPECT_EQ(without_controls(text), " ") << int{c};
+  }
+}
+
+TEST(TerminalText, TextStaysAsItIs) {
+  EXPECT_EQ(printable("one\n\ttwo \u00e4 \u4f60 \U0001F600\u00a0"), "one\n\ttwo \u00e4 \u4f60 \U0001F600\u00a0");
+  EXPECT_EQ(printable("one\r\ntwo\rthree"), "one\ntwothree");
+  EXPECT_EQ(without_controls("a\nfaked line"), "a faked line");
+}
+
+TEST(TerminalText, ACharacterMayComeInTwoParts) {
+  TerminalText text;
+  EXPECT_EQ(text.feed("a\xC2"), "a");
+  EXPECT_EQ(text.feed("\x9B"
+                      "2J"),
+            "\uFFFD2J");
+  EXPECT_EQ(text.feed("\xE4\xBD"), "");
+  EXPECT_EQ(text.feed("\xA0"), "\u4f60");
+  EXPECT_EQ(text.finish(), "");
+  EXPECT_EQ(text.feed("\xC2"), "");
+  EXPECT_EQ(text.finish(), "\uFFFD");
+  EXPECT_EQ(text.finish(), "");
+}
+
+}  // namespace
+}  // namespace llorch::cli

@@ -1,0 +1,74 @@
+"""A server in orchestratord's place that says what a test wants it to say. Standard library only."""
+
+import http.server
+import json
+import threading
+
+END = {"tokens_in": 1, "tokens_out": 1, "decode_time_ms": 1, "first_token_ms": 1, "stop_reason": "eos", "budget": {}}
+
+
+class SaidServer:
+    """`tokens`: the texts of every job's tokens. `answers`: bodies of other paths. `refuse`: the next jobs are not taken.
+    `asked`: what came, as (path, bearer, body)."""
+
+    def __init__(self, tokens=(), answers=None, host="127.0.0.1", port=0):
+        self.tokens = list(tokens)
+        self.answers = answers or {}
+        self.refuse = False
+        self.asked = []
+        said = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                path = self.path.partition("?")[0]
+                said.note(self, b"")
+                if path.endswith("/events"):
+                    self.answer(200, said.stream(), "text/event-stream")
+                elif path in said.answers:
+                    self.answer(200, json.dumps(said.answers[path]).encode())
+                else:
+                    self.error("NOT_FOUND", 404)
+
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                said.note(self, body)
+                if said.refuse:
+                    return self.error("POOL_UNAVAILABLE", 503)
+                self.answer(202, json.dumps({
+                    "job_id": "j", "task_id": "j", "status": "queued", "queue_position": 0, "predicted_start_ms": 0, "backoff_ms": 0,
+                    "events_url": "/v2/tasks/j/events", "budget": {}}).encode())
+
+            def error(self, code, status):
+                error = {"code": code, "message": "no \x1b]52;c;aGk=\x07 of this", "retriable": False, "correlation_id": ""}
+                self.answer(status, json.dumps({"error": error}).encode())
+
+            def answer(self, status, body, kind="application/json"):
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer((host, port), Handler)
+        self.bind = f"{host}:{self.server.server_port}"
+        self.url = f"http://{self.bind}"
+        self.thread = threading.Thread(target=self.server.serve_forever)
+
+    def note(self, handler, body):
+        self.asked.append((handler.path, handler.headers.get("Authorization"), json.loads(body or b"null")))
+
+    def stream(self):
+        events = [("token", {"t": text, "i": number}) for number, text in enumerate(self.tokens)] + [("end", {"job_id": "j", **END})]
+        return "".join(f"id: {n}\nevent: {name}\ndata: {json.dumps(data)}\n\n" for n, (name, data) in enumerate(events)).encode()
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
