@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "cli/pager.h"
-#include "cli/stack/processes.h"
+#include "cli/server_address.h"
 #include "cli/terminal_text.h"
 #include "wire/json.h"
 #include "wire/task.h"
@@ -79,20 +79,10 @@ base::Result<std::unique_ptr<Api>> Api::connect(const GlobalOptions& options) {
   std::string url = options.url;
   if (const char* env = std::getenv("LLORCH_URL"); url.empty() && env != nullptr) url = env;
   if (url.empty()) {
-    bool is_supervised = false;
-    for (const stack::RunningProcess& process : stack::running_processes(state_directory(options))) {
-      if (process.name == "orchestratord" && !process.bind.empty()) url = "http://" + process.bind;
-      is_supervised = is_supervised || process.name == "supervisor";
-    }
-    if (url.empty() && is_supervised) {
-      return base::fail(
-          ErrorCode::kUnreachable,
-          fmt::format("orchestratord is down and llorch up starts it again; try again in a moment. Why it "
-                      "went: {}",
-                      (state_directory(options) / "logs/orchestratord.log").string()));
-    }
+    url = TRY(server_address({.state_directory = state_directory(options),
+                              .bind = config.orchestratord.bind,
+                              .sends_token = !token.empty()}));
   }
-  if (url.empty()) url = "http://" + config.orchestratord.bind;
   while (url.ends_with('/')) url.pop_back();
   return std::unique_ptr<Api>(new Api(std::move(url), std::move(token)));
 }

@@ -195,6 +195,7 @@ std::vector<Check> all_checks(const GlobalOptions& global) {
   } else if (config) {
     out.push_back(
         {"stack", false, api.error().message, "start it with: llorch up; why it went: llorch logs", kUnreachable});
+    if (auto ports = check_ports(*config)) out.push_back(*std::move(ports));
   }
   out.push_back(check_driver(cpu_will_do));
   return out;

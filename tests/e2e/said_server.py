@@ -8,13 +8,14 @@ END = {"tokens_in": 1, "tokens_out": 1, "decode_time_ms": 1, "first_token_ms": 1
 
 
 class SaidServer:
-    """`tokens`: the texts of every job's tokens. `answers`: bodies of other paths. `refuse`: the next jobs are not taken.
+    """`tokens`: the texts of every job's tokens. `answers`: bodies of other paths. `refused`: the numbers of the jobs that are not taken.
     `asked`: what came, as (path, bearer, body)."""
 
     def __init__(self, tokens=(), answers=None, host="127.0.0.1", port=0):
         self.tokens = list(tokens)
         self.answers = answers or {}
-        self.refuse = False
+        self.refused = set()
+        self.jobs = 0
         self.asked = []
         said = self
 
@@ -32,7 +33,8 @@ class SaidServer:
             def do_POST(self):
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 said.note(self, body)
-                if said.refuse:
+                said.jobs += 1
+                if said.jobs - 1 in said.refused:
                     return self.error("POOL_UNAVAILABLE", 503)
                 self.answer(202, json.dumps({
                     "job_id": "j", "task_id": "j", "status": "queued", "queue_position": 0, "predicted_start_ms": 0, "backoff_ms": 0,

@@ -12,7 +12,7 @@ class RunFile {
  public:
   // {"pid","start_ticks","bind"}: a pid alone may be somebody else's by the time it is read.
   static base::Result<RunFile> write(const std::filesystem::path& state_directory, const std::string& bind);
-  // What the process that runs there has recorded. UNREACHABLE: nobody has.
+  // What the process that runs there has recorded. UNREACHABLE: nobody who still runs has.
   static base::Result<std::string> bind_of(const std::filesystem::path& state_directory);
   RunFile(RunFile&& other) noexcept : path_(std::move(other.path_)) { other.path_.clear(); }
   RunFile& operator=(RunFile&&) = delete;

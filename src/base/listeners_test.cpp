@@ -1,0 +1,51 @@
+#include "base/listeners.h"
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace llorch::base {
+namespace {
+
+constexpr std::string_view kHead =
+    "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
+
+std::string line(std::string_view local, std::string_view state, int uid) {
+  return "   0: " + std::string(local) + " 00000000:0000 " + std::string(state) +
+         " 00000000:00000000 00:00000000 00000000 " + std::to_string(uid) + " 0 4711 1 0 100 0 0 10 0\n";
+}
+
+TEST(Listeners, AreThoseThatLoopbackReaches) {
+  const std::string zeros(24, '0');
+  const std::string table = std::string(kHead) + line("0100007F:1F90", "0A", 1) + line("00000000:1F90", "0A", 2) +
+                            line("0100000A:1F90", "0A", 3) +                          // 10.0.0.1
+                            line("0100007F:1F91", "0A", 4) +                          // another port
+                            line("0100007F:1F90", "01", 5) +                          // a connection
+                            line(zeros + "01000000:1F90", "0A", 6) +                  // ::1
+                            line(zeros + "00000000:1F90", "0A", 7) +                  // ::
+                            line("0000000000000000FFFF00000100007F:1F90", "0A", 8) +  // ::ffff:127.0.0.1
+                            line("000080FE000000000000000001000000:1F90", "0A", 9) + "nonsense\n";
+  std::vector<uid_t> users;
+  for (const Listener& one : loopback_listeners_in(table, 8080)) users.push_back(one.uid);
+  EXPECT_EQ(users, (std::vector<uid_t>{1, 2, 6, 7, 8}));
+}
+
+TEST(Listeners, AreSeenAsTheyComeAndGo) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  EXPECT_TRUE(loopback_listeners(ntohs(address.sin_port)).value().empty()) << "it does not listen yet";
+  ASSERT_EQ(::listen(fd, 1), 0);
+  const auto found = loopback_listeners(ntohs(address.sin_port)).value();
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].uid, ::geteuid());
+  ::close(fd);
+}
+
+}  // namespace
+}  // namespace llorch::base

@@ -1,0 +1,82 @@
+#include "cli/server_address.h"
+
+#include <arpa/inet.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/listeners.h"
+#include "cli/stack/processes.h"
+#include "net/http/url.h"
+
+namespace llorch::cli {
+namespace {
+
+using base::ErrorCode;
+namespace fs = std::filesystem;
+
+// Of the system service that the packages install.
+constexpr const char* kServiceStateDirectory = "/var/lib/llorch";
+
+bool is_this_machine(const std::string& host) {
+  in6_addr v6{};
+  if (::inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6)) return true;
+  return host == "localhost" || host.starts_with("127.") || net::http::is_unspecified(host);
+}
+
+std::set<uid_t> trusted_users(const fs::path& state_directory) {
+  std::set<uid_t> out{0, ::geteuid()};
+  for (const fs::path& directory : {state_directory, fs::path(kServiceStateDirectory)}) {
+    struct stat st {};
+    if (::stat(directory.c_str(), &st) == 0) out.insert(st.st_uid);
+  }
+  return out;
+}
+
+// While orchestratord is down, its port is anybody's who takes it.
+base::Result<> check_listeners(const std::string& address, const fs::path& state_directory) {
+  const auto url = net::http::parse_url(address);
+  if (!url || !is_this_machine(url->host)) return {};
+  const std::set<uid_t> trusted = trusted_users(state_directory);
+  for (const base::Listener& one : TRY(base::loopback_listeners(url->port))) {
+    if (trusted.contains(one.uid)) continue;
+    return base::fail(ErrorCode::kForbidden,
+                      fmt::format("a process of user {} listens at {}, and the token is not sent to it; if it is your "
+                                  "orchestratord, say so with: --url {}",
+                                  one.uid, address, address));
+  }
+  return {};
+}
+
+}  // namespace
+
+base::Result<std::string> server_address(const AddressQuestion& question) {
+  bool is_supervised = false;
+  for (const stack::RunningProcess& process : stack::running_processes(question.state_directory)) {
+    if (process.name == "orchestratord" && !process.bind.empty()) return "http://" + process.bind;
+    is_supervised = is_supervised || process.name == "supervisor";
+  }
+  if (is_supervised) {
+    return base::fail(
+        ErrorCode::kUnreachable,
+        fmt::format("orchestratord is down and llorch up starts it, or starts it again; try again in a moment. Why it "
+                    "went: {}",
+                    (question.state_directory / "logs/orchestratord.log").string()));
+  }
+  const fs::path record = question.state_directory / "run/orchestratord.json";
+  std::error_code ec;
+  if (fs::exists(record, ec)) {
+    return base::fail(ErrorCode::kUnreachable,
+                      fmt::format("no orchestratord runs here: the process that {} names has ended; start the stack "
+                                  "with: llorch up, or say where another one answers: --url",
+                                  record.string()));
+  }
+  std::string address = "http://" + question.bind;
+  if (question.sends_token) TRY(check_listeners(address, question.state_directory));
+  return address;
+}
+
+}  // namespace llorch::cli

@@ -1,0 +1,100 @@
+"""Whom llorch sends the operator's token to when nobody has said where orchestratord answers."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from said_server import SaidServer
+from stack import Stack, clean_env, llorch
+
+TOKEN = "t" * 40
+ENV = {"LLORCH_API_TOKEN": TOKEN}
+ANSWERS = {"/v2/tasks": {"tasks": []}}
+# Listens until it is told to end, and says whether anybody came.
+STRANGER = """
+import select, socket, sys
+with socket.create_server(("127.0.0.1", 0)) as server:
+    print(server.getsockname()[1], flush=True)
+    sys.stdin.readline()
+    print("came" if select.select([server], [], [], 0)[0] else "nobody", flush=True)
+"""
+
+
+def record(state, bind, pid, start_ticks):
+    (state / "run").mkdir(mode=0o700, exist_ok=True)
+    (state / "run/orchestratord.json").write_text(json.dumps({"pid": pid, "start_ticks": start_ticks, "bind": bind}))
+
+
+def start_ticks(pid):
+    return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
+def test_a_record_of_a_process_that_has_ended_is_nobodys_address(tmp_path):
+    with SaidServer(answers=ANSWERS) as server:
+        bind = ["--set", f"orchestratord.bind={server.bind}"]
+        for pid, ticks in ((os.getpid(), start_ticks(os.getpid()) + 1), (2**22 + 1, 1)):
+            record(tmp_path, server.bind, pid, ticks)
+            done = llorch(*bind, "ps", state_dir=tmp_path, env=ENV)
+            assert done.returncode == 3 and b"llorch up" in done.stderr and b"--url" in done.stderr, done.stderr
+        assert server.asked == []
+        assert llorch("--url", server.url, "ps", state_dir=tmp_path, env=ENV).returncode == 0
+        assert llorch("ps", state_dir=tmp_path, env={**ENV, "LLORCH_URL": server.url}).returncode == 0
+        record(tmp_path, server.bind, os.getpid(), start_ticks(os.getpid()))
+        assert llorch("ps", state_dir=tmp_path, env=ENV).returncode == 0
+        assert {bearer for _, bearer, _ in server.asked} == {f"Bearer {TOKEN}"}
+
+
+def test_without_a_record_the_configured_address_is_asked(tmp_path):
+    with SaidServer(answers=ANSWERS) as server:
+        for host in ("127.0.0.1", "localhost", "0.0.0.0"):
+            done = llorch("--set", f"orchestratord.bind={host}:{server.server.server_port}", "ps", state_dir=tmp_path, env=ENV)
+            assert done.returncode == 0, done.stderr
+        assert len(server.asked) == 3
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_a_strangers_port_gets_no_token(tmp_path):
+    def listener(user):
+        return subprocess.Popen([sys.executable, "-c", STRANGER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, user=user)
+
+    def ask(port, *more):
+        return llorch("--set", f"orchestratord.bind=127.0.0.1:{port}", *more, "ps", state_dir=tmp_path, env=ENV)
+
+    with listener(54321) as stranger:
+        port = stranger.stdout.readline().strip()
+        done = ask(port)
+        assert done.returncode == 4 and b"54321" in done.stderr and b"--url" in done.stderr, done.stderr
+        assert stranger.communicate("\n")[0] == "nobody\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_the_owner_of_the_state_directory_is_no_stranger(tmp_path):
+    os.chown(tmp_path, 54321, -1)
+    script = f"""
+import sys, threading
+sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})
+from said_server import SaidServer
+with SaidServer(answers={ANSWERS!r}) as server:
+    print(server.bind, flush=True)
+    sys.stdin.readline()
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, user=54321,
+                          env={**clean_env(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}) as server:
+        bind = server.stdout.readline().strip()
+        done = llorch("--set", f"orchestratord.bind={bind}", "ps", state_dir=tmp_path, env=ENV)
+        server.communicate("\n")
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_backup_asks_nobody_whose_record_is_stale(tmp_path):
+    with Stack(state_dir=tmp_path, token=TOKEN) as stack, SaidServer() as server:
+        record(tmp_path, server.bind, stack.orchestrator.pid, 1)
+        done = llorch("backup", str(tmp_path / "jobs.backup"), state_dir=tmp_path, env=ENV)
+        assert b"UNREACHABLE" in done.stderr and server.asked == [], (done.stderr, server.asked)
+        record(tmp_path, stack.bind, stack.orchestrator.pid, start_ticks(stack.orchestrator.pid))
+        done = llorch("backup", str(tmp_path / "jobs.backup"), state_dir=tmp_path, env=ENV)
+        assert done.returncode == 0, done.stderr
