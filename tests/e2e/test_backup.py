@@ -38,6 +38,18 @@ def test_waiting_jobs_move_with_a_backup():
             assert stack.wait_terminal(job)["status"] == "completed"
 
 
+def test_what_cannot_be_done_is_refused(tmp_path):
+    """Names that no file can have, and keys of another store."""
+    with Stack() as stack:
+        stack.stop_daemons()
+        file = tmp_path / "jobs.backup"
+        assert llorch("backup", str(file), state_dir=stack.dir).returncode == 0
+        (tmp_path / "loop").symlink_to("loop")
+        for name in ("x" * 300, "loop/x"):
+            done = llorch("backup", str(tmp_path / name), state_dir=stack.dir)
+            assert done.returncode == 1 and b"IO_ERROR" in done.stderr, done
+
+
 class Load:
     """Submits short jobs until it is told to stop, more than the held workers end; none may be refused."""
 

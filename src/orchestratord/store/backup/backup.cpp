@@ -177,16 +177,24 @@ base::Result<std::string> live_keys(sqlite::Database& database, const fs::path& 
   return keys;
 }
 
+// Errors: IO_ERROR, where that cannot be known.
+base::Result<bool> is_there(const fs::path& path) {
+  std::error_code ec;
+  const bool found = fs::exists(path, ec);
+  if (ec) return base::fail(base::io_error("cannot look for", path, ec.value()));
+  return found;
+}
+
 fs::path unfinished(const fs::path& file) { return file.string() + ".part"; }
 
 // Neither the file nor what is made beside it replaces anything.
 base::Result<> check_is_new(const fs::path& file) {
-  if (fs::exists(file)) {
+  if (TRY(is_there(file))) {
     return base::fail(ErrorCode::kConflict, fmt::format("{} exists; give another name", file.string()));
   }
   const Parts parts = parts_of(file);
   for (const fs::path& beside : {parts.database, parts.keys, unfinished(file)}) {
-    if (!fs::exists(beside)) continue;
+    if (!TRY(is_there(beside))) continue;
     return base::fail(ErrorCode::kConflict,
                       fmt::format("{} exists, and the backup would overwrite it; give another name, or remove it if a "
                                   "backup that was cut short has left it",
@@ -228,7 +236,7 @@ base::Result<Summary> assemble(const fs::path& file, const Parts& parts) {
 
 base::Result<Summary> write(const Paths& paths) {
   const fs::path source = paths.directory / kDatabaseName;
-  if (!fs::exists(source)) {
+  if (!TRY(is_there(source))) {
     return base::fail(ErrorCode::kNotFound, fmt::format("there is no job store in {}", paths.directory.string()));
   }
   TRY(check_is_new(paths.file));
@@ -259,7 +267,9 @@ base::Result<> fill(const fs::path& part, std::string_view bytes) {
 }
 
 base::Result<Online> Online::prepare(const Paths& paths) {
-  const Paths absolute{.directory = paths.directory, .file = fs::absolute(paths.file)};
+  std::error_code ec;
+  const Paths absolute{.directory = paths.directory, .file = fs::absolute(paths.file, ec)};
+  if (ec) return base::fail(base::io_error("cannot resolve", paths.file, ec.value()));
   Online online(::open(paths.directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (online.directory_fd_ < 0) return base::fail(base::io_error("cannot open", paths.directory, errno));
   // A second request would take the place of the first, and each would be told the other's outcome.
@@ -303,7 +313,7 @@ base::Result<fs::path> take_request(const fs::path& directory) {
 base::Result<Summary> restore(const Paths& paths) {
   const fs::path target = paths.directory / kDatabaseName;
   for (const fs::path& there : {target, fs::path(target.string() + "-wal")}) {
-    if (!fs::exists(there)) continue;
+    if (!TRY(is_there(there))) continue;
     return base::fail(
         ErrorCode::kConflict,
         fmt::format("{} exists, and its jobs would be lost; move it and payload.keys away, or give another "

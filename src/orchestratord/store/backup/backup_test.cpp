@@ -77,6 +77,18 @@ TEST_F(BackupTest, NothingIsOverwritten) {
   EXPECT_EQ(write({.directory = to_.path(), .file = to_.path() / "x"}).error().code, ErrorCode::kNotFound);
 }
 
+TEST_F(BackupTest, PathsThatCannotBeLookedAtAreRefused) {
+  const std::filesystem::path loop = from_.path() / "loop";
+  std::filesystem::create_symlink("loop", loop);
+  ASSERT_TRUE(write_backup());
+  for (const std::filesystem::path& bad : {loop / "x", from_.path() / std::string(300, 'x')}) {
+    EXPECT_EQ(write({.directory = from_.path(), .file = bad}).error().code, ErrorCode::kIoError);
+    EXPECT_EQ(write({.directory = bad, .file = to_.path() / "x"}).error().code, ErrorCode::kIoError);
+    EXPECT_EQ(restore({.directory = bad, .file = file()}).error().code, ErrorCode::kIoError);
+    EXPECT_EQ(Online::prepare({.directory = from_.path(), .file = bad}).error().code, ErrorCode::kIoError);
+  }
+}
+
 // What lies where its parts would is somebody's: of another backup under way, or the keys of the store itself.
 TEST_F(BackupTest, NothingBesideItIsOverwritten) {
   for (const char* suffix : {".database", ".keys", ".part"}) {
