@@ -48,6 +48,14 @@ def test_what_cannot_be_done_is_refused(tmp_path):
         for name in ("x" * 300, "loop/x"):
             done = llorch("backup", str(tmp_path / name), state_dir=stack.dir)
             assert done.returncode == 1 and b"IO_ERROR" in done.stderr, done
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir(mode=0o700)
+        (elsewhere / "payload.keys").write_bytes(b"k" * 64)
+        done = llorch("restore", str(file), state_dir=elsewhere)
+        assert done.returncode == 1 and b"CONFLICT" in done.stderr and b"payload.keys" in done.stderr, done.stderr
+        assert (elsewhere / "payload.keys").read_bytes() == b"k" * 64
+        (elsewhere / "payload.keys").write_bytes(bytes(64))
+        assert llorch("restore", str(file), state_dir=elsewhere).returncode == 0
 
 
 class Load:

@@ -310,6 +310,22 @@ base::Result<fs::path> take_request(const fs::path& directory) {
   return fs::path(*std::move(file));
 }
 
+namespace {
+
+// Keys of a store that lies elsewhere now open its prompts, and nothing else does. `restored`: those that come, which an attempt that
+// was cut short may have left.
+base::Result<> check_keys(const fs::path& there, std::string_view restored) {
+  if (!TRY(is_there(there))) return {};
+  const std::string keys = TRY(base::read_file(there, std::size_t{1} << 32));
+  if (keys == restored || keys.find_first_not_of('\0') == std::string::npos) return {};
+  return base::fail(
+      ErrorCode::kConflict,
+      fmt::format("{} holds keys of prompts, which would be lost; move it away, or give another --state-dir",
+                  there.string()));
+}
+
+}  // namespace
+
 base::Result<Summary> restore(const Paths& paths) {
   const fs::path target = paths.directory / kDatabaseName;
   for (const fs::path& there : {target, fs::path(target.string() + "-wal")}) {
@@ -325,6 +341,7 @@ base::Result<Summary> restore(const Paths& paths) {
   const Header header = TRY(decode(paths.file, bytes));
   const std::string_view keys = bytes.substr(kHeaderBytes, header.keys_bytes);
   const std::string_view image = bytes.substr(kHeaderBytes + header.keys_bytes);
+  TRY(check_keys(paths.directory / kKeysName, keys));
 
   NewFile database_file = TRY(NewFile::replace(target.string() + ".restored"));
   const RemoveJournals remove_journals{database_file.path()};

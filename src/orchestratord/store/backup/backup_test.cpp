@@ -77,6 +77,23 @@ TEST_F(BackupTest, NothingIsOverwritten) {
   EXPECT_EQ(write({.directory = to_.path(), .file = to_.path() / "x"}).error().code, ErrorCode::kNotFound);
 }
 
+// Without their database the keys are those of a store that was moved away.
+TEST_F(BackupTest, KeysOfAnotherStoreAreNotOverwritten) {
+  ASSERT_TRUE(write_backup());
+  const auto there = to_.path() / "payload.keys";
+  ASSERT_TRUE(base::write_file_atomic(there, std::string(payload::kKeyBytes, 'k')));
+  const auto refused = restore_backup();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kConflict);
+  EXPECT_NE(refused.error().message.find("payload.keys"), std::string::npos);
+  EXPECT_EQ(key_file_bytes(to_), std::string(payload::kKeyBytes, 'k'));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(to_.path()), {}), 1);
+  ASSERT_TRUE(base::write_file_atomic(there, std::string(payload::kKeyBytes, '\0')));
+  EXPECT_TRUE(restore_backup()) << "zeroes open nothing";
+  ASSERT_TRUE(std::filesystem::remove(to_.path() / "orchestrator.db"));
+  EXPECT_TRUE(restore_backup()) << "an attempt that left its keys can be made again";
+}
+
 TEST_F(BackupTest, PathsThatCannotBeLookedAtAreRefused) {
   const std::filesystem::path loop = from_.path() / "loop";
   std::filesystem::create_symlink("loop", loop);
