@@ -79,6 +79,16 @@ bool reaped_within(pid_t child, std::chrono::milliseconds limit) {
   return true;
 }
 
+// SIGTERM, after `limit` SIGKILL. False: it is still there.
+bool end_child(pid_t child, std::chrono::milliseconds limit) {
+  ::kill(child, SIGTERM);
+  if (reaped_within(child, limit)) return true;
+  ::kill(child, SIGKILL);
+  return reaped_within(child, kKillTimeout);
+}
+
+base::Error interrupted() { return {ErrorCode::kCancelled, "interrupted; nothing was left running", {}}; }
+
 struct Daemon {
   std::string name;
   std::vector<std::string> args;
@@ -165,13 +175,9 @@ class Supervisor {
     // In reverse: the pool first, so that workers end while their orchestrator still listens.
     for (auto it = daemons_.rbegin(); it != daemons_.rend(); ++it) {
       if (it->pid == 0) continue;
-      ::kill(it->pid, SIGTERM);
-      if (!reaped_within(it->pid, kStopTimeout)) {
-        ::kill(it->pid, SIGKILL);
-        if (!reaped_within(it->pid, kKillTimeout)) {
-          print_text(stderr, "{} (pid {}) does not end\n", it->name, it->pid);
-          continue;
-        }
+      if (!end_child(it->pid, kStopTimeout)) {
+        print_text(stderr, "{} (pid {}) does not end\n", it->name, it->pid);
+        continue;
       }
       it->pid = 0;
       remove_run_file(state_dir_, it->name);
@@ -185,7 +191,12 @@ class Supervisor {
     once.args.insert(once.args.end(), pairing.begin(), pairing.end());
     TRY(spawn(once));
     int status = 0;
-    while (::waitpid(once.pid, &status, 0) < 0 && errno == EINTR) {
+    while (::waitpid(once.pid, &status, WNOHANG) == 0) {
+      if (stop_requested()) {
+        end_child(once.pid, kKillTimeout);
+        return base::fail(interrupted());
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     once.pump.reset();  // its last words are in the file now
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
@@ -212,7 +223,7 @@ class Supervisor {
         daemon.pump.reset();  // its last words are in the file now
         return base::fail(start_error_of(daemon, status));
       }
-      if (stop_requested()) return base::fail(ErrorCode::kCancelled, "interrupted; nothing was left running");
+      if (stop_requested()) return base::fail(interrupted());
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     return base::fail(ErrorCode::kTimeout, fmt::format("{} was not ready after {} s; see {}", daemon.name,

@@ -1,0 +1,49 @@
+"""llorch up that is stopped before the stack serves."""
+
+import os
+import shutil
+import signal
+import subprocess
+
+from stack import BIN, HANG_S, clean_env, process_runs, wait_for
+
+# In orchestratord's place: pairs for ever.
+PAIRING = """#!/bin/sh
+echo $$ > "$PAIRS.part"
+mv "$PAIRS.part" "$PAIRS"
+exec sleep 100000
+"""
+
+
+class Pairing:
+    def __init__(self, directory, *flags):
+        programs = directory / "bin"
+        programs.mkdir()
+        self.llorch = shutil.copy(BIN / "llorch", programs / "llorch")
+        (programs / "orchestratord").write_text(PAIRING)
+        os.chmod(programs / "orchestratord", 0o755)
+        self.state = directory / "state"
+        mark = directory / "pairs"
+        self.env = clean_env(self.state, {"PAIRS": str(mark)})
+        self.up = subprocess.Popen([self.llorch, "up", "--cpu", *flags], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        wait_for("it to pair", mark.exists)
+        self.pid = int(mark.read_text())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.up.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self.up.kill()
+        self.up.communicate()
+
+
+def test_ctrl_c_ends_it_while_it_pairs(tmp_path):
+    with Pairing(tmp_path) as pairing:
+        pairing.up.send_signal(signal.SIGINT)
+        wait_for("up to end", lambda: pairing.up.poll() is not None, timeout_s=HANG_S / 6)
+        assert pairing.up.returncode == 130
+        assert b"interrupted" in pairing.up.stderr.read()
+        assert not process_runs(pairing.pid)
+        assert not (pairing.state / "run/supervisor.json").exists()
