@@ -49,6 +49,8 @@ constexpr std::chrono::milliseconds kStopTimeout{45'000};  // longer than the po
 constexpr std::chrono::milliseconds kKillTimeout{5'000};
 constexpr std::int64_t kRestartDelayMaxMs = 30'000;
 
+constexpr const char* kSupervisor = "supervisor";
+
 void remove_run_file(const std::filesystem::path& state_dir, const std::string& name) {
   std::error_code ec;  // a record left behind names a process that has ended, which readers see
   std::filesystem::remove(state_dir / "run" / (name + ".json"), ec);
@@ -418,15 +420,21 @@ void announce(const GlobalOptions& global, const std::filesystem::path& state_di
   std::fflush(stdout);
 }
 
+// From before anything starts, so that `llorch down` meets a stack that is being started as well.
+base::Result<> record_supervisor(const std::filesystem::path& state_dir) {
+  return base::write_run_file(state_dir / "run" / fmt::format("{}.json", kSupervisor));
+}
+
 // Runs in the foreground, or as the process `up --detach` leaves behind. `started` is told how the start went.
 int supervise(const GlobalOptions& global, const std::filesystem::path& state_dir, std::vector<Daemon> daemons,
               const Launch& launch, const std::function<void(int exit_code)>& started) {
   Supervisor supervisor(state_dir, std::move(daemons));
   // On failure whatever was started is stopped below.
-  base::Result<> up = supervisor.start(launch.pairing);
-  if (up) up = base::write_run_file(state_dir / "run" / "supervisor.json");
+  base::Result<> up = record_supervisor(state_dir);
+  if (up) up = supervisor.start(launch.pairing);
   if (!up) {
     supervisor.stop();
+    remove_run_file(state_dir, kSupervisor);
     const int code = report(up.error(), global.json);
     started(code);
     return code;
@@ -435,7 +443,7 @@ int supervise(const GlobalOptions& global, const std::filesystem::path& state_di
   started(kOk);
   supervisor.supervise();
   supervisor.stop();
-  remove_run_file(state_dir, "supervisor");
+  remove_run_file(state_dir, kSupervisor);
   return kOk;
 }
 
@@ -518,8 +526,12 @@ int up(const GlobalOptions& global, const UpOptions& options) {
   const auto lock = lock_state(state_dir);
   if (!lock) return report(lock.error(), global.json);
   for (const RunningProcess& process : running_processes(state_dir)) return report(already_runs(process), global.json);
+  if (const auto recorded = record_supervisor(state_dir); !recorded) return report(recorded.error(), global.json);
   const auto launch = launch_of(global, options);
-  if (!launch) return report(launch.error(), global.json);
+  if (!launch) {
+    remove_run_file(state_dir, kSupervisor);
+    return report(launch.error(), global.json);
+  }
   std::vector<Daemon> daemons = daemons_of(global, *launch, state_dir);
   // Read where `up` waits; children start with an empty mask.
   base::block_stop_signals();

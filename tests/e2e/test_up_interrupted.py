@@ -5,6 +5,8 @@ import shutil
 import signal
 import subprocess
 
+import pytest
+
 from stack import BIN, HANG_S, clean_env, process_runs, wait_for
 
 # In orchestratord's place: pairs for ever.
@@ -47,3 +49,22 @@ def test_ctrl_c_ends_it_while_it_pairs(tmp_path):
         assert b"interrupted" in pairing.up.stderr.read()
         assert not process_runs(pairing.pid)
         assert not (pairing.state / "run/supervisor.json").exists()
+
+
+@pytest.mark.parametrize("flags", [(), ("--detach",)], ids=["foreground", "detached"])
+def test_down_stops_a_stack_that_is_being_started(tmp_path, flags):
+    with Pairing(tmp_path, *flags) as pairing:
+        again = subprocess.run([pairing.llorch, "up", "--cpu"], env=pairing.env, capture_output=True, timeout=HANG_S, check=False)
+        assert again.returncode == 1 and b"ALREADY_RUNNING" in again.stderr, again.stderr
+        down = subprocess.run([pairing.llorch, "down"], env=pairing.env, capture_output=True, timeout=HANG_S, check=False)
+        assert down.returncode == 0 and b"stopped supervisor" in down.stdout, (down.stdout, down.stderr)
+        wait_for("up to end", lambda: pairing.up.poll() is not None)
+        assert pairing.up.returncode != 0
+        assert not process_runs(pairing.pid)
+        assert not (pairing.state / "run/supervisor.json").exists()
+
+
+def test_a_start_that_fails_leaves_no_record(tmp_path):
+    done = subprocess.run([BIN / "llorch", "up", "--cpu", "--model", "nothing"], env=clean_env(tmp_path), capture_output=True, timeout=HANG_S,
+                          check=False)
+    assert done.returncode == 1 and list((tmp_path / "run").glob("*.json")) == [], done.stderr
