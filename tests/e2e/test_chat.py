@@ -11,6 +11,7 @@ import time
 
 import pytest
 from chat_model import write_chat_model
+from said_server import SaidServer
 from stack import BIN, HANG_S, Stack, wait_for
 
 
@@ -67,6 +68,18 @@ def test_what_is_wrong_is_said_and_the_chat_goes_on(stack):
     gone = subprocess.run([BIN / "llorch", "--url", "http://127.0.0.1:9", "chat", "tiny"], input="one\n", env=stack.env,
                           capture_output=True, text=True, timeout=HANG_S, check=False)
     assert gone.returncode == 3
+
+
+def test_a_retry_that_fails_takes_nothing_back(stack):
+    with SaidServer(["said"]) as server:
+        server.refused = {1, 3}
+        typed = "one\n/retry\ntwo\nthree\nfour\n"
+        done = subprocess.run([BIN / "llorch", "--url", server.url, "--json", "chat", "/m.gguf"], input=typed, env=stack.env,
+                              capture_output=True, text=True, timeout=HANG_S, check=False)
+        assert done.stderr.count("POOL_UNAVAILABLE") == 2, done.stderr
+        asked = [[turn["content"] for turn in body["messages"]] for path, _, body in server.asked if path == "/v2/tasks"]
+        assert asked == [["one"], ["one"], ["one", "said", "two"], ["one", "said", "two", "said", "three"],
+                         ["one", "said", "two", "said", "four"]]
 
 
 class Terminal:

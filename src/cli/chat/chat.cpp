@@ -82,7 +82,11 @@ class Chat {
   bool carry_out(const chat::Command& command) {
     using chat::CommandKind;
     switch (command.kind) {
-      case CommandKind::kSay: conversation_.say(command.argument); return ask();
+      case CommandKind::kSay: {
+        const chat::Conversation before = conversation_;
+        conversation_.say(command.argument);
+        return ask(before);
+      }
       case CommandKind::kHelp: note(chat::help()); return true;
       case CommandKind::kClear: conversation_.clear(); return true;
       case CommandKind::kSystem:
@@ -102,18 +106,20 @@ class Chat {
       case CommandKind::kUndo:
         if (!conversation_.undo()) note("there is nothing to take back");
         return true;
-      case CommandKind::kRetry:
+      case CommandKind::kRetry: {
+        const chat::Conversation before = conversation_;
         if (!conversation_.take_answer_back()) return note("there is no answer yet"), true;
         options_.seed.reset();
-        return ask();
+        return ask(before);
+      }
       case CommandKind::kStats: options_.stats = !options_.stats; return true;
       case CommandKind::kQuit: return false;
     }
     return false;
   }
 
-  // The answer to what was said last. False: the chat is over.
-  bool ask() {
+  // The answer to what was said last; without one the conversation is what it was `before`. False: the chat is over.
+  bool ask(const chat::Conversation& before) {
     wire::SubmitRequest request = stream::request_without_input(options_);
     request.messages = conversation_.messages(options_.system);
     stream::InterruptWatch interrupt;
@@ -143,7 +149,7 @@ class Chat {
     if (stopped && !said.empty()) {
       conversation_.answer(said);  // what was said stays said
     } else {
-      conversation_.undo();
+      conversation_ = before;
     }
     if (stopped) {
       ends_by_signal_ = interrupt.signal() == SIGTERM || !editor_.on_terminal();
