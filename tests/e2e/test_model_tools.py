@@ -42,6 +42,26 @@ def test_a_trace_is_the_same_however_the_run_is_cut(tmp_path):
     assert json.loads(trace("--against", recorded, "--json").stdout)["equal"] is True
 
 
+@pytest.mark.parametrize("command,flag", [("logits", "--out"), ("trace", "--out"), ("trace", "--dump")])
+def test_files_are_replaced_only_where_that_is_said(tmp_path, command, flag):
+    out, beside, recorded = tmp_path / "out", tmp_path / "out.partial", tmp_path / "recorded"
+    arguments = [command, MODEL, "--tokens", TOKENS, flag, out]
+    code = 0
+    if flag == "--dump":
+        trace("--out", recorded)
+        arguments += ["--against", recorded, "--kv-dtype", "f32"]
+        code = 1
+    for file in (out, beside):
+        file.write_text("mine")
+    assert "--force" in llorch(*arguments, status=1).stderr
+    assert out.read_text() == "mine"
+    assert "is a directory" in llorch(*arguments[:5], tmp_path, *arguments[6:], "--force", status=1).stderr
+    llorch(*arguments, "--force", status=code)
+    assert out.read_bytes() != b"mine"
+    assert beside.read_text() == "mine", "it is no file of this run"
+    assert {path.name for path in tmp_path.iterdir()} - {"recorded"} == {"out", "out.partial"}
+
+
 def test_a_trace_stops_where_runs_part(tmp_path):
     recorded, dump = tmp_path / "f16.jsonl", tmp_path / "row.f32"
     trace("--out", recorded)

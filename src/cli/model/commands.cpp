@@ -84,6 +84,7 @@ void add_commands(::CLI::App& app, const GlobalOptions& global, int& code) {
       [](::CLI::App& command, LogitsOptions& options) {
         add_run_options(command, options.run);
         command.add_option("--out", options.out, "File to write")->required();
+        command.add_flag("--force", options.force, "Replace a file that exists");
       },
       logits);
   add_command(
@@ -108,6 +109,7 @@ void add_commands(::CLI::App& app, const GlobalOptions& global, int& code) {
                         "Allowed difference of the statistics, relative to the row's rms; 0: equal bits")
             ->check(::CLI::Range(0.0, 1.0));
         command.add_option("--dump", options.dump, "File for the values of the first row that differs, raw f32");
+        command.add_flag("--force", options.force, "Replace files that exist");
       },
       trace);
   add_quantize(model, global, code);

@@ -18,6 +18,7 @@ int tokenize(const GlobalOptions& global, const std::string& model, const std::s
 struct LogitsOptions {
   RunOptions run;
   std::string out;
+  bool force = false;
 };
 int logits(const GlobalOptions& global, const LogitsOptions& options);
 
@@ -36,6 +37,7 @@ struct TraceOptions {
   std::string against;  // an earlier trace to hold this run against; empty: none
   std::string dump;     // raw f32 of the first row that differs; empty: none
   double tolerance = 0;
+  bool force = false;  // replace out and dump
 };
 int trace(const GlobalOptions& global, const TraceOptions& options);
 

@@ -1,10 +1,14 @@
 #include "cli/model/tools.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstdio>
+#include <filesystem>
 #include <limits>
 #include <thread>
 
@@ -141,23 +145,40 @@ void show_progress(std::string_view what, std::size_t done, std::size_t total) {
              done == total ? "\n" : "");
 }
 
+base::Result<> check_output_file(const std::string& path, bool force) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error))
+    return base::fail(ErrorCode::kConflict, fmt::format("{} is a directory; name the file to write", path));
+  if (force || !std::filesystem::exists(path, error)) return {};
+  return base::fail(ErrorCode::kConflict, fmt::format("{} exists; --force replaces it", path));
+}
+
 PartialFile::PartialFile(const std::string& path)
-    : path_(path), partial_(path + ".partial"), out_(partial_, std::ios::binary | std::ios::trunc) {}
+    : path_(path),
+      partial_(fmt::format("{}.{}.tmp", path, ::getpid())),
+      fd_(::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)),
+      error_(fd_ < 0 ? errno : 0) {
+  if (fd_ >= 0) out_.open(partial_, std::ios::binary);
+}
 
 PartialFile::~PartialFile() {
+  if (fd_ < 0) return;
+  ::close(fd_);
   if (!complete_) std::remove(partial_.c_str());
 }
 
 base::Result<> PartialFile::check() const {
-  if (!out_) return base::fail(base::io_error("cannot create", path_, errno));
+  if (fd_ < 0) return base::fail(base::io_error("cannot create", partial_, error_));
+  if (!out_) return base::fail(base::io_error("cannot create", partial_, errno));
   return {};
 }
 
 base::Result<> PartialFile::commit() {
   out_.close();
-  complete_ = out_ && std::rename(partial_.c_str(), path_.c_str()) == 0;
-  if (!complete_) return base::fail(base::io_error("cannot write", path_, errno));
-  return {};
+  if (!out_ || ::fsync(fd_) != 0) return base::fail(base::io_error("cannot write", path_, errno));
+  complete_ = std::rename(partial_.c_str(), path_.c_str()) == 0;
+  if (!complete_) return base::fail(base::io_error("cannot replace", path_, errno));
+  return base::sync_parent_directory(path_);
 }
 
 }  // namespace llorch::cli::model

@@ -51,7 +51,10 @@ base::Result<> check_model(const std::string& path);
 // A bar on a terminal, nothing in a pipe.
 void show_progress(std::string_view what, std::size_t done, std::size_t total);
 
-// Writes beside the file that is wanted, which appears only when it is complete.
+// Errors before anything is read: CONFLICT (a directory, or a file that exists and is not to be replaced).
+base::Result<> check_output_file(const std::string& path, bool force);
+
+// Writes beside the file that is wanted, which appears only when it is complete. What lies beside it belongs to somebody else.
 class PartialFile {
  public:
   explicit PartialFile(const std::string& path);
@@ -66,6 +69,8 @@ class PartialFile {
 
  private:
   const std::string path_, partial_;
+  const int fd_;
+  const int error_;  // of its creation
   std::ofstream out_;
   bool complete_ = false;
 };

@@ -134,6 +134,9 @@ base::Result<> write_values(const std::string& path, std::span<const float> valu
 }
 
 base::Result<Outcome> run_trace(const TraceOptions& options) {
+  for (const std::string& file : {options.out, options.dump}) {
+    if (!file.empty()) TRY(check_output_file(file, options.force));
+  }
   LoadedRun run = TRY(load_run(options.run));
   const bj::object header = header_of(run);
   std::optional<Comparison> comparison;

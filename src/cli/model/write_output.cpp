@@ -5,11 +5,11 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
-#include <filesystem>
 #include <map>
 #include <thread>
 
 #include "base/file.h"
+#include "cli/model/tools.h"
 #include "cli/stop_signals.h"
 #include "cli/terminal_text.h"
 #include "engine/models/gguf_write/write_gguf.h"
@@ -131,11 +131,7 @@ void add_output_options(::CLI::App& command, OutputOptions& options, const char*
 
 Result<> check_output(const OutputOptions& options) {
   TRY(type_request_of(options, false));
-  std::error_code error;
-  if (std::filesystem::is_directory(options.out, error))
-    return base::fail(ErrorCode::kConflict, fmt::format("{} is a directory; name the file to write", options.out));
-  if (options.force || !std::filesystem::exists(options.out, error)) return {};
-  return base::fail(ErrorCode::kConflict, fmt::format("{} exists; --force replaces it", options.out));
+  return check_output_file(options.out, options.force);
 }
 
 Result<Written> write_output(const models::ExportModel& model, const OutputOptions& options, bool allow_requantize) {
