@@ -379,7 +379,7 @@ def test_model_commands(tmp_path):
     done = llorch("model", "logits", str(MODEL), "--tokens", " ".join(map(str, ids["tokens"])), "--out", str(out), state_dir=tmp_path)
     assert done.returncode == 0 and out.stat().st_size == 4 * 2048 * ids["count"]
     for bad in ("1,x", "", "99999999"):
-        assert llorch("model", "logits", str(MODEL), "--tokens", bad, "--out", str(out), state_dir=tmp_path).returncode in (1, 2)
+        assert llorch("model", "logits", str(MODEL), "--tokens", bad, "--out", str(tmp_path / "no.f32"), state_dir=tmp_path).returncode in (1, 2)
 
 
 def test_sigterm_of_a_foreground_up_stops_everything(tmp_path):

@@ -35,7 +35,7 @@ def test_logits_agree_with_float64(family, tmp_path):
         if images and model != directory:
             images += ["--mmproj", str(directory / "mmproj.gguf"), "--image-token", IMAGE_TOKEN]
         done = llorch("model", "logits", str(model), "--tokens", ",".join(map(str, golden[3:3 + count])), "--out", str(out),
-                      "--kv-dtype", "f32", *images, state_dir=tmp_path)
+                      "--kv-dtype", "f32", "--force", *images, state_dir=tmp_path)
         assert done.returncode == 0, done.stderr
         got = words(out, "f")
         assert len(got) == count * vocab

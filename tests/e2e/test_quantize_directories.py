@@ -93,7 +93,7 @@ def half_rope_directory():
 
 def logits(model, tmp_path):
     out = tmp_path / "logits"
-    done = llorch("model", "logits", str(model), "--tokens", ",".join(map(str, TOKENS)), "--out", str(out), "--kv-dtype", "f32",
+    done = llorch("model", "logits", str(model), "--tokens", ",".join(map(str, TOKENS)), "--out", str(out), "--kv-dtype", "f32", "--force",
                   state_dir=tmp_path)
     assert done.returncode == 0, done.stderr
     values = array.array("f")

@@ -97,7 +97,7 @@ def reference(directory, tokens):
 def engine(directory, tokens, tmp_path):
     ids, out = tmp_path / "tokens", tmp_path / "logits"
     ids.write_text(",".join(str(int(t)) for t in tokens[0]))
-    done = subprocess.run([LLORCH, "model", "logits", directory, "--tokens", f"@{ids}", "--out", out, "--kv-dtype", "f32"],
+    done = subprocess.run([LLORCH, "model", "logits", directory, "--tokens", f"@{ids}", "--out", out, "--force", "--kv-dtype", "f32"],
                           capture_output=True, text=True, check=False)
     if done.returncode != 0:
         return None

@@ -39,8 +39,8 @@ def build(family, changes):
 def logits_of(directory, tokens, tmp_path, *options):
     ids, out = tmp_path / "tokens", tmp_path / "logits"
     ids.write_text(",".join(str(int(t)) for t in tokens[0]))
-    done = subprocess.run([LLORCH, "model", "logits", directory, "--tokens", f"@{ids}", "--out", out, "--kv-dtype", "f32", *options],
-                          capture_output=True, text=True, check=False)
+    done = subprocess.run([LLORCH, "model", "logits", directory, "--tokens", f"@{ids}", "--out", out, "--force", "--kv-dtype", "f32",
+                           *options], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return np.fromfile(out, dtype="<f4").reshape(tokens.shape[1], -1)
 
