@@ -1,9 +1,12 @@
 """An engine of another system that was taken over, or never was what it said: what its answers can do to the adapter in front of it,
 to the jobs behind it, and to the key it is called with. Each answer is scripted on the bare connection."""
 
+import contextlib
 import json
+import select
 import socket
 import threading
+import urllib.parse
 
 import pytest
 
@@ -191,6 +194,57 @@ def test_silence_is_no_answer():
 def test_answers_that_are_none(pair, bytes_, code):
     _, error = attacked(pair, *[say(HEAD, bytes_)] * 6)
     assert error["code"] == code, error
+
+
+def pour_into(bytes_, stopped, stops):
+    """A deed: `stopped` is set once the other side takes nothing for a while, which goes into `stops`, or is gone. What it takes later
+    it gets."""
+    def deed(request):
+        left = memoryview(bytes_)
+        request.connection.setblocking(False)
+        with contextlib.suppress(OSError):
+            while left:
+                if not select.select([], [request.connection], [], 0.2)[1] and not stopped.is_set():
+                    stops.append(len(bytes_) - len(left))
+                    stopped.set()
+                with contextlib.suppress(BlockingIOError):
+                    left = left[request.connection.send(left):]
+        stopped.set()
+
+    return deed
+
+
+def read_late(adapter, when):
+    """What a client is told that begins to read `when`, and then reads all."""
+    url = urllib.parse.urlsplit(adapter.url)
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.settimeout(HANG_S)
+        client.connect((url.hostname, url.port))
+        body = json.dumps({"job_id": "late", "prompt": "a", "max_tokens": 5000, "seed": 7}).encode()
+        client.sendall(b"POST /execute HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
+                       b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        assert when.wait(HANG_S)
+        return b"".join(iter(lambda: client.recv(1 << 20), b""))
+
+
+@pytest.mark.parametrize("bad", [b"data: {]\n\n", b'data: {"error": {"message": "no", "code": 500}}\n\n'], ids=["shape", "error"])
+def test_a_bad_event_while_nobody_reads(pair, bad):
+    """An adapter whose client does not read stops reading the engine, with some bytes in its hands. The job ends well where it takes
+    those up again and they are bad. Where that is depends on the system's buffers: it is a little later each time, until it is behind."""
+    engine, adapter = pair
+    stops = []
+    for kib in range(256, 8192, 6):
+        stopped = threading.Event()
+        answer = HEAD + piece("x" * 1950) * (kib // 2) + bad + b": and on\n\n" * (1 << 20)
+        engine.deeds.append(pour_into(answer, stopped, stops))
+        told = read_late(adapter, stopped)
+        assert b"event: error" in told and b'"WORKER_RESET"' in told, (kib, told[-300:])
+        adapter.wait_idle()
+        if len(stops) == 4:
+            break
+    assert len(stops) == 4
+    assert one_end(adapter.run()).name == "end"
 
 
 @pytest.mark.parametrize("usage", [{"prompt_tokens": 2**63 - 1, "completion_tokens": 2**63 - 1},

@@ -107,7 +107,7 @@ bool Job::on_data(std::string_view bytes) {
       client->post([client, weak] {
         const auto self = weak.lock();
         if (self == nullptr || self->ended_ || !std::exchange(self->paused_, false)) return;
-        client->resume(*self->transfer_);
+        if (self->transfer_) client->resume(*self->transfer_);  // between two attempts there is none
       });
     });
     return false;

@@ -98,12 +98,16 @@ class HttpClient::Impl {
     const auto it = transfers_.find(id);
     if (it == transfers_.end()) return;
     it->second->cancelled = true;
-    // libcurl removes no handle inside a callback of it.
-    if (!performing_) drop(it);
+    // libcurl removes no handle inside a callback of it; perform() does, which comes behind whatever runs on this thread.
+    if (!in_libcurl_) drop(it);
   }
   void resume(TransferId id) {
     const auto it = transfers_.find(id);
-    if (it != transfers_.end() && !it->second->cancelled) curl_easy_pause(it->second->easy, CURLPAUSE_CONT);
+    if (it == transfers_.end() || it->second->cancelled) return;
+    // It calls back with the bytes that it kept.
+    const bool was_in_libcurl = std::exchange(in_libcurl_, true);
+    curl_easy_pause(it->second->easy, CURLPAUSE_CONT);
+    in_libcurl_ = was_in_libcurl;
   }
   bool on_thread() const { return std::this_thread::get_id() == thread_.get_id(); }
   void stop() {
@@ -167,8 +171,8 @@ class HttpClient::Impl {
   std::multimap<SteadyClock::time_point, std::function<void()>> timers_;
   Transfers transfers_;
   std::uint64_t transfers_count_ = 0;
-  bool performing_ = false;
-  std::thread thread_;  // last: it uses the others
+  bool in_libcurl_ = false;  // which may be calling back
+  std::thread thread_;       // last: it uses the others
 };
 
 TransferId HttpClient::Impl::start(const Call& call, Callbacks callbacks) {
@@ -298,9 +302,9 @@ int HttpClient::Impl::run_timers() {
 
 void HttpClient::Impl::perform() {
   int running = 0;
-  performing_ = true;
+  in_libcurl_ = true;
   curl_multi_perform(multi_, &running);
-  performing_ = false;
+  in_libcurl_ = false;
   std::vector<std::pair<TransferId, CURLcode>> ended;
   int left = 0;
   while (const CURLMsg* message = curl_multi_info_read(multi_, &left)) {

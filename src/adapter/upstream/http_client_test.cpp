@@ -7,7 +7,10 @@
 #include <unistd.h>
 
 #include <future>
+#include <memory>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 namespace llorch::adapter::upstream {
@@ -30,10 +33,34 @@ class SilentServer {
   SilentServer& operator=(const SilentServer&) = delete;
   ~SilentServer() { close(fd_); }
   const std::string& url() const { return url_; }
+  int fd() const { return fd_; }
 
  private:
   int fd_;
   std::string url_;
+};
+
+// Says `words` on its first connection and reads there until the other side closes.
+class AnsweringServer {
+ public:
+  explicit AnsweringServer(std::string words)
+      : thread_([this, words = std::move(words)] {
+          const int fd = ::accept(server_.fd(), nullptr, nullptr);
+          char bytes[4096];
+          EXPECT_GT(::read(fd, bytes, sizeof bytes), 0);
+          EXPECT_EQ(::write(fd, words.data(), words.size()), static_cast<ssize_t>(words.size()));
+          while (::read(fd, bytes, sizeof bytes) > 0) {
+          }
+          ::close(fd);
+        }) {}
+  AnsweringServer(const AnsweringServer&) = delete;
+  AnsweringServer& operator=(const AnsweringServer&) = delete;
+  ~AnsweringServer() { thread_.join(); }
+  const std::string& url() const { return server_.url(); }
+
+ private:
+  const SilentServer server_;
+  std::thread thread_;
 };
 
 TEST(HttpClient, ACallIsOverWhenTheClientIsStoppedMeanwhile) {
@@ -69,6 +96,49 @@ TEST(HttpClient, NoCallOutlivesAStop) {
     client.stop();
     for (auto& answer : answers) EXPECT_EQ(answer.get().error().code, base::ErrorCode::kShuttingDown);
   }
+}
+
+// resume() hands over bytes that were kept. Whoever ends the transfer at these is still inside its callback, and it must be there after that.
+TEST(HttpClient, ATransferMayBeCancelledByWhatItsResumptionTells) {
+  const AnsweringServer server("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
+  HttpClient client({});
+  struct Seen {
+    TransferId id{};
+    int tellings = 0;
+    std::weak_ptr<int> transfer;  // as long as its callbacks
+    bool lived = false, gone = false;
+    std::promise<void> paused, cancelled, looked;
+  } seen;
+  client.post([&] {
+    auto lives = std::make_shared<int>();
+    seen.transfer = lives;
+    seen.id = client.start({.url = server.url()}, {.on_head = {},
+                                                   .on_data =
+                                                       [&client, &seen](std::string_view) {
+                                                         HttpClient& c = client;  // a freed callback has no captures
+                                                         Seen& s = seen;
+                                                         if (++s.tellings == 1) {
+                                                           s.paused.set_value();
+                                                           return false;
+                                                         }
+                                                         c.cancel(s.id);
+                                                         s.lived = !s.transfer.expired();
+                                                         s.cancelled.set_value();
+                                                         return true;
+                                                       },
+                                                   .on_end = [lives](const base::Result<>&) { ADD_FAILURE(); }});
+  });
+  seen.paused.get_future().wait();
+  client.post([&] { client.resume(seen.id); });
+  seen.cancelled.get_future().wait();
+  client.post([&] {
+    seen.gone = seen.transfer.expired();
+    seen.looked.set_value();
+  });
+  seen.looked.get_future().wait();
+  EXPECT_TRUE(seen.lived);
+  EXPECT_TRUE(seen.gone) << "and it is closed behind that";
+  EXPECT_EQ(seen.tellings, 2);
 }
 
 }  // namespace
