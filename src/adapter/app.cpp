@@ -337,7 +337,7 @@ base::Result<> start_and_serve(Options o) {
       up.process_gone = true;
       ::kill(::getpid(), SIGTERM);
     }));
-    up.port.emplace(process::PortGuard::Options{.port = process::port_of(o.endpoint),
+    up.port.emplace(process::PortGuard::Options{.place = process::place_of(o.endpoint),
                                                 .pid = engine.pid(),
                                                 .in_container = process::starts_container(o.command[0])});
   }

@@ -17,7 +17,7 @@
 namespace llorch::adapter::process {
 namespace {
 
-// A socket that listens. `host`: an address of either family.
+// A socket that listens. `host`: an address of either family. At a given port it takes connections of its family alone.
 class Listening {
  public:
   explicit Listening(const std::string& host = "127.0.0.1", std::uint16_t port = 0) {
@@ -30,6 +30,8 @@ class Listening {
     inet_pton(is_v6 ? AF_INET6 : AF_INET, host.c_str(),
               is_v6 ? static_cast<void*>(&v6.sin6_addr) : static_cast<void*>(&v4.sin_addr));
     fd_ = ::socket(is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int alone = port != 0 ? 1 : 0;
+    if (is_v6) ::setsockopt(fd_, IPPROTO_IPV6, IPV6_V6ONLY, &alone, sizeof alone);
     auto* address = is_v6 ? reinterpret_cast<sockaddr*>(&v6) : reinterpret_cast<sockaddr*>(&v4);
     socklen_t size = is_v6 ? sizeof v6 : sizeof v4;
     listens_ = ::bind(fd_, address, size) == 0 && ::listen(fd_, 8) == 0 && ::getsockname(fd_, address, &size) == 0;
@@ -50,6 +52,9 @@ class Listening {
   bool listens_ = false;
   std::uint16_t port_ = 0;
 };
+
+// Whether this machine can listen there at all: not every one has IPv6.
+bool is_there(const std::string& host) { return host.find(':') == std::string::npos || Listening("::1").listens(); }
 
 // A process that does `first` and then nothing until it is killed.
 class Child {
@@ -84,7 +89,7 @@ class Child {
 TEST(PortGuard, AnEngineAndItsDescendantsMayListen) {
   Listening socket;
   ASSERT_TRUE(socket.listens());
-  PortGuard guard({.port = socket.port(), .pid = ::getpid()});
+  PortGuard guard({.place = {"127.0.0.1", socket.port()}, .pid = ::getpid()});
   EXPECT_EQ(guard.look().value(), PortState::kEngine);
   EXPECT_EQ(guard.look().value(), PortState::kEngine);
   {
@@ -97,48 +102,104 @@ TEST(PortGuard, AnEngineAndItsDescendantsMayListen) {
       socket.close();
     });
     socket.close();
-    PortGuard of_descendant({.port = socket.port(), .pid = ::getpid()});
+    PortGuard of_descendant({.place = {"127.0.0.1", socket.port()}, .pid = ::getpid()});
     EXPECT_EQ(of_descendant.look().value(), PortState::kEngine);
-    EXPECT_EQ(PortGuard({.port = socket.port(), .pid = holder.pid()}).look().value(), PortState::kEngine);
+    EXPECT_EQ(PortGuard({.place = {"127.0.0.1", socket.port()}, .pid = holder.pid()}).look().value(),
+              PortState::kEngine);
   }
 }
 
 TEST(PortGuard, AFreePort) {
   Listening socket;
   socket.close();
-  EXPECT_EQ(PortGuard({.port = socket.port(), .pid = ::getpid()}).look().value(), PortState::kFree);
+  EXPECT_EQ(PortGuard({.place = {"127.0.0.1", socket.port()}, .pid = ::getpid()}).look().value(), PortState::kFree);
 }
 
-TEST(PortGuard, SomebodyElseMayNot) {
-  for (const char* host : {"127.0.0.1", "0.0.0.0", "127.1.2.3", "::1", "::", "::ffff:127.0.0.1"}) {
-    Listening socket(host);
-    if (!socket.listens() && std::string(host).find(':') != std::string::npos) continue;  // a machine without IPv6
-    ASSERT_TRUE(socket.listens()) << host;
+// Whom a connection to `host` reaches if `listener` is the only one there.
+TEST(PortGuard, SomebodyElseMayNotListenWhereTheEngineIsAsked) {
+  const struct {
+    const char* host;
+    const char* listener;
+    bool is_reached;
+  } cases[] = {
+      {"127.0.0.1", "127.0.0.1", true},
+      {"127.0.0.1", "0.0.0.0", true},
+      {"127.0.0.1", "::", true},
+      {"127.0.0.1", "::ffff:127.0.0.1", true},
+      {"127.0.0.1", "::ffff:0.0.0.0", true},
+      {"127.0.0.1", "127.0.0.2", false},
+      {"127.0.0.1", "::ffff:127.0.0.2", false},
+      {"127.0.0.1", "::1", false},
+      {"127.1", "127.0.0.1", true},
+      {"::ffff:127.0.0.1", "127.0.0.1", true},
+      {"0.0.0.0", "127.0.0.1", true},
+      {"127.0.0.2", "127.0.0.2", true},
+      {"127.0.0.2", "127.0.0.1", false},
+      {"::1", "::1", true},
+      {"::1", "::", true},
+      {"::1", "127.0.0.1", false},
+      {"::1", "0.0.0.0", false},
+      {"::", "::1", true},
+      {"localhost", "127.0.0.1", true},
+      {"localhost", "::1", true},
+      {"localhost", "0.0.0.0", true},
+      {"localhost", "::", true},
+      {"localhost", "127.0.0.2", false},
+      {"engine.test", "127.1.2.3", true},  // only a resolver knows
+      {"engine.test", "::1", true},
+  };
+  for (const auto& [host, listener, is_reached] : cases) {
+    SCOPED_TRACE(std::string(listener) + " for " + host);
+    Listening socket(listener);
+    if (!is_there(listener)) continue;
+    ASSERT_TRUE(socket.listens());
     const Child engine([&] { socket.close(); });
-    const auto seen = PortGuard({.port = socket.port(), .pid = engine.pid()}).look();
-    ASSERT_FALSE(seen) << host;
+    const auto seen = PortGuard({.place = {host, socket.port()}, .pid = engine.pid()}).look();
+    if (!is_reached) {
+      ASSERT_TRUE(seen) << seen.error().message;
+      EXPECT_EQ(*seen, PortState::kFree);
+      continue;
+    }
+    ASSERT_FALSE(seen);
     EXPECT_EQ(seen.error().code, base::ErrorCode::kWorkerStartFailed);
     EXPECT_NE(seen.error().message.find("process " + std::to_string(::getpid()) + " ("), std::string::npos)
         << seen.error().message;
   }
 }
 
-// Also where the engine listens as well, at another address.
-TEST(PortGuard, SomebodyBesideTheEngineMayNot) {
-  Listening socket("127.0.0.1");
-  ASSERT_TRUE(socket.listens());
-  const Child engine([] {});
-  PortGuard guard({.port = socket.port(), .pid = engine.pid()});
-  EXPECT_EQ(guard.look().value(), PortState::kEngine);
-  const Listening beside("127.1.2.3", socket.port());
-  ASSERT_TRUE(beside.listens());
-  EXPECT_FALSE(guard.look());
+// Any user may take the port at an address that nobody asks: that is no reason to end an engine.
+TEST(PortGuard, SomebodyBesideTheEngineMayListenWhereNobodyAsks) {
+  const struct {
+    const char* host;
+    const char* engine;
+    const char* beside;
+    bool is_reached;
+  } cases[] = {
+      {"127.0.0.1", "127.0.0.1", "127.1.2.3", false}, {"127.0.0.1", "127.0.0.1", "::1", false},
+      {"127.0.0.1", "127.0.0.1", "::", false},  // of IPv6 alone, or it could not listen
+      {"127.0.0.1", "0.0.0.0", "::", false},          {"::1", "::1", "0.0.0.0", false},
+      {"localhost", "127.0.0.1", "127.1.2.3", false}, {"localhost", "127.0.0.1", "::1", true},
+      {"localhost", "127.0.0.1", "::", true},         {"localhost", "::1", "127.0.0.1", true},
+      {"localhost", "::1", "0.0.0.0", true},
+  };
+  for (const auto& [host, at, beside, is_reached] : cases) {
+    SCOPED_TRACE(std::string(beside) + " beside " + at + " for " + host);
+    Listening socket(at);
+    if (!is_there(at) || !is_there(beside)) continue;
+    ASSERT_TRUE(socket.listens());
+    const Child engine([] {});
+    PortGuard guard({.place = {host, socket.port()}, .pid = engine.pid()});
+    EXPECT_EQ(guard.look().value(), PortState::kEngine);
+    const Listening other(beside, socket.port());
+    ASSERT_TRUE(other.listens());
+    EXPECT_EQ(guard.look().has_value(), !is_reached);
+  }
 }
 
 TEST(PortGuard, AContainersPortIsPublishedForIt) {
   Listening socket;
   const Child engine([&] { socket.close(); });
-  PortGuard guard({.port = socket.port(), .pid = engine.pid(), .in_container = true});
+  PortGuard guard({.place = {"127.0.0.1", socket.port()}, .pid = engine.pid(), .in_container = true});
   EXPECT_EQ(guard.look().value(), PortState::kEngine);
   socket.close();
   EXPECT_EQ(guard.look().value(), PortState::kEngine);  // the kernel may publish it
@@ -153,11 +214,15 @@ TEST(PortGuard, AContainersPortIsPublishedForIt) {
   EXPECT_NE(seen.error().message.find("user 12345"), std::string::npos) << seen.error().message;
 }
 
-TEST(PortGuard, PortsAndPrograms) {
-  EXPECT_EQ(port_of("http://127.0.0.1:8123/v1"), 8123);
-  EXPECT_EQ(port_of("grpc://[::1]:8001"), 8001);
-  EXPECT_EQ(port_of("http://localhost"), 80);
-  EXPECT_EQ(port_of("localhost"), 0);
+TEST(PortGuard, PlacesAndPrograms) {
+  const auto is = [](std::string_view endpoint, std::string_view host, int port) {
+    const Place place = place_of(endpoint);
+    return place.host == host && place.port == port;
+  };
+  EXPECT_TRUE(is("http://127.0.0.1:8123/v1", "127.0.0.1", 8123));
+  EXPECT_TRUE(is("grpc://[::1]:8001", "::1", 8001));
+  EXPECT_TRUE(is("http://localhost", "localhost", 80));
+  EXPECT_TRUE(is("localhost", "", 0));
   EXPECT_TRUE(starts_container("/usr/bin/podman") && starts_container("docker"));
   EXPECT_FALSE(starts_container("/opt/docker/llama-server"));
 }
