@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/assert.h"
 
@@ -33,17 +34,21 @@ const QuotaTable::State& QuotaTable::state_of(const std::string& tenant) const {
   return it == tenants_.end() ? kNothing : it->second;
 }
 
-QuotaTable::State& QuotaTable::state_on(const std::string& tenant, std::int64_t day) {
+void QuotaTable::State::turn_to(std::int64_t day) {
+  if (day == open.day || day == open.day - 1) return;
+  const std::int64_t used = day < open.day ? open.used : 0;
+  std::swap(open, before);
+  if (open.day != day) open = {.day = day, .used = used};
+}
+
+QuotaTable::State& QuotaTable::state_on(const std::string& tenant, std::int64_t unix_ms) {
   State& state = tenants_[tenant];
-  if (day > state.day) {
-    state.day = day;
-    state.used = 0;
-  }
+  state.turn_to(unix_ms / kDayMs);
   return state;
 }
 
 void QuotaTable::restore(const std::vector<TenantUse>& used, std::int64_t unix_ms) {
-  for (const TenantUse& use : used) state_on(use.tenant_id, unix_ms / kDayMs).used = use.tokens;
+  for (const TenantUse& use : used) state_on(use.tenant_id, unix_ms).open.used = use.tokens;
 }
 
 std::optional<QuotaTable::Standing> QuotaTable::standing(const std::string& tenant) const {
@@ -71,10 +76,10 @@ std::optional<base::Error> QuotaTable::Standing::refusal(const Tokens& tokens, s
 
 std::optional<base::Error> QuotaTable::Standing::refusal(std::int64_t tokens, std::string_view how_many,
                                                          std::int64_t unix_ms) const {
-  const State& state = state_;
+  State state = state_;
+  state.turn_to(unix_ms / kDayMs);
   const std::int64_t budget = budget_;
-  const std::int64_t day = std::max(unix_ms / kDayMs, state.day);
-  const std::int64_t used = day == state.day ? state.used : 0;
+  const auto [day, used] = state.open;
   if (used + state.reserved + tokens <= budget) return std::nullopt;
   const auto error = [&](base::ErrorCode code, std::string message) {
     return base::Error{code, std::move(message), {}}
@@ -91,8 +96,9 @@ std::optional<base::Error> QuotaTable::Standing::refusal(std::int64_t tokens, st
                              how_many, tokens, budget));
   }
   const bool fits_without_others = used + tokens <= budget;
+  // The day that is open may be tomorrow.
   const std::int64_t retry_ms =
-      fits_without_others ? kReservedRetryMs : std::max<std::int64_t>(1, (day + 1) * kDayMs - unix_ms);
+      fits_without_others ? kReservedRetryMs : std::clamp<std::int64_t>((day + 1) * kDayMs - unix_ms, 1, kDayMs);
   return error(base::ErrorCode::kQuotaExceeded,
                fmt::format("Of the {} tokens that this tenant has a day (token_budget_daily), {} are used and {} "
                            "reserved by jobs that have not ended; this one may take {}{}. Try again in {} ms{}.",
@@ -112,9 +118,7 @@ void QuotaTable::withdraw(const std::string& tenant, std::int64_t tokens) {
 void QuotaTable::settle(const std::string& tenant, const Charge& charge) {
   ASSERT(charge.used <= charge.reserved, "tenant {}: {} of {}", tenant, charge.used, charge.reserved);
   withdraw(tenant, charge.reserved);
-  const std::int64_t day = charge.ended_unix_ms / kDayMs;
-  State& state = state_on(tenant, day);
-  if (day == state.day) state.used += charge.used;  // else it ended on a day that is over
+  state_on(tenant, charge.ended_unix_ms).open.used += charge.used;
 }
 
 bool QuotaTable::may_run(const std::string& tenant) const {

@@ -2,8 +2,13 @@
 // What one tenant may take: so many jobs at a time, so many tokens a day (SYS-9.3.2). Pure.
 //
 // Above the first a job waits; the second is checked before a job is enqueued. A job reserves all it may take and is
-// charged what it took on the day it ended, so used + reserved <= budget whatever runs at once. Days are those of UTC; a
-// clock that is set back refills nothing.
+// charged what it took on the day that is open when it ends, so used + reserved <= budget whatever runs at once. Days are
+// those of UTC.
+//
+// A clock may be wrong and be corrected. A step back over one midnight leaves the later day open: it refills nothing. After
+// a longer one the earlier day is open again, with what it had used, or with what the later day had if that is forgotten;
+// so a day that never came is not waited for. The last two days that were open are remembered: a clock that jumps there
+// and back gives a tenant no more than one budget for each of the two.
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -18,11 +23,16 @@
 namespace llorch::orchestratord::core::sessions {
 
 class QuotaTable {
-  struct State {
+  struct Account {
     std::int64_t day = 0;
     std::int64_t used = 0;  // on that day
+  };
+  struct State {
+    Account open, before;
     std::int64_t reserved = 0;
     std::int64_t running = 0;
+    // The clock shows `day`.
+    void turn_to(std::int64_t day);
   };
 
  public:
@@ -76,7 +86,7 @@ class QuotaTable {
  private:
   const config::QuotaConfig& limits_of(const std::string& tenant) const;
   const State& state_of(const std::string& tenant) const;
-  State& state_on(const std::string& tenant, std::int64_t day);
+  State& state_on(const std::string& tenant, std::int64_t unix_ms);
 
   const config::QuotaConfig everybody_;
   std::map<std::string, config::QuotaConfig> limits_;

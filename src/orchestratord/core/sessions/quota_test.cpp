@@ -72,19 +72,85 @@ TEST(Quota, BoundsTokensOfADay) {
   EXPECT_FALSE(base::info(refused->code).retriable);
 }
 
-// SYS-9.3.2: over midnight, and with a clock that is set back.
-TEST(Quota, DaysOnlyGoForward) {
+// What the table says that is used, nothing being reserved.
+std::int64_t used_at(const QuotaTable& q, std::int64_t budget, std::int64_t unix_ms) {
+  const auto refused = q.refusal("a", budget, unix_ms);
+  return refused ? number(*refused, "tokens_used_today") : 0;
+}
+void take(QuotaTable& q, std::int64_t tokens, std::int64_t unix_ms) {
+  q.reserve("a", tokens);
+  q.settle("a", {.reserved = tokens, .used = tokens, .ended_unix_ms = unix_ms});
+}
+
+// SYS-9.3.2: over midnight, and with a clock that is set back a little behind it. The day that began stays open, and a job that ends
+// then is charged to it: if it were charged to the day that is over, or to none, a tenant could take it twice.
+TEST(Quota, AStepBackOverMidnightRefillsNothing) {
+  constexpr std::int64_t kMidnight = kNoon + kDayMs / 2;
   QuotaTable q = daily(100);
-  q.reserve("a", 90);
-  q.settle("a", {.reserved = 90, .used = 90, .ended_unix_ms = kNoon});
-  q.reserve("a", 80);  // admitted on the next day
-  q.settle("a", {.reserved = 80, .used = 80, .ended_unix_ms = kNoon + kDayMs});
-  EXPECT_TRUE(q.refusal("a", 30, kNoon + kDayMs));
-  EXPECT_TRUE(q.refusal("a", 30, kNoon)) << "set back by a day";
-  q.reserve("a", 10);
-  q.settle("a", {.reserved = 10, .used = 10, .ended_unix_ms = kNoon});  // of a day that is over
-  EXPECT_FALSE(q.refusal("a", 20, kNoon + kDayMs));
-  EXPECT_FALSE(q.refusal("a", 100, kNoon + 2 * kDayMs));
+  take(q, 90, kMidnight - 5);
+  take(q, 80, kMidnight + 5);
+  EXPECT_FALSE(q.refusal("a", 20, kMidnight + 5));
+  const auto refused = q.refusal("a", 21, kMidnight - 5);
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(number(*refused, "tokens_used_today"), 80);
+  EXPECT_EQ(number(*refused, "retry_after_ms"), kDayMs);
+  take(q, 15, kMidnight - 5);
+  EXPECT_TRUE(q.refusal("a", 6, kMidnight - 5));
+  EXPECT_TRUE(q.refusal("a", 6, kMidnight + 5));
+  EXPECT_FALSE(q.refusal("a", 5, kMidnight + 5));
+  EXPECT_FALSE(q.refusal("a", 100, kMidnight + kDayMs)) << "a new day";
+}
+
+// SYS-9.3.2: a clock that jumps ahead and is corrected. The jobs that end behind that are charged, and nobody waits for a day that is far.
+TEST(Quota, AJumpAheadThatIsCorrectedEndsNoCharging) {
+  for (const std::int64_t days : {2, 400, 40'000}) {
+    QuotaTable q = daily(100);
+    take(q, 60, kNoon);
+    take(q, 100, kNoon + days * kDayMs);
+    EXPECT_FALSE(q.refusal("a", 40, kNoon)) << "the day goes on as it was";
+    EXPECT_TRUE(q.refusal("a", 41, kNoon));
+    take(q, 40, kNoon);
+    const auto refused = q.refusal("a", 1, kNoon);
+    ASSERT_TRUE(refused) << "40 of 100 were charged";
+    EXPECT_EQ(number(*refused, "retry_after_ms"), kDayMs / 2);
+    EXPECT_FALSE(q.refusal("a", 100, kNoon + kDayMs)) << "a new day";
+    take(q, 100, kNoon + kDayMs);
+    EXPECT_TRUE(q.refusal("a", 1, kNoon + kDayMs));
+  }
+}
+
+// Nor does a jump back and ahead again refill a day, nor one over days that are forgotten.
+TEST(Quota, AJumpBackRefillsNothing) {
+  QuotaTable q = daily(100);
+  take(q, 90, kNoon);
+  EXPECT_TRUE(q.refusal("a", 11, kNoon - 5 * kDayMs));
+  take(q, 10, kNoon - 5 * kDayMs);
+  EXPECT_TRUE(q.refusal("a", 1, kNoon - 5 * kDayMs));
+  EXPECT_TRUE(q.refusal("a", 11, kNoon));
+  take(q, 10, kNoon + 10 * kDayMs);
+  take(q, 20, kNoon + 20 * kDayMs);
+  EXPECT_EQ(used_at(q, 100, kNoon), 20);
+}
+
+// However the clock goes: a job that ends is charged where the next one is asked about, and nobody is told to wait for more than a day.
+TEST(Quota, EveryJobIsChargedWhateverTheClockDoes) {
+  EXPECT_TRUE(rc::check("used grows by each job", [] {
+    constexpr std::int64_t kBudget = 1 << 20;
+    QuotaTable q = daily(kBudget);
+    std::int64_t now = kNoon;
+    const auto steps = *rc::gen::inRange(1, 60);
+    for (int i = 0; i < steps; ++i) {
+      now += *rc::gen::inRange<std::int64_t>(-6, 7) * (kDayMs / 2);
+      const auto tokens = *rc::gen::inRange<std::int64_t>(0, 100);
+      const std::int64_t before = used_at(q, kBudget, now);
+      take(q, tokens, now);
+      RC_ASSERT(used_at(q, kBudget, now) == before + tokens);
+      if (const auto refused = q.refusal("a", kBudget, now)) {
+        RC_ASSERT(number(*refused, "retry_after_ms") >= 1);
+        RC_ASSERT(number(*refused, "retry_after_ms") <= kDayMs);
+      }
+    }
+  }));
 }
 
 // SYS-9.3.2: a restart refills nothing.
