@@ -59,7 +59,7 @@ void Job::begin() {
   flush();
   const std::int64_t limit_ms = service_.options_.timeout_ms_max;
   const std::int64_t timeout_ms = std::min(order_.request.timeout_ms.value_or(limit_ms), limit_ms);
-  service_.options_.client->post_after(timeout_ms, [weak = weak_from_this(), timeout_ms] {
+  timeout_ = service_.options_.client->start_timer(timeout_ms, [weak = weak_from_this(), timeout_ms] {
     if (const auto self = weak.lock()) {
       self->stop({ErrorCode::kTimeout, fmt::format("the job ran longer than {} ms", timeout_ms), {}});
     }
@@ -300,6 +300,7 @@ void Job::flush() {
 // The slot is free before the last event leaves, so that whoever reads it finds room.
 void Job::finish(Service::Outcome outcome) {
   ended_ = true;
+  if (timeout_) service_.options_.client->cancel(*timeout_);  // whose weak pointer keeps this job's memory
   if (transfer_) service_.options_.client->cancel(*std::exchange(transfer_, std::nullopt));
   const auto self = shared_from_this();
   service_.ended(order_.number, outcome);

@@ -58,6 +58,7 @@ class Job : public std::enable_shared_from_this<Job> {
   Order order_;
   output::TokenWriter writer_;
   std::string events_;  // of one read, on their way
+  std::optional<upstream::TimerId> timeout_;
   std::optional<upstream::TransferId> transfer_;
   std::optional<upstream::TransferId> tail_;  // of an answer whose end was read
   std::size_t tail_bytes_ = 0;

@@ -89,8 +89,19 @@ class HttpClient::Impl {
   }
   void post_after(std::int64_t delay_ms, std::function<void()> fn) {
     post([this, at = SteadyClock::now() + std::chrono::milliseconds(delay_ms), fn = std::move(fn)]() mutable {
-      timers_.emplace(at, std::move(fn));
+      start_timer(at, std::move(fn));
     });
+  }
+  TimerId start_timer(SteadyClock::time_point at, std::function<void()> fn) {
+    const TimerId id{++timers_count_};
+    timers_.emplace(id, timers_due_.emplace(at, Timer{id, std::move(fn)}));
+    return id;
+  }
+  void cancel(TimerId id) {
+    const auto it = timers_.find(id);
+    if (it == timers_.end()) return;
+    timers_due_.erase(it->second);
+    timers_.erase(it);
   }
 
   TransferId start(const Call& call, Callbacks callbacks);
@@ -168,7 +179,14 @@ class HttpClient::Impl {
   std::deque<std::function<void()>> posted_;
   bool stopping_ = false;
   // Of the thread alone.
-  std::multimap<SteadyClock::time_point, std::function<void()>> timers_;
+  struct Timer {
+    TimerId id{};
+    std::function<void()> fn;
+  };
+  using TimersDue = std::multimap<SteadyClock::time_point, Timer>;
+  TimersDue timers_due_;
+  std::map<TimerId, TimersDue::iterator> timers_;
+  std::uint64_t timers_count_ = 0;
   Transfers transfers_;
   std::uint64_t transfers_count_ = 0;
   bool in_libcurl_ = false;  // which may be calling back
@@ -287,15 +305,15 @@ void HttpClient::Impl::run_posted() {
 // Until the next one is due, in milliseconds.
 int HttpClient::Impl::run_timers() {
   for (;;) {
-    const auto it = timers_.begin();
-    if (it == timers_.end()) return kIdleWaitMs;
+    const auto it = timers_due_.begin();
+    if (it == timers_due_.end()) return kIdleWaitMs;
     const auto left = it->first - SteadyClock::now();
     if (left > SteadyClock::duration::zero()) {
       const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
       return static_cast<int>(std::min<std::int64_t>(ms, kIdleWaitMs));
     }
-    const auto fn = std::move(it->second);
-    timers_.erase(it);
+    const auto fn = std::move(it->second.fn);
+    cancel(it->second.id);
     fn();
   }
 }
@@ -343,6 +361,7 @@ void HttpClient::Impl::run() {
   }
   for (auto it = transfers_.begin(); it != transfers_.end();) it = drop(it);
   timers_.clear();
+  timers_due_.clear();
   const std::lock_guard lock(mutex_);
   posted_.clear();
 }
@@ -353,6 +372,11 @@ void HttpClient::post(std::function<void()> fn) { impl_->post(std::move(fn)); }
 void HttpClient::post_after(std::int64_t delay_ms, std::function<void()> fn) {
   impl_->post_after(delay_ms, std::move(fn));
 }
+TimerId HttpClient::start_timer(std::int64_t delay_ms, std::function<void()> fn) {
+  ASSERT(impl_->on_thread());
+  return impl_->start_timer(SteadyClock::now() + std::chrono::milliseconds(delay_ms), std::move(fn));
+}
+void HttpClient::cancel(TimerId id) { impl_->cancel(id); }
 TransferId HttpClient::start(const Call& call, Callbacks callbacks) { return impl_->start(call, std::move(callbacks)); }
 void HttpClient::cancel(TransferId id) { impl_->cancel(id); }
 void HttpClient::resume(TransferId id) { impl_->resume(id); }

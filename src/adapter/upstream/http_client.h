@@ -47,6 +47,7 @@ struct Callbacks {
 };
 
 enum class TransferId : std::uint64_t {};
+enum class TimerId : std::uint64_t {};
 
 struct Reply {
   Head head;
@@ -65,7 +66,10 @@ class HttpClient {
   void post(std::function<void()> fn);
   void post_after(std::int64_t delay_ms, std::function<void()> fn);
 
-  // REQUIRES for these three: on the client's thread.
+  // REQUIRES for these five: on the client's thread.
+  // As post_after(), until it is cancelled: then `fn` is gone at once with what it holds. Nothing happens if it has run.
+  TimerId start_timer(std::int64_t delay_ms, std::function<void()> fn);
+  void cancel(TimerId id);
   TransferId start(const Call& call, Callbacks callbacks);
   // Closes the connection; no callback of this transfer comes any more. Nothing happens if it has ended.
   void cancel(TransferId id);

@@ -141,5 +141,29 @@ TEST(HttpClient, ATransferMayBeCancelledByWhatItsResumptionTells) {
   EXPECT_EQ(seen.tellings, 2);
 }
 
+TEST(HttpClient, ATimerThatIsCancelledHoldsNothing) {
+  HttpClient client({});
+  auto held = std::make_shared<int>();
+  std::promise<std::vector<long>> seen;
+  std::promise<void> ran;
+  client.post([&] {
+    const auto never = client.start_timer(1'800'000, [held] { ADD_FAILURE(); });
+    const auto soon = client.start_timer(1, [held] { ADD_FAILURE(); });
+    std::vector<long> counts{held.use_count()};
+    client.cancel(soon);
+    counts.push_back(held.use_count());
+    client.cancel(never);
+    client.cancel(never);
+    counts.push_back(held.use_count());
+    client.start_timer(2, [&client, &ran, soon] {
+      client.cancel(soon);
+      ran.set_value();
+    });
+    seen.set_value(counts);
+  });
+  EXPECT_EQ(seen.get_future().get(), (std::vector<long>{3, 2, 1}));
+  ran.get_future().wait();
+}
+
 }  // namespace
 }  // namespace llorch::adapter::upstream
