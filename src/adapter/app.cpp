@@ -61,13 +61,28 @@ struct Upstream {
   std::optional<process::PortGuard> port;  // of an engine that was started here
 
   bool grpc() const { return engine.protocol() == engines::Protocol::kGrpc; }
-  upstream::Call call_of(const engines::Probe& probe) const {
-    upstream::Call call{.url = probe.url, .bearer = bearer, .timeout_ms = kProbeTimeoutMs};
+  upstream::Call call_of(const engines::Probe& probe) {
+    upstream::Call call{.url = probe.url, .bearer = bearer, .timeout_ms = kProbeTimeoutMs, .may_send = [this] {
+                          return check_port().has_value();
+                        }};
     if (!grpc()) return call;
     call.method = "POST";
     call.body = upstream::grpc_frame(probe.body);
     call.grpc = true;
     return call;
+  }
+  // Whether the engine is what listens on its port. UNREACHABLE: nobody does. WORKER_RESET: somebody else does, and this worker ends.
+  base::Result<> check_port() {
+    if (!port) return {};
+    const auto seen = port->look();
+    if (seen && *seen == process::PortState::kEngine) return {};
+    if (seen) return base::fail(ErrorCode::kUnreachable, "the engine does not listen on its port");
+    if (seen.error().code != ErrorCode::kWorkerStartFailed) return base::fail(seen.error());
+    if (!port_taken.exchange(true)) {
+      base::log_event(LogLevel::kError, "upstream.port", {}, seen.error().message, {});
+      ::kill(::getpid(), SIGTERM);
+    }
+    return base::fail(ErrorCode::kWorkerReset, "somebody else listens on the engine's port");
   }
   base::Result<upstream::Reply> ask(const engines::Probe& probe) {
     auto reply = TRY(client.call(call_of(probe)));
@@ -188,11 +203,7 @@ class Prober : public std::enable_shared_from_this<Prober> {
  private:
   void look() {
     reply_ = {};
-    if (up_.port) {
-      const auto port = up_.port->look();
-      if (!port && port.error().code == ErrorCode::kWorkerStartFailed) return end_worker(port.error());
-      if (!port || *port == process::PortState::kFree) return seen(false);
-    }
+    if (!up_.check_port()) return seen(false);
     const auto self = shared_from_this();
     up_.client.start(up_.call_of(up_.engine.health(up_.target)),
                      {.on_head = [self](const upstream::Head& head) { self->reply_.head = head; },
@@ -205,14 +216,8 @@ class Prober : public std::enable_shared_from_this<Prober> {
                       .on_grpc_status = [self](int code) { self->reply_.grpc_status = code; },
                       .on_end = [self](const base::Result<>& result) { self->seen(result.has_value()); }});
   }
-  // Jobs go to whoever listens on the port.
-  void end_worker(const base::Error& error) {
-    base::log_event(LogLevel::kError, "upstream.port", {}, error.message, {});
-    service_.probed(false);
-    up_.port_taken = true;
-    ::kill(::getpid(), SIGTERM);
-  }
   void seen(bool answered) {
+    if (up_.port_taken) return service_.probed(false);  // and no more
     if (answered && up_.grpc()) {
       auto reply = upstream::grpc_reply(std::move(reply_));
       answered = reply.has_value();
@@ -252,7 +257,9 @@ base::Result<> serve(const Options& o, Upstream& up) {
                          .bearer = up.bearer,
                          .slots = o.slots,
                          .timeout_ms_max = o.inference_timeout_s * 1000,
-                         .silence_ms = o.silence_ms});
+                         .silence_ms = o.silence_ms,
+                         .retry = {},
+                         .may_send = [&up] { return up.check_port(); }});
   // What runs on the client's thread uses the service.
   const std::unique_ptr<upstream::HttpClient, void (*)(upstream::HttpClient*)> stops(
       &up.client, [](upstream::HttpClient* c) { c->stop(); });

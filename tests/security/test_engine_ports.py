@@ -42,12 +42,12 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-def adapter(tmp_path):
+def adapter(tmp_path, request):
     (tmp_path / "engine.py").write_text(PROGRAM)
     at = types.SimpleNamespace(kind="llamacpp", url="http://127.0.0.1:{port}", model="tale")
     tests = pathlib.Path(sys.modules[FakeEngine.__module__].__file__).parent
     command = [sys.executable, str(tmp_path / "engine.py"), str(tmp_path), "{port}", str(tests)]
-    one = Adapter(at, more=["--probe-interval-ms", "50", "--", *command])
+    one = Adapter(at, more=["--probe-interval-ms", str(getattr(request, "param", 50)), "--", *command])
     yield one
     with contextlib.suppress(Exception):
         one.__exit__()
@@ -86,3 +86,19 @@ def test_whoever_takes_the_port_later_ends_the_worker(adapter, tmp_path):
         assert impostor.requests == []
     ended = [json.loads(line) for line in adapter.log().splitlines() if '"WORKER_RESET"' in line]
     assert len(ended) == 1
+
+
+@pytest.mark.parametrize("adapter", [600_000], indirect=True)
+def test_whoever_takes_the_port_between_two_probes_is_sent_no_job(adapter, tmp_path):
+    """Each job looks before it is sent: one while nobody listens waits for the engine, one while somebody else does ends the worker."""
+    (tmp_path / "serve").touch()
+    adapter.__enter__()
+    assert one_end(adapter.run()).name == "end"
+    (tmp_path / "leave").touch()
+    wait_for("the engine to close its port", (tmp_path / "left").exists)
+    assert one_end(adapter.run()).data["code"] == "UNREACHABLE"
+    with FakeEngine("llamacpp", port=port_of(tmp_path)) as impostor:
+        assert one_end(adapter.run()).data["code"] == "WORKER_RESET"
+        assert impostor.requests == []
+        assert adapter.process.wait(HANG_S) == 1
+        assert impostor.requests == []

@@ -74,6 +74,7 @@ void Job::ask() {
   decoder_ = net::sse::Decoder();
   frames_.reset();
   grpc_status_.reset();
+  kept_back_.reset();
   const auto self = shared_from_this();
   transfer_ = service_.options_.client->start(
       {.method = "POST",
@@ -82,11 +83,18 @@ void Job::ask() {
        .body = grpc_ ? upstream::grpc_frame(order_.submission.body) : order_.submission.body,
        .headers = order_.submission.headers,
        .grpc = grpc_,
-       .silence_ms = service_.options_.silence_ms},
+       .silence_ms = service_.options_.silence_ms,
+       .may_send = [self] { return self->may_send(); }},
       {.on_head = [self](const upstream::Head& head) { self->on_head(head); },
        .on_data = [self](std::string_view bytes) { return self->on_data(bytes); },
        .on_grpc_status = [self](int code) { self->grpc_status_ = code; },
        .on_end = [self](const base::Result<>& result) { self->on_end(result); }});
+}
+
+bool Job::may_send() {
+  const auto may = service_.options_.may_send();
+  if (!may) kept_back_ = may.error();
+  return may.has_value();
 }
 
 void Job::on_head(const upstream::Head& head) {
@@ -185,6 +193,7 @@ void Job::on_end(const base::Result<>& result) {
   if (ended_) return;
   if (!result) {
     service_.engine_failed();
+    if (kept_back_) return attempt_failed(*kept_back_, kept_back_->code != ErrorCode::kWorkerReset);
     return attempt_failed(result.error(), true);
   }
   if (head_.status != 200) return refused();

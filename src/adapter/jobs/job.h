@@ -34,6 +34,7 @@ class Job : public std::enable_shared_from_this<Job> {
 
  private:
   void ask();
+  bool may_send();
   void on_head(const upstream::Head& head);
   bool on_data(std::string_view bytes);
   base::Result<> decode(std::string_view bytes, const std::function<void(std::string_view)>& take);
@@ -64,8 +65,9 @@ class Job : public std::enable_shared_from_this<Job> {
   std::size_t tail_bytes_ = 0;
   upstream::Head head_;
   std::string refusal_;
-  net::sse::Decoder decoder_;     // of an answer of server-sent events,
-  upstream::FrameReader frames_;  // or of gRPC messages
+  std::optional<base::Error> kept_back_;  // why nothing was sent
+  net::sse::Decoder decoder_;             // of an answer of server-sent events,
+  upstream::FrameReader frames_;          // or of gRPC messages
   std::optional<int> grpc_status_;
   std::int64_t begun_ms_ = 0;
   std::optional<std::int64_t> first_token_ms_;

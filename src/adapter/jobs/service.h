@@ -2,6 +2,7 @@
 // The jobs of one adapter: which run, what becomes of them, whether the engine can be asked.
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -38,6 +39,8 @@ struct ServiceOptions {
   std::int64_t timeout_ms_max = 1'800'000;
   std::int64_t silence_ms = 120'000;
   upstream::RetryPolicy retry;
+  // Asked on the client's thread before each request is sent; an error keeps it back. WORKER_RESET: for good.
+  std::function<base::Result<>()> may_send = [] { return base::Result<>(); };
 };
 
 struct Counts {

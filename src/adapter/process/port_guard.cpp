@@ -108,6 +108,7 @@ base::Result<std::vector<Listener>> listeners(std::uint16_t port) {
     std::string line;
     std::getline(file, line);
     while (std::getline(file, line)) {
+      if (line.find(wanted) == std::string::npos) continue;  // of one connection of many
       std::istringstream words(line);
       std::string number, local, remote, state, queues, timer, retransmits, timeout;
       Listener one;

@@ -162,6 +162,10 @@ class HttpClient::Impl {
   using Transfers = std::map<TransferId, std::unique_ptr<Transfer>>;
 
   void configure(Transfer& t);
+  static int on_connection(void* self, char*, char*, int, int) {
+    auto& t = *static_cast<Transfer*>(self);
+    return t.call.may_send() ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT;
+  }
   static std::size_t on_header(char* data, std::size_t size, std::size_t count, void* self);
   static std::size_t on_body(char* data, std::size_t size, std::size_t count, void* self);
   Transfers::iterator drop(Transfers::iterator it) {
@@ -251,6 +255,10 @@ void HttpClient::Impl::configure(Transfer& t) {
   if (t.call.silence_ms > 0) {
     set(CURLOPT_LOW_SPEED_LIMIT, 1L);
     set(CURLOPT_LOW_SPEED_TIME, static_cast<long>((t.call.silence_ms + 999) / 1000));
+  }
+  if (t.call.may_send) {
+    set(CURLOPT_PREREQFUNCTION, &Impl::on_connection);
+    set(CURLOPT_PREREQDATA, &t);
   }
   set(CURLOPT_HEADERFUNCTION, &Impl::on_header);
   set(CURLOPT_HEADERDATA, &t);

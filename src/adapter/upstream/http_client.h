@@ -28,6 +28,8 @@ struct Call {
   bool grpc = false;                      // HTTP/2, over a plain connection too, and trailers are read
   std::int64_t timeout_ms = 0;            // until the last byte; 0: none
   std::int64_t silence_ms = 0;            // longest time without a byte; 0: none. Counted in seconds, rounded up
+  // Asked on the client's thread once the connection is there and nothing has been sent on it; false ends the transfer (IO_ERROR).
+  std::function<bool()> may_send = {};
 };
 
 struct Head {

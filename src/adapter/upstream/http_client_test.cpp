@@ -165,5 +165,28 @@ TEST(HttpClient, ATimerThatIsCancelledHoldsNothing) {
   ran.get_future().wait();
 }
 
+TEST(HttpClient, NothingIsSentOnAConnectionThatIsRefused) {
+  const SilentServer server;
+  HttpClient client({});
+  const auto reply = client.call({.url = server.url(), .bearer = "key", .may_send = [] { return false; }});
+  ASSERT_FALSE(reply);
+  EXPECT_EQ(reply.error().code, base::ErrorCode::kIoError);
+  const int connection = ::accept(server.fd(), nullptr, nullptr);
+  char byte = 0;
+  EXPECT_EQ(::read(connection, &byte, 1), 0) << "there was a connection, and it was closed";
+  ::close(connection);
+}
+
+// Also on one that is used again.
+TEST(HttpClient, EachRequestAsksWhetherItMayBeSent) {
+  const AnsweringServer server("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  HttpClient client({});
+  int asked = 0;
+  const Call call{.url = server.url(), .may_send = [&asked] { return ++asked == 1; }};
+  EXPECT_TRUE(client.call(call));
+  EXPECT_FALSE(client.call(call));
+  EXPECT_EQ(asked, 2);
+}
+
 }  // namespace
 }  // namespace llorch::adapter::upstream
