@@ -16,19 +16,18 @@ std::string line(std::string_view local, std::string_view state, int uid) {
          " 00000000:00000000 00:00000000 00000000 " + std::to_string(uid) + " 0 4711 1 0 100 0 0 10 0\n";
 }
 
-TEST(Listeners, AreThoseThatLoopbackReaches) {
+TEST(Listeners, AreReadFromTheKernelsTable) {
   const std::string zeros(24, '0');
-  const std::string table = std::string(kHead) + line("0100007F:1F90", "0A", 1) + line("00000000:1F90", "0A", 2) +
-                            line("0100000A:1F90", "0A", 3) +                          // 10.0.0.1
-                            line("0100007F:1F91", "0A", 4) +                          // another port
-                            line("0100007F:1F90", "01", 5) +                          // a connection
-                            line(zeros + "01000000:1F90", "0A", 6) +                  // ::1
-                            line(zeros + "00000000:1F90", "0A", 7) +                  // ::
-                            line("0000000000000000FFFF00000100007F:1F90", "0A", 8) +  // ::ffff:127.0.0.1
-                            line("000080FE000000000000000001000000:1F90", "0A", 9) + "nonsense\n";
+  const std::string table = std::string(kHead) + line("0100007F:1F90", "0A", 1) + line("0100000A:1F90", "0A", 2) +
+                            line("0100007F:1F91", "0A", 3) +                          // another port
+                            line("0100007F:1F90", "01", 4) +                          // a connection
+                            line(zeros + "01000000:1F90", "0A", 5) +                  // ::1
+                            line("0000000000000000FFFF00000100007F:1F90", "0A", 6) +  // ::ffff:127.0.0.1
+                            line("0100007:1F90", "0A", 7) + "nonsense\n";
   std::vector<uid_t> users;
-  for (const Listener& one : loopback_listeners_in(table, 8080)) users.push_back(one.uid);
-  EXPECT_EQ(users, (std::vector<uid_t>{1, 2, 6, 7, 8}));
+  for (const Listener& one : listeners_in(table, 8080)) users.push_back(one.uid);
+  EXPECT_EQ(users, (std::vector<uid_t>{1, 2, 5, 6}));
+  EXPECT_EQ(listeners_in(table, 8080)[0].address, listeners_in(table, 8080)[3].address);
 }
 
 TEST(Listeners, AreSeenAsTheyComeAndGo) {
@@ -39,11 +38,15 @@ TEST(Listeners, AreSeenAsTheyComeAndGo) {
   socklen_t size = sizeof address;
   ASSERT_EQ(::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   ASSERT_EQ(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
-  EXPECT_TRUE(loopback_listeners(ntohs(address.sin_port)).value().empty()) << "it does not listen yet";
+  EXPECT_TRUE(listeners_at("127.0.0.1", ntohs(address.sin_port)).value().empty()) << "it does not listen yet";
   ASSERT_EQ(::listen(fd, 1), 0);
-  const auto found = loopback_listeners(ntohs(address.sin_port)).value();
+  const auto found = listeners_at("127.0.0.1", ntohs(address.sin_port)).value();
   ASSERT_EQ(found.size(), 1U);
   EXPECT_EQ(found[0].uid, ::geteuid());
+  EXPECT_EQ(listeners_at("localhost", ntohs(address.sin_port)).value().size(), 1U);
+  EXPECT_TRUE(listeners_at("127.0.0.2", ntohs(address.sin_port)).value().empty())
+      << "a connection does not reach it there";
+  EXPECT_TRUE(listeners_at("::1", ntohs(address.sin_port)).value().empty());
   ::close(fd);
 }
 

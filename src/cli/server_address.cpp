@@ -41,7 +41,7 @@ base::Result<> check_listeners(const std::string& address, const fs::path& state
   const auto url = net::http::parse_url(address);
   if (!url || !is_this_machine(url->host)) return {};
   const std::set<uid_t> trusted = trusted_users(state_directory);
-  for (const base::Listener& one : TRY(base::loopback_listeners(url->port))) {
+  for (const base::Listener& one : TRY(base::listeners_at(url->host, url->port))) {
     if (trusted.contains(one.uid)) continue;
     return base::fail(ErrorCode::kForbidden,
                       fmt::format("a process of user {} listens at {}, and the token is not sent to it; if it is your "

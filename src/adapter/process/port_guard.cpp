@@ -1,18 +1,12 @@
 #include "adapter/process/port_guard.h"
 
-#include <arpa/inet.h>
 #include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <optional>
 #include <sstream>
@@ -20,121 +14,18 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/listeners.h"
 #include "net/http/url.h"
 
 namespace llorch::adapter::process {
 namespace {
 
 namespace fs = std::filesystem;
+using base::Listener;
 
 constexpr std::size_t kFactsBytesMax = 64 << 10;
 // A look is no snapshot: a socket may be closed, a process may start another one between two reads.
 constexpr int kLooks = 3;
-
-// Of either family: one of IPv4 as ::ffff:a.b.c.d, as sockets of IPv6 spell it.
-using Address = std::array<std::uint8_t, 16>;
-
-struct Listener {
-  Address address{};
-  uid_t uid = 0;
-  ino_t inode = 0;
-};
-
-Address ipv4(std::uint8_t a, std::uint8_t b, std::uint8_t c, std::uint8_t d) {
-  return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d};
-}
-bool is_ipv4(const Address& address) {
-  constexpr std::array<std::uint8_t, 12> kMapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-  return std::equal(kMapped.begin(), kMapped.end(), address.begin());
-}
-constexpr Address kAnyIpv6{};
-constexpr Address kLoopbackIpv6{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
-const Address kAnyIpv4 = ipv4(0, 0, 0, 0);
-const Address kLoopbackIpv4 = ipv4(127, 0, 0, 1);
-
-// Of a table of the kernel: words of four bytes, each as this machine's number. 127.0.0.1 is 0100007F, ::1 ends in 01000000.
-std::optional<Address> address_of(std::string_view hex) {
-  if (hex.size() != 8 && hex.size() != 32) return std::nullopt;
-  Address out = kAnyIpv4;
-  std::uint8_t* to = out.data() + out.size() - hex.size() / 2;
-  for (; !hex.empty(); hex.remove_prefix(8), to += 4) {
-    std::uint32_t word = 0;
-    const auto [end, error] = std::from_chars(hex.data(), hex.data() + 8, word, 16);
-    if (error != std::errc() || end != hex.data() + 8) return std::nullopt;
-    std::memcpy(to, &word, sizeof word);
-  }
-  return out;
-}
-
-// Where a connection to `host` goes. Empty: that is known to a resolver.
-std::vector<Address> addresses_of(const std::string& host) {
-  if (host == "localhost") return {kLoopbackIpv4, kLoopbackIpv6};
-  Address out = kAnyIpv4;
-  if (in_addr v4{}; ::inet_aton(host.c_str(), &v4) != 0) {
-    std::memcpy(out.data() + 12, &v4, sizeof v4);
-  } else if (::inet_pton(AF_INET6, host.c_str(), out.data()) != 1) {
-    return {};
-  }
-  if (out == kAnyIpv4) return {kLoopbackIpv4};
-  if (out == kAnyIpv6) return {kLoopbackIpv6};
-  return {out};
-}
-
-// Those of `all` that take connections to `to`: as long as one listens at the address itself, none goes to those at all addresses.
-// One of IPv6 at all addresses may take IPv4 as well, unless one of IPv4 does.
-std::vector<Listener> takers(const std::vector<Listener>& all, const Address& to) {
-  const auto ways = is_ipv4(to) ? std::vector{to, kAnyIpv4, kAnyIpv6} : std::vector{to, kAnyIpv6};
-  for (const Address& at : ways) {
-    std::vector<Listener> out;
-    std::ranges::copy_if(all, std::back_inserter(out), [&](const Listener& one) { return one.address == at; });
-    if (!out.empty()) return out;
-  }
-  return {};
-}
-
-bool is_reached_by_loopback(const Address& address) {
-  if (address == kAnyIpv4 || address == kAnyIpv6 || address == kLoopbackIpv6) return true;
-  return is_ipv4(address) && address[12] == 127;
-}
-
-// The lines of /proc/net/tcp and tcp6: "sl local remote state queues timer retransmits uid timeout inode".
-base::Result<std::vector<Listener>> listeners(std::uint16_t port) {
-  std::vector<Listener> out;
-  const std::string wanted = fmt::format(":{:04X}", port);
-  for (const std::string table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
-    std::ifstream file(table);
-    if (!file && errno == ENOENT) continue;  // a kernel without that family
-    if (!file) return base::fail(base::io_error("cannot read", table, errno));
-    std::string line;
-    std::getline(file, line);
-    while (std::getline(file, line)) {
-      if (line.find(wanted) == std::string::npos) continue;  // of one connection of many
-      std::istringstream words(line);
-      std::string number, local, remote, state, queues, timer, retransmits, timeout;
-      Listener one;
-      words >> number >> local >> remote >> state >> queues >> timer >> retransmits >> one.uid >> timeout >> one.inode;
-      if (!words || state != "0A" || !local.ends_with(wanted)) continue;
-      const auto address = address_of(std::string_view(local).substr(0, local.size() - wanted.size()));
-      if (!address) return base::fail(base::ErrorCode::kIoError, fmt::format("{} names no address", table));
-      one.address = *address;
-      out.push_back(one);
-    }
-  }
-  return out;
-}
-
-// Those of them that a connection to `place` may reach.
-base::Result<std::vector<Listener>> listeners_at(const Place& place) {
-  const std::vector<Listener> all = TRY(listeners(place.port));
-  const std::vector<Address> addresses = addresses_of(place.host);
-  std::vector<Listener> out;
-  for (const Address& to : addresses) std::ranges::copy(takers(all, to), std::back_inserter(out));
-  if (addresses.empty()) {
-    std::ranges::copy_if(all, std::back_inserter(out),
-                         [](const Listener& one) { return is_reached_by_loopback(one.address); });
-  }
-  return out;
-}
 
 std::vector<pid_t> processes() {
   std::vector<pid_t> out;
@@ -219,7 +110,7 @@ base::Result<PortState> PortGuard::look() {
 }
 
 base::Result<PortState> PortGuard::look_once() {
-  const std::vector<Listener> all = TRY(listeners_at(options_.place));
+  const std::vector<Listener> all = TRY(base::listeners_at(options_.place.host, options_.place.port));
   if (all.empty()) return options_.in_container ? PortState::kEngine : PortState::kFree;
   const auto is_known = [this](const Listener& one) { return known_.contains(one.inode); };
   if (std::ranges::all_of(all, is_known)) return PortState::kEngine;

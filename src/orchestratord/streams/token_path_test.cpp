@@ -85,6 +85,7 @@ TEST(TokenPath, AllocatesNothingPerToken) {
   const StreamPtr stream = hub.open(base::JobId("job"), wire::OnDisconnect::kResume);
   stream->queued({.job_id = "job"});
   std::promise<Relay::Reports::Outcome> ended;
+  std::atomic<bool> over = false;
   {
     net::Server server(ours, {.component = "orchestratord"});
     server.route("GET", "/events", net::Scope::kPublic, [&](const net::Request&, const net::ExchangePtr& exchange) {
@@ -98,9 +99,14 @@ TEST(TokenPath, AllocatesNothingPerToken) {
     order.stream = stream;
     order.worker_uri = worker.url();
     order.payload = R"({"job_id":"job"})";
+    order.expected.seed = 1;
     relay.execute(order, {.started = [] {},
                           .progress = [](std::int64_t) {},
-                          .ended = [&](Relay::Reports::Outcome o) { ended.set_value(std::move(o)); }});
+                          .ended =
+                              [&](Relay::Reports::Outcome o) {
+                                over = true;
+                                ended.set_value(std::move(o));
+                              }});
     const net::ExchangePtr exchange = serving.get_future().get();
     StreamReader reader(reader_client, server.url() + "/events");
     exchange->start_stream(200, net::http::sse_headers());
@@ -115,8 +121,10 @@ TEST(TokenPath, AllocatesNothingPerToken) {
         counting.get_future().wait();
       }
       exchange->write(token_frame(i));
-      while (reader.tokens() <= i) std::this_thread::yield();  // one by one: nothing is spared by coming together
+      while (reader.tokens() <= i && !over)
+        std::this_thread::yield();  // one by one: nothing is spared by coming together
     }
+    ASSERT_FALSE(over) << "the job ended before its tokens did";
     std::promise<void> counted;
     ours.post([&counted] {
       counts_here = false;
