@@ -61,7 +61,7 @@ def test_a_head_of_the_stream_cancels_nothing(stack):
     assert stack.request("POST", "/v1/tasks", wanted).status == 202
     for path in (f"/v1/tasks/{wanted['task_id']}/stream", f"/v2/tasks/{wanted['task_id']}/events"):
         head = stack.request("HEAD", path)
-        assert head.status == 200 and head.body == b"" and head.headers["Content-Type"].startswith("text/event-stream")
+        assert head.status == 200 and head.body == b"" and head.headers["content-type"].startswith("text/event-stream")
     stack.gate.open()
     events = [e.name for e in EventStream(stack.url, f"/v1/tasks/{wanted['task_id']}/stream")]
     assert events[-1] == "end", events
