@@ -131,7 +131,7 @@ std::vector<Api::Route> Api::routes() {
       {"GET", "/v2/tasks/{id}/result", Scope::kTenant, counted(handler(tasks_, &tasks::Tasks::result)), may_ask()},
       {"DELETE", "/v2/tasks/{id}/result", Scope::kTenant, handler(tasks_, &tasks::Tasks::remove_result)},
       {"GET", "/v2/tasks/{id}/events", Scope::kTenant, handler(tasks_, &tasks::Tasks::events)},
-      {"POST", "/v2/sessions", Scope::kTenant, counted(handler(sessions_, &Sessions::create)), may_ask()},
+      {"POST", "/v2/sessions", Scope::kTenant, on_request_executor_counted(sessions_, &Sessions::create), may_ask()},
       {"GET", "/v2/sessions", Scope::kTenant, counted(handler(sessions_, &Sessions::list)), may_ask()},
       {"GET", "/v2/sessions/{id}", Scope::kTenant, handler(sessions_, &Sessions::show)},
       {"DELETE", "/v2/sessions/{id}", Scope::kTenant, handler(sessions_, &Sessions::remove)},

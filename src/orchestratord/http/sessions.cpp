@@ -65,14 +65,16 @@ void Sessions::answer_view(const Principal& caller, const net::ExchangePtr& exch
 void Sessions::list(const net::Request& request, const net::ExchangePtr& exchange) {
   context_.core->ask<core::AnswerQuerySessions>(
       core::QuerySessions{.request = {}, .prefix = kept_id(request.peer.principal, "")},
-      [caller = request.peer.principal, exchange](core::AnswerQuerySessions answer) {
-        wire::SessionList out;
-        for (wire::SessionView& session : answer.sessions) {
-          if (!owns_id(caller, session.session_id)) continue;
-          session.session_id = shown_id(caller, session.session_id);
-          out.sessions.push_back(std::move(session));
-        }
-        exchange->respond(net::http::json_response(200, wire::encode(out)));
+      [this, caller = request.peer.principal, exchange](core::AnswerQuerySessions answer) {
+        context_.request_executor->post([caller, exchange, sessions = std::move(answer.sessions)]() mutable {
+          wire::SessionList out;
+          for (wire::SessionView& session : sessions) {
+            if (!owns_id(caller, session.session_id)) continue;
+            session.session_id = shown_id(caller, session.session_id);
+            out.sessions.push_back(std::move(session));
+          }
+          exchange->respond(net::http::json_response(200, wire::encode(out)));
+        });
       });
 }
 
