@@ -41,22 +41,26 @@ std::optional<IpAddress> address_of(std::string_view hex) {
 }
 
 // A line: "sl local remote state queues timer retransmits uid timeout inode".
-void add_listener(const std::string& line, const std::string& wanted, std::vector<Listener>& out) {
-  if (line.find(wanted) == std::string::npos) return;  // a machine has many connections
+Result<> add_listener(const std::string& line, const std::string& wanted, std::vector<Listener>& out) {
+  if (line.find(wanted) == std::string::npos) return {};  // a machine has many connections
   std::istringstream words(line);
   std::string number, local, remote, state, queues, timer, retransmits, timeout;
   Listener one;
   words >> number >> local >> remote >> state >> queues >> timer >> retransmits >> one.uid >> timeout >> one.inode;
-  if (!words || state != kListening || !local.ends_with(wanted)) return;
+  if (!words || state != kListening || !local.ends_with(wanted)) return {};
   const auto address = address_of(std::string_view(local).substr(0, local.size() - wanted.size()));
-  if (!address) return;
+  // One that cannot be placed is not passed over: its port would look free.
+  if (!address)
+    return fail(ErrorCode::kIoError, fmt::format("a listener of the kernel's table has the address {}", local));
   one.address = *address;
   out.push_back(one);
+  return {};
 }
 
-void add_listeners(std::istream& table, std::uint16_t port, std::vector<Listener>& out) {
+Result<> add_listeners(std::istream& table, std::uint16_t port, std::vector<Listener>& out) {
   const std::string wanted = fmt::format(":{:04X}", port);
-  for (std::string line; std::getline(table, line);) add_listener(line, wanted, out);
+  for (std::string line; std::getline(table, line);) TRY(add_listener(line, wanted, out));
+  return {};
 }
 
 bool is_ipv4(const IpAddress& address) { return std::equal(kAnyIpv4.begin(), kAnyIpv4.begin() + 12, address.begin()); }
@@ -94,10 +98,10 @@ std::vector<Listener> takers(const std::vector<Listener>& all, const IpAddress& 
 
 }  // namespace
 
-std::vector<Listener> listeners_in(std::string_view table, std::uint16_t port) {
+Result<std::vector<Listener>> listeners_in(std::string_view table, std::uint16_t port) {
   std::vector<Listener> out;
   std::istringstream lines{std::string(table)};
-  add_listeners(lines, port, out);
+  TRY(add_listeners(lines, port, out));
   return out;
 }
 
@@ -107,7 +111,7 @@ Result<std::vector<Listener>> listeners_at(const std::string& host, std::uint16_
     std::ifstream file(table);
     if (!file && errno == ENOENT) continue;  // a kernel without that family
     if (!file) return fail(io_error("cannot read", table, errno));
-    add_listeners(file, port, all);
+    TRY(add_listeners(file, port, all));
   }
   const std::vector<IpAddress> addresses = addresses_of(host);
   std::vector<Listener> out;

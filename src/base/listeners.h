@@ -24,7 +24,7 @@ struct Listener {
 // Those that a connection to `host` at `port` reaches, in this network namespace: at the address itself, else at all addresses; of a
 // name other than localhost, at every loopback address. `host` has no brackets. Errors: IO_ERROR.
 Result<std::vector<Listener>> listeners_at(const std::string& host, std::uint16_t port);
-// Those on `port` in the text of /proc/net/tcp or tcp6. Lines that are none are skipped.
-std::vector<Listener> listeners_in(std::string_view table, std::uint16_t port);
+// Those on `port` in the text of /proc/net/tcp or tcp6. Lines that are none are skipped. IO_ERROR: one has an address that is none.
+Result<std::vector<Listener>> listeners_in(std::string_view table, std::uint16_t port);
 
 }  // namespace llorch::base

@@ -23,11 +23,15 @@ TEST(Listeners, AreReadFromTheKernelsTable) {
                             line("0100007F:1F90", "01", 4) +                          // a connection
                             line(zeros + "01000000:1F90", "0A", 5) +                  // ::1
                             line("0000000000000000FFFF00000100007F:1F90", "0A", 6) +  // ::ffff:127.0.0.1
-                            line("0100007:1F90", "0A", 7) + "nonsense\n";
+                            "nonsense\n";
   std::vector<uid_t> users;
-  for (const Listener& one : listeners_in(table, 8080)) users.push_back(one.uid);
+  for (const Listener& one : listeners_in(table, 8080).value()) users.push_back(one.uid);
   EXPECT_EQ(users, (std::vector<uid_t>{1, 2, 5, 6}));
-  EXPECT_EQ(listeners_in(table, 8080)[0].address, listeners_in(table, 8080)[3].address);
+  const auto all = listeners_in(table, 8080).value();
+  EXPECT_EQ(all[0].address, all[3].address);
+  const auto unplaced = listeners_in(table + line("0100007:1F90", "0A", 7), 8080);
+  ASSERT_FALSE(unplaced);
+  EXPECT_EQ(unplaced.error().code, ErrorCode::kIoError);
 }
 
 TEST(Listeners, AreSeenAsTheyComeAndGo) {

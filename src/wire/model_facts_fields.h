@@ -6,6 +6,9 @@
 
 namespace llorch::wire {
 
+// So that sums over what a pool reports stay far from the end of their type.
+inline constexpr double kReportedBytesMax = 1e15;
+
 template <>
 struct Table<ModelImages> {
   using S = ModelImages;
@@ -30,11 +33,11 @@ struct Table<ModelFacts> {
             required("digest", &S::digest),
             optional("architecture", &S::architecture),
             optional("quant_kind", &S::quant_kind),
-            required("size_bytes", &S::size_bytes, "", {0, 1e15}),
+            required("size_bytes", &S::size_bytes, "", {0, kReportedBytesMax}),
             optional("vocab_size", &S::vocab_size),
             required("context_length", &S::context_length),
             optional("slots", &S::slots),
-            required("memory_bytes", &S::memory_bytes, "Of a worker, on each of its devices.", {0, 1e15}),
+            required("memory_bytes", &S::memory_bytes, "Of a worker, on each of its devices.", {0, kReportedBytesMax}),
             optional("devices", &S::devices, "That share the model in one worker.", {1, kMaskDevicesMax}),
             optional("images", &S::images, "Omitted: takes no images."),
             optional("embedding_dimensions", &S::embedding_dimensions,

@@ -33,9 +33,6 @@ struct EnumNames<FailureCategory> {
                  std::pair{FailureCategory::kExplicitStop, std::string_view("explicit_stop")}};
 };
 
-// So that sums over what a pool reports stay far from the end of their type.
-constexpr double kReportedBytesMax = 1e15;
-
 template <>
 struct Table<GpuInfo> {
   using S = GpuInfo;
