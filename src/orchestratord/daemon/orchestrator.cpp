@@ -130,7 +130,8 @@ base::Result<> Orchestrator::Parts::open_store() {
 base::Result<> Orchestrator::Parts::open_blobs() {
   blobs = TRY(store::blobs::BlobStore::open(
       {.directory = options.state_directory / "blobs",
-       .tenant_bytes_max = static_cast<std::uint64_t>(options.config.orchestratord.files.tenant_bytes_max)},
+       .tenant_bytes_max = static_cast<std::uint64_t>(options.config.orchestratord.files.tenant_bytes_max),
+       .clock = &clock},
       entropy));
   return {};
 }

@@ -81,7 +81,9 @@ class BlobSender : public testing::Test {
   BlobSender() {
     char name[] = "/tmp/llorch-sender-XXXXXX";
     directory_ = ::mkdtemp(name);
-    blobs_ = store::blobs::BlobStore::open({.directory = directory_, .tenant_bytes_max = 1 << 30}, entropy_).value();
+    blobs_ = store::blobs::BlobStore::open({.directory = directory_, .tenant_bytes_max = 1 << 30, .clock = &clock_},
+                                           entropy_)
+                 .value();
     for (int i = 0; content_.size() < 3 << 20; ++i) content_ += std::to_string(i) + ",";
     EXPECT_TRUE(blobs_->create("a", {.kind = "file", .tenant_id = {}, .created_unix_ms = 0, .body = {}}, content_));
     config_.orchestratord.stream.slow_client_timeout_ms = 10'000;

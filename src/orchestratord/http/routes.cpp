@@ -407,7 +407,7 @@ void Api::resume() {
 
 void Api::expire_kept() {
   context_.files->post_after(kExpireMs, [this] { expire_kept(); });
-  context_.blobs->expire(context_.clock->now().unix_ms, [this](const store::blobs::Blob& blob) {
+  context_.blobs->expire([this](const store::blobs::Blob& blob) {
     return openai_.conversations().in_use(blob) || batch_runner_.reads(blob.id);
   });
 }

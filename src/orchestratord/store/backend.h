@@ -56,12 +56,12 @@ struct SessionGone {
 using Note =
     std::variant<std::vector<Checkpoint>, core::sessions::SessionRecord, SessionGone, PoolSeen, PoolDesired, PoolGone>;
 
-// The oldest finished jobs go; their sums stay with their sessions, and with their tenants for jobs that ended on this day.
+// The oldest finished jobs go; their sums stay with their sessions, and with their tenants by the day on which they ended.
 struct Removal {
   std::int64_t finished_before_unix_ms = 0;
-  std::int64_t count_max = 0;  // keeps commits short
-  std::int64_t day_begin_unix_ms = 0;
-  std::int64_t removed_count = 0;  // out
+  std::int64_t count_max = 0;          // keeps commits short
+  std::int64_t days_from_unix_ms = 0;  // the begin of a day; sums of earlier days go
+  std::int64_t removed_count = 0;      // out
 };
 
 // One transaction, written in this order.
@@ -70,6 +70,14 @@ struct Changes {
   std::span<Update> updates;
   std::span<const Note> notes;
   Removal* removal = nullptr;  // null: nothing goes
+};
+
+// A day of Unix time, of which a tenant has a budget.
+inline constexpr std::int64_t kDayMs = 24LL * 3600 * 1000;
+
+struct FinishedJobs {
+  std::int64_t count = 0;
+  std::optional<std::int64_t> latest_unix_ms{};  // when the last of them ended
 };
 
 // What became of a transaction. In doubt: it failed, and yet a restart may find it committed, until a later one has
@@ -96,8 +104,8 @@ class Backend {
 
   // Success: all of it is on disk.
   virtual Ended commit(Changes changes) = 0;
-  // Counts finished jobs. Reads all rows, so only for the start.
-  virtual base::Result<std::int64_t> finished_count() = 0;
+  // Reads all rows, so only for the start.
+  virtual base::Result<FinishedJobs> finished_jobs() = 0;
   // Bytes in the database, without the payloads of live jobs, which have `payload_bytes`.
   virtual base::Result<std::int64_t> record_bytes(std::int64_t payload_bytes) = 0;
   // Gives a little of the space that nothing needs any more back to the file system; whether there is more.

@@ -13,6 +13,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "base/settled_clock.h"
 #include "orchestratord/store/payload/payload_keys.h"
 #include "orchestratord/store/payload/sealing.h"
 
@@ -45,7 +46,6 @@ constexpr std::int64_t kSpacePauseMs = 10;
 // millisecond.
 constexpr int kBackupStepPages = 32;
 constexpr std::int64_t kBackupPauseMs = 2;
-constexpr std::int64_t kDayMs = 24LL * 3600 * 1000;
 
 // An admission with its key.
 struct Prepared {
@@ -128,7 +128,8 @@ class GroupCore final : public StoreCore {
   std::int64_t progress_due_ms_ = kNever;
   std::int64_t clean_up_due_ms_ = 0;
   std::int64_t space_due_ms_ = 0;
-  std::optional<std::int64_t> finished_count_;  // none after an error: to be counted
+  std::optional<base::SettledClock> expiry_clock_;  // set by open()
+  std::optional<std::int64_t> finished_count_;      // none after an error: to be counted
   struct Backup {
     BackupOrder order;
     std::unique_ptr<DatabaseCopy> copy;
@@ -140,12 +141,17 @@ class GroupCore final : public StoreCore {
 base::Result<> GroupCore::open() {
   keys_.emplace(std::move(options_.keys), *options_.entropy);
   std::set<payload::Slot> live;
+  const FinishedJobs finished = TRY(options_.backend->finished_jobs());
+  finished_count_ = finished.count;
+  std::optional<std::int64_t> newest_unix_ms = finished.latest_unix_ms;
   for (const LiveJob& job : TRY(options_.backend->live_jobs())) {
+    newest_unix_ms = std::max(newest_unix_ms, std::optional(job.job.submitted_unix_ms));
     if (!job.payload) continue;
     live.insert(payload::Slot{job.payload->key_slot});
     remember_payload(job.job.job_id, {payload::Slot{job.payload->key_slot}, bytes_of(*job.payload)});
   }
   TRY(keys_->adopt(live));
+  expiry_clock_.emplace(*options_.clock, newest_unix_ms);
   clean_up();
   base::log_event(base::LogLevel::kInfo, "store.opened", {}, "The job store is open.",
                   {{"live_jobs", payloads_.size()}});
@@ -458,9 +464,9 @@ void GroupCore::sync_erasures() {
 // How many of the finished jobs are too many, by count or by bytes. 0 also if the disk does not say.
 std::int64_t GroupCore::excess() {
   if (!finished_count_) {
-    const auto count = options_.backend->finished_count();
-    if (!count) return 0;
-    finished_count_ = *count;
+    const auto finished = options_.backend->finished_jobs();
+    if (!finished) return 0;
+    finished_count_ = finished->count;
   }
   if (*finished_count_ == 0) return 0;
   const std::int64_t by_count = *finished_count_ - options_.retention.count_max;
@@ -474,13 +480,14 @@ std::int64_t GroupCore::excess() {
 // them, so that a steady load pays for a removal once in a while and never with a sync; jobs that are too old wait for their
 // period.
 std::optional<Removal> GroupCore::due_removal(std::int64_t count_max) {
-  const base::Time now = options_.clock->now();
-  const std::int64_t too_many = clean_up_due_ms_ <= now.mono_ms + kRemovalDelayMs ? excess() : 0;
-  if (too_many <= 0 && now.mono_ms < clean_up_due_ms_) return std::nullopt;
-  const std::int64_t day_begin = now.unix_ms - now.unix_ms % kDayMs;
-  if (too_many <= 0) return Removal{now.unix_ms - options_.retention.ms, count_max, day_begin};
+  const std::int64_t now = now_ms();
+  const std::int64_t too_many = clean_up_due_ms_ <= now + kRemovalDelayMs ? excess() : 0;
+  if (too_many <= 0 && now < clean_up_due_ms_) return std::nullopt;
+  const std::int64_t unix_ms = expiry_clock_->unix_ms();
+  const std::int64_t days_from = unix_ms - unix_ms % kDayMs;
+  if (too_many <= 0) return Removal{unix_ms - options_.retention.ms, count_max, days_from};
   const std::int64_t ahead = std::min(*finished_count_ / kAheadDivisor, kRemovedPerCommitJobs);
-  return Removal{kAnyTime, std::min(too_many + ahead, count_max), day_begin};
+  return Removal{kAnyTime, std::min(too_many + ahead, count_max), days_from};
 }
 
 // What failed is tried again in the next period.

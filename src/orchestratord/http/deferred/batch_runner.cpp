@@ -266,7 +266,7 @@ base::Result<std::optional<BatchRunner::Request>> BatchRunner::next_request(cons
 
 bool BatchRunner::ends(const Active& batch) const {
   return status_of(batch.facts) == "cancelling" ||
-         context_.clock->now().unix_ms / 1000 >= number_of(batch.facts, "expires_at");
+         context_.blobs->unix_ms() / 1000 >= number_of(batch.facts, "expires_at");
 }
 
 void BatchRunner::run(const ActivePtr& batch, const RequestPtr& request) {

@@ -199,11 +199,13 @@ base::Result<std::unique_ptr<BlobStore>> BlobStore::open(Options options, base::
   std::unique_ptr<BlobStore> store(new BlobStore(std::move(options), std::move(keys), entropy));
   // Two files name one slot where a crash came between the end of one blob's key and the end of its file.
   std::set<Slot> used;
+  std::optional<std::int64_t> newest_unix_ms;
   for (const auto& [id, slot] : candidates) {
     auto entry = store->read_entry(id, slot);
     if (!entry && entry.error().code != ErrorCode::kCorruptFile) return base::fail(std::move(entry).error());
     if (entry) {
       used.insert(slot);
+      newest_unix_ms = std::max(newest_unix_ms, std::optional(entry->blob.facts.created_unix_ms));
       store->entries_.emplace(id, *std::move(entry));
     } else {
       base::log_event(base::LogLevel::kWarn, "blobs.dropped", {},
@@ -216,6 +218,7 @@ base::Result<std::unique_ptr<BlobStore>> BlobStore::open(Options options, base::
   }
   TRY(store->keys_.sync());
   for (const auto& path : others) std::filesystem::remove(path, failed);
+  store->settled_.emplace(*store->options_.clock, newest_unix_ms);
   return store;
 }
 
@@ -293,11 +296,18 @@ void BlobStore::add_content(Entry& entry, const Key& key, std::string_view conte
   }
 }
 
+std::optional<std::int64_t> BlobStore::due_mono_ms(const Facts& facts) const {
+  if (!facts.expires_unix_ms) return std::nullopt;
+  const base::Time now = options_.clock->now();
+  return now.mono_ms + std::max<std::int64_t>(0, *facts.expires_unix_ms - now.unix_ms);
+}
+
 base::Result<std::pair<BlobStore::Entry, std::string>> BlobStore::compose(const std::string& id, Facts facts,
                                                                           std::string_view content) {
   const std::string text = TRY(encode(facts));
   const auto [slot, key] = TRY(keys_.create());
   Entry entry{.blob = {.id = id, .facts = std::move(facts)}, .slot = slot, .file_bytes = kHeaderBytes};
+  entry.due_mono_ms = due_mono_ms(entry.blob.facts);
   std::string bytes(kMagic);
   append_u32(bytes, index(slot));
   add_frame(entry, key, FrameKind::kFacts, text, bytes);
@@ -323,6 +333,7 @@ base::Result<> BlobStore::replace(const std::string& id, Facts facts, std::strin
   Entry* entry = entry_of(id);
   if (entry == nullptr) return not_found(id);
   auto [fresh, bytes] = TRY(compose(id, std::move(facts), content));
+  if (fresh.blob.facts.expires_unix_ms == entry->blob.facts.expires_unix_ms) fresh.due_mono_ms = entry->due_mono_ms;
   auto written = as_unavailable(base::write_file_atomic(path_of(id), bytes));
   if (!written && slot_of(path_of(id)) != fresh.slot) {
     keys_.erase(fresh.slot);
@@ -363,6 +374,7 @@ base::Result<> BlobStore::set_facts(const std::string& id, Facts facts) {
   std::string out;
   add_frame(*entry, key, FrameKind::kFacts, text, out);
   TRY(extend(*entry, end, out));
+  if (facts.expires_unix_ms != entry->blob.facts.expires_unix_ms) entry->due_mono_ms = due_mono_ms(facts);
   entry->blob.facts = std::move(facts);
   return {};
 }
@@ -458,12 +470,14 @@ base::Result<> BlobStore::check_room(const std::string& tenant_id, std::uint64_t
                         .with("bytes_max", static_cast<std::int64_t>(max)));
 }
 
-std::size_t BlobStore::expire(std::int64_t now_unix_ms, const std::function<bool(const Blob&)>& in_use) {
+std::size_t BlobStore::expire(const std::function<bool(const Blob&)>& in_use) {
+  const std::int64_t now_mono_ms = options_.clock->now().mono_ms;
+  const std::int64_t now_unix_ms = unix_ms();
   std::vector<std::string> expired;
   for (const auto& [id, entry] : entries_) {
     const auto& at = entry.blob.facts.expires_unix_ms;
-    const bool over = at && *at <= now_unix_ms && !(in_use && in_use(entry.blob));
-    if (entry.erased || over) expired.push_back(id);
+    const bool over = (entry.due_mono_ms && *entry.due_mono_ms <= now_mono_ms) || (at && *at <= now_unix_ms);
+    if (entry.erased || (over && !(in_use && in_use(entry.blob)))) expired.push_back(id);
   }
   return static_cast<std::size_t>(
       std::count_if(expired.begin(), expired.end(), [this](const std::string& id) { return erase(id).has_value(); }));

@@ -17,8 +17,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/entropy.h"
 #include "base/result.h"
+#include "base/settled_clock.h"
 #include "orchestratord/store/payload/payload_keys.h"
 
 namespace llorch::orchestratord::store::blobs {
@@ -46,6 +48,7 @@ class BlobStore {
   struct Options {
     std::filesystem::path directory;  // made if it is missing
     std::uint64_t tenant_bytes_max = 1ULL << 30;
+    const base::Clock* clock = nullptr;  // REQUIRES not null; outlives the store
   };
   // Reads what is there: whatever cannot be a blob any more (no key, no facts) is erased. REQUIRES: `entropy` outlives the store.
   // Only one store has the directory at a time.
@@ -83,8 +86,10 @@ class BlobStore {
   // Whether the tenant may begin a blob of this many bytes; each counts as 4 KiB at least. Errors: QUOTA_EXCEEDED.
   base::Result<> check_room(const std::string& tenant_id, std::uint64_t bytes) const;
   // Erases what expired, but nothing that `in_use` names; those that could not be erased are tried again by the next call.
-  // Returns how many are gone.
-  std::size_t expire(std::int64_t now_unix_ms, const std::function<bool(const Blob&)>& in_use = {});
+  // Returns how many are gone. What was given its end by this process ends by the monotonic clock, the rest by unix_ms().
+  std::size_t expire(const std::function<bool(const Blob&)>& in_use = {});
+  // The time by which what an earlier process kept expires: no jump of the wall clock ends it.
+  std::int64_t unix_ms() { return settled_->unix_ms(); }
 
  private:
   enum class FrameKind : std::uint8_t {
@@ -105,6 +110,7 @@ class BlobStore {
     std::uint64_t file_bytes = 0;
     std::uint64_t frames = 0;
     std::vector<Piece> pieces{};
+    std::optional<std::int64_t> due_mono_ms{};  // when it expires, if this process said when
     bool erased = false;  // its file is removed and its key is overwritten, as soon as the disk does it
   };
 
@@ -131,11 +137,13 @@ class BlobStore {
   // Errors: the slot's key may still be on the disk.
   base::Result<> make_erasure_durable(payload::Slot slot);
   Entry* entry_of(const std::string& id);
+  std::optional<std::int64_t> due_mono_ms(const Facts& facts) const;
 
   Options options_;
   payload::PayloadKeys keys_;
   base::Entropy& entropy_;
   std::map<std::string, Entry> entries_;
+  std::optional<base::SettledClock> settled_;  // set by open()
 };
 
 }  // namespace llorch::orchestratord::store::blobs

@@ -24,7 +24,9 @@ class Blobs : public testing::Test {
 
   void reopen(std::uint64_t tenant_bytes_max = 1 << 20) {
     store_.reset();
-    store_ = BlobStore::open({.directory = directory_, .tenant_bytes_max = tenant_bytes_max}, entropy_).value();
+    store_ =
+        BlobStore::open({.directory = directory_, .tenant_bytes_max = tenant_bytes_max, .clock = &clock_}, entropy_)
+            .value();
   }
   static Facts facts(std::string tenant_id = "t1") {
     return {
@@ -35,6 +37,7 @@ class Blobs : public testing::Test {
   std::string all(const std::string& id) { return store_->read(id, 0, 64 << 20).value(); }
 
   base::SystemEntropy entropy_;
+  base::ManualClock clock_;
   std::filesystem::path directory_;
   std::unique_ptr<BlobStore> store_;
 };
@@ -283,10 +286,10 @@ TEST_F(Blobs, OneThatCouldNotBeErasedIsNotThereAndNoOtherTakesItsName) {
     EXPECT_TRUE(store_->check_room("t1", 1)) << "it takes nobody's room";
     EXPECT_EQ(store_->create("a", facts(), "second").error().code, base::ErrorCode::kStoreUnavailable);
     EXPECT_EQ(store_->complete("a", {}).error().code, base::ErrorCode::kNotFound);
-    EXPECT_EQ(store_->expire(0), 0U);
+    EXPECT_EQ(store_->expire(), 0U);
     EXPECT_EQ(base::read_file(directory_ / "keys", 1 << 20).value(), keys);
   }
-  EXPECT_EQ(store_->expire(0), 1U) << "the next look erases it, though it expires never";
+  EXPECT_EQ(store_->expire(), 1U) << "the next look erases it, though it expires never";
   EXPECT_NE(base::read_file(directory_ / "keys", 1 << 20).value().substr(0, payload::kKeyBytes),
             keys.substr(0, payload::kKeyBytes));
   ASSERT_TRUE(store_->create("a", facts(), "second"));
@@ -328,7 +331,7 @@ TEST_F(Blobs, ExpireAndListByWhoseTheyAre) {
   for (const int i : {3, 1, 2}) {
     Facts mine = facts(i == 2 ? "t2" : "t1");
     mine.created_unix_ms = i;
-    if (i != 3) mine.expires_unix_ms = 10 * i;
+    if (i != 3) mine.expires_unix_ms = clock_.now().unix_ms + 10 * i;
     ASSERT_TRUE(store_->create("f" + std::to_string(i), mine));
   }
   const auto ids = [&](const std::vector<const Blob*>& blobs) {
@@ -339,11 +342,49 @@ TEST_F(Blobs, ExpireAndListByWhoseTheyAre) {
   EXPECT_EQ(ids(store_->list("file")), "f1 f2 f3 ");
   EXPECT_EQ(ids(store_->list("file", "t1")), "f1 f3 ");
   EXPECT_EQ(ids(store_->list("batch")), "");
-  EXPECT_EQ(store_->expire(9), 0U);
-  EXPECT_EQ(store_->expire(10, [](const Blob& blob) { return blob.id == "f1"; }), 0U) << "it is in use";
-  EXPECT_EQ(store_->expire(10), 1U);
-  EXPECT_EQ(store_->expire(1000), 1U);
+  clock_.advance_ms(9);
+  EXPECT_EQ(store_->expire(), 0U);
+  clock_.advance_ms(1);
+  EXPECT_EQ(store_->expire([](const Blob& blob) { return blob.id == "f1"; }), 0U) << "it is in use";
+  EXPECT_EQ(store_->expire(), 1U);
+  clock_.advance_ms(1000);
+  EXPECT_EQ(store_->expire(), 1U);
   EXPECT_EQ(ids(store_->list("file")), "f3 ");
+}
+
+// A clock that is set forward, or that is wrong at a start, ends nothing that was to stay.
+TEST_F(Blobs, AJumpOfTheWallClockEndsNothing) {
+  constexpr std::int64_t kHourMs = 3'600'000, kMonthMs = 30 * 24 * kHourMs;
+  const auto create = [&](const std::string& id, std::int64_t keep_ms) {
+    Facts mine = facts();
+    mine.created_unix_ms = clock_.now().unix_ms;
+    mine.expires_unix_ms = clock_.now().unix_ms + keep_ms;
+    ASSERT_TRUE(store_->create(id, mine));
+  };
+  const auto jump = [&] { clock_.set({clock_.now().mono_ms, clock_.now().unix_ms + 10 * kMonthMs}); };
+  create("month", kMonthMs);
+  jump();
+  EXPECT_EQ(store_->expire(), 0U);
+  create("second", 1000);
+  clock_.advance_ms(1000);
+  EXPECT_EQ(store_->expire(), 1U) << "what this process was told to keep for a second waits for no clock to settle";
+  EXPECT_NE(store_->find("month"), nullptr);
+  ASSERT_TRUE(store_->set_facts("month", store_->find("month")->facts));
+  ASSERT_TRUE(store_->replace("month", store_->find("month")->facts, "other"));
+  EXPECT_EQ(store_->expire(), 0U) << "its end is still that of before";
+
+  clock_.set({5, clock_.now().unix_ms});  // a machine that was started again
+  reopen();
+  EXPECT_EQ(store_->expire(), 0U);
+  clock_.advance_ms(kHourMs / 2);
+  EXPECT_EQ(store_->expire(), 0U);
+  clock_.set({clock_.now().mono_ms, clock_.now().unix_ms - 10 * kMonthMs});
+  clock_.advance_ms(kHourMs);
+  EXPECT_EQ(store_->expire(), 0U) << "the clock was corrected, and the month is not over";
+  jump();
+  EXPECT_EQ(store_->expire(), 0U);
+  clock_.advance_ms(kHourMs);
+  EXPECT_EQ(store_->expire(), 1U) << "a clock that stands is believed";
 }
 
 }  // namespace

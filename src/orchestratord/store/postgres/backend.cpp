@@ -170,7 +170,7 @@ struct AddNote {
 // Answers how many jobs went, and what their rows took. Last of its transaction.
 void add_removal(const Removal& removal, std::vector<Query>& queries) {
   Query older("DELETE FROM tenant_use WHERE day_begin_at < $1");
-  queries.push_back(std::move(older.add(removal.day_begin_unix_ms)));
+  queries.push_back(std::move(older.add(removal.days_from_unix_ms)));
   Query remove(
       "WITH gone AS (DELETE FROM jobs WHERE arrival IN (SELECT arrival FROM jobs WHERE completed_at IS NOT NULL AND "
       "completed_at < $1 ORDER BY completed_at, arrival LIMIT $2) RETURNING *, pg_column_size(jobs.*) AS bytes), "
@@ -178,13 +178,13 @@ void add_removal(const Removal& removal, std::vector<Query>& queries) {
       "tokens_out = s.tokens_out + g.tokens_out, decode_time_ms = s.decode_time_ms + g.decode_time_ms, "
       "touched_at = greatest(s.touched_at, g.last_at) FROM (SELECT " LLORCH_SESSION_SUMS
       " FROM gone WHERE session_key IS NOT NULL GROUP BY session_key) g WHERE g.session_key = s.session_key), "
-      "used AS (INSERT INTO tenant_use (tenant_id, day_begin_at, tokens) SELECT tenant_id, $3, "
-      "sum(" LLORCH_TENANT_TOKENS
-      ")::bigint FROM gone WHERE completed_at >= $3 GROUP BY tenant_id "
+      "used AS (INSERT INTO tenant_use (tenant_id, day_begin_at, tokens) SELECT tenant_id, " LLORCH_DAY_OF_JOB
+      " AS day, sum(" LLORCH_TENANT_TOKENS
+      ")::bigint FROM gone WHERE completed_at >= $3 GROUP BY tenant_id, day "
       "ON CONFLICT (tenant_id, day_begin_at) DO UPDATE SET tokens = tenant_use.tokens + excluded.tokens) "
       "SELECT count(*), coalesce(sum(bytes), 0)::bigint FROM gone");
   remove.add(removal.finished_before_unix_ms).add(removal.count_max);
-  queries.push_back(std::move(remove.add(removal.day_begin_unix_ms)));
+  queries.push_back(std::move(remove.add(removal.days_from_unix_ms)));
 }
 
 class PostgresBackend final : public Backend {
@@ -196,7 +196,7 @@ class PostgresBackend final : public Backend {
     return {};
   }
   Ended commit(Changes changes) override;
-  base::Result<std::int64_t> finished_count() override;
+  base::Result<FinishedJobs> finished_jobs() override;
   base::Result<std::int64_t> record_bytes(std::int64_t payload_bytes) override;
   // The server's vacuum does that.
   base::Result<bool> give_back_space() override { return false; }
@@ -279,8 +279,10 @@ base::Result<> PostgresBackend::write(Changes& changes) {
   return {};
 }
 
-base::Result<std::int64_t> PostgresBackend::finished_count() {
-  return TRY(query(Query("SELECT count(*) FROM jobs WHERE completed_at IS NOT NULL"))).integer(0, 0);
+base::Result<FinishedJobs> PostgresBackend::finished_jobs() {
+  const Rows rows = TRY(query(Query("SELECT count(*), max(completed_at) FROM jobs WHERE completed_at IS NOT NULL")));
+  const RowView row{rows, 0};
+  return FinishedJobs{row.integer(0), row.optional_integer(1)};
 }
 
 base::Result<std::int64_t> PostgresBackend::record_bytes(std::int64_t) {

@@ -23,6 +23,8 @@ inline constexpr int kJobColumns = 33;
 
 // What a job's tenant is charged for it.
 #define LLORCH_TENANT_TOKENS "tokens_generated + CASE WHEN attempts > 0 THEN tokens_in ELSE 0 END"
+// When the day began on which a job ended.
+#define LLORCH_DAY_OF_JOB "completed_at - completed_at % 86400000"
 // Tenant and tokens of the jobs that ended on the day that begins at the time of the parameter, or later.
 #define LLORCH_TENANT_USE(parameter)                                                            \
   "SELECT tenant_id, CAST(sum(tokens) AS BIGINT) FROM (SELECT tenant_id, " LLORCH_TENANT_TOKENS \

@@ -36,7 +36,7 @@ class SqliteBackend final : public Backend {
   Ended commit(Changes changes) override {
     return database_.transaction([&] { return write(changes); });
   }
-  base::Result<std::int64_t> finished_count() override { return sqlite::finished_count(database_); }
+  base::Result<FinishedJobs> finished_jobs() override { return sqlite::finished_jobs(database_); }
   base::Result<std::int64_t> record_bytes(std::int64_t payload_bytes) override {
     const Pages pages = TRY(database_.pages());
     return (pages.count - pages.free_count) * pages.bytes - payload_bytes;

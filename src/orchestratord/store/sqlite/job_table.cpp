@@ -192,10 +192,10 @@ base::Result<> upsert_checkpoint(Database& database, const Checkpoint& checkpoin
   "FROM jobs WHERE completed_at IS NOT NULL AND completed_at < ?1 ORDER BY completed_at, arrival LIMIT ?2"
 
 base::Result<> remove_finished(Database& database, Removal& removal) {
-  const auto run = [&](const char* sql, bool needs_day) -> base::Result<> {
+  const auto run = [&](const char* sql, bool needs_days) -> base::Result<> {
     Statement* statement = TRY(database.statement(sql));
     statement->bind(1, removal.finished_before_unix_ms).bind(2, removal.count_max);
-    if (needs_day) statement->bind(3, removal.day_begin_unix_ms);
+    if (needs_days) statement->bind(3, removal.days_from_unix_ms);
     return statement->run();
   };
   TRY(run(
@@ -204,22 +204,24 @@ base::Result<> remove_finished(Database& database, Removal& removal) {
       "touched_at = max(touched_at, g.last_at) FROM (SELECT " LLORCH_SESSION_SUMS " FROM (SELECT * " LLORCH_GONE
       ") WHERE session_key IS NOT NULL GROUP BY session_key) g WHERE g.session_key = sessions.session_key",
       false));
-  TRY(run("INSERT INTO tenant_use (tenant_id, day_begin_at, tokens) SELECT tenant_id, ?3, sum(" LLORCH_TENANT_TOKENS
-          ") FROM (SELECT * " LLORCH_GONE ") WHERE completed_at >= ?3 GROUP BY tenant_id "
+  TRY(run("INSERT INTO tenant_use (tenant_id, day_begin_at, tokens) SELECT tenant_id, " LLORCH_DAY_OF_JOB
+          " AS day, sum(" LLORCH_TENANT_TOKENS ") FROM (SELECT * " LLORCH_GONE
+          ") WHERE completed_at >= ?3 GROUP BY tenant_id, day "
           "ON CONFLICT DO UPDATE SET tokens = tokens + excluded.tokens",
           true));
   Statement* older = TRY(database.statement("DELETE FROM tenant_use WHERE day_begin_at < ?"));
-  older->bind(1, removal.day_begin_unix_ms);
+  older->bind(1, removal.days_from_unix_ms);
   TRY(older->run());
   TRY(run("DELETE FROM jobs WHERE arrival IN (SELECT arrival " LLORCH_GONE ")", false));
   removal.removed_count = database.changes();
   return {};
 }
 
-base::Result<std::int64_t> finished_count(Database& database) {
-  const StatementUse row(*TRY(database.statement("SELECT count(*) FROM jobs WHERE completed_at IS NOT NULL")));
+base::Result<FinishedJobs> finished_jobs(Database& database) {
+  const StatementUse row(
+      *TRY(database.statement("SELECT count(*), max(completed_at) FROM jobs WHERE completed_at IS NOT NULL")));
   TRY(row->step());
-  return row->integer(0);
+  return FinishedJobs{row->integer(0), row->optional_integer(1)};
 }
 
 base::Result<std::optional<JobRecord>> find_job(Database& database, const base::JobId& job_id) {

@@ -19,7 +19,7 @@ enum class Updated { kDone, kMissing, kTerminal };
 base::Result<Updated> update_job(Database& database, const Transition& transition);
 base::Result<> upsert_checkpoint(Database& database, const Checkpoint& checkpoint);
 base::Result<> remove_finished(Database& database, Removal& removal);
-base::Result<std::int64_t> finished_count(Database& database);
+base::Result<FinishedJobs> finished_jobs(Database& database);
 
 base::Result<std::optional<JobRecord>> find_job(Database& database, const base::JobId& job_id);
 base::Result<std::optional<JobRecord>> find_job_by_task(Database& database, std::string_view task_id);

@@ -23,13 +23,14 @@ struct StoreBed {
     if (kind == StoreKind::kSqlite) {
       SqliteStoreOptions options = options_in(dir);
       options.retention = retention;
+      options.clock = clock;
       return open_sqlite_store(std::move(options));
     }
     PostgresStoreOptions options;
     options.conninfo = conninfo;
     options.directory = dir.path();
     options.retention = retention;
-    options.clock = &kClock;
+    options.clock = clock;
     options.entropy = &g_entropy;
     return open_postgres_store(std::move(options));
   }
@@ -46,6 +47,7 @@ struct StoreBed {
   StoreKind kind;
   TempDir dir;
   std::string conninfo;
+  const base::Clock* clock = &kClock;
 };
 
 // A test that runs over every kind of store.
