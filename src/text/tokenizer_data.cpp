@@ -277,6 +277,22 @@ auto roles(auto& tokens) {
 
 }  // namespace
 
+base::Result<> pad_to_rows(TokenizerData& data, std::size_t rows) {
+  const std::size_t tokens = data.tokens.size();
+  if (tokens > rows) {
+    return base::fail(base::ErrorCode::kModelIncompatible,
+                      fmt::format("the tokenizer has {} tokens and the model rows for {}: these files are not of one "
+                                  "model, or tokens were added without rows",
+                                  tokens, rows));
+  }
+  if (tokens == rows) return {};
+  if (data.kinds.empty()) data.kinds.assign(tokens, TokenKind::kNormal);
+  data.tokens.resize(rows);
+  data.kinds.resize(rows, TokenKind::kUnused);
+  if (!data.scores.empty()) data.scores.resize(rows, 0);
+  return {};
+}
+
 std::string serialize(const TokenizerData& data) {
   using L = TokenizerLimits;
   Writer w;

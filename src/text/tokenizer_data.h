@@ -95,6 +95,10 @@ struct TokenizerData {
   bool operator==(const TokenizerData&) const = default;
 };
 
+// A model's table of tokens may have more rows than its tokenizer has tokens: the rows behind them become unused tokens that nothing
+// spells, so that one number counts both. Errors: MODEL_INCOMPATIBLE, a token has no row.
+base::Result<> pad_to_rows(TokenizerData& data, std::size_t rows);
+
 // Bounds of both directions. Largest public vocabulary: 262,144 tokens, 580,604 merges; longest token: 1 KiB.
 struct TokenizerLimits {
   static constexpr std::size_t kTokensMax = 1u << 20;

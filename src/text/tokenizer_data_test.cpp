@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "text/test_vocabularies.h"
+#include "text/tokenizer.h"
 
 namespace llorch::text {
 namespace {
@@ -95,6 +96,39 @@ TEST(TokenizerBlob, CountsBeyondTheBlobAreRefusedBeforeAnythingIsReserved) {
   blob[18] = '\x0F';
   blob[19] = 0;  // 1,048,575: within the limit, far beyond the bytes
   EXPECT_EQ(parse(blob).error().code, base::ErrorCode::kCorruptFile);
+}
+
+TEST(TokenizerRows, WhatHasNoTokenIsUnusedAndChangesNoText) {
+  for (TokenizerData data : {byte_bpe_data({{"a", "b"}}), spm_data({"a", "ab"})}) {
+    const Tokenizer as_told = Tokenizer::create(data).value();
+    const auto rows = static_cast<std::uint32_t>(data.tokens.size() + 40);
+    if (data.model == "gpt2") data.kinds.clear();  // all normal
+    ASSERT_TRUE(pad_to_rows(data, rows));
+    EXPECT_EQ(data.kinds.at(97), data.model == "gpt2" ? TokenKind::kNormal : TokenKind::kByte);
+    EXPECT_EQ(data.kinds.back(), TokenKind::kUnused);
+    const Tokenizer padded = Tokenizer::create(data).value();
+    EXPECT_EQ(padded.facts().vocab_size, rows);
+    EXPECT_EQ(padded.token_bytes(TokenId{rows - 1}), "");
+    for (const char* text : {"", "Once upon a time ab", "\xC3\xA9"}) {
+      EXPECT_EQ(padded.encode(text).value(), as_told.encode(text).value()) << text;
+    }
+    const TokenizerData before = data;
+    ASSERT_TRUE(pad_to_rows(data, rows));
+    EXPECT_EQ(data, before);
+  }
+}
+
+TEST(TokenizerRows, ScoresGoAlong) {
+  TokenizerData data = full_data();
+  data.scores.assign(data.tokens.size(), 1);
+  ASSERT_TRUE(pad_to_rows(data, data.tokens.size() + 2));
+  EXPECT_EQ(data.scores.size(), data.tokens.size());
+  EXPECT_EQ(data.scores.size(), data.kinds.size());
+}
+
+TEST(TokenizerRows, ATokenWithoutARowIsRefused) {
+  TokenizerData data = full_data();
+  EXPECT_EQ(pad_to_rows(data, data.tokens.size() - 1).error().code, base::ErrorCode::kModelIncompatible);
 }
 
 TEST(TokenizerBlob, DamagedBytesNeverCrashAndStayCanonical) {

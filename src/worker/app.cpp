@@ -153,10 +153,11 @@ std::uint32_t proposals_max(const Options& o) {
   return o.speculation == "off" ? 0 : static_cast<std::uint32_t>(o.speculation_tokens);
 }
 
-// Tokens have one meaning in both models.
+// Tokens have one meaning in both models, up to those that only fill the larger model's table: tables of one family differ in them.
 base::Result<> check_vocabulary(const text::Tokenizer& tokenizer, const std::string& draft_model) {
   const auto draft = TRY(text::Tokenizer::create(TRY(engine::io::tokenizer_json::read_tokenizer(draft_model))));
-  const auto size = static_cast<std::uint32_t>(tokenizer.facts().vocab_size);
+  auto size = static_cast<std::uint32_t>(tokenizer.facts().vocab_size);
+  while (size > 0 && tokenizer.token_bytes(base::TokenId{size - 1}).empty()) --size;
   std::uint32_t same = 0;
   while (same < size && same < draft.facts().vocab_size &&
          tokenizer.token_bytes(base::TokenId{same}) == draft.token_bytes(base::TokenId{same}))
@@ -216,7 +217,9 @@ base::Result<Loaded> load(const Options& o, net::Client& client) {
   const auto report = [&](unsigned percent) { say_progress(client, o, percent); };
   loaded.engine = TRY(engine::inference::Engine::load(o.model, options, loaded.devices.of_engine(), report));
   for (const auto& record : loaded.engine->facts().oom) KvLog::log_oom(record);
-  loaded.tokenizer = TRY(text::Tokenizer::create(TRY(engine::io::tokenizer_json::read_tokenizer(o.model))));
+  auto tokenizer = TRY(engine::io::tokenizer_json::read_tokenizer(o.model));
+  TRY(text::pad_to_rows(tokenizer, loaded.engine->facts().vocab));
+  loaded.tokenizer = TRY(text::Tokenizer::create(std::move(tokenizer)));
   loaded.draft = TRY(load_draft(o, loaded));
   loaded.model_digest = std::string(kSha256) + TRY(digest.finish());
   loaded.model_stamp = digest.stamp();

@@ -16,14 +16,14 @@ HERMES_TEMPLATE = "{% if tools %}<s>{% for t in tools %}{{ t | tojson }}{% endfo
 HERMES_MARKERS = ("<tool_call>", "</tool_call>")
 
 
-def write_chat_model(directory, template=CHAT_TEMPLATE, markers=()):
-    """A Hugging Face directory. `markers` are control tokens, from id 3 on."""
+def write_chat_model(directory, template=CHAT_TEMPLATE, markers=(), vocabulary=VOCABULARY):
+    """A Hugging Face directory. `markers` are control tokens, from id 3 on; behind `vocabulary` tokens the model's rows are unused."""
     directory.mkdir()
     with tarfile.open(ROOT / "tests/golden/families/llama3.tar.xz") as archive:
         for member in archive.getmembers():
             name = Path(member.name).name
             if name in ("config.json", "model.safetensors"):
                 (directory / name).write_bytes(archive.extractfile(member).read())
-    (directory / "tokenizer.json").write_text(json.dumps(byte_tokenizer(["<pad>", "<s>", "</s>", *markers], VOCABULARY)))
+    (directory / "tokenizer.json").write_text(json.dumps(byte_tokenizer(["<pad>", "<s>", "</s>", *markers], vocabulary)))
     (directory / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>",
                                                                "chat_template": template}))

@@ -7,14 +7,17 @@ import json
 import subprocess
 
 import pytest
-from chat_model import write_chat_model
+from chat_model import VOCABULARY, write_chat_model
 from stack import BIN, Stack, wait_for
+
+
+PADDING = 100  # rows of the model without a token, as many published directories have them
 
 
 @pytest.fixture(scope="module", name="stack")
 def running_stack(tmp_path_factory):
     directory = tmp_path_factory.mktemp("models") / "tiny-llama"
-    write_chat_model(directory)
+    write_chat_model(directory, vocabulary=VOCABULARY - PADDING)
     settings = {"models.aliases.directory": f"file:{directory}", "models.allowed_roots": str(directory.parent)}
     with Stack(settings) as stack:
         yield stack
@@ -54,6 +57,23 @@ def test_logprobs_come_with_the_tokens(stack):
         logprobs = token["logprobs"]
         assert logprobs["logprob"] <= 0 and len(logprobs["top_logprobs"]) == 3
         assert logprobs["top_logprobs"][0]["logprob"] == logprobs["logprob"], "greedy takes the likeliest"
+
+
+def test_rows_without_a_token_may_be_drawn_and_say_nothing(stack):
+    tokens_out = 0
+    for seed in range(12):
+        _, end = run(stack, seed=seed, temperature=2, max_tokens=100)
+        assert end.name == "end", end
+        tokens_out += end.data["tokens_out"]
+    assert tokens_out > 400, "one in four draws is such a row"
+
+
+def test_what_is_asked_of_the_host_survives_rows_without_a_token(stack):
+    for fields in ({"logprobs": True, "top_logprobs": 5}, {"typical_p": 0.9}, {"mirostat": 2}, {"presence_penalty": 0.5}):
+        _, end = run(stack, temperature=2, max_tokens=60, **fields)
+        assert end.name == "end", (fields, end)
+    tokens, end = run(stack, temperature=2, regex="[a-z]{40}", max_tokens=60)
+    assert end.name == "end" and len(text_of(tokens)) == 40, end
 
 
 def test_an_output_follows_its_schema_and_its_expression(stack):
