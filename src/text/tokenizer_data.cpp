@@ -277,14 +277,19 @@ auto roles(auto& tokens) {
 
 }  // namespace
 
+base::Result<> check_rows(const TokenizerData& data, std::int64_t rows) {
+  const auto tokens = static_cast<std::int64_t>(data.tokens.size());
+  if (tokens <= rows) return {};
+  return base::fail(
+      base::ErrorCode::kModelIncompatible,
+      fmt::format("the tokenizer has {} tokens and the model rows for {}: these files are not of one model, "
+                  "or tokens were added without rows",
+                  tokens, rows));
+}
+
 base::Result<> pad_to_rows(TokenizerData& data, std::size_t rows) {
+  TRY(check_rows(data, static_cast<std::int64_t>(rows)));
   const std::size_t tokens = data.tokens.size();
-  if (tokens > rows) {
-    return base::fail(base::ErrorCode::kModelIncompatible,
-                      fmt::format("the tokenizer has {} tokens and the model rows for {}: these files are not of one "
-                                  "model, or tokens were added without rows",
-                                  tokens, rows));
-  }
   if (tokens == rows) return {};
   if (data.kinds.empty()) data.kinds.assign(tokens, TokenKind::kNormal);
   data.tokens.resize(rows);

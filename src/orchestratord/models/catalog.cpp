@@ -32,8 +32,9 @@ base::Result<std::string> body_of(base::Result<net::Response> response) {
   return std::move(response->body);
 }
 
-base::Result<std::shared_ptr<const ModelText>> text_of(const std::string& blob) {
+base::Result<std::shared_ptr<const ModelText>> text_of(const std::string& blob, const wire::ModelFacts& facts) {
   auto data = TRY(text::parse_tokenizer_data(std::as_bytes(std::span(blob))));
+  if (facts.vocab_size != 0) TRY(text::check_rows(data, facts.vocab_size));
   text::Chat chat(data);
   ControlTokens tokens = control_tokens(data);
   ChatFormat format = ChatFormat::of(data.chat_template, tokens);
@@ -208,7 +209,7 @@ void Catalog::on_tokenizer(Question question, wire::ModelFacts facts, base::Resu
     return ask_next(std::move(question),
                     pool_gone ? unready("the pool went away; try again") : std::move(body).error());
   }
-  auto text = text_of(*body);
+  auto text = text_of(*body, facts);
   if (!text) return ask_next(std::move(question), std::move(text).error());
   {
     const std::lock_guard lock(mutex_);

@@ -44,6 +44,7 @@ class CatalogTest : public testing::Test {
                     facts.model_ref = std::string(request.query_param("ref").value_or(""));
                     facts.digest = digest_;
                     facts.context_length = 512;
+                    facts.vocab_size = vocab_size_;
                     exchange->respond(net::http::json_response(200, wire::encode(facts)));
                   });
     server_.route("GET", "/v2/models/{digest}/tokenizer", net::Scope::kPublic,
@@ -88,7 +89,7 @@ class CatalogTest : public testing::Test {
   std::unique_ptr<Catalog> catalog_;
   std::atomic<int> describes_{0}, tokenizers_{0};
   std::string query_, correlations_;
-  std::int64_t devices_ = 1;
+  std::int64_t devices_ = 1, vocab_size_ = 0;
   std::string digest_ = "sha256:aa";
   std::string blob_ = text::serialize(text::byte_bpe_data({}));
   std::optional<base::Error> error_;
@@ -101,6 +102,13 @@ class CatalogTest : public testing::Test {
 TEST_F(CatalogTest, WithoutAPoolItSaysSo) {
   const auto result = find();
   EXPECT_EQ(result.error().code, ErrorCode::kPoolUnready);
+}
+
+// Its worker would refuse it too, but only with the weights in memory.
+TEST_F(CatalogTest, ATokenizerOfAnotherModelIsRefused) {
+  vocab_size_ = 255;
+  catalog_->pool_seen(server_.url());
+  EXPECT_EQ(find().error().code, ErrorCode::kModelIncompatible);
 }
 
 TEST_F(CatalogTest, AsksOnceAndThenKnows) {
