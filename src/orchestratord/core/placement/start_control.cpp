@@ -7,10 +7,14 @@ namespace {
 constexpr std::int64_t kStartsPerRound = 2;  // one retry (ORCH-1042)
 }
 
-StartRound::Verdict StartRound::failed(const base::PoolId& pool, const std::string& gpu_id, const base::Error& error) {
-  ++failures_;
+StartRound::Verdict StartRound::failed(const base::PoolId& pool, const std::string& gpu_id, const base::Error& error,
+                                       bool other_pool) {
   failed_on_.emplace(pool, gpu_id);
-  if (failures_ < kStartsPerRound && !jobs::is_permanent_start_failure(error.code)) return Verdict::kRetry;
+  if (jobs::is_permanent_start_failure(error.code)) {
+    if (other_pool && ruled_out_.insert(pool).second) return Verdict::kRetry;
+  } else if (++failures_ < kStartsPerRound) {
+    return Verdict::kRetry;
+  }
   *this = {};
   return Verdict::kGiveUp;
 }
@@ -19,6 +23,13 @@ void StartControl::failed(const base::Error& error, const config::RetryConfig& r
                           base::Entropy& entropy) {
   ++failures_in_a_row_;
   not_before_ms_ = now_ms + jobs::backoff_ms(retry, failures_in_a_row_, entropy);
+  last_error_ = error;
+  passed_over_.clear();
+}
+
+void StartControl::ruled_out(const base::PoolId& pool, const base::Error& error, const config::RetryConfig& retry,
+                             std::int64_t now_ms, base::Entropy& entropy) {
+  if (!passed_over_.insert(pool).second) return failed(error, retry, now_ms, entropy);
   last_error_ = error;
 }
 

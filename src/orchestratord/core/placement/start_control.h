@@ -1,8 +1,9 @@
 #pragma once
 // How often a model's worker may be started. A failed start is tried once more after a backoff; if that fails too, the
-// jobs it was made for end with the pool's code and a new round begins. Jobs that may run at other places have rounds of
-// their own. The backoff is one for the model and keeps growing over rounds until a worker became ready, so that a broken
-// model cannot keep a device busy with starts, however its jobs are placed.
+// jobs it was made for end with the pool's code and a new round begins. What is wrong with a pool's copy of the file says
+// nothing about another pool's: the next one is asked at once, each pool once a round. Jobs that may run at other places
+// have rounds of their own. The backoff is one for the model and keeps growing over rounds until a worker became ready, so
+// that a broken model cannot keep a device busy with starts, however its jobs are placed.
 #include <algorithm>
 #include <cstdint>
 #include <deque>
@@ -23,22 +24,30 @@ class StartRound {
  public:
   enum class Verdict : std::uint8_t { kRetry, kGiveUp };
 
-  // kGiveUp: the group's waiting jobs are to fail with `error`; the round starts anew.
-  Verdict failed(const base::PoolId& pool, const std::string& gpu_id, const base::Error& error);
+  // `other_pool`: one that is not ruled out could run the group's jobs, too. kGiveUp: its waiting jobs are to fail with
+  // `error`; the round starts anew.
+  Verdict failed(const base::PoolId& pool, const std::string& gpu_id, const base::Error& error, bool other_pool);
 
   bool failed_on(const base::PoolId& pool, const std::string& gpu_id) const {
     return failed_on_.contains({pool, gpu_id});
   }
   bool has_failures() const { return failures_ > 0; }
+  // Its file is missing, broken or unknown there: nothing starts there while another pool could run the jobs.
+  bool is_ruled_out(const base::PoolId& pool) const { return ruled_out_.contains(pool); }
+  bool rules_out_any() const { return !ruled_out_.empty(); }
 
  private:
-  std::int64_t failures_ = 0;
+  std::int64_t failures_ = 0;  // that say nothing of a file
   std::set<std::pair<base::PoolId, std::string>> failed_on_;
+  std::set<base::PoolId> ruled_out_;
 };
 
 class StartControl {
  public:
   void failed(const base::Error& error, const config::RetryConfig& retry, std::int64_t now_ms, base::Entropy& entropy);
+  // A round goes on in another pool. It waits for nothing, unless this pool is the second time in the way of one.
+  void ruled_out(const base::PoolId& pool, const base::Error& error, const config::RetryConfig& retry,
+                 std::int64_t now_ms, base::Entropy& entropy);
   // Something outside the model failed (the pool was lost): wait, count nothing.
   void postpone(std::int64_t until_ms) { not_before_ms_ = std::max(not_before_ms_, until_ms); }
   void ready();
@@ -62,6 +71,7 @@ class StartControl {
   std::int64_t failures_in_a_row_ = 0;
   std::int64_t not_before_ms_ = 0;
   std::optional<base::Error> last_error_;
+  std::set<base::PoolId> passed_over_;   // pools that a round went on from without a backoff, since the last one
   std::deque<std::int64_t> crashes_ms_;  // within the window, oldest first
 };
 

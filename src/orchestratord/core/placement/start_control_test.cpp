@@ -17,7 +17,7 @@ struct StartControlTest : testing::Test {
   Verdict fail_at(std::int64_t now_ms, base::ErrorCode code = base::ErrorCode::kWorkerStartFailed) {
     const base::Error error{code, "no", {}};
     control.failed(error, retry, now_ms, entropy);
-    return round.failed(pool, "0", error);
+    return round.failed(pool, "0", error, false);
   }
 };
 
@@ -50,7 +50,7 @@ TEST_F(StartControlTest, RoundsAreSeparateAndTheBackoffIsNot) {
   EXPECT_EQ(fail_at(0), Verdict::kRetry);
   const base::Error error{base::ErrorCode::kWorkerStartFailed, "no", {}};
   control.failed(error, retry, 1000, entropy);
-  EXPECT_EQ(other.failed(pool, "1", error), Verdict::kRetry);
+  EXPECT_EQ(other.failed(pool, "1", error, false), Verdict::kRetry);
   EXPECT_EQ(control.not_before_ms(), 3000);
   EXPECT_FALSE(other.failed_on(pool, "0"));
   EXPECT_EQ(fail_at(3000), Verdict::kGiveUp);
@@ -61,6 +61,27 @@ TEST_F(StartControlTest, RoundsAreSeparateAndTheBackoffIsNot) {
 TEST_F(StartControlTest, ABrokenFileIsNotTriedAgain) {
   EXPECT_EQ(fail_at(0, base::ErrorCode::kCorruptFile), Verdict::kGiveUp);
   EXPECT_EQ(control.last_error()->code, base::ErrorCode::kCorruptFile);
+}
+
+// A broken copy is one pool's. Each pool is asked once a round, and without a delay once between two backoffs.
+TEST_F(StartControlTest, ABrokenFileIsTriedInEachPoolOnce) {
+  const base::Error error{base::ErrorCode::kCorruptFile, "no", {}};
+  const base::PoolId other("pool-2");
+  const auto rule_out = [&](std::int64_t now_ms) {
+    EXPECT_EQ(round.failed(pool, "0", error, true), Verdict::kRetry);
+    control.ruled_out(pool, error, retry, now_ms, entropy);
+  };
+  rule_out(0);
+  EXPECT_TRUE(round.is_ruled_out(pool));
+  EXPECT_FALSE(control.backing_off(0));
+  EXPECT_EQ(control.last_error()->code, base::ErrorCode::kCorruptFile);
+  const base::Error trouble{base::ErrorCode::kWorkerStartFailed, "no", {}};
+  EXPECT_EQ(round.failed(other, "0", trouble, false), Verdict::kRetry) << "it has one retry of its own";
+  EXPECT_EQ(round.failed(other, "0", trouble, false), Verdict::kGiveUp);
+  EXPECT_FALSE(round.is_ruled_out(pool));
+  rule_out(0);
+  EXPECT_TRUE(control.backing_off(0)) << "jobs that are taken back ask the same pool again";
+  EXPECT_EQ(round.failed(pool, "0", error, true), Verdict::kGiveUp) << "not a second time";
 }
 
 TEST_F(StartControlTest, APostponedStartCountsNoFailure) {

@@ -129,6 +129,7 @@ class DesiredStates : Handler {
 
   bool pool_open(const base::PoolId& id) const;  // healthy, and no operator keeps it from taking jobs
   bool all_open() const;
+  bool is_closed(const base::PoolId& id) const { return find(id) && !find(id)->open(); }  // by an operator
   bool is_draining(const base::PoolId& id) const { return find(id) && find(id)->draining(); }
   bool is_leaving(const base::PoolId& id) const { return find(id) && find(id)->leaving; }
   // Whether an operator has sent it away, perhaps in an earlier life of either side.

@@ -97,6 +97,96 @@ TEST(Workers, ABrokenFileFailsItsJobsAtOnceAndOnlyThose) {
   EXPECT_EQ(d.only<Finish>().error->code, ErrorCode::kCorruptFile);
 }
 
+// The larger pool lacks the file, or has a damaged copy; the smaller one has it.
+struct OnePoolHasTheFile : testing::Test {
+  explicit OnePoolHasTheFile() : d(no_jitter()) {
+    d.see(d.pool_state("pool-1", 1, 16 * kGb));
+    d.see(d.pool_state("pool-2"));
+  }
+  // The pool that is asked, and the worker.
+  std::pair<std::string, std::string> asked() const {
+    const auto start = d.only<StartWorker>();
+    return {start.pool_id.value, start.request.worker_id};
+  }
+  void refuse(const std::string& worker, ErrorCode code = ErrorCode::kModelNotFound) {
+    d.send(StartWorkerAnswered{base::WorkerId(worker), base::Error{code, "no", {}}});
+  }
+  Driver d;
+};
+
+// What is wrong with a file is wrong with one pool's copy: every pool that could run the job is asked once, and at once.
+TEST_F(OnePoolHasTheFile, TheOtherPoolIsAsked) {
+  d.submit("j1");
+  const auto [pool, worker] = asked();
+  ASSERT_EQ(pool, "pool-1");
+  refuse(worker);
+  EXPECT_TRUE(d.none<Finish>()) << d.dump();
+  const auto [other_pool, other_worker] = asked();
+  EXPECT_EQ(other_pool, "pool-2");
+  d.send(WorkerReady{{.pool_id = "pool-2", .worker = Driver::worker(other_worker)}});
+  EXPECT_EQ(d.only<Execute>().job_id, base::JobId("j1"));
+}
+
+TEST_F(OnePoolHasTheFile, ADamagedCopyIsOnePools) {
+  d.submit("j1");
+  d.send(WorkerFailed{{.worker_id = asked().second, .pool_id = "pool-1", .gpu_id = "0", .error_code = "CORRUPT_FILE"}});
+  EXPECT_TRUE(d.none<Finish>()) << d.dump();
+  EXPECT_EQ(asked().first, "pool-2");
+}
+
+TEST_F(OnePoolHasTheFile, AModelThatNoPoolHasIsRefusedAtOnce) {
+  d.submit("j1");
+  refuse(asked().second);
+  refuse(asked().second);
+  EXPECT_EQ(d.only<Finish>().error->code, ErrorCode::kModelNotFound);
+  EXPECT_TRUE(d.none<StartWorker>());
+}
+
+// The pool that has it makes room, and is waited for; the other one is not asked again meanwhile.
+TEST_F(OnePoolHasTheFile, RoomIsMadeWhereTheFileMayBe) {
+  auto s = d.pool_state("pool-2");
+  s.workers = {Driver::worker("w1", "b")};
+  s.gpus[0].vram_allocated_bytes = s.gpus[0].vram_available_bytes = 4 * kGb;
+  d.see(s);
+  d.submit("j1", {.memory_bytes = 6 * kGb});
+  refuse(asked().second);
+  EXPECT_TRUE(d.none<Finish>()) << d.dump();
+  EXPECT_TRUE(d.none<StartWorker>()) << d.dump();
+  EXPECT_EQ(d.only<StopWorker>().worker_id, base::WorkerId("w1"));
+}
+
+TEST_F(OnePoolHasTheFile, APoolOutOfReachIsWaitedForUntilItIsForgotten) {
+  d.submit("j1");
+  const std::string worker = asked().second;
+  d.send(PoolUnreachable{"http://pool-2"});
+  refuse(worker);
+  EXPECT_TRUE(d.none<Finish>()) << d.dump();
+  EXPECT_EQ(d.query("j1").reason->code, "WAITING_FOR_POOL");
+  for (int i = 0; i < 100 && d.none<StartWorker>(); ++i) {
+    d.after_ms(10'000);
+    if (d.none<StartWorker>()) d.see(d.pool_state("pool-1", 1, 16 * kGb));
+  }
+  const auto [pool, again] = asked();
+  EXPECT_EQ(pool, "pool-1");
+  refuse(again);
+  EXPECT_EQ(d.only<Finish>().error->code, ErrorCode::kModelNotFound);
+}
+
+// Nobody is waited for who may not or cannot run the job.
+TEST_F(OnePoolHasTheFile, OnlyAPoolThatCouldRunTheJobIsAnotherOne) {
+  d.submit("pinned", {.placement = {.mode = wire::PlacementMode::kPin, .pin_pool_id = "pool-1"}});
+  refuse(asked().second);
+  EXPECT_EQ(d.only<Finish>().job_id, base::JobId("pinned"));
+  d.after_ms(1'000);
+  d.submit("large", {.model = "b", .memory_bytes = 12 * kGb});
+  refuse(asked().second);
+  EXPECT_EQ(d.only<Finish>().job_id, base::JobId("large"));
+  d.send(DrainPool{RequestId{1}, base::PoolId("pool-2"), 1'000});
+  d.submit("drained", {.model = "c"});
+  refuse(asked().second);
+  EXPECT_EQ(d.only<Finish>().job_id, base::JobId("drained"));
+}
+
 // A pool speaks of its own workers only.
 TEST(Workers, AnotherPoolsWordOfAWorkerIsNotHeard) {
   Driver d;

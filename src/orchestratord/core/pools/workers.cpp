@@ -296,7 +296,26 @@ Workers::FailedStart Workers::failed_start(const Worker& worker, ModelIndex mode
 void Workers::start_failed(const FailedStart& start, Error error) {
   Model& m = model(start.model);
   count(Metric::kWorkerStarts, "failure");
-  m.starts.failed(error, config_.retry, now_.mono_ms, entropy_);
+  std::vector<GroupIndex> given_up;
+  bool goes_on_elsewhere = false;
+  for (const GroupIndex index : m.groups.get()) {
+    JobGroup& l = group(index);
+    // Without a group of its own a start counts for everybody who might have used it.
+    const bool concerned =
+        start.group ? index == *start.group : tier(l, start.pool_id, start.gpu_id) != placement::Tier::kExcluded;
+    if (!concerned) continue;
+    const bool other_pool = has_other_pool(l, s_.replicas.replica_rule(m, &l), start.pool_id);
+    if (l.start_round.failed(start.pool_id, start.gpu_id, error, other_pool) == StartRound::Verdict::kGiveUp) {
+      given_up.push_back(index);
+    } else {
+      goes_on_elsewhere |= l.start_round.is_ruled_out(start.pool_id);
+    }
+  }
+  if (goes_on_elsewhere) {
+    m.starts.ruled_out(start.pool_id, error, config_.retry, now_.mono_ms, entropy_);
+  } else {
+    m.starts.failed(error, config_.retry, now_.mono_ms, entropy_);
+  }
   s_.desired.note_failure(start.pool_id, error);
   recheck_all_at(m.starts.not_before_ms());
   recheck_.all();
@@ -305,17 +324,26 @@ void Workers::start_failed(const FailedStart& start, Error error) {
        {"gpu_id", start.gpu_id},
        {"model_digest", m.facts.digest},
        {"code", error.name()},
-       {"backoff_ms", m.starts.not_before_ms() - now_.mono_ms}});
+       {"backoff_ms", std::max<std::int64_t>(0, m.starts.not_before_ms() - now_.mono_ms)}});
   const Error told = Error(error).with("gpu_id", start.gpu_id);
-  for (const GroupIndex index : m.groups.get()) {
-    JobGroup& l = group(index);
-    // Without a group of its own a start counts for everybody who might have used it.
-    const bool concerned =
-        start.group ? index == *start.group : tier(l, start.pool_id, start.gpu_id) != placement::Tier::kExcluded;
-    if (!concerned || l.start_round.failed(start.pool_id, start.gpu_id, error) == StartRound::Verdict::kRetry) continue;
-    if (s_.replicas.has_serving_worker(l)) continue;  // its jobs have somewhere to go
+  for (const GroupIndex index : given_up) {
+    if (s_.replicas.has_serving_worker(group(index))) continue;  // its jobs have somewhere to go
     for (const Arrival arrival : queue_.waiting_in(index)) s_.attempts.fail(jobs_.at(arrival), told);
   }
+}
+
+// Whether a pool beside `failed` that its round does not rule out could run the group's jobs, now or when it is back.
+bool Workers::has_other_pool(const JobGroup& l, const ReplicaRule& rule, const std::optional<base::PoolId>& failed) {
+  const wire::ModelFacts& facts = model(l.model).facts;
+  return std::ranges::any_of(registry_.pools(), [&](const auto& item) {
+    const auto& [pool_id, pool] = item;
+    if (pool_id == failed || l.start_round.is_ruled_out(pool_id) || s_.desired.is_closed(pool_id)) return false;
+    const auto places = pools::places_for(pool, facts.devices, l.placement.require_device_mask);
+    return std::ranges::any_of(places, [&](const pools::Place& place) {
+      return place.is_healthy() && place.potential_bytes() >= facts.memory_bytes &&
+             tier(l, pool.id, place.mask) != placement::Tier::kExcluded && rule.allows(pool, place.mask);
+    });
+  });
 }
 
 }  // namespace llorch::orchestratord::core

@@ -7,6 +7,8 @@
 
 namespace llorch::orchestratord::core {
 
+struct ReplicaRule;
+
 class Workers : Handler {
  public:
   using Handler::Handler;
@@ -31,6 +33,7 @@ class Workers : Handler {
   void reserve(Worker& worker, GroupIndex group_index);
   void reserve(const base::PoolId& pool, const std::string& mask, GroupIndex group_index);
   std::optional<placement::Reservation> reservation(const base::PoolId& pool, const std::string& gpu_id) const;
+  bool has_other_pool(const JobGroup& l, const ReplicaRule& rule, const std::optional<base::PoolId>& failed);
   // It leaves when it is idle.
   void retire(Worker& worker);
   // Whether a pass may stop one, or a device is being cleared.
