@@ -112,15 +112,13 @@ std::optional<wire::ModelFacts> Catalog::known_facts(const std::string& model_re
   return it->second.known->facts;
 }
 
-std::string Catalog::describe_path(const std::string& model_ref) const {
+std::string Catalog::describe_path(const Question& question) const {
   std::string path =
-      fmt::format("/v2/models/describe?ref={}&slots={}&kv_dtype={}", net::http::percent_encode(model_ref),
+      fmt::format("/v2/models/describe?ref={}&slots={}&kv_dtype={}", net::http::percent_encode(question.model_ref),
                   options_.worker_slots, net::http::percent_encode(options_.kv_dtype));
   if (options_.worker_kv_tokens != 0) path += fmt::format("&kv_tokens={}", options_.worker_kv_tokens);
   path += fmt::format("&image_tokens_max={}", options_.worker_image_tokens_max);
-  if (const std::int64_t devices = options_.devices_of ? options_.devices_of(model_ref) : 1; devices > 1) {
-    path += fmt::format("&devices={}", devices);
-  }
+  if (question.devices > 1) path += fmt::format("&devices={}", question.devices);
   if (options_.worker_context_tokens) path += fmt::format("&context_tokens={}", *options_.worker_context_tokens);
   return path;
 }
@@ -144,7 +142,8 @@ void Catalog::ask(Question question) {
                   base::fail(question.refusal ? std::move(*question.refusal)
                                               : unready("no pool manager answers; the model cannot be looked at now")));
   }
-  auto request = request_to(question, describe_path(question.model_ref));
+  question.devices = options_.devices_of ? options_.devices_of(question.model_ref) : 1;
+  auto request = request_to(question, describe_path(question));
   if (!request) return on_facts(std::move(question), no_pool_there());
   request->timeout_ms = options_.describe_timeout_ms;
   options_.client->request(std::move(*request),
@@ -179,7 +178,7 @@ void Catalog::on_facts(Question question, base::Result<net::Response> response) 
   auto body = body_of(std::move(response));
   if (!body) return ask_next(std::move(question), std::move(body).error());
   auto facts = wire::decode<wire::ModelFacts>(*body);
-  if (!facts || facts->model_ref != question.model_ref) {
+  if (!facts || facts->model_ref != question.model_ref || facts->devices != question.devices) {
     return ask_next(std::move(question), unready("the pool's description of the model is not valid"));
   }
   if (facts->takes == wire::PromptForm::kText) return settle(question, Known{{.facts = std::move(*facts)}, 0});

@@ -113,6 +113,7 @@ class Catalog {
     base::CorrelationId correlation_id;  // of the request that began it
     std::vector<std::string> endpoints;  // still to be asked; the first one is
     std::optional<base::Error> refusal;  // a pool's answer that another one may better
+    std::int64_t devices = 1;            // asked for; no pool chooses others
   };
 
   void ask(Question question);
@@ -127,7 +128,7 @@ class Catalog {
   void settle(const Question& question, base::Result<Known> result);
   void expire(const std::string& model_ref, std::uint64_t waiter);
   void forget_unused(const std::string& kept);  // REQUIRES mutex_ held
-  std::string describe_path(const std::string& model_ref) const;
+  std::string describe_path(const Question& question) const;
 
   const CatalogOptions options_;
   std::mutex mutex_;

@@ -45,6 +45,7 @@ class CatalogTest : public testing::Test {
                     facts.digest = digest_;
                     facts.context_length = 512;
                     facts.vocab_size = vocab_size_;
+                    facts.devices = says_devices_;
                     exchange->respond(net::http::json_response(200, wire::encode(facts)));
                   });
     server_.route("GET", "/v2/models/{digest}/tokenizer", net::Scope::kPublic,
@@ -89,7 +90,8 @@ class CatalogTest : public testing::Test {
   std::unique_ptr<Catalog> catalog_;
   std::atomic<int> describes_{0}, tokenizers_{0};
   std::string query_, correlations_;
-  std::int64_t devices_ = 1, vocab_size_ = 0;
+  std::int64_t vocab_size_ = 0;
+  std::int64_t devices_ = 1, says_devices_ = 1;  // asked for, answered
   std::string digest_ = "sha256:aa";
   std::string blob_ = text::serialize(text::byte_bpe_data({}));
   std::optional<base::Error> error_;
@@ -175,10 +177,20 @@ TEST_F(CatalogTest, PassesTheCorrelationIdOn) {
 
 // ORCH-3052: what a worker needs is asked for as many devices as shall share the model.
 TEST_F(CatalogTest, AsksForTheDevicesThatShareTheModel) {
-  devices_ = 2;
+  devices_ = says_devices_ = 2;
   catalog_->pool_seen(server_.url());
   EXPECT_TRUE(find());
   EXPECT_EQ(query_, "file:/m.gguf f16 on 2");
+}
+
+// Jobs of all nodes are placed by the answer of one: it does not choose over how many devices.
+TEST_F(CatalogTest, APoolThatNamesOtherDevicesThanWereAskedForIsPassedOver) {
+  says_devices_ = 2;
+  catalog_->pool_seen(server_.url());
+  EXPECT_EQ(find("file:/a", 60'000).error().code, ErrorCode::kPoolUnready);
+  EXPECT_EQ(find("engine:x", 60'000).error().code, ErrorCode::kPoolUnready);
+  devices_ = 3;
+  EXPECT_EQ(find().error().code, ErrorCode::kPoolUnready);
 }
 
 TEST_F(CatalogTest, AReplacedFileIsNoticed) {

@@ -89,6 +89,7 @@ std::optional<Value> value_of(const std::map<std::string, Value>& values, const 
 }  // namespace
 
 std::int64_t devices_of(const std::string& model_ref, const config::ModelsConfig& config, const AllowedRoots& roots) {
+  if (model_ref.starts_with(kEngine)) return 1;  // it spreads itself
   return value_of(config.tensor_split, model_ref, config.aliases, roots).value_or(1);
 }
 

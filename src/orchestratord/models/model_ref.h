@@ -24,7 +24,7 @@ AllowedRoots allowed_roots(const config::ModelsConfig& config, const std::vector
 // roots). Whether the file exists is the pool's to say: it may be another host's.
 base::Result<std::string> resolve_model_ref(std::string_view model, const std::map<std::string, std::string>& aliases,
                                             const AllowedRoots& roots);
-// How many devices a worker of the model uses, by models.tensor_split; 1 if it does not name the model. `model_ref`
+// How many devices a worker of the model uses, by models.tensor_split; 1 if it does not name the model, and of engines. `model_ref`
 // comes from resolve_model_ref().
 std::int64_t devices_of(const std::string& model_ref, const config::ModelsConfig& config, const AllowedRoots& roots);
 // The model's limit in models.timeout_ms, if it has one.

@@ -48,10 +48,11 @@ TEST_F(ModelRefTest, ASplitIsOfTheFile) {
   const auto devices = [&](const std::string& ref) { return devices_of(ref, config_, allowed_roots(config_, {})); };
   EXPECT_EQ(devices(file("models/a.gguf")), 1);
   config_.aliases = {{"demo", file("directory-link/a.gguf")}};
-  config_.tensor_split = {{"demo", 2}, {file("models/sub/../b.gguf"), 4}, {"file:/etc/passwd", 8}};
+  config_.tensor_split = {{"demo", 2}, {file("models/sub/../b.gguf"), 4}, {"file:/etc/passwd", 8}, {"engine:x", 2}};
   EXPECT_EQ(devices(file("models/a.gguf")), 2);
   EXPECT_EQ(devices(file("models/b.gguf")), 4);
   EXPECT_EQ(devices(file("models/c.gguf")), 1);
+  EXPECT_EQ(devices("engine:x"), 1) << "a pool has one device for it";
 }
 
 // OC-CORE-1022: so has it one limit.

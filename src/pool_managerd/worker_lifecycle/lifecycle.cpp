@@ -158,6 +158,12 @@ base::Result<std::vector<std::int64_t>> Lifecycle::admit(const StartAsked& event
   }
   TRY(check_not_loading(wanted, mask));
   if (!event.model) return base::fail(event.model.error());
+  if (event.model->memory.size() != mask.size()) {
+    return base::fail(Error{
+        ErrorCode::kInvalidParams,
+        fmt::format("the model runs on {} device(s) and gpu_id names {}", event.model->memory.size(), mask.size()),
+        {}}.with("field", std::string("gpu_id")));
+  }
   return capability_matcher::preflight(*event.model, by_rank, {.workers_per_gpu = config_.workers_per_gpu});
 }
 

@@ -205,6 +205,19 @@ TEST(Lifecycle, RefusalsSpawnNothing) {
   EXPECT_EQ(h.core.allocated_bytes("0"), 0);
 }
 
+// An engine of another system is planned for one device: whoever asks for more ends no pool.
+TEST(Lifecycle, MoreDevicesThanTheModelIsPlannedForAreRefused) {
+  Harness h;
+  for (const char* mask : {"0,1", "cpu,cpu"}) {
+    model_catalog::ModelPlan plan;
+    plan.memory.push_back({.weights_bytes = 1});
+    h.run(StartAsked{
+        RequestId{++h.requests}, {.worker_id = "w", .model_ref = "engine:x", .gpu_id = mask}, std::move(plan), {}});
+    EXPECT_EQ(h.refusal(), ErrorCode::kInvalidParams) << mask;
+    EXPECT_EQ(h.find<Spawn>(), nullptr) << mask;
+  }
+}
+
 // SYS-5.2.3: a repeated start starts nothing twice; an id never lives again.
 TEST(Lifecycle, StartIsIdempotent) {
   Harness h;
