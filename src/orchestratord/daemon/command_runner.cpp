@@ -96,6 +96,8 @@ void CommandRunner::run(core::RememberPool& command) {
   const auto old = context_.pools->endpoint_of(command.pool_id);
   if (old && *old != command.endpoint) context_.catalog->pool_lost(*old);
   context_.pools->remember(command.pool_id, command.endpoint);
+  // Of a pool that has not announced it with its present credential, the next process would send that one's token there.
+  if (context_.pools->endpoint_of(command.pool_id) != command.endpoint) return;
   context_.store->remember_pool({command.pool_id, command.endpoint});
 }
 

@@ -31,12 +31,16 @@ void PoolClient::ask_state(const core::AskPoolState& command) {
   request.url = command.endpoint + "/v2/state";
   request.bearer = pool->token;
   request.timeout_ms = kStateTimeoutMs;
-  options_.client->request(std::move(request), [this, lost, pool_id = pool->pool_id,
+  options_.client->request(std::move(request), [this, lost, asked = *pool,
                                                 endpoint = command.endpoint](base::Result<net::Response> response) {
+    const auto there = options_.access->at(endpoint);
+    if (!there) return lost();
+    // Paired anew meanwhile: an answer to the last credential, which may be a stranger's by now, says nothing of the pool.
+    if (there->pool_id != asked.pool_id || there->token != asked.token) return;
     auto state = response && response->status == 200 ? http::parse_pool_state(response->body, endpoint)
                                                      : base::fail(base::ErrorCode::kUnreachable, "");
     // Another pool, and one that is announced elsewhere by now, says so itself, with its credential.
-    if (!state || state->pool_id != pool_id.value || state->endpoint != endpoint) return lost();
+    if (!state || state->pool_id != asked.pool_id.value || state->endpoint != endpoint) return lost();
     options_.catalog->pool_seen(endpoint);
     options_.post(core::PoolSeen{.request = {}, .state = std::move(*state), .asked_endpoint = endpoint});
   });

@@ -1,0 +1,161 @@
+// What the shell does with an answer that comes late.
+#include "orchestratord/daemon/shell.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "orchestratord/daemon/testing/daemon_fixture.h"
+#include "orchestratord/store/sqlite_store.h"
+#include "wire/json.h"
+
+namespace llorch::orchestratord::daemon::testing {
+namespace {
+
+const base::PoolId kPool("pool-a");
+const std::string kEndpoint = "http://127.0.0.1:9";
+
+// Keeps what it is asked until the test answers it.
+struct HeldTransport final : net::Transport {
+  void request(net::ClientRequest request, std::function<void(base::Result<net::Response>)> done) override {
+    requests.emplace_back(std::move(request), std::move(done));
+  }
+  net::StreamHandle stream(net::ClientRequest, net::StreamCallbacks) override { return {}; }
+  void answer(base::Result<net::Response> response) {
+    auto done = std::move(requests.back().second);
+    requests.pop_back();
+    done(std::move(response));
+  }
+  std::vector<std::pair<net::ClientRequest, std::function<void(base::Result<net::Response>)>>> requests;
+};
+
+struct InlineExecutor final : net::Executor {
+  void post(std::function<void()> fn) override { fn(); }
+  void post_after(std::int64_t, std::function<void()>) override {}
+};
+
+class ShellTest : public ::testing::Test {
+ protected:
+  ShellTest() {
+    EXPECT_TRUE(base::ensure_private_directory(directory_));
+    open();
+    restore();
+  }
+  ~ShellTest() override {
+    close();
+    std::filesystem::remove_all(directory_);
+  }
+  void open() {
+    access_ = pool_access::PoolAccess::open(directory_ / pool_access::kFileName, entropy_).value();
+    store_ = store::open_sqlite_store(
+                 {.directory = directory_, .retention = {.ms = 1000}, .clock = &clock_, .entropy = &entropy_})
+                 .value();
+    shell_ = std::make_unique<Shell>(Shell::Options{.config = &config_,
+                                                    .clock = &clock_,
+                                                    .entropy = &entropy_,
+                                                    .metrics = &metrics_,
+                                                    .store = store_.get(),
+                                                    .client = &client_,
+                                                    .access = access_.get(),
+                                                    .request_executor = &executor_,
+                                                    .aside = &executor_,
+                                                    .post = [this](core::Event e) { keep(std::move(e)); },
+                                                    .on_drained = {},
+                                                    .roots = {},
+                                                    .names = names_.get(),
+                                                    .known_models = &known_models_,
+                                                    .state_directory = directory_});
+  }
+  void keep(core::Event event) {
+    if (std::holds_alternative<core::Committed>(event)) return;  // from the store's thread
+    events_.push_back(std::move(event));
+  }
+  void close() {
+    if (store_) store_->stop();
+    shell_.reset();
+    store_.reset();
+    access_.reset();
+  }
+  std::vector<std::string> restore() { return shell_->restore(store_->restore().value()).pool_endpoints; }
+  // The endpoints that the next process knows.
+  std::vector<std::string> restart() {
+    close();
+    open();
+    return restore();
+  }
+  void pair() { credential_ = access_->pair(kPool).value(); }
+  void announce() {
+    EXPECT_TRUE(access_->announce(access_->caller_of(base::sha256(credential_->node_token())).value(), kEndpoint));
+  }
+  void ask() {
+    shell_->execute(core::AskPoolState{kEndpoint});
+    ASSERT_EQ(client_.requests.size(), 1U);
+    EXPECT_EQ(client_.requests[0].first.bearer, credential_->control_token());
+  }
+  void answer() {
+    wire::PoolState state;
+    state.pool_id = kPool.value;
+    state.endpoint = kEndpoint;
+    state.boot_id = "boot-1";
+    client_.answer(net::Response{.status = 200, .headers = {}, .body = wire::encode(state)});
+  }
+  bool is_seen() const { return events_.size() == 1 && std::holds_alternative<core::PoolSeen>(events_[0]); }
+
+  const std::filesystem::path directory_ = fresh_directory();
+  base::SystemEntropy entropy_;
+  base::SystemClock clock_;
+  config::Config config_;
+  http::Metrics metrics_{{.engine_version = "test", .algorithm = "test"}};
+  std::vector<wire::KnownModel> known_models_;
+  std::unique_ptr<models::ModelNames> names_ =
+      models::ModelNames::open({.file = {}, .configured = {}, .roots = {}, .clock = &clock_}).value();
+  HeldTransport client_;
+  InlineExecutor executor_;
+  std::vector<core::Event> events_;
+  std::optional<config::PoolCredential> credential_;
+  std::unique_ptr<pool_access::PoolAccess> access_;
+  std::unique_ptr<store::Store> store_;
+  std::unique_ptr<Shell> shell_;
+};
+
+TEST_F(ShellTest, AnEndpointIsKnownToTheNextProcess) {
+  pair();
+  announce();
+  shell_->execute(core::RememberPool{kPool, kEndpoint});
+  EXPECT_EQ(restart(), std::vector{kEndpoint});
+  ask();
+  answer();
+  EXPECT_TRUE(is_seen());
+  shell_->execute(core::RememberPool{kPool, kEndpoint});
+  EXPECT_EQ(restart(), std::vector{kEndpoint}) << "nothing announced it to that process";
+}
+
+// A node that holds its answer until its pool is paired anew does not have the next process send it the new token.
+TEST_F(ShellTest, AnAnswerToTheLastCredentialSaysNothing) {
+  pair();
+  announce();
+  shell_->execute(core::RememberPool{kPool, kEndpoint});
+  ask();
+  pair();
+  shell_->execute(core::ForgetPool{core::CommitId{1}, kPool});
+  answer();
+  EXPECT_FALSE(is_seen());
+
+  // Also where the core has taken the answer before.
+  shell_->execute(core::RememberPool{kPool, kEndpoint});
+  EXPECT_TRUE(restart().empty());
+
+  // The pool is there again before the answer: it stays.
+  announce();
+  shell_->execute(core::RememberPool{kPool, kEndpoint});
+  ask();
+  pair();
+  announce();
+  shell_->execute(core::RememberPool{kPool, kEndpoint});
+  events_.clear();
+  answer();
+  EXPECT_TRUE(events_.empty());
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::daemon::testing
