@@ -130,7 +130,7 @@ class Compiler {
     switch (op.type) {
       case OpType::kEmbedding: return push(draft, embedding_params(config_), width);
       case OpType::kNorm: return push(draft, norm_params(config_, layer), width);
-      case OpType::kAttention: return push(draft, attention_params(config_, layer, draft.present), width);
+      case OpType::kAttention: return push_attention(draft);
       case OpType::kMlaAttention: return push(draft, mla_params(config_, layer), width);
       case OpType::kFfn: return push(draft, ffn_params(config_, layer, draft.present), width);
       case OpType::kMoe: return push(draft, moe_params(config_, layer, draft.present), width);
@@ -161,6 +161,17 @@ class Compiler {
         return base::fail(ErrorCode::kUnsupportedOpcode,
                           fmt::format("the plan compiler has no rule for {}", opcode_name(opcode_of(op.type))));
     }
+  }
+
+  // Lists of a file may say of any layer that it has no heads, as those that do not attend do.
+  Result<> push_attention(const Draft& draft) {
+    const LayerConfig& layer = config_.layers[draft.layer];
+    if (layer.heads == 0 || layer.kv_heads == 0) {
+      return base::fail(ErrorCode::kConfigKeyInvalid,
+                        fmt::format("layer {} attends with {} heads and {} key-value heads; it needs both", draft.layer,
+                                    layer.heads, layer.kv_heads));
+    }
+    return push(draft, attention_params(config_, draft.layer, draft.present), config_.width);
   }
 
   Result<> push_dense(const Draft& draft) {
