@@ -1,5 +1,6 @@
 #include "engine/models/model.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 
 #include "engine/models/portable_math.h"
 #include "engine/models/testing/tiny_llama.h"
+#include "engine/models/testing/tiny_tensors.h"
 #include "engine/plan/slots.h"
 
 namespace llorch::engine::models {
@@ -167,6 +169,54 @@ INSTANTIATE_TEST_SUITE_P(Model, Refused,
                                         Case{"divisor_zero", ErrorCode::kConfigKeyInvalid, "rope_freqs",
                                              [](TinyLlama& m) { m.rope_divisors = {1, 1, 1, 1, 0, 1, 1, 1}; }}),
                          [](const ::testing::TestParamInfo<Case>& test) { return std::string(test.param.name); });
+
+// A directory of one mixture: its config.json may say more than its files hold.
+base::Result<CompiledModel> compile_mixture(std::uint32_t layers, std::uint32_t experts, std::string_view left_out) {
+  std::map<std::string, testing::TinyTensor> tensors{
+      {"model.embed_tokens.weight", testing::TinyTensor::counting({5, 4})},
+      {"model.norm.weight", testing::TinyTensor::counting({4})}};
+  const std::string layer = "model.layers.0.";
+  for (const char* norm : {"input_layernorm", "post_attention_layernorm"})
+    tensors[layer + norm + ".weight"] = testing::TinyTensor::counting({4});
+  for (const char* matrix : {"q", "k", "v", "o"})
+    tensors[fmt::format("{}self_attn.{}_proj.weight", layer, matrix)] = testing::TinyTensor::counting({4, 4});
+  for (const char* norm : {"q", "k"})
+    tensors[fmt::format("{}self_attn.{}_norm.weight", layer, norm)] = testing::TinyTensor::counting({2});
+  tensors[layer + "mlp.gate.weight"] = testing::TinyTensor::counting({4, 4});
+  for (int expert = 0; expert < 4; ++expert) {
+    for (const char* matrix : {"gate", "up", "down"})
+      tensors[fmt::format("{}mlp.experts.{}.{}_proj.weight", layer, expert, matrix)] = testing::TinyTensor::counting(
+          matrix == std::string_view("down") ? std::vector<std::uint64_t>{4, 3} : std::vector<std::uint64_t>{3, 4});
+  }
+  tensors.erase(std::string(left_out));
+  const std::string config = fmt::format(
+      R"({{"model_type": "qwen3_moe", "hidden_size": 4, "num_hidden_layers": {}, "num_attention_heads": 2, "head_dim": 2,
+          "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "hidden_act": "silu",
+          "num_experts": {}, "num_experts_per_tok": 2, "moe_intermediate_size": 3, "tie_word_embeddings": true}})",
+      layers, experts);
+  std::vector<std::byte> storage;
+  const io::ModelFiles files = testing::tiny_files(tensors, storage, config);
+  return compile_model(files, DType::kF16);
+}
+
+TEST(Weights, AStackHasAsManyTensorsAsItsExperts) {
+  const auto whole = compile_mixture(1, 4, "");
+  EXPECT_TRUE(whole) << whole.error().message;
+  const auto gap = compile_mixture(1, 4, "model.layers.0.mlp.experts.2.up_proj.weight");
+  ASSERT_FALSE(gap);
+  EXPECT_EQ(gap.error().code, ErrorCode::kMissingWeight);
+  EXPECT_NE(gap.error().message.find("experts.2.up_proj.weight"), std::string::npos) << gap.error().message;
+  const auto further = compile_mixture(1, 3, "");
+  ASSERT_FALSE(further);
+  EXPECT_EQ(further.error().code, ErrorCode::kUnclaimedWeight) << further.error().message;
+}
+
+// Names of all of them would take terabytes.
+TEST(Weights, ExpertsThatNoFileHoldsTakeNoMemory) {
+  const auto model = compile_mixture(4096, 1U << 24, "");
+  ASSERT_FALSE(model);
+  EXPECT_EQ(model.error().code, ErrorCode::kMissingWeight) << model.error().message;
+}
 
 TEST(Weights, AllowListedTensorsAreNoError) {
   TinyLlama tiny;

@@ -214,8 +214,15 @@ void WeightNames::count_op(const LayerOp& op, std::uint16_t layer, const ModelCo
       const bool of_queries = row.slot == static_cast<std::uint8_t>(plan::AttentionSlot::kQNorm);
       count = of_queries ? config.layers[layer].heads : config.layers[layer].kv_heads;
     }
+    const WeightKey key{.layer = layer, .opcode = opcode, .slot = row.slot, .variant = row.variant};
     for (std::uint32_t e = 0; e < count; ++e) {
       std::string name = full_name(source.name, layer, e);
+      // The walk is as long as what the files hold, not as what the configuration says.
+      if (e > 0 && files_.find_tensor(name) == nullptr) {
+        const auto found = find(key);
+        if (found && found->source == &source) census.missing.push_back(name);
+        break;
+      }
       if (source.load == Load::kMxfp4Rows) {
         census.known.insert(name + "_scales");
         name += "_blocks";
@@ -232,7 +239,6 @@ void WeightNames::count_op(const LayerOp& op, std::uint16_t layer, const ModelCo
     }
     const bool demanded = std::ranges::any_of(config.demanded, names_slot);
     if (!seen.insert(row.slot).second || !(row.required || demanded)) continue;
-    const WeightKey key{.layer = layer, .opcode = opcode, .slot = row.slot, .variant = row.variant};
     if (!is_of_another_cache(config, key) && !find(key)) census.missing.push_back(full_name(source.name, layer));
   }
 }
