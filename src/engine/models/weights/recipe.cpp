@@ -128,6 +128,10 @@ class Builder {
   // Sets the result's type from a source's and remembers its scales. `rows_whole`: rows are taken as they are.
   Result<> take_type(const FileTensor& tensor, bool rows_whole, TensorPart& part) {
     part.source = &tensor;
+    if (tensor.elements_count() == 0) {
+      return base::fail(ErrorCode::kWeightShapeMismatch,
+                        fmt::format("{} is {}; it has no elements", tensor.name, io::describe(tensor)));
+    }
     if (tensor.type == StoredType::kF8_E4M3 || tensor.type == StoredType::kF8_E5M2) {
       tensor_.stored.dtype = DType::kBF16;
       tensor_.step = TensorStep::kWiden;

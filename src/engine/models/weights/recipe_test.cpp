@@ -563,6 +563,18 @@ TEST(Recipe, RefusesTypesThatAreNoWeights) {
   }
 }
 
+TEST(Recipe, RefusesTensorsWithoutElements) {
+  SwigluParams p{};
+  p.width = 2;
+  p.ffn = 0;
+  const std::map<std::string, TinyTensor> tensors{{"w", TinyTensor::counting({2, 0})},
+                                                  {"v", TinyTensor::counting({0})}};
+  EXPECT_EQ(Recipe(row(FfnSlot::kDown, "", "w"), tensors).error(p), ErrorCode::kWeightShapeMismatch);
+  EXPECT_EQ(Recipe(row(FfnSlot::kDown, "", Source("w", Load::kReshaped)), tensors).error(p),
+            ErrorCode::kWeightShapeMismatch);
+  EXPECT_EQ(Recipe(row(FfnSlot::kUpBias, "", "v"), tensors).error(p), ErrorCode::kWeightShapeMismatch);
+}
+
 TEST(Recipe, TensorsThatAreJoined) {
   GatedDeltaParams p{};
   p.width = 1;
