@@ -243,6 +243,45 @@ TEST(Speculator, AsksNoSourceThatWasWrongForOthers) {
   EXPECT_GT(answer(18, kRight), 50u);
 }
 
+// The try of a sequence that was passed over for long waits until the others leave it a row.
+TEST(Speculator, ProposesNoMoreThanAStepHasRoomFor) {
+  constexpr std::uint32_t kRoom = 16;
+  EagerSource source;
+  double clock = 0;
+  Speculator speculator({.source = &source, .proposals_max = 8, .spent = [&] { return clock; }}, 3);
+  std::vector<std::vector<TokenId>> texts(3, std::vector<TokenId>(1));
+  std::vector<std::uint32_t> proposed(3);
+  // A step of some of the sequences, of which the source foretells some.
+  const auto step = [&](std::initializer_list<std::uint32_t> offered, std::uint32_t foretold) {
+    proposed.assign(3, 0);
+    const auto rows = static_cast<std::uint32_t>(offered.size());
+    speculator.begin();
+    for (const std::uint32_t i : offered) speculator.offer(SequenceId{i}, i, texts[i], 20'000);
+    speculator.choose({.rows = rows, .tokens = rows, .proposals_max = kRoom},
+                      [&](SequenceId id, std::span<const TokenId> tokens) {
+                        proposed[static_cast<std::size_t>(id)] = static_cast<std::uint32_t>(tokens.size());
+                      });
+    const std::uint32_t sum = proposed[0] + proposed[1] + proposed[2];
+    clock += 1;
+    speculator.step_ended(rows + sum);
+    for (const std::uint32_t i : offered)
+      for (std::uint32_t row = 0; row < (i < foretold ? 1 + proposed[i] : 1); ++row)
+        texts[i].push_back(TokenId{i < foretold ? 7U : 8U});
+    return sum;
+  };
+  for (int i = 0; i < 50; ++i) step({0}, 2), step({1}, 2);
+  std::uint32_t filled = 0, tried = 0;
+  for (int i = 0; i < 600; ++i) {
+    const std::uint32_t sum = step({0, 1, 2}, 2);
+    ASSERT_LE(sum, kRoom) << "step " << i;
+    filled += sum == kRoom;
+  }
+  EXPECT_GT(filled, 500U);
+  // The second text is another now.
+  for (int i = 0; i < 600; ++i) step({0, 1, 2}, 1), tried += proposed[2];
+  EXPECT_GT(tried, 0U);
+}
+
 // Reads what it does not know of a sequence before it proposes, at a fiftieth of a step for a token, and writes a tenth of a step a
 // proposal. The clock counts steps of one row.
 struct ReadingSource final : ProposalSource {

@@ -121,11 +121,13 @@ bool Speculator::may_catch_up(const Text& text, double step_cost, double gain) c
 void Speculator::ask_source(const StepShape& step, double gain) {
   requests_.clear();
   bool reads = false;
+  std::uint32_t left = step.proposals_max;  // rows for tries
+  for (const ProposalOffer& offer : offers_) left -= offer.take;
   for (std::size_t i = 0; i < offers_.size(); ++i) {
     Text& text = *offered_[i];
     // What is not asked for cannot show that it is worth it again.
     const bool wanted = offers_[i].take > 0;
-    if (!wanted && (++text.passed_over < text.next_try || step.rows > kCostRowsMax)) continue;
+    if (!wanted && (++text.passed_over < text.next_try || step.rows > kCostRowsMax || left == 0)) continue;
     text.behind = options_.source->behind(text.id, text.known);
     if (text.behind > 0 && !options_.always && !may_catch_up(text, costs_.of(step.rows) / step.tokens, gain)) {
       offers_[i].take = 0;
@@ -135,6 +137,7 @@ void Speculator::ask_source(const StepShape& step, double gain) {
       text.passed_over = 0;
     } else {
       offers_[i].take = 1;
+      --left;
       text.next_try *= 4;
     }
     reads = reads || text.behind > 0;

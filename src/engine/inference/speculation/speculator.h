@@ -65,7 +65,7 @@ class Speculator {
   // those of its offer before.
   void offer(scheduling::SequenceId id, std::uint32_t slot, std::span<const base::TokenId> tokens,
              std::uint32_t tokens_max);
-  // Calls propose(id, tokens) for every sequence of which proposals are worth it.
+  // Calls propose(id, tokens) for every sequence of which proposals are worth it; at most step.proposals_max tokens in all.
   template <class Propose>
   void choose(const StepShape& step, const Propose& propose) {
     decide(step);
