@@ -187,6 +187,41 @@ TEST_P(Vision, GivingWayDoesNotMatter) {
   EXPECT_FALSE(same_bits(alone.logits[0], alone.logits[2]));
 }
 
+// Images that cannot be encoded when their slot is begun fail the step for their own sequence; another one of the step is computed
+// again.
+TEST_P(Vision, AStartThatFailsIsOneSequences) {
+  using namespace engine::inference;
+  const std::vector<float> reference = [&] {
+    World world(GetParam(), {.prefill_chunk = 128});
+    return world.score(0, golden_.tokens);
+  }();
+  World world(GetParam(), {.slots = 2, .prefill_chunk = 64});
+  ContinuousBatch batch(*world.engine, {});
+  constexpr SequenceId kText{1}, kImages{2};
+  std::vector<Image> images = pixels_.images;
+  ASSERT_TRUE(batch.add({.id = kText, .prompt = golden_.tokens, .tokens_max = 128}));
+  ASSERT_TRUE(batch.add({.id = kImages,
+                         .prompt = golden_.tokens,
+                         .tokens_max = 128,
+                         .images = SequenceImages{images, pixels_.patch_rows}}));
+  images[0].frames += 1;  // more than there are pixels of
+  std::vector<float> logits;
+  const auto sink = [&](SequenceId id, std::span<const float> row) {
+    EXPECT_EQ(id, kText);
+    logits.assign(row.begin(), row.end());
+    batch.remove(id);
+  };
+  std::uint32_t failures = 0;
+  for (std::int64_t step = 0; step < 20 && batch.knows(kText); ++step) {
+    if (batch.step(step, sink)) continue;
+    ++failures;
+    ASSERT_EQ(std::vector<SequenceId>(batch.last_step().begin(), batch.last_step().end()), std::vector{kImages});
+    batch.remove(kImages);
+  }
+  EXPECT_EQ(failures, 1U);
+  EXPECT_TRUE(same_bits(logits, std::span(reference).last(golden_.vocab)));
+}
+
 TEST_P(Vision, RowsStandWhereTheLibraryPutsThem) {
   using namespace engine::inference::vision;
   std::vector<VisionGrid> frames;

@@ -158,24 +158,28 @@ void ContinuousBatch::propose(const scheduling::StepPlan& plan) {
   speculator_->choose(shape, [&](SequenceId id, std::span<const TokenId> tokens) { scheduler_.propose(id, tokens); });
 }
 
-Result<> ContinuousBatch::start(const scheduling::SlotStart& start, const scheduling::StepPlan& plan) {
+Result<> ContinuousBatch::start(const scheduling::SlotStart& start, SequenceId id) {
   TRY(engine_.start(start.slot, {.tokens_max = start.tokens_max, .held = start.held}));
-  if (images_.empty()) return {};
-  const auto rows = std::ranges::find(plan.rows, start.slot, &scheduling::PlannedRows::slot);
-  const auto images = images_.find(rows->id);
+  const auto images = images_.find(id);
   if (images != images_.end()) TRY(engine_.encode_images(start.slot, images->second.grids, images->second.patch_rows));
   return {};
 }
 
 Result<StepOutput> ContinuousBatch::run(const scheduling::StepPlan& plan, const DrawSinks& draws) {
   rows_.clear();
+  for (const scheduling::PlannedRows& rows : plan.rows) in_step_.push_back(rows.id);
   for (const scheduling::SlotFork& fork : plan.forks)
     TRY(engine_.fork({.from = fork.from, .to = fork.to, .tokens_max = fork.tokens_max}));
   engine_.kv().copy(plan.page_copies);
-  for (const scheduling::SlotStart& begun : plan.starts) TRY(start(begun, plan));
+  for (const scheduling::SlotStart& begun : plan.starts) {
+    const SequenceId id = std::ranges::find(plan.rows, begun.slot, &scheduling::PlannedRows::slot)->id;
+    if (Result<> started = start(begun, id); !started) {
+      in_step_.assign(1, id);  // nobody else's error
+      return base::fail(started.error());
+    }
+  }
   propose(plan);  // once slots are whose the plan says
   for (const scheduling::PlannedRows& rows : plan.rows) {
-    in_step_.push_back(rows.id);
     rows_.push_back({.slot = rows.slot,
                      .tokens = rows.tokens,
                      .wanted = rows.wants_logits ? RowsWanted::kLast : RowsWanted::kNone,

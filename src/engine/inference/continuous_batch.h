@@ -90,8 +90,8 @@ class ContinuousBatch {
   // Of the tokens of a sequence so far. REQUIRES: knows(id).
   scheduling::ProposalCounts proposals(SequenceId id) const { return scheduler_.proposals(id); }
 
-  // Runs one step, or nothing when nobody has rows to run (false). An error is that of the whole step: the sequences in
-  // it (`last_step()`) are to be computed again if they are not removed.
+  // Runs one step, or nothing when nobody has rows to run (false). An error is that of the sequences in `last_step()`: all of
+  // the step, or the one that could not begin. Every sequence of the step that is not removed is computed again.
   // A sequence that was removed while the device ran is told nothing.
   base::Result<bool> step(std::int64_t now_ms, const LogitsSink& sink, const DrawSinks& draws = {});
   std::span<const SequenceId> last_step() const { return in_step_; }
@@ -105,7 +105,7 @@ class ContinuousBatch {
   void size_cache();
   void propose(const scheduling::StepPlan& plan);
   void hand_out(const StepOutput& output, const LogitsSink& sink, const DrawSinks& draws);
-  base::Result<> start(const scheduling::SlotStart& start, const scheduling::StepPlan& plan);
+  base::Result<> start(const scheduling::SlotStart& start, SequenceId id);
   base::Result<StepOutput> run(const scheduling::StepPlan& plan, const DrawSinks& draws);
 
   Engine& engine_;
