@@ -163,26 +163,26 @@ base::Result<Summary> summarise(sqlite::Database& database) {
   return summary;
 }
 
-// Of live jobs only: what a crash left in other slots is nobody's.
-base::Result<std::string> live_keys(sqlite::Database& database, const fs::path& path) {
-  const auto held = base::read_file(path, std::size_t{1} << 32);
-  std::string keys;
-  const sqlite::StatementUse row(*TRY(database.statement("SELECT key_slot FROM job_payloads ORDER BY key_slot")));
-  while (TRY(row->step())) {
-    const std::size_t at = static_cast<std::size_t>(row->integer(0)) * payload::kKeyBytes;
-    if (!held || at + payload::kKeyBytes > held->size()) continue;  // lost: its job ends in PAYLOAD_LOST anyway
-    keys.resize(at + payload::kKeyBytes, '\0');
-    keys.replace(at, payload::kKeyBytes, *held, at, payload::kKeyBytes);
-  }
-  return keys;
-}
-
 // Errors: IO_ERROR, where that cannot be known.
 base::Result<bool> is_there(const fs::path& path) {
   std::error_code ec;
   const bool found = fs::exists(path, ec);
   if (ec) return base::fail(base::io_error("cannot look for", path, ec.value()));
   return found;
+}
+
+// Of live jobs only: what a crash left in other slots is nobody's. A file that is not there holds none.
+base::Result<std::string> live_keys(sqlite::Database& database, const fs::path& path) {
+  const std::string held = TRY(is_there(path)) ? TRY(base::read_file(path, std::size_t{1} << 32)) : std::string();
+  std::string keys;
+  const sqlite::StatementUse row(*TRY(database.statement("SELECT key_slot FROM job_payloads ORDER BY key_slot")));
+  while (TRY(row->step())) {
+    const std::size_t at = static_cast<std::size_t>(row->integer(0)) * payload::kKeyBytes;
+    if (at + payload::kKeyBytes > held.size()) continue;  // lost: its job ends in PAYLOAD_LOST anyway
+    keys.resize(at + payload::kKeyBytes, '\0');
+    keys.replace(at, payload::kKeyBytes, held, at, payload::kKeyBytes);
+  }
+  return keys;
 }
 
 fs::path unfinished(const fs::path& file) { return file.string() + ".part"; }

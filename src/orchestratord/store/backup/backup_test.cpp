@@ -106,6 +106,20 @@ TEST_F(BackupTest, PathsThatCannotBeLookedAtAreRefused) {
   }
 }
 
+// A backup without them would be one of jobs whose prompts nobody opens.
+TEST_F(BackupTest, KeysThatCannotBeReadAreNotLost) {
+  const std::filesystem::path keys = from_.path() / "payload.keys", away = to_.path() / "away";
+  std::filesystem::rename(keys, away);
+  std::filesystem::create_directory(keys);
+  const auto refused = write_backup();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kIoError);
+  EXPECT_NE(refused.error().message.find("payload.keys"), std::string::npos) << refused.error().message;
+  EXPECT_FALSE(std::filesystem::exists(file()));
+  std::filesystem::remove(keys);
+  EXPECT_EQ(write_backup().value().live_jobs_count, 2) << "without the file they are lost, and the records are kept";
+}
+
 // What lies where its parts would is somebody's: of another backup under way, or the keys of the store itself.
 TEST_F(BackupTest, NothingBesideItIsOverwritten) {
   for (const char* suffix : {".database", ".keys", ".part"}) {
