@@ -125,13 +125,13 @@ std::vector<StreamPtr> StreamHub::all() const {
 }
 
 std::vector<StreamPtr> StreamHub::take_due(std::int64_t now_ms) {
+  std::vector<StreamPtr> due, forgotten;  // outlive the lock: the end of a stream reports back
   const std::lock_guard lock(mutex_);
-  std::vector<StreamPtr> due;
   for (; !looks_.empty() && looks_.top().due_ms <= now_ms; looks_.pop()) {
     StreamPtr stream = looks_.top().stream.lock();
     if (stream == nullptr) continue;
     const auto held = streams_.find(stream->identity().job_id);
-    if (held != streams_.end() && held->second == stream) due.push_back(std::move(stream));
+    (held != streams_.end() && held->second == stream ? due : forgotten).push_back(std::move(stream));
   }
   return due;
 }
