@@ -154,13 +154,13 @@ base::Result<std::string> unseal(const Key& key, const std::string& context, con
   return payload::unseal(key, {context}, {sealed.substr(0, payload::kNonceBytes), sealed.substr(payload::kNonceBytes)});
 }
 
-// The slot that the file's header names; nothing: this is no blob.
-std::optional<Slot> slot_of(const std::filesystem::path& path) {
-  const auto file = File::open(path, O_RDONLY);
-  if (!file) return std::nullopt;
-  const auto header = file->read(0, kHeaderBytes);
-  if (!header || !header->starts_with(kMagic)) return std::nullopt;
-  return Slot{read_u32(std::string_view(*header).substr(kMagic.size()))};
+// The slot that the file's header names; nothing: this is no blob. Errors: STORE_UNAVAILABLE, nobody can say what it is.
+base::Result<std::optional<Slot>> slot_of(const std::filesystem::path& path) {
+  const File file = TRY(File::open(path, O_RDONLY));
+  if (TRY(file.size()) < kHeaderBytes) return std::nullopt;
+  const std::string header = TRY(file.read(0, kHeaderBytes));
+  if (!header.starts_with(kMagic)) return std::nullopt;
+  return Slot{read_u32(std::string_view(header).substr(kMagic.size()))};
 }
 
 }  // namespace
@@ -181,7 +181,7 @@ base::Result<std::unique_ptr<BlobStore>> BlobStore::open(Options options, base::
   for (const auto& file : std::filesystem::directory_iterator(options.directory, failed)) {
     const std::filesystem::path& path = file.path();
     if (path.filename() == "keys") continue;
-    const auto slot = path.extension() == kSuffix ? slot_of(path) : std::nullopt;
+    const auto slot = path.extension() == kSuffix ? TRY(slot_of(path)) : std::nullopt;
     if (slot && index(*slot) < (1U << 24)) {
       candidates.emplace(path.stem().string(), *slot);
     } else {
@@ -335,12 +335,13 @@ base::Result<> BlobStore::replace(const std::string& id, Facts facts, std::strin
   auto [fresh, bytes] = TRY(compose(id, std::move(facts), content));
   if (fresh.blob.facts.expires_unix_ms == entry->blob.facts.expires_unix_ms) fresh.due_mono_ms = entry->due_mono_ms;
   auto written = as_unavailable(base::write_file_atomic(path_of(id), bytes));
-  if (!written && slot_of(path_of(id)) != fresh.slot) {
-    keys_.erase(fresh.slot);
-    return written;
+  if (!written) {
+    const auto on_disk = slot_of(path_of(id));
+    if (on_disk && *on_disk != fresh.slot) keys_.erase(fresh.slot);
+    if (!on_disk || *on_disk != fresh.slot) return written;
   }
   const Slot before = std::exchange(*entry, std::move(fresh)).slot;
-  // The new file is there and may not stay: both keys do, until a start sees which file did.
+  // The new file is there and may not stay: both keys do, until a start sees which file did. So they do above, where it may be there.
   if (!written) return written;
   keys_.erase(before);
   return make_erasure_durable(before);

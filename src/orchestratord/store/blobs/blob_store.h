@@ -50,8 +50,8 @@ class BlobStore {
     std::uint64_t tenant_bytes_max = 1ULL << 30;
     const base::Clock* clock = nullptr;  // REQUIRES not null; outlives the store
   };
-  // Reads what is there: whatever cannot be a blob any more (no key, no facts) is erased. REQUIRES: `entropy` outlives the store.
-  // Only one store has the directory at a time.
+  // Reads what is there: whatever cannot be a blob any more (no key, no facts) is erased. Where a file cannot be read, nothing is.
+  // REQUIRES: `entropy` outlives the store. Only one store has the directory at a time.
   static base::Result<std::unique_ptr<BlobStore>> open(Options options, base::Entropy& entropy);
 
   // A new blob with all of `content`; it is there with both or not at all. REQUIRES: `id` is a name of a file, and find() does not

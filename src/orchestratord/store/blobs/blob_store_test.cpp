@@ -90,8 +90,7 @@ TEST_F(Blobs, FactsBeyondTheLimitAreRefused) {
   Facts large = facts();
   ASSERT_TRUE(store_->create("a", facts(), "content"));
   large.body = std::string(BlobStore::kFactsBytesMax, 'x');
-  for (const auto& refused :
-       {store_->create("b", large), store_->set_facts("a", large), store_->replace("a", large, "")}) {
+  for (const auto& refused : {store_->create("b", large), store_->set_facts("a", large), store_->replace("a", large, "")}) {
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, base::ErrorCode::kPayloadTooLarge);
     EXPECT_NE(refused.error().message.find(std::to_string(BlobStore::kFactsBytesMax)), std::string::npos);
@@ -228,6 +227,37 @@ TEST_F(Blobs, ChangedBytesAreNoContent) {
   ASSERT_NE(store_->find("a"), nullptr);
   const auto read = store_->read("a", 0, 100);
   EXPECT_TRUE(!read && read.error().code == base::ErrorCode::kCorruptFile) << (read ? *read : read.error().message);
+}
+
+// What another user owns, what a broken disk does not give: it may be a blob, and its key is the only one.
+TEST_F(Blobs, AFileThatCannotBeReadKeepsItsKey) {
+  ASSERT_TRUE(store_->create("a", facts(), "first"));
+  ASSERT_TRUE(store_->create("b", facts(), "second"));
+  const std::filesystem::path away = directory_.string() + "-away";
+  for (const bool is_link : {true, false}) {
+    store_.reset();
+    std::filesystem::rename(path("a"), away);
+    is_link ? std::filesystem::create_symlink(away, path("a")) : void(std::filesystem::create_directory(path("a")));
+    const auto refused =
+        BlobStore::open({.directory = directory_, .tenant_bytes_max = 1 << 20, .clock = &clock_}, entropy_);
+    ASSERT_TRUE(std::filesystem::exists(path("a")));
+    std::filesystem::remove(path("a"));
+    std::filesystem::rename(away, path("a"));
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, base::ErrorCode::kStoreUnavailable);
+    EXPECT_NE(refused.error().message.find(path("a").string()), std::string::npos) << refused.error().message;
+    reopen();
+    EXPECT_EQ(all("a"), "first");
+    EXPECT_EQ(all("b"), "second");
+  }
+}
+
+TEST_F(Blobs, WhatIsNoBlobIsRemoved) {
+  for (const char* content : {"", "llblob1", "another file of many bytes"}) {
+    ASSERT_TRUE(base::write_file_atomic(path("x"), content));
+    reopen();
+    EXPECT_FALSE(std::filesystem::exists(path("x"))) << content;
+  }
 }
 
 TEST_F(Blobs, AFullDiskIsAnErrorAndThenPasses) {
