@@ -329,7 +329,7 @@ base::Result<> BlobStore::create(std::string id, Facts facts, std::string_view c
   return {};
 }
 
-base::Result<> BlobStore::replace(const std::string& id, Facts facts, std::string_view content) {
+base::Result<bool> BlobStore::replace(const std::string& id, Facts facts, std::string_view content) {
   Entry* entry = entry_of(id);
   if (entry == nullptr) return not_found(id);
   auto [fresh, bytes] = TRY(compose(id, std::move(facts), content));
@@ -338,13 +338,13 @@ base::Result<> BlobStore::replace(const std::string& id, Facts facts, std::strin
   if (!written) {
     const auto on_disk = slot_of(path_of(id));
     if (on_disk && *on_disk != fresh.slot) keys_.erase(fresh.slot);
-    if (!on_disk || *on_disk != fresh.slot) return written;
+    if (!on_disk || *on_disk != fresh.slot) return base::fail(std::move(written).error());
   }
   const Slot before = std::exchange(*entry, std::move(fresh)).slot;
   // The new file is there and may not stay: both keys do, until a start sees which file did. So they do above, where it may be there.
-  if (!written) return written;
+  if (!written) return base::fail(std::move(written).error());
   keys_.erase(before);
-  return make_erasure_durable(before);
+  return make_erasure_durable(before).has_value();
 }
 
 // `end`: where the entry's frames ended before they grew by `bytes`, and end again if the disk does not take them.
@@ -474,6 +474,7 @@ base::Result<> BlobStore::check_room(const std::string& tenant_id, std::uint64_t
 std::size_t BlobStore::expire(const std::function<bool(const Blob&)>& in_use) {
   const std::int64_t now_mono_ms = options_.clock->now().mono_ms;
   const std::int64_t now_unix_ms = unix_ms();
+  if (keys_.erasure_pending()) (void)keys_.sync();
   std::vector<std::string> expired;
   for (const auto& [id, entry] : entries_) {
     const auto& at = entry.blob.facts.expires_unix_ms;

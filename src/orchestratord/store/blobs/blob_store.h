@@ -60,9 +60,10 @@ class BlobStore {
   // When it returns, the bytes are on the disk. After an error a restart may find them or not; whoever tries again has them once.
   base::Result<> append(const std::string& id, std::string_view bytes);
   base::Result<> set_facts(const std::string& id, Facts facts);
-  // The blob with these facts and this content instead, under a new key: when it returns, nobody can read what it held before.
-  // After an error a restart finds the one or the other, whole. A tenant's room is not asked for.
-  base::Result<> replace(const std::string& id, Facts facts, std::string_view content);
+  // The blob with these facts and this content instead, under a new key. Returns whether nobody can read what it held before; where
+  // the disk refused that, expire() tries again. After an error a restart finds the one or the other, whole. A tenant's room is not
+  // asked for.
+  base::Result<bool> replace(const std::string& id, Facts facts, std::string_view content);
   // What a blob was begun for is here: `content` first, unless an earlier call has written it, then the facts that say that it is
   // whole. Tried again after an error it goes on where it was.
   struct Ending {
@@ -85,7 +86,7 @@ class BlobStore {
 
   // Whether the tenant may begin a blob of this many bytes; each counts as 4 KiB at least. Errors: QUOTA_EXCEEDED.
   base::Result<> check_room(const std::string& tenant_id, std::uint64_t bytes) const;
-  // Erases what expired, but nothing that `in_use` names; those that could not be erased are tried again by the next call.
+  // Erases what expired, but nothing that `in_use` names; what could not be erased is tried again by the next call.
   // Returns how many are gone. What was given its end by this process ends by the monotonic clock, the rest by unix_ms().
   std::size_t expire(const std::function<bool(const Blob&)>& in_use = {});
   // The time by which what an earlier process kept expires: no jump of the wall clock ends it.

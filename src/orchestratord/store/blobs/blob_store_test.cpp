@@ -90,7 +90,11 @@ TEST_F(Blobs, FactsBeyondTheLimitAreRefused) {
   Facts large = facts();
   ASSERT_TRUE(store_->create("a", facts(), "content"));
   large.body = std::string(BlobStore::kFactsBytesMax, 'x');
-  for (const auto& refused : {store_->create("b", large), store_->set_facts("a", large), store_->replace("a", large, "")}) {
+  const auto replace = [&]() -> base::Result<> {
+    TRY(store_->replace("a", large, ""));
+    return {};
+  };
+  for (const auto& refused : {store_->create("b", large), store_->set_facts("a", large), replace()}) {
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, base::ErrorCode::kPayloadTooLarge);
     EXPECT_NE(refused.error().message.find(std::to_string(BlobStore::kFactsBytesMax)), std::string::npos);
@@ -156,6 +160,31 @@ TEST_F(Blobs, OneThatCannotBeReplacedStaysAsItWas) {
   ASSERT_TRUE(store_->replace("a", facts(), "second"));
   reopen();
   EXPECT_EQ(all("a"), "second");
+}
+
+// The slot of the new key is written already, that of the old one lies where the disk takes nothing.
+TEST_F(Blobs, AChangeThatWasMadeIsNoErrorAndTheOldKeyGoesLater) {
+  reopen(1 << 30);
+  const std::size_t last = payload::PayloadKeys::kSpareKeys - 2;
+  for (std::size_t i = 0; i <= last; ++i) ASSERT_TRUE(store_->create("b" + std::to_string(i), facts(), "first"));
+  const std::string id = "b" + std::to_string(last);
+  const auto old_key = [&] {
+    return base::read_file(directory_ / "keys", 1 << 20).value().substr(last * payload::kKeyBytes, payload::kKeyBytes);
+  };
+  const std::string before = old_key();
+  {
+    const base::testing::FileSizeLimit limit(last * payload::kKeyBytes);
+    const auto replaced = store_->replace(id, facts(), "second");
+    ASSERT_TRUE(replaced) << replaced.error().message;
+    EXPECT_FALSE(*replaced) << "whoever kept the file can read what it held";
+    EXPECT_EQ(all(id), "second");
+    EXPECT_EQ(old_key(), before);
+  }
+  EXPECT_EQ(store_->expire(), 0U);
+  EXPECT_NE(old_key(), before);
+  EXPECT_TRUE(store_->replace(id, facts(), "third").value());
+  reopen(1 << 30);
+  EXPECT_EQ(all(id), "third");
 }
 
 // Erased is erased: whoever kept the file cannot open it when it is put back.

@@ -84,7 +84,7 @@ base::Result<Conversation> Conversations::read(const std::string& id) const {
   return conversation_of(TRY(context_.blobs->read(id, 0, kWholeBytesMax)));
 }
 
-base::Result<> Conversations::write(const Blob& blob, const Conversation& conversation, const State& state) const {
+base::Result<bool> Conversations::write(const Blob& blob, const Conversation& conversation, const State& state) const {
   store::blobs::Facts facts = blob.facts;
   facts.expires_unix_ms = context_.clock->now().unix_ms + context_.config->orchestratord.files.retention_ms;
   facts.body = encode(state);
@@ -172,7 +172,11 @@ base::Result<std::string> Conversations::without_item(const net::Request& reques
   conversation.items.erase(TRY(find_item(conversation, request.path_param("item_id"))));
   State state = state_of(*blob);
   ++state.version;
-  TRY(write(*blob, conversation, state));
+  if (!TRY(write(*blob, conversation, state))) {
+    return base::fail(ErrorCode::kStoreUnavailable,
+                      "the item is not in the conversation any more, but the disk did not overwrite its key yet; that "
+                      "is tried again");
+  }
   return shown_as(*blob, conversation);
 }
 
@@ -237,7 +241,8 @@ base::Result<> Conversations::keep_turn(const std::string& id, const std::string
   std::ranges::move(items, std::back_inserter(conversation.items));
   ++state.version;
   state.last_response_id = response_id;
-  return write(*blob, conversation, state);
+  TRY(write(*blob, conversation, state));
+  return {};
 }
 
 }  // namespace llorch::orchestratord::http::openai

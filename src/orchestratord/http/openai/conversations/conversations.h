@@ -62,7 +62,8 @@ class Conversations {
   // Where its items may be changed. Errors: as of continued().
   base::Result<const store::blobs::Blob*> find_idle(const net::http::Principal& caller, const std::string& id) const;
   base::Result<Conversation> read(const std::string& id) const;
-  base::Result<> write(const store::blobs::Blob& blob, const Conversation& conversation, const State& state) const;
+  // As BlobStore::replace() returns.
+  base::Result<bool> write(const store::blobs::Blob& blob, const Conversation& conversation, const State& state) const;
   // What each route does behind the refusals; gives the answer's body.
   base::Result<std::string> created(const net::Request& request) const;
   base::Result<std::string> shown(const net::Request& request) const;
