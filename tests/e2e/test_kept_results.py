@@ -75,6 +75,61 @@ def test_a_cancelled_job_has_its_error_for_a_result(stack):
     assert kept(stack, job_id).code == "CANCELLED"
 
 
+def ended_and_forgotten(stack, **fields):
+    """The id of a job of the task `fields`, whose stream is gone and whose result was deleted."""
+    job_id = submit(stack, **fields)["job_id"]
+    yield job_id
+    kept(stack, job_id)
+    assert stack.request("DELETE", f"/v2/tasks/{job_id}/result").status == 204
+
+    def streams():
+        text = stack.request("GET", "/metrics").body.decode()
+        return [float(line.split()[-1]) for line in text.splitlines() if line.startswith("orchd_active_streams")]
+
+    wait_for("the stream to go", lambda: streams() == [0])
+
+
+@pytest.fixture(scope="module", name="forgetful")
+def forgetful_stack():
+    with Stack({"orchestratord.stream.retain_ms": "0"}) as stack:
+        yield stack
+
+
+@pytest.mark.parametrize("query", ["", "?wait=true"])
+def test_a_failed_task_that_comes_again_after_its_result_went_says_so(forgetful, query):
+    stack, fields = forgetful, {"task_id": f"failed-{len(query)}", "max_tokens": 200, **KEEP}
+    stack.gate.hold()
+    try:
+        ended = ended_and_forgotten(stack, **fields)
+        job_id = next(ended)
+        stack.request("POST", f"/v2/tasks/{job_id}/cancel")
+    finally:
+        stack.gate.open()
+    next(ended, None)
+    answer = stack.request("POST", f"/v2/tasks{query}", {**TASK, **fields})
+    if query:
+        assert answer.code == "CANCELLED", answer.body
+    else:
+        assert (answer.status, answer.json["job_id"], answer.json["status"]) == (202, job_id, "cancelled"), answer.body
+    assert kept(stack, job_id).code == "CANCELLED"
+
+
+@pytest.mark.parametrize("query", ["", "?wait=true"])
+def test_a_task_that_comes_again_after_its_result_went_has_it_where_it_was(forgetful, query):
+    """It runs once more, and nobody sees that it does so under another name."""
+    stack, fields = forgetful, {"task_id": f"done-{len(query)}", **KEEP}
+    ended = ended_and_forgotten(stack, **fields)
+    job_id = next(ended)
+    first = kept(stack, job_id).json
+    next(ended, None)
+    answer = submit(stack, query, **fields)
+    assert (answer["job_id"], answer["task_id"]) == (job_id, fields["task_id"])
+    assert query or answer["events_url"] == f"/v2/tasks/{job_id}/events"
+    again = kept(stack, job_id).json
+    assert (again["job_id"], again["task_id"], again["text"]) == (job_id, fields["task_id"], first["text"])
+    assert stack.request("DELETE", f"/v2/tasks/{job_id}/result").status == 204
+
+
 # ORCH-2002: what was accepted is finished, and what was to be kept is kept.
 @pytest.mark.parametrize("seed", [7, None])
 def test_it_outlives_a_kill_of_everything(seed):

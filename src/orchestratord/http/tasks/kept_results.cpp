@@ -50,12 +50,7 @@ void KeptResults::begin(Submission submission, Submitter::Done done) {
     it->second->repeated.emplace_back(std::move(submission), std::move(done));
     return;
   }
-  if (context_.blobs->find(id) != nullptr) {  // the same job again, or a refusal
-    return context_.request_executor->post(
-        [this, submission = std::move(submission), done = std::move(done)]() mutable {
-          submitter_.submit(std::move(submission), std::move(done));
-        });
-  }
+  if (context_.blobs->find(id) != nullptr) return submit_again(std::move(submission), std::move(done));
   const boost::json::object facts{{"request", wire::encode(submission.request)},
                                   {"caller", to_json(submission.caller)}};
   auto kept = context_.blobs->create(id, {.kind = std::string(kKind),
@@ -70,20 +65,44 @@ void KeptResults::begin(Submission submission, Submitter::Done done) {
   run(open);
 }
 
+// The same job again, or a refusal.
+void KeptResults::submit_again(Submission submission, Submitter::Done done) {
+  context_.request_executor->post([this, submission = std::move(submission), done = std::move(done)]() mutable {
+    submitter_.submit(std::move(submission), std::move(done));
+  });
+}
+
 void KeptResults::run(const OpenPtr& open) {
+  const auto admitted = [this, open](const wire::SubmitReply& first, Admission now) {
+    // Where the job runs under another name, the result is found under its own all the same.
+    now.reply.job_id = first.job_id;
+    now.reply.task_id = first.task_id;
+    now.reply.events_url = first.events_url;
+    answer_created(open, std::move(now));
+  };
   run_deferred(context_, submitter_, open->job,
-               {.admitted = [this, open](const wire::SubmitReply&, const Admission& now) { answer_created(open, now); },
+               {.admitted = admitted,
                 .done = [this, open](base::Result<net::Response> answer) { on_done(open, std::move(answer)); }});
 }
 
 void KeptResults::answer_created(const OpenPtr& open, base::Result<Admission> admission) {
   if (!open->created) return;
   std::exchange(open->created, {})(std::move(admission));
+  begin_repeated(open);
+}
+
+void KeptResults::begin_repeated(const OpenPtr& open) {
   for (auto& [submission, done] : std::exchange(open->repeated, {})) begin(std::move(submission), std::move(done));
 }
 
 void KeptResults::on_done(const OpenPtr& open, base::Result<net::Response> answer) {
-  if (answer) return keep(open, *answer);
+  if (answer) {
+    keep(open, *answer);
+    if (!open->created) return;
+    // It failed before its result was asked for once more, and nothing was admitted now.
+    submit_again(open->job->submission, std::exchange(open->created, {}));
+    return begin_repeated(open);
+  }
   if (open->created) {
     (void)context_.blobs->erase(open->id);
     open_.erase(open->id);

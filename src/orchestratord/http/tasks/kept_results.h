@@ -37,7 +37,7 @@ class KeptResults {
     std::string id;
     DeferredJobPtr job;
     std::int64_t keep_ms = 0;
-    Submitter::Done created{};  // until the first try is admitted or refused
+    Submitter::Done created{};  // until the first try is admitted or refused, or its job is found to have failed
     // The same task, submitted again meanwhile.
     std::vector<std::pair<Submission, Submitter::Done>> repeated{};
   };
@@ -48,6 +48,8 @@ class KeptResults {
 
   void begin(Submission submission, Submitter::Done done);
   OpenPtr make_open(std::string id, Submission submission) const;
+  void submit_again(Submission submission, Submitter::Done done);
+  void begin_repeated(const OpenPtr& open);
   void run(const OpenPtr& open);
   void answer_created(const OpenPtr& open, base::Result<Admission> admission);
   void on_done(const OpenPtr& open, base::Result<net::Response> answer);

@@ -25,7 +25,9 @@ void ResultRenderer::token(const streams::TokenView& token, const streams::Event
 }
 
 void ResultRenderer::end(const wire::EndEvent& event, const streams::EventId&, std::string& out) {
+  const std::string job_id = std::move(result_.job_id);
   static_cast<wire::EndEvent&>(result_) = event;
+  result_.job_id = job_id;
   answer(net::http::json_response(200, wire::encode(result_)), out);
 }
 

@@ -8,8 +8,8 @@ namespace llorch::orchestratord::http::tasks {
 
 class ResultRenderer final : public streams::WholeRenderer {
  public:
-  // `task_id`: as the client knows it. An embedding job's tokens are vectors, those of reranking
-  // scores.
+  // `job_id`, `task_id`: as the client knows them, whatever the job is called that ran once more for it. An embedding job's tokens
+  // are vectors, those of reranking scores.
   ResultRenderer(std::string job_id, std::string task_id, wire::Workload workload) {
     result_.job_id = std::move(job_id);
     result_.task_id = std::move(task_id);

@@ -15,14 +15,14 @@ TEST(ResultRenderer, ACompletedJobIsOneTaskResult) {
   renderer.token({.t = "", .i = 1}, {3, 0}, out);
   renderer.token({.t = " upon", .i = 2}, {4, 0}, out);
   EXPECT_EQ(out, "");
-  const wire::EndEvent end{.job_id = "job-1", .tokens_in = 4, .tokens_out = 3, .receipt = wire::Receipt{.seed = 7}};
+  const wire::EndEvent end{.job_id = "job-2", .tokens_in = 4, .tokens_out = 3, .receipt = wire::Receipt{.seed = 7}};
   renderer.end(end, {5, 0}, out);
   EXPECT_EQ(renderer.head().status, 200);
   EXPECT_EQ(renderer.head().headers.get("Content-Type"), "application/json");
   const auto result = wire::decode<wire::TaskResult>(out, wire::UnknownKeys::kRefuse);
   ASSERT_TRUE(result) << out;
   EXPECT_EQ(result->text, "Once\n upon");
-  EXPECT_EQ(result->job_id, "job-1");
+  EXPECT_EQ(result->job_id, "job-1") << "it ran once more, under another name";
   EXPECT_EQ(result->task_id, "task-1");
   EXPECT_EQ(result->tokens_out, 3);
   EXPECT_EQ(result->receipt, end.receipt);
