@@ -18,6 +18,12 @@ struct BatchBlobs {
   std::string failures;  // the others; may be the same blob
 };
 
+// What of its blobs was gone or damaged before its end.
+struct BatchLosses {
+  bool input = false;
+  bool results = false;  // of answers or failures
+};
+
 // One request on its way.
 struct BatchRequest {
   std::string_view body;
@@ -55,6 +61,8 @@ class BatchForm {
 
   // Every request has what it gets; from here on the client may read it. Changes `facts` where they tell of it. May be called again.
   virtual base::Result<> reveal(const std::string& id, boost::json::object& facts, std::int64_t expires_unix_ms) = 0;
+  // The batch ends without answers that it should have. Changes `facts` where they tell of it.
+  virtual void tell(const BatchLosses& losses, boost::json::object& facts) const = 0;
   // The batch has ended, and this is on the disk.
   virtual void ended(const std::string& id) = 0;
 };

@@ -171,13 +171,17 @@ void BatchRunner::begin(const ActivePtr& batch) {
   if (status_of(batch->facts) == "validating" && waits_for_room(*batch)) return;
   batch->done.clear();
   for (const char* member : {"completed", "failed"}) set_count(batch->facts, member, 0);
-  auto read = read_results(*batch, batch->blobs.answers);
-  if (read && batch->blobs.failures != batch->blobs.answers) read = read_results(*batch, batch->blobs.failures);
-  if (read && status_of(batch->facts) == "validating") {
+  const auto take = [&](const std::string& blob_id) {
+    const auto read = read_results(*batch, blob_id);
+    return read || note_loss(*batch, &BatchLosses::results, read.error());
+  };
+  bool is_read = take(batch->blobs.answers);
+  if (is_read && batch->blobs.failures != batch->blobs.answers) is_read = take(batch->blobs.failures);
+  if (is_read && status_of(batch->facts) == "validating") {
     set_status(batch->facts, "in_progress", context_.clock->now().unix_ms / 1000);
     if (!set_facts(*batch)) batch->facts["status"] = "validating";
   }
-  if (!read || status_of(batch->facts) == "validating") {
+  if (!is_read || status_of(batch->facts) == "validating") {
     return context_.files->post_after(kDeferredRetryMs, [this, batch] { begin(batch); });
   }
   batch->begun = true;
@@ -195,6 +199,17 @@ bool BatchRunner::waits_for_room(Active& batch) const {
                     {{"batch_id", batch.id}, {"reason", room.error().message}});
   }
   return !room;
+}
+
+bool BatchRunner::note_loss(Active& batch, bool BatchLosses::*part, const Error& error) {
+  if (error.code != ErrorCode::kNotFound && error.code != ErrorCode::kCorruptFile) return false;
+  if (!std::exchange(batch.losses.*part, true)) {
+    base::log_event(base::LogLevel::kError, part == &BatchLosses::input ? "batch.input_lost" : "batch.results_lost", {},
+                    "The input or results of a batch are gone or damaged before its end; the batch ends when those "
+                    "that run have ended.",
+                    {{"batch_id", batch.id}, {"reason", error.message}});
+  }
+  return true;
 }
 
 base::Result<> BatchRunner::read_results(Active& batch, const std::string& blob_id) const {
@@ -225,11 +240,8 @@ void BatchRunner::feed(const ActivePtr& batch) {
   if (!batch->input_ended && waits_for_room(*batch)) return;
   while (!batch->input_ended && batch->in_flight.size() < kInFlightMax) {
     auto request = next_request(*batch, batch->input);
-    if (!request && request.error().code == ErrorCode::kNotFound) {
-      base::log_event(base::LogLevel::kError, "batch.input_lost", {},
-                      "The input of a batch is gone before its end; the batch fails when those that run have ended.",
-                      {{"batch_id", batch->id}});
-      batch->input_ended = batch->input_lost = true;
+    if (!request && note_loss(*batch, &BatchLosses::input, request.error())) {
+      batch->input_ended = true;
       break;
     }
     if (!request) {
@@ -247,7 +259,7 @@ void BatchRunner::feed(const ActivePtr& batch) {
   if (batch->input_ended && batch->in_flight.empty()) finish(batch);
 }
 
-// Nothing: there are no more. NOT_FOUND: the input is gone.
+// Nothing: there are no more. NOT_FOUND, CORRUPT_FILE: the input is gone, or is not what it was.
 base::Result<std::optional<BatchRunner::Request>> BatchRunner::next_request(const Active& batch, Input& input) const {
   for (bool last = false;;) {
     if (const auto text = input.lines.next(last)) {
@@ -265,7 +277,7 @@ base::Result<std::optional<BatchRunner::Request>> BatchRunner::next_request(cons
 }
 
 bool BatchRunner::ends(const Active& batch) const {
-  return status_of(batch.facts) == "cancelling" ||
+  return batch.losses.results || status_of(batch.facts) == "cancelling" ||
          context_.blobs->unix_ms() / 1000 >= number_of(batch.facts, "expires_at");
 }
 
@@ -321,7 +333,12 @@ void BatchRunner::on_done(const ActivePtr& batch, const RequestPtr& request, bas
 void BatchRunner::keep(const ActivePtr& batch, const RequestPtr& request, const net::Response& answer) {
   const bool good = answer.status == 200;
   const std::string text = batch->form->result_line(request->custom_id, correlation_of(*batch, *request).value, answer);
-  if (!context_.blobs->append(good ? batch->blobs.answers : batch->blobs.failures, text)) {
+  const auto kept = context_.blobs->append(good ? batch->blobs.answers : batch->blobs.failures, text);
+  if (!kept && note_loss(*batch, &BatchLosses::results, kept.error())) {
+    batch->in_flight.erase(request);
+    return feed(batch);
+  }
+  if (!kept) {
     return context_.files->post_after(kDeferredRetryMs,
                                       [this, batch, request, answer] { keep(batch, request, answer); });
   }
@@ -347,8 +364,9 @@ base::Result<> BatchRunner::list_unanswered(Active& batch) const {
   std::vector<std::string> ids;
   for (bool more = true; more;) {
     auto next = next_request(batch, input);
-    if (!next && next.error().code == ErrorCode::kNotFound) return {};  // nobody can say which they were
-    auto request = TRY(std::move(next));
+    // Nobody can say which the others were.
+    const bool is_lost = !next && note_loss(batch, &BatchLosses::input, next.error());
+    auto request = is_lost ? std::optional<Request>() : TRY(std::move(next));
     more = request.has_value();
     if (more && !batch.done.contains(request->custom_id)) {
       const std::string line = batch.form->unanswered_line(request->custom_id, cancelled);
@@ -369,17 +387,22 @@ void BatchRunner::finish(const ActivePtr& batch) {
   const std::int64_t answered = count_of(batch->facts, "completed") + count_of(batch->facts, "failed");
   const bool all = answered >= count_of(batch->facts, "total");
   const bool cancelled = status_of(batch->facts) == "cancelling";
-  auto written = all ? base::Result<>() : list_unanswered(*batch);
+  const auto settled = [&](const base::Result<>& result) {
+    return result || note_loss(*batch, &BatchLosses::results, result.error());
+  };
+  bool written = all || batch->losses.results || settled(list_unanswered(*batch));
   if (written) {
-    written =
-        batch->form->reveal(batch->id, batch->facts, now.unix_ms + context_.config->orchestratord.files.retention_ms);
+    written = settled(
+        batch->form->reveal(batch->id, batch->facts, now.unix_ms + context_.config->orchestratord.files.retention_ms));
   }
   if (written) {
     json::object before = batch->facts;
     if (!cancelled) batch->facts["finalizing_at"] = now.unix_ms / 1000;
-    const char* status = cancelled ? "cancelled" : all ? "completed" : batch->input_lost ? "failed" : "expired";
+    const bool is_lost = batch->losses.input || batch->losses.results;
+    if (!all && is_lost) batch->form->tell(batch->losses, batch->facts);
+    const char* status = cancelled ? "cancelled" : all ? "completed" : is_lost ? "failed" : "expired";
     set_status(batch->facts, status, now.unix_ms / 1000);
-    written = set_facts(*batch);
+    written = set_facts(*batch).has_value();
     if (!written) batch->facts = std::move(before);
   }
   if (!written) return context_.files->post_after(kDeferredRetryMs, [this, batch] { finish(batch); });

@@ -67,7 +67,7 @@ class BatchRunner {
     Input input{};
     bool begun = false;  // `done` is what an earlier process did
     bool input_ended = false;
-    bool input_lost = false;      // before its end
+    BatchLosses losses{};
     bool waits_for_room = false;  // look() goes on with it
     std::set<RequestPtr> in_flight{};
   };
@@ -91,12 +91,14 @@ class BatchRunner {
   // No further request begins: its owner keeps as many bytes as it may. Notes that, and says it once in the log.
   bool waits_for_room(Active& batch) const;
   base::Result<> read_results(Active& batch, const std::string& blob_id) const;
+  // Whether this part of the batch is gone or damaged, so that no further try finds it whole. Notes that, and says it once in the log.
+  static bool note_loss(Active& batch, bool BatchLosses::*part, const base::Error& error);
   void feed(const ActivePtr& batch);
   base::Result<std::optional<Request>> next_request(const Active& batch, Input& input) const;
   void run(const ActivePtr& batch, const RequestPtr& request);
   void on_done(const ActivePtr& batch, const RequestPtr& request, base::Result<net::Response> answer);
   void keep(const ActivePtr& batch, const RequestPtr& request, const net::Response& answer);
-  // It was cancelled, or its time is over: what has no answer yet gets none.
+  // It was cancelled, its time is over, or results of it are lost: what has no answer yet gets none.
   bool ends(const Active& batch) const;
   void end_jobs(const Active& batch);
   base::Result<> list_unanswered(Active& batch) const;

@@ -38,6 +38,7 @@ class MessageBatches final : public deferred::BatchForm {
   std::optional<deferred::BatchResult> result_of(std::string_view line) const override;
   std::string unanswered_line(std::string_view custom_id, bool cancelled) const override;
   base::Result<> reveal(const std::string& id, boost::json::object& facts, std::int64_t expires_unix_ms) override;
+  void tell(const deferred::BatchLosses&, boost::json::object&) const override {}
   void ended(const std::string& id) override;
 
  private:

@@ -40,6 +40,19 @@ constexpr std::size_t kMetadataBytesMax = 16 << 10;
 constexpr std::string_view kOutput = "output_blob", kErrors = "error_blob";
 constexpr std::array kEvents{"in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled"};
 
+std::string_view shown_as(std::string_view member) { return member == kOutput ? "output_file_id" : "error_file_id"; }
+
+// Those that nobody writes any more and nobody is shown.
+std::vector<std::string> useless_files(const json::object& facts) {
+  std::vector<std::string> out;
+  for (const std::string_view member : {kOutput, kErrors}) {
+    std::string id = text_of(facts, member);
+    const bool used = !is_final(status_of(facts)) || !text_of(facts, shown_as(member)).empty();
+    if (!id.empty() && !used) out.push_back(std::move(id));
+  }
+  return out;
+}
+
 json::object fresh_batch(const wire::CreateBatchRequest& wanted, const std::string& id,
                          const net::http::Principal& caller, std::int64_t total, std::int64_t now_s) {
   json::object out{{"id", id},
@@ -228,31 +241,42 @@ std::string Batches::result_line(std::string_view custom_id, std::string_view na
 
 std::optional<deferred::BatchResult> Batches::result_of(std::string_view line) const { return batch_result_of(line); }
 
-// A file without a line is none.
+// A file without a line is none: it stays hidden until the batch has ended, for whoever goes on with the batch reads it.
 base::Result<> Batches::reveal(const std::string&, json::object& facts, std::int64_t expires_unix_ms) {
+  base::Result<> all;
   for (const std::string_view member : {kOutput, kErrors}) {
     const std::string id = text_of(facts, member);
     const Blob* blob = context_.blobs->find(id);
-    if (blob == nullptr) continue;
-    if (blob->content_bytes == 0) {
-      TRY(context_.blobs->erase(id));
-      continue;
-    }
+    if (blob == nullptr || blob->content_bytes == 0) continue;
     store::blobs::Facts kept = blob->facts;
     FileFacts file = decode_file(*blob);
     file.hidden = false;
     kept.body = encode_file(file);
     kept.expires_unix_ms = expires_unix_ms;
-    TRY(context_.blobs->set_facts(id, std::move(kept)));
-    facts[member == kOutput ? "output_file_id" : "error_file_id"] = id;
+    auto shown = context_.blobs->set_facts(id, std::move(kept));
+    if (shown) facts[shown_as(member)] = id;
+    if (all && !shown) all = std::move(shown);
   }
-  const std::int64_t answered = deferred::count_of(facts, "completed") + deferred::count_of(facts, "failed");
-  if (answered < deferred::count_of(facts, "total") &&
-      context_.blobs->find(text_of(facts, "input_file_id")) == nullptr) {
-    facts["errors"] =
-        errors_of({{0, "input_file_missing", "The input file was gone before every line had run.", "input_file_id"}});
+  return all;
+}
+
+void Batches::tell(const deferred::BatchLosses& losses, json::object& facts) const {
+  std::vector<BatchLineError> errors;
+  if (losses.input) {
+    errors.push_back(
+        {0, "input_file_missing", "The input file was gone or damaged before every line had run.", "input_file_id"});
   }
-  return {};
+  if (losses.results) {
+    errors.push_back(
+        {0, "results_damaged", "Answers of earlier lines were gone or damaged before every line had run.", ""});
+  }
+  facts["errors"] = errors_of(errors);
+}
+
+void Batches::ended(const std::string& id) {
+  const Blob* batch = context_.blobs->find(id);
+  if (batch == nullptr) return;
+  for (const std::string& file_id : useless_files(object_of(batch->facts.body))) (void)context_.blobs->erase(file_id);
 }
 
 void Batches::remove_orphans() const {
@@ -260,6 +284,7 @@ void Batches::remove_orphans() const {
   for (const Blob* blob : context_.blobs->list(kKind)) {
     const json::object facts = object_of(blob->facts.body);
     for (const std::string_view member : {kOutput, kErrors}) known.insert(text_of(facts, member));
+    for (const std::string& id : useless_files(facts)) known.erase(id);
   }
   for (const Blob* blob : context_.blobs->list(Files::kKind)) {
     const std::string id = blob->id;

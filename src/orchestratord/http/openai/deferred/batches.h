@@ -24,7 +24,7 @@ class Batches final : public deferred::BatchForm {
   void show(const net::Request& request, const net::ExchangePtr& exchange);
   void cancel(const net::Request& request, const net::ExchangePtr& exchange);
 
-  // Erases results of a batch that a crash kept from being made.
+  // Erases results of a batch that a crash kept from being made, and those without a line of one that has ended.
   void remove_orphans() const;
 
   std::string_view kind() const override { return kKind; }
@@ -38,7 +38,8 @@ class Batches final : public deferred::BatchForm {
   std::optional<deferred::BatchResult> result_of(std::string_view line) const override;
   std::string unanswered_line(std::string_view, bool) const override { return {}; }
   base::Result<> reveal(const std::string& id, boost::json::object& facts, std::int64_t expires_unix_ms) override;
-  void ended(const std::string&) override {}
+  void tell(const deferred::BatchLosses& losses, boost::json::object& facts) const override;
+  void ended(const std::string& id) override;
 
  private:
   std::string view(const store::blobs::Blob& blob) const;
