@@ -156,9 +156,10 @@ base::Result<json::object> Batches::accept(const wire::CreateBatchRequest& wante
     facts["errors"] = errors_of(check.errors());
     return facts;
   }
-  for (const std::string_view member : {kOutput, kErrors}) {
+  const auto make = [&](std::string_view member) {
     const std::string file_id = "file-" + base::uuid_v4(*context_.entropy);
-    TRY(context_.blobs->create(
+    facts[member] = file_id;
+    return context_.blobs->create(
         file_id,
         {.kind = std::string(Files::kKind),
          .tenant_id = caller.account,
@@ -166,10 +167,19 @@ base::Result<json::object> Batches::accept(const wire::CreateBatchRequest& wante
          .expires_unix_ms = {},
          .body = encode_file({.filename = fmt::format("{}_{}.jsonl", id, member == kOutput ? "output" : "error"),
                               .purpose = "batch_output",
-                              .hidden = true})}));
-    facts[member] = file_id;
+                              .hidden = true})});
+  };
+  for (const std::string_view member : {kOutput, kErrors}) {
+    if (auto made = make(member); !made) {
+      erase_files(facts);
+      return base::fail(std::move(made).error());
+    }
   }
   return facts;
+}
+
+void Batches::erase_files(const json::object& facts) const {
+  for (const std::string_view member : {kOutput, kErrors}) (void)context_.blobs->erase(text_of(facts, member));
 }
 
 void Batches::create(const net::Request& request, const net::ExchangePtr& exchange) {
@@ -189,7 +199,10 @@ void Batches::create(const net::Request& request, const net::ExchangePtr& exchan
   auto facts = accept(*wanted, id, caller);
   if (!facts) return refuse(context_, exchange, std::move(facts).error());
   auto kept = runner_.create(*this, id, *facts);  // from here on the batch is
-  if (!kept) return refuse(context_, exchange, std::move(kept).error());
+  if (!kept) {
+    erase_files(*facts);
+    return refuse(context_, exchange, std::move(kept).error());
+  }
   exchange->respond(net::http::json_response(200, view(*context_.blobs->find(id))));
 }
 

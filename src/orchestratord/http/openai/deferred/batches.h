@@ -47,6 +47,8 @@ class Batches final : public deferred::BatchForm {
   base::Result<> check_input(const std::string& file_id, BatchCheck& check) const;
   base::Result<boost::json::object> accept(const wire::CreateBatchRequest& wanted, const std::string& id,
                                            const net::http::Principal& caller) const;
+  // Of one that is none after all.
+  void erase_files(const boost::json::object& facts) const;
 
   const Context& context_;
   deferred::BatchRunner& runner_;
