@@ -392,9 +392,14 @@ void PoolRegistry::merge_worker(Pool& pool, const wire::WorkerInfo& info, base::
   // Written before the worker was ready: it lacks what the ready call told us.
   if (said == WorkerStatus::kStarting && was != WorkerStatus::kStarting) return;
   unindex(w);
-  const std::string digest = w.info.model_digest;
-  w.take(info);
-  if (info.model_digest.empty()) w.info.model_digest = digest;
+  // Of a start of ours the device is the one that was asked for, and the model until it is ready; told once, it stays.
+  const bool keeps_model = was != WorkerStatus::kStarting || (!w.is_foreign() && said == WorkerStatus::kStarting);
+  wire::WorkerInfo news = info;
+  if (!w.is_foreign()) news.gpu_id = w.info.gpu_id;
+  if (news.model_digest.empty() || (keeps_model && !w.info.model_digest.empty())) {
+    news.model_digest = w.info.model_digest;
+  }
+  w.take(std::move(news));
   // A report never takes a status back: ours may be newer.
   w.info.status = is_legal(was, said) ? said : was;
   index(w);

@@ -65,6 +65,25 @@ TEST(Workers, StartTimesOutTwice) {
   EXPECT_EQ(d.only<Finish>().error->code, ErrorCode::kWorkerStartFailed);
 }
 
+// What a pool says of a worker that loads changes nothing of what was asked for.
+TEST(Workers, AStartTimesOutWhateverItsPoolSaysOfTheWorker) {
+  Driver d(no_jitter());
+  d.see(d.pool_state("pool-1", 2));
+  d.submit("j1");
+  const auto start = d.only<StartWorker>();
+  d.send(StartWorkerAnswered{base::WorkerId(start.request.worker_id), {}});
+  auto s = d.pool_state("pool-1", 2);
+  s.workers = {Driver::worker(start.request.worker_id, "other", "1")};
+  s.workers[0].status = wire::WorkerStatus::kStarting;
+  d.see(s);
+  EXPECT_TRUE(d.none<StartWorker>()) << "one start per model at a time";
+  EXPECT_EQ(pool_of(d).workers[0].gpu_id, "0");
+  EXPECT_EQ(pool_of(d).workers[0].model_digest, "sha256:a");
+  d.after_ms(60'000);
+  EXPECT_EQ(d.only<StopWorker>().worker_id.value, start.request.worker_id);
+  EXPECT_EQ(d.query("j1").reason->code, "WAITING_FOR_START_RETRY");
+}
+
 // A pool that goes on refusing what it reports room for is believed in the end.
 TEST(Workers, RefusalsAgainstFreshReportsFailTheJobs) {
   Driver d(no_jitter());

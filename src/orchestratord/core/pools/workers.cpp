@@ -277,7 +277,7 @@ void Workers::start_timed_out(const base::WorkerId& id) {
     return stop_worker(*worker, "start_timeout");
   }
   // A start whose answer was lost comes back through a report, without what we wanted of it.
-  const Model* known = models_.find(worker->info.model_digest);
+  const Model* known = models_.find(worker->is_foreign() ? worker->info.model_digest : worker->wanted_digest);
   if (!known) return;
   const FailedStart start = failed_start(*worker, known->index);
   count(Metric::kTimeouts, "startup");

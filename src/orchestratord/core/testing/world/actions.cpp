@@ -99,7 +99,7 @@ void World::worker_action(bool healthy) {
           w.info.uri = "http://" + id;
           w.info.vram_bytes = std::accumulate(w.bytes.begin(), w.bytes.end(), std::int64_t{0});
           if (w.devices.size() > 1 && chance(80)) w.info.vram_bytes_by_device = w.bytes;
-          tell("", WorkerReady{{.pool_id = pool.base.pool_id, .worker = written(w)}}, true);
+          tell("", WorkerReady{{.pool_id = pool.base.pool_id, .worker = w.info}}, true);
         });
       }
     }
@@ -203,15 +203,6 @@ std::int64_t World::SimWorker::bytes_on(const std::string& gpu_id) const {
   return sum;
 }
 
-wire::WorkerInfo World::written(const SimWorker& worker) const {
-  wire::WorkerInfo info = worker.info;
-  if (!bug_first_device_ || worker.devices.size() == 1) return info;
-  info.gpu_id = worker.devices.front();
-  info.vram_bytes = std::min(info.vram_bytes, worker.bytes.front());
-  info.vram_bytes_by_device.clear();
-  return info;
-}
-
 wire::PoolState World::state_of(const SimPool& pool) const {
   wire::PoolState s = pool.base;
   s.timestamp_ms = now_.unix_ms;
@@ -219,7 +210,11 @@ wire::PoolState World::state_of(const SimPool& pool) const {
   for (wire::GpuInfo& gpu : s.gpus) {
     std::int64_t loaded = 0;
     for (const auto& [id, w] : pool.workers) {
-      if (!w.is_on(gpu.gpu_id) || (bug_first_device_ && w.devices.front() != gpu.gpu_id)) continue;
+      if (!w.is_on(gpu.gpu_id)) continue;
+      if (bug_first_device_ && w.devices.front() != gpu.gpu_id) {
+        gpu.vram_total_bytes += w.bytes_on(gpu.gpu_id);  // as if nothing of it lay here
+        continue;
+      }
       loaded += w.info.vram_bytes > 0 ? w.bytes_on(gpu.gpu_id) : 0;  // counted once ready, as pool-managerd does
       gpu.workers.push_back(id);
     }
@@ -227,7 +222,7 @@ wire::PoolState World::state_of(const SimPool& pool) const {
     gpu.vram_available_bytes = gpu.vram_total_bytes - loaded;
   }
   for (const auto& [id, w] : pool.workers) {
-    s.workers.push_back(written(w));
+    s.workers.push_back(w.info);
     if (w.draining) s.workers.back().status = WorkerStatus::kDraining;
   }
   return s;

@@ -21,7 +21,7 @@ struct WorldOptions {
   std::uint64_t seed = 0;
   bool decide_every_group = false;                               // see CoreConfig
   std::function<void(const wire::PlacementSnapshot&)> record{};  // see CoreConfig
-  // A bug put in on purpose: a worker on several devices is told, and counted, on the first of them.
+  // A bug put in on purpose: a pool counts a worker on several devices on the first of them.
   bool bug_first_device = false;
 };
 
@@ -125,7 +125,6 @@ class World {
   void report(SimPool& pool);
   void tell(std::string source, Event event, bool may_be_lost = false);
   wire::PoolState state_of(const SimPool& pool) const;
-  wire::WorkerInfo written(const SimWorker& worker) const;
   SimPool* pool_at(const std::string& endpoint);
   void drop_worker(SimPool& pool, const std::string& id);
   void end_execution(SimExecution& x, std::optional<base::ErrorCode> error);
