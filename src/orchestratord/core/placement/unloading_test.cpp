@@ -266,5 +266,43 @@ TEST(Crashes, HoldUpTheNextStart) {
   EXPECT_NE(reason->human.find("crashed (WORKER_RESET)"), std::string::npos) << reason->human;
 }
 
+// A pool may tell of any workers that come and go: only those that were asked for hold up starts, in its own or another pool.
+TEST(Crashes, OfWorkersThatNobodyAskedForHoldUpNoStart) {
+  CoreConfig config;
+  config.restart.worker_crashes_max = 1;
+  config.retry.jitter = false;
+  const auto job_starts_after = [&](auto told) {
+    Driver d(config);
+    auto full = d.pool_state("pool-2");
+    full.gpus[0].vram_available_bytes = 0;  // others hold it
+    d.see(full);
+    d.submit("a1", {.placement = {.avoid_pools = {"pool-1"}}});
+    for (int i = 0; i < 4; ++i) {
+      auto s = d.pool_state("pool-1");
+      told(s, i, d);
+      s.workers.clear();
+      d.see(s);
+    }
+    d.see(d.pool_state("pool-2"));
+    EXPECT_FALSE(d.none<StartWorker>()) << d.dump();
+  };
+  job_starts_after([](wire::PoolState& s, int i, Driver& d) {
+    s.workers = {Driver::worker("x" + std::to_string(i))};
+    d.see(s);
+  });
+  job_starts_after([](wire::PoolState& s, int i, Driver& d) {
+    s.workers = {Driver::worker("x" + std::to_string(i), "b")};
+    d.see(s);
+    s.workers = {Driver::worker("x" + std::to_string(i), "a")};  // another model than a moment ago
+    d.see(s);
+  });
+  job_starts_after([](wire::PoolState& s, int i, Driver& d) {
+    s.workers = {Driver::worker("x" + std::to_string(i))};
+    s.workers[0].status = wire::WorkerStatus::kStarting;
+    d.see(s);
+    d.send(WorkerFailed{{.worker_id = s.workers[0].worker_id, .pool_id = "pool-1", .error_code = "CORRUPT_FILE"}});
+  });
+}
+
 }  // namespace
 }  // namespace llorch::orchestratord::core

@@ -232,7 +232,8 @@ GoneWorker PoolRegistry::gone_worker(const Worker& w, GoneWhy why) const {
           .why = why == GoneWhy::kFailed && w.stop_sent_ms ? GoneWhy::kStopped : why,
           .was = w.info.status,
           .bytes = w.bytes(),
-          .reported_before = w.reported_gone};
+          .reported_before = w.reported_gone,
+          .is_foreign = w.is_foreign()};
 }
 
 GoneWorker PoolRegistry::erase(Pool& pool, const base::WorkerId& id, GoneWhy why, bool remember) {

@@ -139,6 +139,7 @@ struct GoneWorker {
   WorkerStatus was = WorkerStatus::kStarting;
   std::int64_t bytes = 0;
   bool reported_before = false;  // only its place on the device is free now
+  bool is_foreign = false;
 };
 
 struct Changes {

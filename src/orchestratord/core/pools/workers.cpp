@@ -247,9 +247,10 @@ void Workers::worker_gone(const GoneWorker& gone, std::optional<Error> error) {
   if (gone.why == GoneWhy::kFailed && gone.was == WorkerStatus::kReady) {
     const Error crash = error.value_or(Error{ErrorCode::kWorkerReset, "The worker was lost.", {}});
     s_.desired.note_failure(gone.pool_id, crash);
-    if (known) worker_crashed(*known, crash);
+    if (known && !gone.is_foreign) worker_crashed(*known, crash);
   }
-  if (gone.was != WorkerStatus::kStarting || !known) return;
+  // What becomes of workers that nobody here asked for is no failure of their model: a pool may tell of any number of them.
+  if (gone.was != WorkerStatus::kStarting || !known || gone.is_foreign) return;
   if (gone.why == GoneWhy::kPoolLost) return postpone_start(known->index);
   const auto group_index = gone.started_for ? std::optional(GroupIndex{*gone.started_for}) : std::nullopt;
   start_failed({known->index, group_index, gone.pool_id, gone.gpu_id},
