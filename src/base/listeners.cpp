@@ -2,6 +2,9 @@
 
 #include <arpa/inet.h>
 #include <fmt/core.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -65,9 +68,12 @@ Result<> add_listeners(std::istream& table, std::uint16_t port, std::vector<List
 
 bool is_ipv4(const IpAddress& address) { return std::equal(kAnyIpv4.begin(), kAnyIpv4.begin() + 12, address.begin()); }
 
+bool is_loopback(const IpAddress& address) {
+  return address == kLoopbackIpv6 || (is_ipv4(address) && address[12] == 127);
+}
+
 bool is_reached_by_loopback(const IpAddress& address) {
-  if (address == kAnyIpv4 || address == kAnyIpv6 || address == kLoopbackIpv6) return true;
-  return is_ipv4(address) && address[12] == 127;
+  return address == kAnyIpv4 || address == kAnyIpv6 || is_loopback(address);
 }
 
 // Where a connection to `host` goes. Empty: that is known to a resolver.
@@ -82,6 +88,30 @@ std::vector<IpAddress> addresses_of(const std::string& host) {
   if (out == kAnyIpv4) return {kLoopbackIpv4};
   if (out == kAnyIpv6) return {kLoopbackIpv6};
   return {out};
+}
+
+Result<std::vector<IpAddress>> interface_addresses() {
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) return fail(io_error("cannot read", "the addresses of this machine", errno));
+  std::vector<IpAddress> out;
+  for (const ifaddrs* one = first; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr) continue;
+    IpAddress address = kAnyIpv4;
+    if (one->ifa_addr->sa_family == AF_INET) {
+      sockaddr_in v4{};
+      std::memcpy(&v4, one->ifa_addr, sizeof v4);
+      std::memcpy(address.data() + 12, &v4.sin_addr, sizeof v4.sin_addr);
+    } else if (one->ifa_addr->sa_family == AF_INET6) {
+      sockaddr_in6 v6{};
+      std::memcpy(&v6, one->ifa_addr, sizeof v6);
+      std::memcpy(address.data(), &v6.sin6_addr, address.size());
+    } else {
+      continue;
+    }
+    out.push_back(address);
+  }
+  ::freeifaddrs(first);
+  return out;
 }
 
 // Those of `all` that take connections to `to`: as long as one listens at the address itself, none goes to those at all addresses.
@@ -103,6 +133,15 @@ Result<std::vector<Listener>> listeners_in(std::string_view table, std::uint16_t
   std::istringstream lines{std::string(table)};
   TRY(add_listeners(lines, port, out));
   return out;
+}
+
+bool is_address(const std::string& host) { return !addresses_of(host).empty(); }
+
+Result<bool> is_own_address(const std::string& host) {
+  const std::vector<IpAddress> addresses = addresses_of(host);
+  if (std::ranges::any_of(addresses, is_loopback)) return true;
+  const std::vector<IpAddress> own = TRY(interface_addresses());
+  return std::ranges::any_of(addresses, [&](const IpAddress& one) { return std::ranges::count(own, one) != 0; });
 }
 
 Result<std::vector<Listener>> listeners_at(const std::string& host, std::uint16_t port) {

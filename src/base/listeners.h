@@ -21,6 +21,11 @@ struct Listener {
   ino_t inode = 0;
 };
 
+// Whether `host` is an address, or localhost; a name else is known to a resolver. It has no brackets.
+bool is_address(const std::string& host);
+// Whether a connection to the address `host` stays on this machine: loopback, no address in particular, or one of an interface. Errors:
+// IO_ERROR.
+Result<bool> is_own_address(const std::string& host);
 // Those that a connection to `host` at `port` reaches, in this network namespace: at the address itself, else at all addresses; of a
 // name other than localhost, at every loopback address. `host` has no brackets. Errors: IO_ERROR.
 Result<std::vector<Listener>> listeners_at(const std::string& host, std::uint16_t port);

@@ -1,5 +1,6 @@
 #include "base/listeners.h"
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -32,6 +33,32 @@ TEST(Listeners, AreReadFromTheKernelsTable) {
   const auto unplaced = listeners_in(table + line("0100007:1F90", "0A", 7), 8080);
   ASSERT_FALSE(unplaced);
   EXPECT_EQ(unplaced.error().code, ErrorCode::kIoError);
+}
+
+TEST(Listeners, OwnAddressesAreThoseOfTheMachine) {
+  for (const char* host : {"localhost", "127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1", "0.0.0.0", "::"}) {
+    EXPECT_TRUE(is_own_address(host).value()) << host;
+  }
+  for (const char* host : {"203.0.113.9", "2001:db8::1", "::ffff:203.0.113.9", "no-address.invalid"}) {
+    EXPECT_FALSE(is_own_address(host).value()) << host;
+  }
+  EXPECT_TRUE(is_address("10.0.0.5"));
+  EXPECT_FALSE(is_address("no-address.invalid"));
+  // What packets to elsewhere would be sent from, where there is a way.
+  const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_in to{}, from{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(9);
+  ::inet_pton(AF_INET, "203.0.113.9", &to.sin_addr);
+  socklen_t size = sizeof from;
+  if (::connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0 &&
+      ::getsockname(fd, reinterpret_cast<sockaddr*>(&from), &size) == 0) {
+    char text[INET_ADDRSTRLEN];
+    const std::string own = ::inet_ntop(AF_INET, &from.sin_addr, text, sizeof text);
+    EXPECT_TRUE(is_own_address(own).value()) << own;
+    EXPECT_TRUE(is_own_address("::ffff:" + own).value()) << own;
+  }
+  ::close(fd);
 }
 
 TEST(Listeners, AreSeenAsTheyComeAndGo) {

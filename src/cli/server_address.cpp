@@ -1,6 +1,5 @@
 #include "cli/server_address.h"
 
-#include <arpa/inet.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,12 +20,6 @@ namespace fs = std::filesystem;
 // Of the system service that the packages install.
 constexpr const char* kServiceStateDirectory = "/var/lib/llorch";
 
-bool is_this_machine(const std::string& host) {
-  in6_addr v6{};
-  if (::inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6)) return true;
-  return host == "localhost" || host.starts_with("127.") || net::http::is_unspecified(host);
-}
-
 std::set<uid_t> trusted_users(const fs::path& state_directory) {
   std::set<uid_t> out{0, ::geteuid()};
   for (const fs::path& directory : {state_directory, fs::path(kServiceStateDirectory)}) {
@@ -39,7 +32,15 @@ std::set<uid_t> trusted_users(const fs::path& state_directory) {
 // While orchestratord is down, its port is anybody's who takes it.
 base::Result<> check_listeners(const std::string& address, const fs::path& state_directory) {
   const auto url = net::http::parse_url(address);
-  if (!url || !is_this_machine(url->host)) return {};
+  if (!url) return {};  // nobody is called there
+  if (!base::is_address(url->host)) {
+    return base::fail(
+        ErrorCode::kForbidden,
+        fmt::format("{} is a name and no address, and the token is not sent to whatever it stands for; if "
+                    "your orchestratord answers there, say so with: --url {}",
+                    url->host, address));
+  }
+  if (!net::http::is_unspecified(url->host) && !TRY(base::is_own_address(url->host))) return {};
   const std::set<uid_t> trusted = trusted_users(state_directory);
   for (const base::Listener& one : TRY(base::listeners_at(url->host, url->port))) {
     if (trusted.contains(one.uid)) continue;

@@ -14,8 +14,8 @@ struct AddressQuestion {
 };
 
 // "http://host:port" of the orchestratord that runs in the state directory, else of the configuration. Errors: UNREACHABLE, if the
-// one that ran there has ended; FORBIDDEN, if a token would go to a process of a user who may not see it. That is anybody but
-// this user, root, and the owners of the state directory and of the package's.
+// one that ran there has ended; FORBIDDEN, if a token would go to a name, which is no bind, or to a process of a user of this machine
+// who may not see it. That is anybody but this user, root, and the owners of the state directory and of the package's.
 base::Result<std::string> server_address(const AddressQuestion& question);
 
 }  // namespace llorch::cli

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 
@@ -17,7 +18,7 @@ ANSWERS = {"/v2/tasks": {"tasks": []}}
 # Listens until it is told to end, and says whether anybody came.
 STRANGER = """
 import select, socket, sys
-with socket.create_server(("127.0.0.1", 0)) as server:
+with socket.create_server((sys.argv[1], 0)) as server:
     print(server.getsockname()[1], flush=True)
     sys.stdin.readline()
     print("came" if select.select([server], [], [], 0)[0] else "nobody", flush=True)
@@ -27,6 +28,16 @@ with socket.create_server(("127.0.0.1", 0)) as server:
 def record(state, bind, pid, start_ticks):
     (state / "run").mkdir(mode=0o700, exist_ok=True)
     (state / "run/orchestratord.json").write_text(json.dumps({"pid": pid, "start_ticks": start_ticks, "bind": bind}))
+
+
+def own_addresses():
+    """What packets to elsewhere would be sent from, where there is a way."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("203.0.113.9", 9))
+        except OSError:
+            return []
+        return [probe.getsockname()[0]]
 
 
 def start_ticks(pid):
@@ -58,17 +69,19 @@ def test_without_a_record_the_configured_address_is_asked(tmp_path):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 def test_a_strangers_port_gets_no_token(tmp_path):
-    def listener(user):
-        return subprocess.Popen([sys.executable, "-c", STRANGER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, user=user)
+    for host in ["127.0.0.1", *own_addresses()]:
+        with subprocess.Popen([sys.executable, "-c", STRANGER, host], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                              user=54321) as stranger:
+            port = stranger.stdout.readline().strip()
+            for bind in (host, f"[::ffff:{host}]"):
+                done = llorch("--set", f"orchestratord.bind={bind}:{port}", "ps", state_dir=tmp_path, env=ENV)
+                assert done.returncode == 4 and b"54321" in done.stderr and b"--url" in done.stderr, (bind, done.stderr)
+            assert stranger.communicate("\n")[0] == "nobody\n"
 
-    def ask(port, *more):
-        return llorch("--set", f"orchestratord.bind=127.0.0.1:{port}", *more, "ps", state_dir=tmp_path, env=ENV)
 
-    with listener(54321) as stranger:
-        port = stranger.stdout.readline().strip()
-        done = ask(port)
-        assert done.returncode == 4 and b"54321" in done.stderr and b"--url" in done.stderr, done.stderr
-        assert stranger.communicate("\n")[0] == "nobody\n"
+def test_a_name_is_no_bind_and_gets_no_token(tmp_path):
+    done = llorch("--set", "orchestratord.bind=orchestratord.invalid:8080", "ps", state_dir=tmp_path, env=ENV)
+    assert done.returncode == 4 and b"orchestratord.invalid" in done.stderr and b"--url" in done.stderr, done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
