@@ -182,6 +182,24 @@ TEST_F(ModelDirectory, PartsMustBelongTogether) {
   EXPECT_EQ(alone.error().code, ErrorCode::kCorruptFile);
 }
 
+// A file of holes: nothing of it is read before its shapes are known to be possible.
+TEST_F(ModelDirectory, ImpossibleCodesAreRefusedUnread) {
+  const std::uint64_t words = 1U << 25, columns = 4 * words;
+  const std::string header = fmt::format(R"({{"m.qweight":{{"dtype":"I32","shape":[{},1],"data_offsets":[0,{}]}},)"
+                                         R"("m.g_idx":{{"dtype":"I32","shape":[{}],"data_offsets":[{},{}]}},)"
+                                         R"("m.scales":{{"dtype":"F16","shape":[1,1],"data_offsets":[{},{}]}},)"
+                                         R"("m.qzeros":{{"dtype":"I32","shape":[1,1],"data_offsets":[{},{}]}}}})",
+                                         words, 4 * words, columns, 4 * words, 20 * words, 20 * words, 20 * words + 2,
+                                         20 * words + 2, 20 * words + 6);
+  std::string out(8, '\0');
+  const std::uint64_t length = header.size();
+  std::memcpy(out.data(), &length, sizeof length);
+  put("model.safetensors", out + header);
+  std::filesystem::resize_file(directory_ / "model.safetensors", 8 + length + 20 * words + 6);
+  put("config.json", R"({"quantization_config": {"quant_method": "gptq", "bits": 8, "group_size": -1, "sym": false}})");
+  refused("", ErrorCode::kWeightShapeMismatch, "m.qweight");
+}
+
 TEST(GgufPartName, IsReadFromTheFileName) {
   const auto name = gguf_part_name("some/directory-00009-of-00009.gguf/x-1-00002-of-00010.gguf");
   ASSERT_TRUE(name);

@@ -33,6 +33,12 @@ constexpr std::string_view kOfActivations[]{".input_scale",        ".activation_
 // What DeepSeek calls the scales of a module's weight, of both kinds.
 constexpr std::string_view kDeepseekScale = ".scale";
 
+// Of a matrix of codes, in any of its layouts; no model that is run has a wider one.
+constexpr std::uint64_t kSideMax = 1U << 24;
+
+// What the orders of columns of all matrices may take in memory; those of 15,000 experts take 1 GiB.
+constexpr std::uint64_t kOrderBytesMax = std::uint64_t{4} << 30;
+
 struct Method {
   std::string_view name;  // empty: the configuration says nothing
   std::uint32_t bits = 4;
@@ -135,8 +141,14 @@ class Joiner {
     return fail(ErrorCode::kMissingWeight, fmt::format("tensor {} is missing beside {}", name, for_what));
   }
 
+  static Result<> check_sides(const FileTensor& codes, std::uint64_t rows, std::uint64_t columns) {
+    if (rows <= kSideMax && columns <= kSideMax) return {};
+    return fail(ErrorCode::kWeightShapeMismatch,
+                fmt::format("{} is {}; a matrix of codes has at most {} rows and columns", codes.name, describe(codes),
+                            kSideMax));
+  }
   Result<> need_matrix(const FileTensor& tensor) const {
-    if (tensor.rank == 2 && tensor.elements_count() != 0) return {};
+    if (tensor.rank == 2 && tensor.elements_count() != 0) return check_sides(tensor, tensor.dims[0], tensor.dims[1]);
     return fail(ErrorCode::kWeightShapeMismatch,
                 fmt::format("{} is {}; codes are a matrix", tensor.name, describe(tensor)));
   }
@@ -159,7 +171,7 @@ class Joiner {
   }
 
   // Groups of neighbours, or of any columns as a tensor says.
-  Result<> order_columns(const FileTensor* order, IntegerMatrix& matrix) const {
+  Result<> order_columns(const FileTensor* order, IntegerMatrix& matrix) {
     if (order == nullptr) return {};
     if (order->type != StoredType::kI32 || order->elements_count() != matrix.columns) {
       return fail(ErrorCode::kWeightShapeMismatch, fmt::format("{} is {}; wanted I32, one for each of {} columns",
@@ -176,7 +188,14 @@ class Joiner {
       }
       neighbours = neighbours && groups[column] == column / matrix.columns_per_group;
     }
-    if (!neighbours) matrix.group_of = std::move(groups);
+    if (neighbours) return {};
+    order_bytes_ += stored.size();
+    if (order_bytes_ > kOrderBytesMax) {
+      return fail(ErrorCode::kWeightShapeMismatch,
+                  fmt::format("{}: the orders of columns of all matrices take more than {} bytes", order->name,
+                              kOrderBytesMax));
+    }
+    matrix.group_of = std::move(groups);
     return {};
   }
 
@@ -192,6 +211,7 @@ class Joiner {
         .layout = IntegerLayout::kGptq, .bits = method_.bits, .codes = codes, .scales = {}, .zeros = {}};
     matrix.rows = codes.dims[1];
     matrix.columns = codes.dims[0] * (32 / method_.bits);
+    TRY(check_sides(codes, matrix.rows, matrix.columns));
     set_groups(matrix);
     matrix.scales = TRY(need(module + ".scales", codes.name));
     matrix.zeros = TRY(need(module + ".qzeros", codes.name));
@@ -207,6 +227,7 @@ class Joiner {
     IntegerMatrix matrix{.layout = IntegerLayout::kAwq, .bits = 4, .codes = codes, .scales = {}, .zeros = {}};
     matrix.rows = codes.dims[1] * 8;
     matrix.columns = codes.dims[0];
+    TRY(check_sides(codes, matrix.rows, matrix.columns));
     set_groups(matrix);
     matrix.scales = TRY(need(module + ".scales", codes.name));
     matrix.zeros = TRY(need(module + ".qzeros", codes.name));
@@ -249,6 +270,7 @@ class Joiner {
                   fmt::format("{} is {} for a matrix of [{}, {}]; supported are codes of 2, 4 and 8 bits", codes.name,
                               describe(codes), dims[0], dims[1]));
     }
+    TRY(check_sides(codes, matrix.rows, matrix.columns));
     matrix.scales = TRY(need(module + ".weight_scale", codes.name));
     TRY(group_by_scales(matrix));
     if (const FileTensor* zeros = take(module + ".weight_zero_point")) matrix.zeros = *zeros;
@@ -316,6 +338,7 @@ class Joiner {
   std::vector<FileTensor>& tensors_;
   std::map<std::string_view, const FileTensor*> by_name_;
   std::set<std::string_view> used_;  // parts of others; the views outlive it: names are the files'
+  std::uint64_t order_bytes_ = 0;
   std::vector<FileTensor> made_;
   std::vector<std::unique_ptr<JoinedTensor>> joined_;
 };
