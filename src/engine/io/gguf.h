@@ -100,6 +100,7 @@ class GgufFile {
   std::uint32_t version() const { return version_; }
   std::uint64_t alignment() const { return alignment_; }
   std::uint64_t file_bytes() const { return file_->size(); }
+  std::uint64_t header_bytes() const { return header_bytes_; }  // in memory
   // The path or label this was opened with, for messages.
   const std::string& source() const { return file_->source(); }
 
@@ -137,6 +138,7 @@ class GgufFile {
 
   std::unique_ptr<StoredFile> file_;
   std::unique_ptr<std::byte[]> header_;  // what metadata and names are views of
+  std::uint64_t header_bytes_ = 0;
   std::uint32_t version_ = 0;
   std::uint64_t alignment_ = 32;
   std::vector<GgufEntry> metadata_;

@@ -400,6 +400,7 @@ Result<GgufFile> GgufFile::read(std::unique_ptr<StoredFile> stored, const GgufLi
     GgufFile file;
     file.file_ = std::move(stored);
     file.header_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    file.header_bytes_ = bytes;
     const std::span header(file.header_.get(), bytes);
     TRY(file.file_->read(0, header));
     GgufParser parser(header, limits, file);

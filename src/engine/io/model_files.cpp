@@ -27,17 +27,20 @@ FileTensor file_tensor(const GgufTensor& tensor) {
 
 // Parts belong together by what they say of themselves: split.no counts from 0, split.count is their number in all of
 // them, split.tensors.count the tensors of all together.
+Result<> check_part(const GgufFile& part, std::size_t place, std::size_t parts_count) {
+  const auto count = TRY(part.u64_or("split.count", 1));
+  const auto number = TRY(part.u64_or("split.no", 0));
+  if (count == parts_count && number == place) return {};
+  return fail(ErrorCode::kCorruptFile,
+              fmt::format("{} says it is part {} of {} of a split model, but stands as part {} of {}; fetch all "
+                          "parts of one model under their own names",
+                          part.source(), number + 1, count, place + 1, parts_count));
+}
+
 Result<> check_parts(std::span<const GgufFile> parts) {
   std::uint64_t tensors_count = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    const auto count = TRY(parts[i].u64_or("split.count", 1));
-    const auto number = TRY(parts[i].u64_or("split.no", 0));
-    if (count != parts.size() || number != i) {
-      return fail(ErrorCode::kCorruptFile,
-                  fmt::format("{} says it is part {} of {} of a split model, but stands as part {} of {}; fetch all "
-                              "parts of one model under their own names",
-                              parts[i].source(), number + 1, count, i + 1, parts.size()));
-    }
+    TRY(check_part(parts[i], i, parts.size()));
     tensors_count += parts[i].tensors().size();
   }
   const auto wanted = TRY(parts[0].u64_or("split.tensors.count", tensors_count));
@@ -49,7 +52,27 @@ Result<> check_parts(std::span<const GgufFile> parts) {
   return {};
 }
 
-Result<std::vector<GgufFile>> open_parts(const std::filesystem::path& path) {
+// Counts the headers of a model's files as they are opened.
+class Headers {
+ public:
+  explicit Headers(const ModelFilesLimits& limits) : bytes_max_(limits.headers_bytes_max) {}
+
+  template <class File>
+  Result<> add(const File& file) {
+    bytes_ += file.header_bytes();
+    if (bytes_ <= bytes_max_) return {};
+    return fail(ErrorCode::kCorruptFile,
+                fmt::format("{}: the headers of the model's files up to this one have {} bytes, the limit is {}",
+                            file.source(), bytes_, bytes_max_));
+  }
+
+ private:
+  std::uint64_t bytes_ = 0;
+  std::uint64_t bytes_max_;
+};
+
+Result<std::vector<GgufFile>> open_parts(const std::filesystem::path& path, const ModelFilesLimits& limits) {
+  Headers headers(limits);
   std::vector<GgufFile> parts;
   parts.push_back(TRY(GgufFile::open(path)));
   const auto count = TRY(parts[0].u64_or("split.count", 1));
@@ -67,7 +90,11 @@ Result<std::vector<GgufFile>> open_parts(const std::filesystem::path& path) {
                                                      path.string(), count, kModelFilesMax));
   }
   parts.clear();
-  for (const auto& part : gguf_parts(path, *name)) parts.push_back(TRY(GgufFile::open(part)));
+  for (const auto& part : gguf_parts(path, *name)) {
+    parts.push_back(TRY(GgufFile::open(part)));
+    TRY(check_part(parts.back(), parts.size() - 1, count));
+    TRY(headers.add(parts.back()));
+  }
   return parts;
 }
 
@@ -102,10 +129,10 @@ Result<std::optional<HfConfig>> image_processor_of(const std::filesystem::path& 
 
 }  // namespace
 
-Result<ModelFiles> ModelFiles::open(const std::filesystem::path& path) {
+Result<ModelFiles> ModelFiles::open(const std::filesystem::path& path, const ModelFilesLimits& limits) {
   std::error_code ec;
   if (!std::filesystem::is_directory(path, ec)) {
-    ModelFiles files = TRY(from_gguf(TRY(open_parts(path))));
+    ModelFiles files = TRY(from_gguf(TRY(open_parts(path, limits))));
     files.source_ = path.string();
     return files;
   }
@@ -116,8 +143,12 @@ Result<ModelFiles> ModelFiles::open(const std::filesystem::path& path) {
   }
   HfConfig config = TRY(HfConfig::open(path / kHfConfigName));
   const SafetensorsIndex index = TRY(safetensors_of(path));
+  Headers headers(limits);
   std::vector<SafetensorsFile> shards;
-  for (const auto& name : index.files) shards.push_back(TRY(SafetensorsFile::open(path / name)));
+  for (const auto& name : index.files) {
+    shards.push_back(TRY(SafetensorsFile::open(path / name)));
+    TRY(headers.add(shards.back()));
+  }
   if (!index.holds.empty()) TRY(check_index(index, shards));
   ModelFiles files = TRY(from_hugging_face(std::move(config), std::move(shards)));
   files.images_ = TRY(image_processor_of(path));

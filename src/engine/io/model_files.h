@@ -21,8 +21,13 @@ namespace llorch::engine::io {
 
 enum class ModelFormat : std::uint8_t { kGguf, kHuggingFace };
 
+struct ModelFilesLimits {
+  // Of all files together: what is in memory while they are open is a few times as much. The largest in use have about 60 MB.
+  std::uint64_t headers_bytes_max = 512u << 20;
+};
+
 // The metadata and all tensors of one model, whatever files they lie in. Metadata, names and the tables of tensors are in
-// memory that the object owns, bounded by GgufLimits, SafetensorsLimits and HfConfigLimits; the data of tensors stays in the
+// memory that the object owns, bounded by GgufLimits, SafetensorsLimits, HfConfigLimits and ModelFilesLimits; the data of tensors stays in the
 // files and is read by FileTensor::data. Nothing is mapped, so a file that is cut short, replaced or unreadable is IO_ERROR
 // where it is read; that bytes of two states of a file were read is for model_stamp() to tell.
 // Views and ranges handed out live as long as the object they came from or was moved into. Immutable after opening, so any
@@ -35,8 +40,8 @@ class ModelFiles {
   //   a directory with config.json and model.safetensors, or model.safetensors.index.json with the files it names.
   // Errors: those of GgufFile, HfConfig, SafetensorsFile, SafetensorsIndex and join_quantized(); IO_ERROR (a part is missing);
   // UNSUPPORTED_FORMAT_VERSION (a directory without safetensors, or with a module behind its pooling that is not read); CORRUPT_FILE (parts that do not belong together, a tensor in
-  // two of them or in another than the index says).
-  static base::Result<ModelFiles> open(const std::filesystem::path& path);
+  // two of them or in another than the index says, headers beyond their limit).
+  static base::Result<ModelFiles> open(const std::filesystem::path& path, const ModelFilesLimits& limits = {});
   // The same from files already read. `parts` in order; for one file, just that one.
   static base::Result<ModelFiles> from_gguf(std::vector<GgufFile> parts);
   static base::Result<ModelFiles> from_gguf(GgufFile file);

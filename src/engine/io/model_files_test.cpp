@@ -182,6 +182,28 @@ TEST_F(ModelDirectory, PartsMustBelongTogether) {
   EXPECT_EQ(alone.error().code, ErrorCode::kCorruptFile);
 }
 
+// One that is not of the model is told as soon as it is opened, whatever comes behind it.
+TEST_F(ModelDirectory, PartsAreCheckedOneByOne) {
+  put_part({.file = "m-00001-of-00003.gguf", .number = 0, .tensor = "a"});
+  put_part({.file = "m-00002-of-00003.gguf", .number = 2, .tensor = "b"});
+  refused("m-00001-of-00003.gguf", ErrorCode::kCorruptFile, "says it is part 3 of 3 of a split model, but stands as");
+}
+
+TEST_F(ModelDirectory, HeadersAreBoundedForTheWholeModel) {
+  put_split();
+  put_sharded();
+  for (const auto& path : {directory_ / "m-00001-of-00003.gguf", directory_}) {
+    const auto files = ModelFiles::open(path, {.headers_bytes_max = 10});
+    ASSERT_FALSE(files) << path;
+    EXPECT_EQ(files.error().code, ErrorCode::kCorruptFile);
+    EXPECT_THAT(files.error().message, HasSubstr("the headers of the model's files"));
+    EXPECT_TRUE(ModelFiles::open(path));
+  }
+  // Two of three fit.
+  const std::uint64_t part = std::filesystem::file_size(directory_ / "m-00002-of-00003.gguf");
+  EXPECT_FALSE(ModelFiles::open(directory_ / "m-00001-of-00003.gguf", {.headers_bytes_max = 2 * part + part / 2}));
+}
+
 // A file of holes: nothing of it is read before its shapes are known to be possible.
 TEST_F(ModelDirectory, ImpossibleCodesAreRefusedUnread) {
   const std::uint64_t words = 1U << 25, columns = 4 * words;

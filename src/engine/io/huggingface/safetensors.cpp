@@ -172,7 +172,7 @@ class SafetensorsParser {
     const std::string json = TRY(header_text());
     SafetensorsHeader header(stored_.source(), limits_);
     TRY(walk_json(json, stored_.source(), {}, header));
-    data_begin_ = kLengthBytes + json.size();
+    data_begin_ = file_.header_bytes_ = kLengthBytes + json.size();
     std::sort(header.entries.begin(), header.entries.end(),
               [](const Entry& a, const Entry& b) { return a.offsets < b.offsets; });
     TRY(check_tiling(header.entries));

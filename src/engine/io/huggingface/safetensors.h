@@ -39,6 +39,7 @@ class SafetensorsFile {
 
   const std::string& source() const { return file_->source(); }
   std::uint64_t file_bytes() const { return file_->size(); }
+  std::uint64_t header_bytes() const { return header_bytes_; }
   std::span<const FileTensor> tensors() const { return tensors_; }  // in the order of their data
   const FileTensor* find_tensor(std::string_view name) const;       // nullptr when absent
   // The strings of __metadata__, by key.
@@ -49,6 +50,7 @@ class SafetensorsFile {
   SafetensorsFile() = default;
 
   std::unique_ptr<StoredFile> file_;
+  std::uint64_t header_bytes_ = 0;
   std::map<std::string, std::string, std::less<>> metadata_;
   std::vector<std::string> names_;  // what the tensors' names are views of
   std::vector<FileTensor> tensors_;
