@@ -74,6 +74,19 @@ TEST_F(PromptImagesTest, Refusals) {
   EXPECT_EQ(outcome(6, {.file = photo_, .width = 24, .height = 16}), "image_count");
 }
 
+TEST(WorkThread, GoesOnBehindWorkThatThrows) {
+  auto held = std::make_shared<int>(0);
+  std::atomic<bool> ended{false};
+  {
+    WorkThread thread(2);
+    ASSERT_TRUE(thread.post([held] { throw std::bad_alloc(); }));
+    while (held.use_count() != 1) std::this_thread::yield();
+    ASSERT_TRUE(thread.post([&] { ended = true; }));
+    while (!ended) std::this_thread::yield();
+  }
+  EXPECT_TRUE(ended);
+}
+
 TEST(WorkThread, RunsInOrderAndBoundsWhatWaits) {
   std::vector<int> done;
   {

@@ -1,5 +1,10 @@
 #include "worker/images/work_thread.h"
 
+#include <exception>
+
+#include "base/exceptions.h"
+#include "base/log.h"
+
 namespace llorch::worker::images {
 
 WorkThread::~WorkThread() {
@@ -31,7 +36,14 @@ void WorkThread::run() {
       work = std::move(waiting_.front());
       waiting_.pop_front();
     }
-    work();
+    // What only the work held goes with it: its request is answered as one that nobody answers.
+    try {
+      work();
+    } catch (const std::exception&) {
+      base::log_event(base::LogLevel::kError, "task.failed", {},
+                      "A task failed inside a library; the process goes on without it.",
+                      {{"type", base::current_exception_type()}});
+    }
   }
 }
 

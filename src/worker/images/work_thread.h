@@ -8,7 +8,8 @@
 namespace llorch::worker::images {
 
 // One thread for work that the io thread and the request executor must not wait for; what is posted runs in
-// order. Destroying it drops what has not begun and waits for what has.
+// order. Work that a library throws out of ends there, and what it held is dropped (ADR 0081). Destroying the thread drops
+// what has not begun and waits for what has.
 class WorkThread {
  public:
   explicit WorkThread(std::size_t waiting_max) : waiting_max_(waiting_max), thread_([this] { run(); }) {}
