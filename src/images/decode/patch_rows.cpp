@@ -47,6 +47,11 @@ SizeRules size_rules(const ImageRules& rules, std::uint64_t rows_max) {
   return {.unit = rules.unit(), .pixels_min = rules.pixels_min, .pixels_max = rules.pixels_max, .rows_max = rows_max};
 }
 
+std::uint64_t patch_bytes(const Size& size, const ImageRules& rules) {
+  const std::uint64_t patches = std::uint64_t{size.width / rules.patch} * (size.height / rules.patch);
+  return patches * rules.patch_row_width() * sizeof(float);
+}
+
 PatchRows cut_into_patches(const RgbImage& image, const ImageRules& rules) {
   ASSERT(image.size.width % rules.unit() == 0 && image.size.height % rules.unit() == 0, "{} x {}, unit {}",
          image.size.width, image.size.height, rules.unit());
@@ -78,6 +83,12 @@ base::Result<PatchRows> patch_rows_of(std::span<const std::byte> file, const Ima
                        fmt::format("an image of {} x {} pixels; sides must be multiples of {}, and at most "
                                    "{} tokens come of it",
                                    size.width, size.height, sizes.unit, rows_max));
+  }
+  if (const std::uint64_t bytes = patch_bytes(size, rules); bytes > kPatchBytesMax) {
+    return image_error("image_size",
+                       fmt::format("an image of {} x {} pixels takes {} bytes as this model's patches; at "
+                                   "most {} are made",
+                                   size.width, size.height, bytes, kPatchBytesMax));
   }
   return cut_into_patches(resize(TRY(decode_image(file)), size), rules);
 }

@@ -57,5 +57,15 @@ TEST(PatchRows, FromAFileAtTheSizeOfTheRulesOrAGivenOne) {
   }
 }
 
+// What patches take follows from the model's files alone; here an image of one row has 12 GiB.
+TEST(PatchRows, WhatTakesTooMuchMemoryIsRefusedUndecoded) {
+  engine::plan::ImageRules rules = kRules;
+  rules.patch = rules.temporal = rules.merge = 64;
+  rules.pixels_min = 1;
+  const auto error = patch_rows_of(bytes_of(image_file("photo.jpg").substr(0, 700)), rules, 1024).error();
+  EXPECT_EQ(error.code, base::ErrorCode::kInvalidParams);
+  EXPECT_NE(error.message.find("bytes as this model's patches"), std::string::npos) << error.message;
+}
+
 }  // namespace
 }  // namespace llorch::images::decode

@@ -31,6 +31,14 @@ base::Result<> check_counts(const wire::ExecuteRequest& request, std::span<const
         "image_size",
         fmt::format("the images take {} tokens; this worker was started for {}", rows, vision.image_rows_max));
   }
+  const engine::plan::ImageRules rules = vision.image_rules();
+  const std::uint64_t bytes_each = llorch::images::decode::patch_bytes({rules.unit(), rules.unit()}, rules);
+  if (rows > llorch::images::decode::kPatchBytesMax / bytes_each) {
+    return llorch::images::image_error(
+        "image_size", fmt::format("the images take {} bytes as this model's patches for each of {} tokens; at most {} "
+                                  "in all are made",
+                                  bytes_each, rows, llorch::images::decode::kPatchBytesMax));
+  }
   const auto places = static_cast<std::uint64_t>(std::ranges::count(prompt, base::TokenId{vision.image_row_ids[0]}));
   if (places != rows) {
     return llorch::images::image_error(

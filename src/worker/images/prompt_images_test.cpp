@@ -74,6 +74,14 @@ TEST_F(PromptImagesTest, Refusals) {
   EXPECT_EQ(outcome(6, {.file = photo_, .width = 24, .height = 16}), "image_count");
 }
 
+// Of a model whose every row has gigabytes of values.
+TEST_F(PromptImagesTest, WhatTakesTooMuchMemoryIsRefusedUndecoded) {
+  vision_.patch = vision_.temporal = 64;
+  vision_.merge = 16;
+  EXPECT_EQ(outcome(12, {.file = "@@", .width = 4096, .height = 3072}), "image_size");
+  EXPECT_EQ(outcome(2, {.file = "@@", .width = 2048, .height = 1024}), "image_base64");
+}
+
 TEST(WorkThread, GoesOnBehindWorkThatThrows) {
   auto held = std::make_shared<int>(0);
   std::atomic<bool> ended{false};
