@@ -153,11 +153,16 @@ std::uint32_t proposals_max(const Options& o) {
   return o.speculation == "off" ? 0 : static_cast<std::uint32_t>(o.speculation_tokens);
 }
 
-// Tokens have one meaning in both models, up to those that only fill the larger model's table: tables of one family differ in them.
-base::Result<> check_vocabulary(const text::Tokenizer& tokenizer, const std::string& draft_model) {
+// Without the unused tokens at the end: models of one family fill their tables differently.
+std::uint32_t tokens_used(const text::TokenizerData& data) {
+  std::size_t count = data.tokens.size();
+  while (count > 0 && !data.kinds.empty() && data.kinds[count - 1] == text::TokenKind::kUnused) --count;
+  return static_cast<std::uint32_t>(count);
+}
+
+// The first `size` tokens have one meaning in both models.
+base::Result<> check_vocabulary(const text::Tokenizer& tokenizer, std::uint32_t size, const std::string& draft_model) {
   const auto draft = TRY(text::Tokenizer::create(TRY(engine::io::tokenizer_json::read_tokenizer(draft_model))));
-  auto size = static_cast<std::uint32_t>(tokenizer.facts().vocab_size);
-  while (size > 0 && tokenizer.token_bytes(base::TokenId{size - 1}).empty()) --size;
   std::uint32_t same = 0;
   while (same < size && same < draft.facts().vocab_size &&
          tokenizer.token_bytes(base::TokenId{same}) == draft.token_bytes(base::TokenId{same}))
@@ -171,10 +176,11 @@ base::Result<> check_vocabulary(const text::Tokenizer& tokenizer, const std::str
       {}}.with("field", std::string("draft_model")));
 }
 
-base::Result<std::unique_ptr<engine::inference::Engine>> load_draft(const Options& o, const Loaded& loaded) {
+base::Result<std::unique_ptr<engine::inference::Engine>> load_draft(const Options& o, const Loaded& loaded,
+                                                                    std::uint32_t tokens_count) {
   using engine::inference::speculation::DraftModel;
   if (o.draft_model.empty()) return nullptr;
-  TRY(check_vocabulary(*loaded.tokenizer, o.draft_model));
+  TRY(check_vocabulary(*loaded.tokenizer, tokens_count, o.draft_model));
   const auto& target = loaded.engine->facts();
   const std::uint32_t context_max =
       TRY(engine::inference::Engine::predict(o.draft_model, {.image_rows_max = 0}, *loaded.devices.backends[0]))
@@ -219,8 +225,9 @@ base::Result<Loaded> load(const Options& o, net::Client& client) {
   for (const auto& record : loaded.engine->facts().oom) KvLog::log_oom(record);
   auto tokenizer = TRY(engine::io::tokenizer_json::read_tokenizer(o.model));
   TRY(text::pad_to_rows(tokenizer, loaded.engine->facts().vocab));
+  const std::uint32_t tokens_count = tokens_used(tokenizer);
   loaded.tokenizer = TRY(text::Tokenizer::create(std::move(tokenizer)));
-  loaded.draft = TRY(load_draft(o, loaded));
+  loaded.draft = TRY(load_draft(o, loaded, tokens_count));
   loaded.model_digest = std::string(kSha256) + TRY(digest.finish());
   loaded.model_stamp = digest.stamp();
   note_memory(loaded);
