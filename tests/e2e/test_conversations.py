@@ -4,6 +4,8 @@ import concurrent.futures
 import contextlib
 import http.client
 import json
+import resource
+import signal
 import time
 import uuid
 
@@ -337,6 +339,29 @@ def test_it_is_sealed_and_expires_when_nobody_uses_it(settings):
         assert NEEDLE.encode() not in kept and all(NEEDLE not in stack.log(name) for name in ("orchestratord", "pool-managerd"))
         wait_for("it to go as well", lambda: not blobs(stack, an_id))
         call(stack, "GET", f"/{an_id}", status=404)
+
+
+def test_a_change_is_made_once_where_the_disk_does_not_overwrite_the_old_key(settings):
+    """New items are no less there for it; that an item is deleted is not said before it is."""
+    keys = 27  # of conversations that came before
+    key_bytes = 32
+
+    def set_file_bytes_max(bytes_max):
+        resource.prlimit(stack.orchestrator.pid, resource.RLIMIT_FSIZE, (bytes_max, resource.RLIM_INFINITY))
+
+    with Stack(settings, spawn={"preexec_fn": lambda: signal.signal(signal.SIGXFSZ, signal.SIG_IGN)}) as stack:
+        for _ in range(keys):
+            begin(stack)
+        an_id = begin(stack, items=[HI])
+        set_file_bytes_max(keys * key_bytes)
+        item, = call(stack, "POST", f"/{an_id}/items", {"items": [HI]})["data"]
+        assert len(items_of(stack, an_id)) == 2
+        refused = stack.request("DELETE", f"/v1/conversations/{an_id}/items/{item['id']}")
+        assert (refused.status, refused.code) == (503, "STORE_UNAVAILABLE"), refused.body
+        call(stack, "GET", f"/{an_id}/items/{item['id']}", status=404)
+        set_file_bytes_max(resource.RLIM_INFINITY)
+        call(stack, "POST", f"/{an_id}/items", {"items": [HI]})
+        assert len(items_of(stack, an_id)) == 2
 
 
 def test_it_is_as_long_as_a_request(settings):
