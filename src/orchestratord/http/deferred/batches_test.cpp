@@ -111,7 +111,7 @@ class BatchesOfBothApis : public testing::Test {
     facts["input_file_id"] = id + "-in";
     facts["output_blob"] = id + "-out";
     facts["error_blob"] = id + "-err";
-    facts["output_file_id"] = facts["error_file_id"] = facts["errors"] = nullptr;
+    for (const char* member : {"output_file_id", "error_file_id", "errors"}) facts[member] = nullptr;
     ASSERT_TRUE(process_->runner.create(*openai_, id, facts));
   }
   void keep_files(const std::string& id, int lines) {
@@ -178,7 +178,7 @@ TEST_F(BatchesOfBothApis, AFileWithoutALineEndsWithItsBatch) {
   keep_files("batch", 1);
   json::object facts = fresh_facts(kLab, 1, 0);
   set_status(facts, "completed", 1);
-  facts["output_blob"] = facts["output_file_id"] = "batch-out";
+  for (const char* member : {"output_blob", "output_file_id"}) facts[member] = "batch-out";
   facts["error_blob"] = "batch-err";
   facts["error_file_id"] = nullptr;
   ASSERT_TRUE(process_->runner.create(*openai_, "batch", facts));
