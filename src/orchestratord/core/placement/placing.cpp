@@ -202,10 +202,6 @@ std::int64_t Scheduler::least_free(const Worker& w) const {
   return least.value_or(0);
 }
 
-namespace {
-bool is_overfull(const pools::Device& device) { return device.accounted_bytes() > device.info.vram_total_bytes; }
-}  // namespace
-
 std::span<const DeviceChoice> Scheduler::collect_devices(PassScratch& scratch) {
   if (scratch.devices_valid) return scratch.device_choices;
   scratch.devices_valid = true;
@@ -222,7 +218,7 @@ std::span<const DeviceChoice> Scheduler::collect_devices(PassScratch& scratch) {
                           .free_bytes = device.free_bytes(),
                           .potential_bytes = device.potential_bytes(),
                           .total_bytes = device.info.vram_total_bytes,
-                          .overfull = is_overfull(device),
+                          .overfull = device.is_overfull(),
                           .reserved = s_.workers.reservation(pool_id, gpu_id)};
       scratch.places.push_back({&pool, &gpu_id, &device});
       if (device.version && scratch.version && *device.version != *scratch.version) scratch.versions_differ = true;
@@ -281,7 +277,7 @@ DeviceChoice Scheduler::part_of(const JobGroup& l, const pools::Place& place, co
   DeviceChoice part{.free_bytes = device.free_bytes(),
                     .potential_bytes = device.potential_bytes(),
                     .total_bytes = device.info.vram_total_bytes,
-                    .overfull = is_overfull(device),
+                    .overfull = device.is_overfull(),
                     .reserved = {},
                     .ranks = std::ranges::count(place.devices, &device)};
   for (Worker* w : device.workers) {

@@ -78,6 +78,8 @@ struct Device {
   std::string version_class;  // the device class in it
 
   std::int64_t accounted_bytes() const;
+  // By the reports of its pool: then not even what needs no memory goes there.
+  bool is_overfull() const { return accounted_bytes() > info.vram_total_bytes; }
   // What a new worker could take now: what the pool reported as available less the workers it does not count yet, and
   // never more than the total less everything accounted.
   std::int64_t free_bytes() const;

@@ -216,7 +216,7 @@ bool Filling::may_start(const Pool& pool, const std::string& mask, const wire::M
     return w->info.status == WorkerStatus::kStarting && w->info.model_digest == facts.digest;
   };
   const auto takes_one_more = [&](const pools::Device* device) {
-    return !device->doubted && std::ssize(device->workers) < config_.workers_per_gpu &&
+    return !device->doubted && !device->is_overfull() && std::ssize(device->workers) < config_.workers_per_gpu &&
            std::ranges::none_of(device->workers, loads_it);
   };
   return place.is_healthy() && place.free_bytes() >= facts.memory_bytes &&

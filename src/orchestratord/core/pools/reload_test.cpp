@@ -76,6 +76,25 @@ TEST(Reload, RefusesWhatCannotFitAndTouchesNothing) {
   EXPECT_TRUE(d.health().ready);
 }
 
+// A pool may report more on a device than there is: nothing more is put there, not even what needs no memory.
+TEST(Reload, FillsNoDeviceThatIsOverfullByItsPoolsReport) {
+  CoreConfig config;
+  config.workers_per_gpu = 2;
+  Operated d(config);
+  d.add_worker();
+  d.reload("b", 0);
+  EXPECT_EQ(d.only<StopWorker>().worker_id.value, "w1");
+  d.send(WorkerFailed{
+      {.worker_id = "w1", .pool_id = "pool-1", .gpu_id = "0", .category = wire::FailureCategory::kExplicitStop}});
+  const auto start = d.only<StartWorker>();
+  auto s = d.pool_state();
+  s.workers = {Driver::worker("w2", "c", "0", 9 * kGb)};
+  d.see(s);
+  d.send(StartWorkerAnswered{base::WorkerId(start.request.worker_id),
+                             base::Error{ErrorCode::kWorkerStartFailed, "no", {}}});
+  EXPECT_TRUE(d.none<StartWorker>());
+}
+
 TEST(Reload, EndsWithItsPool) {
   Operated d;
   d.add_worker();
