@@ -327,7 +327,8 @@ void CatalogModels::add_pulled(NamedModel model, const CreatedDone& done) {
   }
   const std::string model_id = model.model_id;
   // Two requests for one new name: the second finds the first one's.
-  if (!context_.names->find(model_id)) {
+  const auto there = context_.names->find(model_id);
+  if (!there || there->source != model.source || there->wanted_checksum != model.wanted_checksum) {
     if (auto kept = context_.names->put(std::move(model)); !kept) return done(base::fail(std::move(kept).error()));
   }
   pulls_.begin(model_id);

@@ -41,12 +41,6 @@ void WatchedModels::name(const base::PoolId& pool_id, const wire::WatchedModel& 
   const bool is_taken = context_.names->is_configured(model.model_id) || (there && !is_its_own);
   if (is_taken) return settled("A file in a watched directory has no name of its own: another model has it.");
   if (!wire::is_model_name(model.model_id)) return settled("A file in a watched directory has a name for no model.");
-  if (there) {  // as somebody has set it
-    named.lifecycle_state = there->lifecycle_state;
-    named.pinned = there->pinned;
-    named.created_unix_ms = there->created_unix_ms;
-    named.used_unix_ms = there->used_unix_ms;
-  }
   catalog_.add_file(std::move(named), {}, [this, model, settled](base::Result<CatalogModels::Created> created) {
     context_.request_executor->post([this, model, settled, created = std::move(created)] {
       if (created) return settled("");

@@ -28,6 +28,11 @@ std::string lower_case(std::string_view text) {
   return out;
 }
 
+bool is_same_model(const wire::NamedModel& a, const wire::NamedModel& b) {
+  return a.source == b.source && a.pool_id == b.pool_id && a.wanted_checksum == b.wanted_checksum &&
+         a.watched == b.watched;
+}
+
 }  // namespace
 
 std::string name_from_source(std::string_view source) {
@@ -105,14 +110,14 @@ base::Result<> ModelNames::write(const Models& models) const {
   return base::write_file_atomic(options_.file, text);
 }
 
-base::Result<> ModelNames::replace(const std::function<void(Models&)>& change) {
+base::Result<> ModelNames::replace(const std::function<base::Result<>(Models&)>& change) {
   const std::lock_guard writing(writing_);
   Models changed;
   {
     const std::lock_guard lock(mutex_);
     changed = models_;
   }
-  change(changed);
+  TRY(change(changed));
   TRY(write(changed));
   const std::lock_guard lock(mutex_);
   for (const auto& [name, model] : models_) {  // used meanwhile
@@ -222,17 +227,35 @@ std::vector<wire::NamedModel> ModelNames::named() const {
 }
 
 base::Result<> ModelNames::put(wire::NamedModel model) {
-  return replace([&](Models& models) { models[model.model_id] = std::move(model); });
+  return replace([&](Models& models) -> base::Result<> {
+    const auto [it, is_new] = models.try_emplace(model.model_id);
+    if (!is_new) {
+      const wire::NamedModel& there = it->second;
+      if (!is_same_model(there, model)) {
+        return base::fail(ErrorCode::kConflict, "another model has this name: remove it first, or choose another name");
+      }
+      model.lifecycle_state = there.lifecycle_state;
+      model.pinned = there.pinned;
+      model.created_unix_ms = there.created_unix_ms;
+      model.used_unix_ms = there.used_unix_ms;
+    }
+    it->second = std::move(model);
+    return {};
+  });
 }
 
 base::Result<> ModelNames::change(const std::string& model_id, const std::function<void(wire::NamedModel&)>& change) {
-  return replace([&](Models& models) {
+  return replace([&](Models& models) -> base::Result<> {
     if (const auto it = models.find(model_id); it != models.end()) change(it->second);
+    return {};
   });
 }
 
 base::Result<> ModelNames::erase(const std::string& model_id) {
-  return replace([&](Models& models) { models.erase(model_id); });
+  return replace([&](Models& models) -> base::Result<> {
+    models.erase(model_id);
+    return {};
+  });
 }
 
 }  // namespace llorch::orchestratord::models

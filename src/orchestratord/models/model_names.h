@@ -52,7 +52,8 @@ class ModelNames {
   // Names given at run time.
   std::optional<wire::NamedModel> find(const std::string& model_id) const;
   std::vector<wire::NamedModel> named() const;
-  // Adds it or takes the place of the one with its name. Errors: IO_ERROR, PAYLOAD_TOO_LARGE (too many
+  // Adds it, or takes the place of what is the same model: of one source, pool and wanted checksum, watched or not; what an operator has
+  // set of that one, and when it was used, stay. Errors: CONFLICT (another model has the name), IO_ERROR, PAYLOAD_TOO_LARGE (too many
   // names): then nothing changed.
   base::Result<> put(wire::NamedModel model);
   // Nothing happens without one of this name.
@@ -64,7 +65,7 @@ class ModelNames {
   explicit ModelNames(Options options) : options_(std::move(options)) {}
   base::Result<> read();
   base::Result<> write(const Models& models) const;
-  base::Result<> replace(const std::function<void(Models&)>& change);
+  base::Result<> replace(const std::function<base::Result<>(Models&)>& change);
   base::Result<Resolved> resolved(const wire::NamedModel& model) const;
   std::string nearest_name(std::string_view word) const;
 

@@ -57,6 +57,28 @@ TEST_F(ModelNamesTest, NamesAreKept) {
   EXPECT_EQ(open().value()->list().size(), 1u);
 }
 
+// Whoever waits before it gives a name finds that another model has it by now.
+TEST_F(ModelNamesTest, ANameIsTakenFromNobody) {
+  const auto names = open().value();
+  wire::NamedModel watched = tale("watched.gguf");
+  watched.source = watched.model_ref;
+  watched.pool_id = "pool-a";
+  watched.watched = true;
+  ASSERT_TRUE(names->put(watched));
+  ASSERT_TRUE(names->change("tale", [](wire::NamedModel& model) { model.pinned = true; }));
+  watched.checksum = "sha256:2";
+  ASSERT_TRUE(names->put(watched)) << "its own file, looked at again";
+  EXPECT_EQ(names->find("tale")->checksum, "sha256:2");
+  EXPECT_TRUE(names->find("tale")->pinned) << "set while it was looked at";
+  wire::NamedModel elsewhere = watched;
+  elsewhere.pool_id = "pool-b";
+  EXPECT_EQ(names->put(elsewhere).error().code, ErrorCode::kConflict);
+  EXPECT_EQ(names->put(tale()).error().code, ErrorCode::kConflict);
+  ASSERT_TRUE(names->erase("tale") && names->put(tale()));
+  EXPECT_EQ(names->put(watched).error().code, ErrorCode::kConflict);
+  EXPECT_EQ(names->find("tale")->checksum, "sha256:1");
+}
+
 // ORCH-3031#states, ORCH-1081: a retired model is refused, one that comes is waited for; both say so.
 TEST_F(ModelNamesTest, WhatCannotBeUsedNow) {
   const auto names = open().value();
