@@ -22,6 +22,16 @@ constexpr std::size_t kPeersMax = 16;
 // A file of that machine, which its cache does not have.
 bool is_file(const wire::NamedModel& model) { return model.source.starts_with("file:"); }
 
+// What its bytes must be; empty: whatever its source gives.
+const std::string& wanted_checksum(const wire::NamedModel& model) {
+  return model.checksum.empty() ? model.wanted_checksum : model.checksum;
+}
+
+bool is_same_pull(const wire::NamedModel& a, const wire::NamedModel& b) {
+  return a.source == b.source && a.pool_id == b.pool_id && a.wanted_checksum == b.wanted_checksum &&
+         a.created_unix_ms == b.created_unix_ms;
+}
+
 }  // namespace
 
 std::optional<net::ClientRequest> request_to_pool(const Context& context, const std::string& pool_id,
@@ -81,7 +91,7 @@ bool Pulls::is_shared(const wire::NamedModel& model) const {
 // Other pools that have what is wanted, or what the same reference stood for when they fetched it: the pool that asks finds out
 // whether it still does.
 std::vector<wire::PeerOffer> Pulls::peers_of(const wire::NamedModel& model) const {
-  const std::string& checksum = model.checksum.empty() ? model.wanted_checksum : model.checksum;
+  const std::string& checksum = wanted_checksum(model);
   const std::int64_t until_unix_s = (context_.clock->now().unix_ms + kGrantMs) / 1000;
   std::vector<wire::PeerOffer> out;
   for (const wire::NamedModel& other : context_.names->named()) {
@@ -124,17 +134,19 @@ void Pulls::follow(const std::string& model_id) {
     request->headers.set("Content-Type", "application/json");
     request->body = wire::encode(
         wire::PoolPullRequest{.source = model->pinned_source.empty() ? model->source : model->pinned_source,
-                              .checksum = model->checksum.empty() ? model->wanted_checksum : model->checksum,
+                              .checksum = wanted_checksum(*model),
                               .peers = peers_of(*model)});
   }
-  context_.client->request(std::move(*request), [this, model_id](base::Result<net::Response> response) {
+  context_.client->request(std::move(*request), [this, asked = *model](base::Result<net::Response> response) {
     // Names are kept on disk, which the thread of the sockets does not wait for.
-    context_.request_executor->post(
-        [this, model_id, response = std::move(response)] { on_answer(model_id, response); });
+    context_.request_executor->post([this, asked, response = std::move(response)] { on_answer(asked, response); });
   });
 }
 
-void Pulls::on_answer(const std::string& model_id, base::Result<net::Response> response) {
+void Pulls::on_answer(const wire::NamedModel& asked, base::Result<net::Response> response) {
+  const std::string& model_id = asked.model_id;
+  // Removed and given again meanwhile: that one is followed by itself.
+  if (const auto model = context_.names->find(model_id); model && !is_same_pull(*model, asked)) return;
   if (!response || response->status >= 500) return follow_later(model_id);
   if (response->status >= 400) {
     Error error = net::http::error_of(*response);
@@ -170,6 +182,14 @@ void Pulls::on_status(const std::string& model_id, const wire::PullStatus& statu
   if (status.state == PullState::kFailed || status.state == PullState::kCancelled) {
     const auto code = base::error_code_from_name(status.error_code.value_or("")).value_or(ErrorCode::kInternal);
     return fail(model_id, {code, status.error_message.value_or("the pool gives no reason"), {}});
+  }
+  if (const auto model = context_.names->find(model_id)) {
+    const std::string& wanted = wanted_checksum(*model);
+    if (!wanted.empty() && status.checksum != wanted) {
+      return fail(
+          model_id,
+          {ErrorCode::kUntrustedArtifact, "the pool says that it has fetched another checksum than was asked for", {}});
+    }
   }
   const auto kept = context_.names->change(model_id, [&](wire::NamedModel& model) {
     if (model.checksum != status.checksum) model.verification.reset();

@@ -36,7 +36,7 @@ class Pulls {
   bool is_shared(const wire::NamedModel& model) const;
   std::vector<wire::PeerOffer> peers_of(const wire::NamedModel& model) const;
   void follow(const std::string& model_id);
-  void on_answer(const std::string& model_id, base::Result<net::Response> response);
+  void on_answer(const wire::NamedModel& asked, base::Result<net::Response> response);
   void on_status(const std::string& model_id, const wire::PullStatus& status);
   void fail(const std::string& model_id, const base::Error& error);
   void follow_later(const std::string& model_id);

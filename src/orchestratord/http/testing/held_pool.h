@@ -56,13 +56,14 @@ struct HeldPool : ::testing::Test {
   ~HeldPool() override { std::filesystem::remove_all(directory); }
 
   // Of the request whose URL holds `part`. REQUIRES: there is one.
-  void answer(std::string_view part, std::string body) {
+  void answer(std::string_view part, base::Result<std::string> body) {
     const auto it = std::ranges::find_if(
         client.requests, [&](const auto& item) { return item.first.url.find(part) != std::string::npos; });
     ASSERT_NE(it, client.requests.end()) << part;
     auto done = std::move(it->second);
     client.requests.erase(it);
-    done(net::Response{.status = 200, .headers = {}, .body = std::move(body)});
+    if (!body) return done(base::fail(std::move(body).error()));
+    done(net::Response{.status = 200, .headers = {}, .body = *std::move(body)});
   }
 
   const base::PoolId pool{"pool-a"};

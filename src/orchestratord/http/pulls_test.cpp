@@ -1,0 +1,84 @@
+#include "orchestratord/http/pulls.h"
+
+#include <gtest/gtest.h>
+
+#include "orchestratord/http/testing/held_pool.h"
+#include "wire/json.h"
+
+namespace llorch::orchestratord::http {
+namespace {
+
+using testing::HeldPool;
+
+struct PullsTest : HeldPool {
+  Pulls pulls{context};
+
+  wire::NamedModel model(std::string wanted_checksum = "") const {
+    return {.model_id = "tale",
+            .source = "hf:org/tale",
+            .wanted_checksum = std::move(wanted_checksum),
+            .pool_id = pool.value,
+            .created_unix_ms = 1};
+  }
+  void answer_done(const std::string& checksum) {
+    answer("/v2/models/pull", wire::encode(wire::PullStatus{.pull_id = "p",
+                                                            .state = wire::PullState::kDone,
+                                                            .model_ref = "file:/models/tale.gguf",
+                                                            .checksum = checksum}));
+  }
+  std::string failure() const {
+    const auto status = pulls.status("tale");
+    return status ? status->error_code.value_or("") : "";
+  }
+};
+
+// What the pool says it has fetched is what was asked for, or it is no model.
+TEST_F(PullsTest, AnotherChecksumThanWasAskedForIsRefused) {
+  ASSERT_TRUE(names->put(model("sha256:wanted")));
+  pulls.begin("tale");
+  answer_done("sha256:other");
+  EXPECT_EQ(failure(), "UNTRUSTED_ARTIFACT");
+  EXPECT_FALSE(names->has("tale"));
+
+  ASSERT_TRUE(names->put(model("sha256:wanted")));
+  pulls.begin("tale");
+  answer_done("sha256:wanted");
+  EXPECT_EQ(names->find("tale")->checksum, "sha256:wanted");
+
+  // Fetched again: what it was before stays.
+  pulls.begin("tale");
+  answer_done("sha256:other");
+  EXPECT_EQ(failure(), "UNTRUSTED_ARTIFACT");
+  EXPECT_EQ(names->find("tale")->checksum, "sha256:wanted");
+}
+
+TEST_F(PullsTest, WhatWasFetchedBeforeHasItsChecksum) {
+  ASSERT_TRUE(names->put(model()));
+  pulls.begin("tale");
+  answer_done("sha256:first");
+  EXPECT_EQ(names->find("tale")->checksum, "sha256:first");
+  pulls.begin("tale");
+  answer_done("sha256:second");
+  EXPECT_EQ(failure(), "UNTRUSTED_ARTIFACT");
+  EXPECT_EQ(names->find("tale")->checksum, "sha256:first");
+}
+
+// A name that was removed and given again is not what a pool says of the model that had it before.
+TEST_F(PullsTest, AnAnswerIsForTheModelThatItWasAskedFor) {
+  ASSERT_TRUE(names->put(model()));
+  pulls.begin("tale");
+  pulls.cancel("tale");
+  ASSERT_TRUE(names->erase("tale"));
+  wire::NamedModel next = model();
+  next.created_unix_ms = 2;
+  ASSERT_TRUE(names->put(next));
+  pulls.begin("tale");
+  ASSERT_EQ(client.requests.size(), 2U);
+  answer_done("sha256:of-the-first");
+  EXPECT_EQ(names->find("tale")->model_ref, "");
+  answer_done("sha256:of-the-second");
+  EXPECT_EQ(names->find("tale")->checksum, "sha256:of-the-second");
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::http
