@@ -7,23 +7,42 @@
 #include "wire/model_name.h"
 
 namespace llorch::orchestratord::http {
+namespace {
+
+// Of one pool. Each is a question to every pool, which holds a socket until it is answered.
+constexpr std::size_t kUnderWayMax = 16;
+
+}  // namespace
 
 void WatchedModels::seen(const base::PoolId& pool_id, const std::vector<wire::WatchedModel>& models) {
   const std::map<std::string, std::string> before = std::exchange(known_[pool_id.value], {});
+  std::vector<const wire::WatchedModel*> news;
   for (const wire::WatchedModel& model : models) {
     const auto known = before.find(model.model_ref);
     if (known != before.end() && known->second == model.stamp) {
       known_[pool_id.value].insert(*known);
-    } else if (under_way_.insert(model.model_ref).second) {
-      name(pool_id, model);
+    } else {
+      news.push_back(&model);
     }
+  }
+  // Those that found no room come first, so that none keeps the others from it.
+  std::string& next = next_[pool_id.value];
+  const auto first = std::ranges::find(news, next, [](const wire::WatchedModel* model) { return model->model_ref; });
+  if (first != news.end()) std::ranges::rotate(news, first);
+  std::set<std::string>& under_way = under_way_[pool_id.value];
+  for (const wire::WatchedModel* model : news) {
+    if (under_way.size() >= kUnderWayMax) {
+      next = model->model_ref;
+      break;
+    }
+    if (under_way.insert(model->model_ref).second) name(pool_id, *model);
   }
   drop_gone(pool_id, models);
 }
 
 void WatchedModels::name(const base::PoolId& pool_id, const wire::WatchedModel& model) {
   const auto settled = [this, pool_id, model](std::string_view why_not) {
-    under_way_.erase(model.model_ref);
+    under_way_[pool_id.value].erase(model.model_ref);
     known_[pool_id.value][model.model_ref] = model.stamp;
     if (why_not.empty()) return;
     const auto left_out = refused_lines_.admit(context_.clock->now().mono_ms);
@@ -41,14 +60,16 @@ void WatchedModels::name(const base::PoolId& pool_id, const wire::WatchedModel& 
   const bool is_taken = context_.names->is_configured(model.model_id) || (there && !is_its_own);
   if (is_taken) return settled("A file in a watched directory has no name of its own: another model has it.");
   if (!wire::is_model_name(model.model_id)) return settled("A file in a watched directory has a name for no model.");
-  catalog_.add_file(std::move(named), {}, [this, model, settled](base::Result<CatalogModels::Created> created) {
-    context_.request_executor->post([this, model, settled, created = std::move(created)] {
-      if (created) return settled("");
-      // A large file may not be hashed yet: the next report brings it again.
-      if (base::info(created.error().code).retriable) return void(under_way_.erase(model.model_ref));
-      settled(created.error().message);
-    });
-  });
+  catalog_.add_file(std::move(named), {},
+                    [this, pool_id, model, settled](base::Result<CatalogModels::Created> created) {
+                      context_.request_executor->post([this, pool_id, model, settled, created = std::move(created)] {
+                        if (created) return settled("");
+                        // A large file may not be hashed yet: the next report brings it again.
+                        if (base::info(created.error().code).retriable)
+                          return void(under_way_[pool_id.value].erase(model.model_ref));
+                        settled(created.error().message);
+                      });
+                    });
 }
 
 void WatchedModels::drop_gone(const base::PoolId& pool_id, const std::vector<wire::WatchedModel>& models) {
