@@ -23,6 +23,11 @@ namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
+// Scales are in memory whenever a piece of their matrix is made, by each thread that makes one. Blocks in use have 32 elements or
+// more, or are a whole row.
+constexpr std::uint64_t kScalesAlways = 65'536;
+constexpr std::uint64_t kElementsPerScaleMin = 16;
+
 // sign, exponent with `bias`, mantissa of `mantissa_bits`; subnormals as everywhere; no pattern is special.
 float small_float(std::uint8_t bits, int mantissa_bits, int bias) {
   const int mantissa = bits & ((1 << mantissa_bits) - 1), exponent = (bits & 0x7f) >> mantissa_bits;
@@ -89,6 +94,13 @@ Result<> check_fp8_matrix(const FileTensor& weight, const FileTensor& scale_inv,
   if (!single && (scale_inv.rank != 2 || scale_inv.dims[0] != block.blocks_of(weight.dims[0]) ||
                   scale_inv.dims[1] != ceil_div(weight.dims[1], block.cols))) {
     return mismatch(weight, scale_inv, block);
+  }
+  const std::uint64_t scales = scale_inv.elements_count();
+  const bool one_a_row = scale_inv.rank == 2 && scale_inv.dims[1] == 1;
+  if (!one_a_row && scales > kScalesAlways && scales > weight.elements_count() / kElementsPerScaleMin) {
+    return fail(ErrorCode::kWeightShapeMismatch,
+                fmt::format("{} is {} and {} is {}; at most one scale for {} elements, or for a row, is supported",
+                            weight.name, describe(weight), scale_inv.name, describe(scale_inv), kElementsPerScaleMin));
   }
   return {};
 }

@@ -107,6 +107,24 @@ TEST(Fp8, RoundsOnce) {
   EXPECT_GT(misled, 0) << "no product here needs the single rounding";
 }
 
+TEST(Fp8, AlmostAsManyScalesAsElementsAreRefused) {
+  const auto check = [](std::vector<std::uint64_t> shape, Fp8BlockShape block) {
+    const auto weight = stored("w", StoredType::kF8_E4M3, shape, counting(shape[0] * shape[1]));
+    const std::vector<std::uint64_t> scales{(shape[0] + block.rows - 1) / block.rows,
+                                            (shape[1] + block.cols - 1) / block.cols};
+    const auto scale = stored("s", StoredType::kF32, scales, std::vector<float>(scales[0] * scales[1], 1));
+    return check_fp8_matrix(weight.tensor, scale.tensor, block);
+  };
+  for (const Fp8BlockShape& block : {Fp8BlockShape{1, 1}, Fp8BlockShape{1, 15}, Fp8BlockShape{3, 5}}) {
+    const auto refused = check({1024, 1024}, block);
+    ASSERT_FALSE(refused) << block.rows << " x " << block.cols;
+    EXPECT_EQ(refused.error().code, ErrorCode::kWeightShapeMismatch);
+  }
+  EXPECT_TRUE(check({1024, 1024}, {.rows = 1, .cols = 16}));
+  EXPECT_TRUE(check({100'000, 4}, {.rows = 1, .cols = 4})) << "one a row";
+  EXPECT_TRUE(check({256, 256}, {.rows = 1, .cols = 1})) << "few";
+}
+
 TEST(Fp8, OneScaleCoversTheWholeMatrix) {
   const auto weight = stored("w", StoredType::kF8_E5M2, {3, 5}, counting(15));
   for (const auto& shape : {std::vector<std::uint64_t>{}, {1}, {1, 1}}) {
