@@ -259,6 +259,7 @@ Result<> Checks::compressed_attention(const CompressedAttentionParams& p) const 
   TRY(require(p.d_rope % 2 == 0 && p.d_rope <= p.d_head && (p.top_k == 0 || p.d_rope <= p.d_index),
               "an odd rotation width, or one beyond the head"));
   TRY(require(p.heads != 0 && p.groups != 0 && p.heads % p.groups == 0, "heads that groups do not divide"));
+  TRY(require(p.groups <= kernels_.stack_max, fmt::format("more than {} groups", kernels_.stack_max)));
   TRY(require(p.window != 0, "a window of no width"));
   TRY(require(
       p.d_head <= kernels_.key_dims_max && p.d_head <= kernels_.value_dims_max && p.d_index <= kernels_.key_dims_max,
@@ -287,6 +288,7 @@ Result<> Checks::mla(const MlaAttentionParams& p) const {
   TRY(require(p.kv_lora + p.d_rope <= kernels_.key_dims_max && p.kv_lora <= kernels_.value_dims_max,
               fmt::format("compressed rows of more than {} dimensions, or latents of more than {}",
                           kernels_.key_dims_max, kernels_.value_dims_max)));
+  TRY(require(p.heads <= kernels_.stack_max, fmt::format("more than {} heads", kernels_.stack_max)));
   TRY(require(p.index_words == 0 || args_.limits.context_tokens_max <= std::uint64_t{p.index_words} * 32,
               fmt::format("a context beyond its index of {} bits", std::uint64_t{p.index_words} * 32)));
   TRY(require_positions());

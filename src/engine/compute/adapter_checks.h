@@ -19,6 +19,7 @@ struct DeviceKernels {
   std::uint32_t conv_taps_max = 0;
   std::uint32_t rows_max = kNoLimit;                                 // of a step, for opcodes with weights
   std::uint32_t key_dims_max = kNoLimit, value_dims_max = kNoLimit;  // of an attention head, or of compressed rows
+  std::uint32_t stack_max = kNoLimit;  // matrices that one call multiplies by, a head or group each
   std::uint32_t experts_max = kNoLimit, experts_used_max = kNoLimit, expert_groups_max = kNoLimit;
 };
 

@@ -218,6 +218,28 @@ TEST(Weights, ExpertsThatNoFileHoldsTakeNoMemory) {
   EXPECT_EQ(model.error().code, ErrorCode::kMissingWeight) << model.error().message;
 }
 
+// As DeepSeek V4 spells it; what it leaves out has the values of the library's class.
+base::Error refusal_of_v4(std::string_view keys) {
+  std::vector<std::byte> storage;
+  const io::ModelFiles files = testing::tiny_files(
+      {{"embed.weight", testing::TinyTensor::counting({5, 4})}}, storage,
+      fmt::format(R"({{"model_type": "deepseek_v4", "hidden_size": 4, "num_hidden_layers": 1, "vocab_size": 5,
+                       "layer_types": ["sliding_attention"], "rms_norm_eps": 1e-6{}}})",
+                  keys));
+  return compile_model(files, DType::kF16).error();
+}
+
+TEST(Config, NumbersThatMultiplyAreBoundedTogether) {
+  EXPECT_EQ(refusal_of_v4("").code, ErrorCode::kMissingWeight) << refusal_of_v4("").message;
+  const auto wide =
+      refusal_of_v4(R"(, "num_attention_heads": 257, "head_dim": 64, "o_groups": 257, "o_lora_rank": 16711936)");
+  EXPECT_EQ(wide.code, ErrorCode::kConfigKeyInvalid);
+  EXPECT_NE(wide.message.find("too wide together"), std::string::npos) << wide.message;
+  const auto endless = refusal_of_v4(R"(, "hc_sinkhorn_iters": 1001)");
+  EXPECT_EQ(endless.code, ErrorCode::kConfigKeyInvalid);
+  EXPECT_NE(endless.message.find("hc_sinkhorn_iters"), std::string::npos) << endless.message;
+}
+
 TEST(Weights, AllowListedTensorsAreNoError) {
   TinyLlama tiny;
   tiny.shapes["blk.0.attn_rot_embd.weight"] = {8};

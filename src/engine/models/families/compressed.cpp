@@ -100,9 +100,12 @@ base::Result<> check_compressed(const KeyNames& names, const ModelConfig& config
   if (heads % config.compressed.groups != 0)
     return impossible("o_groups", std::to_string(config.compressed.groups), "must divide the heads");
   const std::uint64_t streams = std::uint64_t{config.hyper.streams} * config.width,
-                      index = std::uint64_t{config.index.heads} * config.index.d_index;
-  if (std::max({widest, streams, index}) > kDimensionMax)
-    return impossible(names.heads, std::to_string(heads), "heads, streams or an index are too wide together");
+                      index = std::uint64_t{config.index.heads} * config.index.d_index,
+                      ranks = std::uint64_t{config.compressed.groups} * config.compressed.o_rank;
+  if (std::max({widest, streams, index, ranks}) > kDimensionMax) {
+    return impossible(names.heads, std::to_string(heads),
+                      "heads, streams, an index or the groups of the output are too wide together");
+  }
   return {};
 }
 

@@ -87,6 +87,9 @@ constexpr std::array kOthers{
 constexpr auto kWeights = concat(kAround, of_add(kAround), kAttention, kOthers);
 constexpr std::array<std::string_view, 1> kHf{"deepseek_v4"};
 
+// Each row of each layer is balanced so often.
+constexpr std::uint32_t kIterationsMax = 1000;
+
 base::Result<> read_experts(const HfKeys& keys, ModelConfig& config) {
   MoeConfig& moe = config.moe;
   moe.experts = TRY(keys.count_or("n_routed_experts", 256));
@@ -111,7 +114,8 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
                        .groups = TRY(keys.count_or("o_groups", 8)),
                        .o_rank = TRY(keys.count_or("o_lora_rank", 1024))};
   config.hyper = {.streams = TRY(keys.count_or("hc_mult", 4)),
-                  .iterations = TRY(keys.count_or("hc_sinkhorn_iters", 20)),
+                  .iterations = TRY(check_count(keys.key("hc_sinkhorn_iters"),
+                                                TRY(keys.count_or("hc_sinkhorn_iters", 20)), kIterationsMax)),
                   .floor_eps = TRY(keys.text().f32_or("hc_eps", 1e-6F))};
   config.index = {.heads = TRY(keys.count_or("index_n_heads", 64)),
                   .d_index = TRY(keys.count_or("index_head_dim", 128)),

@@ -12,7 +12,7 @@ using plan::is_quantized;
 
 namespace {
 
-// Rows stand on an axis of the grid that ends here.
+// Rows, and matrices of a stack, stand on axes of the grid that end here.
 constexpr std::uint32_t kRowsMax = 65535;
 // Range reduction of the rotation angles is exact enough up to here.
 constexpr std::uint32_t kPositionsMax = 1u << 20;
@@ -138,6 +138,7 @@ base::Result<> prepare(const plan::PrepareArgs& args) {
                                   .key_dims_max = args.insn.opcode == plan::Opcode::kGatedDelta ? kernels::kDeltaKeyMax
                                                                                                 : kernels::kKeyDimMax,
                                   .value_dims_max = kernels::kValueDimMax,
+                                  .stack_max = kRowsMax,
                                   .experts_max = kernels::kExpertsMax,
                                   .experts_used_max = kernels::kExpertsUsedMax,
                                   .expert_groups_max = kernels::kExpertGroupsMax});
