@@ -203,10 +203,14 @@ bool BatchRunner::waits_for_room(Active& batch) const {
 
 bool BatchRunner::note_loss(Active& batch, bool BatchLosses::*part, const Error& error) {
   if (error.code != ErrorCode::kNotFound && error.code != ErrorCode::kCorruptFile) return false;
-  if (!std::exchange(batch.losses.*part, true)) {
-    base::log_event(base::LogLevel::kError, part == &BatchLosses::input ? "batch.input_lost" : "batch.results_lost", {},
-                    "The input or results of a batch are gone or damaged before its end; the batch ends when those "
-                    "that run have ended.",
+  if (std::exchange(batch.losses.*part, true)) return true;
+  if (part == &BatchLosses::input) {
+    base::log_event(base::LogLevel::kError, "batch.input_lost", {},
+                    "The input of a batch is gone or damaged; the batch fails when those that run have ended.",
+                    {{"batch_id", batch.id}, {"reason", error.message}});
+  } else {
+    base::log_event(base::LogLevel::kError, "batch.results_lost", {},
+                    "Answers of a batch are gone or damaged; no further request of it begins.",
                     {{"batch_id", batch.id}, {"reason", error.message}});
   }
   return true;
