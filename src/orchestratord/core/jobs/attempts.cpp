@@ -14,6 +14,8 @@ using base::ErrorCode;
 
 namespace {
 constexpr std::int64_t kLatePart = 5;  // a run is told of when the last fifth of its time begins
+// No token takes longer, whatever a worker says: so that times of any number of tokens can be added up.
+constexpr std::int64_t kTokenMsMax = 3'600'000;
 }  // namespace
 
 void Attempts::dispatch(Job& job, Worker& worker) {
@@ -168,8 +170,9 @@ void Attempts::completed(Job& job, const Execution& x, wire::EndEvent end) {
 void Attempts::measure(Model& m, const Worker& worker, const wire::EndEvent& end) {
   if (end.tokens_out < 2) return;
   Performance& p = m.performance[{worker.pool_id, worker.info.gpu_id}];
-  p.first_token_ms.add(end.first_token_ms);
-  p.us_per_token.add(end.decode_time_ms * 1000 / (end.tokens_out - 1));
+  p.first_token_ms.add(std::min(end.first_token_ms, kTokenMsMax));
+  const auto us_per_token = end.decode_time_ms / static_cast<double>(end.tokens_out - 1) * 1000;
+  p.us_per_token.add(static_cast<std::int64_t>(std::min(us_per_token, kTokenMsMax * 1000.0)));
 }
 
 void Attempts::attempt_failed(Job& job, Error error) {

@@ -271,6 +271,37 @@ TEST(PlacementPredictedEnd, LearnsFromFinishedJobs) {
   EXPECT_EQ(run("j6", 100), "w2");
 }
 
+// A worker may say of a run what cannot be: its place counts as slow, whatever that is multiplied with.
+TEST(PlacementPredictedEnd, ASpeedThatCannotBeIsNoAdvantage) {
+  CoreConfig config;
+  config.scheduling.algorithm = config::PlacementAlgorithm::kPredictedEnd;
+  Driver d(config);
+  constexpr std::int64_t kTokens = 1'000'000;
+  auto s = d.pool_state("pool-1", 2);
+  s.workers = {Driver::worker("w1", "a", "0"), Driver::worker("w2", "a", "1")};
+  for (auto& g : s.gpus) g.vram_allocated_bytes = g.vram_available_bytes = 4 * kGb;
+  for (auto& w : s.workers) w.context_length = 2 * kTokens;
+  d.see(s);
+  const auto run = [&](const std::string& id) {
+    auto spec = Driver::spec(id, {.max_tokens = kTokens});
+    spec.model.context_length = 2 * kTokens;
+    d.send(Submit{{++d.requests}, spec});
+    return d.only<Execute>();
+  };
+  const auto end = [&](const Execute& x, std::int64_t tokens, std::int64_t decode_ms, std::int64_t first_ms) {
+    d.send(ExecuteEnded{x.execution,
+                        tokens,
+                        wire::EndEvent{.tokens_out = tokens, .decode_time_ms = decode_ms, .first_token_ms = first_ms},
+                        {}});
+  };
+  const auto first = run("j1");
+  ASSERT_EQ(first.worker_id.value, "w1");
+  const auto second = run("j2");
+  end(first, 2, 1'000'000'000'000, 1'000'000'000'000);
+  end(second, kTokens, kTokens, 5);
+  EXPECT_EQ(run("j3").worker_id.value, "w2");
+}
+
 // Placements come and go; the numbers of their groups are used again.
 TEST_F(TwoPools, GroupsOfEndedJobsAreReused) {
   for (int i = 0; i < 200; ++i) {
