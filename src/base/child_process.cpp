@@ -10,6 +10,7 @@
 #include <cerrno>
 
 #include "base/assert.h"
+#include "base/descriptor_limit.h"
 
 namespace llorch::base {
 namespace {
@@ -48,6 +49,7 @@ struct Child {
   if (null < 0 || dup2(null, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0) give_up();
   if (close_range(3, ~0u, CLOSE_RANGE_CLOEXEC) != 0) give_up();
   if (c.directory != nullptr && chdir(c.directory) != 0) give_up();
+  restore_descriptor_limit();
   execve(c.argv[0], c.argv, c.envp);
   give_up();
   _exit(127);

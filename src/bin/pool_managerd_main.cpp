@@ -1,3 +1,4 @@
+#include "base/descriptor_limit.h"
 #include "pool_managerd/command_line.h"
 
 int main(int argc, char** argv) { return llorch::pool_managerd::run_pool_managerd(argc, argv); }

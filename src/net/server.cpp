@@ -2,11 +2,13 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <future>
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/descriptor_limit.h"
 #include "base/log.h"
 #include "base/log_limiter.h"
 #include "net/h1/connection.h"
@@ -70,13 +72,20 @@ base::Error listen_error(const error_code& error, const tcp::endpoint& endpoint,
   return base::Error{base::ErrorCode::kIoError, fmt::format("{}: {}", what, error.message()), {}};
 }
 
+// Idle clients leave descriptors for everything else: connections to workers and pools, files.
+ServerOptions within_descriptors(ServerOptions options) {
+  const std::size_t limit = base::descriptor_limit();
+  options.connections_max = std::min(options.connections_max, limit - limit / 4);
+  return options;
+}
+
 }  // namespace
 
 class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_from_this<Server::Impl> {
  public:
   Impl(IoRuntime& runtime, ServerOptions options)
       : runtime_(runtime),
-        options_(std::move(options)),
+        options_(within_descriptors(std::move(options))),
         budget_({.bytes_max = options_.request_bytes_in_flight_max, .requests_max = options_.requests_in_flight_max}),
         acceptor_(runtime.context().get_executor()),
         retry_(acceptor_.get_executor()) {}

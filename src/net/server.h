@@ -84,7 +84,7 @@ struct ServerOptions {
   http::AuthRules auth;
   http::BrowserRules browsers;
   std::vector<http::Gateway> gateways;
-  std::size_t connections_max = 16384;
+  std::size_t connections_max = 16384;      // but at most three quarters of the descriptors that the process may have
   std::size_t request_bytes_max = 4 << 20;  // body; 413 past it
   // Of all requests that are not answered; past it the largest body of the caller that holds the most gets 503. As much again
   // for whole answers that clients take slowly; past it the largest answer of that caller is cut short.

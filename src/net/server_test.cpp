@@ -1,6 +1,7 @@
 #include "net/server.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <boost/json/parse.hpp>
@@ -458,6 +459,23 @@ TEST_F(ServerTest, PastTheConnectionLimitClientsAreTold) {
   for (;;) {  // the server notices the close a moment later
     if (status_of(ask_and_close("/hello")) == 200) break;
   }
+}
+
+TEST_F(ServerTest, IdleConnectionsLeaveDescriptorsForEverythingElse) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 64;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  start();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);  // the clients are in this process as well
+  std::vector<std::unique_ptr<TestSocket>> clients;
+  for (int i = 0; i < 48; ++i) {
+    clients.push_back(std::make_unique<TestSocket>(server->port()));
+    clients.back()->send(get("/hello"));
+    clients.back()->read_until("hello");
+  }
+  EXPECT_EQ(status_of(ask(get("/hello"))), 503);
 }
 
 // AUTH-1001, AUTH-1004, AUTH-1008, SEC-AUTH-5002

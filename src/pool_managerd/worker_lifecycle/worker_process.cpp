@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "base/descriptor_limit.h"
 
 extern char** environ;
 
@@ -53,6 +54,7 @@ struct ChildPlan {
   if (dup2(plan.null_fd, 0) < 0 || dup2(plan.output_fd, 1) < 0 || dup2(plan.output_fd, 2) < 0) give_up();
   // Asio's sockets are not close-on-exec: a worker that kept the listener would hold the port after this daemon's death.
   if (close_range(3, ~0u, CLOSE_RANGE_CLOEXEC) != 0) give_up();
+  base::restore_descriptor_limit();
   execve(plan.executable, plan.argv, plan.envp);
   give_up();
   _exit(127);
