@@ -96,6 +96,20 @@ TEST(EngineLoad, RefusesOpcodesBatchesAndTypesTheBackendLacks) {
   EXPECT_EQ(code_of({.matrix_types = plan::dtype_bit(plan::DType::kF16)}, {}), ErrorCode::kWeightDTypeUnsupported);
 }
 
+// Who only asks what a load would take hears it too, and no weight is uploaded first.
+TEST(EngineLoad, WhatADeviceHasNoKernelForIsToldBeforeWeightsAreLoaded) {
+  const ModelFile file;
+  RecordingBackend backend({.refuses = Opcode::kLmHead});
+  const auto predicted = Engine::predict(file.path(), {}, backend);
+  ASSERT_FALSE(predicted);
+  EXPECT_EQ(predicted.error().code, ErrorCode::kUnsupportedOpcode) << predicted.error().message;
+  std::vector<unsigned> seen;
+  const auto engine = Engine::load(file.path(), {}, backend, [&](unsigned percent) { seen.push_back(percent); });
+  ASSERT_FALSE(engine);
+  EXPECT_EQ(engine.error().code, ErrorCode::kUnsupportedOpcode) << engine.error().message;
+  EXPECT_TRUE(seen.empty());
+}
+
 TEST(EngineLoad, RefusesImpossibleOptions) {
   const ModelFile file;
   for (const EngineOptions& options :

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/inference/prepared_plan.h"
 #include "engine/models/plan_compiler/physical.h"
 #include "engine/plan/slots.h"
 #include "engine/plan/validate.h"
@@ -111,7 +112,7 @@ DrawLimits draw_limits(const EngineOptions& options, const memory::LoadShape& sh
 }
 
 Result<PartPlan> plan_part(const models::CompiledModel& model, const EngineOptions& options,
-                           const memory::LoadShape& shape, const Backend& backend) {
+                           const memory::LoadShape& shape, Backend& backend) {
   PartPlan part;
   part.limits = step_limits(options, shape);
   part.encode_limits = TRY(encode_limits(options, model.config.vision, part.limits));
@@ -142,6 +143,10 @@ Result<PartPlan> plan_part(const models::CompiledModel& model, const EngineOptio
                                                  .draw_limits = part.draw_limits,
                                                  .keeps_checkpoints = part.keeps_checkpoints},
                                                 backend));
+  TRY(check_instructions(plans.decoder_prefill, model.tensors, backend));
+  TRY(check_instructions(plans.decoder_decode, model.tensors, backend));
+  if (plans.vision_encode) TRY(check_instructions(*plans.vision_encode, model.tensors, backend));
+  if (plans.predict) TRY(check_instructions(*plans.predict, model.tensors, backend));
   return part;
 }
 

@@ -51,6 +51,31 @@ base::Result<> check_supported(const CompiledPlan& plan, const Backend& backend,
   return {};
 }
 
+base::Result<> check_instructions(const CompiledPlan& plan, std::span<const models::BoundTensor> tensors,
+                                  Backend& backend) {
+  static std::byte stands_for_weight;  // nothing is read there
+  std::vector<TensorHandle> handles;
+  std::vector<TensorViewDesc> views;
+  for (const Instruction& insn : plan.plan.instructions) {
+    handles.assign(insn.weights.size(), {});
+    views.assign(insn.weights.size(), {});
+    for (std::size_t s = 0; s < insn.weights.size(); ++s) {
+      if (!insn.weights[s].present()) continue;
+      const StoredTensor& stored = tensors[plan.weight_bindings[insn.weights[s].index].tensor].stored;
+      handles[s].ptr = &stands_for_weight;
+      views[s] = {.dtype = stored.dtype, .rank = stored.rank, .shape = stored.shape};
+    }
+    const PrepareArgs args{.backend = backend,
+                           .insn = insn,
+                           .params = plan.param_blocks[insn.param_block_id],
+                           .weights = handles,
+                           .views = views,
+                           .limits = {.rows_max = 1, .output_rows_max = 1, .slots_max = 1, .context_tokens_max = 1}};
+    TRY(backend.tables().prepare[static_cast<std::size_t>(insn.opcode)](args));
+  }
+  return {};
+}
+
 base::Result<PreparedPlan> PreparedPlan::make(const PrepareInput& input) {
   TRY(check_supported(input.plan, input.backend, input.limits));
   PreparedPlan prepared;

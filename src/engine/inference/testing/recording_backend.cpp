@@ -33,6 +33,9 @@ Status record_launch(ExecutionContext& ctx, const PreparedInsn& prepared) noexce
 }
 
 base::Result<> accept_all(const PrepareArgs&) { return {}; }
+base::Result<> refuse_all(const PrepareArgs&) {
+  return base::fail(base::ErrorCode::kUnsupportedOpcode, "parameters that this device has no kernel for");
+}
 
 std::uint64_t workspace(const ParamBlock& params, const StepLimits& limits, const Backend&) noexcept {
   return params.opcode == Opcode::kSwiglu ? limits.rows_max * RecordingBackend::kWorkspaceBytesPerRow : 0;
@@ -46,7 +49,7 @@ RecordingBackend::RecordingBackend(const Options& options) : options_(options) {
     if (opcode == options.without) continue;
     const auto row = static_cast<std::size_t>(opcode);
     tables_.run[row] = record_launch;
-    tables_.prepare[row] = accept_all;
+    tables_.prepare[row] = opcode == options.refuses ? refuse_all : accept_all;
     tables_.workspace_bytes[row] = workspace;
     tables_.capabilities[row] = {.supports_batch = options.batches,
                                  .may_alias_output = opcode == Opcode::kResidualAdd,

@@ -23,6 +23,7 @@ class RecordingBackend : public plan::Backend {
     std::uint64_t memory_bytes_max = 1ULL << 30;
     bool batches = true;
     plan::Opcode without = plan::Opcode::kMoe;  // an opcode this backend lacks
+    plan::Opcode refuses = plan::Opcode::kMoe;  // an opcode whose parameters it takes none of
     std::uint64_t matrix_types = plan::dtype_bit(plan::DType::kF32) | plan::dtype_bit(plan::DType::kF16) |
                                  plan::dtype_bit(plan::DType::kBF16) | plan::dtype_bit(plan::DType::kQ8_0) |
                                  plan::dtype_bit(plan::DType::kQ4_0);
