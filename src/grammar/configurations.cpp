@@ -1,6 +1,7 @@
 #include "grammar/configurations.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "base/assert.h"
@@ -109,6 +110,7 @@ ConfigurationId Configurations::returned(FrameId frame) {
 }
 
 void Configurations::call(ir::RuleId rule, Item caller) {
+  ++calls_;
   const auto end = pending_.begin() + static_cast<std::ptrdiff_t>(pending_count_);
   auto it = std::find_if(pending_.begin(), end, [&](const PendingCall& other) { return other.rule == rule; });
   if (it == end) {
@@ -124,6 +126,7 @@ void Configurations::call(ir::RuleId rule, Item caller) {
   if (rules_->is_over(caller.place)) {
     // A call in the last place returns to the caller's caller: loops written as recursion need no stack.
     const std::span<const Item> below = frames_[index(caller.frame)];
+    cost_ += below.size();
     it->callers.insert(it->callers.end(), below.begin(), below.end());
   } else {
     it->callers.push_back(caller);
@@ -135,6 +138,7 @@ void Configurations::call(ir::RuleId rule, Item caller) {
 }
 
 void Configurations::advance(Item item, std::uint8_t byte) {
+  ++cost_;
   if (item.place.state == kOver.state) return;
   const ir::RuleSet::Rule& rule = rules_->rule_of(item.place);
   if (rule.counted) {
@@ -146,7 +150,9 @@ void Configurations::advance(Item item, std::uint8_t byte) {
   const auto edges = rules_->edges(item.place.state);
   const auto edge = std::ranges::lower_bound(edges, byte, {}, &ir::RuleSet::Edge::last);
   if (edge != edges.end() && edge->first <= byte) reached_.push_back({{edge->to, 0}, item.frame});
-  for (const ir::RuleSet::Call& each : rules_->calls(item.place.state)) {
+  const auto calls = rules_->calls(item.place.state);
+  cost_ += calls.size();
+  for (const ir::RuleSet::Call& each : calls) {
     if (rules_->starts_with(each.rule, byte)) call(each.rule, {{each.to, 0}, item.frame});
   }
 }
@@ -156,13 +162,16 @@ ConfigurationId Configurations::settle() {
   std::ranges::sort(reached_);
   reached_.erase(std::unique(reached_.begin(), reached_.end()), reached_.end());
   std::vector<Item>& all = reached_;
+  std::uint64_t returns = 0;
   for (std::size_t i = 0; i < all.size() && !overflowed_; ++i) {
     if (all[i].place.state == kOver.state || !rules_->accepts(all[i].place)) continue;
+    returns += frames_[index(all[i].frame)].size();
     for (const Item& below : frames_[index(all[i].frame)]) {
       if (std::ranges::find(all, below) == all.end()) all.push_back(below);
     }
     if (all.size() > 2 * kItemsMax) overflowed_ = true;
   }
+  cost_ += returns * (1 + all.size() / kComparisons);
   std::erase_if(all, [&](const Item& item) { return item.place.state != kOver.state && rules_->is_over(item.place); });
   if (std::exchange(overflowed_, false) || all.size() > kItemsMax) return kOverflowedConfiguration;
   std::ranges::sort(all);
@@ -172,10 +181,13 @@ ConfigurationId Configurations::settle() {
 ConfigurationId Configurations::compute_step(ConfigurationId from, std::uint8_t byte) {
   reached_.clear();
   pending_count_ = 0;
+  cost_ = calls_ = 0;
+  std::uint64_t entered = 0;  // rules; each once
   const std::size_t count = configurations_[index(from)].size();
   for (std::size_t i = 0; i < count; ++i) advance(configurations_[index(from)][i], byte);
   // Lowest rank first: by the time a rule is entered, every caller of it at this byte is known.
   while (pending_count_ > 0 && !overflowed_) {
+    ++entered;
     const auto end = pending_.begin() + static_cast<std::ptrdiff_t>(pending_count_);
     const auto next = std::min_element(pending_.begin(), end, [&](const PendingCall& a, const PendingCall& b) {
       return rules_->rule(a.rule).rank < rules_->rule(b.rule).rank;
@@ -187,12 +199,15 @@ ConfigurationId Configurations::compute_step(ConfigurationId from, std::uint8_t 
     advance(callee, byte);
   }
   const ConfigurationId to = settle();
+  // No part of the cost depends on the order of readings or rules, which is not the same in every grammar and after every output.
+  cost_ += (calls_ + entered) * entered / kComparisons;
   std::uint32_t& row = rows_of_[index(from)];
   if (row == kNoRow) {
     row = static_cast<std::uint32_t>(rows_.size());
-    rows_.emplace_back().fill(kUnknown);
+    rows_.emplace_back().to.fill(kUnknown);
   }
-  rows_[row][byte] = to;
+  rows_[row].to[byte] = to;
+  rows_[row].cost_log2[byte] = static_cast<std::uint8_t>(std::bit_width(std::max<std::uint64_t>(cost_, 1) - 1));
   return to;
 }
 

@@ -5,11 +5,13 @@
 // rule at one byte share one frame, so ambiguity adds up and does not multiply, and recursion only makes a chain longer.
 // Frames and configurations are interned: equal histories have equal ids, and a step once made is a table look-up.
 #include <array>
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "grammar/ir/rules.h"
@@ -50,10 +52,21 @@ class Configurations {
   ConfigurationId step(ConfigurationId from, std::uint8_t byte) {
     const std::uint32_t row = rows_of_[index(from)];
     if (row != kNoRow) {
-      const ConfigurationId to = rows_[row][byte];
+      const ConfigurationId to = rows_[row].to[byte];
       if (to != kUnknown) return to;
     }
     return compute_step(from, byte);
+  }
+  // begin_count() begins a count of what steps take; charge() is what a step takes when it is computed, once in a count, and 0
+  // afterwards. It is the same for equal places of any grammar, whatever was computed before the count. REQUIRES a
+  // step(from, byte) since the last extract().
+  void begin_count() { ++count_; }
+  std::uint64_t charge(ConfigurationId from, std::uint8_t byte) {
+    Row& row = rows_[rows_of_[index(from)]];
+    if (std::exchange(row.counted_in, count_) != count_) row.counted.reset();
+    if (row.counted.test(byte)) return 0;
+    row.counted.set(byte);
+    return std::uint64_t{kStepCost} << row.cost_log2[byte];
   }
 
   // The readings that can go on.
@@ -78,11 +91,15 @@ class Configurations {
   bool is_full() const {
     return rows_.size() >= kRowsMax || configurations_.size() >= lists_max_ || frames_.size() >= lists_max_;
   }
+  // Whether one with other roots than these, or none at all, could be full where this one is not.
+  bool is_nearly_full() const {
+    return rows_.size() >= kRowsMax || configurations_.size() >= kListsMax || frames_.size() >= kListsMax;
+  }
   // A new one that holds just `roots` and renames them.
   std::shared_ptr<Configurations> extract(std::span<ConfigurationId* const> roots) const;
 
  private:
-  // A row is 1 KiB; these make 2 MiB at most, and less than 1 MiB of lists where the live ones do not need more.
+  // A row is 1.3 KiB; these make 2.6 MiB at most, and less than 1 MiB of lists where the live ones do not need more.
   static constexpr std::size_t kRowsMax = 2048;
   static constexpr std::size_t kListsMax = 16384;
   static constexpr std::uint32_t kNoRow = 0xFFFFFFFF;
@@ -104,6 +121,16 @@ class Configurations {
     std::vector<std::uint32_t> offsets_{0};
     std::unordered_multimap<std::size_t, std::uint32_t> numbers_;
   };
+  struct Row {
+    std::array<ConfigurationId, 256> to;
+    std::array<std::uint8_t, 256> cost_log2;
+    std::bitset<256> counted;  // bytes whose steps are in the count
+    std::uint64_t counted_in = 0;
+  };
+  // The least step that is computed takes as long as so many nodes of a walk.
+  static constexpr unsigned kStepCost = 4;
+  // Comparisons that take as long as moving a reading.
+  static constexpr std::size_t kComparisons = 64;
   struct PendingCall {
     ir::RuleId rule;
     std::vector<Item> callers;
@@ -127,13 +154,16 @@ class Configurations {
   std::vector<std::uint32_t> outer_counts_;  // per frame: the least count of a return to a local() place
   std::vector<bool> lists_completable_;
   std::vector<std::uint32_t> rows_of_;  // per configuration
-  std::vector<std::array<ConfigurationId, 256>> rows_;
+  std::vector<Row> rows_;
   std::size_t lists_max_ = kListsMax;
   // Scratch of one step.
   std::vector<Item> reached_;
   std::vector<PendingCall> pending_;
   std::size_t pending_count_ = 0;
+  std::uint64_t cost_ = 0;   // readings moved, calls looked at, returns, and what they are compared with
+  std::uint64_t calls_ = 0;  // made
   bool overflowed_ = false;
+  std::uint64_t count_ = 1;  // of begin_count()
 };
 
 }  // namespace llorch::grammar

@@ -1,6 +1,7 @@
 #pragma once
 // Masks of places in grammars, kept for the next matcher that stands at an equal place of any grammar.
 #include <array>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -37,6 +38,7 @@ struct PlaceMask {
     }
   };
   std::vector<Layer> layers;
+  std::uint64_t steps = 0;  // that it took to compute
 
   std::size_t bytes() const;
 };
@@ -47,7 +49,7 @@ struct PlaceKey {
   std::uint32_t state = 0;
   std::uint32_t tier = 0;
 
-  bool operator==(const PlaceKey&) const = default;
+  auto operator<=>(const PlaceKey&) const = default;
 };
 
 // Thread-safe. Least recently used entries leave when `bytes_max` is reached.

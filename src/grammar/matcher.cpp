@@ -39,6 +39,14 @@ tl::unexpected<base::Error> too_ambiguous() {
                           Configurations::kItemsMax));
 }
 
+tl::unexpected<base::Error> too_costly() {
+  return fail(
+      ErrorCode::kInvalidParams,
+      fmt::format("the grammar takes more than {} steps to tell which tokens may come next; make its alternatives "
+                  "more distinct, or fewer and shorter",
+                  Matcher::kMaskStepsMax));
+}
+
 }  // namespace
 
 base::Result<Matcher> Matcher::create(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const TokenTrie> trie) {
@@ -63,9 +71,9 @@ base::Result<Matcher> Matcher::create(std::shared_ptr<const Grammar> grammar, st
 
 Matcher::Matcher(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const TokenTrie> trie,
                  std::shared_ptr<const std::vector<bool>> completable)
-    : grammar_(std::move(grammar)), trie_(std::move(trie)) {
+    : grammar_(std::move(grammar)), trie_(std::move(trie)), completable_(std::move(completable)) {
   const std::shared_ptr<const ir::RuleSet> rules(grammar_, &grammar_->rules());
-  configurations_ = std::make_shared<Configurations>(rules, std::move(completable));
+  configurations_ = std::make_shared<Configurations>(rules, completable_);
   at_ = configurations_->start();
 }
 
@@ -75,11 +83,19 @@ void Matcher::make_room(std::span<ConfigurationId> more) {
   for (ConfigurationId& id : more) roots.push_back(&id);
   configurations_ = configurations_->extract(roots);
   words_of_ = words_are_current ? at_ : kDeadConfiguration;
+  ++renamings_;
+}
+
+base::Result<> Matcher::spend(std::uint64_t steps) {
+  steps_ += steps;
+  if (steps_ > kMaskStepsMax) return too_costly();
+  return {};
 }
 
 // Visits the nodes below `from` that are not dead when the configuration at `from` is `at`, in order.
-template <class OnNode>
-base::Result<> Matcher::walk(const TokenTrie::Tier& tier, std::uint32_t from, ConfigurationId at, OnNode on_node) {
+template <class OnNode, class OnFull>
+base::Result<> Matcher::walk(const std::shared_ptr<Configurations>& within, const TokenTrie::Tier& tier,
+                             std::uint32_t from, ConfigurationId at, OnNode on_node, OnFull on_full) {
   if (at == kOverflowedConfiguration) return too_ambiguous();
   const std::size_t base_depth = tier.nodes[from].depth;
   if (tier.nodes[from].end == from + 1) return {};
@@ -88,7 +104,9 @@ base::Result<> Matcher::walk(const TokenTrie::Tier& tier, std::uint32_t from, Co
   const std::uint32_t end = tier.nodes[from].end;
   for (std::uint32_t i = from + 1; i < end;) {
     const TokenTrie::Node& node = tier.nodes[i];
-    const ConfigurationId to = configurations_->step(path_[node.depth - 1u], node.byte);
+    const ConfigurationId before = path_[node.depth - 1u];
+    const ConfigurationId to = within->step(before, node.byte);
+    TRY(spend(1 + within->charge(before, node.byte)));
     if (to == kDeadConfiguration) {
       i = node.end;
       continue;
@@ -96,9 +114,7 @@ base::Result<> Matcher::walk(const TokenTrie::Tier& tier, std::uint32_t from, Co
     if (to == kOverflowedConfiguration) return too_ambiguous();
     path_[node.depth] = to;
     on_node(i, to);
-    if (configurations_->is_full()) {
-      make_room(std::span(path_).subspan(base_depth, node.depth + 1u - base_depth));
-    }
+    TRY(on_full(std::span(path_).subspan(base_depth, node.depth + 1u - base_depth)));
     ++i;
   }
   return {};
@@ -110,22 +126,34 @@ base::Result<PlaceMask> Matcher::compute_place_mask(ir::Place place, const Token
   const bool counts = rules.rule_of(place).counted;
   if (counts) place = {rules.rule(rules.rule_of(place).ruler).start, 0};
   PlaceMask mask;
+  const std::uint64_t steps_before = steps_;
+  // In configurations of their own, so that the steps do not depend on what this matcher has read.
+  auto local = std::make_shared<Configurations>(std::shared_ptr<const ir::RuleSet>(grammar_, &rules), completable_);
+  const auto make_room = [&](std::span<ConfigurationId> path) -> base::Result<> {
+    if (!local->is_full()) return {};
+    std::vector<ConfigurationId*> roots;
+    for (ConfigurationId& id : path) roots.push_back(&id);
+    local = local->extract(roots);
+    return {};
+  };
   mask.layers.resize(counts ? tier.depth + 1 : 1);
   std::size_t count = 0;
-  TRY(walk(tier, 0, configurations_->local(place), [&](std::uint32_t node, ConfigurationId at) {
-    PlaceMask::Layer& layer = mask.layers[counts ? configurations_->outer_count(at) : 0];
+  const auto add_node = [&](std::uint32_t node, ConfigurationId at) {
+    PlaceMask::Layer& layer = mask.layers[counts ? local->outer_count(at) : 0];
     const std::span<const TokenId> tokens = tier.tokens(node);
-    if (!tokens.empty() && configurations_->is_completable(at)) {
+    if (!tokens.empty() && local->is_completable(at)) {
       layer.ids.insert(layer.ids.end(), tokens.begin(), tokens.end());
       count += tokens.size();
     }
     // Between two items a counting rule may be over; whether it is depends on its bounds.
-    const bool may_be_over = counts ? configurations_->stands_at(at, place.state) : configurations_->leaves(at);
+    const bool may_be_over = counts ? local->stands_at(at, place.state) : local->leaves(at);
     if (!may_be_over) return;
     for (std::uint32_t child = node + 1; child < tier.nodes[node].end; child = tier.nodes[child].end) {
       layer.open_nodes.push_back(child);
     }
-  }));
+  };
+  TRY(walk(local, tier, 0, local->local(place), add_node, make_room));
+  mask.steps = steps_ - steps_before;
   const bool is_dense = count >= trie_->mask_words() * mask.layers.size();
   std::vector<std::uint32_t> words(trie_->mask_words());
   for (PlaceMask::Layer& layer : mask.layers) {
@@ -145,10 +173,16 @@ base::Result<std::shared_ptr<const PlaceMask>> Matcher::place_mask(ir::Place pla
   const ir::RuleSet::Rule& rule = rules.rule_of(place);
   PlaceKey key{.rule = rule.digest, .state = place.state - rule.start, .tier = static_cast<std::uint32_t>(tier)};
   if (rule.counted) key.rule = rules.rule(rule.ruler).digest;
-  if (auto known = trie_->mask_cache().find(key)) return known;
-  auto computed = std::make_shared<const PlaceMask>(TRY(compute_place_mask(place, trie_->tiers()[tier])));
-  trie_->mask_cache().insert(key, computed);
-  return std::shared_ptr<const PlaceMask>(std::move(computed));
+  std::shared_ptr<const PlaceMask>& mask = place_masks_[key];
+  if (mask) return mask;
+  mask = trie_->mask_cache().find(key);
+  if (mask) {
+    TRY(spend(mask->steps));  // as when it was computed: the outcome does not depend on what the cache holds
+    return mask;
+  }
+  mask = std::make_shared<const PlaceMask>(TRY(compute_place_mask(place, trie_->tiers()[tier])));
+  trie_->mask_cache().insert(key, mask);
+  return mask;
 }
 
 base::Result<> Matcher::add_item(std::size_t number) {
@@ -178,33 +212,88 @@ base::Result<> Matcher::add_item(std::size_t number) {
 // Tokens that go on after the rule of a reading is over.
 base::Result<> Matcher::add_open_nodes(std::size_t number, std::size_t tier, const PlaceMask::Layer& layer) {
   const TokenTrie::Tier& of = trie_->tiers()[tier];
+  // Where the caller stands behind the rule and one byte more; a walk may rename it.
+  ConfigurationId over{};
+  std::array<ConfigurationId, 256> begun{};
+  std::uint64_t renamings = renamings_ - 1;
+  const auto begin = [&] {
+    if (renamings == renamings_) return;
+    renamings = renamings_;
+    over = configurations_->returned(configurations_->items(at_)[number].frame);
+    for (const PlaceMask::Layer::Group& group : layer.groups)
+      begun[group.byte] = configurations_->step(over, group.byte);
+  };
+  // The steps that are counted must not depend on what was forgotten when: where room is made in a mask, it begins with nothing but
+  // where the output stands.
+  const auto make_room_for = [&](std::span<ConfigurationId> path) -> base::Result<> {
+    if (is_fresh_ ? !configurations_->is_full() : !configurations_->is_nearly_full()) return {};
+    is_forced_ = !is_fresh_;
+    if (is_forced_) return fail(ErrorCode::kInternal, "the mask begins again");
+    make_room(path);
+    return {};
+  };
+  begin();
+  std::vector<std::uint32_t> nodes;
+  for (std::size_t i = 0; i < layer.groups.size(); ++i) {
+    const std::uint8_t byte = layer.groups[i].byte;
+    TRY(spend(1 + configurations_->charge(over, byte)));
+    if (begun[byte] == kOverflowedConfiguration) return too_ambiguous();
+    if (begun[byte] == kDeadConfiguration) continue;
+    const std::span<const std::uint32_t> group = layer.group(i);
+    nodes.insert(nodes.end(), group.begin(), group.end());
+  }
+  if (nodes.empty()) return {};
+  TRY(spend(of.nodes.size() / 1024));  // of what follows that does not depend on how many they are
+  std::ranges::sort(nodes);
+  // Nodes below one that a walk came to as if the caller had begun there: that walk has added their tokens.
+  std::vector<bool> covered(of.nodes.size());
   const auto add_tokens = [&](std::uint32_t node, ConfigurationId at) {
+    begin();
+    if (at == begun[of.nodes[node].byte]) covered[node] = true;
     if (!configurations_->is_completable(at)) return;
     for (const TokenId id : of.tokens(node)) set(words_, id);
   };
-  for (std::size_t i = 0; i < layer.groups.size(); ++i) {
-    for (const std::uint32_t node : layer.group(i)) {
-      // Looked up again each time: a walk may have renamed the frames.
-      const ConfigurationId over = configurations_->returned(configurations_->items(at_)[number].frame);
-      const ConfigurationId at = configurations_->step(over, layer.groups[i].byte);
-      if (at == kDeadConfiguration) break;
-      if (at == kOverflowedConfiguration) return too_ambiguous();
-      add_tokens(node, at);
-      TRY(walk(of, node, at, add_tokens));
-    }
+  for (const std::uint32_t node : nodes) {
+    TRY(spend(1));
+    if (covered[node]) continue;
+    begin();
+    const ConfigurationId at = begun[of.nodes[node].byte];
+    add_tokens(node, at);
+    TRY(walk(configurations_, of, node, at, add_tokens, make_room_for));
+  }
+  return {};
+}
+
+base::Result<> Matcher::compute_words() {
+  steps_ = 0;
+  is_forced_ = false;
+  place_masks_.clear();
+  configurations_->begin_count();
+  words_.assign(trie_->mask_words(), 0);
+  const std::size_t count = ended_ ? 0 : configurations_->items(at_).size();
+  for (std::size_t i = 0; i < count; ++i) TRY(add_item(i));
+  if (is_complete()) {
+    for (const TokenId id : trie_->end_ids()) set(words_, id);
   }
   return {};
 }
 
 base::Result<std::span<const std::uint32_t>> Matcher::mask() {
-  if (configurations_->is_full()) make_room({});
+  if (refused_ && !ended_) return fail(*refused_);
+  is_fresh_ = configurations_->is_full();
+  if (is_fresh_) make_room({});
   if (words_of_ != at_ || ended_) {
     words_of_ = kDeadConfiguration;
-    words_.assign(trie_->mask_words(), 0);
-    const std::size_t count = ended_ ? 0 : configurations_->items(at_).size();
-    for (std::size_t i = 0; i < count; ++i) TRY(add_item(i));
-    if (is_complete()) {
-      for (const TokenId id : trie_->end_ids()) set(words_, id);
+    base::Result<> computed = compute_words();
+    if (!computed && is_forced_) {
+      make_room({});
+      is_fresh_ = true;
+      computed = compute_words();
+    }
+    place_masks_.clear();
+    if (!computed) {
+      refused_ = computed.error();
+      return fail(computed.error());
     }
     words_of_ = at_;
   }
@@ -241,6 +330,7 @@ base::Result<> Matcher::accept(TokenId id) {
   if (at == kOverflowedConfiguration) return too_ambiguous();
   if (at == kDeadConfiguration) return fail(ErrorCode::kInvalidParams, "the grammar does not allow this token here");
   at_ = at;
+  refused_.reset();
   return {};
 }
 

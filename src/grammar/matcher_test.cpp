@@ -47,6 +47,9 @@ std::vector<std::shared_ptr<const Grammar>> sample_grammars() {
       regex("(the|then|them) of [^x]*"),
       gbnf("root ::= \"a\" root \"b\" | \"a\" root \"c\" | \"0\""),
       gbnf("root ::= item (\", \" item)*\nitem ::= [0-9]+ | \"ab\" item | \"{}\"?"),
+      // Rules that may be over after each byte, with callers that go on with the same bytes, alike or not.
+      gbnf("root ::= w [a-z]*\nw ::= [a-z] ([a-z] ([a-z] [a-z]?)?)?"),
+      gbnf("root ::= w v [a-z]? \" \"?\nw ::= [a-z] ([a-z] [a-z]?)?\nv ::= \"h\" [a-f]? | \"b\" | \" \" root"),
   };
 }
 
@@ -303,6 +306,143 @@ TEST(Matcher, TooManyReadingsAreRefused) {
   EXPECT_EQ(accepted.error().code, base::ErrorCode::kInvalidParams);
   EXPECT_THAT(accepted.error().message, HasSubstr("256 ways"));
   EXPECT_FALSE(matcher.mask());
+}
+
+// All words of five letters, and the empty one that ends.
+const SmallVocabulary& words_of_five() {
+  static const SmallVocabulary vocabulary = [] {
+    std::vector<std::string> words;
+    for (std::uint32_t i = 0; i < 12 * 12 * 12 * 12 * 12; ++i) {
+      std::string word;
+      for (std::uint32_t rest = i; word.size() < 5; rest /= 12) word += static_cast<char>('a' + rest % 12);
+      words.push_back(std::move(word));
+    }
+    return bytes_and(std::move(words));
+  }();
+  return vocabulary;
+}
+// A cache of its own, which keeps nothing unless it may.
+std::shared_ptr<const TokenTrie> trie_of(const SmallVocabulary& vocabulary, std::size_t cache_bytes_max = 64 << 20) {
+  const std::vector<std::string_view> views(vocabulary.tokens.begin(), vocabulary.tokens.end());
+  const TokenId end = vocabulary.end();
+  return TokenTrie::build(views, {&end, 1}, {.mask_cache_bytes_max = cache_bytes_max}).value();
+}
+// Rules that begin alike and end in different ways: each is a reading, and a place of its own.
+std::shared_ptr<const Grammar> readings(int count) {
+  std::string root = "root ::= r0", rules;
+  for (int i = 0; i < count; ++i) {
+    if (i > 0) root += " | r" + std::to_string(i);
+    rules += "\nr" + std::to_string(i) + " ::= [a-z][a-z][a-z][a-z][a-z][a-z][a-z] \"" + std::to_string(i) + "\"";
+  }
+  return gbnf(root + rules);
+}
+
+// One request's grammar must not hold up everybody else's tokens: what a mask takes has a bound, whatever the cache holds.
+TEST(Matcher, AMaskThatTakesTooManyStepsIsRefused) {
+  const SmallVocabulary& vocabulary = words_of_five();
+  const auto trie = trie_of(vocabulary);
+  const auto mask_of = [&](int count) {
+    Matcher matcher = Matcher::create(readings(count), trie).value();
+    EXPECT_TRUE(matcher.accept(TokenId{'a'}));
+    const auto mask = matcher.mask();
+    EXPECT_TRUE(mask || mask.error().code == base::ErrorCode::kInvalidParams);
+    EXPECT_EQ(matcher.mask().has_value(), mask.has_value()) << "asked again";
+    return mask ? std::string("a mask") : mask.error().message;
+  };
+  EXPECT_EQ(mask_of(40), "a mask");
+  EXPECT_THAT(mask_of(80), HasSubstr("takes more than 16777216 steps"));
+  EXPECT_THAT(mask_of(80), HasSubstr("takes more than 16777216 steps")) << "with places that the cache holds";
+  // Documents with strings, numbers and choices take an eighth at most.
+  for (const auto& grammar : sample_grammars()) {
+    Matcher sample = Matcher::create(grammar, trie).value();
+    ASSERT_TRUE(sample.mask());
+    EXPECT_LT(sample.mask_steps(), Matcher::kMaskStepsMax / 8);
+  }
+}
+
+// What a mask takes does not depend on the cache, on the masks before it, or on what the matcher has forgotten.
+TEST(Matcher, StepsOfAMaskDependOnTheOutputAlone) {
+  const SmallVocabulary vocabulary = json_vocabulary();
+  const auto cold = trie_of(vocabulary, 0);
+  for (const auto& grammar : sample_grammars()) {
+    std::mt19937 random(7);
+    Matcher matcher = Matcher::create(grammar, vocabulary.trie).value();
+    std::vector<TokenId> output;
+    for (int step = 0; step < 25; ++step) {
+      const auto allowed = ids_of(matcher.mask().value(), vocabulary.tokens.size());
+      Matcher again = Matcher::create(grammar, cold).value();
+      for (const TokenId id : output) ASSERT_TRUE(again.accept(id));
+      ASSERT_EQ(ids_of(again.mask().value(), vocabulary.tokens.size()), allowed);
+      ASSERT_EQ(again.mask_steps(), matcher.mask_steps()) << step;
+      output.push_back(TokenId{*std::next(allowed.begin(), static_cast<std::ptrdiff_t>(random() % allowed.size()))});
+      if (output.back() == vocabulary.end()) break;
+      ASSERT_TRUE(matcher.accept(output.back()));
+    }
+  }
+}
+
+// Random words behind a rule: what goes on behind it differs from word to word, so that masks fill what a matcher remembers.
+TEST(Matcher, StepsOfAMaskDoNotDependOnWhatIsForgotten) {
+  const SmallVocabulary& vocabulary = words_of_five();
+  std::mt19937 random(11);
+  std::string text = "root ::= w f0 w f1 w f2\nw ::= \"y\" [a-l]";
+  for (int i = 0; i < 3; ++i) {
+    text += "\nf" + std::to_string(i) + " ::= \"aaaa\"";
+    for (std::uint32_t word = 1; word < 12 * 12 * 12 * 12; ++word) {
+      if (random() % 2 == 0) continue;
+      text += " | \"";
+      for (std::uint32_t rest = word, n = 0; n < 4; ++n, rest /= 12) text += static_cast<char>('a' + rest % 12);
+      text += '"';
+    }
+  }
+  const auto grammar = gbnf(text);
+  Matcher matcher = Matcher::create(grammar, vocabulary.trie).value();
+  std::string output;
+  for (const std::string_view more : {"y", "aaaaay", "aaaaay"}) {
+    for (const char c : more) ASSERT_TRUE(matcher.accept(TokenId{static_cast<std::uint8_t>(c)}));
+    output += more;
+    Matcher again = Matcher::create(grammar, vocabulary.trie).value();
+    for (const char c : output) ASSERT_TRUE(again.accept(TokenId{static_cast<std::uint8_t>(c)}));
+    ASSERT_THAT(matcher.mask().value(), ::testing::ElementsAreArray(again.mask().value()));
+    EXPECT_EQ(matcher.mask_steps(), again.mask_steps()) << output;
+    EXPECT_GT(matcher.mask_steps(), 10'000U);
+  }
+}
+
+// Grammars that spell one rule once or twice share masks, and what they took.
+TEST(Matcher, EqualRulesAreOneRule) {
+  const SmallVocabulary vocabulary = json_vocabulary();
+  const std::string rules = "\nm ::= \"t\"\nn ::= \"t\" | \"z\"\np ::= [a-z]+ [a-f]";
+  const auto once = gbnf("root ::= m p \"1\" | n p \"2\"" + rules);
+  const auto twice = gbnf("root ::= m p \"1\" | n q \"2\"" + rules + "\nq ::= [a-z]+ [a-f]");
+  const auto steps_of = [](const std::shared_ptr<const Grammar>& grammar,
+                           const std::shared_ptr<const TokenTrie>& trie) {
+    std::vector<std::uint64_t> steps;
+    Matcher matcher = Matcher::create(grammar, trie).value();
+    for (const char c : std::string_view("tabfd")) {
+      EXPECT_TRUE(matcher.mask());
+      steps.push_back(matcher.mask_steps());
+      EXPECT_TRUE(matcher.accept(TokenId{static_cast<std::uint8_t>(c)}));
+    }
+    return steps;
+  };
+  const auto alone = steps_of(once, trie_of(vocabulary));
+  EXPECT_EQ(steps_of(twice, trie_of(vocabulary)), alone);
+  EXPECT_EQ(steps_of(once, vocabulary.trie), alone);
+  EXPECT_EQ(steps_of(twice, vocabulary.trie), alone) << "with the masks of the other";
+}
+
+// A rule that may be over after each of its bytes, and a caller that goes on like it: below the first node all has been seen.
+TEST(Matcher, OneWalkDoesForTheNodesBelowIt) {
+  const SmallVocabulary& vocabulary = words_of_five();
+  Matcher matcher =
+      Matcher::create(gbnf("root ::= w [a-l]*\nw ::= \"y\" ([a-l] ([a-l] ([a-l] ([a-l] ([a-l] [a-l]?)?)?)?)?)?"),
+                      vocabulary.trie)
+          .value();
+  ASSERT_TRUE(matcher.accept(TokenId{'y'}));
+  ASSERT_TRUE(matcher.mask());
+  // Of each of two places, of the caller behind the rule, and the open nodes themselves.
+  EXPECT_LT(matcher.mask_steps(), 4 * vocabulary.trie->tiers()[0].node_count() + 100'000);
 }
 
 // More steps than the configuration store holds, over deep nesting: it is compacted on the way and copies live on.

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -210,6 +211,22 @@ void add_rulers(RuleSet& out) {
   }
 }
 
+// Rules of one digest become one rule: what is computed of a rule then depends on its digest alone, not on how often a text spells
+// the rule, and readings of equal rules are one.
+void merge_equal_rules(RuleSet& rules) {
+  std::map<std::array<std::uint8_t, 16>, RuleId> first;
+  std::vector<RuleId> to(rules.rules.size());
+  for (std::uint32_t i = 0; i < to.size(); ++i)
+    to[i] = first.try_emplace(rules.rules[i].digest, RuleId{i}).first->second;
+  rules.root = to[index(rules.root)];
+  for (RuleSet::Call& call : rules.all_calls) call.rule = to[index(call.rule)];
+  for (RuleSet::Rule& rule : rules.rules) {
+    if (!rule.counted) continue;
+    rule.item = to[index(rule.item)];
+    rule.ruler = to[index(rule.ruler)];
+  }
+}
+
 // Rules that `id` can call before it has taken a byte.
 std::vector<RuleId> left_calls(const RuleSet& rules, RuleId id) {
   const RuleSet::Rule& rule = rules.rule(id);
@@ -271,8 +288,9 @@ base::Result<std::shared_ptr<const RuleSet>> compile(const Builder& builder, Rul
   rules->control_tokens = builder.control_tokens();
   TRY(add_rules(builder, *rules));
   add_rulers(*rules);
-  TRY(order_rules(builder, *rules));
   set_digests(*rules);
+  merge_equal_rules(*rules);
+  TRY(order_rules(builder, *rules));
   return std::shared_ptr<const RuleSet>(std::move(rules));
 }
 
